@@ -165,7 +165,7 @@ typedef struct drafting {
     engine_cache *cache;
     specrt_session *session;
     specrt_verdict verdict;
-    float *hidden, *fed; /* [ENGINE_MAX_BATCH, D_MODEL] */
+    float *hidden, *draft_input; /* [ENGINE_MAX_BATCH, D_MODEL] */
     int32_t before, n_open;
     double since, layer, head, update;
 } drafting;
@@ -291,11 +291,11 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
 }
 
 static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                      const float **fed) {
+                      const float **draft_input) {
     drafting *d = (drafting *)user;
     int32_t parents[ENGINE_MAX_BATCH];
     size_t bytes = D_MODEL * sizeof(float);
-    (void)fed;
+    (void)draft_input;
     d->head += tick(&d->since);
     if (level == 0) {
         int32_t n = d->verdict.n;
@@ -305,12 +305,12 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
         d->n_open = 0;
     } else {
         for (int32_t i = 0; i < beam->n; i++) {
-            memcpy(d->fed + i * D_MODEL, d->hidden + beam->parents[i] * D_MODEL, bytes);
+            memcpy(d->draft_input + i * D_MODEL, d->hidden + beam->parents[i] * D_MODEL, bytes);
             parents[i] = d->before < 0 ? -1 : d->before + beam->parents[i];
         }
         d->before = d->n_open;
         d->n_open += beam->n;
-        pass(d, beam->tokens, d->fed, beam->n, parents);
+        pass(d, beam->tokens, d->draft_input, beam->n, parents);
     }
     *hidden = d->hidden;
     d->layer += tick(&d->since);
@@ -377,7 +377,7 @@ static void bench_tree(const shape *s, const specrt_bundle *ranks, const char *t
         specrt_policy_desc desc = {.text = rows[i].policy};
         d[i].s = s;
         d[i].hidden = random_floats((size_t)ENGINE_MAX_BATCH * D_MODEL);
-        d[i].fed = random_floats((size_t)ENGINE_MAX_BATCH * D_MODEL);
+        d[i].draft_input = random_floats((size_t)ENGINE_MAX_BATCH * D_MODEL);
         if (specrt_policy_create(ranks, s->m.compute_owner, &desc, &policies[i], &err) ||
             specrt_session_create(policies[i], params, NULL, &d[i].session, &err) ||
             engine_cache_create(&s->m, 0, &d[i].cache, &err))
@@ -391,7 +391,7 @@ static void bench_tree(const shape *s, const specrt_bundle *ranks, const char *t
         specrt_policy_close(policies[i]);
         engine_cache_close(d[i].cache);
         free(d[i].hidden);
-        free(d[i].fed);
+        free(d[i].draft_input);
     }
 }
 

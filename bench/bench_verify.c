@@ -83,7 +83,7 @@ static void run_draws(bench *b) {
     static const struct {
         const char *name;
         specrt_sampling sampling;
-    } laws[] = {
+    } distributions[] = {
         {"greedy", {0, 0, 0, 0, 1, 0}},
         {"temperature 1", {1, 0, 0, 0, 1, 0}},
         {"min-p 0.05", {1, 0, 0, 0.05f, 1, 0}},
@@ -93,19 +93,19 @@ static void run_draws(bench *b) {
         {"top-p 0.95, temperature 3", {3, 0, 0.95f, 0, 1, 0}},
         {"top-k 40, top-p 0.95, min-p 0.05", {0.7f, 40, 0.95f, 0.05f, 1, 0}},
     };
-    enum { N_LAWS = sizeof laws / sizeof *laws };
-    static double seconds[N_LAWS][N_ROUNDS];
-    specrt_verifier *v[N_LAWS];
-    for (int i = 0; i < N_LAWS; i++) v[i] = make(&laws[i].sampling);
+    enum { N_DISTRIBUTIONS = sizeof distributions / sizeof *distributions };
+    static double seconds[N_DISTRIBUTIONS][N_ROUNDS];
+    specrt_verifier *v[N_DISTRIBUTIONS];
+    for (int i = 0; i < N_DISTRIBUTIONS; i++) v[i] = make(&distributions[i].sampling);
     for (int k = 0; k < N_ROUNDS; k++)
-        for (int i = 0; i < N_LAWS; i++) {
-            const float *row = b->rows + (size_t)((k * N_LAWS + i) % N_NODES) * N_VOCAB;
+        for (int i = 0; i < N_DISTRIBUTIONS; i++) {
+            const float *row = b->rows + (size_t)((k * N_DISTRIBUTIONS + i) % N_NODES) * N_VOCAB;
             double start = measure_seconds();
             b->sink += (uint64_t)specrt_verifier_draw(v[i], row, k);
             seconds[i][k] = measure_seconds() - start;
         }
-    for (int i = 0; i < N_LAWS; i++) {
-        printf("draw, %-34s %.3f ms\n", laws[i].name, 1e3 * median(seconds[i]));
+    for (int i = 0; i < N_DISTRIBUTIONS; i++) {
+        printf("draw, %-34s %.3f ms\n", distributions[i].name, 1e3 * median(seconds[i]));
         specrt_verifier_free(v[i]);
     }
 }
@@ -122,16 +122,16 @@ static void run_chain(bench *b) {
     for (int k = 0; k < N_ROUNDS; k++) {
         const float *rows = b->rows + (size_t)(k * 6 % (N_NODES - N_STEPS)) * N_VOCAB;
         int32_t tokens[N_STEPS];
-        specrt_draft_law laws[N_STEPS];
+        specrt_draft_distribution distributions[N_STEPS];
         specrt_verdict verdict;
         double start = measure_seconds();
         for (int i = 0; i < N_STEPS; i++) {
             tokens[i] =
                 specrt_verifier_propose(v, rows + (size_t)i * N_VOCAB, N_LIST, 1, k, i, probs[i]);
-            laws[i] = (specrt_draft_law){N_LIST, ids, probs[i]};
+            distributions[i] = (specrt_draft_distribution){N_LIST, ids, probs[i]};
         }
         double middle = measure_seconds();
-        specrt_verify_chain(v, tokens, laws, N_STEPS, rows, k, &verdict);
+        specrt_verify_chain(v, tokens, distributions, N_STEPS, rows, k, &verdict);
         propose[k] = (middle - start) / N_STEPS;
         verify[k] = (measure_seconds() - middle) / verdict.n;
         n_emitted += verdict.n;

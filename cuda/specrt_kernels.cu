@@ -38,7 +38,7 @@
  *                                    is known, and the places that may be better
  *     specrt__tree_begin_kernel, _expand_, _finish_
  *                                    candidates, and of these nodes with masks and positions
- *     specrt__verify_best_kernel, _law_, _sum_, _pick_, _walk_
+ *     specrt__verify_best_kernel, _distribution_, _sum_, _pick_, _walk_
  *                                    what the target draws at every node, and the path
  *     specrt__verify_propose_kernel, _chain_
  *                                    sampled chains: a level's draw, and what of the draws is kept
@@ -69,11 +69,11 @@
 // >>kernels : src/cuda/kernels.h
 /* kernels.h : single kernels, of which sessions are made, and which tests call one by one
  *
- *     membership           specrt_cuda_state_bytes, _place, _begin, _prefill, _start, _observe
- *     trees                specrt_cuda_tree_bytes, _place, _begin, _expand, _finish
- *     verification         specrt_cuda_verifier_bytes, _place; specrt_cuda_verify; of sampled chains
- *                          specrt_cuda_propose, _verify_chain
- *     routed sources       specrt_cuda_router_bytes, _route; _successors_bytes, _successors; _sketch_bytes,
+ *     membership           specrt__cuda_state_bytes, _place, _begin, _prefill, _start, _observe
+ *     trees                specrt__cuda_tree_bytes, _place, _begin, _expand, _finish
+ *     verification         specrt__cuda_verifier_bytes, _place; specrt__cuda_verify; of sampled chains
+ *                          specrt__cuda_propose, _verify_chain
+ *     routed sources       specrt__cuda_router_bytes, _route; _successors_bytes, _successors; _sketch_bytes,
  *                          _sketch_route
  *
  * On the device the state of something is a struct of DEVICE pointers: X_bytes() says how much memory they
@@ -90,19 +90,19 @@ extern "C" {
 
 /* ---- what several functions share ------------------------------------------------------------------- */
 
-#define SPECRT_CUDA_MAX_BATCH    1024  /* sequences of a launch: a dimension of its grid */
-#define SPECRT_CUDA_MAX_SEGMENTS 12    /* of a policy at most 11: a sum of all that routes */
-#define SPECRT_CUDA_MAX_STATES   64    /* rows of a pass */
-#define SPECRT_CUDA_MAX_COLS     65536 /* of a head */
+#define SPECRT__CUDA_MAX_BATCH    1024  /* sequences of a launch: a dimension of its grid */
+#define SPECRT__CUDA_MAX_SEGMENTS 12    /* of a policy at most 11: a sum of all that routes */
+#define SPECRT__CUDA_MAX_STATES   64    /* rows of a pass */
+#define SPECRT__CUDA_MAX_COLS     65536 /* of a head */
 
-/* q8_0 rows in planes, as specrt_cuda_pack() leaves them: n_cols codes, then n_cols / 32 scales. In blocks,
+/* q8_0 rows in planes, as specrt__cuda_pack() leaves them: n_cols codes, then n_cols / 32 scales. In blocks,
  * as files have them (SPECRT_DTYPE_Q8_0), 34 bytes hold 32 columns, which no wide load reads. Codes of two
  * blocks stand eight by eight in turn, 64 columns in 64 bytes; a last block without a second by itself. A
  * row has as many bytes as in blocks. Rows and strides aligned to 16 bytes are read as fast as others. */
-#define SPECRT_CUDA_Q8_0_PLANES ((specrt_dtype)0x100008)
+#define SPECRT__CUDA_Q8_0_PLANES ((specrt_dtype)0x100008)
 
 /* Rows of a shortlist: specrt_segment on the device. An array of them, [n_batch, n_segments], is DEVICE. */
-typedef struct specrt_cuda_segment {
+typedef struct specrt__cuda_segment {
     const void *rows;          /* DEVICE [., n_cols] of the layout's dtype */
     size_t row_stride;         /* bytes between rows */
     const int32_t *ids;        /* DEVICE [max_rows] target ids */
@@ -112,41 +112,41 @@ typedef struct specrt_cuda_segment {
     const uint64_t *scored_by; /* DEVICE [max_rows] bit h: hidden row h scores it; NULL: all do */
     const int32_t *n_rows;     /* DEVICE [1] at most max_rows; NULL: max_rows */
     int32_t max_rows;
-} specrt_cuda_segment;
+} specrt__cuda_segment;
 
 /* What the segments of all sequences have in common. Logits are [n_batch, n, n_columns], where n_columns is
  * the sum of max_rows, so that a graph can be captured; column = max_rows before + row, and columns beyond
  * a segment's n_rows are not written. */
-typedef struct specrt_cuda_layout {
-    int32_t n_segments; /* 1 to SPECRT_CUDA_MAX_SEGMENTS */
+typedef struct specrt__cuda_layout {
+    int32_t n_segments; /* 1 to SPECRT__CUDA_MAX_SEGMENTS */
     int64_t n_cols;
-    specrt_dtype dtypes[SPECRT_CUDA_MAX_SEGMENTS]; /* f32, f16, bf16, q8_0, also in planes */
-    int32_t max_rows[SPECRT_CUDA_MAX_SEGMENTS];
+    specrt_dtype dtypes[SPECRT__CUDA_MAX_SEGMENTS]; /* f32, f16, bf16, q8_0, also in planes */
+    int32_t max_rows[SPECRT__CUDA_MAX_SEGMENTS];
     /* 1: all sequences have the first one's segment i, without scored_by, but each a mask of its own, or none
-     * has one. It is read once for up to SPECRT_CUDA_MAX_STATES of all their states. */
-    uint8_t shared[SPECRT_CUDA_MAX_SEGMENTS];
-} specrt_cuda_layout;
+     * has one. It is read once for up to SPECRT__CUDA_MAX_STATES of all their states. */
+    uint8_t shared[SPECRT__CUDA_MAX_SEGMENTS];
+} specrt__cuda_layout;
 
 /* Rows of a batch: up to max_n of each sequence, of which the first so many count. */
-typedef struct specrt_cuda_batch {
+typedef struct specrt__cuda_batch {
     int32_t n_batch, max_n;
     const int32_t *n; /* DEVICE: of sequence b n[b * n_step], at most max_n; NULL: all max_n */
     int32_t n_step;
-} specrt_cuda_batch;
+} specrt__cuda_batch;
 
 /* The rows that a source chooses for a level; all pointers are DEVICE memory. */
-typedef struct specrt_cuda_choice {
+typedef struct specrt__cuda_choice {
     int32_t max_rows;    /* of a sequence */
     int32_t *ids;        /* [n_batch, max_rows] tokens */
     int32_t *places;     /* [n_batch, max_rows] their rows in the head */
     int32_t *n_rows;     /* [n_batch] */
     uint64_t *scored_by; /* [n_batch, max_rows] bit h: row h of the level scores it; NULL: all do */
-} specrt_cuda_choice;
+} specrt__cuda_choice;
 
 /* ---- rows and products ------------------------------------------------------------------------------ */
 
 /* A head on the device, as specrt_head_desc; all pointers are DEVICE memory, borrowed. */
-typedef struct specrt_cuda_head {
+typedef struct specrt__cuda_head {
     const void *rows;      /* [n_rows, n_cols] of dtype */
     const float *bias;     /* f32 [n_rows]; NULL: none */
     const int32_t *row_of; /* i32, by token: the row it has; NULL: its number */
@@ -154,63 +154,65 @@ typedef struct specrt_cuda_head {
     int32_t n_rows;
     int64_t n_cols;
     size_t row_stride; /* bytes between rows */
-} specrt_cuda_head;
+} specrt__cuda_head;
 
 /* Packed rows of a sequence, and which of them to fill; all pointers are DEVICE memory. */
-typedef struct specrt_cuda_packing {
+typedef struct specrt__cuda_packing {
     const int32_t *ids;   /* i32 [capacity] token of each place; it has a row */
     const int32_t *slots; /* i32 [*n] distinct places to fill; NULL: 0 to *n - 1 */
     const int32_t *n;     /* i32 [1] */
     void *rows;           /* [capacity] rows of the head's dtype, q8_0 in planes, aligned to 16 */
     float *bias;          /* f32 [capacity]; NULL: not packed */
-} specrt_cuda_packing;
+} specrt__cuda_packing;
 
-/* specrt_cuda_pack() : copies rows of a head, and their biases, to the places to fill: all of a segment, or
+/* specrt__cuda_pack() : copies rows of a head, and their biases, to the places to fill: all of a segment, or
  * the few that are new since the last cycle. CPU twin: the packing in >>pool.
  *   packings   : DEVICE [n_batch]
  *   max_n      : of places to fill in a sequence
  *   row_stride : bytes between packed rows
  * @return OK, BAD_ARG (strides are even; of rows that become planes multiples of 16), UNSUPPORTED dtype or
  * columns, DEVICE. */
-SPECRT__KERNEL specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
-                                              const specrt_cuda_packing *packings, int32_t n_batch,
-                                              int32_t max_n, size_t row_stride, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_pack(const specrt__cuda_head *head,
+                                               const specrt__cuda_packing *packings,
+                                               int32_t n_batch, int32_t max_n, size_t row_stride,
+                                               void *stream);
 
-/* specrt_cuda_logits() : products of hidden states with the rows of segments, biases included; -inf where
+/* specrt__cuda_logits() : products of hidden states with the rows of segments, biases included; -inf where
  * masked. CPU twin: specrt_active_logits(), which it meets within 2e-6 of the product of the lengths of row
  * and state (bf16 rows with other states: 2e-5), whatever n. Tensor cores round sums towards 0: over
  * thousands of columns whose products have one sign it may be 1e-5. Rows with `places` are indexed, not
  * packed.
  *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster, of q8_0
  *              those in planes
- *   batch    : max_n is 1 to SPECRT_CUDA_MAX_STATES. The logits of states that do not count are written for
+ *   batch    : max_n is 1 to SPECRT__CUDA_MAX_STATES. The logits of states that do not count are written for
  *              shared segments only, whatever they are
  *   hidden   : DEVICE [n_batch, max_n, n_cols] of dtype f32, f16 or bf16, finite; they meet f16 and q8_0
  *              rows cut to +-131,008
  *   logits   : DEVICE f32 [n_batch, max_n, n_columns]
  * @return OK, BAD_ARG, UNSUPPORTED dtypes or columns, DEVICE. */
-SPECRT__KERNEL specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
-                                                const specrt_cuda_segment *segments,
-                                                const specrt_cuda_batch *batch, const void *hidden,
-                                                specrt_dtype dtype, float *logits, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
+                                                 const specrt__cuda_segment *segments,
+                                                 const specrt__cuda_batch *batch,
+                                                 const void *hidden, specrt_dtype dtype,
+                                                 float *logits, void *stream);
 
-/* specrt_cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
+/* specrt__cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
  * lower id. CPU twin: specrt_active_topk(), whose ids it finds; log-probabilities within 1e-5.
  *   batch    : as there
- *   logits   : DEVICE f32 [n_batch, max_n, n_columns] as specrt_cuda_logits() left them
+ *   logits   : DEVICE f32 [n_batch, max_n, n_columns] as specrt__cuda_logits() left them
  *   k        : 1 to 256
  *   ids, logprobs : DEVICE i32, f32 [n_batch, max_n, k], best first; -1 and -inf where there are fewer
- *   scratch  : DEVICE, specrt_cuda_topk_bytes(n_columns, n_batch * max_n, k), aligned to 8 bytes; zeroed
+ *   scratch  : DEVICE, specrt__cuda_topk_bytes(n_columns, n_batch * max_n, k), aligned to 8 bytes; zeroed
  *              before its first use, then fit for rankings of any shape that it is large enough for
  * @return OK, BAD_ARG, DEVICE. */
-SPECRT__KERNEL specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
-                                              const specrt_cuda_segment *segments,
-                                              const specrt_cuda_batch *batch, const float *logits,
-                                              int32_t k, int32_t *ids, float *logprobs,
-                                              void *scratch, void *stream);
-SPECRT__KERNEL size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k);
+SPECRT__KERNEL specrt_status specrt__cuda_topk(const specrt__cuda_layout *layout,
+                                               const specrt__cuda_segment *segments,
+                                               const specrt__cuda_batch *batch, const float *logits,
+                                               int32_t k, int32_t *ids, float *logprobs,
+                                               void *scratch, void *stream);
+SPECRT__KERNEL size_t specrt__cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k);
 
-/* specrt_cuda_target_topk() : the k best ids of each row of the target's logits, ties to the lower id; -inf
+/* specrt__cuda_target_topk() : the k best ids of each row of the target's logits, ties to the lower id; -inf
  * and NaN are never among them. CPU twin: specrt_logits_topk().
  *   batch     : as there
  *   logits    : DEVICE f32 [n_batch, max_n, n_vocab]
@@ -218,47 +220,47 @@ SPECRT__KERNEL size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, 
  *   logsumexp : DEVICE f32 [n_batch, SPECRT_TREE_MAX_NODES], or NULL
  *   scratch   : as above, of n_vocab columns
  * @return as above. */
-SPECRT__KERNEL specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
-                                                     const float *logits, int32_t n_vocab,
-                                                     int32_t k, int32_t *ids, float *logsumexp,
-                                                     void *scratch, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_target_topk(const specrt__cuda_batch *batch,
+                                                      const float *logits, int32_t n_vocab,
+                                                      int32_t k, int32_t *ids, float *logsumexp,
+                                                      void *scratch, void *stream);
 
 /* ---- membership, routing, trees, verification ------------------------------------------------------- */
 
 /* Who wants a token: the bits of specrt_cuda_state.wants. */
 enum {
-    SPECRT_CUDA_INVALID = 1, /* never proposed */
-    SPECRT_CUDA_FIXED = 2,   /* a row of a segment that all sequences share (static) */
-    SPECRT_CUDA_PINNED = 4,  /* the host; terminators */
-    SPECRT_CUDA_FILL = 8,    /* makes up a least number of rows */
-    SPECRT_CUDA_WINDOW = 16,
-    SPECRT_CUDA_RETRIEVE = 32, /* the host's adaptive cache (EvoSpec) */
-    SPECRT_CUDA_LISTED = 64,
-    SPECRT_CUDA_CHANGED = 128 /* the functions' own */
+    SPECRT__CUDA_INVALID = 1, /* never proposed */
+    SPECRT__CUDA_FIXED = 2,   /* a row of a segment that all sequences share (static) */
+    SPECRT__CUDA_PINNED = 4,  /* the host; terminators */
+    SPECRT__CUDA_FILL = 8,    /* makes up a least number of rows */
+    SPECRT__CUDA_WINDOW = 16,
+    SPECRT__CUDA_RETRIEVE = 32, /* the host's adaptive cache (EvoSpec) */
+    SPECRT__CUDA_LISTED = 64,
+    SPECRT__CUDA_CHANGED = 128 /* the functions' own */
 };
 
 /* A wish of the host's: a token gets or loses PINNED or RETRIEVE. Others are passed over. */
-typedef struct specrt_cuda_change {
+typedef struct specrt__cuda_change {
     int32_t id;
     uint8_t bit, on;
     uint16_t reserved; /* 0 */
-} specrt_cuda_change;
+} specrt__cuda_change;
 
 /* Wishes on their way to the device, in host memory that it can read and write (mapped, pinned). The host
- * writes change number i to changes[i % SPECRT_CUDA_CHANGES], then adds to `posted`, and never gets further
- * ahead of `taken` than SPECRT_CUDA_CHANGES; the next start or observe takes all that is posted. */
-#define SPECRT_CUDA_CHANGES 1024
-typedef struct specrt_cuda_mailbox {
+ * writes change number i to changes[i % SPECRT__CUDA_CHANGES], then adds to `posted`, and never gets further
+ * ahead of `taken` than SPECRT__CUDA_CHANGES; the next start or observe takes all that is posted. */
+#define SPECRT__CUDA_CHANGES 1024
+typedef struct specrt__cuda_mailbox {
     uint32_t posted, taken; /* by the host, by the device */
-    specrt_cuda_change changes[SPECRT_CUDA_CHANGES];
-} specrt_cuda_mailbox;
+    specrt__cuda_change changes[SPECRT__CUDA_CHANGES];
+} specrt__cuda_mailbox;
 
-/* specrt_cuda_state_params.mode, .positions and .only : the window's options of specrt_policy_create(). */
-enum { SPECRT_CUDA_UNIQUE_LRU, SPECRT_CUDA_STREAM, SPECRT_CUDA_UNIQUE_FIFO };
-enum { SPECRT_CUDA_POSITIONS_ALL, SPECRT_CUDA_POSITIONS_LAST, SPECRT_CUDA_POSITIONS_TREE };
-enum { SPECRT_CUDA_ONLY_BOTH, SPECRT_CUDA_ONLY_CTX, SPECRT_CUDA_ONLY_EXT };
+/* specrt__cuda_state_params.mode, .positions and .only : the window's options of specrt_policy_create(). */
+enum { SPECRT__CUDA_UNIQUE_LRU, SPECRT__CUDA_STREAM, SPECRT__CUDA_UNIQUE_FIFO };
+enum { SPECRT__CUDA_POSITIONS_ALL, SPECRT__CUDA_POSITIONS_LAST, SPECRT__CUDA_POSITIONS_TREE };
+enum { SPECRT__CUDA_ONLY_BOTH, SPECRT__CUDA_ONLY_CTX, SPECRT__CUDA_ONLY_EXT };
 
-typedef struct specrt_cuda_state_params {
+typedef struct specrt__cuda_state_params {
     int32_t n_ids;    /* tokens are below it; at most SPECRT_MAX_VOCAB */
     int32_t capacity; /* rows that may be packed; sources never want more */
     int32_t size;     /* of the window; 0: there is none, and what follows does not matter */
@@ -269,16 +271,16 @@ typedef struct specrt_cuda_state_params {
     const int32_t *frequent; /* DEVICE [n_frequent] distinct, borrowed; NULL: ascending ids */
     int32_t n_frequent;
     int32_t keep; /* of every source: whether RETRIEVE outlives begin */
-} specrt_cuda_state_params;
+} specrt__cuda_state_params;
 
 /* Membership, packed rows and window of one sequence. An array of them, DEVICE [n_batch], is what functions
- * take: make it on the host with specrt_cuda_state_place() and copy it. Packed rows are dense: row i is that
+ * take: make it on the host with specrt__cuda_state_place() and copy it. Packed rows are dense: row i is that
  * of token ids[i] for i < n_rows. */
 struct specrt_cuda_state {
-    specrt_cuda_state_params params;
-    specrt_cuda_mailbox *mailbox; /* as the device sees it; NULL: none */
-    int32_t n_fixed;              /* tokens with the bit FIXED: set it with them */
-    int32_t n_rows;               /* that shall be packed, once those of `fresh` are */
+    specrt__cuda_state_params params;
+    specrt__cuda_mailbox *mailbox; /* as the device sees it; NULL: none */
+    int32_t n_fixed;               /* tokens with the bit FIXED: set it with them */
+    int32_t n_rows;                /* that shall be packed, once those of `fresh` are */
     int32_t n_fresh;
     int32_t n_wanted, n_changed;
     int32_t n_refused; /* wishes beyond capacity: of a host that asks for more than it said */
@@ -298,50 +300,50 @@ struct specrt_cuda_state {
     int32_t seed[SPECRT_LOGITS_MAX_K], n_seed, n_fill;
 };
 
-/* specrt_cuda_state_bytes() : device memory of one state; 0: parameters out of range. */
-SPECRT__KERNEL size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params);
+/* specrt__cuda_state_bytes() : device memory of one state; 0: parameters out of range. */
+SPECRT__KERNEL size_t specrt__cuda_state_bytes(const specrt__cuda_state_params *params);
 
-/* specrt_cuda_state_place() : *out (host) with its pointers into memory of that size, DEVICE, borrowed,
+/* specrt__cuda_state_place() : *out (host) with its pointers into memory of that size, DEVICE, borrowed,
  * aligned to 256. `wants` is the host's to fill, `n_fixed` and `mailbox` are 0. */
-SPECRT__KERNEL specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
-                                                     void *memory, specrt_cuda_state *out);
+SPECRT__KERNEL specrt_status specrt__cuda_state_place(const specrt__cuda_state_params *params,
+                                                      void *memory, specrt_cuda_state *out);
 
-/* specrt_cuda_state_begin() : forget everything but INVALID, FIXED and what is kept. Twin:
+/* specrt__cuda_state_begin() : forget everything but INVALID, FIXED and what is kept. Twin:
  * specrt_session_begin().
  *   states : DEVICE [n_batch]
  *   pinned : DEVICE i32 [n_pinned] distinct tokens that are always wanted; those of FIXED take no row */
-SPECRT__KERNEL specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
-                                                     int32_t n_pinned, specrt_cuda_state *states,
-                                                     void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_state_begin(int32_t n_batch, const int32_t *pinned,
+                                                      int32_t n_pinned, specrt_cuda_state *states,
+                                                      void *stream);
 
-/* specrt_cuda_state_prefill() : the next prompt tokens. Twin: specrt_session_prefill().
+/* specrt__cuda_state_prefill() : the next prompt tokens. Twin: specrt_session_prefill().
  *   tokens : DEVICE i32 [n_batch, max_n];  n : DEVICE i32 [n_batch]
  *   best   : DEVICE i32 [n_batch, max_n, k] the target's best tokens at each, -1: none; NULL: not known */
-SPECRT__KERNEL specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
-                                                       const int32_t *n, int32_t max_n,
-                                                       const int32_t *best, int32_t k,
-                                                       specrt_cuda_state *states, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
+                                                        const int32_t *n, int32_t max_n,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream);
 
-/* specrt_cuda_state_start() : the first token after the prompt, the last of the verdict's; what is fresh is
+/* specrt__cuda_state_start() : the first token after the prompt, the last of the verdict's; what is fresh is
  * to be packed then. Twin: specrt_session_start().
  *   verdicts : DEVICE [n_batch]; n = 0: that sequence rests */
-SPECRT__KERNEL specrt_status specrt_cuda_state_start(int32_t n_batch,
-                                                     const specrt_verdict *verdicts,
-                                                     specrt_cuda_state *states, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_state_start(int32_t n_batch,
+                                                      const specrt_verdict *verdicts,
+                                                      specrt_cuda_state *states, void *stream);
 
-/* specrt_cuda_state_observe() : learn from a cycle; what is fresh is to be packed then. Twin:
+/* specrt__cuda_state_observe() : learn from a cycle; what is fresh is to be packed then. Twin:
  * specrt_session_observe().
  *   drafts, verdicts : DEVICE [n_batch]; a verdict's n = 0: that sequence rests
  *   best : DEVICE i32 [n_batch, SPECRT_TREE_MAX_NODES, k] the target's best tokens at each node, -1: none;
  *          NULL: not known */
-SPECRT__KERNEL specrt_status specrt_cuda_state_observe(int32_t n_batch,
-                                                       const specrt_cuda_draft *drafts,
-                                                       const specrt_verdict *verdicts,
-                                                       const int32_t *best, int32_t k,
-                                                       specrt_cuda_state *states, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
+                                                        const specrt_cuda_draft *drafts,
+                                                        const specrt_verdict *verdicts,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream);
 
 /* Candidates of one draft. An array of them, DEVICE [n_batch]; the trees of a batch have one shape. */
-typedef struct specrt_cuda_tree {
+typedef struct specrt__cuda_tree {
     specrt_tree_params params;
     int32_t root, level, n_candidates, n_beam;
     /* in the sequence, of the token after the root; before the first, of the root */
@@ -351,65 +353,68 @@ typedef struct specrt_cuda_tree {
     int32_t *parents;                   /* DEVICE, candidates; -1: the root */
     float *logprobs;                    /* DEVICE, cumulative */
     int32_t beam[SPECRT_TREE_MAX_TOPK]; /* candidates */
-} specrt_cuda_tree;
+} specrt__cuda_tree;
 
-/* specrt_cuda_tree_bytes() : device memory of one tree; 0: parameters out of range. */
-SPECRT__KERNEL size_t specrt_cuda_tree_bytes(const specrt_tree_params *params);
+/* specrt__cuda_tree_bytes() : device memory of one tree; 0: parameters out of range. */
+SPECRT__KERNEL size_t specrt__cuda_tree_bytes(const specrt_tree_params *params);
 
-/* specrt_cuda_tree_place() : *out (host), its pointers into memory of that size, DEVICE, borrowed, aligned to
- * 256. position : of the first token after the prompt, which will be the first root
+/* specrt__cuda_tree_place() : *out (host), its pointers into memory of that size, DEVICE, borrowed, aligned
+ * to 256. position : of the first token after the prompt, which will be the first root
  *   params : 0 in a field: its default */
-SPECRT__KERNEL specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
-                                                    int64_t position, void *memory,
-                                                    specrt_cuda_tree *out);
+SPECRT__KERNEL specrt_status specrt__cuda_tree_place(const specrt_tree_params *params,
+                                                     int64_t position, void *memory,
+                                                     specrt__cuda_tree *out);
 
-/* specrt_cuda_tree_begin() : new trees, each from the last token that its sequence emitted. Twin:
+/* specrt__cuda_tree_begin() : new trees, each from the last token that its sequence emitted. Twin:
  * specrt_tree_begin().
  *   verdicts : DEVICE [n_batch]; n = 0: that sequence's beam is empty
  *   beams    : DEVICE [n_batch] the first pass: the root alone */
-SPECRT__KERNEL specrt_status specrt_cuda_tree_begin(int32_t n_batch, const specrt_verdict *verdicts,
-                                                    specrt_cuda_tree *trees,
-                                                    specrt_cuda_beam *beams, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_tree_begin(int32_t n_batch,
+                                                     const specrt_verdict *verdicts,
+                                                     specrt__cuda_tree *trees,
+                                                     specrt_cuda_beam *beams, void *stream);
 
-/* specrt_cuda_tree_expand() : the proposals of a pass. Twin: specrt_tree_expand().
+/* specrt__cuda_tree_expand() : the proposals of a pass. Twin: specrt_tree_expand().
  *   topk     : the trees'
  *   ids, logprobs : DEVICE i32, f32 [n_batch, topk, topk]: of each row of the last beam, best first; -inf:
  *              none
  *   beams    : DEVICE [n_batch] the rows of the next pass */
-SPECRT__KERNEL specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
-                                                     const int32_t *ids, const float *logprobs,
-                                                     specrt_cuda_tree *trees,
-                                                     specrt_cuda_beam *beams, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t topk,
+                                                      const int32_t *ids, const float *logprobs,
+                                                      specrt__cuda_tree *trees,
+                                                      specrt_cuda_beam *beams, void *stream);
 
-/* specrt_cuda_tree_finish() : the best nodes, with masks and positions. Twin: specrt_tree_finish().
+/* specrt__cuda_tree_finish() : the best nodes, with masks and positions. Twin: specrt_tree_finish().
  *   drafts : DEVICE [n_batch]; n = 0 where nothing was begun */
-SPECRT__KERNEL specrt_status specrt_cuda_tree_finish(int32_t n_batch, const specrt_cuda_tree *trees,
-                                                     specrt_cuda_draft *drafts, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
+                                                      const specrt__cuda_tree *trees,
+                                                      specrt_cuda_draft *drafts, void *stream);
 
-/* Scratch of specrt_cuda_verify(). */
-typedef struct specrt_cuda_verifier_params {
+/* Scratch of specrt__cuda_verify(). */
+typedef struct specrt__cuda_verifier_params {
     int32_t n_batch, n_vocab;
     int32_t max_nodes; /* 1 to SPECRT_TREE_MAX_NODES; times n_batch at most 65,535 */
     int32_t sampled;   /* 0: every sequence is greedy; 1: some may be sampled; 2: with filters */
-} specrt_cuda_verifier_params;
+} specrt__cuda_verifier_params;
 
-typedef struct specrt_cuda_law specrt_cuda_law; /* of a row of logits; the functions' own */
+typedef struct specrt__cuda_distribution
+    specrt__cuda_distribution; /* of a row of logits; the functions' own */
 
-typedef struct specrt_cuda_verifier {
-    specrt_cuda_verifier_params params;
+typedef struct specrt__cuda_verifier {
+    specrt__cuda_verifier_params params;
     void *scratch; /* DEVICE, of a ranking, where all are greedy; what follows where some are not */
-    uint64_t *best;        /* DEVICE [n_batch, max_nodes, parts of a row] */
-    specrt_cuda_law *laws; /* DEVICE [n_batch, max_nodes] */
-    double *sums;          /* DEVICE [n_batch, max_nodes, blocks of a row] */
-    int32_t *tokens;       /* DEVICE [n_batch, max_nodes] what the target draws at each node */
-} specrt_cuda_verifier;
+    uint64_t *best;                           /* DEVICE [n_batch, max_nodes, parts of a row] */
+    specrt__cuda_distribution *distributions; /* DEVICE [n_batch, max_nodes] */
+    double *sums;                             /* DEVICE [n_batch, max_nodes, blocks of a row] */
+    int32_t *tokens; /* DEVICE [n_batch, max_nodes] what the target draws at each node */
+} specrt__cuda_verifier;
 
 /* Memory is DEVICE, zeroed, borrowed. */
-SPECRT__KERNEL size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params);
-SPECRT__KERNEL specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
-                                                        void *memory, specrt_cuda_verifier *out);
+SPECRT__KERNEL size_t specrt__cuda_verifier_bytes(const specrt__cuda_verifier_params *params);
+SPECRT__KERNEL specrt_status specrt__cuda_verifier_place(const specrt__cuda_verifier_params *params,
+                                                         void *memory, specrt__cuda_verifier *out);
 
-/* specrt_cuda_verify() : draw-and-descend, greedy or sampled; the same tokens as the twin,
+/* specrt__cuda_verify() : draw-and-descend, greedy or sampled; the same tokens as the twin,
  * specrt_verify_tree(), given the same logits, for the same keys give the same draws. With filters, sums over
  * what they keep may differ in a double's last bit.
  *   verifier  : host
@@ -417,127 +422,127 @@ SPECRT__KERNEL specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifi
  *   samplings : DEVICE [n_batch]; its filters matter where the verifier was made for them
  *   logits    : DEVICE f32 [n_batch, max_nodes, n_vocab]
  *   verdicts  : DEVICE [n_batch]; n = 0 for an empty draft */
-SPECRT__KERNEL specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
-                                                const specrt_cuda_draft *drafts,
-                                                const specrt_sampling *samplings,
-                                                const float *logits, specrt_verdict *verdicts,
-                                                void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_verify(const specrt__cuda_verifier *verifier,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const specrt_sampling *samplings,
+                                                 const float *logits, specrt_verdict *verdicts,
+                                                 void *stream);
 
-/* What the levels of sampled chains were drawn from, as specrt_draft_law: of sequence b at level t the
- * columns of a shortlist, [n_batch, n_steps, n_columns]. All pointers are DEVICE memory. */
-typedef struct specrt_cuda_laws {
+/* What the levels of sampled chains were drawn from, as specrt_draft_distribution: of sequence b at level t
+ * the columns of a shortlist, [n_batch, n_steps, n_columns]. All pointers are DEVICE memory. */
+typedef struct specrt__cuda_distributions {
     int32_t n_steps, n_columns;
     float temperature; /* above 0, to 100 */
     int32_t *ids;      /* tokens; -1: the column has none */
     float *probs;      /* f32, 0 where nothing is drawn */
     float *chances;    /* f32 [n_batch, n_steps] of the token that was drawn */
-    float *weights;    /* f32 [n_batch, n_vocab] scratch of specrt_cuda_verify_chain() */
-} specrt_cuda_laws;
+    float *weights;    /* f32 [n_batch, n_vocab] scratch of specrt__cuda_verify_chain() */
+} specrt__cuda_distributions;
 
-/* specrt_cuda_propose() : samples a token of each sequence from its shortlist, and notes the law. CPU twin:
- * specrt_verifier_propose() over the columns that have a token, in their order: the same law and draw, but
- * for the last bits of sums, so a draw differs where it lies that close to a boundary.
+/* specrt__cuda_propose() : samples a token of each sequence from its shortlist, and notes the distribution.
+ * CPU twin: specrt_verifier_propose() over the columns that have a token, in their order: the same
+ * distribution and draw, but for the last bits of sums, so a draw differs where it lies that close to a
+ * boundary.
  *   logits      : DEVICE f32 [n_batch, n_columns] of the only row of a pass
  *   trees       : DEVICE [n_batch] whose cycle and level are the draw's key; no beam: passed over
  *   samplings   : DEVICE [n_batch]
- *   laws        : host
- *   ids, logprobs : DEVICE i32, f32 [n_batch] for specrt_cuda_tree_expand(); -inf: nothing to draw
+ *   distributions        : host
+ *   ids, logprobs : DEVICE i32, f32 [n_batch] for specrt__cuda_tree_expand(); -inf: nothing to draw
  * @return OK, BAD_ARG, DEVICE. */
-SPECRT__KERNEL specrt_status specrt_cuda_propose(
-    const specrt_cuda_layout *layout, const specrt_cuda_segment *segments, int32_t n_batch,
-    const float *logits, const specrt_cuda_tree *trees, const specrt_sampling *samplings,
-    const specrt_cuda_laws *laws, int32_t *ids, float *logprobs, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_propose(
+    const specrt__cuda_layout *layout, const specrt__cuda_segment *segments, int32_t n_batch,
+    const float *logits, const specrt__cuda_tree *trees, const specrt_sampling *samplings,
+    const specrt__cuda_distributions *distributions, int32_t *ids, float *logprobs, void *stream);
 
-/* specrt_cuda_verify_chain() : chain rejection sampling. Twin: specrt_verify_chain(), given drafts that
- * specrt_cuda_propose() drew; the same tokens but as there.
+/* specrt__cuda_verify_chain() : chain rejection sampling. Twin: specrt_verify_chain(), given drafts that
+ * specrt__cuda_propose() drew; the same tokens but as there.
  *   verifier : host, made for sampling
  *   trees    : DEVICE [n_batch] whose cycle is the draws' key
- *   others as in specrt_cuda_verify(), whose drafts are chains here */
-SPECRT__KERNEL specrt_status specrt_cuda_verify_chain(
-    const specrt_cuda_verifier *verifier, const specrt_cuda_laws *laws,
-    const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+ *   others as in specrt__cuda_verify(), whose drafts are chains here */
+SPECRT__KERNEL specrt_status specrt__cuda_verify_chain(
+    const specrt__cuda_verifier *verifier, const specrt__cuda_distributions *distributions,
+    const specrt_cuda_draft *drafts, const specrt__cuda_tree *trees,
     const specrt_sampling *samplings, const float *logits, specrt_verdict *verdicts, void *stream);
 
-/* specrt_cuda_remap() : out[i] = ids[in[i]], or -1 where in[i] is out of range: rows to target ids (EAGLE-3's
- * d2t made absolute). in, out : DEVICE i32 [n], may be the same;  ids : DEVICE i32 [n_ids] */
-SPECRT__KERNEL specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids, const int32_t *in,
-                                               int64_t n, int32_t *out, void *stream);
+/* specrt__cuda_remap() : out[i] = ids[in[i]], or -1 where in[i] is out of range: rows to target ids
+ * (EAGLE-3's d2t made absolute). in, out : DEVICE i32 [n], may be the same;  ids : DEVICE i32 [n_ids] */
+SPECRT__KERNEL specrt_status specrt__cuda_remap(const int32_t *ids, int32_t n_ids,
+                                                const int32_t *in, int64_t n, int32_t *out,
+                                                void *stream);
 
 /* What routes a level to clusters of a head (specrt_clusters): shared by all sequences. The head lies cluster
  * by cluster, and so do its ids. */
-typedef struct specrt_cuda_router {
+typedef struct specrt__cuda_router {
     int32_t kind;    /* specrt_router_kind */
     int32_t softmax; /* as in specrt_clusters_header, and so what follows */
     int32_t n_clusters, n_embed, n_state, n_hidden;
     int32_t each; /* 0: clusters for the level; 1: for each row of it; 2: which alone scores them */
     int32_t cap;  /* rows of a level at most; 0: no such limit */
-    const uint16_t *w1, *w2;    /* DEVICE f16 [n_hidden, n_embed + n_state], [n_clusters, width] */
-    const float *b1, *b2;       /* DEVICE f32 */
-    const int32_t *starts;      /* DEVICE [n_clusters + 1] first row of each */
-    const int32_t *ids;         /* DEVICE [starts[n_clusters]] token of each row */
-    specrt_cuda_head embedding; /* of the target, by token; rows NULL: not read */
-} specrt_cuda_router;
+    const uint16_t *w1, *w2;     /* DEVICE f16 [n_hidden, n_embed + n_state], [n_clusters, width] */
+    const float *b1, *b2;        /* DEVICE f32 */
+    const int32_t *starts;       /* DEVICE [n_clusters + 1] first row of each */
+    const int32_t *ids;          /* DEVICE [starts[n_clusters]] token of each row */
+    specrt__cuda_head embedding; /* of the target, by token; rows NULL: not read */
+} specrt__cuda_router;
 
-/* specrt_cuda_router_bytes() : scratch of specrt_cuda_route(); 0: sizes out of range. */
-SPECRT__KERNEL size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
-                                               int32_t max_n);
+/* specrt__cuda_router_bytes() : scratch of specrt__cuda_route(); 0: sizes out of range. */
+SPECRT__KERNEL size_t specrt__cuda_router_bytes(const specrt__cuda_router *router, int32_t n_batch,
+                                                int32_t max_n);
 
-/* specrt_cuda_route() : the clusters of a level, as rows of one segment. Twin: the cluster source; given
+/* specrt__cuda_route() : the clusters of a level, as rows of one segment. Twin: the cluster source; given
  * equal scores the same clusters.
  *   router : host;  max_n : rows of a pass at most
  *   n_take : clusters to take, at most 400; more come while they hold fewer than SPECRT_TREE_MAX_TOPK rows
  *   beams  : DEVICE [n_batch] what the pass was fed;  n = 0: n_rows is 0
  *   states : DEVICE f32 [n_batch, max_n, n_state] what the pass was fed (DynaSpec), or gave; NULL: 0
- *   scratch : DEVICE, specrt_cuda_router_bytes(), aligned to 256
+ *   scratch : DEVICE, specrt__cuda_router_bytes(), aligned to 256
  *   choice : written; what is beyond its max_rows is cut off; scored_by is not NULL where each = 2, and only
  *            there
  * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16, bf16 and q8_0 are read), DEVICE. */
-SPECRT__KERNEL specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
-                                               int32_t max_n, int32_t n_take,
-                                               const specrt_cuda_beam *beams, const float *states,
-                                               void *scratch, const specrt_cuda_choice *choice,
-                                               void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *router, int32_t n_batch,
+                                                int32_t max_n, int32_t n_take,
+                                                const specrt_cuda_beam *beams, const float *states,
+                                                void *scratch, const specrt__cuda_choice *choice,
+                                                void *stream);
 
 /* Tokens that a source need not name at a level: members, and what an earlier source brought. */
-typedef struct specrt_cuda_taken {
+typedef struct specrt__cuda_taken {
     const specrt_cuda_state *states; /* DEVICE [n_batch]; NULL: no members */
     const uint32_t *levels;          /* DEVICE [n_batch, n_ids] bit `level`: brought; NULL: none */
     int32_t level;
-} specrt_cuda_taken;
+} specrt__cuda_taken;
 
 /* specrt_cograph on the device; all pointers are DEVICE memory. */
-typedef struct specrt_cuda_cograph {
+typedef struct specrt__cuda_cograph {
     int32_t n_vocab, max_degree;
     const uint64_t *totals;
     const uint32_t *offsets;
     const int32_t *ids;
     const float *counts;
-} specrt_cuda_cograph;
+} specrt__cuda_cograph;
 
-/* specrt_cuda_successors_bytes() : scratch of specrt_cuda_successors(); 0: sizes out of range. */
-SPECRT__KERNEL size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
-                                                   int32_t n_batch, int32_t max_n, int32_t size);
+/* specrt__cuda_successors_bytes() : scratch of specrt__cuda_successors(); 0: sizes out of range. */
+SPECRT__KERNEL size_t specrt__cuda_successors_bytes(const specrt__cuda_cograph *graph,
+                                                    int32_t n_batch, int32_t max_n, int32_t size);
 
-/* specrt_cuda_successors() : the tokens that likeliest follow those of a level and are no members yet. Twin:
+/* specrt__cuda_successors() : the tokens that likeliest follow those of a level and are no members yet. Twin:
  * the successor source; the same set where probabilities of paths are the same floats, and no damaged graph
  * lists a token twice for one other.
  *   graph  : host
  *   row_of : DEVICE i32 [n_ids] the head's row of each token; NULL: its number
  *   beams  : DEVICE [n_batch]
  *   taken  : its states are not NULL; their scratch is used
- *   scratch : DEVICE, specrt_cuda_successors_bytes() for a size of choice->max_rows, aligned to 256
+ *   scratch : DEVICE, specrt__cuda_successors_bytes() for a size of choice->max_rows, aligned to 256
  *   choice : written, max_rows tokens at most */
-SPECRT__KERNEL specrt_status specrt_cuda_successors(const specrt_cuda_cograph *graph,
-                                                    int32_t n_batch, int32_t max_n,
-                                                    const int32_t *row_of,
-                                                    const specrt_cuda_beam *beams,
-                                                    const specrt_cuda_taken *taken, void *scratch,
-                                                    const specrt_cuda_choice *choice, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_successors(
+    const specrt__cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
+    const specrt_cuda_beam *beams, const specrt__cuda_taken *taken, void *scratch,
+    const specrt__cuda_choice *choice, void *stream);
 
 /* ---- the sketch ------------------------------------------------------------------------------------- */
 
 /* A sketch on the device: specrt_sketch, and how a source uses it. Pointers are DEVICE, borrowed. */
-typedef struct specrt_cuda_sketch {
+typedef struct specrt__cuda_sketch {
     const uint16_t *basis; /* f16 [rank, n_cols] */
     const int32_t *rows;   /* [n_places] */
     const float *scales;   /* [n_places] */
@@ -553,32 +558,32 @@ typedef struct specrt_cuda_sketch {
     int32_t size;          /* tokens that a state names */
     int32_t bound; /* and a level, at least size: the size (beam=level), or times the states */
     /* Certified; bounds NULL: it is not, and the rest is not read. Rank is the section's, bound n_places. */
-    const float *bounds;   /* [n_places, 4] as the section */
-    const float *mean;     /* [n_cols] */
-    const uint16_t *lift;  /* f16 [rank, n_cols] */
-    specrt_cuda_head head; /* the head */
-} specrt_cuda_sketch;
+    const float *bounds;    /* [n_places, 4] as the section */
+    const float *mean;      /* [n_cols] */
+    const uint16_t *lift;   /* f16 [rank, n_cols] */
+    specrt__cuda_head head; /* the head */
+} specrt__cuda_sketch;
 
-/* specrt_cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
-SPECRT__KERNEL size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
-                                               int32_t max_n);
+/* specrt__cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
+SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketch, int32_t n_batch,
+                                                int32_t max_n);
 
-/* specrt_cuda_sketch_route() : the tokens that a level's states name, for specrt_cuda_logits() to score as a
- * segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
- * the same tokens, and all of them name the same; the projection differs as in specrt_cuda_logits().
- * Certified, every token that may be among the max_n best of a state, by specrt_cuda_logits() over the whole
+/* specrt__cuda_sketch_route() : the tokens that a level's states name, for specrt__cuda_logits() to score as
+ * a segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
+ * the same tokens, and all of them name the same; the projection differs as in specrt__cuda_logits().
+ * Certified, every token that may be among the max_n best of a state, by specrt__cuda_logits() over the whole
  * head: at times some more than on the CPU.
- *   batch, hidden, dtype : as in specrt_cuda_logits()
+ *   batch, hidden, dtype : as in specrt__cuda_logits()
  *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
  *   taken    : NULL: none
  *   choice   : written; max_rows is the sketch's bound
- *   scratch  : DEVICE, specrt_cuda_sketch_bytes(), aligned to 16 bytes; all 0 before the first of the calls
+ *   scratch  : DEVICE, specrt__cuda_sketch_bytes(), aligned to 16 bytes; all 0 before the first of the calls
  *              that use it, one after another, for the same sizes
  * @return OK, BAD_ARG, UNSUPPORTED dtype, DEVICE. */
-SPECRT__KERNEL specrt_status specrt_cuda_sketch_route(
-    const specrt_cuda_sketch *sketch, const specrt_cuda_batch *batch, const void *hidden,
-    specrt_dtype dtype, const float *logprobs, const specrt_cuda_taken *taken, void *scratch,
-    const specrt_cuda_choice *choice, void *stream);
+SPECRT__KERNEL specrt_status specrt__cuda_sketch_route(
+    const specrt__cuda_sketch *sketch, const specrt__cuda_batch *batch, const void *hidden,
+    specrt_dtype dtype, const float *logprobs, const specrt__cuda_taken *taken, void *scratch,
+    const specrt__cuda_choice *choice, void *stream);
 
 #ifdef __cplusplus
 }
@@ -1141,18 +1146,18 @@ static __device__ int32_t specrt__block_key_id(uint64_t key) {
 
 /* q8_0 is one type, however its rows lie. */
 static __host__ __device__ specrt_dtype specrt__head_type(specrt_dtype dtype) {
-    return dtype == SPECRT_CUDA_Q8_0_PLANES ? SPECRT_DTYPE_Q8_0 : dtype;
+    return dtype == SPECRT__CUDA_Q8_0_PLANES ? SPECRT_DTYPE_Q8_0 : dtype;
 }
 
 /* The type that rows of another have once they are packed. */
 static specrt_dtype specrt__head_packed_type(specrt_dtype dtype) {
-    return dtype == SPECRT_DTYPE_Q8_0 ? SPECRT_CUDA_Q8_0_PLANES : dtype;
+    return dtype == SPECRT_DTYPE_Q8_0 ? SPECRT__CUDA_Q8_0_PLANES : dtype;
 }
 
 /* The bytes of a row whose type is computed as it is; 0: not such a row. */
 static size_t specrt__head_stored_bytes(specrt_dtype dtype, int64_t n_cols) {
     dtype = specrt__head_type(dtype);
-    if (specrt__simd_format(dtype) < 0 || n_cols > SPECRT_CUDA_MAX_COLS) return 0;
+    if (specrt__simd_format(dtype) < 0 || n_cols > SPECRT__CUDA_MAX_COLS) return 0;
     return specrt_row_bytes(dtype, n_cols);
 }
 
@@ -1281,10 +1286,10 @@ static __device__ void specrt__head_numbers(const void *row, int32_t chunk, int3
 /* --- what a product is given --- */
 
 typedef struct specrt__head_product {
-    const specrt_cuda_segment *segments; /* [n_batch, n_segments] */
-    specrt_cuda_segment own;             /* in place of segments, where they are NULL */
-    specrt_cuda_layout layout;
-    int32_t starts[SPECRT_CUDA_MAX_SEGMENTS]; /* first column of each segment */
+    const specrt__cuda_segment *segments; /* [n_batch, n_segments] */
+    specrt__cuda_segment own;             /* in place of segments, where they are NULL */
+    specrt__cuda_layout layout;
+    int32_t starts[SPECRT__CUDA_MAX_SEGMENTS]; /* first column of each segment */
     int32_t n_columns;
     const void *hidden; /* [n_batch, max_n, n_cols] */
     specrt_dtype dtype; /* of hidden */
@@ -1308,24 +1313,24 @@ static __device__ int32_t specrt__head_count(const specrt__head_product &p, int3
 }
 
 /* The segment of this block: y of sequence z. */
-static __device__ specrt_cuda_segment specrt__head_segment(const specrt__head_product &p) {
+static __device__ specrt__cuda_segment specrt__head_segment(const specrt__head_product &p) {
     if (!p.segments) return p.own;
     int32_t sequence = p.n_states ? 0 : (int32_t)blockIdx.z;
     return p.segments[sequence * p.layout.n_segments + (int32_t)blockIdx.y];
 }
 
-static __device__ int32_t specrt__head_rows(const specrt_cuda_segment &s) {
+static __device__ int32_t specrt__head_rows(const specrt__cuda_segment &s) {
     int32_t n = s.n_rows ? *s.n_rows : s.max_rows;
     return n < s.max_rows ? n : s.max_rows;
 }
 
-static __device__ const char *specrt__head_row_at(const specrt_cuda_segment &s, int32_t row) {
+static __device__ const char *specrt__head_row_at(const specrt__cuda_segment &s, int32_t row) {
     return (const char *)s.rows + (size_t)(s.places ? s.places[row] : row) * s.row_stride;
 }
 
 /* How many of n_cols columns can be read eight at a time: none, unless rows and states are aligned. */
 static __device__ int32_t specrt__head_whole(const specrt__head_product &p,
-                                             const specrt_cuda_segment &s) {
+                                             const specrt__cuda_segment &s) {
     size_t state_bytes = (size_t)p.layout.n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
     bool aligned = ((uintptr_t)s.rows | s.row_stride | (uintptr_t)p.hidden | state_bytes) % 16 == 0;
     return aligned ? (int32_t)p.layout.n_cols / 8 * 8 : 0;
@@ -1366,7 +1371,7 @@ static __device__ void specrt__head_state(const specrt__head_states &x, int32_t 
 
 /* Whether a row scores nothing for a sequence: of a shared segment row by row of states. */
 static __device__ bool specrt__head_masked(const specrt__head_product &p,
-                                           const specrt_cuda_segment &s, int32_t row, size_t at) {
+                                           const specrt__cuda_segment &s, int32_t row, size_t at) {
     const uint32_t *masked = s.masked;
     if (!masked) return false;
     if (p.n_states)
@@ -1375,8 +1380,9 @@ static __device__ bool specrt__head_masked(const specrt__head_product &p,
     return masked[row / 32] >> row % 32 & 1;
 }
 
-static __device__ void specrt__head_put(const specrt__head_product &p, const specrt_cuda_segment &s,
-                                        int32_t row, int32_t state, float logit) {
+static __device__ void specrt__head_put(const specrt__head_product &p,
+                                        const specrt__cuda_segment &s, int32_t row, int32_t state,
+                                        float logit) {
     size_t at = (size_t)blockIdx.z * (size_t)(p.row_step ? p.row_step : p.max_n) + (size_t)state;
     if (specrt__head_masked(p, s, row, at) || (s.scored_by && !(s.scored_by[row] >> state & 1)))
         logit = -INFINITY;
@@ -1503,7 +1509,7 @@ static __device__ int32_t specrt__head_f32_run(const specrt__head_states &x,
 /* Sums over lanes, each of which writes one of 32. */
 template <int kStates, int kRows>
 static __device__ void specrt__head_f32_put(const specrt__head_product &p,
-                                            const specrt_cuda_segment &s, int32_t row,
+                                            const specrt__cuda_segment &s, int32_t row,
                                             int32_t n_rows, int32_t n, const float (*sums)[kRows]) {
     const int kEach = (kStates * kRows + 31) / 32;
     int32_t lane = (int32_t)(threadIdx.x % 32);
@@ -1535,7 +1541,7 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)
     __shared__ uint4 places[SPECRT__HEAD_LOADS * 32 * SPECRT__HEAD_F32_WARPS];
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b) - p.first;
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
-    specrt_cuda_segment s = specrt__head_segment(p);
+    specrt__cuda_segment s = specrt__head_segment(p);
     int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_F32_WARPS + warp) * kRows;
     int32_t n_rows = specrt__head_rows(s);
     if (p.layout.dtypes[blockIdx.y] != SPECRT_DTYPE_F32 || n <= 0 || row >= n_rows) return;
@@ -1698,12 +1704,12 @@ template <int kTiles, bool kExact> struct specrt__head_tile {
 /* All columns of this warp's share: share `split` of n_splits. */
 template <specrt_dtype kDtype, int kTiles, int kGroups, bool kExact>
 static __device__ void
-specrt__head_tile_share(const specrt__head_product &p, int32_t n, const specrt_cuda_segment &s,
+specrt__head_tile_share(const specrt__head_product &p, int32_t n, const specrt__cuda_segment &s,
                         const char *const *rows, uint4 *places, uint32_t *scales, int32_t split,
                         int32_t n_splits, float (*sums)[4]) {
     const int kSteps = specrt__head_word<kDtype>::kSteps;
     const specrt__head_states x = specrt__head_states_of(p, n);
-    const bool planes = p.layout.dtypes[blockIdx.y] == SPECRT_CUDA_Q8_0_PLANES;
+    const bool planes = p.layout.dtypes[blockIdx.y] == SPECRT__CUDA_Q8_0_PLANES;
     int32_t n_steps = (x.n_cols + 31) / 32, n_words = (n_steps + kSteps - 1) / kSteps;
     int32_t step = kSteps * (n_words * split / n_splits);
     int32_t end = kSteps * (n_words * (split + 1) / n_splits);
@@ -1736,7 +1742,7 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     float(*shared)[kRows][8 * kTiles] = (float(*)[kRows][8 * kTiles])(void *)places;
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b);
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
-    specrt_cuda_segment s = specrt__head_segment(p);
+    specrt__cuda_segment s = specrt__head_segment(p);
     int32_t n_rows = specrt__head_rows(s), n_block = kRows * SPECRT__HEAD_TILE_WARPS / n_splits;
     int32_t first = (int32_t)blockIdx.x * n_block;
     if (specrt__head_type(p.layout.dtypes[blockIdx.y]) != kDtype || n <= 0 || first >= n_rows)
@@ -1771,9 +1777,9 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
 /* --- launches --- */
 
 /* The columns of a layout, in all and before each segment; 0: it is not one. */
-static int32_t specrt__head_lay_out(const specrt_cuda_layout *layout, int32_t *starts) {
+static int32_t specrt__head_lay_out(const specrt__cuda_layout *layout, int32_t *starts) {
     int64_t n = 0;
-    if (!layout || layout->n_segments < 1 || layout->n_segments > SPECRT_CUDA_MAX_SEGMENTS)
+    if (!layout || layout->n_segments < 1 || layout->n_segments > SPECRT__CUDA_MAX_SEGMENTS)
         return 0;
     for (int32_t i = 0; i < layout->n_segments; i++) {
         starts[i] = (int32_t)n;
@@ -1784,7 +1790,7 @@ static int32_t specrt__head_lay_out(const specrt_cuda_layout *layout, int32_t *s
 }
 
 /* The most rows of segments of a type; 0: there are none. */
-static int32_t specrt__head_most(const specrt_cuda_layout *layout, specrt_dtype dtype) {
+static int32_t specrt__head_most(const specrt__cuda_layout *layout, specrt_dtype dtype) {
     int32_t most = 0;
     for (int32_t i = 0; i < layout->n_segments; i++)
         if (specrt__head_type(layout->dtypes[i]) == dtype && layout->max_rows[i] > most)
@@ -1866,7 +1872,7 @@ static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_ba
     joined.n = NULL;
     joined.n_states = n_batch * p.max_n;
     joined.n_each = p.max_n;
-    joined.max_n = SPECRT_CUDA_MAX_STATES;
+    joined.max_n = SPECRT__CUDA_MAX_STATES;
     if (joined.max_n > joined.n_states) joined.max_n = joined.n_states;
     int32_t n_joined = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
     SPECRT__TRY(specrt__head_run_all(joined, n_joined, stream));
@@ -1877,21 +1883,21 @@ static bool specrt__head_is_state(specrt_dtype dtype) {
     return dtype == SPECRT_DTYPE_F32 || dtype == SPECRT_DTYPE_F16 || dtype == SPECRT_DTYPE_BF16;
 }
 
-static specrt_status specrt__head_check_batch(const specrt_cuda_batch *batch) {
-    return batch && batch->n_batch >= 1 && batch->n_batch <= SPECRT_CUDA_MAX_BATCH &&
-                   batch->max_n >= 1 && batch->max_n <= SPECRT_CUDA_MAX_STATES
+static specrt_status specrt__head_check_batch(const specrt__cuda_batch *batch) {
+    return batch && batch->n_batch >= 1 && batch->n_batch <= SPECRT__CUDA_MAX_BATCH &&
+                   batch->max_n >= 1 && batch->max_n <= SPECRT__CUDA_MAX_STATES
                ? SPECRT_STATUS_OK
                : SPECRT_STATUS_BAD_ARG;
 }
 
 /* The rows of a pass. */
-static specrt_cuda_batch specrt__head_beam_rows(const specrt_cuda_beam *beams, int32_t n_batch,
-                                                int32_t max_n) {
+static specrt__cuda_batch specrt__head_beam_rows(const specrt_cuda_beam *beams, int32_t n_batch,
+                                                 int32_t max_n) {
     return {n_batch, max_n, &beams->n, sizeof *beams / sizeof(int32_t)};
 }
 
 /* States of a batch, all of them from the first on. */
-static void specrt__head_take_states(specrt__head_product *p, const specrt_cuda_batch *batch,
+static void specrt__head_take_states(specrt__head_product *p, const specrt__cuda_batch *batch,
                                      const void *hidden, specrt_dtype dtype) {
     p->hidden = hidden;
     p->dtype = dtype;
@@ -1914,10 +1920,11 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
-                                                const specrt_cuda_segment *segments,
-                                                const specrt_cuda_batch *batch, const void *hidden,
-                                                specrt_dtype dtype, float *logits, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
+                                                 const specrt__cuda_segment *segments,
+                                                 const specrt__cuda_batch *batch,
+                                                 const void *hidden, specrt_dtype dtype,
+                                                 float *logits, void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.n_columns = specrt__head_lay_out(layout, p.starts);
@@ -1949,10 +1956,10 @@ enum {
  *   Unit : 16, 4 or 2 bytes; divides addresses, strides and row_bytes
  *   CPU twin: specrt__active_pack() */
 template <typename Unit>
-static __global__ void specrt__active_pack_rows(specrt_cuda_head head,
-                                                const specrt_cuda_packing *packings,
+static __global__ void specrt__active_pack_rows(specrt__cuda_head head,
+                                                const specrt__cuda_packing *packings,
                                                 size_t row_bytes, size_t row_stride) {
-    specrt_cuda_packing p = packings[blockIdx.y];
+    specrt__cuda_packing p = packings[blockIdx.y];
     int32_t n = *p.n, n_units = (int32_t)(row_bytes / sizeof(Unit));
     for (int32_t i = (int32_t)blockIdx.x; i < n; i += (int32_t)gridDim.x) {
         int32_t slot = p.slots ? p.slots[i] : i, id = p.ids[slot];
@@ -1969,10 +1976,10 @@ static __global__ void specrt__active_pack_rows(specrt_cuda_head head,
 /* Block (i, b): as above, of q8_0 rows in blocks, which become planes. Each thread takes eight codes, and a
  * scale.
  *   CPU twin: specrt__head_split() */
-static __global__ void specrt__active_split_rows(specrt_cuda_head head,
-                                                 const specrt_cuda_packing *packings,
+static __global__ void specrt__active_split_rows(specrt__cuda_head head,
+                                                 const specrt__cuda_packing *packings,
                                                  size_t row_stride) {
-    specrt_cuda_packing p = packings[blockIdx.y];
+    specrt__cuda_packing p = packings[blockIdx.y];
     int32_t n = *p.n, n_cols = (int32_t)head.n_cols, n_blocks = n_cols / 32;
     for (int32_t i = (int32_t)blockIdx.x; i < n; i += (int32_t)gridDim.x) {
         int32_t slot = p.slots ? p.slots[i] : i, id = p.ids[slot];
@@ -1993,11 +2000,12 @@ static __global__ void specrt__active_split_rows(specrt_cuda_head head,
     }
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
-                                              const specrt_cuda_packing *packings, int32_t n_batch,
-                                              int32_t max_n, size_t row_stride, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_pack(const specrt__cuda_head *head,
+                                               const specrt__cuda_packing *packings,
+                                               int32_t n_batch, int32_t max_n, size_t row_stride,
+                                               void *stream) {
     if (!head || !head->rows || !packings || max_n < 1) return SPECRT_STATUS_BAD_ARG;
-    if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
+    if (n_batch < 1 || n_batch > SPECRT__CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
     size_t bytes = specrt__head_stored_bytes(head->dtype, head->n_cols);
     if (bytes == 0) return SPECRT_STATUS_UNSUPPORTED;
     if (head->row_stride < bytes || row_stride < bytes) return SPECRT_STATUS_BAD_ARG;
@@ -2121,12 +2129,12 @@ enum {
     SPECRT__ACTIVE_BLOCKS = 4, /* on a multiprocessor: with more, columns would not fit */
     SPECRT__ACTIVE_PART = SPECRT__ACTIVE_EACH * SPECRT__ACTIVE_THREADS,
     SPECRT__ACTIVE_GROUPS = 32, /* of threads, as many as a warp has lanes */
-    SPECRT__ACTIVE_TICKETS = SPECRT_CUDA_MAX_BATCH * (SPECRT_CUDA_MAX_STATES + 1)
+    SPECRT__ACTIVE_TICKETS = SPECRT__CUDA_MAX_BATCH * (SPECRT__CUDA_MAX_STATES + 1)
 };
 
 typedef struct specrt__active_ranks {
-    const specrt_cuda_segment *segments; /* [n_batch, n_segments]; NULL: column i is token i */
-    int32_t starts[SPECRT_CUDA_MAX_SEGMENTS], n_segments;
+    const specrt__cuda_segment *segments; /* [n_batch, n_segments]; NULL: column i is token i */
+    int32_t starts[SPECRT__CUDA_MAX_SEGMENTS], n_segments;
     int32_t n_columns, n_parts, k;
     const float *logits; /* [n_batch, max_n, n_columns] */
     int32_t max_n, n_step;
@@ -2147,7 +2155,7 @@ typedef struct specrt__active_found {
 
 /* The token of a column; -1: it has none.
  *   segments [n_segments] of the sequence */
-static __device__ int32_t specrt__active_token(const specrt_cuda_segment *segments,
+static __device__ int32_t specrt__active_token(const specrt__cuda_segment *segments,
                                                const int32_t *starts, int32_t n_segments,
                                                int32_t column) {
     int32_t s = 0;
@@ -2172,8 +2180,8 @@ static __device__ double specrt__active_exp(float logit, float most) {
  * knows. */
 static __device__ void specrt__active_read(const specrt__active_ranks &r, int32_t b, int32_t first,
                                            const float *logits, uint32_t *orders) {
-    __shared__ int32_t ends[SPECRT_CUDA_MAX_SEGMENTS]; /* of segments' tokens */
-    const specrt_cuda_segment *segments = r.segments + b * r.n_segments;
+    __shared__ int32_t ends[SPECRT__CUDA_MAX_SEGMENTS]; /* of segments' tokens */
+    const specrt__cuda_segment *segments = r.segments + b * r.n_segments;
     int32_t thread = (int32_t)threadIdx.x;
     float row[SPECRT__ACTIVE_EACH]; /* loads under way */
     SPECRT__LAUNCH_UNROLL
@@ -2347,9 +2355,9 @@ static size_t specrt__active_lay_out(void *scratch, size_t n, specrt__active_ran
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
+SPECRT__KERNEL size_t specrt__cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
     if (n_columns < 1 || n_columns > INT32_MAX || k < 1 || k > SPECRT__ACTIVE_MAX_K) return 0;
-    if (n_rows < 1 || n_rows > SPECRT_CUDA_MAX_BATCH * SPECRT_CUDA_MAX_STATES) return 0;
+    if (n_rows < 1 || n_rows > SPECRT__CUDA_MAX_BATCH * SPECRT__CUDA_MAX_STATES) return 0;
     specrt__active_ranks r;
     r.n_columns = (int32_t)n_columns;
     r.k = k;
@@ -2357,9 +2365,9 @@ SPECRT__KERNEL size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, 
 }
 
 /* Checks and fills in what all rankings have, for a kernel on *grid; r: the rest. */
-static specrt_status specrt__active_prepare(specrt__active_ranks *r, const specrt_cuda_batch *batch,
-                                            const float *logits, int32_t k, int32_t *ids,
-                                            void *scratch, dim3 *grid) {
+static specrt_status specrt__active_prepare(specrt__active_ranks *r,
+                                            const specrt__cuda_batch *batch, const float *logits,
+                                            int32_t k, int32_t *ids, void *scratch, dim3 *grid) {
     r->logits = logits;
     r->k = k;
     r->ids = ids;
@@ -2369,16 +2377,16 @@ static specrt_status specrt__active_prepare(specrt__active_ranks *r, const specr
     r->n_step = batch->n_step;
     if (!logits || !ids || !scratch || (uintptr_t)scratch % 8) return SPECRT_STATUS_BAD_ARG;
     int32_t n_rows = batch->n_batch * batch->max_n;
-    if (specrt_cuda_topk_bytes(r->n_columns, n_rows, k) == 0) return SPECRT_STATUS_BAD_ARG;
+    if (specrt__cuda_topk_bytes(r->n_columns, n_rows, k) == 0) return SPECRT_STATUS_BAD_ARG;
     specrt__active_lay_out(scratch, (size_t)n_rows, r);
     *grid = dim3((unsigned)r->n_parts, (unsigned)batch->max_n, (unsigned)batch->n_batch);
     return SPECRT_STATUS_OK;
 }
 
-/* A ranking of a shortlist, as specrt_cuda_topk() is asked for it. */
-static specrt_status specrt__active_shortlist(const specrt_cuda_layout *layout,
-                                              const specrt_cuda_segment *segments,
-                                              const specrt_cuda_batch *batch, const float *logits,
+/* A ranking of a shortlist, as specrt__cuda_topk() is asked for it. */
+static specrt_status specrt__active_shortlist(const specrt__cuda_layout *layout,
+                                              const specrt__cuda_segment *segments,
+                                              const specrt__cuda_batch *batch, const float *logits,
                                               int32_t k, int32_t *ids, float *logprobs,
                                               void *scratch, specrt__active_ranks *r, dim3 *grid) {
     SPECRT__CLEAR(r, 1);
@@ -2392,11 +2400,11 @@ static specrt_status specrt__active_shortlist(const specrt_cuda_layout *layout,
     return SPECRT_STATUS_OK;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
-                                              const specrt_cuda_segment *segments,
-                                              const specrt_cuda_batch *batch, const float *logits,
-                                              int32_t k, int32_t *ids, float *logprobs,
-                                              void *scratch, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_topk(const specrt__cuda_layout *layout,
+                                               const specrt__cuda_segment *segments,
+                                               const specrt__cuda_batch *batch, const float *logits,
+                                               int32_t k, int32_t *ids, float *logprobs,
+                                               void *scratch, void *stream) {
     specrt__active_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__active_shortlist(layout, segments, batch, logits, k, ids, logprobs, scratch,
@@ -2406,7 +2414,7 @@ SPECRT__KERNEL specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
 }
 
 /* A ranking of whole rows of the target's logits. */
-static specrt_status specrt__active_whole(const specrt_cuda_batch *batch, const float *logits,
+static specrt_status specrt__active_whole(const specrt__cuda_batch *batch, const float *logits,
                                           int32_t n_vocab, int32_t k, int32_t *ids,
                                           int32_t row_step, void *scratch, specrt__active_ranks *r,
                                           dim3 *grid) {
@@ -2417,10 +2425,10 @@ static specrt_status specrt__active_whole(const specrt_cuda_batch *batch, const 
     return specrt__active_prepare(r, batch, logits, k, ids, scratch, grid);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
-                                                     const float *logits, int32_t n_vocab,
-                                                     int32_t k, int32_t *ids, float *logsumexp,
-                                                     void *scratch, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_target_topk(const specrt__cuda_batch *batch,
+                                                      const float *logits, int32_t n_vocab,
+                                                      int32_t k, int32_t *ids, float *logsumexp,
+                                                      void *scratch, void *stream) {
     specrt__active_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__active_whole(batch, logits, n_vocab, k, ids, SPECRT_TREE_MAX_NODES, scratch,
@@ -2440,7 +2448,7 @@ enum {
     SPECRT__WINDOW_EACH = 4, /* tokens of a thread that are looked up together */
     SPECRT__WINDOW_BATCH = 4096, /* tokens taken at once: a cycle has at most 640 */
     SPECRT__WINDOW_PACKED =
-        SPECRT_CUDA_PINNED | SPECRT_CUDA_FILL | SPECRT_CUDA_WINDOW | SPECRT_CUDA_RETRIEVE
+        SPECRT__CUDA_PINNED | SPECRT__CUDA_FILL | SPECRT__CUDA_WINDOW | SPECRT__CUDA_RETRIEVE
 };
 
 /* --- membership --- */
@@ -2450,7 +2458,7 @@ static __device__ int32_t specrt__window_least(int32_t a, int32_t b) {
 }
 
 static __device__ bool specrt__window_valid(const specrt_cuda_state *s, int32_t id) {
-    return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT_CUDA_INVALID);
+    return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT__CUDA_INVALID);
 }
 
 /* The state of this block, in shared memory; the batch's tokens too. */
@@ -2482,14 +2490,14 @@ static __device__ void specrt__window_change_all(specrt_cuda_state *s, const int
     bool lists[kEach];
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++)
-        old[j] = ids[j] >= 0 ? s->wants[ids[j]] : (int)SPECRT_CUDA_FIXED;
+        old[j] = ids[j] >= 0 ? s->wants[ids[j]] : (int)SPECRT__CUDA_FIXED;
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++) {
         int now = (old[j] & ~drop) | want;
         bool had = (old[j] & SPECRT__WINDOW_PACKED) != 0, has = (now & SPECRT__WINDOW_PACKED) != 0;
-        bool turns = had != has && !(old[j] & SPECRT_CUDA_FIXED);
-        lists[j] = turns && !(old[j] & SPECRT_CUDA_CHANGED);
-        if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(lists[j] ? now | SPECRT_CUDA_CHANGED : now);
+        bool turns = had != has && !(old[j] & SPECRT__CUDA_FIXED);
+        lists[j] = turns && !(old[j] & SPECRT__CUDA_CHANGED);
+        if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(lists[j] ? now | SPECRT__CUDA_CHANGED : now);
         sums += (uint64_t)lists[j] | (uint64_t)(turns && has) << kGained |
                 (uint64_t)(turns && had) << kLost;
     }
@@ -2541,7 +2549,7 @@ static __device__ int32_t specrt__window_sort_out(specrt_cuda_state *s, int32_t 
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             bool wanted = (wants[j] & SPECRT__WINDOW_PACKED) != 0;
-            if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(wants[j] & ~SPECRT_CUDA_CHANGED);
+            if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(wants[j] & ~SPECRT__CUDA_CHANGED);
             if (!wanted || slots[j] >= 0) ids[j] = slots[j] >= 0 && !wanted ? ids[j] : -1;
             if (ids[j] >= 0) sums += wanted ? 1u : 1u << kLeave;
         }
@@ -2621,7 +2629,7 @@ typedef struct specrt__window_posts {
 
 static __device__ specrt__window_posts specrt__window_ask(const specrt_cuda_state *s) {
     specrt__window_posts posts = {0, 0};
-    volatile specrt_cuda_mailbox *mailbox = s->mailbox;
+    volatile specrt__cuda_mailbox *mailbox = s->mailbox;
     if (!mailbox || specrt__block_thread() > 0) return posts;
     posts.posted = mailbox->posted;
     posts.taken = mailbox->taken;
@@ -2649,7 +2657,7 @@ static __device__ __noinline__ void specrt__window_take_bit(specrt_cuda_state *s
 /* What the host posted since the last cycle. */
 static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_posts posts) {
     __shared__ specrt__window_posts shared;
-    int32_t *ids = specrt__window_batch(), *bits = ids + SPECRT_CUDA_CHANGES;
+    int32_t *ids = specrt__window_batch(), *bits = ids + SPECRT__CUDA_CHANGES;
     if (!s->mailbox) return;
     if (specrt__block_thread() == 0) {
         shared = posts;
@@ -2657,20 +2665,20 @@ static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_
     }
     __syncthreads();
     uint32_t n = shared.posted - shared.taken;
-    if (n == 0 || n > SPECRT_CUDA_CHANGES) return;
+    if (n == 0 || n > SPECRT__CUDA_CHANGES) return;
     for (uint32_t i = (uint32_t)specrt__block_thread(); i < n; i += blockDim.x) {
-        const volatile specrt_cuda_change *c =
-            &s->mailbox->changes[(shared.taken + i) % SPECRT_CUDA_CHANGES];
+        const volatile specrt__cuda_change *c =
+            &s->mailbox->changes[(shared.taken + i) % SPECRT__CUDA_CHANGES];
         int32_t id = c->id, bit = c->bit, on = c->on;
         ids[i] = specrt__window_valid(s, id) ? id : -1;
         bits[i] = bit | (on != 0) << 8;
     }
     __syncthreads();
-    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT_CUDA_PINNED);
-    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT_CUDA_RETRIEVE);
+    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT__CUDA_PINNED);
+    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT__CUDA_RETRIEVE);
     if (specrt__block_thread() == 0) {
         __threadfence_system();
-        ((volatile specrt_cuda_mailbox *)s->mailbox)->taken = posts.posted;
+        ((volatile specrt__cuda_mailbox *)s->mailbox)->taken = posts.posted;
     }
 }
 
@@ -2823,7 +2831,7 @@ static __device__ void specrt__window_forget(specrt_cuda_state *s, int32_t n) {
         int32_t i = begin + specrt__block_thread();
         int32_t id = i < n ? *specrt__window_ring(s, i) : -1;
         bool last = id >= 0 && atomicSub(&s->counts[id], 1) == 1;
-        specrt__window_change(s, last ? id : -1, SPECRT_CUDA_WINDOW, 0);
+        specrt__window_change(s, last ? id : -1, SPECRT__CUDA_WINDOW, 0);
     }
     if (specrt__block_thread() == 0) {
         s->ring_begin = n < s->params.size - s->ring_begin ? s->ring_begin + n
@@ -2847,7 +2855,7 @@ static __device__ __noinline__ void specrt__window_append(specrt_cuda_state *s, 
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n ? ids[i] : -1;
-        specrt__window_change(s, id >= 0 && s->marks[id] == i ? id : -1, drop, SPECRT_CUDA_WINDOW);
+        specrt__window_change(s, id >= 0 && s->marks[id] == i ? id : -1, drop, SPECRT__CUDA_WINDOW);
     }
     specrt__window_unmark(s, ids, n);
     if (s->n_ring + n > s->params.size) specrt__window_forget(s, s->n_ring + n - s->params.size);
@@ -2863,7 +2871,7 @@ static __device__ void specrt__window_shift(specrt_cuda_state *s, int32_t n_leav
     int32_t n_kept = s->n_list - n_leaving;
     for (int32_t begin = 0; begin < n_leaving; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread();
-        specrt__window_change(s, i < n_leaving ? s->list[i] : -1, SPECRT_CUDA_WINDOW, 0);
+        specrt__window_change(s, i < n_leaving ? s->list[i] : -1, SPECRT__CUDA_WINDOW, 0);
     }
     for (int32_t begin = 0; begin < n_kept && n_leaving > 0; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_kept ? s->list[n_leaving + i] : -1;
@@ -2907,7 +2915,7 @@ static __device__ __noinline__ void specrt__window_queue(specrt_cuda_state *s, c
     int32_t i = thread + (n_gone < 0 ? 0 : n_gone - n_leaving), id = i < n_came ? ids[came[i]] : -1;
     specrt__window_shift(s, n_leaving);
     if (id >= 0) s->list[n_list - n_leaving + thread] = id;
-    specrt__window_change(s, id, 0, SPECRT_CUDA_WINDOW);
+    specrt__window_change(s, id, 0, SPECRT__CUDA_WINDOW);
     if (thread == 0) s->n_list = specrt__window_least(n_list + n_came, s->list_size);
     __syncthreads();
 }
@@ -2915,12 +2923,12 @@ static __device__ __noinline__ void specrt__window_queue(specrt_cuda_state *s, c
 /* The batch, element by element. Twin: specrt__window_push. */
 static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
     int32_t n_listed, *batch = specrt__window_batch();
-    if (s->params.mode == SPECRT_CUDA_UNIQUE_LRU) {
-        specrt__window_touch(s, n, SPECRT_CUDA_WINDOW);
+    if (s->params.mode == SPECRT__CUDA_UNIQUE_LRU) {
+        specrt__window_touch(s, n, SPECRT__CUDA_WINDOW);
         return;
     }
     n = specrt__window_gather(s, n, 0, &n_listed);
-    if (s->params.mode == SPECRT_CUDA_STREAM) {
+    if (s->params.mode == SPECRT__CUDA_STREAM) {
         specrt__window_append(s, batch, n, 0);
         return;
     }
@@ -2930,16 +2938,16 @@ static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
 
 /* The batch as part of a set. Twin: specrt__window_add. */
 static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
-    if (s->params.mode == SPECRT_CUDA_STREAM)
-        specrt__window_touch(s, n, SPECRT_CUDA_LISTED);
+    if (s->params.mode == SPECRT__CUDA_STREAM)
+        specrt__window_touch(s, n, SPECRT__CUDA_LISTED);
     else
         specrt__window_push(s, n);
 }
 
 /* The set is complete. Twin: specrt__window_flush. */
 static __device__ void specrt__window_flush(specrt_cuda_state *s) {
-    if (s->params.mode != SPECRT_CUDA_STREAM) return;
-    specrt__window_append(s, s->list, s->n_list, SPECRT_CUDA_LISTED);
+    if (s->params.mode != SPECRT__CUDA_STREAM) return;
+    specrt__window_append(s, s->list, s->n_list, SPECRT__CUDA_LISTED);
     if (specrt__block_thread() == 0) s->n_list = 0;
     __syncthreads();
 }
@@ -2965,7 +2973,8 @@ static __device__ void specrt__window_ranked(const specrt_cuda_state *s, int32_t
 
 /* Whether nobody but the prefix wants a token. */
 static __device__ bool specrt__window_alone(const specrt_cuda_state *s, int32_t id) {
-    return !(s->wants[id] & (SPECRT_CUDA_FIXED | (SPECRT__WINDOW_PACKED & ~(int)SPECRT_CUDA_FILL)));
+    return !(s->wants[id] &
+             (SPECRT__CUDA_FIXED | (SPECRT__WINDOW_PACKED & ~(int)SPECRT__CUDA_FILL)));
 }
 
 /* The last of the prefix leave, down to one without which there were too few rows; n_spare: more rows than
@@ -2987,7 +2996,7 @@ static __device__ __noinline__ void specrt__window_shrink(specrt_cuda_state *s, 
             n_mine += stays && begin + specrt__block_place(kEach, j) < n_fill;
             if (stays) ids[j] = -1;
         }
-        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, SPECRT_CUDA_FILL, 0);
+        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, SPECRT__CUDA_FILL, 0);
         n_staying = specrt__block_scan(n_mine, &n_before);
         n_fill = begin + n_staying;
         n_spare -= n;
@@ -3008,7 +3017,7 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++)
             gains[j] =
-                ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED));
+                ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED));
         int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(gains, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
@@ -3017,7 +3026,7 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
             n_taken += taken;
             if (!taken) ids[j] = -1;
         }
-        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, 0, SPECRT_CUDA_FILL);
+        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, 0, SPECRT__CUDA_FILL);
         n_fill += specrt__block_scan(n_taken, &n_before);
         n_missing -= n;
     }
@@ -3057,12 +3066,12 @@ static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t 
                                             const int32_t *best, int32_t stride) {
     int32_t k = best ? specrt__window_least(s->params.kpre, stride) : 0;
     int32_t step = SPECRT__WINDOW_BATCH / (k + 1);
-    bool stream = s->params.mode == SPECRT_CUDA_STREAM;
+    bool stream = s->params.mode == SPECRT__CUDA_STREAM;
     if (n < 1) return;
     if (specrt__block_thread() < k)
         s->seed[specrt__block_thread()] = best[(int64_t)(n - 1) * stride + specrt__block_thread()];
     if (specrt__block_thread() == 0) s->n_seed = k;
-    for (int32_t begin = 0; begin < n && s->params.only != SPECRT_CUDA_ONLY_EXT; begin += step) {
+    for (int32_t begin = 0; begin < n && s->params.only != SPECRT__CUDA_ONLY_EXT; begin += step) {
         int32_t here = specrt__window_least(step, n - begin);
         int32_t with = stream ? 0 : k;
         specrt__window_push(s, specrt__window_read(tokens, best, stride, begin, here, with));
@@ -3075,7 +3084,7 @@ static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t 
 /* Twin: specrt__window_start. */
 static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) {
     int32_t *batch = specrt__window_batch();
-    if (s->params.only == SPECRT_CUDA_ONLY_EXT) {
+    if (s->params.only == SPECRT__CUDA_ONLY_EXT) {
         int32_t n = s->n_seed;
         for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
             batch[i] = s->seed[i];
@@ -3083,7 +3092,7 @@ static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) 
         specrt__window_add(s, n);
     }
     specrt__window_flush(s);
-    if (!s->params.emitted || s->params.only == SPECRT_CUDA_ONLY_CTX) return;
+    if (!s->params.emitted || s->params.only == SPECRT__CUDA_ONLY_CTX) return;
     if (specrt__block_thread() == 0) batch[0] = token;
     __syncthreads();
     specrt__window_push(s, 1);
@@ -3095,9 +3104,9 @@ static __device__ int32_t specrt__window_read_nodes(specrt_cuda_state *s,
                                                     const specrt_verdict *verdict,
                                                     const int32_t *best, int32_t stride,
                                                     int32_t n_batch) {
-    bool tree = s->params.positions == SPECRT_CUDA_POSITIONS_TREE;
+    bool tree = s->params.positions == SPECRT__CUDA_POSITIONS_TREE;
     int32_t k = best ? specrt__window_least(s->params.kver, stride) : 0;
-    int32_t first = s->params.positions == SPECRT_CUDA_POSITIONS_LAST ? verdict->n - 1 : 0;
+    int32_t first = s->params.positions == SPECRT__CUDA_POSITIONS_LAST ? verdict->n - 1 : 0;
     int32_t n = (tree ? draft->n : verdict->n - first) * k;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         int32_t row = first + i / k, node = tree ? row : verdict->nodes[row];
@@ -3120,7 +3129,7 @@ static __device__ int32_t specrt__window_end(specrt_cuda_state *s, int32_t n) {
 static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_cuda_draft *draft,
                                              const specrt_verdict *verdict, const int32_t *best,
                                              int32_t stride) {
-    bool sets = s->params.mode == SPECRT_CUDA_STREAM;
+    bool sets = s->params.mode == SPECRT__CUDA_STREAM;
     int32_t n = draft->n - 1, n_emitted = s->params.emitted ? verdict->n : 0;
     int32_t *batch = specrt__window_batch();
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
@@ -3143,12 +3152,12 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
                                 int32_t n_pinned) {
     specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
-    int keep = SPECRT_CUDA_INVALID | SPECRT_CUDA_FIXED;
-    if (s->params.keep) keep |= SPECRT_CUDA_RETRIEVE;
+    int keep = SPECRT__CUDA_INVALID | SPECRT__CUDA_FIXED;
+    if (s->params.keep) keep |= SPECRT__CUDA_RETRIEVE;
     for (int32_t i = specrt__block_thread(); i < s->params.n_ids; i += specrt__block_threads()) {
         s->wants[i] &= (uint8_t)keep;
         s->slots[i] = s->marks[i] = -1;
-        if (s->params.mode == SPECRT_CUDA_STREAM) s->counts[i] = 0;
+        if (s->params.mode == SPECRT__CUDA_STREAM) s->counts[i] = 0;
     }
     if (specrt__block_thread() == 0) {
         s->n_wanted = s->n_rows = s->n_fresh = s->n_changed = s->n_refused = 0;
@@ -3159,13 +3168,13 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     for (int32_t begin = 0; begin < s->params.n_ids && s->params.keep;
          begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread();
-        bool kept = i < s->params.n_ids && (s->wants[i] & SPECRT_CUDA_RETRIEVE);
-        if (kept) s->wants[i] &= (uint8_t)~SPECRT_CUDA_RETRIEVE; /* it enters again */
-        specrt__window_change(s, kept ? i : -1, 0, SPECRT_CUDA_RETRIEVE);
+        bool kept = i < s->params.n_ids && (s->wants[i] & SPECRT__CUDA_RETRIEVE);
+        if (kept) s->wants[i] &= (uint8_t)~SPECRT__CUDA_RETRIEVE; /* it enters again */
+        specrt__window_change(s, kept ? i : -1, 0, SPECRT__CUDA_RETRIEVE);
     }
     for (int32_t begin = 0; begin < n_pinned; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_pinned ? pinned[i] : -1;
-        specrt__window_change(s, id < s->params.n_ids ? id : -1, 0, SPECRT_CUDA_PINNED);
+        specrt__window_change(s, id < s->params.n_ids ? id : -1, 0, SPECRT__CUDA_PINNED);
     }
     specrt__window_sync(s);
     specrt__window_close(s, &states[blockIdx.x]);
@@ -3212,7 +3221,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     if (verdict->n < 1) return;
     specrt__window_posts posts = specrt__window_ask(s);
     bool fills = s->params.size > 0;
-    if (fills && s->params.only != SPECRT_CUDA_ONLY_CTX)
+    if (fills && s->params.only != SPECRT__CUDA_ONLY_CTX)
         specrt__window_follow(s, &drafts[blockIdx.x], verdict, best, k);
     specrt__window_take(s, posts);
     if (fills) specrt__window_fill(s);
@@ -3223,32 +3232,32 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
 /* --- launches --- */
 
 static inline specrt_status specrt__window_check(int32_t n_batch, const void *states) {
-    return states && n_batch >= 1 && n_batch <= SPECRT_CUDA_MAX_BATCH ? SPECRT_STATUS_OK
-                                                                      : SPECRT_STATUS_BAD_ARG;
+    return states && n_batch >= 1 && n_batch <= SPECRT__CUDA_MAX_BATCH ? SPECRT_STATUS_OK
+                                                                       : SPECRT_STATUS_BAD_ARG;
 }
 
-static inline specrt_status specrt__window_check_choice(const specrt_cuda_choice *c) {
+static inline specrt_status specrt__window_check_choice(const specrt__cuda_choice *c) {
     return c && c->ids && c->places && c->n_rows && c->max_rows >= 1 ? SPECRT_STATUS_OK
                                                                      : SPECRT_STATUS_BAD_ARG;
 }
 
-static bool specrt__window_params_ok(const specrt_cuda_state_params *p) {
+static bool specrt__window_params_ok(const specrt__cuda_state_params *p) {
     if (!p || p->n_ids < 1 || p->n_ids > SPECRT_MAX_VOCAB) return false;
     if (p->capacity < 0 || p->capacity > p->n_ids) return false;
     if (p->size == 0) return true;
-    return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT_CUDA_UNIQUE_LRU &&
-           p->mode <= SPECRT_CUDA_UNIQUE_FIFO && p->positions >= SPECRT_CUDA_POSITIONS_ALL &&
-           p->positions <= SPECRT_CUDA_POSITIONS_TREE && p->only >= SPECRT_CUDA_ONLY_BOTH &&
-           p->only <= SPECRT_CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
+    return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT__CUDA_UNIQUE_LRU &&
+           p->mode <= SPECRT__CUDA_UNIQUE_FIFO && p->positions >= SPECRT__CUDA_POSITIONS_ALL &&
+           p->positions <= SPECRT__CUDA_POSITIONS_TREE && p->only >= SPECRT__CUDA_ONLY_BOTH &&
+           p->only <= SPECRT__CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
            p->kver >= 0 && p->kver <= SPECRT__WINDOW_MAX_K && p->n_frequent >= 0 &&
            (p->frequent || p->n_frequent <= p->n_ids);
 }
 
 /* The bytes that the arrays of a state take; they lie in memory, if there is some. */
 static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
-    const specrt_cuda_state_params *p = &s->params;
+    const specrt__cuda_state_params *p = &s->params;
     size_t n = (size_t)p->n_ids, m = (size_t)p->capacity;
-    bool stream = p->size > 0 && p->mode == SPECRT_CUDA_STREAM;
+    bool stream = p->size > 0 && p->mode == SPECRT__CUDA_STREAM;
     specrt__launch_arena arena = {memory, 0};
     s->list_size = p->size < p->n_ids ? p->size : p->n_ids;
     specrt__launch_carve(&arena, n, &s->wants);
@@ -3264,15 +3273,15 @@ static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params) {
+SPECRT__KERNEL size_t specrt__cuda_state_bytes(const specrt__cuda_state_params *params) {
     specrt_cuda_state s;
     if (!specrt__window_params_ok(params)) return 0;
     s.params = *params;
     return specrt__window_lay_out(NULL, &s);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
-                                                     void *memory, specrt_cuda_state *out) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_place(const specrt__cuda_state_params *params,
+                                                      void *memory, specrt_cuda_state *out) {
     if (!memory || !out || !specrt__window_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__CLEAR(out, 1);
     out->params = *params;
@@ -3280,9 +3289,9 @@ SPECRT__KERNEL specrt_status specrt_cuda_state_place(const specrt_cuda_state_par
     return SPECRT_STATUS_OK;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
-                                                     int32_t n_pinned, specrt_cuda_state *states,
-                                                     void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_begin(int32_t n_batch, const int32_t *pinned,
+                                                      int32_t n_pinned, specrt_cuda_state *states,
+                                                      void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (n_pinned < 0 || (n_pinned > 0 && !pinned)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_begin_kernel, (unsigned)n_batch,
@@ -3290,10 +3299,10 @@ SPECRT__KERNEL specrt_status specrt_cuda_state_begin(int32_t n_batch, const int3
                           n_pinned);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
-                                                       const int32_t *n, int32_t max_n,
-                                                       const int32_t *best, int32_t k,
-                                                       specrt_cuda_state *states, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
+                                                        const int32_t *n, int32_t max_n,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!tokens || !n || max_n < 1 || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_prefill_kernel, (unsigned)n_batch,
@@ -3301,20 +3310,20 @@ SPECRT__KERNEL specrt_status specrt_cuda_state_prefill(int32_t n_batch, const in
                           max_n, best, k);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_start(int32_t n_batch,
-                                                     const specrt_verdict *verdicts,
-                                                     specrt_cuda_state *states, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_start(int32_t n_batch,
+                                                      const specrt_verdict *verdicts,
+                                                      specrt_cuda_state *states, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!verdicts) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_start_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, verdicts);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_observe(int32_t n_batch,
-                                                       const specrt_cuda_draft *drafts,
-                                                       const specrt_verdict *verdicts,
-                                                       const int32_t *best, int32_t k,
-                                                       specrt_cuda_state *states, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
+                                                        const specrt_cuda_draft *drafts,
+                                                        const specrt_verdict *verdicts,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!drafts || !verdicts || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_observe_kernel, (unsigned)n_batch,
@@ -3368,7 +3377,7 @@ static __device__ void specrt__cluster_rms(float *x, int32_t n) {
 /* Block (i, b): what the router reads of row i of sequence b, [rms(embedding); rms(state)].
  *   states [n_batch, max_n, n_state] or NULL -> x [n_batch, max_n, n_embed + n_state]
  *   grid (max_n, n_batch), any block.  Twin: specrt__cluster_read */
-static __global__ void specrt__cluster_read_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_read_kernel(specrt__cuda_router r,
                                                    const specrt_cuda_beam *beams,
                                                    const float *states, float *x) {
     int32_t i = (int32_t)blockIdx.x, thread = specrt__block_thread();
@@ -3392,7 +3401,7 @@ static __global__ void specrt__cluster_read_kernel(specrt_cuda_router r,
 /* Block (i, b): scores of row i to probabilities, times that of its path, in place.
  *   scores [n_batch, max_n + 1, n_clusters];  grid (max_n, n_batch), any block.
  *   Twin: specrt__cluster_weigh */
-static __global__ void specrt__cluster_weigh_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_weigh_kernel(specrt__cuda_router r,
                                                     const specrt_cuda_beam *beams, float *scores) {
     __shared__ float most;
     int32_t i = (int32_t)blockIdx.x, n = r.n_clusters, thread = specrt__block_thread();
@@ -3423,7 +3432,7 @@ static __global__ void specrt__cluster_weigh_kernel(specrt_cuda_router r,
 
 /* Thread m of sequence blockIdx.y: the sum of its probabilities over the rows, in order.
  *   scores as before;  grid (n_clusters / threads, n_batch) */
-static __global__ void specrt__cluster_total_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_total_kernel(specrt__cuda_router r,
                                                     const specrt_cuda_beam *beams, int32_t max_n,
                                                     float *scores) {
     int32_t m = (int32_t)blockIdx.x * specrt__block_threads() + specrt__block_thread();
@@ -3444,7 +3453,7 @@ static __device__ uint64_t specrt__cluster_key(float prob, int32_t m) {
  * (probability descending, number ascending).
  *   scores -> order, both [n_batch, max_n + 1, n_clusters]
  *   grid (n_clusters / SPECRT__CLUSTER_THREADS, lists, n_batch), block SPECRT__CLUSTER_THREADS */
-static __global__ void specrt__cluster_rank_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_rank_kernel(specrt__cuda_router r,
                                                    const specrt_cuda_beam *beams, int32_t max_n,
                                                    int32_t first, const float *scores,
                                                    int32_t *order) {
@@ -3474,7 +3483,7 @@ typedef struct specrt__cluster_taking {
 /* The `n` first clusters of an order, then more while those hold fewer rows than `least`: always a first
  * part of the order, so that each cluster's rows follow as if all before it were taken.
  *   taker : bit of the row that they are for; 0: for all.  Twin: specrt__cluster_take */
-static __device__ void specrt__cluster_take(const specrt_cuda_router *r, const int32_t *order,
+static __device__ void specrt__cluster_take(const specrt__cuda_router *r, const int32_t *order,
                                             int32_t n, int32_t least, uint64_t taker,
                                             specrt__cluster_taking *t) {
     int32_t n_seen = 0, before;
@@ -3503,7 +3512,7 @@ static __device__ void specrt__cluster_take(const specrt_cuda_router *r, const i
 /* Block b: the clusters of sequence b, and where their rows come to stand.
  *   order [n_batch, max_n + 1, n_clusters] -> taken, begins, takers [n_batch, n_clusters], n_rows [n_batch]
  *   grid (n_batch), any block.  Twin: specrt__cluster_route */
-static __global__ void specrt__cluster_take_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
                                                    const specrt_cuda_beam *beams, int32_t max_n,
                                                    int32_t n_take, specrt__cluster_scratch s,
                                                    int32_t max_rows, int32_t *n_rows) {
@@ -3532,8 +3541,8 @@ static __global__ void specrt__cluster_take_kernel(specrt_cuda_router r,
 
 /* Block (m, b): rows and tokens of cluster m, where sequence b took it, and who scores them.
  *   grid (n_clusters, n_batch), any block */
-static __global__ void specrt__cluster_list_kernel(specrt_cuda_router r, specrt__cluster_scratch s,
-                                                   specrt_cuda_choice c) {
+static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt__cluster_scratch s,
+                                                   specrt__cuda_choice c) {
     int32_t m = (int32_t)blockIdx.x, first = r.starts[m];
     int64_t at = (int64_t)blockIdx.y * r.n_clusters + m;
     int64_t out = (int64_t)blockIdx.y * c.max_rows + s.begin[at];
@@ -3548,8 +3557,9 @@ static __global__ void specrt__cluster_list_kernel(specrt_cuda_router r, specrt_
 
 /* --- launches --- */
 
-static bool specrt__cluster_router_ok(const specrt_cuda_router *r, int32_t n_batch, int32_t max_n) {
-    if (!r || n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return false;
+static bool specrt__cluster_router_ok(const specrt__cuda_router *r, int32_t n_batch,
+                                      int32_t max_n) {
+    if (!r || n_batch < 1 || n_batch > SPECRT__CUDA_MAX_BATCH) return false;
     if (max_n < 1 || max_n > SPECRT_TREE_MAX_TOPK) return false;
     if (r->n_clusters < 1 || r->n_clusters > SPECRT_MAX_CLUSTERS || r->cap < 0) return false;
     if (r->each < 0 || r->each > 2) return false;
@@ -3558,7 +3568,7 @@ static bool specrt__cluster_router_ok(const specrt_cuda_router *r, int32_t n_bat
     return r->kind >= SPECRT_ROUTER_CENTROID && r->kind <= SPECRT_ROUTER_CORAL;
 }
 
-static size_t specrt__cluster_lay_out(const specrt_cuda_router *r, int32_t n_batch, int32_t max_n,
+static size_t specrt__cluster_lay_out(const specrt__cuda_router *r, int32_t n_batch, int32_t max_n,
                                       void *memory, specrt__cluster_scratch *out) {
     size_t b = (size_t)n_batch, n = b * (size_t)max_n, m = (size_t)r->n_clusters;
     size_t lists = b * (size_t)(max_n + 1) * m;
@@ -3573,8 +3583,8 @@ static size_t specrt__cluster_lay_out(const specrt_cuda_router *r, int32_t n_bat
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
-                                               int32_t max_n) {
+SPECRT__KERNEL size_t specrt__cuda_router_bytes(const specrt__cuda_router *router, int32_t n_batch,
+                                                int32_t max_n) {
     specrt__cluster_scratch scratch;
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return 0;
     return specrt__cluster_lay_out(router, n_batch, max_n, NULL, &scratch);
@@ -3591,7 +3601,7 @@ typedef struct specrt__cluster_dense {
 
 /* Twin: specrt__cluster_multiply */
 static specrt_status specrt__cluster_multiply_batch(specrt__cluster_dense layer,
-                                                    const specrt_cuda_batch *batch, const float *x,
+                                                    const specrt__cuda_batch *batch, const float *x,
                                                     float *out, void *stream) {
     specrt__head_product p = specrt__head_of_rows(layer.weights, layer.n_out, layer.n_in);
     specrt__head_take_states(&p, batch, x, SPECRT_DTYPE_F32);
@@ -3603,12 +3613,12 @@ static specrt_status specrt__cluster_multiply_batch(specrt__cluster_dense layer,
 }
 
 /* Probabilities of all clusters by row, and their sums. */
-static specrt_status specrt__cluster_forward_batch(const specrt_cuda_router *r, int32_t n_batch,
+static specrt_status specrt__cluster_forward_batch(const specrt__cuda_router *r, int32_t n_batch,
                                                    int32_t max_n, const specrt_cuda_beam *beams,
                                                    const float *states,
                                                    const specrt__cluster_scratch *s, void *stream) {
     dim3 rows((unsigned)max_n, (unsigned)n_batch);
-    specrt_cuda_batch batch = specrt__head_beam_rows(beams, n_batch, max_n);
+    specrt__cuda_batch batch = specrt__head_beam_rows(beams, n_batch, max_n);
     int32_t n_in = r->n_embed + r->n_state;
     int activation = r->kind == SPECRT_ROUTER_CORAL ? SPECRT__HEAD_RESIDUAL : SPECRT__HEAD_SILU;
     specrt__cluster_dense first = {r->w1, r->b1, r->n_hidden, n_in, activation, max_n};
@@ -3630,7 +3640,7 @@ static specrt_status specrt__cluster_forward_batch(const specrt_cuda_router *r, 
                           stream, *r, beams, max_n, s->scores);
 }
 
-static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int32_t n_take,
+static specrt_status specrt__cluster_arguments(const specrt__cuda_router *r, int32_t n_take,
                                                const void *beams, const void *scratch) {
     bool coral = r->kind == SPECRT_ROUTER_CORAL;
     if (!r->w2 || !r->b2 || !r->starts || !r->ids || (r->n_hidden > 0 && (!r->w1 || !r->b1)))
@@ -3641,17 +3651,17 @@ static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int3
     if (r->n_embed == 0) return SPECRT_STATUS_OK;
     if (!r->embedding.rows || r->embedding.n_rows < 1 || r->embedding.n_cols != r->n_embed)
         return SPECRT_STATUS_BAD_ARG;
-    return r->embedding.dtype != SPECRT_CUDA_Q8_0_PLANES &&
+    return r->embedding.dtype != SPECRT__CUDA_Q8_0_PLANES &&
                    specrt__head_stored_bytes(r->embedding.dtype, r->n_embed) > 0
                ? SPECRT_STATUS_OK
                : SPECRT_STATUS_UNSUPPORTED;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
-                                               int32_t max_n, int32_t n_take,
-                                               const specrt_cuda_beam *beams, const float *states,
-                                               void *scratch, const specrt_cuda_choice *choice,
-                                               void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *router, int32_t n_batch,
+                                                int32_t max_n, int32_t n_take,
+                                                const specrt_cuda_beam *beams, const float *states,
+                                                void *scratch, const specrt__cuda_choice *choice,
+                                                void *stream) {
     specrt__cluster_scratch s;
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__window_check_choice(choice));
@@ -3691,7 +3701,7 @@ typedef struct specrt__successor_scratch {
 
 /* What a level is asked with. */
 typedef struct specrt__successor_query {
-    specrt_cuda_cograph graph;
+    specrt__cuda_cograph graph;
     const specrt_cuda_state *state;
     const uint32_t *levels;
     int32_t level, degree;
@@ -3702,7 +3712,7 @@ typedef struct specrt__successor_query {
 /* Whether a token would be a new row at this level. */
 static __device__ bool specrt__successor_is_new(const specrt__successor_query *q, int32_t id) {
     if (!specrt__window_valid(q->state, id)) return false;
-    if (q->state->wants[id] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED)) return false;
+    if (q->state->wants[id] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED)) return false;
     return !q->levels || !(q->levels[id] >> q->level & 1);
 }
 
@@ -3777,11 +3787,10 @@ static __device__ int32_t specrt__successor_keys(const specrt__successor_query *
 /* Block b: the best `size` over all tokens of sequence b's level.
  *   grid (n_batch), any block.
  *   Twins: specrt__successor_union, and specrt__successor_chain for one row, whose result it has */
-static __global__ void specrt__successor_kernel(specrt_cuda_cograph graph, int32_t max_n,
-                                                const int32_t *row_of,
-                                                const specrt_cuda_beam *beams,
-                                                specrt_cuda_taken taken,
-                                                specrt__successor_scratch s, specrt_cuda_choice c) {
+static __global__ void
+specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_t *row_of,
+                         const specrt_cuda_beam *beams, specrt__cuda_taken taken,
+                         specrt__successor_scratch s, specrt__cuda_choice c) {
     const specrt_cuda_beam *beam = &beams[blockIdx.x];
     int64_t at = (int64_t)blockIdx.x * max_n * s.degree, out = (int64_t)blockIdx.x * c.max_rows;
     const specrt_cuda_state *state = &taken.states[blockIdx.x];
@@ -3807,7 +3816,7 @@ static __global__ void specrt__successor_kernel(specrt_cuda_cograph graph, int32
 
 /* --- launches --- */
 
-static size_t specrt__successor_lay_out(const specrt_cuda_cograph *graph, int32_t n_batch,
+static size_t specrt__successor_lay_out(const specrt__cuda_cograph *graph, int32_t n_batch,
                                         int32_t max_n, int32_t size, void *memory,
                                         specrt__successor_scratch *out) {
     out->degree = graph->max_degree < size ? (int32_t)graph->max_degree : size;
@@ -3820,25 +3829,25 @@ static size_t specrt__successor_lay_out(const specrt_cuda_cograph *graph, int32_
     return arena.bytes;
 }
 
-static bool specrt__successor_sizes_ok(const specrt_cuda_cograph *graph, int32_t n_batch,
+static bool specrt__successor_sizes_ok(const specrt__cuda_cograph *graph, int32_t n_batch,
                                        int32_t max_n, int32_t size) {
-    return graph && n_batch >= 1 && n_batch <= SPECRT_CUDA_MAX_BATCH && max_n >= 1 &&
+    return graph && n_batch >= 1 && n_batch <= SPECRT__CUDA_MAX_BATCH && max_n >= 1 &&
            max_n <= SPECRT_TREE_MAX_TOPK && graph->n_vocab >= 1 &&
            graph->n_vocab <= SPECRT_MAX_VOCAB && size >= 1 && size <= graph->n_vocab &&
            graph->max_degree >= 1;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
-                                                   int32_t n_batch, int32_t max_n, int32_t size) {
+SPECRT__KERNEL size_t specrt__cuda_successors_bytes(const specrt__cuda_cograph *graph,
+                                                    int32_t n_batch, int32_t max_n, int32_t size) {
     specrt__successor_scratch scratch;
     if (!specrt__successor_sizes_ok(graph, n_batch, max_n, size)) return 0;
     return specrt__successor_lay_out(graph, n_batch, max_n, size, NULL, &scratch);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_successors(
-    const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
-    const specrt_cuda_beam *beams, const specrt_cuda_taken *taken, void *scratch,
-    const specrt_cuda_choice *choice, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_successors(
+    const specrt__cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
+    const specrt_cuda_beam *beams, const specrt__cuda_taken *taken, void *scratch,
+    const specrt__cuda_choice *choice, void *stream) {
     specrt__successor_scratch s;
     SPECRT__TRY(specrt__window_check_choice(choice));
     if (!specrt__successor_sizes_ok(graph, n_batch, max_n, choice->max_rows))
@@ -3872,8 +3881,8 @@ typedef struct specrt__scan_level {
     uint64_t *best;  /* [rows, n_groups] the greatest key of each group: order and name; or 0 */
     uint32_t *counts; /* [rows, SPECRT__SCAN_BINS] += groups by their best's; NULL: not asked for */
     int32_t n_groups, max_n, n_step;
-    const int32_t *n;        /* states of sequence b: n[b * n_step]; NULL: max_n */
-    specrt_cuda_taken taken; /* who may not be named */
+    const int32_t *n;         /* states of sequence b: n[b * n_step]; NULL: max_n */
+    specrt__cuda_taken taken; /* who may not be named */
 } specrt__scan_level;
 
 static __device__ int32_t specrt__scan_count(const specrt__scan_level &level, int32_t b) {
@@ -3930,21 +3939,21 @@ typedef struct specrt__scan_four {
 } specrt__scan_four;
 
 /* The token of a place; -1: there is none, or sequence b has it already, or may not have it. */
-static __device__ int32_t specrt__scan_token(const specrt_cuda_sketch &s,
+static __device__ int32_t specrt__scan_token(const specrt__cuda_sketch &s,
                                              const specrt__scan_level &level, int32_t b,
                                              int32_t row) {
-    const specrt_cuda_taken *taken = &level.taken;
+    const specrt__cuda_taken *taken = &level.taken;
     const specrt_cuda_state *state = taken->states ? &taken->states[b] : NULL;
     int32_t id = row < 0 || !s.ids ? row : s.ids[row];
     if (id < 0 || id >= (state ? state->params.n_ids : s.n_ids)) return -1;
-    uint32_t held = state ? state->wants[id] % SPECRT_CUDA_CHANGED : 0;
+    uint32_t held = state ? state->wants[id] % SPECRT__CUDA_CHANGED : 0;
     uint32_t routed =
         taken->levels ? taken->levels[(int64_t)b * s.n_ids + id] >> taken->level & 1 : 0;
     return held | routed ? -1 : id;
 }
 
 /* Four lanes that have the same places look up one each, and tell the others. */
-static __device__ void specrt__scan_look_up(const specrt_cuda_sketch &s,
+static __device__ void specrt__scan_look_up(const specrt__cuda_sketch &s,
                                             const specrt__scan_level &level, int32_t b,
                                             specrt__scan_four *four) {
     int32_t lane = (int32_t)(threadIdx.x % 32), place = four->first + lane % 4;
@@ -4029,7 +4038,7 @@ static __device__ uint4 specrt__scan_load(const uint4 *codes, int32_t line, int3
  *   CPU twin: specrt__scan_scalar() */
 template <bool kFourBits, int kTiles>
 static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
-    specrt__scan_places(specrt_cuda_sketch s, specrt__scan_level level) {
+    specrt__scan_places(specrt__cuda_sketch s, specrt__scan_level level) {
     SPECRT__LAUNCH_DYNAMIC(int32_t, q);
     __shared__ float units[8 * kTiles];
     __shared__ int32_t offsets[8 * kTiles];
@@ -4119,14 +4128,14 @@ typedef struct specrt__sketch_level {
     /* Certified. */
     const void *hidden; /* [rows, n_cols] of dtype */
     specrt_dtype dtype;
-    int32_t n_parts;               /* of SPECRT__SKETCH_PART places */
-    double *rest, *y;              /* [rows, n_cols] what is left of a state; [rows, rank] */
-    specrt__sketch_proof *proofs;  /* [rows] */
-    specrt_cuda_segment *segments; /* [rows] what each state found, of the head; all 0: no state */
-    int32_t *rows, *n_found;       /* [rows, size] these; [rows] how many */
-    float *logits;                 /* [rows, size] their exact logits */
-    uint32_t *marks;               /* [n_batch, n_parts, PART / 32] places that join the level */
-    int32_t *taken;                /* [n_batch, n_parts] how many */
+    int32_t n_parts;                /* of SPECRT__SKETCH_PART places */
+    double *rest, *y;               /* [rows, n_cols] what is left of a state; [rows, rank] */
+    specrt__sketch_proof *proofs;   /* [rows] */
+    specrt__cuda_segment *segments; /* [rows] what each state found, of the head; all 0: no state */
+    int32_t *rows, *n_found;        /* [rows, size] these; [rows] how many */
+    float *logits;                  /* [rows, size] their exact logits */
+    uint32_t *marks;                /* [n_batch, n_parts, PART / 32] places that join the level */
+    int32_t *taken;                 /* [n_batch, n_parts] how many */
 } specrt__sketch_level;
 
 /* --- what one state finds --- */
@@ -4162,7 +4171,7 @@ static __device__ int32_t specrt__sketch_take_groups(const specrt__sketch_level 
 }
 
 /* Adds the keys of n groups of a state. */
-static __device__ void specrt__sketch_take_keys(const specrt_cuda_sketch &s,
+static __device__ void specrt__sketch_take_keys(const specrt__cuda_sketch &s,
                                                 const specrt__sketch_level &level, size_t row,
                                                 const int32_t *groups, int32_t n_groups,
                                                 specrt__sketch_keys *keys) {
@@ -4203,7 +4212,7 @@ static __device__ void specrt__sketch_take_keys(const specrt_cuda_sketch &s,
  * groups with the greatest keys have a key each that reaches the least of these: what does not is not among
  * the best. Keys are distinct, so no other group has any that does, and room for theirs is room for all.
  * @return how many. */
-static __device__ int32_t specrt__sketch_find(const specrt_cuda_sketch &s,
+static __device__ int32_t specrt__sketch_find(const specrt__cuda_sketch &s,
                                               const specrt__sketch_level &level, size_t row,
                                               uint64_t *found) {
     const uint64_t *best = level.scan.best + row * (size_t)level.scan.n_groups;
@@ -4251,7 +4260,7 @@ static __device__ uint64_t specrt__sketch_floor(const uint32_t *counts, int32_t 
 
 /* Keys of a state that reach the floor, of the groups that come to this block: every NAMERS-th chunk, since
  * the best lie side by side. */
-static __device__ void specrt__sketch_look(const specrt_cuda_sketch &s,
+static __device__ void specrt__sketch_look(const specrt__cuda_sketch &s,
                                            const specrt__sketch_level &level, size_t row,
                                            int32_t part, specrt__sketch_keys *keys) {
     const int kEach = SPECRT__SKETCH_ITEMS;
@@ -4278,7 +4287,7 @@ static __device__ void specrt__sketch_look(const specrt_cuda_sketch &s,
 }
 
 /* Block `part` of a state: its keys that may be named. */
-static __device__ void specrt__sketch_name(const specrt_cuda_sketch &s,
+static __device__ void specrt__sketch_name(const specrt__cuda_sketch &s,
                                            const specrt__sketch_level &level, size_t row,
                                            int32_t part) {
     int32_t room = 16 * level.n_most / SPECRT__SKETCH_NAMERS;
@@ -4315,7 +4324,7 @@ static __device__ int32_t specrt__sketch_bring(const specrt__sketch_level &level
 }
 
 /* The last block of a state: what it finds, and the counts are 0 again. @return how many. */
-static __device__ int32_t specrt__sketch_choose(const specrt_cuda_sketch &s,
+static __device__ int32_t specrt__sketch_choose(const specrt__cuda_sketch &s,
                                                 const specrt__sketch_level &level, size_t row,
                                                 uint64_t *some, uint64_t *found) {
     uint4 *counts = (uint4 *)(void *)(level.scan.counts + row * (size_t)SPECRT__SCAN_BINS);
@@ -4363,7 +4372,7 @@ static __device__ void specrt__sketch_add(const uint64_t *found, int32_t n, int3
         uint64_t e = specrt__sketch_decay(most - specrt__active_logit(found[i]));
         uint64_t weight = e > 0 ? (uint64_t)((double)e * share) : 0;
         atomicAdd((unsigned long long *)&weights[id], weight > 0 ? weight : 1);
-        atomicMax(&finders[id], (uint32_t)(SPECRT_CUDA_MAX_STATES - h));
+        atomicMax(&finders[id], (uint32_t)(SPECRT__CUDA_MAX_STATES - h));
     }
 }
 
@@ -4387,7 +4396,7 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t i = first + specrt__block_place(kEach, j), id = specrt__block_key_id(key[j]);
-            take[j] = key[j] && finders[id] == (uint32_t)(SPECRT_CUDA_MAX_STATES - i / size);
+            take[j] = key[j] && finders[id] == (uint32_t)(SPECRT__CUDA_MAX_STATES - i / size);
             key[j] = take[j] ? specrt__block_key((float)weights[id], id) : 0;
             if (i < n * size) found[i] = key[j];
         }
@@ -4409,9 +4418,9 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
 }
 
 /* The best of n keys as rows of sequence b, in order. */
-static __device__ void specrt__sketch_list(const specrt_cuda_sketch &s, int32_t b,
+static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t b,
                                            const uint64_t *keys, int32_t n,
-                                           const specrt_cuda_choice &choice) {
+                                           const specrt__cuda_choice &choice) {
     uint64_t least = specrt__active_least(keys, n, s.bound);
     int32_t *ids = choice.ids + (int64_t)b * s.bound, n_out = 0, before;
     int32_t *places = choice.places + (int64_t)b * s.bound;
@@ -4433,8 +4442,8 @@ static __device__ void specrt__sketch_list(const specrt_cuda_sketch &s, int32_t 
  *   grid (SPECRT__SKETCH_NAMERS, max_n, n_batch), any block up to SPECRT__SKETCH_NAMING
  *   CPU twins: specrt__sketch_search(), specrt__sketch_join() */
 static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMING, 2)
-    specrt__sketch_name_all(specrt_cuda_sketch s, specrt__sketch_level level, const float *logprobs,
-                            specrt_cuda_choice choice) {
+    specrt__sketch_name_all(specrt__cuda_sketch s, specrt__sketch_level level,
+                            const float *logprobs, specrt__cuda_choice choice) {
     __shared__ uint64_t some[SPECRT__SKETCH_SOME];
     int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x;
     int32_t n = specrt__scan_count(level.scan, b), size = s.size;
@@ -4481,7 +4490,7 @@ static __device__ double specrt__sketch_f16(uint16_t x) {
 /* Block (i, h, b): rest[b, h, :] = hidden - z lift, a column a thread.
  *   grid (n_cols / SPECRT__SKETCH_PART, max_n, n_batch), block SPECRT__SKETCH_PART
  *   CPU twin, with the next two kernels: specrt__sketch_prove() */
-static __global__ void specrt__sketch_leave(specrt_cuda_sketch s, specrt__sketch_level level) {
+static __global__ void specrt__sketch_leave(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
     int32_t j = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, n_cols = (size_t)s.n_cols;
@@ -4495,7 +4504,7 @@ static __global__ void specrt__sketch_leave(specrt_cuda_sketch s, specrt__sketch
 
 /* Block (i, h, b): y[b, h, :] = z + basis rest, and z that in floats, a dimension a warp.
  *   grid (rank / warps, max_n, n_batch), block SPECRT__SKETCH_PART */
-static __global__ void specrt__sketch_sharpen(specrt_cuda_sketch s, specrt__sketch_level level) {
+static __global__ void specrt__sketch_sharpen(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
     int32_t k = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x) / 32;
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, n_cols = (size_t)s.n_cols;
@@ -4515,7 +4524,7 @@ static __global__ void specrt__sketch_sharpen(specrt_cuda_sketch s, specrt__sket
  * CPU's: sums run in another order, tensor cores round towards 0, states lose bits below 2^-25 to f16 and
  * are cut at 65504. So what rounding may take counts twice, and a state that would be cut proves
  * nothing. */
-static __device__ void specrt__sketch_measure(const specrt_cuda_sketch &s,
+static __device__ void specrt__sketch_measure(const specrt__cuda_sketch &s,
                                               const specrt__sketch_level &level, size_t row) {
     int32_t thread = (int32_t)threadIdx.x, step = (int32_t)blockDim.x;
     const float *z = level.scan.z + row * (size_t)s.rank;
@@ -4560,10 +4569,10 @@ static __device__ void specrt__sketch_measure(const specrt_cuda_sketch &s,
 /* Block (h, b): the proof of state h but for its kth, and what the state finds, as rows to score.
  *   grid (max_n, n_batch), any block */
 static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
-    specrt__sketch_prove_kernel(specrt_cuda_sketch s, specrt__sketch_level level) {
+    specrt__sketch_prove_kernel(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x;
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, first = row * (size_t)s.size;
-    specrt_cuda_segment *segment = &level.segments[row];
+    specrt__cuda_segment *segment = &level.segments[row];
     if (threadIdx.x == 0) SPECRT__CLEAR(segment, 1); /* the product reads all of them */
     if (h >= specrt__scan_count(level.scan, b)) return;
     specrt__sketch_measure(s, level, row);
@@ -4585,7 +4594,7 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
  * once for the level's own, and once for this one.
  *   grid (max_n, n_batch), any block
  *   CPU twin: specrt__sketch_kth() */
-static __global__ void specrt__sketch_least(specrt_cuda_sketch s, specrt__sketch_level level) {
+static __global__ void specrt__sketch_least(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x, k = level.scan.max_n;
     size_t row = (size_t)b * (size_t)k + (size_t)h, first = row * (size_t)s.size;
     if (h >= specrt__scan_count(level.scan, b)) return;
@@ -4607,7 +4616,7 @@ static __global__ void specrt__sketch_least(specrt_cuda_sketch s, specrt__sketch
 }
 
 /* Whether a place may be among the best of one of n states from number `row` on. */
-static __device__ bool specrt__sketch_widens(const specrt_cuda_sketch &s,
+static __device__ bool specrt__sketch_widens(const specrt__cuda_sketch &s,
                                              const specrt__sketch_level &level, size_t row,
                                              int32_t n, int32_t place) {
     double lengths[4], bias = s.bias ? 1e-6 * fabs((double)s.bias[s.rows[place]]) : 0;
@@ -4626,7 +4635,7 @@ static __device__ bool specrt__sketch_widens(const specrt_cuda_sketch &s,
 /* Block (i, b): marks[b, i, :] and taken[b, i] of the places of part i.
  *   grid (n_parts, n_batch), block SPECRT__SKETCH_PART
  *   CPU twin: specrt__sketch_widen() */
-static __global__ void specrt__sketch_mark(specrt_cuda_sketch s, specrt__sketch_level level) {
+static __global__ void specrt__sketch_mark(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.y, place = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
     size_t part = (size_t)b * (size_t)level.n_parts + blockIdx.x;
     bool joins =
@@ -4641,7 +4650,7 @@ static __global__ void specrt__sketch_mark(specrt_cuda_sketch s, specrt__sketch_
 
 /* Block (i, b): the places of part i that join the level, behind those of the parts before.
  *   grid (n_parts, n_batch), block SPECRT__SKETCH_PART */
-static __global__ void specrt__sketch_gather(specrt_cuda_sketch s, specrt__sketch_level level,
+static __global__ void specrt__sketch_gather(specrt__cuda_sketch s, specrt__sketch_level level,
                                              int32_t *ids, int32_t *places, int32_t *n_rows) {
     int32_t b = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x, n = 0, before;
     int32_t place = part * SPECRT__SKETCH_PART + (int32_t)threadIdx.x;
@@ -4665,16 +4674,17 @@ static __global__ void specrt__sketch_gather(specrt_cuda_sketch s, specrt__sketc
 
 /* --- launches --- */
 
-static bool specrt__sketch_is_certifiable(const specrt_cuda_sketch *s) {
+static bool specrt__sketch_is_certifiable(const specrt__cuda_sketch *s) {
     if (!s->bounds) return true;
     return s->mean && s->lift && s->head.rows && s->head.n_cols == s->n_cols &&
            specrt__head_stored_bytes(s->head.dtype, s->n_cols) > 0 && s->rank == s->stored_rank &&
            s->bound >= s->n_places;
 }
 
-static bool specrt__sketch_is_valid(const specrt_cuda_sketch *s) {
+static bool specrt__sketch_is_valid(const specrt__cuda_sketch *s) {
     if (!s || !s->basis || !s->rows || !s->scales || !s->codes) return false;
-    if ((uintptr_t)s->codes % 16 || s->n_cols < 1 || s->n_cols > SPECRT_CUDA_MAX_COLS) return false;
+    if ((uintptr_t)s->codes % 16 || s->n_cols < 1 || s->n_cols > SPECRT__CUDA_MAX_COLS)
+        return false;
     int32_t step = s->four_bits ? 8 : 4;
     if (s->rank < step || s->rank % step || s->rank > s->stored_rank || s->stored_rank % step ||
         s->stored_rank > SPECRT_MAX_SKETCH_RANK)
@@ -4685,7 +4695,7 @@ static bool specrt__sketch_is_valid(const specrt_cuda_sketch *s) {
 }
 
 /* Where the arrays of a level lie; memory NULL: to learn the bytes. */
-static size_t specrt__sketch_lay_out(const specrt_cuda_sketch *s, int32_t n_batch, int32_t max_n,
+static size_t specrt__sketch_lay_out(const specrt__cuda_sketch *s, int32_t n_batch, int32_t max_n,
                                      void *memory, specrt__sketch_level *level) {
     size_t b = (size_t)n_batch, rows = b * (size_t)max_n, size = (size_t)s->size;
     size_t n_groups = specrt__launch_blocks(s->n_places, SPECRT__SCAN_GROUP);
@@ -4722,13 +4732,13 @@ static size_t specrt__sketch_lay_out(const specrt_cuda_sketch *s, int32_t n_batc
 }
 
 /* Certified, states stand for sequences in a dimension of a grid. */
-static bool specrt__sketch_is_batch(const specrt_cuda_sketch *s, int32_t n_batch, int32_t max_n) {
-    if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH || max_n < 1) return false;
-    return max_n <= SPECRT_CUDA_MAX_STATES && (!s->bounds || n_batch * max_n <= 65535);
+static bool specrt__sketch_is_batch(const specrt__cuda_sketch *s, int32_t n_batch, int32_t max_n) {
+    if (n_batch < 1 || n_batch > SPECRT__CUDA_MAX_BATCH || max_n < 1) return false;
+    return max_n <= SPECRT__CUDA_MAX_STATES && (!s->bounds || n_batch * max_n <= 65535);
 }
 
-SPECRT__KERNEL size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
-                                               int32_t max_n) {
+SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketch, int32_t n_batch,
+                                                int32_t max_n) {
     specrt__sketch_level level;
     if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(sketch, n_batch, max_n))
         return 0;
@@ -4736,8 +4746,8 @@ SPECRT__KERNEL size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch,
 }
 
 /* z = basis hidden. */
-static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s,
-                                            const specrt_cuda_batch *batch, const void *hidden,
+static specrt_status specrt__sketch_project(const specrt__cuda_sketch *s,
+                                            const specrt__cuda_batch *batch, const void *hidden,
                                             specrt_dtype dtype, float *z, void *stream) {
     specrt__head_product p = specrt__head_of_rows(s->basis, s->rank, s->n_cols);
     specrt__head_take_states(&p, batch, hidden, dtype);
@@ -4746,7 +4756,7 @@ static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s,
 }
 
 template <bool kFourBits, int kTiles>
-static specrt_status specrt__sketch_run_places(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_run_places(const specrt__cuda_sketch *s, int32_t n_batch,
                                                const specrt__scan_level *level, void *stream) {
     dim3 grid(specrt__launch_blocks(level->n_groups, 2 * SPECRT__SCAN_WARPS * SPECRT__SCAN_PAIRS),
               specrt__launch_blocks(level->max_n, 8 * kTiles), (unsigned)n_batch);
@@ -4758,7 +4768,7 @@ static specrt_status specrt__sketch_run_places(const specrt_cuda_sketch *s, int3
 
 /* More states read codes once, as far as shared memory goes. */
 template <bool kFourBits>
-static specrt_status specrt__sketch_run_scan(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_run_scan(const specrt__cuda_sketch *s, int32_t n_batch,
                                              const specrt__scan_level *level, void *stream) {
     if (level->max_n <= 8 || s->rank > SPECRT_MAX_SKETCH_RANK / 2)
         return specrt__sketch_run_places<kFourBits, 1>(s, n_batch, level, stream);
@@ -4766,7 +4776,7 @@ static specrt_status specrt__sketch_run_scan(const specrt_cuda_sketch *s, int32_
 }
 
 /* Sharpens projected states, before they are scanned. */
-static specrt_status specrt__sketch_refine(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_refine(const specrt__cuda_sketch *s, int32_t n_batch,
                                            const specrt__sketch_level *level, void *stream) {
     unsigned n = (unsigned)level->scan.max_n, threads = SPECRT__SKETCH_PART;
     dim3 columns(specrt__launch_blocks(s->n_cols, threads), n, (unsigned)n_batch);
@@ -4776,7 +4786,7 @@ static specrt_status specrt__sketch_refine(const specrt_cuda_sketch *s, int32_t 
 }
 
 /* What each state found, scored exactly: a state stands for a sequence. */
-static specrt_status specrt__sketch_score(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_score(const specrt__cuda_sketch *s, int32_t n_batch,
                                           const specrt__sketch_level *level, void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
@@ -4793,9 +4803,9 @@ static specrt_status specrt__sketch_score(const specrt_cuda_sketch *s, int32_t n
 }
 
 /* The level's tokens, with proof, once places are scored. */
-static specrt_status specrt__sketch_run_proof(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_run_proof(const specrt__cuda_sketch *s, int32_t n_batch,
                                               const specrt__sketch_level *level,
-                                              const specrt_cuda_choice *choice, void *stream) {
+                                              const specrt__cuda_choice *choice, void *stream) {
     dim3 states((unsigned)level->scan.max_n, (unsigned)n_batch);
     dim3 parts((unsigned)level->n_parts, (unsigned)n_batch);
     int threads = specrt__block_size(SPECRT__SKETCH_THREADS);
@@ -4810,10 +4820,10 @@ static specrt_status specrt__sketch_run_proof(const specrt_cuda_sketch *s, int32
                           choice->ids, choice->places, choice->n_rows);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_sketch_route(
-    const specrt_cuda_sketch *sketch, const specrt_cuda_batch *batch, const void *hidden,
-    specrt_dtype dtype, const float *logprobs, const specrt_cuda_taken *taken, void *scratch,
-    const specrt_cuda_choice *choice, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_sketch_route(
+    const specrt__cuda_sketch *sketch, const specrt__cuda_batch *batch, const void *hidden,
+    specrt_dtype dtype, const float *logprobs, const specrt__cuda_taken *taken, void *scratch,
+    const specrt__cuda_choice *choice, void *stream) {
     specrt__sketch_level level;
     SPECRT__CLEAR(&level, 1);
     SPECRT__TRY(specrt__head_check_batch(batch));
@@ -4853,7 +4863,7 @@ enum { SPECRT__TREE_THREADS = 256 };
 /* The m best of the candidates [first, n) by (logprob descending, index ascending), none at -inf, into
  * best [m]. Keys of the best so far and of one round's candidates stand side by side, and a key's rank is
  * how many are greater. Twin: specrt__tree_best. @return how many. */
-static __device__ int32_t specrt__tree_best(const specrt_cuda_tree *t, int32_t first, int32_t m,
+static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t first, int32_t m,
                                             int32_t *best) {
     __shared__ uint64_t keys[SPECRT_TREE_MAX_TOPK + SPECRT__TREE_THREADS],
         kept[SPECRT_TREE_MAX_TOPK];
@@ -4880,7 +4890,7 @@ static __device__ int32_t specrt__tree_best(const specrt_cuda_tree *t, int32_t f
 }
 
 /* A tree from the last token of a verdict, and its first pass. A thread calls. Twin: specrt_tree_begin */
-static __device__ void specrt__tree_root(specrt_cuda_tree *t, const specrt_verdict *verdict,
+static __device__ void specrt__tree_root(specrt__cuda_tree *t, const specrt_verdict *verdict,
                                          specrt_cuda_beam *beam) {
     int32_t n = specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES);
     t->level = t->n_candidates = 0;
@@ -4894,7 +4904,7 @@ static __device__ void specrt__tree_root(specrt_cuda_tree *t, const specrt_verdi
 }
 
 /* Block b: that of sequence b.  grid (n_batch), block 32 */
-static __global__ void specrt__tree_begin_kernel(specrt_cuda_tree *trees,
+static __global__ void specrt__tree_begin_kernel(specrt__cuda_tree *trees,
                                                  const specrt_verdict *verdicts,
                                                  specrt_cuda_beam *beams) {
     if (specrt__block_thread() > 0) return;
@@ -4908,7 +4918,7 @@ static __device__ float specrt__tree_sum(float path, float logprob) {
 
 /* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass.
  *   ids, logprobs [topk, topk].  Twin: specrt_tree_expand */
-static __device__ void specrt__tree_grow(specrt_cuda_tree *t, const int32_t *ids,
+static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *ids,
                                          const float *logprobs, int32_t topk,
                                          specrt_cuda_beam *beam) {
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
@@ -4943,7 +4953,7 @@ static __device__ void specrt__tree_grow(specrt_cuda_tree *t, const int32_t *ids
 
 /* Block b: that of sequence b.
  *   ids, logprobs [n_batch, topk, topk]; grid (n_batch), block SPECRT__TREE_THREADS or a warp */
-static __global__ void specrt__tree_expand_kernel(specrt_cuda_tree *trees, const int32_t *ids,
+static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, const int32_t *ids,
                                                   const float *logprobs, int32_t topk,
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
@@ -4952,7 +4962,7 @@ static __global__ void specrt__tree_expand_kernel(specrt_cuda_tree *trees, const
 
 /* As specrt__active_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
 static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
-    specrt__tree_rank_kernel(specrt__active_ranks r, specrt_cuda_tree *trees,
+    specrt__tree_rank_kernel(specrt__active_ranks r, specrt__cuda_tree *trees,
                              specrt_cuda_beam *beams) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (specrt__active_rank(r))
@@ -4967,7 +4977,7 @@ static __device__ int32_t specrt__tree_node(const int32_t *chosen, int32_t n, in
 }
 
 /* Node i of a draft, from the candidates chosen [n], which ascend. */
-static __device__ void specrt__tree_write(const specrt_cuda_tree *t, const int32_t *chosen,
+static __device__ void specrt__tree_write(const specrt__cuda_tree *t, const int32_t *chosen,
                                           int32_t i, specrt_cuda_draft *draft) {
     int32_t candidate = i > 0 ? chosen[i - 1] : -1, depth = 0;
     uint64_t mask = 1;
@@ -4985,10 +4995,10 @@ static __device__ void specrt__tree_write(const specrt_cuda_tree *t, const int32
 
 /* Block b: the nodes of sequence b, parents first, levels together.
  *   grid (n_batch), block SPECRT__TREE_THREADS.  Twin: specrt_tree_finish */
-static __global__ void specrt__tree_finish_kernel(const specrt_cuda_tree *trees,
+static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees,
                                                   specrt_cuda_draft *drafts) {
     __shared__ int32_t best[SPECRT_TREE_MAX_NODES], chosen[SPECRT_TREE_MAX_NODES];
-    const specrt_cuda_tree *t = &trees[blockIdx.x];
+    const specrt__cuda_tree *t = &trees[blockIdx.x];
     specrt_cuda_draft *draft = &drafts[blockIdx.x];
     bool begun = t->level > 0 || t->n_beam > 0;
     int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, best);
@@ -5005,7 +5015,7 @@ static __global__ void specrt__tree_finish_kernel(const specrt_cuda_tree *trees,
 
 /* --- launches --- */
 
-static size_t specrt__tree_lay_out(void *memory, specrt_cuda_tree *t) {
+static size_t specrt__tree_lay_out(void *memory, specrt__cuda_tree *t) {
     size_t k = (size_t)t->params.topk, n = k + (size_t)(t->params.num_steps - 1) * k * k;
     specrt__launch_arena arena = {memory, 0};
     specrt__launch_carve(&arena, n, &t->tokens);
@@ -5014,15 +5024,15 @@ static size_t specrt__tree_lay_out(void *memory, specrt_cuda_tree *t) {
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_tree_bytes(const specrt_tree_params *params) {
-    specrt_cuda_tree t;
+SPECRT__KERNEL size_t specrt__cuda_tree_bytes(const specrt_tree_params *params) {
+    specrt__cuda_tree t;
     if (specrt__tree_resolve(params, &t.params, NULL) != SPECRT_STATUS_OK) return 0;
     return specrt__tree_lay_out(NULL, &t);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
-                                                    int64_t position, void *memory,
-                                                    specrt_cuda_tree *out) {
+SPECRT__KERNEL specrt_status specrt__cuda_tree_place(const specrt_tree_params *params,
+                                                     int64_t position, void *memory,
+                                                     specrt__cuda_tree *out) {
     if (!memory || !out || position < 0) return SPECRT_STATUS_BAD_ARG;
     SPECRT__CLEAR(out, 1);
     SPECRT__TRY(specrt__tree_resolve(params, &out->params, NULL));
@@ -5031,19 +5041,20 @@ SPECRT__KERNEL specrt_status specrt_cuda_tree_place(const specrt_tree_params *pa
     return SPECRT_STATUS_OK;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_tree_begin(int32_t n_batch, const specrt_verdict *verdicts,
-                                                    specrt_cuda_tree *trees,
-                                                    specrt_cuda_beam *beams, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_tree_begin(int32_t n_batch,
+                                                     const specrt_verdict *verdicts,
+                                                     specrt__cuda_tree *trees,
+                                                     specrt_cuda_beam *beams, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (!verdicts || !beams) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__tree_begin_kernel, (unsigned)n_batch, 32, 0, stream, trees,
                           verdicts, beams);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
-                                                     const int32_t *ids, const float *logprobs,
-                                                     specrt_cuda_tree *trees,
-                                                     specrt_cuda_beam *beams, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t topk,
+                                                      const int32_t *ids, const float *logprobs,
+                                                      specrt__cuda_tree *trees,
+                                                      specrt_cuda_beam *beams, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (topk < 1 || topk > SPECRT_TREE_MAX_TOPK || !ids || !logprobs || !beams)
         return SPECRT_STATUS_BAD_ARG;
@@ -5052,41 +5063,43 @@ SPECRT__KERNEL specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t to
                           trees, ids, logprobs, topk, beams);
 }
 
-/* specrt_cuda_topk() of topk rows for each beam, then specrt_cuda_tree_expand(), in one launch.
+/* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
  *   r, grid : the ranking, as specrt__active_shortlist() prepares it */
 static specrt_status specrt__tree_rank(const specrt__active_ranks *r, dim3 grid,
-                                       specrt_cuda_tree *trees, specrt_cuda_beam *beams,
+                                       specrt__cuda_tree *trees, specrt_cuda_beam *beams,
                                        void *stream) {
     return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
                           *r, trees, beams);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_tree_finish(int32_t n_batch, const specrt_cuda_tree *trees,
-                                                     specrt_cuda_draft *drafts, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
+                                                      const specrt__cuda_tree *trees,
+                                                      specrt_cuda_draft *drafts, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (!drafts) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__tree_finish_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__TREE_THREADS), 0, stream, trees, drafts);
 }
 
-// >>verify_law : src/cuda/verify_law.cuh
-/* verify_law.cuh : owns, on the device, what the target emits: greedy, or drawn with the same numbers as
- * the twin draws. Every node draws at once, each under the key of its position, then the path is
- * walked. The law of a node is what its filters keep of its logits; weights are computed from logits
+// >>verify_distribution : src/cuda/verify_distribution.cuh
+/* verify_distribution.cuh : owns, on the device, what the target emits: greedy, or drawn with the same
+ * numbers as the twin draws. Every node draws at once, each under the key of its position, then the path is
+ * walked. The distribution of a node is what its filters keep of its logits; weights are computed from logits
  * again wherever they are needed, by the twin's operations in the twin's order, so they are the same
  * bits. Chains sampled from the drafter are accepted or rejected, node by node. */
 
 enum {
     SPECRT__VERIFY_THREADS = 256,
-    SPECRT__VERIFY_LAW_THREADS = 1024, /* it reads all logits of a node, and more than once */
-    SPECRT__VERIFY_PART = 8192,        /* logits of a block that looks for the best */
+    SPECRT__VERIFY_DISTRIBUTION_THREADS =
+        1024,                   /* it reads all logits of a node, and more than once */
+    SPECRT__VERIFY_PART = 8192, /* logits of a block that looks for the best */
     SPECRT__VERIFY_BINS = 2048,
     SPECRT__VERIFY_LANES = 8 /* of a sum, as in the twin */
 };
 
 /* How a node's token is drawn: a token is kept when it stands at or before (order, id) by (logit descending,
  * id ascending) and weighs `least` or more. */
-struct specrt_cuda_law {
+struct specrt__cuda_distribution {
     int32_t best, id;
     uint32_t order;
     bool drawn; /* else the best is taken */
@@ -5114,12 +5127,13 @@ static __device__ float specrt__verify_weight(float x, float max, float scale) {
 }
 
 /* Of a token, 0 if a filter removed it. */
-static __device__ float specrt__verify_kept(const specrt_cuda_law *law, const float *logits,
-                                            int32_t id) {
+static __device__ float specrt__verify_kept(const specrt__cuda_distribution *distribution,
+                                            const float *logits, int32_t id) {
     uint32_t order = specrt__block_order(logits[id]);
-    if (order < law->order || (order == law->order && id > law->id)) return 0;
-    float weight = specrt__verify_weight(logits[id], law->max, law->scale);
-    return weight < law->least ? 0 : weight;
+    if (order < distribution->order || (order == distribution->order && id > distribution->id))
+        return 0;
+    float weight = specrt__verify_weight(logits[id], distribution->max, distribution->scale);
+    return weight < distribution->least ? 0 : weight;
 }
 
 /* Twin: specrt__verify_uniform. */
@@ -5141,7 +5155,7 @@ static __device__ double specrt__verify_uniform(const specrt_sampling *s, int pu
  * are none.
  *   logits [n_batch, max_nodes, n_vocab] -> best u64 [n_batch, max_nodes, gridDim.x]
  *   grid (parts, n_batch * max_nodes), any block.  Twin: specrt_logits_topk */
-static __global__ void specrt__verify_best_kernel(specrt_cuda_verifier v,
+static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
                                                   const specrt_cuda_draft *drafts,
                                                   const float *logits) {
     int32_t at = (int32_t)blockIdx.y, n_vocab = v.params.n_vocab;
@@ -5189,17 +5203,17 @@ static __device__ int32_t specrt__verify_reach(const T *bins, int32_t n_bins, T 
 }
 
 /* Tokens that a filter looks at: those kept so far that have this weight, or any when it is negative. */
-static __device__ bool specrt__verify_among(const specrt_cuda_law *law, const float *logits,
-                                            int32_t i, float weight) {
+static __device__ bool specrt__verify_among(const specrt__cuda_distribution *distribution,
+                                            const float *logits, int32_t i, float weight) {
     if (weight < 0) return logits[i] > -INFINITY;
-    return specrt__verify_kept(law, logits, i) == weight;
+    return specrt__verify_kept(distribution, logits, i) == weight;
 }
 
 /* The order of the k-th of such tokens by (logit descending, id ascending), found digit by digit. *rest: its
  * place among those of the same order, *n_same: how many those are. Beyond the last token all are kept. */
-static __device__ uint32_t specrt__verify_kth(const specrt_cuda_law *law, const float *logits,
-                                              int32_t n_vocab, float weight, int32_t k,
-                                              int32_t *rest, int32_t *n_same) {
+static __device__ uint32_t specrt__verify_kth(const specrt__cuda_distribution *distribution,
+                                              const float *logits, int32_t n_vocab, float weight,
+                                              int32_t k, int32_t *rest, int32_t *n_same) {
     __shared__ int32_t bins[SPECRT__VERIFY_BINS];
     uint32_t prefix = 0;
     int32_t above = 0, bin = 0;
@@ -5212,7 +5226,7 @@ static __device__ uint32_t specrt__verify_kth(const specrt_cuda_law *law, const 
         for (int32_t i = specrt__block_thread(); i < n_vocab; i += specrt__block_threads()) {
             uint32_t order = specrt__block_order(logits[i]);
             if (top < 32 && order >> top != prefix >> top) continue;
-            if (!specrt__verify_among(law, logits, i, weight)) continue;
+            if (!specrt__verify_among(distribution, logits, i, weight)) continue;
             atomicAdd(&bins[order >> low & ((1u << (top - low)) - 1)], 1);
         }
         __syncthreads();
@@ -5226,14 +5240,14 @@ static __device__ uint32_t specrt__verify_kth(const specrt_cuda_law *law, const 
 }
 
 /* The id of the k-th token of an order. */
-static __device__ int32_t specrt__verify_tie(const specrt_cuda_law *law, const float *logits,
-                                             int32_t n_vocab, float weight, uint32_t order,
-                                             int32_t k) {
+static __device__ int32_t specrt__verify_tie(const specrt__cuda_distribution *distribution,
+                                             const float *logits, int32_t n_vocab, float weight,
+                                             uint32_t order, int32_t k) {
     __shared__ int32_t id;
     for (int32_t begin = 0; begin < n_vocab && k > 0; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), before;
         bool same = i < n_vocab && specrt__block_order(logits[i]) == order &&
-                    specrt__verify_among(law, logits, i, weight);
+                    specrt__verify_among(distribution, logits, i, weight);
         int32_t n = specrt__block_rank(same, &before);
         if (same && before == k - 1) id = i;
         k -= n;
@@ -5244,16 +5258,17 @@ static __device__ int32_t specrt__verify_tie(const specrt_cuda_law *law, const f
 
 /* Of the tokens that `weight` names only the k best are kept, and all that are better. Those that an earlier
  * cut removed stay away. */
-static __device__ void specrt__verify_cut(specrt_cuda_law *law, const float *logits,
-                                          int32_t n_vocab, float weight, int32_t k) {
+static __device__ void specrt__verify_cut(specrt__cuda_distribution *distribution,
+                                          const float *logits, int32_t n_vocab, float weight,
+                                          int32_t k) {
     int32_t rest, n_same;
-    uint32_t order = specrt__verify_kth(law, logits, n_vocab, weight, k, &rest, &n_same);
-    int32_t id = order == law->order ? law->id : INT32_MAX;
-    if (rest < n_same) id = specrt__verify_tie(law, logits, n_vocab, weight, order, rest);
+    uint32_t order = specrt__verify_kth(distribution, logits, n_vocab, weight, k, &rest, &n_same);
+    int32_t id = order == distribution->order ? distribution->id : INT32_MAX;
+    if (rest < n_same) id = specrt__verify_tie(distribution, logits, n_vocab, weight, order, rest);
     __syncthreads();
     if (specrt__block_thread() == 0) {
-        law->order = order;
-        law->id = id;
+        distribution->order = order;
+        distribution->id = id;
     }
     __syncthreads();
 }
@@ -5263,15 +5278,15 @@ enum { SPECRT__VERIFY_MASSES = 1024 };
 /* Sums of the kept weights whose upper bits are prefix's, by the ten bits from `shift` on. Those of a bin
  * share their exponent, so each is a whole number of units and the sum exact, whoever adds first. Weights
  * are at most 1, so the two bits above the first digit are 0. */
-static __device__ void specrt__verify_weigh(const specrt_cuda_law *law, const float *logits,
-                                            int32_t n_vocab, uint32_t prefix, int shift,
-                                            double *masses) {
+static __device__ void specrt__verify_weigh(const specrt__cuda_distribution *distribution,
+                                            const float *logits, int32_t n_vocab, uint32_t prefix,
+                                            int shift, double *masses) {
     __shared__ unsigned long long units[SPECRT__VERIFY_MASSES];
     int32_t thread = specrt__block_thread();
     for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) units[i] = 0;
     __syncthreads();
     for (int32_t i = thread; i < n_vocab; i += specrt__block_threads()) {
-        uint32_t bits = __float_as_uint(specrt__verify_kept(law, logits, i));
+        uint32_t bits = __float_as_uint(specrt__verify_kept(distribution, logits, i));
         if (bits == 0 || bits >> shift >> 10 != prefix >> shift >> 10) continue;
         atomicAdd(&units[bits >> shift & (SPECRT__VERIFY_MASSES - 1)],
                   (unsigned long long)((bits & 0x7fffffu) | 0x800000u));
@@ -5286,14 +5301,14 @@ static __device__ void specrt__verify_weigh(const specrt_cuda_law *law, const fl
 
 /* The fewest of the best whose weights reach a share of all that is kept: the weight in which the mass is
  * reached, then how many of that weight. Twin: specrt__verify_nucleus. */
-static __device__ void specrt__verify_nucleus(specrt_cuda_law *law, const float *logits,
-                                              int32_t n_vocab, float top_p) {
+static __device__ void specrt__verify_nucleus(specrt__cuda_distribution *distribution,
+                                              const float *logits, int32_t n_vocab, float top_p) {
     __shared__ double masses[SPECRT__VERIFY_MASSES];
     double mass = 0, above = 0, n;
     uint32_t prefix = 0;
     int32_t n_same = 0;
     for (int shift = 20; shift >= 0; shift -= 10) {
-        specrt__verify_weigh(law, logits, n_vocab, prefix, shift, masses);
+        specrt__verify_weigh(distribution, logits, n_vocab, prefix, shift, masses);
         if (shift == 20) {
             double all = 0;
             for (int32_t i = specrt__block_thread(); i < SPECRT__VERIFY_MASSES;
@@ -5307,11 +5322,12 @@ static __device__ void specrt__verify_nucleus(specrt_cuda_law *law, const float 
     float weight = __uint_as_float(prefix);
     for (int32_t begin = 0; begin < n_vocab; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread();
-        n_same += __syncthreads_count(i < n_vocab && specrt__verify_kept(law, logits, i) == weight);
+        n_same += __syncthreads_count(i < n_vocab &&
+                                      specrt__verify_kept(distribution, logits, i) == weight);
     }
     n = ceil((mass - above) / (double)weight);
     if (!(n < n_same)) n = n_same;
-    specrt__verify_cut(law, logits, n_vocab, weight, n > 1 ? (int32_t)n : 1);
+    specrt__verify_cut(distribution, logits, n_vocab, weight, n > 1 ? (int32_t)n : 1);
 }
 
 // >>verify : src/cuda/verify.cuh
@@ -5321,17 +5337,17 @@ static __device__ void specrt__verify_nucleus(specrt_cuda_law *law, const float 
 /* --- kernels --- */
 
 /* Block i: how node i of all draws.
- *   best u64 [., n_parts] -> laws; tokens where nothing is drawn;  grid (n_batch * max_nodes), any block.
- *   Twin: specrt__verify_law */
-static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
-    specrt__verify_law_kernel(specrt_cuda_verifier v, const specrt_cuda_draft *drafts,
-                              const specrt_sampling *samplings, const float *logits,
-                              int32_t n_parts) {
+ *   best u64 [., n_parts] -> distributions; tokens where nothing is drawn;  grid (n_batch * max_nodes), any
+ *   block. Twin: specrt__verify_distribution */
+static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
+    specrt__verify_distribution_kernel(specrt__cuda_verifier v, const specrt_cuda_draft *drafts,
+                                       const specrt_sampling *samplings, const float *logits,
+                                       int32_t n_parts) {
     int64_t at = blockIdx.x;
     int32_t sequence = (int32_t)at / v.params.max_nodes, n_vocab = v.params.n_vocab;
     if ((int32_t)at % v.params.max_nodes >= drafts[sequence].n) return;
     const specrt_sampling *s = &samplings[sequence];
-    specrt_cuda_law *law = &v.laws[at];
+    specrt__cuda_distribution *distribution = &v.distributions[at];
     uint64_t best = 0;
     logits += at * n_vocab;
     for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
@@ -5341,25 +5357,27 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
     float max = logits[id];
     bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
     if (specrt__block_thread() == 0) {
-        law->best = id;
-        law->drawn = drawn;
-        law->max = max;
-        law->scale = s->temperature > 1e-30f ? 1 / s->temperature : 1e30f;
-        law->least = 0;
-        law->order = 0;
-        law->id = INT32_MAX;
+        distribution->best = id;
+        distribution->drawn = drawn;
+        distribution->max = max;
+        distribution->scale = s->temperature > 1e-30f ? 1 / s->temperature : 1e30f;
+        distribution->least = 0;
+        distribution->order = 0;
+        distribution->id = INT32_MAX;
         v.tokens[at] = id;
     }
     __syncthreads();
     if (!drawn || v.params.sampled < 2) return;
-    if (s->top_k > 0 && s->top_k < n_vocab) specrt__verify_cut(law, logits, n_vocab, -1, s->top_k);
-    if (s->top_p > 0 && s->top_p < 1) specrt__verify_nucleus(law, logits, n_vocab, s->top_p);
-    if (specrt__block_thread() == 0) law->least = s->min_p;
+    if (s->top_k > 0 && s->top_k < n_vocab)
+        specrt__verify_cut(distribution, logits, n_vocab, -1, s->top_k);
+    if (s->top_p > 0 && s->top_p < 1)
+        specrt__verify_nucleus(distribution, logits, n_vocab, s->top_p);
+    if (specrt__block_thread() == 0) distribution->least = s->min_p;
 }
 
 /* Block (b, node): the sum of the weights of logits [b * 1024, + 1024), in the lanes of the twin.
  *   grid (n_blocks, n_batch * max_nodes), any block.  Twin: specrt__verify_sum */
-static __global__ void specrt__verify_sum_kernel(specrt_cuda_verifier v,
+static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
                                                  const specrt_cuda_draft *drafts,
                                                  const float *logits) {
     __shared__ float weights[SPECRT__VERIFY_BLOCK];
@@ -5368,10 +5386,10 @@ static __global__ void specrt__verify_sum_kernel(specrt_cuda_verifier v,
     int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_BLOCK, thread = specrt__block_thread();
     int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     if ((int32_t)at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
-    const specrt_cuda_law *law = &v.laws[at];
-    if (!law->drawn) return;
+    const specrt__cuda_distribution *distribution = &v.distributions[at];
+    if (!distribution->drawn) return;
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(law, logits + at * v.params.n_vocab, begin + i);
+        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_vocab, begin + i);
     __syncthreads();
     if (thread < SPECRT__VERIFY_LANES) {
         double sum = 0;
@@ -5416,7 +5434,7 @@ static __device__ double specrt__verify_add(const double *sums, int32_t n, doubl
 
 /* Block i: the token that node i of all draws.
  *   grid (n_batch * max_nodes), block SPECRT__VERIFY_THREADS at most.  Twin: specrt__verify_pick */
-static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
+static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
                                                   const specrt_cuda_draft *drafts,
                                                   const specrt_sampling *samplings,
                                                   const float *logits, int32_t n_blocks) {
@@ -5426,8 +5444,8 @@ static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
     int32_t block, thread = specrt__block_thread(), token = 0;
     double before;
     if (node >= drafts[sequence].n) return;
-    const specrt_cuda_law *law = &v.laws[at];
-    if (!law->drawn) return;
+    const specrt__cuda_distribution *distribution = &v.distributions[at];
+    if (!distribution->drawn) return;
     const double *sums = v.sums + at * n_blocks;
     double total = specrt__verify_add(sums, n_blocks, (double)INFINITY, &block, &before);
     double target = total * specrt__verify_uniform(&samplings[sequence], SPECRT__VERIFY_DRAW,
@@ -5436,7 +5454,7 @@ static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
     int32_t begin = block * SPECRT__VERIFY_BLOCK;
     int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(law, logits + at * v.params.n_vocab, begin + i);
+        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_vocab, begin + i);
     __syncthreads();
     if (thread > 0) return;
     for (int32_t i = 0; i < n && before <= target; i++) {
@@ -5486,7 +5504,7 @@ static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const
 }
 
 /* Block b: the path of sequence b.  grid (n_batch), block 32 */
-static __global__ void specrt__verify_walk_kernel(specrt_cuda_verifier v,
+static __global__ void specrt__verify_walk_kernel(specrt__cuda_verifier v,
                                                   const specrt_cuda_draft *drafts,
                                                   specrt_verdict *verdicts) {
     int64_t b = blockIdx.x;
@@ -5551,17 +5569,17 @@ static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double 
 
 /* What a sequence's levels are drawn from. */
 typedef struct specrt__verify_shortlist {
-    const specrt_cuda_segment *segments; /* [n_batch, n_segments] */
-    int32_t starts[SPECRT_CUDA_MAX_SEGMENTS], n_segments;
+    const specrt__cuda_segment *segments; /* [n_batch, n_segments] */
+    int32_t starts[SPECRT__CUDA_MAX_SEGMENTS], n_segments;
     const float *logits; /* [n_batch, n_columns] */
     float temperature;
 } specrt__verify_shortlist;
 
-/* The law of a level: logits of columns [0, n) to probs, ids to tokens. @return their sum; 0: there is none.
- * Twin: specrt_verifier_propose. */
+/* The distribution of a level: logits of columns [0, n) to probs, ids to tokens. @return their sum; 0: there
+ * is none. Twin: specrt_verifier_propose. */
 static __device__ double specrt__verify_soften(const specrt__verify_shortlist &from, int32_t n,
                                                int32_t *ids, float *probs) {
-    const specrt_cuda_segment *segments = from.segments + (int64_t)blockIdx.x * from.n_segments;
+    const specrt__cuda_segment *segments = from.segments + (int64_t)blockIdx.x * from.n_segments;
     const float *logits = from.logits + (int64_t)blockIdx.x * n;
     float scale = from.temperature > 1e-30f ? 1 / from.temperature : 1e30f;
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
@@ -5590,55 +5608,57 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
     return specrt__block_sum(sum);
 }
 
-/* Block b: the token that sequence b drafts at its level, drawn from the law that is noted.
+/* Block b: the token that sequence b drafts at its level, drawn from the distribution that is noted.
  *   ids i32, logprobs f32 [n_batch];  grid (n_batch), any block.  Twin: specrt_verifier_propose */
-static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
-    specrt__verify_propose_kernel(specrt__verify_shortlist from, const specrt_cuda_tree *trees,
-                                  const specrt_sampling *samplings, specrt_cuda_laws laws,
-                                  int32_t *ids, float *logprobs) {
-    const specrt_cuda_tree *t = &trees[blockIdx.x];
-    if (t->n_beam == 0 || t->level >= laws.n_steps) return;
-    int64_t at = (int64_t)blockIdx.x * laws.n_steps + t->level;
-    int32_t *tokens = laws.ids + at * laws.n_columns;
-    float *probs = laws.probs + at * laws.n_columns;
-    double sum = specrt__verify_soften(from, laws.n_columns, tokens, probs);
+static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
+    specrt__verify_propose_kernel(specrt__verify_shortlist from, const specrt__cuda_tree *trees,
+                                  const specrt_sampling *samplings,
+                                  specrt__cuda_distributions distributions, int32_t *ids,
+                                  float *logprobs) {
+    const specrt__cuda_tree *t = &trees[blockIdx.x];
+    if (t->n_beam == 0 || t->level >= distributions.n_steps) return;
+    int64_t at = (int64_t)blockIdx.x * distributions.n_steps + t->level;
+    int32_t *tokens = distributions.ids + at * distributions.n_columns;
+    float *probs = distributions.probs + at * distributions.n_columns;
+    double sum = specrt__verify_soften(from, distributions.n_columns, tokens, probs);
     double u = specrt__verify_uniform(&samplings[blockIdx.x], SPECRT__VERIFY_DRAFT,
                                       (int64_t)t->cycle, t->level);
     __syncthreads();
-    int32_t i = specrt__verify_find(probs, sum > 0 ? laws.n_columns : 0, u * sum);
+    int32_t i = specrt__verify_find(probs, sum > 0 ? distributions.n_columns : 0, u * sum);
     if (specrt__block_thread() > 0) return;
     ids[blockIdx.x] = sum > 0 ? tokens[i] : 0;
     logprobs[blockIdx.x] = sum > 0 ? logf(probs[i]) : -INFINITY;
-    laws.chances[at] = sum > 0 ? probs[i] : 0;
+    distributions.chances[at] = sum > 0 ? probs[i] : 0;
 }
 
-/* What the law of a node gives a token. */
-static __device__ float specrt__verify_mass(const specrt_cuda_law *law, const float *logits,
-                                            int32_t id) {
-    return law->drawn ? specrt__verify_kept(law, logits, id) : (float)(id == law->best);
+/* What the distribution of a node gives a token. */
+static __device__ float specrt__verify_mass(const specrt__cuda_distribution *distribution,
+                                            const float *logits, int32_t id) {
+    return distribution->drawn ? specrt__verify_kept(distribution, logits, id)
+                               : (float)(id == distribution->best);
 }
 
-/* The sum of what a node's law gives all tokens.
+/* The sum of what a node's distribution gives all tokens.
  *   at : its number of all;  n_blocks : sums of a node */
-static __device__ double specrt__verify_total(const specrt_cuda_verifier &v, int64_t at,
+static __device__ double specrt__verify_total(const specrt__cuda_verifier &v, int64_t at,
                                               int32_t n_blocks) {
     double sum = 0;
     for (int32_t i = specrt__block_thread(); i < n_blocks; i += specrt__block_threads())
         sum += v.sums[at * n_blocks + i];
     sum = specrt__block_sum(sum);
-    return v.laws[at].drawn ? sum : 1;
+    return v.distributions[at].drawn ? sum : 1;
 }
 
-/* Weights [n_vocab] of what a node's law gives beyond `total` times a draft's law; probs NULL: of all it
- * gives. @return their sum. Twin: specrt__verify_subtract. */
-static __device__ double specrt__verify_rest(const specrt_cuda_law *law, const float *logits,
-                                             int32_t n_vocab, const int32_t *ids,
-                                             const float *probs, int32_t n, double total,
-                                             float *weights) {
+/* Weights [n_vocab] of what a node's distribution gives beyond `total` times a draft's distribution; probs
+ * NULL: of all it gives. @return their sum. Twin: specrt__verify_subtract. */
+static __device__ double specrt__verify_rest(const specrt__cuda_distribution *distribution,
+                                             const float *logits, int32_t n_vocab,
+                                             const int32_t *ids, const float *probs, int32_t n,
+                                             double total, float *weights) {
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
     double sum = 0;
     for (int32_t i = thread; i < n_vocab; i += threads)
-        weights[i] = specrt__verify_mass(law, logits, i);
+        weights[i] = specrt__verify_mass(distribution, logits, i);
     __syncthreads();
     for (int32_t i = thread; i < n && probs; i += threads) {
         if (!(probs[i] > 0)) continue;
@@ -5652,21 +5672,21 @@ static __device__ double specrt__verify_rest(const specrt_cuda_law *law, const f
 
 /* Block b: how many of sequence b's draws the target takes, and what it emits instead of the next.
  *   grid (n_batch), any block.  Twin: specrt_verify_chain */
-static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
-    specrt__verify_chain_kernel(specrt_cuda_verifier v, specrt_cuda_laws laws,
-                                const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
+    specrt__verify_chain_kernel(specrt__cuda_verifier v, specrt__cuda_distributions distributions,
+                                const specrt_cuda_draft *drafts, const specrt__cuda_tree *trees,
                                 const specrt_sampling *samplings, const float *logits,
                                 int32_t n_blocks, specrt_verdict *verdicts) {
     int64_t b = blockIdx.x, at = b * v.params.max_nodes;
     const specrt_cuda_draft *draft = &drafts[b];
     const specrt_sampling *s = &samplings[b];
     specrt_verdict *out = &verdicts[b];
-    int64_t cycle = (int64_t)trees[b].cycle, level = b * laws.n_steps;
+    int64_t cycle = (int64_t)trees[b].cycle, level = b * distributions.n_steps;
     int32_t n = specrt__window_least(draft->n, v.params.max_nodes), n_vocab = v.params.n_vocab;
     int32_t i = 0, thread = specrt__block_thread();
-    float *weights = laws.weights + b * n_vocab;
+    float *weights = distributions.weights + b * n_vocab;
     double total = 0;
-    n = specrt__window_least(n, laws.n_steps + 1);
+    n = specrt__window_least(n, distributions.n_steps + 1);
     if (thread == 0) out->n = 0;
     if (n < 1) return;
     logits += at * n_vocab;
@@ -5674,17 +5694,19 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
         total = specrt__verify_total(v, at, n_blocks);
         if (i + 1 >= n) break;
         int32_t token = draft->tokens[i + 1];
-        double p = (double)specrt__verify_mass(&v.laws[at], logits, token) / total;
+        double p = (double)specrt__verify_mass(&v.distributions[at], logits, token) / total;
         double u = specrt__verify_uniform(s, SPECRT__VERIFY_ACCEPT, cycle, i);
-        if (!(u * (double)laws.chances[level] < p)) break;
+        if (!(u * (double)distributions.chances[level] < p)) break;
         if (thread == 0) out->tokens[i] = token, out->nodes[i] = i;
     }
-    const float *probs = i + 1 < n ? laws.probs + level * laws.n_columns : NULL;
-    double left = specrt__verify_rest(&v.laws[at], logits, n_vocab,
-                                      laws.ids + (probs ? level * laws.n_columns : 0), probs,
-                                      laws.n_columns, total, weights);
+    const float *probs = i + 1 < n ? distributions.probs + level * distributions.n_columns : NULL;
+    double left =
+        specrt__verify_rest(&v.distributions[at], logits, n_vocab,
+                            distributions.ids + (probs ? level * distributions.n_columns : 0),
+                            probs, distributions.n_columns, total, weights);
     if (!(left > 1e-12 * total)) /* no more than rounding */
-        left = specrt__verify_rest(&v.laws[at], logits, n_vocab, NULL, NULL, 0, total, weights);
+        left = specrt__verify_rest(&v.distributions[at], logits, n_vocab, NULL, NULL, 0, total,
+                                   weights);
     double u = specrt__verify_uniform(s, SPECRT__VERIFY_INSTEAD, cycle, i);
     int32_t token = specrt__verify_find(weights, n_vocab, u * left);
     if (thread > 0) return;
@@ -5702,77 +5724,77 @@ static __global__ void specrt__verify_remap_kernel(const int32_t *ids, int32_t n
 
 /* --- launches --- */
 
-static bool specrt__verify_params_ok(const specrt_cuda_verifier_params *p) {
-    return p && p->n_batch >= 1 && p->n_batch <= SPECRT_CUDA_MAX_BATCH && p->n_vocab >= 1 &&
+static bool specrt__verify_params_ok(const specrt__cuda_verifier_params *p) {
+    return p && p->n_batch >= 1 && p->n_batch <= SPECRT__CUDA_MAX_BATCH && p->n_vocab >= 1 &&
            p->n_vocab <= SPECRT_MAX_VOCAB && p->max_nodes >= 1 &&
            p->max_nodes <= SPECRT_TREE_MAX_NODES && p->sampled >= 0 && p->sampled <= 2 &&
            p->n_batch * p->max_nodes <= 65535;
 }
 
-static size_t specrt__verify_lay_out(void *memory, specrt_cuda_verifier *v) {
+static size_t specrt__verify_lay_out(void *memory, specrt__cuda_verifier *v) {
     size_t n = (size_t)v->params.n_batch * (size_t)v->params.max_nodes;
-    size_t n_laws = v->params.sampled ? n : 0;
+    size_t n_distributions = v->params.sampled ? n : 0;
     size_t n_parts = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_PART);
     size_t n_blocks = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_BLOCK);
-    size_t n_ranking = specrt_cuda_topk_bytes(v->params.n_vocab, (int64_t)n, 1);
+    size_t n_ranking = specrt__cuda_topk_bytes(v->params.n_vocab, (int64_t)n, 1);
     specrt__launch_arena arena = {memory, 0};
     uint8_t *ranking;
     specrt__launch_carve(&arena, v->params.sampled ? 0 : n_ranking, &ranking);
-    specrt__launch_carve(&arena, n_laws * n_parts, &v->best);
-    specrt__launch_carve(&arena, n_laws * n_blocks, &v->sums);
-    specrt__launch_carve(&arena, n_laws, &v->laws);
+    specrt__launch_carve(&arena, n_distributions * n_parts, &v->best);
+    specrt__launch_carve(&arena, n_distributions * n_blocks, &v->sums);
+    specrt__launch_carve(&arena, n_distributions, &v->distributions);
     specrt__launch_carve(&arena, n, &v->tokens);
     v->scratch = ranking;
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params) {
-    specrt_cuda_verifier v;
+SPECRT__KERNEL size_t specrt__cuda_verifier_bytes(const specrt__cuda_verifier_params *params) {
+    specrt__cuda_verifier v;
     if (!specrt__verify_params_ok(params)) return 0;
     v.params = *params;
     return specrt__verify_lay_out(NULL, &v);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
-                                                        void *memory, specrt_cuda_verifier *out) {
+SPECRT__KERNEL specrt_status specrt__cuda_verifier_place(const specrt__cuda_verifier_params *params,
+                                                         void *memory, specrt__cuda_verifier *out) {
     if (!memory || !out || !specrt__verify_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
     out->params = *params;
     specrt__verify_lay_out(memory, out);
     return SPECRT_STATUS_OK;
 }
 
-/* The laws of all nodes, and their sums. */
-static specrt_status specrt__verify_lay_laws(const specrt_cuda_verifier *verifier,
-                                             const specrt_cuda_draft *drafts,
-                                             const specrt_sampling *samplings, const float *logits,
-                                             void *stream) {
+/* The distributions of all nodes, and their sums. */
+static specrt_status specrt__verify_lay_distributions(const specrt__cuda_verifier *verifier,
+                                                      const specrt_cuda_draft *drafts,
+                                                      const specrt_sampling *samplings,
+                                                      const float *logits, void *stream) {
     if (!verifier || !specrt__verify_params_ok(&verifier->params) || !verifier->best ||
-        !verifier->laws || !verifier->tokens || !drafts || !samplings || !logits)
+        !verifier->distributions || !verifier->tokens || !drafts || !samplings || !logits)
         return SPECRT_STATUS_BAD_ARG;
-    const specrt_cuda_verifier_params *p = &verifier->params;
+    const specrt__cuda_verifier_params *p = &verifier->params;
     unsigned n = (unsigned)(p->n_batch * p->max_nodes);
     unsigned n_parts = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART);
     SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n),
                                specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
                                drafts, logits));
-    SPECRT__TRY(
-        SPECRT__LAUNCH(specrt__verify_law_kernel, n,
-                       p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_LAW_THREADS) : 32, 0,
-                       stream, *verifier, drafts, samplings, logits, (int32_t)n_parts));
+    SPECRT__TRY(SPECRT__LAUNCH(
+        specrt__verify_distribution_kernel, n,
+        p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS) : 32, 0, stream,
+        *verifier, drafts, samplings, logits, (int32_t)n_parts));
     return SPECRT__LAUNCH(
         specrt__verify_sum_kernel, dim3(specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), n),
         specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, logits);
 }
 
 /* The nodes of a batch's drafts. */
-static specrt_cuda_batch specrt__verify_nodes(const specrt_cuda_draft *drafts, int32_t n_batch,
-                                              int32_t max_nodes) {
+static specrt__cuda_batch specrt__verify_nodes(const specrt_cuda_draft *drafts, int32_t n_batch,
+                                               int32_t max_nodes) {
     return {n_batch, max_nodes, &drafts->n, sizeof *drafts / sizeof(int32_t)};
 }
 
 /* Greedy verification by a ranking, which reads the logits once: ids i32 [n_batch, row_step, k] get the
  * target's best at each node too. */
-static specrt_status specrt__verify_greedily(const specrt_cuda_verifier_params *p,
+static specrt_status specrt__verify_greedily(const specrt__cuda_verifier_params *p,
                                              const specrt_cuda_draft *drafts, const float *logits,
                                              int32_t k, int32_t *ids, int32_t row_step,
                                              void *scratch, specrt_verdict *verdicts,
@@ -5780,24 +5802,24 @@ static specrt_status specrt__verify_greedily(const specrt_cuda_verifier_params *
     specrt__active_ranks r;
     dim3 grid;
     if (!drafts || !verdicts) return SPECRT_STATUS_BAD_ARG;
-    specrt_cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
+    specrt__cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
     SPECRT__TRY(
         specrt__active_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
     return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
                           r, drafts, verdicts);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
-                                                const specrt_cuda_draft *drafts,
-                                                const specrt_sampling *samplings,
-                                                const float *logits, specrt_verdict *verdicts,
-                                                void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_verify(const specrt__cuda_verifier *verifier,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const specrt_sampling *samplings,
+                                                 const float *logits, specrt_verdict *verdicts,
+                                                 void *stream) {
     if (!verdicts || !verifier || !samplings) return SPECRT_STATUS_BAD_ARG;
-    const specrt_cuda_verifier_params *p = &verifier->params;
+    const specrt__cuda_verifier_params *p = &verifier->params;
     if (!p->sampled)
         return specrt__verify_greedily(p, drafts, logits, 1, verifier->tokens, p->max_nodes,
                                        verifier->scratch, verdicts, stream);
-    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
+    SPECRT__TRY(specrt__verify_lay_distributions(verifier, drafts, samplings, logits, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_pick_kernel, (unsigned)(p->n_batch * p->max_nodes),
                                specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
                                drafts, samplings, logits,
@@ -5806,49 +5828,53 @@ SPECRT__KERNEL specrt_status specrt_cuda_verify(const specrt_cuda_verifier *veri
                           *verifier, drafts, verdicts);
 }
 
-static bool specrt__verify_laws_ok(const specrt_cuda_laws *laws) {
-    return laws && laws->n_steps >= 1 && laws->n_steps <= SPECRT_TREE_MAX_STEPS &&
-           laws->n_columns >= 1 && laws->ids && laws->probs && laws->chances && laws->weights;
+static bool specrt__verify_distributions_ok(const specrt__cuda_distributions *distributions) {
+    return distributions && distributions->n_steps >= 1 &&
+           distributions->n_steps <= SPECRT_TREE_MAX_STEPS && distributions->n_columns >= 1 &&
+           distributions->ids && distributions->probs && distributions->chances &&
+           distributions->weights;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_propose(
-    const specrt_cuda_layout *layout, const specrt_cuda_segment *segments, int32_t n_batch,
-    const float *logits, const specrt_cuda_tree *trees, const specrt_sampling *samplings,
-    const specrt_cuda_laws *laws, int32_t *ids, float *logprobs, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_propose(
+    const specrt__cuda_layout *layout, const specrt__cuda_segment *segments, int32_t n_batch,
+    const float *logits, const specrt__cuda_tree *trees, const specrt_sampling *samplings,
+    const specrt__cuda_distributions *distributions, int32_t *ids, float *logprobs, void *stream) {
     specrt__verify_shortlist from;
     SPECRT__CLEAR(&from, 1);
     SPECRT__TRY(specrt__window_check(n_batch, trees));
-    if (!segments || !logits || !samplings || !ids || !logprobs || !specrt__verify_laws_ok(laws) ||
-        !(laws->temperature > 0 && laws->temperature <= 100) ||
-        specrt__head_lay_out(layout, from.starts) != laws->n_columns)
+    if (!segments || !logits || !samplings || !ids || !logprobs ||
+        !specrt__verify_distributions_ok(distributions) ||
+        !(distributions->temperature > 0 && distributions->temperature <= 100) ||
+        specrt__head_lay_out(layout, from.starts) != distributions->n_columns)
         return SPECRT_STATUS_BAD_ARG;
     from.segments = segments;
     from.n_segments = layout->n_segments;
     from.logits = logits;
-    from.temperature = laws->temperature;
+    from.temperature = distributions->temperature;
     return SPECRT__LAUNCH(specrt__verify_propose_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__VERIFY_LAW_THREADS), 0, stream, from, trees,
-                          samplings, *laws, ids, logprobs);
+                          specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS), 0, stream, from,
+                          trees, samplings, *distributions, ids, logprobs);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_verify_chain(
-    const specrt_cuda_verifier *verifier, const specrt_cuda_laws *laws,
-    const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+SPECRT__KERNEL specrt_status specrt__cuda_verify_chain(
+    const specrt__cuda_verifier *verifier, const specrt__cuda_distributions *distributions,
+    const specrt_cuda_draft *drafts, const specrt__cuda_tree *trees,
     const specrt_sampling *samplings, const float *logits, specrt_verdict *verdicts, void *stream) {
-    if (!verdicts || !trees || !specrt__verify_laws_ok(laws) || !verifier ||
+    if (!verdicts || !trees || !specrt__verify_distributions_ok(distributions) || !verifier ||
         !verifier->params.sampled)
         return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
-    const specrt_cuda_verifier_params *p = &verifier->params;
+    SPECRT__TRY(specrt__verify_lay_distributions(verifier, drafts, samplings, logits, stream));
+    const specrt__cuda_verifier_params *p = &verifier->params;
     return SPECRT__LAUNCH(specrt__verify_chain_kernel, (unsigned)p->n_batch,
-                          specrt__block_size(SPECRT__VERIFY_LAW_THREADS), 0, stream, *verifier,
-                          *laws, drafts, trees, samplings, logits,
+                          specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS), 0, stream,
+                          *verifier, *distributions, drafts, trees, samplings, logits,
                           (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK),
                           verdicts);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids, const int32_t *in,
-                                               int64_t n, int32_t *out, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_remap(const int32_t *ids, int32_t n_ids,
+                                                const int32_t *in, int64_t n, int32_t *out,
+                                                void *stream) {
     if (!ids || !in || !out || n_ids < 1 || n < 1 || n > INT32_MAX) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__verify_remap_kernel,
                           specrt__launch_blocks(n, SPECRT__VERIFY_THREADS), SPECRT__VERIFY_THREADS,
@@ -5875,7 +5901,7 @@ typedef struct specrt__ring_records {
 typedef struct specrt__ring_cache {
     uint32_t posted, taken, begun; /* of the ring */
     int32_t n_cycles, n_events, n_lost;
-    specrt_cuda_mailbox mailbox;
+    specrt__cuda_mailbox mailbox;
 } specrt__ring_cache;
 
 /* Retrieval of a batch, as kernels see it. */
@@ -5898,10 +5924,10 @@ static __device__ uint32_t specrt__ring_take_record(specrt__ring_cache *cache,
     int32_t n = record->n_changes;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         int32_t id = record->changes[i];
-        specrt_cuda_change *c =
-            &cache->mailbox.changes[(posted + (uint32_t)i) % SPECRT_CUDA_CHANGES];
+        specrt__cuda_change *c =
+            &cache->mailbox.changes[(posted + (uint32_t)i) % SPECRT__CUDA_CHANGES];
         c->id = id >= 0 ? id : ~id;
-        c->bit = SPECRT_CUDA_RETRIEVE;
+        c->bit = SPECRT__CUDA_RETRIEVE;
         c->on = id >= 0;
         c->reserved = 0;
     }
@@ -6037,7 +6063,7 @@ static __global__ void specrt__ring_ask_kernel(const int32_t *tokens, int32_t n,
 static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     specrt__ring_match_kernel(const uint32_t *residents, specrt__ring_cache *cache,
                               specrt_cuda_state *state) {
-    const int kBit = SPECRT_CUDA_RETRIEVE;
+    const int kBit = SPECRT__CUDA_RETRIEVE;
     for (int32_t begin = 0; begin < state->params.n_ids; begin += specrt__block_threads()) {
         int32_t id = begin + specrt__block_thread();
         bool inside = id < state->params.n_ids;
@@ -6122,7 +6148,7 @@ typedef struct specrt__batch_costs {
 typedef struct specrt__batch_part {
     int32_t n;
     specrt_cuda_state *states;
-    specrt_cuda_tree *trees;
+    specrt__cuda_tree *trees;
     specrt_cuda_beam *beams;
     specrt_cuda_draft *drafts;
     specrt_verdict *verdicts, *learns; /* learns: what observe() learns from */
@@ -6163,7 +6189,7 @@ static __device__ int32_t specrt__batch_index(void) {
 static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, int32_t step) {
     int32_t b = specrt__batch_index();
     if (b >= all.n) return;
-    specrt_cuda_tree *tree = &all.trees[b];
+    specrt__cuda_tree *tree = &all.trees[b];
     SPECRT__CLEAR(&all.stats[b], 1);
     if (tree->position > 0 || all.verdicts[b].n > 0) all.samplings[b].sequence += (uint64_t)step;
     tree->position = 0;
@@ -6173,7 +6199,7 @@ static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, int32_
 }
 
 /* One sequence has n more prompt tokens, of which the next launch takes *count. */
-static __global__ void specrt__batch_advance_kernel(specrt_cuda_tree *tree, int32_t n,
+static __global__ void specrt__batch_advance_kernel(specrt__cuda_tree *tree, int32_t n,
                                                     int32_t *count) {
     if (specrt__batch_index() != 0) return;
     tree->position += n;
@@ -6203,7 +6229,7 @@ static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdi
 static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const uint32_t *routed,
                                             int32_t token, int32_t level, int32_t n_levels) {
     if (token < 0 || token >= s->params.n_ids) return false;
-    if (s->wants[token] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED)) return true;
+    if (s->wants[token] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED)) return true;
     if (!routed || n_levels == 0) return false;
     return routed[token] >> (level < n_levels ? level : n_levels - 1) & 1;
 }
@@ -6554,22 +6580,22 @@ enum {
 
 typedef struct specrt__device_source {
     int kind;
-    int32_t bound;              /* rows that it chooses for a level at most */
-    int64_t n_read;             /* bytes of weights and codes that it chooses by */
-    specrt_cuda_segment rows;   /* to choose from */
-    specrt_cuda_segment always; /* CLUSTERS: rows of every level; max_rows 0: none */
-    const int32_t *levels;      /* LEVELS: rows, CLUSTERS: clusters of each level; host */
-    int32_t n_levels, n_always; /* LEVELS: n_always rows of each level are fixed */
-    specrt_cuda_router clusters;
-    specrt_cuda_cograph graph;
-    specrt_cuda_sketch sketch;
+    int32_t bound;               /* rows that it chooses for a level at most */
+    int64_t n_read;              /* bytes of weights and codes that it chooses by */
+    specrt__cuda_segment rows;   /* to choose from */
+    specrt__cuda_segment always; /* CLUSTERS: rows of every level; max_rows 0: none */
+    const int32_t *levels;       /* LEVELS: rows, CLUSTERS: clusters of each level; host */
+    int32_t n_levels, n_always;  /* LEVELS: n_always rows of each level are fixed */
+    specrt__cuda_router clusters;
+    specrt__cuda_cograph graph;
+    specrt__cuda_sketch sketch;
 } specrt__device_source;
 
 struct specrt_cuda_policy {
     const specrt_policy *policy;
     specrt__device_memory memory;
-    specrt_cuda_head head;
-    specrt_cuda_segment fixed;  /* max_rows 0: none */
+    specrt__cuda_head head;
+    specrt__cuda_segment fixed; /* max_rows 0: none */
     const uint8_t *marks;       /* DEVICE [n_ids] wants of an empty session */
     const int32_t *frequent;    /* DEVICE [n_frequent], or NULL as on the host */
     const int32_t *terminators; /* DEVICE */
@@ -6581,12 +6607,12 @@ struct specrt_cuda_policy {
 
 /* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded.
  *   out : whose rows are written, of its type, with the head's columns */
-static specrt_status specrt__device_copy_rows(const specrt_head *head, const specrt_cuda_head *out,
+static specrt_status specrt__device_copy_rows(const specrt_head *head, const specrt__cuda_head *out,
                                               void *rows, specrt_error *err) {
     const size_t stride = out->row_stride;
     const int64_t n_rows = head->desc.n_rows, n_most = 1 + (int64_t)((4u << 20) / stride);
     const specrt_desc *desc = &head->compute.desc;
-    const bool splits = out->dtype == SPECRT_CUDA_Q8_0_PLANES;
+    const bool splits = out->dtype == SPECRT__CUDA_Q8_0_PLANES;
     cudaError_t error = cudaSuccess;
     uint8_t *buffer = (uint8_t *)specrt__base_alloc(desc, (size_t)(n_most + 1) * stride), *row;
     if (!buffer) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
@@ -6615,7 +6641,7 @@ static size_t specrt__device_stride(specrt_dtype dtype, int64_t n_cols) {
 
 /* Rows on the device that the application has. h: their type and, side by side, their stride. */
 static specrt_status specrt__device_borrow(const char *field, const void *rows, size_t row_stride,
-                                           specrt_dtype stored, specrt_cuda_head *h,
+                                           specrt_dtype stored, specrt__cuda_head *h,
                                            specrt_error *err) {
     size_t bytes = h->row_stride, unit = h->dtype == SPECRT_DTYPE_F32 ? 4 : 2;
     if (h->dtype != stored)
@@ -6679,7 +6705,7 @@ static specrt_dtype specrt__device_type(const specrt_cuda_policy *p, const void 
 
 /* A host segment's packed rows, of q8_0 as planes. */
 static specrt_status specrt__device_upload_rows(specrt_cuda_policy *p, const specrt_segment *s,
-                                                specrt_cuda_segment *out, specrt_error *err) {
+                                                specrt__cuda_segment *out, specrt_error *err) {
     const specrt_desc *desc = &p->policy->desc;
     const int32_t n_cols = (int32_t)p->head.n_cols;
     const uint8_t *rows = (const uint8_t *)s->rows, *copy = NULL;
@@ -6703,7 +6729,7 @@ static specrt_status specrt__device_upload_rows(specrt_cuda_policy *p, const spe
 
 /* A host segment's rows, ids and biases, all of them. */
 static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_segment *s,
-                                          specrt_cuda_segment *out, specrt_error *err) {
+                                          specrt__cuda_segment *out, specrt_error *err) {
     size_t n = (size_t)s->n_rows, first;
     SPECRT__CLEAR(out, 1);
     out->max_rows = s->n_rows;
@@ -6736,8 +6762,8 @@ static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_e
 /* --- routed sources --- */
 
 /* The head's rows, which a source scores where they lie. */
-static specrt_cuda_segment specrt__device_head_rows(const specrt_cuda_policy *p) {
-    specrt_cuda_segment s;
+static specrt__cuda_segment specrt__device_head_rows(const specrt_cuda_policy *p) {
+    specrt__cuda_segment s;
     SPECRT__CLEAR(&s, 1);
     s.rows = p->head.rows;
     s.row_stride = p->head.row_stride;
@@ -6773,7 +6799,7 @@ static specrt_status specrt__device_layer(specrt_cuda_policy *p, const specrt_se
 /* What a router knows a token by: the application's rows, or a copy, decoded where it must be. */
 static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_head_desc *host,
                                           const specrt_cuda_policy_desc *desc,
-                                          specrt_cuda_head *out, specrt_error *err) {
+                                          specrt__cuda_head *out, specrt_error *err) {
     specrt_head *rows;
     void *copy;
     if (!host->rows) return SPECRT_STATUS_OK;
@@ -6836,7 +6862,7 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
                                                      const specrt__successor_shared *s,
                                                      specrt_error *err) {
     const specrt_cograph *g = &s->graph;
-    specrt_cuda_cograph *out = &r->graph;
+    specrt__cuda_cograph *out = &r->graph;
     size_t n = (size_t)g->header->n_vocab, e = (size_t)g->header->n_edges;
     r->kind = SPECRT__DEVICE_SUCCESSORS;
     r->bound = s->size;
@@ -6858,7 +6884,7 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
 /* What a proof reads beyond. */
 static specrt_status specrt__device_certify(specrt_cuda_policy *p, specrt__device_source *r,
                                             const specrt__sketch_shared *s, specrt_error *err) {
-    specrt_cuda_sketch *out = &r->sketch;
+    specrt__cuda_sketch *out = &r->sketch;
     size_t n = (size_t)s->view.header->n_rows, n_cols = (size_t)s->view.header->n_cols;
     out->head = p->head;
     r->n_read = 3 * (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s) +
@@ -6873,7 +6899,7 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
                                                  const specrt__sketch_shared *s,
                                                  specrt_error *err) {
     const specrt_sketch_header *h = s->view.header;
-    specrt_cuda_sketch *out = &r->sketch;
+    specrt__cuda_sketch *out = &r->sketch;
     size_t n = (size_t)h->n_rows, n_cols = (size_t)h->n_cols;
     size_t n_codes = (n + 15) / 16 * 16 * (size_t)h->rank / (h->four_bits ? 2 : 1);
     if (h->n_bands)
@@ -7071,7 +7097,7 @@ enum { SPECRT__SESSION_THREADS = 128 };
 
 /* What a routed source chooses, DEVICE. */
 typedef struct specrt__session_route {
-    specrt_cuda_choice choice;      /* max_rows is the bound */
+    specrt__cuda_choice choice;     /* max_rows is the bound */
     int32_t *level_rows;            /* LEVELS, of which all is known: [SPECRT_TREE_MAX_STEPS] */
     uint32_t *masks, *always_masks; /* [n_batch, words of bound], [n_batch, words of always] */
     void *scratch;
@@ -7086,18 +7112,19 @@ struct specrt_cuda_session {
     int32_t capacity;         /* packed rows of a sequence */
     specrt_dtype hidden;
     specrt__batch_part batch;
-    specrt_cuda_draft *asked;      /* DEVICE [n_batch] what draw() has the verifier look at */
-    specrt_cuda_packing *packings; /* DEVICE [n_batch] */
-    void *state_memory;            /* DEVICE of the states */
-    specrt__joint joint;           /* in place of the copies that follow; max_rows 0: not so */
-    void *rows;                    /* DEVICE [n_batch, capacity], row_stride bytes each */
-    float *bias;                   /* DEVICE [n_batch, capacity]; NULL: none */
+    specrt_cuda_draft *asked;       /* DEVICE [n_batch] what draw() has the verifier look at */
+    specrt__cuda_packing *packings; /* DEVICE [n_batch] */
+    void *state_memory;             /* DEVICE of the states */
+    specrt__joint joint;            /* in place of the copies that follow; max_rows 0: not so */
+    void *rows;                     /* DEVICE [n_batch, capacity], row_stride bytes each */
+    float *bias;                    /* DEVICE [n_batch, capacity]; NULL: none */
     size_t row_stride;
-    specrt_cuda_verifier verifier, drawer;
-    specrt_cuda_laws laws; /* of sampled chains; n_steps 0: drafts are the best */
+    specrt__cuda_verifier verifier, drawer;
+    specrt__cuda_distributions
+        distributions; /* of sampled chains; n_steps 0: drafts are the best */
     /* Shortlists; a level's segments are DEVICE [n_batch, n_segments]. */
-    specrt_cuda_layout layout;
-    specrt_cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
+    specrt__cuda_layout layout;
+    specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
     float *logits;     /* DEVICE [n_batch, topk, n_columns] */
@@ -7145,11 +7172,11 @@ static specrt_status specrt__session_clear(specrt_cuda_session *s, size_t n, siz
 }
 
 /* The states' parameters: the policy's window, as specrt_session has it. */
-static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_session *s) {
+static specrt__cuda_state_params specrt__session_state_params(const specrt_cuda_session *s) {
     const specrt_policy *policy = s->policy->policy;
     const specrt__window_params *w = specrt__device_window(policy);
     const specrt__retrieve_params *r = specrt__device_retrieval(policy);
-    specrt_cuda_state_params p;
+    specrt__cuda_state_params p;
     SPECRT__CLEAR(&p, 1);
     p.n_ids = policy->head->n_ids;
     p.capacity = s->capacity;
@@ -7172,15 +7199,15 @@ static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_s
 
 /* The bytes of a sequence's state. */
 static size_t specrt__session_state_bytes(const specrt_cuda_session *s) {
-    specrt_cuda_state_params params = specrt__session_state_params(s);
-    return specrt__session_spread(specrt_cuda_state_bytes(&params));
+    specrt__cuda_state_params params = specrt__session_state_params(s);
+    return specrt__session_spread(specrt__cuda_state_bytes(&params));
 }
 
 /* The state of sequence i, as it is on the device before anything is learnt. */
 static specrt_status specrt__session_state(const specrt_cuda_session *s, size_t i,
                                            specrt_cuda_state *out) {
-    specrt_cuda_state_params params = specrt__session_state_params(s);
-    SPECRT__TRY(specrt_cuda_state_place(
+    specrt__cuda_state_params params = specrt__session_state_params(s);
+    SPECRT__TRY(specrt__cuda_state_place(
         &params, specrt__session_at(s->state_memory, i, specrt__session_state_bytes(s)), out));
     out->n_fixed = s->policy->n_fixed;
     if (s->ring.caches) out->mailbox = &s->ring.caches[i].mailbox;
@@ -7212,16 +7239,17 @@ static specrt_status specrt__session_make_states(specrt_cuda_session *s, specrt_
 }
 
 static specrt_status specrt__session_make_trees(specrt_cuda_session *s, specrt_error *err) {
-    size_t n = (size_t)s->batch.n, bytes = specrt__session_spread(specrt_cuda_tree_bytes(&s->tree));
+    size_t n = (size_t)s->batch.n,
+           bytes = specrt__session_spread(specrt__cuda_tree_bytes(&s->tree));
     const specrt_desc *desc = &s->policy->policy->desc;
     specrt_status status = SPECRT_STATUS_OK;
     void *memory;
     SPECRT__TRY(specrt__session_clear(s, n, bytes, &memory, err));
-    specrt_cuda_tree *host = specrt__device_host<specrt_cuda_tree>(desc, n, err);
+    specrt__cuda_tree *host = specrt__device_host<specrt__cuda_tree>(desc, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
         status =
-            specrt_cuda_tree_place(&s->tree, 0, specrt__session_at(memory, i, bytes), &host[i]);
+            specrt__cuda_tree_place(&s->tree, 0, specrt__session_at(memory, i, bytes), &host[i]);
     if (status == SPECRT_STATUS_OK)
         status = specrt__device_upload(&s->memory, host, n, &s->batch.trees, err);
     specrt__base_free(desc, host);
@@ -7248,45 +7276,45 @@ static specrt_status specrt__session_make_samplings(specrt_cuda_session *s,
 /* What verifies trees, and what draws first tokens. */
 static specrt_status specrt__session_make_verifier(specrt_cuda_session *s, int32_t max_nodes,
                                                    const specrt_sampling *sampling,
-                                                   specrt_cuda_verifier *out, specrt_error *err) {
-    specrt_cuda_verifier_params p;
+                                                   specrt__cuda_verifier *out, specrt_error *err) {
+    specrt__cuda_verifier_params p;
     bool filters = sampling->top_k > 0 || sampling->top_p > 0 || sampling->min_p > 0;
     void *memory;
     p.n_batch = s->batch.n;
     p.n_vocab = s->n_logits;
     p.max_nodes = max_nodes;
     p.sampled = sampling->temperature > 0 ? (filters ? 2 : 1) : 0;
-    size_t bytes = specrt_cuda_verifier_bytes(&p);
+    size_t bytes = specrt__cuda_verifier_bytes(&p);
     if (bytes == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: n_batch: expected at most %d trees of %d nodes, found %d",
                                 65535 / (int)max_nodes, (int)max_nodes, (int)s->batch.n);
     SPECRT__TRY(specrt__session_clear(s, 1, bytes, &memory, err));
-    return specrt_cuda_verifier_place(&p, memory, out);
+    return specrt__cuda_verifier_place(&p, memory, out);
 }
 
 /* What chains are sampled from. Columns are known. */
-static specrt_status specrt__session_make_laws(specrt_cuda_session *s,
-                                               const specrt_cuda_session_params *params,
-                                               specrt_error *err) {
+static specrt_status specrt__session_make_distributions(specrt_cuda_session *s,
+                                                        const specrt_cuda_session_params *params,
+                                                        specrt_error *err) {
     specrt__device_memory *m = &s->memory;
-    specrt_cuda_laws *laws = &s->laws;
+    specrt__cuda_distributions *distributions = &s->distributions;
     size_t n_batch = (size_t)s->batch.n, n = n_batch * (size_t)s->tree.num_steps;
     size_t n_all = n * (size_t)s->n_columns;
     if (params->draft != SPECRT_DRAFT_SAMPLED) return SPECRT_STATUS_OK;
-    laws->temperature =
+    distributions->temperature =
         params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
-    laws->n_steps = s->tree.num_steps;
-    laws->n_columns = s->n_columns;
-    SPECRT__TRY(specrt__device_clear(m, n_all, &laws->ids, err));
-    SPECRT__TRY(specrt__device_clear(m, n_all, &laws->probs, err));
-    SPECRT__TRY(specrt__device_clear(m, n, &laws->chances, err));
-    return specrt__device_clear(m, n_batch * (size_t)s->n_logits, &laws->weights, err);
+    distributions->n_steps = s->tree.num_steps;
+    distributions->n_columns = s->n_columns;
+    SPECRT__TRY(specrt__device_clear(m, n_all, &distributions->ids, err));
+    SPECRT__TRY(specrt__device_clear(m, n_all, &distributions->probs, err));
+    SPECRT__TRY(specrt__device_clear(m, n, &distributions->chances, err));
+    return specrt__device_clear(m, n_batch * (size_t)s->n_logits, &distributions->weights, err);
 }
 
 /* What to pack of sequence i, and where. */
 static specrt_status specrt__session_packing(const specrt_cuda_session *s, size_t i,
-                                             specrt_cuda_packing *out) {
+                                             specrt__cuda_packing *out) {
     size_t m = (size_t)s->capacity;
     specrt_cuda_state state;
     SPECRT__TRY(specrt__session_state(s, i, &state));
@@ -7300,7 +7328,7 @@ static specrt_status specrt__session_packing(const specrt_cuda_session *s, size_
 
 /* Packed rows of every sequence. */
 static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specrt_error *err) {
-    const specrt_cuda_head *head = &s->policy->head;
+    const specrt__cuda_head *head = &s->policy->head;
     size_t n = (size_t)s->batch.n, m = (size_t)s->capacity;
     const specrt_desc *desc = &s->policy->policy->desc;
     specrt_status status = SPECRT_STATUS_OK;
@@ -7308,7 +7336,7 @@ static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specr
         (size_t)specrt__base_align(specrt__head_stored_bytes(head->dtype, head->n_cols), 16);
     SPECRT__TRY(specrt__session_clear(s, n * m, s->row_stride, &s->rows, err));
     if (head->bias) SPECRT__TRY(specrt__device_clear(&s->memory, n * m, &s->bias, err));
-    specrt_cuda_packing *host = specrt__device_host<specrt_cuda_packing>(desc, n, err);
+    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(desc, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
         status = specrt__session_packing(s, i, &host[i]);
@@ -7329,7 +7357,7 @@ static specrt_status specrt__session_make_joint(specrt_cuda_session *s, specrt_e
     specrt__joint *j = &s->joint;
     size_t n = (size_t)s->batch.n, n_own = n * (size_t)s->capacity;
     int32_t n_groups =
-        (int32_t)specrt__launch_blocks(s->batch.n * s->tree.topk, SPECRT_CUDA_MAX_STATES);
+        (int32_t)specrt__launch_blocks(s->batch.n * s->tree.topk, SPECRT__CUDA_MAX_STATES);
     j->n_batch = s->batch.n;
     j->n_ids = s->policy->policy->head->n_ids;
     j->capacity = s->capacity;
@@ -7349,9 +7377,9 @@ static specrt_status specrt__session_make_joint(specrt_cuda_session *s, specrt_e
 
 /* Those of sequence i: joint ones, then its own. */
 static int32_t specrt__session_list_joint(const specrt_cuda_session *s, size_t i,
-                                          specrt_cuda_segment *out) {
+                                          specrt__cuda_segment *out) {
     const specrt__joint *j = &s->joint;
-    const specrt_cuda_head *head = &s->policy->head;
+    const specrt__cuda_head *head = &s->policy->head;
     SPECRT__CLEAR(out, 2);
     for (int k = 0; k < 2; k++) {
         out[k].rows = head->rows;
@@ -7372,10 +7400,10 @@ static int32_t specrt__session_list_joint(const specrt_cuda_session *s, size_t i
 
 /* What routed source `at` chooses for sequence i at a level. @return how many segments. */
 static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t at, size_t i,
-                                           int32_t level, specrt_cuda_segment *out) {
+                                           int32_t level, specrt__cuda_segment *out) {
     const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
-    const specrt_cuda_choice *c = &route->choice;
+    const specrt__cuda_choice *c = &route->choice;
     int32_t n = 0;
     if (r->always.max_rows > 0) {
         out[n] = r->always;
@@ -7397,8 +7425,8 @@ static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t
 
 /* Fixed rows, which all sequences share, then each one's packed rows, then routed ones. */
 static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i, int32_t level,
-                                          specrt_cuda_segment *out) {
-    specrt_cuda_packing packing;
+                                          specrt__cuda_segment *out) {
+    specrt__cuda_packing packing;
     int32_t n = 0;
     SPECRT__TRY(specrt__session_packing(s, i, &packing));
     if (s->policy->fixed.max_rows > 0) out[n++] = s->policy->fixed;
@@ -7420,7 +7448,7 @@ static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i
 
 /* The shortlists of a level. host [n_batch, n_segments] : while they are made */
 static specrt_status specrt__session_make_level(specrt_cuda_session *s, int32_t level,
-                                                specrt_cuda_segment *host, specrt_error *err) {
+                                                specrt__cuda_segment *host, specrt_error *err) {
     size_t n = (size_t)s->batch.n, n_segments = (size_t)s->layout.n_segments;
     for (size_t i = 0; i < n; i++)
         SPECRT__TRY(specrt__session_list(s, i, level, host + i * n_segments));
@@ -7431,7 +7459,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     size_t n_segments = (size_t)s->layout.n_segments, n = (size_t)s->batch.n * n_segments;
     const specrt_desc *desc = &s->policy->policy->desc;
     specrt_status status = SPECRT_STATUS_OK;
-    specrt_cuda_segment *host = specrt__device_host<specrt_cuda_segment>(desc, n, err);
+    specrt__cuda_segment *host = specrt__device_host<specrt__cuda_segment>(desc, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
         status = specrt__session_make_level(s, t, host, err);
@@ -7452,11 +7480,11 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
 static size_t specrt__session_route_bytes(const specrt_cuda_session *s,
                                           const specrt__device_source *r) {
     if (r->kind == SPECRT__DEVICE_CLUSTERS)
-        return specrt_cuda_router_bytes(&r->clusters, s->batch.n, s->tree.topk);
+        return specrt__cuda_router_bytes(&r->clusters, s->batch.n, s->tree.topk);
     if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt_cuda_successors_bytes(&r->graph, s->batch.n, s->tree.topk, r->bound);
+        return specrt__cuda_successors_bytes(&r->graph, s->batch.n, s->tree.topk, r->bound);
     if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt_cuda_sketch_bytes(&r->sketch, s->batch.n, s->tree.topk);
+        return specrt__cuda_sketch_bytes(&r->sketch, s->batch.n, s->tree.topk);
     return 0;
 }
 
@@ -7474,7 +7502,7 @@ static specrt_status specrt__session_make_route(specrt_cuda_session *s,
                                                 const specrt__device_source *r,
                                                 specrt__session_route *route, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
-    specrt_cuda_choice *c = &route->choice;
+    specrt__cuda_choice *c = &route->choice;
     size_t n = (size_t)s->batch.n, bound = n * (size_t)r->bound;
     c->max_rows = r->bound;
     SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->bound), &route->masks, err));
@@ -7510,8 +7538,8 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
 /* The most that a ranking takes: of a pass, of a tree's nodes, of a part of a prompt. */
 static size_t specrt__session_ranking_bytes(const specrt_cuda_session *s) {
     int32_t k = s->k_best > 0 ? s->k_best : 1, n_nodes = s->batch.n * s->tree.num_draft_tokens;
-    size_t passes = specrt_cuda_topk_bytes(s->n_columns, s->batch.n * s->tree.topk, s->tree.topk);
-    size_t nodes = specrt_cuda_topk_bytes(
+    size_t passes = specrt__cuda_topk_bytes(s->n_columns, s->batch.n * s->tree.topk, s->tree.topk);
+    size_t nodes = specrt__cuda_topk_bytes(
         s->n_logits, n_nodes < SPECRT_TREE_MAX_NODES ? SPECRT_TREE_MAX_NODES : n_nodes, k);
     return passes > nodes ? passes : nodes;
 }
@@ -7620,9 +7648,9 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     s->hidden = hidden;
     SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
     SPECRT__TRY(specrt__verify_check(s->n_logits, &params->sampling, err));
-    if (s->batch.n < 1 || s->batch.n > SPECRT_CUDA_MAX_BATCH)
+    if (s->batch.n < 1 || s->batch.n > SPECRT__CUDA_MAX_BATCH)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "cuda: n_batch: expected 1 to %d, found %d", SPECRT_CUDA_MAX_BATCH,
+                                "cuda: n_batch: expected 1 to %d, found %d", SPECRT__CUDA_MAX_BATCH,
                                 (int)s->batch.n);
     if (hidden != SPECRT_DTYPE_F32 && hidden != SPECRT_DTYPE_F16 && hidden != SPECRT_DTYPE_BF16)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -7679,7 +7707,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
                                                  : specrt__session_make_packings(s, err));
     SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
-    SPECRT__TRY(specrt__session_make_laws(s, params, err));
+    SPECRT__TRY(specrt__session_make_distributions(s, params, err));
     SPECRT__TRY(specrt__session_make_scratch(s, err));
     return SPECRT_STATUS_OK;
 }
@@ -7750,8 +7778,8 @@ static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t f
                                                void *stream) {
     if (s->capacity == 0) return SPECRT_STATUS_OK;
     if (s->joint.max_rows > 0) return specrt__joint_update(s->joint, s->batch.states, stream);
-    return specrt_cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
-                            stream);
+    return specrt__cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
+                             stream);
 }
 
 // >>cycle : src/cuda/cycle.cuh
@@ -7800,7 +7828,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
                                    specrt__device_retrieval(p->policy)->keep,
                                    s->ring.caches + first, s->ring.rings + first));
     SPECRT__TRY(
-        specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
+        specrt__cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
 }
 
@@ -7814,10 +7842,10 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
     bool knows = logits && specrt_policy_learns(policy);
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_advance_kernel, 1, 32, 0, stream, s->batch.trees + i,
                                n, s->count));
-    specrt_cuda_batch positions = {1, n, NULL, 0};
+    specrt__cuda_batch positions = {1, n, NULL, 0};
     if (knows)
-        SPECRT__TRY(specrt_cuda_target_topk(&positions, logits, s->n_logits, s->k_best, best, NULL,
-                                            s->scratch, stream));
+        SPECRT__TRY(specrt__cuda_target_topk(&positions, logits, s->n_logits, s->k_best, best, NULL,
+                                             s->scratch, stream));
     if (s->prompt) {
         bool asks =
             knows && specrt__device_retrieval(policy)->prompt == SPECRT__RETRIEVE_PROMPT_BEST;
@@ -7826,8 +7854,8 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
             tokens, n, asks ? best : NULL, s->k_best, s->ring.caches + i, s->device_prompt, at));
     }
     if (!specrt__device_window(policy)) return SPECRT_STATUS_OK;
-    return specrt_cuda_state_prefill(1, tokens, s->count, n, knows ? best : NULL, s->k_best,
-                                     s->batch.states + i, stream);
+    return specrt__cuda_state_prefill(1, tokens, s->count, n, knows ? best : NULL, s->k_best,
+                                      s->batch.states + i, stream);
 }
 
 /* Retrieval reads the n tokens that were read last, at most SPECRT__RING_PROMPT. */
@@ -7870,8 +7898,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, c
     SPECRT__TRY(specrt__side_join(&s->side, stream)); /* which may be reading what it learns from */
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                                s->batch, s->asked));
-    SPECRT__TRY(specrt_cuda_verify(&s->drawer, s->asked, s->batch.samplings, logits,
-                                   s->batch.learns, stream));
+    SPECRT__TRY(specrt__cuda_verify(&s->drawer, s->asked, s->batch.samplings, logits,
+                                    s->batch.learns, stream));
     return SPECRT__LAUNCH(specrt__batch_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                           s->batch.n, s->batch.learns, tokens);
 }
@@ -7892,7 +7920,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_start_kernel, specrt__session_blocks(32 * n),
                                SPECRT__SESSION_THREADS, 0, stream, part, tokens + first));
     SPECRT__TRY(specrt__session_clear_routed(part, stream));
-    SPECRT__TRY(specrt_cuda_state_start(n, part.verdicts, part.states, stream));
+    SPECRT__TRY(specrt__cuda_state_start(n, part.verdicts, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
 }
 
@@ -7905,9 +7933,9 @@ static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *
                                    s->batch.learns, s->batch.states, hidden,
                                    s->tree.num_draft_tokens, s->ring));
     if (s->capacity == 0) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt_cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
-                                          s->k_best > 0 ? s->best : NULL, s->k_best,
-                                          s->batch.states, s->side.stream));
+    SPECRT__TRY(specrt__cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
+                                           s->k_best > 0 ? s->best : NULL, s->k_best,
+                                           s->batch.states, s->side.stream));
     return specrt__session_pack_rows(s, 0, s->batch.n, s->side.stream);
 }
 
@@ -7930,7 +7958,7 @@ static specrt_status specrt__session_claim(specrt_cuda_session *s, int32_t at, i
     const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
     unsigned n = (unsigned)s->batch.n, threads = SPECRT__SESSION_THREADS;
-    const specrt_cuda_choice *c = &route->choice;
+    const specrt__cuda_choice *c = &route->choice;
     specrt__batch_choice always = {r->always.ids, NULL, NULL, 0, 0, r->always.max_rows};
     specrt__batch_choice chosen = {c->ids, c->n_rows, c->scored_by, r->bound, 1, r->bound};
     if (r->kind == SPECRT__DEVICE_LEVELS)
@@ -7944,14 +7972,14 @@ static specrt_status specrt__session_claim(specrt_cuda_session *s, int32_t at, i
 }
 
 static specrt_status specrt__session_route_clusters(specrt_cuda_session *s, int32_t at,
-                                                    int32_t level, const void *hidden,
-                                                    const void *fed, void *stream) {
+                                                    int32_t level, const void *draft_hidden,
+                                                    const void *draft_input, void *stream) {
     const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
     int32_t n_take = r->levels[level < r->n_levels ? level : r->n_levels - 1];
-    const void *states = r->clusters.kind == SPECRT_ROUTER_DYNASPEC ? fed : hidden;
-    return specrt_cuda_route(&r->clusters, s->batch.n, s->tree.topk, n_take, s->batch.beams,
-                             (const float *)states, route->scratch, &route->choice, stream);
+    const void *states = r->clusters.kind == SPECRT_ROUTER_DYNASPEC ? draft_input : draft_hidden;
+    return specrt__cuda_route(&r->clusters, s->batch.n, s->tree.topk, n_take, s->batch.beams,
+                              (const float *)states, route->scratch, &route->choice, stream);
 }
 
 /* Tokens that a source names which are no members yet. */
@@ -7959,28 +7987,30 @@ static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_
                                                   const void *hidden, void *stream) {
     const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
-    specrt_cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
-    specrt_cuda_taken taken = {s->batch.states, s->batch.routed, level};
+    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    specrt__cuda_taken taken = {s->batch.states, s->batch.routed, level};
     if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt_cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
-                                      s->batch.beams, &taken, route->scratch, &route->choice,
-                                      stream);
+        return specrt__cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
+                                       s->batch.beams, &taken, route->scratch, &route->choice,
+                                       stream);
     if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt_cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
-                                        s->batch.beams->logprobs, &taken, route->scratch,
-                                        &route->choice, stream);
+        return specrt__cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
+                                         s->batch.beams->logprobs, &taken, route->scratch,
+                                         &route->choice, stream);
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *s,
-                                                              const void *fed, void *stream) {
+                                                              const void *draft_input,
+                                                              void *stream) {
     specrt_status status = SPECRT_STATUS_OK;
     if (s->level == s->tree.num_steps || s->n_ahead > s->level) return SPECRT_STATUS_BAD_ARG;
     bool any = specrt__session_foresees_any(s);
     if (any) SPECRT__TRY(specrt__side_fork(&s->ahead, stream));
     for (int32_t i = 0; i < s->policy->n_routed && status == SPECRT_STATUS_OK; i++)
         if (specrt__session_foresees(s, i))
-            status = specrt__session_route_clusters(s, i, s->level, NULL, fed, s->ahead.stream);
+            status =
+                specrt__session_route_clusters(s, i, s->level, NULL, draft_input, s->ahead.stream);
     if (any) SPECRT__TRY(specrt__side_end(&s->ahead));
     if (status == SPECRT_STATUS_OK) s->n_ahead = s->level + 1;
     return status;
@@ -7996,76 +8026,80 @@ static specrt_status specrt__session_join_ahead(specrt_cuda_session *s, void *st
 /* What the routed sources choose for a level. Routers of clusters do not ask who is a member already, so
  * they need not wait for it. */
 static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t level,
-                                                 const void *hidden, const void *fed,
+                                                 const void *draft_hidden, const void *draft_input,
                                                  void *stream) {
     const specrt_cuda_policy *p = s->policy;
     SPECRT__TRY(specrt__session_join_ahead(s, stream));
     for (int32_t i = 0; i < p->n_routed; i++) {
         bool there = s->n_ahead > level && specrt__session_foresees(s, i);
         if (p->routed[i].kind == SPECRT__DEVICE_CLUSTERS && !there)
-            SPECRT__TRY(specrt__session_route_clusters(s, i, level, hidden, fed, stream));
+            SPECRT__TRY(
+                specrt__session_route_clusters(s, i, level, draft_hidden, draft_input, stream));
     }
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     for (int32_t i = 0; i < p->n_routed; i++) {
-        SPECRT__TRY(specrt__session_route_tokens(s, i, level, hidden, stream));
+        SPECRT__TRY(specrt__session_route_tokens(s, i, level, draft_hidden, stream));
         SPECRT__TRY(specrt__session_claim(s, i, level, stream));
     }
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
-                                            const void *hidden, const void *fed, void *stream) {
-    specrt_cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
-    const specrt_cuda_segment *segments = s->segments[level];
+                                            const void *draft_hidden, const void *draft_input,
+                                            void *stream) {
+    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    const specrt__cuda_segment *segments = s->segments[level];
     int32_t k = s->tree.topk;
     specrt__active_ranks r;
     dim3 grid;
-    SPECRT__TRY(specrt__session_route_level(s, level, hidden, fed, stream));
-    SPECRT__TRY(
-        specrt_cuda_logits(&s->layout, segments, &beam, hidden, s->hidden, s->logits, stream));
-    if (s->laws.n_steps == 0) {
+    SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
+    SPECRT__TRY(specrt__cuda_logits(&s->layout, segments, &beam, draft_hidden, s->hidden, s->logits,
+                                    stream));
+    if (s->distributions.n_steps == 0) {
         SPECRT__TRY(specrt__active_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
                                              s->logprobs, s->scratch, &r, &grid));
         return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams, stream);
     }
-    SPECRT__TRY(specrt_cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
-                                    s->batch.samplings, &s->laws, s->ids, s->logprobs, stream));
-    return specrt_cuda_tree_expand(s->batch.n, k, s->ids, s->logprobs, s->batch.trees,
-                                   s->batch.beams, stream);
+    SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
+                                     s->batch.samplings, &s->distributions, s->ids, s->logprobs,
+                                     stream));
+    return specrt__cuda_tree_expand(s->batch.n, k, s->ids, s->logprobs, s->batch.trees,
+                                    s->batch.beams, stream);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s, const void *hidden,
-                                                         const void *fed, void *stream) {
-    if (s->level == s->tree.num_steps || !hidden) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__session_expand(s, s->level, hidden, fed, stream));
+SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
+                                                         const void *draft_hidden,
+                                                         const void *draft_input, void *stream) {
+    if (s->level == s->tree.num_steps || !draft_hidden) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_expand(s, s->level, draft_hidden, draft_input, stream));
     s->level++;
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
-    return specrt_cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
+    return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
                                                          const float *logits, void *stream) {
     bool ranks = s->k_best > 0, sampled = s->verifier.params.sampled > 0; /* then rank apart */
     if (!logits) return SPECRT_STATUS_BAD_ARG;
-    if (s->laws.n_steps > 0)
-        SPECRT__TRY(specrt_cuda_verify_chain(&s->verifier, &s->laws, s->batch.drafts,
-                                             s->batch.trees, s->batch.samplings, logits,
-                                             s->batch.verdicts, stream));
+    if (s->distributions.n_steps > 0)
+        SPECRT__TRY(specrt__cuda_verify_chain(&s->verifier, &s->distributions, s->batch.drafts,
+                                              s->batch.trees, s->batch.samplings, logits,
+                                              s->batch.verdicts, stream));
     else if (sampled || !ranks)
-        SPECRT__TRY(specrt_cuda_verify(&s->verifier, s->batch.drafts, s->batch.samplings, logits,
-                                       s->batch.verdicts, stream));
+        SPECRT__TRY(specrt__cuda_verify(&s->verifier, s->batch.drafts, s->batch.samplings, logits,
+                                        s->batch.verdicts, stream));
     else
         SPECRT__TRY(specrt__verify_greedily(&s->verifier.params, s->batch.drafts, logits, s->k_best,
                                             s->best, SPECRT_TREE_MAX_NODES, s->scratch,
                                             s->batch.verdicts, stream));
     if (!ranks || !sampled) return SPECRT_STATUS_OK;
-    specrt_cuda_batch nodes =
+    specrt__cuda_batch nodes =
         specrt__verify_nodes(s->batch.drafts, s->batch.n, s->tree.num_draft_tokens);
-    return specrt_cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
-                                   s->scratch, stream);
+    return specrt__cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
+                                    s->scratch, stream);
 }
 

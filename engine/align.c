@@ -49,7 +49,7 @@ static void list_full(engine_align *a) {
     }
 }
 
-/* Kaiming's uniform law for LoRA's a, as PEFT's: within 1 / sqrt(n_cols); b begins as zeros. */
+/* Kaiming's uniform distribution for LoRA's a, as PEFT's: within 1 / sqrt(n_cols); b begins as zeros. */
 static void begin_lora(engine_align *a) {
     for (int block = 0; block < ALIGN_LORA_BLOCKS; block += 2) {
         const align_block *b = &a->blocks[block];

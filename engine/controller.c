@@ -362,7 +362,7 @@ void engine_controller_prompt(engine_controller *c, const float *features, int32
     c->stats.waited += measure_seconds() - began;
 }
 
-void engine_controller_fed(engine_controller *c, int32_t n) {
+void engine_controller_draft_input(engine_controller *c, int32_t n) {
     if (!append_rows(&c->current, c->captured, n, c->current.n, c->width)) c->paused = true;
 }
 
@@ -401,7 +401,7 @@ static void list_scored(engine_controller *c, const specrt_session *session, int
     out->n_list = n;
 }
 
-/* The positions of a cycle where the drafter had a law, and their places. @return how many. */
+/* The positions of a cycle where the drafter had a distribution, and their places. @return how many. */
 static int32_t list_positions(engine_controller *c, const specrt_session *session, bool sampled,
                               const specrt_draft *draft, const specrt_verdict *verdict,
                               const float *logits, specrt_align_position *out) {

@@ -31,7 +31,7 @@ typedef struct engine_controller_params {
 
 /* Sums since create. */
 typedef struct engine_controller_stats {
-    int64_t n_positions; /* where the drafter had a law */
+    int64_t n_positions; /* where the drafter had a distribution */
     int64_t n_missing;   /* path A: the token could not have been drafted */
     int64_t n_rejected;  /* of the others: refused */
     int64_t n_kept;      /* path B: to learn from */
@@ -91,7 +91,7 @@ void engine_controller_begin(engine_controller *c, engine_cache *cache);
 void engine_controller_prompt(engine_controller *c, const float *features, int32_t n,
                               int32_t width);
 /* The last pass fed n rows that stay. */
-void engine_controller_fed(engine_controller *c, int32_t n);
+void engine_controller_draft_input(engine_controller *c, int32_t n);
 /* A pass drafted: the beam's rows and what the head multiplied, f32 [beam->n, d_model]. */
 void engine_controller_drafted(engine_controller *c, int32_t level, const specrt_beam *beam,
                                const float *hidden);

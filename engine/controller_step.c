@@ -64,7 +64,8 @@ static double soften(float *x, int32_t n) {
     return (double)best + log(sum);
 }
 
-/* dh = W^T (q - p), p the target's law, both over all rows of the head. @return the cross-entropy. */
+/* dh = W^T (q - p), p the target's distribution, both over all rows of the head. @return the cross-entropy.
+ * */
 static double dense_gradient(engine_controller *c, const engine_matrix *head, const float *features,
                              const float *hidden, int32_t n, float *dh) {
     int32_t n_vocab = head->segment.n_rows;

@@ -51,7 +51,7 @@ struct engine_decoder {
 static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                           const float **logits);
 static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                      const float **fed);
+                      const float **draft_input);
 static int target_verify(void *user, const specrt_draft *draft, const float **logits);
 static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict);
 static int target_hidden(void *user, const float **hidden, int32_t *width);
@@ -180,7 +180,7 @@ static specrt_status feed_pairs(engine_decoder *d, const int32_t *tokens, const 
     TRY(engine_draft(d->drafter, d->draft_cache, tokens, features, d->width, n, NULL, d->hidden[0],
                      d->head_input));
     keep_first(d->draft_cache, n);
-    if (d->controller) engine_controller_fed(d->controller, n);
+    if (d->controller) engine_controller_draft_input(d->controller, n);
     return SPECRT_STATUS_OK;
 }
 
@@ -218,7 +218,7 @@ static specrt_status draft_root(engine_decoder *d, int32_t root) {
 /* ---- the host of a session: the time outside of it is the session's ------------------------------- */
 
 static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                      const float **fed) {
+                      const float **draft_input) {
     engine_decoder *d = (engine_decoder *)user;
     d->times.head += tick(&d->since);
     specrt_status status = level == 0 ? draft_root(d, beam->tokens[0]) : draft_level(d, beam);
@@ -226,9 +226,9 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
     if (d->controller && status == SPECRT_STATUS_OK)
         engine_controller_drafted(d->controller, level, beam, d->head_input);
     if (level > 0)
-        *fed = d->hidden[1];
+        *draft_input = d->hidden[1];
     else if (d->width == d->d_draft) /* EAGLE-3 fuses three features into what it reads */
-        *fed = d->pairs + (size_t)(d->n_emitted - 1) * (size_t)d->width;
+        *draft_input = d->pairs + (size_t)(d->n_emitted - 1) * (size_t)d->width;
     d->times.draft += tick(&d->since);
     return (int)status;
 }

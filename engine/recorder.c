@@ -170,11 +170,11 @@ static int record_prefill(void *user, const int32_t *tokens, int32_t n, int all,
 }
 
 static int record_draft_step(void *user, int32_t level, const specrt_beam *beam,
-                             const float **hidden, const float **fed) {
+                             const float **hidden, const float **draft_input) {
     recorder *r = (recorder *)user;
     const specrt_host *inner = &r->inner;
     size_t n = (size_t)beam->n;
-    int code = inner->draft_step(inner->user, level, beam, hidden, fed);
+    int code = inner->draft_step(inner->user, level, beam, hidden, draft_input);
     if (code != 0) return code;
     draft_passes_add(&r->passes, level, beam);
     memcpy(r->hidden + (size_t)level * SPECRT_TREE_MAX_TOPK * (size_t)r->info.d_draft, *hidden,

@@ -41,10 +41,10 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
 
 /* The first level follows the drafter's past, later ones the nodes of the level before. */
 static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                      const float **fed) {
+                      const float **draft_input) {
     models *m = (models *)user;
     int32_t parents[ENGINE_MAX_BATCH];
-    (void)fed;
+    (void)draft_input;
     if (level == 0) {
         int32_t n = m->n_emitted;
         engine_cache_truncate(m->draft, engine_cache_length(m->draft)); /* the old tree */

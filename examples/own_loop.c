@@ -28,9 +28,9 @@ typedef struct loop {
     size_t d, n_vocab;
     float *logits, *features; /* [ENGINE_MAX_BATCH, n_vocab], [ENGINE_MAX_BATCH, d] of the target */
     float *pairs;             /* [ENGINE_MAX_BATCH, d] features that go with the emitted tokens */
-    float *hidden, *fed;      /* [ENGINE_MAX_BATCH, d] what a drafter pass gives, and was fed */
-    float *head_input;        /* what the head multiplies: with EAGLE-2 `hidden` again */
-    float *scores;            /* [TOPK, active rows] */
+    float *hidden, *draft_input; /* [ENGINE_MAX_BATCH, d] what a drafter pass gives, and was fed */
+    float *head_input;           /* what the head multiplies: with EAGLE-2 `hidden` again */
+    float *scores;               /* [TOPK, active rows] */
     int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted;
 } loop;
 
@@ -62,12 +62,12 @@ static void feed_drafter(loop *l, const int32_t *tokens, const float *features, 
 static void draft_level(loop *l, const specrt_beam *beam, int32_t *before, int32_t *n_open) {
     int32_t parents[TOPK];
     for (int32_t i = 0; i < beam->n; i++) {
-        memcpy(l->fed + (size_t)i * l->d, l->hidden + (size_t)beam->parents[i] * l->d,
+        memcpy(l->draft_input + (size_t)i * l->d, l->hidden + (size_t)beam->parents[i] * l->d,
                l->d * sizeof(float));
         parents[i] = *before < 0 ? -1 : *before + beam->parents[i];
     }
-    check(engine_draft(l->drafter, l->draft_cache, beam->tokens, l->fed, (int32_t)l->d, beam->n,
-                       parents, l->hidden, l->head_input));
+    check(engine_draft(l->drafter, l->draft_cache, beam->tokens, l->draft_input, (int32_t)l->d,
+                       beam->n, parents, l->hidden, l->head_input));
     *before = *n_open;
     *n_open += beam->n;
 }
@@ -78,11 +78,11 @@ static void draft(loop *l, specrt_draft *out) {
     float logprobs[TOPK * TOPK], no_path = 0;
     specrt_beam beam = {.n = 1, .tokens = &l->emitted[last], .logprobs = &no_path};
     specrt_tree_begin(l->tree, l->emitted[last]);
-    const float *fed = l->pairs + (size_t)last * l->d;
+    const float *draft_input = l->pairs + (size_t)last * l->d;
     feed_drafter(l, l->emitted, l->pairs, l->n_emitted);
-    for (int32_t level = 0;; level++, fed = l->fed) {
+    for (int32_t level = 0;; level++, draft_input = l->draft_input) {
         const specrt_active *active =
-            specrt_session_route(l->session, level, &beam, l->hidden, fed);
+            specrt_session_route(l->session, level, &beam, l->hidden, draft_input);
         int32_t k = active->n_rows < TOPK ? active->n_rows : TOPK;
         if (k == 0) break;
         check(specrt_active_logits(active, l->hidden, beam.n, l->scores));
@@ -197,13 +197,13 @@ static void open_loop(loop *l, const char *policy) {
     l->pairs = rows_of(l->d);
     l->hidden = rows_of(l->d);
     l->head_input = rows_of(l->d);
-    l->fed = rows_of(l->d);
+    l->draft_input = rows_of(l->d);
     l->scores = rows_of((size_t)specrt_policy_bound(l->policy));
 }
 
 static void close_loop(loop *l) {
     free(l->logits), free(l->features), free(l->pairs), free(l->hidden);
-    free(l->head_input), free(l->fed), free(l->scores);
+    free(l->head_input), free(l->draft_input), free(l->scores);
     specrt_verifier_free(l->verifier);
     specrt_tree_free(l->tree);
     specrt_session_close(l->session);

@@ -363,7 +363,7 @@ class Speculation:
         self.verdict = words(self.view.verdict, VERDICT_WORDS, self.device)
         k, nodes = self.view.topk, self.view.num_draft_tokens
         self.hidden = torch.zeros(k, target.head.shape[1], device=self.device)
-        self.fed = torch.zeros_like(self.hidden)
+        self.draft_input = torch.zeros_like(self.hidden)
         self.logits = torch.zeros(nodes, n_vocab, device=self.device)
         self.emitted = self.states = None
 
@@ -400,13 +400,13 @@ class Speculation:
         for level in range(1, self.view.num_steps):
             tokens = self.beam[1:1 + k].long().clamp(0, self.target.embedding.shape[0] - 1)
             parents = self.beam[65:65 + k].long().clamp(0, k - 1)
-            self.fed.copy_(self.hidden[parents])
-            self.call("route_ahead", self.fed) # of a `cluster` router, beside the layer
+            self.draft_input.copy_(self.hidden[parents])
+            self.call("route_ahead", self.draft_input) # of a `cluster` router, beside the layer
             seen = torch.cat((seen[parents], torch.eye(k, dtype=torch.bool, device=device)), 1)
             past = torch.ones(k, root, dtype=torch.bool, device=device)
             positions = torch.full((k,), root + level - 1, device=device)
-            self.hidden.copy_(drafter.forward(tokens, self.fed, positions, first, torch.cat((past, seen), 1)))
-            self.call("expand", self.hidden, self.fed)
+            self.hidden.copy_(drafter.forward(tokens, self.draft_input, positions, first, torch.cat((past, seen), 1)))
+            self.call("expand", self.hidden, self.draft_input)
             first += k
         self.call("finish")
 

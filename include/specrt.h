@@ -71,8 +71,8 @@
  *     segment         head rows that lie side by side, or are listed by place
  *     stock           packed rows that several sessions hold
  *     level, node     one pass of the drafter in a cycle; one drafted token of its tree
- *     fed             the hidden states that a pass of the drafter is given
- *     hidden          the hidden states that it gives, which the head multiplies
+ *     draft input     the hidden states that a pass of the drafter reads
+ *     draft hidden    the hidden states that it produces; the LM head multiplies them
  *     target rows     what the target said at some positions: its logits or best tokens
  *     cycle           a draft, a pass of the target over it, and what is learnt from the outcome
  *     session, host   the state of one sequence; the application's models (in specrt_cuda.h the host is
@@ -587,11 +587,11 @@ SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *verifier, const spe
 
 /* q: what a draft token was sampled from. Token ids[i] had probability probs[i], any other none; an id
  * that comes twice has both. */
-typedef struct specrt_draft_law {
+typedef struct specrt_draft_distribution {
     int32_t n;
     const int32_t *ids; /* [n] target ids, borrowed */
     const float *probs; /* [n] sum to 1, borrowed */
-} specrt_draft_law;
+} specrt_draft_distribution;
 
 /* specrt_verifier_propose() : sample a draft token from softmax(logits / temperature) over a shortlist,
  * for specrt_verify_chain().
@@ -606,17 +606,17 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *verifier, cons
 
 /* specrt_verify_chain() : rejection sampling (Leviathan et al. 2023). Draft token x is accepted with
  * probability min(1, p(x) / q(x)), else a token is drawn from norm(max(0, p - q)) and the rest falls;
- * after the last, one is drawn from p. The output follows the target's law, though it is not the
+ * after the last, one is drawn from p. The output follows the target's distribution, though it is not the
  * stream of plain decoding. Node 0 of the verdict is the root, node i + 1 is tokens[i].
- *   tokens : i32 [n] target ids, each sampled from its law after those before it; n may be 0
- *   laws   : [n]
+ *   tokens : i32 [n] target ids, each sampled from its distribution after those before it; n may be 0
+ *   distributions   : [n]
  *   logits : f32 [n + 1, n_vocab], row 0 of the root, borrowed
  *   cycle  : the key of the draws, as for specrt_verifier_propose()
- * @return OK; BAD_ARG when a law is none (its probabilities do not sum to 1 within 0.001: divided by
+ * @return OK; BAD_ARG when a distribution is none (its probabilities do not sum to 1 within 0.001: divided by
  * the softmax over more than the shortlist?), or gives its token no chance. Never allocates. */
 SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const int32_t *tokens,
-                                             const specrt_draft_law *laws, int32_t n,
-                                             const float *logits, int64_t cycle,
+                                             const specrt_draft_distribution *distributions,
+                                             int32_t n, const float *logits, int64_t cycle,
                                              specrt_verdict *out);
 
 /* ---- auto: as much drafting as pays ----------------------------------------------------------------
@@ -624,11 +624,11 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
  * curves that `specrt-eval plan` measures, from what was accepted lately, and from how sure the target was of
  * its tokens, which tells of drafts where there are none. Counters that forget exponentially, in whole
  * numbers: the same cycles give the same choices anywhere. Choices follow from cycles that are over and from
- * drafted tokens that stay in the draft, so that sampled drafts keep their law.
+ * drafted tokens that stay in the draft, so that sampled drafts keep their distribution.
  * docs/METHODS.md ("Auto") has the rules.
  *
- * specrt_session_params.budget hands it to a session, which then ends drafts by itself; all that is left to a
- * loop of your own is to skip the draft where specrt_session_drafts() says so. Without a session:
+ * specrt_session_params.auto_draft hands it to a session, which then ends drafts by itself; all that is left
+ * to a loop of your own is to skip the draft where specrt_session_drafts() says so. Without a session:
  *
  *     specrt_auto_begin(a);                        // a prompt, which the drafter has read
  *     specrt_auto_choose(a, &choice);              // each cycle; num_steps 0: decode plainly
@@ -690,7 +690,7 @@ SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out);
  *   n       : levels drafted, 1 at least
  *   logprob : of a chain up to there, cumulative; NaN: of a tree, or not known
  * @return 1 or 0. */
-SPECRT_API int specrt_auto_goes_on(specrt_auto *a, int32_t n, float logprob);
+SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob);
 
 /* A cycle as it went. */
 typedef struct specrt_auto_cycle {
@@ -730,7 +730,7 @@ SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *o
  *     specrt_session_start(s, token);
  *     while (token is not the last):
  *         hidden = your drafter(the root), then
- *         while (specrt_session_expand(s, hidden, fed, n, &beam), beam.n > 0)
+ *         while (specrt_session_expand(s, hidden, input, n, &beam), beam.n > 0)
  *             hidden = your drafter(beam.tokens, beam.parents), n = beam.n
  *         specrt_session_finish(s, &draft);
  *         logits = your target(draft.tokens, draft.masks, draft.depths)
@@ -767,8 +767,9 @@ SPECRT_API void specrt_worker_close(specrt_worker *worker);
 
 /* How draft tokens are chosen. */
 typedef enum specrt_draft_kind {
-    SPECRT_DRAFT_TOP_K = 0,  /* the best ones, verified by draw-and-descend: specrt_verify_tree() */
-    SPECRT_DRAFT_SAMPLED = 1 /* a chain sampled from the drafter's law: specrt_verify_chain() */
+    SPECRT_DRAFT_TOP_K = 0, /* the best ones, verified by draw-and-descend: specrt_verify_tree() */
+    SPECRT_DRAFT_SAMPLED =
+        1 /* a chain sampled from the drafter's distribution: specrt_verify_chain() */
 } specrt_draft_kind;
 
 typedef struct specrt_stock specrt_stock; /* see >>many */
@@ -788,7 +789,7 @@ typedef struct specrt_session_params {
     void *submit_user;
     /* Ends drafts where going on does not pay, and chooses how much of `static` they are from; borrowed for
      * the session's life, observed by it. NULL: every draft has num_steps levels */
-    specrt_auto *budget;
+    specrt_auto *auto_draft;
     /* Holds the rows that the session packs, each once for all sessions of it; borrowed for the session's
      * life. NULL: the session has its own */
     specrt_stock *stock;
@@ -822,7 +823,7 @@ typedef struct specrt_session_stats {
  *   policy : borrowed for the session's life
  *   params, env : NULL: all defaults (env: the head's)
  * @return OK, NO_MEMORY, BAD_ARG, also when topk is above the policy's bound, for sampled drafts of a
- *         greedy target or with topk above 1, for mode=async without submit, for a budget of more levels
+ *         greedy target or with topk above 1, for mode=async without submit, for an auto_draft of more levels
  *         than the tree's or of lists that are none of the policy's `static`, and for a stock of another
  *         head or that has promised its rows to other sessions. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
@@ -865,7 +866,7 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *log
  * specrt_session_observe_chain() without a last token it is that one. */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
-/* specrt_session_drafts() : 0 where its budget has this cycle go without a draft: skip to finish; else 1. */
+/* specrt_session_drafts() : 0 where auto_draft has this cycle go without a draft: skip to finish; else 1. */
 SPECRT_API int specrt_session_drafts(const specrt_session *session);
 
 /* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only in
@@ -876,24 +877,28 @@ SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *s
  * expand does for its own; each level once in a cycle, in order.
  *   level  : 0 for the first pass
  *   beam   : the rows of the pass, at most topk; its parents are not looked at
- *   hidden, fed : as for expand
+ *   draft_hidden, draft_input : as for expand
  * @return borrowed until the next call; NULL for a level or beam out of range. */
 SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, int32_t level,
-                                                     const specrt_beam *beam, const float *hidden,
-                                                     const float *fed);
+                                                     const specrt_beam *beam,
+                                                     const float *draft_hidden,
+                                                     const float *draft_input);
 
 /* specrt_session_route_ahead() : chooses DynaSpec's clusters before the pass that expand scores, which has
- * the same rows without it; for drafters that run elsewhere meanwhile. fed, n : as for expand, which need not
- * be told again. @return OK; BAD_ARG for another n, a second time for a pass, or after the last. */
-SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *session, const float *fed,
-                                                    int32_t n);
+ * the same rows without it; for drafters that run elsewhere meanwhile. draft_input, n : as for expand, which
+ * need not be told again. @return OK; BAD_ARG for another n, a second time for a pass, or after the last. */
+SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *session,
+                                                    const float *draft_input, int32_t n);
 
 /* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
- *   hidden : f32 [n, n_cols] what the pass gave; n is 1 at the first pass, then the beam's
- *   fed    : f32 [n, n_cols] what the pass was fed, for sources that route by it (DynaSpec); NULL: not told
+ *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced; n is 1 at the first pass, then the
+ *            beam's
+ *   draft_input : f32 [n, n_cols] hidden states that the pass read, for sources that route by them
+ *            (DynaSpec); NULL: not known
  *   beam   : the rows of the next pass; n = 0: go on with finish */
-SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *hidden,
-                                               const float *fed, int32_t n, specrt_beam *beam);
+SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *draft_hidden,
+                                               const float *draft_input, int32_t n,
+                                               specrt_beam *beam);
 
 /* specrt_session_finish() : the tree to verify, borrowed until the next start or observe. */
 SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft);
@@ -942,9 +947,9 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 
 /* ---- alignment: the drafter learns from what the target says (EvoSpec's path B) -----------------
  * Zhang et al. 2026, arXiv 2605.27390, section 3.4 and Algorithm 1. Of every cycle the application tells
- * the positions where its drafter had a law. Those that could be drafted, and where the two models differ,
- * wait in a bounded buffer; a full one is a batch. What remains to the application is the drafter's own
- * layer, forward from inputs it kept and backward from `dh`, and the optimiser:
+ * the positions where its drafter had a distribution. Those that could be drafted, and where the two models
+ * differ, wait in a bounded buffer; a full one is a batch. What remains to the application is the drafter's
+ * own layer, forward from inputs it kept and backward from `dh`, and the optimiser:
  *
  *     specrt_align_observe(a, positions, n);                  // after verification, before observe
  *     if ((batch = specrt_align_take(a)) != NULL) {
@@ -978,7 +983,7 @@ typedef struct specrt_align_params {
 #define SPECRT_ALIGN_DEFAULTS                                                                      \
     { 32, 6, 64, 1.0f, 0.3f, 0.1f, 0 }
 
-/* One position of a cycle's accepted path where the drafter had a law. */
+/* One position of a cycle's accepted path where the drafter had a distribution. */
 typedef struct specrt_align_position {
     uint64_t context;    /* of yours: where the drafter's input is to be found again */
     int32_t step;        /* j: 1 where the root was the last token, then ascending */
@@ -1085,11 +1090,11 @@ typedef struct specrt_host {
                           const float **logits);
     /* One drafter pass. At the first level (level 0) the beam is the root alone, the last token
      * emitted: a drafter that keeps state first takes in what was emitted since the last draft.
-     *   hidden : f32 [beam->n, n_cols] what the head multiplies
-     *   fed    : f32 [beam->n, n_cols] the hidden states this pass was fed, for sources that route by
-     *            them; NULL: not told */
-    int (*draft_step)(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                      const float **fed);
+     *   draft_hidden : f32 [beam->n, n_cols] what the head multiplies
+     *   draft_input : f32 [beam->n, n_cols] what this pass read, for sources that route by it; NULL: not
+     *            known */
+    int (*draft_step)(void *user, int32_t level, const specrt_beam *beam,
+                      const float **draft_hidden, const float **draft_input);
     /* Run the tree through the target, each node seeing its ancestors.
      *   logits : f32 [draft->n, n_logits] */
     int (*target_verify)(void *user, const specrt_draft *draft, const float **logits);
@@ -1200,16 +1205,18 @@ SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_s
  * (window and retrieve without a stock, routed ones) each session scores by itself. Bit for bit what expand
  * gives to them one after another.
  *   sessions : [n] distinct, of one policy; 1 to SPECRT_SESSION_MAX_BATCH
- *   hidden   : f32 [n_hidden, n_cols] what the pass gave: the rows of sessions[0], then of sessions[1] and so
+ *   draft_hidden : f32 [n_hidden, n_cols] what the pass produced: the rows of sessions[0], then of
+ *   sessions[1] and so
  *              on, each as many as its expand would take
- *   fed      : f32 [n_hidden, n_cols], or NULL, as for expand
+ *   draft_input : f32 [n_hidden, n_cols], or NULL, as for expand
  *   n_hidden : the sum of those rows
  *   beams    : [n] the rows of the next passes; n = 0: go on with that session's finish
  * Statistics count the shared rows for each of them. @return OK, or BAD_ARG before any tree has grown. */
 #define SPECRT_SESSION_MAX_BATCH 1024
 SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
-                                                     const float *hidden, const float *fed,
-                                                     int32_t n_hidden, specrt_beam *beams);
+                                                     const float *draft_hidden,
+                                                     const float *draft_input, int32_t n_hidden,
+                                                     specrt_beam *beams);
 
 // >>saved
 // A session as bytes: a conversation that moves to another process or machine, or waits for its next turn
@@ -1218,7 +1225,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
 /* specrt_session_save() : all that drafts follow from, as bytes (docs/FORMAT.md): window, cache and its
  * ghosts, the order of packed rows, the number that keys the draws, the position. A session that loads them
  * drafts what this one would, on another machine too. Left out are a tree that is being drafted (the cycle
- * begins again), the statistics, and a budget, which is the application's.
+ * begins again), the statistics, and auto_draft, which is the application's.
  *   bytes, capacity : where to write; capacity 0: nothing is written
  *   n_bytes : those written; of capacity 0 the most that any save of this session takes, now and later
  * In the middle of a prompt it packs what was learnt so far. Waits for a task that is out.
@@ -1787,10 +1794,10 @@ SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
  *                                                   rows are logits, which the session ranks itself
  *     draw(s, logits)      draw(s, logits, tokens)  tokens are written there
  *     start(s, token)      start(s, i, tokens)      i = -1: all sequences
- *     route_ahead(s, fed, n)
- *                          route_ahead(s, fed)      beside the drafter's pass, on a stream of its own
- *     expand(s, hidden, fed, n, &beam)
- *                          expand(s, hidden, fed)   n and the next beam stand in view.beam
+ *     route_ahead(s, input, n)
+ *                          route_ahead(s, input)    beside the drafter's pass, on a stream of its own
+ *     expand(s, hidden, input, n, &beam)
+ *                          expand(s, hidden, input) n and the next beam stand in view.beam
  *     finish(s, &draft)    finish(s)                in view.draft
  *     verify(s, &draft, logits, &verdict)
  *                          verify(s, logits)        in view.verdict
@@ -1859,9 +1866,9 @@ typedef struct specrt_cuda_state specrt_cuda_state;
  *     specrt_cuda_session_start(s, -1, tokens, stream);
  *     for each cycle:
  *         num_steps times:
- *             specrt_cuda_session_route_ahead(s, fed, stream);   // if you like
- *             your drafter reads view.beam and fed, writes hidden
- *             specrt_cuda_session_expand(s, hidden, fed, stream);
+ *             specrt_cuda_session_route_ahead(s, input, stream); // if you like
+ *             your drafter reads view.beam and input, writes hidden
+ *             specrt_cuda_session_expand(s, hidden, input, stream);
  *         specrt_cuda_session_finish(s, stream);
  *         your target reads view.draft, writes logits
  *         specrt_cuda_session_verify(s, logits, stream);
@@ -1912,7 +1919,8 @@ typedef struct specrt_cuda_session_params {
     int32_t n_logits;         /* as specrt_session_params */
     /* of the drafter's states: f32, f16 or bf16; f32 where routers read them */
     specrt_dtype hidden;
-    specrt_draft_kind draft; /* sampled: chains, for whose laws 8 bytes a row and level are kept */
+    specrt_draft_kind
+        draft; /* sampled: chains, for whose distributions 8 bytes a row and level are kept */
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
     /* 1: rows that windows and caches hold are read where they lie in the head, without a copy for each
      * sequence; those that several hold are read once for all. 0: each sequence has packed copies. CPU twin:
@@ -1975,25 +1983,26 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *sess
 SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *session, int32_t i,
                                                         const int32_t *tokens, void *stream);
 
-/* specrt_cuda_session_route_ahead() : begins, once the stream has view.beam and what the next pass is fed, to
+/* specrt_cuda_session_route_ahead() : begins, once the stream has view.beam and what the next pass reads, to
  * choose DynaSpec's clusters for it, on a stream of the session's own beside the drafter, as that paper does.
  * expand() waits for them before the product, and has the rows that it would choose itself. Other sources
  * wait for what the pass gives. CPU twin: specrt_session_route_ahead(). A graph must hold both this call and
  * that expand(), or neither.
- *   fed : DEVICE as for expand, unchanged until that has run; NULL: not told
+ *   draft_input : DEVICE as for expand, unchanged until that has run; NULL: not told
  * @return OK, also where no source can; BAD_ARG after num_steps passes, or a second time for one; what
  * launches return. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *session,
-                                                              const void *fed, void *stream);
+                                                              const void *draft_input,
+                                                              void *stream);
 
 /* specrt_cuda_session_expand() : scores a drafter pass and grows the trees. CPU twin:
  * specrt_session_expand().
- *   hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, rows as the beam's; first the root's
- *   fed    : DEVICE likewise, what the pass was fed, for sources that route by it; NULL: not told
+ *   draft_hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, rows as the beam's; first the root's
+ *   draft_input : DEVICE likewise, what the pass read, for sources that route by it; NULL: not known
  * @return OK; BAD_ARG, as after num_steps passes; CAPTURE, see above; what launches return. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
-                                                         const void *hidden, const void *fed,
-                                                         void *stream);
+                                                         const void *draft_hidden,
+                                                         const void *draft_input, void *stream);
 
 /* specrt_cuda_session_finish() : the trees to verify. CPU twin: specrt_session_finish(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,
@@ -6109,9 +6118,10 @@ typedef struct specrt__active_level {
     int32_t n;             /* rows of the pass */
     const int32_t *tokens; /* [n] that the pass was fed, the root at level 0 */
     const float *logprobs; /* [n] cumulative */
-    const float *fed;      /* f32 [n, n_cols] hidden states it was fed; NULL: not told */
-    const float *hidden;   /* f32 [n, n_cols] the drafter's output */
-    bool ahead;            /* the level's call of specrt__source.ahead was made */
+    const float
+        *draft_input; /* f32 [n, n_cols] hidden states that the pass reads; NULL: not known */
+    const float *draft_hidden; /* f32 [n, n_cols] hidden states that it produces */
+    bool ahead;                /* the level's call of specrt__source.ahead was made */
 } specrt__active_level;
 
 enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
@@ -6226,7 +6236,7 @@ typedef struct specrt__source {
     void (*close)(void *state);
     /* Adds the level's segments with specrt__active_route. Never allocates. */
     void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
-    /* What route can do before the level's `hidden` is there. */
+    /* What route can do before the level's `draft_hidden` is there. */
     void (*ahead)(void *state, const specrt__active_level *level);
     /* A new sequence. The pool was reset. */
     void (*begin)(void *state);
@@ -7889,7 +7899,7 @@ static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level 
     const specrt_clusters_header *h = s->shared->view.header;
     const specrt_head_desc *embedding = &s->shared->embedding;
     bool before = h->router == SPECRT_ROUTER_DYNASPEC;
-    const float *states = before ? level->fed : level->hidden;
+    const float *states = before ? level->draft_input : level->draft_hidden;
     size_t width = (size_t)h->n_state;
     float *x = s->inputs;
     for (int32_t i = 0; i < level->n; i++) {
@@ -9878,7 +9888,7 @@ static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level
     const specrt_compute *compute = &s->shared->head->compute;
     specrt_active basis = {
         compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};
-    specrt_active_logits(&basis, level->hidden, s->n, s->z);
+    specrt_active_logits(&basis, level->draft_hidden, s->n, s->z);
     s->n_queries = specrt__sketch_ask(s);
     if (s->shared->certified) return specrt__sketch_certify(s, level);
     for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
@@ -10007,10 +10017,10 @@ SPECRT__INTERNAL int32_t specrt__sketch_certify(specrt__sketch *s,
     specrt__sketch_proof proofs[SPECRT_TREE_MAX_TOPK];
     int32_t n = 0;
     for (int32_t i = 0; i < s->n; i++)
-        specrt__sketch_prove(s, i, level->hidden + i * d, &proofs[i]);
+        specrt__sketch_prove(s, i, level->draft_hidden + i * d, &proofs[i]);
     specrt__sketch_search(s);
     for (int32_t i = 0; i < s->n; i++)
-        proofs[i].kth = specrt__sketch_kth(s, i, level->hidden + i * d, s->topk);
+        proofs[i].kth = specrt__sketch_kth(s, i, level->draft_hidden + i * d, s->topk);
     for (int32_t i = 0; i < s->n_queries; i++) specrt__sketch_widen_all(s, i, proofs);
     for (int32_t id = 0; id < s->shared->head->n_ids; id++) {
         if (s->weights[id] > 0) s->ids[n++] = id;
@@ -10924,7 +10934,7 @@ SPECRT_API size_t specrt_align_bytes(const specrt_align *align) {
     return align->bytes;
 }
 
-/* --- the two laws over the retained support --- */
+/* --- the two distributions over the retained support --- */
 
 /* The k greatest finite logits of tokens that the head has rows for, best first, ties to the lower id.
  * @return how many; -1: a logit is NaN or +inf. */
@@ -11391,7 +11401,7 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
     return 0;
 }
 
-SPECRT_API int specrt_auto_goes_on(specrt_auto *a, int32_t n, float logprob) {
+SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob) {
     int32_t bin = specrt__auto_bin(a->logprob, logprob);
     if (n < 1 || n >= a->choice.num_steps) return 0;
     if ((a->without & SPECRT_AUTO_CONFIDENCE) || a->probes) return 1;
@@ -12439,7 +12449,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
 }
 
 // >>verify : src/decode/verify.h
-/* verify.h : the verifier, and the law that it draws by */
+/* verify.h : the verifier, and the distribution that it draws by */
 
 enum { SPECRT__VERIFY_BLOCK = 1024 }; /* weights of one partial sum, a multiple of 16 */
 
@@ -12474,17 +12484,18 @@ static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t blo
 
 /* --- filters --- */
 
-SPECRT__INTERNAL void specrt__verify_law(specrt_verifier *v, const float *logits);
+SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits);
 
 /* --- rejection sampling --- */
 
-SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v, const specrt_draft_law *law);
+SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v,
+                                              const specrt_draft_distribution *distribution);
 
 // >>verify : src/decode/verify.c
-/* verify.c : owns the target's sampling law and the decision what to emit: draw-and-descend for any draft,
- * rejection for sampled chains. Refuses settings and drafts' laws that are no sampling law.
- * Draws of plain decoding are keyed by position, those of a sampled chain by cycle and level: a position
- * is drafted again after a rejection, when what was rejected may already have changed q. */
+/* verify.c : owns the target's sampling distribution and the decision what to emit: draw-and-descend for any
+ * draft, rejection for sampled chains. Refuses settings and drafts' distributions that are no sampling
+ * distribution. Draws of plain decoding are keyed by position, those of a sampled chain by cycle and level:
+ * a position is drafted again after a rejection, when what was rejected may already have changed q. */
 
 SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
                                                     specrt_error *err) {
@@ -12713,10 +12724,10 @@ static void specrt__verify_keep(specrt_verifier *v, int32_t n) {
     }
 }
 
-/* The law of a row of logits, into weights, sums and total.
+/* The distribution of a row of logits, into weights, sums and total.
  * A nucleus is found without sorting the vocabulary: tokens below (1 - top_p) / n_vocab of the total
  * weigh less than 1 - top_p of it together, so the nucleus ends above that. */
-SPECRT__INTERNAL void specrt__verify_law(specrt_verifier *v, const float *logits) {
+SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits) {
     const specrt_sampling *s = &v->sampling;
     int32_t n = v->n_vocab, best = 0;
     bool top_k = s->top_k > 0 && s->top_k<n, top_p = s->top_p> 0 && s->top_p < 1;
@@ -12771,7 +12782,7 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits,
         specrt_logits_topk(logits, v->n_vocab, 1, &best);
         return best;
     }
-    specrt__verify_law(v, logits);
+    specrt__verify_distribution(v, logits);
     return specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, position, 0));
 }
 
@@ -12826,50 +12837,56 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float
     return best;
 }
 
-/* q of a token; 0 when the law is none. */
-static double specrt__verify_chance(const specrt_verifier *v, const specrt_draft_law *law,
-                                    int32_t token) {
-    double sum = specrt__verify_sum(law->probs, law->n), q = 0;
+/* q of a token; 0 when the distribution is none. */
+static double specrt__verify_chance(const specrt_verifier *v,
+                                    const specrt_draft_distribution *distribution, int32_t token) {
+    double sum = specrt__verify_sum(distribution->probs, distribution->n), q = 0;
     if (!(fabs(sum - 1) <= 1e-3)) return 0;
-    for (int32_t i = 0; i < law->n; i++) {
-        if (law->probs[i] == 0) continue; /* masked rows may stand for no token */
-        if (law->ids[i] < 0 || law->ids[i] >= v->n_vocab || law->probs[i] < 0) return 0;
-        if (law->ids[i] == token) q += (double)law->probs[i];
+    for (int32_t i = 0; i < distribution->n; i++) {
+        if (distribution->probs[i] == 0) continue; /* masked rows may stand for no token */
+        if (distribution->ids[i] < 0 || distribution->ids[i] >= v->n_vocab ||
+            distribution->probs[i] < 0)
+            return 0;
+        if (distribution->ids[i] == token) q += (double)distribution->probs[i];
     }
     return q;
 }
 
 /* The weights become those of max(0, p - q). @return false when that is 0 everywhere. */
-SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v, const specrt_draft_law *law) {
+SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v,
+                                              const specrt_draft_distribution *distribution) {
     double total = v->total;
-    for (int32_t i = 0; i < law->n; i++)
-        if (law->probs[i] > 0) v->weights[law->ids[i]] -= (float)((double)law->probs[i] * total);
-    for (int32_t i = 0; i < law->n; i++)
-        if (law->probs[i] > 0 && v->weights[law->ids[i]] < 0) v->weights[law->ids[i]] = 0;
+    for (int32_t i = 0; i < distribution->n; i++)
+        if (distribution->probs[i] > 0)
+            v->weights[distribution->ids[i]] -= (float)((double)distribution->probs[i] * total);
+    for (int32_t i = 0; i < distribution->n; i++)
+        if (distribution->probs[i] > 0 && v->weights[distribution->ids[i]] < 0)
+            v->weights[distribution->ids[i]] = 0;
     specrt__verify_weigh(v, NULL, 0);
     return v->total > 1e-12 * total;
 }
 
 SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *tokens,
-                                             const specrt_draft_law *laws, int32_t n,
-                                             const float *logits, int64_t cycle,
+                                             const specrt_draft_distribution *distributions,
+                                             int32_t n, const float *logits, int64_t cycle,
                                              specrt_verdict *out) {
     double q[SPECRT_TREE_MAX_NODES];
     memset(out, 0, sizeof *out);
     if (n < 0 || n >= SPECRT_TREE_MAX_NODES) return SPECRT_STATUS_BAD_ARG;
     for (int32_t i = 0; i < n; i++) {
-        q[i] = specrt__verify_chance(v, &laws[i], tokens[i]);
+        q[i] = specrt__verify_chance(v, &distributions[i], tokens[i]);
         if (!(q[i] > 0)) return SPECRT_STATUS_BAD_ARG;
     }
     for (int32_t i = 0; i <= n; i++, logits += v->n_vocab) {
-        specrt__verify_law(v, logits);
+        specrt__verify_distribution(v, logits);
         out->nodes[i] = i;
         out->n = i + 1;
         if (i < n) {
             double p = (double)v->weights[tokens[i]] / v->total;
             out->tokens[i] = tokens[i];
             if (specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p) continue;
-            if (!specrt__verify_subtract(v, &laws[i])) specrt__verify_law(v, logits);
+            if (!specrt__verify_subtract(v, &distributions[i]))
+                specrt__verify_distribution(v, logits);
         }
         out->tokens[i] =
             specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, cycle, i));
@@ -13207,12 +13224,13 @@ struct specrt_session {
     float *logprobs; /* [topk, topk] */
     float *logits;   /* [topk, bound + routed_bound] */
     /* Sampled drafts: what each level's token was sampled from. */
-    specrt_draft_law *laws; /* [num_steps]; NULL: drafts are top-k; owns what follows */
-    int32_t *law_ids;       /* [num_steps, bound + routed_bound] */
-    float *law_probs;
+    specrt_draft_distribution
+        *distributions;        /* [num_steps]; NULL: drafts are top-k; owns what follows */
+    int32_t *distribution_ids; /* [num_steps, bound + routed_bound] */
+    float *distribution_probs;
     float draft_temperature;
     specrt__session_open open;
-    specrt_auto *budget; /* NULL: drafts are as deep as the tree */
+    specrt_auto *auto_draft; /* NULL: drafts are as deep as the tree */
     specrt_auto_choice choice;
     int32_t n_fixed;   /* rows of the fixed segment that are drafted from in this cycle */
     int32_t *fixed_at; /* [n_ids] place of a token there; NULL: it is used whole */
@@ -13338,16 +13356,17 @@ SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params
     return SPECRT_STATUS_OK;
 }
 
-static bool specrt__session_make_laws(specrt_session *s, const specrt_session_params *params) {
+static bool specrt__session_make_distributions(specrt_session *s,
+                                               const specrt_session_params *params) {
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
     uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
-        &s->desc, n_steps * sizeof *s->laws + n * (sizeof(int32_t) + sizeof(float)));
+        &s->desc, n_steps * sizeof *s->distributions + n * (sizeof(int32_t) + sizeof(float)));
     if (!at) return false;
-    s->laws = SPECRT__CARVE(specrt_draft_law, &at, n_steps);
-    s->law_ids = SPECRT__CARVE(int32_t, &at, n);
-    s->law_probs = SPECRT__CARVE(float, &at, n);
+    s->distributions = SPECRT__CARVE(specrt_draft_distribution, &at, n_steps);
+    s->distribution_ids = SPECRT__CARVE(int32_t, &at, n);
+    s->distribution_probs = SPECRT__CARVE(float, &at, n);
     s->draft_temperature =
         params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
     return true;
@@ -13367,26 +13386,26 @@ SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *poli
                             (int)n_proposed, (int)*out);
 }
 
-static specrt_status specrt__session_refuse_budget(const specrt_session *s, const char *expected,
-                                                   int32_t found, specrt_error *err) {
+static specrt_status specrt__session_refuse_auto(const specrt_session *s, const char *expected,
+                                                 int32_t found, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "session: budget: policy '%s': expected %s, found %d", s->policy->text,
-                            expected, (int)found);
+                            "session: auto_draft: policy '%s': expected %s, found %d",
+                            s->policy->text, expected, (int)found);
 }
 
 /* Lists are leading rows of `static`; what ends a generation is in all of them. */
-static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_auto *budget,
+static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_auto *auto_draft,
                                                 specrt_error *err) {
     const specrt_policy *policy = s->policy;
     int32_t n_fixed = policy->list ? policy->fixed.n_rows : 0, n_ids = s->pool->n_ids;
-    int32_t least = budget->rows[0], most = budget->rows[budget->n_lists - 1];
+    int32_t least = auto_draft->rows[0], most = auto_draft->rows[auto_draft->n_lists - 1];
     if (most > n_fixed)
-        return specrt__session_refuse_budget(s, "lists within the rows of static", most, err);
+        return specrt__session_refuse_auto(s, "lists within the rows of static", most, err);
     if (least < s->topk)
-        return specrt__session_refuse_budget(s, "lists of topk rows or more", least, err);
+        return specrt__session_refuse_auto(s, "lists of topk rows or more", least, err);
     for (int32_t i = least; i < n_fixed; i++)
         if (specrt_policy_ends(policy, policy->fixed.ids[i]))
-            return specrt__session_refuse_budget(s, "lists that hold all terminators", least, err);
+            return specrt__session_refuse_auto(s, "lists that hold all terminators", least, err);
     s->fixed_at = (int32_t *)specrt__base_alloc(&s->desc, (size_t)n_ids * sizeof(int32_t));
     if (!s->fixed_at)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "session: out of memory for lists");
@@ -13395,16 +13414,16 @@ static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status specrt__session_make_budget(specrt_session *s, specrt_auto *budget,
-                                                 specrt_error *err) {
+static specrt_status specrt__session_make_auto(specrt_session *s, specrt_auto *auto_draft,
+                                               specrt_error *err) {
     int32_t most = specrt_tree_get_params(s->tree)->num_steps;
     s->n_fixed = s->policy->fixed.n_rows;
-    if (!budget) return SPECRT_STATUS_OK;
-    if (budget->num_steps > most)
-        return specrt__session_refuse_budget(s, "at most the num_steps of its tree",
-                                             budget->num_steps, err);
-    if (budget->rows[0] > 0) SPECRT__TRY(specrt__session_make_lists(s, budget, err));
-    s->budget = budget;
+    if (!auto_draft) return SPECRT_STATUS_OK;
+    if (auto_draft->num_steps > most)
+        return specrt__session_refuse_auto(s, "at most the num_steps of its tree",
+                                           auto_draft->num_steps, err);
+    if (auto_draft->rows[0] > 0) SPECRT__TRY(specrt__session_make_lists(s, auto_draft, err));
+    s->auto_draft = auto_draft;
     return SPECRT_STATUS_OK;
 }
 
@@ -13441,10 +13460,10 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_open_sources(s, params, n_logits) ||
         !specrt__session_make_routed(s) || !specrt__session_make_scratch(s) ||
-        !specrt__session_make_laws(s, params))
+        !specrt__session_make_distributions(s, params))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
-    SPECRT__TRY(specrt__session_make_budget(s, params->budget, err));
+    SPECRT__TRY(specrt__session_make_auto(s, params->auto_draft, err));
     s->active.compute = &policy->head->compute;
     s->active.segments = s->segments;
     s->active.n_cols = policy->head->desc.n_cols;
@@ -13488,7 +13507,7 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
     specrt_tree_free(session->tree);
     specrt_verifier_free(session->verifier);
     specrt__base_free(&desc, session->fixed_at);
-    specrt__base_free(&desc, session->laws);
+    specrt__base_free(&desc, session->distributions);
     specrt__base_free(&desc, session->logits);
     specrt__base_free(&desc, session);
 }
@@ -13500,9 +13519,9 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
 
 /* Of the cycle to come. */
 static void specrt__session_choose(specrt_session *s) {
-    if (!s->budget) return;
-    specrt_auto_choose(s->budget, &s->choice);
-    if (s->fixed_at) s->n_fixed = s->budget->rows[s->choice.list];
+    if (!s->auto_draft) return;
+    specrt_auto_choose(s->auto_draft, &s->choice);
+    if (s->fixed_at) s->n_fixed = s->auto_draft->rows[s->choice.list];
 }
 
 /* Packs what the sources want now and lists the segments. */
@@ -13540,14 +13559,15 @@ static const specrt_active *specrt__session_count_read(specrt_session *s, int64_
 
 /* What sources route a pass by. */
 static specrt__active_level specrt__session_level(int32_t at, const specrt_beam *beam,
-                                                  const float *hidden, const float *fed) {
+                                                  const float *draft_hidden,
+                                                  const float *draft_input) {
     specrt__active_level level;
     level.level = at;
     level.n = beam->n;
     level.tokens = beam->tokens;
     level.logprobs = beam->logprobs;
-    level.fed = fed;
-    level.hidden = hidden;
+    level.draft_input = draft_input;
+    level.draft_hidden = draft_hidden;
     level.ahead = false;
     return level;
 }
@@ -13574,11 +13594,12 @@ static const specrt_active *specrt__session_route_by(specrt_session *s,
 }
 
 SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
-                                                     const specrt_beam *beam, const float *hidden,
-                                                     const float *fed) {
+                                                     const specrt_beam *beam,
+                                                     const float *draft_hidden,
+                                                     const float *draft_input) {
     if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
     s->n_ahead = 0; /* sources may forget it now */
-    return specrt__session_route_by(s, specrt__session_level(at, beam, hidden, fed));
+    return specrt__session_route_by(s, specrt__session_level(at, beam, draft_hidden, draft_input));
 }
 
 /* The draws to come are another generation's, unless there were none yet; an open cycle is forgotten. */
@@ -13651,7 +13672,7 @@ static specrt_status specrt__session_end_open(specrt_session *s, int32_t last) {
 SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
     if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
     if (s->open.n > 0) return specrt__session_end_open(s, token);
-    if (s->budget) specrt_auto_begin(s->budget);
+    if (s->auto_draft) specrt_auto_begin(s->auto_draft);
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->start)
             s->policy->sources[i].source->start(s->states[i], token);
@@ -13665,27 +13686,27 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
 /* --- a cycle --- */
 
 SPECRT_API int specrt_session_drafts(const specrt_session *session) {
-    return !session->budget || session->choice.num_steps > 0;
+    return !session->auto_draft || session->choice.num_steps > 0;
 }
 
 SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session) {
     return &session->active;
 }
 
-/* One token, sampled from the law that verification will be shown. */
+/* One token, sampled from the distribution that verification will be shown. */
 static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam) {
     int32_t level = s->tree->level, n = 0;
     size_t at = (size_t)level * (size_t)specrt_policy_bound(s->policy);
-    int32_t *ids = s->law_ids + at;
-    float *probs = s->law_probs + at, logprob = -INFINITY;
+    int32_t *ids = s->distribution_ids + at;
+    float *probs = s->distribution_probs + at, logprob = -INFINITY;
     for (int32_t i = 0; i < s->active.n_segments; n += s->segments[i++].n_rows)
         memcpy(ids + n, s->segments[i].ids, (size_t)s->segments[i].n_rows * sizeof *ids);
     int32_t i = specrt_verifier_propose(s->verifier, s->logits, n, s->draft_temperature, s->cycle,
                                         level, probs);
     if (i >= 0) logprob = logf(probs[i]);
-    s->laws[level].n = n;
-    s->laws[level].ids = ids;
-    s->laws[level].probs = probs;
+    s->distributions[level].n = n;
+    s->distributions[level].ids = ids;
+    s->distributions[level].probs = probs;
     return specrt_tree_expand(s->tree, &ids[i < 0 ? 0 : i], &logprob, 1, 1, beam);
 }
 
@@ -13693,11 +13714,13 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
 static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_beam *beam) {
     int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
-    if (!s->laws) SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
-    SPECRT__TRY(s->laws ? specrt__session_sample(s, beam)
-                        : specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
-    if (s->budget && beam->n > 0 &&
-        !specrt_auto_goes_on(s->budget, s->tree->level, s->topk == 1 ? beam->logprobs[0] : NAN))
+    if (!s->distributions)
+        SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
+    SPECRT__TRY(s->distributions ? specrt__session_sample(s, beam)
+                                 : specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
+    if (s->auto_draft && beam->n > 0 &&
+        !specrt_auto_should_continue(s->auto_draft, s->tree->level,
+                                     s->topk == 1 ? beam->logprobs[0] : NAN))
         beam->n = 0;
     return SPECRT_STATUS_OK;
 }
@@ -13714,10 +13737,10 @@ static specrt_beam specrt__session_beam(const specrt_session *s) {
     return beam;
 }
 
-SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const float *fed,
+SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const float *draft_input,
                                                     int32_t n) {
     specrt_beam own = specrt__session_beam(s);
-    specrt__active_level level = specrt__session_level(s->tree->level, &own, NULL, fed);
+    specrt__active_level level = specrt__session_level(s->tree->level, &own, NULL, draft_input);
     if (n < 1 || n != own.n || level.level == s->tree->params.num_steps || s->n_ahead > level.level)
         return SPECRT_STATUS_BAD_ARG;
     for (int i = 0; i < s->policy->n_sources; i++)
@@ -13728,20 +13751,23 @@ SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const flo
 }
 
 /* The rows of the pass to come, for the tree at hand. */
-static void specrt__session_route_pass(specrt_session *s, const float *hidden, const float *fed) {
+static void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
+                                       const float *draft_input) {
     specrt_beam own = specrt__session_beam(s);
-    specrt__active_level level = specrt__session_level(s->tree->level, &own, hidden, fed);
+    specrt__active_level level =
+        specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
     level.ahead = s->n_ahead > level.level;
     specrt__session_route_by(s, level);
 }
 
-SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *hidden,
-                                               const float *fed, int32_t n, specrt_beam *beam) {
+SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *draft_hidden,
+                                               const float *draft_input, int32_t n,
+                                               specrt_beam *beam) {
     SPECRT__CLEAR(beam, 1);
     if (n < 1 || n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
-    specrt__session_route_pass(s, hidden, fed);
-    SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
+    specrt__session_route_pass(s, draft_hidden, draft_input);
+    SPECRT__TRY(specrt_active_logits(&s->active, draft_hidden, n, s->logits));
     return specrt__session_grow(s, n, beam);
 }
 
@@ -13765,8 +13791,8 @@ static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n,
 
 /* The first of n sequences, by their states. A pass has SPECRT_TREE_MAX_TOPK at most. */
 static specrt__session_group specrt__session_group_of(specrt_session *const *sessions, int32_t n,
-                                                      const float *hidden) {
-    specrt__session_group g = {sessions, 0, 0, hidden};
+                                                      const float *draft_hidden) {
+    specrt__session_group g = {sessions, 0, 0, draft_hidden};
     while (g.n < n && g.n_states + sessions[g.n]->tree->n_beam <= SPECRT__ACTIVE_SHARED)
         g.n_states += sessions[g.n++]->tree->n_beam;
     return g;
@@ -13789,7 +13815,7 @@ static void specrt__session_share(const specrt__session_group *g) {
 static bool specrt__session_join(const specrt__session_group *g) {
     specrt__stock_member members[SPECRT__ACTIVE_SHARED];
     specrt_stock *stock = g->sessions[0]->pool->stock;
-    const float *hidden = g->hidden;
+    const float *draft_hidden = g->hidden;
     int64_t n_blocks = 0;
     int32_t first = 0;
     if (!stock || g->n < 2) return false;
@@ -13799,13 +13825,13 @@ static bool specrt__session_join(const specrt__session_group *g) {
         if (s->pool->stock != stock || s->pool->n_rows == 0) return false;
         m->active = &s->active;
         m->segment = &s->segments[s->n_kept - 1];
-        m->hidden = hidden;
+        m->hidden = draft_hidden;
         m->logits = s->logits + s->n_fixed;
         m->n = s->tree->n_beam;
         m->first = first;
         m->block = n_blocks;
         n_blocks += specrt__active_blocks(m->segment->n_rows);
-        hidden += m->n * s->active.n_cols;
+        draft_hidden += m->n * s->active.n_cols;
         first += m->n;
     }
     return specrt__stock_multiply(stock, members, g->n, g->hidden, g->n_states);
@@ -13815,38 +13841,40 @@ static bool specrt__session_join(const specrt__session_group *g) {
  *   alike : the fixed rows, if any, are the same of all */
 static specrt_status specrt__session_expand_group(const specrt__session_group *g, bool alike,
                                                   specrt_beam *beams) {
-    const float *hidden = g->hidden;
+    const float *draft_hidden = g->hidden;
     int32_t n_done = 0;
     if (alike && g->sessions[0]->n_fixed > 0) specrt__session_share(g), n_done++;
     if (alike && specrt__session_join(g)) n_done++;
     for (int32_t i = 0; i < g->n; i++) {
         specrt_session *s = g->sessions[i];
         int32_t n_rows = s->tree->n_beam;
-        specrt__active_complete(&s->active, n_done, hidden, n_rows, s->logits);
+        specrt__active_complete(&s->active, n_done, draft_hidden, n_rows, s->logits);
         SPECRT__CLEAR(&beams[i], 1);
         SPECRT__TRY(specrt__session_grow(s, n_rows, &beams[i]));
-        hidden += n_rows * s->active.n_cols;
+        draft_hidden += n_rows * s->active.n_cols;
     }
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
-                                                     const float *hidden, const float *fed,
-                                                     int32_t n_hidden, specrt_beam *beams) {
-    const float *at = hidden;
-    bool alike = true; /* budgets may have chosen different lists */
-    if (!sessions || !hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
+                                                     const float *draft_hidden,
+                                                     const float *draft_input, int32_t n_hidden,
+                                                     specrt_beam *beams) {
+    const float *at = draft_hidden;
+    bool alike = true; /* each may have chosen another list */
+    if (!sessions || !draft_hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
         return SPECRT_STATUS_BAD_ARG;
     int64_t n_cols = sessions[0]->active.n_cols;
     for (int32_t i = 0; i < n; i++) {
         alike &= sessions[i]->n_fixed == sessions[0]->n_fixed;
-        specrt__session_route_pass(sessions[i], at, fed ? fed + (at - hidden) : NULL);
+        specrt__session_route_pass(sessions[i], at,
+                                   draft_input ? draft_input + (at - draft_hidden) : NULL);
         at += sessions[i]->tree->n_beam * n_cols;
     }
     for (int32_t i = 0; i < n;) {
-        specrt__session_group g = specrt__session_group_of(sessions + i, n - i, hidden);
+        specrt__session_group g = specrt__session_group_of(sessions + i, n - i, draft_hidden);
         SPECRT__TRY(specrt__session_expand_group(&g, alike, beams + i));
-        hidden += g.n_states * n_cols;
+        draft_hidden += g.n_states * n_cols;
         i += g.n;
     }
     return SPECRT_STATUS_OK;
@@ -13858,13 +13886,13 @@ SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *dra
 
 SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out) {
-    if (!s->laws) return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
+    if (!s->distributions) return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
     SPECRT__CLEAR(out, 1);
     if (draft->n < 1 || draft->n > s->tree->level + 1) return SPECRT_STATUS_BAD_ARG;
     for (int32_t i = 1; i < draft->n; i++)
         if (draft->parents[i] != i - 1) return SPECRT_STATUS_BAD_ARG;
-    return specrt_verify_chain(s->verifier, draft->tokens + 1, s->laws, draft->n - 1, logits,
-                               s->cycle, out);
+    return specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions, draft->n - 1,
+                               logits, s->cycle, out);
 }
 
 static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft *draft,
@@ -13890,11 +13918,11 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
     return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
 }
 
-/* The first of the budget's lists that holds a token. */
+/* The first of the lists that holds a token. */
 static int32_t specrt__session_list_of(const specrt_session *s, int32_t token) {
     int32_t list = 0, at = token < s->pool->n_ids ? s->fixed_at[token] : -1;
-    if (at < 0) return specrt_session_member(s, token, 0) ? 0 : s->budget->n_lists;
-    while (list < s->budget->n_lists && at >= s->budget->rows[list]) list++;
+    if (at < 0) return specrt_session_member(s, token, 0) ? 0 : s->auto_draft->n_lists;
+    while (list < s->auto_draft->n_lists && at >= s->auto_draft->rows[list]) list++;
     return list;
 }
 
@@ -13913,11 +13941,11 @@ static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
     int32_t lists[SPECRT_TREE_MAX_NODES], n_vocab = s->verifier->n_vocab;
     float certain[SPECRT_TREE_MAX_NODES];
     SPECRT__CLEAR(&cycle, 1);
-    if (!s->budget) return;
+    if (!s->auto_draft) return;
     if (s->topk > 1) cycle.n_passes = s->tree->level; /* its last ones may be in no node */
     for (int32_t i = 0; i < draft->n; i++)
         if (draft->depths[i] > cycle.n_passes) cycle.n_passes = draft->depths[i];
-    if (cycle.n_passes > s->budget->num_steps) cycle.n_passes = s->budget->num_steps;
+    if (cycle.n_passes > s->auto_draft->num_steps) cycle.n_passes = s->auto_draft->num_steps;
     cycle.n_accepted = verdict->n - 1 < cycle.n_passes ? verdict->n - 1 : cycle.n_passes;
     if (s->topk == 1 && draft->logprobs == s->tree->logprobs) cycle.logprobs = draft->logprobs + 1;
     for (int32_t i = 0; s->fixed_at && i <= cycle.n_accepted; i++)
@@ -13927,7 +13955,7 @@ static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
         certain[i] = specrt__session_certainty(logits + (int64_t)verdict->nodes[i] * n_vocab,
                                                n_vocab, verdict->tokens[i]);
     if (logits) cycle.target_logprobs = certain;
-    (void)specrt_auto_observe(s->budget, &cycle);
+    (void)specrt_auto_observe(s->auto_draft, &cycle);
 }
 
 static void specrt__session_learn(specrt_session *s, const specrt_draft *draft,
@@ -14423,10 +14451,10 @@ static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *ho
     beam.logprobs = &no_path;
     if (!specrt_session_drafts(s)) return SPECRT_STATUS_OK;
     for (int32_t level = 0; level < n_steps && beam.n > 0 && beam.logprobs[0] >= least; level++) {
-        const float *hidden = NULL, *fed = NULL;
-        int code = host->draft_step(host->user, level, &beam, &hidden, &fed);
+        const float *draft_hidden = NULL, *draft_input = NULL;
+        int code = host->draft_step(host->user, level, &beam, &draft_hidden, &draft_input);
         if (code != 0) return specrt__host_failed("draft_step", code, err);
-        SPECRT__TRY(specrt_session_expand(s, hidden, fed, beam.n, &beam));
+        SPECRT__TRY(specrt_session_expand(s, draft_hidden, draft_input, beam.n, &beam));
     }
     return SPECRT_STATUS_OK;
 }

@@ -70,8 +70,8 @@
  *     segment         head rows that lie side by side, or are listed by place
  *     stock           packed rows that several sessions hold
  *     level, node     one pass of the drafter in a cycle; one drafted token of its tree
- *     fed             the hidden states that a pass of the drafter is given
- *     hidden          the hidden states that it gives, which the head multiplies
+ *     draft input     the hidden states that a pass of the drafter reads
+ *     draft hidden    the hidden states that it produces; the LM head multiplies them
  *     target rows     what the target said at some positions: its logits or best tokens
  *     cycle           a draft, a pass of the target over it, and what is learnt from the outcome
  *     session, host   the state of one sequence; the application's models (in specrt_cuda.h the host is
@@ -586,11 +586,11 @@ SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *verifier, const spe
 
 /* q: what a draft token was sampled from. Token ids[i] had probability probs[i], any other none; an id
  * that comes twice has both. */
-typedef struct specrt_draft_law {
+typedef struct specrt_draft_distribution {
     int32_t n;
     const int32_t *ids; /* [n] target ids, borrowed */
     const float *probs; /* [n] sum to 1, borrowed */
-} specrt_draft_law;
+} specrt_draft_distribution;
 
 /* specrt_verifier_propose() : sample a draft token from softmax(logits / temperature) over a shortlist,
  * for specrt_verify_chain().
@@ -605,17 +605,17 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *verifier, cons
 
 /* specrt_verify_chain() : rejection sampling (Leviathan et al. 2023). Draft token x is accepted with
  * probability min(1, p(x) / q(x)), else a token is drawn from norm(max(0, p - q)) and the rest falls;
- * after the last, one is drawn from p. The output follows the target's law, though it is not the
+ * after the last, one is drawn from p. The output follows the target's distribution, though it is not the
  * stream of plain decoding. Node 0 of the verdict is the root, node i + 1 is tokens[i].
- *   tokens : i32 [n] target ids, each sampled from its law after those before it; n may be 0
- *   laws   : [n]
+ *   tokens : i32 [n] target ids, each sampled from its distribution after those before it; n may be 0
+ *   distributions   : [n]
  *   logits : f32 [n + 1, n_vocab], row 0 of the root, borrowed
  *   cycle  : the key of the draws, as for specrt_verifier_propose()
- * @return OK; BAD_ARG when a law is none (its probabilities do not sum to 1 within 0.001: divided by
+ * @return OK; BAD_ARG when a distribution is none (its probabilities do not sum to 1 within 0.001: divided by
  * the softmax over more than the shortlist?), or gives its token no chance. Never allocates. */
 SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const int32_t *tokens,
-                                             const specrt_draft_law *laws, int32_t n,
-                                             const float *logits, int64_t cycle,
+                                             const specrt_draft_distribution *distributions,
+                                             int32_t n, const float *logits, int64_t cycle,
                                              specrt_verdict *out);
 
 /* ---- auto: as much drafting as pays ----------------------------------------------------------------
@@ -623,11 +623,11 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
  * curves that `specrt-eval plan` measures, from what was accepted lately, and from how sure the target was of
  * its tokens, which tells of drafts where there are none. Counters that forget exponentially, in whole
  * numbers: the same cycles give the same choices anywhere. Choices follow from cycles that are over and from
- * drafted tokens that stay in the draft, so that sampled drafts keep their law.
+ * drafted tokens that stay in the draft, so that sampled drafts keep their distribution.
  * docs/METHODS.md ("Auto") has the rules.
  *
- * specrt_session_params.budget hands it to a session, which then ends drafts by itself; all that is left to a
- * loop of your own is to skip the draft where specrt_session_drafts() says so. Without a session:
+ * specrt_session_params.auto_draft hands it to a session, which then ends drafts by itself; all that is left
+ * to a loop of your own is to skip the draft where specrt_session_drafts() says so. Without a session:
  *
  *     specrt_auto_begin(a);                        // a prompt, which the drafter has read
  *     specrt_auto_choose(a, &choice);              // each cycle; num_steps 0: decode plainly
@@ -689,7 +689,7 @@ SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out);
  *   n       : levels drafted, 1 at least
  *   logprob : of a chain up to there, cumulative; NaN: of a tree, or not known
  * @return 1 or 0. */
-SPECRT_API int specrt_auto_goes_on(specrt_auto *a, int32_t n, float logprob);
+SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob);
 
 /* A cycle as it went. */
 typedef struct specrt_auto_cycle {
@@ -729,7 +729,7 @@ SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *o
  *     specrt_session_start(s, token);
  *     while (token is not the last):
  *         hidden = your drafter(the root), then
- *         while (specrt_session_expand(s, hidden, fed, n, &beam), beam.n > 0)
+ *         while (specrt_session_expand(s, hidden, input, n, &beam), beam.n > 0)
  *             hidden = your drafter(beam.tokens, beam.parents), n = beam.n
  *         specrt_session_finish(s, &draft);
  *         logits = your target(draft.tokens, draft.masks, draft.depths)
@@ -766,8 +766,9 @@ SPECRT_API void specrt_worker_close(specrt_worker *worker);
 
 /* How draft tokens are chosen. */
 typedef enum specrt_draft_kind {
-    SPECRT_DRAFT_TOP_K = 0,  /* the best ones, verified by draw-and-descend: specrt_verify_tree() */
-    SPECRT_DRAFT_SAMPLED = 1 /* a chain sampled from the drafter's law: specrt_verify_chain() */
+    SPECRT_DRAFT_TOP_K = 0, /* the best ones, verified by draw-and-descend: specrt_verify_tree() */
+    SPECRT_DRAFT_SAMPLED =
+        1 /* a chain sampled from the drafter's distribution: specrt_verify_chain() */
 } specrt_draft_kind;
 
 typedef struct specrt_stock specrt_stock; /* see >>many */
@@ -787,7 +788,7 @@ typedef struct specrt_session_params {
     void *submit_user;
     /* Ends drafts where going on does not pay, and chooses how much of `static` they are from; borrowed for
      * the session's life, observed by it. NULL: every draft has num_steps levels */
-    specrt_auto *budget;
+    specrt_auto *auto_draft;
     /* Holds the rows that the session packs, each once for all sessions of it; borrowed for the session's
      * life. NULL: the session has its own */
     specrt_stock *stock;
@@ -821,7 +822,7 @@ typedef struct specrt_session_stats {
  *   policy : borrowed for the session's life
  *   params, env : NULL: all defaults (env: the head's)
  * @return OK, NO_MEMORY, BAD_ARG, also when topk is above the policy's bound, for sampled drafts of a
- *         greedy target or with topk above 1, for mode=async without submit, for a budget of more levels
+ *         greedy target or with topk above 1, for mode=async without submit, for an auto_draft of more levels
  *         than the tree's or of lists that are none of the policy's `static`, and for a stock of another
  *         head or that has promised its rows to other sessions. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
@@ -864,7 +865,7 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *log
  * specrt_session_observe_chain() without a last token it is that one. */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
-/* specrt_session_drafts() : 0 where its budget has this cycle go without a draft: skip to finish; else 1. */
+/* specrt_session_drafts() : 0 where auto_draft has this cycle go without a draft: skip to finish; else 1. */
 SPECRT_API int specrt_session_drafts(const specrt_session *session);
 
 /* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only in
@@ -875,24 +876,28 @@ SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *s
  * expand does for its own; each level once in a cycle, in order.
  *   level  : 0 for the first pass
  *   beam   : the rows of the pass, at most topk; its parents are not looked at
- *   hidden, fed : as for expand
+ *   draft_hidden, draft_input : as for expand
  * @return borrowed until the next call; NULL for a level or beam out of range. */
 SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, int32_t level,
-                                                     const specrt_beam *beam, const float *hidden,
-                                                     const float *fed);
+                                                     const specrt_beam *beam,
+                                                     const float *draft_hidden,
+                                                     const float *draft_input);
 
 /* specrt_session_route_ahead() : chooses DynaSpec's clusters before the pass that expand scores, which has
- * the same rows without it; for drafters that run elsewhere meanwhile. fed, n : as for expand, which need not
- * be told again. @return OK; BAD_ARG for another n, a second time for a pass, or after the last. */
-SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *session, const float *fed,
-                                                    int32_t n);
+ * the same rows without it; for drafters that run elsewhere meanwhile. draft_input, n : as for expand, which
+ * need not be told again. @return OK; BAD_ARG for another n, a second time for a pass, or after the last. */
+SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *session,
+                                                    const float *draft_input, int32_t n);
 
 /* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
- *   hidden : f32 [n, n_cols] what the pass gave; n is 1 at the first pass, then the beam's
- *   fed    : f32 [n, n_cols] what the pass was fed, for sources that route by it (DynaSpec); NULL: not told
+ *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced; n is 1 at the first pass, then the
+ *            beam's
+ *   draft_input : f32 [n, n_cols] hidden states that the pass read, for sources that route by them
+ *            (DynaSpec); NULL: not known
  *   beam   : the rows of the next pass; n = 0: go on with finish */
-SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *hidden,
-                                               const float *fed, int32_t n, specrt_beam *beam);
+SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *draft_hidden,
+                                               const float *draft_input, int32_t n,
+                                               specrt_beam *beam);
 
 /* specrt_session_finish() : the tree to verify, borrowed until the next start or observe. */
 SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft);
@@ -941,9 +946,9 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 
 /* ---- alignment: the drafter learns from what the target says (EvoSpec's path B) -----------------
  * Zhang et al. 2026, arXiv 2605.27390, section 3.4 and Algorithm 1. Of every cycle the application tells
- * the positions where its drafter had a law. Those that could be drafted, and where the two models differ,
- * wait in a bounded buffer; a full one is a batch. What remains to the application is the drafter's own
- * layer, forward from inputs it kept and backward from `dh`, and the optimiser:
+ * the positions where its drafter had a distribution. Those that could be drafted, and where the two models
+ * differ, wait in a bounded buffer; a full one is a batch. What remains to the application is the drafter's
+ * own layer, forward from inputs it kept and backward from `dh`, and the optimiser:
  *
  *     specrt_align_observe(a, positions, n);                  // after verification, before observe
  *     if ((batch = specrt_align_take(a)) != NULL) {
@@ -977,7 +982,7 @@ typedef struct specrt_align_params {
 #define SPECRT_ALIGN_DEFAULTS                                                                      \
     { 32, 6, 64, 1.0f, 0.3f, 0.1f, 0 }
 
-/* One position of a cycle's accepted path where the drafter had a law. */
+/* One position of a cycle's accepted path where the drafter had a distribution. */
 typedef struct specrt_align_position {
     uint64_t context;    /* of yours: where the drafter's input is to be found again */
     int32_t step;        /* j: 1 where the root was the last token, then ascending */
@@ -1084,11 +1089,11 @@ typedef struct specrt_host {
                           const float **logits);
     /* One drafter pass. At the first level (level 0) the beam is the root alone, the last token
      * emitted: a drafter that keeps state first takes in what was emitted since the last draft.
-     *   hidden : f32 [beam->n, n_cols] what the head multiplies
-     *   fed    : f32 [beam->n, n_cols] the hidden states this pass was fed, for sources that route by
-     *            them; NULL: not told */
-    int (*draft_step)(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                      const float **fed);
+     *   draft_hidden : f32 [beam->n, n_cols] what the head multiplies
+     *   draft_input : f32 [beam->n, n_cols] what this pass read, for sources that route by it; NULL: not
+     *            known */
+    int (*draft_step)(void *user, int32_t level, const specrt_beam *beam,
+                      const float **draft_hidden, const float **draft_input);
     /* Run the tree through the target, each node seeing its ancestors.
      *   logits : f32 [draft->n, n_logits] */
     int (*target_verify)(void *user, const specrt_draft *draft, const float **logits);
@@ -1199,16 +1204,18 @@ SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_s
  * (window and retrieve without a stock, routed ones) each session scores by itself. Bit for bit what expand
  * gives to them one after another.
  *   sessions : [n] distinct, of one policy; 1 to SPECRT_SESSION_MAX_BATCH
- *   hidden   : f32 [n_hidden, n_cols] what the pass gave: the rows of sessions[0], then of sessions[1] and so
+ *   draft_hidden : f32 [n_hidden, n_cols] what the pass produced: the rows of sessions[0], then of
+ *   sessions[1] and so
  *              on, each as many as its expand would take
- *   fed      : f32 [n_hidden, n_cols], or NULL, as for expand
+ *   draft_input : f32 [n_hidden, n_cols], or NULL, as for expand
  *   n_hidden : the sum of those rows
  *   beams    : [n] the rows of the next passes; n = 0: go on with that session's finish
  * Statistics count the shared rows for each of them. @return OK, or BAD_ARG before any tree has grown. */
 #define SPECRT_SESSION_MAX_BATCH 1024
 SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
-                                                     const float *hidden, const float *fed,
-                                                     int32_t n_hidden, specrt_beam *beams);
+                                                     const float *draft_hidden,
+                                                     const float *draft_input, int32_t n_hidden,
+                                                     specrt_beam *beams);
 
 // >>saved
 // A session as bytes: a conversation that moves to another process or machine, or waits for its next turn
@@ -1217,7 +1224,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
 /* specrt_session_save() : all that drafts follow from, as bytes (docs/FORMAT.md): window, cache and its
  * ghosts, the order of packed rows, the number that keys the draws, the position. A session that loads them
  * drafts what this one would, on another machine too. Left out are a tree that is being drafted (the cycle
- * begins again), the statistics, and a budget, which is the application's.
+ * begins again), the statistics, and auto_draft, which is the application's.
  *   bytes, capacity : where to write; capacity 0: nothing is written
  *   n_bytes : those written; of capacity 0 the most that any save of this session takes, now and later
  * In the middle of a prompt it packs what was learnt so far. Waits for a task that is out.

@@ -25,10 +25,10 @@
  *                                                   rows are logits, which the session ranks itself
  *     draw(s, logits)      draw(s, logits, tokens)  tokens are written there
  *     start(s, token)      start(s, i, tokens)      i = -1: all sequences
- *     route_ahead(s, fed, n)
- *                          route_ahead(s, fed)      beside the drafter's pass, on a stream of its own
- *     expand(s, hidden, fed, n, &beam)
- *                          expand(s, hidden, fed)   n and the next beam stand in view.beam
+ *     route_ahead(s, input, n)
+ *                          route_ahead(s, input)    beside the drafter's pass, on a stream of its own
+ *     expand(s, hidden, input, n, &beam)
+ *                          expand(s, hidden, input) n and the next beam stand in view.beam
  *     finish(s, &draft)    finish(s)                in view.draft
  *     verify(s, &draft, logits, &verdict)
  *                          verify(s, logits)        in view.verdict
@@ -99,9 +99,9 @@ typedef struct specrt_cuda_state specrt_cuda_state;
  *     specrt_cuda_session_start(s, -1, tokens, stream);
  *     for each cycle:
  *         num_steps times:
- *             specrt_cuda_session_route_ahead(s, fed, stream);   // if you like
- *             your drafter reads view.beam and fed, writes hidden
- *             specrt_cuda_session_expand(s, hidden, fed, stream);
+ *             specrt_cuda_session_route_ahead(s, input, stream); // if you like
+ *             your drafter reads view.beam and input, writes hidden
+ *             specrt_cuda_session_expand(s, hidden, input, stream);
  *         specrt_cuda_session_finish(s, stream);
  *         your target reads view.draft, writes logits
  *         specrt_cuda_session_verify(s, logits, stream);
@@ -152,7 +152,8 @@ typedef struct specrt_cuda_session_params {
     int32_t n_logits;         /* as specrt_session_params */
     /* of the drafter's states: f32, f16 or bf16; f32 where routers read them */
     specrt_dtype hidden;
-    specrt_draft_kind draft; /* sampled: chains, for whose laws 8 bytes a row and level are kept */
+    specrt_draft_kind
+        draft; /* sampled: chains, for whose distributions 8 bytes a row and level are kept */
     float draft_temperature; /* of sampled drafts, to 100; 0: the target's */
     /* 1: rows that windows and caches hold are read where they lie in the head, without a copy for each
      * sequence; those that several hold are read once for all. 0: each sequence has packed copies. CPU twin:
@@ -215,25 +216,26 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *sess
 SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *session, int32_t i,
                                                         const int32_t *tokens, void *stream);
 
-/* specrt_cuda_session_route_ahead() : begins, once the stream has view.beam and what the next pass is fed, to
+/* specrt_cuda_session_route_ahead() : begins, once the stream has view.beam and what the next pass reads, to
  * choose DynaSpec's clusters for it, on a stream of the session's own beside the drafter, as that paper does.
  * expand() waits for them before the product, and has the rows that it would choose itself. Other sources
  * wait for what the pass gives. CPU twin: specrt_session_route_ahead(). A graph must hold both this call and
  * that expand(), or neither.
- *   fed : DEVICE as for expand, unchanged until that has run; NULL: not told
+ *   draft_input : DEVICE as for expand, unchanged until that has run; NULL: not told
  * @return OK, also where no source can; BAD_ARG after num_steps passes, or a second time for one; what
  * launches return. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *session,
-                                                              const void *fed, void *stream);
+                                                              const void *draft_input,
+                                                              void *stream);
 
 /* specrt_cuda_session_expand() : scores a drafter pass and grows the trees. CPU twin:
  * specrt_session_expand().
- *   hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, rows as the beam's; first the root's
- *   fed    : DEVICE likewise, what the pass was fed, for sources that route by it; NULL: not told
+ *   draft_hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, rows as the beam's; first the root's
+ *   draft_input : DEVICE likewise, what the pass read, for sources that route by it; NULL: not known
  * @return OK; BAD_ARG, as after num_steps passes; CAPTURE, see above; what launches return. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
-                                                         const void *hidden, const void *fed,
-                                                         void *stream);
+                                                         const void *draft_hidden,
+                                                         const void *draft_input, void *stream);
 
 /* specrt_cuda_session_finish() : the trees to verify. CPU twin: specrt_session_finish(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,

@@ -30,7 +30,7 @@ SECTION_OF = {"reader": "trace", "writer": "trace"}
 RUNTIME_TESTS = {
     "active": "active row_ids session", "arc": "arc retrieve", "blocks": "row_ids simd", "cluster": "cluster_view router",
     "head": "head active row_ids simd", "os": "bundle base retrieve", "pool": "active stock window", "rows": "rows row_ids",
-    "scan": "sketch", "session": "session stock host retrieve auto law", "snapshot": "snapshot host",
+    "scan": "sketch", "session": "session stock host retrieve auto distribution", "snapshot": "snapshot host",
     "stock": "stock session",
 }
 ELSEWHERE = "arm64"  # in the name of a file that this machine does not run

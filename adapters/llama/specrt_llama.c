@@ -427,10 +427,11 @@ static int draft_level(specrt_llama *s, int32_t level, const specrt_beam *beam) 
 }
 
 static int draft_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                      const float **fed) {
+                      const float **draft_input) {
     specrt_llama *s = (specrt_llama *)user;
     *hidden = s->hidden;
-    if (s->reader) *fed = s->reader->fed(s); /* a model of its own is fed tokens alone */
+    if (s->reader)
+        *draft_input = s->reader->draft_input(s); /* a model of its own is fed tokens alone */
     if (s->reader && level == 0) return s->reader->root(s, beam->tokens[0]);
     return level == 0 ? draft_root(s, beam->tokens[0]) : draft_level(s, level, beam);
 }

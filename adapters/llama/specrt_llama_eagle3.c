@@ -26,9 +26,9 @@ struct specrt_llama_states {
     int32_t found; /* a bit for each state that the pass had */
 
     float *waiting; /* [n_batch + SPECRT_TREE_MAX_NODES, width] of positions n_read to n_past - 1 */
-    float *features; /* [n_batch, d] that the encoder made last */
-    float *own;      /* [n_batch, d] the drafter's states before its norm, of its last pass */
-    float *fed;      /* [n_batch, d] what that pass was fed */
+    float *features;    /* [n_batch, d] that the encoder made last */
+    float *own;         /* [n_batch, d] the drafter's states before its norm, of its last pass */
+    float *draft_input; /* [n_batch, d] what that pass was fed */
     int64_t n_features, n_own;
 };
 
@@ -196,7 +196,7 @@ static int draft_root(specrt_llama *s, int32_t root) {
     if (read_pairs(s, (int32_t)last + 1, root, s->uses_head)) return 1;
     memmove(s->hidden, s->hidden + last * d, d * sizeof(float));
     memmove(e->own, e->own + last * d, d * sizeof(float));
-    memcpy(e->fed, e->features + last * d, d * sizeof(float));
+    memcpy(e->draft_input, e->features + last * d, d * sizeof(float));
     return 0;
 }
 
@@ -204,16 +204,17 @@ static int draft_level(specrt_llama *s, int32_t level, const specrt_beam *beam) 
     struct specrt_llama_states *e = s->states_of_target;
     size_t d = (size_t)s->d;
     for (int32_t i = 0; i < beam->n; i++)
-        memcpy(e->fed + (size_t)i * d, e->own + (size_t)beam->parents[i] * d, d * sizeof(float));
+        memcpy(e->draft_input + (size_t)i * d, e->own + (size_t)beam->parents[i] * d,
+               d * sizeof(float));
     llama_batch_ext_clear(e->batch);
     for (int32_t i = 0; i < beam->n; i++)
-        add_pair(s, beam->tokens[i], e->fed + (size_t)i * d, s->n_past - 1 + level,
+        add_pair(s, beam->tokens[i], e->draft_input + (size_t)i * d, s->n_past - 1 + level,
                  specrt_llama_sequence(s, level, i), s->uses_head);
     return decode(s, beam->n);
 }
 
-static const float *fed(const specrt_llama *s) {
-    return s->states_of_target->fed;
+static const float *draft_input(const specrt_llama *s) {
+    return s->states_of_target->draft_input;
 }
 
 static int sample(specrt_llama *s) {
@@ -276,15 +277,15 @@ static bool start(specrt_llama *s) {
     e->waiting = (float *)malloc((n + SPECRT_TREE_MAX_NODES) * width * sizeof(float));
     e->features = (float *)malloc(n * d * sizeof(float));
     e->own = (float *)malloc(n * d * sizeof(float));
-    e->fed = (float *)malloc(n * d * sizeof(float));
-    return e->batch && e->rows && e->waiting && e->features && e->own && e->fed;
+    e->draft_input = (float *)malloc(n * d * sizeof(float));
+    return e->batch && e->rows && e->waiting && e->features && e->own && e->draft_input;
 }
 
 static void close_reader(specrt_llama *s) {
     struct specrt_llama_states *e = s->states_of_target;
     if (!e) return;
     if (e->batch) llama_batch_ext_free(e->batch);
-    free(e->rows), free(e->waiting), free(e->features), free(e->own), free(e->fed);
+    free(e->rows), free(e->waiting), free(e->features), free(e->own), free(e->draft_input);
     free(e);
 }
 
@@ -300,7 +301,7 @@ const specrt_llama_reader specrt_llama_eagle3 = {.open = open_reader,
                                                  .read = read_ahead,
                                                  .root = draft_root,
                                                  .level = draft_level,
-                                                 .fed = fed,
+                                                 .draft_input = draft_input,
                                                  .sample = sample,
                                                  .waiting = waiting};
 

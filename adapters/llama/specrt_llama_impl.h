@@ -87,7 +87,7 @@ struct specrt_llama_reader {
     int (*read)(specrt_llama *s, int32_t rest);
     int (*root)(specrt_llama *s, int32_t root);
     int (*level)(specrt_llama *s, int32_t level, const specrt_beam *beam);
-    const float *(*fed)(const specrt_llama *s);
+    const float *(*draft_input)(const specrt_llama *s);
     void (*advance)(specrt_llama *s); /* the draft was committed: the root's pair stays read */
 
     int (*sample)(

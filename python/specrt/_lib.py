@@ -90,7 +90,7 @@ class CSampling(C.Structure):
 class CSessionParams(C.Structure):
     _fields_ = [("tree", CTreeParams), ("sampling", CSampling), ("n_logits", C.c_int32), ("draft", C.c_int),
                 ("draft_temperature", C.c_float), ("submit", C.c_void_p), ("submit_user", C.c_void_p),
-                ("budget", C.c_void_p), ("stock", C.c_void_p)]
+                ("auto_draft", C.c_void_p), ("stock", C.c_void_p)]
 
 
 class CStockParams(C.Structure):

@@ -205,7 +205,7 @@ class Session(Owner):
     """One sequence; one thread at a time. Sequences of a batch have a session each.
 
     temperature 0 is greedy; top_k, top_p, min_p and seed are the target's sampling, 0: off. n_logits: columns of the
-    target's logits; 0: the head's rows. sampled: chains sampled from the drafter's law, verified by rejection.
+    target's logits; 0: the head's rows. sampled: chains sampled from the drafter's distribution, verified by rejection.
     stock: a Stock of the policy's head, which holds the rows that the session packs; None: it has its own.
     """
 
@@ -308,16 +308,16 @@ class Session(Owner):
             out.append(np.delete(ids, array_of(s.masked, s.n_masked, np.int32)) if s.n_masked else ids.copy())
         return np.concatenate(out)
 
-    def expand(self, hidden: Any, fed: Any = None) -> Beam:
+    def expand(self, draft_hidden: Any, draft_input: Any = None) -> Beam:
         """Scores a drafter pass and grows the draft by it. @return the next pass.
 
-        hidden: float32 [n, d] what the pass gave, 1 row at first, then one for each of the beam. fed: the same of
-        what it was fed, for policies that route by it.
+        draft_hidden: float32 [n, d] what the pass gave, 1 row at first, then one for each of the beam. draft_input: the same of
+        what it reads, for policies that route by it.
         """
-        n = self._check_next(size_of(hidden, 0, "hidden"))
-        self._step("expand", pointer(hidden, "float32", (n, self.width), "hidden"),
-                   pointer(fed, "float32", (n, self.width), "fed"), n, C.byref(self._beam),
-                   expected=f"finite states; `fed` too, where the policy {self.policy} routes by it")
+        n = self._check_next(size_of(draft_hidden, 0, "draft_hidden"))
+        self._step("expand", pointer(draft_hidden, "float32", (n, self.width), "draft_hidden"),
+                   pointer(draft_input, "float32", (n, self.width), "draft_input"), n, C.byref(self._beam),
+                   expected=f"finite states; `draft_input` too, where the policy {self.policy} routes by it")
         self._n_next = self._beam.n
         return _beam(self._beam)
 
@@ -385,31 +385,31 @@ class Session(Owner):
 
 
 @check_arguments
-def expand_batch(sessions: Sequence[Session], hidden: Any, fed: Any = None) -> list[Beam]:
+def expand_batch(sessions: Sequence[Session], draft_hidden: Any, draft_input: Any = None) -> list[Beam]:
     """Session.expand() for several sequences of one policy at once, which reads the rows that all share (static
     ones, and those that many hold of one Stock) once and not once a sequence; the same beams to the bit.
 
-    hidden: float32 [n, d], the rows of sessions[0], then of sessions[1] and so on. fed: the same of what these
-    were fed, for policies that route by it.
+    draft_hidden: float32 [n, d], the rows of sessions[0], then of sessions[1] and so on. draft_input: the same of what these
+    read, for policies that route by it.
     """
     for session in sessions:
         if not isinstance(session, Session):
             raise TypeError(f"sessions: expected Session objects, found {type(session).__name__}")
     if not sessions:
         return []
-    n, count, first = size_of(hidden, 0, "hidden"), len(sessions), sessions[0]
+    n, count, first = size_of(draft_hidden, 0, "draft_hidden"), len(sessions), sessions[0]
     for i, session in enumerate(sessions):
         if session.handle and session._n_next is None:
             raise SpecrtError(f"sessions[{i}]: expected start() or observe() before expand_batch()")
     expected = sum(s._n_next or 0 for s in sessions)
     if n != expected:
-        raise SpecrtError(f"hidden: expected {expected} rows, one for each of the sessions' "
+        raise SpecrtError(f"draft_hidden: expected {expected} rows, one for each of the sessions' "
                           f"beams, found {n}")
     beams = (CBeam * count)()
     with Exclusive(list(sessions)):
         first._lib.step("session_expand_batch", (C.c_void_p * count)(*(s.handle.value for s in sessions)), count,
-                        pointer(hidden, "float32", (n, first.width), "hidden"),
-                        pointer(fed, "float32", (n, first.width), "fed"), n, beams,
+                        pointer(draft_hidden, "float32", (n, first.width), "draft_hidden"),
+                        pointer(draft_input, "float32", (n, first.width), "draft_input"), n, beams,
                         expected="each session once, all of one policy")
     for session, beam in zip(sessions, beams):
         session._n_next = beam.n

@@ -220,7 +220,7 @@ def spread(x: Any, ends: Any, n: int, replace_from: int = 0, replace_to: int = 0
 
 def mend_sampling() -> None:
     """Without Triton vLLM 0.32 fills a copy with the temperature, top_k and top_p of each draft, and verifies by
-    memory that nobody wrote (vllm#55005: _expand_kernel_impl of vllm/utils/cpu_triton_utils.py): no target's law."""
+    memory that nobody wrote (vllm#55005: _expand_kernel_impl of vllm/utils/cpu_triton_utils.py): no target's distribution."""
     from vllm.triton_utils import HAS_TRITON
     if HAS_TRITON:
         return

@@ -140,7 +140,7 @@ SPECRT_API size_t specrt_align_bytes(const specrt_align *align) {
     return align->bytes;
 }
 
-/* --- the two laws over the retained support --- */
+/* --- the two distributions over the retained support --- */
 
 /* The k greatest finite logits of tokens that the head has rows for, best first, ties to the lower id.
  * @return how many; -1: a logit is NaN or +inf. */

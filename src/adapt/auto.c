@@ -142,7 +142,7 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
     return 0;
 }
 
-SPECRT_API int specrt_auto_goes_on(specrt_auto *a, int32_t n, float logprob) {
+SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob) {
     int32_t bin = specrt__auto_bin(a->logprob, logprob);
     if (n < 1 || n >= a->choice.num_steps) return 0;
     if ((a->without & SPECRT_AUTO_CONFIDENCE) || a->probes) return 1;

@@ -21,10 +21,10 @@ enum {
  *   Unit : 16, 4 or 2 bytes; divides addresses, strides and row_bytes
  *   CPU twin: specrt__active_pack() */
 template <typename Unit>
-static __global__ void specrt__active_pack_rows(specrt_cuda_head head,
-                                                const specrt_cuda_packing *packings,
+static __global__ void specrt__active_pack_rows(specrt__cuda_head head,
+                                                const specrt__cuda_packing *packings,
                                                 size_t row_bytes, size_t row_stride) {
-    specrt_cuda_packing p = packings[blockIdx.y];
+    specrt__cuda_packing p = packings[blockIdx.y];
     int32_t n = *p.n, n_units = (int32_t)(row_bytes / sizeof(Unit));
     for (int32_t i = (int32_t)blockIdx.x; i < n; i += (int32_t)gridDim.x) {
         int32_t slot = p.slots ? p.slots[i] : i, id = p.ids[slot];
@@ -41,10 +41,10 @@ static __global__ void specrt__active_pack_rows(specrt_cuda_head head,
 /* Block (i, b): as above, of q8_0 rows in blocks, which become planes. Each thread takes eight codes, and a
  * scale.
  *   CPU twin: specrt__head_split() */
-static __global__ void specrt__active_split_rows(specrt_cuda_head head,
-                                                 const specrt_cuda_packing *packings,
+static __global__ void specrt__active_split_rows(specrt__cuda_head head,
+                                                 const specrt__cuda_packing *packings,
                                                  size_t row_stride) {
-    specrt_cuda_packing p = packings[blockIdx.y];
+    specrt__cuda_packing p = packings[blockIdx.y];
     int32_t n = *p.n, n_cols = (int32_t)head.n_cols, n_blocks = n_cols / 32;
     for (int32_t i = (int32_t)blockIdx.x; i < n; i += (int32_t)gridDim.x) {
         int32_t slot = p.slots ? p.slots[i] : i, id = p.ids[slot];
@@ -65,11 +65,12 @@ static __global__ void specrt__active_split_rows(specrt_cuda_head head,
     }
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_pack(const specrt_cuda_head *head,
-                                              const specrt_cuda_packing *packings, int32_t n_batch,
-                                              int32_t max_n, size_t row_stride, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_pack(const specrt__cuda_head *head,
+                                               const specrt__cuda_packing *packings,
+                                               int32_t n_batch, int32_t max_n, size_t row_stride,
+                                               void *stream) {
     if (!head || !head->rows || !packings || max_n < 1) return SPECRT_STATUS_BAD_ARG;
-    if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
+    if (n_batch < 1 || n_batch > SPECRT__CUDA_MAX_BATCH) return SPECRT_STATUS_BAD_ARG;
     size_t bytes = specrt__head_stored_bytes(head->dtype, head->n_cols);
     if (bytes == 0) return SPECRT_STATUS_UNSUPPORTED;
     if (head->row_stride < bytes || row_stride < bytes) return SPECRT_STATUS_BAD_ARG;
@@ -193,12 +194,12 @@ enum {
     SPECRT__ACTIVE_BLOCKS = 4, /* on a multiprocessor: with more, columns would not fit */
     SPECRT__ACTIVE_PART = SPECRT__ACTIVE_EACH * SPECRT__ACTIVE_THREADS,
     SPECRT__ACTIVE_GROUPS = 32, /* of threads, as many as a warp has lanes */
-    SPECRT__ACTIVE_TICKETS = SPECRT_CUDA_MAX_BATCH * (SPECRT_CUDA_MAX_STATES + 1)
+    SPECRT__ACTIVE_TICKETS = SPECRT__CUDA_MAX_BATCH * (SPECRT__CUDA_MAX_STATES + 1)
 };
 
 typedef struct specrt__active_ranks {
-    const specrt_cuda_segment *segments; /* [n_batch, n_segments]; NULL: column i is token i */
-    int32_t starts[SPECRT_CUDA_MAX_SEGMENTS], n_segments;
+    const specrt__cuda_segment *segments; /* [n_batch, n_segments]; NULL: column i is token i */
+    int32_t starts[SPECRT__CUDA_MAX_SEGMENTS], n_segments;
     int32_t n_columns, n_parts, k;
     const float *logits; /* [n_batch, max_n, n_columns] */
     int32_t max_n, n_step;
@@ -219,7 +220,7 @@ typedef struct specrt__active_found {
 
 /* The token of a column; -1: it has none.
  *   segments [n_segments] of the sequence */
-static __device__ int32_t specrt__active_token(const specrt_cuda_segment *segments,
+static __device__ int32_t specrt__active_token(const specrt__cuda_segment *segments,
                                                const int32_t *starts, int32_t n_segments,
                                                int32_t column) {
     int32_t s = 0;
@@ -244,8 +245,8 @@ static __device__ double specrt__active_exp(float logit, float most) {
  * knows. */
 static __device__ void specrt__active_read(const specrt__active_ranks &r, int32_t b, int32_t first,
                                            const float *logits, uint32_t *orders) {
-    __shared__ int32_t ends[SPECRT_CUDA_MAX_SEGMENTS]; /* of segments' tokens */
-    const specrt_cuda_segment *segments = r.segments + b * r.n_segments;
+    __shared__ int32_t ends[SPECRT__CUDA_MAX_SEGMENTS]; /* of segments' tokens */
+    const specrt__cuda_segment *segments = r.segments + b * r.n_segments;
     int32_t thread = (int32_t)threadIdx.x;
     float row[SPECRT__ACTIVE_EACH]; /* loads under way */
     SPECRT__LAUNCH_UNROLL
@@ -419,9 +420,9 @@ static size_t specrt__active_lay_out(void *scratch, size_t n, specrt__active_ran
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
+SPECRT__KERNEL size_t specrt__cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
     if (n_columns < 1 || n_columns > INT32_MAX || k < 1 || k > SPECRT__ACTIVE_MAX_K) return 0;
-    if (n_rows < 1 || n_rows > SPECRT_CUDA_MAX_BATCH * SPECRT_CUDA_MAX_STATES) return 0;
+    if (n_rows < 1 || n_rows > SPECRT__CUDA_MAX_BATCH * SPECRT__CUDA_MAX_STATES) return 0;
     specrt__active_ranks r;
     r.n_columns = (int32_t)n_columns;
     r.k = k;
@@ -429,9 +430,9 @@ SPECRT__KERNEL size_t specrt_cuda_topk_bytes(int64_t n_columns, int64_t n_rows, 
 }
 
 /* Checks and fills in what all rankings have, for a kernel on *grid; r: the rest. */
-static specrt_status specrt__active_prepare(specrt__active_ranks *r, const specrt_cuda_batch *batch,
-                                            const float *logits, int32_t k, int32_t *ids,
-                                            void *scratch, dim3 *grid) {
+static specrt_status specrt__active_prepare(specrt__active_ranks *r,
+                                            const specrt__cuda_batch *batch, const float *logits,
+                                            int32_t k, int32_t *ids, void *scratch, dim3 *grid) {
     r->logits = logits;
     r->k = k;
     r->ids = ids;
@@ -441,16 +442,16 @@ static specrt_status specrt__active_prepare(specrt__active_ranks *r, const specr
     r->n_step = batch->n_step;
     if (!logits || !ids || !scratch || (uintptr_t)scratch % 8) return SPECRT_STATUS_BAD_ARG;
     int32_t n_rows = batch->n_batch * batch->max_n;
-    if (specrt_cuda_topk_bytes(r->n_columns, n_rows, k) == 0) return SPECRT_STATUS_BAD_ARG;
+    if (specrt__cuda_topk_bytes(r->n_columns, n_rows, k) == 0) return SPECRT_STATUS_BAD_ARG;
     specrt__active_lay_out(scratch, (size_t)n_rows, r);
     *grid = dim3((unsigned)r->n_parts, (unsigned)batch->max_n, (unsigned)batch->n_batch);
     return SPECRT_STATUS_OK;
 }
 
-/* A ranking of a shortlist, as specrt_cuda_topk() is asked for it. */
-static specrt_status specrt__active_shortlist(const specrt_cuda_layout *layout,
-                                              const specrt_cuda_segment *segments,
-                                              const specrt_cuda_batch *batch, const float *logits,
+/* A ranking of a shortlist, as specrt__cuda_topk() is asked for it. */
+static specrt_status specrt__active_shortlist(const specrt__cuda_layout *layout,
+                                              const specrt__cuda_segment *segments,
+                                              const specrt__cuda_batch *batch, const float *logits,
                                               int32_t k, int32_t *ids, float *logprobs,
                                               void *scratch, specrt__active_ranks *r, dim3 *grid) {
     SPECRT__CLEAR(r, 1);
@@ -464,11 +465,11 @@ static specrt_status specrt__active_shortlist(const specrt_cuda_layout *layout,
     return SPECRT_STATUS_OK;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
-                                              const specrt_cuda_segment *segments,
-                                              const specrt_cuda_batch *batch, const float *logits,
-                                              int32_t k, int32_t *ids, float *logprobs,
-                                              void *scratch, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_topk(const specrt__cuda_layout *layout,
+                                               const specrt__cuda_segment *segments,
+                                               const specrt__cuda_batch *batch, const float *logits,
+                                               int32_t k, int32_t *ids, float *logprobs,
+                                               void *scratch, void *stream) {
     specrt__active_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__active_shortlist(layout, segments, batch, logits, k, ids, logprobs, scratch,
@@ -478,7 +479,7 @@ SPECRT__KERNEL specrt_status specrt_cuda_topk(const specrt_cuda_layout *layout,
 }
 
 /* A ranking of whole rows of the target's logits. */
-static specrt_status specrt__active_whole(const specrt_cuda_batch *batch, const float *logits,
+static specrt_status specrt__active_whole(const specrt__cuda_batch *batch, const float *logits,
                                           int32_t n_vocab, int32_t k, int32_t *ids,
                                           int32_t row_step, void *scratch, specrt__active_ranks *r,
                                           dim3 *grid) {
@@ -489,10 +490,10 @@ static specrt_status specrt__active_whole(const specrt_cuda_batch *batch, const 
     return specrt__active_prepare(r, batch, logits, k, ids, scratch, grid);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_target_topk(const specrt_cuda_batch *batch,
-                                                     const float *logits, int32_t n_vocab,
-                                                     int32_t k, int32_t *ids, float *logsumexp,
-                                                     void *scratch, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_target_topk(const specrt__cuda_batch *batch,
+                                                      const float *logits, int32_t n_vocab,
+                                                      int32_t k, int32_t *ids, float *logsumexp,
+                                                      void *scratch, void *stream) {
     specrt__active_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__active_whole(batch, logits, n_vocab, k, ids, SPECRT_TREE_MAX_NODES, scratch,

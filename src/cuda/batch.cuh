@@ -29,7 +29,7 @@ typedef struct specrt__batch_costs {
 typedef struct specrt__batch_part {
     int32_t n;
     specrt_cuda_state *states;
-    specrt_cuda_tree *trees;
+    specrt__cuda_tree *trees;
     specrt_cuda_beam *beams;
     specrt_cuda_draft *drafts;
     specrt_verdict *verdicts, *learns; /* learns: what observe() learns from */
@@ -70,7 +70,7 @@ static __device__ int32_t specrt__batch_index(void) {
 static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, int32_t step) {
     int32_t b = specrt__batch_index();
     if (b >= all.n) return;
-    specrt_cuda_tree *tree = &all.trees[b];
+    specrt__cuda_tree *tree = &all.trees[b];
     SPECRT__CLEAR(&all.stats[b], 1);
     if (tree->position > 0 || all.verdicts[b].n > 0) all.samplings[b].sequence += (uint64_t)step;
     tree->position = 0;
@@ -80,7 +80,7 @@ static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, int32_
 }
 
 /* One sequence has n more prompt tokens, of which the next launch takes *count. */
-static __global__ void specrt__batch_advance_kernel(specrt_cuda_tree *tree, int32_t n,
+static __global__ void specrt__batch_advance_kernel(specrt__cuda_tree *tree, int32_t n,
                                                     int32_t *count) {
     if (specrt__batch_index() != 0) return;
     tree->position += n;
@@ -110,7 +110,7 @@ static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdi
 static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const uint32_t *routed,
                                             int32_t token, int32_t level, int32_t n_levels) {
     if (token < 0 || token >= s->params.n_ids) return false;
-    if (s->wants[token] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED)) return true;
+    if (s->wants[token] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED)) return true;
     if (!routed || n_levels == 0) return false;
     return routed[token] >> (level < n_levels ? level : n_levels - 1) & 1;
 }

@@ -54,7 +54,7 @@ static __device__ void specrt__cluster_rms(float *x, int32_t n) {
 /* Block (i, b): what the router reads of row i of sequence b, [rms(embedding); rms(state)].
  *   states [n_batch, max_n, n_state] or NULL -> x [n_batch, max_n, n_embed + n_state]
  *   grid (max_n, n_batch), any block.  Twin: specrt__cluster_read */
-static __global__ void specrt__cluster_read_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_read_kernel(specrt__cuda_router r,
                                                    const specrt_cuda_beam *beams,
                                                    const float *states, float *x) {
     int32_t i = (int32_t)blockIdx.x, thread = specrt__block_thread();
@@ -78,7 +78,7 @@ static __global__ void specrt__cluster_read_kernel(specrt_cuda_router r,
 /* Block (i, b): scores of row i to probabilities, times that of its path, in place.
  *   scores [n_batch, max_n + 1, n_clusters];  grid (max_n, n_batch), any block.
  *   Twin: specrt__cluster_weigh */
-static __global__ void specrt__cluster_weigh_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_weigh_kernel(specrt__cuda_router r,
                                                     const specrt_cuda_beam *beams, float *scores) {
     __shared__ float most;
     int32_t i = (int32_t)blockIdx.x, n = r.n_clusters, thread = specrt__block_thread();
@@ -109,7 +109,7 @@ static __global__ void specrt__cluster_weigh_kernel(specrt_cuda_router r,
 
 /* Thread m of sequence blockIdx.y: the sum of its probabilities over the rows, in order.
  *   scores as before;  grid (n_clusters / threads, n_batch) */
-static __global__ void specrt__cluster_total_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_total_kernel(specrt__cuda_router r,
                                                     const specrt_cuda_beam *beams, int32_t max_n,
                                                     float *scores) {
     int32_t m = (int32_t)blockIdx.x * specrt__block_threads() + specrt__block_thread();
@@ -130,7 +130,7 @@ static __device__ uint64_t specrt__cluster_key(float prob, int32_t m) {
  * (probability descending, number ascending).
  *   scores -> order, both [n_batch, max_n + 1, n_clusters]
  *   grid (n_clusters / SPECRT__CLUSTER_THREADS, lists, n_batch), block SPECRT__CLUSTER_THREADS */
-static __global__ void specrt__cluster_rank_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_rank_kernel(specrt__cuda_router r,
                                                    const specrt_cuda_beam *beams, int32_t max_n,
                                                    int32_t first, const float *scores,
                                                    int32_t *order) {
@@ -160,7 +160,7 @@ typedef struct specrt__cluster_taking {
 /* The `n` first clusters of an order, then more while those hold fewer rows than `least`: always a first
  * part of the order, so that each cluster's rows follow as if all before it were taken.
  *   taker : bit of the row that they are for; 0: for all.  Twin: specrt__cluster_take */
-static __device__ void specrt__cluster_take(const specrt_cuda_router *r, const int32_t *order,
+static __device__ void specrt__cluster_take(const specrt__cuda_router *r, const int32_t *order,
                                             int32_t n, int32_t least, uint64_t taker,
                                             specrt__cluster_taking *t) {
     int32_t n_seen = 0, before;
@@ -189,7 +189,7 @@ static __device__ void specrt__cluster_take(const specrt_cuda_router *r, const i
 /* Block b: the clusters of sequence b, and where their rows come to stand.
  *   order [n_batch, max_n + 1, n_clusters] -> taken, begins, takers [n_batch, n_clusters], n_rows [n_batch]
  *   grid (n_batch), any block.  Twin: specrt__cluster_route */
-static __global__ void specrt__cluster_take_kernel(specrt_cuda_router r,
+static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
                                                    const specrt_cuda_beam *beams, int32_t max_n,
                                                    int32_t n_take, specrt__cluster_scratch s,
                                                    int32_t max_rows, int32_t *n_rows) {
@@ -218,8 +218,8 @@ static __global__ void specrt__cluster_take_kernel(specrt_cuda_router r,
 
 /* Block (m, b): rows and tokens of cluster m, where sequence b took it, and who scores them.
  *   grid (n_clusters, n_batch), any block */
-static __global__ void specrt__cluster_list_kernel(specrt_cuda_router r, specrt__cluster_scratch s,
-                                                   specrt_cuda_choice c) {
+static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt__cluster_scratch s,
+                                                   specrt__cuda_choice c) {
     int32_t m = (int32_t)blockIdx.x, first = r.starts[m];
     int64_t at = (int64_t)blockIdx.y * r.n_clusters + m;
     int64_t out = (int64_t)blockIdx.y * c.max_rows + s.begin[at];
@@ -234,8 +234,9 @@ static __global__ void specrt__cluster_list_kernel(specrt_cuda_router r, specrt_
 
 /* --- launches --- */
 
-static bool specrt__cluster_router_ok(const specrt_cuda_router *r, int32_t n_batch, int32_t max_n) {
-    if (!r || n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH) return false;
+static bool specrt__cluster_router_ok(const specrt__cuda_router *r, int32_t n_batch,
+                                      int32_t max_n) {
+    if (!r || n_batch < 1 || n_batch > SPECRT__CUDA_MAX_BATCH) return false;
     if (max_n < 1 || max_n > SPECRT_TREE_MAX_TOPK) return false;
     if (r->n_clusters < 1 || r->n_clusters > SPECRT_MAX_CLUSTERS || r->cap < 0) return false;
     if (r->each < 0 || r->each > 2) return false;
@@ -244,7 +245,7 @@ static bool specrt__cluster_router_ok(const specrt_cuda_router *r, int32_t n_bat
     return r->kind >= SPECRT_ROUTER_CENTROID && r->kind <= SPECRT_ROUTER_CORAL;
 }
 
-static size_t specrt__cluster_lay_out(const specrt_cuda_router *r, int32_t n_batch, int32_t max_n,
+static size_t specrt__cluster_lay_out(const specrt__cuda_router *r, int32_t n_batch, int32_t max_n,
                                       void *memory, specrt__cluster_scratch *out) {
     size_t b = (size_t)n_batch, n = b * (size_t)max_n, m = (size_t)r->n_clusters;
     size_t lists = b * (size_t)(max_n + 1) * m;
@@ -259,8 +260,8 @@ static size_t specrt__cluster_lay_out(const specrt_cuda_router *r, int32_t n_bat
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_router_bytes(const specrt_cuda_router *router, int32_t n_batch,
-                                               int32_t max_n) {
+SPECRT__KERNEL size_t specrt__cuda_router_bytes(const specrt__cuda_router *router, int32_t n_batch,
+                                                int32_t max_n) {
     specrt__cluster_scratch scratch;
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return 0;
     return specrt__cluster_lay_out(router, n_batch, max_n, NULL, &scratch);
@@ -277,7 +278,7 @@ typedef struct specrt__cluster_dense {
 
 /* Twin: specrt__cluster_multiply */
 static specrt_status specrt__cluster_multiply_batch(specrt__cluster_dense layer,
-                                                    const specrt_cuda_batch *batch, const float *x,
+                                                    const specrt__cuda_batch *batch, const float *x,
                                                     float *out, void *stream) {
     specrt__head_product p = specrt__head_of_rows(layer.weights, layer.n_out, layer.n_in);
     specrt__head_take_states(&p, batch, x, SPECRT_DTYPE_F32);
@@ -289,12 +290,12 @@ static specrt_status specrt__cluster_multiply_batch(specrt__cluster_dense layer,
 }
 
 /* Probabilities of all clusters by row, and their sums. */
-static specrt_status specrt__cluster_forward_batch(const specrt_cuda_router *r, int32_t n_batch,
+static specrt_status specrt__cluster_forward_batch(const specrt__cuda_router *r, int32_t n_batch,
                                                    int32_t max_n, const specrt_cuda_beam *beams,
                                                    const float *states,
                                                    const specrt__cluster_scratch *s, void *stream) {
     dim3 rows((unsigned)max_n, (unsigned)n_batch);
-    specrt_cuda_batch batch = specrt__head_beam_rows(beams, n_batch, max_n);
+    specrt__cuda_batch batch = specrt__head_beam_rows(beams, n_batch, max_n);
     int32_t n_in = r->n_embed + r->n_state;
     int activation = r->kind == SPECRT_ROUTER_CORAL ? SPECRT__HEAD_RESIDUAL : SPECRT__HEAD_SILU;
     specrt__cluster_dense first = {r->w1, r->b1, r->n_hidden, n_in, activation, max_n};
@@ -316,7 +317,7 @@ static specrt_status specrt__cluster_forward_batch(const specrt_cuda_router *r, 
                           stream, *r, beams, max_n, s->scores);
 }
 
-static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int32_t n_take,
+static specrt_status specrt__cluster_arguments(const specrt__cuda_router *r, int32_t n_take,
                                                const void *beams, const void *scratch) {
     bool coral = r->kind == SPECRT_ROUTER_CORAL;
     if (!r->w2 || !r->b2 || !r->starts || !r->ids || (r->n_hidden > 0 && (!r->w1 || !r->b1)))
@@ -327,17 +328,17 @@ static specrt_status specrt__cluster_arguments(const specrt_cuda_router *r, int3
     if (r->n_embed == 0) return SPECRT_STATUS_OK;
     if (!r->embedding.rows || r->embedding.n_rows < 1 || r->embedding.n_cols != r->n_embed)
         return SPECRT_STATUS_BAD_ARG;
-    return r->embedding.dtype != SPECRT_CUDA_Q8_0_PLANES &&
+    return r->embedding.dtype != SPECRT__CUDA_Q8_0_PLANES &&
                    specrt__head_stored_bytes(r->embedding.dtype, r->n_embed) > 0
                ? SPECRT_STATUS_OK
                : SPECRT_STATUS_UNSUPPORTED;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_route(const specrt_cuda_router *router, int32_t n_batch,
-                                               int32_t max_n, int32_t n_take,
-                                               const specrt_cuda_beam *beams, const float *states,
-                                               void *scratch, const specrt_cuda_choice *choice,
-                                               void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *router, int32_t n_batch,
+                                                int32_t max_n, int32_t n_take,
+                                                const specrt_cuda_beam *beams, const float *states,
+                                                void *scratch, const specrt__cuda_choice *choice,
+                                                void *stream) {
     specrt__cluster_scratch s;
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__window_check_choice(choice));

@@ -64,7 +64,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, 
                                    specrt__device_retrieval(p->policy)->keep,
                                    s->ring.caches + first, s->ring.rings + first));
     SPECRT__TRY(
-        specrt_cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
+        specrt__cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
 }
 
@@ -78,10 +78,10 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
     bool knows = logits && specrt_policy_learns(policy);
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_advance_kernel, 1, 32, 0, stream, s->batch.trees + i,
                                n, s->count));
-    specrt_cuda_batch positions = {1, n, NULL, 0};
+    specrt__cuda_batch positions = {1, n, NULL, 0};
     if (knows)
-        SPECRT__TRY(specrt_cuda_target_topk(&positions, logits, s->n_logits, s->k_best, best, NULL,
-                                            s->scratch, stream));
+        SPECRT__TRY(specrt__cuda_target_topk(&positions, logits, s->n_logits, s->k_best, best, NULL,
+                                             s->scratch, stream));
     if (s->prompt) {
         bool asks =
             knows && specrt__device_retrieval(policy)->prompt == SPECRT__RETRIEVE_PROMPT_BEST;
@@ -90,8 +90,8 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
             tokens, n, asks ? best : NULL, s->k_best, s->ring.caches + i, s->device_prompt, at));
     }
     if (!specrt__device_window(policy)) return SPECRT_STATUS_OK;
-    return specrt_cuda_state_prefill(1, tokens, s->count, n, knows ? best : NULL, s->k_best,
-                                     s->batch.states + i, stream);
+    return specrt__cuda_state_prefill(1, tokens, s->count, n, knows ? best : NULL, s->k_best,
+                                      s->batch.states + i, stream);
 }
 
 /* Retrieval reads the n tokens that were read last, at most SPECRT__RING_PROMPT. */
@@ -134,8 +134,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, c
     SPECRT__TRY(specrt__side_join(&s->side, stream)); /* which may be reading what it learns from */
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                                s->batch, s->asked));
-    SPECRT__TRY(specrt_cuda_verify(&s->drawer, s->asked, s->batch.samplings, logits,
-                                   s->batch.learns, stream));
+    SPECRT__TRY(specrt__cuda_verify(&s->drawer, s->asked, s->batch.samplings, logits,
+                                    s->batch.learns, stream));
     return SPECRT__LAUNCH(specrt__batch_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                           s->batch.n, s->batch.learns, tokens);
 }
@@ -156,7 +156,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, 
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_start_kernel, specrt__session_blocks(32 * n),
                                SPECRT__SESSION_THREADS, 0, stream, part, tokens + first));
     SPECRT__TRY(specrt__session_clear_routed(part, stream));
-    SPECRT__TRY(specrt_cuda_state_start(n, part.verdicts, part.states, stream));
+    SPECRT__TRY(specrt__cuda_state_start(n, part.verdicts, part.states, stream));
     return specrt__session_pack_rows(s, first, n, stream);
 }
 
@@ -169,9 +169,9 @@ static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *
                                    s->batch.learns, s->batch.states, hidden,
                                    s->tree.num_draft_tokens, s->ring));
     if (s->capacity == 0) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt_cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
-                                          s->k_best > 0 ? s->best : NULL, s->k_best,
-                                          s->batch.states, s->side.stream));
+    SPECRT__TRY(specrt__cuda_state_observe(s->batch.n, s->batch.drafts, s->batch.learns,
+                                           s->k_best > 0 ? s->best : NULL, s->k_best,
+                                           s->batch.states, s->side.stream));
     return specrt__session_pack_rows(s, 0, s->batch.n, s->side.stream);
 }
 
@@ -194,7 +194,7 @@ static specrt_status specrt__session_claim(specrt_cuda_session *s, int32_t at, i
     const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
     unsigned n = (unsigned)s->batch.n, threads = SPECRT__SESSION_THREADS;
-    const specrt_cuda_choice *c = &route->choice;
+    const specrt__cuda_choice *c = &route->choice;
     specrt__batch_choice always = {r->always.ids, NULL, NULL, 0, 0, r->always.max_rows};
     specrt__batch_choice chosen = {c->ids, c->n_rows, c->scored_by, r->bound, 1, r->bound};
     if (r->kind == SPECRT__DEVICE_LEVELS)
@@ -208,14 +208,14 @@ static specrt_status specrt__session_claim(specrt_cuda_session *s, int32_t at, i
 }
 
 static specrt_status specrt__session_route_clusters(specrt_cuda_session *s, int32_t at,
-                                                    int32_t level, const void *hidden,
-                                                    const void *fed, void *stream) {
+                                                    int32_t level, const void *draft_hidden,
+                                                    const void *draft_input, void *stream) {
     const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
     int32_t n_take = r->levels[level < r->n_levels ? level : r->n_levels - 1];
-    const void *states = r->clusters.kind == SPECRT_ROUTER_DYNASPEC ? fed : hidden;
-    return specrt_cuda_route(&r->clusters, s->batch.n, s->tree.topk, n_take, s->batch.beams,
-                             (const float *)states, route->scratch, &route->choice, stream);
+    const void *states = r->clusters.kind == SPECRT_ROUTER_DYNASPEC ? draft_input : draft_hidden;
+    return specrt__cuda_route(&r->clusters, s->batch.n, s->tree.topk, n_take, s->batch.beams,
+                              (const float *)states, route->scratch, &route->choice, stream);
 }
 
 /* Tokens that a source names which are no members yet. */
@@ -223,28 +223,30 @@ static specrt_status specrt__session_route_tokens(specrt_cuda_session *s, int32_
                                                   const void *hidden, void *stream) {
     const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
-    specrt_cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
-    specrt_cuda_taken taken = {s->batch.states, s->batch.routed, level};
+    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    specrt__cuda_taken taken = {s->batch.states, s->batch.routed, level};
     if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt_cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
-                                      s->batch.beams, &taken, route->scratch, &route->choice,
-                                      stream);
+        return specrt__cuda_successors(&r->graph, beam.n_batch, beam.max_n, s->policy->head.row_of,
+                                       s->batch.beams, &taken, route->scratch, &route->choice,
+                                       stream);
     if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt_cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
-                                        s->batch.beams->logprobs, &taken, route->scratch,
-                                        &route->choice, stream);
+        return specrt__cuda_sketch_route(&r->sketch, &beam, hidden, s->hidden,
+                                         s->batch.beams->logprobs, &taken, route->scratch,
+                                         &route->choice, stream);
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *s,
-                                                              const void *fed, void *stream) {
+                                                              const void *draft_input,
+                                                              void *stream) {
     specrt_status status = SPECRT_STATUS_OK;
     if (s->level == s->tree.num_steps || s->n_ahead > s->level) return SPECRT_STATUS_BAD_ARG;
     bool any = specrt__session_foresees_any(s);
     if (any) SPECRT__TRY(specrt__side_fork(&s->ahead, stream));
     for (int32_t i = 0; i < s->policy->n_routed && status == SPECRT_STATUS_OK; i++)
         if (specrt__session_foresees(s, i))
-            status = specrt__session_route_clusters(s, i, s->level, NULL, fed, s->ahead.stream);
+            status =
+                specrt__session_route_clusters(s, i, s->level, NULL, draft_input, s->ahead.stream);
     if (any) SPECRT__TRY(specrt__side_end(&s->ahead));
     if (status == SPECRT_STATUS_OK) s->n_ahead = s->level + 1;
     return status;
@@ -260,77 +262,81 @@ static specrt_status specrt__session_join_ahead(specrt_cuda_session *s, void *st
 /* What the routed sources choose for a level. Routers of clusters do not ask who is a member already, so
  * they need not wait for it. */
 static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t level,
-                                                 const void *hidden, const void *fed,
+                                                 const void *draft_hidden, const void *draft_input,
                                                  void *stream) {
     const specrt_cuda_policy *p = s->policy;
     SPECRT__TRY(specrt__session_join_ahead(s, stream));
     for (int32_t i = 0; i < p->n_routed; i++) {
         bool there = s->n_ahead > level && specrt__session_foresees(s, i);
         if (p->routed[i].kind == SPECRT__DEVICE_CLUSTERS && !there)
-            SPECRT__TRY(specrt__session_route_clusters(s, i, level, hidden, fed, stream));
+            SPECRT__TRY(
+                specrt__session_route_clusters(s, i, level, draft_hidden, draft_input, stream));
     }
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     for (int32_t i = 0; i < p->n_routed; i++) {
-        SPECRT__TRY(specrt__session_route_tokens(s, i, level, hidden, stream));
+        SPECRT__TRY(specrt__session_route_tokens(s, i, level, draft_hidden, stream));
         SPECRT__TRY(specrt__session_claim(s, i, level, stream));
     }
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t level,
-                                            const void *hidden, const void *fed, void *stream) {
-    specrt_cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
-    const specrt_cuda_segment *segments = s->segments[level];
+                                            const void *draft_hidden, const void *draft_input,
+                                            void *stream) {
+    specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
+    const specrt__cuda_segment *segments = s->segments[level];
     int32_t k = s->tree.topk;
     specrt__active_ranks r;
     dim3 grid;
-    SPECRT__TRY(specrt__session_route_level(s, level, hidden, fed, stream));
-    SPECRT__TRY(
-        specrt_cuda_logits(&s->layout, segments, &beam, hidden, s->hidden, s->logits, stream));
-    if (s->laws.n_steps == 0) {
+    SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
+    SPECRT__TRY(specrt__cuda_logits(&s->layout, segments, &beam, draft_hidden, s->hidden, s->logits,
+                                    stream));
+    if (s->distributions.n_steps == 0) {
         SPECRT__TRY(specrt__active_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
                                              s->logprobs, s->scratch, &r, &grid));
         return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams, stream);
     }
-    SPECRT__TRY(specrt_cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
-                                    s->batch.samplings, &s->laws, s->ids, s->logprobs, stream));
-    return specrt_cuda_tree_expand(s->batch.n, k, s->ids, s->logprobs, s->batch.trees,
-                                   s->batch.beams, stream);
+    SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,
+                                     s->batch.samplings, &s->distributions, s->ids, s->logprobs,
+                                     stream));
+    return specrt__cuda_tree_expand(s->batch.n, k, s->ids, s->logprobs, s->batch.trees,
+                                    s->batch.beams, stream);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s, const void *hidden,
-                                                         const void *fed, void *stream) {
-    if (s->level == s->tree.num_steps || !hidden) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__session_expand(s, s->level, hidden, fed, stream));
+SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
+                                                         const void *draft_hidden,
+                                                         const void *draft_input, void *stream) {
+    if (s->level == s->tree.num_steps || !draft_hidden) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_expand(s, s->level, draft_hidden, draft_input, stream));
     s->level++;
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
-    return specrt_cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
+    return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
                                                          const float *logits, void *stream) {
     bool ranks = s->k_best > 0, sampled = s->verifier.params.sampled > 0; /* then rank apart */
     if (!logits) return SPECRT_STATUS_BAD_ARG;
-    if (s->laws.n_steps > 0)
-        SPECRT__TRY(specrt_cuda_verify_chain(&s->verifier, &s->laws, s->batch.drafts,
-                                             s->batch.trees, s->batch.samplings, logits,
-                                             s->batch.verdicts, stream));
+    if (s->distributions.n_steps > 0)
+        SPECRT__TRY(specrt__cuda_verify_chain(&s->verifier, &s->distributions, s->batch.drafts,
+                                              s->batch.trees, s->batch.samplings, logits,
+                                              s->batch.verdicts, stream));
     else if (sampled || !ranks)
-        SPECRT__TRY(specrt_cuda_verify(&s->verifier, s->batch.drafts, s->batch.samplings, logits,
-                                       s->batch.verdicts, stream));
+        SPECRT__TRY(specrt__cuda_verify(&s->verifier, s->batch.drafts, s->batch.samplings, logits,
+                                        s->batch.verdicts, stream));
     else
         SPECRT__TRY(specrt__verify_greedily(&s->verifier.params, s->batch.drafts, logits, s->k_best,
                                             s->best, SPECRT_TREE_MAX_NODES, s->scratch,
                                             s->batch.verdicts, stream));
     if (!ranks || !sampled) return SPECRT_STATUS_OK;
-    specrt_cuda_batch nodes =
+    specrt__cuda_batch nodes =
         specrt__verify_nodes(s->batch.drafts, s->batch.n, s->tree.num_draft_tokens);
-    return specrt_cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
-                                   s->scratch, stream);
+    return specrt__cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
+                                    s->scratch, stream);
 }
 
 #endif

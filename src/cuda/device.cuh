@@ -124,22 +124,22 @@ enum {
 
 typedef struct specrt__device_source {
     int kind;
-    int32_t bound;              /* rows that it chooses for a level at most */
-    int64_t n_read;             /* bytes of weights and codes that it chooses by */
-    specrt_cuda_segment rows;   /* to choose from */
-    specrt_cuda_segment always; /* CLUSTERS: rows of every level; max_rows 0: none */
-    const int32_t *levels;      /* LEVELS: rows, CLUSTERS: clusters of each level; host */
-    int32_t n_levels, n_always; /* LEVELS: n_always rows of each level are fixed */
-    specrt_cuda_router clusters;
-    specrt_cuda_cograph graph;
-    specrt_cuda_sketch sketch;
+    int32_t bound;               /* rows that it chooses for a level at most */
+    int64_t n_read;              /* bytes of weights and codes that it chooses by */
+    specrt__cuda_segment rows;   /* to choose from */
+    specrt__cuda_segment always; /* CLUSTERS: rows of every level; max_rows 0: none */
+    const int32_t *levels;       /* LEVELS: rows, CLUSTERS: clusters of each level; host */
+    int32_t n_levels, n_always;  /* LEVELS: n_always rows of each level are fixed */
+    specrt__cuda_router clusters;
+    specrt__cuda_cograph graph;
+    specrt__cuda_sketch sketch;
 } specrt__device_source;
 
 struct specrt_cuda_policy {
     const specrt_policy *policy;
     specrt__device_memory memory;
-    specrt_cuda_head head;
-    specrt_cuda_segment fixed;  /* max_rows 0: none */
+    specrt__cuda_head head;
+    specrt__cuda_segment fixed; /* max_rows 0: none */
     const uint8_t *marks;       /* DEVICE [n_ids] wants of an empty session */
     const int32_t *frequent;    /* DEVICE [n_frequent], or NULL as on the host */
     const int32_t *terminators; /* DEVICE */
@@ -151,12 +151,12 @@ struct specrt_cuda_policy {
 
 /* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded.
  *   out : whose rows are written, of its type, with the head's columns */
-static specrt_status specrt__device_copy_rows(const specrt_head *head, const specrt_cuda_head *out,
+static specrt_status specrt__device_copy_rows(const specrt_head *head, const specrt__cuda_head *out,
                                               void *rows, specrt_error *err) {
     const size_t stride = out->row_stride;
     const int64_t n_rows = head->desc.n_rows, n_most = 1 + (int64_t)((4u << 20) / stride);
     const specrt_desc *desc = &head->compute.desc;
-    const bool splits = out->dtype == SPECRT_CUDA_Q8_0_PLANES;
+    const bool splits = out->dtype == SPECRT__CUDA_Q8_0_PLANES;
     cudaError_t error = cudaSuccess;
     uint8_t *buffer = (uint8_t *)specrt__base_alloc(desc, (size_t)(n_most + 1) * stride), *row;
     if (!buffer) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
@@ -185,7 +185,7 @@ static size_t specrt__device_stride(specrt_dtype dtype, int64_t n_cols) {
 
 /* Rows on the device that the application has. h: their type and, side by side, their stride. */
 static specrt_status specrt__device_borrow(const char *field, const void *rows, size_t row_stride,
-                                           specrt_dtype stored, specrt_cuda_head *h,
+                                           specrt_dtype stored, specrt__cuda_head *h,
                                            specrt_error *err) {
     size_t bytes = h->row_stride, unit = h->dtype == SPECRT_DTYPE_F32 ? 4 : 2;
     if (h->dtype != stored)
@@ -249,7 +249,7 @@ static specrt_dtype specrt__device_type(const specrt_cuda_policy *p, const void 
 
 /* A host segment's packed rows, of q8_0 as planes. */
 static specrt_status specrt__device_upload_rows(specrt_cuda_policy *p, const specrt_segment *s,
-                                                specrt_cuda_segment *out, specrt_error *err) {
+                                                specrt__cuda_segment *out, specrt_error *err) {
     const specrt_desc *desc = &p->policy->desc;
     const int32_t n_cols = (int32_t)p->head.n_cols;
     const uint8_t *rows = (const uint8_t *)s->rows, *copy = NULL;
@@ -273,7 +273,7 @@ static specrt_status specrt__device_upload_rows(specrt_cuda_policy *p, const spe
 
 /* A host segment's rows, ids and biases, all of them. */
 static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_segment *s,
-                                          specrt_cuda_segment *out, specrt_error *err) {
+                                          specrt__cuda_segment *out, specrt_error *err) {
     size_t n = (size_t)s->n_rows, first;
     SPECRT__CLEAR(out, 1);
     out->max_rows = s->n_rows;
@@ -306,8 +306,8 @@ static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_e
 /* --- routed sources --- */
 
 /* The head's rows, which a source scores where they lie. */
-static specrt_cuda_segment specrt__device_head_rows(const specrt_cuda_policy *p) {
-    specrt_cuda_segment s;
+static specrt__cuda_segment specrt__device_head_rows(const specrt_cuda_policy *p) {
+    specrt__cuda_segment s;
     SPECRT__CLEAR(&s, 1);
     s.rows = p->head.rows;
     s.row_stride = p->head.row_stride;
@@ -343,7 +343,7 @@ static specrt_status specrt__device_layer(specrt_cuda_policy *p, const specrt_se
 /* What a router knows a token by: the application's rows, or a copy, decoded where it must be. */
 static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_head_desc *host,
                                           const specrt_cuda_policy_desc *desc,
-                                          specrt_cuda_head *out, specrt_error *err) {
+                                          specrt__cuda_head *out, specrt_error *err) {
     specrt_head *rows;
     void *copy;
     if (!host->rows) return SPECRT_STATUS_OK;
@@ -406,7 +406,7 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
                                                      const specrt__successor_shared *s,
                                                      specrt_error *err) {
     const specrt_cograph *g = &s->graph;
-    specrt_cuda_cograph *out = &r->graph;
+    specrt__cuda_cograph *out = &r->graph;
     size_t n = (size_t)g->header->n_vocab, e = (size_t)g->header->n_edges;
     r->kind = SPECRT__DEVICE_SUCCESSORS;
     r->bound = s->size;
@@ -428,7 +428,7 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
 /* What a proof reads beyond. */
 static specrt_status specrt__device_certify(specrt_cuda_policy *p, specrt__device_source *r,
                                             const specrt__sketch_shared *s, specrt_error *err) {
-    specrt_cuda_sketch *out = &r->sketch;
+    specrt__cuda_sketch *out = &r->sketch;
     size_t n = (size_t)s->view.header->n_rows, n_cols = (size_t)s->view.header->n_cols;
     out->head = p->head;
     r->n_read = 3 * (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s) +
@@ -443,7 +443,7 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
                                                  const specrt__sketch_shared *s,
                                                  specrt_error *err) {
     const specrt_sketch_header *h = s->view.header;
-    specrt_cuda_sketch *out = &r->sketch;
+    specrt__cuda_sketch *out = &r->sketch;
     size_t n = (size_t)h->n_rows, n_cols = (size_t)h->n_cols;
     size_t n_codes = (n + 15) / 16 * 16 * (size_t)h->rank / (h->four_bits ? 2 : 1);
     if (h->n_bands)

@@ -145,12 +145,12 @@ template <int kTiles, bool kExact> struct specrt__head_tile {
 /* All columns of this warp's share: share `split` of n_splits. */
 template <specrt_dtype kDtype, int kTiles, int kGroups, bool kExact>
 static __device__ void
-specrt__head_tile_share(const specrt__head_product &p, int32_t n, const specrt_cuda_segment &s,
+specrt__head_tile_share(const specrt__head_product &p, int32_t n, const specrt__cuda_segment &s,
                         const char *const *rows, uint4 *places, uint32_t *scales, int32_t split,
                         int32_t n_splits, float (*sums)[4]) {
     const int kSteps = specrt__head_word<kDtype>::kSteps;
     const specrt__head_states x = specrt__head_states_of(p, n);
-    const bool planes = p.layout.dtypes[blockIdx.y] == SPECRT_CUDA_Q8_0_PLANES;
+    const bool planes = p.layout.dtypes[blockIdx.y] == SPECRT__CUDA_Q8_0_PLANES;
     int32_t n_steps = (x.n_cols + 31) / 32, n_words = (n_steps + kSteps - 1) / kSteps;
     int32_t step = kSteps * (n_words * split / n_splits);
     int32_t end = kSteps * (n_words * (split + 1) / n_splits);
@@ -183,7 +183,7 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     float(*shared)[kRows][8 * kTiles] = (float(*)[kRows][8 * kTiles])(void *)places;
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b);
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
-    specrt_cuda_segment s = specrt__head_segment(p);
+    specrt__cuda_segment s = specrt__head_segment(p);
     int32_t n_rows = specrt__head_rows(s), n_block = kRows * SPECRT__HEAD_TILE_WARPS / n_splits;
     int32_t first = (int32_t)blockIdx.x * n_block;
     if (specrt__head_type(p.layout.dtypes[blockIdx.y]) != kDtype || n <= 0 || first >= n_rows)
@@ -218,9 +218,9 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
 /* --- launches --- */
 
 /* The columns of a layout, in all and before each segment; 0: it is not one. */
-static int32_t specrt__head_lay_out(const specrt_cuda_layout *layout, int32_t *starts) {
+static int32_t specrt__head_lay_out(const specrt__cuda_layout *layout, int32_t *starts) {
     int64_t n = 0;
-    if (!layout || layout->n_segments < 1 || layout->n_segments > SPECRT_CUDA_MAX_SEGMENTS)
+    if (!layout || layout->n_segments < 1 || layout->n_segments > SPECRT__CUDA_MAX_SEGMENTS)
         return 0;
     for (int32_t i = 0; i < layout->n_segments; i++) {
         starts[i] = (int32_t)n;
@@ -231,7 +231,7 @@ static int32_t specrt__head_lay_out(const specrt_cuda_layout *layout, int32_t *s
 }
 
 /* The most rows of segments of a type; 0: there are none. */
-static int32_t specrt__head_most(const specrt_cuda_layout *layout, specrt_dtype dtype) {
+static int32_t specrt__head_most(const specrt__cuda_layout *layout, specrt_dtype dtype) {
     int32_t most = 0;
     for (int32_t i = 0; i < layout->n_segments; i++)
         if (specrt__head_type(layout->dtypes[i]) == dtype && layout->max_rows[i] > most)
@@ -313,7 +313,7 @@ static specrt_status specrt__head_run_batch(specrt__head_product p, int32_t n_ba
     joined.n = NULL;
     joined.n_states = n_batch * p.max_n;
     joined.n_each = p.max_n;
-    joined.max_n = SPECRT_CUDA_MAX_STATES;
+    joined.max_n = SPECRT__CUDA_MAX_STATES;
     if (joined.max_n > joined.n_states) joined.max_n = joined.n_states;
     int32_t n_joined = (int32_t)specrt__launch_blocks(joined.n_states, joined.max_n);
     SPECRT__TRY(specrt__head_run_all(joined, n_joined, stream));
@@ -324,21 +324,21 @@ static bool specrt__head_is_state(specrt_dtype dtype) {
     return dtype == SPECRT_DTYPE_F32 || dtype == SPECRT_DTYPE_F16 || dtype == SPECRT_DTYPE_BF16;
 }
 
-static specrt_status specrt__head_check_batch(const specrt_cuda_batch *batch) {
-    return batch && batch->n_batch >= 1 && batch->n_batch <= SPECRT_CUDA_MAX_BATCH &&
-                   batch->max_n >= 1 && batch->max_n <= SPECRT_CUDA_MAX_STATES
+static specrt_status specrt__head_check_batch(const specrt__cuda_batch *batch) {
+    return batch && batch->n_batch >= 1 && batch->n_batch <= SPECRT__CUDA_MAX_BATCH &&
+                   batch->max_n >= 1 && batch->max_n <= SPECRT__CUDA_MAX_STATES
                ? SPECRT_STATUS_OK
                : SPECRT_STATUS_BAD_ARG;
 }
 
 /* The rows of a pass. */
-static specrt_cuda_batch specrt__head_beam_rows(const specrt_cuda_beam *beams, int32_t n_batch,
-                                                int32_t max_n) {
+static specrt__cuda_batch specrt__head_beam_rows(const specrt_cuda_beam *beams, int32_t n_batch,
+                                                 int32_t max_n) {
     return {n_batch, max_n, &beams->n, sizeof *beams / sizeof(int32_t)};
 }
 
 /* States of a batch, all of them from the first on. */
-static void specrt__head_take_states(specrt__head_product *p, const specrt_cuda_batch *batch,
+static void specrt__head_take_states(specrt__head_product *p, const specrt__cuda_batch *batch,
                                      const void *hidden, specrt_dtype dtype) {
     p->hidden = hidden;
     p->dtype = dtype;
@@ -361,10 +361,11 @@ static specrt__head_product specrt__head_of_rows(const uint16_t *rows, int32_t n
     return p;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_logits(const specrt_cuda_layout *layout,
-                                                const specrt_cuda_segment *segments,
-                                                const specrt_cuda_batch *batch, const void *hidden,
-                                                specrt_dtype dtype, float *logits, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layout,
+                                                 const specrt__cuda_segment *segments,
+                                                 const specrt__cuda_batch *batch,
+                                                 const void *hidden, specrt_dtype dtype,
+                                                 float *logits, void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
     p.n_columns = specrt__head_lay_out(layout, p.starts);

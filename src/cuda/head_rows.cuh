@@ -9,18 +9,18 @@
 
 /* q8_0 is one type, however its rows lie. */
 static __host__ __device__ specrt_dtype specrt__head_type(specrt_dtype dtype) {
-    return dtype == SPECRT_CUDA_Q8_0_PLANES ? SPECRT_DTYPE_Q8_0 : dtype;
+    return dtype == SPECRT__CUDA_Q8_0_PLANES ? SPECRT_DTYPE_Q8_0 : dtype;
 }
 
 /* The type that rows of another have once they are packed. */
 static specrt_dtype specrt__head_packed_type(specrt_dtype dtype) {
-    return dtype == SPECRT_DTYPE_Q8_0 ? SPECRT_CUDA_Q8_0_PLANES : dtype;
+    return dtype == SPECRT_DTYPE_Q8_0 ? SPECRT__CUDA_Q8_0_PLANES : dtype;
 }
 
 /* The bytes of a row whose type is computed as it is; 0: not such a row. */
 static size_t specrt__head_stored_bytes(specrt_dtype dtype, int64_t n_cols) {
     dtype = specrt__head_type(dtype);
-    if (specrt__simd_format(dtype) < 0 || n_cols > SPECRT_CUDA_MAX_COLS) return 0;
+    if (specrt__simd_format(dtype) < 0 || n_cols > SPECRT__CUDA_MAX_COLS) return 0;
     return specrt_row_bytes(dtype, n_cols);
 }
 
@@ -149,10 +149,10 @@ static __device__ void specrt__head_numbers(const void *row, int32_t chunk, int3
 /* --- what a product is given --- */
 
 typedef struct specrt__head_product {
-    const specrt_cuda_segment *segments; /* [n_batch, n_segments] */
-    specrt_cuda_segment own;             /* in place of segments, where they are NULL */
-    specrt_cuda_layout layout;
-    int32_t starts[SPECRT_CUDA_MAX_SEGMENTS]; /* first column of each segment */
+    const specrt__cuda_segment *segments; /* [n_batch, n_segments] */
+    specrt__cuda_segment own;             /* in place of segments, where they are NULL */
+    specrt__cuda_layout layout;
+    int32_t starts[SPECRT__CUDA_MAX_SEGMENTS]; /* first column of each segment */
     int32_t n_columns;
     const void *hidden; /* [n_batch, max_n, n_cols] */
     specrt_dtype dtype; /* of hidden */
@@ -176,24 +176,24 @@ static __device__ int32_t specrt__head_count(const specrt__head_product &p, int3
 }
 
 /* The segment of this block: y of sequence z. */
-static __device__ specrt_cuda_segment specrt__head_segment(const specrt__head_product &p) {
+static __device__ specrt__cuda_segment specrt__head_segment(const specrt__head_product &p) {
     if (!p.segments) return p.own;
     int32_t sequence = p.n_states ? 0 : (int32_t)blockIdx.z;
     return p.segments[sequence * p.layout.n_segments + (int32_t)blockIdx.y];
 }
 
-static __device__ int32_t specrt__head_rows(const specrt_cuda_segment &s) {
+static __device__ int32_t specrt__head_rows(const specrt__cuda_segment &s) {
     int32_t n = s.n_rows ? *s.n_rows : s.max_rows;
     return n < s.max_rows ? n : s.max_rows;
 }
 
-static __device__ const char *specrt__head_row_at(const specrt_cuda_segment &s, int32_t row) {
+static __device__ const char *specrt__head_row_at(const specrt__cuda_segment &s, int32_t row) {
     return (const char *)s.rows + (size_t)(s.places ? s.places[row] : row) * s.row_stride;
 }
 
 /* How many of n_cols columns can be read eight at a time: none, unless rows and states are aligned. */
 static __device__ int32_t specrt__head_whole(const specrt__head_product &p,
-                                             const specrt_cuda_segment &s) {
+                                             const specrt__cuda_segment &s) {
     size_t state_bytes = (size_t)p.layout.n_cols * (p.dtype == SPECRT_DTYPE_F32 ? 4 : 2);
     bool aligned = ((uintptr_t)s.rows | s.row_stride | (uintptr_t)p.hidden | state_bytes) % 16 == 0;
     return aligned ? (int32_t)p.layout.n_cols / 8 * 8 : 0;
@@ -234,7 +234,7 @@ static __device__ void specrt__head_state(const specrt__head_states &x, int32_t 
 
 /* Whether a row scores nothing for a sequence: of a shared segment row by row of states. */
 static __device__ bool specrt__head_masked(const specrt__head_product &p,
-                                           const specrt_cuda_segment &s, int32_t row, size_t at) {
+                                           const specrt__cuda_segment &s, int32_t row, size_t at) {
     const uint32_t *masked = s.masked;
     if (!masked) return false;
     if (p.n_states)
@@ -243,8 +243,9 @@ static __device__ bool specrt__head_masked(const specrt__head_product &p,
     return masked[row / 32] >> row % 32 & 1;
 }
 
-static __device__ void specrt__head_put(const specrt__head_product &p, const specrt_cuda_segment &s,
-                                        int32_t row, int32_t state, float logit) {
+static __device__ void specrt__head_put(const specrt__head_product &p,
+                                        const specrt__cuda_segment &s, int32_t row, int32_t state,
+                                        float logit) {
     size_t at = (size_t)blockIdx.z * (size_t)(p.row_step ? p.row_step : p.max_n) + (size_t)state;
     if (specrt__head_masked(p, s, row, at) || (s.scored_by && !(s.scored_by[row] >> state & 1)))
         logit = -INFINITY;
@@ -371,7 +372,7 @@ static __device__ int32_t specrt__head_f32_run(const specrt__head_states &x,
 /* Sums over lanes, each of which writes one of 32. */
 template <int kStates, int kRows>
 static __device__ void specrt__head_f32_put(const specrt__head_product &p,
-                                            const specrt_cuda_segment &s, int32_t row,
+                                            const specrt__cuda_segment &s, int32_t row,
                                             int32_t n_rows, int32_t n, const float (*sums)[kRows]) {
     const int kEach = (kStates * kRows + 31) / 32;
     int32_t lane = (int32_t)(threadIdx.x % 32);
@@ -403,7 +404,7 @@ static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)
     __shared__ uint4 places[SPECRT__HEAD_LOADS * 32 * SPECRT__HEAD_F32_WARPS];
     int32_t b = (int32_t)blockIdx.z, n = specrt__head_count(p, b) - p.first;
     int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
-    specrt_cuda_segment s = specrt__head_segment(p);
+    specrt__cuda_segment s = specrt__head_segment(p);
     int32_t row = ((int32_t)blockIdx.x * SPECRT__HEAD_F32_WARPS + warp) * kRows;
     int32_t n_rows = specrt__head_rows(s);
     if (p.layout.dtypes[blockIdx.y] != SPECRT_DTYPE_F32 || n <= 0 || row >= n_rows) return;

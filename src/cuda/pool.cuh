@@ -12,7 +12,7 @@ enum {
     SPECRT__WINDOW_EACH = 4, /* tokens of a thread that are looked up together */
     SPECRT__WINDOW_BATCH = 4096, /* tokens taken at once: a cycle has at most 640 */
     SPECRT__WINDOW_PACKED =
-        SPECRT_CUDA_PINNED | SPECRT_CUDA_FILL | SPECRT_CUDA_WINDOW | SPECRT_CUDA_RETRIEVE
+        SPECRT__CUDA_PINNED | SPECRT__CUDA_FILL | SPECRT__CUDA_WINDOW | SPECRT__CUDA_RETRIEVE
 };
 
 /* --- membership --- */
@@ -22,7 +22,7 @@ static __device__ int32_t specrt__window_least(int32_t a, int32_t b) {
 }
 
 static __device__ bool specrt__window_valid(const specrt_cuda_state *s, int32_t id) {
-    return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT_CUDA_INVALID);
+    return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT__CUDA_INVALID);
 }
 
 /* The state of this block, in shared memory; the batch's tokens too. */
@@ -54,14 +54,14 @@ static __device__ void specrt__window_change_all(specrt_cuda_state *s, const int
     bool lists[kEach];
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++)
-        old[j] = ids[j] >= 0 ? s->wants[ids[j]] : (int)SPECRT_CUDA_FIXED;
+        old[j] = ids[j] >= 0 ? s->wants[ids[j]] : (int)SPECRT__CUDA_FIXED;
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++) {
         int now = (old[j] & ~drop) | want;
         bool had = (old[j] & SPECRT__WINDOW_PACKED) != 0, has = (now & SPECRT__WINDOW_PACKED) != 0;
-        bool turns = had != has && !(old[j] & SPECRT_CUDA_FIXED);
-        lists[j] = turns && !(old[j] & SPECRT_CUDA_CHANGED);
-        if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(lists[j] ? now | SPECRT_CUDA_CHANGED : now);
+        bool turns = had != has && !(old[j] & SPECRT__CUDA_FIXED);
+        lists[j] = turns && !(old[j] & SPECRT__CUDA_CHANGED);
+        if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(lists[j] ? now | SPECRT__CUDA_CHANGED : now);
         sums += (uint64_t)lists[j] | (uint64_t)(turns && has) << kGained |
                 (uint64_t)(turns && had) << kLost;
     }
@@ -113,7 +113,7 @@ static __device__ int32_t specrt__window_sort_out(specrt_cuda_state *s, int32_t 
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             bool wanted = (wants[j] & SPECRT__WINDOW_PACKED) != 0;
-            if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(wants[j] & ~SPECRT_CUDA_CHANGED);
+            if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(wants[j] & ~SPECRT__CUDA_CHANGED);
             if (!wanted || slots[j] >= 0) ids[j] = slots[j] >= 0 && !wanted ? ids[j] : -1;
             if (ids[j] >= 0) sums += wanted ? 1u : 1u << kLeave;
         }
@@ -193,7 +193,7 @@ typedef struct specrt__window_posts {
 
 static __device__ specrt__window_posts specrt__window_ask(const specrt_cuda_state *s) {
     specrt__window_posts posts = {0, 0};
-    volatile specrt_cuda_mailbox *mailbox = s->mailbox;
+    volatile specrt__cuda_mailbox *mailbox = s->mailbox;
     if (!mailbox || specrt__block_thread() > 0) return posts;
     posts.posted = mailbox->posted;
     posts.taken = mailbox->taken;
@@ -221,7 +221,7 @@ static __device__ __noinline__ void specrt__window_take_bit(specrt_cuda_state *s
 /* What the host posted since the last cycle. */
 static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_posts posts) {
     __shared__ specrt__window_posts shared;
-    int32_t *ids = specrt__window_batch(), *bits = ids + SPECRT_CUDA_CHANGES;
+    int32_t *ids = specrt__window_batch(), *bits = ids + SPECRT__CUDA_CHANGES;
     if (!s->mailbox) return;
     if (specrt__block_thread() == 0) {
         shared = posts;
@@ -229,20 +229,20 @@ static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_
     }
     __syncthreads();
     uint32_t n = shared.posted - shared.taken;
-    if (n == 0 || n > SPECRT_CUDA_CHANGES) return;
+    if (n == 0 || n > SPECRT__CUDA_CHANGES) return;
     for (uint32_t i = (uint32_t)specrt__block_thread(); i < n; i += blockDim.x) {
-        const volatile specrt_cuda_change *c =
-            &s->mailbox->changes[(shared.taken + i) % SPECRT_CUDA_CHANGES];
+        const volatile specrt__cuda_change *c =
+            &s->mailbox->changes[(shared.taken + i) % SPECRT__CUDA_CHANGES];
         int32_t id = c->id, bit = c->bit, on = c->on;
         ids[i] = specrt__window_valid(s, id) ? id : -1;
         bits[i] = bit | (on != 0) << 8;
     }
     __syncthreads();
-    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT_CUDA_PINNED);
-    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT_CUDA_RETRIEVE);
+    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT__CUDA_PINNED);
+    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT__CUDA_RETRIEVE);
     if (specrt__block_thread() == 0) {
         __threadfence_system();
-        ((volatile specrt_cuda_mailbox *)s->mailbox)->taken = posts.posted;
+        ((volatile specrt__cuda_mailbox *)s->mailbox)->taken = posts.posted;
     }
 }
 

@@ -27,7 +27,7 @@ typedef struct specrt__ring_records {
 typedef struct specrt__ring_cache {
     uint32_t posted, taken, begun; /* of the ring */
     int32_t n_cycles, n_events, n_lost;
-    specrt_cuda_mailbox mailbox;
+    specrt__cuda_mailbox mailbox;
 } specrt__ring_cache;
 
 /* Retrieval of a batch, as kernels see it. */
@@ -50,10 +50,10 @@ static __device__ uint32_t specrt__ring_take_record(specrt__ring_cache *cache,
     int32_t n = record->n_changes;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         int32_t id = record->changes[i];
-        specrt_cuda_change *c =
-            &cache->mailbox.changes[(posted + (uint32_t)i) % SPECRT_CUDA_CHANGES];
+        specrt__cuda_change *c =
+            &cache->mailbox.changes[(posted + (uint32_t)i) % SPECRT__CUDA_CHANGES];
         c->id = id >= 0 ? id : ~id;
-        c->bit = SPECRT_CUDA_RETRIEVE;
+        c->bit = SPECRT__CUDA_RETRIEVE;
         c->on = id >= 0;
         c->reserved = 0;
     }
@@ -189,7 +189,7 @@ static __global__ void specrt__ring_ask_kernel(const int32_t *tokens, int32_t n,
 static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     specrt__ring_match_kernel(const uint32_t *residents, specrt__ring_cache *cache,
                               specrt_cuda_state *state) {
-    const int kBit = SPECRT_CUDA_RETRIEVE;
+    const int kBit = SPECRT__CUDA_RETRIEVE;
     for (int32_t begin = 0; begin < state->params.n_ids; begin += specrt__block_threads()) {
         int32_t id = begin + specrt__block_thread();
         bool inside = id < state->params.n_ids;

@@ -22,8 +22,8 @@ typedef struct specrt__scan_level {
     uint64_t *best;  /* [rows, n_groups] the greatest key of each group: order and name; or 0 */
     uint32_t *counts; /* [rows, SPECRT__SCAN_BINS] += groups by their best's; NULL: not asked for */
     int32_t n_groups, max_n, n_step;
-    const int32_t *n;        /* states of sequence b: n[b * n_step]; NULL: max_n */
-    specrt_cuda_taken taken; /* who may not be named */
+    const int32_t *n;         /* states of sequence b: n[b * n_step]; NULL: max_n */
+    specrt__cuda_taken taken; /* who may not be named */
 } specrt__scan_level;
 
 static __device__ int32_t specrt__scan_count(const specrt__scan_level &level, int32_t b) {
@@ -80,21 +80,21 @@ typedef struct specrt__scan_four {
 } specrt__scan_four;
 
 /* The token of a place; -1: there is none, or sequence b has it already, or may not have it. */
-static __device__ int32_t specrt__scan_token(const specrt_cuda_sketch &s,
+static __device__ int32_t specrt__scan_token(const specrt__cuda_sketch &s,
                                              const specrt__scan_level &level, int32_t b,
                                              int32_t row) {
-    const specrt_cuda_taken *taken = &level.taken;
+    const specrt__cuda_taken *taken = &level.taken;
     const specrt_cuda_state *state = taken->states ? &taken->states[b] : NULL;
     int32_t id = row < 0 || !s.ids ? row : s.ids[row];
     if (id < 0 || id >= (state ? state->params.n_ids : s.n_ids)) return -1;
-    uint32_t held = state ? state->wants[id] % SPECRT_CUDA_CHANGED : 0;
+    uint32_t held = state ? state->wants[id] % SPECRT__CUDA_CHANGED : 0;
     uint32_t routed =
         taken->levels ? taken->levels[(int64_t)b * s.n_ids + id] >> taken->level & 1 : 0;
     return held | routed ? -1 : id;
 }
 
 /* Four lanes that have the same places look up one each, and tell the others. */
-static __device__ void specrt__scan_look_up(const specrt_cuda_sketch &s,
+static __device__ void specrt__scan_look_up(const specrt__cuda_sketch &s,
                                             const specrt__scan_level &level, int32_t b,
                                             specrt__scan_four *four) {
     int32_t lane = (int32_t)(threadIdx.x % 32), place = four->first + lane % 4;
@@ -179,7 +179,7 @@ static __device__ uint4 specrt__scan_load(const uint4 *codes, int32_t line, int3
  *   CPU twin: specrt__scan_scalar() */
 template <bool kFourBits, int kTiles>
 static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
-    specrt__scan_places(specrt_cuda_sketch s, specrt__scan_level level) {
+    specrt__scan_places(specrt__cuda_sketch s, specrt__scan_level level) {
     SPECRT__LAUNCH_DYNAMIC(int32_t, q);
     __shared__ float units[8 * kTiles];
     __shared__ int32_t offsets[8 * kTiles];

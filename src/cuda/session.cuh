@@ -97,9 +97,9 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     s->hidden = hidden;
     SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
     SPECRT__TRY(specrt__verify_check(s->n_logits, &params->sampling, err));
-    if (s->batch.n < 1 || s->batch.n > SPECRT_CUDA_MAX_BATCH)
+    if (s->batch.n < 1 || s->batch.n > SPECRT__CUDA_MAX_BATCH)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "cuda: n_batch: expected 1 to %d, found %d", SPECRT_CUDA_MAX_BATCH,
+                                "cuda: n_batch: expected 1 to %d, found %d", SPECRT__CUDA_MAX_BATCH,
                                 (int)s->batch.n);
     if (hidden != SPECRT_DTYPE_F32 && hidden != SPECRT_DTYPE_F16 && hidden != SPECRT_DTYPE_BF16)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -156,7 +156,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
                                                  : specrt__session_make_packings(s, err));
     SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
-    SPECRT__TRY(specrt__session_make_laws(s, params, err));
+    SPECRT__TRY(specrt__session_make_distributions(s, params, err));
     SPECRT__TRY(specrt__session_make_scratch(s, err));
     return SPECRT_STATUS_OK;
 }
@@ -227,8 +227,8 @@ static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t f
                                                void *stream) {
     if (s->capacity == 0) return SPECRT_STATUS_OK;
     if (s->joint.max_rows > 0) return specrt__joint_update(s->joint, s->batch.states, stream);
-    return specrt_cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
-                            stream);
+    return specrt__cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
+                             stream);
 }
 
 #endif

@@ -23,7 +23,7 @@ enum { SPECRT__SESSION_THREADS = 128 };
 
 /* What a routed source chooses, DEVICE. */
 typedef struct specrt__session_route {
-    specrt_cuda_choice choice;      /* max_rows is the bound */
+    specrt__cuda_choice choice;     /* max_rows is the bound */
     int32_t *level_rows;            /* LEVELS, of which all is known: [SPECRT_TREE_MAX_STEPS] */
     uint32_t *masks, *always_masks; /* [n_batch, words of bound], [n_batch, words of always] */
     void *scratch;
@@ -38,18 +38,19 @@ struct specrt_cuda_session {
     int32_t capacity;         /* packed rows of a sequence */
     specrt_dtype hidden;
     specrt__batch_part batch;
-    specrt_cuda_draft *asked;      /* DEVICE [n_batch] what draw() has the verifier look at */
-    specrt_cuda_packing *packings; /* DEVICE [n_batch] */
-    void *state_memory;            /* DEVICE of the states */
-    specrt__joint joint;           /* in place of the copies that follow; max_rows 0: not so */
-    void *rows;                    /* DEVICE [n_batch, capacity], row_stride bytes each */
-    float *bias;                   /* DEVICE [n_batch, capacity]; NULL: none */
+    specrt_cuda_draft *asked;       /* DEVICE [n_batch] what draw() has the verifier look at */
+    specrt__cuda_packing *packings; /* DEVICE [n_batch] */
+    void *state_memory;             /* DEVICE of the states */
+    specrt__joint joint;            /* in place of the copies that follow; max_rows 0: not so */
+    void *rows;                     /* DEVICE [n_batch, capacity], row_stride bytes each */
+    float *bias;                    /* DEVICE [n_batch, capacity]; NULL: none */
     size_t row_stride;
-    specrt_cuda_verifier verifier, drawer;
-    specrt_cuda_laws laws; /* of sampled chains; n_steps 0: drafts are the best */
+    specrt__cuda_verifier verifier, drawer;
+    specrt__cuda_distributions
+        distributions; /* of sampled chains; n_steps 0: drafts are the best */
     /* Shortlists; a level's segments are DEVICE [n_batch, n_segments]. */
-    specrt_cuda_layout layout;
-    specrt_cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
+    specrt__cuda_layout layout;
+    specrt__cuda_segment *segments[SPECRT_TREE_MAX_STEPS];
     int32_t n_columns;
     specrt__session_route routes[SPECRT__DEVICE_ROUTED];
     float *logits;     /* DEVICE [n_batch, topk, n_columns] */
@@ -97,11 +98,11 @@ static specrt_status specrt__session_clear(specrt_cuda_session *s, size_t n, siz
 }
 
 /* The states' parameters: the policy's window, as specrt_session has it. */
-static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_session *s) {
+static specrt__cuda_state_params specrt__session_state_params(const specrt_cuda_session *s) {
     const specrt_policy *policy = s->policy->policy;
     const specrt__window_params *w = specrt__device_window(policy);
     const specrt__retrieve_params *r = specrt__device_retrieval(policy);
-    specrt_cuda_state_params p;
+    specrt__cuda_state_params p;
     SPECRT__CLEAR(&p, 1);
     p.n_ids = policy->head->n_ids;
     p.capacity = s->capacity;
@@ -124,15 +125,15 @@ static specrt_cuda_state_params specrt__session_state_params(const specrt_cuda_s
 
 /* The bytes of a sequence's state. */
 static size_t specrt__session_state_bytes(const specrt_cuda_session *s) {
-    specrt_cuda_state_params params = specrt__session_state_params(s);
-    return specrt__session_spread(specrt_cuda_state_bytes(&params));
+    specrt__cuda_state_params params = specrt__session_state_params(s);
+    return specrt__session_spread(specrt__cuda_state_bytes(&params));
 }
 
 /* The state of sequence i, as it is on the device before anything is learnt. */
 static specrt_status specrt__session_state(const specrt_cuda_session *s, size_t i,
                                            specrt_cuda_state *out) {
-    specrt_cuda_state_params params = specrt__session_state_params(s);
-    SPECRT__TRY(specrt_cuda_state_place(
+    specrt__cuda_state_params params = specrt__session_state_params(s);
+    SPECRT__TRY(specrt__cuda_state_place(
         &params, specrt__session_at(s->state_memory, i, specrt__session_state_bytes(s)), out));
     out->n_fixed = s->policy->n_fixed;
     if (s->ring.caches) out->mailbox = &s->ring.caches[i].mailbox;
@@ -164,16 +165,17 @@ static specrt_status specrt__session_make_states(specrt_cuda_session *s, specrt_
 }
 
 static specrt_status specrt__session_make_trees(specrt_cuda_session *s, specrt_error *err) {
-    size_t n = (size_t)s->batch.n, bytes = specrt__session_spread(specrt_cuda_tree_bytes(&s->tree));
+    size_t n = (size_t)s->batch.n,
+           bytes = specrt__session_spread(specrt__cuda_tree_bytes(&s->tree));
     const specrt_desc *desc = &s->policy->policy->desc;
     specrt_status status = SPECRT_STATUS_OK;
     void *memory;
     SPECRT__TRY(specrt__session_clear(s, n, bytes, &memory, err));
-    specrt_cuda_tree *host = specrt__device_host<specrt_cuda_tree>(desc, n, err);
+    specrt__cuda_tree *host = specrt__device_host<specrt__cuda_tree>(desc, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
         status =
-            specrt_cuda_tree_place(&s->tree, 0, specrt__session_at(memory, i, bytes), &host[i]);
+            specrt__cuda_tree_place(&s->tree, 0, specrt__session_at(memory, i, bytes), &host[i]);
     if (status == SPECRT_STATUS_OK)
         status = specrt__device_upload(&s->memory, host, n, &s->batch.trees, err);
     specrt__base_free(desc, host);
@@ -200,45 +202,45 @@ static specrt_status specrt__session_make_samplings(specrt_cuda_session *s,
 /* What verifies trees, and what draws first tokens. */
 static specrt_status specrt__session_make_verifier(specrt_cuda_session *s, int32_t max_nodes,
                                                    const specrt_sampling *sampling,
-                                                   specrt_cuda_verifier *out, specrt_error *err) {
-    specrt_cuda_verifier_params p;
+                                                   specrt__cuda_verifier *out, specrt_error *err) {
+    specrt__cuda_verifier_params p;
     bool filters = sampling->top_k > 0 || sampling->top_p > 0 || sampling->min_p > 0;
     void *memory;
     p.n_batch = s->batch.n;
     p.n_vocab = s->n_logits;
     p.max_nodes = max_nodes;
     p.sampled = sampling->temperature > 0 ? (filters ? 2 : 1) : 0;
-    size_t bytes = specrt_cuda_verifier_bytes(&p);
+    size_t bytes = specrt__cuda_verifier_bytes(&p);
     if (bytes == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: n_batch: expected at most %d trees of %d nodes, found %d",
                                 65535 / (int)max_nodes, (int)max_nodes, (int)s->batch.n);
     SPECRT__TRY(specrt__session_clear(s, 1, bytes, &memory, err));
-    return specrt_cuda_verifier_place(&p, memory, out);
+    return specrt__cuda_verifier_place(&p, memory, out);
 }
 
 /* What chains are sampled from. Columns are known. */
-static specrt_status specrt__session_make_laws(specrt_cuda_session *s,
-                                               const specrt_cuda_session_params *params,
-                                               specrt_error *err) {
+static specrt_status specrt__session_make_distributions(specrt_cuda_session *s,
+                                                        const specrt_cuda_session_params *params,
+                                                        specrt_error *err) {
     specrt__device_memory *m = &s->memory;
-    specrt_cuda_laws *laws = &s->laws;
+    specrt__cuda_distributions *distributions = &s->distributions;
     size_t n_batch = (size_t)s->batch.n, n = n_batch * (size_t)s->tree.num_steps;
     size_t n_all = n * (size_t)s->n_columns;
     if (params->draft != SPECRT_DRAFT_SAMPLED) return SPECRT_STATUS_OK;
-    laws->temperature =
+    distributions->temperature =
         params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
-    laws->n_steps = s->tree.num_steps;
-    laws->n_columns = s->n_columns;
-    SPECRT__TRY(specrt__device_clear(m, n_all, &laws->ids, err));
-    SPECRT__TRY(specrt__device_clear(m, n_all, &laws->probs, err));
-    SPECRT__TRY(specrt__device_clear(m, n, &laws->chances, err));
-    return specrt__device_clear(m, n_batch * (size_t)s->n_logits, &laws->weights, err);
+    distributions->n_steps = s->tree.num_steps;
+    distributions->n_columns = s->n_columns;
+    SPECRT__TRY(specrt__device_clear(m, n_all, &distributions->ids, err));
+    SPECRT__TRY(specrt__device_clear(m, n_all, &distributions->probs, err));
+    SPECRT__TRY(specrt__device_clear(m, n, &distributions->chances, err));
+    return specrt__device_clear(m, n_batch * (size_t)s->n_logits, &distributions->weights, err);
 }
 
 /* What to pack of sequence i, and where. */
 static specrt_status specrt__session_packing(const specrt_cuda_session *s, size_t i,
-                                             specrt_cuda_packing *out) {
+                                             specrt__cuda_packing *out) {
     size_t m = (size_t)s->capacity;
     specrt_cuda_state state;
     SPECRT__TRY(specrt__session_state(s, i, &state));
@@ -252,7 +254,7 @@ static specrt_status specrt__session_packing(const specrt_cuda_session *s, size_
 
 /* Packed rows of every sequence. */
 static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specrt_error *err) {
-    const specrt_cuda_head *head = &s->policy->head;
+    const specrt__cuda_head *head = &s->policy->head;
     size_t n = (size_t)s->batch.n, m = (size_t)s->capacity;
     const specrt_desc *desc = &s->policy->policy->desc;
     specrt_status status = SPECRT_STATUS_OK;
@@ -260,7 +262,7 @@ static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specr
         (size_t)specrt__base_align(specrt__head_stored_bytes(head->dtype, head->n_cols), 16);
     SPECRT__TRY(specrt__session_clear(s, n * m, s->row_stride, &s->rows, err));
     if (head->bias) SPECRT__TRY(specrt__device_clear(&s->memory, n * m, &s->bias, err));
-    specrt_cuda_packing *host = specrt__device_host<specrt_cuda_packing>(desc, n, err);
+    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(desc, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
         status = specrt__session_packing(s, i, &host[i]);
@@ -281,7 +283,7 @@ static specrt_status specrt__session_make_joint(specrt_cuda_session *s, specrt_e
     specrt__joint *j = &s->joint;
     size_t n = (size_t)s->batch.n, n_own = n * (size_t)s->capacity;
     int32_t n_groups =
-        (int32_t)specrt__launch_blocks(s->batch.n * s->tree.topk, SPECRT_CUDA_MAX_STATES);
+        (int32_t)specrt__launch_blocks(s->batch.n * s->tree.topk, SPECRT__CUDA_MAX_STATES);
     j->n_batch = s->batch.n;
     j->n_ids = s->policy->policy->head->n_ids;
     j->capacity = s->capacity;
@@ -301,9 +303,9 @@ static specrt_status specrt__session_make_joint(specrt_cuda_session *s, specrt_e
 
 /* Those of sequence i: joint ones, then its own. */
 static int32_t specrt__session_list_joint(const specrt_cuda_session *s, size_t i,
-                                          specrt_cuda_segment *out) {
+                                          specrt__cuda_segment *out) {
     const specrt__joint *j = &s->joint;
-    const specrt_cuda_head *head = &s->policy->head;
+    const specrt__cuda_head *head = &s->policy->head;
     SPECRT__CLEAR(out, 2);
     for (int k = 0; k < 2; k++) {
         out[k].rows = head->rows;
@@ -324,10 +326,10 @@ static int32_t specrt__session_list_joint(const specrt_cuda_session *s, size_t i
 
 /* What routed source `at` chooses for sequence i at a level. @return how many segments. */
 static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t at, size_t i,
-                                           int32_t level, specrt_cuda_segment *out) {
+                                           int32_t level, specrt__cuda_segment *out) {
     const specrt__device_source *r = &s->policy->routed[at];
     const specrt__session_route *route = &s->routes[at];
-    const specrt_cuda_choice *c = &route->choice;
+    const specrt__cuda_choice *c = &route->choice;
     int32_t n = 0;
     if (r->always.max_rows > 0) {
         out[n] = r->always;
@@ -349,8 +351,8 @@ static int32_t specrt__session_list_routed(const specrt_cuda_session *s, int32_t
 
 /* Fixed rows, which all sequences share, then each one's packed rows, then routed ones. */
 static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i, int32_t level,
-                                          specrt_cuda_segment *out) {
-    specrt_cuda_packing packing;
+                                          specrt__cuda_segment *out) {
+    specrt__cuda_packing packing;
     int32_t n = 0;
     SPECRT__TRY(specrt__session_packing(s, i, &packing));
     if (s->policy->fixed.max_rows > 0) out[n++] = s->policy->fixed;
@@ -372,7 +374,7 @@ static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i
 
 /* The shortlists of a level. host [n_batch, n_segments] : while they are made */
 static specrt_status specrt__session_make_level(specrt_cuda_session *s, int32_t level,
-                                                specrt_cuda_segment *host, specrt_error *err) {
+                                                specrt__cuda_segment *host, specrt_error *err) {
     size_t n = (size_t)s->batch.n, n_segments = (size_t)s->layout.n_segments;
     for (size_t i = 0; i < n; i++)
         SPECRT__TRY(specrt__session_list(s, i, level, host + i * n_segments));
@@ -383,7 +385,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     size_t n_segments = (size_t)s->layout.n_segments, n = (size_t)s->batch.n * n_segments;
     const specrt_desc *desc = &s->policy->policy->desc;
     specrt_status status = SPECRT_STATUS_OK;
-    specrt_cuda_segment *host = specrt__device_host<specrt_cuda_segment>(desc, n, err);
+    specrt__cuda_segment *host = specrt__device_host<specrt__cuda_segment>(desc, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
         status = specrt__session_make_level(s, t, host, err);
@@ -404,11 +406,11 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
 static size_t specrt__session_route_bytes(const specrt_cuda_session *s,
                                           const specrt__device_source *r) {
     if (r->kind == SPECRT__DEVICE_CLUSTERS)
-        return specrt_cuda_router_bytes(&r->clusters, s->batch.n, s->tree.topk);
+        return specrt__cuda_router_bytes(&r->clusters, s->batch.n, s->tree.topk);
     if (r->kind == SPECRT__DEVICE_SUCCESSORS)
-        return specrt_cuda_successors_bytes(&r->graph, s->batch.n, s->tree.topk, r->bound);
+        return specrt__cuda_successors_bytes(&r->graph, s->batch.n, s->tree.topk, r->bound);
     if (r->kind == SPECRT__DEVICE_SKETCH)
-        return specrt_cuda_sketch_bytes(&r->sketch, s->batch.n, s->tree.topk);
+        return specrt__cuda_sketch_bytes(&r->sketch, s->batch.n, s->tree.topk);
     return 0;
 }
 
@@ -426,7 +428,7 @@ static specrt_status specrt__session_make_route(specrt_cuda_session *s,
                                                 const specrt__device_source *r,
                                                 specrt__session_route *route, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
-    specrt_cuda_choice *c = &route->choice;
+    specrt__cuda_choice *c = &route->choice;
     size_t n = (size_t)s->batch.n, bound = n * (size_t)r->bound;
     c->max_rows = r->bound;
     SPECRT__TRY(specrt__device_clear(m, n * specrt__session_words(r->bound), &route->masks, err));
@@ -462,8 +464,8 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
 /* The most that a ranking takes: of a pass, of a tree's nodes, of a part of a prompt. */
 static size_t specrt__session_ranking_bytes(const specrt_cuda_session *s) {
     int32_t k = s->k_best > 0 ? s->k_best : 1, n_nodes = s->batch.n * s->tree.num_draft_tokens;
-    size_t passes = specrt_cuda_topk_bytes(s->n_columns, s->batch.n * s->tree.topk, s->tree.topk);
-    size_t nodes = specrt_cuda_topk_bytes(
+    size_t passes = specrt__cuda_topk_bytes(s->n_columns, s->batch.n * s->tree.topk, s->tree.topk);
+    size_t nodes = specrt__cuda_topk_bytes(
         s->n_logits, n_nodes < SPECRT_TREE_MAX_NODES ? SPECRT_TREE_MAX_NODES : n_nodes, k);
     return passes > nodes ? passes : nodes;
 }

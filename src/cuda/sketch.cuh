@@ -14,16 +14,17 @@
 
 /* --- launches --- */
 
-static bool specrt__sketch_is_certifiable(const specrt_cuda_sketch *s) {
+static bool specrt__sketch_is_certifiable(const specrt__cuda_sketch *s) {
     if (!s->bounds) return true;
     return s->mean && s->lift && s->head.rows && s->head.n_cols == s->n_cols &&
            specrt__head_stored_bytes(s->head.dtype, s->n_cols) > 0 && s->rank == s->stored_rank &&
            s->bound >= s->n_places;
 }
 
-static bool specrt__sketch_is_valid(const specrt_cuda_sketch *s) {
+static bool specrt__sketch_is_valid(const specrt__cuda_sketch *s) {
     if (!s || !s->basis || !s->rows || !s->scales || !s->codes) return false;
-    if ((uintptr_t)s->codes % 16 || s->n_cols < 1 || s->n_cols > SPECRT_CUDA_MAX_COLS) return false;
+    if ((uintptr_t)s->codes % 16 || s->n_cols < 1 || s->n_cols > SPECRT__CUDA_MAX_COLS)
+        return false;
     int32_t step = s->four_bits ? 8 : 4;
     if (s->rank < step || s->rank % step || s->rank > s->stored_rank || s->stored_rank % step ||
         s->stored_rank > SPECRT_MAX_SKETCH_RANK)
@@ -34,7 +35,7 @@ static bool specrt__sketch_is_valid(const specrt_cuda_sketch *s) {
 }
 
 /* Where the arrays of a level lie; memory NULL: to learn the bytes. */
-static size_t specrt__sketch_lay_out(const specrt_cuda_sketch *s, int32_t n_batch, int32_t max_n,
+static size_t specrt__sketch_lay_out(const specrt__cuda_sketch *s, int32_t n_batch, int32_t max_n,
                                      void *memory, specrt__sketch_level *level) {
     size_t b = (size_t)n_batch, rows = b * (size_t)max_n, size = (size_t)s->size;
     size_t n_groups = specrt__launch_blocks(s->n_places, SPECRT__SCAN_GROUP);
@@ -71,13 +72,13 @@ static size_t specrt__sketch_lay_out(const specrt_cuda_sketch *s, int32_t n_batc
 }
 
 /* Certified, states stand for sequences in a dimension of a grid. */
-static bool specrt__sketch_is_batch(const specrt_cuda_sketch *s, int32_t n_batch, int32_t max_n) {
-    if (n_batch < 1 || n_batch > SPECRT_CUDA_MAX_BATCH || max_n < 1) return false;
-    return max_n <= SPECRT_CUDA_MAX_STATES && (!s->bounds || n_batch * max_n <= 65535);
+static bool specrt__sketch_is_batch(const specrt__cuda_sketch *s, int32_t n_batch, int32_t max_n) {
+    if (n_batch < 1 || n_batch > SPECRT__CUDA_MAX_BATCH || max_n < 1) return false;
+    return max_n <= SPECRT__CUDA_MAX_STATES && (!s->bounds || n_batch * max_n <= 65535);
 }
 
-SPECRT__KERNEL size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch, int32_t n_batch,
-                                               int32_t max_n) {
+SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketch, int32_t n_batch,
+                                                int32_t max_n) {
     specrt__sketch_level level;
     if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(sketch, n_batch, max_n))
         return 0;
@@ -85,8 +86,8 @@ SPECRT__KERNEL size_t specrt_cuda_sketch_bytes(const specrt_cuda_sketch *sketch,
 }
 
 /* z = basis hidden. */
-static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s,
-                                            const specrt_cuda_batch *batch, const void *hidden,
+static specrt_status specrt__sketch_project(const specrt__cuda_sketch *s,
+                                            const specrt__cuda_batch *batch, const void *hidden,
                                             specrt_dtype dtype, float *z, void *stream) {
     specrt__head_product p = specrt__head_of_rows(s->basis, s->rank, s->n_cols);
     specrt__head_take_states(&p, batch, hidden, dtype);
@@ -95,7 +96,7 @@ static specrt_status specrt__sketch_project(const specrt_cuda_sketch *s,
 }
 
 template <bool kFourBits, int kTiles>
-static specrt_status specrt__sketch_run_places(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_run_places(const specrt__cuda_sketch *s, int32_t n_batch,
                                                const specrt__scan_level *level, void *stream) {
     dim3 grid(specrt__launch_blocks(level->n_groups, 2 * SPECRT__SCAN_WARPS * SPECRT__SCAN_PAIRS),
               specrt__launch_blocks(level->max_n, 8 * kTiles), (unsigned)n_batch);
@@ -107,7 +108,7 @@ static specrt_status specrt__sketch_run_places(const specrt_cuda_sketch *s, int3
 
 /* More states read codes once, as far as shared memory goes. */
 template <bool kFourBits>
-static specrt_status specrt__sketch_run_scan(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_run_scan(const specrt__cuda_sketch *s, int32_t n_batch,
                                              const specrt__scan_level *level, void *stream) {
     if (level->max_n <= 8 || s->rank > SPECRT_MAX_SKETCH_RANK / 2)
         return specrt__sketch_run_places<kFourBits, 1>(s, n_batch, level, stream);
@@ -115,7 +116,7 @@ static specrt_status specrt__sketch_run_scan(const specrt_cuda_sketch *s, int32_
 }
 
 /* Sharpens projected states, before they are scanned. */
-static specrt_status specrt__sketch_refine(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_refine(const specrt__cuda_sketch *s, int32_t n_batch,
                                            const specrt__sketch_level *level, void *stream) {
     unsigned n = (unsigned)level->scan.max_n, threads = SPECRT__SKETCH_PART;
     dim3 columns(specrt__launch_blocks(s->n_cols, threads), n, (unsigned)n_batch);
@@ -125,7 +126,7 @@ static specrt_status specrt__sketch_refine(const specrt_cuda_sketch *s, int32_t 
 }
 
 /* What each state found, scored exactly: a state stands for a sequence. */
-static specrt_status specrt__sketch_score(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_score(const specrt__cuda_sketch *s, int32_t n_batch,
                                           const specrt__sketch_level *level, void *stream) {
     specrt__head_product p;
     SPECRT__CLEAR(&p, 1);
@@ -142,9 +143,9 @@ static specrt_status specrt__sketch_score(const specrt_cuda_sketch *s, int32_t n
 }
 
 /* The level's tokens, with proof, once places are scored. */
-static specrt_status specrt__sketch_run_proof(const specrt_cuda_sketch *s, int32_t n_batch,
+static specrt_status specrt__sketch_run_proof(const specrt__cuda_sketch *s, int32_t n_batch,
                                               const specrt__sketch_level *level,
-                                              const specrt_cuda_choice *choice, void *stream) {
+                                              const specrt__cuda_choice *choice, void *stream) {
     dim3 states((unsigned)level->scan.max_n, (unsigned)n_batch);
     dim3 parts((unsigned)level->n_parts, (unsigned)n_batch);
     int threads = specrt__block_size(SPECRT__SKETCH_THREADS);
@@ -159,10 +160,10 @@ static specrt_status specrt__sketch_run_proof(const specrt_cuda_sketch *s, int32
                           choice->ids, choice->places, choice->n_rows);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_sketch_route(
-    const specrt_cuda_sketch *sketch, const specrt_cuda_batch *batch, const void *hidden,
-    specrt_dtype dtype, const float *logprobs, const specrt_cuda_taken *taken, void *scratch,
-    const specrt_cuda_choice *choice, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_sketch_route(
+    const specrt__cuda_sketch *sketch, const specrt__cuda_batch *batch, const void *hidden,
+    specrt_dtype dtype, const float *logprobs, const specrt__cuda_taken *taken, void *scratch,
+    const specrt__cuda_choice *choice, void *stream) {
     specrt__sketch_level level;
     SPECRT__CLEAR(&level, 1);
     SPECRT__TRY(specrt__head_check_batch(batch));

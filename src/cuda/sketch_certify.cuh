@@ -28,7 +28,7 @@ static __device__ double specrt__sketch_f16(uint16_t x) {
 /* Block (i, h, b): rest[b, h, :] = hidden - z lift, a column a thread.
  *   grid (n_cols / SPECRT__SKETCH_PART, max_n, n_batch), block SPECRT__SKETCH_PART
  *   CPU twin, with the next two kernels: specrt__sketch_prove() */
-static __global__ void specrt__sketch_leave(specrt_cuda_sketch s, specrt__sketch_level level) {
+static __global__ void specrt__sketch_leave(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
     int32_t j = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, n_cols = (size_t)s.n_cols;
@@ -42,7 +42,7 @@ static __global__ void specrt__sketch_leave(specrt_cuda_sketch s, specrt__sketch
 
 /* Block (i, h, b): y[b, h, :] = z + basis rest, and z that in floats, a dimension a warp.
  *   grid (rank / warps, max_n, n_batch), block SPECRT__SKETCH_PART */
-static __global__ void specrt__sketch_sharpen(specrt_cuda_sketch s, specrt__sketch_level level) {
+static __global__ void specrt__sketch_sharpen(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
     int32_t k = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x) / 32;
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, n_cols = (size_t)s.n_cols;
@@ -62,7 +62,7 @@ static __global__ void specrt__sketch_sharpen(specrt_cuda_sketch s, specrt__sket
  * CPU's: sums run in another order, tensor cores round towards 0, states lose bits below 2^-25 to f16 and
  * are cut at 65504. So what rounding may take counts twice, and a state that would be cut proves
  * nothing. */
-static __device__ void specrt__sketch_measure(const specrt_cuda_sketch &s,
+static __device__ void specrt__sketch_measure(const specrt__cuda_sketch &s,
                                               const specrt__sketch_level &level, size_t row) {
     int32_t thread = (int32_t)threadIdx.x, step = (int32_t)blockDim.x;
     const float *z = level.scan.z + row * (size_t)s.rank;
@@ -107,10 +107,10 @@ static __device__ void specrt__sketch_measure(const specrt_cuda_sketch &s,
 /* Block (h, b): the proof of state h but for its kth, and what the state finds, as rows to score.
  *   grid (max_n, n_batch), any block */
 static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
-    specrt__sketch_prove_kernel(specrt_cuda_sketch s, specrt__sketch_level level) {
+    specrt__sketch_prove_kernel(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x;
     size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, first = row * (size_t)s.size;
-    specrt_cuda_segment *segment = &level.segments[row];
+    specrt__cuda_segment *segment = &level.segments[row];
     if (threadIdx.x == 0) SPECRT__CLEAR(segment, 1); /* the product reads all of them */
     if (h >= specrt__scan_count(level.scan, b)) return;
     specrt__sketch_measure(s, level, row);
@@ -132,7 +132,7 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
  * once for the level's own, and once for this one.
  *   grid (max_n, n_batch), any block
  *   CPU twin: specrt__sketch_kth() */
-static __global__ void specrt__sketch_least(specrt_cuda_sketch s, specrt__sketch_level level) {
+static __global__ void specrt__sketch_least(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x, k = level.scan.max_n;
     size_t row = (size_t)b * (size_t)k + (size_t)h, first = row * (size_t)s.size;
     if (h >= specrt__scan_count(level.scan, b)) return;
@@ -154,7 +154,7 @@ static __global__ void specrt__sketch_least(specrt_cuda_sketch s, specrt__sketch
 }
 
 /* Whether a place may be among the best of one of n states from number `row` on. */
-static __device__ bool specrt__sketch_widens(const specrt_cuda_sketch &s,
+static __device__ bool specrt__sketch_widens(const specrt__cuda_sketch &s,
                                              const specrt__sketch_level &level, size_t row,
                                              int32_t n, int32_t place) {
     double lengths[4], bias = s.bias ? 1e-6 * fabs((double)s.bias[s.rows[place]]) : 0;
@@ -173,7 +173,7 @@ static __device__ bool specrt__sketch_widens(const specrt_cuda_sketch &s,
 /* Block (i, b): marks[b, i, :] and taken[b, i] of the places of part i.
  *   grid (n_parts, n_batch), block SPECRT__SKETCH_PART
  *   CPU twin: specrt__sketch_widen() */
-static __global__ void specrt__sketch_mark(specrt_cuda_sketch s, specrt__sketch_level level) {
+static __global__ void specrt__sketch_mark(specrt__cuda_sketch s, specrt__sketch_level level) {
     int32_t b = (int32_t)blockIdx.y, place = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
     size_t part = (size_t)b * (size_t)level.n_parts + blockIdx.x;
     bool joins =
@@ -188,7 +188,7 @@ static __global__ void specrt__sketch_mark(specrt_cuda_sketch s, specrt__sketch_
 
 /* Block (i, b): the places of part i that join the level, behind those of the parts before.
  *   grid (n_parts, n_batch), block SPECRT__SKETCH_PART */
-static __global__ void specrt__sketch_gather(specrt_cuda_sketch s, specrt__sketch_level level,
+static __global__ void specrt__sketch_gather(specrt__cuda_sketch s, specrt__sketch_level level,
                                              int32_t *ids, int32_t *places, int32_t *n_rows) {
     int32_t b = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x, n = 0, before;
     int32_t place = part * SPECRT__SKETCH_PART + (int32_t)threadIdx.x;

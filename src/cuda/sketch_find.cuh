@@ -36,14 +36,14 @@ typedef struct specrt__sketch_level {
     /* Certified. */
     const void *hidden; /* [rows, n_cols] of dtype */
     specrt_dtype dtype;
-    int32_t n_parts;               /* of SPECRT__SKETCH_PART places */
-    double *rest, *y;              /* [rows, n_cols] what is left of a state; [rows, rank] */
-    specrt__sketch_proof *proofs;  /* [rows] */
-    specrt_cuda_segment *segments; /* [rows] what each state found, of the head; all 0: no state */
-    int32_t *rows, *n_found;       /* [rows, size] these; [rows] how many */
-    float *logits;                 /* [rows, size] their exact logits */
-    uint32_t *marks;               /* [n_batch, n_parts, PART / 32] places that join the level */
-    int32_t *taken;                /* [n_batch, n_parts] how many */
+    int32_t n_parts;                /* of SPECRT__SKETCH_PART places */
+    double *rest, *y;               /* [rows, n_cols] what is left of a state; [rows, rank] */
+    specrt__sketch_proof *proofs;   /* [rows] */
+    specrt__cuda_segment *segments; /* [rows] what each state found, of the head; all 0: no state */
+    int32_t *rows, *n_found;        /* [rows, size] these; [rows] how many */
+    float *logits;                  /* [rows, size] their exact logits */
+    uint32_t *marks;                /* [n_batch, n_parts, PART / 32] places that join the level */
+    int32_t *taken;                 /* [n_batch, n_parts] how many */
 } specrt__sketch_level;
 
 /* --- what one state finds --- */
@@ -79,7 +79,7 @@ static __device__ int32_t specrt__sketch_take_groups(const specrt__sketch_level 
 }
 
 /* Adds the keys of n groups of a state. */
-static __device__ void specrt__sketch_take_keys(const specrt_cuda_sketch &s,
+static __device__ void specrt__sketch_take_keys(const specrt__cuda_sketch &s,
                                                 const specrt__sketch_level &level, size_t row,
                                                 const int32_t *groups, int32_t n_groups,
                                                 specrt__sketch_keys *keys) {
@@ -120,7 +120,7 @@ static __device__ void specrt__sketch_take_keys(const specrt_cuda_sketch &s,
  * groups with the greatest keys have a key each that reaches the least of these: what does not is not among
  * the best. Keys are distinct, so no other group has any that does, and room for theirs is room for all.
  * @return how many. */
-static __device__ int32_t specrt__sketch_find(const specrt_cuda_sketch &s,
+static __device__ int32_t specrt__sketch_find(const specrt__cuda_sketch &s,
                                               const specrt__sketch_level &level, size_t row,
                                               uint64_t *found) {
     const uint64_t *best = level.scan.best + row * (size_t)level.scan.n_groups;
@@ -168,7 +168,7 @@ static __device__ uint64_t specrt__sketch_floor(const uint32_t *counts, int32_t 
 
 /* Keys of a state that reach the floor, of the groups that come to this block: every NAMERS-th chunk, since
  * the best lie side by side. */
-static __device__ void specrt__sketch_look(const specrt_cuda_sketch &s,
+static __device__ void specrt__sketch_look(const specrt__cuda_sketch &s,
                                            const specrt__sketch_level &level, size_t row,
                                            int32_t part, specrt__sketch_keys *keys) {
     const int kEach = SPECRT__SKETCH_ITEMS;
@@ -195,7 +195,7 @@ static __device__ void specrt__sketch_look(const specrt_cuda_sketch &s,
 }
 
 /* Block `part` of a state: its keys that may be named. */
-static __device__ void specrt__sketch_name(const specrt_cuda_sketch &s,
+static __device__ void specrt__sketch_name(const specrt__cuda_sketch &s,
                                            const specrt__sketch_level &level, size_t row,
                                            int32_t part) {
     int32_t room = 16 * level.n_most / SPECRT__SKETCH_NAMERS;
@@ -232,7 +232,7 @@ static __device__ int32_t specrt__sketch_bring(const specrt__sketch_level &level
 }
 
 /* The last block of a state: what it finds, and the counts are 0 again. @return how many. */
-static __device__ int32_t specrt__sketch_choose(const specrt_cuda_sketch &s,
+static __device__ int32_t specrt__sketch_choose(const specrt__cuda_sketch &s,
                                                 const specrt__sketch_level &level, size_t row,
                                                 uint64_t *some, uint64_t *found) {
     uint4 *counts = (uint4 *)(void *)(level.scan.counts + row * (size_t)SPECRT__SCAN_BINS);
@@ -280,7 +280,7 @@ static __device__ void specrt__sketch_add(const uint64_t *found, int32_t n, int3
         uint64_t e = specrt__sketch_decay(most - specrt__active_logit(found[i]));
         uint64_t weight = e > 0 ? (uint64_t)((double)e * share) : 0;
         atomicAdd((unsigned long long *)&weights[id], weight > 0 ? weight : 1);
-        atomicMax(&finders[id], (uint32_t)(SPECRT_CUDA_MAX_STATES - h));
+        atomicMax(&finders[id], (uint32_t)(SPECRT__CUDA_MAX_STATES - h));
     }
 }
 
@@ -304,7 +304,7 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t i = first + specrt__block_place(kEach, j), id = specrt__block_key_id(key[j]);
-            take[j] = key[j] && finders[id] == (uint32_t)(SPECRT_CUDA_MAX_STATES - i / size);
+            take[j] = key[j] && finders[id] == (uint32_t)(SPECRT__CUDA_MAX_STATES - i / size);
             key[j] = take[j] ? specrt__block_key((float)weights[id], id) : 0;
             if (i < n * size) found[i] = key[j];
         }
@@ -326,9 +326,9 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
 }
 
 /* The best of n keys as rows of sequence b, in order. */
-static __device__ void specrt__sketch_list(const specrt_cuda_sketch &s, int32_t b,
+static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t b,
                                            const uint64_t *keys, int32_t n,
-                                           const specrt_cuda_choice &choice) {
+                                           const specrt__cuda_choice &choice) {
     uint64_t least = specrt__active_least(keys, n, s.bound);
     int32_t *ids = choice.ids + (int64_t)b * s.bound, n_out = 0, before;
     int32_t *places = choice.places + (int64_t)b * s.bound;
@@ -350,8 +350,8 @@ static __device__ void specrt__sketch_list(const specrt_cuda_sketch &s, int32_t 
  *   grid (SPECRT__SKETCH_NAMERS, max_n, n_batch), any block up to SPECRT__SKETCH_NAMING
  *   CPU twins: specrt__sketch_search(), specrt__sketch_join() */
 static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMING, 2)
-    specrt__sketch_name_all(specrt_cuda_sketch s, specrt__sketch_level level, const float *logprobs,
-                            specrt_cuda_choice choice) {
+    specrt__sketch_name_all(specrt__cuda_sketch s, specrt__sketch_level level,
+                            const float *logprobs, specrt__cuda_choice choice) {
     __shared__ uint64_t some[SPECRT__SKETCH_SOME];
     int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x;
     int32_t n = specrt__scan_count(level.scan, b), size = s.size;

@@ -37,7 +37,7 @@
  *                                    is known, and the places that may be better
  *     specrt__tree_begin_kernel, _expand_, _finish_
  *                                    candidates, and of these nodes with masks and positions
- *     specrt__verify_best_kernel, _law_, _sum_, _pick_, _walk_
+ *     specrt__verify_best_kernel, _distribution_, _sum_, _pick_, _walk_
  *                                    what the target draws at every node, and the path
  *     specrt__verify_propose_kernel, _chain_
  *                                    sampled chains: a level's draw, and what of the draws is kept

@@ -24,7 +24,7 @@ typedef struct specrt__successor_scratch {
 
 /* What a level is asked with. */
 typedef struct specrt__successor_query {
-    specrt_cuda_cograph graph;
+    specrt__cuda_cograph graph;
     const specrt_cuda_state *state;
     const uint32_t *levels;
     int32_t level, degree;
@@ -35,7 +35,7 @@ typedef struct specrt__successor_query {
 /* Whether a token would be a new row at this level. */
 static __device__ bool specrt__successor_is_new(const specrt__successor_query *q, int32_t id) {
     if (!specrt__window_valid(q->state, id)) return false;
-    if (q->state->wants[id] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED)) return false;
+    if (q->state->wants[id] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED)) return false;
     return !q->levels || !(q->levels[id] >> q->level & 1);
 }
 
@@ -110,11 +110,10 @@ static __device__ int32_t specrt__successor_keys(const specrt__successor_query *
 /* Block b: the best `size` over all tokens of sequence b's level.
  *   grid (n_batch), any block.
  *   Twins: specrt__successor_union, and specrt__successor_chain for one row, whose result it has */
-static __global__ void specrt__successor_kernel(specrt_cuda_cograph graph, int32_t max_n,
-                                                const int32_t *row_of,
-                                                const specrt_cuda_beam *beams,
-                                                specrt_cuda_taken taken,
-                                                specrt__successor_scratch s, specrt_cuda_choice c) {
+static __global__ void
+specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_t *row_of,
+                         const specrt_cuda_beam *beams, specrt__cuda_taken taken,
+                         specrt__successor_scratch s, specrt__cuda_choice c) {
     const specrt_cuda_beam *beam = &beams[blockIdx.x];
     int64_t at = (int64_t)blockIdx.x * max_n * s.degree, out = (int64_t)blockIdx.x * c.max_rows;
     const specrt_cuda_state *state = &taken.states[blockIdx.x];
@@ -140,7 +139,7 @@ static __global__ void specrt__successor_kernel(specrt_cuda_cograph graph, int32
 
 /* --- launches --- */
 
-static size_t specrt__successor_lay_out(const specrt_cuda_cograph *graph, int32_t n_batch,
+static size_t specrt__successor_lay_out(const specrt__cuda_cograph *graph, int32_t n_batch,
                                         int32_t max_n, int32_t size, void *memory,
                                         specrt__successor_scratch *out) {
     out->degree = graph->max_degree < size ? (int32_t)graph->max_degree : size;
@@ -153,25 +152,25 @@ static size_t specrt__successor_lay_out(const specrt_cuda_cograph *graph, int32_
     return arena.bytes;
 }
 
-static bool specrt__successor_sizes_ok(const specrt_cuda_cograph *graph, int32_t n_batch,
+static bool specrt__successor_sizes_ok(const specrt__cuda_cograph *graph, int32_t n_batch,
                                        int32_t max_n, int32_t size) {
-    return graph && n_batch >= 1 && n_batch <= SPECRT_CUDA_MAX_BATCH && max_n >= 1 &&
+    return graph && n_batch >= 1 && n_batch <= SPECRT__CUDA_MAX_BATCH && max_n >= 1 &&
            max_n <= SPECRT_TREE_MAX_TOPK && graph->n_vocab >= 1 &&
            graph->n_vocab <= SPECRT_MAX_VOCAB && size >= 1 && size <= graph->n_vocab &&
            graph->max_degree >= 1;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_successors_bytes(const specrt_cuda_cograph *graph,
-                                                   int32_t n_batch, int32_t max_n, int32_t size) {
+SPECRT__KERNEL size_t specrt__cuda_successors_bytes(const specrt__cuda_cograph *graph,
+                                                    int32_t n_batch, int32_t max_n, int32_t size) {
     specrt__successor_scratch scratch;
     if (!specrt__successor_sizes_ok(graph, n_batch, max_n, size)) return 0;
     return specrt__successor_lay_out(graph, n_batch, max_n, size, NULL, &scratch);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_successors(
-    const specrt_cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
-    const specrt_cuda_beam *beams, const specrt_cuda_taken *taken, void *scratch,
-    const specrt_cuda_choice *choice, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_successors(
+    const specrt__cuda_cograph *graph, int32_t n_batch, int32_t max_n, const int32_t *row_of,
+    const specrt_cuda_beam *beams, const specrt__cuda_taken *taken, void *scratch,
+    const specrt__cuda_choice *choice, void *stream) {
     specrt__successor_scratch s;
     SPECRT__TRY(specrt__window_check_choice(choice));
     if (!specrt__successor_sizes_ok(graph, n_batch, max_n, choice->max_rows))

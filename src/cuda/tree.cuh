@@ -17,7 +17,7 @@ enum { SPECRT__TREE_THREADS = 256 };
 /* The m best of the candidates [first, n) by (logprob descending, index ascending), none at -inf, into
  * best [m]. Keys of the best so far and of one round's candidates stand side by side, and a key's rank is
  * how many are greater. Twin: specrt__tree_best. @return how many. */
-static __device__ int32_t specrt__tree_best(const specrt_cuda_tree *t, int32_t first, int32_t m,
+static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t first, int32_t m,
                                             int32_t *best) {
     __shared__ uint64_t keys[SPECRT_TREE_MAX_TOPK + SPECRT__TREE_THREADS],
         kept[SPECRT_TREE_MAX_TOPK];
@@ -44,7 +44,7 @@ static __device__ int32_t specrt__tree_best(const specrt_cuda_tree *t, int32_t f
 }
 
 /* A tree from the last token of a verdict, and its first pass. A thread calls. Twin: specrt_tree_begin */
-static __device__ void specrt__tree_root(specrt_cuda_tree *t, const specrt_verdict *verdict,
+static __device__ void specrt__tree_root(specrt__cuda_tree *t, const specrt_verdict *verdict,
                                          specrt_cuda_beam *beam) {
     int32_t n = specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES);
     t->level = t->n_candidates = 0;
@@ -58,7 +58,7 @@ static __device__ void specrt__tree_root(specrt_cuda_tree *t, const specrt_verdi
 }
 
 /* Block b: that of sequence b.  grid (n_batch), block 32 */
-static __global__ void specrt__tree_begin_kernel(specrt_cuda_tree *trees,
+static __global__ void specrt__tree_begin_kernel(specrt__cuda_tree *trees,
                                                  const specrt_verdict *verdicts,
                                                  specrt_cuda_beam *beams) {
     if (specrt__block_thread() > 0) return;
@@ -72,7 +72,7 @@ static __device__ float specrt__tree_sum(float path, float logprob) {
 
 /* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass.
  *   ids, logprobs [topk, topk].  Twin: specrt_tree_expand */
-static __device__ void specrt__tree_grow(specrt_cuda_tree *t, const int32_t *ids,
+static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *ids,
                                          const float *logprobs, int32_t topk,
                                          specrt_cuda_beam *beam) {
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
@@ -107,7 +107,7 @@ static __device__ void specrt__tree_grow(specrt_cuda_tree *t, const int32_t *ids
 
 /* Block b: that of sequence b.
  *   ids, logprobs [n_batch, topk, topk]; grid (n_batch), block SPECRT__TREE_THREADS or a warp */
-static __global__ void specrt__tree_expand_kernel(specrt_cuda_tree *trees, const int32_t *ids,
+static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, const int32_t *ids,
                                                   const float *logprobs, int32_t topk,
                                                   specrt_cuda_beam *beams) {
     int64_t b = blockIdx.x, at = b * topk * topk;
@@ -116,7 +116,7 @@ static __global__ void specrt__tree_expand_kernel(specrt_cuda_tree *trees, const
 
 /* As specrt__active_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
 static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
-    specrt__tree_rank_kernel(specrt__active_ranks r, specrt_cuda_tree *trees,
+    specrt__tree_rank_kernel(specrt__active_ranks r, specrt__cuda_tree *trees,
                              specrt_cuda_beam *beams) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
     if (specrt__active_rank(r))
@@ -131,7 +131,7 @@ static __device__ int32_t specrt__tree_node(const int32_t *chosen, int32_t n, in
 }
 
 /* Node i of a draft, from the candidates chosen [n], which ascend. */
-static __device__ void specrt__tree_write(const specrt_cuda_tree *t, const int32_t *chosen,
+static __device__ void specrt__tree_write(const specrt__cuda_tree *t, const int32_t *chosen,
                                           int32_t i, specrt_cuda_draft *draft) {
     int32_t candidate = i > 0 ? chosen[i - 1] : -1, depth = 0;
     uint64_t mask = 1;
@@ -149,10 +149,10 @@ static __device__ void specrt__tree_write(const specrt_cuda_tree *t, const int32
 
 /* Block b: the nodes of sequence b, parents first, levels together.
  *   grid (n_batch), block SPECRT__TREE_THREADS.  Twin: specrt_tree_finish */
-static __global__ void specrt__tree_finish_kernel(const specrt_cuda_tree *trees,
+static __global__ void specrt__tree_finish_kernel(const specrt__cuda_tree *trees,
                                                   specrt_cuda_draft *drafts) {
     __shared__ int32_t best[SPECRT_TREE_MAX_NODES], chosen[SPECRT_TREE_MAX_NODES];
-    const specrt_cuda_tree *t = &trees[blockIdx.x];
+    const specrt__cuda_tree *t = &trees[blockIdx.x];
     specrt_cuda_draft *draft = &drafts[blockIdx.x];
     bool begun = t->level > 0 || t->n_beam > 0;
     int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, best);
@@ -169,7 +169,7 @@ static __global__ void specrt__tree_finish_kernel(const specrt_cuda_tree *trees,
 
 /* --- launches --- */
 
-static size_t specrt__tree_lay_out(void *memory, specrt_cuda_tree *t) {
+static size_t specrt__tree_lay_out(void *memory, specrt__cuda_tree *t) {
     size_t k = (size_t)t->params.topk, n = k + (size_t)(t->params.num_steps - 1) * k * k;
     specrt__launch_arena arena = {memory, 0};
     specrt__launch_carve(&arena, n, &t->tokens);
@@ -178,15 +178,15 @@ static size_t specrt__tree_lay_out(void *memory, specrt_cuda_tree *t) {
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_tree_bytes(const specrt_tree_params *params) {
-    specrt_cuda_tree t;
+SPECRT__KERNEL size_t specrt__cuda_tree_bytes(const specrt_tree_params *params) {
+    specrt__cuda_tree t;
     if (specrt__tree_resolve(params, &t.params, NULL) != SPECRT_STATUS_OK) return 0;
     return specrt__tree_lay_out(NULL, &t);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_tree_place(const specrt_tree_params *params,
-                                                    int64_t position, void *memory,
-                                                    specrt_cuda_tree *out) {
+SPECRT__KERNEL specrt_status specrt__cuda_tree_place(const specrt_tree_params *params,
+                                                     int64_t position, void *memory,
+                                                     specrt__cuda_tree *out) {
     if (!memory || !out || position < 0) return SPECRT_STATUS_BAD_ARG;
     SPECRT__CLEAR(out, 1);
     SPECRT__TRY(specrt__tree_resolve(params, &out->params, NULL));
@@ -195,19 +195,20 @@ SPECRT__KERNEL specrt_status specrt_cuda_tree_place(const specrt_tree_params *pa
     return SPECRT_STATUS_OK;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_tree_begin(int32_t n_batch, const specrt_verdict *verdicts,
-                                                    specrt_cuda_tree *trees,
-                                                    specrt_cuda_beam *beams, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_tree_begin(int32_t n_batch,
+                                                     const specrt_verdict *verdicts,
+                                                     specrt__cuda_tree *trees,
+                                                     specrt_cuda_beam *beams, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (!verdicts || !beams) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__tree_begin_kernel, (unsigned)n_batch, 32, 0, stream, trees,
                           verdicts, beams);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t topk,
-                                                     const int32_t *ids, const float *logprobs,
-                                                     specrt_cuda_tree *trees,
-                                                     specrt_cuda_beam *beams, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t topk,
+                                                      const int32_t *ids, const float *logprobs,
+                                                      specrt__cuda_tree *trees,
+                                                      specrt_cuda_beam *beams, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (topk < 1 || topk > SPECRT_TREE_MAX_TOPK || !ids || !logprobs || !beams)
         return SPECRT_STATUS_BAD_ARG;
@@ -216,17 +217,18 @@ SPECRT__KERNEL specrt_status specrt_cuda_tree_expand(int32_t n_batch, int32_t to
                           trees, ids, logprobs, topk, beams);
 }
 
-/* specrt_cuda_topk() of topk rows for each beam, then specrt_cuda_tree_expand(), in one launch.
+/* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
  *   r, grid : the ranking, as specrt__active_shortlist() prepares it */
 static specrt_status specrt__tree_rank(const specrt__active_ranks *r, dim3 grid,
-                                       specrt_cuda_tree *trees, specrt_cuda_beam *beams,
+                                       specrt__cuda_tree *trees, specrt_cuda_beam *beams,
                                        void *stream) {
     return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
                           *r, trees, beams);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_tree_finish(int32_t n_batch, const specrt_cuda_tree *trees,
-                                                     specrt_cuda_draft *drafts, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
+                                                      const specrt__cuda_tree *trees,
+                                                      specrt_cuda_draft *drafts, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, trees));
     if (!drafts) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__tree_finish_kernel, (unsigned)n_batch,

@@ -11,22 +11,22 @@
 #include "cuda/active.cuh"
 #include "cuda/pool.cuh"
 #include "cuda/window.cuh"
-#include "cuda/verify_law.cuh"
+#include "cuda/verify_distribution.cuh"
 
 /* --- kernels --- */
 
 /* Block i: how node i of all draws.
- *   best u64 [., n_parts] -> laws; tokens where nothing is drawn;  grid (n_batch * max_nodes), any block.
- *   Twin: specrt__verify_law */
-static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
-    specrt__verify_law_kernel(specrt_cuda_verifier v, const specrt_cuda_draft *drafts,
-                              const specrt_sampling *samplings, const float *logits,
-                              int32_t n_parts) {
+ *   best u64 [., n_parts] -> distributions; tokens where nothing is drawn;  grid (n_batch * max_nodes), any
+ *   block. Twin: specrt__verify_distribution */
+static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
+    specrt__verify_distribution_kernel(specrt__cuda_verifier v, const specrt_cuda_draft *drafts,
+                                       const specrt_sampling *samplings, const float *logits,
+                                       int32_t n_parts) {
     int64_t at = blockIdx.x;
     int32_t sequence = (int32_t)at / v.params.max_nodes, n_vocab = v.params.n_vocab;
     if ((int32_t)at % v.params.max_nodes >= drafts[sequence].n) return;
     const specrt_sampling *s = &samplings[sequence];
-    specrt_cuda_law *law = &v.laws[at];
+    specrt__cuda_distribution *distribution = &v.distributions[at];
     uint64_t best = 0;
     logits += at * n_vocab;
     for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
@@ -36,25 +36,27 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
     float max = logits[id];
     bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
     if (specrt__block_thread() == 0) {
-        law->best = id;
-        law->drawn = drawn;
-        law->max = max;
-        law->scale = s->temperature > 1e-30f ? 1 / s->temperature : 1e30f;
-        law->least = 0;
-        law->order = 0;
-        law->id = INT32_MAX;
+        distribution->best = id;
+        distribution->drawn = drawn;
+        distribution->max = max;
+        distribution->scale = s->temperature > 1e-30f ? 1 / s->temperature : 1e30f;
+        distribution->least = 0;
+        distribution->order = 0;
+        distribution->id = INT32_MAX;
         v.tokens[at] = id;
     }
     __syncthreads();
     if (!drawn || v.params.sampled < 2) return;
-    if (s->top_k > 0 && s->top_k < n_vocab) specrt__verify_cut(law, logits, n_vocab, -1, s->top_k);
-    if (s->top_p > 0 && s->top_p < 1) specrt__verify_nucleus(law, logits, n_vocab, s->top_p);
-    if (specrt__block_thread() == 0) law->least = s->min_p;
+    if (s->top_k > 0 && s->top_k < n_vocab)
+        specrt__verify_cut(distribution, logits, n_vocab, -1, s->top_k);
+    if (s->top_p > 0 && s->top_p < 1)
+        specrt__verify_nucleus(distribution, logits, n_vocab, s->top_p);
+    if (specrt__block_thread() == 0) distribution->least = s->min_p;
 }
 
 /* Block (b, node): the sum of the weights of logits [b * 1024, + 1024), in the lanes of the twin.
  *   grid (n_blocks, n_batch * max_nodes), any block.  Twin: specrt__verify_sum */
-static __global__ void specrt__verify_sum_kernel(specrt_cuda_verifier v,
+static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
                                                  const specrt_cuda_draft *drafts,
                                                  const float *logits) {
     __shared__ float weights[SPECRT__VERIFY_BLOCK];
@@ -63,10 +65,10 @@ static __global__ void specrt__verify_sum_kernel(specrt_cuda_verifier v,
     int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_BLOCK, thread = specrt__block_thread();
     int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     if ((int32_t)at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
-    const specrt_cuda_law *law = &v.laws[at];
-    if (!law->drawn) return;
+    const specrt__cuda_distribution *distribution = &v.distributions[at];
+    if (!distribution->drawn) return;
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(law, logits + at * v.params.n_vocab, begin + i);
+        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_vocab, begin + i);
     __syncthreads();
     if (thread < SPECRT__VERIFY_LANES) {
         double sum = 0;
@@ -111,7 +113,7 @@ static __device__ double specrt__verify_add(const double *sums, int32_t n, doubl
 
 /* Block i: the token that node i of all draws.
  *   grid (n_batch * max_nodes), block SPECRT__VERIFY_THREADS at most.  Twin: specrt__verify_pick */
-static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
+static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
                                                   const specrt_cuda_draft *drafts,
                                                   const specrt_sampling *samplings,
                                                   const float *logits, int32_t n_blocks) {
@@ -121,8 +123,8 @@ static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
     int32_t block, thread = specrt__block_thread(), token = 0;
     double before;
     if (node >= drafts[sequence].n) return;
-    const specrt_cuda_law *law = &v.laws[at];
-    if (!law->drawn) return;
+    const specrt__cuda_distribution *distribution = &v.distributions[at];
+    if (!distribution->drawn) return;
     const double *sums = v.sums + at * n_blocks;
     double total = specrt__verify_add(sums, n_blocks, (double)INFINITY, &block, &before);
     double target = total * specrt__verify_uniform(&samplings[sequence], SPECRT__VERIFY_DRAW,
@@ -131,7 +133,7 @@ static __global__ void specrt__verify_pick_kernel(specrt_cuda_verifier v,
     int32_t begin = block * SPECRT__VERIFY_BLOCK;
     int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(law, logits + at * v.params.n_vocab, begin + i);
+        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_vocab, begin + i);
     __syncthreads();
     if (thread > 0) return;
     for (int32_t i = 0; i < n && before <= target; i++) {
@@ -181,7 +183,7 @@ static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const
 }
 
 /* Block b: the path of sequence b.  grid (n_batch), block 32 */
-static __global__ void specrt__verify_walk_kernel(specrt_cuda_verifier v,
+static __global__ void specrt__verify_walk_kernel(specrt__cuda_verifier v,
                                                   const specrt_cuda_draft *drafts,
                                                   specrt_verdict *verdicts) {
     int64_t b = blockIdx.x;
@@ -246,17 +248,17 @@ static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double 
 
 /* What a sequence's levels are drawn from. */
 typedef struct specrt__verify_shortlist {
-    const specrt_cuda_segment *segments; /* [n_batch, n_segments] */
-    int32_t starts[SPECRT_CUDA_MAX_SEGMENTS], n_segments;
+    const specrt__cuda_segment *segments; /* [n_batch, n_segments] */
+    int32_t starts[SPECRT__CUDA_MAX_SEGMENTS], n_segments;
     const float *logits; /* [n_batch, n_columns] */
     float temperature;
 } specrt__verify_shortlist;
 
-/* The law of a level: logits of columns [0, n) to probs, ids to tokens. @return their sum; 0: there is none.
- * Twin: specrt_verifier_propose. */
+/* The distribution of a level: logits of columns [0, n) to probs, ids to tokens. @return their sum; 0: there
+ * is none. Twin: specrt_verifier_propose. */
 static __device__ double specrt__verify_soften(const specrt__verify_shortlist &from, int32_t n,
                                                int32_t *ids, float *probs) {
-    const specrt_cuda_segment *segments = from.segments + (int64_t)blockIdx.x * from.n_segments;
+    const specrt__cuda_segment *segments = from.segments + (int64_t)blockIdx.x * from.n_segments;
     const float *logits = from.logits + (int64_t)blockIdx.x * n;
     float scale = from.temperature > 1e-30f ? 1 / from.temperature : 1e30f;
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
@@ -285,55 +287,57 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
     return specrt__block_sum(sum);
 }
 
-/* Block b: the token that sequence b drafts at its level, drawn from the law that is noted.
+/* Block b: the token that sequence b drafts at its level, drawn from the distribution that is noted.
  *   ids i32, logprobs f32 [n_batch];  grid (n_batch), any block.  Twin: specrt_verifier_propose */
-static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
-    specrt__verify_propose_kernel(specrt__verify_shortlist from, const specrt_cuda_tree *trees,
-                                  const specrt_sampling *samplings, specrt_cuda_laws laws,
-                                  int32_t *ids, float *logprobs) {
-    const specrt_cuda_tree *t = &trees[blockIdx.x];
-    if (t->n_beam == 0 || t->level >= laws.n_steps) return;
-    int64_t at = (int64_t)blockIdx.x * laws.n_steps + t->level;
-    int32_t *tokens = laws.ids + at * laws.n_columns;
-    float *probs = laws.probs + at * laws.n_columns;
-    double sum = specrt__verify_soften(from, laws.n_columns, tokens, probs);
+static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
+    specrt__verify_propose_kernel(specrt__verify_shortlist from, const specrt__cuda_tree *trees,
+                                  const specrt_sampling *samplings,
+                                  specrt__cuda_distributions distributions, int32_t *ids,
+                                  float *logprobs) {
+    const specrt__cuda_tree *t = &trees[blockIdx.x];
+    if (t->n_beam == 0 || t->level >= distributions.n_steps) return;
+    int64_t at = (int64_t)blockIdx.x * distributions.n_steps + t->level;
+    int32_t *tokens = distributions.ids + at * distributions.n_columns;
+    float *probs = distributions.probs + at * distributions.n_columns;
+    double sum = specrt__verify_soften(from, distributions.n_columns, tokens, probs);
     double u = specrt__verify_uniform(&samplings[blockIdx.x], SPECRT__VERIFY_DRAFT,
                                       (int64_t)t->cycle, t->level);
     __syncthreads();
-    int32_t i = specrt__verify_find(probs, sum > 0 ? laws.n_columns : 0, u * sum);
+    int32_t i = specrt__verify_find(probs, sum > 0 ? distributions.n_columns : 0, u * sum);
     if (specrt__block_thread() > 0) return;
     ids[blockIdx.x] = sum > 0 ? tokens[i] : 0;
     logprobs[blockIdx.x] = sum > 0 ? logf(probs[i]) : -INFINITY;
-    laws.chances[at] = sum > 0 ? probs[i] : 0;
+    distributions.chances[at] = sum > 0 ? probs[i] : 0;
 }
 
-/* What the law of a node gives a token. */
-static __device__ float specrt__verify_mass(const specrt_cuda_law *law, const float *logits,
-                                            int32_t id) {
-    return law->drawn ? specrt__verify_kept(law, logits, id) : (float)(id == law->best);
+/* What the distribution of a node gives a token. */
+static __device__ float specrt__verify_mass(const specrt__cuda_distribution *distribution,
+                                            const float *logits, int32_t id) {
+    return distribution->drawn ? specrt__verify_kept(distribution, logits, id)
+                               : (float)(id == distribution->best);
 }
 
-/* The sum of what a node's law gives all tokens.
+/* The sum of what a node's distribution gives all tokens.
  *   at : its number of all;  n_blocks : sums of a node */
-static __device__ double specrt__verify_total(const specrt_cuda_verifier &v, int64_t at,
+static __device__ double specrt__verify_total(const specrt__cuda_verifier &v, int64_t at,
                                               int32_t n_blocks) {
     double sum = 0;
     for (int32_t i = specrt__block_thread(); i < n_blocks; i += specrt__block_threads())
         sum += v.sums[at * n_blocks + i];
     sum = specrt__block_sum(sum);
-    return v.laws[at].drawn ? sum : 1;
+    return v.distributions[at].drawn ? sum : 1;
 }
 
-/* Weights [n_vocab] of what a node's law gives beyond `total` times a draft's law; probs NULL: of all it
- * gives. @return their sum. Twin: specrt__verify_subtract. */
-static __device__ double specrt__verify_rest(const specrt_cuda_law *law, const float *logits,
-                                             int32_t n_vocab, const int32_t *ids,
-                                             const float *probs, int32_t n, double total,
-                                             float *weights) {
+/* Weights [n_vocab] of what a node's distribution gives beyond `total` times a draft's distribution; probs
+ * NULL: of all it gives. @return their sum. Twin: specrt__verify_subtract. */
+static __device__ double specrt__verify_rest(const specrt__cuda_distribution *distribution,
+                                             const float *logits, int32_t n_vocab,
+                                             const int32_t *ids, const float *probs, int32_t n,
+                                             double total, float *weights) {
     int32_t thread = specrt__block_thread(), threads = specrt__block_threads();
     double sum = 0;
     for (int32_t i = thread; i < n_vocab; i += threads)
-        weights[i] = specrt__verify_mass(law, logits, i);
+        weights[i] = specrt__verify_mass(distribution, logits, i);
     __syncthreads();
     for (int32_t i = thread; i < n && probs; i += threads) {
         if (!(probs[i] > 0)) continue;
@@ -347,21 +351,21 @@ static __device__ double specrt__verify_rest(const specrt_cuda_law *law, const f
 
 /* Block b: how many of sequence b's draws the target takes, and what it emits instead of the next.
  *   grid (n_batch), any block.  Twin: specrt_verify_chain */
-static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
-    specrt__verify_chain_kernel(specrt_cuda_verifier v, specrt_cuda_laws laws,
-                                const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
+    specrt__verify_chain_kernel(specrt__cuda_verifier v, specrt__cuda_distributions distributions,
+                                const specrt_cuda_draft *drafts, const specrt__cuda_tree *trees,
                                 const specrt_sampling *samplings, const float *logits,
                                 int32_t n_blocks, specrt_verdict *verdicts) {
     int64_t b = blockIdx.x, at = b * v.params.max_nodes;
     const specrt_cuda_draft *draft = &drafts[b];
     const specrt_sampling *s = &samplings[b];
     specrt_verdict *out = &verdicts[b];
-    int64_t cycle = (int64_t)trees[b].cycle, level = b * laws.n_steps;
+    int64_t cycle = (int64_t)trees[b].cycle, level = b * distributions.n_steps;
     int32_t n = specrt__window_least(draft->n, v.params.max_nodes), n_vocab = v.params.n_vocab;
     int32_t i = 0, thread = specrt__block_thread();
-    float *weights = laws.weights + b * n_vocab;
+    float *weights = distributions.weights + b * n_vocab;
     double total = 0;
-    n = specrt__window_least(n, laws.n_steps + 1);
+    n = specrt__window_least(n, distributions.n_steps + 1);
     if (thread == 0) out->n = 0;
     if (n < 1) return;
     logits += at * n_vocab;
@@ -369,17 +373,19 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_LAW_THREADS)
         total = specrt__verify_total(v, at, n_blocks);
         if (i + 1 >= n) break;
         int32_t token = draft->tokens[i + 1];
-        double p = (double)specrt__verify_mass(&v.laws[at], logits, token) / total;
+        double p = (double)specrt__verify_mass(&v.distributions[at], logits, token) / total;
         double u = specrt__verify_uniform(s, SPECRT__VERIFY_ACCEPT, cycle, i);
-        if (!(u * (double)laws.chances[level] < p)) break;
+        if (!(u * (double)distributions.chances[level] < p)) break;
         if (thread == 0) out->tokens[i] = token, out->nodes[i] = i;
     }
-    const float *probs = i + 1 < n ? laws.probs + level * laws.n_columns : NULL;
-    double left = specrt__verify_rest(&v.laws[at], logits, n_vocab,
-                                      laws.ids + (probs ? level * laws.n_columns : 0), probs,
-                                      laws.n_columns, total, weights);
+    const float *probs = i + 1 < n ? distributions.probs + level * distributions.n_columns : NULL;
+    double left =
+        specrt__verify_rest(&v.distributions[at], logits, n_vocab,
+                            distributions.ids + (probs ? level * distributions.n_columns : 0),
+                            probs, distributions.n_columns, total, weights);
     if (!(left > 1e-12 * total)) /* no more than rounding */
-        left = specrt__verify_rest(&v.laws[at], logits, n_vocab, NULL, NULL, 0, total, weights);
+        left = specrt__verify_rest(&v.distributions[at], logits, n_vocab, NULL, NULL, 0, total,
+                                   weights);
     double u = specrt__verify_uniform(s, SPECRT__VERIFY_INSTEAD, cycle, i);
     int32_t token = specrt__verify_find(weights, n_vocab, u * left);
     if (thread > 0) return;
@@ -397,77 +403,77 @@ static __global__ void specrt__verify_remap_kernel(const int32_t *ids, int32_t n
 
 /* --- launches --- */
 
-static bool specrt__verify_params_ok(const specrt_cuda_verifier_params *p) {
-    return p && p->n_batch >= 1 && p->n_batch <= SPECRT_CUDA_MAX_BATCH && p->n_vocab >= 1 &&
+static bool specrt__verify_params_ok(const specrt__cuda_verifier_params *p) {
+    return p && p->n_batch >= 1 && p->n_batch <= SPECRT__CUDA_MAX_BATCH && p->n_vocab >= 1 &&
            p->n_vocab <= SPECRT_MAX_VOCAB && p->max_nodes >= 1 &&
            p->max_nodes <= SPECRT_TREE_MAX_NODES && p->sampled >= 0 && p->sampled <= 2 &&
            p->n_batch * p->max_nodes <= 65535;
 }
 
-static size_t specrt__verify_lay_out(void *memory, specrt_cuda_verifier *v) {
+static size_t specrt__verify_lay_out(void *memory, specrt__cuda_verifier *v) {
     size_t n = (size_t)v->params.n_batch * (size_t)v->params.max_nodes;
-    size_t n_laws = v->params.sampled ? n : 0;
+    size_t n_distributions = v->params.sampled ? n : 0;
     size_t n_parts = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_PART);
     size_t n_blocks = specrt__launch_blocks(v->params.n_vocab, SPECRT__VERIFY_BLOCK);
-    size_t n_ranking = specrt_cuda_topk_bytes(v->params.n_vocab, (int64_t)n, 1);
+    size_t n_ranking = specrt__cuda_topk_bytes(v->params.n_vocab, (int64_t)n, 1);
     specrt__launch_arena arena = {memory, 0};
     uint8_t *ranking;
     specrt__launch_carve(&arena, v->params.sampled ? 0 : n_ranking, &ranking);
-    specrt__launch_carve(&arena, n_laws * n_parts, &v->best);
-    specrt__launch_carve(&arena, n_laws * n_blocks, &v->sums);
-    specrt__launch_carve(&arena, n_laws, &v->laws);
+    specrt__launch_carve(&arena, n_distributions * n_parts, &v->best);
+    specrt__launch_carve(&arena, n_distributions * n_blocks, &v->sums);
+    specrt__launch_carve(&arena, n_distributions, &v->distributions);
     specrt__launch_carve(&arena, n, &v->tokens);
     v->scratch = ranking;
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_verifier_bytes(const specrt_cuda_verifier_params *params) {
-    specrt_cuda_verifier v;
+SPECRT__KERNEL size_t specrt__cuda_verifier_bytes(const specrt__cuda_verifier_params *params) {
+    specrt__cuda_verifier v;
     if (!specrt__verify_params_ok(params)) return 0;
     v.params = *params;
     return specrt__verify_lay_out(NULL, &v);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_verifier_place(const specrt_cuda_verifier_params *params,
-                                                        void *memory, specrt_cuda_verifier *out) {
+SPECRT__KERNEL specrt_status specrt__cuda_verifier_place(const specrt__cuda_verifier_params *params,
+                                                         void *memory, specrt__cuda_verifier *out) {
     if (!memory || !out || !specrt__verify_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
     out->params = *params;
     specrt__verify_lay_out(memory, out);
     return SPECRT_STATUS_OK;
 }
 
-/* The laws of all nodes, and their sums. */
-static specrt_status specrt__verify_lay_laws(const specrt_cuda_verifier *verifier,
-                                             const specrt_cuda_draft *drafts,
-                                             const specrt_sampling *samplings, const float *logits,
-                                             void *stream) {
+/* The distributions of all nodes, and their sums. */
+static specrt_status specrt__verify_lay_distributions(const specrt__cuda_verifier *verifier,
+                                                      const specrt_cuda_draft *drafts,
+                                                      const specrt_sampling *samplings,
+                                                      const float *logits, void *stream) {
     if (!verifier || !specrt__verify_params_ok(&verifier->params) || !verifier->best ||
-        !verifier->laws || !verifier->tokens || !drafts || !samplings || !logits)
+        !verifier->distributions || !verifier->tokens || !drafts || !samplings || !logits)
         return SPECRT_STATUS_BAD_ARG;
-    const specrt_cuda_verifier_params *p = &verifier->params;
+    const specrt__cuda_verifier_params *p = &verifier->params;
     unsigned n = (unsigned)(p->n_batch * p->max_nodes);
     unsigned n_parts = specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_PART);
     SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_best_kernel, dim3(n_parts, n),
                                specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
                                drafts, logits));
-    SPECRT__TRY(
-        SPECRT__LAUNCH(specrt__verify_law_kernel, n,
-                       p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_LAW_THREADS) : 32, 0,
-                       stream, *verifier, drafts, samplings, logits, (int32_t)n_parts));
+    SPECRT__TRY(SPECRT__LAUNCH(
+        specrt__verify_distribution_kernel, n,
+        p->sampled == 2 ? specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS) : 32, 0, stream,
+        *verifier, drafts, samplings, logits, (int32_t)n_parts));
     return SPECRT__LAUNCH(
         specrt__verify_sum_kernel, dim3(specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK), n),
         specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier, drafts, logits);
 }
 
 /* The nodes of a batch's drafts. */
-static specrt_cuda_batch specrt__verify_nodes(const specrt_cuda_draft *drafts, int32_t n_batch,
-                                              int32_t max_nodes) {
+static specrt__cuda_batch specrt__verify_nodes(const specrt_cuda_draft *drafts, int32_t n_batch,
+                                               int32_t max_nodes) {
     return {n_batch, max_nodes, &drafts->n, sizeof *drafts / sizeof(int32_t)};
 }
 
 /* Greedy verification by a ranking, which reads the logits once: ids i32 [n_batch, row_step, k] get the
  * target's best at each node too. */
-static specrt_status specrt__verify_greedily(const specrt_cuda_verifier_params *p,
+static specrt_status specrt__verify_greedily(const specrt__cuda_verifier_params *p,
                                              const specrt_cuda_draft *drafts, const float *logits,
                                              int32_t k, int32_t *ids, int32_t row_step,
                                              void *scratch, specrt_verdict *verdicts,
@@ -475,24 +481,24 @@ static specrt_status specrt__verify_greedily(const specrt_cuda_verifier_params *
     specrt__active_ranks r;
     dim3 grid;
     if (!drafts || !verdicts) return SPECRT_STATUS_BAD_ARG;
-    specrt_cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
+    specrt__cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
     SPECRT__TRY(
         specrt__active_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
     return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
                           r, drafts, verdicts);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_verify(const specrt_cuda_verifier *verifier,
-                                                const specrt_cuda_draft *drafts,
-                                                const specrt_sampling *samplings,
-                                                const float *logits, specrt_verdict *verdicts,
-                                                void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_verify(const specrt__cuda_verifier *verifier,
+                                                 const specrt_cuda_draft *drafts,
+                                                 const specrt_sampling *samplings,
+                                                 const float *logits, specrt_verdict *verdicts,
+                                                 void *stream) {
     if (!verdicts || !verifier || !samplings) return SPECRT_STATUS_BAD_ARG;
-    const specrt_cuda_verifier_params *p = &verifier->params;
+    const specrt__cuda_verifier_params *p = &verifier->params;
     if (!p->sampled)
         return specrt__verify_greedily(p, drafts, logits, 1, verifier->tokens, p->max_nodes,
                                        verifier->scratch, verdicts, stream);
-    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
+    SPECRT__TRY(specrt__verify_lay_distributions(verifier, drafts, samplings, logits, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__verify_pick_kernel, (unsigned)(p->n_batch * p->max_nodes),
                                specrt__block_size(SPECRT__VERIFY_THREADS), 0, stream, *verifier,
                                drafts, samplings, logits,
@@ -501,49 +507,53 @@ SPECRT__KERNEL specrt_status specrt_cuda_verify(const specrt_cuda_verifier *veri
                           *verifier, drafts, verdicts);
 }
 
-static bool specrt__verify_laws_ok(const specrt_cuda_laws *laws) {
-    return laws && laws->n_steps >= 1 && laws->n_steps <= SPECRT_TREE_MAX_STEPS &&
-           laws->n_columns >= 1 && laws->ids && laws->probs && laws->chances && laws->weights;
+static bool specrt__verify_distributions_ok(const specrt__cuda_distributions *distributions) {
+    return distributions && distributions->n_steps >= 1 &&
+           distributions->n_steps <= SPECRT_TREE_MAX_STEPS && distributions->n_columns >= 1 &&
+           distributions->ids && distributions->probs && distributions->chances &&
+           distributions->weights;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_propose(
-    const specrt_cuda_layout *layout, const specrt_cuda_segment *segments, int32_t n_batch,
-    const float *logits, const specrt_cuda_tree *trees, const specrt_sampling *samplings,
-    const specrt_cuda_laws *laws, int32_t *ids, float *logprobs, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_propose(
+    const specrt__cuda_layout *layout, const specrt__cuda_segment *segments, int32_t n_batch,
+    const float *logits, const specrt__cuda_tree *trees, const specrt_sampling *samplings,
+    const specrt__cuda_distributions *distributions, int32_t *ids, float *logprobs, void *stream) {
     specrt__verify_shortlist from;
     SPECRT__CLEAR(&from, 1);
     SPECRT__TRY(specrt__window_check(n_batch, trees));
-    if (!segments || !logits || !samplings || !ids || !logprobs || !specrt__verify_laws_ok(laws) ||
-        !(laws->temperature > 0 && laws->temperature <= 100) ||
-        specrt__head_lay_out(layout, from.starts) != laws->n_columns)
+    if (!segments || !logits || !samplings || !ids || !logprobs ||
+        !specrt__verify_distributions_ok(distributions) ||
+        !(distributions->temperature > 0 && distributions->temperature <= 100) ||
+        specrt__head_lay_out(layout, from.starts) != distributions->n_columns)
         return SPECRT_STATUS_BAD_ARG;
     from.segments = segments;
     from.n_segments = layout->n_segments;
     from.logits = logits;
-    from.temperature = laws->temperature;
+    from.temperature = distributions->temperature;
     return SPECRT__LAUNCH(specrt__verify_propose_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__VERIFY_LAW_THREADS), 0, stream, from, trees,
-                          samplings, *laws, ids, logprobs);
+                          specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS), 0, stream, from,
+                          trees, samplings, *distributions, ids, logprobs);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_verify_chain(
-    const specrt_cuda_verifier *verifier, const specrt_cuda_laws *laws,
-    const specrt_cuda_draft *drafts, const specrt_cuda_tree *trees,
+SPECRT__KERNEL specrt_status specrt__cuda_verify_chain(
+    const specrt__cuda_verifier *verifier, const specrt__cuda_distributions *distributions,
+    const specrt_cuda_draft *drafts, const specrt__cuda_tree *trees,
     const specrt_sampling *samplings, const float *logits, specrt_verdict *verdicts, void *stream) {
-    if (!verdicts || !trees || !specrt__verify_laws_ok(laws) || !verifier ||
+    if (!verdicts || !trees || !specrt__verify_distributions_ok(distributions) || !verifier ||
         !verifier->params.sampled)
         return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__verify_lay_laws(verifier, drafts, samplings, logits, stream));
-    const specrt_cuda_verifier_params *p = &verifier->params;
+    SPECRT__TRY(specrt__verify_lay_distributions(verifier, drafts, samplings, logits, stream));
+    const specrt__cuda_verifier_params *p = &verifier->params;
     return SPECRT__LAUNCH(specrt__verify_chain_kernel, (unsigned)p->n_batch,
-                          specrt__block_size(SPECRT__VERIFY_LAW_THREADS), 0, stream, *verifier,
-                          *laws, drafts, trees, samplings, logits,
+                          specrt__block_size(SPECRT__VERIFY_DISTRIBUTION_THREADS), 0, stream,
+                          *verifier, *distributions, drafts, trees, samplings, logits,
                           (int32_t)specrt__launch_blocks(p->n_vocab, SPECRT__VERIFY_BLOCK),
                           verdicts);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_remap(const int32_t *ids, int32_t n_ids, const int32_t *in,
-                                               int64_t n, int32_t *out, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_remap(const int32_t *ids, int32_t n_ids,
+                                                const int32_t *in, int64_t n, int32_t *out,
+                                                void *stream) {
     if (!ids || !in || !out || n_ids < 1 || n < 1 || n > INT32_MAX) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__verify_remap_kernel,
                           specrt__launch_blocks(n, SPECRT__VERIFY_THREADS), SPECRT__VERIFY_THREADS,

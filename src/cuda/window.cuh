@@ -154,7 +154,7 @@ static __device__ void specrt__window_forget(specrt_cuda_state *s, int32_t n) {
         int32_t i = begin + specrt__block_thread();
         int32_t id = i < n ? *specrt__window_ring(s, i) : -1;
         bool last = id >= 0 && atomicSub(&s->counts[id], 1) == 1;
-        specrt__window_change(s, last ? id : -1, SPECRT_CUDA_WINDOW, 0);
+        specrt__window_change(s, last ? id : -1, SPECRT__CUDA_WINDOW, 0);
     }
     if (specrt__block_thread() == 0) {
         s->ring_begin = n < s->params.size - s->ring_begin ? s->ring_begin + n
@@ -178,7 +178,7 @@ static __device__ __noinline__ void specrt__window_append(specrt_cuda_state *s, 
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n ? ids[i] : -1;
-        specrt__window_change(s, id >= 0 && s->marks[id] == i ? id : -1, drop, SPECRT_CUDA_WINDOW);
+        specrt__window_change(s, id >= 0 && s->marks[id] == i ? id : -1, drop, SPECRT__CUDA_WINDOW);
     }
     specrt__window_unmark(s, ids, n);
     if (s->n_ring + n > s->params.size) specrt__window_forget(s, s->n_ring + n - s->params.size);
@@ -194,7 +194,7 @@ static __device__ void specrt__window_shift(specrt_cuda_state *s, int32_t n_leav
     int32_t n_kept = s->n_list - n_leaving;
     for (int32_t begin = 0; begin < n_leaving; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread();
-        specrt__window_change(s, i < n_leaving ? s->list[i] : -1, SPECRT_CUDA_WINDOW, 0);
+        specrt__window_change(s, i < n_leaving ? s->list[i] : -1, SPECRT__CUDA_WINDOW, 0);
     }
     for (int32_t begin = 0; begin < n_kept && n_leaving > 0; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_kept ? s->list[n_leaving + i] : -1;
@@ -238,7 +238,7 @@ static __device__ __noinline__ void specrt__window_queue(specrt_cuda_state *s, c
     int32_t i = thread + (n_gone < 0 ? 0 : n_gone - n_leaving), id = i < n_came ? ids[came[i]] : -1;
     specrt__window_shift(s, n_leaving);
     if (id >= 0) s->list[n_list - n_leaving + thread] = id;
-    specrt__window_change(s, id, 0, SPECRT_CUDA_WINDOW);
+    specrt__window_change(s, id, 0, SPECRT__CUDA_WINDOW);
     if (thread == 0) s->n_list = specrt__window_least(n_list + n_came, s->list_size);
     __syncthreads();
 }
@@ -246,12 +246,12 @@ static __device__ __noinline__ void specrt__window_queue(specrt_cuda_state *s, c
 /* The batch, element by element. Twin: specrt__window_push. */
 static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
     int32_t n_listed, *batch = specrt__window_batch();
-    if (s->params.mode == SPECRT_CUDA_UNIQUE_LRU) {
-        specrt__window_touch(s, n, SPECRT_CUDA_WINDOW);
+    if (s->params.mode == SPECRT__CUDA_UNIQUE_LRU) {
+        specrt__window_touch(s, n, SPECRT__CUDA_WINDOW);
         return;
     }
     n = specrt__window_gather(s, n, 0, &n_listed);
-    if (s->params.mode == SPECRT_CUDA_STREAM) {
+    if (s->params.mode == SPECRT__CUDA_STREAM) {
         specrt__window_append(s, batch, n, 0);
         return;
     }
@@ -261,16 +261,16 @@ static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
 
 /* The batch as part of a set. Twin: specrt__window_add. */
 static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
-    if (s->params.mode == SPECRT_CUDA_STREAM)
-        specrt__window_touch(s, n, SPECRT_CUDA_LISTED);
+    if (s->params.mode == SPECRT__CUDA_STREAM)
+        specrt__window_touch(s, n, SPECRT__CUDA_LISTED);
     else
         specrt__window_push(s, n);
 }
 
 /* The set is complete. Twin: specrt__window_flush. */
 static __device__ void specrt__window_flush(specrt_cuda_state *s) {
-    if (s->params.mode != SPECRT_CUDA_STREAM) return;
-    specrt__window_append(s, s->list, s->n_list, SPECRT_CUDA_LISTED);
+    if (s->params.mode != SPECRT__CUDA_STREAM) return;
+    specrt__window_append(s, s->list, s->n_list, SPECRT__CUDA_LISTED);
     if (specrt__block_thread() == 0) s->n_list = 0;
     __syncthreads();
 }
@@ -296,7 +296,8 @@ static __device__ void specrt__window_ranked(const specrt_cuda_state *s, int32_t
 
 /* Whether nobody but the prefix wants a token. */
 static __device__ bool specrt__window_alone(const specrt_cuda_state *s, int32_t id) {
-    return !(s->wants[id] & (SPECRT_CUDA_FIXED | (SPECRT__WINDOW_PACKED & ~(int)SPECRT_CUDA_FILL)));
+    return !(s->wants[id] &
+             (SPECRT__CUDA_FIXED | (SPECRT__WINDOW_PACKED & ~(int)SPECRT__CUDA_FILL)));
 }
 
 /* The last of the prefix leave, down to one without which there were too few rows; n_spare: more rows than
@@ -318,7 +319,7 @@ static __device__ __noinline__ void specrt__window_shrink(specrt_cuda_state *s, 
             n_mine += stays && begin + specrt__block_place(kEach, j) < n_fill;
             if (stays) ids[j] = -1;
         }
-        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, SPECRT_CUDA_FILL, 0);
+        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, SPECRT__CUDA_FILL, 0);
         n_staying = specrt__block_scan(n_mine, &n_before);
         n_fill = begin + n_staying;
         n_spare -= n;
@@ -339,7 +340,7 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++)
             gains[j] =
-                ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT_CUDA_FIXED | SPECRT__WINDOW_PACKED));
+                ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED));
         int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(gains, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
@@ -348,7 +349,7 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
             n_taken += taken;
             if (!taken) ids[j] = -1;
         }
-        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, 0, SPECRT_CUDA_FILL);
+        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, 0, SPECRT__CUDA_FILL);
         n_fill += specrt__block_scan(n_taken, &n_before);
         n_missing -= n;
     }
@@ -388,12 +389,12 @@ static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t 
                                             const int32_t *best, int32_t stride) {
     int32_t k = best ? specrt__window_least(s->params.kpre, stride) : 0;
     int32_t step = SPECRT__WINDOW_BATCH / (k + 1);
-    bool stream = s->params.mode == SPECRT_CUDA_STREAM;
+    bool stream = s->params.mode == SPECRT__CUDA_STREAM;
     if (n < 1) return;
     if (specrt__block_thread() < k)
         s->seed[specrt__block_thread()] = best[(int64_t)(n - 1) * stride + specrt__block_thread()];
     if (specrt__block_thread() == 0) s->n_seed = k;
-    for (int32_t begin = 0; begin < n && s->params.only != SPECRT_CUDA_ONLY_EXT; begin += step) {
+    for (int32_t begin = 0; begin < n && s->params.only != SPECRT__CUDA_ONLY_EXT; begin += step) {
         int32_t here = specrt__window_least(step, n - begin);
         int32_t with = stream ? 0 : k;
         specrt__window_push(s, specrt__window_read(tokens, best, stride, begin, here, with));
@@ -406,7 +407,7 @@ static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t 
 /* Twin: specrt__window_start. */
 static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) {
     int32_t *batch = specrt__window_batch();
-    if (s->params.only == SPECRT_CUDA_ONLY_EXT) {
+    if (s->params.only == SPECRT__CUDA_ONLY_EXT) {
         int32_t n = s->n_seed;
         for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
             batch[i] = s->seed[i];
@@ -414,7 +415,7 @@ static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) 
         specrt__window_add(s, n);
     }
     specrt__window_flush(s);
-    if (!s->params.emitted || s->params.only == SPECRT_CUDA_ONLY_CTX) return;
+    if (!s->params.emitted || s->params.only == SPECRT__CUDA_ONLY_CTX) return;
     if (specrt__block_thread() == 0) batch[0] = token;
     __syncthreads();
     specrt__window_push(s, 1);
@@ -426,9 +427,9 @@ static __device__ int32_t specrt__window_read_nodes(specrt_cuda_state *s,
                                                     const specrt_verdict *verdict,
                                                     const int32_t *best, int32_t stride,
                                                     int32_t n_batch) {
-    bool tree = s->params.positions == SPECRT_CUDA_POSITIONS_TREE;
+    bool tree = s->params.positions == SPECRT__CUDA_POSITIONS_TREE;
     int32_t k = best ? specrt__window_least(s->params.kver, stride) : 0;
-    int32_t first = s->params.positions == SPECRT_CUDA_POSITIONS_LAST ? verdict->n - 1 : 0;
+    int32_t first = s->params.positions == SPECRT__CUDA_POSITIONS_LAST ? verdict->n - 1 : 0;
     int32_t n = (tree ? draft->n : verdict->n - first) * k;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         int32_t row = first + i / k, node = tree ? row : verdict->nodes[row];
@@ -451,7 +452,7 @@ static __device__ int32_t specrt__window_end(specrt_cuda_state *s, int32_t n) {
 static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_cuda_draft *draft,
                                              const specrt_verdict *verdict, const int32_t *best,
                                              int32_t stride) {
-    bool sets = s->params.mode == SPECRT_CUDA_STREAM;
+    bool sets = s->params.mode == SPECRT__CUDA_STREAM;
     int32_t n = draft->n - 1, n_emitted = s->params.emitted ? verdict->n : 0;
     int32_t *batch = specrt__window_batch();
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
@@ -474,12 +475,12 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
                                 int32_t n_pinned) {
     specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
-    int keep = SPECRT_CUDA_INVALID | SPECRT_CUDA_FIXED;
-    if (s->params.keep) keep |= SPECRT_CUDA_RETRIEVE;
+    int keep = SPECRT__CUDA_INVALID | SPECRT__CUDA_FIXED;
+    if (s->params.keep) keep |= SPECRT__CUDA_RETRIEVE;
     for (int32_t i = specrt__block_thread(); i < s->params.n_ids; i += specrt__block_threads()) {
         s->wants[i] &= (uint8_t)keep;
         s->slots[i] = s->marks[i] = -1;
-        if (s->params.mode == SPECRT_CUDA_STREAM) s->counts[i] = 0;
+        if (s->params.mode == SPECRT__CUDA_STREAM) s->counts[i] = 0;
     }
     if (specrt__block_thread() == 0) {
         s->n_wanted = s->n_rows = s->n_fresh = s->n_changed = s->n_refused = 0;
@@ -490,13 +491,13 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     for (int32_t begin = 0; begin < s->params.n_ids && s->params.keep;
          begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread();
-        bool kept = i < s->params.n_ids && (s->wants[i] & SPECRT_CUDA_RETRIEVE);
-        if (kept) s->wants[i] &= (uint8_t)~SPECRT_CUDA_RETRIEVE; /* it enters again */
-        specrt__window_change(s, kept ? i : -1, 0, SPECRT_CUDA_RETRIEVE);
+        bool kept = i < s->params.n_ids && (s->wants[i] & SPECRT__CUDA_RETRIEVE);
+        if (kept) s->wants[i] &= (uint8_t)~SPECRT__CUDA_RETRIEVE; /* it enters again */
+        specrt__window_change(s, kept ? i : -1, 0, SPECRT__CUDA_RETRIEVE);
     }
     for (int32_t begin = 0; begin < n_pinned; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_pinned ? pinned[i] : -1;
-        specrt__window_change(s, id < s->params.n_ids ? id : -1, 0, SPECRT_CUDA_PINNED);
+        specrt__window_change(s, id < s->params.n_ids ? id : -1, 0, SPECRT__CUDA_PINNED);
     }
     specrt__window_sync(s);
     specrt__window_close(s, &states[blockIdx.x]);
@@ -543,7 +544,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
     if (verdict->n < 1) return;
     specrt__window_posts posts = specrt__window_ask(s);
     bool fills = s->params.size > 0;
-    if (fills && s->params.only != SPECRT_CUDA_ONLY_CTX)
+    if (fills && s->params.only != SPECRT__CUDA_ONLY_CTX)
         specrt__window_follow(s, &drafts[blockIdx.x], verdict, best, k);
     specrt__window_take(s, posts);
     if (fills) specrt__window_fill(s);
@@ -554,32 +555,32 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
 /* --- launches --- */
 
 static inline specrt_status specrt__window_check(int32_t n_batch, const void *states) {
-    return states && n_batch >= 1 && n_batch <= SPECRT_CUDA_MAX_BATCH ? SPECRT_STATUS_OK
-                                                                      : SPECRT_STATUS_BAD_ARG;
+    return states && n_batch >= 1 && n_batch <= SPECRT__CUDA_MAX_BATCH ? SPECRT_STATUS_OK
+                                                                       : SPECRT_STATUS_BAD_ARG;
 }
 
-static inline specrt_status specrt__window_check_choice(const specrt_cuda_choice *c) {
+static inline specrt_status specrt__window_check_choice(const specrt__cuda_choice *c) {
     return c && c->ids && c->places && c->n_rows && c->max_rows >= 1 ? SPECRT_STATUS_OK
                                                                      : SPECRT_STATUS_BAD_ARG;
 }
 
-static bool specrt__window_params_ok(const specrt_cuda_state_params *p) {
+static bool specrt__window_params_ok(const specrt__cuda_state_params *p) {
     if (!p || p->n_ids < 1 || p->n_ids > SPECRT_MAX_VOCAB) return false;
     if (p->capacity < 0 || p->capacity > p->n_ids) return false;
     if (p->size == 0) return true;
-    return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT_CUDA_UNIQUE_LRU &&
-           p->mode <= SPECRT_CUDA_UNIQUE_FIFO && p->positions >= SPECRT_CUDA_POSITIONS_ALL &&
-           p->positions <= SPECRT_CUDA_POSITIONS_TREE && p->only >= SPECRT_CUDA_ONLY_BOTH &&
-           p->only <= SPECRT_CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
+    return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT__CUDA_UNIQUE_LRU &&
+           p->mode <= SPECRT__CUDA_UNIQUE_FIFO && p->positions >= SPECRT__CUDA_POSITIONS_ALL &&
+           p->positions <= SPECRT__CUDA_POSITIONS_TREE && p->only >= SPECRT__CUDA_ONLY_BOTH &&
+           p->only <= SPECRT__CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
            p->kver >= 0 && p->kver <= SPECRT__WINDOW_MAX_K && p->n_frequent >= 0 &&
            (p->frequent || p->n_frequent <= p->n_ids);
 }
 
 /* The bytes that the arrays of a state take; they lie in memory, if there is some. */
 static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
-    const specrt_cuda_state_params *p = &s->params;
+    const specrt__cuda_state_params *p = &s->params;
     size_t n = (size_t)p->n_ids, m = (size_t)p->capacity;
-    bool stream = p->size > 0 && p->mode == SPECRT_CUDA_STREAM;
+    bool stream = p->size > 0 && p->mode == SPECRT__CUDA_STREAM;
     specrt__launch_arena arena = {memory, 0};
     s->list_size = p->size < p->n_ids ? p->size : p->n_ids;
     specrt__launch_carve(&arena, n, &s->wants);
@@ -595,15 +596,15 @@ static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
     return arena.bytes;
 }
 
-SPECRT__KERNEL size_t specrt_cuda_state_bytes(const specrt_cuda_state_params *params) {
+SPECRT__KERNEL size_t specrt__cuda_state_bytes(const specrt__cuda_state_params *params) {
     specrt_cuda_state s;
     if (!specrt__window_params_ok(params)) return 0;
     s.params = *params;
     return specrt__window_lay_out(NULL, &s);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_place(const specrt_cuda_state_params *params,
-                                                     void *memory, specrt_cuda_state *out) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_place(const specrt__cuda_state_params *params,
+                                                      void *memory, specrt_cuda_state *out) {
     if (!memory || !out || !specrt__window_params_ok(params)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__CLEAR(out, 1);
     out->params = *params;
@@ -611,9 +612,9 @@ SPECRT__KERNEL specrt_status specrt_cuda_state_place(const specrt_cuda_state_par
     return SPECRT_STATUS_OK;
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_begin(int32_t n_batch, const int32_t *pinned,
-                                                     int32_t n_pinned, specrt_cuda_state *states,
-                                                     void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_begin(int32_t n_batch, const int32_t *pinned,
+                                                      int32_t n_pinned, specrt_cuda_state *states,
+                                                      void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (n_pinned < 0 || (n_pinned > 0 && !pinned)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_begin_kernel, (unsigned)n_batch,
@@ -621,10 +622,10 @@ SPECRT__KERNEL specrt_status specrt_cuda_state_begin(int32_t n_batch, const int3
                           n_pinned);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
-                                                       const int32_t *n, int32_t max_n,
-                                                       const int32_t *best, int32_t k,
-                                                       specrt_cuda_state *states, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_prefill(int32_t n_batch, const int32_t *tokens,
+                                                        const int32_t *n, int32_t max_n,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!tokens || !n || max_n < 1 || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_prefill_kernel, (unsigned)n_batch,
@@ -632,20 +633,20 @@ SPECRT__KERNEL specrt_status specrt_cuda_state_prefill(int32_t n_batch, const in
                           max_n, best, k);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_start(int32_t n_batch,
-                                                     const specrt_verdict *verdicts,
-                                                     specrt_cuda_state *states, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_start(int32_t n_batch,
+                                                      const specrt_verdict *verdicts,
+                                                      specrt_cuda_state *states, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!verdicts) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_start_kernel, (unsigned)n_batch,
                           specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, verdicts);
 }
 
-SPECRT__KERNEL specrt_status specrt_cuda_state_observe(int32_t n_batch,
-                                                       const specrt_cuda_draft *drafts,
-                                                       const specrt_verdict *verdicts,
-                                                       const int32_t *best, int32_t k,
-                                                       specrt_cuda_state *states, void *stream) {
+SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
+                                                        const specrt_cuda_draft *drafts,
+                                                        const specrt_verdict *verdicts,
+                                                        const int32_t *best, int32_t k,
+                                                        specrt_cuda_state *states, void *stream) {
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!drafts || !verdicts || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_observe_kernel, (unsigned)n_batch,

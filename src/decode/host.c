@@ -105,10 +105,10 @@ static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *ho
     beam.logprobs = &no_path;
     if (!specrt_session_drafts(s)) return SPECRT_STATUS_OK;
     for (int32_t level = 0; level < n_steps && beam.n > 0 && beam.logprobs[0] >= least; level++) {
-        const float *hidden = NULL, *fed = NULL;
-        int code = host->draft_step(host->user, level, &beam, &hidden, &fed);
+        const float *draft_hidden = NULL, *draft_input = NULL;
+        int code = host->draft_step(host->user, level, &beam, &draft_hidden, &draft_input);
         if (code != 0) return specrt__host_failed("draft_step", code, err);
-        SPECRT__TRY(specrt_session_expand(s, hidden, fed, beam.n, &beam));
+        SPECRT__TRY(specrt_session_expand(s, draft_hidden, draft_input, beam.n, &beam));
     }
     return SPECRT_STATUS_OK;
 }

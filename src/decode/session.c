@@ -12,9 +12,9 @@
 
 /* Of the cycle to come. */
 static void specrt__session_choose(specrt_session *s) {
-    if (!s->budget) return;
-    specrt_auto_choose(s->budget, &s->choice);
-    if (s->fixed_at) s->n_fixed = s->budget->rows[s->choice.list];
+    if (!s->auto_draft) return;
+    specrt_auto_choose(s->auto_draft, &s->choice);
+    if (s->fixed_at) s->n_fixed = s->auto_draft->rows[s->choice.list];
 }
 
 /* Packs what the sources want now and lists the segments. */
@@ -52,14 +52,15 @@ static const specrt_active *specrt__session_count_read(specrt_session *s, int64_
 
 /* What sources route a pass by. */
 static specrt__active_level specrt__session_level(int32_t at, const specrt_beam *beam,
-                                                  const float *hidden, const float *fed) {
+                                                  const float *draft_hidden,
+                                                  const float *draft_input) {
     specrt__active_level level;
     level.level = at;
     level.n = beam->n;
     level.tokens = beam->tokens;
     level.logprobs = beam->logprobs;
-    level.fed = fed;
-    level.hidden = hidden;
+    level.draft_input = draft_input;
+    level.draft_hidden = draft_hidden;
     level.ahead = false;
     return level;
 }
@@ -86,11 +87,12 @@ static const specrt_active *specrt__session_route_by(specrt_session *s,
 }
 
 SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
-                                                     const specrt_beam *beam, const float *hidden,
-                                                     const float *fed) {
+                                                     const specrt_beam *beam,
+                                                     const float *draft_hidden,
+                                                     const float *draft_input) {
     if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
     s->n_ahead = 0; /* sources may forget it now */
-    return specrt__session_route_by(s, specrt__session_level(at, beam, hidden, fed));
+    return specrt__session_route_by(s, specrt__session_level(at, beam, draft_hidden, draft_input));
 }
 
 /* The draws to come are another generation's, unless there were none yet; an open cycle is forgotten. */
@@ -163,7 +165,7 @@ static specrt_status specrt__session_end_open(specrt_session *s, int32_t last) {
 SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
     if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
     if (s->open.n > 0) return specrt__session_end_open(s, token);
-    if (s->budget) specrt_auto_begin(s->budget);
+    if (s->auto_draft) specrt_auto_begin(s->auto_draft);
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->start)
             s->policy->sources[i].source->start(s->states[i], token);
@@ -177,27 +179,27 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
 /* --- a cycle --- */
 
 SPECRT_API int specrt_session_drafts(const specrt_session *session) {
-    return !session->budget || session->choice.num_steps > 0;
+    return !session->auto_draft || session->choice.num_steps > 0;
 }
 
 SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session) {
     return &session->active;
 }
 
-/* One token, sampled from the law that verification will be shown. */
+/* One token, sampled from the distribution that verification will be shown. */
 static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam) {
     int32_t level = s->tree->level, n = 0;
     size_t at = (size_t)level * (size_t)specrt_policy_bound(s->policy);
-    int32_t *ids = s->law_ids + at;
-    float *probs = s->law_probs + at, logprob = -INFINITY;
+    int32_t *ids = s->distribution_ids + at;
+    float *probs = s->distribution_probs + at, logprob = -INFINITY;
     for (int32_t i = 0; i < s->active.n_segments; n += s->segments[i++].n_rows)
         memcpy(ids + n, s->segments[i].ids, (size_t)s->segments[i].n_rows * sizeof *ids);
     int32_t i = specrt_verifier_propose(s->verifier, s->logits, n, s->draft_temperature, s->cycle,
                                         level, probs);
     if (i >= 0) logprob = logf(probs[i]);
-    s->laws[level].n = n;
-    s->laws[level].ids = ids;
-    s->laws[level].probs = probs;
+    s->distributions[level].n = n;
+    s->distributions[level].ids = ids;
+    s->distributions[level].probs = probs;
     return specrt_tree_expand(s->tree, &ids[i < 0 ? 0 : i], &logprob, 1, 1, beam);
 }
 
@@ -205,11 +207,13 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
 static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_beam *beam) {
     int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
-    if (!s->laws) SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
-    SPECRT__TRY(s->laws ? specrt__session_sample(s, beam)
-                        : specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
-    if (s->budget && beam->n > 0 &&
-        !specrt_auto_goes_on(s->budget, s->tree->level, s->topk == 1 ? beam->logprobs[0] : NAN))
+    if (!s->distributions)
+        SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
+    SPECRT__TRY(s->distributions ? specrt__session_sample(s, beam)
+                                 : specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
+    if (s->auto_draft && beam->n > 0 &&
+        !specrt_auto_should_continue(s->auto_draft, s->tree->level,
+                                     s->topk == 1 ? beam->logprobs[0] : NAN))
         beam->n = 0;
     return SPECRT_STATUS_OK;
 }
@@ -226,10 +230,10 @@ static specrt_beam specrt__session_beam(const specrt_session *s) {
     return beam;
 }
 
-SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const float *fed,
+SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const float *draft_input,
                                                     int32_t n) {
     specrt_beam own = specrt__session_beam(s);
-    specrt__active_level level = specrt__session_level(s->tree->level, &own, NULL, fed);
+    specrt__active_level level = specrt__session_level(s->tree->level, &own, NULL, draft_input);
     if (n < 1 || n != own.n || level.level == s->tree->params.num_steps || s->n_ahead > level.level)
         return SPECRT_STATUS_BAD_ARG;
     for (int i = 0; i < s->policy->n_sources; i++)
@@ -240,20 +244,23 @@ SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const flo
 }
 
 /* The rows of the pass to come, for the tree at hand. */
-static void specrt__session_route_pass(specrt_session *s, const float *hidden, const float *fed) {
+static void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
+                                       const float *draft_input) {
     specrt_beam own = specrt__session_beam(s);
-    specrt__active_level level = specrt__session_level(s->tree->level, &own, hidden, fed);
+    specrt__active_level level =
+        specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
     level.ahead = s->n_ahead > level.level;
     specrt__session_route_by(s, level);
 }
 
-SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *hidden,
-                                               const float *fed, int32_t n, specrt_beam *beam) {
+SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *draft_hidden,
+                                               const float *draft_input, int32_t n,
+                                               specrt_beam *beam) {
     SPECRT__CLEAR(beam, 1);
     if (n < 1 || n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
-    specrt__session_route_pass(s, hidden, fed);
-    SPECRT__TRY(specrt_active_logits(&s->active, hidden, n, s->logits));
+    specrt__session_route_pass(s, draft_hidden, draft_input);
+    SPECRT__TRY(specrt_active_logits(&s->active, draft_hidden, n, s->logits));
     return specrt__session_grow(s, n, beam);
 }
 
@@ -277,8 +284,8 @@ static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n,
 
 /* The first of n sequences, by their states. A pass has SPECRT_TREE_MAX_TOPK at most. */
 static specrt__session_group specrt__session_group_of(specrt_session *const *sessions, int32_t n,
-                                                      const float *hidden) {
-    specrt__session_group g = {sessions, 0, 0, hidden};
+                                                      const float *draft_hidden) {
+    specrt__session_group g = {sessions, 0, 0, draft_hidden};
     while (g.n < n && g.n_states + sessions[g.n]->tree->n_beam <= SPECRT__ACTIVE_SHARED)
         g.n_states += sessions[g.n++]->tree->n_beam;
     return g;
@@ -301,7 +308,7 @@ static void specrt__session_share(const specrt__session_group *g) {
 static bool specrt__session_join(const specrt__session_group *g) {
     specrt__stock_member members[SPECRT__ACTIVE_SHARED];
     specrt_stock *stock = g->sessions[0]->pool->stock;
-    const float *hidden = g->hidden;
+    const float *draft_hidden = g->hidden;
     int64_t n_blocks = 0;
     int32_t first = 0;
     if (!stock || g->n < 2) return false;
@@ -311,13 +318,13 @@ static bool specrt__session_join(const specrt__session_group *g) {
         if (s->pool->stock != stock || s->pool->n_rows == 0) return false;
         m->active = &s->active;
         m->segment = &s->segments[s->n_kept - 1];
-        m->hidden = hidden;
+        m->hidden = draft_hidden;
         m->logits = s->logits + s->n_fixed;
         m->n = s->tree->n_beam;
         m->first = first;
         m->block = n_blocks;
         n_blocks += specrt__active_blocks(m->segment->n_rows);
-        hidden += m->n * s->active.n_cols;
+        draft_hidden += m->n * s->active.n_cols;
         first += m->n;
     }
     return specrt__stock_multiply(stock, members, g->n, g->hidden, g->n_states);
@@ -327,38 +334,40 @@ static bool specrt__session_join(const specrt__session_group *g) {
  *   alike : the fixed rows, if any, are the same of all */
 static specrt_status specrt__session_expand_group(const specrt__session_group *g, bool alike,
                                                   specrt_beam *beams) {
-    const float *hidden = g->hidden;
+    const float *draft_hidden = g->hidden;
     int32_t n_done = 0;
     if (alike && g->sessions[0]->n_fixed > 0) specrt__session_share(g), n_done++;
     if (alike && specrt__session_join(g)) n_done++;
     for (int32_t i = 0; i < g->n; i++) {
         specrt_session *s = g->sessions[i];
         int32_t n_rows = s->tree->n_beam;
-        specrt__active_complete(&s->active, n_done, hidden, n_rows, s->logits);
+        specrt__active_complete(&s->active, n_done, draft_hidden, n_rows, s->logits);
         SPECRT__CLEAR(&beams[i], 1);
         SPECRT__TRY(specrt__session_grow(s, n_rows, &beams[i]));
-        hidden += n_rows * s->active.n_cols;
+        draft_hidden += n_rows * s->active.n_cols;
     }
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
-                                                     const float *hidden, const float *fed,
-                                                     int32_t n_hidden, specrt_beam *beams) {
-    const float *at = hidden;
-    bool alike = true; /* budgets may have chosen different lists */
-    if (!sessions || !hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
+                                                     const float *draft_hidden,
+                                                     const float *draft_input, int32_t n_hidden,
+                                                     specrt_beam *beams) {
+    const float *at = draft_hidden;
+    bool alike = true; /* each may have chosen another list */
+    if (!sessions || !draft_hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
         return SPECRT_STATUS_BAD_ARG;
     int64_t n_cols = sessions[0]->active.n_cols;
     for (int32_t i = 0; i < n; i++) {
         alike &= sessions[i]->n_fixed == sessions[0]->n_fixed;
-        specrt__session_route_pass(sessions[i], at, fed ? fed + (at - hidden) : NULL);
+        specrt__session_route_pass(sessions[i], at,
+                                   draft_input ? draft_input + (at - draft_hidden) : NULL);
         at += sessions[i]->tree->n_beam * n_cols;
     }
     for (int32_t i = 0; i < n;) {
-        specrt__session_group g = specrt__session_group_of(sessions + i, n - i, hidden);
+        specrt__session_group g = specrt__session_group_of(sessions + i, n - i, draft_hidden);
         SPECRT__TRY(specrt__session_expand_group(&g, alike, beams + i));
-        hidden += g.n_states * n_cols;
+        draft_hidden += g.n_states * n_cols;
         i += g.n;
     }
     return SPECRT_STATUS_OK;
@@ -370,13 +379,13 @@ SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *dra
 
 SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out) {
-    if (!s->laws) return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
+    if (!s->distributions) return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
     SPECRT__CLEAR(out, 1);
     if (draft->n < 1 || draft->n > s->tree->level + 1) return SPECRT_STATUS_BAD_ARG;
     for (int32_t i = 1; i < draft->n; i++)
         if (draft->parents[i] != i - 1) return SPECRT_STATUS_BAD_ARG;
-    return specrt_verify_chain(s->verifier, draft->tokens + 1, s->laws, draft->n - 1, logits,
-                               s->cycle, out);
+    return specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions, draft->n - 1,
+                               logits, s->cycle, out);
 }
 
 static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft *draft,
@@ -402,11 +411,11 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
     return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
 }
 
-/* The first of the budget's lists that holds a token. */
+/* The first of the lists that holds a token. */
 static int32_t specrt__session_list_of(const specrt_session *s, int32_t token) {
     int32_t list = 0, at = token < s->pool->n_ids ? s->fixed_at[token] : -1;
-    if (at < 0) return specrt_session_member(s, token, 0) ? 0 : s->budget->n_lists;
-    while (list < s->budget->n_lists && at >= s->budget->rows[list]) list++;
+    if (at < 0) return specrt_session_member(s, token, 0) ? 0 : s->auto_draft->n_lists;
+    while (list < s->auto_draft->n_lists && at >= s->auto_draft->rows[list]) list++;
     return list;
 }
 
@@ -425,11 +434,11 @@ static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
     int32_t lists[SPECRT_TREE_MAX_NODES], n_vocab = s->verifier->n_vocab;
     float certain[SPECRT_TREE_MAX_NODES];
     SPECRT__CLEAR(&cycle, 1);
-    if (!s->budget) return;
+    if (!s->auto_draft) return;
     if (s->topk > 1) cycle.n_passes = s->tree->level; /* its last ones may be in no node */
     for (int32_t i = 0; i < draft->n; i++)
         if (draft->depths[i] > cycle.n_passes) cycle.n_passes = draft->depths[i];
-    if (cycle.n_passes > s->budget->num_steps) cycle.n_passes = s->budget->num_steps;
+    if (cycle.n_passes > s->auto_draft->num_steps) cycle.n_passes = s->auto_draft->num_steps;
     cycle.n_accepted = verdict->n - 1 < cycle.n_passes ? verdict->n - 1 : cycle.n_passes;
     if (s->topk == 1 && draft->logprobs == s->tree->logprobs) cycle.logprobs = draft->logprobs + 1;
     for (int32_t i = 0; s->fixed_at && i <= cycle.n_accepted; i++)
@@ -439,7 +448,7 @@ static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
         certain[i] = specrt__session_certainty(logits + (int64_t)verdict->nodes[i] * n_vocab,
                                                n_vocab, verdict->tokens[i]);
     if (logits) cycle.target_logprobs = certain;
-    (void)specrt_auto_observe(s->budget, &cycle);
+    (void)specrt_auto_observe(s->auto_draft, &cycle);
 }
 
 static void specrt__session_learn(specrt_session *s, const specrt_draft *draft,

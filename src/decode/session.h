@@ -42,12 +42,13 @@ struct specrt_session {
     float *logprobs; /* [topk, topk] */
     float *logits;   /* [topk, bound + routed_bound] */
     /* Sampled drafts: what each level's token was sampled from. */
-    specrt_draft_law *laws; /* [num_steps]; NULL: drafts are top-k; owns what follows */
-    int32_t *law_ids;       /* [num_steps, bound + routed_bound] */
-    float *law_probs;
+    specrt_draft_distribution
+        *distributions;        /* [num_steps]; NULL: drafts are top-k; owns what follows */
+    int32_t *distribution_ids; /* [num_steps, bound + routed_bound] */
+    float *distribution_probs;
     float draft_temperature;
     specrt__session_open open;
-    specrt_auto *budget; /* NULL: drafts are as deep as the tree */
+    specrt_auto *auto_draft; /* NULL: drafts are as deep as the tree */
     specrt_auto_choice choice;
     int32_t n_fixed;   /* rows of the fixed segment that are drafted from in this cycle */
     int32_t *fixed_at; /* [n_ids] place of a token there; NULL: it is used whole */

@@ -97,16 +97,17 @@ SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params
     return SPECRT_STATUS_OK;
 }
 
-static bool specrt__session_make_laws(specrt_session *s, const specrt_session_params *params) {
+static bool specrt__session_make_distributions(specrt_session *s,
+                                               const specrt_session_params *params) {
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
     uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
-        &s->desc, n_steps * sizeof *s->laws + n * (sizeof(int32_t) + sizeof(float)));
+        &s->desc, n_steps * sizeof *s->distributions + n * (sizeof(int32_t) + sizeof(float)));
     if (!at) return false;
-    s->laws = SPECRT__CARVE(specrt_draft_law, &at, n_steps);
-    s->law_ids = SPECRT__CARVE(int32_t, &at, n);
-    s->law_probs = SPECRT__CARVE(float, &at, n);
+    s->distributions = SPECRT__CARVE(specrt_draft_distribution, &at, n_steps);
+    s->distribution_ids = SPECRT__CARVE(int32_t, &at, n);
+    s->distribution_probs = SPECRT__CARVE(float, &at, n);
     s->draft_temperature =
         params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
     return true;
@@ -126,26 +127,26 @@ SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *poli
                             (int)n_proposed, (int)*out);
 }
 
-static specrt_status specrt__session_refuse_budget(const specrt_session *s, const char *expected,
-                                                   int32_t found, specrt_error *err) {
+static specrt_status specrt__session_refuse_auto(const specrt_session *s, const char *expected,
+                                                 int32_t found, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "session: budget: policy '%s': expected %s, found %d", s->policy->text,
-                            expected, (int)found);
+                            "session: auto_draft: policy '%s': expected %s, found %d",
+                            s->policy->text, expected, (int)found);
 }
 
 /* Lists are leading rows of `static`; what ends a generation is in all of them. */
-static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_auto *budget,
+static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_auto *auto_draft,
                                                 specrt_error *err) {
     const specrt_policy *policy = s->policy;
     int32_t n_fixed = policy->list ? policy->fixed.n_rows : 0, n_ids = s->pool->n_ids;
-    int32_t least = budget->rows[0], most = budget->rows[budget->n_lists - 1];
+    int32_t least = auto_draft->rows[0], most = auto_draft->rows[auto_draft->n_lists - 1];
     if (most > n_fixed)
-        return specrt__session_refuse_budget(s, "lists within the rows of static", most, err);
+        return specrt__session_refuse_auto(s, "lists within the rows of static", most, err);
     if (least < s->topk)
-        return specrt__session_refuse_budget(s, "lists of topk rows or more", least, err);
+        return specrt__session_refuse_auto(s, "lists of topk rows or more", least, err);
     for (int32_t i = least; i < n_fixed; i++)
         if (specrt_policy_ends(policy, policy->fixed.ids[i]))
-            return specrt__session_refuse_budget(s, "lists that hold all terminators", least, err);
+            return specrt__session_refuse_auto(s, "lists that hold all terminators", least, err);
     s->fixed_at = (int32_t *)specrt__base_alloc(&s->desc, (size_t)n_ids * sizeof(int32_t));
     if (!s->fixed_at)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "session: out of memory for lists");
@@ -154,16 +155,16 @@ static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status specrt__session_make_budget(specrt_session *s, specrt_auto *budget,
-                                                 specrt_error *err) {
+static specrt_status specrt__session_make_auto(specrt_session *s, specrt_auto *auto_draft,
+                                               specrt_error *err) {
     int32_t most = specrt_tree_get_params(s->tree)->num_steps;
     s->n_fixed = s->policy->fixed.n_rows;
-    if (!budget) return SPECRT_STATUS_OK;
-    if (budget->num_steps > most)
-        return specrt__session_refuse_budget(s, "at most the num_steps of its tree",
-                                             budget->num_steps, err);
-    if (budget->rows[0] > 0) SPECRT__TRY(specrt__session_make_lists(s, budget, err));
-    s->budget = budget;
+    if (!auto_draft) return SPECRT_STATUS_OK;
+    if (auto_draft->num_steps > most)
+        return specrt__session_refuse_auto(s, "at most the num_steps of its tree",
+                                           auto_draft->num_steps, err);
+    if (auto_draft->rows[0] > 0) SPECRT__TRY(specrt__session_make_lists(s, auto_draft, err));
+    s->auto_draft = auto_draft;
     return SPECRT_STATUS_OK;
 }
 
@@ -200,10 +201,10 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_open_sources(s, params, n_logits) ||
         !specrt__session_make_routed(s) || !specrt__session_make_scratch(s) ||
-        !specrt__session_make_laws(s, params))
+        !specrt__session_make_distributions(s, params))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
-    SPECRT__TRY(specrt__session_make_budget(s, params->budget, err));
+    SPECRT__TRY(specrt__session_make_auto(s, params->auto_draft, err));
     s->active.compute = &policy->head->compute;
     s->active.segments = s->segments;
     s->active.n_cols = policy->head->desc.n_cols;
@@ -247,7 +248,7 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
     specrt_tree_free(session->tree);
     specrt_verifier_free(session->verifier);
     specrt__base_free(&desc, session->fixed_at);
-    specrt__base_free(&desc, session->laws);
+    specrt__base_free(&desc, session->distributions);
     specrt__base_free(&desc, session->logits);
     specrt__base_free(&desc, session);
 }

@@ -1,7 +1,7 @@
-/* verify.c : owns the target's sampling law and the decision what to emit: draw-and-descend for any draft,
- * rejection for sampled chains. Refuses settings and drafts' laws that are no sampling law.
- * Draws of plain decoding are keyed by position, those of a sampled chain by cycle and level: a position
- * is drafted again after a rejection, when what was rejected may already have changed q. */
+/* verify.c : owns the target's sampling distribution and the decision what to emit: draw-and-descend for any
+ * draft, rejection for sampled chains. Refuses settings and drafts' distributions that are no sampling
+ * distribution. Draws of plain decoding are keyed by position, those of a sampled chain by cycle and level:
+ * a position is drafted again after a rejection, when what was rejected may already have changed q. */
 #include "decode/verify.h"
 #include "core/base.h"
 #include "core/simd.h"
@@ -233,10 +233,10 @@ static void specrt__verify_keep(specrt_verifier *v, int32_t n) {
     }
 }
 
-/* The law of a row of logits, into weights, sums and total.
+/* The distribution of a row of logits, into weights, sums and total.
  * A nucleus is found without sorting the vocabulary: tokens below (1 - top_p) / n_vocab of the total
  * weigh less than 1 - top_p of it together, so the nucleus ends above that. */
-SPECRT__INTERNAL void specrt__verify_law(specrt_verifier *v, const float *logits) {
+SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits) {
     const specrt_sampling *s = &v->sampling;
     int32_t n = v->n_vocab, best = 0;
     bool top_k = s->top_k > 0 && s->top_k<n, top_p = s->top_p> 0 && s->top_p < 1;
@@ -291,7 +291,7 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits,
         specrt_logits_topk(logits, v->n_vocab, 1, &best);
         return best;
     }
-    specrt__verify_law(v, logits);
+    specrt__verify_distribution(v, logits);
     return specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, position, 0));
 }
 
@@ -346,50 +346,56 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float
     return best;
 }
 
-/* q of a token; 0 when the law is none. */
-static double specrt__verify_chance(const specrt_verifier *v, const specrt_draft_law *law,
-                                    int32_t token) {
-    double sum = specrt__verify_sum(law->probs, law->n), q = 0;
+/* q of a token; 0 when the distribution is none. */
+static double specrt__verify_chance(const specrt_verifier *v,
+                                    const specrt_draft_distribution *distribution, int32_t token) {
+    double sum = specrt__verify_sum(distribution->probs, distribution->n), q = 0;
     if (!(fabs(sum - 1) <= 1e-3)) return 0;
-    for (int32_t i = 0; i < law->n; i++) {
-        if (law->probs[i] == 0) continue; /* masked rows may stand for no token */
-        if (law->ids[i] < 0 || law->ids[i] >= v->n_vocab || law->probs[i] < 0) return 0;
-        if (law->ids[i] == token) q += (double)law->probs[i];
+    for (int32_t i = 0; i < distribution->n; i++) {
+        if (distribution->probs[i] == 0) continue; /* masked rows may stand for no token */
+        if (distribution->ids[i] < 0 || distribution->ids[i] >= v->n_vocab ||
+            distribution->probs[i] < 0)
+            return 0;
+        if (distribution->ids[i] == token) q += (double)distribution->probs[i];
     }
     return q;
 }
 
 /* The weights become those of max(0, p - q). @return false when that is 0 everywhere. */
-SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v, const specrt_draft_law *law) {
+SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v,
+                                              const specrt_draft_distribution *distribution) {
     double total = v->total;
-    for (int32_t i = 0; i < law->n; i++)
-        if (law->probs[i] > 0) v->weights[law->ids[i]] -= (float)((double)law->probs[i] * total);
-    for (int32_t i = 0; i < law->n; i++)
-        if (law->probs[i] > 0 && v->weights[law->ids[i]] < 0) v->weights[law->ids[i]] = 0;
+    for (int32_t i = 0; i < distribution->n; i++)
+        if (distribution->probs[i] > 0)
+            v->weights[distribution->ids[i]] -= (float)((double)distribution->probs[i] * total);
+    for (int32_t i = 0; i < distribution->n; i++)
+        if (distribution->probs[i] > 0 && v->weights[distribution->ids[i]] < 0)
+            v->weights[distribution->ids[i]] = 0;
     specrt__verify_weigh(v, NULL, 0);
     return v->total > 1e-12 * total;
 }
 
 SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *tokens,
-                                             const specrt_draft_law *laws, int32_t n,
-                                             const float *logits, int64_t cycle,
+                                             const specrt_draft_distribution *distributions,
+                                             int32_t n, const float *logits, int64_t cycle,
                                              specrt_verdict *out) {
     double q[SPECRT_TREE_MAX_NODES];
     memset(out, 0, sizeof *out);
     if (n < 0 || n >= SPECRT_TREE_MAX_NODES) return SPECRT_STATUS_BAD_ARG;
     for (int32_t i = 0; i < n; i++) {
-        q[i] = specrt__verify_chance(v, &laws[i], tokens[i]);
+        q[i] = specrt__verify_chance(v, &distributions[i], tokens[i]);
         if (!(q[i] > 0)) return SPECRT_STATUS_BAD_ARG;
     }
     for (int32_t i = 0; i <= n; i++, logits += v->n_vocab) {
-        specrt__verify_law(v, logits);
+        specrt__verify_distribution(v, logits);
         out->nodes[i] = i;
         out->n = i + 1;
         if (i < n) {
             double p = (double)v->weights[tokens[i]] / v->total;
             out->tokens[i] = tokens[i];
             if (specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p) continue;
-            if (!specrt__verify_subtract(v, &laws[i])) specrt__verify_law(v, logits);
+            if (!specrt__verify_subtract(v, &distributions[i]))
+                specrt__verify_distribution(v, logits);
         }
         out->tokens[i] =
             specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, cycle, i));

@@ -1,4 +1,4 @@
-/* verify.h : the verifier, and the law that it draws by */
+/* verify.h : the verifier, and the distribution that it draws by */
 #ifndef DECODE_VERIFY_H
 #define DECODE_VERIFY_H
 
@@ -37,10 +37,11 @@ static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t blo
 
 /* --- filters --- */
 
-SPECRT__INTERNAL void specrt__verify_law(specrt_verifier *v, const float *logits);
+SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits);
 
 /* --- rejection sampling --- */
 
-SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v, const specrt_draft_law *law);
+SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v,
+                                              const specrt_draft_distribution *distribution);
 
 #endif

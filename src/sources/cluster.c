@@ -306,7 +306,7 @@ static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level 
     const specrt_clusters_header *h = s->shared->view.header;
     const specrt_head_desc *embedding = &s->shared->embedding;
     bool before = h->router == SPECRT_ROUTER_DYNASPEC;
-    const float *states = before ? level->fed : level->hidden;
+    const float *states = before ? level->draft_input : level->draft_hidden;
     size_t width = (size_t)h->n_state;
     float *x = s->inputs;
     for (int32_t i = 0; i < level->n; i++) {

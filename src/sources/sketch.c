@@ -505,7 +505,7 @@ static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level
     const specrt_compute *compute = &s->shared->head->compute;
     specrt_active basis = {
         compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};
-    specrt_active_logits(&basis, level->hidden, s->n, s->z);
+    specrt_active_logits(&basis, level->draft_hidden, s->n, s->z);
     s->n_queries = specrt__sketch_ask(s);
     if (s->shared->certified) return specrt__sketch_certify(s, level);
     for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);

@@ -106,10 +106,10 @@ SPECRT__INTERNAL int32_t specrt__sketch_certify(specrt__sketch *s,
     specrt__sketch_proof proofs[SPECRT_TREE_MAX_TOPK];
     int32_t n = 0;
     for (int32_t i = 0; i < s->n; i++)
-        specrt__sketch_prove(s, i, level->hidden + i * d, &proofs[i]);
+        specrt__sketch_prove(s, i, level->draft_hidden + i * d, &proofs[i]);
     specrt__sketch_search(s);
     for (int32_t i = 0; i < s->n; i++)
-        proofs[i].kth = specrt__sketch_kth(s, i, level->hidden + i * d, s->topk);
+        proofs[i].kth = specrt__sketch_kth(s, i, level->draft_hidden + i * d, s->topk);
     for (int32_t i = 0; i < s->n_queries; i++) specrt__sketch_widen_all(s, i, proofs);
     for (int32_t id = 0; id < s->shared->head->n_ids; id++) {
         if (s->weights[id] > 0) s->ids[n++] = id;

@@ -16,9 +16,10 @@ typedef struct specrt__active_level {
     int32_t n;             /* rows of the pass */
     const int32_t *tokens; /* [n] that the pass was fed, the root at level 0 */
     const float *logprobs; /* [n] cumulative */
-    const float *fed;      /* f32 [n, n_cols] hidden states it was fed; NULL: not told */
-    const float *hidden;   /* f32 [n, n_cols] the drafter's output */
-    bool ahead;            /* the level's call of specrt__source.ahead was made */
+    const float
+        *draft_input; /* f32 [n, n_cols] hidden states that the pass reads; NULL: not known */
+    const float *draft_hidden; /* f32 [n, n_cols] hidden states that it produces */
+    bool ahead;                /* the level's call of specrt__source.ahead was made */
 } specrt__active_level;
 
 enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
@@ -133,7 +134,7 @@ typedef struct specrt__source {
     void (*close)(void *state);
     /* Adds the level's segments with specrt__active_route. Never allocates. */
     void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
-    /* What route can do before the level's `hidden` is there. */
+    /* What route can do before the level's `draft_hidden` is there. */
     void (*ahead)(void *state, const specrt__active_level *level);
     /* A new sequence. The pool was reset. */
     void (*begin)(void *state);

@@ -69,4 +69,4 @@ prints '{*"n_prompts":4,*"temperature":0.7*"first_divergence":null*}'
 [ "$(grep -o '"policy":' ../out | wc -l)" = 9 ] ||
     fail "expected three policies by two domains and all"
 accepts compare --temperature 0.7 --sampled-drafts
-prints "*; 0 tokens compared with plain decoding: sampled drafts have its law, not its draws"
+prints "*; 0 tokens compared with plain decoding: sampled drafts have its distribution*"

@@ -65,8 +65,7 @@ example() { # compiler, file
         $1 -std=c99 -D_DEFAULT_SOURCE $warn -Ilib -I. -Isrc -fsyntax-only -x c -
 }
 
-# Functions that a header declares: an application's are few; the single header has the tools' and the
-# device's, too, and no kernel.
+# Functions that a header declares. The single header has the tools' and the device's too.
 declared() { # compiler, folder of the header
     printf '#include "specrt.h"\n' | "$1" -DSPECRT_WORKER -I"$2" -E -P - | tr '\n' ' ' |
         grep -oE 'extern [^;{]* \*?specrt_[a-z0-9_]+\(' |

@@ -449,7 +449,7 @@ static void run_drafting(bool eagle3, engine_align_params params) {
     static const int32_t parents[M] = {-1, 0, 0};
     static const engine_align_query drawn[3] = {{3, 0, 4, 0, 0}, {4, 0, 4, 4, 1}, {5, 0, 4, 4, 2}};
     static const int32_t places[N + M] = {0, 1, 2, 3, 4, 5, 5};
-    float features[(N + M) * 3 * D], hidden[(N + M) * D], fed[(N + M) * D];
+    float features[(N + M) * 3 * D], hidden[(N + M) * D], draft_input[(N + M) * D];
     float kept[ENGINE_MAX_BATCH * 3 * D], batch[ENGINE_MAX_BATCH * 3 * D];
     specrt_error err;
     engine_cache *c;
@@ -463,17 +463,17 @@ static void run_drafting(bool eagle3, engine_align_params params) {
     REQUIRE(engine_drafter_cache(b.d, 64, &c, &err) == SPECRT_STATUS_OK);
     engine_align_swap(b.a);
     engine_capture(c, engine_align_pairs(b.a), batch);
-    REQUIRE(engine_draft(b.d, c, tokens, features, feature, N, NULL, hidden, fed) == 0);
+    REQUIRE(engine_draft(b.d, c, tokens, features, feature, N, NULL, hidden, draft_input) == 0);
     memcpy(kept, batch, sizeof(float) * (size_t)(N * width));
     engine_keep(c, nodes, N);
     REQUIRE(engine_draft(b.d, c, tokens + N, features + N * feature, eagle3 ? D : feature, M,
-                         parents, hidden + N * D, fed + N * D) == 0);
+                         parents, hidden + N * D, draft_input + N * D) == 0);
     memcpy(kept + N * width, batch, sizeof(float) * (size_t)(M * width));
     const engine_align_rows all = {N + M, 3, kept, places, drawn};
     REQUIRE(engine_align_forward(b.a, &all, &again) == SPECRT_STATUS_OK);
     for (int m = 0; m < 3; m++)
         for (int i = 0; i < D; i++)
-            CHECK_NEAR((double)again[m * D + i], (double)fed[(N - 1 + m) * D + i],
+            CHECK_NEAR((double)again[m * D + i], (double)draft_input[(N - 1 + m) * D + i],
                        1e-4 * (1 + fabs((double)again[m * D + i])));
     engine_cache_close(c);
     close_bench(&b);
@@ -490,7 +490,7 @@ static void test_swap(void) {
     static const int32_t token = 100;
     for (int mode = 0; mode < 2; mode++) {
         static bench b;
-        float feature[D], hidden[4][D], fed[D];
+        float feature[D], hidden[4][D], draft_input[D];
         specrt_error err;
         engine_cache *c;
         int64_t n;
@@ -503,7 +503,7 @@ static void test_swap(void) {
             if (i == 2) engine_align_swap(b.a);
             if (i == 3) engine_align_free(b.a), b.a = NULL;
             engine_cache_truncate(c, 0);
-            REQUIRE(engine_draft(b.d, c, &token, feature, D, 1, NULL, hidden[i], fed) == 0);
+            REQUIRE(engine_draft(b.d, c, &token, feature, D, 1, NULL, hidden[i], draft_input) == 0);
         }
         CHECK(memcmp(hidden[0], hidden[1], sizeof hidden[0]) == 0);
         CHECK(memcmp(hidden[0], hidden[2], sizeof hidden[0]) != 0);

@@ -304,7 +304,7 @@ static void test_async(void) {
 
 /* ---- OSD -------------------------------------------------------------------------------------------- */
 
-static int32_t refused[MOST], n_refused, n_before, n_fed; /* rows, of the last sequence */
+static int32_t refused[MOST], n_refused, n_before, n_draft_input; /* rows, of the last sequence */
 
 /* Row i of a sequence reads token i + 1; a cycle's root is the token at PROMPT + what was emitted before. */
 static void note_refused(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
@@ -313,8 +313,8 @@ static void note_refused(void *user, const specrt_draft *draft, const specrt_ver
     (void)user, (void)logits;
     for (int32_t i = 1; i < draft->n; i++)
         child = child || draft->parents[i] == verdict->nodes[verdict->n - 1];
-    n_fed = PROMPT + n_before - 1;
-    if (child) refused[n_refused++] = n_fed + verdict->n - 2;
+    n_draft_input = PROMPT + n_before - 1;
+    if (child) refused[n_refused++] = n_draft_input + verdict->n - 2;
     n_before += verdict->n;
 }
 
@@ -329,7 +329,7 @@ static double cross_entropy(const float *p, const float *q, int32_t n) {
 static double oracle_loss(const run *r, int *n_counted) {
     enum { D = 256 };
     static float feature[ENGINE_MAX_BATCH][D], hidden[ENGINE_MAX_BATCH][D],
-        fed[ENGINE_MAX_BATCH][D];
+        draft_input[ENGINE_MAX_BATCH][D];
     int32_t tokens[PROMPT + MOST], n = PROMPT + r->n_tokens[0],
                                    V = engine_get_config(target)->n_vocab;
     engine_drafter *drafter;
@@ -343,12 +343,12 @@ static double oracle_loss(const run *r, int *n_counted) {
     REQUIRE(engine_drafter_cache(drafter, CONTEXT, &draft, &err) == 0);
     REQUIRE(engine_forward(c, tokens, n, NULL, feature[0], NULL) == 0);
     REQUIRE(engine_draft(drafter, draft, tokens + 1, feature[0], D, n - 1, NULL, hidden[0],
-                         fed[0]) == 0);
+                         draft_input[0]) == 0);
     *n_counted = 0;
     for (int i = 0; i < n_refused; i++) {
-        if (refused[i] + 1 >= n_fed) continue; /* no row tells what the target said there */
+        if (refused[i] + 1 >= n_draft_input) continue; /* no row tells what the target said there */
         engine_score(target, feature[refused[i] + 1], 1, p);
-        engine_score(target, fed[refused[i]], 1, q);
+        engine_score(target, draft_input[refused[i]], 1, q);
         sum += cross_entropy(p, q, V);
         (*n_counted)++;
     }
@@ -370,12 +370,12 @@ static void test_osd_positions(void) {
     open_target();
     n_before = 1; /* the first token comes with the prompt */
     run_all(&r);
-    int n_first = n_refused, fed_first = n_fed;
+    int n_first = n_refused, draft_input_first = n_draft_input;
     r.n_prompts = 2;
     n_refused = n_before = 0;
     n_before = 1;
     run_all(&r);
-    n_refused = n_first, n_fed = fed_first;
+    n_refused = n_first, n_draft_input = draft_input_first;
     double expected = oracle_loss(&r, &n_counted);
     CHECK(n_counted > (test_brief() ? 0 : 2));
     CHECK_INT(r.stats.n_steps, 1);

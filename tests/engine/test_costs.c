@@ -1,7 +1,7 @@
 /* test_costs.c : a file of costs, written and read: its curves, the policy that auto drafts from, and the
  * word `auto` beside it. */
 #include "specrt_tools.h"
-#include "engine/budget.h"
+#include "engine/auto.h"
 #include "folder.h"
 #include "base/io.h"
 
@@ -81,33 +81,33 @@ static void test_refused(void) {
 
 static void test_word(void) {
     pass_costs costs = some_costs();
-    CHECK_STR(budget_policy("auto", NULL), "microspec");
-    CHECK_STR(budget_policy("auto", &costs), "microspec");
+    CHECK_STR(auto_policy("auto", NULL), "microspec");
+    CHECK_STR(auto_policy("auto", &costs), "microspec");
     snprintf(costs.policy, sizeof costs.policy, "window:512");
-    CHECK_STR(budget_policy("auto", &costs), "window:512");
-    CHECK_STR(budget_policy("auto+full", &costs), "full");
-    CHECK_STR(budget_policy("static:64", &costs), "static:64");
-    CHECK(budget_policy(NULL, &costs) == NULL);
+    CHECK_STR(auto_policy("auto", &costs), "window:512");
+    CHECK_STR(auto_policy("auto+full", &costs), "full");
+    CHECK_STR(auto_policy("static:64", &costs), "static:64");
+    CHECK(auto_policy(NULL, &costs) == NULL);
 }
 
 static void test_file(void) {
     specrt_error err;
     pass_costs costs;
     REQUIRE(read_with("policy", "\"static:64\"", &costs, &err) == SPECRT_STATUS_OK);
-    const char *file = budget_policy_file("auto", &costs);
+    const char *file = auto_policy_file("auto", &costs);
     REQUIRE(file != NULL);
     CHECK(strstr(file, "costs.json") != NULL);
-    CHECK(budget_policy_file("auto+full", &costs) == NULL);
-    CHECK(budget_policy_file("static:64", &costs) == NULL);
+    CHECK(auto_policy_file("auto+full", &costs) == NULL);
+    CHECK(auto_policy_file("static:64", &costs) == NULL);
     REQUIRE(read_with("policy_rows", "7", &costs, &err) == SPECRT_STATUS_OK);
-    CHECK(budget_policy_file("auto", &costs) == NULL);
+    CHECK(auto_policy_file("auto", &costs) == NULL);
 
     specrt_error_set(&err, SPECRT_STATUS_BAD_ARG, "policy 'x': y");
-    CHECK_INT(budget_policy_opened(SPECRT_STATUS_BAD_ARG, NULL, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(auto_policy_opened(SPECRT_STATUS_BAD_ARG, NULL, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_STR(err.msg, "policy 'x': y");
-    CHECK_INT(budget_policy_opened(SPECRT_STATUS_BAD_ARG, "c.json", &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(auto_policy_opened(SPECRT_STATUS_BAD_ARG, "c.json", &err), SPECRT_STATUS_BAD_ARG);
     CHECK(strstr(err.msg, "c.json: policy: ") == err.msg && strstr(err.msg, "policy 'x': y"));
-    CHECK_INT(budget_policy_opened(SPECRT_STATUS_OK, "c.json", &err), SPECRT_STATUS_OK);
+    CHECK_INT(auto_policy_opened(SPECRT_STATUS_OK, "c.json", &err), SPECRT_STATUS_OK);
     clear_folder();
 }
 

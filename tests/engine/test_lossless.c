@@ -5,7 +5,7 @@
  * Each policy gets every other prompt of a few, in turns. SPECRT_TEST_LONG=N takes 200 prompts of 128
  * tokens (`make test-long`), and gives each policy every N-th of them. */
 #include "corpus/corpus.h"
-#include "engine/budget.h"
+#include "engine/auto.h"
 #include "engine/decode.h"
 #include "fixture.h"
 #include "base/parallel.h"
@@ -163,10 +163,10 @@ static void run_prompt(void *arg, int64_t block, int worker) {
     r->n_same[i] = r->plain ? n_tokens : same;
 }
 
-/* What auto chooses by, where a trial has a budget: at these costs depths and lists change, and drafting
+/* What auto chooses by, where a trial has auto_draft: at these costs depths and lists change, and drafting
  * stops and starts. One for each worker. */
-static void make_budget(const specrt_policy *policy, const specrt_session_params *params,
-                        specrt_auto **out) {
+static void make_auto(const specrt_policy *policy, const specrt_session_params *params,
+                      specrt_auto **out) {
     pass_costs costs = {.error = 0};
     curve_add(&costs.target, 1, 1);
     curve_add(&costs.target, 16, 3);
@@ -175,12 +175,12 @@ static void make_budget(const specrt_policy *policy, const specrt_session_params
     curve_add(&costs.head_first, 1000, 0.05);
     curve_add(&costs.head_first, 32000, 0.3);
     for (int w = 0; w < PASS_WIDTHS; w++) costs.head[w] = costs.head_first;
-    REQUIRE(budget_create(&costs, &params->tree, policy, out, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(auto_create(&costs, &params->tree, policy, out, NULL) == SPECRT_STATUS_OK);
 }
 
-/* budgets : NULL: whole drafts. @return the accept length over all prompts; 0 when plain. */
+/* autos : NULL: whole drafts. @return the accept length over all prompts; 0 when plain. */
 static double run_prompts(pair *p, const specrt_policy *policy, const specrt_session_params *whole,
-                          specrt_auto **budgets) {
+                          specrt_auto **autos) {
     run *r = (run *)calloc(1, sizeof *r);
     specrt_session_params own = *whole, *params = &own;
     int64_t n_cycles = 0, n_emitted = 0;
@@ -188,8 +188,8 @@ static double run_prompts(pair *p, const specrt_policy *policy, const specrt_ses
     r->p = p;
     r->plain = !policy;
     for (int i = 0; i < p->n_workers; i++) {
-        if (budgets) make_budget(policy, whole, &budgets[i]);
-        if (budgets) own.budget = budgets[i];
+        if (autos) make_auto(policy, whole, &autos[i]);
+        if (autos) own.auto_draft = autos[i];
         REQUIRE(engine_decoder_create(p->target, policy ? p->drafter : NULL, policy, params,
                                       N_CONTEXT, &r->decoders[i], &err) == SPECRT_STATUS_OK);
     }
@@ -292,7 +292,8 @@ typedef struct trial {
 } trial;
 
 /* @return the accept length. */
-static double check_trial(pair *p, const trial *t, const specrt_sampling *sampling, bool budget) {
+static double check_trial(pair *p, const trial *t, const specrt_sampling *sampling,
+                          bool auto_draft) {
     specrt_session_params params = {.tree = *t->tree,
                                     .sampling = *sampling,
                                     .submit = specrt_worker_submit,
@@ -306,13 +307,13 @@ static double check_trial(pair *p, const trial *t, const specrt_sampling *sampli
     REQUIRE(err.status == SPECRT_STATUS_OK);
     const char *wanted = getenv("SPECRT_TEST_LONG");
     p->share = wanted && atoi(wanted) > 0 ? atoi(wanted) : 2;
-    specrt_auto *budgets[MAX_WORKERS] = {NULL};
-    double accept_length = run_prompts(p, policy, &params, budget ? budgets : NULL);
+    specrt_auto *autos[MAX_WORKERS] = {NULL};
+    double accept_length = run_prompts(p, policy, &params, auto_draft ? autos : NULL);
     for (int i = 0; i < p->n_workers; i++) {
         specrt_auto_stats stats = {0};
-        if (budgets[i]) specrt_auto_get_stats(budgets[i], &stats);
+        if (autos[i]) specrt_auto_get_stats(autos[i], &stats);
         if (stats.n_cycles > 500) CHECK(stats.n_passes > 0 && stats.n_plain > 0);
-        specrt_auto_close(budgets[i]);
+        specrt_auto_close(autos[i]);
     }
     p->first = (p->first + 1) % p->share;
     specrt_policy_close(policy);
@@ -391,8 +392,8 @@ static void test_sampled(void) {
     close_pair(p);
 }
 
-/* So it does where a budget chooses depth and list, and goes without drafts. */
-static void test_budgets(void) {
+/* So it does where auto_draft chooses depth and list, and goes without drafts. */
+static void test_autos(void) {
     static const trial trials[] = {
         {"full", ABSENT, &chain},
         {"static:2048", RANDOM, &chain},
@@ -416,6 +417,6 @@ static void test_budgets(void) {
 static const test_case cases[] = {
     {"greedy", "every policy emits plain decoding's tokens", test_greedy},
     {"sampled", "so it does with sampling, draw for draw", test_sampled},
-    {"budgets", "so it does where a budget chooses", test_budgets},
+    {"autos", "so it does where auto_draft chooses", test_autos},
 };
 TEST_MAIN(cases)

@@ -50,8 +50,8 @@ static inline void section_draft(specrt_session *s, int32_t n_vocab, specrt_draf
     specrt_beam beam = {1, &(int32_t){0}, NULL, &(float){0}};
     if (specrt_session_start(s, 0)) abort();
     for (int32_t level = 0; beam.n > 0; level++) {
-        const float *fed = section_weights() + level, *hidden = fed + level;
-        if (specrt_session_expand(s, hidden, fed, beam.n, &beam)) abort();
+        const float *draft_input = section_weights() + level, *hidden = draft_input + level;
+        if (specrt_session_expand(s, hidden, draft_input, beam.n, &beam)) abort();
         const specrt_active *active = specrt_session_shortlist(s);
         if (active->n_rows > 4 * SECTION_MAX_ROWS ||
             specrt_active_logits(active, section_weights(), 1, logits))

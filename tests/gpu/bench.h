@@ -49,9 +49,9 @@ void bench_report(const bench_result *r);
 
 /* Rows of a head by chance, and what multiplies them. */
 typedef struct bench_product {
-    specrt_cuda_layout layout;
-    specrt_cuda_segment *segment; /* DEVICE */
-    specrt_cuda_head head;
+    specrt__cuda_layout layout;
+    specrt__cuda_segment *segment; /* DEVICE */
+    specrt__cuda_head head;
     specrt_dtype hidden_dtype;
     int32_t n, k;
     void *hidden; /* DEVICE [BENCH_MAX_N, n_cols] of hidden_dtype */

@@ -173,31 +173,31 @@ static int32_t *shuffled(int32_t n, int32_t group, uint64_t *state) {
 static void split_rows(bench_product *p) {
     size_t stride = (p->head.row_stride + 15) / 16 * 16;
     int32_t *count = (int32_t *)gpu_copy(&p->head.n_rows, sizeof p->head.n_rows);
-    specrt_cuda_packing all = {
+    specrt__cuda_packing all = {
         .ids = p->numbers, .n = count, .rows = gpu_alloc((size_t)p->head.n_rows * stride)};
-    specrt_cuda_packing *list = (specrt_cuda_packing *)gpu_copy(&all, sizeof all);
-    bench_must(specrt_cuda_pack(&p->head, list, 1, p->head.n_rows, stride, bench_stream), "pack");
+    specrt__cuda_packing *list = (specrt__cuda_packing *)gpu_copy(&all, sizeof all);
+    bench_must(specrt__cuda_pack(&p->head, list, 1, p->head.n_rows, stride, bench_stream), "pack");
     gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
     gpu_free((void *)(uintptr_t)p->head.rows), gpu_free(list), gpu_free(count);
     p->head.rows = all.rows;
     p->head.row_stride = stride;
-    p->head.dtype = p->layout.dtypes[0] = SPECRT_CUDA_Q8_0_PLANES;
+    p->head.dtype = p->layout.dtypes[0] = SPECRT__CUDA_Q8_0_PLANES;
 }
 
 void bench_make(bench_product *p, const bench_shape *shape, specrt_dtype dtype) {
     size_t n = (size_t)shape->n_rows;
     uint64_t state = gpu_seed(9);
     memset(p, 0, sizeof *p);
-    p->head = (specrt_cuda_head){.rows = bench_rows(dtype, shape->n_rows, shape->n_cols),
-                                 .dtype = dtype,
-                                 .n_rows = shape->n_rows,
-                                 .n_cols = shape->n_cols,
-                                 .row_stride = specrt_row_bytes(dtype, shape->n_cols)};
+    p->head = (specrt__cuda_head){.rows = bench_rows(dtype, shape->n_rows, shape->n_cols),
+                                  .dtype = dtype,
+                                  .n_rows = shape->n_rows,
+                                  .n_cols = shape->n_cols,
+                                  .row_stride = specrt_row_bytes(dtype, shape->n_cols)};
     p->layout.n_cols = shape->n_cols;
     p->layout.dtypes[0] = dtype;
     p->hidden_dtype = dtype == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
     p->n = p->k = BENCH_K;
-    p->segment = (specrt_cuda_segment *)gpu_alloc(sizeof(specrt_cuda_segment));
+    p->segment = (specrt__cuda_segment *)gpu_alloc(sizeof(specrt__cuda_segment));
     p->hidden = bench_rows(p->hidden_dtype, BENCH_MAX_N, shape->n_cols);
     p->wide = bench_rows(SPECRT_DTYPE_F32, BENCH_MAX_N, shape->n_cols);
     p->logits = (float *)gpu_alloc(n * BENCH_MAX_N * sizeof(float));
@@ -207,7 +207,7 @@ void bench_make(bench_product *p, const bench_shape *shape, specrt_dtype dtype) 
     if (dtype == SPECRT_DTYPE_Q8_0) split_rows(p);
     p->places = shuffled(shape->n_rows, 1, &state);
     p->groups = shuffled(shape->n_rows, 128, &state);
-    p->scratch = gpu_zeros(specrt_cuda_topk_bytes(shape->n_rows, BENCH_MAX_N, BENCH_K));
+    p->scratch = gpu_zeros(specrt__cuda_topk_bytes(shape->n_rows, BENCH_MAX_N, BENCH_K));
     bench_take(p, shape->n_rows, NULL);
 }
 
@@ -219,35 +219,35 @@ void bench_free(bench_product *p) {
     gpu_free(p->scratch);
 }
 
-static void take_segment(bench_product *p, const specrt_cuda_segment *s) {
+static void take_segment(bench_product *p, const specrt__cuda_segment *s) {
     p->layout.n_segments = 1;
     p->layout.max_rows[0] = s->max_rows;
     gpu_put(p->segment, s, sizeof *s);
 }
 
 void bench_take(bench_product *p, int32_t rows, const int32_t *places) {
-    specrt_cuda_segment s = {.rows = p->head.rows,
-                             .row_stride = p->head.row_stride,
-                             .ids = p->numbers,
-                             .places = places,
-                             .max_rows = rows};
+    specrt__cuda_segment s = {.rows = p->head.rows,
+                              .row_stride = p->head.row_stride,
+                              .ids = p->numbers,
+                              .places = places,
+                              .max_rows = rows};
     take_segment(p, &s);
 }
 
 void bench_run_logits(void *arg) {
     bench_product *p = (bench_product *)arg;
-    specrt_cuda_batch batch = {1, p->n, NULL, 0};
-    bench_must(specrt_cuda_logits(&p->layout, p->segment, &batch, p->hidden, p->hidden_dtype,
-                                  p->logits, bench_stream),
+    specrt__cuda_batch batch = {1, p->n, NULL, 0};
+    bench_must(specrt__cuda_logits(&p->layout, p->segment, &batch, p->hidden, p->hidden_dtype,
+                                   p->logits, bench_stream),
                "logits");
 }
 
 void bench_run_shortlist(void *arg) {
     bench_product *p = (bench_product *)arg;
     bench_run_logits(arg);
-    specrt_cuda_batch batch = {1, p->n, NULL, 0};
-    bench_must(specrt_cuda_topk(&p->layout, p->segment, &batch, p->logits, p->k, p->ids,
-                                p->logprobs, p->scratch, bench_stream),
+    specrt__cuda_batch batch = {1, p->n, NULL, 0};
+    bench_must(specrt__cuda_topk(&p->layout, p->segment, &batch, p->logits, p->k, p->ids,
+                                 p->logprobs, p->scratch, bench_stream),
                "topk");
 }
 
@@ -469,15 +469,15 @@ static void report_size(bench_product *p, bench_result r, double full) {
 
 typedef struct packing {
     const bench_product *from;
-    specrt_cuda_packing *list; /* DEVICE [1] */
-    void *rows;                /* DEVICE */
+    specrt__cuda_packing *list; /* DEVICE [1] */
+    void *rows;                 /* DEVICE */
     int32_t n;
 } packing;
 
 static void run_pack(void *arg) {
     packing *p = (packing *)arg;
     bench_must(
-        specrt_cuda_pack(&p->from->head, p->list, 1, p->n, p->from->head.row_stride, bench_stream),
+        specrt__cuda_pack(&p->from->head, p->list, 1, p->n, p->from->head.row_stride, bench_stream),
         "pack");
 }
 
@@ -494,8 +494,8 @@ static void report_packing(bench_product *from, bench_result r) {
     packing p = {.from = from, .n = n};
     p.rows = gpu_alloc((size_t)n * from->head.row_stride);
     int32_t *count = (int32_t *)gpu_copy(&n, sizeof n);
-    specrt_cuda_packing list = {.ids = from->places, .n = count, .rows = p.rows};
-    p.list = (specrt_cuda_packing *)gpu_copy(&list, sizeof list);
+    specrt__cuda_packing list = {.ids = from->places, .n = count, .rows = p.rows};
+    p.list = (specrt__cuda_packing *)gpu_copy(&list, sizeof list);
     r.n = 0;
     r.bytes *= 2;
     r.what = "copy";
@@ -537,21 +537,22 @@ enum { WINDOW_CYCLES = 40 };
 
 typedef struct window {
     const bench_product *from;
-    specrt_cuda_state *states; /* DEVICE [1] */
-    specrt_cuda_packing *list; /* DEVICE [1] */
-    specrt_cuda_draft *draft;  /* DEVICE [1] */
-    specrt_verdict *verdict;   /* DEVICE [1] */
-    int32_t *best;             /* DEVICE [WINDOW_CYCLES, SPECRT_TREE_MAX_NODES, 8] */
+    specrt_cuda_state *states;  /* DEVICE [1] */
+    specrt__cuda_packing *list; /* DEVICE [1] */
+    specrt_cuda_draft *draft;   /* DEVICE [1] */
+    specrt_verdict *verdict;    /* DEVICE [1] */
+    int32_t *best;              /* DEVICE [WINDOW_CYCLES, SPECRT_TREE_MAX_NODES, 8] */
     int32_t cycle, capacity;
 } window;
 
 static void run_window(void *arg) {
     window *w = (window *)arg;
     const int32_t *best = w->best + w->cycle++ % WINDOW_CYCLES * SPECRT_TREE_MAX_NODES * 8;
-    bench_must(specrt_cuda_state_observe(1, w->draft, w->verdict, best, 8, w->states, bench_stream),
-               "observe");
-    bench_must(specrt_cuda_pack(&w->from->head, w->list, 1, w->capacity, w->from->head.row_stride,
-                                bench_stream),
+    bench_must(
+        specrt__cuda_state_observe(1, w->draft, w->verdict, best, 8, w->states, bench_stream),
+        "observe");
+    bench_must(specrt__cuda_pack(&w->from->head, w->list, 1, w->capacity, w->from->head.row_stride,
+                                 bench_stream),
                "pack");
 }
 
@@ -574,15 +575,15 @@ static int32_t *draw_best(int32_t n_ids, int32_t n_new) {
 
 static void bench_window(const bench_shape *shape, int32_t n_new) {
     int32_t size = bench_tiny ? 128 : 3072, n_ids = shape->n_rows;
-    specrt_cuda_state_params params = {.n_ids = n_ids,
-                                       .capacity = size,
-                                       .size = size,
-                                       .positions = SPECRT_CUDA_POSITIONS_TREE,
-                                       .kpre = 8,
-                                       .kver = 8,
-                                       .emitted = 1,
-                                       .min = size,
-                                       .n_frequent = n_ids};
+    specrt__cuda_state_params params = {.n_ids = n_ids,
+                                        .capacity = size,
+                                        .size = size,
+                                        .positions = SPECRT__CUDA_POSITIONS_TREE,
+                                        .kpre = 8,
+                                        .kver = 8,
+                                        .emitted = 1,
+                                        .min = size,
+                                        .n_frequent = n_ids};
     static specrt_cuda_draft draft = {.n = 60};
     static specrt_verdict verdict = {.n = 4};
     specrt_cuda_state host;
@@ -591,20 +592,20 @@ static void bench_window(const bench_shape *shape, int32_t n_new) {
     bench_make(&p, shape, SPECRT_DTYPE_F16);
     for (int32_t i = 0; i < 60; i++) draft.tokens[i] = i, draft.parents[i] = i - 1;
     for (int32_t i = 0; i < 4; i++) verdict.tokens[i] = verdict.nodes[i] = i;
-    void *memory = gpu_alloc(specrt_cuda_state_bytes(&params));
-    bench_must(specrt_cuda_state_place(&params, memory, &host), "place");
+    void *memory = gpu_alloc(specrt__cuda_state_bytes(&params));
+    bench_must(specrt__cuda_state_place(&params, memory, &host), "place");
     gpu_check(cudaMemset(host.wants, 0, (size_t)n_ids), "memset");
     w.from = &p;
     w.states = (specrt_cuda_state *)gpu_copy(&host, sizeof host);
     w.draft = (specrt_cuda_draft *)gpu_copy(&draft, sizeof draft);
     w.verdict = (specrt_verdict *)gpu_copy(&verdict, sizeof verdict);
     w.best = draw_best(n_ids, n_new);
-    specrt_cuda_packing list = {.ids = host.ids,
-                                .slots = host.fresh,
-                                .n = &w.states->n_fresh,
-                                .rows = gpu_alloc((size_t)size * p.head.row_stride)};
-    w.list = (specrt_cuda_packing *)gpu_copy(&list, sizeof list);
-    bench_must(specrt_cuda_state_begin(1, NULL, 0, w.states, bench_stream), "begin");
+    specrt__cuda_packing list = {.ids = host.ids,
+                                 .slots = host.fresh,
+                                 .n = &w.states->n_fresh,
+                                 .rows = gpu_alloc((size_t)size * p.head.row_stride)};
+    w.list = (specrt__cuda_packing *)gpu_copy(&list, sizeof list);
+    bench_must(specrt__cuda_state_begin(1, NULL, 0, w.states, bench_stream), "begin");
     for (int i = 0; i < 4; i++) run_window(&w);
     gpu_get(&host, w.states, sizeof host);
     int64_t copied = host.n_copied, cycles = w.cycle;
@@ -627,17 +628,17 @@ static void bench_window(const bench_shape *shape, int32_t n_new) {
 
 typedef struct scan {
     bench_product *product;
-    specrt_cuda_sketch sketch;
-    specrt_cuda_choice choice;
+    specrt__cuda_sketch sketch;
+    specrt__cuda_choice choice;
     void *scratch;
 } scan;
 
 static void run_scan(void *arg) {
     scan *s = (scan *)arg;
     bench_product *p = s->product;
-    specrt_cuda_batch batch = {1, p->n, NULL, 0};
-    bench_must(specrt_cuda_sketch_route(&s->sketch, &batch, p->hidden, p->hidden_dtype, NULL, NULL,
-                                        s->scratch, &s->choice, bench_stream),
+    specrt__cuda_batch batch = {1, p->n, NULL, 0};
+    bench_must(specrt__cuda_sketch_route(&s->sketch, &batch, p->hidden, p->hidden_dtype, NULL, NULL,
+                                         s->scratch, &s->choice, bench_stream),
                "sketch");
     bench_run_shortlist(p);
 }
@@ -649,7 +650,7 @@ static void report_scan(bench_product *p, bench_result r, int32_t rank, bool fou
     size_t codes = (v + 15) / 16 * 16 * (size_t)rank / (four_bits ? 2 : 1);
     char what[48];
     scan s = {.product = p};
-    s.sketch = (specrt_cuda_sketch){
+    s.sketch = (specrt__cuda_sketch){
         .basis = (const uint16_t *)bench_rows(SPECRT_DTYPE_F16, rank, p->head.n_cols),
         .rows = p->places,
         .scales = (const float *)bench_rows(SPECRT_DTYPE_F32, 1, n),
@@ -665,13 +666,13 @@ static void report_scan(bench_product *p, bench_result r, int32_t rank, bool fou
     s.choice.ids = (int32_t *)gpu_alloc(bound), s.choice.places = (int32_t *)gpu_alloc(bound);
     s.choice.n_rows = (int32_t *)gpu_alloc(sizeof(int32_t));
     s.choice.max_rows = size;
-    s.scratch = gpu_zeros(specrt_cuda_sketch_bytes(&s.sketch, 1, p->n));
-    specrt_cuda_segment segment = {.rows = p->head.rows,
-                                   .row_stride = p->head.row_stride,
-                                   .ids = s.choice.ids,
-                                   .places = s.choice.places,
-                                   .n_rows = s.choice.n_rows,
-                                   .max_rows = size};
+    s.scratch = gpu_zeros(specrt__cuda_sketch_bytes(&s.sketch, 1, p->n));
+    specrt__cuda_segment segment = {.rows = p->head.rows,
+                                    .row_stride = p->head.row_stride,
+                                    .ids = s.choice.ids,
+                                    .places = s.choice.places,
+                                    .n_rows = s.choice.n_rows,
+                                    .max_rows = size};
     take_segment(p, &segment);
     snprintf(what, sizeof what, "sketch of %d, %d bits", (int)rank, four_bits ? 4 : 8);
     r.what = what;

@@ -51,7 +51,7 @@ static inline void gpu_get(void *host, const void *device, size_t bytes) {
     gpu_check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
 }
 
-/* gpu_planes() : a row of q8_0 in planes (SPECRT_CUDA_Q8_0_PLANES), from one in blocks. */
+/* gpu_planes() : a row of q8_0 in planes (SPECRT__CUDA_Q8_0_PLANES), from one in blocks. */
 static inline void gpu_planes(const uint8_t *row, int32_t n_cols, uint8_t *out) {
     for (int32_t j = 0; j < n_cols; j++) {
         int32_t block = j / 32, at = j, first = block / 2 * 64;

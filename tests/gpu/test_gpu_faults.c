@@ -134,7 +134,7 @@ static void test_named(void) {
     gpu_check(cudaMemset(in, 0, 64), "memset");
     CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_OK);
     if (&harness_kernels_left) harness_kernels_left = 0;
-    specrt_status status = specrt_cuda_remap(ids, 1, in, 16, in, NULL);
+    specrt_status status = specrt__cuda_remap(ids, 1, in, 16, in, NULL);
     bool named = status == SPECRT_STATUS_DEVICE;
     cudaDeviceSynchronize();
     CHECK(named || status == SPECRT_STATUS_OK);
@@ -144,7 +144,7 @@ static void test_named(void) {
     CHECK(named);
     CHECK_HAS(err.msg, "unspecified launch failure");
     harness_kernels_left = -1;
-    CHECK_INT(specrt_cuda_remap(ids, 1, in, 16, in, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt__cuda_remap(ids, 1, in, 16, in, NULL), SPECRT_STATUS_OK);
     cudaGetLastError();
     CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_OK);
     gpu_free(in);
@@ -158,7 +158,7 @@ static void test_unread(void) {
     float ms;
     gpu_check(cudaEventCreateWithFlags(&event, cudaEventDefault), "event");
     CHECK(cudaEventElapsedTime(&ms, event, event) != cudaSuccess); /* never recorded */
-    CHECK_INT(specrt_cuda_remap(in, 1, in, 16, in, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt__cuda_remap(in, 1, in, 16, in, NULL), SPECRT_STATUS_OK);
     CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_DEVICE);
     CHECK_INT(specrt_cuda_check(&err), SPECRT_STATUS_OK);
     gpu_check(cudaEventDestroy(event), "event");
@@ -173,7 +173,7 @@ static void test_captured(void) {
     gpu_check(cudaMemset(in, 0, 64), "memset");
     gpu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     gpu_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    CHECK_INT(specrt_cuda_remap(in, 1, in, 16, in, stream), SPECRT_STATUS_OK);
+    CHECK_INT(specrt__cuda_remap(in, 1, in, 16, in, stream), SPECRT_STATUS_OK);
     gpu_check(cudaStreamEndCapture(stream, &graph), "capture");
     gpu_check(cudaGraphDestroy(graph), "graph");
     gpu_check(cudaStreamDestroy(stream), "stream");

@@ -84,23 +84,23 @@ static void *gpu_rows(const shape *s, const rows_case *c) {
 }
 
 static specrt_dtype gpu_dtype(const shape *s) {
-    return s->planes ? SPECRT_CUDA_Q8_0_PLANES : s->dtype;
+    return s->planes ? SPECRT__CUDA_Q8_0_PLANES : s->dtype;
 }
 
-static specrt_cuda_segment gpu_segment(const shape *s, const rows_case *c) {
-    specrt_cuda_segment out = {gpu_rows(s, c),
-                               s->stride,
-                               gpu_copy(c->ids, sizeof c->ids),
-                               s->bias ? gpu_copy(c->bias, sizeof c->bias) : NULL,
-                               s->places ? gpu_copy(c->places, sizeof c->places) : NULL,
-                               s->masked ? gpu_copy(c->bitmap, sizeof c->bitmap) : NULL,
-                               s->masked ? gpu_copy(c->takers, sizeof c->takers) : NULL,
-                               gpu_copy(&c->n_rows, sizeof c->n_rows),
-                               s->max_rows};
+static specrt__cuda_segment gpu_segment(const shape *s, const rows_case *c) {
+    specrt__cuda_segment out = {gpu_rows(s, c),
+                                s->stride,
+                                gpu_copy(c->ids, sizeof c->ids),
+                                s->bias ? gpu_copy(c->bias, sizeof c->bias) : NULL,
+                                s->places ? gpu_copy(c->places, sizeof c->places) : NULL,
+                                s->masked ? gpu_copy(c->bitmap, sizeof c->bitmap) : NULL,
+                                s->masked ? gpu_copy(c->takers, sizeof c->takers) : NULL,
+                                gpu_copy(&c->n_rows, sizeof c->n_rows),
+                                s->max_rows};
     return out;
 }
 
-static void free_segment(const specrt_cuda_segment *s) {
+static void free_segment(const specrt__cuda_segment *s) {
     const void *all[] = {s->rows, s->ids, s->bias, s->places, s->masked, s->scored_by, s->n_rows};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) gpu_free((void *)(uintptr_t)all[i]);
 }
@@ -132,12 +132,12 @@ static void run_case(shape first, shape second) {
     static float expected[MAX_STATES * 2 * MAX_ROWS], logits[BATCH * MAX_STATES * 2 * MAX_ROWS];
     shape shapes[2] = {first, second};
     int32_t max_n = first.max_n, d = first.n_cols, width = first.max_rows + second.max_rows;
-    specrt_cuda_segment segments[BATCH][2];
-    specrt_cuda_layout layout = {2,
-                                 d,
-                                 {gpu_dtype(&first), gpu_dtype(&second)},
-                                 {first.max_rows, second.max_rows},
-                                 {!first.masked}};
+    specrt__cuda_segment segments[BATCH][2];
+    specrt__cuda_layout layout = {2,
+                                  d,
+                                  {gpu_dtype(&first), gpu_dtype(&second)},
+                                  {first.max_rows, second.max_rows},
+                                  {!first.masked}};
     int32_t n[2 * BATCH] = {max_n, -1, random_below(max_n + 1), -1};
     size_t state_bytes = (size_t)d * (first.state_dtype == SPECRT_DTYPE_F32 ? 4 : 2);
     fill_states(&first, (int64_t)BATCH * max_n * d, states, values);
@@ -151,9 +151,9 @@ static void run_case(shape first, shape second) {
     void *hidden = gpu_copy(states, (size_t)(BATCH * max_n) * state_bytes);
     size_t bytes = (size_t)(BATCH * max_n * width) * sizeof(float);
     float *out = gpu_alloc(bytes);
-    specrt_cuda_batch batch = {BATCH, max_n, counts, 2};
-    REQUIRE(specrt_cuda_logits(&layout, device_segments, &batch, hidden, first.state_dtype, out,
-                               NULL) == SPECRT_STATUS_OK);
+    specrt__cuda_batch batch = {BATCH, max_n, counts, 2};
+    REQUIRE(specrt__cuda_logits(&layout, device_segments, &batch, hidden, first.state_dtype, out,
+                                NULL) == SPECRT_STATUS_OK);
     gpu_get(logits, out, bytes);
     specrt_head_desc desc = {.rows = rows[0][0].rows,
                              .dtype = first.dtype,
@@ -189,11 +189,11 @@ static void run_case(shape first, shape second) {
     specrt_head_close(head);
 }
 
-/* dtype SPECRT_CUDA_Q8_0_PLANES: q8_0 rows in planes. */
+/* dtype SPECRT__CUDA_Q8_0_PLANES: q8_0 rows in planes. */
 static shape make_shape(specrt_dtype dtype, specrt_dtype states, int32_t n_cols, int32_t max_rows,
                         int32_t max_n, int flags) {
     size_t pad = dtype == SPECRT_DTYPE_F32 ? 4 : 2;
-    bool planes = dtype == SPECRT_CUDA_Q8_0_PLANES;
+    bool planes = dtype == SPECRT__CUDA_Q8_0_PLANES;
     shape s = {dtype, states,    planes,    n_cols,    max_rows,  max_n,
                0,     flags & 1, flags & 2, flags & 4, flags & 16};
     if (planes) s.dtype = SPECRT_DTYPE_Q8_0;
@@ -204,7 +204,7 @@ static shape make_shape(specrt_dtype dtype, specrt_dtype states, int32_t n_cols,
 
 enum { N_DTYPES = 5 };
 static const specrt_dtype dtypes[N_DTYPES] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
-                                              SPECRT_DTYPE_Q8_0, SPECRT_CUDA_Q8_0_PLANES};
+                                              SPECRT_DTYPE_Q8_0, SPECRT__CUDA_Q8_0_PLANES};
 
 static void run_states(int32_t max_n, int32_t max_rows) {
     for (int i = 0; i < N_DTYPES; i++)
@@ -233,14 +233,15 @@ static void test_tiles(void) {
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F16, 96, 150, 5, 0), /* fewer splits */
              make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F16, 96, 20, 5, 1));
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F32, 96, 33, 64, 6),
-             make_shape(SPECRT_CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 96, 20, 64, 1));
+             make_shape(SPECRT__CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 96, 20, 64, 1));
     for (int i = 1; i < N_DTYPES; i++) { /* so wide that rows of four steps are under way */
         specrt_dtype states = dtypes[i] == SPECRT_DTYPE_BF16 ? SPECRT_DTYPE_BF16 : SPECRT_DTYPE_F16;
         run_case(make_shape(dtypes[i], states, 1344, 17, 9, 2),
                  make_shape(dtypes[i], states, 1344, 9, 9, 0));
     }
-    run_case(make_shape(SPECRT_CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 1312, 17, 9, 1), /* odd blocks */
-             make_shape(SPECRT_CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 1312, 40, 9, 8));
+    run_case(
+        make_shape(SPECRT__CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 1312, 17, 9, 1), /* odd blocks */
+        make_shape(SPECRT__CUDA_Q8_0_PLANES, SPECRT_DTYPE_F32, 1312, 40, 9, 8));
 }
 
 /* A state that is not a number has no logit that is one, whatever it is rounded to on the way; others do. */
@@ -262,17 +263,17 @@ static void test_mixed(void) {
 }
 
 static void test_refusals(void) {
-    specrt_cuda_layout layout = {1, 64, {SPECRT_DTYPE_F16}, {8}, {0}}, bad;
-    specrt_cuda_segment s;
+    specrt__cuda_layout layout = {1, 64, {SPECRT_DTYPE_F16}, {8}, {0}}, bad;
+    specrt__cuda_segment s;
     float x[64] = {0};
     memset(&s, 0, sizeof s);
-    specrt_cuda_batch batch = {1, 1, NULL, 0};
+    specrt__cuda_batch batch = {1, 1, NULL, 0};
 #define TRY(layout, n, dtype)                                                                      \
-    (batch.n_batch = (n), specrt_cuda_logits(layout, &s, &batch, x, dtype, x, NULL))
+    (batch.n_batch = (n), specrt__cuda_logits(layout, &s, &batch, x, dtype, x, NULL))
     CHECK_INT(TRY(NULL, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(TRY(&layout, 0, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(TRY(&layout, 1, SPECRT_DTYPE_Q8_0), SPECRT_STATUS_UNSUPPORTED);
-    bad = layout, bad.n_segments = SPECRT_CUDA_MAX_SEGMENTS + 1;
+    bad = layout, bad.n_segments = SPECRT__CUDA_MAX_SEGMENTS + 1;
     CHECK_INT(TRY(&bad, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);
     bad = layout, bad.max_rows[0] = 0;
     CHECK_INT(TRY(&bad, 1, SPECRT_DTYPE_F32), SPECRT_STATUS_BAD_ARG);

@@ -35,7 +35,7 @@ typedef struct shape {
 } shape;
 
 static shape make_shape(specrt_dtype dtype, int32_t n_cols, size_t pad) {
-    bool blocks = dtype == SPECRT_DTYPE_Q8_0, planes = dtype == SPECRT_CUDA_Q8_0_PLANES;
+    bool blocks = dtype == SPECRT_DTYPE_Q8_0, planes = dtype == SPECRT__CUDA_Q8_0_PLANES;
     shape s = {dtype, n_cols, specrt_row_bytes(planes ? SPECRT_DTYPE_Q8_0 : dtype, n_cols), 0, 0};
     s.stride = s.packed_stride = s.bytes + pad;
     if (blocks) s.packed_stride = (s.bytes + 15) / 16 * 16 + 8 * pad;
@@ -87,18 +87,18 @@ static void run_case(specrt_dtype dtype, int32_t n_cols, size_t pad, bool whole,
     memcpy(c.packed_bias, out.packed_bias, sizeof c.packed_bias);
     pack_on_cpu(&c, row_of, whole, biased, &s);
 
-    specrt_cuda_head device = {gpu_copy(c.rows, N_ROWS * s.stride),
-                               biased ? gpu_copy(c.bias, sizeof c.bias) : NULL,
-                               gpu_copy(row_of, sizeof row_of),
-                               dtype,
-                               N_ROWS,
-                               n_cols,
-                               s.stride};
-    specrt_cuda_packing all = {
+    specrt__cuda_head device = {gpu_copy(c.rows, N_ROWS * s.stride),
+                                biased ? gpu_copy(c.bias, sizeof c.bias) : NULL,
+                                gpu_copy(row_of, sizeof row_of),
+                                dtype,
+                                N_ROWS,
+                                n_cols,
+                                s.stride};
+    specrt__cuda_packing all = {
         gpu_copy(c.ids, sizeof c.ids), whole ? NULL : gpu_copy(c.slots, sizeof c.slots),
         gpu_copy(c.n_slots, sizeof c.n_slots), gpu_copy(out.packed, packed_bytes),
         biased ? gpu_copy(out.packed_bias, sizeof out.packed_bias) : NULL};
-    specrt_cuda_packing p[BATCH], *packings;
+    specrt__cuda_packing p[BATCH], *packings;
     for (int b = 0; b < BATCH; b++) {
         int first = b * CAPACITY;
         p[b].ids = all.ids + first;
@@ -108,7 +108,7 @@ static void run_case(specrt_dtype dtype, int32_t n_cols, size_t pad, bool whole,
         p[b].bias = biased ? all.bias + first : NULL;
     }
     packings = gpu_copy(p, sizeof p);
-    CHECK_INT(specrt_cuda_pack(&device, packings, BATCH, CAPACITY, s.packed_stride, NULL),
+    CHECK_INT(specrt__cuda_pack(&device, packings, BATCH, CAPACITY, s.packed_stride, NULL),
               SPECRT_STATUS_OK);
     gpu_get(out.packed, all.rows, packed_bytes);
     CHECK(memcmp(out.packed, c.packed, packed_bytes) == 0);
@@ -121,7 +121,7 @@ static void run_case(specrt_dtype dtype, int32_t n_cols, size_t pad, bool whole,
 
 static void test_formats(void) {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16,
-                                          SPECRT_DTYPE_Q8_0, SPECRT_CUDA_Q8_0_PLANES};
+                                          SPECRT_DTYPE_Q8_0, SPECRT__CUDA_Q8_0_PLANES};
     static const int32_t n_cols[] = {32, 96, 256, 288};
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
         for (size_t j = 0; j < sizeof n_cols / sizeof n_cols[0]; j++)
@@ -134,19 +134,19 @@ static void test_formats(void) {
 
 static void test_refusals(void) {
     char some[64];
-    specrt_cuda_head head = {some, NULL, NULL, SPECRT_DTYPE_F16, 4, 8, 16};
-    specrt_cuda_packing p = {0};
-    CHECK_INT(specrt_cuda_pack(NULL, &p, 1, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_pack(&head, NULL, 1, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_pack(&head, &p, 0, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_pack(&head, &p, 70000, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_pack(&head, &p, 1, 0, 16, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_pack(&head, &p, 1, 2, 14, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_pack(&head, &p, 1, 2, 17, NULL), SPECRT_STATUS_BAD_ARG);
-    head = (specrt_cuda_head){some, NULL, NULL, SPECRT_DTYPE_Q8_0, 1, 32, 34};
-    CHECK_INT(specrt_cuda_pack(&head, &p, 1, 2, 40, NULL), SPECRT_STATUS_BAD_ARG);
+    specrt__cuda_head head = {some, NULL, NULL, SPECRT_DTYPE_F16, 4, 8, 16};
+    specrt__cuda_packing p = {0};
+    CHECK_INT(specrt__cuda_pack(NULL, &p, 1, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_pack(&head, NULL, 1, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_pack(&head, &p, 0, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_pack(&head, &p, 70000, 2, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_pack(&head, &p, 1, 0, 16, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_pack(&head, &p, 1, 2, 14, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_pack(&head, &p, 1, 2, 17, NULL), SPECRT_STATUS_BAD_ARG);
+    head = (specrt__cuda_head){some, NULL, NULL, SPECRT_DTYPE_Q8_0, 1, 32, 34};
+    CHECK_INT(specrt__cuda_pack(&head, &p, 1, 2, 40, NULL), SPECRT_STATUS_BAD_ARG);
     head.dtype = SPECRT_DTYPE_Q4_K;
-    CHECK_INT(specrt_cuda_pack(&head, &p, 1, 2, 16, NULL), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(specrt__cuda_pack(&head, &p, 1, 2, 16, NULL), SPECRT_STATUS_UNSUPPORTED);
 }
 
 static const test_case cases[] = {

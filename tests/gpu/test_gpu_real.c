@@ -45,20 +45,20 @@ static void make_planes(real_head *h) {
     int32_t *ids = (int32_t *)malloc((size_t)h->n_rows * sizeof *ids);
     REQUIRE(ids);
     for (int32_t i = 0; i < h->n_rows; i++) ids[i] = i;
-    specrt_cuda_head blocks = {h->rows,   NULL,      NULL,        SPECRT_DTYPE_Q8_0,
-                               h->n_rows, h->n_cols, h->row_bytes};
-    specrt_cuda_packing all = {.ids = (int32_t *)gpu_copy(ids, (size_t)h->n_rows * sizeof *ids),
-                               .n = (int32_t *)gpu_copy(&h->n_rows, sizeof h->n_rows),
-                               .rows = gpu_alloc((size_t)h->n_rows * stride)};
+    specrt__cuda_head blocks = {h->rows,   NULL,      NULL,        SPECRT_DTYPE_Q8_0,
+                                h->n_rows, h->n_cols, h->row_bytes};
+    specrt__cuda_packing all = {.ids = (int32_t *)gpu_copy(ids, (size_t)h->n_rows * sizeof *ids),
+                                .n = (int32_t *)gpu_copy(&h->n_rows, sizeof h->n_rows),
+                                .rows = gpu_alloc((size_t)h->n_rows * stride)};
     void *packing = gpu_copy(&all, sizeof all);
-    REQUIRE(!specrt_cuda_pack(&blocks, packing, 1, h->n_rows, stride, NULL));
+    REQUIRE(!specrt__cuda_pack(&blocks, packing, 1, h->n_rows, stride, NULL));
     gpu_check(cudaStreamSynchronize(NULL), "pack");
     gpu_free(h->rows), gpu_free((void *)(uintptr_t)all.ids);
     gpu_free((void *)(uintptr_t)all.n), gpu_free(packing);
     free(ids);
     h->rows = (uint8_t *)all.rows;
     h->stride = stride;
-    h->dtype = SPECRT_CUDA_Q8_0_PLANES;
+    h->dtype = SPECRT__CUDA_Q8_0_PLANES;
 }
 
 static void free_head(real_head *h) {
@@ -68,7 +68,7 @@ static void free_head(real_head *h) {
 
 /* Row r as numbers. */
 static void read_row(const real_head *h, int32_t r, float *out) {
-    specrt_dtype dtype = h->dtype == SPECRT_CUDA_Q8_0_PLANES ? SPECRT_DTYPE_Q8_0 : h->dtype;
+    specrt_dtype dtype = h->dtype == SPECRT__CUDA_Q8_0_PLANES ? SPECRT_DTYPE_Q8_0 : h->dtype;
     specrt_row_decode(dtype, h->block + (size_t)r * h->row_bytes % h->period, h->n_cols, out);
 }
 
@@ -98,11 +98,11 @@ static void *make_states(specrt_dtype dtype, int32_t n, int32_t n_cols, float *v
 
 /* The best of whole rows of logits, on the device and by the twin. */
 static void check_topk(const float *device, const float *logits, int32_t n, int32_t n_columns) {
-    specrt_cuda_batch batch = {1, n, NULL, 0};
+    specrt__cuda_batch batch = {1, n, NULL, 0};
     static int32_t found[SPECRT_TREE_MAX_NODES * K];
     int32_t expected[K], *ids = (int32_t *)gpu_alloc(sizeof found);
-    void *scratch = gpu_zeros(specrt_cuda_topk_bytes(n_columns, n, K));
-    REQUIRE(!specrt_cuda_target_topk(&batch, device, n_columns, K, ids, NULL, scratch, NULL));
+    void *scratch = gpu_zeros(specrt__cuda_topk_bytes(n_columns, n, K));
+    REQUIRE(!specrt__cuda_target_topk(&batch, device, n_columns, K, ids, NULL, scratch, NULL));
     gpu_get(found, ids, sizeof found);
     for (int32_t h = 0; h < n; h++) {
         int32_t k =
@@ -120,11 +120,11 @@ static void check_product(const real_head *h, int32_t n_rows, int32_t n, specrt_
     float *logits = (float *)gpu_alloc(bytes);
     REQUIRE(values && row && found);
     void *states = make_states(dtype, n, h->n_cols, values);
-    specrt_cuda_segment segment = {.rows = h->rows, .row_stride = h->stride, .max_rows = n_rows};
-    specrt_cuda_layout layout = {1, h->n_cols, {h->dtype}, {n_rows}, {0}};
-    specrt_cuda_segment *segments = (specrt_cuda_segment *)gpu_copy(&segment, sizeof segment);
-    specrt_cuda_batch batch = {1, n, NULL, 0};
-    REQUIRE(!specrt_cuda_logits(&layout, segments, &batch, states, dtype, logits, NULL));
+    specrt__cuda_segment segment = {.rows = h->rows, .row_stride = h->stride, .max_rows = n_rows};
+    specrt__cuda_layout layout = {1, h->n_cols, {h->dtype}, {n_rows}, {0}};
+    specrt__cuda_segment *segments = (specrt__cuda_segment *)gpu_copy(&segment, sizeof segment);
+    specrt__cuda_batch batch = {1, n, NULL, 0};
+    REQUIRE(!specrt__cuda_logits(&layout, segments, &batch, states, dtype, logits, NULL));
     gpu_get(found, logits, bytes);
     bool rounded = h->dtype == SPECRT_DTYPE_BF16 && dtype != SPECRT_DTYPE_BF16;
     int32_t n_sets =
@@ -141,7 +141,7 @@ static void check_product(const real_head *h, int32_t n_rows, int32_t n, specrt_
     }
     if (test_failures > 0)
         fprintf(stderr, "%s rows: %d of %d columns, %d states of %s\n",
-                h->dtype == SPECRT_CUDA_Q8_0_PLANES ? "planes" : specrt_dtype_name(h->dtype),
+                h->dtype == SPECRT__CUDA_Q8_0_PLANES ? "planes" : specrt_dtype_name(h->dtype),
                 (int)n_rows, (int)h->n_cols, (int)n, specrt_dtype_name(dtype));
     check_topk(logits, found, n, n_rows);
     free(values), free(row), free(found);

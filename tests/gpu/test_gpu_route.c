@@ -86,15 +86,15 @@ static int32_t route_on_cpu(const specrt__source *routed, void *state, const lev
 }
 
 /* What the device gave: row_ids[place] is the token of a place. */
-static specrt_cuda_choice make_output(int32_t max_rows) {
+static specrt__cuda_choice make_output(int32_t max_rows) {
     size_t bytes = (size_t)(BATCH * max_rows) * sizeof(int32_t);
-    specrt_cuda_choice out = {max_rows, (int32_t *)gpu_alloc(bytes), (int32_t *)gpu_alloc(bytes),
-                              (int32_t *)gpu_alloc(BATCH * sizeof(int32_t)),
-                              (uint64_t *)gpu_alloc(2 * bytes)};
+    specrt__cuda_choice out = {max_rows, (int32_t *)gpu_alloc(bytes), (int32_t *)gpu_alloc(bytes),
+                               (int32_t *)gpu_alloc(BATCH * sizeof(int32_t)),
+                               (uint64_t *)gpu_alloc(2 * bytes)};
     return out;
 }
 
-static void compare_output(const specrt_cuda_choice *out, int b, const int32_t *row_ids,
+static void compare_output(const specrt__cuda_choice *out, int b, const int32_t *row_ids,
                            const int32_t *expected, int32_t n) {
     int32_t n_rows[BATCH], *ids = (int32_t *)malloc((size_t)out->max_rows * 2 * sizeof(int32_t));
     int32_t *places = ids + out->max_rows;
@@ -109,7 +109,7 @@ static void compare_output(const specrt_cuda_choice *out, int b, const int32_t *
     free(ids);
 }
 
-static void compare_takers(const specrt_cuda_choice *out, int b, const uint64_t *expected,
+static void compare_takers(const specrt__cuda_choice *out, int b, const uint64_t *expected,
                            int32_t n) {
     size_t at = (size_t)(b * out->max_rows);
     for (int32_t i = 0; i < n; i++) {
@@ -121,7 +121,7 @@ static void compare_takers(const specrt_cuda_choice *out, int b, const uint64_t 
     }
 }
 
-static void free_output(specrt_cuda_choice *out) {
+static void free_output(specrt__cuda_choice *out) {
     gpu_free(out->scored_by);
     gpu_free(out->ids);
     gpu_free(out->places);
@@ -138,7 +138,7 @@ typedef struct cluster_case {
     int32_t ids[N_IDS];
     uint16_t w1[64 * (MAX_EMBED + N_COLS)], b1[64], w2[MAX_CLUSTERS * 64], b2[MAX_CLUSTERS];
     specrt__cluster_shared *shared;
-    specrt_cuda_router router;
+    specrt__cuda_router router;
 } cluster_case;
 
 static void draw_halves(uint16_t *out, int32_t n) {
@@ -207,7 +207,7 @@ static void share_clusters(cluster_case *c) {
 
 static void send_clusters(cluster_case *c) {
     const specrt_clusters_header *h = &c->header;
-    specrt_cuda_router *r = &c->router;
+    specrt__cuda_router *r = &c->router;
     size_t n = (size_t)h->n_clusters;
     r->kind = h->router;
     r->softmax = h->softmax;
@@ -230,7 +230,7 @@ static void send_clusters(cluster_case *c) {
 }
 
 static void free_clusters(cluster_case *c) {
-    const specrt_cuda_router *r = &c->router;
+    const specrt__cuda_router *r = &c->router;
     const void *used[] = {r->w1, r->w2, r->b1, r->b2, r->starts, r->ids, r->embedding.rows};
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
     specrt__cluster_unshare(c->shared);
@@ -241,18 +241,18 @@ static void run_clusters(cluster_case *c, int32_t n_take) {
     int32_t ids[2 * N_IDS];
     specrt__source_session with = {.topk = MAX_N, .desc = &c->shared->desc};
     void *state = specrt__cluster_open(c->shared, &with);
-    void *scratch = gpu_alloc(specrt_cuda_router_bytes(&c->router, BATCH, MAX_N));
-    specrt_cuda_choice out = make_output(N_IDS);
+    void *scratch = gpu_alloc(specrt__cuda_router_bytes(&c->router, BATCH, MAX_N));
+    specrt__cuda_choice out = make_output(N_IDS);
     for (int i = 0; i < SPECRT__CLUSTER_LEVELS; i++) c->shared->levels[i] = n_take;
     uint64_t takers[N_IDS];
     c->shared->beam = c->router.each;
     c->shared->cap = c->router.cap;
     draw_level(&in);
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
-    specrt_cuda_choice choice = out;
+    specrt__cuda_choice choice = out;
     if (c->router.each != 2) choice.scored_by = NULL;
-    CHECK_INT(specrt_cuda_route(&c->router, BATCH, MAX_N, n_take, d->beams, d->states[0][0],
-                                scratch, &choice, NULL),
+    CHECK_INT(specrt__cuda_route(&c->router, BATCH, MAX_N, n_take, d->beams, d->states[0][0],
+                                 scratch, &choice, NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
         int32_t n = route_on_cpu(&specrt__cluster_source, state, &in, b, NULL, ids, takers);
@@ -313,7 +313,7 @@ static void draw_graph(graph_case *g) {
 }
 
 /*   taken : [BATCH, N_IDS] the levels that another source has a token at; NULL: none */
-static void run_successors(const graph_case *g, const specrt_cuda_cograph *graph,
+static void run_successors(const graph_case *g, const specrt__cuda_cograph *graph,
                            specrt_cuda_state *states, int32_t size, bool mapped,
                            const uint32_t *taken) {
     static level_input in;
@@ -327,14 +327,14 @@ static void run_successors(const graph_case *g, const specrt_cuda_cograph *graph
     specrt__source_session with = {.topk = MAX_N, .desc = &shared.desc};
     void *state = specrt__successor_open(&shared, &with);
     uint32_t *levels = taken ? (uint32_t *)gpu_copy(taken, (size_t)BATCH * N_IDS * 4) : NULL;
-    void *scratch = gpu_alloc(specrt_cuda_successors_bytes(graph, BATCH, MAX_N, size));
-    specrt_cuda_choice out = make_output(size);
+    void *scratch = gpu_alloc(specrt__cuda_successors_bytes(graph, BATCH, MAX_N, size));
+    specrt__cuda_choice out = make_output(size);
     draw_level(&in);
     for (int i = 1; i < in.beams[0].n; i += 3) in.beams[0].tokens[i] = in.beams[0].tokens[0];
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
-    specrt_cuda_taken others = {states, levels, 1};
-    CHECK_INT(specrt_cuda_successors(graph, BATCH, MAX_N, mapped ? row_of : NULL, d->beams, &others,
-                                     scratch, &out, NULL),
+    specrt__cuda_taken others = {states, levels, 1};
+    CHECK_INT(specrt__cuda_successors(graph, BATCH, MAX_N, mapped ? row_of : NULL, d->beams,
+                                      &others, scratch, &out, NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
         int32_t n = route_on_cpu(&specrt__successor_source, state, &in, b,
@@ -351,15 +351,15 @@ static void run_successors(const graph_case *g, const specrt_cuda_cograph *graph
 
 /* Membership of a few tokens, alike in both sequences. */
 static specrt_cuda_state *make_states(void **memory) {
-    specrt_cuda_state_params p = {.n_ids = N_IDS, .capacity = 0};
+    specrt__cuda_state_params p = {.n_ids = N_IDS, .capacity = 0};
     specrt_cuda_state host[BATCH];
     for (int b = 0; b < BATCH; b++) {
-        memory[b] = gpu_alloc(specrt_cuda_state_bytes(&p));
-        REQUIRE(specrt_cuda_state_place(&p, memory[b], &host[b]) == SPECRT_STATUS_OK);
+        memory[b] = gpu_alloc(specrt__cuda_state_bytes(&p));
+        REQUIRE(specrt__cuda_state_place(&p, memory[b], &host[b]) == SPECRT_STATUS_OK);
         gpu_put(host[b].wants, pool->wants, N_IDS);
     }
     specrt_cuda_state *states = (specrt_cuda_state *)gpu_copy(host, sizeof host);
-    CHECK_INT(specrt_cuda_state_begin(BATCH, NULL, 0, states, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt__cuda_state_begin(BATCH, NULL, 0, states, NULL), SPECRT_STATUS_OK);
     return states;
 }
 
@@ -378,12 +378,12 @@ static void test_successors(void) {
     specrt_cuda_state *states = make_states(memory);
     for (int i = 0; i < 4; i++) {
         draw_graph(&g);
-        specrt_cuda_cograph graph = {N_IDS,
-                                     DEGREE,
-                                     (uint64_t *)gpu_copy(g.totals, sizeof g.totals),
-                                     (uint32_t *)gpu_copy(g.offsets, sizeof g.offsets),
-                                     (int32_t *)gpu_copy(g.ids, sizeof g.ids),
-                                     (float *)gpu_copy(g.counts, sizeof g.counts)};
+        specrt__cuda_cograph graph = {N_IDS,
+                                      DEGREE,
+                                      (uint64_t *)gpu_copy(g.totals, sizeof g.totals),
+                                      (uint32_t *)gpu_copy(g.offsets, sizeof g.offsets),
+                                      (int32_t *)gpu_copy(g.ids, sizeof g.ids),
+                                      (float *)gpu_copy(g.counts, sizeof g.counts)};
         for (size_t k = 0; k < sizeof taken / sizeof *taken; k++)
             taken[k] = 1u << random_below(3) | (uint32_t)random_below(2) << 31;
         for (int j = 0; j < 4; j++)
@@ -404,23 +404,23 @@ static void test_damaged(void) {
     static const float counts[3] = {5, 3, 2};
     void *memory[BATCH];
     specrt_cuda_state *states = make_states(memory);
-    specrt_cuda_cograph graph = {2,
-                                 3,
-                                 (uint64_t *)gpu_copy(totals, sizeof totals),
-                                 (uint32_t *)gpu_copy(offsets, sizeof offsets),
-                                 (int32_t *)gpu_copy(edges, sizeof edges),
-                                 (float *)gpu_copy(counts, sizeof counts)};
+    specrt__cuda_cograph graph = {2,
+                                  3,
+                                  (uint64_t *)gpu_copy(totals, sizeof totals),
+                                  (uint32_t *)gpu_copy(offsets, sizeof offsets),
+                                  (int32_t *)gpu_copy(edges, sizeof edges),
+                                  (float *)gpu_copy(counts, sizeof counts)};
     level_input in;
     int32_t n_rows[BATCH];
     memset(&in, 0, sizeof in);
     in.beams[0].n = 2;
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
-    specrt_cuda_choice out = make_output(2);
-    void *scratch = gpu_alloc(specrt_cuda_successors_bytes(&graph, BATCH, MAX_N, 2));
-    specrt_cuda_taken members = {states, NULL, 0};
-    CHECK_INT(
-        specrt_cuda_successors(&graph, BATCH, MAX_N, NULL, d->beams, &members, scratch, &out, NULL),
-        SPECRT_STATUS_OK);
+    specrt__cuda_choice out = make_output(2);
+    void *scratch = gpu_alloc(specrt__cuda_successors_bytes(&graph, BATCH, MAX_N, 2));
+    specrt__cuda_taken members = {states, NULL, 0};
+    CHECK_INT(specrt__cuda_successors(&graph, BATCH, MAX_N, NULL, d->beams, &members, scratch, &out,
+                                      NULL),
+              SPECRT_STATUS_OK);
     gpu_get(n_rows, out.n_rows, sizeof n_rows);
     CHECK_INT(n_rows[0], 1);
     CHECK_INT(n_rows[1], 0);
@@ -432,20 +432,20 @@ static void test_damaged(void) {
 }
 
 static void test_refusals(void) {
-    specrt_cuda_router r = {.kind = SPECRT_ROUTER_CENTROID, .n_clusters = 4, .n_state = 8};
-    specrt_cuda_cograph g = {.n_vocab = 10, .max_degree = 3};
+    specrt__cuda_router r = {.kind = SPECRT_ROUTER_CENTROID, .n_clusters = 4, .n_state = 8};
+    specrt__cuda_cograph g = {.n_vocab = 10, .max_degree = 3};
     int32_t some[4];
-    CHECK(specrt_cuda_router_bytes(&r, 1, 4) > 0);
-    CHECK_INT(specrt_cuda_router_bytes(&r, 1, 65), 0);
-    specrt_cuda_choice choice = {4, some, some, some, NULL};
-    specrt_cuda_taken nobody = {NULL, NULL, 0};
-    CHECK_INT(specrt_cuda_route(&r, 1, 4, 2, NULL, NULL, some, &choice, NULL),
+    CHECK(specrt__cuda_router_bytes(&r, 1, 4) > 0);
+    CHECK_INT(specrt__cuda_router_bytes(&r, 1, 65), 0);
+    specrt__cuda_choice choice = {4, some, some, some, NULL};
+    specrt__cuda_taken nobody = {NULL, NULL, 0};
+    CHECK_INT(specrt__cuda_route(&r, 1, 4, 2, NULL, NULL, some, &choice, NULL),
               SPECRT_STATUS_BAD_ARG);
     r.kind = SPECRT_ROUTER_NONE;
-    CHECK_INT(specrt_cuda_router_bytes(&r, 1, 4), 0);
-    CHECK(specrt_cuda_successors_bytes(&g, 1, 4, 10) > 0);
-    CHECK_INT(specrt_cuda_successors_bytes(&g, 1, 4, 11), 0);
-    CHECK_INT(specrt_cuda_successors(&g, 1, 4, NULL, NULL, &nobody, some, &choice, NULL),
+    CHECK_INT(specrt__cuda_router_bytes(&r, 1, 4), 0);
+    CHECK(specrt__cuda_successors_bytes(&g, 1, 4, 10) > 0);
+    CHECK_INT(specrt__cuda_successors_bytes(&g, 1, 4, 11), 0);
+    CHECK_INT(specrt__cuda_successors(&g, 1, 4, NULL, NULL, &nobody, some, &choice, NULL),
               SPECRT_STATUS_BAD_ARG);
 }
 

@@ -105,13 +105,13 @@ typedef struct device {
     int32_t n;
     specrt_cuda_session *session;
     specrt_cuda_view view;
-    specrt_cuda_head draft_table, target_table;
-    specrt_cuda_packing *passes, *trees; /* DEVICE [n] from tokens to states, and to logits */
-    specrt_cuda_packing *states;         /* DEVICE [n] from tokens of a tree to states */
-    specrt_cuda_packing *inputs;         /* DEVICE [n] from tokens to what a pass is fed */
-    float *hidden, *fed;                 /* DEVICE [n, topk, D] */
-    float *target_hidden;                /* DEVICE [n, num_draft_tokens, D] */
-    float *logits;                       /* DEVICE [n, num_draft_tokens, V] */
+    specrt__cuda_head draft_table, target_table;
+    specrt__cuda_packing *passes, *trees; /* DEVICE [n] from tokens to states, and to logits */
+    specrt__cuda_packing *states;         /* DEVICE [n] from tokens of a tree to states */
+    specrt__cuda_packing *inputs;         /* DEVICE [n] from tokens to what a pass is fed */
+    float *hidden, *draft_input;          /* DEVICE [n, topk, D] */
+    float *target_hidden;                 /* DEVICE [n, num_draft_tokens, D] */
+    float *logits;                        /* DEVICE [n, num_draft_tokens, V] */
     int32_t *tokens;
     bool ahead; /* routes beside the drafter's pass */
     cudaStream_t stream;
@@ -124,37 +124,37 @@ static void *device_own(device *d, void *p) {
     return p;
 }
 
-static specrt_cuda_head device_table(device *d, const float *table, int32_t n_cols) {
+static specrt__cuda_head device_table(device *d, const float *table, int32_t n_cols) {
     size_t stride = (size_t)n_cols * sizeof(float);
-    return (specrt_cuda_head){.rows = device_own(d, gpu_copy(table, V * stride)),
-                              .dtype = SPECRT_DTYPE_F32,
-                              .n_rows = V,
-                              .n_cols = n_cols,
-                              .row_stride = stride};
+    return (specrt__cuda_head){.rows = device_own(d, gpu_copy(table, V * stride)),
+                               .dtype = SPECRT_DTYPE_F32,
+                               .n_rows = V,
+                               .n_cols = n_cols,
+                               .row_stride = stride};
 }
 
 /* What the models read and write of every sequence. */
 static void device_lists(device *d) {
-    static specrt_cuda_packing passes[MAX_BATCH], trees[MAX_BATCH], states[MAX_BATCH];
-    static specrt_cuda_packing inputs[MAX_BATCH];
+    static specrt__cuda_packing passes[MAX_BATCH], trees[MAX_BATCH], states[MAX_BATCH];
+    static specrt__cuda_packing inputs[MAX_BATCH];
     size_t n = (size_t)d->n, topk = (size_t)d->view.topk;
     size_t n_nodes = (size_t)d->view.num_draft_tokens;
     for (size_t i = 0; i < n; i++) {
-        passes[i] = (specrt_cuda_packing){.ids = d->view.beam[i].tokens,
-                                          .n = &d->view.beam[i].n,
-                                          .rows = d->hidden + i * topk * D};
+        passes[i] = (specrt__cuda_packing){.ids = d->view.beam[i].tokens,
+                                           .n = &d->view.beam[i].n,
+                                           .rows = d->hidden + i * topk * D};
         inputs[i] = passes[i];
-        inputs[i].rows = d->fed + i * topk * D;
-        trees[i] = (specrt_cuda_packing){.ids = d->view.draft[i].tokens,
-                                         .n = &d->view.draft[i].n,
-                                         .rows = d->logits + i * n_nodes * V};
+        inputs[i].rows = d->draft_input + i * topk * D;
+        trees[i] = (specrt__cuda_packing){.ids = d->view.draft[i].tokens,
+                                          .n = &d->view.draft[i].n,
+                                          .rows = d->logits + i * n_nodes * V};
         states[i] = trees[i];
         states[i].rows = d->target_hidden + i * n_nodes * D;
     }
-    d->passes = (specrt_cuda_packing *)device_own(d, gpu_copy(passes, n * sizeof *passes));
-    d->inputs = (specrt_cuda_packing *)device_own(d, gpu_copy(inputs, n * sizeof *inputs));
-    d->trees = (specrt_cuda_packing *)device_own(d, gpu_copy(trees, n * sizeof *trees));
-    d->states = (specrt_cuda_packing *)device_own(d, gpu_copy(states, n * sizeof *states));
+    d->passes = (specrt__cuda_packing *)device_own(d, gpu_copy(passes, n * sizeof *passes));
+    d->inputs = (specrt__cuda_packing *)device_own(d, gpu_copy(inputs, n * sizeof *inputs));
+    d->trees = (specrt__cuda_packing *)device_own(d, gpu_copy(trees, n * sizeof *trees));
+    d->states = (specrt__cuda_packing *)device_own(d, gpu_copy(states, n * sizeof *states));
 }
 
 static void device_open(device *d, const specrt_cuda_policy *policy,
@@ -171,7 +171,7 @@ static void device_open(device *d, const specrt_cuda_policy *policy,
     d->draft_table = device_table(d, draft_table, D);
     d->target_table = device_table(d, target_table, V);
     d->hidden = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
-    d->fed = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
+    d->draft_input = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
     d->logits = (float *)device_own(d, gpu_alloc(n * NODES * V * sizeof(float)));
     d->tokens = (int32_t *)device_own(d, gpu_alloc(n * sizeof(int32_t)));
     d->target_hidden = (float *)device_own(d, gpu_alloc(n * NODES * D * sizeof(float)));
@@ -212,34 +212,34 @@ static void device_start(device *d, int32_t first, int32_t n_prompt) {
 /* A pass of the drafter, whose input is any state: what it gives. Expand is not told what was fed where that
  * was routed by before. */
 static void device_pass(device *d) {
-    const float *fed = d->hidden;
+    const float *draft_input = d->hidden;
     if (d->ahead) {
-        REQUIRE(!specrt_cuda_pack(&d->draft_table, d->inputs, d->n, d->view.topk, D * sizeof(float),
-                                  d->stream));
-        REQUIRE(!specrt_cuda_session_route_ahead(d->session, d->fed, d->stream));
-        CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->fed, d->stream),
+        REQUIRE(!specrt__cuda_pack(&d->draft_table, d->inputs, d->n, d->view.topk,
+                                   D * sizeof(float), d->stream));
+        REQUIRE(!specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream));
+        CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream),
                   SPECRT_STATUS_BAD_ARG);
-        fed = NULL;
+        draft_input = NULL;
     }
-    REQUIRE(!specrt_cuda_pack(&d->draft_table, d->passes, d->n, d->view.topk, D * sizeof(float),
-                              d->stream));
-    REQUIRE(!specrt_cuda_session_expand(d->session, d->hidden, fed, d->stream));
+    REQUIRE(!specrt__cuda_pack(&d->draft_table, d->passes, d->n, d->view.topk, D * sizeof(float),
+                               d->stream));
+    REQUIRE(!specrt_cuda_session_expand(d->session, d->hidden, draft_input, d->stream));
 }
 
 /* A cycle but for what is learnt, without waiting for any of it. */
 static void device_cycle(device *d) {
     const specrt_cuda_view *v = &d->view;
     for (int32_t level = 0; level < v->num_steps; level++) device_pass(d);
-    CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->fed, d->stream),
+    CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream),
               SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
               SPECRT_STATUS_BAD_ARG);
     REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
-    REQUIRE(!specrt_cuda_pack(&d->target_table, d->trees, d->n, v->num_draft_tokens,
-                              V * sizeof(float), d->stream));
+    REQUIRE(!specrt__cuda_pack(&d->target_table, d->trees, d->n, v->num_draft_tokens,
+                               V * sizeof(float), d->stream));
     if (v->width > 0) /* any states will do: the drafter's */
-        REQUIRE(!specrt_cuda_pack(&d->draft_table, d->states, d->n, v->num_draft_tokens,
-                                  D * sizeof(float), d->stream));
+        REQUIRE(!specrt__cuda_pack(&d->draft_table, d->states, d->n, v->num_draft_tokens,
+                                   D * sizeof(float), d->stream));
     REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, d->stream));
 }
 
@@ -459,9 +459,9 @@ static void ahead_halves(device *d) {
     specrt_cuda_session *s = d->session;
     device_cycle(d);
     device_observe(d);
-    REQUIRE(!specrt_cuda_session_route_ahead(s, d->fed, d->stream));
+    REQUIRE(!specrt_cuda_session_route_ahead(s, d->draft_input, d->stream));
     device_observe(d); /* of no draft: the tree is there */
-    REQUIRE(!specrt_cuda_session_route_ahead(s, d->fed, d->stream));
+    REQUIRE(!specrt_cuda_session_route_ahead(s, d->draft_input, d->stream));
     cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
     CHECK_INT(specrt_cuda_session_expand(s, d->hidden, NULL, d->stream), SPECRT_STATUS_CAPTURE);
     CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaSuccess);
@@ -469,7 +469,7 @@ static void ahead_halves(device *d) {
     device_cycle(d);
     device_observe(d);
     cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
-    REQUIRE(!specrt_cuda_session_route_ahead(s, d->fed, d->stream));
+    REQUIRE(!specrt_cuda_session_route_ahead(s, d->draft_input, d->stream));
     CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaErrorStreamCaptureUnjoined);
     cudaGetLastError();
     CHECK_INT(specrt_cuda_session_expand(s, d->hidden, NULL, d->stream), SPECRT_STATUS_CAPTURE);

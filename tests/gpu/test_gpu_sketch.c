@@ -18,7 +18,7 @@ static int32_t random_below(int32_t n) {
 }
 
 /* Codes as they come, all alike (every score a tie), or of three values. */
-enum { NORMAL, EQUAL, FEW, LAWS };
+enum { NORMAL, EQUAL, FEW, DISTRIBUTIONS };
 
 typedef struct world {
     int32_t n_rows, n_cols, rank, n_ids;
@@ -33,7 +33,7 @@ typedef struct world {
     uint16_t lift[MAX_COLS * MAX_COLS];
 } world;
 
-static void world_make(world *w, int law, bool four_bits, bool exact, int members) {
+static void world_make(world *w, int distribution, bool four_bits, bool exact, int members) {
     specrt_sketch_header h = {.n_rows = w->n_rows, .rank = w->rank, .four_bits = four_bits};
     size_t n_codes = ((size_t)w->n_rows + 15) / 16 * specrt__sketch_stride(&h);
     w->four_bits = four_bits;
@@ -46,7 +46,9 @@ static void world_make(world *w, int law, bool four_bits, bool exact, int member
             w->basis[k * w->n_cols + j] = specrt__base_to_f16(x);
         }
     for (size_t i = 0; i < n_codes; i++) {
-        int c = law == NORMAL ? random_below(256) : law == EQUAL ? 0x77 : 0x66 + random_below(3);
+        int c = distribution == NORMAL  ? random_below(256)
+                : distribution == EQUAL ? 0x77
+                                        : 0x66 + random_below(3);
         w->codes[i] = (uint8_t)c;
     }
     memset(w->row_of, 0xff, sizeof w->row_of);
@@ -56,8 +58,8 @@ static void world_make(world *w, int law, bool four_bits, bool exact, int member
         w->rows[j] = i;
         w->ids[i] = 2 * i + random_below(2);
         w->row_of[w->ids[i]] = i;
-        w->bias[i] = law == EQUAL ? 0.5f : 20 * fixture_normal(&random_state);
-        w->scales[i] = law == EQUAL ? 0.25f : 0.1f + fabsf(fixture_normal(&random_state));
+        w->bias[i] = distribution == EQUAL ? 0.5f : 20 * fixture_normal(&random_state);
+        w->scales[i] = distribution == EQUAL ? 0.25f : 0.1f + fabsf(fixture_normal(&random_state));
     }
     for (int32_t i = 0; i < w->n_ids; i++)
         w->wants[i] = (uint8_t)(random_below(100) < members ? 1 << random_below(6) : 0);
@@ -133,25 +135,25 @@ static specrt_head *bind_head(const world *w, bool biased) {
     return head;
 }
 
-static specrt_cuda_sketch upload(const world *w, sizes z, int32_t bound) {
-    return (specrt_cuda_sketch){.basis = gpu_copy(w->basis, sizeof w->basis),
-                                .rows = gpu_copy(w->rows, sizeof w->rows),
-                                .scales = gpu_copy(w->scales, sizeof w->scales),
-                                .bias = z.biased ? gpu_copy(w->bias, sizeof w->bias) : NULL,
-                                .codes = gpu_copy(w->codes, sizeof w->codes),
-                                .ids = gpu_copy(w->ids, sizeof w->ids),
-                                .row_of = gpu_copy(w->row_of, sizeof w->row_of),
-                                .n_cols = w->n_cols,
-                                .n_ids = w->n_ids,
-                                .stored_rank = w->rank,
-                                .rank = w->rank,
-                                .four_bits = w->four_bits,
-                                .n_places = z.n_places,
-                                .size = z.size,
-                                .bound = bound};
+static specrt__cuda_sketch upload(const world *w, sizes z, int32_t bound) {
+    return (specrt__cuda_sketch){.basis = gpu_copy(w->basis, sizeof w->basis),
+                                 .rows = gpu_copy(w->rows, sizeof w->rows),
+                                 .scales = gpu_copy(w->scales, sizeof w->scales),
+                                 .bias = z.biased ? gpu_copy(w->bias, sizeof w->bias) : NULL,
+                                 .codes = gpu_copy(w->codes, sizeof w->codes),
+                                 .ids = gpu_copy(w->ids, sizeof w->ids),
+                                 .row_of = gpu_copy(w->row_of, sizeof w->row_of),
+                                 .n_cols = w->n_cols,
+                                 .n_ids = w->n_ids,
+                                 .stored_rank = w->rank,
+                                 .rank = w->rank,
+                                 .four_bits = w->four_bits,
+                                 .n_places = z.n_places,
+                                 .size = z.size,
+                                 .bound = bound};
 }
 
-static void discard(const specrt_cuda_sketch *s) {
+static void discard(const specrt__cuda_sketch *s) {
     const void *all[] = {s->basis,  s->rows,   s->scales, s->bias, s->codes,    s->ids,
                          s->row_of, s->bounds, s->mean,   s->lift, s->head.rows};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) gpu_free((void *)(uintptr_t)all[i]);
@@ -176,8 +178,8 @@ static void run_case(const world *w, sizes z) {
     static uint32_t levels[BATCH * 2 * MAX_ROWS]; /* of another source's: bit 3 counts */
     for (int i = 0; i < BATCH * w->n_ids; i += 23) levels[i] = 1u << (3 + i % 2);
     int32_t bound = z.each ? z.size * MAX_N : z.size;
-    specrt_cuda_sketch s = upload(w, z, bound);
-    size_t bytes = specrt_cuda_sketch_bytes(&s, BATCH, z.max_n);
+    specrt__cuda_sketch s = upload(w, z, bound);
+    size_t bytes = specrt__cuda_sketch_bytes(&s, BATCH, z.max_n);
     REQUIRE(bytes > 0 && (size_t)(BATCH * bound) * 4 <= sizeof ids);
     void *in = gpu_copy(hidden, sizeof hidden), *paths = gpu_copy(logprobs, sizeof logprobs);
     void *taken = gpu_copy(levels, sizeof levels);
@@ -186,12 +188,12 @@ static void run_case(const world *w, sizes z) {
     void *scratch = gpu_zeros(bytes);
     int32_t *out_ids = gpu_zeros(sizeof ids), *out_places = gpu_zeros(sizeof places);
     int32_t *out_n = gpu_zeros(sizeof n_rows);
-    specrt_cuda_batch batch = {BATCH, z.max_n, n, z.max_n};
-    specrt_cuda_taken others = {all, taken, 3};
-    specrt_cuda_choice choice = {bound, out_ids, out_places, out_n, NULL};
+    specrt__cuda_batch batch = {BATCH, z.max_n, n, z.max_n};
+    specrt__cuda_taken others = {all, taken, 3};
+    specrt__cuda_choice choice = {bound, out_ids, out_places, out_n, NULL};
     for (int i = 0; i < 2; i++) { /* the same rows in the same order, whatever ran first */
-        REQUIRE(specrt_cuda_sketch_route(&s, &batch, in, SPECRT_DTYPE_F32, paths, &others, scratch,
-                                         &choice, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt__cuda_sketch_route(&s, &batch, in, SPECRT_DTYPE_F32, paths, &others, scratch,
+                                          &choice, NULL) == SPECRT_STATUS_OK);
         gpu_get(i ? ids : again, out_ids, sizeof ids);
     }
     CHECK(memcmp(ids, again, sizeof ids) == 0);
@@ -232,13 +234,13 @@ static void run_case(const world *w, sizes z) {
 
 static void test_names(void) {
     static world w;
-    for (int law = 0; law < LAWS; law++)
+    for (int distribution = 0; distribution < DISTRIBUTIONS; distribution++)
         for (int variant = 0; variant < 4; variant++) {
-            if (test_brief() && (law + variant) % 3) continue; /* each of both once */
-            w.n_rows = 333 + 50 * law + variant;
+            if (test_brief() && (distribution + variant) % 3) continue; /* each of both once */
+            w.n_rows = 333 + 50 * distribution + variant;
             w.n_cols = 24;
             w.rank = variant & 1 ? 24 : 12;
-            world_make(&w, law, variant & 1, true, variant == 3 ? 95 : 20);
+            world_make(&w, distribution, variant & 1, true, variant == 3 ? 95 : 20);
             run_case(&w, (sizes){w.n_rows, 40, 1, false, variant > 1});
             run_case(&w, (sizes){w.n_rows - 7, 33, 3, false, variant == 1});
             run_case(&w, (sizes){w.n_rows / 2, 7, 7, variant > 1, false});
@@ -273,7 +275,8 @@ static void test_random(void) {
         int32_t step = four_bits ? 8 : 4;
         w.n_rows = 1 + random_below(i % 4 == 3 ? MAX_ROWS : 700);
         w.n_cols = w.rank = step * (1 + random_below(MAX_COLS / 4 / step));
-        world_make(&w, random_below(LAWS), four_bits, true, random_below(2) * random_below(101));
+        world_make(&w, random_below(DISTRIBUTIONS), four_bits, true,
+                   random_below(2) * random_below(101));
         sizes z = {1 + random_below(w.n_rows), 0, 1 + random_below(MAX_N), random_below(2),
                    random_below(2)};
         z.size = 1 + random_below(z.n_places < 300 ? z.n_places : 300);
@@ -368,16 +371,16 @@ static void best_of(const float *logits, const int32_t *ids, int32_t n, const ui
 }
 
 /* Exact logits of a level of rows where they lie: DEVICE f32 [BATCH, max_n, max_rows], to the host. */
-static void score(const specrt_cuda_segment *segments, const specrt_cuda_sketch *s, const void *in,
-                  int32_t max_n, float *out) {
-    specrt_cuda_layout layout = {.n_segments = 1, .n_cols = s->n_cols};
+static void score(const specrt__cuda_segment *segments, const specrt__cuda_sketch *s,
+                  const void *in, int32_t max_n, float *out) {
+    specrt__cuda_layout layout = {.n_segments = 1, .n_cols = s->n_cols};
     layout.dtypes[0] = s->head.dtype;
     layout.max_rows[0] = segments[0].max_rows;
     size_t bytes = BATCH * (size_t)max_n * (size_t)segments[0].max_rows * sizeof *out;
     void *all = gpu_copy(segments, BATCH * sizeof *segments);
     float *logits = (float *)gpu_alloc(bytes);
-    specrt_cuda_batch batch = {BATCH, max_n, NULL, 0};
-    REQUIRE(specrt_cuda_logits(&layout, all, &batch, in, SPECRT_DTYPE_F32, logits, NULL) ==
+    specrt__cuda_batch batch = {BATCH, max_n, NULL, 0};
+    REQUIRE(specrt__cuda_logits(&layout, all, &batch, in, SPECRT_DTYPE_F32, logits, NULL) ==
             SPECRT_STATUS_OK);
     gpu_get(out, logits, bytes);
     gpu_free(all), gpu_free(logits);
@@ -393,7 +396,7 @@ static int64_t run_certified(const world *w, sizes z, specrt_dtype dtype, float 
     int32_t d = w->n_cols, v = w->n_rows, n_rows[BATCH];
     int32_t counts[BATCH] = {z.max_n, random_below(z.max_n + 1)};
     specrt_cuda_state states[BATCH] = {{.params = {.n_ids = w->n_ids}}};
-    specrt_cuda_segment segments[BATCH], whole[BATCH];
+    specrt__cuda_segment segments[BATCH], whole[BATCH];
     uint8_t *wants = (uint8_t *)gpu_copy(w->wants, (size_t)w->n_ids);
     REQUIRE(BATCH * MAX_N * v <= MOST);
     for (int32_t i = 0; i < BATCH * z.max_n; i++) {
@@ -406,7 +409,7 @@ static int64_t run_certified(const world *w, sizes z, specrt_dtype dtype, float 
     for (int32_t i = 0; i < v * d; i++)
         rows[i] = dtype == SPECRT_DTYPE_BF16 ? (uint16_t)(specrt__base_bits(w->weights[i]) >> 16)
                                              : specrt__base_to_f16(w->weights[i]);
-    specrt_cuda_sketch s = upload(w, z, v);
+    specrt__cuda_sketch s = upload(w, z, v);
     bool is_f32 = dtype == SPECRT_DTYPE_F32;
     s.bounds = gpu_copy(w->bounds, sizeof w->bounds);
     s.mean = gpu_copy(w->mean, sizeof w->mean);
@@ -416,25 +419,25 @@ static int64_t run_certified(const world *w, sizes z, specrt_dtype dtype, float 
     s.head.n_rows = v;
     s.head.row_stride = (size_t)d * (is_f32 ? 4 : 2);
     s.head.rows = is_f32 ? gpu_copy(w->weights, sizeof w->weights) : gpu_copy(rows, sizeof rows);
-    size_t bytes = specrt_cuda_sketch_bytes(&s, BATCH, z.max_n);
+    size_t bytes = specrt__cuda_sketch_bytes(&s, BATCH, z.max_n);
     REQUIRE(bytes > 0);
     void *scratch = gpu_alloc(bytes), *all = gpu_copy(states, sizeof states);
     void *in = gpu_copy(hidden, sizeof hidden), *n = gpu_copy(counts, sizeof counts);
     int32_t *out_ids = gpu_alloc(sizeof ids), *out_places = gpu_alloc(sizeof ids);
     int32_t *out_n = gpu_alloc(sizeof n_rows);
-    specrt_cuda_batch batch = {BATCH, z.max_n, n, 1};
-    specrt_cuda_taken members = {all, NULL, 0};
-    specrt_cuda_choice choice = {s.bound, out_ids, out_places, out_n, NULL};
-    REQUIRE(specrt_cuda_sketch_route(&s, &batch, in, SPECRT_DTYPE_F32, NULL, &members, scratch,
-                                     &choice, NULL) == SPECRT_STATUS_OK);
+    specrt__cuda_batch batch = {BATCH, z.max_n, n, 1};
+    specrt__cuda_taken members = {all, NULL, 0};
+    specrt__cuda_choice choice = {s.bound, out_ids, out_places, out_n, NULL};
+    REQUIRE(specrt__cuda_sketch_route(&s, &batch, in, SPECRT_DTYPE_F32, NULL, &members, scratch,
+                                      &choice, NULL) == SPECRT_STATUS_OK);
     gpu_get(ids, out_ids, sizeof ids);
     gpu_get(n_rows, out_n, sizeof n_rows);
     for (int32_t b = 0; b < BATCH; b++) {
-        whole[b] = (specrt_cuda_segment){.rows = s.head.rows,
-                                         .row_stride = s.head.row_stride,
-                                         .ids = s.ids,
-                                         .bias = s.bias,
-                                         .max_rows = v};
+        whole[b] = (specrt__cuda_segment){.rows = s.head.rows,
+                                          .row_stride = s.head.row_stride,
+                                          .ids = s.ids,
+                                          .bias = s.bias,
+                                          .max_rows = v};
         segments[b] = whole[b];
         segments[b].ids = out_ids + b * v;
         segments[b].places = out_places + b * v;
@@ -482,37 +485,37 @@ static void test_certified(void) {
 static void test_refusals(void) {
     static uint8_t x[64] __attribute__((aligned(16)));
     void *p = x;
-    specrt_cuda_sketch bad, s = {.basis = p,
-                                 .rows = p,
-                                 .scales = p,
-                                 .codes = p,
-                                 .n_cols = 8,
-                                 .n_ids = 16,
-                                 .stored_rank = 8,
-                                 .rank = 8,
-                                 .n_places = 16,
-                                 .size = 4,
-                                 .bound = 4};
-    specrt_cuda_head head = {
+    specrt__cuda_sketch bad, s = {.basis = p,
+                                  .rows = p,
+                                  .scales = p,
+                                  .codes = p,
+                                  .n_cols = 8,
+                                  .n_ids = 16,
+                                  .stored_rank = 8,
+                                  .rank = 8,
+                                  .n_places = 16,
+                                  .size = 4,
+                                  .bound = 4};
+    specrt__cuda_head head = {
         .rows = p, .dtype = SPECRT_DTYPE_F16, .n_rows = 16, .n_cols = 8, .row_stride = 16};
-    CHECK(specrt_cuda_sketch_bytes(&s, 1, 1) > 0);
-#define BAD(field, value) (bad = s, bad.field = (value), specrt_cuda_sketch_bytes(&bad, 1, 1) == 0)
+    CHECK(specrt__cuda_sketch_bytes(&s, 1, 1) > 0);
+#define BAD(field, value) (bad = s, bad.field = (value), specrt__cuda_sketch_bytes(&bad, 1, 1) == 0)
     CHECK(BAD(rank, 6) && BAD(rank, 12) && BAD(rank, 0) && BAD(stored_rank, 5000));
     CHECK(BAD(n_places, 0) && BAD(size, 17) && BAD(bound, 3) && BAD(n_ids, 0) && BAD(n_cols, 0));
     CHECK(BAD(codes, x + 4) && BAD(basis, NULL));
     s.bounds = s.mean = p, s.lift = p, s.head = head, s.bound = 16;
-    CHECK(specrt_cuda_sketch_bytes(&s, 1, 1) > 0);
+    CHECK(specrt__cuda_sketch_bytes(&s, 1, 1) > 0);
     CHECK(BAD(mean, NULL) && BAD(lift, NULL) && BAD(bound, 15) && BAD(stored_rank, 16));
     CHECK(BAD(head.rows, NULL) && BAD(head.n_cols, 16) && BAD(head.dtype, SPECRT_DTYPE_Q4_0));
-    CHECK(specrt_cuda_sketch_bytes(&s, 1024, 64) == 0);
+    CHECK(specrt__cuda_sketch_bytes(&s, 1024, 64) == 0);
     s.bounds = NULL;
 #undef BAD
-    CHECK(specrt_cuda_sketch_bytes(&s, 0, 1) == 0 && specrt_cuda_sketch_bytes(&s, 1, 65) == 0);
-    const specrt_cuda_batch one = {1, 1, NULL, 0};
-    const specrt_cuda_taken deep = {NULL, NULL, SPECRT_TREE_MAX_STEPS};
-    specrt_cuda_choice choice = {s.bound, p, p, p, NULL}, small = {s.bound - 1, p, p, p, NULL};
+    CHECK(specrt__cuda_sketch_bytes(&s, 0, 1) == 0 && specrt__cuda_sketch_bytes(&s, 1, 65) == 0);
+    const specrt__cuda_batch one = {1, 1, NULL, 0};
+    const specrt__cuda_taken deep = {NULL, NULL, SPECRT_TREE_MAX_STEPS};
+    specrt__cuda_choice choice = {s.bound, p, p, p, NULL}, small = {s.bound - 1, p, p, p, NULL};
 #define TRY(hidden, dtype, taken, choice)                                                          \
-    specrt_cuda_sketch_route(&s, &one, hidden, dtype, NULL, taken, p, choice, NULL)
+    specrt__cuda_sketch_route(&s, &one, hidden, dtype, NULL, taken, p, choice, NULL)
     CHECK_INT(TRY(p, SPECRT_DTYPE_Q8_0, NULL, &choice), SPECRT_STATUS_UNSUPPORTED);
     CHECK_INT(TRY(NULL, SPECRT_DTYPE_F32, NULL, &choice), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(TRY(p, SPECRT_DTYPE_F32, &deep, &choice), SPECRT_STATUS_BAD_ARG);

@@ -25,10 +25,10 @@ static int32_t draw_token(void) {
 
 /* One sequence on both sides. */
 typedef struct sequence {
-    specrt_cuda_state_params params;
+    specrt__cuda_state_params params;
     specrt__active_pool *pool;
     specrt__window *window;
-    specrt_cuda_mailbox mailbox;
+    specrt__cuda_mailbox mailbox;
     int32_t packed[CAPACITY]; /* what the device's rows hold, by following `fresh` */
 } sequence;
 
@@ -42,14 +42,16 @@ static specrt_head *head;
 static float head_rows[N_IDS][N_COLS];
 static int32_t frequent[N_IDS];
 
-static void draw_params(specrt_cuda_state_params *p, int variant) {
+static void draw_params(specrt__cuda_state_params *p, int variant) {
     memset(p, 0, sizeof *p);
     p->n_ids = N_IDS;
     p->capacity = CAPACITY;
     p->size = variant % 5 == 4 ? 150 : 1 + random_below(60);
     p->mode = variant / 3 % 3;
     p->positions = random_below(3);
-    p->only = variant % 7 == 5 ? SPECRT_CUDA_ONLY_CTX : variant % 7 == 6 ? SPECRT_CUDA_ONLY_EXT : 0;
+    p->only = variant % 7 == 5   ? SPECRT__CUDA_ONLY_CTX
+              : variant % 7 == 6 ? SPECRT__CUDA_ONLY_EXT
+                                 : 0;
     p->kpre = random_below(K + 2);
     p->kver = random_below(K + 2);
     p->emitted = random_below(4) > 0;
@@ -115,7 +117,7 @@ static void compare_rows(sequence *s, const specrt_cuda_state *d) {
 
 static void compare_window(const sequence *s, const specrt_cuda_state *d) {
     const specrt__window *w = s->window;
-    bool stream = s->params.mode == SPECRT_CUDA_STREAM;
+    bool stream = s->params.mode == SPECRT__CUDA_STREAM;
     int32_t *list = fetch(d->list, d->n_list), i = 0;
     CHECK_INT(d->n_list, w->n_list);
     for (int32_t at = w->newer[w->list_size]; at != w->list_size && i < d->n_list;
@@ -137,7 +139,7 @@ static void compare(sequence *s, const specrt_cuda_state *device, bool synced) {
     gpu_get(&d, device, sizeof d);
     gpu_get(wants, d.wants, N_IDS);
     for (int32_t i = 0; i < N_IDS; i++)
-        CHECK_INT(wants[i] % SPECRT_CUDA_LISTED, s->pool->wants[i] & ~SPECRT__ACTIVE_CHANGED);
+        CHECK_INT(wants[i] % SPECRT__CUDA_LISTED, s->pool->wants[i] & ~SPECRT__ACTIVE_CHANGED);
     CHECK_INT(d.n_wanted, s->pool->n_wanted);
     CHECK_INT(d.n_fill, s->window->n_fill);
     compare_window(s, &d);
@@ -153,11 +155,11 @@ static void compare(sequence *s, const specrt_cuda_state *device, bool synced) {
 static void post(sequence *s) {
     int32_t n = random_below(4) ? random_below(8) : 0;
     for (int32_t i = 0; i < n; i++) {
-        specrt_cuda_change c = {random_below(N_IDS), SPECRT_CUDA_RETRIEVE, 0, 0};
-        if (random_below(3) == 0) c.bit = SPECRT_CUDA_PINNED;
+        specrt__cuda_change c = {random_below(N_IDS), SPECRT__CUDA_RETRIEVE, 0, 0};
+        if (random_below(3) == 0) c.bit = SPECRT__CUDA_PINNED;
         c.on = random_below(3) > 0;
         if (!specrt__active_valid(s->pool, c.id)) c.on = 1; /* passed over */
-        s->mailbox.changes[s->mailbox.posted++ % SPECRT_CUDA_CHANGES] = c;
+        s->mailbox.changes[s->mailbox.posted++ % SPECRT__CUDA_CHANGES] = c;
         if (!specrt__active_valid(s->pool, c.id)) continue;
         if (c.on)
             specrt__active_want(s->pool, c.id, c.bit);
@@ -204,8 +206,8 @@ static void prefill(sequence *s, specrt_cuda_state *states, bool told) {
     }
     void *d_tokens = gpu_copy(tokens, sizeof tokens), *d_n = gpu_copy(n, sizeof n);
     void *d_best = gpu_copy(best, sizeof best);
-    CHECK_INT(specrt_cuda_state_prefill(BATCH, (int32_t *)d_tokens, (int32_t *)d_n, N_PROMPT,
-                                        told ? (int32_t *)d_best : NULL, K, states, NULL),
+    CHECK_INT(specrt__cuda_state_prefill(BATCH, (int32_t *)d_tokens, (int32_t *)d_n, N_PROMPT,
+                                         told ? (int32_t *)d_best : NULL, K, states, NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) compare(&s[b], &states[b], false);
     gpu_free(d_tokens);
@@ -224,7 +226,7 @@ static void start(sequence *s, specrt_cuda_state *states) {
         specrt__active_sync(s[b].pool);
     }
     specrt_verdict *d = (specrt_verdict *)gpu_copy(verdicts, sizeof verdicts);
-    CHECK_INT(specrt_cuda_state_start(BATCH, d, states, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt__cuda_state_start(BATCH, d, states, NULL), SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) compare(&s[b], &states[b], true);
     gpu_free(d);
 }
@@ -238,8 +240,8 @@ static void observe(sequence *s, specrt_cuda_state *states) {
         observe_on_cpu(&s[b], &in, b, told);
     }
     cycle_input *d = (cycle_input *)gpu_copy(&in, sizeof in);
-    CHECK_INT(specrt_cuda_state_observe(BATCH, d->drafts, d->verdicts, told ? d->best[0][0] : NULL,
-                                        K, states, NULL),
+    CHECK_INT(specrt__cuda_state_observe(BATCH, d->drafts, d->verdicts, told ? d->best[0][0] : NULL,
+                                         K, states, NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
         if (in.verdicts[b].n == 0) gpu_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -258,7 +260,7 @@ static void begin(sequence *s, specrt_cuda_state *states, const int32_t *d_pinne
             specrt__active_want(s[b].pool, pinned[i], SPECRT__ACTIVE_PINNED);
         specrt__active_sync(s[b].pool);
     }
-    CHECK_INT(specrt_cuda_state_begin(BATCH, d_pinned, n_pinned, states, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt__cuda_state_begin(BATCH, d_pinned, n_pinned, states, NULL), SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) compare(&s[b], &states[b], true);
 }
 
@@ -272,8 +274,8 @@ static void run(int round) {
     for (int b = 0; b < BATCH; b++) {
         make_sequence(&s[b], round * BATCH + b);
         if (s[b].window->params.frequent) s[b].params.frequent = d_frequent;
-        memory[b] = gpu_alloc(specrt_cuda_state_bytes(&s[b].params));
-        REQUIRE(specrt_cuda_state_place(&s[b].params, memory[b], &host[b]) == SPECRT_STATUS_OK);
+        memory[b] = gpu_alloc(specrt__cuda_state_bytes(&s[b].params));
+        REQUIRE(specrt__cuda_state_place(&s[b].params, memory[b], &host[b]) == SPECRT_STATUS_OK);
         host[b].n_fixed = s[b].pool->n_fixed;
         host[b].mailbox = &s[b].mailbox;
         gpu_put(host[b].wants, s[b].pool->wants, N_IDS);
@@ -305,39 +307,39 @@ static void test_histories(void) {
 }
 
 static void test_bits(void) {
-    CHECK_INT(SPECRT_CUDA_INVALID, SPECRT__ACTIVE_INVALID);
-    CHECK_INT(SPECRT_CUDA_FIXED, SPECRT__ACTIVE_FIXED);
-    CHECK_INT(SPECRT_CUDA_PINNED, SPECRT__ACTIVE_PINNED);
-    CHECK_INT(SPECRT_CUDA_FILL, SPECRT__ACTIVE_FILL);
-    CHECK_INT(SPECRT_CUDA_WINDOW, SPECRT__ACTIVE_WINDOW);
-    CHECK_INT(SPECRT_CUDA_RETRIEVE, SPECRT__ACTIVE_RETRIEVE);
-    CHECK_INT(SPECRT_CUDA_UNIQUE_LRU, SPECRT__WINDOW_LRU);
-    CHECK_INT(SPECRT_CUDA_STREAM, SPECRT__WINDOW_STREAM);
-    CHECK_INT(SPECRT_CUDA_POSITIONS_TREE, SPECRT__WINDOW_POSITIONS_TREE);
-    CHECK_INT(SPECRT_CUDA_ONLY_EXT, SPECRT__WINDOW_EXT);
+    CHECK_INT(SPECRT__CUDA_INVALID, SPECRT__ACTIVE_INVALID);
+    CHECK_INT(SPECRT__CUDA_FIXED, SPECRT__ACTIVE_FIXED);
+    CHECK_INT(SPECRT__CUDA_PINNED, SPECRT__ACTIVE_PINNED);
+    CHECK_INT(SPECRT__CUDA_FILL, SPECRT__ACTIVE_FILL);
+    CHECK_INT(SPECRT__CUDA_WINDOW, SPECRT__ACTIVE_WINDOW);
+    CHECK_INT(SPECRT__CUDA_RETRIEVE, SPECRT__ACTIVE_RETRIEVE);
+    CHECK_INT(SPECRT__CUDA_UNIQUE_LRU, SPECRT__WINDOW_LRU);
+    CHECK_INT(SPECRT__CUDA_STREAM, SPECRT__WINDOW_STREAM);
+    CHECK_INT(SPECRT__CUDA_POSITIONS_TREE, SPECRT__WINDOW_POSITIONS_TREE);
+    CHECK_INT(SPECRT__CUDA_ONLY_EXT, SPECRT__WINDOW_EXT);
 }
 
 static void test_refusals(void) {
-    specrt_cuda_state_params p = {.n_ids = 10, .capacity = 8, .size = 4};
+    specrt__cuda_state_params p = {.n_ids = 10, .capacity = 8, .size = 4};
     specrt_cuda_state s;
     char memory[64];
-    CHECK(specrt_cuda_state_bytes(&p) > 0);
+    CHECK(specrt__cuda_state_bytes(&p) > 0);
     p.mode = 3;
-    CHECK_INT(specrt_cuda_state_bytes(&p), 0);
-    CHECK_INT(specrt_cuda_state_place(&p, memory, &s), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_state_bytes(&p), 0);
+    CHECK_INT(specrt__cuda_state_place(&p, memory, &s), SPECRT_STATUS_BAD_ARG);
     p.mode = 0;
     p.kver = 9;
-    CHECK_INT(specrt_cuda_state_bytes(&p), 0);
+    CHECK_INT(specrt__cuda_state_bytes(&p), 0);
     p.kver = 0;
     p.capacity = 11;
-    CHECK_INT(specrt_cuda_state_bytes(&p), 0);
+    CHECK_INT(specrt__cuda_state_bytes(&p), 0);
     p.capacity = 8;
-    CHECK_INT(specrt_cuda_state_place(&p, NULL, &s), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_state_begin(0, NULL, 0, &s, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_state_begin(1, NULL, 1, &s, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_state_begin(1, NULL, 0, NULL, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_state_start(1, NULL, &s, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_state_observe(1, NULL, NULL, NULL, 1, &s, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_state_place(&p, NULL, &s), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_state_begin(0, NULL, 0, &s, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_state_begin(1, NULL, 1, &s, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_state_begin(1, NULL, 0, NULL, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_state_start(1, NULL, &s, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_state_observe(1, NULL, NULL, NULL, 1, &s, NULL), SPECRT_STATUS_BAD_ARG);
 }
 
 static const test_case cases[] = {

@@ -22,15 +22,16 @@ static const specrt_compute *compute_of(specrt_head **head) {
 }
 
 /* How logits come: as they do, all in a few values, all alike, mostly -inf, with infinity and NaN. */
-enum { NORMAL, FEW, EQUAL, MASKED, WILD, LAWS };
+enum { NORMAL, FEW, EQUAL, MASKED, WILD, DISTRIBUTIONS };
 
-static float draw_logit(int law) {
+static float draw_logit(int distribution) {
     float x = fixture_normal(&random_state);
-    if (law == FEW) return floorf(2 * x);
-    if (law == EQUAL) return -0.0f;
-    if (law == MASKED) return random_below(20) ? -INFINITY : 8 * x;
-    if (law == WILD && random_below(50) == 0) return NAN;
-    if (law == WILD && random_below(400) == 0) return random_below(2) ? INFINITY : -INFINITY;
+    if (distribution == FEW) return floorf(2 * x);
+    if (distribution == EQUAL) return -0.0f;
+    if (distribution == MASKED) return random_below(20) ? -INFINITY : 8 * x;
+    if (distribution == WILD && random_below(50) == 0) return NAN;
+    if (distribution == WILD && random_below(400) == 0)
+        return random_below(2) ? INFINITY : -INFINITY;
     return 8 * x;
 }
 
@@ -63,15 +64,15 @@ static void check_row(const specrt_active *active, const float *logits, int32_t 
 }
 
 static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n, int32_t k,
-                     int law) {
+                     int distribution) {
     static float logits[BATCH * MAX_N * MAX_COLUMNS], row[MAX_COLUMNS];
     static int32_t ids[BATCH][MAX_COLUMNS];
     static float logprobs[BATCH * MAX_N * MOST_K];
     static int32_t found[BATCH * MAX_N * MOST_K];
     int32_t n_rows[BATCH][MAX_SEGMENTS], counts[BATCH] = {max_n, random_below(max_n + 1)},
                                          width = 0;
-    specrt_cuda_segment segments[BATCH * MAX_SEGMENTS];
-    specrt_cuda_layout layout = {n_segments, 32, {0}, {0}, {0}};
+    specrt__cuda_segment segments[BATCH * MAX_SEGMENTS];
+    specrt__cuda_layout layout = {n_segments, 32, {0}, {0}, {0}};
     void *device_ids[BATCH], *device_rows[BATCH];
     memset(segments, 0, sizeof segments);
     for (int32_t s = 0; s < n_segments; s++) {
@@ -90,14 +91,14 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
         device_ids[b] = gpu_copy(ids[b], sizeof ids[b]);
         device_rows[b] = gpu_copy(n_rows[b], sizeof n_rows[b]);
         for (int32_t s = 0, first = 0; s < n_segments; first += max_rows[s++]) {
-            specrt_cuda_segment *segment = &segments[b * n_segments + s];
+            specrt__cuda_segment *segment = &segments[b * n_segments + s];
             segment->ids = (int32_t *)device_ids[b] + first;
             segment->n_rows = (int32_t *)device_rows[b] + s;
             segment->max_rows = max_rows[s];
         }
     }
-    for (int32_t i = 0; i < BATCH * max_n * width; i++) logits[i] = draw_logit(law);
-    size_t bytes = specrt_cuda_topk_bytes(width, BATCH * max_n, k);
+    for (int32_t i = 0; i < BATCH * max_n * width; i++) logits[i] = draw_logit(distribution);
+    size_t bytes = specrt__cuda_topk_bytes(width, BATCH * max_n, k);
     void *device_segments = gpu_copy(segments, sizeof segments),
          *n = gpu_copy(counts, sizeof counts);
     void *in = gpu_copy(logits, (size_t)(BATCH * max_n * width) * 4), *scratch = gpu_zeros(bytes);
@@ -106,9 +107,9 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
     specrt_head *head;
     const specrt_compute *compute = compute_of(&head);
     REQUIRE(bytes > 0);
-    specrt_cuda_batch batch = {BATCH, max_n, n, 1};
-    REQUIRE(specrt_cuda_topk(&layout, device_segments, &batch, in, k, out_ids, out, scratch,
-                             NULL) == SPECRT_STATUS_OK);
+    specrt__cuda_batch batch = {BATCH, max_n, n, 1};
+    REQUIRE(specrt__cuda_topk(&layout, device_segments, &batch, in, k, out_ids, out, scratch,
+                              NULL) == SPECRT_STATUS_OK);
     gpu_get(found, out_ids, sizeof found);
     gpu_get(logprobs, out, sizeof logprobs);
     for (int b = 0; b < BATCH; b++)
@@ -134,33 +135,33 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
 static void test_segments(void) {
     static const int32_t shapes[][MAX_SEGMENTS] = {{1, 1, 1}, {300, 5, 33}, {2048, 1, 2047}};
     static const int32_t ks[] = {1, 10, 33};
-    for (int law = 0; law < LAWS; law++)
+    for (int distribution = 0; distribution < DISTRIBUTIONS; distribution++)
         for (int i = 0; i < 3; i++)
-            run_case(1 + (law + i) % 3, shapes[i], 1 + (law + i) % MAX_N, ks[(law + 2 * i) % 3],
-                     law);
+            run_case(1 + (distribution + i) % 3, shapes[i], 1 + (distribution + i) % MAX_N,
+                     ks[(distribution + 2 * i) % 3], distribution);
 }
 
 static void test_most(void) {
     static const int32_t whole[] = {5000}, few[] = {100, 3};
-    for (int law = 0; law < LAWS; law++) {
-        run_case(1, whole, 1, 256, law);
-        run_case(2, few, 2, 200, law);
+    for (int distribution = 0; distribution < DISTRIBUTIONS; distribution++) {
+        run_case(1, whole, 1, 256, distribution);
+        run_case(2, few, 2, 200, distribution);
     }
 }
 
-static void run_target(int32_t n_vocab, int32_t k, int law) {
+static void run_target(int32_t n_vocab, int32_t k, int distribution) {
     static float logits[BATCH * MAX_N * MAX_COLUMNS];
     static int32_t ids[BATCH * SPECRT_TREE_MAX_NODES * SPECRT_LOGITS_MAX_K];
     static float sums[BATCH * SPECRT_TREE_MAX_NODES];
     int32_t counts[2 * BATCH] = {1, 9, MAX_N, 9};
-    for (int32_t i = 0; i < BATCH * MAX_N * n_vocab; i++) logits[i] = draw_logit(law);
+    for (int32_t i = 0; i < BATCH * MAX_N * n_vocab; i++) logits[i] = draw_logit(distribution);
     void *in = gpu_copy(logits, (size_t)(BATCH * MAX_N * n_vocab) * 4),
          *n = gpu_copy(counts, sizeof counts);
-    void *scratch = gpu_zeros(specrt_cuda_topk_bytes(n_vocab, BATCH * MAX_N, k));
+    void *scratch = gpu_zeros(specrt__cuda_topk_bytes(n_vocab, BATCH * MAX_N, k));
     int32_t *out = gpu_alloc(sizeof ids);
     float *total = gpu_alloc(sizeof sums);
-    specrt_cuda_batch batch = {BATCH, MAX_N, n, 2};
-    REQUIRE(specrt_cuda_target_topk(&batch, in, n_vocab, k, out, total, scratch, NULL) ==
+    specrt__cuda_batch batch = {BATCH, MAX_N, n, 2};
+    REQUIRE(specrt__cuda_target_topk(&batch, in, n_vocab, k, out, total, scratch, NULL) ==
             SPECRT_STATUS_OK);
     gpu_get(ids, out, sizeof ids);
     gpu_get(sums, total, sizeof sums);
@@ -180,20 +181,20 @@ static void run_target(int32_t n_vocab, int32_t k, int law) {
 }
 
 static void test_target(void) {
-    for (int law = 0; law < LAWS; law++) {
-        run_target(1 + random_below(50), 10, law);
-        run_target(2049, 3, law);
-        run_target(4500, 16, law);
+    for (int distribution = 0; distribution < DISTRIBUTIONS; distribution++) {
+        run_target(1 + random_below(50), 10, distribution);
+        run_target(2049, 3, distribution);
+        run_target(4500, 16, distribution);
     }
 }
 
 static void test_refusals(void) {
     int32_t ids[4];
     float x[4] = {0};
-    CHECK(specrt_cuda_topk_bytes(0, 1, 1) == 0 && specrt_cuda_topk_bytes(10, 1, 257) == 0);
-    const specrt_cuda_batch one = {1, 1, NULL, 0}, none = {0, 1, NULL, 0}, many = {1, 65, NULL, 0};
+    CHECK(specrt__cuda_topk_bytes(0, 1, 1) == 0 && specrt__cuda_topk_bytes(10, 1, 257) == 0);
+    const specrt__cuda_batch one = {1, 1, NULL, 0}, none = {0, 1, NULL, 0}, many = {1, 65, NULL, 0};
 #define TRY(batch, n_vocab, k)                                                                     \
-    CHECK_INT(specrt_cuda_target_topk(batch, x, n_vocab, k, ids, NULL, x, NULL),                   \
+    CHECK_INT(specrt__cuda_target_topk(batch, x, n_vocab, k, ids, NULL, x, NULL),                  \
               SPECRT_STATUS_BAD_ARG)
     TRY(NULL, 4, 1);
     TRY(&none, 4, 1);
@@ -204,7 +205,8 @@ static void test_refusals(void) {
 }
 
 static const test_case cases[] = {
-    {"segments", "ids and log-probabilities over up to three segments, of any law", test_segments},
+    {"segments", "ids and log-probabilities over up to three segments, of any distribution",
+     test_segments},
     {"most", "the most that can be asked for, and more than there is", test_most},
     {"target", "the best of a whole vocabulary and its log-sum-exp", test_target},
     {"refusals", "bad arguments give a status", test_refusals},

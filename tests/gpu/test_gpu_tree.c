@@ -1,5 +1,5 @@
 /* test_gpu_tree.c : trees grown, cut and verified on the device against the CPU's: the same nodes, masks and
- * tokens, in chains and in the widest trees, with ties, and with laws that filters make hard. */
+ * tokens, in chains and in the widest trees, with ties, and with distributions that filters make hard. */
 #include <stdbool.h>
 #include "specrt.h"
 #include "cuda/kernels.h"
@@ -46,20 +46,20 @@ static void compare_draft(const specrt_cuda_draft *device, const specrt_draft *d
 
 typedef struct forest {
     specrt_tree *trees[BATCH];
-    specrt_cuda_tree *device;
+    specrt__cuda_tree *device;
     specrt_cuda_beam *beams;
     specrt_cuda_draft *drafts;
     void *memory[BATCH];
 } forest;
 
 static void make_forest(forest *f, const specrt_tree_params *p, int64_t position) {
-    specrt_cuda_tree host[BATCH];
+    specrt__cuda_tree host[BATCH];
     for (int b = 0; b < BATCH; b++) {
         REQUIRE(specrt_tree_create(p, NULL, &f->trees[b], NULL) == SPECRT_STATUS_OK);
-        f->memory[b] = gpu_alloc(specrt_cuda_tree_bytes(p));
-        REQUIRE(specrt_cuda_tree_place(p, position, f->memory[b], &host[b]) == SPECRT_STATUS_OK);
+        f->memory[b] = gpu_alloc(specrt__cuda_tree_bytes(p));
+        REQUIRE(specrt__cuda_tree_place(p, position, f->memory[b], &host[b]) == SPECRT_STATUS_OK);
     }
-    f->device = (specrt_cuda_tree *)gpu_copy(host, sizeof host);
+    f->device = (specrt__cuda_tree *)gpu_copy(host, sizeof host);
     f->beams = (specrt_cuda_beam *)gpu_alloc(BATCH * sizeof *f->beams);
     f->drafts = (specrt_cuda_draft *)gpu_alloc(BATCH * sizeof *f->drafts);
 }
@@ -85,7 +85,7 @@ static void begin_forest(forest *f, int32_t n_emitted) {
         specrt_tree_begin(f->trees[b], 40 + b);
     }
     specrt_verdict *d = (specrt_verdict *)gpu_copy(verdicts, sizeof verdicts);
-    CHECK_INT(specrt_cuda_tree_begin(BATCH, d, f->device, f->beams, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt__cuda_tree_begin(BATCH, d, f->device, f->beams, NULL), SPECRT_STATUS_OK);
     gpu_get(beams, f->beams, sizeof beams);
     for (int b = 0; b < BATCH; b++) CHECK_INT(beams[b].n, b < BATCH - 1);
     CHECK_INT(beams[1].tokens[0], 41);
@@ -108,7 +108,7 @@ static void grow_forest(forest *f, int32_t topk, int kind, int32_t *n_beam) {
     int32_t *d_ids = (int32_t *)gpu_copy(all_ids, (size_t)(BATCH * n) * sizeof(int32_t));
     float *d_logprobs = (float *)gpu_copy(all_logprobs, (size_t)(BATCH * n) * sizeof(float));
     specrt_cuda_beam beams[BATCH];
-    CHECK_INT(specrt_cuda_tree_expand(BATCH, topk, d_ids, d_logprobs, f->device, f->beams, NULL),
+    CHECK_INT(specrt__cuda_tree_expand(BATCH, topk, d_ids, d_logprobs, f->device, f->beams, NULL),
               SPECRT_STATUS_OK);
     gpu_get(beams, f->beams, sizeof beams);
     for (int b = 0; b < BATCH - 1; b++) {
@@ -137,7 +137,7 @@ static void run_forest(int32_t num_steps, int32_t topk, int32_t n_nodes, int kin
         begin_forest(&f, n_emitted);
         root = (cycle ? root : 99) + n_emitted;
         for (int32_t i = 0; i < num_steps - cycle; i++) grow_forest(&f, topk, kind, n_beam);
-        CHECK_INT(specrt_cuda_tree_finish(BATCH, f.device, f.drafts, NULL), SPECRT_STATUS_OK);
+        CHECK_INT(specrt__cuda_tree_finish(BATCH, f.device, f.drafts, NULL), SPECRT_STATUS_OK);
         gpu_get(drafts, f.drafts, sizeof drafts);
         for (int b = 0; b < BATCH - 1; b++) {
             specrt_tree_finish(f.trees[b], &draft);
@@ -215,8 +215,8 @@ static void run_verify(int32_t n_vocab, int sampled, int kind) {
     static specrt_verdict found[BATCH];
     size_t row = (size_t)n_vocab, n = BATCH * MAX_NODES * row;
     float *logits = (float *)malloc(n * sizeof *logits);
-    specrt_cuda_verifier_params p = {BATCH, n_vocab, MAX_NODES, sampled};
-    specrt_cuda_verifier verifier;
+    specrt__cuda_verifier_params p = {BATCH, n_vocab, MAX_NODES, sampled};
+    specrt__cuda_verifier verifier;
     for (size_t i = 0; i < BATCH * MAX_NODES; i++) draw_logits(logits + i * row, n_vocab, kind);
     for (int b = 0; b < BATCH; b++) {
         specrt_sampling *s = &c.samplings[b];
@@ -240,11 +240,11 @@ static void run_verify(int32_t n_vocab, int sampled, int kind) {
         specrt_verifier_free(v);
     }
     if (sampled == 0 && kind == 0) c.drafts[2].n = c.verdicts[2].n = 0; /* rests */
-    void *memory = gpu_zeros(specrt_cuda_verifier_bytes(&p)), *d_logits = gpu_copy(logits, n * 4);
+    void *memory = gpu_zeros(specrt__cuda_verifier_bytes(&p)), *d_logits = gpu_copy(logits, n * 4);
     verify_case *d = (verify_case *)gpu_copy(&c, sizeof c);
-    REQUIRE(specrt_cuda_verifier_place(&p, memory, &verifier) == SPECRT_STATUS_OK);
-    CHECK_INT(specrt_cuda_verify(&verifier, d->drafts, d->samplings, (float *)d_logits, d->verdicts,
-                                 NULL),
+    REQUIRE(specrt__cuda_verifier_place(&p, memory, &verifier) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt__cuda_verify(&verifier, d->drafts, d->samplings, (float *)d_logits,
+                                  d->verdicts, NULL),
               SPECRT_STATUS_OK);
     gpu_get(found, d->verdicts, sizeof found);
     for (int b = 0; b < BATCH; b++) {
@@ -294,28 +294,28 @@ static void test_blocks(void) {
 
 enum { STEPS = 4, CYCLE = 77 };
 
-/* Shortlists of two segments, not full, and the laws that the twins draw from. */
+/* Shortlists of two segments, not full, and the distributions that the twins draw from. */
 typedef struct chain_case {
     int32_t n_columns, n_rows[BATCH][2], max_rows[2];
     int32_t *ids;  /* [BATCH, n_columns] distinct, where a row is */
     float *logits; /* [STEPS, BATCH, n_columns] */
-    int32_t *law_ids;
-    float *law_probs; /* [BATCH, STEPS, n_columns] without gaps */
-    specrt_draft_law laws[BATCH][STEPS];
+    int32_t *distribution_ids;
+    float *distribution_probs; /* [BATCH, STEPS, n_columns] without gaps */
+    specrt_draft_distribution distributions[BATCH][STEPS];
     specrt_verifier *verifiers[BATCH];
     specrt_sampling samplings[BATCH];
     specrt_cuda_draft drafts[BATCH];
-    specrt_cuda_segment *segments; /* DEVICE */
+    specrt__cuda_segment *segments; /* DEVICE */
     int32_t *d_ids, *d_n_rows;
-    specrt_cuda_laws device;
+    specrt__cuda_distributions device;
 } chain_case;
 
 static void draw_chain(chain_case *c, int32_t n_vocab, int kind, bool filters) {
     size_t n = (size_t)c->n_columns;
     c->ids = (int32_t *)malloc(BATCH * n * sizeof *c->ids);
     c->logits = (float *)malloc(STEPS * BATCH * n * sizeof *c->logits);
-    c->law_ids = (int32_t *)malloc(BATCH * STEPS * n * sizeof *c->law_ids);
-    c->law_probs = (float *)malloc(BATCH * STEPS * n * sizeof *c->law_probs);
+    c->distribution_ids = (int32_t *)malloc(BATCH * STEPS * n * sizeof *c->distribution_ids);
+    c->distribution_probs = (float *)malloc(BATCH * STEPS * n * sizeof *c->distribution_probs);
     for (int i = 0; i < STEPS * BATCH; i++)
         draw_logits(c->logits + (size_t)i * n, c->n_columns, i % 5 ? kind : 0);
     for (int b = 0; b < BATCH; b++) {
@@ -333,18 +333,18 @@ static void draw_chain(chain_case *c, int32_t n_vocab, int kind, bool filters) {
 }
 
 static void send_chain(chain_case *c, int32_t n_vocab) {
-    specrt_cuda_segment segments[BATCH][2];
+    specrt__cuda_segment segments[BATCH][2];
     size_t n = BATCH * STEPS * (size_t)c->n_columns * 4;
     memset(segments, 0, sizeof segments);
     c->d_ids = (int32_t *)gpu_copy(c->ids, BATCH * (size_t)c->n_columns * sizeof *c->ids);
     c->d_n_rows = (int32_t *)gpu_copy(c->n_rows, sizeof c->n_rows);
     for (int i = 0; i < 2 * BATCH; i++) {
-        specrt_cuda_segment *s = &segments[i / 2][i % 2];
+        specrt__cuda_segment *s = &segments[i / 2][i % 2];
         s->ids = c->d_ids + i / 2 * c->n_columns + (i % 2 ? c->max_rows[0] : 0);
         s->n_rows = c->d_n_rows + i;
         s->max_rows = c->max_rows[i % 2];
     }
-    c->segments = (specrt_cuda_segment *)gpu_copy(segments, sizeof segments);
+    c->segments = (specrt__cuda_segment *)gpu_copy(segments, sizeof segments);
     c->device.n_steps = STEPS;
     c->device.n_columns = c->n_columns;
     c->device.temperature = 0.6f;
@@ -359,10 +359,10 @@ static void free_chain(chain_case *c) {
                           c->device.probs, c->device.chances, c->device.weights};
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
     for (int b = 0; b < BATCH; b++) specrt_verifier_free(c->verifiers[b]);
-    free(c->ids), free(c->logits), free(c->law_ids), free(c->law_probs);
+    free(c->ids), free(c->logits), free(c->distribution_ids), free(c->distribution_probs);
 }
 
-/* The twin's draw of sequence b at level t; its law without the columns that have no row. */
+/* The twin's draw of sequence b at level t; its distribution without the columns that have no row. */
 static void propose_twin(chain_case *c, int b, int32_t t, int32_t id, float logprob) {
     size_t at = ((size_t)b * STEPS + (size_t)t) * (size_t)c->n_columns;
     const float *logits = c->logits + (size_t)((t * BATCH + b) * c->n_columns);
@@ -371,30 +371,32 @@ static void propose_twin(chain_case *c, int b, int32_t t, int32_t id, float logp
     for (int32_t i = 0; i < c->n_columns; i++) {
         int s = i >= c->max_rows[0], row = s ? i - c->max_rows[0] : i;
         if (row >= c->n_rows[b][s]) continue;
-        c->law_ids[at + (size_t)n] = c->ids[b * c->n_columns + i];
+        c->distribution_ids[at + (size_t)n] = c->ids[b * c->n_columns + i];
         x[n++] = logits[i];
     }
-    c->laws[b][t] = (specrt_draft_law){n, c->law_ids + at, c->law_probs + at};
-    int32_t i = specrt_verifier_propose(c->verifiers[b], x, n, 0.6f, CYCLE, t, c->law_probs + at);
+    c->distributions[b][t] =
+        (specrt_draft_distribution){n, c->distribution_ids + at, c->distribution_probs + at};
+    int32_t i =
+        specrt_verifier_propose(c->verifiers[b], x, n, 0.6f, CYCLE, t, c->distribution_probs + at);
     free(x);
     gpu_get(&chance, c->device.chances + b * STEPS + t, sizeof chance);
     CHECK_INT(isinf(logprob) != 0, i < 0);
-    CHECK_NEAR((double)chance, i < 0 ? 0 : (double)c->law_probs[at + (size_t)i], 1e-6);
+    CHECK_NEAR((double)chance, i < 0 ? 0 : (double)c->distribution_probs[at + (size_t)i], 1e-6);
     if (i < 0) return;
-    CHECK_INT(id, c->law_ids[at + (size_t)i]);
-    CHECK_NEAR((double)logprob, log((double)c->law_probs[at + (size_t)i]), 1e-5);
+    CHECK_INT(id, c->distribution_ids[at + (size_t)i]);
+    CHECK_NEAR((double)logprob, log((double)c->distribution_probs[at + (size_t)i]), 1e-5);
     c->drafts[b].tokens[c->drafts[b].n++] = id;
 }
 
 /* Levels until there is nothing to draw. */
-static void propose_chain(chain_case *c, const specrt_cuda_layout *layout,
-                          const specrt_sampling *samplings, specrt_cuda_tree *d_trees) {
+static void propose_chain(chain_case *c, const specrt__cuda_layout *layout,
+                          const specrt_sampling *samplings, specrt__cuda_tree *d_trees) {
     int32_t ids[BATCH];
     float logprobs[BATCH];
     int32_t *d_ids = (int32_t *)gpu_alloc(sizeof ids);
     float *d_logprobs = (float *)gpu_alloc(sizeof logprobs);
     for (int32_t t = 0; t < STEPS; t++) {
-        specrt_cuda_tree trees[BATCH];
+        specrt__cuda_tree trees[BATCH];
         size_t n = (size_t)(BATCH * c->n_columns);
         memset(trees, 0, sizeof trees);
         for (int b = 0; b < BATCH; b++) {
@@ -404,8 +406,8 @@ static void propose_chain(chain_case *c, const specrt_cuda_layout *layout,
         }
         gpu_put(d_trees, trees, sizeof trees);
         float *logits = (float *)gpu_copy(c->logits + (size_t)t * n, n * sizeof *logits);
-        CHECK_INT(specrt_cuda_propose(layout, c->segments, BATCH, logits, d_trees, samplings,
-                                      &c->device, d_ids, d_logprobs, NULL),
+        CHECK_INT(specrt__cuda_propose(layout, c->segments, BATCH, logits, d_trees, samplings,
+                                       &c->device, d_ids, d_logprobs, NULL),
                   SPECRT_STATUS_OK);
         gpu_get(ids, d_ids, sizeof ids);
         gpu_get(logprobs, d_logprobs, sizeof logprobs);
@@ -433,10 +435,10 @@ static float *target_of_chain(const chain_case *c, int32_t n_vocab, int kind) {
 
 static void run_chain(int32_t n_vocab, int32_t n_first, int32_t n_second, int kind, bool filters) {
     static chain_case c;
-    specrt_cuda_layout layout = {
+    specrt__cuda_layout layout = {
         2, 32, {SPECRT_DTYPE_F16, SPECRT_DTYPE_F16}, {n_first, n_second}, {0}};
-    specrt_cuda_verifier_params p = {BATCH, n_vocab, STEPS + 1, filters ? 2 : 1};
-    specrt_cuda_verifier verifier;
+    specrt__cuda_verifier_params p = {BATCH, n_vocab, STEPS + 1, filters ? 2 : 1};
+    specrt__cuda_verifier verifier;
     specrt_verdict found[BATCH], expected;
     memset(&c, 0, sizeof c);
     c.n_columns = n_first + n_second;
@@ -444,22 +446,22 @@ static void run_chain(int32_t n_vocab, int32_t n_first, int32_t n_second, int ki
     draw_chain(&c, n_vocab, kind, filters);
     send_chain(&c, n_vocab);
     specrt_sampling *samplings = (specrt_sampling *)gpu_copy(c.samplings, sizeof c.samplings);
-    specrt_cuda_tree *trees = (specrt_cuda_tree *)gpu_alloc(BATCH * sizeof *trees);
+    specrt__cuda_tree *trees = (specrt__cuda_tree *)gpu_alloc(BATCH * sizeof *trees);
     propose_chain(&c, &layout, samplings, trees);
     float *target = target_of_chain(&c, n_vocab, kind);
     size_t bytes = (size_t)(BATCH * (STEPS + 1) * n_vocab) * sizeof *target;
     float *logits = (float *)gpu_copy(target, bytes);
-    void *memory = gpu_zeros(specrt_cuda_verifier_bytes(&p));
+    void *memory = gpu_zeros(specrt__cuda_verifier_bytes(&p));
     specrt_cuda_draft *drafts = (specrt_cuda_draft *)gpu_copy(c.drafts, sizeof c.drafts);
     specrt_verdict *verdicts = (specrt_verdict *)gpu_alloc(sizeof found);
-    REQUIRE(!specrt_cuda_verifier_place(&p, memory, &verifier));
-    CHECK_INT(specrt_cuda_verify_chain(&verifier, &c.device, drafts, trees, samplings, logits,
-                                       verdicts, NULL),
+    REQUIRE(!specrt__cuda_verifier_place(&p, memory, &verifier));
+    CHECK_INT(specrt__cuda_verify_chain(&verifier, &c.device, drafts, trees, samplings, logits,
+                                        verdicts, NULL),
               SPECRT_STATUS_OK);
     gpu_get(found, verdicts, sizeof found);
     CHECK_INT(found[BATCH - 1].n, 0);
     for (int b = 0; b < BATCH - 1; b++) {
-        REQUIRE(!specrt_verify_chain(c.verifiers[b], c.drafts[b].tokens + 1, c.laws[b],
+        REQUIRE(!specrt_verify_chain(c.verifiers[b], c.drafts[b].tokens + 1, c.distributions[b],
                                      c.drafts[b].n - 1, target + b * (STEPS + 1) * n_vocab, CYCLE,
                                      &expected));
         CHECK_INT(found[b].n, expected.n);
@@ -489,38 +491,39 @@ static void test_remap(void) {
     static const int32_t expected[6] = {1000, 7, -1, -1, 3, 90};
     int32_t *d_ids = (int32_t *)gpu_copy(ids, sizeof ids),
             *d_in = (int32_t *)gpu_copy(in, sizeof in);
-    CHECK_INT(specrt_cuda_remap(d_ids, 5, d_in, 6, d_in, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt__cuda_remap(d_ids, 5, d_in, 6, d_in, NULL), SPECRT_STATUS_OK);
     gpu_get(out, d_in, sizeof out);
     CHECK(memcmp(out, expected, sizeof out) == 0);
-    CHECK_INT(specrt_cuda_remap(NULL, 5, d_in, 6, d_in, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_remap(NULL, 5, d_in, 6, d_in, NULL), SPECRT_STATUS_BAD_ARG);
     gpu_free(d_ids);
     gpu_free(d_in);
 }
 
 static void test_refusals(void) {
     specrt_tree_params shape = {33, 1, 2};
-    specrt_cuda_tree tree;
-    specrt_cuda_verifier_params p = {1, 100, 65, 0};
-    specrt_cuda_verifier verifier;
+    specrt__cuda_tree tree;
+    specrt__cuda_verifier_params p = {1, 100, 65, 0};
+    specrt__cuda_verifier verifier;
     char memory[16];
-    CHECK_INT(specrt_cuda_tree_bytes(&shape), 0);
-    CHECK_INT(specrt_cuda_tree_place(&shape, 0, memory, &tree), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_tree_place(NULL, -1, memory, &tree), SPECRT_STATUS_BAD_ARG);
-    CHECK(specrt_cuda_tree_bytes(NULL) > 0);
-    CHECK_INT(specrt_cuda_tree_begin(1, NULL, &tree, NULL, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_tree_expand(1, 65, NULL, NULL, &tree, NULL, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_tree_finish(2000, &tree, NULL, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_verifier_bytes(&p), 0);
-    CHECK_INT(specrt_cuda_verifier_place(&p, memory, &verifier), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_tree_bytes(&shape), 0);
+    CHECK_INT(specrt__cuda_tree_place(&shape, 0, memory, &tree), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_tree_place(NULL, -1, memory, &tree), SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt__cuda_tree_bytes(NULL) > 0);
+    CHECK_INT(specrt__cuda_tree_begin(1, NULL, &tree, NULL, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_tree_expand(1, 65, NULL, NULL, &tree, NULL, NULL),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_tree_finish(2000, &tree, NULL, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_verifier_bytes(&p), 0);
+    CHECK_INT(specrt__cuda_verifier_place(&p, memory, &verifier), SPECRT_STATUS_BAD_ARG);
     p.max_nodes = 64;
-    CHECK(specrt_cuda_verifier_bytes(&p) > 0);
+    CHECK(specrt__cuda_verifier_bytes(&p) > 0);
     p.n_batch = 1024;
     p.max_nodes = 64;
-    CHECK_INT(specrt_cuda_verifier_bytes(&p), 0);
-    CHECK_INT(specrt_cuda_verify(NULL, NULL, NULL, NULL, NULL, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_verify_chain(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+    CHECK_INT(specrt__cuda_verifier_bytes(&p), 0);
+    CHECK_INT(specrt__cuda_verify(NULL, NULL, NULL, NULL, NULL, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt__cuda_verify_chain(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
               SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_cuda_propose(NULL, NULL, 1, NULL, &tree, NULL, NULL, NULL, NULL, NULL),
+    CHECK_INT(specrt__cuda_propose(NULL, NULL, 1, NULL, &tree, NULL, NULL, NULL, NULL, NULL),
               SPECRT_STATUS_BAD_ARG);
 }
 

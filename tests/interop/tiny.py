@@ -1,5 +1,5 @@
 """tiny.py : a target of 24 tokens whose next token follows from the last one alone, since its attention gives nothing,
-and drafters that are often right: every pair of neighbours in a text is a draw of a law that is known."""
+and drafters that are often right: every pair of neighbours in a text is a draw of a distribution that is known."""
 import json
 import pathlib
 import sys
@@ -39,7 +39,7 @@ def drafter(model):
     return other
 
 
-def law(model, temperature=1.0, top_k=N_VOCAB):
+def distribution(model, temperature=1.0, top_k=N_VOCAB):
     """Probabilities [n, n] of the next token by the last."""
     import torch
     logits = model(torch.arange(N_VOCAB)[:, None]).logits[:, -1].double()
@@ -64,12 +64,12 @@ def write_eagle(model, folder):
 
 
 def judge(texts, probabilities):
-    """Chi-square of texts of tokens beside the law and beside as many tokens of plain sampling.
+    """Chi-square of texts of tokens beside the distribution and beside as many tokens of plain sampling.
     @return whether both are what chance allows, and a line that says so."""
     found = chi_square.count(texts, N_VOCAB)
     plain = chi_square.count([chi_square.draw(probabilities, N_DRAWS + 1, 1)], N_VOCAB)
     value, freedom = chi_square.fit(found, probabilities)
     beside, most = chi_square.compare(found, plain)
     good = found.sum() >= N_DRAWS and value < chi_square.bound(freedom) and beside < chi_square.bound(most)
-    return good, (f"{found.sum()} draws, chi-square {value:.0f} beside the law (at most {chi_square.bound(freedom):.0f}, "
+    return good, (f"{found.sum()} draws, chi-square {value:.0f} beside the distribution (at most {chi_square.bound(freedom):.0f}, "
                   f"{freedom} degrees), {beside:.0f} beside plain sampling (at most {chi_square.bound(most):.0f})")

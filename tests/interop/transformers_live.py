@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """specrt.TrimmedHead in transformers' assisted generation: the sample target with its small drafter as an
 assistant, whose head scores a list's rows, writes the tokens of plain decoding, and of specrt-eval. Sampled tokens (of
-a tiny pair) are of the target's law."""
+a tiny pair) are of the target's distribution."""
 import json
 
 import live
@@ -71,7 +71,7 @@ def sampled():
     import specrt
     import torch
     model = tiny.target()
-    law, assistant = tiny.law(model), tiny.drafter(model)
+    distribution, assistant = tiny.distribution(model), tiny.drafter(model)
     settings = assistant.generation_config
     settings.num_assistant_tokens, settings.num_assistant_tokens_schedule = N_DRAFTED, "constant"
     settings.assistant_confidence_threshold = 0.0
@@ -84,10 +84,10 @@ def sampled():
                               temperature=1.0, max_new_tokens=n_each, pad_token_id=0, **more).tolist()
     torch.manual_seed(5)
     first = torch.arange(tiny.N_DRAWS // n_each)[:, None] % tiny.N_VOCAB
-    good, line = tiny.judge(texts(first), law)
+    good, line = tiny.judge(texts(first), distribution)
     live.check(good, f"sampled, plain: {line}")
     passes.clear()
-    good, line = tiny.judge([texts(prompt[None], assistant_model=assistant)[0] for prompt in first], law)
+    good, line = tiny.judge([texts(prompt[None], assistant_model=assistant)[0] for prompt in first], distribution)
     each = len(first) * n_each / len(passes)
     live.check(good and each > 1.2, f"sampled, assistant with TrimmedHead of {len(tiny.IDS)} of {tiny.N_VOCAB} rows, "
                f"{each:.3f} tokens a pass of the target: {line}")

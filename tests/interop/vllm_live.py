@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The plug-in inside vLLM on a CPU: the sample pair, and SmolLM2 where build/models has it, decoded plainly, with whole
 heads, with lists and with policies, offline in batches and over HTTP. Tokens must be those of specrt-eval, accept
-lengths those of its chains, and sampled ones (a tiny pair) of the target's law. Words on the command line choose cases
+lengths those of its chains, and sampled ones (a tiny pair) of the target's distribution. Words on the command line choose cases
 by parts of their names. --times ROUNDS prints instead how many tokens a second each case of the pairs gives (words begin
 with the pair's name): the cases take turns, in a process each, ROUNDS times. --sequences N,N... decodes so many at once (8)."""
 import json
@@ -232,7 +232,7 @@ def served(pair):
     check(said, f"HTTP: the log says {said[0].split('specrt: ')[-1] if said else 'nothing'}")
 
 
-# --- sampled: a tiny pair, whose law is known ---
+# --- sampled: a tiny pair, whose distribution is known ---
 
 def write_tiny():
     """@return its target."""
@@ -261,7 +261,7 @@ def sampled_cases():
 
 
 def sampled():
-    """Tokens beside the law and beside plain sampling."""
+    """Tokens beside the distribution and beside plain sampling."""
     cases = [case for case in sampled_cases() if is_chosen(f"sampled, {case[0]}")]
     model = write_tiny() if cases else None
     prompts = [[i % tiny.N_VOCAB] for i in range(tiny.N_DRAWS // 640)]
@@ -275,7 +275,7 @@ def sampled():
         except RuntimeError as error:
             check(variables is None, f"sampled, {name}: {error}")
             continue
-        good, line = tiny.judge([first + ids for first, ids in zip(prompts, out["ids"])], tiny.law(model, **sampling))
+        good, line = tiny.judge([first + ids for first, ids in zip(prompts, out["ids"])], tiny.distribution(model, **sampling))
         if variables is None:
             print(f"     sampled, {name}, accept length {length:.3f}: {line}; vllm#55005")
         else:

@@ -215,7 +215,7 @@ static void add_tiny_keys(struct gguf_context *gguf, const struct gguf_context *
     }
 }
 
-/* So small that every law of its next tokens can be written down. */
+/* So small that every distribution of its next tokens can be written down. */
 static int write_tiny(double noise, double cap, const char *in, const char *out) {
     static const struct {
         const char *name;

@@ -72,7 +72,7 @@ static int play_cycle(pair *p, int cycle, FILE *to) {
     const int32_t tokens[N_CHAIN] = {p->prompt[cycle], 5, 6, 7}, parents[N_CHAIN] = {-1, 0, 0, 1};
     const int32_t depths[N_CHAIN] = {0, 1, 1, 2}, rows[2] = {0, 0};
     const uint64_t masks[N_CHAIN] = {1, 3, 5, 11};
-    const float none[N_CHAIN] = {0}, *hidden, *logits, *fed = NULL;
+    const float none[N_CHAIN] = {0}, *hidden, *logits, *draft_input = NULL;
     const specrt_beam root = {1, tokens, rows, none}, next = {2, tokens + 1, rows, none};
     const specrt_draft draft = {.n = N_CHAIN,
                                 .tokens = tokens,
@@ -82,9 +82,9 @@ static int play_cycle(pair *p, int cycle, FILE *to) {
                                 .logprobs = none};
     const specrt_verdict verdict = {.n = 2, .nodes = {0, 1}, .tokens = {5, 9}};
     size_t width = (size_t)p->rows.desc.n_cols;
-    if (p->host.draft_step(p->host.user, 0, &root, &hidden, &fed)) return 1;
+    if (p->host.draft_step(p->host.user, 0, &root, &hidden, &draft_input)) return 1;
     fwrite(hidden, sizeof *hidden, width, to);
-    if (p->host.draft_step(p->host.user, 1, &next, &hidden, &fed)) return 1;
+    if (p->host.draft_step(p->host.user, 1, &next, &hidden, &draft_input)) return 1;
     fwrite(hidden, sizeof *hidden, 2 * width, to);
     if (p->host.target_verify(p->host.user, &draft, &logits)) return 1;
     fwrite(logits, sizeof *logits, N_CHAIN * (size_t)p->n_vocab, to);
@@ -169,12 +169,12 @@ enum { N_READ = 50, MOST_COLS = 4096 };
 /* Drafts of two levels after a root: what the head would multiply, [1 + width, d]. */
 static int draft_after(pair *p, int32_t root, float *out) {
     const int32_t tokens[2] = {21, 22}, rows[2] = {0, 0}, width = p->topk == 1 ? 1 : 2;
-    const float none[2] = {0}, *hidden, *fed = NULL;
+    const float none[2] = {0}, *hidden, *draft_input = NULL;
     const specrt_beam first = {1, &root, rows, none}, next = {width, tokens, rows, none};
     size_t d = (size_t)p->rows.desc.n_cols;
-    if (p->host.draft_step(p->host.user, 0, &first, &hidden, &fed)) return 1;
+    if (p->host.draft_step(p->host.user, 0, &first, &hidden, &draft_input)) return 1;
     memcpy(out, hidden, d * sizeof *out);
-    if (p->host.draft_step(p->host.user, 1, &next, &hidden, &fed)) return 1;
+    if (p->host.draft_step(p->host.user, 1, &next, &hidden, &draft_input)) return 1;
     memcpy(out + d, hidden, (size_t)width * d * sizeof *out);
     return 0;
 }

@@ -143,13 +143,13 @@ check granite-chains test "$(accepted "$work/granite.gguf")" = "$(accepted $draf
 check granite-sure test "$(accepted "$work/granite.gguf" --draft-p-min 0.1)" != \
     "$(accepted $draft --draft-p-min 0.1)"
 
-# Drafts that the drafter samples keep the target's law, also of a drafter whose logits are capped.
+# Sampled drafts keep the target's distribution, also of a drafter whose logits are capped.
 check tiny "$convert" tiny=0 $target "$work/tiny.gguf"
 check tiny-draft "$convert" tiny=0.7 $target "$work/tiny-draft.gguf"
 check tiny-capped "$convert" tiny=0.7,2 $target "$work/tiny-capped.gguf"
 for kind in draft capped; do
-    check "law $kind" sh -c "$build/tests/llama_law $work/tiny.gguf $work/tiny-$kind.gguf \
-        >$out 2>$err"
+    check "distribution $kind" sh -c \
+        "$build/tests/llama_distribution $work/tiny.gguf $work/tiny-$kind.gguf >$out 2>$err"
 done
 
 # ---- traces ----

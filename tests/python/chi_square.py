@@ -1,4 +1,4 @@
-"""chi_square.py : whether tokens were drawn by a law, from counts of (token, next) beside those of a Markov chain."""
+"""chi_square.py : whether tokens were drawn by a distribution, from counts of (token, next) beside those of a Markov chain."""
 import numpy as np
 
 LEAST = 5  # expected of a cell
@@ -11,11 +11,11 @@ def softmax(logits):
     return x / x.sum(-1, keepdims=True)
 
 
-def draw(law, n, seed):
-    """n tokens of plain sampling: law [n_vocab, n_vocab] of the next token by the last."""
-    rng, ends, out = np.random.default_rng(seed), law.cumsum(-1), [0]
+def draw(distribution, n, seed):
+    """n tokens of plain sampling: distribution [n_vocab, n_vocab] of the next token by the last."""
+    rng, ends, out = np.random.default_rng(seed), distribution.cumsum(-1), [0]
     for x in rng.random(n - 1):
-        out.append(min(int(np.searchsorted(ends[out[-1]], x)), len(law) - 1))
+        out.append(min(int(np.searchsorted(ends[out[-1]], x)), len(distribution) - 1))
     return out
 
 
@@ -44,10 +44,10 @@ def statistic(found, expected, cell):
     return float(((seen - wanted) ** 2 / wanted).sum())
 
 
-def fit(found, law):
-    """Pearson's statistic of counts [n, n] beside the law [n, n] of each row, and its degrees of freedom."""
+def fit(found, distribution):
+    """Pearson's statistic of counts [n, n] beside the distribution [n, n] of each row, and its degrees of freedom."""
     total, freedom = 0.0, 0
-    for row, p in zip(found, law):
+    for row, p in zip(found, distribution):
         cell = cells(row.sum() * p)
         if cell.max() > 0:
             total, freedom = total + statistic(row, row.sum() * p, cell), freedom + int(cell.max())
@@ -55,7 +55,7 @@ def fit(found, law):
 
 
 def compare(a, b):
-    """The same of two samples, counts [n, n] each, beside the law of both together."""
+    """The same of two samples, counts [n, n] each, beside the distribution of both together."""
     total, freedom = 0.0, 0
     for one, other in zip(a, b):
         if not one.sum() or not other.sum():

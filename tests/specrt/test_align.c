@@ -99,7 +99,8 @@ static double loss_of(const world *w, const expectation *e, const double *hidden
     return sum;
 }
 
-static void expect_law(const world *w, const float *logits, int n_top, double t, expectation *e) {
+static void expect_distribution(const world *w, const float *logits, int n_top, double t,
+                                expectation *e) {
     bool taken[V] = {false};
     double sum = 0;
     for (e->n = 0; e->n < n_top; e->n++) {
@@ -116,7 +117,7 @@ static void expect_law(const world *w, const float *logits, int n_top, double t,
     for (int i = 0; i < e->n; i++) e->probs[i] /= sum;
 }
 
-/* The drafter's best of the list that are not there yet follow, and all share the law. */
+/* The drafter's best of the list that are not there yet follow, and all share the distribution. */
 static void expect_list(const world *w, const specrt_align_position *v, const double *hidden,
                         const specrt_align_params *p, expectation *e) {
     double sum = 0;
@@ -143,7 +144,7 @@ static void expect_position(const world *w, const specrt_align_position *v,
     double hidden[D], over = 0, own;
     bool among = false;
     widen(v->hidden, hidden);
-    expect_law(w, v->logits, p->n_top, (double)p->temperature, e);
+    expect_distribution(w, v->logits, p->n_top, (double)p->temperature, e);
     if (p->n_list > 0) expect_list(w, v, hidden, p, e);
     e->divergence = loss_of(w, e, hidden, (double)p->temperature);
     own = row_logit(w, row_of(w, v->token), hidden);

@@ -47,7 +47,7 @@ static int32_t run_cycle(specrt_auto *a, double p, double missed, float logprob)
     while (n < choice.num_steps) {
         logprobs[n] = logprob * (float)(n + 1);
         n++;
-        if (!specrt_auto_goes_on(a, n, logprobs[n - 1])) break;
+        if (!specrt_auto_should_continue(a, n, logprobs[n - 1])) break;
     }
     for (bool alive = true; alive; accepted++) {
         double u = chance();
@@ -413,7 +413,7 @@ static void test_not_held(void) {
 
 enum { V = 200, D = 8, FIXED = 120 };
 
-/* A session drafts from the leading rows that its budget names, in as many levels, and says who is a
+/* A session drafts from the leading rows that auto_draft names, in as many levels, and says who is a
  * member. */
 static void test_session_lists(void) {
     static float weights[V * D];
@@ -424,7 +424,7 @@ static void test_session_lists(void) {
     specrt_policy *policy;
     specrt_session *s;
     specrt_error err;
-    specrt_auto *budget;
+    specrt_auto *auto_draft;
     double costs[2 * 4] = {1, 1.1, 1.2, 1.3, 1, 1.2, 1.4, 1.6};
     const int32_t rows[2] = {20, FIXED}, none[1] = {FIXED + 1};
     specrt_auto_desc desc = {.num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs};
@@ -435,8 +435,8 @@ static void test_session_lists(void) {
     REQUIRE(specrt_bundle_open_memory(bytes, n_bytes, "b", NULL, &bundle, NULL) == 0);
     REQUIRE(specrt_head_bind(NULL, &hd, NULL, &head, NULL) == 0);
     REQUIRE(specrt_policy_create(bundle, head, &pd, &policy, &err) == 0);
-    REQUIRE(specrt_auto_create(&desc, NULL, &budget, NULL) == 0);
-    specrt_session_params params = {.tree = {3, 1, 4}, .budget = budget};
+    REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
+    specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = auto_draft};
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, &err) == 0);
     REQUIRE(specrt_session_start(s, 5) == 0);
     float logits[4 * V];
@@ -444,7 +444,7 @@ static void test_session_lists(void) {
     for (int32_t i = 0; i < 4 * V; i++) logits[i] = fixture_normal(&state);
     for (int i = 0; i < 400; i++) {
         specrt_auto_choice choice;
-        specrt_auto_choose(budget, &choice);
+        specrt_auto_choose(auto_draft, &choice);
         const specrt_active *active = specrt_session_shortlist(s);
         CHECK_INT(active->segments[0].n_rows, rows[choice.list]);
         CHECK_INT(specrt_session_drafts(s), choice.num_steps > 0);
@@ -461,22 +461,22 @@ static void test_session_lists(void) {
         REQUIRE(specrt_session_observe_chain(s, tokens, n, choice.list == 1 || i < 200 ? n - 1 : 0,
                                              tokens[1], tells ? &told : NULL) == SPECRT_STATUS_OK);
         int64_t n_told = 0;
-        for (int k = 0; k < SPECRT__AUTO_BINS; k++) n_told += budget->sure[k].seen;
-        CHECK_INT(n_told > 0 || budget->told, i >= 99);
+        for (int k = 0; k < SPECRT__AUTO_BINS; k++) n_told += auto_draft->sure[k].seen;
+        CHECK_INT(n_told > 0 || auto_draft->told, i >= 99);
     }
     CHECK(seen[0] && seen[1]);
     specrt_session_close(s);
     params.tree.num_steps = 2;
     CHECK(specrt_session_create(policy, &params, NULL, &s, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "num_steps");
-    specrt_auto_close(budget);
+    specrt_auto_close(auto_draft);
     desc.n_lists = 1;
     desc.rows = none;
-    REQUIRE(specrt_auto_create(&desc, NULL, &params.budget, NULL) == 0);
+    REQUIRE(specrt_auto_create(&desc, NULL, &params.auto_draft, NULL) == 0);
     params.tree.num_steps = 3;
     CHECK(specrt_session_create(policy, &params, NULL, &s, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "rows of static");
-    specrt_auto_close(params.budget);
+    specrt_auto_close(params.auto_draft);
     specrt_policy_close(policy);
     specrt_head_close(head);
     specrt_bundle_close(bundle);
@@ -504,14 +504,14 @@ static void draft_chain(specrt_session *s, specrt_draft *draft, float *logits) {
         logits[i * V + draft->tokens[i + 1]] += 24 + 12 * fixture_normal(&state);
 }
 
-/* What a session tells its budget: levels, what was accepted, how sure the drafter was of its chain, and the
- * target of every token that it emitted. A budget that is told the same by hand chooses the same. */
+/* What a session tells auto_draft: levels, what was accepted, how sure the drafter was of its chain, and the
+ * target of every token that it emitted. auto_draft that is told the same by hand chooses the same. */
 static void test_session_tells(void) {
     static float weights[V * D], logits[4 * V];
     specrt_head *head;
     specrt_policy *policy;
     specrt_session *s;
-    specrt_auto *budget, *twin;
+    specrt_auto *auto_draft, *twin;
     const double costs[4] = {1, 1.05, 1.1, 1.15};
     const specrt_auto_desc desc = {.num_steps = 3, .n_lists = 1, .costs = costs};
     const specrt_policy_desc pd = {.text = "full"};
@@ -521,9 +521,9 @@ static void test_session_tells(void) {
         .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
     REQUIRE(specrt_head_bind(NULL, &hd, NULL, &head, NULL) == 0);
     REQUIRE(specrt_policy_create(NULL, head, &pd, &policy, NULL) == 0);
-    REQUIRE(specrt_auto_create(&desc, NULL, &budget, NULL) == 0);
+    REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
     REQUIRE(specrt_auto_create(&desc, NULL, &twin, NULL) == 0);
-    const specrt_session_params params = {.tree = {3, 1, 4}, .budget = budget};
+    const specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = auto_draft};
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == 0);
     REQUIRE(specrt_session_start(s, 5) == 0);
     for (int i = 0; i < 300; i++) {
@@ -544,18 +544,18 @@ static void test_session_tells(void) {
         REQUIRE(specrt_auto_observe(twin, &cycle) == 0);
         const specrt_target_rows rows = {.logits = i % 3 ? logits : NULL};
         REQUIRE(specrt_session_observe(s, &draft, &verdict, &rows) == 0);
-        specrt_auto_get_stats(budget, &stats[0]);
+        specrt_auto_get_stats(auto_draft, &stats[0]);
         specrt_auto_get_stats(twin, &stats[1]);
         CHECK(memcmp(&stats[0], &stats[1], sizeof stats[0]) == 0);
-        CHECK(memcmp(budget->sure, twin->sure, sizeof twin->sure) == 0);
-        CHECK(memcmp(budget->bins, twin->bins, sizeof twin->bins) == 0);
-        specrt_auto_choose(budget, &choices[0]);
+        CHECK(memcmp(auto_draft->sure, twin->sure, sizeof twin->sure) == 0);
+        CHECK(memcmp(auto_draft->bins, twin->bins, sizeof twin->bins) == 0);
+        specrt_auto_choose(auto_draft, &choices[0]);
         specrt_auto_choose(twin, &choices[1]);
         CHECK_INT(choices[0].num_steps, choices[1].num_steps);
     }
     for (int n = 1; n <= 4; n++) CHECK(n_by_length[n] > 0);
     specrt_session_close(s);
-    specrt_auto_close(budget);
+    specrt_auto_close(auto_draft);
     specrt_auto_close(twin);
     specrt_policy_close(policy);
     specrt_head_close(head);
@@ -590,7 +590,7 @@ static void test_session_certainty(void) {
 static const test_case cases[] = {
     {"choice", "the best of all lists and depths, by a search in doubles", test_choice},
     {"forgetting", "counters are sums with falling weights", test_forgetting},
-    {"finds", "within 3% of the best depth where the law is known", test_finds},
+    {"finds", "within 3% of the best depth where the distribution is known", test_finds},
     {"account", "time never exceeds 1.01 plain passes a token and what was lent", test_account},
     {"stops", "drafting stops, is tried ever less, and starts again", test_stops_and_starts},
     {"looks", "a new sequence is looked at", test_looks_again},
@@ -605,7 +605,7 @@ static const test_case cases[] = {
     {"memory", "nothing is allocated after create", test_memory},
     {"lists", "a session drafts from the rows chosen", test_session_lists},
     {"not_held", "tokens that no list holds", test_not_held},
-    {"session_tells", "a session tells its budget what a host would", test_session_tells},
+    {"session_tells", "a session tells auto_draft what a host would", test_session_tells},
     {"certainty", "what a session tells of a token, beside the softmax", test_session_certainty},
 };
 TEST_MAIN(cases)

@@ -18,7 +18,7 @@ typedef struct toy {
     int32_t fail_at; /* calls of target_verify before it fails */
     int n_levels;
     /* Of the draft at hand: passes, the tokens of each, and the most passes of any. */
-    int32_t n_passes, most_passes, fed[SPECRT_TREE_MAX_STEPS][SPECRT_TREE_MAX_TOPK];
+    int32_t n_passes, most_passes, draft_input[SPECRT_TREE_MAX_STEPS][SPECRT_TREE_MAX_TOPK];
     float least; /* the best path's log-probability at any pass but the first */
     int32_t given[MOST + 64], n_given, stop_after;
 } toy;
@@ -50,7 +50,7 @@ static int prefill(void *user, const int32_t *tokens, int32_t n, int all, const 
 }
 
 static int draft(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                 const float **fed) {
+                 const float **draft_input) {
     toy *t = (toy *)user;
     int32_t last[SPECRT_TREE_MAX_TOPK][2];
     memcpy(last, t->last, sizeof last);
@@ -58,14 +58,14 @@ static int draft(void *user, int32_t level, const specrt_beam *beam, const float
     t->n_passes = level + 1;
     if (t->n_passes > t->most_passes) t->most_passes = t->n_passes;
     if (level > 0 && beam->logprobs[0] < t->least) t->least = beam->logprobs[0];
-    memcpy(t->fed[level], beam->tokens, (size_t)beam->n * sizeof *beam->tokens);
+    memcpy(t->draft_input[level], beam->tokens, (size_t)beam->n * sizeof *beam->tokens);
     for (int32_t i = 0; i < beam->n; i++) {
         t->last[i][0] = level ? last[beam->parents[i]][1] : t->stream[t->n - 1];
         t->last[i][1] = beam->tokens[i];
         hidden_of(t->last[i][0], t->last[i][1], t->hidden + i * D);
     }
     *hidden = t->hidden;
-    (void)fed;
+    (void)draft_input;
     return 0;
 }
 
@@ -85,7 +85,7 @@ static int commit(void *user, const specrt_draft *d, const specrt_verdict *verdi
     for (int32_t i = 0; i < d->n; i++) {
         int32_t row = d->beam_rows[i], depth = d->depths[i];
         CHECK(row < 0 ? depth > 0 || t->n_passes == 0
-                      : depth < t->n_passes && t->fed[depth][row] == d->tokens[i]);
+                      : depth < t->n_passes && t->draft_input[depth][row] == d->tokens[i]);
     }
     t->n_passes = 0;
     for (int32_t i = 0; i < verdict->n; i++) t->stream[t->n++] = d->tokens[verdict->nodes[i]];
@@ -209,8 +209,8 @@ static void test_depth(void) {
     }
 }
 
-/* A budget that drafts now and then, less deep or not at all, changes no token. */
-static void test_budget(void) {
+/* auto_draft that drafts now and then, less deep or not at all, changes no token. */
+static void test_auto(void) {
     for (int i = 0; i < 12; i++) {
         const double levels[] = {0.02, 0.25, 1.2};
         double costs[5] = {1};
@@ -223,7 +223,7 @@ static void test_budget(void) {
         specrt_session_params params = {.tree = {4, topk, 12},
                                         .sampling = {.temperature = temperature, .seed = 9}};
         for (int n = 1; n <= 4; n++) costs[n] = 1 + levels[i / 4] * n;
-        REQUIRE(specrt_auto_create(&desc, NULL, &params.budget, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_auto_create(&desc, NULL, &params.auto_draft, NULL) == SPECRT_STATUS_OK);
         bench_make(&b, "full", topk, temperature, NULL);
         specrt_session_close(b.session);
         REQUIRE(specrt_session_create(b.policy, &params, NULL, &b.session, NULL) ==
@@ -231,11 +231,11 @@ static void test_budget(void) {
         CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
         plain(temperature, 0, expected, 300);
         CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
-        specrt_auto_get_stats(params.budget, &stats);
+        specrt_auto_get_stats(params.auto_draft, &stats);
         CHECK(stats.n_emitted >= 299 && stats.n_passes > 0 && b.toy->n_levels == stats.n_passes);
         if (i / 4 == 2) CHECK(stats.n_plain > 0);
         bench_free(&b);
-        specrt_auto_close(params.budget);
+        specrt_auto_close(params.auto_draft);
     }
 }
 
@@ -364,9 +364,9 @@ static void test_turns(void) {
 /* One pass of the drafter over the beams of all sequences. hidden : [sum of their n, D] */
 static void pass_together(crowd *c, int32_t level, const specrt_beam *beams, float *hidden) {
     for (int i = 0; i < N_SEQUENCES; i++) {
-        const float *own, *fed = NULL;
+        const float *own, *draft_input = NULL;
         if (beams[i].n == 0) continue;
-        draft(c->toys[i], level, &beams[i], &own, &fed);
+        draft(c->toys[i], level, &beams[i], &own, &draft_input);
         memcpy(hidden, own, (size_t)beams[i].n * D * sizeof *hidden);
         hidden += beams[i].n * D;
     }
@@ -487,7 +487,7 @@ static void test_refusals(void) {
 static const test_case cases[] = {
     {"same", "tokens are plain decoding's, nothing is allocated", test_same},
     {"depth", "drafts end at a depth or probability that may change", test_depth},
-    {"budget", "a budget of levels changes no token", test_budget},
+    {"auto_draft", "auto_draft changes no token", test_auto},
     {"ends", "terminators, limits and the application end an answer", test_ends},
     {"answers", "each answer of a session draws anew, or again where asked", test_answers},
     {"turns", "sessions take turns at an engine, by one table", test_turns},

@@ -657,8 +657,8 @@ static int any_prefill(void *user, const int32_t *tokens, int32_t n, int all,
     return 0;
 }
 static int any_draft(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                     const float **fed) {
-    (void)user, (void)level, (void)beam, (void)fed;
+                     const float **draft_input) {
+    (void)user, (void)level, (void)beam, (void)draft_input;
     *hidden = weights;
     return 0;
 }

@@ -131,14 +131,14 @@ static void rms(const float *x, int32_t n, double *out) {
     for (int32_t j = 0; j < n; j++) out[j] = square > 0 ? (double)x[j] / sqrt(square / n) : 0;
 }
 
-static void score(const world *w, int32_t token, const float *fed, const float *hidden,
+static void score(const world *w, int32_t token, const float *draft_input, const float *hidden,
                   double *out) {
     const specrt_clusters_header *h = &w->header;
     double x[N_EMBED + N_COLS], y[64];
     const double *last = x;
     int32_t n_in = h->n_embed + h->n_state, width = h->n_state;
     if (h->n_embed) rms(w->embedding + token * N_EMBED, N_EMBED, x);
-    rms(h->router == SPECRT_ROUTER_DYNASPEC ? fed : hidden, N_COLS, x + h->n_embed);
+    rms(h->router == SPECRT_ROUTER_DYNASPEC ? draft_input : hidden, N_COLS, x + h->n_embed);
     for (int32_t j = 0; j < N_COLS && h->router == SPECRT_ROUTER_CENTROID; j++)
         x[j] = (double)hidden[j];
     for (int32_t i = 0; i < h->n_hidden; i++) {
@@ -166,7 +166,7 @@ static void to_probs(const world *w, double *scores) {
 
 typedef struct level {
     int32_t n, tokens[TOPK];
-    float logprobs[TOPK], fed[TOPK * N_COLS], hidden[TOPK * N_COLS];
+    float logprobs[TOPK], draft_input[TOPK * N_COLS], hidden[TOPK * N_COLS];
 } level;
 
 static specrt__active_level random_level(level *l, int32_t t, int32_t n) {
@@ -175,11 +175,11 @@ static specrt__active_level random_level(level *l, int32_t t, int32_t n) {
         l->tokens[i] = below(N_IDS);
         l->logprobs[i] = -fabsf(fixture_normal(&state));
         for (int32_t j = 0; j < N_COLS; j++) {
-            l->fed[i * N_COLS + j] = 3 * fixture_normal(&state);
+            l->draft_input[i * N_COLS + j] = 3 * fixture_normal(&state);
             l->hidden[i * N_COLS + j] = fixture_normal(&state);
         }
     }
-    specrt__active_level out = {t, n, l->tokens, l->logprobs, l->fed, l->hidden, false};
+    specrt__active_level out = {t, n, l->tokens, l->logprobs, l->draft_input, l->hidden, false};
     return out;
 }
 
@@ -195,7 +195,7 @@ static void test_forward(void) {
             specrt__cluster_forward(s, &w.head->compute, &at);
             for (int32_t i = 0; i < at.n; i++) {
                 double expected[M];
-                score(&w, l.tokens[i], l.fed + i * N_COLS, l.hidden + i * N_COLS, expected);
+                score(&w, l.tokens[i], l.draft_input + i * N_COLS, l.hidden + i * N_COLS, expected);
                 for (int32_t m = 0; m < M; m++) CHECK_NEAR(s->scores[i * M + m], expected[m], 2e-4);
             }
         }
@@ -223,7 +223,7 @@ static void expect(const world *w, const specrt__active_level *l, int32_t k, boo
     bool marked[M] = {false};
     for (int32_t i = 0; i < l->n; i++) {
         double probs[M];
-        score(w, l->tokens[i], l->fed + i * N_COLS, l->hidden + i * N_COLS, probs);
+        score(w, l->tokens[i], l->draft_input + i * N_COLS, l->draft_hidden + i * N_COLS, probs);
         to_probs(w, probs);
         if (each) mark_best(probs, k, marked);
         for (int32_t m = 0; m < M; m++) totals[m] += probs[m] * exp((double)l->logprobs[i]);
@@ -300,7 +300,7 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
                                           1,
                                           l.tokens + i,
                                           l.logprobs + i,
-                                          l.fed + i * N_COLS,
+                                          l.draft_input + i * N_COLS,
                                           l.hidden + i * N_COLS,
                                           false};
             bool member[N_IDS], seen[N_IDS] = {false};
@@ -313,7 +313,7 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
                     if (!(*x > -INFINITY)) continue;
                     seen[id] = true;
                     for (int32_t c = 0; c < N_COLS; c++)
-                        dot += (double)w.rows[id * N_COLS + c] * (double)alone.hidden[c];
+                        dot += (double)w.rows[id * N_COLS + c] * (double)alone.draft_hidden[c];
                     CHECK_NEAR((double)*x, dot, 1e-4);
                 }
             for (int32_t id = 0; id < N_IDS; id++) {
@@ -423,10 +423,10 @@ static void test_untold(void) {
     specrt__cluster *s = (specrt__cluster *)w.session->states[0];
     specrt__active_level at = random_level(&l, 0, 1);
     double expected[M];
-    at.fed = NULL;
-    memset(l.fed, 0, sizeof l.fed);
+    at.draft_input = NULL;
+    memset(l.draft_input, 0, sizeof l.draft_input);
     specrt__cluster_forward(s, &w.head->compute, &at);
-    score(&w, l.tokens[0], l.fed, l.hidden, expected);
+    score(&w, l.tokens[0], l.draft_input, l.hidden, expected);
     for (int32_t m = 0; m < M; m++) CHECK_NEAR(s->scores[m], expected[m], 2e-4);
     close_world(&w);
 }
@@ -446,7 +446,7 @@ static void check_same(const specrt_active *a, const specrt_active *b) {
 /* Cycles of two sessions, of which one routes ahead and does not tell expand what was fed, but for routers
  * that read what the pass gives. */
 static void check_ahead(world *w, specrt_session *other) {
-    float fed[TOPK * N_COLS], hidden[TOPK * N_COLS];
+    float draft_input[TOPK * N_COLS], hidden[TOPK * N_COLS];
     specrt_beam beam = {.n = 1}, twin_beam;
     specrt_session *both[] = {w->session, other};
     for (int i = 0; i < 2; i++) specrt_session_begin(both[i]);
@@ -459,20 +459,21 @@ static void check_ahead(world *w, specrt_session *other) {
             if (cycle == 2) CHECK_INT(specrt_session_start(both[i], root), SPECRT_STATUS_OK);
         }
         for (int32_t n = beam.n = 1; beam.n > 0; n = beam.n) {
-            for (int32_t i = 0; i < n * N_COLS; i++) fed[i] = fixture_normal(&state);
+            for (int32_t i = 0; i < n * N_COLS; i++) draft_input[i] = fixture_normal(&state);
             for (int32_t i = 0; i < n * N_COLS; i++) hidden[i] = fixture_normal(&state);
-            CHECK_INT(specrt_session_route_ahead(other, fed, n + 1), SPECRT_STATUS_BAD_ARG);
+            CHECK_INT(specrt_session_route_ahead(other, draft_input, n + 1), SPECRT_STATUS_BAD_ARG);
             if (cycle != 3) {
-                CHECK_INT(specrt_session_route_ahead(other, fed, n), SPECRT_STATUS_OK);
-                CHECK_INT(specrt_session_route_ahead(other, fed, n), SPECRT_STATUS_BAD_ARG);
+                CHECK_INT(specrt_session_route_ahead(other, draft_input, n), SPECRT_STATUS_OK);
+                CHECK_INT(specrt_session_route_ahead(other, draft_input, n), SPECRT_STATUS_BAD_ARG);
             }
-            REQUIRE(!specrt_session_expand(w->session, hidden, fed, n, &beam));
-            REQUIRE(!specrt_session_expand(other, hidden, cycle == 3 ? fed : NULL, n, &twin_beam));
+            REQUIRE(!specrt_session_expand(w->session, hidden, draft_input, n, &beam));
+            REQUIRE(!specrt_session_expand(other, hidden, cycle == 3 ? draft_input : NULL, n,
+                                           &twin_beam));
             check_same(specrt_session_shortlist(other), specrt_session_shortlist(w->session));
             REQUIRE(beam.n == twin_beam.n);
             for (int32_t i = 0; i < beam.n; i++) CHECK_INT(twin_beam.tokens[i], beam.tokens[i]);
         }
-        CHECK_INT(specrt_session_route_ahead(other, fed, beam.n), SPECRT_STATUS_BAD_ARG);
+        CHECK_INT(specrt_session_route_ahead(other, draft_input, beam.n), SPECRT_STATUS_BAD_ARG);
     }
 }
 

@@ -657,9 +657,9 @@ static void test_left_open(void) {
 
 /* ---- logits that are scaled and capped ---- */
 
-/* By token, what a law over the shortlist says at this temperature; 0 for those outside. */
-static void law_of(const specrt_active *list, const specrt_head_desc *desc, const float *hidden,
-                   double temperature, double *out) {
+/* By token, what a distribution over the shortlist says at this temperature; 0 for those outside. */
+static void distribution_of(const specrt_active *list, const specrt_head_desc *desc,
+                            const float *hidden, double temperature, double *out) {
     double total = 0, scale = (double)desc->logit_scale, cap = (double)desc->softcap;
     for (int i = 0; i < V; i++) out[i] = 0;
     for (int32_t i = 0; i < list->n_segments; i++)
@@ -672,13 +672,13 @@ static void law_of(const specrt_active *list, const specrt_head_desc *desc, cons
     for (int i = 0; i < V; i++) out[i] /= total;
 }
 
-/* Trees and sampled chains are drafted from the law of scaled and capped logits. */
+/* Trees and sampled chains are drafted from the distribution of scaled and capped logits. */
 static void test_shape(void) {
     static const float shapes[][2] = {{1, 0}, {0.25f, 0}, {1, 2}, {0.5f, 1.5f}};
     open_all();
     for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
         bool sampled = i % 2;
-        double law[V];
+        double distribution[V];
         float hidden[D];
         specrt_head *shaped;
         specrt_policy *policy;
@@ -698,15 +698,17 @@ static void test_shape(void) {
         REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
         pair_hidden(&models, 3, 9, hidden);
         REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
-        law_of(specrt_session_shortlist(s), &desc, hidden, sampled ? 0.7 : 1, law);
+        distribution_of(specrt_session_shortlist(s), &desc, hidden, sampled ? 0.7 : 1,
+                        distribution);
         CHECK_INT(beam.n, params.tree.topk);
         for (int32_t k = 0; k < beam.n; k++) {
-            CHECK_NEAR((double)beam.logprobs[k], log(law[beam.tokens[k]]), 1e-4);
+            CHECK_NEAR((double)beam.logprobs[k], log(distribution[beam.tokens[k]]), 1e-4);
             for (int id = 0; id < V && !sampled && k == 0; id++)
-                CHECK(law[id] < law[beam.tokens[0]] * 1.0001);
+                CHECK(distribution[id] < distribution[beam.tokens[0]] * 1.0001);
         }
-        for (int32_t k = 0; sampled && k < s->laws[0].n; k++)
-            CHECK_NEAR((double)s->laws[0].probs[k], law[s->laws[0].ids[k]], 1e-5);
+        for (int32_t k = 0; sampled && k < s->distributions[0].n; k++)
+            CHECK_NEAR((double)s->distributions[0].probs[k],
+                       distribution[s->distributions[0].ids[k]], 1e-5);
         specrt_session_close(s);
         specrt_policy_close(policy);
         specrt_head_close(shaped);
@@ -790,7 +792,7 @@ static const test_case cases[] = {
     {"threads", "two sessions share a policy", test_threads},
     {"observe_chain", "a chain's tokens tell what its draft and verdict do", test_observe_chain},
     {"left_open", "a cycle without its last token goes with its sequence", test_left_open},
-    {"shape", "drafts are of the law that a scaled and capped head has", test_shape},
+    {"shape", "drafts are of the distribution that a scaled and capped head has", test_shape},
     {"observe_plain", "plain decoding may be told, nonsense not", test_observe_plain},
     {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
 };

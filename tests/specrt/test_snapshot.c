@@ -279,7 +279,7 @@ static void test_lossless(void) {
         static run taught, plain;
         const setting *set = &settings[i];
         if (set->draft == SPECRT_DRAFT_SAMPLED)
-            continue; /* the law is the target's, not the draws */
+            continue; /* the distribution is the target's, not the draws */
         specrt_policy *policy = make_policy(set->policy, bundle),
                       *full = make_policy("full", bundle);
         memset(&taught, 0, sizeof taught);

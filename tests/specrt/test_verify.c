@@ -1,8 +1,8 @@
-/* test_verify.c : draws, filters and rejection against laws written out in double, and draw-and-descend
- * against plain sampling. */
+/* test_verify.c : draws, filters and rejection against distributions written out in double, and
+ * draw-and-descend against plain sampling. */
 #include "specrt.h"
 #include "decode/verify.h"
-#include "law.h"
+#include "distribution.h"
 #include "test.h"
 
 static uint64_t random_state = 2463534242u;
@@ -22,7 +22,7 @@ static const specrt_sampling settings[] = {
 };
 enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
 
-static void test_law(void) {
+static void test_distribution(void) {
     float logits[V];
     for (int i = 0; i < V; i++) logits[i] = (float)(4 * random_real());
     logits[3] = logits[11]; /* a tie */
@@ -34,19 +34,19 @@ static void test_law(void) {
         int seen[V] = {0};
         specrt_verifier *v;
         REQUIRE(specrt_verifier_create(V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
-        law_of(logits, V, &settings[k], p);
+        distribution_of(logits, V, &settings[k], p);
         for (int64_t i = 0; i < N; i++) seen[specrt_verifier_draw(v, logits, i)]++;
-        CHECK(law_holds(law_fit_of(seen, p, V, N)));
+        CHECK(distribution_holds(distribution_fit_of(seen, p, V, N)));
         specrt_verifier_free(v);
     }
 }
 
 /* Weights of a verifier against the oracle's p: the very same tokens kept, the same shares. */
 static void check_weights(specrt_verifier *v, const float *logits, int n) {
-    static double p[LAW_MAX_VOCAB];
+    static double p[DISTRIBUTION_MAX_VOCAB];
     double sum = 0;
-    law_of(logits, n, &v->sampling, p);
-    specrt__verify_law(v, logits);
+    distribution_of(logits, n, &v->sampling, p);
+    specrt__verify_distribution(v, logits);
     for (int i = 0; i < n; i++) {
         double share = (double)v->weights[i] / v->total;
         bool kept = v->weights[i] > 0;
@@ -65,7 +65,7 @@ static void check_weights(specrt_verifier *v, const float *logits, int n) {
 
 /* Vocabularies around the sizes of blocks, with ties, NaN and -inf, under random filters. */
 static void test_filters(void) {
-    static float logits[LAW_MAX_VOCAB];
+    static float logits[DISTRIBUTION_MAX_VOCAB];
     static const int sizes[] = {1, 2, 15, 16, 17, 63, 64, 65, 1000, 1023, 1024, 1025, 3000};
     for (int round = 0; round < 400; round++) {
         int n = sizes[round % 13];
@@ -117,41 +117,42 @@ static void shape_logits(int shape, int round, float *logits, int n) {
 
 /* Draws are the inverse of the distribution function, and so are those that replace a rejected token. */
 static void check_picks(const specrt_sampling *s, float *logits, int n, int n_draws) {
-    static double p[LAW_MAX_VOCAB], rest[LAW_MAX_VOCAB];
+    static double p[DISTRIBUTION_MAX_VOCAB], rest[DISTRIBUTION_MAX_VOCAB];
     int32_t ids[8];
     float probs[8];
     specrt_verifier *v;
     specrt_verdict verdict;
-    specrt_draft_law law = {block_edges(n, ids), ids, probs};
-    double q = 1.0 / law.n, left = 0;
+    specrt_draft_distribution distribution = {block_edges(n, ids), ids, probs};
+    double q = 1.0 / distribution.n, left = 0;
     REQUIRE(specrt_verifier_create(n, s, NULL, &v, NULL) == SPECRT_STATUS_OK);
     check_weights(v, logits, n);
-    law_of(logits, n, s, p);
+    distribution_of(logits, n, s, p);
     for (int64_t at = 0; at < n_draws; at++) {
         double u = specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, at, 0);
-        CHECK(law_picks(p, n, u, specrt_verifier_draw(v, logits, at)));
+        CHECK(distribution_picks(p, n, u, specrt_verifier_draw(v, logits, at)));
     }
     memcpy(rest, p, (size_t)n * sizeof *p);
-    for (int i = 0; i < law.n; i++) {
+    for (int i = 0; i < distribution.n; i++) {
         probs[i] = (float)q;
         rest[ids[i]] = fmax(0, p[ids[i]] - (double)probs[i]);
     }
     for (int i = 0; i < n; i++) left += rest[i];
     for (int i = 0; i < n && left > 0; i++) rest[i] /= left;
     for (int64_t at = 0; at < n_draws; at++) {
-        int32_t token = ids[at % law.n];
+        int32_t token = ids[at % distribution.n];
         double accept = specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, at, 0);
-        REQUIRE(specrt_verify_chain(v, &token, &law, 1, logits, at, &verdict) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_verify_chain(v, &token, &distribution, 1, logits, at, &verdict) ==
+                SPECRT_STATUS_OK);
         CHECK_INT(verdict.n, accept * q < p[token] ? 2 : 1);
         double u = specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, at, 0);
-        if (verdict.n == 1) CHECK(law_picks(rest, n, u, verdict.tokens[0]));
+        if (verdict.n == 1) CHECK(distribution_picks(rest, n, u, verdict.tokens[0]));
     }
     specrt_verifier_free(v);
 }
 
 static void test_blocks(void) {
-    static float logits[2 * LAW_MAX_VOCAB];
-    static const int sizes[] = {1, 1023, 1024, 1025, LAW_MAX_VOCAB};
+    static float logits[2 * DISTRIBUTION_MAX_VOCAB];
+    static const int sizes[] = {1, 1023, 1024, 1025, DISTRIBUTION_MAX_VOCAB};
     static const specrt_sampling filters[] = {
         {1, 0, 0, 0, 1, 0},    {0.8f, 6, 0, 0, 2, 0},           {1, 0, 0.6f, 0, 3, 0},
         {1, 0, 0, 0.3f, 4, 0}, {1.2f, 3000, 0.9f, 0.05f, 5, 0},
@@ -160,11 +161,11 @@ static void test_blocks(void) {
         for (int shape = 0; shape < N_SHAPES; shape++)
             for (int f = 0; f < 5; f++) {
                 int n = sizes[size];
-                if (test_brief() && n == LAW_MAX_VOCAB && (f + shape) % 5) continue;
+                if (test_brief() && n == DISTRIBUTION_MAX_VOCAB && (f + shape) % 5) continue;
                 shape_logits(shape, f, logits, n);
                 memcpy(logits + n, logits,
                        (size_t)n * sizeof *logits); /* after an accepted token */
-                check_picks(&filters[f], logits, n, n == LAW_MAX_VOCAB ? 16 : 64);
+                check_picks(&filters[f], logits, n, n == DISTRIBUTION_MAX_VOCAB ? 16 : 64);
             }
 }
 
@@ -177,14 +178,14 @@ static void test_nucleus_edge(void) {
          first++) { /* weights of 1, 1 and four times 0.5; 2 of 4 are the mass */
         for (int i = 0; i < 6; i++) logits[i] = i == first || i == first + 1 ? 0 : (float)-log(2);
         REQUIRE(specrt_verifier_create(6, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
-        specrt__verify_law(v, logits);
+        specrt__verify_distribution(v, logits);
         CHECK(v->total == 2);
         for (int i = 0; i < 6; i++) CHECK((v->weights[i] > 0) == (i == first || i == first + 1));
         specrt_verifier_free(v);
     }
 }
 
-/* Rows that hold no law: the greedy token, whatever the temperature. */
+/* Rows that hold no distribution: the greedy token, whatever the temperature. */
 static void test_degenerate(void) {
     float logits[V];
     for (int k = 0; k < N_SETTINGS; k++) {
@@ -309,11 +310,11 @@ static void test_propose(void) {
         int seen[V] = {0};
         double p[V];
         specrt_sampling s = {temperatures[k], 0, 0, 0, 0, 0};
-        law_of(logits, V, &s, p);
+        distribution_of(logits, V, &s, p);
         for (int64_t i = 0; i < N; i++)
             seen[specrt_verifier_propose(v, logits, V, temperatures[k], i / 3, (int32_t)(i % 3),
                                          probs)]++;
-        CHECK(law_holds(law_fit_of(seen, p, V, N)));
+        CHECK(distribution_holds(distribution_fit_of(seen, p, V, N)));
         for (int i = 0; i < V; i++) CHECK_NEAR((double)probs[i], p[i], 1e-6 * p[i]);
         CHECK(probs[V] == 7);
     }
@@ -331,12 +332,13 @@ static void test_propose(void) {
 static int chain_counts(specrt_verifier *v, const float *draft_logits, const int32_t *ids,
                         int n_ids, const float *logits, int n, int *seen) {
     float probs[V];
-    specrt_draft_law law = {n_ids, ids, probs};
+    specrt_draft_distribution distribution = {n_ids, ids, probs};
     specrt_verdict verdict;
     int n_accepted = 0;
     for (int64_t i = 0; i < n; i++) {
         int32_t token = ids[specrt_verifier_propose(v, draft_logits, n_ids, 1, i, 0, probs)];
-        REQUIRE(specrt_verify_chain(v, &token, &law, 1, logits, i, &verdict) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_verify_chain(v, &token, &distribution, 1, logits, i, &verdict) ==
+                SPECRT_STATUS_OK);
         if (verdict.n == 2) CHECK_INT(verdict.tokens[0], token);
         n_accepted += verdict.n == 2;
         seen[verdict.tokens[0]]++;
@@ -363,18 +365,18 @@ static void test_rejection(void) {
         int seen[V] = {0};
         specrt_verifier *v;
         REQUIRE(specrt_verifier_create(V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
-        law_of(logits, V, &settings[k], p);
-        law_of(draft_logits, N_IDS, &plain, q);
+        distribution_of(logits, V, &settings[k], p);
+        distribution_of(draft_logits, N_IDS, &plain, q);
         for (int i = 0; i < N_IDS; i++) expected += fmin(p[ids[i]], q[i]);
         int n_accepted = chain_counts(v, draft_logits, ids, N_IDS, logits, N, seen);
-        CHECK(law_holds(law_fit_of(seen, p, V, N)));
+        CHECK(distribution_holds(distribution_fit_of(seen, p, V, N)));
         CHECK_NEAR((double)n_accepted / N, expected, 4.5 * sqrt(expected * (1 - expected) / N));
         specrt_verifier_free(v);
     }
 }
 
-/* p = q leaves nothing to reject; a greedy target and a row without a law work too; so does a list that
- * holds a token twice, if q says so. */
+/* p = q leaves nothing to reject; a greedy target and a row without a distribution work too; so does a list
+ * that holds a token twice, if q says so. */
 static void test_rejection_edges(void) {
     enum { N = 20000 };
     float logits[2 * V] = {0}, doubled[V + 2];
@@ -393,20 +395,21 @@ static void test_rejection_edges(void) {
     CHECK(chain_counts(v, logits, ids, V, logits, N, seen) >= N - 1);
     memset(seen, 0, sizeof seen);
     float probs[V + 2];
-    specrt_draft_law law = {V + 2, ids, probs};
+    specrt_draft_distribution distribution = {V + 2, ids, probs};
     specrt_verdict verdict;
     for (int64_t i = 0; i < N; i++) {
         int32_t token = ids[specrt_verifier_propose(v, doubled, V + 2, 1, i, 0, probs)];
-        REQUIRE(specrt_verify_chain(v, &token, &law, 1, logits, i, &verdict) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_verify_chain(v, &token, &distribution, 1, logits, i, &verdict) ==
+                SPECRT_STATUS_OK);
         seen[verdict.tokens[0]]++;
     }
-    law_of(logits, V, &s, p);
-    CHECK(law_holds(law_fit_of(seen, p, V, N)));
+    distribution_of(logits, V, &s, p);
+    CHECK(distribution_holds(distribution_fit_of(seen, p, V, N)));
     /* Rejected against a residual of nothing, which only rounding can bring about: p itself. */
-    specrt__verify_law(v, logits);
-    law = (specrt_draft_law){V, ids, probs};
+    specrt__verify_distribution(v, logits);
+    distribution = (specrt_draft_distribution){V, ids, probs};
     for (int i = 0; i < V; i++) probs[i] = (float)((double)v->weights[i] / v->total * 1.0001);
-    CHECK(!specrt__verify_subtract(v, &law));
+    CHECK(!specrt__verify_subtract(v, &distribution));
     specrt_verifier_free(v);
     REQUIRE(specrt_verifier_create(V, &greedy, NULL, &v, NULL) == SPECRT_STATUS_OK);
     memset(seen, 0, sizeof seen);
@@ -426,12 +429,12 @@ static void test_refused_drafts(void) {
     int32_t tokens[SPECRT_TREE_MAX_NODES + 1] = {0}, parents[SPECRT_TREE_MAX_NODES + 1];
     float probs[1] = {1};
     const int32_t ids[1] = {0};
-    const specrt_draft_law law = {1, ids, probs};
-    specrt_draft_law laws[SPECRT_TREE_MAX_NODES];
+    const specrt_draft_distribution distribution = {1, ids, probs};
+    specrt_draft_distribution distributions[SPECRT_TREE_MAX_NODES];
     specrt_verifier *v;
     specrt_verdict verdict;
     for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) parents[i] = i - 1;
-    for (int i = 0; i < SPECRT_TREE_MAX_NODES; i++) laws[i] = law;
+    for (int i = 0; i < SPECRT_TREE_MAX_NODES; i++) distributions[i] = distribution;
     REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     const struct {
         int32_t n;
@@ -450,39 +453,42 @@ static void test_refused_drafts(void) {
     }
     for (int32_t n = -1; n <= SPECRT_TREE_MAX_NODES; n++) {
         bool fits = n >= 0 && n < SPECRT_TREE_MAX_NODES;
-        CHECK_INT(specrt_verify_chain(v, tokens, laws, n, logits, 0, &verdict),
+        CHECK_INT(specrt_verify_chain(v, tokens, distributions, n, logits, 0, &verdict),
                   fits ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_ARG);
         CHECK_INT(verdict.n, fits ? n + 1 : 0);
     }
     specrt_verifier_free(v);
 }
 
-/* Laws that are none: they do not sum to 1, name tokens that are not there, or give the drafted token
- * nothing. */
-static void test_refused_laws(void) {
+/* Distributions that are none: they do not sum to 1, name tokens that are not there, or give the drafted
+ * token nothing. */
+static void test_refused_distributions(void) {
     float logits[2 * V] = {0};
     const struct {
         int32_t ids[2];
         float probs[2];
         specrt_status status;
-    } laws[] = {{{3, 4}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
-                {{3, 4}, {0.5f, 0.4f}, SPECRT_STATUS_BAD_ARG},
-                {{3, 4}, {0.5f, 0.6f}, SPECRT_STATUS_BAD_ARG},
-                {{3, 4}, {1.5f, -0.5f}, SPECRT_STATUS_BAD_ARG},
-                {{3, 4}, {0, 1}, SPECRT_STATUS_BAD_ARG},
-                {{3, -1}, {0.5f, 0.5f}, SPECRT_STATUS_BAD_ARG},
-                {{3, V}, {0.5f, 0.5f}, SPECRT_STATUS_BAD_ARG},
-                {{3, V - 1}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
-                {{3, 0}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
-                {{3, -1}, {1, 0}, SPECRT_STATUS_OK}, /* a masked row may stand for no token */
-                {{3, 4}, {NAN, 0.5f}, SPECRT_STATUS_BAD_ARG}};
+    } distributions[] = {
+        {{3, 4}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
+        {{3, 4}, {0.5f, 0.4f}, SPECRT_STATUS_BAD_ARG},
+        {{3, 4}, {0.5f, 0.6f}, SPECRT_STATUS_BAD_ARG},
+        {{3, 4}, {1.5f, -0.5f}, SPECRT_STATUS_BAD_ARG},
+        {{3, 4}, {0, 1}, SPECRT_STATUS_BAD_ARG},
+        {{3, -1}, {0.5f, 0.5f}, SPECRT_STATUS_BAD_ARG},
+        {{3, V}, {0.5f, 0.5f}, SPECRT_STATUS_BAD_ARG},
+        {{3, V - 1}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
+        {{3, 0}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
+        {{3, -1}, {1, 0}, SPECRT_STATUS_OK}, /* a masked row may stand for no token */
+        {{3, 4}, {NAN, 0.5f}, SPECRT_STATUS_BAD_ARG}};
     specrt_verifier *v;
     specrt_verdict verdict;
     const int32_t token = 3;
     REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
-    for (size_t i = 0; i < sizeof laws / sizeof *laws; i++) {
-        const specrt_draft_law law = {2, laws[i].ids, laws[i].probs};
-        CHECK_INT(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict), laws[i].status);
+    for (size_t i = 0; i < sizeof distributions / sizeof *distributions; i++) {
+        const specrt_draft_distribution distribution = {2, distributions[i].ids,
+                                                        distributions[i].probs};
+        CHECK_INT(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict),
+                  distributions[i].status);
     }
     specrt_verifier_free(v);
 }
@@ -496,8 +502,8 @@ static void test_greedy_chain(void) {
     logits[4] = logits[9] = 2;
     REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < 2; i++) {
-        const specrt_draft_law law = {1, &tied[i], probs};
-        REQUIRE(!specrt_verify_chain(v, &tied[i], &law, 1, logits, i, &verdict));
+        const specrt_draft_distribution distribution = {1, &tied[i], probs};
+        REQUIRE(!specrt_verify_chain(v, &tied[i], &distribution, 1, logits, i, &verdict));
         CHECK_INT(verdict.n, i == 0 ? 2 : 1);
         CHECK_INT(verdict.tokens[0], 4);
     }
@@ -521,7 +527,7 @@ static void test_refused(void) {
 }
 
 static const test_case cases[] = {
-    {"law", "draws follow temperature, top-k, top-p and min-p", test_law},
+    {"distribution", "draws follow temperature, top-k, top-p and min-p", test_distribution},
     {"filters", "they keep the definition's tokens, at any size and under ties", test_filters},
     {"nucleus_edge", "the mass reached to the bit", test_nucleus_edge},
     {"blocks", "vocabularies to 128,256: picks over blocks, empty, full and tied", test_blocks},
@@ -533,8 +539,9 @@ static const test_case cases[] = {
     {"rejection", "emissions follow p, acceptances sum min(p, q)", test_rejection},
     {"rejection_edges", "p = q, a token listed twice, greedy targets", test_rejection_edges},
     {"refused_drafts", "no root, too many nodes, a negative position", test_refused_drafts},
-    {"refused_laws", "what is no distribution over the vocabulary", test_refused_laws},
+    {"refused_distributions", "what is no distribution over the vocabulary",
+     test_refused_distributions},
     {"greedy_chain", "ties of a greedy target go to the lower id", test_greedy_chain},
-    {"refused", "settings that are no law are refused", test_refused},
+    {"refused", "settings that are no distribution are refused", test_refused},
 };
 TEST_MAIN(cases)

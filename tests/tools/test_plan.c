@@ -201,7 +201,7 @@ static void test_interval(void) {
 
 enum { MOST_STEPS = 6 };
 
-/* The drafter's law over 40 tokens after a path, which is told by its hash. */
+/* The drafter's distribution over 40 tokens after a path, which is told by its hash. */
 static void propose(uint64_t path, int32_t k, int32_t *ids, float *logprobs) {
     float mass[40], sum = 0;
     for (int32_t v = 0; v < 40; v++) {

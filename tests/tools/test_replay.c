@@ -237,7 +237,7 @@ static void test_exact(void) {
     replay_levels levels = {{0}, {0}};
     replay_entrant entrants[] = {{.exact_coverage = true},
                                  {.exact_coverage = true,
-                                  .reads_fed = true,
+                                  .reads_draft_input = true,
                                   .recorded = true,
                                   .sums = &sums,
                                   .walked = &walked,
@@ -247,11 +247,11 @@ static void test_exact(void) {
     r.shared = &shared;
     r.n_sequences = 1;
     for (int untold = 0; untold < 2; untold++)
-        for (int fed = 0; fed < 2; fed++) {
+        for (int draft_input = 0; draft_input < 2; draft_input++) {
             r.untold = untold;
-            entrants[1].reads_fed = fed;
+            entrants[1].reads_draft_input = draft_input;
             replay_figures_of(&r, 0, 0, -1, &f);
-            CHECK_INT(f.exact_coverage, !(untold && fed));
+            CHECK_INT(f.exact_coverage, !(untold && draft_input));
             CHECK(f.exact_accept_length);
         }
 }

@@ -52,7 +52,7 @@ typedef struct trace_walk {
     const examples_model *model;
     uint64_t document;
     uint16_t *before; /* [d_target] where the target drew the cycle's root; 0 unless fed that */
-    bool fed;
+    bool draft_input;
     const char *path;
 } trace_walk;
 
@@ -118,7 +118,7 @@ static specrt_status add_cycle(trace_walk *w, const specrt_trace_record *r, spec
             "and trees, found a cycle without; record with specrt-eval record",
             w->path);
     for (int32_t i = 0; i < r->n; i++) TRY(add_row(w, r, i, err));
-    if (w->fed && r->target_hidden)
+    if (w->draft_input && r->target_hidden)
         keep_before(w, r->target_hidden + (size_t)(r->n - 1) * (size_t)w->info->d_target);
     return SPECRT_STATUS_OK;
 }
@@ -126,9 +126,9 @@ static specrt_status add_cycle(trace_walk *w, const specrt_trace_record *r, spec
 /* Drafters that are not fed the target's state (EAGLE-3, other widths) tell routers nothing at level 0. */
 static void begin_document(trace_walk *w, const specrt_trace_record *r) {
     w->document = specrt_hash64(r->tokens, (size_t)r->n * sizeof *r->tokens, 0);
-    w->fed = r->prompt_hidden && w->info->d_target == w->info->d_draft;
+    w->draft_input = r->prompt_hidden && w->info->d_target == w->info->d_draft;
     memset(w->before, 0, (size_t)w->info->d_target * sizeof *w->before);
-    if (w->fed) keep_before(w, r->prompt_hidden);
+    if (w->draft_input) keep_before(w, r->prompt_hidden);
 }
 
 static specrt_status walk(trace_walk *w, specrt_error *err) {

@@ -73,9 +73,10 @@ static specrt_status add_text(worker *w, const corpus_doc *doc, id_list *tokens,
 
 /* A unit goes on where the one before in its batch ended; where batches meet, a pair is lost, so that it
  * does not matter who takes which. */
-static specrt_status add_doc(worker *w, const corpus_doc *doc, bool goes_on, specrt_error *err) {
+static specrt_status add_doc(worker *w, const corpus_doc *doc, bool should_continue,
+                             specrt_error *err) {
     id_list *tokens = pairs_counter_tokens(w->counter);
-    if (!goes_on) {
+    if (!should_continue) {
         if (!reserve(tokens, 1)) return error_no_memory(err, NULL);
         tokens->ids[tokens->n++] = w->job->header->n_vocab;
     }

@@ -94,7 +94,7 @@ static double loss(const double *x, int32_t n, double scale, int most, double *b
     return off;
 }
 
-/* From the normal law's best step and from the greatest number, a few rounds each (Lloyd's). */
+/* From the normal distribution's best step and from the greatest number, a few rounds each (Lloyd's). */
 static uint16_t best_scale(const double *x, int32_t n, int bits) {
     static const double steps[9] = {0, 0.798, 0.498, 0, 0.168, 0, 0, 0, 0.0154};
     int most = (1 << bits) - 1;

@@ -24,7 +24,7 @@ static int64_t bytes_of(const eval_models *m, const contestant *k) {
 /* Whether contestant i drafts as the last one does. */
 static bool drafts_alike(const comparison *c, int i) {
     const contestant *k = &c->contestants[c->n_contestants - 1], *other = &c->contestants[i];
-    return other->alignment == k->alignment && !other->budget && !k->budget &&
+    return other->alignment == k->alignment && !other->auto_draft && !k->auto_draft &&
            strcmp(specrt_policy_text(other->policy), specrt_policy_text(k->policy)) == 0;
 }
 
@@ -42,10 +42,10 @@ static specrt_status know_costs(comparison *c, specrt_error *err) {
                : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "a call could not be measured");
 }
 
-static specrt_status add_budget(comparison *c, contestant *k, specrt_session_params *params,
-                                specrt_error *err) {
-    TRY(budget_create(&c->costs, &params->tree, k->policy, &k->budget, err));
-    params->budget = k->budget;
+static specrt_status add_auto(comparison *c, contestant *k, specrt_session_params *params,
+                              specrt_error *err) {
+    TRY(auto_create(&c->costs, &params->tree, k->policy, &k->auto_draft, err));
+    params->auto_draft = k->auto_draft;
     return SPECRT_STATUS_OK;
 }
 
@@ -58,12 +58,12 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     contestant *k = &grown[c->n_contestants++];
     specrt_session_params params = models_session(&c->models, &c->options, 0);
     *k = (contestant){.name = "plain", .alignment = a};
-    if (budget_is_auto(text)) TRY(know_costs(c, err));
+    if (auto_is_named(text)) TRY(know_costs(c, err));
     if (text)
-        TRY(budget_policy_opened(
-            models_policy(&c->models, budget_policy(text, &c->costs), &k->policy, err),
-            budget_policy_file(text, &c->costs), err));
-    if (budget_is_auto(text)) TRY(add_budget(c, k, &params, err));
+        TRY(auto_policy_opened(
+            models_policy(&c->models, auto_policy(text, &c->costs), &k->policy, err),
+            auto_policy_file(text, &c->costs), err));
+    if (auto_is_named(text)) TRY(add_auto(c, k, &params, err));
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)
         if (drafts_alike(c, i)) {
@@ -90,7 +90,7 @@ static specrt_status add_contestant(void *user, const char *text, specrt_error *
 static specrt_status add_given(void *user, const char *text, specrt_error *err) {
     comparison *c = (comparison *)user;
     TRY(add_one(c, text, NULL, err));
-    for (int i = 0; i < c->n_alignments && !budget_is_auto(text); i++)
+    for (int i = 0; i < c->n_alignments && !auto_is_named(text); i++)
         TRY(add_one(c, text, &c->alignments[i], err));
     return SPECRT_STATUS_OK;
 }
@@ -251,7 +251,7 @@ static void close_comparison(comparison *c) {
     for (int i = 0; i < c->n_contestants; i++) {
         contestant *k = &c->contestants[i];
         engine_decoder_free(k->decoder);
-        specrt_auto_close(k->budget);
+        specrt_auto_close(k->auto_draft);
         compare_align_close(k);
         specrt_policy_close(k->policy);
         free(k->result.tokens.ids);

@@ -11,7 +11,7 @@ enum { WATCH_TOPS = 3, WATCH_SPANS = 6 };
 /* What lists held of what the target wanted, over positions of emitted tokens. */
 typedef struct list_sums {
     int64_t n_positions;
-    double mass;                /* of the target's law at temperature 1, in the list */
+    double mass;                /* of the target's distribution at temperature 1, in the list */
     int64_t wanted[WATCH_TOPS], /* its best watch_top() tokens */
         held[WATCH_TOPS],       /* of those in the list */
         beyond[WATCH_TOPS],     /* of those in no fixed source */
@@ -71,7 +71,7 @@ typedef struct contestant {
     engine_drafter *drafter;    /* of its own, which learns; NULL: the models' */
     const alignment *alignment; /* how; NULL: it stays */
     engine_controller *controller;
-    specrt_auto *budget;                  /* of auto; NULL: drafts are whole */
+    specrt_auto *auto_draft;              /* of auto; NULL: drafts are whole */
     engine_controller_stats align_before; /* the turn */
     int64_t bytes_extra;                  /* packed rows beside the head's own, at most */
     run_result result;
@@ -146,7 +146,7 @@ typedef struct figures {
 } figures;
 
 /* eval_check_tokens() : count a turn's tokens as compared, and keep where the first differs. Sampled drafts
- * give the target's law but not its draws, and are not compared. */
+ * give the target's distribution but not its draws, and are not compared. */
 void eval_check_tokens(comparison *c, const contestant *k, const char *domain);
 const char *eval_check_outcome(const comparison *c); /* in words */
 

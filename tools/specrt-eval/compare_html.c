@@ -166,10 +166,11 @@ static void list_table(FILE *f, const comparison *c) {
         for (int t = 0; t < WATCH_TOPS; t++) cell(f, 100 * x.recall_beyond[t], 1);
         fputs("</tr>\n", f);
     }
-    fputs("</table></div>\n<p class=\"note\">Mass of the target's law, and its best tokens; "
-          "beyond: of "
-          "those only that no fixed list holds.</p>\n",
-          f);
+    fputs(
+        "</table></div>\n<p class=\"note\">Mass of the target's distribution, and its best tokens; "
+        "beyond: of "
+        "those only that no fixed list holds.</p>\n",
+        f);
 }
 
 static void change_table(FILE *f, const comparison *c) {

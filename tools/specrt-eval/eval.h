@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/cli.h"
-#include "engine/budget.h"
+#include "engine/auto.h"
 #include "engine/decode.h"
 #include "base/json.h"
 #include "corpus/prompts.h"
@@ -49,7 +49,7 @@ typedef struct eval_options {
     cli_int("num-draft-tokens", "N", &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, \
      "nodes verified, root included (60; a chain: num-steps + 1)"), \
     cli_flag("sampled-drafts", &(o).sampled_drafts, \
-     "sample a chain from the drafter's law; needs a temperature"), \
+     "sample a chain from the drafter's distribution; needs a temperature"), \
     cli_real("draft-temperature", "X", &(o).draft_temperature, 0, 100, \
      "of sampled drafts (the target's)")
 #define EVAL_PROMPTS(o) \
@@ -99,7 +99,7 @@ static inline bool policy_keeps(const char *text) {
     return strstr(text, "keep=on") != NULL;
 }
 
-/* models_policy() : a policy for its drafter (of auto: budget_policy()); terminators are the tokenizer's. */
+/* models_policy() : a policy for its drafter (of auto: auto_policy()); terminators are the tokenizer's. */
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err);
 

@@ -25,7 +25,8 @@ void eval_check_tokens(comparison *c, const contestant *k, const char *domain) {
 
 const char *eval_check_outcome(const comparison *c) {
     if (c->diverged) return c->divergence;
-    return c->options.sampled_drafts ? "sampled drafts have its law, not its draws" : "all equal";
+    return c->options.sampled_drafts ? "sampled drafts have its distribution, not its draws"
+                                     : "all equal";
 }
 
 static double rate(const turn_sample *s) {

@@ -89,11 +89,11 @@ specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
 
 static specrt_status check_policy(void *user, const char *text, specrt_error *err) {
     const eval_options *o = (const eval_options *)user;
-    if (budget_is_auto(text) && !o->takes_auto)
+    if (auto_is_named(text) && !o->takes_auto)
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
             "--policy %s: expected a fixed policy; compare and replay take auto", text);
-    return specrt_policy_check(budget_policy(text, NULL), err);
+    return specrt_policy_check(auto_policy(text, NULL), err);
 }
 
 /* Before models are loaded, which takes its time. */

@@ -97,11 +97,11 @@ static specrt_status time_site(const plan_machine *m, site *s) {
 }
 
 /* Every site that is asked, in turns, so that what disturbs the machine for a while hits all alike. */
-static specrt_status time_rounds(survey *v, double budget) {
+static specrt_status time_rounds(survey *v, double auto_draft) {
     for (int round = 0; round < MOST_ROUNDS; round++)
         for (int i = 0; i < v->n; i++) {
             site *s = &v->sites[i];
-            if (round && measure_seconds() - v->began > budget) return SPECRT_STATUS_OK;
+            if (round && measure_seconds() - v->began > auto_draft) return SPECRT_STATUS_OK;
             if (!s->asked || s->n == MOST_TIMES) continue;
             TRY(time_site(v->machine, s));
             s->n++;

@@ -195,8 +195,10 @@ static void count_wanted(replay_shared *sum, const specrt_trace_info *info, cons
 static bool finish_sequence(replay *r, replay_sequence *s) {
     if (!grow((void **)&r->shared, r->n_sequences, &r->capacity, sizeof *r->shared)) return false;
     replay_shared *sum = &r->shared[r->n_sequences];
-    *sum = (replay_shared){
-        .info = s->info, .goes_on = s->goes_on, .domain = s->domain, .n_cycles = s->n_cycles};
+    *sum = (replay_shared){.info = s->info,
+                           .should_continue = s->should_continue,
+                           .domain = s->domain,
+                           .n_cycles = s->n_cycles};
     for (int32_t k = 0; k < s->n_cycles; k++) {
         const replay_cycle *c = &s->cycles[k];
         const specrt_trace_info *info = s->info;
@@ -205,8 +207,8 @@ static bool finish_sequence(replay *r, replay_sequence *s) {
             sum->mass += (double)c->probs[i];
         for (int32_t i = 0; i < c->r.n; i++) count_wanted(sum, info, c, i);
     }
-    bool goes_on = r->params.stream && s->domain == r->topic;
-    s->topic = goes_on ? r->topic_tokens : 0;
+    bool should_continue = r->params.stream && s->domain == r->topic;
+    s->topic = should_continue ? r->topic_tokens : 0;
     r->topic_tokens = s->topic + sum->n_tokens;
     r->topic = s->domain;
     s->number = (int32_t)r->n_sequences++;
@@ -232,8 +234,8 @@ static replay_sequence *begin_sequence(replay *r, batch *b, const specrt_trace_i
     s->prompt.prompt_hidden = batch_copy(b, record->prompt_hidden, info->d_target, 2);
     r->untold |= !s->prompt.prompt_hidden;
     s->domain = domain_of(r, record->domain);
-    s->goes_on = r->n_last_prompt > 0 && record->n > r->n_last_prompt &&
-                 memcmp(record->tokens, r->last_prompt, (size_t)r->n_last_prompt * 4) == 0;
+    s->should_continue = r->n_last_prompt > 0 && record->n > r->n_last_prompt &&
+                         memcmp(record->tokens, r->last_prompt, (size_t)r->n_last_prompt * 4) == 0;
     b->failed |= s->domain < 0 || !keep_prompt(r, record);
     return s;
 }

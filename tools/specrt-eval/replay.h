@@ -79,8 +79,9 @@ typedef struct replay_figure {
 typedef struct replay_figures {
     int64_t n_sequences, n_cycles, n_tokens; /* as recorded */
     replay_figure coverage, active_rows;
-    replay_figure mass; /* of the target's law at temperature 1, at least; NaN: not recorded */
-    double mass_known;  /* what the trace keeps of it: no list can show more */
+    replay_figure
+        mass; /* of the target's distribution at temperature 1, at least; NaN: not recorded */
+    double mass_known; /* what the trace keeps of it: no list can show more */
     double recall[REPLAY_RECALLS];
     replay_figure accept_length; /* tokens per cycle, the target's own included */
     /* The run's own figures, or what a run would give; else estimates. Of accept_length: and acceptance. */

@@ -34,7 +34,7 @@ struct auto_run {
 
 typedef struct player {
     const auto_run *a;
-    specrt_auto *budget;
+    specrt_auto *auto_draft;
     const int *lists; /* [n_lists] policies */
     int n_lists;
     replay_walk walk; /* its carry goes on */
@@ -53,7 +53,7 @@ static int32_t draft(player *w, const specrt_auto_choice *choice, int64_t sequen
         int32_t i = at + n - 1 < n_tokens ? at + n - 1 : n_tokens - 1;
         path += chain ? token_of(w, choice->list, sequence, i)->logprob : NAN;
         logprobs[n - 1] = path;
-        if (!specrt_auto_goes_on(w->budget, n, path)) return n;
+        if (!specrt_auto_should_continue(w->auto_draft, n, path)) return n;
     }
     return choice->num_steps;
 }
@@ -71,7 +71,7 @@ static int32_t cycle(player *w, int64_t sequence, int32_t at, int32_t n_tokens, 
     specrt_auto_choice choice;
     float logprobs[SPECRT_TREE_MAX_STEPS], target_logprobs[SPECRT_TREE_MAX_STEPS + 1];
     int32_t lists[SPECRT_TREE_MAX_STEPS + 1], n = 0, ended = 0;
-    specrt_auto_choose(w->budget, &choice);
+    specrt_auto_choose(w->auto_draft, &choice);
     int32_t n_passes = draft(w, &choice, sequence, at, n_tokens, logprobs);
     int tree = a->params.first_tree + (n_passes ? n_passes : 1) - 1;
     specrt_tree_params shape = r->trees[tree];
@@ -89,7 +89,7 @@ static int32_t cycle(player *w, int64_t sequence, int32_t at, int32_t n_tokens, 
                            .logprobs = r->trees[tree].topk == 1 ? logprobs : NULL,
                            .lists = w->n_lists > 1 ? lists : NULL,
                            .target_logprobs = target_logprobs};
-    (void)specrt_auto_observe(w->budget, &c);
+    (void)specrt_auto_observe(w->auto_draft, &c);
     sum->passes += n_passes;
     sum->rows += n_passes ? a->rows[w->lists[choice.list]] : 0;
     return n;
@@ -98,11 +98,11 @@ static int32_t cycle(player *w, int64_t sequence, int32_t at, int32_t n_tokens, 
 static void play(player *w, int64_t sequence, spent *sum) {
     int32_t n_tokens = w->a->r->entrants[1].told[sequence].n;
     specrt_auto_stats before, after;
-    specrt_auto_get_stats(w->budget, &before);
-    specrt_auto_begin(w->budget);
+    specrt_auto_get_stats(w->auto_draft, &before);
+    specrt_auto_begin(w->auto_draft);
     *sum = (spent){.tokens = n_tokens};
     for (int32_t at = 0; at < n_tokens;) at += cycle(w, sequence, at, n_tokens, sum);
-    specrt_auto_get_stats(w->budget, &after);
+    specrt_auto_get_stats(w->auto_draft, &after);
     sum->cost = after.cost - before.cost;
     sum->cycles = (double)(after.n_cycles - before.n_cycles);
     sum->plain = (double)(after.n_plain - before.n_plain);
@@ -120,9 +120,9 @@ static specrt_status open_way(const auto_run *a, const int *lists, int n_lists, 
         places[i] = i + 1;
     }
     tree.num_steps = num_steps;
-    const budget_desc desc = {a->params.costs, &tree, rows, places, n_lists, without};
+    const auto_desc desc = {a->params.costs, &tree, rows, places, n_lists, without};
     *out = (player){.a = a, .lists = lists, .n_lists = n_lists};
-    return budget_open(&desc, &out->budget, err);
+    return auto_open(&desc, &out->auto_draft, err);
 }
 
 static const uint32_t all_parts =
@@ -138,7 +138,7 @@ static specrt_status run_fixed(auto_run *a, int policy, int32_t n, specrt_error 
         costs[i] = sum.cost;
         if (sum.cost < a->best[i]) a->best[i] = sum.cost;
     }
-    specrt_auto_close(w.budget);
+    specrt_auto_close(w.auto_draft);
     return SPECRT_STATUS_OK;
 }
 
@@ -178,7 +178,7 @@ static specrt_status run_way(auto_run *a, int number, specrt_error *err) {
     TRY(open_way(a, a->params.lists, n_lists, n, parts[number], &w, err));
     for (int64_t i = 0; i < a->r->n_sequences; i++)
         play(&w, i, &a->ways[(int64_t)number * a->r->n_sequences + i]);
-    specrt_auto_close(w.budget);
+    specrt_auto_close(w.auto_draft);
     return SPECRT_STATUS_OK;
 }
 

@@ -3,7 +3,7 @@
 #ifndef SPECRT_EVAL_REPLAY_AUTO_H
 #define SPECRT_EVAL_REPLAY_AUTO_H
 
-#include "engine/budget.h"
+#include "engine/auto.h"
 #include "replay.h"
 
 enum { AUTO_WAYS = 7 };

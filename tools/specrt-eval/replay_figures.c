@@ -26,7 +26,7 @@ bool replay_is_cut(const replay *r) {
 
 bool replay_has_turns(const replay *r, int trace) {
     for (int64_t i = 0; i < r->n_sequences; i++)
-        if (r->shared[i].goes_on && r->shared[i].info == r->infos[trace]) return true;
+        if (r->shared[i].should_continue && r->shared[i].info == r->infos[trace]) return true;
     return false;
 }
 
@@ -112,7 +112,7 @@ static int64_t conversations_of(const replay *r, int policy, int tree, int domai
     for (int64_t i = 0; i < r->n_sequences; i++) {
         if (domain >= 0 && r->shared[i].domain != domain) continue;
         replay_pair p = pair_of(r, &r->entrants[policy + 1], tree, i, kind);
-        if (n == 0 || !r->shared[i].goes_on) pairs[n++] = (replay_pair){0, 0};
+        if (n == 0 || !r->shared[i].should_continue) pairs[n++] = (replay_pair){0, 0};
         pairs[n - 1].y += p.y;
         pairs[n - 1].x += p.x;
     }
@@ -218,7 +218,7 @@ void replay_figures_of(const replay *r, int policy, int tree, int domain, replay
     if (isnan(out->mass_known)) out->mass = (replay_figure){NAN, NAN, NAN};
     out->accept_length =
         clip(figure_of(r, e, tree, domain, ACCEPT, pairs), 1, r->trees[tree].num_steps + 1);
-    out->exact_coverage = e->exact_coverage && !(e->reads_fed && r->untold);
+    out->exact_coverage = e->exact_coverage && !(e->reads_draft_input && r->untold);
     out->exact_rows = e->exact_rows;
     out->exact_accept_length = e->recorded && tree == 0;
     bool told = r->infos[0]->draft != SPECRT_DRAFT_SAMPLED && replay_knows_drafter(r);

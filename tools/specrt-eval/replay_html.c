@@ -68,7 +68,7 @@ static void main_table(const page *p) {
         f,
         "</table></div>\n<p class=\"note\">~ is estimated, from cycles that another policy drafted "
         "or from states that a trace does not keep: within %.0f%% where that was measured. Mass is "
-        "of the target's law, at least: "
+        "of the target's distribution, at least: "
         "what the trace keeps of it. The oracle's list holds every token. Intervals are normal "
         "over sequences, and say nothing of the estimate's own error.</p>\n",
         100 * REPLAY_ERROR);

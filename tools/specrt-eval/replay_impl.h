@@ -25,8 +25,8 @@ typedef struct replay_cycle {
     specrt_trace_record r; /* without hidden states where no policy reads them */
     int32_t *depths;       /* [n_nodes] */
     uint64_t *masks;       /* [n_nodes] */
-    int32_t *best;    /* [n_nodes, k] what was recorded of the target's best; -1: not that many */
-    float *probs;     /* [n, n_top] of top_ids under the target's law; NULL: not recorded */
+    int32_t *best; /* [n_nodes, k] what was recorded of the target's best; -1: not that many */
+    float *probs;  /* [n, n_top] of top_ids under the target's distribution; NULL: not recorded */
     replay_row *rows; /* [n] */
 } replay_cycle;
 
@@ -36,8 +36,8 @@ typedef struct replay_sequence {
     replay_cycle *cycles;
     int32_t n_cycles, capacity;
     int32_t number, domain;
-    int64_t topic; /* tokens of its topic before it: of earlier sequences, in a stream */
-    bool goes_on;  /* its prompt begins with that of the sequence before */
+    int64_t topic;        /* tokens of its topic before it: of earlier sequences, in a stream */
+    bool should_continue; /* its prompt begins with that of the sequence before */
 } replay_sequence;
 
 /* Acceptance by level of tree. */
@@ -48,7 +48,7 @@ typedef struct replay_levels {
 /* Of one sequence, whatever the policy. */
 typedef struct replay_shared {
     const specrt_trace_info *info; /* of its trace */
-    bool goes_on;                  /* the conversation of the sequence before */
+    bool should_continue;          /* the conversation of the sequence before */
     int32_t domain, n_cycles, n_tokens;
     int64_t wanted[REPLAY_RECALLS];
     double mass;
@@ -96,10 +96,10 @@ typedef struct replay_kept {
 typedef struct replay_entrant {
     specrt_policy *policy; /* NULL: the oracle */
     char text[512];
-    bool routed, reads_hidden, reads_fed; /* fed: what drafter passes were given */
-    bool serial;                          /* what it learnt outlives a sequence */
-    bool recorded;                        /* by it every trace was recorded */
-    bool exact_coverage, exact_rows;      /* as in replay_figures */
+    bool routed, reads_hidden, reads_draft_input; /* fed: what drafter passes were given */
+    bool serial;                                  /* what it learnt outlives a sequence */
+    bool recorded;                                /* by it every trace was recorded */
+    bool exact_coverage, exact_rows;              /* as in replay_figures */
     int32_t d_hidden;
     replay_memory memory;
     replay_kept *kept; /* [n_kept] by domain, where it remembers */

@@ -52,9 +52,9 @@ static int place_of(replaying *a, const char *text, specrt_error *err) {
 static specrt_status add_lists(replaying *a, const char *asked, specrt_error *err) {
     int32_t sizes[SPECRT_AUTO_MAX_LISTS];
     char list[32];
-    const char *text = budget_policy(asked, &a->costs);
-    int n = budget_sizes(text, sizes);
-    a->params.costs_file = budget_policy_file(asked, &a->costs);
+    const char *text = auto_policy(asked, &a->costs);
+    int n = auto_sizes(text, sizes);
+    a->params.costs_file = auto_policy_file(asked, &a->costs);
     a->params.first_named = a->params.n_policies;
     a->asks_auto = true;
     a->n_lists = n ? n : 1;
@@ -68,7 +68,7 @@ static specrt_status add_lists(replaying *a, const char *asked, specrt_error *er
 
 static specrt_status add_policy(void *user, const char *text, specrt_error *err) {
     replaying *a = (replaying *)user;
-    if (!budget_is_auto(text)) return place_of(a, text, err) < 0 ? err->status : SPECRT_STATUS_OK;
+    if (!auto_is_named(text)) return place_of(a, text, err) < 0 ? err->status : SPECRT_STATUS_OK;
     if (!a->asks_auto && a->costs_file) return add_lists(a, text, err);
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                             a->asks_auto
@@ -450,8 +450,8 @@ static specrt_status run(replaying *a, specrt_error *err) {
         cli_warn(
             "the drafter's best tokens are not in the trace (record with --draft-top above 0), so "
             "accept length is not known of other policies and trees");
-    const auto_params budgets = {a->r, &a->costs, a->first_tree, a->n_depths, a->lists, a->n_lists};
-    if (a->asks_auto) TRY(auto_run_all(&budgets, &a->auto_run, err));
+    const auto_params autos = {a->r, &a->costs, a->first_tree, a->n_depths, a->lists, a->n_lists};
+    if (a->asks_auto) TRY(auto_run_all(&autos, &a->auto_run, err));
     if (a->common.json)
         print_json(a);
     else
@@ -513,7 +513,7 @@ int replay_main(int argc, char **argv) {
         "accept   tokens per cycle\n"
         "covered  emitted tokens that the list held\n"
         "rows     of the head, in the list\n"
-        "mass     of the target's law, at least: what the trace keeps of it\n"
+        "mass     of the target's distribution, at least: what the trace keeps of it\n"
         "~        estimated: docs/METHODS.md (\"Replay\") has the reasons and the errors\n"
         "best     the target's best token and all that were kept, the drafter's 10 best and all, "
         "in "

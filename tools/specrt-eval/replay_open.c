@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
-#include "engine/budget.h"
+#include "engine/auto.h"
 #include "formats/bundle_open.h"
 #include "eval.h"
 #include "replay_impl.h"
@@ -149,7 +149,7 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
     snprintf(e->text, sizeof e->text, "%s", specrt_policy_text(e->policy));
     e->routed = any_of(e->text, routed);
     e->reads_hidden = any_of(e->text, by_hidden);
-    e->reads_fed = strstr(e->text, "cluster") != NULL;
+    e->reads_draft_input = strstr(e->text, "cluster") != NULL;
     e->d_hidden = specrt_policy_hidden_width(e->policy);
     e->serial = r->params.stream || e->memory != REPLAY_FORGETS || policy_keeps(e->text);
     r->keeps_hidden |= e->reads_hidden || e->d_hidden > 0;
@@ -177,8 +177,8 @@ static specrt_status open_policies(replay *r, specrt_error *err) {
         if (!e->levels) return error_no_memory_for(err, "a replay");
         if (i > 0 && r->params.memories) e->memory = r->params.memories[i - 1];
         if (i > 0)
-            TRY(budget_policy_opened(open_policy(r, r->params.policies[i - 1], e, err),
-                                     named_by(&r->params, i - 1), err));
+            TRY(auto_policy_opened(open_policy(r, r->params.policies[i - 1], e, err),
+                                   named_by(&r->params, i - 1), err));
     }
     snprintf(r->entrants[0].text, sizeof r->entrants[0].text, "oracle");
     r->entrants[0].exact_coverage = r->entrants[0].exact_rows = true;

@@ -109,8 +109,8 @@ static void open_told(visit *v) {
     v->told.tokens = NULL, v->told.trees = NULL;
 }
 
-/* Of the list's best token in the drafter's law over the list; what lies behind the recorded best is taken to
- * be all held. */
+/* Of the list's best token in the drafter's distribution over the list; what lies behind the recorded best
+ * is taken to be all held. */
 static float best_logprob(const visit *v, const replay_cycle *c, int32_t i) {
     int32_t n = v->s->info->n_draft_top, level = v->walks[0].level;
     double best = -INFINITY, held = 0, all = 0;
@@ -194,7 +194,7 @@ static int32_t beam_of(const visit *v, const replay_cycle *c, int32_t level, int
 
 /* What an EAGLE drafter's first pass is fed: the target's state where its root was drawn. NULL: not known, or
  * another thing, and then nothing was recorded of it after the prompt either. */
-static const uint16_t *fed_first(const visit *v) {
+static const uint16_t *draft_input_first(const visit *v) {
     const specrt_trace_info *info = v->s->info;
     const specrt_trace_record *r = &v->s->prompt;
     int32_t row = v->first.row - 1;
@@ -207,10 +207,10 @@ static const uint16_t *fed_first(const visit *v) {
 
 /* The drafter's hidden states of a cycle's rows, and behind them what its first pass was fed.
  * fed: NULL where that is not known */
-static const float *hidden_of(visit *v, const specrt_trace_record *r, const float **fed) {
-    const uint16_t *first = fed_first(v);
+static const float *hidden_of(visit *v, const specrt_trace_record *r, const float **draft_input) {
+    const uint16_t *first = draft_input_first(v);
     int32_t d = v->s->info->d_draft;
-    *fed = first ? widen(v->scratch, first, &r->n, 1, d) + (int64_t)r->n * d : NULL;
+    *draft_input = first ? widen(v->scratch, first, &r->n, 1, d) + (int64_t)r->n * d : NULL;
     return widen(v->scratch, r->draft_hidden, NULL, r->n, d);
 }
 
@@ -221,17 +221,17 @@ static void route(visit *v, const replay_cycle *c) {
     int32_t n_levels = r->n_nodes > 1 ? v->r->trees[0].num_steps : 0;
     int32_t tokens[SPECRT_TREE_MAX_TOPK], parents[SPECRT_TREE_MAX_TOPK] = {0};
     float logprobs[SPECRT_TREE_MAX_TOPK];
-    const float *hidden = NULL, *fed = NULL;
+    const float *hidden = NULL, *draft_input = NULL;
     specrt_beam beam = {0, tokens, parents, logprobs};
-    if (v->e->reads_hidden && r->draft_hidden) hidden = hidden_of(v, r, &fed);
+    if (v->e->reads_hidden && r->draft_hidden) hidden = hidden_of(v, r, &draft_input);
     if (v->e->reads_hidden && !hidden) return;
     for (int32_t level = 0; level < n_levels; level++) {
         int32_t n = beam_of(v, c, level, tokens, logprobs), i = v->first.row + level;
         if (n > 0) beam.n = n;
         if (i < r->n && c->rows[i].known) last = i;
-        if (hidden && level > 0 && last > 0) fed = hidden + (int64_t)(last - 1) * d;
+        if (hidden && level > 0 && last > 0) draft_input = hidden + (int64_t)(last - 1) * d;
         specrt_session_route(v->session, level, &beam, hidden ? hidden + (int64_t)last * d : NULL,
-                             fed);
+                             draft_input);
     }
 }
 
@@ -406,10 +406,10 @@ static void keep(visit *v) {
 static void begin(visit *v) {
     const specrt_trace_record *p = &v->s->prompt;
     specrt_target_rows rows = {.ids = p->top_ids, .k = v->s->info->n_top};
-    bool goes_on = v->r->params.stream ? v->s->number > 0 : false;
-    if (v->e->memory == REPLAY_CONVERSATION) goes_on = v->s->goes_on;
-    if (v->e->memory == REPLAY_DOMAIN) goes_on = recall(v);
-    if (goes_on)
+    bool should_continue = v->r->params.stream ? v->s->number > 0 : false;
+    if (v->e->memory == REPLAY_CONVERSATION) should_continue = v->s->should_continue;
+    if (v->e->memory == REPLAY_DOMAIN) should_continue = recall(v);
+    if (should_continue)
         specrt_session_turn(v->session, 0);
     else
         specrt_session_begin(v->session);

@@ -126,10 +126,10 @@ static void descend(const bench *b, const specrt_draft *draft, const float *logi
 static int draft_chain(bench *b, cycle *c) {
     for (int32_t level = 0; level < b->o->num_steps; level++) {
         const int32_t none = 0;
-        const float zero = 0, *hidden, *fed = NULL;
+        const float zero = 0, *hidden, *draft_input = NULL;
         specrt_beam beam = {.n = 1, .tokens = &c->tokens[level], .parents = &none};
         beam.logprobs = &zero;
-        if (b->host.draft_step(b->host.user, level, &beam, &hidden, &fed)) return 1;
+        if (b->host.draft_step(b->host.user, level, &beam, &hidden, &draft_input)) return 1;
         cycle_add(c, best_of(specrt_llama_draft_logits(b->m->pair), b->m->n_vocab), level);
     }
     return 0;
@@ -172,9 +172,9 @@ static specrt_status decode_without(bench *b, way *w, const reading *from, answe
 
 /* The pair's callbacks; verified trees are kept for what is looked into. */
 static int forward_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
-                        const float **fed) {
+                        const float **draft_input) {
     bench *b = (bench *)user;
-    return b->host.draft_step(b->host.user, level, beam, hidden, fed);
+    return b->host.draft_step(b->host.user, level, beam, hidden, draft_input);
 }
 
 static int forward_verify(void *user, const specrt_draft *draft, const float **logits) {
@@ -414,10 +414,10 @@ static specrt_status add_way(bench *b, way_kind kind, const char *text, specrt_e
     w->kind = kind;
     if (kind == POLICY) TRY(models_session(b->m, b->o, text, &w->policy, &w->session, err));
     snprintf(w->name, sizeof w->name, "%s",
-             kind == PLAIN          ? "plain"
-             : budget_is_auto(text) ? text
-             : kind == WHOLE_HEAD   ? "llama.cpp's whole head, chain"
-                                    : specrt_policy_text(w->policy));
+             kind == PLAIN         ? "plain"
+             : auto_is_named(text) ? text
+             : kind == WHOLE_HEAD  ? "llama.cpp's whole head, chain"
+                                   : specrt_policy_text(w->policy));
     return make_answers(b, w, err);
 }
 

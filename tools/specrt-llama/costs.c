@@ -72,11 +72,11 @@ static int run_target(costs *c, int32_t n, double *seconds) {
 static int run_draft(costs *c, int32_t n, double *seconds) {
     static const int32_t root[SPECRT_TREE_MAX_TOPK];
     static const float zero[SPECRT_TREE_MAX_TOPK];
-    const float *hidden, *fed = NULL;
+    const float *hidden, *draft_input = NULL;
     const specrt_beam first = {1, c->tokens, root, zero}, next = {n, c->tokens, root, zero};
-    if (c->host.draft_step(c->host.user, 0, &first, &hidden, &fed)) return 1;
+    if (c->host.draft_step(c->host.user, 0, &first, &hidden, &draft_input)) return 1;
     double began = measure_seconds();
-    int code = c->host.draft_step(c->host.user, 1, &next, &hidden, &fed);
+    int code = c->host.draft_step(c->host.user, 1, &next, &hidden, &draft_input);
     *seconds = measure_seconds() - began;
     if (code == 0) memcpy(c->hidden, hidden, (size_t)n * (size_t)c->m->rows.desc.n_cols * 4);
     return code;

@@ -79,7 +79,7 @@ specrt_status models_open(const options *o, models *m, specrt_error *err) {
 }
 
 void models_close(models *m) {
-    for (int i = 0; i < m->n_budgets; i++) specrt_auto_close(m->budgets[i]);
+    for (int i = 0; i < m->n_autos; i++) specrt_auto_close(m->autos[i]);
     specrt_head_close(m->head);
     specrt_worker_close(m->worker);
     specrt_llama_free(m->pair);
@@ -99,22 +99,22 @@ static specrt_status read_costs(const options *o, pass_costs *out, specrt_error 
     return pass_costs_read(o->auto_costs, out, err);
 }
 
-static specrt_status add_budget(models *m, const pass_costs *costs, const specrt_policy *policy,
-                                specrt_session_params *params, specrt_error *err) {
-    if (m->n_budgets == MOST_BUDGETS)
+static specrt_status add_auto(models *m, const pass_costs *costs, const specrt_policy *policy,
+                              specrt_session_params *params, specrt_error *err) {
+    if (m->n_autos == MOST_AUTOS)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected at most %d of auto and auto+SPEC, found more",
-                                MOST_BUDGETS);
-    TRY(budget_create(costs, &params->tree, policy, &params->budget, err));
-    m->budgets[m->n_budgets++] = params->budget;
+                                MOST_AUTOS);
+    TRY(auto_create(costs, &params->tree, policy, &params->auto_draft, err));
+    m->autos[m->n_autos++] = params->auto_draft;
     return SPECRT_STATUS_OK;
 }
 
 specrt_status models_session(models *m, const options *o, const char *text, specrt_policy **policy,
                              specrt_session **session, specrt_error *err) {
     pass_costs costs = {.error = 0};
-    if (budget_is_auto(text)) TRY(read_costs(o, &costs, err));
-    specrt_policy_desc desc = {.text = budget_policy(text, &costs)};
+    if (auto_is_named(text)) TRY(read_costs(o, &costs, err));
+    specrt_policy_desc desc = {.text = auto_policy(text, &costs)};
     specrt_session_params params = {
         .sampling = {.temperature = (float)o->temperature,
                      .top_k = (int32_t)o->top_k,
@@ -125,9 +125,9 @@ specrt_status models_session(models *m, const options *o, const char *text, spec
         .submit_user = m->worker,
     };
     specrt_llama_describe(m->pair, &desc, &params);
-    TRY(budget_policy_opened(specrt_policy_create(m->bundle, m->head, &desc, policy, err),
-                             budget_policy_file(text, &costs), err));
-    if (budget_is_auto(text)) TRY(add_budget(m, &costs, *policy, &params, err));
+    TRY(auto_policy_opened(specrt_policy_create(m->bundle, m->head, &desc, policy, err),
+                           auto_policy_file(text, &costs), err));
+    if (auto_is_named(text)) TRY(add_auto(m, &costs, *policy, &params, err));
     return specrt_session_create(*policy, &params, NULL, session, err);
 }
 

@@ -18,8 +18,7 @@ static int check(options *o) {
     if (o->bench && o->temperature > 0)
         return cli_usage("--bench compares greedy decoding; expected no --temp");
     for (int i = 0; i < o->policies.n; i++)
-        if (specrt_policy_check(budget_policy(o->policies.items[i], NULL), &err) !=
-            SPECRT_STATUS_OK)
+        if (specrt_policy_check(auto_policy(o->policies.items[i], NULL), &err) != SPECRT_STATUS_OK)
             return cli_fail(&err);
     if (o->bench && o->p_min > 0)
         return cli_usage("--bench compares drafts of one length; expected no --draft-p-min");

@@ -7,7 +7,7 @@
 #include "base/cli.h"
 #include "base/io.h"
 #include "corpus/prompts.h"
-#include "engine/budget.h"
+#include "engine/auto.h"
 #include "llama/specrt_llama.h"
 
 /* ---- options.c ---- */
@@ -33,7 +33,7 @@ void options_free(options *o);
 
 /* ---- models.c ---- */
 
-enum { MOST_BUDGETS = 32 };
+enum { MOST_AUTOS = 32 };
 
 typedef struct models {
     struct llama_model *target, *draft;
@@ -43,9 +43,9 @@ typedef struct models {
     specrt_head *head;
     specrt_bundle *bundle;
     specrt_worker *worker;
-    int32_t n_vocab;                    /* columns of the target's logits */
-    specrt_auto *budgets[MOST_BUDGETS]; /* of sessions of auto, owned */
-    int n_budgets;
+    int32_t n_vocab;                /* columns of the target's logits */
+    specrt_auto *autos[MOST_AUTOS]; /* of sessions of auto, owned */
+    int n_autos;
 } models;
 
 specrt_status models_open(const options *o, models *out, specrt_error *err);

@@ -1,6 +1,6 @@
-/* budget.c : see budget.h. */
+/* auto.c : see auto.h. */
 #include "specrt_tools.h"
-#include "engine/budget.h"
+#include "engine/auto.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,22 +10,22 @@ enum { LEAST_ROWS = 512 };
 
 /* ---- the word ---- */
 
-bool budget_is_auto(const char *text) {
+bool auto_is_named(const char *text) {
     return text && strncmp(text, "auto", 4) == 0 && (text[4] == '\0' || text[4] == '+');
 }
 
-const char *budget_policy(const char *text, const pass_costs *costs) {
-    if (!budget_is_auto(text)) return text;
+const char *auto_policy(const char *text, const pass_costs *costs) {
+    if (!auto_is_named(text)) return text;
     if (text[4] == '+') return text + 5;
     return costs && costs->policy[0] ? costs->policy : "microspec";
 }
 
-const char *budget_policy_file(const char *text, const pass_costs *costs) {
-    bool named = budget_is_auto(text) && text[4] == '\0' && costs->policy[0];
+const char *auto_policy_file(const char *text, const pass_costs *costs) {
+    bool named = auto_is_named(text) && text[4] == '\0' && costs->policy[0];
     return named ? costs->file : NULL;
 }
 
-specrt_status budget_policy_opened(specrt_status status, const char *file, specrt_error *err) {
+specrt_status auto_policy_opened(specrt_status status, const char *file, specrt_error *err) {
     if (status == SPECRT_STATUS_OK || status == SPECRT_STATUS_NO_MEMORY || !file || !err)
         return status;
     const specrt_error why = *err;
@@ -69,7 +69,7 @@ static double read_of(const pass_costs *c) {
     return more > 0 ? more : 0;
 }
 
-specrt_status budget_open(const budget_desc *d, specrt_auto **out, specrt_error *err) {
+specrt_status auto_open(const auto_desc *d, specrt_auto **out, specrt_error *err) {
     double cycles[SPECRT_AUTO_MAX_LISTS * (SPECRT_TREE_MAX_STEPS + 1)];
     cycles_of(d->costs, d->tree, d->rows, d->n_lists, cycles);
     const specrt_auto_desc desc = {.num_steps = d->tree->num_steps,
@@ -93,7 +93,7 @@ static int32_t halve(int32_t most, int32_t least, int32_t rows[SPECRT_AUTO_MAX_L
     return n;
 }
 
-int32_t budget_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]) {
+int32_t auto_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]) {
     int size = 0, end = 0;
     if (sscanf(text, "static:%d%n", &size, &end) != 1 || text[end] || size < 1) return 0;
     return halve(size, LEAST_ROWS, sizes);
@@ -107,8 +107,8 @@ static int32_t least_rows(const specrt_policy *policy, const specrt_segment *fix
     return least;
 }
 
-int32_t budget_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
-                     specrt_error *err) {
+int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
+                   specrt_error *err) {
     const char *text = specrt_policy_text(policy);
     const specrt_session_params params = {.tree = {.topk = 1}};
     specrt_session *session;
@@ -127,19 +127,19 @@ static int32_t rows_of(const pass_costs *costs, const specrt_policy *policy) {
     return known && seen < bound ? seen : bound;
 }
 
-specrt_status budget_create(const pass_costs *costs, const specrt_tree_params *tree,
-                            const specrt_policy *policy, specrt_auto **out, specrt_error *err) {
+specrt_status auto_create(const pass_costs *costs, const specrt_tree_params *tree,
+                          const specrt_policy *policy, specrt_auto **out, specrt_error *err) {
     int32_t lists[SPECRT_AUTO_MAX_LISTS], rows[SPECRT_AUTO_MAX_LISTS];
-    int32_t n = budget_lists(policy, lists, err), all = rows_of(costs, policy);
+    int32_t n = auto_lists(policy, lists, err), all = rows_of(costs, policy);
     rows[0] = all;
     for (int32_t i = 0; i < n; i++) {
         int32_t left = all - (lists[n - 1] - lists[i]);
         rows[i] = left > lists[i] ? left : lists[i];
     }
-    const budget_desc desc = {.costs = costs,
-                              .tree = tree,
-                              .rows = rows,
-                              .lists = n ? lists : NULL,
-                              .n_lists = n ? n : 1};
-    return budget_open(&desc, out, err);
+    const auto_desc desc = {.costs = costs,
+                            .tree = tree,
+                            .rows = rows,
+                            .lists = n ? lists : NULL,
+                            .n_lists = n ? n : 1};
+    return auto_open(&desc, out, err);
 }

@@ -1,10 +1,10 @@
-/* test_law.c : the joint law of three tokens across cycles, against the target's exact probabilities.
- * Sampled chains through the granular calls, where faults are planted and must be seen; sessions of both
- * kinds; and sessions whose policy, tree, truth and cuts change by chance. */
+/* test_distribution.c : the joint distribution of three tokens across cycles, against the target's exact
+ * probabilities. Sampled chains through the granular calls, where faults are planted and must be seen;
+ * sessions of both kinds; and sessions whose policy, tree, truth and cuts change by chance. */
 #include "specrt_tools.h"
 #include "decode/verify.h"
 #include "decode/session.h"
-#include "law.h"
+#include "distribution.h"
 #include "test.h"
 
 enum { V = TOY_V, N_SEQUENCES = 60000, MAX_STREAM = 5 + SPECRT_TREE_MAX_NODES };
@@ -23,20 +23,21 @@ static void count(tally *t, const int32_t *stream) {
     t->seen[(stream[2] * V + stream[3]) * V + stream[4]]++;
 }
 
-static law_fit fit_of(const tally *t, const specrt_sampling *s, int n) {
+static distribution_fit fit_of(const tally *t, const specrt_sampling *s, int n) {
     double p[TOY_CELLS];
     toy_joint(1, 2, s, p);
-    return law_fit_of(t->seen, p, TOY_CELLS, n);
+    return distribution_fit_of(t->seen, p, TOY_CELLS, n);
 }
 
-static bool holds(const char *what, law_fit fit) {
-    if (!law_holds(fit)) fprintf(stderr, "%s: chi %.1f, tv %.2f\n", what, fit.chi, fit.tv);
-    return law_holds(fit);
+static bool holds(const char *what, distribution_fit fit) {
+    if (!distribution_holds(fit)) fprintf(stderr, "%s: chi %.1f, tv %.2f\n", what, fit.chi, fit.tv);
+    return distribution_holds(fit);
 }
 
-static bool broken(const char *what, law_fit fit) {
-    if (!law_broken(fit)) fprintf(stderr, "%s: chi %.1f, tv %.2f\n", what, fit.chi, fit.tv);
-    return law_broken(fit);
+static bool broken(const char *what, distribution_fit fit) {
+    if (!distribution_broken(fit))
+        fprintf(stderr, "%s: chi %.1f, tv %.2f\n", what, fit.chi, fit.tv);
+    return distribution_broken(fit);
 }
 
 /* ---- sampled chains in an application's own loop -------------------------------------------- */
@@ -58,9 +59,9 @@ typedef struct own_loop {
     fault_kind fault;
     int n_ids; /* shortlist of a cycle */
     int32_t ids[V + 1];
-    int32_t law_ids[N_DRAFT][V + 1];
+    int32_t distribution_ids[N_DRAFT][V + 1];
     float probs[N_DRAFT][V + 1];
-    specrt_draft_law laws[N_DRAFT];
+    specrt_draft_distribution distributions[N_DRAFT];
 } own_loop;
 
 /* Five tokens from a place that depends on what was drafted last, accepted or not. */
@@ -81,9 +82,9 @@ static int own_distort(own_loop *o, const float *logits, int level, int chosen) 
         if (chosen == o->n_ids - 1) chosen = 1;
         specrt_verifier_propose(o->v, logits, o->n_ids - 1, 1, 0, 0, ignored);
         memcpy(q, ignored, (size_t)(o->n_ids - 1) * sizeof *q);
-        o->laws[level].n--;
+        o->distributions[level].n--;
     }
-    for (int i = 0; i < o->laws[level].n; i++) sum += q[i];
+    for (int i = 0; i < o->distributions[level].n; i++) sum += q[i];
     CHECK_NEAR((double)sum, 1, 1e-5);
     return chosen;
 }
@@ -99,8 +100,9 @@ static int32_t own_propose(own_loop *o, int32_t before, int32_t last, int64_t cy
                                          o->probs[o->fault == DRAFT_DRAWS ? position : level]);
     if (o->fault == DRAFT_DRAWS) level = (int)position;
     REQUIRE(chosen >= 0);
-    memcpy(o->law_ids[level], o->ids, sizeof o->ids);
-    o->laws[level] = (specrt_draft_law){o->n_ids, o->law_ids[level], o->probs[level]};
+    memcpy(o->distribution_ids[level], o->ids, sizeof o->ids);
+    o->distributions[level] =
+        (specrt_draft_distribution){o->n_ids, o->distribution_ids[level], o->probs[level]};
     return o->ids[own_distort(o, logits, level, chosen)];
 }
 
@@ -120,7 +122,7 @@ static void own_sequence(own_loop *o, int32_t *stream) {
             bool stale = i == 0 || o->fault == STALE_CACHE;
             toy_logits(0, stale ? stream[n - 2] : tokens[i - 1], tokens[i], logits + i * V);
         }
-        REQUIRE(specrt_verify_chain(o->v, tokens + 1, o->laws, N_DRAFT, logits,
+        REQUIRE(specrt_verify_chain(o->v, tokens + 1, o->distributions, N_DRAFT, logits,
                                     o->fault == REUSED_DRAWS ? 0 : cycle,
                                     &verdict) == SPECRT_STATUS_OK);
         for (int i = 0; i < verdict.n; i++) CHECK_INT(verdict.nodes[i], i);
@@ -133,7 +135,7 @@ static uint64_t n_sequences(fault_kind fault) {
     return test_brief() && fault == NONE ? N_SEQUENCES / 4 : N_SEQUENCES;
 }
 
-static law_fit own_fit(const specrt_sampling *sampling, fault_kind fault) {
+static distribution_fit own_fit(const specrt_sampling *sampling, fault_kind fault) {
     uint64_t n = n_sequences(fault);
     tally t = {{0}};
     own_loop o = {.fault = fault};
@@ -161,7 +163,7 @@ static void test_mutants(void) {
     CHECK(broken("chosen, not sampled", own_fit(&samplings[0], CHOSEN)));
 }
 
-/* ---- what is no law ------------------------------------------------------------------------- */
+/* ---- what is no distribution ------------------------------------------------------------------------- */
 
 /* The bug to expect: q divided by the softmax over the whole vocabulary, not over the shortlist. */
 static void test_refused(void) {
@@ -169,32 +171,41 @@ static void test_refused(void) {
     int32_t ids[V] = {0, 1, 2, 3, 4, 5, 6, 7}, token = 2;
     specrt_verifier *v;
     specrt_verdict verdict;
-    specrt_draft_law law = {V, ids, q};
+    specrt_draft_distribution distribution = {V, ids, q};
     REQUIRE(specrt_verifier_create(V, &samplings[0], NULL, &v, NULL) == SPECRT_STATUS_OK);
     toy_logits(1, 1, 2, all);
     token = specrt_verifier_propose(v, all, V, 1, 0, 0, q);
-    CHECK(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict) == SPECRT_STATUS_OK);
-    law.n = 5;
+    CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
+          SPECRT_STATUS_OK);
+    distribution.n = 5;
     token = 2;
-    CHECK(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
+          SPECRT_STATUS_BAD_ARG);
     CHECK_INT(verdict.n, 0);
     specrt_verifier_propose(v, all, 5, 1, 0, 0, q);
-    CHECK(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict) == SPECRT_STATUS_OK);
+    CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
+          SPECRT_STATUS_OK);
     token = 6; /* outside the shortlist: it cannot have been sampled */
-    CHECK(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
+          SPECRT_STATUS_BAD_ARG);
     token = 2;
     ids[4] = V;
-    CHECK(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
+          SPECRT_STATUS_BAD_ARG);
     ids[4] = 4;
     q[3] = -q[3], q[2] -= 2 * q[3];
-    CHECK(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict) == SPECRT_STATUS_BAD_ARG);
-    q[3] = NAN;
-    CHECK(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict) == SPECRT_STATUS_BAD_ARG);
-    law.n = -1;
-    CHECK(specrt_verify_chain(v, &token, &law, 1, logits, 0, &verdict) == SPECRT_STATUS_BAD_ARG);
-    CHECK(specrt_verify_chain(v, &token, &law, -1, logits, 0, &verdict) == SPECRT_STATUS_BAD_ARG);
-    CHECK(specrt_verify_chain(v, &token, &law, SPECRT_TREE_MAX_NODES, logits, 0, &verdict) ==
+    CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
           SPECRT_STATUS_BAD_ARG);
+    q[3] = NAN;
+    CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
+          SPECRT_STATUS_BAD_ARG);
+    distribution.n = -1;
+    CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
+          SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_verify_chain(v, &token, &distribution, -1, logits, 0, &verdict) ==
+          SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_verify_chain(v, &token, &distribution, SPECRT_TREE_MAX_NODES, logits, 0,
+                              &verdict) == SPECRT_STATUS_BAD_ARG);
     specrt_verifier_free(v);
 }
 
@@ -275,19 +286,20 @@ static int32_t whim(weather *w, int32_t n) {
 
 static void draft_stage(specrt_session *s, int32_t before, int32_t root, weather *w,
                         specrt_draft *draft) {
-    int32_t last[SPECRT_TREE_MAX_TOPK] = {root}, fed[SPECRT_TREE_MAX_TOPK] = {before};
+    int32_t last[SPECRT_TREE_MAX_TOPK] = {root}, draft_input[SPECRT_TREE_MAX_TOPK] = {before};
     float hidden[SPECRT_TREE_MAX_TOPK * V], read[SPECRT_TREE_MAX_TOPK * V];
     specrt_beam beam = {.n = 1};
     int32_t n_passes = w->wild ? whim(w, 5) : SPECRT_TREE_MAX_STEPS;
     if (!specrt_session_drafts(s)) n_passes = 0;
     while (beam.n > 0 && n_passes-- > 0) {
         int32_t parents[SPECRT_TREE_MAX_TOPK];
-        for (int32_t i = 0; i < beam.n; i++) toy_logits(1, fed[i], last[i], hidden + i * V);
-        for (int32_t i = 0; i < beam.n; i++) toy_logits(2, fed[i], fed[i], read + i * V);
+        for (int32_t i = 0; i < beam.n; i++) toy_logits(1, draft_input[i], last[i], hidden + i * V);
+        for (int32_t i = 0; i < beam.n; i++)
+            toy_logits(2, draft_input[i], draft_input[i], read + i * V);
         memcpy(parents, last, sizeof parents);
         REQUIRE(specrt_session_expand(s, hidden, read, beam.n, &beam) == SPECRT_STATUS_OK);
         for (int32_t i = 0; i < beam.n; i++) {
-            fed[i] = parents[beam.parents[i]];
+            draft_input[i] = parents[beam.parents[i]];
             last[i] = beam.tokens[i];
         }
     }
@@ -333,7 +345,8 @@ static void session_sequence(specrt_session *s, weather *w, int32_t *stream) {
 
 enum { N_SESSION = N_SEQUENCES / 3 };
 
-static law_fit session_fit(const char *text, const specrt_session_params *params, weather w) {
+static distribution_fit session_fit(const char *text, const specrt_session_params *params,
+                                    weather w) {
     tally t = {{0}};
     int32_t stream[MAX_STREAM];
     stage st = open_stage(text, params);
@@ -360,8 +373,8 @@ static void test_sessions(void) {
     }
 }
 
-/* Drafts that a budget ends, by what was accepted before and how likely the drafted tokens are. */
-static void test_budget(void) {
+/* Drafts that auto_draft ends, by what was accepted before and how likely the drafted tokens are. */
+static void test_auto(void) {
     const weather calm = {.state = 1};
     const double costs[] = {1, 1.25, 1.5, 1.75, 2};
     const specrt_auto_desc desc = {.num_steps = 4, .n_lists = 1, .costs = costs};
@@ -369,11 +382,11 @@ static void test_budget(void) {
         specrt_auto_stats stats;
         specrt_session_params params = {.tree = {4, 1, 5}, .sampling = samplings[i]};
         if (i % 3) params.draft = SPECRT_DRAFT_SAMPLED;
-        REQUIRE(specrt_auto_create(&desc, NULL, &params.budget, NULL) == SPECRT_STATUS_OK);
-        CHECK(holds("budget", session_fit("window:4@min=3", &params, calm)));
-        specrt_auto_get_stats(params.budget, &stats);
+        REQUIRE(specrt_auto_create(&desc, NULL, &params.auto_draft, NULL) == SPECRT_STATUS_OK);
+        CHECK(holds("auto_draft", session_fit("window:4@min=3", &params, calm)));
+        specrt_auto_get_stats(params.auto_draft, &stats);
         CHECK(stats.n_passes > 0 && stats.n_passes < 3 * stats.n_cycles);
-        specrt_auto_close(params.budget);
+        specrt_auto_close(params.auto_draft);
     }
 }
 
@@ -401,7 +414,7 @@ static void test_routed(void) {
 
 /* The first two tokens of two answers to one prompt by one session, against a target that says each of
  * them independently. again: the second answer is told to be the first one's sequence. */
-static law_fit answers_fit(const specrt_session_params *params, bool again) {
+static distribution_fit answers_fit(const specrt_session_params *params, bool again) {
     enum { CELLS = V * V * V * V, N = N_SESSION };
     static int seen[CELLS];
     static double p[CELLS];
@@ -420,7 +433,7 @@ static law_fit answers_fit(const specrt_session_params *params, bool again) {
         seen[((stream[0][2] * V + stream[0][3]) * V + stream[1][2]) * V + stream[1][3]]++;
     }
     close_stage(&st);
-    return law_fit_of(seen, p, CELLS, N);
+    return distribution_fit_of(seen, p, CELLS, N);
 }
 
 static void test_answers(void) {
@@ -575,11 +588,11 @@ static void test_no_allocation(void) {
 }
 
 static const test_case cases[] = {
-    {"chain", "sampled chains follow the target's law, under every filter", test_chain},
+    {"chain", "sampled chains follow the target's distribution, under every filter", test_chain},
     {"mutants", "a wrong q, a stale cache, reused draws, a duplicate row are seen", test_mutants},
     {"refused", "what cannot be q of its token is refused", test_refused},
     {"sessions", "so do sessions: chains, trees and sampled chains", test_sessions},
-    {"budget", "so they do where a budget ends drafts", test_budget},
+    {"auto_draft", "so they do where auto_draft ends drafts", test_auto},
     {"routed", "so they do where every drafted token changes the list", test_routed},
     {"answers", "answers of one session to one prompt are independent", test_answers},
     {"session_mutants", "a stale context or a draw made twice is seen there too",

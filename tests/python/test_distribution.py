@@ -1,4 +1,4 @@
-"""test_law.py : sampled drafts and trees of sessions in a batch emit the target's law, which a chi-square tells from
+"""test_distribution.py : sampled drafts and trees of sessions in a batch emit the target's distribution, which a chi-square tells from
 plain sampling's and from the drafter's: over 20,000 tokens of a vocabulary of 20, whose next token follows from the
 last, so that every pair of neighbours is a draw."""
 import unittest
@@ -12,7 +12,7 @@ from test_specrt import GOLDEN, Folder
 N_VOCAB, WIDTH, N_BATCH, N_EACH = 20, 8, 8, 2600
 
 
-class Law(Folder):
+class Distribution(Folder):
     def setUp(self):
         super().setUp()
         rng = np.random.default_rng(4)
@@ -20,7 +20,7 @@ class Law(Folder):
         self.states = rng.standard_normal((N_VOCAB, WIDTH)).astype(np.float32) * 0.6
         drafts = self.states @ self.rows.T  # the drafter is often right, and never the target
         self.logits = drafts + rng.standard_normal((N_VOCAB, N_VOCAB)).astype(np.float32)
-        self.law, self.drafter = chi_square.softmax(self.logits), chi_square.softmax(drafts)
+        self.distribution, self.drafter = chi_square.softmax(self.logits), chi_square.softmax(drafts)
 
     def sessions(self, text, tree, **more):
         policy = specrt.Policy(text, specrt.Head(self.rows), specrt.Bundle(GOLDEN))
@@ -36,8 +36,8 @@ class Law(Folder):
         """A tree of each, drafted together, verified and observed."""
         last, drafting = [np.array(text[-1:]) for text in texts], list(range(N_BATCH))
         while drafting:
-            fed = np.concatenate([last[i] for i in drafting])
-            beams = specrt.expand_batch([sessions[i] for i in drafting], self.states[fed])
+            draft_input = np.concatenate([last[i] for i in drafting])
+            beams = specrt.expand_batch([sessions[i] for i in drafting], self.states[draft_input])
             for i, beam in zip(drafting, beams):
                 last[i] = beam.tokens
             drafting = [i for i in drafting if len(last[i])]
@@ -53,8 +53,8 @@ class Law(Folder):
         found = chi_square.count([text[:N_EACH + 1] for text in texts], N_VOCAB)
         self.assertGreaterEqual(found.sum(), 20000)
         self.assertGreater(sessions[0].stats().accept_length, 1.3)
-        plain = chi_square.count([chi_square.draw(self.law, 20001, 6)], N_VOCAB)
-        for value, freedom in chi_square.fit(found, self.law), chi_square.compare(found, plain):
+        plain = chi_square.count([chi_square.draw(self.distribution, 20001, 6)], N_VOCAB)
+        for value, freedom in chi_square.fit(found, self.distribution), chi_square.compare(found, plain):
             self.assertGreater(freedom, 150)
             self.assertLess(value, chi_square.bound(freedom))
         value, freedom = chi_square.fit(found, self.drafter)
@@ -62,9 +62,9 @@ class Law(Folder):
 
     def test_plain(self):
         """What the test takes for plain sampling is; the drafter's tokens are not."""
-        for law, holds in (self.law, True), (self.drafter, False):
-            found = chi_square.count([chi_square.draw(law, 20001, 7)], N_VOCAB)
-            value, freedom = chi_square.fit(found, self.law)
+        for distribution, holds in (self.distribution, True), (self.drafter, False):
+            found = chi_square.count([chi_square.draw(distribution, 20001, 7)], N_VOCAB)
+            value, freedom = chi_square.fit(found, self.distribution)
             self.assertEqual(value < chi_square.bound(freedom), holds)
 
     def test_trees(self):

@@ -1,10 +1,10 @@
-/* verify_law.cuh : owns, on the device, what the target emits: greedy, or drawn with the same numbers as
- * the twin draws. Every node draws at once, each under the key of its position, then the path is
- * walked. The law of a node is what its filters keep of its logits; weights are computed from logits
+/* verify_distribution.cuh : owns, on the device, what the target emits: greedy, or drawn with the same
+ * numbers as the twin draws. Every node draws at once, each under the key of its position, then the path is
+ * walked. The distribution of a node is what its filters keep of its logits; weights are computed from logits
  * again wherever they are needed, by the twin's operations in the twin's order, so they are the same
  * bits. Chains sampled from the drafter are accepted or rejected, node by node. */
-#ifndef CUDA_VERIFY_LAW_CUH
-#define CUDA_VERIFY_LAW_CUH
+#ifndef CUDA_VERIFY_DISTRIBUTION_CUH
+#define CUDA_VERIFY_DISTRIBUTION_CUH
 
 #include "decode/verify.h"
 #include "cuda/launch.cuh"
@@ -13,15 +13,16 @@
 
 enum {
     SPECRT__VERIFY_THREADS = 256,
-    SPECRT__VERIFY_LAW_THREADS = 1024, /* it reads all logits of a node, and more than once */
-    SPECRT__VERIFY_PART = 8192,        /* logits of a block that looks for the best */
+    SPECRT__VERIFY_DISTRIBUTION_THREADS =
+        1024,                   /* it reads all logits of a node, and more than once */
+    SPECRT__VERIFY_PART = 8192, /* logits of a block that looks for the best */
     SPECRT__VERIFY_BINS = 2048,
     SPECRT__VERIFY_LANES = 8 /* of a sum, as in the twin */
 };
 
 /* How a node's token is drawn: a token is kept when it stands at or before (order, id) by (logit descending,
  * id ascending) and weighs `least` or more. */
-struct specrt_cuda_law {
+struct specrt__cuda_distribution {
     int32_t best, id;
     uint32_t order;
     bool drawn; /* else the best is taken */
@@ -49,12 +50,13 @@ static __device__ float specrt__verify_weight(float x, float max, float scale) {
 }
 
 /* Of a token, 0 if a filter removed it. */
-static __device__ float specrt__verify_kept(const specrt_cuda_law *law, const float *logits,
-                                            int32_t id) {
+static __device__ float specrt__verify_kept(const specrt__cuda_distribution *distribution,
+                                            const float *logits, int32_t id) {
     uint32_t order = specrt__block_order(logits[id]);
-    if (order < law->order || (order == law->order && id > law->id)) return 0;
-    float weight = specrt__verify_weight(logits[id], law->max, law->scale);
-    return weight < law->least ? 0 : weight;
+    if (order < distribution->order || (order == distribution->order && id > distribution->id))
+        return 0;
+    float weight = specrt__verify_weight(logits[id], distribution->max, distribution->scale);
+    return weight < distribution->least ? 0 : weight;
 }
 
 /* Twin: specrt__verify_uniform. */
@@ -76,7 +78,7 @@ static __device__ double specrt__verify_uniform(const specrt_sampling *s, int pu
  * are none.
  *   logits [n_batch, max_nodes, n_vocab] -> best u64 [n_batch, max_nodes, gridDim.x]
  *   grid (parts, n_batch * max_nodes), any block.  Twin: specrt_logits_topk */
-static __global__ void specrt__verify_best_kernel(specrt_cuda_verifier v,
+static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
                                                   const specrt_cuda_draft *drafts,
                                                   const float *logits) {
     int32_t at = (int32_t)blockIdx.y, n_vocab = v.params.n_vocab;
@@ -124,17 +126,17 @@ static __device__ int32_t specrt__verify_reach(const T *bins, int32_t n_bins, T 
 }
 
 /* Tokens that a filter looks at: those kept so far that have this weight, or any when it is negative. */
-static __device__ bool specrt__verify_among(const specrt_cuda_law *law, const float *logits,
-                                            int32_t i, float weight) {
+static __device__ bool specrt__verify_among(const specrt__cuda_distribution *distribution,
+                                            const float *logits, int32_t i, float weight) {
     if (weight < 0) return logits[i] > -INFINITY;
-    return specrt__verify_kept(law, logits, i) == weight;
+    return specrt__verify_kept(distribution, logits, i) == weight;
 }
 
 /* The order of the k-th of such tokens by (logit descending, id ascending), found digit by digit. *rest: its
  * place among those of the same order, *n_same: how many those are. Beyond the last token all are kept. */
-static __device__ uint32_t specrt__verify_kth(const specrt_cuda_law *law, const float *logits,
-                                              int32_t n_vocab, float weight, int32_t k,
-                                              int32_t *rest, int32_t *n_same) {
+static __device__ uint32_t specrt__verify_kth(const specrt__cuda_distribution *distribution,
+                                              const float *logits, int32_t n_vocab, float weight,
+                                              int32_t k, int32_t *rest, int32_t *n_same) {
     __shared__ int32_t bins[SPECRT__VERIFY_BINS];
     uint32_t prefix = 0;
     int32_t above = 0, bin = 0;
@@ -147,7 +149,7 @@ static __device__ uint32_t specrt__verify_kth(const specrt_cuda_law *law, const 
         for (int32_t i = specrt__block_thread(); i < n_vocab; i += specrt__block_threads()) {
             uint32_t order = specrt__block_order(logits[i]);
             if (top < 32 && order >> top != prefix >> top) continue;
-            if (!specrt__verify_among(law, logits, i, weight)) continue;
+            if (!specrt__verify_among(distribution, logits, i, weight)) continue;
             atomicAdd(&bins[order >> low & ((1u << (top - low)) - 1)], 1);
         }
         __syncthreads();
@@ -161,14 +163,14 @@ static __device__ uint32_t specrt__verify_kth(const specrt_cuda_law *law, const 
 }
 
 /* The id of the k-th token of an order. */
-static __device__ int32_t specrt__verify_tie(const specrt_cuda_law *law, const float *logits,
-                                             int32_t n_vocab, float weight, uint32_t order,
-                                             int32_t k) {
+static __device__ int32_t specrt__verify_tie(const specrt__cuda_distribution *distribution,
+                                             const float *logits, int32_t n_vocab, float weight,
+                                             uint32_t order, int32_t k) {
     __shared__ int32_t id;
     for (int32_t begin = 0; begin < n_vocab && k > 0; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), before;
         bool same = i < n_vocab && specrt__block_order(logits[i]) == order &&
-                    specrt__verify_among(law, logits, i, weight);
+                    specrt__verify_among(distribution, logits, i, weight);
         int32_t n = specrt__block_rank(same, &before);
         if (same && before == k - 1) id = i;
         k -= n;
@@ -179,16 +181,17 @@ static __device__ int32_t specrt__verify_tie(const specrt_cuda_law *law, const f
 
 /* Of the tokens that `weight` names only the k best are kept, and all that are better. Those that an earlier
  * cut removed stay away. */
-static __device__ void specrt__verify_cut(specrt_cuda_law *law, const float *logits,
-                                          int32_t n_vocab, float weight, int32_t k) {
+static __device__ void specrt__verify_cut(specrt__cuda_distribution *distribution,
+                                          const float *logits, int32_t n_vocab, float weight,
+                                          int32_t k) {
     int32_t rest, n_same;
-    uint32_t order = specrt__verify_kth(law, logits, n_vocab, weight, k, &rest, &n_same);
-    int32_t id = order == law->order ? law->id : INT32_MAX;
-    if (rest < n_same) id = specrt__verify_tie(law, logits, n_vocab, weight, order, rest);
+    uint32_t order = specrt__verify_kth(distribution, logits, n_vocab, weight, k, &rest, &n_same);
+    int32_t id = order == distribution->order ? distribution->id : INT32_MAX;
+    if (rest < n_same) id = specrt__verify_tie(distribution, logits, n_vocab, weight, order, rest);
     __syncthreads();
     if (specrt__block_thread() == 0) {
-        law->order = order;
-        law->id = id;
+        distribution->order = order;
+        distribution->id = id;
     }
     __syncthreads();
 }
@@ -198,15 +201,15 @@ enum { SPECRT__VERIFY_MASSES = 1024 };
 /* Sums of the kept weights whose upper bits are prefix's, by the ten bits from `shift` on. Those of a bin
  * share their exponent, so each is a whole number of units and the sum exact, whoever adds first. Weights
  * are at most 1, so the two bits above the first digit are 0. */
-static __device__ void specrt__verify_weigh(const specrt_cuda_law *law, const float *logits,
-                                            int32_t n_vocab, uint32_t prefix, int shift,
-                                            double *masses) {
+static __device__ void specrt__verify_weigh(const specrt__cuda_distribution *distribution,
+                                            const float *logits, int32_t n_vocab, uint32_t prefix,
+                                            int shift, double *masses) {
     __shared__ unsigned long long units[SPECRT__VERIFY_MASSES];
     int32_t thread = specrt__block_thread();
     for (int32_t i = thread; i < SPECRT__VERIFY_MASSES; i += specrt__block_threads()) units[i] = 0;
     __syncthreads();
     for (int32_t i = thread; i < n_vocab; i += specrt__block_threads()) {
-        uint32_t bits = __float_as_uint(specrt__verify_kept(law, logits, i));
+        uint32_t bits = __float_as_uint(specrt__verify_kept(distribution, logits, i));
         if (bits == 0 || bits >> shift >> 10 != prefix >> shift >> 10) continue;
         atomicAdd(&units[bits >> shift & (SPECRT__VERIFY_MASSES - 1)],
                   (unsigned long long)((bits & 0x7fffffu) | 0x800000u));
@@ -221,14 +224,14 @@ static __device__ void specrt__verify_weigh(const specrt_cuda_law *law, const fl
 
 /* The fewest of the best whose weights reach a share of all that is kept: the weight in which the mass is
  * reached, then how many of that weight. Twin: specrt__verify_nucleus. */
-static __device__ void specrt__verify_nucleus(specrt_cuda_law *law, const float *logits,
-                                              int32_t n_vocab, float top_p) {
+static __device__ void specrt__verify_nucleus(specrt__cuda_distribution *distribution,
+                                              const float *logits, int32_t n_vocab, float top_p) {
     __shared__ double masses[SPECRT__VERIFY_MASSES];
     double mass = 0, above = 0, n;
     uint32_t prefix = 0;
     int32_t n_same = 0;
     for (int shift = 20; shift >= 0; shift -= 10) {
-        specrt__verify_weigh(law, logits, n_vocab, prefix, shift, masses);
+        specrt__verify_weigh(distribution, logits, n_vocab, prefix, shift, masses);
         if (shift == 20) {
             double all = 0;
             for (int32_t i = specrt__block_thread(); i < SPECRT__VERIFY_MASSES;
@@ -242,11 +245,12 @@ static __device__ void specrt__verify_nucleus(specrt_cuda_law *law, const float 
     float weight = __uint_as_float(prefix);
     for (int32_t begin = 0; begin < n_vocab; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread();
-        n_same += __syncthreads_count(i < n_vocab && specrt__verify_kept(law, logits, i) == weight);
+        n_same += __syncthreads_count(i < n_vocab &&
+                                      specrt__verify_kept(distribution, logits, i) == weight);
     }
     n = ceil((mass - above) / (double)weight);
     if (!(n < n_same)) n = n_same;
-    specrt__verify_cut(law, logits, n_vocab, weight, n > 1 ? (int32_t)n : 1);
+    specrt__verify_cut(distribution, logits, n_vocab, weight, n > 1 ? (int32_t)n : 1);
 }
 
 #endif

@@ -1,7 +1,8 @@
-/* law.h : the oracle of sampling tests. A target's law by the definition, in double and by a full sort;
- * a toy target whose every continuation has an exact probability; and how far counts are from a law. */
-#ifndef LAW_H
-#define LAW_H
+/* distribution.h : the oracle of sampling tests. A target's distribution by the definition, in double and by
+ * a full sort; a toy target whose every continuation has an exact probability; and how far counts are from a
+ * distribution. */
+#ifndef DISTRIBUTION_H
+#define DISTRIBUTION_H
 
 #include <math.h>
 #include <stdbool.h>
@@ -9,29 +10,30 @@
 #include <string.h>
 #include "fixture.h"
 
-enum { LAW_MAX_VOCAB = 128256 };
+enum { DISTRIBUTION_MAX_VOCAB = 128256 };
 
-typedef struct law_row {
+typedef struct distribution_row {
     double x;
     int id;
-} law_row;
+} distribution_row;
 
-static inline int law_by_rank(const void *a, const void *b) {
-    const law_row *x = (const law_row *)a, *y = (const law_row *)b;
+static inline int distribution_by_rank(const void *a, const void *b) {
+    const distribution_row *x = (const distribution_row *)a, *y = (const distribution_row *)b;
     if (x->x != y->x) return x->x > y->x ? -1 : 1;
     return x->id - y->id;
 }
 
 /* p [n]: temperature, top-k, top-p, min-p, each on what the one before left. */
-static inline void law_of(const float *logits, int n, const specrt_sampling *s, double *p) {
-    static __thread law_row rows[LAW_MAX_VOCAB];
+static inline void distribution_of(const float *logits, int n, const specrt_sampling *s,
+                                   double *p) {
+    static __thread distribution_row rows[DISTRIBUTION_MAX_VOCAB];
     int kept = s->top_k > 0 && s->top_k < n ? s->top_k : n;
     double total = 0, cut = 0, sum = 0;
     for (int i = 0; i < n; i++) {
-        rows[i] = (law_row){logits[i] == logits[i] ? (double)logits[i] : -INFINITY, i};
+        rows[i] = (distribution_row){logits[i] == logits[i] ? (double)logits[i] : -INFINITY, i};
         p[i] = 0;
     }
-    qsort(rows, (size_t)n, sizeof *rows, law_by_rank);
+    qsort(rows, (size_t)n, sizeof *rows, distribution_by_rank);
     if (s->temperature == 0) {
         p[rows[0].id] = 1;
         return;
@@ -48,7 +50,7 @@ static inline void law_of(const float *logits, int n, const specrt_sampling *s, 
 }
 
 /* Whether the token is the one at which the running sum of p [n], in the order of ids, passes u. */
-static inline bool law_picks(const double *p, int n, double u, int token) {
+static inline bool distribution_picks(const double *p, int n, double u, int token) {
     const double rounding = 1e-5; /* of float weights */
     double before = 0;
     if (token < 0 || token >= n || p[token] == 0) return false;
@@ -69,8 +71,8 @@ static inline void toy_make(int kind, int before, int last, float *out) {
     }
 }
 
-/* Logits f32 [TOY_V] after two tokens; kind 0 is the target, others disagree with it. Kept, since a law
- * asks for the same few millions of times. */
+/* Logits f32 [TOY_V] after two tokens; kind 0 is the target, others disagree with it. Kept, since a
+ * distribution asks for the same few millions of times. */
 static inline void toy_logits(int kind, int before, int last, float *out) {
     static __thread float kept[TOY_KINDS][TOY_V * TOY_V][TOY_V];
     static __thread bool made[TOY_KINDS][TOY_V * TOY_V];
@@ -89,7 +91,7 @@ static inline void toy_joint(int before, int last, const specrt_sampling *s, dou
             float logits[TOY_V];
             double row[TOY_V];
             toy_logits(0, t[n - 2], t[n - 1], logits);
-            law_of(logits, TOY_V, s, row);
+            distribution_of(logits, TOY_V, s, row);
             p[cell] *= row[t[n]];
         }
     }
@@ -97,19 +99,20 @@ static inline void toy_joint(int before, int last, const specrt_sampling *s, dou
 
 /* --- goodness of fit --- */
 
-typedef struct law_fit {
+typedef struct distribution_fit {
     double chi; /* the chi-square statistic */
     double tv; /* total variation; both in standard deviations above what chance gives on average */
-} law_fit;
+} distribution_fit;
 
 /* Counts against probabilities [n_cells]; cells that expect fewer than 5 are pooled. A count where
  * there can be none is infinitely far. */
-static inline law_fit law_fit_of(const int *seen, const double *p, int n_cells, int n) {
+static inline distribution_fit distribution_fit_of(const int *seen, const double *p, int n_cells,
+                                                   int n) {
     double chi2 = 0, tv = 0, chance = 0, variance = 0, pooled_seen = 0, pooled = 0;
     int n_free = -1;
     for (int i = 0; i < n_cells; i++) {
         double expected = n * p[i], off = seen[i] - expected;
-        if (p[i] == 0 && seen[i] > 0) return (law_fit){INFINITY, INFINITY};
+        if (p[i] == 0 && seen[i] > 0) return (distribution_fit){INFINITY, INFINITY};
         tv += fabs(off) / 2 / n;
         /* |off| is half-normal: its mean is sqrt(2 / pi) of a deviation, its variance 1 - 2 / pi */
         chance += sqrt(0.6366 * p[i] * (1 - p[i]) / n) / 2;
@@ -126,16 +129,16 @@ static inline law_fit law_fit_of(const int *seen, const double *p, int n_cells, 
         chi2 += (pooled_seen - pooled) * (pooled_seen - pooled) / pooled;
         n_free++;
     }
-    if (n_free < 1) return (law_fit){0, 0};
-    return (law_fit){(chi2 - n_free) / sqrt(2.0 * n_free), (tv - chance) / sqrt(variance)};
+    if (n_free < 1) return (distribution_fit){0, 0};
+    return (distribution_fit){(chi2 - n_free) / sqrt(2.0 * n_free), (tv - chance) / sqrt(variance)};
 }
 
 /* What honest sampling gives, at fixed seeds; and what no honest sampling would. */
-static inline bool law_holds(law_fit fit) {
+static inline bool distribution_holds(distribution_fit fit) {
     return fit.chi < 4.5 && fit.tv < 4.5;
 }
 
-static inline bool law_broken(law_fit fit) {
+static inline bool distribution_broken(distribution_fit fit) {
     return fit.chi > 20 && fit.tv > 20;
 }
 

@@ -1,9 +1,9 @@
-/* llama_law.c : what is drawn through the adapter follows the target's law. A tiny target's is written down:
- * the probability of every pair of tokens that may stand second and third in an answer. 20,000 answers are
- * drawn with chains that the drafter samples, and as many plainly; Pearson's statistic over the pairs says
- * whether they could come from it. Those of another temperature must not pass.
+/* llama_distribution.c : what is drawn through the adapter follows the target's distribution. A tiny
+ * target's is written down: the probability of every pair of tokens that may stand second and third in an
+ * answer. 20,000 answers are drawn with chains that the drafter samples, and as many plainly; Pearson's
+ * statistic over the pairs says whether they could come from it. Those of another temperature must not pass.
  *
- *     llama_law TARGET.gguf DRAFT.gguf      exit code 0: all as it should be */
+ *     llama_distribution TARGET.gguf DRAFT.gguf      exit code 0: all as it should be */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum { MOST_VOCAB = 64, N_DRAWS = 20000, N_PROMPT = 3, N_STEPS = 3 };
 
 static const int32_t prompt[N_PROMPT] = {3, 9, 17};
 
-typedef struct law {
+typedef struct distribution {
     struct llama_model *target, *draft;
     specrt_llama_head rows;
     specrt_llama *pair;
@@ -24,14 +24,14 @@ typedef struct law {
     int32_t n; /* tokens */
     /* Of the answer's second and third token; `ended`: it had no third. */
     double pairs[MOST_VOCAB][MOST_VOCAB], ended;
-} law;
+} distribution;
 
 static int fail(const char *what, const char *why) {
-    fprintf(stderr, "llama_law: %s: %s\n", what, why);
+    fprintf(stderr, "llama_distribution: %s: %s\n", what, why);
     return 1;
 }
 
-/* ---- the law itself ---- */
+/* ---- the distribution itself ---- */
 
 static void softmax(const float *logits, int32_t n, double temperature, double *out) {
     double sum = 0, max = (double)logits[0];
@@ -41,7 +41,8 @@ static void softmax(const float *logits, int32_t n, double temperature, double *
 }
 
 /* After the prompt and n tokens more. */
-static int next_law(const law *l, const int32_t *more, int32_t n, double temperature, double *out) {
+static int next_distribution(const distribution *l, const int32_t *more, int32_t n,
+                             double temperature, double *out) {
     int32_t tokens[N_PROMPT + 2];
     const float *logits;
     memcpy(tokens, prompt, sizeof prompt);
@@ -52,30 +53,30 @@ static int next_law(const law *l, const int32_t *more, int32_t n, double tempera
     return 0;
 }
 
-static bool ends(const law *l, int32_t token) {
+static bool ends(const distribution *l, int32_t token) {
     return llama_vocab_is_eog(llama_model_get_vocab(l->target), token);
 }
 
-static int add_first(law *l, int32_t first, double p_first, double temperature) {
+static int add_first(distribution *l, int32_t first, double p_first, double temperature) {
     double second[MOST_VOCAB], third[MOST_VOCAB];
-    if (next_law(l, &first, 1, temperature, second)) return 1;
+    if (next_distribution(l, &first, 1, temperature, second)) return 1;
     for (int32_t i = 0; i < l->n; i++) {
         const int32_t both[2] = {first, i};
         if (ends(l, i)) {
             l->ended += p_first * second[i];
             continue;
         }
-        if (next_law(l, both, 2, temperature, third)) return 1;
+        if (next_distribution(l, both, 2, temperature, third)) return 1;
         for (int32_t j = 0; j < l->n; j++) l->pairs[i][j] += p_first * second[i] * third[j];
     }
     return 0;
 }
 
-static int write_law(law *l, double temperature) {
+static int write_distribution(distribution *l, double temperature) {
     double first[MOST_VOCAB];
     memset(l->pairs, 0, sizeof l->pairs);
     l->ended = 0;
-    if (next_law(l, NULL, 0, temperature, first)) return 1;
+    if (next_distribution(l, NULL, 0, temperature, first)) return 1;
     for (int32_t i = 0; i < l->n; i++) {
         if (ends(l, i))
             l->ended += first[i];
@@ -111,7 +112,8 @@ static void count(draws *d, const written *w) {
 }
 
 /* Answers of three tokens, from chains that the drafter samples. */
-static int draw_drafted(const law *l, const char *policy_text, float temperature, draws *d) {
+static int draw_drafted(const distribution *l, const char *policy_text, float temperature,
+                        draws *d) {
     specrt_policy_desc desc = {.text = policy_text};
     specrt_session_params params = {.sampling = {.temperature = temperature, .seed = 7},
                                     .draft = SPECRT_DRAFT_SAMPLED};
@@ -138,17 +140,17 @@ static int draw_drafted(const law *l, const char *policy_text, float temperature
     return status ? fail(policy_text, err.msg) : 0;
 }
 
-/* The token at a share of the law. */
+/* The token at a share of the distribution. */
 static int32_t token_at(const double *p, int32_t n, double share) {
     int32_t i = 0;
     while (i < n - 1 && share >= p[i]) share -= p[i++];
     return i;
 }
 
-/* As many answers, token by token from the target's law, by another generator. */
-static int draw_plain(const law *l, double temperature, draws *d) {
+/* As many answers, token by token from the target's distribution, by another generator. */
+static int draw_plain(const distribution *l, double temperature, draws *d) {
     uint64_t state = 2463534242u;
-    static double laws[1 + MOST_VOCAB + MOST_VOCAB * MOST_VOCAB][MOST_VOCAB];
+    static double distributions[1 + MOST_VOCAB + MOST_VOCAB * MOST_VOCAB][MOST_VOCAB];
     static bool known[1 + MOST_VOCAB + MOST_VOCAB * MOST_VOCAB];
     memset(known, 0, sizeof known);
     memset(d, 0, sizeof *d);
@@ -158,10 +160,12 @@ static int draw_plain(const law *l, double temperature, draws *d) {
             int at = w.n == 0   ? 0
                      : w.n == 1 ? 1 + w.ids[0]
                                 : 1 + MOST_VOCAB + w.ids[0] * MOST_VOCAB + w.ids[1];
-            if (!known[at] && next_law(l, w.ids, w.n, temperature, laws[at])) return 1;
+            if (!known[at] && next_distribution(l, w.ids, w.n, temperature, distributions[at]))
+                return 1;
             known[at] = true;
             state = state * 6364136223846793005u + 1442695040888963407u;
-            w.ids[w.n++] = token_at(laws[at], l->n, (double)(state >> 11) / 9007199254740992.0);
+            w.ids[w.n++] =
+                token_at(distributions[at], l->n, (double)(state >> 11) / 9007199254740992.0);
         }
         count(d, &w);
     }
@@ -171,7 +175,7 @@ static int draw_plain(const law *l, double temperature, draws *d) {
 /* ---- Pearson's statistic ---- */
 
 /* How many standard deviations it is above its mean; cells that expect fewer than 5 count as one. */
-static double deviation(const law *l, const draws *d) {
+static double deviation(const distribution *l, const draws *d) {
     double sum = 0, rest_expected = N_DRAWS * l->ended, rest_found = d->ended;
     int cells = 0;
     for (int32_t i = 0; i < l->n; i++)
@@ -189,17 +193,18 @@ static double deviation(const law *l, const draws *d) {
 
 enum { FAR = 5 }; /* standard deviations */
 
-static int judge(const law *l, const char *name, const draws *d, bool same) {
+static int judge(const distribution *l, const char *name, const draws *d, bool same) {
     double z = deviation(l, d);
-    printf("%-24s %6.2f standard deviations from the law, expected %s %d; accept length %.2f\n",
+    printf("%-24s %6.2f standard deviations from the distribution, expected %s %d; accept length "
+           "%.2f\n",
            name, z, same ? "at most" : "more than", FAR,
            d->n_cycles ? (double)d->n_emitted / (double)d->n_cycles : 1.0);
     return same ? !(z <= FAR) : !(z > FAR);
 }
 
-static int judge_all(law *l, draws *d) {
+static int judge_all(distribution *l, draws *d) {
     static const char *const policies[] = {"full", "window:8@min=0"};
-    int bad = write_law(l, 0.8);
+    int bad = write_distribution(l, 0.8);
     for (size_t i = 0; !bad && i < sizeof policies / sizeof *policies; i++) {
         bad = draw_drafted(l, policies[i], 0.8f, d);
         if (!bad) bad = judge(l, policies[i], d, true);
@@ -216,7 +221,7 @@ static void quiet(enum ggml_log_level level, const char *text, void *user) {
     if (level == GGML_LOG_LEVEL_ERROR) fputs(text, stderr);
 }
 
-static int open_pair(law *l, const char *target, const char *draft) {
+static int open_pair(distribution *l, const char *target, const char *draft) {
     specrt_llama_params params = {
         .tree = {.num_steps = N_STEPS, .topk = 1, .num_draft_tokens = N_STEPS + 1}, .n_threads = 1};
     specrt_error err = {0};
@@ -236,7 +241,7 @@ static int open_pair(law *l, const char *target, const char *draft) {
 
 int main(int argc, char **argv) {
     if (argc != 3) return fail("usage", "expected TARGET.gguf DRAFT.gguf");
-    law *l = (law *)calloc(1, sizeof *l);
+    distribution *l = (distribution *)calloc(1, sizeof *l);
     draws *d = (draws *)calloc(1, sizeof *d);
     if (!l || !d) return fail("memory", "none");
     llama_log_set(quiet, NULL);

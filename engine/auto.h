@@ -1,0 +1,51 @@
+/* auto.h : the tools' policy word `auto`: from curves (costs.h) to the table of specrt_auto. */
+#ifndef ENGINE_AUTO_H
+#define ENGINE_AUTO_H
+
+#include "engine/costs.h"
+
+/* auto_is_named() : of `auto` and `auto+POLICY`, not of NULL (no policy was named). */
+bool auto_is_named(const char *text);
+
+/* auto_policy() : the policy that is drafted from: POLICY, of `auto` alone what the costs name, else (NULL
+ * too) microspec, which needs no bundle; any other text itself, NULL too. Borrowed from both, or static. */
+const char *auto_policy(const char *text, const pass_costs *costs);
+
+/* auto_policy_file() : the file of costs that named that policy; NULL: text names it, or nothing does. */
+const char *auto_policy_file(const char *text, const pass_costs *costs);
+
+/* auto_policy_opened() : what opening a policy returned. An error names the file that named the policy too.
+ *   file : of auto_policy_file()
+ * @return status */
+specrt_status auto_policy_opened(specrt_status status, const char *file, specrt_error *err);
+
+/* What specrt_auto is made from, borrowed for the call. */
+typedef struct auto_desc {
+    const pass_costs *costs;
+    const specrt_tree_params
+        *tree;            /* its num_steps is the most levels; a chain has a node a level */
+    const int32_t *rows;  /* i32 [n_lists] of the head that a product reads, by list */
+    const int32_t *lists; /* i32 [n_lists] rows of specrt_auto_desc; NULL: the whole policy */
+    int32_t n_lists;
+    uint32_t without; /* SPECRT_AUTO_... */
+} auto_desc;
+
+/* auto_open() : @return as specrt_auto_create() */
+specrt_status auto_open(const auto_desc *desc, specrt_auto **out, specrt_error *err);
+
+/* auto_sizes() : of a policy that is `static:N` alone, the sizes of its lists where all that ends a
+ * generation is ranked first: N, half of it and so on, down to 512; ascending. @return how many; 0: another
+ * policy. */
+int32_t auto_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]);
+
+/* auto_lists() : leading rows of a policy's `static` that auto chooses from: all, half of them and so on,
+ * down to 512 and never without what ends a generation; ascending.
+ * @return how many; 0: the policy has no such source, or another for each level. */
+int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
+                   specrt_error *err);
+
+/* auto_create() : for sessions of a policy that draft such trees. */
+specrt_status auto_create(const pass_costs *costs, const specrt_tree_params *tree,
+                          const specrt_policy *policy, specrt_auto **out, specrt_error *err);
+
+#endif
