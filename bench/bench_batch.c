@@ -53,7 +53,7 @@ static void make_sessions(const specrt_policy *policy, specrt_session **sessions
         for (int j = 0; j < 4 * N_WINDOW; j++)
             text[j] = (int32_t)(fixture_random(&state) >> 33) % N_VOCAB;
         need(specrt_session_create(policy, &params, NULL, &sessions[i], &err), &err);
-        specrt_session_begin(sessions[i]);
+        specrt_session_begin(sessions[i], SPECRT_BEGIN_NEW, 0);
         specrt_session_prefill(sessions[i], text, 4 * N_WINDOW, NULL);
     }
 }
@@ -87,7 +87,7 @@ static void run_policy(const bench *b, const char *text) {
                 if (seconds < best[together]) best[together] = seconds;
             }
         printf("%5d columns, %-40s %2d sequences: %8.1f us one by one, %8.1f together, %.2f\n",
-               b->n_cols, specrt_policy_text(policy), n, 1e6 * best[0], 1e6 * best[1],
+               b->n_cols, specrt_policy_get_info(policy)->text, n, 1e6 * best[0], 1e6 * best[1],
                best[0] / best[1]);
         fflush(stdout);
     }

@@ -67,7 +67,7 @@ static void read_text(specrt_session *s, const text *t, specrt_session_stats *su
     specrt_session_stats stats;
     size_t at = t->n_prompt ? t->n_prompt - 1 : 0;
     if (t->ids.n < 2) return;
-    specrt_session_begin(s);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     specrt_session_prefill(s, t->ids.ids, (int32_t)at, NULL);
     specrt_session_start(s, t->ids.ids[at]);
     for (; at + 1 < t->ids.n; at++) {
@@ -93,7 +93,7 @@ static void measure(const specrt_bundle *bundle, const specrt_head *head, const 
     specrt_session_params params = {.tree = {.num_steps = 1, .topk = 1, .num_draft_tokens = 2}};
     need(specrt_policy_create(bundle, head, &desc, &policy, &err), &err);
     need(specrt_session_create(policy, &params, NULL, &session, &err), &err);
-    printf("| `%s` |", specrt_policy_text(policy));
+    printf("| `%s` |", specrt_policy_get_info(policy)->text);
     for (int i = 0; i < n; i++) {
         specrt_session_stats sum = {0};
         for (size_t k = 0; k < domains[i].n; k++) read_text(session, &domains[i].texts[k], &sum);

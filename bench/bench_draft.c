@@ -348,7 +348,8 @@ static void run_shape(drafting *d, row *out) {
         prompt[i] = (int32_t)((fixture_random(&random_state) >> 33) % N_VOCAB);
     engine_cache_truncate(d->cache, 0);
     d->verdict.n = 1;
-    if (specrt_host_begin(d->session, &host, prompt, N_PROMPT, &d->verdict.tokens[0], &err))
+    if (specrt_host_begin(d->session, &host, SPECRT_BEGIN_NEW, prompt, N_PROMPT,
+                          &d->verdict.tokens[0], &err))
         fail(err.msg);
     d->layer = d->head = d->update = 0;
     for (int i = 0; i < N_CYCLES; i++) {

@@ -195,7 +195,7 @@ static void observe(player *p) {
                           NULL};
     need(specrt_session_observe(p->session, &draft, &verdict, &rows), &err);
     if (p->cycle < p->s->n_cycles) return;
-    need(specrt_session_turn(p->session, 0), &err);
+    need(specrt_session_begin(p->session, SPECRT_BEGIN_TURN, 0), &err);
     begin(p, (p->at + p->step) % p->b->n_sequences);
 }
 
@@ -344,7 +344,7 @@ static void check_same(const race *r, int way) {
         fprintf(stderr,
                 "bench_many: '%s', %s: expected the tokens of one by one, sequence %d has "
                 "others\n",
-                specrt_policy_text(r->policy), way_names[way], (int)i);
+                specrt_policy_get_info(r->policy)->text, way_names[way], (int)i);
         exit(1);
     }
 }
@@ -400,7 +400,9 @@ static void open_race(bench *b, race *r, const char *text, int32_t n) {
     r->policy = open_policy(b, text);
     need(specrt_stock_create(b->head, &never, NULL, &r->stocks[STOCK], &err), &err);
     need(specrt_stock_create(b->head, NULL, NULL, &r->stocks[JOINT], &err), &err);
-    r->n_ways = specrt_policy_learns(r->policy) || strstr(text, "retrieve") ? N_WAYS : STOCK;
+    r->n_ways = specrt_policy_get_info(r->policy)->needs_prompt_logits || strstr(text, "retrieve")
+                    ? N_WAYS
+                    : STOCK;
     for (int way = 0; way < r->n_ways; way++)
         open_players(b, r->policy, r->stocks[way], r->players[way], n, WARM);
 }
@@ -422,9 +424,9 @@ static void report(race *r) {
     }
     printf("%-36s %2d sequences: %6.0f rows; stock %6d rows for %7lld, %5d joint; "
            "acceptance %.3f; %2d cycles\n",
-           specrt_policy_text(r->policy), r->n, rows, (int)stats.n_held, (long long)stats.n_holds,
-           (int)stats.n_joint, (double)r->n_hits / (double)(r->n_drafted ? r->n_drafted : 1),
-           r->n_cycles);
+           specrt_policy_get_info(r->policy)->text, r->n, rows, (int)stats.n_held,
+           (long long)stats.n_holds, (int)stats.n_joint,
+           (double)r->n_hits / (double)(r->n_drafted ? r->n_drafted : 1), r->n_cycles);
     for (int way = 0; way < r->n_ways; way++) {
         double head = median(r->head[way], r->n_cycles),
                update = median(r->update[way], r->n_cycles);
@@ -442,9 +444,11 @@ static void print_curve(const bench *b) {
     static const int32_t states[] = {1, 2, 4, 8, 16, 32, 64};
     enum { N_ROWS = 3072, N_SIZES = 7, N_ROUNDS = 15 };
     double times[N_SIZES][N_ROUNDS];
-    specrt_static *list;
+    specrt_policy *list;
+    specrt_policy_desc desc = {.text = "static:3072"};
     specrt_error err;
-    need(specrt_static_create(b->bundle, b->head, N_ROWS, &list, &err), &err);
+    need(specrt_policy_create(b->bundle, b->head, &desc, &list, &err), &err);
+    const specrt_active *active = specrt_policy_get_info(list)->active;
     float *hidden = (float *)room(MAX_BATCH * (size_t)b->d, sizeof *hidden);
     float *logits = (float *)room((size_t)MAX_BATCH * N_ROWS, sizeof *logits);
     for (int64_t i = 0; i < MAX_BATCH * (int64_t)b->d; i++) hidden[i] = (float)(i % 17) / 17;
@@ -452,7 +456,7 @@ static void print_curve(const bench *b) {
         for (int k = 0; k < N_SIZES; k++) {
             flush();
             double start = measure_seconds();
-            specrt_active_logits(specrt_static_active(list), hidden, states[k], logits);
+            specrt_active_logits(active, hidden, states[k], logits);
             times[k][round] = measure_seconds() - start;
         }
     printf("%d rows with several states, in products with one:", (int)N_ROWS);
@@ -461,7 +465,7 @@ static void print_curve(const bench *b) {
                median(times[k], N_ROUNDS) / median(times[0], N_ROUNDS));
     putchar('\n');
     free(hidden), free(logits);
-    specrt_static_close(list);
+    specrt_policy_close(list);
 }
 
 /* Until a few seconds are spent. */

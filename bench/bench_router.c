@@ -67,7 +67,7 @@ static void close_router(router *r) {
 static void time_route(router *r, const float *states, int32_t n, double *best) {
     static const int32_t tokens[TOPK] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     static const float logprobs[TOPK] = {0};
-    specrt__active_level level = {0, n, tokens, logprobs, states, states, false};
+    specrt__active_level level = {0, n, tokens, logprobs, states, states};
     specrt__active_routed *out = r->session->routed;
     memset(out->levels, 0, (size_t)r->header.n_rows * sizeof *out->levels);
     out->level = 0;

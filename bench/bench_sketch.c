@@ -128,7 +128,7 @@ static specrt_session *session(bench *b, const char *text) {
     specrt_error err;
     require(specrt_policy_create(b->bundle, b->head, &pd, &policy, &err), &err);
     require(specrt_session_create(policy, &params, NULL, &out, &err), &err);
-    specrt_session_begin(out);
+    specrt_session_begin(out, SPECRT_BEGIN_NEW, 0);
     require(specrt_session_start(out, 1), &err);
     return out;
 }

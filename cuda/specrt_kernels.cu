@@ -6772,7 +6772,8 @@ static specrt__cuda_segment specrt__device_head_rows(const specrt_cuda_policy *p
 }
 
 static specrt_status specrt__device_route_levels(specrt_cuda_policy *p, specrt__device_source *r,
-                                                 const specrt_static *list, specrt_error *err) {
+                                                 const specrt__ranks_list *list,
+                                                 specrt_error *err) {
     specrt_segment rest = list->segment;
     rest.rows = (const uint8_t *)rest.rows + (size_t)list->n_always * rest.row_stride;
     rest.ids += list->n_always;
@@ -6947,7 +6948,7 @@ static specrt_status specrt__device_route_kind(specrt_cuda_policy *p, int kind, 
                                                specrt_error *err) {
     specrt__device_source *r = &p->routed[p->n_routed++];
     if (kind == SPECRT__POLICY_STATIC)
-        return specrt__device_route_levels(p, r, (const specrt_static *)shared, err);
+        return specrt__device_route_levels(p, r, (const specrt__ranks_list *)shared, err);
     if (kind == SPECRT__POLICY_SUCCESSOR)
         return specrt__device_route_successors(p, r, (const specrt__successor_shared *)shared, err);
     if (kind == SPECRT__POLICY_SKETCH)
@@ -7655,12 +7656,12 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (hidden != SPECRT_DTYPE_F32 && hidden != SPECRT_DTYPE_F16 && hidden != SPECRT_DTYPE_BF16)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: hidden: expected f32, f16 or bf16, found %d", (int)hidden);
-    if (s->tree.topk > specrt_policy_bound(policy))
+    if (s->tree.topk > policy->info.bound)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: topk: expected at most the %d rows of policy '%s', found %d",
-                                (int)specrt_policy_bound(policy), policy->text, (int)s->tree.topk);
+                                (int)policy->info.bound, policy->text, (int)s->tree.topk);
     s->capacity = policy->bound - policy->fixed.n_rows;
-    s->ring.width = specrt_policy_hidden_width(policy);
+    s->ring.width = policy->info.hidden_width;
     const specrt__window_params *window = specrt__device_window(policy);
     s->k_best = window ? window->kver : 0;
     if (window && window->kpre > s->k_best) s->k_best = window->kpre;
@@ -7839,7 +7840,7 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
                                           void *stream) {
     const specrt_policy *policy = s->policy->policy;
     int32_t *best = s->best + (size_t)i * SPECRT_TREE_MAX_NODES * (size_t)s->k_best;
-    bool knows = logits && specrt_policy_learns(policy);
+    bool knows = logits && policy->info.needs_prompt_logits;
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_advance_kernel, 1, 32, 0, stream, s->batch.trees + i,
                                n, s->count));
     specrt__cuda_batch positions = {1, n, NULL, 0};

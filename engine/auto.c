@@ -109,7 +109,7 @@ static int32_t least_rows(const specrt_policy *policy, const specrt_segment *fix
 
 int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
                    specrt_error *err) {
-    const char *text = specrt_policy_text(policy);
+    const char *text = specrt_policy_get_info(policy)->text;
     const specrt_session_params params = {.tree = {.topk = 1}};
     specrt_session *session;
     if (strncmp(text, "static", 6) != 0 || strchr(text, '/')) return 0;
@@ -122,8 +122,8 @@ int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LIS
 
 /* Sums and windows that nothing fills up score fewer rows than their bound. */
 static int32_t rows_of(const pass_costs *costs, const specrt_policy *policy) {
-    int32_t bound = specrt_policy_bound(policy), seen = costs->policy_rows;
-    bool known = seen > 0 && strcmp(specrt_policy_text(policy), costs->policy) == 0;
+    int32_t bound = specrt_policy_get_info(policy)->bound, seen = costs->policy_rows;
+    bool known = seen > 0 && strcmp(specrt_policy_get_info(policy)->text, costs->policy) == 0;
     return known && seen < bound ? seen : bound;
 }
 

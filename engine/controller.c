@@ -99,7 +99,7 @@ static void take_over(engine_controller *c) {
     } else {
         c->stats.n_bad_steps++;
     }
-    if (c->training->targets) specrt_align_give(c->at->gate, c->training->targets);
+    if (c->training->targets) specrt_align_release(c->at->gate, c->training->targets);
     empty_batch(c->training);
 }
 
@@ -117,12 +117,12 @@ static void begin_step(engine_controller *c) {
     kept_batch *b = filling_batch(c);
     if (c->out) return;
     if (c->at->gate) {
-        const specrt_align_batch *targets = specrt_align_take(c->at->gate);
+        const specrt_align_batch *targets = specrt_align_acquire(c->at->gate);
         if (!targets) return;
         settle_sequence(c);
         b->targets = targets;
         if (b->n == 0) { /* its rows were more than there is room for */
-            specrt_align_give(c->at->gate, targets);
+            specrt_align_release(c->at->gate, targets);
             b->targets = NULL;
             return;
         }
@@ -308,7 +308,9 @@ static size_t rows_bytes(const kept_rows *r, int32_t width) {
 
 /* What waits. */
 static size_t domain_bytes(const engine_controller *c, const kept_domain *d) {
-    size_t bytes = d->gate ? specrt_align_bytes(d->gate) : 0;
+    specrt_align_stats stats = {0};
+    if (d->gate) specrt_align_get_stats(d->gate, &stats);
+    size_t bytes = (size_t)stats.n_bytes;
     for (int i = 0; i < 2; i++)
         bytes += rows_bytes(&d->batches[i].past, c->width) +
                  rows_bytes(&d->batches[i].drafted, c->width) +

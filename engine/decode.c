@@ -382,10 +382,11 @@ specrt_status engine_decoder_begin(engine_decoder *d, const int32_t *prompt, int
     if (d->session) specrt_session_set_sequence(d->session, d->sequence);
     d->sequence++;
     d->verdict.n = 1;
-    specrt_status status =
-        !d->session ? begin_plain(d, prompt, n, &d->verdict.tokens[0])
-        : d->keep   ? specrt_host_turn(d->session, &d->host, prompt, n, &d->verdict.tokens[0], err)
-                  : specrt_host_begin(d->session, &d->host, prompt, n, &d->verdict.tokens[0], err);
+    specrt_status status = !d->session
+                               ? begin_plain(d, prompt, n, &d->verdict.tokens[0])
+                               : specrt_host_begin(d->session, &d->host,
+                                                   d->keep ? SPECRT_BEGIN_TURN : SPECRT_BEGIN_NEW,
+                                                   prompt, n, &d->verdict.tokens[0], err);
     d->times.prefill = tick(&d->since);
     if (d->damaged)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,

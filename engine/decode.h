@@ -36,7 +36,7 @@ const specrt_host *engine_decoder_host(const engine_decoder *d);
 void engine_decoder_reset(engine_decoder *d);
 
 /* engine_decoder_keep() : whether a new sequence keeps what the session's sources learnt
- * (specrt_host_turn()). */
+ * (SPECRT_BEGIN_TURN). */
 void engine_decoder_keep(engine_decoder *d, bool keep);
 
 /* engine_decoder_align() : its drafter learns from every cycle (controller.h). What is emitted stays the

@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
     specrt_session_stats stats;
     specrt_session_get_stats(session, &stats);
     printf("\n%lld tokens in %lld cycles under %s\n", (long long)answer.n_tokens,
-           (long long)stats.n_cycles, specrt_policy_text(policy));
+           (long long)stats.n_cycles, specrt_policy_get_info(policy)->text);
     engine_cache_close(m.target);
     engine_cache_close(m.draft);
     specrt_session_close(session);

@@ -57,10 +57,11 @@ int main(int argc, char **argv) {
     specrt_head *head;
     if (specrt_head_bind(own ? bundle : NULL, &desc, NULL, &head, &err)) return fail(err.msg);
 
-    /* Packed once, shared by all sessions; size 0 is what the bundle was calibrated for. */
-    specrt_static *list;
-    if (specrt_static_create(bundle, head, 0, &list, &err)) return fail(err.msg);
-    const specrt_active *active = specrt_static_active(list);
+    /* Packed once, shared by all sessions; `static` without a size is what the bundle was calibrated for. */
+    specrt_policy_desc wanted = {.text = "static"};
+    specrt_policy *policy;
+    if (specrt_policy_create(bundle, head, &wanted, &policy, &err)) return fail(err.msg);
+    const specrt_active *active = specrt_policy_get_info(policy)->active;
 
     /* One draft step: a hidden state in, logits over the list, the best target ids out. */
     float *hidden = malloc((size_t)n_cols * sizeof *hidden), logprobs[10];
@@ -74,7 +75,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < k; i++) printf("%8d  %8.4f\n", ids[i], logprobs[i]);
 
     free(logits), free(hidden);
-    specrt_static_close(list);
+    specrt_policy_close(policy);
     specrt_head_close(head);
     specrt_bundle_close(bundle);
     if (!own) free(rows);

@@ -198,7 +198,7 @@ static void open_loop(loop *l, const char *policy) {
     l->hidden = rows_of(l->d);
     l->head_input = rows_of(l->d);
     l->draft_input = rows_of(l->d);
-    l->scores = rows_of((size_t)specrt_policy_bound(l->policy));
+    l->scores = rows_of((size_t)specrt_policy_get_info(l->policy)->bound);
 }
 
 static void close_loop(loop *l) {
@@ -244,7 +244,7 @@ int main(int argc, char **argv) {
         n += print_emitted(&l, &ended);
     }
     printf("\n%lld tokens in %lld cycles under %s\n", (long long)n, (long long)n_cycles,
-           specrt_policy_text(l.policy));
+           specrt_policy_get_info(l.policy)->text);
     close_loop(&l);
     free(prompt.ids);
     return 0;

@@ -45,7 +45,7 @@ class Library:
             self.lib = C.CDLL(path)
         except OSError as error:
             fail("%s; the first lines of this file say how to build it" % error)
-        self.lib.specrt_align_take.restype = C.POINTER(AlignBatch)
+        self.lib.specrt_align_acquire.restype = C.POINTER(AlignBatch)
 
     def create(self, name, *args):
         handle, err = C.c_void_p(), Error()
@@ -110,7 +110,7 @@ class Alignment:
             p.logits, p.hidden, p.drafted, p.drafted_logprob = logits.data_ptr(), hidden.data_ptr(), drafted, logprob
             self.next += 1
         self.lib.specrt_align_observe(self.handle, told, len(positions))
-        batch = self.lib.specrt_align_take(self.handle)
+        batch = self.lib.specrt_align_acquire(self.handle)
         if batch:
             self.learn(batch)
 
@@ -127,7 +127,7 @@ class Alignment:
                 torch.nn.utils.clip_grad_norm_(self.drafter.lora, 1.0)
                 self.optimiser.step()
                 self.n_steps, self.loss = self.n_steps + 1, loss.value / len(contexts)
-        self.lib.specrt_align_give(self.handle, batch)
+        self.lib.specrt_align_release(self.handle, batch)
         self.kept.clear()
 
 

@@ -17,18 +17,19 @@
  *     specrt_error err;
  *     specrt_bundle *bundle;
  *     specrt_head *head;
- *     specrt_static *list;
+ *     specrt_policy *policy;
  *     if (specrt_bundle_open("llama3.specb", NULL, &bundle, &err)) { puts(err.msg); exit(1); }
  *     specrt_head_desc hd = {.rows = weights, .dtype = SPECRT_DTYPE_F16,
  *                            .n_rows = 128256, .n_cols = 4096};
  *     specrt_head_bind(bundle, &hd, NULL, &head, &err);
- *     specrt_static_create(bundle, head, 32768, &list, &err);   // 0: the calibrated size
- *     const specrt_active *active = specrt_static_active(list);
+ *     specrt_policy_desc pd = {.text = "static:32768"};
+ *     specrt_policy_create(bundle, head, &pd, &policy, &err);
+ *     const specrt_active *active = specrt_policy_get_info(policy)->active;
  *     specrt_active_logits(active, hidden, 1, logits);          // hidden f32 [1, 4096]
  *     specrt_active_topk(active, logits, 1, 10, ids, logprobs); // target ids, best first
  *
- * That is one fixed list. A policy (specrt_policy_create) adds lists that follow the text, MicroSpec's
- * needs no bundle; a session (specrt_session_create) runs the cycle of draft, verification and
+ * That is one fixed list. Other policies add lists that follow the text, and MicroSpec's needs no bundle;
+ * a session (specrt_session_create) runs the cycle of draft, verification and
  * observation, whole or in parts.
  *
  * OPTIONS, before the include of the implementation:
@@ -42,7 +43,7 @@
  *          yours, contents meaningless after the call. Everything is allocated in open/bind/create
  *          through specrt_desc.alloc (but for what libzstd needs while a bundle opens); step
  *          functions never allocate. Closing NULL is a no-op.
- * THREADS. Bundles, heads, static lists and policies are immutable once made: share them freely. A
+ * THREADS. Bundles, heads and policies are immutable once made: share them freely. A
  *          session is one thread's at a time; so is a stock, with all of its sessions. No globals; no
  *          threads are started but by specrt_worker_create().
  * ERRORS.  Fallible calls return specrt_status (0 is OK) and leave outputs zeroed on failure. Cold
@@ -81,25 +82,24 @@
  * FUNCTIONS, by task:
  *     open a bundle        specrt_bundle_open, _open_memory, _close, _check_tokenizer
  *     bind a head          specrt_head_bind, _close, _check_states
- *     one fixed list       specrt_static_create, _active, _close
  *     score and rank       specrt_active_logits, _topk; specrt_logits_topk
- *     choose a policy      specrt_policy_check, _create, _close, _text, _learns, _hidden_width, _ends, _bound
- *     run the whole loop   specrt_generate; or cycle by cycle specrt_host_begin, _turn, _cycle
- *     run it yourself      specrt_session_create, _close, _begin, _turn, _prefill, _draw, _start,
- *                          _route_ahead, _expand, _expand_batch, _finish, _verify, _observe, _get_stats,
- *                          _set_sequence; what you verified _observe_chain; of a tree of your own
+ *     choose a policy      specrt_policy_check, _create, _close, _get_info, _ends
+ *     run the whole loop   specrt_generate; or cycle by cycle specrt_host_begin, _cycle
+ *     run it yourself      specrt_session_create, _close, _begin, _prefill, _draw, _start,
+ *                          _get_beam, _expand, _finish, _verify, _observe, _get_stats, _set_sequence; what
+ *                          you verified _observe_chain; of a tree of your own
  *                          _shortlist, _route, _member;
  *                          specrt_worker_create, _submit, _close
  *     move or set aside    specrt_session_save, _load
  *     many sequences       specrt_stock_create, _close, _get_stats; specrt_session_expand_batch
- *     draft as it pays     specrt_auto_create, _close, _begin, _choose, _goes_on, _observe, _get_stats;
- *                          specrt_session_drafts
+ *     choose draft lengths specrt_auto_create, _close, _begin, _choose, _should_continue, _observe,
+ *                          _get_stats
  *     trees and verdicts   specrt_tree_create, _free, _get_params, _begin, _expand, _finish;
  *                          specrt_verifier_create, _free, _set_sequence, _draw, _propose;
  *                          specrt_verify_tree, _verify_chain
- *     align the drafter    specrt_align_create, _close, _observe, _take, _gradient, _give, _clear,
- *                          _get_stats, _bytes
- *     name a status        specrt_status_name
+ *     align the drafter    specrt_align_create, _close, _observe, _acquire, _gradient, _release, _clear,
+ *                          _get_stats
+ *     name things          specrt_version, specrt_status_name
  * On a GPU: specrt_cuda.h. To build, inspect or record: specrt_tools.h. */
 
 /* Contents: api decoding many saved | specrt_tools.h: tools | specrt_cuda.h: cuda.
@@ -116,6 +116,8 @@
 #define SPECRT_VERSION_MINOR  1
 #define SPECRT_VERSION_PATCH  0
 #define SPECRT_VERSION_STRING "0.1.0"
+#define SPECRT_VERSION                                                                             \
+    (SPECRT_VERSION_MAJOR * 10000 + SPECRT_VERSION_MINOR * 100 + SPECRT_VERSION_PATCH)
 
 #if !defined(SPECRT_STATIC)
 #define SPECRT_API extern
@@ -128,6 +130,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* specrt_version() : SPECRT_VERSION of the library that the program runs with. The major number differs from
+ * the header's where the two do not fit together. */
+SPECRT_API int32_t specrt_version(void);
 
 /* --- status and errors --- */
 
@@ -345,22 +351,6 @@ SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const f
 #define SPECRT_LOGITS_MAX_K 16
 SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k, int32_t *ids);
 
-/* --- static source: FR-Spec, VocabTrim --- */
-
-typedef struct specrt_static specrt_static;
-
-/* specrt_static_create() : pack the first `size` ranks of the bundle once; share by all sessions.
- * The bundle and the head's rows may go afterwards, the head itself must stay.
- *   size : 0 takes the calibrated size; at least the forced ids, at most n_valid. Of a head with ids
- *          of its own those among the first `size` that have rows
- * @return OK, BAD_ARG naming the limits, NO_MEMORY, BUNDLE_SECTION_MISSING. */
-SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const specrt_head *head,
-                                              int32_t size, specrt_static **out, specrt_error *err);
-SPECRT_API void specrt_static_close(specrt_static *list);
-
-/* specrt_static_active() : its active vocabulary, borrowed; the same at every step, free to ask. */
-SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
-
 // >>decoding
 // Everything public of the decoding loop: policies, trees, verification, sessions, the host.
 
@@ -386,7 +376,7 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *       graph=on|off           whether successors come along, from the bundle's graph
  *       prompt=off|tokens|best   whether the prompt's tokens come in before the first cycle, and with best
  *                              also the target's ten best at each of its positions; off is the paper's
- *       keep=off|on            whether they outlive specrt_session_begin (see specrt_session_turn)
+ *       keep=off|on            whether they outlive specrt_session_begin (SPECRT_BEGIN_NEW)
  *       mode=sync|async        found before the next cycle, or beside the cycles, by a task that
  *                              specrt_session_params.submit runs; found tokens come in between cycles
  *   successor:K the K tokens, not members otherwise, that likeliest follow those being extended; chosen
@@ -451,22 +441,25 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
                                               specrt_error *err);
 SPECRT_API void specrt_policy_close(specrt_policy *policy);
 
-/* specrt_policy_text() : in canonical form: sizes filled in, defaults left out; borrowed. */
-SPECRT_API const char *specrt_policy_text(const specrt_policy *policy);
+/* What a policy is, borrowed for its life. */
+typedef struct specrt_policy_info {
+    const char *text; /* in canonical form: sizes filled in, defaults left out */
+    int32_t bound;    /* the most rows that any of its sessions ever scores */
+    /* Columns of the target's hidden states, if a source reads them where drafts are verified
+     * (specrt_target_rows.hidden); else 0 */
+    int32_t hidden_width;
+    /* 1: a source learns from the target's logits at prompt positions; 0: they need not be computed
+     * (specrt_session_prefill's rows may be NULL) */
+    int32_t needs_prompt_logits;
+    /* The active vocabulary, if it is the same at every step, as that of `full` and `static`; else NULL: ask
+     * a session */
+    const specrt_active *active;
+} specrt_policy_info;
 
-/* specrt_policy_learns() : 1 when a source learns from the target's logits at prompt positions; else they
- * need not be computed (specrt_session_prefill's rows may be NULL). */
-SPECRT_API int specrt_policy_learns(const specrt_policy *policy);
-
-/* specrt_policy_hidden_width() : columns of the target's hidden states, if a source reads them where drafts
- * are verified (specrt_target_rows.hidden); else 0. */
-SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy);
+SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 when a token ends a generation: the bundle's terminators and the desc's. */
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token);
-
-/* specrt_policy_bound() : the most rows any of its sessions ever scores. */
-SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy);
 
 /* ---- draft trees: chains and EAGLE-2 (Li et al. 2024) --------------------------------------------
  * A level is one drafter pass. expand() takes the best tokens of every row of the level and gives the
@@ -628,7 +621,8 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
  * docs/METHODS.md ("Auto") has the rules.
  *
  * specrt_session_params.auto_draft hands it to a session, which then ends drafts by itself; all that is left
- * to a loop of your own is to skip the draft where specrt_session_drafts() says so. Without a session:
+ * to a loop of your own is to skip the draft where specrt_session_get_beam() gives no rows. Without a
+ * session:
  *
  *     specrt_auto_begin(a);                        // a prompt, which the drafter has read
  *     specrt_auto_choose(a, &choice);              // each cycle; num_steps 0: decode plainly
@@ -723,15 +717,15 @@ SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *o
 
 /* ---- sessions: one sequence --------------------------------------------------------------------------
  *
- *     specrt_session_begin(s);
+ *     specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
  *     for each chunk of the prompt:
  *         specrt_session_prefill(s, tokens, n, &rows);      // what the target said there
  *     token = specrt_session_draw(s, logits);               // after the last prompt token
  *     specrt_session_start(s, token);
  *     while (token is not the last):
- *         hidden = your drafter(the root), then
- *         while (specrt_session_expand(s, hidden, input, n, &beam), beam.n > 0)
- *             hidden = your drafter(beam.tokens, beam.parents), n = beam.n
+ *         for (specrt_session_get_beam(s, &beam); beam.n > 0;)
+ *             hidden = your drafter(beam.tokens, beam.parents)
+ *             specrt_session_expand(s, hidden, input, beam.n, &beam)
  *         specrt_session_finish(s, &draft);
  *         logits = your target(draft.tokens, draft.masks, draft.depths)
  *         specrt_session_verify(s, &draft, logits, &verdict);
@@ -801,7 +795,7 @@ typedef struct specrt_target_rows {
     const int32_t *ids;  /* i32 [n, k] best first, -1: none; NULL too: nothing is known */
     int32_t k;
     const float *hidden; /* f32 [n, d_hidden] what its head multiplied; NULL: not told */
-    int32_t d_hidden;    /* specrt_policy_hidden_width(), where that is not 0 */
+    int32_t d_hidden;    /* the policy's hidden_width, where that is not 0 */
 } specrt_target_rows;
 
 /* Sums since begin, over `n_cycles` observations. */
@@ -832,24 +826,25 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                specrt_error *err);
 SPECRT_API void specrt_session_close(specrt_session *session);
 
-/* specrt_session_begin() : forget everything; a new sequence starts at position 0. Its draws are keyed by
- * the next number after the last sequence's, the first by sampling.sequence: generations of one session
- * are independent, and the same again for a session made anew. */
-SPECRT_API void specrt_session_begin(specrt_session *session);
+typedef enum specrt_begin {
+    SPECRT_BEGIN_NEW = 0, /* a new sequence: sources and statistics forget everything */
+    SPECRT_BEGIN_TURN = 1 /* the next turn of a conversation: both keep what they have */
+} specrt_begin;
 
-/* specrt_session_set_sequence() : the number that keys the draws after the next begin or turn; those that
+/* specrt_session_begin() : then comes prefill. Draws are keyed by the next number after the last sequence's,
+ * the first by sampling.sequence: generations of one session are independent, and the same again for a
+ * session made anew. With BEGIN_TURN all that sources learnt stays: window, cache and its ghosts, membership.
+ *   position : of the first token to prefill: 0 where the prompt repeats the conversation, else as many
+ *              tokens as the target's cache holds
+ * @return OK; BAD_ARG for a position below 0. Never allocates. */
+SPECRT_API specrt_status specrt_session_begin(specrt_session *session, specrt_begin kind,
+                                              int64_t position);
+
+/* specrt_session_set_sequence() : the number that keys the draws after the next begin; those that
  * follow count on from there. With top-k drafts an answer follows from prompt, seed and number alone, as
  * in plain decoding, whatever the session did before. Sessions that share a seed need numbers of their
  * own. */
 SPECRT_API void specrt_session_set_sequence(specrt_session *session, uint64_t sequence);
-
-/* specrt_session_turn() : in place of begin, the next turn of a conversation: what the sources learnt stays
- * (window, cache and its ghosts, membership), and so do the statistics; draws are the next number's. Go on
- * with prefill.
- *   position : of the first token to prefill: 0 where the prompt repeats the conversation, else as many
- *              tokens as the target's cache holds
- * @return OK; BAD_ARG for a position below 0. */
-SPECRT_API specrt_status specrt_session_turn(specrt_session *session, int64_t position);
 
 /* specrt_session_prefill() : the next prompt tokens.
  *   tokens : i32 [n]
@@ -866,8 +861,10 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *log
  * specrt_session_observe_chain() without a last token it is that one. */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
-/* specrt_session_drafts() : 0 where auto_draft has this cycle go without a draft: skip to finish; else 1. */
-SPECRT_API int specrt_session_drafts(const specrt_session *session);
+/* specrt_session_get_beam() : the rows of the pass to come, borrowed until the next call: first the root
+ * alone. n = 0: go on with finish, since all levels are there or auto_draft has this cycle go without a
+ * draft. */
+SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_beam *beam);
 
 /* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only in
  * start and observe, but for routed sources' rows: after expand or route these are that level's. */
@@ -883,12 +880,6 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, in
                                                      const specrt_beam *beam,
                                                      const float *draft_hidden,
                                                      const float *draft_input);
-
-/* specrt_session_route_ahead() : chooses DynaSpec's clusters before the pass that expand scores, which has
- * the same rows without it; for drafters that run elsewhere meanwhile. draft_input, n : as for expand, which
- * need not be told again. @return OK; BAD_ARG for another n, a second time for a pass, or after the last. */
-SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *session,
-                                                    const float *draft_input, int32_t n);
 
 /* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
  *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced; n is 1 at the first pass, then the
@@ -936,7 +927,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const s
  *   n_accepted : of those drafted, 0 to n - 1
  *   last   : the target's own token after them, the root of the next draft; -1: not drawn yet. Then the
  *            cycle waits, with the best tokens of rows but without hidden states, for
- *            specrt_session_start(last), and another observe is BAD_ARG; begin and turn forget it
+ *            specrt_session_start(last), and another observe is BAD_ARG; begin forgets it
  *   rows   : the target at the n tokens; NULL: nothing but the tokens is learnt */
 SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *session,
                                                       const int32_t *tokens, int32_t n,
@@ -952,11 +943,11 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
  * own layer, forward from inputs it kept and backward from `dh`, and the optimiser:
  *
  *     specrt_align_observe(a, positions, n);                  // after verification, before observe
- *     if ((batch = specrt_align_take(a)) != NULL) {
+ *     if ((batch = specrt_align_acquire(a)) != NULL) {
  *         hidden = your drafter, once more, at batch->contexts
  *         specrt_align_gradient(a, batch, hidden, dh, &loss);
  *         your layer's backward pass from dh, a step of your optimiser
- *         specrt_align_give(a, batch);
+ *         specrt_align_release(a, batch);
  *     }
  *
  * gradient may run on another thread, for a batch that is out, beside all other calls; these are one
@@ -1001,7 +992,7 @@ typedef struct specrt_align_position {
     const int32_t *list;
 } specrt_align_position;
 
-/* Positions to learn from, borrowed from specrt_align_take() until specrt_align_give(). */
+/* Positions to learn from, borrowed from specrt_align_acquire() until specrt_align_release(). */
 typedef struct specrt_align_batch {
     int32_t n; /* params.n_batch at least, with the rest of the cycle that filled it */
     const uint64_t *contexts; /* [n] */
@@ -1022,6 +1013,7 @@ typedef struct specrt_align_stats {
     int64_t n_dropped;   /* past the gate, but the buffer was full and the last batch out */
     int64_t n_batches;   /* taken */
     double divergence;   /* sum of KL(p || q) over n_positions - n_missing - n_invalid */
+    int64_t n_bytes;     /* of memory that it holds now */
 } specrt_align_stats;
 
 typedef struct specrt_align specrt_align;
@@ -1045,8 +1037,9 @@ SPECRT_API void specrt_align_close(specrt_align *align);
 SPECRT_API int32_t specrt_align_observe(specrt_align *align, const specrt_align_position *positions,
                                         int32_t n);
 
-/* specrt_align_take() : the buffer as a batch, once it is full; NULL: it is not, or the last one is out. */
-SPECRT_API const specrt_align_batch *specrt_align_take(specrt_align *align);
+/* specrt_align_acquire() : the buffer as a batch, once it is full; NULL: it is not, or the last one is out.
+ * */
+SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *align);
 
 /* specrt_align_gradient() : of J = sum w_j T^2 KL(p_j || q_j) (Eq. 5) with respect to hidden states.
  *   hidden : f32 [batch->n, n_cols] what the drafter's head multiplies there now
@@ -1057,17 +1050,14 @@ SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
                                                const specrt_align_batch *batch, const float *hidden,
                                                float *dh, double *loss);
 
-/* specrt_align_give() : ends a batch; its buffer is empty again. */
-SPECRT_API void specrt_align_give(specrt_align *align, const specrt_align_batch *batch);
+/* specrt_align_release() : ends a batch; its buffer is empty again. */
+SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch);
 
 /* specrt_align_clear() : forget what waits, as when the drafter's inputs are lost. A batch that is out
  * stays. */
 SPECRT_API void specrt_align_clear(specrt_align *align);
 
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out);
-
-/* specrt_align_bytes() : of memory it holds. */
-SPECRT_API size_t specrt_align_bytes(const specrt_align *align);
 
 /* ---- the whole loop over a host ------------------------------------------------------------------
  * The application's models as a table of callbacks. What they give is borrowed until their next call.
@@ -1102,7 +1092,7 @@ typedef struct specrt_host {
      * drafter has read, and where, draft->beam_rows tells. */
     int (*commit)(void *user, const specrt_draft *draft, const specrt_verdict *verdict);
     /* What the target's head multiplied in the last target_verify: f32 [draft->n, *width]. Asked before
-     * commit, and only where specrt_policy_hidden_width() is not 0; else it may be NULL. */
+     * commit, and only where the policy's hidden_width is not 0; else it may be NULL. */
     int (*target_hidden)(void *user, const float **hidden, int32_t *width);
 
     /* Of the drafts to come; both may change from cycle to cycle, and cost no token. */
@@ -1110,19 +1100,14 @@ typedef struct specrt_host {
     float p_min;       /* no pass follows where the best path is less probable; 0: all do */
 } specrt_host;
 
-/* specrt_host_begin() : a new sequence: begin, prefill, the first token.
- *   prompt : i32 [n], n >= 1
+/* specrt_host_begin() : begin, prefill, the first token.
+ *   kind   : SPECRT_BEGIN_NEW: a new sequence; SPECRT_BEGIN_TURN: the next turn of a conversation
+ *   prompt : i32 [n], n >= 1; of a turn the conversation so far and what was said to it
  *   first  : the token after the prompt
  * @return OK, HOST, BAD_ARG naming the missing callback, the token, or the context that is too small. */
 SPECRT_API specrt_status specrt_host_begin(specrt_session *session, const specrt_host *host,
-                                           const int32_t *prompt, int64_t n, int32_t *first,
-                                           specrt_error *err);
-
-/* specrt_host_turn() : as begin, but sources keep what they learnt: the next turn of a conversation.
- *   prompt : the conversation so far and what was said to it, i32 [n] */
-SPECRT_API specrt_status specrt_host_turn(specrt_session *session, const specrt_host *host,
-                                          const int32_t *prompt, int64_t n, int32_t *first,
-                                          specrt_error *err);
+                                           specrt_begin kind, const int32_t *prompt, int64_t n,
+                                           int32_t *first, specrt_error *err);
 
 /* specrt_host_cycle() : draft, verify, commit, observe. Near the context's end nothing is drafted.
  *   verdict : its n is 0 when the context is full; written after the draft, so that a host may keep
@@ -1140,7 +1125,7 @@ typedef enum specrt_end {
 
 typedef struct specrt_generation {
     int64_t max_tokens; /* 0: no limit */
-    int32_t turn;       /* 0: begins with specrt_host_begin(); 1: with specrt_host_turn() */
+    specrt_begin begin; /* the kind of specrt_host_begin() */
     /* Called with new tokens as they come; anything but 0 stops. NULL: nobody listens. */
     int (*each)(void *user, const int32_t *tokens, int32_t n);
     void *user;
@@ -1234,9 +1219,10 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 
-/* specrt_session_load() : in place of begin, go on where a session of the same policy was saved; with turn
- * before the next prompt, if that comes next. Trees and sampling are this session's own. Two sessions that go
- * on from the same bytes draw by the same numbers: specrt_session_set_sequence() gives one another.
+/* specrt_session_load() : in place of begin, go on where a session of the same policy was saved; with
+ * BEGIN_TURN before the next prompt, if that comes next. Trees and sampling are this session's own. Two
+ * sessions that go on from the same bytes draw by the same numbers: specrt_session_set_sequence() gives one
+ * another.
  *   bytes : u8 [n] of any origin, checked; not kept
  * @return OK; SESSION_MAGIC, SESSION_VERSION; SESSION_DAMAGED naming what is wrong; SESSION_MISMATCH naming
  * both sides, for another policy, vocabulary or list. Then the session is as after begin. Never allocates. */
@@ -1788,14 +1774,14 @@ SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
  *
  *     specrt_session_      specrt_cuda_session_     but that on the device
  *     create               create                   its policy is a specrt_cuda_policy
- *     begin(s)             begin(s, i)              i = -1: all sequences
+ *     begin(s, kind, at)   begin(s, i)              i = -1: all sequences
  *     prefill(s, tokens, n, rows)
  *                          prefill(s, i, tokens, n, logits)
  *                                                   rows are logits, which the session ranks itself
  *     draw(s, logits)      draw(s, logits, tokens)  tokens are written there
  *     start(s, token)      start(s, i, tokens)      i = -1: all sequences
- *     route_ahead(s, input, n)
- *                          route_ahead(s, input)    beside the drafter's pass, on a stream of its own
+ *     none                 route_ahead(s, input)    DynaSpec's clusters, beside the drafter's pass, on a
+ *                                                   stream of its own
  *     expand(s, hidden, input, n, &beam)
  *                          expand(s, hidden, input) n and the next beam stand in view.beam
  *     finish(s, &draft)    finish(s)                in view.draft
@@ -1807,7 +1793,7 @@ SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader);
  *     close                close                    waits for the device
  *     params.submit        serve(s)                 who runs retrieval's part on the host
  *     shortlist, member    get_view: states         membership, as it is on the device
- *     turn, set_sequence, route
+ *     begin with BEGIN_TURN, set_sequence, route
  *                          none                     sequences begin anew; trees are the session's own */
 #ifndef SPECRT_CUDA_H
 #define SPECRT_CUDA_H
@@ -1965,7 +1951,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *ses
  * With retrieve@prompt=tokens or best, whose cache is the host's, it waits for the stream, and works off the
  * sequence's cycles before: not to be captured. Another thread may be in specrt_cuda_session_serve().
  *   tokens : DEVICE i32 [n]
- *   logits : DEVICE f32 [n, n_logits], read where specrt_policy_learns(); NULL: not computed there */
+ *   logits : DEVICE f32 [n, n_logits], read where the policy's needs_prompt_logits; NULL: not computed there
+ *   */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *session, int32_t i,
                                                           const int32_t *tokens, int32_t n,
                                                           const float *logits, void *stream);
@@ -1986,7 +1973,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *ses
 /* specrt_cuda_session_route_ahead() : begins, once the stream has view.beam and what the next pass reads, to
  * choose DynaSpec's clusters for it, on a stream of the session's own beside the drafter, as that paper does.
  * expand() waits for them before the product, and has the rows that it would choose itself. Other sources
- * wait for what the pass gives. CPU twin: specrt_session_route_ahead(). A graph must hold both this call and
+ * wait for what the pass gives. A graph must hold both this call and
  * that expand(), or neither.
  *   draft_input : DEVICE as for expand, unchanged until that has run; NULL: not told
  * @return OK, also where no source can; BAD_ARG after num_steps passes, or a second time for one; what
@@ -2220,6 +2207,10 @@ static inline double specrt__base_uniform(const uint64_t *key, int n) {
 /* base.c : owns status texts, errors, allocation through specrt_desc, overflow-checked sizes, unaligned
  * little-endian loads, half and bfloat16 conversion, keyed random numbers, XXH64 and SHA-256.
  * Refuses big-endian hosts. Nothing here knows of files, bundles or heads. */
+
+SPECRT_API int32_t specrt_version(void) {
+    return SPECRT_VERSION;
+}
 
 SPECRT_API const char *specrt_status_name(specrt_status status) {
     switch (status) {
@@ -6121,7 +6112,6 @@ typedef struct specrt__active_level {
     const float
         *draft_input; /* f32 [n, n_cols] hidden states that the pass reads; NULL: not known */
     const float *draft_hidden; /* f32 [n, n_cols] hidden states that it produces */
-    bool ahead;                /* the level's call of specrt__source.ahead was made */
 } specrt__active_level;
 
 enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
@@ -6236,8 +6226,6 @@ typedef struct specrt__source {
     void (*close)(void *state);
     /* Adds the level's segments with specrt__active_route. Never allocates. */
     void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
-    /* What route can do before the level's `draft_hidden` is there. */
-    void (*ahead)(void *state, const specrt__active_level *level);
     /* A new sequence. The pool was reset. */
     void (*begin)(void *state);
     /* Prompt tokens [n], and what the target thought after each of them; rows NULL: not known. */
@@ -6264,24 +6252,31 @@ typedef struct specrt__source {
 
 enum { SPECRT__RANKS_MAX_LEVELS = 8 };
 
-struct specrt_static {
+/* The head's rows of leading ranks, packed once. */
+typedef struct specrt__ranks_list {
     specrt_desc desc;
     specrt_active active;
     specrt_segment segment; /* rows, ids and bias stand behind this struct, in one block */
     int32_t n_levels;       /* of those that have a size of their own; 0: all are alike */
     int32_t levels[SPECRT__RANKS_MAX_LEVELS]; /* [n_levels] rows; the last holds from there on */
     int32_t n_always;                         /* rows of every level */
-};
+} specrt__ranks_list;
 
 SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt_bundle *bundle,
                                                   const specrt_ranks *ranks, int32_t size,
                                                   int32_t *out, specrt_error *err);
-SPECRT__INTERNAL specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
-                                                   int32_t n_ids);
+/* size : 0 takes the calibrated size. @return OK, BAD_ARG naming the limits, NO_MEMORY,
+ * BUNDLE_SECTION_MISSING. */
+SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
+                                                    const specrt_head *head, int32_t size,
+                                                    specrt__ranks_list **out, specrt_error *err);
+SPECRT__INTERNAL void specrt__ranks_free(specrt__ranks_list *list);
+SPECRT__INTERNAL specrt__ranks_list *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
+                                                        int32_t n_ids);
 
 /* --- a size for every level: the rows of all are fixed, the others are routed --- */
 
-SPECRT__INTERNAL void specrt__ranks_set_levels(specrt_static *list, const specrt_head *head,
+SPECRT__INTERNAL void specrt__ranks_set_levels(specrt__ranks_list *list, const specrt_head *head,
                                                const int32_t *ids, const int32_t *sizes, int32_t n);
 
 // >>ranks : src/sources/ranks.c
@@ -6300,7 +6295,7 @@ static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ra
     if (!specrt__base_mul(stride, (uint64_t)n, &bytes)) return false;
     if (!specrt__base_add(bytes, n_extra, &bytes) || bytes > PTRDIFF_MAX) return false;
     out->row_stride = stride;
-    out->ids = sizeof(specrt_static);
+    out->ids = sizeof(specrt__ranks_list);
     out->bias = out->ids + (size_t)n * sizeof(int32_t);
     out->rows = out->bias + (size_t)n * sizeof(float);
     out->end = out->rows + 63 + stride * (size_t)n;
@@ -6350,8 +6345,9 @@ static specrt_status specrt__ranks_check_rows(const specrt_bundle *bundle, const
                             bundle->name, (int)n);
 }
 
-static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, const int32_t *ids,
-                               int32_t n_ids, int32_t n, const specrt__ranks_layout *at) {
+static void specrt__ranks_fill(specrt__ranks_list *list, const specrt_head *head,
+                               const int32_t *ids, int32_t n_ids, int32_t n,
+                               const specrt__ranks_layout *at) {
     uint8_t *block = (uint8_t *)list;
     int32_t *own_ids = (int32_t *)(void *)(block + at->ids);
     float *bias = head->desc.bias ? (float *)(void *)(block + at->bias) : NULL;
@@ -6377,21 +6373,22 @@ static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, con
 
 /* The tokens of ids [n_ids] that have rows.
  * @return NULL when memory or the address space do not hold them. */
-SPECRT__INTERNAL specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
-                                                   int32_t n_ids) {
+SPECRT__INTERNAL specrt__ranks_list *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
+                                                        int32_t n_ids) {
     specrt__ranks_layout at;
     int32_t n = specrt__ranks_keep(head, ids, n_ids, NULL);
     if (!specrt__ranks_lay_out(head, n, &at)) return NULL;
-    specrt_static *list = (specrt_static *)specrt__base_alloc(&head->compute.desc, at.end);
+    specrt__ranks_list *list =
+        (specrt__ranks_list *)specrt__base_alloc(&head->compute.desc, at.end);
     if (!list) return NULL;
     specrt__os_advise_huge(list, at.end);
     specrt__ranks_fill(list, head, ids, n_ids, n, &at);
     return list;
 }
 
-SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const specrt_head *head,
-                                              int32_t size, specrt_static **out,
-                                              specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
+                                                    const specrt_head *head, int32_t size,
+                                                    specrt__ranks_list **out, specrt_error *err) {
     specrt_ranks ranks;
     int32_t n;
     *out = NULL;
@@ -6405,20 +6402,16 @@ SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API void specrt_static_close(specrt_static *list) {
+SPECRT__INTERNAL void specrt__ranks_free(specrt__ranks_list *list) {
     if (!list) return;
     specrt_desc desc = list->desc;
     specrt__base_free(&desc, list);
 }
 
-SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list) {
-    return &list->active;
-}
-
 /* --- a size for every level: the rows of all are fixed, the others are routed --- */
 
 /* sizes [n] count ranks; a head with ids of its own has rows for some of them. */
-SPECRT__INTERNAL void specrt__ranks_set_levels(specrt_static *list, const specrt_head *head,
+SPECRT__INTERNAL void specrt__ranks_set_levels(specrt__ranks_list *list, const specrt_head *head,
                                                const int32_t *ids, const int32_t *sizes,
                                                int32_t n) {
     list->n_levels = n;
@@ -6430,12 +6423,12 @@ SPECRT__INTERNAL void specrt__ranks_set_levels(specrt_static *list, const specrt
 }
 
 static void specrt__ranks_unshare(void *shared) {
-    specrt_static_close((specrt_static *)shared);
+    specrt__ranks_free((specrt__ranks_list *)shared);
 }
 
 static void specrt__ranks_route(void *state, const specrt__active_level *level,
                                 specrt__active_routed *out) {
-    const specrt_static *list = (const specrt_static *)state;
+    const specrt__ranks_list *list = (const specrt__ranks_list *)state;
     int32_t i = level->level < list->n_levels ? level->level : list->n_levels - 1;
     specrt_segment rest = list->segment;
     rest.rows = (const uint8_t *)rest.rows + (size_t)list->n_always * rest.row_stride;
@@ -6452,7 +6445,6 @@ SPECRT__INTERNAL const specrt__source specrt__ranks_levels = {
     NULL,
     NULL,
     specrt__ranks_route,
-    NULL,
     SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
@@ -6860,7 +6852,6 @@ SPECRT__INTERNAL const specrt__source specrt__window_source = {
     specrt__window_unshare,
     specrt__window_open,
     specrt__window_close,
-    NULL,
     NULL,
     specrt__window_begin,
     specrt__window_prefill,
@@ -8055,20 +8046,10 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_leve
         specrt__cluster_take(s, s->totals, n, SPECRT_TREE_MAX_TOPK, 0, &choice);
 }
 
-/* A router that reads what a pass is fed, not what it gives. */
-static bool specrt__cluster_foresees(const specrt__cluster_shared *shared) {
-    return shared->view.header->router == SPECRT_ROUTER_DYNASPEC;
-}
-
-static void specrt__cluster_ahead(void *state, const specrt__active_level *level) {
-    specrt__cluster *s = (specrt__cluster *)state;
-    if (specrt__cluster_foresees(s->shared)) specrt__cluster_decide(s, level);
-}
-
 static void specrt__cluster_route(void *state, const specrt__active_level *level,
                                   specrt__active_routed *out) {
     specrt__cluster *s = (specrt__cluster *)state;
-    if (!level->ahead || !specrt__cluster_foresees(s->shared)) specrt__cluster_decide(s, level);
+    specrt__cluster_decide(s, level);
     specrt__cluster_add_taken(s, out);
     out->n_read += (int64_t)(s->shared->w1.row_stride * (size_t)s->shared->w1.n_rows +
                              s->shared->w2.row_stride * (size_t)s->shared->w2.n_rows);
@@ -8091,19 +8072,19 @@ static specrt_status specrt__cluster_share_centroids(const specrt__source_reques
 }
 
 SPECRT__INTERNAL const specrt__source specrt__cluster_source = {
-    specrt__cluster_share_clusters, specrt__cluster_unshare,      specrt__cluster_open,
-    specrt__cluster_close,          specrt__cluster_route,        specrt__cluster_ahead,
-    SPECRT__SOURCE_LEARNS_NOTHING,  SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
+    specrt__cluster_close,          specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };
 SPECRT__INTERNAL const specrt__source specrt__cluster_groups = {
-    specrt__cluster_share_groups,  specrt__cluster_unshare,      specrt__cluster_open,
-    specrt__cluster_close,         specrt__cluster_route,        specrt__cluster_ahead,
-    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
+    specrt__cluster_close,        specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };
 SPECRT__INTERNAL const specrt__source specrt__cluster_centroids = {
-    specrt__cluster_share_centroids, specrt__cluster_unshare,      specrt__cluster_open,
-    specrt__cluster_close,           specrt__cluster_route,        specrt__cluster_ahead,
-    SPECRT__SOURCE_LEARNS_NOTHING,   SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
+    specrt__cluster_close,           specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };
 
 // >>successor : src/sources/successor.h
@@ -8280,9 +8261,9 @@ static void specrt__successor_route(void *state, const specrt__active_level *lev
 }
 
 SPECRT__INTERNAL const specrt__source specrt__successor_source = {
-    specrt__successor_share,       specrt__successor_unshare,    specrt__successor_open,
-    specrt__successor_close,       specrt__successor_route,      NULL,
-    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__successor_share,      specrt__successor_unshare, specrt__successor_open,
+    specrt__successor_close,      specrt__successor_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };
 
 // >>scan : src/sources/scan.h
@@ -9909,9 +9890,9 @@ static void specrt__sketch_route(void *state, const specrt__active_level *level,
 }
 
 SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
-    specrt__sketch_share,          specrt__sketch_unshare,       specrt__sketch_open,
-    specrt__sketch_close,          specrt__sketch_route,         NULL,
-    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__sketch_share,         specrt__sketch_unshare, specrt__sketch_open,
+    specrt__sketch_close,         specrt__sketch_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };
 
 // >>sketch_certify : src/sources/sketch_certify.c
@@ -10781,7 +10762,6 @@ SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
     specrt__retrieve_open,
     specrt__retrieve_close,
     NULL,
-    NULL,
     specrt__retrieve_begin,
     specrt__retrieve_prefill,
     specrt__retrieve_start,
@@ -10928,10 +10908,6 @@ SPECRT_API void specrt_align_close(specrt_align *align) {
     if (!align) return;
     specrt_desc desc = align->desc;
     specrt__base_free(&desc, align);
-}
-
-SPECRT_API size_t specrt_align_bytes(const specrt_align *align) {
-    return align->bytes;
 }
 
 /* --- the two distributions over the retained support --- */
@@ -11134,7 +11110,7 @@ SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_posi
     return n_kept;
 }
 
-SPECRT_API const specrt_align_batch *specrt_align_take(specrt_align *a) {
+SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *a) {
     specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
     if (full->view.n < a->params.n_batch || other->out) return NULL;
     full->out = true;
@@ -11148,7 +11124,7 @@ static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
     return &a->buffers[batch == &a->buffers[1].view];
 }
 
-SPECRT_API void specrt_align_give(specrt_align *align, const specrt_align_batch *batch) {
+SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch) {
     specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
     b->out = false;
     b->view.n = 0;
@@ -11160,6 +11136,7 @@ SPECRT_API void specrt_align_clear(specrt_align *align) {
 
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
     *out = align->stats;
+    out->n_bytes = (int64_t)align->bytes;
 }
 
 /* --- the gradient --- */
@@ -11640,12 +11617,14 @@ SPECRT__INTERNAL void specrt__policy_print(const specrt__policy_spec *spec, char
 
 struct specrt_policy {
     specrt_desc desc;
+    specrt_policy_info info;
+    specrt_active active; /* of a policy that never changes */
     const specrt_head *head;
     char text[SPECRT__POLICY_MAX_TEXT];
     int32_t n_vocab, bound;
-    specrt_static *list;  /* owned; NULL where no row is packed for all */
-    int32_t *full_ids;    /* owned; NULL but for `full` over rows without ids */
-    specrt_segment fixed; /* n_rows = 0: none */
+    specrt__ranks_list *list; /* owned; NULL where no row is packed for all */
+    int32_t *full_ids;        /* owned; NULL but for `full` over rows without ids */
+    specrt_segment fixed;     /* n_rows = 0: none */
     /* In the order of specrt__policy_kinds, but for a static list of several sizes, which is the first. */
     int32_t n_sources;
     struct {
@@ -12109,7 +12088,7 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
         SPECRT__TRY(specrt__ranks_size(bundle, &ranks, *size, size, err));
         if (*size > most) most = *size;
     }
-    SPECRT__TRY(specrt_static_create(bundle, p->head, most, &p->list, err));
+    SPECRT__TRY(specrt__ranks_create(bundle, p->head, most, &p->list, err));
     p->fixed = p->list->segment;
     if (source->n_levels > 0) specrt__policy_make_levels(p, source, ranks.ids);
     return SPECRT_STATUS_OK;
@@ -12169,6 +12148,26 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
     return SPECRT_STATUS_OK;
 }
 
+/* What applications ask of it. */
+static void specrt__policy_tell(specrt_policy *p) {
+    specrt_policy_info *info = &p->info;
+    info->text = p->text;
+    info->bound = p->bound + p->routed_bound;
+    for (int i = 0; i < p->n_sources; i++) {
+        const specrt__source_shared *shared = &p->sources[i].shared;
+        if (shared->reads_prompt) info->needs_prompt_logits = 1;
+        if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+    }
+    if (p->n_sources > 0 || p->n_terminators > 0) return;
+    p->active.compute = &p->head->compute;
+    p->active.segments = &p->fixed;
+    p->active.n_segments = 1;
+    p->active.n_rows = p->fixed.n_rows;
+    p->active.n_cols = p->head->desc.n_cols;
+    p->active.head = p->head;
+    info->active = &p->active;
+}
+
 static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *bundle,
                                          const specrt_policy_desc *desc, specrt__policy_spec *spec,
                                          specrt_error *err) {
@@ -12186,6 +12185,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
+    specrt__policy_tell(p);
     return SPECRT_STATUS_OK;
 }
 
@@ -12229,34 +12229,17 @@ SPECRT_API void specrt_policy_close(specrt_policy *policy) {
     for (int i = 0; i < policy->n_sources; i++)
         if (policy->sources[i].source->unshare)
             policy->sources[i].source->unshare(policy->sources[i].shared.data);
-    specrt_static_close(policy->list);
+    specrt__ranks_free(policy->list);
     specrt__base_free(&desc, policy->full_ids);
     specrt__base_free(&desc, policy);
 }
 
-SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
-    return policy->text;
-}
-
-SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
-    for (int i = 0; i < policy->n_sources; i++)
-        if (policy->sources[i].shared.reads_prompt) return 1;
-    return 0;
-}
-
-SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy) {
-    for (int i = 0; i < policy->n_sources; i++)
-        if (policy->sources[i].shared.hidden_width > 0)
-            return policy->sources[i].shared.hidden_width;
-    return 0;
+SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy) {
+    return &policy->info;
 }
 
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
     return specrt__policy_holds(policy->ends, policy->n_ends, token);
-}
-
-SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {
-    return policy->bound + policy->routed_bound;
 }
 
 // >>tree : src/decode/tree.h
@@ -13212,11 +13195,10 @@ struct specrt_session {
     void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
     int n_open;                         /* of them */
     int64_t n_routed_rows, n_levels;    /* of this cycle */
-    int32_t n_ahead;         /* of its levels, those up to the last that was routed ahead */
-    int64_t position;        /* of the next token to emit */
-    int64_t n_copied_before; /* by the pool, until begin */
-    int64_t cycle;           /* trees begun: keys the draws of sampled drafts */
-    uint64_t sequence;       /* keys the draws; or, once it is named, those after begin */
+    int64_t position;                   /* of the next token to emit */
+    int64_t n_copied_before;            /* by the pool, until begin */
+    int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
+    uint64_t sequence; /* keys the draws; or, once it is named, those after begin */
     bool sequence_named;
     specrt_session_stats stats;
     int32_t topk;
@@ -13312,7 +13294,7 @@ static bool specrt__session_open_sources(specrt_session *s, const specrt_session
 }
 
 static bool specrt__session_make_scratch(specrt_session *s) {
-    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)specrt_policy_bound(s->policy);
+    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)s->policy->info.bound;
     uint8_t *at = (uint8_t *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
     if (!at) return false;
     s->logits = SPECRT__CARVE(float, &at, n);
@@ -13359,7 +13341,7 @@ SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params
 static bool specrt__session_make_distributions(specrt_session *s,
                                                const specrt_session_params *params) {
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
-    uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
+    uint64_t n = n_steps * (uint64_t)s->policy->info.bound;
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
         &s->desc, n_steps * sizeof *s->distributions + n * (sizeof(int32_t) + sizeof(float)));
@@ -13444,11 +13426,11 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     SPECRT__TRY(specrt_tree_create(&tree, &s->desc, &s->tree, err));
     SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));
     s->topk = specrt_tree_get_params(s->tree)->topk;
-    if (s->topk > specrt_policy_bound(policy))
+    if (s->topk > policy->info.bound)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "session: topk: expected at most the %d rows of policy '%s', found "
                                 "%d",
-                                (int)specrt_policy_bound(policy), policy->text, (int)s->topk);
+                                (int)policy->info.bound, policy->text, (int)s->topk);
     if (specrt__session_submits(policy) && !params->submit)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "session: policy '%s': expected params.submit, which runs what "
@@ -13469,7 +13451,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->active.n_cols = policy->head->desc.n_cols;
     s->active.head = policy->head;
     s->sequence = params->sampling.sequence;
-    specrt_session_begin(s);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     return SPECRT_STATUS_OK;
 }
 
@@ -13535,7 +13517,6 @@ SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     s->active.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
     s->n_levels = 0;
-    s->n_ahead = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
 
@@ -13568,7 +13549,6 @@ static specrt__active_level specrt__session_level(int32_t at, const specrt_beam 
     level.logprobs = beam->logprobs;
     level.draft_input = draft_input;
     level.draft_hidden = draft_hidden;
-    level.ahead = false;
     return level;
 }
 
@@ -13598,7 +13578,6 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
                                                      const float *draft_hidden,
                                                      const float *draft_input) {
     if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
-    s->n_ahead = 0; /* sources may forget it now */
     return specrt__session_route_by(s, specrt__session_level(at, beam, draft_hidden, draft_input));
 }
 
@@ -13611,23 +13590,25 @@ static void specrt__session_count(specrt_session *s) {
     specrt_tree_begin(s->tree, s->tree->root); /* a draft that was left is forgotten */
 }
 
-SPECRT_API void specrt_session_begin(specrt_session *s) {
+static void specrt__session_forget(specrt_session *s) {
     specrt__active_pool_reset(s->pool);
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
         specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
     s->n_copied_before = s->pool->n_copied;
-    specrt__session_count(s);
-    s->position = s->cycle = 0;
+    s->cycle = 0;
     SPECRT__CLEAR(&s->stats, 1);
     specrt__session_pack(s);
 }
 
-SPECRT_API specrt_status specrt_session_turn(specrt_session *s, int64_t position) {
-    if (position < 0) return SPECRT_STATUS_BAD_ARG;
+SPECRT_API specrt_status specrt_session_begin(specrt_session *s, specrt_begin kind,
+                                              int64_t position) {
+    if (position < 0 || (kind != SPECRT_BEGIN_NEW && kind != SPECRT_BEGIN_TURN))
+        return SPECRT_STATUS_BAD_ARG;
     specrt__session_count(s);
     s->position = position;
+    if (kind == SPECRT_BEGIN_NEW) specrt__session_forget(s);
     return SPECRT_STATUS_OK;
 }
 
@@ -13685,10 +13666,6 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
 
 /* --- a cycle --- */
 
-SPECRT_API int specrt_session_drafts(const specrt_session *session) {
-    return !session->auto_draft || session->choice.num_steps > 0;
-}
-
 SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session) {
     return &session->active;
 }
@@ -13696,7 +13673,7 @@ SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *s
 /* One token, sampled from the distribution that verification will be shown. */
 static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam) {
     int32_t level = s->tree->level, n = 0;
-    size_t at = (size_t)level * (size_t)specrt_policy_bound(s->policy);
+    size_t at = (size_t)level * (size_t)s->policy->info.bound;
     int32_t *ids = s->distribution_ids + at;
     float *probs = s->distribution_probs + at, logprob = -INFINITY;
     for (int32_t i = 0; i < s->active.n_segments; n += s->segments[i++].n_rows)
@@ -13728,26 +13705,21 @@ static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_b
 /* The rows of the pass to come. */
 static specrt_beam specrt__session_beam(const specrt_session *s) {
     static const float no_path = 0;
+    static const int32_t no_parent = 0;
     const specrt_tree *t = s->tree;
     specrt_beam beam;
     beam.n = t->n_beam;
     beam.tokens = t->level ? t->beam_tokens : &t->root;
-    beam.parents = NULL;
+    beam.parents = t->level ? t->beam_parents : &no_parent;
     beam.logprobs = t->level ? t->beam_logprobs : &no_path;
     return beam;
 }
 
-SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const float *draft_input,
-                                                    int32_t n) {
-    specrt_beam own = specrt__session_beam(s);
-    specrt__active_level level = specrt__session_level(s->tree->level, &own, NULL, draft_input);
-    if (n < 1 || n != own.n || level.level == s->tree->params.num_steps || s->n_ahead > level.level)
-        return SPECRT_STATUS_BAD_ARG;
-    for (int i = 0; i < s->policy->n_sources; i++)
-        if (s->policy->sources[i].source->ahead)
-            s->policy->sources[i].source->ahead(s->states[i], &level);
-    s->n_ahead = level.level + 1;
-    return SPECRT_STATUS_OK;
+SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_beam *beam) {
+    *beam = specrt__session_beam(session);
+    if (session->tree->level == session->tree->params.num_steps ||
+        (session->auto_draft && session->choice.num_steps == 0))
+        beam->n = 0;
 }
 
 /* The rows of the pass to come, for the tree at hand. */
@@ -13756,7 +13728,6 @@ static void specrt__session_route_pass(specrt_session *s, const float *draft_hid
     specrt_beam own = specrt__session_beam(s);
     specrt__active_level level =
         specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
-    level.ahead = s->n_ahead > level.level;
     specrt__session_route_by(s, level);
 }
 
@@ -13970,7 +13941,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows) {
     if (s->open.n > 0 || !specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
-    int32_t width = specrt_policy_hidden_width(s->policy);
+    int32_t width = s->policy->info.hidden_width;
     if (width > 0 && rows && rows->hidden && rows->d_hidden != width) return SPECRT_STATUS_BAD_ARG;
     s->stats.n_cycles++;
     s->stats.n_emitted += verdict->n;
@@ -14339,9 +14310,9 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *s, const void *byte
     SPECRT__CLEAR(&in, 1);
     in.bytes = (const uint8_t *)bytes;
     in.n = bytes ? n : 0;
-    specrt_session_begin(s);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     specrt_status status = specrt__snapshot_load(s, &in, err);
-    if (status != SPECRT_STATUS_OK) specrt_session_begin(s);
+    if (status != SPECRT_STATUS_OK) specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     return status;
 }
 
@@ -14368,7 +14339,7 @@ static specrt_status specrt__host_check_prompt(const specrt_session *s, const sp
 
 static specrt_status specrt__host_check(const specrt_session *s, const specrt_host *host,
                                         const int32_t *prompt, int64_t n, specrt_error *err) {
-    bool reads = specrt_policy_hidden_width(s->policy) > 0;
+    bool reads = s->policy->info.hidden_width > 0;
     const char *missing = !host->target_prefill           ? "target_prefill"
                           : !host->draft_step             ? "draft_step"
                           : !host->target_verify          ? "target_verify"
@@ -14396,7 +14367,7 @@ static specrt_status specrt__host_prefill(specrt_session *s, const specrt_host *
                                           specrt_error *err) {
     specrt_target_rows rows;
     memset(&rows, 0, sizeof rows);
-    int all = specrt_policy_learns(s->policy);
+    int all = s->policy->info.needs_prompt_logits;
     int code = host->target_prefill(host->user, tokens, n, all, &rows.logits);
     if (code != 0) return specrt__host_failed("target_prefill", code, err);
     *last = rows.logits + (all ? (int64_t)(n - 1) * s->verifier->n_vocab : 0);
@@ -14418,18 +14389,10 @@ static specrt_status specrt__host_start(specrt_session *s, const specrt_host *ho
 }
 
 SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host *host,
-                                           const int32_t *prompt, int64_t n, int32_t *first,
-                                           specrt_error *err) {
+                                           specrt_begin kind, const int32_t *prompt, int64_t n,
+                                           int32_t *first, specrt_error *err) {
     SPECRT__TRY(specrt__host_check(s, host, prompt, n, err));
-    specrt_session_begin(s);
-    return specrt__host_start(s, host, prompt, n, first, err);
-}
-
-SPECRT_API specrt_status specrt_host_turn(specrt_session *s, const specrt_host *host,
-                                          const int32_t *prompt, int64_t n, int32_t *first,
-                                          specrt_error *err) {
-    SPECRT__TRY(specrt__host_check(s, host, prompt, n, err));
-    SPECRT__TRY(specrt_session_turn(s, 0));
+    SPECRT__TRY(specrt_session_begin(s, kind, 0));
     return specrt__host_start(s, host, prompt, n, first, err);
 }
 
@@ -14443,13 +14406,9 @@ static int32_t specrt__host_steps(const specrt_session *s, const specrt_host *ho
 static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *host,
                                         specrt_error *err) {
     specrt_beam beam;
-    const int32_t no_parent = 0, n_steps = specrt__host_steps(s, host);
-    const float no_path = 0, least = host->p_min > 0 ? logf(host->p_min) : -INFINITY;
-    beam.n = 1;
-    beam.tokens = &s->tree->root;
-    beam.parents = &no_parent;
-    beam.logprobs = &no_path;
-    if (!specrt_session_drafts(s)) return SPECRT_STATUS_OK;
+    const int32_t n_steps = specrt__host_steps(s, host);
+    const float least = host->p_min > 0 ? logf(host->p_min) : -INFINITY;
+    specrt_session_get_beam(s, &beam);
     for (int32_t level = 0; level < n_steps && beam.n > 0 && beam.logprobs[0] >= least; level++) {
         const float *draft_hidden = NULL, *draft_input = NULL;
         int code = host->draft_step(host->user, level, &beam, &draft_hidden, &draft_input);
@@ -14462,7 +14421,7 @@ static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *ho
 /* The hidden states that the last verification computed, where a source reads them. */
 static specrt_status specrt__host_hidden(const specrt_session *s, const specrt_host *host,
                                          specrt_target_rows *rows, specrt_error *err) {
-    int32_t width = specrt_policy_hidden_width(s->policy);
+    int32_t width = s->policy->info.hidden_width;
     if (width == 0) return SPECRT_STATUS_OK;
     int code = host->target_hidden(host->user, &rows->hidden, &rows->d_hidden);
     if (code != 0) return specrt__host_failed("target_hidden", code, err);
@@ -14514,8 +14473,7 @@ SPECRT_API specrt_status specrt_generate(specrt_session *s, const specrt_host *h
     g->n_tokens = 0;
     g->end = SPECRT_END_LENGTH;
     verdict.n = 1;
-    SPECRT__TRY(g->turn ? specrt_host_turn(s, host, prompt, n, &verdict.tokens[0], err)
-                        : specrt_host_begin(s, host, prompt, n, &verdict.tokens[0], err));
+    SPECRT__TRY(specrt_host_begin(s, host, g->begin, prompt, n, &verdict.tokens[0], err));
     while (specrt__host_give(s, g, verdict.tokens, verdict.n))
         SPECRT__TRY(specrt_host_cycle(s, host, &verdict, err));
     return SPECRT_STATUS_OK;

@@ -16,18 +16,19 @@
  *     specrt_error err;
  *     specrt_bundle *bundle;
  *     specrt_head *head;
- *     specrt_static *list;
+ *     specrt_policy *policy;
  *     if (specrt_bundle_open("llama3.specb", NULL, &bundle, &err)) { puts(err.msg); exit(1); }
  *     specrt_head_desc hd = {.rows = weights, .dtype = SPECRT_DTYPE_F16,
  *                            .n_rows = 128256, .n_cols = 4096};
  *     specrt_head_bind(bundle, &hd, NULL, &head, &err);
- *     specrt_static_create(bundle, head, 32768, &list, &err);   // 0: the calibrated size
- *     const specrt_active *active = specrt_static_active(list);
+ *     specrt_policy_desc pd = {.text = "static:32768"};
+ *     specrt_policy_create(bundle, head, &pd, &policy, &err);
+ *     const specrt_active *active = specrt_policy_get_info(policy)->active;
  *     specrt_active_logits(active, hidden, 1, logits);          // hidden f32 [1, 4096]
  *     specrt_active_topk(active, logits, 1, 10, ids, logprobs); // target ids, best first
  *
- * That is one fixed list. A policy (specrt_policy_create) adds lists that follow the text, MicroSpec's
- * needs no bundle; a session (specrt_session_create) runs the cycle of draft, verification and
+ * That is one fixed list. Other policies add lists that follow the text, and MicroSpec's needs no bundle;
+ * a session (specrt_session_create) runs the cycle of draft, verification and
  * observation, whole or in parts.
  *
  * OPTIONS, before the include of the implementation:
@@ -41,7 +42,7 @@
  *          yours, contents meaningless after the call. Everything is allocated in open/bind/create
  *          through specrt_desc.alloc (but for what libzstd needs while a bundle opens); step
  *          functions never allocate. Closing NULL is a no-op.
- * THREADS. Bundles, heads, static lists and policies are immutable once made: share them freely. A
+ * THREADS. Bundles, heads and policies are immutable once made: share them freely. A
  *          session is one thread's at a time; so is a stock, with all of its sessions. No globals; no
  *          threads are started but by specrt_worker_create().
  * ERRORS.  Fallible calls return specrt_status (0 is OK) and leave outputs zeroed on failure. Cold
@@ -80,25 +81,24 @@
  * FUNCTIONS, by task:
  *     open a bundle        specrt_bundle_open, _open_memory, _close, _check_tokenizer
  *     bind a head          specrt_head_bind, _close, _check_states
- *     one fixed list       specrt_static_create, _active, _close
  *     score and rank       specrt_active_logits, _topk; specrt_logits_topk
- *     choose a policy      specrt_policy_check, _create, _close, _text, _learns, _hidden_width, _ends, _bound
- *     run the whole loop   specrt_generate; or cycle by cycle specrt_host_begin, _turn, _cycle
- *     run it yourself      specrt_session_create, _close, _begin, _turn, _prefill, _draw, _start,
- *                          _route_ahead, _expand, _expand_batch, _finish, _verify, _observe, _get_stats,
- *                          _set_sequence; what you verified _observe_chain; of a tree of your own
+ *     choose a policy      specrt_policy_check, _create, _close, _get_info, _ends
+ *     run the whole loop   specrt_generate; or cycle by cycle specrt_host_begin, _cycle
+ *     run it yourself      specrt_session_create, _close, _begin, _prefill, _draw, _start,
+ *                          _get_beam, _expand, _finish, _verify, _observe, _get_stats, _set_sequence; what
+ *                          you verified _observe_chain; of a tree of your own
  *                          _shortlist, _route, _member;
  *                          specrt_worker_create, _submit, _close
  *     move or set aside    specrt_session_save, _load
  *     many sequences       specrt_stock_create, _close, _get_stats; specrt_session_expand_batch
- *     draft as it pays     specrt_auto_create, _close, _begin, _choose, _goes_on, _observe, _get_stats;
- *                          specrt_session_drafts
+ *     choose draft lengths specrt_auto_create, _close, _begin, _choose, _should_continue, _observe,
+ *                          _get_stats
  *     trees and verdicts   specrt_tree_create, _free, _get_params, _begin, _expand, _finish;
  *                          specrt_verifier_create, _free, _set_sequence, _draw, _propose;
  *                          specrt_verify_tree, _verify_chain
- *     align the drafter    specrt_align_create, _close, _observe, _take, _gradient, _give, _clear,
- *                          _get_stats, _bytes
- *     name a status        specrt_status_name
+ *     align the drafter    specrt_align_create, _close, _observe, _acquire, _gradient, _release, _clear,
+ *                          _get_stats
+ *     name things          specrt_version, specrt_status_name
  * On a GPU: specrt_cuda.h. To build, inspect or record: specrt_tools.h. */
 
 /* Contents: api decoding many saved | specrt_tools.h: tools | specrt_cuda.h: cuda.
@@ -115,6 +115,8 @@
 #define SPECRT_VERSION_MINOR  1
 #define SPECRT_VERSION_PATCH  0
 #define SPECRT_VERSION_STRING "0.1.0"
+#define SPECRT_VERSION                                                                             \
+    (SPECRT_VERSION_MAJOR * 10000 + SPECRT_VERSION_MINOR * 100 + SPECRT_VERSION_PATCH)
 
 #if !defined(SPECRT_STATIC)
 #define SPECRT_API extern
@@ -127,6 +129,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* specrt_version() : SPECRT_VERSION of the library that the program runs with. The major number differs from
+ * the header's where the two do not fit together. */
+SPECRT_API int32_t specrt_version(void);
 
 /* --- status and errors --- */
 
@@ -344,22 +350,6 @@ SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const f
 #define SPECRT_LOGITS_MAX_K 16
 SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k, int32_t *ids);
 
-/* --- static source: FR-Spec, VocabTrim --- */
-
-typedef struct specrt_static specrt_static;
-
-/* specrt_static_create() : pack the first `size` ranks of the bundle once; share by all sessions.
- * The bundle and the head's rows may go afterwards, the head itself must stay.
- *   size : 0 takes the calibrated size; at least the forced ids, at most n_valid. Of a head with ids
- *          of its own those among the first `size` that have rows
- * @return OK, BAD_ARG naming the limits, NO_MEMORY, BUNDLE_SECTION_MISSING. */
-SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const specrt_head *head,
-                                              int32_t size, specrt_static **out, specrt_error *err);
-SPECRT_API void specrt_static_close(specrt_static *list);
-
-/* specrt_static_active() : its active vocabulary, borrowed; the same at every step, free to ask. */
-SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
-
 // >>decoding
 // Everything public of the decoding loop: policies, trees, verification, sessions, the host.
 
@@ -385,7 +375,7 @@ SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list);
  *       graph=on|off           whether successors come along, from the bundle's graph
  *       prompt=off|tokens|best   whether the prompt's tokens come in before the first cycle, and with best
  *                              also the target's ten best at each of its positions; off is the paper's
- *       keep=off|on            whether they outlive specrt_session_begin (see specrt_session_turn)
+ *       keep=off|on            whether they outlive specrt_session_begin (SPECRT_BEGIN_NEW)
  *       mode=sync|async        found before the next cycle, or beside the cycles, by a task that
  *                              specrt_session_params.submit runs; found tokens come in between cycles
  *   successor:K the K tokens, not members otherwise, that likeliest follow those being extended; chosen
@@ -450,22 +440,25 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
                                               specrt_error *err);
 SPECRT_API void specrt_policy_close(specrt_policy *policy);
 
-/* specrt_policy_text() : in canonical form: sizes filled in, defaults left out; borrowed. */
-SPECRT_API const char *specrt_policy_text(const specrt_policy *policy);
+/* What a policy is, borrowed for its life. */
+typedef struct specrt_policy_info {
+    const char *text; /* in canonical form: sizes filled in, defaults left out */
+    int32_t bound;    /* the most rows that any of its sessions ever scores */
+    /* Columns of the target's hidden states, if a source reads them where drafts are verified
+     * (specrt_target_rows.hidden); else 0 */
+    int32_t hidden_width;
+    /* 1: a source learns from the target's logits at prompt positions; 0: they need not be computed
+     * (specrt_session_prefill's rows may be NULL) */
+    int32_t needs_prompt_logits;
+    /* The active vocabulary, if it is the same at every step, as that of `full` and `static`; else NULL: ask
+     * a session */
+    const specrt_active *active;
+} specrt_policy_info;
 
-/* specrt_policy_learns() : 1 when a source learns from the target's logits at prompt positions; else they
- * need not be computed (specrt_session_prefill's rows may be NULL). */
-SPECRT_API int specrt_policy_learns(const specrt_policy *policy);
-
-/* specrt_policy_hidden_width() : columns of the target's hidden states, if a source reads them where drafts
- * are verified (specrt_target_rows.hidden); else 0. */
-SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy);
+SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 when a token ends a generation: the bundle's terminators and the desc's. */
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token);
-
-/* specrt_policy_bound() : the most rows any of its sessions ever scores. */
-SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy);
 
 /* ---- draft trees: chains and EAGLE-2 (Li et al. 2024) --------------------------------------------
  * A level is one drafter pass. expand() takes the best tokens of every row of the level and gives the
@@ -627,7 +620,8 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
  * docs/METHODS.md ("Auto") has the rules.
  *
  * specrt_session_params.auto_draft hands it to a session, which then ends drafts by itself; all that is left
- * to a loop of your own is to skip the draft where specrt_session_drafts() says so. Without a session:
+ * to a loop of your own is to skip the draft where specrt_session_get_beam() gives no rows. Without a
+ * session:
  *
  *     specrt_auto_begin(a);                        // a prompt, which the drafter has read
  *     specrt_auto_choose(a, &choice);              // each cycle; num_steps 0: decode plainly
@@ -722,15 +716,15 @@ SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *o
 
 /* ---- sessions: one sequence --------------------------------------------------------------------------
  *
- *     specrt_session_begin(s);
+ *     specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
  *     for each chunk of the prompt:
  *         specrt_session_prefill(s, tokens, n, &rows);      // what the target said there
  *     token = specrt_session_draw(s, logits);               // after the last prompt token
  *     specrt_session_start(s, token);
  *     while (token is not the last):
- *         hidden = your drafter(the root), then
- *         while (specrt_session_expand(s, hidden, input, n, &beam), beam.n > 0)
- *             hidden = your drafter(beam.tokens, beam.parents), n = beam.n
+ *         for (specrt_session_get_beam(s, &beam); beam.n > 0;)
+ *             hidden = your drafter(beam.tokens, beam.parents)
+ *             specrt_session_expand(s, hidden, input, beam.n, &beam)
  *         specrt_session_finish(s, &draft);
  *         logits = your target(draft.tokens, draft.masks, draft.depths)
  *         specrt_session_verify(s, &draft, logits, &verdict);
@@ -800,7 +794,7 @@ typedef struct specrt_target_rows {
     const int32_t *ids;  /* i32 [n, k] best first, -1: none; NULL too: nothing is known */
     int32_t k;
     const float *hidden; /* f32 [n, d_hidden] what its head multiplied; NULL: not told */
-    int32_t d_hidden;    /* specrt_policy_hidden_width(), where that is not 0 */
+    int32_t d_hidden;    /* the policy's hidden_width, where that is not 0 */
 } specrt_target_rows;
 
 /* Sums since begin, over `n_cycles` observations. */
@@ -831,24 +825,25 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                specrt_error *err);
 SPECRT_API void specrt_session_close(specrt_session *session);
 
-/* specrt_session_begin() : forget everything; a new sequence starts at position 0. Its draws are keyed by
- * the next number after the last sequence's, the first by sampling.sequence: generations of one session
- * are independent, and the same again for a session made anew. */
-SPECRT_API void specrt_session_begin(specrt_session *session);
+typedef enum specrt_begin {
+    SPECRT_BEGIN_NEW = 0, /* a new sequence: sources and statistics forget everything */
+    SPECRT_BEGIN_TURN = 1 /* the next turn of a conversation: both keep what they have */
+} specrt_begin;
 
-/* specrt_session_set_sequence() : the number that keys the draws after the next begin or turn; those that
+/* specrt_session_begin() : then comes prefill. Draws are keyed by the next number after the last sequence's,
+ * the first by sampling.sequence: generations of one session are independent, and the same again for a
+ * session made anew. With BEGIN_TURN all that sources learnt stays: window, cache and its ghosts, membership.
+ *   position : of the first token to prefill: 0 where the prompt repeats the conversation, else as many
+ *              tokens as the target's cache holds
+ * @return OK; BAD_ARG for a position below 0. Never allocates. */
+SPECRT_API specrt_status specrt_session_begin(specrt_session *session, specrt_begin kind,
+                                              int64_t position);
+
+/* specrt_session_set_sequence() : the number that keys the draws after the next begin; those that
  * follow count on from there. With top-k drafts an answer follows from prompt, seed and number alone, as
  * in plain decoding, whatever the session did before. Sessions that share a seed need numbers of their
  * own. */
 SPECRT_API void specrt_session_set_sequence(specrt_session *session, uint64_t sequence);
-
-/* specrt_session_turn() : in place of begin, the next turn of a conversation: what the sources learnt stays
- * (window, cache and its ghosts, membership), and so do the statistics; draws are the next number's. Go on
- * with prefill.
- *   position : of the first token to prefill: 0 where the prompt repeats the conversation, else as many
- *              tokens as the target's cache holds
- * @return OK; BAD_ARG for a position below 0. */
-SPECRT_API specrt_status specrt_session_turn(specrt_session *session, int64_t position);
 
 /* specrt_session_prefill() : the next prompt tokens.
  *   tokens : i32 [n]
@@ -865,8 +860,10 @@ SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *log
  * specrt_session_observe_chain() without a last token it is that one. */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
-/* specrt_session_drafts() : 0 where auto_draft has this cycle go without a draft: skip to finish; else 1. */
-SPECRT_API int specrt_session_drafts(const specrt_session *session);
+/* specrt_session_get_beam() : the rows of the pass to come, borrowed until the next call: first the root
+ * alone. n = 0: go on with finish, since all levels are there or auto_draft has this cycle go without a
+ * draft. */
+SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_beam *beam);
 
 /* specrt_session_shortlist() : what may be proposed in this cycle, borrowed; its content changes only in
  * start and observe, but for routed sources' rows: after expand or route these are that level's. */
@@ -882,12 +879,6 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, in
                                                      const specrt_beam *beam,
                                                      const float *draft_hidden,
                                                      const float *draft_input);
-
-/* specrt_session_route_ahead() : chooses DynaSpec's clusters before the pass that expand scores, which has
- * the same rows without it; for drafters that run elsewhere meanwhile. draft_input, n : as for expand, which
- * need not be told again. @return OK; BAD_ARG for another n, a second time for a pass, or after the last. */
-SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *session,
-                                                    const float *draft_input, int32_t n);
 
 /* specrt_session_expand() : score a drafter pass over the shortlist and grow the tree by it.
  *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced; n is 1 at the first pass, then the
@@ -935,7 +926,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const s
  *   n_accepted : of those drafted, 0 to n - 1
  *   last   : the target's own token after them, the root of the next draft; -1: not drawn yet. Then the
  *            cycle waits, with the best tokens of rows but without hidden states, for
- *            specrt_session_start(last), and another observe is BAD_ARG; begin and turn forget it
+ *            specrt_session_start(last), and another observe is BAD_ARG; begin forgets it
  *   rows   : the target at the n tokens; NULL: nothing but the tokens is learnt */
 SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *session,
                                                       const int32_t *tokens, int32_t n,
@@ -951,11 +942,11 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
  * own layer, forward from inputs it kept and backward from `dh`, and the optimiser:
  *
  *     specrt_align_observe(a, positions, n);                  // after verification, before observe
- *     if ((batch = specrt_align_take(a)) != NULL) {
+ *     if ((batch = specrt_align_acquire(a)) != NULL) {
  *         hidden = your drafter, once more, at batch->contexts
  *         specrt_align_gradient(a, batch, hidden, dh, &loss);
  *         your layer's backward pass from dh, a step of your optimiser
- *         specrt_align_give(a, batch);
+ *         specrt_align_release(a, batch);
  *     }
  *
  * gradient may run on another thread, for a batch that is out, beside all other calls; these are one
@@ -1000,7 +991,7 @@ typedef struct specrt_align_position {
     const int32_t *list;
 } specrt_align_position;
 
-/* Positions to learn from, borrowed from specrt_align_take() until specrt_align_give(). */
+/* Positions to learn from, borrowed from specrt_align_acquire() until specrt_align_release(). */
 typedef struct specrt_align_batch {
     int32_t n; /* params.n_batch at least, with the rest of the cycle that filled it */
     const uint64_t *contexts; /* [n] */
@@ -1021,6 +1012,7 @@ typedef struct specrt_align_stats {
     int64_t n_dropped;   /* past the gate, but the buffer was full and the last batch out */
     int64_t n_batches;   /* taken */
     double divergence;   /* sum of KL(p || q) over n_positions - n_missing - n_invalid */
+    int64_t n_bytes;     /* of memory that it holds now */
 } specrt_align_stats;
 
 typedef struct specrt_align specrt_align;
@@ -1044,8 +1036,9 @@ SPECRT_API void specrt_align_close(specrt_align *align);
 SPECRT_API int32_t specrt_align_observe(specrt_align *align, const specrt_align_position *positions,
                                         int32_t n);
 
-/* specrt_align_take() : the buffer as a batch, once it is full; NULL: it is not, or the last one is out. */
-SPECRT_API const specrt_align_batch *specrt_align_take(specrt_align *align);
+/* specrt_align_acquire() : the buffer as a batch, once it is full; NULL: it is not, or the last one is out.
+ * */
+SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *align);
 
 /* specrt_align_gradient() : of J = sum w_j T^2 KL(p_j || q_j) (Eq. 5) with respect to hidden states.
  *   hidden : f32 [batch->n, n_cols] what the drafter's head multiplies there now
@@ -1056,17 +1049,14 @@ SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
                                                const specrt_align_batch *batch, const float *hidden,
                                                float *dh, double *loss);
 
-/* specrt_align_give() : ends a batch; its buffer is empty again. */
-SPECRT_API void specrt_align_give(specrt_align *align, const specrt_align_batch *batch);
+/* specrt_align_release() : ends a batch; its buffer is empty again. */
+SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch);
 
 /* specrt_align_clear() : forget what waits, as when the drafter's inputs are lost. A batch that is out
  * stays. */
 SPECRT_API void specrt_align_clear(specrt_align *align);
 
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out);
-
-/* specrt_align_bytes() : of memory it holds. */
-SPECRT_API size_t specrt_align_bytes(const specrt_align *align);
 
 /* ---- the whole loop over a host ------------------------------------------------------------------
  * The application's models as a table of callbacks. What they give is borrowed until their next call.
@@ -1101,7 +1091,7 @@ typedef struct specrt_host {
      * drafter has read, and where, draft->beam_rows tells. */
     int (*commit)(void *user, const specrt_draft *draft, const specrt_verdict *verdict);
     /* What the target's head multiplied in the last target_verify: f32 [draft->n, *width]. Asked before
-     * commit, and only where specrt_policy_hidden_width() is not 0; else it may be NULL. */
+     * commit, and only where the policy's hidden_width is not 0; else it may be NULL. */
     int (*target_hidden)(void *user, const float **hidden, int32_t *width);
 
     /* Of the drafts to come; both may change from cycle to cycle, and cost no token. */
@@ -1109,19 +1099,14 @@ typedef struct specrt_host {
     float p_min;       /* no pass follows where the best path is less probable; 0: all do */
 } specrt_host;
 
-/* specrt_host_begin() : a new sequence: begin, prefill, the first token.
- *   prompt : i32 [n], n >= 1
+/* specrt_host_begin() : begin, prefill, the first token.
+ *   kind   : SPECRT_BEGIN_NEW: a new sequence; SPECRT_BEGIN_TURN: the next turn of a conversation
+ *   prompt : i32 [n], n >= 1; of a turn the conversation so far and what was said to it
  *   first  : the token after the prompt
  * @return OK, HOST, BAD_ARG naming the missing callback, the token, or the context that is too small. */
 SPECRT_API specrt_status specrt_host_begin(specrt_session *session, const specrt_host *host,
-                                           const int32_t *prompt, int64_t n, int32_t *first,
-                                           specrt_error *err);
-
-/* specrt_host_turn() : as begin, but sources keep what they learnt: the next turn of a conversation.
- *   prompt : the conversation so far and what was said to it, i32 [n] */
-SPECRT_API specrt_status specrt_host_turn(specrt_session *session, const specrt_host *host,
-                                          const int32_t *prompt, int64_t n, int32_t *first,
-                                          specrt_error *err);
+                                           specrt_begin kind, const int32_t *prompt, int64_t n,
+                                           int32_t *first, specrt_error *err);
 
 /* specrt_host_cycle() : draft, verify, commit, observe. Near the context's end nothing is drafted.
  *   verdict : its n is 0 when the context is full; written after the draft, so that a host may keep
@@ -1139,7 +1124,7 @@ typedef enum specrt_end {
 
 typedef struct specrt_generation {
     int64_t max_tokens; /* 0: no limit */
-    int32_t turn;       /* 0: begins with specrt_host_begin(); 1: with specrt_host_turn() */
+    specrt_begin begin; /* the kind of specrt_host_begin() */
     /* Called with new tokens as they come; anything but 0 stops. NULL: nobody listens. */
     int (*each)(void *user, const int32_t *tokens, int32_t n);
     void *user;
@@ -1233,9 +1218,10 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 
-/* specrt_session_load() : in place of begin, go on where a session of the same policy was saved; with turn
- * before the next prompt, if that comes next. Trees and sampling are this session's own. Two sessions that go
- * on from the same bytes draw by the same numbers: specrt_session_set_sequence() gives one another.
+/* specrt_session_load() : in place of begin, go on where a session of the same policy was saved; with
+ * BEGIN_TURN before the next prompt, if that comes next. Trees and sampling are this session's own. Two
+ * sessions that go on from the same bytes draw by the same numbers: specrt_session_set_sequence() gives one
+ * another.
  *   bytes : u8 [n] of any origin, checked; not kept
  * @return OK; SESSION_MAGIC, SESSION_VERSION; SESSION_DAMAGED naming what is wrong; SESSION_MISMATCH naming
  * both sides, for another policy, vocabulary or list. Then the session is as after begin. Never allocates. */

@@ -19,14 +19,14 @@
  *
  *     specrt_session_      specrt_cuda_session_     but that on the device
  *     create               create                   its policy is a specrt_cuda_policy
- *     begin(s)             begin(s, i)              i = -1: all sequences
+ *     begin(s, kind, at)   begin(s, i)              i = -1: all sequences
  *     prefill(s, tokens, n, rows)
  *                          prefill(s, i, tokens, n, logits)
  *                                                   rows are logits, which the session ranks itself
  *     draw(s, logits)      draw(s, logits, tokens)  tokens are written there
  *     start(s, token)      start(s, i, tokens)      i = -1: all sequences
- *     route_ahead(s, input, n)
- *                          route_ahead(s, input)    beside the drafter's pass, on a stream of its own
+ *     none                 route_ahead(s, input)    DynaSpec's clusters, beside the drafter's pass, on a
+ *                                                   stream of its own
  *     expand(s, hidden, input, n, &beam)
  *                          expand(s, hidden, input) n and the next beam stand in view.beam
  *     finish(s, &draft)    finish(s)                in view.draft
@@ -38,7 +38,7 @@
  *     close                close                    waits for the device
  *     params.submit        serve(s)                 who runs retrieval's part on the host
  *     shortlist, member    get_view: states         membership, as it is on the device
- *     turn, set_sequence, route
+ *     begin with BEGIN_TURN, set_sequence, route
  *                          none                     sequences begin anew; trees are the session's own */
 #ifndef SPECRT_CUDA_H
 #define SPECRT_CUDA_H
@@ -198,7 +198,8 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *ses
  * With retrieve@prompt=tokens or best, whose cache is the host's, it waits for the stream, and works off the
  * sequence's cycles before: not to be captured. Another thread may be in specrt_cuda_session_serve().
  *   tokens : DEVICE i32 [n]
- *   logits : DEVICE f32 [n, n_logits], read where specrt_policy_learns(); NULL: not computed there */
+ *   logits : DEVICE f32 [n, n_logits], read where the policy's needs_prompt_logits; NULL: not computed there
+ *   */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *session, int32_t i,
                                                           const int32_t *tokens, int32_t n,
                                                           const float *logits, void *stream);
@@ -219,7 +220,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *ses
 /* specrt_cuda_session_route_ahead() : begins, once the stream has view.beam and what the next pass reads, to
  * choose DynaSpec's clusters for it, on a stream of the session's own beside the drafter, as that paper does.
  * expand() waits for them before the product, and has the rows that it would choose itself. Other sources
- * wait for what the pass gives. CPU twin: specrt_session_route_ahead(). A graph must hold both this call and
+ * wait for what the pass gives. A graph must hold both this call and
  * that expand(), or neither.
  *   draft_input : DEVICE as for expand, unchanged until that has run; NULL: not told
  * @return OK, also where no source can; BAD_ARG after num_steps passes, or a second time for one; what

@@ -96,7 +96,7 @@ void specrt_llama_describe(const specrt_llama *pair, specrt_policy_desc *policy,
  * else there is none. */
 specrt_host specrt_llama_host(specrt_llama *pair);
 
-/* specrt_llama_reset() : forget the sequence: before every specrt_host_begin(), specrt_host_turn() and
+/* specrt_llama_reset() : forget the sequence: before every specrt_host_begin() and
  * specrt_generate(), which run the whole prompt. */
 void specrt_llama_reset(specrt_llama *pair);
 

@@ -125,8 +125,9 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         check_states();
         open_bundle(llama_model_get_vocab(model_tgt));
         open_sessions(llama_model_get_vocab(model_tgt));
-        SPC_INF("draft-specrt: policy %s, at most %d of %d rows\n", specrt_policy_text(policy),
-                specrt_policy_bound(policy), n_vocab);
+        SPC_INF("draft-specrt: policy %s, at most %d of %d rows\n",
+                specrt_policy_get_info(policy)->text, specrt_policy_get_info(policy)->bound,
+                n_vocab);
     }
 
     void close() {
@@ -228,7 +229,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         llama_tokens known; // images have no tokens
         std::copy_if(prompt.begin(), prompt.end(), std::back_inserter(known),
                      [&](llama_token id) { return id >= 0 && id < n_vocab; });
-        specrt_session_begin(slot.session);
+        specrt_session_begin(slot.session, SPECRT_BEGIN_NEW, 0);
         specrt_session_prefill(slot.session, known.data(), (int32_t)known.size(), nullptr);
         slot.started = slot.verified = false;
     }

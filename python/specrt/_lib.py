@@ -78,6 +78,11 @@ class CPolicyDesc(C.Structure):
                 ("terminators", C.c_void_p), ("embedding", C.c_void_p), ("target", C.c_void_p)]
 
 
+class CPolicyInfo(C.Structure):
+    _fields_ = [("text", C.c_char_p), ("bound", C.c_int32), ("hidden_width", C.c_int32),
+                ("needs_prompt_logits", C.c_int32), ("active", C.c_void_p)]
+
+
 class CTreeParams(C.Structure):
     _fields_ = [("num_steps", C.c_int32), ("topk", C.c_int32), ("num_draft_tokens", C.c_int32)]
 
@@ -147,6 +152,7 @@ class CTraceRecord(C.Structure):
 STRUCTS = {"specrt_error": CError, "specrt_bundle_section": CSection, "specrt_ident": CIdent,
            "specrt_ranks_header": CRanksHeader, "specrt_ranks": CRanks, "specrt_head_desc": CHeadDesc,
            "specrt_segment": CSegment, "specrt_active": CActive, "specrt_policy_desc": CPolicyDesc,
+           "specrt_policy_info": CPolicyInfo,
            "specrt_tree_params": CTreeParams, "specrt_sampling": CSampling,
            "specrt_session_params": CSessionParams, "specrt_stock_params": CStockParams,
            "specrt_stock_stats": CStockStats, "specrt_target_rows": CTargetRows, "specrt_beam": CBeam,
@@ -155,14 +161,14 @@ STRUCTS = {"specrt_error": CError, "specrt_bundle_section": CSection, "specrt_id
 
 # What does not return a status (int), or takes more than pointers and ints of 32 bits.
 _RESULTS = {"specrt_bundle_sections": C.POINTER(CSection), "specrt_bundle_data": C.c_void_p,
-            "specrt_bundle_ident": C.POINTER(CIdent), "specrt_policy_text": C.c_char_p,
+            "specrt_bundle_ident": C.POINTER(CIdent), "specrt_policy_get_info": C.POINTER(CPolicyInfo),
             "specrt_session_shortlist": C.POINTER(CActive), "specrt_session_route": C.POINTER(CActive),
             "specrt_status_name": C.c_char_p, "specrt_bundle_close": None, "specrt_head_close": None,
-            "specrt_policy_close": None, "specrt_session_close": None, "specrt_session_begin": None,
+            "specrt_policy_close": None, "specrt_session_close": None,
             "specrt_session_finish": None, "specrt_session_set_sequence": None,
             "specrt_session_get_stats": None, "specrt_stock_close": None, "specrt_stock_get_stats": None}
 _ARGUMENTS = {"specrt_session_set_sequence": [C.c_void_p, C.c_uint64],
-              "specrt_session_turn": [C.c_void_p, C.c_int64]}
+              "specrt_session_begin": [C.c_void_p, C.c_int, C.c_int64]}
 
 
 class Library:

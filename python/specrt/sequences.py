@@ -61,7 +61,7 @@ class Sequences:
     def __init__(self, policy: Policy, proposer: Any, stock: Stock | None = None, crowd: int = 2) -> None:
         self.policy, self.stock, self.crowd, self.runner = policy, stock, crowd, None
         self.tree = Tree(proposer.num_speculative_tokens, 1, proposer.num_speculative_tokens + 1)
-        self.prompts = policy.learns and proposer.method in ("eagle", "draft_model")  # whose states are the target's
+        self.prompts = policy.needs_prompt_logits and proposer.method in ("eagle", "draft_model")  # whose states are the target's
         self.known: dict[str, Sequence] = {}
         self.batch: list[Sequence] = []
         self.level, self.step = 0, ()

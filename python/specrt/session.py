@@ -139,22 +139,26 @@ class Policy(Owner):
 
     def __str__(self) -> str:
         """In canonical form: sizes filled in."""
-        return self._lib.policy_text(self.handle).decode()
+        return self._info.text.decode()
 
     @property
-    def learns(self) -> bool:
-        """Whether prefill() wants the target's logits at the prompt."""
-        return bool(self._lib.policy_learns(self.handle))
+    def _info(self) -> Any:
+        return self._lib.policy_get_info(self.handle).contents
+
+    @property
+    def needs_prompt_logits(self) -> bool:
+        """Whether a source learns from the target's logits at prompt positions, which prefill() passes."""
+        return bool(self._info.needs_prompt_logits)
 
     @property
     def hidden_width(self) -> int:
         """Columns of the target's hidden states that observe() wants; 0: none."""
-        return self._lib.policy_hidden_width(self.handle)
+        return self._info.hidden_width
 
     @property
     def bound(self) -> int:
         """The most rows that any session scores."""
-        return self._lib.policy_bound(self.handle)
+        return self._info.bound
 
     def ends(self, token: int) -> bool:
         """Whether a token ends a text."""
@@ -238,12 +242,12 @@ class Session(Owner):
 
     def begin(self) -> None:
         """A new sequence: everything is forgotten."""
-        self._ask("begin")
+        self._step("begin", 0, 0, expected="a new sequence")
         self._forget()
 
     def turn(self, position: Int64) -> None:
         """In place of begin(): the next turn of a conversation, whose cache holds `position` tokens."""
-        self._step("turn", position, expected="position at least 0")
+        self._step("begin", 1, position, expected="position at least 0")
         self._forget()
 
     def save(self) -> bytes:

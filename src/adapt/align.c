@@ -136,10 +136,6 @@ SPECRT_API void specrt_align_close(specrt_align *align) {
     specrt__base_free(&desc, align);
 }
 
-SPECRT_API size_t specrt_align_bytes(const specrt_align *align) {
-    return align->bytes;
-}
-
 /* --- the two distributions over the retained support --- */
 
 /* The k greatest finite logits of tokens that the head has rows for, best first, ties to the lower id.
@@ -340,7 +336,7 @@ SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_posi
     return n_kept;
 }
 
-SPECRT_API const specrt_align_batch *specrt_align_take(specrt_align *a) {
+SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *a) {
     specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
     if (full->view.n < a->params.n_batch || other->out) return NULL;
     full->out = true;
@@ -354,7 +350,7 @@ static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
     return &a->buffers[batch == &a->buffers[1].view];
 }
 
-SPECRT_API void specrt_align_give(specrt_align *align, const specrt_align_batch *batch) {
+SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch) {
     specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
     b->out = false;
     b->view.n = 0;
@@ -366,6 +362,7 @@ SPECRT_API void specrt_align_clear(specrt_align *align) {
 
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
     *out = align->stats;
+    out->n_bytes = (int64_t)align->bytes;
 }
 
 /* --- the gradient --- */

@@ -3,6 +3,10 @@
  * Refuses big-endian hosts. Nothing here knows of files, bundles or heads. */
 #include "core/base.h"
 
+SPECRT_API int32_t specrt_version(void) {
+    return SPECRT_VERSION;
+}
+
 SPECRT_API const char *specrt_status_name(specrt_status status) {
     switch (status) {
 #define SPECRT_STATUS_CASE(name, number, text)                                                     \

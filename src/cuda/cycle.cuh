@@ -75,7 +75,7 @@ static specrt_status specrt__session_read(specrt_cuda_session *s, int32_t i, con
                                           void *stream) {
     const specrt_policy *policy = s->policy->policy;
     int32_t *best = s->best + (size_t)i * SPECRT_TREE_MAX_NODES * (size_t)s->k_best;
-    bool knows = logits && specrt_policy_learns(policy);
+    bool knows = logits && policy->info.needs_prompt_logits;
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_advance_kernel, 1, 32, 0, stream, s->batch.trees + i,
                                n, s->count));
     specrt__cuda_batch positions = {1, n, NULL, 0};

@@ -316,7 +316,8 @@ static specrt__cuda_segment specrt__device_head_rows(const specrt_cuda_policy *p
 }
 
 static specrt_status specrt__device_route_levels(specrt_cuda_policy *p, specrt__device_source *r,
-                                                 const specrt_static *list, specrt_error *err) {
+                                                 const specrt__ranks_list *list,
+                                                 specrt_error *err) {
     specrt_segment rest = list->segment;
     rest.rows = (const uint8_t *)rest.rows + (size_t)list->n_always * rest.row_stride;
     rest.ids += list->n_always;
@@ -491,7 +492,7 @@ static specrt_status specrt__device_route_kind(specrt_cuda_policy *p, int kind, 
                                                specrt_error *err) {
     specrt__device_source *r = &p->routed[p->n_routed++];
     if (kind == SPECRT__POLICY_STATIC)
-        return specrt__device_route_levels(p, r, (const specrt_static *)shared, err);
+        return specrt__device_route_levels(p, r, (const specrt__ranks_list *)shared, err);
     if (kind == SPECRT__POLICY_SUCCESSOR)
         return specrt__device_route_successors(p, r, (const specrt__successor_shared *)shared, err);
     if (kind == SPECRT__POLICY_SKETCH)

@@ -104,12 +104,12 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (hidden != SPECRT_DTYPE_F32 && hidden != SPECRT_DTYPE_F16 && hidden != SPECRT_DTYPE_BF16)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: hidden: expected f32, f16 or bf16, found %d", (int)hidden);
-    if (s->tree.topk > specrt_policy_bound(policy))
+    if (s->tree.topk > policy->info.bound)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: topk: expected at most the %d rows of policy '%s', found %d",
-                                (int)specrt_policy_bound(policy), policy->text, (int)s->tree.topk);
+                                (int)policy->info.bound, policy->text, (int)s->tree.topk);
     s->capacity = policy->bound - policy->fixed.n_rows;
-    s->ring.width = specrt_policy_hidden_width(policy);
+    s->ring.width = policy->info.hidden_width;
     const specrt__window_params *window = specrt__device_window(policy);
     s->k_best = window ? window->kver : 0;
     if (window && window->kpre > s->k_best) s->k_best = window->kpre;

@@ -22,7 +22,7 @@ static specrt_status specrt__host_check_prompt(const specrt_session *s, const sp
 
 static specrt_status specrt__host_check(const specrt_session *s, const specrt_host *host,
                                         const int32_t *prompt, int64_t n, specrt_error *err) {
-    bool reads = specrt_policy_hidden_width(s->policy) > 0;
+    bool reads = s->policy->info.hidden_width > 0;
     const char *missing = !host->target_prefill           ? "target_prefill"
                           : !host->draft_step             ? "draft_step"
                           : !host->target_verify          ? "target_verify"
@@ -50,7 +50,7 @@ static specrt_status specrt__host_prefill(specrt_session *s, const specrt_host *
                                           specrt_error *err) {
     specrt_target_rows rows;
     memset(&rows, 0, sizeof rows);
-    int all = specrt_policy_learns(s->policy);
+    int all = s->policy->info.needs_prompt_logits;
     int code = host->target_prefill(host->user, tokens, n, all, &rows.logits);
     if (code != 0) return specrt__host_failed("target_prefill", code, err);
     *last = rows.logits + (all ? (int64_t)(n - 1) * s->verifier->n_vocab : 0);
@@ -72,18 +72,10 @@ static specrt_status specrt__host_start(specrt_session *s, const specrt_host *ho
 }
 
 SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host *host,
-                                           const int32_t *prompt, int64_t n, int32_t *first,
-                                           specrt_error *err) {
+                                           specrt_begin kind, const int32_t *prompt, int64_t n,
+                                           int32_t *first, specrt_error *err) {
     SPECRT__TRY(specrt__host_check(s, host, prompt, n, err));
-    specrt_session_begin(s);
-    return specrt__host_start(s, host, prompt, n, first, err);
-}
-
-SPECRT_API specrt_status specrt_host_turn(specrt_session *s, const specrt_host *host,
-                                          const int32_t *prompt, int64_t n, int32_t *first,
-                                          specrt_error *err) {
-    SPECRT__TRY(specrt__host_check(s, host, prompt, n, err));
-    SPECRT__TRY(specrt_session_turn(s, 0));
+    SPECRT__TRY(specrt_session_begin(s, kind, 0));
     return specrt__host_start(s, host, prompt, n, first, err);
 }
 
@@ -97,13 +89,9 @@ static int32_t specrt__host_steps(const specrt_session *s, const specrt_host *ho
 static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *host,
                                         specrt_error *err) {
     specrt_beam beam;
-    const int32_t no_parent = 0, n_steps = specrt__host_steps(s, host);
-    const float no_path = 0, least = host->p_min > 0 ? logf(host->p_min) : -INFINITY;
-    beam.n = 1;
-    beam.tokens = &s->tree->root;
-    beam.parents = &no_parent;
-    beam.logprobs = &no_path;
-    if (!specrt_session_drafts(s)) return SPECRT_STATUS_OK;
+    const int32_t n_steps = specrt__host_steps(s, host);
+    const float least = host->p_min > 0 ? logf(host->p_min) : -INFINITY;
+    specrt_session_get_beam(s, &beam);
     for (int32_t level = 0; level < n_steps && beam.n > 0 && beam.logprobs[0] >= least; level++) {
         const float *draft_hidden = NULL, *draft_input = NULL;
         int code = host->draft_step(host->user, level, &beam, &draft_hidden, &draft_input);
@@ -116,7 +104,7 @@ static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *ho
 /* The hidden states that the last verification computed, where a source reads them. */
 static specrt_status specrt__host_hidden(const specrt_session *s, const specrt_host *host,
                                          specrt_target_rows *rows, specrt_error *err) {
-    int32_t width = specrt_policy_hidden_width(s->policy);
+    int32_t width = s->policy->info.hidden_width;
     if (width == 0) return SPECRT_STATUS_OK;
     int code = host->target_hidden(host->user, &rows->hidden, &rows->d_hidden);
     if (code != 0) return specrt__host_failed("target_hidden", code, err);
@@ -168,8 +156,7 @@ SPECRT_API specrt_status specrt_generate(specrt_session *s, const specrt_host *h
     g->n_tokens = 0;
     g->end = SPECRT_END_LENGTH;
     verdict.n = 1;
-    SPECRT__TRY(g->turn ? specrt_host_turn(s, host, prompt, n, &verdict.tokens[0], err)
-                        : specrt_host_begin(s, host, prompt, n, &verdict.tokens[0], err));
+    SPECRT__TRY(specrt_host_begin(s, host, g->begin, prompt, n, &verdict.tokens[0], err));
     while (specrt__host_give(s, g, verdict.tokens, verdict.n))
         SPECRT__TRY(specrt_host_cycle(s, host, &verdict, err));
     return SPECRT_STATUS_OK;

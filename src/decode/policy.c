@@ -106,7 +106,7 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
         SPECRT__TRY(specrt__ranks_size(bundle, &ranks, *size, size, err));
         if (*size > most) most = *size;
     }
-    SPECRT__TRY(specrt_static_create(bundle, p->head, most, &p->list, err));
+    SPECRT__TRY(specrt__ranks_create(bundle, p->head, most, &p->list, err));
     p->fixed = p->list->segment;
     if (source->n_levels > 0) specrt__policy_make_levels(p, source, ranks.ids);
     return SPECRT_STATUS_OK;
@@ -166,6 +166,26 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
     return SPECRT_STATUS_OK;
 }
 
+/* What applications ask of it. */
+static void specrt__policy_tell(specrt_policy *p) {
+    specrt_policy_info *info = &p->info;
+    info->text = p->text;
+    info->bound = p->bound + p->routed_bound;
+    for (int i = 0; i < p->n_sources; i++) {
+        const specrt__source_shared *shared = &p->sources[i].shared;
+        if (shared->reads_prompt) info->needs_prompt_logits = 1;
+        if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+    }
+    if (p->n_sources > 0 || p->n_terminators > 0) return;
+    p->active.compute = &p->head->compute;
+    p->active.segments = &p->fixed;
+    p->active.n_segments = 1;
+    p->active.n_rows = p->fixed.n_rows;
+    p->active.n_cols = p->head->desc.n_cols;
+    p->active.head = p->head;
+    info->active = &p->active;
+}
+
 static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *bundle,
                                          const specrt_policy_desc *desc, specrt__policy_spec *spec,
                                          specrt_error *err) {
@@ -183,6 +203,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
+    specrt__policy_tell(p);
     return SPECRT_STATUS_OK;
 }
 
@@ -226,32 +247,15 @@ SPECRT_API void specrt_policy_close(specrt_policy *policy) {
     for (int i = 0; i < policy->n_sources; i++)
         if (policy->sources[i].source->unshare)
             policy->sources[i].source->unshare(policy->sources[i].shared.data);
-    specrt_static_close(policy->list);
+    specrt__ranks_free(policy->list);
     specrt__base_free(&desc, policy->full_ids);
     specrt__base_free(&desc, policy);
 }
 
-SPECRT_API const char *specrt_policy_text(const specrt_policy *policy) {
-    return policy->text;
-}
-
-SPECRT_API int specrt_policy_learns(const specrt_policy *policy) {
-    for (int i = 0; i < policy->n_sources; i++)
-        if (policy->sources[i].shared.reads_prompt) return 1;
-    return 0;
-}
-
-SPECRT_API int32_t specrt_policy_hidden_width(const specrt_policy *policy) {
-    for (int i = 0; i < policy->n_sources; i++)
-        if (policy->sources[i].shared.hidden_width > 0)
-            return policy->sources[i].shared.hidden_width;
-    return 0;
+SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy) {
+    return &policy->info;
 }
 
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
     return specrt__policy_holds(policy->ends, policy->n_ends, token);
-}
-
-SPECRT_API int32_t specrt_policy_bound(const specrt_policy *policy) {
-    return policy->bound + policy->routed_bound;
 }

@@ -60,12 +60,14 @@ SPECRT__INTERNAL void specrt__policy_print(const specrt__policy_spec *spec, char
 
 struct specrt_policy {
     specrt_desc desc;
+    specrt_policy_info info;
+    specrt_active active; /* of a policy that never changes */
     const specrt_head *head;
     char text[SPECRT__POLICY_MAX_TEXT];
     int32_t n_vocab, bound;
-    specrt_static *list;  /* owned; NULL where no row is packed for all */
-    int32_t *full_ids;    /* owned; NULL but for `full` over rows without ids */
-    specrt_segment fixed; /* n_rows = 0: none */
+    specrt__ranks_list *list; /* owned; NULL where no row is packed for all */
+    int32_t *full_ids;        /* owned; NULL but for `full` over rows without ids */
+    specrt_segment fixed;     /* n_rows = 0: none */
     /* In the order of specrt__policy_kinds, but for a static list of several sizes, which is the first. */
     int32_t n_sources;
     struct {

@@ -28,7 +28,6 @@ SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     s->active.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
     s->n_levels = 0;
-    s->n_ahead = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
 
@@ -61,7 +60,6 @@ static specrt__active_level specrt__session_level(int32_t at, const specrt_beam 
     level.logprobs = beam->logprobs;
     level.draft_input = draft_input;
     level.draft_hidden = draft_hidden;
-    level.ahead = false;
     return level;
 }
 
@@ -91,7 +89,6 @@ SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t 
                                                      const float *draft_hidden,
                                                      const float *draft_input) {
     if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
-    s->n_ahead = 0; /* sources may forget it now */
     return specrt__session_route_by(s, specrt__session_level(at, beam, draft_hidden, draft_input));
 }
 
@@ -104,23 +101,25 @@ static void specrt__session_count(specrt_session *s) {
     specrt_tree_begin(s->tree, s->tree->root); /* a draft that was left is forgotten */
 }
 
-SPECRT_API void specrt_session_begin(specrt_session *s) {
+static void specrt__session_forget(specrt_session *s) {
     specrt__active_pool_reset(s->pool);
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
         specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
     s->n_copied_before = s->pool->n_copied;
-    specrt__session_count(s);
-    s->position = s->cycle = 0;
+    s->cycle = 0;
     SPECRT__CLEAR(&s->stats, 1);
     specrt__session_pack(s);
 }
 
-SPECRT_API specrt_status specrt_session_turn(specrt_session *s, int64_t position) {
-    if (position < 0) return SPECRT_STATUS_BAD_ARG;
+SPECRT_API specrt_status specrt_session_begin(specrt_session *s, specrt_begin kind,
+                                              int64_t position) {
+    if (position < 0 || (kind != SPECRT_BEGIN_NEW && kind != SPECRT_BEGIN_TURN))
+        return SPECRT_STATUS_BAD_ARG;
     specrt__session_count(s);
     s->position = position;
+    if (kind == SPECRT_BEGIN_NEW) specrt__session_forget(s);
     return SPECRT_STATUS_OK;
 }
 
@@ -178,10 +177,6 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
 
 /* --- a cycle --- */
 
-SPECRT_API int specrt_session_drafts(const specrt_session *session) {
-    return !session->auto_draft || session->choice.num_steps > 0;
-}
-
 SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session) {
     return &session->active;
 }
@@ -189,7 +184,7 @@ SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *s
 /* One token, sampled from the distribution that verification will be shown. */
 static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam) {
     int32_t level = s->tree->level, n = 0;
-    size_t at = (size_t)level * (size_t)specrt_policy_bound(s->policy);
+    size_t at = (size_t)level * (size_t)s->policy->info.bound;
     int32_t *ids = s->distribution_ids + at;
     float *probs = s->distribution_probs + at, logprob = -INFINITY;
     for (int32_t i = 0; i < s->active.n_segments; n += s->segments[i++].n_rows)
@@ -221,26 +216,21 @@ static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_b
 /* The rows of the pass to come. */
 static specrt_beam specrt__session_beam(const specrt_session *s) {
     static const float no_path = 0;
+    static const int32_t no_parent = 0;
     const specrt_tree *t = s->tree;
     specrt_beam beam;
     beam.n = t->n_beam;
     beam.tokens = t->level ? t->beam_tokens : &t->root;
-    beam.parents = NULL;
+    beam.parents = t->level ? t->beam_parents : &no_parent;
     beam.logprobs = t->level ? t->beam_logprobs : &no_path;
     return beam;
 }
 
-SPECRT_API specrt_status specrt_session_route_ahead(specrt_session *s, const float *draft_input,
-                                                    int32_t n) {
-    specrt_beam own = specrt__session_beam(s);
-    specrt__active_level level = specrt__session_level(s->tree->level, &own, NULL, draft_input);
-    if (n < 1 || n != own.n || level.level == s->tree->params.num_steps || s->n_ahead > level.level)
-        return SPECRT_STATUS_BAD_ARG;
-    for (int i = 0; i < s->policy->n_sources; i++)
-        if (s->policy->sources[i].source->ahead)
-            s->policy->sources[i].source->ahead(s->states[i], &level);
-    s->n_ahead = level.level + 1;
-    return SPECRT_STATUS_OK;
+SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_beam *beam) {
+    *beam = specrt__session_beam(session);
+    if (session->tree->level == session->tree->params.num_steps ||
+        (session->auto_draft && session->choice.num_steps == 0))
+        beam->n = 0;
 }
 
 /* The rows of the pass to come, for the tree at hand. */
@@ -249,7 +239,6 @@ static void specrt__session_route_pass(specrt_session *s, const float *draft_hid
     specrt_beam own = specrt__session_beam(s);
     specrt__active_level level =
         specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
-    level.ahead = s->n_ahead > level.level;
     specrt__session_route_by(s, level);
 }
 
@@ -463,7 +452,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows) {
     if (s->open.n > 0 || !specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
-    int32_t width = specrt_policy_hidden_width(s->policy);
+    int32_t width = s->policy->info.hidden_width;
     if (width > 0 && rows && rows->hidden && rows->d_hidden != width) return SPECRT_STATUS_BAD_ARG;
     s->stats.n_cycles++;
     s->stats.n_emitted += verdict->n;

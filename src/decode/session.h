@@ -30,11 +30,10 @@ struct specrt_session {
     void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
     int n_open;                         /* of them */
     int64_t n_routed_rows, n_levels;    /* of this cycle */
-    int32_t n_ahead;         /* of its levels, those up to the last that was routed ahead */
-    int64_t position;        /* of the next token to emit */
-    int64_t n_copied_before; /* by the pool, until begin */
-    int64_t cycle;           /* trees begun: keys the draws of sampled drafts */
-    uint64_t sequence;       /* keys the draws; or, once it is named, those after begin */
+    int64_t position;                   /* of the next token to emit */
+    int64_t n_copied_before;            /* by the pool, until begin */
+    int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
+    uint64_t sequence; /* keys the draws; or, once it is named, those after begin */
     bool sequence_named;
     specrt_session_stats stats;
     int32_t topk;

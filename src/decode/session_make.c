@@ -53,7 +53,7 @@ static bool specrt__session_open_sources(specrt_session *s, const specrt_session
 }
 
 static bool specrt__session_make_scratch(specrt_session *s) {
-    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)specrt_policy_bound(s->policy);
+    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)s->policy->info.bound;
     uint8_t *at = (uint8_t *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
     if (!at) return false;
     s->logits = SPECRT__CARVE(float, &at, n);
@@ -100,7 +100,7 @@ SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params
 static bool specrt__session_make_distributions(specrt_session *s,
                                                const specrt_session_params *params) {
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
-    uint64_t n = n_steps * (uint64_t)specrt_policy_bound(s->policy);
+    uint64_t n = n_steps * (uint64_t)s->policy->info.bound;
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
         &s->desc, n_steps * sizeof *s->distributions + n * (sizeof(int32_t) + sizeof(float)));
@@ -185,11 +185,11 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     SPECRT__TRY(specrt_tree_create(&tree, &s->desc, &s->tree, err));
     SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));
     s->topk = specrt_tree_get_params(s->tree)->topk;
-    if (s->topk > specrt_policy_bound(policy))
+    if (s->topk > policy->info.bound)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "session: topk: expected at most the %d rows of policy '%s', found "
                                 "%d",
-                                (int)specrt_policy_bound(policy), policy->text, (int)s->topk);
+                                (int)policy->info.bound, policy->text, (int)s->topk);
     if (specrt__session_submits(policy) && !params->submit)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "session: policy '%s': expected params.submit, which runs what "
@@ -210,7 +210,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->active.n_cols = policy->head->desc.n_cols;
     s->active.head = policy->head;
     s->sequence = params->sampling.sequence;
-    specrt_session_begin(s);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     return SPECRT_STATUS_OK;
 }
 

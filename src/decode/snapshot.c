@@ -284,8 +284,8 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *s, const void *byte
     SPECRT__CLEAR(&in, 1);
     in.bytes = (const uint8_t *)bytes;
     in.n = bytes ? n : 0;
-    specrt_session_begin(s);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     specrt_status status = specrt__snapshot_load(s, &in, err);
-    if (status != SPECRT_STATUS_OK) specrt_session_begin(s);
+    if (status != SPECRT_STATUS_OK) specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     return status;
 }

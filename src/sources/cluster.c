@@ -462,20 +462,10 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_leve
         specrt__cluster_take(s, s->totals, n, SPECRT_TREE_MAX_TOPK, 0, &choice);
 }
 
-/* A router that reads what a pass is fed, not what it gives. */
-static bool specrt__cluster_foresees(const specrt__cluster_shared *shared) {
-    return shared->view.header->router == SPECRT_ROUTER_DYNASPEC;
-}
-
-static void specrt__cluster_ahead(void *state, const specrt__active_level *level) {
-    specrt__cluster *s = (specrt__cluster *)state;
-    if (specrt__cluster_foresees(s->shared)) specrt__cluster_decide(s, level);
-}
-
 static void specrt__cluster_route(void *state, const specrt__active_level *level,
                                   specrt__active_routed *out) {
     specrt__cluster *s = (specrt__cluster *)state;
-    if (!level->ahead || !specrt__cluster_foresees(s->shared)) specrt__cluster_decide(s, level);
+    specrt__cluster_decide(s, level);
     specrt__cluster_add_taken(s, out);
     out->n_read += (int64_t)(s->shared->w1.row_stride * (size_t)s->shared->w1.n_rows +
                              s->shared->w2.row_stride * (size_t)s->shared->w2.n_rows);
@@ -498,17 +488,17 @@ static specrt_status specrt__cluster_share_centroids(const specrt__source_reques
 }
 
 SPECRT__INTERNAL const specrt__source specrt__cluster_source = {
-    specrt__cluster_share_clusters, specrt__cluster_unshare,      specrt__cluster_open,
-    specrt__cluster_close,          specrt__cluster_route,        specrt__cluster_ahead,
-    SPECRT__SOURCE_LEARNS_NOTHING,  SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
+    specrt__cluster_close,          specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };
 SPECRT__INTERNAL const specrt__source specrt__cluster_groups = {
-    specrt__cluster_share_groups,  specrt__cluster_unshare,      specrt__cluster_open,
-    specrt__cluster_close,         specrt__cluster_route,        specrt__cluster_ahead,
-    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
+    specrt__cluster_close,        specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };
 SPECRT__INTERNAL const specrt__source specrt__cluster_centroids = {
-    specrt__cluster_share_centroids, specrt__cluster_unshare,      specrt__cluster_open,
-    specrt__cluster_close,           specrt__cluster_route,        specrt__cluster_ahead,
-    SPECRT__SOURCE_LEARNS_NOTHING,   SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
+    specrt__cluster_close,           specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };

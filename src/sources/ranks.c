@@ -20,7 +20,7 @@ static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ra
     if (!specrt__base_mul(stride, (uint64_t)n, &bytes)) return false;
     if (!specrt__base_add(bytes, n_extra, &bytes) || bytes > PTRDIFF_MAX) return false;
     out->row_stride = stride;
-    out->ids = sizeof(specrt_static);
+    out->ids = sizeof(specrt__ranks_list);
     out->bias = out->ids + (size_t)n * sizeof(int32_t);
     out->rows = out->bias + (size_t)n * sizeof(float);
     out->end = out->rows + 63 + stride * (size_t)n;
@@ -70,8 +70,9 @@ static specrt_status specrt__ranks_check_rows(const specrt_bundle *bundle, const
                             bundle->name, (int)n);
 }
 
-static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, const int32_t *ids,
-                               int32_t n_ids, int32_t n, const specrt__ranks_layout *at) {
+static void specrt__ranks_fill(specrt__ranks_list *list, const specrt_head *head,
+                               const int32_t *ids, int32_t n_ids, int32_t n,
+                               const specrt__ranks_layout *at) {
     uint8_t *block = (uint8_t *)list;
     int32_t *own_ids = (int32_t *)(void *)(block + at->ids);
     float *bias = head->desc.bias ? (float *)(void *)(block + at->bias) : NULL;
@@ -97,21 +98,22 @@ static void specrt__ranks_fill(specrt_static *list, const specrt_head *head, con
 
 /* The tokens of ids [n_ids] that have rows.
  * @return NULL when memory or the address space do not hold them. */
-SPECRT__INTERNAL specrt_static *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
-                                                   int32_t n_ids) {
+SPECRT__INTERNAL specrt__ranks_list *specrt__ranks_pack(const specrt_head *head, const int32_t *ids,
+                                                        int32_t n_ids) {
     specrt__ranks_layout at;
     int32_t n = specrt__ranks_keep(head, ids, n_ids, NULL);
     if (!specrt__ranks_lay_out(head, n, &at)) return NULL;
-    specrt_static *list = (specrt_static *)specrt__base_alloc(&head->compute.desc, at.end);
+    specrt__ranks_list *list =
+        (specrt__ranks_list *)specrt__base_alloc(&head->compute.desc, at.end);
     if (!list) return NULL;
     specrt__os_advise_huge(list, at.end);
     specrt__ranks_fill(list, head, ids, n_ids, n, &at);
     return list;
 }
 
-SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const specrt_head *head,
-                                              int32_t size, specrt_static **out,
-                                              specrt_error *err) {
+SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
+                                                    const specrt_head *head, int32_t size,
+                                                    specrt__ranks_list **out, specrt_error *err) {
     specrt_ranks ranks;
     int32_t n;
     *out = NULL;
@@ -125,20 +127,16 @@ SPECRT_API specrt_status specrt_static_create(const specrt_bundle *bundle, const
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API void specrt_static_close(specrt_static *list) {
+SPECRT__INTERNAL void specrt__ranks_free(specrt__ranks_list *list) {
     if (!list) return;
     specrt_desc desc = list->desc;
     specrt__base_free(&desc, list);
 }
 
-SPECRT_API const specrt_active *specrt_static_active(const specrt_static *list) {
-    return &list->active;
-}
-
 /* --- a size for every level: the rows of all are fixed, the others are routed --- */
 
 /* sizes [n] count ranks; a head with ids of its own has rows for some of them. */
-SPECRT__INTERNAL void specrt__ranks_set_levels(specrt_static *list, const specrt_head *head,
+SPECRT__INTERNAL void specrt__ranks_set_levels(specrt__ranks_list *list, const specrt_head *head,
                                                const int32_t *ids, const int32_t *sizes,
                                                int32_t n) {
     list->n_levels = n;
@@ -150,12 +148,12 @@ SPECRT__INTERNAL void specrt__ranks_set_levels(specrt_static *list, const specrt
 }
 
 static void specrt__ranks_unshare(void *shared) {
-    specrt_static_close((specrt_static *)shared);
+    specrt__ranks_free((specrt__ranks_list *)shared);
 }
 
 static void specrt__ranks_route(void *state, const specrt__active_level *level,
                                 specrt__active_routed *out) {
-    const specrt_static *list = (const specrt_static *)state;
+    const specrt__ranks_list *list = (const specrt__ranks_list *)state;
     int32_t i = level->level < list->n_levels ? level->level : list->n_levels - 1;
     specrt_segment rest = list->segment;
     rest.rows = (const uint8_t *)rest.rows + (size_t)list->n_always * rest.row_stride;
@@ -172,7 +170,6 @@ SPECRT__INTERNAL const specrt__source specrt__ranks_levels = {
     NULL,
     NULL,
     specrt__ranks_route,
-    NULL,
     SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };

@@ -495,7 +495,6 @@ SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
     specrt__retrieve_open,
     specrt__retrieve_close,
     NULL,
-    NULL,
     specrt__retrieve_begin,
     specrt__retrieve_prefill,
     specrt__retrieve_start,

@@ -526,7 +526,7 @@ static void specrt__sketch_route(void *state, const specrt__active_level *level,
 }
 
 SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
-    specrt__sketch_share,          specrt__sketch_unshare,       specrt__sketch_open,
-    specrt__sketch_close,          specrt__sketch_route,         NULL,
-    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__sketch_share,         specrt__sketch_unshare, specrt__sketch_open,
+    specrt__sketch_close,         specrt__sketch_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };

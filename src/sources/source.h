@@ -19,7 +19,6 @@ typedef struct specrt__active_level {
     const float
         *draft_input; /* f32 [n, n_cols] hidden states that the pass reads; NULL: not known */
     const float *draft_hidden; /* f32 [n, n_cols] hidden states that it produces */
-    bool ahead;                /* the level's call of specrt__source.ahead was made */
 } specrt__active_level;
 
 enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
@@ -134,8 +133,6 @@ typedef struct specrt__source {
     void (*close)(void *state);
     /* Adds the level's segments with specrt__active_route. Never allocates. */
     void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
-    /* What route can do before the level's `draft_hidden` is there. */
-    void (*ahead)(void *state, const specrt__active_level *level);
     /* A new sequence. The pool was reset. */
     void (*begin)(void *state);
     /* Prompt tokens [n], and what the target thought after each of them; rows NULL: not known. */

@@ -148,7 +148,7 @@ static void specrt__successor_route(void *state, const specrt__active_level *lev
 }
 
 SPECRT__INTERNAL const specrt__source specrt__successor_source = {
-    specrt__successor_share,       specrt__successor_unshare,    specrt__successor_open,
-    specrt__successor_close,       specrt__successor_route,      NULL,
-    SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING,
+    specrt__successor_share,      specrt__successor_unshare, specrt__successor_open,
+    specrt__successor_close,      specrt__successor_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING,
 };

@@ -329,7 +329,6 @@ SPECRT__INTERNAL const specrt__source specrt__window_source = {
     specrt__window_open,
     specrt__window_close,
     NULL,
-    NULL,
     specrt__window_begin,
     specrt__window_prefill,
     specrt__window_start,

@@ -12,8 +12,11 @@ static int best_token(const specrt_bundle *bundle) {
     int32_t id = -1;
     specrt_head_desc desc;
     specrt_head *head;
-    specrt_static *list;
+    specrt_policy_desc wanted;
+    specrt_policy *policy;
     memset(&desc, 0, sizeof desc);
+    memset(&wanted, 0, sizeof wanted);
+    wanted.text = "static";
     for (int i = 0; i < 20; i++)
         for (int j = 0; j < 32; j++) rows[i][j] = (float)((i * 13 + j * 7) % 19) - 9;
     for (int j = 0; j < 32; j++) hidden[j] = (float)(j % 5) - 1;
@@ -22,10 +25,11 @@ static int best_token(const specrt_bundle *bundle) {
     desc.n_rows = 20;
     desc.n_cols = 32;
     if (specrt_head_bind(NULL, &desc, NULL, &head, NULL) != SPECRT_STATUS_OK) return -1;
-    if (specrt_static_create(bundle, head, 0, &list, NULL) == SPECRT_STATUS_OK) {
-        specrt_active_logits(specrt_static_active(list), hidden, 1, logits);
-        specrt_active_topk(specrt_static_active(list), logits, 1, 1, &id, &logprob);
-        specrt_static_close(list);
+    if (specrt_policy_create(bundle, head, &wanted, &policy, NULL) == SPECRT_STATUS_OK) {
+        const specrt_active *active = specrt_policy_get_info(policy)->active;
+        specrt_active_logits(active, hidden, 1, logits);
+        specrt_active_topk(active, logits, 1, 1, &id, &logprob);
+        specrt_policy_close(policy);
     }
     specrt_head_close(head);
     return logprob <= 0 ? (int)id : -1;

@@ -85,7 +85,7 @@ static double run_policy(const pair *p, const char *text, const specrt_session_p
         sum.n_emitted += stats.n_emitted;
         sum.n_rows += stats.n_rows;
     }
-    printf("%-40s accept length %.2f, %.0f active rows\n", specrt_policy_text(policy),
+    printf("%-40s accept length %.2f, %.0f active rows\n", specrt_policy_get_info(policy)->text,
            (double)sum.n_emitted / (double)sum.n_cycles, (double)sum.n_rows / (double)sum.n_cycles);
     engine_decoder_free(plain);
     engine_decoder_free(speculative);

@@ -197,7 +197,7 @@ static double run_prompts(pair *p, const specrt_policy *policy, const specrt_ses
     for (int32_t i = p->first; i < p->n_prompts; i += p->share) {
         if (r->n_same[i] != p->n_tokens)
             fprintf(stderr, "%s: prompt %d: %d tokens are right\n",
-                    policy ? specrt_policy_text(policy) : "plain", i, (int)r->n_same[i]);
+                    policy ? specrt_policy_get_info(policy)->text : "plain", i, (int)r->n_same[i]);
         CHECK_INT(r->n_same[i], p->n_tokens);
         n_cycles += r->stats[i].n_cycles;
         n_emitted += r->stats[i].n_emitted;

@@ -1,5 +1,6 @@
 /* fuzz_bundle.c : bundles from hostile bytes, as they come and again with their checksums made right. */
 #include "specrt_tools.h"
+#include "sources/ranks.h"
 
 #include "fixture.h"
 
@@ -25,15 +26,15 @@ static void use(const specrt_bundle *bundle) {
     specrt_head_desc desc = {
         .rows = zeros, .dtype = SPECRT_DTYPE_F32, .n_rows = 1000, .n_cols = 32};
     specrt_head *head;
-    specrt_static *list;
+    specrt__ranks_list *list;
     specrt_head_bind(bundle, &desc, NULL, &head, NULL);
     if (!head) specrt_head_bind(NULL, &desc, NULL, &head, NULL);
-    if (specrt_static_create(bundle, head, 0, &list, NULL) == SPECRT_STATUS_OK) {
-        const specrt_active *active = specrt_static_active(list);
+    if (specrt__ranks_create(bundle, head, 0, &list, NULL) == SPECRT_STATUS_OK) {
+        const specrt_active *active = &list->active;
         specrt_active_logits(active, zeros[0], 1, logits);
         specrt_active_topk(active, logits, 1, active->n_rows < 4 ? active->n_rows : 4, ids,
                            logprobs);
-        specrt_static_close(list);
+        specrt__ranks_free(list);
     }
     specrt_head_close(head);
 }

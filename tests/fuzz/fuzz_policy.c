@@ -74,8 +74,8 @@ static specrt_status open_policy(const char *text, specrt_policy **policy, specr
 
 static void check_canonical(const specrt_policy *policy) {
     specrt_policy *again;
-    if (open_policy(specrt_policy_text(policy), &again, NULL) ||
-        strcmp(specrt_policy_text(policy), specrt_policy_text(again)) != 0)
+    if (open_policy(specrt_policy_get_info(policy)->text, &again, NULL) ||
+        strcmp(specrt_policy_get_info(policy)->text, specrt_policy_get_info(again)->text) != 0)
         abort();
     specrt_policy_close(again);
 }
@@ -91,7 +91,7 @@ static void serve(const specrt_policy *policy) {
     if (specrt_session_create(policy, &params, NULL, &s, NULL)) return;
     if (specrt_session_prefill(s, prompt, 3, &rows)) abort();
     rows.hidden = section_weights();
-    rows.d_hidden = specrt_policy_hidden_width(policy);
+    rows.d_hidden = specrt_policy_get_info(policy)->hidden_width;
     for (int cycle = 0; cycle < 2; cycle++) {
         const specrt_verdict verdict = {.n = 1, .tokens = {40 + cycle}};
         specrt_draft draft;

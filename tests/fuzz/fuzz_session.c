@@ -46,7 +46,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 static void serve(specrt_session *s) {
     static const int32_t prompt[] = {1, 5, 9};
     specrt_target_rows rows = {.logits = section_weights()};
-    if (specrt_session_turn(s, 3) || specrt_session_prefill(s, prompt, 3, &rows)) abort();
+    if (specrt_session_begin(s, SPECRT_BEGIN_TURN, 3) ||
+        specrt_session_prefill(s, prompt, 3, &rows))
+        abort();
     for (int cycle = 0; cycle < 2; cycle++) {
         const specrt_verdict verdict = {.n = 1, .tokens = {40 + cycle}};
         specrt_draft draft;

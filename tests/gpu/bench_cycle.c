@@ -177,8 +177,9 @@ static double bench_policy(model *m, const char *text, const costs *goals, int32
     char name[64];
     open_cycle(&c, m, text, n_batch, joint);
     snprintf(name, sizeof name, "%s x%d%s", text, (int)n_batch, joint ? " joint" : "");
-    bench_result r = {.model = name, .dtype = "f16", .rows = specrt_policy_bound(c.policy)};
-    bool learns = specrt_policy_learns(c.policy);
+    bench_result r = {
+        .model = name, .dtype = "f16", .rows = specrt_policy_get_info(c.policy)->bound};
+    bool learns = specrt_policy_get_info(c.policy)->needs_prompt_logits;
     report_draft(&c, r, goals, learns);
     double seconds = learns ? 0 : bench_time_graph(run_draft, NULL, &c);
     r.what = "verify";

@@ -69,7 +69,7 @@ static int32_t route_on_cpu(const specrt__source *routed, void *state, const lev
                             const uint32_t *taken, int32_t *ids, uint64_t *takers) {
     const specrt_cuda_beam *beam = &in->beams[b];
     specrt__active_level level = {
-        1, beam->n, beam->tokens, beam->logprobs, in->states[b][0], in->states[b][0], false};
+        1, beam->n, beam->tokens, beam->logprobs, in->states[b][0], in->states[b][0]};
     specrt__active_routed *r = make_routed(2 * N_IDS);
     int32_t n = 0;
     if (taken) memcpy(r->levels, taken, N_IDS * sizeof *taken);

@@ -278,7 +278,7 @@ static void submit(void *user, specrt_task *task) {
 }
 
 static void twin_start(twin *t, int32_t sequence, int32_t n_prompt) {
-    specrt_session_begin(t->session);
+    specrt_session_begin(t->session, SPECRT_BEGIN_NEW, 0);
     static float logits[MAX_PROMPT * V];
     int32_t tokens[MAX_PROMPT], end = n_prompt > 0 ? n_prompt : 1;
     specrt_target_rows rows = {.logits = logits};
@@ -305,7 +305,8 @@ static void twin_observe(twin *t) {
     float hidden[NODES * D];
     specrt_target_rows rows = {.logits = t->logits,
                                .hidden = hidden,
-                               .d_hidden = specrt_policy_hidden_width(t->session->policy)};
+                               .d_hidden =
+                                   specrt_policy_get_info(t->session->policy)->hidden_width};
     draft_states(t->draft.tokens, t->draft.n, hidden);
     t->root = t->verdict.tokens[t->verdict.n - 1];
     REQUIRE(!specrt_session_observe(t->session, &t->draft, &t->verdict, &rows));

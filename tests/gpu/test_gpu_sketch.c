@@ -211,7 +211,7 @@ static void run_case(const world *w, sizes z) {
     for (int b = 0; b < BATCH; b++) {
         const float *h = hidden + b * z.max_n * d;
         memcpy(routed->levels, levels + b * w->n_ids, (size_t)w->n_ids * sizeof *levels);
-        specrt__active_level level = {3, counts[b], NULL, logprobs + b * z.max_n, NULL, h, false};
+        specrt__active_level level = {3, counts[b], NULL, logprobs + b * z.max_n, NULL, h};
         specrt_active basis = {&head->compute, &twin->shared->basis, 1, w->rank, d, NULL};
         twin->n = counts[b];
         if (counts[b] == 0) {

@@ -22,7 +22,7 @@ CALLS = {
     "Bundle": {"ids": (), "counts": (), "d2t": (), "t2d": (), "sections": (), "report": (), "n_vocab": None,
                "n_default": None, "check_tokenizer": (bytes(32),)},
     "Head": {},
-    "Policy": {"learns": None, "hidden_width": None, "bound": None, "ends": (1,)},
+    "Policy": {"needs_prompt_logits": None, "hidden_width": None, "bound": None, "ends": (1,)},
     "Stock": {"stats": ()},
     "Session": {"begin": (), "turn": (0,), "save": (), "load": (b"",), "set_sequence": (1,), "prefill": ([1],),
                 "draw": (LOGITS[0],), "start": (1,), "shortlist": (), "expand": (STATES,), "finish": (),

@@ -269,7 +269,7 @@ class Sessions(Folder):
         session = specrt.Session(policy, tree=specrt.Tree(2, 2, 4))
         session.begin()
         self.assertEqual(sorted(session.shortlist().tolist()), sorted(bundle.ids(8).tolist()))
-        self.assertTrue(policy.ends(3) and policy.bound == 8 and not policy.learns)
+        self.assertTrue(policy.ends(3) and policy.bound == 8 and not policy.needs_prompt_logits)
         self.assertTrue(session.member(3) and not session.member(int(bundle.ids(19)[-1])))
 
     def test_chain(self):

@@ -250,13 +250,13 @@ static void run_gate(bool own_ids, const specrt_align_params *p) {
         }
         sums.n_kept += n_kept;
         CHECK_INT(specrt_align_observe(a, cycle, n), n_kept);
-        const specrt_align_batch *batch = specrt_align_take(a);
+        const specrt_align_batch *batch = specrt_align_acquire(a);
         CHECK((batch != NULL) == (n_waiting >= p->n_batch));
         if (!batch) continue;
         sums.n_batches++;
         check_batch(batch, n_waiting, p, kept, positions, weights);
-        CHECK(specrt_align_take(a) == NULL);
-        specrt_align_give(a, batch);
+        CHECK(specrt_align_acquire(a) == NULL);
+        specrt_align_release(a, batch);
         n_waiting = 0;
     }
     specrt_align_get_stats(a, &stats);
@@ -305,21 +305,21 @@ static void test_bounds(void) {
     make_cycle(&w, cycle);
     cycle[0].rejected = 1;
     for (int i = 0; i < 3; i++) CHECK_INT(specrt_align_observe(a, cycle, 1), 1);
-    const specrt_align_batch *first = specrt_align_take(a);
+    const specrt_align_batch *first = specrt_align_acquire(a);
     REQUIRE(first != NULL);
     for (int i = 0; i < 3; i++) CHECK_INT(specrt_align_observe(a, cycle, 1), 1);
-    CHECK(specrt_align_take(a) == NULL); /* full, but the other is out */
+    CHECK(specrt_align_acquire(a) == NULL); /* full, but the other is out */
     for (int i = 0; i < 4; i++) CHECK_INT(specrt_align_observe(a, cycle, 1), 0);
     CHECK_INT(first->n, 3);
-    specrt_align_give(a, first);
-    const specrt_align_batch *second = specrt_align_take(a);
+    specrt_align_release(a, first);
+    const specrt_align_batch *second = specrt_align_acquire(a);
     REQUIRE(second != NULL);
     CHECK(second != first);
     CHECK_INT(specrt_align_observe(a, cycle, 1), 1);
     specrt_align_clear(a);
     CHECK_INT(second->n, 3);
-    specrt_align_give(a, second);
-    CHECK(specrt_align_take(a) == NULL);
+    specrt_align_release(a, second);
+    CHECK(specrt_align_acquire(a) == NULL);
     specrt_align_get_stats(a, &stats);
     CHECK_INT(stats.n_kept, 7);
     CHECK_INT(stats.n_dropped, 4);
@@ -369,7 +369,7 @@ static void run_gradient(bool own_ids, float t, int32_t n_list, float scale, flo
     REQUIRE(specrt_align_create(w.head, V, &p, &counting, &a, NULL) == SPECRT_STATUS_OK);
     for (int c = 0; c < N_CYCLES && !batch; c++) {
         specrt_align_observe(a, cycle, make_cycle(&w, cycle));
-        batch = specrt_align_take(a);
+        batch = specrt_align_acquire(a);
     }
     REQUIRE(batch != NULL);
     for (int i = 0; i < 20 * D; i++) hidden[i] = spread(3);

@@ -447,7 +447,9 @@ static void test_session_lists(void) {
         specrt_auto_choose(auto_draft, &choice);
         const specrt_active *active = specrt_session_shortlist(s);
         CHECK_INT(active->segments[0].n_rows, rows[choice.list]);
-        CHECK_INT(specrt_session_drafts(s), choice.num_steps > 0);
+        specrt_beam beam;
+        specrt_session_get_beam(s, &beam);
+        CHECK_INT(beam.n, choice.num_steps > 0);
         seen[choice.list] = true;
         for (int32_t k = 0; k < FIXED; k++)
             CHECK_INT(specrt_session_member(s, active->segments[0].ids[k], 0) != SPECRT_MEMBER_NO,
@@ -492,9 +494,10 @@ static float logprob_of(const float *logits, int32_t token) {
 
 /* A chain from hidden states by chance; the target likes what is drafted as much as it likes chance. */
 static void draft_chain(specrt_session *s, specrt_draft *draft, float *logits) {
-    specrt_beam beam = {.n = 1};
+    specrt_beam beam;
     float hidden[D];
-    while (specrt_session_drafts(s) && beam.n > 0) {
+    specrt_session_get_beam(s, &beam);
+    while (beam.n > 0) {
         for (int i = 0; i < D; i++) hidden[i] = 2 * fixture_normal(&state);
         REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == 0);
     }

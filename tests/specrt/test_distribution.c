@@ -288,9 +288,9 @@ static void draft_stage(specrt_session *s, int32_t before, int32_t root, weather
                         specrt_draft *draft) {
     int32_t last[SPECRT_TREE_MAX_TOPK] = {root}, draft_input[SPECRT_TREE_MAX_TOPK] = {before};
     float hidden[SPECRT_TREE_MAX_TOPK * V], read[SPECRT_TREE_MAX_TOPK * V];
-    specrt_beam beam = {.n = 1};
+    specrt_beam beam;
     int32_t n_passes = w->wild ? whim(w, 5) : SPECRT_TREE_MAX_STEPS;
-    if (!specrt_session_drafts(s)) n_passes = 0;
+    specrt_session_get_beam(s, &beam);
     while (beam.n > 0 && n_passes-- > 0) {
         int32_t parents[SPECRT_TREE_MAX_TOPK];
         for (int32_t i = 0; i < beam.n; i++) toy_logits(1, draft_input[i], last[i], hidden + i * V);
@@ -325,7 +325,7 @@ static void session_sequence(specrt_session *s, weather *w, int32_t *stream) {
     static float logits[SPECRT_TREE_MAX_NODES * V];
     specrt_draft draft;
     specrt_verdict verdict;
-    specrt_session_begin(s);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     stream[0] = 1, stream[1] = 2;
     REQUIRE(specrt_session_prefill(s, stream, 1, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_start(s, stream[1]) == SPECRT_STATUS_OK);

@@ -313,7 +313,7 @@ static void crowd_make(crowd *c, const char *policy, int32_t topk) {
         c->host[i] = c->of.host;
         c->host[i].user = c->toys[i];
         c->verdicts[i].n = 1;
-        CHECK_INT(specrt_host_begin(c->sessions[i], &c->host[i], prompt, N_PROMPT,
+        CHECK_INT(specrt_host_begin(c->sessions[i], &c->host[i], SPECRT_BEGIN_NEW, prompt, N_PROMPT,
                                     &c->verdicts[i].tokens[0], NULL),
                   SPECRT_STATUS_OK);
     }
@@ -476,10 +476,12 @@ static void test_refusals(void) {
     CHECK(b.toy->n_given > 0);
     int32_t bad[2] = {1, V}, first;
     b.toy->n = 0;
-    CHECK_INT(specrt_host_begin(b.session, &b.host, bad, 2, &first, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_host_begin(b.session, &b.host, SPECRT_BEGIN_NEW, bad, 2, &first, &err),
+              SPECRT_STATUS_BAD_ARG);
     CHECK_STR(err.msg, "prompt: token 1: expected 0 to 199, found 200");
     CHECK_INT(b.toy->n, 0); /* the model did not see it */
-    CHECK_INT(specrt_host_begin(b.session, &b.host, bad, 0, &first, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_host_begin(b.session, &b.host, SPECRT_BEGIN_NEW, bad, 0, &first, &err),
+              SPECRT_STATUS_BAD_ARG);
     CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_OK); /* a session outlives its failures */
     bench_free(&b);
 }

@@ -74,8 +74,8 @@ static void test_good(void) {
         specrt_policy_create(bundle, head, &desc, &policy, &err);
         CHECK_STR(err.msg, "");
         REQUIRE(policy != NULL);
-        CHECK_STR(specrt_policy_text(policy), good[i].canonical);
-        CHECK_INT(specrt_policy_bound(policy), good[i].bound);
+        CHECK_STR(specrt_policy_get_info(policy)->text, good[i].canonical);
+        CHECK_INT(specrt_policy_get_info(policy)->bound, good[i].bound);
         specrt_policy_close(policy);
     }
 }
@@ -304,7 +304,7 @@ static void test_no_tokenizer(void) {
     uint8_t *bytes = fixture_bundle(&section, 1, &n);
     REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &b, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_policy_create(b, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    CHECK_INT(specrt_policy_bound(policy), N_VOCAB);
+    CHECK_INT(specrt_policy_get_info(policy)->bound, N_VOCAB);
     specrt_policy_close(policy);
     specrt_bundle_close(b);
     free(bytes);
@@ -355,7 +355,7 @@ static void test_fill(void) {
         specrt_session *session;
         REQUIRE(specrt_policy_create(with ? bundle : NULL, head, &desc, &policy, NULL) ==
                 SPECRT_STATUS_OK);
-        CHECK_INT(specrt_policy_bound(policy), with ? 33 : 32);
+        CHECK_INT(specrt_policy_get_info(policy)->bound, with ? 33 : 32);
         REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
         CHECK_INT(specrt_session_shortlist(session)->n_rows, with ? 3 : 2);
         REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);

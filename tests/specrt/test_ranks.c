@@ -1,5 +1,6 @@
 /* test_ranks.c : static lists: which rows, in which order, within which limits. */
 #include "specrt_tools.h"
+#include "sources/ranks.h"
 #include "fixture.h"
 #include "base/parallel.h"
 #include "test.h"
@@ -83,34 +84,34 @@ static void test_packed(void) {
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         setup s = setup_make(types[t], t % 2, NULL);
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-            specrt_static *list;
+            specrt__ranks_list *list;
             specrt_error err;
-            CHECK_INT(specrt_static_create(s.bundle, s.head, sizes[i], &list, &err), 0);
+            CHECK_INT(specrt__ranks_create(s.bundle, s.head, sizes[i], &list, &err), 0);
             REQUIRE(list);
-            CHECK((specrt_static_active(list)->segments->bias != NULL) == (t % 2 == 1));
-            check_rows(&s, specrt_static_active(list), sizes[i]);
-            specrt_static_close(list);
+            CHECK((list->active.segments->bias != NULL) == (t % 2 == 1));
+            check_rows(&s, &list->active, sizes[i]);
+            specrt__ranks_free(list);
         }
         setup_free(&s);
     }
-    specrt_static_close(NULL);
+    specrt__ranks_free(NULL);
 }
 
 /* The list outlives the bundle and its rows the head's: it owns what it scores. */
 static void test_owned(void) {
     setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
-    specrt_static *list;
+    specrt__ranks_list *list;
     float hidden[N_COLS], before[N_DEFAULT], after[N_DEFAULT];
     for (int j = 0; j < N_COLS; j++) hidden[j] = (float)(j % 7) - 3;
-    REQUIRE(specrt_static_create(s.bundle, s.head, 0, &list, NULL) == 0);
-    CHECK_INT(specrt_static_active(list)->n_rows, N_DEFAULT);
-    specrt_active_logits(specrt_static_active(list), hidden, 1, before);
+    REQUIRE(specrt__ranks_create(s.bundle, s.head, 0, &list, NULL) == 0);
+    CHECK_INT(list->active.n_rows, N_DEFAULT);
+    specrt_active_logits(&list->active, hidden, 1, before);
     memset(s.rows, 0, (N_VOCAB + 8) * specrt_row_bytes(SPECRT_DTYPE_F16, N_COLS));
     memset(s.bytes, 0, 64);
     specrt_bundle_close(s.bundle), s.bundle = NULL;
-    specrt_active_logits(specrt_static_active(list), hidden, 1, after);
+    specrt_active_logits(&list->active, hidden, 1, after);
     CHECK(memcmp(before, after, sizeof before) == 0);
-    specrt_static_close(list);
+    specrt__ranks_free(list);
     setup_free(&s);
 }
 
@@ -118,14 +119,14 @@ static void test_owned(void) {
 static void test_top_tokens(void) {
     enum { SIZE = 64, K = 10 };
     setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
-    specrt_static *list;
+    specrt__ranks_list *list;
     uint64_t seed = 9;
     float hidden[N_COLS], row[N_COLS], logits[SIZE], logprobs[K];
     double exact[SIZE], total = 0;
     int32_t ids[K];
     for (int j = 0; j < N_COLS; j++) hidden[j] = fixture_normal(&seed) / 4;
-    REQUIRE(specrt_static_create(s.bundle, s.head, SIZE, &list, NULL) == 0);
-    const specrt_active *active = specrt_static_active(list);
+    REQUIRE(specrt__ranks_create(s.bundle, s.head, SIZE, &list, NULL) == 0);
+    const specrt_active *active = &list->active;
     CHECK_INT(specrt_active_logits(active, hidden, 1, logits), SPECRT_STATUS_OK);
     CHECK_INT(specrt_active_topk(active, logits, 1, K, ids, logprobs), SPECRT_STATUS_OK);
     for (int r = 0; r < SIZE; r++) {
@@ -143,7 +144,7 @@ static void test_top_tokens(void) {
         CHECK_NEAR(logprobs[k], exact[best] - log(total), 1e-4);
         exact[best] = -INFINITY;
     }
-    specrt_static_close(list);
+    specrt__ranks_free(list);
     setup_free(&s);
 }
 
@@ -151,9 +152,9 @@ static void test_limits(void) {
     setup s = setup_make(SPECRT_DTYPE_F16, false, NULL);
     const int32_t bad[] = {-1, 1, N_FORCED - 1, N_VOCAB, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        specrt_static *list = (specrt_static *)(void *)&s;
+        specrt__ranks_list *list = (specrt__ranks_list *)(void *)&s;
         specrt_error err;
-        CHECK_INT(specrt_static_create(s.bundle, s.head, bad[i], &list, &err),
+        CHECK_INT(specrt__ranks_create(s.bundle, s.head, bad[i], &list, &err),
                   SPECRT_STATUS_BAD_ARG);
         CHECK(!list);
         CHECK_HAS(err.msg, "r.specb: static: size: expected 5 (5 forced tokens) to 599, or 0 for "
@@ -169,11 +170,11 @@ static void test_missing(void) {
     specrt_head_desc desc = {.rows = rows, .n_rows = 1, .n_cols = 32};
     specrt_bundle *bundle;
     specrt_head *head;
-    specrt_static *list;
+    specrt__ranks_list *list;
     specrt_error err;
     REQUIRE(specrt_bundle_open_memory(bytes, n, "x", NULL, &bundle, NULL) == 0);
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == 0);
-    CHECK_INT(specrt_static_create(bundle, head, 0, &list, &err),
+    CHECK_INT(specrt__ranks_create(bundle, head, 0, &list, &err),
               SPECRT_STATUS_BUNDLE_SECTION_MISSING);
     CHECK_HAS(err.msg, "has no section 'ranks'; vocabtrim-calibrate builds it");
     specrt_head_close(head);
@@ -186,13 +187,13 @@ static void test_short_head(void) {
     setup s = setup_make(SPECRT_DTYPE_F16, false, NULL);
     specrt_head_desc desc = s.desc;
     specrt_head *head;
-    specrt_static *list;
+    specrt__ranks_list *list;
     specrt_error err;
     desc.n_rows = 500;
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == 0);
-    CHECK_INT(specrt_static_create(s.bundle, head, 71, &list, &err), SPECRT_STATUS_OK);
-    specrt_static_close(list); /* rank 71 is token 500 */
-    CHECK_INT(specrt_static_create(s.bundle, head, 72, &list, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_INT(specrt__ranks_create(s.bundle, head, 71, &list, &err), SPECRT_STATUS_OK);
+    specrt__ranks_free(list); /* rank 71 is token 500 */
+    CHECK_INT(specrt__ranks_create(s.bundle, head, 72, &list, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "token 500: expected an id below the head's 500 rows");
     CHECK(!list);
     specrt_head_close(head);
@@ -203,16 +204,16 @@ static void test_memory(void) {
     fixture_allocator a = {0};
     specrt_desc env = fixture_desc(&a);
     setup s = setup_make(SPECRT_DTYPE_Q4_0, true, &env);
-    specrt_static *list;
+    specrt__ranks_list *list;
     specrt_error err;
     int live = a.n_live;
     a.fail_at = a.n_calls + 1;
-    CHECK_INT(specrt_static_create(s.bundle, s.head, 0, &list, &err), SPECRT_STATUS_NO_MEMORY);
+    CHECK_INT(specrt__ranks_create(s.bundle, s.head, 0, &list, &err), SPECRT_STATUS_NO_MEMORY);
     CHECK(!list);
     CHECK_INT(a.n_live, live);
-    CHECK_INT(specrt_static_create(s.bundle, s.head, 0, &list, &err), SPECRT_STATUS_OK);
+    CHECK_INT(specrt__ranks_create(s.bundle, s.head, 0, &list, &err), SPECRT_STATUS_OK);
     CHECK_INT(a.n_live, live + 1);
-    specrt_static_close(list);
+    specrt__ranks_free(list);
     CHECK_INT(a.n_live, live);
     setup_free(&s);
     CHECK_INT(a.n_live, 0);
@@ -227,11 +228,11 @@ static void test_packing_lent(void) {
     int calls = 0;
     specrt_desc env = {.user = &calls, .parallel_for = run_backwards};
     setup s = setup_make(SPECRT_DTYPE_Q6_K, true, &env);
-    specrt_static *list;
-    REQUIRE(specrt_static_create(s.bundle, s.head, 400, &list, NULL) == 0);
+    specrt__ranks_list *list;
+    REQUIRE(specrt__ranks_create(s.bundle, s.head, 400, &list, NULL) == 0);
     CHECK_INT(calls, 1);
-    check_rows(&s, specrt_static_active(list), 400);
-    specrt_static_close(list);
+    check_rows(&s, &list->active, 400);
+    specrt__ranks_free(list);
     setup_free(&s);
 }
 
@@ -255,12 +256,12 @@ static void *reader_run(void *opaque) {
 
 static void test_shared(void) {
     setup s = setup_make(SPECRT_DTYPE_BF16, false, NULL);
-    specrt_static *list;
+    specrt__ranks_list *list;
     pthread_t threads[4];
     static reader readers[4];
-    REQUIRE(specrt_static_create(s.bundle, s.head, 0, &list, NULL) == 0);
+    REQUIRE(specrt__ranks_create(s.bundle, s.head, 0, &list, NULL) == 0);
     for (int i = 0; i < 4; i++) {
-        readers[i].active = specrt_static_active(list);
+        readers[i].active = &list->active;
         pthread_create(&threads[i], NULL, reader_run, &readers[i]);
     }
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
@@ -268,7 +269,7 @@ static void test_shared(void) {
         CHECK(memcmp(readers[0].logits, readers[i].logits, sizeof readers[0].logits) == 0);
         CHECK(memcmp(readers[0].ids, readers[i].ids, sizeof readers[0].ids) == 0);
     }
-    specrt_static_close(list);
+    specrt__ranks_free(list);
     setup_free(&s);
 }
 

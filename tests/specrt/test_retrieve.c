@@ -273,7 +273,7 @@ static void test_lossless(void) {
         snprintf(text, sizeof text, "%s%s", texts[i / 6], async ? "@mode=async" : "");
         world_make(&w, true, vectors[i % 3]);
         run_make(&r, &w, text, other, NULL, thread);
-        CHECK_INT(specrt_policy_hidden_width(r.policy), strstr(text, "hnsw_h") ? D : 0);
+        CHECK_INT(specrt_policy_get_info(r.policy)->hidden_width, strstr(text, "hnsw_h") ? D : 0);
         int n_calls = w.allocator.n_calls;
         run_prompt(&r);
         while (r.n < N_TOKENS) run_cycle(&r);
@@ -422,7 +422,7 @@ static void test_worker(void) {
         }
         for (int32_t k = 0; k < round; k++)
             for (int i = 0; i < 3; i++) observe_event(&r[i], k);
-        specrt_session_begin(r[0].session);
+        specrt_session_begin(r[0].session, SPECRT_BEGIN_NEW, 0);
         run_prompt(&r[0]);
         for (int i = 0; i < 3; i++) run_free(&r[i]);
     }
@@ -445,9 +445,10 @@ static void test_bounded(void) {
     for (int32_t i = 0; i < 40; i++) {
         observe_event(&r, i);
         hand_run(&h);
-        REQUIRE(!specrt_session_turn(r.session, N_PROMPT));
+        REQUIRE(!specrt_session_begin(r.session, SPECRT_BEGIN_TURN, N_PROMPT));
         REQUIRE(!specrt_session_start(r.session, 200 + i % 8));
-        CHECK(specrt_session_shortlist(r.session)->n_rows <= specrt_policy_bound(r.policy));
+        CHECK(specrt_session_shortlist(r.session)->n_rows <=
+              specrt_policy_get_info(r.policy)->bound);
     }
     CHECK_INT(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1] +
                   cache_of(r.session)->arc.sizes[SPECRT__ARC_T2],
@@ -511,8 +512,8 @@ static void test_turns(void) {
         int32_t n_window = window_of(r.session)->n_list;
         CHECK(i == 1 || before.sizes[SPECRT__ARC_B1] + before.sizes[SPECRT__ARC_B2] > 0);
         CHECK(n_window > 0);
-        CHECK_INT(specrt_session_turn(r.session, -1), SPECRT_STATUS_BAD_ARG);
-        CHECK_INT(specrt_session_turn(r.session, 0), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_session_begin(r.session, SPECRT_BEGIN_TURN, -1), SPECRT_STATUS_BAD_ARG);
+        CHECK_INT(specrt_session_begin(r.session, SPECRT_BEGIN_TURN, 0), SPECRT_STATUS_OK);
         CHECK(memcmp(&before, &cache_of(r.session)->arc, sizeof before) == 0);
         CHECK_INT(window_of(r.session)->n_list, n_window);
         for (int32_t id = 0; id < V && i == 0; id++)
@@ -522,8 +523,8 @@ static void test_turns(void) {
         CHECK_INT(r.session->position, N_PROMPT + 1);
         while (r.n < N_TOKENS) run_cycle(&r);
         check_plain(&r);
-        specrt_session_begin(r.session);
-        specrt_session_begin(once.session);
+        specrt_session_begin(r.session, SPECRT_BEGIN_NEW, 0);
+        specrt_session_begin(once.session, SPECRT_BEGIN_NEW, 0);
         check_same(&r, &once);
         run_free(&r);
         run_free(&once);
@@ -543,7 +544,7 @@ static void test_prompt(void) {
     world_make(&w, true, SPECRT_HNSW_F16);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=tokens", false, NULL, NULL);
     const specrt__active_pool *pool = r.session->pool;
-    CHECK_INT(specrt_policy_learns(r.policy), 0);
+    CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 0);
     REQUIRE(!specrt_session_prefill(r.session, tokens, 16, &rows));
     const specrt__arc *arc = &cache_of(r.session)->arc;
     CHECK_INT(arc->sizes[SPECRT__ARC_T1] + arc->sizes[SPECRT__ARC_T2], 12);
@@ -557,7 +558,7 @@ static void test_prompt(void) {
     CHECK(specrt__active_member(pool, 100));
     run_free(&r);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
-    CHECK_INT(specrt_policy_learns(r.policy), 1);
+    CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 1);
     REQUIRE(!specrt_session_prefill(r.session, tokens, 3, &rows));
     static const int32_t members[] = {20, 30, 100, 101, 102, 299};
     for (int i = 0; i < 6; i++) CHECK(specrt__active_member(r.session->pool, members[i]));
@@ -579,7 +580,7 @@ static void test_prompt_async(void) {
     for (int turn = 0; turn < 20; turn++) {
         run *both[] = {&a, &b};
         for (int i = 0; i < 2; i++) {
-            REQUIRE(!specrt_session_turn(both[i]->session, 0));
+            REQUIRE(!specrt_session_begin(both[i]->session, SPECRT_BEGIN_TURN, 0));
             run_prompt(both[i]);
             for (int32_t k = 0; k < 9; k++) observe_event(both[i], 10 * turn + k);
             int32_t next = 60 + turn;
@@ -693,10 +694,12 @@ static void test_refused_calls(void) {
     CHECK_INT(specrt_session_observe(r.session, &draft, &verdict, &rows), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(cache_of(r.session)->n_cycles, 0);
     specrt_host host = {NULL, 0, 0, any_prefill, any_draft, any_verify, any_commit, NULL, 0, 0};
-    CHECK_INT(specrt_host_begin(r.session, &host, &prompt, 1, &first, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_host_begin(r.session, &host, SPECRT_BEGIN_NEW, &prompt, 1, &first, &err),
+              SPECRT_STATUS_BAD_ARG);
     CHECK_STR(err.msg, "host: target_hidden: expected a function, found NULL");
     host.target_hidden = no_hidden;
-    CHECK_INT(specrt_host_turn(r.session, &host, &prompt, 1, &first, &err), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_host_begin(r.session, &host, SPECRT_BEGIN_TURN, &prompt, 1, &first, &err),
+              SPECRT_STATUS_OK);
     CHECK_INT(specrt_host_cycle(r.session, &host, &verdict, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_STR(err.msg, "host: target_hidden: expected 16 columns, which the index has, found 17");
     run_free(&r);

@@ -2,6 +2,7 @@
  * oracle is the same head scattered into one row a token, where the others can never win. */
 #include <stdbool.h>
 #include "specrt_tools.h"
+#include "sources/ranks.h"
 #include "fixture.h"
 #include "test.h"
 
@@ -88,7 +89,7 @@ static void begin(specrt_session *s) {
     specrt_target_rows rows = {.logits = logits};
     for (int32_t i = 0; i < N_PROMPT; i++) prompt[i] = i * 37 % V;
     target(prompt, N_PROMPT, logits);
-    specrt_session_begin(s);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     REQUIRE(specrt_session_prefill(s, prompt, N_PROMPT, &rows) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_start(s, 11) == SPECRT_STATUS_OK);
 }
@@ -148,7 +149,7 @@ static void test_scattered(void) {
         specrt_policy *ours, *whole;
         specrt_session *a = open_session(head, policies[p], &ours);
         specrt_session *b = open_session(oracle, policies[p], &whole);
-        CHECK_STR(specrt_policy_text(ours), specrt_policy_text(whole));
+        CHECK_STR(specrt_policy_get_info(ours)->text, specrt_policy_get_info(whole)->text);
         begin(a);
         begin(b);
         int n_drafted = 0;
@@ -156,7 +157,7 @@ static void test_scattered(void) {
             specrt_draft x, y;
             specrt_verdict said, expected;
             check_list(specrt_session_shortlist(a));
-            CHECK(specrt_session_shortlist(a)->n_rows <= specrt_policy_bound(ours));
+            CHECK(specrt_session_shortlist(a)->n_rows <= specrt_policy_get_info(ours)->bound);
             draft(a, &x);
             draft(b, &y);
             check_same(&x, &y);
@@ -185,24 +186,24 @@ static void test_short_window(void) {
     specrt_session_close(s);
     specrt_policy_close(policy);
     s = open_session(head, "window", &policy);
-    CHECK_INT(specrt_policy_bound(policy), N_ROWS);
+    CHECK_INT(specrt_policy_get_info(policy)->bound, N_ROWS);
     specrt_session_close(s);
     specrt_policy_close(policy);
 }
 
 static void test_static(void) {
-    specrt_static *list;
+    specrt__ranks_list *list;
     specrt_ranks ranks;
     int32_t n = 0;
     open_all();
     REQUIRE(specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_static_create(bundle, head, 0, &list, NULL) == SPECRT_STATUS_OK);
-    const specrt_active *active = specrt_static_active(list);
+    REQUIRE(specrt__ranks_create(bundle, head, 0, &list, NULL) == SPECRT_STATUS_OK);
+    const specrt_active *active = &list->active;
     for (int32_t i = 0; i < 60; i++)
         if (has_row(ranks.ids[i])) CHECK_INT(active->segments[0].ids[n++], ranks.ids[i]);
     CHECK_INT(active->n_rows, n);
     check_list(active);
-    specrt_static_close(list);
+    specrt__ranks_free(list);
 }
 
 /* Rows without kernels of their own are decoded, in the head's order. */

@@ -138,7 +138,7 @@ static void decode(specrt_session *s, const setting *set, int32_t bound, bool wi
     specrt_draft draft;
     specrt_verdict verdict;
     make_prompt(r->stream);
-    specrt_session_begin(s);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     int32_t n_prefix = with_prefix ? N_PROMPT / 2 : 0;
     REQUIRE(specrt_session_prefill(s, r->stream, n_prefix, NULL) == SPECRT_STATUS_OK);
     for (int32_t i = n_prefix; i < N_PROMPT; i++)
@@ -187,7 +187,7 @@ static specrt_session *make_session(const specrt_policy *policy, const setting *
 static void decode_setting(const setting *set, bool with_prefix, run *r) {
     specrt_policy *policy = make_policy(set->policy);
     specrt_session *s = make_session(policy, set, NULL);
-    decode(s, set, specrt_policy_bound(policy), with_prefix, r);
+    decode(s, set, specrt_policy_get_info(policy)->bound, with_prefix, r);
     specrt_session_close(s);
     specrt_policy_close(policy);
 }
@@ -290,10 +290,10 @@ static void test_again(void) {
     run first, next, again, fresh;
     open_all();
     specrt_policy *policy = make_policy(set.policy);
-    int32_t bound = specrt_policy_bound(policy);
+    int32_t bound = specrt_policy_get_info(policy)->bound;
     specrt_session *s = make_session(policy, &set, NULL);
     decode(s, &set, bound, false, &first);
-    specrt_session_begin(s); /* nothing was drawn: no number is lost */
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0); /* nothing was drawn: no number is lost */
     decode(s, &set, bound, false, &next);
     specrt_session_set_sequence(s, 4);
     decode(s, &set, bound, false, &again);
@@ -321,7 +321,7 @@ static void test_union(void) {
     open_all();
     specrt_policy *policy = make_policy(set.policy);
     specrt_session *s = make_session(policy, &set, NULL);
-    decode(s, &set, specrt_policy_bound(policy), false, &r);
+    decode(s, &set, specrt_policy_get_info(policy)->bound, false, &r);
     const specrt_active *active = specrt_session_shortlist(s);
     REQUIRE(active->n_segments == 2);
     int n_both = 0;
@@ -371,7 +371,7 @@ static void test_levels(void) {
     open_all();
     specrt_policy *policy = make_policy(set.policy);
     specrt_session *s = make_session(policy, &set, NULL);
-    decode(s, &set, specrt_policy_bound(policy), false, &r);
+    decode(s, &set, specrt_policy_get_info(policy)->bound, false, &r);
     for (int32_t level = 0; beam.n > 0; level++) {
         float hidden[5 * D];
         double total = 0, x[V];
@@ -409,7 +409,7 @@ static void make_batch(const specrt_policy *policy, const setting *set, specrt_d
         int32_t text[] = {i, 3 * i + 40, 100 + 7 * i % 90, 250 - i};
         params.sampling.sequence = (uint64_t)i;
         REQUIRE(specrt_session_create(policy, &params, NULL, &batch[i], NULL) == SPECRT_STATUS_OK);
-        specrt_session_begin(batch[i]);
+        specrt_session_begin(batch[i], SPECRT_BEGIN_NEW, 0);
         REQUIRE(specrt_session_prefill(batch[i], text, 4, NULL) == SPECRT_STATUS_OK);
         REQUIRE(specrt_session_start(batch[i], 5 + i) == SPECRT_STATUS_OK);
         if (i % 3) continue;
@@ -543,11 +543,7 @@ static void test_route(void) {
     }
     CHECK(specrt_session_route(t, 0, &beam, hidden, NULL) == specrt_session_shortlist(t));
     CHECK(!specrt_session_route(s, -1, &beam, hidden, NULL));
-    CHECK_INT(specrt_session_route_ahead(t, hidden, 0), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_session_route_ahead(t, hidden, 2), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_session_start(t, 9), SPECRT_STATUS_OK);
-    CHECK_INT(specrt_session_route_ahead(t, hidden, 1), SPECRT_STATUS_OK);
-    CHECK_INT(specrt_session_route_ahead(t, hidden, 1), SPECRT_STATUS_BAD_ARG); /* it was routed */
     CHECK(!specrt_session_route(s, SPECRT_TREE_MAX_STEPS, &beam, hidden, NULL));
     beam.n = 6;
     CHECK(!specrt_session_route(s, 5, &beam, hidden, NULL));
@@ -574,7 +570,7 @@ static void test_no_allocation(void) {
         specrt_session *s = make_session(policy, &set, &env);
         int n_calls = a.n_calls;
         CHECK(n_calls > 0);
-        decode(s, &set, specrt_policy_bound(policy), true, &r);
+        decode(s, &set, specrt_policy_get_info(policy)->bound, true, &r);
         CHECK_INT(a.n_calls, n_calls);
         specrt_session_close(s);
         CHECK_INT(a.n_live, 0);
@@ -589,7 +585,7 @@ static void *decode_thread(void *arg) {
     const specrt_policy *policy = *(const specrt_policy **)arg;
     run *r = (run *)malloc(sizeof *r);
     specrt_session *s = make_session(policy, &threaded, NULL);
-    decode(s, &threaded, specrt_policy_bound(policy), false, r);
+    decode(s, &threaded, specrt_policy_get_info(policy)->bound, false, r);
     specrt_session_close(s);
     return r;
 }
@@ -642,9 +638,9 @@ static void test_left_open(void) {
         REQUIRE(specrt_session_start(s, 5) == SPECRT_STATUS_OK);
         CHECK_INT(specrt_session_observe_chain(s, tokens, 3, 1, -1, NULL), SPECRT_STATUS_OK);
         if (turn)
-            CHECK_INT(specrt_session_turn(s, 0), SPECRT_STATUS_OK);
+            CHECK_INT(specrt_session_begin(s, SPECRT_BEGIN_TURN, 0), SPECRT_STATUS_OK);
         else
-            specrt_session_begin(s);
+            specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
         CHECK_INT(specrt_session_start(s, 9), SPECRT_STATUS_OK);
         specrt_session_get_stats(s, &stats);
         CHECK_INT(stats.n_cycles, 0);

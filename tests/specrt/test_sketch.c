@@ -176,7 +176,7 @@ static void world_open(world *w, const char *policy) {
     REQUIRE(!specrt_head_bind(w->bundle, &desc, NULL, &w->head, &err));
     REQUIRE(!specrt_policy_create(w->bundle, w->head, &pd, &w->policy, &err));
     REQUIRE(!specrt_session_create(w->policy, &params, NULL, &w->session, &err));
-    specrt_session_begin(w->session);
+    specrt_session_begin(w->session, SPECRT_BEGIN_NEW, 0);
 }
 
 static void world_close(world *w) {
@@ -501,7 +501,7 @@ static void test_one_state(void) {
         for (int kind = 0; kind < 8; kind++) {
             world_make(&w, tries[i].n_rows, tries[i].n_cols, tries[i].rank, kind % 2, kind / 2);
             world_open(&w, tries[i].policy);
-            CHECK_STR(specrt_policy_text(w.policy), tries[i].policy);
+            CHECK_STR(specrt_policy_get_info(w.policy)->text, tries[i].policy);
             int32_t used = used_rank(&w, tries[i].used);
             for (int round = 0; round < 20; round++) check_one(&w, tries[i].size, used);
             world_close(&w);
@@ -659,7 +659,7 @@ static void test_certified(void) {
             pd.n_vocab = w.n_rows - 1;
             REQUIRE(!specrt_policy_create(w.bundle, w.head, &pd, &policy, &err));
             REQUIRE(!specrt_session_create(policy, &params, NULL, &session, &err));
-            specrt_session_begin(session);
+            specrt_session_begin(session, SPECRT_BEGIN_NEW, 0);
             REQUIRE(!specrt_session_start(session, 1));
             for (int round = 0; round < 4000; round++) {
                 int32_t n = 1 + round % 3, like = (int32_t)(fixture_random(&state) % 307);

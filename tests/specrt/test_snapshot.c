@@ -185,7 +185,7 @@ static void go_to(run *r, int place) {
     if (place == AT_START) return;
     cycles(r, place == LATE ? 90 : 7);
     if (place == OPEN) cycle(r, true, true);
-    if (place == AT_TURN) REQUIRE(!specrt_session_turn(r->s, r->n));
+    if (place == AT_TURN) REQUIRE(!specrt_session_begin(r->s, SPECRT_BEGIN_TURN, r->n));
 }
 
 /* From a place on: the rest of the prompt, an answer, and another turn. */
@@ -196,7 +196,7 @@ static void go_on(run *r, int place) {
     if (place == AT_BEGIN || place == IN_PROMPT || place == AT_TURN) start(r);
     if (place == OPEN) REQUIRE(!specrt_session_start(r->s, r->stream[r->n - 1]));
     cycles(r, 30);
-    REQUIRE(!specrt_session_turn(r->s, r->n));
+    REQUIRE(!specrt_session_begin(r->s, SPECRT_BEGIN_TURN, r->n));
     prompt(r, 40, 0, 10);
     start(r);
     cycles(r, 20);
@@ -292,7 +292,7 @@ static void test_lossless(void) {
         for (int k = 0; k < 2; k++) {
             run *r = k ? &plain : &taught;
             specrt_session_set_sequence(r->s, 77);
-            REQUIRE(!specrt_session_turn(r->s, 0));
+            REQUIRE(!specrt_session_begin(r->s, SPECRT_BEGIN_TURN, 0));
             prompt(r, 8, 0, N_PROMPT);
             start(r);
             cycles(r, 40);
@@ -349,7 +349,7 @@ static void test_between_cycles(void) {
     go_to(&r, IN_ANSWER);
     draft_tree(&r, &draft);
     CHECK_INT(specrt_session_save(r.s, bytes, sizeof bytes, &n), SPECRT_STATUS_BAD_ARG);
-    REQUIRE(!specrt_session_turn(r.s, r.n));
+    REQUIRE(!specrt_session_begin(r.s, SPECRT_BEGIN_TURN, r.n));
     CHECK_INT(specrt_session_save(r.s, bytes, sizeof bytes, &n), SPECRT_STATUS_OK);
     specrt_session_close(r.s);
     specrt_policy_close(policy);
@@ -367,7 +367,7 @@ static void refuses(specrt_session *s, const uint8_t *bytes, size_t n, specrt_st
                     const char *part) {
     static uint8_t before[MAX_BYTES], after[MAX_BYTES];
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_session_begin(s);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     size_t n_before = save(s, before);
     CHECK_INT(specrt_session_load(s, bytes, n, &err), expected);
     CHECK_INT(err.status, expected);

@@ -125,7 +125,7 @@ static void test_recent(void) {
     specrt_session *s[2] = {make_session(policy), make_session(policy)};
     for (int round = 0; round < 2; round++) {
         int32_t n = 0;
-        specrt_session_begin(s[0]);
+        specrt_session_begin(s[0], SPECRT_BEGIN_NEW, 0);
         output[n++] = 3;
         REQUIRE(specrt_session_start(s[0], 3) == SPECRT_STATUS_OK);
         for (int cycle = 0; cycle < N_CYCLES; cycle++) {

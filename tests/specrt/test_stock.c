@@ -230,8 +230,8 @@ static int64_t run_batches(world *w, const specrt_session_params *kind, int cost
             if (random_below(4)) check_observe(held[i], own[i]);
         check_stock(w, held, n);
         int32_t again = random_below(n), token = random_below(V - 1);
-        specrt_session_begin(held[again]);
-        specrt_session_begin(own[again]);
+        specrt_session_begin(held[again], SPECRT_BEGIN_NEW, 0);
+        specrt_session_begin(own[again], SPECRT_BEGIN_NEW, 0);
         CHECK(specrt_session_start(held[again], token) == SPECRT_STATUS_OK);
         CHECK(specrt_session_start(own[again], token) == SPECRT_STATUS_OK);
         check_stock(w, held, n);
@@ -239,7 +239,7 @@ static int64_t run_batches(world *w, const specrt_session_params *kind, int cost
     for (int32_t i = 0; i < n; i++) {
         check_stats(held[i], own[i]);
         specrt_session_close(own[i]);
-        specrt_session_begin(held[i]);
+        specrt_session_begin(held[i], SPECRT_BEGIN_NEW, 0);
     }
     for (int32_t i = 0; i < n; i++) CHECK_INT(held[i]->pool->n_rows, held[0]->pool->n_rows);
     CHECK_INT(w->stock->n_held, held[0]->pool->n_rows); /* what ends a generation, if anything */
@@ -313,7 +313,7 @@ static void test_full(void) {
     specrt_error err;
     int32_t text[100];
     world_open(&w, SPECRT_DTYPE_F32, true, "window:100@min=0", NULL);
-    int32_t bound = specrt_policy_bound(w.policy);
+    int32_t bound = specrt_policy_get_info(w.policy)->bound;
     open_stock(&w, COSTS_DEFAULT, 2 * bound);
     params.stock = w.stock;
     for (int i = 0; i < 2; i++) {
@@ -395,7 +395,7 @@ static void test_memory(void) {
     int64_t n_calls = a.n_calls;
     for (int i = 0; i < 4; i++) REQUIRE(specrt_session_start(s[i], 7 * i) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_expand_batch(s, 4, hidden, NULL, 4, beams) == SPECRT_STATUS_OK);
-    for (int i = 0; i < 4; i++) specrt_session_begin(s[i]);
+    for (int i = 0; i < 4; i++) specrt_session_begin(s[i], SPECRT_BEGIN_NEW, 0);
     CHECK_INT(a.n_calls, n_calls);
     CHECK(w.stock->n_joint > 0);
     for (int i = 0; i < 4; i++) specrt_session_close(s[i]);

@@ -156,7 +156,7 @@ static void check_logits(const world *w, specrt_dtype dtype, const float *hidden
 
 static void draft_some(world *w, specrt_dtype dtype) {
     static float hidden[TOPK * N_COLS];
-    specrt_session_begin(w->session);
+    specrt_session_begin(w->session, SPECRT_BEGIN_NEW, 0);
     for (int32_t root = 0; root < N_IDS - 1; root += 3) {
         static const float sure = 0;
         specrt_beam beam = {1, &root, NULL, &sure};
@@ -180,8 +180,8 @@ static void test_levels(void) {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_Q4_0};
     for (int i = 0; i < 2; i++) {
         world_make(&w, dtypes[i], "static:20+successor:12");
-        CHECK_STR(specrt_policy_text(w.policy), "static:20+successor:12");
-        CHECK_INT(specrt_policy_bound(w.policy), N_STATIC + SIZE);
+        CHECK_STR(specrt_policy_get_info(w.policy)->text, "static:20+successor:12");
+        CHECK_INT(specrt_policy_get_info(w.policy)->bound, N_STATIC + SIZE);
         draft_some(&w, dtypes[i]);
         world_free(&w);
     }

@@ -15,9 +15,9 @@
 /* `full` scores the head where it lies; all else packs rows. */
 static int64_t bytes_of(const eval_models *m, const contestant *k) {
     specrt_head_desc head;
-    if (strcmp(specrt_policy_text(k->policy), "full") == 0) return 0;
+    if (strcmp(specrt_policy_get_info(k->policy)->text, "full") == 0) return 0;
     engine_drafter_head(m->drafter, &head);
-    return (int64_t)specrt_policy_bound(k->policy) *
+    return (int64_t)specrt_policy_get_info(k->policy)->bound *
            (int64_t)specrt_row_bytes(head.dtype, head.n_cols);
 }
 
@@ -25,7 +25,8 @@ static int64_t bytes_of(const eval_models *m, const contestant *k) {
 static bool drafts_alike(const comparison *c, int i) {
     const contestant *k = &c->contestants[c->n_contestants - 1], *other = &c->contestants[i];
     return other->alignment == k->alignment && !other->auto_draft && !k->auto_draft &&
-           strcmp(specrt_policy_text(other->policy), specrt_policy_text(k->policy)) == 0;
+           strcmp(specrt_policy_get_info(other->policy)->text,
+                  specrt_policy_get_info(k->policy)->text) == 0;
 }
 
 /* The file's, else as `plan` times them. */

@@ -264,7 +264,7 @@ static void name_policies(FILE *f, const comparison *c) {
     const char *before = "<p class=\"note\">";
     for (int i = FULL; i < c->n_contestants; i++) {
         const contestant *k = &c->contestants[i];
-        const char *text = specrt_policy_text(k->policy);
+        const char *text = specrt_policy_get_info(k->policy)->text;
         if (strcmp(text, k->name) == 0) continue;
         fputs(before, f);
         html_text(f, k->name);

@@ -173,7 +173,7 @@ static void print_events(const comparison *c, int width) {
 static void print_names(const comparison *c) {
     for (int i = FULL; i < c->n_contestants; i++) {
         const contestant *k = &c->contestants[i];
-        const char *text = specrt_policy_text(k->policy);
+        const char *text = specrt_policy_get_info(k->policy)->text;
         if (strcmp(text, k->name) != 0) printf("%s is %s\n", k->name, text);
     }
 }
@@ -277,7 +277,8 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     figures f;
     figures_of(c, i, domain, &f);
     json_put(o, "policy", json_text(k->name));
-    json_put(o, "policy_text", json_text(k->policy ? specrt_policy_text(k->policy) : NULL));
+    json_put(o, "policy_text",
+             json_text(k->policy ? specrt_policy_get_info(k->policy)->text : NULL));
     json_put(o, "domain", json_text(domain < 0 ? "all" : c->domains[domain]));
     json_put(o, "n_prompts", json_whole((uint64_t)f.n_prompts));
     json_put(o, "n_turns", json_whole((uint64_t)f.n_turns));

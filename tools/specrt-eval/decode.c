@@ -136,7 +136,8 @@ static void print_json(const decoding *run) {
     const specrt_session_stats *s = &t->stats;
     double cycles = s->n_cycles ? (double)s->n_cycles : 1;
     json_object *o = json_object_new_object();
-    json_put(o, "policy", json_text(run->policy ? specrt_policy_text(run->policy) : "plain"));
+    json_put(o, "policy",
+             json_text(run->policy ? specrt_policy_get_info(run->policy)->text : "plain"));
     json_put(o, "n_turns", json_whole((uint64_t)run->n_turns));
     json_put(o, "n_tokens", json_whole(t->tokens.n));
     prompts_put_json(&run->prompts, o);
@@ -163,7 +164,7 @@ static void print_figures(const decoding *run) {
     if (s->n_cycles == 0) return;
     double n = (double)s->n_cycles;
     cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
-             specrt_policy_text(run->policy), (double)s->n_emitted / n,
+             specrt_policy_get_info(run->policy)->text, (double)s->n_emitted / n,
              100.0 * (double)s->n_covered / (double)s->n_emitted, (double)s->n_rows / n);
     cli_info("ms per cycle: draft %.2f, head %.2f, target %.2f, verify %.2f, update %.2f",
              t->times.draft * 1e3 / n, t->times.head * 1e3 / n, t->times.target * 1e3 / n,

@@ -23,7 +23,8 @@ static specrt_status add_policy(void *user, const char *text, specrt_error *err)
     snprintf(k->name, sizeof k->name, "%s", text);
     TRY(models_policy(&p->models, text, &k->policy, err));
     for (int i = 0; i < p->n_policies; i++)
-        if (strcmp(specrt_policy_text(grown[i].policy), specrt_policy_text(k->policy)) == 0) {
+        if (strcmp(specrt_policy_get_info(grown[i].policy)->text,
+                   specrt_policy_get_info(k->policy)->text) == 0) {
             specrt_policy_close(k->policy);
             return SPECRT_STATUS_OK;
         }

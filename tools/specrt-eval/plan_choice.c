@@ -284,7 +284,7 @@ static bool scans(const char *policy) {
 
 /* A choice at the curves' speed, where it beats the best so far. */
 static void try_for_auto(const plan *p, int width, plan_choice c, plan_choice *best) {
-    if (c.policy < 0 || scans(specrt_policy_text(p->policies[c.policy].policy))) return;
+    if (c.policy < 0 || scans(specrt_policy_get_info(p->policies[c.policy].policy)->text)) return;
     plan_choose_from_curves(p, width, &c);
     if (c.speed > best->speed) *best = c;
 }
@@ -307,7 +307,7 @@ void plan_for_auto(plan *p) {
     p->costs.policy_rows = 0;
     if (best.policy < 0) return;
     snprintf(p->costs.policy, sizeof p->costs.policy, "%s",
-             specrt_policy_text(p->policies[best.policy].policy));
+             specrt_policy_get_info(p->policies[best.policy].policy)->text);
     p->costs.policy_rows = (int32_t)ceil(best.rows);
 }
 

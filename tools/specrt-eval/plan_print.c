@@ -153,7 +153,7 @@ static json_object *json_choice(const plan *p, const plan_choice *c) {
     bool plain = c->policy < 0;
     json_put(o, "policy", json_text(plan_name(p, c)));
     json_put(o, "policy_text",
-             json_text(plain ? NULL : specrt_policy_text(p->policies[c->policy].policy)));
+             json_text(plain ? NULL : specrt_policy_get_info(p->policies[c->policy].policy)->text));
     json_put(o, "num_steps", json_whole((uint64_t)c->shape.num_steps));
     json_put(o, "topk", json_whole((uint64_t)c->shape.topk));
     json_put(o, "num_draft_tokens", json_whole((uint64_t)c->shape.num_draft_tokens));

@@ -185,10 +185,10 @@ static void print_figures(const recording *r) {
     cli_info("%s: %s cycles, %s tokens", r->options.common.output,
              text_count((uint64_t)s->n_cycles), text_count((uint64_t)figures.n_tokens));
     cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
-             specrt_policy_text(r->policy), accept_length, 100 * coverage, rows);
+             specrt_policy_get_info(r->policy)->text, accept_length, 100 * coverage, rows);
     if (!r->options.common.json) return;
     json_object *o = json_object_new_object();
-    json_put(o, "policy", json_text(specrt_policy_text(r->policy)));
+    json_put(o, "policy", json_text(specrt_policy_get_info(r->policy)->text));
     json_put(o, "n_prompts", json_whole((uint64_t)figures.n_prompts));
     prompts_put_json(r->prompts, o);
     chat_put_json(r->lanes[0].chat, o);
@@ -208,7 +208,7 @@ static specrt_trace_info describe(const recording *r) {
                               .n_top = (int32_t)r->n_top,
                               .n_draft_top = (int32_t)r->n_draft_top,
                               .n_tree_top = (int32_t)r->n_tree_top,
-                              .policy = specrt_policy_text(r->policy),
+                              .policy = specrt_policy_get_info(r->policy)->text,
                               .draft = o->sampled_drafts,
                               .temperature = (float)o->temperature,
                               .n_ids = tokenizer_n_vocab(r->models.tok)};

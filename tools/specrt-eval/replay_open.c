@@ -146,11 +146,11 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "policy '%.60s': head: expected --model FILE, found none", text);
     TRY(specrt_policy_create(r->bundle, r->head, &desc, &e->policy, err));
-    snprintf(e->text, sizeof e->text, "%s", specrt_policy_text(e->policy));
+    snprintf(e->text, sizeof e->text, "%s", specrt_policy_get_info(e->policy)->text);
     e->routed = any_of(e->text, routed);
     e->reads_hidden = any_of(e->text, by_hidden);
     e->reads_draft_input = strstr(e->text, "cluster") != NULL;
-    e->d_hidden = specrt_policy_hidden_width(e->policy);
+    e->d_hidden = specrt_policy_get_info(e->policy)->hidden_width;
     e->serial = r->params.stream || e->memory != REPLAY_FORGETS || policy_keeps(e->text);
     r->keeps_hidden |= e->reads_hidden || e->d_hidden > 0;
     e->recorded = r->n_trees > 0;

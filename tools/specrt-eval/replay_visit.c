@@ -410,9 +410,9 @@ static void begin(visit *v) {
     if (v->e->memory == REPLAY_CONVERSATION) should_continue = v->s->should_continue;
     if (v->e->memory == REPLAY_DOMAIN) should_continue = recall(v);
     if (should_continue)
-        specrt_session_turn(v->session, 0);
+        specrt_session_begin(v->session, SPECRT_BEGIN_TURN, 0);
     else
-        specrt_session_begin(v->session);
+        specrt_session_begin(v->session, SPECRT_BEGIN_NEW, 0);
     specrt_session_prefill(v->session, p->tokens, p->n, p->top_ids ? &rows : NULL);
     if (v->s->n_cycles > 0) specrt_session_start(v->session, v->s->cycles[0].r.tree_tokens[0]);
 }

@@ -148,12 +148,12 @@ specrt_status answer_all(const options *o, models *m, const inputs *in, specrt_e
     specrt_status status = models_session(m, o, text, &policy, &w.session, err);
     if (status == SPECRT_STATUS_OK && o->record) status = record_open(o, m, policy, &w.trace, err);
     if (status == SPECRT_STATUS_OK)
-        status = o->common.json ? print_json(&w, in, specrt_policy_text(policy), err)
+        status = o->common.json ? print_json(&w, in, specrt_policy_get_info(policy)->text, err)
                                 : stream(&w, in, err);
     if (status == SPECRT_STATUS_OK && o->record) status = recorder_commit(w.trace.recorder, err);
     if (status == SPECRT_STATUS_OK && w.n_unanswered > 0) warn_unanswered(&w, in);
     if (status == SPECRT_STATUS_OK && !o->common.json)
-        tell(&w.total, in->n, specrt_policy_text(policy));
+        tell(&w.total, in->n, specrt_policy_get_info(policy)->text);
     record_close(&w.trace);
     specrt_session_close(w.session);
     specrt_policy_close(policy);

@@ -417,7 +417,7 @@ static specrt_status add_way(bench *b, way_kind kind, const char *text, specrt_e
              kind == PLAIN         ? "plain"
              : auto_is_named(text) ? text
              : kind == WHOLE_HEAD  ? "llama.cpp's whole head, chain"
-                                   : specrt_policy_text(w->policy));
+                                   : specrt_policy_get_info(w->policy)->text);
     return make_answers(b, w, err);
 }
 

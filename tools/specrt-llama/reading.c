@@ -46,7 +46,7 @@ specrt_status reading_begin(const reading *r, const models *m, specrt_session *s
                             int32_t *first, specrt_error *err) {
     const specrt_target_rows rows = {.ids = r->best, .k = SPECRT_LOGITS_MAX_K};
     TRY(reading_resume(r, m, err));
-    specrt_session_begin(session);
+    specrt_session_begin(session, SPECRT_BEGIN_NEW, 0);
     TRY(specrt_session_prefill(session, r->of->ids, r->of->n, &rows));
     *first = specrt_session_draw(session, r->logits);
     return specrt_session_start(session, *first);

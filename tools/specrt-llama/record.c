@@ -12,7 +12,7 @@ static specrt_trace_info describe(const options *o, const models *m, const specr
                               .n_top = 10,
                               .n_draft_top = 64,
                               .n_tree_top = SPECRT_LOGITS_MAX_K,
-                              .policy = specrt_policy_text(policy),
+                              .policy = specrt_policy_get_info(policy)->text,
                               .tree = session->tree,
                               .temperature = (float)o->temperature,
                               .n_ids = of_pair->n_vocab,
