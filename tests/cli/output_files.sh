@@ -44,8 +44,10 @@ record() {
         --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 1 -q -o run.trace "$@"
 }
 temps() { find . -name 'run.trace.specrt-tmp-*' | wc -l; }
-wait_for_temps() { # N PID : the process has made its own
-    until [ "$(temps)" = "$1" ]; do kill -0 "$2" || fail "ended early: $(cat ../err)"; done
+wait_for_temps() { # N PID : the process has made its own, and locked it
+    until [ "$(temps)" = "$1" ] && ! flock -n run.trace.specrt-tmp-* true; do
+        kill -0 "$2" || fail "ended early: $(cat ../err)"
+    done
 }
 for signal in KILL STOP; do
     (record --max-tokens $(most 100 30)) 2>../err &
