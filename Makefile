@@ -66,7 +66,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header abi abi-accept wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 # The two files that users copy.
@@ -139,6 +139,18 @@ $(SHARED): $(RUNTIME:%.c=$(BUILD)/%.o) $(BUILD)/libspecrt.map
 	$(Q)$(CC) -shared -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
 	    $(filter %.o,$^) $(SAN) $(shell pkg-config --libs libzstd) -lm -lpthread -o $@
 	$(Q)ln -sf $(@F) $(BUILD)/libspecrt.so.$(INTERFACE) && ln -sf libspecrt.so.$(INTERFACE) $(BUILD)/libspecrt.so
+
+# The functions and structs of libspecrt.so, as abidw wrote them down; additions are no change.
+ABI := tests/abi/libspecrt.abi
+ABI_HEADERS := $(patsubst %,--header-file src/%,specrt.h specrt_tools.h)
+build/abi/libspecrt.so: $(RUNTIME) src/*.h
+	+$(Q)$(MAKE) BUILD=build/abi OPT="-O1 -g" lib
+abi: build/abi/libspecrt.so ## whether libspecrt.so still fits programs built before (abidiff of abigail-tools)
+	@abidiff --no-added-syms $(ABI) build/abi/libspecrt.so || { echo "$(ABI): the interface changed; \
+	docs/STABILITY.md says what may; make abi-accept takes it" >&2; exit 1; }
+abi-accept: build/abi/libspecrt.so ## takes the interface as it is now
+	abidw --exported-interfaces-only --drop-private-types $(ABI_HEADERS) --no-corpus-path --no-comp-dir-path --no-show-locs \
+	    --no-elf-needed --no-parameter-names --no-write-default-sizes --type-id-style hash build/abi/libspecrt.so >$(ABI)
 
 # The package of python/ with library and specrt-bundle, which need nothing but the C library there.
 WHEEL := $(BUILD)/wheel

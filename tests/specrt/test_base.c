@@ -184,7 +184,15 @@ static void test_tokenizer_digest(void) {
     check_digest(&sha, "6019aac8ea3490664ffcf281c974996b5e8e33d2e7bc6dcd451800609e653457");
 }
 
+static void test_version(void) {
+    CHECK_INT(specrt_version(), SPECRT_VERSION);
+    CHECK_INT(SPECRT_VERSION / 10000, SPECRT_VERSION_MAJOR);
+    CHECK_INT(SPECRT_VERSION / 100 % 100, SPECRT_VERSION_MINOR);
+    CHECK_INT(SPECRT_VERSION % 100, SPECRT_VERSION_PATCH);
+}
+
 static const test_case cases[] = {
+    {"version", "the library's version is the header's", test_version},
     {"status", "every status has a number and a text of its own", test_status},
     {"error", "messages are formatted, cut, and optional", test_error},
     {"sizes", "overflow is seen", test_sizes},
