@@ -277,9 +277,9 @@ static void run_overlap(bench *b) {
 
 /* ---- speed ---- */
 
-/* One by one; all at once; all at once from a stock without, and with joint products. */
-enum { ALONE, BATCH, STOCK, JOINT, N_WAYS };
-static const char *const way_names[N_WAYS] = {"one by one", "batch", "stock", "joint"};
+/* One by one; all at once; all at once from a stock without, and with shared products. */
+enum { ALONE, BATCH, STOCK, SHARED, N_WAYS };
+static const char *const way_names[N_WAYS] = {"one by one", "batch", "stock", "shared"};
 
 typedef struct race {
     specrt_policy *policy;
@@ -391,7 +391,7 @@ static double median(double *x, int32_t n) {
 }
 
 static void open_race(bench *b, race *r, const char *text, int32_t n) {
-    static double dear[MAX_BATCH]; /* by which joint products never pay */
+    static double dear[MAX_BATCH]; /* by which shared products never pay */
     specrt_stock_params never = {.costs = dear, .n_costs = MAX_BATCH};
     specrt_error err;
     for (int i = 0; i < MAX_BATCH; i++) dear[i] = 1e3 * (i + 1) * (i + 1);
@@ -399,7 +399,7 @@ static void open_race(bench *b, race *r, const char *text, int32_t n) {
     r->n = n;
     r->policy = open_policy(b, text);
     need(specrt_stock_create(b->head, &never, NULL, &r->stocks[STOCK], &err), &err);
-    need(specrt_stock_create(b->head, NULL, NULL, &r->stocks[JOINT], &err), &err);
+    need(specrt_stock_create(b->head, NULL, NULL, &r->stocks[SHARED], &err), &err);
     r->n_ways = specrt_policy_get_info(r->policy)->needs_prompt_logits || strstr(text, "retrieve")
                     ? N_WAYS
                     : STOCK;
@@ -417,15 +417,15 @@ static void report(race *r) {
     specrt_stock_stats stats;
     specrt_session_stats own;
     double rows = 0;
-    specrt_stock_get_stats(r->stocks[JOINT], &stats);
+    specrt_stock_get_stats(r->stocks[SHARED], &stats);
     for (int32_t i = 0; i < r->n; i++) {
         specrt_session_get_stats(r->players[BATCH][i].session, &own);
         rows += (double)own.n_rows / (double)own.n_cycles / r->n;
     }
-    printf("%-36s %2d sequences: %6.0f rows; stock %6d rows for %7lld, %5d joint; "
+    printf("%-36s %2d sequences: %6.0f rows; stock %6d rows for %7lld, %5d shared; "
            "acceptance %.3f; %2d cycles\n",
            specrt_policy_get_info(r->policy)->text, r->n, rows, (int)stats.n_held,
-           (long long)stats.n_holds, (int)stats.n_joint,
+           (long long)stats.n_holds, (int)stats.n_shared,
            (double)r->n_hits / (double)(r->n_drafted ? r->n_drafted : 1), r->n_cycles);
     for (int way = 0; way < r->n_ways; way++) {
         double head = median(r->head[way], r->n_cycles),
@@ -439,7 +439,7 @@ static void report(race *r) {
     fflush(stdout);
 }
 
-/* What a row takes with several states, in products with one: what decides what is joint. */
+/* What a row takes with several states, in products with one: what decides what is shared. */
 static void print_curve(const bench *b) {
     static const int32_t states[] = {1, 2, 4, 8, 16, 32, 64};
     enum { N_ROWS = 3072, N_SIZES = 7, N_ROUNDS = 15 };

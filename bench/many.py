@@ -133,7 +133,7 @@ def main():
     answers = [trace[i] for i in range(max(map(len, traces))) for trace in traces if i < len(trace)]
     print(f"{len(answers)} recorded answers; head f16 [{head.n_rows}, {head.width}]; milliseconds of the "
           f"processor, medians of {N_CYCLES} cycles; x batch: how many times as fast, learning included\n")
-    print("| policy | sequences | way | a level | learning a cycle | x batch | rows held, different, joint |")
+    print("| policy | sequences | way | a level | learning a cycle | x batch | rows held, different, shared |")
     print("|---|--:|---|--:|--:|--:|--:|")
     with specrt.Bundle(sys.argv[2]) as bundle:
         for text in POLICIES:
@@ -142,7 +142,7 @@ def main():
                 found, s = race(policy, head, answers, n)
                 cycle = {way: N_LEVELS * a + b for way, (a, b) in found.items()}
                 for way, (a, b) in found.items():
-                    rows = f"{s.n_holds:,}, {s.n_held:,}, {s.n_joint:,}" if way == "stock" else ""
+                    rows = f"{s.n_holds:,}, {s.n_held:,}, {s.n_shared:,}" if way == "stock" else ""
                     print(f"| `{text}` | {n} | {way} | {a:.3f} | {b:.3f} | {cycle['batch'] / cycle[way]:.2f} "
                           f"| {rows} |", flush=True)
             del policy

@@ -10,7 +10,7 @@
  *
  * Contents, each a file of src/cuda:
  *     device code      launch block | head active pool window cluster successor scan sketch tree verify, as
- *                      on the CPU | ring batch joint: retrieval's records, and what a session does with each
+ *                      on the CPU | ring batch shared: retrieval's records, and what a session does with each
  *                      sequence
  *     host glue        device: what a policy shares | side: the other streams | session: what a batch
  *                      allocates | cycle: its calls
@@ -6139,7 +6139,7 @@ typedef struct specrt__batch_tally {
 
 /* What shortlists read. */
 typedef struct specrt__batch_costs {
-    bool packs;          /* rows are copied; not so where they are joint */
+    bool packs;          /* rows are copied; not so where they are shared */
     int32_t n_fixed;     /* rows that all sequences share */
     int64_t row, n_read; /* bytes of a row, and of a level's weights and codes */
 } specrt__batch_costs;
@@ -6366,42 +6366,42 @@ static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt
     if (threadIdx.x == 0) atomicAdd(&tally->n_scored, sum);
 }
 
-// >>joint : src/cuda/joint.cuh
-/* joint.cuh : owns which packed rows of a batch are multiplied once for all of its sequences: those that
+// >>shared : src/cuda/shared.cuh
+/* shared.cuh : owns which packed rows of a batch are multiplied once for all of its sequences: those that
  * enough of them hold. Rows are read where they lie in the head; nothing is copied. What a sequence
- * does not hold of the joint rows is masked for it, and what it holds beyond them it lists as its own.
+ * does not hold of the shared rows is masked for it, and what it holds beyond them it lists as its own.
  * Twin: >>stock of the header. Tokens ascend and slots keep their order, whichever thread ran first. */
 
-enum { SPECRT__JOINT_THREADS = 512, SPECRT__JOINT_EACH = 4 };
+enum { SPECRT__SHARED_THREADS = 512, SPECRT__SHARED_EACH = 4 };
 
 /* All pointers are DEVICE. max_rows 0: sequences have copies of their rows, and there is none of this. */
-typedef struct specrt__joint {
+typedef struct specrt__shared {
     int32_t n_batch, n_ids, capacity;
-    int32_t max_rows, least; /* joint rows at most, and by how many a row must be held */
+    int32_t max_rows, least; /* shared rows at most, and by how many a row must be held */
     const int32_t *row_of;   /* the head's; NULL: a token is its row */
-    int32_t *holders;        /* [n_ids] how many hold a token; below 0: it is joint */
+    int32_t *holders;        /* [n_ids] how many hold a token; below 0: it is shared */
     int32_t *ids, *places;   /* [max_rows] tokens, and their rows in the head */
     int32_t *n_rows;         /* [1] */
     uint32_t *masks;         /* [n_batch, words of max_rows] */
     int32_t *own_ids, *own_places, *n_own; /* [n_batch, capacity], [n_batch] */
-} specrt__joint;
+} specrt__shared;
 
-static __device__ int32_t specrt__joint_place(const specrt__joint &j, int32_t id) {
+static __device__ int32_t specrt__shared_place(const specrt__shared &j, int32_t id) {
     return j.row_of ? j.row_of[id] : id;
 }
 
 /* Thread (r, b): slot r of sequence b. holders are 0.  grid (blocks of capacity, n_batch) */
-static __global__ void specrt__joint_count_kernel(specrt__joint j,
-                                                  const specrt_cuda_state *states) {
+static __global__ void specrt__shared_count_kernel(specrt__shared j,
+                                                   const specrt_cuda_state *states) {
     const specrt_cuda_state *s = &states[blockIdx.y];
     int32_t r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
     if (r < s->n_rows) atomicAdd(&j.holders[s->ids[r]], 1);
 }
 
-/* One block: the tokens that enough hold, ascending; those beyond max_rows are not joint. */
-static __global__ void __launch_bounds__(SPECRT__JOINT_THREADS)
-    specrt__joint_choose_kernel(specrt__joint j) {
-    const int kEach = SPECRT__JOINT_EACH;
+/* One block: the tokens that enough hold, ascending; those beyond max_rows are not shared. */
+static __global__ void __launch_bounds__(SPECRT__SHARED_THREADS)
+    specrt__shared_choose_kernel(specrt__shared j) {
+    const int kEach = SPECRT__SHARED_EACH;
     int32_t n = 0, step = kEach * specrt__block_threads();
     for (int32_t first = 0; first < j.n_ids; first += step) {
         bool takes[kEach];
@@ -6415,7 +6415,7 @@ static __global__ void __launch_bounds__(SPECRT__JOINT_THREADS)
             int32_t id = first + specrt__block_place(kEach, i), at = n + before[i];
             if (!takes[i] || at >= j.max_rows) continue;
             j.ids[at] = id;
-            j.places[at] = specrt__joint_place(j, id);
+            j.places[at] = specrt__shared_place(j, id);
             j.holders[id] = -1;
         }
         n += n_more;
@@ -6423,9 +6423,9 @@ static __global__ void __launch_bounds__(SPECRT__JOINT_THREADS)
     if (specrt__block_thread() == 0) *j.n_rows = n < j.max_rows ? n : j.max_rows;
 }
 
-/* Which joint rows a sequence does not hold, 32 a warp at a time. */
-static __device__ void specrt__joint_mask(const specrt__joint &j, const specrt_cuda_state *s,
-                                          uint32_t *masks) {
+/* Which shared rows a sequence does not hold, 32 a warp at a time. */
+static __device__ void specrt__shared_mask(const specrt__shared &j, const specrt_cuda_state *s,
+                                           uint32_t *masks) {
     int32_t n = *j.n_rows, threads = specrt__block_threads();
     for (int32_t first = 0; first < n; first += threads) {
         int32_t i = first + specrt__block_thread();
@@ -6434,36 +6434,36 @@ static __device__ void specrt__joint_mask(const specrt__joint &j, const specrt_c
     }
 }
 
-/* Block b: the mask of sequence b, and the rows that it holds beyond the joint ones. */
-static __global__ void __launch_bounds__(SPECRT__JOINT_THREADS)
-    specrt__joint_split_kernel(specrt__joint j, const specrt_cuda_state *states) {
+/* Block b: the mask of sequence b, and the rows that it holds beyond the shared ones. */
+static __global__ void __launch_bounds__(SPECRT__SHARED_THREADS)
+    specrt__shared_split_kernel(specrt__shared j, const specrt_cuda_state *states) {
     int32_t b = (int32_t)blockIdx.x, n_words = (j.max_rows + 31) / 32, n = 0;
     const specrt_cuda_state *s = &states[b];
     int32_t *ids = j.own_ids + (int64_t)b * j.capacity;
     int32_t *places = j.own_places + (int64_t)b * j.capacity;
     int32_t n_rows = s->n_rows, threads = specrt__block_threads();
-    specrt__joint_mask(j, s, j.masks + (int64_t)b * n_words);
+    specrt__shared_mask(j, s, j.masks + (int64_t)b * n_words);
     for (int32_t first = 0; first < n_rows; first += threads) {
         int32_t r = first + specrt__block_thread(), id = r < n_rows ? s->ids[r] : -1, before;
         bool own = id >= 0 && j.holders[id] >= 0;
         int32_t n_more = specrt__block_rank(own, &before);
-        if (own) ids[n + before] = id, places[n + before] = specrt__joint_place(j, id);
+        if (own) ids[n + before] = id, places[n + before] = specrt__shared_place(j, id);
         n += n_more;
     }
     if (specrt__block_thread() == 0) j.n_own[b] = n;
 }
 
 /* What the sequences hold now. */
-static specrt_status specrt__joint_update(const specrt__joint &j, const specrt_cuda_state *states,
-                                          void *stream) {
+static specrt_status specrt__shared_update(const specrt__shared &j, const specrt_cuda_state *states,
+                                           void *stream) {
     const int threads = 128;
     dim3 grid(specrt__launch_blocks(j.capacity, threads), (unsigned)j.n_batch);
     SPECRT__TRY(specrt__launch_clear(j.holders, (size_t)j.n_ids, stream));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__joint_count_kernel, grid, threads, 0, stream, j, states));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__joint_choose_kernel, 1,
-                               specrt__block_size(SPECRT__JOINT_THREADS), 0, stream, j));
-    return SPECRT__LAUNCH(specrt__joint_split_kernel, (unsigned)j.n_batch,
-                          specrt__block_size(SPECRT__JOINT_THREADS), 0, stream, j, states);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__shared_count_kernel, grid, threads, 0, stream, j, states));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__shared_choose_kernel, 1,
+                               specrt__block_size(SPECRT__SHARED_THREADS), 0, stream, j));
+    return SPECRT__LAUNCH(specrt__shared_split_kernel, (unsigned)j.n_batch,
+                          specrt__block_size(SPECRT__SHARED_THREADS), 0, stream, j, states);
 }
 
 /* --- the host: what is allocated, who waits for whom, and the calls of policies and sessions --- */
@@ -7116,7 +7116,7 @@ struct specrt_cuda_session {
     specrt_cuda_draft *asked;       /* DEVICE [n_batch] what draw() has the verifier look at */
     specrt__cuda_packing *packings; /* DEVICE [n_batch] */
     void *state_memory;             /* DEVICE of the states */
-    specrt__joint joint;            /* in place of the copies that follow; max_rows 0: not so */
+    specrt__shared shared;          /* in place of the copies that follow; max_rows 0: not so */
     void *rows;                     /* DEVICE [n_batch, capacity], row_stride bytes each */
     float *bias;                    /* DEVICE [n_batch, capacity]; NULL: none */
     size_t row_stride;
@@ -7352,10 +7352,10 @@ static size_t specrt__session_words(int32_t n_rows) {
 }
 
 /* Lists of rows that stay in the head. A product takes as many states at once as it can: a row that is read
- * for each such group, and for each of its holders otherwise, is joint where these are more. */
-static specrt_status specrt__session_make_joint(specrt_cuda_session *s, specrt_error *err) {
+ * for each such group, and for each of its holders otherwise, is shared where these are more. */
+static specrt_status specrt__session_make_shared(specrt_cuda_session *s, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
-    specrt__joint *j = &s->joint;
+    specrt__shared *j = &s->shared;
     size_t n = (size_t)s->batch.n, n_own = n * (size_t)s->capacity;
     int32_t n_groups =
         (int32_t)specrt__launch_blocks(s->batch.n * s->tree.topk, SPECRT__CUDA_MAX_STATES);
@@ -7376,10 +7376,10 @@ static specrt_status specrt__session_make_joint(specrt_cuda_session *s, specrt_e
     return specrt__device_clear(m, n, &j->n_own, err);
 }
 
-/* Those of sequence i: joint ones, then its own. */
-static int32_t specrt__session_list_joint(const specrt_cuda_session *s, size_t i,
-                                          specrt__cuda_segment *out) {
-    const specrt__joint *j = &s->joint;
+/* Those of sequence i: shared ones, then its own. */
+static int32_t specrt__session_list_shared(const specrt_cuda_session *s, size_t i,
+                                           specrt__cuda_segment *out) {
+    const specrt__shared *j = &s->shared;
     const specrt__cuda_head *head = &s->policy->head;
     SPECRT__CLEAR(out, 2);
     for (int k = 0; k < 2; k++) {
@@ -7431,8 +7431,8 @@ static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i
     int32_t n = 0;
     SPECRT__TRY(specrt__session_packing(s, i, &packing));
     if (s->policy->fixed.max_rows > 0) out[n++] = s->policy->fixed;
-    if (s->joint.max_rows > 0) {
-        n += specrt__session_list_joint(s, i, out + n);
+    if (s->shared.max_rows > 0) {
+        n += specrt__session_list_shared(s, i, out + n);
     } else if (s->capacity > 0) {
         SPECRT__CLEAR(&out[n], 1);
         out[n].rows = packing.rows;
@@ -7467,7 +7467,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     s->layout.n_cols = s->policy->head.n_cols;
     int32_t n_fixed = s->policy->fixed.max_rows > 0;
     s->layout.shared[0] = n_fixed > 0;
-    if (s->joint.max_rows > 0) s->layout.shared[n_fixed] = 1;
+    if (s->shared.max_rows > 0) s->layout.shared[n_fixed] = 1;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
         s->layout.dtypes[i] = specrt__device_type(s->policy, host[i].rows);
         s->layout.max_rows[i] = host[i].max_rows;
@@ -7522,7 +7522,7 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     const specrt_cuda_policy *p = s->policy;
     size_t n = (size_t)s->batch.n;
     s->batch.n_ids = p->policy->head->n_ids;
-    s->batch.costs.packs = s->joint.max_rows == 0;
+    s->batch.costs.packs = s->shared.max_rows == 0;
     s->batch.costs.n_fixed = p->policy->fixed.n_rows;
     s->batch.costs.row =
         (int64_t)specrt_row_bytes(specrt__head_type(p->head.dtype), p->head.n_cols);
@@ -7667,7 +7667,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (window && window->kpre > s->k_best) s->k_best = window->kpre;
     if (specrt__device_retrieval(policy)) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
-    if (s->capacity > 0 && params->joint) s->layout.n_segments++;
+    if (s->capacity > 0 && params->stock) s->layout.n_segments++;
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
         const specrt__device_source *r = &s->policy->routed[i];
         s->layout.n_segments += 1 + (r->always.max_rows > 0);
@@ -7704,7 +7704,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_make_verifier(s, s->tree.num_draft_tokens, &params->sampling,
                                               &s->verifier, err));
     SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
-    SPECRT__TRY(params->joint && s->capacity > 0 ? specrt__session_make_joint(s, err)
+    SPECRT__TRY(params->stock && s->capacity > 0 ? specrt__session_make_shared(s, err)
                                                  : specrt__session_make_packings(s, err));
     SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
@@ -7778,7 +7778,7 @@ SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
 static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
                                                void *stream) {
     if (s->capacity == 0) return SPECRT_STATUS_OK;
-    if (s->joint.max_rows > 0) return specrt__joint_update(s->joint, s->batch.states, stream);
+    if (s->shared.max_rows > 0) return specrt__shared_update(s->shared, s->batch.states, stream);
     return specrt__cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
                              stream);
 }

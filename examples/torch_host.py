@@ -38,7 +38,7 @@ class CudaPolicyDesc(C.Structure):
 
 class SessionParams(C.Structure):
     _fields_ = [("tree", CTreeParams), ("sampling", CSampling), ("n_batch", C.c_int32), ("n_logits", C.c_int32),
-                ("hidden", C.c_int), ("draft", C.c_int), ("draft_temperature", C.c_float), ("joint", C.c_int32)]
+                ("hidden", C.c_int), ("draft", C.c_int), ("draft_temperature", C.c_float), ("stock", C.c_int32)]
 
 
 class View(C.Structure):

@@ -1177,7 +1177,7 @@ typedef struct specrt_stock_stats {
     int32_t n_rows;     /* that it has room for */
     int32_t n_held;     /* now, each once */
     int32_t n_sessions; /* now */
-    int32_t n_joint;    /* multiplied for all of the last batch that had any */
+    int32_t n_shared;   /* multiplied for all of the last batch that had any */
     int64_t n_holds;    /* now, once for each session that holds it */
     int64_t n_packed;   /* read from the head, since create */
 } specrt_stock_stats;
@@ -1911,7 +1911,7 @@ typedef struct specrt_cuda_session_params {
     /* 1: rows that windows and caches hold are read where they lie in the head, without a copy for each
      * sequence; those that several hold are read once for all. 0: each sequence has packed copies. CPU twin:
      * specrt_session_params.stock */
-    int32_t joint;
+    int32_t stock;
 } specrt_cuda_session_params;
 
 typedef struct specrt_cuda_session specrt_cuda_session;
@@ -5699,11 +5699,11 @@ struct specrt_stock {
     /* The rows that the last batch multiplied for all of its states (>>stock). */
     uint64_t chosen;      /* the version that they were chosen for */
     int32_t chosen_least; /* by so many holders */
-    int32_t n_joint, max_joint;
-    int32_t *joint;       /* [max_joint] places, ascending */
-    int32_t *joint_at;    /* [n_rows] where among them; -1 */
+    int32_t n_shared, max_shared;
+    int32_t *shared;      /* [max_shared] places, ascending */
+    int32_t *shared_at;   /* [n_rows] where among them; -1 */
     uint16_t *n_of_batch; /* [n_used] scratch: holders in a batch */
-    float *logits;        /* [SPECRT__ACTIVE_SHARED, max_joint] */
+    float *logits;        /* [SPECRT__ACTIVE_SHARED, max_shared] */
     int32_t n_costs;
     double *costs; /* [n_costs] */
 };
@@ -9155,7 +9155,7 @@ typedef struct specrt__sketch {
     float *z;                    /* [topk, rank] */
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
     float *logits;               /* [bound] of one state; NULL unless certified */
-    uint64_t *joint;             /* [n_joint] tokens of all states */
+    uint64_t *merged;            /* [n_merged] tokens of all states */
     int32_t *ids, *places;       /* [bound] */
     int8_t *q;                   /* [topk + STATES, rank] of the queries */
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
@@ -9548,7 +9548,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     SPECRT__SKETCH_ALLOT(z, float, k *r);
     SPECRT__SKETCH_ALLOT(weights, uint64_t, (uint64_t)shared->head->n_ids);
     SPECRT__SKETCH_ALLOT(logits, float, shared->certified ? bound : 0);
-    SPECRT__SKETCH_ALLOT(joint, uint64_t, specrt__sketch_most(shared, s->topk));
+    SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->topk));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
     SPECRT__SKETCH_ALLOT(q, int8_t, (k + SPECRT__SCAN_STATES) * r);
@@ -9796,9 +9796,9 @@ static uint64_t specrt__sketch_weight(uint64_t e, double scale) {
 /* Adds what a state found, weighed by its path, in 2^-40, and its own estimate of the next token (of a capped
  * head without the cap, which a score less its constant does not tell). All in whole numbers: in which order
  * does not matter.
- * @return tokens in joint. */
+ * @return tokens in merged. */
 static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_found *found,
-                                    uint64_t path, int32_t n_joint) {
+                                    uint64_t path, int32_t n_merged) {
     float most = -INFINITY, scale = s->shared->head->desc.logit_scale;
     uint64_t sum = 0;
     for (int32_t j = 0; j < found->n; j++) {
@@ -9814,10 +9814,10 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_foun
     double share = sum > 0 ? (double)path * 65536.0 / (double)sum : 0;
     for (int32_t j = 0; j < found->n; j++) {
         uint64_t *weight = &s->weights[s->ids[j]];
-        if (*weight == 0) s->joint[n_joint++] = (uint32_t)s->ids[j];
+        if (*weight == 0) s->merged[n_merged++] = (uint32_t)s->ids[j];
         *weight += specrt__sketch_weight(found->keys[j], share);
     }
-    return n_joint;
+    return n_merged;
 }
 
 /* The first n of ids as rows: those of the head by number, or decoded. */
@@ -9853,13 +9853,13 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
         n = specrt__sketch_weigh(s, &s->found[i * SPECRT__SKETCH_PARTS],
                                  specrt__base_decay(most - level->logprobs[i]), n);
     for (int32_t i = 0; i < n; i++) {
-        int32_t id = (int32_t)s->joint[i];
-        s->joint[i] = specrt__active_key((float)s->weights[id], id);
+        int32_t id = (int32_t)s->merged[i];
+        s->merged[i] = specrt__active_key((float)s->weights[id], id);
         s->weights[id] = 0;
     }
-    if (n > bound) specrt__active_select(s->joint, n, bound);
+    if (n > bound) specrt__active_select(s->merged, n, bound);
     if (n > bound) n = bound;
-    for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__active_key_id(s->joint[i]);
+    for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__active_key_id(s->merged[i]);
     return n;
 }
 
@@ -9949,10 +9949,10 @@ static double specrt__sketch_kth(specrt__sketch *s, int32_t i, const float *h, i
     specrt__head_products(s->shared->head->compute.kernels, &segment, 0, found->n,
                           s->shared->head->desc.n_cols, h, 1, s->logits, (size_t)found->n);
     for (int32_t j = 0; j < found->n; j++)
-        s->joint[j] = specrt__active_key(s->logits[j], s->ids[j]);
-    specrt__active_select(s->joint, found->n, k);
+        s->merged[j] = specrt__active_key(s->logits[j], s->ids[j]);
+    specrt__active_select(s->merged, found->n, k);
     uint64_t least = UINT64_MAX;
-    for (int32_t j = 0; j < k; j++) least = s->joint[j] < least ? s->joint[j] : least;
+    for (int32_t j = 0; j < k; j++) least = s->merged[j] < least ? s->merged[j] : least;
     return (double)specrt__active_key_logit(least);
 }
 
@@ -12887,7 +12887,7 @@ SPECRT__INTERNAL specrt_status specrt__stock_check_room(const specrt_stock *stoc
                                                         const specrt_head *head, int32_t n_rows,
                                                         specrt_error *err);
 
-/* --- which rows are joint --- */
+/* --- which rows are shared --- */
 
 /* A sequence of a batch, and where its rows of the stock go. */
 typedef struct specrt__stock_member {
@@ -12909,15 +12909,15 @@ SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
 /* stock.c : owns the making of a stock, and the products of several sequences with its rows: a row that
  * enough of them hold is multiplied for all of their states at once, what a sequence does not hold of
  * that is left aside, and its other rows are multiplied for it alone. Refuses heads other than its own.
- * Which rows are joint changes no logit, for a row's product has the same bits whatever is multiplied
+ * Which rows are shared changes no logit, for a row's product has the same bits whatever is multiplied
  * beside it. */
 
 enum {
-    SPECRT__STOCK_MAX_JOINT = 16384, /* rows: 4 MiB of logits */
+    SPECRT__STOCK_MAX_SHARED = 16384, /* rows: 4 MiB of logits */
     SPECRT__STOCK_MAX_COSTS = SPECRT__ACTIVE_SHARED
 };
 
-/* A state beyond the first, in products of the first, and what joint products must save of all: to look for
+/* A state beyond the first, in products of the first, and what shared products must save of all: to look for
  * them and to copy their logits takes time too. See docs/METHODS.md, "Many sequences". */
 static const double specrt__stock_more = 1.0 / 3, specrt__stock_gain = 1.0 / 16;
 
@@ -12946,10 +12946,10 @@ static specrt_status specrt__stock_check(const specrt_head *head, const specrt_s
 /* Rows are not touched: a system that backs memory as it is used has but those that were held. */
 static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_rows,
                                             int32_t n_costs, const specrt_desc *desc) {
-    size_t n = (size_t)n_rows, most = SPECRT__STOCK_MAX_JOINT, n_joint = n < most ? n : most;
+    size_t n = (size_t)n_rows, most = SPECRT__STOCK_MAX_SHARED, n_shared = n < most ? n : most;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    size_t n_words = (size_t)head->n_ids + 4 * n + n_joint + (head->desc.bias ? n : 0) +
-                     (n + 1) / 2 + (size_t)SPECRT__ACTIVE_SHARED * n_joint;
+    size_t n_words = (size_t)head->n_ids + 4 * n + n_shared + (head->desc.bias ? n : 0) +
+                     (n + 1) / 2 + (size_t)SPECRT__ACTIVE_SHARED * n_shared;
     uint64_t bytes, extra = sizeof(specrt_stock) + 8 * (uint64_t)n_costs + 4 * (uint64_t)n_words;
     if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, extra + 64, &bytes))
         return NULL;
@@ -12962,15 +12962,15 @@ static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_r
     s->ids = SPECRT__CARVE(int32_t, &at, n);
     s->n_holders = SPECRT__CARVE(int32_t, &at, n);
     s->vacant = SPECRT__CARVE(int32_t, &at, n);
-    s->joint_at = SPECRT__CARVE(int32_t, &at, n);
-    s->joint = SPECRT__CARVE(int32_t, &at, n_joint);
-    s->logits = SPECRT__CARVE(float, &at, SPECRT__ACTIVE_SHARED *n_joint);
+    s->shared_at = SPECRT__CARVE(int32_t, &at, n);
+    s->shared = SPECRT__CARVE(int32_t, &at, n_shared);
+    s->logits = SPECRT__CARVE(float, &at, SPECRT__ACTIVE_SHARED *n_shared);
     if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, n);
     s->n_of_batch = SPECRT__CARVE(uint16_t, &at, n);
     s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->row_stride = stride;
     s->n_rows = n_rows;
-    s->max_joint = (int32_t)n_joint;
+    s->max_shared = (int32_t)n_shared;
     return s;
 }
 
@@ -12996,7 +12996,7 @@ SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
     s->n_costs = params->n_costs;
     for (int32_t i = 0; i < s->n_costs; i++) s->costs[i] = params->costs[i];
     memset(s->place_of, 0xff, (size_t)head->n_ids * sizeof *s->place_of);
-    memset(s->joint_at, 0xff, (size_t)n_rows * sizeof *s->joint_at);
+    memset(s->shared_at, 0xff, (size_t)n_rows * sizeof *s->shared_at);
     for (int32_t i = 0; i < n_rows; i++) {
         s->n_holders[i] = 0;
         s->vacant[i] = n_rows - 1 - i;
@@ -13015,7 +13015,7 @@ SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_s
     out->n_rows = stock->n_rows;
     out->n_held = stock->n_held;
     out->n_sessions = stock->n_sessions;
-    out->n_joint = stock->n_joint;
+    out->n_shared = stock->n_shared;
     out->n_packed = stock->n_packed;
     out->n_holds = 0;
     for (int32_t i = 0; i < stock->n_rows; i++) out->n_holds += stock->n_holders[i];
@@ -13039,7 +13039,7 @@ SPECRT__INTERNAL specrt_status specrt__stock_check_room(const specrt_stock *stoc
                             (int)stock->n_sessions);
 }
 
-/* --- which rows are joint --- */
+/* --- which rows are shared --- */
 
 /* What a row takes with n states, of any unit. */
 static double specrt__stock_cost(const specrt_stock *stock, int32_t n) {
@@ -13073,17 +13073,17 @@ static void specrt__stock_choose(specrt_stock *s, const specrt__stock_member *me
     double together = specrt__stock_cost(s, n_states), all = 0, saved = 0;
     double alone = specrt__stock_cost(s, (n_states + n / 2) / n);
     if (s->chosen == s->version && s->chosen_least == least) return;
-    for (int32_t i = 0; i < s->n_joint; i++) s->joint_at[s->joint[i]] = -1;
-    s->n_joint = 0;
+    for (int32_t i = 0; i < s->n_shared; i++) s->shared_at[s->shared[i]] = -1;
+    s->n_shared = 0;
     specrt__stock_count(s, members, n);
     for (int32_t place = 0; place < s->n_used; place++) {
         all += s->n_of_batch[place] * alone;
-        if (s->n_of_batch[place] < least || s->n_joint == s->max_joint) continue;
+        if (s->n_of_batch[place] < least || s->n_shared == s->max_shared) continue;
         saved += s->n_of_batch[place] * alone - together;
-        s->joint[s->n_joint++] = place;
+        s->shared[s->n_shared++] = place;
     }
-    if (saved < specrt__stock_gain * all) s->n_joint = 0;
-    for (int32_t i = 0; i < s->n_joint; i++) s->joint_at[s->joint[i]] = i;
+    if (saved < specrt__stock_gain * all) s->n_shared = 0;
+    for (int32_t i = 0; i < s->n_shared; i++) s->shared_at[s->shared[i]] = i;
     s->chosen = s->version;
     s->chosen_least = least;
 }
@@ -13097,39 +13097,39 @@ typedef struct specrt__stock_batch {
     const float *hidden; /* f32 [n_states, n_cols] of all */
 } specrt__stock_batch;
 
-/* Joint rows of block i, for all states. */
-static void specrt__stock_joint_task(void *arg, int64_t i) {
+/* Shared rows of block i, for all states. */
+static void specrt__stock_shared_task(void *arg, int64_t i) {
     const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
     const specrt_stock *s = b->stock;
     specrt_segment rows = *b->members->segment;
     specrt_active active = *b->members->active;
-    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_joint - begin;
+    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_shared - begin;
     int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
-    rows.places = s->joint;
-    rows.n_rows = s->n_joint;
-    active.n_rows = s->max_joint;
+    rows.places = s->shared;
+    rows.n_rows = s->n_shared;
+    active.n_rows = s->max_shared;
     specrt__active_product product = {&active, b->hidden, b->n_states, s->logits, 0};
     specrt__active_multiply(&product, &rows, begin, end, s->logits);
 }
 
-/* Takes what is joint of the rows [begin, end). @return how many are left, places and rows of which are
+/* Takes what is shared of the rows [begin, end). @return how many are left, places and rows of which are
  * listed. */
 static int32_t specrt__stock_take(const specrt_stock *s, const specrt__stock_member *m,
                                   int32_t begin, int32_t end, int32_t *places, int32_t *rows) {
-    size_t stride = (size_t)m->active->n_rows, joint_stride = (size_t)s->max_joint;
-    const float *joint = s->logits + (size_t)m->first * joint_stride;
+    size_t stride = (size_t)m->active->n_rows, shared_stride = (size_t)s->max_shared;
+    const float *shared = s->logits + (size_t)m->first * shared_stride;
     int32_t n_left = 0;
     for (int32_t r = begin; r < end; r++) {
-        int32_t place = m->segment->places[r], at = s->joint_at[place];
+        int32_t place = m->segment->places[r], at = s->shared_at[place];
         if (at < 0) places[n_left] = place, rows[n_left++] = r;
         for (int32_t h = 0; h < m->n && at >= 0; h++)
             m->logits[(size_t)h * stride + (size_t)r] =
-                joint[(size_t)h * joint_stride + (size_t)at];
+                shared[(size_t)h * shared_stride + (size_t)at];
     }
     return n_left;
 }
 
-/* A block of a member's rows: joint ones are copied, others multiplied. */
+/* A block of a member's rows: shared ones are copied, others multiplied. */
 static void specrt__stock_member_task(void *arg, int64_t i) {
     const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
     const specrt__stock_member *m = b->members + b->n - 1;
@@ -13152,7 +13152,7 @@ static void specrt__stock_member_task(void *arg, int64_t i) {
             m->logits[h * m->active->n_rows + rows[j]] = tile[h * n + j];
 }
 
-/* Logits of the members' rows in the stock, where joint products are cheaper. hidden: of all, one after
+/* Logits of the members' rows in the stock, where shared products are cheaper. hidden: of all, one after
  * another, at most SPECRT__ACTIVE_SHARED. @return false: they are not, and nothing was done. */
 SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
                                              const specrt__stock_member *members, int32_t n,
@@ -13162,9 +13162,9 @@ SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
     int32_t least = specrt__stock_least(stock, n, n_states);
     if (least > n) return false;
     specrt__stock_choose(stock, members, n, n_states, least);
-    if (stock->n_joint == 0) return false;
+    if (stock->n_shared == 0) return false;
     const specrt_compute *compute = members->active->compute;
-    specrt__active_run(compute, specrt__active_blocks(stock->n_joint), specrt__stock_joint_task,
+    specrt__active_run(compute, specrt__active_blocks(stock->n_shared), specrt__stock_shared_task,
                        &b);
     specrt__active_run(compute, last->block + specrt__active_blocks(last->segment->n_rows),
                        specrt__stock_member_task, &b);
@@ -13781,7 +13781,7 @@ static void specrt__session_share(const specrt__session_group *g) {
     specrt__active_share(&product);
 }
 
-/* The logits of the rows that all hold of one stock. @return false: joint products do not pay, or there is
+/* The logits of the rows that all hold of one stock. @return false: shared products do not pay, or there is
  * none. */
 static bool specrt__session_join(const specrt__session_group *g) {
     specrt__stock_member members[SPECRT__ACTIVE_SHARED];

@@ -1176,7 +1176,7 @@ typedef struct specrt_stock_stats {
     int32_t n_rows;     /* that it has room for */
     int32_t n_held;     /* now, each once */
     int32_t n_sessions; /* now */
-    int32_t n_joint;    /* multiplied for all of the last batch that had any */
+    int32_t n_shared;   /* multiplied for all of the last batch that had any */
     int64_t n_holds;    /* now, once for each session that holds it */
     int64_t n_packed;   /* read from the head, since create */
 } specrt_stock_stats;

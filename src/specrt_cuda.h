@@ -158,7 +158,7 @@ typedef struct specrt_cuda_session_params {
     /* 1: rows that windows and caches hold are read where they lie in the head, without a copy for each
      * sequence; those that several hold are read once for all. 0: each sequence has packed copies. CPU twin:
      * specrt_session_params.stock */
-    int32_t joint;
+    int32_t stock;
 } specrt_cuda_session_params;
 
 typedef struct specrt_cuda_session specrt_cuda_session;

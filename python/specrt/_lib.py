@@ -103,7 +103,7 @@ class CStockParams(C.Structure):
 
 
 class CStockStats(C.Structure):
-    _fields_ = [("n_rows", C.c_int32), ("n_held", C.c_int32), ("n_sessions", C.c_int32), ("n_joint", C.c_int32),
+    _fields_ = [("n_rows", C.c_int32), ("n_held", C.c_int32), ("n_sessions", C.c_int32), ("n_shared", C.c_int32),
                 ("n_holds", C.c_int64), ("n_packed", C.c_int64)]
 
 

@@ -170,7 +170,7 @@ class StockStats(NamedTuple):
     n_rows: int      # that it has room for
     n_held: int      # each once
     n_sessions: int
-    n_joint: int     # multiplied for all of the last batch that had any
+    n_shared: int     # multiplied for all of the last batch that had any
     n_holds: int     # once for each session that holds it
     n_packed: int    # read from the head, since it was made
 

@@ -20,7 +20,7 @@ typedef struct specrt__batch_tally {
 
 /* What shortlists read. */
 typedef struct specrt__batch_costs {
-    bool packs;          /* rows are copied; not so where they are joint */
+    bool packs;          /* rows are copied; not so where they are shared */
     int32_t n_fixed;     /* rows that all sequences share */
     int64_t row, n_read; /* bytes of a row, and of a level's weights and codes */
 } specrt__batch_costs;

@@ -12,7 +12,7 @@
 #include "decode/session.h"
 #include "cuda/launch.cuh"
 #include "cuda/ring.cuh"
-#include "cuda/joint.cuh"
+#include "cuda/shared.cuh"
 #include "cuda/device.cuh"
 #include "cuda/side.cuh"
 #include "cuda/session_make.cuh"
@@ -115,7 +115,7 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     if (window && window->kpre > s->k_best) s->k_best = window->kpre;
     if (specrt__device_retrieval(policy)) s->k_best = SPECRT__RETRIEVE_TOP;
     s->layout.n_segments = (policy->fixed.n_rows > 0) + (s->capacity > 0);
-    if (s->capacity > 0 && params->joint) s->layout.n_segments++;
+    if (s->capacity > 0 && params->stock) s->layout.n_segments++;
     for (int32_t i = 0; i < s->policy->n_routed; i++) {
         const specrt__device_source *r = &s->policy->routed[i];
         s->layout.n_segments += 1 + (r->always.max_rows > 0);
@@ -152,7 +152,7 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     SPECRT__TRY(specrt__session_make_verifier(s, s->tree.num_draft_tokens, &params->sampling,
                                               &s->verifier, err));
     SPECRT__TRY(specrt__session_make_verifier(s, 1, &params->sampling, &s->drawer, err));
-    SPECRT__TRY(params->joint && s->capacity > 0 ? specrt__session_make_joint(s, err)
+    SPECRT__TRY(params->stock && s->capacity > 0 ? specrt__session_make_shared(s, err)
                                                  : specrt__session_make_packings(s, err));
     SPECRT__TRY(specrt__session_make_routes(s, err));
     SPECRT__TRY(specrt__session_make_segments(s, err));
@@ -226,7 +226,7 @@ SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
 static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
                                                void *stream) {
     if (s->capacity == 0) return SPECRT_STATUS_OK;
-    if (s->joint.max_rows > 0) return specrt__joint_update(s->joint, s->batch.states, stream);
+    if (s->shared.max_rows > 0) return specrt__shared_update(s->shared, s->batch.states, stream);
     return specrt__cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
                              stream);
 }

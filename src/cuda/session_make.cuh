@@ -15,7 +15,7 @@
 #include "cuda/head_rows.cuh"
 #include "cuda/ring.cuh"
 #include "cuda/batch.cuh"
-#include "cuda/joint.cuh"
+#include "cuda/shared.cuh"
 #include "cuda/device.cuh"
 #include "cuda/side.cuh"
 
@@ -41,7 +41,7 @@ struct specrt_cuda_session {
     specrt_cuda_draft *asked;       /* DEVICE [n_batch] what draw() has the verifier look at */
     specrt__cuda_packing *packings; /* DEVICE [n_batch] */
     void *state_memory;             /* DEVICE of the states */
-    specrt__joint joint;            /* in place of the copies that follow; max_rows 0: not so */
+    specrt__shared shared;          /* in place of the copies that follow; max_rows 0: not so */
     void *rows;                     /* DEVICE [n_batch, capacity], row_stride bytes each */
     float *bias;                    /* DEVICE [n_batch, capacity]; NULL: none */
     size_t row_stride;
@@ -277,10 +277,10 @@ static size_t specrt__session_words(int32_t n_rows) {
 }
 
 /* Lists of rows that stay in the head. A product takes as many states at once as it can: a row that is read
- * for each such group, and for each of its holders otherwise, is joint where these are more. */
-static specrt_status specrt__session_make_joint(specrt_cuda_session *s, specrt_error *err) {
+ * for each such group, and for each of its holders otherwise, is shared where these are more. */
+static specrt_status specrt__session_make_shared(specrt_cuda_session *s, specrt_error *err) {
     specrt__device_memory *m = &s->memory;
-    specrt__joint *j = &s->joint;
+    specrt__shared *j = &s->shared;
     size_t n = (size_t)s->batch.n, n_own = n * (size_t)s->capacity;
     int32_t n_groups =
         (int32_t)specrt__launch_blocks(s->batch.n * s->tree.topk, SPECRT__CUDA_MAX_STATES);
@@ -301,10 +301,10 @@ static specrt_status specrt__session_make_joint(specrt_cuda_session *s, specrt_e
     return specrt__device_clear(m, n, &j->n_own, err);
 }
 
-/* Those of sequence i: joint ones, then its own. */
-static int32_t specrt__session_list_joint(const specrt_cuda_session *s, size_t i,
-                                          specrt__cuda_segment *out) {
-    const specrt__joint *j = &s->joint;
+/* Those of sequence i: shared ones, then its own. */
+static int32_t specrt__session_list_shared(const specrt_cuda_session *s, size_t i,
+                                           specrt__cuda_segment *out) {
+    const specrt__shared *j = &s->shared;
     const specrt__cuda_head *head = &s->policy->head;
     SPECRT__CLEAR(out, 2);
     for (int k = 0; k < 2; k++) {
@@ -356,8 +356,8 @@ static specrt_status specrt__session_list(const specrt_cuda_session *s, size_t i
     int32_t n = 0;
     SPECRT__TRY(specrt__session_packing(s, i, &packing));
     if (s->policy->fixed.max_rows > 0) out[n++] = s->policy->fixed;
-    if (s->joint.max_rows > 0) {
-        n += specrt__session_list_joint(s, i, out + n);
+    if (s->shared.max_rows > 0) {
+        n += specrt__session_list_shared(s, i, out + n);
     } else if (s->capacity > 0) {
         SPECRT__CLEAR(&out[n], 1);
         out[n].rows = packing.rows;
@@ -392,7 +392,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
     s->layout.n_cols = s->policy->head.n_cols;
     int32_t n_fixed = s->policy->fixed.max_rows > 0;
     s->layout.shared[0] = n_fixed > 0;
-    if (s->joint.max_rows > 0) s->layout.shared[n_fixed] = 1;
+    if (s->shared.max_rows > 0) s->layout.shared[n_fixed] = 1;
     for (size_t i = 0; i < n_segments && status == SPECRT_STATUS_OK; i++) {
         s->layout.dtypes[i] = specrt__device_type(s->policy, host[i].rows);
         s->layout.max_rows[i] = host[i].max_rows;
@@ -447,7 +447,7 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     const specrt_cuda_policy *p = s->policy;
     size_t n = (size_t)s->batch.n;
     s->batch.n_ids = p->policy->head->n_ids;
-    s->batch.costs.packs = s->joint.max_rows == 0;
+    s->batch.costs.packs = s->shared.max_rows == 0;
     s->batch.costs.n_fixed = p->policy->fixed.n_rows;
     s->batch.costs.row =
         (int64_t)specrt_row_bytes(specrt__head_type(p->head.dtype), p->head.n_cols);

@@ -9,7 +9,7 @@
  *
  * Contents, each a file of src/cuda:
  *     device code      launch block | head active pool window cluster successor scan sketch tree verify, as
- *                      on the CPU | ring batch joint: retrieval's records, and what a session does with each
+ *                      on the CPU | ring batch shared: retrieval's records, and what a session does with each
  *                      sequence
  *     host glue        device: what a policy shares | side: the other streams | session: what a batch
  *                      allocates | cycle: its calls

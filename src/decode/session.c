@@ -292,7 +292,7 @@ static void specrt__session_share(const specrt__session_group *g) {
     specrt__active_share(&product);
 }
 
-/* The logits of the rows that all hold of one stock. @return false: joint products do not pay, or there is
+/* The logits of the rows that all hold of one stock. @return false: shared products do not pay, or there is
  * none. */
 static bool specrt__session_join(const specrt__session_group *g) {
     specrt__stock_member members[SPECRT__ACTIVE_SHARED];

@@ -11,7 +11,7 @@ SPECRT__INTERNAL specrt_status specrt__stock_check_room(const specrt_stock *stoc
                                                         const specrt_head *head, int32_t n_rows,
                                                         specrt_error *err);
 
-/* --- which rows are joint --- */
+/* --- which rows are shared --- */
 
 /* A sequence of a batch, and where its rows of the stock go. */
 typedef struct specrt__stock_member {

@@ -184,7 +184,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     SPECRT__SKETCH_ALLOT(z, float, k *r);
     SPECRT__SKETCH_ALLOT(weights, uint64_t, (uint64_t)shared->head->n_ids);
     SPECRT__SKETCH_ALLOT(logits, float, shared->certified ? bound : 0);
-    SPECRT__SKETCH_ALLOT(joint, uint64_t, specrt__sketch_most(shared, s->topk));
+    SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->topk));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
     SPECRT__SKETCH_ALLOT(q, int8_t, (k + SPECRT__SCAN_STATES) * r);
@@ -432,9 +432,9 @@ static uint64_t specrt__sketch_weight(uint64_t e, double scale) {
 /* Adds what a state found, weighed by its path, in 2^-40, and its own estimate of the next token (of a capped
  * head without the cap, which a score less its constant does not tell). All in whole numbers: in which order
  * does not matter.
- * @return tokens in joint. */
+ * @return tokens in merged. */
 static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_found *found,
-                                    uint64_t path, int32_t n_joint) {
+                                    uint64_t path, int32_t n_merged) {
     float most = -INFINITY, scale = s->shared->head->desc.logit_scale;
     uint64_t sum = 0;
     for (int32_t j = 0; j < found->n; j++) {
@@ -450,10 +450,10 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_foun
     double share = sum > 0 ? (double)path * 65536.0 / (double)sum : 0;
     for (int32_t j = 0; j < found->n; j++) {
         uint64_t *weight = &s->weights[s->ids[j]];
-        if (*weight == 0) s->joint[n_joint++] = (uint32_t)s->ids[j];
+        if (*weight == 0) s->merged[n_merged++] = (uint32_t)s->ids[j];
         *weight += specrt__sketch_weight(found->keys[j], share);
     }
-    return n_joint;
+    return n_merged;
 }
 
 /* The first n of ids as rows: those of the head by number, or decoded. */
@@ -489,13 +489,13 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
         n = specrt__sketch_weigh(s, &s->found[i * SPECRT__SKETCH_PARTS],
                                  specrt__base_decay(most - level->logprobs[i]), n);
     for (int32_t i = 0; i < n; i++) {
-        int32_t id = (int32_t)s->joint[i];
-        s->joint[i] = specrt__active_key((float)s->weights[id], id);
+        int32_t id = (int32_t)s->merged[i];
+        s->merged[i] = specrt__active_key((float)s->weights[id], id);
         s->weights[id] = 0;
     }
-    if (n > bound) specrt__active_select(s->joint, n, bound);
+    if (n > bound) specrt__active_select(s->merged, n, bound);
     if (n > bound) n = bound;
-    for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__active_key_id(s->joint[i]);
+    for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__active_key_id(s->merged[i]);
     return n;
 }
 

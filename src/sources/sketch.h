@@ -79,7 +79,7 @@ typedef struct specrt__sketch {
     float *z;                    /* [topk, rank] */
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
     float *logits;               /* [bound] of one state; NULL unless certified */
-    uint64_t *joint;             /* [n_joint] tokens of all states */
+    uint64_t *merged;            /* [n_merged] tokens of all states */
     int32_t *ids, *places;       /* [bound] */
     int8_t *q;                   /* [topk + STATES, rank] of the queries */
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */

@@ -57,10 +57,10 @@ static double specrt__sketch_kth(specrt__sketch *s, int32_t i, const float *h, i
     specrt__head_products(s->shared->head->compute.kernels, &segment, 0, found->n,
                           s->shared->head->desc.n_cols, h, 1, s->logits, (size_t)found->n);
     for (int32_t j = 0; j < found->n; j++)
-        s->joint[j] = specrt__active_key(s->logits[j], s->ids[j]);
-    specrt__active_select(s->joint, found->n, k);
+        s->merged[j] = specrt__active_key(s->logits[j], s->ids[j]);
+    specrt__active_select(s->merged, found->n, k);
     uint64_t least = UINT64_MAX;
-    for (int32_t j = 0; j < k; j++) least = s->joint[j] < least ? s->joint[j] : least;
+    for (int32_t j = 0; j < k; j++) least = s->merged[j] < least ? s->merged[j] : least;
     return (double)specrt__active_key_logit(least);
 }
 

@@ -96,13 +96,13 @@ static void must_open(specrt_status status, const specrt_error *err) {
     exit(1);
 }
 
-static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch, int32_t joint) {
+static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch, int32_t shared) {
     specrt_policy_desc wanted = {.text = text};
     specrt_cuda_policy_desc desc = {.rows = m->rows};
     specrt_cuda_session_params params = {.tree = {STEPS, BENCH_K, NODES},
                                          .n_batch = n_batch,
                                          .hidden = SPECRT_DTYPE_F16,
-                                         .joint = joint};
+                                         .stock = shared};
     specrt_error err = {0};
     uint64_t state = gpu_seed(3);
     memset(c, 0, sizeof *c);
@@ -169,14 +169,14 @@ static void report_draft(cycle *c, bench_result r, const costs *goals, bool lear
     bench_report(&r);
 }
 
-/* joint : rows of windows stay in the head, and those of several sequences are read once. What sequences are
+/* shared : rows of windows stay in the head, and those of several sequences are read once. What sequences are
  * told here is much the same, and so are their windows. */
 static double bench_policy(model *m, const char *text, const costs *goals, int32_t n_batch,
-                           int32_t joint) {
+                           int32_t shared) {
     cycle c;
     char name[64];
-    open_cycle(&c, m, text, n_batch, joint);
-    snprintf(name, sizeof name, "%s x%d%s", text, (int)n_batch, joint ? " joint" : "");
+    open_cycle(&c, m, text, n_batch, shared);
+    snprintf(name, sizeof name, "%s x%d%s", text, (int)n_batch, shared ? " shared" : "");
     bench_result r = {
         .model = name, .dtype = "f16", .rows = specrt_policy_get_info(c.policy)->bound};
     bool learns = specrt_policy_get_info(c.policy)->needs_prompt_logits;

@@ -356,7 +356,7 @@ static void check_cycle(const device *d, const twin *t, int32_t i) {
 
 /* Rows are packed again to close gaps, but of prompts only those that stay, and sketches scanned once. A
  * proof may take a row more. */
-static void check_stats(const device *d, const twin *twins, const char *policy, bool joint) {
+static void check_stats(const device *d, const twin *twins, const char *policy, bool shared) {
     specrt_session_stats *all =
         (specrt_session_stats *)gpu_alloc((size_t)d->n * sizeof(specrt_session_stats));
     CHECK_INT(specrt_cuda_session_get_stats(d->session, all, d->stream), SPECRT_STATUS_OK);
@@ -364,8 +364,8 @@ static void check_stats(const device *d, const twin *twins, const char *policy, 
         specrt_session_stats found, expected;
         gpu_get(&found, &all[i], sizeof found);
         specrt_session_get_stats(twins[i].session, &expected);
-        CHECK(strstr(policy, "@prompt") || joint || found.n_copied >= expected.n_copied);
-        CHECK(!joint || found.n_copied == 0);
+        CHECK(strstr(policy, "@prompt") || shared || found.n_copied >= expected.n_copied);
+        CHECK(!shared || found.n_copied == 0);
         found.n_copied = expected.n_copied;
         if (strstr(policy, "sketch")) found.n_bytes = expected.n_bytes;
         if (strstr(policy, "certified")) {
@@ -396,7 +396,7 @@ typedef struct setting {
     bool lends;       /* the device has the head and the embedding */
     bool halves;      /* graphs are begun that do not hold all they must */
     bool ahead;       /* levels are routed beside the drafter's pass */
-    bool joint;       /* rows stay in the head, and those of several are read once */
+    bool shared;      /* rows stay in the head, and those of several are read once */
 } setting;
 
 /* Cycles by calls, or the first so and then by a graph, or all by a graph: after start, or after a cycle's
@@ -540,7 +540,7 @@ static void open_device(device *d, const shared_policy *p, const setting *how) {
                                          .n_batch = how->n_batch,
                                          .draft = how->draft,
                                          .draft_temperature = how->draft_temperature,
-                                         .joint = how->joint};
+                                         .stock = how->shared};
     device_open(d, p->device, &wanted);
     d->ahead = how->ahead;
 }
@@ -571,7 +571,7 @@ static void run(const setting *how) {
         if (how->halves) capture_halves(&d, twins);
         if (how->halves) run_cycles(&d, twins, how, true);
     }
-    if (test_failures == 0) check_stats(&d, twins, how->policy, how->joint);
+    if (test_failures == 0) check_stats(&d, twins, how->policy, how->shared);
     if (test_failures > 0) fprintf(stderr, "in policy %s\n", how->policy);
     for (int32_t i = 0; i < d.n; i++) specrt_session_close(twins[i].session);
     device_close(&d);
@@ -718,7 +718,7 @@ static void test_few_rows(void) {
     for (int i = 0; i < 6; i++) {
         setting how = setting_of(texts[i % 3]);
         if (!is_long()) how.n_cycles = 2;
-        how.joint = i >= 3;
+        how.shared = i >= 3;
         bundle = i % 3 == 0 ? usual : few;
         run(&how);
     }
@@ -741,12 +741,12 @@ static void test_batch(void) {
 
 /* Rows stay in the head, and what several sequences hold is read once for all: in chains of two states of a
  * group and in trees, by calls and by graphs, beside sources that route. */
-static void test_joint(void) {
+static void test_shared(void) {
     static const char *const texts[] = {"window:40@min=30", "static:20+window:30@positions=tree",
                                         "static:10+window:20+successor:6+retrieve:12@mode=async"};
     for (int i = 0; i < 3; i++) {
         setting how = setting_of(texts[i]);
-        how.joint = true;
+        how.shared = true;
         how.n_batch = i == 0 ? (is_long() ? MAX_BATCH : 9) : 3 + i;
         if (i == 0) how.tree = (specrt_tree_params){2, 1, 3};
         if (!is_long()) how.n_cycles = 2;
@@ -770,7 +770,7 @@ static void test_q8_0(void) {
         setting how = setting_of(texts[i / 2]);
         if (!is_long()) how.n_cycles = 2;
         how.lends = i % 2 == 1;
-        how.joint = i >= 4;
+        how.shared = i >= 4;
         run(&how);
     }
     specrt_head_close(head);
@@ -975,8 +975,8 @@ static void test_random(void) {
         how.graph = random_below(2);
         how.abandons = random_below(4) == 0;
         how.ahead = random_below(2);
-        how.joint = random_below(2);
-        if (how.joint) how.n_batch++;
+        how.shared = random_below(2);
+        if (how.shared) how.n_batch++;
         run(&how);
     }
 }
@@ -1102,7 +1102,7 @@ static const test_case cases[] = {
     {"prompt", "what a prompt says before the first cycle", test_prompt},
     {"few rows", "heads, lists and graphs that hold little", test_few_rows},
     {"batch", "many sequences at once", test_batch},
-    {"joint", "rows that several hold, in the head", test_joint},
+    {"shared", "rows that several hold, in the head", test_shared},
     {"ahead", "levels routed beside the drafter's pass", test_ahead},
     {"stress", "the same again, bit for bit, for long on a GPU", test_stress},
     {"lent", "rows that the device has already", test_lent},

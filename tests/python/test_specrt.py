@@ -361,13 +361,13 @@ class Sessions(Folder):
                 self.assertEqual(stats.n_holds, 0)  # nothing is packed
                 continue
             self.assertLess(stats.n_held, stats.n_holds)
-            self.assertGreater(stats.n_joint, 0)
+            self.assertGreater(stats.n_shared, 0)
             del sessions
-            self.assertEqual(stock.stats()[1:5], (0, 0, stats.n_joint, 0))
-        one = specrt.Stock(head, costs=[10.0 ** i for i in range(12)])  # joint products never pay
+            self.assertEqual(stock.stats()[1:5], (0, 0, stats.n_shared, 0))
+        one = specrt.Stock(head, costs=[10.0 ** i for i in range(12)])  # shared products never pay
         together, _ = self.cycles(policy := specrt.Policy("window:64@min=0", head), one, 12, 6)
         self.assertEqual(together, self.cycles(policy, None, 12, 6)[0])
-        self.assertEqual(one.stats().n_joint, 0)
+        self.assertEqual(one.stats().n_shared, 0)
 
     def test_stock_refused(self):
         head = specrt.Head(self.rows)

@@ -108,7 +108,7 @@ static void check_stock(const world *w, specrt_session *const *sessions, int32_t
 
 /* --- batches --- */
 
-/* By which joint products pay as measured, whenever two hold a row, and never. */
+/* By which shared products pay as measured, whenever two hold a row, and never. */
 enum { COSTS_DEFAULT, COSTS_ALWAYS, COSTS_NEVER, N_COSTS };
 
 static void open_stock(world *w, int costs, int32_t n_rows) {
@@ -157,7 +157,7 @@ static void check_same_level(const specrt_session *a, const specrt_session *b,
     REQUIRE(memcmp(beam_a->logprobs, beam_b->logprobs, n_beam * sizeof *beam_a->logprobs) == 0);
 }
 
-/* A pass of a part of the sessions, in any order. @return the rows that were joint. */
+/* A pass of a part of the sessions, in any order. @return the rows that were shared. */
 static int32_t check_pass(world *w, specrt_session **held, specrt_session **own, int32_t n) {
     static float hidden[MAX_N * WIDE * D];
     specrt_session *batch[MAX_N], *alone[MAX_N];
@@ -182,7 +182,7 @@ static int32_t check_pass(world *w, specrt_session **held, specrt_session **own,
         check_same_level(batch[i], alone[i], &beams[i], &beam, n_rows[i]);
         first += n_rows[i];
     }
-    return w->stock->n_joint;
+    return w->stock->n_shared;
 }
 
 /* A cycle ends: of what was drafted some is taken, and the target's best are by chance. */
@@ -217,15 +217,15 @@ static void check_stats(const specrt_session *a, const specrt_session *b) {
     CHECK(memcmp(&x, &y, sizeof x) == 0);
 }
 
-/* Sessions that live through some cycles, some of which begin anew. @return joint rows of all passes. */
+/* Sessions that live through some cycles, some of which begin anew. @return shared rows of all passes. */
 static int64_t run_batches(world *w, const specrt_session_params *kind, int costs, int32_t n) {
     specrt_session *held[MAX_N], *own[MAX_N];
-    int64_t n_joint = 0;
+    int64_t n_shared = 0;
     open_stock(w, costs, 0);
     open_sessions(w, kind, held, own, n);
     check_stock(w, held, n);
     for (int cycle = 0; cycle < (test_brief() ? 2 : 4); cycle++) {
-        for (int level = 0; level < N_STEPS + 1; level++) n_joint += check_pass(w, held, own, n);
+        for (int level = 0; level < N_STEPS + 1; level++) n_shared += check_pass(w, held, own, n);
         for (int32_t i = 0; i < n; i++)
             if (random_below(4)) check_observe(held[i], own[i]);
         check_stock(w, held, n);
@@ -249,7 +249,7 @@ static int64_t run_batches(world *w, const specrt_session_params *kind, int cost
     CHECK_INT(w->stock->n_promised, 0);
     specrt_stock_close(w->stock);
     w->stock = NULL;
-    return n_joint;
+    return n_shared;
 }
 
 static void test_batches(void) {
@@ -259,7 +259,7 @@ static void test_batches(void) {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_F16, SPECRT_DTYPE_Q4_0,
                                           SPECRT_DTYPE_F32};
     static const int32_t sizes[] = {1, 2, 3, 7, 15, 33, 65, MAX_N};
-    int64_t n_joint[N_COSTS] = {0};
+    int64_t n_shared[N_COSTS] = {0};
     static world w;
     for (int p = 0; p < 4; p++) {
         world_open(&w, dtypes[p], p != 1, policies[p], NULL);
@@ -267,12 +267,12 @@ static void test_batches(void) {
             for (int kind = 0; kind < 3; kind++) {
                 int costs = (i + p + kind) % N_COSTS;
                 if (test_brief() && (i + kind) % 3 != 0) continue;
-                n_joint[costs] += run_batches(&w, &kinds[kind], costs, sizes[i]);
+                n_shared[costs] += run_batches(&w, &kinds[kind], costs, sizes[i]);
             }
         world_close(&w);
     }
-    CHECK(n_joint[COSTS_DEFAULT] > 0 && n_joint[COSTS_ALWAYS] > 0);
-    CHECK_INT(n_joint[COSTS_NEVER], 0);
+    CHECK(n_shared[COSTS_DEFAULT] > 0 && n_shared[COSTS_ALWAYS] > 0);
+    CHECK_INT(n_shared[COSTS_NEVER], 0);
 }
 
 /* --- on threads --- */
@@ -397,7 +397,7 @@ static void test_memory(void) {
     REQUIRE(specrt_session_expand_batch(s, 4, hidden, NULL, 4, beams) == SPECRT_STATUS_OK);
     for (int i = 0; i < 4; i++) specrt_session_begin(s[i], SPECRT_BEGIN_NEW, 0);
     CHECK_INT(a.n_calls, n_calls);
-    CHECK(w.stock->n_joint > 0);
+    CHECK(w.stock->n_shared > 0);
     for (int i = 0; i < 4; i++) specrt_session_close(s[i]);
     world_close(&w);
     CHECK_INT(a.n_live, 0);
