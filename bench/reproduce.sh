@@ -404,7 +404,7 @@ dynaspec() {
     files $spec_bench $(unseen humaneval)
     list=
     for k in 8 16 32; do
-        list=$list,cluster:$k@schedule=flat,cluster:$((2 * k))@schedule=halving
+        list=$list,cluster:$k@schedule=flat
         list=$list,cluster:$((2 * k))@schedule=harmonic
     done
     for n in 1024 2048 4096; do
@@ -421,7 +421,7 @@ The paper's figures are those of a summary of its first version (docs/METHODS.md
 position-aware budgets beat flat ones at fewer rows (static: 3.81 at 31,739 beside 3.74 at
 32,768), over six levels; ours have four. Routers of such small heads choose among few clusters,
 and the published budget would be most of the sample's vocabulary, so budgets here are a tenth of
-it and less. Schedules halving and harmonic begin with twice the clusters; how many rows that makes
+it and less. Schedule harmonic begins with twice the clusters; how many rows that makes
 stands under rows.
 END
 }

@@ -33,9 +33,6 @@
  *     specrt__scan_places            projected states in 8 bits times the sketch's codes, and how many
  *                                    groups of places have a best score of each magnitude
  *     specrt__sketch_name_all        the best of each state, and the tokens of a level
- *     specrt__sketch_leave, _sharpen, _prove_kernel, _least, _mark, _gather
- *                                    certified: states sharpened, what bounds their errors and the best that
- *                                    is known, and the places that may be better
  *     specrt__tree_begin_kernel, _expand_, _finish_
  *                                    candidates, and of these nodes with masks and positions
  *     specrt__verify_best_kernel, _distribution_, _sum_, _pick_, _walk_
@@ -256,7 +253,7 @@ typedef struct specrt__cuda_mailbox {
 } specrt__cuda_mailbox;
 
 /* specrt__cuda_state_params.mode, .positions and .only : the window's options of specrt_policy_create(). */
-enum { SPECRT__CUDA_UNIQUE_LRU, SPECRT__CUDA_STREAM, SPECRT__CUDA_UNIQUE_FIFO };
+enum { SPECRT__CUDA_UNIQUE_LRU, SPECRT__CUDA_STREAM };
 enum { SPECRT__CUDA_POSITIONS_ALL, SPECRT__CUDA_POSITIONS_LAST, SPECRT__CUDA_POSITIONS_TREE };
 enum { SPECRT__CUDA_ONLY_BOTH, SPECRT__CUDA_ONLY_CTX, SPECRT__CUDA_ONLY_EXT };
 
@@ -476,8 +473,9 @@ typedef struct specrt__cuda_router {
     int32_t kind;    /* specrt_router_kind */
     int32_t softmax; /* as in specrt_clusters_header, and so what follows */
     int32_t n_clusters, n_embed, n_state, n_hidden;
-    int32_t each; /* 0: clusters for the level; 1: for each row of it; 2: which alone scores them */
-    int32_t cap;  /* rows of a level at most; 0: no such limit */
+    int32_t
+        per_row; /* 1: clusters for each row of the level, which alone scores them; 0: for the level */
+    int32_t cap;                 /* rows of a level at most; 0: no such limit */
     const uint16_t *w1, *w2;     /* DEVICE f16 [n_hidden, n_embed + n_state], [n_clusters, width] */
     const float *b1, *b2;        /* DEVICE f32 */
     const int32_t *starts;       /* DEVICE [n_clusters + 1] first row of each */
@@ -496,8 +494,8 @@ SPECRT__KERNEL size_t specrt__cuda_router_bytes(const specrt__cuda_router *route
  *   beams  : DEVICE [n_batch] what the pass was fed;  n = 0: n_rows is 0
  *   states : DEVICE f32 [n_batch, max_n, n_state] what the pass was fed (DynaSpec), or gave; NULL: 0
  *   scratch : DEVICE, specrt__cuda_router_bytes(), aligned to 256
- *   choice : written; what is beyond its max_rows is cut off; scored_by is not NULL where each = 2, and only
- *            there
+ *   choice : written; what is beyond its max_rows is cut off; scored_by is not NULL where per_row is 1, and
+ *            only there
  * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16, bf16 and q8_0 are read), DEVICE. */
 SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *router, int32_t n_batch,
                                                 int32_t max_n, int32_t n_take,
@@ -555,13 +553,7 @@ typedef struct specrt__cuda_sketch {
     int32_t rank;          /* to scan, a multiple of 4 (8 with four_bits) */
     int32_t four_bits;     /* the section's */
     int32_t n_places;      /* to scan */
-    int32_t size;          /* tokens that a state names */
-    int32_t bound; /* and a level, at least size: the size (beam=level), or times the states */
-    /* Certified; bounds NULL: it is not, and the rest is not read. Rank is the section's, bound n_places. */
-    const float *bounds;    /* [n_places, 4] as the section */
-    const float *mean;      /* [n_cols] */
-    const uint16_t *lift;   /* f16 [rank, n_cols] */
-    specrt__cuda_head head; /* the head */
+    int32_t size;          /* tokens that a state names, and a level */
 } specrt__cuda_sketch;
 
 /* specrt__cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
@@ -571,12 +563,10 @@ SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketc
 /* specrt__cuda_sketch_route() : the tokens that a level's states name, for specrt__cuda_logits() to score as
  * a segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
  * the same tokens, and all of them name the same; the projection differs as in specrt__cuda_logits().
- * Certified, every token that may be among the max_n best of a state, by specrt__cuda_logits() over the whole
- * head: at times some more than on the CPU.
  *   batch, hidden, dtype : as in specrt__cuda_logits()
  *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
  *   taken    : NULL: none
- *   choice   : written; max_rows is the sketch's bound
+ *   choice   : written; max_rows is the sketch's size
  *   scratch  : DEVICE, specrt__cuda_sketch_bytes(), aligned to 16 bytes; all 0 before the first of the calls
  *              that use it, one after another, for the same sizes
  * @return OK, BAD_ARG, UNSUPPORTED dtype, DEVICE. */
@@ -2691,8 +2681,7 @@ static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_
  * The window is a list of distinct tokens, oldest first. Pushing tokens one after another leaves the last
  * `size` distinct ones by last occurrence, so a batch is: mark the last occurrence of each of its tokens,
  * close up the others of the list, append. Ranks within list and batch, by prefix sums, are the sequence
- * numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in. A queue
- * (unique_fifo) depends on the order within a batch: there one thread counts, in shared memory.
+ * numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in.
  *
  * What takes time is looking up one thing after another, not how many: the state itself and the batch lie
  * in shared memory while a kernel runs, and slots are given by the list of tokens that changed. */
@@ -2866,60 +2855,6 @@ static __device__ __noinline__ void specrt__window_append(specrt_cuda_state *s, 
     __syncthreads();
 }
 
-/* Of the list, the oldest leave and the others close up. */
-static __device__ void specrt__window_shift(specrt_cuda_state *s, int32_t n_leaving) {
-    int32_t n_kept = s->n_list - n_leaving;
-    for (int32_t begin = 0; begin < n_leaving; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread();
-        specrt__window_change(s, i < n_leaving ? s->list[i] : -1, SPECRT__CUDA_WINDOW, 0);
-    }
-    for (int32_t begin = 0; begin < n_kept && n_leaving > 0; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread(), id = i < n_kept ? s->list[n_leaving + i] : -1;
-        __syncthreads();
-        if (id >= 0) s->list[i] = id;
-    }
-    __syncthreads();
-    if (specrt__block_thread() == 0) s->n_list = n_kept;
-    __syncthreads();
-}
-
-/* Valid tokens [n], one a thread, into the queue: those that it does not hold when their turn comes. What it
- * holds then depends on how many came before; where a token stands is looked up by all threads, and kept at
- * its first place in the batch. Twin: specrt__window_push. */
-static __device__ __noinline__ void specrt__window_queue(specrt_cuda_state *s, const int32_t *ids,
-                                                         int32_t n) {
-    __shared__ int32_t firsts[SPECRT__WINDOW_THREADS], places[SPECRT__WINDOW_THREADS],
-        came[SPECRT__WINDOW_THREADS], n_came;
-    int32_t thread = specrt__block_thread(), n_list = s->n_list;
-    places[thread] = -1;
-    if (thread < n) atomicMin((unsigned *)&s->marks[ids[thread]], (unsigned)thread);
-    __syncthreads();
-    firsts[thread] = thread < n ? s->marks[ids[thread]] : -1;
-    for (int32_t i = thread; i < n_list; i += specrt__block_threads())
-        if (s->marks[s->list[i]] >= 0) places[s->marks[s->list[i]]] = i;
-    __syncthreads();
-    if (thread < n && firsts[thread] == thread) s->marks[ids[thread]] = -1;
-    if (thread == 0) {
-        int32_t end = n_list;
-        for (int32_t i = 0; i < n; i++) {
-            int32_t *place = &places[firsts[i]];
-            if (*place >= 0 && *place >= end - s->list_size) continue;
-            came[end - n_list] = i;
-            *place = end++;
-        }
-        n_came = end - n_list;
-    }
-    __syncthreads();
-    int32_t n_gone = specrt__window_least(n_list + n_came - s->list_size, n_list + n_came);
-    int32_t n_leaving = n_gone < 0 ? 0 : specrt__window_least(n_gone, n_list);
-    int32_t i = thread + (n_gone < 0 ? 0 : n_gone - n_leaving), id = i < n_came ? ids[came[i]] : -1;
-    specrt__window_shift(s, n_leaving);
-    if (id >= 0) s->list[n_list - n_leaving + thread] = id;
-    specrt__window_change(s, id, 0, SPECRT__CUDA_WINDOW);
-    if (thread == 0) s->n_list = specrt__window_least(n_list + n_came, s->list_size);
-    __syncthreads();
-}
-
 /* The batch, element by element. Twin: specrt__window_push. */
 static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
     int32_t n_listed, *batch = specrt__window_batch();
@@ -2928,12 +2863,7 @@ static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
         return;
     }
     n = specrt__window_gather(s, n, 0, &n_listed);
-    if (s->params.mode == SPECRT__CUDA_STREAM) {
-        specrt__window_append(s, batch, n, 0);
-        return;
-    }
-    for (int32_t i = 0; i < n; i += specrt__block_threads())
-        specrt__window_queue(s, batch + i, specrt__window_least(n - i, specrt__block_threads()));
+    specrt__window_append(s, batch, n, 0);
 }
 
 /* The batch as part of a set. Twin: specrt__window_add. */
@@ -3246,7 +3176,7 @@ static bool specrt__window_params_ok(const specrt__cuda_state_params *p) {
     if (p->capacity < 0 || p->capacity > p->n_ids) return false;
     if (p->size == 0) return true;
     return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT__CUDA_UNIQUE_LRU &&
-           p->mode <= SPECRT__CUDA_UNIQUE_FIFO && p->positions >= SPECRT__CUDA_POSITIONS_ALL &&
+           p->mode <= SPECRT__CUDA_STREAM && p->positions >= SPECRT__CUDA_POSITIONS_ALL &&
            p->positions <= SPECRT__CUDA_POSITIONS_TREE && p->only >= SPECRT__CUDA_ONLY_BOTH &&
            p->only <= SPECRT__CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
            p->kver >= 0 && p->kver <= SPECRT__WINDOW_MAX_K && p->n_frequent >= 0 &&
@@ -3346,7 +3276,7 @@ typedef struct specrt__cluster_scratch {
     int32_t *order;   /* [n_batch, max_n + 1, n_clusters] best first */
     int32_t *taken;   /* [n_batch, n_clusters] rows */
     int32_t *begin;   /* [n_batch, n_clusters] where they come to stand */
-    uint64_t *takers; /* [n_batch, n_clusters] rows of the level that score it; each = 2 */
+    uint64_t *takers; /* [n_batch, n_clusters] rows of the level that score it; per_row */
 } specrt__cluster_scratch;
 
 /* --- forward --- */
@@ -3480,12 +3410,11 @@ typedef struct specrt__cluster_taking {
     int32_t n, n_rows; /* clusters and rows taken at this level; all threads hold the same */
 } specrt__cluster_taking;
 
-/* The `n` first clusters of an order, then more while those hold fewer rows than `least`: always a first
- * part of the order, so that each cluster's rows follow as if all before it were taken.
+/* The `n` first clusters of an order, then more while those hold fewer rows than a level proposes: always a
+ * first part of the order, so that each cluster's rows follow as if all before it were taken.
  *   taker : bit of the row that they are for; 0: for all.  Twin: specrt__cluster_take */
 static __device__ void specrt__cluster_take(const specrt__cuda_router *r, const int32_t *order,
-                                            int32_t n, int32_t least, uint64_t taker,
-                                            specrt__cluster_taking *t) {
+                                            int32_t n, uint64_t taker, specrt__cluster_taking *t) {
     int32_t n_seen = 0, before;
     for (int32_t begin = 0; begin < r->n_clusters; begin += specrt__block_threads()) {
         int32_t at = begin + specrt__block_thread(), m = at < r->n_clusters ? order[at] : -1;
@@ -3497,7 +3426,7 @@ static __device__ void specrt__cluster_take(const specrt__cuda_router *r, const 
         specrt__block_rank(rows > 0, &before);
         if (t->n + before >= SPECRT__CLUSTER_MOST) rows = 0;
         int32_t n_here = specrt__block_scan(held + rows, &before);
-        bool taken = m >= 0 && (at < n || n_seen + before < least);
+        bool taken = m >= 0 && (at < n || n_seen + before < SPECRT_TREE_MAX_TOPK);
         if (!taken) rows = 0;
         if (rows > 0) t->taken[m] = rows;
         if (taken) t->takers[m] |= taker;
@@ -3523,13 +3452,11 @@ static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
     for (int32_t m = specrt__block_thread(); m < r.n_clusters; m += specrt__block_threads())
         t.taken[m] = 0, t.takers[m] = 0;
     __syncthreads();
-    for (int32_t i = 0; i < n && r.each; i++)
-        specrt__cluster_take(&r, order + (int64_t)i * r.n_clusters, n_take,
-                             r.each == 2 ? SPECRT_TREE_MAX_TOPK : 0,
-                             r.each == 2 ? (uint64_t)1 << i : 0, &t);
-    if (n > 0 && (!r.each || t.n_rows < SPECRT_TREE_MAX_TOPK))
-        specrt__cluster_take(&r, order + (int64_t)max_n * r.n_clusters, r.each ? 0 : n_take,
-                             SPECRT_TREE_MAX_TOPK, 0, &t);
+    for (int32_t i = 0; i < n && r.per_row; i++)
+        specrt__cluster_take(&r, order + (int64_t)i * r.n_clusters, n_take, (uint64_t)1 << i, &t);
+    if (n > 0 && (!r.per_row || t.n_rows < SPECRT_TREE_MAX_TOPK))
+        specrt__cluster_take(&r, order + (int64_t)max_n * r.n_clusters, r.per_row ? 0 : n_take, 0,
+                             &t);
     for (int32_t first = 0; first < r.n_clusters; first += specrt__block_threads()) {
         int32_t m = first + specrt__block_thread(), rows = m < r.n_clusters ? t.taken[m] : 0;
         int32_t n_here = specrt__block_scan(rows, &before);
@@ -3562,7 +3489,6 @@ static bool specrt__cluster_router_ok(const specrt__cuda_router *r, int32_t n_ba
     if (!r || n_batch < 1 || n_batch > SPECRT__CUDA_MAX_BATCH) return false;
     if (max_n < 1 || max_n > SPECRT_TREE_MAX_TOPK) return false;
     if (r->n_clusters < 1 || r->n_clusters > SPECRT_MAX_CLUSTERS || r->cap < 0) return false;
-    if (r->each < 0 || r->each > 2) return false;
     if (r->n_state < 1 || r->n_embed < 0 || r->n_hidden < 0) return false;
     if (r->n_state > (1 << 20) || r->n_embed > (1 << 20) || r->n_hidden > (1 << 20)) return false;
     return r->kind >= SPECRT_ROUTER_CENTROID && r->kind <= SPECRT_ROUTER_CORAL;
@@ -3666,10 +3592,10 @@ SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *route
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__window_check_choice(choice));
     SPECRT__TRY(specrt__cluster_arguments(router, n_take, beams, scratch));
-    if ((router->each == 2) != (choice->scored_by != NULL)) return SPECRT_STATUS_BAD_ARG;
+    if ((router->per_row != 0) != (choice->scored_by != NULL)) return SPECRT_STATUS_BAD_ARG;
     specrt__cluster_lay_out(router, n_batch, max_n, scratch, &s);
     SPECRT__TRY(specrt__cluster_forward_batch(router, n_batch, max_n, beams, states, &s, stream));
-    int32_t first = router->each ? 0 : max_n;
+    int32_t first = router->per_row ? 0 : max_n;
     unsigned n_parts = specrt__launch_blocks(router->n_clusters, SPECRT__CLUSTER_THREADS);
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_rank_kernel,
                                dim3(n_parts, (unsigned)(max_n + 1 - first), (unsigned)n_batch),
@@ -3879,7 +3805,7 @@ typedef struct specrt__scan_level {
     float *z;        /* [rows, rank] */
     uint32_t *order; /* [rows, 16 n_groups] scores as numbers that order them; 0: not to be named */
     uint64_t *best;  /* [rows, n_groups] the greatest key of each group: order and name; or 0 */
-    uint32_t *counts; /* [rows, SPECRT__SCAN_BINS] += groups by their best's; NULL: not asked for */
+    uint32_t *counts; /* [rows, SPECRT__SCAN_BINS] += groups by their best's */
     int32_t n_groups, max_n, n_step;
     const int32_t *n;         /* states of sequence b: n[b * n_step]; NULL: max_n */
     specrt__cuda_taken taken; /* who may not be named */
@@ -3934,7 +3860,7 @@ static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t
 
 /* A thread's four places. */
 typedef struct specrt__scan_four {
-    int32_t first, names[4]; /* tokens, or certified: places; -1: not to be named */
+    int32_t first, names[4]; /* tokens; -1: not to be named */
     float scales[4], bias[4];
 } specrt__scan_four;
 
@@ -3960,7 +3886,6 @@ static __device__ void specrt__scan_look_up(const specrt__cuda_sketch &s,
     int32_t row = place < s.n_places ? s.rows[place] : -1;
     int32_t name = specrt__scan_token(s, level, b, row);
     float scale = row < 0 ? 0.0f : s.scales[place], bias = s.bias && row >= 0 ? s.bias[row] : 0.0f;
-    if (s.bounds && name >= 0) name = place;
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4; i++) {
         four->names[i] = __shfl_sync(0xffffffffu, name, lane / 4 * 4 + i);
@@ -4019,7 +3944,7 @@ static __device__ void specrt__scan_put(const specrt__scan_level &level,
     *(uint4 *)(void *)out = make_uint4(order[0], order[1], order[2], order[3]);
     if (four.first % SPECRT__SCAN_GROUP != 0) return;
     level.best[first + four.first / SPECRT__SCAN_GROUP] = greatest;
-    if (level.counts && greatest > 0)
+    if (greatest > 0)
         atomicAdd(
             &level.counts[row * SPECRT__SCAN_BINS + (int64_t)(greatest >> SPECRT__SCAN_SHIFT)], 1u);
 }
@@ -4100,8 +4025,7 @@ static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
 
 // >>sketch_find : src/cuda/sketch_find.cuh
 /* sketch_find.cuh : owns which tokens a level's states name: the best of each by score, and the best over
- * all states by probability; certified, whatever may be among the best of one. Probabilities are whole
- * numbers, added in any order. */
+ * all states by probability. Probabilities are whole numbers, added in any order. */
 
 enum {
     SPECRT__SKETCH_THREADS = 1024,
@@ -4109,7 +4033,6 @@ enum {
     SPECRT__SKETCH_NAMING = 512, /* their threads */
     SPECRT__SKETCH_CHUNK = 256,  /* groups side by side that come to the same of these blocks */
     SPECRT__SKETCH_SOME = 4096,  /* keys that shared memory holds */
-    SPECRT__SKETCH_PART = 256,   /* columns, dimensions in warps, or places of a block: certified */
     SPECRT__SKETCH_ITEMS = 4     /* groups or places of a thread, read together */
 };
 
@@ -4119,23 +4042,12 @@ typedef struct specrt__sketch_level {
     int32_t *groups; /* [rows, n_most] */
     uint64_t *keys;  /* [rows, 16 n_most] what may be named */
     uint64_t *found; /* [rows, size] keys of what is; 0: none */
-    /* Not certified. All 0 before a level but n_named, and so left. */
+    /* All 0 before a level but n_named, and so left. */
     uint32_t *tickets; /* [n_batch], then [rows] */
     int32_t *
         n_named; /* [rows, NAMERS] keys that each block found; more than it has room for: not all */
     uint64_t *weights; /* [n_batch, n_ids] of tokens found, in 2^-56 */
     uint32_t *finders; /* [n_batch, n_ids] MAX_STATES less the first state that found the token */
-    /* Certified. */
-    const void *hidden; /* [rows, n_cols] of dtype */
-    specrt_dtype dtype;
-    int32_t n_parts;                /* of SPECRT__SKETCH_PART places */
-    double *rest, *y;               /* [rows, n_cols] what is left of a state; [rows, rank] */
-    specrt__sketch_proof *proofs;   /* [rows] */
-    specrt__cuda_segment *segments; /* [rows] what each state found, of the head; all 0: no state */
-    int32_t *rows, *n_found;        /* [rows, size] these; [rows] how many */
-    float *logits;                  /* [rows, size] their exact logits */
-    uint32_t *marks;                /* [n_batch, n_parts, PART / 32] places that join the level */
-    int32_t *taken;                 /* [n_batch, n_parts] how many */
 } specrt__sketch_level;
 
 /* --- what one state finds --- */
@@ -4178,7 +4090,7 @@ static __device__ void specrt__sketch_take_keys(const specrt__cuda_sketch &s,
     const int kEach = SPECRT__SKETCH_ITEMS;
     const uint32_t *order = level.scan.order + row * 16 * (size_t)level.scan.n_groups;
     uint32_t high[kEach];
-    int32_t at[kEach], before[kEach]; /* at: places, rows, then tokens; certified: places */
+    int32_t at[kEach], before[kEach]; /* at: places, rows, then tokens */
     bool take[kEach];
     for (int32_t first = 0; first < 16 * n_groups; first += kEach * (int32_t)blockDim.x) {
         SPECRT__LAUNCH_UNROLL
@@ -4191,11 +4103,11 @@ static __device__ void specrt__sketch_take_keys(const specrt__cuda_sketch &s,
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             take[j] = high[j] > 0 && high[j] >= (uint32_t)(keys->least >> 32);
-            if (take[j] && !s.bounds) at[j] = s.rows[at[j]];
+            if (take[j]) at[j] = s.rows[at[j]];
         }
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
-            if (take[j] && !s.bounds && s.ids) at[j] = s.ids[at[j]];
+            if (take[j] && s.ids) at[j] = s.ids[at[j]];
             take[j] = take[j] && ((uint64_t)high[j] << 32 | (uint32_t)~at[j]) >= keys->least;
         }
         int32_t n_taken = specrt__block_ranks<kEach>(take, before);
@@ -4421,20 +4333,20 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
 static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t b,
                                            const uint64_t *keys, int32_t n,
                                            const specrt__cuda_choice &choice) {
-    uint64_t least = specrt__active_least(keys, n, s.bound);
-    int32_t *ids = choice.ids + (int64_t)b * s.bound, n_out = 0, before;
-    int32_t *places = choice.places + (int64_t)b * s.bound;
+    uint64_t least = specrt__active_least(keys, n, s.size);
+    int32_t *ids = choice.ids + (int64_t)b * s.size, n_out = 0, before;
+    int32_t *places = choice.places + (int64_t)b * s.size;
     for (int32_t first = 0; first < n; first += (int32_t)blockDim.x) {
         int32_t i = first + (int32_t)threadIdx.x;
         bool take = i < n && keys[i] >= least;
         int32_t n_taken = specrt__block_rank(take, &before), at = n_out + before;
-        if (take && at < s.bound) {
+        if (take && at < s.size) {
             ids[at] = specrt__block_key_id(keys[i]);
             places[at] = s.row_of ? s.row_of[ids[at]] : ids[at];
         }
         n_out += n_taken;
     }
-    if (threadIdx.x == 0) choice.n_rows[b] = n_out < s.bound ? n_out : s.bound;
+    if (threadIdx.x == 0) choice.n_rows[b] = n_out < s.size ? n_out : s.size;
 }
 
 /* Block (i, h, b): part i of what state h of the sequence finds; a state's last block joins these, a
@@ -4469,217 +4381,10 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMING, 2)
     specrt__sketch_list(s, b, keys, n_found, choice);
 }
 
-// >>sketch_certify : src/cuda/sketch_certify.cuh
-/* sketch_certify.cuh : owns what `certified` adds: states sharpened, and the places that may hold a better
- * row. */
-
-/* --- certified: every row that might be among a state's best max_n --- */
-
-static __device__ double specrt__sketch_hidden(const specrt__sketch_level &level, size_t at) {
-    if (level.dtype == SPECRT_DTYPE_F32) return (double)((const float *)level.hidden)[at];
-    uint32_t x = ((const uint16_t *)level.hidden)[at];
-    return (double)(level.dtype == SPECRT_DTYPE_F16 ? specrt__launch_unpack_f16(x)
-                                                    : specrt__launch_unpack_bf16(x))
-        .x;
-}
-
-static __device__ double specrt__sketch_f16(uint16_t x) {
-    return (double)specrt__launch_unpack_f16(x).x;
-}
-
-/* Block (i, h, b): rest[b, h, :] = hidden - z lift, a column a thread.
- *   grid (n_cols / SPECRT__SKETCH_PART, max_n, n_batch), block SPECRT__SKETCH_PART
- *   CPU twin, with the next two kernels: specrt__sketch_prove() */
-static __global__ void specrt__sketch_leave(specrt__cuda_sketch s, specrt__sketch_level level) {
-    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
-    int32_t j = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, n_cols = (size_t)s.n_cols;
-    if (h >= specrt__scan_count(level.scan, b) || j >= s.n_cols) return;
-    const float *z = level.scan.z + row * (size_t)s.rank;
-    double rest = specrt__sketch_hidden(level, row * n_cols + (size_t)j);
-    for (int32_t k = 0; k < s.rank; k++)
-        rest -= specrt__sketch_f16(s.lift[(size_t)k * n_cols + (size_t)j]) * (double)z[k];
-    level.rest[row * n_cols + (size_t)j] = rest;
-}
-
-/* Block (i, h, b): y[b, h, :] = z + basis rest, and z that in floats, a dimension a warp.
- *   grid (rank / warps, max_n, n_batch), block SPECRT__SKETCH_PART */
-static __global__ void specrt__sketch_sharpen(specrt__cuda_sketch s, specrt__sketch_level level) {
-    int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
-    int32_t k = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, n_cols = (size_t)s.n_cols;
-    if (h >= specrt__scan_count(level.scan, b) || k >= s.rank) return;
-    double sum = 0;
-    for (int32_t j = (int32_t)(threadIdx.x % 32); j < s.n_cols; j += 32)
-        sum += specrt__sketch_f16(s.basis[(size_t)k * n_cols + (size_t)j]) *
-               level.rest[row * n_cols + (size_t)j];
-    for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
-    if (threadIdx.x % 32 != 0) return;
-    size_t at = row * (size_t)s.rank + (size_t)k;
-    level.y[at] = (double)level.scan.z[at] + sum;
-    level.scan.z[at] = (float)level.y[at];
-}
-
-/* What bounds the errors of a state's scores, as on the CPU. Exact products of the device differ from the
- * CPU's: sums run in another order, tensor cores round towards 0, states lose bits below 2^-25 to f16 and
- * are cut at 65504. So what rounding may take counts twice, and a state that would be cut proves
- * nothing. */
-static __device__ void specrt__sketch_measure(const specrt__cuda_sketch &s,
-                                              const specrt__sketch_level &level, size_t row) {
-    int32_t thread = (int32_t)threadIdx.x, step = (int32_t)blockDim.x;
-    const float *z = level.scan.z + row * (size_t)s.rank;
-    double base = 0, state = 0, rest = 0, length = 0, off = 0;
-    uint64_t most = 0, cut = 0;
-    for (int32_t j = thread; j < s.n_cols; j += step) {
-        size_t at = row * (size_t)s.n_cols + (size_t)j;
-        double x = specrt__sketch_hidden(level, at);
-        base += (double)s.mean[j] * x;
-        state += x * x;
-        rest += level.rest[at] * level.rest[at];
-        if (!(fabs(x) <= 65504)) cut = 1;
-    }
-    for (int32_t k = thread; k < s.rank; k += step) {
-        float x = fabsf(z[k]);
-        if (x <= FLT_MAX && __float_as_uint(x) > most) most = __float_as_uint(x);
-    }
-    float greatest = __uint_as_float((uint32_t)specrt__block_max(most));
-    float inverse = greatest > 0 ? 127 / greatest : 0, unit = greatest / 127;
-    for (int32_t k = thread; k < s.rank; k += step) {
-        double y = level.y[row * (size_t)s.rank + (size_t)k];
-        double left = y - (double)unit * specrt__scan_code(z[k], inverse);
-        length += y * y;
-        off += left * left;
-    }
-    base = specrt__block_sum(base);
-    state = sqrt(specrt__block_sum(state));
-    rest = sqrt(specrt__block_sum(rest));
-    length = sqrt(specrt__block_sum(length));
-    off = sqrt(specrt__block_sum(off));
-    cut = specrt__block_max(cut);
-    if (thread > 0) return;
-    specrt__sketch_proof *proof = &level.proofs[row];
-    proof->base = base;
-    proof->errors[0] = 1.000001 * rest;
-    proof->errors[1] = 1.000001 * length;
-    proof->errors[2] = 1.000001 * off + 1e-6 * length;
-    proof->errors[3] = 2 * (s.n_cols + 64) * 1.2e-7 * state + 6e-8 * sqrt((double)s.n_cols);
-    if (cut) proof->errors[3] = INFINITY;
-}
-
-/* Block (h, b): the proof of state h but for its kth, and what the state finds, as rows to score.
- *   grid (max_n, n_batch), any block */
-static __global__ void __launch_bounds__(SPECRT__SKETCH_THREADS)
-    specrt__sketch_prove_kernel(specrt__cuda_sketch s, specrt__sketch_level level) {
-    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x;
-    size_t row = (size_t)b * (size_t)level.scan.max_n + (size_t)h, first = row * (size_t)s.size;
-    specrt__cuda_segment *segment = &level.segments[row];
-    if (threadIdx.x == 0) SPECRT__CLEAR(segment, 1); /* the product reads all of them */
-    if (h >= specrt__scan_count(level.scan, b)) return;
-    specrt__sketch_measure(s, level, row);
-    int32_t n = specrt__sketch_find(s, level, row, level.found + first);
-    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-        level.rows[first + (size_t)i] =
-            s.rows[specrt__block_key_id(level.found[first + (size_t)i])];
-    if (threadIdx.x > 0) return;
-    level.n_found[row] = n;
-    segment->rows = s.head.rows;
-    segment->row_stride = s.head.row_stride;
-    segment->bias = s.bias;
-    segment->places = level.rows + first;
-    segment->n_rows = &level.n_found[row];
-    segment->max_rows = s.size;
-}
-
-/* Block (h, b): the max_n-th greatest exact logit of what state h found, less what a product may be off by,
- * once for the level's own, and once for this one.
- *   grid (max_n, n_batch), any block
- *   CPU twin: specrt__sketch_kth() */
-static __global__ void specrt__sketch_least(specrt__cuda_sketch s, specrt__sketch_level level) {
-    int32_t b = (int32_t)blockIdx.y, h = (int32_t)blockIdx.x, k = level.scan.max_n;
-    size_t row = (size_t)b * (size_t)k + (size_t)h, first = row * (size_t)s.size;
-    if (h >= specrt__scan_count(level.scan, b)) return;
-    uint64_t *keys = level.keys + row * 16 * (size_t)level.n_most, lowest = 0;
-    int32_t n = level.n_found[row];
-    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
-        int32_t place = specrt__block_key_id(level.found[first + (size_t)i]);
-        double logit = (double)level.logits[first + (size_t)i];
-        double off = 2 * level.proofs[row].errors[3] * (double)s.bounds[4 * (size_t)place + 3];
-        keys[i] = specrt__block_key((float)(logit - off - 1e-6 * fabs(logit)), i);
-    }
-    __syncthreads();
-    uint64_t least = specrt__active_least(keys, n, k);
-    for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-        if (keys[i] >= least && ~keys[i] > lowest) lowest = ~keys[i];
-    lowest = specrt__block_max(lowest);
-    if (threadIdx.x == 0)
-        level.proofs[row].kth = n < k ? -INFINITY : (double)specrt__active_logit(~lowest);
-}
-
-/* Whether a place may be among the best of one of n states from number `row` on. */
-static __device__ bool specrt__sketch_widens(const specrt__cuda_sketch &s,
-                                             const specrt__sketch_level &level, size_t row,
-                                             int32_t n, int32_t place) {
-    double lengths[4], bias = s.bias ? 1e-6 * fabs((double)s.bias[s.rows[place]]) : 0;
-    for (int i = 0; i < 4; i++) lengths[i] = (double)s.bounds[4 * (size_t)place + (size_t)i];
-    for (size_t at = row; at < row + (size_t)n; at++) {
-        uint32_t order = level.scan.order[at * 16 * (size_t)level.scan.n_groups + (size_t)place];
-        if (order == 0) return false; /* to no state */
-        const specrt__sketch_proof *proof = &level.proofs[at];
-        double most = proof->base + (double)specrt__active_logit((uint64_t)order << 32) + bias;
-        for (int i = 0; i < 4; i++) most += proof->errors[i] * lengths[i];
-        if (!(most < proof->kth)) return true;
-    }
-    return false;
-}
-
-/* Block (i, b): marks[b, i, :] and taken[b, i] of the places of part i.
- *   grid (n_parts, n_batch), block SPECRT__SKETCH_PART
- *   CPU twin: specrt__sketch_widen() */
-static __global__ void specrt__sketch_mark(specrt__cuda_sketch s, specrt__sketch_level level) {
-    int32_t b = (int32_t)blockIdx.y, place = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
-    size_t part = (size_t)b * (size_t)level.n_parts + blockIdx.x;
-    bool joins =
-        place < s.n_places && specrt__sketch_widens(s, level, (size_t)b * (size_t)level.scan.max_n,
-                                                    specrt__scan_count(level.scan, b), place);
-    uint32_t word = __ballot_sync(0xffffffffu, joins);
-    int32_t n = __syncthreads_count(joins);
-    if (threadIdx.x % 32 == 0)
-        level.marks[part * (SPECRT__SKETCH_PART / 32) + threadIdx.x / 32] = word;
-    if (threadIdx.x == 0) level.taken[part] = n;
-}
-
-/* Block (i, b): the places of part i that join the level, behind those of the parts before.
- *   grid (n_parts, n_batch), block SPECRT__SKETCH_PART */
-static __global__ void specrt__sketch_gather(specrt__cuda_sketch s, specrt__sketch_level level,
-                                             int32_t *ids, int32_t *places, int32_t *n_rows) {
-    int32_t b = (int32_t)blockIdx.y, part = (int32_t)blockIdx.x, n = 0, before;
-    int32_t place = part * SPECRT__SKETCH_PART + (int32_t)threadIdx.x;
-    size_t first = (size_t)b * (size_t)level.n_parts;
-    const uint32_t *marks = level.marks + (first + (size_t)part) * (SPECRT__SKETCH_PART / 32);
-    for (int32_t i = (int32_t)threadIdx.x; i < part; i += (int32_t)blockDim.x)
-        n += level.taken[first + (size_t)i];
-    n = specrt__block_scan(n, &before);
-    bool joins = marks[threadIdx.x / 32] >> threadIdx.x % 32 & 1;
-    int32_t n_taken = specrt__block_rank(joins, &before);
-    if (joins) {
-        size_t at = (size_t)b * (size_t)s.bound + (size_t)(n + before);
-        places[at] = s.rows[place];
-        ids[at] = s.ids ? s.ids[places[at]] : places[at];
-    }
-    if (part == level.n_parts - 1 && threadIdx.x == 0) n_rows[b] = n + n_taken;
-}
-
 // >>sketch : src/cuda/sketch.cuh
 /* sketch.cuh : owns the launches of a sketch. */
 
 /* --- launches --- */
-
-static bool specrt__sketch_is_certifiable(const specrt__cuda_sketch *s) {
-    if (!s->bounds) return true;
-    return s->mean && s->lift && s->head.rows && s->head.n_cols == s->n_cols &&
-           specrt__head_stored_bytes(s->head.dtype, s->n_cols) > 0 && s->rank == s->stored_rank &&
-           s->bound >= s->n_places;
-}
 
 static bool specrt__sketch_is_valid(const specrt__cuda_sketch *s) {
     if (!s || !s->basis || !s->rows || !s->scales || !s->codes) return false;
@@ -4690,8 +4395,7 @@ static bool specrt__sketch_is_valid(const specrt__cuda_sketch *s) {
         s->stored_rank > SPECRT_MAX_SKETCH_RANK)
         return false;
     return s->n_places >= 1 && s->n_places <= SPECRT_MAX_VOCAB && s->size >= 1 &&
-           s->size <= s->n_places && s->bound >= s->size && s->n_ids >= 1 &&
-           s->n_ids <= SPECRT_MAX_VOCAB && specrt__sketch_is_certifiable(s);
+           s->size <= s->n_places && s->n_ids >= 1 && s->n_ids <= SPECRT_MAX_VOCAB;
 }
 
 /* Where the arrays of a level lie; memory NULL: to learn the bytes. */
@@ -4699,49 +4403,33 @@ static size_t specrt__sketch_lay_out(const specrt__cuda_sketch *s, int32_t n_bat
                                      void *memory, specrt__sketch_level *level) {
     size_t b = (size_t)n_batch, rows = b * (size_t)max_n, size = (size_t)s->size;
     size_t n_groups = specrt__launch_blocks(s->n_places, SPECRT__SCAN_GROUP);
-    size_t n_most = size < n_groups ? size : n_groups, proofs = s->bounds ? rows : 0;
-    size_t n_parts = specrt__launch_blocks(s->n_places, SPECRT__SKETCH_PART);
-    size_t marked = s->bounds ? b * n_parts : 0, named = rows - proofs;
-    size_t n_weights = s->bounds ? 0 : b * (size_t)s->n_ids;
+    size_t n_most = size < n_groups ? size : n_groups, n_weights = b * (size_t)s->n_ids;
     specrt__launch_arena arena = {memory, 0};
     level->scan.n_groups = (int32_t)n_groups;
     level->n_most = (int32_t)n_most;
-    level->n_parts = (int32_t)n_parts;
     specrt__launch_carve(&arena, rows * (size_t)s->rank, &level->scan.z);
     specrt__launch_carve(&arena, rows * SPECRT__SCAN_GROUP * n_groups, &level->scan.order);
     specrt__launch_carve(&arena, rows * n_groups, &level->scan.best);
     specrt__launch_carve(&arena, rows * n_most, &level->groups);
     specrt__launch_carve(&arena, rows * SPECRT__SCAN_GROUP * n_most, &level->keys);
     specrt__launch_carve(&arena, rows * size, &level->found);
-    specrt__launch_carve(&arena, named * SPECRT__SCAN_BINS, &level->scan.counts);
-    specrt__launch_carve(&arena, s->bounds ? 0 : b + rows, &level->tickets);
-    specrt__launch_carve(&arena, named * SPECRT__SKETCH_NAMERS, &level->n_named);
+    specrt__launch_carve(&arena, rows * SPECRT__SCAN_BINS, &level->scan.counts);
+    specrt__launch_carve(&arena, b + rows, &level->tickets);
+    specrt__launch_carve(&arena, rows * SPECRT__SKETCH_NAMERS, &level->n_named);
     specrt__launch_carve(&arena, n_weights, &level->weights);
     specrt__launch_carve(&arena, n_weights, &level->finders);
-    if (s->bounds) level->scan.counts = NULL;
-    specrt__launch_carve(&arena, proofs * (size_t)s->n_cols, &level->rest);
-    specrt__launch_carve(&arena, proofs * (size_t)s->rank, &level->y);
-    specrt__launch_carve(&arena, proofs, &level->proofs);
-    specrt__launch_carve(&arena, proofs, &level->segments);
-    specrt__launch_carve(&arena, proofs * size, &level->rows);
-    specrt__launch_carve(&arena, proofs, &level->n_found);
-    specrt__launch_carve(&arena, proofs * size, &level->logits);
-    specrt__launch_carve(&arena, marked * (SPECRT__SKETCH_PART / 32), &level->marks);
-    specrt__launch_carve(&arena, marked, &level->taken);
     return arena.bytes;
 }
 
-/* Certified, states stand for sequences in a dimension of a grid. */
-static bool specrt__sketch_is_batch(const specrt__cuda_sketch *s, int32_t n_batch, int32_t max_n) {
-    if (n_batch < 1 || n_batch > SPECRT__CUDA_MAX_BATCH || max_n < 1) return false;
-    return max_n <= SPECRT__CUDA_MAX_STATES && (!s->bounds || n_batch * max_n <= 65535);
+static bool specrt__sketch_is_batch(int32_t n_batch, int32_t max_n) {
+    return n_batch >= 1 && n_batch <= SPECRT__CUDA_MAX_BATCH && max_n >= 1 &&
+           max_n <= SPECRT__CUDA_MAX_STATES;
 }
 
 SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketch, int32_t n_batch,
                                                 int32_t max_n) {
     specrt__sketch_level level;
-    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(sketch, n_batch, max_n))
-        return 0;
+    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(n_batch, max_n)) return 0;
     return specrt__sketch_lay_out(sketch, n_batch, max_n, NULL, &level);
 }
 
@@ -4775,51 +4463,6 @@ static specrt_status specrt__sketch_run_scan(const specrt__cuda_sketch *s, int32
     return specrt__sketch_run_places<kFourBits, 2>(s, n_batch, level, stream);
 }
 
-/* Sharpens projected states, before they are scanned. */
-static specrt_status specrt__sketch_refine(const specrt__cuda_sketch *s, int32_t n_batch,
-                                           const specrt__sketch_level *level, void *stream) {
-    unsigned n = (unsigned)level->scan.max_n, threads = SPECRT__SKETCH_PART;
-    dim3 columns(specrt__launch_blocks(s->n_cols, threads), n, (unsigned)n_batch);
-    dim3 dimensions(specrt__launch_blocks(s->rank, threads / 32), n, (unsigned)n_batch);
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_leave, columns, threads, 0, stream, *s, *level));
-    return SPECRT__LAUNCH(specrt__sketch_sharpen, dimensions, threads, 0, stream, *s, *level);
-}
-
-/* What each state found, scored exactly: a state stands for a sequence. */
-static specrt_status specrt__sketch_score(const specrt__cuda_sketch *s, int32_t n_batch,
-                                          const specrt__sketch_level *level, void *stream) {
-    specrt__head_product p;
-    SPECRT__CLEAR(&p, 1);
-    p.segments = level->segments;
-    p.layout.n_segments = 1;
-    p.layout.n_cols = s->n_cols;
-    p.layout.dtypes[0] = s->head.dtype;
-    p.layout.max_rows[0] = p.n_columns = s->size;
-    p.hidden = level->hidden;
-    p.dtype = level->dtype;
-    p.max_n = 1;
-    p.logits = level->logits;
-    return specrt__head_run_all(p, n_batch * level->scan.max_n, stream);
-}
-
-/* The level's tokens, with proof, once places are scored. */
-static specrt_status specrt__sketch_run_proof(const specrt__cuda_sketch *s, int32_t n_batch,
-                                              const specrt__sketch_level *level,
-                                              const specrt__cuda_choice *choice, void *stream) {
-    dim3 states((unsigned)level->scan.max_n, (unsigned)n_batch);
-    dim3 parts((unsigned)level->n_parts, (unsigned)n_batch);
-    int threads = specrt__block_size(SPECRT__SKETCH_THREADS);
-    SPECRT__TRY(
-        SPECRT__LAUNCH(specrt__sketch_prove_kernel, states, threads, 0, stream, *s, *level));
-    SPECRT__TRY(specrt__sketch_score(s, n_batch, level, stream));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__sketch_least, states, specrt__block_size(256), 0, stream, *s,
-                               *level));
-    SPECRT__TRY(
-        SPECRT__LAUNCH(specrt__sketch_mark, parts, SPECRT__SKETCH_PART, 0, stream, *s, *level));
-    return SPECRT__LAUNCH(specrt__sketch_gather, parts, SPECRT__SKETCH_PART, 0, stream, *s, *level,
-                          choice->ids, choice->places, choice->n_rows);
-}
-
 SPECRT__KERNEL specrt_status specrt__cuda_sketch_route(
     const specrt__cuda_sketch *sketch, const specrt__cuda_batch *batch, const void *hidden,
     specrt_dtype dtype, const float *logprobs, const specrt__cuda_taken *taken, void *scratch,
@@ -4828,26 +4471,22 @@ SPECRT__KERNEL specrt_status specrt__cuda_sketch_route(
     SPECRT__CLEAR(&level, 1);
     SPECRT__TRY(specrt__head_check_batch(batch));
     int32_t n_batch = batch->n_batch, max_n = batch->max_n;
-    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(sketch, n_batch, max_n))
+    if (!specrt__sketch_is_valid(sketch) || !specrt__sketch_is_batch(n_batch, max_n))
         return SPECRT_STATUS_BAD_ARG;
     if (taken) level.scan.taken = *taken;
     if (!hidden || !scratch || (uintptr_t)scratch % 16 || level.scan.taken.level < 0 ||
         level.scan.taken.level >= SPECRT_TREE_MAX_STEPS || !choice || !choice->ids ||
-        !choice->places || !choice->n_rows || choice->max_rows != sketch->bound)
+        !choice->places || !choice->n_rows || choice->max_rows != sketch->size)
         return SPECRT_STATUS_BAD_ARG;
     if (!specrt__head_is_state(dtype)) return SPECRT_STATUS_UNSUPPORTED;
     specrt__sketch_lay_out(sketch, n_batch, max_n, scratch, &level);
     level.scan.max_n = max_n;
     level.scan.n = batch->n;
     level.scan.n_step = batch->n_step;
-    level.hidden = hidden;
-    level.dtype = dtype;
     SPECRT__TRY(specrt__sketch_project(sketch, batch, hidden, dtype, level.scan.z, stream));
-    if (sketch->bounds) SPECRT__TRY(specrt__sketch_refine(sketch, n_batch, &level, stream));
     SPECRT__TRY(sketch->four_bits
                     ? specrt__sketch_run_scan<true>(sketch, n_batch, &level.scan, stream)
                     : specrt__sketch_run_scan<false>(sketch, n_batch, &level.scan, stream));
-    if (sketch->bounds) return specrt__sketch_run_proof(sketch, n_batch, &level, choice, stream);
     return SPECRT__LAUNCH(
         specrt__sketch_name_all, dim3(SPECRT__SKETCH_NAMERS, (unsigned)max_n, (unsigned)n_batch),
         specrt__block_size(SPECRT__SKETCH_NAMING), 0, stream, *sketch, level, logprobs, *choice);
@@ -6843,7 +6482,7 @@ static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p, specrt
     r->clusters.n_embed = h->n_embed;
     r->clusters.n_state = h->n_state;
     r->clusters.n_hidden = h->n_hidden;
-    r->clusters.each = c->beam;
+    r->clusters.per_row = c->per_row;
     r->clusters.cap = c->cap;
     SPECRT__TRY(specrt__device_place(p, &rows, &r->rows, err));
     r->clusters.ids = r->rows.ids;
@@ -6882,20 +6521,6 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
     return specrt__device_upload(&p->memory, g->counts, e, &out->counts, err);
 }
 
-/* What a proof reads beyond. */
-static specrt_status specrt__device_certify(specrt_cuda_policy *p, specrt__device_source *r,
-                                            const specrt__sketch_shared *s, specrt_error *err) {
-    specrt__cuda_sketch *out = &r->sketch;
-    size_t n = (size_t)s->view.header->n_rows, n_cols = (size_t)s->view.header->n_cols;
-    out->head = p->head;
-    r->n_read = 3 * (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s) +
-                16 * (int64_t)s->n_places;
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.bounds, 4 * n, &out->bounds, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.mean, n_cols, &out->mean, err));
-    return specrt__device_upload(&p->memory, s->view.lift, (size_t)s->rank * n_cols, &out->lift,
-                                 err);
-}
-
 static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__device_source *r,
                                                  const specrt__sketch_shared *s,
                                                  specrt_error *err) {
@@ -6910,7 +6535,7 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
             "build it with sketch-build --codes int4",
             (int)h->n_bands);
     r->kind = SPECRT__DEVICE_SKETCH;
-    r->bound = out->bound = s->bound;
+    r->bound = s->size;
     r->rows = specrt__device_head_rows(p);
     r->n_read = (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s);
     out->n_cols = h->n_cols;
@@ -6927,7 +6552,6 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
     SPECRT__TRY(specrt__device_upload(&p->memory, s->view.rows, n, &out->rows, err));
     SPECRT__TRY(specrt__device_upload(&p->memory, s->view.scales, n, &out->scales, err));
     SPECRT__TRY(specrt__device_upload(&p->memory, s->view.codes, n_codes, &out->codes, err));
-    if (s->certified) SPECRT__TRY(specrt__device_certify(p, r, s, err));
     if (!p->policy->head->desc.ids) return SPECRT_STATUS_OK;
     return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n, &out->ids, err);
 }
@@ -7513,7 +7137,7 @@ static specrt_status specrt__session_make_route(specrt_cuda_session *s,
     SPECRT__TRY(specrt__device_clear(m, n, &c->n_rows, err));
     SPECRT__TRY(specrt__device_clear(m, bound, &c->ids, err));
     SPECRT__TRY(specrt__device_clear(m, bound, &c->places, err));
-    if (r->kind == SPECRT__DEVICE_CLUSTERS && r->clusters.each == 2)
+    if (r->kind == SPECRT__DEVICE_CLUSTERS && r->clusters.per_row)
         SPECRT__TRY(specrt__device_clear(m, bound, &c->scored_by, err));
     return specrt__session_clear(s, 1, specrt__session_route_bytes(s, r), &route->scratch, err);
 }

@@ -362,8 +362,8 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *   static:N/M/...  N at the first level of the tree, M at the second, the last at all that follow;
  *               at most 8
  *   window:W    MicroSpec: what the target lately saw or thought likely (docs/METHODS.md); W is 3072
- *       mode=unique_lru|stream|unique_fifo   W distinct tokens by last occurrence; the last W elements
- *                                            of the stream (the paper's Eq. 4); or by first occurrence
+ *       mode=unique_lru|stream   W distinct tokens by last occurrence; or the last W elements of the stream
+ *                              (the paper's Eq. 4)
  *       kpre=0..8, kver=0..8   best tokens taken at each prompt and verified position: 3, 3
  *       positions=all|last|tree   those that count as verified: the accepted path, its end, all nodes
  *       only=both|ctx|ext      ablations: the prompt alone, or all but the prompt
@@ -384,19 +384,16 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *   cluster:K, group:K, centroid:K   the K clusters of the head's rows that a router finds likeliest, anew at
  *               every level, from the bundle's section of that name: DynaSpec, CORAL, centroids. Without K
  *               the section's own clusters by level; with it those, scaled to K at the first
- *       schedule=table|harmonic|halving|flat   clusters by level t from K at t = 0: the section's shape; K /
- *                                            2 (t + 1) from t = 2; halved from t = 2; K always
- *       beam=level|each|per_row   one list for a level by the probability of its rows' paths; K for each row
- *                         and all rows score them all; or each row scores its own K alone
+ *       schedule=table|harmonic|flat   clusters by level t from K at t = 0: the section's shape; K /
+ *                         2 (t + 1) from t = 2; K always
+ *       beam=level|per_row   one list for a level by the probability of its rows' paths; or each row scores
+ *                         its own K alone
  *       cap=N             at most N rows of clusters a level; 0: no limit
  *       always=N          and the N most frequent tokens: 256, if the bundle has ranks
  *   sketch:M    the M tokens, not members otherwise, that a low-rank copy of the head finds best for
  *               what the drafter gave, anew at every level, from the bundle's sketch; M is 512
- *       beam=level|each   the M best of a level, or M for each row
  *       rank=N            of the copy, the first N dimensions; 0: all
  *       scan=N            of its rows, the N most frequent; 0: all
- *       certified=off|on  every token that could be among the topk best of a row, by proof; rank, scan and
- *                         beam do not matter then
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings (docs/METHODS.md, "Presets"): frspec and vocabtrim, a static list that takes the
@@ -6452,7 +6449,7 @@ SPECRT__INTERNAL const specrt__source specrt__ranks_levels = {
 // >>window : src/sources/window.h
 /* window.h : MicroSpec's window */
 
-enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM, SPECRT__WINDOW_FIFO };
+enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM };
 enum { SPECRT__WINDOW_POSITIONS_ALL, SPECRT__WINDOW_POSITIONS_LAST, SPECRT__WINDOW_POSITIONS_TREE };
 enum { SPECRT__WINDOW_MAX_K = 8 };
 enum { SPECRT__WINDOW_BOTH, SPECRT__WINDOW_CTX, SPECRT__WINDOW_EXT };
@@ -6491,7 +6488,7 @@ typedef struct specrt__window {
     specrt__active_pool *pool;
     int32_t n_logits;
     /* Distinct tokens by recency: a doubly linked ring whose entry `list_size` stands between the
-     * newest and the oldest. In the modes unique_* they are the window, in `stream` the set that is
+     * newest and the oldest. In the mode unique_lru they are the window, in `stream` the set that is
      * being put together before it is appended. */
     int32_t list_size, n_list;
     int32_t *ids, *older, *newer; /* [list_size + 1] */
@@ -6530,12 +6527,9 @@ SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_c
  * Refuses nothing: tokens that may not be proposed are passed over. */
 
 SPECRT__INTERNAL const specrt__active_option specrt__window_options[] = {
-    {"mode", "unique_lru stream unique_fifo", 0, 0, 0},
-    {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"positions", "all last tree", 0, 0, 0},
-    {"only", "both ctx ext", 0, 0, 0},
-    {"emitted", "off on", 0, 0, 1},
+    {"mode", "unique_lru stream", 0, 0, 0},     {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3}, {"positions", "all last tree", 0, 0, 0},
+    {"only", "both ctx ext", 0, 0, 0},          {"emitted", "off on", 0, 0, 1},
     {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
 };
 SPECRT__ACTIVE_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
@@ -6673,7 +6667,6 @@ static void specrt__window_push(specrt__window *w, int32_t id) {
         specrt__window_append(w, id);
         return;
     }
-    if (w->params.mode == SPECRT__WINDOW_FIFO && w->places[id] >= 0) return;
     int32_t evicted = specrt__window_touch(w, id);
     specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
     if (evicted >= 0) specrt__active_drop(w->pool, evicted, SPECRT__ACTIVE_WINDOW);
@@ -7421,7 +7414,9 @@ typedef struct specrt__cluster_shared {
     int32_t *ids;        /* [n_always + n_members] */
     int32_t *starts;     /* [n_clusters + 1] in rows */
     int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
-    int32_t beam, cap;
+    int32_t cap;
+    bool
+        per_row; /* clusters for each row of a level, which alone scores them; else for the level */
     specrt_segment w1, w2; /* the router's layers */
 } specrt__cluster_shared;
 
@@ -7593,10 +7588,9 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
 
 /* --- sources --- */
 
-enum { SPECRT__CLUSTER_LEVEL, SPECRT__CLUSTER_EACH, SPECRT__CLUSTER_PER_ROW }; /* of BEAM */
 SPECRT__INTERNAL const specrt__active_option specrt__cluster_options[] = {
-    {"schedule", "table harmonic halving flat", 0, 0, 0},
-    {"beam", "level each per_row", 0, 0, 0},
+    {"schedule", "table harmonic flat", 0, 0, 0},
+    {"beam", "level per_row", 0, 0, 0},
     {"cap", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"always", NULL, 0, 65536, 256},
 };
@@ -7609,7 +7603,6 @@ static int32_t specrt__cluster_level(const specrt_clusters *c, int32_t size, int
     int64_t n = size > 0 ? size : first;
     if (shape == 0) n = c->schedule[t < last ? t : last] * n / first;
     if (shape == 1 && t >= 2) n /= 2 * (t + 1);
-    if (shape == 2 && t >= 2) n >>= t - 1;
     if (n > c->header->n_clusters) n = c->header->n_clusters;
     return n > 1 ? (int32_t)n : 1;
 }
@@ -7799,7 +7792,7 @@ static int64_t specrt__cluster_largest(const specrt__cluster_shared *s, int32_t 
 SPECRT__INTERNAL int32_t specrt__cluster_bound(const specrt__cluster_shared *s, int32_t n) {
     int32_t total = s->starts[s->view.header->n_clusters];
     int64_t least = SPECRT_TREE_MAX_TOPK + specrt__cluster_largest(s, 1);
-    int64_t sum = s->beam != SPECRT__CLUSTER_LEVEL ? total : specrt__cluster_largest(s, n);
+    int64_t sum = s->per_row ? total : specrt__cluster_largest(s, n);
     if (sum < least) sum = least;
     if (sum > total) sum = total;
     if (s->cap > 0 && sum > s->cap) sum = s->cap;
@@ -7840,7 +7833,7 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     specrt__cluster_pack(s, always, n_always, first);
     specrt__base_free(&head->compute.desc, always);
     s->embedding = embedding;
-    s->beam = options[SPECRT__CLUSTER_BEAM];
+    s->per_row = options[SPECRT__CLUSTER_BEAM] != 0;
     s->cap = options[SPECRT__CLUSTER_CAP];
     for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++) {
         s->levels[t] =
@@ -7976,13 +7969,13 @@ static void specrt__cluster_admit(specrt__cluster *s, int32_t m, specrt__cluster
 /* Takes the `n` best clusters by probability, ties to the lower, then more while they hold fewer rows
  * than a level proposes.
  *   taker : bit of the row that they are for; 0: for all */
-static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n, int32_t least,
-                                 uint64_t taker, specrt__cluster_choice *choice) {
+static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n, uint64_t taker,
+                                 specrt__cluster_choice *choice) {
     int32_t n_heap = s->shared->view.header->n_clusters, n_rows = 0;
     for (int32_t m = 0; m < n_heap; m++)
         s->heap[m] = (uint64_t)specrt__base_bits(probs[m] > 0 ? probs[m] : 0) << 32 | (uint32_t)~m;
     for (int32_t i = n_heap / 2 - 1; i >= 0; i--) specrt__cluster_sift(s->heap, n_heap, i);
-    for (; n_heap > 0 && (n > 0 || n_rows < least); n--) {
+    for (; n_heap > 0 && (n > 0 || n_rows < SPECRT_TREE_MAX_TOPK); n--) {
         int32_t m = (int32_t) ~(uint32_t)s->heap[0];
         s->heap[0] = s->heap[--n_heap];
         specrt__cluster_sift(s->heap, n_heap, 0);
@@ -8035,15 +8028,12 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_leve
     for (int32_t i = 0; i < level->n; i++) {
         float *scores = s->scores + (size_t)i * (size_t)h->n_clusters;
         specrt__cluster_weigh(scores, h->n_clusters, h->softmax != 0, expf(level->logprobs[i]));
-        if (s->shared->beam == SPECRT__CLUSTER_PER_ROW)
-            specrt__cluster_take(s, scores, n, SPECRT_TREE_MAX_TOPK, 1ull << i, &choice);
-        if (s->shared->beam == SPECRT__CLUSTER_EACH)
-            specrt__cluster_take(s, scores, n, 0, 0, &choice);
+        if (s->shared->per_row) specrt__cluster_take(s, scores, n, 1ull << i, &choice);
         for (int32_t m = 0; m < h->n_clusters; m++) s->totals[m] += scores[m];
     }
-    if (s->shared->beam != SPECRT__CLUSTER_LEVEL) n = 0;
+    if (s->shared->per_row) n = 0;
     if (n > 0 || choice.n_rows < SPECRT_TREE_MAX_TOPK)
-        specrt__cluster_take(s, s->totals, n, SPECRT_TREE_MAX_TOPK, 0, &choice);
+        specrt__cluster_take(s, s->totals, n, 0, &choice);
 }
 
 static void specrt__cluster_route(void *state, const specrt__active_level *level,
@@ -9099,16 +9089,9 @@ static inline size_t specrt__sketch_stride(const specrt_sketch_header *h) {
 
 /* --- what sessions share --- */
 
-enum {
-    SPECRT__SKETCH_RANK,
-    SPECRT__SKETCH_SCAN,
-    SPECRT__SKETCH_BEAM,
-    SPECRT__SKETCH_CERTIFIED,
-    SPECRT__SKETCH_OPTIONS
-};
+enum { SPECRT__SKETCH_RANK, SPECRT__SKETCH_SCAN, SPECRT__SKETCH_OPTIONS };
 
 enum {
-    SPECRT__SKETCH_EACH = 16, /* states whose rows a level holds in full with beam=each */
     SPECRT__SKETCH_PARTS = 4, /* of a scan, for as many threads */
     SPECRT__SKETCH_SPARE = 32 /* beyond 2 * size, for a sample of a small size */
 };
@@ -9126,8 +9109,6 @@ typedef struct specrt__sketch_shared {
     const float *center; /* [rank] of bands, taken off z; stands behind the bias; NULL: one width */
     int32_t n_bands;     /* to scan; 0: one width */
     int32_t size, rank, n_places; /* rows to name; dimensions and places to scan */
-    int32_t bound;                /* rows of a level */
-    bool each, certified;
 } specrt__sketch_shared;
 
 SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view, int32_t rank);
@@ -9151,10 +9132,8 @@ typedef struct specrt__sketch {
     specrt__scan_query *queries;
     uint64_t *keys;              /* [topk, PARTS, 2 * size + SPARE] */
     specrt__sketch_found *found; /* [topk, PARTS] */
-    double *proof;               /* [2 * n_cols + 2 * rank]; NULL unless certified */
     float *z;                    /* [topk, rank] */
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
-    float *logits;               /* [bound] of one state; NULL unless certified */
     uint64_t *merged;            /* [n_merged] tokens of all states */
     int32_t *ids, *places;       /* [bound] */
     int8_t *q;                   /* [topk + STATES, rank] of the queries */
@@ -9195,18 +9174,6 @@ SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_
 SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level);
 
 /* --- routing --- */
-
-/* --- certified: every row that might be among a state's best topk --- */
-
-/* What bounds the error of a state's scores: times a row's four lengths (docs/METHODS.md). */
-typedef struct specrt__sketch_proof {
-    double base;      /* mean . h, which scores leave out */
-    double errors[4]; /* by bounds */
-    double kth;       /* the topk-th greatest exact logit known */
-} specrt__sketch_proof;
-
-SPECRT__INTERNAL int32_t specrt__sketch_certify(specrt__sketch *s,
-                                                const specrt__active_level *level);
 
 // >>sketch_section : src/sources/sketch_section.c
 /* sketch_section.c : owns the section of a sketch as a bundle holds it. Refuses sizes and numbers that no
@@ -9378,8 +9345,6 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
 SPECRT__INTERNAL const specrt__active_option specrt__sketch_options[] = {
     {"rank", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
-    {"beam", "level each", 0, 0, 0},
-    {"certified", "off on", 0, 0, 0},
 };
 SPECRT__ACTIVE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
 
@@ -9399,13 +9364,6 @@ static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                 "%d; build it with sketch-build --rank %d",
                                 (int)h->rank, (int)options[SPECRT__SKETCH_RANK],
                                 (int)options[SPECRT__SKETCH_RANK]);
-    if (options[SPECRT__SKETCH_CERTIFIED] && h->n_bands)
-        return specrt_error_set(
-            err, SPECRT_STATUS_BAD_ARG,
-            "sketch: certified: expected a sketch of one width, found one of %d "
-            "bands, which holds no bounds; build it with sketch-build --codes "
-            "int4",
-            (int)h->n_bands);
     return SPECRT_STATUS_OK;
 }
 
@@ -9495,17 +9453,14 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     s->desc = head->compute.desc;
     s->head = head;
     s->view = view;
-    s->certified = options[SPECRT__SKETCH_CERTIFIED] != 0;
-    s->each = s->certified || options[SPECRT__SKETCH_BEAM] != 0;
-    s->rank = specrt__sketch_use(view.header, s->certified ? 0 : rank, &s->n_bands);
-    s->n_places = n_places == 0 || n_places > n || s->certified ? n : n_places;
+    s->rank = specrt__sketch_use(view.header, rank, &s->n_bands);
+    s->n_places = n_places == 0 || n_places > n ? n : n_places;
     s->size = request->size < s->n_places ? request->size : s->n_places;
     s->basis = specrt__sketch_basis(&view, s->rank);
     s->scan = specrt__scan_choose();
     s->adder = specrt__scan_choose_adder();
     specrt__sketch_fill_rows(s, n_bias);
-    int64_t most = s->certified ? n : (int64_t)s->size * (s->each ? SPECRT__SKETCH_EACH : 1);
-    s->bound = out->bound = (int32_t)(most < n ? most : n);
+    out->bound = s->size;
     out->data = s;
     return SPECRT_STATUS_OK;
 }
@@ -9521,7 +9476,7 @@ static void specrt__sketch_unshare(void *shared) {
 /* Tokens that a level's states may name in all. */
 static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t topk) {
     uint64_t n = (uint64_t)shared->n_places, named = (uint64_t)shared->size * (uint64_t)topk;
-    return shared->certified || named > n ? n : named;
+    return named > n ? n : named;
 }
 
 /* Keys of a state and part. */
@@ -9532,8 +9487,8 @@ static uint64_t specrt__sketch_room(const specrt__sketch_shared *shared) {
 /* Where the arrays lie behind the struct; base NULL: to learn the bytes. */
 static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     const specrt__sketch_shared *shared = s->shared;
-    uint64_t k = (uint64_t)s->topk, r = (uint64_t)shared->rank, bound = (uint64_t)shared->bound;
-    uint64_t d = (uint64_t)shared->view.header->n_cols, at = sizeof *s, n;
+    uint64_t k = (uint64_t)s->topk, r = (uint64_t)shared->rank, bound = (uint64_t)shared->size;
+    uint64_t at = sizeof *s, n;
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
     n = (count);                                                                                   \
@@ -9544,10 +9499,8 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
                          k * (uint64_t)(shared->n_bands ? shared->n_bands : 1));
     SPECRT__SKETCH_ALLOT(keys, uint64_t, k * SPECRT__SKETCH_PARTS * specrt__sketch_room(shared));
     SPECRT__SKETCH_ALLOT(found, specrt__sketch_found, k * SPECRT__SKETCH_PARTS);
-    SPECRT__SKETCH_ALLOT(proof, double, shared->certified ? 2 * d + 2 * r : 0);
     SPECRT__SKETCH_ALLOT(z, float, k *r);
     SPECRT__SKETCH_ALLOT(weights, uint64_t, (uint64_t)shared->head->n_ids);
-    SPECRT__SKETCH_ALLOT(logits, float, shared->certified ? bound : 0);
     SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->topk));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
@@ -9842,7 +9795,7 @@ SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_
 
 /* The level's tokens: the best over all states by probability. @return how many. */
 SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level) {
-    int32_t n = 0, bound = s->shared->bound;
+    int32_t n = 0, bound = s->shared->size;
     float most = -INFINITY;
     if (s->n == 1) {
         for (; n < s->found->n; n++) s->ids[n] = specrt__active_key_id(s->found->keys[n]);
@@ -9871,7 +9824,6 @@ static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level
         compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};
     specrt_active_logits(&basis, level->draft_hidden, s->n, s->z);
     s->n_queries = specrt__sketch_ask(s);
-    if (s->shared->certified) return specrt__sketch_certify(s, level);
     for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
     specrt__sketch_search(s);
     return specrt__sketch_join(s, level);
@@ -9894,121 +9846,6 @@ SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
     specrt__sketch_close,         specrt__sketch_route,   SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
-
-// >>sketch_certify : src/sources/sketch_certify.c
-/* sketch_certify.c : owns what `certified` adds: a bound of each scan's error, and every row that it
- * leaves in doubt. */
-
-/* --- certified: every row that might be among a state's best topk --- */
-
-static double specrt__sketch_length(const double *x, int64_t n) {
-    double sum = 0;
-    for (int64_t j = 0; j < n; j++) sum += x[j] * x[j];
-    return sqrt(sum);
-}
-
-/* Sharpens z to basis (2 h - lift z), so that what is left of h meets no code, and rounds it. */
-static void specrt__sketch_prove(specrt__sketch *s, int32_t i, const float *h,
-                                 specrt__sketch_proof *proof) {
-    const specrt_sketch *v = &s->shared->view;
-    int64_t d = v->header->n_cols, rank = s->shared->rank;
-    float *z = s->z + i * rank;
-    double *rest = s->proof, *state = rest + d, *y = state + d, *off = y + rank;
-    const specrt__scan_query *query = specrt__sketch_query(s, i);
-    int at = i % query->n_states;
-    proof->base = 0;
-    for (int64_t j = 0; j < d; j++) {
-        rest[j] = state[j] = (double)h[j];
-        proof->base += (double)v->mean[j] * (double)h[j];
-    }
-    for (int64_t k = 0; k < rank; k++)
-        for (int64_t j = 0; j < d; j++)
-            rest[j] -= (double)specrt__base_f16(v->lift[k * d + j]) * (double)z[k];
-    for (int64_t k = 0; k < rank; k++) {
-        y[k] = (double)z[k];
-        for (int64_t j = 0; j < d; j++)
-            y[k] += (double)specrt__base_f16(v->basis[k * d + j]) * rest[j];
-        z[k] = (float)y[k];
-    }
-    specrt__sketch_round(s, i);
-    for (int64_t k = 0; k < rank; k++)
-        off[k] = y[k] - (double)query->unit[at] * (double)*specrt__scan_at(query, at, (int32_t)k);
-    double length = specrt__sketch_length(y, rank);
-    proof->errors[0] = 1.000001 * specrt__sketch_length(rest, d);
-    proof->errors[1] = 1.000001 * length;
-    proof->errors[2] = 1.000001 * specrt__sketch_length(off, rank) + 1e-6 * length;
-    proof->errors[3] = (double)(d + 64) * 1.2e-7 * specrt__sketch_length(state, d);
-}
-
-/* The k-th greatest exact logit of what a state found: no row below it is among its best. */
-static double specrt__sketch_kth(specrt__sketch *s, int32_t i, const float *h, int32_t k) {
-    const specrt__sketch_found *found = &s->found[i * SPECRT__SKETCH_PARTS];
-    if (found->n < k) return -INFINITY;
-    for (int32_t j = 0; j < found->n; j++) s->ids[j] = specrt__active_key_id(found->keys[j]);
-    specrt_segment segment = specrt__sketch_segment(s, found->n);
-    specrt__head_products(s->shared->head->compute.kernels, &segment, 0, found->n,
-                          s->shared->head->desc.n_cols, h, 1, s->logits, (size_t)found->n);
-    for (int32_t j = 0; j < found->n; j++)
-        s->merged[j] = specrt__active_key(s->logits[j], s->ids[j]);
-    specrt__active_select(s->merged, found->n, k);
-    uint64_t least = UINT64_MAX;
-    for (int32_t j = 0; j < k; j++) least = s->merged[j] < least ? s->merged[j] : least;
-    return (double)specrt__active_key_logit(least);
-}
-
-/* Marks in `weights` the tokens whose logit may reach `kth` for a state: among what a scan hit. */
-static void specrt__sketch_widen(specrt__sketch *s, const specrt__scan_hits *hits,
-                                 const specrt__sketch_proof *proof) {
-    const specrt__sketch_shared *shared = s->shared;
-    for (int32_t j = 0; j < hits->n && hits->places[j] < shared->n_places; j++) {
-        int32_t place = hits->places[j];
-        const float *lengths = shared->view.bounds + 4 * (size_t)place;
-        double most = proof->base + (double)hits->scores[j];
-        for (int k = 0; k < 4; k++) most += proof->errors[k] * (double)lengths[k];
-        if (shared->rows.bias) most += 1e-6 * fabs((double)shared->rows.bias[place]);
-        if (most < proof->kth) continue;
-        int32_t id = specrt__sketch_token(s, place);
-        if (specrt__active_is_new(s->routed, id)) s->weights[id] = 1;
-    }
-}
-
-/* All places once more, for the states of query `at`. */
-static void specrt__sketch_widen_all(specrt__sketch *s, int32_t at,
-                                     const specrt__sketch_proof *proofs) {
-    const specrt__sketch_shared *shared = s->shared;
-    specrt__scan_query *query = &s->queries[at];
-    specrt__scan_hits hits[SPECRT__SCAN_STATES];
-    int32_t n_blocks = (shared->n_places + 15) / 16, first = at * query->n_states;
-    s->n_read += specrt__sketch_scanned(shared) + 16 * (int64_t)shared->n_places;
-    for (int k = 0; k < query->n_states && first + k < s->n; k++) query->least[k] = -INFINITY;
-    for (int32_t b = 0; b < n_blocks; b += SPECRT__SCAN_BLOCKS) {
-        int32_t left = n_blocks - b;
-        for (int k = 0; k < query->n_states; k++) hits[k].n = 0;
-        shared->scan(&shared->rows, b, left < SPECRT__SCAN_BLOCKS ? left : SPECRT__SCAN_BLOCKS,
-                     query, hits);
-        for (int k = 0; k < query->n_states && first + k < s->n; k++)
-            specrt__sketch_widen(s, &hits[k], &proofs[first + k]);
-    }
-}
-
-/* The level's tokens, with proof. @return how many. */
-SPECRT__INTERNAL int32_t specrt__sketch_certify(specrt__sketch *s,
-                                                const specrt__active_level *level) {
-    int64_t d = s->shared->head->desc.n_cols;
-    specrt__sketch_proof proofs[SPECRT_TREE_MAX_TOPK];
-    int32_t n = 0;
-    for (int32_t i = 0; i < s->n; i++)
-        specrt__sketch_prove(s, i, level->draft_hidden + i * d, &proofs[i]);
-    specrt__sketch_search(s);
-    for (int32_t i = 0; i < s->n; i++)
-        proofs[i].kth = specrt__sketch_kth(s, i, level->draft_hidden + i * d, s->topk);
-    for (int32_t i = 0; i < s->n_queries; i++) specrt__sketch_widen_all(s, i, proofs);
-    for (int32_t id = 0; id < s->shared->head->n_ids; id++) {
-        if (s->weights[id] > 0) s->ids[n++] = id;
-        s->weights[id] = 0;
-    }
-    return n;
-}
 
 // >>arc : src/sources/arc.h
 /* arc.h : the adaptive cache of retrieval */
@@ -11605,7 +11442,6 @@ typedef struct specrt__policy_spec {
 
 /* --- parsing --- */
 
-SPECRT__INTERNAL void specrt__policy_renew(char *text, size_t size);
 SPECRT__INTERNAL specrt_status specrt__policy_parse(const char *text, specrt__policy_spec *out,
                                                     specrt_error *err);
 
@@ -11711,41 +11547,12 @@ static int specrt__policy_word(const char *at) {
     return (int)strcspn(at, "+:/@=");
 }
 
-/* Words that have another name now; a policy may still use the old one. */
-static const char *const specrt__policy_renamed[][2] = {{"rows", "positions"},
-                                                        {"german", "harmonic"}};
-
-/* What the word at a place is called now; NULL: as it always was. */
-static const char *specrt__policy_new_name(const char *at) {
-    size_t n = (size_t)specrt__policy_word(at);
-    for (size_t i = 0; i < sizeof specrt__policy_renamed / sizeof *specrt__policy_renamed; i++) {
-        const char *const *names = specrt__policy_renamed[i];
-        if (strlen(names[0]) == n && strncmp(at, names[0], n) == 0) return names[1];
-    }
-    return NULL;
-}
-
-/* A text with today's names, for what was recorded under old ones; those that do not fit stay. */
-SPECRT__INTERNAL void specrt__policy_renew(char *text, size_t size) {
-    for (char *at = text; *at; at += *at != '\0') {
-        const char *name = specrt__policy_new_name(at);
-        size_t n = (size_t)specrt__policy_word(at), rest = strlen(at + n) + 1;
-        if (name && (size_t)(at - text) + strlen(name) + rest <= size) {
-            memmove(at + strlen(name), at + n, rest);
-            memcpy(at, name, n = strlen(name));
-        }
-        at += n;
-    }
-}
-
 /* The length of a name, which a blank ends where others follow it. */
 static int specrt__policy_name(const char *name) {
     return (int)strcspn(name, " ");
 }
 
 static bool specrt__policy_is(const char *at, const char *name) {
-    const char *now = specrt__policy_new_name(at);
-    if (now) at = now;
     int n = specrt__policy_word(at);
     return specrt__policy_name(name) == n && strncmp(at, name, (size_t)n) == 0;
 }
@@ -14894,7 +14701,6 @@ static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, si
     if (n > n_ids) info->policy = r->policy;
     if (n == n_ids) return true;
     if (r->policy[n - n_ids - 1] != '\0') return false;
-    specrt__policy_renew(r->policy, sizeof r->policy);
     return true;
 }
 

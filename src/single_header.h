@@ -37,7 +37,6 @@
 #include "sources/scan_arm64.c"
 #include "sources/sketch_section.c"
 #include "sources/sketch.c"
-#include "sources/sketch_certify.c"
 #include "sources/arc.c"
 #include "sources/retrieve.c"
 #include "adapt/align.c"

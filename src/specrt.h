@@ -361,8 +361,8 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *   static:N/M/...  N at the first level of the tree, M at the second, the last at all that follow;
  *               at most 8
  *   window:W    MicroSpec: what the target lately saw or thought likely (docs/METHODS.md); W is 3072
- *       mode=unique_lru|stream|unique_fifo   W distinct tokens by last occurrence; the last W elements
- *                                            of the stream (the paper's Eq. 4); or by first occurrence
+ *       mode=unique_lru|stream   W distinct tokens by last occurrence; or the last W elements of the stream
+ *                              (the paper's Eq. 4)
  *       kpre=0..8, kver=0..8   best tokens taken at each prompt and verified position: 3, 3
  *       positions=all|last|tree   those that count as verified: the accepted path, its end, all nodes
  *       only=both|ctx|ext      ablations: the prompt alone, or all but the prompt
@@ -383,19 +383,16 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *   cluster:K, group:K, centroid:K   the K clusters of the head's rows that a router finds likeliest, anew at
  *               every level, from the bundle's section of that name: DynaSpec, CORAL, centroids. Without K
  *               the section's own clusters by level; with it those, scaled to K at the first
- *       schedule=table|harmonic|halving|flat   clusters by level t from K at t = 0: the section's shape; K /
- *                                            2 (t + 1) from t = 2; halved from t = 2; K always
- *       beam=level|each|per_row   one list for a level by the probability of its rows' paths; K for each row
- *                         and all rows score them all; or each row scores its own K alone
+ *       schedule=table|harmonic|flat   clusters by level t from K at t = 0: the section's shape; K /
+ *                         2 (t + 1) from t = 2; K always
+ *       beam=level|per_row   one list for a level by the probability of its rows' paths; or each row scores
+ *                         its own K alone
  *       cap=N             at most N rows of clusters a level; 0: no limit
  *       always=N          and the N most frequent tokens: 256, if the bundle has ranks
  *   sketch:M    the M tokens, not members otherwise, that a low-rank copy of the head finds best for
  *               what the drafter gave, anew at every level, from the bundle's sketch; M is 512
- *       beam=level|each   the M best of a level, or M for each row
  *       rank=N            of the copy, the first N dimensions; 0: all
  *       scan=N            of its rows, the N most frequent; 0: all
- *       certified=off|on  every token that could be among the topk best of a row, by proof; rank, scan and
- *                         beam do not matter then
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings (docs/METHODS.md, "Presets"): frspec and vocabtrim, a static list that takes the

@@ -336,7 +336,7 @@ fi
 # the same on average over three.
 if [ -n "${LONG:-}" ] && [ -n "$sample" ] && has dynaspec; then
     policies=$policies,static:1280,static:1772/1772/296
-    policies=$policies,cluster:10,cluster:14@schedule=harmonic,cluster:12@schedule=halving
+    policies=$policies,cluster:10,cluster:14@schedule=harmonic
 fi
 if planned compare; then
     step "policies: each decodes other prompts, beside plain decoding"

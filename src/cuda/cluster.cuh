@@ -23,7 +23,7 @@ typedef struct specrt__cluster_scratch {
     int32_t *order;   /* [n_batch, max_n + 1, n_clusters] best first */
     int32_t *taken;   /* [n_batch, n_clusters] rows */
     int32_t *begin;   /* [n_batch, n_clusters] where they come to stand */
-    uint64_t *takers; /* [n_batch, n_clusters] rows of the level that score it; each = 2 */
+    uint64_t *takers; /* [n_batch, n_clusters] rows of the level that score it; per_row */
 } specrt__cluster_scratch;
 
 /* --- forward --- */
@@ -157,12 +157,11 @@ typedef struct specrt__cluster_taking {
     int32_t n, n_rows; /* clusters and rows taken at this level; all threads hold the same */
 } specrt__cluster_taking;
 
-/* The `n` first clusters of an order, then more while those hold fewer rows than `least`: always a first
- * part of the order, so that each cluster's rows follow as if all before it were taken.
+/* The `n` first clusters of an order, then more while those hold fewer rows than a level proposes: always a
+ * first part of the order, so that each cluster's rows follow as if all before it were taken.
  *   taker : bit of the row that they are for; 0: for all.  Twin: specrt__cluster_take */
 static __device__ void specrt__cluster_take(const specrt__cuda_router *r, const int32_t *order,
-                                            int32_t n, int32_t least, uint64_t taker,
-                                            specrt__cluster_taking *t) {
+                                            int32_t n, uint64_t taker, specrt__cluster_taking *t) {
     int32_t n_seen = 0, before;
     for (int32_t begin = 0; begin < r->n_clusters; begin += specrt__block_threads()) {
         int32_t at = begin + specrt__block_thread(), m = at < r->n_clusters ? order[at] : -1;
@@ -174,7 +173,7 @@ static __device__ void specrt__cluster_take(const specrt__cuda_router *r, const 
         specrt__block_rank(rows > 0, &before);
         if (t->n + before >= SPECRT__CLUSTER_MOST) rows = 0;
         int32_t n_here = specrt__block_scan(held + rows, &before);
-        bool taken = m >= 0 && (at < n || n_seen + before < least);
+        bool taken = m >= 0 && (at < n || n_seen + before < SPECRT_TREE_MAX_TOPK);
         if (!taken) rows = 0;
         if (rows > 0) t->taken[m] = rows;
         if (taken) t->takers[m] |= taker;
@@ -200,13 +199,11 @@ static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
     for (int32_t m = specrt__block_thread(); m < r.n_clusters; m += specrt__block_threads())
         t.taken[m] = 0, t.takers[m] = 0;
     __syncthreads();
-    for (int32_t i = 0; i < n && r.each; i++)
-        specrt__cluster_take(&r, order + (int64_t)i * r.n_clusters, n_take,
-                             r.each == 2 ? SPECRT_TREE_MAX_TOPK : 0,
-                             r.each == 2 ? (uint64_t)1 << i : 0, &t);
-    if (n > 0 && (!r.each || t.n_rows < SPECRT_TREE_MAX_TOPK))
-        specrt__cluster_take(&r, order + (int64_t)max_n * r.n_clusters, r.each ? 0 : n_take,
-                             SPECRT_TREE_MAX_TOPK, 0, &t);
+    for (int32_t i = 0; i < n && r.per_row; i++)
+        specrt__cluster_take(&r, order + (int64_t)i * r.n_clusters, n_take, (uint64_t)1 << i, &t);
+    if (n > 0 && (!r.per_row || t.n_rows < SPECRT_TREE_MAX_TOPK))
+        specrt__cluster_take(&r, order + (int64_t)max_n * r.n_clusters, r.per_row ? 0 : n_take, 0,
+                             &t);
     for (int32_t first = 0; first < r.n_clusters; first += specrt__block_threads()) {
         int32_t m = first + specrt__block_thread(), rows = m < r.n_clusters ? t.taken[m] : 0;
         int32_t n_here = specrt__block_scan(rows, &before);
@@ -239,7 +236,6 @@ static bool specrt__cluster_router_ok(const specrt__cuda_router *r, int32_t n_ba
     if (!r || n_batch < 1 || n_batch > SPECRT__CUDA_MAX_BATCH) return false;
     if (max_n < 1 || max_n > SPECRT_TREE_MAX_TOPK) return false;
     if (r->n_clusters < 1 || r->n_clusters > SPECRT_MAX_CLUSTERS || r->cap < 0) return false;
-    if (r->each < 0 || r->each > 2) return false;
     if (r->n_state < 1 || r->n_embed < 0 || r->n_hidden < 0) return false;
     if (r->n_state > (1 << 20) || r->n_embed > (1 << 20) || r->n_hidden > (1 << 20)) return false;
     return r->kind >= SPECRT_ROUTER_CENTROID && r->kind <= SPECRT_ROUTER_CORAL;
@@ -343,10 +339,10 @@ SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *route
     if (!specrt__cluster_router_ok(router, n_batch, max_n)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__window_check_choice(choice));
     SPECRT__TRY(specrt__cluster_arguments(router, n_take, beams, scratch));
-    if ((router->each == 2) != (choice->scored_by != NULL)) return SPECRT_STATUS_BAD_ARG;
+    if ((router->per_row != 0) != (choice->scored_by != NULL)) return SPECRT_STATUS_BAD_ARG;
     specrt__cluster_lay_out(router, n_batch, max_n, scratch, &s);
     SPECRT__TRY(specrt__cluster_forward_batch(router, n_batch, max_n, beams, states, &s, stream));
-    int32_t first = router->each ? 0 : max_n;
+    int32_t first = router->per_row ? 0 : max_n;
     unsigned n_parts = specrt__launch_blocks(router->n_clusters, SPECRT__CLUSTER_THREADS);
     SPECRT__TRY(SPECRT__LAUNCH(specrt__cluster_rank_kernel,
                                dim3(n_parts, (unsigned)(max_n + 1 - first), (unsigned)n_batch),

@@ -387,7 +387,7 @@ static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p, specrt
     r->clusters.n_embed = h->n_embed;
     r->clusters.n_state = h->n_state;
     r->clusters.n_hidden = h->n_hidden;
-    r->clusters.each = c->beam;
+    r->clusters.per_row = c->per_row;
     r->clusters.cap = c->cap;
     SPECRT__TRY(specrt__device_place(p, &rows, &r->rows, err));
     r->clusters.ids = r->rows.ids;
@@ -426,20 +426,6 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
     return specrt__device_upload(&p->memory, g->counts, e, &out->counts, err);
 }
 
-/* What a proof reads beyond. */
-static specrt_status specrt__device_certify(specrt_cuda_policy *p, specrt__device_source *r,
-                                            const specrt__sketch_shared *s, specrt_error *err) {
-    specrt__cuda_sketch *out = &r->sketch;
-    size_t n = (size_t)s->view.header->n_rows, n_cols = (size_t)s->view.header->n_cols;
-    out->head = p->head;
-    r->n_read = 3 * (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s) +
-                16 * (int64_t)s->n_places;
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.bounds, 4 * n, &out->bounds, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.mean, n_cols, &out->mean, err));
-    return specrt__device_upload(&p->memory, s->view.lift, (size_t)s->rank * n_cols, &out->lift,
-                                 err);
-}
-
 static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__device_source *r,
                                                  const specrt__sketch_shared *s,
                                                  specrt_error *err) {
@@ -454,7 +440,7 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
             "build it with sketch-build --codes int4",
             (int)h->n_bands);
     r->kind = SPECRT__DEVICE_SKETCH;
-    r->bound = out->bound = s->bound;
+    r->bound = s->size;
     r->rows = specrt__device_head_rows(p);
     r->n_read = (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s);
     out->n_cols = h->n_cols;
@@ -471,7 +457,6 @@ static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__
     SPECRT__TRY(specrt__device_upload(&p->memory, s->view.rows, n, &out->rows, err));
     SPECRT__TRY(specrt__device_upload(&p->memory, s->view.scales, n, &out->scales, err));
     SPECRT__TRY(specrt__device_upload(&p->memory, s->view.codes, n_codes, &out->codes, err));
-    if (s->certified) SPECRT__TRY(specrt__device_certify(p, r, s, err));
     if (!p->policy->head->desc.ids) return SPECRT_STATUS_OK;
     return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n, &out->ids, err);
 }

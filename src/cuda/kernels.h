@@ -191,7 +191,7 @@ typedef struct specrt__cuda_mailbox {
 } specrt__cuda_mailbox;
 
 /* specrt__cuda_state_params.mode, .positions and .only : the window's options of specrt_policy_create(). */
-enum { SPECRT__CUDA_UNIQUE_LRU, SPECRT__CUDA_STREAM, SPECRT__CUDA_UNIQUE_FIFO };
+enum { SPECRT__CUDA_UNIQUE_LRU, SPECRT__CUDA_STREAM };
 enum { SPECRT__CUDA_POSITIONS_ALL, SPECRT__CUDA_POSITIONS_LAST, SPECRT__CUDA_POSITIONS_TREE };
 enum { SPECRT__CUDA_ONLY_BOTH, SPECRT__CUDA_ONLY_CTX, SPECRT__CUDA_ONLY_EXT };
 
@@ -411,8 +411,9 @@ typedef struct specrt__cuda_router {
     int32_t kind;    /* specrt_router_kind */
     int32_t softmax; /* as in specrt_clusters_header, and so what follows */
     int32_t n_clusters, n_embed, n_state, n_hidden;
-    int32_t each; /* 0: clusters for the level; 1: for each row of it; 2: which alone scores them */
-    int32_t cap;  /* rows of a level at most; 0: no such limit */
+    int32_t
+        per_row; /* 1: clusters for each row of the level, which alone scores them; 0: for the level */
+    int32_t cap;                 /* rows of a level at most; 0: no such limit */
     const uint16_t *w1, *w2;     /* DEVICE f16 [n_hidden, n_embed + n_state], [n_clusters, width] */
     const float *b1, *b2;        /* DEVICE f32 */
     const int32_t *starts;       /* DEVICE [n_clusters + 1] first row of each */
@@ -431,8 +432,8 @@ SPECRT__KERNEL size_t specrt__cuda_router_bytes(const specrt__cuda_router *route
  *   beams  : DEVICE [n_batch] what the pass was fed;  n = 0: n_rows is 0
  *   states : DEVICE f32 [n_batch, max_n, n_state] what the pass was fed (DynaSpec), or gave; NULL: 0
  *   scratch : DEVICE, specrt__cuda_router_bytes(), aligned to 256
- *   choice : written; what is beyond its max_rows is cut off; scored_by is not NULL where each = 2, and only
- *            there
+ *   choice : written; what is beyond its max_rows is cut off; scored_by is not NULL where per_row is 1, and
+ *            only there
  * @return OK, BAD_ARG, UNSUPPORTED embeddings (f32, f16, bf16 and q8_0 are read), DEVICE. */
 SPECRT__KERNEL specrt_status specrt__cuda_route(const specrt__cuda_router *router, int32_t n_batch,
                                                 int32_t max_n, int32_t n_take,
@@ -490,13 +491,7 @@ typedef struct specrt__cuda_sketch {
     int32_t rank;          /* to scan, a multiple of 4 (8 with four_bits) */
     int32_t four_bits;     /* the section's */
     int32_t n_places;      /* to scan */
-    int32_t size;          /* tokens that a state names */
-    int32_t bound; /* and a level, at least size: the size (beam=level), or times the states */
-    /* Certified; bounds NULL: it is not, and the rest is not read. Rank is the section's, bound n_places. */
-    const float *bounds;    /* [n_places, 4] as the section */
-    const float *mean;      /* [n_cols] */
-    const uint16_t *lift;   /* f16 [rank, n_cols] */
-    specrt__cuda_head head; /* the head */
+    int32_t size;          /* tokens that a state names, and a level */
 } specrt__cuda_sketch;
 
 /* specrt__cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
@@ -506,12 +501,10 @@ SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketc
 /* specrt__cuda_sketch_route() : the tokens that a level's states name, for specrt__cuda_logits() to score as
  * a segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
  * the same tokens, and all of them name the same; the projection differs as in specrt__cuda_logits().
- * Certified, every token that may be among the max_n best of a state, by specrt__cuda_logits() over the whole
- * head: at times some more than on the CPU.
  *   batch, hidden, dtype : as in specrt__cuda_logits()
  *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
  *   taken    : NULL: none
- *   choice   : written; max_rows is the sketch's bound
+ *   choice   : written; max_rows is the sketch's size
  *   scratch  : DEVICE, specrt__cuda_sketch_bytes(), aligned to 16 bytes; all 0 before the first of the calls
  *              that use it, one after another, for the same sizes
  * @return OK, BAD_ARG, UNSUPPORTED dtype, DEVICE. */

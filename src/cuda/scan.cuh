@@ -20,7 +20,7 @@ typedef struct specrt__scan_level {
     float *z;        /* [rows, rank] */
     uint32_t *order; /* [rows, 16 n_groups] scores as numbers that order them; 0: not to be named */
     uint64_t *best;  /* [rows, n_groups] the greatest key of each group: order and name; or 0 */
-    uint32_t *counts; /* [rows, SPECRT__SCAN_BINS] += groups by their best's; NULL: not asked for */
+    uint32_t *counts; /* [rows, SPECRT__SCAN_BINS] += groups by their best's */
     int32_t n_groups, max_n, n_step;
     const int32_t *n;         /* states of sequence b: n[b * n_step]; NULL: max_n */
     specrt__cuda_taken taken; /* who may not be named */
@@ -75,7 +75,7 @@ static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t
 
 /* A thread's four places. */
 typedef struct specrt__scan_four {
-    int32_t first, names[4]; /* tokens, or certified: places; -1: not to be named */
+    int32_t first, names[4]; /* tokens; -1: not to be named */
     float scales[4], bias[4];
 } specrt__scan_four;
 
@@ -101,7 +101,6 @@ static __device__ void specrt__scan_look_up(const specrt__cuda_sketch &s,
     int32_t row = place < s.n_places ? s.rows[place] : -1;
     int32_t name = specrt__scan_token(s, level, b, row);
     float scale = row < 0 ? 0.0f : s.scales[place], bias = s.bias && row >= 0 ? s.bias[row] : 0.0f;
-    if (s.bounds && name >= 0) name = place;
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 4; i++) {
         four->names[i] = __shfl_sync(0xffffffffu, name, lane / 4 * 4 + i);
@@ -160,7 +159,7 @@ static __device__ void specrt__scan_put(const specrt__scan_level &level,
     *(uint4 *)(void *)out = make_uint4(order[0], order[1], order[2], order[3]);
     if (four.first % SPECRT__SCAN_GROUP != 0) return;
     level.best[first + four.first / SPECRT__SCAN_GROUP] = greatest;
-    if (level.counts && greatest > 0)
+    if (greatest > 0)
         atomicAdd(
             &level.counts[row * SPECRT__SCAN_BINS + (int64_t)(greatest >> SPECRT__SCAN_SHIFT)], 1u);
 }

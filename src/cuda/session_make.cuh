@@ -438,7 +438,7 @@ static specrt_status specrt__session_make_route(specrt_cuda_session *s,
     SPECRT__TRY(specrt__device_clear(m, n, &c->n_rows, err));
     SPECRT__TRY(specrt__device_clear(m, bound, &c->ids, err));
     SPECRT__TRY(specrt__device_clear(m, bound, &c->places, err));
-    if (r->kind == SPECRT__DEVICE_CLUSTERS && r->clusters.each == 2)
+    if (r->kind == SPECRT__DEVICE_CLUSTERS && r->clusters.per_row)
         SPECRT__TRY(specrt__device_clear(m, bound, &c->scored_by, err));
     return specrt__session_clear(s, 1, specrt__session_route_bytes(s, r), &route->scratch, err);
 }

@@ -1,6 +1,5 @@
 /* sketch_find.cuh : owns which tokens a level's states name: the best of each by score, and the best over
- * all states by probability; certified, whatever may be among the best of one. Probabilities are whole
- * numbers, added in any order. */
+ * all states by probability. Probabilities are whole numbers, added in any order. */
 #ifndef CUDA_SKETCH_FIND_CUH
 #define CUDA_SKETCH_FIND_CUH
 
@@ -17,7 +16,6 @@ enum {
     SPECRT__SKETCH_NAMING = 512, /* their threads */
     SPECRT__SKETCH_CHUNK = 256,  /* groups side by side that come to the same of these blocks */
     SPECRT__SKETCH_SOME = 4096,  /* keys that shared memory holds */
-    SPECRT__SKETCH_PART = 256,   /* columns, dimensions in warps, or places of a block: certified */
     SPECRT__SKETCH_ITEMS = 4     /* groups or places of a thread, read together */
 };
 
@@ -27,23 +25,12 @@ typedef struct specrt__sketch_level {
     int32_t *groups; /* [rows, n_most] */
     uint64_t *keys;  /* [rows, 16 n_most] what may be named */
     uint64_t *found; /* [rows, size] keys of what is; 0: none */
-    /* Not certified. All 0 before a level but n_named, and so left. */
+    /* All 0 before a level but n_named, and so left. */
     uint32_t *tickets; /* [n_batch], then [rows] */
     int32_t *
         n_named; /* [rows, NAMERS] keys that each block found; more than it has room for: not all */
     uint64_t *weights; /* [n_batch, n_ids] of tokens found, in 2^-56 */
     uint32_t *finders; /* [n_batch, n_ids] MAX_STATES less the first state that found the token */
-    /* Certified. */
-    const void *hidden; /* [rows, n_cols] of dtype */
-    specrt_dtype dtype;
-    int32_t n_parts;                /* of SPECRT__SKETCH_PART places */
-    double *rest, *y;               /* [rows, n_cols] what is left of a state; [rows, rank] */
-    specrt__sketch_proof *proofs;   /* [rows] */
-    specrt__cuda_segment *segments; /* [rows] what each state found, of the head; all 0: no state */
-    int32_t *rows, *n_found;        /* [rows, size] these; [rows] how many */
-    float *logits;                  /* [rows, size] their exact logits */
-    uint32_t *marks;                /* [n_batch, n_parts, PART / 32] places that join the level */
-    int32_t *taken;                 /* [n_batch, n_parts] how many */
 } specrt__sketch_level;
 
 /* --- what one state finds --- */
@@ -86,7 +73,7 @@ static __device__ void specrt__sketch_take_keys(const specrt__cuda_sketch &s,
     const int kEach = SPECRT__SKETCH_ITEMS;
     const uint32_t *order = level.scan.order + row * 16 * (size_t)level.scan.n_groups;
     uint32_t high[kEach];
-    int32_t at[kEach], before[kEach]; /* at: places, rows, then tokens; certified: places */
+    int32_t at[kEach], before[kEach]; /* at: places, rows, then tokens */
     bool take[kEach];
     for (int32_t first = 0; first < 16 * n_groups; first += kEach * (int32_t)blockDim.x) {
         SPECRT__LAUNCH_UNROLL
@@ -99,11 +86,11 @@ static __device__ void specrt__sketch_take_keys(const specrt__cuda_sketch &s,
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             take[j] = high[j] > 0 && high[j] >= (uint32_t)(keys->least >> 32);
-            if (take[j] && !s.bounds) at[j] = s.rows[at[j]];
+            if (take[j]) at[j] = s.rows[at[j]];
         }
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
-            if (take[j] && !s.bounds && s.ids) at[j] = s.ids[at[j]];
+            if (take[j] && s.ids) at[j] = s.ids[at[j]];
             take[j] = take[j] && ((uint64_t)high[j] << 32 | (uint32_t)~at[j]) >= keys->least;
         }
         int32_t n_taken = specrt__block_ranks<kEach>(take, before);
@@ -329,20 +316,20 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
 static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t b,
                                            const uint64_t *keys, int32_t n,
                                            const specrt__cuda_choice &choice) {
-    uint64_t least = specrt__active_least(keys, n, s.bound);
-    int32_t *ids = choice.ids + (int64_t)b * s.bound, n_out = 0, before;
-    int32_t *places = choice.places + (int64_t)b * s.bound;
+    uint64_t least = specrt__active_least(keys, n, s.size);
+    int32_t *ids = choice.ids + (int64_t)b * s.size, n_out = 0, before;
+    int32_t *places = choice.places + (int64_t)b * s.size;
     for (int32_t first = 0; first < n; first += (int32_t)blockDim.x) {
         int32_t i = first + (int32_t)threadIdx.x;
         bool take = i < n && keys[i] >= least;
         int32_t n_taken = specrt__block_rank(take, &before), at = n_out + before;
-        if (take && at < s.bound) {
+        if (take && at < s.size) {
             ids[at] = specrt__block_key_id(keys[i]);
             places[at] = s.row_of ? s.row_of[ids[at]] : ids[at];
         }
         n_out += n_taken;
     }
-    if (threadIdx.x == 0) choice.n_rows[b] = n_out < s.bound ? n_out : s.bound;
+    if (threadIdx.x == 0) choice.n_rows[b] = n_out < s.size ? n_out : s.size;
 }
 
 /* Block (i, h, b): part i of what state h of the sequence finds; a state's last block joins these, a

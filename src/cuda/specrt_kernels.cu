@@ -32,9 +32,6 @@
  *     specrt__scan_places            projected states in 8 bits times the sketch's codes, and how many
  *                                    groups of places have a best score of each magnitude
  *     specrt__sketch_name_all        the best of each state, and the tokens of a level
- *     specrt__sketch_leave, _sharpen, _prove_kernel, _least, _mark, _gather
- *                                    certified: states sharpened, what bounds their errors and the best that
- *                                    is known, and the places that may be better
  *     specrt__tree_begin_kernel, _expand_, _finish_
  *                                    candidates, and of these nodes with masks and positions
  *     specrt__verify_best_kernel, _distribution_, _sum_, _pick_, _walk_

@@ -6,8 +6,7 @@
  * The window is a list of distinct tokens, oldest first. Pushing tokens one after another leaves the last
  * `size` distinct ones by last occurrence, so a batch is: mark the last occurrence of each of its tokens,
  * close up the others of the list, append. Ranks within list and batch, by prefix sums, are the sequence
- * numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in. A queue
- * (unique_fifo) depends on the order within a batch: there one thread counts, in shared memory.
+ * numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in.
  *
  * What takes time is looking up one thing after another, not how many: the state itself and the batch lie
  * in shared memory while a kernel runs, and slots are given by the list of tokens that changed. */
@@ -189,60 +188,6 @@ static __device__ __noinline__ void specrt__window_append(specrt_cuda_state *s, 
     __syncthreads();
 }
 
-/* Of the list, the oldest leave and the others close up. */
-static __device__ void specrt__window_shift(specrt_cuda_state *s, int32_t n_leaving) {
-    int32_t n_kept = s->n_list - n_leaving;
-    for (int32_t begin = 0; begin < n_leaving; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread();
-        specrt__window_change(s, i < n_leaving ? s->list[i] : -1, SPECRT__CUDA_WINDOW, 0);
-    }
-    for (int32_t begin = 0; begin < n_kept && n_leaving > 0; begin += specrt__block_threads()) {
-        int32_t i = begin + specrt__block_thread(), id = i < n_kept ? s->list[n_leaving + i] : -1;
-        __syncthreads();
-        if (id >= 0) s->list[i] = id;
-    }
-    __syncthreads();
-    if (specrt__block_thread() == 0) s->n_list = n_kept;
-    __syncthreads();
-}
-
-/* Valid tokens [n], one a thread, into the queue: those that it does not hold when their turn comes. What it
- * holds then depends on how many came before; where a token stands is looked up by all threads, and kept at
- * its first place in the batch. Twin: specrt__window_push. */
-static __device__ __noinline__ void specrt__window_queue(specrt_cuda_state *s, const int32_t *ids,
-                                                         int32_t n) {
-    __shared__ int32_t firsts[SPECRT__WINDOW_THREADS], places[SPECRT__WINDOW_THREADS],
-        came[SPECRT__WINDOW_THREADS], n_came;
-    int32_t thread = specrt__block_thread(), n_list = s->n_list;
-    places[thread] = -1;
-    if (thread < n) atomicMin((unsigned *)&s->marks[ids[thread]], (unsigned)thread);
-    __syncthreads();
-    firsts[thread] = thread < n ? s->marks[ids[thread]] : -1;
-    for (int32_t i = thread; i < n_list; i += specrt__block_threads())
-        if (s->marks[s->list[i]] >= 0) places[s->marks[s->list[i]]] = i;
-    __syncthreads();
-    if (thread < n && firsts[thread] == thread) s->marks[ids[thread]] = -1;
-    if (thread == 0) {
-        int32_t end = n_list;
-        for (int32_t i = 0; i < n; i++) {
-            int32_t *place = &places[firsts[i]];
-            if (*place >= 0 && *place >= end - s->list_size) continue;
-            came[end - n_list] = i;
-            *place = end++;
-        }
-        n_came = end - n_list;
-    }
-    __syncthreads();
-    int32_t n_gone = specrt__window_least(n_list + n_came - s->list_size, n_list + n_came);
-    int32_t n_leaving = n_gone < 0 ? 0 : specrt__window_least(n_gone, n_list);
-    int32_t i = thread + (n_gone < 0 ? 0 : n_gone - n_leaving), id = i < n_came ? ids[came[i]] : -1;
-    specrt__window_shift(s, n_leaving);
-    if (id >= 0) s->list[n_list - n_leaving + thread] = id;
-    specrt__window_change(s, id, 0, SPECRT__CUDA_WINDOW);
-    if (thread == 0) s->n_list = specrt__window_least(n_list + n_came, s->list_size);
-    __syncthreads();
-}
-
 /* The batch, element by element. Twin: specrt__window_push. */
 static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
     int32_t n_listed, *batch = specrt__window_batch();
@@ -251,12 +196,7 @@ static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
         return;
     }
     n = specrt__window_gather(s, n, 0, &n_listed);
-    if (s->params.mode == SPECRT__CUDA_STREAM) {
-        specrt__window_append(s, batch, n, 0);
-        return;
-    }
-    for (int32_t i = 0; i < n; i += specrt__block_threads())
-        specrt__window_queue(s, batch + i, specrt__window_least(n - i, specrt__block_threads()));
+    specrt__window_append(s, batch, n, 0);
 }
 
 /* The batch as part of a set. Twin: specrt__window_add. */
@@ -569,7 +509,7 @@ static bool specrt__window_params_ok(const specrt__cuda_state_params *p) {
     if (p->capacity < 0 || p->capacity > p->n_ids) return false;
     if (p->size == 0) return true;
     return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT__CUDA_UNIQUE_LRU &&
-           p->mode <= SPECRT__CUDA_UNIQUE_FIFO && p->positions >= SPECRT__CUDA_POSITIONS_ALL &&
+           p->mode <= SPECRT__CUDA_STREAM && p->positions >= SPECRT__CUDA_POSITIONS_ALL &&
            p->positions <= SPECRT__CUDA_POSITIONS_TREE && p->only >= SPECRT__CUDA_ONLY_BOTH &&
            p->only <= SPECRT__CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
            p->kver >= 0 && p->kver <= SPECRT__WINDOW_MAX_K && p->n_frequent >= 0 &&

@@ -48,7 +48,6 @@ typedef struct specrt__policy_spec {
 
 /* --- parsing --- */
 
-SPECRT__INTERNAL void specrt__policy_renew(char *text, size_t size);
 SPECRT__INTERNAL specrt_status specrt__policy_parse(const char *text, specrt__policy_spec *out,
                                                     specrt_error *err);
 

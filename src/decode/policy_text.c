@@ -63,41 +63,12 @@ static int specrt__policy_word(const char *at) {
     return (int)strcspn(at, "+:/@=");
 }
 
-/* Words that have another name now; a policy may still use the old one. */
-static const char *const specrt__policy_renamed[][2] = {{"rows", "positions"},
-                                                        {"german", "harmonic"}};
-
-/* What the word at a place is called now; NULL: as it always was. */
-static const char *specrt__policy_new_name(const char *at) {
-    size_t n = (size_t)specrt__policy_word(at);
-    for (size_t i = 0; i < sizeof specrt__policy_renamed / sizeof *specrt__policy_renamed; i++) {
-        const char *const *names = specrt__policy_renamed[i];
-        if (strlen(names[0]) == n && strncmp(at, names[0], n) == 0) return names[1];
-    }
-    return NULL;
-}
-
-/* A text with today's names, for what was recorded under old ones; those that do not fit stay. */
-SPECRT__INTERNAL void specrt__policy_renew(char *text, size_t size) {
-    for (char *at = text; *at; at += *at != '\0') {
-        const char *name = specrt__policy_new_name(at);
-        size_t n = (size_t)specrt__policy_word(at), rest = strlen(at + n) + 1;
-        if (name && (size_t)(at - text) + strlen(name) + rest <= size) {
-            memmove(at + strlen(name), at + n, rest);
-            memcpy(at, name, n = strlen(name));
-        }
-        at += n;
-    }
-}
-
 /* The length of a name, which a blank ends where others follow it. */
 static int specrt__policy_name(const char *name) {
     return (int)strcspn(name, " ");
 }
 
 static bool specrt__policy_is(const char *at, const char *name) {
-    const char *now = specrt__policy_new_name(at);
-    if (now) at = now;
     int n = specrt__policy_word(at);
     return specrt__policy_name(name) == n && strncmp(at, name, (size_t)n) == 0;
 }

@@ -9,10 +9,9 @@
 
 /* --- sources --- */
 
-enum { SPECRT__CLUSTER_LEVEL, SPECRT__CLUSTER_EACH, SPECRT__CLUSTER_PER_ROW }; /* of BEAM */
 SPECRT__INTERNAL const specrt__active_option specrt__cluster_options[] = {
-    {"schedule", "table harmonic halving flat", 0, 0, 0},
-    {"beam", "level each per_row", 0, 0, 0},
+    {"schedule", "table harmonic flat", 0, 0, 0},
+    {"beam", "level per_row", 0, 0, 0},
     {"cap", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"always", NULL, 0, 65536, 256},
 };
@@ -25,7 +24,6 @@ static int32_t specrt__cluster_level(const specrt_clusters *c, int32_t size, int
     int64_t n = size > 0 ? size : first;
     if (shape == 0) n = c->schedule[t < last ? t : last] * n / first;
     if (shape == 1 && t >= 2) n /= 2 * (t + 1);
-    if (shape == 2 && t >= 2) n >>= t - 1;
     if (n > c->header->n_clusters) n = c->header->n_clusters;
     return n > 1 ? (int32_t)n : 1;
 }
@@ -215,7 +213,7 @@ static int64_t specrt__cluster_largest(const specrt__cluster_shared *s, int32_t 
 SPECRT__INTERNAL int32_t specrt__cluster_bound(const specrt__cluster_shared *s, int32_t n) {
     int32_t total = s->starts[s->view.header->n_clusters];
     int64_t least = SPECRT_TREE_MAX_TOPK + specrt__cluster_largest(s, 1);
-    int64_t sum = s->beam != SPECRT__CLUSTER_LEVEL ? total : specrt__cluster_largest(s, n);
+    int64_t sum = s->per_row ? total : specrt__cluster_largest(s, n);
     if (sum < least) sum = least;
     if (sum > total) sum = total;
     if (s->cap > 0 && sum > s->cap) sum = s->cap;
@@ -256,7 +254,7 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     specrt__cluster_pack(s, always, n_always, first);
     specrt__base_free(&head->compute.desc, always);
     s->embedding = embedding;
-    s->beam = options[SPECRT__CLUSTER_BEAM];
+    s->per_row = options[SPECRT__CLUSTER_BEAM] != 0;
     s->cap = options[SPECRT__CLUSTER_CAP];
     for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++) {
         s->levels[t] =
@@ -392,13 +390,13 @@ static void specrt__cluster_admit(specrt__cluster *s, int32_t m, specrt__cluster
 /* Takes the `n` best clusters by probability, ties to the lower, then more while they hold fewer rows
  * than a level proposes.
  *   taker : bit of the row that they are for; 0: for all */
-static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n, int32_t least,
-                                 uint64_t taker, specrt__cluster_choice *choice) {
+static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t n, uint64_t taker,
+                                 specrt__cluster_choice *choice) {
     int32_t n_heap = s->shared->view.header->n_clusters, n_rows = 0;
     for (int32_t m = 0; m < n_heap; m++)
         s->heap[m] = (uint64_t)specrt__base_bits(probs[m] > 0 ? probs[m] : 0) << 32 | (uint32_t)~m;
     for (int32_t i = n_heap / 2 - 1; i >= 0; i--) specrt__cluster_sift(s->heap, n_heap, i);
-    for (; n_heap > 0 && (n > 0 || n_rows < least); n--) {
+    for (; n_heap > 0 && (n > 0 || n_rows < SPECRT_TREE_MAX_TOPK); n--) {
         int32_t m = (int32_t) ~(uint32_t)s->heap[0];
         s->heap[0] = s->heap[--n_heap];
         specrt__cluster_sift(s->heap, n_heap, 0);
@@ -451,15 +449,12 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_leve
     for (int32_t i = 0; i < level->n; i++) {
         float *scores = s->scores + (size_t)i * (size_t)h->n_clusters;
         specrt__cluster_weigh(scores, h->n_clusters, h->softmax != 0, expf(level->logprobs[i]));
-        if (s->shared->beam == SPECRT__CLUSTER_PER_ROW)
-            specrt__cluster_take(s, scores, n, SPECRT_TREE_MAX_TOPK, 1ull << i, &choice);
-        if (s->shared->beam == SPECRT__CLUSTER_EACH)
-            specrt__cluster_take(s, scores, n, 0, 0, &choice);
+        if (s->shared->per_row) specrt__cluster_take(s, scores, n, 1ull << i, &choice);
         for (int32_t m = 0; m < h->n_clusters; m++) s->totals[m] += scores[m];
     }
-    if (s->shared->beam != SPECRT__CLUSTER_LEVEL) n = 0;
+    if (s->shared->per_row) n = 0;
     if (n > 0 || choice.n_rows < SPECRT_TREE_MAX_TOPK)
-        specrt__cluster_take(s, s->totals, n, SPECRT_TREE_MAX_TOPK, 0, &choice);
+        specrt__cluster_take(s, s->totals, n, 0, &choice);
 }
 
 static void specrt__cluster_route(void *state, const specrt__active_level *level,

@@ -44,7 +44,9 @@ typedef struct specrt__cluster_shared {
     int32_t *ids;        /* [n_always + n_members] */
     int32_t *starts;     /* [n_clusters + 1] in rows */
     int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
-    int32_t beam, cap;
+    int32_t cap;
+    bool
+        per_row; /* clusters for each row of a level, which alone scores them; else for the level */
     specrt_segment w1, w2; /* the router's layers */
 } specrt__cluster_shared;
 

@@ -14,8 +14,6 @@
 SPECRT__INTERNAL const specrt__active_option specrt__sketch_options[] = {
     {"rank", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
-    {"beam", "level each", 0, 0, 0},
-    {"certified", "off on", 0, 0, 0},
 };
 SPECRT__ACTIVE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
 
@@ -35,13 +33,6 @@ static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                 "%d; build it with sketch-build --rank %d",
                                 (int)h->rank, (int)options[SPECRT__SKETCH_RANK],
                                 (int)options[SPECRT__SKETCH_RANK]);
-    if (options[SPECRT__SKETCH_CERTIFIED] && h->n_bands)
-        return specrt_error_set(
-            err, SPECRT_STATUS_BAD_ARG,
-            "sketch: certified: expected a sketch of one width, found one of %d "
-            "bands, which holds no bounds; build it with sketch-build --codes "
-            "int4",
-            (int)h->n_bands);
     return SPECRT_STATUS_OK;
 }
 
@@ -131,17 +122,14 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     s->desc = head->compute.desc;
     s->head = head;
     s->view = view;
-    s->certified = options[SPECRT__SKETCH_CERTIFIED] != 0;
-    s->each = s->certified || options[SPECRT__SKETCH_BEAM] != 0;
-    s->rank = specrt__sketch_use(view.header, s->certified ? 0 : rank, &s->n_bands);
-    s->n_places = n_places == 0 || n_places > n || s->certified ? n : n_places;
+    s->rank = specrt__sketch_use(view.header, rank, &s->n_bands);
+    s->n_places = n_places == 0 || n_places > n ? n : n_places;
     s->size = request->size < s->n_places ? request->size : s->n_places;
     s->basis = specrt__sketch_basis(&view, s->rank);
     s->scan = specrt__scan_choose();
     s->adder = specrt__scan_choose_adder();
     specrt__sketch_fill_rows(s, n_bias);
-    int64_t most = s->certified ? n : (int64_t)s->size * (s->each ? SPECRT__SKETCH_EACH : 1);
-    s->bound = out->bound = (int32_t)(most < n ? most : n);
+    out->bound = s->size;
     out->data = s;
     return SPECRT_STATUS_OK;
 }
@@ -157,7 +145,7 @@ static void specrt__sketch_unshare(void *shared) {
 /* Tokens that a level's states may name in all. */
 static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t topk) {
     uint64_t n = (uint64_t)shared->n_places, named = (uint64_t)shared->size * (uint64_t)topk;
-    return shared->certified || named > n ? n : named;
+    return named > n ? n : named;
 }
 
 /* Keys of a state and part. */
@@ -168,8 +156,8 @@ static uint64_t specrt__sketch_room(const specrt__sketch_shared *shared) {
 /* Where the arrays lie behind the struct; base NULL: to learn the bytes. */
 static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     const specrt__sketch_shared *shared = s->shared;
-    uint64_t k = (uint64_t)s->topk, r = (uint64_t)shared->rank, bound = (uint64_t)shared->bound;
-    uint64_t d = (uint64_t)shared->view.header->n_cols, at = sizeof *s, n;
+    uint64_t k = (uint64_t)s->topk, r = (uint64_t)shared->rank, bound = (uint64_t)shared->size;
+    uint64_t at = sizeof *s, n;
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
     n = (count);                                                                                   \
@@ -180,10 +168,8 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
                          k * (uint64_t)(shared->n_bands ? shared->n_bands : 1));
     SPECRT__SKETCH_ALLOT(keys, uint64_t, k * SPECRT__SKETCH_PARTS * specrt__sketch_room(shared));
     SPECRT__SKETCH_ALLOT(found, specrt__sketch_found, k * SPECRT__SKETCH_PARTS);
-    SPECRT__SKETCH_ALLOT(proof, double, shared->certified ? 2 * d + 2 * r : 0);
     SPECRT__SKETCH_ALLOT(z, float, k *r);
     SPECRT__SKETCH_ALLOT(weights, uint64_t, (uint64_t)shared->head->n_ids);
-    SPECRT__SKETCH_ALLOT(logits, float, shared->certified ? bound : 0);
     SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->topk));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
@@ -478,7 +464,7 @@ SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_
 
 /* The level's tokens: the best over all states by probability. @return how many. */
 SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level) {
-    int32_t n = 0, bound = s->shared->bound;
+    int32_t n = 0, bound = s->shared->size;
     float most = -INFINITY;
     if (s->n == 1) {
         for (; n < s->found->n; n++) s->ids[n] = specrt__active_key_id(s->found->keys[n]);
@@ -507,7 +493,6 @@ static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level
         compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};
     specrt_active_logits(&basis, level->draft_hidden, s->n, s->z);
     s->n_queries = specrt__sketch_ask(s);
-    if (s->shared->certified) return specrt__sketch_certify(s, level);
     for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
     specrt__sketch_search(s);
     return specrt__sketch_join(s, level);

@@ -21,18 +21,11 @@ static inline size_t specrt__sketch_stride(const specrt_sketch_header *h) {
 
 /* --- what sessions share --- */
 
-enum {
-    SPECRT__SKETCH_RANK,
-    SPECRT__SKETCH_SCAN,
-    SPECRT__SKETCH_BEAM,
-    SPECRT__SKETCH_CERTIFIED,
-    SPECRT__SKETCH_OPTIONS
-};
+enum { SPECRT__SKETCH_RANK, SPECRT__SKETCH_SCAN, SPECRT__SKETCH_OPTIONS };
 
 extern const specrt__active_option specrt__sketch_options[];
 
 enum {
-    SPECRT__SKETCH_EACH = 16, /* states whose rows a level holds in full with beam=each */
     SPECRT__SKETCH_PARTS = 4, /* of a scan, for as many threads */
     SPECRT__SKETCH_SPARE = 32 /* beyond 2 * size, for a sample of a small size */
 };
@@ -50,8 +43,6 @@ typedef struct specrt__sketch_shared {
     const float *center; /* [rank] of bands, taken off z; stands behind the bias; NULL: one width */
     int32_t n_bands;     /* to scan; 0: one width */
     int32_t size, rank, n_places; /* rows to name; dimensions and places to scan */
-    int32_t bound;                /* rows of a level */
-    bool each, certified;
 } specrt__sketch_shared;
 
 SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view, int32_t rank);
@@ -75,10 +66,8 @@ typedef struct specrt__sketch {
     specrt__scan_query *queries;
     uint64_t *keys;              /* [topk, PARTS, 2 * size + SPARE] */
     specrt__sketch_found *found; /* [topk, PARTS] */
-    double *proof;               /* [2 * n_cols + 2 * rank]; NULL unless certified */
     float *z;                    /* [topk, rank] */
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
-    float *logits;               /* [bound] of one state; NULL unless certified */
     uint64_t *merged;            /* [n_merged] tokens of all states */
     int32_t *ids, *places;       /* [bound] */
     int8_t *q;                   /* [topk + STATES, rank] of the queries */
@@ -121,17 +110,5 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
 /* --- routing --- */
 
 extern const specrt__source specrt__sketch_source;
-
-/* --- certified: every row that might be among a state's best topk --- */
-
-/* What bounds the error of a state's scores: times a row's four lengths (docs/METHODS.md). */
-typedef struct specrt__sketch_proof {
-    double base;      /* mean . h, which scores leave out */
-    double errors[4]; /* by bounds */
-    double kth;       /* the topk-th greatest exact logit known */
-} specrt__sketch_proof;
-
-SPECRT__INTERNAL int32_t specrt__sketch_certify(specrt__sketch *s,
-                                                const specrt__active_level *level);
 
 #endif

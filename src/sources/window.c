@@ -6,12 +6,9 @@
 #include "core/pool.h"
 
 SPECRT__INTERNAL const specrt__active_option specrt__window_options[] = {
-    {"mode", "unique_lru stream unique_fifo", 0, 0, 0},
-    {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
-    {"positions", "all last tree", 0, 0, 0},
-    {"only", "both ctx ext", 0, 0, 0},
-    {"emitted", "off on", 0, 0, 1},
+    {"mode", "unique_lru stream", 0, 0, 0},     {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3}, {"positions", "all last tree", 0, 0, 0},
+    {"only", "both ctx ext", 0, 0, 0},          {"emitted", "off on", 0, 0, 1},
     {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
 };
 SPECRT__ACTIVE_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
@@ -149,7 +146,6 @@ static void specrt__window_push(specrt__window *w, int32_t id) {
         specrt__window_append(w, id);
         return;
     }
-    if (w->params.mode == SPECRT__WINDOW_FIFO && w->places[id] >= 0) return;
     int32_t evicted = specrt__window_touch(w, id);
     specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
     if (evicted >= 0) specrt__active_drop(w->pool, evicted, SPECRT__ACTIVE_WINDOW);

@@ -6,7 +6,7 @@
 #include "core/pool.h"
 #include "sources/source.h"
 
-enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM, SPECRT__WINDOW_FIFO };
+enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM };
 enum { SPECRT__WINDOW_POSITIONS_ALL, SPECRT__WINDOW_POSITIONS_LAST, SPECRT__WINDOW_POSITIONS_TREE };
 enum { SPECRT__WINDOW_MAX_K = 8 };
 enum { SPECRT__WINDOW_BOTH, SPECRT__WINDOW_CTX, SPECRT__WINDOW_EXT };
@@ -47,7 +47,7 @@ typedef struct specrt__window {
     specrt__active_pool *pool;
     int32_t n_logits;
     /* Distinct tokens by recency: a doubly linked ring whose entry `list_size` stands between the
-     * newest and the oldest. In the modes unique_* they are the window, in `stream` the set that is
+     * newest and the oldest. In the mode unique_lru they are the window, in `stream` the set that is
      * being put together before it is appended. */
     int32_t list_size, n_list;
     int32_t *ids, *older, *newer; /* [list_size + 1] */

@@ -73,7 +73,6 @@ static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, si
     if (n > n_ids) info->policy = r->policy;
     if (n == n_ids) return true;
     if (r->policy[n - n_ids - 1] != '\0') return false;
-    specrt__policy_renew(r->policy, sizeof r->policy);
     return true;
 }
 

@@ -32,7 +32,7 @@ refuses 2 "*--largest: expected 0 or at least 1, found 0.5*" build --largest 0.5
 refuses 2 "*--mean-rows: expected room for one of the 20 clusters*" build --clusters 20 \
     --mean-rows 14 -o x.specb
 refuses 2 \
-    "*--schedule: expected harmonic, halving, flat or 1 to 8 numbers from 1 to the 20 clusters, found '21'" \
+    "*--schedule: expected harmonic, flat or 1 to 8 numbers from 1 to the 20 clusters, found '21'" \
     build --clusters 20 --schedule 21 -o x.specb
 refuses 2 "*--router: expected *, found 'best'" build --router best -o x.specb
 refuses 2 "*--init: expected *" build --init random -o x.specb

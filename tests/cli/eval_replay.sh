@@ -23,7 +23,7 @@ record() { # TRACE POLICY FLAGS...
 turn=0
 # every kind of source that reads recorded data alone, in trees and in chains
 for policy in full static:2048 static:4096/1024 window:700 microspec microspec-paper \
-    window:500@mode=stream@positions=last static:1024+window:300@mode=unique_fifo@kver=8 \
+    window:500@mode=stream@positions=last static:1024+window:300@kver=8 \
     static:600+retrieve:64 static:600+retrieve:64@sem=hnsw_h \
     static:600+retrieve:64@graph=off@keep=on; do
     for tree in "--num-steps 4 --topk 3 --num-draft-tokens 12" "--num-steps 3 --topk 1"; do

@@ -40,7 +40,7 @@ refuses 2 "*--policy: expected a --draft, *" specrt-eval decode --target t.gguf 
 # Policies are read before any model is.
 refuses 2 "*policy 'windw:9': position 1: *" specrt-eval compare --target t --draft d --prompt x \
     --policy full,windw:9
-refuses 2 "*policy 'centroid@schedule=flta': position 19: expected table, harmonic, halving or \
+refuses 2 "*policy 'centroid@schedule=flta': position 19: expected table, harmonic or \
 flat, found 'flta'" specrt-eval compare --target t --draft d --prompt x \
     --policy full,centroid@schedule=flta
 

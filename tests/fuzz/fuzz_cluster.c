@@ -7,8 +7,8 @@ static void route(const char *tag, const uint8_t *data, size_t size) {
     uint8_t *memory;
     specrt_clusters c;
     char text[64];
-    static const char *const formats[] = {"%s@always=0", "%s:2@schedule=halving@beam=each@cap=9",
-                                          "%s:1@beam=per_row@cap=30"};
+    static const char *const formats[] = {
+        "%s@always=0", "%s:2@schedule=harmonic@beam=per_row@cap=9", "%s:1@beam=per_row@cap=30"};
     specrt_bundle *bundle = section_open(tag, SPECRT_SECTION_DEPENDS_HEAD, data, size, &memory);
     if (bundle && specrt_bundle_clusters(bundle, tag, &c, NULL) == SPECRT_STATUS_OK)
         for (int i = 0; i < 3; i++) {

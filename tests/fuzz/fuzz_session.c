@@ -8,7 +8,7 @@ enum { N_VOCAB = 60, N_COLS = 12, N_POLICIES = 4, MAX_BYTES = 1 << 16 };
 
 static const char *const texts[N_POLICIES] = {
     "static:12+window:20@min=0+retrieve:16", "window:24@mode=stream@only=ext@min=8",
-    "window:24@mode=unique_fifo@min=24", "static:12+retrieve:8@graph=off@keep=on"};
+    "window:24@min=24", "static:12+retrieve:8@graph=off@keep=on"};
 static specrt_bundle *bundle;
 static specrt_head *head;
 static specrt_session *sessions[N_POLICIES];

@@ -2,8 +2,7 @@
 #include "section_target.h"
 
 static void open_as(uint32_t version, const uint8_t *data, size_t size) {
-    static const char *const texts[] = {"sketch:5", "sketch:3@rank=4@scan=9@beam=each",
-                                        "sketch:4@certified=on"};
+    static const char *const texts[] = {"sketch:5", "sketch:3@rank=4@scan=9", "sketch:4@scan=9"};
     uint8_t *memory;
     specrt_sketch s;
     specrt_bundle *bundle =

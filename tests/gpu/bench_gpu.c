@@ -661,8 +661,7 @@ static void report_scan(bench_product *p, bench_result r, int32_t rank, bool fou
         .rank = rank,
         .four_bits = four_bits,
         .n_places = n,
-        .size = size,
-        .bound = size};
+        .size = size};
     s.choice.ids = (int32_t *)gpu_alloc(bound), s.choice.places = (int32_t *)gpu_alloc(bound);
     s.choice.n_rows = (int32_t *)gpu_alloc(sizeof(int32_t));
     s.choice.max_rows = size;

@@ -245,19 +245,19 @@ static void run_clusters(cluster_case *c, int32_t n_take) {
     specrt__cuda_choice out = make_output(N_IDS);
     for (int i = 0; i < SPECRT__CLUSTER_LEVELS; i++) c->shared->levels[i] = n_take;
     uint64_t takers[N_IDS];
-    c->shared->beam = c->router.each;
+    c->shared->per_row = c->router.per_row != 0;
     c->shared->cap = c->router.cap;
     draw_level(&in);
     level_input *d = (level_input *)gpu_copy(&in, sizeof in);
     specrt__cuda_choice choice = out;
-    if (c->router.each != 2) choice.scored_by = NULL;
+    if (!c->router.per_row) choice.scored_by = NULL;
     CHECK_INT(specrt__cuda_route(&c->router, BATCH, MAX_N, n_take, d->beams, d->states[0][0],
                                  scratch, &choice, NULL),
               SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) {
         int32_t n = route_on_cpu(&specrt__cluster_source, state, &in, b, NULL, ids, takers);
         compare_output(&out, b, c->shared->ids, ids, n);
-        if (c->router.each == 2) compare_takers(&out, b, takers, n);
+        if (c->router.per_row) compare_takers(&out, b, takers, n);
     }
     specrt__cluster_close(state);
     gpu_free(scratch);
@@ -273,7 +273,7 @@ static void test_clusters(void) {
         share_clusters(&c);
         send_clusters(&c);
         for (int j = i % 2; j < 6; j += 2) {
-            c.router.each = j % 3;
+            c.router.per_row = j % 3 == 2;
             c.router.cap = j < 3 ? 0 : 1 + random_below(90);
             run_clusters(&c, 1 + random_below(j ? 6 : 60));
         }

@@ -67,7 +67,7 @@ static void world_make(world *w, int distribution, bool four_bits, bool exact, i
 
 /* The twin's state, over arrays of the world. */
 static specrt__sketch *twin_open(const world *w, const specrt_head *head, int32_t n_places,
-                                 int32_t size, bool each, bool biased) {
+                                 int32_t size, bool biased) {
     static specrt_sketch_header header;
     size_t n_bias = biased ? ((size_t)w->n_rows + 15) / 16 * 16 : 0;
     specrt__sketch_shared *s = calloc(1, sizeof *s + n_bias * sizeof(float));
@@ -82,8 +82,6 @@ static specrt__sketch *twin_open(const world *w, const specrt_head *head, int32_
     s->rank = w->rank;
     s->n_places = n_places;
     s->size = size;
-    s->each = each;
-    s->bound = each ? size * MAX_N : size;
     s->basis = specrt__sketch_basis(&s->view, w->rank);
     s->scan = specrt__scan_choose();
     s->desc = head->compute.desc;
@@ -120,7 +118,7 @@ static void check_names(const world *w, specrt__sketch *s, const specrt__active_
 
 typedef struct sizes {
     int32_t n_places, size, max_n;
-    bool each, biased;
+    bool biased;
 } sizes;
 
 static specrt_head *bind_head(const world *w, bool biased) {
@@ -135,7 +133,7 @@ static specrt_head *bind_head(const world *w, bool biased) {
     return head;
 }
 
-static specrt__cuda_sketch upload(const world *w, sizes z, int32_t bound) {
+static specrt__cuda_sketch upload(const world *w, sizes z) {
     return (specrt__cuda_sketch){.basis = gpu_copy(w->basis, sizeof w->basis),
                                  .rows = gpu_copy(w->rows, sizeof w->rows),
                                  .scales = gpu_copy(w->scales, sizeof w->scales),
@@ -149,13 +147,11 @@ static specrt__cuda_sketch upload(const world *w, sizes z, int32_t bound) {
                                  .rank = w->rank,
                                  .four_bits = w->four_bits,
                                  .n_places = z.n_places,
-                                 .size = z.size,
-                                 .bound = bound};
+                                 .size = z.size};
 }
 
 static void discard(const specrt__cuda_sketch *s) {
-    const void *all[] = {s->basis,  s->rows,   s->scales, s->bias, s->codes,    s->ids,
-                         s->row_of, s->bounds, s->mean,   s->lift, s->head.rows};
+    const void *all[] = {s->basis, s->rows, s->scales, s->bias, s->codes, s->ids, s->row_of};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) gpu_free((void *)(uintptr_t)all[i]);
 }
 
@@ -177,8 +173,8 @@ static void run_case(const world *w, sizes z) {
     }
     static uint32_t levels[BATCH * 2 * MAX_ROWS]; /* of another source's: bit 3 counts */
     for (int i = 0; i < BATCH * w->n_ids; i += 23) levels[i] = 1u << (3 + i % 2);
-    int32_t bound = z.each ? z.size * MAX_N : z.size;
-    specrt__cuda_sketch s = upload(w, z, bound);
+    int32_t bound = z.size;
+    specrt__cuda_sketch s = upload(w, z);
     size_t bytes = specrt__cuda_sketch_bytes(&s, BATCH, z.max_n);
     REQUIRE(bytes > 0 && (size_t)(BATCH * bound) * 4 <= sizeof ids);
     void *in = gpu_copy(hidden, sizeof hidden), *paths = gpu_copy(logprobs, sizeof logprobs);
@@ -206,7 +202,7 @@ static void run_case(const world *w, sizes z) {
     routed->pool = pool;
     routed->levels = calloc((size_t)w->n_ids, sizeof *routed->levels);
     routed->level = 3;
-    specrt__sketch *twin = twin_open(w, head, z.n_places, z.size, z.each, z.biased);
+    specrt__sketch *twin = twin_open(w, head, z.n_places, z.size, z.biased);
     twin->routed = routed;
     for (int b = 0; b < BATCH; b++) {
         const float *h = hidden + b * z.max_n * d;
@@ -241,9 +237,9 @@ static void test_names(void) {
             w.n_cols = 24;
             w.rank = variant & 1 ? 24 : 12;
             world_make(&w, distribution, variant & 1, true, variant == 3 ? 95 : 20);
-            run_case(&w, (sizes){w.n_rows, 40, 1, false, variant > 1});
-            run_case(&w, (sizes){w.n_rows - 7, 33, 3, false, variant == 1});
-            run_case(&w, (sizes){w.n_rows / 2, 7, 7, variant > 1, false});
+            run_case(&w, (sizes){w.n_rows, 40, 1, variant > 1});
+            run_case(&w, (sizes){w.n_rows - 7, 33, 3, variant == 1});
+            run_case(&w, (sizes){w.n_rows / 2, 7, 7, false});
         }
 }
 
@@ -254,16 +250,16 @@ static void test_many(void) {
         w.n_rows = 777;
         w.n_cols = w.rank = four_bits ? 272 : 140;
         world_make(&w, NORMAL, four_bits, true, 20);
-        run_case(&w, (sizes){w.n_rows, 30, 9, false, true});
+        run_case(&w, (sizes){w.n_rows, 30, 9, true});
     }
     w.n_rows = 8999;
     w.n_cols = w.rank = 32;
     world_make(&w, NORMAL, false, true, 10);
-    run_case(&w, (sizes){w.n_rows, 500, 2, false, false});
+    run_case(&w, (sizes){w.n_rows, 500, 2, false});
     world_make(&w, NORMAL, true, false, 10);
-    run_case(&w, (sizes){w.n_rows, 64, test_brief() ? 3 : 10, false, false});
+    run_case(&w, (sizes){w.n_rows, 64, test_brief() ? 3 : 10, false});
     world_make(&w, EQUAL, false, true, 10);
-    run_case(&w, (sizes){w.n_rows, 20, 1, false, false});
+    run_case(&w, (sizes){w.n_rows, 20, 1, false});
 }
 
 /* Odd shapes by chance, as many as there is time for: few places or many, all of a magnitude or not. */
@@ -277,209 +273,10 @@ static void test_random(void) {
         w.n_cols = w.rank = step * (1 + random_below(MAX_COLS / 4 / step));
         world_make(&w, random_below(DISTRIBUTIONS), four_bits, true,
                    random_below(2) * random_below(101));
-        sizes z = {1 + random_below(w.n_rows), 0, 1 + random_below(MAX_N), random_below(2),
-                   random_below(2)};
+        sizes z = {1 + random_below(w.n_rows), 0, 1 + random_below(MAX_N), random_below(2)};
         z.size = 1 + random_below(z.n_places < 300 ? z.n_places : 300);
         run_case(&w, z);
     }
-}
-
-/* --- certified --- */
-
-static double length_of(const double *x, int32_t n) {
-    double sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += x[i] * x[i];
-    return sqrt(sum) * 1.000001;
-}
-
-/* Code, scale and lengths of the row at a place, by their definition. */
-static void code_row(world *w, int32_t place) {
-    const float *row = w->weights + w->rows[place] * w->n_cols;
-    double code[MAX_COLS], rest[MAX_COLS], off[MAX_COLS], rounded[MAX_COLS], whole[MAX_COLS];
-    double most = 0, greatest = w->four_bits ? 7 : 127;
-    int32_t d = w->n_cols, r = w->rank, step = w->four_bits ? 8 : 4;
-    for (int32_t j = 0; j < d; j++) {
-        whole[j] = (double)row[j];
-        rest[j] = whole[j] - (double)w->mean[j];
-    }
-    for (int32_t k = 0; k < r; k++) {
-        code[k] = 0;
-        for (int32_t j = 0; j < d; j++)
-            code[k] += rest[j] * (double)specrt__base_f16(w->lift[k * d + j]);
-        most = fmax(most, fabs(code[k]));
-    }
-    double scale = (double)(w->scales[place] = (float)(most / greatest));
-    for (int32_t k = 0; k < r; k++) {
-        double q = scale > 0 ? fmax(-greatest, fmin(greatest, rint(code[k] / scale))) : 0;
-        uint8_t *at = w->codes + (size_t)(place / 16 * r + k) / (size_t)step * 64;
-        at += place % 16 * 4 + k % 4;
-        if (w->four_bits)
-            *at = (uint8_t)(*at | (8 + (int)q) << (k % 8 / 4 * 4));
-        else
-            *at = (uint8_t)(128 + (int)q);
-        rounded[k] = q * scale;
-        off[k] = code[k] - rounded[k];
-        for (int32_t j = 0; j < d; j++)
-            rest[j] -= code[k] * (double)specrt__base_f16(w->basis[k * d + j]);
-    }
-    float *bounds = w->bounds + 4 * place;
-    bounds[0] = (float)length_of(rest, d);
-    bounds[1] = (float)length_of(off, r);
-    bounds[2] = (float)length_of(rounded, r);
-    bounds[3] = (float)length_of(whole, d);
-}
-
-/* A head and a sketch of it. Rows: 0 random, 1 with equal, zero and huge ones among them, 2 all but equal. */
-static void world_code(world *w, int kind, bool four_bits) {
-    int32_t d = w->n_cols;
-    world_make(w, NORMAL, four_bits, w->rank == d, 20);
-    memset(w->codes, 0, sizeof w->codes);
-    for (int32_t i = 0; i < w->n_rows * d; i++) {
-        float x = fixture_normal(&random_state);
-        if (kind == 2) x = 1 + 0.02f * x;
-        x = specrt__base_float(specrt__base_bits(x) & 0xffff0000u); /* bf16, and then f16 */
-        w->weights[i] = specrt__base_f16(specrt__base_to_f16(x));
-    }
-    for (int32_t i = 0; kind == 1 && i < w->n_rows; i++)
-        for (int32_t j = 0; j < d; j++) {
-            float *x = &w->weights[i * d + j];
-            *x = i % 7 == 1 ? w->weights[j] : i % 7 == 2 ? 0 : i % 7 == 3 ? 512 * *x : *x;
-        }
-    for (int32_t i = 0; i < w->n_rows; i++) w->bias[i] /= 10;
-    for (int32_t j = 0; j < d; j++) w->mean[j] = kind == 2 ? 1.0f : 0.1f;
-    for (int32_t k = 0; k < w->rank * d; k++) {
-        w->basis[k] =
-            w->rank == d ? specrt__base_to_f16(k % (d + 1) == 0) : w->basis[k] & 0xefff; /* small */
-        w->lift[k] = w->basis[k];
-    }
-    for (int32_t i = 0; i < w->n_rows; i++) code_row(w, i);
-}
-
-/* The best k of n logits, tokens with the lower number first; what is barred does not count. */
-static void best_of(const float *logits, const int32_t *ids, int32_t n, const uint8_t *barred,
-                    int32_t k, int32_t *out) {
-    uint64_t last = UINT64_MAX;
-    for (int32_t i = 0; i < k; i++) {
-        uint64_t best = 0;
-        for (int32_t j = 0; j < n; j++) {
-            uint64_t key = barred[ids[j]] ? 0 : specrt__active_key(logits[j], ids[j]);
-            if (key < last && key > best) best = key;
-        }
-        out[i] = best ? specrt__active_key_id(best) : -1;
-        last = best;
-    }
-}
-
-/* Exact logits of a level of rows where they lie: DEVICE f32 [BATCH, max_n, max_rows], to the host. */
-static void score(const specrt__cuda_segment *segments, const specrt__cuda_sketch *s,
-                  const void *in, int32_t max_n, float *out) {
-    specrt__cuda_layout layout = {.n_segments = 1, .n_cols = s->n_cols};
-    layout.dtypes[0] = s->head.dtype;
-    layout.max_rows[0] = segments[0].max_rows;
-    size_t bytes = BATCH * (size_t)max_n * (size_t)segments[0].max_rows * sizeof *out;
-    void *all = gpu_copy(segments, BATCH * sizeof *segments);
-    float *logits = (float *)gpu_alloc(bytes);
-    specrt__cuda_batch batch = {BATCH, max_n, NULL, 0};
-    REQUIRE(specrt__cuda_logits(&layout, all, &batch, in, SPECRT_DTYPE_F32, logits, NULL) ==
-            SPECRT_STATUS_OK);
-    gpu_get(out, logits, bytes);
-    gpu_free(all), gpu_free(logits);
-}
-
-/* A state's best are those of the whole head, also where another sequence has fewer states, or none. @return
- * how many rows the levels name. */
-static int64_t run_certified(const world *w, sizes z, specrt_dtype dtype, float huge) {
-    enum { MOST = BATCH * MAX_N * 400 };
-    static float hidden[BATCH * MAX_N * MAX_COLS], named[MOST], full[MOST];
-    static uint16_t rows[MAX_ROWS * MAX_COLS];
-    static int32_t ids[BATCH * 400];
-    int32_t d = w->n_cols, v = w->n_rows, n_rows[BATCH];
-    int32_t counts[BATCH] = {z.max_n, random_below(z.max_n + 1)};
-    specrt_cuda_state states[BATCH] = {{.params = {.n_ids = w->n_ids}}};
-    specrt__cuda_segment segments[BATCH], whole[BATCH];
-    uint8_t *wants = (uint8_t *)gpu_copy(w->wants, (size_t)w->n_ids);
-    REQUIRE(BATCH * MAX_N * v <= MOST);
-    for (int32_t i = 0; i < BATCH * z.max_n; i++) {
-        const float *like = w->weights + random_below(v) * d;
-        for (int32_t j = 0; j < d; j++)
-            hidden[i * d + j] = fixture_normal(&random_state) + (i % 2 ? like[j] / 2 : 0);
-        if (i == 0) hidden[random_below(d)] = huge;
-    }
-    for (int i = 0; i < BATCH; i++) states[i].params.n_ids = w->n_ids, states[i].wants = wants;
-    for (int32_t i = 0; i < v * d; i++)
-        rows[i] = dtype == SPECRT_DTYPE_BF16 ? (uint16_t)(specrt__base_bits(w->weights[i]) >> 16)
-                                             : specrt__base_to_f16(w->weights[i]);
-    specrt__cuda_sketch s = upload(w, z, v);
-    bool is_f32 = dtype == SPECRT_DTYPE_F32;
-    s.bounds = gpu_copy(w->bounds, sizeof w->bounds);
-    s.mean = gpu_copy(w->mean, sizeof w->mean);
-    s.lift = gpu_copy(w->lift, sizeof w->lift);
-    s.head.dtype = dtype;
-    s.head.n_cols = d;
-    s.head.n_rows = v;
-    s.head.row_stride = (size_t)d * (is_f32 ? 4 : 2);
-    s.head.rows = is_f32 ? gpu_copy(w->weights, sizeof w->weights) : gpu_copy(rows, sizeof rows);
-    size_t bytes = specrt__cuda_sketch_bytes(&s, BATCH, z.max_n);
-    REQUIRE(bytes > 0);
-    void *scratch = gpu_alloc(bytes), *all = gpu_copy(states, sizeof states);
-    void *in = gpu_copy(hidden, sizeof hidden), *n = gpu_copy(counts, sizeof counts);
-    int32_t *out_ids = gpu_alloc(sizeof ids), *out_places = gpu_alloc(sizeof ids);
-    int32_t *out_n = gpu_alloc(sizeof n_rows);
-    specrt__cuda_batch batch = {BATCH, z.max_n, n, 1};
-    specrt__cuda_taken members = {all, NULL, 0};
-    specrt__cuda_choice choice = {s.bound, out_ids, out_places, out_n, NULL};
-    REQUIRE(specrt__cuda_sketch_route(&s, &batch, in, SPECRT_DTYPE_F32, NULL, &members, scratch,
-                                      &choice, NULL) == SPECRT_STATUS_OK);
-    gpu_get(ids, out_ids, sizeof ids);
-    gpu_get(n_rows, out_n, sizeof n_rows);
-    for (int32_t b = 0; b < BATCH; b++) {
-        whole[b] = (specrt__cuda_segment){.rows = s.head.rows,
-                                          .row_stride = s.head.row_stride,
-                                          .ids = s.ids,
-                                          .bias = s.bias,
-                                          .max_rows = v};
-        segments[b] = whole[b];
-        segments[b].ids = out_ids + b * v;
-        segments[b].places = out_places + b * v;
-        segments[b].n_rows = out_n + b;
-        REQUIRE(n_rows[b] >= 0 && n_rows[b] <= (counts[b] > 0 ? v : 0));
-    }
-    score(whole, &s, in, z.max_n, full);
-    score(segments, &s, in, z.max_n, named);
-    for (int32_t i = 0; i < BATCH * z.max_n; i++) {
-        int32_t expected[MAX_N], found[MAX_N], b = i / z.max_n;
-        if (i % z.max_n >= counts[b]) continue;
-        best_of(full + i * v, w->ids, v, w->wants, z.max_n, expected);
-        best_of(named + i * v, ids + b * v, n_rows[b], w->wants, z.max_n, found);
-        CHECK(memcmp(expected, found, (size_t)z.max_n * sizeof *found) == 0);
-    }
-    const void *used[] = {scratch, all, in, n, out_ids, out_places, out_n, wants};
-    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
-    discard(&s);
-    return n_rows[0] + n_rows[1];
-}
-
-static void test_certified(void) {
-    static world w;
-    static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16, SPECRT_DTYPE_F32};
-    int64_t n_named = 0, n_all = 0;
-    int n_runs = getenv("SPECRT_TEST_LONG") ? 30 : 1;
-    for (int kind = 0; kind < 3; kind++)
-        for (int variant = 0; variant < 4; variant++) {
-            /* Of the first kind, whose rows are counted, all; of the others each once. */
-            if (test_brief() && kind > 0 && (kind + variant) % 3) continue;
-            w.n_rows = 290 + variant;
-            w.n_cols = 16;
-            w.rank = variant % 3 ? 16 : 8;
-            world_code(&w, kind, variant & 1);
-            for (int i = variant + kind; i < variant + kind + n_runs; i++) {
-                sizes z = {w.n_rows, 4 << i % 4, 1 + i * 5 % 8, true, variant > 1};
-                bool cut = i == 3; /* a state that f16 does not hold */
-                int64_t n = run_certified(&w, z, dtypes[i % 3], cut ? 1e6f : 0);
-                if (kind == 0 && !cut) n_named += n, n_all += BATCH * w.n_rows;
-            }
-        }
-    CHECK(n_named < n_all * 3 / 4); /* the bound leaves rows out, and members */
 }
 
 static void test_refusals(void) {
@@ -494,26 +291,17 @@ static void test_refusals(void) {
                                   .stored_rank = 8,
                                   .rank = 8,
                                   .n_places = 16,
-                                  .size = 4,
-                                  .bound = 4};
-    specrt__cuda_head head = {
-        .rows = p, .dtype = SPECRT_DTYPE_F16, .n_rows = 16, .n_cols = 8, .row_stride = 16};
+                                  .size = 4};
     CHECK(specrt__cuda_sketch_bytes(&s, 1, 1) > 0);
 #define BAD(field, value) (bad = s, bad.field = (value), specrt__cuda_sketch_bytes(&bad, 1, 1) == 0)
     CHECK(BAD(rank, 6) && BAD(rank, 12) && BAD(rank, 0) && BAD(stored_rank, 5000));
-    CHECK(BAD(n_places, 0) && BAD(size, 17) && BAD(bound, 3) && BAD(n_ids, 0) && BAD(n_cols, 0));
+    CHECK(BAD(n_places, 0) && BAD(size, 17) && BAD(n_ids, 0) && BAD(n_cols, 0));
     CHECK(BAD(codes, x + 4) && BAD(basis, NULL));
-    s.bounds = s.mean = p, s.lift = p, s.head = head, s.bound = 16;
-    CHECK(specrt__cuda_sketch_bytes(&s, 1, 1) > 0);
-    CHECK(BAD(mean, NULL) && BAD(lift, NULL) && BAD(bound, 15) && BAD(stored_rank, 16));
-    CHECK(BAD(head.rows, NULL) && BAD(head.n_cols, 16) && BAD(head.dtype, SPECRT_DTYPE_Q4_0));
-    CHECK(specrt__cuda_sketch_bytes(&s, 1024, 64) == 0);
-    s.bounds = NULL;
 #undef BAD
     CHECK(specrt__cuda_sketch_bytes(&s, 0, 1) == 0 && specrt__cuda_sketch_bytes(&s, 1, 65) == 0);
     const specrt__cuda_batch one = {1, 1, NULL, 0};
     const specrt__cuda_taken deep = {NULL, NULL, SPECRT_TREE_MAX_STEPS};
-    specrt__cuda_choice choice = {s.bound, p, p, p, NULL}, small = {s.bound - 1, p, p, p, NULL};
+    specrt__cuda_choice choice = {s.size, p, p, p, NULL}, small = {s.size - 1, p, p, p, NULL};
 #define TRY(hidden, dtype, taken, choice)                                                          \
     specrt__cuda_sketch_route(&s, &one, hidden, dtype, NULL, taken, p, choice, NULL)
     CHECK_INT(TRY(p, SPECRT_DTYPE_Q8_0, NULL, &choice), SPECRT_STATUS_UNSUPPORTED);
@@ -562,7 +350,6 @@ static const test_case cases[] = {
     {"names", "8 and 4 bits, a bias, ties, members, one state and several", test_names},
     {"many", "several blocks of places, any projection, many dimensions", test_many},
     {"random", "shapes by chance", test_random},
-    {"certified", "the whole head's best, adversarial heads among them", test_certified},
     {"refusals", "bad arguments give a status", test_refusals},
     {"bands", "a sketch of several widths is refused by name", test_bands},
 };

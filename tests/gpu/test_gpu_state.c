@@ -47,7 +47,7 @@ static void draw_params(specrt__cuda_state_params *p, int variant) {
     p->n_ids = N_IDS;
     p->capacity = CAPACITY;
     p->size = variant % 5 == 4 ? 150 : 1 + random_below(60);
-    p->mode = variant / 3 % 3;
+    p->mode = variant / 3 % 2;
     p->positions = random_below(3);
     p->only = variant % 7 == 5   ? SPECRT__CUDA_ONLY_CTX
               : variant % 7 == 6 ? SPECRT__CUDA_ONLY_EXT
@@ -324,7 +324,7 @@ static void test_refusals(void) {
     specrt_cuda_state s;
     char memory[64];
     CHECK(specrt__cuda_state_bytes(&p) > 0);
-    p.mode = 3;
+    p.mode = 2;
     CHECK_INT(specrt__cuda_state_bytes(&p), 0);
     CHECK_INT(specrt__cuda_state_place(&p, memory, &s), SPECRT_STATUS_BAD_ARG);
     p.mode = 0;

@@ -217,18 +217,16 @@ static void mark_best(const double *probs, int32_t k, bool *marked) {
 }
 
 /* The clusters that a level should have, as members by token. */
-static void expect(const world *w, const specrt__active_level *l, int32_t k, bool each,
-                   bool *member) {
+static void expect(const world *w, const specrt__active_level *l, int32_t k, bool *member) {
     double totals[M] = {0};
     bool marked[M] = {false};
     for (int32_t i = 0; i < l->n; i++) {
         double probs[M];
         score(w, l->tokens[i], l->draft_input + i * N_COLS, l->draft_hidden + i * N_COLS, probs);
         to_probs(w, probs);
-        if (each) mark_best(probs, k, marked);
         for (int32_t m = 0; m < M; m++) totals[m] += probs[m] * exp((double)l->logprobs[i]);
     }
-    if (!each) mark_best(totals, k, marked);
+    mark_best(totals, k, marked);
     for (;;) { /* rows for any topk */
         int32_t n = 0, n_marked = 0;
         for (int32_t id = 0; id < N_IDS; id++)
@@ -266,7 +264,7 @@ static int32_t route(world *w, const specrt__active_level *l, int32_t *count) {
     return n;
 }
 
-static void check_levels(int32_t router, const char *policy, const int32_t *k, bool each) {
+static void check_levels(int32_t router, const char *policy, const int32_t *k) {
     static world w;
     level l;
     open_world(&w, router, policy, NULL);
@@ -275,7 +273,7 @@ static void check_levels(int32_t router, const char *policy, const int32_t *k, b
         bool member[N_IDS];
         specrt__active_level at = random_level(&l, t, t ? 1 + below(TOPK) : 1);
         route(&w, &at, count);
-        expect(&w, &at, k[t], each, member);
+        expect(&w, &at, k[t], member);
         for (int32_t id = 0; id < N_IDS; id++) CHECK_INT(count[id], member[id]);
     }
     close_world(&w);
@@ -304,7 +302,7 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
                                           l.hidden + i * N_COLS};
             bool member[N_IDS], seen[N_IDS] = {false};
             const float *x = logits + i * r->n_rows;
-            expect(&w, &alone, k, false, member);
+            expect(&w, &alone, k, member);
             for (int32_t s = 0; s < r->n_segments; s++)
                 for (int32_t j = 0; j < r->segments[s].n_rows; j++, x++) {
                     int32_t id = r->segments[s].ids[j];
@@ -327,16 +325,14 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
 
 static void test_choice(void) {
     const int32_t table[] = {6, 4, 2, 1, 1, 1}, scaled[] = {12, 8, 4, 2, 2, 2};
-    const int32_t harmonic[] = {12, 12, 2, 1, 1, 1}, halving[] = {9, 9, 4, 2, 1, 1};
+    const int32_t harmonic[] = {12, 12, 2, 1, 1, 1};
     const int32_t flat[] = {5, 5, 5, 5, 5, 5}, all[] = {13, 13, 13, 13, 13, 13};
-    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster@always=0", table, false);
-    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0", scaled, false);
-    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0@schedule=harmonic", harmonic, false);
-    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:9@always=0@schedule=halving", halving, false);
-    check_levels(SPECRT_ROUTER_CORAL, "group:5@always=0@schedule=flat", flat, false);
-    check_levels(SPECRT_ROUTER_CORAL, "group:5@always=0@schedule=flat@beam=each", flat, true);
-    check_levels(SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat", flat, false);
-    check_levels(SPECRT_ROUTER_CENTROID, "centroid:16384@always=0@schedule=flat", all, false);
+    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster@always=0", table);
+    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0", scaled);
+    check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0@schedule=harmonic", harmonic);
+    check_levels(SPECRT_ROUTER_CORAL, "group:5@always=0@schedule=flat", flat);
+    check_levels(SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat", flat);
+    check_levels(SPECRT_ROUTER_CENTROID, "centroid:16384@always=0@schedule=flat", all);
 }
 
 static void test_per_row(void) {
@@ -494,7 +490,7 @@ static void test_refusals(void) {
     refuses(&w, pd, w.bundle, w.head,
             "no section 'centroid'; cluster-build --router centroid builds it");
     pd.text = "cluster@beam=some";
-    refuses(&w, pd, w.bundle, w.head, "expected level, each or per_row, found 'some'");
+    refuses(&w, pd, w.bundle, w.head, "expected level or per_row, found 'some'");
     specrt_head_desc narrow = {
         .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS - 1};
     specrt_head *head;

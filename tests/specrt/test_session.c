@@ -202,7 +202,7 @@ static const char *const policies[] = {
     "microspec",
     "microspec-paper",
     "window:16@min=0@emitted=off@mode=stream",
-    "window:25@mode=unique_fifo@positions=tree",
+    "window:25@emitted=off@positions=tree",
     "window:64@only=ctx@min=0",
     "window:64@only=ext@min=0@kver=1",
     "static:30+window:48@positions=last",

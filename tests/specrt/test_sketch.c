@@ -1,5 +1,4 @@
-/* test_sketch.c : the scan against plain sums, what sketch:m names against brute force, and the promise of
- * the certified mode against the full vocabulary. */
+/* test_sketch.c : the scan against plain sums, what sketch:m names against brute force. */
 #include "specrt_tools.h"
 #include "core/base.h"
 #include "core/simd.h"
@@ -493,9 +492,9 @@ static void test_one_state(void) {
         int32_t n_rows, n_cols, rank, used, size;
         const char *policy;
     } tries[] = {
-        {2105, 20, 8, 8, 30, "static:20+sketch:30"},  {2105, 20, 8, 4, 64, "sketch:64@rank=4"},
-        {97, 24, 24, 24, 11, "static:20+sketch:11"},  {2105, 20, 16, 8, 6, "sketch:6@rank=5"},
-        {601, 16, 12, 12, 33, "sketch:33@beam=each"}, {2105, 20, 76, 76, 30, "static:20+sketch:30"},
+        {2105, 20, 8, 8, 30, "static:20+sketch:30"}, {2105, 20, 8, 4, 64, "sketch:64@rank=4"},
+        {97, 24, 24, 24, 11, "static:20+sketch:11"}, {2105, 20, 16, 8, 6, "sketch:6@rank=5"},
+        {601, 16, 12, 12, 33, "sketch:33"},          {2105, 20, 76, 76, 30, "static:20+sketch:30"},
         {601, 20, 44, 28, 9, "sketch:9@rank=5"}};
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++)
         for (int kind = 0; kind < 8; kind++) {
@@ -621,63 +620,6 @@ static void test_everything(void) {
     free(w.bytes);
 }
 
-/* --- certified --- */
-
-/* The best topk of each state over the level's rows are those over all rows. */
-static int64_t check_certified(world *w, const specrt_active *full, float *hidden, int32_t n) {
-    static float logits[TOPK * MOST_ROWS];
-    int32_t ids[TOPK * TOPK], expected[TOPK * TOPK];
-    float logprobs[TOPK * TOPK], path[TOPK] = {0};
-    const specrt_active *active = route(w, hidden, n, path);
-    REQUIRE(!specrt_active_logits(active, hidden, n, logits));
-    REQUIRE(!specrt_active_topk(active, logits, n, TOPK, ids, logprobs));
-    REQUIRE(!specrt_active_logits(full, hidden, n, logits));
-    for (int32_t id = 0; id < full->n_rows; id++) /* a placeholder is never drafted */
-        for (int32_t i = 0; i < n && !specrt__active_valid(w->session->pool, id); i++)
-            logits[i * full->n_rows + id] = -INFINITY;
-    REQUIRE(!specrt_active_topk(full, logits, n, TOPK, expected, logprobs));
-    CHECK(memcmp(ids, expected, (size_t)(n * TOPK) * sizeof *ids) == 0);
-    return active->n_rows;
-}
-
-static void test_certified(void) {
-    static world w;
-    static const char *const policies[] = {"sketch:10@certified=on",
-                                           "static:20+sketch:40@certified=on"};
-    int64_t n_rows[3] = {0}, n_states = 0;
-    for (int kind = 0; kind < 3; kind++)
-        for (int which = 0; which < 4; which++) {
-            specrt_policy_desc pd = {.text = "full"};
-            specrt_session_params params = {
-                .tree = {.num_steps = 1, .topk = TOPK, .num_draft_tokens = 6}};
-            specrt_policy *policy;
-            specrt_session *session;
-            specrt_error err;
-            float hidden[TOPK * MOST_COLS];
-            world_make(&w, 307, 16, which < 2 ? 16 : 8, kind, (kind + which) % 4);
-            world_open(&w, policies[which % 2]);
-            pd.n_vocab = w.n_rows - 1;
-            REQUIRE(!specrt_policy_create(w.bundle, w.head, &pd, &policy, &err));
-            REQUIRE(!specrt_session_create(policy, &params, NULL, &session, &err));
-            specrt_session_begin(session, SPECRT_BEGIN_NEW, 0);
-            REQUIRE(!specrt_session_start(session, 1));
-            for (int round = 0; round < 4000; round++) {
-                int32_t n = 1 + round % 3, like = (int32_t)(fixture_random(&state) % 307);
-                for (int32_t i = 0; i < n * 16; i++)
-                    hidden[i] = (round % 2 ? 0 : 0.5f * w.rows[like * 16 + i % 16]) +
-                                fixture_normal(&state);
-                n_rows[kind] += check_certified(&w, specrt_session_shortlist(session), hidden, n);
-                n_states += n;
-            }
-            specrt_session_close(session);
-            specrt_policy_close(policy);
-            world_close(&w);
-            free(w.bytes);
-        }
-    CHECK(n_states > 90000);
-    CHECK(n_rows[0] < 16000 * 306 * 9 / 10); /* the bound leaves rows out */
-}
-
 /* --- what is refused --- */
 
 static void test_refused(void) {
@@ -763,19 +705,15 @@ static void check_bad_header(world *w, size_t header) {
         check_damage(w, header + tries[i].at, &tries[i].with, 2, tries[i].what);
 }
 
-/* Bands that lie, numbers that are none, what bands cannot do. */
+/* Bands that lie, numbers that are none. */
 static void test_bad_bands(void) {
     static world w;
     const uint16_t huge = 0x7c00, endless = 0x7f80;
     const uint32_t nan = 0x7fc00000, one = 1;
     specrt_sketch view;
     specrt_error err;
-    specrt_policy *policy;
-    specrt_policy_desc pd = {.text = "sketch:5@certified=on"};
     world_make(&w, 601, 20, 76, 0, 0);
     world_open(&w, "sketch:5");
-    CHECK_INT(specrt_policy_create(w.bundle, w.head, &pd, &policy, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_HAS(err.msg, "expected a sketch of one width, found one of 4 bands");
     REQUIRE(!specrt_bundle_sketch(w.bundle, &view, &err));
     size_t header = (size_t)((const uint8_t *)view.header - w.bytes);
     size_t basis = (size_t)((const uint8_t *)view.basis - w.bytes);
@@ -806,8 +744,6 @@ static const test_case cases[] = {
     {"part", "a scan of the frequent rows alone", test_part},
     {"levels", "what a level of several states names, by probability", test_levels},
     {"everything", "all rows named: the full vocabulary, bit for bit", test_everything},
-    {"certified", "the best of 90,000 states and more, adversarial heads among them",
-     test_certified},
     {"bad_bands", "bands whose widths, ranks or sizes lie, numbers that are none", test_bad_bands},
     {"refused", "ranks, heads, a missing bundle, damaged sections", test_refused},
 };

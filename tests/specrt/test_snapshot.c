@@ -57,7 +57,7 @@ static const setting settings[] = {
     {"static:12+window:48", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0.8f},
     {"static:12+window:40", {3, 1, 4}, SPECRT_DRAFT_SAMPLED, 0.8f},
     {"window:90@kpre=8@kver=8@positions=tree@min=90", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0},
-    {"window:60@mode=unique_fifo@min=20", {4, 1, 5}, SPECRT_DRAFT_TOP_K, 0},
+    {"window:60@positions=tree@min=20", {4, 1, 5}, SPECRT_DRAFT_TOP_K, 0},
     {"window:70@mode=stream@only=ext@min=10", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0},
     {"static:20+retrieve:40", {4, 5, 20}, SPECRT_DRAFT_TOP_K, 0.6f},
     {"static:20+retrieve:16@graph=off@keep=on@prompt=best", {3, 1, 4}, SPECRT_DRAFT_TOP_K, 0},

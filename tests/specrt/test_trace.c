@@ -259,28 +259,6 @@ static void test_hidden(void) {
     free(b.p);
 }
 
-/* A policy recorded under names that were changed since is told under today's. */
-static void test_renamed(void) {
-    static const struct {
-        const char *text, *today;
-    } t[] = {{"static:1+window:20@rows=tree@min=4", "static:1+window:20@positions=tree@min=4"},
-             {"cluster:2@schedule=german", "cluster:2@schedule=harmonic"},
-             {"narrows:3@rowsome=rows", "narrows:3@rowsome=positions"},
-             {"a rows+b", "a rows+b"}};
-    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
-        specrt_trace_info old = {.n_vocab = V, .n_top = TOP, .policy = t[i].text};
-        specrt_trace_writer *w;
-        specrt_trace_reader *r;
-        bytes b = {0};
-        REQUIRE(specrt_trace_writer_create(&old, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
-        REQUIRE(specrt_trace_writer_close(w, NULL) == SPECRT_STATUS_OK);
-        REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
-        CHECK_STR(specrt_trace_get_info(r)->policy, t[i].today);
-        specrt_trace_close(r);
-        free(b.p);
-    }
-}
-
 /* What the header says of the recording; a file of version 1 says none of it, and reads on. */
 static void test_header(void) {
     bytes b = write_trace(5);
@@ -480,7 +458,6 @@ static const test_case cases[] = {
     {"damage", "a flipped bit anywhere is found", test_damage},
     {"hidden", "states in blocks of their own, which may be skipped", test_hidden},
     {"header", "what a trace says of its recording, in either version", test_header},
-    {"renamed", "names that were changed since, in a recorded policy", test_renamed},
     {"golden", "a file of version 2 reads as it was written", test_golden},
     {"refusals", "records, traces and files that do not fit", test_refusals},
     {"memory", "out of memory at any call", test_memory},

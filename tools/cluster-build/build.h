@@ -48,7 +48,7 @@ typedef struct schedule {
     double rows;                       /* mean over the first SCHEDULE_MEAN levels */
 } schedule;
 
-/* schedule_make() : a named shape (harmonic, halving, flat), the greatest whose mean stays within `rows`,
+/* schedule_make() : a named shape (harmonic, flat), the greatest whose mean stays within `rows`,
  * or the numbers of a list.
  *   rows_of : [n_clusters + 1] that the k clusters of a level hold on average
  * @return BAD_ARG when one cluster a level is too many already, or the list is none. */

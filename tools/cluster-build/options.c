@@ -34,7 +34,7 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
             "centroid (default): the drafter's output against each cluster's mean row; dynaspec or "
             "coral: trained; or none"),
         cli_string("schedule", "NAME|LIST", &o->schedule_name,
-                   "clusters by tree level: harmonic, halving, flat, or numbers such as 64,64,16"),
+                   "clusters by tree level: harmonic, flat, or numbers such as 64,64,16"),
         cli_int("mean-rows", "N", &o->mean_rows, 1, SPECRT_MAX_VOCAB,
                 "the schedule's mean number of rows over six levels"),
 

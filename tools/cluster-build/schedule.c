@@ -5,11 +5,10 @@
 #include <string.h>
 #include "base/io.h"
 
-static const char *const shapes[] = {"harmonic", "halving", "flat"};
+static const char *const shapes[] = {"harmonic", "flat"};
 
-/* The shape of this name; NULL: it is none. `german` is what `harmonic` was called. */
+/* The shape of this name; NULL: it is none. */
 static const char *shape_named(const char *name) {
-    if (strcmp(name, "german") == 0) return shapes[0];
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         if (strcmp(name, shapes[i]) == 0) return shapes[i];
     return NULL;
@@ -19,7 +18,6 @@ static const char *shape_named(const char *name) {
 static int32_t level_of(const char *shape, int32_t most, int32_t t) {
     int32_t n = most;
     if (strcmp(shape, "harmonic") == 0 && t >= 2) n = most / (2 * (t + 1));
-    if (strcmp(shape, "halving") == 0 && t >= 2) n = most >> (t - 1);
     return n > 1 ? n : 1;
 }
 
@@ -45,7 +43,7 @@ static specrt_status parse(const char *list, int32_t n_clusters, schedule *out, 
         if (end == at || (*end && *end != ',') || n < 1 || n > n_clusters ||
             out->n == SCHEDULE_LEVELS)
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                    "--schedule: expected harmonic, halving, flat or 1 to %d "
+                                    "--schedule: expected harmonic, flat or 1 to %d "
                                     "numbers from 1 to the %d clusters, found '%s'",
                                     SCHEDULE_LEVELS, (int)n_clusters, list);
         out->clusters[out->n++] = (int32_t)n;

@@ -133,17 +133,11 @@ typedef struct sketch_recall_table {
     double recall_best[BUILD_MAX_RANKS][BUILD_MAX_ROWS]; /* of the very best */
     double bytes[BUILD_MAX_RANKS];                       /* of a row that a scan reads */
     int best_rank, best_rows; /* the fewest bytes that reach enough; -1: none do */
-    /* share of states whose ten best the bound proves, at full rank */
-    double proven[BUILD_MAX_ROWS];
-    double certified_rows; /* that may be among them by the bound, mean */
 } sketch_recall_table;
 
 specrt_status sketch_recall_measure(const sketch *s, const state_set *states, double enough,
                                     size_t row_bytes, int threads, sketch_recall_table *out,
                                     specrt_error *err);
-/* proof_measure() : fills proven and certified_rows of a table that sketch_recall_measure filled. */
-specrt_status proof_measure(const sketch *s, const state_set *states, int threads,
-                            sketch_recall_table *out, specrt_error *err);
 
 /* What advice rests on. */
 typedef struct sketch_facts {

@@ -1,8 +1,7 @@
 /* sketch-build : from a head to a low-rank copy in few bits that tells which of its rows matter.
  *
  *     model -> order.c (rows by rank) -> basis.c (directions) -> codes.c, bands.c (the section) -> bundle
- *     trace -> states.c ------------------^  widths.c, turn.c    recall.c (what a scan finds), proof.c,
- *                                                                advice.c
+ *     trace -> states.c ------------------^  widths.c, turn.c    recall.c (what a scan finds), advice.c
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -47,7 +46,7 @@ static int parse(sketch_options *o, int argc, char **argv) {
                 "bytes of a row that a scan reads, spent on bands of 8, 4, 2 and 1 bits by what "
                 "directions count (default: a quarter of the head's columns)"),
         cli_string("codes", "TYPE", &o->codes,
-                   "instead: int4 or int8, one width, as GPU sessions and certified=on need"),
+                   "instead: int4 or int8, one width, as GPU sessions need"),
         cli_int("rank", "N", &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
                 "of one width: dimensions, a multiple of 8, of 4 in int8 (default: a quarter of "
                 "the head's columns, an eighth in int8)"),
@@ -185,25 +184,12 @@ static specrt_status build(run *r, specrt_error *err) {
     TRY(sketch_recall_measure(&r->sketch, &r->states, o->min_recall,
                               specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table,
                               err));
-    if (!r->bytes) TRY(proof_measure(&r->sketch, &r->states, threads, &r->table, err));
     r->seconds = measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
 
 /* ---- output ---- */
 
-static json_object *proven_json(const sketch_recall_table *t) {
-    json_object *all = json_object_new_array();
-    for (int w = 0; w < t->n_rows; w++) {
-        json_object *one = json_object_new_object();
-        json_put(one, "rows", json_object_new_int(t->rows[w]));
-        json_put(one, "share", json_real(t->proven[w]));
-        json_object_array_add(all, one);
-    }
-    return all;
-}
-
-/* [{rank, bits}] */
 static json_object *bands_json(const band_list *list) {
     json_object *all = json_object_new_array();
     for (int32_t i = 0; i < list->n; i++) {
@@ -266,10 +252,6 @@ static json_object *common_json(const run *r) {
             json_object_array_add(rows, row);
         }
     json_put(o, "recall", rows);
-    if (!r->bytes) { /* bands hold no bounds */
-        json_put(o, "proven", proven_json(t));
-        json_put(o, "certified_rows", json_real(t->certified_rows));
-    }
     if (t->best_rank >= 0) {
         json_put(o, "recommended_rank", json_object_new_int(t->ranks[t->best_rank]));
         json_put(o, "recommended_rows", json_object_new_int(t->rows[t->best_rows]));
@@ -299,15 +281,6 @@ static void print_recall(const sketch_recall_table *t,
     }
 }
 
-static void print_proof(const sketch_recall_table *t, FILE *out) {
-    fprintf(out, "proven       ");
-    for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7.4f", t->proven[w]);
-    fprintf(out,
-            "  of states: the bound alone shows the ten best exact\n"
-            "certified, %.0f rows may be among them and are scored, on average\n",
-            t->certified_rows);
-}
-
 static void print_table(const run *r, FILE *out) {
     const sketch_recall_table *t = &r->table;
     sketch_facts facts = facts_of(r);
@@ -324,7 +297,6 @@ static void print_table(const run *r, FILE *out) {
     fprintf(out, "share of the ten best rows among those scored exactly (%" PRId32 " %s)\n\n",
             r->states.n_measured, chose);
     print_recall(t, t->recall, out);
-    if (!r->bytes) print_proof(t, out);
     fprintf(out, "\nof the best row\n\n");
     print_recall(t, t->recall_best, out);
     if (t->best_rank >= 0)
