@@ -4,7 +4,7 @@
 # with machine, commit and command; `standing` also renews the table in README.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
-# standing-loops, plan, compare, published, speeds, rank, replay, many, many-overlap, many-python;
+# standing-loops, plan, compare, published, speeds, replay, many, many-overlap, many-python;
 # a table of bench/reproduce.sh; decode; peers.
 # Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
 # of published models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1),
@@ -173,17 +173,6 @@ speeds_pair() {
         --limit "${LIMIT:-1}" --max-tokens "${TOKENS:-64}"
 }
 
-# Lists by what a missing token costs, from what `published` recorded (make lib first).
-rank() { PAIRS=${PAIRS:-smollm2 qwen} each_pair rank_pair; }
-rank_pair() {
-    recorded=("$build/published/$which"-*-0.trace)
-    if [ ! -e "${recorded[0]}" ] || [ ! -e "$build/libspecrt.so" ]; then
-        say "no recordings of $which (NAMES=published), or no $build/libspecrt.so (make lib)"
-        return 77
-    fi
-    "$python" bench/rank.py "$build" "$bundle" "${recorded[@]}"
-}
-
 # Batches of sequences that follow recorded answers, first recorded where they are not there, and
 # what the windows have in common: of those answers, and of the sketch's questions, of one kind;
 # the same from Python (make lib first).
@@ -326,7 +315,7 @@ for path in sys.argv[1:]:
 run() {
     case $1 in
     coverage | mass | overlap | overlap-published | sketch | standing | standing-loops | plan | \
-        compare | published | speeds | rank | replay | many | many-overlap | many-python | \
+        compare | published | speeds | replay | many | many-overlap | many-python | \
         decode | peers)
         keep "$1" "$1"
         ;;
@@ -349,6 +338,6 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 [ $# -gt 0 ] ||
     set -- $programs overlap overlap-published standing standing-loops plan compare published \
-        rank replay many many-overlap many-python $reproductions decode peers
+        replay many many-overlap many-python $reproductions decode peers
 for one; do run "$one"; done
 exit $failed

@@ -7,7 +7,7 @@ domain each or more, requests in their order. A window of W tokens by recency (w
 emitted, its 8 best there and at the prompt, what was drafted) is filled up to W rows by frequency in
 the text. Beside it, all of W rows: the window goes on from request to request (`keeps`), or it is
 filled up by what was emitted most before, then by the text (`counts`: by the domain's requests;
-`all`: by those of all domains, which come in turns). Accept lengths follow bench/rank.py's rules, which are
+`all`: by those of all domains, which come in turns). Accept lengths follow the rules of bench/results/rank.md, which are
 replay's; intervals are 95% by requests, in pairs. SIZES in the environment (512 1024 3072)."""
 import collections
 import ctypes as C

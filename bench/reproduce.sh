@@ -314,32 +314,6 @@ Our bar: never under 0.99 x over any 25 requests.
 END
 }
 
-# Half of a domain's requests, another domain's, then the other half.
-evospec_forgetting() {
-    limit=${LIMIT:-40}
-    heading "EvoSpec, forgetting" "one set of weights, or several that the prompt recalls"
-    set -- ${DOMAINS:-translation mt_bench}
-    files "$1" "$2"
-    for half in 0 1; do awk "NR % 2 == $half" "${asked[0]}" >"$work/half$half.jsonl"; done
-    asked=("$work/half1.jsonl" "${asked[1]}" "$work/half0.jsonl")
-    list=lora@rate=1e-3,lora@rate=1e-3@domains=4
-    aligned --align "${ALIGN:-$list,lora@rate=1e-3@guard=1,lora@rate=1e-3@domains=4@guard=1}" |
-        python3 bench/align.py stream "${WINDOW:-20}"
-    note <<'END'
-The paper has no term against forgetting, and replays nothing.
-END
-}
-
-# Support of the target's best tokens alone, or with what a sketch found.
-evospec_lists() {
-    limit=${LIMIT:-30}
-    heading "EvoSpec, support over a sketch's rows" "the target's best tokens, or the sketch's too"
-    files ${DOMAINS:-mt_bench translation}
-    learners=${SKETCH:-sketch:64}
-    aligned --bundle "$bundle" --align "${ALIGN:-lora@rate=1e-3,lora@rate=1e-3@list=64}" |
-        python3 bench/align.py stream "${WINDOW:-20}"
-}
-
 # One setting at a time, from the defaults.
 evospec_sweep() {
     limit=${LIMIT:-20}
@@ -509,7 +483,7 @@ END
 names="microspec-fig1 microspec-fig5 microspec-table3
 evospec-table1 evospec-table6 evospec-table8 evospec-temperature evospec-turns evospec-table7
 evospec-fig2 evospec-fig3 evospec-fig5 evospec-table4
-evospec-stream evospec-guard evospec-forgetting evospec-lists evospec-sweep evospec-async
+evospec-stream evospec-guard evospec-sweep evospec-async
 dynaspec vocabtrim-calibration vocabtrim-depth"
 case " $(echo $names) " in
 *" $name "*) ;;
@@ -521,7 +495,7 @@ case " $(echo $names) " in
 esac
 # Drafters learn with any list.
 case $name in
-evospec-fig[25] | evospec-table4 | evospec-stream | evospec-guard | evospec-forgetting | \
+evospec-fig[25] | evospec-table4 | evospec-stream | evospec-guard | \
     evospec-sweep | evospec-async)
     no_bundle=1
     ;;

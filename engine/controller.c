@@ -38,7 +38,7 @@ void kept_rows_free(kept_rows *r) {
 }
 
 static kept_batch *filling_batch(engine_controller *c) {
-    return &c->at->batches[c->at->filling];
+    return &c->batches[c->filling];
 }
 
 static void empty_batch(kept_batch *b) {
@@ -51,7 +51,7 @@ static void forget(engine_controller *c) {
     kept_batch *b = filling_batch(c);
     c->stats.n_dropped += b->n;
     empty_batch(b);
-    if (c->at->gate) specrt_align_clear(c->at->gate);
+    if (c->gate) specrt_align_clear(c->gate);
 }
 
 /* The rows of the sequence that goes on join the batch, as many as its positions see. OSD reads the feature
@@ -59,12 +59,11 @@ static void forget(engine_controller *c) {
 static void settle_sequence(engine_controller *c) {
     kept_batch *b = filling_batch(c);
     int32_t first = b->past.n, n = 0;
-    if (!c->at->gate)
+    if (!c->gate)
         while (b->n > 0 && b->places[b->n - 1].first < 0 && b->places[b->n - 1].n >= c->current.n)
             b->n--;
     for (int32_t i = 0; i < b->n; i++)
-        if (b->places[i].first < 0 && b->places[i].n + !c->at->gate > n)
-            n = b->places[i].n + !c->at->gate;
+        if (b->places[i].first < 0 && b->places[i].n + !c->gate > n) n = b->places[i].n + !c->gate;
     if (n == 0) return;
     if (first + n > c->max_rows || !append_rows(&b->past, c->current.inputs, n, 0, c->width)) {
         forget(c);
@@ -94,12 +93,12 @@ static void take_over(engine_controller *c) {
         c->stats.n_steps++;
         c->stats.n_learnt += c->step_n;
         c->stats.loss += c->step_loss;
-        c->at->version = ++c->last_version;
+        c->version = ++c->last_version;
         if (c->params.guard == 0) engine_align_swap(c->align);
     } else {
         c->stats.n_bad_steps++;
     }
-    if (c->training->targets) specrt_align_release(c->at->gate, c->training->targets);
+    if (c->training->targets) specrt_align_release(c->gate, c->training->targets);
     empty_batch(c->training);
 }
 
@@ -116,19 +115,19 @@ void controller_settle(engine_controller *c, bool wait) {
 static void begin_step(engine_controller *c) {
     kept_batch *b = filling_batch(c);
     if (c->out) return;
-    if (c->at->gate) {
-        const specrt_align_batch *targets = specrt_align_acquire(c->at->gate);
+    if (c->gate) {
+        const specrt_align_batch *targets = specrt_align_acquire(c->gate);
         if (!targets) return;
         settle_sequence(c);
         b->targets = targets;
         if (b->n == 0) { /* its rows were more than there is room for */
-            specrt_align_release(c->at->gate, targets);
+            specrt_align_release(c->gate, targets);
             b->targets = NULL;
             return;
         }
     }
     c->training = b;
-    c->at->filling = 1 - c->at->filling;
+    c->filling = 1 - c->filling;
     c->out = true;
     if (c->worker) {
         specrt_worker_submit(c->worker, &c->task);
@@ -157,9 +156,7 @@ static specrt_status check(const engine_controller_params *p, specrt_error *err)
     const struct {
         const char *name;
         int32_t value, least, most;
-    } counts[] = {{"interval", p->interval, 1, INT32_MAX},
-                  {"guard", p->guard, 0, INT32_MAX},
-                  {"n_domains", p->n_domains, 1, CONTROLLER_MAX_DOMAINS}};
+    } counts[] = {{"interval", p->interval, 1, INT32_MAX}, {"guard", p->guard, 0, INT32_MAX}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
             return specrt_error_set(
@@ -168,14 +165,20 @@ static specrt_status check(const engine_controller_params *p, specrt_error *err)
     return SPECRT_STATUS_OK;
 }
 
-/* What guard and domains go back to. */
+/* What a guard goes back to, and its sets of weights. */
 static specrt_status keep_start(engine_controller *c, specrt_error *err) {
     int64_t n;
     const float *masters = engine_align_masters(c->align, &n);
-    if (c->params.guard == 0 && c->params.n_domains == 1) return SPECRT_STATUS_OK;
+    if (c->params.guard == 0) return SPECRT_STATUS_OK;
     c->start = (float *)malloc((size_t)n * sizeof *c->start);
     if (!c->start) return error_no_memory_for(err, "the drafter's alignment");
     memcpy(c->start, masters, (size_t)n * sizeof *c->start);
+    c->guard.values[GUARD_START] = c->start;
+    for (int set = GUARD_GOOD; set < GUARD_SETS; set++) {
+        c->guard.values[set] = (float *)malloc((size_t)n * sizeof(float));
+        if (!c->guard.values[set]) return error_no_memory_for(err, "the drafter's alignment");
+        memcpy(c->guard.values[set], masters, (size_t)n * sizeof(float));
+    }
     return SPECRT_STATUS_OK;
 }
 
@@ -191,11 +194,7 @@ static specrt_status create_scratch(engine_controller *c, const engine_drafter *
         ok = c->levels[i].hidden && c->levels[i].inputs;
     }
     if (full) c->logits = (float *)malloc(2 * CONTROLLER_CHUNK * n_vocab * sizeof(float));
-    if (!full && c->params.gate.n_list > 0)
-        c->lists = (int32_t *)malloc((size_t)c->params.gate.n_steps * (size_t)c->n_logits *
-                                     sizeof *c->lists);
-    ok = ok && c->captured && (c->logits || !full) &&
-         (c->lists || full || c->params.gate.n_list == 0);
+    ok = ok && c->captured && (c->logits || !full);
     if (!ok) return error_no_memory_for(err, "the drafter's alignment");
     return c->params.guard ? guard_create(c, err) : SPECRT_STATUS_OK;
 }
@@ -206,8 +205,8 @@ static specrt_status create(engine_controller *c, engine_drafter *drafter, specr
     TRY(keep_start(c, err));
     c->width = engine_align_width(c->align);
     c->d_model = drafter->body.config.d_model;
-    TRY(domain_create(c, err));
-    c->at = c->domains;
+    if (c->params.align.mode == ENGINE_ALIGN_LORA)
+        TRY(specrt_align_create(c->head, c->n_logits, &c->params.gate, NULL, &c->gate, err));
     return create_scratch(c, drafter, err);
 }
 
@@ -238,7 +237,13 @@ void engine_controller_free(engine_controller *c) {
     controller_settle(c, true);
     specrt_worker_close(c->worker);
     engine_align_free(c->align);
-    for (int32_t i = 0; i < c->n_domains; i++) domain_free(&c->domains[i]);
+    specrt_align_close(c->gate);
+    for (int set = GUARD_GOOD; set < GUARD_SETS; set++) free(c->guard.values[set]);
+    for (int i = 0; i < 2; i++) {
+        kept_rows_free(&c->batches[i].past);
+        kept_rows_free(&c->batches[i].drafted);
+        free(c->batches[i].places);
+    }
     parallel_pool_free(c->pool);
     free(c->captured);
     kept_rows_free(&c->current);
@@ -247,10 +252,8 @@ void engine_controller_free(engine_controller *c) {
     free(c->queries);
     free(c->dh);
     free(c->logits);
-    free(c->lists);
     guard_free(c);
     free(c->start);
-    free(c->state);
     pthread_cond_destroy(&c->ready);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -267,7 +270,7 @@ void engine_controller_finish(engine_controller *c) {
 
 specrt_status engine_controller_save(engine_controller *c, const char *path, bool force,
                                      specrt_error *err) {
-    kept_guard *g = &c->at->guard;
+    kept_guard *g = &c->guard;
     engine_align_state drafts = {g->values[g->drafts], NULL, NULL, 0};
     engine_controller_finish(c);
     if (c->params.guard) engine_align_exchange(c->align, &drafts);
@@ -280,26 +283,23 @@ specrt_status engine_controller_load(engine_controller *c, const char *path, spe
     engine_controller_finish(c);
     TRY(engine_align_load(c->align, path, err));
     engine_align_swap(c->align);
-    c->at->version = ++c->last_version;
+    c->version = ++c->last_version;
     if (c->params.guard) guard_loaded(c);
     return SPECRT_STATUS_OK;
 }
 
 void engine_controller_get_stats(const engine_controller *c, engine_controller_stats *out) {
     *out = c->stats;
-    out->n_domains = c->n_domains;
-    for (int32_t i = 0; i < c->n_domains; i++) {
-        specrt_align_stats gate = {0};
-        if (!c->domains[i].gate) continue;
-        specrt_align_get_stats(c->domains[i].gate, &gate);
-        out->n_positions += gate.n_positions;
-        out->n_missing += gate.n_missing;
-        out->n_rejected += gate.n_rejected;
-        out->n_kept += gate.n_kept;
-        out->n_dropped += gate.n_dropped;
-        out->n_invalid += gate.n_invalid;
-        out->divergence += gate.divergence;
-    }
+    if (!c->gate) return;
+    specrt_align_stats gate;
+    specrt_align_get_stats(c->gate, &gate);
+    out->n_positions += gate.n_positions;
+    out->n_missing += gate.n_missing;
+    out->n_rejected += gate.n_rejected;
+    out->n_kept += gate.n_kept;
+    out->n_dropped += gate.n_dropped;
+    out->n_invalid += gate.n_invalid;
+    out->divergence += gate.divergence;
 }
 
 static size_t rows_bytes(const kept_rows *r, int32_t width) {
@@ -307,33 +307,29 @@ static size_t rows_bytes(const kept_rows *r, int32_t width) {
 }
 
 /* What waits. */
-static size_t domain_bytes(const engine_controller *c, const kept_domain *d) {
+static size_t waiting_bytes(const engine_controller *c) {
     specrt_align_stats stats = {0};
-    if (d->gate) specrt_align_get_stats(d->gate, &stats);
+    if (c->gate) specrt_align_get_stats(c->gate, &stats);
     size_t bytes = (size_t)stats.n_bytes;
     for (int i = 0; i < 2; i++)
-        bytes += rows_bytes(&d->batches[i].past, c->width) +
-                 rows_bytes(&d->batches[i].drafted, c->width) +
-                 (size_t)d->batches[i].capacity * sizeof *d->batches[i].places;
-    return bytes + (d->mean ? sizeof(float) * (size_t)c->d_state : 0);
+        bytes += rows_bytes(&c->batches[i].past, c->width) +
+                 rows_bytes(&c->batches[i].drafted, c->width) +
+                 (size_t)c->batches[i].capacity * sizeof *c->batches[i].places;
+    return bytes;
 }
 
 engine_align_bytes engine_controller_get_bytes(const engine_controller *c) {
     engine_align_bytes b = engine_align_get_bytes(c->align);
-    size_t row = sizeof(float) * (size_t)(c->d_model + c->width), others = (size_t)c->n_domains - 1;
-    size_t values = b.parameters, guarded = c->params.guard ? 2 : 0;
-    b.parameters += values * (others + guarded * (1 + others) + (c->start != NULL));
-    b.moments *= 1 + others;
+    size_t row = sizeof(float) * (size_t)(c->d_model + c->width);
+    b.parameters += b.parameters * (c->params.guard ? GUARD_SETS : 0);
     b.activations +=
         rows_bytes(&c->current, c->width) + sizeof *c +
         (size_t)CONTROLLER_LEVELS * ENGINE_MAX_BATCH * row +
         (size_t)c->n_queries * (sizeof *c->queries + sizeof(float) * (size_t)c->d_model);
-    for (int32_t i = 0; i < c->n_domains; i++) b.activations += domain_bytes(c, &c->domains[i]);
+    b.activations += waiting_bytes(c);
     if (c->logits)
         b.activations +=
             2 * CONTROLLER_CHUNK * sizeof(float) * (size_t)c->align->d->body.head.segment.n_rows;
-    if (c->lists)
-        b.activations += sizeof *c->lists * (size_t)c->params.gate.n_steps * (size_t)c->n_logits;
     return b;
 }
 
@@ -345,7 +341,7 @@ void engine_controller_begin(engine_controller *c, engine_cache *cache) {
     controller_settle(c, c->looked_at);
     if (c->looked_at) guard_look(c);
     settle_sequence(c);
-    if (!c->at->gate && c->current.n > 0 && !c->paused && ++b->n_sequences >= c->params.interval)
+    if (!c->gate && c->current.n > 0 && !c->paused && ++b->n_sequences >= c->params.interval)
         begin_step(c);
     c->current.n = c->passes.n = 0;
     c->prompted = c->looked_at = false;
@@ -353,13 +349,11 @@ void engine_controller_begin(engine_controller *c, engine_cache *cache) {
     c->stats.waited += measure_seconds() - began;
 }
 
-void engine_controller_prompt(engine_controller *c, const float *features, int32_t n,
-                              int32_t width) {
+void engine_controller_prompt(engine_controller *c) {
     double began = measure_seconds();
     if (c->prompted || c->paused) return;
     c->prompted = true;
-    if (c->params.n_domains > 1) domain_recall(c, features, n, width);
-    c->at->n_sequences++;
+    c->n_sequences++;
     guard_begin(c);
     c->stats.waited += measure_seconds() - began;
 }
@@ -393,16 +387,6 @@ static bool reserve_places(kept_batch *b, int32_t n) {
     return true;
 }
 
-/* Tokens that a level scored beside fixed lists, as a sketch's rows: they join the support. */
-static void list_scored(engine_controller *c, const specrt_session *session, int32_t level,
-                        specrt_align_position *out) {
-    int32_t *list = c->lists + (int64_t)level * c->n_logits, n = 0;
-    for (int32_t id = 0; id < c->n_logits; id++)
-        if (specrt_session_member(session, id, level) == SPECRT_MEMBER_NOW) list[n++] = id;
-    out->list = list;
-    out->n_list = n;
-}
-
 /* The positions of a cycle where the drafter had a distribution, and their places. @return how many. */
 static int32_t list_positions(engine_controller *c, const specrt_session *session, bool sampled,
                               const specrt_draft *draft, const specrt_verdict *verdict,
@@ -429,7 +413,6 @@ static int32_t list_positions(engine_controller *c, const specrt_session *sessio
             .hidden = l->hidden + (int64_t)row * c->d_model,
             .drafted = child < 0 || sampled ? -1 : draft->tokens[child],
             .drafted_logprob = child < 0 ? 0 : draft->logprobs[child] - draft->logprobs[node]};
-        if (c->lists) list_scored(c, session, n, &out[n]);
     }
     return n;
 }
@@ -442,7 +425,7 @@ static void gather_positions(engine_controller *c, const specrt_session *session
     int32_t n_drafted = b->drafted.n;
     if (!reserve_places(b, SPECRT_TREE_MAX_NODES)) return;
     int32_t n = list_positions(c, session, sampled, draft, verdict, logits, positions);
-    if (specrt_align_observe(c->at->gate, positions, n) > 0)
+    if (specrt_align_observe(c->gate, positions, n) > 0)
         b->n += n;
     else
         b->drafted.n = n_drafted;
@@ -469,11 +452,11 @@ void engine_controller_verified(engine_controller *c, const specrt_session *sess
     controller_settle(c, false);
     if (!c->paused && c->passes.n > 0) {
         if (c->looked_at) guard_keep(c, draft, verdict, logits);
-        if (c->at->gate)
+        if (c->gate)
             gather_positions(c, session, sampled, draft, verdict, logits);
         else
             gather_refused(c, session, draft, verdict);
-        if (c->at->gate) begin_step(c);
+        if (c->gate) begin_step(c);
     }
     c->passes.n = 0;
     c->stats.waited += measure_seconds() - began;

@@ -1,7 +1,7 @@
 /* controller.h : EvoSpec's online alignment controller beside a decoder: keeps what the drafter read, gathers
  * the positions to learn from, trains between cycles or on a worker, and hands the drafter what it learnt.
- * With all parameters in place of LoRA it is the baseline, OSD. A guard may choose which weights draft, and
- * prompts that lie near each other may have weights of their own. docs/METHODS.md says what is whose.
+ * With all parameters in place of LoRA it is the baseline, OSD. A guard may choose which weights draft.
+ * docs/METHODS.md says what is whose.
  *
  * A controller serves the decoders of one drafter, one at a time; what the drafter learnt outlives their
  * sequences. The calls under "the decoder's" are engine_decoder's. */
@@ -17,17 +17,10 @@ typedef struct engine_controller_params {
     bool async;                /* steps on a thread of their own, taken over when they are ready */
     int threads;               /* of those, 1 or more; else the drafter's serve */
     int32_t guard;             /* sequences from one look of the guard to the next; 0: none */
-    int32_t
-        n_domains; /* sets of weights, each for prompts that lie near each other; 1: one for all */
 } engine_controller_params;
 
-#define CONTROLLER_MAX_DOMAINS 16
-
 #define ENGINE_CONTROLLER_DEFAULTS                                                                 \
-    {                                                                                              \
-        .align = ENGINE_ALIGN_DEFAULTS, .gate = SPECRT_ALIGN_DEFAULTS, .interval = 8,              \
-        .threads = 1, .n_domains = 1                                                               \
-    }
+    { .align = ENGINE_ALIGN_DEFAULTS, .gate = SPECRT_ALIGN_DEFAULTS, .interval = 8, .threads = 1 }
 
 /* Sums since create. */
 typedef struct engine_controller_stats {
@@ -49,8 +42,6 @@ typedef struct engine_controller_stats {
     int64_t n_returns;   /* looks after which they went back to the frozen drafter's */
     int64_t n_restarts;  /* looks after which learning began again from what drafts */
     double look_seconds; /* of looks, in `waited` too */
-    int64_t n_recalls;   /* sequences that another domain's weights were recalled for */
-    int32_t n_domains;   /* that there are */
 } engine_controller_stats;
 
 typedef struct engine_controller engine_controller;
@@ -72,8 +63,8 @@ void engine_controller_pause(engine_controller *c, bool paused);
 /* engine_controller_finish() : waits for a step that is under way and takes it over. */
 void engine_controller_finish(engine_controller *c);
 
-/* engine_controller_save(), _load() : see engine_align_save(). Saved is what was learnt of the domain at
- * hand, with a guard what drafts; loaded is what that domain goes on with. */
+/* engine_controller_save(), _load() : see engine_align_save(). Saved is what was learnt, with a guard what
+ * drafts; loaded is what learning goes on with. */
 specrt_status engine_controller_save(engine_controller *c, const char *path, bool force,
                                      specrt_error *err);
 specrt_status engine_controller_load(engine_controller *c, const char *path, specrt_error *err);
@@ -87,9 +78,8 @@ engine_align_bytes engine_controller_get_bytes(const engine_controller *c);
 
 /* A new sequence, drafted through this cache. */
 void engine_controller_begin(engine_controller *c, engine_cache *cache);
-/* Its first rows have gone through the target, and nothing through the drafter: f32 [n, width]. */
-void engine_controller_prompt(engine_controller *c, const float *features, int32_t n,
-                              int32_t width);
+/* Its first rows have gone through the target, and nothing through the drafter. */
+void engine_controller_prompt(engine_controller *c);
 /* The last pass fed n rows that stay. */
 void engine_controller_draft_input(engine_controller *c, int32_t n);
 /* A pass drafted: the beam's rows and what the head multiplied, f32 [beam->n, d_model]. */

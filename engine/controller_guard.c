@@ -119,7 +119,7 @@ void guard_keep(engine_controller *c, const specrt_draft *draft, const specrt_ve
 /* ---- the choice ---------------------------------------------------------------------------------- */
 
 static void copy_set(engine_controller *c, guard_set to, guard_set from) {
-    kept_guard *g = &c->at->guard;
+    kept_guard *g = &c->guard;
     int64_t n;
     engine_align_masters(c->align, &n);
     memcpy(g->values[to], g->values[from], (size_t)n * sizeof(float));
@@ -129,17 +129,17 @@ static void copy_set(engine_controller *c, guard_set to, guard_set from) {
 
 /* Learning that stays behind what drafts begins again from there. */
 static void restart_learning(engine_controller *c) {
-    kept_guard *g = &c->at->guard;
+    kept_guard *g = &c->guard;
     if (g->drafts == GUARD_START) copy_set(c, GUARD_GOOD, GUARD_START);
     engine_align_restart(c->align, g->values[g->drafts]);
-    c->at->version = g->version[g->drafts];
+    c->version = g->version[g->drafts];
     g->cycles[GUARD_TRIAL] = g->cycles[g->drafts];
     g->n_behind = 0;
     c->stats.n_restarts++;
 }
 
 static void choose(engine_controller *c) {
-    kept_guard *g = &c->at->guard;
+    kept_guard *g = &c->guard;
     guard_set before = g->drafts;
     int64_t drafted = g->version[before];
     if (g->cycles[GUARD_TRIAL] < g->cycles[GUARD_GOOD]) copy_set(c, GUARD_GOOD, GUARD_TRIAL);
@@ -157,20 +157,19 @@ static void choose(engine_controller *c) {
 /* ---- the controller's ---------------------------------------------------------------------------- */
 
 void guard_begin(engine_controller *c) {
-    kept_domain *d = c->at;
     int64_t n;
     const float *masters = engine_align_masters(c->align, &n);
-    if (c->params.guard == 0 || d->n_sequences % c->params.guard != 0) return;
+    if (c->params.guard == 0 || c->n_sequences % c->params.guard != 0) return;
     controller_settle(c, true);
     forget_answer(&c->answer);
-    memcpy(d->guard.values[GUARD_TRIAL], masters, (size_t)n * sizeof *masters);
-    d->guard.version[GUARD_TRIAL] = d->version;
+    memcpy(c->guard.values[GUARD_TRIAL], masters, (size_t)n * sizeof *masters);
+    c->guard.version[GUARD_TRIAL] = c->version;
     c->looked_at = true;
 }
 
 void guard_look(engine_controller *c) {
     double began = measure_seconds(), cycles[GUARD_SETS];
-    kept_guard *g = &c->at->guard;
+    kept_guard *g = &c->guard;
     int32_t n = c->current.n - c->answer.first_row;
     if (n > c->answer.n) n = c->answer.n;
     if (n < 1 || c->answer.n_rivals == 0 || !controller_reserve(c, n)) return;
@@ -188,10 +187,9 @@ void guard_look(engine_controller *c) {
 }
 
 void guard_loaded(engine_controller *c) {
-    kept_domain *d = c->at;
     int64_t n;
     const float *masters = engine_align_masters(c->align, &n);
-    memcpy(d->guard.values[GUARD_GOOD], masters, (size_t)n * sizeof *masters);
-    d->guard.version[GUARD_GOOD] = d->version;
-    d->guard.drafts = GUARD_GOOD;
+    memcpy(c->guard.values[GUARD_GOOD], masters, (size_t)n * sizeof *masters);
+    c->guard.version[GUARD_GOOD] = c->version;
+    c->guard.drafts = GUARD_GOOD;
 }

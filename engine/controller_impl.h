@@ -41,20 +41,6 @@ typedef struct kept_guard {
     guard_set drafts;          /* START or GOOD */
 } kept_guard;
 
-/* What is learnt of prompts that lie near each other. */
-typedef struct kept_domain {
-    float *mean;              /* of the prompts' states; NULL: one domain for all */
-    int64_t n;                /* prompts */
-    double spread;            /* sum of their squared distances to the mean that was */
-    engine_align_state state; /* while another domain's is in use */
-    int64_t version;          /* of its masters */
-    specrt_align *gate;       /* EvoSpec's; NULL: OSD */
-    kept_batch batches[2];
-    int filling;
-    kept_guard guard;
-    int64_t n_sequences;
-} kept_domain;
-
 /* A sequence's text, as far as a guard looks at it. */
 enum { GUARD_ANSWER = 128, GUARD_RIVALS = 4096 };
 typedef struct kept_answer {
@@ -90,14 +76,15 @@ struct engine_controller {
     kept_rows current; /* of the sequence that goes on */
     drafted_level levels[CONTROLLER_LEVELS];
     draft_passes passes;
-    int32_t *lists; /* [gate.n_steps, n_logits] tokens that were scored; NULL: nobody asks */
-    kept_domain domains[CONTROLLER_MAX_DOMAINS], *at; /* [n_domains]; the one in use */
-    int32_t n_domains;
-    float *start; /* values before anything was learnt; NULL: neither guard nor domains */
-    float *state; /* of the prompt, [d_state] */
-    int32_t d_state;
+    specrt_align *gate; /* EvoSpec's; NULL: OSD */
+    kept_batch batches[2];
+    int filling;
+    kept_guard guard;
+    float *start; /* values before anything was learnt; NULL: no guard */
+    int64_t n_sequences;
+    int64_t version; /* of the masters */
     int64_t last_version;
-    bool prompted, looked_at; /* of the sequence: its domain is known; the guard looks at it */
+    bool prompted, looked_at; /* of the sequence: it is counted; the guard looks at it */
     kept_answer answer;
     engine_controller_stats stats;
     /* A step beside the cycles. */
@@ -121,13 +108,6 @@ bool controller_reserve(engine_controller *c, int32_t n);
 
 /* controller_settle() : a step that is ready is taken over; with `wait` one under way is waited for. */
 void controller_settle(engine_controller *c, bool wait);
-
-/* domain_create() : the next domain, with the drafter as it was. @return OK, NO_MEMORY: no domain more. */
-specrt_status domain_create(engine_controller *c, specrt_error *err);
-void domain_free(kept_domain *d);
-
-/* domain_recall() : goes on with the domain of a prompt, from features of its first rows f32 [n, width]. */
-void domain_recall(engine_controller *c, const float *features, int32_t n, int32_t width);
 
 /* guard_create() : what a guard keeps of a sequence. @return OK, NO_MEMORY.
  * guard_begin() : puts the masters on trial, if this sequence is to be looked at.

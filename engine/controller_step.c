@@ -44,8 +44,7 @@ static bool align_positions(engine_controller *c) {
     engine_align_rows rows = {b->past.n + b->drafted.n, n, b->past.inputs, b->past.positions,
                               c->queries};
     if (engine_align_forward(c->align, &rows, &hidden) != SPECRT_STATUS_OK) return false;
-    if (specrt_align_gradient(c->at->gate, targets, hidden, c->dh, &c->step_loss) !=
-        SPECRT_STATUS_OK)
+    if (specrt_align_gradient(c->gate, targets, hidden, c->dh, &c->step_loss) != SPECRT_STATUS_OK)
         return false;
     c->step_n = n;
     engine_align_backward(c->align, &rows, c->dh);
@@ -133,6 +132,6 @@ static bool align_sequences(engine_controller *c) {
 void controller_step(engine_controller *c) {
     double began = measure_seconds();
     c->step_loss = 0;
-    c->step_made = c->at->gate ? align_positions(c) : align_sequences(c);
+    c->step_made = c->gate ? align_positions(c) : align_sequences(c);
     c->step_seconds = measure_seconds() - began;
 }

@@ -321,7 +321,7 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
     *logits = d->logits;
     if (!all_finite(last, d->n_vocab)) return d->damaged = "target", (int)SPECRT_STATUS_BAD_INPUT;
     if (!d->drafter) return 0;
-    if (d->controller) engine_controller_prompt(d->controller, d->features, n, d->width);
+    if (d->controller) engine_controller_prompt(d->controller);
     status = prefill_drafter(d, tokens, n);
     /* A drafter that has learnt too fast proposes nothing; that is no fault of its file. */
     if (status == SPECRT_STATUS_OK && !d->controller && engine_cache_length(d->draft_cache) > 0 &&

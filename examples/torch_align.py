@@ -25,13 +25,13 @@ from torch_host import Layer
 
 class AlignParams(C.Structure):
     _fields_ = [("n_batch", C.c_int32), ("n_steps", C.c_int32), ("n_top", C.c_int32), ("temperature", C.c_float),
-                ("beta", C.c_float), ("epsilon", C.c_float), ("n_list", C.c_int32)]
+                ("beta", C.c_float), ("epsilon", C.c_float)]
 
 
 class AlignPosition(C.Structure):
     _fields_ = [("context", C.c_uint64), ("step", C.c_int32), ("token", C.c_int32), ("covered", C.c_int32),
                 ("rejected", C.c_int32), ("logits", C.c_void_p), ("hidden", C.c_void_p), ("drafted", C.c_int32),
-                ("drafted_logprob", C.c_float), ("n_list", C.c_int32), ("list", C.c_void_p)]
+                ("drafted_logprob", C.c_float)]
 
 
 class AlignBatch(C.Structure):

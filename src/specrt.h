@@ -961,14 +961,11 @@ typedef struct specrt_align_params {
     float temperature; /* T_KD, above 0 */
     float beta;        /* of the curriculum w_j = exp(-beta L_base (j - 1)) (Eq. 4), 0 or more */
     float epsilon;     /* of the gate: a divergence above it, in nats, is kept */
-    int32_t n_list;    /* of position.list, the drafter's best that join the support, 0 to
-                          SPECRT_ALIGN_MAX_TOP. Above 0 no token is missing: what could not be drafted
-                          is learnt from as well (ours, not EvoSpec's) */
 } specrt_align_params;
 
 /* The paper's Table 5; n_top and epsilon are ours, for it gives none. */
 #define SPECRT_ALIGN_DEFAULTS                                                                      \
-    { 32, 6, 64, 1.0f, 0.3f, 0.1f, 0 }
+    { 32, 6, 64, 1.0f, 0.3f, 0.1f }
 
 /* One position of a cycle's accepted path where the drafter had a distribution. */
 typedef struct specrt_align_position {
@@ -982,10 +979,6 @@ typedef struct specrt_align_position {
     int32_t drafted;     /* a token proposed there and its log-probability over the shortlist, at */
     float drafted_logprob; /* temperature 1, from which L_base follows; -1: none, L_base is over the
                               retained support */
-    /* [n_list] tokens that the drafter scored there, as a sketch's rows, borrowed; looked at where
-     * params.n_list is above 0 */
-    int32_t n_list;
-    const int32_t *list;
 } specrt_align_position;
 
 /* Positions to learn from, borrowed from specrt_align_acquire() until specrt_align_release(). */
@@ -995,14 +988,14 @@ typedef struct specrt_align_batch {
     const int32_t *steps;     /* [n] j */
     const float *weights;     /* [n] w_j */
     const int32_t *n_top;     /* [n] retained tokens of each */
-    const int32_t *ids; /* [n, n_top + n_list of params] the target's best first, then the list's */
-    const float *probs; /* likewise, of the target, softmax at T_KD over those retained */
+    const int32_t *ids;       /* [n, n_top of params] the target's best first */
+    const float *probs;       /* likewise, of the target, softmax at T_KD over those retained */
 } specrt_align_batch;
 
 /* Sums since create. */
 typedef struct specrt_align_stats {
     int64_t n_positions; /* told, of steps up to gamma */
-    int64_t n_missing;   /* of those, not covered: path A; none where lists join the support */
+    int64_t n_missing;   /* of those, not covered: path A */
     int64_t n_invalid;   /* of those, not finite, or without a retained token that the head has */
     int64_t n_rejected;  /* of the others, refused by the target */
     int64_t n_kept;      /* of the others, past the gate: path B */
@@ -1028,8 +1021,7 @@ SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_
 SPECRT_API void specrt_align_close(specrt_align *align);
 
 /* specrt_align_observe() : the positions of one cycle, [n], steps ascending.
- * @return how many were kept; -1, and nothing is, for a token outside the logits, one of a list's too, or
- * steps out of order. */
+ * @return how many were kept; -1, and nothing is, for a token outside the logits or steps out of order. */
 SPECRT_API int32_t specrt_align_observe(specrt_align *align, const specrt_align_position *positions,
                                         int32_t n);
 

@@ -27,10 +27,9 @@ struct specrt_align {
     size_t bytes;
     specrt__align_buffer buffers[2];
     int filling;
-    bool full;     /* since before this cycle */
-    int32_t *ids;  /* [width + 1] of the position being looked at, then the token itself */
-    float *probs;  /* [width] */
-    float *scores; /* [n_list] of the drafter, of those of the list */
+    bool full;    /* since before this cycle */
+    int32_t *ids; /* [width + 1] of the position being looked at, then the token itself */
+    float *probs; /* [width] */
     specrt_align_stats stats;
 };
 
@@ -42,8 +41,7 @@ static specrt_status specrt__align_check(const specrt_align_params *p, int32_t n
     } counts[] = {{"n_logits", n_logits, 1, SPECRT_MAX_VOCAB},
                   {"n_batch", p->n_batch, 1, SPECRT_ALIGN_MAX_BATCH},
                   {"n_steps", p->n_steps, 1, SPECRT_TREE_MAX_NODES},
-                  {"n_top", p->n_top, 1, SPECRT_ALIGN_MAX_TOP},
-                  {"n_list", p->n_list, 0, SPECRT_ALIGN_MAX_TOP}};
+                  {"n_top", p->n_top, 1, SPECRT_ALIGN_MAX_TOP}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
             return specrt_error_set(
@@ -68,14 +66,14 @@ static int32_t specrt__align_capacity(const specrt_align *a) {
 
 /* Tokens that a position may retain. */
 static int32_t specrt__align_width(const specrt_align *a) {
-    return a->params.n_top + a->params.n_list;
+    return a->params.n_top;
 }
 
 static uint64_t specrt__align_size(const specrt_align *a) {
     uint64_t n = (uint64_t)specrt__align_capacity(a), k = (uint64_t)specrt__align_width(a);
     uint64_t entry = sizeof(uint64_t) + 3 * sizeof(int32_t) + k * 2 * sizeof(float);
     uint64_t scratch = 2 * (k + 1) * sizeof(float) + (uint64_t)a->head->desc.n_cols * sizeof(float);
-    return 2 * (n * entry + scratch) + (2 * k + 1 + (uint64_t)a->params.n_list) * sizeof(float);
+    return 2 * (n * entry + scratch) + (2 * k + 1) * sizeof(float);
 }
 
 static void specrt__align_carve(specrt_align *a, uint8_t *at) {
@@ -100,7 +98,6 @@ static void specrt__align_carve(specrt_align *a, uint8_t *at) {
     }
     a->ids = SPECRT__CARVE(int32_t, &at, k + 1);
     a->probs = SPECRT__CARVE(float, &at, k);
-    a->scores = SPECRT__CARVE(float, &at, a->params.n_list);
 }
 
 SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
@@ -221,43 +218,11 @@ static double specrt__align_base_loss(const specrt_align *a, const specrt__align
 
 /* --- the gate and the buffer --- */
 
-/* Whether a token of a list joins the n that are retained: it has a row and a logit, and is not there. */
-static bool specrt__align_joins(const specrt_align *a, const float *logits, int32_t id, int32_t n) {
-    if (!isfinite(logits[id]) || specrt__head_row_of(a->head, id) < 0) return false;
-    for (int32_t i = 0; i < n; i++)
-        if (a->ids[i] == id) return false;
-    return true;
-}
-
-/* The drafter's best of a position's list join the n that are retained. @return how many there are then. */
-static int32_t specrt__align_join(const specrt_align *a, const specrt__align_buffer *b,
-                                  const specrt_align_position *e, int32_t n) {
-    int32_t most = a->params.n_list, n_held = 0, *ids = a->ids + n;
-    for (int32_t i = 0; most > 0 && i < e->n_list; i++) {
-        int32_t id = e->list[i];
-        if (!specrt__align_joins(a, e->logits, id, n + n_held)) continue;
-        specrt__align_score(a, b, e->hidden, &id, 1);
-        float x = b->logits[0];
-        if (!isfinite(x) || (n_held == most && x <= a->scores[most - 1])) continue;
-        int32_t at = n_held < most ? n_held++ : most - 1;
-        for (; at > 0 && x > a->scores[at - 1]; at--) {
-            ids[at] = ids[at - 1];
-            a->scores[at] = a->scores[at - 1];
-        }
-        ids[at] = id;
-        a->scores[at] = x;
-    }
-    return n + n_held;
-}
-
 /* p over the retained tokens of a position, into a->ids and a->probs. @return how many; 0: none, or not
  * finite. */
-static int32_t specrt__align_retain(const specrt_align *a, const specrt__align_buffer *b,
-                                    const specrt_align_position *e) {
-    const float *logits = e->logits;
+static int32_t specrt__align_retain(const specrt_align *a, const float *logits) {
     double t = (double)a->params.temperature, sum = 0;
     int32_t n = specrt__align_top(a, logits, a->ids);
-    if (n > 0) n = specrt__align_join(a, b, e, n);
     for (int32_t i = 0; i < n; i++)
         sum += exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t);
     for (int32_t i = 0; i < n; i++)
@@ -287,7 +252,7 @@ static void specrt__align_keep(specrt_align *a, const specrt_align_position *e, 
 static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *e,
                                   double *base_loss) {
     specrt__align_buffer *b = &a->buffers[a->filling];
-    int32_t n = specrt__align_retain(a, b, e);
+    int32_t n = specrt__align_retain(a, e->logits);
     double divergence = NAN;
     if (n > 0) {
         specrt__align_score(a, b, e->hidden, a->ids, n);
@@ -312,8 +277,6 @@ static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *
 
 /* Whether all its tokens have logits. */
 static bool specrt__align_valid(const specrt_align *a, const specrt_align_position *e) {
-    for (int32_t i = 0; a->params.n_list > 0 && i < e->n_list; i++)
-        if (e->list[i] < 0 || e->list[i] >= a->n_logits) return false;
     return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits;
 }
 
@@ -328,7 +291,7 @@ SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_posi
     a->full = a->buffers[a->filling].view.n >= a->params.n_batch;
     for (int32_t i = 0; i < n && positions[i].step <= a->params.n_steps; i++) {
         a->stats.n_positions++;
-        if (positions[i].covered || a->params.n_list > 0)
+        if (positions[i].covered)
             n_kept += specrt__align_look(a, &positions[i], &base_loss);
         else
             a->stats.n_missing++;

@@ -33,8 +33,7 @@ window:64@min=16 (lora) *compared with plain decoding: all equal"
 # the same bytes on every run and for any threads; another rate drafts otherwise
 accepts compare --align lora --align-batch 4 --align-rate 0.01 --json --align-save a.safetensors
 for key in n_path_a n_path_b n_rejected n_dropped n_steps n_bad_steps loss update_ms parameters \
-    moments activations requests align_ms n_looks n_taken n_returns n_restarts look_ms n_domains \
-    n_recalls; do
+    moments activations requests align_ms n_looks n_taken n_returns n_restarts look_ms; do
     prints "*\"$key\":*"
 done
 [ "$(value n_steps)" -gt 0 ] || fail "no steps"
@@ -67,12 +66,12 @@ prints "*all equal"
 accepts compare --align lora --align-batch 2 --temperature 0.7
 prints "*all equal"
 
-# a guard drafts with nothing that a rate of 1e9 made; several domains; support over lists
+# a guard drafts with nothing that a rate of 1e9 made; several alignments
 accepts compare --align lora --align-batch 4 --align-rate 1e9 --align-clip 0 --align-guard 1 --json
 [ "$(value n_looks)" -gt 0 ] || fail "no looks"
 drafts_as_frozen || fail "a guard drafts with ruin"
-accepts compare --align lora@guard=2@domains=3@batch=4,lora@list=16@batch=4,osd@guard=1@interval=1
-prints "*looks*back*restarts*recalled*all equal"
+accepts compare --align lora@guard=2@batch=4,lora@batch=4,osd@guard=1@interval=1
+prints "*looks*back*restarts*all equal"
 
 # settings that ruin the drafter, or never train it: decoding goes on without loss
 accepts compare --align lora --align-batch 4 --align-rate 1e9 --align-clip 0
@@ -93,10 +92,7 @@ refuses 2 "*--align-save: expected one --policy and one --align, *" compare --po
     --align lora --align-save d.safetensors
 refuses 2 "*--align-save: expected one --policy and one --align, *" compare --align lora,osd \
     --align-save d.safetensors
-refuses 2 "*--align-save: expected one set of weights, found --align-domains 2" compare \
-    --align lora --align-domains 2 --align-save d.safetensors
 refuses 2 "*--align: 'rat=1': expected rate, clip, *" compare --align lora@rat=1
-refuses 2 "*--align: 'domains=17': expected rate, *" compare --align lora@domains=17
 refuses 2 "*--align: 'rank=257': expected rate, *" compare --align lora@rank=257
 refuses 2 "*--align: expected at most 8, found more" compare \
     --align lora,lora,lora,lora,lora,lora,lora,lora,lora

@@ -60,12 +60,9 @@ accepts theirs costs.json --policy full --json
 prints '{*"policy":"plain",*"tokens_per_second":100,*}'
 accepts theirs costs.json --policy full
 prints "*measured by another engine: costs.json*"
-costs 10 5 >dear.json # rows are dear: what is recommended scores few, and was seen elsewhere
+costs 10 5 >dear.json # rows are dear: what is recommended scores few
 accepts theirs dear.json --policy microspec
-prints "*Recommended: --policy microspec *
-Elsewhere microspec kept *Qwen2.5-Coder*"
-accepts theirs dear.json --policy microspec --json
-prints '*"seen":"kept *Qwen2.5-Coder*'
+prints "*Recommended: --policy microspec *"
 # A drafter that keeps what it drafted reads less at the next draft's first pass than another.
 speed() {
     grep -o '"policy":"full"[^}]*' ../out | grep -oE '"tokens_per_second":[0-9.]+' | sed 's/.*://;q'

@@ -384,27 +384,6 @@ static void test_osd_positions(void) {
     free(r.masters);
 }
 
-/* ---- support over lists ---------------------------------------------------------------------------- */
-
-/* A window's tokens change its mind each cycle, as a sketch's rows do: they join the support, and what none
- * of them could draft is learnt from as well. Paths are found again, so the loss is the divergence. */
-static void test_lists(void) {
-    run r = {.session = chain, .policy = "window:64@min=16", .params = learning(1, 0)}, few = r;
-    NOT_OF_THREADS();
-    r.params.gate.beta = 0;
-    r.params.gate.epsilon = 0;
-    r.params.gate.n_list = 16;
-    few.params.gate.epsilon = 0;
-    run_all(&r);
-    run_all(&few);
-    check_lossless(&r);
-    CHECK(few.stats.n_missing > 0);
-    CHECK_INT(r.stats.n_missing, 0);
-    CHECK_INT(r.stats.n_kept, r.stats.n_positions);
-    CHECK_NEAR(r.stats.loss, r.stats.divergence, 2e-3 * r.stats.divergence);
-    free(r.masters), free(few.masters);
-}
-
 /* ---- the guard ------------------------------------------------------------------------------------- */
 
 /* Rates that ruin the drafter: under a guard it drafts as the frozen one does. */
@@ -486,29 +465,6 @@ static void test_guard_returns(void) {
     free(ruined.masters), free(r.masters);
 }
 
-/* ---- domains --------------------------------------------------------------------------------------- */
-
-/* A prompt unlike the others learns apart: what the others taught is what they teach without it. */
-static void test_domains(void) {
-    run with = {.session = chain, .order = "0000200"},
-        without = {.session = chain, .order = "000000"};
-    NOT_OF_THREADS();
-    if (test_brief()) SKIP("learning takes its time");
-    with.params = learning(4, 0.01f);
-    with.params.n_domains = 2;
-    without.params = with.params;
-    run_all(&with);
-    run_all(&without);
-    check_lossless(&with);
-    CHECK_INT(with.stats.n_domains, 2);
-    CHECK_INT(with.stats.n_recalls, 2);
-    CHECK_INT(without.stats.n_domains, 1);
-    CHECK(with.n_masters == without.n_masters);
-    CHECK(memcmp(with.masters, without.masters, (size_t)with.n_masters) == 0);
-    CHECK(with.cycles[5] == without.cycles[4] && with.cycles[6] == without.cycles[5]);
-    free(with.masters), free(without.masters);
-}
-
 /* ---- refusals --------------------------------------------------------------------------------------- */
 
 static void test_refused(void) {
@@ -533,10 +489,6 @@ static void test_refused(void) {
     CHECK_INT(engine_controller_create(drafter, head, 32768, 64, &p, &c, &err),
               SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "guard: expected 0");
-    p = defaults, p.n_domains = CONTROLLER_MAX_DOMAINS + 1;
-    CHECK_INT(engine_controller_create(drafter, head, 32768, 64, &p, &c, &err),
-              SPECRT_STATUS_BAD_ARG);
-    CHECK_HAS(err.msg, "n_domains: expected 1 to 16, found 17");
     CHECK(c == NULL);
     engine_controller_free(NULL);
     specrt_head_close(head);
@@ -557,8 +509,6 @@ static const test_case cases[] = {
     {"guard_ruin", "a guard drafts with nothing that was ruined", test_guard_ruin},
     {"guard_learns", "a guard drafts with what is good", test_guard_learns},
     {"guard_returns", "a guard goes back to the frozen drafter", test_guard_returns},
-    {"domains", "what another domain teaches stays apart", test_domains},
-    {"lists", "no token is missing where lists join the support", test_lists},
     {"refused", "settings out of range", test_refused},
 };
 TEST_MAIN(cases)

@@ -997,7 +997,7 @@ static void test_eagle3_align(void) {
     CHECK_NEAR(stats.loss, stats.divergence, 2e-3 * stats.divergence);
     params.align.rate = 0.02f, params.gate.n_batch = 8;
     CHECK(decode_rounds(e, d, &params, answer, &stats) < frozen);
-    params.gate.n_list = 4, params.guard = 1, params.n_domains = 2;
+    params.guard = 1;
     CHECK(decode_rounds(e, d, &params, answer, &stats) < frozen);
     CHECK_INT(stats.n_looks, ROUNDS - 1);
     params.align.rate = 1e9f, params.guard = 0;

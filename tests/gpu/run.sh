@@ -180,12 +180,14 @@ kernels() { # kernels OUT FLAG...
     if [ -n "$dry" ]; then
         harness -x c++ -c cuda/specrt_kernels.cu -o "$to" "$@"
     else
-        "$cuda/bin/nvcc" -std=c++14 -O3 -lineinfo -diag-suppress 1675 -Iinclude -Xcompiler -fPIC \
-            -arch=native "$@" -c cuda/specrt_kernels.cu -o "$to"
+        "$cuda/bin/nvcc" -std=c++14 -O3 -lineinfo -diag-suppress 1675 -DSPECRT__KERNEL=extern \
+            -Iinclude -Xcompiler -fPIC -arch=native "$@" -c cuda/specrt_kernels.cu -o "$to"
     fi
 }
-harness() { ${CXX:-c++} -std=c++11 -DSPECRT_HARNESS -O1 -fPIC -Iinclude -Itests/gpu -idirafter \
-    "$cuda/include" "$@"; }
+harness() {
+    ${CXX:-c++} -std=c++11 -DSPECRT_HARNESS -DSPECRT__KERNEL=extern -O1 -fPIC -Iinclude \
+        -Itests/gpu -idirafter "$cuda/include" "$@"
+}
 compile() { # compile NAME
     case $1 in
     kernels) kernels "$bin/kernels.o" ;;

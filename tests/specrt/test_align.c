@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include "test.h"
 
-enum { V = 97, D = 24, MOST = 8, LIST = 12, N_CYCLES = 60, N_POSITIONS = N_CYCLES * MOST };
+enum { V = 97, D = 24, MOST = 8, N_CYCLES = 60, N_POSITIONS = N_CYCLES * MOST };
 
 static uint64_t random_state;
 static double random_real(void) {
@@ -37,7 +37,6 @@ typedef struct world {
     double scale, cap; /* of its logits; cap 0: none */
     specrt_head *head;
     float logits[N_POSITIONS][V], hidden[N_POSITIONS][D];
-    int32_t lists[N_POSITIONS][LIST];
     specrt_align_position positions[N_POSITIONS];
     int n_positions;
 } world;
@@ -117,35 +116,12 @@ static void expect_distribution(const world *w, const float *logits, int n_top, 
     for (int i = 0; i < e->n; i++) e->probs[i] /= sum;
 }
 
-/* The drafter's best of the list that are not there yet follow, and all share the distribution. */
-static void expect_list(const world *w, const specrt_align_position *v, const double *hidden,
-                        const specrt_align_params *p, expectation *e) {
-    double sum = 0;
-    for (int32_t most = e->n + p->n_list; e->n < most;) {
-        int32_t best = -1;
-        for (int32_t i = 0; i < v->n_list; i++) {
-            int32_t id = v->list[i];
-            bool there = row_of(w, id) < 0 || !(v->logits[id] > -INFINITY);
-            for (int k = 0; k < e->n; k++) there = there || e->ids[k] == id;
-            if (!there && (best < 0 || row_logit(w, row_of(w, id), hidden) >
-                                           row_logit(w, row_of(w, best), hidden)))
-                best = id;
-        }
-        if (best < 0) break;
-        e->ids[e->n++] = best;
-    }
-    for (int i = 0; i < e->n; i++)
-        sum += e->probs[i] = exp((double)v->logits[e->ids[i]] / (double)p->temperature);
-    for (int i = 0; i < e->n; i++) e->probs[i] /= sum;
-}
-
 static void expect_position(const world *w, const specrt_align_position *v,
                             const specrt_align_params *p, expectation *e) {
     double hidden[D], over = 0, own;
     bool among = false;
     widen(v->hidden, hidden);
     expect_distribution(w, v->logits, p->n_top, (double)p->temperature, e);
-    if (p->n_list > 0) expect_list(w, v, hidden, p, e);
     e->divergence = loss_of(w, e, hidden, (double)p->temperature);
     own = row_logit(w, row_of(w, v->token), hidden);
     for (int i = 0; i < e->n; i++) {
@@ -176,7 +152,6 @@ static int make_cycle(world *w, specrt_align_position *out) {
         int32_t token;
         do token = (int32_t)(random_real() * V);
         while (row_of(w, token) < 0);
-        for (int i = 0; i < LIST; i++) w->lists[at][i] = (int32_t)(random_real() * 8) + 8 * i;
         out[j] = (specrt_align_position){.context = 1000 + (uint64_t)at,
                                          .step = j + 1,
                                          .token = token,
@@ -185,9 +160,7 @@ static int make_cycle(world *w, specrt_align_position *out) {
                                          .logits = logits,
                                          .hidden = hidden,
                                          .drafted = random_real() < 0.5 ? w->ids[2] : -1,
-                                         .drafted_logprob = -2.5f,
-                                         .n_list = j == 2 ? 0 : LIST,
-                                         .list = j == 2 ? NULL : w->lists[at]};
+                                         .drafted_logprob = -2.5f};
         if (j == 0) out[j].covered = 1;
     }
     return n;
@@ -200,8 +173,8 @@ static void check_batch(const specrt_align_batch *batch, int n, const specrt_ali
                         const double *weights) {
     CHECK_INT(batch->n, n);
     for (int i = 0; i < batch->n; i++) {
-        const int32_t *ids = batch->ids + i * (p->n_top + p->n_list);
-        const float *probs = batch->probs + i * (p->n_top + p->n_list);
+        const int32_t *ids = batch->ids + i * p->n_top;
+        const float *probs = batch->probs + i * p->n_top;
         CHECK(batch->contexts[i] == positions[i].context);
         CHECK_INT(batch->steps[i], positions[i].step);
         CHECK_INT(batch->n_top[i], kept[i].n);
@@ -233,7 +206,7 @@ static void run_gate(bool own_ids, const specrt_align_params *p) {
         for (int j = 0; j < n && j < p->n_steps; j++) {
             expectation e;
             sums.n_positions++;
-            bool missing = !cycle[j].covered && p->n_list == 0;
+            bool missing = !cycle[j].covered;
             sums.n_missing += missing;
             if (missing) continue;
             expect_position(&w, &cycle[j], p, &e);
@@ -275,9 +248,9 @@ static void run_gate(bool own_ids, const specrt_align_params *p) {
 }
 
 static void test_gate(void) {
-    const specrt_align_params few = {8, 4, 16, 1, 0.3f, 0.4f, 0};
-    const specrt_align_params hot = {5, 6, 64, 2.5f, 0.7f, 0.05f, 0};
-    const specrt_align_params flat = {6, 8, 1, 1, 0, 0, 0}, all = {32, 6, 256, 1, 0.3f, 0.1f, 0};
+    const specrt_align_params few = {8, 4, 16, 1, 0.3f, 0.4f};
+    const specrt_align_params hot = {5, 6, 64, 2.5f, 0.7f, 0.05f};
+    const specrt_align_params flat = {6, 8, 1, 1, 0, 0}, all = {32, 6, 256, 1, 0.3f, 0.1f};
     run_gate(false, &few);
     run_gate(true, &few);
     run_gate(true, &hot);
@@ -285,18 +258,10 @@ static void test_gate(void) {
     run_gate(true, &all);
 }
 
-/* A support that tokens of the drafter's own lists join, where nothing is missing. */
-static void test_lists(void) {
-    const specrt_align_params few = {8, 4, 6, 1, 0.3f, 0.4f, 3}, all = {8, 6, 4, 2, 0.3f, 0, 256};
-    run_gate(false, &few);
-    run_gate(true, &few);
-    run_gate(true, &all);
-}
-
 /* Two buffers: what comes while one is out waits in the other, and beyond that is dropped and counted. */
 static void test_bounds(void) {
     static world w;
-    const specrt_align_params p = {3, 6, 8, 1, 0.3f, 0, 0};
+    const specrt_align_params p = {3, 6, 8, 1, 0.3f, 0};
     specrt_align *a;
     specrt_align_stats stats;
     specrt_align_position cycle[MOST];
@@ -357,9 +322,9 @@ static void check_gradient(const world *w, const specrt_align_batch *batch, int 
     CHECK_NEAR(loss, sum, 1e-5 * sum);
 }
 
-static void run_gradient(bool own_ids, float t, int32_t n_list, float scale, float cap) {
+static void run_gradient(bool own_ids, float t, float scale, float cap) {
     static world w;
-    const specrt_align_params p = {12, 6, 20, t, 0.3f, 0, n_list};
+    const specrt_align_params p = {12, 6, 20, t, 0.3f, 0};
     specrt_align *a;
     specrt_align_position cycle[MOST];
     const specrt_align_batch *batch = NULL;
@@ -375,7 +340,7 @@ static void run_gradient(bool own_ids, float t, int32_t n_list, float scale, flo
     for (int i = 0; i < 20 * D; i++) hidden[i] = spread(3);
     n_allocated = 0;
     CHECK_INT(specrt_align_gradient(a, batch, hidden, dh, &loss), SPECRT_STATUS_OK);
-    check_gradient(&w, batch, p.n_top + n_list, (double)t, hidden, dh, loss);
+    check_gradient(&w, batch, p.n_top, (double)t, hidden, dh, loss);
     CHECK_INT(n_allocated, 0);
     hidden[5] = NAN;
     CHECK_INT(specrt_align_gradient(a, batch, hidden, dh, NULL), SPECRT_STATUS_BAD_INPUT);
@@ -387,25 +352,23 @@ static void run_gradient(bool own_ids, float t, int32_t n_list, float scale, flo
 }
 
 static void test_gradient(void) {
-    run_gradient(false, 1, 0, 1, 0);
-    run_gradient(true, 1, 0, 1, 0);
-    run_gradient(false, 3, 0, 1, 0);
-    run_gradient(true, 0.5f, 5, 1, 0);
-    run_gradient(true, 1, 0, 0.4f, 0);
-    run_gradient(false, 2, 4, 0.7f, 4);
+    run_gradient(false, 1, 1, 0);
+    run_gradient(true, 1, 1, 0);
+    run_gradient(false, 3, 1, 0);
+    run_gradient(true, 0.5f, 1, 0);
+    run_gradient(true, 1, 0.4f, 0);
+    run_gradient(false, 2, 0.7f, 4);
 }
 
 /* ---- what is refused ---- */
 
 static void test_invalid(void) {
     static world w;
-    const specrt_align_params lists = {8, 4, 6, 1, 0.3f, 0.4f, 3};
-    specrt_align *a, *with_lists;
+    specrt_align *a;
     specrt_align_stats stats;
     specrt_align_position cycle[MOST];
     world_make(&w, false, 3);
     REQUIRE(specrt_align_create(w.head, V, NULL, NULL, &a, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_align_create(w.head, V, &lists, NULL, &with_lists, NULL) == SPECRT_STATUS_OK);
     make_cycle(&w, cycle);
     cycle[0].rejected = 1;
     specrt_align_position bad = cycle[0];
@@ -419,11 +382,6 @@ static void test_invalid(void) {
     bad = cycle[0];
     bad.step = 0;
     CHECK_INT(specrt_align_observe(a, &bad, 1), -1);
-    const int32_t beyond[] = {0, V};
-    bad = cycle[0];
-    bad.n_list = 2, bad.list = beyond;
-    CHECK_INT(specrt_align_observe(with_lists, &bad, 1), -1);
-    specrt_align_close(with_lists);
     w.logits[0][40] = NAN;
     CHECK_INT(specrt_align_observe(a, cycle, 1), 0);
     w.logits[0][40] = INFINITY;
@@ -453,16 +411,14 @@ static void test_params(void) {
         specrt_align_params p;
         const char *says;
     } bad[] = {
-        {{0, 6, 64, 1, 0.3f, 0.1f, 0}, "n_batch: expected 1 to 4096, found 0"},
-        {{4097, 6, 64, 1, 0.3f, 0.1f, 0}, "n_batch"},
-        {{32, 0, 64, 1, 0.3f, 0.1f, 0}, "n_steps"},
-        {{32, 6, 257, 1, 0.3f, 0.1f, 0}, "n_top: expected 1 to 256, found 257"},
-        {{32, 6, 64, 0, 0.3f, 0.1f, 0}, "temperature"},
-        {{32, 6, 64, NAN, 0.3f, 0.1f, 0}, "temperature"},
-        {{32, 6, 64, 1, -1, 0.1f, 0}, "beta"},
-        {{32, 6, 64, 1, 0.3f, NAN, 0}, "epsilon"},
-        {{32, 6, 64, 1, 0.3f, 0.1f, -1}, "n_list: expected 0 to 256, found -1"},
-        {{32, 6, 64, 1, 0.3f, 0.1f, 257}, "n_list"},
+        {{0, 6, 64, 1, 0.3f, 0.1f}, "n_batch: expected 1 to 4096, found 0"},
+        {{4097, 6, 64, 1, 0.3f, 0.1f}, "n_batch"},
+        {{32, 0, 64, 1, 0.3f, 0.1f}, "n_steps"},
+        {{32, 6, 257, 1, 0.3f, 0.1f}, "n_top: expected 1 to 256, found 257"},
+        {{32, 6, 64, 0, 0.3f, 0.1f}, "temperature"},
+        {{32, 6, 64, NAN, 0.3f, 0.1f}, "temperature"},
+        {{32, 6, 64, 1, -1, 0.1f}, "beta"},
+        {{32, 6, 64, 1, 0.3f, NAN}, "epsilon"},
     };
     const specrt_desc none = {.alloc = no_memory};
     specrt_align *a;
@@ -480,7 +436,6 @@ static void test_params(void) {
 
 static const test_case cases[] = {
     {"gate", "eligible, kept, weighted as the oracle says", test_gate},
-    {"lists", "a support that the drafter's lists join", test_lists},
     {"bounds", "two buffers, then positions are dropped and counted", test_bounds},
     {"gradient", "dh against central differences in double", test_gradient},
     {"invalid", "values that are not finite are counted and never kept", test_invalid},

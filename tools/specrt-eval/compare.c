@@ -273,7 +273,7 @@ static void close_comparison(comparison *c) {
 #define ALIGN_OPTIONS                                                                              \
     {                                                                                              \
         .rate = -1, .alpha = -1, .clip = 1, .temperature = 1, .beta = 0.3, .epsilon = 0.1,         \
-        .rank = 32, .n_batch = 32, .n_steps = 6, .n_top = 64, .interval = 8, .n_domains = 1        \
+        .rank = 32, .n_batch = 32, .n_steps = 6, .n_top = 64, .interval = 8                        \
     }
 
 /* clang-format off */
@@ -322,9 +322,6 @@ int compare_main(int argc, char **argv) {
                  "lora: least divergence, in nats (0.1)"),
         cli_int("align-top", "N", &c.align.n_top, 1, SPECRT_ALIGN_MAX_TOP,
                 "lora: of the target's best tokens (64)"),
-        cli_int("align-list", "N", &c.align.n_list, 0, SPECRT_ALIGN_MAX_TOP,
-                "lora: of the rows that a sketch or other routed source found, those the drafter "
-                "likes best join the target's; tokens in no list are learnt from too (0)"),
         cli_int("align-rank", "N", &c.align.rank, 1, 256, "lora: (32)"),
         cli_real("align-alpha", "X", &c.align.alpha, 0, 1e9, "lora: (the rank)"),
         cli_int("align-interval", "N", &c.align.interval, 1, 1e6,
@@ -332,8 +329,6 @@ int compare_main(int argc, char **argv) {
         cli_int("align-guard", "N", &c.align.guard, 0, 1e6,
                 "requests from one to the next that the frozen drafter goes through as well; "
                 "weights draft only while they are no worse; 0: no guard (0)"),
-        cli_int("align-domains", "N", &c.align.n_domains, 1, CONTROLLER_MAX_DOMAINS,
-                "sets of weights, recalled by what the prompt is like (1)"),
         cli_flag("align-async", &c.align.async,
                  "steps on a thread of their own; runs differ in what is drafted"),
         cli_string("align-load", "FILE", &c.align.load, "what a drafter begins with"),

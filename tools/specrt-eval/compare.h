@@ -83,7 +83,7 @@ typedef struct contestant {
 typedef struct align_options {
     const char *mode, *optimiser, *save, *load;
     double rate, alpha, clip, temperature, beta, epsilon; /* rate, alpha below 0: by mode, rank */
-    int64_t rank, n_batch, n_steps, n_top, n_list, interval, guard, n_domains;
+    int64_t rank, n_batch, n_steps, n_top, interval, guard;
     bool async;
 } align_options;
 

@@ -31,10 +31,8 @@ static engine_controller_params defaults_of(const comparison *c, bool full) {
     p.gate.temperature = (float)o->temperature;
     p.gate.beta = (float)o->beta;
     p.gate.epsilon = (float)o->epsilon;
-    p.gate.n_list = full ? 0 : (int32_t)o->n_list;
     p.interval = (int32_t)o->interval;
     p.guard = (int32_t)o->guard;
-    p.n_domains = (int32_t)o->n_domains;
     p.async = o->async;
     return p;
 }
@@ -56,9 +54,7 @@ static bool set_key(engine_controller_params *p, const char *text) {
                 {"batch", NULL, &p->gate.n_batch, 1, SPECRT_ALIGN_MAX_BATCH},
                 {"gamma", NULL, &p->gate.n_steps, 1, SPECRT_TREE_MAX_NODES},
                 {"top", NULL, &p->gate.n_top, 1, SPECRT_ALIGN_MAX_TOP},
-                {"list", NULL, &p->gate.n_list, 0, SPECRT_ALIGN_MAX_TOP},
                 {"guard", NULL, &p->guard, 0, 1e6},
-                {"domains", NULL, &p->n_domains, 1, CONTROLLER_MAX_DOMAINS},
                 {"interval", NULL, &p->interval, 1, 1e6}};
     size_t n = strcspn(text, "=");
     char *end = NULL;
@@ -87,8 +83,8 @@ static specrt_status parse_one(const comparison *c, char *text, engine_controlle
         if (!set_key(out, key))
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                     "--align: '%s': expected rate, clip, alpha, rank, optimiser, "
-                                    "batch, gamma, top, list, temperature, beta, epsilon, guard, "
-                                    "domains or interval, with a value in its range",
+                                    "batch, gamma, top, temperature, beta, epsilon, guard or "
+                                    "interval, with a value in its range",
                                     key);
     return SPECRT_STATUS_OK;
 }
@@ -126,11 +122,6 @@ specrt_status compare_align_check(comparison *c, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--align-save: expected one --policy and one --align, whose "
                                 "drafter is saved");
-    if (o->save && c->alignments[0].params.n_domains > 1)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--align-save: expected one set of weights, found "
-                                "--align-domains %d",
-                                (int)c->alignments[0].params.n_domains);
     if (c->n_alignments > 0 && o->n_batch == 0) {
         cli_warn(
             "--align-batch 0: a buffer that holds nothing never fills; drafters learn nothing");
@@ -189,7 +180,6 @@ void compare_align_end(const contestant *k, engine_controller_stats *out) {
     out->n_returns -= b->n_returns;
     out->n_restarts -= b->n_restarts;
     out->look_seconds -= b->look_seconds;
-    out->n_recalls -= b->n_recalls;
 }
 
 specrt_status compare_align_save(comparison *c, specrt_error *err) {
@@ -222,8 +212,6 @@ static void put_stats(json_object *o, const engine_controller_stats *s) {
     json_put(o, "n_returns", json_whole((uint64_t)s->n_returns));
     json_put(o, "n_restarts", json_whole((uint64_t)s->n_restarts));
     json_put(o, "look_ms", json_real(s->look_seconds * 1e3));
-    json_put(o, "n_domains", json_whole((uint64_t)s->n_domains));
-    json_put(o, "n_recalls", json_whole((uint64_t)s->n_recalls));
 }
 
 json_object *compare_align_json(const contestant *k) {
@@ -268,9 +256,9 @@ json_object *compare_align_requests(const comparison *c) {
 }
 
 void compare_align_print(const comparison *c, int width) {
-    printf("\n%-*s %10s %8s %8s %8s %7s %6s %8s %9s %9s %7s %7s %8s %8s\n", width, "alignment",
+    printf("\n%-*s %10s %8s %8s %8s %7s %6s %8s %9s %9s %7s %7s %8s\n", width, "alignment",
            "positions", "path A", "path B", "dropped", "steps", "bad", "loss", "ms/step", "MiB",
-           "looks", "back", "restarts", "recalled");
+           "looks", "back", "restarts");
     for (int i = FULL; i < c->n_contestants; i++) {
         const contestant *k = &c->contestants[i];
         engine_controller_stats s;
@@ -282,12 +270,11 @@ void compare_align_print(const comparison *c, int width) {
                text_count((uint64_t)s.n_missing), text_count((uint64_t)s.n_kept),
                text_count((uint64_t)s.n_dropped), text_count((uint64_t)s.n_steps),
                text_count((uint64_t)s.n_bad_steps));
-        printf(" %8.3f %9.1f %9.1f %7s %7s %8s %8s\n",
-               s.n_learnt ? s.loss / (double)s.n_learnt : 0.0,
+        printf(" %8.3f %9.1f %9.1f %7s %7s %8s\n", s.n_learnt ? s.loss / (double)s.n_learnt : 0.0,
                steps > 0 ? s.seconds * 1e3 / steps : 0.0,
                (double)(b.parameters + b.gradients + b.moments + b.drafting + b.activations) /
                    1048576.0,
                text_count((uint64_t)s.n_looks), text_count((uint64_t)s.n_returns),
-               text_count((uint64_t)s.n_restarts), text_count((uint64_t)s.n_recalls));
+               text_count((uint64_t)s.n_restarts));
     }
 }

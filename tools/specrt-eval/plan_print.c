@@ -4,7 +4,6 @@
 #include "base/json.h"
 #include "advice.h"
 #include "base/text.h"
-#include "model/seen.h"
 #include "plan.h"
 
 /* ---- in words ---- */
@@ -52,16 +51,9 @@ static void put_rivals(FILE *f, const plan *p) {
     if (before[0] == ',') fprintf(f, "; %s scores the fewest rows.\n", plan_name(p, chosen));
 }
 
-/* What the recommended policy kept elsewhere; false where no published pair was measured with it. */
-static bool seen_elsewhere(const plan *p, char *out) {
-    const plan_choice *chosen = &p->choices[p->recommended];
-    return chosen->policy >= 0 && seen_say(plan_name(p, chosen), out);
-}
-
 void plan_advice(const plan *p, FILE *f) {
     const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
     const plan_choice *chosen = &p->choices[p->recommended];
-    char seen[SEEN_MOST];
     if (chosen->policy < 0)
         fputs("Recommended: no drafts; plain decoding is fastest, ", f);
     else {
@@ -77,7 +69,6 @@ void plan_advice(const plan *p, FILE *f) {
         put_verdict(f, p, "Pruning", pruned, &p->full_choice, "the full vocabulary");
     if (p->costs_out)
         fprintf(f, "With %s auto drafts from %s.\n", text_name(p->costs_out), p->costs.policy);
-    if (seen_elsewhere(p, seen)) fprintf(f, "Elsewhere %s %s.\n", plan_name(p, chosen), seen);
 }
 
 /* ---- table ---- */
@@ -174,7 +165,6 @@ static json_object *json_choice(const plan *p, const plan_choice *c) {
 void plan_print_json(const plan *p) {
     const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
     json_object *o = json_object_new_object(), *choices = json_object_new_array();
-    char seen[SEEN_MOST];
     json_put(o, "target", json_base_name(p->options.target));
     json_put(o, "drafter", json_base_name(p->options.draft));
     json_put(o, "threads", json_whole((uint64_t)p->options.common.threads));
@@ -185,7 +175,6 @@ void plan_print_json(const plan *p) {
     json_put(o, "seconds", json_real(p->seconds));
     json_put(o, "costs", json_costs(&p->costs));
     json_put(o, "recommended", json_choice(p, &p->choices[p->recommended]));
-    json_put(o, "seen", seen_elsewhere(p, seen) ? json_text(seen) : NULL);
     json_put(o, "speculation_pays",
              drafted ? json_object_new_int(plan_pays(drafted, &p->plain_choice)) : NULL);
     json_put(o, "pruning_pays",
