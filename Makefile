@@ -43,7 +43,7 @@ $(COPIES): include/specrt.h
 TOOLS    := $(filter-out specrt-llama,$(notdir $(patsubst %/,%,$(dir $(wildcard tools/*/main.c)))))
 # SMOKE=1: enough to see that what was built runs, for a machine where all of it is tested elsewhere.
 RUNTIME  := $(wildcard src/*/*.c)
-LIBRARY  := $(RUNTIME) $(wildcard lib/*/*.c engine/*.c)
+LIBRARY  := $(RUNTIME) $(wildcard lib/*/*.c engine/*/*.c)
 TESTS    := $(filter-out tests/gpu/%,$(wildcard tests/$(if $(SMOKE),base,*)/test_*.c))
 EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
 BENCHES  := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
@@ -58,7 +58,7 @@ ifneq ($(and $(if $(SMOKE),,1),$(wildcard $(CUDA_HOME)/include/cuda_fp16.h)),)
 GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness gpu/bench_gpu
 endif
 ifneq ($(filter-out help lint format clean,$(or $(MAKECMDGOALS),all)),)
-$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard src/*/*.c lib/*/*.c engine/*.c tools/*/*.c adapters/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
+$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard src/*/*.c lib/*/*.c engine/*/*.c tools/*/*.c adapters/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
 endif
 comma    := ,
 
@@ -344,7 +344,7 @@ test-races: $(patsubst %,$(BUILD)/tests/%,$(filter test_%,$(GPU_TESTS)))
 # Fuzzers: clang's libFuzzer, one per reader of untrusted bytes, seeded from tests/fuzz/corpus.
 FUZZ_FLAGS := -g -O1 -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -fsanitize=address,undefined -fno-sanitize-recover=all \
     $(INCLUDES) $(shell pkg-config --cflags $(PKGS))
-$(BUILD)/fuzz/obj/%.o: %.c $(wildcard src/*.h src/*/*.h lib/*/*.h engine/*.h)
+$(BUILD)/fuzz/obj/%.o: %.c $(wildcard src/*.h src/*/*.h lib/*/*.h engine/*/*.h)
 	@mkdir -p $(@D)
 	$(TELL) "CLANG $<"
 	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -c $< -o $@
@@ -371,7 +371,7 @@ mutate: test-build ## change one operator at a time: does a test notice? [SECTIO
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" OPENBLAS="$(sketch-build_LIBS)" \
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) $(SECTION)
 
-LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] engine/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c)
+LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c)
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)

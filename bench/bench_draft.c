@@ -3,7 +3,7 @@
  * weights/pair128k of $SPECRT_DATA, if it is there, by specrt-eval compare; then on an EAGLE-2 head of
  * Llama-3-8B's shape with random weights, for time only. One thread.
  *   bench_draft [shape]   the latter alone */
-#include "engine/engine_impl.h"
+#include "engine/infer/engine_impl.h"
 
 #include <json-c/json.h>
 #include <stdio.h>
@@ -159,7 +159,7 @@ typedef struct shape {
     float *features; /* [ENGINE_MAX_BATCH, D_MODEL] that stand for the target's */
 } shape;
 
-/* One sequence, as in engine/decode.c. */
+/* One sequence, as in engine/infer/decode.c. */
 typedef struct drafting {
     const shape *s;
     engine_cache *cache;

@@ -1,7 +1,7 @@
 /* bench_engine.c : the CPU engine on a real pair: prefill and passes over a batch as a share of one
  * core's peak, and where the time of a decoding cycle goes.
  *   bench_engine [TARGET.gguf DRAFT]   without them, weights/pair128k in $SPECRT_DATA */
-#include "engine/decode.h"
+#include "engine/infer/decode.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/engine.h"
+#include "engine/infer/engine.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct models {

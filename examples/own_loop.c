@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/engine.h"
+#include "engine/infer/engine.h"
 #include "tokenizer/tokenizer.h"
 
 enum { N_TOKENS = 48, STEPS = 3, TOPK = 4, NODES = 12 };

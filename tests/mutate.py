@@ -209,7 +209,7 @@ def runtime_sections():
 def library_sections():
     for folder in sorted(Path("lib").iterdir()) + [Path("engine")]:
         name = str(folder)
-        mutants = [m for p in sorted(folder.glob("*.c")) for m in mutants_of(name, str(p))]
+        mutants = [m for p in sorted(folder.rglob("*.c")) for m in mutants_of(name, str(p))]
         yield Section(name, mutants, unit_tests(folder.name, ["*"]), cli_tests(name), "")
 
 

@@ -1,6 +1,6 @@
 /* test_align_layer.c : the backward pass of an EAGLE head's layer against central differences of a scalar
  * oracle in double, LoRA and all parameters; then the optimiser, threads, what drafts, and snapshots. */
-#include "engine/align.h"
+#include "engine/train/align.h"
 #include "formats/safetensors.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* test_controller.c : the sample pair decodes while its drafter learns: what is learnt from is what was
  * drafted, bytes repeat, and every token stays plain decoding's, whatever is learnt. */
-#include "engine/decode.h"
+#include "engine/infer/decode.h"
 #include "test.h"
 
 #include <unistd.h>

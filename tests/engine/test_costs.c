@@ -1,7 +1,7 @@
 /* test_costs.c : a file of costs, written and read: its curves, the policy that auto drafts from, and the
  * word `auto` beside it. */
 #include "specrt_tools.h"
-#include "engine/auto.h"
+#include "engine/infer/auto.h"
 #include "folder.h"
 #include "base/io.h"
 

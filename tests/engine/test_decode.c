@@ -1,6 +1,6 @@
 /* test_decode.c : the whole loop on a real pair: under every policy the output is plain decoding's,
  * token for token, greedy and sampled. */
-#include "engine/decode.h"
+#include "engine/infer/decode.h"
 #include "test.h"
 
 #include <json-c/json.h>

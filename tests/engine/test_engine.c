@@ -1,7 +1,7 @@
 /* test_engine.c : the CPU engine against a naive double-precision transformer, and its promise that
  * results do not depend on batching. */
 #include "specrt_tools.h"
-#include "engine/decode.h"
+#include "engine/infer/decode.h"
 #include "base/io.h"
 #include "formats/safetensors.h"
 #include "test.h"

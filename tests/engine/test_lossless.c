@@ -5,8 +5,8 @@
  * Each policy gets every other prompt of a few, in turns. SPECRT_TEST_LONG=N takes 200 prompts of 128
  * tokens (`make test-long`), and gives each policy every N-th of them. */
 #include "corpus/corpus.h"
-#include "engine/auto.h"
-#include "engine/decode.h"
+#include "engine/infer/auto.h"
+#include "engine/infer/decode.h"
 #include "fixture.h"
 #include "base/parallel.h"
 #include "test.h"

@@ -1,6 +1,6 @@
 /* test_smollm2.c : the drafter of data/smollm2 is a head for SmolLM2-135M-Instruct and for no other target,
  * and decodes with it where `make models NAME=smollm2` has fetched that. */
-#include "engine/decode.h"
+#include "engine/infer/decode.h"
 #include "formats/safetensors.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* fuzz_costs.c : a file of costs from any bytes is refused, or its curves make auto_draft that drafts within
  * its tree, and its policy is one; written and read again, it is the same. */
-#include "engine/auto.h"
+#include "engine/infer/auto.h"
 
 #include <math.h>
 #include <stdio.h>

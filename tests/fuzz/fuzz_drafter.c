@@ -1,7 +1,7 @@
 /* fuzz_drafter.c : an EAGLE head from any bytes either fails to open beside a target, or drafts; so with its
  * folder as other engines read it. The input is the length of config.json, u16; config.json; the
  * safetensors. */
-#include "engine/engine.h"
+#include "engine/infer/engine.h"
 #include "model/checkpoint.h"
 
 #include <fcntl.h>

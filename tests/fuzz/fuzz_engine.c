@@ -1,5 +1,5 @@
 /* fuzz_engine.c : any bytes either fail to open as a model, or run. */
-#include "engine/engine.h"
+#include "engine/infer/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The backward pass of engine/align.c beside PyTorch's autograd, on the repository's own EAGLE heads. Opt-in:
+"""The backward pass of engine/train/align.c beside PyTorch's autograd, on the repository's own EAGLE heads. Opt-in:
 run from the project's root after `make build/tests/align_gradients`; needs torch and numpy, and says so when
 they are missing. PyTorch computes in float64: hidden states, every gradient, one step of AdamW."""
 import json

@@ -3,7 +3,7 @@
  * reads raw numbers from standard input: i32 n, n_queries, positions [n], queries [n_queries, 5] (row, first,
  * n, path, n_path), f32 masters, inputs [n, width], dh [n_queries, d]; writes f32 hidden [n_queries, d], the
  * gradients, and the masters after a step of AdamW at 0.01 without clipping. */
-#include "engine/align.h"
+#include "engine/train/align.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/engine.h"
+#include "engine/infer/engine.h"
 #include "formats/safetensors.h"
 #include "model/model.h"
 

@@ -2,7 +2,7 @@
  * token ids each, from standard input and writes raw numbers to standard output.
  *   engine_logits MODEL         f32 [n, n_vocab] for each prompt of n tokens
  *   engine_logits MODEL LENGTH  i32 [LENGTH], its greedy continuation */
-#include "engine/engine.h"
+#include "engine/infer/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/cli.h"
-#include "engine/auto.h"
-#include "engine/decode.h"
+#include "engine/infer/auto.h"
+#include "engine/infer/decode.h"
 #include "base/json.h"
 #include "corpus/prompts.h"
 #include "tokenizer/tokenizer.h"

@@ -1,6 +1,6 @@
 /* main.c : specrt-eval, one verb a file.
  *
- *     options, models.c -> target, drafter, policies -> run.c (engine/decode.h)
+ *     options, models.c -> target, drafter, policies -> run.c (engine/infer/decode.h)
  *     prompts.c, chat.c -> token ids ---------------------^
  *     decode.c: text     generate.c: JSON Lines     compare.c, figures.c: tables, compare_*.c
  *     plan.c, plan_*.c: costs and acceptance, a recommendation

@@ -8,7 +8,7 @@
 
 #include "eval.h"
 #include "base/curve.h"
-#include "engine/costs.h"
+#include "engine/infer/costs.h"
 
 /* ---- what calls cost ------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "base/text.h"
-#include "engine/recorder.h"
+#include "engine/infer/recorder.h"
 
 /* What one thread decodes with. */
 typedef struct lane {

@@ -3,7 +3,7 @@
 #ifndef SPECRT_EVAL_REPLAY_AUTO_H
 #define SPECRT_EVAL_REPLAY_AUTO_H
 
-#include "engine/auto.h"
+#include "engine/infer/auto.h"
 #include "replay.h"
 
 enum { AUTO_WAYS = 7 };

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
-#include "engine/auto.h"
+#include "engine/infer/auto.h"
 #include "formats/bundle_open.h"
 #include "eval.h"
 #include "replay_impl.h"

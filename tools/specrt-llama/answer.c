@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/recorder.h"
+#include "engine/infer/recorder.h"
 
 /* Sums over prompts. */
 typedef struct sums {

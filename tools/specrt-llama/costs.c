@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/measure.h"
-#include "engine/costs.h"
+#include "engine/infer/costs.h"
 
 enum { N_ROUNDS = 9, MOST_SIZES = 32, MOST_PASSES = 256 };
 static const int32_t drafted[] = {1, 2, 3, 4, 6, 8, 10};

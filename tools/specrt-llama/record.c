@@ -1,7 +1,7 @@
 /* record.c : --record. Answers as ever, and each cycle in a trace, with llama.cpp's own states. */
 #include "tool.h"
 
-#include "engine/recorder.h"
+#include "engine/infer/recorder.h"
 
 /* What the trace says of itself. */
 static specrt_trace_info describe(const options *o, const models *m, const specrt_policy *policy,

@@ -7,7 +7,7 @@
 #include "base/cli.h"
 #include "base/io.h"
 #include "corpus/prompts.h"
-#include "engine/auto.h"
+#include "engine/infer/auto.h"
 #include "llama/specrt_llama.h"
 
 /* ---- options.c ---- */

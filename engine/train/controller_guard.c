@@ -6,7 +6,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/measure.h"
-#include "engine/controller_impl.h"
+#include "engine/train/controller_impl.h"
 
 #define GUARD_MEMORY 0.9 /* of the moving sums, from look to look */
 #define GUARD_GAIN   0.98 /* of the frozen drafter's cycles: the best of many trials is partly luck */

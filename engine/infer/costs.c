@@ -1,6 +1,6 @@
 /* costs.c : see costs.h. */
 #include "specrt_tools.h"
-#include "engine/costs.h"
+#include "engine/infer/costs.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * of the next tree. An independent drafter reads the same tokens without features, and the first token
  * of the prompt too. */
 #include "specrt_tools.h"
-#include "engine/decode.h"
+#include "engine/infer/decode.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* cache.c : one sequence's keys and values, and the scratch of its passes. */
 #include "specrt_tools.h"
-#include "engine/engine_impl.h"
+#include "engine/infer/engine_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

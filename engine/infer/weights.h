@@ -1,8 +1,8 @@
 /* weights.h : matrices and vectors of known shapes out of a model file of either kind. */
-#ifndef ENGINE_WEIGHTS_H
-#define ENGINE_WEIGHTS_H
+#ifndef INFER_WEIGHTS_H
+#define INFER_WEIGHTS_H
 
-#include "engine/engine_impl.h"
+#include "engine/infer/engine_impl.h"
 #include "model/model.h"
 
 /* An open file and what was decoded from it. Zero-initialise before engine_weights_open. */

@@ -1,7 +1,7 @@
 /* load.c : a GGUF file to an engine_model. Every tensor's shape is checked against the metadata. */
-#include "engine/engine_impl.h"
+#include "engine/infer/engine_impl.h"
 #include "base/error.h"
-#include "engine/weights.h"
+#include "engine/infer/weights.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* forward.c : the forward pass. Every function here treats the rows of a batch independently and sums
  * in an order that depends on nothing but the row, which makes results independent of batching. */
 #include "specrt_tools.h"
-#include "engine/engine_impl.h"
+#include "engine/infer/engine_impl.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* decode.h : one sequence decoded with a target, a drafter and a session; what an engine that
  * embeds specrt.h looks like. Without a drafter it decodes plainly, through the same target. */
-#ifndef ENGINE_DECODE_H
-#define ENGINE_DECODE_H
+#ifndef INFER_DECODE_H
+#define INFER_DECODE_H
 
-#include "engine/controller.h"
+#include "engine/train/controller.h"
 
 /* Seconds since engine_decoder_begin, by phase of a cycle. */
 typedef struct engine_decode_times {

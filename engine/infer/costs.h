@@ -1,7 +1,7 @@
 /* costs.h : what a product of the head, a pass of the drafter and one of the target take on a machine, by
  * size: of our engine by specrt-eval plan, of llama.cpp by specrt-llama --costs; exchanged as JSON. */
-#ifndef ENGINE_COSTS_H
-#define ENGINE_COSTS_H
+#ifndef INFER_COSTS_H
+#define INFER_COSTS_H
 
 #include <json-c/json.h>
 #include <stdbool.h>

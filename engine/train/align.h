@@ -4,11 +4,11 @@
  * EvoSpec (Zhang et al. 2026) trains LoRA matrices on the layer's queries and values; OSD (Liu et al. 2024)
  * all of an EAGLE-1/2 head's own parameters. The masters are f32 and apart from the weights that draft, which
  * take them over in engine_align_swap() only. Results do not depend on how many threads there are. */
-#ifndef ENGINE_ALIGN_H
-#define ENGINE_ALIGN_H
+#ifndef TRAIN_ALIGN_H
+#define TRAIN_ALIGN_H
 
 #include "base/parallel.h"
-#include "engine/engine.h"
+#include "engine/infer/engine.h"
 
 typedef enum engine_align_mode { ENGINE_ALIGN_LORA, ENGINE_ALIGN_FULL } engine_align_mode;
 typedef enum engine_optimiser { ENGINE_ADAMW, ENGINE_SGD } engine_optimiser;

@@ -1,5 +1,5 @@
 /* weights.c : see weights.h. */
-#include "engine/weights.h"
+#include "engine/infer/weights.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,10 +5,10 @@
  *
  * A controller serves the decoders of one drafter, one at a time; what the drafter learnt outlives their
  * sequences. The calls under "the decoder's" are engine_decoder's. */
-#ifndef ENGINE_CONTROLLER_H
-#define ENGINE_CONTROLLER_H
+#ifndef TRAIN_CONTROLLER_H
+#define TRAIN_CONTROLLER_H
 
-#include "engine/align.h"
+#include "engine/train/align.h"
 
 typedef struct engine_controller_params {
     engine_align_params align; /* LoRA: EvoSpec; all parameters: OSD */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "engine/align_impl.h"
+#include "engine/train/align_impl.h"
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* drafter.c : EAGLE heads from safetensors, and whole small models from GGUF. An EAGLE head is a model
  * of one layer whose input is fused from an embedding and a feature, so that the forward pass serves it
  * unchanged. */
-#include "engine/drafter.h"
+#include "engine/infer/drafter.h"
 #include "base/error.h"
 #include "model/checkpoint.h"
 

@@ -1,7 +1,7 @@
 /* passes.h : the drafter's passes of a cycle, to find again which row of a level an accepted token was
  * drafted from. Shared by what looks on at a cycle: recorder and controller. */
-#ifndef ENGINE_PASSES_H
-#define ENGINE_PASSES_H
+#ifndef INFER_PASSES_H
+#define INFER_PASSES_H
 
 #include <stdint.h>
 #include "specrt.h"

@@ -1,13 +1,13 @@
 /* controller.c : what the drafter read, cycle by cycle; what of it is learnt from; and the hand-over of
  * steps between the decoder's thread and the worker's. */
-#include "engine/controller.h"
+#include "engine/train/controller.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
 #include "base/measure.h"
-#include "engine/controller_impl.h"
+#include "engine/train/controller_impl.h"
 
 /* ---- rows ---------------------------------------------------------------------------------------- */
 

@@ -7,8 +7,8 @@
  * A token's hidden state and logits are bitwise the same whether it is computed alone, in a chain or
  * in a tree, with any number of threads: products have one reduction order per row, and attention
  * sums over keys in order of position, wherever they lie in memory. */
-#ifndef ENGINE_H
-#define ENGINE_H
+#ifndef INFER_ENGINE_H
+#define INFER_ENGINE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 /* drafter.h : the inside of a drafter, for engine/ only. */
-#ifndef ENGINE_DRAFTER_H
-#define ENGINE_DRAFTER_H
+#ifndef INFER_DRAFTER_H
+#define INFER_DRAFTER_H
 
-#include "engine/engine_impl.h"
-#include "engine/weights.h"
+#include "engine/infer/engine_impl.h"
+#include "engine/infer/weights.h"
 
 struct engine_drafter {
     engine_model *own; /* an independent drafter; NULL: an EAGLE head, and then */

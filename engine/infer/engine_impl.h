@@ -1,8 +1,8 @@
 /* engine_impl.h : the inside of a model and a cache, for engine/ only. */
-#ifndef ENGINE_IMPL_H
-#define ENGINE_IMPL_H
+#ifndef INFER_ENGINE_IMPL_H
+#define INFER_ENGINE_IMPL_H
 
-#include "engine/engine.h"
+#include "engine/infer/engine.h"
 #include "base/parallel.h"
 
 /* A weight matrix y = W x, rows of any computed format. */

@@ -1,11 +1,11 @@
 /* controller_impl.h : the inside of a controller, for engine/controller*.c. */
-#ifndef ENGINE_CONTROLLER_IMPL_H
-#define ENGINE_CONTROLLER_IMPL_H
+#ifndef TRAIN_CONTROLLER_IMPL_H
+#define TRAIN_CONTROLLER_IMPL_H
 
 #include <pthread.h>
-#include "engine/align_impl.h"
-#include "engine/controller.h"
-#include "engine/passes.h"
+#include "engine/train/align_impl.h"
+#include "engine/train/controller.h"
+#include "engine/infer/passes.h"
 
 /* Rows of inputs, grown as needed. */
 typedef struct kept_rows {

@@ -1,5 +1,5 @@
 /* recorder.c : see recorder.h. */
-#include "engine/recorder.h"
+#include "engine/infer/recorder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
-#include "engine/passes.h"
+#include "engine/infer/passes.h"
 
 enum { MOST = SPECRT_TREE_MAX_NODES };
 

@@ -1,9 +1,9 @@
 /* align_impl.h : the inside of an aligned drafter, for engine/align*.c. */
-#ifndef ENGINE_ALIGN_IMPL_H
-#define ENGINE_ALIGN_IMPL_H
+#ifndef TRAIN_ALIGN_IMPL_H
+#define TRAIN_ALIGN_IMPL_H
 
-#include "engine/align.h"
-#include "engine/drafter.h"
+#include "engine/train/align.h"
+#include "engine/infer/drafter.h"
 
 /* What may be trained, in the order of the masters. */
 enum {

@@ -1,12 +1,12 @@
 /* align.c : what is trained of an EAGLE head, the optimiser, and handing what is learnt to the drafts. */
-#include "engine/align.h"
+#include "engine/train/align.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
-#include "engine/align_impl.h"
+#include "engine/train/align_impl.h"
 
 /* ---- what is trained ------------------------------------------------------------------------- */
 

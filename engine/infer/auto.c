@@ -1,6 +1,6 @@
 /* auto.c : see auto.h. */
 #include "specrt_tools.h"
-#include "engine/auto.h"
+#include "engine/infer/auto.h"
 
 #include <stdio.h>
 #include <string.h>

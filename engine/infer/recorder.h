@@ -1,7 +1,7 @@
 /* recorder.h : a host that stands before another and writes down what passes: a trace (docs/FORMAT.md), on
  * which routers are trained and over which policies are replayed. Any engine's host will do. */
-#ifndef ENGINE_RECORDER_H
-#define ENGINE_RECORDER_H
+#ifndef INFER_RECORDER_H
+#define INFER_RECORDER_H
 
 #include <stdbool.h>
 #include <stdint.h>

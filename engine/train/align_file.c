@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
-#include "engine/align_impl.h"
+#include "engine/train/align_impl.h"
 #include "formats/safetensors.h"
 
 enum { NAME_BYTES = 112 };

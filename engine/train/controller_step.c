@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/measure.h"
-#include "engine/controller_impl.h"
+#include "engine/train/controller_impl.h"
 
 bool controller_reserve(engine_controller *c, int32_t n) {
     if (n <= c->n_queries) return true;

@@ -1,8 +1,8 @@
 /* auto.h : the tools' policy word `auto`: from curves (costs.h) to the table of specrt_auto. */
-#ifndef ENGINE_AUTO_H
-#define ENGINE_AUTO_H
+#ifndef INFER_AUTO_H
+#define INFER_AUTO_H
 
-#include "engine/costs.h"
+#include "engine/infer/costs.h"
 
 /* auto_is_named() : of `auto` and `auto+POLICY`, not of NULL (no policy was named). */
 bool auto_is_named(const char *text);

@@ -1,7 +1,7 @@
 /* align_math.c : products forward and backward. Each element of a result is one task's, and summed in one
  * order: results depend neither on threads nor on the width of vectors. */
 #include <string.h>
-#include "engine/align_impl.h"
+#include "engine/train/align_impl.h"
 
 typedef float vector __attribute__((vector_size(32), aligned(4), may_alias));
 enum { LANES = 8, QUERIES = 8, BLOCK_ROWS = 64 };

@@ -1,5 +1,5 @@
 /* passes.c : see passes.h. */
-#include "engine/passes.h"
+#include "engine/infer/passes.h"
 
 #include <string.h>
 
