@@ -380,20 +380,20 @@ lint: ## format, generated files, order of folders, lengths, one helper for no m
 	@tools/amalgamate src/single_header.h | cmp -s - include/specrt.h && \
 	    tools/amalgamate src/cuda/specrt_kernels.cu src/single_header.h | cmp -s - cuda/specrt_kernels.cu || \
 	    { echo "$(SINGLE): not what src/ gives; run make single-header"; exit 1; }
-	@awk -f tests/check_includes.awk $(filter src/% lib/% engine/% tools/% adapters/%,$(filter-out src/single_header.h,$(LINTED)))
-	@awk -f tests/check_lengths.awk $(LINTED)
+	@awk -f .ci/lint/includes.awk $(filter src/% lib/% engine/% tools/% adapters/%,$(filter-out src/single_header.h,$(LINTED)))
+	@awk -f .ci/lint/lengths.awk $(LINTED)
 	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)
 	@! grep -nE 'specrt_error_set\(.*NO_MEMORY' $(filter-out lib/base/error.c,$(filter lib/% engine/% tools/%,$(LINTED)))
 	@! grep -nE '[[:space:]]+$$' $(LINTED) Makefile README.md
 	@awk 'length > 100 && !/^ *(["\047]|\{"|\[\{)/ { printf "%s:%d: line over 100 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(SCRIPTS)
-	@awk -f tests/check_links.awk $(PAGES)
-	@awk -f tests/check_figures.awk docs/BENCHMARKS.md $(wildcard bench/results/*.txt)
+	@awk -f .ci/lint/links.awk $(PAGES)
+	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md $(wildcard bench/results/*.txt)
 
 format: ## clang-format everything in place
 	clang-format -i $(LINTED)
 
 install: tools lib ## header, libspecrt.so, files for pkg-config and CMake, and tools under PREFIX
-	@tests/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)" "$(VERSION)"
+	@tools/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)" "$(VERSION)"
 
 calibrate: tools ## the main job: MODEL= DRAFT= TOKENIZER= CORPUS= OUT=; with none, the sample in data/
 	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(DRAFT)" "$(OUT)"

@@ -103,22 +103,22 @@ symbols() { # object
 breach() { # lint, its complaint, file's name, its text
     mkdir -p "$work/$(dirname "$3")"
     printf "$4" >"$work/$3"
-    (cd "$work" && awk -f "$OLDPWD/tests/$1" "$3") | grep -q "$2"
+    (cd "$work" && awk -f "$OLDPWD/.ci/lint/$1" "$3") | grep -q "$2"
 }
-check "includes upward" breach check_includes.awk 'base may not include formats/gguf.h' \
+check "includes upward" breach includes.awk 'base may not include formats/gguf.h' \
     lib/base/x.c '#include "formats/gguf.h"\n'
-check "includes of the command line" breach check_includes.awk 'engine may not include base/cli.h' \
+check "includes of the command line" breach includes.awk 'engine may not include base/cli.h' \
     engine/x.c '#include "base/cli.h"\n'
-check "includes of another tool" breach check_includes.awk 'tools may not include other.h' \
+check "includes of another tool" breach includes.awk 'tools may not include other.h' \
     tools/a/x.c '#include "other.h"\n'
-check "includes of a source by the core" breach check_includes.awk \
+check "includes of a source by the core" breach includes.awk \
     'core may not include sources/window.h' src/core/x.c '#include "sources/window.h"\n'
-check "includes of what is private to src" breach check_includes.awk \
+check "includes of what is private to src" breach includes.awk \
     'tools may not include core/head.h' tools/a/x.c '#include "core/head.h"\n'
-check "guards" breach check_includes.awk 'guard OLD_X_H; expected BASE_X_H' \
+check "guards" breach includes.awk 'guard OLD_X_H; expected BASE_X_H' \
     lib/base/x.h '#ifndef OLD_X_H\n#define OLD_X_H\n'
 long="static int f(void) {\\n$(yes '    x;\n' | head -n 80 | tr -d '\n')}\\n"
-check "lengths" breach check_lengths.awk 'a function of 82 lines' lib/base/long.c "$long"
+check "lengths" breach lengths.awk 'a function of 82 lines' lib/base/long.c "$long"
 
 # family C_COMPILER CXX_COMPILER : in a process of its own, which leaves its tally in a file.
 family() (

@@ -1,4 +1,4 @@
-# check_figures.awk docs/BENCHMARKS.md RAW.txt... : sections with a table that do not name the command, the
+# figures.awk docs/BENCHMARKS.md RAW.txt... : sections with a table that do not name the command, the
 # commit and the raw output of their figures, or say that none is kept by "not reproduced yet"; and raw
 # outputs that do not begin with commit and command.
 

@@ -1,4 +1,4 @@
-# check_includes.awk FILE... : folders include only those below them: base <- formats <- tokenizer, corpus
+# includes.awk FILE... : folders include only those below them: base <- formats <- tokenizer, corpus
 # <- counts, model <- engine <- tools. The engine knows nothing of the command line, and no tool of another. An
 # adapter is for other programs: it has the header, its engine's own ones, and its folder's. A tool on an adapter
 # has that and the engine's headers, too.

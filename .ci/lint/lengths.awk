@@ -1,4 +1,4 @@
-# check_lengths.awk FILE... : no file of src/ over 700 lines, but the page that applications read; no function
+# lengths.awk FILE... : no file of src/ over 700 lines, but the page that applications read; no function
 # over 80. One begins at the last line before its brace
 # that is not indented, and ends at a brace alone; tables end otherwise.
 /^[A-Za-z_]/ && !/^[a-z_]+:$/ { began = FNR }

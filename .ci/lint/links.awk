@@ -1,4 +1,4 @@
-# check_links.awk FILE.md... : links of Markdown files to files, and to headings of the files given, that
+# links.awk FILE.md... : links of Markdown files to files, and to headings of the files given, that
 # do not exist. Anchors are made as GitHub makes them: lower case, punctuation dropped, spaces to hyphens.
 
 function folder(path) { return sub("/[^/]*$", "", path) ? path "/" : "" }
