@@ -387,7 +387,7 @@ lint: ## format, generated files, order of folders, lengths, one helper for no m
 	@! grep -nE '[[:space:]]+$$' $(LINTED) Makefile README.md
 	@awk 'length > 100 && !/^ *(["\047]|\{"|\[\{)/ { printf "%s:%d: line over 100 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(SCRIPTS)
 	@awk -f .ci/lint/links.awk $(PAGES)
-	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md $(wildcard bench/results/*.txt)
+	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md $(wildcard bench/results/raw/*/*.txt)
 
 format: ## clang-format everything in place
 	clang-format -i $(LINTED)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind
-# docs/BENCHMARKS.md, all or those named. What they print becomes bench/results/NAME-MACHINE.txt,
-# with machine, commit and command; `standing` also renews the table in README.md.
+# docs/BENCHMARKS.md, all or those named. What they print becomes
+# bench/results/raw/MACHINE/NAME.txt, with machine, commit and command; `standing` also renews the
+# table in README.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
 # standing-loops, plan, compare, published, speeds, replay, many, many-overlap, many-python;
@@ -36,7 +37,7 @@ keep() {
     code=0
     "$@" >>"$work/result" || code=$?
     case $code in
-    0) mv "$work/result" "$results/$result-$machine.txt" ;;
+    0) mkdir -p "$results/raw/$machine" && mv "$work/result" "$results/raw/$machine/$result.txt" ;;
     77) say "$result is skipped" ;;
     *) say "$result failed with code $code"; failed=1 ;;
     esac

@@ -2,7 +2,7 @@
 """Curves that a results file prints, as the JSON that --costs takes.
 
 usage: curves.py FILE PAIR >costs.json
-FILE (bench/results/auto.txt, plan-curves-machine-a.txt) has a line PAIR, or "== PAIR", and behind it
+FILE (bench/results/raw/machine-c/auto.txt, raw/machine-a/plan-curves.txt) has a line PAIR, or "== PAIR", and behind it
 those that `specrt-eval plan` prints of its curves, rounded as there."""
 import json
 import re

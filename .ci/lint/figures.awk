@@ -9,8 +9,8 @@ function check_section() {
     if (text !~ /commit `[0-9a-f]+`/) fault(place, section "; expected the commit, commit `1234567`")
     if (text !~ /`(make|bench|python3|specrt-|[a-z]+-build|vocabtrim-|compare)/)
         fault(place, section "; expected the command, in backquotes")
-    if (text !~ /results\/[a-z0-9-]+\.txt/ && text !~ /[Nn]ot reproduced yet/)
-        fault(place, section "; expected a link to bench/results/NAME.txt, or: not reproduced yet")
+    if (text !~ /results\/raw\/[a-z0-9\/-]+\.txt/ && text !~ /[Nn]ot reproduced yet/)
+        fault(place, section "; expected a link to bench/results/raw/MACHINE/NAME.txt, or: not reproduced yet")
 }
 function check_raw() {
     if (raw != "" && (begin !~ /commit/ || begin !~ /(make|bench\/|build\/|specrt-)/))

@@ -341,7 +341,8 @@ step_host() {
 }
 
 step_bench() {
-    cp bench/results/cuda-products.txt "$bin/products.txt" 2>/dev/null || rm -f "$bin/products.txt"
+    cp bench/results/raw/gpu/cuda-products.txt "$bin/products.txt" 2>/dev/null ||
+        rm -f "$bin/products.txt"
     check bench 240 env PRODUCTS="$bin/products.txt" \
         "$bin/bench_gpu" ${dry:+--tiny} "$bin/bench.jsonl"
     say "$(cat "$bin/output")"
