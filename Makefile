@@ -301,7 +301,6 @@ llama-programs: $(BUILD)/bin/specrt-llama $(LLAMA_TESTS)
 LLAMA_OBJECTS := $(WITH_LLAMA) $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/llama/*.c))
 $(LLAMA_OBJECTS): CFLAGS += -Iadapters $(LLAMA_CFLAGS) $(if $(LLAMA_STATES),-DSPECRT_LLAMA_EAGLE3)
 $(LLAMA_OBJECTS): $(wildcard $(BUILD)/llama/cflags)
-# ggml's gguf_find_tensor() is to be found before the library's own: its reader of GGUF stays out.
 $(BUILD)/bin/specrt-llama: $(WITH_LLAMA) $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CC) $(WITH_LLAMA) $(LLAMA_LIBS) $(LIB) $(LDLIBS) -o $@
@@ -381,6 +380,7 @@ lint: ## format, generated files, order of folders, lengths, one helper for no m
 	    tools/amalgamate src/cuda/specrt_kernels.cu src/single_header.h | cmp -s - cuda/specrt_kernels.cu || \
 	    { echo "$(SINGLE): not what src/ gives; run make single-header"; exit 1; }
 	@awk -f .ci/lint/includes.awk $(filter src/% lib/% engine/% tools/% adapters/%,$(filter-out src/single_header.h,$(LINTED)))
+	@! grep -nE '^[a-z][a-z0-9_ ]*[ *](sl_)?[a-z0-9_]+\(' $(filter %.h,$(filter lib/%,$(LINTED))) | grep -vE '(static|typedef|sl_[a-z0-9_]+\()'
 	@awk -f .ci/lint/lengths.awk $(LINTED)
 	@awk 'length > 110 { printf "%s:%d: line over 110 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(LINTED)
 	@! grep -nE 'specrt_error_set\(.*NO_MEMORY' $(filter-out lib/base/error.c,$(filter lib/% engine/% tools/%,$(LINTED)))

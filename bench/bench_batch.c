@@ -62,14 +62,14 @@ static void make_sessions(const specrt_policy *policy, specrt_session **sessions
 static double pass(const bench *b, specrt_session **sessions, int32_t n, bool together) {
     specrt_beam beams[MAX_BATCH];
     for (int32_t i = 0; i < n; i++) specrt_session_start(sessions[i], 100 + i);
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     if (together)
         specrt_session_expand_batch(sessions, n, b->hidden, NULL, n, beams);
     else
         for (int32_t i = 0; i < n; i++)
             specrt_session_expand(sessions[i], b->hidden + (int64_t)i * b->n_cols, NULL, 1,
                                   &beams[i]);
-    return measure_seconds() - start;
+    return sl_measure_seconds() - start;
 }
 
 static void run_policy(const bench *b, const char *text) {

@@ -33,8 +33,8 @@ static void write_bundle(const char *path, bool raw) {
     specrt_error err;
     fill(ids, counts);
     bundle_update update = {.parts = &part, .n_parts = 1, .raw = raw};
-    if (bundle_ranks(&header, ids, counts, &part, &err) != SPECRT_STATUS_OK ||
-        bundle_write(path, &update, &err) != SPECRT_STATUS_OK)
+    if (sl_bundle_ranks(&header, ids, counts, &part, &err) != SPECRT_STATUS_OK ||
+        sl_bundle_write(path, &update, &err) != SPECRT_STATUS_OK)
         fprintf(stderr, "%s\n", err.msg), exit(1);
     free((void *)(uintptr_t)part.data);
 }
@@ -44,9 +44,9 @@ static void time_open(const char *path, const char *what) {
     size_t n_bytes = 0;
     for (int i = 0; i < REPEATS; i++) {
         specrt_bundle *bundle;
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         if (specrt_bundle_open(path, NULL, &bundle, NULL) != SPECRT_STATUS_OK) exit(1);
-        double seconds = measure_seconds() - start;
+        double seconds = sl_measure_seconds() - start;
         if (seconds < best) best = seconds;
         int32_t n;
         n_bytes = (size_t)specrt_bundle_sections(bundle, &n)->stored_bytes;

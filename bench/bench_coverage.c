@@ -34,8 +34,8 @@ static void encode(tok_worker *w, json_object *record, const char *key, id_list 
     json_object *value;
     specrt_error err = {SPECRT_STATUS_NO_MEMORY, "out of memory"};
     if (json_object_object_get_ex(record, key, &value))
-        need(tok_encode(w, json_object_get_string(value), (size_t)json_object_get_string_len(value),
-                        out),
+        need(sl_tok_encode(w, json_object_get_string(value),
+                           (size_t)json_object_get_string_len(value), out),
              &err);
 }
 
@@ -116,12 +116,12 @@ int main(int argc, char **argv) {
     domain domains[MAX_DOMAINS] = {0};
     int n = argc - 4;
     if (n < 1 || n > MAX_DOMAINS) return puts("bench/coverage.py calls it with what it needs"), 0;
-    need(tokenizer_open(argv[1], &tok, &err), &err);
-    need(tok_worker_create(tok, &worker, &err), &err);
+    need(sl_tokenizer_open(argv[1], &tok, &err), &err);
+    need(sl_tok_worker_create(tok, &worker, &err), &err);
     for (int i = 0; i < n; i++) read_domain(argv[4 + i], worker, &domains[i]);
     need(specrt_bundle_open(argv[2], NULL, &bundle, &err), &err);
     specrt_head_desc rows = {
-        .dtype = SPECRT_DTYPE_F16, .n_rows = tokenizer_n_vocab(tok), .n_cols = COLUMNS};
+        .dtype = SPECRT_DTYPE_F16, .n_rows = sl_tokenizer_n_vocab(tok), .n_cols = COLUMNS};
     rows.rows = calloc((size_t)rows.n_rows, 2 * COLUMNS);
     need(specrt_head_bind(NULL, &rows, NULL, &head, &err), &err);
     printf("| active vocabulary |");
@@ -135,7 +135,7 @@ int main(int argc, char **argv) {
     specrt_head_close(head);
     free((void *)rows.rows);
     specrt_bundle_close(bundle);
-    tok_worker_free(worker);
-    tokenizer_close(tok);
+    sl_tok_worker_free(worker);
+    sl_tokenizer_close(tok);
     return 0;
 }

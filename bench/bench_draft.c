@@ -226,7 +226,7 @@ static void make_shape(shape *s) {
                               .down = random_matrix(D_MODEL, 14336)};
     m->layers = &s->layer;
     m->head = m->embedding = random_matrix(N_VOCAB, D_MODEL);
-    m->pool = parallel_pool_create(1);
+    m->pool = sl_parallel_pool_create(1);
     engine_llama_layer(&m->config);
     m->rope_frequency = engine_rope_frequencies(128, m->config.rope_base, 1, NULL);
     engine_head(m, &head);
@@ -244,14 +244,14 @@ static void free_shape(shape *s) {
                               &l->gate, &l->up, &l->down, &s->m.head};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]->owned);
     specrt_head_close(s->m.compute_owner);
-    parallel_pool_free(s->m.pool);
+    sl_parallel_pool_free(s->m.pool);
     free(s->m.rope_frequency);
     free(s->logits);
     free(s->features);
 }
 
 static double tick(double *since) {
-    double now = measure_seconds(), passed = now - *since;
+    double now = sl_measure_seconds(), passed = now - *since;
     *since = now;
     return passed;
 }
@@ -353,7 +353,7 @@ static void run_shape(drafting *d, row *out) {
         fail(err.msg);
     d->layer = d->head = d->update = 0;
     for (int i = 0; i < N_CYCLES; i++) {
-        d->since = measure_seconds();
+        d->since = sl_measure_seconds();
         if (specrt_host_cycle(d->session, &host, &d->verdict, &err)) fail(err.msg);
         d->update += tick(&d->since);
     }

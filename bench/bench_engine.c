@@ -62,7 +62,7 @@ static void bench_prefill(const char *path, int threads) {
     fill_prompt(m, tokens);
     for (int i = 0; i < REPEATS; i++) {
         engine_cache_truncate(c, 0);
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         if (engine_prefill(c, tokens, n, NULL, NULL, NULL, NULL)) fail("prefill");
         keep_least(&best, start);
     }
@@ -90,7 +90,7 @@ static void bench_passes(const engine_model *m, double bytes, double bandwidth) 
         double best = 1e9, flops;
         for (int i = 0; i < REPEATS; i++) {
             engine_cache_truncate(c, 128);
-            double start = measure_seconds();
+            double start = sl_measure_seconds();
             if (engine_forward(c, tokens, batches[b], NULL, NULL, logits)) fail("forward");
             keep_least(&best, start);
         }
@@ -148,10 +148,10 @@ static void bench_cycle(const engine_model *m, const engine_drafter *drafter, co
     for (int i = 0; i < 2; i++) { /* the first run warms the caches */
         int64_t n = 0;
         if (engine_decoder_begin(d, tokens, 64, &err)) fail(err.msg);
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         for (k = 1; n < N_TOKENS && k > 0; n += k)
             if (engine_decoder_next(d, &out, &k)) fail("decode");
-        if (i > 0) print_cycle(name, d, n, measure_seconds() - start);
+        if (i > 0) print_cycle(name, d, n, sl_measure_seconds() - start);
     }
     engine_decoder_free(d);
     specrt_policy_close(policy);

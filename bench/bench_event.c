@@ -119,16 +119,17 @@ static uint8_t *make_graph(size_t *n) {
 
 static specrt_bundle *make_bundle(const float *rows) {
     specrt_head_desc few = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = RANK};
-    index_params params = {.m = 32, .ef_construction = 100, .seed = 1, .threads = parallel_cores()};
+    index_params params = {
+        .m = 32, .ef_construction = 100, .seed = 1, .threads = sl_parallel_cores()};
     int32_t *ids, n_ids, n_left_out[3];
     size_t n_index, n_graph, n_ranks, n;
     hnsw_index built;
     specrt_bundle *bundle;
     specrt_error err;
     need_ok(index_rows(&few, NULL, &ids, &n_ids, n_left_out, &err), &err);
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     need_ok(index_build(&few, ids, n_ids, &params, &built, &err), &err);
-    printf("graph of %d rows built in %.1f s\n", (int)n_ids, measure_seconds() - start);
+    printf("graph of %d rows built in %.1f s\n", (int)n_ids, sl_measure_seconds() - start);
     lift_index(&built);
     built.header.vectors = SPECRT_HNSW_INT8;
     built.header.ef = 64;
@@ -172,7 +173,7 @@ static void make_logits(scene *s, const float *rows) {
 }
 
 static double tick(double *since) {
-    double now = measure_seconds(), passed = now - *since;
+    double now = sl_measure_seconds(), passed = now - *since;
     *since = now;
     return passed;
 }
@@ -189,7 +190,7 @@ static int event(scene *s, specrt_session *session, size_t e, double *seconds) {
     do verdict.tokens[0] = below(V);
     while (specrt__active_member(session->pool, verdict.tokens[0]));
     specrt_logits_topk(rows.logits, V, 1, &best); /* verification has just read this row */
-    double start = measure_seconds(), since = start;
+    double start = sl_measure_seconds(), since = start;
     r->n_cycles++;
     specrt__retrieve_write(r, &verdict, &rows, true);
     seconds[SCAN] = tick(&since);
@@ -280,9 +281,9 @@ static double observe(specrt_session *session, int32_t token, const specrt_targe
     specrt_draft draft;
     specrt_verdict verdict = {.n = 1, .tokens = {token}};
     specrt_session_finish(session, &draft);
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     specrt_session_observe(session, &draft, &verdict, rows);
-    return measure_seconds() - start;
+    return sl_measure_seconds() - start;
 }
 
 /* On a worker on another core: what the event costs the cycle that it ends, when it is done, what the
@@ -302,10 +303,10 @@ static void run_beside(scene *s, const char *text, int32_t ef) {
         do token = below(V);
         while (specrt__active_member(t.session->pool, token));
         specrt_logits_topk(rows.logits, V, 1, &best);
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         first[e] = observe(t.session, token, &rows);
         while (specrt__os_load(&r->done) != r->limit) sched_yield();
-        done[e] = measure_seconds() - start;
+        done[e] = sl_measure_seconds() - start;
         next[e] = observe(t.session, LISTED, &rows);
         specrt__retrieve_settle(r);
         quiet[e] = observe(t.session, LISTED, &rows);

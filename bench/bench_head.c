@@ -122,7 +122,7 @@ static void shape_free(shape *s) {
 
 static void product(shape *s, const specrt_segment *segment, int n, double *best) {
     s->active.segments = segment;
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     specrt_active_logits(&s->active, s->hidden, n, s->logits);
     keep_least(best, start);
 }
@@ -138,19 +138,19 @@ static void measure(shape *s, const blas *b, times *t) {
     machine_read_time(s->buffer, s->row_bytes * (size_t)s->packed.n_rows, &t->read);
     for (int i = 0; i < N_BATCHES; i++) {
         product(s, &s->packed, batches[i], &t->product[i]);
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         if (!b->gemv || s->packed.dtype != SPECRT_DTYPE_F32) continue;
         run_openblas(b, (const float *)(void *)s->buffer, s->packed.n_rows, (int)s->active.n_cols,
                      s->hidden, batches[i], s->logits);
         keep_least(&t->openblas[i], start);
     }
     product(s, &s->in_place, 1, &t->in_place);
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     gather(s);
     specrt_active_logits((s->active.segments = &s->packed, &s->active), s->hidden, 1, s->logits);
     keep_least(&t->gathered, start);
     specrt_active_logits(&s->active, s->hidden, TOPK, s->logits);
-    start = measure_seconds();
+    start = sl_measure_seconds();
     specrt_active_topk(&s->active, s->logits, 10, TOPK, ids, logprobs);
     keep_least(&t->topk, start);
 }

@@ -130,12 +130,12 @@ static void bench_scan(const scene *s, const specrt_hnsw *index) {
     hnsw_recall_step best = {0, 0, 0};
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         int32_t hits = 0, n_true = 0, n = QUERIES / 5;
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         for (int32_t q = 0; q < n; q++) {
             scan(index, s->set.queries + (size_t)q * (size_t)s->dim, found, scratch);
             hits += count_hits(s->set.truth + q * RECALL_K, found, RECALL_K, &n_true);
         }
-        hnsw_recall_step step = {s->n, (double)hits / n_true, n / (measure_seconds() - start)};
+        hnsw_recall_step step = {s->n, (double)hits / n_true, n / (sl_measure_seconds() - start)};
         keep_best(&best, &step);
     }
     print_step("scan", &best);
@@ -144,7 +144,7 @@ static void bench_scan(const scene *s, const specrt_hnsw *index) {
 
 int main(int argc, char **argv) {
     scene s = {.n = argc > 2 ? atoi(argv[1]) : 65536, .dim = argc > 2 ? atoi(argv[2]) : 256};
-    int threads = parallel_cores();
+    int threads = sl_parallel_cores();
     index_params params = {.m = 32, .ef_construction = 200, .seed = 1, .threads = threads};
     static const int32_t kinds[] = {SPECRT_HNSW_INT8, SPECRT_HNSW_F16, SPECRT_HNSW_NONE};
     static const char *const names[] = {"int8", "f16", "f32"};
@@ -155,10 +155,10 @@ int main(int argc, char **argv) {
         dump(argv[3], s.rows, (size_t)s.n * (size_t)s.dim);
         dump(argv[4], s.set.queries, QUERIES * (size_t)s.dim);
     }
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     if (index_build(&s.desc, s.ids, s.n_ids, &params, &built, NULL)) exit(1);
     printf("%d x %d, m 32, ef_construction 200: built in %.1f s on %d threads\n", s.n, s.dim,
-           measure_seconds() - start, threads);
+           sl_measure_seconds() - start, threads);
     for (int i = 0; i < 3; i++) {
         built.header.vectors = kinds[i];
         open_section(&s, &built, &index);

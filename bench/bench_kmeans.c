@@ -61,7 +61,7 @@ static void dump(const char *path, const float *x, size_t n) {
 
 int main(int argc, char **argv) {
     bool given = argc > 7;
-    int threads = argc > 1 ? atoi(argv[1]) : parallel_cores();
+    int threads = argc > 1 ? atoi(argv[1]) : sl_parallel_cores();
     int32_t n = given ? atoi(argv[2]) : 65536, n_cols = given ? atoi(argv[3]) : 256;
     kmeans_options o = {.n_clusters = given ? atoi(argv[5]) : 256,
                         .n_iterations = ITERATIONS,
@@ -74,9 +74,9 @@ int main(int argc, char **argv) {
         .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = n, .n_cols = n_cols};
     row_set set;
     kmeans k;
-    double peak = machine_peak_int8(), start = measure_seconds();
+    double peak = machine_peak_int8(), start = sl_measure_seconds();
     if (rows_open(&head, NULL, threads, &set, NULL)) return 1;
-    double opened = measure_seconds() - start;
+    double opened = sl_measure_seconds() - start;
     if (given) o.initial = load(argv[6], n_centroids);
     if (kmeans_run(&set, &o, &k, NULL)) return 1;
     double ops = 2.0 * set.n * n_cols * o.n_clusters * k.n_iterations / k.seconds;

@@ -145,8 +145,8 @@ static void read_all(bench *b, char **paths, int n_paths) {
 static void open_all(bench *b, const char *path, const char *bundle, char **traces, int n) {
     specrt_head_desc desc;
     specrt_error err;
-    need(model_open(path, &b->drafter, &err), &err);
-    need(model_head(&b->drafter, NULL, &desc, NULL, &err), &err);
+    need(sl_model_open(path, &b->drafter, &err), &err);
+    need(sl_model_head(&b->drafter, NULL, &desc, NULL, &err), &err);
     need(specrt_bundle_open(bundle, NULL, &b->bundle, &err), &err);
     need(specrt_head_bind(b->bundle, &desc, NULL, &b->head, &err), &err);
     b->d = (int32_t)desc.n_cols;
@@ -321,13 +321,13 @@ static double expand(race *r, int way, int32_t level, int32_t d, specrt_beam *be
                    (size_t)d * sizeof *hidden);
     }
     flush();
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     if (way != ALONE)
         need(specrt_session_expand_batch(sessions, r->n, hidden, NULL, r->n, beams), &err);
     for (int32_t i = 0; i < r->n && way == ALONE; i++)
         need(specrt_session_expand(sessions[i], hidden + (size_t)i * (size_t)d, NULL, 1, &beams[i]),
              &err);
-    return measure_seconds() - start;
+    return sl_measure_seconds() - start;
 }
 
 /* What was drafted, and by which chances. */
@@ -374,9 +374,9 @@ static void run_cycle(race *r, int32_t d) {
     count_hits(r);
     for (int k = 0; k < r->n_ways; k++) {
         int way = (k + at) % r->n_ways;
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         for (int32_t i = 0; i < r->n; i++) observe(&r->players[way][i]);
-        r->update[way][at] = measure_seconds() - start;
+        r->update[way][at] = sl_measure_seconds() - start;
     }
 }
 
@@ -455,9 +455,9 @@ static void print_curve(const bench *b) {
     for (int round = 0; round < N_ROUNDS; round++)
         for (int k = 0; k < N_SIZES; k++) {
             flush();
-            double start = measure_seconds();
+            double start = sl_measure_seconds();
             specrt_active_logits(active, hidden, states[k], logits);
-            times[k][round] = measure_seconds() - start;
+            times[k][round] = sl_measure_seconds() - start;
         }
     printf("%d rows with several states, in products with one:", (int)N_ROWS);
     for (int k = 0; k < N_SIZES; k++)
@@ -472,8 +472,8 @@ static void print_curve(const bench *b) {
 static void run_policy(bench *b, const char *text, int32_t n) {
     static race r;
     open_race(b, &r, text, n);
-    double began = measure_seconds();
-    while (r.n_cycles < MAX_CYCLES && (r.n_cycles < MIN_CYCLES || measure_seconds() - began < 4))
+    double began = sl_measure_seconds();
+    while (r.n_cycles < MAX_CYCLES && (r.n_cycles < MIN_CYCLES || sl_measure_seconds() - began < 4))
         run_cycle(&r, b->d);
     report(&r);
     close_race(&r);
@@ -502,6 +502,6 @@ int main(int argc, char **argv) {
         run_speed(&b);
     specrt_head_close(b.head);
     specrt_bundle_close(b.bundle);
-    model_close(&b.drafter);
+    sl_model_close(&b.drafter);
     return 0;
 }

@@ -72,7 +72,7 @@ static void time_route(router *r, const float *states, int32_t n, double *best) 
     memset(out->levels, 0, (size_t)r->header.n_rows * sizeof *out->levels);
     out->level = 0;
     out->n_segments = out->n_rows = out->n_masked = 0;
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     r->policy->sources[0].source->route(r->session->states[0], &level, out);
     keep_least(best, start);
 }
@@ -107,7 +107,7 @@ int main(void) {
     for (int repeat = 0; repeat < REPEATS; repeat++)
         for (int many = 0; many < 2; many++) {
             int32_t n = many ? TOPK : 1;
-            double start = measure_seconds();
+            double start = sl_measure_seconds();
             specrt_active_logits(&product, states, n, logits);
             keep_least(&full[many], start);
             for (int i = 0; i < 3; i++) time_route(&routers[i], states, n, &routers[i].best[many]);

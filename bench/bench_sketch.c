@@ -144,13 +144,13 @@ static void level(bench *b, specrt_session *s, int32_t n, times *best) {
     specrt_beam beam = {n, tokens, NULL, path};
     specrt_error err = {SPECRT_STATUS_OK, "start"};
     require(specrt_session_start(s, 1), &err); /* a cycle routes each level once */
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     const specrt_active *active = specrt_session_route(s, 0, &beam, b->hidden, NULL);
     keep_least(&best->route, start);
-    start = measure_seconds();
+    start = sl_measure_seconds();
     specrt_active_logits(active, b->hidden, n, b->logits);
     keep_least(&best->logits, start);
-    start = measure_seconds();
+    start = sl_measure_seconds();
     specrt_active_topk(active, b->logits, n, TOPK, b->ids, b->logprobs);
     keep_least(&best->topk, start);
 }
@@ -163,7 +163,7 @@ static void floors(bench *b, int32_t n, times *best) {
     specrt__sketch_lay_out(&view);
     specrt_segment basis = specrt__sketch_basis(&view, b->rank);
     specrt_active active = {specrt_head_compute(b->head), &basis, 1, b->rank, b->n_cols, NULL};
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     specrt_active_logits(&active, b->hidden, n, b->logits);
     keep_least(&best->project, start);
     const uint8_t *codes = b->bits ? view.codes : (const uint8_t *)view.bands[0].scales;

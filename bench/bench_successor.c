@@ -82,7 +82,7 @@ static void make_scene(scene *s) {
 }
 
 static double tick(double *since) {
-    double now = measure_seconds(), passed = now - *since;
+    double now = sl_measure_seconds(), passed = now - *since;
     *since = now;
     return passed;
 }
@@ -102,7 +102,7 @@ static int32_t level(scene *s, specrt_session *session, int32_t n, size_t round,
         logprobs[i] = -0.5f * (float)i;
     }
     specrt_session_start(session, tokens[0]);
-    double since = measure_seconds();
+    double since = sl_measure_seconds();
     const specrt_active *active = specrt_session_route(session, 0, &beam, s->hidden, NULL);
     seconds[FIND] = tick(&since);
     const specrt_segment *found = &active->segments[active->n_segments - 1];

@@ -46,9 +46,9 @@ static void add_file(bench *b, const char *path) {
     size_t n = strlen(path);
     if (n < 5 || strcmp(path + n - 5, ".json") != 0) {
         file_view file;
-        if (file_map(path, &file, NULL)) return;
+        if (sl_file_map(path, &file, NULL)) return;
         add_document(b, (const char *)file.bytes, file.n);
-        file_unmap(&file);
+        sl_file_unmap(&file);
         return;
     }
     json_object *array = json_object_from_file(path), *output;
@@ -80,9 +80,10 @@ static void work(void *arg, int thread) {
         document doc = b->docs[i];
         b->ids[thread].n = 0;
         if (b->encode)
-            tok_encode(b->workers[thread], doc.text, doc.n, &b->ids[thread]);
+            sl_tok_encode(b->workers[thread], doc.text, doc.n, &b->ids[thread]);
         else
-            tok_count(b->workers[thread], doc.text, doc.n, b->counts[thread], &b->n_tokens[thread]);
+            sl_tok_count(b->workers[thread], doc.text, doc.n, b->counts[thread],
+                         &b->n_tokens[thread]);
         b->n_tokens[thread] += b->ids[thread].n;
     }
 }
@@ -103,9 +104,9 @@ static double best_seconds(bench *b, int threads, void (*task)(void *, int)) {
     double best = 1e9;
     b->threads = threads;
     for (int r = 0; r < REPEATS; r++) {
-        double begin = measure_seconds();
-        parallel_run(threads, task, b);
-        double seconds = measure_seconds() - begin;
+        double begin = sl_measure_seconds();
+        sl_parallel_run(threads, task, b);
+        double seconds = sl_measure_seconds() - begin;
         if (seconds < best) best = seconds;
     }
     return best;
@@ -116,11 +117,11 @@ static double cold_seconds(bench *b) {
     double best = 1e9;
     b->threads = 1;
     for (int r = 0; r < REPEATS; r++) {
-        tok_worker_free(b->workers[0]);
-        tok_worker_create(b->tok, &b->workers[0], NULL);
-        double begin = measure_seconds();
+        sl_tok_worker_free(b->workers[0]);
+        sl_tok_worker_create(b->tok, &b->workers[0], NULL);
+        double begin = sl_measure_seconds();
         work(b, 0);
-        double seconds = measure_seconds() - begin;
+        double seconds = sl_measure_seconds() - begin;
         if (seconds < best) best = seconds;
     }
     return best;
@@ -138,25 +139,25 @@ int main(int argc, char **argv) {
     const char *data = getenv("SPECRT_DATA");
     if (!data || !*data) data = "../shared/data";
     snprintf(path, sizeof path, "%s/tokenizers/llama3/tokenizer.model", data);
-    double begin = measure_seconds();
-    if (tokenizer_open(argc > 1 ? argv[1] : path, &b.tok, &err)) {
+    double begin = sl_measure_seconds();
+    if (sl_tokenizer_open(argc > 1 ? argv[1] : path, &b.tok, &err)) {
         printf("skipped: %s\n", err.msg);
         return 0;
     }
-    double open_seconds = measure_seconds() - begin;
+    double open_seconds = sl_measure_seconds() - begin;
     for (int i = 2; i < argc; i++) add_file(&b, argv[i]);
     snprintf(path, sizeof path, "%s/generations/llama3", data);
     if (argc < 3) add_folder(&b, path);
     for (int i = 0; i < MAX_THREADS; i++) {
-        b.counts[i] = calloc((size_t)tokenizer_n_vocab(b.tok), sizeof(uint64_t));
-        tok_worker_create(b.tok, &b.workers[i], NULL);
+        b.counts[i] = calloc((size_t)sl_tokenizer_n_vocab(b.tok), sizeof(uint64_t));
+        sl_tok_worker_create(b.tok, &b.workers[i], NULL);
     }
     double floor_seconds = best_seconds(&b, 1, read_all);
     b.n_tokens[0] = 0;
     b.threads = 1;
     work(&b, 0);
     b.checksum = b.n_tokens[0];
-    printf("%s: %zu documents, %.1f MB, %llu tokens; opened in %.0f ms\n", tokenizer_name(b.tok),
+    printf("%s: %zu documents, %.1f MB, %llu tokens; opened in %.0f ms\n", sl_tokenizer_name(b.tok),
            b.n_docs, (double)b.n_bytes / 1e6, (unsigned long long)b.checksum, open_seconds * 1e3);
     report(&b, "floor (reading the bytes)", floor_seconds);
     report(&b, "count, 1 thread, new worker", cold_seconds(&b));

@@ -65,13 +65,13 @@ static void run_greedy(bench *b) {
     static double floors[N_ROUNDS], greedy[N_ROUNDS];
     specrt_verifier *v = make(NULL);
     for (int k = 0; k < N_ROUNDS; k++) {
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         b->sink += read_words(b->rows, (size_t)N_NODES * N_VOCAB);
-        double middle = measure_seconds();
+        double middle = sl_measure_seconds();
         for (int i = 0; i < N_NODES; i++)
             b->sink += (uint64_t)specrt_verifier_draw(v, b->rows + (size_t)i * N_VOCAB, i);
         floors[k] = middle - start;
-        greedy[k] = measure_seconds() - middle;
+        greedy[k] = sl_measure_seconds() - middle;
     }
     double a = median(floors), c = median(greedy), bytes = 4.0 * N_NODES * N_VOCAB;
     printf("reading %d rows: %.2f ms (%.1f GB/s); greedy: %.2f ms (%.1f GB/s, %.0f%% of it)\n",
@@ -100,9 +100,9 @@ static void run_draws(bench *b) {
     for (int k = 0; k < N_ROUNDS; k++)
         for (int i = 0; i < N_DISTRIBUTIONS; i++) {
             const float *row = b->rows + (size_t)((k * N_DISTRIBUTIONS + i) % N_NODES) * N_VOCAB;
-            double start = measure_seconds();
+            double start = sl_measure_seconds();
             b->sink += (uint64_t)specrt_verifier_draw(v[i], row, k);
-            seconds[i][k] = measure_seconds() - start;
+            seconds[i][k] = sl_measure_seconds() - start;
         }
     for (int i = 0; i < N_DISTRIBUTIONS; i++) {
         printf("draw, %-34s %.3f ms\n", distributions[i].name, 1e3 * median(seconds[i]));
@@ -124,16 +124,16 @@ static void run_chain(bench *b) {
         int32_t tokens[N_STEPS];
         specrt_draft_distribution distributions[N_STEPS];
         specrt_verdict verdict;
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         for (int i = 0; i < N_STEPS; i++) {
             tokens[i] =
                 specrt_verifier_propose(v, rows + (size_t)i * N_VOCAB, N_LIST, 1, k, i, probs[i]);
             distributions[i] = (specrt_draft_distribution){N_LIST, ids, probs[i]};
         }
-        double middle = measure_seconds();
+        double middle = sl_measure_seconds();
         specrt_verify_chain(v, tokens, distributions, N_STEPS, rows, k, &verdict);
         propose[k] = (middle - start) / N_STEPS;
-        verify[k] = (measure_seconds() - middle) / verdict.n;
+        verify[k] = (sl_measure_seconds() - middle) / verdict.n;
         n_emitted += verdict.n;
     }
     printf(

@@ -43,9 +43,9 @@ static double observe(specrt_session *s, int32_t n_new) {
         verdict.nodes[i] = i;
         verdict.tokens[i] = tokens[i];
     }
-    double start = measure_seconds();
+    double start = sl_measure_seconds();
     specrt_session_observe(s, &draft, &verdict, &rows);
-    return measure_seconds() - start;
+    return sl_measure_seconds() - start;
 }
 
 static int ascending(const void *a, const void *b) {
@@ -83,11 +83,11 @@ static void run(const specrt_head *head, const float *hidden, float *logits, row
     specrt_session_get_stats(s, &stats);
     int64_t n_before = stats.n_copied;
     for (int i = 0; i < N_CYCLES; i++) {
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         specrt_active_logits(specrt_session_shortlist(s), hidden, 1, logits);
-        product[i] = measure_seconds() - start;
+        product[i] = sl_measure_seconds() - start;
         specrt_active_logits(specrt_session_shortlist(s), hidden, TOPK, logits);
-        level[i] = measure_seconds() - start - product[i];
+        level[i] = sl_measure_seconds() - start - product[i];
         update[i] = observe(s, out->n_new);
     }
     specrt_session_get_stats(s, &stats);
@@ -109,7 +109,7 @@ static void run_scan(double *scan, double *read) {
     if (!rows) fprintf(stderr, "bench_window: out of memory\n"), exit(1);
     for (size_t i = 0; i < n; i++) rows[i] = fixture_normal(&random_state);
     for (int repeat = 0; repeat < 15; repeat++) {
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         for (size_t i = 0; i < N_DRAFT; i++)
             specrt_logits_topk(rows + i * N_VOCAB, N_VOCAB, K, ids);
         keep_least(scan, start);

@@ -14,7 +14,7 @@
 #endif
 
 static inline void keep_least(double *best, double start) {
-    double seconds = measure_seconds() - start;
+    double seconds = sl_measure_seconds() - start;
     if (seconds < *best) *best = seconds;
 }
 
@@ -69,7 +69,7 @@ static inline double machine_peak(void) {
     float out;
     double flops = 0;
     for (int i = 0; i < 200; i++) {
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         flops = machine_fma(&out);
         keep_least(&best, start);
         sink = out;
@@ -109,7 +109,7 @@ static inline double machine_peak_int8(void) {
     int out = 0;
     double ops = 0;
     for (int i = 0; i < 100; i++) {
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         ops = machine_int8(&out);
         keep_least(&best, start);
         sink = out;
@@ -149,7 +149,7 @@ machine_read(const uint8_t *bytes, size_t n, int way) {
 static inline void machine_read_time(const void *bytes, size_t n, double *best) {
     volatile uint64_t sink;
     for (int way = 0; way < 3; way++) {
-        double start = measure_seconds();
+        double start = sl_measure_seconds();
         sink = machine_read((const uint8_t *)bytes, n, way);
         keep_least(best, start);
         (void)sink;

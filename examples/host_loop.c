@@ -77,7 +77,7 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
 static int print_tokens(void *user, const int32_t *tokens, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         size_t n_bytes;
-        const uint8_t *bytes = tokenizer_bytes((const tokenizer *)user, tokens[i], &n_bytes);
+        const uint8_t *bytes = sl_tokenizer_bytes((const tokenizer *)user, tokens[i], &n_bytes);
         if (bytes) fwrite(bytes, 1, n_bytes, stdout);
     }
     return fflush(stdout);
@@ -96,19 +96,19 @@ int main(int argc, char **argv) {
     specrt_error err;
     if (argc != 5) return fail("usage: host_loop TARGET.gguf DRAFT.gguf POLICY TEXT");
     if (engine_open(argv[1], 1, &target, &err) || engine_open(argv[2], 1, &drafter, &err) ||
-        tokenizer_open(argv[1], &tok, &err) || tok_worker_create(tok, &worker, &err))
+        sl_tokenizer_open(argv[1], &tok, &err) || sl_tok_worker_create(tok, &worker, &err))
         return fail(err.msg);
-    if (tok_encode(worker, argv[4], strlen(argv[4]), &prompt)) return fail("out of memory");
+    if (sl_tok_encode(worker, argv[4], strlen(argv[4]), &prompt)) return fail("out of memory");
 
     /* What may be drafted: rows of the drafter's head; terminators end the answer. */
     specrt_head_desc desc;
     specrt_head *head;
     specrt_policy *policy;
     specrt_session *session;
-    specrt_policy_desc wanted = {.text = argv[3], .n_vocab = tokenizer_n_vocab(tok)};
+    specrt_policy_desc wanted = {.text = argv[3], .n_vocab = sl_tokenizer_n_vocab(tok)};
     specrt_session_params params = {.n_logits = engine_get_config(target)->n_vocab,
                                     .tree = {.num_steps = 4, .topk = 1, .num_draft_tokens = 5}};
-    wanted.terminators = tokenizer_terminators(tok, &wanted.n_terminators);
+    wanted.terminators = sl_tokenizer_terminators(tok, &wanted.n_terminators);
     engine_head(drafter, &desc);
     if (specrt_head_bind(NULL, &desc, NULL, &head, &err) ||
         specrt_policy_create(NULL, head, &wanted, &policy, &err) ||
@@ -144,8 +144,8 @@ int main(int argc, char **argv) {
     free(m.logits);
     free(m.hidden);
     free(prompt.ids);
-    tok_worker_free(worker);
-    tokenizer_close(tok);
+    sl_tok_worker_free(worker);
+    sl_tokenizer_close(tok);
     engine_close(drafter);
     engine_close(target);
     return 0;

@@ -141,7 +141,7 @@ static int32_t print_emitted(const loop *l, bool *ended) {
     int32_t n = 0;
     while (n < l->n_emitted && !*ended) {
         size_t n_bytes;
-        const uint8_t *bytes = tokenizer_bytes(l->tok, l->emitted[n], &n_bytes);
+        const uint8_t *bytes = sl_tokenizer_bytes(l->tok, l->emitted[n], &n_bytes);
         *ended = specrt_policy_ends(l->policy, l->emitted[n++]) != 0;
         if (bytes && !*ended) fwrite(bytes, 1, n_bytes, stdout);
     }
@@ -160,14 +160,14 @@ static void open_models(loop *l, const char *target, const char *drafter, const 
     uint8_t sha256[32];
     int32_t layers[3];
     specrt_error err;
-    if (tokenizer_open(target, &l->tok, &err) || engine_open(target, 1, &l->target, &err) ||
+    if (sl_tokenizer_open(target, &l->tok, &err) || engine_open(target, 1, &l->target, &err) ||
         engine_drafter_open(drafter, l->target, &l->drafter, &err) ||
         engine_cache_create(l->target, 0, &l->cache, &err) ||
         engine_drafter_cache(l->drafter, 0, &l->draft_cache, &err))
         fail(err.msg);
     if (engine_drafter_is_model(l->drafter) || engine_drafter_features(l->drafter, layers) > 0)
         fail("DRAFT: expected an EAGLE-2 head, found another kind of drafter");
-    tokenizer_fingerprint(l->tok, sha256);
+    sl_tokenizer_fingerprint(l->tok, sha256);
     if (bundle && (specrt_bundle_open(bundle, NULL, &l->bundle, &err) ||
                    specrt_bundle_check_tokenizer(l->bundle, sha256, &err)))
         fail(err.msg);
@@ -179,13 +179,13 @@ static void open_loop(loop *l, const char *policy) {
     specrt_tree_params shape = {STEPS, TOPK, NODES};
     specrt_sampling greedy = {.temperature = 0};
     specrt_policy_desc desc = {
-        .text = policy, .n_vocab = tokenizer_n_vocab(l->tok), .embedding = &embedding};
+        .text = policy, .n_vocab = sl_tokenizer_n_vocab(l->tok), .embedding = &embedding};
     l->d = (size_t)engine_get_config(l->target)->d_model;
     l->n_vocab = (size_t)engine_get_config(l->target)->n_vocab;
     specrt_session_params params = {.tree = shape, .n_logits = (int32_t)l->n_vocab};
     engine_drafter_head(l->drafter, &head);
     engine_embedding(l->target, &embedding);
-    desc.terminators = tokenizer_terminators(l->tok, &desc.n_terminators);
+    desc.terminators = sl_tokenizer_terminators(l->tok, &desc.n_terminators);
     if (specrt_head_bind(l->bundle, &head, NULL, &l->head, &err) ||
         specrt_policy_create(l->bundle, l->head, &desc, &l->policy, &err) ||
         specrt_session_create(l->policy, &params, NULL, &l->session, &err) ||
@@ -214,15 +214,15 @@ static void close_loop(loop *l) {
     engine_cache_close(l->cache);
     engine_drafter_close(l->drafter);
     engine_close(l->target);
-    tokenizer_close(l->tok);
+    sl_tokenizer_close(l->tok);
 }
 
 static void encode(const tokenizer *tok, const char *text, id_list *out) {
     tok_worker *worker;
     specrt_error err;
-    if (tok_worker_create(tok, &worker, &err)) fail(err.msg);
-    check(tok_encode(worker, text, strlen(text), out));
-    tok_worker_free(worker);
+    if (sl_tok_worker_create(tok, &worker, &err)) fail(err.msg);
+    check(sl_tok_encode(worker, text, strlen(text), out));
+    sl_tok_worker_free(worker);
 }
 
 int main(int argc, char **argv) {

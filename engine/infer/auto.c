@@ -54,18 +54,18 @@ static const curve *head_of(const pass_costs *c, int32_t topk) {
 static void cycles_of(const pass_costs *c, const specrt_tree_params *tree, const int32_t *rows,
                       int32_t n_lists, double *out) {
     for (int32_t list = 0; list < n_lists; list++) {
-        *out++ = curve_at(&c->target, 1);
+        *out++ = sl_curve_at(&c->target, 1);
         for (int32_t n = 1; n <= tree->num_steps; n++)
-            *out++ = curve_at(&c->draft, 1) + (n - 1) * curve_at(&c->draft, tree->topk) +
-                     curve_at(&c->head_first, rows[list]) +
-                     (n - 1) * curve_at(head_of(c, tree->topk), rows[list]) +
-                     curve_at(&c->target, nodes_of(tree, n));
+            *out++ = sl_curve_at(&c->draft, 1) + (n - 1) * sl_curve_at(&c->draft, tree->topk) +
+                     sl_curve_at(&c->head_first, rows[list]) +
+                     (n - 1) * sl_curve_at(head_of(c, tree->topk), rows[list]) +
+                     sl_curve_at(&c->target, nodes_of(tree, n));
     }
 }
 
 /* Seconds of a drafter's pass for each token beyond the first. */
 static double read_of(const pass_costs *c) {
-    double more = (curve_at(&c->draft, 8) - curve_at(&c->draft, 1)) / 7;
+    double more = (sl_curve_at(&c->draft, 8) - sl_curve_at(&c->draft, 1)) / 7;
     return more > 0 ? more : 0;
 }
 

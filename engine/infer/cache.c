@@ -54,7 +54,7 @@ specrt_status engine_cache_create(const engine_model *m, int32_t n_context, engi
         c->m = m;
         c->n_context = n_context;
         c->n_slots = n_context + ENGINE_MAX_OPEN;
-        c->n_attend = 2 * parallel_pool_threads(m->pool);
+        c->n_attend = 2 * sl_parallel_pool_threads(m->pool);
         size_t floats = lay_arrays(c, NULL);
         void *block;
         if (posix_memalign(&block, LINE, floats * sizeof(float)) == 0) {
@@ -64,7 +64,7 @@ specrt_status engine_cache_create(const engine_model *m, int32_t n_context, engi
         }
     }
     free(c);
-    return error_no_memory_for(err, "a cache of %d positions", n_context);
+    return sl_error_no_memory_for(err, "a cache of %d positions", n_context);
 }
 
 void engine_cache_close(engine_cache *c) {

@@ -18,8 +18,8 @@ static json_object *json_curve(const curve *c, const char *size) {
     json_object *points = json_object_new_array();
     for (int i = 0; i < c->n; i++) {
         json_object *o = json_object_new_object();
-        json_put(o, size, json_whole((uint64_t)c->x[i]));
-        json_put(o, "seconds", json_real(c->y[i]));
+        sl_json_put(o, size, sl_json_whole((uint64_t)c->x[i]));
+        sl_json_put(o, "seconds", sl_json_real(c->y[i]));
         json_object_array_add(points, o);
     }
     return points;
@@ -29,17 +29,18 @@ void pass_costs_put(const pass_costs *costs, json_object *o) {
     json_object *heads = json_object_new_array();
     for (int w = 0; w < PASS_WIDTHS; w++) {
         json_object *head = json_object_new_object();
-        json_put(head, "topk", json_whole((uint64_t)pass_widths[w]));
-        json_put(head, "points", json_curve(&costs->head[w], "rows"));
+        sl_json_put(head, "topk", sl_json_whole((uint64_t)pass_widths[w]));
+        sl_json_put(head, "points", json_curve(&costs->head[w], "rows"));
         json_object_array_add(heads, head);
     }
-    json_put(o, "head_first", json_curve(&costs->head_first, "rows"));
-    json_put(o, "head", heads);
-    json_put(o, "draft", json_curve(&costs->draft, "tokens"));
-    json_put(o, "target", json_curve(&costs->target, "nodes"));
-    if (costs->keeps_chains) json_put(o, "keeps_chains", json_object_new_boolean(true));
-    if (costs->policy[0]) json_put(o, "policy", json_text(costs->policy));
-    if (costs->policy_rows) json_put(o, "policy_rows", json_whole((uint64_t)costs->policy_rows));
+    sl_json_put(o, "head_first", json_curve(&costs->head_first, "rows"));
+    sl_json_put(o, "head", heads);
+    sl_json_put(o, "draft", json_curve(&costs->draft, "tokens"));
+    sl_json_put(o, "target", json_curve(&costs->target, "nodes"));
+    if (costs->keeps_chains) sl_json_put(o, "keeps_chains", json_object_new_boolean(true));
+    if (costs->policy[0]) sl_json_put(o, "policy", sl_json_text(costs->policy));
+    if (costs->policy_rows)
+        sl_json_put(o, "policy_rows", sl_json_whole((uint64_t)costs->policy_rows));
 }
 
 /* ---- from a file ---- */
@@ -66,9 +67,9 @@ static specrt_status take_points(const char *path, json_object *points, const ch
             !((double)json_object_get_int64(x) > (i ? out->x[i - 1] : 0)) ||
             !(json_object_get_double(y) > 0) || isinf(json_object_get_double(y)))
             return bad_points(path, key, size, err);
-        curve_add(out, (double)json_object_get_int64(x), json_object_get_double(y));
+        sl_curve_add(out, (double)json_object_get_int64(x), json_object_get_double(y));
     }
-    curve_make_monotone(out);
+    sl_curve_make_monotone(out);
     return SPECRT_STATUS_OK;
 }
 
@@ -147,10 +148,10 @@ static specrt_status take_all(const char *path, json_object *o, pass_costs *out,
 specrt_status pass_costs_read(const char *path, pass_costs *out, specrt_error *err) {
     file_view view;
     *out = (pass_costs){.file = path};
-    TRY(file_map(path, &view, err));
+    TRY(sl_file_map(path, &view, err));
     char *text = strndup(view.n ? (const char *)view.bytes : "", view.n);
-    file_unmap(&view);
-    if (!text) return error_no_memory(err, path);
+    sl_file_unmap(&view);
+    if (!text) return sl_error_no_memory(err, path);
     json_object *o = json_tokener_parse(text);
     free(text);
     specrt_status status =
@@ -168,9 +169,9 @@ specrt_status pass_costs_write(const pass_costs *costs, const char *path, bool f
                                specrt_error *err) {
     json_object *o = json_object_new_object();
     pass_costs_put(costs, o);
-    char *text = json_to_text(o);
-    if (!text) return error_no_memory(err, path);
-    specrt_status status = out_bytes(path, force, text, strlen(text), err);
+    char *text = sl_json_to_text(o);
+    if (!text) return sl_error_no_memory(err, path);
+    specrt_status status = sl_out_bytes(path, force, text, strlen(text), err);
     free(text);
     return status;
 }

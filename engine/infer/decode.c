@@ -149,13 +149,13 @@ specrt_status engine_decoder_create(const engine_model *target, const engine_dra
         return SPECRT_STATUS_OK;
     }
     engine_decoder_free(d);
-    return status == SPECRT_STATUS_NO_MEMORY ? error_no_memory_for(err, "a sequence") : status;
+    return status == SPECRT_STATUS_NO_MEMORY ? sl_error_no_memory_for(err, "a sequence") : status;
 }
 
 /* ---- the two models -------------------------------------------------------------------------- */
 
 static double tick(double *since) {
-    double now = measure_seconds(), passed = now - *since;
+    double now = sl_measure_seconds(), passed = now - *since;
     *since = now;
     return passed;
 }
@@ -359,7 +359,7 @@ static specrt_status begin_plain(engine_decoder *d, const int32_t *prompt, int32
 }
 
 void engine_decoder_reset(engine_decoder *d) {
-    d->since = measure_seconds();
+    d->since = sl_measure_seconds();
     memset(&d->times, 0, sizeof d->times);
     engine_cache_truncate(d->cache, 0);
     if (d->session) engine_cache_truncate(d->draft_cache, 0);
@@ -415,7 +415,7 @@ static specrt_status speculative_cycle(engine_decoder *d) {
 
 /* The first token came with the prompt. */
 specrt_status engine_decoder_next(engine_decoder *d, const int32_t **tokens, int32_t *n) {
-    d->since = measure_seconds();
+    d->since = sl_measure_seconds();
     *tokens = d->verdict.tokens;
     *n = 0;
     if (!d->begun)

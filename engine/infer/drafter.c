@@ -48,7 +48,7 @@ static int32_t json_int(json_object *config, const char *key, int32_t fallback) 
                                                                     : fallback;
 }
 
-static float json_real(json_object *config, const char *key, float fallback) {
+static float sl_json_real(json_object *config, const char *key, float fallback) {
     json_object *value;
     return config && json_object_object_get_ex(config, key, &value)
                ? (float)json_object_get_double(value)
@@ -81,8 +81,8 @@ static specrt_status read_config(const loader *l) {
     k->d_ffn = json_int(config, "intermediate_size", target->d_ffn);
     k->d_head = json_int(config, "head_dim",
                          config && k->n_heads > 0 ? k->d_model / k->n_heads : target->d_head);
-    k->rms_epsilon = json_real(config, "rms_norm_eps", target->rms_epsilon);
-    k->rope_base = json_real(config, "rope_theta", target->rope_base);
+    k->rms_epsilon = sl_json_real(config, "rms_norm_eps", target->rms_epsilon);
+    k->rope_base = sl_json_real(config, "rope_theta", target->rope_base);
     k->n_vocab = json_int(config, "vocab_size", target->n_vocab);
     json_object_put(config);
     engine_llama_layer(k);
@@ -118,7 +118,7 @@ static specrt_status load_layer(loader *l) {
 
 static specrt_status load_d2t(const loader *l, int64_t n) {
     int32_t n_vocab = l->d->target->config.n_vocab;
-    TRY(model_d2t(&l->d->file.file, n, n_vocab, &l->d->d2t, l->err));
+    TRY(sl_model_d2t(&l->d->file.file, n, n_vocab, &l->d->d2t, l->err));
     if (l->d->d2t || n == n_vocab) return SPECRT_STATUS_OK;
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                             "%s: d2t: missing; expected one for the %lld rows of "
@@ -134,7 +134,7 @@ static void take_targets_head(engine_drafter *d) {
 /* Of EAGLE-3: its own, of listed tokens or of all; where the checkpoint has none, the target's. */
 static specrt_status load_own_head(loader *l) {
     engine_drafter *d = l->d;
-    const st_tensor *head = st_find(d->file.file.s, "lm_head.weight");
+    const st_tensor *head = sl_st_find(d->file.file.s, "lm_head.weight");
     if (!head) {
         take_targets_head(d);
         return load_d2t(l, d->target->config.n_vocab);
@@ -177,7 +177,7 @@ static specrt_status load(loader *l) {
     engine_drafter *d = l->d;
     TRY(engine_weights_open(&d->file, l->path, l->err));
     if (!d->file.file.s) return bad(l, "file", "expected safetensors");
-    const char *eagle3_layer = checkpoint_eagle3_layer(&d->file.file);
+    const char *eagle3_layer = sl_checkpoint_eagle3_layer(&d->file.file);
     d->eagle3 = eagle3_layer != NULL;
     l->prefix = d->eagle3 ? eagle3_layer : "layers.0";
     snprintf(d->prefix, sizeof d->prefix, "%s", l->prefix);
@@ -187,7 +187,7 @@ static specrt_status load(loader *l) {
     TRY(load_layer(l));
     const engine_config *k = &d->body.config;
     d->body.rope_frequency = engine_rope_frequencies(k->d_head, k->rope_base, 1, NULL);
-    return d->body.rope_frequency ? SPECRT_STATUS_OK : error_no_memory(l->err, l->path);
+    return d->body.rope_frequency ? SPECRT_STATUS_OK : sl_error_no_memory(l->err, l->path);
 }
 
 /* Only the head of a GGUF is read here; which kind it is tells the kind of drafter. */
@@ -210,14 +210,14 @@ static specrt_status open_eagle(engine_drafter *d, const char *path, specrt_erro
     d->body.serial_owner = d->target->serial_owner;
     d->body.layers = (engine_layer *)calloc(1, sizeof *d->body.layers);
     if (d->body.layers) return load(&l);
-    return error_no_memory(err, path);
+    return sl_error_no_memory(err, path);
 }
 
 specrt_status engine_drafter_open(const char *path, const engine_model *target,
                                   engine_drafter **out, specrt_error *err) {
     engine_drafter *d = (engine_drafter *)calloc(1, sizeof *d);
     *out = NULL;
-    if (!d) return error_no_memory(err, path);
+    if (!d) return sl_error_no_memory(err, path);
     d->target = target;
     specrt_status status =
         is_gguf(path) ? open_independent(d, path, err) : open_eagle(d, path, err);

@@ -328,7 +328,7 @@ static void attention_block(engine_cache *c, int32_t index, const float *input) 
     add_lora(c, layer->v_lora, input, c->v);
     place_keys(c, layer, index);
     attention a = {c, index};
-    parallel_pool_for(m->pool, c->n_attend, attend_task, &a);
+    sl_parallel_pool_for(m->pool, c->n_attend, attend_task, &a);
     engine_product(m, &layer->o, c->attended, c->n_batch, c->normed);
     add_rows(c, layer->attn_post_norm, c->normed);
 }

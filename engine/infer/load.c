@@ -56,7 +56,8 @@ static const char *key_of(const loader *l, const char *key, char out[KEY_BYTES])
 static bool get_int(const loader *l, const char *key, int64_t min, int64_t max, int32_t *out) {
     char full[KEY_BYTES];
     int64_t value;
-    if (!gguf_get_int(l->file->file.g, key_of(l, key, full), &value) || value < min || value > max)
+    if (!sl_gguf_get_int(l->file->file.g, key_of(l, key, full), &value) || value < min ||
+        value > max)
         return false;
     *out = (int32_t)value;
     return true;
@@ -77,9 +78,9 @@ static specrt_status may_int(const loader *l, const char *key, int64_t min, int6
     char full[KEY_BYTES], found[32] = "another type";
     int64_t value;
     *out = fallback;
-    if (get_int(l, key, min, max, out) || !gguf_find(l->file->file.g, key_of(l, key, full)))
+    if (get_int(l, key, min, max, out) || !sl_gguf_find(l->file->file.g, key_of(l, key, full)))
         return SPECRT_STATUS_OK;
-    if (gguf_get_int(l->file->file.g, full, &value))
+    if (sl_gguf_get_int(l->file->file.g, full, &value))
         snprintf(found, sizeof found, "%lld", (long long)value);
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                             "%s: %s: expected a number from %lld to %lld, found %s", l->path, full,
@@ -90,7 +91,7 @@ static specrt_status may_int(const loader *l, const char *key, int64_t min, int6
 static specrt_status get_real(const loader *l, const char *key, double fallback, float *out) {
     char full[KEY_BYTES];
     double value;
-    if (!gguf_get_real(l->file->file.g, key_of(l, key, full), &value)) value = fallback;
+    if (!sl_gguf_get_real(l->file->file.g, key_of(l, key, full), &value)) value = fallback;
     *out = (float)value;
     if (*out > 0 && isfinite(*out)) return SPECRT_STATUS_OK;
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
@@ -101,7 +102,7 @@ static specrt_status get_real(const loader *l, const char *key, double fallback,
 static specrt_status read_rope_scaling(const loader *l) {
     char key[KEY_BYTES];
     gguf_string type = {"none", 4};
-    gguf_get_string(l->file->file.g, key_of(l, "rope.scaling.type", key), &type);
+    sl_gguf_get_string(l->file->file.g, key_of(l, "rope.scaling.type", key), &type);
     if (type.n == 4 && memcmp(type.s, "none", 4) == 0) return SPECRT_STATUS_OK;
     if (type.n == 6 && memcmp(type.s, "linear", 6) == 0)
         return get_real(l, "rope.scaling.factor", 1, &l->m->config.rope_scale);
@@ -126,7 +127,7 @@ static specrt_status refuse_variants(const loader *l) {
         return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: %s.expert_count: expected a dense model, found %d experts",
                                 l->path, arch, (int)n);
-    gguf_get_real(l->file->file.g, key_of(l, "attn_logit_softcapping", key), &cap);
+    sl_gguf_get_real(l->file->file.g, key_of(l, "attn_logit_softcapping", key), &cap);
     if (cap != 0)
         return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: %s: expected scores of attention as they are, found a cap "
@@ -137,7 +138,7 @@ static specrt_status refuse_variants(const loader *l) {
 
 static specrt_status read_arch(loader *l) {
     gguf_string name;
-    if (!gguf_get_string(l->file->file.g, "general.architecture", &name))
+    if (!sl_gguf_get_string(l->file->file.g, "general.architecture", &name))
         return bad(l, "general.architecture", "missing; expected a language model");
     for (int i = 0; i < N_ARCHITECTURES; i++) {
         const architecture *a = &architectures[i];
@@ -171,7 +172,7 @@ static specrt_status read_variant(const loader *l) {
     engine_llama_layer(k);
     k->gelu = a->gelu;
     if (a->embedding_scale) k->embedding_scale = sqrtf((float)k->d_model);
-    gguf_get_real(l->file->file.g, key_of(l, "final_logit_softcapping", key), &cap);
+    sl_gguf_get_real(l->file->file.g, key_of(l, "final_logit_softcapping", key), &cap);
     if (cap != 0) TRY(get_real(l, "final_logit_softcapping", 0, &k->softcap));
     TRY(read_rope_scaling(l));
     if (!a->window_period) return SPECRT_STATUS_OK;
@@ -266,7 +267,7 @@ static specrt_status load_rope(const loader *l) {
     if (k->window)
         m->window_frequency = engine_rope_frequencies(k->d_head, k->window_rope_base, 1, NULL);
     if (!m->rope_frequency || (k->window && !m->window_frequency))
-        return error_no_memory(l->err, l->path);
+        return sl_error_no_memory(l->err, l->path);
     return SPECRT_STATUS_OK;
 }
 
@@ -274,7 +275,7 @@ static specrt_status load_rope(const loader *l) {
 static specrt_status load_ends(const loader *l) {
     engine_model *m = l->m;
     engine_config *k = &m->config;
-    const gguf_tensor *e = gguf_find_tensor(l->file->file.g, "token_embd.weight");
+    const gguf_tensor *e = sl_gguf_find_tensor(l->file->file.g, "token_embd.weight");
     if (!e || e->n_dims != 2 || e->dims[1] < 1 || e->dims[1] > SPECRT_MAX_VOCAB)
         return bad(l, "token_embd.weight", "missing or not a matrix");
     k->n_vocab = (int32_t)e->dims[1];
@@ -297,9 +298,9 @@ static specrt_status load(loader *l, parallel_pool *lent, int threads) {
     TRY(load_ends(l));
     TRY(load_rope(l));
     m->borrows_pool = lent != NULL;
-    m->pool = lent ? lent : parallel_pool_create(threads);
+    m->pool = lent ? lent : sl_parallel_pool_create(threads);
     m->layers = (engine_layer *)calloc((size_t)m->config.n_layers, sizeof *m->layers);
-    if (!m->pool || !m->layers) return error_no_memory(l->err, l->path);
+    if (!m->pool || !m->layers) return sl_error_no_memory(l->err, l->path);
     for (int32_t i = 0; i < m->config.n_layers; i++) TRY(load_layer(l, i));
     specrt_head_desc head;
     specrt_desc desc;
@@ -318,7 +319,7 @@ static specrt_status open_model(const char *path, parallel_pool *lent, int threa
     if (!l.m || !l.file) {
         free(l.m);
         free(l.file);
-        return error_no_memory(err, path);
+        return sl_error_no_memory(err, path);
     }
     l.m->file = l.file;
     specrt_status status = load(&l, lent, threads);
@@ -339,14 +340,14 @@ specrt_status engine_open_beside(const char *path, const engine_model *other, en
 }
 
 void engine_lend(const engine_model *m, specrt_desc *out) {
-    *out = (specrt_desc){.user = m->pool, .parallel_for = parallel_pool_for};
+    *out = (specrt_desc){.user = m->pool, .parallel_for = sl_parallel_pool_for};
 }
 
 void engine_close(engine_model *m) {
     if (!m) return;
     specrt_head_close(m->compute_owner);
     specrt_head_close(m->serial_owner);
-    if (!m->borrows_pool) parallel_pool_free(m->pool);
+    if (!m->borrows_pool) sl_parallel_pool_free(m->pool);
     engine_weights_close(m->file);
     free(m->file);
     free(m->layers);

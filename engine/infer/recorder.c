@@ -256,7 +256,7 @@ static specrt_status make_room(recorder *r, int64_t n, specrt_error *err) {
     if (n <= r->prompt_room) return SPECRT_STATUS_OK;
     int32_t *grown = (int32_t *)realloc(
         r->prompt_top, (size_t)(2 * n * (int64_t)r->info.n_top) * sizeof *grown + 1);
-    if (!grown) return error_no_memory_for(err, "a trace");
+    if (!grown) return sl_error_no_memory_for(err, "a trace");
     r->prompt_top = grown;
     r->prompt_room = 2 * n;
     return SPECRT_STATUS_OK;
@@ -265,7 +265,7 @@ static specrt_status make_room(recorder *r, int64_t n, specrt_error *err) {
 static int write_bytes(void *user, const void *bytes, size_t n) {
     recorder *r = (recorder *)user;
     if (r->in_memory) return fwrite(bytes, 1, n, r->memory) != n;
-    return out_write(&r->out, bytes, n, &r->why) != SPECRT_STATUS_OK;
+    return sl_out_write(&r->out, bytes, n, &r->why) != SPECRT_STATUS_OK;
 }
 
 /* A trace of its own for the next prompt; the figures are the prompt's. */
@@ -274,7 +274,7 @@ static specrt_status begin_part(recorder *r, specrt_error *err) {
     r->figures = (recorder_figures){0};
     r->why = (specrt_error){0};
     r->memory = open_memstream(&r->part.trace, &r->part.n_bytes);
-    if (!r->memory) return error_no_memory_for(err, "a trace");
+    if (!r->memory) return sl_error_no_memory_for(err, "a trace");
     return specrt_trace_writer_create(&r->info, write_bytes, r, NULL, &r->trace, err);
 }
 
@@ -284,7 +284,7 @@ static specrt_status end_part(recorder *r, specrt_status status, specrt_error *e
     if (r->memory && fclose(r->memory) != 0) closed = SPECRT_STATUS_NO_MEMORY;
     r->memory = NULL;
     if (status != SPECRT_STATUS_OK) return status;
-    return closed == SPECRT_STATUS_OK ? closed : error_no_memory_for(err, "a trace");
+    return closed == SPECRT_STATUS_OK ? closed : sl_error_no_memory_for(err, "a trace");
 }
 
 static specrt_status generate(recorder *r, specrt_session *session, const int32_t *prompt,
@@ -355,7 +355,7 @@ specrt_status recorder_commit(recorder *r, specrt_error *err) {
     specrt_status status = specrt_trace_writer_close(r->trace, err);
     r->trace = NULL;
     if (r->why.status != SPECRT_STATUS_OK) *err = r->why, status = err->status;
-    return status == SPECRT_STATUS_OK ? out_commit(&r->out, err) : status;
+    return status == SPECRT_STATUS_OK ? sl_out_commit(&r->out, err) : status;
 }
 
 static specrt_status make_scratch(recorder *r, specrt_error *err) {
@@ -379,7 +379,7 @@ static specrt_status make_scratch(recorder *r, specrt_error *err) {
                    r->draft_ids && r->draft_logits && r->logsumexp && r->scores && r->row_ids &&
                    r->draft_logsumexp && r->tree_top_ids && r->prompt_half
                ? SPECRT_STATUS_OK
-               : error_no_memory_for(err, "a trace");
+               : sl_error_no_memory_for(err, "a trace");
 }
 
 /* A drafter's head may have fewer rows than the vocabulary has ids. */
@@ -406,7 +406,7 @@ static specrt_status open_trace(recorder *r, const recorder_params *p, specrt_er
     TRY(make_scratch(r, err));
     name_rows(r);
     if (r->in_memory) return SPECRT_STATUS_OK;
-    TRY(out_open(&r->out, p->path, p->force, err));
+    TRY(sl_out_open(&r->out, p->path, p->force, err));
     specrt_status status =
         specrt_trace_writer_create(&r->info, write_bytes, r, NULL, &r->trace, err);
     if (r->why.status != SPECRT_STATUS_OK) *err = r->why;
@@ -415,7 +415,7 @@ static specrt_status open_trace(recorder *r, const recorder_params *p, specrt_er
 
 specrt_status recorder_create(const recorder_params *p, recorder **out, specrt_error *err) {
     recorder *r = *out = (recorder *)calloc(1, sizeof *r);
-    if (!r) return error_no_memory_for(err, "a trace");
+    if (!r) return sl_error_no_memory_for(err, "a trace");
     r->whole = p->whole;
     r->info = p->info;
     r->info.d_draft = (int32_t)p->whole->n_cols;
@@ -432,7 +432,7 @@ specrt_status recorder_create(const recorder_params *p, recorder **out, specrt_e
 void recorder_free(recorder *r) {
     if (!r) return;
     specrt_trace_writer_close(r->trace, NULL);
-    if (!r->in_memory) out_abort(&r->out);
+    if (!r->in_memory) sl_out_abort(&r->out);
     recorder_part_free(&r->part);
     free(r->prompt_top), free(r->hidden), free(r->prompt_half), free(r->tree_top_ids);
     free(r->target_half), free(r->draft_half), free(r->top_ids), free(r->top_logits);

@@ -7,13 +7,13 @@
 #include "base/error.h"
 
 specrt_status engine_weights_open(engine_weights *w, const char *path, specrt_error *err) {
-    return model_open(path, &w->file, err);
+    return sl_model_open(path, &w->file, err);
 }
 
 void engine_weights_close(engine_weights *w) {
     for (int i = 0; i < w->n_decoded; i++) free(w->decoded[i]);
     free(w->decoded);
-    model_close(&w->file);
+    sl_model_close(&w->file);
 }
 
 /* What both kinds of file say of a tensor. */
@@ -26,7 +26,7 @@ typedef struct tensor {
 } tensor;
 
 static bool find_gguf(const gguf *g, const char *name, tensor *out) {
-    const gguf_tensor *t = gguf_find_tensor(g, name);
+    const gguf_tensor *t = sl_gguf_find_tensor(g, name);
     if (!t) return false;
     *out = (tensor){t->data, t->n_dims, t->dims[1], t->dims[0], (specrt_dtype)t->type, false};
     out->known = specrt_row_bytes(out->dtype, out->n_cols) > 0;
@@ -34,12 +34,13 @@ static bool find_gguf(const gguf *g, const char *name, tensor *out) {
 }
 
 static bool find_safetensors(const st *s, const char *name, tensor *out) {
-    const st_tensor *t = st_find(s, name);
+    const st_tensor *t = sl_st_find(s, name);
     if (!t) return false;
     *out = (tensor){.data = t->data, .n_dims = t->n_dims, .n_rows = 1};
     if (t->n_dims > 0) out->n_cols = t->shape[t->n_dims - 1];
     if (t->n_dims > 1) out->n_rows = t->shape[t->n_dims - 2];
-    out->known = st_dtype(t->dtype, &out->dtype) && specrt_row_bytes(out->dtype, out->n_cols) > 0;
+    out->known =
+        sl_st_dtype(t->dtype, &out->dtype) && specrt_row_bytes(out->dtype, out->n_cols) > 0;
     return true;
 }
 
@@ -108,7 +109,7 @@ specrt_status engine_weights_vector(engine_weights *w, const char *name, int64_t
     if (optional && !engine_weights_has(w, name)) return SPECRT_STATUS_OK;
     TRY(check(w, name, 1, 1, n, &t, err));
     const float *v = decode(w, &t);
-    if (!v) return error_no_memory_for(err, "%s of %s", name, w->file.path);
+    if (!v) return sl_error_no_memory_for(err, "%s of %s", name, w->file.path);
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(v[i]))
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,

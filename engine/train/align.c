@@ -121,7 +121,7 @@ static specrt_status check(const engine_drafter *d, const engine_align_params *p
 
 static specrt_status open_compute(engine_align *a, specrt_error *err) {
     specrt_head_desc head;
-    specrt_desc env = {.user = a->pool, .parallel_for = parallel_pool_for};
+    specrt_desc env = {.user = a->pool, .parallel_for = sl_parallel_pool_for};
     engine_head(&a->d->body, &head);
     return specrt_head_bind(NULL, &head, &env, &a->compute, err);
 }
@@ -145,7 +145,7 @@ static specrt_status create(engine_align *a, specrt_error *err) {
     a->first = (float *)calloc(n_moments(a), sizeof(float));
     a->second = (float *)calloc(n_moments(a), sizeof(float));
     if (!a->values || !a->gradients || !a->drafting || !a->first || !a->second)
-        return error_no_memory_for(err, "the drafter's alignment");
+        return sl_error_no_memory_for(err, "the drafter's alignment");
     if (full)
         begin_full(a);
     else
@@ -176,7 +176,7 @@ specrt_status engine_align_create(engine_drafter *drafter, const engine_align_pa
     *out = NULL;
     TRY(check(drafter, params, err));
     engine_align *a = (engine_align *)calloc(1, sizeof *a);
-    if (!a) return error_no_memory_for(err, "the drafter's alignment");
+    if (!a) return sl_error_no_memory_for(err, "the drafter's alignment");
     a->d = drafter;
     a->params = *params;
     a->pool = pool ? pool : drafter->body.pool;
@@ -264,7 +264,7 @@ specrt_status engine_align_state_create(const engine_align *a, const float *valu
         return SPECRT_STATUS_OK;
     }
     engine_align_state_free(out);
-    return error_no_memory_for(err, "the drafter's alignment");
+    return sl_error_no_memory_for(err, "the drafter's alignment");
 }
 
 void engine_align_state_free(engine_align_state *state) {
@@ -315,7 +315,7 @@ bool engine_align_step(engine_align *a, float scale) {
         optimiser_step s = {a, (double)scale, (double)a->params.rate, 1 / (1 - pow(0.9, t)),
                             1 / (1 - pow(0.999, t))};
         if (clip > 0 && length > clip) s.scale *= clip / length;
-        parallel_pool_for(a->pool, (a->n_values + STEP_BLOCK - 1) / STEP_BLOCK, step_task, &s);
+        sl_parallel_pool_for(a->pool, (a->n_values + STEP_BLOCK - 1) / STEP_BLOCK, step_task, &s);
     }
     memset(a->gradients, 0, (size_t)a->n_values * sizeof(float));
     return made;

@@ -50,19 +50,19 @@ static specrt_status save_config(const engine_align *a, const char *path, bool f
     char beside[4096];
     const char *slash = strrchr(path, '/');
     json_object *o = json_object_new_object(), *modules = json_object_new_array();
-    json_object_array_add(modules, json_text("q_proj"));
-    json_object_array_add(modules, json_text("v_proj"));
-    json_put(o, "peft_type", json_text("LORA"));
-    json_put(o, "r", json_whole((uint64_t)a->params.rank));
-    json_put(o, "lora_alpha", json_real((double)a->params.alpha));
-    json_put(o, "lora_dropout", json_real(0));
-    json_put(o, "bias", json_text("none"));
-    json_put(o, "target_modules", modules);
+    json_object_array_add(modules, sl_json_text("q_proj"));
+    json_object_array_add(modules, sl_json_text("v_proj"));
+    sl_json_put(o, "peft_type", sl_json_text("LORA"));
+    sl_json_put(o, "r", sl_json_whole((uint64_t)a->params.rank));
+    sl_json_put(o, "lora_alpha", sl_json_real((double)a->params.alpha));
+    sl_json_put(o, "lora_dropout", sl_json_real(0));
+    sl_json_put(o, "bias", sl_json_text("none"));
+    sl_json_put(o, "target_modules", modules);
     snprintf(beside, sizeof beside, "%.*sadapter_config.json", slash ? (int)(slash - path + 1) : 0,
              path);
-    char *text = json_to_text(o);
-    if (!text) return error_no_memory(err, beside);
-    specrt_status status = out_bytes(beside, force, text, strlen(text), err);
+    char *text = sl_json_to_text(o);
+    if (!text) return sl_error_no_memory(err, beside);
+    specrt_status status = sl_out_bytes(beside, force, text, strlen(text), err);
     free(text);
     return status;
 }
@@ -90,11 +90,11 @@ static specrt_status save_values(const engine_align *a, const char *path, bool f
         t->data = (const uint8_t *)align_part(a, a->values, i);
         t->bytes = sizeof(float) * (size_t)b->n_rows * (size_t)b->n_cols;
     }
-    TRY(out_open(&out, path, force, err));
+    TRY(sl_out_open(&out, path, force, err));
     specrt_status status =
-        st_write(tensors, n, metadata, a->params.mode == ENGINE_ALIGN_LORA ? 4 : 2, &out, err);
-    if (status == SPECRT_STATUS_OK) return out_commit(&out, err);
-    out_abort(&out);
+        sl_st_write(tensors, n, metadata, a->params.mode == ENGINE_ALIGN_LORA ? 4 : 2, &out, err);
+    if (status == SPECRT_STATUS_OK) return sl_out_commit(&out, err);
+    sl_out_abort(&out);
     return status;
 }
 
@@ -117,9 +117,9 @@ static json_object *read_metadata(const char *path) {
     file_view file;
     json_object *header = NULL, *metadata = NULL;
     uint64_t n = 0;
-    if (file_map(path, &file, NULL) != SPECRT_STATUS_OK) return NULL;
+    if (sl_file_map(path, &file, NULL) != SPECRT_STATUS_OK) return NULL;
     if (file.n < 8) {
-        file_unmap(&file);
+        sl_file_unmap(&file);
         return NULL;
     }
     memcpy(&n, file.bytes, 8);
@@ -130,7 +130,7 @@ static json_object *read_metadata(const char *path) {
         json_object_get(metadata);
     json_object_put(header);
     if (parser) json_tokener_free(parser);
-    file_unmap(&file);
+    sl_file_unmap(&file);
     return metadata;
 }
 
@@ -158,7 +158,7 @@ static specrt_status load_block(const engine_align *a, const st *s, int block, c
     const align_block *b = &a->blocks[block];
     char name[NAME_BYTES], expected[64], found[64] = "none";
     specrt_dtype dtype;
-    const st_tensor *t = st_find(s, name_of(a, block, name));
+    const st_tensor *t = sl_st_find(s, name_of(a, block, name));
     int64_t n_cols = t && t->n_dims > 0 ? t->shape[t->n_dims - 1] : 0;
     int64_t n_rows = t && t->n_dims == 2 ? t->shape[0] : 1;
     if (b->n_rows == 0) return SPECRT_STATUS_OK;
@@ -166,7 +166,7 @@ static specrt_status load_block(const engine_align *a, const st *s, int block, c
     if (t)
         snprintf(found, sizeof found, "[%lld, %lld] of %s", (long long)n_rows, (long long)n_cols,
                  t->dtype);
-    size_t row_bytes = t && n_cols == b->n_cols && st_dtype(t->dtype, &dtype)
+    size_t row_bytes = t && n_cols == b->n_cols && sl_st_dtype(t->dtype, &dtype)
                            ? specrt_row_bytes(dtype, n_cols)
                            : 0;
     if (!t || t->n_dims < 1 || t->n_dims > 2 || n_rows != b->n_rows || row_bytes == 0)
@@ -182,13 +182,13 @@ static specrt_status load_block(const engine_align *a, const st *s, int block, c
 
 specrt_status engine_align_load(engine_align *a, const char *path, specrt_error *err) {
     st *s;
-    TRY(st_open(path, &s, err));
+    TRY(sl_st_open(path, &s, err));
     float *values = (float *)malloc((size_t)a->n_values * sizeof *values);
-    specrt_status status = values ? check_metadata(a, path, err) : error_no_memory(err, path);
+    specrt_status status = values ? check_metadata(a, path, err) : sl_error_no_memory(err, path);
     for (int i = 0; status == SPECRT_STATUS_OK && i < a->n_blocks; i++)
         status = load_block(a, s, i, path, values, err);
     if (status == SPECRT_STATUS_OK) memcpy(a->values, values, (size_t)a->n_values * sizeof *values);
     free(values);
-    st_close(s);
+    sl_st_close(s);
     return status;
 }

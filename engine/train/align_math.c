@@ -104,7 +104,7 @@ static void product_back_task(void *arg, int64_t task) {
 void align_product_back(const engine_align *a, const engine_matrix *w, const float *dy, int32_t n,
                         float *dx) {
     product_back p = {w, dy, n, dx};
-    parallel_pool_for(a->pool, (n + QUERIES - 1) / QUERIES, product_back_task, &p);
+    sl_parallel_pool_for(a->pool, (n + QUERIES - 1) / QUERIES, product_back_task, &p);
 }
 
 typedef struct outer {
@@ -126,5 +126,5 @@ static void outer_task(void *arg, int64_t task) {
 void align_outer(const engine_align *a, const float *dy, int32_t n_rows, const float *x,
                  int32_t n_cols, int32_t n, float scale, float *dw) {
     outer o = {dy, x, n_rows, n_cols, n, scale, dw};
-    parallel_pool_for(a->pool, (n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS, outer_task, &o);
+    sl_parallel_pool_for(a->pool, (n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS, outer_task, &o);
 }

@@ -217,7 +217,7 @@ static void make_attention(engine_align *a, const engine_align_rows *rows) {
     for (int64_t i = 0; i < rows->n_queries; i++)
         rotate(&a->d->body, r->q + i * q, k->n_heads, rows->positions[rows->queries[i].row], false);
     attention at = {a, rows};
-    parallel_pool_for(a->pool, k->n_kv_heads, attend_task, &at);
+    sl_parallel_pool_for(a->pool, k->n_kv_heads, attend_task, &at);
 }
 
 /* The residual of a query: the layer's input, or what EAGLE-3 keeps beside it. */
@@ -300,7 +300,7 @@ static void attention_back(engine_align *a, const engine_align_rows *rows) {
     align_product_back(a, &a->layer.o, r->dh, m, r->dmixed);
     add_outer(a, ALIGN_O, r->dh, r->mixed, m);
     attention at = {a, rows};
-    parallel_pool_for(a->pool, k->n_kv_heads, attend_back_task, &at);
+    sl_parallel_pool_for(a->pool, k->n_kv_heads, attend_back_task, &at);
     for (int64_t i = 0; i < m; i++)
         rotate(&a->d->body, r->dq + i * q, k->n_heads, rows->positions[rows->queries[i].row], true);
     for (int64_t i = 0; i < rows->n; i++)

@@ -145,8 +145,8 @@ static specrt_status create_step(engine_controller *c, engine_drafter *drafter, 
     c->task.run = run_task;
     if (c->params.async) {
         int threads = c->params.threads > 0 ? c->params.threads : 1;
-        c->pool = parallel_pool_create(threads);
-        if (!c->pool) return error_no_memory_for(err, "the drafter's alignment");
+        c->pool = sl_parallel_pool_create(threads);
+        if (!c->pool) return sl_error_no_memory_for(err, "the drafter's alignment");
         TRY(specrt_worker_create(NULL, &c->worker, err));
     }
     return engine_align_create(drafter, &c->params.align, c->pool, &c->align, err);
@@ -171,12 +171,12 @@ static specrt_status keep_start(engine_controller *c, specrt_error *err) {
     const float *masters = engine_align_masters(c->align, &n);
     if (c->params.guard == 0) return SPECRT_STATUS_OK;
     c->start = (float *)malloc((size_t)n * sizeof *c->start);
-    if (!c->start) return error_no_memory_for(err, "the drafter's alignment");
+    if (!c->start) return sl_error_no_memory_for(err, "the drafter's alignment");
     memcpy(c->start, masters, (size_t)n * sizeof *c->start);
     c->guard.values[GUARD_START] = c->start;
     for (int set = GUARD_GOOD; set < GUARD_SETS; set++) {
         c->guard.values[set] = (float *)malloc((size_t)n * sizeof(float));
-        if (!c->guard.values[set]) return error_no_memory_for(err, "the drafter's alignment");
+        if (!c->guard.values[set]) return sl_error_no_memory_for(err, "the drafter's alignment");
         memcpy(c->guard.values[set], masters, (size_t)n * sizeof(float));
     }
     return SPECRT_STATUS_OK;
@@ -195,7 +195,7 @@ static specrt_status create_scratch(engine_controller *c, const engine_drafter *
     }
     if (full) c->logits = (float *)malloc(2 * CONTROLLER_CHUNK * n_vocab * sizeof(float));
     ok = ok && c->captured && (c->logits || !full);
-    if (!ok) return error_no_memory_for(err, "the drafter's alignment");
+    if (!ok) return sl_error_no_memory_for(err, "the drafter's alignment");
     return c->params.guard ? guard_create(c, err) : SPECRT_STATUS_OK;
 }
 
@@ -216,7 +216,7 @@ specrt_status engine_controller_create(engine_drafter *drafter, const specrt_hea
                                        engine_controller **out, specrt_error *err) {
     engine_controller *c = (engine_controller *)calloc(1, sizeof *c);
     *out = NULL;
-    if (!c) return error_no_memory_for(err, "the drafter's alignment");
+    if (!c) return sl_error_no_memory_for(err, "the drafter's alignment");
     c->params = *params;
     c->n_logits = n_logits;
     int64_t sequences = params->align.mode == ENGINE_ALIGN_FULL ? params->interval : 2;
@@ -244,7 +244,7 @@ void engine_controller_free(engine_controller *c) {
         kept_rows_free(&c->batches[i].drafted);
         free(c->batches[i].places);
     }
-    parallel_pool_free(c->pool);
+    sl_parallel_pool_free(c->pool);
     free(c->captured);
     kept_rows_free(&c->current);
     for (int i = 0; i < CONTROLLER_LEVELS; i++)
@@ -336,7 +336,7 @@ engine_align_bytes engine_controller_get_bytes(const engine_controller *c) {
 /* ---- the decoder's ------------------------------------------------------------------------------- */
 
 void engine_controller_begin(engine_controller *c, engine_cache *cache) {
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     kept_batch *b = filling_batch(c);
     controller_settle(c, c->looked_at);
     if (c->looked_at) guard_look(c);
@@ -346,16 +346,16 @@ void engine_controller_begin(engine_controller *c, engine_cache *cache) {
     c->current.n = c->passes.n = 0;
     c->prompted = c->looked_at = false;
     engine_capture(cache, engine_align_pairs(c->align), c->captured);
-    c->stats.waited += measure_seconds() - began;
+    c->stats.waited += sl_measure_seconds() - began;
 }
 
 void engine_controller_prompt(engine_controller *c) {
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     if (c->prompted || c->paused) return;
     c->prompted = true;
     c->n_sequences++;
     guard_begin(c);
-    c->stats.waited += measure_seconds() - began;
+    c->stats.waited += sl_measure_seconds() - began;
 }
 
 void engine_controller_draft_input(engine_controller *c, int32_t n) {
@@ -448,7 +448,7 @@ static void gather_refused(engine_controller *c, const specrt_session *session,
 void engine_controller_verified(engine_controller *c, const specrt_session *session, bool sampled,
                                 const specrt_draft *draft, const specrt_verdict *verdict,
                                 const float *logits) {
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     controller_settle(c, false);
     if (!c->paused && c->passes.n > 0) {
         if (c->looked_at) guard_keep(c, draft, verdict, logits);
@@ -459,5 +459,5 @@ void engine_controller_verified(engine_controller *c, const specrt_session *sess
         if (c->gate) begin_step(c);
     }
     c->passes.n = 0;
-    c->stats.waited += measure_seconds() - began;
+    c->stats.waited += sl_measure_seconds() - began;
 }

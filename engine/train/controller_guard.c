@@ -69,7 +69,7 @@ specrt_status guard_create(engine_controller *c, specrt_error *err) {
     w->logits = (float *)malloc((size_t)CONTROLLER_CHUNK * GUARD_RIVALS * sizeof *w->logits);
     if (d->d2t) w->row_of = (int32_t *)malloc(n * sizeof *w->row_of);
     if (!w->rivals || !w->rows || !w->is_rival || !w->logits || (d->d2t && !w->row_of))
-        return error_no_memory_for(err, "the drafter's alignment");
+        return sl_error_no_memory_for(err, "the drafter's alignment");
     for (size_t id = 0; d->d2t && id < n; id++) w->row_of[id] = -1;
     for (int32_t row = 0; d->d2t && row < d->body.head.segment.n_rows; row++)
         w->row_of[d->d2t[row]] = row;
@@ -168,7 +168,7 @@ void guard_begin(engine_controller *c) {
 }
 
 void guard_look(engine_controller *c) {
-    double began = measure_seconds(), cycles[GUARD_SETS];
+    double began = sl_measure_seconds(), cycles[GUARD_SETS];
     kept_guard *g = &c->guard;
     int32_t n = c->current.n - c->answer.first_row;
     if (n > c->answer.n) n = c->answer.n;
@@ -183,7 +183,7 @@ void guard_look(engine_controller *c) {
         g->cycles[set] = GUARD_MEMORY * g->cycles[set] + cycles[set];
     c->stats.n_looks++;
     choose(c);
-    c->stats.look_seconds += measure_seconds() - began;
+    c->stats.look_seconds += sl_measure_seconds() - began;
 }
 
 void guard_loaded(engine_controller *c) {

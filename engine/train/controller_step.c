@@ -130,8 +130,8 @@ static bool align_sequences(engine_controller *c) {
 }
 
 void controller_step(engine_controller *c) {
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     c->step_loss = 0;
     c->step_made = c->gate ? align_positions(c) : align_sequences(c);
-    c->step_seconds = measure_seconds() - began;
+    c->step_seconds = sl_measure_seconds() - began;
 }

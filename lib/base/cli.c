@@ -19,7 +19,7 @@ static bool tool_quiet;
 static void say(const char *prefix, const char *format, va_list args) {
     char *line = NULL;
     bool made = vasprintf(&line, format, args) >= 0;
-    if (made) text_clean(line);
+    if (made) sl_text_clean(line);
     fprintf(stderr, "%s: %s%s\n", tool_name, prefix, made ? line : "out of memory");
     if (made) free(line);
 }
@@ -32,7 +32,7 @@ static void say_line(const char *format, ...) {
     va_end(args);
 }
 
-void cli_info(const char *format, ...) {
+void sl_cli_info(const char *format, ...) {
     if (tool_quiet) return;
     va_list args;
     va_start(args, format);
@@ -40,14 +40,14 @@ void cli_info(const char *format, ...) {
     va_end(args);
 }
 
-void cli_warn(const char *format, ...) {
+void sl_cli_warn(const char *format, ...) {
     va_list args;
     va_start(args, format);
     say("warning: ", format, args);
     va_end(args);
 }
 
-int cli_usage(const char *format, ...) {
+int sl_cli_usage(const char *format, ...) {
     va_list args;
     va_start(args, format);
     say("", format, args);
@@ -56,36 +56,37 @@ int cli_usage(const char *format, ...) {
     return CLI_USAGE;
 }
 
-int cli_distinct(const char *const *paths, int n) {
+int sl_cli_distinct(const char *const *paths, int n) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++)
             if (paths[i] && paths[j] && strcmp(paths[i], paths[j]) == 0 &&
                 strcmp(paths[i], "-") != 0 && strncmp(paths[i], "/dev/", 5) != 0)
-                return cli_usage("%s: given for two outputs; expected a file for each", paths[i]);
+                return sl_cli_usage("%s: given for two outputs; expected a file for each",
+                                    paths[i]);
     return -1;
 }
 
-int cli_one_stdout(const cli_common *common, const char *const *paths, int n) {
+int sl_cli_one_stdout(const cli_common *common, const char *const *paths, int n) {
     int n_stdout = common->json;
-    for (int i = 0; i < n; i++) n_stdout += out_is_stdout(paths[i]);
-    if (n_stdout > 1) return cli_usage("more than one output goes to stdout");
-    return cli_distinct(paths, n);
+    for (int i = 0; i < n; i++) n_stdout += sl_out_is_stdout(paths[i]);
+    if (n_stdout > 1) return sl_cli_usage("more than one output goes to stdout");
+    return sl_cli_distinct(paths, n);
 }
 
-specrt_status cli_print_json(char *text, specrt_error *err) {
-    if (!text) return error_no_memory(err, NULL);
+specrt_status sl_cli_print_json(char *text, specrt_error *err) {
+    if (!text) return sl_error_no_memory(err, NULL);
     puts(text);
     free(text);
-    return out_flush_stdout(err);
+    return sl_out_flush_stdout(err);
 }
 
-FILE *cli_table(const char *const *paths, int n) {
+FILE *sl_cli_table(const char *const *paths, int n) {
     for (int i = 0; i < n; i++)
-        if (out_is_stdout(paths[i])) return stderr;
+        if (sl_out_is_stdout(paths[i])) return stderr;
     return stdout;
 }
 
-int cli_fail(const specrt_error *err) {
+int sl_cli_fail(const specrt_error *err) {
     say_line("%s", err->msg);
     switch (err->status) {
     case SPECRT_STATUS_IO:
@@ -95,7 +96,7 @@ int cli_fail(const specrt_error *err) {
     }
 }
 
-void cli_list_free(cli_list *list) {
+void sl_cli_list_free(cli_list *list) {
     free(list->items);
     *list = (cli_list){0};
 }
@@ -103,7 +104,7 @@ void cli_list_free(cli_list *list) {
 static int list_add(cli_list *list, const char *item) {
     const char **grown =
         (const char **)realloc((void *)list->items, (size_t)(list->n + 1) * sizeof *grown);
-    if (!grown) return cli_usage("out of memory"), CLI_IO;
+    if (!grown) return sl_cli_usage("out of memory"), CLI_IO;
     list->items = grown;
     list->items[list->n++] = item;
     return -1;
@@ -111,20 +112,21 @@ static int list_add(cli_list *list, const char *item) {
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-cli_option cli_heading(const char *text) {
+cli_option sl_cli_heading(const char *text) {
     return (cli_option){.help = text};
 }
 
-cli_option cli_flag(const char *name, bool *target, const char *help) {
+cli_option sl_cli_flag(const char *name, bool *target, const char *help) {
     return (cli_option){.name = name, .kind = CLI_FLAG, .target = target, .help = help};
 }
 
-cli_option cli_string(const char *name, const char *value, const char **target, const char *help) {
+cli_option sl_cli_string(const char *name, const char *value, const char **target,
+                         const char *help) {
     return (cli_option){
         .name = name, .value = value, .kind = CLI_STRING, .target = (void *)target, .help = help};
 }
 
-cli_option cli_strings(const char *name, const char *value, cli_list *target, const char *help) {
+cli_option sl_cli_strings(const char *name, const char *value, cli_list *target, const char *help) {
     return (cli_option){
         .name = name, .value = value, .kind = CLI_STRINGS, .target = target, .help = help};
 }
@@ -140,22 +142,22 @@ static cli_option number(cli_kind kind, const char *name, const char *value, voi
                         .help = help};
 }
 
-cli_option cli_int(const char *name, const char *value, int64_t *target, double min, double max,
-                   const char *help) {
+cli_option sl_cli_int(const char *name, const char *value, int64_t *target, double min, double max,
+                      const char *help) {
     return number(CLI_INT, name, value, target, min, max, help);
 }
 
-cli_option cli_real(const char *name, const char *value, double *target, double min, double max,
-                    const char *help) {
+cli_option sl_cli_real(const char *name, const char *value, double *target, double min, double max,
+                       const char *help) {
     return number(CLI_REAL, name, value, target, min, max, help);
 }
 
-cli_option cli_letter(char letter, cli_option option) {
+cli_option sl_cli_letter(char letter, cli_option option) {
     option.letter = letter;
     return option;
 }
 
-cli_option cli_also(const char *spellings, cli_option option) {
+cli_option sl_cli_also(const char *spellings, cli_option option) {
     option.also = spellings;
     return option;
 }
@@ -263,15 +265,15 @@ static int store_number(const cli_option *o, const char *value) {
     return -1;
 bad:
     if (o->min == 0 && o->max == 0)
-        return cli_usage("--%s: expected %s, found '%s'", o->name,
-                         o->kind == CLI_INT ? "a whole number" : "a number", value);
-    return cli_usage("--%s: expected %s from %.15g to %.15g, found '%s'", o->name,
-                     o->kind == CLI_INT ? "a whole number" : "a number", o->min, o->max, value);
+        return sl_cli_usage("--%s: expected %s, found '%s'", o->name,
+                            o->kind == CLI_INT ? "a whole number" : "a number", value);
+    return sl_cli_usage("--%s: expected %s from %.15g to %.15g, found '%s'", o->name,
+                        o->kind == CLI_INT ? "a whole number" : "a number", o->min, o->max, value);
 }
 
 static int store(const cli_option *o, const char *value) {
     bool is_text = o->kind == CLI_STRING || o->kind == CLI_STRINGS;
-    if (is_text && !*value) return cli_usage("--%s: expected %s, found ''", o->name, o->value);
+    if (is_text && !*value) return sl_cli_usage("--%s: expected %s, found ''", o->name, o->value);
     switch (o->kind) {
     case CLI_FLAG: *(bool *)o->target = true; return -1;
     case CLI_STRING: *(const char **)o->target = value; return -1;
@@ -291,16 +293,16 @@ static int parse_option(const cli_option *const tables[2], char **argv, int *i) 
     const cli_option *o = find_spelling(tables[0], arg, (size_t)(name + n - arg));
     bool is_letter = !o && !is_long;
     for (int t = 0; t < 2 && !o; t++) o = find(tables[t], name, n, is_long ? '\0' : arg[1]);
-    if (!o) return cli_usage("unknown option '%s'", arg);
+    if (!o) return sl_cli_usage("unknown option '%s'", arg);
     if (equals)
         value = equals + 1;
     else if (is_letter && arg[2])
         value = arg + 2;
     if (o->kind == CLI_FLAG)
-        return value ? cli_usage("--%s takes no value, found '%s'", o->name, value)
+        return value ? sl_cli_usage("--%s takes no value, found '%s'", o->name, value)
                      : store(o, NULL);
     if (!value) value = argv[*i + 1] ? argv[++*i] : NULL;
-    if (!value) return cli_usage("--%s: expected %s", o->name, o->value);
+    if (!value) return sl_cli_usage("--%s: expected %s", o->name, o->value);
     int code = store(o, value);
     /* A list takes every word up to the next option: --corpus a b c. */
     while (code < 0 && o->kind == CLI_STRINGS && argv[*i + 1] &&
@@ -312,31 +314,33 @@ static int parse_option(const cli_option *const tables[2], char **argv, int *i) 
 /* Where a tool is not to go on, it is not to free anything either. */
 static void drop_lists(const cli_tool *tool, cli_list *rest) {
     for (const cli_option *o = tool->options; o && !option_ends(o); o++)
-        if (o->kind == CLI_STRINGS) cli_list_free((cli_list *)o->target);
-    if (rest) cli_list_free(rest);
+        if (o->kind == CLI_STRINGS) sl_cli_list_free((cli_list *)o->target);
+    if (rest) sl_cli_list_free(rest);
 }
 
-int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest) {
+int sl_cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest) {
     bool progress = false, no_progress = false, want_help = false, want_version = false;
     *common = (cli_common){.seed = 1};
     const cli_option common_options[] = {
-        cli_heading("Common options"),
-        cli_letter('o', cli_string("output", "FILE", &common->output, "write FILE")),
-        cli_letter('f', cli_flag("force", &common->force, "replace what exists")),
-        cli_int("threads", "N", &common->threads, 0, 1024, "threads; 0 (default): all cores"),
-        cli_int("seed", "N", &common->seed, 0, 9e15, "random seed (default 1)"),
-        cli_flag("json", &common->json, "one JSON object on stdout"),
-        cli_letter('q', cli_flag("quiet", &common->quiet, "no messages but errors and warnings")),
-        cli_letter('v', cli_flag("verbose", &common->verbose, "more detail, where there is some")),
-        cli_flag("progress", &progress, "show progress (default: on a terminal)"),
-        cli_flag("no-progress", &no_progress, "never show progress"),
-        cli_letter('h', cli_flag("help", &want_help, "this text")),
-        cli_flag("version", &want_version, "the version"),
+        sl_cli_heading("Common options"),
+        sl_cli_letter('o', sl_cli_string("output", "FILE", &common->output, "write FILE")),
+        sl_cli_letter('f', sl_cli_flag("force", &common->force, "replace what exists")),
+        sl_cli_int("threads", "N", &common->threads, 0, 1024, "threads; 0 (default): all cores"),
+        sl_cli_int("seed", "N", &common->seed, 0, 9e15, "random seed (default 1)"),
+        sl_cli_flag("json", &common->json, "one JSON object on stdout"),
+        sl_cli_letter('q',
+                      sl_cli_flag("quiet", &common->quiet, "no messages but errors and warnings")),
+        sl_cli_letter('v',
+                      sl_cli_flag("verbose", &common->verbose, "more detail, where there is some")),
+        sl_cli_flag("progress", &progress, "show progress (default: on a terminal)"),
+        sl_cli_flag("no-progress", &no_progress, "never show progress"),
+        sl_cli_letter('h', sl_cli_flag("help", &want_help, "this text")),
+        sl_cli_flag("version", &want_version, "the version"),
         {0}};
     const cli_option *tables[2] = {tool->options, common_options};
     tool_name = tool->name;
-    io_guard_streams();
-    io_cleanup_on_signals();
+    sl_io_guard_streams();
+    sl_io_cleanup_on_signals();
     int code = -1;
     bool only_names = false; /* after "--" */
     for (int i = 1; i < argc && code < 0 && !want_help; i++) {
@@ -347,7 +351,7 @@ int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, c
         else if (rest)
             code = list_add(rest, argv[i]);
         else
-            code = cli_usage("unexpected argument '%s'", argv[i]);
+            code = sl_cli_usage("unexpected argument '%s'", argv[i]);
     }
     if (want_help || want_version) {
         drop_lists(tool, rest);
@@ -360,7 +364,7 @@ int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, c
     if (code >= 0) return drop_lists(tool, rest), code;
     tool_quiet = common->quiet;
     common->progress = no_progress ? 0 : progress ? 1 : common->quiet ? 0 : -1;
-    if (common->threads == 0) common->threads = parallel_cores();
+    if (common->threads == 0) common->threads = sl_parallel_cores();
     return -1;
 }
 
@@ -397,18 +401,18 @@ static int run_without_verb(const cli_tool *tool, const cli_verb *verbs, int n, 
     list_verbs(tool, verbs, n, summary);
     name_verbs(verbs, n, names);
     with_verbs.summary = summary;
-    int code = cli_parse(&with_verbs, argc, argv, &common, &rest);
+    int code = sl_cli_parse(&with_verbs, argc, argv, &common, &rest);
     if (code < 0 && rest.n)
-        code = cli_usage("unknown verb '%s'; expected %s", rest.items[0], names);
-    cli_list_free(&rest);
-    return code < 0 ? cli_usage("expected a verb: %s", names) : code;
+        code = sl_cli_usage("unknown verb '%s'; expected %s", rest.items[0], names);
+    sl_cli_list_free(&rest);
+    return code < 0 ? sl_cli_usage("expected a verb: %s", names) : code;
 }
 
-int cli_dispatch(const cli_tool *tool, const cli_verb *verbs, int n, int argc, char **argv) {
+int sl_cli_dispatch(const cli_tool *tool, const cli_verb *verbs, int n, int argc, char **argv) {
     specrt_error err;
     int i = 0;
     while (argc > 1 && i < n && strcmp(argv[1], verbs[i].name) != 0) i++;
     int code = argc > 1 && i < n ? verbs[i].run(argc - 1, argv + 1)
                                  : run_without_verb(tool, verbs, n, argc, argv);
-    return out_flush_stdout(&err) && code == CLI_OK ? cli_fail(&err) : code;
+    return sl_out_flush_stdout(&err) && code == CLI_OK ? sl_cli_fail(&err) : code;
 }

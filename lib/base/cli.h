@@ -21,7 +21,7 @@ typedef struct cli_list {
     const char **items;
     int n;
 } cli_list;
-void cli_list_free(cli_list *list);
+void sl_cli_list_free(cli_list *list);
 
 typedef enum cli_kind { CLI_FLAG, CLI_STRING, CLI_STRINGS, CLI_INT, CLI_REAL } cli_kind;
 
@@ -39,22 +39,23 @@ typedef struct cli_option {
 } cli_option;
 
 /* Rows of a table, by what the option takes; a heading stands above those that follow. */
-cli_option cli_heading(const char *text);
-cli_option cli_flag(const char *name, bool *target, const char *help);
-cli_option cli_string(const char *name, const char *value, const char **target, const char *help);
-cli_option cli_strings(const char *name, const char *value, cli_list *target, const char *help);
-cli_option cli_int(const char *name, const char *value, int64_t *target, double min, double max,
-                   const char *help);
-cli_option cli_real(const char *name, const char *value, double *target, double min, double max,
-                    const char *help);
-cli_option cli_letter(char letter, cli_option option);         /* the same, with a short form */
-cli_option cli_also(const char *spellings, cli_option option); /* the same, with other names */
+cli_option sl_cli_heading(const char *text);
+cli_option sl_cli_flag(const char *name, bool *target, const char *help);
+cli_option sl_cli_string(const char *name, const char *value, const char **target,
+                         const char *help);
+cli_option sl_cli_strings(const char *name, const char *value, cli_list *target, const char *help);
+cli_option sl_cli_int(const char *name, const char *value, int64_t *target, double min, double max,
+                      const char *help);
+cli_option sl_cli_real(const char *name, const char *value, double *target, double min, double max,
+                       const char *help);
+cli_option sl_cli_letter(char letter, cli_option option);         /* the same, with a short form */
+cli_option sl_cli_also(const char *spellings, cli_option option); /* the same, with other names */
 
 /* What every tool takes. */
 typedef struct cli_common {
     const char *output; /* -o; NULL: none */
     bool force;         /* -f */
-    int64_t threads;    /* --threads; resolved: never 0 after cli_parse */
+    int64_t threads;    /* --threads; resolved: never 0 after sl_cli_parse */
     int64_t seed;
     bool json, quiet, verbose;
     int progress; /* -1: on a terminal only; 0 never; 1 always */
@@ -69,10 +70,10 @@ typedef struct cli_tool {
     const cli_option *options;
 } cli_tool;
 
-/* cli_parse() : parse argv; handles -h and --version itself, installs the interrupt handler.
+/* sl_cli_parse() : parse argv; handles -h and --version itself, installs the interrupt handler.
  *   rest : positional arguments; a tool that takes none passes NULL and they are a usage error
  * @return -1 to go on, else the exit code to return from main, and every list is empty. */
-int cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest);
+int sl_cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest);
 
 /* One verb of a tool: it gets its own argv, its name first, and returns the exit code. */
 typedef int cli_verb_main(int argc, char **argv);
@@ -81,34 +82,34 @@ typedef struct cli_verb {
     cli_verb_main *run;
 } cli_verb;
 
-/* cli_dispatch() : run the verb that argv[1] names; help and version come before any verb. What it printed
+/* sl_cli_dispatch() : run the verb that argv[1] names; help and version come before any verb. What it printed
  * has reached stdout when it returns 0.
  *   tool  : of the help, which lists the verbs [n] below its summary; without options
  * @return the exit code */
-int cli_dispatch(const cli_tool *tool, const cli_verb *verbs, int n, int argc, char **argv);
+int sl_cli_dispatch(const cli_tool *tool, const cli_verb *verbs, int n, int argc, char **argv);
 
-/* Messages on stderr, each one line behind "tool: ", shown as text_clean() does. cli_info is silent under
- * -q. */
-void cli_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Messages on stderr, each one line behind "tool: ", shown as sl_text_clean() does. sl_cli_info is silent
+ * under -q. */
+void sl_cli_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void sl_cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* cli_distinct() : no two outputs may be one file.
+/* sl_cli_distinct() : no two outputs may be one file.
  *   paths : [n], NULL: not given; "-" and devices may repeat
  * @return -1, or CLI_USAGE after saying which */
-int cli_distinct(const char *const *paths, int n);
-/* cli_one_stdout() : the same, and stdout takes but one of them, or the object of --json. */
-int cli_one_stdout(const cli_common *common, const char *const *paths, int n);
+int sl_cli_distinct(const char *const *paths, int n);
+/* sl_cli_one_stdout() : the same, and stdout takes but one of them, or the object of --json. */
+int sl_cli_one_stdout(const cli_common *common, const char *const *paths, int n);
 
-/* cli_print_json() : what --json prints: the text as a line of stdout, which it has reached.
+/* sl_cli_print_json() : what --json prints: the text as a line of stdout, which it has reached.
  *   text : owned, released here; NULL: out of memory */
-specrt_status cli_print_json(char *text, specrt_error *err);
+specrt_status sl_cli_print_json(char *text, specrt_error *err);
 
-/* cli_table() : where a table goes: stderr when one of the outputs [n] goes to stdout. */
-FILE *cli_table(const char *const *paths, int n);
+/* sl_cli_table() : where a table goes: stderr when one of the outputs [n] goes to stdout. */
+FILE *sl_cli_table(const char *const *paths, int n);
 
-/* cli_fail() : print the error and give the exit code of its status. */
-int cli_fail(const specrt_error *err);
-/* cli_usage() : print "tool: ..." and the hint to -h. @return CLI_USAGE. */
-int cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* sl_cli_fail() : print the error and give the exit code of its status. */
+int sl_cli_fail(const specrt_error *err);
+/* sl_cli_usage() : print "tool: ..." and the hint to -h. @return CLI_USAGE. */
+int sl_cli_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void curve_add(curve *c, double x, double y) {
+void sl_curve_add(curve *c, double x, double y) {
     int at = 0;
     while (at < c->n && c->x[at] < x) at++;
     if (c->n == CURVE_MOST) return;
@@ -17,7 +17,7 @@ void curve_add(curve *c, double x, double y) {
     c->n++;
 }
 
-void curve_make_monotone(curve *c) {
+void sl_curve_make_monotone(curve *c) {
     double level[CURVE_MOST];
     int size[CURVE_MOST], n = 0;
     for (int i = 0; i < c->n; i++) {
@@ -33,7 +33,7 @@ void curve_make_monotone(curve *c) {
         for (int k = 0; k < size[b]; k++) c->y[i++] = level[b];
 }
 
-double curve_at(const curve *c, double x) {
+double sl_curve_at(const curve *c, double x) {
     if (c->n == 0) return 0;
     if (c->n == 1) return c->y[0];
     int i = 1;
@@ -51,7 +51,7 @@ static double quantile(int freedom) {
     return freedom <= n ? t[freedom - 1] : 1.96 + 2.6 / freedom;
 }
 
-double ratio_of_sums(const double *a, const double *b, int n, double *half) {
+double sl_ratio_of_sums(const double *a, const double *b, int n, double *half) {
     double sum_a = 0, sum_b = 0, squares = 0;
     for (int i = 0; i < n; i++) sum_a += a[i], sum_b += b[i];
     double ratio = sum_a / sum_b;
@@ -65,19 +65,19 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-double median_of(double *values, int n) {
+double sl_median_of(double *values, int n) {
     if (n == 0) return NAN;
     qsort(values, (size_t)n, sizeof *values, ascending);
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-double quartile_of(double *values, int n) {
+double sl_quartile_of(double *values, int n) {
     if (n == 0) return NAN;
     qsort(values, (size_t)n, sizeof *values, ascending);
     return values[n / 4];
 }
 
-double midmean_of(double *values, int n) {
+double sl_midmean_of(double *values, int n) {
     if (n == 0) return NAN;
     qsort(values, (size_t)n, sizeof *values, ascending);
     double from = n / 4.0, to = n - from, sum = 0;

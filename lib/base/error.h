@@ -4,13 +4,13 @@
 
 #include "specrt.h"
 
-/* error_no_memory() : "NAME: out of memory".
+/* sl_error_no_memory() : "NAME: out of memory".
  *   name : of the file or step that asked for it; NULL: none
  * @return NO_MEMORY */
-specrt_status error_no_memory(specrt_error *err, const char *name);
+specrt_status sl_error_no_memory(specrt_error *err, const char *name);
 
-/* error_no_memory_for() : "out of memory for WHAT", a printf-style text. @return NO_MEMORY */
-specrt_status error_no_memory_for(specrt_error *err, const char *what, ...)
+/* sl_error_no_memory_for() : "out of memory for WHAT", a printf-style text. @return NO_MEMORY */
+specrt_status sl_error_no_memory_for(specrt_error *err, const char *what, ...)
     __attribute__((format(printf, 2, 3)));
 
 #endif

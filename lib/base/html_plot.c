@@ -1,4 +1,4 @@
-/* html_plot.c : see html_plot.h. */
+/* sl_html_plot.c : see sl_html_plot.h. */
 #include "base/html_plot.h"
 
 #include <math.h>
@@ -69,9 +69,9 @@ static const char style[] =
 
 /* ---- pages ---- */
 
-void html_text(FILE *f, const char *text) {
+void sl_html_text(FILE *f, const char *text) {
     char *clean = strdup(text);
-    if (clean) text_clean(clean);
+    if (clean) sl_text_clean(clean);
     for (const char *p = clean; p && *p; p++) {
         switch (*p) {
         case '<': fputs("&lt;", f); break;
@@ -84,28 +84,28 @@ void html_text(FILE *f, const char *text) {
     free(clean);
 }
 
-void html_lines(FILE *f, char *text) {
+void sl_html_lines(FILE *f, char *text) {
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
         fputs("<p>", f);
-        html_text(f, line);
+        sl_html_text(f, line);
         fputs("</p>\n", f);
     }
 }
 
-void html_begin(FILE *f, const char *title, const char *subtitle) {
+void sl_html_begin(FILE *f, const char *title, const char *subtitle) {
     fputs("<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
           "<meta name=\"color-scheme\" content=\"light dark\">\n<title>",
           f);
-    html_text(f, title);
+    sl_html_text(f, title);
     fprintf(f, "</title>\n<style>\n%s</style>\n<main>\n<h1>", style);
-    html_text(f, title);
+    sl_html_text(f, title);
     fputs("</h1>\n<p class=\"subtitle\">", f);
-    html_text(f, subtitle);
+    sl_html_text(f, subtitle);
     fputs("</p>\n", f);
 }
 
-void html_end(FILE *f) {
+void sl_html_end(FILE *f) {
     fputs("</main>\n</html>\n", f);
 }
 
@@ -224,12 +224,12 @@ static void draw_axes(FILE *f, const plot *p) {
             RIGHT);
     fprintf(f, "<text class=\"label\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">",
             (LEFT + RIGHT) / 2, BOTTOM + 42);
-    html_text(f, p->x.label);
+    sl_html_text(f, p->x.label);
     fprintf(f,
             "</text>\n<text class=\"label\" transform=\"translate(14 %d) rotate(-90)\" "
             "text-anchor=\"middle\">",
             (TOP + BOTTOM) / 2);
-    html_text(f, p->y.label);
+    sl_html_text(f, p->y.label);
     fputs("</text>\n", f);
 }
 
@@ -250,7 +250,7 @@ static void draw_dots(FILE *f, const plot *p, const plot_series *s, const char *
         tick_text(&p->y, s->y[i], 2, y_text);
         fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" style=\"fill:%s\"><title>",
                 x_of(p, s->x[i]), y_of(p, s->y[i]), color);
-        if (s->label) html_text(f, s->label), fputs(": ", f);
+        if (s->label) sl_html_text(f, s->label), fputs(": ", f);
         fprintf(f, "%s at %s</title></circle>\n", y_text, x_text);
     }
 }
@@ -278,7 +278,7 @@ static void draw_marks(FILE *f, const plot *p) {
         fprintf(f, "<path class=\"rule\" d=\"M%.1f %dV%d\"/>", x, TOP, BOTTOM);
         fprintf(f, "<text class=\"mark\" x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">",
                 left ? x - 6 : x + 6, BOTTOM - 10 - 16 * i, left ? "end" : "start");
-        html_text(f, p->marks[i].label);
+        sl_html_text(f, p->marks[i].label);
         fputs("</text>\n", f);
     }
 }
@@ -295,22 +295,22 @@ static void write_legend(FILE *f, const plot *p) {
                 "<li><svg viewBox=\"0 0 26 8\" aria-hidden=\"true\"><path class=\"curve%s\" "
                 "style=\"stroke:%s\" d=\"M0 4H26\"/></svg>",
                 s->dashed ? " dash" : "", color);
-        html_text(f, s->label);
+        sl_html_text(f, s->label);
         fputs("</li>\n", f);
     }
     fputs("</ul>", f);
 }
 
-void html_plot(FILE *f, const plot *given) {
+void sl_html_plot(FILE *f, const plot *given) {
     plot p = *given;
     fit_axis(&p, &p.x, true);
     fit_axis(&p, &p.y, false);
     fputs("<figure><h3>", f);
-    html_text(f, p.title);
+    sl_html_text(f, p.title);
     fputs("</h3>", f);
-    if (p.caption) fputs("<p>", f), html_text(f, p.caption), fputs("</p>", f);
+    if (p.caption) fputs("<p>", f), sl_html_text(f, p.caption), fputs("</p>", f);
     fprintf(f, "\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
-    html_text(f, p.title);
+    sl_html_text(f, p.title);
     fputs("\">\n", f);
     draw_axes(f, &p);
     for (int i = 0; i < p.n_series; i++) draw_series(f, &p, &p.series[i]);
@@ -344,7 +344,7 @@ static double bar_total(const bars *b, int i) {
 static void draw_bar(FILE *f, const bars *b, int i, double scale) {
     double x = bar_left(b), y = TOP + i * BAR_STEP;
     fprintf(f, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", x - 8, y + BAR_HEIGHT - 3);
-    html_text(f, b->labels[i]);
+    sl_html_text(f, b->labels[i]);
     fputs("</text>", f);
     for (int k = 0; k < b->n_parts; k++) {
         double value = b->values[i * b->n_parts + k];
@@ -353,7 +353,7 @@ static void draw_bar(FILE *f, const bars *b, int i, double scale) {
                 "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" "
                 "style=\"fill:var(--c%d)\"><title>",
                 x, y, value * scale, BAR_HEIGHT, k % HTML_COLORS);
-        html_text(f, b->parts[k]);
+        sl_html_text(f, b->parts[k]);
         fprintf(f, ": %.3g %s</title></rect>", value, b->unit);
         x += value * scale;
     }
@@ -361,16 +361,16 @@ static void draw_bar(FILE *f, const bars *b, int i, double scale) {
             bar_total(b, i));
 }
 
-void html_bars(FILE *f, const bars *b) {
+void sl_html_bars(FILE *f, const bars *b) {
     double most = 0;
     for (int i = 0; i < b->n_bars; i++) most = fmax(most, bar_total(b, i));
     fputs("<figure><h3>", f);
-    html_text(f, b->title);
+    sl_html_text(f, b->title);
     fputs("</h3>", f);
-    if (b->caption) fputs("<p>", f), html_text(f, b->caption), fputs("</p>", f);
+    if (b->caption) fputs("<p>", f), sl_html_text(f, b->caption), fputs("</p>", f);
     fprintf(f, "\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH,
             TOP + b->n_bars * BAR_STEP + 8);
-    html_text(f, b->title);
+    sl_html_text(f, b->title);
     fputs("\">\n", f);
     for (int i = 0; i < b->n_bars; i++)
         draw_bar(f, b, i, most > 0 ? (RIGHT - 40 - bar_left(b)) / most : 0);
@@ -380,7 +380,7 @@ void html_bars(FILE *f, const bars *b) {
                 "<li><svg viewBox=\"0 0 26 8\" aria-hidden=\"true\"><rect width=\"26\" "
                 "height=\"8\" style=\"fill:var(--c%d)\"/></svg>",
                 k % HTML_COLORS);
-        html_text(f, b->parts[k]);
+        sl_html_text(f, b->parts[k]);
         fputs("</li>\n", f);
     }
     fputs("</ul></figure>\n", f);

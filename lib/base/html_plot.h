@@ -1,4 +1,4 @@
-/* html_plot.h : self-contained HTML pages with line plots as inline SVG. No script, no external
+/* sl_html_plot.h : self-contained HTML pages with line plots as inline SVG. No script, no external
  * file; light or dark by the reader's preference. Write errors stay in the FILE: check ferror at
  * the end. */
 #ifndef BASE_HTML_PLOT_H
@@ -9,15 +9,16 @@
 
 enum { HTML_COLORS = 8 }; /* of the palette, by number in CSS: --c0 ... */
 
-/* html_begin() : everything up to the content; `subtitle` stands small under the title. */
-void html_begin(FILE *f, const char *title, const char *subtitle);
-void html_end(FILE *f);
+/* sl_html_begin() : everything up to the content; `subtitle` stands small under the title. */
+void sl_html_begin(FILE *f, const char *title, const char *subtitle);
+void sl_html_end(FILE *f);
 
-/* html_text() : text as text_clean() shows it, with the characters that mean something to HTML replaced. */
-void html_text(FILE *f, const char *text);
+/* sl_html_text() : text as sl_text_clean() shows it, with the characters that mean something to HTML
+ * replaced. */
+void sl_html_text(FILE *f, const char *text);
 
-/* html_lines() : each line of a text as a paragraph. The text is cut where lines end. */
-void html_lines(FILE *f, char *text);
+/* sl_html_lines() : each line of a text as a paragraph. The text is cut where lines end. */
+void sl_html_lines(FILE *f, char *text);
 
 typedef enum plot_scale {
     PLOT_LINEAR,
@@ -56,8 +57,8 @@ typedef struct plot {
     int n_marks;
 } plot;
 
-/* html_plot() : one <figure>. */
-void html_plot(FILE *f, const plot *p);
+/* sl_html_plot() : one <figure>. */
+void sl_html_plot(FILE *f, const plot *p);
 
 typedef struct bars {
     const char *title, *caption, *unit; /* caption may be NULL */
@@ -67,7 +68,7 @@ typedef struct bars {
     int n_bars, n_parts;
 } bars;
 
-/* html_bars() : one <figure> of horizontal bars, each its parts one after another. */
-void html_bars(FILE *f, const bars *b);
+/* sl_html_bars() : one <figure> of horizontal bars, each its parts one after another. */
+void sl_html_bars(FILE *f, const bars *b);
 
 #endif

@@ -48,13 +48,13 @@ static void on_interrupt(int signal_number) {
     _exit(130);
 }
 
-void io_guard_streams(void) {
+void sl_io_guard_streams(void) {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
             _exit(1);
 }
 
-void io_cleanup_on_signals(void) {
+void sl_io_cleanup_on_signals(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
@@ -122,7 +122,7 @@ static specrt_status map_fd(int fd, const char *path, file_view *out, specrt_err
     return SPECRT_STATUS_OK;
 }
 
-specrt_status file_map(const char *path, file_view *out, specrt_error *err) {
+specrt_status sl_file_map(const char *path, file_view *out, specrt_error *err) {
     *out = (file_view){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return io_error(err, path, "cannot open");
@@ -131,7 +131,7 @@ specrt_status file_map(const char *path, file_view *out, specrt_error *err) {
     return status;
 }
 
-void file_unmap(file_view *view) {
+void sl_file_unmap(file_view *view) {
     void *bytes = (void *)(uintptr_t)view->bytes;
     if (view->mapped)
         munmap(bytes, view->n);
@@ -144,15 +144,15 @@ void file_unmap(file_view *view) {
 static specrt_status open_temp(out_file *out, const char *path, specrt_error *err) {
     size_t n = strlen(path) + sizeof TEMP_SUFFIX;
     out->temp = (char *)malloc(n);
-    if (!out->temp) return error_no_memory(err, path);
+    if (!out->temp) return sl_error_no_memory(err, path);
     snprintf(out->temp, n, "%s" TEMP_SUFFIX, path);
-    leftovers_remove(folder_open(path), path);
+    sl_leftovers_remove(sl_folder_open(path), path);
     int slot = 0;
     while (slot < MAX_TEMPS && temps[slot]) slot++;
     if (slot == MAX_TEMPS) errno = EMFILE;
     sigset_t old;
     block_signals(&old);
-    int fd = slot < MAX_TEMPS ? leftovers_create(out->temp) : -1;
+    int fd = slot < MAX_TEMPS ? sl_leftovers_create(out->temp) : -1;
     if (fd >= 0) temps[slot] = out->temp;
     sigprocmask(SIG_SETMASK, &old, NULL);
     if (fd < 0) return io_error(err, path, "cannot create");
@@ -203,11 +203,11 @@ static char *behind_links(const char *path) {
     return real ? real : strdup(path);
 }
 
-specrt_status out_check(const char *path, bool force, specrt_error *err) {
+specrt_status sl_out_check(const char *path, bool force, specrt_error *err) {
     bool through;
     TRY(look_at(path, force, &through, err));
     if (through) return SPECRT_STATUS_OK;
-    int folder = folder_open(path);
+    int folder = sl_folder_open(path);
     if (folder < 0 || faccessat(folder, ".", W_OK, AT_EACCESS) != 0) {
         specrt_status status = io_error(err, path, "cannot create");
         if (folder >= 0) close(folder);
@@ -217,32 +217,32 @@ specrt_status out_check(const char *path, bool force, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-specrt_status out_open(out_file *out, const char *path, bool force, specrt_error *err) {
+specrt_status sl_out_open(out_file *out, const char *path, bool force, specrt_error *err) {
     bool through;
     *out = (out_file){0};
     TRY(look_at(path, force, &through, err));
     out->path = behind_links(path);
-    if (!out->path) return error_no_memory(err, path);
+    if (!out->path) return sl_error_no_memory(err, path);
     specrt_status status = through ? open_through(out, path, err) : open_temp(out, out->path, err);
-    if (status != SPECRT_STATUS_OK) out_abort(out);
+    if (status != SPECRT_STATUS_OK) sl_out_abort(out);
     return status;
 }
 
-specrt_status out_write(out_file *out, const void *data, size_t n, specrt_error *err) {
+specrt_status sl_out_write(out_file *out, const void *data, size_t n, specrt_error *err) {
     if (n == 0 || fwrite(data, 1, n, out->f) == n) return SPECRT_STATUS_OK;
     return io_error(err, out->path, "cannot write");
 }
 
-bool out_is_stdout(const char *path) {
+bool sl_out_is_stdout(const char *path) {
     return path && (strcmp(path, "-") == 0 || strcmp(path, "/dev/stdout") == 0);
 }
 
-specrt_status out_flush_stdout(specrt_error *err) {
+specrt_status sl_out_flush_stdout(specrt_error *err) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return SPECRT_STATUS_OK;
     return io_error(err, "stdout", "cannot write");
 }
 
-int folder_open(const char *path) {
+int sl_folder_open(const char *path) {
     char *folder = behind_links(path), *slash = folder ? strrchr(folder, '/') : NULL;
     if (slash) slash[slash == folder] = '\0';
     int fd = folder ? open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
@@ -252,7 +252,7 @@ int folder_open(const char *path) {
 
 /* The rename is durable once the folder that holds the name is synced too. */
 static void sync_folder(const char *path) {
-    int fd = folder_open(path);
+    int fd = sl_folder_open(path);
     if (fd >= 0) fsync(fd), close(fd);
 }
 
@@ -268,7 +268,7 @@ static specrt_status take_name(out_file *out, specrt_error *err) {
     return status;
 }
 
-specrt_status out_commit(out_file *out, specrt_error *err) {
+specrt_status sl_out_commit(out_file *out, specrt_error *err) {
     bool written = fflush(out->f) == 0 && (!out->temp || fsync(fileno(out->f)) == 0);
     specrt_status status = SPECRT_STATUS_OK;
     if (!written) status = io_error(err, out->path, "cannot write");
@@ -277,11 +277,11 @@ specrt_status out_commit(out_file *out, specrt_error *err) {
     if (fclose(out->f) != 0 && status == SPECRT_STATUS_OK)
         status = io_error(err, out->path, "cannot write");
     out->f = NULL;
-    out_abort(out);
+    sl_out_abort(out);
     return status;
 }
 
-void out_abort(out_file *out) {
+void sl_out_abort(out_file *out) {
     if (out->f) fclose(out->f);
     if (out->temp) {
         unlink(out->temp);
@@ -292,13 +292,13 @@ void out_abort(out_file *out) {
     *out = (out_file){0};
 }
 
-specrt_status out_bytes(const char *path, bool force, const void *data, size_t n,
-                        specrt_error *err) {
+specrt_status sl_out_bytes(const char *path, bool force, const void *data, size_t n,
+                           specrt_error *err) {
     out_file out;
-    specrt_status status = out_open(&out, path, force, err);
+    specrt_status status = sl_out_open(&out, path, force, err);
     if (status != SPECRT_STATUS_OK) return status;
-    status = out_write(&out, data, n, err);
-    if (status == SPECRT_STATUS_OK) return out_commit(&out, err);
-    out_abort(&out);
+    status = sl_out_write(&out, data, n, err);
+    if (status == SPECRT_STATUS_OK) return sl_out_commit(&out, err);
+    sl_out_abort(&out);
     return status;
 }

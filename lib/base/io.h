@@ -22,46 +22,46 @@ typedef struct file_view {
     bool mapped;
 } file_view;
 
-specrt_status file_map(const char *path, file_view *out, specrt_error *err);
-void file_unmap(file_view *view);
+specrt_status sl_file_map(const char *path, file_view *out, specrt_error *err);
+void sl_file_unmap(file_view *view);
 
-/* An output being written: PATH.specrt-tmp-XXXXXX beside it, renamed by out_commit after fsync. Of a link
+/* An output being written: PATH.specrt-tmp-XXXXXX beside it, renamed by sl_out_commit after fsync. Of a link
  * the file it leads to is replaced; one that leads nowhere is refused. What killed writers of the same PATH
  * left is removed first. A path that exists and is no regular file (/dev/stdout, a pipe) is written
- * straight through; "-" is stdout. An interrupt or out_abort removes the temporary file. */
+ * straight through; "-" is stdout. An interrupt or sl_out_abort removes the temporary file. */
 typedef struct out_file {
     FILE *f;
     char *path, *temp; /* temp NULL: written through */
 } out_file;
 
-/* out_check() : what out_open() would refuse, before the work that makes the output. */
-specrt_status out_check(const char *path, bool force, specrt_error *err);
+/* sl_out_check() : what sl_out_open() would refuse, before the work that makes the output. */
+specrt_status sl_out_check(const char *path, bool force, specrt_error *err);
 
-/* out_open() : @return IO naming the file; BAD_ARG "exists; use -f" unless force. */
-specrt_status out_open(out_file *out, const char *path, bool force, specrt_error *err);
-specrt_status out_write(out_file *out, const void *data, size_t n, specrt_error *err);
-specrt_status out_commit(out_file *out, specrt_error *err); /* on failure the file is aborted */
-void out_abort(out_file *out);                              /* a no-op after commit */
+/* sl_out_open() : @return IO naming the file; BAD_ARG "exists; use -f" unless force. */
+specrt_status sl_out_open(out_file *out, const char *path, bool force, specrt_error *err);
+specrt_status sl_out_write(out_file *out, const void *data, size_t n, specrt_error *err);
+specrt_status sl_out_commit(out_file *out, specrt_error *err); /* on failure the file is aborted */
+void sl_out_abort(out_file *out);                              /* a no-op after commit */
 
-/* out_bytes() : the three calls above for one buffer. */
-specrt_status out_bytes(const char *path, bool force, const void *data, size_t n,
-                        specrt_error *err);
+/* sl_out_bytes() : the three calls above for one buffer. */
+specrt_status sl_out_bytes(const char *path, bool force, const void *data, size_t n,
+                           specrt_error *err);
 
-/* out_is_stdout() : whether an output goes to stdout; NULL does not. */
-bool out_is_stdout(const char *path);
-/* out_flush_stdout() : @return IO when not all that was printed has reached stdout. */
-specrt_status out_flush_stdout(specrt_error *err);
+/* sl_out_is_stdout() : whether an output goes to stdout; NULL does not. */
+bool sl_out_is_stdout(const char *path);
+/* sl_out_flush_stdout() : @return IO when not all that was printed has reached stdout. */
+specrt_status sl_out_flush_stdout(specrt_error *err);
 
-/* folder_open() : a descriptor of the folder that holds `path`, or -1. */
-int folder_open(const char *path);
+/* sl_folder_open() : a descriptor of the folder that holds `path`, or -1. */
+int sl_folder_open(const char *path);
 
-/* io_guard_streams() : a closed stdin, stdout or stderr stays unusable, so that no file opened later takes
+/* sl_io_guard_streams() : a closed stdin, stdout or stderr stays unusable, so that no file opened later takes
  * its number and with it what is printed. Before anything is opened. */
-void io_guard_streams(void);
+void sl_io_guard_streams(void);
 
-/* io_cleanup_on_signals() : SIGINT, SIGTERM and SIGHUP remove temporary files and exit with 130; under nohup
- * SIGHUP stays ignored. SIGPIPE removes them and ends the process by that signal, without a message. A full
- * `ulimit -f` becomes a write error. */
-void io_cleanup_on_signals(void);
+/* sl_io_cleanup_on_signals() : SIGINT, SIGTERM and SIGHUP remove temporary files and exit with 130; under
+ * nohup SIGHUP stays ignored. SIGPIPE removes them and ends the process by that signal, without a message. A
+ * full `ulimit -f` becomes a write error. */
+void sl_io_cleanup_on_signals(void);
 
 #endif

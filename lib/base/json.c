@@ -7,7 +7,7 @@
 #include <string.h>
 #include "base/utf8.h"
 
-void json_put(json_object *to, const char *key, json_object *value) {
+void sl_json_put(json_object *to, const char *key, json_object *value) {
     json_object_object_add(to, key, value);
 }
 
@@ -16,7 +16,7 @@ void json_put(json_object *to, const char *key, json_object *value) {
 static char *repaired(const char *text, size_t n) {
     char *copy = (char *)malloc(3 * n + 1);
     uint64_t n_replaced = 0;
-    if (copy) copy[utf8_repair(text, n, copy, &n_replaced)] = '\0';
+    if (copy) copy[sl_utf8_repair(text, n, copy, &n_replaced)] = '\0';
     return copy;
 }
 
@@ -27,34 +27,34 @@ static json_object *text_of(const char *text, size_t n) {
     return o;
 }
 
-json_object *json_text(const char *text) {
+json_object *sl_json_text(const char *text) {
     return text ? text_of(text, strlen(text)) : NULL;
 }
 
-json_object *json_whole(uint64_t n) {
+json_object *sl_json_whole(uint64_t n) {
     return json_object_new_uint64(n);
 }
 
-json_object *json_real(double x) {
+json_object *sl_json_real(double x) {
     char text[32];
     if (isnan(x)) return NULL;
     snprintf(text, sizeof text, "%.9g", x);
     return json_object_new_double_s(x, text);
 }
 
-json_object *json_hex(const uint8_t *bytes, int n) {
+json_object *sl_json_hex(const uint8_t *bytes, int n) {
     char text[65];
     for (int i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
     return json_object_new_string_len(text, 2 * n);
 }
 
-json_object *json_hex64(uint64_t x) {
+json_object *sl_json_hex64(uint64_t x) {
     uint8_t bytes[8];
     for (int i = 0; i < 8; i++) bytes[i] = (uint8_t)(x >> (56 - 8 * i));
-    return json_hex(bytes, 8);
+    return sl_json_hex(bytes, 8);
 }
 
-json_object *json_base_name(const char *path) {
+json_object *sl_json_base_name(const char *path) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     size_t start = n;
@@ -78,7 +78,7 @@ static char *escaped(char *text) {
     return copy;
 }
 
-char *json_to_text(json_object *o) {
+char *sl_json_to_text(json_object *o) {
     const char *text =
         json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE);
     char *copy = text ? escaped(repaired(text, strlen(text))) : NULL; /* a file's JSON, keys */
@@ -86,8 +86,8 @@ char *json_to_text(json_object *o) {
     return copy;
 }
 
-bool json_print(json_object *o) {
-    char *text = json_to_text(o);
+bool sl_json_print(json_object *o) {
+    char *text = sl_json_to_text(o);
     if (text) puts(text);
     free(text);
     return text != NULL;

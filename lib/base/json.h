@@ -6,20 +6,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-void json_put(json_object *to, const char *key, json_object *value);
-json_object *json_text(const char *text); /* NULL is null; what is no UTF-8 becomes U+FFFD */
-json_object *json_whole(uint64_t n);
-json_object *json_real(double x); /* NaN is null; nine digits read better than seventeen */
-json_object *json_hex(const uint8_t *bytes, int n); /* at most 32 */
-json_object *json_hex64(uint64_t x);                /* 16 digits, the highest first */
+void sl_json_put(json_object *to, const char *key, json_object *value);
+json_object *sl_json_text(const char *text); /* NULL is null; what is no UTF-8 becomes U+FFFD */
+json_object *sl_json_whole(uint64_t n);
+json_object *sl_json_real(double x); /* NaN is null; nine digits read better than seventeen */
+json_object *sl_json_hex(const uint8_t *bytes, int n); /* at most 32 */
+json_object *sl_json_hex64(uint64_t x);                /* 16 digits, the highest first */
 
-/* json_base_name() : the last component of a path; where the rest of it lies concerns nobody else. */
-json_object *json_base_name(const char *path);
+/* sl_json_base_name() : the last component of a path; where the rest of it lies concerns nobody else. */
+json_object *sl_json_base_name(const char *path);
 
-/* json_to_text() : the object on one line of UTF-8, owned; the object is released. NULL: no memory. */
-char *json_to_text(json_object *o);
+/* sl_json_to_text() : the object on one line of UTF-8, owned; the object is released. NULL: no memory. */
+char *sl_json_to_text(json_object *o);
 
-/* json_print() : the object as one line on stdout; it is released. @return false: no memory. */
-bool json_print(json_object *o);
+/* sl_json_print() : the object as one line on stdout; it is released. @return false: no memory. */
+bool sl_json_print(json_object *o);
 
 #endif

@@ -24,7 +24,7 @@ static bool was_taken(int fd) {
     return fstat(fd, &st) == 0 && st.st_nlink == 0;
 }
 
-int leftovers_create(char *temp) {
+int sl_leftovers_create(char *temp) {
     size_t n = strlen(temp);
     for (int i = 0; i < N_TRIES; i++) {
         memset(temp + n - N_RANDOM, 'X', N_RANDOM);
@@ -67,7 +67,7 @@ static void remove_unless_locked(int folder, const char *name) {
     close(fd);
 }
 
-void leftovers_remove(int fd, const char *path) {
+void sl_leftovers_remove(int fd, const char *path) {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     DIR *folder = fd >= 0 && locks_reach_all(fd) ? fdopendir(fd) : NULL;
     if (!folder) {

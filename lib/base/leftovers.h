@@ -5,14 +5,14 @@
 /* A writer holds a lock on its temporary file for as long as that has the name. */
 #define TEMP_SUFFIX ".specrt-tmp-XXXXXX" /* of mkstemp() */
 
-/* leftovers_create() : make and lock PATH TEMP_SUFFIX, as mkstemp() does.
+/* sl_leftovers_create() : make and lock PATH TEMP_SUFFIX, as mkstemp() does.
  *   temp : the name with its suffix, which becomes that of the file
  * @return a descriptor, or -1 with errno */
-int leftovers_create(char *temp);
+int sl_leftovers_create(char *temp);
 
-/* leftovers_remove() : remove temporary files of `path` that nobody writes any more. Where locks may not
+/* sl_leftovers_remove() : remove temporary files of `path` that nobody writes any more. Where locks may not
  * reach every writer, on file systems of several machines, they stay.
  *   folder : a descriptor of the one that holds `path`, closed here; -1: none */
-void leftovers_remove(int folder, const char *path);
+void sl_leftovers_remove(int folder, const char *path);
 
 #endif

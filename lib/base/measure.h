@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-double measure_seconds(void);     /* monotonic */
-int64_t measure_peak_bytes(void); /* peak resident set of this process */
+double sl_measure_seconds(void);     /* monotonic */
+int64_t sl_measure_peak_bytes(void); /* peak resident set of this process */
 
 #endif

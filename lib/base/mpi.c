@@ -5,28 +5,28 @@
 
 #include <stdlib.h>
 
-void mpi_begin(int *argc, char ***argv) {
+void sl_mpi_begin(int *argc, char ***argv) {
     (void)argc, (void)argv;
 }
-int mpi_rank(void) {
+int sl_mpi_rank(void) {
     return 0;
 }
-int mpi_n_ranks(void) {
+int sl_mpi_n_ranks(void) {
     return 1;
 }
-specrt_status mpi_agree(specrt_status status, specrt_error *err) {
+specrt_status sl_mpi_agree(specrt_status status, specrt_error *err) {
     (void)err;
     return status;
 }
-void mpi_send(const void *bytes, size_t n, int to) {
+void sl_mpi_send(const void *bytes, size_t n, int to) {
     (void)bytes, (void)n, (void)to;
     abort(); /* there is nobody to send to */
 }
-void *mpi_receive(int from, size_t *n) {
+void *sl_mpi_receive(int from, size_t *n) {
     (void)from, (void)n;
     abort();
 }
-int mpi_end(int code) {
+int sl_mpi_end(int code) {
     return code;
 }
 
@@ -38,7 +38,7 @@ int mpi_end(int code) {
 
 static int rank, n_ranks = 1;
 
-void mpi_begin(int *argc, char ***argv) {
+void sl_mpi_begin(int *argc, char ***argv) {
     MPI_Init(argc, argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &n_ranks);
@@ -46,20 +46,20 @@ void mpi_begin(int *argc, char ***argv) {
         MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-int mpi_rank(void) {
+int sl_mpi_rank(void) {
     return rank;
 }
 
-int mpi_n_ranks(void) {
+int sl_mpi_n_ranks(void) {
     return n_ranks;
 }
 
-int mpi_end(int code) {
+int sl_mpi_end(int code) {
     MPI_Finalize();
     return code;
 }
 
-specrt_status mpi_agree(specrt_status status, specrt_error *err) {
+specrt_status sl_mpi_agree(specrt_status status, specrt_error *err) {
     int failed = status == SPECRT_STATUS_OK ? n_ranks : rank, first, code = (int)status;
     MPI_Allreduce(&failed, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (first == n_ranks) return SPECRT_STATUS_OK;
@@ -68,11 +68,11 @@ specrt_status mpi_agree(specrt_status status, specrt_error *err) {
     return (specrt_status)code;
 }
 
-void mpi_send(const void *bytes, size_t n, int to) {
+void sl_mpi_send(const void *bytes, size_t n, int to) {
     MPI_Send(bytes, (int)n, MPI_BYTE, to, 0, MPI_COMM_WORLD);
 }
 
-void *mpi_receive(int from, size_t *n) {
+void *sl_mpi_receive(int from, size_t *n) {
     MPI_Status probed;
     int length;
     MPI_Probe(from, 0, MPI_COMM_WORLD, &probed);

@@ -6,20 +6,20 @@
 #include <stddef.h>
 #include "specrt.h"
 
-/* mpi_begin() : before anything else; ranks other than 0 fall silent, since all fail alike. */
-void mpi_begin(int *argc, char ***argv);
-int mpi_rank(void);
-int mpi_n_ranks(void);
+/* sl_mpi_begin() : before anything else; ranks other than 0 fall silent, since all fail alike. */
+void sl_mpi_begin(int *argc, char ***argv);
+int sl_mpi_rank(void);
+int sl_mpi_n_ranks(void);
 
-/* mpi_agree() : collective; every rank returns the error of the lowest one that has any. */
-specrt_status mpi_agree(specrt_status status, specrt_error *err);
+/* sl_mpi_agree() : collective; every rank returns the error of the lowest one that has any. */
+specrt_status sl_mpi_agree(specrt_status status, specrt_error *err);
 
-/* mpi_send() : below 2 GiB. mpi_receive() : one message of any length, owned. Messages of one rank
+/* sl_mpi_send() : below 2 GiB. sl_mpi_receive() : one message of any length, owned. Messages of one rank
  * arrive in order. */
-void mpi_send(const void *bytes, size_t n, int to);
-void *mpi_receive(int from, size_t *n);
+void sl_mpi_send(const void *bytes, size_t n, int to);
+void *sl_mpi_receive(int from, size_t *n);
 
-/* mpi_end() : after everything else. @return code. */
-int mpi_end(int code);
+/* sl_mpi_end() : after everything else. @return code. */
+int sl_mpi_end(int code);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-int order_i32(const void *a, const void *b) {
+int sl_order_i32(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
 }

@@ -2,7 +2,7 @@
 #ifndef BASE_ORDER_H
 #define BASE_ORDER_H
 
-/* order_i32() : numbers i32, ascending. */
-int order_i32(const void *a, const void *b);
+/* sl_order_i32() : numbers i32, ascending. */
+int sl_order_i32(const void *a, const void *b);
 
 #endif

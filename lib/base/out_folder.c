@@ -32,8 +32,8 @@ static specrt_status check_entries(const out_folder *f, specrt_error *err) {
     return status;
 }
 
-specrt_status out_folder_open(out_folder *f, const char *path, const char *const *names, int n,
-                              bool force, specrt_error *err) {
+specrt_status sl_out_folder_open(out_folder *f, const char *path, const char *const *names, int n,
+                                 bool force, specrt_error *err) {
     struct stat info;
     *f = (out_folder){.path = path, .names = names, .n_names = n, .force = force};
     bool exists = stat(path, &info) == 0;
@@ -53,11 +53,11 @@ static specrt_status path_of(const out_folder *f, int i, char path[4096], specrt
     return failed(f->path, "cannot create", err);
 }
 
-specrt_status out_folder_next(out_folder *f, out_file **out, specrt_error *err) {
+specrt_status sl_out_folder_next(out_folder *f, out_file **out, specrt_error *err) {
     char path[4096];
     *out = &f->files[f->n];
     TRY(path_of(f, f->n, path, err));
-    TRY(out_open(*out, path, f->force, err));
+    TRY(sl_out_open(*out, path, f->force, err));
     f->n++;
     return SPECRT_STATUS_OK;
 }
@@ -65,17 +65,17 @@ specrt_status out_folder_next(out_folder *f, out_file **out, specrt_error *err) 
 /* Files that have their names go only where nothing was before. */
 static void take_back(out_folder *f, int n_named) {
     char path[4096];
-    for (int i = 0; i < f->n; i++) out_abort(&f->files[i]);
+    for (int i = 0; i < f->n; i++) sl_out_abort(&f->files[i]);
     if (!f->made) return;
     for (int i = 0; i < n_named; i++)
         if (path_of(f, i, path, NULL) == SPECRT_STATUS_OK) unlink(path);
     rmdir(f->path);
 }
 
-specrt_status out_folder_finish(out_folder *f, specrt_status status, specrt_error *err) {
+specrt_status sl_out_folder_finish(out_folder *f, specrt_status status, specrt_error *err) {
     int n_named = 0;
     for (; status == SPECRT_STATUS_OK && n_named < f->n; n_named++)
-        status = out_commit(&f->files[n_named], err);
+        status = sl_out_commit(&f->files[n_named], err);
     if (status != SPECRT_STATUS_OK) take_back(f, n_named);
     return status;
 }

@@ -22,7 +22,7 @@ static void *run_thread(void *opaque) {
     return NULL;
 }
 
-void parallel_run(int threads, void (*task)(void *arg, int worker), void *arg) {
+void sl_parallel_run(int threads, void (*task)(void *arg, int worker), void *arg) {
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     pthread_t ids[MAX_THREADS];
     run runs[MAX_THREADS];
@@ -51,10 +51,10 @@ static void run_blocks(void *arg, int worker) {
     }
 }
 
-void parallel_for(int threads, int64_t n_blocks, void (*task)(void *arg, int64_t block, int worker),
-                  void *arg) {
+void sl_parallel_for(int threads, int64_t n_blocks,
+                     void (*task)(void *arg, int64_t block, int worker), void *arg) {
     block_queue q = {task, arg, n_blocks, 0};
-    parallel_run(n_blocks < threads ? (int)n_blocks : threads, run_blocks, &q);
+    sl_parallel_run(n_blocks < threads ? (int)n_blocks : threads, run_blocks, &q);
 }
 
 /* ---- pool ---- */
@@ -171,7 +171,7 @@ static void *pool_thread(void *opaque) {
     return NULL;
 }
 
-parallel_pool *parallel_pool_create(int threads) {
+parallel_pool *sl_parallel_pool_create(int threads) {
     parallel_pool *pool = (parallel_pool *)calloc(1, sizeof *pool);
     if (!pool) return NULL;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
@@ -186,7 +186,7 @@ parallel_pool *parallel_pool_create(int threads) {
     return pool;
 }
 
-void parallel_pool_free(parallel_pool *pool) {
+void sl_parallel_pool_free(parallel_pool *pool) {
     if (!pool) return;
     __atomic_fetch_or(&pool->state, POOL_STOP, __ATOMIC_SEQ_CST);
     pool_ring(pool, &pool->start);
@@ -198,13 +198,13 @@ void parallel_pool_free(parallel_pool *pool) {
     free(pool);
 }
 
-int parallel_pool_threads(const parallel_pool *pool) {
+int sl_parallel_pool_threads(const parallel_pool *pool) {
     return pool->threads;
 }
 
 /* The caller works too and waits for those alone who entered: a worker that gets no core, or comes when
  * all is done, holds nobody up. */
-void parallel_pool_for(void *opaque, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
+void sl_parallel_pool_for(void *opaque, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
     parallel_pool *pool = (parallel_pool *)opaque;
     if (pool->threads == 1 || n < 2) {
         for (int64_t i = 0; i < n; i++) task(arg, i);
@@ -222,7 +222,7 @@ void parallel_pool_for(void *opaque, int64_t n, void (*task)(void *arg, int64_t 
     pool_wait(pool, &pool->end, is_empty, 0);
 }
 
-int parallel_cores(void) {
+int sl_parallel_cores(void) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (int)n;
 }

@@ -17,7 +17,7 @@ static const char *scaled(double value, const char *unit, char out[32]) {
 static void draw(progress *p, uint64_t done, double now) {
     char rate[32], amount[32];
     double elapsed = now - p->started, speed = elapsed > 0 ? (double)done / elapsed : 0;
-    fprintf(stderr, "\r\033[K%s  ", text_name(p->phase));
+    fprintf(stderr, "\r\033[K%s  ", sl_text_name(p->phase));
     if (p->total)
         fprintf(stderr, "%3.0f%%  ", 100.0 * (double)done / (double)p->total);
     else
@@ -31,18 +31,18 @@ static void draw(progress *p, uint64_t done, double now) {
     p->drawn = now;
 }
 
-void progress_begin(progress *p, int mode, const char *phase, const char *unit, uint64_t total) {
-    double now = measure_seconds();
+void sl_progress_begin(progress *p, int mode, const char *phase, const char *unit, uint64_t total) {
+    double now = sl_measure_seconds();
     *p = (progress){phase, unit, total, now, now, mode < 0 ? isatty(STDERR_FILENO) : mode > 0};
 }
 
-void progress_update(progress *p, uint64_t done) {
+void sl_progress_update(progress *p, uint64_t done) {
     if (!p->on) return;
-    double now = measure_seconds();
+    double now = sl_measure_seconds();
     if (now - p->drawn >= 0.1) draw(p, done, now);
 }
 
-void progress_end(progress *p) {
+void sl_progress_end(progress *p) {
     if (p->on) fputs("\r\033[K", stderr);
     p->on = false;
 }

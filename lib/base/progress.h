@@ -12,9 +12,9 @@ typedef struct progress {
     bool on;
 } progress;
 
-/* mode: cli_common.progress. progress_update may be called from one thread at a time. */
-void progress_begin(progress *p, int mode, const char *phase, const char *unit, uint64_t total);
-void progress_update(progress *p, uint64_t done);
-void progress_end(progress *p);
+/* mode: cli_common.progress. sl_progress_update may be called from one thread at a time. */
+void sl_progress_begin(progress *p, int mode, const char *phase, const char *unit, uint64_t total);
+void sl_progress_update(progress *p, uint64_t done);
+void sl_progress_end(progress *p);
 
 #endif

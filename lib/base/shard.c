@@ -25,7 +25,7 @@ static const struct {
     {"PMI_RANK", "PMI_SIZE", NULL, NULL},
 };
 
-int shard_from_scheduler(shard *out) {
+int sl_shard_from_scheduler(shard *out) {
     for (size_t i = 0; i < sizeof schedulers / sizeof schedulers[0]; i++) {
         int64_t index, count, first = 0, step = 1;
         if (!env_int(schedulers[i].index, &index) || !env_int(schedulers[i].count, &count))
@@ -34,37 +34,37 @@ int shard_from_scheduler(shard *out) {
             index = (index - first) / step;
         if (count <= 1) return -1;
         if (index < 0 || index >= count)
-            return cli_usage("%s and %s do not make a shard; give --shard I/N", schedulers[i].index,
-                             schedulers[i].count);
+            return sl_cli_usage("%s and %s do not make a shard; give --shard I/N",
+                                schedulers[i].index, schedulers[i].count);
         *out = (shard){index, count};
-        cli_info("counting shard %" PRId64 " of %" PRId64 " (%s); --shard 0/1 counts all", index,
-                 count, schedulers[i].index);
+        sl_cli_info("counting shard %" PRId64 " of %" PRId64 " (%s); --shard 0/1 counts all", index,
+                    count, schedulers[i].index);
         return -1;
     }
     return -1;
 }
 
-int shard_parse(const char *text, shard *out) {
+int sl_shard_parse(const char *text, shard *out) {
     int read = 0;
     if (sscanf(text, "%" SCNd64 "/%" SCNd64 "%n", &out->index, &out->n, &read) != 2 || text[read] ||
         out->n < 1 || out->index < 0 || out->index >= out->n)
-        return cli_usage("--shard: expected I/N with 0 <= I < N, found '%s'", text);
+        return sl_cli_usage("--shard: expected I/N with 0 <= I < N, found '%s'", text);
     return -1;
 }
 
-int shard_choose(const char *text, bool counts_only, bool has_corpus, const char *what,
-                 shard *out) {
+int sl_shard_choose(const char *text, bool counts_only, bool has_corpus, const char *what,
+                    shard *out) {
     int code = -1;
     *out = (shard){0, 1};
     if (text)
-        code = shard_parse(text, out);
-    else if (mpi_n_ranks() == 1 && counts_only && has_corpus)
-        code = shard_from_scheduler(out);
+        code = sl_shard_parse(text, out);
+    else if (sl_mpi_n_ranks() == 1 && counts_only && has_corpus)
+        code = sl_shard_from_scheduler(out);
     if (code < 0 && text && out->n > 1 && !counts_only)
-        cli_warn("the %s will hold shard %s of the corpus only; --counts-out and --merge put "
-                 "shards together",
-                 what, text);
-    out->index += out->n * mpi_rank();
-    out->n *= mpi_n_ranks();
+        sl_cli_warn("the %s will hold shard %s of the corpus only; --counts-out and --merge put "
+                    "shards together",
+                    what, text);
+    out->index += out->n * sl_mpi_rank();
+    out->n *= sl_mpi_n_ranks();
     return code;
 }

@@ -10,19 +10,20 @@ typedef struct shard {
     int64_t index, n;
 } shard;
 
-/* shard_parse() : "I/N" with 0 <= I < N. @return -1, or the exit code of a usage error. */
-int shard_parse(const char *text, shard *out);
+/* sl_shard_parse() : "I/N" with 0 <= I < N. @return -1, or the exit code of a usage error. */
+int sl_shard_parse(const char *text, shard *out);
 
-/* shard_from_scheduler() : by the rank variables of Slurm, Open MPI and PMI, with a line that says so;
+/* sl_shard_from_scheduler() : by the rank variables of Slurm, Open MPI and PMI, with a line that says so;
  * unchanged where there are none. @return as above. */
-int shard_from_scheduler(shard *out);
+int sl_shard_from_scheduler(shard *out);
 
-/* shard_choose() : the part of this process: what --shard says, or the scheduler, split among MPI ranks. A
+/* sl_shard_choose() : the part of this process: what --shard says, or the scheduler, split among MPI ranks. A
  * task that writes counts alone means its share, any other all of the corpus.
  *   text       : of --shard; NULL: not given
  *   has_corpus : there is something to share
  *   what       : "outputs", which a warning says hold one shard alone
  * @return as above. */
-int shard_choose(const char *text, bool counts_only, bool has_corpus, const char *what, shard *out);
+int sl_shard_choose(const char *text, bool counts_only, bool has_corpus, const char *what,
+                    shard *out);
 
 #endif

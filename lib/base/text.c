@@ -8,7 +8,7 @@
 #include <utf8proc.h>
 #include "base/utf8.h"
 
-const char *text_count(uint64_t n) {
+const char *sl_text_count(uint64_t n) {
     static char buffers[8][32];
     static int turn;
     char digits[24], *out = buffers[turn++ % 8], *p = out;
@@ -30,12 +30,12 @@ static bool is_control(uint32_t cp) {
 /* Whether the character at p[0..n), n > 0, may be shown as it is; *len its bytes, 1 of what is no UTF-8. */
 static bool is_shown(const uint8_t *p, size_t n, int *len, uint32_t *cp) {
     *len = 1;
-    if (utf8_valid((const char *)p, n < 4 ? n : 4) == 0) return false;
+    if (sl_utf8_valid((const char *)p, n < 4 ? n : 4) == 0) return false;
     *cp = utf8_next(p, len);
     return !is_control(*cp);
 }
 
-void text_clean(char *text) {
+void sl_text_clean(char *text) {
     char *out = text;
     uint32_t cp;
     size_t n = strlen(text);
@@ -48,7 +48,7 @@ void text_clean(char *text) {
     *out = '\0';
 }
 
-const char *text_name(const char *name) {
+const char *sl_text_name(const char *name) {
     enum { CAPACITY = 256 };
     static char buffers[8][CAPACITY];
     static int turn;
@@ -61,18 +61,18 @@ const char *text_name(const char *name) {
     }
     memcpy(out, name, n);
     strcpy(out + n, cut ? "..." : "");
-    text_clean(out);
+    sl_text_clean(out);
     return out;
 }
 
-/* Columns of the character at p as text_clean() shows it. */
+/* Columns of the character at p as sl_text_clean() shows it. */
 static int columns_at(const char *p, int *len, bool *shown) {
     uint32_t cp = 0;
     *shown = is_shown((const uint8_t *)p, strnlen(p, 4), len, &cp);
     return *shown ? utf8proc_charwidth((utf8proc_int32_t)cp) : 1;
 }
 
-int text_columns(const char *text) {
+int sl_text_columns(const char *text) {
     bool shown;
     int n = 0, len;
     for (; *text; text += len) n += columns_at(text, &len, &shown);
@@ -91,27 +91,27 @@ static int put_columns(const char *text, int n_columns, FILE *out) {
     return n_columns;
 }
 
-void text_pad(const char *text, int n_columns, FILE *out) {
+void sl_text_pad(const char *text, int n_columns, FILE *out) {
     int left = put_columns(text, n_columns, out);
     fprintf(out, "%*s", left, "");
 }
 
-void text_pad_left(const char *text, int n_columns, FILE *out) {
+void sl_text_pad_left(const char *text, int n_columns, FILE *out) {
     fprintf(out, "%*s", put_columns(text, n_columns, NULL), "");
     put_columns(text, n_columns, out);
 }
 
-void text_lines(const char *text, FILE *out) {
+void sl_text_lines(const char *text, FILE *out) {
     char *copy = strdup(text), *rest = copy;
     for (char *tab = copy; tab && (tab = strchr(tab, '\t'));) *tab = ' ';
     for (char *line; rest && (line = strsep(&rest, "\n"));) {
-        text_clean(line);
+        sl_text_clean(line);
         fprintf(out, "%s\n", line);
     }
     free(copy);
 }
 
-void text_token(const uint8_t *bytes, size_t n, char *out) {
+void sl_text_token(const uint8_t *bytes, size_t n, char *out) {
     uint32_t cp;
     int len;
     for (size_t i = 0; i < n; i += (size_t)len) {

@@ -67,7 +67,7 @@ static size_t three_byte_run(const uint8_t *p, size_t n) {
     return i;
 }
 
-size_t utf8_valid(const char *text, size_t n) {
+size_t sl_utf8_valid(const char *text, size_t n) {
     const uint8_t *p = (const uint8_t *)text;
     size_t i = 0;
     while (i < n) {
@@ -87,10 +87,10 @@ size_t utf8_valid(const char *text, size_t n) {
     return n;
 }
 
-size_t utf8_repair(const char *text, size_t n, char *out, uint64_t *n_replaced) {
+size_t sl_utf8_repair(const char *text, size_t n, char *out, uint64_t *n_replaced) {
     size_t i = 0, at = 0;
     while (i < n) {
-        size_t good = utf8_valid(text + i, n - i);
+        size_t good = sl_utf8_valid(text + i, n - i);
         memcpy(out + at, text + i, good);
         i += good, at += good;
         if (i == n) break;
@@ -103,7 +103,7 @@ size_t utf8_repair(const char *text, size_t n, char *out, uint64_t *n_replaced) 
     return at;
 }
 
-int utf8_put(uint32_t cp, char out[4]) {
+int sl_utf8_put(uint32_t cp, char out[4]) {
     if (cp < 0x80) return out[0] = (char)cp, 1;
     int n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
     static const uint8_t lead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
@@ -112,6 +112,6 @@ int utf8_put(uint32_t cp, char out[4]) {
     return n;
 }
 
-size_t utf8_mark(const void *text, size_t n) {
+size_t sl_utf8_mark(const void *text, size_t n) {
     return n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
 }

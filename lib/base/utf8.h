@@ -5,16 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* utf8_valid() : length of the longest valid prefix; n when all is valid. */
-size_t utf8_valid(const char *text, size_t n);
+/* sl_utf8_valid() : length of the longest valid prefix; n when all is valid. */
+size_t sl_utf8_valid(const char *text, size_t n);
 
-/* utf8_repair() : copy with every maximal ill-formed subpart replaced by one U+FFFD.
+/* sl_utf8_repair() : copy with every maximal ill-formed subpart replaced by one U+FFFD.
  *   out : at least 3 * n bytes
  * @return bytes written; *n_replaced += replacements. */
-size_t utf8_repair(const char *text, size_t n, char *out, uint64_t *n_replaced);
+size_t sl_utf8_repair(const char *text, size_t n, char *out, uint64_t *n_replaced);
 
-/* utf8_mark() : bytes of the byte order mark that editors on Windows put first: 3, or 0. */
-size_t utf8_mark(const void *text, size_t n);
+/* sl_utf8_mark() : bytes of the byte order mark that editors on Windows put first: 3, or 0. */
+size_t sl_utf8_mark(const void *text, size_t n);
 
 /* utf8_next() : decode one code point of valid text at p < end; *len = its bytes, 1..4. */
 static inline uint32_t utf8_next(const uint8_t *p, int *len) {
@@ -25,7 +25,7 @@ static inline uint32_t utf8_next(const uint8_t *p, int *len) {
            (p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
 }
 
-/* utf8_put() : encode a code point (not a surrogate, <= 0x10FFFF). @return bytes written, 1..4. */
-int utf8_put(uint32_t cp, char out[4]);
+/* sl_utf8_put() : encode a code point (not a surrogate, <= 0x10FFFF). @return bytes written, 1..4. */
+int sl_utf8_put(uint32_t cp, char out[4]);
 
 #endif

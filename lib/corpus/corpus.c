@@ -79,7 +79,7 @@ static specrt_status bad_record(corpus *c, const struct corpus_arena *a, batch_j
     bool wanted = c->options.strict || example_slot(c, at) < CORPUS_EXAMPLES;
     pthread_mutex_unlock(&c->lock);
     if (!wanted) return SPECRT_STATUS_OK;
-    unsigned long long line = corpus_file_line(job->file, a, offset);
+    unsigned long long line = sl_corpus_file_line(job->file, a, offset);
     const char *name = job->file->stream.name;
     if (c->options.strict)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s:%llu: %s", name, line, why);
@@ -103,7 +103,7 @@ static specrt_status parse_text(const corpus *c, struct corpus_arena *a, batch_j
         base->n_bytes = (size_t)(end - range->cuts[i]);
         base->continues = range->cuts[i] > job->file->format.first;
         base->unit_hash = specrt_hash64(base->text, base->n_bytes, c->options.seed);
-        status = corpus_arena_add_doc(a, base, true);
+        status = sl_corpus_arena_add_doc(a, base, true);
         job->n_records++;
     }
     return status;
@@ -122,7 +122,7 @@ static specrt_status parse_records(corpus *c, struct corpus_arena *a, batch_job 
             continue;
         }
         base->unit_hash = specrt_hash64(text, span->n, c->options.seed);
-        status = corpus_record_parse(a, text, span->n, &c->options, base, why);
+        status = sl_corpus_record_parse(a, text, span->n, &c->options, base, why);
         if (status == SPECRT_STATUS_BAD_INPUT)
             status = bad_record(c, a, job, start + span->at, why, err);
     }
@@ -133,7 +133,7 @@ static specrt_status parse_batch(corpus *c, struct corpus_arena *a, batch_job *j
                                  specrt_error *err) {
     corpus_open_file *file = job->file;
     specrt_status status = SPECRT_STATUS_OK;
-    if (file->parallel) status = corpus_file_frame(file, job->block, a, &job->range, err);
+    if (file->parallel) status = sl_corpus_file_frame(file, job->block, a, &job->range, err);
     if (status != SPECRT_STATUS_OK) return status;
     corpus_doc base = {.domain = c->list.files[file->index].domain};
     switch (file->format.kind) {
@@ -141,11 +141,11 @@ static specrt_status parse_batch(corpus *c, struct corpus_arena *a, batch_job *j
     case KIND_LINES:
     case KIND_VALUES: status = parse_records(c, a, job, &base, err); break;
     case KIND_IDS:
-        status = corpus_ids_add(a, &file->format, file->stream.name, &job->range, &c->options,
-                                &base, err);
+        status = sl_corpus_ids_add(a, &file->format, file->stream.name, &job->range, &c->options,
+                                   &base, err);
         job->n_records = a->n_docs;
     }
-    return status == SPECRT_STATUS_NO_MEMORY ? error_no_memory(err, "corpus") : status;
+    return status == SPECRT_STATUS_NO_MEMORY ? sl_error_no_memory(err, "corpus") : status;
 }
 
 /* ---- choosing a batch, under the lock ---- */
@@ -167,8 +167,8 @@ static void skip_file(corpus *c, const char *why) {
 
 static void end_file(corpus *c) {
     const corpus_open_file *file = c->current;
-    c->bytes_done += file->stream.sized ? file->stream.n_raw : corpus_file_position(file);
-    corpus_file_release(c->current);
+    c->bytes_done += file->stream.sized ? file->stream.n_raw : sl_corpus_file_position(file);
+    sl_corpus_file_release(c->current);
     c->current = NULL;
 }
 
@@ -181,8 +181,8 @@ static specrt_status start_file(corpus *c, specrt_error *err) {
         c->next_file++;
         return SPECRT_STATUS_OK;
     }
-    specrt_status status = corpus_file_open(listed->path, c->memory, c->n_memory, &c->options,
-                                            &c->current, refusal, err);
+    specrt_status status = sl_corpus_file_open(listed->path, c->memory, c->n_memory, &c->options,
+                                               &c->current, refusal, err);
     if (status != SPECRT_STATUS_OK) return status;
     c->current->index = c->next_file++;
     if (!refusal[0]) {
@@ -218,9 +218,9 @@ static specrt_status take_in_order(corpus *c, struct corpus_arena *a, batch_job 
                                    specrt_error *err) {
     corpus_open_file *file = c->current;
     job->block = file->next_block++;
-    specrt_status status = corpus_file_frame(file, job->block, a, &job->range, err);
+    specrt_status status = sl_corpus_file_frame(file, job->block, a, &job->range, err);
     if (status != SPECRT_STATUS_OK) return status;
-    if (corpus_file_ended(file, &job->range))
+    if (sl_corpus_file_ended(file, &job->range))
         end_file(c);
     else if (job->range.start < job->range.end && is_ours(c, file, job->block))
         give_batch(c, job);
@@ -238,7 +238,8 @@ static specrt_status take_batch(corpus *c, struct corpus_arena *a, batch_job *jo
             take_block(c, job);
         else
             status = take_in_order(c, a, job, err);
-        c->stats.bytes_read = c->bytes_done + (c->current ? corpus_file_position(c->current) : 0);
+        c->stats.bytes_read =
+            c->bytes_done + (c->current ? sl_corpus_file_position(c->current) : 0);
     }
     return status;
 }
@@ -294,7 +295,7 @@ static uint64_t digest_batch(const corpus *c, const struct corpus_arena *a, cons
 /* next_batch() : into the arena; *end when there is none. */
 static specrt_status next_batch(corpus *c, struct corpus_arena *a, bool *end, specrt_error *err) {
     batch_job job = {0};
-    corpus_arena_reset(a);
+    sl_corpus_arena_reset(a);
     pthread_mutex_lock(&c->lock);
     specrt_status status = c->failure.status;
     if (status == SPECRT_STATUS_OK) {
@@ -314,18 +315,18 @@ static specrt_status next_batch(corpus *c, struct corpus_arena *a, bool *end, sp
         note_batch(c, a, &job, digest);
     else
         note_failure(c, (place){job.file->index, job.block}, err);
-    corpus_file_release(job.file);
+    sl_corpus_file_release(job.file);
     if (--c->n_parsing == 0) pthread_cond_broadcast(&c->idle);
     pthread_mutex_unlock(&c->lock);
     return status;
 }
 
-specrt_status corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_error *err) {
+specrt_status sl_corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_error *err) {
     *end = false;
     batch->docs = NULL;
     batch->n_docs = 0;
     if (!batch->arena) batch->arena = (struct corpus_arena *)calloc(1, sizeof *batch->arena);
-    if (!batch->arena) return error_no_memory(err, "corpus");
+    if (!batch->arena) return sl_error_no_memory(err, "corpus");
     specrt_error failure = {0};
     specrt_status status;
     do status = next_batch(c, batch->arena, end, &failure);
@@ -345,8 +346,8 @@ specrt_status corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_erro
     return status;
 }
 
-void corpus_batch_free(corpus_batch *batch) {
-    corpus_arena_free(batch->arena);
+void sl_corpus_batch_free(corpus_batch *batch) {
+    sl_corpus_arena_free(batch->arena);
     memset(batch, 0, sizeof *batch);
 }
 
@@ -371,9 +372,9 @@ static specrt_status check_named(const corpus *c, const corpus_file *listed, spe
     corpus_open_file *file;
     char refusal[512];
     specrt_status status =
-        corpus_file_open(listed->path, c->memory, c->n_memory, &c->options, &file, refusal, err);
+        sl_corpus_file_open(listed->path, c->memory, c->n_memory, &c->options, &file, refusal, err);
     if (status != SPECRT_STATUS_OK) return status;
-    corpus_file_release(file);
+    sl_corpus_file_release(file);
     if (!refusal[0]) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s", refusal);
 }
@@ -381,7 +382,7 @@ static specrt_status check_named(const corpus *c, const corpus_file *listed, spe
 static specrt_status list_paths(corpus *c, const char *const *paths, specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
     for (int i = 0; i < c->n_domains && status == SPECRT_STATUS_OK; i++)
-        status = corpus_list_path(&c->list, paths[i], i, err);
+        status = sl_corpus_list_path(&c->list, paths[i], i, err);
     for (size_t i = 0; i < c->list.n && status == SPECRT_STATUS_OK; i++) {
         const corpus_file *listed = &c->list.files[i];
         c->stats.bytes_total += listed->n_bytes;
@@ -391,53 +392,54 @@ static specrt_status list_paths(corpus *c, const char *const *paths, specrt_erro
     return status;
 }
 
-specrt_status corpus_open(const char *const *paths, int n_paths, const corpus_options *options,
-                          corpus **out, specrt_error *err) {
+specrt_status sl_corpus_open(const char *const *paths, int n_paths, const corpus_options *options,
+                             corpus **out, specrt_error *err) {
     *out = NULL;
     corpus *c = corpus_create(n_paths, options);
-    if (!c) return error_no_memory(err, "corpus");
+    if (!c) return sl_error_no_memory(err, "corpus");
     specrt_status status = list_paths(c, paths, err);
     if (status == SPECRT_STATUS_OK)
         *out = c;
     else
-        corpus_close(c);
+        sl_corpus_close(c);
     return status;
 }
 
-specrt_status corpus_open_memory(const char *name, const void *bytes, size_t n,
-                                 const corpus_options *options, corpus **out, specrt_error *err) {
+specrt_status sl_corpus_open_memory(const char *name, const void *bytes, size_t n,
+                                    const corpus_options *options, corpus **out,
+                                    specrt_error *err) {
     *out = NULL;
     corpus *c = corpus_create(1, options);
-    if (!c) return error_no_memory(err, "corpus");
+    if (!c) return sl_error_no_memory(err, "corpus");
     c->memory = n > 0 ? (const uint8_t *)bytes : (const uint8_t *)"";
     c->n_memory = n;
     c->stats.bytes_total = n;
-    specrt_status status = corpus_list_add(&c->list, name, 0, true, n, err);
+    specrt_status status = sl_corpus_list_add(&c->list, name, 0, true, n, err);
     if (status == SPECRT_STATUS_OK) status = check_named(c, &c->list.files[0], err);
     if (status == SPECRT_STATUS_OK)
         *out = c;
     else
-        corpus_close(c);
+        sl_corpus_close(c);
     return status;
 }
 
-void corpus_close(corpus *c) {
+void sl_corpus_close(corpus *c) {
     if (!c) return;
-    corpus_file_release(c->current);
-    corpus_list_free(&c->list);
+    sl_corpus_file_release(c->current);
+    sl_corpus_list_free(&c->list);
     pthread_mutex_destroy(&c->lock);
     pthread_cond_destroy(&c->idle);
     free(c->digests);
     free(c);
 }
 
-void corpus_get_stats(corpus *c, corpus_stats *out) {
+void sl_corpus_get_stats(corpus *c, corpus_stats *out) {
     pthread_mutex_lock(&c->lock);
     *out = c->stats;
     pthread_mutex_unlock(&c->lock);
 }
 
-uint64_t corpus_digest(corpus *c, int domain) {
+uint64_t sl_corpus_digest(corpus *c, int domain) {
     pthread_mutex_lock(&c->lock);
     uint64_t digest = domain >= 0 && domain < c->n_domains ? c->digests[domain] : 0;
     pthread_mutex_unlock(&c->lock);
@@ -445,23 +447,23 @@ uint64_t corpus_digest(corpus *c, int domain) {
 }
 
 static void warn_examples(const char (*examples)[256]) {
-    for (int i = 0; i < CORPUS_EXAMPLES && examples[i][0]; i++) cli_warn("  %s", examples[i]);
+    for (int i = 0; i < CORPUS_EXAMPLES && examples[i][0]; i++) sl_cli_warn("  %s", examples[i]);
 }
 
-void corpus_warn(const corpus_stats *stats) {
+void sl_corpus_warn(const corpus_stats *stats) {
     if (stats->n_bad_records) {
-        cli_warn("%" PRIu64 " bad records were skipped, such as:", stats->n_bad_records);
+        sl_cli_warn("%" PRIu64 " bad records were skipped, such as:", stats->n_bad_records);
         warn_examples(stats->bad_examples);
     }
     if (stats->n_skipped_files) {
-        cli_warn("%" PRIu64 " files in folders were skipped, such as:", stats->n_skipped_files);
+        sl_cli_warn("%" PRIu64 " files in folders were skipped, such as:", stats->n_skipped_files);
         warn_examples(stats->skipped_examples);
     }
     if (stats->n_replaced)
-        cli_warn("%" PRIu64 " ill-formed byte sequences were counted as U+FFFD, first in %s",
-                 stats->n_replaced, stats->replaced_in);
+        sl_cli_warn("%" PRIu64 " ill-formed byte sequences were counted as U+FFFD, first in %s",
+                    stats->n_replaced, stats->replaced_in);
     if (stats->n_forced_cuts)
-        cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut, perhaps "
-                 "inside a token",
-                 stats->n_forced_cuts);
+        sl_cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut, perhaps "
+                    "inside a token",
+                    stats->n_forced_cuts);
 }

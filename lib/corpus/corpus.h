@@ -20,7 +20,7 @@
  * safe place for 64 MiB is cut there all the same. Folders are walked in name order without hidden
  * files; what is no text in them is skipped and counted.
  *
- * One corpus is shared by all threads: corpus_next hands the next batch to whoever asks. Documents,
+ * One corpus is shared by all threads: sl_corpus_next hands the next batch to whoever asks. Documents,
  * unit hashes, digests and which shard a batch belongs to depend on the content alone. */
 #ifndef CORPUS_H
 #define CORPUS_H
@@ -79,33 +79,33 @@ typedef struct corpus_stats {
 
 typedef struct corpus corpus;
 
-/* corpus_open() : list the files. Missing and unreadable ones are an error here, before any work,
+/* sl_corpus_open() : list the files. Missing and unreadable ones are an error here, before any work,
  * and so are files named on their own that hold no text or only JSON without a known field.
  *   paths : [n_paths] files, folders, "-"; each is a domain */
-specrt_status corpus_open(const char *const *paths, int n_paths, const corpus_options *options,
-                          corpus **out, specrt_error *err);
-void corpus_close(corpus *c);
+specrt_status sl_corpus_open(const char *const *paths, int n_paths, const corpus_options *options,
+                             corpus **out, specrt_error *err);
+void sl_corpus_close(corpus *c);
 
-/* corpus_open_memory() : one input in memory, borrowed; `name` serves as its path would. */
-specrt_status corpus_open_memory(const char *name, const void *bytes, size_t n,
-                                 const corpus_options *options, corpus **out, specrt_error *err);
+/* sl_corpus_open_memory() : one input in memory, borrowed; `name` serves as its path would. */
+specrt_status sl_corpus_open_memory(const char *name, const void *bytes, size_t n,
+                                    const corpus_options *options, corpus **out, specrt_error *err);
 
-/* corpus_next() : fill the batch (zero-initialised before first use). n_docs == 0 with OK and
+/* sl_corpus_next() : fill the batch (zero-initialised before first use). n_docs == 0 with OK and
  * *end == true is the end. Thread-safe. After an error every later call returns it: the earliest in
  * the files, whatever the threads. */
-specrt_status corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_error *err);
-void corpus_batch_free(corpus_batch *batch);
+specrt_status sl_corpus_next(corpus *c, corpus_batch *batch, bool *end, specrt_error *err);
+void sl_corpus_batch_free(corpus_batch *batch);
 
-/* corpus_get_stats() : thread-safe snapshot. */
-void corpus_get_stats(corpus *c, corpus_stats *out);
+/* sl_corpus_get_stats() : thread-safe snapshot. */
+void sl_corpus_get_stats(corpus *c, corpus_stats *out);
 
-/* corpus_warn() : what was skipped, repaired or cut, a line each. */
-void corpus_warn(const corpus_stats *stats);
+/* sl_corpus_warn() : what was skipped, repaired or cut, a line each. */
+void sl_corpus_warn(const corpus_stats *stats);
 
-/* corpus_digest() : of all content of a domain after the end, for provenance, added up so that packing and
+/* sl_corpus_digest() : of all content of a domain after the end, for provenance, added up so that packing and
  * threads do not matter and shards' digests add up: XXH64 of each JSON record, wherever it stands, so that
  * records dealt to files of another number and order have one digest; of text and ids, XXH64 of each batch,
  * seeded with its place. */
-uint64_t corpus_digest(corpus *c, int domain);
+uint64_t sl_corpus_digest(corpus *c, int domain);
 
 #endif

@@ -31,16 +31,16 @@ typedef struct corpus_window {
     char *bytes;
     size_t n, capacity;
     uint64_t base;
-    uint64_t n_lines_before; /* newlines before base, counted by corpus_window_drop */
+    uint64_t n_lines_before; /* newlines before base, counted by sl_corpus_window_drop */
     bool ended;              /* base + n is the end of the content */
 } corpus_window;
 
-/* corpus_window_fill() : have the content up to `end`, or all there is. */
-specrt_status corpus_window_fill(corpus_window *w, corpus_stream *s, uint64_t end,
-                                 specrt_error *err);
-void corpus_window_drop(corpus_window *w, uint64_t offset); /* forget what is before it */
-void corpus_window_free(corpus_window *w);
-uint64_t corpus_count_lines(const char *text, size_t n);
+/* sl_corpus_window_fill() : have the content up to `end`, or all there is. */
+specrt_status sl_corpus_window_fill(corpus_window *w, corpus_stream *s, uint64_t end,
+                                    specrt_error *err);
+void sl_corpus_window_drop(corpus_window *w, uint64_t offset); /* forget what is before it */
+void sl_corpus_window_free(corpus_window *w);
+uint64_t sl_corpus_count_lines(const char *text, size_t n);
 
 /* ---- kind.c : what a file holds ---- */
 
@@ -63,13 +63,13 @@ typedef struct corpus_format {
     bool rows;            /* each of them is a document of its own */
 } corpus_format;
 
-/* corpus_format_tell() : by the first bytes of the content and the name. */
-specrt_status corpus_format_tell(corpus_format *f, const char *name, const char *head, size_t n,
-                                 const corpus_options *options, specrt_error *err);
+/* sl_corpus_format_tell() : by the first bytes of the content and the name. */
+specrt_status sl_corpus_format_tell(corpus_format *f, const char *name, const char *head, size_t n,
+                                    const corpus_options *options, specrt_error *err);
 
-/* corpus_ids_npy() : fills f but for kind. @return BAD_INPUT naming what is wrong or unsupported. */
-specrt_status corpus_ids_npy(corpus_format *f, const char *name, const char *head, size_t n,
-                             specrt_error *err);
+/* sl_corpus_ids_npy() : fills f but for kind. @return BAD_INPUT naming what is wrong or unsupported. */
+specrt_status sl_corpus_ids_npy(corpus_format *f, const char *name, const char *head, size_t n,
+                                specrt_error *err);
 
 /* ---- list.c : paths to files ---- */
 
@@ -88,11 +88,11 @@ typedef struct corpus_list {
     bool has_pipe;
 } corpus_list;
 
-specrt_status corpus_list_path(corpus_list *list, const char *path, int32_t domain,
-                               specrt_error *err);
-specrt_status corpus_list_add(corpus_list *list, const char *path, int32_t domain, bool named,
-                              uint64_t n_bytes, specrt_error *err);
-void corpus_list_free(corpus_list *list);
+specrt_status sl_corpus_list_path(corpus_list *list, const char *path, int32_t domain,
+                                  specrt_error *err);
+specrt_status sl_corpus_list_add(corpus_list *list, const char *path, int32_t domain, bool named,
+                                 uint64_t n_bytes, specrt_error *err);
+void sl_corpus_list_free(corpus_list *list);
 
 /* ---- values.c : where JSON values begin and end ---- */
 
@@ -132,21 +132,21 @@ typedef struct corpus_value_scanner {
     bool is_object[CORPUS_MAX_DEPTH];
 } corpus_value_scanner;
 
-void corpus_values_begin(corpus_value_scanner *v, uint64_t at);
+void sl_corpus_values_begin(corpus_value_scanner *v, uint64_t at);
 
-/* corpus_values_frame() : gather the spans of the next batch, [the old v->at, the new v->at); nothing
+/* sl_corpus_values_frame() : gather the spans of the next batch, [the old v->at, the new v->at); nothing
  * moves at the end of the content.
  * @return BAD_INPUT where a top-level array cannot be followed further. */
-specrt_status corpus_values_frame(corpus_value_scanner *v, corpus_window *w, corpus_stream *s,
-                                  corpus_value_list *out, specrt_error *err);
+specrt_status sl_corpus_values_frame(corpus_value_scanner *v, corpus_window *w, corpus_stream *s,
+                                     corpus_value_list *out, specrt_error *err);
 
-specrt_status corpus_values_add(corpus_value_list *list, corpus_value_span span);
+specrt_status sl_corpus_values_add(corpus_value_list *list, corpus_value_span span);
 
-/* corpus_record_is_crowded() : so many values that parsing them would take memory out of proportion. */
-bool corpus_record_is_crowded(const char *text, size_t n);
+/* sl_corpus_record_is_crowded() : so many values that parsing them would take memory out of proportion. */
+bool sl_corpus_record_is_crowded(const char *text, size_t n);
 
-/* corpus_lines_are_values() : false if the first line of a .jsonl head leaves a value open. */
-bool corpus_lines_are_values(const char *head, size_t n);
+/* sl_corpus_lines_are_values() : false if the first line of a .jsonl head leaves a value open. */
+bool sl_corpus_lines_are_values(const char *head, size_t n);
 
 /* ---- frame.c : batches by absolute offsets ---- */
 
@@ -157,10 +157,10 @@ typedef struct corpus_range {
     int n_cuts, n_forced;
 } corpus_range;
 
-/* corpus_frame_block() : what begins in block `block`, with the window over all of it. Streams that must
+/* sl_corpus_frame_block() : what begins in block `block`, with the window over all of it. Streams that must
  * be read in order are asked for ascending blocks, none left out. */
-specrt_status corpus_frame_block(const corpus_format *f, corpus_window *w, corpus_stream *s,
-                                 uint64_t block, corpus_range *out, specrt_error *err);
+specrt_status sl_corpus_frame_block(const corpus_format *f, corpus_window *w, corpus_stream *s,
+                                    uint64_t block, corpus_range *out, specrt_error *err);
 
 /* ---- docs.c, record.c, ids.c : documents ---- */
 
@@ -176,29 +176,29 @@ struct corpus_arena {
     uint64_t n_text_bytes, n_replaced; /* of this batch */
 };
 
-void corpus_arena_reset(struct corpus_arena *a);
-void corpus_arena_free(struct corpus_arena *a);
-char *corpus_arena_alloc(struct corpus_arena *a, size_t n); /* NULL: out of memory */
+void sl_corpus_arena_reset(struct corpus_arena *a);
+void sl_corpus_arena_free(struct corpus_arena *a);
+char *sl_corpus_arena_alloc(struct corpus_arena *a, size_t n); /* NULL: out of memory */
 
-/* corpus_arena_add_doc() : append a document; text that is not UTF-8 is repaired.
+/* sl_corpus_arena_add_doc() : append a document; text that is not UTF-8 is repaired.
  *   keep : text stays as long as the batch (else it is copied) */
-specrt_status corpus_arena_add_doc(struct corpus_arena *a, const corpus_doc *doc, bool keep);
+specrt_status sl_corpus_arena_add_doc(struct corpus_arena *a, const corpus_doc *doc, bool keep);
 
-/* corpus_record_parse() : the documents of one JSON record, text [n]; text[n] may be written, and is
+/* sl_corpus_record_parse() : the documents of one JSON record, text [n]; text[n] may be written, and is
  * restored.
  *   base : domain and unit_hash of the documents
  *   why : what is wrong with it, when BAD_INPUT is returned; then no document was added
  * @return OK, BAD_INPUT, NO_MEMORY. */
-specrt_status corpus_record_parse(struct corpus_arena *a, char *text, size_t n,
-                                  const corpus_options *options, const corpus_doc *base,
-                                  char why[256]);
+specrt_status sl_corpus_record_parse(struct corpus_arena *a, char *text, size_t n,
+                                     const corpus_options *options, const corpus_doc *base,
+                                     char why[256]);
 
-/* corpus_ids_add() : the documents of a batch of ids, the content range of the arena's window. */
-specrt_status corpus_ids_add(struct corpus_arena *a, const corpus_format *f, const char *name,
-                             const corpus_range *range, const corpus_options *options,
-                             const corpus_doc *base, specrt_error *err);
+/* sl_corpus_ids_add() : the documents of a batch of ids, the content range of the arena's window. */
+specrt_status sl_corpus_ids_add(struct corpus_arena *a, const corpus_format *f, const char *name,
+                                const corpus_range *range, const corpus_options *options,
+                                const corpus_doc *base, specrt_error *err);
 
-/* What corpus_record_parse() understands, for messages. */
+/* What sl_corpus_record_parse() understands, for messages. */
 #define RECORD_SHAPES                                                                              \
     "conversations, messages, output, response, completion, answer, text or content, or --field "  \
     "NAME"
@@ -216,24 +216,24 @@ typedef struct corpus_open_file {
     int refs; /* kept until the last batch taken from it is parsed */
 } corpus_open_file;
 
-/* corpus_file_open() : open, tell what it holds, and try its first records.
+/* sl_corpus_file_open() : open, tell what it holds, and try its first records.
  *   bytes : content of the file in memory; NULL: read `path`
  *   refusal : [512] why its content cannot be counted, "" if it can; naming the file */
-specrt_status corpus_file_open(const char *path, const uint8_t *bytes, size_t n,
-                               const corpus_options *options, corpus_open_file **out,
-                               char refusal[512], specrt_error *err);
-void corpus_file_release(corpus_open_file *file); /* frees it with the last reference */
+specrt_status sl_corpus_file_open(const char *path, const uint8_t *bytes, size_t n,
+                                  const corpus_options *options, corpus_open_file **out,
+                                  char refusal[512], specrt_error *err);
+void sl_corpus_file_release(corpus_open_file *file); /* frees it with the last reference */
 
-/* corpus_file_frame() : batch `block` into the arena: its content, and its records if it has any. Batches
+/* sl_corpus_file_frame() : batch `block` into the arena: its content, and its records if it has any. Batches
  * of files that are not parallel come in order; `block` is then file->next_block - 1. */
-specrt_status corpus_file_frame(corpus_open_file *file, uint64_t block, struct corpus_arena *a,
-                                corpus_range *range, specrt_error *err);
+specrt_status sl_corpus_file_frame(corpus_open_file *file, uint64_t block, struct corpus_arena *a,
+                                   corpus_range *range, specrt_error *err);
 
-/* corpus_file_ended() : no batch follows the one just framed in order. */
-bool corpus_file_ended(const corpus_open_file *file, const corpus_range *range);
-uint64_t corpus_file_position(const corpus_open_file *file); /* raw bytes passed */
+/* sl_corpus_file_ended() : no batch follows the one just framed in order. */
+bool sl_corpus_file_ended(const corpus_open_file *file, const corpus_range *range);
+uint64_t sl_corpus_file_position(const corpus_open_file *file); /* raw bytes passed */
 
-/* corpus_file_line() : number of the line that holds a content offset of the batch in the arena. */
-uint64_t corpus_file_line(corpus_open_file *file, const struct corpus_arena *a, uint64_t offset);
+/* sl_corpus_file_line() : number of the line that holds a content offset of the batch in the arena. */
+uint64_t sl_corpus_file_line(corpus_open_file *file, const struct corpus_arena *a, uint64_t offset);
 
 #endif

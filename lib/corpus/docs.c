@@ -29,17 +29,17 @@ static void free_chunks(struct corpus_arena *a, bool keep) {
 }
 
 /* What an unusual batch made large is given back; the rest is kept for the next one. */
-void corpus_arena_reset(struct corpus_arena *a) {
+void sl_corpus_arena_reset(struct corpus_arena *a) {
     free_chunks(a, true);
-    if (a->window.capacity > KEEP_BYTES) corpus_window_free(&a->window);
+    if (a->window.capacity > KEEP_BYTES) sl_corpus_window_free(&a->window);
     a->values.n = a->n_docs = 0;
     a->n_text_bytes = a->n_replaced = 0;
 }
 
-void corpus_arena_free(struct corpus_arena *a) {
+void sl_corpus_arena_free(struct corpus_arena *a) {
     if (!a) return;
     free_chunks(a, false);
-    corpus_window_free(&a->window);
+    sl_corpus_window_free(&a->window);
     free(a->values.spans);
     free(a->docs);
     free(a->ids);
@@ -47,7 +47,7 @@ void corpus_arena_free(struct corpus_arena *a) {
     free(a);
 }
 
-char *corpus_arena_alloc(struct corpus_arena *a, size_t n) {
+char *sl_corpus_arena_alloc(struct corpus_arena *a, size_t n) {
     struct arena_chunk *chunk = a->chunks;
     if (!chunk || chunk->capacity - chunk->n < n) {
         size_t capacity = n > CHUNK_BYTES ? n : CHUNK_BYTES;
@@ -67,19 +67,19 @@ static void arena_give_back(struct corpus_arena *a, size_t n) {
 }
 
 static specrt_status repair_text(struct corpus_arena *a, corpus_doc *doc, bool keep) {
-    size_t good = utf8_valid(doc->text, doc->n_bytes), n = doc->n_bytes;
+    size_t good = sl_utf8_valid(doc->text, doc->n_bytes), n = doc->n_bytes;
     if (good == n && keep) return SPECRT_STATUS_OK;
     size_t room = good + 3 * (n - good);
-    char *copy = corpus_arena_alloc(a, room);
+    char *copy = sl_corpus_arena_alloc(a, room);
     if (!copy) return SPECRT_STATUS_NO_MEMORY;
     memcpy(copy, doc->text, good);
-    doc->n_bytes = good + utf8_repair(doc->text + good, n - good, copy + good, &a->n_replaced);
+    doc->n_bytes = good + sl_utf8_repair(doc->text + good, n - good, copy + good, &a->n_replaced);
     doc->text = copy;
     arena_give_back(a, room - doc->n_bytes);
     return SPECRT_STATUS_OK;
 }
 
-specrt_status corpus_arena_add_doc(struct corpus_arena *a, const corpus_doc *doc, bool keep) {
+specrt_status sl_corpus_arena_add_doc(struct corpus_arena *a, const corpus_doc *doc, bool keep) {
     if (a->n_docs == a->docs_capacity) {
         size_t capacity = a->docs_capacity ? 2 * a->docs_capacity : 64;
         corpus_doc *grown = (corpus_doc *)realloc(a->docs, capacity * sizeof *grown);

@@ -9,10 +9,10 @@
 
 enum { PROBE_RECORDS = 16 };
 
-void corpus_file_release(corpus_open_file *file) {
+void sl_corpus_file_release(corpus_open_file *file) {
     if (!file || --file->refs > 0) return;
-    corpus_stream_close(&file->stream);
-    corpus_window_free(&file->window);
+    sl_corpus_stream_close(&file->stream);
+    sl_corpus_window_free(&file->window);
     free(file);
 }
 
@@ -23,7 +23,7 @@ static void plan_blocks(corpus_open_file *file) {
              block = ids ? f->group_bytes : CORPUS_BATCH_BYTES;
     file->parallel = file->stream.any_offset && f->kind != KIND_VALUES;
     file->n_blocks = end > first ? (end - first + block - 1) / block : 0;
-    corpus_values_begin(&file->scanner, f->first);
+    sl_corpus_values_begin(&file->scanner, f->first);
 }
 
 /* Lines become values like any other. */
@@ -39,7 +39,7 @@ static specrt_status split_lines(struct corpus_arena *a, const corpus_range *ran
         while (blanks < length && strchr(" \t\r", text[at + blanks]) && text[at + blanks]) blanks++;
         const char *fault = length > CORPUS_CAP_BYTES ? RECORD_TOO_LONG : NULL;
         if (blanks < length)
-            status = corpus_values_add(&a->values, (corpus_value_span){at, length, fault, at});
+            status = sl_corpus_values_add(&a->values, (corpus_value_span){at, length, fault, at});
         at += step + 1;
     }
     return status;
@@ -49,14 +49,14 @@ static specrt_status copy_range(struct corpus_arena *a, const corpus_window *w,
                                 const corpus_range *range) {
     size_t n = (size_t)(range->end - range->start), skip = (size_t)(range->start - w->base);
     if (a->window.capacity < n + 4) {
-        corpus_window_free(&a->window);
+        sl_corpus_window_free(&a->window);
         a->window.bytes = (char *)malloc(n + 4);
         if (!a->window.bytes) return SPECRT_STATUS_NO_MEMORY;
         a->window.capacity = n + 4;
     }
     a->window.base = range->start;
     a->window.n = n;
-    a->window.n_lines_before = w->n_lines_before + corpus_count_lines(w->bytes, n ? skip : 0);
+    a->window.n_lines_before = w->n_lines_before + sl_corpus_count_lines(w->bytes, n ? skip : 0);
     if (n > 0) memcpy(a->window.bytes, w->bytes + skip, n);
     return SPECRT_STATUS_OK;
 }
@@ -69,27 +69,28 @@ static specrt_status frame_in_order(corpus_open_file *file, corpus_value_scanner
     if (file->format.kind == KIND_VALUES) {
         memset(range, 0, sizeof *range);
         range->start = scanner->at;
-        status = corpus_values_frame(scanner, &file->window, &file->stream, &a->values, err);
+        status = sl_corpus_values_frame(scanner, &file->window, &file->stream, &a->values, err);
         range->end = scanner->at;
     } else
-        status = corpus_frame_block(&file->format, &file->window, &file->stream, block, range, err);
+        status =
+            sl_corpus_frame_block(&file->format, &file->window, &file->stream, block, range, err);
     if (status != SPECRT_STATUS_OK) return status;
     status = copy_range(a, &file->window, range);
-    return status == SPECRT_STATUS_OK ? status : error_no_memory(err, file->stream.name);
+    return status == SPECRT_STATUS_OK ? status : sl_error_no_memory(err, file->stream.name);
 }
 
-specrt_status corpus_file_frame(corpus_open_file *file, uint64_t block, struct corpus_arena *a,
-                                corpus_range *range, specrt_error *err) {
+specrt_status sl_corpus_file_frame(corpus_open_file *file, uint64_t block, struct corpus_arena *a,
+                                   corpus_range *range, specrt_error *err) {
     specrt_status status =
         file->parallel
-            ? corpus_frame_block(&file->format, &a->window, &file->stream, block, range, err)
+            ? sl_corpus_frame_block(&file->format, &a->window, &file->stream, block, range, err)
             : frame_in_order(file, &file->scanner, block, a, range, err);
     if (status != SPECRT_STATUS_OK || file->format.kind != KIND_LINES) return status;
     return split_lines(a, range) == SPECRT_STATUS_OK ? status
-                                                     : error_no_memory(err, file->stream.name);
+                                                     : sl_error_no_memory(err, file->stream.name);
 }
 
-bool corpus_file_ended(const corpus_open_file *file, const corpus_range *range) {
+bool sl_corpus_file_ended(const corpus_open_file *file, const corpus_range *range) {
     if (file->format.kind == KIND_VALUES) return range->start == range->end;
     if (file->format.kind == KIND_IDS && file->format.end > 0)
         return range->start >= file->format.end;
@@ -97,8 +98,8 @@ bool corpus_file_ended(const corpus_open_file *file, const corpus_range *range) 
     return w->ended && range->start >= w->base + w->n;
 }
 
-uint64_t corpus_file_position(const corpus_open_file *file) {
-    if (!file->stream.any_offset) return corpus_stream_raw_position(&file->stream);
+uint64_t sl_corpus_file_position(const corpus_open_file *file) {
+    if (!file->stream.any_offset) return sl_corpus_stream_raw_position(&file->stream);
     bool ids = file->format.kind == KIND_IDS;
     uint64_t at = file->parallel
                       ? file->next_block * (ids ? file->format.group_bytes : CORPUS_BATCH_BYTES)
@@ -108,19 +109,20 @@ uint64_t corpus_file_position(const corpus_open_file *file) {
 
 /* A batch of a file that is read in blocks does not know how many lines came before: they are
  * counted again. Only the few records that are shown ask. */
-uint64_t corpus_file_line(corpus_open_file *file, const struct corpus_arena *a, uint64_t offset) {
+uint64_t sl_corpus_file_line(corpus_open_file *file, const struct corpus_arena *a,
+                             uint64_t offset) {
     const corpus_window *w = &a->window;
     if (!file->parallel)
-        return w->n_lines_before + corpus_count_lines(w->bytes, (size_t)(offset - w->base)) + 1;
+        return w->n_lines_before + sl_corpus_count_lines(w->bytes, (size_t)(offset - w->base)) + 1;
     uint64_t line = 1;
     char *buffer = (char *)malloc(CORPUS_BATCH_BYTES);
     for (uint64_t at = 0; buffer && at < offset;) {
         size_t n = offset - at < CORPUS_BATCH_BYTES ? (size_t)(offset - at) : CORPUS_BATCH_BYTES,
                got;
-        if (corpus_stream_read(&file->stream, at, buffer, n, &got, NULL) != SPECRT_STATUS_OK ||
+        if (sl_corpus_stream_read(&file->stream, at, buffer, n, &got, NULL) != SPECRT_STATUS_OK ||
             got == 0)
             break;
-        line += corpus_count_lines(buffer, got);
+        line += sl_corpus_count_lines(buffer, got);
         at += got;
     }
     free(buffer);
@@ -141,11 +143,12 @@ static specrt_status try_records(corpus_open_file *file, struct corpus_arena *a,
         if (span->fault)
             snprintf(why, sizeof why, "%s", span->fault);
         else
-            status = corpus_record_parse(a, text, span->n, options, &base, why);
+            status = sl_corpus_record_parse(a, text, span->n, options, &base, why);
         if (status == SPECRT_STATUS_BAD_INPUT && !refusal[0])
-            snprintf(refusal, 512, "%s:%llu: %s; expected %s", file->stream.name,
-                     (unsigned long long)corpus_file_line(file, a, range->start + span->fault_at),
-                     why, RECORD_SHAPES);
+            snprintf(
+                refusal, 512, "%s:%llu: %s; expected %s", file->stream.name,
+                (unsigned long long)sl_corpus_file_line(file, a, range->start + span->fault_at),
+                why, RECORD_SHAPES);
     }
     if (status != SPECRT_STATUS_BAD_INPUT) refusal[0] = '\0';
     return status == SPECRT_STATUS_NO_MEMORY ? status : SPECRT_STATUS_OK;
@@ -156,7 +159,7 @@ static specrt_status probe(corpus_open_file *file, const corpus_options *options
     corpus_value_scanner scanner = file->scanner;
     corpus_range range;
     struct corpus_arena *a = (struct corpus_arena *)calloc(1, sizeof *a);
-    if (!a) return error_no_memory(err, file->stream.name);
+    if (!a) return sl_error_no_memory(err, file->stream.name);
     specrt_error broken = {0};
     specrt_status status = frame_in_order(file, &scanner, 0, a, &range, &broken);
     if (status == SPECRT_STATUS_BAD_INPUT && file->stream.codec == CODEC_NONE) {
@@ -168,9 +171,9 @@ static specrt_status probe(corpus_open_file *file, const corpus_options *options
     } else {
         if (file->format.kind == KIND_LINES) status = split_lines(a, &range);
         if (status == SPECRT_STATUS_OK) status = try_records(file, a, &range, options, refusal);
-        if (status != SPECRT_STATUS_OK) error_no_memory(err, file->stream.name);
+        if (status != SPECRT_STATUS_OK) sl_error_no_memory(err, file->stream.name);
     }
-    corpus_arena_free(a);
+    sl_corpus_arena_free(a);
     return status;
 }
 
@@ -182,20 +185,20 @@ static specrt_status check_size(const corpus_open_file *file, specrt_error *err)
                             file->stream.name, (unsigned long long)end, (unsigned long long)found);
 }
 
-specrt_status corpus_file_open(const char *path, const uint8_t *bytes, size_t n,
-                               const corpus_options *options, corpus_open_file **out,
-                               char refusal[512], specrt_error *err) {
+specrt_status sl_corpus_file_open(const char *path, const uint8_t *bytes, size_t n,
+                                  const corpus_options *options, corpus_open_file **out,
+                                  char refusal[512], specrt_error *err) {
     *out = NULL;
     refusal[0] = '\0';
     corpus_open_file *file = (corpus_open_file *)calloc(1, sizeof *file);
-    if (!file) return error_no_memory(err, path);
+    if (!file) return sl_error_no_memory(err, path);
     file->refs = 1;
-    specrt_status status = corpus_stream_open(&file->stream, path, bytes, n, err);
+    specrt_status status = sl_corpus_stream_open(&file->stream, path, bytes, n, err);
     if (status == SPECRT_STATUS_OK)
-        status = corpus_window_fill(&file->window, &file->stream, CORPUS_HEAD_BYTES, err);
+        status = sl_corpus_window_fill(&file->window, &file->stream, CORPUS_HEAD_BYTES, err);
     if (status == SPECRT_STATUS_OK)
-        status = corpus_format_tell(&file->format, path, file->window.bytes, file->window.n,
-                                    options, err);
+        status = sl_corpus_format_tell(&file->format, path, file->window.bytes, file->window.n,
+                                       options, err);
     if (status == SPECRT_STATUS_OK) {
         status = check_size(file, err);
         if (!file->format.refusal) plan_blocks(file);
@@ -205,10 +208,10 @@ specrt_status corpus_file_open(const char *path, const uint8_t *bytes, size_t n,
         else if (status == SPECRT_STATUS_OK && (kind == KIND_LINES || kind == KIND_VALUES))
             status = probe(file, options, refusal, err);
     }
-    if (file->parallel) corpus_window_free(&file->window);
+    if (file->parallel) sl_corpus_window_free(&file->window);
     if (status == SPECRT_STATUS_OK)
         *out = file;
     else
-        corpus_file_release(file);
+        sl_corpus_file_release(file);
     return status;
 }

@@ -52,7 +52,7 @@ static specrt_status find_cut(corpus_window *w, corpus_stream *s, uint64_t from,
     for (uint64_t at = from; at < limit;) {
         uint64_t step = (at - from) / 2 + CORPUS_UNIT_BYTES;
         uint64_t end = limit - at < step ? limit : at + step;
-        specrt_status status = corpus_window_fill(w, s, end + LOOK_AHEAD, err);
+        specrt_status status = sl_corpus_window_fill(w, s, end + LOOK_AHEAD, err);
         if (status != SPECRT_STATUS_OK) return status;
         uint64_t have = w->base + w->n;
         bool last = end + 1 > have;
@@ -87,8 +87,8 @@ static specrt_status frame_text(const corpus_format *f, corpus_window *w, corpus
                                 uint64_t low, uint64_t high, corpus_range *out, specrt_error *err) {
     uint64_t cut = f->first;
     bool forced = false;
-    specrt_status status =
-        low > 0 ? first_cut(w, s, low, &cut, &forced, err) : corpus_window_fill(w, s, cut + 1, err);
+    specrt_status status = low > 0 ? first_cut(w, s, low, &cut, &forced, err)
+                                   : sl_corpus_window_fill(w, s, cut + 1, err);
     while (status == SPECRT_STATUS_OK && cut < high && cut < w->base + w->n) {
         out->cuts[out->n_cuts++] = cut;
         out->n_forced += forced;
@@ -107,7 +107,7 @@ static specrt_status find_line(corpus_window *w, corpus_stream *s, uint64_t from
     for (uint64_t at = from - 1; at < limit - 1;) {
         uint64_t step = (at - from + 1) / 2 + CORPUS_UNIT_BYTES;
         uint64_t end = limit - 1 - at < step ? limit - 1 : at + step;
-        specrt_status status = corpus_window_fill(w, s, end, err);
+        specrt_status status = sl_corpus_window_fill(w, s, end, err);
         if (status != SPECRT_STATUS_OK) return status;
         bool last = end >= w->base + w->n && w->ended;
         if (last) end = w->base + w->n;
@@ -125,7 +125,7 @@ static specrt_status frame_lines(const corpus_format *f, corpus_window *w, corpu
                                  uint64_t low, uint64_t high, corpus_range *out,
                                  specrt_error *err) {
     out->start = f->first;
-    specrt_status status = corpus_window_fill(w, s, high, err);
+    specrt_status status = sl_corpus_window_fill(w, s, high, err);
     if (status == SPECRT_STATUS_OK && low > 0)
         status = find_line(w, s, low, high, &out->start, err);
     out->end = out->start;
@@ -137,7 +137,7 @@ static specrt_status frame_lines(const corpus_format *f, corpus_window *w, corpu
 static specrt_status frame_ids(const corpus_format *f, corpus_window *w, corpus_stream *s,
                                uint64_t low, uint64_t high, corpus_range *out, specrt_error *err) {
     if (f->end > 0 && high > f->end) high = f->end;
-    specrt_status status = corpus_window_fill(w, s, high, err);
+    specrt_status status = sl_corpus_window_fill(w, s, high, err);
     if (status != SPECRT_STATUS_OK) return status;
     uint64_t end = w->base + w->n < high ? w->base + w->n : high;
     if (f->end > 0 && end < high)
@@ -150,8 +150,8 @@ static specrt_status frame_ids(const corpus_format *f, corpus_window *w, corpus_
     return SPECRT_STATUS_OK;
 }
 
-specrt_status corpus_frame_block(const corpus_format *f, corpus_window *w, corpus_stream *s,
-                                 uint64_t block, corpus_range *out, specrt_error *err) {
+specrt_status sl_corpus_frame_block(const corpus_format *f, corpus_window *w, corpus_stream *s,
+                                    uint64_t block, corpus_range *out, specrt_error *err) {
     memset(out, 0, sizeof *out);
     bool ids = f->kind == KIND_IDS;
     uint64_t low = ids ? f->first + block * f->group_bytes : block * CORPUS_BATCH_BYTES;
@@ -162,7 +162,7 @@ specrt_status corpus_frame_block(const corpus_format *f, corpus_window *w, corpu
         w->base = base;
         w->ended = false;
     } else
-        corpus_window_drop(w, base);
+        sl_corpus_window_drop(w, base);
     if (ids) return frame_ids(f, w, s, low, high, out, err);
     return f->kind == KIND_TEXT ? frame_text(f, w, s, low, high, out, err)
                                 : frame_lines(f, w, s, low, high, out, err);

@@ -35,10 +35,10 @@ static specrt_status lay_out(corpus_format *f, const char *name, const npy_array
     return SPECRT_STATUS_OK;
 }
 
-specrt_status corpus_ids_npy(corpus_format *f, const char *name, const char *head, size_t n,
-                             specrt_error *err) {
+specrt_status sl_corpus_ids_npy(corpus_format *f, const char *name, const char *head, size_t n,
+                                specrt_error *err) {
     npy_array array;
-    specrt_status status = npy_header(head, n, name, &array, err);
+    specrt_status status = sl_npy_header(head, n, name, &array, err);
     if (status != SPECRT_STATUS_OK) return status;
     if ((array.kind != 'i' && array.kind != 'u') || array.item_bytes < 2)
         return bad_npy(name, "holds another type", err);
@@ -76,9 +76,9 @@ static specrt_status decode(const corpus_format *f, const char *name, const uint
     return SPECRT_STATUS_OK;
 }
 
-specrt_status corpus_ids_add(struct corpus_arena *a, const corpus_format *f, const char *name,
-                             const corpus_range *range, const corpus_options *options,
-                             const corpus_doc *base, specrt_error *err) {
+specrt_status sl_corpus_ids_add(struct corpus_arena *a, const corpus_format *f, const char *name,
+                                const corpus_range *range, const corpus_options *options,
+                                const corpus_doc *base, specrt_error *err) {
     size_t bytes = (size_t)(range->end - range->start), n = bytes / f->id_bytes;
     if (bytes % f->id_bytes)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -87,7 +87,7 @@ specrt_status corpus_ids_add(struct corpus_arena *a, const corpus_format *f, con
                                 name, f->id_bytes, (unsigned long long)(range->end - f->first));
     if (n > a->ids_capacity) {
         int32_t *grown = (int32_t *)realloc(a->ids, n * sizeof *grown);
-        if (!grown) return error_no_memory(err, name);
+        if (!grown) return sl_error_no_memory(err, name);
         a->ids = grown;
         a->ids_capacity = n;
     }
@@ -102,8 +102,8 @@ specrt_status corpus_ids_add(struct corpus_arena *a, const corpus_format *f, con
         doc.continues = !f->rows && (i > 0 || range->start > f->first);
         doc.unit_hash =
             specrt_hash64(from + i * f->id_bytes, doc.n_ids * f->id_bytes, options->seed);
-        status = corpus_arena_add_doc(a, &doc, true);
-        if (status == SPECRT_STATUS_NO_MEMORY) error_no_memory(err, name);
+        status = sl_corpus_arena_add_doc(a, &doc, true);
+        if (status == SPECRT_STATUS_NO_MEMORY) sl_error_no_memory(err, name);
     }
     return status;
 }

@@ -48,7 +48,7 @@ static bool is_binary(const char *head, size_t n) {
         n_nul += c == 0;
         n_control += c != 0 && (c < 7 || (c > 13 && c < 27) || (c > 27 && c < 32) || c == 127);
     }
-    bool ill_formed = utf8_valid(head, n) + 3 < n; /* the last character may be cut */
+    bool ill_formed = sl_utf8_valid(head, n) + 3 < n; /* the last character may be cut */
     return n_control > 8 + n / 20 || n_nul > 8 + n / 3 ||
            (n_nul > 0 && ill_formed && n_control > 2 + n / 200);
 }
@@ -95,18 +95,18 @@ static corpus_kind kind_of_content(const char *head, size_t n) {
         if (at < n) seen[i] = head[at++];
     }
     if (seen[0] == '{' && (seen[1] == '"' || seen[1] == '}'))
-        return corpus_lines_are_values(head, n) ? KIND_LINES : KIND_VALUES;
+        return sl_corpus_lines_are_values(head, n) ? KIND_LINES : KIND_VALUES;
     return seen[0] == '[' && seen[1] == '{' ? KIND_VALUES : KIND_TEXT;
 }
 
 static void tell_text(corpus_format *f, const char *ext, const char *head, size_t n) {
     static const char *const lines[] = {"jsonl", "ndjson", "jsonlines", NULL};
-    f->first = utf8_mark(head, n);
+    f->first = sl_utf8_mark(head, n);
     head += f->first;
     n -= f->first;
     f->refusal = binary_reason(head, n);
     if (one_of(ext, lines))
-        f->kind = corpus_lines_are_values(head, n) ? KIND_LINES : KIND_VALUES;
+        f->kind = sl_corpus_lines_are_values(head, n) ? KIND_LINES : KIND_VALUES;
     else if (strcasecmp(ext, "json") == 0)
         f->kind = KIND_VALUES;
     else
@@ -126,12 +126,12 @@ static specrt_status tell_bin(corpus_format *f, const char *name, const corpus_o
     return SPECRT_STATUS_OK;
 }
 
-specrt_status corpus_format_tell(corpus_format *f, const char *name, const char *head, size_t n,
-                                 const corpus_options *options, specrt_error *err) {
+specrt_status sl_corpus_format_tell(corpus_format *f, const char *name, const char *head, size_t n,
+                                    const corpus_options *options, specrt_error *err) {
     char ext[16];
     memset(f, 0, sizeof *f);
     extension(name, ext);
-    bool npy = npy_probe(head, n);
+    bool npy = sl_npy_probe(head, n);
     bool ids = npy || strcasecmp(ext, "npy") == 0 || strcasecmp(ext, "bin") == 0 ||
                (options->token_ids && ext[0] == '\0');
     if (!ids) tell_text(f, ext, head, n);
@@ -140,6 +140,6 @@ specrt_status corpus_format_tell(corpus_format *f, const char *name, const char 
         f->refusal = "token ids, not text; they are counted with --tokenizer none";
     if (!ids && options->token_ids) f->refusal = "no token ids (.bin or .npy)";
     if (f->refusal || !ids) return SPECRT_STATUS_OK;
-    if (npy || strcasecmp(ext, "npy") == 0) return corpus_ids_npy(f, name, head, n, err);
+    if (npy || strcasecmp(ext, "npy") == 0) return sl_corpus_ids_npy(f, name, head, n, err);
     return tell_bin(f, name, options, err);
 }

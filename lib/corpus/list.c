@@ -60,24 +60,24 @@ static specrt_status cannot(const char *what, const char *path, specrt_error *er
                             strerror(errno));
 }
 
-specrt_status corpus_list_add(corpus_list *list, const char *path, int32_t domain, bool named,
-                              uint64_t n_bytes, specrt_error *err) {
+specrt_status sl_corpus_list_add(corpus_list *list, const char *path, int32_t domain, bool named,
+                                 uint64_t n_bytes, specrt_error *err) {
     if (list->n == list->capacity) {
         size_t capacity = list->capacity ? 2 * list->capacity : 64;
         corpus_file *grown = (corpus_file *)realloc(list->files, capacity * sizeof *grown);
-        if (!grown) return error_no_memory(err, path);
+        if (!grown) return sl_error_no_memory(err, path);
         list->files = grown;
         list->capacity = capacity;
     }
     char *copy = strdup(path);
-    if (!copy) return error_no_memory(err, path);
+    if (!copy) return sl_error_no_memory(err, path);
     bool same = list->n > 0 && list->files[list->n - 1].domain == domain;
     uint32_t ordinal = same ? list->files[list->n - 1].ordinal + 1 : 0;
     list->files[list->n++] = (corpus_file){copy, domain, ordinal, named, n_bytes, false};
     return SPECRT_STATUS_OK;
 }
 
-void corpus_list_free(corpus_list *list) {
+void sl_corpus_list_free(corpus_list *list) {
     for (size_t i = 0; i < list->n; i++) free(list->files[i].path);
     free(list->files);
     memset(list, 0, sizeof *list);
@@ -101,16 +101,16 @@ static specrt_status walk_entry(corpus_list *list, const char *path, int32_t dom
     if (stat(path, &st) != 0) {
         if (errno != ENOENT || lstat(path, &st) != 0 || !S_ISLNK(st.st_mode))
             return cannot("open", path, err);
-        specrt_status status = corpus_list_add(list, path, domain, false, 0, err);
+        specrt_status status = sl_corpus_list_add(list, path, domain, false, 0, err);
         if (status == SPECRT_STATUS_OK) list->files[list->n - 1].dangling = true;
         return status;
     }
     if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) return SPECRT_STATUS_OK;
-    if (inode_add(seen, &st, &added) != SPECRT_STATUS_OK) return error_no_memory(err, path);
+    if (inode_add(seen, &st, &added) != SPECRT_STATUS_OK) return sl_error_no_memory(err, path);
     if (!added) return SPECRT_STATUS_OK;
     if (S_ISDIR(st.st_mode)) return walk(list, path, domain, seen, err);
     if (access(path, R_OK) != 0) return cannot("open", path, err);
-    return corpus_list_add(list, path, domain, false, (uint64_t)st.st_size, err);
+    return sl_corpus_list_add(list, path, domain, false, (uint64_t)st.st_size, err);
 }
 
 static specrt_status walk(corpus_list *list, const char *folder, int32_t domain, inode_set *seen,
@@ -128,7 +128,7 @@ static specrt_status walk(corpus_list *list, const char *folder, int32_t domain,
             snprintf(path, n_path, "%s%s%s", folder, slash, entries[i]->d_name);
             status = walk_entry(list, path, domain, seen, err);
         } else if (status == SPECRT_STATUS_OK)
-            status = error_no_memory(err, folder);
+            status = sl_error_no_memory(err, folder);
         free(path);
         free(entries[i]);
     }
@@ -143,15 +143,15 @@ static specrt_status walk_root(corpus_list *list, const char *path, int32_t doma
     size_t before = list->n;
     specrt_status status = inode_add(&seen, st, &added);
     status = status == SPECRT_STATUS_OK ? walk(list, path, domain, &seen, err)
-                                        : error_no_memory(err, path);
+                                        : sl_error_no_memory(err, path);
     free(seen.slots);
     if (status == SPECRT_STATUS_OK && list->n == before)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: a folder without files", path);
     return status;
 }
 
-specrt_status corpus_list_path(corpus_list *list, const char *path, int32_t domain,
-                               specrt_error *err) {
+specrt_status sl_corpus_list_path(corpus_list *list, const char *path, int32_t domain,
+                                  specrt_error *err) {
     struct stat st;
     if (strcmp(path, "-") == 0) {
         for (size_t i = 0; i < list->n; i++)
@@ -159,11 +159,11 @@ specrt_status corpus_list_path(corpus_list *list, const char *path, int32_t doma
                 return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                         "-: standard input is given twice");
         list->has_pipe = true;
-        return corpus_list_add(list, path, domain, true, 0, err);
+        return sl_corpus_list_add(list, path, domain, true, 0, err);
     }
     if (stat(path, &st) != 0 || access(path, R_OK) != 0) return cannot("open", path, err);
     if (S_ISDIR(st.st_mode)) return walk_root(list, path, domain, &st, err);
     bool regular = S_ISREG(st.st_mode);
     list->has_pipe |= !regular;
-    return corpus_list_add(list, path, domain, true, regular ? (uint64_t)st.st_size : 0, err);
+    return sl_corpus_list_add(list, path, domain, true, regular ? (uint64_t)st.st_size : 0, err);
 }

@@ -28,7 +28,7 @@ static void prompt_free(prompt *p) {
     free(p->domain);
 }
 
-void prompts_free(prompt_list *list) {
+void sl_prompts_free(prompt_list *list) {
     for (int i = 0; i < list->n; i++) prompt_free(&list->items[i]);
     free(list->items);
     *list = (prompt_list){0};
@@ -158,7 +158,7 @@ static bool take_record(json_object *record, prompt *p) {
 
 static specrt_status append(prompt_list *out, const prompt *p, specrt_error *err) {
     prompt *grown = (prompt *)realloc(out->items, (size_t)(out->n + 1) * sizeof *grown);
-    if (!grown) return error_no_memory_for(err, "prompts");
+    if (!grown) return sl_error_no_memory_for(err, "prompts");
     out->items = grown;
     out->items[out->n++] = *p;
     return SPECRT_STATUS_OK;
@@ -190,7 +190,7 @@ static specrt_status read_record(const char *path, int line, const char *file_na
                                   "instruction, text, turns or messages, or prompt_ids",
                                   path, line);
     else
-        status = p.domain ? append(out, &p, err) : error_no_memory_for(err, "prompts");
+        status = p.domain ? append(out, &p, err) : sl_error_no_memory_for(err, "prompts");
     if (status != SPECRT_STATUS_OK) prompt_free(&p);
     return status;
 }
@@ -202,19 +202,19 @@ static specrt_status read_all(const char *path, char **text, size_t *n, specrt_e
     size_t capacity = 1 << 16, got = 1;
     *n = 0;
     *text = (char *)malloc(capacity);
-    TRY(corpus_stream_open(&s, path, NULL, 0, err));
-    specrt_status status = *text ? SPECRT_STATUS_OK : error_no_memory_for(err, "prompts");
+    TRY(sl_corpus_stream_open(&s, path, NULL, 0, err));
+    specrt_status status = *text ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "prompts");
     while (status == SPECRT_STATUS_OK && got) {
-        status = corpus_stream_read(&s, *n, *text + *n, capacity - *n - 1, &got, err);
+        status = sl_corpus_stream_read(&s, *n, *text + *n, capacity - *n - 1, &got, err);
         if (status == SPECRT_STATUS_OK) *n += got;
         if (*n + 1 < capacity) continue;
         char *grown = capacity < MAX_FILE ? (char *)realloc(*text, capacity *= 2) : NULL;
         if (grown)
             *text = grown;
         else
-            status = error_no_memory_for(err, "prompts");
+            status = sl_error_no_memory_for(err, "prompts");
     }
-    corpus_stream_close(&s);
+    sl_corpus_stream_close(&s);
     if (status == SPECRT_STATUS_OK) (*text)[*n] = '\0';
     return status;
 }
@@ -232,9 +232,9 @@ static specrt_status read_value(const char *path, int line, const char *name, js
 static specrt_status read_values(const char *path, const char *name, const char *text, size_t n,
                                  prompt_list *out, specrt_error *err) {
     json_tokener *tokener = json_tokener_new();
-    specrt_status status = tokener ? SPECRT_STATUS_OK : error_no_memory_for(err, "prompts");
+    specrt_status status = tokener ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "prompts");
     int line = 1;
-    for (size_t at = utf8_mark(text, n); status == SPECRT_STATUS_OK && at < n;) {
+    for (size_t at = sl_utf8_mark(text, n); status == SPECRT_STATUS_OK && at < n;) {
         for (; at < n && strchr(" \t\r\n", text[at]); at++) line += text[at] == '\n';
         if (at >= n) break;
         json_object *value = json_tokener_parse_ex(tokener, text + at, (int)(n - at));
@@ -275,12 +275,13 @@ static char *name_of(const char *path) {
     return name;
 }
 
-specrt_status prompts_read(const char *path, int64_t limit, prompt_list *out, specrt_error *err) {
+specrt_status sl_prompts_read(const char *path, int64_t limit, prompt_list *out,
+                              specrt_error *err) {
     char *text = NULL, *name = name_of(path);
     size_t n = 0;
     int first = out->n, n_empty = out->n_empty;
     specrt_status status =
-        name ? read_all(path, &text, &n, err) : error_no_memory_for(err, "prompts");
+        name ? read_all(path, &text, &n, err) : sl_error_no_memory_for(err, "prompts");
     if (status == SPECRT_STATUS_OK) status = read_values(path, name, text, n, out, err);
     if (status == SPECRT_STATUS_OK && out->n == first)
         status =
@@ -292,7 +293,7 @@ specrt_status prompts_read(const char *path, int64_t limit, prompt_list *out, sp
     return status;
 }
 
-specrt_status prompts_add(const char *text, const char *domain, prompt_list *out) {
+specrt_status sl_prompts_add(const char *text, const char *domain, prompt_list *out) {
     prompt p = {.place = "--prompt", .domain = strdup(domain)};
     if (p.domain && add_turn(&p, text) && append(out, &p, NULL) == SPECRT_STATUS_OK)
         return SPECRT_STATUS_OK;
@@ -302,7 +303,7 @@ specrt_status prompts_add(const char *text, const char *domain, prompt_list *out
 
 /* ---- those that are passed over ---- */
 
-bool prompts_pass_over(prompt_list *list, const prompt *p, const specrt_error *why) {
+bool sl_prompts_pass_over(prompt_list *list, const prompt *p, const specrt_error *why) {
     if (list->n == 1) return false;
     if (list->n_unfit++ == 0)
         snprintf(list->first_unfit, sizeof list->first_unfit, "%s: %.400s", p->place, why->msg);
@@ -320,18 +321,18 @@ static void describe_passed_over(const prompt_list *list, char *out, size_t n) {
         snprintf(out + at, n - (size_t)at, " %d unfit, first %s", list->n_unfit, list->first_unfit);
 }
 
-specrt_status prompts_account(const prompt_list *list, int64_t n_decoded, specrt_error *err) {
+specrt_status sl_prompts_account(const prompt_list *list, int64_t n_decoded, specrt_error *err) {
     char text[sizeof list->first_unfit + sizeof list->first_empty + 80];
     if (list->n_empty + list->n_unfit == 0) return SPECRT_STATUS_OK;
     describe_passed_over(list, text, sizeof text);
     if (n_decoded == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "no prompt could be decoded: %s",
                                 text);
-    cli_warn("%s", text);
+    sl_cli_warn("%s", text);
     return SPECRT_STATUS_OK;
 }
 
-void prompts_put_json(const prompt_list *list, json_object *to) {
-    json_put(to, "n_empty", json_whole((uint64_t)list->n_empty));
-    json_put(to, "n_unfit", json_whole((uint64_t)list->n_unfit));
+void sl_prompts_put_json(const prompt_list *list, json_object *to) {
+    sl_json_put(to, "n_empty", sl_json_whole((uint64_t)list->n_empty));
+    sl_json_put(to, "n_unfit", sl_json_whole((uint64_t)list->n_unfit));
 }

@@ -29,22 +29,22 @@ typedef struct prompt_list {
     char first_unfit[512]; /* its place, and why */
 } prompt_list;
 
-/* prompts_read() : append a file's prompts; with a limit, so many of them, evenly spread. Empty ones are
+/* sl_prompts_read() : append a file's prompts; with a limit, so many of them, evenly spread. Empty ones are
  * passed over and counted.
  * @return IO; BAD_INPUT naming file, line and what was expected, or a file that has none left. */
-specrt_status prompts_read(const char *path, int64_t limit, prompt_list *out, specrt_error *err);
-specrt_status prompts_add(const char *text, const char *domain, prompt_list *out);
-void prompts_free(prompt_list *list);
+specrt_status sl_prompts_read(const char *path, int64_t limit, prompt_list *out, specrt_error *err);
+specrt_status sl_prompts_add(const char *text, const char *domain, prompt_list *out);
+void sl_prompts_free(prompt_list *list);
 
-/* prompts_pass_over() : count one that could not be decoded, or not all of its turns: longer than the
+/* sl_prompts_pass_over() : count one that could not be decoded, or not all of its turns: longer than the
  * context, say. The only prompt is not passed over.
  * @return whether to go on without it */
-bool prompts_pass_over(prompt_list *list, const prompt *p, const specrt_error *why);
+bool sl_prompts_pass_over(prompt_list *list, const prompt *p, const specrt_error *why);
 
-/* prompts_account() : one line on stderr that says how many were passed over and why; none if none.
+/* sl_prompts_account() : one line on stderr that says how many were passed over and why; none if none.
  *   n_decoded : turns or prompts that were
  * @return BAD_INPUT with that line where none was */
-specrt_status prompts_account(const prompt_list *list, int64_t n_decoded, specrt_error *err);
-void prompts_put_json(const prompt_list *list, json_object *to); /* n_empty, n_unfit */
+specrt_status sl_prompts_account(const prompt_list *list, int64_t n_decoded, specrt_error *err);
+void sl_prompts_put_json(const prompt_list *list, json_object *to); /* n_empty, n_unfit */
 
 #endif

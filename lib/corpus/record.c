@@ -68,7 +68,7 @@ static specrt_status add_text(record_sink *sink, const char *text, size_t n, spe
     corpus_doc doc = *sink->base;
     doc.text = text;
     doc.n_bytes = n;
-    return corpus_arena_add_doc(sink->arena, &doc, false);
+    return sl_corpus_arena_add_doc(sink->arena, &doc, false);
 }
 
 /* add_content() : a string, null, or a list of strings and {"type": "text", "text": ...} parts;
@@ -334,12 +334,12 @@ static specrt_status parse_json(struct corpus_arena *a, char *text, size_t n,
     return SPECRT_STATUS_BAD_INPUT;
 }
 
-specrt_status corpus_record_parse(struct corpus_arena *a, char *text, size_t n,
-                                  const corpus_options *options, const corpus_doc *base,
-                                  char why[256]) {
+specrt_status sl_corpus_record_parse(struct corpus_arena *a, char *text, size_t n,
+                                     const corpus_options *options, const corpus_doc *base,
+                                     char why[256]) {
     record_sink sink = {a, options, base, why};
     struct json_object *record;
-    if (n > LONG_RECORD && corpus_record_is_crowded(text, n)) {
+    if (n > LONG_RECORD && sl_corpus_record_is_crowded(text, n)) {
         snprintf(why, 256, "a record of too many values (over a million, or 100000 nested)");
         return SPECRT_STATUS_BAD_INPUT;
     }

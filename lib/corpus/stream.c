@@ -65,7 +65,7 @@ static specrt_status read_magic(corpus_stream *s, specrt_error *err) {
 static specrt_status packed_error(const corpus_stream *s, const char *what, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s data at byte %llu: %s", s->name,
                             s->codec == CODEC_GZIP ? "gzip" : "zstd",
-                            (unsigned long long)corpus_stream_raw_position(s), what);
+                            (unsigned long long)sl_corpus_stream_raw_position(s), what);
 }
 
 static bool gzip_magic(const uint8_t *p, size_t n) {
@@ -84,10 +84,10 @@ static bool zstd_magic(const uint8_t *p, size_t n) {
 static specrt_status decoder_create(corpus_stream *s, specrt_error *err) {
     if (s->codec == CODEC_ZSTD) {
         s->decoder = ZSTD_createDStream();
-        return s->decoder ? SPECRT_STATUS_OK : error_no_memory(err, s->name);
+        return s->decoder ? SPECRT_STATUS_OK : sl_error_no_memory(err, s->name);
     }
     z_stream *z = (z_stream *)calloc(1, sizeof *z);
-    if (!z || inflateInit2(z, 15 + 16) != Z_OK) return free(z), error_no_memory(err, s->name);
+    if (!z || inflateInit2(z, 15 + 16) != Z_OK) return free(z), sl_error_no_memory(err, s->name);
     s->decoder = z;
     return SPECRT_STATUS_OK;
 }
@@ -105,8 +105,8 @@ static specrt_status open_fd(corpus_stream *s, const char *path, specrt_error *e
     return SPECRT_STATUS_OK;
 }
 
-specrt_status corpus_stream_open(corpus_stream *s, const char *name, const uint8_t *bytes, size_t n,
-                                 specrt_error *err) {
+specrt_status sl_corpus_stream_open(corpus_stream *s, const char *name, const uint8_t *bytes,
+                                    size_t n, specrt_error *err) {
     memset(s, 0, sizeof *s);
     s->name = strcmp(name, "-") == 0 ? "standard input" : name;
     s->fd = -1;
@@ -116,7 +116,7 @@ specrt_status corpus_stream_open(corpus_stream *s, const char *name, const uint8
     specrt_status status = bytes ? SPECRT_STATUS_OK : open_fd(s, name, err);
     if (status == SPECRT_STATUS_OK) {
         s->in = (uint8_t *)malloc(READ_AHEAD);
-        status = s->in ? read_magic(s, err) : error_no_memory(err, name);
+        status = s->in ? read_magic(s, err) : sl_error_no_memory(err, name);
     }
     if (status == SPECRT_STATUS_OK) {
         s->codec = gzip_magic(s->in, s->in_n)   ? CODEC_GZIP
@@ -125,11 +125,11 @@ specrt_status corpus_stream_open(corpus_stream *s, const char *name, const uint8
         s->any_offset = s->sized && s->codec == CODEC_NONE;
         if (s->codec != CODEC_NONE) status = decoder_create(s, err);
     }
-    if (status != SPECRT_STATUS_OK) corpus_stream_close(s);
+    if (status != SPECRT_STATUS_OK) sl_corpus_stream_close(s);
     return status;
 }
 
-void corpus_stream_close(corpus_stream *s) {
+void sl_corpus_stream_close(corpus_stream *s) {
     if (s->decoder && s->codec == CODEC_ZSTD) ZSTD_freeDStream((ZSTD_DStream *)s->decoder);
     if (s->decoder && s->codec == CODEC_GZIP) {
         inflateEnd((z_stream *)s->decoder);
@@ -141,7 +141,7 @@ void corpus_stream_close(corpus_stream *s) {
     s->fd = -1;
 }
 
-uint64_t corpus_stream_raw_position(const corpus_stream *s) {
+uint64_t sl_corpus_stream_raw_position(const corpus_stream *s) {
     return s->raw_at - (s->in_n - s->in_at);
 }
 
@@ -158,7 +158,7 @@ static specrt_status gzip_next_member(corpus_stream *s, specrt_error *err) {
     }
     if (!gzip_magic(s->in + s->in_at, s->in_n - s->in_at))
         return packed_error(s, "something else follows it", err);
-    if (inflateReset((z_stream *)s->decoder) != Z_OK) return error_no_memory(err, s->name);
+    if (inflateReset((z_stream *)s->decoder) != Z_OK) return sl_error_no_memory(err, s->name);
     s->in_frame = true;
     return SPECRT_STATUS_OK;
 }
@@ -175,7 +175,7 @@ static specrt_status gzip_step(corpus_stream *s, uint8_t *out, size_t n, size_t 
     *got = n - z->avail_out;
     if (code == Z_STREAM_END) s->in_frame = false;
     if (code == Z_STREAM_END || code == Z_OK || code == Z_BUF_ERROR) return SPECRT_STATUS_OK;
-    if (code == Z_MEM_ERROR) return error_no_memory(err, s->name);
+    if (code == Z_MEM_ERROR) return sl_error_no_memory(err, s->name);
     return packed_error(s, z->msg ? z->msg : "damaged", err);
 }
 
@@ -224,8 +224,8 @@ static specrt_status copy_through(corpus_stream *s, uint8_t *out, size_t n, size
     return SPECRT_STATUS_OK;
 }
 
-specrt_status corpus_stream_read(corpus_stream *s, uint64_t offset, void *out, size_t n,
-                                 size_t *got, specrt_error *err) {
+specrt_status sl_corpus_stream_read(corpus_stream *s, uint64_t offset, void *out, size_t n,
+                                    size_t *got, specrt_error *err) {
     if (s->any_offset) return read_raw(s, offset, false, out, n, got, err);
     specrt_status status = SPECRT_STATUS_OK;
     for (*got = 0; *got < n;) {
@@ -241,20 +241,20 @@ specrt_status corpus_stream_read(corpus_stream *s, uint64_t offset, void *out, s
 
 /* ---- window ---- */
 
-specrt_status corpus_window_fill(corpus_window *w, corpus_stream *s, uint64_t end,
-                                 specrt_error *err) {
+specrt_status sl_corpus_window_fill(corpus_window *w, corpus_stream *s, uint64_t end,
+                                    specrt_error *err) {
     uint64_t have = w->base + w->n;
     if (w->ended || end <= have) return SPECRT_STATUS_OK;
     size_t need = (size_t)(end - w->base);
     if (need + 4 > w->capacity) {
         size_t capacity = need + need / 4 + 4;
         char *grown = (char *)realloc(w->bytes, capacity);
-        if (!grown) return error_no_memory(err, s->name);
+        if (!grown) return sl_error_no_memory(err, s->name);
         w->bytes = grown;
         w->capacity = capacity;
     }
     size_t got;
-    specrt_status status = corpus_stream_read(s, have, w->bytes + w->n, need - w->n, &got, err);
+    specrt_status status = sl_corpus_stream_read(s, have, w->bytes + w->n, need - w->n, &got, err);
     if (status != SPECRT_STATUS_OK) return status;
     w->ended = got < need - w->n;
     w->n += got;
@@ -262,21 +262,21 @@ specrt_status corpus_window_fill(corpus_window *w, corpus_stream *s, uint64_t en
     return SPECRT_STATUS_OK;
 }
 
-void corpus_window_drop(corpus_window *w, uint64_t offset) {
+void sl_corpus_window_drop(corpus_window *w, uint64_t offset) {
     if (offset <= w->base) return;
     size_t n = offset - w->base < w->n ? (size_t)(offset - w->base) : w->n;
-    w->n_lines_before += corpus_count_lines(w->bytes, n);
+    w->n_lines_before += sl_corpus_count_lines(w->bytes, n);
     memmove(w->bytes, w->bytes + n, w->n - n);
     w->n -= n;
     w->base += n;
 }
 
-void corpus_window_free(corpus_window *w) {
+void sl_corpus_window_free(corpus_window *w) {
     free(w->bytes);
     memset(w, 0, sizeof *w);
 }
 
-uint64_t corpus_count_lines(const char *text, size_t n) {
+uint64_t sl_corpus_count_lines(const char *text, size_t n) {
     uint64_t lines = 0;
     const char *end = text + n;
     for (const char *p = text; n > 0 && p < end; p++, lines++) {

@@ -25,15 +25,15 @@ typedef struct corpus_stream {
     bool in_frame;   /* inside a gzip member or zstd frame */
 } corpus_stream;
 
-/* corpus_stream_open() : path (or "-"), or memory when bytes != NULL; the codec is told by its magic. */
-specrt_status corpus_stream_open(corpus_stream *s, const char *name, const uint8_t *bytes, size_t n,
-                                 specrt_error *err);
-void corpus_stream_close(corpus_stream *s);
+/* sl_corpus_stream_open() : path (or "-"), or memory when bytes != NULL; the codec is told by its magic. */
+specrt_status sl_corpus_stream_open(corpus_stream *s, const char *name, const uint8_t *bytes,
+                                    size_t n, specrt_error *err);
+void sl_corpus_stream_close(corpus_stream *s);
 
-/* corpus_stream_read() : content at `offset`; less than n bytes only at the end. Unless any_offset is set,
+/* sl_corpus_stream_read() : content at `offset`; less than n bytes only at the end. Unless any_offset is set,
  * calls must come in order without gaps. */
-specrt_status corpus_stream_read(corpus_stream *s, uint64_t offset, void *out, size_t n,
-                                 size_t *got, specrt_error *err);
-uint64_t corpus_stream_raw_position(const corpus_stream *s); /* of what was read in order */
+specrt_status sl_corpus_stream_read(corpus_stream *s, uint64_t offset, void *out, size_t n,
+                                    size_t *got, specrt_error *err);
+uint64_t sl_corpus_stream_raw_position(const corpus_stream *s); /* of what was read in order */
 
 #endif

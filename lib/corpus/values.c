@@ -123,7 +123,7 @@ static size_t scan_value(corpus_value_scanner *v, const char *p, size_t n, bool 
     return i;
 }
 
-bool corpus_record_is_crowded(const char *text, size_t n) {
+bool sl_corpus_record_is_crowded(const char *text, size_t n) {
     corpus_value_scanner v = {0};
     const char *fault = NULL;
     size_t n_brackets = 0, n_commas = 0;
@@ -140,7 +140,7 @@ bool corpus_record_is_crowded(const char *text, size_t n) {
     return n_brackets > MAX_BRACKETS || n_commas > MAX_COMMAS;
 }
 
-bool corpus_lines_are_values(const char *head, size_t n) {
+bool sl_corpus_lines_are_values(const char *head, size_t n) {
     size_t at = 0;
     while (at < n && is_blank(head[at])) at++;
     const char *newline = n > at ? (const char *)memchr(head + at, '\n', n - at) : NULL;
@@ -159,7 +159,7 @@ bool corpus_lines_are_values(const char *head, size_t n) {
     return true;
 }
 
-specrt_status corpus_values_add(corpus_value_list *list, corpus_value_span span) {
+specrt_status sl_corpus_values_add(corpus_value_list *list, corpus_value_span span) {
     if (list->n == list->capacity) {
         size_t capacity = list->capacity ? 2 * list->capacity : 256;
         corpus_value_span *grown =
@@ -172,7 +172,7 @@ specrt_status corpus_values_add(corpus_value_list *list, corpus_value_span span)
     return SPECRT_STATUS_OK;
 }
 
-void corpus_values_begin(corpus_value_scanner *v, uint64_t at) {
+void sl_corpus_values_begin(corpus_value_scanner *v, uint64_t at) {
     memset(v, 0, sizeof *v);
     v->at = v->line_at = at;
     v->line_blank = true;
@@ -185,7 +185,7 @@ static uint64_t line_of(corpus_value_scanner *v, const corpus_window *w, uint64_
         v->n_lines = w->n_lines_before;
     }
     v->n_lines +=
-        corpus_count_lines(w->bytes + (v->counted_to - w->base), (size_t)(at - v->counted_to));
+        sl_corpus_count_lines(w->bytes + (v->counted_to - w->base), (size_t)(at - v->counted_to));
     v->counted_to = at;
     return v->n_lines + 1;
 }
@@ -208,7 +208,7 @@ static specrt_status give_up(corpus_value_scanner *v, const corpus_window *w, co
     specrt_status status = SPECRT_STATUS_OK;
     size_t value = (size_t)(v->value_at - w->base), at = (size_t)(v->at - w->base);
     if (v->mode == VALUES_SCAN)
-        status = corpus_values_add(out, (corpus_value_span){value, at - value, fault, at});
+        status = sl_corpus_values_add(out, (corpus_value_span){value, at - value, fault, at});
     v->fault = fault;
     v->fault_line = line_of(v, w, v->at);
     v->mode = VALUES_RESYNC;
@@ -231,14 +231,14 @@ static specrt_status read_value(corpus_value_scanner *v, const corpus_window *w,
     bool skipping = v->mode == VALUES_SKIP;
     if (!done && v->mode == VALUES_SCAN && v->at - v->value_at > CORPUS_CAP_BYTES) {
         v->mode = VALUES_SKIP;
-        return corpus_values_add(
+        return sl_corpus_values_add(
             out, (corpus_value_span){value, CORPUS_CAP_BYTES, RECORD_TOO_LONG, value});
     }
     if (!done) return SPECRT_STATUS_OK;
     v->open = false;
     v->mode = VALUES_SCAN;
     if (skipping) return SPECRT_STATUS_OK;
-    return corpus_values_add(out, (corpus_value_span){value, v->at - v->value_at, NULL, 0});
+    return sl_corpus_values_add(out, (corpus_value_span){value, v->at - v->value_at, NULL, 0});
 }
 
 /* between_values() : one byte at the top level. */
@@ -296,20 +296,20 @@ static specrt_status at_end(corpus_value_scanner *v, const corpus_window *w, con
     size_t value = (size_t)(v->value_at - w->base);
     v->open = false;
     const char *fault = v->in_scalar ? NULL : "malformed JSON (the file ends inside it)";
-    return corpus_values_add(out, (corpus_value_span){value, v->at - v->value_at, fault, value});
+    return sl_corpus_values_add(out, (corpus_value_span){value, v->at - v->value_at, fault, value});
 }
 
-specrt_status corpus_values_frame(corpus_value_scanner *v, corpus_window *w, corpus_stream *s,
-                                  corpus_value_list *out, specrt_error *err) {
+specrt_status sl_corpus_values_frame(corpus_value_scanner *v, corpus_window *w, corpus_stream *s,
+                                     corpus_value_list *out, specrt_error *err) {
     uint64_t start = v->at;
     specrt_status status = SPECRT_STATUS_OK;
     out->n = 0;
-    corpus_window_drop(w, start);
+    sl_corpus_window_drop(w, start);
     while (status == SPECRT_STATUS_OK) {
         bool whole = !v->open || v->mode == VALUES_SKIP;
         if (whole && v->at - start >= CORPUS_BATCH_BYTES) break;
         if (v->at + v->indent + 1 >= w->base + w->n)
-            status = corpus_window_fill(w, s, v->at + v->indent + AHEAD, err);
+            status = sl_corpus_window_fill(w, s, v->at + v->indent + AHEAD, err);
         if (status != SPECRT_STATUS_OK) return status;
         if (v->at >= w->base + w->n) return at_end(v, w, s, out, err);
         if (v->mode == VALUES_RESYNC)
@@ -319,6 +319,6 @@ specrt_status corpus_values_frame(corpus_value_scanner *v, corpus_window *w, cor
         else
             between_values(v, w);
     }
-    if (status == SPECRT_STATUS_NO_MEMORY) error_no_memory(err, s->name);
+    if (status == SPECRT_STATUS_NO_MEMORY) sl_error_no_memory(err, s->name);
     return status;
 }

@@ -15,7 +15,7 @@ enum {
 
 static const char *const type_tags[] = {"", "#terminators", "#special", "#reserved"};
 
-void counts_free(counts *c) {
+void sl_counts_free(counts *c) {
     for (int i = 0; i < c->n_domains; i++) {
         free(c->domains[i].name);
         free(c->domains[i].rows);
@@ -25,7 +25,7 @@ void counts_free(counts *c) {
     *c = (counts){0};
 }
 
-uint64_t counts_n_tokens(const counts *c) {
+uint64_t sl_counts_n_tokens(const counts *c) {
     uint64_t sum = 0;
     for (int i = 0; i < c->n_domains; i++)
         for (int s = 0; s < COUNTS_SPLITS; s++) sum += c->domains[i].n_tokens[s];
@@ -55,7 +55,7 @@ static counts_domain *domain_get(counts *c, const counts_domain *like, specrt_er
     counts_domain *grown = (counts_domain *)realloc(c->domains, (n + 1) * sizeof *grown);
     if (grown) c->domains = grown;
     char *name = grown ? strdup(like->name) : NULL;
-    if (!name) return error_no_memory(err, NULL), NULL;
+    if (!name) return sl_error_no_memory(err, NULL), NULL;
     memmove(grown + at + 1, grown + at, (n - (size_t)at) * sizeof *grown);
     grown[at] = (counts_domain){.name = name};
     memcpy(grown[at].provenance, like->provenance, sizeof grown[at].provenance);
@@ -92,7 +92,7 @@ static bool add(uint64_t *sum, uint64_t x) {
     return !__builtin_add_overflow(*sum, x, sum);
 }
 
-specrt_status counts_add(counts *c, const counts_domain *delta, specrt_error *err) {
+specrt_status sl_counts_add(counts *c, const counts_domain *delta, specrt_error *err) {
     counts_domain *d = domain_get(c, delta, err);
     if (!d) return err ? err->status : SPECRT_STATUS_NO_MEMORY;
     /* A row never exceeds its column's sum, so the sums alone can tell an overflow. */
@@ -105,7 +105,7 @@ specrt_status counts_add(counts *c, const counts_domain *delta, specrt_error *er
                                 delta->name);
     d->digest += delta->digest;
     return rows_merge(d, delta->rows, delta->n_rows) ? SPECRT_STATUS_OK
-                                                     : error_no_memory(err, NULL);
+                                                     : sl_error_no_memory(err, NULL);
 }
 
 /* What #end sums: every number of a row, so that a changed one shows. */
@@ -119,7 +119,7 @@ static uint64_t row_sum(const counts_row *r) {
 static specrt_status write_types(const counts_vocab *v, int type, out_file *out,
                                  specrt_error *err) {
     char text[64];
-    specrt_status status = out_write(out, type_tags[type], strlen(type_tags[type]), err);
+    specrt_status status = sl_out_write(out, type_tags[type], strlen(type_tags[type]), err);
     const char *before = "\t";
     for (int32_t id = 0; id < v->n_vocab && status == SPECRT_STATUS_OK; id++) {
         if (v->types[id] != type) continue;
@@ -127,11 +127,11 @@ static specrt_status write_types(const counts_vocab *v, int type, out_file *out,
         while (last + 1 < v->n_vocab && v->types[last + 1] == type) last++;
         int n = snprintf(text, sizeof text, last > id ? "%s%" PRId32 "-%" PRId32 : "%s%" PRId32,
                          before, id, last);
-        status = out_write(out, text, (size_t)n, err);
+        status = sl_out_write(out, text, (size_t)n, err);
         before = ",";
         id = last;
     }
-    return status == SPECRT_STATUS_OK ? out_write(out, "\n", 1, err) : status;
+    return status == SPECRT_STATUS_OK ? sl_out_write(out, "\n", 1, err) : status;
 }
 
 static specrt_status write_header(const counts *c, out_file *out, specrt_error *err) {
@@ -140,11 +140,11 @@ static specrt_status write_header(const counts *c, out_file *out, specrt_error *
     int n = snprintf(text, sizeof text,
                      "#specrt-counts\t1\n#tokenizer\t%s\t%" PRId32 "\t%" PRId32 "\t%s\n", hex,
                      c->vocab.n_vocab, c->vocab.n_normal, c->vocab.name);
-    specrt_status status = out_write(out, text, (size_t)n, err);
+    specrt_status status = sl_out_write(out, text, (size_t)n, err);
     for (int type = COUNTS_TERMINATOR; type <= COUNTS_RESERVED && !status; type++)
         status = write_types(&c->vocab, type, out, err);
     n = snprintf(text, sizeof text, "#options\t%s\n", c->options);
-    return status == SPECRT_STATUS_OK ? out_write(out, text, (size_t)n, err) : status;
+    return status == SPECRT_STATUS_OK ? sl_out_write(out, text, (size_t)n, err) : status;
 }
 
 static specrt_status write_domain(const counts_domain *d, out_file *out, uint64_t *sum,
@@ -155,20 +155,20 @@ static specrt_status write_domain(const counts_domain *d, out_file *out, uint64_
                      "\t",
                      d->provenance, d->n_docs, d->n_bytes, d->n_completions[COUNTS_CALIBRATION],
                      d->n_completions[COUNTS_HOLDOUT], d->digest);
-    specrt_status status = out_write(out, text, (size_t)n, err);
-    if (status == SPECRT_STATUS_OK) status = out_write(out, d->name, strlen(d->name), err);
-    if (status == SPECRT_STATUS_OK) status = out_write(out, "\n", 1, err);
+    specrt_status status = sl_out_write(out, text, (size_t)n, err);
+    if (status == SPECRT_STATUS_OK) status = sl_out_write(out, d->name, strlen(d->name), err);
+    if (status == SPECRT_STATUS_OK) status = sl_out_write(out, "\n", 1, err);
     for (int32_t i = 0; i < d->n_rows && status == SPECRT_STATUS_OK; i++) {
         const counts_row *r = &d->rows[i];
         n = snprintf(text, sizeof text, "%" PRId32 "\t%" PRIu64 "\t%" PRIu64 "\n", r->id,
                      r->n[COUNTS_CALIBRATION], r->n[COUNTS_HOLDOUT]);
-        status = out_write(out, text, (size_t)n, err);
+        status = sl_out_write(out, text, (size_t)n, err);
         *sum += row_sum(r);
     }
     return status;
 }
 
-specrt_status counts_write(const counts *c, out_file *out, specrt_error *err) {
+specrt_status sl_counts_write(const counts *c, out_file *out, specrt_error *err) {
     char text[64];
     uint64_t n_rows = 0, sum = 0;
     specrt_status status = write_header(c, out, err);
@@ -177,7 +177,7 @@ specrt_status counts_write(const counts *c, out_file *out, specrt_error *err) {
         n_rows += (uint64_t)c->domains[i].n_rows;
     }
     int n = snprintf(text, sizeof text, "#end\t%" PRIu64 "\t%" PRIu64 "\n", n_rows, sum);
-    return status == SPECRT_STATUS_OK ? out_write(out, text, (size_t)n, err) : status;
+    return status == SPECRT_STATUS_OK ? sl_out_write(out, text, (size_t)n, err) : status;
 }
 
 /* ---- reading: lines ---- */
@@ -200,7 +200,7 @@ static specrt_status bad(const reader *r, const char *what) {
 }
 
 static specrt_status read_ahead(reader *r) {
-    TRY(corpus_stream_read(&r->stream, r->offset, r->ahead, READ_AHEAD, &r->n, r->err));
+    TRY(sl_corpus_stream_read(&r->stream, r->offset, r->ahead, READ_AHEAD, &r->n, r->err));
     r->offset += r->n;
     r->at = 0;
     return SPECRT_STATUS_OK;
@@ -212,7 +212,7 @@ static specrt_status append(reader *r, const uint8_t *bytes, size_t n) {
     if (capacity > MAX_LINE) return bad(r, "line too long for a count file");
     if (memchr(bytes, '\0', n)) return bad(r, "a NUL byte; expected text");
     char *grown = capacity > r->capacity ? (char *)realloc(r->line, capacity) : r->line;
-    if (!grown) return error_no_memory(r->err, NULL);
+    if (!grown) return sl_error_no_memory(r->err, NULL);
     r->line = grown;
     r->capacity = capacity;
     memcpy(r->line + r->length, bytes, n);
@@ -327,7 +327,7 @@ static specrt_status read_tokenizer(reader *r, counts_vocab *v) {
     if (!ok) return bad(r, "#tokenizer: expected SHA256, N_VOCAB, N_NORMAL, NAME");
     snprintf(v->name, sizeof v->name, "%s", rest);
     v->types = (uint8_t *)calloc((size_t)v->n_vocab, 1);
-    return v->types ? SPECRT_STATUS_OK : error_no_memory(r->err, NULL);
+    return v->types ? SPECRT_STATUS_OK : sl_error_no_memory(r->err, NULL);
 }
 
 static specrt_status read_header(reader *r, counts *c) {
@@ -411,7 +411,7 @@ static specrt_status parse_row(reader *r, counts_domain *d, int32_t n_vocab, int
     if (d->n_rows == *capacity) {
         int32_t wanted = *capacity ? 2 * *capacity : 1024;
         counts_row *grown = (counts_row *)realloc(d->rows, (size_t)wanted * sizeof *grown);
-        if (!grown) return error_no_memory(r->err, NULL);
+        if (!grown) return sl_error_no_memory(r->err, NULL);
         d->rows = grown;
         *capacity = wanted;
     }
@@ -434,10 +434,10 @@ static specrt_status read_rows(reader *r, counts_domain *d, int32_t n_vocab) {
     }
 }
 
-/* Add the error's line to what counts_add() has to say. */
+/* Add the error's line to what sl_counts_add() has to say. */
 static specrt_status add_domain(reader *r, counts *c, const counts_domain *d) {
     specrt_error inner = {SPECRT_STATUS_OK, ""};
-    specrt_status status = counts_add(c, d, &inner);
+    specrt_status status = sl_counts_add(c, d, &inner);
     if (status == SPECRT_STATUS_OK) return status;
     return specrt_error_set(r->err, status, "%s: %s", r->stream.name, inner.msg);
 }
@@ -448,7 +448,7 @@ static specrt_status read_domain(reader *r, counts *c, uint64_t *n_rows, uint64_
     if (!parse_domain(r->line + strlen("#domain\t"), &d))
         return bad(r, "#domain: expected PROVENANCE, N_DOCS, N_BYTES, COMPLETIONS, "
                       "COMPLETIONS_HOLDOUT, DIGEST, NAME");
-    if (!d.name) return error_no_memory(r->err, NULL);
+    if (!d.name) return sl_error_no_memory(r->err, NULL);
     status = read_rows(r, &d, c->vocab.n_vocab);
     if (status == SPECRT_STATUS_OK) status = add_domain(r, c, &d);
     *n_rows += (uint64_t)d.n_rows;
@@ -489,7 +489,7 @@ static specrt_status read_all(reader *r, counts *c) {
             return bad(r, "not a count file; expected '#specrt-counts 1'");
         specrt_status status = read_header(r, &head);
         if (status == SPECRT_STATUS_OK) status = adopt_header(c, &head, r);
-        counts_free(&head);
+        sl_counts_free(&head);
         if (status == SPECRT_STATUS_OK) status = read_body(r, c);
         if (status != SPECRT_STATUS_OK) return status;
     }
@@ -498,20 +498,20 @@ static specrt_status read_all(reader *r, counts *c) {
 static specrt_status read_input(counts *c, const char *path, const void *bytes, size_t n,
                                 specrt_error *err) {
     reader r = {.err = err};
-    TRY(corpus_stream_open(&r.stream, path, (const uint8_t *)bytes, n, err));
+    TRY(sl_corpus_stream_open(&r.stream, path, (const uint8_t *)bytes, n, err));
     r.ahead = (uint8_t *)malloc(READ_AHEAD);
-    specrt_status status = r.ahead ? read_all(&r, c) : error_no_memory(err, NULL);
-    corpus_stream_close(&r.stream);
+    specrt_status status = r.ahead ? read_all(&r, c) : sl_error_no_memory(err, NULL);
+    sl_corpus_stream_close(&r.stream);
     free(r.ahead);
     free(r.line);
     return status;
 }
 
-specrt_status counts_read_memory(counts *c, const void *bytes, size_t n, const char *name,
-                                 specrt_error *err) {
+specrt_status sl_counts_read_memory(counts *c, const void *bytes, size_t n, const char *name,
+                                    specrt_error *err) {
     return read_input(c, name, bytes ? bytes : "", n, err);
 }
 
-specrt_status counts_read(counts *c, const char *path, specrt_error *err) {
+specrt_status sl_counts_read(counts *c, const char *path, specrt_error *err) {
     return read_input(c, path, NULL, 0, err);
 }

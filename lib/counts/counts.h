@@ -42,11 +42,11 @@ typedef struct counts_vocab {
     uint8_t *types; /* counts_type [n_vocab], owned */
 } counts_vocab;
 
-/* counts_vocab_from_tokenizer(), counts_vocab_from_ids() : types is owned (free it either way). Of ids
+/* sl_counts_vocab_from_tokenizer(), sl_counts_vocab_from_ids() : types is owned (free it either way). Of ids
  * of no known tokenizer all are normal. */
-specrt_status counts_vocab_from_tokenizer(const tokenizer *tok, counts_vocab *out,
-                                          specrt_error *err);
-specrt_status counts_vocab_from_ids(int32_t n_vocab, counts_vocab *out, specrt_error *err);
+specrt_status sl_counts_vocab_from_tokenizer(const tokenizer *tok, counts_vocab *out,
+                                             specrt_error *err);
+specrt_status sl_counts_vocab_from_ids(int32_t n_vocab, counts_vocab *out, specrt_error *err);
 
 typedef struct counts_row {
     int32_t id;
@@ -71,23 +71,23 @@ typedef struct counts {
     int n_domains;
 } counts;
 
-void counts_free(counts *c);
+void sl_counts_free(counts *c);
 
-/* counts_add() : add rows and tallies to the domain of delta's name, made if new.
+/* sl_counts_add() : add rows and tallies to the domain of delta's name, made if new.
  *   delta : borrowed
  * @return BAD_INPUT when the provenance differs or a count overflows. */
-specrt_status counts_add(counts *c, const counts_domain *delta, specrt_error *err);
+specrt_status sl_counts_add(counts *c, const counts_domain *delta, specrt_error *err);
 
-/* counts_read() : add a count file ("-": stdin). The first one read into an all-zero `c` gives it
- * vocabulary and options; what comes later must agree. After an error only counts_free is good. */
-specrt_status counts_read(counts *c, const char *path, specrt_error *err);
-/* counts_read_memory() : the same over bytes; `name` stands for the path. */
-specrt_status counts_read_memory(counts *c, const void *bytes, size_t n, const char *name,
-                                 specrt_error *err);
+/* sl_counts_read() : add a count file ("-": stdin). The first one read into an all-zero `c` gives it
+ * vocabulary and options; what comes later must agree. After an error only sl_counts_free is good. */
+specrt_status sl_counts_read(counts *c, const char *path, specrt_error *err);
+/* sl_counts_read_memory() : the same over bytes; `name` stands for the path. */
+specrt_status sl_counts_read_memory(counts *c, const void *bytes, size_t n, const char *name,
+                                    specrt_error *err);
 
-specrt_status counts_write(const counts *c, out_file *out, specrt_error *err);
+specrt_status sl_counts_write(const counts *c, out_file *out, specrt_error *err);
 
-/* counts_n_tokens() : over all domains and both splits. */
-uint64_t counts_n_tokens(const counts *c);
+/* sl_counts_n_tokens() : over all domains and both splits. */
+uint64_t sl_counts_n_tokens(const counts *c);
 
 #endif

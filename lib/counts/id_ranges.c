@@ -32,7 +32,7 @@ static specrt_status parse_list(const char *text, const char *where, int32_t n_v
                                 specrt_error *err) {
     bool no_memory = false;
     const char *stop = parse_ids(text, n_vocab, out, &no_memory);
-    if (no_memory) return error_no_memory(err, NULL);
+    if (no_memory) return sl_error_no_memory(err, NULL);
     if (stop)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: expected ids below %" PRId32 " as in 5,7-9, found '%.20s'",
@@ -42,7 +42,7 @@ static specrt_status parse_list(const char *text, const char *where, int32_t n_v
 
 static specrt_status list_file(const char *path, int32_t n_vocab, id_list *out, specrt_error *err) {
     file_view view;
-    TRY(file_map(path, &view, err));
+    TRY(sl_file_map(path, &view, err));
     char *text = (char *)calloc(view.n + 1, 1);
     specrt_status status = SPECRT_STATUS_NO_MEMORY;
     if (text) {
@@ -50,15 +50,15 @@ static specrt_status list_file(const char *path, int32_t n_vocab, id_list *out, 
         status = parse_list(text, path, n_vocab, out, err);
         if (status == SPECRT_STATUS_BAD_ARG) err->status = status = SPECRT_STATUS_BAD_INPUT;
     } else {
-        error_no_memory(err, NULL);
+        sl_error_no_memory(err, NULL);
     }
     free(text);
-    file_unmap(&view);
+    sl_file_unmap(&view);
     return status;
 }
 
-specrt_status id_ranges_read(const char *flag, const char *text, int32_t n_vocab, id_list *out,
-                             specrt_error *err) {
+specrt_status sl_id_ranges_read(const char *flag, const char *text, int32_t n_vocab, id_list *out,
+                                specrt_error *err) {
     *out = (id_list){0};
     bool is_list = strspn(text, "0123456789,- ") == strlen(text);
     specrt_status status =
@@ -69,7 +69,7 @@ specrt_status id_ranges_read(const char *flag, const char *text, int32_t n_vocab
         return status;
     }
     size_t n = 0;
-    if (out->n) qsort(out->ids, out->n, sizeof *out->ids, order_i32);
+    if (out->n) qsort(out->ids, out->n, sizeof *out->ids, sl_order_i32);
     for (size_t i = 0; i < out->n; i++)
         if (n == 0 || out->ids[n - 1] != out->ids[i]) out->ids[n++] = out->ids[i];
     out->n = n;

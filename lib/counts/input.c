@@ -12,24 +12,25 @@ static bool reads_stdin(const cli_list *paths) {
 
 static int check_text(const counts_input *in) {
     if (in->messages && strcmp(in->messages, "assistant") != 0 && strcmp(in->messages, "all") != 0)
-        return cli_usage("--messages: expected assistant or all, found '%s'", in->messages);
+        return sl_cli_usage("--messages: expected assistant or all, found '%s'", in->messages);
     if (in->id_bytes != 0 && in->id_bytes != 2 && in->id_bytes != 4)
-        return cli_usage("--id-bytes: expected 2 or 4, found %" PRId64, in->id_bytes);
+        return sl_cli_usage("--id-bytes: expected 2 or 4, found %" PRId64, in->id_bytes);
     if (in->field && strpbrk(in->field, "\t\n"))
-        return cli_usage("--field: a name without tabs and line ends is expected");
+        return sl_cli_usage("--field: a name without tabs and line ends is expected");
     return -1;
 }
 
-int counts_input_check(const counts_input *in) {
+int sl_counts_input_check(const counts_input *in) {
     bool ids = in->tokenizer && strcmp(in->tokenizer, "none") == 0;
     int code = check_text(in);
     if (code >= 0) return code;
     if (!in->corpus->n && !in->merge->n)
-        return cli_usage("give --corpus, or --merge with count files");
+        return sl_cli_usage("give --corpus, or --merge with count files");
     if (in->corpus->n && !in->tokenizer)
-        return cli_usage("--corpus needs --tokenizer (none for files of token ids)");
-    if (ids && in->corpus->n && !in->n_vocab) return cli_usage("--tokenizer none needs --n-vocab");
+        return sl_cli_usage("--corpus needs --tokenizer (none for files of token ids)");
+    if (ids && in->corpus->n && !in->n_vocab)
+        return sl_cli_usage("--tokenizer none needs --n-vocab");
     if (reads_stdin(in->corpus) && reads_stdin(in->merge))
-        return cli_usage("--corpus - and --merge - cannot both read stdin");
+        return sl_cli_usage("--corpus - and --merge - cannot both read stdin");
     return -1;
 }

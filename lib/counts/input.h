@@ -9,17 +9,17 @@
  * id_bytes and n_vocab; COUNTS_INPUT() takes merge too. */
 /* clang-format off */
 #define COUNTS_INPUT_TEXT(o) \
-    cli_string("tokenizer", "T", &(o).tokenizer, \
+    sl_cli_string("tokenizer", "T", &(o).tokenizer, \
                "GGUF, tokenizer.json, tiktoken ranks; none: the corpus holds token ids"), \
-    cli_strings("corpus", "PATH...", &(o).corpus, \
+    sl_cli_strings("corpus", "PATH...", &(o).corpus, \
                 "files and folders: text, code, .jsonl, .json, also .gz .zst; .bin .npy ids; - is stdin"), \
-    cli_string("messages", "WHICH", &(o).messages, \
+    sl_cli_string("messages", "WHICH", &(o).messages, \
                "of conversations: assistant (default: what the target would write) or all"), \
-    cli_string("field", "NAME", &(o).field, "take this field of each JSON record")
+    sl_cli_string("field", "NAME", &(o).field, "take this field of each JSON record")
 #define COUNTS_INPUT_IDS(o) \
-    cli_flag("strict", &(o).strict, "a bad record is an error, not skipped"), \
-    cli_int("id-bytes", "2|4", &(o).id_bytes, 0, 0, "width of the ids of .bin files"), \
-    cli_int("n-vocab", "N", &(o).n_vocab, 1, COUNTS_MAX_VOCAB, "vocabulary of --tokenizer none")
+    sl_cli_flag("strict", &(o).strict, "a bad record is an error, not skipped"), \
+    sl_cli_int("id-bytes", "2|4", &(o).id_bytes, 0, 0, "width of the ids of .bin files"), \
+    sl_cli_int("n-vocab", "N", &(o).n_vocab, 1, COUNTS_MAX_VOCAB, "vocabulary of --tokenizer none")
 #define COUNTS_INPUT(o) \
     (counts_input){.tokenizer = (o).tokenizer, .messages = (o).messages, .field = (o).field, \
                    .corpus = &(o).corpus, .merge = &(o).merge, .id_bytes = (o).id_bytes, \
@@ -33,7 +33,7 @@ typedef struct counts_input {
     int64_t id_bytes, n_vocab;
 } counts_input;
 
-/* counts_input_check() : what may stand together. @return -1, or CLI_USAGE after saying what may not. */
-int counts_input_check(const counts_input *in);
+/* sl_counts_input_check() : what may stand together. @return -1, or CLI_USAGE after saying what may not. */
+int sl_counts_input_check(const counts_input *in);
 
 #endif

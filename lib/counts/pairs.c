@@ -12,13 +12,13 @@
 
 enum { MAX_SPILLED = 32, WINDOW_BYTES = 1 << 16 };
 
-specrt_status pairs_no_memory(specrt_error *err) {
-    return error_no_memory_for(err, "pairs; give less --memory");
+specrt_status sl_pairs_no_memory(specrt_error *err) {
+    return sl_error_no_memory_for(err, "pairs; give less --memory");
 }
 
 /* ---- one row ---- */
 
-bool pairs_sum_init(pairs_sum *s, int32_t n_vocab) {
+bool sl_pairs_sum_init(pairs_sum *s, int32_t n_vocab) {
     size_t n = (size_t)n_vocab + 1, n_words = (n + 63) / 64;
     s->n_summary = (n_words + 63) / 64;
     s->counts = (uint64_t *)calloc(n, sizeof *s->counts);
@@ -29,7 +29,7 @@ bool pairs_sum_init(pairs_sum *s, int32_t n_vocab) {
     return s->counts && s->marks && s->summary && s->ids && s->taken;
 }
 
-void pairs_sum_free(pairs_sum *s) {
+void sl_pairs_sum_free(pairs_sum *s) {
     free(s->counts);
     free(s->marks);
     free(s->summary);
@@ -37,7 +37,7 @@ void pairs_sum_free(pairs_sum *s) {
     free(s->taken);
 }
 
-pairs_row pairs_sum_take(pairs_sum *s, int32_t source, int32_t n_vocab) {
+pairs_row sl_pairs_sum_take(pairs_sum *s, int32_t source, int32_t n_vocab) {
     pairs_row row = {.source = source, .ids = s->ids, .counts = s->taken};
     for (size_t w = 0; w < s->n_summary; w++) {
         for (uint64_t words = s->summary[w]; words; words &= words - 1) {
@@ -56,7 +56,7 @@ pairs_row pairs_sum_take(pairs_sum *s, int32_t source, int32_t n_vocab) {
     return row;
 }
 
-bool pairs_bytes_more(pairs_bytes *out, size_t n, uint8_t **at) {
+bool sl_pairs_bytes_more(pairs_bytes *out, size_t n, uint8_t **at) {
     if (out->capacity - out->n < n) {
         size_t capacity = out->n + n + out->n / 2;
         uint8_t *grown = (uint8_t *)realloc(out->bytes, capacity);
@@ -68,11 +68,11 @@ bool pairs_bytes_more(pairs_bytes *out, size_t n, uint8_t **at) {
     return true;
 }
 
-specrt_status pairs_encode(const pairs_row *row, pairs_bytes *out, specrt_error *err) {
+specrt_status sl_pairs_encode(const pairs_row *row, pairs_bytes *out, specrt_error *err) {
     uint8_t *start, *p;
     int32_t before = -1;
-    if (!pairs_bytes_more(out, 2 * PAIRS_MAX_VARINT * ((size_t)row->n + 1), &start))
-        return pairs_no_memory(err);
+    if (!sl_pairs_bytes_more(out, 2 * PAIRS_MAX_VARINT * ((size_t)row->n + 1), &start))
+        return sl_pairs_no_memory(err);
     p = pairs_put_varint(start, (uint64_t)row->source);
     p = pairs_put_varint(p, (uint64_t)row->n);
     for (int32_t i = 0; i < row->n; i++) {
@@ -86,13 +86,13 @@ specrt_status pairs_encode(const pairs_row *row, pairs_bytes *out, specrt_error 
 
 /* ---- the store ---- */
 
-specrt_status pairs_create(int32_t n_vocab, uint64_t memory, int threads, const char *folder,
-                           pairs **out, specrt_error *err) {
+specrt_status sl_pairs_create(int32_t n_vocab, uint64_t memory, int threads, const char *folder,
+                              pairs **out, specrt_error *err) {
     pairs *p = (pairs *)calloc(1, sizeof *p);
     *out = p;
-    if (!p) return pairs_no_memory(err);
+    if (!p) return sl_pairs_no_memory(err);
     if (memory < PAIRS_MIN_MEMORY) memory = PAIRS_MIN_MEMORY;
-    pairs_set_vocab(p, n_vocab);
+    sl_pairs_set_vocab(p, n_vocab);
     p->run_memory = memory / 3;
     /* A token takes its id and its place among the successors; its pair, at worst, about as much. */
     p->block_tokens = memory / 2 / 12 / (uint64_t)threads;
@@ -103,30 +103,30 @@ specrt_status pairs_create(int32_t n_vocab, uint64_t memory, int threads, const 
     return SPECRT_STATUS_OK;
 }
 
-void pairs_set_vocab(pairs *p, int32_t n_vocab) {
+void sl_pairs_set_vocab(pairs *p, int32_t n_vocab) {
     p->n_vocab = n_vocab;
     p->n_ranges = ((int64_t)n_vocab + PAIRS_RANGE - 1) / PAIRS_RANGE;
 }
 
-void pairs_limit(pairs *p, uint64_t run_memory) {
+void sl_pairs_limit(pairs *p, uint64_t run_memory) {
     p->run_memory = run_memory;
 }
 
-void pairs_run_free(pairs_run *run) {
+void sl_pairs_run_free(pairs_run *run) {
     free(run->bytes);
     free(run->starts);
 }
 
-void pairs_free(pairs *p) {
+void sl_pairs_free(pairs *p) {
     if (!p) return;
-    for (size_t i = 0; i < p->n_runs; i++) pairs_run_free(&p->runs[i]);
+    for (size_t i = 0; i < p->n_runs; i++) sl_pairs_run_free(&p->runs[i]);
     free(p->runs);
     if (p->fd >= 0) close(p->fd);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }
 
-uint64_t *pairs_run_starts(const pairs *p) {
+uint64_t *sl_pairs_run_starts(const pairs *p) {
     return (uint64_t *)calloc((size_t)p->n_ranges + 1, sizeof(uint64_t));
 }
 
@@ -181,7 +181,7 @@ static specrt_status cursor_open(cursor *c, const pairs *p, const pairs_run *run
         c->end = begin < end ? run->bytes + end : NULL;
     } else {
         c->window = (uint8_t *)malloc(WINDOW_BYTES);
-        if (!c->window) return pairs_no_memory(err);
+        if (!c->window) return sl_pairs_no_memory(err);
         c->at = c->end = c->window;
         c->next = begin;
         c->stop = end;
@@ -231,7 +231,7 @@ static specrt_status merge_rows(merge *m, int64_t range, int worker, cursor *cur
         if (source == INT64_MAX) return SPECRT_STATUS_OK;
         for (size_t i = 0; i < m->n_runs; i++)
             if (cursors[i].source == source) TRY(cursor_add(&cursors[i], sum, m->p->folder, err));
-        pairs_row row = pairs_sum_take(sum, (int32_t)source, m->p->n_vocab);
+        pairs_row row = sl_pairs_sum_take(sum, (int32_t)source, m->p->n_vocab);
         TRY(m->take(m->arg, &row, &m->outputs[range - m->first], err));
     }
 }
@@ -259,11 +259,11 @@ static void merge_range(void *opaque, int64_t index, int worker) {
 static specrt_status merge_all(merge *m, int threads, pairs_put *put, specrt_error *err) {
     int64_t at_once = 4 * (int64_t)threads;
     m->outputs = (pairs_bytes *)calloc((size_t)at_once, sizeof *m->outputs);
-    if (!m->outputs) return pairs_no_memory(err);
+    if (!m->outputs) return sl_pairs_no_memory(err);
     specrt_status status = SPECRT_STATUS_OK;
     for (m->first = 0; m->first < m->p->n_ranges && !status; m->first += at_once) {
         int64_t left = m->p->n_ranges - m->first, n = left < at_once ? left : at_once;
-        parallel_for(threads, n, merge_range, m);
+        sl_parallel_for(threads, n, merge_range, m);
         if (m->status) *err = m->error, status = m->status;
         for (int64_t i = 0; i < n; i++) {
             if (!status && m->outputs[i].n)
@@ -282,20 +282,20 @@ static specrt_status merge_runs(merge *m, int threads, pairs_put *put, specrt_er
     m->sums = (pairs_sum *)calloc((size_t)threads, sizeof *m->sums);
     m->cursors = (cursor *)calloc((size_t)threads * (m->n_runs + 1), sizeof *m->cursors);
     for (int i = 0; i < threads && m->sums; i++)
-        ok = pairs_sum_init(&m->sums[i], m->p->n_vocab) && ok;
+        ok = sl_pairs_sum_init(&m->sums[i], m->p->n_vocab) && ok;
     pthread_mutex_init(&m->lock, NULL);
     specrt_status status = m->sums && m->cursors && ok
                                ? merge_all(m, threads, put, err ? err : &unused)
-                               : pairs_no_memory(err);
+                               : sl_pairs_no_memory(err);
     pthread_mutex_destroy(&m->lock);
-    for (int i = 0; i < threads && m->sums; i++) pairs_sum_free(&m->sums[i]);
+    for (int i = 0; i < threads && m->sums; i++) sl_pairs_sum_free(&m->sums[i]);
     free(m->sums);
     free(m->cursors);
     return status;
 }
 
-specrt_status pairs_each(pairs *p, int threads, pairs_take *take, pairs_put *put, void *arg,
-                         specrt_error *err) {
+specrt_status sl_pairs_each(pairs *p, int threads, pairs_take *take, pairs_put *put, void *arg,
+                            specrt_error *err) {
     merge m = {.p = p, .runs = p->runs, .n_runs = p->n_runs, .fd = p->fd, .take = take, .arg = arg};
     return merge_runs(&m, threads, put, err);
 }
@@ -313,7 +313,7 @@ typedef struct spill {
 static specrt_status spill_take(void *arg, const pairs_row *row, pairs_bytes *out,
                                 specrt_error *err) {
     (void)arg;
-    return pairs_encode(row, out, err);
+    return sl_pairs_encode(row, out, err);
 }
 
 /* Ranges are delivered in order, those without rows not at all. */
@@ -343,7 +343,7 @@ static specrt_status spill_put(void *arg, const void *bytes, size_t n, specrt_er
 static specrt_status open_unnamed(const char *folder, int *fd, specrt_error *err) {
     size_t n = strlen(folder) + sizeof "/specrt-pairs-XXXXXX";
     char *path = (char *)malloc(n);
-    if (!path) return pairs_no_memory(err);
+    if (!path) return sl_pairs_no_memory(err);
     snprintf(path, n, "%s/specrt-pairs-XXXXXX", folder);
     *fd = mkostemp(path, O_CLOEXEC);
     if (*fd >= 0) unlink(path);
@@ -358,9 +358,9 @@ static specrt_status spill_runs(spill *s, size_t first, size_t n, specrt_error *
     pairs *p = s->p;
     merge m = {
         .p = p, .runs = p->runs + first, .n_runs = n, .fd = p->fd, .take = spill_take, .arg = s};
-    s->run = (pairs_run){.starts = pairs_run_starts(p)};
+    s->run = (pairs_run){.starts = sl_pairs_run_starts(p)};
     s->n_started = 0;
-    if (!s->run.starts) return pairs_no_memory(err);
+    if (!s->run.starts) return sl_pairs_no_memory(err);
     specrt_status status = merge_runs(&m, 1, spill_put, err);
     spill_start(s, p->n_ranges);
     return status;
@@ -371,8 +371,8 @@ static specrt_status spill_memory(pairs *p, specrt_error *err) {
     if (p->fd < 0) TRY(open_unnamed(p->folder, &p->fd, err));
     spill s = {.p = p, .fd = p->fd, .end = p->file_end};
     specrt_status status = spill_runs(&s, p->n_spilled, p->n_runs - p->n_spilled, err);
-    if (status != SPECRT_STATUS_OK) return pairs_run_free(&s.run), status;
-    for (size_t i = p->n_spilled; i < p->n_runs; i++) pairs_run_free(&p->runs[i]);
+    if (status != SPECRT_STATUS_OK) return sl_pairs_run_free(&s.run), status;
+    for (size_t i = p->n_spilled; i < p->n_runs; i++) sl_pairs_run_free(&p->runs[i]);
     p->file_end = s.end;
     p->runs[p->n_spilled++] = s.run;
     p->n_runs = p->n_spilled;
@@ -387,9 +387,9 @@ static specrt_status spill_again(pairs *p, specrt_error *err) {
     specrt_status status = spill_runs(&s, 0, p->n_spilled, err);
     if (status != SPECRT_STATUS_OK) {
         close(s.fd);
-        return pairs_run_free(&s.run), status;
+        return sl_pairs_run_free(&s.run), status;
     }
-    for (size_t i = 0; i < p->n_spilled; i++) pairs_run_free(&p->runs[i]);
+    for (size_t i = 0; i < p->n_spilled; i++) sl_pairs_run_free(&p->runs[i]);
     close(p->fd);
     p->fd = s.fd;
     p->file_end = s.end;
@@ -402,7 +402,7 @@ static specrt_status add_run(pairs *p, pairs_run *run, specrt_error *err) {
     if (p->n_runs == p->capacity) {
         size_t capacity = p->capacity ? 2 * p->capacity : 16;
         pairs_run *grown = (pairs_run *)realloc(p->runs, capacity * sizeof *grown);
-        if (!grown) return pairs_run_free(run), pairs_no_memory(err);
+        if (!grown) return sl_pairs_run_free(run), sl_pairs_no_memory(err);
         p->runs = grown;
         p->capacity = capacity;
     }
@@ -412,7 +412,7 @@ static specrt_status add_run(pairs *p, pairs_run *run, specrt_error *err) {
     return p->n_spilled == MAX_SPILLED ? spill_again(p, err) : SPECRT_STATUS_OK;
 }
 
-specrt_status pairs_add_run(pairs *p, pairs_run *run, specrt_error *err) {
+specrt_status sl_pairs_add_run(pairs *p, pairs_run *run, specrt_error *err) {
     /* Buffers grow by halves: what was not needed goes back. */
     uint8_t *fitted = (uint8_t *)realloc(run->bytes, run->n_bytes ? (size_t)run->n_bytes : 1);
     if (fitted) run->bytes = fitted;

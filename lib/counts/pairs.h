@@ -13,31 +13,31 @@
 
 typedef struct pairs pairs;
 
-/* pairs_create() : ids are in [0, n_vocab); 0: as the first count file says.
+/* sl_pairs_create() : ids are in [0, n_vocab); 0: as the first count file says.
  *   memory : bytes to stay within, blocks of `threads` counters included; at least PAIRS_MIN_MEMORY
  *   folder : where the temporary file goes, borrowed */
 enum { PAIRS_MIN_MEMORY = 32 << 20 };
-specrt_status pairs_create(int32_t n_vocab, uint64_t memory, int threads, const char *folder,
-                           pairs **out, specrt_error *err);
-void pairs_free(pairs *p);
+specrt_status sl_pairs_create(int32_t n_vocab, uint64_t memory, int threads, const char *folder,
+                              pairs **out, specrt_error *err);
+void sl_pairs_free(pairs *p);
 
-/* pairs_limit() : bytes of runs in memory, instead of a share of `memory`. */
-void pairs_limit(pairs *p, uint64_t run_memory);
+/* sl_pairs_limit() : bytes of runs in memory, instead of a share of `memory`. */
+void sl_pairs_limit(pairs *p, uint64_t run_memory);
 
 /* ---- counting, one counter a thread ---- */
 
 typedef struct pairs_counter pairs_counter;
 
-specrt_status pairs_counter_create(pairs *p, pairs_counter **out, specrt_error *err);
-void pairs_counter_free(pairs_counter *c);
+specrt_status sl_pairs_counter_create(pairs *p, pairs_counter **out, specrt_error *err);
+void sl_pairs_counter_free(pairs_counter *c);
 
-/* pairs_counter_tokens() : append tokens here; n_vocab is a boundary that no pair spans. */
-id_list *pairs_counter_tokens(pairs_counter *c);
+/* sl_pairs_counter_tokens() : append tokens here; n_vocab is a boundary that no pair spans. */
+id_list *sl_pairs_counter_tokens(pairs_counter *c);
 
-/* pairs_counter_check() : call after each document: counts a full block. A boundary must stand before
- * what follows, if the document is not continued. pairs_counter_flush() : counts what is left. */
-specrt_status pairs_counter_check(pairs_counter *c, specrt_error *err);
-specrt_status pairs_counter_flush(pairs_counter *c, specrt_error *err);
+/* sl_pairs_counter_check() : call after each document: counts a full block. A boundary must stand before
+ * what follows, if the document is not continued. sl_pairs_counter_flush() : counts what is left. */
+specrt_status sl_pairs_counter_check(pairs_counter *c, specrt_error *err);
+specrt_status sl_pairs_counter_flush(pairs_counter *c, specrt_error *err);
 
 /* ---- the sums ---- */
 
@@ -53,16 +53,16 @@ typedef struct pairs_bytes {
     size_t n, capacity;
 } pairs_bytes;
 
-/* pairs_bytes_more() : room for n more, *at is where; false: no memory. The caller adds to out->n. */
-bool pairs_bytes_more(pairs_bytes *out, size_t n, uint8_t **at);
+/* sl_pairs_bytes_more() : room for n more, *at is where; false: no memory. The caller adds to out->n. */
+bool sl_pairs_bytes_more(pairs_bytes *out, size_t n, uint8_t **at);
 
-/* pairs_each() : every row that has pairs. take() turns rows into bytes, on all threads; put() gets the
+/* sl_pairs_each() : every row that has pairs. take() turns rows into bytes, on all threads; put() gets the
  * bytes of ascending ranges of sources, in order, on this thread. The store stays as it is. */
 typedef specrt_status pairs_take(void *arg, const pairs_row *row, pairs_bytes *out,
                                  specrt_error *err);
 typedef specrt_status pairs_put(void *arg, const void *bytes, size_t n, specrt_error *err);
-specrt_status pairs_each(pairs *p, int threads, pairs_take *take, pairs_put *put, void *arg,
-                         specrt_error *err);
+specrt_status sl_pairs_each(pairs *p, int threads, pairs_take *take, pairs_put *put, void *arg,
+                            specrt_error *err);
 
 /* ---- count files: binary, exact, mergeable ----
  * Files of shards add up, in any order, to the bytes of one run. They may be concatenated, .gz or .zst.
@@ -88,21 +88,21 @@ typedef struct pairs_header {
     uint64_t digest;          /* sum of the documents' hashes */
 } pairs_header;
 
-/* pairs_header_add() : `more` into a header; an all-zero one takes it over.
+/* sl_pairs_header_add() : `more` into a header; an all-zero one takes it over.
  * @return BAD_INPUT naming `name` and both sides when tokenizer or options differ. */
-specrt_status pairs_header_add(pairs_header *into, const pairs_header *more, const char *name,
-                               specrt_error *err);
+specrt_status sl_pairs_header_add(pairs_header *into, const pairs_header *more, const char *name,
+                                  specrt_error *err);
 
-/* pairs_read() : add a count file ("-": stdin) to store and header. */
-specrt_status pairs_read(pairs *p, pairs_header *header, const char *path, specrt_error *err);
-specrt_status pairs_read_memory(pairs *p, pairs_header *header, const void *bytes, size_t n,
-                                const char *name, specrt_error *err);
+/* sl_pairs_read() : add a count file ("-": stdin) to store and header. */
+specrt_status sl_pairs_read(pairs *p, pairs_header *header, const char *path, specrt_error *err);
+specrt_status sl_pairs_read_memory(pairs *p, pairs_header *header, const void *bytes, size_t n,
+                                   const char *name, specrt_error *err);
 
-specrt_status pairs_write(pairs *p, int threads, const pairs_header *header, out_file *out,
-                          specrt_error *err);
+specrt_status sl_pairs_write(pairs *p, int threads, const pairs_header *header, out_file *out,
+                             specrt_error *err);
 
-/* pairs_send(), pairs_receive() : the sums of one MPI rank to another. */
-specrt_status pairs_send(pairs *p, int to, specrt_error *err);
-specrt_status pairs_receive(pairs *p, int from, specrt_error *err);
+/* sl_pairs_send(), sl_pairs_receive() : the sums of one MPI rank to another. */
+specrt_status sl_pairs_send(pairs *p, int to, specrt_error *err);
+specrt_status sl_pairs_receive(pairs *p, int from, specrt_error *err);
 
 #endif

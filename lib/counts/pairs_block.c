@@ -14,9 +14,9 @@ struct pairs_counter {
     pairs_sum sum;
 };
 
-specrt_status pairs_counter_create(pairs *p, pairs_counter **out, specrt_error *err) {
+specrt_status sl_pairs_counter_create(pairs *p, pairs_counter **out, specrt_error *err) {
     pairs_counter *c = (pairs_counter *)calloc(1, sizeof *c);
-    bool ok = c && pairs_sum_init(&c->sum, p->n_vocab);
+    bool ok = c && sl_pairs_sum_init(&c->sum, p->n_vocab);
     *out = NULL;
     if (ok) {
         c->store = p;
@@ -25,21 +25,21 @@ specrt_status pairs_counter_create(pairs *p, pairs_counter **out, specrt_error *
         c->tokens.ids = (int32_t *)malloc(c->tokens.capacity * sizeof *c->tokens.ids);
         ok = c->ends && c->tokens.ids;
     }
-    if (!ok) return pairs_counter_free(c), pairs_no_memory(err);
+    if (!ok) return sl_pairs_counter_free(c), sl_pairs_no_memory(err);
     *out = c;
     return SPECRT_STATUS_OK;
 }
 
-void pairs_counter_free(pairs_counter *c) {
+void sl_pairs_counter_free(pairs_counter *c) {
     if (!c) return;
     free(c->tokens.ids);
     free(c->successors);
     free(c->ends);
-    pairs_sum_free(&c->sum);
+    sl_pairs_sum_free(&c->sum);
     free(c);
 }
 
-id_list *pairs_counter_tokens(pairs_counter *c) {
+id_list *sl_pairs_counter_tokens(pairs_counter *c) {
     return &c->tokens;
 }
 
@@ -66,8 +66,8 @@ static specrt_status encode_groups(pairs_counter *c, pairs_bytes *out, uint64_t 
         if (u % PAIRS_RANGE == 0) starts[u / PAIRS_RANGE] = out->n;
         if (at == c->ends[u]) continue;
         for (; at < c->ends[u]; at++) pairs_sum_add(&c->sum, c->successors[at], 1);
-        pairs_row row = pairs_sum_take(&c->sum, u, n_vocab);
-        if (row.n) TRY(pairs_encode(&row, out, err));
+        pairs_row row = sl_pairs_sum_take(&c->sum, u, n_vocab);
+        if (row.n) TRY(sl_pairs_encode(&row, out, err));
     }
     starts[c->store->n_ranges] = out->n;
     return SPECRT_STATUS_OK;
@@ -82,24 +82,24 @@ static bool reserve_successors(pairs_counter *c) {
     return true;
 }
 
-specrt_status pairs_counter_flush(pairs_counter *c, specrt_error *err) {
+specrt_status sl_pairs_counter_flush(pairs_counter *c, specrt_error *err) {
     pairs_bytes bytes = {0};
     if (c->tokens.n < 2) return SPECRT_STATUS_OK;
-    if (c->tokens.n > UINT32_MAX || !reserve_successors(c)) return pairs_no_memory(err);
-    pairs_run run = {.starts = pairs_run_starts(c->store)};
-    if (!run.starts) return pairs_no_memory(err);
+    if (c->tokens.n > UINT32_MAX || !reserve_successors(c)) return sl_pairs_no_memory(err);
+    pairs_run run = {.starts = sl_pairs_run_starts(c->store)};
+    if (!run.starts) return sl_pairs_no_memory(err);
     group(c);
     c->tokens.n = 0;
     specrt_status status = encode_groups(c, &bytes, run.starts, err);
     run.bytes = bytes.bytes;
     run.n_bytes = bytes.n;
-    if (status == SPECRT_STATUS_OK) return pairs_add_run(c->store, &run, err);
-    pairs_run_free(&run);
+    if (status == SPECRT_STATUS_OK) return sl_pairs_add_run(c->store, &run, err);
+    sl_pairs_run_free(&run);
     return status;
 }
 
-specrt_status pairs_counter_check(pairs_counter *c, specrt_error *err) {
+specrt_status sl_pairs_counter_check(pairs_counter *c, specrt_error *err) {
     /* A document may end a little beyond the block: as long as there is room, it does not grow. */
     size_t full = (size_t)(c->store->block_tokens - c->store->block_tokens / 16);
-    return c->tokens.n >= full ? pairs_counter_flush(c, err) : SPECRT_STATUS_OK;
+    return c->tokens.n >= full ? sl_pairs_counter_flush(c, err) : SPECRT_STATUS_OK;
 }

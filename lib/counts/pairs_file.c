@@ -25,18 +25,18 @@ static specrt_status builder_flush(builder *b, specrt_error *err) {
     if (!b->starts) return SPECRT_STATUS_OK;
     while (b->n_started <= b->p->n_ranges) b->starts[b->n_started++] = b->bytes.n;
     *b = (builder){.p = b->p};
-    return pairs_add_run(b->p, &run, err);
+    return sl_pairs_add_run(b->p, &run, err);
 }
 
 /* *start is where the row's bytes lie in b->bytes. */
 static specrt_status builder_add(builder *b, const pairs_row *row, size_t *start,
                                  specrt_error *err) {
     if (b->bytes.n > b->p->run_memory / 4) TRY(builder_flush(b, err));
-    if (!b->starts) b->starts = pairs_run_starts(b->p);
-    if (!b->starts) return pairs_no_memory(err);
+    if (!b->starts) b->starts = sl_pairs_run_starts(b->p);
+    if (!b->starts) return sl_pairs_no_memory(err);
     while (b->n_started <= row->source / PAIRS_RANGE) b->starts[b->n_started++] = b->bytes.n;
     *start = b->bytes.n;
-    return pairs_encode(row, &b->bytes, err);
+    return sl_pairs_encode(row, &b->bytes, err);
 }
 
 static void builder_free(builder *b) {
@@ -87,8 +87,8 @@ static bool add(uint64_t *into, uint64_t more) {
     return !__builtin_add_overflow(*into, more, into);
 }
 
-specrt_status pairs_header_add(pairs_header *into, const pairs_header *more, const char *name,
-                               specrt_error *err) {
+specrt_status sl_pairs_header_add(pairs_header *into, const pairs_header *more, const char *name,
+                                  specrt_error *err) {
     if (into->n_vocab == 0) {
         *into = *more;
         return SPECRT_STATUS_OK;
@@ -121,7 +121,7 @@ typedef struct writer {
 static specrt_status write_take(void *arg, const pairs_row *row, pairs_bytes *out,
                                 specrt_error *err) {
     (void)arg;
-    return pairs_encode(row, out, err);
+    return sl_pairs_encode(row, out, err);
 }
 
 /* Where the row ends; adds its counts to *sum. */
@@ -145,21 +145,21 @@ static specrt_status write_put(void *arg, const void *bytes, size_t n, specrt_er
         w->checksum = specrt_hash64(row, (size_t)(p - row), w->checksum);
         w->n_rows++;
     }
-    return out_write(w->out, bytes, n, err);
+    return sl_out_write(w->out, bytes, n, err);
 }
 
-specrt_status pairs_write(pairs *p, int threads, const pairs_header *header, out_file *out,
-                          specrt_error *err) {
+specrt_status sl_pairs_write(pairs *p, int threads, const pairs_header *header, out_file *out,
+                             specrt_error *err) {
     uint8_t head[HEADER_BYTES], tail[PAIRS_MAX_VARINT + 24];
     writer w = {.out = out};
     header_encode(header, head);
     w.checksum = specrt_hash64(head, HEADER_BYTES, 0);
-    TRY(out_write(out, head, HEADER_BYTES, err));
-    TRY(pairs_each(p, threads, write_take, write_put, &w, err));
+    TRY(sl_out_write(out, head, HEADER_BYTES, err));
+    TRY(sl_pairs_each(p, threads, write_take, write_put, &w, err));
     uint64_t sums[3] = {w.n_rows, w.sum, w.checksum};
     size_t n = (size_t)(pairs_put_varint(tail, (uint64_t)p->n_vocab) - tail);
     memcpy(tail + n, sums, sizeof sums);
-    return out_write(out, tail, n + sizeof sums, err);
+    return sl_out_write(out, tail, n + sizeof sums, err);
 }
 
 /* ---- reading ---- */
@@ -182,7 +182,7 @@ static specrt_status bad(const reader *r, const char *what) {
 }
 
 static specrt_status read_more(reader *r) {
-    TRY(corpus_stream_read(&r->stream, r->offset, r->ahead, READ_AHEAD, &r->n, r->err));
+    TRY(sl_corpus_stream_read(&r->stream, r->offset, r->ahead, READ_AHEAD, &r->n, r->err));
     r->offset += r->n;
     r->at = 0;
     return SPECRT_STATUS_OK;
@@ -279,12 +279,12 @@ static specrt_status read_header(reader *r, pairs_header *out, bool *end) {
 
 /* Room for a row; the first file gives a store its vocabulary. */
 static specrt_status reserve_row(reader *r, pairs *p, int32_t n_vocab) {
-    if (p->n_vocab == 0) pairs_set_vocab(p, n_vocab);
+    if (p->n_vocab == 0) sl_pairs_set_vocab(p, n_vocab);
     if (p->n_vocab != n_vocab) return bad(r, "pairs of another vocabulary");
     if (r->ids) return SPECRT_STATUS_OK;
     r->ids = (int32_t *)malloc((size_t)n_vocab * sizeof *r->ids);
     r->counts = (uint64_t *)malloc((size_t)n_vocab * sizeof *r->counts);
-    return r->ids && r->counts ? SPECRT_STATUS_OK : pairs_no_memory(r->err);
+    return r->ids && r->counts ? SPECRT_STATUS_OK : sl_pairs_no_memory(r->err);
 }
 
 static specrt_status read_all(reader *r, pairs *p, pairs_header *header) {
@@ -294,7 +294,7 @@ static specrt_status read_all(reader *r, pairs *p, pairs_header *header) {
         TRY(read_header(r, &found, &end));
         if (end && first) return bad(r, "empty; expected a count file of pairs");
         if (end) return SPECRT_STATUS_OK;
-        TRY(pairs_header_add(header, &found, r->stream.name, r->err));
+        TRY(sl_pairs_header_add(header, &found, r->stream.name, r->err));
         TRY(reserve_row(r, p, found.n_vocab));
         TRY(read_rows(r, p->n_vocab));
         TRY(read_tail(r, &found));
@@ -304,10 +304,10 @@ static specrt_status read_all(reader *r, pairs *p, pairs_header *header) {
 static specrt_status read_input(pairs *p, pairs_header *header, const char *path, const void *bytes,
                                 size_t n, specrt_error *err) {
     reader r = {.rows = {.p = p}, .err = err};
-    TRY(corpus_stream_open(&r.stream, path, (const uint8_t *)bytes, n, err));
+    TRY(sl_corpus_stream_open(&r.stream, path, (const uint8_t *)bytes, n, err));
     r.ahead = (uint8_t *)malloc(READ_AHEAD);
-    specrt_status status = r.ahead ? read_all(&r, p, header) : pairs_no_memory(err);
-    corpus_stream_close(&r.stream);
+    specrt_status status = r.ahead ? read_all(&r, p, header) : sl_pairs_no_memory(err);
+    sl_corpus_stream_close(&r.stream);
     builder_free(&r.rows);
     free(r.ahead);
     free(r.ids);
@@ -315,12 +315,12 @@ static specrt_status read_input(pairs *p, pairs_header *header, const char *path
     return status;
 }
 
-specrt_status pairs_read(pairs *p, pairs_header *header, const char *path, specrt_error *err) {
+specrt_status sl_pairs_read(pairs *p, pairs_header *header, const char *path, specrt_error *err) {
     return read_input(p, header, path, NULL, 0, err);
 }
 
-specrt_status pairs_read_memory(pairs *p, pairs_header *header, const void *bytes, size_t n,
-                                const char *name, specrt_error *err) {
+specrt_status sl_pairs_read_memory(pairs *p, pairs_header *header, const void *bytes, size_t n,
+                                   const char *name, specrt_error *err) {
     return read_input(p, header, name, bytes ? bytes : "", n, err);
 }
 
@@ -334,35 +334,35 @@ static specrt_status send_put(void *arg, const void *bytes, size_t n, specrt_err
     while (p < end) {
         p = row_end(p, &unused);
         if (p < end && p - begin < MESSAGE_BYTES) continue;
-        mpi_send(begin, (size_t)(p - begin), *(const int *)arg);
+        sl_mpi_send(begin, (size_t)(p - begin), *(const int *)arg);
         begin = p;
     }
     return SPECRT_STATUS_OK;
 }
 
-specrt_status pairs_send(pairs *p, int to, specrt_error *err) {
-    specrt_status status = pairs_each(p, 1, write_take, send_put, &to, err);
-    mpi_send("", 0, to); /* also after an error, so that the receiver is not left waiting */
+specrt_status sl_pairs_send(pairs *p, int to, specrt_error *err) {
+    specrt_status status = sl_pairs_each(p, 1, write_take, send_put, &to, err);
+    sl_mpi_send("", 0, to); /* also after an error, so that the receiver is not left waiting */
     return status;
 }
 
 /* A message holds rows of one range: a run. */
-specrt_status pairs_receive(pairs *p, int from, specrt_error *err) {
+specrt_status sl_pairs_receive(pairs *p, int from, specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
     for (;;) {
         size_t n;
-        uint8_t *bytes = (uint8_t *)mpi_receive(from, &n);
+        uint8_t *bytes = (uint8_t *)sl_mpi_receive(from, &n);
         if (n == 0) return free(bytes), status;
-        pairs_run run = {.bytes = bytes, .n_bytes = n, .starts = pairs_run_starts(p)};
-        if (!run.starts && !status) status = pairs_no_memory(err);
+        pairs_run run = {.bytes = bytes, .n_bytes = n, .starts = sl_pairs_run_starts(p)};
+        if (!run.starts && !status) status = sl_pairs_no_memory(err);
         if (status) {
-            pairs_run_free(&run);
+            sl_pairs_run_free(&run);
             continue;
         }
         uint64_t source;
         pairs_get_varint(bytes, &source);
         for (int64_t range = (int64_t)source / PAIRS_RANGE; range < p->n_ranges; range++)
             run.starts[range + 1] = n;
-        status = pairs_add_run(p, &run, err);
+        status = sl_pairs_add_run(p, &run, err);
     }
 }

@@ -38,10 +38,10 @@ typedef struct pairs_sum {
     uint64_t *taken;
 } pairs_sum;
 
-void pairs_set_vocab(pairs *p, int32_t n_vocab);
+void sl_pairs_set_vocab(pairs *p, int32_t n_vocab);
 
-bool pairs_sum_init(pairs_sum *s, int32_t n_vocab);
-void pairs_sum_free(pairs_sum *s);
+bool sl_pairs_sum_init(pairs_sum *s, int32_t n_vocab);
+void sl_pairs_sum_free(pairs_sum *s);
 
 static inline void pairs_sum_add(pairs_sum *s, int32_t id, uint64_t count) {
     if (s->counts[id] == 0) {
@@ -51,16 +51,16 @@ static inline void pairs_sum_add(pairs_sum *s, int32_t id, uint64_t count) {
     s->counts[id] += count;
 }
 
-/* pairs_sum_take() : the row so far, and begin anew. Ids from n_vocab on are dropped. */
-pairs_row pairs_sum_take(pairs_sum *s, int32_t source, int32_t n_vocab);
+/* sl_pairs_sum_take() : the row so far, and begin anew. Ids from n_vocab on are dropped. */
+pairs_row sl_pairs_sum_take(pairs_sum *s, int32_t source, int32_t n_vocab);
 
-/* pairs_encode() : append a row. */
-specrt_status pairs_encode(const pairs_row *row, pairs_bytes *out, specrt_error *err);
+/* sl_pairs_encode() : append a row. */
+specrt_status sl_pairs_encode(const pairs_row *row, pairs_bytes *out, specrt_error *err);
 
-/* pairs_add_run() : takes the run over, also on failure. */
-specrt_status pairs_add_run(pairs *p, pairs_run *run, specrt_error *err);
-void pairs_run_free(pairs_run *run);
-uint64_t *pairs_run_starts(const pairs *p); /* zeros; NULL: no memory */
+/* sl_pairs_add_run() : takes the run over, also on failure. */
+specrt_status sl_pairs_add_run(pairs *p, pairs_run *run, specrt_error *err);
+void sl_pairs_run_free(pairs_run *run);
+uint64_t *sl_pairs_run_starts(const pairs *p); /* zeros; NULL: no memory */
 
 static inline uint8_t *pairs_put_varint(uint8_t *p, uint64_t x) {
     for (; x >= 0x80; x >>= 7) *p++ = (uint8_t)(x | 0x80);
@@ -75,6 +75,6 @@ static inline const uint8_t *pairs_get_varint(const uint8_t *p, uint64_t *out) {
     return p;
 }
 
-specrt_status pairs_no_memory(specrt_error *err);
+specrt_status sl_pairs_no_memory(specrt_error *err);
 
 #endif

@@ -9,18 +9,18 @@ static specrt_status vocab_allocate(counts_vocab *v, int32_t n_vocab, const char
     v->n_vocab = n_vocab;
     snprintf(v->name, sizeof v->name, "%s", name);
     v->types = (uint8_t *)calloc((size_t)n_vocab, 1);
-    return v->types ? SPECRT_STATUS_OK : error_no_memory(err, NULL);
+    return v->types ? SPECRT_STATUS_OK : sl_error_no_memory(err, NULL);
 }
 
-specrt_status counts_vocab_from_tokenizer(const tokenizer *tok, counts_vocab *v,
-                                          specrt_error *err) {
+specrt_status sl_counts_vocab_from_tokenizer(const tokenizer *tok, counts_vocab *v,
+                                             specrt_error *err) {
     int32_t n_terminators;
-    const int32_t *terminators = tokenizer_terminators(tok, &n_terminators);
-    TRY(vocab_allocate(v, tokenizer_n_vocab(tok), tokenizer_name(tok), err));
-    v->n_normal = tokenizer_n_normal(tok);
-    tokenizer_fingerprint(tok, v->sha256);
+    const int32_t *terminators = sl_tokenizer_terminators(tok, &n_terminators);
+    TRY(vocab_allocate(v, sl_tokenizer_n_vocab(tok), sl_tokenizer_name(tok), err));
+    v->n_normal = sl_tokenizer_n_normal(tok);
+    sl_tokenizer_fingerprint(tok, v->sha256);
     for (int32_t id = 0; id < v->n_vocab; id++) {
-        token_type type = tokenizer_type(tok, id);
+        token_type type = sl_tokenizer_type(tok, id);
         if (type == TOKEN_SPECIAL) v->types[id] = COUNTS_SPECIAL;
         if (type == TOKEN_RESERVED) v->types[id] = COUNTS_RESERVED;
     }
@@ -28,7 +28,7 @@ specrt_status counts_vocab_from_tokenizer(const tokenizer *tok, counts_vocab *v,
     return SPECRT_STATUS_OK;
 }
 
-specrt_status counts_vocab_from_ids(int32_t n_vocab, counts_vocab *v, specrt_error *err) {
+specrt_status sl_counts_vocab_from_ids(int32_t n_vocab, counts_vocab *v, specrt_error *err) {
     TRY(vocab_allocate(v, n_vocab, "ids", err));
     v->n_normal = n_vocab;
     return SPECRT_STATUS_OK;

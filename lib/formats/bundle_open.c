@@ -4,8 +4,8 @@
 #include <string.h>
 #include "base/io.h"
 
-specrt_status bundle_open_for(const char *path, const uint8_t sha256[32], specrt_bundle **out,
-                              specrt_error *err) {
+specrt_status sl_bundle_open_for(const char *path, const uint8_t sha256[32], specrt_bundle **out,
+                                 specrt_error *err) {
     static const uint8_t unknown[32] = {0};
     *out = NULL;
     if (!path) return SPECRT_STATUS_OK;

@@ -4,12 +4,12 @@
 
 #include "specrt.h"
 
-/* bundle_open_for() : opens a bundle and checks that it is of a tokenizer.
+/* sl_bundle_open_for() : opens a bundle and checks that it is of a tokenizer.
  *   path : NULL: none, and *out is NULL
  *   sha256 : the tokenizer's fingerprint; all zero: unknown, nothing is compared
  *   out : to be closed, also where the check failed
  * @return as specrt_bundle_open() and specrt_bundle_check_tokenizer() */
-specrt_status bundle_open_for(const char *path, const uint8_t sha256[32], specrt_bundle **out,
-                              specrt_error *err);
+specrt_status sl_bundle_open_for(const char *path, const uint8_t sha256[32], specrt_bundle **out,
+                                 specrt_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* bundle_write.c : see bundle_write.h.
+/* sl_bundle_write.c : see sl_bundle_write.h.
  *
  * The folder is the lock: a file that is replaced by a rename cannot be one, and a lock file would be
  * left behind. The new file is read back by the runtime before it takes its name. */
@@ -48,8 +48,8 @@ static bool tag_is(const char stored[8], const char *tag) {
 static specrt_status open_old(job *j, specrt_error *err) {
     struct stat st;
     if (stat(j->path, &st) != 0 || !S_ISREG(st.st_mode)) return SPECRT_STATUS_OK;
-    if (j->update->whole) return out_check(j->path, j->update->force, err);
-    TRY(file_map(j->path, &j->old_file, err));
+    if (j->update->whole) return sl_out_check(j->path, j->update->force, err);
+    TRY(sl_file_map(j->path, &j->old_file, err));
     specrt_status status =
         specrt_bundle_open_memory(j->old_file.bytes, j->old_file.n, j->path, NULL, &j->old, err);
     if (status == SPECRT_STATUS_OK || status == SPECRT_STATUS_NO_MEMORY) return status;
@@ -114,16 +114,16 @@ static specrt_status merge_head(const char *path, specrt_ident *into, const spec
     return SPECRT_STATUS_OK;
 }
 
-specrt_status bundle_ident_head(specrt_ident *ident, const specrt_head_desc *head, const char *name,
-                                specrt_error *err) {
+specrt_status sl_bundle_ident_head(specrt_ident *ident, const specrt_head_desc *head,
+                                   const char *name, specrt_error *err) {
     ident->head_rows = (int32_t)head->n_rows;
     ident->head_cols = (int32_t)head->n_cols;
     snprintf(ident->head_name, sizeof ident->head_name, "%s", name);
     return specrt_head_digest(head, &ident->head_digest, err);
 }
 
-specrt_status bundle_ident_merge(const char *path, specrt_ident *into, const specrt_ident *from,
-                                 specrt_error *err) {
+specrt_status sl_bundle_ident_merge(const char *path, specrt_ident *into, const specrt_ident *from,
+                                    specrt_error *err) {
     TRY(merge_tokenizer(path, into, from, err));
     return merge_head(path, into, from, err);
 }
@@ -132,7 +132,7 @@ static specrt_status merge_ident(job *j, specrt_error *err) {
     const specrt_ident *old = j->old ? specrt_bundle_ident(j->old) : NULL;
     if (old) j->ident = *old;
     if (!j->update->ident) return SPECRT_STATUS_OK;
-    return bundle_ident_merge(j->path, &j->ident, j->update->ident, err);
+    return sl_bundle_ident_merge(j->path, &j->ident, j->update->ident, err);
 }
 
 /* --- provenance --- */
@@ -213,7 +213,7 @@ static specrt_status merge_provenance(job *j, specrt_error *err) {
                                                                     JSON_C_TO_STRING_NOSLASHESCAPE);
     j->provenance_text = text ? strdup(text) : NULL;
     json_object_put(in_order);
-    return j->provenance_text ? SPECRT_STATUS_OK : error_no_memory(err, j->path);
+    return j->provenance_text ? SPECRT_STATUS_OK : sl_error_no_memory(err, j->path);
 }
 
 /* --- sections --- */
@@ -260,7 +260,7 @@ static specrt_status add_part(job *j, const bundle_part *part, specrt_error *err
     void *packed = NULL;
     if (!j->update->raw) {
         size_t capacity = ZSTD_compressBound(part->n_bytes);
-        if (!(packed = malloc(capacity))) return error_no_memory(err, j->path);
+        if (!(packed = malloc(capacity))) return sl_error_no_memory(err, j->path);
         n = ZSTD_compress(packed, capacity, part->data, part->n_bytes, ZSTD_LEVEL);
         if (ZSTD_isError(n) || n >= part->n_bytes) free(packed), packed = NULL;
     }
@@ -323,12 +323,12 @@ static specrt_status write_pieces(job *j, out_file *out, specrt_error *err) {
     memcpy(header.magic, SPECRT_BUNDLE_MAGIC, sizeof header.magic);
     header.header_checksum =
         specrt_hash64(&header, offsetof(specrt_bundle_header, header_checksum), 0);
-    TRY(out_write(out, &header, sizeof header, err));
-    TRY(out_write(out, table, n_table, err));
+    TRY(sl_out_write(out, &header, sizeof header, err));
+    TRY(sl_out_write(out, table, n_table, err));
     end = sizeof header + n_table;
     for (int i = 0; i < j->n_pieces; i++) {
-        TRY(out_write(out, zeros, (size_t)(table[i].offset - end), err));
-        TRY(out_write(out, j->pieces[i].stored, (size_t)table[i].stored_bytes, err));
+        TRY(sl_out_write(out, zeros, (size_t)(table[i].offset - end), err));
+        TRY(sl_out_write(out, j->pieces[i].stored, (size_t)table[i].stored_bytes, err));
         end = table[i].offset + table[i].stored_bytes;
     }
     return SPECRT_STATUS_OK;
@@ -342,21 +342,21 @@ static specrt_status read_back(const job *j, const out_file *out, specrt_error *
     if (!out->temp) return SPECRT_STATUS_OK; /* a pipe */
     file_view view;
     specrt_bundle *bundle;
-    TRY(file_map(out->temp, &view, err));
+    TRY(sl_file_map(out->temp, &view, err));
     specrt_status status =
         specrt_bundle_open_memory(view.bytes, view.n, j->path, NULL, &bundle, err);
     specrt_bundle_close(bundle);
-    file_unmap(&view);
+    sl_file_unmap(&view);
     return status;
 }
 
 static specrt_status write_file(job *j, specrt_error *err) {
     out_file out;
-    TRY(out_open(&out, j->path, true, err));
+    TRY(sl_out_open(&out, j->path, true, err));
     specrt_status status = write_pieces(j, &out, err);
     if (status == SPECRT_STATUS_OK) status = read_back(j, &out, err);
-    if (status == SPECRT_STATUS_OK) return out_commit(&out, err);
-    out_abort(&out);
+    if (status == SPECRT_STATUS_OK) return sl_out_commit(&out, err);
+    sl_out_abort(&out);
     return status;
 }
 
@@ -365,7 +365,7 @@ static void job_free(job *j) {
     json_object_put(j->provenance);
     free(j->provenance_text);
     specrt_bundle_close(j->old);
-    file_unmap(&j->old_file);
+    sl_file_unmap(&j->old_file);
     free(j);
 }
 
@@ -384,7 +384,7 @@ static specrt_status check_update(const char *path, const bundle_update *u, spec
 static specrt_status write_locked(const char *path, const bundle_update *update,
                                   specrt_error *err) {
     job *j = (job *)calloc(1, sizeof *j);
-    if (!j) return error_no_memory(err, path);
+    if (!j) return sl_error_no_memory(err, path);
     j->path = path;
     j->update = update;
     specrt_status status = open_old(j, err);
@@ -394,20 +394,20 @@ static specrt_status write_locked(const char *path, const bundle_update *update,
     return status;
 }
 
-specrt_status bundle_write(const char *path, const bundle_update *update, specrt_error *err) {
+specrt_status sl_bundle_write(const char *path, const bundle_update *update, specrt_error *err) {
     TRY(check_update(path, update, err));
-    int lock = folder_open(path); /* a folder that cannot be opened is out_open's error */
+    int lock = sl_folder_open(path); /* a folder that cannot be opened is sl_out_open's error */
     while (lock >= 0 && flock(lock, LOCK_EX) != 0 && errno == EINTR) continue;
     specrt_status status = write_locked(path, update, err);
     if (lock >= 0) close(lock);
     return status;
 }
 
-specrt_status bundle_ranks(const specrt_ranks_header *header, const int32_t *ids,
-                           const uint64_t *counts, bundle_part *part, specrt_error *err) {
+specrt_status sl_bundle_ranks(const specrt_ranks_header *header, const int32_t *ids,
+                              const uint64_t *counts, bundle_part *part, specrt_error *err) {
     size_t n = (size_t)header->n_ranked, n_counts = n * sizeof *counts, n_ids = n * sizeof *ids;
     uint8_t *bytes = (uint8_t *)malloc(sizeof *header + n_counts + n_ids);
-    if (!bytes) return error_no_memory(err, "ranks");
+    if (!bytes) return sl_error_no_memory(err, "ranks");
     memcpy(bytes, header, sizeof *header);
     memcpy(bytes + sizeof *header, counts, n_counts);
     memcpy(bytes + sizeof *header + n_counts, ids, n_ids);
@@ -426,10 +426,11 @@ static bool is_file(const char *path) {
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-specrt_status bundle_write_check(const char *path, const char *tag, bool force, specrt_error *err) {
+specrt_status sl_bundle_write_check(const char *path, const char *tag, bool force,
+                                    specrt_error *err) {
     specrt_bundle *bundle;
     size_t n;
-    if (force || !is_file(path)) return out_check(path, force, err);
+    if (force || !is_file(path)) return sl_out_check(path, force, err);
     TRY(specrt_bundle_open(path, NULL, &bundle, err));
     bool there = specrt_bundle_data(bundle, tag, &n) != NULL;
     specrt_bundle_close(bundle);
@@ -438,31 +439,33 @@ specrt_status bundle_write_check(const char *path, const char *tag, bool force, 
                  : SPECRT_STATUS_OK;
 }
 
-specrt_status bundle_ident_check(const char *path, const specrt_ident *ident, specrt_error *err) {
+specrt_status sl_bundle_ident_check(const char *path, const specrt_ident *ident,
+                                    specrt_error *err) {
     specrt_bundle *bundle;
-    /* What is no bundle is refused by bundle_write_check(), or is to be replaced whole. */
+    /* What is no bundle is refused by sl_bundle_write_check(), or is to be replaced whole. */
     if (!is_file(path) || specrt_bundle_open(path, NULL, &bundle, NULL)) return SPECRT_STATUS_OK;
     const specrt_ident *there = specrt_bundle_ident(bundle);
     specrt_ident merged = there ? *there : (specrt_ident){0};
-    specrt_status status = bundle_ident_merge(path, &merged, ident, err);
+    specrt_status status = sl_bundle_ident_merge(path, &merged, ident, err);
     specrt_bundle_close(bundle);
     return status;
 }
 
-specrt_status bundle_check_section(const char *path, const char *tag, bool force,
-                                   const specrt_ident *ident, specrt_error *err) {
+specrt_status sl_bundle_check_section(const char *path, const char *tag, bool force,
+                                      const specrt_ident *ident, specrt_error *err) {
     if (!path) return SPECRT_STATUS_OK;
-    TRY(bundle_write_check(path, tag, force, err));
-    return ident ? bundle_ident_check(path, ident, err) : SPECRT_STATUS_OK;
+    TRY(sl_bundle_write_check(path, tag, force, err));
+    return ident ? sl_bundle_ident_check(path, ident, err) : SPECRT_STATUS_OK;
 }
 
-specrt_status bundle_write_section(const char *path, bool force, const bundle_part *part,
-                                   char *provenance, const specrt_ident *ident, specrt_error *err) {
+specrt_status sl_bundle_write_section(const char *path, bool force, const bundle_part *part,
+                                      char *provenance, const specrt_ident *ident,
+                                      specrt_error *err) {
     bundle_part whole = *part;
     whole.provenance = provenance;
     const bundle_update update = {.parts = &whole, .n_parts = 1, .ident = ident, .force = force};
-    specrt_status status = part->data && provenance ? bundle_write(path, &update, err)
-                                                    : error_no_memory_for(err, "the bundle");
+    specrt_status status = part->data && provenance ? sl_bundle_write(path, &update, err)
+                                                    : sl_error_no_memory_for(err, "the bundle");
     free(provenance);
     return status;
 }

@@ -60,7 +60,7 @@ static const type_info *find_type(uint32_t type) {
     return NULL;
 }
 
-const char *gguf_type_name(uint32_t type) {
+const char *sl_gguf_type_name(uint32_t type) {
     const type_info *info = find_type(type);
     return info ? info->name : "unknown";
 }
@@ -215,7 +215,7 @@ static specrt_status take_kvs(reader *r, part *p, uint64_t n) {
         return bad(r, "%" PRIu64 " key-value pairs do not fit in the file", n);
     p->kvs = calloc(n + 1, sizeof *p->kvs);
     p->by_key = calloc(n + 1, sizeof *p->by_key);
-    if (!p->kvs || !p->by_key) return error_no_memory(r->err, r->path);
+    if (!p->kvs || !p->by_key) return sl_error_no_memory(r->err, r->path);
     for (uint64_t i = 0; i < n; i++) {
         snprintf(r->where, sizeof r->where, "key-value pair %" PRIu64 " of %" PRIu64, i + 1, n);
         TRY(take_kv(r, &p->kvs[i]));
@@ -334,7 +334,7 @@ static specrt_status take_tensors(reader *r, gguf *g, const part *p, uint64_t n)
         return bad(r, "%" PRIu64 " tensors do not fit in the file", n);
     size_t total = (size_t)g->n_tensors + n;
     gguf_tensor *grown = realloc(g->tensors, (total + 1) * sizeof *grown);
-    if (!grown) return error_no_memory(r->err, r->path);
+    if (!grown) return sl_error_no_memory(r->err, r->path);
     g->tensors = grown;
     gguf_tensor *mine = grown + g->n_tensors;
     for (uint64_t i = 0; i < n; i++) {
@@ -350,7 +350,7 @@ static specrt_status take_header(reader *r, part *p, uint64_t *n_tensors, uint64
     snprintf(r->where, sizeof r->where, "header");
     const uint8_t *magic = take(r, 4);
     if (!magic) return SPECRT_STATUS_BAD_INPUT;
-    if (!gguf_probe(magic, 4)) return bad(r, "no GGUF file; expected it to start with \"GGUF\"");
+    if (!sl_gguf_probe(magic, 4)) return bad(r, "no GGUF file; expected it to start with \"GGUF\"");
     TRY(take_u32(r, &p->version));
     if (p->version && (p->version & 0xFFFF) == 0)
         return bad(r, "a big-endian GGUF; convert it to little-endian first");
@@ -387,8 +387,8 @@ static part *add_part(gguf *g, const char *path) {
 
 static specrt_status open_part(gguf *g, const char *path, specrt_error *err) {
     part *p = add_part(g, path);
-    if (!p) return error_no_memory(err, path);
-    TRY(file_map(path, &p->view, err));
+    if (!p) return sl_error_no_memory(err, path);
+    TRY(sl_file_map(path, &p->view, err));
     p->owned = true;
     return read_part(g, p, err);
 }
@@ -445,7 +445,7 @@ static specrt_status open_other_parts(gguf *g, int64_t count, specrt_error *err)
     for (int64_t no = 1; no < count; no++) {
         specrt_error why = {SPECRT_STATUS_OK, ""};
         char *path = strdup(g->parts[0].path);
-        if (!path) return error_no_memory(err, NULL);
+        if (!path) return sl_error_no_memory(err, NULL);
         split_ending(ending, no, count);
         memcpy(path + n - n_ending, ending, n_ending);
         specrt_status status = open_part(g, path, &why);
@@ -491,7 +491,7 @@ static int tensor_order(const void *a, const void *b) {
 static specrt_status index_tensors(gguf *g, specrt_error *err) {
     size_t n = (size_t)g->n_tensors;
     g->by_name = calloc(n + 1, sizeof *g->by_name);
-    if (!g->by_name) return error_no_memory(err, g->parts[0].path);
+    if (!g->by_name) return sl_error_no_memory(err, g->parts[0].path);
     for (size_t i = 0; i < n; i++) g->by_name[i] = &g->tensors[i];
     qsort(g->by_name, n, sizeof *g->by_name, tensor_order);
     for (size_t i = 1; i < n; i++)
@@ -505,37 +505,37 @@ static specrt_status finish_open(gguf *g, specrt_status status, gguf **out, spec
     if (!status) status = open_split(g, err);
     if (!status) status = index_tensors(g, err);
     if (status)
-        gguf_close(g);
+        sl_gguf_close(g);
     else
         *out = g;
     return status;
 }
 
-specrt_status gguf_open(const char *path, gguf **out, specrt_error *err) {
+specrt_status sl_gguf_open(const char *path, gguf **out, specrt_error *err) {
     gguf *g = calloc(1, sizeof *g);
     *out = NULL;
-    if (!g) return error_no_memory(err, path);
+    if (!g) return sl_error_no_memory(err, path);
     return finish_open(g, open_part(g, path, err), out, err);
 }
 
-specrt_status gguf_open_memory(const void *bytes, size_t n, const char *name, gguf **out,
-                               specrt_error *err) {
+specrt_status sl_gguf_open_memory(const void *bytes, size_t n, const char *name, gguf **out,
+                                  specrt_error *err) {
     gguf *g = calloc(1, sizeof *g);
     part *p = g ? add_part(g, name) : NULL;
     *out = NULL;
     if (!p) {
-        gguf_close(g);
-        return error_no_memory(err, name);
+        sl_gguf_close(g);
+        return sl_error_no_memory(err, name);
     }
     p->view = (file_view){bytes, n, false};
     return finish_open(g, read_part(g, p, err), out, err);
 }
 
-void gguf_close(gguf *g) {
+void sl_gguf_close(gguf *g) {
     if (!g) return;
     for (int64_t i = 0; i < g->n_parts; i++) {
         part *p = &g->parts[i];
-        if (p->owned) file_unmap(&p->view);
+        if (p->owned) sl_file_unmap(&p->view);
         free(p->path);
         free(p->kvs);
         free(p->by_key);
@@ -546,27 +546,27 @@ void gguf_close(gguf *g) {
     free(g);
 }
 
-bool gguf_probe(const void *bytes, size_t n) {
+bool sl_gguf_probe(const void *bytes, size_t n) {
     return n >= 4 && memcmp(bytes, "GGUF", 4) == 0;
 }
 
 /* --- access --- */
 
-const gguf_kv *gguf_find(const gguf *g, const char *key) {
+const gguf_kv *sl_gguf_find(const gguf *g, const char *key) {
     return part_find(&g->parts[0], key);
 }
 
-const gguf_kv *gguf_kvs(const gguf *g, int64_t *n) {
+const gguf_kv *sl_gguf_kvs(const gguf *g, int64_t *n) {
     *n = g->parts[0].n_kvs;
     return g->parts[0].kvs;
 }
 
-bool gguf_get_int(const gguf *g, const char *key, int64_t *out) {
-    return kv_int(gguf_find(g, key), out);
+bool sl_gguf_get_int(const gguf *g, const char *key, int64_t *out) {
+    return kv_int(sl_gguf_find(g, key), out);
 }
 
-bool gguf_get_real(const gguf *g, const char *key, double *out) {
-    const gguf_kv *kv = gguf_find(g, key);
+bool sl_gguf_get_real(const gguf *g, const char *key, double *out) {
+    const gguf_kv *kv = sl_gguf_find(g, key);
     float single;
     if (!kv) return false;
     if (kv->type == GGUF_F32) {
@@ -588,16 +588,16 @@ static gguf_string next_string(const uint8_t **at) {
     return s;
 }
 
-bool gguf_get_string(const gguf *g, const char *key, gguf_string *out) {
-    const gguf_kv *kv = gguf_find(g, key);
+bool sl_gguf_get_string(const gguf *g, const char *key, gguf_string *out) {
+    const gguf_kv *kv = sl_gguf_find(g, key);
     if (!kv || kv->type != GGUF_STRING) return false;
     const uint8_t *at = kv->value;
     *out = next_string(&at);
     return true;
 }
 
-gguf_string *gguf_get_strings(const gguf *g, const char *key, int64_t *n) {
-    const gguf_kv *kv = gguf_find(g, key);
+gguf_string *sl_gguf_get_strings(const gguf *g, const char *key, int64_t *n) {
+    const gguf_kv *kv = sl_gguf_find(g, key);
     *n = 0;
     if (!kv || kv->type != GGUF_ARRAY || kv->elem != GGUF_STRING) return NULL;
     gguf_string *strings = malloc((kv->count + 1) * sizeof *strings);
@@ -608,12 +608,12 @@ gguf_string *gguf_get_strings(const gguf *g, const char *key, int64_t *n) {
     return strings;
 }
 
-const gguf_tensor *gguf_tensors(const gguf *g, int64_t *n) {
+const gguf_tensor *sl_gguf_tensors(const gguf *g, int64_t *n) {
     *n = g->n_tensors;
     return g->tensors;
 }
 
-const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name) {
+const gguf_tensor *sl_gguf_find_tensor(const gguf *g, const char *name) {
     int64_t low = 0, high = g->n_tensors;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
@@ -637,7 +637,7 @@ typedef struct writer {
 
 static specrt_status put(writer *w, const void *data, size_t n) {
     w->at += n;
-    return out_write(w->out, data, n, w->err);
+    return sl_out_write(w->out, data, n, w->err);
 }
 
 static specrt_status put_u32(writer *w, uint32_t value) {
@@ -722,7 +722,7 @@ static specrt_status check_edit(const gguf *g, const gguf_tensor *edits, int i, 
     const char *wrong = NULL;
     for (int j = 0; j < i; j++)
         if (strcmp(edits[j].name, edit->name) == 0) wrong = "edited twice";
-    if (!edit->data && !gguf_find_tensor(g, edit->name)) wrong = "to be dropped, but not there";
+    if (!edit->data && !sl_gguf_find_tensor(g, edit->name)) wrong = "to be dropped, but not there";
     if (edit->data && !info) wrong = "type is not known";
     if (edit->data && info && !wrong) wrong = tensor_bytes(info, edit->dims, &bytes);
     if (edit->data && !wrong && bytes != edit->bytes) wrong = "size does not follow from its shape";
@@ -742,16 +742,16 @@ static size_t plan_tensors(const gguf *g, const gguf_tensor *edits, int n_edits,
         if (t->data) plan[n++] = *t;
     }
     for (int j = 0; j < n_edits; j++)
-        if (!gguf_find_tensor(g, edits[j].name)) plan[n++] = edits[j];
+        if (!sl_gguf_find_tensor(g, edits[j].name)) plan[n++] = edits[j];
     return n;
 }
 
-specrt_status gguf_rewrite(const gguf *g, const gguf_tensor *edits, int n_edits, out_file *out,
-                           specrt_error *err) {
+specrt_status sl_gguf_rewrite(const gguf *g, const gguf_tensor *edits, int n_edits, out_file *out,
+                              specrt_error *err) {
     writer w = {out, 0, err};
     for (int i = 0; i < n_edits; i++) TRY(check_edit(g, edits, i, err));
     gguf_tensor *plan = calloc((size_t)g->n_tensors + (size_t)n_edits + 1, sizeof *plan);
-    if (!plan) return error_no_memory(err, g->parts[0].path);
+    if (!plan) return sl_error_no_memory(err, g->parts[0].path);
     size_t n = plan_tensors(g, edits, n_edits, plan);
     specrt_status status = put_kvs(&w, g, n);
     if (!status) status = put_tensors(&w, plan, n, g->parts[0].alignment);
@@ -759,8 +759,8 @@ specrt_status gguf_rewrite(const gguf *g, const gguf_tensor *edits, int n_edits,
     return status;
 }
 
-specrt_status gguf_write(const gguf_kv *kvs, int n_kvs, const gguf_tensor *tensors, int n_tensors,
-                         out_file *out, specrt_error *err) {
+specrt_status sl_gguf_write(const gguf_kv *kvs, int n_kvs, const gguf_tensor *tensors,
+                            int n_tensors, out_file *out, specrt_error *err) {
     enum { VERSION = 3, ALIGNMENT = 32 };
     writer w = {out, 0, err};
     TRY(put_counts(&w, VERSION, (uint64_t)n_tensors, (uint64_t)n_kvs));

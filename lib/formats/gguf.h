@@ -51,38 +51,38 @@ typedef struct gguf_tensor {
 
 typedef struct gguf gguf;
 
-/* gguf_open() : open a file or the first part of a split model ("-00001-of-00003.gguf"). */
-specrt_status gguf_open(const char *path, gguf **out, specrt_error *err);
-/* gguf_open_memory() : one file's bytes, borrowed; for tests and fuzzing. */
-specrt_status gguf_open_memory(const void *bytes, size_t n, const char *name, gguf **out,
-                               specrt_error *err);
-void gguf_close(gguf *g);
+/* sl_gguf_open() : open a file or the first part of a split model ("-00001-of-00003.gguf"). */
+specrt_status sl_gguf_open(const char *path, gguf **out, specrt_error *err);
+/* sl_gguf_open_memory() : one file's bytes, borrowed; for tests and fuzzing. */
+specrt_status sl_gguf_open_memory(const void *bytes, size_t n, const char *name, gguf **out,
+                                  specrt_error *err);
+void sl_gguf_close(gguf *g);
 
-bool gguf_probe(const void *bytes, size_t n); /* starts like a GGUF */
+bool sl_gguf_probe(const void *bytes, size_t n); /* starts like a GGUF */
 
-const gguf_kv *gguf_find(const gguf *g, const char *key); /* NULL: absent */
-const gguf_kv *gguf_kvs(const gguf *g, int64_t *n);
-bool gguf_get_int(const gguf *g, const char *key, int64_t *out); /* any integer or bool type */
-bool gguf_get_real(const gguf *g, const char *key, double *out);
-bool gguf_get_string(const gguf *g, const char *key, gguf_string *out);
-/* gguf_get_strings() : an array of strings as owned [*n]; free() it. NULL: absent or not one. */
-gguf_string *gguf_get_strings(const gguf *g, const char *key, int64_t *n);
+const gguf_kv *sl_gguf_find(const gguf *g, const char *key); /* NULL: absent */
+const gguf_kv *sl_gguf_kvs(const gguf *g, int64_t *n);
+bool sl_gguf_get_int(const gguf *g, const char *key, int64_t *out); /* any integer or bool type */
+bool sl_gguf_get_real(const gguf *g, const char *key, double *out);
+bool sl_gguf_get_string(const gguf *g, const char *key, gguf_string *out);
+/* sl_gguf_get_strings() : an array of strings as owned [*n]; free() it. NULL: absent or not one. */
+gguf_string *sl_gguf_get_strings(const gguf *g, const char *key, int64_t *n);
 
-const gguf_tensor *gguf_tensors(const gguf *g, int64_t *n);
-const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name);
-const char *gguf_type_name(uint32_t type); /* of a tensor: "iq4_xs"; "unknown" */
+const gguf_tensor *sl_gguf_tensors(const gguf *g, int64_t *n);
+const gguf_tensor *sl_gguf_find_tensor(const gguf *g, const char *name);
+const char *sl_gguf_type_name(uint32_t type); /* of a tensor: "iq4_xs"; "unknown" */
 
-/* gguf_rewrite() : write `g` to `out` with tensors replaced, dropped or added and everything else
+/* sl_gguf_rewrite() : write `g` to `out` with tensors replaced, dropped or added and everything else
  * (metadata, order, alignment) untouched, except that a split model becomes one file.
  *   edits : [n_edits]; a name that exists is replaced, one that does not is appended; data NULL
  *           drops it
  * @return BAD_ARG for an edit that contradicts itself; a failed `out` is the caller's to abort. */
-specrt_status gguf_rewrite(const gguf *g, const gguf_tensor *edits, int n_edits, out_file *out,
-                           specrt_error *err);
+specrt_status sl_gguf_rewrite(const gguf *g, const gguf_tensor *edits, int n_edits, out_file *out,
+                              specrt_error *err);
 
-/* gguf_write() : a new file of these keys and tensors, in the given order; values and data as of a file that
- * was read. */
-specrt_status gguf_write(const gguf_kv *kvs, int n_kvs, const gguf_tensor *tensors, int n_tensors,
-                         out_file *out, specrt_error *err);
+/* sl_gguf_write() : a new file of these keys and tensors, in the given order; values and data as of a file
+ * that was read. */
+specrt_status sl_gguf_write(const gguf_kv *kvs, int n_kvs, const gguf_tensor *tensors,
+                            int n_tensors, out_file *out, specrt_error *err);
 
 #endif

@@ -9,7 +9,7 @@
 #define MAGIC_BYTES 6
 enum { ALIGN = 64 }; /* NumPy pads its headers to this */
 
-bool npy_probe(const void *bytes, size_t n) {
+bool sl_npy_probe(const void *bytes, size_t n) {
     return n >= MAGIC_BYTES && memcmp(bytes, MAGIC, MAGIC_BYTES) == 0;
 }
 
@@ -93,11 +93,11 @@ static const char *parse_dict(cursor *c, npy_array *out) {
     return descr ? order ? shape ? NULL : "shape" : "fortran_order" : "descr";
 }
 
-specrt_status npy_header(const void *bytes, size_t n, const char *name, npy_array *out,
-                         specrt_error *err) {
+specrt_status sl_npy_header(const void *bytes, size_t n, const char *name, npy_array *out,
+                            specrt_error *err) {
     const uint8_t *b = (const uint8_t *)bytes;
     *out = (npy_array){0};
-    if (!npy_probe(bytes, n))
+    if (!sl_npy_probe(bytes, n))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: not a .npy file", name);
     int version = n > MAGIC_BYTES ? b[MAGIC_BYTES] : 0;
     if (n > MAGIC_BYTES && (version < 1 || version > 3))
@@ -121,10 +121,10 @@ specrt_status npy_header(const void *bytes, size_t n, const char *name, npy_arra
         name, bad);
 }
 
-specrt_status npy_values(const void *bytes, size_t n, const char *name, npy_array *out,
-                         const uint8_t **values, specrt_error *err) {
+specrt_status sl_npy_values(const void *bytes, size_t n, const char *name, npy_array *out,
+                            const uint8_t **values, specrt_error *err) {
     *values = NULL;
-    specrt_status status = npy_header(bytes, n, name, out, err);
+    specrt_status status = sl_npy_header(bytes, n, name, out, err);
     if (status != SPECRT_STATUS_OK) return status;
     uint64_t expected = (uint64_t)out->n * (uint64_t)out->item_bytes;
     if (n - out->header_bytes != expected) {
@@ -138,7 +138,7 @@ specrt_status npy_values(const void *bytes, size_t n, const char *name, npy_arra
     return SPECRT_STATUS_OK;
 }
 
-int64_t npy_int(const npy_array *array, const uint8_t *values, int64_t i) {
+int64_t sl_npy_int(const npy_array *array, const uint8_t *values, int64_t i) {
     const uint8_t *p = values + i * array->item_bytes;
     uint64_t x = 0;
     for (int b = array->item_bytes; b-- > 0;) x = x << 8 | p[b];
@@ -147,8 +147,8 @@ int64_t npy_int(const npy_array *array, const uint8_t *values, int64_t i) {
     return (int64_t)(x << unused) >> unused;
 }
 
-specrt_status npy_write(char kind, int item_bytes, const void *values, int64_t n, out_file *out,
-                        specrt_error *err) {
+specrt_status sl_npy_write(char kind, int item_bytes, const void *values, int64_t n, out_file *out,
+                           specrt_error *err) {
     char header[2 * ALIGN];
     memset(header, ' ', sizeof header);
     memcpy(header, MAGIC "\x01\x00", 8);
@@ -159,7 +159,7 @@ specrt_status npy_write(char kind, int item_bytes, const void *values, int64_t n
                           item_bytes == 1 ? '|' : '<', kind, item_bytes, n);
     header[10 + length] = ' '; /* over snprintf's NUL */
     header[sizeof header - 1] = '\n';
-    specrt_status status = out_write(out, header, sizeof header, err);
+    specrt_status status = sl_out_write(out, header, sizeof header, err);
     if (status != SPECRT_STATUS_OK) return status;
-    return out_write(out, values, (size_t)n * (size_t)item_bytes, err);
+    return sl_out_write(out, values, (size_t)n * (size_t)item_bytes, err);
 }

@@ -107,7 +107,7 @@ static const char *opcode_name(uint8_t op) {
     return "unknown";
 }
 
-const char *pt_kind_name(pt_kind kind) {
+const char *sl_pt_kind_name(pt_kind kind) {
     static const char *const names[] = {"None", "bool", "int",     "string",  "tuple",
                                         "list", "dict", "a class", "storage", "tensor"};
     return names[kind];
@@ -125,7 +125,7 @@ static bool append(machine *m, pt_value **items, int64_t *n, int64_t *capacity, 
     if (*n == *capacity) {
         int64_t grown = *capacity < 8 ? 8 : *capacity * 2;
         pt_value *bigger = (pt_value *)realloc(*items, (size_t)grown * sizeof **items);
-        if (!bigger) return m->status = error_no_memory(m->err, m->p->path), false;
+        if (!bigger) return m->status = sl_error_no_memory(m->err, m->p->path), false;
         *items = bigger, *capacity = grown;
     }
     (*items)[(*n)++] = value;
@@ -143,7 +143,7 @@ static bool push_int(machine *m, pt_kind kind, int64_t i) {
 static pt_object *new_object(machine *m) {
     if (m->p->n_objects == MAX_OBJECTS) return fail(m, "too many objects"), NULL;
     pt_object *o = (pt_object *)calloc(1, sizeof *o);
-    if (!o) return m->status = error_no_memory(m->err, m->p->path), NULL;
+    if (!o) return m->status = sl_error_no_memory(m->err, m->p->path), NULL;
     o->next = m->p->objects;
     m->p->objects = o;
     m->p->n_objects++;
@@ -450,17 +450,17 @@ static specrt_status run_pickle(pt *p, const uint8_t *bytes, size_t n, specrt_er
 
 /* ---- the archive ------------------------------------------------------------------------------ */
 
-bool pt_probe(const void *bytes, size_t n) {
+bool sl_pt_probe(const void *bytes, size_t n) {
     const uint8_t *b = (const uint8_t *)bytes;
-    return zip_probe(bytes, n) || (n >= 2 && b[0] == 0x80 && b[1] >= 2 && b[1] <= 5);
+    return sl_zip_probe(bytes, n) || (n >= 2 && b[0] == 0x80 && b[1] >= 2 && b[1] <= 5);
 }
 
 static const zip_entry *find_entry(const pt *p, const char *name, size_t n) {
-    return zip_find(&p->zip, p->folder, p->folder_bytes, name, n);
+    return sl_zip_find(&p->zip, p->folder, p->folder_bytes, name, n);
 }
 
 static specrt_status open_archive(pt *p, const void *bytes, size_t n, specrt_error *err) {
-    specrt_status status = zip_open(bytes, n, p->path, &p->zip, err);
+    specrt_status status = sl_zip_open(bytes, n, p->path, &p->zip, err);
     if (status != SPECRT_STATUS_OK) return status;
     const zip_entry *pickle = NULL;
     if (p->zip.n > 0) { /* torch takes the folder from the first entry */
@@ -478,7 +478,7 @@ static specrt_status open_archive(pt *p, const void *bytes, size_t n, specrt_err
         return specrt_error_set(
             err, SPECRT_STATUS_UNSUPPORTED,
             "%s: byte order is not 'little'; save it on a little-endian machine", p->path);
-    status = zip_check(&p->zip, pickle, err);
+    status = sl_zip_check(&p->zip, pickle, err);
     return status == SPECRT_STATUS_OK ? run_pickle(p, pickle->data, pickle->bytes, err) : status;
 }
 
@@ -489,14 +489,14 @@ static bool is_legacy(const uint8_t *bytes, size_t n) {
     return n >= sizeof magic && memcmp(bytes, magic, sizeof magic) == 0;
 }
 
-specrt_status pt_open_memory(const void *bytes, size_t n, const char *name, pt **out,
-                             specrt_error *err) {
+specrt_status sl_pt_open_memory(const void *bytes, size_t n, const char *name, pt **out,
+                                specrt_error *err) {
     *out = NULL;
     pt *p = (pt *)calloc(1, sizeof *p);
-    if (!p) return error_no_memory(err, name);
+    if (!p) return sl_error_no_memory(err, name);
     p->path = name;
     specrt_status status;
-    if (zip_probe(bytes, n))
+    if (sl_zip_probe(bytes, n))
         status = open_archive(p, bytes, n, err);
     else if (is_legacy((const uint8_t *)bytes, n))
         status =
@@ -509,11 +509,11 @@ specrt_status pt_open_memory(const void *bytes, size_t n, const char *name, pt *
     if (status == SPECRT_STATUS_OK)
         *out = p;
     else
-        pt_close(p);
+        sl_pt_close(p);
     return status;
 }
 
-void pt_close(pt *p) {
+void sl_pt_close(pt *p) {
     if (!p) return;
     while (p->objects) {
         pt_object *o = p->objects;
@@ -521,15 +521,15 @@ void pt_close(pt *p) {
         free(o->items);
         free(o);
     }
-    zip_close(&p->zip);
+    sl_zip_close(&p->zip);
     free(p);
 }
 
-const pt_value *pt_root(const pt *p) {
+const pt_value *sl_pt_root(const pt *p) {
     return &p->root;
 }
 
-const pt_value *pt_find(const pt_value *dict, const char *key) {
+const pt_value *sl_pt_find(const pt_value *dict, const char *key) {
     if (dict->kind != PT_DICT) return NULL;
     const pt_value *items = dict->object->items;
     for (int64_t i = 0; i < dict->object->n; i += 2)
@@ -539,7 +539,8 @@ const pt_value *pt_find(const pt_value *dict, const char *key) {
     return NULL;
 }
 
-specrt_status pt_tensor_get(const pt *p, const pt_value *value, pt_tensor *out, specrt_error *err) {
+specrt_status sl_pt_tensor_get(const pt *p, const pt_value *value, pt_tensor *out,
+                               specrt_error *err) {
     *out = (pt_tensor){0};
     const pt_value *a = value->object->items; /* storage, offset, sizes, strides */
     const pt_object *sizes = a[2].object;
@@ -561,7 +562,7 @@ specrt_status pt_tensor_get(const pt *p, const pt_value *value, pt_tensor *out, 
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: tensor of %" PRId64 " elements does not lie in entry %s",
                                 p->path, n, name);
-    specrt_status status = zip_check(&p->zip, e, err);
+    specrt_status status = sl_zip_check(&p->zip, e, err);
     if (status == SPECRT_STATUS_OK)
         *out =
             (pt_tensor){NULL, type->kind, type->item_bytes, n, e->data + offset * type->item_bytes};
@@ -654,18 +655,18 @@ static void put_dict(FILE *f, const pt_tensor *tensors, int n) {
 static specrt_status write_archive(FILE *f, char **pickle, size_t *pickle_bytes,
                                    const pt_tensor *tensors, int n, out_file *out,
                                    specrt_error *err) {
-    if (fclose(f) != 0) return error_no_memory(err, out->path);
+    if (fclose(f) != 0) return sl_error_no_memory(err, out->path);
     zip_writer w = {.out = out};
     static const char *const data[MAX_WRITTEN_TENSORS] = {"archive/data/0", "archive/data/1",
                                                           "archive/data/2", "archive/data/3"};
-    specrt_status status = zip_add(&w, "archive/data.pkl", *pickle, *pickle_bytes, err);
-    if (status == SPECRT_STATUS_OK) status = zip_add(&w, "archive/byteorder", "little", 6, err);
+    specrt_status status = sl_zip_add(&w, "archive/data.pkl", *pickle, *pickle_bytes, err);
+    if (status == SPECRT_STATUS_OK) status = sl_zip_add(&w, "archive/byteorder", "little", 6, err);
     for (int i = 0; i < n && status == SPECRT_STATUS_OK; i++) {
         size_t bytes = (size_t)tensors[i].n * (size_t)tensors[i].item_bytes;
-        status = zip_add(&w, data[i], tensors[i].values, bytes, err);
+        status = sl_zip_add(&w, data[i], tensors[i].values, bytes, err);
     }
-    if (status == SPECRT_STATUS_OK) status = zip_add(&w, "archive/version", "3\n", 2, err);
-    return status == SPECRT_STATUS_OK ? zip_finish(&w, err) : status;
+    if (status == SPECRT_STATUS_OK) status = sl_zip_add(&w, "archive/version", "3\n", 2, err);
+    return status == SPECRT_STATUS_OK ? sl_zip_finish(&w, err) : status;
 }
 
 /* Tensors, or else ids, with or without counts. */
@@ -675,7 +676,7 @@ static specrt_status write_pickled(const int32_t *ids, const uint64_t *counts, i
     char *pickle = NULL;
     size_t bytes = 0;
     FILE *f = open_memstream(&pickle, &bytes);
-    if (!f) return error_no_memory(err, out->path);
+    if (!f) return sl_error_no_memory(err, out->path);
     if (tensors)
         put_dict(f, tensors, n);
     else if (counts)
@@ -687,16 +688,17 @@ static specrt_status write_pickled(const int32_t *ids, const uint64_t *counts, i
     return status;
 }
 
-specrt_status pt_write_list(const int32_t *ids, int64_t n, out_file *out, specrt_error *err) {
+specrt_status sl_pt_write_list(const int32_t *ids, int64_t n, out_file *out, specrt_error *err) {
     return write_pickled(ids, NULL, n, NULL, 0, out, err);
 }
 
-specrt_status pt_write_counts(const int32_t *ids, const uint64_t *counts, int64_t n, out_file *out,
-                              specrt_error *err) {
+specrt_status sl_pt_write_counts(const int32_t *ids, const uint64_t *counts, int64_t n,
+                                 out_file *out, specrt_error *err) {
     return write_pickled(ids, counts, n, NULL, 0, out, err);
 }
 
-specrt_status pt_write_tensors(const pt_tensor *tensors, int n, out_file *out, specrt_error *err) {
+specrt_status sl_pt_write_tensors(const pt_tensor *tensors, int n, out_file *out,
+                                  specrt_error *err) {
     if (n > MAX_WRITTEN_TENSORS)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: more than %d tensors", out->path,
                                 MAX_WRITTEN_TENSORS);

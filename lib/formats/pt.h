@@ -39,18 +39,18 @@ typedef struct pt_object {
 
 typedef struct pt pt;
 
-bool pt_probe(const void *bytes, size_t n); /* starts like a zip archive or a pickle */
+bool sl_pt_probe(const void *bytes, size_t n); /* starts like a zip archive or a pickle */
 
-/* pt_open_memory() : a .pt, or a bare pickle, whose bytes are borrowed until pt_close().
+/* sl_pt_open_memory() : a .pt, or a bare pickle, whose bytes are borrowed until sl_pt_close().
  * @return BAD_INPUT; UNSUPPORTED naming the opcode or the Python name that is no plain data. */
-specrt_status pt_open_memory(const void *bytes, size_t n, const char *name, pt **out,
-                             specrt_error *err);
-void pt_close(pt *p);
-const pt_value *pt_root(const pt *p);
-const char *pt_kind_name(pt_kind kind);
+specrt_status sl_pt_open_memory(const void *bytes, size_t n, const char *name, pt **out,
+                                specrt_error *err);
+void sl_pt_close(pt *p);
+const pt_value *sl_pt_root(const pt *p);
+const char *sl_pt_kind_name(pt_kind kind);
 
-/* pt_find() : the value of a string key of a dict; NULL: absent. */
-const pt_value *pt_find(const pt_value *dict, const char *key);
+/* sl_pt_find() : the value of a string key of a dict; NULL: absent. */
+const pt_value *sl_pt_find(const pt_value *dict, const char *key);
 
 typedef struct pt_tensor {
     const char *name; /* writing: its key in the dict */
@@ -60,14 +60,16 @@ typedef struct pt_tensor {
     const void *values; /* little-endian, unaligned; borrowed */
 } pt_tensor;
 
-/* pt_tensor_get() : the values of a contiguous 1-D tensor. */
-specrt_status pt_tensor_get(const pt *p, const pt_value *value, pt_tensor *out, specrt_error *err);
+/* sl_pt_tensor_get() : the values of a contiguous 1-D tensor. */
+specrt_status sl_pt_tensor_get(const pt *p, const pt_value *value, pt_tensor *out,
+                               specrt_error *err);
 
-/* pt_write_list() : a list of ints, as Python pickles it. pt_write_counts() : a dict {id: count} in the
- * given order. pt_write_tensors() : a dict of int64 and bool tensors, at most 4. */
-specrt_status pt_write_list(const int32_t *ids, int64_t n, out_file *out, specrt_error *err);
-specrt_status pt_write_counts(const int32_t *ids, const uint64_t *counts, int64_t n, out_file *out,
-                              specrt_error *err);
-specrt_status pt_write_tensors(const pt_tensor *tensors, int n, out_file *out, specrt_error *err);
+/* sl_pt_write_list() : a list of ints, as Python pickles it. sl_pt_write_counts() : a dict {id: count} in the
+ * given order. sl_pt_write_tensors() : a dict of int64 and bool tensors, at most 4. */
+specrt_status sl_pt_write_list(const int32_t *ids, int64_t n, out_file *out, specrt_error *err);
+specrt_status sl_pt_write_counts(const int32_t *ids, const uint64_t *counts, int64_t n,
+                                 out_file *out, specrt_error *err);
+specrt_status sl_pt_write_tensors(const pt_tensor *tensors, int n, out_file *out,
+                                  specrt_error *err);
 
 #endif

@@ -69,7 +69,7 @@ static const dtype_info *find_dtype(const char *name) {
     return NULL;
 }
 
-bool st_dtype(const char *dtype, specrt_dtype *out) {
+bool sl_st_dtype(const char *dtype, specrt_dtype *out) {
     const dtype_info *info = find_dtype(dtype);
     if (!info || info->row < 0) return false;
     *out = (specrt_dtype)info->row;
@@ -141,7 +141,7 @@ static specrt_status take_string(walker *w, char **out) {
     *out = nul ? NULL : strdup(text);
     json_object_put(value);
     if (nul) return bad(w, "a NUL in a string");
-    return *out ? SPECRT_STATUS_OK : error_no_memory(w->err, w->path);
+    return *out ? SPECRT_STATUS_OK : sl_error_no_memory(w->err, w->path);
 }
 
 /* Non-negative integers, at most `max` of them. */
@@ -176,7 +176,7 @@ static specrt_status next_key(walker *w, bool first, char **key) {
 static specrt_status walk_init(walker *w, const char *path, const char *text, size_t n,
                                specrt_error *err) {
     *w = (walker){text, text, text + n, json_tokener_new_ex(2), path, "", err};
-    if (!w->tok) return error_no_memory(err, path);
+    if (!w->tok) return sl_error_no_memory(err, path);
     json_tokener_set_flags(w->tok, JSON_TOKENER_STRICT | JSON_TOKENER_ALLOW_TRAILING_CHARS |
                                        JSON_TOKENER_VALIDATE_UTF8);
     return SPECRT_STATUS_OK;
@@ -286,7 +286,7 @@ static specrt_status take_entries(walker *w, entry_list *list) {
         entry *grown = grow(list->items, list->n, sizeof *grown);
         if (!grown) {
             free(key);
-            return error_no_memory(w->err, w->path);
+            return sl_error_no_memory(w->err, w->path);
         }
         list->items = grown;
         entry *e = &grown[list->n++];
@@ -375,7 +375,7 @@ static specrt_status check_prefix(const shard *s, uint64_t *header_bytes, specrt
 /* Hands the entries' tensors, and so their names, to the shard. */
 static specrt_status adopt_entries(shard *s, entry_list *list, specrt_error *err) {
     s->tensors = calloc((size_t)list->n + 1, sizeof *s->tensors);
-    if (!s->tensors) return error_no_memory(err, s->path);
+    if (!s->tensors) return sl_error_no_memory(err, s->path);
     for (int64_t i = 0; i < list->n; i++) s->tensors[i] = list->items[i].tensor;
     s->n_tensors = list->n;
     list->n = 0;
@@ -413,7 +413,7 @@ static shard *add_shard(st *s, const char *path) {
 
 static specrt_status adopt_shard(st *s, const shard *from, specrt_error *err) {
     s->tensors = calloc((size_t)from->n_tensors + 1, sizeof *s->tensors);
-    if (!s->tensors) return error_no_memory(err, from->path);
+    if (!s->tensors) return sl_error_no_memory(err, from->path);
     memcpy(s->tensors, from->tensors, (size_t)from->n_tensors * sizeof *s->tensors);
     s->n_tensors = from->n_tensors;
     return SPECRT_STATUS_OK;
@@ -436,12 +436,12 @@ static specrt_status find_shard(st *s, const walker *w, const char *file, const 
         return bad(w, "file \"%.60s\"; expected a plain file name", file);
     size_t n = (size_t)folder + strlen(file) + 1;
     char *path = malloc(n);
-    if (!path) return error_no_memory(w->err, w->path);
+    if (!path) return sl_error_no_memory(w->err, w->path);
     snprintf(path, n, "%.*s%s", folder, w->path, file);
     shard *added = add_shard(s, path);
     free(path);
-    if (!added) return error_no_memory(w->err, w->path);
-    TRY(file_map(added->path, &added->view, w->err));
+    if (!added) return sl_error_no_memory(w->err, w->path);
+    TRY(sl_file_map(added->path, &added->view, w->err));
     added->owned = true;
     *out = added;
     return read_shard(added, w->err);
@@ -461,7 +461,7 @@ static specrt_status take_mapping(st *s, walker *w, const char *name) {
                                 "%s: tensor \"%.100s\": missing; \"%s\" says it is there",
                                 from->path, name, w->path);
     st_tensor *grown = grow(s->tensors, s->n_tensors, sizeof *grown);
-    if (!grown) return error_no_memory(w->err, w->path);
+    if (!grown) return sl_error_no_memory(w->err, w->path);
     s->tensors = grown;
     s->tensors[s->n_tensors++] = *found;
     return SPECRT_STATUS_OK;
@@ -536,7 +536,7 @@ static bool is_index(const uint8_t *bytes, size_t n) {
     return header_bytes > MAX_HEADER && i < n && bytes[i] == '{';
 }
 
-bool st_probe(const void *bytes, size_t n) {
+bool sl_st_probe(const void *bytes, size_t n) {
     uint64_t header_bytes;
     if (n < 9 || is_index(bytes, n)) return is_index(bytes, n);
     memcpy(&header_bytes, bytes, sizeof header_bytes);
@@ -547,11 +547,11 @@ static specrt_status open_view(st *s, const char *path, file_view *view, bool ow
                                specrt_error *err) {
     if (owned && is_index(view->bytes, view->n)) {
         specrt_status status = open_index(s, path, view, err);
-        file_unmap(view);
+        sl_file_unmap(view);
         return status;
     }
     shard *only = add_shard(s, path);
-    if (!only) return error_no_memory(err, path);
+    if (!only) return sl_error_no_memory(err, path);
     only->view = *view;
     only->owned = owned;
     TRY(read_shard(only, err));
@@ -562,34 +562,34 @@ static specrt_status open_any(const char *path, file_view *view, bool owned, st 
                               specrt_error *err) {
     *out = NULL;
     st *s = calloc(1, sizeof *s);
-    specrt_status status = s ? open_view(s, path, view, owned, err) : error_no_memory(err, path);
+    specrt_status status = s ? open_view(s, path, view, owned, err) : sl_error_no_memory(err, path);
     if (status)
-        st_close(s);
+        sl_st_close(s);
     else
         *out = s;
     return status;
 }
 
-specrt_status st_open(const char *path, st **out, specrt_error *err) {
+specrt_status sl_st_open(const char *path, st **out, specrt_error *err) {
     file_view view;
     *out = NULL;
-    TRY(file_map(path, &view, err));
+    TRY(sl_file_map(path, &view, err));
     return open_any(path, &view, true, out, err);
 }
 
-specrt_status st_open_memory(const void *bytes, size_t n, const char *name, st **out,
-                             specrt_error *err) {
+specrt_status sl_st_open_memory(const void *bytes, size_t n, const char *name, st **out,
+                                specrt_error *err) {
     file_view view = {bytes, n, false};
     return open_any(name, &view, false, out, err);
 }
 
-void st_close(st *s) {
+void sl_st_close(st *s) {
     if (!s) return;
     for (int64_t i = 0; i < s->n_shards; i++) {
         shard *each = &s->shards[i];
         for (int64_t j = 0; j < each->n_tensors; j++)
             free((void *)(uintptr_t)each->tensors[j].name);
-        if (each->owned) file_unmap(&each->view);
+        if (each->owned) sl_file_unmap(&each->view);
         free(each->tensors);
         free(each->path);
     }
@@ -598,12 +598,12 @@ void st_close(st *s) {
     free(s);
 }
 
-const st_tensor *st_tensors(const st *s, int64_t *n) {
+const st_tensor *sl_st_tensors(const st *s, int64_t *n) {
     *n = s->n_tensors;
     return s->tensors;
 }
 
-const st_tensor *st_find(const st *s, const char *name) {
+const st_tensor *sl_st_find(const st *s, const char *name) {
     return find_in(s->tensors, s->n_tensors, name);
 }
 
@@ -657,20 +657,20 @@ static specrt_status put_header(json_object *header, out_file *out, specrt_error
     size_t n;
     const char *text = json_object_to_json_string_length(
         header, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
-    if (!text) return error_no_memory(err, out->path);
+    if (!text) return sl_error_no_memory(err, out->path);
     uint64_t padded = (n + 7) & ~(uint64_t)7;
-    TRY(out_write(out, &padded, sizeof padded, err));
-    TRY(out_write(out, text, n, err));
-    return out_write(out, "       ", (size_t)padded - n, err);
+    TRY(sl_out_write(out, &padded, sizeof padded, err));
+    TRY(sl_out_write(out, text, n, err));
+    return sl_out_write(out, "       ", (size_t)padded - n, err);
 }
 
-specrt_status st_write(const st_tensor *tensors, int n, const char *const *metadata, int n_metadata,
-                       out_file *out, specrt_error *err) {
+specrt_status sl_st_write(const st_tensor *tensors, int n, const char *const *metadata,
+                          int n_metadata, out_file *out, specrt_error *err) {
     TRY(check_tensors(tensors, n, out, err));
     json_object *header = describe(tensors, n, metadata, n_metadata);
     specrt_status status = put_header(header, out, err);
     json_object_put(header);
     for (int i = 0; !status && i < n; i++)
-        status = out_write(out, tensors[i].data, tensors[i].bytes, err);
+        status = sl_out_write(out, tensors[i].data, tensors[i].bytes, err);
     return status;
 }

@@ -39,7 +39,7 @@ static specrt_status bad(const char *path, const char *what, specrt_error *err) 
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: zip archive: %s", path, what);
 }
 
-bool zip_probe(const void *bytes, size_t n) {
+bool sl_zip_probe(const void *bytes, size_t n) {
     return n >= 4 && is((const uint8_t *)bytes, 3, 4);
 }
 
@@ -110,8 +110,8 @@ static const char *read_entry(const uint8_t *b, size_t n, const uint8_t *p, uint
     return NULL;
 }
 
-specrt_status zip_open(const void *bytes, size_t n, const char *path, zip_reader *out,
-                       specrt_error *err) {
+specrt_status sl_zip_open(const void *bytes, size_t n, const char *path, zip_reader *out,
+                          specrt_error *err) {
     const uint8_t *b = (const uint8_t *)bytes;
     directory d;
     *out = (zip_reader){.path = path};
@@ -119,13 +119,13 @@ specrt_status zip_open(const void *bytes, size_t n, const char *path, zip_reader
     if (d.offset > n || d.bytes > n - d.offset || d.count > d.bytes / CENTRAL_BYTES)
         return bad(path, "directory is outside the file", err);
     out->entries = (zip_entry *)calloc((size_t)d.count + 1, sizeof *out->entries);
-    if (!out->entries) return error_no_memory(err, path);
+    if (!out->entries) return sl_error_no_memory(err, path);
     uint64_t at = d.offset, end = d.offset + d.bytes;
     for (uint64_t i = 0; i < d.count; i++) {
         uint64_t length;
         const char *wrong = read_entry(b, n, b + at, end - at, &out->entries[out->n], &length);
         if (wrong) {
-            zip_close(out);
+            sl_zip_close(out);
             return bad(path, wrong, err);
         }
         at += length;
@@ -134,13 +134,13 @@ specrt_status zip_open(const void *bytes, size_t n, const char *path, zip_reader
     return SPECRT_STATUS_OK;
 }
 
-void zip_close(zip_reader *zip) {
+void sl_zip_close(zip_reader *zip) {
     free(zip->entries);
     *zip = (zip_reader){0};
 }
 
-const zip_entry *zip_find(const zip_reader *zip, const char *folder, size_t folder_bytes,
-                          const char *name, size_t name_bytes) {
+const zip_entry *sl_zip_find(const zip_reader *zip, const char *folder, size_t folder_bytes,
+                             const char *name, size_t name_bytes) {
     for (int64_t i = 0; i < zip->n; i++) {
         const zip_entry *e = &zip->entries[i];
         if (e->name_bytes == folder_bytes + 1 + name_bytes && e->name[folder_bytes] == '/' &&
@@ -155,7 +155,7 @@ static uint32_t crc_of(const void *data, size_t bytes) {
     return (uint32_t)crc32_z(0, (const Bytef *)data, bytes);
 }
 
-specrt_status zip_check(const zip_reader *zip, const zip_entry *e, specrt_error *err) {
+specrt_status sl_zip_check(const zip_reader *zip, const zip_entry *e, specrt_error *err) {
     int name_bytes = e->name_bytes > 100 ? 100 : (int)e->name_bytes;
     if (e->method != 0)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
@@ -190,11 +190,11 @@ static uint8_t *put_common(uint8_t *p, uint32_t crc, uint32_t bytes, size_t name
 
 static specrt_status write_all(zip_writer *w, const void *data, size_t n, specrt_error *err) {
     w->offset += n;
-    return out_write(w->out, data, n, err);
+    return sl_out_write(w->out, data, n, err);
 }
 
-specrt_status zip_add(zip_writer *w, const char *name, const void *data, size_t bytes,
-                      specrt_error *err) {
+specrt_status sl_zip_add(zip_writer *w, const char *name, const void *data, size_t bytes,
+                         specrt_error *err) {
     uint8_t header[LOCAL_BYTES + 256 + 2 * ALIGN] = {'P', 'K', 3, 4};
     size_t n = strlen(name);
     if (w->n == ZIP_MAX_WRITTEN || n > 255 || w->offset + bytes > UINT32_MAX - 4096)
@@ -216,7 +216,7 @@ specrt_status zip_add(zip_writer *w, const char *name, const void *data, size_t 
     return status == SPECRT_STATUS_OK ? write_all(w, data, bytes, err) : status;
 }
 
-specrt_status zip_finish(zip_writer *w, specrt_error *err) {
+specrt_status sl_zip_finish(zip_writer *w, specrt_error *err) {
     uint32_t start = (uint32_t)w->offset;
     for (int i = 0; i < w->n; i++) {
         uint8_t header[CENTRAL_BYTES + 256] = {'P', 'K', 1, 2};

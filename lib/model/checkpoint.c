@@ -15,7 +15,7 @@ static specrt_status parse_object(const char *path, const file_view *text, json_
                                   specrt_error *err) {
     json_tokener *tokener = json_tokener_new();
     *out = NULL;
-    if (!tokener) return error_no_memory(err, path);
+    if (!tokener) return sl_error_no_memory(err, path);
     if (text->n > 0 && text->n <= MAX_CONFIG)
         *out = json_tokener_parse_ex(tokener, (const char *)text->bytes, (int)text->n);
     json_tokener_free(tokener);
@@ -25,12 +25,12 @@ static specrt_status parse_object(const char *path, const file_view *text, json_
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: expected a JSON object", path);
 }
 
-specrt_status checkpoint_read_json(const char *path, json_object **out, specrt_error *err) {
+specrt_status sl_checkpoint_read_json(const char *path, json_object **out, specrt_error *err) {
     file_view text;
     *out = NULL;
-    TRY(file_map(path, &text, err));
+    TRY(sl_file_map(path, &text, err));
     specrt_status status = parse_object(path, &text, out, err);
-    file_unmap(&text);
+    sl_file_unmap(&text);
     return status;
 }
 
@@ -39,16 +39,16 @@ static specrt_status read_config(checkpoint *c, bool needed, specrt_error *err) 
     size_t n = slash ? (size_t)(slash - c->m.path + 1) : 0;
     char path[4096];
     c->folder = strndup(n ? c->m.path : "./", n ? n : 2);
-    if (!c->folder) return error_no_memory(err, c->m.path);
+    if (!c->folder) return sl_error_no_memory(err, c->m.path);
     if (strlen(c->folder) + sizeof "config.json" > sizeof path)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: its name is too long",
                                 c->folder);
     snprintf(path, sizeof path, "%sconfig.json", c->folder);
     if (needed || access(path, F_OK) == 0) {
-        TRY(file_map(path, &c->text, err));
+        TRY(sl_file_map(path, &c->text, err));
         TRY(parse_object(path, &c->text, &c->config, err));
     } else if (!(c->config = json_object_new_object())) {
-        return error_no_memory(err, path);
+        return sl_error_no_memory(err, path);
     }
     if (!json_object_object_get_ex(c->config, "transformer_layer_config", &c->layer) ||
         !json_object_is_type(c->layer, json_type_object))
@@ -57,27 +57,27 @@ static specrt_status read_config(checkpoint *c, bool needed, specrt_error *err) 
 }
 
 /* A key of the whole, else of the layer's own object. */
-json_object *checkpoint_value(const checkpoint *c, const char *key) {
+json_object *sl_checkpoint_value(const checkpoint *c, const char *key) {
     json_object *value = NULL;
     if (!json_object_object_get_ex(c->config, key, &value))
         json_object_object_get_ex(c->layer, key, &value);
     return value;
 }
 
-int64_t checkpoint_number(const checkpoint *c, const char *key) {
-    json_object *value = checkpoint_value(c, key);
+int64_t sl_checkpoint_number(const checkpoint *c, const char *key) {
+    json_object *value = sl_checkpoint_value(c, key);
     return json_object_is_type(value, json_type_int) ? json_object_get_int64(value) : -1;
 }
 
-bool checkpoint_is_set(const checkpoint *c, const char *key) {
-    return json_object_get_boolean(checkpoint_value(c, key));
+bool sl_checkpoint_is_set(const checkpoint *c, const char *key) {
+    return json_object_get_boolean(sl_checkpoint_value(c, key));
 }
 
 /* ---- tensors ---------------------------------------------------------------------------------- */
 
 static bool has(const st *s, const char *ending) {
     int64_t n;
-    const st_tensor *t = st_tensors(s, &n);
+    const st_tensor *t = sl_st_tensors(s, &n);
     size_t length = strlen(ending);
     for (int64_t i = 0; i < n; i++) {
         size_t own = strlen(t[i].name);
@@ -86,22 +86,22 @@ static bool has(const st *s, const char *ending) {
     return false;
 }
 
-bool checkpoint_has(const checkpoint *c, const char *ending) {
+bool sl_checkpoint_has(const checkpoint *c, const char *ending) {
     return has(c->m.s, ending);
 }
 
-const char *checkpoint_eagle3_layer(const model *m) {
+const char *sl_checkpoint_eagle3_layer(const model *m) {
     if (!m->s) return NULL;
     if (has(m->s, "midlayer.self_attn.q_proj.weight")) return "midlayer";
     return has(m->s, "layers.0.hidden_norm.weight") ? "layers.0" : NULL;
 }
 
 static checkpoint_kind kind_of(const checkpoint *c) {
-    if (c->d2t || checkpoint_eagle3_layer(&c->m)) return CHECKPOINT_EAGLE3;
-    return st_find(c->m.s, "fc.weight") ? CHECKPOINT_EAGLE : CHECKPOINT_MODEL;
+    if (c->d2t || sl_checkpoint_eagle3_layer(&c->m)) return CHECKPOINT_EAGLE3;
+    return sl_st_find(c->m.s, "fc.weight") ? CHECKPOINT_EAGLE : CHECKPOINT_MODEL;
 }
 
-const char *checkpoint_kind_name(checkpoint_kind kind) {
+const char *sl_checkpoint_kind_name(checkpoint_kind kind) {
     switch (kind) {
     case CHECKPOINT_EAGLE: return "an EAGLE-1/2 drafter";
     case CHECKPOINT_EAGLE3: return "an EAGLE-3 drafter";
@@ -121,31 +121,31 @@ static specrt_status expect_dims(const checkpoint *c, const st_tensor *t, int32_
 }
 
 static specrt_status find_tensors(checkpoint *c, specrt_error *err) {
-    c->head = st_find(c->m.s, "lm_head.weight");
-    c->d2t = st_find(c->m.s, "d2t");
-    c->t2d = st_find(c->m.s, "t2d");
+    c->head = sl_st_find(c->m.s, "lm_head.weight");
+    c->d2t = sl_st_find(c->m.s, "d2t");
+    c->t2d = sl_st_find(c->m.s, "t2d");
     TRY(expect_dims(c, c->head, 2, "a matrix", err));
     TRY(expect_dims(c, c->d2t, 1, "a list", err));
     TRY(expect_dims(c, c->t2d, 1, "a list", err));
     c->kind = kind_of(c);
     c->n_rows = c->head ? c->head->shape[0] : 0;
-    c->n_vocab = checkpoint_number(c, "vocab_size");
+    c->n_vocab = sl_checkpoint_number(c, "vocab_size");
     if (c->n_vocab < 1 || c->n_vocab > SPECRT_MAX_VOCAB) c->n_vocab = c->t2d ? c->t2d->shape[0] : 0;
     return SPECRT_STATUS_OK;
 }
 
-specrt_status checkpoint_map(const checkpoint *c, token_map_values values, token_map *out,
-                             specrt_error *err) {
+specrt_status sl_checkpoint_map(const checkpoint *c, token_map_values values, token_map *out,
+                                specrt_error *err) {
     const token_map_options options = {.values = values, .n_vocab = (int32_t)c->n_vocab};
     *out = (token_map){0};
-    return c->d2t ? token_map_read_st(c->m.s, c->m.path, &options, out, err) : SPECRT_STATUS_OK;
+    return c->d2t ? sl_token_map_read_st(c->m.s, c->m.path, &options, out, err) : SPECRT_STATUS_OK;
 }
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
 static specrt_status open_parts(const char *path, bool needs_config, checkpoint *c,
                                 specrt_error *err) {
-    TRY(model_open(path, &c->m, err));
+    TRY(sl_model_open(path, &c->m, err));
     if (!c->m.s)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected a drafter in safetensors, found a GGUF", c->m.path);
@@ -153,18 +153,18 @@ static specrt_status open_parts(const char *path, bool needs_config, checkpoint 
     return find_tensors(c, err);
 }
 
-specrt_status checkpoint_open(const char *path, bool needs_config, checkpoint *out,
-                              specrt_error *err) {
+specrt_status sl_checkpoint_open(const char *path, bool needs_config, checkpoint *out,
+                                 specrt_error *err) {
     *out = (checkpoint){0};
     specrt_status status = open_parts(path, needs_config, out, err);
-    if (status != SPECRT_STATUS_OK) checkpoint_close(out);
+    if (status != SPECRT_STATUS_OK) sl_checkpoint_close(out);
     return status;
 }
 
-void checkpoint_close(checkpoint *c) {
+void sl_checkpoint_close(checkpoint *c) {
     json_object_put(c->config);
-    file_unmap(&c->text);
+    sl_file_unmap(&c->text);
     free(c->folder);
-    model_close(&c->m);
+    sl_model_close(&c->m);
     *c = (checkpoint){0};
 }

@@ -27,38 +27,38 @@ typedef struct checkpoint {
     int64_t n_vocab; /* of the target: vocab_size, else the length of t2d; 0: not said */
 } checkpoint;
 
-/* checkpoint_open() : a folder, or the safetensors file of one.
+/* sl_checkpoint_open() : a folder, or the safetensors file of one.
  *   needs_config : a folder without config.json is refused; else its object is empty then
  * @return IO, NO_MEMORY; BAD_INPUT naming file and field: no safetensors, a config.json that is none, a head
  * or d2t of another shape than a matrix and a list. */
-specrt_status checkpoint_open(const char *path, bool needs_config, checkpoint *out,
-                              specrt_error *err);
-void checkpoint_close(checkpoint *c);
+specrt_status sl_checkpoint_open(const char *path, bool needs_config, checkpoint *out,
+                                 specrt_error *err);
+void sl_checkpoint_close(checkpoint *c);
 
-/* checkpoint_kind_name() : "an EAGLE-3 drafter", static. */
-const char *checkpoint_kind_name(checkpoint_kind kind);
+/* sl_checkpoint_kind_name() : "an EAGLE-3 drafter", static. */
+const char *sl_checkpoint_kind_name(checkpoint_kind kind);
 
-/* checkpoint_map() : the target's ids by row of the head. map->n is 0 where the checkpoint has no d2t: row i
- * is token i then.
+/* sl_checkpoint_map() : the target's ids by row of the head. map->n is 0 where the checkpoint has no d2t:
+ * row i is token i then.
  *   values : how d2t is to be read; engines take offsets, AUTO finds ids, too
- * @return as token_map_read() */
-specrt_status checkpoint_map(const checkpoint *c, token_map_values values, token_map *out,
-                             specrt_error *err);
+ * @return as sl_token_map_read() */
+specrt_status sl_checkpoint_map(const checkpoint *c, token_map_values values, token_map *out,
+                                specrt_error *err);
 
-/* checkpoint_value(), checkpoint_number(), checkpoint_is_set() : a key of config.json; NULL, -1 and false
- * where it is not there. A value is borrowed. */
-json_object *checkpoint_value(const checkpoint *c, const char *key);
-int64_t checkpoint_number(const checkpoint *c, const char *key);
-bool checkpoint_is_set(const checkpoint *c, const char *key);
+/* sl_checkpoint_value(), sl_checkpoint_number(), sl_checkpoint_is_set() : a key of config.json; NULL, -1 and
+ * false where it is not there. A value is borrowed. */
+json_object *sl_checkpoint_value(const checkpoint *c, const char *key);
+int64_t sl_checkpoint_number(const checkpoint *c, const char *key);
+bool sl_checkpoint_is_set(const checkpoint *c, const char *key);
 
-/* checkpoint_eagle3_layer() : what names of the layer's tensors begin with, "midlayer" or "layers.0", where
- * safetensors are an EAGLE-3 head's, whose layer is named so or norms the feature; else NULL. */
-const char *checkpoint_eagle3_layer(const model *m);
+/* sl_checkpoint_eagle3_layer() : what names of the layer's tensors begin with, "midlayer" or "layers.0",
+ * where safetensors are an EAGLE-3 head's, whose layer is named so or norms the feature; else NULL. */
+const char *sl_checkpoint_eagle3_layer(const model *m);
 
-/* checkpoint_has() : whether a tensor's name ends so: "self_attn.q_proj.bias". */
-bool checkpoint_has(const checkpoint *c, const char *ending);
+/* sl_checkpoint_has() : whether a tensor's name ends so: "self_attn.q_proj.bias". */
+bool sl_checkpoint_has(const checkpoint *c, const char *ending);
 
-/* checkpoint_read_json() : a file that holds an object, owned. @return IO, BAD_INPUT. */
-specrt_status checkpoint_read_json(const char *path, json_object **out, specrt_error *err);
+/* sl_checkpoint_read_json() : a file that holds an object, owned. @return IO, BAD_INPUT. */
+specrt_status sl_checkpoint_read_json(const char *path, json_object **out, specrt_error *err);
 
 #endif

@@ -38,19 +38,19 @@ static specrt_status bad(const eagle3 *e, const char *what, const char *detail) 
 
 /* ---- what is read -------------------------------------------------------------------------------- */
 
-specrt_status eagle3_gguf_probe(const char *path, bool *found, specrt_error *err) {
+specrt_status sl_eagle3_gguf_probe(const char *path, bool *found, specrt_error *err) {
     model m;
     *found = false;
-    TRY(model_open(path, &m, err));
-    *found = checkpoint_eagle3_layer(&m) != NULL;
-    model_close(&m);
+    TRY(sl_model_open(path, &m, err));
+    *found = sl_checkpoint_eagle3_layer(&m) != NULL;
+    sl_model_close(&m);
     return SPECRT_STATUS_OK;
 }
 
 /* "<the target's architecture>.<key>" */
 static const char *target_key(const eagle3 *e, const char *key, char out[128]) {
     gguf_string arch = {"", 0};
-    gguf_get_string(e->target, "general.architecture", &arch);
+    sl_gguf_get_string(e->target, "general.architecture", &arch);
     snprintf(out, 128, "%.*s.%s", (int)(arch.n < 40 ? arch.n : 40), arch.s, key);
     return out;
 }
@@ -60,11 +60,11 @@ static double number_of(const eagle3 *e, const char *name, const char *key, doub
     char full[128];
     int64_t whole;
     double real;
-    json_object *value = checkpoint_value(&e->c, name);
+    json_object *value = sl_checkpoint_value(&e->c, name);
     if (value) return json_object_get_double(value);
     if (!key) return none;
-    if (gguf_get_int(e->target, target_key(e, key, full), &whole)) return (double)whole;
-    return gguf_get_real(e->target, full, &real) ? real : none;
+    if (sl_gguf_get_int(e->target, target_key(e, key, full), &whole)) return (double)whole;
+    return sl_gguf_get_real(e->target, full, &real) ? real : none;
 }
 
 /* The same as a count; 0 for what is none. */
@@ -76,10 +76,10 @@ static int64_t count_of(const eagle3 *e, const char *name, const char *key) {
 /* A tensor of a number of rows (0: a vector), in a type that GGUF has. */
 static specrt_status find(const eagle3 *e, const char *name, int64_t n_rows, int64_t n_cols,
                           const st_tensor **out, specrt_dtype *dtype) {
-    const st_tensor *t = *out = st_find(e->c.m.s, name);
+    const st_tensor *t = *out = sl_st_find(e->c.m.s, name);
     int n_dims = n_rows ? 2 : 1;
     if (t && t->n_dims == n_dims && t->shape[n_dims - 1] == n_cols &&
-        (!n_rows || t->shape[0] == n_rows) && st_dtype(t->dtype, dtype) &&
+        (!n_rows || t->shape[0] == n_rows) && sl_st_dtype(t->dtype, dtype) &&
         *dtype != SPECRT_DTYPE_I64 && *dtype != SPECRT_DTYPE_I32)
         return SPECRT_STATUS_OK;
     return specrt_error_set(
@@ -90,7 +90,7 @@ static specrt_status find(const eagle3 *e, const char *name, int64_t n_rows, int
 
 /* Rows and columns of a matrix, whose other sizes follow from these. */
 static specrt_status shape_of(const eagle3 *e, const char *name, int64_t *n_rows, int64_t *n_cols) {
-    const st_tensor *t = st_find(e->c.m.s, name);
+    const st_tensor *t = sl_st_find(e->c.m.s, name);
     if (!t || t->n_dims != 2 || t->shape[0] < 1 || t->shape[1] < 1 ||
         t->shape[0] > SPECRT_MAX_VOCAB || t->shape[1] > SPECRT_MAX_VOCAB)
         return bad(e, name, "expected a matrix");
@@ -104,8 +104,8 @@ static specrt_status open_head(eagle3 *e) {
     const st_tensor *t;
     int64_t n_rows, n_cols;
     if (!e->c.head) {
-        TRY(model_open(e->target_path, &e->target_model, e->err));
-        TRY(model_head(&e->target_model, NULL, &e->head, NULL, e->err));
+        TRY(sl_model_open(e->target_path, &e->target_model, e->err));
+        TRY(sl_model_head(&e->target_model, NULL, &e->head, NULL, e->err));
         if (e->head.n_cols == e->d) return SPECRT_STATUS_OK;
         return bad(e, "lm_head.weight", "missing, and the target's head has another width");
     }
@@ -145,7 +145,7 @@ static specrt_status read_sizes(eagle3 *e) {
     if (e->n_kv_heads < 1 || e->d_head % 2 || e->d_head * e->n_heads != q_rows ||
         e->d_head * e->n_kv_heads != k_rows || e->n_heads % e->n_kv_heads)
         return bad(e, "num_attention_heads", "does not divide the rows of q_proj and k_proj");
-    if (checkpoint_value(&e->c, "rope_scaling"))
+    if (sl_checkpoint_value(&e->c, "rope_scaling"))
         return specrt_error_set(e->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: config.json: rope_scaling: expected none; convert this head "
                                 "with llama.cpp's own converter, then cut that",
@@ -155,7 +155,7 @@ static specrt_status read_sizes(eagle3 *e) {
 
 /* Which row a token has. */
 static specrt_status read_d2t(eagle3 *e) {
-    const gguf_kv *tokens = gguf_find(e->target, "tokenizer.ggml.tokens");
+    const gguf_kv *tokens = sl_gguf_find(e->target, "tokenizer.ggml.tokens");
     int32_t *d2t = NULL;
     if (!tokens || tokens->type != GGUF_ARRAY || tokens->count < 1 ||
         tokens->count > SPECRT_MAX_VOCAB)
@@ -164,21 +164,21 @@ static specrt_status read_d2t(eagle3 *e) {
                                 e->target_path);
     e->n_vocab = (int64_t)tokens->count;
     int64_t n_rows = e->head.n_rows;
-    TRY(model_d2t(&e->c.m, n_rows, e->n_vocab, &d2t, e->err));
+    TRY(sl_model_d2t(&e->c.m, n_rows, e->n_vocab, &d2t, e->err));
     e->rows_of = (int32_t *)malloc((size_t)e->n_vocab * sizeof *e->rows_of);
     for (int64_t id = 0; e->rows_of && id < e->n_vocab; id++)
         e->rows_of[id] = d2t || id >= n_rows ? -1 : (int32_t)id;
     for (int64_t row = 0; e->rows_of && d2t && row < n_rows; row++)
         e->rows_of[d2t[row]] = (int32_t)row;
     free(d2t);
-    return e->rows_of ? SPECRT_STATUS_OK : error_no_memory(e->err, e->path);
+    return e->rows_of ? SPECRT_STATUS_OK : sl_error_no_memory(e->err, e->path);
 }
 
 static specrt_status open_files(eagle3 *e) {
-    TRY(checkpoint_open(e->path, false, &e->c, e->err));
-    e->prefix = checkpoint_eagle3_layer(&e->c.m);
+    TRY(sl_checkpoint_open(e->path, false, &e->c, e->err));
+    e->prefix = sl_checkpoint_eagle3_layer(&e->c.m);
     if (!e->prefix) return bad(e, "file", "expected an EAGLE-3 head, safetensors");
-    TRY(gguf_open(e->target_path, &e->target, e->err));
+    TRY(sl_gguf_open(e->target_path, &e->target, e->err));
     TRY(read_sizes(e));
     return read_d2t(e);
 }
@@ -210,9 +210,9 @@ static specrt_status make_keys(eagle3 *e) {
     static const uint8_t name[14] = {6, 0, 0, 0, 0, 0, 0, 0, 'e', 'a', 'g', 'l', 'e', '3'};
     const int32_t layers[3] = {2, (int32_t)(e->n_layers / 2), (int32_t)e->n_layers - 3};
     int64_t n;
-    const gguf_kv *theirs = gguf_kvs(e->target, &n);
+    const gguf_kv *theirs = sl_gguf_kvs(e->target, &n);
     e->kvs = (gguf_kv *)malloc((size_t)(n + MOST_KEYS) * sizeof *e->kvs);
-    if (!e->kvs) return error_no_memory(e->err, e->path);
+    if (!e->kvs) return sl_error_no_memory(e->err, e->path);
     add_key(e, "general.architecture", GGUF_STRING, GGUF_STRING, 1, name, sizeof name);
     add_whole(e, "eagle3.block_count", 1);
     add_whole(e, "eagle3.context_length", e->n_context);
@@ -252,7 +252,7 @@ static specrt_status add_vector(eagle3 *e, const char *from, const char *to) {
     specrt_dtype dtype;
     TRY(find(e, from, 0, e->d, &t, &dtype));
     float *x = (float *)malloc((size_t)e->d * sizeof *x);
-    if (!x) return error_no_memory(e->err, e->path);
+    if (!x) return sl_error_no_memory(e->err, e->path);
     specrt_row_decode(dtype, t->data, e->d, x);
     add_tensor(e, to, SPECRT_DTYPE_F32, 0, e->d, x, x);
     return SPECRT_STATUS_OK;
@@ -276,7 +276,7 @@ static specrt_status add_turned(eagle3 *e, const char *from, const char *to, int
     TRY(find(e, from, n_rows, 2 * e->d, &t, &dtype));
     size_t row_bytes = specrt_row_bytes(dtype, 2 * e->d);
     uint8_t *rows = (uint8_t *)malloc((size_t)n_rows * row_bytes);
-    if (!rows) return error_no_memory(e->err, e->path);
+    if (!rows) return sl_error_no_memory(e->err, e->path);
     for (int64_t i = 0; i < n_rows; i++) {
         int64_t in_head = i % e->d_head;
         int64_t row = i - in_head + in_head / 2 + in_head % 2 * half;
@@ -299,7 +299,7 @@ static specrt_status add_head(eagle3 *e, const int32_t *ids, int32_t n) {
     }
     add_tensor(e, "output.weight", e->head.dtype, n, e->d, rows, rows);
     add_tensor(e, "d2t", SPECRT_DTYPE_I64, 0, n, d2t, d2t);
-    return rows && d2t ? SPECRT_STATUS_OK : error_no_memory(e->err, e->path);
+    return rows && d2t ? SPECRT_STATUS_OK : sl_error_no_memory(e->err, e->path);
 }
 
 static specrt_status make_tensors(eagle3 *e, const int32_t *ids, int32_t n) {
@@ -321,7 +321,7 @@ static specrt_status make_tensors(eagle3 *e, const int32_t *ids, int32_t n) {
 #undef LAYER
     TRY(add_vector(e, "norm.weight", "output_norm.weight"));
     /* Without an embedding of its own the head takes the target's. */
-    if (st_find(e->c.m.s, "embed_tokens.weight")) {
+    if (sl_st_find(e->c.m.s, "embed_tokens.weight")) {
         TRY(shape_of(e, "embed_tokens.weight", &vocab, &width));
         TRY(add_matrix(e, "embed_tokens.weight", "token_embd.weight", vocab, e->d));
     }
@@ -339,15 +339,15 @@ static specrt_status keep_ids(const eagle3 *e, int32_t *ids, int32_t *n) {
 
 static specrt_status write_file(const eagle3 *e, const char *path, bool force) {
     out_file out;
-    TRY(out_open(&out, path, force, e->err));
-    specrt_status status = gguf_write(e->kvs, e->n_kvs, e->tensors, e->n_tensors, &out, e->err);
-    if (status == SPECRT_STATUS_OK) return out_commit(&out, e->err);
-    out_abort(&out);
+    TRY(sl_out_open(&out, path, force, e->err));
+    specrt_status status = sl_gguf_write(e->kvs, e->n_kvs, e->tensors, e->n_tensors, &out, e->err);
+    if (status == SPECRT_STATUS_OK) return sl_out_commit(&out, e->err);
+    sl_out_abort(&out);
     return status;
 }
 
-specrt_status eagle3_gguf_write(const char *head, const char *target, int32_t *ids, int32_t *n,
-                                const char *path, bool force, specrt_error *err) {
+specrt_status sl_eagle3_gguf_write(const char *head, const char *target, int32_t *ids, int32_t *n,
+                                   const char *path, bool force, specrt_error *err) {
     eagle3 e = {.path = head, .target_path = target, .err = err};
     specrt_status status = open_files(&e);
     if (status == SPECRT_STATUS_OK) status = keep_ids(&e, ids, n);
@@ -357,8 +357,8 @@ specrt_status eagle3_gguf_write(const char *head, const char *target, int32_t *i
     for (int i = 0; i < e.n_tensors; i++) free(e.owned[i]);
     free(e.kvs);
     free(e.rows_of);
-    gguf_close(e.target);
-    if (e.target_model.path) model_close(&e.target_model);
-    checkpoint_close(&e.c);
+    sl_gguf_close(e.target);
+    if (e.target_model.path) sl_model_close(&e.target_model);
+    sl_checkpoint_close(&e.c);
     return status;
 }

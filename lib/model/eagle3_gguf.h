@@ -7,12 +7,12 @@
 #include <stdint.h>
 #include "specrt.h"
 
-/* eagle3_gguf_probe() : whether a file is the safetensors of an EAGLE-3 head: its layer is "midlayer", or
+/* sl_eagle3_gguf_probe() : whether a file is the safetensors of an EAGLE-3 head: its layer is "midlayer", or
  * has a hidden_norm.
- * @return as model_open() */
-specrt_status eagle3_gguf_probe(const char *path, bool *found, specrt_error *err);
+ * @return as sl_model_open() */
+specrt_status sl_eagle3_gguf_probe(const char *path, bool *found, specrt_error *err);
 
-/* eagle3_gguf_write() : the head with the target's tokenizer.
+/* sl_eagle3_gguf_write() : the head with the target's tokenizer.
  *   head   : safetensors (f32, f16, bf16), with config.json beside it or none; what that does not say is as
  *            in target
  *   target : the GGUF that it was trained for; its head drafts where the drafter has none
@@ -20,7 +20,7 @@ specrt_status eagle3_gguf_probe(const char *path, bool *found, specrt_error *err
  *            many stay
  * @return OK; IO; NO_MEMORY; BAD_INPUT naming the tensor or key; UNSUPPORTED for a rope_scaling; BAD_ARG
  * where `path` exists and not `force`. */
-specrt_status eagle3_gguf_write(const char *head, const char *target, int32_t *ids, int32_t *n,
-                                const char *path, bool force, specrt_error *err);
+specrt_status sl_eagle3_gguf_write(const char *head, const char *target, int32_t *ids, int32_t *n,
+                                   const char *path, bool force, specrt_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* head_check.c : see head_check.h. */
+/* sl_head_check.c : see sl_head_check.h. */
 #include "specrt_tools.h"
 #include "model/head_check.h"
 
@@ -60,17 +60,17 @@ static specrt_status blame(const checking *c, const char *name, int64_t row, spe
                             (double)(is_bias ? c->head->bias[row] : c->x[column]));
 }
 
-specrt_status head_check(const specrt_head_desc *head, const char *name, const uint8_t *skip,
-                         int threads, specrt_error *err) {
+specrt_status sl_head_check(const specrt_head_desc *head, const char *name, const uint8_t *skip,
+                            int threads, specrt_error *err) {
     checking c = {.head = head, .skip = skip, .stride = head->row_stride};
     if (!c.stride) c.stride = specrt_row_bytes(head->dtype, head->n_cols);
     c.x = malloc((size_t)threads * (size_t)head->n_cols * sizeof *c.x);
     c.first = malloc((size_t)threads * sizeof *c.first);
     specrt_status status = SPECRT_STATUS_OK;
     int64_t first = head->n_rows;
-    if (!c.x || !c.first) status = error_no_memory_for(err, "a row");
+    if (!c.x || !c.first) status = sl_error_no_memory_for(err, "a row");
     for (int i = 0; i < threads && !status; i++) c.first[i] = head->n_rows;
-    if (!status) parallel_for(threads, (head->n_rows + BLOCK - 1) / BLOCK, check_block, &c);
+    if (!status) sl_parallel_for(threads, (head->n_rows + BLOCK - 1) / BLOCK, check_block, &c);
     for (int i = 0; i < threads && !status; i++)
         if (c.first[i] < first) first = c.first[i];
     if (first < head->n_rows) status = blame(&c, name, first, err);

@@ -72,7 +72,7 @@ static specrt_status choose(const char *folder, struct dirent *const *names, int
                                 names[0]->d_name, names[1]->d_name, n > 2 ? ", ..." : "");
     size_t bytes = strlen(folder) + strlen(best) + 2;
     *path = malloc(bytes);
-    if (!*path) return error_no_memory(err, folder);
+    if (!*path) return sl_error_no_memory(err, folder);
     snprintf(*path, bytes, "%s%s%s", folder, ends_with(folder, "/") ? "" : "/", best);
     return SPECRT_STATUS_OK;
 }
@@ -82,7 +82,7 @@ static specrt_status resolve(const char *path, char **out, specrt_error *err) {
     struct dirent **names = NULL;
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
         *out = strdup(path);
-        return *out ? SPECRT_STATUS_OK : error_no_memory(err, path);
+        return *out ? SPECRT_STATUS_OK : sl_error_no_memory(err, path);
     }
     int n = scandir(path, &names, is_model, alphasort);
     if (n < 0) return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot list the folder", path);
@@ -108,7 +108,7 @@ static specrt_status parse_config(const char *path, const file_view *view, int *
                                   specrt_error *err) {
     json_tokener *tok = json_tokener_new();
     json_object *config = NULL;
-    if (!tok) return error_no_memory(err, path);
+    if (!tok) return sl_error_no_memory(err, path);
     if (view->n > 0 && view->n <= MAX_CONFIG)
         config = json_tokener_parse_ex(tok, (const char *)view->bytes, (int)view->n);
     json_tokener_free(tok);
@@ -129,13 +129,13 @@ static specrt_status read_config(model *m, specrt_error *err) {
     int folder = slash ? (int)(slash - m->path + 1) : 0;
     size_t n = (size_t)folder + sizeof "config.json";
     char *path = malloc(n);
-    if (!path) return error_no_memory(err, m->path);
+    if (!path) return sl_error_no_memory(err, m->path);
     snprintf(path, n, "%.*sconfig.json", folder, m->path);
     specrt_status status = SPECRT_STATUS_OK;
     if (stat(path, &info) == 0) {
-        status = file_map(path, &view, err);
+        status = sl_file_map(path, &view, err);
         if (!status) status = parse_config(path, &view, &m->tied, err);
-        file_unmap(&view);
+        sl_file_unmap(&view);
     }
     free(path);
     return status;
@@ -145,30 +145,30 @@ static specrt_status read_config(model *m, specrt_error *err) {
 
 static specrt_status open_file(model *m, specrt_error *err) {
     file_view view;
-    TRY(file_map(m->path, &view, err));
-    bool is_gguf = gguf_probe(view.bytes, view.n), is_st = st_probe(view.bytes, view.n);
-    file_unmap(&view);
-    if (is_gguf) return gguf_open(m->path, &m->g, err);
+    TRY(sl_file_map(m->path, &view, err));
+    bool is_gguf = sl_gguf_probe(view.bytes, view.n), is_st = sl_st_probe(view.bytes, view.n);
+    sl_file_unmap(&view);
+    if (is_gguf) return sl_gguf_open(m->path, &m->g, err);
     if (!is_st)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: not a model; expected GGUF, safetensors or the "
                                 "index.json of sharded safetensors",
                                 m->path);
-    TRY(st_open(m->path, &m->s, err));
+    TRY(sl_st_open(m->path, &m->s, err));
     return read_config(m, err);
 }
 
-specrt_status model_open(const char *path, model *out, specrt_error *err) {
+specrt_status sl_model_open(const char *path, model *out, specrt_error *err) {
     *out = (model){.tied = -1};
     specrt_status status = resolve(path, &out->path, err);
     if (!status) status = open_file(out, err);
-    if (status) model_close(out);
+    if (status) sl_model_close(out);
     return status;
 }
 
-void model_close(model *m) {
-    gguf_close(m->g);
-    st_close(m->s);
+void sl_model_close(model *m) {
+    sl_gguf_close(m->g);
+    sl_st_close(m->s);
     free(m->path);
     free(m->bias);
     *m = (model){.tied = -1};
@@ -195,7 +195,7 @@ static void from_gguf(const gguf_tensor *t, matrix *out) {
         (matrix){.data = t->data, .n_dims = t->n_dims, .n_cols = t->dims[0], .n_rows = t->dims[1]};
     out->dtype = (specrt_dtype)t->type;
     out->readable = decodes(out->dtype);
-    snprintf(out->type, sizeof out->type, "%s (%" PRIu32 ")", gguf_type_name(t->type), t->type);
+    snprintf(out->type, sizeof out->type, "%s (%" PRIu32 ")", sl_gguf_type_name(t->type), t->type);
 }
 
 static void from_st(const st_tensor *t, matrix *out) {
@@ -203,13 +203,13 @@ static void from_st(const st_tensor *t, matrix *out) {
     *out = (matrix){.data = t->data, .n_dims = n, .n_rows = 1};
     out->n_cols = n > 0 ? t->shape[n - 1] : 1;
     if (n > 1) out->n_rows = t->shape[n - 2];
-    out->readable = st_dtype(t->dtype, &out->dtype) && decodes(out->dtype);
+    out->readable = sl_st_dtype(t->dtype, &out->dtype) && decodes(out->dtype);
     snprintf(out->type, sizeof out->type, "%s", t->dtype);
 }
 
 static bool find(const model *m, const char *name, matrix *out) {
-    const gguf_tensor *in_gguf = m->g ? gguf_find_tensor(m->g, name) : NULL;
-    const st_tensor *in_st = m->s ? st_find(m->s, name) : NULL;
+    const gguf_tensor *in_gguf = m->g ? sl_gguf_find_tensor(m->g, name) : NULL;
+    const st_tensor *in_st = m->s ? sl_st_find(m->s, name) : NULL;
     if (in_gguf) from_gguf(in_gguf, out);
     if (in_st) from_st(in_st, out);
     return in_gguf || in_st;
@@ -217,14 +217,14 @@ static bool find(const model *m, const char *name, matrix *out) {
 
 static int64_t count_tensors(const model *m) {
     int64_t n = 0;
-    if (m->g) gguf_tensors(m->g, &n);
-    if (m->s) st_tensors(m->s, &n);
+    if (m->g) sl_gguf_tensors(m->g, &n);
+    if (m->s) sl_st_tensors(m->s, &n);
     return n;
 }
 
 static const char *tensor_name(const model *m, int64_t i) {
     int64_t n;
-    return m->g ? gguf_tensors(m->g, &n)[i].name : st_tensors(m->s, &n)[i].name;
+    return m->g ? sl_gguf_tensors(m->g, &n)[i].name : sl_st_tensors(m->s, &n)[i].name;
 }
 
 /* Names of the first tensors, for messages. */
@@ -258,8 +258,8 @@ static specrt_status check_type(const model *m, const char *name, const matrix *
                             name, found->type, types);
 }
 
-specrt_status model_matrix(const model *m, const char *name, specrt_head_desc *out,
-                           specrt_error *err) {
+specrt_status sl_model_matrix(const model *m, const char *name, specrt_head_desc *out,
+                              specrt_error *err) {
     matrix found;
     char names[256];
     *out = (specrt_head_desc){0};
@@ -314,15 +314,15 @@ static specrt_status read_bias(model *m, const char *name, specrt_head_desc *hea
                                 m->path, bias_name, bias.n_cols, head->n_rows, name);
     TRY(check_type(m, bias_name, &bias, err));
     float *values = malloc((size_t)bias.n_cols * sizeof *values);
-    if (!values) return error_no_memory(err, m->path);
+    if (!values) return sl_error_no_memory(err, m->path);
     specrt_row_decode(bias.dtype, bias.data, bias.n_cols, values);
     free(m->bias);
     head->bias = m->bias = values;
     return SPECRT_STATUS_OK;
 }
 
-specrt_status model_head(model *m, const char *tensor, specrt_head_desc *out, const char **name,
-                         specrt_error *err) {
+specrt_status sl_model_head(model *m, const char *tensor, specrt_head_desc *out, const char **name,
+                            specrt_error *err) {
     char names[256];
     const char *taken = tensor ? tensor : head_name(m);
     *out = (specrt_head_desc){0};
@@ -335,16 +335,16 @@ specrt_status model_head(model *m, const char *tensor, specrt_head_desc *out, co
             m->path, m->g ? gguf_heads[0] : st_heads[0],
             m->tied == 0 ? " (config.json does not tie the embedding)" : "", names);
     }
-    TRY(model_matrix(m, taken, out, err));
+    TRY(sl_model_matrix(m, taken, out, err));
     if (name) *name = taken;
     return read_bias(m, taken, out, err);
 }
 
-specrt_status model_embedding(const model *m, const char *tensor, specrt_head_desc *out,
-                              specrt_error *err) {
+specrt_status sl_model_embedding(const model *m, const char *tensor, specrt_head_desc *out,
+                                 specrt_error *err) {
     char names[256];
     const char *taken = tensor ? tensor : first_of(m, m->g ? gguf_embeddings : st_embeddings);
-    if (taken) return model_matrix(m, taken, out, err);
+    if (taken) return sl_model_matrix(m, taken, out, err);
     list_tensors(m, names, sizeof names);
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: no token embedding; expected %s; %s",
                             m->path, m->g ? gguf_embeddings[0] : st_embeddings[0], names);
@@ -373,9 +373,9 @@ static specrt_status add_offsets(const model *m, const uint8_t *offsets, int64_t
     return SPECRT_STATUS_OK;
 }
 
-specrt_status model_d2t(const model *m, int64_t n_rows, int64_t n_vocab, int32_t **ids,
-                        specrt_error *err) {
-    const st_tensor *t = m->s ? st_find(m->s, "d2t") : NULL;
+specrt_status sl_model_d2t(const model *m, int64_t n_rows, int64_t n_vocab, int32_t **ids,
+                           specrt_error *err) {
+    const st_tensor *t = m->s ? sl_st_find(m->s, "d2t") : NULL;
     *ids = NULL;
     if (!t) return SPECRT_STATUS_OK;
     if (strcmp(t->dtype, "I64") != 0 || t->n_dims != 1 || t->shape[0] != n_rows)
@@ -386,7 +386,7 @@ specrt_status model_d2t(const model *m, int64_t n_rows, int64_t n_vocab, int32_t
     int32_t *out = malloc((size_t)n_rows * sizeof *out);
     uint8_t *seen = calloc((size_t)n_vocab, 1);
     specrt_status status = out && seen ? add_offsets(m, t->data, n_rows, n_vocab, seen, out, err)
-                                       : error_no_memory(err, m->path);
+                                       : sl_error_no_memory(err, m->path);
     free(seen);
     if (status)
         free(out);
@@ -403,44 +403,45 @@ static uint64_t elements(const int64_t *dims, int32_t n) {
     return product;
 }
 
-uint64_t model_n_params(const model *m) {
+uint64_t sl_model_n_params(const model *m) {
     int64_t n = count_tensors(m), unused;
     uint64_t sum = 0;
-    for (int64_t i = 0; m->g && i < n; i++) sum += elements(gguf_tensors(m->g, &unused)[i].dims, 4);
+    for (int64_t i = 0; m->g && i < n; i++)
+        sum += elements(sl_gguf_tensors(m->g, &unused)[i].dims, 4);
     for (int64_t i = 0; m->s && i < n; i++) {
-        const st_tensor *t = &st_tensors(m->s, &unused)[i];
+        const st_tensor *t = &sl_st_tensors(m->s, &unused)[i];
         sum += elements(t->shape, t->n_dims);
     }
     const char *copy = m->tied == 1 && first_of(m, st_embeddings) ? first_of(m, st_heads) : NULL;
     if (m->s && copy) {
-        const st_tensor *t = st_find(m->s, copy);
+        const st_tensor *t = sl_st_find(m->s, copy);
         sum -= elements(t->shape, t->n_dims);
     }
     return sum;
 }
 
-specrt_status model_blame(const model *m, specrt_status status, specrt_error *err) {
+specrt_status sl_model_blame(const model *m, specrt_status status, specrt_error *err) {
     if (status == SPECRT_STATUS_OK) return status;
     specrt_error why = *err;
     return specrt_error_set(err, status, "%s: %.400s", m->path, why.msg);
 }
 
-specrt_status model_check_trace(const model *m, const char *trace, specrt_error *err) {
+specrt_status sl_model_check_trace(const model *m, const char *trace, specrt_error *err) {
     specrt_trace_reader *reader;
     tokenizer *tok = NULL;
     uint8_t sha256[32];
     specrt_error why = {SPECRT_STATUS_OK, ""};
     TRY(specrt_trace_open(trace, NULL, &reader, err));
-    specrt_status status = m->g ? tokenizer_of_model_if_known(m->path, &tok, err) : 0;
+    specrt_status status = m->g ? sl_tokenizer_of_model_if_known(m->path, &tok, err) : 0;
     if (tok) {
-        tokenizer_fingerprint(tok, sha256);
+        sl_tokenizer_fingerprint(tok, sha256);
         status = specrt_trace_check(reader, sha256, 0, 0, &why);
     }
     if (tok && status)
         specrt_error_set(err, status,
                          "%.400s than that of %.80s; record with this model and its drafter",
                          why.msg, m->path);
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
     specrt_trace_close(reader);
     return status;
 }

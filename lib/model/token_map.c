@@ -33,14 +33,14 @@ static specrt_status bad(const char *path, const char *what, specrt_error *err) 
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s", path, what);
 }
 
-void token_map_free(token_map *map) {
+void sl_token_map_free(token_map *map) {
     free(map->ids);
     free(map->counts);
     *map = (token_map){0};
 }
 
-specrt_status token_map_from_ranks(const specrt_ranks *ranks, int32_t size, token_map *out,
-                                   specrt_error *err) {
+specrt_status sl_token_map_from_ranks(const specrt_ranks *ranks, int32_t size, token_map *out,
+                                      specrt_error *err) {
     const specrt_ranks_header *h = ranks->header;
     *out = (token_map){0};
     if (size == 0) size = h->n_default;
@@ -54,8 +54,8 @@ specrt_status token_map_from_ranks(const specrt_ranks *ranks, int32_t size, toke
                        .n = size,
                        .n_vocab = h->n_vocab};
     if (!out->ids || !out->counts) {
-        token_map_free(out);
-        return error_no_memory(err, "token map");
+        sl_token_map_free(out);
+        return sl_error_no_memory(err, "token map");
     }
     memcpy(out->ids, ranks->ids, (size_t)size * sizeof *out->ids);
     memcpy(out->counts, ranks->counts, (size_t)size * sizeof *out->counts);
@@ -77,7 +77,7 @@ static specrt_status alloc_values(raw_map *raw, const char *kind, int64_t n, spe
     TRY(set_kind(raw, kind, n, err));
     raw->n = n;
     raw->values = (int64_t *)malloc((size_t)n * sizeof *raw->values);
-    return raw->values ? SPECRT_STATUS_OK : error_no_memory(err, raw->path);
+    return raw->values ? SPECRT_STATUS_OK : sl_error_no_memory(err, raw->path);
 }
 
 /* d2t, or any list of integers, as stored in an array or tensor of one dimension. */
@@ -87,7 +87,7 @@ static specrt_status take_values(raw_map *raw, const char *kind, const npy_array
         return bad(raw->path, "d2t is no integer array; expected int64 or int32", err);
     TRY(alloc_values(raw, kind, type->n, err));
     for (int64_t i = 0; i < type->n; i++)
-        raw->values[i] = npy_int(type, (const uint8_t *)values, i);
+        raw->values[i] = sl_npy_int(type, (const uint8_t *)values, i);
     return SPECRT_STATUS_OK;
 }
 
@@ -98,7 +98,7 @@ static specrt_status take_mask(raw_map *raw, const char *kind, const npy_array *
         return bad(raw->path, "t2d is no bool array", err);
     TRY(set_kind(raw, raw->kind ? raw->kind : kind, type->n, err));
     raw->mask = (uint8_t *)malloc((size_t)type->n);
-    if (!raw->mask) return error_no_memory(err, raw->path);
+    if (!raw->mask) return sl_error_no_memory(err, raw->path);
     raw->n_mask = type->n;
     for (int64_t i = 0; i < type->n; i++) raw->mask[i] = ((const uint8_t *)values)[i] != 0;
     return SPECRT_STATUS_OK;
@@ -112,7 +112,7 @@ static specrt_status take_pt_list(raw_map *raw, const pt_object *list, specrt_er
         if (list->items[i].kind != PT_INT)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                     "%s: entry %" PRId64 " of the list is no int but %s", raw->path,
-                                    i, pt_kind_name(list->items[i].kind));
+                                    i, sl_pt_kind_name(list->items[i].kind));
         raw->values[i] = list->items[i].i;
     }
     return SPECRT_STATUS_OK;
@@ -122,7 +122,7 @@ static specrt_status take_pt_list(raw_map *raw, const pt_object *list, specrt_er
 static specrt_status take_pt_counts(raw_map *raw, const pt_object *dict, specrt_error *err) {
     TRY(alloc_values(raw, "torch dict of counts", dict->n / 2, err));
     raw->counts = (uint64_t *)malloc((size_t)raw->n * sizeof *raw->counts);
-    if (!raw->counts) return error_no_memory(err, raw->path);
+    if (!raw->counts) return sl_error_no_memory(err, raw->path);
     raw->n = 0;
     for (int64_t i = 0; i < dict->n; i += 2) {
         const pt_value *key = &dict->items[i], *count = key + 1;
@@ -142,21 +142,22 @@ static specrt_status take_pt_tensor(raw_map *raw, const char *kind, const pt *p,
     pt_tensor t;
     if (value->kind != PT_TENSOR)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s is no tensor but %s",
-                                raw->path, mask ? "t2d" : "d2t", pt_kind_name(value->kind));
-    TRY(pt_tensor_get(p, value, &t, err));
+                                raw->path, mask ? "t2d" : "d2t", sl_pt_kind_name(value->kind));
+    TRY(sl_pt_tensor_get(p, value, &t, err));
     npy_array type = {.kind = t.kind, .item_bytes = t.item_bytes, .n = t.n};
     return mask ? take_mask(raw, kind, &type, t.values, err)
                 : take_values(raw, kind, &type, t.values, err);
 }
 
 static specrt_status take_pt_root(raw_map *raw, const pt *p, specrt_error *err) {
-    const pt_value *root = pt_root(p), *d2t = pt_find(root, "d2t"), *t2d = pt_find(root, "t2d");
+    const pt_value *root = sl_pt_root(p), *d2t = sl_pt_find(root, "d2t"),
+                   *t2d = sl_pt_find(root, "t2d");
     if (root->kind == PT_LIST) return take_pt_list(raw, root->object, err);
     if (root->kind == PT_TENSOR) return take_pt_tensor(raw, "torch tensor", p, root, false, err);
     if (root->kind != PT_DICT)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: holds no list, tensor or dict but %s", raw->path,
-                                pt_kind_name(root->kind));
+                                sl_pt_kind_name(root->kind));
     if (!d2t && !t2d) return take_pt_counts(raw, root->object, err);
     if (d2t) TRY(take_pt_tensor(raw, "torch d2t", p, d2t, false, err));
     return t2d ? take_pt_tensor(raw, "torch t2d", p, t2d, true, err) : SPECRT_STATUS_OK;
@@ -164,16 +165,16 @@ static specrt_status take_pt_root(raw_map *raw, const pt *p, specrt_error *err) 
 
 static specrt_status read_pt(raw_map *raw, const void *bytes, size_t n, specrt_error *err) {
     pt *p;
-    TRY(pt_open_memory(bytes, n, raw->path, &p, err));
+    TRY(sl_pt_open_memory(bytes, n, raw->path, &p, err));
     specrt_status status = take_pt_root(raw, p, err);
-    pt_close(p);
+    sl_pt_close(p);
     return status;
 }
 
 static specrt_status read_npy(raw_map *raw, const void *bytes, size_t n, specrt_error *err) {
     npy_array array;
     const uint8_t *values;
-    TRY(npy_values(bytes, n, raw->path, &array, &values, err));
+    TRY(sl_npy_values(bytes, n, raw->path, &array, &values, err));
     if (array.n_dims != 1)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: array of %d dimensions; expected 1", raw->path, array.n_dims);
@@ -182,7 +183,7 @@ static specrt_status read_npy(raw_map *raw, const void *bytes, size_t n, specrt_
 }
 
 static specrt_status take_st(raw_map *raw, const st *s, specrt_error *err) {
-    const st_tensor *d2t = st_find(s, "d2t"), *t2d = st_find(s, "t2d");
+    const st_tensor *d2t = sl_st_find(s, "d2t"), *t2d = sl_st_find(s, "t2d");
     if (!d2t && !t2d) return bad(raw->path, "safetensors file without a tensor d2t or t2d", err);
     if (d2t) {
         bool wide = strcmp(d2t->dtype, "I64") == 0;
@@ -201,16 +202,16 @@ static specrt_status take_st(raw_map *raw, const st *s, specrt_error *err) {
 
 static specrt_status read_st(raw_map *raw, const void *bytes, size_t n, specrt_error *err) {
     st *s;
-    TRY(st_open_memory(bytes, n, raw->path, &s, err));
+    TRY(sl_st_open_memory(bytes, n, raw->path, &s, err));
     specrt_status status = take_st(raw, s, err);
-    st_close(s);
+    sl_st_close(s);
     return status;
 }
 
 /* llama.cpp knows absolute ids only, and its vocabulary bounds them. */
 static specrt_status take_gguf(raw_map *raw, const gguf *g, specrt_error *err) {
-    const gguf_tensor *d2t = gguf_find_tensor(g, "d2t");
-    const gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    const gguf_tensor *d2t = sl_gguf_find_tensor(g, "d2t");
+    const gguf_kv *tokens = sl_gguf_find(g, "tokenizer.ggml.tokens");
     if (!d2t) return bad(raw->path, "GGUF without a tensor d2t", err);
     if ((d2t->type != SPECRT_DTYPE_I64 && d2t->type != SPECRT_DTYPE_I32) || d2t->n_dims != 1)
         return bad(raw->path, "tensor d2t: expected i64 of one dimension", err);
@@ -223,9 +224,9 @@ static specrt_status take_gguf(raw_map *raw, const gguf *g, specrt_error *err) {
 
 static specrt_status read_gguf(raw_map *raw, const void *bytes, size_t n, specrt_error *err) {
     gguf *g;
-    TRY(gguf_open_memory(bytes, n, raw->path, &g, err));
+    TRY(sl_gguf_open_memory(bytes, n, raw->path, &g, err));
     specrt_status status = take_gguf(raw, g, err);
-    gguf_close(g);
+    sl_gguf_close(g);
     return status;
 }
 
@@ -253,7 +254,7 @@ static bool is_space(char c) {
 
 static specrt_status read_json(raw_map *raw, const void *bytes, size_t n, specrt_error *err) {
     json_tokener *tokener = json_tokener_new_ex(8);
-    if (!tokener) return error_no_memory(err, raw->path);
+    if (!tokener) return sl_error_no_memory(err, raw->path);
     const char *text = (const char *)bytes;
     while (n > 0 && is_space(text[n - 1])) n--;
     json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
@@ -314,14 +315,14 @@ static specrt_status read_text(raw_map *raw, const void *bytes, size_t n, specrt
 
 static specrt_status read_any(raw_map *raw, const void *bytes, size_t n, specrt_error *err) {
     const uint8_t *b = (const uint8_t *)bytes;
-    if (pt_probe(bytes, n)) return read_pt(raw, bytes, n, err);
-    if (npy_probe(bytes, n)) return read_npy(raw, bytes, n, err);
-    if (gguf_probe(bytes, n)) return read_gguf(raw, bytes, n, err);
-    size_t mark = utf8_mark(bytes, n), start = 0;
+    if (sl_pt_probe(bytes, n)) return read_pt(raw, bytes, n, err);
+    if (sl_npy_probe(bytes, n)) return read_npy(raw, bytes, n, err);
+    if (sl_gguf_probe(bytes, n)) return read_gguf(raw, bytes, n, err);
+    size_t mark = sl_utf8_mark(bytes, n), start = 0;
     b += mark, n -= mark;
     while (start < n && is_space((char)b[start])) start++;
     bool object = start < n && b[start] == '{' && (n < 9 || b[8] != '{');
-    if (!object && st_probe(b, n)) return read_st(raw, b, n, err);
+    if (!object && sl_st_probe(b, n)) return read_st(raw, b, n, err);
     bool json = object || (start < n && b[start] == '[');
     bool text = start == n || (b[start] && strchr("#-,0123456789", b[start]));
     if (!json && !text)
@@ -366,7 +367,7 @@ static specrt_status try_reading(const raw_map *raw, bool offset, reading *out, 
     }
     if (out->outside >= 0) return SPECRT_STATUS_OK;
     out->sorted = (entry *)malloc((size_t)raw->n * sizeof *out->sorted);
-    if (!out->sorted) return error_no_memory(err, raw->path);
+    if (!out->sorted) return sl_error_no_memory(err, raw->path);
     for (int64_t i = 0; i < raw->n; i++) out->sorted[i] = (entry){id_at(raw, offset, i), i};
     qsort(out->sorted, (size_t)raw->n, sizeof *out->sorted, by_id_then_place);
     for (int64_t i = raw->n - 1; i > 0; i--)
@@ -444,7 +445,7 @@ static specrt_status keep(const raw_map *raw, const reading *r, token_map *out, 
     if (raw->counts) out->counts = (uint64_t *)malloc((size_t)raw->n * sizeof *out->counts);
     if (!drop || !out->ids || (raw->counts && !out->counts)) {
         free(drop);
-        return error_no_memory(err, raw->path);
+        return sl_error_no_memory(err, raw->path);
     }
     for (int64_t i = 1; i < raw->n; i++)
         if (r->sorted[i].id == r->sorted[i - 1].id) drop[r->sorted[i].at] = 1;
@@ -462,7 +463,7 @@ static specrt_status keep(const raw_map *raw, const reading *r, token_map *out, 
 
 static specrt_status from_mask(const raw_map *raw, token_map *out, specrt_error *err) {
     out->ids = (int32_t *)malloc((size_t)raw->n_mask * sizeof *out->ids);
-    if (!out->ids) return error_no_memory(err, raw->path);
+    if (!out->ids) return sl_error_no_memory(err, raw->path);
     for (int64_t i = 0; i < raw->n_mask; i++)
         if (raw->mask[i]) out->ids[out->n++] = (int32_t)i;
     if (out->n == 0) return bad(raw->path, "t2d marks no token", err);
@@ -485,7 +486,7 @@ static int by_count_then_id(const void *a, const void *b) {
 
 static specrt_status sort_by_count(token_map *map, const char *path, specrt_error *err) {
     counted *all = (counted *)malloc((size_t)map->n * sizeof *all);
-    if (!all) return error_no_memory(err, path);
+    if (!all) return sl_error_no_memory(err, path);
     for (int32_t i = 0; i < map->n; i++) all[i] = (counted){map->counts[i], map->ids[i]};
     qsort(all, (size_t)map->n, sizeof *all, by_count_then_id);
     for (int32_t i = 0; i < map->n; i++) {
@@ -526,29 +527,29 @@ static specrt_status raw_finish(raw_map *raw, specrt_status status, const token_
     if (status == SPECRT_STATUS_OK) status = resolve(raw, o, out, err);
     if (raw->bound < INT32_MAX) out->n_vocab = (int32_t)raw->bound;
     if (raw->mask) out->n_vocab = (int32_t)raw->n_mask;
-    if (status != SPECRT_STATUS_OK) token_map_free(out);
+    if (status != SPECRT_STATUS_OK) sl_token_map_free(out);
     free(raw->values);
     free(raw->counts);
     free(raw->mask);
     return status;
 }
 
-specrt_status token_map_read_memory(const void *bytes, size_t n, const char *name,
-                                    const token_map_options *options, token_map *out,
-                                    specrt_error *err) {
+specrt_status sl_token_map_read_memory(const void *bytes, size_t n, const char *name,
+                                       const token_map_options *options, token_map *out,
+                                       specrt_error *err) {
     const token_map_options *o = options ? options : &defaults;
     raw_map raw = raw_start(name, o);
     return raw_finish(&raw, read_any(&raw, bytes, n, err), o, out, err);
 }
 
-specrt_status token_map_read_st(const st *s, const char *name, const token_map_options *options,
-                                token_map *out, specrt_error *err) {
+specrt_status sl_token_map_read_st(const st *s, const char *name, const token_map_options *options,
+                                   token_map *out, specrt_error *err) {
     const token_map_options *o = options ? options : &defaults;
     raw_map raw = raw_start(name, o);
     return raw_finish(&raw, take_st(&raw, s, err), o, out, err);
 }
 
-bool token_map_values_of(const char *text, token_map_values *out) {
+bool sl_token_map_values_of(const char *text, token_map_values *out) {
     *out = TOKEN_MAP_AUTO;
     if (!text) return true;
     if (strcmp(text, "absolute") == 0) *out = TOKEN_MAP_ABSOLUTE;
@@ -559,9 +560,9 @@ bool token_map_values_of(const char *text, token_map_values *out) {
 static specrt_status read_file(raw_map *raw, const char *path, specrt_error *err) {
     file_view view;
     raw->path = path;
-    TRY(file_map(path, &view, err));
+    TRY(sl_file_map(path, &view, err));
     specrt_status status = read_any(raw, view.bytes, view.n, err);
-    file_unmap(&view);
+    sl_file_unmap(&view);
     return status;
 }
 
@@ -584,8 +585,8 @@ static specrt_status read_folder(raw_map *raw, const char *folder, char *path, s
     return bad(folder, "folder without d2t.npy, model.safetensors or pytorch_model.bin", err);
 }
 
-specrt_status token_map_read(const char *path, const token_map_options *options, token_map *out,
-                             specrt_error *err) {
+specrt_status sl_token_map_read(const char *path, const token_map_options *options, token_map *out,
+                                specrt_error *err) {
     const token_map_options *o = options ? options : &defaults;
     raw_map raw = raw_start(path, o);
     char inside[4096];

@@ -31,25 +31,26 @@ typedef struct token_map_options {
     bool dedupe;             /* keep the first of repeated ids; else they are an error */
 } token_map_options;
 
-/* token_map_formats() : "sglang-pt, vllm-json, ..." for help and errors. */
-const char *token_map_formats(void);
+/* sl_token_map_formats() : "sglang-pt, vllm-json, ..." for help and errors. */
+const char *sl_token_map_formats(void);
 
-/* token_map_default_name() : the file a format is written to when none is given ("freq_32768.pt").
+/* sl_token_map_default_name() : the file a format is written to when none is given ("freq_32768.pt").
  * @return BAD_ARG listing the formats. */
-specrt_status token_map_default_name(const char *format, int32_t n, char *out, size_t bytes,
-                                     specrt_error *err);
+specrt_status sl_token_map_default_name(const char *format, int32_t n, char *out, size_t bytes,
+                                        specrt_error *err);
 
-/* token_map_from_ranks() : the first `size` ranks (0: the calibrated size), counts included.
+/* sl_token_map_from_ranks() : the first `size` ranks (0: the calibrated size), counts included.
  * @return BAD_ARG naming the limits: at least the forced ids, at most the valid ones. */
-specrt_status token_map_from_ranks(const specrt_ranks *ranks, int32_t size, token_map *out,
-                                   specrt_error *err);
+specrt_status sl_token_map_from_ranks(const specrt_ranks *ranks, int32_t size, token_map *out,
+                                      specrt_error *err);
 
-/* token_map_check() : what token_map_write() would refuse of `path`, before the work.
- * @return as out_check(); for npy of its two files, where the folder is there; speculators', whose names hold
- * the size, are left to the writer. */
-specrt_status token_map_check(const char *format, const char *path, bool force, specrt_error *err);
+/* sl_token_map_check() : what sl_token_map_write() would refuse of `path`, before the work.
+ * @return as sl_out_check(); for npy of its two files, where the folder is there; speculators', whose names
+ * hold the size, are left to the writer. */
+specrt_status sl_token_map_check(const char *format, const char *path, bool force,
+                                 specrt_error *err);
 
-/* token_map_write() : FORMAT one of those of token_map_formats(). Ids are checked unique and in
+/* sl_token_map_write() : FORMAT one of those of sl_token_map_formats(). Ids are checked unique and in
  * [0, n_vocab). Lists keep the map's order; the forms with d2t offsets and vllm-json are ascending by id.
  * token-freq has the map's counts, none below that of a later id, so that whoever cuts it by count cuts the
  * map.
@@ -57,36 +58,37 @@ specrt_status token_map_check(const char *format, const char *path, bool force, 
  *   drafter : gguf: the model to rewrite, required; safetensors: its head's rows are added, quantised ones in
  *             f16; else NULL
  * @return BAD_INPUT too for weights beyond f16 there. */
-specrt_status token_map_write(const token_map *map, const char *format, const char *path,
-                              const char *drafter, bool force, specrt_error *err);
+specrt_status sl_token_map_write(const token_map *map, const char *format, const char *path,
+                                 const char *drafter, bool force, specrt_error *err);
 
-/* token_map_head_rows() : rows of the head of a model, `source`, as the tensor lm_head.weight [n, n_cols]:
+/* sl_token_map_head_rows() : rows of the head of a model, `source`, as the tensor lm_head.weight [n, n_cols]:
  * as stored, quantised ones in f16.
  *   ids       : [n] the token of each row
  *   out->data : owned
- * @return as model_open() and model_head(); BAD_INPUT for a token without a row, and weights beyond f16. */
-specrt_status token_map_head_rows(const char *source, const int32_t *ids, int32_t n, st_tensor *out,
-                                  specrt_error *err);
+ * @return as sl_model_open() and sl_model_head(); BAD_INPUT for a token without a row, and weights beyond
+ * f16. */
+specrt_status sl_token_map_head_rows(const char *source, const int32_t *ids, int32_t n,
+                                     st_tensor *out, specrt_error *err);
 
-/* token_map_remove() : take back what token_map_write() put where nothing was, of a map of n ids. */
-void token_map_remove(const char *format, const char *path, int32_t n);
+/* sl_token_map_remove() : take back what sl_token_map_write() put where nothing was, of a map of n ids. */
+void sl_token_map_remove(const char *format, const char *path, int32_t n);
 
-/* token_map_read() : any of those, and ModelOpt d2t.pt, token_freq.pt and EAGLE-3 checkpoints; told by
+/* sl_token_map_read() : any of those, and ModelOpt d2t.pt, token_freq.pt and EAGLE-3 checkpoints; told by
  * content. `path` may be a folder that holds d2t.npy, model.safetensors or pytorch_model.bin.
  *   options : NULL: all defaults */
-specrt_status token_map_read(const char *path, const token_map_options *options, token_map *out,
-                             specrt_error *err);
-/* token_map_read_memory() : the same over one file's bytes, borrowed; `name` stands for the path. */
-specrt_status token_map_read_memory(const void *bytes, size_t n, const char *name,
-                                    const token_map_options *options, token_map *out,
-                                    specrt_error *err);
-/* token_map_read_st() : d2t and t2d of an open checkpoint; `name` stands for its path. */
-specrt_status token_map_read_st(const st *s, const char *name, const token_map_options *options,
-                                token_map *out, specrt_error *err);
-void token_map_free(token_map *map);
+specrt_status sl_token_map_read(const char *path, const token_map_options *options, token_map *out,
+                                specrt_error *err);
+/* sl_token_map_read_memory() : the same over one file's bytes, borrowed; `name` stands for the path. */
+specrt_status sl_token_map_read_memory(const void *bytes, size_t n, const char *name,
+                                       const token_map_options *options, token_map *out,
+                                       specrt_error *err);
+/* sl_token_map_read_st() : d2t and t2d of an open checkpoint; `name` stands for its path. */
+specrt_status sl_token_map_read_st(const st *s, const char *name, const token_map_options *options,
+                                   token_map *out, specrt_error *err);
+void sl_token_map_free(token_map *map);
 
-/* token_map_values_of() : AUTO, ABSOLUTE or OFFSET of "absolute", "offset"; false for other texts, NULL is
+/* sl_token_map_values_of() : AUTO, ABSOLUTE or OFFSET of "absolute", "offset"; false for other texts, NULL is
  * AUTO. */
-bool token_map_values_of(const char *text, token_map_values *out);
+bool sl_token_map_values_of(const char *text, token_map_values *out);
 
 #endif

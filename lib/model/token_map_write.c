@@ -1,4 +1,4 @@
-/* token_map_write.c : the table of formats, and writing each of them. */
+/* sl_token_map_write.c : the table of formats, and writing each of them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -51,7 +51,7 @@ static const struct format {
 };
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
-const char *token_map_formats(void) {
+const char *sl_token_map_formats(void) {
     return "sglang-pt, vllm-json, text, npy, speculators, token-freq, eagle3-pt, safetensors, gguf";
 }
 
@@ -59,12 +59,12 @@ static const struct format *find_format(const char *name, specrt_error *err) {
     for (int i = 0; i < N_FORMATS; i++)
         if (strcmp(formats[i].name, name) == 0) return &formats[i];
     specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "unknown format '%s'; expected one of %s", name,
-                     token_map_formats());
+                     sl_token_map_formats());
     return NULL;
 }
 
-specrt_status token_map_default_name(const char *format, int32_t n, char *out, size_t bytes,
-                                     specrt_error *err) {
+specrt_status sl_token_map_default_name(const char *format, int32_t n, char *out, size_t bytes,
+                                        specrt_error *err) {
     const struct format *f = find_format(format, err);
     if (!f) return SPECRT_STATUS_BAD_ARG;
     const char *number = strstr(f->default_name, "%d");
@@ -75,8 +75,8 @@ specrt_status token_map_default_name(const char *format, int32_t n, char *out, s
 
 /* Commit what was written, or take it back. */
 static specrt_status finish(out_file *out, specrt_status status, specrt_error *err) {
-    if (status == SPECRT_STATUS_OK) return out_commit(out, err);
-    out_abort(out);
+    if (status == SPECRT_STATUS_OK) return sl_out_commit(out, err);
+    sl_out_abort(out);
     return status;
 }
 
@@ -84,8 +84,8 @@ static specrt_status finish(out_file *out, specrt_status status, specrt_error *e
 
 static specrt_status write_sglang(const job *j) {
     out_file out;
-    TRY(out_open(&out, j->path, j->force, j->err));
-    return finish(&out, pt_write_list(j->ids, j->n, &out, j->err), j->err);
+    TRY(sl_out_open(&out, j->path, j->force, j->err));
+    return finish(&out, sl_pt_write_list(j->ids, j->n, &out, j->err), j->err);
 }
 
 static specrt_status put_ids(const job *j, out_file *out, const char *before, const char *between,
@@ -94,20 +94,20 @@ static specrt_status put_ids(const job *j, out_file *out, const char *before, co
     for (int32_t i = 0; i < j->n; i++) {
         int length = snprintf(text, sizeof text, "%s%" PRId32 "%s", i == 0 ? before : between,
                               j->ids[i], i == j->n - 1 ? after : "");
-        TRY(out_write(out, text, (size_t)length, j->err));
+        TRY(sl_out_write(out, text, (size_t)length, j->err));
     }
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status write_json(const job *j) {
     out_file out;
-    TRY(out_open(&out, j->path, j->force, j->err));
+    TRY(sl_out_open(&out, j->path, j->force, j->err));
     return finish(&out, put_ids(j, &out, "[", ", ", "]\n"), j->err);
 }
 
 static specrt_status write_text(const job *j) {
     out_file out;
-    TRY(out_open(&out, j->path, j->force, j->err));
+    TRY(sl_out_open(&out, j->path, j->force, j->err));
     return finish(&out, put_ids(j, &out, "", "\n", "\n"), j->err);
 }
 
@@ -118,14 +118,14 @@ static specrt_status write_counts(const job *j) {
         return specrt_error_set(j->err, SPECRT_STATUS_BAD_ARG,
                                 "format token-freq: expected counts; the map has none");
     uint64_t *counts = (uint64_t *)malloc((size_t)j->n * sizeof *counts);
-    if (!counts) return error_no_memory(j->err, j->path);
+    if (!counts) return sl_error_no_memory(j->err, j->path);
     for (int32_t i = j->n - 1; i >= 0; i--) {
         uint64_t least = i + 1 < j->n ? counts[i + 1] : 1; /* 0 reads as never seen */
         counts[i] = j->counts[i] > least ? j->counts[i] : least;
     }
-    specrt_status status = out_open(&out, j->path, j->force, j->err);
+    specrt_status status = sl_out_open(&out, j->path, j->force, j->err);
     if (status == SPECRT_STATUS_OK)
-        status = finish(&out, pt_write_counts(j->ids, counts, j->n, &out, j->err), j->err);
+        status = finish(&out, sl_pt_write_counts(j->ids, counts, j->n, &out, j->err), j->err);
     free(counts);
     return status;
 }
@@ -148,7 +148,7 @@ static specrt_status pair_make(const job *j, pair *out) {
                   (uint8_t *)calloc((size_t)j->n_vocab, 1)};
     if (!out->d2t || !out->t2d) {
         pair_free(out);
-        return error_no_memory(j->err, j->path);
+        return sl_error_no_memory(j->err, j->path);
     }
     for (int32_t i = 0; i < j->n; i++) {
         out->d2t[i] = (int64_t)j->ids[i] - i;
@@ -160,11 +160,11 @@ static specrt_status pair_make(const job *j, pair *out) {
 static specrt_status write_eagle3(const job *j) {
     pair p;
     out_file out;
-    TRY(out_open(&out, j->path, j->force, j->err));
+    TRY(sl_out_open(&out, j->path, j->force, j->err));
     specrt_status status = pair_make(j, &p);
     if (status != SPECRT_STATUS_OK) return finish(&out, status, j->err);
     const pt_tensor tensors[2] = {{"d2t", 'i', 8, j->n, p.d2t}, {"t2d", 'b', 1, j->n_vocab, p.t2d}};
-    status = pt_write_tensors(tensors, 2, &out, j->err);
+    status = sl_pt_write_tensors(tensors, 2, &out, j->err);
     pair_free(&p);
     return finish(&out, status, j->err);
 }
@@ -172,15 +172,15 @@ static specrt_status write_eagle3(const job *j) {
 /* Both files are complete before either gets its name. */
 static specrt_status write_two(const job *j, const pair *p, const char *d2t, const char *t2d) {
     out_file a, b;
-    TRY(out_open(&a, d2t, j->force, j->err));
-    specrt_status status = npy_write('i', 8, p->d2t, j->n, &a, j->err);
-    if (status == SPECRT_STATUS_OK) status = out_open(&b, t2d, j->force, j->err);
+    TRY(sl_out_open(&a, d2t, j->force, j->err));
+    specrt_status status = sl_npy_write('i', 8, p->d2t, j->n, &a, j->err);
+    if (status == SPECRT_STATUS_OK) status = sl_out_open(&b, t2d, j->force, j->err);
     if (status != SPECRT_STATUS_OK) return finish(&a, status, j->err);
-    status = npy_write('b', 1, p->t2d, j->n_vocab, &b, j->err);
+    status = sl_npy_write('b', 1, p->t2d, j->n_vocab, &b, j->err);
     if (status == SPECRT_STATUS_OK)
-        status = out_commit(&a, j->err);
+        status = sl_out_commit(&a, j->err);
     else
-        out_abort(&a);
+        sl_out_abort(&a);
     return finish(&b, status, j->err);
 }
 
@@ -216,14 +216,15 @@ static specrt_status npy_files(const char *format, const char *path, int32_t siz
     return SPECRT_STATUS_OK;
 }
 
-specrt_status token_map_check(const char *format, const char *path, bool force, specrt_error *err) {
+specrt_status sl_token_map_check(const char *format, const char *path, bool force,
+                                 specrt_error *err) {
     npy_folder folder;
-    if (strcmp(format, "npy") != 0 && !is_sized(format)) return out_check(path, force, err);
+    if (strcmp(format, "npy") != 0 && !is_sized(format)) return sl_out_check(path, force, err);
     TRY(npy_files(format, path, 0, &folder, err));
-    if (!folder.exists) return out_check(path, force, err);
+    if (!folder.exists) return sl_out_check(path, force, err);
     if (is_sized(format)) return SPECRT_STATUS_OK;
-    TRY(out_check(folder.d2t, force, err));
-    return out_check(folder.t2d, force, err);
+    TRY(sl_out_check(folder.d2t, force, err));
+    return sl_out_check(folder.t2d, force, err);
 }
 
 static specrt_status write_npy(const job *j) {
@@ -241,7 +242,7 @@ static specrt_status write_npy(const job *j) {
     return status;
 }
 
-void token_map_remove(const char *format, const char *path, int32_t n) {
+void sl_token_map_remove(const char *format, const char *path, int32_t n) {
     npy_folder folder;
     if (strcmp(format, "npy") != 0 && !is_sized(format)) {
         unlink(path);
@@ -260,9 +261,9 @@ void token_map_remove(const char *format, const char *path, int32_t n) {
 static specrt_status gather(const job *j, const uint8_t *rows, size_t stride, size_t row_bytes,
                             int64_t n_rows, const int32_t *row_of, int64_t n_ids, uint8_t **out) {
     if (row_bytes == 0 || (size_t)j->n > SIZE_MAX / row_bytes)
-        return error_no_memory(j->err, j->path);
+        return sl_error_no_memory(j->err, j->path);
     *out = (uint8_t *)malloc((size_t)j->n * row_bytes);
-    if (!*out) return error_no_memory(j->err, j->path);
+    if (!*out) return sl_error_no_memory(j->err, j->path);
     for (int32_t i = 0; i < j->n; i++) {
         int64_t row = !row_of ? j->ids[i] : j->ids[i] < n_ids ? row_of[j->ids[i]] : -1;
         if (row < 0 || row >= n_rows) {
@@ -310,7 +311,7 @@ static specrt_status to_halves(const job *j, specrt_head_desc *head, uint8_t **r
     size_t n_cols = (size_t)head->n_cols, row_bytes = specrt_row_bytes(head->dtype, head->n_cols);
     float *row = (float *)malloc(n_cols * sizeof *row);
     uint16_t *halves = (uint16_t *)malloc((size_t)j->n * n_cols * sizeof *halves);
-    specrt_status status = row && halves ? SPECRT_STATUS_OK : error_no_memory(j->err, j->path);
+    specrt_status status = row && halves ? SPECRT_STATUS_OK : sl_error_no_memory(j->err, j->path);
     for (int32_t i = 0; i < j->n && status == SPECRT_STATUS_OK; i++)
         status = to_half(j, head, *rows + (size_t)i * row_bytes, j->ids[i], row,
                          halves + (size_t)i * n_cols);
@@ -327,8 +328,8 @@ static specrt_status st_head(const job *j, st_tensor *out) {
     model m;
     specrt_head_desc head;
     uint8_t *rows = NULL;
-    TRY(model_open(j->drafter, &m, j->err));
-    specrt_status status = model_head(&m, NULL, &head, NULL, j->err);
+    TRY(sl_model_open(j->drafter, &m, j->err));
+    specrt_status status = sl_model_head(&m, NULL, &head, NULL, j->err);
     if (status == SPECRT_STATUS_OK) {
         size_t row_bytes = specrt_row_bytes(head.dtype, head.n_cols);
         size_t stride = head.row_stride ? head.row_stride : row_bytes;
@@ -346,12 +347,12 @@ static specrt_status st_head(const job *j, st_tensor *out) {
         rows = NULL;
     }
     free(rows);
-    model_close(&m);
+    sl_model_close(&m);
     return status;
 }
 
-specrt_status token_map_head_rows(const char *source, const int32_t *ids, int32_t n, st_tensor *out,
-                                  specrt_error *err) {
+specrt_status sl_token_map_head_rows(const char *source, const int32_t *ids, int32_t n,
+                                     st_tensor *out, specrt_error *err) {
     const job j = {.ids = ids, .n = n, .path = source, .drafter = source, .err = err};
     return st_head(&j, out);
 }
@@ -369,9 +370,9 @@ static specrt_status write_st(const job *j) {
     tensors[n++] = (st_tensor){"d2t", "I64", 1, {j->n}, (uint8_t *)p.d2t, (size_t)j->n * 8};
     if (head.data) tensors[n++] = head;
     tensors[n++] = (st_tensor){"t2d", "BOOL", 1, {j->n_vocab}, p.t2d, (size_t)j->n_vocab};
-    status = out_open(&out, j->path, j->force, j->err);
+    status = sl_out_open(&out, j->path, j->force, j->err);
     if (status == SPECRT_STATUS_OK)
-        status = finish(&out, st_write(tensors, n, metadata, 1, &out, j->err), j->err);
+        status = finish(&out, sl_st_write(tensors, n, metadata, 1, &out, j->err), j->err);
     pair_free(&p);
 done:
     free((void *)(uintptr_t)head.data);
@@ -392,7 +393,7 @@ static bool reads_d2t(gguf_string arch) {
 /* The head to cut. */
 static specrt_status find_head(const job *j, const gguf *g, const gguf_tensor **out) {
     gguf_string arch = {"", 0};
-    gguf_get_string(g, "general.architecture", &arch);
+    sl_gguf_get_string(g, "general.architecture", &arch);
     if (!reads_d2t(arch))
         return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: architecture '%.*s': llama.cpp reads d2t of eagle3 and dflash "
@@ -400,7 +401,7 @@ static specrt_status find_head(const job *j, const gguf *g, const gguf_tensor **
                                 "shape); draft with the whole file in specrt-llama --policy "
                                 "static:%" PRId32,
                                 j->drafter, (int)(arch.n > 40 ? 40 : arch.n), arch.s, j->n);
-    *out = gguf_find_tensor(g, "output.weight");
+    *out = sl_gguf_find_tensor(g, "output.weight");
     if (!*out)
         return specrt_error_set(
             j->err, SPECRT_STATUS_UNSUPPORTED,
@@ -423,15 +424,15 @@ typedef struct trimmed {
 static specrt_status find_trimmed(const job *j, const gguf *g, trimmed *out) {
     token_map old;
     *out = (trimmed){0};
-    if (!gguf_find_tensor(g, "d2t")) return SPECRT_STATUS_OK;
-    TRY(token_map_read(j->drafter, NULL, &old, j->err));
+    if (!sl_gguf_find_tensor(g, "d2t")) return SPECRT_STATUS_OK;
+    TRY(sl_token_map_read(j->drafter, NULL, &old, j->err));
     for (int32_t i = 0; i < old.n; i++)
         if (old.ids[i] >= out->n_ids) out->n_ids = (int64_t)old.ids[i] + 1;
     out->row_of = (int32_t *)malloc((size_t)out->n_ids * sizeof *out->row_of);
     for (int64_t id = 0; out->row_of && id < out->n_ids; id++) out->row_of[id] = -1;
     for (int32_t i = 0; out->row_of && i < old.n; i++) out->row_of[old.ids[i]] = i;
-    token_map_free(&old);
-    return out->row_of ? SPECRT_STATUS_OK : error_no_memory(j->err, j->path);
+    sl_token_map_free(&old);
+    return out->row_of ? SPECRT_STATUS_OK : sl_error_no_memory(j->err, j->path);
 }
 
 /* Add `from` cut to the map's rows under a new name. Every type packs whole rows, so rows are copied
@@ -441,7 +442,7 @@ static specrt_status cut_tensor(const job *j, const gguf_tensor *from, const cha
     int last = from->n_dims - 1; /* the dimension of rows */
     size_t row_bytes = from->dims[last] > 0 ? from->bytes / (size_t)from->dims[last] : 0;
     uint8_t *rows;
-    if (strcmp(gguf_type_name(from->type), "unknown") == 0)
+    if (strcmp(sl_gguf_type_name(from->type), "unknown") == 0)
         return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: tensor %s has the unknown type %" PRIu32, j->drafter,
                                 from->name, from->type);
@@ -458,7 +459,7 @@ static specrt_status add_d2t(const job *j, gguf_tensor *out) {
     *out = (gguf_tensor){
         .name = "d2t", .n_dims = 1, .dims = {j->n, 1, 1, 1}, .type = SPECRT_DTYPE_I64};
     int64_t *d2t = (int64_t *)malloc((size_t)j->n * sizeof *d2t);
-    if (!d2t) return error_no_memory(j->err, j->path);
+    if (!d2t) return sl_error_no_memory(j->err, j->path);
     for (int32_t i = 0; i < j->n; i++) d2t[i] = j->ids[i];
     out->data = (const uint8_t *)d2t;
     out->bytes = (size_t)j->n * sizeof *d2t;
@@ -468,7 +469,7 @@ static specrt_status add_d2t(const job *j, gguf_tensor *out) {
 /* llama.cpp writes logits to the places d2t names without looking, so an id beyond the drafter's own
  * vocabulary would corrupt its memory. */
 static specrt_status check_tokens(const job *j, const gguf *g) {
-    const gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    const gguf_kv *tokens = sl_gguf_find(g, "tokenizer.ggml.tokens");
     for (int32_t i = 0; tokens && i < j->n; i++)
         if ((uint64_t)j->ids[i] >= tokens->count)
             return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
@@ -480,7 +481,7 @@ static specrt_status check_tokens(const job *j, const gguf *g) {
 
 /* The tensors that change: at most head, bias and d2t. */
 static specrt_status make_edits(const job *j, const gguf *g, gguf_tensor edits[3], int *n) {
-    const gguf_tensor *head = NULL, *bias = gguf_find_tensor(g, "output.bias");
+    const gguf_tensor *head = NULL, *bias = sl_gguf_find_tensor(g, "output.bias");
     trimmed t;
     TRY(find_head(j, g, &head));
     TRY(check_tokens(j, g));
@@ -506,13 +507,13 @@ static specrt_status write_gguf(const job *j) {
         return specrt_error_set(
             j->err, SPECRT_STATUS_BAD_ARG,
             "format gguf: expected the drafter to rewrite (--drafter FILE.gguf)");
-    TRY(gguf_open(j->drafter, &g, j->err));
+    TRY(sl_gguf_open(j->drafter, &g, j->err));
     specrt_status status = make_edits(j, g, edits, &n);
-    if (status == SPECRT_STATUS_OK) status = out_open(&out, j->path, j->force, j->err);
+    if (status == SPECRT_STATUS_OK) status = sl_out_open(&out, j->path, j->force, j->err);
     if (status == SPECRT_STATUS_OK)
-        status = finish(&out, gguf_rewrite(g, edits, n, &out, j->err), j->err);
+        status = finish(&out, sl_gguf_rewrite(g, edits, n, &out, j->err), j->err);
     for (int i = 0; i < n; i++) free((void *)(uintptr_t)edits[i].data);
-    gguf_close(g);
+    sl_gguf_close(g);
     return status;
 }
 
@@ -532,8 +533,8 @@ static specrt_status check_ids(const token_map *map, const int32_t *sorted, spec
     return SPECRT_STATUS_OK;
 }
 
-specrt_status token_map_write(const token_map *map, const char *format, const char *path,
-                              const char *drafter, bool force, specrt_error *err) {
+specrt_status sl_token_map_write(const token_map *map, const char *format, const char *path,
+                                 const char *drafter, bool force, specrt_error *err) {
     const struct format *f = find_format(format, err);
     if (!f) return SPECRT_STATUS_BAD_ARG;
     if (drafter && !f->takes_drafter)
@@ -545,9 +546,9 @@ specrt_status token_map_write(const token_map *map, const char *format, const ch
             err, SPECRT_STATUS_BAD_ARG,
             "format %s: expected at least one id and the size of the vocabulary", format);
     int32_t *sorted = (int32_t *)malloc((size_t)map->n * sizeof *sorted);
-    if (!sorted) return error_no_memory(err, path);
+    if (!sorted) return sl_error_no_memory(err, path);
     memcpy(sorted, map->ids, (size_t)map->n * sizeof *sorted);
-    qsort(sorted, (size_t)map->n, sizeof *sorted, order_i32);
+    qsort(sorted, (size_t)map->n, sizeof *sorted, sl_order_i32);
     specrt_status status = check_ids(map, sorted, err);
     const job j = {.ids = f->ascending ? sorted : map->ids,
                    .counts = map->counts,

@@ -22,7 +22,7 @@ static size_t first_symbols(const tokenizer *tok, const uint8_t *piece, size_t n
         int32_t symbol;
         if (tok->chars) {
             tok_decode(piece + i, piece + n, &len);
-            symbol = tok_find_symbol(tok, piece + i, (size_t)len);
+            symbol = sl_tok_find_symbol(tok, piece + i, (size_t)len);
         } else {
             symbol = tok->byte_ids[piece[i]];
         }
@@ -130,7 +130,7 @@ static inline void merge_short(const tokenizer *tok, row *r, uint32_t rank, int 
     r->candidates[before] = pair_candidate(tok, r, before, at);
 }
 
-size_t tok_bpe_short(const tokenizer *tok, const uint8_t *piece, size_t n, int32_t *out) {
+size_t sl_tok_bpe_short(const tokenizer *tok, const uint8_t *piece, size_t n, int32_t *out) {
     row r;
     int count = (int)first_symbols(tok, piece, n, r.symbols), kept = 0;
     if (count == 0) return 0;
@@ -231,8 +231,8 @@ static bool merge_long(const tokenizer *tok, tok_bpe_scratch *s, size_t n) {
     return true;
 }
 
-size_t tok_bpe_long(const tokenizer *tok, tok_bpe_scratch *s, const uint8_t *piece, size_t n,
-                    int32_t *out) {
+size_t sl_tok_bpe_long(const tokenizer *tok, tok_bpe_scratch *s, const uint8_t *piece, size_t n,
+                       int32_t *out) {
     if (!reserve(s, n)) return SIZE_MAX;
     size_t count = first_symbols(tok, piece, n, s->symbols);
     if (!merge_long(tok, s, count)) return SIZE_MAX;
@@ -241,13 +241,13 @@ size_t tok_bpe_long(const tokenizer *tok, tok_bpe_scratch *s, const uint8_t *pie
     return emit(tok, piece, n, s->symbols, kept, out);
 }
 
-size_t tok_bpe(const tokenizer *tok, tok_bpe_scratch *scratch, const uint8_t *piece, size_t n,
-               int32_t *out) {
-    if (n <= TOK_SHORT_PIECE) return tok_bpe_short(tok, piece, n, out);
-    return tok_bpe_long(tok, scratch, piece, n, out);
+size_t sl_tok_bpe(const tokenizer *tok, tok_bpe_scratch *scratch, const uint8_t *piece, size_t n,
+                  int32_t *out) {
+    if (n <= TOK_SHORT_PIECE) return sl_tok_bpe_short(tok, piece, n, out);
+    return sl_tok_bpe_long(tok, scratch, piece, n, out);
 }
 
-void tok_bpe_scratch_free(tok_bpe_scratch *scratch) {
+void sl_tok_bpe_scratch_free(tok_bpe_scratch *scratch) {
     free(scratch->symbols);
     free(scratch->heap);
     *scratch = (tok_bpe_scratch){0};

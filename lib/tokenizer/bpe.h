@@ -15,17 +15,17 @@ typedef struct tok_bpe_scratch {
     size_t capacity, n_heap, heap_capacity;
 } tok_bpe_scratch;
 
-/* tok_bpe() : the ids of a piece of 1..n bytes.
+/* sl_tok_bpe() : the ids of a piece of 1..n bytes.
  *   out : [n], at least as many as there can be ids
  * @return how many; SIZE_MAX when memory ran out. */
-size_t tok_bpe(const tokenizer *tok, tok_bpe_scratch *scratch, const uint8_t *piece, size_t n,
-               int32_t *out);
+size_t sl_tok_bpe(const tokenizer *tok, tok_bpe_scratch *scratch, const uint8_t *piece, size_t n,
+                  int32_t *out);
 
 /* The two ways on their own, for tests; the same ids. n <= TOK_SHORT_PIECE for the first. */
-size_t tok_bpe_short(const tokenizer *tok, const uint8_t *piece, size_t n, int32_t *out);
-size_t tok_bpe_long(const tokenizer *tok, tok_bpe_scratch *scratch, const uint8_t *piece, size_t n,
-                    int32_t *out);
+size_t sl_tok_bpe_short(const tokenizer *tok, const uint8_t *piece, size_t n, int32_t *out);
+size_t sl_tok_bpe_long(const tokenizer *tok, tok_bpe_scratch *scratch, const uint8_t *piece,
+                       size_t n, int32_t *out);
 
-void tok_bpe_scratch_free(tok_bpe_scratch *scratch);
+void sl_tok_bpe_scratch_free(tok_bpe_scratch *scratch);
 
 #endif

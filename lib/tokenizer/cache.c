@@ -12,23 +12,23 @@ static void *map_zeroed(size_t bytes) {
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-bool tok_cache_init(tok_cache *cache) {
+bool sl_tok_cache_init(tok_cache *cache) {
     *cache = (tok_cache){.sets = map_zeroed(SETS_BYTES),
                          .arena = map_zeroed(TOK_CACHE_ARENA_WORDS * sizeof(uint32_t))};
     if (cache->sets) madvise(cache->sets, SETS_BYTES, MADV_HUGEPAGE);
     if (cache->sets && cache->arena) return true;
-    tok_cache_free(cache);
+    sl_tok_cache_free(cache);
     return false;
 }
 
-void tok_cache_free(tok_cache *cache) {
+void sl_tok_cache_free(tok_cache *cache) {
     if (cache->sets) munmap(cache->sets, SETS_BYTES);
     if (cache->arena) munmap(cache->arena, TOK_CACHE_ARENA_WORDS * sizeof(uint32_t));
     *cache = (tok_cache){0};
 }
 
-const int32_t *tok_cache_ids(const tok_cache *cache, const tok_slot *slot, const uint8_t *piece,
-                             size_t n, size_t *n_ids) {
+const int32_t *sl_tok_cache_ids(const tok_cache *cache, const tok_slot *slot, const uint8_t *piece,
+                                size_t n, size_t *n_ids) {
     const uint32_t *record = cache->arena + slot->ids[0];
     *n_ids = record[0];
     if (memcmp(record + 1 + *n_ids, piece, n) != 0) return NULL;
@@ -51,8 +51,8 @@ static int32_t put_record(tok_cache *cache, const uint8_t *piece, size_t n, cons
     return (int32_t)(record - cache->arena);
 }
 
-void tok_cache_put(tok_cache *cache, tok_key key, const uint8_t *piece, size_t n,
-                   const int32_t *ids, size_t n_ids) {
+void sl_tok_cache_put(tok_cache *cache, tok_key key, const uint8_t *piece, size_t n,
+                      const int32_t *ids, size_t n_ids) {
     tok_slot slot = {.key = key, .n_ids = (uint32_t)n_ids};
     if (n <= TOK_KEY_BYTES && n_ids <= TOK_CACHE_INLINE_IDS) {
         memcpy(slot.ids, ids, n_ids * sizeof *ids);

@@ -27,8 +27,8 @@ typedef struct tok_cache {
     size_t arena_n;
 } tok_cache;
 
-bool tok_cache_init(tok_cache *cache); /* false: no memory */
-void tok_cache_free(tok_cache *cache);
+bool sl_tok_cache_init(tok_cache *cache); /* false: no memory */
+void sl_tok_cache_free(tok_cache *cache);
 
 /* The key of a piece too long to remember: no slot has it. */
 #define TOK_KEY_NONE ((tok_key){0, UINT64_C(254) << 56})
@@ -49,12 +49,12 @@ static inline const tok_slot *tok_cache_find(tok_cache *cache, tok_key key, size
     return slots;
 }
 
-/* tok_cache_ids() : the ids of a record, NULL when its piece has other bytes. */
-const int32_t *tok_cache_ids(const tok_cache *cache, const tok_slot *slot, const uint8_t *piece,
-                             size_t n, size_t *n_ids);
+/* sl_tok_cache_ids() : the ids of a record, NULL when its piece has other bytes. */
+const int32_t *sl_tok_cache_ids(const tok_cache *cache, const tok_slot *slot, const uint8_t *piece,
+                                size_t n, size_t *n_ids);
 
-/* tok_cache_put() : remember a piece that tok_cache_find() did not know. */
-void tok_cache_put(tok_cache *cache, tok_key key, const uint8_t *piece, size_t n,
-                   const int32_t *ids, size_t n_ids);
+/* sl_tok_cache_put() : remember a piece that tok_cache_find() did not know. */
+void sl_tok_cache_put(tok_cache *cache, tok_key key, const uint8_t *piece, size_t n,
+                      const int32_t *ids, size_t n_ids);
 
 #endif

@@ -72,12 +72,12 @@ static bool is_sound(const tokenizer *tok) {
            (all_known || apart);
 }
 
-specrt_status tok_cut_use(tokenizer *tok, specrt_error *err) {
+specrt_status sl_tok_cut_use(tokenizer *tok, specrt_error *err) {
     if (!is_sound(tok)) return SPECRT_STATUS_OK;
     pair_set *set = calloc(1, sizeof *set);
-    if (!set) return error_no_memory(err, tok->path);
+    if (!set) return sl_error_no_memory(err, tok->path);
     for (int32_t id = 0; id < tok->n_vocab; id++)
-        if (tok_is_symbol(tok, id))
+        if (sl_tok_is_symbol(tok, id))
             add_token(set, tok->pool + tok->tokens[id].offset, tok->tokens[id].n);
     tok->split = TOK_SPLIT_CUSTOM;
     tok->custom = (tok_custom_split){.next = next_ends, .state_free = free, .state = set};

@@ -6,8 +6,8 @@
 
 #include "tokenizer/tokenizer_impl.h"
 
-/* tok_cut_use() : let a tokenizer without a splitter cut text so, where that is sound. After
- * tok_index(). */
-specrt_status tok_cut_use(tokenizer *tok, specrt_error *err);
+/* sl_tok_cut_use() : let a tokenizer without a splitter cut text so, where that is sound. After
+ * sl_tok_index(). */
+specrt_status sl_tok_cut_use(tokenizer *tok, specrt_error *err);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct pair_list {
 } pair_list;
 
 static bool pair_append(pair_list *list, int32_t left, int32_t right, size_t merge) {
-    if (!tok_grow(&list->pairs, &list->capacity, list->n + 1, sizeof *list->pairs)) return false;
+    if (!sl_tok_grow(&list->pairs, &list->capacity, list->n + 1, sizeof *list->pairs)) return false;
     list->pairs[list->n++] = tok_pair_make(left, right, (uint32_t)merge);
     return true;
 }
@@ -23,11 +23,11 @@ static bool pair_append(pair_list *list, int32_t left, int32_t right, size_t mer
 static bool pairs_of_token(const tokenizer *tok, int32_t id, size_t merge, pair_list *list) {
     const tok_token *token = &tok->tokens[id];
     const uint8_t *bytes = tok->pool + token->offset;
-    if (tok_find_symbol(tok, bytes, token->n) != id) return true; /* equal bytes, higher id */
+    if (sl_tok_find_symbol(tok, bytes, token->n) != id) return true; /* equal bytes, higher id */
     for (uint32_t k = 1; k < token->n; k++) {
-        int32_t left = tok_find_symbol(tok, bytes, k);
+        int32_t left = sl_tok_find_symbol(tok, bytes, k);
         if (left == TOK_NONE) continue;
-        int32_t right = tok_find_symbol(tok, bytes + k, token->n - k);
+        int32_t right = sl_tok_find_symbol(tok, bytes + k, token->n - k);
         if (right != TOK_NONE && !pair_append(list, left, right, merge)) return false;
     }
     return true;
@@ -36,8 +36,8 @@ static bool pairs_of_token(const tokenizer *tok, int32_t id, size_t merge, pair_
 static specrt_status pairs_of_vocabulary(tokenizer *tok, pair_list *list, specrt_error *err) {
     for (size_t m = 0; m < tok->n_merges; m++) {
         int32_t id = tok->merge_ids[m];
-        if (tok_is_symbol(tok, id) && !pairs_of_token(tok, id, m, list))
-            return error_no_memory(err, tok->path);
+        if (sl_tok_is_symbol(tok, id) && !pairs_of_token(tok, id, m, list))
+            return sl_error_no_memory(err, tok->path);
     }
     return SPECRT_STATUS_OK;
 }
@@ -52,7 +52,8 @@ static specrt_status pairs_of_list(tokenizer *tok, pair_list *list, specrt_error
                                         "%s: merge %zu names token %d; expected 0 to %d", tok->path,
                                         m, ids[i], tok->n_vocab - 1);
         tok->merge_ids[m] = merge.merged;
-        if (!pair_append(list, merge.left, merge.right, m)) return error_no_memory(err, tok->path);
+        if (!pair_append(list, merge.left, merge.right, m))
+            return sl_error_no_memory(err, tok->path);
     }
     return SPECRT_STATUS_OK;
 }
@@ -63,7 +64,7 @@ static specrt_status build_pair_table(tokenizer *tok, const pair_list *list, spe
     size_t n_buckets = (size_t)1 << bits, bytes = n_buckets * sizeof *tok->pairs;
     tok->pair_shift = 64 - bits;
     tok->pairs = aligned_alloc(sizeof *tok->pairs, bytes);
-    if (!tok->pairs) return error_no_memory(err, tok->path);
+    if (!tok->pairs) return sl_error_no_memory(err, tok->path);
     memset(tok->pairs, 0xFF, bytes);
     for (size_t i = 0; i < list->n; i++) {
         uint64_t key = list->pairs[i] >> TOK_MERGE_BITS;
@@ -95,7 +96,7 @@ static specrt_status order_by_score(tokenizer *tok, specrt_error *err) {
     tok->merge_ranks = malloc(n * sizeof *tok->merge_ranks);
     if (!order || !tok->merge_ranks) {
         free(order);
-        return error_no_memory(err, tok->path);
+        return sl_error_no_memory(err, tok->path);
     }
     for (size_t i = 0; i < n; i++)
         order[i] = (scored_id){i < tok->n_scores ? tok->scores[i] : 0, (int32_t)i};
@@ -113,11 +114,11 @@ static specrt_status build_pairs(tokenizer *tok, specrt_error *err) {
     bool listed = tok->merge_order == TOK_MERGE_LISTED;
     specrt_status status = SPECRT_STATUS_OK;
     pair_list list = {0};
-    if (!listed && tok->chars) status = tok_index_extras(tok, err);
+    if (!listed && tok->chars) status = sl_tok_index_extras(tok, err);
     if (status) return status;
     if (!listed) tok->n_merges = (size_t)tok->n_vocab;
     tok->merge_ids = malloc((tok->n_merges + 1) * sizeof *tok->merge_ids);
-    if (!tok->merge_ids) return error_no_memory(err, tok->path);
+    if (!tok->merge_ids) return sl_error_no_memory(err, tok->path);
     for (size_t i = 0; i < tok->n_merges; i++) tok->merge_ids[i] = (int32_t)i;
     if (tok->merge_order == TOK_MERGE_BY_SCORE) status = order_by_score(tok, err);
     if (!status)
@@ -132,7 +133,7 @@ static specrt_status build_pairs(tokenizer *tok, specrt_error *err) {
 static void find_byte_ids(tokenizer *tok) {
     for (int b = 0; b < 256; b++) {
         uint8_t byte = (uint8_t)b;
-        tok->byte_ids[b] = tok->chars ? TOK_NONE : tok_find_symbol(tok, &byte, 1);
+        tok->byte_ids[b] = tok->chars ? TOK_NONE : sl_tok_find_symbol(tok, &byte, 1);
     }
     for (int32_t id = 0; tok->chars && id < tok->n_vocab; id++)
         if (tok->tokens[id].flags & TOK_FLAG_BYTE && tok->tokens[id].n == 1)
@@ -145,7 +146,7 @@ static specrt_status find_byte_pairs(tokenizer *tok, specrt_error *err) {
     for (int b = 0; b < 256; b++)
         if (tok->chars || tok->byte_ids[b] == TOK_NONE) return SPECRT_STATUS_OK;
     tok->byte_pairs = malloc(65536 * sizeof *tok->byte_pairs);
-    if (!tok->byte_pairs) return error_no_memory(err, tok->path);
+    if (!tok->byte_pairs) return sl_error_no_memory(err, tok->path);
     for (int i = 0; i < 65536; i++) {
         uint64_t key = tok_pair_key(tok->byte_ids[i >> 8], tok->byte_ids[i & 255]);
         tok->byte_pairs[i] = tok_pair_find(tok, key);
@@ -165,20 +166,20 @@ static void fingerprint(tokenizer *tok) {
     specrt_sha256_final(&sha, tok->sha256);
 }
 
-specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err) {
+specrt_status sl_tokenizer_finish(tokenizer *tok, specrt_error *err) {
     if (tok->n_terminators && tok->terminators[tok->n_terminators - 1] >= tok->n_vocab)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: end-of-text id %d; expected 0 to %d", tok->path,
                                 tok->terminators[tok->n_terminators - 1], tok->n_vocab - 1);
-    TRY(tok_index(tok, err));
+    TRY(sl_tok_index(tok, err));
     TRY(build_pairs(tok, err));
-    tok->unicode = tok_unicode_new();
-    if (!tok->unicode) return error_no_memory(err, tok->path);
-    TRY(tok_raw_finish(tok, err));
+    tok->unicode = sl_tok_unicode_new();
+    if (!tok->unicode) return sl_error_no_memory(err, tok->path);
+    TRY(sl_tok_raw_finish(tok, err));
     find_byte_ids(tok);
     TRY(find_byte_pairs(tok, err));
     fingerprint(tok);
     if (tok->n_normal == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: no normal tokens", tok->path);
-    return tok_cut_use(tok, err);
+    return sl_tok_cut_use(tok, err);
 }

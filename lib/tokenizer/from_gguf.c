@@ -91,7 +91,7 @@ static specrt_status unsupported(const tokenizer *tok, const char *key, gguf_str
 /* An array of `type` with one element per token; NULL in *out if absent. */
 static specrt_status find_array(const tokenizer *tok, const vocabulary *v, const char *key,
                                 gguf_type type, const gguf_kv **out, specrt_error *err) {
-    *out = gguf_find(v->g, key);
+    *out = sl_gguf_find(v->g, key);
     if (!*out) return SPECRT_STATUS_OK;
     bool right = (*out)->type == GGUF_ARRAY && (*out)->elem == type;
     if (right && (*out)->count == (uint64_t)v->n) return SPECRT_STATUS_OK;
@@ -112,24 +112,24 @@ static specrt_status add_normal(tokenizer *tok, const vocabulary *v, int32_t id,
                                 specrt_error *err) {
     gguf_string s = v->tokens[id];
     uint8_t bytes[2 * TOK_MAX_TOKEN_BYTES];
-    if (s.n > sizeof bytes) return tok_set_token(tok, id, s.s, s.n, TOKEN_RESERVED, 0, err);
-    size_t n = tok_unspell(v->spelling, s.s, s.n, bytes);
-    if (n) return tok_set_token(tok, id, bytes, n, TOKEN_NORMAL, 0, err);
-    return tok_set_token(tok, id, s.s, s.n, TOKEN_RESERVED, 0, err);
+    if (s.n > sizeof bytes) return sl_tok_set_token(tok, id, s.s, s.n, TOKEN_RESERVED, 0, err);
+    size_t n = sl_tok_unspell(v->spelling, s.s, s.n, bytes);
+    if (n) return sl_tok_set_token(tok, id, bytes, n, TOKEN_NORMAL, 0, err);
+    return sl_tok_set_token(tok, id, s.s, s.n, TOKEN_RESERVED, 0, err);
 }
 
 static specrt_status add_token(tokenizer *tok, const vocabulary *v, int32_t id, specrt_error *err) {
     gguf_string s = v->tokens[id];
     int32_t type = type_of(v, id);
-    int byte = v->sentencepiece && type == TYPE_BYTE ? tok_byte_token(s.s, s.n) : -1;
+    int byte = v->sentencepiece && type == TYPE_BYTE ? sl_tok_byte_token(s.s, s.n) : -1;
     uint8_t raw = (uint8_t)byte;
-    if (byte >= 0) return tok_set_token(tok, id, &raw, 1, TOKEN_NORMAL, TOK_FLAG_BYTE, err);
-    if (s.n == 0) return tok_reserve_ids(tok, id + 1, err);
+    if (byte >= 0) return sl_tok_set_token(tok, id, &raw, 1, TOKEN_NORMAL, TOK_FLAG_BYTE, err);
+    if (s.n == 0) return sl_tok_reserve_ids(tok, id + 1, err);
     if (type == TYPE_NORMAL || type == TYPE_BYTE) return add_normal(tok, v, id, err);
-    if (type == TYPE_UNUSED) return tok_set_token(tok, id, s.s, s.n, TOKEN_RESERVED, 0, err);
-    TRY(tok_set_token(tok, id, s.s, s.n, tok_special_type(s.s, s.n), 0, err));
+    if (type == TYPE_UNUSED) return sl_tok_set_token(tok, id, s.s, s.n, TOKEN_RESERVED, 0, err);
+    TRY(sl_tok_set_token(tok, id, s.s, s.n, sl_tok_special_type(s.s, s.n), 0, err));
     if (type != TYPE_USER_DEFINED) return SPECRT_STATUS_OK;
-    return tok_add_raw(tok, id, s.s, s.n, v->raw_flags, err);
+    return sl_tok_add_raw(tok, id, s.s, s.n, v->raw_flags, err);
 }
 
 static specrt_status add_score(tokenizer *tok, const vocabulary *v, int32_t id, specrt_error *err) {
@@ -138,7 +138,7 @@ static specrt_status add_score(tokenizer *tok, const vocabulary *v, int32_t id, 
     if (isnan(score))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: " KEY "scores[%d] is not a number", tok->path, id);
-    return tok_set_score(tok, id, score, err);
+    return sl_tok_set_score(tok, id, score, err);
 }
 
 static specrt_status add_tokens(tokenizer *tok, vocabulary *v, specrt_error *err) {
@@ -156,7 +156,7 @@ static specrt_status add_tokens(tokenizer *tok, vocabulary *v, specrt_error *err
         status = add_token(tok, v, id, err);
         if (!status && v->sentencepiece) status = add_score(tok, v, id, err);
     }
-    return status ? status : tok_index(tok, err);
+    return status ? status : sl_tok_index(tok, err);
 }
 
 /* ---- merges ---- */
@@ -165,8 +165,8 @@ static specrt_status add_tokens(tokenizer *tok, vocabulary *v, specrt_error *err
 static int32_t find_spelled(const tokenizer *tok, const vocabulary *v, const char *s, size_t n) {
     uint8_t bytes[2 * TOK_MAX_TOKEN_BYTES];
     if (n > sizeof bytes) return TOK_NONE;
-    n = tok_unspell(v->spelling, s, n, bytes);
-    return n ? tok_find_symbol(tok, bytes, n) : TOK_NONE;
+    n = sl_tok_unspell(v->spelling, s, n, bytes);
+    return n ? sl_tok_find_symbol(tok, bytes, n) : TOK_NONE;
 }
 
 static specrt_status add_merge(tokenizer *tok, const vocabulary *v, gguf_string merge,
@@ -188,16 +188,16 @@ static specrt_status add_merge(tokenizer *tok, const vocabulary *v, gguf_string 
                                 "concatenation is a token",
                                 tok->path, (long long)index, merge.n > 60 ? 60 : (int)merge.n,
                                 merge.s);
-    return tok_add_merge(tok, ids[0], ids[1], ids[2], err);
+    return sl_tok_add_merge(tok, ids[0], ids[1], ids[2], err);
 }
 
 /* An array of strings; *out NULL: there is none. */
 static specrt_status get_strings(const tokenizer *tok, const gguf *g, const char *key,
                                  gguf_string **out, int64_t *n, specrt_error *err) {
-    const gguf_kv *kv = gguf_find(g, key);
-    *out = gguf_get_strings(g, key, n);
+    const gguf_kv *kv = sl_gguf_find(g, key);
+    *out = sl_gguf_get_strings(g, key, n);
     if (*out || !kv || kv->type != GGUF_ARRAY || kv->elem != GGUF_STRING) return SPECRT_STATUS_OK;
-    return error_no_memory_for(err, "%s of %s", key, tok->path);
+    return sl_error_no_memory_for(err, "%s of %s", key, tok->path);
 }
 
 static specrt_status add_merges(tokenizer *tok, const vocabulary *v, specrt_error *err) {
@@ -226,16 +226,16 @@ static const pre_tokenizer *find_pre(gguf_string name) {
 
 static specrt_status set_custom(tokenizer *tok, const char *json, specrt_error *err) {
     json_object *spec = json_tokener_parse(json);
-    if (!spec) return error_no_memory(err, tok->path);
+    if (!spec) return sl_error_no_memory(err, tok->path);
     tok_spelling spelling;
-    specrt_status status = tok_json_pre_tokenizer(tok, spec, &spelling, err);
+    specrt_status status = sl_tok_json_pre_tokenizer(tok, spec, &spelling, err);
     json_object_put(spec);
     return status;
 }
 
 static specrt_status load_byte_level(tokenizer *tok, vocabulary *v, specrt_error *err) {
     gguf_string name = {"", 0};
-    gguf_get_string(v->g, KEY "pre", &name);
+    sl_gguf_get_string(v->g, KEY "pre", &name);
     const pre_tokenizer *pre = find_pre(name);
     if (!pre) {
         char supported[400] = "";
@@ -249,7 +249,7 @@ static specrt_status load_byte_level(tokenizer *tok, vocabulary *v, specrt_error
     tok->merge_order = TOK_MERGE_LISTED;
     tok->ignore_merges = pre->ignore_merges;
     tok->split = pre->split;
-    if (pre->nfc) TRY(tok_add_normal(tok, TOK_NORMAL_NFC, "", 0, "", 0, err));
+    if (pre->nfc) TRY(sl_tok_add_normal(tok, TOK_NORMAL_NFC, "", 0, "", 0, err));
     specrt_status status = SPECRT_STATUS_OK;
     if (pre->json) status = set_custom(tok, pre->json, err);
     if (!status) status = add_tokens(tok, v, err);
@@ -258,8 +258,8 @@ static specrt_status load_byte_level(tokenizer *tok, vocabulary *v, specrt_error
 
 static specrt_status load_sentencepiece(tokenizer *tok, vocabulary *v, specrt_error *err) {
     int64_t prefix = 1, unknown = 0;
-    gguf_get_int(v->g, KEY "add_space_prefix", &prefix);
-    gguf_get_int(v->g, KEY "unknown_token_id", &unknown);
+    sl_gguf_get_int(v->g, KEY "add_space_prefix", &prefix);
+    sl_gguf_get_int(v->g, KEY "unknown_token_id", &unknown);
     v->sentencepiece = true;
     v->spelling = TOK_SPELL_SPACES;
     tok->merge_order = TOK_MERGE_BY_SCORE;
@@ -275,15 +275,15 @@ static specrt_status add_terminators(tokenizer *tok, const vocabulary *v, specrt
     static const char *const keys[] = {KEY "eos_token_id", KEY "eot_token_id", KEY "eom_token_id"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         int64_t id;
-        if (!gguf_get_int(v->g, keys[i], &id)) continue;
+        if (!sl_gguf_get_int(v->g, keys[i], &id)) continue;
         if (id < 0 || id >= v->n)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                     "%s: %s is %lld; expected an id below %lld", tok->path, keys[i],
                                     (long long)id, (long long)v->n);
-        specrt_status status = tok_add_terminator(tok, (int32_t)id, err);
+        specrt_status status = sl_tok_add_terminator(tok, (int32_t)id, err);
         if (status) return status;
     }
-    return tok_add_named_terminators(tok, err);
+    return sl_tok_add_named_terminators(tok, err);
 }
 
 /* Regardless of case; `word` is in lower case. */
@@ -296,13 +296,13 @@ static bool contains(gguf_string text, const char *word) {
 
 static specrt_status load(tokenizer *tok, vocabulary *v, specrt_error *err) {
     gguf_string model = {"", 0}, name = {"", 0};
-    gguf_get_string(v->g, KEY "model", &model);
+    sl_gguf_get_string(v->g, KEY "model", &model);
     TRY(get_strings(tok, v->g, KEY "tokens", &v->tokens, &v->n, err));
     if (!model.n || !v->tokens)
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_INPUT,
             "%s: no tokenizer in this GGUF; expected " KEY "model and " KEY "tokens", tok->path);
-    gguf_get_string(v->g, "general.name", &name);
+    sl_gguf_get_string(v->g, "general.name", &name);
     /* Where converters and llama.cpp look too: the file has no place for this property. */
     if (contains(name, "phi-3") || contains(name, "phi3")) v->raw_flags = TOK_RAW_RSTRIP;
     snprintf(tok->name, sizeof tok->name, "%.*s (gguf)", name.n > 48 ? 48 : (int)name.n, name.s);
@@ -316,13 +316,13 @@ static specrt_status load(tokenizer *tok, vocabulary *v, specrt_error *err) {
     return status ? status : add_terminators(tok, v, err);
 }
 
-specrt_status tok_load_gguf(tokenizer *tok, const file_view *file, specrt_error *err) {
+specrt_status sl_tok_load_gguf(tokenizer *tok, const file_view *file, specrt_error *err) {
     gguf *g;
-    specrt_status status = gguf_open_memory(file->bytes, file->n, tok->path, &g, err);
+    specrt_status status = sl_gguf_open_memory(file->bytes, file->n, tok->path, &g, err);
     if (status) return status;
     vocabulary v = {.g = g};
     status = load(tok, &v, err);
     free(v.tokens);
-    gguf_close(g);
+    sl_gguf_close(g);
     return status;
 }

@@ -11,7 +11,7 @@
 static specrt_status read_id(const tokenizer *tok, json_object *value, const char *where,
                              const char *key, int32_t *out, specrt_error *err) {
     if (!json_object_is_type(value, json_type_int))
-        return tok_json_bad(tok, where, key, value, "an id", err);
+        return sl_tok_json_bad(tok, where, key, value, "an id", err);
     int64_t id = json_object_get_int64(value);
     if (id < 0 || id >= TOK_MAX_VOCAB)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -33,7 +33,7 @@ static specrt_status check_empty(const loader *l, const char *key, const char *w
     const char *text = "";
     size_t n = 0;
     specrt_status status =
-        tok_json_string(l->tok, l->model, "model", key, false, &text, &n, l->err);
+        sl_tok_json_string(l->tok, l->model, "model", key, false, &text, &n, l->err);
     if (status || n == 0) return status;
     return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED, "%s: model.%s is \"%.20s\"; %s",
                             l->tok->path, key, text, why);
@@ -55,9 +55,9 @@ static specrt_status check_model(loader *l) {
     size_t n = 3;
     if (!json_object_object_get_ex(l->root, "model", &l->model) ||
         !json_object_is_type(l->model, json_type_object))
-        return tok_json_bad(l->tok, "", "model", l->model, "an object", l->err);
+        return sl_tok_json_bad(l->tok, "", "model", l->model, "an object", l->err);
     specrt_status status =
-        tok_json_string(l->tok, l->model, "model", "type", false, &type, &n, l->err);
+        sl_tok_json_string(l->tok, l->model, "model", "type", false, &type, &n, l->err);
     if (status) return status;
     if (n != 3 || memcmp(type, "BPE", 3))
         return specrt_error_set(l->err, SPECRT_STATUS_UNSUPPORTED,
@@ -69,7 +69,8 @@ static specrt_status check_model(loader *l) {
     if (status) return status;
     if (!json_object_object_get_ex(l->model, "vocab", &l->vocab) ||
         !json_object_is_type(l->vocab, json_type_object))
-        return tok_json_bad(l->tok, "model", "vocab", l->vocab, "an object of token: id", l->err);
+        return sl_tok_json_bad(l->tok, "model", "vocab", l->vocab, "an object of token: id",
+                               l->err);
     return SPECRT_STATUS_OK;
 }
 
@@ -82,7 +83,7 @@ static specrt_status define(loader *l, int32_t id, const char *text, const void 
         return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: id %d is \"%.60s\" and another token; expected one",
                                 l->tok->path, id, text);
-    return tok_set_token(l->tok, id, bytes, n, type, flags, l->err);
+    return sl_tok_set_token(l->tok, id, bytes, n, type, flags, l->err);
 }
 
 static specrt_status set_plain(loader *l, int32_t id, const char *text, size_t n, token_type type) {
@@ -93,9 +94,9 @@ static specrt_status set_plain(loader *l, int32_t id, const char *text, size_t n
 static specrt_status set_added(loader *l, int32_t id, const char *text, size_t n, bool special,
                                bool in_model) {
     uint8_t bytes[2 * TOK_MAX_TOKEN_BYTES];
-    token_type type = tok_special_type(text, n);
+    token_type type = sl_tok_special_type(text, n);
     size_t n_bytes =
-        special || !in_model || n > sizeof bytes ? 0 : tok_unspell(l->spelling, text, n, bytes);
+        special || !in_model || n > sizeof bytes ? 0 : sl_tok_unspell(l->spelling, text, n, bytes);
     if (n_bytes) return define(l, id, text, bytes, n_bytes, type, TOK_FLAG_MERGED);
     return set_plain(l, id, text, n, type);
 }
@@ -114,13 +115,14 @@ static specrt_status read_added(loader *l, json_object *object, const char *wher
     unsigned flags = 0;
     json_object *id_value = NULL, *in_model = NULL;
     if (!json_object_is_type(object, json_type_object))
-        return tok_json_bad(l->tok, where, "", object, "an object", l->err);
+        return sl_tok_json_bad(l->tok, where, "", object, "an object", l->err);
     specrt_status status =
-        tok_json_string(l->tok, object, where, "content", true, &text, &n, l->err);
-    if (!status) status = tok_json_bool(l->tok, object, where, "special", false, &special, l->err);
+        sl_tok_json_string(l->tok, object, where, "content", true, &text, &n, l->err);
+    if (!status)
+        status = sl_tok_json_bool(l->tok, object, where, "special", false, &special, l->err);
     for (size_t i = 0; !status && i < sizeof options / sizeof options[0]; i++) {
         bool on = strcmp(options[i].key, "normalized") == 0 && !special;
-        status = tok_json_bool(l->tok, object, where, options[i].key, false, &on, l->err);
+        status = sl_tok_json_bool(l->tok, object, where, options[i].key, false, &on, l->err);
         if (on) flags |= options[i].flag;
     }
     if (status || n == 0) return status;
@@ -133,7 +135,7 @@ static specrt_status read_added(loader *l, json_object *object, const char *wher
     if (!status) status = set_added(l, id, text, n, special, in_model != NULL);
     if (!status && in_model) l->in_model[id] = true;
     if (special) flags |= TOK_RAW_HIDDEN;
-    return status ? status : tok_add_raw(l->tok, id, text, n, flags, l->err);
+    return status ? status : sl_tok_add_raw(l->tok, id, text, n, flags, l->err);
 }
 
 static specrt_status add_added_tokens(loader *l) {
@@ -141,7 +143,7 @@ static specrt_status add_added_tokens(loader *l) {
     json_object_object_get_ex(l->root, "added_tokens", &list);
     if (!list) return SPECRT_STATUS_OK;
     if (!json_object_is_type(list, json_type_array))
-        return tok_json_bad(l->tok, "", "added_tokens", list, "an array", l->err);
+        return sl_tok_json_bad(l->tok, "", "added_tokens", list, "an array", l->err);
     specrt_status status = SPECRT_STATUS_OK;
     for (size_t i = 0; !status && i < json_object_array_length(list); i++) {
         char where[40];
@@ -156,13 +158,13 @@ static specrt_status add_added_tokens(loader *l) {
 static specrt_status add_token(loader *l, const char *text, int32_t id) {
     uint8_t bytes[2 * TOK_MAX_TOKEN_BYTES];
     size_t n = strlen(text);
-    int byte = l->tok->byte_fallback ? tok_byte_token(text, n) : -1;
+    int byte = l->tok->byte_fallback ? sl_tok_byte_token(text, n) : -1;
     if (byte >= 0) {
         bytes[0] = (uint8_t)byte;
         return define(l, id, text, bytes, 1, TOKEN_NORMAL, TOK_FLAG_BYTE);
     }
     if (n > sizeof bytes) return set_plain(l, id, text, n, TOKEN_RESERVED); /* which refuses it */
-    size_t n_bytes = tok_unspell(l->spelling, text, n, bytes);
+    size_t n_bytes = sl_tok_unspell(l->spelling, text, n, bytes);
     if (n_bytes) return define(l, id, text, bytes, n_bytes, TOKEN_NORMAL, 0);
     return set_plain(l, id, text, n, TOKEN_RESERVED);
 }
@@ -172,7 +174,7 @@ static specrt_status add_token(loader *l, const char *text, int32_t id) {
 static specrt_status add_vocabulary(loader *l) {
     const char *unknown = "";
     size_t n = 0;
-    TRY(tok_json_string(l->tok, l->model, "model", "unk_token", false, &unknown, &n, l->err));
+    TRY(sl_tok_json_string(l->tok, l->model, "model", "unk_token", false, &unknown, &n, l->err));
     json_object_object_foreach(l->vocab, text, value) {
         int32_t id;
         TRY(read_id(l->tok, value, "model.vocab", text, &id, l->err));
@@ -188,7 +190,7 @@ static specrt_status add_vocabulary(loader *l) {
         return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: model.unk_token is \"%.40s\"; expected a token of model.vocab",
                                 l->tok->path, unknown);
-    return tok_index(l->tok, l->err);
+    return sl_tok_index(l->tok, l->err);
 }
 
 /* ---- merges ---- */
@@ -231,7 +233,7 @@ static specrt_status find_token(const loader *l, const char *text, size_t n, siz
     char name[4 * TOK_MAX_TOKEN_BYTES];
     uint8_t bytes[4 * TOK_MAX_TOKEN_BYTES];
     json_object *value = NULL;
-    *id = tok_find_symbol(l->tok, bytes, tok_unspell(l->spelling, text, n, bytes));
+    *id = sl_tok_find_symbol(l->tok, bytes, sl_tok_unspell(l->spelling, text, n, bytes));
     if (*id != TOK_NONE) return SPECRT_STATUS_OK;
     memcpy(name, text, n); /* read_merge() has seen that it fits */
     name[n] = 0;
@@ -257,14 +259,14 @@ static specrt_status add_merge(loader *l, json_object *value, size_t index) {
         const tok_token *token = &l->tok->tokens[ids[i]];
         if (token->type != TOKEN_NORMAL && !(token->flags & TOK_FLAG_MERGED)) return status;
     }
-    return tok_add_merge(l->tok, ids[0], ids[1], ids[2], l->err);
+    return sl_tok_add_merge(l->tok, ids[0], ids[1], ids[2], l->err);
 }
 
 static specrt_status add_merges(loader *l) {
     json_object *list = NULL;
     if (!json_object_object_get_ex(l->model, "merges", &list) ||
         !json_object_is_type(list, json_type_array))
-        return tok_json_bad(l->tok, "model", "merges", list, "an array", l->err);
+        return sl_tok_json_bad(l->tok, "model", "merges", list, "an array", l->err);
     specrt_status status = SPECRT_STATUS_OK;
     size_t n = json_object_array_length(list);
     for (size_t i = 0; !status && i < n; i++)
@@ -279,32 +281,32 @@ static specrt_status read_settings(loader *l) {
     json_object *normalizer = NULL, *pre_tokenizer = NULL;
     json_object_object_get_ex(l->root, "normalizer", &normalizer);
     json_object_object_get_ex(l->root, "pre_tokenizer", &pre_tokenizer);
-    specrt_status status = tok_json_normalizer(tok, normalizer, l->err);
-    if (!status) status = tok_json_pre_tokenizer(tok, pre_tokenizer, &l->spelling, l->err);
+    specrt_status status = sl_tok_json_normalizer(tok, normalizer, l->err);
+    if (!status) status = sl_tok_json_pre_tokenizer(tok, pre_tokenizer, &l->spelling, l->err);
     tok->merge_order = TOK_MERGE_LISTED;
     tok->chars = l->spelling != TOK_SPELL_BYTE_LEVEL;
     if (!status)
-        status = tok_json_bool(tok, l->model, "model", "byte_fallback", false, &tok->byte_fallback,
-                               l->err);
+        status = sl_tok_json_bool(tok, l->model, "model", "byte_fallback", false,
+                                  &tok->byte_fallback, l->err);
     if (!status)
         status =
-            tok_json_bool(tok, l->model, "model", "fuse_unk", false, &tok->fuse_unknown, l->err);
+            sl_tok_json_bool(tok, l->model, "model", "fuse_unk", false, &tok->fuse_unknown, l->err);
     if (!status)
-        status = tok_json_bool(tok, l->model, "model", "ignore_merges", false, &tok->ignore_merges,
-                               l->err);
+        status = sl_tok_json_bool(tok, l->model, "model", "ignore_merges", false,
+                                  &tok->ignore_merges, l->err);
     return status;
 }
 
 static specrt_status load(loader *l) {
     l->in_model = calloc(TOK_MAX_VOCAB, 1);
-    if (!l->in_model) return error_no_memory(l->err, l->tok->path);
+    if (!l->in_model) return sl_error_no_memory(l->err, l->tok->path);
     specrt_status status = check_model(l);
     if (!status) status = read_settings(l);
     if (!status) status = add_added_tokens(l);
     if (!status) status = add_vocabulary(l);
     if (!status) status = add_merges(l);
-    if (!status) status = tok_add_named_terminators(l->tok, l->err);
-    if (!status) status = tok_json_side_files(l->tok, l->err);
+    if (!status) status = sl_tok_add_named_terminators(l->tok, l->err);
+    if (!status) status = sl_tok_json_side_files(l->tok, l->err);
     return status;
 }
 
@@ -323,14 +325,14 @@ static const char *family(const tokenizer *tok) {
     }
 }
 
-specrt_status tok_load_json(tokenizer *tok, const file_view *file, specrt_error *err) {
+specrt_status sl_tok_load_json(tokenizer *tok, const file_view *file, specrt_error *err) {
     loader l = {.tok = tok, .err = err};
-    TRY(tok_json_parse(tok, file, &l.root, err));
+    TRY(sl_tok_json_parse(tok, file, &l.root, err));
     specrt_status status;
     if (json_object_is_type(l.root, json_type_object))
         status = load(&l);
     else
-        status = tok_json_bad(tok, "the file", "", l.root, "an object", err);
+        status = sl_tok_json_bad(tok, "the file", "", l.root, "an object", err);
     json_object_put(l.root);
     free(l.in_model);
     snprintf(tok->name, sizeof tok->name, "%s-style BPE (tokenizer.json)", family(tok));

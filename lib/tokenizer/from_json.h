@@ -7,29 +7,29 @@
 
 /* Typed members of an object. Messages read "PATH: WHERE.KEY is ...; expected ...".
  * Absent and null members leave *out alone, or are an error if `required`. */
-specrt_status tok_json_bool(const tokenizer *tok, json_object *object, const char *where,
-                            const char *key, bool required, bool *out, specrt_error *err);
-specrt_status tok_json_string(const tokenizer *tok, json_object *object, const char *where,
-                              const char *key, bool required, const char **out, size_t *n,
-                              specrt_error *err);
-specrt_status tok_json_bad(const tokenizer *tok, const char *where, const char *key,
-                           json_object *found, const char *expected, specrt_error *err);
+specrt_status sl_tok_json_bool(const tokenizer *tok, json_object *object, const char *where,
+                               const char *key, bool required, bool *out, specrt_error *err);
+specrt_status sl_tok_json_string(const tokenizer *tok, json_object *object, const char *where,
+                                 const char *key, bool required, const char **out, size_t *n,
+                                 specrt_error *err);
+specrt_status sl_tok_json_bad(const tokenizer *tok, const char *where, const char *key,
+                              json_object *found, const char *expected, specrt_error *err);
 
-/* tok_json_parse() : a JSON file into *out, owned; tok->path names it. */
-specrt_status tok_json_parse(const tokenizer *tok, const file_view *file, json_object **out,
-                             specrt_error *err);
+/* sl_tok_json_parse() : a JSON file into *out, owned; tok->path names it. */
+specrt_status sl_tok_json_parse(const tokenizer *tok, const file_view *file, json_object **out,
+                                specrt_error *err);
 
-/* tok_json_normalizer() : set tok's normalisation fields from the "normalizer" member. */
-specrt_status tok_json_normalizer(tokenizer *tok, json_object *spec, specrt_error *err);
+/* sl_tok_json_normalizer() : set tok's normalisation fields from the "normalizer" member. */
+specrt_status sl_tok_json_normalizer(tokenizer *tok, json_object *spec, specrt_error *err);
 
-/* tok_json_pre_tokenizer() : set its splitter and prefix from the "pre_tokenizer" member; after the
+/* sl_tok_json_pre_tokenizer() : set its splitter and prefix from the "pre_tokenizer" member; after the
  * normaliser.
  *   spelling : of the vocabulary, which follows from both */
-specrt_status tok_json_pre_tokenizer(tokenizer *tok, json_object *spec, tok_spelling *spelling,
-                                     specrt_error *err);
+specrt_status sl_tok_json_pre_tokenizer(tokenizer *tok, json_object *spec, tok_spelling *spelling,
+                                        specrt_error *err);
 
-/* tok_json_side_files() : end-of-text ids from generation_config.json (or config.json) and
+/* sl_tok_json_side_files() : end-of-text ids from generation_config.json (or config.json) and
  * tokenizer_config.json beside the file. */
-specrt_status tok_json_side_files(tokenizer *tok, specrt_error *err);
+specrt_status sl_tok_json_side_files(tokenizer *tok, specrt_error *err);
 
 #endif

@@ -13,10 +13,11 @@ static specrt_status open_beside(const tokenizer *tok, const char *name, json_ob
     *out = NULL;
     int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - tok->path) + 1 : 0,
                      tok->path, name);
-    if (n < 0 || (size_t)n >= sizeof path || file_map(path, &file, NULL)) return SPECRT_STATUS_OK;
+    if (n < 0 || (size_t)n >= sizeof path || sl_file_map(path, &file, NULL))
+        return SPECRT_STATUS_OK;
     tokenizer beside = {.path = path};
-    specrt_status status = tok_json_parse(&beside, &file, out, err);
-    file_unmap(&file);
+    specrt_status status = sl_tok_json_parse(&beside, &file, out, err);
+    sl_file_unmap(&file);
     return status;
 }
 
@@ -27,7 +28,7 @@ static specrt_status add_id(tokenizer *tok, json_object *value, const char *file
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: %s beside it: eos_token_id is %.40s; expected an id below %d",
                                 tok->path, file, json_object_get_string(value), tok->n_vocab);
-    return tok_add_terminator(tok, (int32_t)id, err);
+    return sl_tok_add_terminator(tok, (int32_t)id, err);
 }
 
 /* eos_token_id, a number or a list, of the file or of its text_config.
@@ -57,13 +58,13 @@ static specrt_status read_name(tokenizer *tok, specrt_error *err) {
         json_object_object_get_ex(value, "content", &value);
     int32_t id = TOK_NONE;
     if (json_object_is_type(value, json_type_string))
-        id = tokenizer_find(tok, json_object_get_string(value),
-                            (size_t)json_object_get_string_len(value));
+        id = sl_tokenizer_find(tok, json_object_get_string(value),
+                               (size_t)json_object_get_string_len(value));
     json_object_put(root);
-    return id == TOK_NONE ? SPECRT_STATUS_OK : tok_add_terminator(tok, id, err);
+    return id == TOK_NONE ? SPECRT_STATUS_OK : sl_tok_add_terminator(tok, id, err);
 }
 
-specrt_status tok_json_side_files(tokenizer *tok, specrt_error *err) {
+specrt_status sl_tok_json_side_files(tokenizer *tok, specrt_error *err) {
     bool found;
     TRY(read_name(tok, err));
     TRY(read_ids(tok, "generation_config.json", &found, err));

@@ -10,33 +10,33 @@
 
 /* ---- typed members ---- */
 
-specrt_status tok_json_bad(const tokenizer *tok, const char *where, const char *key,
-                           json_object *found, const char *expected, specrt_error *err) {
+specrt_status sl_tok_json_bad(const tokenizer *tok, const char *where, const char *key,
+                              json_object *found, const char *expected, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s%s%s is %s; expected %s",
                             tok->path, where, *where && *key ? "." : "", key,
                             found ? json_type_to_name(json_object_get_type(found)) : "missing",
                             expected);
 }
 
-specrt_status tok_json_bool(const tokenizer *tok, json_object *object, const char *where,
-                            const char *key, bool required, bool *out, specrt_error *err) {
+specrt_status sl_tok_json_bool(const tokenizer *tok, json_object *object, const char *where,
+                               const char *key, bool required, bool *out, specrt_error *err) {
     json_object *value = NULL;
     json_object_object_get_ex(object, key, &value);
     if (!value && !required) return SPECRT_STATUS_OK;
     if (!json_object_is_type(value, json_type_boolean))
-        return tok_json_bad(tok, where, key, value, "a boolean", err);
+        return sl_tok_json_bad(tok, where, key, value, "a boolean", err);
     *out = json_object_get_boolean(value);
     return SPECRT_STATUS_OK;
 }
 
-specrt_status tok_json_string(const tokenizer *tok, json_object *object, const char *where,
-                              const char *key, bool required, const char **out, size_t *n,
-                              specrt_error *err) {
+specrt_status sl_tok_json_string(const tokenizer *tok, json_object *object, const char *where,
+                                 const char *key, bool required, const char **out, size_t *n,
+                                 specrt_error *err) {
     json_object *value = NULL;
     json_object_object_get_ex(object, key, &value);
     if (!value && !required) return SPECRT_STATUS_OK;
     if (!json_object_is_type(value, json_type_string))
-        return tok_json_bad(tok, where, key, value, "a string", err);
+        return sl_tok_json_bad(tok, where, key, value, "a string", err);
     *out = json_object_get_string(value);
     *n = (size_t)json_object_get_string_len(value);
     return SPECRT_STATUS_OK;
@@ -73,8 +73,8 @@ static const char *find_bad_escape(const char *p, const char *end, const char **
     return NULL;
 }
 
-specrt_status tok_json_parse(const tokenizer *tok, const file_view *file, json_object **out,
-                             specrt_error *err) {
+specrt_status sl_tok_json_parse(const tokenizer *tok, const file_view *file, json_object **out,
+                                specrt_error *err) {
     const char *text = (const char *)file->bytes, *what;
     *out = NULL;
     if (file->n == 0 || file->n > MAX_FILE_BYTES)
@@ -86,7 +86,7 @@ specrt_status tok_json_parse(const tokenizer *tok, const file_view *file, json_o
                                 "%s: byte %zu: %s; expected whole characters other than NUL",
                                 tok->path, (size_t)(bad - text), what);
     json_tokener *tokener = json_tokener_new_ex(MAX_JSON_DEPTH);
-    if (!tokener) return error_no_memory(err, tok->path);
+    if (!tokener) return sl_error_no_memory(err, tok->path);
     json_tokener_set_flags(tokener, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
     *out = json_tokener_parse_ex(tokener, text, (int)file->n);
     enum json_tokener_error error = json_tokener_get_error(tokener);

@@ -27,7 +27,7 @@ static specrt_status read_type(const tokenizer *tok, json_object *spec, const ch
     if (!json_object_is_type(spec, json_type_object))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s; expected an object",
                                 tok->path, where);
-    return tok_json_string(tok, spec, where, "type", true, type, n, err);
+    return sl_tok_json_string(tok, spec, where, "type", true, type, n, err);
 }
 
 /* The members of a Sequence. */
@@ -35,7 +35,7 @@ static specrt_status read_list(const tokenizer *tok, json_object *spec, const ch
                                const char *key, json_object **list, specrt_error *err) {
     if (json_object_object_get_ex(spec, key, list) && json_object_is_type(*list, json_type_array))
         return SPECRT_STATUS_OK;
-    return tok_json_bad(tok, where, key, *list, "an array", err);
+    return sl_tok_json_bad(tok, where, key, *list, "an array", err);
 }
 
 /* The pattern of a Split or Replace: {"String": ...} or {"Regex": ...}. */
@@ -44,9 +44,11 @@ static specrt_status read_pattern(const tokenizer *tok, json_object *spec, const
     json_object *object = NULL;
     if (!json_object_object_get_ex(spec, "pattern", &object) ||
         !json_object_is_type(object, json_type_object))
-        return tok_json_bad(tok, where, "pattern", object, "an object with String or Regex", err);
+        return sl_tok_json_bad(tok, where, "pattern", object, "an object with String or Regex",
+                               err);
     *regex = json_object_object_get_ex(object, "Regex", NULL);
-    return tok_json_string(tok, object, where, *regex ? "Regex" : "String", true, pattern, n, err);
+    return sl_tok_json_string(tok, object, where, *regex ? "Regex" : "String", true, pattern, n,
+                              err);
 }
 
 /* ---- normalizer ---- */
@@ -59,7 +61,7 @@ static specrt_status read_replace(tokenizer *tok, json_object *spec, specrt_erro
     size_t n_from, n_to;
     bool regex;
     specrt_status status = read_pattern(tok, spec, where, &from, &n_from, &regex, err);
-    if (!status) status = tok_json_string(tok, spec, where, "content", true, &to, &n_to, err);
+    if (!status) status = sl_tok_json_string(tok, spec, where, "content", true, &to, &n_to, err);
     if (status) return status;
     if (regex) return unsupported(tok, where, "of a Regex", 10, normalizers, err);
     if (same(from, n_from, " ") && same(to, n_to, SPACE_MARK)) {
@@ -68,15 +70,15 @@ static specrt_status read_replace(tokenizer *tok, json_object *spec, specrt_erro
     }
     if (tok->spm_spaces)
         return unsupported(tok, where, "behind that of spaces", 21, normalizers, err);
-    return tok_add_normal(tok, TOK_NORMAL_REPLACE, from, n_from, to, n_to, err);
+    return sl_tok_add_normal(tok, TOK_NORMAL_REPLACE, from, n_from, to, n_to, err);
 }
 
 static specrt_status read_prepend(tokenizer *tok, json_object *spec, specrt_error *err) {
     const char *text;
     size_t n;
     specrt_status status =
-        tok_json_string(tok, spec, "normalizer.Prepend", "prepend", true, &text, &n, err);
-    return status ? status : tok_add_normal(tok, TOK_NORMAL_PREPEND, "", 0, text, n, err);
+        sl_tok_json_string(tok, spec, "normalizer.Prepend", "prepend", true, &text, &n, err);
+    return status ? status : sl_tok_add_normal(tok, TOK_NORMAL_PREPEND, "", 0, text, n, err);
 }
 
 static specrt_status read_normalizer(tokenizer *tok, json_object *spec, int depth,
@@ -94,7 +96,7 @@ static specrt_status read_normalizer(tokenizer *tok, json_object *spec, int dept
     if (status) return status;
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (same(type, n, forms[i].name))
-            return tok_add_normal(tok, forms[i].kind, "", 0, "", 0, err);
+            return sl_tok_add_normal(tok, forms[i].kind, "", 0, "", 0, err);
     if (same(type, n, "Replace")) return read_replace(tok, spec, err);
     if (same(type, n, "Prepend")) return read_prepend(tok, spec, err);
     if (!same(type, n, "Sequence") || depth == MAX_DEPTH)
@@ -106,7 +108,7 @@ static specrt_status read_normalizer(tokenizer *tok, json_object *spec, int dept
     return status;
 }
 
-specrt_status tok_json_normalizer(tokenizer *tok, json_object *spec, specrt_error *err) {
+specrt_status sl_tok_json_normalizer(tokenizer *tok, json_object *spec, specrt_error *err) {
     return spec ? read_normalizer(tok, spec, 0, err) : SPECRT_STATUS_OK;
 }
 
@@ -153,7 +155,7 @@ typedef struct builder {
 
 static specrt_status add_step(builder *b, tok_step step) {
     if (b->steps->n == TOK_MAX_STEPS) {
-        tok_regex_free(step.regex);
+        sl_tok_regex_free(step.regex);
         free(step.literal);
         return specrt_error_set(b->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: pre_tokenizer has more than %d steps", b->tok->path,
@@ -176,7 +178,7 @@ static specrt_status add_regex(builder *b, const char *regex, size_t n, tok_beha
     }
     char where[300];
     snprintf(where, sizeof where, "%s: pre_tokenizer", b->tok->path);
-    specrt_status status = tok_regex_compile(regex, n, where, &step.regex, b->err);
+    specrt_status status = sl_tok_regex_compile(regex, n, where, &step.regex, b->err);
     return status ? status : add_step(b, step);
 }
 
@@ -186,7 +188,7 @@ static specrt_status add_literal(builder *b, const char *literal, size_t n, tok_
         .kind = TOK_STEP_LITERAL, .behavior = behavior, .invert = invert, .n_literal = n};
     if (n == 0) return SPECRT_STATUS_OK; /* matches nothing */
     step.literal = malloc(n);
-    if (!step.literal) return error_no_memory(b->err, b->tok->path);
+    if (!step.literal) return sl_error_no_memory(b->err, b->tok->path);
     memcpy(step.literal, literal, n);
     return add_step(b, step);
 }
@@ -198,7 +200,7 @@ static specrt_status read_behavior(builder *b, json_object *spec, const char *wh
     const char *name = names[*out];
     size_t n = strlen(name);
     specrt_status status =
-        tok_json_string(b->tok, spec, where, "behavior", required, &name, &n, b->err);
+        sl_tok_json_string(b->tok, spec, where, "behavior", required, &name, &n, b->err);
     if (status) return status;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (same(name, n, names[i])) return *out = (tok_behavior)i, SPECRT_STATUS_OK;
@@ -214,7 +216,7 @@ static specrt_status read_split(builder *b, json_object *spec) {
     tok_behavior behavior = TOK_ISOLATED;
     specrt_status status = read_pattern(b->tok, spec, where, &pattern, &n, &regex, b->err);
     if (!status) status = read_behavior(b, spec, where, true, &behavior);
-    if (!status) status = tok_json_bool(b->tok, spec, where, "invert", false, &invert, b->err);
+    if (!status) status = sl_tok_json_bool(b->tok, spec, where, "invert", false, &invert, b->err);
     if (status) return status;
     return regex ? add_regex(b, pattern, n, behavior, invert)
                  : add_literal(b, pattern, n, behavior, invert);
@@ -234,9 +236,9 @@ static specrt_status read_byte_level(builder *b, json_object *spec) {
     static const char where[] = "pre_tokenizer.ByteLevel";
     bool prefix = true, use_regex = true;
     specrt_status status =
-        tok_json_bool(b->tok, spec, where, "add_prefix_space", true, &prefix, b->err);
+        sl_tok_json_bool(b->tok, spec, where, "add_prefix_space", true, &prefix, b->err);
     if (!status)
-        status = tok_json_bool(b->tok, spec, where, "use_regex", false, &use_regex, b->err);
+        status = sl_tok_json_bool(b->tok, spec, where, "use_regex", false, &use_regex, b->err);
     if (!status && prefix) status = set_prefix(b, where, true);
     if (!status && use_regex) status = add_regex(b, GPT2, strlen(GPT2), TOK_ISOLATED, false);
     if (!status && (b->byte_level || b->spelling == TOK_SPELL_SPACES))
@@ -249,8 +251,8 @@ static specrt_status read_byte_level(builder *b, json_object *spec) {
 
 static specrt_status read_digits(builder *b, json_object *spec) {
     bool each = false;
-    specrt_status status = tok_json_bool(b->tok, spec, "pre_tokenizer.Digits", "individual_digits",
-                                         true, &each, b->err);
+    specrt_status status = sl_tok_json_bool(b->tok, spec, "pre_tokenizer.Digits",
+                                            "individual_digits", true, &each, b->err);
     if (status) return status;
     return add_step(b, (tok_step){.kind = TOK_STEP_CLASS,
                                   .behavior = each ? TOK_ISOLATED : TOK_CONTIGUOUS,
@@ -279,13 +281,13 @@ static specrt_status read_metaspace(builder *b, json_object *spec) {
     size_t n_mark = 3, n_scheme = 0;
     bool prefix = true, split = true;
     specrt_status status =
-        tok_json_string(b->tok, spec, where, "replacement", true, &mark, &n_mark, b->err);
+        sl_tok_json_string(b->tok, spec, where, "replacement", true, &mark, &n_mark, b->err);
     if (!status)
-        status = tok_json_string(b->tok, spec, where, "prepend_scheme", false, &scheme, &n_scheme,
-                                 b->err);
+        status = sl_tok_json_string(b->tok, spec, where, "prepend_scheme", false, &scheme,
+                                    &n_scheme, b->err);
     if (!status)
-        status = tok_json_bool(b->tok, spec, where, "add_prefix_space", false, &prefix, b->err);
-    if (!status) status = tok_json_bool(b->tok, spec, where, "split", false, &split, b->err);
+        status = sl_tok_json_bool(b->tok, spec, where, "add_prefix_space", false, &prefix, b->err);
+    if (!status) status = sl_tok_json_bool(b->tok, spec, where, "split", false, &split, b->err);
     if (status) return status;
     if (!same(mark, n_mark, SPACE_MARK))
         return unsupported(b->tok, where, "not with U+2581", 15, "replacement U+2581", b->err);
@@ -308,8 +310,8 @@ static specrt_status read_metaspace(builder *b, json_object *spec) {
 static specrt_status read_delimiter(builder *b, json_object *spec) {
     const char *delimiter;
     size_t n;
-    specrt_status status = tok_json_string(b->tok, spec, "pre_tokenizer.CharDelimiterSplit",
-                                           "delimiter", true, &delimiter, &n, b->err);
+    specrt_status status = sl_tok_json_string(b->tok, spec, "pre_tokenizer.CharDelimiterSplit",
+                                              "delimiter", true, &delimiter, &n, b->err);
     return status ? status : add_literal(b, delimiter, n, TOK_REMOVED, false);
 }
 
@@ -365,20 +367,20 @@ static tok_split_kind simple_splitter(const tok_steps *steps) {
     return words ? TOK_SPLIT_SPACE : TOK_SPLIT_CUSTOM;
 }
 
-specrt_status tok_json_pre_tokenizer(tokenizer *tok, json_object *spec, tok_spelling *spelling,
-                                     specrt_error *err) {
+specrt_status sl_tok_json_pre_tokenizer(tokenizer *tok, json_object *spec, tok_spelling *spelling,
+                                        specrt_error *err) {
     builder b = {.tok = tok, .spelling = tok->spm_spaces ? TOK_SPELL_SPACES : TOK_SPELL_PLAIN};
     b.err = err;
     b.steps = calloc(1, sizeof *b.steps);
-    if (!b.steps) return error_no_memory(err, tok->path);
+    if (!b.steps) return sl_error_no_memory(err, tok->path);
     specrt_status status = spec ? read_pre_tokenizer(&b, spec, 0) : SPECRT_STATUS_OK;
     *spelling = b.spelling;
     tok_split_kind kind = simple_splitter(b.steps);
     if (!status && kind == TOK_SPLIT_CUSTOM) {
-        tok_steps_use(b.steps, tok);
+        sl_tok_steps_use(b.steps, tok);
         return SPECRT_STATUS_OK;
     }
     tok->split = kind;
-    tok_steps_free(b.steps);
+    sl_tok_steps_free(b.steps);
     return status;
 }

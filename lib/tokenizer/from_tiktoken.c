@@ -94,7 +94,7 @@ static const special *find_special(const family *f, int32_t id) {
 
 static specrt_status add_specials(tokenizer *tok, const family *f, specrt_error *err) {
     int reserved = 0;
-    specrt_status status = tok_reserve_ids(tok, f->n_vocab, err);
+    specrt_status status = sl_tok_reserve_ids(tok, f->n_vocab, err);
     for (int32_t id = f->n_ranks; !status && id < f->n_vocab; id++) {
         const special *s = find_special(f, id);
         char name[64] = "";
@@ -106,9 +106,9 @@ static specrt_status add_specials(tokenizer *tok, const family *f, specrt_error 
                      reserved++, number + 2);
         }
         if (!name[0]) continue;
-        status =
-            tok_set_token(tok, id, name, strlen(name), s ? TOKEN_SPECIAL : TOKEN_RESERVED, 0, err);
-        if (!status && s && s->terminator) status = tok_add_terminator(tok, id, err);
+        status = sl_tok_set_token(tok, id, name, strlen(name), s ? TOKEN_SPECIAL : TOKEN_RESERVED,
+                                  0, err);
+        if (!status && s && s->terminator) status = sl_tok_add_terminator(tok, id, err);
     }
     return status;
 }
@@ -192,7 +192,7 @@ static specrt_status read_lines(tokenizer *tok, const uint8_t *bytes, size_t n_b
         if (n == 0) continue;
         if (rank >= TOK_MAX_VOCAB) return bad_line(tok, &r, "rank is too large", err);
         if (rank_is_taken(tok, rank)) return bad_line(tok, &r, "rank was used before", err);
-        status = tok_set_token(tok, rank, token, n, TOKEN_NORMAL, 0, err);
+        status = sl_tok_set_token(tok, rank, token, n, TOKEN_NORMAL, 0, err);
         if (status) return status;
         lines[rank] = r.line;
     }
@@ -206,18 +206,18 @@ static specrt_status check_ranks(tokenizer *tok, const int32_t *lines, specrt_er
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                     "%s: rank %d is missing; ranks must run from 0 to %d",
                                     tok->path, id, tok->n_vocab - 1);
-    specrt_status status = tok_index(tok, err);
+    specrt_status status = sl_tok_index(tok, err);
     if (status) return status;
     for (int32_t id = 0; id < tok->n_vocab; id++) {
         const tok_token *token = &tok->tokens[id];
-        int32_t first = tok_find_symbol(tok, tok->pool + token->offset, token->n);
+        int32_t first = sl_tok_find_symbol(tok, tok->pool + token->offset, token->n);
         if (first != id)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                     "%s: lines %d and %d hold the same token", tok->path,
                                     lines[first], lines[id]);
     }
     for (int b = 0; b < 256; b++)
-        if (tok_find_symbol(tok, &(uint8_t){(uint8_t)b}, 1) == TOK_NONE)
+        if (sl_tok_find_symbol(tok, &(uint8_t){(uint8_t)b}, 1) == TOK_NONE)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                     "%s: no token for the single byte 0x%02X", tok->path,
                                     (unsigned)b);
@@ -272,7 +272,7 @@ static specrt_status unknown_family(const tokenizer *tok, specrt_error *err) {
 
 static specrt_status load_ranks(tokenizer *tok, const uint8_t *bytes, size_t n, specrt_error *err) {
     int32_t *lines = malloc(TOK_MAX_VOCAB * sizeof *lines);
-    if (!lines) return error_no_memory(err, tok->path);
+    if (!lines) return sl_error_no_memory(err, tok->path);
     specrt_status status = read_lines(tok, bytes, n, lines, err);
     if (!status) status = check_ranks(tok, lines, err);
     free(lines);
@@ -283,7 +283,7 @@ static specrt_status load_ranks(tokenizer *tok, const uint8_t *bytes, size_t n, 
     tok->merge_order = TOK_MERGE_BY_ID;
     tok->ignore_merges = true;
     tok->split = f->split;
-    if (f->nfc) TRY(tok_add_normal(tok, TOK_NORMAL_NFC, "", 0, "", 0, err));
+    if (f->nfc) TRY(sl_tok_add_normal(tok, TOK_NORMAL_NFC, "", 0, "", 0, err));
     return add_specials(tok, f, err);
 }
 
@@ -309,13 +309,13 @@ static specrt_status inflate_all(const tokenizer *tok, const file_view *file, ui
     *n = z.total_out;
     inflateEnd(&z);
     if (code == Z_STREAM_END) return SPECRT_STATUS_OK;
-    if (code == Z_OK && *n < MAX_FILE_BYTES) return error_no_memory(err, tok->path);
+    if (code == Z_OK && *n < MAX_FILE_BYTES) return sl_error_no_memory(err, tok->path);
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                             "%s: gzip data is cut, damaged or above %zu MiB", tok->path,
                             MAX_FILE_BYTES >> 20);
 }
 
-specrt_status tok_load_tiktoken(tokenizer *tok, const file_view *file, specrt_error *err) {
+specrt_status sl_tok_load_tiktoken(tokenizer *tok, const file_view *file, specrt_error *err) {
     bool gzip = file->n > 2 && file->bytes[0] == 0x1F && file->bytes[1] == 0x8B;
     if (!gzip) return load_ranks(tok, file->bytes, file->n, err);
     uint8_t *bytes;

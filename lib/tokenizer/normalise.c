@@ -79,7 +79,7 @@ static bool append_form(tok_normaliser *work, tok_normal_kind form, tok_text *ou
         composed = utf8proc_normalize_utf32(sorted, composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     for (utf8proc_ssize_t i = 0; i < composed; i++) {
         char bytes[4];
-        if (!append(out, bytes, (size_t)utf8_put((uint32_t)sorted[i], bytes))) return false;
+        if (!append(out, bytes, (size_t)sl_utf8_put((uint32_t)sorted[i], bytes))) return false;
     }
     return true;
 }
@@ -219,7 +219,7 @@ static bool put_space(passage *p) {
     return advance(p, out, append(out, " ", 1) && append(out, p->text, p->n));
 }
 
-bool tok_normalise(const tokenizer *tok, tok_normaliser *work, const uint8_t **text, size_t *n) {
+bool sl_tok_normalise(const tokenizer *tok, tok_normaliser *work, const uint8_t **text, size_t *n) {
     passage p = {work, *text, *n};
     for (int i = 0; i < tok->n_normals && p.n; i++)
         if (!run_step(tok, &tok->normals[i], &p)) return false;
@@ -234,8 +234,8 @@ bool tok_normalise(const tokenizer *tok, tok_normaliser *work, const uint8_t **t
     return true;
 }
 
-bool tok_prefix_missing(const tokenizer *tok, tok_normaliser *work, bool first,
-                        const uint8_t **text, size_t *n) {
+bool sl_tok_prefix_missing(const tokenizer *tok, tok_normaliser *work, bool first,
+                           const uint8_t **text, size_t *n) {
     if (tok->prefix != TOK_PREFIX_IF_MISSING || work->no_prefix || *n == 0 || (*text)[0] == ' ' ||
         !(first || tok->prefix_every_segment))
         return true;
@@ -246,7 +246,7 @@ bool tok_prefix_missing(const tokenizer *tok, tok_normaliser *work, bool first,
     return ok;
 }
 
-void tok_normaliser_free(tok_normaliser *work) {
+void sl_tok_normaliser_free(tok_normaliser *work) {
     free(work->buffers[0].bytes);
     free(work->buffers[1].bytes);
     free(work->prefixed.bytes);

@@ -17,18 +17,18 @@ typedef struct tok_normaliser {
     size_t points_capacity;
 } tok_normaliser;
 
-/* tok_normalise() : the tokenizer's normalisation steps, its prefix if that is always put, U+2581
+/* sl_tok_normalise() : the tokenizer's normalisation steps, its prefix if that is always put, U+2581
  * as a space.
  *   text, n : in: a segment; out: the same, or a view of the work space when anything changed
  * @return false when memory ran out. */
-bool tok_normalise(const tokenizer *tok, tok_normaliser *work, const uint8_t **text, size_t *n);
+bool sl_tok_normalise(const tokenizer *tok, tok_normaliser *work, const uint8_t **text, size_t *n);
 
-/* tok_prefix_missing() : a space in front of normalised text, where the tokenizer asks for one that
+/* sl_tok_prefix_missing() : a space in front of normalised text, where the tokenizer asks for one that
  * is missing.
  *   first : the text begins the document */
-bool tok_prefix_missing(const tokenizer *tok, tok_normaliser *work, bool first,
-                        const uint8_t **text, size_t *n);
+bool sl_tok_prefix_missing(const tokenizer *tok, tok_normaliser *work, bool first,
+                           const uint8_t **text, size_t *n);
 
-void tok_normaliser_free(tok_normaliser *work);
+void sl_tok_normaliser_free(tok_normaliser *work);
 
 #endif

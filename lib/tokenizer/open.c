@@ -35,13 +35,13 @@ static bool is_json(const file_view *file) {
 }
 
 static bool is_gguf(const file_view *file) {
-    return gguf_probe(file->bytes, file->n);
+    return sl_gguf_probe(file->bytes, file->n);
 }
 
 static const tok_loader loaders[] = {
-    {is_gguf, tok_load_gguf},
-    {is_json, tok_load_json},
-    {is_tiktoken, tok_load_tiktoken},
+    {is_gguf, sl_tok_load_gguf},
+    {is_json, sl_tok_load_json},
+    {is_tiktoken, sl_tok_load_tiktoken},
 };
 
 static specrt_status load(tokenizer *tok, const file_view *file, specrt_error *err) {
@@ -114,23 +114,23 @@ static specrt_status folder_pick(const char *folder, char **path, specrt_error *
                                 folder, f.name, f.other);
     if (asprintf(path, "%s/%s", folder, f.name) >= 0) return SPECRT_STATUS_OK;
     *path = NULL;
-    return error_no_memory(err, folder);
+    return sl_error_no_memory(err, folder);
 }
 
 static specrt_status open_file(const char *path, tokenizer *tok, specrt_error *err) {
     file_view file;
-    specrt_status status = file_map(path, &file, err);
+    specrt_status status = sl_file_map(path, &file, err);
     if (status) return status;
     tok->path = path;
     tok->unknown_id = TOK_NONE;
     status = load(tok, &file, err);
-    if (!status) status = tokenizer_finish(tok, err);
+    if (!status) status = sl_tokenizer_finish(tok, err);
     tok->path = NULL;
-    file_unmap(&file);
+    sl_file_unmap(&file);
     return status;
 }
 
-specrt_status tokenizer_open(const char *path, tokenizer **out, specrt_error *err) {
+specrt_status sl_tokenizer_open(const char *path, tokenizer **out, specrt_error *err) {
     *out = NULL;
     struct stat st;
     char *inside = NULL;
@@ -143,29 +143,29 @@ specrt_status tokenizer_open(const char *path, tokenizer **out, specrt_error *er
                                 path);
     tokenizer *tok = calloc(1, sizeof *tok);
     specrt_status status =
-        tok ? open_file(inside ? inside : path, tok, err) : error_no_memory(err, path);
+        tok ? open_file(inside ? inside : path, tok, err) : sl_error_no_memory(err, path);
     free(inside);
     if (status)
-        tokenizer_close(tok);
+        sl_tokenizer_close(tok);
     else
         *out = tok;
     return status;
 }
 
-/* Whether a GGUF holds a vocabulary, readable or not: what is damaged tokenizer_open() names. */
+/* Whether a GGUF holds a vocabulary, readable or not: what is damaged sl_tokenizer_open() names. */
 static bool gguf_has_vocabulary(const file_view *file) {
     gguf *g;
     gguf_string model = {"", 0};
-    if (gguf_open_memory(file->bytes, file->n, "model", &g, NULL)) return true;
-    gguf_get_string(g, "tokenizer.ggml.model", &model);
+    if (sl_gguf_open_memory(file->bytes, file->n, "model", &g, NULL)) return true;
+    sl_gguf_get_string(g, "tokenizer.ggml.model", &model);
     bool none = (model.n == 8 && memcmp(model.s, "no_vocab", 8) == 0) ||
                 (model.n == 4 && memcmp(model.s, "none", 4) == 0);
-    bool has = !none && (model.n > 0 || gguf_find(g, "tokenizer.ggml.tokens"));
-    gguf_close(g);
+    bool has = !none && (model.n > 0 || sl_gguf_find(g, "tokenizer.ggml.tokens"));
+    sl_gguf_close(g);
     return has;
 }
 
-specrt_status tokenizer_of_model(const char *path, tokenizer **out, specrt_error *err) {
+specrt_status sl_tokenizer_of_model(const char *path, tokenizer **out, specrt_error *err) {
     struct stat st;
     file_view file;
     char *inside = NULL;
@@ -173,39 +173,39 @@ specrt_status tokenizer_of_model(const char *path, tokenizer **out, specrt_error
     bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     if (is_folder) TRY(folder_pick(path, &inside, err));
     if (is_folder && !inside) return SPECRT_STATUS_OK;
-    specrt_status status = file_map(inside ? inside : path, &file, err);
+    specrt_status status = sl_file_map(inside ? inside : path, &file, err);
     bool has = false;
     if (!status) {
         has = is_gguf(&file) ? gguf_has_vocabulary(&file) : is_folder;
-        file_unmap(&file);
+        sl_file_unmap(&file);
     }
-    if (has) status = tokenizer_open(inside ? inside : path, out, err);
+    if (has) status = sl_tokenizer_open(inside ? inside : path, out, err);
     free(inside);
     return status;
 }
 
-specrt_status tokenizer_of_model_if_known(const char *path, tokenizer **out, specrt_error *err) {
+specrt_status sl_tokenizer_of_model_if_known(const char *path, tokenizer **out, specrt_error *err) {
     specrt_error why = {SPECRT_STATUS_OK, ""};
-    specrt_status status = tokenizer_of_model(path, out, &why);
+    specrt_status status = sl_tokenizer_of_model(path, out, &why);
     if (status == SPECRT_STATUS_BAD_INPUT || status == SPECRT_STATUS_UNSUPPORTED)
         return SPECRT_STATUS_OK;
     if (status && err) *err = why;
     return status;
 }
 
-specrt_status tokenizer_check_model(const char *path, const uint8_t sha256[32], const char *name,
-                                    specrt_error *err) {
+specrt_status sl_tokenizer_check_model(const char *path, const uint8_t sha256[32], const char *name,
+                                       specrt_error *err) {
     static const uint8_t unknown[32];
     tokenizer *tok;
     uint8_t bytes[32];
     if (memcmp(sha256, unknown, 32) == 0) return SPECRT_STATUS_OK;
-    specrt_status status = tokenizer_of_model_if_known(path, &tok, err);
+    specrt_status status = sl_tokenizer_of_model_if_known(path, &tok, err);
     if (!tok) return status;
-    tokenizer_fingerprint(tok, bytes);
+    sl_tokenizer_fingerprint(tok, bytes);
     if (memcmp(bytes, sha256, 32) != 0)
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                   "%s: the model's own tokenizer is %s; expected %s", path,
-                                  tokenizer_name(tok), name);
-    tokenizer_close(tok);
+                                  sl_tokenizer_name(tok), name);
+    sl_tokenizer_close(tok);
     return status;
 }

@@ -7,18 +7,18 @@
 #include "base/error.h"
 #include "tokenizer/normalise.h"
 
-specrt_status tok_add_raw(tokenizer *tok, int32_t id, const void *text, size_t n, unsigned flags,
-                          specrt_error *err) {
+specrt_status sl_tok_add_raw(tokenizer *tok, int32_t id, const void *text, size_t n, unsigned flags,
+                             specrt_error *err) {
     tok_raw_set *set = &tok->raw[(flags & TOK_RAW_NORMALIZED) != 0];
     tok_raw raw = {.id = id, .flags = flags};
     if (n == 0 || n > TOK_MAX_TOKEN_BYTES)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: added token %d has %zu bytes; expected 1 to %d", tok->path, id,
                                 n, TOK_MAX_TOKEN_BYTES);
-    TRY(tok_pool_append(tok, text, n, &raw.offset, err));
+    TRY(sl_tok_pool_append(tok, text, n, &raw.offset, err));
     raw.n = (uint32_t)n;
-    if (!tok_grow(&set->items, &set->capacity, set->n + 1, sizeof *set->items))
-        return error_no_memory(err, tok->path);
+    if (!sl_tok_grow(&set->items, &set->capacity, set->n + 1, sizeof *set->items))
+        return sl_error_no_memory(err, tok->path);
     set->items[set->n++] = raw;
     return SPECRT_STATUS_OK;
 }
@@ -78,19 +78,19 @@ static specrt_status normalise_set(tokenizer *tok, tok_raw_set *set, specrt_erro
         tok_raw raw = set->items[i];
         const uint8_t *text = tok->pool + raw.offset;
         size_t n = raw.n;
-        if (!tok_normalise(tok, &work, &text, &n))
-            status = error_no_memory(err, tok->path);
+        if (!sl_tok_normalise(tok, &work, &text, &n))
+            status = sl_error_no_memory(err, tok->path);
         else if (n && text != tok->pool + raw.offset)
-            status = tok_pool_append(tok, text, n, &raw.offset, err);
+            status = sl_tok_pool_append(tok, text, n, &raw.offset, err);
         raw.n = (uint32_t)n;
         if (n) set->items[kept++] = raw;
     }
     set->n = kept;
-    tok_normaliser_free(&work);
+    sl_tok_normaliser_free(&work);
     return status;
 }
 
-specrt_status tok_raw_finish(tokenizer *tok, specrt_error *err) {
+specrt_status sl_tok_raw_finish(tokenizer *tok, specrt_error *err) {
     TRY(normalise_set(tok, &tok->raw[1], err));
     for (int i = 0; i < 2; i++) sort_set(tok, &tok->raw[i]);
     return SPECRT_STATUS_OK;
@@ -168,7 +168,7 @@ static size_t skip_others(const tok_raw_scan *s, size_t p) {
     return p;
 }
 
-int32_t tok_raw_next(tok_raw_scan *s, size_t *begin, size_t *end) {
+int32_t sl_tok_raw_next(tok_raw_scan *s, size_t *begin, size_t *end) {
     while (s->set->n && s->at < s->n) {
         s->at = skip_others(s, s->at);
         const tok_raw *raw = longest_at(s, s->at);

@@ -27,12 +27,12 @@ typedef struct tok_raw_set {
     uint64_t pairs[1024]; /* a bit for each two bytes that a token begins with */
 } tok_raw_set;
 
-/* tok_add_raw() : look for text [n], which stands for `id`. */
-specrt_status tok_add_raw(tokenizer *tok, int32_t id, const void *text, size_t n, unsigned flags,
-                          specrt_error *err);
+/* sl_tok_add_raw() : look for text [n], which stands for `id`. */
+specrt_status sl_tok_add_raw(tokenizer *tok, int32_t id, const void *text, size_t n, unsigned flags,
+                             specrt_error *err);
 
-/* tok_raw_finish() : sort and normalise; after the normaliser is known. */
-specrt_status tok_raw_finish(tokenizer *tok, specrt_error *err);
+/* sl_tok_raw_finish() : sort and normalise; after the normaliser is known. */
+specrt_status sl_tok_raw_finish(tokenizer *tok, specrt_error *err);
 
 /* A search through one text. */
 typedef struct tok_raw_scan {
@@ -42,8 +42,8 @@ typedef struct tok_raw_scan {
     size_t n, at, taken; /* where to search on; end of the last token found */
 } tok_raw_scan;
 
-/* tok_raw_next() : the next token; text up to *begin and after the last *end is no token's. @return
+/* sl_tok_raw_next() : the next token; text up to *begin and after the last *end is no token's. @return
  * its id, or -1 at the end. */
-int32_t tok_raw_next(tok_raw_scan *scan, size_t *begin, size_t *end);
+int32_t sl_tok_raw_next(tok_raw_scan *scan, size_t *begin, size_t *end);
 
 #endif

@@ -583,7 +583,7 @@ static specrt_status compile(const strbuf *translated, const char *where, tok_re
     int code;
     PCRE2_SIZE offset;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    if (!context) return error_no_memory(err, where);
+    if (!context) return sl_error_no_memory(err, where);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     /* Ruby's ^ and $ are those of lines. */
     re->code = pcre2_compile((PCRE2_SPTR)translated->s, translated->n,
@@ -599,8 +599,8 @@ static specrt_status compile(const strbuf *translated, const char *where, tok_re
                             reason);
 }
 
-specrt_status tok_regex_compile(const char *pattern, size_t n, const char *where, tok_regex **out,
-                                specrt_error *err) {
+specrt_status sl_tok_regex_compile(const char *pattern, size_t n, const char *where,
+                                   tok_regex **out, specrt_error *err) {
     *out = NULL;
     if (n == 0 || n > MAX_PATTERN)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -611,7 +611,7 @@ specrt_status tok_regex_compile(const char *pattern, size_t n, const char *where
     specrt_status status = SPECRT_STATUS_OK;
     tok_regex *re = calloc(1, sizeof *re);
     if (!re || translated.failed)
-        status = error_no_memory(err, where);
+        status = sl_error_no_memory(err, where);
     else if (r.wrong)
         status = specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED, "%s: regex \"%.*s\" uses %s",
                                   where, n > 80 ? 80 : (int)n, pattern, r.wrong);
@@ -619,19 +619,19 @@ specrt_status tok_regex_compile(const char *pattern, size_t n, const char *where
         status = compile(&translated, where, re, err);
     free(translated.s);
     if (status)
-        tok_regex_free(re);
+        sl_tok_regex_free(re);
     else
         *out = re;
     return status;
 }
 
-void tok_regex_free(tok_regex *re) {
+void sl_tok_regex_free(tok_regex *re) {
     if (!re) return;
     pcre2_code_free(re->code);
     free(re);
 }
 
-tok_regex_run *tok_regex_run_new(void) {
+tok_regex_run *sl_tok_regex_run_new(void) {
     tok_regex_run *run = calloc(1, sizeof *run);
     if (!run) return NULL;
     run->data = pcre2_match_data_create(1, NULL);
@@ -642,11 +642,11 @@ tok_regex_run *tok_regex_run_new(void) {
         pcre2_set_heap_limit(run->context, HEAP_LIMIT_KIB);
         return run;
     }
-    tok_regex_run_free(run);
+    sl_tok_regex_run_free(run);
     return NULL;
 }
 
-void tok_regex_run_free(tok_regex_run *run) {
+void sl_tok_regex_run_free(tok_regex_run *run) {
     if (!run) return;
     pcre2_match_data_free(run->data);
     pcre2_match_context_free(run->context);
@@ -654,8 +654,8 @@ void tok_regex_run_free(tok_regex_run *run) {
     free(run);
 }
 
-int tok_regex_find(const tok_regex *re, tok_regex_run *run, const uint8_t *text, size_t n,
-                   size_t from, size_t span[2]) {
+int sl_tok_regex_find(const tok_regex *re, tok_regex_run *run, const uint8_t *text, size_t n,
+                      size_t from, size_t span[2]) {
     int rc = PCRE2_ERROR_JIT_STACKLIMIT;
     if (re->jit) rc = pcre2_jit_match(re->code, text, n, from, 0, run->data, run->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)

@@ -38,15 +38,15 @@ static size_t unspell_spaces(const uint8_t *text, size_t n, uint8_t *out) {
     return count;
 }
 
-size_t tok_unspell(tok_spelling spelling, const char *text, size_t n, uint8_t *out) {
-    if (utf8_valid(text, n) != n) return 0;
+size_t sl_tok_unspell(tok_spelling spelling, const char *text, size_t n, uint8_t *out) {
+    if (sl_utf8_valid(text, n) != n) return 0;
     if (spelling == TOK_SPELL_BYTE_LEVEL) return unspell_bytes((const uint8_t *)text, n, out);
     if (spelling == TOK_SPELL_SPACES) return unspell_spaces((const uint8_t *)text, n, out);
     memcpy(out, text, n);
     return n;
 }
 
-int tok_byte_token(const char *text, size_t n) {
+int sl_tok_byte_token(const char *text, size_t n) {
     static const char digits[] = "0123456789ABCDEF";
     if (n != 6 || memcmp(text, "<0x", 3) || text[5] != '>') return -1;
     const char *high = memchr(digits, text[3], 16), *low = memchr(digits, text[4], 16);
@@ -70,7 +70,7 @@ static size_t bare_name(const char *text, size_t n, char *out, size_t capacity) 
     return count;
 }
 
-token_type tok_special_type(const char *text, size_t n) {
+token_type sl_tok_special_type(const char *text, size_t n) {
     static const char *const words[] = {
         "reserved", "reservedspecialtoken", "reservedtoken", "unused",  "unusedtoken", "pad",
         "extra",    "placeholder",          "dummy",         "special", "control",     "fakepad",
@@ -86,11 +86,11 @@ token_type tok_special_type(const char *text, size_t n) {
 }
 
 static int32_t find_special(const tokenizer *tok, const char *name) {
-    int32_t id = tokenizer_find(tok, name, strlen(name));
+    int32_t id = sl_tokenizer_find(tok, name, strlen(name));
     return id != TOK_NONE && tok->tokens[id].type == TOKEN_SPECIAL ? id : TOK_NONE;
 }
 
-specrt_status tok_add_named_terminators(tokenizer *tok, specrt_error *err) {
+specrt_status sl_tok_add_named_terminators(tokenizer *tok, specrt_error *err) {
     static const char *const names[] = {
         "</s>",
         "<eos>",
@@ -120,7 +120,7 @@ specrt_status tok_add_named_terminators(tokenizer *tok, specrt_error *err) {
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         int32_t id = find_special(tok, names[i]);
         if (id == TOK_NONE || (harmony && strcmp(names[i], "<|end|>") == 0)) continue;
-        specrt_status status = tok_add_terminator(tok, id, err);
+        specrt_status status = sl_tok_add_terminator(tok, id, err);
         if (status) return status;
     }
     return SPECRT_STATUS_OK;

@@ -510,8 +510,8 @@ static inline size_t split_kind(const view *v, tok_split_kind kind, tok_split_ki
     return count;
 }
 
-size_t tok_split(const tok_unicode *unicode, tok_split_kind kind, const uint8_t *text, size_t n,
-                 size_t from, size_t *ends, size_t max) {
+size_t sl_tok_split(const tok_unicode *unicode, tok_split_kind kind, const uint8_t *text, size_t n,
+                    size_t from, size_t *ends, size_t max) {
     view v = {unicode, text, n};
     switch (kind) {
     case TOK_SPLIT_GPT2: return split_kind(&v, kind, TOK_SPLIT_GPT2, from, ends, max);

@@ -51,7 +51,7 @@ static size_t spell_byte(uint8_t byte, uint8_t out[4]) {
                   : byte <= 0x20 ? 0x100u + byte
                   : byte == 0xAD ? 0x143u
                                  : 0x121u + byte - 0x7F;
-    return (size_t)utf8_put(cp, (char *)out);
+    return (size_t)sl_utf8_put(cp, (char *)out);
 }
 
 static size_t spell_space(uint8_t byte, uint8_t out[3]) {
@@ -126,7 +126,7 @@ static bool find_literal(const tok_step *step, level *l, span *out) {
 static bool find_piece(const tok_steps *steps, const tok_step *step, level *l, span *out) {
     size_t end;
     if (l->search >= l->n) return false;
-    tok_split(steps->tok->unicode, step->splitter, l->view, l->n, l->search, &end, 1);
+    sl_tok_split(steps->tok->unicode, step->splitter, l->view, l->n, l->search, &end, 1);
     *out = (span){l->search, end, true};
     return true;
 }
@@ -135,7 +135,7 @@ static bool find_piece(const tok_steps *steps, const tok_step *step, level *l, s
 static bool find_regex(scratch *s, const tok_step *step, level *l, span *out) {
     while (l->search <= l->n) {
         size_t found[2];
-        int result = tok_regex_find(step->regex, s->run, l->view, l->n, l->search, found);
+        int result = sl_tok_regex_find(step->regex, s->run, l->view, l->n, l->search, found);
         if (result < 0) s->failed = true;
         if (result <= 0) return false;
         if (found[0] < found[1] || found[1] != l->last_match) {
@@ -259,7 +259,7 @@ static void *scratch_new(const void *state) {
     scratch *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->steps = state;
-    s->run = tok_regex_run_new();
+    s->run = sl_tok_regex_run_new();
     if (s->run) return s;
     free(s);
     return NULL;
@@ -269,7 +269,7 @@ static void scratch_free(void *pointer) {
     scratch *s = pointer;
     if (!s) return;
     for (int i = 0; i < TOK_MAX_STEPS; i++) free(s->levels[i].spelled);
-    tok_regex_run_free(s->run);
+    sl_tok_regex_run_free(s->run);
     free(s);
 }
 
@@ -301,23 +301,23 @@ static size_t next_ends(const void *state, void *pointer, const uint8_t *text, s
     return count;
 }
 
-void tok_steps_use(tok_steps *steps, tokenizer *tok) {
+void sl_tok_steps_use(tok_steps *steps, tokenizer *tok) {
     steps->tok = tok;
     tok->split = TOK_SPLIT_CUSTOM;
     tok->custom = (tok_custom_split){
         .next = next_ends,
         .scratch_new = scratch_new,
         .scratch_free = scratch_free,
-        .state_free = tok_steps_free,
+        .state_free = sl_tok_steps_free,
         .state = steps,
     };
 }
 
-void tok_steps_free(void *pointer) {
+void sl_tok_steps_free(void *pointer) {
     tok_steps *steps = pointer;
     if (!steps) return;
     for (int i = 0; i < steps->n; i++) {
-        tok_regex_free(steps->steps[i].regex);
+        sl_tok_regex_free(steps->steps[i].regex);
         free(steps->steps[i].literal);
     }
     free(steps);

@@ -42,8 +42,8 @@ typedef struct tok_steps {
     int n;
 } tok_steps;
 
-/* tok_steps_use() : make them the tokenizer's splitter, which takes them over (malloc'ed). */
-void tok_steps_use(tok_steps *steps, tokenizer *tok);
-void tok_steps_free(void *steps);
+/* sl_tok_steps_use() : make them the tokenizer's splitter, which takes them over (malloc'ed). */
+void sl_tok_steps_use(tok_steps *steps, tokenizer *tok);
+void sl_tok_steps_free(void *steps);
 
 #endif

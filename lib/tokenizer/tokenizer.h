@@ -20,52 +20,52 @@ typedef enum token_type {
     TOKEN_RESERVED, /* placeholders: <|reserved_special_token_7|>, <unused12>, holes in the id space */
 } token_type;
 
-/* tokenizer_open() : tell the kind by content, not by name.
+/* sl_tokenizer_open() : tell the kind by content, not by name.
  *   path : a tokenizer.json, a GGUF, a tiktoken rank file (the family, hence specials and splitter, is
  *          told by its ranks; an unknown one is an error that lists those known), or a folder with one
  * @return IO, BAD_INPUT naming file and field, UNSUPPORTED naming the kind and what is supported; BAD_ARG
  * naming two files of a folder that holds several. */
-specrt_status tokenizer_open(const char *path, tokenizer **out, specrt_error *err);
-void tokenizer_close(tokenizer *tok);
+specrt_status sl_tokenizer_open(const char *path, tokenizer **out, specrt_error *err);
+void sl_tokenizer_close(tokenizer *tok);
 
-/* tokenizer_of_model() : what a model brings: the tokenizer of a GGUF, or the one in its folder. *out NULL:
- * it brings none.
- * @return as tokenizer_open() for one that is there. */
-specrt_status tokenizer_of_model(const char *path, tokenizer **out, specrt_error *err);
+/* sl_tokenizer_of_model() : what a model brings: the tokenizer of a GGUF, or the one in its folder. *out
+ * NULL: it brings none.
+ * @return as sl_tokenizer_open() for one that is there. */
+specrt_status sl_tokenizer_of_model(const char *path, tokenizer **out, specrt_error *err);
 
-/* tokenizer_of_model_if_known() : the same for comparisons: *out is NULL too for one of a kind that is not
+/* sl_tokenizer_of_model_if_known() : the same for comparisons: *out is NULL too for one of a kind that is not
  * read. @return OK, IO, NO_MEMORY, BAD_ARG. */
-specrt_status tokenizer_of_model_if_known(const char *path, tokenizer **out, specrt_error *err);
+specrt_status sl_tokenizer_of_model_if_known(const char *path, tokenizer **out, specrt_error *err);
 
-const char *tokenizer_name(const tokenizer *tok); /* "llama3 (tiktoken)" */
-int32_t tokenizer_n_vocab(const tokenizer *tok);  /* ids are [0, n_vocab), specials included */
-int32_t tokenizer_n_normal(const tokenizer *tok);
-token_type tokenizer_type(const tokenizer *tok, int32_t id);
+const char *sl_tokenizer_name(const tokenizer *tok); /* "llama3 (tiktoken)" */
+int32_t sl_tokenizer_n_vocab(const tokenizer *tok);  /* ids are [0, n_vocab), specials included */
+int32_t sl_tokenizer_n_normal(const tokenizer *tok);
+token_type sl_tokenizer_type(const tokenizer *tok, int32_t id);
 
-/* tokenizer_bytes() : the raw bytes of a token (a special's text), borrowed; NULL, 0 for a hole. */
-const uint8_t *tokenizer_bytes(const tokenizer *tok, int32_t id, size_t *n);
+/* sl_tokenizer_bytes() : the raw bytes of a token (a special's text), borrowed; NULL, 0 for a hole. */
+const uint8_t *sl_tokenizer_bytes(const tokenizer *tok, int32_t id, size_t *n);
 
-/* tokenizer_find() : the id of a token by its raw bytes or special text; -1 if there is none. */
-int32_t tokenizer_find(const tokenizer *tok, const void *bytes, size_t n);
+/* sl_tokenizer_find() : the id of a token by its raw bytes or special text; -1 if there is none. */
+int32_t sl_tokenizer_find(const tokenizer *tok, const void *bytes, size_t n);
 
-/* tokenizer_byte_tokens() : the normal tokens that stand for one byte, by which any text can be written;
+/* sl_tokenizer_byte_tokens() : the normal tokens that stand for one byte, by which any text can be written;
  * ascending. Of SentencePiece both forms, "a" and <0x61>.
  *   ids : [*n] owned; NULL when there are none */
-specrt_status tokenizer_byte_tokens(const tokenizer *tok, int32_t **ids, int32_t *n,
-                                    specrt_error *err);
+specrt_status sl_tokenizer_byte_tokens(const tokenizer *tok, int32_t **ids, int32_t *n,
+                                       specrt_error *err);
 
-/* tokenizer_terminators() : ids that end a generation (EOS, <|eot_id|>, <|im_end|>...), ascending. */
-const int32_t *tokenizer_terminators(const tokenizer *tok, int32_t *n);
+/* sl_tokenizer_terminators() : ids that end a generation (EOS, <|eot_id|>, <|im_end|>...), ascending. */
+const int32_t *sl_tokenizer_terminators(const tokenizer *tok, int32_t *n);
 
-/* tokenizer_fingerprint() : specrt_tokenizer_hash_token over the normal tokens. */
-void tokenizer_fingerprint(const tokenizer *tok, uint8_t sha256[32]);
+/* sl_tokenizer_fingerprint() : specrt_tokenizer_hash_token over the normal tokens. */
+void sl_tokenizer_fingerprint(const tokenizer *tok, uint8_t sha256[32]);
 
-/* tokenizer_check_model() : that a model's own tokenizer, where it can be read, is the expected one.
+/* sl_tokenizer_check_model() : that a model's own tokenizer, where it can be read, is the expected one.
  *   sha256 : of the expected one; all zero: unknown, nothing is compared
  *   name   : its name
  * @return BAD_INPUT naming both, IO, NO_MEMORY */
-specrt_status tokenizer_check_model(const char *path, const uint8_t sha256[32], const char *name,
-                                    specrt_error *err);
+specrt_status sl_tokenizer_check_model(const char *path, const uint8_t sha256[32], const char *name,
+                                       specrt_error *err);
 
 typedef struct tok_worker tok_worker;
 
@@ -75,19 +75,19 @@ typedef struct id_list {
     size_t n, capacity;
 } id_list;
 
-specrt_status tok_worker_create(const tokenizer *tok, tok_worker **out, specrt_error *err);
-void tok_worker_free(tok_worker *w);
+specrt_status sl_tok_worker_create(const tokenizer *tok, tok_worker **out, specrt_error *err);
+void sl_tok_worker_free(tok_worker *w);
 
-/* tok_worker_continue() : whether the documents that follow go on where another ended (units of one
+/* sl_tok_worker_continue() : whether the documents that follow go on where another ended (units of one
  * text): then nothing that a tokenizer puts before a text, as SentencePiece its space, is put there. */
-void tok_worker_continue(tok_worker *w, bool continues);
+void sl_tok_worker_continue(tok_worker *w, bool continues);
 
-/* tok_encode() : append the ids of one document. @return OK or NO_MEMORY. */
-specrt_status tok_encode(tok_worker *w, const char *text, size_t n, id_list *out);
+/* sl_tok_encode() : append the ids of one document. @return OK or NO_MEMORY. */
+specrt_status sl_tok_encode(tok_worker *w, const char *text, size_t n, id_list *out);
 
-/* tok_count() : counts[id] += occurrences in one document, u64 [n_vocab]; *n_tokens += how many. The
+/* sl_tok_count() : counts[id] += occurrences in one document, u64 [n_vocab]; *n_tokens += how many. The
  * fast path: ids are never stored. */
-specrt_status tok_count(tok_worker *w, const char *text, size_t n, uint64_t *counts,
-                        uint64_t *n_tokens);
+specrt_status sl_tok_count(tok_worker *w, const char *text, size_t n, uint64_t *counts,
+                           uint64_t *n_tokens);
 
 #endif

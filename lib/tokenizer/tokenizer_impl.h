@@ -1,7 +1,7 @@
 /* tokenizer_impl.h : the inside of a tokenizer, for the files of its folder only.
  *
  * A loader fills a tokenizer through the tok_set_ and tok_add_ calls and plain fields, then
- * tokenizer_open() calls tokenizer_finish(), which compiles the lookup tables. After that nothing
+ * sl_tokenizer_open() calls sl_tokenizer_finish(), which compiles the lookup tables. After that nothing
  * changes, so workers on any number of threads read it freely.
  *
  *     text -> segments between raw tokens -> normalise -> pieces (splitter) -> symbols -> ids
@@ -35,8 +35,8 @@ typedef struct tok_token {
 
 /* Which adjacent symbols merge, and in what order: lowest rank first, the leftmost of equals. */
 typedef enum tok_merge_order {
-    TOK_MERGE_LISTED, /* the pairs of tok_add_merge(), in that order (tokenizer.json, GGUF gpt2) */
-    TOK_MERGE_BY_ID,  /* any pair whose concatenation is a token, by that token's id (tiktoken) */
+    TOK_MERGE_LISTED, /* the pairs of sl_tok_add_merge(), in that order (tokenizer.json, GGUF gpt2) */
+    TOK_MERGE_BY_ID,    /* any pair whose concatenation is a token, by that token's id (tiktoken) */
     TOK_MERGE_BY_SCORE, /* the same by falling score (SentencePiece) */
 } tok_merge_order;
 
@@ -115,7 +115,7 @@ struct tokenizer {
     int32_t *terminators;
     int32_t n_terminators;
     tok_merge_order merge_order;
-    tok_merge *merges; /* [n_merges] by rank; those not listed are found by tokenizer_finish() */
+    tok_merge *merges; /* [n_merges] by rank; those not listed are found by sl_tokenizer_finish() */
     size_t n_merges;
     bool chars;         /* symbols start as code points, else as bytes */
     bool ignore_merges; /* a piece that is a token is that token, unmerged */
@@ -130,7 +130,7 @@ struct tokenizer {
     tok_split_kind split;
     tok_custom_split custom;
 
-    /* Compiled by tokenizer_finish(). */
+    /* Compiled by sl_tokenizer_finish(). */
     size_t pool_n, pool_capacity, tokens_capacity, terminators_capacity;
     size_t merges_capacity, n_scores, scores_capacity;
     int32_t n_normal;
@@ -183,58 +183,58 @@ static inline uint32_t tok_pair_find(const tokenizer *tok, uint64_t key) {
 
 /* Filling. Messages name tok->path. */
 
-/* tok_set_token() : define an id, once; ids may come in any order and leave holes.
+/* sl_tok_set_token() : define an id, once; ids may come in any order and leave holes.
  * @return BAD_INPUT for an id out of range or defined twice, NO_MEMORY. */
-specrt_status tok_set_token(tokenizer *tok, int32_t id, const void *bytes, size_t n,
-                            token_type type, unsigned flags, specrt_error *err);
+specrt_status sl_tok_set_token(tokenizer *tok, int32_t id, const void *bytes, size_t n,
+                               token_type type, unsigned flags, specrt_error *err);
 
-/* tok_set_score() : after tok_set_token of the same id. */
-specrt_status tok_set_score(tokenizer *tok, int32_t id, float score, specrt_error *err);
+/* sl_tok_set_score() : after sl_tok_set_token of the same id. */
+specrt_status sl_tok_set_score(tokenizer *tok, int32_t id, float score, specrt_error *err);
 
-/* tok_add_normal() : the next step of normalisation; strings where the kind has them. */
-specrt_status tok_add_normal(tokenizer *tok, tok_normal_kind kind, const char *from, size_t n_from,
-                             const char *to, size_t n_to, specrt_error *err);
+/* sl_tok_add_normal() : the next step of normalisation; strings where the kind has them. */
+specrt_status sl_tok_add_normal(tokenizer *tok, tok_normal_kind kind, const char *from,
+                                size_t n_from, const char *to, size_t n_to, specrt_error *err);
 
-/* tok_add_merge() : the next merge in rank order (TOK_MERGE_LISTED). */
-specrt_status tok_add_merge(tokenizer *tok, int32_t left, int32_t right, int32_t merged,
-                            specrt_error *err);
+/* sl_tok_add_merge() : the next merge in rank order (TOK_MERGE_LISTED). */
+specrt_status sl_tok_add_merge(tokenizer *tok, int32_t left, int32_t right, int32_t merged,
+                               specrt_error *err);
 
-/* tok_add_terminator() : an id that ends a generation; repeats are dropped. */
-specrt_status tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *err);
+/* sl_tok_add_terminator() : an id that ends a generation; repeats are dropped. */
+specrt_status sl_tok_add_terminator(tokenizer *tok, int32_t id, specrt_error *err);
 
-/* tok_pool_append() : keep bytes for the tokenizer's life. */
-specrt_status tok_pool_append(tokenizer *tok, const void *bytes, size_t n, uint32_t *offset,
-                              specrt_error *err);
+/* sl_tok_pool_append() : keep bytes for the tokenizer's life. */
+specrt_status sl_tok_pool_append(tokenizer *tok, const void *bytes, size_t n, uint32_t *offset,
+                                 specrt_error *err);
 
-/* tok_grow() : room for `need` elements of a malloc'ed array, at least doubling; the caller has
+/* sl_tok_grow() : room for `need` elements of a malloc'ed array, at least doubling; the caller has
  * bounded `need`. */
-bool tok_grow(void *array, size_t *capacity, size_t need, size_t element);
+bool sl_tok_grow(void *array, size_t *capacity, size_t need, size_t element);
 
-/* tok_reserve_ids() : make [n_vocab, n) holes. */
-specrt_status tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err);
+/* sl_tok_reserve_ids() : make [n_vocab, n) holes. */
+specrt_status sl_tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err);
 
-/* tok_index() : make tok_find_symbol() work, for loaders that look tokens up after their last
- * tok_set_token(). */
-specrt_status tok_index(tokenizer *tok, specrt_error *err);
+/* sl_tok_index() : make sl_tok_find_symbol() work, for loaders that look tokens up after their last
+ * sl_tok_set_token(). */
+specrt_status sl_tok_index(tokenizer *tok, specrt_error *err);
 
-/* tok_index_extras() : merging starts from code points; one that only occurs inside tokens becomes a symbol
- * too. After tok_index(). */
-specrt_status tok_index_extras(tokenizer *tok, specrt_error *err);
+/* sl_tok_index_extras() : merging starts from code points; one that only occurs inside tokens becomes a
+ * symbol too. After sl_tok_index(). */
+specrt_status sl_tok_index_extras(tokenizer *tok, specrt_error *err);
 
-/* tok_find_symbol() : what merging can see: a normal token that is no byte token, the lowest id of
+/* sl_tok_find_symbol() : what merging can see: a normal token that is no byte token, the lowest id of
  * equals, or an extra symbol (id >= n_vocab); TOK_NONE if there is none. */
-int32_t tok_find_symbol(const tokenizer *tok, const void *bytes, size_t n);
-int32_t tok_find_key(const tokenizer *tok, tok_key key, const uint8_t *bytes, size_t n);
+int32_t sl_tok_find_symbol(const tokenizer *tok, const void *bytes, size_t n);
+int32_t sl_tok_find_key(const tokenizer *tok, tok_key key, const uint8_t *bytes, size_t n);
 
-/* tok_is_symbol() : whether merging can see a token, so that tok_find_symbol() may find it. */
-bool tok_is_symbol(const tokenizer *tok, int32_t id);
+/* sl_tok_is_symbol() : whether merging can see a token, so that sl_tok_find_symbol() may find it. */
+bool sl_tok_is_symbol(const tokenizer *tok, int32_t id);
 
-/* tokenizer_finish() : check and compile, after the loader. */
-specrt_status tokenizer_finish(tokenizer *tok, specrt_error *err);
+/* sl_tokenizer_finish() : check and compile, after the loader. */
+specrt_status sl_tokenizer_finish(tokenizer *tok, specrt_error *err);
 
 /* Loaders: fill a tokenizer (zeroed but for path and unknown_id = TOK_NONE) from a file's bytes. */
-specrt_status tok_load_tiktoken(tokenizer *tok, const file_view *file, specrt_error *err);
-specrt_status tok_load_json(tokenizer *tok, const file_view *file, specrt_error *err);
-specrt_status tok_load_gguf(tokenizer *tok, const file_view *file, specrt_error *err);
+specrt_status sl_tok_load_tiktoken(tokenizer *tok, const file_view *file, specrt_error *err);
+specrt_status sl_tok_load_json(tokenizer *tok, const file_view *file, specrt_error *err);
+specrt_status sl_tok_load_gguf(tokenizer *tok, const file_view *file, specrt_error *err);
 
 #endif

@@ -109,7 +109,7 @@ static bool share_blocks(tok_unicode *table, const uint16_t *classes) {
     return true;
 }
 
-tok_unicode *tok_unicode_new(void) {
+tok_unicode *sl_tok_unicode_new(void) {
     tok_unicode *table = calloc(1, sizeof *table);
     uint16_t *classes = calloc(0x110000, sizeof *classes);
     bool ok = table && classes;
@@ -120,11 +120,11 @@ tok_unicode *tok_unicode_new(void) {
     }
     free(classes);
     if (ok) return table;
-    tok_unicode_free(table);
+    sl_tok_unicode_free(table);
     return NULL;
 }
 
-void tok_unicode_free(tok_unicode *table) {
+void sl_tok_unicode_free(tok_unicode *table) {
     if (!table) return;
     free(table->blocks);
     free(table);

@@ -26,9 +26,9 @@ typedef struct tok_unicode {
     uint16_t (*blocks)[UC_BLOCK];           /* distinct ones; the first is U+0000..U+00FF */
 } tok_unicode;
 
-/* tok_unicode_new() : from the categories of utf8proc. @return NULL: out of memory. */
-tok_unicode *tok_unicode_new(void);
-void tok_unicode_free(tok_unicode *table);
+/* sl_tok_unicode_new() : from the categories of utf8proc. @return NULL: out of memory. */
+tok_unicode *sl_tok_unicode_new(void);
+void sl_tok_unicode_free(tok_unicode *table);
 
 static inline unsigned tok_class(const tok_unicode *table, uint32_t cp) {
     return table->blocks[table->block_of[cp / UC_BLOCK]][cp % UC_BLOCK];

@@ -11,7 +11,7 @@
 
 struct tok_worker {
     const tokenizer *tok;
-    bool continues; /* tok_worker_continue() */
+    bool continues; /* sl_tok_worker_continue() */
     tok_cache cache;
     tok_bpe_scratch bpe;
     tok_normaliser normaliser;
@@ -28,29 +28,29 @@ typedef struct sink {
     uint64_t *counts, *n_tokens;
 } sink;
 
-specrt_status tok_worker_create(const tokenizer *tok, tok_worker **out, specrt_error *err) {
+specrt_status sl_tok_worker_create(const tokenizer *tok, tok_worker **out, specrt_error *err) {
     tok_worker *w = calloc(1, sizeof *w);
-    bool ok = w && tok_cache_init(&w->cache);
+    bool ok = w && sl_tok_cache_init(&w->cache);
     if (ok) w->tok = tok;
     if (ok && tok->custom.scratch_new)
         ok = (w->custom = tok->custom.scratch_new(tok->custom.state)) != NULL;
     *out = ok ? w : NULL;
     if (ok) return SPECRT_STATUS_OK;
-    tok_worker_free(w);
-    return error_no_memory(err, "tokenizer");
+    sl_tok_worker_free(w);
+    return sl_error_no_memory(err, "tokenizer");
 }
 
-void tok_worker_free(tok_worker *w) {
+void sl_tok_worker_free(tok_worker *w) {
     if (!w) return;
     if (w->custom && w->tok->custom.scratch_free) w->tok->custom.scratch_free(w->custom);
-    tok_cache_free(&w->cache);
-    tok_bpe_scratch_free(&w->bpe);
-    tok_normaliser_free(&w->normaliser);
+    sl_tok_cache_free(&w->cache);
+    sl_tok_bpe_scratch_free(&w->bpe);
+    sl_tok_normaliser_free(&w->normaliser);
     free(w->ids.ids);
     free(w);
 }
 
-void tok_worker_continue(tok_worker *w, bool continues) {
+void sl_tok_worker_continue(tok_worker *w, bool continues) {
     w->continues = continues;
 }
 
@@ -72,13 +72,13 @@ static size_t encode_new(tok_worker *w, tok_key key, const uint8_t *piece, size_
     const tokenizer *tok = w->tok;
     size_t count = 0;
     if (tok->ignore_merges) {
-        int32_t id = n <= TOK_CACHE_MAX_BYTES ? tok_find_key(tok, key, piece, n)
-                                              : tok_find_symbol(tok, piece, n);
+        int32_t id = n <= TOK_CACHE_MAX_BYTES ? sl_tok_find_key(tok, key, piece, n)
+                                              : sl_tok_find_symbol(tok, piece, n);
         if (id != TOK_NONE && id < tok->n_vocab) out[count++] = id;
     }
-    if (!count) count = tok_bpe(tok, &w->bpe, piece, n, out);
+    if (!count) count = sl_tok_bpe(tok, &w->bpe, piece, n, out);
     if (n <= TOK_CACHE_MAX_BYTES && count != SIZE_MAX)
-        tok_cache_put(&w->cache, key, piece, n, out, count);
+        sl_tok_cache_put(&w->cache, key, piece, n, out, count);
     return count;
 }
 
@@ -86,7 +86,7 @@ static size_t encode_new(tok_worker *w, tok_key key, const uint8_t *piece, size_
 static size_t encode_slow(tok_worker *w, const tok_slot *slot, tok_key key, const uint8_t *piece,
                           size_t n, int32_t *out) {
     size_t count;
-    const int32_t *ids = slot ? tok_cache_ids(&w->cache, slot, piece, n, &count) : NULL;
+    const int32_t *ids = slot ? sl_tok_cache_ids(&w->cache, slot, piece, n, &count) : NULL;
     if (!ids) return encode_new(w, key, piece, n, out);
     memcpy(out, ids, count * sizeof *out);
     return count;
@@ -156,7 +156,7 @@ static size_t split(tok_worker *w, const uint8_t *text, size_t n, size_t from) {
     const tokenizer *tok = w->tok;
     if (tok->split == TOK_SPLIT_CUSTOM)
         return tok->custom.next(tok->custom.state, w->custom, text, n, from, w->ends, BATCH);
-    return tok_split(tok->unicode, tok->split, text, n, from, w->ends, BATCH);
+    return sl_tok_split(tok->unicode, tok->split, text, n, from, w->ends, BATCH);
 }
 
 static bool put_id(const sink *to, int32_t id) {
@@ -172,7 +172,7 @@ static bool put_id(const sink *to, int32_t id) {
 
 /* Text between raw tokens, normalised. */
 static bool put_text(tok_worker *w, const sink *to, bool first, const uint8_t *text, size_t n) {
-    if (!tok_prefix_missing(w->tok, &w->normaliser, first, &text, &n)) return false;
+    if (!sl_tok_prefix_missing(w->tok, &w->normaliser, first, &text, &n)) return false;
     for (size_t from = 0; from < n;) {
         size_t n_pieces = split(w, text, n, from);
         if (n_pieces == 0 || !put_batch(w, to, text, n, from, n_pieces)) return false;
@@ -189,7 +189,7 @@ static bool put_between(tok_worker *w, const sink *to, int set, bool first, cons
     tok_raw_scan scan = {.tok = w->tok, .set = &w->tok->raw[set], .text = text, .n = n};
     size_t done = 0, begin, end;
     for (int32_t id = 0; id >= 0; done = end) {
-        id = tok_raw_next(&scan, &begin, &end);
+        id = sl_tok_raw_next(&scan, &begin, &end);
         if (id < 0) begin = end = n;
         bool ok = true;
         if (begin > done && set == 0) ok = put_segment(w, to, done == 0, text + done, begin - done);
@@ -202,7 +202,7 @@ static bool put_between(tok_worker *w, const sink *to, int set, bool first, cons
 
 static bool put_segment(tok_worker *w, const sink *to, bool first, const uint8_t *text, size_t n) {
     w->normaliser.no_prefix = first && w->continues;
-    return tok_normalise(w->tok, &w->normaliser, &text, &n) &&
+    return sl_tok_normalise(w->tok, &w->normaliser, &text, &n) &&
            put_between(w, to, 1, first, text, n);
 }
 
@@ -211,11 +211,11 @@ static specrt_status run(tok_worker *w, const sink *to, const char *text, size_t
     return ok ? SPECRT_STATUS_OK : SPECRT_STATUS_NO_MEMORY;
 }
 
-specrt_status tok_encode(tok_worker *w, const char *text, size_t n, id_list *out) {
+specrt_status sl_tok_encode(tok_worker *w, const char *text, size_t n, id_list *out) {
     return run(w, &(sink){.list = out}, text, n);
 }
 
-specrt_status tok_count(tok_worker *w, const char *text, size_t n, uint64_t *counts,
-                        uint64_t *n_tokens) {
+specrt_status sl_tok_count(tok_worker *w, const char *text, size_t n, uint64_t *counts,
+                           uint64_t *n_tokens) {
     return run(w, &(sink){.counts = counts, .n_tokens = n_tokens}, text, n);
 }

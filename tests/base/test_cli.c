@@ -20,17 +20,18 @@ static cli_list strings;
 
 static int parse(cli_common *common, cli_list *rest, int argc, const char **argv) {
     const cli_option options[] = {
-        cli_letter('n', cli_int("number", "N", &number, 1, 10, "a number")),
-        cli_real("real", "X", &real, 0, 0, "a real"),
-        cli_letter('F', cli_flag("flag", &flag, "a flag")),
-        cli_letter('s', cli_string("string", "S", &string, "a string")),
-        cli_strings("list", "S", &strings, "a list"),
-        cli_also("-sx --other", cli_letter('f', cli_string("last", "S", &last, "of -f and -sx"))),
+        sl_cli_letter('n', sl_cli_int("number", "N", &number, 1, 10, "a number")),
+        sl_cli_real("real", "X", &real, 0, 0, "a real"),
+        sl_cli_letter('F', sl_cli_flag("flag", &flag, "a flag")),
+        sl_cli_letter('s', sl_cli_string("string", "S", &string, "a string")),
+        sl_cli_strings("list", "S", &strings, "a list"),
+        sl_cli_also("-sx --other",
+                    sl_cli_letter('f', sl_cli_string("last", "S", &last, "of -f and -sx"))),
         {0}};
     const cli_tool tool = {"tool", "tool -n 1", "Tests.", "tool [options]", options};
     const char *full[16] = {"tool"};
     for (int i = 0; i < argc; i++) full[i + 1] = argv[i];
-    return cli_parse(&tool, argc + 1, (char **)(uintptr_t)full, common, rest);
+    return sl_cli_parse(&tool, argc + 1, (char **)(uintptr_t)full, common, rest);
 }
 
 #define PARSE(common, rest, ...)                                                                   \
@@ -52,8 +53,8 @@ static void test_parse_values(void) {
     REQUIRE(rest.n == 2);
     CHECK_STR(rest.items[1], "-odd");
     CHECK_INT(c.threads, 3);
-    cli_list_free(&strings);
-    cli_list_free(&rest);
+    sl_cli_list_free(&strings);
+    sl_cli_list_free(&rest);
 }
 
 /* Other spellings go before letters, and the tool's own before what every tool takes. */
@@ -117,7 +118,7 @@ static int dispatch(int argc, const char **argv) {
     static const cli_verb verbs[] = {
         {"one", "first", never_verb}, {"two", "second", note_verb}, {"six", "third", never_verb}};
     static const cli_tool tool = {"tool", "tool two", "Tests.", "tool VERB", NULL};
-    return cli_dispatch(&tool, verbs, 3, argc, (char **)(uintptr_t)argv);
+    return sl_cli_dispatch(&tool, verbs, 3, argc, (char **)(uintptr_t)argv);
 }
 
 static void test_dispatch(void) {
@@ -139,18 +140,18 @@ static void test_stdout(void) {
     cli_common c = {0};
     const char *const files[] = {"a", NULL, "b"}, *const dash[] = {NULL, "-"};
     const char *const both[] = {"/dev/stdout", "-"}, *const twice[] = {"a", "a"};
-    CHECK_INT(cli_one_stdout(&c, files, 3), -1);
-    CHECK_INT(cli_one_stdout(&c, dash, 2), -1);
-    CHECK(cli_table(files, 3) == stdout);
-    CHECK(cli_table(dash, 2) == stderr && cli_table(both, 1) == stderr);
+    CHECK_INT(sl_cli_one_stdout(&c, files, 3), -1);
+    CHECK_INT(sl_cli_one_stdout(&c, dash, 2), -1);
+    CHECK(sl_cli_table(files, 3) == stdout);
+    CHECK(sl_cli_table(dash, 2) == stderr && sl_cli_table(both, 1) == stderr);
     int saved = quietly(STDERR_FILENO);
-    int codes[] = {cli_one_stdout(&c, both, 2), cli_one_stdout(&c, twice, 2), 0};
+    int codes[] = {sl_cli_one_stdout(&c, both, 2), sl_cli_one_stdout(&c, twice, 2), 0};
     c.json = true;
-    codes[2] = cli_one_stdout(&c, dash, 2);
+    codes[2] = sl_cli_one_stdout(&c, dash, 2);
     loudly(STDERR_FILENO, saved);
     for (int i = 0; i < 3; i++) CHECK_INT(codes[i], CLI_USAGE);
-    CHECK_INT(cli_one_stdout(&c, files, 3), -1);
-    CHECK_INT(cli_print_json(NULL, NULL), SPECRT_STATUS_NO_MEMORY);
+    CHECK_INT(sl_cli_one_stdout(&c, files, 3), -1);
+    CHECK_INT(sl_cli_print_json(NULL, NULL), SPECRT_STATUS_NO_MEMORY);
 }
 
 static void test_out_file(void) {
@@ -158,33 +159,33 @@ static void test_out_file(void) {
     out_file out;
     file_view view;
     const char *path = in_folder("out");
-    REQUIRE(out_open(&out, path, false, &err) == SPECRT_STATUS_OK);
-    CHECK(out_write(&out, "hello", 5, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, path, false, &err) == SPECRT_STATUS_OK);
+    CHECK(sl_out_write(&out, "hello", 5, &err) == SPECRT_STATUS_OK);
     CHECK(access(path, F_OK) != 0); /* not before commit */
-    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(file_map(path, &view, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_file_map(path, &view, &err) == SPECRT_STATUS_OK);
     CHECK(view.n == 5 && memcmp(view.bytes, "hello", 5) == 0);
-    file_unmap(&view);
-    CHECK(out_open(&out, path, false, &err) == SPECRT_STATUS_BAD_ARG);
-    CHECK(out_check(path, false, &err) == SPECRT_STATUS_BAD_ARG);
-    CHECK(out_check(path, true, &err) == SPECRT_STATUS_OK);
-    CHECK(out_check("/nonexistent/x", true, &err) == SPECRT_STATUS_IO);
-    REQUIRE(out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
-    out_abort(&out); /* the old content stays */
-    REQUIRE(file_map(path, &view, &err) == SPECRT_STATUS_OK);
+    sl_file_unmap(&view);
+    CHECK(sl_out_open(&out, path, false, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(sl_out_check(path, false, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(sl_out_check(path, true, &err) == SPECRT_STATUS_OK);
+    CHECK(sl_out_check("/nonexistent/x", true, &err) == SPECRT_STATUS_IO);
+    REQUIRE(sl_out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
+    sl_out_abort(&out); /* the old content stays */
+    REQUIRE(sl_file_map(path, &view, &err) == SPECRT_STATUS_OK);
     CHECK_INT(view.n, 5);
-    file_unmap(&view);
+    sl_file_unmap(&view);
     CHECK_INT(clear_folder(), 1); /* no temporary file is left */
 }
 
 static void test_disk_full(void) {
     specrt_error err;
-    CHECK(out_bytes("/dev/full", false, "x", 1, &err) == SPECRT_STATUS_IO);
+    CHECK(sl_out_bytes("/dev/full", false, "x", 1, &err) == SPECRT_STATUS_IO);
     CHECK(strstr(err.msg, "/dev/full") != NULL);
-    CHECK(out_bytes("/nonexistent/x", false, "x", 1, &err) == SPECRT_STATUS_IO);
+    CHECK(sl_out_bytes("/nonexistent/x", false, "x", 1, &err) == SPECRT_STATUS_IO);
     file_view view;
-    CHECK(file_map("/nonexistent/x", &view, &err) == SPECRT_STATUS_IO);
-    CHECK(file_map("/tmp", &view, &err) == SPECRT_STATUS_IO);
+    CHECK(sl_file_map("/nonexistent/x", &view, &err) == SPECRT_STATUS_IO);
+    CHECK(sl_file_map("/tmp", &view, &err) == SPECRT_STATUS_IO);
 }
 
 static void test_interrupt(void) {
@@ -192,9 +193,9 @@ static void test_interrupt(void) {
     pid_t child = fork();
     if (child == 0) {
         out_file out;
-        io_cleanup_on_signals();
+        sl_io_cleanup_on_signals();
         if (freopen("/dev/null", "w", stderr) &&
-            out_open(&out, path, false, NULL) == SPECRT_STATUS_OK)
+            sl_out_open(&out, path, false, NULL) == SPECRT_STATUS_OK)
             raise(SIGINT);
         _exit(1);
     }
@@ -210,8 +211,8 @@ static void write_to_closed_pipe(const char *path) {
     out_file out;
     int ends[2];
     signal(SIGPIPE, SIG_IGN);
-    io_cleanup_on_signals();
-    if (out_open(&out, path, false, NULL) == SPECRT_STATUS_OK && pipe(ends) == 0 &&
+    sl_io_cleanup_on_signals();
+    if (sl_out_open(&out, path, false, NULL) == SPECRT_STATUS_OK && pipe(ends) == 0 &&
         close(ends[0]) == 0 && write(ends[1], "x", 1) == 1)
         _exit(0);
     _exit(1);
@@ -244,8 +245,8 @@ static void write_and_die(const char *path) {
     pid_t child = fork();
     if (child == 0) {
         out_file out;
-        if (out_open(&out, path, true, NULL) == SPECRT_STATUS_OK &&
-            out_write(&out, "half", 4, NULL) == SPECRT_STATUS_OK)
+        if (sl_out_open(&out, path, true, NULL) == SPECRT_STATUS_OK &&
+            sl_out_write(&out, "half", 4, NULL) == SPECRT_STATUS_OK)
             kill(getpid(), SIGKILL);
         _exit(1);
     }
@@ -269,14 +270,14 @@ static void test_leftovers(void) {
     write_and_die(other);
     REQUIRE(n_files("") == 2);
     for (int i = 0; i < N_ALIKE; i++)
-        REQUIRE(out_bytes(in_folder(alike[i]), true, "x", 1, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(sl_out_bytes(in_folder(alike[i]), true, "x", 1, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(symlink("about", in_folder("out.specrt-tmp-abcdef")), 0);
-    REQUIRE(out_open(&out, path, false, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, path, false, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(n_files("out.specrt-tmp"), N_ALIKE + 1); /* 4 alike, the link, this writer's */
-    CHECK(out_commit(&out, NULL) == SPECRT_STATUS_OK);
+    CHECK(sl_out_commit(&out, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(n_files("about.specrt-tmp"), 2); /* another output's leftover, and one alike */
-    REQUIRE(out_open(&out, other, false, NULL) == SPECRT_STATUS_OK);
-    out_abort(&out);
+    REQUIRE(sl_out_open(&out, other, false, NULL) == SPECRT_STATUS_OK);
+    sl_out_abort(&out);
     CHECK_INT(n_files("about"), 0);
     CHECK_INT(clear_folder(), N_ALIKE + 1); /* but about's; the link, the output */
 }
@@ -286,16 +287,16 @@ static void test_leftovers_live(void) {
     out_file first, second;
     file_view view;
     const char *path = in_folder("out");
-    REQUIRE(out_open(&first, path, false, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(out_open(&second, path, false, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&first, path, false, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&second, path, false, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(n_files("out.specrt-tmp-"), 2);
-    CHECK(out_write(&second, "second", 6, NULL) == SPECRT_STATUS_OK);
-    CHECK(out_commit(&second, NULL) == SPECRT_STATUS_OK);
-    CHECK(out_write(&first, "first", 5, NULL) == SPECRT_STATUS_OK);
-    CHECK(out_commit(&first, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(file_map(path, &view, NULL) == SPECRT_STATUS_OK);
+    CHECK(sl_out_write(&second, "second", 6, NULL) == SPECRT_STATUS_OK);
+    CHECK(sl_out_commit(&second, NULL) == SPECRT_STATUS_OK);
+    CHECK(sl_out_write(&first, "first", 5, NULL) == SPECRT_STATUS_OK);
+    CHECK(sl_out_commit(&first, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_file_map(path, &view, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(view.n, 5);
-    file_unmap(&view);
+    sl_file_unmap(&view);
     CHECK_INT(clear_folder(), 1);
 }
 
@@ -305,10 +306,10 @@ static void test_links(void) {
     CHECK_INT(symlink("no such file", nowhere), 0);
     CHECK_INT(symlink("circle", circle), 0);
     for (int force = 0; force < 2; force++) {
-        CHECK(out_check(nowhere, force, &err) == SPECRT_STATUS_IO);
-        CHECK(out_bytes(nowhere, force, "x", 1, &err) == SPECRT_STATUS_IO);
+        CHECK(sl_out_check(nowhere, force, &err) == SPECRT_STATUS_IO);
+        CHECK(sl_out_bytes(nowhere, force, "x", 1, &err) == SPECRT_STATUS_IO);
         CHECK_HAS(err.msg, "nowhere: is a link that leads nowhere; ");
-        CHECK(out_bytes(circle, force, "x", 1, &err) == SPECRT_STATUS_IO);
+        CHECK(sl_out_bytes(circle, force, "x", 1, &err) == SPECRT_STATUS_IO);
         CHECK_HAS(err.msg, "circle: is a link that leads round in a circle; ");
     }
     CHECK_INT(clear_folder(), 2);
@@ -322,7 +323,7 @@ static void add_block(void *arg, int64_t block, int worker) {
 static void test_parallel(void) {
     for (int threads = 1; threads <= 7; threads += 3) {
         int64_t sum = 0;
-        parallel_for(threads, 1000, add_block, &sum);
+        sl_parallel_for(threads, 1000, add_block, &sum);
         CHECK_INT(sum, 500500);
     }
 }
@@ -341,21 +342,21 @@ static void count_run(void *arg, int64_t i) {
 /* More threads than cores, and pauses in which they fall asleep. */
 static void test_pool(void) {
     for (int threads = 1; threads <= 8; threads += 7) {
-        parallel_pool *pool = parallel_pool_create(threads);
+        parallel_pool *pool = sl_parallel_pool_create(threads);
         REQUIRE(pool);
-        CHECK_INT(parallel_pool_threads(pool), threads);
+        CHECK_INT(sl_parallel_pool_threads(pool), threads);
         for (int loop = 0; loop < 3000; loop++) {
             counted c = {{0}, 0};
             int n = loop % 17;
-            parallel_pool_for(pool, n, count_run, &c);
+            sl_parallel_pool_for(pool, n, count_run, &c);
             REQUIRE(c.sum == n * (n + 1) / 2);
             for (int i = 0; i < 16; i++) REQUIRE(c.runs[i] == (i < n));
             if (loop % 100 == 0) usleep(300);
         }
-        parallel_pool_free(pool);
+        sl_parallel_pool_free(pool);
     }
-    parallel_pool *idle = parallel_pool_create(3);
-    parallel_pool_free(idle);
+    parallel_pool *idle = sl_parallel_pool_create(3);
+    sl_parallel_pool_free(idle);
 }
 
 static const test_case cases[] = {

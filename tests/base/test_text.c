@@ -5,16 +5,16 @@
 #include "base/text.h"
 
 static void test_count(void) {
-    CHECK_STR(text_count(0), "0");
-    CHECK_STR(text_count(999), "999");
-    CHECK_STR(text_count(1000), "1,000");
-    CHECK_STR(text_count(6787530), "6,787,530");
-    CHECK_STR(text_count(UINT64_MAX), "18,446,744,073,709,551,615");
+    CHECK_STR(sl_text_count(0), "0");
+    CHECK_STR(sl_text_count(999), "999");
+    CHECK_STR(sl_text_count(1000), "1,000");
+    CHECK_STR(sl_text_count(6787530), "6,787,530");
+    CHECK_STR(sl_text_count(UINT64_MAX), "18,446,744,073,709,551,615");
 }
 
 static void check_token(const char *bytes, size_t n, const char *expected) {
     char out[128];
-    text_token((const uint8_t *)bytes, n, out);
+    sl_text_token((const uint8_t *)bytes, n, out);
     CHECK_STR(out, expected);
 }
 
@@ -33,9 +33,9 @@ static void test_token(void) {
 
 static void check_name(const char *name, const char *expected) {
     char copy[64];
-    CHECK_STR(text_name(name), expected);
+    CHECK_STR(sl_text_name(name), expected);
     snprintf(copy, sizeof copy, "%s", name);
-    text_clean(copy);
+    sl_text_clean(copy);
     CHECK_STR(copy, expected);
 }
 
@@ -54,7 +54,7 @@ static void test_name(void) {
     char name[400];
     for (int i = 0; i < 399; i++) name[i] = "\xc3\xa9"[i % 2];
     name[399] = '\0';
-    const char *cut = text_name(name);
+    const char *cut = sl_text_name(name);
     CHECK_INT(strlen(cut), 255);
     CHECK_STR(cut + 250, "\xc3\xa9...");
 }
@@ -64,9 +64,9 @@ static void check_pad(const char *text, int n, const char *behind, const char *b
     size_t n_printed;
     FILE *f = open_memstream(&printed, &n_printed);
     REQUIRE(f != NULL);
-    text_pad(text, n, f);
+    sl_text_pad(text, n, f);
     fputc('|', f);
-    text_pad_left(text, n, f);
+    sl_text_pad_left(text, n, f);
     fclose(f);
     char expected[128];
     snprintf(expected, sizeof expected, "%s|%s", behind, before);
@@ -79,15 +79,15 @@ static void test_pad(void) {
     check_pad("abcdef", 4, "abcd", "abcd");
     check_pad("\xe6\x97\xa5\xe6\x97\xa5", 3, "\xe6\x97\xa5 ", " \xe6\x97\xa5");
     check_pad("\x1b[1m\xff", 6, "?[1m? ", " ?[1m?");
-    CHECK_INT(text_columns("\x1b[1m\xff\xe6\x97\xa5"), 7);
+    CHECK_INT(sl_text_columns("\x1b[1m\xff\xe6\x97\xa5"), 7);
 }
 
 /* What json-c lets through of a file's JSON. */
 static void test_json_repaired(void) {
     json_object *o = json_object_new_object();
-    json_put(o, "k\xff", json_object_new_string("\x1b\xc3(\xc2\x9b\x7f\xc2\xa0"));
-    json_put(o, "text", json_text("a\xff"));
-    char *text = json_to_text(o);
+    sl_json_put(o, "k\xff", json_object_new_string("\x1b\xc3(\xc2\x9b\x7f\xc2\xa0"));
+    sl_json_put(o, "text", sl_json_text("a\xff"));
+    char *text = sl_json_to_text(o);
     CHECK_STR(text, "{\"k\xef\xbf\xbd\":\"\\u001b\xef\xbf\xbd(\\u009b\\u007f\xc2\xa0\",\"text\":"
                     "\"a\xef\xbf\xbd\"}");
     free(text);
@@ -99,7 +99,7 @@ static char *plot_text(const plot *p) {
     size_t n;
     FILE *f = open_memstream(&text, &n);
     REQUIRE(f != NULL);
-    html_plot(f, p);
+    sl_html_plot(f, p);
     fclose(f);
     return text;
 }

@@ -83,7 +83,7 @@ static size_t repair_by_definition(const uint8_t *p, size_t n, char *out, size_t
 static uint64_t repaired_hash(uint64_t h, const uint8_t *bytes, size_t n) {
     char out[16];
     uint64_t replaced = 0;
-    size_t m = utf8_repair((const char *)bytes, n, out, &replaced);
+    size_t m = sl_utf8_repair((const char *)bytes, n, out, &replaced);
     out[m] = '\n';
     return fnv(h, out, m + 1);
 }
@@ -165,11 +165,11 @@ static void case_definition(void) {
         size_t offset = draw(16), n = random_text(text, 64 + draw(4000)), first_bad;
         if (offset > n) offset = n;
         uint64_t replaced = 0;
-        size_t m = utf8_repair((char *)text + offset, n - offset, out, &replaced);
+        size_t m = sl_utf8_repair((char *)text + offset, n - offset, out, &replaced);
         size_t want = repair_by_definition(text + offset, n - offset, expected, &first_bad);
         REQUIRE(m == want && memcmp(out, expected, m) == 0);
-        CHECK_INT(utf8_valid((char *)text + offset, n - offset), first_bad);
-        CHECK_INT(utf8_valid(out, m), m);
+        CHECK_INT(sl_utf8_valid((char *)text + offset, n - offset), first_bad);
+        CHECK_INT(sl_utf8_valid(out, m), m);
         CHECK((replaced == 0) == (first_bad == n - offset));
     }
 }
@@ -179,11 +179,11 @@ static void case_code_points(void) {
         if (cp >= 0xD800 && cp < 0xE000) continue;
         uint8_t want[4];
         char bytes[4];
-        int n = utf8_put(cp, bytes), length;
+        int n = sl_utf8_put(cp, bytes), length;
         REQUIRE(n == encode(cp, want) && memcmp(bytes, want, (size_t)n) == 0);
         REQUIRE(utf8_next((const uint8_t *)bytes, &length) == cp && length == n);
-        REQUIRE(utf8_valid(bytes, (size_t)n) == (size_t)n);
-        if (n > 1) REQUIRE(utf8_valid(bytes, (size_t)n - 1) == 0);
+        REQUIRE(sl_utf8_valid(bytes, (size_t)n) == (size_t)n);
+        if (n > 1) REQUIRE(sl_utf8_valid(bytes, (size_t)n - 1) == 0);
     }
 }
 
@@ -210,7 +210,7 @@ static void case_interpreter(void) {
     CHECK_INT(pclose(pipe), 0);
     unlink(in);
     uint64_t replaced = 0;
-    CHECK_INT(utf8_repair((char *)text, n, ours, &replaced), m);
+    CHECK_INT(sl_utf8_repair((char *)text, n, ours, &replaced), m);
     CHECK(memcmp(ours, theirs, m) == 0);
     free(text), free(ours), free(theirs);
 }

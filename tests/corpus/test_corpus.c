@@ -152,15 +152,15 @@ static void read_all(void *arg, int worker) {
     reader *r = (reader *)arg;
     corpus_batch batch = {0};
     bool end = false;
-    while (corpus_next(r->c, &batch, &end, &r->errors[worker]) == SPECRT_STATUS_OK && !end)
+    while (sl_corpus_next(r->c, &batch, &end, &r->errors[worker]) == SPECRT_STATUS_OK && !end)
         for (int64_t i = 0; i < batch.n_docs; i++) {
             const corpus_doc *doc = &batch.docs[i];
-            REQUIRE(!doc->text || utf8_valid(doc->text, doc->n_bytes) == doc->n_bytes);
+            REQUIRE(!doc->text || sl_utf8_valid(doc->text, doc->n_bytes) == doc->n_bytes);
             r->sums[worker] += hash_doc(doc);
             r->n_docs[worker]++;
             if (r->keep) gather_text(r->g, doc);
         }
-    corpus_batch_free(&batch);
+    sl_corpus_batch_free(&batch);
 }
 
 static void gather_open(gathered *g, corpus *c, int threads) {
@@ -170,7 +170,7 @@ static void gather_open(gathered *g, corpus *c, int threads) {
     if (threads == 1)
         read_all(&r, 0);
     else
-        parallel_run(threads, read_all, &r);
+        sl_parallel_run(threads, read_all, &r);
     uint64_t n_docs = 0;
     for (int i = 0; i < threads; i++) {
         g->sum += r.sums[i];
@@ -178,17 +178,17 @@ static void gather_open(gathered *g, corpus *c, int threads) {
         if (r.errors[i].status != SPECRT_STATUS_OK) g->err = r.errors[i];
     }
     g->status = g->err.status;
-    g->digest = corpus_digest(c, 0);
-    corpus_get_stats(c, &g->stats);
+    g->digest = sl_corpus_digest(c, 0);
+    sl_corpus_get_stats(c, &g->stats);
     if (g->status == SPECRT_STATUS_OK) CHECK_INT(g->stats.n_docs, n_docs);
-    corpus_close(c);
+    sl_corpus_close(c);
 }
 
 static gathered gather(const char *path, const corpus_options *options, int threads) {
     static const corpus_options none;
     gathered g = {0};
     corpus *c;
-    g.status = corpus_open(&path, 1, options ? options : &none, &c, &g.err);
+    g.status = sl_corpus_open(&path, 1, options ? options : &none, &c, &g.err);
     if (g.status == SPECRT_STATUS_OK) gather_open(&g, c, threads);
     return g;
 }
@@ -198,7 +198,7 @@ static gathered gather_memory(const char *name, const void *bytes, size_t n,
     static const corpus_options none;
     gathered g = {0};
     corpus *c;
-    g.status = corpus_open_memory(name, bytes, n, options ? options : &none, &c, &g.err);
+    g.status = sl_corpus_open_memory(name, bytes, n, options ? options : &none, &c, &g.err);
     if (g.status == SPECRT_STATUS_OK) gather_open(&g, c, 1);
     return g;
 }
@@ -282,7 +282,7 @@ static void case_units(void) {
     for (int round = 0; round < 6; round++) {
         size_t n = 2500000 + draw(1500000), n_cuts, m;
         char *text = make_text(n);
-        while (utf8_valid(text, n) != n) n--;
+        while (sl_utf8_valid(text, n) != n) n--;
         n_cuts = list_cuts(text, n, cuts);
         gathered plain = gather_memory("a.txt", text, n, NULL);
         check_units(&plain, text, n, cuts, n_cuts);
@@ -716,9 +716,9 @@ static void check_ids(const char *name, const void *bytes, size_t n, int id_byte
     bool end = false;
     char out[512] = "";
     size_t at = 0;
-    specrt_status status = corpus_open_memory(name, bytes, n, &options, &c, &err);
+    specrt_status status = sl_corpus_open_memory(name, bytes, n, &options, &c, &err);
     while (status == SPECRT_STATUS_OK && !end) {
-        status = corpus_next(c, &batch, &end, &err);
+        status = sl_corpus_next(c, &batch, &end, &err);
         for (int64_t i = 0; i < batch.n_docs; i++) {
             for (size_t j = 0; j < batch.docs[i].n_ids && at < 400; j++)
                 at += (size_t)sprintf(out + at, "%d ", batch.docs[i].ids[j]);
@@ -729,8 +729,8 @@ static void check_ids(const char *name, const void *bytes, size_t n, int id_byte
         CHECK_HAS(err.msg, want);
     else
         CHECK_STR(out, want);
-    corpus_batch_free(&batch);
-    corpus_close(c);
+    sl_corpus_batch_free(&batch);
+    sl_corpus_close(c);
 }
 
 static void case_ids(void) {
@@ -1015,14 +1015,15 @@ static void check_safe_places(const char *tokenizer_path, const char *text, size
     tokenizer *tok;
     tok_worker *w;
     id_list whole = {0}, parts = {0};
-    if (tokenizer_open(tokenizer_path, &tok, &err)) fprintf(stderr, "%s\n", err.msg);
-    REQUIRE(err.status == SPECRT_STATUS_OK && tok_worker_create(tok, &w, &err) == SPECRT_STATUS_OK);
-    CHECK(tok_encode(w, text, n, &whole) == SPECRT_STATUS_OK);
+    if (sl_tokenizer_open(tokenizer_path, &tok, &err)) fprintf(stderr, "%s\n", err.msg);
+    REQUIRE(err.status == SPECRT_STATUS_OK &&
+            sl_tok_worker_create(tok, &w, &err) == SPECRT_STATUS_OK);
+    CHECK(sl_tok_encode(w, text, n, &whole) == SPECRT_STATUS_OK);
     size_t start = 0, n_cuts = 0;
     for (size_t at = 4; at <= n; at++) {
         if (at < n && !safe((const uint8_t *)text, at, n)) continue;
         size_t before = parts.n;
-        CHECK(tok_encode(w, text + start, at - start, &parts) == SPECRT_STATUS_OK);
+        CHECK(sl_tok_encode(w, text + start, at - start, &parts) == SPECRT_STATUS_OK);
         bool same = parts.n <= whole.n && memcmp(parts.ids + before, whole.ids + before,
                                                  (parts.n - before) * sizeof *parts.ids) == 0;
         if (!same) fprintf(stderr, "%s: \"%.*s\"\n", tokenizer_path, 40, text + start);
@@ -1033,8 +1034,8 @@ static void check_safe_places(const char *tokenizer_path, const char *text, size
     CHECK_INT(parts.n, whole.n);
     CHECK(n_cuts > 100);
     free(whole.ids), free(parts.ids);
-    tok_worker_free(w);
-    tokenizer_close(tok);
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
 }
 
 static void case_safe_places(void) {
@@ -1044,10 +1045,10 @@ static void case_safe_places(void) {
         "gguf/ggml-vocab-falcon.gguf", "gguf/ggml-vocab-deepseek-llm.gguf"};
     gathered g = gather(test_data("generations/qwen/Qwen1.5-1.8B-Chat.json"), NULL, 1);
     size_t n = g.n_text < 300000 ? g.n_text : 300000;
-    while (utf8_valid(g.text, n) != n) n--;
+    while (sl_utf8_valid(g.text, n) != n) n--;
     draw_state = 2;
     char *made = make_text(300000);
-    size_t n_made = utf8_valid(made, 300000);
+    size_t n_made = sl_utf8_valid(made, 300000);
     for (size_t i = 0; i < sizeof tokenizers / sizeof tokenizers[0]; i++) {
         char path[128];
         snprintf(path, sizeof path, "tokenizers/%s", tokenizers[i]);
@@ -1079,8 +1080,8 @@ static void case_big_array(void) {
         corpus_batch batch = {0};
         bool end = false;
         int64_t n = 0;
-        if (corpus_open(&path, 1, &options, &c, NULL) != SPECRT_STATUS_OK) _exit(1);
-        while (!end && corpus_next(c, &batch, &end, NULL) == SPECRT_STATUS_OK) n += batch.n_docs;
+        if (sl_corpus_open(&path, 1, &options, &c, NULL) != SPECRT_STATUS_OK) _exit(1);
+        while (!end && sl_corpus_next(c, &batch, &end, NULL) == SPECRT_STATUS_OK) n += batch.n_docs;
         _exit(n == 200000 ? 0 : 2);
     }
     int code;

@@ -31,28 +31,28 @@ static void check_units(const char *path) {
     uint64_t n_whole = 0, n_units = 0;
     bool end = false;
     int n_docs = 0;
-    REQUIRE(tokenizer_open(path, &tok, &err) == SPECRT_STATUS_OK);
-    REQUIRE(tok_worker_create(tok, &w, &err) == SPECRT_STATUS_OK);
-    size_t n_vocab = (size_t)tokenizer_n_vocab(tok);
+    REQUIRE(sl_tokenizer_open(path, &tok, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_tok_worker_create(tok, &w, &err) == SPECRT_STATUS_OK);
+    size_t n_vocab = (size_t)sl_tokenizer_n_vocab(tok);
     uint64_t *whole = (uint64_t *)calloc(n_vocab, sizeof *whole);
     uint64_t *units = (uint64_t *)calloc(n_vocab, sizeof *units);
     char *text = make_text();
-    CHECK_INT(tok_count(w, text, strlen(text), whole, &n_whole), SPECRT_STATUS_OK);
-    REQUIRE(!corpus_open_memory("text.txt", text, strlen(text), &(corpus_options){0}, &c, &err));
+    CHECK_INT(sl_tok_count(w, text, strlen(text), whole, &n_whole), SPECRT_STATUS_OK);
+    REQUIRE(!sl_corpus_open_memory("text.txt", text, strlen(text), &(corpus_options){0}, &c, &err));
     while (!end) {
-        REQUIRE(corpus_next(c, &batch, &end, &err) == SPECRT_STATUS_OK);
+        REQUIRE(sl_corpus_next(c, &batch, &end, &err) == SPECRT_STATUS_OK);
         for (int64_t i = 0; i < batch.n_docs; i++, n_docs++) {
-            tok_worker_continue(w, batch.docs[i].continues);
-            tok_count(w, batch.docs[i].text, batch.docs[i].n_bytes, units, &n_units);
+            sl_tok_worker_continue(w, batch.docs[i].continues);
+            sl_tok_count(w, batch.docs[i].text, batch.docs[i].n_bytes, units, &n_units);
         }
     }
     CHECK(n_docs > 3);
     CHECK_INT(n_units, n_whole);
     CHECK(memcmp(units, whole, n_vocab * sizeof *units) == 0);
-    corpus_batch_free(&batch);
-    corpus_close(c);
-    tok_worker_free(w);
-    tokenizer_close(tok);
+    sl_corpus_batch_free(&batch);
+    sl_corpus_close(c);
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
     free(text);
     free(whole);
     free(units);

@@ -41,7 +41,7 @@ static void add_document(counts *c, const char *domain, uint64_t dense[COUNTS_SP
         if (dense) dense[split][id] += row.n[split];
         rows[d.n_rows++] = row;
     }
-    CHECK_INT(counts_add(c, &d, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(sl_counts_add(c, &d, NULL), SPECRT_STATUS_OK);
 }
 
 /* The bytes of a count file, owned. */
@@ -51,14 +51,14 @@ static char *to_text(const counts *c, size_t *n) {
     REQUIRE(fd >= 0);
     close(fd);
     out_file out;
-    REQUIRE(out_open(&out, path, true, NULL) == SPECRT_STATUS_OK);
-    CHECK_INT(counts_write(c, &out, NULL), SPECRT_STATUS_OK);
-    CHECK_INT(out_commit(&out, NULL), SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, path, true, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_counts_write(c, &out, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(sl_out_commit(&out, NULL), SPECRT_STATUS_OK);
     file_view view;
-    REQUIRE(file_map(path, &view, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_file_map(path, &view, NULL) == SPECRT_STATUS_OK);
     char *text = (char *)calloc(view.n + 1, 1);
     memcpy(text, view.bytes, *n = view.n);
-    file_unmap(&view);
+    sl_file_unmap(&view);
     unlink(path);
     return text;
 }
@@ -87,7 +87,7 @@ static void test_add(void) {
     CHECK_INT(c.domains[0].n_docs, 50);
     CHECK_INT(c.domains[0].n_completions[0] + c.domains[0].n_completions[1], 50);
     check_dense(&c.domains[0], dense);
-    counts_free(&c);
+    sl_counts_free(&c);
 }
 
 /* Three shards of the same documents, concatenated in every order, give the bytes of one run. */
@@ -119,17 +119,17 @@ static void test_merge_is_exact(void) {
         }
         counts merged = {0};
         specrt_error err = {SPECRT_STATUS_OK, ""};
-        CHECK_INT(counts_read_memory(&merged, joined, at, "joined", &err), SPECRT_STATUS_OK);
+        CHECK_INT(sl_counts_read_memory(&merged, joined, at, "joined", &err), SPECRT_STATUS_OK);
         CHECK_STR(err.msg, "");
         char *text = to_text(&merged, &n);
         CHECK_STR(text, expected);
         free(text);
         free(joined);
-        counts_free(&merged);
+        sl_counts_free(&merged);
     }
-    for (int i = 0; i < 3; i++) free(texts[i]), counts_free(&shards[i]);
+    for (int i = 0; i < 3; i++) free(texts[i]), sl_counts_free(&shards[i]);
     free(expected);
-    counts_free(&whole);
+    sl_counts_free(&whole);
 }
 
 /* Every cut of a file is refused, and so is every changed digit. */
@@ -142,20 +142,20 @@ static void test_damage(void) {
     char *text = to_text(&c, &n);
     for (size_t cut = 0; cut < n; cut++) {
         counts in = {0};
-        CHECK(counts_read_memory(&in, text, cut, "cut", NULL) == SPECRT_STATUS_BAD_INPUT);
-        counts_free(&in);
+        CHECK(sl_counts_read_memory(&in, text, cut, "cut", NULL) == SPECRT_STATUS_BAD_INPUT);
+        sl_counts_free(&in);
     }
     for (char *p = strchr(strstr(text, "#domain"), '\n'); *p != '#'; p++) {
         if (*p < '0' || *p > '9') continue;
         char old = *p;
         counts in = {0};
         *p = old == '9' ? '1' : (char)(old + 1);
-        CHECK(counts_read_memory(&in, text, n, "flip", NULL) == SPECRT_STATUS_BAD_INPUT);
-        counts_free(&in);
+        CHECK(sl_counts_read_memory(&in, text, n, "flip", NULL) == SPECRT_STATUS_BAD_INPUT);
+        sl_counts_free(&in);
         *p = old;
     }
     free(text);
-    counts_free(&c);
+    sl_counts_free(&c);
 }
 
 static void expect_refusal(const counts *a, const counts *b, const char *message) {
@@ -163,10 +163,10 @@ static void expect_refusal(const counts *a, const counts *b, const char *message
     char *first = to_text(a, &n_a), *second = to_text(b, &n_b);
     counts c = {0};
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    CHECK_INT(counts_read_memory(&c, first, n_a, "a.txt", &err), SPECRT_STATUS_OK);
-    CHECK_INT(counts_read_memory(&c, second, n_b, "b.txt", &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_counts_read_memory(&c, first, n_a, "a.txt", &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_counts_read_memory(&c, second, n_b, "b.txt", &err), SPECRT_STATUS_BAD_INPUT);
     if (!strstr(err.msg, message)) CHECK_STR(err.msg, message);
-    counts_free(&c);
+    sl_counts_free(&c);
     free(first);
     free(second);
 }
@@ -189,8 +189,8 @@ static void test_mismatch(void) {
     strcpy(b.options, a.options);
     strcpy(b.domains[0].provenance, "target");
     expect_refusal(&a, &b, "b.txt: domain 'news': provenance target");
-    counts_free(&a);
-    counts_free(&b);
+    sl_counts_free(&a);
+    sl_counts_free(&b);
 }
 
 /* The same tokens under another name (GGUF, tiktoken): either order gives one name. */
@@ -204,17 +204,17 @@ static void test_names(void) {
     char *first = to_text(&a, &n_a), *second = to_text(&b, &n_b);
     for (int order = 0; order < 2; order++) {
         counts c = {0};
-        CHECK_INT(counts_read_memory(&c, order ? first : second, order ? n_a : n_b, "x", NULL),
+        CHECK_INT(sl_counts_read_memory(&c, order ? first : second, order ? n_a : n_b, "x", NULL),
                   SPECRT_STATUS_OK);
-        CHECK_INT(counts_read_memory(&c, order ? second : first, order ? n_b : n_a, "y", NULL),
+        CHECK_INT(sl_counts_read_memory(&c, order ? second : first, order ? n_b : n_a, "y", NULL),
                   SPECRT_STATUS_OK);
         CHECK_STR(c.vocab.name, "toy (gguf)");
-        counts_free(&c);
+        sl_counts_free(&c);
     }
     free(first);
     free(second);
-    counts_free(&a);
-    counts_free(&b);
+    sl_counts_free(&a);
+    sl_counts_free(&b);
 }
 
 /* Packed files read like plain ones, and a cut one is refused. */
@@ -240,15 +240,17 @@ static void test_packed(void) {
     deflateEnd(&z);
     for (int i = 0; i < 2; i++) {
         counts in = {0}, cut = {0};
-        CHECK_INT(counts_read_memory(&in, packed[i], sizes[i], "packed", NULL), SPECRT_STATUS_OK);
-        CHECK_INT(counts_n_tokens(&in), counts_n_tokens(&c));
-        CHECK(counts_read_memory(&cut, packed[i], sizes[i] / 2, "cut", NULL) != SPECRT_STATUS_OK);
-        counts_free(&in);
-        counts_free(&cut);
+        CHECK_INT(sl_counts_read_memory(&in, packed[i], sizes[i], "packed", NULL),
+                  SPECRT_STATUS_OK);
+        CHECK_INT(sl_counts_n_tokens(&in), sl_counts_n_tokens(&c));
+        CHECK(sl_counts_read_memory(&cut, packed[i], sizes[i] / 2, "cut", NULL) !=
+              SPECRT_STATUS_OK);
+        sl_counts_free(&in);
+        sl_counts_free(&cut);
         free(packed[i]);
     }
     free(text);
-    counts_free(&c);
+    sl_counts_free(&c);
 }
 
 static void test_overflow(void) {
@@ -261,9 +263,9 @@ static void test_overflow(void) {
                        .n_tokens = {UINT64_MAX - 5, 0}};
     vocab_fill(&c);
     specrt_error err;
-    CHECK_INT(counts_add(&c, &d, &err), SPECRT_STATUS_OK);
-    CHECK_INT(counts_add(&c, &d, &err), SPECRT_STATUS_BAD_INPUT);
-    counts_free(&c);
+    CHECK_INT(sl_counts_add(&c, &d, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_counts_add(&c, &d, &err), SPECRT_STATUS_BAD_INPUT);
+    sl_counts_free(&c);
 }
 
 static const test_case cases[] = {

@@ -47,16 +47,16 @@ static uint64_t *count_dense(const text *t) {
  * at the start of the next, so that no pair is lost or counted twice. */
 static void count_part(pairs *p, const text *t, size_t begin, size_t end, size_t block) {
     pairs_counter *c;
-    REQUIRE(pairs_counter_create(p, &c, NULL) == SPECRT_STATUS_OK);
-    id_list *tokens = pairs_counter_tokens(c);
+    REQUIRE(sl_pairs_counter_create(p, &c, NULL) == SPECRT_STATUS_OK);
+    id_list *tokens = sl_pairs_counter_tokens(c);
     for (size_t at = begin; at < end; at += block) {
         size_t n = end - at < block ? end - at : block;
         n += at + n < t->n;
         memcpy(tokens->ids, t->ids + at, n * sizeof *t->ids);
         tokens->n = n;
-        REQUIRE(pairs_counter_flush(c, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(sl_pairs_counter_flush(c, NULL) == SPECRT_STATUS_OK);
     }
-    pairs_counter_free(c);
+    sl_pairs_counter_free(c);
 }
 
 typedef struct collected {
@@ -69,7 +69,7 @@ static specrt_status collect_take(void *arg, const pairs_row *row, pairs_bytes *
     uint8_t *at;
     (void)arg, (void)err;
     size_t n = sizeof(int32_t) * 2 + (size_t)row->n * 16;
-    REQUIRE(pairs_bytes_more(out, n, &at));
+    REQUIRE(sl_pairs_bytes_more(out, n, &at));
     memcpy(at, &row->source, 4);
     memcpy(at + 4, &row->n, 4);
     for (int32_t i = 0; i < row->n; i++) {
@@ -104,7 +104,7 @@ static void check_store(pairs *p, const text *t, int threads) {
     size_t v = (size_t)t->n_vocab;
     uint64_t *expected = count_dense(t);
     collected c = {(uint64_t *)calloc(v * v, sizeof(uint64_t)), t->n_vocab, -1};
-    CHECK_INT(pairs_each(p, threads, collect_take, collect_put, &c, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(sl_pairs_each(p, threads, collect_take, collect_put, &c, NULL), SPECRT_STATUS_OK);
     CHECK(memcmp(expected, c.dense, v * v * sizeof *expected) == 0);
     free(expected);
     free(c.dense);
@@ -116,11 +116,11 @@ static void test_counts(void) {
         random_state = (uint64_t)i + 1;
         text t = make_text(vocabs[i], 60000);
         pairs *p;
-        REQUIRE(pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(sl_pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
         count_part(p, &t, 0, t.n, 7000);
         check_store(p, &t, 1);
         check_store(p, &t, 3);
-        pairs_free(p);
+        sl_pairs_free(p);
         free(t.ids);
     }
 }
@@ -130,12 +130,12 @@ static void test_spilling(void) {
     random_state = 7;
     text t = make_text(3000, 900000);
     pairs *p;
-    REQUIRE(pairs_create(t.n_vocab, 0, 1, "/tmp", &p, NULL) == SPECRT_STATUS_OK);
-    pairs_limit(p, 40000);
+    REQUIRE(sl_pairs_create(t.n_vocab, 0, 1, "/tmp", &p, NULL) == SPECRT_STATUS_OK);
+    sl_pairs_limit(p, 40000);
     count_part(p, &t, 0, t.n, 9000);
     check_store(p, &t, 1);
     check_store(p, &t, 2);
-    pairs_free(p);
+    sl_pairs_free(p);
     free(t.ids);
 }
 
@@ -145,15 +145,15 @@ static void test_no_disk(void) {
     pairs *p;
     pairs_counter *c;
     specrt_error err;
-    REQUIRE(pairs_create(t.n_vocab, 0, 1, "/nonexistent", &p, NULL) == SPECRT_STATUS_OK);
-    pairs_limit(p, 1000);
-    REQUIRE(pairs_counter_create(p, &c, NULL) == SPECRT_STATUS_OK);
-    memcpy(pairs_counter_tokens(c)->ids, t.ids, t.n * sizeof *t.ids);
-    pairs_counter_tokens(c)->n = t.n;
-    CHECK_INT(pairs_counter_flush(c, &err), SPECRT_STATUS_IO);
+    REQUIRE(sl_pairs_create(t.n_vocab, 0, 1, "/nonexistent", &p, NULL) == SPECRT_STATUS_OK);
+    sl_pairs_limit(p, 1000);
+    REQUIRE(sl_pairs_counter_create(p, &c, NULL) == SPECRT_STATUS_OK);
+    memcpy(sl_pairs_counter_tokens(c)->ids, t.ids, t.n * sizeof *t.ids);
+    sl_pairs_counter_tokens(c)->n = t.n;
+    CHECK_INT(sl_pairs_counter_flush(c, &err), SPECRT_STATUS_IO);
     CHECK_STR(err.msg, "/nonexistent: cannot create a temporary file: No such file or directory");
-    pairs_counter_free(c);
-    pairs_free(p);
+    sl_pairs_counter_free(c);
+    sl_pairs_free(p);
     free(t.ids);
 }
 
@@ -171,7 +171,7 @@ static uint8_t *file_of(pairs *p, const pairs_header *h, size_t *n) {
     char *bytes;
     out_file out = {.f = open_memstream(&bytes, n), .path = (char *)(uintptr_t) "memory"};
     REQUIRE(out.f);
-    CHECK_INT(pairs_write(p, 2, h, &out, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(sl_pairs_write(p, 2, h, &out, NULL), SPECRT_STATUS_OK);
     fclose(out.f);
     return (uint8_t *)bytes;
 }
@@ -179,10 +179,10 @@ static uint8_t *file_of(pairs *p, const pairs_header *h, size_t *n) {
 static uint8_t *file_of_part(const text *t, size_t begin, size_t end, size_t *n) {
     pairs *p;
     pairs_header h = some_header(t, end - begin);
-    REQUIRE(pairs_create(t->n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_pairs_create(t->n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
     count_part(p, t, begin, end, 5000);
     uint8_t *bytes = file_of(p, &h, n);
-    pairs_free(p);
+    sl_pairs_free(p);
     return bytes;
 }
 
@@ -197,10 +197,11 @@ static void test_merge(void) {
         pairs *p;
         pairs_header sum = {0};
         size_t n_merged;
-        REQUIRE(pairs_create(0, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(sl_pairs_create(0, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
         for (int i = 0; i < 3; i++)
-            CHECK_INT(pairs_read_memory(p, &sum, parts[orders[o][i]], n[orders[o][i]], "x", NULL),
-                      SPECRT_STATUS_OK);
+            CHECK_INT(
+                sl_pairs_read_memory(p, &sum, parts[orders[o][i]], n[orders[o][i]], "x", NULL),
+                SPECRT_STATUS_OK);
         CHECK_INT(sum.n_docs, 6);
         CHECK(sum.digest == UINT64_MAX / 3 * 2 * 3);
         sum.n_docs = 2, sum.digest = UINT64_MAX / 3 * 2;
@@ -208,7 +209,7 @@ static void test_merge(void) {
         CHECK(n_merged == n_whole && memcmp(merged, whole, n_whole) == 0);
         check_store(p, &t, 1);
         free(merged);
-        pairs_free(p);
+        sl_pairs_free(p);
     }
     for (int i = 0; i < 3; i++) free(parts[i]);
     free(whole);
@@ -224,13 +225,13 @@ static void test_damage(void) {
     for (size_t i = 0; i < n; i++) {
         pairs *p;
         pairs_header h = {0};
-        REQUIRE(pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
-        CHECK_INT(pairs_read_memory(p, &h, bytes, i, "cut", NULL), SPECRT_STATUS_BAD_INPUT);
+        REQUIRE(sl_pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(sl_pairs_read_memory(p, &h, bytes, i, "cut", NULL), SPECRT_STATUS_BAD_INPUT);
         bytes[i] ^= 0x10;
         h = (pairs_header){0};
-        CHECK_INT(pairs_read_memory(p, &h, bytes, n, "flip", NULL), SPECRT_STATUS_BAD_INPUT);
+        CHECK_INT(sl_pairs_read_memory(p, &h, bytes, n, "flip", NULL), SPECRT_STATUS_BAD_INPUT);
         bytes[i] ^= 0x10;
-        pairs_free(p);
+        sl_pairs_free(p);
     }
     free(bytes);
     free(t.ids);
@@ -240,16 +241,16 @@ static void test_mismatch(void) {
     pairs_header a = {.n_vocab = 10}, b = {.n_vocab = 11};
     specrt_error err;
     strcpy(a.name, "one"), strcpy(b.name, "two");
-    CHECK_INT(pairs_header_add(&a, &b, "f", &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_pairs_header_add(&a, &b, "f", &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_STR(err.msg,
               "f: pairs of another tokenizer; expected one with 10 ids, found two with 11");
     b.n_vocab = 10;
     strcpy(b.options, "messages=all");
-    CHECK_INT(pairs_header_add(&a, &b, "f", &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_pairs_header_add(&a, &b, "f", &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_STR(err.msg, "f: counted with other options; expected '', found 'messages=all'");
     strcpy(a.options, "messages=all");
     a.n_tokens = b.n_tokens = UINT64_MAX / 2 + 1;
-    CHECK_INT(pairs_header_add(&a, &b, "f", &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_pairs_header_add(&a, &b, "f", &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_STR(err.msg, "f: counts exceed 64 bits");
 }
 
@@ -286,12 +287,12 @@ static void test_graph(void) {
     for (size_t r = 0; r < sizeof rules / sizeof rules[0]; r++) {
         pairs *p;
         graph g;
-        REQUIRE(pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(sl_pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
         count_part(p, &t, 0, t.n, 30000);
         REQUIRE(graph_create(p, 2, &rules[r], t.n_vocab, t.n, &g, NULL) == SPECRT_STATUS_OK);
         for (int32_t u = 0; u < t.n_vocab; u++) check_row(&g, dense, &rules[r], u);
         graph_free(&g);
-        pairs_free(p);
+        sl_pairs_free(p);
     }
     free(dense);
     free(t.ids);
@@ -303,7 +304,7 @@ static void test_nothing_left(void) {
     pairs *p;
     graph g;
     specrt_error err;
-    REQUIRE(pairs_create(5, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_pairs_create(5, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(graph_create(p, 1, &rule, 5, 0, &g, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "no two tokens stand side by side");
     graph_free(&g);
@@ -311,7 +312,7 @@ static void test_nothing_left(void) {
     CHECK_INT(graph_create(p, 1, &rule, 5, 4, &g, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "no edges are left: none of 3 pairs occurs 3 times");
     graph_free(&g);
-    pairs_free(p);
+    sl_pairs_free(p);
 }
 
 static const test_case cases[] = {

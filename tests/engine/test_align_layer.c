@@ -74,9 +74,9 @@ static void write_tensors(const char *path, const named *list, int n) {
         if (strcmp(list[i].name, "d2t") == 0)
             tensors[i] = (st_tensor){"d2t", "I64", 1, {4}, (const uint8_t *)d2t, sizeof d2t};
     }
-    REQUIRE(out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
 }
 
 static const char *write_head(const weights *w) {
@@ -104,7 +104,7 @@ static const char *write_head(const weights *w) {
         list[n++] = (named){"d2t", NULL, 0, 4};
     }
     write_tensors(path, list, n);
-    REQUIRE(out_bytes(at("config.json"), true, config, sizeof config - 1, NULL) ==
+    REQUIRE(sl_out_bytes(at("config.json"), true, config, sizeof config - 1, NULL) ==
             SPECRT_STATUS_OK);
     return path;
 }
@@ -355,7 +355,7 @@ static void test_threads(void) {
     for (int mode = 0; mode < 2; mode++)
         for (int t = 0; t < 3; t++) {
             int64_t n;
-            parallel_pool *pool = parallel_pool_create(threads[t]);
+            parallel_pool *pool = sl_parallel_pool_create(threads[t]);
             random_state = 7;
             open_bench(&b, false, mode ? full : lora, pool);
             float *values = engine_align_masters(b.a, &n);
@@ -368,7 +368,7 @@ static void test_threads(void) {
             if (t == 0) memcpy(first = (float *)realloc(first, bytes), values, bytes);
             CHECK(memcmp(first, values, bytes) == 0);
             close_bench(&b);
-            parallel_pool_free(pool);
+            sl_parallel_pool_free(pool);
         }
     free(first);
 }

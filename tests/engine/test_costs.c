@@ -7,11 +7,11 @@
 
 static pass_costs some_costs(void) {
     pass_costs c = {.keeps_chains = true};
-    curve_add(&c.head_first, 1024, 1e-5);
-    for (int w = 0; w < PASS_WIDTHS; w++) curve_add(&c.head[w], 2048, 2e-5 * (w + 1));
-    curve_add(&c.draft, 1, 5e-5);
-    curve_add(&c.target, 1, 1e-3);
-    curve_add(&c.target, 60, 15e-3);
+    sl_curve_add(&c.head_first, 1024, 1e-5);
+    for (int w = 0; w < PASS_WIDTHS; w++) sl_curve_add(&c.head[w], 2048, 2e-5 * (w + 1));
+    sl_curve_add(&c.draft, 1, 5e-5);
+    sl_curve_add(&c.target, 1, 1e-3);
+    sl_curve_add(&c.target, 60, 15e-3);
     return c;
 }
 
@@ -29,8 +29,8 @@ static void test_round(void) {
         CHECK_INT(found.policy_rows, given.policy_rows);
         CHECK(found.keeps_chains);
         CHECK_INT(found.target.n, 2);
-        CHECK_NEAR(curve_at(&found.target, 60), 15e-3, 1e-12);
-        CHECK_NEAR(curve_at(&found.head[2], 2048), 6e-5, 1e-12);
+        CHECK_NEAR(sl_curve_at(&found.target, 60), 15e-3, 1e-12);
+        CHECK_NEAR(sl_curve_at(&found.head[2], 2048), 6e-5, 1e-12);
     }
     clear_folder();
 }
@@ -49,7 +49,7 @@ static specrt_status read_with(const char *field, const char *value, pass_costs 
                      "\"target\":[{\"nodes\":1,\"seconds\":1}],\"%s\":%s}",
                      field, value);
     if (n < 0 || n >= (int)sizeof text) return SPECRT_STATUS_BAD_ARG;
-    specrt_status status = out_bytes(path, true, text, strlen(text), err);
+    specrt_status status = sl_out_bytes(path, true, text, strlen(text), err);
     return status == SPECRT_STATUS_OK ? pass_costs_read(path, out, err) : status;
 }
 

@@ -245,7 +245,7 @@ static const char *write_tiny(const tiny_model *m, const char *skip) {
     }
     snprintf(path, sizeof path, "/tmp/specrt-engine-%d.gguf", (int)getpid());
     specrt_error err;
-    REQUIRE(out_bytes(path, true, b.p, b.n, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_bytes(path, true, b.p, b.n, &err) == SPECRT_STATUS_OK);
     free(b.p);
     return path;
 }
@@ -761,9 +761,9 @@ static const char *write_eagle3(const tiny_model *m, const int64_t *d2t) {
                                          .data = (const uint8_t *)d2t,
                                          .bytes = 8 * DRAFT_VOCAB};
     snprintf(path, sizeof path, "/tmp/specrt-eagle3-%d.safetensors", (int)getpid());
-    REQUIRE(out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
     return path;
 }
 

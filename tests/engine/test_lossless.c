@@ -56,12 +56,12 @@ static void read_prompts(pair *p, const char *target) {
     int n = 0;
     bool end = false;
     specrt_error err;
-    REQUIRE(tokenizer_open(target, &tok, &err) == SPECRT_STATUS_OK);
-    REQUIRE(tok_worker_create(tok, &worker, &err) == SPECRT_STATUS_OK);
-    REQUIRE(corpus_open(&folder, 1, &options, &prompts, &err) == SPECRT_STATUS_OK);
-    while (corpus_next(prompts, &batch, &end, &err) == SPECRT_STATUS_OK && !end)
+    REQUIRE(sl_tokenizer_open(target, &tok, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_tok_worker_create(tok, &worker, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_corpus_open(&folder, 1, &options, &prompts, &err) == SPECRT_STATUS_OK);
+    while (sl_corpus_next(prompts, &batch, &end, &err) == SPECRT_STATUS_OK && !end)
         for (int64_t i = 0; i < batch.n_docs && n < 1023; i++, starts[++n] = ids.n)
-            REQUIRE(tok_encode(worker, batch.docs[i].text, batch.docs[i].n_bytes, &ids) == 0);
+            REQUIRE(sl_tok_encode(worker, batch.docs[i].text, batch.docs[i].n_bytes, &ids) == 0);
     REQUIRE(end && n >= 100 && n % 37 != 0);
     for (int i = 0; i < p->n_prompts; i++) {
         size_t first = starts[i * 37 % n], length = starts[i * 37 % n + 1] - first;
@@ -70,14 +70,14 @@ static void read_prompts(pair *p, const char *target) {
         memcpy(p->prompts[i].ids, ids.ids + first, (size_t)p->prompts[i].n * sizeof *ids.ids);
     }
     free(ids.ids);
-    corpus_batch_free(&batch);
-    corpus_close(prompts);
-    tok_worker_free(worker);
-    tokenizer_close(tok);
+    sl_corpus_batch_free(&batch);
+    sl_corpus_close(prompts);
+    sl_tok_worker_free(worker);
+    sl_tokenizer_close(tok);
 }
 
 static void size_up(pair *p, bool sample) {
-    int cores = parallel_cores();
+    int cores = sl_parallel_cores();
     p->n_workers = cores < MAX_WORKERS ? cores : MAX_WORKERS;
     const char *wanted = getenv("SPECRT_TEST_LONG");
     bool many = wanted && atoi(wanted) > 0;
@@ -168,12 +168,12 @@ static void run_prompt(void *arg, int64_t block, int worker) {
 static void make_auto(const specrt_policy *policy, const specrt_session_params *params,
                       specrt_auto **out) {
     pass_costs costs = {.error = 0};
-    curve_add(&costs.target, 1, 1);
-    curve_add(&costs.target, 16, 3);
-    curve_add(&costs.draft, 1, 0.1);
-    curve_add(&costs.draft, 8, 0.2);
-    curve_add(&costs.head_first, 1000, 0.05);
-    curve_add(&costs.head_first, 32000, 0.3);
+    sl_curve_add(&costs.target, 1, 1);
+    sl_curve_add(&costs.target, 16, 3);
+    sl_curve_add(&costs.draft, 1, 0.1);
+    sl_curve_add(&costs.draft, 8, 0.2);
+    sl_curve_add(&costs.head_first, 1000, 0.05);
+    sl_curve_add(&costs.head_first, 32000, 0.3);
     for (int w = 0; w < PASS_WIDTHS; w++) costs.head[w] = costs.head_first;
     REQUIRE(auto_create(&costs, &params->tree, policy, out, NULL) == SPECRT_STATUS_OK);
 }
@@ -193,7 +193,8 @@ static double run_prompts(pair *p, const specrt_policy *policy, const specrt_ses
         REQUIRE(engine_decoder_create(p->target, policy ? p->drafter : NULL, policy, params,
                                       N_CONTEXT, &r->decoders[i], &err) == SPECRT_STATUS_OK);
     }
-    parallel_for(p->n_workers, (p->n_prompts - p->first + p->share - 1) / p->share, run_prompt, r);
+    sl_parallel_for(p->n_workers, (p->n_prompts - p->first + p->share - 1) / p->share, run_prompt,
+                    r);
     for (int32_t i = p->first; i < p->n_prompts; i += p->share) {
         if (r->n_same[i] != p->n_tokens)
             fprintf(stderr, "%s: prompt %d: %d tokens are right\n",

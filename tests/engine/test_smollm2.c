@@ -44,8 +44,8 @@ static void test_tensors(void) {
     st *file;
     specrt_error err;
     int64_t n;
-    REQUIRE(st_open(draft_path, &file, &err) == SPECRT_STATUS_OK);
-    const st_tensor *found = st_tensors(file, &n);
+    REQUIRE(sl_st_open(draft_path, &file, &err) == SPECRT_STATUS_OK);
+    const st_tensor *found = sl_st_tensors(file, &n);
     CHECK_INT(n, N_SHAPES);
     for (int64_t i = 0; i < n && i < N_SHAPES; i++) {
         CHECK_STR(found[i].name, shapes[i].name);
@@ -55,7 +55,7 @@ static void test_tensors(void) {
         if (shapes[i].cols > 0) CHECK_INT(found[i].shape[1], shapes[i].cols);
         CHECK(sound(&found[i]));
     }
-    st_close(file);
+    sl_st_close(file);
 }
 
 static void check_number(json_object *config, const char *key, double expected) {

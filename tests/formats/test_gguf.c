@@ -64,7 +64,7 @@ static void put_data(size_t n) {
 static gguf *open_built(void) {
     gguf *g;
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    if (gguf_open_memory(file, n_file, "x.gguf", &g, &err)) fprintf(stderr, "%s\n", err.msg);
+    if (sl_gguf_open_memory(file, n_file, "x.gguf", &g, &err)) fprintf(stderr, "%s\n", err.msg);
     REQUIRE(g);
     return g;
 }
@@ -76,7 +76,7 @@ static void refuse(const char *say) {
     uint8_t *exact = malloc(n_file + 1); /* so that a sanitizer sees reads beyond the end */
     REQUIRE(exact);
     memcpy(exact + 1, file, n_file);
-    CHECK_INT(gguf_open_memory(exact + 1, n_file, "x.gguf", &g, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_gguf_open_memory(exact + 1, n_file, "x.gguf", &g, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK(g == NULL);
     free(exact);
     CHECK_HAS(err.msg, "x.gguf: ");
@@ -110,7 +110,7 @@ static void build_kvs(uint32_t version) {
 
 static void check_int(const gguf *g, const char *key, int64_t expected) {
     int64_t found = 0;
-    CHECK(gguf_get_int(g, key, &found));
+    CHECK(sl_gguf_get_int(g, key, &found));
     CHECK_INT(found, expected);
 }
 
@@ -127,23 +127,23 @@ static void check_kvs(const gguf *g) {
     check_int(g, "bool", 1);
     check_int(g, "i64", INT64_MIN);
     check_int(g, "last", 42);
-    CHECK(!gguf_get_int(g, "u64", &found)); /* does not fit */
-    CHECK(!gguf_get_int(g, "f32", &found));
-    CHECK(!gguf_get_int(g, "string", &found));
-    CHECK(!gguf_get_int(g, "numbers", &found));
-    CHECK(!gguf_get_int(g, "nothing", &found));
-    CHECK(gguf_get_real(g, "f32", &real) && real == 0.5);
-    CHECK(gguf_get_real(g, "f64", &real) && real == -1e300);
-    CHECK(!gguf_get_real(g, "u8", &real));
-    CHECK(gguf_get_string(g, "string", &s) && s.n == 3 && memcmp(s.s, "h\xc3\xa9", 3) == 0);
-    CHECK(!gguf_get_string(g, "strings", &s));
-    CHECK_INT(gguf_kvs(g, &n)[15].count, 1);
+    CHECK(!sl_gguf_get_int(g, "u64", &found)); /* does not fit */
+    CHECK(!sl_gguf_get_int(g, "f32", &found));
+    CHECK(!sl_gguf_get_int(g, "string", &found));
+    CHECK(!sl_gguf_get_int(g, "numbers", &found));
+    CHECK(!sl_gguf_get_int(g, "nothing", &found));
+    CHECK(sl_gguf_get_real(g, "f32", &real) && real == 0.5);
+    CHECK(sl_gguf_get_real(g, "f64", &real) && real == -1e300);
+    CHECK(!sl_gguf_get_real(g, "u8", &real));
+    CHECK(sl_gguf_get_string(g, "string", &s) && s.n == 3 && memcmp(s.s, "h\xc3\xa9", 3) == 0);
+    CHECK(!sl_gguf_get_string(g, "strings", &s));
+    CHECK_INT(sl_gguf_kvs(g, &n)[15].count, 1);
     CHECK_INT(n, 16);
-    const gguf_kv *numbers = gguf_find(g, "numbers");
+    const gguf_kv *numbers = sl_gguf_find(g, "numbers");
     CHECK_INT(numbers->count, 2);
     CHECK_INT(numbers->elem, GGUF_I32);
     CHECK_INT(numbers->value_bytes, 8);
-    CHECK_INT(gguf_find(g, "nested")->value_bytes, 12 + 3 + 12 + 9);
+    CHECK_INT(sl_gguf_find(g, "nested")->value_bytes, 12 + 3 + 12 + 9);
 }
 
 static void test_kvs(void) {
@@ -152,14 +152,14 @@ static void test_kvs(void) {
         build_kvs(version);
         gguf *g = open_built();
         check_kvs(g);
-        gguf_string *strings = gguf_get_strings(g, "strings", &n);
+        gguf_string *strings = sl_gguf_get_strings(g, "strings", &n);
         CHECK_INT(n, 3);
         CHECK(strings[1].n == 0 && strings[2].n == 3 && memcmp(strings[2].s, "ccc", 3) == 0);
         free(strings);
-        CHECK(gguf_get_strings(g, "numbers", &n) == NULL);
-        gguf_close(g);
+        CHECK(sl_gguf_get_strings(g, "numbers", &n) == NULL);
+        sl_gguf_close(g);
     }
-    gguf_close(NULL);
+    sl_gguf_close(NULL);
 }
 
 static void test_tensors(void) {
@@ -170,19 +170,19 @@ static void test_tensors(void) {
     put_tensor("c", 77, 5, 1, 352);  /* unknown: to the end */
     put_data(360);
     gguf *g = open_built();
-    const gguf_tensor *tensors = gguf_tensors(g, &n);
+    const gguf_tensor *tensors = sl_gguf_tensors(g, &n);
     CHECK_INT(n, 3);
     CHECK_INT(tensors[0].bytes, 48);
     CHECK_INT(tensors[1].bytes, 272);
     CHECK_INT(tensors[2].bytes, 8);
-    CHECK_INT(gguf_find_tensor(g, "a")->data[0], 64);
-    CHECK_INT(gguf_find_tensor(g, "a")->dims[1], 2);
-    CHECK_INT(gguf_find_tensor(g, "a")->dims[3], 1);
-    CHECK_STR(gguf_type_name(tensors[1].type), "iq4_xs");
-    CHECK_STR(gguf_type_name(SPECRT_DTYPE_Q6_K), "q6_k");
-    CHECK_STR(gguf_type_name(77), "unknown");
-    CHECK(gguf_find_tensor(g, "d") == NULL);
-    gguf_close(g);
+    CHECK_INT(sl_gguf_find_tensor(g, "a")->data[0], 64);
+    CHECK_INT(sl_gguf_find_tensor(g, "a")->dims[1], 2);
+    CHECK_INT(sl_gguf_find_tensor(g, "a")->dims[3], 1);
+    CHECK_STR(sl_gguf_type_name(tensors[1].type), "iq4_xs");
+    CHECK_STR(sl_gguf_type_name(SPECRT_DTYPE_Q6_K), "q6_k");
+    CHECK_STR(sl_gguf_type_name(77), "unknown");
+    CHECK(sl_gguf_find_tensor(g, "d") == NULL);
+    sl_gguf_close(g);
 }
 
 static void test_alignment(void) {
@@ -192,8 +192,8 @@ static void test_alignment(void) {
     while (n_file % 64) file[n_file++] = 0;
     put_data(68);
     gguf *g = open_built();
-    CHECK_INT(gguf_find_tensor(g, "a")->data[0], 64);
-    gguf_close(g);
+    CHECK_INT(sl_gguf_find_tensor(g, "a")->data[0], 64);
+    sl_gguf_close(g);
     for (uint32_t wrong = 0; wrong < 4; wrong += 3) {
         start(3, 0, 1);
         put_kv_u32("general.alignment", wrong);
@@ -319,7 +319,7 @@ static void test_hostile_tensors(void) {
 
 static void save(const char *name) {
     specrt_error err;
-    REQUIRE(out_bytes(in_folder(name), true, file, n_file, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_bytes(in_folder(name), true, file, n_file, &err) == SPECRT_STATUS_OK);
 }
 
 static const char *const part_names[] = {"m-00001-of-00003.gguf", "m-00002-of-00003.gguf",
@@ -342,7 +342,7 @@ static void save_part(uint32_t no, uint32_t count, uint32_t n_tensors) {
 static void refuse_split(specrt_status status, const char *say) {
     gguf *g;
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    CHECK_INT(gguf_open(in_folder(part_names[0]), &g, &err), status);
+    CHECK_INT(sl_gguf_open(in_folder(part_names[0]), &g, &err), status);
     CHECK(g == NULL);
     CHECK_HAS(err.msg, say);
 }
@@ -351,10 +351,10 @@ static gguf *rewrite(const gguf *g, const gguf_tensor *edits, int n_edits) {
     gguf *again;
     specrt_error err;
     out_file out;
-    REQUIRE(out_open(&out, in_folder("rewritten.gguf"), true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(gguf_rewrite(g, edits, n_edits, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(gguf_open(in_folder("rewritten.gguf"), &again, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, in_folder("rewritten.gguf"), true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_gguf_rewrite(g, edits, n_edits, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_gguf_open(in_folder("rewritten.gguf"), &again, &err) == SPECRT_STATUS_OK);
     return again;
 }
 
@@ -363,16 +363,16 @@ static void test_split(void) {
     specrt_error err;
     int64_t n, unused;
     for (uint32_t no = 0; no < 3; no++) save_part(no, 3, 3);
-    REQUIRE(gguf_open(in_folder(part_names[0]), &g, &err) == SPECRT_STATUS_OK);
-    CHECK_STR(gguf_tensors(g, &n)[2].name, "t2");
+    REQUIRE(sl_gguf_open(in_folder(part_names[0]), &g, &err) == SPECRT_STATUS_OK);
+    CHECK_STR(sl_gguf_tensors(g, &n)[2].name, "t2");
     CHECK_INT(n, 3);
-    CHECK_INT(gguf_find_tensor(g, "t1")->data[15], 1);
+    CHECK_INT(sl_gguf_find_tensor(g, "t1")->data[15], 1);
     gguf *whole = rewrite(g, NULL, 0);
-    CHECK_INT(gguf_find_tensor(whole, "t2")->data[15], 2);
-    CHECK(!gguf_get_int(whole, "split.count", &unused));
-    CHECK(gguf_find(whole, "general.name") != NULL);
-    gguf_close(whole);
-    gguf_close(g);
+    CHECK_INT(sl_gguf_find_tensor(whole, "t2")->data[15], 2);
+    CHECK(!sl_gguf_get_int(whole, "split.count", &unused));
+    CHECK(sl_gguf_find(whole, "general.name") != NULL);
+    sl_gguf_close(whole);
+    sl_gguf_close(g);
     CHECK_INT(clear_folder(), 4);
 }
 
@@ -380,7 +380,7 @@ static void test_split_refusals(void) {
     gguf *g;
     specrt_error err;
     for (uint32_t no = 0; no < 3; no++) save_part(no, 3, 3);
-    CHECK_INT(gguf_open(in_folder(part_names[1]), &g, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_gguf_open(in_folder(part_names[1]), &g, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "part 2 of a split model; open its part 1");
     save_part(1, 4, 3);
     refuse_split(SPECRT_STATUS_BAD_INPUT, "key \"split.count\": expected 3, found 4");
@@ -395,7 +395,7 @@ static void test_split_refusals(void) {
     save_part(0, 0, 3);
     refuse_split(SPECRT_STATUS_BAD_INPUT, "key \"split.count\": 0; expected 1 to 65535");
     save_part(0, 3, 3);
-    CHECK_INT(gguf_open_memory(file, n_file, "x", &g, &err), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(sl_gguf_open_memory(file, n_file, "x", &g, &err), SPECRT_STATUS_UNSUPPORTED);
     CHECK_INT(clear_folder(), 3);
 }
 
@@ -419,7 +419,7 @@ static void test_rewrite(void) {
     gguf *g = open_built();
     gguf *again = rewrite(g, edits, 3);
     int64_t n;
-    const gguf_tensor *tensors = gguf_tensors(again, &n);
+    const gguf_tensor *tensors = sl_gguf_tensors(again, &n);
     CHECK_INT(n, 3);
     CHECK_STR(tensors[0].name, "b");
     CHECK_STR(tensors[2].name, "d2t");
@@ -428,18 +428,18 @@ static void test_rewrite(void) {
     CHECK_INT(tensors[1].data[80], (uint8_t)(512 + 80));
     CHECK_INT(tensors[2].n_dims, 1);
     CHECK(memcmp(tensors[2].data, ids, sizeof ids) == 0);
-    CHECK_INT(gguf_kvs(again, &n)[1].value[0], 9);
-    gguf_close(again);
-    gguf_close(g);
+    CHECK_INT(sl_gguf_kvs(again, &n)[1].value[0], 9);
+    sl_gguf_close(again);
+    sl_gguf_close(g);
     CHECK_INT(clear_folder(), 1);
 }
 
 static void refuse_edit(const gguf *g, const gguf_tensor *edits, int n, const char *say) {
     specrt_error err = {SPECRT_STATUS_OK, ""};
     out_file out;
-    REQUIRE(out_open(&out, in_folder("never.gguf"), true, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(gguf_rewrite(g, edits, n, &out, &err), SPECRT_STATUS_BAD_ARG);
-    out_abort(&out);
+    REQUIRE(sl_out_open(&out, in_folder("never.gguf"), true, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_gguf_rewrite(g, edits, n, &out, &err), SPECRT_STATUS_BAD_ARG);
+    sl_out_abort(&out);
     CHECK_HAS(err.msg, say);
 }
 
@@ -455,7 +455,7 @@ static void test_rewrite_refusals(void) {
     refuse_edit(g, &edit, 1, "size does not follow");
     edit.type = 77;
     refuse_edit(g, &edit, 1, "type is not known");
-    gguf_close(g);
+    sl_gguf_close(g);
     CHECK_INT(clear_folder(), 0);
 }
 
@@ -469,15 +469,15 @@ static void check_vocabulary(const char *name, const char *model, int64_t n_toke
     gguf_string s;
     specrt_error err;
     snprintf(path, sizeof path, "tokenizers/gguf/ggml-vocab-%s.gguf", name);
-    REQUIRE(gguf_open(test_data(path), &g, &err) == SPECRT_STATUS_OK);
-    CHECK(gguf_get_string(g, "tokenizer.ggml.model", &s) && s.n == strlen(model) &&
+    REQUIRE(sl_gguf_open(test_data(path), &g, &err) == SPECRT_STATUS_OK);
+    CHECK(sl_gguf_get_string(g, "tokenizer.ggml.model", &s) && s.n == strlen(model) &&
           memcmp(s.s, model, s.n) == 0);
-    gguf_string *tokens = gguf_get_strings(g, "tokenizer.ggml.tokens", &n);
+    gguf_string *tokens = sl_gguf_get_strings(g, "tokenizer.ggml.tokens", &n);
     REQUIRE(tokens);
     CHECK_INT(n, n_tokens);
     CHECK(tokens[n - 1].n == strlen(last) && memcmp(tokens[n - 1].s, last, strlen(last)) == 0);
     free(tokens);
-    gguf_close(g);
+    sl_gguf_close(g);
 }
 
 static void test_vocabularies(void) {
@@ -497,15 +497,15 @@ static void test_identity(void) {
         specrt_error err;
         file_view before, after;
         const char *path = test_data(paths[i]);
-        REQUIRE(gguf_open(path, &g, &err) == SPECRT_STATUS_OK);
-        gguf_close(rewrite(g, NULL, 0));
-        gguf_close(g);
-        REQUIRE(file_map(path, &before, &err) == SPECRT_STATUS_OK);
-        REQUIRE(file_map(in_folder("rewritten.gguf"), &after, &err) == SPECRT_STATUS_OK);
+        REQUIRE(sl_gguf_open(path, &g, &err) == SPECRT_STATUS_OK);
+        sl_gguf_close(rewrite(g, NULL, 0));
+        sl_gguf_close(g);
+        REQUIRE(sl_file_map(path, &before, &err) == SPECRT_STATUS_OK);
+        REQUIRE(sl_file_map(in_folder("rewritten.gguf"), &after, &err) == SPECRT_STATUS_OK);
         CHECK_INT(before.n, after.n);
         CHECK(before.n == after.n && memcmp(before.bytes, after.bytes, before.n) == 0);
-        file_unmap(&before);
-        file_unmap(&after);
+        sl_file_unmap(&before);
+        sl_file_unmap(&after);
         CHECK_INT(clear_folder(), 1);
     }
 }

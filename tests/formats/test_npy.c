@@ -21,30 +21,30 @@ static void test_read(void) {
     const uint8_t *values;
     specrt_error err;
     size_t n = make("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }   \n", 16);
-    REQUIRE(npy_values(file, n, "x", &a, &values, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_npy_values(file, n, "x", &a, &values, &err) == SPECRT_STATUS_OK);
     CHECK(a.kind == 'i' && a.item_bytes == 8 && a.n_dims == 1 && a.n == 2 && !a.fortran);
-    CHECK_INT(npy_int(&a, values, 1), 0x100F0E0D0C0B0A09);
+    CHECK_INT(sl_npy_int(&a, values, 1), 0x100F0E0D0C0B0A09);
     n = make("{'shape':(2, 3),'fortran_order':True,'descr':'<u2'}", 12);
-    REQUIRE(npy_values(file, n, "x", &a, &values, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_npy_values(file, n, "x", &a, &values, &err) == SPECRT_STATUS_OK);
     CHECK(a.kind == 'u' && a.fortran && a.n_dims == 2 && a.shape[1] == 3 && a.n == 6);
-    CHECK_INT(npy_int(&a, values, 5), 0x0C0B);
+    CHECK_INT(sl_npy_int(&a, values, 5), 0x0C0B);
     n = make("{'descr': '|b1', 'fortran_order': False, 'shape': (), }", 1);
-    REQUIRE(npy_values(file, n, "x", &a, &values, &err) == SPECRT_STATUS_OK);
-    CHECK(a.n_dims == 0 && a.n == 1 && npy_int(&a, values, 0) == 1);
+    REQUIRE(sl_npy_values(file, n, "x", &a, &values, &err) == SPECRT_STATUS_OK);
+    CHECK(a.n_dims == 0 && a.n == 1 && sl_npy_int(&a, values, 0) == 1);
     n = make("{'descr': '<i4', 'fortran_order': False, 'shape': (0,), }", 0);
-    CHECK(npy_values(file, n, "x", &a, &values, &err) == SPECRT_STATUS_OK && a.n == 0);
+    CHECK(sl_npy_values(file, n, "x", &a, &values, &err) == SPECRT_STATUS_OK && a.n == 0);
 }
 
 static void test_signs(void) {
     const uint8_t ones[8] = {0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF};
     for (int bytes = 1; bytes <= 8; bytes *= 2) {
         npy_array a = {.kind = 'i', .item_bytes = bytes};
-        CHECK_INT(npy_int(&a, ones, 0), -2);
+        CHECK_INT(sl_npy_int(&a, ones, 0), -2);
     }
     npy_array a = {.kind = 'u', .item_bytes = 8};
-    CHECK(npy_int(&a, ones, 0) == INT64_MAX);
+    CHECK(sl_npy_int(&a, ones, 0) == INT64_MAX);
     a.item_bytes = 4;
-    CHECK_INT(npy_int(&a, ones, 0), 0xFFFFFFFE);
+    CHECK_INT(sl_npy_int(&a, ones, 0), 0xFFFFFFFE);
 }
 
 /* Long headers are version 2: a 4-byte length. */
@@ -55,10 +55,10 @@ static void test_version_2(void) {
     memcpy(file, "\x93NUMPY\x02\x00", 8);
     file[8] = (char)n, file[9] = file[10] = file[11] = 0;
     memcpy(file + 12, dict, n);
-    REQUIRE(npy_header(file, 12 + n, "x", &a, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_npy_header(file, 12 + n, "x", &a, NULL) == SPECRT_STATUS_OK);
     CHECK(a.n == 3 && a.header_bytes == 12 + n);
     file[6] = 4;
-    CHECK(npy_header(file, 12 + n, "x", &a, NULL) == SPECRT_STATUS_UNSUPPORTED);
+    CHECK(sl_npy_header(file, 12 + n, "x", &a, NULL) == SPECRT_STATUS_UNSUPPORTED);
 }
 
 static void test_hostile(void) {
@@ -86,17 +86,17 @@ static void test_hostile(void) {
     const uint8_t *values;
     specrt_error err;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        CHECK_INT(npy_values(file, make(bad[i], 8), "x", &a, &values, &err),
+        CHECK_INT(sl_npy_values(file, make(bad[i], 8), "x", &a, &values, &err),
                   SPECRT_STATUS_BAD_INPUT);
         CHECK(values == NULL && a.n == 0 && strncmp(err.msg, "x: ", 3) == 0);
     }
     size_t n = make("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }", 16);
-    CHECK_INT(npy_values(file, n - 1, "x", &a, &values, &err), SPECRT_STATUS_BAD_INPUT);
-    CHECK_INT(npy_values(file, n + 1, "x", &a, &values, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_npy_values(file, n - 1, "x", &a, &values, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_npy_values(file, n + 1, "x", &a, &values, &err), SPECRT_STATUS_BAD_INPUT);
     for (size_t cut = 0; cut < n; cut++) { /* exact buffers, so that asan sees an overread */
         char *copy = (char *)malloc(cut ? cut : 1);
         memcpy(copy, file, cut);
-        CHECK_INT(npy_values(copy, cut, "x", &a, &values, &err), SPECRT_STATUS_BAD_INPUT);
+        CHECK_INT(sl_npy_values(copy, cut, "x", &a, &values, &err), SPECRT_STATUS_BAD_INPUT);
         free(copy);
     }
 }
@@ -111,14 +111,14 @@ static void test_write(void) {
     file_view view;
     npy_array a;
     const uint8_t *read;
-    REQUIRE(out_open(&out, path, true, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(npy_write('i', 8, values, 3, &out, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(file_map(path, &view, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, path, true, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_npy_write('i', 8, values, 3, &out, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_file_map(path, &view, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(view.n, 128 + 24); /* what numpy.save writes */
-    REQUIRE(npy_values(view.bytes, view.n, path, &a, &read, NULL) == SPECRT_STATUS_OK);
-    for (int i = 0; i < 3; i++) CHECK_INT(npy_int(&a, read, i), values[i]);
-    file_unmap(&view);
+    REQUIRE(sl_npy_values(view.bytes, view.n, path, &a, &read, NULL) == SPECRT_STATUS_OK);
+    for (int i = 0; i < 3; i++) CHECK_INT(sl_npy_int(&a, read, i), values[i]);
+    sl_file_unmap(&view);
     unlink(path);
 }
 

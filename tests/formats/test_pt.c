@@ -13,28 +13,28 @@ static pt *open_golden(const char *name) {
     char path[128];
     pt *p;
     snprintf(path, sizeof path, "tests/golden/maps/%s", name);
-    REQUIRE(file_map(path, &view, NULL) == SPECRT_STATUS_OK);
-    specrt_status status = pt_open_memory(view.bytes, view.n, name, &p, &err);
+    REQUIRE(sl_file_map(path, &view, NULL) == SPECRT_STATUS_OK);
+    specrt_status status = sl_pt_open_memory(view.bytes, view.n, name, &p, &err);
     if (status != SPECRT_STATUS_OK) test_fail(__FILE__, __LINE__, err.msg);
     REQUIRE(p);
     return p;
 }
 
 static void close_golden(pt *p) {
-    pt_close(p);
-    file_unmap(&view);
+    sl_pt_close(p);
+    sl_file_unmap(&view);
 }
 
 static void test_torch_list(void) {
     static const int64_t expected[] = {128000, 5, 70000, 300, 0};
     pt *p = open_golden("list.pt");
-    const pt_value *root = pt_root(p);
+    const pt_value *root = sl_pt_root(p);
     REQUIRE(root->kind == PT_LIST && root->object->n == 5);
     for (int i = 0; i < 5; i++) CHECK_INT(root->object->items[i].i, expected[i]);
     close_golden(p);
     p = open_golden("list.pkl"); /* protocol 4, no archive */
-    REQUIRE(pt_root(p)->kind == PT_LIST && pt_root(p)->object->n == 3);
-    CHECK_INT(pt_root(p)->object->items[2].i, 3);
+    REQUIRE(sl_pt_root(p)->kind == PT_LIST && sl_pt_root(p)->object->n == 3);
+    CHECK_INT(sl_pt_root(p)->object->items[2].i, 3);
     close_golden(p);
 }
 
@@ -43,24 +43,25 @@ static void test_torch_tensors(void) {
     static const char *const names[] = {"vocab_mapping.pt", "pytorch_model.bin"};
     for (int f = 0; f < 2; f++) {
         pt *p = open_golden(names[f]);
-        const pt_value *d2t = pt_find(pt_root(p), "d2t"), *t2d = pt_find(pt_root(p), "t2d");
+        const pt_value *d2t = sl_pt_find(sl_pt_root(p), "d2t"),
+                       *t2d = sl_pt_find(sl_pt_root(p), "t2d");
         pt_tensor t;
-        REQUIRE(d2t && t2d && d2t->kind == PT_TENSOR && !pt_find(pt_root(p), "d2"));
-        REQUIRE(pt_tensor_get(p, d2t, &t, &err) == SPECRT_STATUS_OK);
+        REQUIRE(d2t && t2d && d2t->kind == PT_TENSOR && !sl_pt_find(sl_pt_root(p), "d2"));
+        REQUIRE(sl_pt_tensor_get(p, d2t, &t, &err) == SPECRT_STATUS_OK);
         CHECK(t.kind == 'i' && t.item_bytes == 8);
         CHECK_INT(t.n, 4);
         CHECK(memcmp(t.values, offsets, sizeof offsets) == 0);
-        REQUIRE(pt_tensor_get(p, t2d, &t, &err) == SPECRT_STATUS_OK);
+        REQUIRE(sl_pt_tensor_get(p, t2d, &t, &err) == SPECRT_STATUS_OK);
         CHECK(t.kind == 'b' && t.item_bytes == 1 && t.n == 13);
         CHECK(memcmp(t.values, "\0\0\1\1\0\0\0\1\0\0\0\1\0", 13) == 0);
         close_golden(p);
     }
     pt *p = open_golden("d2t.pt");
-    CHECK(pt_root(p)->kind == PT_TENSOR);
+    CHECK(sl_pt_root(p)->kind == PT_TENSOR);
     close_golden(p);
     p = open_golden("token_freq.pt");
-    CHECK(pt_root(p)->kind == PT_DICT && pt_root(p)->object->n == 10);
-    CHECK_INT(pt_root(p)->object->items[3].i, 10);
+    CHECK(sl_pt_root(p)->kind == PT_DICT && sl_pt_root(p)->object->n == 10);
+    CHECK_INT(sl_pt_root(p)->object->items[3].i, 10);
     close_golden(p);
 }
 
@@ -72,10 +73,10 @@ static void test_refused_files(void) {
         char path[128];
         pt *p;
         snprintf(path, sizeof path, "tests/golden/maps/%s", cases[i].file);
-        REQUIRE(file_map(path, &view, NULL) == SPECRT_STATUS_OK);
-        CHECK_INT(pt_open_memory(view.bytes, view.n, path, &p, &err), SPECRT_STATUS_UNSUPPORTED);
+        REQUIRE(sl_file_map(path, &view, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(sl_pt_open_memory(view.bytes, view.n, path, &p, &err), SPECRT_STATUS_UNSUPPORTED);
         CHECK(p == NULL && strstr(err.msg, cases[i].text));
-        file_unmap(&view);
+        sl_file_unmap(&view);
     }
 }
 
@@ -83,8 +84,8 @@ static specrt_status open_pickle(const char *bytes, size_t n) {
     char *copy = (char *)malloc(n ? n : 1); /* exact, so that asan sees an overread */
     pt *p;
     memcpy(copy, bytes, n);
-    specrt_status status = pt_open_memory(copy, n, "x", &p, &err);
-    pt_close(p);
+    specrt_status status = sl_pt_open_memory(copy, n, "x", &p, &err);
+    sl_pt_close(p);
     free(copy);
     return status;
 }
@@ -214,9 +215,9 @@ static void test_pickle_limits(void) {
     REQUIRE(bytes != NULL);
     memset(bytes, ']', n);
     memcpy(bytes, "\x80\x02", 2);
-    CHECK_INT(pt_open_memory(bytes, 2u << 20, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_pt_open_memory(bytes, 2u << 20, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK(strstr(err.msg, "too many objects"));
-    CHECK_INT(pt_open_memory(bytes, n, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_pt_open_memory(bytes, n, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK(strstr(err.msg, "at most"));
     free(bytes);
 }
@@ -233,14 +234,14 @@ static uint8_t *written(size_t *n, specrt_status (*write)(out_file *out)) {
     close(fd);
     out_file out;
     file_view file;
-    REQUIRE(out_open(&out, path, true, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, path, true, NULL) == SPECRT_STATUS_OK);
     REQUIRE(write(&out) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(file_map(path, &file, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_file_map(path, &file, NULL) == SPECRT_STATUS_OK);
     uint8_t *bytes = (uint8_t *)malloc(file.n);
     REQUIRE(bytes != NULL);
     memcpy(bytes, file.bytes, *n = file.n);
-    file_unmap(&file);
+    sl_file_unmap(&file);
     unlink(path);
     return bytes;
 }
@@ -253,14 +254,14 @@ static int32_t list_id(int i) {
 static specrt_status write_list(out_file *out) {
     int32_t ids[N_LIST];
     for (int i = 0; i < N_LIST; i++) ids[i] = list_id(i);
-    return pt_write_list(ids, N_LIST, out, &err);
+    return sl_pt_write_list(ids, N_LIST, out, &err);
 }
 
 static specrt_status write_tensors(out_file *out) {
     static const int64_t d2t[3] = {0, 4, 300};
     static const uint8_t t2d[5] = {1, 0, 0, 1, 1};
     const pt_tensor tensors[2] = {{"d2t", 'i', 8, 3, d2t}, {"t2d", 'b', 1, 5, t2d}};
-    return pt_write_tensors(tensors, 2, out, &err);
+    return sl_pt_write_tensors(tensors, 2, out, &err);
 }
 
 enum { N_COUNTS = 1001 };
@@ -272,21 +273,21 @@ static specrt_status write_counts(out_file *out) {
     int32_t ids[N_COUNTS];
     uint64_t counts[N_COUNTS];
     for (int i = 0; i < N_COUNTS; i++) ids[i] = list_id(i), counts[i] = count_of(i);
-    return pt_write_counts(ids, counts, N_COUNTS, out, &err);
+    return sl_pt_write_counts(ids, counts, N_COUNTS, out, &err);
 }
 
 static void test_write_counts(void) {
     size_t n;
     pt *p;
     uint8_t *bytes = written(&n, write_counts);
-    REQUIRE(pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
-    const pt_value *root = pt_root(p);
+    REQUIRE(sl_pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
+    const pt_value *root = sl_pt_root(p);
     REQUIRE(root->kind == PT_DICT && root->object->n == 2 * (int64_t)N_COUNTS);
     for (int i = 0; i < N_COUNTS; i++) {
         CHECK_INT(root->object->items[2 * i].i, list_id(i));
         CHECK_INT(root->object->items[2 * i + 1].i, (int64_t)count_of(i));
     }
-    pt_close(p);
+    sl_pt_close(p);
     free(bytes);
 }
 
@@ -294,11 +295,11 @@ static void test_write_list(void) {
     size_t n;
     pt *p;
     uint8_t *bytes = written(&n, write_list);
-    REQUIRE(pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
-    const pt_value *root = pt_root(p);
+    REQUIRE(sl_pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
+    const pt_value *root = sl_pt_root(p);
     REQUIRE(root->kind == PT_LIST && root->object->n == N_LIST);
     for (int i = 0; i < N_LIST; i++) CHECK_INT(root->object->items[i].i, list_id(i));
-    pt_close(p);
+    sl_pt_close(p);
     size_t n_again;
     uint8_t *again = written(&n_again, write_list);
     CHECK(n == n_again && memcmp(bytes, again, n) == 0);
@@ -311,14 +312,14 @@ static void test_write_tensors(void) {
     pt *p;
     pt_tensor t;
     uint8_t *bytes = written(&n, write_tensors);
-    REQUIRE(pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
-    REQUIRE(pt_find(pt_root(p), "d2t") && pt_find(pt_root(p), "t2d"));
-    REQUIRE(pt_tensor_get(p, pt_find(pt_root(p), "d2t"), &t, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_pt_find(sl_pt_root(p), "d2t") && sl_pt_find(sl_pt_root(p), "t2d"));
+    REQUIRE(sl_pt_tensor_get(p, sl_pt_find(sl_pt_root(p), "d2t"), &t, &err) == SPECRT_STATUS_OK);
     CHECK(t.n == 3 && ((const uint8_t *)t.values - bytes) % 64 == 0);
     CHECK(memcmp(t.values, (int64_t[]){0, 4, 300}, 24) == 0);
-    REQUIRE(pt_tensor_get(p, pt_find(pt_root(p), "t2d"), &t, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_pt_tensor_get(p, sl_pt_find(sl_pt_root(p), "t2d"), &t, &err) == SPECRT_STATUS_OK);
     CHECK(t.n == 5 && t.kind == 'b' && memcmp(t.values, "\1\0\0\1\1", 5) == 0);
-    pt_close(p);
+    sl_pt_close(p);
     free(bytes);
 }
 
@@ -331,16 +332,16 @@ static void test_archive_damage(void) {
     for (size_t cut = 0; cut < n; cut++) {
         uint8_t *copy = (uint8_t *)malloc(cut ? cut : 1);
         memcpy(copy, bytes, cut);
-        CHECK(pt_open_memory(copy, cut, "x", &p, &err) != SPECRT_STATUS_OK && !p);
+        CHECK(sl_pt_open_memory(copy, cut, "x", &p, &err) != SPECRT_STATUS_OK && !p);
         free(copy);
     }
     for (size_t i = 0; i < n; i++) {
         bytes[i] ^= 0x41;
-        if (pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK) {
-            const pt_value *d2t = pt_find(pt_root(p), "d2t");
-            if (d2t && pt_tensor_get(p, d2t, &t, &err) == SPECRT_STATUS_OK)
+        if (sl_pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK) {
+            const pt_value *d2t = sl_pt_find(sl_pt_root(p), "d2t");
+            if (d2t && sl_pt_tensor_get(p, d2t, &t, &err) == SPECRT_STATUS_OK)
                 CHECK(memcmp(t.values, (int64_t[]){0, 4, 300}, 24) == 0);
-            pt_close(p);
+            sl_pt_close(p);
         }
         bytes[i] ^= 0x41;
     }
@@ -372,12 +373,12 @@ static void test_archive_hostile(void) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         memcpy(copy, bytes, n);
         memcpy(copy + central + cases[i].at, cases[i].bytes, cases[i].n);
-        CHECK_INT(pt_open_memory(copy, n, "x", &p, &err), cases[i].status);
+        CHECK_INT(sl_pt_open_memory(copy, n, "x", &p, &err), cases[i].status);
         if (!strstr(err.msg, cases[i].text)) test_fail(__FILE__, (int)i, err.msg);
     }
     memcpy(copy, bytes, n);
     memset(copy + n - 14, 0xff, 4); /* 65535 entries in a directory of a few bytes */
-    CHECK_INT(pt_open_memory(copy, n, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_pt_open_memory(copy, n, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
     free(copy);
     free(bytes);
 }

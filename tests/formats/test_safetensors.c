@@ -17,7 +17,7 @@ static size_t build(const char *header, size_t n_data) {
 }
 
 static specrt_status open_built(const char *header, size_t n_data, st **out, specrt_error *err) {
-    return st_open_memory(file, build(header, n_data), "x.safetensors", out, err);
+    return sl_st_open_memory(file, build(header, n_data), "x.safetensors", out, err);
 }
 
 /* The header is refused, in words that hold `say`. */
@@ -41,24 +41,24 @@ static void test_read(void) {
                          "[0,2],\"shape\":[],\"dtype\":\"I16\"},\"z\":{\"dtype\":\"F4\","
                          "\"shape\":[0,4],\"data_offsets\":[14,14]}}   ";
     REQUIRE(open_built(header, 14, &s, &err) == SPECRT_STATUS_OK);
-    const st_tensor *tensors = st_tensors(s, &n);
+    const st_tensor *tensors = sl_st_tensors(s, &n);
     CHECK_INT(n, 3);
     CHECK_STR(tensors[0].name, "a\xc3\xa9/");
     CHECK_INT(tensors[0].n_dims, 0);
     CHECK_INT(tensors[0].bytes, 2);
-    const st_tensor *b = st_find(s, "b");
+    const st_tensor *b = sl_st_find(s, "b");
     REQUIRE(b);
     CHECK_STR(b->dtype, "BF16");
     CHECK_INT(b->n_dims, 2);
     CHECK_INT(b->shape[1], 3);
     CHECK_INT(b->data[0], 2);
-    CHECK_INT(st_find(s, "z")->bytes, 0);
-    CHECK(st_find(s, "c") == NULL);
-    st_close(s);
+    CHECK_INT(sl_st_find(s, "z")->bytes, 0);
+    CHECK(sl_st_find(s, "c") == NULL);
+    sl_st_close(s);
     REQUIRE(open_built("{}", 0, &s, &err) == SPECRT_STATUS_OK);
-    CHECK(st_find(s, "a") == NULL);
-    st_close(s);
-    st_close(NULL);
+    CHECK(sl_st_find(s, "a") == NULL);
+    sl_st_close(s);
+    sl_st_close(NULL);
 }
 
 static void test_layout(void) {
@@ -120,12 +120,12 @@ static void test_prefix(void) {
         uint8_t *exact = malloc(cut + 1); /* so that a sanitizer sees reads beyond the end */
         REQUIRE(exact);
         memcpy(exact + 1, file, cut);
-        CHECK_INT(st_open_memory(exact + 1, cut, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);
+        CHECK_INT(sl_st_open_memory(exact + 1, cut, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);
         free(exact);
     }
-    CHECK_INT(st_open_memory(NULL, 0, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_st_open_memory(NULL, 0, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);
     memset(file, 0xff, 8);
-    CHECK_INT(st_open_memory(file, n, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_st_open_memory(file, n, "x", &s, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "header length");
 }
 
@@ -133,7 +133,7 @@ static void test_prefix(void) {
 
 static void put_file(const char *name, const void *bytes, size_t n) {
     specrt_error err;
-    REQUIRE(out_bytes(in_folder(name), true, bytes, n, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_bytes(in_folder(name), true, bytes, n, &err) == SPECRT_STATUS_OK);
 }
 
 static void put_text(const char *name, const char *text) {
@@ -144,7 +144,7 @@ static void refuse_index(const char *text, specrt_status status, const char *say
     st *s;
     specrt_error err = {SPECRT_STATUS_OK, ""};
     put_text("x.json", text);
-    CHECK_INT(st_open(in_folder("x.json"), &s, &err), status);
+    CHECK_INT(sl_st_open(in_folder("x.json"), &s, &err), status);
     CHECK_HAS(err.msg, say);
 }
 
@@ -160,12 +160,12 @@ static void test_sharded(void) {
              build("{\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}", 3));
     put_text("x.json", " {\"metadata\":{\"total_size\":1.5e3,\"odd\":[\"}\",{}]},\n"
                        "\"weight_map\":{\"b\":\"2\",\"a\":\"1\"}, \"more\":null}");
-    REQUIRE(st_open(in_folder("x.json"), &s, &err) == SPECRT_STATUS_OK);
-    CHECK_STR(st_tensors(s, &n)[1].name, "b");
+    REQUIRE(sl_st_open(in_folder("x.json"), &s, &err) == SPECRT_STATUS_OK);
+    CHECK_STR(sl_st_tensors(s, &n)[1].name, "b");
     CHECK_INT(n, 2);
-    CHECK_INT(st_find(s, "b")->data[2], 2);
-    CHECK(st_find(s, "spare") == NULL);
-    st_close(s);
+    CHECK_INT(sl_st_find(s, "b")->data[2], 2);
+    CHECK(sl_st_find(s, "spare") == NULL);
+    sl_st_close(s);
     refuse_index("{}", SPECRT_STATUS_BAD_INPUT, "weight_map\": missing");
     refuse_index("{\"weight_map\":[]}", SPECRT_STATUS_BAD_INPUT, "expected an object");
     refuse_index("{\"weight_map\":{\"a\":1}}", SPECRT_STATUS_BAD_INPUT, "expected a string");
@@ -196,24 +196,24 @@ static void test_write(void) {
     file_view view;
     uint64_t n_header;
     const char *path = in_folder("written.safetensors");
-    REQUIRE(out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(st_write(tensors, 3, metadata, 2, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(file_map(path, &view, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, path, true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_st_write(tensors, 3, metadata, 2, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_file_map(path, &view, &err) == SPECRT_STATUS_OK);
     memcpy(&n_header, view.bytes, 8);
     CHECK_INT(n_header % 8, 0);
     CHECK(memcmp(view.bytes + 8, "{\"__metadata__\":{\"format\":\"pt\",", 30) == 0);
-    file_unmap(&view);
-    REQUIRE(st_open(path, &s, &err) == SPECRT_STATUS_OK);
+    sl_file_unmap(&view);
+    REQUIRE(sl_st_open(path, &s, &err) == SPECRT_STATUS_OK);
     for (int i = 0; i < 3; i++) {
-        const st_tensor *t = st_find(s, tensors[i].name);
+        const st_tensor *t = sl_st_find(s, tensors[i].name);
         REQUIRE(t);
         CHECK_STR(t->dtype, tensors[i].dtype);
         CHECK_INT(t->n_dims, tensors[i].n_dims);
         CHECK_INT(t->bytes, tensors[i].bytes);
         CHECK(memcmp(t->data, tensors[i].data, t->bytes) == 0);
     }
-    st_close(s);
+    sl_st_close(s);
     CHECK_INT(clear_folder(), 1);
 }
 
@@ -222,13 +222,13 @@ static void test_write_refusals(void) {
     st_tensor tensors[] = {{"a", "I64", 1, {2}, ids, 16}, {"a", "I64", 1, {2}, ids, 16}};
     specrt_error err;
     out_file out;
-    REQUIRE(out_open(&out, in_folder("never"), true, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(st_write(tensors, 2, NULL, 0, &out, &err), SPECRT_STATUS_BAD_ARG);
+    REQUIRE(sl_out_open(&out, in_folder("never"), true, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_st_write(tensors, 2, NULL, 0, &out, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "given twice");
     tensors[0].bytes = 15;
-    CHECK_INT(st_write(tensors, 1, NULL, 0, &out, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(sl_st_write(tensors, 1, NULL, 0, &out, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "do not agree");
-    out_abort(&out);
+    sl_out_abort(&out);
     CHECK_INT(clear_folder(), 0);
 }
 
@@ -237,17 +237,18 @@ static void test_real(void) {
     specrt_error err;
     specrt_dtype dtype;
     int64_t n;
-    REQUIRE(st_open(test_data("weights/pair128k/draft.safetensors"), &s, &err) == SPECRT_STATUS_OK);
-    st_tensors(s, &n);
+    REQUIRE(sl_st_open(test_data("weights/pair128k/draft.safetensors"), &s, &err) ==
+            SPECRT_STATUS_OK);
+    sl_st_tensors(s, &n);
     CHECK_INT(n, 10);
-    const st_tensor *fc = st_find(s, "fc.weight");
+    const st_tensor *fc = sl_st_find(s, "fc.weight");
     REQUIRE(fc);
     CHECK_INT(fc->shape[0], 256);
     CHECK_INT(fc->shape[1], 512);
-    CHECK(st_dtype(fc->dtype, &dtype) && dtype == SPECRT_DTYPE_F16);
-    CHECK(!st_dtype("BOOL", &dtype));
-    CHECK(!st_dtype("f16", &dtype));
-    st_close(s);
+    CHECK(sl_st_dtype(fc->dtype, &dtype) && dtype == SPECRT_DTYPE_F16);
+    CHECK(!sl_st_dtype("BOOL", &dtype));
+    CHECK(!sl_st_dtype("f16", &dtype));
+    sl_st_close(s);
 }
 
 static const test_case cases[] = {

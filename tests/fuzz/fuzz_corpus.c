@@ -17,14 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     corpus *c;
     corpus_batch batch = {0};
     bool end = false;
-    if (corpus_open_memory(name, data + 1, size - 1, &options, &c, NULL) != SPECRT_STATUS_OK)
+    if (sl_corpus_open_memory(name, data + 1, size - 1, &options, &c, NULL) != SPECRT_STATUS_OK)
         return 0;
-    while (!end && corpus_next(c, &batch, &end, NULL) == SPECRT_STATUS_OK)
+    while (!end && sl_corpus_next(c, &batch, &end, NULL) == SPECRT_STATUS_OK)
         for (int64_t i = 0; i < batch.n_docs; i++) {
             const corpus_doc *doc = &batch.docs[i];
-            if (doc->text && utf8_valid(doc->text, doc->n_bytes) != doc->n_bytes) abort();
+            if (doc->text && sl_utf8_valid(doc->text, doc->n_bytes) != doc->n_bytes) abort();
         }
-    corpus_batch_free(&batch);
-    corpus_close(c);
+    sl_corpus_batch_free(&batch);
+    sl_corpus_close(c);
     return 0;
 }

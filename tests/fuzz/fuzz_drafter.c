@@ -69,14 +69,14 @@ static void look_into(void) {
     checkpoint c;
     token_map map;
     specrt_error err;
-    if (checkpoint_open(weights, true, &c, &err)) return;
-    if (!checkpoint_map(&c, TOKEN_MAP_AUTO, &map, &err)) {
+    if (sl_checkpoint_open(weights, true, &c, &err)) return;
+    if (!sl_checkpoint_map(&c, TOKEN_MAP_AUTO, &map, &err)) {
         for (int32_t i = 0; i < map.n; i++)
             if (map.ids[i] < 0) abort();
-        token_map_free(&map);
+        sl_token_map_free(&map);
     }
-    if (checkpoint_number(&c, "vocab_size") >= 0 && !c.config) abort();
-    checkpoint_close(&c);
+    if (sl_checkpoint_number(&c, "vocab_size") >= 0 && !c.config) abort();
+    sl_checkpoint_close(&c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -5,10 +5,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     pt *p;
     pt_tensor t;
-    if (pt_open_memory(data, size, "fuzz", &p, NULL) != SPECRT_STATUS_OK) return 0;
-    const pt_value *root = pt_root(p), *d2t = pt_find(root, "d2t");
-    if (root->kind == PT_TENSOR) pt_tensor_get(p, root, &t, NULL);
-    if (d2t && d2t->kind == PT_TENSOR) pt_tensor_get(p, d2t, &t, NULL);
-    pt_close(p);
+    if (sl_pt_open_memory(data, size, "fuzz", &p, NULL) != SPECRT_STATUS_OK) return 0;
+    const pt_value *root = sl_pt_root(p), *d2t = sl_pt_find(root, "d2t");
+    if (root->kind == PT_TENSOR) sl_pt_tensor_get(p, root, &t, NULL);
+    if (d2t && d2t->kind == PT_TENSOR) sl_pt_tensor_get(p, d2t, &t, NULL);
+    sl_pt_close(p);
     return 0;
 }

@@ -11,12 +11,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int64_t n;
     st *s;
     specrt_error err;
-    if (st_open_memory(data, size, "fuzz", &s, &err)) return 0;
-    const st_tensor *tensors = st_tensors(s, &n);
+    if (sl_st_open_memory(data, size, "fuzz", &s, &err)) return 0;
+    const st_tensor *tensors = sl_st_tensors(s, &n);
     for (int64_t i = 0; i < n; i++) {
-        if (st_find(s, tensors[i].name) != &tensors[i]) abort();
+        if (sl_st_find(s, tensors[i].name) != &tensors[i]) abort();
         for (size_t j = 0; j < tensors[i].bytes; j++) sink ^= tensors[i].data[j];
     }
-    st_close(s);
+    sl_st_close(s);
     return 0;
 }

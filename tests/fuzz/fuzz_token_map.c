@@ -9,10 +9,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const token_map_options o = {.values = (token_map_values)(data[0] % 3),
                                  .n_vocab = data[0] & 4 ? 300 : 0,
                                  .dedupe = (data[0] & 8) != 0};
-    if (token_map_read_memory(data + 1, size - 1, "fuzz", &o, &map, NULL) != SPECRT_STATUS_OK)
+    if (sl_token_map_read_memory(data + 1, size - 1, "fuzz", &o, &map, NULL) != SPECRT_STATUS_OK)
         return 0;
     for (int32_t i = 0; i < map.n; i++)
         if (map.ids[i] < 0 || (o.n_vocab && map.ids[i] >= o.n_vocab)) abort();
-    token_map_free(&map);
+    sl_token_map_free(&map);
     return 0;
 }

@@ -3,5 +3,5 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    return fuzz_loader(tok_load_json, data, size);
+    return fuzz_loader(sl_tok_load_json, data, size);
 }

@@ -12,15 +12,15 @@ static inline void encode_text(const tokenizer *tok, const uint8_t *data, size_t
     id_list ids = {0};
     uint64_t n_replaced = 0;
     char *text = malloc(3 * size + 1);
-    if (text && tok_worker_create(tok, &w, NULL) == SPECRT_STATUS_OK) {
-        size_t n = utf8_repair((const char *)data, size, text, &n_replaced);
-        tok_encode(w, text, n, &ids);
+    if (text && sl_tok_worker_create(tok, &w, NULL) == SPECRT_STATUS_OK) {
+        size_t n = sl_utf8_repair((const char *)data, size, text, &n_replaced);
+        sl_tok_encode(w, text, n, &ids);
         for (size_t i = 0; i < ids.n; i++)
             if (ids.ids[i] < 0 || ids.ids[i] >= tok->n_vocab) abort();
     }
     free(ids.ids);
     free(text);
-    tok_worker_free(w);
+    sl_tok_worker_free(w);
 }
 
 /* Load the bytes and encode the first of them. */
@@ -33,9 +33,9 @@ static inline int fuzz_loader(specrt_status (*load)(tokenizer *, const file_view
     tok->path = "fuzz/tokenizer";
     tok->unknown_id = TOK_NONE;
     if (load(tok, &file, &err) == SPECRT_STATUS_OK &&
-        tokenizer_finish(tok, &err) == SPECRT_STATUS_OK)
+        sl_tokenizer_finish(tok, &err) == SPECRT_STATUS_OK)
         encode_text(tok, data, size < 4096 ? size : 4096);
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
     return 0;
 }
 

@@ -16,10 +16,10 @@ static json_object *kv_json(const gguf *g, const gguf_kv *kv, const char *key) {
     int64_t n;
     double real;
     gguf_string text;
-    if (gguf_get_int(g, key, &n)) return json_object_new_int64(n);
-    if (gguf_get_real(g, key, &real)) return json_object_new_double(real);
-    if (gguf_get_string(g, key, &text)) return text_json(text);
-    gguf_string *strings = gguf_get_strings(g, key, &n);
+    if (sl_gguf_get_int(g, key, &n)) return json_object_new_int64(n);
+    if (sl_gguf_get_real(g, key, &real)) return json_object_new_double(real);
+    if (sl_gguf_get_string(g, key, &text)) return text_json(text);
+    gguf_string *strings = sl_gguf_get_strings(g, key, &n);
     json_object *array = json_object_new_array();
     for (int64_t i = 0; i < n; i++) json_object_array_add(array, text_json(strings[i]));
     free(strings);
@@ -35,7 +35,7 @@ static json_object *kv_json(const gguf *g, const gguf_kv *kv, const char *key) {
 static json_object *kvs_json(const gguf *g) {
     json_object *object = json_object_new_object();
     int64_t n;
-    const gguf_kv *kvs = gguf_kvs(g, &n);
+    const gguf_kv *kvs = sl_gguf_kvs(g, &n);
     for (int64_t i = 0; i < n; i++) {
         char key[128];
         snprintf(key, sizeof key, "%.*s", (int)kvs[i].key.n, kvs[i].key.s);
@@ -61,11 +61,11 @@ static void add_tensor(json_object *list, const char *name, const char *type, co
 static specrt_status dump(const model *m) {
     json_object *root = json_object_new_object(), *tensors = json_object_new_object();
     int64_t n = 0;
-    const gguf_tensor *g = m->g ? gguf_tensors(m->g, &n) : NULL;
+    const gguf_tensor *g = m->g ? sl_gguf_tensors(m->g, &n) : NULL;
     for (int64_t i = 0; g && i < n; i++)
-        add_tensor(tensors, g[i].name, gguf_type_name(g[i].type), g[i].dims, g[i].n_dims, g[i].data,
-                   g[i].bytes);
-    const st_tensor *s = m->s ? st_tensors(m->s, &n) : NULL;
+        add_tensor(tensors, g[i].name, sl_gguf_type_name(g[i].type), g[i].dims, g[i].n_dims,
+                   g[i].data, g[i].bytes);
+    const st_tensor *s = m->s ? sl_st_tensors(m->s, &n) : NULL;
     for (int64_t i = 0; s && i < n; i++)
         add_tensor(tensors, s[i].name, s[i].dtype, s[i].shape, s[i].n_dims, s[i].data, s[i].bytes);
     json_object_object_add(root, "tensors", tensors);
@@ -79,36 +79,36 @@ static specrt_status decode(const model *m, const char *tensor, const char *path
                             specrt_error *err) {
     specrt_head_desc rows;
     out_file out;
-    TRY(model_matrix(m, tensor, &rows, err));
-    TRY(out_open(&out, path, true, err));
+    TRY(sl_model_matrix(m, tensor, &rows, err));
+    TRY(sl_out_open(&out, path, true, err));
     float *row = malloc((size_t)rows.n_cols * sizeof *row);
     const uint8_t *at = rows.rows;
     specrt_status status = row ? SPECRT_STATUS_OK : SPECRT_STATUS_NO_MEMORY;
     for (int64_t i = 0; !status && i < rows.n_rows; i++) {
         status = specrt_row_decode(rows.dtype, at, rows.n_cols, row);
         at += specrt_row_bytes(rows.dtype, rows.n_cols);
-        if (!status) status = out_write(&out, row, (size_t)rows.n_cols * sizeof *row, err);
+        if (!status) status = sl_out_write(&out, row, (size_t)rows.n_cols * sizeof *row, err);
     }
     free(row);
-    return status ? (out_abort(&out), status) : out_commit(&out, err);
+    return status ? (sl_out_abort(&out), status) : sl_out_commit(&out, err);
 }
 
 static specrt_status copy(const model *m, const char *path, specrt_error *err) {
     static const char *const metadata[] = {"format", "pt"};
     int64_t n = 0;
     out_file out;
-    const st_tensor *tensors = m->s ? st_tensors(m->s, &n) : NULL;
-    TRY(out_open(&out, path, true, err));
-    specrt_status status = m->g ? gguf_rewrite(m->g, NULL, 0, &out, err)
-                                : st_write(tensors, (int)n, metadata, 1, &out, err);
-    return status ? (out_abort(&out), status) : out_commit(&out, err);
+    const st_tensor *tensors = m->s ? sl_st_tensors(m->s, &n) : NULL;
+    TRY(sl_out_open(&out, path, true, err));
+    specrt_status status = m->g ? sl_gguf_rewrite(m->g, NULL, 0, &out, err)
+                                : sl_st_write(tensors, (int)n, metadata, 1, &out, err);
+    return status ? (sl_out_abort(&out), status) : sl_out_commit(&out, err);
 }
 
 int main(int argc, char **argv) {
     model m;
     specrt_error err = {SPECRT_STATUS_BAD_ARG, "usage: models_peer dump|decode|copy FILE ..."};
     const char *verb = argc > 2 ? argv[1] : "";
-    specrt_status status = argc > 2 ? model_open(argv[2], &m, &err) : SPECRT_STATUS_BAD_ARG;
+    specrt_status status = argc > 2 ? sl_model_open(argv[2], &m, &err) : SPECRT_STATUS_BAD_ARG;
     if (!status) {
         if (strcmp(verb, "dump") == 0)
             status = dump(&m);
@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
             status = copy(&m, argv[3], &err);
         else
             status = SPECRT_STATUS_BAD_ARG;
-        model_close(&m);
+        sl_model_close(&m);
     }
     if (status) fprintf(stderr, "%s\n", err.msg);
     return status ? 1 : 0;

@@ -22,9 +22,9 @@ static st_tensor f32(const char *name, int64_t rows, int64_t cols) {
 static void put_st(const char *name, const st_tensor *tensors, int n) {
     specrt_error err;
     out_file out;
-    REQUIRE(out_open(&out, in_folder(name), true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, in_folder(name), true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
 }
 
 static gguf_tensor in_gguf(const char *name, uint32_t type, int64_t cols, int64_t rows,
@@ -40,16 +40,16 @@ static void put_gguf(const char *name, const gguf_tensor *tensors, int n) {
     specrt_error err;
     out_file out;
     gguf *g;
-    REQUIRE(gguf_open_memory(empty, sizeof empty, "empty", &g, &err) == SPECRT_STATUS_OK);
-    REQUIRE(out_open(&out, in_folder(name), true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(gguf_rewrite(g, tensors, n, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
-    gguf_close(g);
+    REQUIRE(sl_gguf_open_memory(empty, sizeof empty, "empty", &g, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_open(&out, in_folder(name), true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_gguf_rewrite(g, tensors, n, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
+    sl_gguf_close(g);
 }
 
 static void put_text(const char *name, const char *text) {
     specrt_error err;
-    REQUIRE(out_bytes(in_folder(name), true, text, strlen(text), &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_bytes(in_folder(name), true, text, strlen(text), &err) == SPECRT_STATUS_OK);
 }
 
 /* The head of the model is the tensor `expected`; NULL: it has none, as `say` says. */
@@ -58,14 +58,14 @@ static void check_head(const char *file, const char *expected, const char *say) 
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_head_desc head;
     const char *name = NULL;
-    REQUIRE(model_open(in_folder(file), &m, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(model_head(&m, NULL, &head, &name, &err),
+    REQUIRE(sl_model_open(in_folder(file), &m, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_model_head(&m, NULL, &head, &name, &err),
               expected ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT);
     if (expected)
         CHECK_STR(name, expected);
     else
         CHECK_HAS(err.msg, say);
-    model_close(&m);
+    sl_model_close(&m);
 }
 
 static void test_heads(void) {
@@ -103,17 +103,17 @@ static void test_bias(void) {
     specrt_error err;
     specrt_head_desc head;
     put_st("model.safetensors", tensors, 2);
-    REQUIRE(model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
-    REQUIRE(model_head(&m, NULL, &head, NULL, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_model_head(&m, NULL, &head, NULL, &err) == SPECRT_STATUS_OK);
     REQUIRE(head.bias);
     CHECK_NEAR((double)head.bias[2], 2, 0);
-    model_close(&m);
+    sl_model_close(&m);
     tensors[1].shape[0] = 2, tensors[1].bytes = 8;
     put_st("model.safetensors", tensors, 2);
-    REQUIRE(model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(model_head(&m, NULL, &head, NULL, &err), SPECRT_STATUS_BAD_INPUT);
+    REQUIRE(sl_model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_model_head(&m, NULL, &head, NULL, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "\"lm_head.bias\": 2 elements; expected 3");
-    model_close(&m);
+    sl_model_close(&m);
     clear_folder();
 }
 
@@ -126,17 +126,17 @@ static void test_numbers(void) {
     specrt_head_desc head = {.rows = x, .dtype = SPECRT_DTYPE_F32, .n_rows = ROWS, .n_cols = COLS};
     head.bias = bias;
     x[7] = -65504;
-    CHECK_INT(head_check(&head, "h", NULL, 3, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_head_check(&head, "h", NULL, 3, &err), SPECRT_STATUS_OK);
     x[COLS * 2999 + 2] = 65505, x[COLS * 700] = INFINITY, bias[650] = NAN;
     for (int threads = 1; threads < 5; threads++) {
-        CHECK_INT(head_check(&head, "h", NULL, threads, &err), SPECRT_STATUS_BAD_INPUT);
+        CHECK_INT(sl_head_check(&head, "h", NULL, threads, &err), SPECRT_STATUS_BAD_INPUT);
         CHECK_STR(err.msg, "\"h\": row 650: expected a finite bias of 65504 at most, found nan");
     }
     skip[650] = 1;
-    CHECK_INT(head_check(&head, "h", skip, 2, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_head_check(&head, "h", skip, 2, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_STR(err.msg, "\"h\": row 700: expected a finite weight of 65504 at most, found inf");
     skip[700] = skip[2999] = 1;
-    CHECK_INT(head_check(&head, "h", skip, 2, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_head_check(&head, "h", skip, 2, &err), SPECRT_STATUS_OK);
     x[7] = x[COLS * 700] = x[COLS * 2999 + 2] = bias[650] = 0;
 }
 
@@ -150,22 +150,22 @@ static void test_matrices(void) {
     float row[2];
     tensors[3].n_dims = 1;
     put_gguf("a.gguf", tensors, 4);
-    REQUIRE(model_open(in_folder("a.gguf"), &m, &err) == SPECRT_STATUS_OK);
-    REQUIRE(model_matrix(&m, "m", &rows, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_model_open(in_folder("a.gguf"), &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_model_matrix(&m, "m", &rows, &err) == SPECRT_STATUS_OK);
     CHECK_INT(rows.n_rows, 4);
     CHECK_INT(rows.n_cols, 2);
     specrt_row_decode(rows.dtype, (const uint8_t *)rows.rows + 3 * sizeof row, 2, row);
     CHECK_NEAR((double)row[1], 7, 0);
-    CHECK_INT(model_matrix(&m, "iq", &rows, &err), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(sl_model_matrix(&m, "iq", &rows, &err), SPECRT_STATUS_UNSUPPORTED);
     CHECK_HAS(err.msg, "type iq4_nl (20) is not supported; supported: f32 f16 q4_0");
     CHECK_HAS(err.msg, "q6_k bf16");
-    CHECK_INT(model_matrix(&m, "ids", &rows, &err), SPECRT_STATUS_UNSUPPORTED);
-    CHECK_INT(model_matrix(&m, "v", &rows, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_model_matrix(&m, "ids", &rows, &err), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(sl_model_matrix(&m, "v", &rows, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "expected a matrix, found 1 dimension");
-    CHECK_INT(model_matrix(&m, "n", &rows, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(sl_model_matrix(&m, "n", &rows, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "\"n\": missing; it has m, iq, ids, v");
-    CHECK_INT(model_n_params(&m), 8 + 64 + 4 + 2);
-    model_close(&m);
+    CHECK_INT(sl_model_n_params(&m), 8 + 64 + 4 + 2);
+    sl_model_close(&m);
     clear_folder();
 }
 
@@ -175,26 +175,26 @@ static void test_n_params(void) {
     model m;
     specrt_error err;
     put_st("model.safetensors", both, 3);
-    REQUIRE(model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(model_n_params(&m), 21);
-    model_close(&m);
+    REQUIRE(sl_model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_model_n_params(&m), 21);
+    sl_model_close(&m);
     put_text("config.json", "{\"tie_word_embeddings\":true}");
-    REQUIRE(model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(model_n_params(&m), 13);
-    model_close(&m);
+    REQUIRE(sl_model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_model_n_params(&m), 13);
+    sl_model_close(&m);
     clear_folder();
 }
 
 static void check_folder(const char *expected, const char *say) {
     model m;
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    CHECK_INT(model_open(folder(), &m, &err),
+    CHECK_INT(sl_model_open(folder(), &m, &err),
               expected ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT);
     if (expected)
         CHECK_STR(m.path, in_folder(expected));
     else
         CHECK_HAS(err.msg, say);
-    model_close(&m);
+    sl_model_close(&m);
 }
 
 static void test_folders(void) {
@@ -219,17 +219,17 @@ static void test_folders(void) {
 static void test_not_models(void) {
     model m;
     specrt_error err;
-    CHECK_INT(model_open(in_folder("missing"), &m, &err), SPECRT_STATUS_IO);
+    CHECK_INT(sl_model_open(in_folder("missing"), &m, &err), SPECRT_STATUS_IO);
     put_text("other", "");
-    CHECK_INT(model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "not a model; expected GGUF");
     put_text("other", "PK\3\4 a zip archive of some other framework");
-    CHECK_INT(model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "not a model; expected GGUF");
     put_text("other", "GGUF");
-    CHECK_INT(model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "header: the file ends");
-    model_close(&m);
+    sl_model_close(&m);
     clear_folder();
 }
 
@@ -238,24 +238,24 @@ static void test_real(void) {
     specrt_error err;
     specrt_head_desc head;
     const char *name;
-    REQUIRE(model_open(test_data("weights/pair128k/target.gguf"), &m, &err) == SPECRT_STATUS_OK);
-    REQUIRE(model_head(&m, NULL, &head, &name, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_model_open(test_data("weights/pair128k/target.gguf"), &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_model_head(&m, NULL, &head, &name, &err) == SPECRT_STATUS_OK);
     CHECK_STR(name, "token_embd.weight");
     CHECK_INT(head.n_rows, 128256);
     CHECK_INT(head.n_cols, 256);
     CHECK_INT(head.dtype, SPECRT_DTYPE_Q8_0);
     CHECK(head.bias == NULL);
-    CHECK_INT(model_n_params(&m),
+    CHECK_INT(sl_model_n_params(&m),
               128256 * 256 + 256 + 6 * (2 * 256 * 256 + 2 * 256 * 128 + 3 * 256 * 768 + 2 * 256));
-    model_close(&m);
-    REQUIRE(model_open(test_data("weights/pair128k/draft.safetensors"), &m, &err) ==
+    sl_model_close(&m);
+    REQUIRE(sl_model_open(test_data("weights/pair128k/draft.safetensors"), &m, &err) ==
             SPECRT_STATUS_OK);
     CHECK_INT(m.tied, 1);
-    CHECK_INT(model_head(&m, NULL, &head, &name, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_model_head(&m, NULL, &head, &name, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "uses; it has fc.bias, fc.weight, ");
-    CHECK_INT(model_head(&m, "fc.weight", &head, &name, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_model_head(&m, "fc.weight", &head, &name, &err), SPECRT_STATUS_OK);
     CHECK_INT(head.n_cols, 512);
-    model_close(&m);
+    sl_model_close(&m);
 }
 
 /* Llama2.c's own format is none of ours, and says so. */
@@ -263,7 +263,7 @@ static void test_foreign(void) {
     model m;
     specrt_error err;
     const char *path = test_data("weights/stories260K/stories260K.bin");
-    CHECK_INT(model_open(path, &m, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_model_open(path, &m, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "stories260K.bin: not a model; expected GGUF, safetensors");
 }
 

@@ -18,7 +18,7 @@ static const int32_t rising[N] = {2, 5, 7, 255, 300, 499};
 static specrt_error err;
 
 static void put_file(const char *name, const void *bytes, size_t n) {
-    REQUIRE(out_bytes(in_folder(name), true, bytes, n, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_bytes(in_folder(name), true, bytes, n, &err) == SPECRT_STATUS_OK);
 }
 
 static void check_ids(const token_map *map, const int32_t *ids, int32_t n) {
@@ -27,7 +27,7 @@ static void check_ids(const token_map *map, const int32_t *ids, int32_t n) {
 }
 
 static specrt_status read_text(const char *text, token_map_options o, token_map *out) {
-    return token_map_read_memory(text, strlen(text), "x", &o, out, &err);
+    return sl_token_map_read_memory(text, strlen(text), "x", &o, out, &err);
 }
 
 /* ---- lists in every format -------------------------------------------------------------------- */
@@ -48,16 +48,16 @@ static void test_round_trip(void) {
         const char *path = in_folder(cases[i].name);
         token_map map;
         err.msg[0] = '\0';
-        CHECK_INT(token_map_write(&sample, cases[i].format, path, NULL, false, &err), 0);
-        CHECK_INT(token_map_read(path, &o, &map, &err), 0);
+        CHECK_INT(sl_token_map_write(&sample, cases[i].format, path, NULL, false, &err), 0);
+        CHECK_INT(sl_token_map_read(path, &o, &map, &err), 0);
         CHECK_STR(err.msg, "");
         check_ids(&map, cases[i].ids, N);
         CHECK_INT(map.n_vocab, N_VOCAB);
         CHECK(map.n_dropped == 0 && map.counts == NULL);
-        token_map_free(&map);
-        CHECK_INT(token_map_write(&sample, cases[i].format, path, NULL, false, &err),
+        sl_token_map_free(&map);
+        CHECK_INT(sl_token_map_write(&sample, cases[i].format, path, NULL, false, &err),
                   SPECRT_STATUS_BAD_ARG); /* it exists */
-        CHECK_INT(token_map_write(&sample, cases[i].format, path, NULL, true, &err), 0);
+        CHECK_INT(sl_token_map_write(&sample, cases[i].format, path, NULL, true, &err), 0);
     }
     CHECK_INT(clear_folder(), 8);
 }
@@ -65,25 +65,25 @@ static void test_round_trip(void) {
 /* The bytes themselves, for the formats a person can check. */
 static void test_written_bytes(void) {
     file_view view;
-    CHECK_INT(token_map_write(&sample, "vllm-json", in_folder("a"), NULL, false, &err), 0);
-    REQUIRE(file_map(in_folder("a"), &view, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_token_map_write(&sample, "vllm-json", in_folder("a"), NULL, false, &err), 0);
+    REQUIRE(sl_file_map(in_folder("a"), &view, NULL) == SPECRT_STATUS_OK);
     CHECK(view.n == 25 && memcmp(view.bytes, "[2, 5, 7, 255, 300, 499]\n", 25) == 0);
-    file_unmap(&view);
-    CHECK_INT(token_map_write(&sample, "text", in_folder("a"), NULL, true, &err), 0);
-    REQUIRE(file_map(in_folder("a"), &view, NULL) == SPECRT_STATUS_OK);
+    sl_file_unmap(&view);
+    CHECK_INT(sl_token_map_write(&sample, "text", in_folder("a"), NULL, true, &err), 0);
+    REQUIRE(sl_file_map(in_folder("a"), &view, NULL) == SPECRT_STATUS_OK);
     CHECK(view.n == 18 && memcmp(view.bytes, "499\n7\n300\n5\n2\n255\n", 18) == 0);
-    file_unmap(&view);
+    sl_file_unmap(&view);
     CHECK_INT(clear_folder(), 1);
 }
 
 static void test_default_names(void) {
     char name[64];
-    CHECK_INT(token_map_default_name("sglang-pt", 32768, name, sizeof name, &err), 0);
+    CHECK_INT(sl_token_map_default_name("sglang-pt", 32768, name, sizeof name, &err), 0);
     CHECK_STR(name, "freq_32768.pt");
-    CHECK_INT(token_map_default_name("npy", 5, name, sizeof name, &err), 0);
+    CHECK_INT(sl_token_map_default_name("npy", 5, name, sizeof name, &err), 0);
     CHECK_STR(name, "vocab_mapping_5");
-    CHECK_INT(token_map_default_name("onnx", 5, name, sizeof name, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_HAS(err.msg, token_map_formats());
+    CHECK_INT(sl_token_map_default_name("onnx", 5, name, sizeof name, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, sl_token_map_formats());
 }
 
 static void test_write_refuses(void) {
@@ -132,22 +132,22 @@ static void test_write_refuses(void) {
         {sample, "text", "no/such", NULL, "no/such", SPECRT_STATUS_IO},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        CHECK_INT(token_map_write(&cases[i].map, cases[i].format, in_folder(cases[i].path),
-                                  cases[i].drafter, false, &err),
+        CHECK_INT(sl_token_map_write(&cases[i].map, cases[i].format, in_folder(cases[i].path),
+                                     cases[i].drafter, false, &err),
                   cases[i].status);
         CHECK_HAS(err.msg, cases[i].text);
     }
     static const char *const devices[] = {"sglang-pt", "vllm-json", "text", "eagle3-pt",
                                           "safetensors"};
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++)
-        CHECK_INT(token_map_write(&sample, devices[i], "/dev/full", NULL, false, &err),
+        CHECK_INT(sl_token_map_write(&sample, devices[i], "/dev/full", NULL, false, &err),
                   SPECRT_STATUS_IO);
     put_file("file", "x", 1); /* npy needs a folder; one file of two must not be left */
-    CHECK_INT(token_map_write(&sample, "npy", in_folder("file"), NULL, true, &err),
+    CHECK_INT(sl_token_map_write(&sample, "npy", in_folder("file"), NULL, true, &err),
               SPECRT_STATUS_BAD_ARG);
     REQUIRE(mkdir(in_folder("npy"), 0777) == 0);
     put_file("npy/t2d.npy", "x", 1);
-    CHECK_INT(token_map_write(&sample, "npy", in_folder("npy"), NULL, false, &err),
+    CHECK_INT(sl_token_map_write(&sample, "npy", in_folder("npy"), NULL, false, &err),
               SPECRT_STATUS_BAD_ARG);
     CHECK(access(in_folder("npy/d2t.npy"), F_OK) != 0);
     CHECK_INT(clear_folder(), 3);
@@ -161,27 +161,27 @@ static void test_speculators(void) {
                                .n_vocab = N_VOCAB,
                                .counts = (uint64_t *)(uintptr_t)counts};
     token_map map;
-    CHECK_INT(token_map_check("speculators", in_folder("s"), false, &err), 0);
-    CHECK_INT(token_map_write(&sample, "speculators", in_folder("s"), NULL, false, &err), 0);
-    CHECK_INT(token_map_read(in_folder("s/d2t-6.npy"),
-                             &(token_map_options){.values = TOKEN_MAP_OFFSET}, &map, &err),
+    CHECK_INT(sl_token_map_check("speculators", in_folder("s"), false, &err), 0);
+    CHECK_INT(sl_token_map_write(&sample, "speculators", in_folder("s"), NULL, false, &err), 0);
+    CHECK_INT(sl_token_map_read(in_folder("s/d2t-6.npy"),
+                                &(token_map_options){.values = TOKEN_MAP_OFFSET}, &map, &err),
               0);
     check_ids(&map, rising, N);
-    token_map_free(&map);
+    sl_token_map_free(&map);
     CHECK(access(in_folder("s/t2d-6.npy"), R_OK) == 0);
-    token_map_remove("speculators", in_folder("s"), N);
+    sl_token_map_remove("speculators", in_folder("s"), N);
     CHECK(access(in_folder("s"), F_OK) != 0);
-    CHECK_INT(token_map_write(&sample, "token-freq", in_folder("f"), NULL, false, &err),
+    CHECK_INT(sl_token_map_write(&sample, "token-freq", in_folder("f"), NULL, false, &err),
               SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "expected counts");
-    CHECK_INT(token_map_write(&counted, "token-freq", in_folder("f"), NULL, false, &err), 0);
-    CHECK_INT(token_map_read(in_folder("f"), NULL, &map, &err), 0);
+    CHECK_INT(sl_token_map_write(&counted, "token-freq", in_folder("f"), NULL, false, &err), 0);
+    CHECK_INT(sl_token_map_read(in_folder("f"), NULL, &map, &err), 0);
     /* Forced ids lead although they were not counted, and none reads as never seen. */
     static const int32_t by_count[N] = {5, 7, 300, 499, 2, 255};
     check_ids(&map, by_count, N);
     CHECK_INT((int64_t)map.counts[0], 9);
     CHECK_INT((int64_t)map.counts[N - 1], 1);
-    token_map_free(&map);
+    sl_token_map_free(&map);
     CHECK_INT(clear_folder(), 1);
 }
 
@@ -190,15 +190,15 @@ static void test_from_ranks(void) {
     const uint64_t counts[N] = {9, 8, 7, 6, 5, 4};
     const specrt_ranks ranks = {&h, ranked, counts};
     token_map map;
-    REQUIRE(token_map_from_ranks(&ranks, 0, &map, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_token_map_from_ranks(&ranks, 0, &map, &err) == SPECRT_STATUS_OK);
     check_ids(&map, ranked, 4);
     CHECK(map.n_vocab == 500 && map.counts[3] == 6);
-    token_map_free(&map);
-    REQUIRE(token_map_from_ranks(&ranks, 5, &map, &err) == SPECRT_STATUS_OK);
+    sl_token_map_free(&map);
+    REQUIRE(sl_token_map_from_ranks(&ranks, 5, &map, &err) == SPECRT_STATUS_OK);
     check_ids(&map, ranked, 5);
-    token_map_free(&map);
-    CHECK_INT(token_map_from_ranks(&ranks, 1, &map, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(token_map_from_ranks(&ranks, 6, &map, &err), SPECRT_STATUS_BAD_ARG);
+    sl_token_map_free(&map);
+    CHECK_INT(sl_token_map_from_ranks(&ranks, 1, &map, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(sl_token_map_from_ranks(&ranks, 6, &map, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "at least 2 (the forced ids) and at most 5");
 }
 
@@ -227,25 +227,25 @@ static void test_torch_files(void) {
         const token_map_options o = {.values = i < 2 ? TOKEN_MAP_ABSOLUTE : TOKEN_MAP_AUTO};
         snprintf(path, sizeof path, "tests/golden/maps/%s", cases[i].file);
         err.msg[0] = '\0';
-        CHECK_INT(token_map_read(path, &o, &map, &err), 0);
+        CHECK_INT(sl_token_map_read(path, &o, &map, &err), 0);
         CHECK_STR(err.msg, "");
         check_ids(&map, cases[i].ids, cases[i].n);
         CHECK_INT(map.n_vocab, cases[i].n_vocab);
         CHECK_STR(map.kind, cases[i].kind);
         if (i == 5) CHECK(map.counts && map.counts[0] == 10 && map.counts[3] == 1);
-        token_map_free(&map);
+        sl_token_map_free(&map);
     }
 }
 
 /* A folder with an EAGLE-3 checkpoint stands for it. */
 static void test_folders(void) {
     token_map map;
-    CHECK_INT(token_map_read("tests/golden/maps", NULL, &map, &err), 0);
+    CHECK_INT(sl_token_map_read("tests/golden/maps", NULL, &map, &err), 0);
     CHECK_INT(map.n, 4);
-    token_map_free(&map);
-    CHECK_INT(token_map_read("tests/golden", NULL, &map, &err), SPECRT_STATUS_BAD_INPUT);
+    sl_token_map_free(&map);
+    CHECK_INT(sl_token_map_read("tests/golden", NULL, &map, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "folder without d2t.npy");
-    CHECK_INT(token_map_read("/nonexistent", NULL, &map, &err), SPECRT_STATUS_IO);
+    CHECK_INT(sl_token_map_read("/nonexistent", NULL, &map, &err), SPECRT_STATUS_IO);
 }
 
 /* ---- ids or offsets --------------------------------------------------------------------------- */
@@ -297,7 +297,7 @@ static void test_values(void) {
             CHECK_HAS(err.msg, cases[i].message);
             CHECK(map.ids == NULL && map.n == 0);
         }
-        token_map_free(&map);
+        sl_token_map_free(&map);
     }
 }
 
@@ -313,7 +313,7 @@ static void test_dedupe(void) {
     CHECK_INT(read_text("8 5 3 8 9", (token_map_options){.n_vocab = 10, .dedupe = true}, &map), 0);
     check_ids(&map, ids, 4);
     CHECK_INT(map.n_dropped, 1);
-    token_map_free(&map);
+    sl_token_map_free(&map);
 }
 
 /* t2d decides between the readings, and must agree with one. */
@@ -330,14 +330,14 @@ static void test_mask_decides(void) {
         const pt_tensor tensors[2] = {{"d2t", 'i', 8, 3, d2t}, {"t2d", 'b', 1, 12, cases[i].t2d}};
         out_file out;
         token_map map;
-        REQUIRE(out_open(&out, in_folder("a"), true, &err) == SPECRT_STATUS_OK);
-        REQUIRE(pt_write_tensors(tensors, 2, &out, &err) == SPECRT_STATUS_OK);
-        REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
-        specrt_status status = token_map_read(in_folder("a"), NULL, &map, &err);
+        REQUIRE(sl_out_open(&out, in_folder("a"), true, &err) == SPECRT_STATUS_OK);
+        REQUIRE(sl_pt_write_tensors(tensors, 2, &out, &err) == SPECRT_STATUS_OK);
+        REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
+        specrt_status status = sl_token_map_read(in_folder("a"), NULL, &map, &err);
         CHECK_INT(status, cases[i].last < 0 ? SPECRT_STATUS_BAD_INPUT : 0);
         if (status) CHECK_HAS(err.msg, "d2t and t2d name different ids");
         if (!status) CHECK_INT(map.ids[2], cases[i].last);
-        token_map_free(&map);
+        sl_token_map_free(&map);
     }
     CHECK_INT(clear_folder(), 1);
 }
@@ -347,20 +347,21 @@ static void test_npy_files(void) {
     static const int32_t ids[] = {1, 2, 4}, d2t[] = {1, 1, 2};
     out_file out;
     token_map map;
-    REQUIRE(out_open(&out, in_folder("t2d.npy"), true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(npy_write('b', 1, t2d, 5, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(token_map_read(in_folder("t2d.npy"), NULL, &map, &err), 0); /* the mask alone */
+    REQUIRE(sl_out_open(&out, in_folder("t2d.npy"), true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_npy_write('b', 1, t2d, 5, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_token_map_read(in_folder("t2d.npy"), NULL, &map, &err), 0); /* the mask alone */
     check_ids(&map, ids, 3);
-    token_map_free(&map);
-    CHECK_INT(token_map_read(in_folder("t2d.npy"), &(token_map_options){.n_vocab = 4}, &map, &err),
-              SPECRT_STATUS_BAD_INPUT);
-    REQUIRE(out_open(&out, in_folder("d2t.npy"), true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(npy_write('i', 4, d2t, 3, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(out_commit(&out, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(token_map_read(folder(), NULL, &map, &err), 0);
+    sl_token_map_free(&map);
+    CHECK_INT(
+        sl_token_map_read(in_folder("t2d.npy"), &(token_map_options){.n_vocab = 4}, &map, &err),
+        SPECRT_STATUS_BAD_INPUT);
+    REQUIRE(sl_out_open(&out, in_folder("d2t.npy"), true, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_npy_write('i', 4, d2t, 3, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_token_map_read(folder(), NULL, &map, &err), 0);
     check_ids(&map, ids, 3);
-    token_map_free(&map);
+    sl_token_map_free(&map);
     CHECK_INT(clear_folder(), 2);
 }
 
@@ -410,7 +411,7 @@ static void test_hostile(void) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         token_map map;
-        CHECK_INT(token_map_read_memory(cases[i].bytes, cases[i].n, "x", NULL, &map, &err),
+        CHECK_INT(sl_token_map_read_memory(cases[i].bytes, cases[i].n, "x", NULL, &map, &err),
                   SPECRT_STATUS_BAD_INPUT);
         CHECK_HAS(err.msg, cases[i].text);
         CHECK(map.ids == NULL);
@@ -487,7 +488,7 @@ static void put_drafter(const char *file, const char *arch, int n_tokens, const 
 }
 
 static void check_rows(const gguf *g, const char *name, int tensor, const int32_t *rows, int n) {
-    const gguf_tensor *t = gguf_find_tensor(g, name);
+    const gguf_tensor *t = sl_gguf_find_tensor(g, name);
     REQUIRE(t && t->n_dims == 2 && t->dims[0] == N_COLS);
     CHECK_INT(t->dims[1], n);
     for (int i = 0; i < n; i++) {
@@ -501,14 +502,15 @@ static void test_gguf_drafter(void) {
     static const char *const names[] = {"token_embd.weight", "output.weight", "output.bias"};
     static const int rows[] = {8, 500, 500};
     put_drafter("d.gguf", "eagle3", 500, names, rows, 3, NULL, 0);
-    REQUIRE(token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), false,
-                            &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), false,
+                               &err) == SPECRT_STATUS_OK);
     gguf *g;
     token_map map;
-    REQUIRE(gguf_open(in_folder("o.gguf"), &g, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_gguf_open(in_folder("o.gguf"), &g, &err) == SPECRT_STATUS_OK);
     check_rows(g, "output.weight", 1, ranked, N); /* the map's order, rows untouched */
     check_rows(g, "token_embd.weight", 0, (int32_t[]){0, 1, 2, 3, 4, 5, 6, 7}, 8);
-    const gguf_tensor *d2t = gguf_find_tensor(g, "d2t"), *bias = gguf_find_tensor(g, "output.bias");
+    const gguf_tensor *d2t = sl_gguf_find_tensor(g, "d2t"),
+                      *bias = sl_gguf_find_tensor(g, "output.bias");
     REQUIRE(d2t && d2t->type == SPECRT_DTYPE_I64 && d2t->n_dims == 1 && d2t->dims[0] == N);
     REQUIRE(bias && bias->dims[0] == N);
     for (int i = 0; i < N; i++) {
@@ -519,11 +521,11 @@ static void test_gguf_drafter(void) {
         CHECK_INT(id, ranked[i]);
         CHECK(b == cell(2, ranked[i], 0));
     }
-    gguf_close(g);
-    REQUIRE(token_map_read(in_folder("o.gguf"), NULL, &map, &err) == SPECRT_STATUS_OK);
+    sl_gguf_close(g);
+    REQUIRE(sl_token_map_read(in_folder("o.gguf"), NULL, &map, &err) == SPECRT_STATUS_OK);
     check_ids(&map, ranked, N);
     CHECK_INT(map.n_vocab, 500);
-    token_map_free(&map);
+    sl_token_map_free(&map);
     CHECK_INT(clear_folder(), 2);
 }
 
@@ -537,31 +539,34 @@ static void test_gguf_other_heads(void) {
     token_map map = {.ids = (int32_t *)(uintptr_t)ids, .n = 3};
     gguf *g;
     put_drafter("d.gguf", "eagle3", 500, head, rows_5, 1, d2t, 5);
-    CHECK_INT(token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), false, &err),
-              0);
-    REQUIRE(gguf_open(in_folder("o.gguf"), &g, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(
+        sl_token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), false, &err), 0);
+    REQUIRE(sl_gguf_open(in_folder("o.gguf"), &g, &err) == SPECRT_STATUS_OK);
     check_rows(g, "output.weight", 0, rows, 3);
-    gguf_close(g);
+    sl_gguf_close(g);
     map = (token_map){.ids = (int32_t *)(uintptr_t)missing, .n = 2};
-    CHECK_INT(token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
-              SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(
+        sl_token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
+        SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "has no row for token 7; its head has 5 rows chosen by its own d2t");
     put_drafter("d.gguf", "eagle3", 500, embedding, rows_500, 1, NULL, 0);
-    CHECK_INT(token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
-              SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(
+        sl_token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
+        SPECRT_STATUS_UNSUPPORTED);
     CHECK_HAS(err.msg, "has no output.weight");
     put_drafter("d.gguf", "llama", 500, head, rows_500, 1, NULL, 0);
-    CHECK_INT(token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
-              SPECRT_STATUS_UNSUPPORTED);
+    CHECK_INT(
+        sl_token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
+        SPECRT_STATUS_UNSUPPORTED);
     CHECK_HAS(err.msg, "architecture 'llama': llama.cpp reads d2t of eagle3 and dflash drafters");
     put_drafter("d.gguf", "eagle3", 400, head, rows_500, 1, NULL, 0);
     CHECK_INT(
-        token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
+        sl_token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
         SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "its vocabulary has 400 tokens, the map names id 499");
     put_drafter("d.gguf", "dflash", 500, head, rows_5, 1, NULL, 0);
     CHECK_INT(
-        token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
+        sl_token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
         SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "has no row for token 499; its head has 5 rows");
     CHECK_INT(clear_folder(), 2);
@@ -574,12 +579,12 @@ static void test_gguf_offsets(void) {
     static const int rows[] = {3};
     token_map map;
     put_drafter("d.gguf", "eagle3", 500, head, rows, 1, offsets, 3);
-    CHECK_INT(token_map_read(in_folder("d.gguf"), NULL, &map, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(sl_token_map_read(in_folder("d.gguf"), NULL, &map, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "GGUF d2t read as absolute ids: id 2 stands at entries 0 and 1");
     put_drafter("d.gguf", "eagle3", 500, head, rows, 1, both, 3);
-    CHECK_INT(token_map_read(in_folder("d.gguf"), NULL, &map, &err), 0);
+    CHECK_INT(sl_token_map_read(in_folder("d.gguf"), NULL, &map, &err), 0);
     check_ids(&map, (int32_t[]){3, 5, 9}, 3);
-    token_map_free(&map);
+    sl_token_map_free(&map);
     CHECK_INT(clear_folder(), 1);
 }
 
@@ -588,10 +593,10 @@ static void test_safetensors_head(void) {
     static const int rows[] = {500};
     st *s;
     put_drafter("d.gguf", "llama", 500, head, rows, 1, NULL, 0);
-    REQUIRE(token_map_write(&sample, "safetensors", in_folder("o"), in_folder("d.gguf"), false,
-                            &err) == SPECRT_STATUS_OK);
-    REQUIRE(st_open(in_folder("o"), &s, &err) == SPECRT_STATUS_OK);
-    const st_tensor *t = st_find(s, "lm_head.weight"), *t2d = st_find(s, "t2d");
+    REQUIRE(sl_token_map_write(&sample, "safetensors", in_folder("o"), in_folder("d.gguf"), false,
+                               &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_st_open(in_folder("o"), &s, &err) == SPECRT_STATUS_OK);
+    const st_tensor *t = sl_st_find(s, "lm_head.weight"), *t2d = sl_st_find(s, "t2d");
     REQUIRE(t && t->n_dims == 2 && t->shape[0] == N && t->shape[1] == N_COLS);
     CHECK_STR(t->dtype, "F32");
     for (int i = 0; i < N; i++) {
@@ -600,7 +605,7 @@ static void test_safetensors_head(void) {
         CHECK(x == cell(0, rising[i], 0)); /* the order of d2t */
     }
     REQUIRE(t2d && t2d->shape[0] == N_VOCAB);
-    st_close(s);
+    sl_st_close(s);
     CHECK_INT(clear_folder(), 2);
 }
 
@@ -629,10 +634,10 @@ static void test_safetensors_quantised(void) {
     const float third = 1365.0f / 4096; /* 0x3555 in f16 */
     st *s;
     put_quantised("d.gguf", 0x3555);
-    REQUIRE(token_map_write(&sample, "safetensors", in_folder("o"), in_folder("d.gguf"), false,
-                            &err) == SPECRT_STATUS_OK);
-    REQUIRE(st_open(in_folder("o"), &s, &err) == SPECRT_STATUS_OK);
-    const st_tensor *t = st_find(s, "lm_head.weight");
+    REQUIRE(sl_token_map_write(&sample, "safetensors", in_folder("o"), in_folder("d.gguf"), false,
+                               &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_st_open(in_folder("o"), &s, &err) == SPECRT_STATUS_OK);
+    const st_tensor *t = sl_st_find(s, "lm_head.weight");
     REQUIRE(t && t->n_dims == 2 && t->shape[0] == N && t->shape[1] == N_COLS);
     CHECK_STR(t->dtype, "F16");
     for (int i = 0; i < N * N_COLS; i++) {
@@ -642,11 +647,11 @@ static void test_safetensors_quantised(void) {
                       &expected);
         CHECK_INT(found, expected);
     }
-    st_close(s);
+    sl_st_close(s);
     for (int i = 0; i < 2; i++) { /* the greatest of f16 as a scale, and infinity */
         put_quantised("d.gguf", i ? 0x7c00 : 0x7bff);
-        CHECK_INT(token_map_write(&sample, "safetensors", in_folder("no"), in_folder("d.gguf"),
-                                  false, &err),
+        CHECK_INT(sl_token_map_write(&sample, "safetensors", in_folder("no"), in_folder("d.gguf"),
+                                     false, &err),
                   SPECRT_STATUS_BAD_INPUT);
         CHECK_HAS(err.msg, "d.gguf: a weight of token 2 is");
         CHECK_HAS(err.msg, "expected at most 65504, since q8_0 rows are written in f16");

@@ -106,13 +106,13 @@ static int make(const char *target, const char *path, int64_t stride) {
     add(&h, "midlayer.mlp.down_proj.weight", d, k->d_ffn);
     add(&h, "norm.weight", 0, d);
     if (stride > 0) add_rows(&h, &rows, stride);
-    specrt_status status = out_open(&out, path, true, &err);
+    specrt_status status = sl_out_open(&out, path, true, &err);
     if (!status) {
-        status = st_write(h.tensors, h.n, NULL, 0, &out, &err);
+        status = sl_st_write(h.tensors, h.n, NULL, 0, &out, &err);
         if (!status)
-            status = out_commit(&out, &err);
+            status = sl_out_commit(&out, &err);
         else
-            out_abort(&out);
+            sl_out_abort(&out);
     }
     for (int i = 0; i < h.n; i++) free((void *)(uintptr_t)h.tensors[i].data);
     engine_close(m);

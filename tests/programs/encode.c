@@ -18,8 +18,8 @@ static int answer(tok_worker *w, const char *raw, uint32_t n) {
     uint64_t n_replaced = 0;
     char *text = malloc(3 * (size_t)n + 1);
     if (!text) return fail("out of memory");
-    size_t length = utf8_repair(raw, n, text, &n_replaced);
-    bool ok = tok_encode(w, text, length, &ids) == SPECRT_STATUS_OK;
+    size_t length = sl_utf8_repair(raw, n, text, &n_replaced);
+    bool ok = sl_tok_encode(w, text, length, &ids) == SPECRT_STATUS_OK;
     int32_t count = (int32_t)ids.n;
     ok = ok && fwrite(&count, sizeof count, 1, stdout) == 1 &&
          fwrite(ids.ids, sizeof *ids.ids, ids.n, stdout) == ids.n;
@@ -42,9 +42,9 @@ static int answer_all(tok_worker *w) {
 
 static void print_fingerprint(const tokenizer *tok) {
     uint8_t sha256[32];
-    tokenizer_fingerprint(tok, sha256);
+    sl_tokenizer_fingerprint(tok, sha256);
     for (int i = 0; i < 32; i++) printf("%02x", sha256[i]);
-    printf(" %d normal tokens\n", tokenizer_n_normal(tok));
+    printf(" %d normal tokens\n", sl_tokenizer_n_normal(tok));
 }
 
 int main(int argc, char **argv) {
@@ -53,8 +53,8 @@ int main(int argc, char **argv) {
     tok_worker *w = NULL;
     bool fingerprint = argc == 3 && strcmp(argv[2], "--fingerprint") == 0;
     if (argc != 2 && !fingerprint) return fail("usage: encode TOKENIZER [--fingerprint]");
-    if (tokenizer_open(argv[1], &tok, &err) || tok_worker_create(tok, &w, &err)) {
-        tokenizer_close(tok);
+    if (sl_tokenizer_open(argv[1], &tok, &err) || sl_tok_worker_create(tok, &w, &err)) {
+        sl_tokenizer_close(tok);
         return fail(err.msg);
     }
     int code = 0;
@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
         print_fingerprint(tok);
     else
         code = answer_all(w);
-    tok_worker_free(w);
-    tokenizer_close(tok);
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
     return code;
 }

@@ -132,7 +132,7 @@ static void lent_block(void *opaque, int64_t block, int worker) {
 static void run_threads(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
     lent l = {task, arg};
     (void)user;
-    parallel_for(3, n, lent_block, &l);
+    sl_parallel_for(3, n, lent_block, &l);
 }
 
 /* Products of the list's rows, less what is masked, as a head of this scale and cap has them. */

@@ -143,10 +143,10 @@ static void test_layout(void) {
     CHECK_INT(sizeof(specrt_ident), 1200);
     CHECK_INT(sizeof(specrt_ranks_header), 32);
     file_view doc;
-    REQUIRE(file_map("docs/FORMAT.md", &doc, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_file_map("docs/FORMAT.md", &doc, NULL) == SPECRT_STATUS_OK);
     char *text = (char *)calloc(1, doc.n + 1);
     memcpy(text, doc.bytes, doc.n);
-    file_unmap(&doc);
+    sl_file_unmap(&doc);
     const char *at = text; /* rows come in the order of the fields */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char row[96];
@@ -243,7 +243,7 @@ static void test_files(void) {
     size_t n;
     specrt_error err;
     uint8_t *bytes = bundle_make(true, &n);
-    CHECK_INT(out_bytes(in_folder("a.specb"), false, bytes, n, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_out_bytes(in_folder("a.specb"), false, bytes, n, &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(in_folder("a.specb"), &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(in_folder("missing"), &err), SPECRT_STATUS_IO);
     CHECK_HAS(err.msg, "missing: No such file");
@@ -251,7 +251,7 @@ static void test_files(void) {
     CHECK_HAS(err.msg, "expected a regular file");
     CHECK_INT(mkfifo(in_folder("pipe"), 0600), 0);
     CHECK_INT(open_path(in_folder("pipe"), &err), SPECRT_STATUS_IO);
-    CHECK_INT(out_bytes(in_folder("empty"), false, "", 0, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_out_bytes(in_folder("empty"), false, "", 0, &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(in_folder("empty"), &err), SPECRT_STATUS_BUNDLE_MAGIC);
     CHECK_HAS(err.msg, "an empty file");
     CHECK_INT(clear_folder(), 3);
@@ -597,7 +597,7 @@ static void test_ranks_partial(void) {
     int32_t ids[3] = {1000000, 0, 77};
     uint64_t counts[3] = {0};
     bundle_part part;
-    REQUIRE(bundle_ranks(&h, ids, counts, &part, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_bundle_ranks(&h, ids, counts, &part, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(open_section("ranks", part.data, part.n_bytes), SPECRT_STATUS_OK);
     free((void *)(uintptr_t)part.data);
 }
@@ -631,7 +631,7 @@ static void test_allocations(void) {
 
 static void golden_write(const char *path, const uint8_t *bytes, size_t n) {
     specrt_error err;
-    if (out_bytes(path, false, bytes, n, &err) != SPECRT_STATUS_OK)
+    if (sl_out_bytes(path, false, bytes, n, &err) != SPECRT_STATUS_OK)
         fprintf(stderr, "%s\n", err.msg);
 }
 
@@ -686,7 +686,7 @@ static specrt_status write_ranks(const char *path, bool force, specrt_error *err
     bundle_part part = {"ranks", 1,         SPECRT_SECTION_DEPENDS_TOKENIZER,
                         c.ranks, c.n_ranks, "{\"n_tokens\": 123}"};
     bundle_update u = {.parts = &part, .n_parts = 1, .ident = &c.ident, .force = force};
-    specrt_status status = bundle_write(path, &u, err);
+    specrt_status status = sl_bundle_write(path, &u, err);
     free(c.ranks);
     return status;
 }
@@ -698,7 +698,7 @@ static specrt_status write_tag(const char *path, const char *tag, bool force, sp
              tag);
     bundle_part part = {tag, 1, SPECRT_SECTION_OPTIONAL, tag, strlen(tag), provenance};
     bundle_update u = {.parts = &part, .n_parts = 1, .force = force};
-    return bundle_write(path, &u, err);
+    return sl_bundle_write(path, &u, err);
 }
 
 /* The tags of a bundle in order, each followed by a space; "" when it does not open. */
@@ -743,7 +743,7 @@ static void test_write(void) {
                                    "\"zebra\":{\"a\":[{\"c\":2,\"d\":\"zebra\"}],\"z\":1.50}}");
     const char *drop[] = {"zebra", "ranks", "absent"};
     bundle_update u = {.drop = drop, .n_drop = 3};
-    CHECK_INT(bundle_write(path, &u, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_bundle_write(path, &u, &err), SPECRT_STATUS_OK);
     CHECK_STR(tags_of(path), "apple ident prov ");
     CHECK_STR(provenance_of(path), "{\"apple\":{\"a\":[{\"c\":2,\"d\":\"apple\"}],\"z\":1.50}}");
     CHECK_INT(clear_folder(), 1);
@@ -752,10 +752,10 @@ static void test_write(void) {
 static void read_file(const char *path, uint8_t *out, size_t capacity, size_t *n) {
     file_view view = {0};
     *n = 0;
-    if (file_map(path, &view, NULL) != SPECRT_STATUS_OK) return;
+    if (sl_file_map(path, &view, NULL) != SPECRT_STATUS_OK) return;
     *n = view.n < capacity ? view.n : capacity;
     memcpy(out, view.bytes, *n);
-    file_unmap(&view);
+    sl_file_unmap(&view);
 }
 
 /* The order in which sections came leaves no mark. */
@@ -781,7 +781,7 @@ static void test_write_raw(void) {
     specrt_bundle *bundle;
     bundle_part part = {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, c.ranks, c.n_ranks, NULL};
     bundle_update u = {.parts = &part, .n_parts = 1, .ident = &c.ident, .raw = true};
-    CHECK_INT(bundle_write(in_folder("raw"), &u, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(sl_bundle_write(in_folder("raw"), &u, NULL), SPECRT_STATUS_OK);
     REQUIRE(specrt_bundle_open(in_folder("raw"), NULL, &bundle, NULL) == SPECRT_STATUS_OK);
     const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
     for (int32_t i = 0; i < n; i++) CHECK(!(s[i].flags & SPECRT_SECTION_ZSTD));
@@ -796,14 +796,14 @@ static void test_write_over(void) {
     specrt_error err;
     size_t n;
     uint8_t *bytes = bundle_make(false, &n), after[16];
-    out_bytes(in_folder("text"), false, "a poem", 6, NULL);
+    sl_out_bytes(in_folder("text"), false, "a poem", 6, NULL);
     CHECK_INT(write_ranks(in_folder("text"), false, &err), SPECRT_STATUS_BUNDLE_MAGIC);
     CHECK_HAS(err.msg, "use -f");
     read_file(in_folder("text"), after, sizeof after, &n);
     CHECK(n == 6 && memcmp(after, "a poem", 6) == 0);
     CHECK_INT(write_ranks(in_folder("text"), true, &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(in_folder("text"), NULL), SPECRT_STATUS_OK);
-    out_bytes(in_folder("cut"), false, bytes, 500, NULL);
+    sl_out_bytes(in_folder("cut"), false, bytes, 500, NULL);
     CHECK_INT(write_ranks(in_folder("cut"), false, &err), SPECRT_STATUS_BUNDLE_TRUNCATED);
     CHECK_INT(write_ranks(in_folder("cut"), true, &err), SPECRT_STATUS_OK);
     CHECK_INT(open_path(in_folder("cut"), NULL), SPECRT_STATUS_OK);
@@ -818,31 +818,31 @@ static void test_write_refuses(void) {
     content c = content_make();
     bundle_part part = {"ranks", 1, 0, c.ranks, c.n_ranks, "[1]"};
     bundle_update u = {.parts = &part, .n_parts = 1};
-    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(sl_bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "provenance of 'ranks'");
     part.provenance = "{} {}";
-    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(sl_bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
     part.provenance = NULL;
     part.tag = "prov";
-    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(sl_bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
     part.tag = "far too long";
-    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(sl_bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
     bundle_part twice[2] = {{.tag = "a", .data = "1", .n_bytes = 1}, {.tag = "a"}};
     u = (bundle_update){.parts = twice, .n_parts = 2};
-    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(sl_bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BAD_ARG);
     /* What the runtime would refuse is never given its name. */
     part = (bundle_part){"ranks", 1, 0, c.ranks, c.n_ranks - 1, NULL};
     u = (bundle_update){.parts = &part, .n_parts = 1};
-    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BUNDLE_CONTENT);
+    CHECK_INT(sl_bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BUNDLE_CONTENT);
     part = (bundle_part){"zebra", 1, 0, "s", 1, NULL};
-    CHECK_INT(bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BUNDLE_VERSION);
+    CHECK_INT(sl_bundle_write(in_folder("x"), &u, &err), SPECRT_STATUS_BUNDLE_VERSION);
     CHECK_INT(clear_folder(), 0);
     free(c.ranks);
 }
 
 static specrt_status write_ident(const specrt_ident *ident, specrt_error *err) {
     bundle_update u = {.ident = ident};
-    return bundle_write(in_folder("m.specb"), &u, err);
+    return sl_bundle_write(in_folder("m.specb"), &u, err);
 }
 
 static void test_merge_ident(void) {

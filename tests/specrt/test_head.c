@@ -110,8 +110,8 @@ static void test_distance(void) {
 static void test_distance_trained(void) {
     gguf *model;
     const char *path = test_data("weights/pair128k/target.gguf");
-    REQUIRE(gguf_open(path, &model, NULL) == SPECRT_STATUS_OK);
-    const gguf_tensor *t = gguf_find_tensor(model, "token_embd.weight");
+    REQUIRE(sl_gguf_open(path, &model, NULL) == SPECRT_STATUS_OK);
+    const gguf_tensor *t = sl_gguf_find_tensor(model, "token_embd.weight");
     REQUIRE(t);
     enum { N_ROWS = 128255, N_COLS = 256 };
     float *w = (float *)malloc((size_t)(N_ROWS + 1) * N_COLS * sizeof *w);
@@ -123,7 +123,7 @@ static void test_distance_trained(void) {
     CHECK(distance(SPECRT_DTYPE_Q4_0, w, w, N_ROWS, N_COLS) < 0.2f);
     CHECK(distance(SPECRT_DTYPE_Q4_0, w, w + N_COLS, N_ROWS, N_COLS) > 1.0f);
     free(w);
-    gguf_close(model);
+    sl_gguf_close(model);
 }
 
 /* --- binding --- */

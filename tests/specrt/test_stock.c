@@ -291,7 +291,7 @@ static void lent_task(void *opaque, int64_t i, int worker) {
 static void lend(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
     lent l = {task, arg};
     (void)user;
-    parallel_for(3, n, lent_task, &l);
+    sl_parallel_for(3, n, lent_task, &l);
 }
 
 static void test_threads(void) {

@@ -29,10 +29,10 @@ static tokenizer *load(specrt_error *err) {
     REQUIRE(tok);
     tok->path = "test.gguf";
     tok->unknown_id = TOK_NONE;
-    specrt_status status = tok_load_gguf(tok, &view, err);
-    if (!status) status = tokenizer_finish(tok, err);
+    specrt_status status = sl_tok_load_gguf(tok, &view, err);
+    if (!status) status = sl_tokenizer_finish(tok, err);
     if (!status) return tok;
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
     return NULL;
 }
 
@@ -78,20 +78,20 @@ static void test_byte_level(void) {
     tokenizer *tok = require_loaded();
     tok_worker *w = worker_of(tok);
     int32_t n;
-    CHECK_STR(tokenizer_name(tok), "Small (gguf)");
-    CHECK_INT(tokenizer_n_vocab(tok), 11);
-    CHECK_INT(tokenizer_n_normal(tok), 8);
-    CHECK_INT(tokenizer_type(tok, 5), TOKEN_SPECIAL);
-    CHECK_INT(tokenizer_type(tok, 6), TOKEN_SPECIAL);
-    CHECK_INT(tokenizer_type(tok, 7), TOKEN_RESERVED);
-    CHECK_INT(tokenizer_find(tok, " ab", 3), 4);
-    CHECK(tokenizer_terminators(tok, &n)[0] == 5 && n == 1);
+    CHECK_STR(sl_tokenizer_name(tok), "Small (gguf)");
+    CHECK_INT(sl_tokenizer_n_vocab(tok), 11);
+    CHECK_INT(sl_tokenizer_n_normal(tok), 8);
+    CHECK_INT(sl_tokenizer_type(tok, 5), TOKEN_SPECIAL);
+    CHECK_INT(sl_tokenizer_type(tok, 6), TOKEN_SPECIAL);
+    CHECK_INT(sl_tokenizer_type(tok, 7), TOKEN_RESERVED);
+    CHECK_INT(sl_tokenizer_find(tok, " ab", 3), 4);
+    CHECK(sl_tokenizer_terminators(tok, &n)[0] == 5 && n == 1);
     check_ids(w, "ab ab a", " 3 4 2 0");
     check_ids(w, "a<tool>b", " 0 6 1");
     check_ids(w, "a<|endoftext|>b", " 0 1"); /* a special's letters are text, and have no tokens */
     check_ids(w, "a's", " 0 9 10");
-    tok_worker_free(w);
-    tokenizer_close(tok);
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
 }
 
 /* The same vocabulary as a tokenizer.json: one fingerprint, one result. */
@@ -108,13 +108,13 @@ static void test_one_fingerprint(void) {
     REQUIRE(other);
     other->path = "test.json";
     other->unknown_id = TOK_NONE;
-    CHECK(tok_load_json(other, &view, &err) == SPECRT_STATUS_OK);
-    CHECK(tokenizer_finish(other, &err) == SPECRT_STATUS_OK);
+    CHECK(sl_tok_load_json(other, &view, &err) == SPECRT_STATUS_OK);
+    CHECK(sl_tokenizer_finish(other, &err) == SPECRT_STATUS_OK);
     build_byte_level("gpt-2");
     tokenizer *tok = require_loaded();
     uint8_t a[32], b[32], expected[32];
-    tokenizer_fingerprint(tok, a);
-    tokenizer_fingerprint(other, b);
+    sl_tokenizer_fingerprint(tok, a);
+    sl_tokenizer_fingerprint(other, b);
     CHECK(memcmp(a, b, 32) == 0);
     specrt_sha256 sha;
     static const char *const normal[] = {"a",  "b",  " ", "ab", " ab", NULL,
@@ -126,9 +126,9 @@ static void test_one_fingerprint(void) {
     CHECK(memcmp(a, expected, 32) == 0);
     tok_worker *w = worker_of(other);
     check_ids(w, "ab ab a<tool>b's", " 3 4 2 0 6 1 9 10");
-    tok_worker_free(w);
-    tokenizer_close(tok);
-    tokenizer_close(other);
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
+    sl_tokenizer_close(other);
 }
 
 /* Every name of the table loads, the ones with steps of their own too. */
@@ -144,8 +144,8 @@ static void test_pre_tokenizer_names(void) {
         check_ids(w, "ab ab", " 3 4");
         /* qwen2 and starcoder take digits one by one; all letters stay together. */
         check_ids(w, "ab 11", " 3 2 8 8");
-        tok_worker_free(w);
-        tokenizer_close(tok);
+        sl_tok_worker_free(w);
+        sl_tokenizer_close(tok);
     }
 }
 
@@ -186,17 +186,17 @@ static void build_sentencepiece(const char *name) {
 static void check_one(tokenizer *tok, const char *text, const char *expected) {
     tok_worker *w = worker_of(tok);
     check_ids(w, text, expected);
-    tok_worker_free(w);
+    sl_tok_worker_free(w);
 }
 
 static void test_sentencepiece(void) {
     build_sentencepiece("SPM");
     tokenizer *tok = require_loaded();
     int32_t n;
-    const int32_t *ends = tokenizer_terminators(tok, &n);
+    const int32_t *ends = sl_tokenizer_terminators(tok, &n);
     CHECK(n == 2 && ends[0] == 2 && ends[1] == 15);
-    CHECK_INT(tokenizer_n_normal(tok), 11);
-    CHECK_INT(tokenizer_find(tok, " ab", 3), 10);
+    CHECK_INT(sl_tokenizer_n_normal(tok), 11);
+    CHECK_INT(sl_tokenizer_find(tok, " ab", 3), 10);
     check_one(tok, "", "");
     check_one(tok, "ab", " 10");              /* a space in front */
     check_one(tok, " ab", " 11 9");           /* two spaces score best */
@@ -210,7 +210,7 @@ static void test_sentencepiece(void) {
               " 6 7 10");                               /* U+2581 is a space */
     check_one(tok, "a<tool>ab<s>", " 6 7 12 10 0 0 0"); /* a prefix behind it; <s> is text */
     check_one(tok, "a</s> ab", " 6 7 2 11 9");
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 /* Phi-3's user-defined tokens take the white space behind them along. */
@@ -218,7 +218,7 @@ static void test_phi3(void) {
     build_sentencepiece("My Phi-3 mini");
     tokenizer *tok = require_loaded();
     check_one(tok, "a</s>  \n ab", " 6 7 2 10");
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 static void test_no_prefix(void) {
@@ -226,7 +226,7 @@ static void test_no_prefix(void) {
     put_int("tokenizer.ggml.add_space_prefix", 0);
     tokenizer *tok = require_loaded();
     check_one(tok, "ab ab<tool>ab", " 9 10 12 9");
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 /* Text in words and text in one piece: the same ids. */
@@ -234,11 +234,11 @@ static void check_uncut(tokenizer *tok, const char *text, size_t n) {
     CHECK_INT(tok->split, TOK_SPLIT_CUSTOM);
     tok_worker *w = worker_of(tok);
     char *cut = ids_of(w, text, n);
-    tok_worker_free(w);
+    sl_tok_worker_free(w);
     tok->split = TOK_SPLIT_NONE;
     w = worker_of(tok);
     char *whole = ids_of(w, text, n);
-    tok_worker_free(w);
+    sl_tok_worker_free(w);
     tok->split = TOK_SPLIT_CUSTOM;
     CHECK_STR(cut, whole);
     free(cut);
@@ -288,10 +288,11 @@ static void test_uncut(void) {
         check_uncut(tok, text, n);
     }
     file_view license;
-    REQUIRE(file_map(test_data("tokenizers/llama3/LICENSE"), &license, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_file_map(test_data("tokenizers/llama3/LICENSE"), &license, NULL) ==
+            SPECRT_STATUS_OK);
     check_uncut(tok, (const char *)license.bytes, license.n);
-    file_unmap(&license);
-    tokenizer_close(tok);
+    sl_file_unmap(&license);
+    sl_tokenizer_close(tok);
 }
 
 /* A token with a space inside: no cut there any more, though elsewhere. */
@@ -313,7 +314,7 @@ static void test_inner_space(void) {
     CHECK_INT(tok->custom.next(tok->custom.state, NULL, text, 9, 0, ends, 8), 3);
     CHECK(ends[0] == 4 && ends[1] == 6 && ends[2] == 9);
     check_one(tok, "ab a", " 10 6 7");
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 /* ---- falcon's scanner against the steps it stands for ---- */
@@ -354,9 +355,9 @@ static void test_falcon(void) {
     tok_spelling spelling;
     tokenizer tok = {.path = "test", .unknown_id = TOK_NONE};
     json_object *spec = json_tokener_parse(falcon);
-    REQUIRE(tok_json_pre_tokenizer(&tok, spec, &spelling, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_tok_json_pre_tokenizer(&tok, spec, &spelling, &err) == SPECRT_STATUS_OK);
     REQUIRE(tok.split == TOK_SPLIT_CUSTOM);
-    tok.unicode = tok_unicode_new();
+    tok.unicode = sl_tok_unicode_new();
     REQUIRE(tok.unicode);
     void *scratch = tok.custom.scratch_new(tok.custom.state);
     uint32_t state = 5;
@@ -369,7 +370,7 @@ static void test_falcon(void) {
                 parts[(next_random(&state) >> 16) % (sizeof parts / sizeof parts[0])]);
         for (size_t from = 0, a, b; from < n; from = a) {
             const uint8_t *bytes = (const uint8_t *)text;
-            REQUIRE(tok_split(tok.unicode, TOK_SPLIT_FALCON, bytes, n, from, &a, 1) == 1);
+            REQUIRE(sl_tok_split(tok.unicode, TOK_SPLIT_FALCON, bytes, n, from, &a, 1) == 1);
             REQUIRE(tok.custom.next(tok.custom.state, scratch, bytes, n, from, &b, 1) == 1);
             if (a != b) fprintf(stderr, "\"%s\" from %zu\n", text, from);
             REQUIRE(a == b);
@@ -377,7 +378,7 @@ static void test_falcon(void) {
     }
     tok.custom.scratch_free(scratch);
     tok.custom.state_free(tok.custom.state);
-    tok_unicode_free(tok.unicode);
+    sl_tok_unicode_free(tok.unicode);
     json_object_put(spec);
 }
 
@@ -390,7 +391,7 @@ static void expect_error(specrt_status status, const char *part) {
     CHECK_INT(err.status, status);
     CHECK_HAS(err.msg, "test.gguf: ");
     CHECK_HAS(err.msg, part);
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 static void begin_model(const char *model, const char *pre) {

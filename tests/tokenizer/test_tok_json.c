@@ -13,8 +13,8 @@
 
 static void check_case(const char *name, tok_worker *w, json_object *text, json_object *expected) {
     id_list ids = {0};
-    REQUIRE(tok_encode(w, json_object_get_string(text), (size_t)json_object_get_string_len(text),
-                       &ids) == SPECRT_STATUS_OK);
+    REQUIRE(sl_tok_encode(w, json_object_get_string(text), (size_t)json_object_get_string_len(text),
+                          &ids) == SPECRT_STATUS_OK);
     size_t n = json_object_array_length(expected), same = 0;
     while (same < n && same < ids.n &&
            ids.ids[same] == json_object_get_int(json_object_array_get_idx(expected, same)))
@@ -37,16 +37,16 @@ static void test_golden(void) {
         tokenizer *tok = NULL;
         tok_worker *w = NULL;
         snprintf(path, sizeof path, GOLDEN "/%s.json", name);
-        if (tokenizer_open(path, &tok, &err)) printf("%s\n", err.msg);
+        if (sl_tokenizer_open(path, &tok, &err)) printf("%s\n", err.msg);
         REQUIRE(tok);
-        REQUIRE(tok_worker_create(tok, &w, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(sl_tok_worker_create(tok, &w, NULL) == SPECRT_STATUS_OK);
         for (size_t i = 0; i < json_object_array_length(texts); i++) {
             json_object *item = json_object_array_get_idx(texts, i);
             check_case(name, w, json_object_array_get_idx(item, 0),
                        json_object_array_get_idx(item, 1));
         }
-        tok_worker_free(w);
-        tokenizer_close(tok);
+        sl_tok_worker_free(w);
+        sl_tokenizer_close(tok);
     }
     json_object_put(list);
 }
@@ -62,9 +62,9 @@ static tokenizer *with_pre_tokenizer(const char *json) {
     REQUIRE(tok && spec);
     tok->path = "test";
     tok->unknown_id = TOK_NONE;
-    if (tok_json_pre_tokenizer(tok, spec, &spelling, &err)) printf("%s\n", err.msg);
-    REQUIRE(tok_set_token(tok, 0, "a", 1, TOKEN_NORMAL, 0, &err) == SPECRT_STATUS_OK);
-    REQUIRE(tokenizer_finish(tok, &err) == SPECRT_STATUS_OK);
+    if (sl_tok_json_pre_tokenizer(tok, spec, &spelling, &err)) printf("%s\n", err.msg);
+    REQUIRE(sl_tok_set_token(tok, 0, "a", 1, TOKEN_NORMAL, 0, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_tokenizer_finish(tok, &err) == SPECRT_STATUS_OK);
     json_object_put(spec);
     return tok;
 }
@@ -79,7 +79,7 @@ static void cut(const tokenizer *tok, const char *text, size_t max, char *out) {
             tok->split == TOK_SPLIT_CUSTOM
                 ? tok->custom.next(tok->custom.state, scratch, (const uint8_t *)text, n, from, ends,
                                    max)
-                : tok_split(tok->unicode, tok->split, (const uint8_t *)text, n, from, ends, max);
+                : sl_tok_split(tok->unicode, tok->split, (const uint8_t *)text, n, from, ends, max);
         REQUIRE(count > 0 && count <= max);
         for (size_t i = 0; i < count; i++) {
             size_t end = ends[i] & ~TOK_PIECE_DROPPED;
@@ -100,7 +100,7 @@ static void check_pieces(const char *json, const char *text, const char *expecte
         cut(tok, text, max, pieces);
         CHECK_STR(pieces, expected);
     }
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 static const struct {
@@ -377,10 +377,10 @@ static tokenizer *load(const char *json, specrt_error *err) {
     REQUIRE(tok);
     tok->path = "no folder/tokenizer.json";
     tok->unknown_id = TOK_NONE;
-    specrt_status status = tok_load_json(tok, &view, err);
-    if (!status) status = tokenizer_finish(tok, err);
+    specrt_status status = sl_tok_load_json(tok, &view, err);
+    if (!status) status = sl_tokenizer_finish(tok, err);
     if (!status) return tok;
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
     return NULL;
 }
 
@@ -392,14 +392,14 @@ static void test_bad_files(void) {
         CHECK_HAS(err.msg, "no folder/tokenizer.json: ");
         CHECK_HAS(err.msg, bad_files[i].message);
         CHECK(!strchr(err.msg, '\n'));
-        tokenizer_close(tok);
+        sl_tokenizer_close(tok);
     }
 }
 
 /* A real file cut anywhere, or with any byte changed, is refused or read, never worse. */
 static void test_damage(void) {
     file_view file;
-    REQUIRE(file_map(GOLDEN "/spm_gemma.json", &file, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_file_map(GOLDEN "/spm_gemma.json", &file, NULL) == SPECRT_STATUS_OK);
     char *copy = malloc(file.n + 1);
     REQUIRE(copy);
     for (size_t at = 0; at < file.n; at += 37) {
@@ -409,10 +409,10 @@ static void test_damage(void) {
         CHECK(!load(copy, &err));
         copy[at] = (char)(file.bytes[at] ^ (1 << at % 8));
         copy[file.n] = 0;
-        tokenizer_close(load(copy, &err));
+        sl_tokenizer_close(load(copy, &err));
     }
     free(copy);
-    file_unmap(&file);
+    sl_file_unmap(&file);
 }
 
 /* ---- kinds of tokens ---- */
@@ -431,7 +431,7 @@ static const char kinds[] =
 static void check_terminators(const tokenizer *tok, const char *expected) {
     char line[100] = "", *end = line;
     int32_t n;
-    const int32_t *ids = tokenizer_terminators(tok, &n);
+    const int32_t *ids = sl_tokenizer_terminators(tok, &n);
     for (int32_t i = 0; i < n; i++) end += sprintf(end, " %d", ids[i]);
     CHECK_STR(line, expected);
 }
@@ -444,31 +444,31 @@ static void test_kinds(void) {
     specrt_error err = {0};
     tokenizer *tok = load(kinds, &err);
     REQUIRE(tok);
-    CHECK_INT(tokenizer_n_vocab(tok), 12);
-    CHECK_INT(tokenizer_n_normal(tok), 3);
-    for (int32_t id = 0; id < 12; id++) CHECK_INT(tokenizer_type(tok, id), types[id]);
+    CHECK_INT(sl_tokenizer_n_vocab(tok), 12);
+    CHECK_INT(sl_tokenizer_n_normal(tok), 3);
+    for (int32_t id = 0; id < 12; id++) CHECK_INT(sl_tokenizer_type(tok, id), types[id]);
     size_t n;
-    CHECK(tokenizer_bytes(tok, 2, &n)[0] == ' ' && n == 2);
-    CHECK(!tokenizer_bytes(tok, 7, &n) && n == 0);
-    CHECK_INT(tokenizer_find(tok, "<tool>", 6), 5);
-    CHECK_STR(tokenizer_name(tok), "gpt2-style BPE (tokenizer.json)");
+    CHECK(sl_tokenizer_bytes(tok, 2, &n)[0] == ' ' && n == 2);
+    CHECK(!sl_tokenizer_bytes(tok, 7, &n) && n == 0);
+    CHECK_INT(sl_tokenizer_find(tok, "<tool>", 6), 5);
+    CHECK_STR(sl_tokenizer_name(tok), "gpt2-style BPE (tokenizer.json)");
     check_terminators(tok, " 3 11");
     tok_worker *w = worker_of(tok);
     check_ids(w, "a a<tool>b<|im_end|>a", " 0 2 5 10 0");
-    tok_worker_free(w);
-    tokenizer_close(tok);
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
 }
 
 /* ---- files beside it ---- */
 
 static void write_file(const char *name, const char *text) {
-    REQUIRE(out_bytes(in_folder(name), true, text, strlen(text), NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_bytes(in_folder(name), true, text, strlen(text), NULL) == SPECRT_STATUS_OK);
 }
 
 static void check_beside(const char *expected) {
     tokenizer *tok = open_tokenizer(folder());
     check_terminators(tok, expected);
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 static void test_side_files(void) {
@@ -485,11 +485,11 @@ static void test_side_files(void) {
     write_file("generation_config.json", "{\"eos_token_id\":[0,2]}");
     check_beside(" 0 2 3 10 11");
     write_file("generation_config.json", "{\"eos_token_id\":12}");
-    CHECK(tokenizer_open(folder(), &tok, &err) == SPECRT_STATUS_BAD_INPUT);
+    CHECK(sl_tokenizer_open(folder(), &tok, &err) == SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg,
               "generation_config.json beside it: eos_token_id is 12; expected an id below 12");
     write_file("generation_config.json", "{");
-    CHECK(tokenizer_open(folder(), &tok, &err) == SPECRT_STATUS_BAD_INPUT);
+    CHECK(sl_tokenizer_open(folder(), &tok, &err) == SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "/generation_config.json: byte 1: not JSON");
     CHECK_INT(clear_folder(), 4);
 }
@@ -499,9 +499,9 @@ static void test_side_files(void) {
 static specrt_status open_folder(const char *expected) {
     specrt_error err = {0};
     tokenizer *tok = NULL;
-    specrt_status status = tokenizer_open(folder(), &tok, &err);
+    specrt_status status = sl_tokenizer_open(folder(), &tok, &err);
     if (status) CHECK_HAS(err.msg, expected);
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
     return status;
 }
 

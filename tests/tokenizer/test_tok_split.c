@@ -114,7 +114,7 @@ static void split_by_scanner(tok_split_kind kind, const uint8_t *text, size_t n,
                              ends *out) {
     out->n = 0;
     for (size_t from = 0; from < n; from = out->at[out->n - 1]) {
-        size_t count = tok_split(unicode, kind, text, n, from, out->at + out->n, max);
+        size_t count = sl_tok_split(unicode, kind, text, n, from, out->at + out->n, max);
         REQUIRE(count >= 1 && count <= max);
         out->n += count;
     }
@@ -178,7 +178,7 @@ static void check_random(uint32_t foreign, size_t limit, int n_texts) {
     static uint8_t text[MAX_TEXT];
     static ends expected, got;
     pcre2_match_data *match = pcre2_match_data_create(8, NULL);
-    unicode = tok_unicode_new();
+    unicode = sl_tok_unicode_new();
     REQUIRE(unicode);
     for (int e = 0; e < N_EXPRESSIONS; e++) {
         pcre2_code *codes[7] = {NULL};
@@ -202,7 +202,7 @@ static void check_random(uint32_t foreign, size_t limit, int n_texts) {
         for (int i = 0; codes[i]; i++) pcre2_code_free(codes[i]);
     }
     pcre2_match_data_free(match);
-    tok_unicode_free(unicode);
+    sl_tok_unicode_free(unicode);
 }
 
 static void test_ascii(void) {
@@ -241,7 +241,7 @@ static void check_class(const char *property, unsigned class) {
 }
 
 static void test_classes(void) {
-    unicode = tok_unicode_new();
+    unicode = sl_tok_unicode_new();
     REQUIRE(unicode);
     check_class("\\p{L}", UC_LETTER);
     check_class("\\p{N}", UC_NUMBER);
@@ -250,7 +250,7 @@ static void test_classes(void) {
     check_class(S, UC_SPACE);
     check_class(UPPER, UC_UPPER);
     check_class(LOWER, UC_LOWER);
-    tok_unicode_free(unicode);
+    sl_tok_unicode_free(unicode);
 }
 
 static const test_case cases[] = {

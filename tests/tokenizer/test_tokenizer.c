@@ -51,8 +51,8 @@ static void count_outputs(tok_worker *w, const char *path, uint64_t *counts, uin
     for (size_t i = 0; i < json_object_array_length(array); i++) {
         json_object *output;
         REQUIRE(json_object_object_get_ex(json_object_array_get_idx(array, i), "output", &output));
-        REQUIRE(tok_count(w, json_object_get_string(output),
-                          (size_t)json_object_get_string_len(output), counts, n_tokens) == 0);
+        REQUIRE(sl_tok_count(w, json_object_get_string(output),
+                             (size_t)json_object_get_string_len(output), counts, n_tokens) == 0);
     }
     json_object_put(array);
 }
@@ -60,43 +60,43 @@ static void count_outputs(tok_worker *w, const char *path, uint64_t *counts, uin
 static void test_count_llama3(void) {
     tokenizer *tok = open_data("tokenizers/llama3/tokenizer.model");
     tok_worker *w = worker_of(tok);
-    uint64_t *counts = calloc((size_t)tokenizer_n_vocab(tok), sizeof *counts), n_tokens = 0,
+    uint64_t *counts = calloc((size_t)sl_tokenizer_n_vocab(tok), sizeof *counts), n_tokens = 0,
              sum = 0;
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         char path[256];
         snprintf(path, sizeof path, "generations/llama3/%s.json", answers[i]);
         count_outputs(w, test_data(path), counts, &n_tokens);
     }
-    for (int32_t id = 0; id < tokenizer_n_vocab(tok); id++) sum += counts[id];
+    for (int32_t id = 0; id < sl_tokenizer_n_vocab(tok); id++) sum += counts[id];
     CHECK_INT(n_tokens, 6787530);
     CHECK_INT(sum, n_tokens);
     free(counts);
-    tok_worker_free(w);
-    tokenizer_close(tok);
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
 }
 
 /* ---- published vocabularies ---- */
 
 static void check_token(const tokenizer *tok, int32_t id, const char *text, token_type type) {
     size_t n;
-    const uint8_t *bytes = tokenizer_bytes(tok, id, &n);
+    const uint8_t *bytes = sl_tokenizer_bytes(tok, id, &n);
     CHECK(n == strlen(text) && memcmp(bytes, text, n) == 0);
-    CHECK_INT(tokenizer_type(tok, id), type);
-    CHECK_INT(tokenizer_find(tok, text, strlen(text)), id);
+    CHECK_INT(sl_tokenizer_type(tok, id), type);
+    CHECK_INT(sl_tokenizer_find(tok, text, strlen(text)), id);
 }
 
 static void check_terminators(const tokenizer *tok, const int32_t *expected, int32_t n_expected) {
     int32_t n;
-    const int32_t *ids = tokenizer_terminators(tok, &n);
+    const int32_t *ids = sl_tokenizer_terminators(tok, &n);
     CHECK_INT(n, n_expected);
     for (int32_t i = 0; i < n && i < n_expected; i++) CHECK_INT(ids[i], expected[i]);
 }
 
 static void test_specials_llama3(void) {
     tokenizer *tok = open_data("tokenizers/llama3/tokenizer.model");
-    CHECK_STR(tokenizer_name(tok), "llama3 (tiktoken)");
-    CHECK_INT(tokenizer_n_vocab(tok), 128256);
-    CHECK_INT(tokenizer_n_normal(tok), 128000);
+    CHECK_STR(sl_tokenizer_name(tok), "llama3 (tiktoken)");
+    CHECK_INT(sl_tokenizer_n_vocab(tok), 128256);
+    CHECK_INT(sl_tokenizer_n_normal(tok), 128000);
     check_token(tok, 128000, "<|begin_of_text|>", TOKEN_SPECIAL);
     check_token(tok, 128002, "<|reserved_special_token_0|>", TOKEN_RESERVED);
     check_token(tok, 128005, "<|reserved_special_token_2|>", TOKEN_RESERVED);
@@ -104,30 +104,30 @@ static void test_specials_llama3(void) {
     check_token(tok, 128010, "<|python_tag|>", TOKEN_SPECIAL);
     check_token(tok, 128255, "<|reserved_special_token_247|>", TOKEN_RESERVED);
     check_token(tok, 279, " the", TOKEN_NORMAL);
-    CHECK_INT(tokenizer_find(tok, "no such token", 13), -1);
-    CHECK_INT(tokenizer_type(tok, 128256), TOKEN_RESERVED);
+    CHECK_INT(sl_tokenizer_find(tok, "no such token", 13), -1);
+    CHECK_INT(sl_tokenizer_type(tok, 128256), TOKEN_RESERVED);
     check_terminators(tok, (int32_t[]){128001, 128008, 128009}, 3);
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 static void test_specials_others(void) {
     tokenizer *qwen = open_data("tokenizers/qwen/qwen.tiktoken");
-    CHECK_INT(tokenizer_n_vocab(qwen), 151851);
+    CHECK_INT(sl_tokenizer_n_vocab(qwen), 151851);
     check_token(qwen, 151644, "<|im_start|>", TOKEN_SPECIAL);
     check_token(qwen, 151646, "<|extra_0|>", TOKEN_RESERVED);
     check_token(qwen, 151850, "<|extra_204|>", TOKEN_RESERVED);
     check_terminators(qwen, (int32_t[]){151643, 151645}, 2);
-    tokenizer_close(qwen);
+    sl_tokenizer_close(qwen);
     tokenizer *o200k = open_data("tokenizers/openai/o200k_base.tiktoken.gz");
     size_t n;
-    CHECK_INT(tokenizer_n_vocab(o200k), 200019);
-    CHECK_INT(tokenizer_n_normal(o200k), 199998);
+    CHECK_INT(sl_tokenizer_n_vocab(o200k), 200019);
+    CHECK_INT(sl_tokenizer_n_normal(o200k), 199998);
     check_token(o200k, 199999, "<|endoftext|>", TOKEN_SPECIAL);
     check_token(o200k, 200018, "<|endofprompt|>", TOKEN_SPECIAL);
-    CHECK(tokenizer_bytes(o200k, 200000, &n) == NULL && n == 0);
-    CHECK_INT(tokenizer_type(o200k, 200000), TOKEN_RESERVED);
+    CHECK(sl_tokenizer_bytes(o200k, 200000, &n) == NULL && n == 0);
+    CHECK_INT(sl_tokenizer_type(o200k, 200000), TOKEN_RESERVED);
     check_terminators(o200k, (int32_t[]){199999}, 1);
-    tokenizer_close(o200k);
+    sl_tokenizer_close(o200k);
 }
 
 /* ---- random numbers and text ---- */
@@ -141,11 +141,11 @@ static uint32_t random_below(uint32_t n) {
 /* The bytes of the ids, one after the other, are the text; also for bytes that are not UTF-8. */
 static void check_round_trip(const tokenizer *tok, tok_worker *w, const char *text, size_t n) {
     id_list ids = {0};
-    REQUIRE(tok_encode(w, text, n, &ids) == SPECRT_STATUS_OK);
+    REQUIRE(sl_tok_encode(w, text, n, &ids) == SPECRT_STATUS_OK);
     size_t at = 0;
     for (size_t i = 0; i < ids.n; i++) {
         size_t len;
-        const uint8_t *bytes = tokenizer_bytes(tok, ids.ids[i], &len);
+        const uint8_t *bytes = sl_tokenizer_bytes(tok, ids.ids[i], &len);
         REQUIRE(bytes && at + len <= n && memcmp(bytes, text + at, len) == 0);
         at += len;
     }
@@ -172,8 +172,8 @@ static void round_trips(const char *relative) {
     check_round_trip(tok, w, text, sizeof text);
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + random_below(26));
     check_round_trip(tok, w, text, sizeof text);
-    tok_worker_free(w);
-    tokenizer_close(tok);
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
 }
 static void test_round_trip_llama3(void) {
     round_trips("tokenizers/llama3/tokenizer.model");
@@ -193,7 +193,7 @@ static tokenizer *new_tokenizer(void) {
 }
 
 static void add_token(tokenizer *tok, const char *bytes, size_t n) {
-    REQUIRE(tok_set_token(tok, tok->n_vocab, bytes, n, TOKEN_NORMAL, 0, NULL) == 0);
+    REQUIRE(sl_tok_set_token(tok, tok->n_vocab, bytes, n, TOKEN_NORMAL, 0, NULL) == 0);
 }
 
 static void add_bytes(tokenizer *tok) {
@@ -229,11 +229,11 @@ static tokenizer *random_tokenizer(tok_merge_order order) {
         if (known && order != TOK_MERGE_LISTED) continue;
         if (!known) add_token(tok, (char *)bytes, a->n + b->n);
         if (!known && order == TOK_MERGE_LISTED)
-            REQUIRE(tok_add_merge(tok, left, right, tok->n_vocab - 1, NULL) == 0);
+            REQUIRE(sl_tok_add_merge(tok, left, right, tok->n_vocab - 1, NULL) == 0);
     }
     for (int32_t id = 0; order == TOK_MERGE_BY_SCORE && id < tok->n_vocab; id++)
-        REQUIRE(tok_set_score(tok, id, (float)random_below(20), NULL) == 0); /* many ties */
-    REQUIRE(tokenizer_finish(tok, NULL) == 0);
+        REQUIRE(sl_tok_set_score(tok, id, (float)random_below(20), NULL) == 0); /* many ties */
+    REQUIRE(sl_tokenizer_finish(tok, NULL) == 0);
     return tok;
 }
 
@@ -285,15 +285,15 @@ static void check_merging(tok_merge_order order) {
             for (size_t i = 0; i < n; i++) piece[i] = (uint8_t)('a' + random_below(3));
             for (size_t i = 0; i < n; i++) expected[i] = piece[i];
             size_t count = merge_by_definition(tok, expected, n);
-            CHECK_INT(tok_bpe_long(tok, &scratch, piece, n, a), count);
+            CHECK_INT(sl_tok_bpe_long(tok, &scratch, piece, n, a), count);
             CHECK(memcmp(a, expected, count * sizeof *a) == 0);
             if (n > TOK_SHORT_PIECE) continue;
-            CHECK_INT(tok_bpe_short(tok, piece, n, b), count);
+            CHECK_INT(sl_tok_bpe_short(tok, piece, n, b), count);
             CHECK(memcmp(b, expected, count * sizeof *b) == 0);
         }
-        tokenizer_close(tok);
+        sl_tokenizer_close(tok);
     }
-    tok_bpe_scratch_free(&scratch);
+    sl_tok_bpe_scratch_free(&scratch);
 }
 static void test_merge_by_id(void) {
     check_merging(TOK_MERGE_BY_ID);
@@ -317,17 +317,17 @@ static tokenizer *small_spm(bool byte_tokens) {
     tok->unknown_id = 0;
     tok->prefix = TOK_PREFIX_ALWAYS;
     for (int32_t id = 0; id < 8; id++) {
-        REQUIRE(tok_set_token(tok, id, pieces[id], strlen(pieces[id]),
-                              id ? TOKEN_NORMAL : TOKEN_SPECIAL, 0, NULL) == 0);
-        REQUIRE(tok_set_score(tok, id, (float)-id, NULL) == 0);
+        REQUIRE(sl_tok_set_token(tok, id, pieces[id], strlen(pieces[id]),
+                                 id ? TOKEN_NORMAL : TOKEN_SPECIAL, 0, NULL) == 0);
+        REQUIRE(sl_tok_set_score(tok, id, (float)-id, NULL) == 0);
     }
     for (int i = 0; byte_tokens && i < 4; i++)
-        REQUIRE(tok_set_token(tok, 8 + i, &"\xE2\x82\xACx"[i], 1, TOKEN_NORMAL, TOK_FLAG_BYTE,
-                              NULL) == 0);
-    REQUIRE(tok_set_token(tok, 12, "<tag>", 5, TOKEN_SPECIAL, 0, NULL) == 0);
-    REQUIRE(tok_set_token(tok, 13, "<tag> ", 6, TOKEN_SPECIAL, 0, NULL) == 0);
-    REQUIRE(tok_add_raw(tok, 12, "<tag>", 5, 0, NULL) == 0);
-    REQUIRE(tok_add_raw(tok, 13, "<tag> ", 6, 0, NULL) == 0);
+        REQUIRE(sl_tok_set_token(tok, 8 + i, &"\xE2\x82\xACx"[i], 1, TOKEN_NORMAL, TOK_FLAG_BYTE,
+                                 NULL) == 0);
+    REQUIRE(sl_tok_set_token(tok, 12, "<tag>", 5, TOKEN_SPECIAL, 0, NULL) == 0);
+    REQUIRE(sl_tok_set_token(tok, 13, "<tag> ", 6, TOKEN_SPECIAL, 0, NULL) == 0);
+    REQUIRE(sl_tok_add_raw(tok, 12, "<tag>", 5, 0, NULL) == 0);
+    REQUIRE(sl_tok_add_raw(tok, 13, "<tag> ", 6, 0, NULL) == 0);
     return tok;
 }
 
@@ -335,12 +335,12 @@ static tokenizer *small_spm(bool byte_tokens) {
 static void check_twice(tokenizer *tok, const char *text, const char *expected) {
     tok_worker *w = worker_of(tok);
     for (int cached = 0; cached < 2; cached++) check_ids(w, text, expected);
-    tok_worker_free(w);
+    sl_tok_worker_free(w);
 }
 
 static void test_code_points(void) {
     tokenizer *tok = small_spm(true);
-    REQUIRE(tokenizer_finish(tok, NULL) == 0);
+    REQUIRE(sl_tokenizer_finish(tok, NULL) == 0);
     CHECK_INT(tok->split, TOK_SPLIT_CUSTOM); /* cut where no token reaches across */
     check_twice(tok, "", "");
     check_twice(tok, "ab", " 1 5");
@@ -357,25 +357,25 @@ static void test_code_points(void) {
                 "zb",
                 " 1 0 0 3");                                  /* a byte token is missing: unknown */
     check_twice(tok, "b<tag>b<tag> b", " 1 3 12 1 3 13 1 3"); /* raw tokens, the longest */
-    CHECK_INT(tokenizer_find(tok, "x", 1), 11);
-    tokenizer_close(tok);
+    CHECK_INT(sl_tokenizer_find(tok, "x", 1), 11);
+    sl_tokenizer_close(tok);
     tok = small_spm(false);
     tok->fuse_unknown = tok->prefix_every_segment = true;
-    REQUIRE(tokenizer_finish(tok, NULL) == 0);
+    REQUIRE(sl_tokenizer_finish(tok, NULL) == 0);
     check_twice(tok, "xyzbz", " 1 0 3 0");
     check_twice(tok, "b<tag>b", " 1 3 12 1 3");
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
     tok = small_spm(false);
     tok->unknown_id = TOK_NONE;
     tok->prefix = TOK_PREFIX_IF_MISSING;
-    REQUIRE(tokenizer_finish(tok, NULL) == 0);
+    REQUIRE(sl_tokenizer_finish(tok, NULL) == 0);
     check_twice(tok, "xyzbz", " 1 3");
     check_twice(tok, " b", " 1 3");
     check_twice(tok,
                 "\xE2\x96\x81"
                 "b",
                 " 1 3");
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 /* ---- NFC ---- */
@@ -387,10 +387,10 @@ static void test_nfc(void) {
         0x958,  0x915,  0x93C, 0x9C7, 0x9BE,  0xAC00,  0xAC01,  0x1100,   0x1161, 0x11A8, 0x212B,
         0x2126, 0xFB1D, 0x5D9, 0x5B4, 0x4E2D, 0x1F600, 0x1D15E, 0x10FFFF, 0x1E9B, 0xFDFA};
     tokenizer *tok = small_spm(false);
-    REQUIRE(tok_add_normal(tok, TOK_NORMAL_NFC, "", 0, "", 0, NULL) == 0);
+    REQUIRE(sl_tok_add_normal(tok, TOK_NORMAL_NFC, "", 0, "", 0, NULL) == 0);
     tok->spm_spaces = false;
     tok->prefix = TOK_PREFIX_NONE;
-    REQUIRE(tokenizer_finish(tok, NULL) == 0);
+    REQUIRE(sl_tokenizer_finish(tok, NULL) == 0);
     tok_normaliser work = {0};
     for (int t = 0; t < 20000; t++) {
         utf8proc_uint8_t text[64 * 4 + 1];
@@ -401,7 +401,7 @@ static void test_nfc(void) {
         text[n] = 0;
         utf8proc_uint8_t *expected = utf8proc_NFC(text);
         const uint8_t *got = text;
-        REQUIRE(tok_normalise(tok, &work, &got, &n));
+        REQUIRE(sl_tok_normalise(tok, &work, &got, &n));
         CHECK(n == strlen((char *)expected) && memcmp(got, expected, n) == 0);
         free(expected);
     }
@@ -410,10 +410,10 @@ static void test_nfc(void) {
     uint8_t *marks = malloc(1 << 20);
     while (n + 4 < 1 << 20) n += (size_t)utf8proc_encode_char(n % 4 ? 0x301 : 0x323, marks + n);
     const uint8_t *got = marks;
-    CHECK(tok_normalise(tok, &work, &got, &n));
+    CHECK(sl_tok_normalise(tok, &work, &got, &n));
     free(marks);
-    tok_normaliser_free(&work);
-    tokenizer_close(tok);
+    sl_tok_normaliser_free(&work);
+    sl_tokenizer_close(tok);
 }
 
 /* ---- cache and threads ---- */
@@ -422,7 +422,7 @@ static void test_nfc(void) {
 static void test_cache(void) {
     tokenizer *tok = random_tokenizer(TOK_MERGE_BY_ID);
     tok_cache cache;
-    REQUIRE(tok_cache_init(&cache));
+    REQUIRE(sl_tok_cache_init(&cache));
     size_t n_records = 0;
     for (uint32_t i = 0; i < 60000; i++) {
         uint8_t piece[256] = {0};
@@ -434,20 +434,20 @@ static void test_cache(void) {
         if (!slot) {
             int32_t ids[8];
             for (size_t k = 0; k < n_ids; k++) ids[k] = (int32_t)(number + k);
-            tok_cache_put(&cache, key, piece, n, ids, n_ids);
+            sl_tok_cache_put(&cache, key, piece, n, ids, n_ids);
             continue;
         }
         const int32_t *ids = slot->ids;
         size_t count = slot->n_ids;
         if (slot->n_ids == TOK_CACHE_RECORD)
-            ids = tok_cache_ids(&cache, slot, piece, n, &count), n_records++;
+            ids = sl_tok_cache_ids(&cache, slot, piece, n, &count), n_records++;
         REQUIRE(ids);
         CHECK_INT(count, n_ids);
         for (size_t k = 0; k < count; k++) CHECK_INT(ids[k], number + k);
     }
     CHECK(n_records > 1000);
-    tok_cache_free(&cache);
-    tokenizer_close(tok);
+    sl_tok_cache_free(&cache);
+    sl_tokenizer_close(tok);
 }
 
 typedef struct shared_job {
@@ -460,9 +460,9 @@ typedef struct shared_job {
 static void count_shared(void *arg, int worker) {
     shared_job *job = arg;
     tok_worker *w = NULL;
-    if (tok_worker_create(job->tok, &w, NULL)) return;
-    tok_count(w, job->text, job->n, job->counts[worker], &job->n_tokens[worker]);
-    tok_worker_free(w);
+    if (sl_tok_worker_create(job->tok, &w, NULL)) return;
+    sl_tok_count(w, job->text, job->n, job->counts[worker], &job->n_tokens[worker]);
+    sl_tok_worker_free(w);
 }
 
 static void test_threads(void) {
@@ -473,11 +473,11 @@ static void test_threads(void) {
         text[i] = random_below(8) ? (char)('a' + random_below(3)) : ' ';
     static shared_job job;
     job = (shared_job){.tok = tok, .text = text, .n = sizeof text};
-    parallel_run(2, count_shared, &job);
+    sl_parallel_run(2, count_shared, &job);
     CHECK(job.n_tokens[0] > 0);
     CHECK_INT(job.n_tokens[0], job.n_tokens[1]);
     CHECK(memcmp(job.counts[0], job.counts[1], sizeof job.counts[0]) == 0);
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
 }
 
 /* ---- rank files that are wrong ---- */
@@ -488,7 +488,7 @@ static void check_refused(const char *content, size_t n, const char *part) {
     REQUIRE(fd >= 0 && write(fd, content, n) == (ssize_t)n && close(fd) == 0);
     tokenizer *tok = NULL;
     specrt_error err = {0};
-    CHECK(tokenizer_open(path, &tok, &err) != SPECRT_STATUS_OK);
+    CHECK(sl_tokenizer_open(path, &tok, &err) != SPECRT_STATUS_OK);
     CHECK(tok == NULL);
     CHECK_HAS(err.msg, path);
     CHECK_HAS(err.msg, part);

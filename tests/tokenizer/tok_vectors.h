@@ -11,21 +11,21 @@
 static inline tokenizer *open_tokenizer(const char *path) {
     specrt_error err = {0};
     tokenizer *tok = NULL;
-    if (tokenizer_open(path, &tok, &err)) fprintf(stderr, "%s\n", err.msg);
+    if (sl_tokenizer_open(path, &tok, &err)) fprintf(stderr, "%s\n", err.msg);
     REQUIRE(tok != NULL);
     return tok;
 }
 
 static inline tok_worker *worker_of(const tokenizer *tok) {
     tok_worker *w = NULL;
-    REQUIRE(tok_worker_create(tok, &w, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_tok_worker_create(tok, &w, NULL) == SPECRT_STATUS_OK);
     return w;
 }
 
 /* The ids of a text as " 1 2 3"; free() it. */
 static inline char *ids_of(tok_worker *w, const char *text, size_t n) {
     id_list ids = {0};
-    REQUIRE(tok_encode(w, text, n, &ids) == SPECRT_STATUS_OK);
+    REQUIRE(sl_tok_encode(w, text, n, &ids) == SPECRT_STATUS_OK);
     char *line = calloc(1, ids.n * 12 + 1), *end = line;
     REQUIRE(line);
     for (size_t i = 0; i < ids.n; i++) end += sprintf(end, " %d", ids.ids[i]);
@@ -46,9 +46,9 @@ static inline void check_vectors(const char *tokenizer_file, const char *vectors
     char path[256];
     file_view inp, out;
     snprintf(path, sizeof path, "tokenizers/gguf/%s.inp", vectors);
-    REQUIRE(file_map(test_data(path), &inp, NULL) == 0);
+    REQUIRE(sl_file_map(test_data(path), &inp, NULL) == 0);
     snprintf(path, sizeof path, "tokenizers/gguf/%s.out", vectors);
-    REQUIRE(file_map(test_data(path), &out, NULL) == 0);
+    REQUIRE(sl_file_map(test_data(path), &out, NULL) == 0);
     int n_vectors = 0;
     const char *text = (const char *)inp.bytes, *text_end = text + inp.n;
     const char *line = (const char *)out.bytes, *lines_end = line + out.n;
@@ -67,10 +67,10 @@ static inline void check_vectors(const char *tokenizer_file, const char *vectors
         line = line_end + 1;
     }
     CHECK(n_vectors >= 46);
-    file_unmap(&inp);
-    file_unmap(&out);
-    tok_worker_free(w);
-    tokenizer_close(tok);
+    sl_file_unmap(&inp);
+    sl_file_unmap(&out);
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
 }
 
 #endif

@@ -111,8 +111,8 @@ static specrt_status read_items(item *items, int n, bool folder, const examples_
     }
     out_file out;
     if (!folder)
-        REQUIRE(!out_open(&out, path, true, &err) && !st_write(tensors, n, NULL, 0, &out, &err) &&
-                !out_commit(&out, &err));
+        REQUIRE(!sl_out_open(&out, path, true, &err) &&
+                !sl_st_write(tensors, n, NULL, 0, &out, &err) && !sl_out_commit(&out, &err));
     specrt_status status = examples_read_arrays(path, of, set, &err);
     for (int i = 0; i < n; i++) {
         snprintf(name, sizeof name, "%s/%s.npy", path, items[i].name);

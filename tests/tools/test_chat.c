@@ -68,7 +68,7 @@ static model open_model(const char *text, const char *name) {
     specrt_error err = {0};
     model m = {0};
     write_model(text);
-    if (tokenizer_open(path, &m.tok, &err) || chat_create(&o, m.tok, &m.chat, &err))
+    if (sl_tokenizer_open(path, &m.tok, &err) || chat_create(&o, m.tok, &m.chat, &err))
         fprintf(stderr, "%s\n", err.msg);
     REQUIRE(m.chat);
     return m;
@@ -76,7 +76,7 @@ static model open_model(const char *text, const char *name) {
 
 static void close_model(model *m) {
     chat_free(m->chat);
-    tokenizer_close(m->tok);
+    sl_tokenizer_close(m->tok);
 }
 
 /* The ids as text; *n_special: how many of them are no letters. */
@@ -85,10 +85,10 @@ static char *text_of(const model *m, const id_list *ids, int *n_special) {
     size_t n = 0, n_bytes;
     *n_special = 0;
     for (size_t i = 0; i < ids->n; i++) {
-        const uint8_t *bytes = tokenizer_bytes(m->tok, ids->ids[i], &n_bytes);
+        const uint8_t *bytes = sl_tokenizer_bytes(m->tok, ids->ids[i], &n_bytes);
         memcpy(text + n, bytes, n_bytes);
         n += n_bytes;
-        *n_special += tokenizer_type(m->tok, ids->ids[i]) != TOKEN_NORMAL;
+        *n_special += sl_tokenizer_type(m->tok, ids->ids[i]) != TOKEN_NORMAL;
     }
     text[n] = '\0';
     return text;
@@ -278,7 +278,7 @@ static void check_from(const char *text, const char *name, const char *form, con
     model m = open_model(text, name);
     json_object *o = json_object_new_object();
     chat_put_json(m.chat, o);
-    char *json = json_to_text(o);
+    char *json = sl_json_to_text(o);
     CHECK_STR(m.chat->form.name, form);
     CHECK_STR(m.chat->from, from);
     CHECK_INT(m.chat->unknown, unknown);
@@ -326,13 +326,13 @@ static void check_prompt(const char *line, const char *system, int n_turns, cons
     specrt_error err = {0};
     FILE *f = fopen(path, "wb");
     REQUIRE(f && fputs(line, f) >= 0 && fclose(f) == 0);
-    CHECK_INT(prompts_read(path, 0, &list, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_prompts_read(path, 0, &list, &err), SPECRT_STATUS_OK);
     REQUIRE(list.n == 1);
     CHECK_INT(list.items[0].n_turns, n_turns);
     CHECK_STR(list.items[0].turns[0], first);
     CHECK(!system == !list.items[0].system);
     if (system) CHECK_STR(list.items[0].system, system);
-    prompts_free(&list);
+    sl_prompts_free(&list);
 }
 
 static void test_prompts(void) {

@@ -2,9 +2,9 @@
 #include "tools/specrt-eval/advice.c"
 #include "tools/specrt-eval/plan_choice.c"
 static double fake_seconds(void);
-#define measure_seconds fake_seconds /* the clock of what plan measures */
+#define sl_measure_seconds fake_seconds /* the clock of what plan measures */
 #include "tools/specrt-eval/plan_cost.c"
-#undef measure_seconds
+#undef sl_measure_seconds
 #include "base/measure.h"
 #include "fixture.h"
 #include "test.h"
@@ -38,31 +38,31 @@ static void test_monotone(void) {
         int n = 1 + (int)(fixture_random(&state) % CURVE_MOST);
         for (int i = 0; i < n; i++) {
             y[i] = 1 + i * 0.2 + chance(&state) * 3;
-            curve_add(&c, i, y[i]);
+            sl_curve_add(&c, i, y[i]);
         }
-        curve_make_monotone(&c);
+        sl_curve_make_monotone(&c);
         CHECK_INT(c.n, n);
         for (int i = 0; i < n; i++) CHECK_NEAR(c.y[i], isotonic_at(y, n, i), 1e-9);
         for (double x = -2; x < n + 3; x += 0.25)
-            CHECK(curve_at(&c, x) <= curve_at(&c, x + 0.25) && curve_at(&c, x) > 0);
+            CHECK(sl_curve_at(&c, x) <= sl_curve_at(&c, x + 0.25) && sl_curve_at(&c, x) > 0);
     }
 }
 
 static void test_curve(void) {
     curve c = {0};
-    CHECK_NEAR(curve_at(&c, 7), 0, 0);
-    curve_add(&c, 4, 2);
-    CHECK_NEAR(curve_at(&c, 9), 2, 0);
-    curve_add(&c, 16, 8);
-    curve_add(&c, 8, 4);
+    CHECK_NEAR(sl_curve_at(&c, 7), 0, 0);
+    sl_curve_add(&c, 4, 2);
+    CHECK_NEAR(sl_curve_at(&c, 9), 2, 0);
+    sl_curve_add(&c, 16, 8);
+    sl_curve_add(&c, 8, 4);
     CHECK_INT(c.n, 3);
-    CHECK_NEAR(curve_at(&c, 4), 2, 1e-12);
-    CHECK_NEAR(curve_at(&c, 6), 3, 1e-12);
-    CHECK_NEAR(curve_at(&c, 12), 6, 1e-12);
-    CHECK_NEAR(curve_at(&c, 20), 10, 1e-12);
-    CHECK_NEAR(curve_at(&c, 2), 1, 1e-12);
-    CHECK(curve_at(&c, -100) > 0);
-    for (int i = 0; i < 2 * CURVE_MOST; i++) curve_add(&c, 100 + i, 100);
+    CHECK_NEAR(sl_curve_at(&c, 4), 2, 1e-12);
+    CHECK_NEAR(sl_curve_at(&c, 6), 3, 1e-12);
+    CHECK_NEAR(sl_curve_at(&c, 12), 6, 1e-12);
+    CHECK_NEAR(sl_curve_at(&c, 20), 10, 1e-12);
+    CHECK_NEAR(sl_curve_at(&c, 2), 1, 1e-12);
+    CHECK(sl_curve_at(&c, -100) > 0);
+    for (int i = 0; i < 2 * CURVE_MOST; i++) sl_curve_add(&c, 100 + i, 100);
     CHECK_INT(c.n, CURVE_MOST);
 }
 
@@ -114,7 +114,7 @@ static specrt_status fake_target(void *user, int32_t n) {
 static void check_head(const curve *c, int32_t n, bool first) {
     for (int32_t rows = 256; rows <= 128000; rows = rows * 9 / 8)
         if (rows < 19000 || rows > 22000) /* beside the edge */
-            CHECK_NEAR(curve_at(c, rows) / head_time(rows, n, first), 1, 0.12);
+            CHECK_NEAR(sl_curve_at(c, rows) / head_time(rows, n, first), 1, 0.12);
 }
 
 /* Products of the first level and the next ones, by a cache's edge and beside other programs. */
@@ -129,8 +129,9 @@ static void test_measure(void) {
     CHECK_INT(f.most[2], 60);
     check_head(&costs.head_first, 1, true);
     for (int w = 0; w < PASS_WIDTHS; w++) check_head(&costs.head[w], pass_widths[w], false);
-    for (int32_t n = 1; n <= 60; n++) CHECK_NEAR(curve_at(&costs.target, n), 1e-3 + 2e-4 * n, 1e-6);
-    CHECK_NEAR(curve_at(&costs.draft, 5), 1.5e-4, 1e-8);
+    for (int32_t n = 1; n <= 60; n++)
+        CHECK_NEAR(sl_curve_at(&costs.target, n), 1e-3 + 2e-4 * n, 1e-6);
+    CHECK_NEAR(sl_curve_at(&costs.draft, 5), 1.5e-4, 1e-8);
     CHECK(costs.error < 0.01 && costs.worst > TOLERANCE); /* at the edge */
     CHECK_INT(costs.head_first.n, costs.head[0].n);       /* seen at the same sizes, */
     CHECK(costs.head[0].n > 21);                          /* some of them about the edge */
@@ -164,13 +165,13 @@ static void test_measure_noise(void) {
 /* Of five values the middle half is three quarters of the second and the fourth, and all of the third. */
 static void test_midmean(void) {
     double five[] = {1000, 3, 1, 2, -7}, seven[] = {1, 1, 1, 5, 9, 9, 9}, one[] = {4};
-    CHECK_NEAR(midmean_of(five, 5), (0.75 * 1 + 2 + 0.75 * 3) / 2.5, 1e-12);
-    CHECK_NEAR(midmean_of(seven, 7), (1.25 * 1 + 5 + 1.25 * 9) / 3.5, 1e-12);
-    CHECK_NEAR(midmean_of(one, 1), 4, 0);
-    CHECK(isnan(midmean_of(one, 0)));
-    CHECK_NEAR(quartile_of(seven, 7), 1, 0);
-    CHECK_NEAR(quartile_of(one, 1), 4, 0);
-    CHECK(isnan(quartile_of(one, 0)));
+    CHECK_NEAR(sl_midmean_of(five, 5), (0.75 * 1 + 2 + 0.75 * 3) / 2.5, 1e-12);
+    CHECK_NEAR(sl_midmean_of(seven, 7), (1.25 * 1 + 5 + 1.25 * 9) / 3.5, 1e-12);
+    CHECK_NEAR(sl_midmean_of(one, 1), 4, 0);
+    CHECK(isnan(sl_midmean_of(one, 0)));
+    CHECK_NEAR(sl_quartile_of(seven, 7), 1, 0);
+    CHECK_NEAR(sl_quartile_of(one, 1), 4, 0);
+    CHECK(isnan(sl_quartile_of(one, 0)));
 }
 
 static void test_interval(void) {
@@ -185,15 +186,15 @@ static void test_interval(void) {
                 cycles[i] = 20 + 20 * chance(&state);
                 tokens[i] = cycles[i] * (2 + chance(&state) + chance(&state)); /* mean 3 */
             }
-            double ratio = ratio_of_sums(tokens, cycles, counts[k], &half);
+            double ratio = sl_ratio_of_sums(tokens, cycles, counts[k], &half);
             held += ratio - half <= 3 && 3 <= ratio + half;
         }
         CHECK(held > 1840 && held < 1960); /* 92 to 98% */
     }
     const double two[] = {4, 8}, ones[] = {2, 2};
-    CHECK_NEAR(ratio_of_sums(two, ones, 2, &half), 3, 1e-12);
+    CHECK_NEAR(sl_ratio_of_sums(two, ones, 2, &half), 3, 1e-12);
     CHECK_NEAR(half, 12.71, 1e-9); /* deviations -2 and 2 around a ratio of 3 */
-    ratio_of_sums(two, ones, 1, &half);
+    sl_ratio_of_sums(two, ones, 1, &half);
     CHECK(isnan(half));
 }
 

@@ -32,7 +32,7 @@ static void counts_fill(counts *c, int n_domains) {
             rows[d.n_rows++] = row;
         }
         d.n_completions[COUNTS_CALIBRATION] = 100;
-        REQUIRE(counts_add(c, &d, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(sl_counts_add(c, &d, NULL) == SPECRT_STATUS_OK);
     }
 }
 
@@ -89,7 +89,7 @@ static void test_ranking(void) {
     for (int i = 0; i < 3; i++) n_tokens += c.domains[i].n_tokens[COUNTS_CALIBRATION];
     CHECK_INT(r.header.n_tokens, n_tokens);
     calibrate_ranking_free(&r);
-    counts_free(&c);
+    sl_counts_free(&c);
 }
 
 static void test_coverage(void) {
@@ -119,7 +119,7 @@ static void test_coverage(void) {
         }
     }
     calibrate_ranking_free(&r);
-    counts_free(&c);
+    sl_counts_free(&c);
 }
 
 /* Weights scale counts relative to the smallest, and do not depend on a common factor. */
@@ -138,7 +138,7 @@ static void test_weights(void) {
         CHECK_INT(r[0].counts[i], count_of(&c, r[0].ids[i], 0, whole) + extra);
     }
     for (int i = 0; i < 2; i++) calibrate_ranking_free(&r[i]);
-    counts_free(&c);
+    sl_counts_free(&c);
 }
 
 static void test_sizes(void) {
@@ -179,7 +179,7 @@ static void test_sizes(void) {
     CHECK_INT(size, valid);
     CHECK(select_size(&r, SELECT_BUDGET, 0.01, 1000, &size, &err) == SPECRT_STATUS_BAD_ARG);
     calibrate_ranking_free(&r);
-    counts_free(&c);
+    sl_counts_free(&c);
 }
 
 /* Of 10 tokens in calibration 3 occur once; `held_out` tokens are one that the ranking has last. */
@@ -192,9 +192,9 @@ static void little_text(int n_held_out, calibrate_ranking *r) {
     strcpy(d.provenance, "raw");
     rows[5].n[COUNTS_HOLDOUT] = d.n_tokens[COUNTS_HOLDOUT] = (uint64_t)n_held_out;
     d.n_tokens[COUNTS_CALIBRATION] = 10;
-    REQUIRE(counts_add(&c, &d, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_counts_add(&c, &d, NULL) == SPECRT_STATUS_OK);
     REQUIRE(calibrate_ranking_create(&c, NULL, NULL, 0, r, NULL) == SPECRT_STATUS_OK);
-    counts_free(&c);
+    sl_counts_free(&c);
 }
 
 /* Without enough held-out text what was not seen counts, spread over all other ids. */
@@ -302,7 +302,7 @@ static void test_sweep(void) {
     check_sweep(&r, &some, 2500, 4, (const int32_t[]){1024, 2048, 2500, 2950});
     check_sweep(&r, &some, 2950, 3, (const int32_t[]){1024, 2048, 2950});
     calibrate_ranking_free(&r);
-    counts_free(&c);
+    sl_counts_free(&c);
 }
 
 static const test_case cases[] = {

@@ -43,13 +43,13 @@ static void check_product(parallel_pool *pool, int32_t m, int32_t n, int32_t k, 
 }
 
 static void test_products(void) {
-    parallel_pool *pool = parallel_pool_create(3);
+    parallel_pool *pool = sl_parallel_pool_create(3);
     const int32_t sizes[][3] = {{1, 1, 1},    {6, 16, 256},  {7, 17, 257}, {5, 3, 600},
                                 {193, 33, 9}, {192, 128, 1}, {40, 130, 70}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int turned = 0; turned < 2; turned++)
             check_product(pool, sizes[i][0], sizes[i][1], sizes[i][2], turned);
-    parallel_pool_free(pool);
+    sl_parallel_pool_free(pool);
 }
 
 /* --- the network --- */
@@ -86,7 +86,7 @@ static double plain_loss(const network *net, const double *w, int32_t n) {
 static void check_gradient(bool residual, bool softmax) {
     enum { ROWS = 37 };
     network_shape shape = {residual, softmax, 11, residual ? 11 : 9, 7, ROWS};
-    parallel_pool *pool = parallel_pool_create(2);
+    parallel_pool *pool = sl_parallel_pool_create(2);
     network net;
     REQUIRE(network_create(&net, &shape, 5, pool));
     fill_random(net.x, ROWS * shape.n_in, 1);
@@ -109,7 +109,7 @@ static void check_gradient(bool residual, bool softmax) {
     }
     free(w);
     network_free(&net);
-    parallel_pool_free(pool);
+    sl_parallel_pool_free(pool);
 }
 
 static void test_gradients(void) {
@@ -120,7 +120,7 @@ static void test_gradients(void) {
 /* One step from zero moments moves every weight by the rate against its gradient's sign, and decays. */
 static void test_step(void) {
     network_shape shape = {false, false, 2, 3, 2, 4};
-    parallel_pool *pool = parallel_pool_create(1);
+    parallel_pool *pool = sl_parallel_pool_create(1);
     network net;
     REQUIRE(network_create(&net, &shape, 1, pool));
     float w = net.w1[0];
@@ -130,7 +130,7 @@ static void test_step(void) {
     CHECK_NEAR((double)net.w1[0], (double)w + 0.1 - 0.1 * 0.2 * (double)w, 1e-6);
     CHECK_NEAR((double)net.b2[0], -0.1, 1e-6);
     network_free(&net);
-    parallel_pool_free(pool);
+    sl_parallel_pool_free(pool);
 }
 
 /* --- training --- */
@@ -212,7 +212,7 @@ static route_figures learn(world *w, const train_options *o, uint64_t *digest) {
 }
 
 static void test_learns(void) {
-    parallel_pool *pool = parallel_pool_create(2);
+    parallel_pool *pool = sl_parallel_pool_create(2);
     for (int coral = 0; coral < 2; coral++)
         for (int loss = TRAIN_TOP; loss <= TRAIN_BEST; loss++) {
             train_options o = options_for(pool, (train_loss)loss);
@@ -231,7 +231,7 @@ static void test_learns(void) {
             examples_free(&w.set);
             examples_free(&control.set);
         }
-    parallel_pool_free(pool);
+    sl_parallel_pool_free(pool);
 }
 
 /* The same weights for any number of threads; others for another seed. */
@@ -240,13 +240,13 @@ static void test_threads(void) {
     world w;
     open_world(&w, 700, false);
     for (int i = 0; i < 3; i++) {
-        parallel_pool *pool = parallel_pool_create(1 + 2 * i);
+        parallel_pool *pool = sl_parallel_pool_create(1 + 2 * i);
         train_options o = options_for(pool, TRAIN_TOP);
         o.n_epochs = 2;
         o.n_hidden = 200;
         if (i == 2) o.seed++;
         learn(&w, &o, &digests[i]);
-        parallel_pool_free(pool);
+        sl_parallel_pool_free(pool);
     }
     CHECK(digests[0] == digests[1]);
     CHECK(digests[0] != digests[2]);
@@ -284,7 +284,7 @@ static void test_bad_examples(void) {
     memset(w.set.states, 0, (size_t)(w.set.n * N_STATE) * sizeof *w.set.states);
     CHECK_INT(examples_split(&w.set, 0.1, 1, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "found all the same");
-    parallel_pool *pool = parallel_pool_create(1);
+    parallel_pool *pool = sl_parallel_pool_create(1);
     train_options o = options_for(pool, TRAIN_BEST);
     network net = {0};
     train_curve curve = {0};
@@ -294,7 +294,7 @@ static void test_bad_examples(void) {
     CHECK_HAS(err.msg, "expected a finite loss");
     network_free(&net);
     train_curve_free(&curve);
-    parallel_pool_free(pool);
+    sl_parallel_pool_free(pool);
     examples_free(&w.set);
 }
 

@@ -50,12 +50,13 @@ static specrt_status open_npy(array_set *s, int field, specrt_error *err) {
     struct stat info;
     size_t bytes = strlen(s->path) + 32;
     char *path = malloc(bytes);
-    if (!path) return error_no_memory(err, s->path);
+    if (!path) return sl_error_no_memory(err, s->path);
     snprintf(path, bytes, "%s/%s.npy", s->path, fields[field].name);
     specrt_status status = SPECRT_STATUS_OK;
     if (stat(path, &info) == 0) {
-        status = file_map(path, &a->file, err);
-        if (!status) status = npy_values(a->file.bytes, a->file.n, path, &a->type, &a->values, err);
+        status = sl_file_map(path, &a->file, err);
+        if (!status)
+            status = sl_npy_values(a->file.bytes, a->file.n, path, &a->type, &a->values, err);
     }
     free(path);
     a->dtype = a->type.item_bytes == 2 ? SPECRT_DTYPE_F16 : SPECRT_DTYPE_F32;
@@ -66,7 +67,7 @@ static specrt_status open_npy(array_set *s, int field, specrt_error *err) {
 
 static void find_tensor(array_set *s, int field) {
     array *a = &s->arrays[field];
-    const st_tensor *t = st_find(s->s, fields[field].name);
+    const st_tensor *t = sl_st_find(s->s, fields[field].name);
     if (!t) return;
     *a = (array){.values = t->data};
     a->type.n_dims = t->n_dims;
@@ -75,7 +76,7 @@ static void find_tensor(array_set *s, int field) {
     if (strcmp(t->dtype, "I32") == 0 || strcmp(t->dtype, "I64") == 0) {
         a->type.kind = 'i';
         a->type.item_bytes = t->dtype[1] == '3' ? 4 : 8;
-    } else if (st_dtype(t->dtype, &a->dtype)) {
+    } else if (sl_st_dtype(t->dtype, &a->dtype)) {
         a->type.kind = 'f';
         a->type.item_bytes = a->dtype == SPECRT_DTYPE_F32 ? 4 : 2;
     }
@@ -90,7 +91,7 @@ static specrt_status open_arrays(array_set *s, specrt_error *err) {
                                 "%s: expected the folder of hidden.npy and the others, or a "
                                 "safetensors file, found one array",
                                 s->path);
-    if (!is_folder) TRY(st_open(s->path, &s->s, err));
+    if (!is_folder) TRY(sl_st_open(s->path, &s->s, err));
     for (int i = 0; i < N_ARRAYS; i++)
         if (is_folder)
             TRY(open_npy(s, i, err));
@@ -100,8 +101,8 @@ static specrt_status open_arrays(array_set *s, specrt_error *err) {
 }
 
 static void close_arrays(array_set *s) {
-    for (int i = 0; i < N_ARRAYS; i++) file_unmap(&s->arrays[i].file);
-    st_close(s->s);
+    for (int i = 0; i < N_ARRAYS; i++) sl_file_unmap(&s->arrays[i].file);
+    sl_st_close(s->s);
     free(s->x);
 }
 
@@ -199,7 +200,7 @@ static specrt_status check_arrays(array_set *s, example_set *out, specrt_error *
     int64_t widest = has(s, LOGITS) ? n_cols(s, LOGITS) : out->n_top;
     if (widest < s->model->n_state) widest = s->model->n_state;
     s->x = malloc((size_t)widest * sizeof *s->x);
-    return s->x ? SPECRT_STATUS_OK : error_no_memory(err, s->path);
+    return s->x ? SPECRT_STATUS_OK : sl_error_no_memory(err, s->path);
 }
 
 /* --- rows --- */
@@ -231,7 +232,7 @@ static specrt_status read_int(const array_set *s, int field, int64_t i, int64_t 
                               int64_t *out, specrt_error *err) {
     const array *a = &s->arrays[field];
     char expected[96];
-    *out = npy_int(&a->type, a->values, i);
+    *out = sl_npy_int(&a->type, a->values, i);
     if (*out >= least && *out <= most) return SPECRT_STATUS_OK;
     snprintf(expected, sizeof expected, "%" PRId64 " to %" PRId64 ", found %" PRId64, least, most,
              *out);

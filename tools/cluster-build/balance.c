@@ -113,8 +113,8 @@ static bool assign(balancing *b) {
     }
     while (b->n_left > 0) {
         if (!open_clusters(b)) return false;
-        parallel_for(b->w->options->threads, (b->n_left + KMEANS_BLOCK - 1) / KMEANS_BLOCK,
-                     wish_block, b);
+        sl_parallel_for(b->w->options->threads, (b->n_left + KMEANS_BLOCK - 1) / KMEANS_BLOCK,
+                        wish_block, b);
         grant(b);
     }
     return true;
@@ -138,5 +138,5 @@ specrt_status balance(kmeans_work *w, specrt_error *err) {
     free(b.wishes);
     free(b.open);
     free(b.sizes);
-    return good ? SPECRT_STATUS_OK : error_no_memory(err, "k-means");
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory(err, "k-means");
 }

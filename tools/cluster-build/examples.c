@@ -38,7 +38,7 @@ specrt_status examples_add(example_set *set, int64_t *at, specrt_error *err) {
         !resize(&set->mass, n, top * sizeof *set->mass) ||
         !resize(&set->levels, n, sizeof *set->levels) ||
         !resize(&set->documents, n, sizeof *set->documents))
-        return error_no_memory_for(err, "the training examples");
+        return sl_error_no_memory_for(err, "the training examples");
     set->capacity = n;
     return SPECRT_STATUS_OK;
 }
@@ -171,7 +171,7 @@ specrt_status examples_read(const char *path, const examples_model *of, example_
         int32_t most = w.info->d_target > n_state ? w.info->d_target : n_state;
         out->n_top = w.info->n_top;
         w.before = calloc((size_t)most, sizeof *w.before);
-        status = w.before ? walk(&w, err) : error_no_memory_for(err, "the training examples");
+        status = w.before ? walk(&w, err) : sl_error_no_memory_for(err, "the training examples");
     }
     free(w.before);
     specrt_trace_close(w.reader);
@@ -244,7 +244,7 @@ static specrt_status check_examples(const example_set *set, int64_t n_documents,
 specrt_status examples_split(example_set *set, double share, uint64_t seed, specrt_error *err) {
     document *documents = NULL;
     int64_t n = set->n > 0 ? list_documents(set, seed, &documents) : 0;
-    if (n < 0) return error_no_memory_for(err, "the training examples");
+    if (n < 0) return sl_error_no_memory_for(err, "the training examples");
     specrt_status status = check_examples(set, n, err);
     int64_t n_out = (int64_t)ceil(share * (double)n);
     if (n_out < 1) n_out = 1;

@@ -161,14 +161,14 @@ static void normalise(float *centroids, int32_t n, int32_t n_cols) {
 static specrt_status seed(kmeans_work *w, specrt_error *err) {
     const kmeans_options *o = w->options;
     kmeans *k = w->k;
-    double started = measure_seconds();
+    double started = sl_measure_seconds();
     if (o->initial)
         memcpy(k->centroids, o->initial,
                (size_t)k->n_clusters * (size_t)k->n_cols * sizeof *k->centroids);
     else
         TRY(seed_centroids(w->r, o, w->kernels, k->centroids, err));
     normalise(k->centroids, k->n_clusters, k->n_cols);
-    k->seconds_seeding = measure_seconds() - started;
+    k->seconds_seeding = sl_measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
 
@@ -178,11 +178,11 @@ static specrt_status iterate(kmeans_work *w, specrt_error *err) {
     int32_t n_tasks = (w->r->n + KMEANS_BLOCK - 1) / KMEANS_BLOCK;
     size_t n = (size_t)k->n_clusters * (size_t)k->n_cols;
     float *before = malloc(n * sizeof *before);
-    if (!before) return error_no_memory(err, "k-means");
+    if (!before) return sl_error_no_memory(err, "k-means");
     for (bool more = true; more && k->n_iterations < o->n_iterations;) {
         int32_t i = k->n_iterations++;
         kmeans_round(w);
-        parallel_for(o->threads, n_tasks, assign_block, w);
+        sl_parallel_for(o->threads, n_tasks, assign_block, w);
         memcpy(before, k->centroids, n * sizeof *before);
         int32_t moved = kmeans_place(w);
         k->objectives[i] = kmeans_objective(w, before);
@@ -214,16 +214,16 @@ static bool is_too_large(const kmeans_work *w) {
 
 static specrt_status run(kmeans_work *w, specrt_error *err) {
     kmeans *k = w->k;
-    if (!start(w)) return error_no_memory(err, "k-means");
+    if (!start(w)) return sl_error_no_memory(err, "k-means");
     TRY(seed(w, err));
-    double started = measure_seconds();
+    double started = sl_measure_seconds();
     TRY(iterate(w, err));
     k->objective_free = k->objective;
     if (is_too_large(w)) {
         TRY(balance(w, err));
         k->objective = kmeans_own_objective(w);
     }
-    k->seconds = measure_seconds() - started;
+    k->seconds = sl_measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
 

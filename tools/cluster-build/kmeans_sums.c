@@ -72,7 +72,7 @@ static void sum_cluster(void *arg, int64_t cluster, int worker) {
 
 int32_t kmeans_place(kmeans_work *w) {
     int32_t n_moved = list_moves(w);
-    parallel_for(w->options->threads, w->k->n_clusters, sum_cluster, w);
+    sl_parallel_for(w->options->threads, w->k->n_clusters, sum_cluster, w);
     memcpy(w->k->clusters, w->next, (size_t)w->r->n * sizeof *w->next);
     memset(w->k->sizes, 0, (size_t)w->k->n_clusters * sizeof *w->k->sizes);
     for (int32_t i = 0; i < w->r->n; i++) w->k->sizes[w->next[i]]++;

@@ -23,41 +23,41 @@ static specrt_status open_tokenizer(cluster_build *b, specrt_error *err) {
     const cluster_options *o = b->options;
     uint8_t sha256[32];
     if (o->tokenizer) {
-        TRY(tokenizer_open(o->tokenizer, &b->tok, err));
-        tokenizer_fingerprint(b->tok, sha256);
-        return b->source.g
-                   ? tokenizer_check_model(b->source.path, sha256, tokenizer_name(b->tok), err)
-                   : SPECRT_STATUS_OK;
+        TRY(sl_tokenizer_open(o->tokenizer, &b->tok, err));
+        sl_tokenizer_fingerprint(b->tok, sha256);
+        return b->source.g ? sl_tokenizer_check_model(b->source.path, sha256,
+                                                      sl_tokenizer_name(b->tok), err)
+                           : SPECRT_STATUS_OK;
     }
-    if (b->source.g) TRY(tokenizer_of_model(b->source.path, &b->tok, err));
+    if (b->source.g) TRY(sl_tokenizer_of_model(b->source.path, &b->tok, err));
     if (!b->tok)
-        cli_warn("%s: no tokenizer inside; give --tokenizer so that reserved rows are known",
-                 o->model);
+        sl_cli_warn("%s: no tokenizer inside; give --tokenizer so that reserved rows are known",
+                    o->model);
     return SPECRT_STATUS_OK;
 }
 
 /* u8 [n_rows]: padding and placeholders. */
 static specrt_status find_reserved(const cluster_build *b, uint8_t **out, specrt_error *err) {
-    int32_t n_vocab = tokenizer_n_vocab(b->tok);
+    int32_t n_vocab = sl_tokenizer_n_vocab(b->tok);
     if (n_vocab > b->n_ids)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: \"%s\": expected a row for each of the tokenizer's %" PRId32
                                 " tokens, found %" PRId64,
                                 b->options->model, b->head_name, n_vocab, b->head.n_rows);
     *out = calloc((size_t)b->head.n_rows, 1);
-    if (!*out) return error_no_memory(err, NULL);
+    if (!*out) return sl_error_no_memory(err, NULL);
     for (int32_t row = 0; row < b->head.n_rows; row++) {
         int32_t id = build_id(b, row);
-        (*out)[row] = id >= n_vocab || tokenizer_type(b->tok, id) == TOKEN_RESERVED;
+        (*out)[row] = id >= n_vocab || sl_tokenizer_type(b->tok, id) == TOKEN_RESERVED;
     }
     return SPECRT_STATUS_OK;
 }
 
 /* The ids of a draft head with a vocabulary of its own. */
 static specrt_status find_ids(cluster_build *b, specrt_error *err) {
-    int32_t n_vocab = b->tok ? tokenizer_n_vocab(b->tok) : 0;
+    int32_t n_vocab = b->tok ? sl_tokenizer_n_vocab(b->tok) : 0;
     int64_t bound = n_vocab ? n_vocab : SPECRT_MAX_VOCAB;
-    TRY(model_d2t(&b->source, b->head.n_rows, bound, &b->ids, err));
+    TRY(sl_model_d2t(&b->source, b->head.n_rows, bound, &b->ids, err));
     b->head.ids = b->ids;
     b->n_ids = b->ids ? n_vocab : (int32_t)b->head.n_rows;
     for (int32_t i = 0; b->ids && i < b->head.n_rows; i++)
@@ -69,14 +69,14 @@ static specrt_status open_rows(cluster_build *b, specrt_error *err) {
     uint8_t *reserved = NULL;
     if (b->tok) TRY(find_reserved(b, &reserved, err));
     int threads = (int)b->options->common.threads;
-    specrt_status status = head_check(&b->head, b->head_name, reserved, threads, err);
+    specrt_status status = sl_head_check(&b->head, b->head_name, reserved, threads, err);
     if (!status) status = rows_open(&b->head, reserved, threads, &b->rows, err);
     free(reserved);
     if (!status && b->rows.n == 0)
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                   "no row is left to cluster: all are zero, reserved or equal to "
                                   "others");
-    return model_blame(&b->source, status, err);
+    return sl_model_blame(&b->source, status, err);
 }
 
 /* ---- output ---- */
@@ -84,23 +84,23 @@ static specrt_status open_rows(cluster_build *b, specrt_error *err) {
 static specrt_status make_ident(const cluster_build *b, specrt_ident *out, specrt_error *err) {
     *out = (specrt_ident){0};
     if (b->tok) {
-        out->n_vocab = tokenizer_n_vocab(b->tok);
-        out->n_normal = tokenizer_n_normal(b->tok);
-        tokenizer_fingerprint(b->tok, out->tokenizer_sha256);
-        snprintf(out->tokenizer_name, sizeof out->tokenizer_name, "%s", tokenizer_name(b->tok));
+        out->n_vocab = sl_tokenizer_n_vocab(b->tok);
+        out->n_normal = sl_tokenizer_n_normal(b->tok);
+        sl_tokenizer_fingerprint(b->tok, out->tokenizer_sha256);
+        snprintf(out->tokenizer_name, sizeof out->tokenizer_name, "%s", sl_tokenizer_name(b->tok));
     }
-    return model_blame(&b->source, bundle_ident_head(out, &b->head, b->head_name, err), err);
+    return sl_model_blame(&b->source, sl_bundle_ident_head(out, &b->head, b->head_name, err), err);
 }
 
 static specrt_status check_output(const cluster_build *b, specrt_error *err) {
     const cluster_options *o = b->options;
     const cli_common *common = &o->common;
     specrt_ident ident;
-    if (o->report) TRY(out_check(o->report, common->force, err));
+    if (o->report) TRY(sl_out_check(o->report, common->force, err));
     if (!common->output) return SPECRT_STATUS_OK;
     TRY(make_ident(b, &ident, err));
-    return bundle_check_section(common->output, cluster_section_tag(o->router), common->force,
-                                &ident, err);
+    return sl_bundle_check_section(common->output, cluster_section_tag(o->router), common->force,
+                                   &ident, err);
 }
 
 static specrt_status write_bundle(const cluster_build *b, specrt_error *err) {
@@ -113,17 +113,17 @@ static specrt_status write_bundle(const cluster_build *b, specrt_error *err) {
     TRY(make_ident(b, &ident, err));
     void *bytes = cluster_section_bytes(b, &part.n_bytes);
     part.data = bytes;
-    specrt_status status = bundle_write_section(common->output, common->force, &part,
-                                                cluster_report_provenance(b), &ident, err);
+    specrt_status status = sl_bundle_write_section(common->output, common->force, &part,
+                                                   cluster_report_provenance(b), &ident, err);
     free(bytes);
     return status;
 }
 
 static specrt_status print_result(const cluster_build *b, specrt_error *err) {
     const cli_common *common = &b->options->common;
-    if (common->json) return cli_print_json(cluster_report_json(b), err);
-    if (!common->quiet) cluster_report_table(b, cli_table(&common->output, 1));
-    return out_flush_stdout(err);
+    if (common->json) return sl_cli_print_json(cluster_report_json(b), err);
+    if (!common->quiet) cluster_report_table(b, sl_cli_table(&common->output, 1));
+    return sl_out_flush_stdout(err);
 }
 
 /* ---- the work ---- */
@@ -133,8 +133,8 @@ static void each_iteration(void *user, int32_t iteration, double objective, int3
     const cluster_build *b = user;
     const cli_common *common = &b->options->common;
     if (common->verbose || common->progress == 1)
-        cli_info("k-means %" PRId32 ": objective %.6f, %" PRId32 " rows moved", iteration + 1,
-                 objective / b->rows.n, moved);
+        sl_cli_info("k-means %" PRId32 ": objective %.6f, %" PRId32 " rows moved", iteration + 1,
+                    objective / b->rows.n, moved);
 }
 
 static int32_t default_clusters(const cluster_build *b) {
@@ -162,9 +162,9 @@ static specrt_status cluster(cluster_build *b, specrt_error *err) {
 
 static specrt_status run(cluster_build *b, specrt_error *err) {
     const cluster_options *o = b->options;
-    double started = measure_seconds();
-    TRY(model_open(o->model, &b->source, err));
-    TRY(model_head(&b->source, o->tensor, &b->head, &b->head_name, err));
+    double started = sl_measure_seconds();
+    TRY(sl_model_open(o->model, &b->source, err));
+    TRY(sl_model_head(&b->source, o->tensor, &b->head, &b->head_name, err));
     TRY(open_tokenizer(b, err));
     TRY(find_ids(b, err));
     TRY(check_output(b, err));
@@ -172,7 +172,7 @@ static specrt_status run(cluster_build *b, specrt_error *err) {
     TRY(open_rows(b, err));
     TRY(cluster(b, err));
     TRY(router_make(b, err));
-    b->seconds = measure_seconds() - started;
+    b->seconds = sl_measure_seconds() - started;
     if (o->report) TRY(cluster_report_html(b, err));
     if (o->common.output) TRY(write_bundle(b, err));
     return print_result(b, err);
@@ -183,15 +183,15 @@ int main(int argc, char **argv) {
     cluster_build b = {.options = &options};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     int code = cluster_options_parse(&options, argc, argv);
-    if (code < 0) code = run(&b, &err) ? cli_fail(&err) : CLI_OK;
+    if (code < 0) code = run(&b, &err) ? sl_cli_fail(&err) : CLI_OK;
     router_weights_free(&b.router);
     router_training_free(&b.training);
-    cli_list_free(&options.traces);
-    cli_list_free(&options.examples);
+    sl_cli_list_free(&options.traces);
+    sl_cli_list_free(&options.examples);
     free(b.ids);
     kmeans_free(&b.k);
     rows_close(&b.rows);
-    tokenizer_close(b.tok);
-    model_close(&b.source);
+    sl_tokenizer_close(b.tok);
+    sl_model_close(&b.source);
     return code;
 }

@@ -74,7 +74,7 @@ typedef struct rows_job {
 
 static void for_rows(network *net, int32_t n, void (*task)(void *arg, int64_t block)) {
     rows_job job = {net, n};
-    parallel_pool_for(net->pool, (n + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, task, &job);
+    sl_parallel_pool_for(net->pool, (n + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, task, &job);
 }
 
 static int64_t rows_end(const rows_job *job, int64_t block) {
@@ -224,6 +224,6 @@ void network_step(network *net, double rate, double decay) {
     double n = (double)++net->n_steps;
     step_job job = {net, (float)rate, (float)decay, (float)(1 / (1 - pow(0.9, n))),
                     (float)(1 / (1 - pow(0.999, n)))};
-    parallel_pool_for(net->pool, (net->n_weights + WEIGHTS_AT_ONCE - 1) / WEIGHTS_AT_ONCE,
-                      step_block, &job);
+    sl_parallel_pool_for(net->pool, (net->n_weights + WEIGHTS_AT_ONCE - 1) / WEIGHTS_AT_ONCE,
+                         step_block, &job);
 }

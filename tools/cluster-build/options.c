@@ -8,67 +8,68 @@
 
 static int parse_table(cluster_options *o, int argc, char **argv) {
     const cli_option options[] = {
-        cli_heading("Input"),
-        cli_string(
+        sl_cli_heading("Input"),
+        sl_cli_string(
             "model", "FILE", &o->model,
             "GGUF or safetensors with the head: the drafter's, or the target's if it drafts with "
             "that"),
-        cli_string("tensor", "NAME", &o->tensor,
-                   "the head (default: output.weight, lm_head.weight or the tied embedding)"),
-        cli_string("tokenizer", "T", &o->tokenizer,
-                   "GGUF, tokenizer.json, tiktoken ranks (default: the model's own, if a GGUF)"),
+        sl_cli_string("tensor", "NAME", &o->tensor,
+                      "the head (default: output.weight, lm_head.weight or the tied embedding)"),
+        sl_cli_string("tokenizer", "T", &o->tokenizer,
+                      "GGUF, tokenizer.json, tiktoken ranks (default: the model's own, if a GGUF)"),
 
-        cli_heading("Clusters"),
-        cli_int("clusters", "M", &o->n_clusters, 1, SPECRT_MAX_CLUSTERS,
-                "how many (default 256, 512 above 150,000 rows; coral 16; centroid 2048 at most)"),
-        cli_flag("balanced", &o->balanced,
-                 "equal sizes, give or take one (centroid and coral: always)"),
-        cli_real("largest", "X", &o->largest, 0, 1e9,
-                 "no cluster larger than X times the mean (default 4); 0: as they come"),
-        cli_int("iterations", "N", &o->n_iterations, 1, 1000, "of k-means at most (default 25)"),
-        cli_string("init", "NAME", &o->init, "kmeans|| (default) or kmeans++, for small heads"),
+        sl_cli_heading("Clusters"),
+        sl_cli_int(
+            "clusters", "M", &o->n_clusters, 1, SPECRT_MAX_CLUSTERS,
+            "how many (default 256, 512 above 150,000 rows; coral 16; centroid 2048 at most)"),
+        sl_cli_flag("balanced", &o->balanced,
+                    "equal sizes, give or take one (centroid and coral: always)"),
+        sl_cli_real("largest", "X", &o->largest, 0, 1e9,
+                    "no cluster larger than X times the mean (default 4); 0: as they come"),
+        sl_cli_int("iterations", "N", &o->n_iterations, 1, 1000, "of k-means at most (default 25)"),
+        sl_cli_string("init", "NAME", &o->init, "kmeans|| (default) or kmeans++, for small heads"),
 
-        cli_heading("Router"),
-        cli_string(
+        sl_cli_heading("Router"),
+        sl_cli_string(
             "router", "NAME", &o->router_name,
             "centroid (default): the drafter's output against each cluster's mean row; dynaspec or "
             "coral: trained; or none"),
-        cli_string("schedule", "NAME|LIST", &o->schedule_name,
-                   "clusters by tree level: harmonic, flat, or numbers such as 64,64,16"),
-        cli_int("mean-rows", "N", &o->mean_rows, 1, SPECRT_MAX_VOCAB,
-                "the schedule's mean number of rows over six levels"),
+        sl_cli_string("schedule", "NAME|LIST", &o->schedule_name,
+                      "clusters by tree level: harmonic, flat, or numbers such as 64,64,16"),
+        sl_cli_int("mean-rows", "N", &o->mean_rows, 1, SPECRT_MAX_VOCAB,
+                   "the schedule's mean number of rows over six levels"),
 
-        cli_heading("Training"),
-        cli_strings("trace", "FILE", &o->traces,
-                    "what specrt-eval record wrote with this drafter; may be repeated"),
-        cli_strings(
+        sl_cli_heading("Training"),
+        sl_cli_strings("trace", "FILE", &o->traces,
+                       "what specrt-eval record wrote with this drafter; may be repeated"),
+        sl_cli_strings(
             "examples", "FILE|DIR", &o->examples,
             "the same from another program: safetensors, or a folder of .npy files, with hidden, "
             "tokens and top_ids or logits (docs/METHODS.md); may be repeated"),
-        cli_string("embedding", "FILE", &o->embedding,
-                   "model that holds the token embedding dynaspec reads (default: --model)"),
-        cli_string("loss", "NAME", &o->loss_name,
-                   "multi-hot (dynaspec), soft-mass or argmax (coral): see docs/METHODS.md"),
-        cli_int("hidden", "N", &o->n_hidden, 1, 65536, "width of dynaspec's layer (512)"),
-        cli_int("epochs", "N", &o->n_epochs, 1, TRAIN_MAX_EPOCHS, "at most (20)"),
-        cli_int("patience", "N", &o->patience, 1, TRAIN_MAX_EPOCHS,
-                "epochs without gain on what is held out before training ends (3)"),
-        cli_int("batch", "N", &o->n_batch, 1, 65536,
-                "positions of a step (default: a 64th of them, from 32 to 4096)"),
-        cli_real("rate", "X", &o->rate, 1e-8, 1, "AdamW's greatest (0.001)"),
-        cli_real("decay", "X", &o->decay, 0, 10, "of weights (0.01)"),
-        cli_real("holdout", "P", &o->holdout, 0.001, 0.9, "share of prompts held out (0.1)"),
-        cli_flag("shuffle-labels", &o->shuffled,
-                 "a control: learn from the labels of other positions; for --json without -o"),
-        cli_string("report", "FILE", &o->report,
-                   "HTML page with the curves of training and recall by level"),
+        sl_cli_string("embedding", "FILE", &o->embedding,
+                      "model that holds the token embedding dynaspec reads (default: --model)"),
+        sl_cli_string("loss", "NAME", &o->loss_name,
+                      "multi-hot (dynaspec), soft-mass or argmax (coral): see docs/METHODS.md"),
+        sl_cli_int("hidden", "N", &o->n_hidden, 1, 65536, "width of dynaspec's layer (512)"),
+        sl_cli_int("epochs", "N", &o->n_epochs, 1, TRAIN_MAX_EPOCHS, "at most (20)"),
+        sl_cli_int("patience", "N", &o->patience, 1, TRAIN_MAX_EPOCHS,
+                   "epochs without gain on what is held out before training ends (3)"),
+        sl_cli_int("batch", "N", &o->n_batch, 1, 65536,
+                   "positions of a step (default: a 64th of them, from 32 to 4096)"),
+        sl_cli_real("rate", "X", &o->rate, 1e-8, 1, "AdamW's greatest (0.001)"),
+        sl_cli_real("decay", "X", &o->decay, 0, 10, "of weights (0.01)"),
+        sl_cli_real("holdout", "P", &o->holdout, 0.001, 0.9, "share of prompts held out (0.1)"),
+        sl_cli_flag("shuffle-labels", &o->shuffled,
+                    "a control: learn from the labels of other positions; for --json without -o"),
+        sl_cli_string("report", "FILE", &o->report,
+                      "HTML page with the curves of training and recall by level"),
         {0}};
     const cli_tool tool = {
         "cluster-build", "cluster-build --model llama3.gguf --router centroid -o model.specb",
         "Clusters the rows of an LM head and writes them with a router into a\n"
         "bundle, for the sources cluster (DynaSpec), group (CORAL) and centroid.",
         "cluster-build --model FILE [options] -o BUNDLE", options};
-    return cli_parse(&tool, argc, argv, &o->common, NULL);
+    return sl_cli_parse(&tool, argc, argv, &o->common, NULL);
 }
 
 bool cluster_options_is_trained(const cluster_options *o) {
@@ -81,22 +82,23 @@ static int check_training(cluster_options *o) {
     bool is_coral = o->router == SPECRT_ROUTER_CORAL;
     int n_inputs = o->traces.n + o->examples.n;
     if (!cluster_options_is_trained(o) && (n_inputs > 0 || o->shuffled || o->report))
-        return cli_usage(
+        return sl_cli_usage(
             "--trace, --examples and --report are for routers that are trained; add --router "
             "dynaspec or coral");
     if (!cluster_options_is_trained(o)) return -1;
     if (n_inputs == 0)
-        return cli_usage("--trace or --examples is missing; specrt-eval record writes a trace for "
-                         "--router %s",
-                         o->router_name);
+        return sl_cli_usage(
+            "--trace or --examples is missing; specrt-eval record writes a trace for "
+            "--router %s",
+            o->router_name);
     if (o->shuffled && o->common.output)
-        return cli_usage(
+        return sl_cli_usage(
             "--shuffle-labels makes a router that knows nothing; give --json and no -o");
     if (!o->loss_name) o->loss_name = is_coral ? "argmax" : "multi-hot";
     while (loss < n && strcmp(o->loss_name, losses[loss]) != 0) loss++;
     if (loss == n)
-        return cli_usage("--loss: expected multi-hot, soft-mass or argmax, found '%s'",
-                         o->loss_name);
+        return sl_cli_usage("--loss: expected multi-hot, soft-mass or argmax, found '%s'",
+                            o->loss_name);
     o->loss = (train_loss)loss;
     return -1;
 }
@@ -104,22 +106,22 @@ static int check_training(cluster_options *o) {
 static int check(cluster_options *o) {
     static const char *const names[] = {"none", "centroid", "dynaspec", "coral"};
     int kind = 0, n = sizeof names / sizeof names[0];
-    if (!o->model) return cli_usage("--model is missing");
-    if (!o->common.output && !o->common.json) return cli_usage("nothing to write; give -o");
+    if (!o->model) return sl_cli_usage("--model is missing");
+    if (!o->common.output && !o->common.json) return sl_cli_usage("nothing to write; give -o");
     while (kind < n && strcmp(o->router_name, names[kind]) != 0) kind++;
     if (kind == n)
-        return cli_usage("--router: expected none, centroid, dynaspec or coral, found '%s'",
-                         o->router_name);
+        return sl_cli_usage("--router: expected none, centroid, dynaspec or coral, found '%s'",
+                            o->router_name);
     o->router = (specrt_router_kind)kind;
     bool is_flat = o->router == SPECRT_ROUTER_CENTROID || o->router == SPECRT_ROUTER_CORAL;
     if (is_flat) o->balanced = true;
     if (o->largest > 0 && o->largest < 1)
-        return cli_usage("--largest: expected 0 or at least 1, found %g", o->largest);
+        return sl_cli_usage("--largest: expected 0 or at least 1, found %g", o->largest);
     if (o->balanced) o->largest = 1;
     if (!o->schedule_name) o->schedule_name = is_flat ? "flat" : "harmonic";
     if (strcmp(o->init, "kmeans||") != 0 && strcmp(o->init, "kmeans++") != 0)
-        return cli_usage("--init: expected kmeans|| or kmeans++, found '%s'", o->init);
-    int code = cli_distinct((const char *const[]){o->common.output, o->report}, 2);
+        return sl_cli_usage("--init: expected kmeans|| or kmeans++, found '%s'", o->init);
+    int code = sl_cli_distinct((const char *const[]){o->common.output, o->report}, 2);
     return code < 0 ? check_training(o) : code;
 }
 

@@ -86,5 +86,5 @@ void product(parallel_pool *pool, matrix_view a, matrix_view b, int32_t m, int32
              float *c) {
     int32_t down = (m + BLOCK_M - 1) / BLOCK_M, across = (n + BLOCK_N - 1) / BLOCK_N;
     product_job job = {a, b, m, n, k, across, c};
-    parallel_pool_for(pool, (int64_t)down * across, product_block, &job);
+    sl_parallel_pool_for(pool, (int64_t)down * across, product_block, &job);
 }

@@ -26,8 +26,8 @@ static void training_table(const cluster_build *b, FILE *out) {
     fprintf(out,
             "trained on %s positions, %s held out; %" PRId32 " epochs, the best %" PRId32
             ": loss %.4f, held out %.4f\n",
-            text_count((uint64_t)(b->training.examples.n - b->training.examples.n_holdout)),
-            text_count((uint64_t)b->training.examples.n_holdout), c->n, c->best + 1,
+            sl_text_count((uint64_t)(b->training.examples.n - b->training.examples.n_holdout)),
+            sl_text_count((uint64_t)b->training.examples.n_holdout), c->n, c->best + 1,
             c->loss[c->best], c->holdout[c->best]);
     fprintf(out, "level  positions    rows  recall  oracle  static list of the mean size\n");
     for (int32_t t = 0; t <= f->n_levels; t++) {
@@ -36,7 +36,7 @@ static void training_table(const cluster_build *b, FILE *out) {
         if (t < f->n_levels) snprintf(name, sizeof name, "%" PRId32, t);
         if (!isnan(x->fixed)) snprintf(fixed, sizeof fixed, "%.4f", x->fixed);
         if (x->n > 0)
-            fprintf(out, "%5s %10s %7.0f  %.4f  %.4f  %s\n", name, text_count((uint64_t)x->n),
+            fprintf(out, "%5s %10s %7.0f  %.4f  %.4f  %s\n", name, sl_text_count((uint64_t)x->n),
                     x->rows, x->recall, x->oracle, fixed);
     }
 }
@@ -46,9 +46,9 @@ void cluster_report_table(const cluster_build *b, FILE *out) {
     int32_t least, most, left_out = (int32_t)b->head.n_rows - b->rows.n;
     kmeans_size_range(k, &least, &most);
     fprintf(out, "%s rows of %s columns in %s clusters of %s to %s\n",
-            text_count((uint64_t)b->rows.n), text_count((uint64_t)b->head.n_cols),
-            text_count((uint64_t)k->n_clusters), text_count((uint64_t)least),
-            text_count((uint64_t)most));
+            sl_text_count((uint64_t)b->rows.n), sl_text_count((uint64_t)b->head.n_cols),
+            sl_text_count((uint64_t)k->n_clusters), sl_text_count((uint64_t)least),
+            sl_text_count((uint64_t)most));
     fprintf(out, "mean similarity to the cluster %.4f after %" PRId32 " iterations",
             k->objective / b->rows.n, k->n_iterations);
     if (k->objective != k->objective_free)
@@ -56,11 +56,12 @@ void cluster_report_table(const cluster_build *b, FILE *out) {
     fprintf(out, "\n");
     if (left_out > 0)
         fprintf(out, "left out: %s reserved rows, %s of zeros, %s equal to others\n",
-                text_count((uint64_t)b->rows.n_reserved), text_count((uint64_t)b->rows.n_zero),
-                text_count((uint64_t)b->rows.n_duplicate));
+                sl_text_count((uint64_t)b->rows.n_reserved),
+                sl_text_count((uint64_t)b->rows.n_zero),
+                sl_text_count((uint64_t)b->rows.n_duplicate));
     fprintf(out, "router %s, clusters by level", router_name(b));
     for (int32_t t = 0; t < b->schedule.n; t++) fprintf(out, " %" PRId32, b->schedule.clusters[t]);
-    fprintf(out, ": about %s rows on average\n", text_count((uint64_t)(b->schedule.rows + 0.5)));
+    fprintf(out, ": about %s rows on average\n", sl_text_count((uint64_t)(b->schedule.rows + 0.5)));
     if (cluster_options_is_trained(b->options)) training_table(b, out);
 }
 
@@ -83,14 +84,14 @@ static json_object *example_json(const cluster_build *b, int32_t cluster, float 
     }
     for (int32_t i = 0; i < n; i++) {
         size_t n_bytes;
-        const uint8_t *bytes = tokenizer_bytes(b->tok, ids[i], &n_bytes);
+        const uint8_t *bytes = sl_tokenizer_bytes(b->tok, ids[i], &n_bytes);
         char text[512];
-        text_token(bytes, n_bytes < 100 ? n_bytes : 100, text);
+        sl_text_token(bytes, n_bytes < 100 ? n_bytes : 100, text);
         json_object_array_add(tokens, json_object_new_string(text));
     }
-    json_put(o, "cluster", json_object_new_int(cluster));
-    json_put(o, "size", json_object_new_int(k->sizes[cluster]));
-    json_put(o, "tokens", tokens);
+    sl_json_put(o, "cluster", json_object_new_int(cluster));
+    sl_json_put(o, "size", json_object_new_int(k->sizes[cluster]));
+    sl_json_put(o, "tokens", tokens);
     return o;
 }
 
@@ -113,53 +114,54 @@ static json_object *common_json(const cluster_build *b) {
     json_object *levels = json_object_new_array();
     kmeans_size_range(k, &least, &most);
     for (int32_t i = 0; i < k->n_iterations; i++)
-        json_object_array_add(objective, json_real(k->objectives[i]));
+        json_object_array_add(objective, sl_json_real(k->objectives[i]));
     for (int32_t t = 0; t < b->schedule.n; t++)
         json_object_array_add(levels, json_object_new_int(b->schedule.clusters[t]));
-    json_put(o, "tool", json_object_new_string("cluster-build " SPECRT_VERSION_STRING));
-    json_put(o, "model", json_base_name(b->options->model));
-    json_put(o, "tensor", json_text(b->head_name));
-    json_put(o, "seed", json_object_new_int64(b->options->common.seed));
-    json_put(o, "n_rows", json_object_new_int(b->rows.n));
-    json_put(o, "n_cols", json_object_new_int(k->n_cols));
-    json_put(o, "n_reserved", json_object_new_int(b->rows.n_reserved));
-    json_put(o, "n_zero", json_object_new_int(b->rows.n_zero));
-    json_put(o, "n_duplicate", json_object_new_int(b->rows.n_duplicate));
-    json_put(o, "n_clusters", json_object_new_int(k->n_clusters));
-    json_put(o, "balanced", json_object_new_boolean(b->options->balanced));
-    json_put(o, "largest", json_real(b->options->largest));
-    json_put(o, "size_least", json_object_new_int(least));
-    json_put(o, "size_mean", json_real(mean_size(b)));
-    json_put(o, "size_most", json_object_new_int(most));
-    json_put(o, "objective", objective);
-    json_put(o, "objective_final", json_real(k->objective));
-    json_put(o, "objective_before_balancing", json_real(k->objective_free));
-    json_put(o, "schedule", levels);
+    sl_json_put(o, "tool", json_object_new_string("cluster-build " SPECRT_VERSION_STRING));
+    sl_json_put(o, "model", sl_json_base_name(b->options->model));
+    sl_json_put(o, "tensor", sl_json_text(b->head_name));
+    sl_json_put(o, "seed", json_object_new_int64(b->options->common.seed));
+    sl_json_put(o, "n_rows", json_object_new_int(b->rows.n));
+    sl_json_put(o, "n_cols", json_object_new_int(k->n_cols));
+    sl_json_put(o, "n_reserved", json_object_new_int(b->rows.n_reserved));
+    sl_json_put(o, "n_zero", json_object_new_int(b->rows.n_zero));
+    sl_json_put(o, "n_duplicate", json_object_new_int(b->rows.n_duplicate));
+    sl_json_put(o, "n_clusters", json_object_new_int(k->n_clusters));
+    sl_json_put(o, "balanced", json_object_new_boolean(b->options->balanced));
+    sl_json_put(o, "largest", sl_json_real(b->options->largest));
+    sl_json_put(o, "size_least", json_object_new_int(least));
+    sl_json_put(o, "size_mean", sl_json_real(mean_size(b)));
+    sl_json_put(o, "size_most", json_object_new_int(most));
+    sl_json_put(o, "objective", objective);
+    sl_json_put(o, "objective_final", sl_json_real(k->objective));
+    sl_json_put(o, "objective_before_balancing", sl_json_real(k->objective_free));
+    sl_json_put(o, "schedule", levels);
     return o;
 }
 
 static json_object *level_json(const route_level *x) {
     json_object *o = json_object_new_object();
-    json_put(o, "n", json_object_new_int64(x->n));
-    json_put(o, "rows", json_real(x->rows));
-    json_put(o, "recall", json_real(x->recall));
-    json_put(o, "recall_oracle", json_real(x->oracle));
-    json_put(o, "recall_static", json_real(x->fixed));
-    json_put(o, "mass", json_real(x->mass));
-    json_put(o, "mass_oracle", json_real(x->mass_oracle));
-    json_put(o, "mass_static", json_real(x->mass_fixed));
+    sl_json_put(o, "n", json_object_new_int64(x->n));
+    sl_json_put(o, "rows", sl_json_real(x->rows));
+    sl_json_put(o, "recall", sl_json_real(x->recall));
+    sl_json_put(o, "recall_oracle", sl_json_real(x->oracle));
+    sl_json_put(o, "recall_static", sl_json_real(x->fixed));
+    sl_json_put(o, "mass", sl_json_real(x->mass));
+    sl_json_put(o, "mass_oracle", sl_json_real(x->mass_oracle));
+    sl_json_put(o, "mass_static", sl_json_real(x->mass_fixed));
     return o;
 }
 
 static json_object *curve_json(const double *y, int32_t n) {
     json_object *list = json_object_new_array();
-    for (int32_t i = 0; i < n; i++) json_object_array_add(list, json_real(y[i]));
+    for (int32_t i = 0; i < n; i++) json_object_array_add(list, sl_json_real(y[i]));
     return list;
 }
 
 static json_object *names_json(const cli_list *paths) {
     json_object *list = json_object_new_array();
-    for (int i = 0; i < paths->n; i++) json_object_array_add(list, json_base_name(paths->items[i]));
+    for (int i = 0; i < paths->n; i++)
+        json_object_array_add(list, sl_json_base_name(paths->items[i]));
     return list;
 }
 
@@ -169,49 +171,49 @@ static json_object *router_json(const cluster_build *b) {
     const router_training *t = &b->training;
     const route_figures *f = &t->figures;
     json_object *r = json_object_new_object();
-    json_put(r, "kind", json_object_new_string(router_name(b)));
-    json_put(r, "rows_mean", json_real(b->schedule.rows));
+    sl_json_put(r, "kind", json_object_new_string(router_name(b)));
+    sl_json_put(r, "rows_mean", sl_json_real(b->schedule.rows));
     if (!cluster_options_is_trained(o)) return r;
     json_object *levels = json_object_new_array();
     for (int32_t i = 0; i < f->n_levels; i++)
         json_object_array_add(levels, level_json(&f->levels[i]));
-    json_put(r, "recall", json_real(f->all.recall));
-    json_put(r, "recall_oracle", json_real(f->all.oracle));
-    json_put(r, "recall_static", json_real(f->all.fixed));
-    json_put(r, "all", level_json(&f->all));
-    json_put(r, "levels", levels);
-    json_put(r, "traces", names_json(&o->traces));
-    json_put(r, "example_files", names_json(&o->examples));
-    json_put(r, "shuffled", json_object_new_boolean(o->shuffled));
-    json_put(r, "loss", json_object_new_string(o->loss_name));
-    json_put(r, "n_hidden", json_object_new_int(b->router.n_hidden));
-    json_put(r, "n_examples", json_object_new_int64(t->examples.n));
-    json_put(r, "n_holdout", json_object_new_int64(t->examples.n_holdout));
-    json_put(r, "rate", json_real(o->rate));
-    json_put(r, "decay", json_real(o->decay));
-    json_put(r, "best_epoch", json_object_new_int(t->curve.best + 1));
-    json_put(r, "loss_training", curve_json(t->curve.loss, t->curve.n));
-    json_put(r, "loss_holdout", curve_json(t->curve.holdout, t->curve.n));
+    sl_json_put(r, "recall", sl_json_real(f->all.recall));
+    sl_json_put(r, "recall_oracle", sl_json_real(f->all.oracle));
+    sl_json_put(r, "recall_static", sl_json_real(f->all.fixed));
+    sl_json_put(r, "all", level_json(&f->all));
+    sl_json_put(r, "levels", levels);
+    sl_json_put(r, "traces", names_json(&o->traces));
+    sl_json_put(r, "example_files", names_json(&o->examples));
+    sl_json_put(r, "shuffled", json_object_new_boolean(o->shuffled));
+    sl_json_put(r, "loss", json_object_new_string(o->loss_name));
+    sl_json_put(r, "n_hidden", json_object_new_int(b->router.n_hidden));
+    sl_json_put(r, "n_examples", json_object_new_int64(t->examples.n));
+    sl_json_put(r, "n_holdout", json_object_new_int64(t->examples.n_holdout));
+    sl_json_put(r, "rate", sl_json_real(o->rate));
+    sl_json_put(r, "decay", sl_json_real(o->decay));
+    sl_json_put(r, "best_epoch", json_object_new_int(t->curve.best + 1));
+    sl_json_put(r, "loss_training", curve_json(t->curve.loss, t->curve.n));
+    sl_json_put(r, "loss_holdout", curve_json(t->curve.holdout, t->curve.n));
     return r;
 }
 
 char *cluster_report_provenance(const cluster_build *b) {
     json_object *o = common_json(b);
     if (cluster_options_is_trained(b->options))
-        json_put(o, "router", router_json(b));
+        sl_json_put(o, "router", router_json(b));
     else
-        json_put(o, "router", json_object_new_string(router_name(b)));
-    json_put(o, "examples", examples_json(b));
-    return json_to_text(o);
+        sl_json_put(o, "router", json_object_new_string(router_name(b)));
+    sl_json_put(o, "examples", examples_json(b));
+    return sl_json_to_text(o);
 }
 
 char *cluster_report_json(const cluster_build *b) {
     json_object *o = common_json(b);
-    json_put(o, "router", router_json(b));
-    json_put(o, "seconds_seeding", json_real(b->k.seconds_seeding));
-    json_put(o, "seconds_kmeans", json_real(b->k.seconds));
-    json_put(o, "seconds_router", json_real(b->training.seconds));
-    json_put(o, "seconds", json_real(b->seconds));
-    json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
-    return json_to_text(o);
+    sl_json_put(o, "router", router_json(b));
+    sl_json_put(o, "seconds_seeding", sl_json_real(b->k.seconds_seeding));
+    sl_json_put(o, "seconds_kmeans", sl_json_real(b->k.seconds));
+    sl_json_put(o, "seconds_router", sl_json_real(b->training.seconds));
+    sl_json_put(o, "seconds", sl_json_real(b->seconds));
+    sl_json_put(o, "peak_bytes", json_object_new_int64(sl_measure_peak_bytes()));
+    return sl_json_to_text(o);
 }

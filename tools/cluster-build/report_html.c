@@ -23,7 +23,7 @@ static void plot_loss(const train_curve *c, FILE *f) {
                     .n_series = 2,
                     .marks = &mark,
                     .n_marks = 1};
-    html_plot(f, &p);
+    sl_html_plot(f, &p);
 }
 
 static void plot_recall(const route_figures *r, FILE *f) {
@@ -45,7 +45,7 @@ static void plot_recall(const route_figures *r, FILE *f) {
                     .y = {"recall", PLOT_LINEAR, true, 0, 0},
                     .series = series,
                     .n_series = isnan(r->all.fixed) ? 2 : 3};
-    html_plot(f, &p);
+    sl_html_plot(f, &p);
 }
 
 static void table_levels(const route_figures *r, FILE *f) {
@@ -60,8 +60,8 @@ static void table_levels(const route_figures *r, FILE *f) {
             fprintf(f, "<tr><td>%" PRId32 "</td>", t);
         else
             fputs("<tr><td>all</td>", f);
-        fprintf(f, "<td>%s</td><td>%.0f</td><td>%.4f</td><td>%.4f</td>", text_count((uint64_t)x->n),
-                x->rows, x->recall, x->oracle);
+        fprintf(f, "<td>%s</td><td>%.0f</td><td>%.4f</td><td>%.4f</td>",
+                sl_text_count((uint64_t)x->n), x->rows, x->recall, x->oracle);
         fprintf(f, isnan(x->fixed) ? "<td>-</td>" : "<td>%.4f</td>", x->fixed);
         fprintf(f, "<td>%.4f</td><td>%.4f</td></tr>\n", x->mass, x->mass_oracle);
     }
@@ -78,15 +78,15 @@ specrt_status cluster_report_html(const cluster_build *b, specrt_error *err) {
              " held out; about %.0f rows a level",
              b->k.n_clusters, t->examples.n - t->examples.n_holdout, t->examples.n_holdout,
              b->schedule.rows);
-    TRY(out_open(&out, b->options->report, true, err));
-    html_begin(out.f, title, subtitle);
+    TRY(sl_out_open(&out, b->options->report, true, err));
+    sl_html_begin(out.f, title, subtitle);
     plot_loss(&t->curve, out.f);
     plot_recall(&t->figures, out.f);
     table_levels(&t->figures, out.f);
-    html_end(out.f);
+    sl_html_end(out.f);
     specrt_status status = ferror(out.f) ? specrt_error_set(err, SPECRT_STATUS_IO,
                                                             "%s: cannot write", b->options->report)
-                                         : out_commit(&out, err);
-    out_abort(&out);
+                                         : sl_out_commit(&out, err);
+    sl_out_abort(&out);
     return status;
 }

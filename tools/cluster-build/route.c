@@ -29,7 +29,7 @@ typedef void route_visit(void *user, int64_t example, const float *scores, route
 static specrt_status for_examples(const train_world *w, network *net, route_visit *visit,
                                   void *user, specrt_error *err) {
     routed *scratch = malloc((size_t)w->n_clusters * sizeof *scratch);
-    if (!scratch) return error_no_memory(err, "training");
+    if (!scratch) return sl_error_no_memory(err, "training");
     for (int64_t at = 0; at < w->examples->n_holdout;) {
         int32_t n = train_scores(w, net, at, w->examples->n_holdout);
         for (int32_t i = 0; i < n; i++)
@@ -178,7 +178,7 @@ specrt_status route_measure(const train_world *world, network *net, const int32_
                       0};
     specrt_status status = job.chosen && job.truth
                                ? for_examples(world, net, add_figures, &job, err)
-                               : error_no_memory(err, "training");
+                               : sl_error_no_memory(err, "training");
     if (!status) finish(&job);
     free(job.chosen);
     free(job.truth);

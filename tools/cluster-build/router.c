@@ -11,7 +11,7 @@
 void router_training_free(router_training *t) {
     examples_free(&t->examples);
     train_curve_free(&t->curve);
-    model_close(&t->embedding_file);
+    sl_model_close(&t->embedding_file);
 }
 
 /* --- input --- */
@@ -20,9 +20,9 @@ static specrt_status find_embedding(cluster_build *b, specrt_head_desc *out, spe
     const char *path = b->options->embedding;
     *out = (specrt_head_desc){0};
     if (b->options->router != SPECRT_ROUTER_DYNASPEC) return SPECRT_STATUS_OK;
-    if (!path) return model_embedding(&b->source, NULL, out, err);
-    TRY(model_open(path, &b->training.embedding_file, err));
-    return model_embedding(&b->training.embedding_file, NULL, out, err);
+    if (!path) return sl_model_embedding(&b->source, NULL, out, err);
+    TRY(sl_model_open(path, &b->training.embedding_file, err));
+    return sl_model_embedding(&b->training.embedding_file, NULL, out, err);
 }
 
 specrt_status router_read(cluster_build *b, specrt_error *err) {
@@ -31,11 +31,11 @@ specrt_status router_read(cluster_build *b, specrt_error *err) {
     uint8_t sha256[32];
     if (!cluster_options_is_trained(o)) return SPECRT_STATUS_OK;
     TRY(find_embedding(b, &b->training.embedding, err));
-    if (b->tok) tokenizer_fingerprint(b->tok, sha256);
+    if (b->tok) sl_tokenizer_fingerprint(b->tok, sha256);
     examples_model of = {.sha256 = b->tok ? sha256 : NULL,
                          .n_state = (int32_t)b->head.n_cols,
                          .n_ids = b->n_ids,
-                         .n_least = b->tok ? tokenizer_n_vocab(b->tok) : b->n_ids,
+                         .n_least = b->tok ? sl_tokenizer_n_vocab(b->tok) : b->n_ids,
                          .n_most = b->ids ? SPECRT_MAX_VOCAB : b->n_ids,
                          .n_embedding_rows = (int32_t)b->training.embedding.n_rows,
                          .output = o->router == SPECRT_ROUTER_CORAL};
@@ -97,7 +97,7 @@ static void each_epoch(void *user, int32_t epoch, double loss, double holdout) {
     const cluster_build *b = user;
     const cli_common *common = &b->options->common;
     if (common->verbose || common->progress == 1)
-        cli_info("epoch %d: loss %.4f, held out %.4f", (int)epoch + 1, loss, holdout);
+        sl_cli_info("epoch %d: loss %.4f, held out %.4f", (int)epoch + 1, loss, holdout);
 }
 
 static float *copy(const float *x, int64_t n) {
@@ -118,7 +118,7 @@ static specrt_status keep_weights(cluster_build *b, const network *net, specrt_e
     w->b1 = copy(net->b1, s->n_hidden);
     w->w2 = copy(net->w2, (int64_t)s->n_out * s->n_hidden);
     w->b2 = copy(net->b2, s->n_out);
-    return w->w1 && w->b1 && w->w2 && w->b2 ? SPECRT_STATUS_OK : error_no_memory(err, "router");
+    return w->w1 && w->b1 && w->w2 && w->b2 ? SPECRT_STATUS_OK : sl_error_no_memory(err, "router");
 }
 
 static specrt_status train(cluster_build *b, const train_world *world, parallel_pool *pool,
@@ -149,7 +149,7 @@ static specrt_status train(cluster_build *b, const train_world *world, parallel_
 }
 
 static specrt_status trained_router(cluster_build *b, double *rows_of, specrt_error *err) {
-    double started = measure_seconds();
+    double started = sl_measure_seconds();
     int32_t *cluster_of = clusters_by_token(b), *rank_of = read_ranks(b);
     train_world world = {.examples = &b->training.examples,
                          .embedding = b->training.embedding,
@@ -157,13 +157,13 @@ static specrt_status trained_router(cluster_build *b, double *rows_of, specrt_er
                          .n_clusters = b->k.n_clusters,
                          .sizes = b->k.sizes,
                          .rank_of = rank_of};
-    parallel_pool *pool = parallel_pool_create((int)b->options->common.threads);
-    specrt_status status =
-        cluster_of && pool ? train(b, &world, pool, rows_of, err) : error_no_memory(err, "router");
-    if (pool) parallel_pool_free(pool);
+    parallel_pool *pool = sl_parallel_pool_create((int)b->options->common.threads);
+    specrt_status status = cluster_of && pool ? train(b, &world, pool, rows_of, err)
+                                              : sl_error_no_memory(err, "router");
+    if (pool) sl_parallel_pool_free(pool);
     free(cluster_of);
     free(rank_of);
-    b->training.seconds = measure_seconds() - started;
+    b->training.seconds = sl_measure_seconds() - started;
     return status;
 }
 
@@ -179,7 +179,7 @@ static specrt_status centroid_router(cluster_build *b, specrt_error *err) {
     w->b2 = calloc((size_t)k->n_clusters, sizeof *w->b2);
     if (!x || !w->w2 || !w->b2) {
         free(x);
-        return error_no_memory(err, "router");
+        return sl_error_no_memory(err, "router");
     }
     for (int32_t i = 0; i < b->rows.n; i++) {
         float *mean = w->w2 + (size_t)k->clusters[i] * n_cols;
@@ -193,7 +193,7 @@ static specrt_status centroid_router(cluster_build *b, specrt_error *err) {
 specrt_status router_make(cluster_build *b, specrt_error *err) {
     int32_t m = b->k.n_clusters;
     double *rows_of = malloc(((size_t)m + 1) * sizeof *rows_of);
-    if (!rows_of) return error_no_memory(err, "router");
+    if (!rows_of) return sl_error_no_memory(err, "router");
     for (int32_t k = 0; k <= m; k++) rows_of[k] = (double)b->rows.n * k / m;
     specrt_status status = cluster_options_is_trained(b->options) ? trained_router(b, rows_of, err)
                                                                   : make_schedule(b, rows_of, err);

@@ -107,8 +107,8 @@ static void round_block(void *arg, int64_t block, int worker) {
 static specrt_status choose(survey *s, const uint8_t *reserved, int threads, specrt_error *err) {
     int64_t n = s->r->head.n_rows;
     uint8_t *duplicate = calloc((size_t)n, 1);
-    if (!duplicate) return error_no_memory(err, NULL);
-    parallel_for(threads, (n + ROWS_BLOCK - 1) / ROWS_BLOCK, survey_block, s);
+    if (!duplicate) return sl_error_no_memory(err, NULL);
+    sl_parallel_for(threads, (n + ROWS_BLOCK - 1) / ROWS_BLOCK, survey_block, s);
     mark_duplicates(s, duplicate);
     keep_rows(s, reserved, duplicate);
     free(duplicate);
@@ -130,13 +130,13 @@ specrt_status rows_open(const specrt_head_desc *head, const uint8_t *reserved, i
     specrt_status status = good ? choose(&s, reserved, threads, err) : SPECRT_STATUS_NO_MEMORY;
     if (!status && !unit_rows_create(&out->units, out->n, (int32_t)head->n_cols))
         status = SPECRT_STATUS_NO_MEMORY;
-    if (!status) parallel_for(threads, (out->n + ROWS_BLOCK - 1) / ROWS_BLOCK, round_block, &s);
+    if (!status) sl_parallel_for(threads, (out->n + ROWS_BLOCK - 1) / ROWS_BLOCK, round_block, &s);
     free(s.squares);
     free(s.digests);
     free(s.scratch);
     if (status) rows_close(out);
     if (status == SPECRT_STATUS_NO_MEMORY)
-        return error_no_memory_for(err, "%zu rows of the head", n);
+        return sl_error_no_memory_for(err, "%zu rows of the head", n);
     return status;
 }
 

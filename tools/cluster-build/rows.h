@@ -16,7 +16,7 @@ typedef struct row_set {
 
 /* rows_open() : all rows but those marked, those of zeros, and those that equal another, which is what
  * tokens look like that were never trained.
- *   head     : that head_check() passed
+ *   head     : that sl_head_check() passed
  *   reserved : u8 [head->n_rows], NULL: none
  * @return OK, NO_MEMORY. */
 specrt_status rows_open(const specrt_head_desc *head, const uint8_t *reserved, int threads,

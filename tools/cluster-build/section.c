@@ -44,7 +44,7 @@ static uint8_t *put_members(uint8_t *at, const cluster_build *b) {
     memmove(offsets + 1, offsets, (size_t)m * sizeof *offsets);
     offsets[0] = 0;
     for (int32_t c = 0; c < m && b->ids; c++)
-        qsort(ids + offsets[c], (size_t)b->k.sizes[c], sizeof *ids, order_i32);
+        qsort(ids + offsets[c], (size_t)b->k.sizes[c], sizeof *ids, sl_order_i32);
     return (uint8_t *)(ids + b->rows.n);
 }
 

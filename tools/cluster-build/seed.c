@@ -78,9 +78,9 @@ static specrt_status approach(seeding *s, const dot_kernels *kernels, specrt_err
         }
         if (good) {
             panels_fill(&s->panels, &batch);
-            parallel_for(s->options->threads, n_tasks, approach_block, s);
+            sl_parallel_for(s->options->threads, n_tasks, approach_block, s);
         } else {
-            status = error_no_memory(err, "k-means");
+            status = sl_error_no_memory(err, "k-means");
         }
         s->n_before += n;
         panels_free(&s->panels);
@@ -168,7 +168,7 @@ static void choose_centres(seeding *s, const int32_t *weights, float *out) {
         s->chosen = draw(s, weights, turn);
         memcpy(out + (size_t)turn * (size_t)n_cols, s->points + (size_t)s->chosen * (size_t)n_cols,
                (size_t)n_cols * sizeof *out);
-        parallel_for(s->options->threads, n_tasks, closer_block, s);
+        sl_parallel_for(s->options->threads, n_tasks, closer_block, s);
     }
 }
 
@@ -188,7 +188,7 @@ static specrt_status reduce(seeding *s, float *out, specrt_error *err) {
     free(weights);
     free(s->points);
     free(s->gaps);
-    return good ? SPECRT_STATUS_OK : error_no_memory(err, "k-means");
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory(err, "k-means");
 }
 
 specrt_status seed_centroids(const row_set *r, const kmeans_options *options,
@@ -204,7 +204,7 @@ specrt_status seed_centroids(const row_set *r, const kmeans_options *options,
     s.scratch = malloc((size_t)options->threads * s.scratch_floats * sizeof *s.scratch);
     specrt_status status = SPECRT_STATUS_OK;
     if (!s.taken || !s.nearest || !s.distances || !s.scratch)
-        status = error_no_memory(err, "k-means");
+        status = sl_error_no_memory(err, "k-means");
     for (int32_t i = 0; i < r->n && options->plus_plus && !status; i++)
         s.taken[s.n_taken++] = s.nearest[i] = i;
     if (!status && !options->plus_plus) status = take_all(&s, kernels, (int32_t)capacity, err);

@@ -74,7 +74,7 @@ static void fill_row(void *arg, int64_t i) {
 static int32_t score_batch(batch_job *job, int64_t begin, int64_t end) {
     int64_t n = end - begin < job->net->shape.n_batch ? end - begin : job->net->shape.n_batch;
     job->begin = begin;
-    parallel_pool_for(job->net->pool, n, fill_row, job);
+    sl_parallel_pool_for(job->net->pool, n, fill_row, job);
     network_forward(job->net, (int32_t)n);
     return (int32_t)n;
 }
@@ -214,7 +214,7 @@ specrt_status train_run(const train_world *world, const train_options *options, 
                            .n_batch = batch_size(&t)};
     shape.n_hidden = o->residual ? shape.n_in : o->n_hidden;
     *curve = (train_curve){0};
-    if (!network_create(net, &shape, o->seed, o->pool)) return error_no_memory(err, "training");
+    if (!network_create(net, &shape, o->seed, o->pool)) return sl_error_no_memory(err, "training");
     t.job = (batch_job){world, net, o->loss, NULL, 0};
     t.n_steps = (n + shape.n_batch - 1) / shape.n_batch;
     t.order = malloc((size_t)world->examples->n * sizeof *t.order);
@@ -223,7 +223,7 @@ specrt_status train_run(const train_world *world, const train_options *options, 
     curve->holdout = calloc((size_t)o->n_epochs, sizeof *curve->holdout);
     specrt_status status = t.order && t.best && curve->loss && curve->holdout
                                ? SPECRT_STATUS_OK
-                               : error_no_memory(err, "training");
+                               : sl_error_no_memory(err, "training");
     if (!status) {
         set_prior(&t);
         status = train_epochs(&t, err);

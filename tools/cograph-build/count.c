@@ -50,7 +50,7 @@ static bool reserve(id_list *list, size_t more) {
 static specrt_status add_ids(worker *w, const corpus_doc *doc, id_list *tokens, specrt_error *err) {
     const uint8_t *skip = w->job->skip;
     int32_t boundary = w->job->header->n_vocab;
-    if (!reserve(tokens, doc->n_ids)) return error_no_memory(err, NULL);
+    if (!reserve(tokens, doc->n_ids)) return sl_error_no_memory(err, NULL);
     int32_t *out = tokens->ids + tokens->n;
     uint64_t n_skipped = 0;
     for (size_t i = 0; i < doc->n_ids; i++) {
@@ -65,8 +65,9 @@ static specrt_status add_ids(worker *w, const corpus_doc *doc, id_list *tokens, 
 static specrt_status add_text(worker *w, const corpus_doc *doc, id_list *tokens,
                               specrt_error *err) {
     size_t before = tokens->n;
-    tok_worker_continue(w->tok, doc->continues);
-    if (tok_encode(w->tok, doc->text, doc->n_bytes, tokens)) return error_no_memory(err, NULL);
+    sl_tok_worker_continue(w->tok, doc->continues);
+    if (sl_tok_encode(w->tok, doc->text, doc->n_bytes, tokens))
+        return sl_error_no_memory(err, NULL);
     w->n_tokens += tokens->n - before;
     return SPECRT_STATUS_OK;
 }
@@ -75,9 +76,9 @@ static specrt_status add_text(worker *w, const corpus_doc *doc, id_list *tokens,
  * does not matter who takes which. */
 static specrt_status add_doc(worker *w, const corpus_doc *doc, bool should_continue,
                              specrt_error *err) {
-    id_list *tokens = pairs_counter_tokens(w->counter);
+    id_list *tokens = sl_pairs_counter_tokens(w->counter);
     if (!should_continue) {
-        if (!reserve(tokens, 1)) return error_no_memory(err, NULL);
+        if (!reserve(tokens, 1)) return sl_error_no_memory(err, NULL);
         tokens->ids[tokens->n++] = w->job->header->n_vocab;
     }
     w->n_docs++;
@@ -89,16 +90,16 @@ static specrt_status add_batches(worker *w, bool draws, specrt_error *err) {
     job *j = w->job;
     for (;;) {
         bool end = false;
-        TRY(corpus_next(j->corpus, &w->batch, &end, err));
+        TRY(sl_corpus_next(j->corpus, &w->batch, &end, err));
         for (int64_t i = 0; i < w->batch.n_docs; i++)
             TRY(add_doc(w, &w->batch.docs[i], i > 0 && w->batch.docs[i].continues, err));
-        if (end && w->batch.n_docs == 0) return pairs_counter_flush(w->counter, err);
-        TRY(pairs_counter_check(w->counter, err));
+        if (end && w->batch.n_docs == 0) return sl_pairs_counter_flush(w->counter, err);
+        TRY(sl_pairs_counter_check(w->counter, err));
         if (has_failed(j)) return SPECRT_STATUS_OK;
         if (draws && j->bar.on) {
             corpus_stats stats;
-            corpus_get_stats(j->corpus, &stats);
-            progress_update(&j->bar, stats.bytes_read);
+            sl_corpus_get_stats(j->corpus, &stats);
+            sl_progress_update(&j->bar, stats.bytes_read);
         }
     }
 }
@@ -107,8 +108,8 @@ static void run_worker(void *arg, int index) {
     job *j = (job *)arg;
     worker w = {.job = j};
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_status status = pairs_counter_create(j->store, &w.counter, &err);
-    if (!status && j->tok) status = tok_worker_create(j->tok, &w.tok, &err);
+    specrt_status status = sl_pairs_counter_create(j->store, &w.counter, &err);
+    if (!status && j->tok) status = sl_tok_worker_create(j->tok, &w.tok, &err);
     if (!status) status = add_batches(&w, index == 0, &err);
     pthread_mutex_lock(&j->lock);
     j->header->n_tokens += w.n_tokens;
@@ -116,9 +117,9 @@ static void run_worker(void *arg, int index) {
     j->header->n_bytes += w.n_bytes;
     if (status && !j->status) j->status = status, j->error = err;
     pthread_mutex_unlock(&j->lock);
-    pairs_counter_free(w.counter);
-    tok_worker_free(w.tok);
-    corpus_batch_free(&w.batch);
+    sl_pairs_counter_free(w.counter);
+    sl_tok_worker_free(w.tok);
+    sl_corpus_batch_free(&w.batch);
 }
 
 specrt_status count_pairs(const cograph_options *o, const tokenizer *tok, const uint8_t *skip,
@@ -132,16 +133,16 @@ specrt_status count_pairs(const cograph_options *o, const tokenizer *tok, const 
                               .shard = o->part.index,
                               .n_shards = o->part.n};
     job j = {.options = o, .tok = tok, .skip = skip, .store = p, .header = header};
-    TRY(corpus_open(o->corpus.items, o->corpus.n, &reading, &j.corpus, err));
-    corpus_get_stats(j.corpus, stats);
+    TRY(sl_corpus_open(o->corpus.items, o->corpus.n, &reading, &j.corpus, err));
+    sl_corpus_get_stats(j.corpus, stats);
     pthread_mutex_init(&j.lock, NULL);
-    progress_begin(&j.bar, o->common.progress, "counting pairs", "B", stats->bytes_total);
-    parallel_run((int)o->common.threads, run_worker, &j);
-    progress_end(&j.bar);
+    sl_progress_begin(&j.bar, o->common.progress, "counting pairs", "B", stats->bytes_total);
+    sl_parallel_run((int)o->common.threads, run_worker, &j);
+    sl_progress_end(&j.bar);
     pthread_mutex_destroy(&j.lock);
-    corpus_get_stats(j.corpus, stats);
-    for (int i = 0; i < o->corpus.n; i++) header->digest += corpus_digest(j.corpus, i);
-    corpus_close(j.corpus);
+    sl_corpus_get_stats(j.corpus, stats);
+    for (int i = 0; i < o->corpus.n; i++) header->digest += sl_corpus_digest(j.corpus, i);
+    sl_corpus_close(j.corpus);
     if (j.status != SPECRT_STATUS_OK) *err = j.error;
     return j.status;
 }

@@ -68,8 +68,8 @@ static specrt_status take_row(void *arg, const pairs_row *row, pairs_bytes *out,
     const graph_rule *rule = ((const making *)arg)->rule;
     row_head head = {.source = row->source};
     uint8_t *at;
-    if (!pairs_bytes_more(out, sizeof head + (size_t)row->n * sizeof(edge), &at))
-        return error_no_memory_for(err, "the graph");
+    if (!sl_pairs_bytes_more(out, sizeof head + (size_t)row->n * sizeof(edge), &at))
+        return sl_error_no_memory_for(err, "the graph");
     edge *edges = (edge *)(void *)(at + sizeof head);
     for (int32_t i = 0; i < row->n; i++) head.total += row->counts[i];
     head.n = sort_row(row, (uint64_t)rule->min_count, edges);
@@ -91,7 +91,7 @@ static specrt_status reserve_edges(graph *g, size_t n, specrt_error *err) {
     if (grown_ids) g->ids = grown_ids;
     float *grown_counts = (float *)realloc(g->counts, capacity * sizeof *grown_counts);
     if (grown_counts) g->counts = grown_counts;
-    if (!grown_ids || !grown_counts) return error_no_memory_for(err, "the graph");
+    if (!grown_ids || !grown_counts) return sl_error_no_memory_for(err, "the graph");
     g->capacity = capacity;
     return SPECRT_STATUS_OK;
 }
@@ -168,8 +168,9 @@ specrt_status graph_create(pairs *p, int threads, const graph_rule *rule, int32_
     out->totals = (uint64_t *)calloc(n, sizeof *out->totals);
     out->offsets = (uint32_t *)calloc(n + 1, sizeof *out->offsets);
     out->n_rule = (uint32_t *)calloc(n, sizeof *out->n_rule);
-    if (!out->totals || !out->offsets || !out->n_rule) return error_no_memory_for(err, "the graph");
-    TRY(pairs_each(p, threads, take_row, put_rows, &m, err));
+    if (!out->totals || !out->offsets || !out->n_rule)
+        return sl_error_no_memory_for(err, "the graph");
+    TRY(sl_pairs_each(p, threads, take_row, put_rows, &m, err));
     end_rows(out, n_vocab);
     settle_ties(out);
     return check_edges(out, rule, err);

@@ -26,11 +26,11 @@ static specrt_status open_vocab(const cograph_options *o, tokenizer **tok, count
     if (!o->tokenizer || (strcmp(o->tokenizer, "none") == 0 && !o->n_vocab))
         return SPECRT_STATUS_OK;
     if (strcmp(o->tokenizer, "none") != 0) {
-        TRY(tokenizer_open(o->tokenizer, tok, err));
-        return counts_vocab_from_tokenizer(*tok, v, err);
+        TRY(sl_tokenizer_open(o->tokenizer, tok, err));
+        return sl_counts_vocab_from_tokenizer(*tok, v, err);
     }
-    TRY(counts_vocab_from_ids((int32_t)o->n_vocab, v, err));
-    if (o->breaks) TRY(id_ranges_read("--breaks", o->breaks, v->n_vocab, &breaks, err));
+    TRY(sl_counts_vocab_from_ids((int32_t)o->n_vocab, v, err));
+    if (o->breaks) TRY(sl_id_ranges_read("--breaks", o->breaks, v->n_vocab, &breaks, err));
     for (size_t i = 0; i < breaks.n; i++) v->types[breaks.ids[i]] = COUNTS_SPECIAL;
     free(breaks.ids);
     return SPECRT_STATUS_OK;
@@ -51,14 +51,14 @@ static specrt_status check_merged(const cograph_build *b, const counts_vocab *gi
     if (!given->types) return SPECRT_STATUS_OK;
     header_from(b->options, given, &ours);
     memcpy(ours.options, merged.options, sizeof ours.options);
-    return pairs_header_add(&ours, &merged, b->options->merge.items[0], err);
+    return sl_pairs_header_add(&ours, &merged, b->options->merge.items[0], err);
 }
 
 static specrt_status merge_files(cograph_build *b, pairs *p, specrt_error *err) {
     const cograph_options *o = b->options;
     /* Ranks are added up, so one of them brings in the files. */
-    if (mpi_rank() > 0) return SPECRT_STATUS_OK;
-    for (int i = 0; i < o->merge.n; i++) TRY(pairs_read(p, &b->header, o->merge.items[i], err));
+    if (sl_mpi_rank() > 0) return SPECRT_STATUS_OK;
+    for (int i = 0; i < o->merge.n; i++) TRY(sl_pairs_read(p, &b->header, o->merge.items[i], err));
     return SPECRT_STATUS_OK;
 }
 
@@ -66,22 +66,23 @@ static specrt_status merge_files(cograph_build *b, pairs *p, specrt_error *err) 
 
 /* All pairs to rank 0, one rank after another, so that its memory holds what --memory says. */
 static specrt_status gather(cograph_build *b, pairs *p, specrt_status status, specrt_error *err) {
-    TRY(mpi_agree(status, err));
-    if (mpi_rank() > 0) {
-        mpi_send(&b->header, sizeof b->header, 0);
-        status = pairs_send(p, 0, err);
+    TRY(sl_mpi_agree(status, err));
+    if (sl_mpi_rank() > 0) {
+        sl_mpi_send(&b->header, sizeof b->header, 0);
+        status = sl_pairs_send(p, 0, err);
     }
-    for (int from = 1; mpi_rank() == 0 && from < mpi_n_ranks(); from++) {
+    for (int from = 1; sl_mpi_rank() == 0 && from < sl_mpi_n_ranks(); from++) {
         size_t n;
-        pairs_header *more = (pairs_header *)mpi_receive(from, &n);
+        pairs_header *more = (pairs_header *)sl_mpi_receive(from, &n);
         specrt_error late;
-        specrt_status got = pairs_receive(p, from, &late);
+        specrt_status got = sl_pairs_receive(p, from, &late);
         /* Of count files alone the first rank has all. */
-        if (!got && more->n_vocab) got = pairs_header_add(&b->header, more, "an MPI rank", &late);
+        if (!got && more->n_vocab)
+            got = sl_pairs_header_add(&b->header, more, "an MPI rank", &late);
         if (got && !status) status = got, *err = late;
         free(more);
     }
-    return mpi_agree(status, err);
+    return sl_mpi_agree(status, err);
 }
 
 /* ---- output ---- */
@@ -99,9 +100,9 @@ static specrt_status check_output(const cograph_build *b, specrt_error *err) {
     const specrt_ident ident = make_ident(&b->header);
     if (o->temp && access(o->temp, W_OK | X_OK) != 0)
         return specrt_error_set(err, SPECRT_STATUS_IO, "--temp: %s: %s", o->temp, strerror(errno));
-    if (o->counts_out) TRY(out_check(o->counts_out, common->force, err));
-    return bundle_check_section(common->output, "cograph", common->force,
-                                b->header.n_vocab ? &ident : NULL, err);
+    if (o->counts_out) TRY(sl_out_check(o->counts_out, common->force, err));
+    return sl_bundle_check_section(common->output, "cograph", common->force,
+                                   b->header.n_vocab ? &ident : NULL, err);
 }
 
 static specrt_status write_bundle(const cograph_build *b, specrt_error *err) {
@@ -111,8 +112,8 @@ static specrt_status write_bundle(const cograph_build *b, specrt_error *err) {
         .tag = "cograph", .version = 1, .depends = SPECRT_SECTION_DEPENDS_TOKENIZER};
     void *bytes = graph_bytes(&b->graph, &part.n_bytes);
     part.data = bytes;
-    specrt_status status = bundle_write_section(common->output, common->force, &part,
-                                                cograph_report_provenance(b), &ident, err);
+    specrt_status status = sl_bundle_write_section(common->output, common->force, &part,
+                                                   cograph_report_provenance(b), &ident, err);
     free(bytes);
     return status;
 }
@@ -120,9 +121,9 @@ static specrt_status write_bundle(const cograph_build *b, specrt_error *err) {
 static specrt_status print_result(const cograph_build *b, specrt_error *err) {
     const cli_common *common = &b->options->common;
     const char *const outputs[] = {common->output, b->options->counts_out};
-    if (common->json) return cli_print_json(cograph_report_json(b), err);
-    if (!common->quiet) cograph_report_table(b, cli_table(outputs, 2));
-    return out_flush_stdout(err);
+    if (common->json) return sl_cli_print_json(cograph_report_json(b), err);
+    if (!common->quiet) cograph_report_table(b, sl_cli_table(outputs, 2));
+    return sl_out_flush_stdout(err);
 }
 
 static specrt_status write_all(cograph_build *b, pairs *p, double started, specrt_error *err) {
@@ -134,18 +135,18 @@ static specrt_status write_all(cograph_build *b, pairs *p, double started, specr
         TRY(graph_create(p, threads, &o->rule, b->header.n_vocab, b->header.n_tokens, &b->graph,
                          err));
     if (b->graph.header.n_edges && !b->graph.n_rule_edges)
-        cli_warn("no edge obeys EvoSpec's rule, so retrieve will find no successors");
-    b->seconds = measure_seconds() - started;
+        sl_cli_warn("no edge obeys EvoSpec's rule, so retrieve will find no successors");
+    b->seconds = sl_measure_seconds() - started;
     if (o->counts_out) {
-        TRY(out_open(&out, o->counts_out, o->common.force, err));
-        status = pairs_write(p, threads, &b->header, &out, err);
+        TRY(sl_out_open(&out, o->counts_out, o->common.force, err));
+        status = sl_pairs_write(p, threads, &b->header, &out, err);
         /* A pipe or device is done with here; a file waits until all is well. */
-        if (!status && !out.temp) status = out_commit(&out, err);
+        if (!status && !out.temp) status = sl_out_commit(&out, err);
     }
     if (!status) status = print_result(b, err);
     if (!status && o->common.output) status = write_bundle(b, err);
-    if (!status && out.f) status = out_commit(&out, err);
-    out_abort(&out);
+    if (!status && out.f) status = sl_out_commit(&out, err);
+    sl_out_abort(&out);
     return status;
 }
 
@@ -162,33 +163,33 @@ static char *temp_folder(const cograph_options *o) {
 
 static specrt_status count(cograph_build *b, const tokenizer *tok, const counts_vocab *v, pairs *p,
                            specrt_error *err) {
-    double started = measure_seconds();
+    double started = sl_measure_seconds();
     specrt_status status = SPECRT_STATUS_OK;
     if (b->options->corpus.n)
         status = count_pairs(b->options, tok, v->types, p, &b->header, &b->stats, err);
-    b->seconds_counting = measure_seconds() - started;
+    b->seconds_counting = sl_measure_seconds() - started;
     if (!status) status = merge_files(b, p, err);
-    if (!status && !b->options->corpus.n && mpi_rank() == 0) status = check_merged(b, v, err);
+    if (!status && !b->options->corpus.n && sl_mpi_rank() == 0) status = check_merged(b, v, err);
     return status;
 }
 
 static specrt_status run(cograph_build *b, tokenizer **tok, counts_vocab *v, pairs **p,
                          char **folder, specrt_error *err) {
     const cograph_options *o = b->options;
-    double started = measure_seconds();
+    double started = sl_measure_seconds();
     specrt_status status = open_vocab(o, tok, v, err);
     if (!status && o->corpus.n) header_from(o, v, &b->header);
-    if (!status && mpi_rank() == 0) status = check_output(b, err);
+    if (!status && sl_mpi_rank() == 0) status = check_output(b, err);
     *folder = temp_folder(o);
-    if (!status && !*folder) status = error_no_memory(err, NULL);
+    if (!status && !*folder) status = sl_error_no_memory(err, NULL);
     if (!status)
-        status = pairs_create(b->header.n_vocab, (uint64_t)o->memory_mib << 20,
-                              (int)o->common.threads, *folder, p, err);
-    TRY(mpi_agree(status, err));
+        status = sl_pairs_create(b->header.n_vocab, (uint64_t)o->memory_mib << 20,
+                                 (int)o->common.threads, *folder, p, err);
+    TRY(sl_mpi_agree(status, err));
     status = count(b, *tok, v, *p, err);
     TRY(gather(b, *p, status, err));
-    if (mpi_rank() > 0) return SPECRT_STATUS_OK;
-    corpus_warn(&b->stats);
+    if (sl_mpi_rank() > 0) return SPECRT_STATUS_OK;
+    sl_corpus_warn(&b->stats);
     return write_all(b, *p, started, err);
 }
 
@@ -201,17 +202,17 @@ static int build_graph(int argc, char **argv) {
     char *folder = NULL;
     specrt_error err = {SPECRT_STATUS_OK, ""};
     int code = cograph_options_parse(&options, argc, argv);
-    if (code < 0) code = run(&b, &tok, &v, &p, &folder, &err) ? cli_fail(&err) : CLI_OK;
+    if (code < 0) code = run(&b, &tok, &v, &p, &folder, &err) ? sl_cli_fail(&err) : CLI_OK;
     graph_free(&b.graph);
-    pairs_free(p);
+    sl_pairs_free(p);
     free(folder);
     free(v.types);
-    tokenizer_close(tok);
+    sl_tokenizer_close(tok);
     cograph_options_free(&options);
     return code;
 }
 
 int main(int argc, char **argv) {
-    mpi_begin(&argc, &argv);
-    return mpi_end(build_graph(argc, argv));
+    sl_mpi_begin(&argc, &argv);
+    return sl_mpi_end(build_graph(argc, argv));
 }

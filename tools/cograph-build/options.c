@@ -6,34 +6,35 @@
 
 static int parse_table(cograph_options *o, int argc, char **argv) {
     const cli_option options[] = {
-        cli_heading("Input"),
+        sl_cli_heading("Input"),
         COUNTS_INPUT_TEXT(*o),
         COUNTS_INPUT_IDS(*o),
-        cli_string("breaks", "IDS|FILE", &o->breaks,
-                   "with --tokenizer none: ids that no pair spans, such as 0,128000-128255"),
+        sl_cli_string("breaks", "IDS|FILE", &o->breaks,
+                      "with --tokenizer none: ids that no pair spans, such as 0,128000-128255"),
 
-        cli_heading("What is kept"),
-        cli_int("successors", "N", &o->rule.max_degree, 1, COUNTS_MAX_VOCAB,
-                "the N likeliest successors of each token (default 1024)"),
-        cli_int("successor-count", "N", &o->rule.min_count, 1, INT32_MAX,
-                "that followed it at least N times (default 1)"),
-        cli_int("max-degree", "N", &o->rule.rule_degree, 1, COUNTS_MAX_VOCAB,
-                "EvoSpec's rule, marked in each row: the N likeliest (default 64)"),
-        cli_int("min-count", "N", &o->rule.rule_count, 1, INT32_MAX,
-                "that followed it at least N times (default 5)"),
-        cli_real("tau", "P", &o->rule.rule_share, 0, 1,
-                 "and made up share P of what followed it (default 1e-4)"),
+        sl_cli_heading("What is kept"),
+        sl_cli_int("successors", "N", &o->rule.max_degree, 1, COUNTS_MAX_VOCAB,
+                   "the N likeliest successors of each token (default 1024)"),
+        sl_cli_int("successor-count", "N", &o->rule.min_count, 1, INT32_MAX,
+                   "that followed it at least N times (default 1)"),
+        sl_cli_int("max-degree", "N", &o->rule.rule_degree, 1, COUNTS_MAX_VOCAB,
+                   "EvoSpec's rule, marked in each row: the N likeliest (default 64)"),
+        sl_cli_int("min-count", "N", &o->rule.rule_count, 1, INT32_MAX,
+                   "that followed it at least N times (default 5)"),
+        sl_cli_real("tau", "P", &o->rule.rule_share, 0, 1,
+                    "and made up share P of what followed it (default 1e-4)"),
 
-        cli_heading("Scale"),
-        cli_int("memory", "MIB", &o->memory_mib, PAIRS_MIN_MEMORY >> 20, 1 << 24,
-                "of counts, before they go to disk (default 1024)"),
-        cli_string("temp", "FOLDER", &o->temp, "where they go (default: beside the output)"),
-        cli_string("shard", "I/N", &o->shard,
-                   "count batches I, I+N, ... (default with --counts-out: the scheduler's rank)"),
-        cli_string("counts-out", "FILE", &o->counts_out,
-                   "write a count file of pairs; - is stdout"),
-        cli_strings("merge", "FILE...", &o->merge,
-                    "add count files of pairs, needs neither tokenizer nor corpus; - is stdin"),
+        sl_cli_heading("Scale"),
+        sl_cli_int("memory", "MIB", &o->memory_mib, PAIRS_MIN_MEMORY >> 20, 1 << 24,
+                   "of counts, before they go to disk (default 1024)"),
+        sl_cli_string("temp", "FOLDER", &o->temp, "where they go (default: beside the output)"),
+        sl_cli_string(
+            "shard", "I/N", &o->shard,
+            "count batches I, I+N, ... (default with --counts-out: the scheduler's rank)"),
+        sl_cli_string("counts-out", "FILE", &o->counts_out,
+                      "write a count file of pairs; - is stdout"),
+        sl_cli_strings("merge", "FILE...", &o->merge,
+                       "add count files of pairs, needs neither tokenizer nor corpus; - is stdin"),
         {0}};
     const cli_tool tool = {
         "cograph-build",
@@ -41,21 +42,21 @@ static int parse_table(cograph_options *o, int argc, char **argv) {
         "Counts which tokens follow each token in a corpus and writes the successor graph into a\n"
         "bundle, for the sources successor and retrieve (EvoSpec).",
         "cograph-build --tokenizer T --corpus PATH... [options] -o BUNDLE", options};
-    return cli_parse(&tool, argc, argv, &o->common, NULL);
+    return sl_cli_parse(&tool, argc, argv, &o->common, NULL);
 }
 
 static int check_input(const cograph_options *o) {
     bool ids = o->tokenizer && strcmp(o->tokenizer, "none") == 0;
     const counts_input input = COUNTS_INPUT(*o);
     if ((o->n_vocab || o->breaks) && !ids)
-        return cli_usage("--n-vocab and --breaks go with --tokenizer none");
-    return counts_input_check(&input);
+        return sl_cli_usage("--n-vocab and --breaks go with --tokenizer none");
+    return sl_counts_input_check(&input);
 }
 
 static int check_output(const cograph_options *o) {
     if (!o->common.output && !o->counts_out && !o->common.json)
-        return cli_usage("nothing to write; give -o, --counts-out or --json");
-    return cli_one_stdout(&o->common, (const char *const[]){o->common.output, o->counts_out}, 2);
+        return sl_cli_usage("nothing to write; give -o, --counts-out or --json");
+    return sl_cli_one_stdout(&o->common, (const char *const[]){o->common.output, o->counts_out}, 2);
 }
 
 int cograph_options_parse(cograph_options *o, int argc, char **argv) {
@@ -71,10 +72,10 @@ int cograph_options_parse(cograph_options *o, int argc, char **argv) {
     if (code < 0) code = check_output(o);
     if (code >= 0) return code;
     bool counts_only = o->counts_out && !o->common.output && !o->common.json;
-    return shard_choose(o->shard, counts_only, o->corpus.n > 0, "graph", &o->part);
+    return sl_shard_choose(o->shard, counts_only, o->corpus.n > 0, "graph", &o->part);
 }
 
 void cograph_options_free(cograph_options *o) {
-    cli_list_free(&o->corpus);
-    cli_list_free(&o->merge);
+    sl_cli_list_free(&o->corpus);
+    sl_cli_list_free(&o->merge);
 }

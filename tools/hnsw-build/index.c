@@ -429,21 +429,21 @@ static void insert_all(building *b) {
     for (b->begin = 1; b->begin < b->n; b->begin += b->size) {
         b->size = b->begin < MAX_BATCH ? b->begin : MAX_BATCH;
         if (b->size > b->n - b->begin) b->size = b->n - b->begin;
-        parallel_for(b->params->threads, b->size, link_node, b);
+        sl_parallel_for(b->params->threads, b->size, link_node, b);
         list_edges(b);
-        parallel_for(b->params->threads, b->n_groups, link_back, b);
+        sl_parallel_for(b->params->threads, b->n_groups, link_back, b);
         if (b->params->progress) b->params->progress(b->params->user, b->begin + b->size);
     }
 }
 
 static specrt_status build(building *b, specrt_error *err) {
-    if (!allocate(b)) return error_no_memory_for(err, "the index");
+    if (!allocate(b)) return sl_error_no_memory_for(err, "the index");
     make_view(b);
-    if (!make_workers(b)) return error_no_memory_for(err, "the index");
-    parallel_for(b->params->threads, b->n, copy_row, b);
+    if (!make_workers(b)) return sl_error_no_memory_for(err, "the index");
+    sl_parallel_for(b->params->threads, b->n, copy_row, b);
     if (b->offsets) lengthen(b);
     insert_all(b);
-    return repair(b) ? SPECRT_STATUS_OK : error_no_memory_for(err, "the index");
+    return repair(b) ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the index");
 }
 
 static void building_free(building *b) {
@@ -480,7 +480,7 @@ specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int3
                                    .ef = params->ef_construction}};
     out->n_cols = (rows->n_cols + PAD - 1) / PAD * PAD;
     out->ids = (int32_t *)malloc((size_t)n * sizeof *out->ids);
-    if (!out->ids) return error_no_memory_for(err, "the index");
+    if (!out->ids) return sl_error_no_memory_for(err, "the index");
     memcpy(out->ids, ids, (size_t)n * sizeof *ids);
     specrt_status status = build(&b, err);
     building_free(&b);

@@ -34,7 +34,7 @@ specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int3
 void index_free(hnsw_index *index);
 
 /* index_rows() : the rows worth indexing: not zero, of equal ones the first.
- *   rows : that head_check() passed
+ *   rows : that sl_head_check() passed
  *   skip : u8 [n_rows] rows to leave out, or NULL
  *   ids  : owned
  *   n_left_out : [3] skipped, zero, duplicates */

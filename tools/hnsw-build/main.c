@@ -58,7 +58,7 @@ static int choose(const char *flag, const char *text, const char *const *names) 
         size_t n = strlen(expected);
         snprintf(expected + n, sizeof expected - n, "%s%s", i ? ", " : "", names[i]);
     }
-    cli_usage("%s: expected one of %s, found '%s'", flag, expected, text);
+    sl_cli_usage("%s: expected one of %s, found '%s'", flag, expected, text);
     return -1;
 }
 
@@ -66,9 +66,10 @@ static int check_options(hnsw_options *o) {
     static const char *const metrics[] = {"ip", "augmented-l2", "auto", NULL};
     static const char *const vectors[] = {"none", "int8", "f16", NULL};
     static const int32_t types[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_INT8, SPECRT_HNSW_F16};
-    if (!o->model) return cli_usage("give --model, the GGUF or safetensors with the target's head");
+    if (!o->model)
+        return sl_cli_usage("give --model, the GGUF or safetensors with the target's head");
     if (!o->common.output && !o->common.json)
-        return cli_usage("nothing to write; give -o or --json");
+        return sl_cli_usage("nothing to write; give -o or --json");
     o->metric_value = choose("--metric", o->metric, metrics);
     int kind = choose("--vectors", o->vectors, vectors);
     if (o->metric_value < 0 || kind < 0) return CLI_USAGE;
@@ -84,29 +85,29 @@ static int parse(hnsw_options *o, int argc, char **argv) {
                         .n_queries = 512,
                         .min_recall = 0.95};
     const cli_option options[] = {
-        cli_string("model", "FILE", &o->model, "GGUF or safetensors of the target"),
-        cli_string("tensor", "NAME", &o->tensor, "its head's name, if unusual"),
-        cli_int("m", "N", &o->m, 2, SPECRT_HNSW_MAX_M, "links of a node (default 32)"),
-        cli_int("ef-construction", "N", &o->ef_construction, 8, SPECRT_HNSW_MAX_EF,
-                "candidates for them (default 256)"),
-        cli_string("vectors", "WHAT", &o->vectors,
-                   "to search with: int8 (default), f16, or none: the application's rows"),
-        cli_string("metric", "WHICH", &o->metric,
-                   "ip, augmented-l2, or auto (default): what finds more on a sample"),
-        cli_string("trace", "FILE", &o->trace,
-                   "hidden states to measure with (specrt-eval record); else synthetic queries"),
-        cli_int("queries", "N", &o->n_queries, 1, 100000, "how many (default 512)"),
-        cli_real(
+        sl_cli_string("model", "FILE", &o->model, "GGUF or safetensors of the target"),
+        sl_cli_string("tensor", "NAME", &o->tensor, "its head's name, if unusual"),
+        sl_cli_int("m", "N", &o->m, 2, SPECRT_HNSW_MAX_M, "links of a node (default 32)"),
+        sl_cli_int("ef-construction", "N", &o->ef_construction, 8, SPECRT_HNSW_MAX_EF,
+                   "candidates for them (default 256)"),
+        sl_cli_string("vectors", "WHAT", &o->vectors,
+                      "to search with: int8 (default), f16, or none: the application's rows"),
+        sl_cli_string("metric", "WHICH", &o->metric,
+                      "ip, augmented-l2, or auto (default): what finds more on a sample"),
+        sl_cli_string("trace", "FILE", &o->trace,
+                      "hidden states to measure with (specrt-eval record); else synthetic queries"),
+        sl_cli_int("queries", "N", &o->n_queries, 1, 100000, "how many (default 512)"),
+        sl_cli_real(
             "min-recall", "P", &o->min_recall, 0, 1,
             "of the ten best; ef is chosen to reach it, exit code 4 when none does (default 0.95)"),
-        cli_flag("allow-below", &o->allow_below, "write the bundle even below --min-recall"),
+        sl_cli_flag("allow-below", &o->allow_below, "write the bundle even below --min-recall"),
         {0}};
     const cli_tool tool = {
         "hnsw-build", "hnsw-build --model target.gguf --trace target.trace -o model.specb",
         "Indexes the rows of a target's head (HNSW), measures what a search finds, and writes the\n"
         "index into a bundle.",
         "hnsw-build --model FILE [options] -o BUNDLE", options};
-    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     return code < 0 ? check_options(o) : code;
 }
 
@@ -132,7 +133,7 @@ static specrt_status decode_rows(run *r, specrt_error *err) {
     r->decoded = (uint16_t *)malloc(n * d * sizeof *r->decoded);
     if (!row || !r->decoded) {
         free(row);
-        return error_no_memory_for(err, "the rows");
+        return sl_error_no_memory_for(err, "the rows");
     }
     size_t stride =
         rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
@@ -151,14 +152,14 @@ static specrt_status decode_rows(run *r, specrt_error *err) {
 static specrt_status reserved_rows(const run *r, uint8_t **out, specrt_error *err) {
     tokenizer *tok;
     *out = NULL;
-    TRY(tokenizer_of_model(r->options->model, &tok, err));
+    TRY(sl_tokenizer_of_model(r->options->model, &tok, err));
     if (!tok) return SPECRT_STATUS_OK;
     uint8_t *skip = (uint8_t *)calloc((size_t)r->rows.n_rows, 1);
     for (int32_t i = 0; skip && i < (int32_t)r->rows.n_rows; i++)
-        skip[i] = i >= tokenizer_n_vocab(tok) || tokenizer_type(tok, i) == TOKEN_RESERVED;
-    tokenizer_close(tok);
+        skip[i] = i >= sl_tokenizer_n_vocab(tok) || sl_tokenizer_type(tok, i) == TOKEN_RESERVED;
+    sl_tokenizer_close(tok);
     *out = skip;
-    return skip ? SPECRT_STATUS_OK : error_no_memory_for(err, "the rows");
+    return skip ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the rows");
 }
 
 /* What is left out, and what is indexed: only rows that numbers can be trusted of. */
@@ -166,12 +167,12 @@ static specrt_status choose_rows(run *r, specrt_error *err) {
     uint8_t *skip;
     TRY(reserved_rows(r, &skip, err));
     specrt_status status =
-        head_check(&r->rows, r->tensor, skip, (int)r->options->common.threads, err);
-    status = model_blame(&r->model, status, err);
+        sl_head_check(&r->rows, r->tensor, skip, (int)r->options->common.threads, err);
+    status = sl_model_blame(&r->model, status, err);
     if (!status) status = decode_rows(r, err);
     if (!status) status = specrt_head_bind(NULL, &r->rows, NULL, &r->head, err);
     if (!status)
-        status = model_blame(
+        status = sl_model_blame(
             &r->model, index_rows(&r->rows, skip, &r->ids, &r->n_ids, r->n_left_out, err), err);
     free(skip);
     return status;
@@ -179,8 +180,8 @@ static specrt_status choose_rows(run *r, specrt_error *err) {
 
 static specrt_status open_rows(run *r, specrt_error *err) {
     const hnsw_options *o = r->options;
-    TRY(model_open(o->model, &r->model, err));
-    TRY(model_head(&r->model, o->tensor, &r->rows, &r->tensor, err));
+    TRY(sl_model_open(o->model, &r->model, err));
+    TRY(sl_model_head(&r->model, o->tensor, &r->rows, &r->tensor, err));
     if (r->rows.n_rows > SPECRT_MAX_VOCAB)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s has over %d rows", o->model,
                                 r->tensor, SPECRT_MAX_VOCAB);
@@ -191,7 +192,7 @@ static specrt_status make_queries(run *r, specrt_error *err) {
     const hnsw_options *o = r->options;
     int32_t n = (int32_t)o->n_queries;
     if (o->trace) {
-        TRY(model_check_trace(&r->model, o->trace, err));
+        TRY(sl_model_check_trace(&r->model, o->trace, err));
         return hnsw_recall_from_trace(o->trace, r->rows.n_cols, n, &r->set, err);
     }
     return hnsw_recall_synthetic(&r->rows, r->ids, r->n_ids, n, (uint64_t)o->common.seed, &r->set,
@@ -201,7 +202,7 @@ static specrt_status make_queries(run *r, specrt_error *err) {
 /* ---- building and measuring ---- */
 
 static void show_progress(void *user, int64_t done) {
-    progress_update((progress *)user, (uint64_t)done);
+    sl_progress_update((progress *)user, (uint64_t)done);
 }
 
 /* A view of section bytes, through a bundle in memory as an application would open it. */
@@ -213,7 +214,7 @@ static specrt_status view_section(const run *r, const void *section, specrt_hnsw
     size_t n = r->n_section;
     uint8_t *p = (uint8_t *)malloc(s.offset + n);
     *bytes = p;
-    if (!p) return error_no_memory_for(err, "the index");
+    if (!p) return sl_error_no_memory_for(err, "the index");
     memcpy(h.magic, SPECRT_BUNDLE_MAGIC, 8);
     h.file_bytes = s.offset + n;
     s.stored_bytes = s.raw_bytes = n;
@@ -259,14 +260,14 @@ static specrt_status build(run *r, const int32_t *ids, int32_t n, int metric, bo
                            .threads = (int)o->common.threads,
                            .progress = shows ? show_progress : NULL,
                            .user = &bar};
-    progress_begin(&bar, shows ? o->common.progress : 0, "building", "", (uint64_t)n);
+    sl_progress_begin(&bar, shows ? o->common.progress : 0, "building", "", (uint64_t)n);
     specrt_status status = index_build(&r->rows, ids, n, &params, &r->index, err);
-    progress_end(&bar);
+    sl_progress_end(&bar);
     if (status) return status;
     r->index.header.vectors = o->vectors_value;
     free(r->section);
     r->section = index_bytes(&r->index, &r->rows, &r->n_section);
-    return r->section ? SPECRT_STATUS_OK : error_no_memory_for(err, "the index");
+    return r->section ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the index");
 }
 
 /* Both metrics over a sample; the one that finds more is *best. */
@@ -274,7 +275,7 @@ static specrt_status choose_metric(run *r, int *best, specrt_error *err) {
     static const int32_t efs[] = {SAMPLE_EF, 0};
     int32_t step = r->n_ids / SAMPLE_ROWS + 1, n = 0;
     int32_t *sample = (int32_t *)malloc((size_t)r->n_ids * sizeof *sample);
-    if (!sample) return error_no_memory_for(err, "a sample");
+    if (!sample) return sl_error_no_memory_for(err, "a sample");
     for (int32_t i = 0; i < r->n_ids; i += step) sample[n++] = r->ids[i];
     specrt_status status = hnsw_recall_truth(&r->set, r->head, &r->rows, sample, n, err);
     for (int metric = INDEX_PRODUCTS; metric <= INDEX_DISTANCES && !status; metric++) {
@@ -293,9 +294,9 @@ static specrt_status build_and_measure(run *r, specrt_error *err) {
     static const int32_t efs[RECALL_MAX_STEPS] = {16, 32, 64, 128, 256, 512, 1024, 2048};
     int metric = r->options->metric_value;
     if (metric == METRIC_AUTO) TRY(choose_metric(r, &metric, err));
-    double started = measure_seconds();
+    double started = sl_measure_seconds();
     TRY(build(r, r->ids, r->n_ids, metric, true, err));
-    r->seconds_build = measure_seconds() - started;
+    r->seconds_build = sl_measure_seconds() - started;
     TRY(hnsw_recall_truth(&r->set, r->head, &r->rows, r->ids, r->n_ids, err));
     TRY(measure(r, efs, r->options->min_recall, err));
     const hnsw_recall_step *chosen = &r->steps[r->chosen];
@@ -310,27 +311,28 @@ static specrt_status build_and_measure(run *r, specrt_error *err) {
 static json_object *common_json(const run *r) {
     const specrt_hnsw_header *h = &r->index.header;
     json_object *o = json_object_new_object();
-    json_put(o, "tool", json_object_new_string("hnsw-build " SPECRT_VERSION_STRING));
-    json_put(o, "model", json_base_name(r->options->model));
-    json_put(o, "tensor", json_text(r->tensor));
-    json_put(o, "n_rows", json_object_new_int(h->n_rows));
-    json_put(o, "n_nodes", json_object_new_int(h->n_nodes));
-    json_put(o, "n_reserved", json_object_new_int(r->n_left_out[0]));
-    json_put(o, "n_zero", json_object_new_int(r->n_left_out[1]));
-    json_put(o, "n_duplicate", json_object_new_int(r->n_left_out[2]));
-    json_put(o, "metric", json_object_new_string(h->metric ? "augmented-l2" : "ip"));
-    json_put(o, "vectors", json_object_new_string(r->options->vectors));
-    json_put(o, "m", json_object_new_int(h->m));
-    json_put(o, "ef_construction", json_object_new_int(h->ef_construction));
-    json_put(o, "seed", json_object_new_int64(r->options->common.seed));
-    json_put(o, "ef", json_object_new_int(h->ef));
-    json_put(o, "queries", json_object_new_string(r->options->trace ? "trace" : "synthetic"));
-    json_put(o, "n_queries", json_object_new_int(r->set.n));
-    json_put(o, "recall_at_10", json_real((double)h->recall));
-    json_put(o, "n_repaired", json_object_new_int(r->index.n_repaired));
+    sl_json_put(o, "tool", json_object_new_string("hnsw-build " SPECRT_VERSION_STRING));
+    sl_json_put(o, "model", sl_json_base_name(r->options->model));
+    sl_json_put(o, "tensor", sl_json_text(r->tensor));
+    sl_json_put(o, "n_rows", json_object_new_int(h->n_rows));
+    sl_json_put(o, "n_nodes", json_object_new_int(h->n_nodes));
+    sl_json_put(o, "n_reserved", json_object_new_int(r->n_left_out[0]));
+    sl_json_put(o, "n_zero", json_object_new_int(r->n_left_out[1]));
+    sl_json_put(o, "n_duplicate", json_object_new_int(r->n_left_out[2]));
+    sl_json_put(o, "metric", json_object_new_string(h->metric ? "augmented-l2" : "ip"));
+    sl_json_put(o, "vectors", json_object_new_string(r->options->vectors));
+    sl_json_put(o, "m", json_object_new_int(h->m));
+    sl_json_put(o, "ef_construction", json_object_new_int(h->ef_construction));
+    sl_json_put(o, "seed", json_object_new_int64(r->options->common.seed));
+    sl_json_put(o, "ef", json_object_new_int(h->ef));
+    sl_json_put(o, "queries", json_object_new_string(r->options->trace ? "trace" : "synthetic"));
+    sl_json_put(o, "n_queries", json_object_new_int(r->set.n));
+    sl_json_put(o, "recall_at_10", sl_json_real((double)h->recall));
+    sl_json_put(o, "n_repaired", json_object_new_int(r->index.n_repaired));
     if (r->options->metric_value == METRIC_AUTO) {
-        json_put(o, "sample_recall_ip", json_real(r->sample_recall[INDEX_PRODUCTS]));
-        json_put(o, "sample_recall_augmented_l2", json_real(r->sample_recall[INDEX_DISTANCES]));
+        sl_json_put(o, "sample_recall_ip", sl_json_real(r->sample_recall[INDEX_PRODUCTS]));
+        sl_json_put(o, "sample_recall_augmented_l2",
+                    sl_json_real(r->sample_recall[INDEX_DISTANCES]));
     }
     return o;
 }
@@ -339,23 +341,23 @@ static char *full_json(const run *r) {
     json_object *o = common_json(r), *rows = json_object_new_array();
     for (int i = 0; i < r->n_steps; i++) {
         json_object *row = json_object_new_object();
-        json_put(row, "ef", json_object_new_int(r->steps[i].ef));
-        json_put(row, "recall_at_10", json_real(r->steps[i].recall));
-        json_put(row, "queries_per_second", json_real(r->steps[i].queries_per_second));
+        sl_json_put(row, "ef", json_object_new_int(r->steps[i].ef));
+        sl_json_put(row, "recall_at_10", sl_json_real(r->steps[i].recall));
+        sl_json_put(row, "queries_per_second", sl_json_real(r->steps[i].queries_per_second));
         json_object_array_add(rows, row);
     }
-    json_put(o, "sweep", rows);
-    json_put(o, "queries_per_second", json_real(r->steps[r->chosen].queries_per_second));
-    json_put(o, "seconds_build", json_real(r->seconds_build));
-    json_put(o, "seconds", json_real(r->seconds));
-    json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
-    return json_to_text(o);
+    sl_json_put(o, "sweep", rows);
+    sl_json_put(o, "queries_per_second", sl_json_real(r->steps[r->chosen].queries_per_second));
+    sl_json_put(o, "seconds_build", sl_json_real(r->seconds_build));
+    sl_json_put(o, "seconds", sl_json_real(r->seconds));
+    sl_json_put(o, "peak_bytes", json_object_new_int64(sl_measure_peak_bytes()));
+    return sl_json_to_text(o);
 }
 
 static void print_table(const run *r, FILE *out) {
     const specrt_hnsw_header *h = &r->index.header;
-    fprintf(out, "%s: %s of %s rows [%" PRId32 "], %s, built in %.1f s\n", text_name(r->tensor),
-            text_count((uint64_t)h->n_nodes), text_count((uint64_t)h->n_rows), h->dim,
+    fprintf(out, "%s: %s of %s rows [%" PRId32 "], %s, built in %.1f s\n", sl_text_name(r->tensor),
+            sl_text_count((uint64_t)h->n_nodes), sl_text_count((uint64_t)h->n_rows), h->dim,
             h->metric ? "distances of rows made equally long" : "products", r->seconds_build);
     if (r->options->metric_value == METRIC_AUTO)
         fprintf(out, "a sample at ef %d finds %.3f by products, %.3f by distances\n", SAMPLE_EF,
@@ -376,26 +378,26 @@ static specrt_status write_bundle(const run *r, specrt_error *err) {
                               .data = r->section,
                               .n_bytes = r->n_section};
     specrt_ident ident = {0};
-    TRY(bundle_ident_head(&ident, &r->rows, r->tensor, err));
-    return bundle_write_section(common->output, common->force, &part, json_to_text(common_json(r)),
-                                &ident, err);
+    TRY(sl_bundle_ident_head(&ident, &r->rows, r->tensor, err));
+    return sl_bundle_write_section(common->output, common->force, &part,
+                                   sl_json_to_text(common_json(r)), &ident, err);
 }
 
 static specrt_status print_result(const run *r, specrt_error *err) {
     const cli_common *common = &r->options->common;
-    if (common->json) return cli_print_json(full_json(r), err);
-    if (!common->quiet) print_table(r, cli_table(&common->output, 1));
-    return out_flush_stdout(err);
+    if (common->json) return sl_cli_print_json(full_json(r), err);
+    if (!common->quiet) print_table(r, sl_cli_table(&common->output, 1));
+    return sl_out_flush_stdout(err);
 }
 
 static bool is_below(const run *r) {
     const hnsw_options *o = r->options;
     if ((double)r->index.header.recall >= o->min_recall - 1e-6) return false;
-    cli_warn("finds %.3f of the ten best at ef %" PRId32 ", less than --min-recall %g%s",
-             (double)r->index.header.recall, r->index.header.ef, o->min_recall,
-             o->allow_below ? ""
-                            : "; nothing is written (--allow-below writes, a larger --m or "
-                              "--ef-construction finds more)");
+    sl_cli_warn("finds %.3f of the ten best at ef %" PRId32 ", less than --min-recall %g%s",
+                (double)r->index.header.recall, r->index.header.ef, o->min_recall,
+                o->allow_below ? ""
+                               : "; nothing is written (--allow-below writes, a larger --m or "
+                                 "--ef-construction finds more)");
     return true;
 }
 
@@ -410,16 +412,17 @@ static specrt_status finish(run *r, int *code, specrt_error *err) {
 static specrt_status work(run *r, int *code, specrt_error *err) {
     const hnsw_options *o = r->options;
     specrt_ident ident = {0};
-    double started = measure_seconds();
-    if (o->common.output) TRY(bundle_write_check(o->common.output, "hnsw", o->common.force, err));
+    double started = sl_measure_seconds();
+    if (o->common.output)
+        TRY(sl_bundle_write_check(o->common.output, "hnsw", o->common.force, err));
     TRY(open_rows(r, err));
     if (o->common.output) {
-        TRY(bundle_ident_head(&ident, &r->rows, r->tensor, err));
-        TRY(bundle_ident_check(o->common.output, &ident, err));
+        TRY(sl_bundle_ident_head(&ident, &r->rows, r->tensor, err));
+        TRY(sl_bundle_ident_check(o->common.output, &ident, err));
     }
     TRY(make_queries(r, err));
     TRY(build_and_measure(r, err));
-    r->seconds = measure_seconds() - started;
+    r->seconds = sl_measure_seconds() - started;
     return finish(r, code, err);
 }
 
@@ -429,13 +432,13 @@ int main(int argc, char **argv) {
     specrt_error err = {SPECRT_STATUS_OK, ""};
     int code = parse(&options, argc, argv);
     if (code >= 0) return code;
-    if (work(&r, &code, &err)) code = cli_fail(&err);
+    if (work(&r, &code, &err)) code = sl_cli_fail(&err);
     index_free(&r.index);
     hnsw_recall_free(&r.set);
     specrt_head_close(r.head);
     free(r.section);
     free(r.ids);
     free(r.decoded);
-    model_close(&r.model);
+    sl_model_close(&r.model);
     return code;
 }

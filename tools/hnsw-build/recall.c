@@ -15,7 +15,7 @@ static specrt_status set_create(hnsw_recall_set *set, int64_t dim, int32_t n, sp
     set->truth = (int32_t *)malloc((size_t)n * RECALL_K * sizeof *set->truth);
     if (set->queries && set->truth) return SPECRT_STATUS_OK;
     hnsw_recall_free(set);
-    return error_no_memory_for(err, "the queries");
+    return sl_error_no_memory_for(err, "the queries");
 }
 
 void hnsw_recall_free(hnsw_recall_set *set) {
@@ -93,7 +93,7 @@ specrt_status hnsw_recall_synthetic(const specrt_head_desc *rows, const int32_t 
                                     specrt_error *err) {
     float *row = (float *)malloc((size_t)rows->n_cols * sizeof *row);
     specrt_status status =
-        row ? set_create(out, rows->n_cols, n, err) : error_no_memory_for(err, "the queries");
+        row ? set_create(out, rows->n_cols, n, err) : sl_error_no_memory_for(err, "the queries");
     uint64_t state = seed;
     const float noise = 2 * sqrtf(3); /* three uniform ones: deviation 1/2; three rows: sqrt(3) */
     for (int32_t q = 0; q < n && !status; q++) {
@@ -123,7 +123,7 @@ specrt_status hnsw_recall_truth(hnsw_recall_set *set, const specrt_head *head,
     int32_t k = n_ids < RECALL_K ? n_ids : RECALL_K, best[BATCH * RECALL_K];
     float logprobs[BATCH * RECALL_K];
     float *logits = (float *)malloc((size_t)n_ids * BATCH * sizeof *logits);
-    if (!logits) return error_no_memory_for(err, "the queries");
+    if (!logits) return sl_error_no_memory_for(err, "the queries");
     memset(set->truth, 0xff, (size_t)set->n * RECALL_K * sizeof *set->truth);
     for (int32_t q = 0; q < set->n; q += BATCH) {
         int32_t n = set->n - q < BATCH ? set->n - q : BATCH;
@@ -148,15 +148,15 @@ specrt_status hnsw_recall_measure(const hnsw_recall_set *set, const specrt_hnsw 
     void *scratch = calloc(1, specrt_hnsw_scratch_bytes(index, ef));
     int32_t found[RECALL_K], hits = 0, n_true = 0;
     float scores[RECALL_K];
-    if (!scratch) return error_no_memory_for(err, "the queries");
-    double started = measure_seconds();
+    if (!scratch) return sl_error_no_memory_for(err, "the queries");
+    double started = sl_measure_seconds();
     for (int32_t q = 0; q < set->n; q++) {
         int32_t n = specrt_hnsw_search(index, set->queries + q * set->dim, RECALL_K, ef, found,
                                        scores, scratch);
         hits += count_hits(set->truth + q * RECALL_K, found, n, &n_true);
     }
     *out = (hnsw_recall_step){ef, n_true ? (double)hits / n_true : 0,
-                              set->n / (measure_seconds() - started + 1e-9)};
+                              set->n / (sl_measure_seconds() - started + 1e-9)};
     free(scratch);
     return SPECRT_STATUS_OK;
 }

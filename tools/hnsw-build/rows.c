@@ -41,7 +41,7 @@ static int32_t drop_duplicates(const specrt_head_desc *rows, hashed *found, int3
                            base + (size_t)found[k].row * stride, bytes) == 0;
         if (!again) ids[n_ids++] = found[i].row;
     }
-    qsort(ids, (size_t)n_ids, sizeof *ids, order_i32);
+    qsort(ids, (size_t)n_ids, sizeof *ids, sl_order_i32);
     return n_ids;
 }
 
@@ -54,7 +54,7 @@ specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int3
     *n = 0;
     memset(n_left_out, 0, 3 * sizeof *n_left_out);
     specrt_status status = SPECRT_STATUS_OK;
-    if (!found || !row || !*ids) status = error_no_memory_for(err, "the rows");
+    if (!found || !row || !*ids) status = sl_error_no_memory_for(err, "the rows");
     int32_t n_found = 0;
     for (int32_t i = 0; i < (int32_t)n_rows && !status; i++) {
         const void *at = (const uint8_t *)rows->rows + (size_t)i * stride_of(rows);

@@ -13,7 +13,7 @@ static int32_t states_enough(const sketch_facts *f) {
 
 void advice_warn(const sketch_facts *f) {
     if (!f->trace || f->n_states >= states_enough(f)) return;
-    cli_warn(
+    sl_cli_warn(
         "%s: %" PRId32 " states choose directions of %" PRId32 " columns, and 128 rows hold "
         "%.1f%% of the ten best; of SmolLM2-135M's, 576 columns, 336 states gave 94.8%%, 1,000 "
         "99.5%%: record %" PRId32

@@ -170,7 +170,7 @@ static void fill(const coding *c, int threads) {
     memcpy((void *)(uintptr_t)v->basis, c->b->basis, (size_t)c->b->rank * d * sizeof *v->basis);
     memcpy((void *)(uintptr_t)v->center, c->b->center, d * sizeof *v->center);
     memcpy((void *)(uintptr_t)v->rows, c->o->rows, n * sizeof *v->rows);
-    parallel_for(threads, (c->o->n + BANDS_BLOCK - 1) / BANDS_BLOCK, code_block, (void *)c);
+    sl_parallel_for(threads, (c->o->n + BANDS_BLOCK - 1) / BANDS_BLOCK, code_block, (void *)c);
 }
 
 specrt_status bands_make(const row_order *o, const basis *b, bool whitened, int threads,
@@ -200,5 +200,5 @@ specrt_status bands_make(const row_order *o, const basis *b, bool whitened, int 
     free(c.rows);
     free(c.codes);
     free(c.scratch);
-    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the codes");
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the codes");
 }

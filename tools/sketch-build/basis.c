@@ -60,19 +60,19 @@ static specrt_status moment_of_rows(const row_order *o, int threads, int shows, 
     progress bar;
     m.block = malloc((size_t)(MOMENT_ROWS * m.d) * sizeof *m.block);
     m.sums = calloc((size_t)(m.d * m.d), sizeof *m.sums);
-    progress_begin(&bar, shows, "moments", "", (uint64_t)o->n);
+    sl_progress_begin(&bar, shows, "moments", "", (uint64_t)o->n);
     for (; m.block && m.sums && m.first < o->n; m.first += m.n) {
         m.n = o->n - m.first < MOMENT_ROWS ? o->n - m.first : MOMENT_ROWS;
-        parallel_for(threads, m.n, read_row, &m);
-        parallel_for(threads, MOMENT_PANELS, add_panel, &m);
-        progress_update(&bar, (uint64_t)(m.first + m.n));
+        sl_parallel_for(threads, m.n, read_row, &m);
+        sl_parallel_for(threads, MOMENT_PANELS, add_panel, &m);
+        sl_progress_update(&bar, (uint64_t)(m.first + m.n));
     }
-    progress_end(&bar);
+    sl_progress_end(&bar);
     bool good = m.block && m.sums;
     if (good) finish(&m, o->n, out);
     free(m.block);
     free(m.sums);
-    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the moments");
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the moments");
 }
 
 /* Takes their mean off the states that choose. */
@@ -94,8 +94,8 @@ static specrt_status moment_of_states(const state_set *s, double ridge, int thre
         .d = s->dim, .n = s->n - s->n_measured, .block = s->states + s->n_measured * s->dim};
     double trace = 0;
     m.sums = calloc((size_t)(m.d * m.d), sizeof *m.sums);
-    if (!m.sums) return error_no_memory_for(err, "the moments");
-    parallel_for(threads, MOMENT_PANELS, add_panel, &m);
+    if (!m.sums) return sl_error_no_memory_for(err, "the moments");
+    sl_parallel_for(threads, MOMENT_PANELS, add_panel, &m);
     finish(&m, m.n, out);
     for (int64_t i = 0; i < m.d; i++) trace += out[i * m.d + i];
     for (int64_t i = 0; i < m.d; i++) out[i * m.d + i] += ridge * trace / (double)m.d;
@@ -134,7 +134,7 @@ static specrt_status eigen(double *a, int d, int rank, double *values, double *v
     free(all);
     free(work);
     free(iwork);
-    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "%d directions of %d", rank, d);
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "%d directions of %d", rank, d);
 }
 
 /* --- the basis --- */
@@ -176,7 +176,7 @@ static specrt_status store(const plan *p, basis *out, specrt_error *err) {
     size_t d = (size_t)p->d;
     double most = 0;
     float *row = malloc(d * sizeof *row);
-    if (!row) return error_no_memory(err, NULL);
+    if (!row) return sl_error_no_memory(err, NULL);
     for (size_t i = 0; i < d; i++) most = fabs(p->basis[i]) > most ? fabs(p->basis[i]) : most;
     for (size_t k = 0; k < (size_t)p->rank; k++) {
         double share = p->values[k] / p->values[0];
@@ -198,7 +198,7 @@ static specrt_status store_bands(plan *p, int64_t bytes, uint64_t seed, basis *o
     specrt_status status = widths_choose(p->values, p->rank, (double)bytes, &out->list, err);
     out->rank = out->list.rank;
     if (!status) status = turn_bands(&out->list, p->d, seed, p->basis, p->lift, err);
-    if (!status && !row) status = error_no_memory(err, NULL);
+    if (!status && !row) status = sl_error_no_memory(err, NULL);
     for (int32_t i = 0; i < out->list.n && !status; i++) {
         size_t n = (size_t)out->list.bands[i].rank * d;
         double most = 0;
@@ -246,7 +246,7 @@ specrt_status basis_make(const row_order *o, const state_set *states, int32_t ra
     bool good = out->basis && p.g && (p.c || !states) && p.values && p.v && p.basis && p.lift;
     good = good && (bytes ? out->turned && out->center : out->lift != NULL);
     specrt_status status = good ? fill(&p, o, states, bytes, threads, common, out, err)
-                                : error_no_memory_for(err, "the basis");
+                                : sl_error_no_memory_for(err, "the basis");
     free(p.g);
     free(p.c);
     free(p.values);

@@ -29,7 +29,7 @@ typedef struct row_order {
 } row_order;
 
 /* order_open() : ranks and counts of a bundle, where it has them; NULL: none.
- *   head : that head_check() passed
+ *   head : that sl_head_check() passed
  * @return OK, NO_MEMORY. */
 specrt_status order_open(const specrt_head_desc *head, const specrt_bundle *ranks, int threads,
                          row_order *out, specrt_error *err);

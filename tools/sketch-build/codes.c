@@ -151,7 +151,7 @@ static void fill(const coding *c, const basis *b, int threads) {
     memcpy((void *)(uintptr_t)v->rows, c->o->rows, (size_t)c->o->n * sizeof *v->rows);
     sketch_widen(b->basis, n, c->basis);
     sketch_widen(b->lift, n, c->lift);
-    parallel_for(threads, (c->o->n + CODES_BLOCK - 1) / CODES_BLOCK, code_block, (void *)c);
+    sl_parallel_for(threads, (c->o->n + CODES_BLOCK - 1) / CODES_BLOCK, code_block, (void *)c);
 }
 
 specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, bool four_bits,
@@ -181,5 +181,5 @@ specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, boo
     free(c.rows);
     free(c.codes);
     free(c.scratch);
-    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the codes");
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the codes");
 }

@@ -39,26 +39,26 @@ static int step_of(const sketch_options *o) {
 static int parse(sketch_options *o, int argc, char **argv) {
     *o = (sketch_options){.n_states = 512, .min_recall = 0.99};
     const cli_option options[] = {
-        cli_string("model", "FILE", &o->model,
-                   "GGUF or safetensors with the head that the drafter uses"),
-        cli_string("tensor", "NAME", &o->tensor, "its name, if unusual"),
-        cli_int("bytes", "N", &o->bytes, 0, 65536,
-                "bytes of a row that a scan reads, spent on bands of 8, 4, 2 and 1 bits by what "
-                "directions count (default: a quarter of the head's columns)"),
-        cli_string("codes", "TYPE", &o->codes,
-                   "instead: int4 or int8, one width, as GPU sessions need"),
-        cli_int("rank", "N", &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
-                "of one width: dimensions, a multiple of 8, of 4 in int8 (default: a quarter of "
-                "the head's columns, an eighth in int8)"),
-        cli_string("trace", "FILE", &o->trace,
-                   "recorded states (specrt-eval record): ranks go where they lie"),
-        cli_string("held-out", "FILE", &o->held_out,
-                   "another trace to measure with (default: half of --trace)"),
-        cli_int("states", "N", &o->n_states, 20, 100000,
-                "how many to measure with (default 512); synthetic ones without --trace"),
-        cli_real("min-recall", "P", &o->min_recall, 0, 1,
-                 "of the ten best rows; exit code 4 when no choice reaches it (default 0.99)"),
-        cli_flag("allow-below", &o->allow_below, "write the bundle even below --min-recall"),
+        sl_cli_string("model", "FILE", &o->model,
+                      "GGUF or safetensors with the head that the drafter uses"),
+        sl_cli_string("tensor", "NAME", &o->tensor, "its name, if unusual"),
+        sl_cli_int("bytes", "N", &o->bytes, 0, 65536,
+                   "bytes of a row that a scan reads, spent on bands of 8, 4, 2 and 1 bits by what "
+                   "directions count (default: a quarter of the head's columns)"),
+        sl_cli_string("codes", "TYPE", &o->codes,
+                      "instead: int4 or int8, one width, as GPU sessions need"),
+        sl_cli_int("rank", "N", &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
+                   "of one width: dimensions, a multiple of 8, of 4 in int8 (default: a quarter of "
+                   "the head's columns, an eighth in int8)"),
+        sl_cli_string("trace", "FILE", &o->trace,
+                      "recorded states (specrt-eval record): ranks go where they lie"),
+        sl_cli_string("held-out", "FILE", &o->held_out,
+                      "another trace to measure with (default: half of --trace)"),
+        sl_cli_int("states", "N", &o->n_states, 20, 100000,
+                   "how many to measure with (default 512); synthetic ones without --trace"),
+        sl_cli_real("min-recall", "P", &o->min_recall, 0, 1,
+                    "of the ten best rows; exit code 4 when no choice reaches it (default 0.99)"),
+        sl_cli_flag("allow-below", &o->allow_below, "write the bundle even below --min-recall"),
         {0}};
     const cli_tool tool = {"sketch-build",
                            "sketch-build --model target.gguf --trace pair.trace -o model.specb",
@@ -66,20 +66,22 @@ static int parse(sketch_options *o, int argc, char **argv) {
                            "own state is scanned against;\n"
                            "measures which rank and how many exact rows find the best tokens.",
                            "sketch-build --model FILE [options] -o BUNDLE", options};
-    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
-    if (!o->model) return cli_usage("give --model, the GGUF or safetensors with the head");
+    if (!o->model) return sl_cli_usage("give --model, the GGUF or safetensors with the head");
     if (!o->common.output && !o->common.json)
-        return cli_usage("nothing to write; give -o or --json");
+        return sl_cli_usage("nothing to write; give -o or --json");
     o->four_bits = !o->codes || strcmp(o->codes, "int4") == 0;
     if (!o->four_bits && strcmp(o->codes, "int8") != 0)
-        return cli_usage("--codes: expected int8 or int4, found %.80s", o->codes);
+        return sl_cli_usage("--codes: expected int8 or int4, found %.80s", o->codes);
     if (o->bytes && (o->rank || o->codes))
-        return cli_usage("--bytes: bands choose ranks and widths; give no --rank or --codes");
+        return sl_cli_usage("--bytes: bands choose ranks and widths; give no --rank or --codes");
     if (o->held_out && !o->trace)
-        return cli_usage("--held-out: expected --trace FILE beside it, which chooses directions");
+        return sl_cli_usage(
+            "--held-out: expected --trace FILE beside it, which chooses directions");
     if (o->rank % step_of(o))
-        return cli_usage("--rank: expected a multiple of %d, found %" PRId64, step_of(o), o->rank);
+        return sl_cli_usage("--rank: expected a multiple of %d, found %" PRId64, step_of(o),
+                            o->rank);
     return -1;
 }
 
@@ -95,9 +97,10 @@ static int64_t bytes_of(const sketch_options *o, int64_t n_cols) {
 static specrt_status open_head(run *r, specrt_error *err) {
     const sketch_options *o = r->options;
     specrt_ident ident = {0};
-    if (o->common.output) TRY(bundle_write_check(o->common.output, "sketch", o->common.force, err));
-    TRY(model_open(o->model, &r->model, err));
-    TRY(model_head(&r->model, o->tensor, &r->head, &r->tensor, err));
+    if (o->common.output)
+        TRY(sl_bundle_write_check(o->common.output, "sketch", o->common.force, err));
+    TRY(sl_model_open(o->model, &r->model, err));
+    TRY(sl_model_head(&r->model, o->tensor, &r->head, &r->tensor, err));
     r->bytes = bytes_of(o, r->head.n_cols);
     if (r->head.n_rows > SPECRT_MAX_VOCAB || r->head.n_cols < step_of(o))
         return specrt_error_set(
@@ -110,11 +113,11 @@ static specrt_status open_head(run *r, specrt_error *err) {
                                 "--rank: expected at most %" PRId64
                                 ", the columns of %s, found %" PRId64,
                                 r->head.n_cols / step_of(o) * step_of(o), r->tensor, o->rank);
-    specrt_status status = head_check(&r->head, r->tensor, NULL, (int)o->common.threads, err);
-    TRY(model_blame(&r->model, status, err));
+    specrt_status status = sl_head_check(&r->head, r->tensor, NULL, (int)o->common.threads, err);
+    TRY(sl_model_blame(&r->model, status, err));
     if (!o->common.output) return SPECRT_STATUS_OK;
-    TRY(bundle_ident_head(&ident, &r->head, r->tensor, err));
-    return bundle_ident_check(o->common.output, &ident, err);
+    TRY(sl_bundle_ident_head(&ident, &r->head, r->tensor, err));
+    return sl_bundle_ident_check(o->common.output, &ident, err);
 }
 
 /* Ranks, where the bundle to add to has some. */
@@ -140,7 +143,7 @@ static int32_t rank_of(const run *r) {
 
 /* A drafter's states lie in few directions, sums of rows under noise in all of them. */
 static void warn_synthetic(const sketch_options *o) {
-    cli_warn(
+    sl_cli_warn(
         "without --trace synthetic states stand in for the drafter's: the sketch may draft much "
         "worse than figures here promise; record states (specrt-eval record --target %s "
         "--draft D --prompts F -o pair.trace; the target as its own drafter where there is "
@@ -151,8 +154,8 @@ static void warn_synthetic(const sketch_options *o) {
 static specrt_status open_states(run *r, specrt_error *err) {
     const sketch_options *o = r->options;
     int32_t n = (int32_t)o->n_states;
-    if (o->trace) TRY(model_check_trace(&r->model, o->trace, err));
-    if (o->held_out) TRY(model_check_trace(&r->model, o->held_out, err));
+    if (o->trace) TRY(sl_model_check_trace(&r->model, o->trace, err));
+    if (o->held_out) TRY(sl_model_check_trace(&r->model, o->held_out, err));
     if (o->held_out)
         return states_held_out(o->trace, o->held_out, r->head.n_cols, n, &r->states, err);
     if (o->trace) return states_from_trace(o->trace, r->head.n_cols, n, &r->states, err);
@@ -171,20 +174,20 @@ static specrt_status make(run *r, specrt_error *err) {
 static specrt_status build(run *r, specrt_error *err) {
     const sketch_options *o = r->options;
     int threads = (int)o->common.threads;
-    double started = measure_seconds();
+    double started = sl_measure_seconds();
     TRY(open_head(r, err));
     if (!o->trace) warn_synthetic(o);
-    TRY(model_blame(&r->model, open_order(r, err), err));
+    TRY(sl_model_blame(&r->model, open_order(r, err), err));
     TRY(open_states(r, err));
     TRY(states_truth(&r->states, &r->order, threads, err));
     specrt_status status = basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), r->bytes,
                                       threads, &r->options->common, &r->basis, err);
-    TRY(model_blame(&r->model, status, err));
+    TRY(sl_model_blame(&r->model, status, err));
     TRY(make(r, err));
     TRY(sketch_recall_measure(&r->sketch, &r->states, o->min_recall,
                               specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table,
                               err));
-    r->seconds = measure_seconds() - started;
+    r->seconds = sl_measure_seconds() - started;
     return SPECRT_STATUS_OK;
 }
 
@@ -194,8 +197,8 @@ static json_object *bands_json(const band_list *list) {
     json_object *all = json_object_new_array();
     for (int32_t i = 0; i < list->n; i++) {
         json_object *one = json_object_new_object();
-        json_put(one, "rank", json_object_new_int(list->bands[i].rank));
-        json_put(one, "bits", json_object_new_int(list->bands[i].bits));
+        sl_json_put(one, "rank", json_object_new_int(list->bands[i].rank));
+        sl_json_put(one, "bits", json_object_new_int(list->bands[i].bits));
         json_object_array_add(all, one);
     }
     return all;
@@ -229,32 +232,32 @@ static sketch_facts facts_of(const run *r) {
 static json_object *common_json(const run *r) {
     json_object *o = json_object_new_object(), *rows = json_object_new_array();
     const sketch_recall_table *t = &r->table;
-    json_put(o, "tool", json_object_new_string("sketch-build " SPECRT_VERSION_STRING));
-    json_put(o, "model", json_base_name(r->options->model));
-    json_put(o, "tensor", json_text(r->tensor));
-    json_put(o, "n_rows", json_object_new_int(r->order.n));
-    json_put(o, "n_cols", json_object_new_int(r->order.n_cols));
-    json_put(o, "rank", json_object_new_int(r->basis.rank));
-    json_put(o, "codes", json_object_new_string(codes_name(r, "bands")));
-    json_put(o, "bytes_per_row", json_real(t->bytes[t->n_ranks - 1]));
-    if (r->bytes) json_put(o, "bands", bands_json(&r->basis.list));
-    json_put(o, "states", json_object_new_string(r->options->trace ? "trace" : "synthetic"));
-    json_put(o, "n_states", json_object_new_int(r->states.n_measured));
-    json_put(o, "n_states_basis", json_object_new_int(n_basis_states(r)));
-    json_put(o, "seed", json_object_new_int64(r->options->common.seed));
+    sl_json_put(o, "tool", json_object_new_string("sketch-build " SPECRT_VERSION_STRING));
+    sl_json_put(o, "model", sl_json_base_name(r->options->model));
+    sl_json_put(o, "tensor", sl_json_text(r->tensor));
+    sl_json_put(o, "n_rows", json_object_new_int(r->order.n));
+    sl_json_put(o, "n_cols", json_object_new_int(r->order.n_cols));
+    sl_json_put(o, "rank", json_object_new_int(r->basis.rank));
+    sl_json_put(o, "codes", json_object_new_string(codes_name(r, "bands")));
+    sl_json_put(o, "bytes_per_row", sl_json_real(t->bytes[t->n_ranks - 1]));
+    if (r->bytes) sl_json_put(o, "bands", bands_json(&r->basis.list));
+    sl_json_put(o, "states", json_object_new_string(r->options->trace ? "trace" : "synthetic"));
+    sl_json_put(o, "n_states", json_object_new_int(r->states.n_measured));
+    sl_json_put(o, "n_states_basis", json_object_new_int(n_basis_states(r)));
+    sl_json_put(o, "seed", json_object_new_int64(r->options->common.seed));
     for (int i = 0; i < t->n_ranks; i++)
         for (int w = 0; w < t->n_rows; w++) {
             json_object *row = json_object_new_object();
-            json_put(row, "rank", json_object_new_int(t->ranks[i]));
-            json_put(row, "rows", json_object_new_int(t->rows[w]));
-            json_put(row, "recall_at_10", json_real(t->recall[i][w]));
-            json_put(row, "recall_of_best", json_real(t->recall_best[i][w]));
+            sl_json_put(row, "rank", json_object_new_int(t->ranks[i]));
+            sl_json_put(row, "rows", json_object_new_int(t->rows[w]));
+            sl_json_put(row, "recall_at_10", sl_json_real(t->recall[i][w]));
+            sl_json_put(row, "recall_of_best", sl_json_real(t->recall_best[i][w]));
             json_object_array_add(rows, row);
         }
-    json_put(o, "recall", rows);
+    sl_json_put(o, "recall", rows);
     if (t->best_rank >= 0) {
-        json_put(o, "recommended_rank", json_object_new_int(t->ranks[t->best_rank]));
-        json_put(o, "recommended_rows", json_object_new_int(t->rows[t->best_rows]));
+        sl_json_put(o, "recommended_rank", json_object_new_int(t->ranks[t->best_rank]));
+        sl_json_put(o, "recommended_rows", json_object_new_int(t->rows[t->best_rows]));
     }
     return o;
 }
@@ -291,8 +294,9 @@ static void print_table(const run *r, FILE *out) {
                  n_basis_states(r));
     fprintf(out,
             "%s: %s rows [%" PRId32 "] in rank %" PRId32 " of %s, %.1f MB, built in %.1f s\n\n",
-            text_name(r->tensor), text_count((uint64_t)r->order.n), r->order.n_cols, r->basis.rank,
-            codes_name(r, "several widths"), (double)r->sketch.n_bytes / 1e6, r->seconds);
+            sl_text_name(r->tensor), sl_text_count((uint64_t)r->order.n), r->order.n_cols,
+            r->basis.rank, codes_name(r, "several widths"), (double)r->sketch.n_bytes / 1e6,
+            r->seconds);
     if (r->bytes) print_bands(r, out);
     fprintf(out, "share of the ten best rows among those scored exactly (%" PRId32 " %s)\n\n",
             r->states.n_measured, chose);
@@ -313,9 +317,9 @@ static specrt_status write_bundle(const run *r, specrt_error *err) {
                               .data = r->sketch.bytes,
                               .n_bytes = r->sketch.n_bytes};
     specrt_ident ident = {0};
-    TRY(bundle_ident_head(&ident, &r->head, r->tensor, err));
-    return bundle_write_section(common->output, common->force, &part, json_to_text(common_json(r)),
-                                &ident, err);
+    TRY(sl_bundle_ident_head(&ident, &r->head, r->tensor, err));
+    return sl_bundle_write_section(common->output, common->force, &part,
+                                   sl_json_to_text(common_json(r)), &ident, err);
 }
 
 static char *full_json(const run *r) {
@@ -323,17 +327,17 @@ static char *full_json(const run *r) {
     sketch_facts facts = facts_of(r);
     char advice[ADVICE_MOST];
     advice_say(&facts, advice);
-    json_put(o, "advice", json_text(advice));
-    json_put(o, "seconds", json_real(r->seconds));
-    json_put(o, "peak_bytes", json_object_new_int64(measure_peak_bytes()));
-    return json_to_text(o);
+    sl_json_put(o, "advice", sl_json_text(advice));
+    sl_json_put(o, "seconds", sl_json_real(r->seconds));
+    sl_json_put(o, "peak_bytes", json_object_new_int64(sl_measure_peak_bytes()));
+    return sl_json_to_text(o);
 }
 
 static specrt_status print_result(const run *r, specrt_error *err) {
     const cli_common *common = &r->options->common;
-    if (common->json) return cli_print_json(full_json(r), err);
-    if (!common->quiet) print_table(r, cli_table(&common->output, 1));
-    return out_flush_stdout(err);
+    if (common->json) return sl_cli_print_json(full_json(r), err);
+    if (!common->quiet) print_table(r, sl_cli_table(&common->output, 1));
+    return sl_out_flush_stdout(err);
 }
 
 static specrt_status finish(run *r, int *code, specrt_error *err) {
@@ -343,11 +347,11 @@ static specrt_status finish(run *r, int *code, specrt_error *err) {
     TRY(print_result(r, err));
     advice_warn(&facts);
     if (below)
-        cli_warn("no rank up to %" PRId32 " finds %g of the ten best rows%s", r->basis.rank,
-                 o->min_recall,
-                 o->allow_below ? ""
-                                : "; nothing is written (--allow-below writes, a greater --rank "
-                                  "finds more)");
+        sl_cli_warn("no rank up to %" PRId32 " finds %g of the ten best rows%s", r->basis.rank,
+                    o->min_recall,
+                    o->allow_below ? ""
+                                   : "; nothing is written (--allow-below writes, a greater --rank "
+                                     "finds more)");
     *code = below ? CLI_BELOW : CLI_OK;
     return o->common.output && (!below || o->allow_below) ? write_bundle(r, err) : SPECRT_STATUS_OK;
 }
@@ -358,11 +362,11 @@ int main(int argc, char **argv) {
     specrt_error err = {SPECRT_STATUS_OK, ""};
     int code = parse(&options, argc, argv);
     if (code >= 0) return code;
-    if (build(&r, &err) || finish(&r, &code, &err)) code = cli_fail(&err);
+    if (build(&r, &err) || finish(&r, &code, &err)) code = sl_cli_fail(&err);
     sketch_free(&r.sketch);
     basis_free(&r.basis);
     states_free(&r.states);
     order_free(&r.order);
-    model_close(&r.model);
+    sl_model_close(&r.model);
     return code;
 }

@@ -65,8 +65,8 @@ static specrt_status average(row_order *o, int threads, specrt_error *err) {
                    malloc((size_t)(threads * d) * sizeof(float))};
     specrt_status status = SPECRT_STATUS_OK;
     double total = 0;
-    if (!a.sums || !a.rows) status = error_no_memory_for(err, "the rows");
-    if (!status) parallel_for(threads, n_blocks, average_block, &a);
+    if (!a.sums || !a.rows) status = sl_error_no_memory_for(err, "the rows");
+    if (!status) sl_parallel_for(threads, n_blocks, average_block, &a);
     for (int32_t i = 0; i < o->n; i++) total += (double)o->weights[i];
     for (int64_t j = 0; j < d && !status; j++) {
         double sum = 0;
@@ -91,7 +91,7 @@ specrt_status order_open(const specrt_head_desc *head, const specrt_bundle *bund
     out->mean = malloc((size_t)out->n_cols * sizeof *out->mean);
     specrt_status status = SPECRT_STATUS_OK;
     if (!taken || !out->rows || !out->weights || !out->mean)
-        status = error_no_memory_for(err, "%zu rows", n);
+        status = sl_error_no_memory_for(err, "%zu rows", n);
     if (!status) {
         arrange(out, ranked ? &ranks : NULL, taken);
         status = average(out, threads, err);

@@ -171,8 +171,8 @@ static specrt_status measure_bands(const measuring *m, int threads, specrt_error
     }
     openblas_set_num_threads(1);
     if (good)
-        parallel_for(threads, (m->states->n_measured + BAND_STATES - 1) / BAND_STATES,
-                     measure_batch, &b);
+        sl_parallel_for(threads, (m->states->n_measured + BAND_STATES - 1) / BAND_STATES,
+                        measure_batch, &b);
     for (int i = 0; b.scratch && i < threads; i++) {
         free(b.scratch[i].scores);
         free(b.scratch[i].q);
@@ -180,7 +180,7 @@ static specrt_status measure_bands(const measuring *m, int threads, specrt_error
         free(b.scratch[i].sums);
     }
     free(b.scratch);
-    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the measure");
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the measure");
 }
 
 /* --- the table --- */
@@ -242,12 +242,12 @@ specrt_status sketch_recall_measure(const sketch *s, const state_set *states, do
     m.firsts =
         calloc((size_t)states->n_measured * BUILD_MAX_RANKS * BUILD_MAX_ROWS, sizeof *m.firsts);
     bool good = m.sums && m.scores && m.places && m.hits && m.firsts;
-    specrt_status status = good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the measure");
+    specrt_status status = good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the measure");
     for (size_t i = 0; good && i < n; i++) m.places[s->view.rows[i]] = (int32_t)i;
     if (good && s->view.header->n_bands)
         status = measure_bands(&m, threads, err);
     else if (good)
-        parallel_for(threads, states->n_measured, measure_state, &m);
+        sl_parallel_for(threads, states->n_measured, measure_state, &m);
     if (!status) judge(out, &m, enough, row_bytes);
     free(m.sums);
     free(m.scores);

@@ -19,7 +19,7 @@ static specrt_status allocate(state_set *s, int64_t dim, int32_t n, specrt_error
     *s = (state_set){.dim = dim};
     s->states = calloc((size_t)n * (size_t)dim, sizeof *s->states);
     if (s->states) return SPECRT_STATUS_OK;
-    return error_no_memory_for(err, "the states");
+    return sl_error_no_memory_for(err, "the states");
 }
 
 /* --- recorded --- */
@@ -127,7 +127,7 @@ static void add_row(const row_order *o, int32_t place, float *row, float *state)
 specrt_status states_synthetic(const row_order *o, int32_t n, uint64_t seed, state_set *out,
                                specrt_error *err) {
     float *row = malloc((size_t)o->n_cols * sizeof *row);
-    if (!row) return error_no_memory(err, NULL);
+    if (!row) return sl_error_no_memory(err, NULL);
     specrt_status status = allocate(out, o->n_cols, n, err);
     for (int32_t i = 0; i < n && !status; i++) {
         float *state = out->states + (int64_t)i * o->n_cols;
@@ -193,7 +193,7 @@ static specrt_status rank_all(truth *t, float *rows, int threads, specrt_error *
         segment.ids = t->o->rows + first;
         segment.n_rows = n;
         t->block = (specrt_active){specrt_head_compute(head), &segment, 1, n, t->s->dim, NULL};
-        parallel_for(threads, (t->s->n_measured + TRUTH_BATCH - 1) / TRUTH_BATCH, rank_batch, t);
+        sl_parallel_for(threads, (t->s->n_measured + TRUTH_BATCH - 1) / TRUTH_BATCH, rank_batch, t);
     }
     specrt_head_close(head);
     return SPECRT_STATUS_OK;
@@ -210,7 +210,7 @@ specrt_status states_truth(state_set *s, const row_order *o, int threads, specrt
     s->least = malloc((size_t)s->n_measured * sizeof *s->least);
     specrt_status status = rows && t.logits && t.scores && s->best && s->least
                                ? SPECRT_STATUS_OK
-                               : error_no_memory_for(err, "the states");
+                               : sl_error_no_memory_for(err, "the states");
     for (size_t i = 0; i < n && !status; i++) {
         s->best[i] = INT32_MAX;
         t.scores[i] = -INFINITY;

@@ -56,5 +56,5 @@ specrt_status turn_bands(const band_list *list, int32_t n_cols, uint64_t seed, d
     free(work);
     free(tau);
     free(copy);
-    return good ? SPECRT_STATUS_OK : error_no_memory_for(err, "the rotations");
+    return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the rotations");
 }

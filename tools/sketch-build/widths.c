@@ -60,7 +60,7 @@ specrt_status widths_choose(const double *spectrum, int32_t d, double bytes, ban
                             specrt_error *err) {
     double *sums = malloc(((size_t)d + 1) * sizeof *sums);
     choice c = {.sums = sums, .d = d, .least = INFINITY};
-    if (!sums) return error_no_memory_for(err, "the widths");
+    if (!sums) return sl_error_no_memory_for(err, "the widths");
     sums[0] = 0;
     for (int32_t k = 0; k < d; k++) sums[k + 1] = sums[k] + fmax(spectrum[k], 0);
     *out = (band_list){0};

@@ -12,7 +12,7 @@ enum { MAX_ZSTD_RATIO = 1 << 16 };
 
 specrt_status bundle_file_open(const char *path, bundle_file *out, specrt_error *err) {
     *out = (bundle_file){.path = path};
-    TRY(file_map(path, &out->file, err));
+    TRY(sl_file_map(path, &out->file, err));
     specrt_status status =
         specrt_bundle_open_memory(out->file.bytes, out->file.n, path, NULL, &out->bundle, err);
     if (status != SPECRT_STATUS_OK) bundle_file_close(out);
@@ -21,7 +21,7 @@ specrt_status bundle_file_open(const char *path, bundle_file *out, specrt_error 
 
 void bundle_file_close(bundle_file *b) {
     specrt_bundle_close(b->bundle);
-    file_unmap(&b->file);
+    sl_file_unmap(&b->file);
     *b = (bundle_file){0};
 }
 
@@ -34,7 +34,7 @@ static specrt_status unpack(const bundle_file *b, const specrt_bundle_section *s
                                 "%s: section '%s': no zstd frame of %" PRIu64 " bytes", b->path,
                                 verb_tag(s), s->raw_bytes);
     *owned = malloc((size_t)s->raw_bytes + 1);
-    if (!*owned) return error_no_memory(err, b->path);
+    if (!*owned) return sl_error_no_memory(err, b->path);
     size_t n = ZSTD_decompress(*owned, (size_t)s->raw_bytes, stored, n_stored);
     if (n == s->raw_bytes) return SPECRT_STATUS_OK;
     free(*owned);

@@ -50,10 +50,10 @@ find(exam *e, const char *code, const char *engines, const char *fix, const char
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     json_object *o = json_object_new_object();
-    json_put(o, "code", json_text(code));
-    json_put(o, "engines", json_text(engines));
-    json_put(o, "what", json_text(what));
-    json_put(o, "fix", json_text(fix));
+    sl_json_put(o, "code", sl_json_text(code));
+    sl_json_put(o, "engines", sl_json_text(engines));
+    sl_json_put(o, "what", sl_json_text(what));
+    sl_json_put(o, "fix", sl_json_text(fix));
     json_object_array_add(e->findings, o);
 }
 
@@ -63,18 +63,18 @@ static const char *const EXPORT = "specrt-bundle export BUNDLE --drafter DIR --f
 
 static void check_flags(exam *e) {
     const checkpoint *c = &e->c;
-    bool biased = checkpoint_has(c, "self_attn.q_proj.bias");
-    if (checkpoint_is_set(c, "bias") && !biased)
+    bool biased = sl_checkpoint_has(c, "self_attn.q_proj.bias");
+    if (sl_checkpoint_is_set(c, "bias") && !biased)
         find(e, "bias", "vllm",
              "remove \"bias\" from config.json; EAGLE and SGLang read fc.bias "
              "without it, too",
              "config.json: \"bias\": true is taken for biases of the attention, which the weights "
              "do not have: drafts come from memory that nothing set");
-    if (checkpoint_is_set(c, "attention_bias") && !biased)
+    if (sl_checkpoint_is_set(c, "attention_bias") && !biased)
         find(
             e, "attention-bias", NULL, "set \"attention_bias\": false in config.json",
             "config.json: \"attention_bias\": true, and the weights have no self_attn.q_proj.bias");
-    if (c->kind != CHECKPOINT_MODEL && checkpoint_is_set(c, "tie_word_embeddings"))
+    if (c->kind != CHECKPOINT_MODEL && sl_checkpoint_is_set(c, "tie_word_embeddings"))
         find(e, "tied", "sglang", "set \"tie_word_embeddings\": false in config.json",
              "config.json: \"tie_word_embeddings\": true: the embedding, which is the target's, is "
              "taken for the head");
@@ -102,12 +102,12 @@ static bool is_zero(const st_tensor *t) {
 }
 
 static void check_names(exam *e) {
-    const st_tensor *bias = st_find(e->c.m.s, "fc.bias");
+    const st_tensor *bias = sl_st_find(e->c.m.s, "fc.bias");
     if (bias && e->c.kind != CHECKPOINT_MODEL && !is_zero(bias))
         find(e, "fc-bias", "vllm",
              "train fc without a bias for vLLM; it costs some acceptance here",
              "tensor \"fc.bias\" is left out");
-    if (e->c.kind == CHECKPOINT_EAGLE3 && st_find(e->c.m.s, "layers.0.self_attn.q_proj.weight"))
+    if (e->c.kind == CHECKPOINT_EAGLE3 && sl_st_find(e->c.m.s, "layers.0.self_attn.q_proj.weight"))
         find(e, "layer-name", "sglang specforge", EXPORT,
              "tensors \"layers.0.*\" are left out: the layer of EAGLE-3 is read as \"midlayer.*\"");
 }
@@ -116,7 +116,7 @@ static void check_names(exam *e) {
 
 static void check_head(exam *e) {
     const checkpoint *c = &e->c;
-    int64_t size = checkpoint_number(c, "draft_vocab_size");
+    int64_t size = sl_checkpoint_number(c, "draft_vocab_size");
     if (c->kind != CHECKPOINT_EAGLE3) return;
     if (!c->head)
         find(e, "no-head", NULL, "convert the drafter with its head",
@@ -167,14 +167,14 @@ static void check_d2t(exam *e) {
              "tensor \"d2t\" has %" PRId64 " entries, and lm_head.weight has %" PRId64 " rows",
              c->d2t->shape[0], c->n_rows);
     check_filled(e);
-    if (checkpoint_map(c, TOKEN_MAP_AUTO, &e->map, &why) == SPECRT_STATUS_OK) {
+    if (sl_checkpoint_map(c, TOKEN_MAP_AUTO, &e->map, &why) == SPECRT_STATUS_OK) {
         if (!e->map.was_offset)
             find(e, "d2t-absolute", NULL, EXPORT,
                  "tensor \"d2t\" holds token ids: engines take each for an offset from its row");
         check_order(e);
         return;
     }
-    bool offsets = checkpoint_map(c, TOKEN_MAP_OFFSET, &e->map, NULL) == SPECRT_STATUS_OK;
+    bool offsets = sl_checkpoint_map(c, TOKEN_MAP_OFFSET, &e->map, NULL) == SPECRT_STATUS_OK;
     find(e, offsets && !c->t2d ? "d2t-ambiguous" : "d2t-content", NULL, EXPORT, "%s",
          offsets && !c->t2d ? "tensor \"d2t\" reads as ids, too, and no t2d says which" : why.msg);
     check_order(e);
@@ -199,7 +199,7 @@ static void check_t2d(exam *e) {
 
 static void check_sizes(exam *e) {
     const checkpoint *c = &e->c;
-    const st_tensor *fc = st_find(c->m.s, "fc.weight");
+    const st_tensor *fc = sl_st_find(c->m.s, "fc.weight");
     int64_t parts = c->kind == CHECKPOINT_EAGLE3 ? 3 : 2;
     if (e->t.n_vocab && c->n_vocab && e->t.n_vocab != c->n_vocab)
         find(e, "vocab-size", NULL, "take the drafter of this target",
@@ -215,16 +215,16 @@ static void check_sizes(exam *e) {
 static specrt_status check_tokenizer(exam *e, specrt_error *err) {
     tokenizer *own;
     uint8_t ours[32], theirs[32];
-    TRY(tokenizer_of_model_if_known(e->q->drafter, &own, err));
+    TRY(sl_tokenizer_of_model_if_known(e->q->drafter, &own, err));
     if (own && e->t.tok) {
-        tokenizer_fingerprint(own, ours);
-        tokenizer_fingerprint(e->t.tok, theirs);
+        sl_tokenizer_fingerprint(own, ours);
+        sl_tokenizer_fingerprint(e->t.tok, theirs);
         if (memcmp(ours, theirs, 32) != 0)
             find(e, "tokenizer", NULL, "take the drafter of this target",
                  "its tokenizer, %s, is another than the target's, %s",
-                 text_name(tokenizer_name(own)), text_name(tokenizer_name(e->t.tok)));
+                 sl_text_name(sl_tokenizer_name(own)), sl_text_name(sl_tokenizer_name(e->t.tok)));
     }
-    tokenizer_close(own);
+    sl_tokenizer_close(own);
     return SPECRT_STATUS_OK;
 }
 
@@ -232,9 +232,9 @@ static specrt_status sort_map(exam *e, specrt_error *err) {
     size_t n = (size_t)e->map.n;
     if (n == 0) return SPECRT_STATUS_OK;
     e->sorted = (int32_t *)malloc(n * sizeof *e->sorted);
-    if (!e->sorted) return error_no_memory(err, e->q->drafter);
+    if (!e->sorted) return sl_error_no_memory(err, e->q->drafter);
     memcpy(e->sorted, e->map.ids, n * sizeof *e->sorted);
-    qsort(e->sorted, n, sizeof *e->sorted, order_i32);
+    qsort(e->sorted, n, sizeof *e->sorted, sl_order_i32);
     return SPECRT_STATUS_OK;
 }
 
@@ -242,7 +242,7 @@ static specrt_status sort_map(exam *e, specrt_error *err) {
 static int32_t count_missing(const exam *e, const int32_t *ids, int32_t n, int32_t *first) {
     int32_t missing = 0;
     for (int32_t i = n - 1; e->map.n > 0 && i >= 0; i--) {
-        if (bsearch(&ids[i], e->sorted, (size_t)e->map.n, sizeof *ids, order_i32)) continue;
+        if (bsearch(&ids[i], e->sorted, (size_t)e->map.n, sizeof *ids, sl_order_i32)) continue;
         missing++;
         *first = ids[i];
     }
@@ -261,7 +261,7 @@ static void check_ends(exam *e) {
 
 static specrt_status check_bytes(exam *e, specrt_error *err) {
     int32_t *ids, n, first = 0;
-    TRY(tokenizer_byte_tokens(e->t.tok, &ids, &n, err));
+    TRY(sl_tokenizer_byte_tokens(e->t.tok, &ids, &n, err));
     int32_t missing = count_missing(e, ids, n, &first);
     free(ids);
     if (missing > 0)
@@ -278,7 +278,7 @@ static specrt_status add_end(target *t, int32_t id, specrt_error *err) {
     for (size_t i = 0; i < t->ends.n; i++)
         if (t->ends.ids[i] == id) return SPECRT_STATUS_OK;
     int32_t *grown = (int32_t *)realloc(t->ends.ids, (t->ends.n + 1) * sizeof *grown);
-    if (!grown) return error_no_memory(err, "terminators");
+    if (!grown) return sl_error_no_memory(err, "terminators");
     t->ends.ids = grown;
     t->ends.ids[t->ends.n++] = id;
     return SPECRT_STATUS_OK;
@@ -315,7 +315,7 @@ static specrt_status open_folder(target *t, const char *folder, specrt_error *er
         json_object *config;
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         if (i > 0 && stat(path, &info) != 0) continue;
-        TRY(checkpoint_read_json(path, &config, err));
+        TRY(sl_checkpoint_read_json(path, &config, err));
         if (i == 0) t->n_vocab = number(config, "vocab_size");
         if (i == 0) t->width = number(config, "hidden_size");
         specrt_status status = add_ends_of(t, config, err);
@@ -328,11 +328,11 @@ static specrt_status open_folder(target *t, const char *folder, specrt_error *er
 static specrt_status open_file(target *t, const char *path, specrt_error *err) {
     model m;
     specrt_head_desc head;
-    TRY(model_open(path, &m, err));
-    specrt_status status = model_head(&m, NULL, &head, NULL, err);
+    TRY(sl_model_open(path, &m, err));
+    specrt_status status = sl_model_head(&m, NULL, &head, NULL, err);
     t->n_vocab = head.n_rows;
     t->width = head.n_cols;
-    model_close(&m);
+    sl_model_close(&m);
     return status;
 }
 
@@ -342,8 +342,8 @@ static specrt_status open_target(target *t, const char *path, specrt_error *err)
     if (!path) return SPECRT_STATUS_OK;
     bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     TRY(folder ? open_folder(t, path, err) : open_file(t, path, err));
-    TRY(tokenizer_of_model_if_known(path, &t->tok, err));
-    const int32_t *ends = t->tok ? tokenizer_terminators(t->tok, &n) : NULL;
+    TRY(sl_tokenizer_of_model_if_known(path, &t->tok, err));
+    const int32_t *ends = t->tok ? sl_tokenizer_terminators(t->tok, &n) : NULL;
     for (int32_t i = 0; i < n; i++) TRY(add_end(t, ends[i], err));
     return SPECRT_STATUS_OK;
 }
@@ -351,7 +351,7 @@ static specrt_status open_target(target *t, const char *path, specrt_error *err)
 /* ---- the verb --------------------------------------------------------------------------------- */
 
 static specrt_status examine(exam *e, specrt_error *err) {
-    TRY(checkpoint_open(e->q->drafter, true, &e->c, err));
+    TRY(sl_checkpoint_open(e->q->drafter, true, &e->c, err));
     TRY(open_target(&e->t, e->q->target, err));
     if (e->q->keep && !e->t.tok)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -382,7 +382,8 @@ static void print_findings(const exam *e) {
                           : "every engine";
         printf("%s (%s): %s\n    fix: %s\n", text[0], text[1], text[2], text[3]);
     }
-    if (n == 0) cli_info("%s: %s, nothing found", e->q->drafter, checkpoint_kind_name(e->c.kind));
+    if (n == 0)
+        sl_cli_info("%s: %s, nothing found", e->q->drafter, sl_checkpoint_kind_name(e->c.kind));
 }
 
 /* @return the exit code */
@@ -393,48 +394,49 @@ static int report(const exam *e) {
         print_findings(e);
     } else {
         json_object *o = json_object_new_object();
-        json_put(o, "file", json_text(e->q->drafter));
-        json_put(o, "kind", json_text(checkpoint_kind_name(e->c.kind)));
-        json_put(o, "engine", json_text(e->q->engine));
-        json_put(o, "target", json_text(e->q->target));
-        json_put(o, "ok", json_object_new_boolean(ok));
-        json_put(o, "findings", json_object_get(e->findings));
-        json_print(o);
+        sl_json_put(o, "file", sl_json_text(e->q->drafter));
+        sl_json_put(o, "kind", sl_json_text(sl_checkpoint_kind_name(e->c.kind)));
+        sl_json_put(o, "engine", sl_json_text(e->q->engine));
+        sl_json_put(o, "target", sl_json_text(e->q->target));
+        sl_json_put(o, "ok", json_object_new_boolean(ok));
+        sl_json_put(o, "findings", json_object_get(e->findings));
+        sl_json_print(o);
     }
-    if (out_flush_stdout(&err) != SPECRT_STATUS_OK) return cli_fail(&err);
+    if (sl_out_flush_stdout(&err) != SPECRT_STATUS_OK) return sl_cli_fail(&err);
     return ok ? CLI_OK : CLI_INVALID;
 }
 
 static int start(const request *q) {
     specrt_error err;
     exam e = {.q = q, .findings = json_object_new_array()};
-    specrt_status status = e.findings ? examine(&e, &err) : error_no_memory(&err, q->drafter);
-    int code = status == SPECRT_STATUS_OK ? report(&e) : cli_fail(&err);
+    specrt_status status = e.findings ? examine(&e, &err) : sl_error_no_memory(&err, q->drafter);
+    int code = status == SPECRT_STATUS_OK ? report(&e) : sl_cli_fail(&err);
     json_object_put(e.findings);
-    token_map_free(&e.map);
+    sl_token_map_free(&e.map);
     free(e.sorted);
-    tokenizer_close(e.t.tok);
+    sl_tokenizer_close(e.t.tok);
     free(e.t.ends.ids);
-    if (e.c.m.path) checkpoint_close(&e.c);
+    if (e.c.m.path) sl_checkpoint_close(&e.c);
     return code;
 }
 
 static int check(const request *q) {
     if (q->engine && !recut_is_engine(q->engine))
-        return cli_usage("--for: expected one of %s, found '%s'", recut_engines(), q->engine);
+        return sl_cli_usage("--for: expected one of %s, found '%s'", recut_engines(), q->engine);
     if (q->keep && strcmp(q->keep, "bytes") != 0)
-        return cli_usage("--keep: expected bytes, found '%s'", q->keep);
-    if (q->keep && !q->target) return cli_usage("--keep bytes: expected the target (--target DIR)");
+        return sl_cli_usage("--keep: expected bytes, found '%s'", q->keep);
+    if (q->keep && !q->target)
+        return sl_cli_usage("--keep bytes: expected the target (--target DIR)");
     return -1;
 }
 
 int check_main(int argc, char **argv) {
     request q = {0};
     const cli_option options[] = {
-        cli_string("target", "DIR", &q.target, "the model it drafts for: a folder or a GGUF"),
-        cli_string("for", "ENGINE", &q.engine,
-                   "vllm sglang specforge speculators llama.cpp (default: what concerns any)"),
-        cli_string("keep", "bytes", &q.keep, "ask for a row for every token of one byte, too"),
+        sl_cli_string("target", "DIR", &q.target, "the model it drafts for: a folder or a GGUF"),
+        sl_cli_string("for", "ENGINE", &q.engine,
+                      "vllm sglang specforge speculators llama.cpp (default: what concerns any)"),
+        sl_cli_string("keep", "bytes", &q.keep, "ask for a row for every token of one byte, too"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle check drafter/ --target llama3/ --for vllm",
@@ -449,6 +451,6 @@ int check_main(int argc, char **argv) {
     q.common = &common;
     code = check(&q);
     if (code < 0) code = start(&q);
-    cli_list_free(&rest);
+    sl_cli_list_free(&rest);
     return code;
 }

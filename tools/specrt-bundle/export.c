@@ -29,17 +29,19 @@ static int32_t vocabulary(const request *r, const specrt_bundle *bundle, const t
 static specrt_status check_model(const char *path, const specrt_bundle *bundle, specrt_error *err) {
     const specrt_ident *d = specrt_bundle_ident(bundle);
     if (!path || !d) return SPECRT_STATUS_OK;
-    return tokenizer_check_model(path, d->tokenizer_sha256, (const char *)d->tokenizer_name, err);
+    return sl_tokenizer_check_model(path, d->tokenizer_sha256, (const char *)d->tokenizer_name,
+                                    err);
 }
 
 /* An EAGLE-3 checkpoint becomes a GGUF, with the tokens of the list that it has rows for. */
 static specrt_status write_eagle3(const request *r, token_map *map, specrt_error *err) {
     int32_t n = map->n;
-    TRY(eagle3_gguf_write(r->drafter, r->target, map->ids, &map->n, r->output, r->force, err));
+    TRY(sl_eagle3_gguf_write(r->drafter, r->target, map->ids, &map->n, r->output, r->force, err));
     if (map->n < n)
-        cli_warn("%s: has no row for %" PRId32 " of the list's %" PRId32 " tokens, which are left "
-                 "out",
-                 r->drafter, n - map->n, n);
+        sl_cli_warn("%s: has no row for %" PRId32 " of the list's %" PRId32
+                    " tokens, which are left "
+                    "out",
+                    r->drafter, n - map->n, n);
     return SPECRT_STATUS_OK;
 }
 
@@ -56,7 +58,7 @@ static specrt_status check_target(const request *r, bool is_eagle3, specrt_error
 
 static specrt_status run(request *r, token_map *map, specrt_error *err) {
     bool is_eagle3 = false;
-    if (r->drafter) TRY(eagle3_gguf_probe(r->drafter, &is_eagle3, err));
+    if (r->drafter) TRY(sl_eagle3_gguf_probe(r->drafter, &is_eagle3, err));
     const char *source = is_eagle3 ? r->target : r->drafter ? r->drafter : r->head;
     specrt_bundle *bundle;
     specrt_ranks ranks;
@@ -64,33 +66,33 @@ static specrt_status run(request *r, token_map *map, specrt_error *err) {
     TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
     specrt_status status = specrt_bundle_ranks(bundle, &ranks, err);
     if (status == SPECRT_STATUS_OK)
-        status = token_map_from_ranks(&ranks, (int32_t)r->size, map, err);
+        status = sl_token_map_from_ranks(&ranks, (int32_t)r->size, map, err);
     if (status == SPECRT_STATUS_OK) map->n_vocab = vocabulary(r, bundle, map);
     if (status == SPECRT_STATUS_OK) status = check_model(source, bundle, err);
     specrt_bundle_close(bundle);
     TRY(status);
     if (!r->output) {
-        TRY(token_map_default_name(r->format, map->n, r->name, sizeof r->name, err));
+        TRY(sl_token_map_default_name(r->format, map->n, r->name, sizeof r->name, err));
         r->output = r->name;
     }
     if (is_eagle3) return write_eagle3(r, map, err);
-    return token_map_write(map, r->format, r->output, source, r->force, err);
+    return sl_token_map_write(map, r->format, r->output, source, r->force, err);
 }
 
 /* Without -o the name is the result; a program wants nothing else on stdout. */
 static void report(const request *r, const token_map *map, const cli_common *common) {
     if (common->json) {
         json_object *o = json_object_new_object();
-        json_put(o, "file", json_text(r->output));
-        json_put(o, "format", json_text(r->format));
-        json_put(o, "n_ids", json_object_new_int(map->n));
-        json_put(o, "n_vocab", json_object_new_int(map->n_vocab));
-        json_print(o);
+        sl_json_put(o, "file", sl_json_text(r->output));
+        sl_json_put(o, "format", sl_json_text(r->format));
+        sl_json_put(o, "n_ids", json_object_new_int(map->n));
+        sl_json_put(o, "n_vocab", json_object_new_int(map->n_vocab));
+        sl_json_print(o);
         return;
     }
     if (!common->output) puts(r->output);
-    cli_info("%s: %" PRId32 " ids of %" PRId32 ", format %s", r->output, map->n, map->n_vocab,
-             r->format);
+    sl_cli_info("%s: %" PRId32 " ids of %" PRId32 ", format %s", r->output, map->n, map->n_vocab,
+                r->format);
 }
 
 /* ---- a drafter's folder ----------------------------------------------------------------------- */
@@ -104,7 +106,7 @@ static specrt_status run_recut(const request *r, recut_report *out, specrt_error
                        .n_vocab = (int32_t)r->n_vocab,
                        .force = r->force};
     specrt_bundle *bundle;
-    token_map_values_of(r->values, &q.values);
+    sl_token_map_values_of(r->values, &q.values);
     TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
     specrt_status status = specrt_bundle_ranks(bundle, &q.ranks, err);
     if (status == SPECRT_STATUS_OK) status = check_model(r->drafter, bundle, err);
@@ -116,34 +118,36 @@ static specrt_status run_recut(const request *r, recut_report *out, specrt_error
 
 static void print_recut(const request *r, const recut_report *p) {
     json_object *o = json_object_new_object();
-    json_put(o, "file", json_text(r->output));
-    json_put(o, "engine", json_text(r->engine));
-    json_put(o, "n_ids", json_object_new_int(p->n_ids));
-    json_put(o, "n_rows", json_object_new_int(p->n_rows));
-    json_put(o, "n_vocab", json_object_new_int(p->n_vocab));
-    json_put(o, "n_missing", json_object_new_int(p->n_missing));
-    json_put(o, "same_weights", json_object_new_boolean(p->same_weights));
-    json_put(o, "token_map", p->has_map ? json_text("token_map.pt") : NULL);
-    json_print(o);
+    sl_json_put(o, "file", sl_json_text(r->output));
+    sl_json_put(o, "engine", sl_json_text(r->engine));
+    sl_json_put(o, "n_ids", json_object_new_int(p->n_ids));
+    sl_json_put(o, "n_rows", json_object_new_int(p->n_rows));
+    sl_json_put(o, "n_vocab", json_object_new_int(p->n_vocab));
+    sl_json_put(o, "n_missing", json_object_new_int(p->n_missing));
+    sl_json_put(o, "same_weights", json_object_new_boolean(p->same_weights));
+    sl_json_put(o, "token_map", p->has_map ? sl_json_text("token_map.pt") : NULL);
+    sl_json_print(o);
 }
 
 static void report_recut(const request *r, const recut_report *p, const cli_common *common) {
     if (p->n_terminators)
-        cli_warn("%" PRId32 " of the bundle's terminators have no row in %s: it cannot draft the "
-                 "end of a text",
-                 p->n_terminators, r->drafter);
+        sl_cli_warn("%" PRId32
+                    " of the bundle's terminators have no row in %s: it cannot draft the "
+                    "end of a text",
+                    p->n_terminators, r->drafter);
     if (common->json) {
         print_recut(r, p);
     } else if (p->has_map) {
-        cli_info("%s: the drafter, and token_map.pt of %" PRId32 " ids: start %s with "
-                 "--speculative-token-map %s/token_map.pt",
-                 r->output, p->n_ids, r->engine, r->output);
+        sl_cli_info("%s: the drafter, and token_map.pt of %" PRId32 " ids: start %s with "
+                    "--speculative-token-map %s/token_map.pt",
+                    r->output, p->n_ids, r->engine, r->output);
     } else {
-        cli_info("%s: %" PRId32 " of %" PRId32 " rows of the head%s, for %s", r->output, p->n_ids,
-                 p->n_rows, p->same_weights ? ", the weights as they were" : "", r->engine);
+        sl_cli_info("%s: %" PRId32 " of %" PRId32 " rows of the head%s, for %s", r->output,
+                    p->n_ids, p->n_rows, p->same_weights ? ", the weights as they were" : "",
+                    r->engine);
         if (p->n_missing)
-            cli_info("%" PRId32 " ids that are more frequent have no row in this drafter",
-                     p->n_missing);
+            sl_cli_info("%" PRId32 " ids that are more frequent have no row in this drafter",
+                        p->n_missing);
     }
 }
 
@@ -152,33 +156,33 @@ static void report_recut(const request *r, const recut_report *p, const cli_comm
 static int check_folder(const request *r) {
     token_map_values values;
     if (!recut_is_engine(r->engine))
-        return cli_usage("--for: expected one of %s, found '%s'", recut_engines(), r->engine);
-    if (r->format || r->head) return cli_usage("--for goes without --format and --head");
-    if (!r->drafter) return cli_usage("--for: expected the drafter to cut (--drafter DIR)");
-    if (!r->output) return cli_usage("--for: expected a folder to write to (-o DIR)");
-    if (!token_map_values_of(r->values, &values))
-        return cli_usage("--values: expected absolute or offset, found '%s'", r->values);
+        return sl_cli_usage("--for: expected one of %s, found '%s'", recut_engines(), r->engine);
+    if (r->format || r->head) return sl_cli_usage("--for goes without --format and --head");
+    if (!r->drafter) return sl_cli_usage("--for: expected the drafter to cut (--drafter DIR)");
+    if (!r->output) return sl_cli_usage("--for: expected a folder to write to (-o DIR)");
+    if (!sl_token_map_values_of(r->values, &values))
+        return sl_cli_usage("--values: expected absolute or offset, found '%s'", r->values);
     return -1;
 }
 
 static int check(const request *r, const cli_common *common) {
     if (r->engine) return check_folder(r);
-    if (!r->format) return cli_usage("expected --format, one of %s", token_map_formats());
+    if (!r->format) return sl_cli_usage("expected --format, one of %s", sl_token_map_formats());
     if (r->drafter && strcmp(r->format, "gguf") != 0)
-        return cli_usage("--drafter goes with --format gguf, or with --for");
+        return sl_cli_usage("--drafter goes with --format gguf, or with --for");
     if (r->head && strcmp(r->format, "safetensors") != 0)
-        return cli_usage("--head goes with --format safetensors");
-    if (r->values) return cli_usage("--values goes with --for");
-    if (r->target && !r->drafter) return cli_usage("--target goes with --drafter");
-    if (out_is_stdout(r->output) && common->json)
-        return cli_usage("--json and the map cannot both go to stdout; give -o FILE");
+        return sl_cli_usage("--head goes with --format safetensors");
+    if (r->values) return sl_cli_usage("--values goes with --for");
+    if (r->target && !r->drafter) return sl_cli_usage("--target goes with --drafter");
+    if (sl_out_is_stdout(r->output) && common->json)
+        return sl_cli_usage("--json and the map cannot both go to stdout; give -o FILE");
     return -1;
 }
 
 static int start_recut(const request *r, const cli_common *common) {
     recut_report p;
     specrt_error err;
-    if (run_recut(r, &p, &err) != SPECRT_STATUS_OK) return cli_fail(&err);
+    if (run_recut(r, &p, &err) != SPECRT_STATUS_OK) return sl_cli_fail(&err);
     report_recut(r, &p, common);
     return CLI_OK;
 }
@@ -186,36 +190,37 @@ static int start_recut(const request *r, const cli_common *common) {
 static int start_map(request *r, const cli_common *common) {
     token_map map = {0};
     specrt_error err;
-    int code = run(r, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    int code = run(r, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
     if (code == CLI_OK) report(r, &map, common);
-    token_map_free(&map);
+    sl_token_map_free(&map);
     return code;
 }
 
 int export_main(int argc, char **argv) {
     request r = {0};
     const cli_option options[] = {
-        cli_heading("What to write"),
-        cli_string(
+        sl_cli_heading("What to write"),
+        sl_cli_string(
             "format", "F", &r.format,
             "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors gguf"),
-        cli_int("size", "N", &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"),
-        cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
-                "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),
-        cli_string(
+        sl_cli_int("size", "N", &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"),
+        sl_cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
+                   "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),
+        sl_cli_string(
             "drafter", "FILE|DIR", &r.drafter,
             "gguf: the drafter to rewrite with a smaller head, an eagle3 or dflash GGUF or an "
             "EAGLE-3 checkpoint; with --for its folder"),
-        cli_string("target", "FILE", &r.target,
-                   "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF; with --for "
-                   "where it has no lm_head.weight: whose rows it takes"),
-        cli_string("head", "FILE", &r.head,
-                   "safetensors: add the rows of this model's head as lm_head.weight, quantised "
-                   "ones in f16"),
-        cli_heading("A whole drafter, cut to those ids"),
-        cli_string("for", "ENGINE", &r.engine, "vllm sglang specforge speculators llama.cpp"),
-        cli_string("values", "KIND", &r.values,
-                   "of its own d2t, absolute or offset (default: both are tried)"),
+        sl_cli_string(
+            "target", "FILE", &r.target,
+            "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF; with --for "
+            "where it has no lm_head.weight: whose rows it takes"),
+        sl_cli_string("head", "FILE", &r.head,
+                      "safetensors: add the rows of this model's head as lm_head.weight, quantised "
+                      "ones in f16"),
+        sl_cli_heading("A whole drafter, cut to those ids"),
+        sl_cli_string("for", "ENGINE", &r.engine, "vllm sglang specforge speculators llama.cpp"),
+        sl_cli_string("values", "KIND", &r.values,
+                      "of its own d2t, absolute or offset (default: both are tried)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle export model.specb --format sglang-pt -o freq_32768.pt",
@@ -235,6 +240,6 @@ int export_main(int argc, char **argv) {
     r.force = common.force;
     code = check(&r, &common);
     if (code < 0) code = r.engine ? start_recut(&r, &common) : start_map(&r, &common);
-    cli_list_free(&rest);
+    sl_cli_list_free(&rest);
     return code;
 }

@@ -30,7 +30,7 @@ static specrt_status write_section(const bundle_file *b, const char *tag, const 
     if (at == n) return section_missing(b->path, b->bundle, tag, err);
     TRY(bundle_file_section(b, &s[at], &data, &owned, err));
     *n_bytes = (size_t)s[at].raw_bytes;
-    specrt_status status = out_bytes(output, force, data, *n_bytes, err);
+    specrt_status status = sl_out_bytes(output, force, data, *n_bytes, err);
     free(owned);
     return status;
 }
@@ -58,23 +58,23 @@ int extract_main(int argc, char **argv) {
     const char *output = common.output ? common.output : "-";
     bool to_stdout = strcmp(output, "-") == 0 || strcmp(output, "/dev/stdout") == 0;
     if (to_stdout && common.json)
-        code = cli_usage("--json and the section cannot both go to stdout; give -o FILE");
+        code = sl_cli_usage("--json and the section cannot both go to stdout; give -o FILE");
     else if (!common.output && isatty(STDOUT_FILENO))
-        code = cli_usage("will not write bytes to a terminal; give -o FILE, or -o - to insist");
+        code = sl_cli_usage("will not write bytes to a terminal; give -o FILE, or -o - to insist");
     else if (extract(rest.items[0], rest.items[1], output, common.force, &n_bytes, &err))
-        code = cli_fail(&err);
+        code = sl_cli_fail(&err);
     else
         code = CLI_OK;
     if (code == CLI_OK && common.json) {
         json_object *o = json_object_new_object();
-        json_put(o, "file", json_text(output));
-        json_put(o, "section", json_text(rest.items[1]));
-        json_put(o, "bytes", json_whole(n_bytes));
-        json_print(o);
+        sl_json_put(o, "file", sl_json_text(output));
+        sl_json_put(o, "section", sl_json_text(rest.items[1]));
+        sl_json_put(o, "bytes", sl_json_whole(n_bytes));
+        sl_json_print(o);
     } else if (code == CLI_OK) {
-        cli_info("%s: %zu bytes of section %s", to_stdout ? "stdout" : output, n_bytes,
-                 rest.items[1]);
+        sl_cli_info("%s: %zu bytes of section %s", to_stdout ? "stdout" : output, n_bytes,
+                    rest.items[1]);
     }
-    cli_list_free(&rest);
+    sl_cli_list_free(&rest);
     return code;
 }

@@ -47,7 +47,7 @@ static specrt_status rank_list_alloc(rank_list *r, int32_t n_vocab, specrt_error
                      .by_id = (uint64_t *)calloc(n, sizeof *r->by_id),
                      .taken = (uint8_t *)calloc(n, 1)};
     if (r->ids && r->counts && r->by_id && r->taken) return SPECRT_STATUS_OK;
-    return error_no_memory(err, NULL);
+    return sl_error_no_memory(err, NULL);
 }
 
 static void rank(rank_list *r, int32_t id) {
@@ -60,15 +60,15 @@ static void rank(rank_list *r, int32_t id) {
 /* Terminators, other specials, the list, and its reserved placeholders last. */
 static void fill(rank_list *r, const tokenizer *tok, const token_map *map) {
     specrt_ranks_header *h = &r->header;
-    const int32_t *terminators = tokenizer_terminators(tok, &h->n_terminators);
+    const int32_t *terminators = sl_tokenizer_terminators(tok, &h->n_terminators);
     for (int32_t i = 0; map->counts && i < map->n; i++) r->by_id[map->ids[i]] = map->counts[i];
     for (int32_t i = 0; i < h->n_terminators; i++) rank(r, terminators[i]);
     for (int32_t id = 0; id < h->n_vocab; id++)
-        if (tokenizer_type(tok, id) == TOKEN_SPECIAL) rank(r, id);
+        if (sl_tokenizer_type(tok, id) == TOKEN_SPECIAL) rank(r, id);
     r->n_added = h->n_forced = h->n_ranked;
     for (int32_t i = 0; i < map->n; i++) {
         int32_t id = map->ids[i];
-        bool reserved = tokenizer_type(tok, id) == TOKEN_RESERVED && !r->taken[id];
+        bool reserved = sl_tokenizer_type(tok, id) == TOKEN_RESERVED && !r->taken[id];
         r->n_added -= r->taken[id];
         r->n_reserved += reserved;
         if (!reserved) rank(r, id);
@@ -96,64 +96,64 @@ static specrt_status set_size(const request *q, rank_list *r, const token_map *m
 
 static json_object *digest(const char *path) {
     file_view view;
-    if (file_map(path, &view, NULL) != SPECRT_STATUS_OK) return NULL; /* a folder */
-    json_object *o = json_hex64(specrt_hash64(view.bytes, view.n, 0));
-    file_unmap(&view);
+    if (sl_file_map(path, &view, NULL) != SPECRT_STATUS_OK) return NULL; /* a folder */
+    json_object *o = sl_json_hex64(specrt_hash64(view.bytes, view.n, 0));
+    sl_file_unmap(&view);
     return o;
 }
 
 static void put_figures(json_object *o, const rank_list *r, const token_map *map) {
-    json_put(o, "kind", json_text(map->kind));
-    json_put(o, "values", json_text(map->was_offset ? "offset" : "absolute"));
-    json_put(o, "n_imported", json_object_new_int(map->n));
-    json_put(o, "n_dropped", json_object_new_int(map->n_dropped));
-    json_put(o, "n_forced_added", json_object_new_int(r->n_added));
-    json_put(o, "n_reserved", json_object_new_int(r->n_reserved));
-    json_put(o, "n_selected", json_object_new_int(r->header.n_default));
-    json_put(o, "n_forced", json_object_new_int(r->header.n_forced));
-    json_put(o, "n_valid", json_object_new_int(r->header.n_valid));
+    sl_json_put(o, "kind", sl_json_text(map->kind));
+    sl_json_put(o, "values", sl_json_text(map->was_offset ? "offset" : "absolute"));
+    sl_json_put(o, "n_imported", json_object_new_int(map->n));
+    sl_json_put(o, "n_dropped", json_object_new_int(map->n_dropped));
+    sl_json_put(o, "n_forced_added", json_object_new_int(r->n_added));
+    sl_json_put(o, "n_reserved", json_object_new_int(r->n_reserved));
+    sl_json_put(o, "n_selected", json_object_new_int(r->header.n_default));
+    sl_json_put(o, "n_forced", json_object_new_int(r->header.n_forced));
+    sl_json_put(o, "n_valid", json_object_new_int(r->header.n_valid));
 }
 
 static char *provenance(const request *q, const rank_list *r, const token_map *map) {
     json_object *o = json_object_new_object(), *input = json_object_new_object();
-    json_put(input, "file", json_base_name(q->map));
-    json_put(input, "xxh64", digest(q->map));
-    json_put(o, "tool", json_text("specrt-bundle import " SPECRT_VERSION_STRING));
-    json_put(o, "input", input);
-    json_put(o, "counted", json_object_new_boolean(map->counts != NULL));
+    sl_json_put(input, "file", sl_json_base_name(q->map));
+    sl_json_put(input, "xxh64", digest(q->map));
+    sl_json_put(o, "tool", sl_json_text("specrt-bundle import " SPECRT_VERSION_STRING));
+    sl_json_put(o, "input", input);
+    sl_json_put(o, "counted", json_object_new_boolean(map->counts != NULL));
     put_figures(o, r, map);
-    return json_to_text(o);
+    return sl_json_to_text(o);
 }
 
 static specrt_status set_head(const request *q, specrt_ident *ident, specrt_error *err) {
     model m;
     specrt_head_desc head;
     const char *name;
-    TRY(model_open(q->model, &m, err));
-    specrt_status status = model_head(&m, q->tensor, &head, &name, err);
+    TRY(sl_model_open(q->model, &m, err));
+    specrt_status status = sl_model_head(&m, q->tensor, &head, &name, err);
     if (status == SPECRT_STATUS_OK && head.n_rows < ident->n_vocab)
         status = specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                   "%s: its head has %lld rows, the tokenizer %" PRId32
                                   " ids; they belong to different models",
                                   q->model, (long long)head.n_rows, ident->n_vocab);
     if (status == SPECRT_STATUS_OK && m.g)
-        status = tokenizer_check_model(q->model, ident->tokenizer_sha256,
-                                       (const char *)ident->tokenizer_name, err);
-    if (status == SPECRT_STATUS_OK) status = bundle_ident_head(ident, &head, name, err);
-    model_close(&m);
+        status = sl_tokenizer_check_model(q->model, ident->tokenizer_sha256,
+                                          (const char *)ident->tokenizer_name, err);
+    if (status == SPECRT_STATUS_OK) status = sl_bundle_ident_head(ident, &head, name, err);
+    sl_model_close(&m);
     return status;
 }
 
 static specrt_status write(const request *q, const tokenizer *tok, const rank_list *r,
                            const token_map *map, specrt_error *err) {
-    specrt_ident ident = {.n_vocab = r->header.n_vocab, .n_normal = tokenizer_n_normal(tok)};
+    specrt_ident ident = {.n_vocab = r->header.n_vocab, .n_normal = sl_tokenizer_n_normal(tok)};
     bundle_part part;
-    tokenizer_fingerprint(tok, ident.tokenizer_sha256);
-    snprintf(ident.tokenizer_name, sizeof ident.tokenizer_name, "%s", tokenizer_name(tok));
+    sl_tokenizer_fingerprint(tok, ident.tokenizer_sha256);
+    snprintf(ident.tokenizer_name, sizeof ident.tokenizer_name, "%s", sl_tokenizer_name(tok));
     if (q->model) TRY(set_head(q, &ident, err));
-    TRY(bundle_ranks(&r->header, r->ids, r->counts, &part, err));
-    specrt_status status = bundle_write_section(q->common->output, q->common->force, &part,
-                                                provenance(q, r, map), &ident, err);
+    TRY(sl_bundle_ranks(&r->header, r->ids, r->counts, &part, err));
+    specrt_status status = sl_bundle_write_section(q->common->output, q->common->force, &part,
+                                                   provenance(q, r, map), &ident, err);
     free((void *)(uintptr_t)part.data);
     return status;
 }
@@ -170,34 +170,35 @@ static void report(const request *q, const rank_list *r, const token_map *map) {
     const specrt_ranks_header *h = &r->header;
     if (q->common->json) {
         json_object *o = json_object_new_object();
-        json_put(o, "file", json_text(q->common->output));
+        sl_json_put(o, "file", sl_json_text(q->common->output));
         put_figures(o, r, map);
-        json_print(o);
+        sl_json_print(o);
         return;
     }
     int32_t n_lost = h->n_valid - h->n_default;
-    cli_info("%s: %s%s, %" PRId32 " ids; size %" PRId32, q->map, map->kind,
-             map->was_offset ? " of offsets" : "", map->n, h->n_default);
-    if (map->n_dropped) cli_info("%" PRId32 " repeated entries left out", map->n_dropped);
+    sl_cli_info("%s: %s%s, %" PRId32 " ids; size %" PRId32, q->map, map->kind,
+                map->was_offset ? " of offsets" : "", map->n, h->n_default);
+    if (map->n_dropped) sl_cli_info("%" PRId32 " repeated entries left out", map->n_dropped);
     if (r->n_reserved)
-        cli_info("%" PRId32 " reserved placeholders left out of every list", r->n_reserved);
+        sl_cli_info("%" PRId32 " reserved placeholders left out of every list", r->n_reserved);
     if (r->n_added)
-        cli_info("%" PRId32 " forced ids that the file lacks (terminators and other specials) come "
-                 "first",
-                 r->n_added);
+        sl_cli_info("%" PRId32
+                    " forced ids that the file lacks (terminators and other specials) come "
+                    "first",
+                    r->n_added);
     if (n_lost > 0)
-        cli_info("its last %" PRId32 " ids are beyond that size; --size %" PRId32 " takes all",
-                 n_lost, h->n_valid);
+        sl_cli_info("its last %" PRId32 " ids are beyond that size; --size %" PRId32 " takes all",
+                    n_lost, h->n_valid);
     if (is_ascending(map) && !map->counts)
-        cli_info("the ids ascend, so the file tells no frequency; a smaller size keeps low ids");
+        sl_cli_info("the ids ascend, so the file tells no frequency; a smaller size keeps low ids");
 }
 
 static specrt_status run(const request *q, const tokenizer *tok, specrt_error *err) {
-    token_map_options o = {.n_vocab = tokenizer_n_vocab(tok), .dedupe = q->dedupe};
+    token_map_options o = {.n_vocab = sl_tokenizer_n_vocab(tok), .dedupe = q->dedupe};
     token_map map;
     rank_list r;
-    token_map_values_of(q->values, &o.values);
-    TRY(token_map_read(q->map, &o, &map, err));
+    sl_token_map_values_of(q->values, &o.values);
+    TRY(sl_token_map_read(q->map, &o, &map, err));
     specrt_status status = rank_list_alloc(&r, o.n_vocab, err);
     if (status == SPECRT_STATUS_OK) {
         fill(&r, tok, &map);
@@ -206,45 +207,45 @@ static specrt_status run(const request *q, const tokenizer *tok, specrt_error *e
     if (status == SPECRT_STATUS_OK) status = write(q, tok, &r, &map, err);
     if (status == SPECRT_STATUS_OK) report(q, &r, &map);
     rank_list_free(&r);
-    token_map_free(&map);
+    sl_token_map_free(&map);
     return status;
 }
 
 static int check(const request *q) {
     token_map_values values;
     if (!q->tokenizer)
-        return cli_usage("expected --tokenizer, which tells terminators and specials");
-    if (!q->common->output) return cli_usage("expected -o FILE");
-    if (q->tensor && !q->model) return cli_usage("--tensor goes with --model");
-    if (!token_map_values_of(q->values, &values))
-        return cli_usage("--values: expected absolute or offset, found '%s'", q->values);
+        return sl_cli_usage("expected --tokenizer, which tells terminators and specials");
+    if (!q->common->output) return sl_cli_usage("expected -o FILE");
+    if (q->tensor && !q->model) return sl_cli_usage("--tensor goes with --model");
+    if (!sl_token_map_values_of(q->values, &values))
+        return sl_cli_usage("--values: expected absolute or offset, found '%s'", q->values);
     return -1;
 }
 
 static int start(const request *q) {
     specrt_error err;
     tokenizer *tok = NULL;
-    specrt_status status = tokenizer_open(q->tokenizer, &tok, &err);
+    specrt_status status = sl_tokenizer_open(q->tokenizer, &tok, &err);
     if (status == SPECRT_STATUS_OK) status = run(q, tok, &err);
-    tokenizer_close(tok);
-    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    sl_tokenizer_close(tok);
+    return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
 }
 
 int import_main(int argc, char **argv) {
     cli_common common;
     request q = {.common = &common};
     const cli_option options[] = {
-        cli_heading("What it belongs to"),
-        cli_string("tokenizer", "FILE", &q.tokenizer,
-                   "GGUF, tokenizer.json or tiktoken ranks; required"),
-        cli_string("model", "FILE", &q.model, "GGUF or safetensors whose head to record"),
-        cli_string("tensor", "NAME", &q.tensor, "its head's name, if unusual"),
-        cli_heading("How to read the map"),
-        cli_string("values", "KIND", &q.values,
-                   "absolute (ids) or offset (id minus place); default: whichever fits"),
-        cli_flag("dedupe", &q.dedupe, "keep the first of repeated ids"),
-        cli_int("size", "N", &q.size, 1, INT32_MAX,
-                "size of the list by default (default: as many as the map has)"),
+        sl_cli_heading("What it belongs to"),
+        sl_cli_string("tokenizer", "FILE", &q.tokenizer,
+                      "GGUF, tokenizer.json or tiktoken ranks; required"),
+        sl_cli_string("model", "FILE", &q.model, "GGUF or safetensors whose head to record"),
+        sl_cli_string("tensor", "NAME", &q.tensor, "its head's name, if unusual"),
+        sl_cli_heading("How to read the map"),
+        sl_cli_string("values", "KIND", &q.values,
+                      "absolute (ids) or offset (id minus place); default: whichever fits"),
+        sl_cli_flag("dedupe", &q.dedupe, "keep the first of repeated ids"),
+        sl_cli_int("size", "N", &q.size, 1, INT32_MAX,
+                   "size of the list by default (default: as many as the map has)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle",
@@ -258,6 +259,6 @@ int import_main(int argc, char **argv) {
     q.map = rest.items[0];
     code = check(&q);
     if (code < 0) code = start(&q);
-    cli_list_free(&rest);
+    sl_cli_list_free(&rest);
     return code;
 }

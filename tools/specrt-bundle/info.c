@@ -89,21 +89,21 @@ static void put_content(const views *v, const char *tag) {
         if (!c->header || strcmp(tag, clustered[i]) != 0) continue;
         cluster_range(c, &least, &most);
         printf("%s rows in %s clusters of %s to %s; router %s",
-               text_count((uint64_t)c->header->n_members),
-               text_count((uint64_t)c->header->n_clusters), text_count(least), text_count(most),
-               router_name(c));
+               sl_text_count((uint64_t)c->header->n_members),
+               sl_text_count((uint64_t)c->header->n_clusters), sl_text_count(least),
+               sl_text_count(most), router_name(c));
     }
     if (v->graph.header && strcmp(tag, "cograph") == 0)
-        printf("%s successors of %s of %s tokens", text_count(v->graph.header->n_edges),
-               text_count((uint64_t)v->graph.header->n_sources),
-               text_count((uint64_t)v->graph.header->n_vocab));
+        printf("%s successors of %s of %s tokens", sl_text_count(v->graph.header->n_edges),
+               sl_text_count((uint64_t)v->graph.header->n_sources),
+               sl_text_count((uint64_t)v->graph.header->n_vocab));
     if (v->index && strcmp(tag, "hnsw") == 0)
         printf("%s of %s rows; recall of the ten best %.4f at ef %" PRId32,
-               text_count((uint64_t)v->index->n_nodes), text_count((uint64_t)v->index->n_rows),
-               (double)v->index->recall, v->index->ef);
+               sl_text_count((uint64_t)v->index->n_nodes),
+               sl_text_count((uint64_t)v->index->n_rows), (double)v->index->recall, v->index->ef);
     if (v->sketch.header && strcmp(tag, "sketch") == 0)
         printf("%s rows in rank %d of %d columns; codes of %s",
-               text_count((uint64_t)v->sketch.header->n_rows), (int)v->sketch.header->rank,
+               sl_text_count((uint64_t)v->sketch.header->n_rows), (int)v->sketch.header->rank,
                (int)v->sketch.header->n_cols,
                v->sketch.header->n_bands     ? "several widths"
                : v->sketch.header->four_bits ? "4 bits"
@@ -128,7 +128,7 @@ static void print_sections(const specrt_bundle *bundle, const views *v) {
     printf("\n%-8s %13s  %-12s  %s\n", "section", "stored bytes", "depends on", "content");
     for (int32_t i = 0; i < n; i++) {
         const char *tag = verb_tag(&s[i]);
-        printf("%-8s %13s  %-12s  ", text_name(tag), text_count(s[i].stored_bytes),
+        printf("%-8s %13s  %-12s  ", sl_text_name(tag), sl_text_count(s[i].stored_bytes),
                depends_text(s[i].flags));
         put_content(v, tag);
         putchar('\n');
@@ -141,19 +141,21 @@ static void print_storage(const specrt_bundle *bundle) {
     printf("\n%-8s %13s %13s %6s  %7s  %s\n", "section", "raw bytes", "stored bytes", "ratio",
            "version", "checksum");
     for (int32_t i = 0; i < n; i++)
-        printf("%-8s %13s %13s %6.2f  %7" PRIu32 "  %016" PRIx64 "%s\n", text_name(verb_tag(&s[i])),
-               text_count(s[i].raw_bytes), text_count(s[i].stored_bytes),
+        printf("%-8s %13s %13s %6.2f  %7" PRIu32 "  %016" PRIx64 "%s\n",
+               sl_text_name(verb_tag(&s[i])), sl_text_count(s[i].raw_bytes),
+               sl_text_count(s[i].stored_bytes),
                s[i].stored_bytes ? (double)s[i].raw_bytes / (double)s[i].stored_bytes : 1.0,
                s[i].version, s[i].checksum, s[i].flags & SPECRT_SECTION_ZSTD ? "" : " (raw)");
 }
 
 static void print_ident(const specrt_ident *d) {
     if (!d) return;
-    printf("\ntokenizer  %s: %s ids, %s normal\n           sha256 ", text_name(d->tokenizer_name),
-           text_count((uint64_t)d->n_vocab), text_count((uint64_t)d->n_normal));
+    printf("\ntokenizer  %s: %s ids, %s normal\n           sha256 ",
+           sl_text_name(d->tokenizer_name), sl_text_count((uint64_t)d->n_vocab),
+           sl_text_count((uint64_t)d->n_normal));
     for (int i = 0; i < 32; i++) printf("%02x", d->tokenizer_sha256[i]);
     if (d->head_rows)
-        printf("\nhead       %s [%" PRId32 ", %" PRId32 "]\n", text_name(d->head_name),
+        printf("\nhead       %s [%" PRId32 ", %" PRId32 "]\n", sl_text_name(d->head_name),
                d->head_rows, d->head_cols);
     else
         printf("\nhead       not recorded\n");
@@ -163,9 +165,9 @@ static void print_ranks(const specrt_ranks *r) {
     const specrt_ranks_header *h = r->header;
     printf("ranks      %s of %s valid ids by default; %" PRId32 " forced, %" PRId32
            " of them terminators; %s ranked\n",
-           text_count((uint64_t)h->n_default), text_count((uint64_t)h->n_valid), h->n_forced,
-           h->n_terminators, text_count((uint64_t)h->n_ranked));
-    printf("           %s tokens counted\n", text_count(h->n_tokens));
+           sl_text_count((uint64_t)h->n_default), sl_text_count((uint64_t)h->n_valid), h->n_forced,
+           h->n_terminators, sl_text_count((uint64_t)h->n_ranked));
+    printf("           %s tokens counted\n", sl_text_count(h->n_tokens));
     printf("forced    ");
     for (int32_t i = 0; i < h->n_forced && i < N_SHOWN; i++) printf(" %" PRId32, r->ids[i]);
     printf("%s\ntop       ", h->n_forced > N_SHOWN ? " ..." : "");
@@ -203,7 +205,7 @@ static void print_clusters(const char *tag, const specrt_clusters *c, json_objec
                json_object_get_int(json_object_object_get(o, "cluster")),
                json_object_get_int(json_object_object_get(o, "size")));
         for (size_t k = 0; k < n_tokens; k++)
-            printf(" %s", text_name(string_of(json_object_array_get_idx(tokens, k))));
+            printf(" %s", sl_text_name(string_of(json_object_array_get_idx(tokens, k))));
         printf("\n");
     }
 }
@@ -212,10 +214,10 @@ static void print_graph(const specrt_cograph *g) {
     const specrt_cograph_header *h = g->header;
     printf("\ncograph   at most %" PRId32 " successors each, seen %" PRId32 " times or more; "
            "%s tokens counted, %s pairs\n",
-           h->max_degree, h->min_count, text_count(h->n_tokens), text_count(h->n_pairs));
+           h->max_degree, h->min_count, sl_text_count(h->n_tokens), sl_text_count(h->n_pairs));
     printf("          %s obey EvoSpec's rule: at most %" PRId32 " each, seen %" PRId32
            " times, in a share of %g\n",
-           text_count(rule_edges(g)), h->rule_degree, h->rule_count, (double)h->rule_share);
+           sl_text_count(rule_edges(g)), h->rule_degree, h->rule_count, (double)h->rule_share);
 }
 
 static void print_index(const specrt_hnsw_header *h) {
@@ -250,7 +252,8 @@ static void print_all(const char *path, const specrt_bundle *bundle, uint64_t by
     json_object *provenance = verb_provenance(bundle);
     views_open(bundle, &v);
     specrt_bundle_sections(bundle, &n);
-    printf("%s: bundle, %" PRId32 " sections, %s bytes\n", text_name(path), n, text_count(bytes));
+    printf("%s: bundle, %" PRId32 " sections, %s bytes\n", sl_text_name(path), n,
+           sl_text_count(bytes));
     print_ident(specrt_bundle_ident(bundle));
     if (specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK) {
         print_ranks(&ranks);
@@ -267,9 +270,10 @@ static void print_all(const char *path, const specrt_bundle *bundle, uint64_t by
 static json_object *depends_json(uint32_t flags) {
     json_object *list = json_object_new_array();
     if (flags & SPECRT_SECTION_DEPENDS_TOKENIZER)
-        json_object_array_add(list, json_text("tokenizer"));
-    if (flags & SPECRT_SECTION_DEPENDS_HEAD) json_object_array_add(list, json_text("head"));
-    if (flags & SPECRT_SECTION_DEPENDS_DRAFTER) json_object_array_add(list, json_text("drafter"));
+        json_object_array_add(list, sl_json_text("tokenizer"));
+    if (flags & SPECRT_SECTION_DEPENDS_HEAD) json_object_array_add(list, sl_json_text("head"));
+    if (flags & SPECRT_SECTION_DEPENDS_DRAFTER)
+        json_object_array_add(list, sl_json_text("drafter"));
     return list;
 }
 
@@ -279,16 +283,16 @@ static json_object *sections_json(const specrt_bundle *bundle) {
     json_object *list = json_object_new_array();
     for (int32_t i = 0; i < n; i++) {
         json_object *o = json_object_new_object();
-        json_put(o, "tag", json_text(verb_tag(&s[i])));
-        json_put(o, "version", json_whole(s[i].version));
-        json_put(o, "offset", json_whole(s[i].offset));
-        json_put(o, "raw_bytes", json_whole(s[i].raw_bytes));
-        json_put(o, "stored_bytes", json_whole(s[i].stored_bytes));
-        json_put(o, "zstd", json_object_new_boolean((s[i].flags & SPECRT_SECTION_ZSTD) != 0));
-        json_put(o, "optional",
-                 json_object_new_boolean((s[i].flags & SPECRT_SECTION_OPTIONAL) != 0));
-        json_put(o, "depends", depends_json(s[i].flags));
-        json_put(o, "checksum", json_hex64(s[i].checksum));
+        sl_json_put(o, "tag", sl_json_text(verb_tag(&s[i])));
+        sl_json_put(o, "version", sl_json_whole(s[i].version));
+        sl_json_put(o, "offset", sl_json_whole(s[i].offset));
+        sl_json_put(o, "raw_bytes", sl_json_whole(s[i].raw_bytes));
+        sl_json_put(o, "stored_bytes", sl_json_whole(s[i].stored_bytes));
+        sl_json_put(o, "zstd", json_object_new_boolean((s[i].flags & SPECRT_SECTION_ZSTD) != 0));
+        sl_json_put(o, "optional",
+                    json_object_new_boolean((s[i].flags & SPECRT_SECTION_OPTIONAL) != 0));
+        sl_json_put(o, "depends", depends_json(s[i].flags));
+        sl_json_put(o, "checksum", sl_json_hex64(s[i].checksum));
         json_object_array_add(list, o);
     }
     return list;
@@ -296,18 +300,18 @@ static json_object *sections_json(const specrt_bundle *bundle) {
 
 static json_object *tokenizer_json(const specrt_ident *d) {
     json_object *o = json_object_new_object();
-    json_put(o, "name", json_text(d->tokenizer_name));
-    json_put(o, "sha256", json_hex(d->tokenizer_sha256, 32));
-    json_put(o, "n_vocab", json_whole((uint64_t)d->n_vocab));
-    json_put(o, "n_normal", json_whole((uint64_t)d->n_normal));
+    sl_json_put(o, "name", sl_json_text(d->tokenizer_name));
+    sl_json_put(o, "sha256", sl_json_hex(d->tokenizer_sha256, 32));
+    sl_json_put(o, "n_vocab", sl_json_whole((uint64_t)d->n_vocab));
+    sl_json_put(o, "n_normal", sl_json_whole((uint64_t)d->n_normal));
     return o;
 }
 
 static json_object *head_json(const specrt_ident *d) {
     json_object *o = json_object_new_object();
-    json_put(o, "name", json_text(d->head_name));
-    json_put(o, "rows", json_whole((uint64_t)d->head_rows));
-    json_put(o, "cols", json_whole((uint64_t)d->head_cols));
+    sl_json_put(o, "name", sl_json_text(d->head_name));
+    sl_json_put(o, "rows", sl_json_whole((uint64_t)d->head_rows));
+    sl_json_put(o, "cols", sl_json_whole((uint64_t)d->head_cols));
     return o;
 }
 
@@ -321,18 +325,18 @@ static json_object *ranks_json(const specrt_ranks *r, json_object *provenance) {
     const specrt_ranks_header *h = r->header;
     int32_t n_top = h->n_valid - h->n_forced < N_TOP ? h->n_valid - h->n_forced : N_TOP;
     json_object *o = json_object_new_object();
-    json_put(o, "n_default", json_object_new_int(h->n_default));
-    json_put(o, "n_forced", json_object_new_int(h->n_forced));
-    json_put(o, "n_terminators", json_object_new_int(h->n_terminators));
-    json_put(o, "n_valid", json_object_new_int(h->n_valid));
-    json_put(o, "n_ranked", json_object_new_int(h->n_ranked));
-    json_put(o, "n_vocab", json_object_new_int(h->n_vocab));
-    json_put(o, "n_tokens", json_whole(h->n_tokens));
-    json_put(o, "forced", ids_json(r->ids, h->n_forced));
-    json_put(o, "top", ids_json(r->ids + h->n_forced, n_top));
-    json_put(o, "coverage_calibration",
-             json_object_get(coverage(provenance, "coverage_calibration")));
-    json_put(o, "coverage_holdout", json_object_get(coverage(provenance, "coverage_holdout")));
+    sl_json_put(o, "n_default", json_object_new_int(h->n_default));
+    sl_json_put(o, "n_forced", json_object_new_int(h->n_forced));
+    sl_json_put(o, "n_terminators", json_object_new_int(h->n_terminators));
+    sl_json_put(o, "n_valid", json_object_new_int(h->n_valid));
+    sl_json_put(o, "n_ranked", json_object_new_int(h->n_ranked));
+    sl_json_put(o, "n_vocab", json_object_new_int(h->n_vocab));
+    sl_json_put(o, "n_tokens", sl_json_whole(h->n_tokens));
+    sl_json_put(o, "forced", ids_json(r->ids, h->n_forced));
+    sl_json_put(o, "top", ids_json(r->ids + h->n_forced, n_top));
+    sl_json_put(o, "coverage_calibration",
+                json_object_get(coverage(provenance, "coverage_calibration")));
+    sl_json_put(o, "coverage_holdout", json_object_get(coverage(provenance, "coverage_holdout")));
     return o;
 }
 
@@ -342,41 +346,41 @@ static json_object *clusters_json(const specrt_clusters *c) {
     cluster_range(c, &least, &most);
     for (int32_t i = 0; i < c->header->n_schedule; i++)
         json_object_array_add(levels, json_object_new_int(c->schedule[i]));
-    json_put(o, "n_clusters", json_object_new_int(c->header->n_clusters));
-    json_put(o, "n_members", json_object_new_int(c->header->n_members));
-    json_put(o, "size_least", json_whole(least));
-    json_put(o, "size_most", json_whole(most));
-    json_put(o, "router", json_text(router_name(c)));
-    json_put(o, "schedule", levels);
+    sl_json_put(o, "n_clusters", json_object_new_int(c->header->n_clusters));
+    sl_json_put(o, "n_members", json_object_new_int(c->header->n_members));
+    sl_json_put(o, "size_least", sl_json_whole(least));
+    sl_json_put(o, "size_most", sl_json_whole(most));
+    sl_json_put(o, "router", sl_json_text(router_name(c)));
+    sl_json_put(o, "schedule", levels);
     return o;
 }
 
 static json_object *graph_json(const specrt_cograph *g) {
     const specrt_cograph_header *h = g->header;
     json_object *o = json_object_new_object();
-    json_put(o, "n_vocab", json_object_new_int(h->n_vocab));
-    json_put(o, "n_sources", json_object_new_int(h->n_sources));
-    json_put(o, "n_edges", json_whole(h->n_edges));
-    json_put(o, "n_rule_edges", json_whole(rule_edges(g)));
-    json_put(o, "n_tokens", json_whole(h->n_tokens));
-    json_put(o, "n_pairs", json_whole(h->n_pairs));
-    json_put(o, "max_degree", json_object_new_int(h->max_degree));
-    json_put(o, "min_count", json_object_new_int(h->min_count));
+    sl_json_put(o, "n_vocab", json_object_new_int(h->n_vocab));
+    sl_json_put(o, "n_sources", json_object_new_int(h->n_sources));
+    sl_json_put(o, "n_edges", sl_json_whole(h->n_edges));
+    sl_json_put(o, "n_rule_edges", sl_json_whole(rule_edges(g)));
+    sl_json_put(o, "n_tokens", sl_json_whole(h->n_tokens));
+    sl_json_put(o, "n_pairs", sl_json_whole(h->n_pairs));
+    sl_json_put(o, "max_degree", json_object_new_int(h->max_degree));
+    sl_json_put(o, "min_count", json_object_new_int(h->min_count));
     return o;
 }
 
 static json_object *index_json(const specrt_hnsw_header *h) {
     json_object *o = json_object_new_object();
-    json_put(o, "n_rows", json_object_new_int(h->n_rows));
-    json_put(o, "n_nodes", json_object_new_int(h->n_nodes));
-    json_put(o, "dim", json_object_new_int(h->dim));
-    json_put(o, "m", json_object_new_int(h->m));
-    json_put(o, "n_levels", json_object_new_int(h->max_level + 1));
-    json_put(o, "metric", json_text(metric_name(h)));
-    json_put(o, "vectors", json_text(vectors_name(h)));
-    json_put(o, "ef_construction", json_object_new_int(h->ef_construction));
-    json_put(o, "ef", json_object_new_int(h->ef));
-    json_put(o, "recall_at_10", json_real((double)h->recall));
+    sl_json_put(o, "n_rows", json_object_new_int(h->n_rows));
+    sl_json_put(o, "n_nodes", json_object_new_int(h->n_nodes));
+    sl_json_put(o, "dim", json_object_new_int(h->dim));
+    sl_json_put(o, "m", json_object_new_int(h->m));
+    sl_json_put(o, "n_levels", json_object_new_int(h->max_level + 1));
+    sl_json_put(o, "metric", sl_json_text(metric_name(h)));
+    sl_json_put(o, "vectors", sl_json_text(vectors_name(h)));
+    sl_json_put(o, "ef_construction", json_object_new_int(h->ef_construction));
+    sl_json_put(o, "ef", json_object_new_int(h->ef));
+    sl_json_put(o, "recall_at_10", sl_json_real((double)h->recall));
     return o;
 }
 
@@ -385,8 +389,8 @@ static json_object *bands_json(const specrt_sketch_header *h) {
     json_object *all = h->n_bands ? json_object_new_array() : NULL;
     for (int i = 0; i < h->n_bands; i++) {
         json_object *one = json_object_new_object();
-        json_put(one, "rank", json_object_new_int(h->bands[i].rank));
-        json_put(one, "bits", json_object_new_int(h->bands[i].bits));
+        sl_json_put(one, "rank", json_object_new_int(h->bands[i].rank));
+        sl_json_put(one, "bits", json_object_new_int(h->bands[i].bits));
         json_object_array_add(all, one);
     }
     return all;
@@ -394,15 +398,15 @@ static json_object *bands_json(const specrt_sketch_header *h) {
 
 static json_object *sketch_json(const specrt_sketch *s) {
     json_object *o = json_object_new_object();
-    json_put(o, "n_rows", json_object_new_int(s->header->n_rows));
-    json_put(o, "rank", json_object_new_int(s->header->rank));
-    json_put(o, "codes",
-             json_object_new_string(s->header->n_bands     ? "bands"
-                                    : s->header->four_bits ? "int4"
-                                                           : "int8"));
-    json_put(o, "bands", bands_json(s->header));
-    json_put(o, "n_cols", json_object_new_int(s->header->n_cols));
-    json_put(o, "whitened", json_object_new_boolean(s->header->whitened != 0));
+    sl_json_put(o, "n_rows", json_object_new_int(s->header->n_rows));
+    sl_json_put(o, "rank", json_object_new_int(s->header->rank));
+    sl_json_put(o, "codes",
+                json_object_new_string(s->header->n_bands     ? "bands"
+                                       : s->header->four_bits ? "int4"
+                                                              : "int8"));
+    sl_json_put(o, "bands", bands_json(s->header));
+    sl_json_put(o, "n_cols", json_object_new_int(s->header->n_cols));
+    sl_json_put(o, "whitened", json_object_new_boolean(s->header->whitened != 0));
     return o;
 }
 
@@ -410,10 +414,10 @@ static void put_views(json_object *o, const specrt_bundle *bundle) {
     views v;
     views_open(bundle, &v);
     for (int i = 0; i < N_CLUSTERED; i++)
-        json_put(o, clustered[i], v.clusters[i].header ? clusters_json(&v.clusters[i]) : NULL);
-    json_put(o, "cograph", v.graph.header ? graph_json(&v.graph) : NULL);
-    json_put(o, "hnsw", v.index ? index_json(v.index) : NULL);
-    json_put(o, "sketch", v.sketch.header ? sketch_json(&v.sketch) : NULL);
+        sl_json_put(o, clustered[i], v.clusters[i].header ? clusters_json(&v.clusters[i]) : NULL);
+    sl_json_put(o, "cograph", v.graph.header ? graph_json(&v.graph) : NULL);
+    sl_json_put(o, "hnsw", v.index ? index_json(v.index) : NULL);
+    sl_json_put(o, "sketch", v.sketch.header ? sketch_json(&v.sketch) : NULL);
 }
 
 static bool print_json(const char *path, const specrt_bundle *bundle, uint64_t bytes) {
@@ -421,15 +425,15 @@ static bool print_json(const char *path, const specrt_bundle *bundle, uint64_t b
     json_object *provenance = verb_provenance(bundle), *o = json_object_new_object();
     specrt_ranks ranks;
     bool ranked = specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK;
-    json_put(o, "file", json_text(path));
-    json_put(o, "bytes", json_whole(bytes));
-    json_put(o, "sections", sections_json(bundle));
-    json_put(o, "tokenizer", d ? tokenizer_json(d) : NULL);
-    json_put(o, "head", d && d->head_rows ? head_json(d) : NULL);
-    json_put(o, "ranks", ranked ? ranks_json(&ranks, provenance) : NULL);
+    sl_json_put(o, "file", sl_json_text(path));
+    sl_json_put(o, "bytes", sl_json_whole(bytes));
+    sl_json_put(o, "sections", sections_json(bundle));
+    sl_json_put(o, "tokenizer", d ? tokenizer_json(d) : NULL);
+    sl_json_put(o, "head", d && d->head_rows ? head_json(d) : NULL);
+    sl_json_put(o, "ranks", ranked ? ranks_json(&ranks, provenance) : NULL);
     put_views(o, bundle);
-    json_put(o, "provenance", provenance);
-    return json_print(o);
+    sl_json_put(o, "provenance", provenance);
+    return sl_json_print(o);
 }
 
 /* The container is sound, and still a section may not be what its format says. */
@@ -439,7 +443,7 @@ static void warn_of_damage(const char *path, const specrt_bundle *bundle) {
     const specrt_bundle_section *s = specrt_bundle_sections(bundle, &n);
     for (int32_t i = 0; i < n; i++)
         if (verb_check_section(path, bundle, verb_tag(&s[i]), NULL, &err) != SPECRT_STATUS_OK)
-            cli_warn("%s", err.msg);
+            sl_cli_warn("%s", err.msg);
 }
 
 /* ---- the verb --------------------------------------------------------------------------------- */
@@ -467,8 +471,8 @@ int info_main(int argc, char **argv) {
         specrt_bundle_close(bundle);
         code = CLI_OK;
     } else {
-        code = cli_fail(&err);
+        code = sl_cli_fail(&err);
     }
-    cli_list_free(&rest);
+    sl_cli_list_free(&rest);
     return code;
 }

@@ -20,5 +20,5 @@ static const cli_tool tool = {
     "specrt-bundle VERB ... [options]", NULL};
 
 int main(int argc, char **argv) {
-    return cli_dispatch(&tool, verbs, sizeof verbs / sizeof verbs[0], argc, argv);
+    return sl_cli_dispatch(&tool, verbs, sizeof verbs / sizeof verbs[0], argc, argv);
 }

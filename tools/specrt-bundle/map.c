@@ -13,50 +13,50 @@ typedef struct request {
 
 static specrt_status run(const request *r, token_map *map, specrt_error *err) {
     token_map_options o = {.n_vocab = (int32_t)r->n_vocab, .dedupe = r->dedupe};
-    token_map_values_of(r->values, &o.values);
-    TRY(token_map_read(r->input, &o, map, err));
+    sl_token_map_values_of(r->values, &o.values);
+    TRY(sl_token_map_read(r->input, &o, map, err));
     if (r->n_vocab) map->n_vocab = (int32_t)r->n_vocab;
-    return token_map_write(map, r->format, r->output, NULL, r->force, err);
+    return sl_token_map_write(map, r->format, r->output, NULL, r->force, err);
 }
 
 static void report(const request *r, const token_map *map, const cli_common *common) {
     const char *values = map->was_offset ? "offset" : "absolute";
     if (!common->json) {
-        cli_info("%s: %" PRId32 " ids of %s (%s), format %s", r->output, map->n, map->kind, values,
-                 r->format);
+        sl_cli_info("%s: %" PRId32 " ids of %s (%s), format %s", r->output, map->n, map->kind,
+                    values, r->format);
         return;
     }
     json_object *o = json_object_new_object();
-    json_put(o, "file", json_text(r->output));
-    json_put(o, "format", json_text(r->format));
-    json_put(o, "kind", json_text(map->kind));
-    json_put(o, "values", json_text(values));
-    json_put(o, "n_ids", json_object_new_int(map->n));
-    json_put(o, "n_dropped", json_object_new_int(map->n_dropped));
-    json_put(o, "n_vocab", json_object_new_int(map->n_vocab));
-    json_print(o);
+    sl_json_put(o, "file", sl_json_text(r->output));
+    sl_json_put(o, "format", sl_json_text(r->format));
+    sl_json_put(o, "kind", sl_json_text(map->kind));
+    sl_json_put(o, "values", sl_json_text(values));
+    sl_json_put(o, "n_ids", json_object_new_int(map->n));
+    sl_json_put(o, "n_dropped", json_object_new_int(map->n_dropped));
+    sl_json_put(o, "n_vocab", json_object_new_int(map->n_vocab));
+    sl_json_print(o);
 }
 
 static int check(const request *r, const cli_common *common) {
     token_map_values values;
-    if (!r->format) return cli_usage("expected --format, one of %s", token_map_formats());
-    if (!r->output) return cli_usage("expected -o FILE");
-    if (!token_map_values_of(r->values, &values))
-        return cli_usage("--values: expected absolute or offset, found '%s'", r->values);
-    if (out_is_stdout(r->output) && common->json)
-        return cli_usage("--json and the map cannot both go to stdout; give -o FILE");
+    if (!r->format) return sl_cli_usage("expected --format, one of %s", sl_token_map_formats());
+    if (!r->output) return sl_cli_usage("expected -o FILE");
+    if (!sl_token_map_values_of(r->values, &values))
+        return sl_cli_usage("--values: expected absolute or offset, found '%s'", r->values);
+    if (sl_out_is_stdout(r->output) && common->json)
+        return sl_cli_usage("--json and the map cannot both go to stdout; give -o FILE");
     return -1;
 }
 
 int map_main(int argc, char **argv) {
     request r = {0};
     const cli_option options[] = {
-        cli_string("format", "F", &r.format,
-                   "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors"),
-        cli_string("values", "KIND", &r.values, "absolute or offset (default: told by content)"),
-        cli_flag("dedupe", &r.dedupe, "keep the first of ids that are listed twice"),
-        cli_int("n-vocab", "N", &r.n_vocab, 1, SPECRT_MAX_VOCAB,
-                "ids of the target, the length of t2d (default: as the file says)"),
+        sl_cli_string("format", "F", &r.format,
+                      "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors"),
+        sl_cli_string("values", "KIND", &r.values, "absolute or offset (default: told by content)"),
+        sl_cli_flag("dedupe", &r.dedupe, "keep the first of ids that are listed twice"),
+        sl_cli_int("n-vocab", "N", &r.n_vocab, 1, SPECRT_MAX_VOCAB,
+                   "ids of the target, the length of t2d (default: as the file says)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle map freq_32768.pt --format vllm-json -o map.json",
@@ -73,9 +73,9 @@ int map_main(int argc, char **argv) {
     r.output = common.output;
     r.force = common.force;
     code = check(&r, &common);
-    if (code < 0) code = run(&r, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    if (code < 0) code = run(&r, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
     if (code == CLI_OK) report(&r, &map, &common);
-    token_map_free(&map);
-    cli_list_free(&rest);
+    sl_token_map_free(&map);
+    sl_cli_list_free(&rest);
     return code;
 }

@@ -12,8 +12,8 @@ typedef struct paragraph {
 } paragraph;
 
 static void put_fact(paragraph *p, const char *key, const char *value) {
-    key = text_name(key), value = text_name(value);
-    int n = text_columns(key) + 1 + text_columns(value);
+    key = sl_text_name(key), value = sl_text_name(value);
+    int n = sl_text_columns(key) + 1 + sl_text_columns(value);
     bool fits = p->column + 2 + n < COLUMNS; /* and a comma */
     if (p->column > INDENT && fits) p->column += printf(", ");
     if (p->column > INDENT && !fits) p->column = printf(",\n%*s", INDENT, "") - 2;
@@ -65,7 +65,7 @@ static bool names_input(const char *key) {
 static void put_section(const char *tag, json_object *entry, bool all) {
     paragraph p = {INDENT};
     json_object *tool = json_object_object_get(entry, "tool");
-    text_pad(tag, INDENT - 1, stdout);
+    sl_text_pad(tag, INDENT - 1, stdout);
     putchar(' ');
     if (tool) put_fact(&p, "made by", json_object_get_string(tool));
     json_object_object_foreach(entry, key, value) {

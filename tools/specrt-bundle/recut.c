@@ -62,7 +62,7 @@ typedef struct work {
 
 static specrt_status refuse(const work *w, specrt_status status, const char *what) {
     return specrt_error_set(w->err, status, "%s: is %s: %s", w->c.m.path,
-                            checkpoint_kind_name(w->c.kind), what);
+                            sl_checkpoint_kind_name(w->c.kind), what);
 }
 
 /* ---- what can be cut -------------------------------------------------------------------------- */
@@ -118,10 +118,10 @@ static specrt_status check_kind(const work *w) {
 static specrt_status find_rows(work *w) {
     const checkpoint *c = &w->c;
     token_map map;
-    TRY(checkpoint_map(c, w->r->values, &map, w->err));
+    TRY(sl_checkpoint_map(c, w->r->values, &map, w->err));
     if (map.n > 0 && map.n != c->n_rows) {
         int32_t found = map.n;
-        token_map_free(&map);
+        sl_token_map_free(&map);
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: d2t has %" PRId32 " entries; expected %" PRId64
                                 ", the rows of lm_head.weight",
@@ -133,8 +133,8 @@ static specrt_status find_rows(work *w) {
         w->row_of[id] = map.n == 0 && id < n ? id : -1;
     for (int32_t row = 0; w->row_of && row < map.n; row++)
         if (map.ids[row] < w->n_vocab) w->row_of[map.ids[row]] = row;
-    token_map_free(&map);
-    return w->row_of ? SPECRT_STATUS_OK : error_no_memory(w->err, c->m.path);
+    sl_token_map_free(&map);
+    return w->row_of ? SPECRT_STATUS_OK : sl_error_no_memory(w->err, c->m.path);
 }
 
 /* The most frequent ids that have rows. */
@@ -157,7 +157,7 @@ static specrt_status select_ids(work *w) {
     size_t bytes = (size_t)(size < h->n_valid ? size : h->n_valid) * sizeof *w->ids;
     w->ranked = (int32_t *)malloc(bytes + 1);
     w->ids = (int32_t *)malloc(bytes + 1);
-    if (!w->ranked || !w->ids) return error_no_memory(w->err, w->r->output);
+    if (!w->ranked || !w->ids) return sl_error_no_memory(w->err, w->r->output);
     take_ids(w, size);
     if (w->n == 0 || (w->r->size && w->n < size))
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_ARG,
@@ -165,7 +165,7 @@ static specrt_status select_ids(work *w) {
                                 ", the ids of the bundle that have rows in %s",
                                 size, w->n, w->c.m.path);
     memcpy(w->ids, w->ranked, (size_t)w->n * sizeof *w->ids);
-    qsort(w->ids, (size_t)w->n, sizeof *w->ids, order_i32);
+    qsort(w->ids, (size_t)w->n, sizeof *w->ids, sl_order_i32);
     return SPECRT_STATUS_OK;
 }
 
@@ -177,7 +177,7 @@ static void *hold(work *w, size_t bytes) {
     if (p)
         w->owned[w->n_owned++] = p;
     else
-        error_no_memory(w->err, w->r->output);
+        sl_error_no_memory(w->err, w->r->output);
     return p;
 }
 
@@ -275,8 +275,8 @@ static specrt_status put_renamed(work *w, const st_tensor *t) {
 /* Rows that the drafter has not are the target's. */
 static specrt_status put_target_rows(work *w) {
     st_tensor head;
-    int64_t width = checkpoint_number(&w->c, "hidden_size");
-    TRY(token_map_head_rows(w->r->target, w->ids, w->n, &head, w->err));
+    int64_t width = sl_checkpoint_number(&w->c, "hidden_size");
+    TRY(sl_token_map_head_rows(w->r->target, w->ids, w->n, &head, w->err));
     w->owned[w->n_owned++] = (void *)(uintptr_t)head.data;
     if (width >= 0 && width != head.shape[1])
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
@@ -309,11 +309,11 @@ static int in_file_order(const void *a, const void *b) {
 
 static specrt_status make_tensors(work *w) {
     int64_t n;
-    const st_tensor *t = st_tensors(w->c.m.s, &n);
+    const st_tensor *t = sl_st_tensors(w->c.m.s, &n);
     if (n > 100000) return refuse(w, SPECRT_STATUS_UNSUPPORTED, "of over 100,000 tensors");
     w->tensors = (st_tensor *)calloc((size_t)n + 3, sizeof *w->tensors);
     w->owned = (void **)calloc((size_t)n + 3, sizeof *w->owned);
-    if (!w->tensors || !w->owned) return error_no_memory(w->err, w->r->output);
+    if (!w->tensors || !w->owned) return sl_error_no_memory(w->err, w->r->output);
     for (int64_t i = 0; i < n; i++) TRY(put_tensor(w, &t[i]));
     if (w->takes_rows) TRY(put_target_rows(w));
     bool is_cut = w->c.kind == CHECKPOINT_EAGLE3 && w->n < w->n_vocab;
@@ -360,14 +360,14 @@ static bool set_architecture(work *w) {
 /* @return whether anything is another */
 static bool edit_config(work *w) {
     checkpoint *c = &w->c;
-    bool changed = set_architecture(w), biased = checkpoint_has(c, "self_attn.q_proj.bias");
-    bool says_size = checkpoint_number(c, "draft_vocab_size") >= 0;
+    bool changed = set_architecture(w), biased = sl_checkpoint_has(c, "self_attn.q_proj.bias");
+    bool says_size = sl_checkpoint_number(c, "draft_vocab_size") >= 0;
     if (c->kind == CHECKPOINT_EAGLE3 && (w->n < w->n_vocab || says_size))
         changed |= set_number(c->config, "draft_vocab_size", w->n);
     changed |= clear_flag(c->config, "tie_word_embeddings");
     changed |= clear_flag(c->layer, "tie_word_embeddings");
     if (!biased) changed |= clear_flag(c->layer, "attention_bias");
-    if (!biased && w->engine->bias_is_of_attention && checkpoint_is_set(c, "bias")) {
+    if (!biased && w->engine->bias_is_of_attention && sl_checkpoint_is_set(c, "bias")) {
         json_object_object_del(c->config, "bias");
         changed = true;
     }
@@ -378,19 +378,19 @@ static bool edit_config(work *w) {
 
 static specrt_status write_config(work *w, out_file *out) {
     const file_view *was = &w->c.text;
-    if (!edit_config(w)) return out_write(out, was->bytes, was->n, w->err);
+    if (!edit_config(w)) return sl_out_write(out, was->bytes, was->n, w->err);
     const char *text = json_object_to_json_string_ext(
         w->c.config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
-    if (!text) return error_no_memory(w->err, w->r->output);
-    TRY(out_write(out, text, strlen(text), w->err));
-    return out_write(out, "\n", 1, w->err);
+    if (!text) return sl_error_no_memory(w->err, w->r->output);
+    TRY(sl_out_write(out, text, strlen(text), w->err));
+    return sl_out_write(out, "\n", 1, w->err);
 }
 
 static specrt_status copy_file(const char *path, out_file *out, specrt_error *err) {
     file_view file;
-    TRY(file_map(path, &file, err));
-    specrt_status status = out_write(out, file.bytes, file.n, err);
-    file_unmap(&file);
+    TRY(sl_file_map(path, &file, err));
+    specrt_status status = sl_out_write(out, file.bytes, file.n, err);
+    sl_file_unmap(&file);
     return status;
 }
 
@@ -401,7 +401,7 @@ static specrt_status write_weights(work *w, out_file *out) {
     bool one_file = n < 5 || strcmp(path + n - 5, ".json") != 0;
     w->report->same_weights = !w->changed;
     if (!w->changed && one_file) return copy_file(path, out, w->err);
-    return st_write(w->tensors, w->n_tensors, metadata, 1, out, w->err);
+    return sl_st_write(w->tensors, w->n_tensors, metadata, 1, out, w->err);
 }
 
 /* What may stand beside the weights and is as good for a cut drafter. */
@@ -423,17 +423,17 @@ enum { N_COMPANIONS = sizeof companions / sizeof companions[0] };
 static specrt_status write_files(work *w, out_folder *folder) {
     out_file *out;
     char path[4096];
-    TRY(out_folder_next(folder, &out, w->err));
+    TRY(sl_out_folder_next(folder, &out, w->err));
     TRY(write_config(w, out));
-    TRY(out_folder_next(folder, &out, w->err));
+    TRY(sl_out_folder_next(folder, &out, w->err));
     TRY(write_weights(w, out));
     if (w->report->has_map) {
-        TRY(out_folder_next(folder, &out, w->err));
-        TRY(pt_write_list(w->ranked, w->n, out, w->err));
+        TRY(sl_out_folder_next(folder, &out, w->err));
+        TRY(sl_pt_write_list(w->ranked, w->n, out, w->err));
     }
     while (folder->n < folder->n_names) {
         snprintf(path, sizeof path, "%s%s", w->c.folder, folder->names[folder->n]);
-        TRY(out_folder_next(folder, &out, w->err));
+        TRY(sl_out_folder_next(folder, &out, w->err));
         TRY(copy_file(path, out, w->err));
     }
     return SPECRT_STATUS_OK;
@@ -448,14 +448,14 @@ static specrt_status write_folder(work *w) {
         snprintf(path, sizeof path, "%s%s", w->c.folder, companions[i]);
         if (access(path, R_OK) == 0) names[n++] = companions[i];
     }
-    TRY(out_folder_open(&folder, w->r->output, names, n, w->r->force, w->err));
-    return out_folder_finish(&folder, write_files(w, &folder), w->err);
+    TRY(sl_out_folder_open(&folder, w->r->output, names, n, w->r->force, w->err));
+    return sl_out_folder_finish(&folder, write_files(w, &folder), w->err);
 }
 
 /* ---- all of it -------------------------------------------------------------------------------- */
 
 static specrt_status run(work *w) {
-    TRY(checkpoint_open(w->r->drafter, true, &w->c, w->err));
+    TRY(sl_checkpoint_open(w->r->drafter, true, &w->c, w->err));
     w->n_vocab = w->r->n_vocab ? w->r->n_vocab : (int32_t)w->c.n_vocab;
     w->takes_rows = w->c.kind == CHECKPOINT_EAGLE3 && !w->c.head && w->r->target;
     TRY(check_kind(w));
@@ -479,6 +479,6 @@ specrt_status recut(const recut_request *r, recut_report *out, specrt_error *err
     free(w.row_of);
     free(w.ranked);
     free(w.ids);
-    if (w.c.m.path) checkpoint_close(&w.c);
+    if (w.c.m.path) sl_checkpoint_close(&w.c);
     return status;
 }

@@ -80,12 +80,12 @@ static specrt_status add_section(collection *c, const source *from, const specrt
     return status;
 }
 
-/* "ident" and "prov" are put together by bundle_write(). */
+/* "ident" and "prov" are put together by sl_bundle_write(). */
 static specrt_status add_source(collection *c, const source *from, specrt_error *err) {
     int32_t n;
     const specrt_bundle_section *s = specrt_bundle_sections(from->file.bundle, &n);
     const specrt_ident *ident = specrt_bundle_ident(from->file.bundle);
-    if (ident) TRY(bundle_ident_merge(from->path, &c->ident, ident, err));
+    if (ident) TRY(sl_bundle_ident_merge(from->path, &c->ident, ident, err));
     for (int32_t i = 0; i < n; i++)
         if (strcmp(verb_tag(&s[i]), "ident") != 0 && strcmp(verb_tag(&s[i]), "prov") != 0)
             TRY(add_section(c, from, &s[i], err));
@@ -103,7 +103,7 @@ static specrt_status collect(collection *c, specrt_error *err) {
 }
 
 static specrt_status rewrite(collection *c, const char *output, bool raw, specrt_error *err) {
-    TRY(out_check(output, c->force, err));
+    TRY(sl_out_check(output, c->force, err));
     TRY(collect(c, err));
     bundle_update update = {.parts = c->parts,
                             .n_parts = c->n_parts,
@@ -111,7 +111,7 @@ static specrt_status rewrite(collection *c, const char *output, bool raw, specrt
                             .raw = raw,
                             .whole = true,
                             .force = c->force};
-    return bundle_write(output, &update, err);
+    return sl_bundle_write(output, &update, err);
 }
 
 static void report(const char *output, const cli_common *common) {
@@ -125,14 +125,14 @@ static void report(const char *output, const cli_common *common) {
     specrt_bundle_close(bundle);
     if (common->json) {
         json_object *o = json_object_new_object();
-        json_put(o, "file", json_text(output));
-        json_put(o, "n_sections", json_object_new_int(n));
-        json_put(o, "raw_bytes", json_whole(raw));
-        json_put(o, "stored_bytes", json_whole(stored));
-        json_print(o);
+        sl_json_put(o, "file", sl_json_text(output));
+        sl_json_put(o, "n_sections", json_object_new_int(n));
+        sl_json_put(o, "raw_bytes", sl_json_whole(raw));
+        sl_json_put(o, "stored_bytes", sl_json_whole(stored));
+        sl_json_print(o);
     } else {
-        cli_info("%s: %" PRId32 " sections, %s bytes stored as %s", output, n, text_count(raw),
-                 text_count(stored));
+        sl_cli_info("%s: %" PRId32 " sections, %s bytes stored as %s", output, n,
+                    sl_text_count(raw), sl_text_count(stored));
     }
 }
 
@@ -145,14 +145,15 @@ static int run(const cli_tool *tool, int argc, char **argv, int most, const char
     collection *c = (collection *)calloc(1, sizeof *c);
     source *sources = (source *)calloc((size_t)rest.n, sizeof *sources);
     if (!common.output) {
-        code = cli_usage("expected -o FILE");
+        code = sl_cli_usage("expected -o FILE");
     } else if (!c || !sources) {
-        error_no_memory(&err, NULL);
-        code = cli_fail(&err);
+        sl_error_no_memory(&err, NULL);
+        code = sl_cli_fail(&err);
     } else {
         *c = (collection){.sources = sources, .n_sources = rest.n, .force = common.force};
         for (int i = 0; i < rest.n; i++) sources[i].path = rest.items[i];
-        code = rewrite(c, common.output, raw, &err) == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+        code =
+            rewrite(c, common.output, raw, &err) == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
         if (code == CLI_OK) report(common.output, &common);
     }
     for (int i = 0; sources && i < rest.n; i++) {
@@ -162,7 +163,7 @@ static int run(const cli_tool *tool, int argc, char **argv, int most, const char
     for (int i = 0; c && i < c->n_parts; i++) free(c->owned[i]);
     free(sources);
     free(c);
-    cli_list_free(&rest);
+    sl_cli_list_free(&rest);
     return code;
 }
 

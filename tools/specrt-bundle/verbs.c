@@ -7,11 +7,11 @@
 int verb_start(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest,
                int least, int most, const char *what) {
     *rest = (cli_list){0};
-    int code = cli_parse(tool, argc, argv, common, rest);
+    int code = sl_cli_parse(tool, argc, argv, common, rest);
     if (code < 0 && (rest->n < least || rest->n > most))
-        code =
-            cli_usage("expected %s, found %d argument%s", what, rest->n, rest->n == 1 ? "" : "s");
-    if (code >= 0) cli_list_free(rest);
+        code = sl_cli_usage("expected %s, found %d argument%s", what, rest->n,
+                            rest->n == 1 ? "" : "s");
+    if (code >= 0) sl_cli_list_free(rest);
     return code;
 }
 

@@ -113,9 +113,9 @@ static specrt_status check_tokenizer(const checks *c, const specrt_bundle *bundl
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "%s: records no tokenizer, so %s cannot be compared with it",
                                 c->bundle, c->tokenizer);
-    TRY(tokenizer_open(c->tokenizer, &tok, err));
-    tokenizer_fingerprint(tok, sha256);
-    tokenizer_close(tok);
+    TRY(sl_tokenizer_open(c->tokenizer, &tok, err));
+    sl_tokenizer_fingerprint(tok, sha256);
+    sl_tokenizer_close(tok);
     return specrt_bundle_check_tokenizer(bundle, sha256, err);
 }
 
@@ -130,17 +130,18 @@ static specrt_status check_model(const checks *c, const specrt_bundle *bundle, s
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
                                 "%s: records no head, so %s cannot be compared with it", c->bundle,
                                 c->model);
-    TRY(model_open(c->model, &m, err));
-    specrt_status status = model_head(&m, c->tensor, &desc, NULL, err);
+    TRY(sl_model_open(c->model, &m, err));
+    specrt_status status = sl_model_head(&m, c->tensor, &desc, NULL, err);
     if (status == SPECRT_STATUS_OK)
-        status = model_d2t(&m, desc.n_rows, d->n_vocab ? d->n_vocab : SPECRT_MAX_VOCAB, &ids, err);
+        status =
+            sl_model_d2t(&m, desc.n_rows, d->n_vocab ? d->n_vocab : SPECRT_MAX_VOCAB, &ids, err);
     desc.ids = ids;
     if (status == SPECRT_STATUS_OK) status = specrt_head_bind(bundle, &desc, NULL, &head, err);
     if (status == SPECRT_STATUS_OK && specrt_bundle_data(bundle, "hnsw", &n_bytes))
         status = verb_check_section(c->bundle, bundle, "hnsw", head, err);
     specrt_head_close(head);
     free(ids);
-    model_close(&m);
+    sl_model_close(&m);
     return status;
 }
 
@@ -159,14 +160,14 @@ static specrt_status check_all(const checks *c, int32_t *n_sections, specrt_erro
 static void print_result(const checks *c, int32_t n_sections, const cli_common *common) {
     if (common->json) {
         json_object *o = json_object_new_object();
-        json_put(o, "file", json_text(c->bundle));
-        json_put(o, "ok", json_object_new_boolean(true));
-        json_put(o, "n_sections", json_object_new_int(n_sections));
-        json_put(o, "tokenizer", json_text(c->tokenizer ? "matches" : NULL));
-        json_put(o, "model", json_text(c->model ? "matches" : NULL));
-        json_print(o);
+        sl_json_put(o, "file", sl_json_text(c->bundle));
+        sl_json_put(o, "ok", json_object_new_boolean(true));
+        sl_json_put(o, "n_sections", json_object_new_int(n_sections));
+        sl_json_put(o, "tokenizer", sl_json_text(c->tokenizer ? "matches" : NULL));
+        sl_json_put(o, "model", sl_json_text(c->model ? "matches" : NULL));
+        sl_json_print(o);
     } else if (!common->quiet) {
-        printf("%s: ok, %d sections%s%s\n", text_name(c->bundle), n_sections,
+        printf("%s: ok, %d sections%s%s\n", sl_text_name(c->bundle), n_sections,
                c->tokenizer ? "; tokenizer matches" : "", c->model ? "; model matches" : "");
     }
 }
@@ -174,10 +175,10 @@ static void print_result(const checks *c, int32_t n_sections, const cli_common *
 int verify_main(int argc, char **argv) {
     checks c = {0};
     const cli_option options[] = {
-        cli_heading("What it must belong to"),
-        cli_string("tokenizer", "FILE", &c.tokenizer, "GGUF, tokenizer.json or tiktoken ranks"),
-        cli_string("model", "FILE", &c.model, "GGUF or safetensors"),
-        cli_string("tensor", "NAME", &c.tensor, "its head's name, if unusual"),
+        sl_cli_heading("What it must belong to"),
+        sl_cli_string("tokenizer", "FILE", &c.tokenizer, "GGUF, tokenizer.json or tiktoken ranks"),
+        sl_cli_string("model", "FILE", &c.model, "GGUF or safetensors"),
+        sl_cli_string("tensor", "NAME", &c.tensor, "its head's name, if unusual"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle verify model.specb --tokenizer tokenizer.json",
@@ -195,8 +196,8 @@ int verify_main(int argc, char **argv) {
         print_result(&c, n_sections, &common);
         code = CLI_OK;
     } else {
-        code = cli_fail(&err);
+        code = sl_cli_fail(&err);
     }
-    cli_list_free(&rest);
+    sl_cli_list_free(&rest);
     return code;
 }

@@ -32,7 +32,7 @@ struct chat {
 /* ---- the form ---- */
 
 static bool has(const tokenizer *tok, const char *special) {
-    return tokenizer_find(tok, special, strlen(special)) >= 0;
+    return sl_tokenizer_find(tok, special, strlen(special)) >= 0;
 }
 
 static const chat_form *detect(const tokenizer *tok) {
@@ -61,12 +61,12 @@ static bool pair_of(json_object *file, const char *key, const char *out[2]) {
 static specrt_status form_from_file(chat *c, const char *path, specrt_error *err) {
     file_view view;
     json_object *begin, *system;
-    TRY(file_map(path, &view, err));
+    TRY(sl_file_map(path, &view, err));
     json_tokener *tokener = json_tokener_new();
     if (tokener && view.n && view.n < INT32_MAX)
         c->file = json_tokener_parse_ex(tokener, (const char *)view.bytes, (int)view.n);
     if (tokener) json_tokener_free(tokener);
-    file_unmap(&view);
+    sl_file_unmap(&view);
     c->form = (chat_form){.name = path, .begin = ""};
     if (c->file && json_object_object_get_ex(c->file, "begin", &begin))
         c->form.begin = string_of(begin);
@@ -102,7 +102,7 @@ static specrt_status form_by_option(chat *c, const char *name, specrt_error *err
 static char *text_of_token(const tokenizer *tok, int64_t id) {
     size_t n = 0;
     const uint8_t *bytes =
-        id >= 0 && id < tokenizer_n_vocab(tok) ? tokenizer_bytes(tok, (int32_t)id, &n) : NULL;
+        id >= 0 && id < sl_tokenizer_n_vocab(tok) ? sl_tokenizer_bytes(tok, (int32_t)id, &n) : NULL;
     return bytes ? strndup((const char *)bytes, n) : NULL;
 }
 
@@ -113,7 +113,7 @@ static void form_by_model(chat *c, const gguf *g) {
     int64_t bos = -1;
     c->form = *detect(c->tok);
     c->from = from_tokens;
-    if (!gguf_get_string(g, "tokenizer.chat_template", &said)) return;
+    if (!sl_gguf_get_string(g, "tokenizer.chat_template", &said)) return;
     char *text = strndup(said.s, said.n);
     bool known = text && chat_template_read(text, &c->own);
     free(text);
@@ -122,16 +122,16 @@ static void form_by_model(chat *c, const gguf *g) {
     c->form = c->own.form;
     c->from = from_model;
     if (c->form.begin[0] || !c->own.says_bos) return;
-    gguf_get_int(g, "tokenizer.ggml.bos_token_id", &bos);
+    sl_gguf_get_int(g, "tokenizer.ggml.bos_token_id", &bos);
     if ((c->bos = text_of_token(c->tok, bos))) c->form.begin = c->bos;
 }
 
 static specrt_status choose(chat *c, const char *name, const char *model, specrt_error *err) {
     gguf *g;
     if (name) return form_by_option(c, name, err);
-    TRY(gguf_open(model, &g, err));
+    TRY(sl_gguf_open(model, &g, err));
     form_by_model(c, g);
-    gguf_close(g);
+    sl_gguf_close(g);
     return SPECRT_STATUS_OK;
 }
 
@@ -141,10 +141,10 @@ static specrt_status plain_begin(chat *c, const char *model, specrt_error *err) 
     static const char *const begins[] = {"<|begin_of_text|>", "<bos>", "<s>"};
     int64_t adds = 0, bos = -1;
     gguf *g;
-    TRY(gguf_open(model, &g, err));
-    bool said = gguf_get_int(g, "tokenizer.ggml.add_bos_token", &adds);
-    gguf_get_int(g, "tokenizer.ggml.bos_token_id", &bos);
-    gguf_close(g);
+    TRY(sl_gguf_open(model, &g, err));
+    bool said = sl_gguf_get_int(g, "tokenizer.ggml.add_bos_token", &adds);
+    sl_gguf_get_int(g, "tokenizer.ggml.bos_token_id", &bos);
+    sl_gguf_close(g);
     if (said) {
         free(c->bos);
         c->bos = adds ? text_of_token(c->tok, bos) : NULL;
@@ -160,9 +160,9 @@ specrt_status chat_create(const eval_options *o, const tokenizer *tok, chat **ou
                           specrt_error *err) {
     chat *c = (chat *)calloc(1, sizeof *c);
     *out = NULL;
-    if (!c) return error_no_memory_for(err, "a chat template");
+    if (!c) return sl_error_no_memory_for(err, "a chat template");
     c->tok = tok;
-    specrt_status status = tok_worker_create(tok, &c->worker, err);
+    specrt_status status = sl_tok_worker_create(tok, &c->worker, err);
     if (status == SPECRT_STATUS_OK) status = choose(c, o->template_name, o->target, err);
     if (status == SPECRT_STATUS_OK && strcmp(c->form.name, "none") == 0)
         status = plain_begin(c, o->target, err);
@@ -175,7 +175,7 @@ specrt_status chat_create(const eval_options *o, const tokenizer *tok, chat **ou
 
 void chat_free(chat *c) {
     if (!c) return;
-    tok_worker_free(c->worker);
+    sl_tok_worker_free(c->worker);
     chat_template_free(&c->own);
     json_object_put(c->file);
     free(c->bos);
@@ -189,24 +189,24 @@ void chat_announce(chat *c) {
     if (c->announced) return;
     c->announced = true;
     if (c->unknown)
-        cli_warn(
+        sl_cli_warn(
             "the model's own template is not one that specrt knows; taking %s, guessed from its "
             "special tokens; --chat-template names another",
             name);
     else if (c->from == from_model)
-        cli_info("template: %s, as the model's own says%s", name,
-                 system ? ", with its system prompt" : "");
+        sl_cli_info("template: %s, as the model's own says%s", name,
+                    system ? ", with its system prompt" : "");
     else if (c->from == from_option)
-        cli_info("template: %s, by --chat-template", name);
+        sl_cli_info("template: %s, by --chat-template", name);
     else
-        cli_info("template: %s, guessed from the special tokens; the model has none of its own",
-                 name);
+        sl_cli_info("template: %s, guessed from the special tokens; the model has none of its own",
+                    name);
 }
 
 void chat_put_json(const chat *c, json_object *to) {
-    json_put(to, "chat_template", json_base_name(c->form.name));
-    json_put(to, "chat_template_from", json_text(c->from));
-    json_put(to, "system_prompt", json_text(c->form.default_system));
+    sl_json_put(to, "chat_template", sl_json_base_name(c->form.name));
+    sl_json_put(to, "chat_template_from", sl_json_text(c->from));
+    sl_json_put(to, "system_prompt", sl_json_text(c->form.default_system));
 }
 
 /* ---- ids ---- */
@@ -228,7 +228,7 @@ static specrt_status add_text(chat *c, const char *text, size_t n) {
 static specrt_status flush(chat *c, id_list *ids) {
     size_t n = c->n_text;
     c->n_text = 0;
-    return n ? tok_encode(c->worker, c->text, n, ids) : SPECRT_STATUS_OK;
+    return n ? sl_tok_encode(c->worker, c->text, n, ids) : SPECRT_STATUS_OK;
 }
 
 /* The special token that begins at `text`: "<...>". */
@@ -236,8 +236,8 @@ static int32_t special_at(const chat *c, const char *text, size_t *n) {
     const char *end = *text == '<' ? strchr(text, '>') : NULL;
     if (!end) return -1;
     *n = (size_t)(end - text) + 1;
-    int32_t id = tokenizer_find(c->tok, text, *n);
-    return id >= 0 && tokenizer_type(c->tok, id) != TOKEN_NORMAL ? id : -1;
+    int32_t id = sl_tokenizer_find(c->tok, text, *n);
+    return id >= 0 && sl_tokenizer_type(c->tok, id) != TOKEN_NORMAL ? id : -1;
 }
 
 static specrt_status add_form(chat *c, const char *text, id_list *ids) {
@@ -300,7 +300,7 @@ specrt_status chat_user(chat *c, const char *text, id_list *ids) {
 
 specrt_status chat_answered(chat *c, id_list *ids) {
     int32_t n;
-    const int32_t *ends = tokenizer_terminators(c->tok, &n);
+    const int32_t *ends = sl_tokenizer_terminators(c->tok, &n);
     for (int32_t i = 0; ids->n && i < n; i++)
         if (ids->ids[ids->n - 1] == ends[i]) {
             ids->n--;

@@ -54,7 +54,7 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
                              specrt_error *err) {
     contestant *grown = (contestant *)realloc(c->contestants, (size_t)(c->n_contestants + 1) *
                                                                   sizeof *c->contestants);
-    if (!grown) return error_no_memory_for(err, "the comparison");
+    if (!grown) return sl_error_no_memory_for(err, "the comparison");
     c->contestants = grown;
     contestant *k = &grown[c->n_contestants++];
     specrt_session_params params = models_session(&c->models, &c->options, 0);
@@ -69,7 +69,7 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)
         if (drafts_alike(c, i)) {
             if (strcmp(grown[i].name, text) != 0 && !a)
-                cli_warn("%s is %s, which is there already", text, grown[i].name);
+                sl_cli_warn("%s is %s, which is there already", text, grown[i].name);
             specrt_policy_close(k->policy);
             c->n_contestants--;
             return SPECRT_STATUS_OK;
@@ -123,7 +123,7 @@ static specrt_status reserve_turn(comparison *c, specrt_error *err) {
         contestant *k = &c->contestants[i];
         turn_sample *grown =
             (turn_sample *)realloc(k->samples, (size_t)c->capacity * sizeof *k->samples);
-        if (!grown) return error_no_memory_for(err, "the comparison");
+        if (!grown) return sl_error_no_memory_for(err, "the comparison");
         k->samples = grown;
     }
     return SPECRT_STATUS_OK;
@@ -167,7 +167,7 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
 static specrt_status run_one(comparison *c, const prompt *p, id_list *ids, bool warm_up,
                              specrt_error *err) {
     int domain = domain_of(c, p->domain);
-    if (domain < 0) return error_no_memory_for(err, "the comparison");
+    if (domain < 0) return sl_error_no_memory_for(err, "the comparison");
     TRY(chat_prompt(c->chat, p, ids));
     if (!warm_up && c->stream && c->domain >= 0 && c->domain != domain) watch_change(c);
     if (!warm_up) c->domain = domain;
@@ -192,20 +192,20 @@ static specrt_status run_all(comparison *c, specrt_error *err) {
     if (status == SPECRT_STATUS_BAD_INPUT && prompts->n > 1) status = SPECRT_STATUS_OK;
     c->n_compared = 0;
     for (int i = 0; i < c->n_contestants; i++) c->contestants[i].watch.times = (row_times){0};
-    progress_begin(&bar, c->options.common.progress, "compare", "prompts", (uint64_t)prompts->n);
+    sl_progress_begin(&bar, c->options.common.progress, "compare", "prompts", (uint64_t)prompts->n);
     for (int i = 0; status == SPECRT_STATUS_OK && i < prompts->n; i++) {
         c->prompt = i;
         status = run_one(c, &prompts->items[i], &ids, false, err);
-        progress_update(&bar, (uint64_t)i + 1);
+        sl_progress_update(&bar, (uint64_t)i + 1);
         if (status == SPECRT_STATUS_BAD_INPUT &&
-            prompts_pass_over(prompts, &prompts->items[i], err))
+            sl_prompts_pass_over(prompts, &prompts->items[i], err))
             status = SPECRT_STATUS_OK;
         else if (status == SPECRT_STATUS_OK)
             chat_announce(c->chat);
     }
-    progress_end(&bar);
+    sl_progress_end(&bar);
     free(ids.ids);
-    return status == SPECRT_STATUS_OK ? prompts_account(prompts, c->n_turns, err) : status;
+    return status == SPECRT_STATUS_OK ? sl_prompts_account(prompts, c->n_turns, err) : status;
 }
 
 /* ---- the verb ---- */
@@ -228,7 +228,7 @@ static specrt_status compare(comparison *c, specrt_error *err) {
     if (!o->draft || strcmp(o->draft, "none") == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE, an EAGLE head or a small GGUF");
-    if (c->report) TRY(out_check(c->report, o->common.force, err));
+    if (c->report) TRY(sl_out_check(c->report, o->common.force, err));
     TRY(check_memory(c, err));
     TRY(compare_align_check(c, err));
     TRY(models_open(o, (int)o->common.threads, &c->models, err));
@@ -236,7 +236,7 @@ static specrt_status compare(comparison *c, specrt_error *err) {
     TRY(add_contestants(c, err));
     c->counts =
         (int64_t *)calloc((size_t)engine_get_config(c->models.target)->n_vocab, sizeof *c->counts);
-    if (!c->counts) return error_no_memory_for(err, "the comparison");
+    if (!c->counts) return sl_error_no_memory_for(err, "the comparison");
     TRY(run_all(c, err));
     for (int i = 0; i < c->n_contestants; i++)
         if (c->contestants[i].controller) engine_controller_finish(c->contestants[i].controller);
@@ -264,10 +264,10 @@ static void close_comparison(comparison *c) {
     free(c->counts);
     free(c->contestants);
     chat_free(c->chat);
-    prompts_free(&c->prompts);
+    sl_prompts_free(&c->prompts);
     models_close(&c->models);
-    cli_list_free(&c->options.policies);
-    cli_list_free(&c->options.prompts);
+    sl_cli_list_free(&c->options.policies);
+    sl_cli_list_free(&c->options.prompts);
 }
 
 #define ALIGN_OPTIONS                                                                              \
@@ -278,15 +278,15 @@ static void close_comparison(comparison *c) {
 
 /* clang-format off */
 #define COMPARE_POLICIES(c) \
-    cli_strings("policy", "SPEC", &(c).options.policies, \
+    sl_cli_strings("policy", "SPEC", &(c).options.policies, \
      "repeat, or a comma list; full is always among them (microspec); auto, or auto+SPEC, drafts as " \
      "deep, and from as many rows, as pays"), \
-    cli_string("costs", "FILE", &(c).costs_file, \
+    sl_cli_string("costs", "FILE", &(c).costs_file, \
      "what calls cost, for auto: of specrt-eval plan --costs-out (else timed, 5 s)")
 #define COMPARE_KEEPS(c) \
-    cli_flag("stream", &(c).stream, \
+    sl_cli_flag("stream", &(c).stream, \
      "prompts follow each other: what policies learnt stays; shows what changes of domain do"), \
-    cli_string("memory", "SCOPE", &(c).memory, \
+    sl_cli_string("memory", "SCOPE", &(c).memory, \
      "conversation: later turns begin with what policies learnt in the earlier ones (off)")
 /* clang-format on */
 
@@ -302,41 +302,42 @@ int compare_main(int argc, char **argv) {
         EVAL_PROMPTS(*o),
         COMPARE_KEEPS(c),
         EVAL_SAMPLING(*o),
-        cli_heading("Alignment"),
-        cli_string(
+        sl_cli_heading("Alignment"),
+        sl_cli_string(
             "align", "SPEC", &c.align.mode,
             "lora (EvoSpec) or osd: each policy once more with a drafter that learns; a comma "
             "list of them, with settings of their own as in lora@rate=1e-4@beta=0 (off)"),
-        cli_real("align-rate", "ETA", &c.align.rate, 0, 1e9, "of learning (lora 3e-4, osd 1e-4)"),
-        cli_string("align-optimiser", "NAME", &c.align.optimiser, "adamw or sgd (adamw)"),
-        cli_real("align-clip", "X", &c.align.clip, 0, 1e9,
-                 "of the gradient's length; 0: never (1)"),
-        cli_int("align-batch", "N", &c.align.n_batch, 0, SPECRT_ALIGN_MAX_BATCH,
-                "lora: positions of a step (32)"),
-        cli_real("align-beta", "X", &c.align.beta, 0, 1000, "lora: of the curriculum (0.3)"),
-        cli_real("align-temperature", "X", &c.align.temperature, 1e-3, 1000,
-                 "lora: of distillation (1)"),
-        cli_int("align-gamma", "N", &c.align.n_steps, 1, SPECRT_TREE_MAX_NODES,
-                "lora: positions of a cycle (6)"),
-        cli_real("align-epsilon", "X", &c.align.epsilon, 0, 1e9,
-                 "lora: least divergence, in nats (0.1)"),
-        cli_int("align-top", "N", &c.align.n_top, 1, SPECRT_ALIGN_MAX_TOP,
-                "lora: of the target's best tokens (64)"),
-        cli_int("align-rank", "N", &c.align.rank, 1, 256, "lora: (32)"),
-        cli_real("align-alpha", "X", &c.align.alpha, 0, 1e9, "lora: (the rank)"),
-        cli_int("align-interval", "N", &c.align.interval, 1, 1e6,
-                "osd: requests between steps (8)"),
-        cli_int("align-guard", "N", &c.align.guard, 0, 1e6,
-                "requests from one to the next that the frozen drafter goes through as well; "
-                "weights draft only while they are no worse; 0: no guard (0)"),
-        cli_flag("align-async", &c.align.async,
-                 "steps on a thread of their own; runs differ in what is drafted"),
-        cli_string("align-load", "FILE", &c.align.load, "what a drafter begins with"),
-        cli_string("align-save", "FILE", &c.align.save,
-                   "what it ends with, an adapter or a head; of one --policy"),
-        cli_heading("Output"),
-        cli_flag("lists", &c.lists, "mass and best tokens of the target that the lists held"),
-        cli_string("report", "FILE", &c.report, "an HTML page with plots"),
+        sl_cli_real("align-rate", "ETA", &c.align.rate, 0, 1e9,
+                    "of learning (lora 3e-4, osd 1e-4)"),
+        sl_cli_string("align-optimiser", "NAME", &c.align.optimiser, "adamw or sgd (adamw)"),
+        sl_cli_real("align-clip", "X", &c.align.clip, 0, 1e9,
+                    "of the gradient's length; 0: never (1)"),
+        sl_cli_int("align-batch", "N", &c.align.n_batch, 0, SPECRT_ALIGN_MAX_BATCH,
+                   "lora: positions of a step (32)"),
+        sl_cli_real("align-beta", "X", &c.align.beta, 0, 1000, "lora: of the curriculum (0.3)"),
+        sl_cli_real("align-temperature", "X", &c.align.temperature, 1e-3, 1000,
+                    "lora: of distillation (1)"),
+        sl_cli_int("align-gamma", "N", &c.align.n_steps, 1, SPECRT_TREE_MAX_NODES,
+                   "lora: positions of a cycle (6)"),
+        sl_cli_real("align-epsilon", "X", &c.align.epsilon, 0, 1e9,
+                    "lora: least divergence, in nats (0.1)"),
+        sl_cli_int("align-top", "N", &c.align.n_top, 1, SPECRT_ALIGN_MAX_TOP,
+                   "lora: of the target's best tokens (64)"),
+        sl_cli_int("align-rank", "N", &c.align.rank, 1, 256, "lora: (32)"),
+        sl_cli_real("align-alpha", "X", &c.align.alpha, 0, 1e9, "lora: (the rank)"),
+        sl_cli_int("align-interval", "N", &c.align.interval, 1, 1e6,
+                   "osd: requests between steps (8)"),
+        sl_cli_int("align-guard", "N", &c.align.guard, 0, 1e6,
+                   "requests from one to the next that the frozen drafter goes through as well; "
+                   "weights draft only while they are no worse; 0: no guard (0)"),
+        sl_cli_flag("align-async", &c.align.async,
+                    "steps on a thread of their own; runs differ in what is drafted"),
+        sl_cli_string("align-load", "FILE", &c.align.load, "what a drafter begins with"),
+        sl_cli_string("align-save", "FILE", &c.align.save,
+                      "what it ends with, an adapter or a head; of one --policy"),
+        sl_cli_heading("Output"),
+        sl_cli_flag("lists", &c.lists, "mass and best tokens of the target that the lists held"),
+        sl_cli_string("report", "FILE", &c.report, "an HTML page with plots"),
         {0},
     };
     const cli_tool tool = {
@@ -353,12 +354,12 @@ int compare_main(int argc, char **argv) {
         "tok/s    after the prompt, mean over turns; x plain and x full are ratios of such means",
         "specrt-eval compare --target FILE --draft FILE --policy SPEC... --prompts FILE...",
         options};
-    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
     specrt_status status = prompts_given(o, &c.prompts, &err);
     if (status == SPECRT_STATUS_OK) status = compare(&c, &err);
     if (status == SPECRT_STATUS_OK && c.diverged)
         status = specrt_error_set(&err, SPECRT_STATUS_IO, "%s", c.divergence);
     close_comparison(&c);
-    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
 }

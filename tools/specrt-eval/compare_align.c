@@ -91,7 +91,7 @@ static specrt_status parse_one(const comparison *c, char *text, engine_controlle
 
 static specrt_status parse_all(comparison *c, specrt_error *err) {
     char *copy = strdup(c->align.mode), *rest = copy;
-    specrt_status status = copy ? SPECRT_STATUS_OK : error_no_memory_for(err, "the comparison");
+    specrt_status status = copy ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the comparison");
     for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;) {
         alignment *a = &c->alignments[c->n_alignments];
         if (c->n_alignments == COMPARE_ALIGNMENTS)
@@ -123,11 +123,11 @@ specrt_status compare_align_check(comparison *c, specrt_error *err) {
                                 "--align-save: expected one --policy and one --align, whose "
                                 "drafter is saved");
     if (c->n_alignments > 0 && o->n_batch == 0) {
-        cli_warn(
+        sl_cli_warn(
             "--align-batch 0: a buffer that holds nothing never fills; drafters learn nothing");
         c->n_alignments = 0;
     }
-    return o->save ? out_check(o->save, c->options.common.force, err) : SPECRT_STATUS_OK;
+    return o->save ? sl_out_check(o->save, c->options.common.force, err) : SPECRT_STATUS_OK;
 }
 
 /* ---- a drafter that learns ---- */
@@ -193,25 +193,25 @@ specrt_status compare_align_save(comparison *c, specrt_error *err) {
 /* ---- what is told ---- */
 
 static void put_stats(json_object *o, const engine_controller_stats *s) {
-    json_put(o, "n_positions", json_whole((uint64_t)s->n_positions));
-    json_put(o, "n_path_a", json_whole((uint64_t)s->n_missing));
-    json_put(o, "n_path_b", json_whole((uint64_t)s->n_kept));
-    json_put(o, "n_rejected", json_whole((uint64_t)s->n_rejected));
-    json_put(o, "n_dropped", json_whole((uint64_t)s->n_dropped));
-    json_put(o, "n_invalid", json_whole((uint64_t)s->n_invalid));
-    json_put(o, "n_steps", json_whole((uint64_t)s->n_steps));
-    json_put(o, "n_bad_steps", json_whole((uint64_t)s->n_bad_steps));
-    json_put(o, "n_learnt", json_whole((uint64_t)s->n_learnt));
-    json_put(o, "loss", json_real(s->n_learnt ? s->loss / (double)s->n_learnt : NAN));
-    json_put(o, "divergence",
-             json_real(s->n_positions ? s->divergence / (double)s->n_positions : NAN));
-    json_put(o, "update_ms", json_real(s->seconds * 1e3));
-    json_put(o, "decoder_ms", json_real(s->waited * 1e3));
-    json_put(o, "n_looks", json_whole((uint64_t)s->n_looks));
-    json_put(o, "n_taken", json_whole((uint64_t)s->n_taken));
-    json_put(o, "n_returns", json_whole((uint64_t)s->n_returns));
-    json_put(o, "n_restarts", json_whole((uint64_t)s->n_restarts));
-    json_put(o, "look_ms", json_real(s->look_seconds * 1e3));
+    sl_json_put(o, "n_positions", sl_json_whole((uint64_t)s->n_positions));
+    sl_json_put(o, "n_path_a", sl_json_whole((uint64_t)s->n_missing));
+    sl_json_put(o, "n_path_b", sl_json_whole((uint64_t)s->n_kept));
+    sl_json_put(o, "n_rejected", sl_json_whole((uint64_t)s->n_rejected));
+    sl_json_put(o, "n_dropped", sl_json_whole((uint64_t)s->n_dropped));
+    sl_json_put(o, "n_invalid", sl_json_whole((uint64_t)s->n_invalid));
+    sl_json_put(o, "n_steps", sl_json_whole((uint64_t)s->n_steps));
+    sl_json_put(o, "n_bad_steps", sl_json_whole((uint64_t)s->n_bad_steps));
+    sl_json_put(o, "n_learnt", sl_json_whole((uint64_t)s->n_learnt));
+    sl_json_put(o, "loss", sl_json_real(s->n_learnt ? s->loss / (double)s->n_learnt : NAN));
+    sl_json_put(o, "divergence",
+                sl_json_real(s->n_positions ? s->divergence / (double)s->n_positions : NAN));
+    sl_json_put(o, "update_ms", sl_json_real(s->seconds * 1e3));
+    sl_json_put(o, "decoder_ms", sl_json_real(s->waited * 1e3));
+    sl_json_put(o, "n_looks", sl_json_whole((uint64_t)s->n_looks));
+    sl_json_put(o, "n_taken", sl_json_whole((uint64_t)s->n_taken));
+    sl_json_put(o, "n_returns", sl_json_whole((uint64_t)s->n_returns));
+    sl_json_put(o, "n_restarts", sl_json_whole((uint64_t)s->n_restarts));
+    sl_json_put(o, "look_ms", sl_json_real(s->look_seconds * 1e3));
 }
 
 json_object *compare_align_json(const contestant *k) {
@@ -221,27 +221,28 @@ json_object *compare_align_json(const contestant *k) {
     engine_align_bytes b = engine_controller_get_bytes(k->controller);
     engine_controller_get_stats(k->controller, &s);
     put_stats(o, &s);
-    json_put(bytes, "parameters", json_whole(b.parameters));
-    json_put(bytes, "gradients", json_whole(b.gradients));
-    json_put(bytes, "moments", json_whole(b.moments));
-    json_put(bytes, "drafting", json_whole(b.drafting));
-    json_put(bytes, "activations", json_whole(b.activations));
-    json_put(o, "bytes", bytes);
+    sl_json_put(bytes, "parameters", sl_json_whole(b.parameters));
+    sl_json_put(bytes, "gradients", sl_json_whole(b.gradients));
+    sl_json_put(bytes, "moments", sl_json_whole(b.moments));
+    sl_json_put(bytes, "drafting", sl_json_whole(b.drafting));
+    sl_json_put(bytes, "activations", sl_json_whole(b.activations));
+    sl_json_put(o, "bytes", bytes);
     return o;
 }
 
 static json_object *request_of(const comparison *c, const contestant *k, const turn_sample *t) {
     json_object *o = json_object_new_object();
     double cycles = (double)t->stats.n_cycles;
-    json_put(o, "policy", json_text(k->name));
-    json_put(o, "domain", json_text(c->domains[t->domain]));
-    json_put(o, "prompt", json_whole((uint64_t)t->prompt));
-    json_put(o, "n_tokens", json_whole((uint64_t)t->n_tokens));
-    json_put(o, "n_loop", json_whole((uint64_t)t->n_loop));
-    json_put(o, "n_cycles", json_whole((uint64_t)t->stats.n_cycles));
-    json_put(o, "n_emitted", json_whole((uint64_t)t->stats.n_emitted));
-    json_put(o, "accept_length", json_real(cycles > 0 ? (double)t->stats.n_emitted / cycles : NAN));
-    json_put(o, "seconds", json_real(t->seconds));
+    sl_json_put(o, "policy", sl_json_text(k->name));
+    sl_json_put(o, "domain", sl_json_text(c->domains[t->domain]));
+    sl_json_put(o, "prompt", sl_json_whole((uint64_t)t->prompt));
+    sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)t->n_tokens));
+    sl_json_put(o, "n_loop", sl_json_whole((uint64_t)t->n_loop));
+    sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)t->stats.n_cycles));
+    sl_json_put(o, "n_emitted", sl_json_whole((uint64_t)t->stats.n_emitted));
+    sl_json_put(o, "accept_length",
+                sl_json_real(cycles > 0 ? (double)t->stats.n_emitted / cycles : NAN));
+    sl_json_put(o, "seconds", sl_json_real(t->seconds));
     if (k->controller) put_stats(o, &t->align);
     return o;
 }
@@ -266,15 +267,15 @@ void compare_align_print(const comparison *c, int width) {
         engine_align_bytes b = engine_controller_get_bytes(k->controller);
         engine_controller_get_stats(k->controller, &s);
         double steps = (double)(s.n_steps + s.n_bad_steps);
-        printf("%-*s %10s %8s %8s %8s %7s %6s", width, k->name, text_count((uint64_t)s.n_positions),
-               text_count((uint64_t)s.n_missing), text_count((uint64_t)s.n_kept),
-               text_count((uint64_t)s.n_dropped), text_count((uint64_t)s.n_steps),
-               text_count((uint64_t)s.n_bad_steps));
+        printf("%-*s %10s %8s %8s %8s %7s %6s", width, k->name,
+               sl_text_count((uint64_t)s.n_positions), sl_text_count((uint64_t)s.n_missing),
+               sl_text_count((uint64_t)s.n_kept), sl_text_count((uint64_t)s.n_dropped),
+               sl_text_count((uint64_t)s.n_steps), sl_text_count((uint64_t)s.n_bad_steps));
         printf(" %8.3f %9.1f %9.1f %7s %7s %8s\n", s.n_learnt ? s.loss / (double)s.n_learnt : 0.0,
                steps > 0 ? s.seconds * 1e3 / steps : 0.0,
                (double)(b.parameters + b.gradients + b.moments + b.drafting + b.activations) /
                    1048576.0,
-               text_count((uint64_t)s.n_looks), text_count((uint64_t)s.n_returns),
-               text_count((uint64_t)s.n_restarts));
+               sl_text_count((uint64_t)s.n_looks), sl_text_count((uint64_t)s.n_returns),
+               sl_text_count((uint64_t)s.n_restarts));
     }
 }

@@ -55,7 +55,7 @@ static void write_speed(FILE *f, const comparison *c, int policy, double ratio, 
                         const char *lost) {
     write_card(f, ratio, 2, " x", ratio > 1 ? won : lost);
     fputs(" <code>", f);
-    html_text(f, c->contestants[policy].name);
+    sl_html_text(f, c->contestants[policy].name);
     fputs("</code></span></div>\n", f);
 }
 
@@ -127,10 +127,11 @@ void compare_advice_json(const comparison *c, json_object *to) {
     json_object *as_fast = json_object_new_array();
     for (int i = FULL; i < c->n_contestants; i++)
         if (i != chosen && ties(c, i))
-            json_object_array_add(as_fast, json_text(c->contestants[i].name));
-    json_put(to, "recommended", json_text(c->contestants[compare_drafts(c) ? chosen : PLAIN].name));
-    json_put(to, "recommended_policy", json_text(c->contestants[chosen].name));
-    json_put(to, "as_fast", as_fast);
-    json_put(to, "speculation_pays", json_pays(c, PLAIN));
-    json_put(to, "pruning_pays", json_pays(c, FULL));
+            json_object_array_add(as_fast, sl_json_text(c->contestants[i].name));
+    sl_json_put(to, "recommended",
+                sl_json_text(c->contestants[compare_drafts(c) ? chosen : PLAIN].name));
+    sl_json_put(to, "recommended_policy", sl_json_text(c->contestants[chosen].name));
+    sl_json_put(to, "as_fast", as_fast);
+    sl_json_put(to, "speculation_pays", json_pays(c, PLAIN));
+    sl_json_put(to, "pruning_pays", json_pays(c, FULL));
 }

@@ -24,12 +24,12 @@ static void count_cell(FILE *f, double x) {
     if (isnan(x))
         fputs("<td>-</td>", f);
     else
-        fprintf(f, "<td>%s</td>", text_count((uint64_t)(x + 0.5)));
+        fprintf(f, "<td>%s</td>", sl_text_count((uint64_t)(x + 0.5)));
 }
 
 static void begin_row(FILE *f, const comparison *c, int i) {
     fputs("<tr><td><code>", f);
-    html_text(f, c->contestants[i].name);
+    sl_html_text(f, c->contestants[i].name);
     fputs("</code></td>", f);
 }
 
@@ -52,7 +52,7 @@ static void main_table(FILE *f, const comparison *c) {
         figures_of(c, i, -1, &x);
         const interval none = {NAN, NAN};
         fprintf(f, "<tr%s><td><code>", i == chosen ? " class=\"chosen\"" : "");
-        html_text(f, c->contestants[i].name);
+        sl_html_text(f, c->contestants[i].name);
         fputs("</code></td>", f);
         cell(f, i == PLAIN ? NAN : x.accept_length, 2);
         interval_cell(f, i == PLAIN ? &none : &x.accept_length_ci);
@@ -126,7 +126,7 @@ static void domain_table(FILE *f, const comparison *c, bool speed) {
             speed ? "Speed, times plain decoding," : "Accept length");
     for (int d = 0; d < c->n_domains; d++) {
         fputs("<th>", f);
-        html_text(f, c->domains[d]);
+        sl_html_text(f, c->domains[d]);
         fputs("</th>", f);
     }
     fputs("</tr>\n", f);
@@ -214,7 +214,7 @@ static void plot_points(FILE *f, const comparison *c, const char *title, const c
                     .y = {label, PLOT_LINEAR, false, 0, 0},
                     .series = series,
                     .n_series = 2 * (c->n_contestants - FULL)};
-    if (series && at) html_plot(f, &p);
+    if (series && at) sl_html_plot(f, &p);
     free(at);
     free(series);
 }
@@ -254,7 +254,7 @@ static void plot_acceptance(FILE *f, const comparison *c) {
                     .y = {"accepted", PLOT_LINEAR, true, 0, 1},
                     .series = series,
                     .n_series = c->n_contestants - FULL};
-    if (series && y) html_plot(f, &p);
+    if (series && y) sl_html_plot(f, &p);
     free(y);
     free(series);
 }
@@ -267,9 +267,9 @@ static void name_policies(FILE *f, const comparison *c) {
         const char *text = specrt_policy_get_info(k->policy)->text;
         if (strcmp(text, k->name) == 0) continue;
         fputs(before, f);
-        html_text(f, k->name);
+        sl_html_text(f, k->name);
         fputs(" is <code>", f);
-        html_text(f, text);
+        sl_html_text(f, text);
         fputs("</code>", f);
         before = "; ";
     }
@@ -283,7 +283,7 @@ static void write_advice(FILE *f, const comparison *c) {
     if (!words) return;
     compare_advice(c, words);
     fclose(words);
-    if (text) html_lines(f, text);
+    if (text) sl_html_lines(f, text);
     free(text);
 }
 
@@ -295,11 +295,12 @@ static void write_page(FILE *f, const comparison *c) {
         subtitle, sizeof subtitle,
         "%s turns, %s tokens, temperature %g; %.1f%% of the tokens in repetition loops (period <= "
         "%d)%s; %s tokens compared with plain decoding, %s",
-        text_count((uint64_t)plain.n_turns), text_count((uint64_t)plain.n_tokens),
+        sl_text_count((uint64_t)plain.n_turns), sl_text_count((uint64_t)plain.n_tokens),
         c->options.temperature, 100 * plain.loop_share, LOOP_LONGEST,
         plain.loop_share > 0 ? ", which flatter every policy" : "",
-        text_count((uint64_t)c->n_compared), c->diverged ? "NOT ALL EQUAL" : eval_check_outcome(c));
-    html_begin(f, "Policies compared", subtitle);
+        sl_text_count((uint64_t)c->n_compared),
+        c->diverged ? "NOT ALL EQUAL" : eval_check_outcome(c));
+    sl_html_begin(f, "Policies compared", subtitle);
     compare_write_cards(f, c);
     write_advice(f, c);
     main_table(f, c);
@@ -318,13 +319,13 @@ static void write_page(FILE *f, const comparison *c) {
     compare_plot_times(f, c);
     compare_plot_phases(f, c);
     fputs("</div>\n", f);
-    html_end(f);
+    sl_html_end(f);
 }
 
 specrt_status compare_write_report(const comparison *c, const char *path, bool force,
                                    specrt_error *err) {
     out_file out;
-    TRY(out_open(&out, path, force, err));
+    TRY(sl_out_open(&out, path, force, err));
     write_page(out.f, c);
-    return out_commit(&out, err);
+    return sl_out_commit(&out, err);
 }

@@ -29,7 +29,7 @@ void compare_plot_times(FILE *f, const comparison *c) {
                     .y = {"active rows", PLOT_LOG2, false, 0, 0},
                     .series = series,
                     .n_series = c->n_contestants - FULL};
-    if (series && at) html_plot(f, &p);
+    if (series && at) sl_html_plot(f, &p);
     free(at);
     free(series);
 }
@@ -68,7 +68,7 @@ void compare_plot_coverage(FILE *f, const comparison *c) {
                     .y = {"covered", PLOT_LINEAR, true, 0, 0},
                     .series = series,
                     .n_series = k};
-    if (series && at) html_plot(f, &p);
+    if (series && at) sl_html_plot(f, &p);
     free(at);
     free(series);
 }
@@ -98,7 +98,7 @@ void compare_plot_phases(FILE *f, const comparison *c) {
                     .values = values,
                     .n_bars = c->n_contestants,
                     .n_parts = N_PARTS};
-    if (values && labels) html_bars(f, &b);
+    if (values && labels) sl_html_bars(f, &b);
     free(values);
     free((void *)labels);
 }

@@ -59,7 +59,7 @@ static void print_domains(const comparison *c, int width) {
     enum { MOST = 12 };
     int n = columns_of(c, MOST);
     printf("\n%-*s", width, "accept length");
-    for (int d = 0; d < n; d++) putchar(' '), text_pad_left(c->domains[d], 10, stdout);
+    for (int d = 0; d < n; d++) putchar(' '), sl_text_pad_left(c->domains[d], 10, stdout);
     for (int i = FULL; i < c->n_contestants; i++) {
         printf("\n%-*s", width, c->contestants[i].name);
         for (int d = 0; d < n; d++) {
@@ -83,7 +83,7 @@ static void print_shares(const comparison *c, int width) {
     enum { MOST = 9 };
     int n = c->n_domains > 1 ? columns_of(c, MOST) : 0;
     printf("\n%-*s %12s", width, "% of full, 95%", "all");
-    for (int d = 0; d < n; d++) putchar(' '), text_pad_left(c->domains[d], 12, stdout);
+    for (int d = 0; d < n; d++) putchar(' '), sl_text_pad_left(c->domains[d], 12, stdout);
     for (int i = FULL + 1; i < c->n_contestants; i++) {
         printf("\n%-*s", width, c->contestants[i].name);
         for (int d = -1; d < n; d++) {
@@ -201,45 +201,45 @@ void compare_print_table(const comparison *c) {
     compare_advice(c, stdout);
     printf("%s turns, %s tokens, %.1f%% of them in repetition loops (period <= %d)%s; %s tokens "
            "compared with plain decoding: %s\n",
-           text_count((uint64_t)plain.n_turns), text_count((uint64_t)plain.n_tokens),
+           sl_text_count((uint64_t)plain.n_turns), sl_text_count((uint64_t)plain.n_tokens),
            100 * plain.loop_share, LOOP_LONGEST,
            plain.loop_share > 0 ? ", which flatter every policy" : "",
-           text_count((uint64_t)c->n_compared), eval_check_outcome(c));
+           sl_text_count((uint64_t)c->n_compared), eval_check_outcome(c));
 }
 
 /* ---- JSON ---- */
 
 static json_object *json_interval(const interval *x) {
     json_object *pair = json_object_new_array();
-    json_object_array_add(pair, json_real(x->low));
-    json_object_array_add(pair, json_real(x->high));
+    json_object_array_add(pair, sl_json_real(x->low));
+    json_object_array_add(pair, sl_json_real(x->high));
     return pair;
 }
 
 static json_object *json_intervals(const figures *f) {
     json_object *o = json_object_new_object();
-    json_put(o, "accept_length", json_interval(&f->accept_length_ci));
-    json_put(o, "accept_full", json_interval(&f->accept_full_ci));
-    json_put(o, "tokens_per_second", json_interval(&f->tokens_per_second_ci));
-    json_put(o, "speedup_plain", json_interval(&f->speedup_plain_ci));
-    json_put(o, "speedup_full", json_interval(&f->speedup_full_ci));
+    sl_json_put(o, "accept_length", json_interval(&f->accept_length_ci));
+    sl_json_put(o, "accept_full", json_interval(&f->accept_full_ci));
+    sl_json_put(o, "tokens_per_second", json_interval(&f->tokens_per_second_ci));
+    sl_json_put(o, "speedup_plain", json_interval(&f->speedup_plain_ci));
+    sl_json_put(o, "speedup_full", json_interval(&f->speedup_full_ci));
     return o;
 }
 
 static void put_times(json_object *o, const figures *f) {
-    json_put(o, "draft_ms", json_real(f->draft * 1e3));
-    json_put(o, "head_ms", json_real(f->head * 1e3));
-    json_put(o, "update_ms", json_real(f->update * 1e3));
-    json_put(o, "align_ms", json_real(f->align * 1e3));
-    json_put(o, "target_ms", json_real(f->target * 1e3));
-    json_put(o, "verify_ms", json_real(f->verify * 1e3));
-    json_put(o, "prefill_ms", json_real(f->prefill * 1e3));
+    sl_json_put(o, "draft_ms", sl_json_real(f->draft * 1e3));
+    sl_json_put(o, "head_ms", sl_json_real(f->head * 1e3));
+    sl_json_put(o, "update_ms", sl_json_real(f->update * 1e3));
+    sl_json_put(o, "align_ms", sl_json_real(f->align * 1e3));
+    sl_json_put(o, "target_ms", sl_json_real(f->target * 1e3));
+    sl_json_put(o, "verify_ms", sl_json_real(f->verify * 1e3));
+    sl_json_put(o, "prefill_ms", sl_json_real(f->prefill * 1e3));
 }
 
 static json_object *json_acceptance(const figures *f) {
     json_object *array = json_object_new_array();
     for (int i = 0; i < COMPARE_POSITIONS && !isnan(f->acceptance[i]); i++)
-        json_object_array_add(array, json_real(f->acceptance[i]));
+        json_object_array_add(array, sl_json_real(f->acceptance[i]));
     return array;
 }
 
@@ -248,7 +248,7 @@ static json_object *json_tops(const double *values) {
     for (int t = 0; t < WATCH_TOPS; t++) {
         char key[16];
         snprintf(key, sizeof key, "%d", watch_top(t));
-        json_put(o, key, json_real(values[t]));
+        sl_json_put(o, key, sl_json_real(values[t]));
     }
     return o;
 }
@@ -256,18 +256,18 @@ static json_object *json_tops(const double *values) {
 static void put_watched(json_object *o, const comparison *c, int entrant, int domain,
                         const figures *f) {
     if (c->lists) {
-        json_put(o, "mass", json_real(f->mass));
-        json_put(o, "recall", json_tops(f->recall));
-        json_put(o, "recall_beyond_fixed", json_tops(f->recall_beyond));
+        sl_json_put(o, "mass", sl_json_real(f->mass));
+        sl_json_put(o, "recall", json_tops(f->recall));
+        sl_json_put(o, "recall_beyond_fixed", json_tops(f->recall_beyond));
     }
-    json_put(o, "events_per_cycle", json_real(f->events));
-    json_put(o, "update_event_ms", json_real(f->update_event * 1e3));
-    json_put(o, "update_other_ms", json_real(f->update_other * 1e3));
+    sl_json_put(o, "events_per_cycle", sl_json_real(f->events));
+    sl_json_put(o, "update_event_ms", sl_json_real(f->update_event * 1e3));
+    sl_json_put(o, "update_other_ms", sl_json_real(f->update_other * 1e3));
     if (domain >= 0 || c->n_changes == 0) return;
     json_object *spans = json_object_new_object();
     for (int s = 0; s < WATCH_SPANS; s++)
-        json_put(spans, watch_span_name(s), json_real(compare_span(c, entrant, s)));
-    json_put(o, "accept_length_since_change", spans);
+        sl_json_put(spans, watch_span_name(s), sl_json_real(compare_span(c, entrant, s)));
+    sl_json_put(o, "accept_length_since_change", spans);
 }
 
 /* domain -1: all. */
@@ -276,53 +276,53 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     json_object *o = json_object_new_object();
     figures f;
     figures_of(c, i, domain, &f);
-    json_put(o, "policy", json_text(k->name));
-    json_put(o, "policy_text",
-             json_text(k->policy ? specrt_policy_get_info(k->policy)->text : NULL));
-    json_put(o, "domain", json_text(domain < 0 ? "all" : c->domains[domain]));
-    json_put(o, "n_prompts", json_whole((uint64_t)f.n_prompts));
-    json_put(o, "n_turns", json_whole((uint64_t)f.n_turns));
-    json_put(o, "n_tokens", json_whole((uint64_t)f.n_tokens));
-    json_put(o, "accept_length", json_real(f.accept_length));
-    json_put(o, "accept_full", json_real(f.accept_full));
-    json_put(o, "acceptance", json_acceptance(&f));
-    json_put(o, "coverage", json_real(f.coverage));
-    json_put(o, "active_rows", json_real(f.active_rows));
-    json_put(o, "bytes_pass", json_real(f.bytes_pass));
-    json_put(o, "rows_copied", json_real(f.rows_copied));
+    sl_json_put(o, "policy", sl_json_text(k->name));
+    sl_json_put(o, "policy_text",
+                sl_json_text(k->policy ? specrt_policy_get_info(k->policy)->text : NULL));
+    sl_json_put(o, "domain", sl_json_text(domain < 0 ? "all" : c->domains[domain]));
+    sl_json_put(o, "n_prompts", sl_json_whole((uint64_t)f.n_prompts));
+    sl_json_put(o, "n_turns", sl_json_whole((uint64_t)f.n_turns));
+    sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)f.n_tokens));
+    sl_json_put(o, "accept_length", sl_json_real(f.accept_length));
+    sl_json_put(o, "accept_full", sl_json_real(f.accept_full));
+    sl_json_put(o, "acceptance", json_acceptance(&f));
+    sl_json_put(o, "coverage", sl_json_real(f.coverage));
+    sl_json_put(o, "active_rows", sl_json_real(f.active_rows));
+    sl_json_put(o, "bytes_pass", sl_json_real(f.bytes_pass));
+    sl_json_put(o, "rows_copied", sl_json_real(f.rows_copied));
     put_times(o, &f);
     put_watched(o, c, i, domain, &f);
-    json_put(o, "tokens_per_second", json_real(f.tokens_per_second));
-    json_put(o, "tokens_per_second_prompt", json_real(f.tokens_per_second_prompt));
-    json_put(o, "speedup_plain", json_real(f.speedup_plain));
-    json_put(o, "speedup_full", json_real(f.speedup_full));
-    json_put(o, "bytes_extra", json_whole((uint64_t)k->bytes_extra));
-    if (k->controller && domain < 0) json_put(o, "align", compare_align_json(k));
-    json_put(o, "loop_share", json_real(f.loop_share));
-    json_put(o, "temperature", json_real(c->options.temperature));
-    json_put(o, "drafter", json_base_name(c->options.draft));
-    json_put(o, "ci95", json_intervals(&f));
-    json_put(o, "n_compared",
-             json_whole(i == PLAIN || c->options.sampled_drafts ? 0 : (uint64_t)f.n_tokens));
-    json_put(o, "first_divergence", json_text(c->diverged ? c->divergence : NULL));
+    sl_json_put(o, "tokens_per_second", sl_json_real(f.tokens_per_second));
+    sl_json_put(o, "tokens_per_second_prompt", sl_json_real(f.tokens_per_second_prompt));
+    sl_json_put(o, "speedup_plain", sl_json_real(f.speedup_plain));
+    sl_json_put(o, "speedup_full", sl_json_real(f.speedup_full));
+    sl_json_put(o, "bytes_extra", sl_json_whole((uint64_t)k->bytes_extra));
+    if (k->controller && domain < 0) sl_json_put(o, "align", compare_align_json(k));
+    sl_json_put(o, "loop_share", sl_json_real(f.loop_share));
+    sl_json_put(o, "temperature", sl_json_real(c->options.temperature));
+    sl_json_put(o, "drafter", sl_json_base_name(c->options.draft));
+    sl_json_put(o, "ci95", json_intervals(&f));
+    sl_json_put(o, "n_compared",
+                sl_json_whole(i == PLAIN || c->options.sampled_drafts ? 0 : (uint64_t)f.n_tokens));
+    sl_json_put(o, "first_divergence", sl_json_text(c->diverged ? c->divergence : NULL));
     return o;
 }
 
 void compare_print_json(const comparison *c) {
     json_object *o = json_object_new_object(), *rows = json_object_new_array();
-    json_put(o, "target", json_base_name(c->options.target));
-    json_put(o, "drafter", json_base_name(c->options.draft));
+    sl_json_put(o, "target", sl_json_base_name(c->options.target));
+    sl_json_put(o, "drafter", sl_json_base_name(c->options.draft));
     chat_put_json(c->chat, o);
-    prompts_put_json(&c->prompts, o);
-    json_put(o, "max_tokens", json_whole((uint64_t)c->options.max_tokens));
-    json_put(o, "threads", json_whole((uint64_t)c->options.common.threads));
+    sl_prompts_put_json(&c->prompts, o);
+    sl_json_put(o, "max_tokens", sl_json_whole((uint64_t)c->options.max_tokens));
+    sl_json_put(o, "threads", sl_json_whole((uint64_t)c->options.common.threads));
     compare_advice_json(c, o);
     for (int i = 0; i < c->n_contestants; i++) {
         json_object_array_add(rows, json_row(c, i, -1));
         for (int d = 0; d < c->n_domains && c->n_domains > 1; d++)
             json_object_array_add(rows, json_row(c, i, d));
     }
-    json_put(o, "rows", rows);
-    if (c->n_alignments || c->stream) json_put(o, "requests", compare_align_requests(c));
-    json_print(o);
+    sl_json_put(o, "rows", rows);
+    if (c->n_alignments || c->stream) sl_json_put(o, "requests", compare_align_requests(c));
+    sl_json_print(o);
 }

@@ -86,7 +86,7 @@ static specrt_status answer_prompt(decoding *run, const prompt *p, int number, b
         return answer(run, err);
     }
     for (int i = 0; i < p->n_turns; i++) {
-        if (show) printf("> "), text_lines(p->turns[i], stdout);
+        if (show) printf("> "), sl_text_lines(p->turns[i], stdout);
         TRY(chat_user(run->chat, p->turns[i], &run->prompt));
         TRY(answer(run, err));
     }
@@ -100,10 +100,10 @@ static specrt_status answer_all(decoding *run, specrt_error *err) {
     for (int i = 0; status == SPECRT_STATUS_OK && i < prompts->n; i++) {
         status = answer_prompt(run, &prompts->items[i], i, show, err);
         if (status == SPECRT_STATUS_BAD_INPUT &&
-            prompts_pass_over(prompts, &prompts->items[i], err))
+            sl_prompts_pass_over(prompts, &prompts->items[i], err))
             status = SPECRT_STATUS_OK;
     }
-    return status == SPECRT_STATUS_OK ? prompts_account(prompts, run->n_turns, err) : status;
+    return status == SPECRT_STATUS_OK ? sl_prompts_account(prompts, run->n_turns, err) : status;
 }
 
 /* A line is a turn of one conversation; an empty line begins a new one. */
@@ -136,39 +136,39 @@ static void print_json(const decoding *run) {
     const specrt_session_stats *s = &t->stats;
     double cycles = s->n_cycles ? (double)s->n_cycles : 1;
     json_object *o = json_object_new_object();
-    json_put(o, "policy",
-             json_text(run->policy ? specrt_policy_get_info(run->policy)->text : "plain"));
-    json_put(o, "n_turns", json_whole((uint64_t)run->n_turns));
-    json_put(o, "n_tokens", json_whole(t->tokens.n));
-    prompts_put_json(&run->prompts, o);
+    sl_json_put(o, "policy",
+                sl_json_text(run->policy ? specrt_policy_get_info(run->policy)->text : "plain"));
+    sl_json_put(o, "n_turns", sl_json_whole((uint64_t)run->n_turns));
+    sl_json_put(o, "n_tokens", sl_json_whole(t->tokens.n));
+    sl_prompts_put_json(&run->prompts, o);
     chat_put_json(run->chat, o);
-    json_put(o, "seconds", json_real(t->seconds));
-    json_put(o, "prefill_seconds", json_real(t->times.prefill));
-    json_put(o, "tokens_per_second", json_real((double)t->tokens.n / t->seconds));
-    json_put(o, "n_cycles", json_whole((uint64_t)s->n_cycles));
+    sl_json_put(o, "seconds", sl_json_real(t->seconds));
+    sl_json_put(o, "prefill_seconds", sl_json_real(t->times.prefill));
+    sl_json_put(o, "tokens_per_second", sl_json_real((double)t->tokens.n / t->seconds));
+    sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)s->n_cycles));
     if (run->policy) {
-        json_put(o, "accept_length", json_real((double)s->n_emitted / cycles));
-        json_put(o, "coverage",
-                 json_real(s->n_emitted ? (double)s->n_covered / (double)s->n_emitted : 0));
-        json_put(o, "active_rows", json_real((double)s->n_rows / cycles));
+        sl_json_put(o, "accept_length", sl_json_real((double)s->n_emitted / cycles));
+        sl_json_put(o, "coverage",
+                    sl_json_real(s->n_emitted ? (double)s->n_covered / (double)s->n_emitted : 0));
+        sl_json_put(o, "active_rows", sl_json_real((double)s->n_rows / cycles));
     }
-    json_print(o);
+    sl_json_print(o);
 }
 
 static void print_figures(const decoding *run) {
     const run_result *t = &run->total;
     const specrt_session_stats *s = &t->stats;
     if (t->tokens.n == 0) return;
-    cli_info("%s tokens in %.2f s, %.1f tokens/s; prompts %.2f s", text_count(t->tokens.n),
-             t->seconds, (double)t->tokens.n / t->seconds, t->times.prefill);
+    sl_cli_info("%s tokens in %.2f s, %.1f tokens/s; prompts %.2f s", sl_text_count(t->tokens.n),
+                t->seconds, (double)t->tokens.n / t->seconds, t->times.prefill);
     if (s->n_cycles == 0) return;
     double n = (double)s->n_cycles;
-    cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
-             specrt_policy_get_info(run->policy)->text, (double)s->n_emitted / n,
-             100.0 * (double)s->n_covered / (double)s->n_emitted, (double)s->n_rows / n);
-    cli_info("ms per cycle: draft %.2f, head %.2f, target %.2f, verify %.2f, update %.2f",
-             t->times.draft * 1e3 / n, t->times.head * 1e3 / n, t->times.target * 1e3 / n,
-             t->times.verify * 1e3 / n, t->times.update * 1e3 / n);
+    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
+                specrt_policy_get_info(run->policy)->text, (double)s->n_emitted / n,
+                100.0 * (double)s->n_covered / (double)s->n_emitted, (double)s->n_rows / n);
+    sl_cli_info("ms per cycle: draft %.2f, head %.2f, target %.2f, verify %.2f, update %.2f",
+                t->times.draft * 1e3 / n, t->times.head * 1e3 / n, t->times.target * 1e3 / n,
+                t->times.verify * 1e3 / n, t->times.update * 1e3 / n);
 }
 
 /* ---- the verb ---- */
@@ -193,11 +193,11 @@ static void close_run(decoding *run) {
     specrt_policy_close(run->policy);
     chat_free(run->chat);
     models_close(&run->models);
-    prompts_free(&run->prompts);
+    sl_prompts_free(&run->prompts);
     free(run->prompt.ids);
     free(run->result.tokens.ids);
-    cli_list_free(&run->options.policies);
-    cli_list_free(&run->options.prompts);
+    sl_cli_list_free(&run->options.policies);
+    sl_cli_list_free(&run->options.prompts);
 }
 
 int decode_main(int argc, char **argv) {
@@ -207,7 +207,7 @@ int decode_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        cli_strings("policy", "SPEC", &o->policies, "what may be drafted (microspec)"),
+        sl_cli_strings("policy", "SPEC", &o->policies, "what may be drafted (microspec)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
         {0},
@@ -221,7 +221,7 @@ int decode_main(int argc, char **argv) {
         "line begins a new one. Without --draft the target decodes plainly; the tokens are the "
         "same.",
         "specrt-eval decode --target FILE [--draft FILE] [--policy SPEC] [--prompt TEXT]", options};
-    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
     specrt_status status = open_run(&run, &err);
     if (status == SPECRT_STATUS_OK)
@@ -229,5 +229,5 @@ int decode_main(int argc, char **argv) {
     if (status == SPECRT_STATUS_OK && o->common.json) print_json(&run);
     if (status == SPECRT_STATUS_OK && !o->common.json) print_figures(&run);
     close_run(&run);
-    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
 }

@@ -34,40 +34,40 @@ typedef struct eval_options {
 /* Rows of a verb's option table. */
 /* clang-format off */
 #define EVAL_TARGET(o) \
-    cli_heading("Model"), \
-    cli_string("target", "FILE", &(o).target, "GGUF of the target"), \
-    cli_int("context", "N", &(o).n_context, ENGINE_LEAST_CONTEXT, ENGINE_MOST_CONTEXT, \
+    sl_cli_heading("Model"), \
+    sl_cli_string("target", "FILE", &(o).target, "GGUF of the target"), \
+    sl_cli_int("context", "N", &(o).n_context, ENGINE_LEAST_CONTEXT, ENGINE_MOST_CONTEXT, \
      "positions of a sequence (default: the model's)")
 #define EVAL_DRAFT(o) \
-    cli_string("draft", "FILE", &(o).draft, \
+    sl_cli_string("draft", "FILE", &(o).draft, \
      "EAGLE head (safetensors, config.json beside it), or a small GGUF"), \
-    cli_string("bundle", "FILE", &(o).bundle, "what policies need"), \
-    cli_int("num-steps", "N", &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, \
+    sl_cli_string("bundle", "FILE", &(o).bundle, "what policies need"), \
+    sl_cli_int("num-steps", "N", &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, \
      "drafter passes of a cycle (6)"), \
-    cli_int("topk", "N", &(o).topk, 1, SPECRT_TREE_MAX_TOPK, \
+    sl_cli_int("topk", "N", &(o).topk, 1, SPECRT_TREE_MAX_TOPK, \
      "branching of the tree; 1 is a chain (10)"), \
-    cli_int("num-draft-tokens", "N", &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, \
+    sl_cli_int("num-draft-tokens", "N", &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, \
      "nodes verified, root included (60; a chain: num-steps + 1)"), \
-    cli_flag("sampled-drafts", &(o).sampled_drafts, \
+    sl_cli_flag("sampled-drafts", &(o).sampled_drafts, \
      "sample a chain from the drafter's distribution; needs a temperature"), \
-    cli_real("draft-temperature", "X", &(o).draft_temperature, 0, 100, \
+    sl_cli_real("draft-temperature", "X", &(o).draft_temperature, 0, 100, \
      "of sampled drafts (the target's)")
 #define EVAL_PROMPTS(o) \
-    cli_heading("Prompts"), \
-    cli_strings("prompts", "FILE", &(o).prompts, \
+    sl_cli_heading("Prompts"), \
+    sl_cli_strings("prompts", "FILE", &(o).prompts, \
      "JSON Lines (.gz, .zst): prompt, question, turns, instruction or prompt_ids"), \
-    cli_string("prompt", "TEXT", &(o).prompt, "one prompt"), \
-    cli_int("limit", "N", &(o).limit, 1, 1e9, \
+    sl_cli_string("prompt", "TEXT", &(o).prompt, "one prompt"), \
+    sl_cli_int("limit", "N", &(o).limit, 1, 1e9, \
      "so many prompts of each file, spread over it"), \
-    cli_string("chat-template", "NAME", &(o).template_name, \
+    sl_cli_string("chat-template", "NAME", &(o).template_name, \
      "llama3, chatml, vicuna, gemma, none or a JSON file (default: the model's own)"), \
-    cli_int("max-tokens", "N", &(o).max_tokens, 1, 1e9, "tokens written per turn (128)")
+    sl_cli_int("max-tokens", "N", &(o).max_tokens, 1, 1e9, "tokens written per turn (128)")
 #define EVAL_SAMPLING(o) \
-    cli_heading("Sampling"), \
-    cli_real("temperature", "X", &(o).temperature, 0, 100, "0 is greedy (0)"), \
-    cli_int("top-k", "N", &(o).top_k, 0, 1 << 24, "of the target's tokens"), \
-    cli_real("top-p", "X", &(o).top_p, 0, 1, "of the target's mass"), \
-    cli_real("min-p", "X", &(o).min_p, 0, 0.999, "relative to the best token")
+    sl_cli_heading("Sampling"), \
+    sl_cli_real("temperature", "X", &(o).temperature, 0, 100, "0 is greedy (0)"), \
+    sl_cli_int("top-k", "N", &(o).top_k, 0, 1 << 24, "of the target's tokens"), \
+    sl_cli_real("top-p", "X", &(o).top_p, 0, 1, "of the target's mass"), \
+    sl_cli_real("min-p", "X", &(o).min_p, 0, 0.999, "relative to the best token")
 /* clang-format on */
 
 /* ---- models ---------------------------------------------------------------------------------- */

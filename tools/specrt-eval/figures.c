@@ -19,7 +19,7 @@ void eval_check_tokens(comparison *c, const contestant *k, const char *domain) {
     c->diverged = true;
     snprintf(c->divergence, sizeof c->divergence,
              "%.120s: prompt %d (%.80s), token %zu: expected %d as plain decoding, found %d",
-             k->name, c->prompt + 1, text_name(domain), i + 1,
+             k->name, c->prompt + 1, sl_text_name(domain), i + 1,
              i < expected->n ? (int)expected->ids[i] : -1, i < found->n ? (int)found->ids[i] : -1);
 }
 

@@ -42,19 +42,19 @@ static char *line_of(const generation *g, const prompt *p, const id_list *tokens
     char *text = text_of(g, tokens);
     if (!text) return NULL;
     json_object *o = json_object_new_object();
-    if (p->n_turns) json_put(o, "prompt", json_text(p->turns[0]));
-    json_put(o, "output", json_text(text));
-    json_put(o, "domain", json_text(p->domain));
+    if (p->n_turns) sl_json_put(o, "prompt", sl_json_text(p->turns[0]));
+    sl_json_put(o, "output", sl_json_text(text));
+    sl_json_put(o, "domain", sl_json_text(p->domain));
     if (g->with_ids) {
         json_object *ids = json_object_new_array();
         for (size_t i = 0; i < tokens->n; i++)
             json_object_array_add(ids, json_object_new_int(tokens->ids[i]));
-        json_put(o, "ids", ids);
-        json_put(o, "n_tokens", json_whole(tokens->n));
-        json_put(o, "n_loop", json_whole((uint64_t)loop_tokens(tokens->ids, tokens->n)));
+        sl_json_put(o, "ids", ids);
+        sl_json_put(o, "n_tokens", sl_json_whole(tokens->n));
+        sl_json_put(o, "n_loop", sl_json_whole((uint64_t)loop_tokens(tokens->ids, tokens->n)));
     }
     free(text);
-    return json_to_text(o);
+    return sl_json_to_text(o);
 }
 
 /* Draws are keyed by the prompt's number, so equal prompts may be answered differently. */
@@ -68,7 +68,7 @@ static specrt_status generate(generation *g, int64_t i, int worker, run_result *
                               &g->decoders[worker], err));
     TRY(run_prompt(&g->models, g->decoders[worker], ids, o->max_tokens, NULL, NULL, result, err));
     g->lines[i] = line_of(g, p, &result->tokens);
-    return g->lines[i] ? SPECRT_STATUS_OK : error_no_memory_for(err, "an answer");
+    return g->lines[i] ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "an answer");
 }
 
 static void generate_task(void *arg, int64_t i, int worker) {
@@ -80,7 +80,7 @@ static void generate_task(void *arg, int64_t i, int worker) {
     g->decoders[worker] = NULL;
     pthread_mutex_lock(&g->lock);
     g->n_tokens += (int64_t)result.tokens.n;
-    progress_update(&g->bar, (uint64_t)++g->n_done);
+    sl_progress_update(&g->bar, (uint64_t)++g->n_done);
     pthread_mutex_unlock(&g->lock);
     free(result.tokens.ids);
     free(ids.ids);
@@ -93,15 +93,15 @@ static specrt_status write_lines(generation *g, out_file *out, int *n_written, s
         const prompt *p = &g->prompts.items[i];
         const specrt_error *failure = &g->errors[i];
         if (!g->lines[i] && failure->status == SPECRT_STATUS_BAD_INPUT &&
-            prompts_pass_over(&g->prompts, p, failure))
+            sl_prompts_pass_over(&g->prompts, p, failure))
             continue;
         if (!g->lines[i])
             return specrt_error_set(err, failure->status, "%.80s: %.400s", p->place, failure->msg);
-        TRY(out_write(out, g->lines[i], strlen(g->lines[i]), err));
-        TRY(out_write(out, "\n", 1, err));
+        TRY(sl_out_write(out, g->lines[i], strlen(g->lines[i]), err));
+        TRY(sl_out_write(out, "\n", 1, err));
         ++*n_written;
     }
-    return prompts_account(&g->prompts, *n_written, err);
+    return sl_prompts_account(&g->prompts, *n_written, err);
 }
 
 static specrt_status prepare(generation *g, specrt_error *err) {
@@ -112,7 +112,7 @@ static specrt_status prepare(generation *g, specrt_error *err) {
     g->lines = (char **)calloc(n, sizeof *g->lines);
     g->errors = (specrt_error *)calloc(n, sizeof *g->errors);
     if (!g->chats || !g->decoders || !g->lines || !g->errors)
-        return error_no_memory_for(err, "%zu prompts", n);
+        return sl_error_no_memory_for(err, "%zu prompts", n);
     TRY(models_open(&g->options, 1, &g->models, err));
     for (int i = 0; i < threads; i++)
         TRY(chat_create(&g->options, g->models.tok, &g->chats[i], err));
@@ -123,13 +123,13 @@ static specrt_status prepare(generation *g, specrt_error *err) {
 static specrt_status print_json(const generation *g, int n_written, double seconds,
                                 specrt_error *err) {
     json_object *o = json_object_new_object();
-    json_put(o, "n_prompts", json_whole((uint64_t)g->prompts.n));
-    json_put(o, "n_answers", json_whole((uint64_t)n_written));
-    json_put(o, "n_tokens", json_whole((uint64_t)g->n_tokens));
-    json_put(o, "seconds", json_real(seconds));
-    prompts_put_json(&g->prompts, o);
+    sl_json_put(o, "n_prompts", sl_json_whole((uint64_t)g->prompts.n));
+    sl_json_put(o, "n_answers", sl_json_whole((uint64_t)n_written));
+    sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)g->n_tokens));
+    sl_json_put(o, "seconds", sl_json_real(seconds));
+    sl_prompts_put_json(&g->prompts, o);
     chat_put_json(g->chats[0], o);
-    return cli_print_json(json_to_text(o), err);
+    return sl_cli_print_json(sl_json_to_text(o), err);
 }
 
 static specrt_status run(generation *g, specrt_error *err) {
@@ -139,19 +139,19 @@ static specrt_status run(generation *g, specrt_error *err) {
     int n_written = 0;
     TRY(prompts_given(o, &g->prompts, err));
     TRY(prepare(g, err));
-    TRY(out_open(&out, path, o->common.force, err));
-    double began = measure_seconds();
-    progress_begin(&g->bar, o->common.progress, "generate", "prompts", (uint64_t)g->prompts.n);
-    parallel_for((int)o->common.threads, g->prompts.n, generate_task, g);
-    progress_end(&g->bar);
-    double seconds = measure_seconds() - began;
+    TRY(sl_out_open(&out, path, o->common.force, err));
+    double began = sl_measure_seconds();
+    sl_progress_begin(&g->bar, o->common.progress, "generate", "prompts", (uint64_t)g->prompts.n);
+    sl_parallel_for((int)o->common.threads, g->prompts.n, generate_task, g);
+    sl_progress_end(&g->bar);
+    double seconds = sl_measure_seconds() - began;
     specrt_status status = write_lines(g, &out, &n_written, err);
-    if (status == SPECRT_STATUS_OK) status = out_commit(&out, err);
-    out_abort(&out);
+    if (status == SPECRT_STATUS_OK) status = sl_out_commit(&out, err);
+    sl_out_abort(&out);
     if (status != SPECRT_STATUS_OK) return status;
     chat_announce(g->chats[0]);
-    cli_info("%d answers, %s tokens in %.1f s, %.0f tokens/s", n_written,
-             text_count((uint64_t)g->n_tokens), seconds, (double)g->n_tokens / seconds);
+    sl_cli_info("%d answers, %s tokens in %.1f s, %.0f tokens/s", n_written,
+                sl_text_count((uint64_t)g->n_tokens), seconds, (double)g->n_tokens / seconds);
     return o->common.json && o->common.output ? print_json(g, n_written, seconds, err) : status;
 }
 
@@ -162,9 +162,9 @@ static void close_generation(generation *g) {
     free((void *)g->decoders);
     free((void *)g->lines);
     free(g->errors);
-    prompts_free(&g->prompts);
+    sl_prompts_free(&g->prompts);
     models_close(&g->models);
-    cli_list_free(&g->options.prompts);
+    sl_cli_list_free(&g->options.prompts);
 }
 
 int generate_main(int argc, char **argv) {
@@ -174,7 +174,8 @@ int generate_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_PROMPTS(*o),
-        cli_flag("ids", &g.with_ids, "write token ids beside the text, and how many repeat a loop"),
+        sl_cli_flag("ids", &g.with_ids,
+                    "write token ids beside the text, and how many repeat a loop"),
         EVAL_SAMPLING(*o),
         {0},
     };
@@ -184,9 +185,9 @@ int generate_main(int argc, char **argv) {
         "The target alone answers prompts, one JSON object a line: prompt, output, domain. What "
         "vocabtrim-calibrate should count. The same seed gives the same file for any --threads.",
         "specrt-eval generate --target FILE --prompts FILE... [-o FILE]", options};
-    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
     specrt_status status = run(&g, &err);
     close_generation(&g);
-    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
 }

@@ -23,5 +23,5 @@ static const cli_tool tool = {"specrt-eval",
                               "specrt-eval VERB ... [options]", NULL};
 
 int main(int argc, char **argv) {
-    return cli_dispatch(&tool, verbs, sizeof verbs / sizeof verbs[0], argc, argv);
+    return sl_cli_dispatch(&tool, verbs, sizeof verbs / sizeof verbs[0], argc, argv);
 }

@@ -15,13 +15,13 @@ void models_close(eval_models *m) {
     specrt_bundle_close(m->bundle);
     engine_drafter_close(m->drafter);
     engine_close(m->target);
-    tokenizer_close(m->tok);
+    sl_tokenizer_close(m->tok);
     *m = (eval_models){0};
 }
 
 static specrt_status check_vocabulary(const eval_options *o, const eval_models *m,
                                       specrt_error *err) {
-    int32_t rows = engine_get_config(m->target)->n_vocab, ids = tokenizer_n_vocab(m->tok);
+    int32_t rows = engine_get_config(m->target)->n_vocab, ids = sl_tokenizer_n_vocab(m->tok);
     if (ids <= rows) return SPECRT_STATUS_OK;
     return specrt_error_set(
         err, SPECRT_STATUS_BAD_INPUT,
@@ -31,26 +31,26 @@ static specrt_status check_vocabulary(const eval_options *o, const eval_models *
 
 static specrt_status open_bundle(const eval_options *o, eval_models *m, specrt_error *err) {
     uint8_t sha256[32];
-    tokenizer_fingerprint(m->tok, sha256);
-    return bundle_open_for(o->bundle, sha256, &m->bundle, err);
+    sl_tokenizer_fingerprint(m->tok, sha256);
+    return sl_bundle_open_for(o->bundle, sha256, &m->bundle, err);
 }
 
 static specrt_status check_same_tokenizer(const eval_options *o, const eval_models *m,
                                           specrt_error *err) {
     tokenizer *draft;
     uint8_t ours[32], theirs[32];
-    TRY(tokenizer_open(o->draft, &draft, err));
-    tokenizer_fingerprint(m->tok, ours);
-    tokenizer_fingerprint(draft, theirs);
+    TRY(sl_tokenizer_open(o->draft, &draft, err));
+    sl_tokenizer_fingerprint(m->tok, ours);
+    sl_tokenizer_fingerprint(draft, theirs);
     specrt_status status = SPECRT_STATUS_OK;
     if (memcmp(ours, theirs, sizeof ours) != 0)
-        status =
-            specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                             "%s: its tokenizer, %s of %d ids, is not that of %s, %s of %d ids; a "
-                             "drafter must have the target's",
-                             o->draft, tokenizer_name(draft), (int)tokenizer_n_vocab(draft),
-                             o->target, tokenizer_name(m->tok), (int)tokenizer_n_vocab(m->tok));
-    tokenizer_close(draft);
+        status = specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT,
+            "%s: its tokenizer, %s of %d ids, is not that of %s, %s of %d ids; a "
+            "drafter must have the target's",
+            o->draft, sl_tokenizer_name(draft), (int)sl_tokenizer_n_vocab(draft), o->target,
+            sl_tokenizer_name(m->tok), (int)sl_tokenizer_n_vocab(m->tok));
+    sl_tokenizer_close(draft);
     return status;
 }
 
@@ -79,7 +79,7 @@ specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
     specrt_status status = SPECRT_STATUS_OK;
     for (int i = 0; status == SPECRT_STATUS_OK && i < lists->n; i++) {
         char *copy = strdup(lists->items[i]), *rest = copy;
-        if (!copy) return error_no_memory_for(err, "policies");
+        if (!copy) return sl_error_no_memory_for(err, "policies");
         for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;)
             status = take(user, text, err);
         free(copy);
@@ -122,7 +122,7 @@ static specrt_status open_all(const eval_options *o, int threads, eval_models *m
     TRY(engine_open(o->target, threads, &m->target, err));
     TRY(check_context(o, m, err));
     engine_lend(m->target, &m->env);
-    TRY(tokenizer_open(o->target, &m->tok, err));
+    TRY(sl_tokenizer_open(o->target, &m->tok, err));
     TRY(check_vocabulary(o, m, err));
     TRY(open_bundle(o, m, err));
     return o->draft && strcmp(o->draft, "none") != 0 ? open_drafter(o, m, err) : SPECRT_STATUS_OK;
@@ -139,17 +139,17 @@ specrt_status models_policy(const eval_models *m, const char *text, specrt_polic
                             specrt_error *err) {
     specrt_head_desc embedding;
     specrt_policy_desc desc = {.text = text,
-                               .n_vocab = tokenizer_n_vocab(m->tok),
+                               .n_vocab = sl_tokenizer_n_vocab(m->tok),
                                .embedding = &embedding,
                                .target = m->target_head};
     engine_embedding(m->target, &embedding);
-    desc.terminators = tokenizer_terminators(m->tok, &desc.n_terminators);
+    desc.terminators = sl_tokenizer_terminators(m->tok, &desc.n_terminators);
     return specrt_policy_create(m->bundle, m->head, &desc, out, err);
 }
 
 bool models_ends(const eval_models *m, int32_t token) {
     int32_t n;
-    const int32_t *ends = tokenizer_terminators(m->tok, &n);
+    const int32_t *ends = sl_tokenizer_terminators(m->tok, &n);
     for (int32_t i = 0; i < n; i++)
         if (ends[i] == token) return true;
     return false;

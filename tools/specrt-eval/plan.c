@@ -16,7 +16,7 @@ static specrt_status add_policy(void *user, const char *text, specrt_error *err)
     plan *p = (plan *)user;
     plan_policy *grown =
         (plan_policy *)realloc(p->policies, (size_t)(p->n_policies + 1) * sizeof *p->policies);
-    if (!grown) return error_no_memory_for(err, "a plan");
+    if (!grown) return sl_error_no_memory_for(err, "a plan");
     p->policies = grown;
     plan_policy *k = &grown[p->n_policies];
     *k = (plan_policy){.full = strcmp(text, "full") == 0};
@@ -107,18 +107,18 @@ static specrt_status check_fits(const plan *p, const id_list *ids, specrt_error 
 static specrt_status add_prompts(plan *p, specrt_error *err) {
     prompt_list *prompts = &p->asked;
     p->prompts = (id_list *)calloc((size_t)prompts->n, sizeof *p->prompts);
-    if (!p->prompts) return error_no_memory_for(err, "a plan");
+    if (!p->prompts) return sl_error_no_memory_for(err, "a plan");
     for (int i = 0; i < prompts->n; i++) {
         id_list *ids = &p->prompts[p->n_prompts];
         TRY(chat_prompt(p->chat, &prompts->items[i], ids));
         if (check_fits(p, ids, err) == SPECRT_STATUS_OK)
             p->n_prompts++;
-        else if (!prompts_pass_over(prompts, &prompts->items[i], err))
+        else if (!sl_prompts_pass_over(prompts, &prompts->items[i], err))
             return err->status;
     }
-    TRY(prompts_account(prompts, p->n_prompts, err));
+    TRY(sl_prompts_account(prompts, p->n_prompts, err));
     p->plain = (plan_turn *)calloc((size_t)p->n_prompts, sizeof *p->plain);
-    return p->plain ? SPECRT_STATUS_OK : error_no_memory_for(err, "a plan");
+    return p->plain ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "a plan");
 }
 
 /* ---- the plan ---- */
@@ -199,7 +199,7 @@ static specrt_status run_all(plan *p, specrt_error *err) {
 
 static specrt_status make_plan(plan *p, specrt_error *err) {
     const eval_options *o = &p->options;
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     if (!o->draft || strcmp(o->draft, "none") == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE, an EAGLE head or a small GGUF");
@@ -211,8 +211,8 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
                                 "--costs: expected --trace, no --check and no --report: they are "
                                 "another engine's");
     TRY(plan_check_shapes(p, err));
-    if (p->report) TRY(out_check(p->report, o->common.force, err));
-    if (p->costs_out) TRY(out_check(p->costs_out, o->common.force, err));
+    if (p->report) TRY(sl_out_check(p->report, o->common.force, err));
+    if (p->costs_out) TRY(sl_out_check(p->costs_out, o->common.force, err));
     TRY(models_open(o, (int)o->common.threads, &p->models, err));
     if (p->asked.n) TRY(check_context(p, err));
     TRY(chat_create(o, p->models.tok, &p->chat, err));
@@ -225,7 +225,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
         plan_for_auto(p);
         TRY(pass_costs_write(&p->costs, p->costs_out, o->common.force, err));
     }
-    p->seconds = measure_seconds() - began;
+    p->seconds = sl_measure_seconds() - began;
     if (p->n_check) TRY(plan_check(p, err));
     if (p->asked.n) chat_announce(p->chat);
     if (o->common.json)
@@ -240,12 +240,12 @@ static void close_plan(plan *p) {
     for (int i = 0; i < p->n_policies; i++) specrt_policy_close(p->policies[i].policy);
     for (int i = 0; p->prompts && i < p->asked.n; i++) free(p->prompts[i].ids);
     free(p->policies), free(p->prompts), free(p->plain), free(p->choices);
-    prompts_free(&p->asked);
+    sl_prompts_free(&p->asked);
     chat_free(p->chat);
     models_close(&p->models);
-    cli_list_free(&p->options.policies);
-    cli_list_free(&p->options.prompts);
-    cli_list_free(&p->traces);
+    sl_cli_list_free(&p->options.policies);
+    sl_cli_list_free(&p->options.prompts);
+    sl_cli_list_free(&p->traces);
 }
 
 int plan_main(int argc, char **argv) {
@@ -255,25 +255,27 @@ int plan_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        cli_strings("policy", "SPEC", &o->policies,
-                    "repeat, or a comma list; full is always among them (default: as many of "
-                    "some twenty as the bundle allows)"),
+        sl_cli_strings("policy", "SPEC", &o->policies,
+                       "repeat, or a comma list; full is always among them (default: as many of "
+                       "some twenty as the bundle allows)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
-        cli_strings("trace", "FILE", &p.traces,
-                    "what is accepted comes from recorded cycles; prompts serve --check alone"),
-        cli_string("costs", "FILE", &p.costs_file,
-                   "with --trace: what calls cost in another engine, from specrt-llama --costs; "
-                   "nothing is timed"),
-        cli_real("measure", "SECONDS", &p.measure, 0.1, 600,
-                 "time head, drafter and target for so long, or up to 1.6 times that (default: 5)"),
-        cli_heading("Output"),
-        cli_int("check", "N", &p.n_check, 1, 100,
-                "decode the N best choices under exactly their trees, and say how far off the plan "
-                "was"),
-        cli_string("costs-out", "FILE", &p.costs_out,
-                   "what calls cost and the policy to draft from, for --policy auto"),
-        cli_string("report", "FILE", &p.report, "an HTML page with plots"),
+        sl_cli_strings("trace", "FILE", &p.traces,
+                       "what is accepted comes from recorded cycles; prompts serve --check alone"),
+        sl_cli_string("costs", "FILE", &p.costs_file,
+                      "with --trace: what calls cost in another engine, from specrt-llama --costs; "
+                      "nothing is timed"),
+        sl_cli_real(
+            "measure", "SECONDS", &p.measure, 0.1, 600,
+            "time head, drafter and target for so long, or up to 1.6 times that (default: 5)"),
+        sl_cli_heading("Output"),
+        sl_cli_int(
+            "check", "N", &p.n_check, 1, 100,
+            "decode the N best choices under exactly their trees, and say how far off the plan "
+            "was"),
+        sl_cli_string("costs-out", "FILE", &p.costs_out,
+                      "what calls cost and the policy to draft from, for --policy auto"),
+        sl_cli_string("report", "FILE", &p.report, "an HTML page with plots"),
         {0},
     };
     const cli_tool tool = {
@@ -285,11 +287,11 @@ int plan_main(int argc, char **argv) {
         "with the speed to expect, and says where speculation or pruning does not pay. The "
         "tree's flags bound what is considered.",
         "specrt-eval plan --target FILE --draft FILE --prompts FILE...", options};
-    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
     bool asks = p.traces.n == 0 || p.n_check;
     specrt_status status = asks ? prompts_given(o, &p.asked, &err) : prompts_of(o, &p.asked, &err);
     if (status == SPECRT_STATUS_OK) status = make_plan(&p, &err);
     close_plan(&p);
-    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
 }

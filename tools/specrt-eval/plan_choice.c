@@ -79,12 +79,13 @@ static double first_tokens(const pass_costs *c, const plan_shape *s, double emit
 
 /* Drafting by the curves: the first pass, then level by level. */
 static double curve_draft(const pass_costs *c, const plan_shape *s, double emitted) {
-    return curve_at(&c->draft, first_tokens(c, s, emitted)) +
-           (s->num_steps - 1) * curve_at(&c->draft, s->topk);
+    return sl_curve_at(&c->draft, first_tokens(c, s, emitted)) +
+           (s->num_steps - 1) * sl_curve_at(&c->draft, s->topk);
 }
 
 static double curve_head(const pass_costs *c, const plan_shape *s, int width, double rows) {
-    return curve_at(&c->head_first, rows) + (s->num_steps - 1) * curve_at(&c->head[width], rows);
+    return sl_curve_at(&c->head_first, rows) +
+           (s->num_steps - 1) * sl_curve_at(&c->head[width], rows);
 }
 
 typedef struct phases { /* a run's phases by cycle, and its shape's by the curves */
@@ -106,7 +107,7 @@ static double phase_of(const plan_turn *turns, int n, size_t phase, double *spre
                                : plan_cycle_seconds(&t->times);
         values[i] = seconds / t->n_cycles;
     }
-    if (values) middle = midmean_of(values, n);
+    if (values) middle = sl_midmean_of(values, n);
     /* McGill et al. 1978: 1.57 interquartile ranges by the root of n */
     if (spread)
         *spread = values && n > 1 ? 1.57 * (values[(3 * n) / 4 - (n % 4 == 0)] - values[n / 4]) /
@@ -140,7 +141,7 @@ static double accept_of(const plan_run *run, int n_turns, int shape, double *hal
         pair[i] = run->turns[i].tally[shape].tokens;
         pair[n_turns + i] = run->turns[i].tally[shape].cycles;
     }
-    if (pair) accept = ratio_of_sums(pair, pair + n_turns, n_turns, half);
+    if (pair) accept = sl_ratio_of_sums(pair, pair + n_turns, n_turns, half);
     free(pair);
     return accept;
 }
@@ -166,8 +167,8 @@ plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
     double head = fmax(curve_head(k, s, run->width, l.rows) + s->num_steps * extra,
                        0.1 * l.head * s->num_steps / ran->num_steps);
     double draft = l.draft * curve_draft(k, s, c.accept_length) / curve_draft(k, ran, emitted);
-    double target = l.target * curve_at(&k->target, s->num_draft_tokens) /
-                    curve_at(&k->target, ran->num_draft_tokens);
+    double target = l.target * sl_curve_at(&k->target, s->num_draft_tokens) /
+                    sl_curve_at(&k->target, ran->num_draft_tokens);
     c.cycle = draft + head + target + l.rest;
     double accept = c.accept_half / c.accept_length;
     bool same = shape == run->n_shapes - 1;
@@ -180,7 +181,7 @@ void plan_choose_from_curves(const plan *p, int width, plan_choice *c) {
     double accept = c->accept_half / c->accept_length;
     c->cycle = curve_draft(k, &c->shape, c->accept_length) +
                curve_head(k, &c->shape, width, c->rows) +
-               curve_at(&k->target, c->shape.num_draft_tokens);
+               sl_curve_at(&k->target, c->shape.num_draft_tokens);
     set_speed(c, sqrt(accept * accept + k->error * k->error));
 }
 
@@ -193,7 +194,7 @@ double plan_bound(const plan *p, int width, double rows) {
     for (int i = 0; i < n; i++) {
         const plan_shape *s = &shapes[i];
         double cycle = curve_draft(&p->costs, s, 1) + curve_head(&p->costs, s, width, rows) +
-                       curve_at(&p->costs.target, s->num_draft_tokens);
+                       sl_curve_at(&p->costs.target, s->num_draft_tokens);
         best = fmax(best, (s->num_steps + 1) / cycle);
     }
     return best;
@@ -250,7 +251,7 @@ static void rank(plan *p) {
 
 void plan_rank_curves(plan *p) {
     plan_choice c = {.policy = -1, .shape = {0, 0, 1}, .accept_length = 1};
-    c.cycle = curve_at(&p->costs.target, 1);
+    c.cycle = sl_curve_at(&p->costs.target, 1);
     set_speed(&c, p->costs.error);
     p->plain_choice = p->choices[p->n_choices++] = c;
     rank(p);
@@ -260,7 +261,7 @@ void plan_rank_curves(plan *p) {
 specrt_status plan_decide(plan *p, specrt_error *err) {
     free(p->choices);
     p->choices = (plan_choice *)malloc((size_t)(p->n_runs + 1) * sizeof *p->choices);
-    if (!p->choices) return error_no_memory_for(err, "a plan");
+    if (!p->choices) return sl_error_no_memory_for(err, "a plan");
     p->n_choices = 0;
     p->plain_choice = p->choices[p->n_choices++] = plain_choice(p);
     for (int i = 0; i < p->n_runs; i++) {

@@ -69,9 +69,9 @@ static void add_head(survey *v) {
 
 static specrt_status time_head(const plan_machine *m, int32_t rows, int32_t n, double *seconds) {
     TRY(m->draft(m->user, n));
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     specrt_status status = m->head(m->user, rows, n, n);
-    *seconds = measure_seconds() - began;
+    *seconds = sl_measure_seconds() - began;
     return status;
 }
 
@@ -90,9 +90,9 @@ static specrt_status time_site(const plan_machine *m, site *s) {
     specrt_status (*call)(void *, int32_t) = s->kind == DRAFT ? m->draft : m->target;
     if (s->kind == HEAD) return time_levels(m, s);
     if (s->kind == DRAFT) TRY(call(m->user, s->x)); /* its weights are soon back */
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     specrt_status status = call(m->user, s->x);
-    s->times[0][s->n] = measure_seconds() - began;
+    s->times[0][s->n] = sl_measure_seconds() - began;
     return status;
 }
 
@@ -101,7 +101,7 @@ static specrt_status time_rounds(survey *v, double auto_draft) {
     for (int round = 0; round < MOST_ROUNDS; round++)
         for (int i = 0; i < v->n; i++) {
             site *s = &v->sites[i];
-            if (round && measure_seconds() - v->began > auto_draft) return SPECRT_STATUS_OK;
+            if (round && sl_measure_seconds() - v->began > auto_draft) return SPECRT_STATUS_OK;
             if (!s->asked || s->n == MOST_TIMES) continue;
             TRY(time_site(v->machine, s));
             s->n++;
@@ -111,24 +111,25 @@ static specrt_status time_rounds(survey *v, double auto_draft) {
 
 /* The lower quartile: other programs add to a time, rows that happened to lie in a cache take from it. */
 static double time_of(site *s, int i) {
-    return quartile_of(s->times[i], s->n);
+    return sl_quartile_of(s->times[i], s->n);
 }
 
 static void make_curves(survey *v) {
     *v->costs = (pass_costs){.error = 0};
     for (int k = 0; k < v->n; k++)
         for (int i = 0; !v->sites[k].held && i < curves_of(v->sites[k].kind); i++)
-            curve_add(curve_of(v->costs, v->sites[k].kind, i), v->sites[k].x,
-                      time_of(&v->sites[k], i));
+            sl_curve_add(curve_of(v->costs, v->sites[k].kind, i), v->sites[k].x,
+                         time_of(&v->sites[k], i));
     for (int kind = 0; kind < N_KINDS; kind++)
-        for (int i = 0; i < curves_of(kind); i++) curve_make_monotone(curve_of(v->costs, kind, i));
+        for (int i = 0; i < curves_of(kind); i++)
+            sl_curve_make_monotone(curve_of(v->costs, kind, i));
 }
 
 /* By what shares the curves miss what they have not seen. @return the greatest. */
 static double misses(survey *v, site *s, double out[N_HEADS]) {
     double worst = 0;
     for (int i = 0; i < curves_of(s->kind); i++) {
-        out[i] = fabs(curve_at(curve_of(v->costs, s->kind, i), s->x) / time_of(s, i) - 1);
+        out[i] = fabs(sl_curve_at(curve_of(v->costs, s->kind, i), s->x) / time_of(s, i) - 1);
         worst = fmax(worst, out[i]);
     }
     return worst;
@@ -183,11 +184,11 @@ static specrt_status take_survey(survey *v) {
     for (int i = 0; i < v->n; i++) v->sites[i].n = 0;
     TRY(time_rounds(v, v->machine->seconds));
     double most = 1.6 * v->machine->seconds; /* sizes between that curves missed are timed too */
-    while (judge(v, measure_seconds() - v->began < most)) TRY(time_rounds(v, most));
+    while (judge(v, sl_measure_seconds() - v->began < most)) TRY(time_rounds(v, most));
     make_curves(v);
     for (int i = 0; i < v->n_errors; i++) v->costs->worst = fmax(v->costs->worst, v->errors[i]);
-    v->costs->error = v->n_errors ? median_of(v->errors, v->n_errors) : 0;
-    v->costs->seconds = measure_seconds() - v->began;
+    v->costs->error = v->n_errors ? sl_median_of(v->errors, v->n_errors) : 0;
+    v->costs->seconds = sl_measure_seconds() - v->began;
     return SPECRT_STATUS_OK;
 }
 
@@ -200,7 +201,7 @@ specrt_status plan_measure(const plan_machine *m, pass_costs *out) {
     if (!v) return SPECRT_STATUS_NO_MEMORY;
     v->machine = m;
     v->costs = out;
-    v->began = measure_seconds();
+    v->began = sl_measure_seconds();
     add_head(v);
     add_sizes(v, DRAFT, drafts, 7, false);
     add_sizes(v, DRAFT, other_drafts, 3, true);
@@ -276,7 +277,7 @@ static specrt_status cpu_allocate(cpu *c, specrt_error *err) {
     c->best_ids =
         (int32_t *)malloc((size_t)ENGINE_MAX_BATCH * SPECRT_TREE_MAX_TOPK * sizeof *c->best_ids);
     if (!c->ids || !c->hidden || !c->head_input || !c->logits || !c->best || !c->best_ids)
-        return error_no_memory_for(err, "measuring");
+        return sl_error_no_memory_for(err, "measuring");
     for (int32_t i = 0; i < (int32_t)c->head.n_rows; i++)
         c->ids[i] = c->head.ids ? c->head.ids[i] : i;
     for (int32_t i = 0; i < ENGINE_MAX_BATCH; i++) /* any tokens */
@@ -306,7 +307,7 @@ static specrt_status cpu_begin(cpu *c, specrt_error *err) {
 
 specrt_status plan_cpu_create(const eval_models *m, plan_machine *out, specrt_error *err) {
     cpu *c = (cpu *)calloc(1, sizeof *c);
-    if (!c) return error_no_memory_for(err, "measuring");
+    if (!c) return sl_error_no_memory_for(err, "measuring");
     c->models = m;
     engine_drafter_head(m->drafter, &c->head);
     *out = (plan_machine){.user = c,

@@ -14,7 +14,7 @@ static void write_advice(FILE *f, const plan *p) {
     if (!words) return;
     plan_advice(p, words);
     fclose(words);
-    if (text) html_lines(f, text);
+    if (text) sl_html_lines(f, text);
     free(text);
 }
 
@@ -28,7 +28,7 @@ static void number_cell(FILE *f, double x, int digits) {
 static void choice_row(FILE *f, const plan *p, const plan_choice *c, bool best) {
     bool plain = c->policy < 0;
     fprintf(f, "<tr%s><td><code>", best ? " class=\"chosen\"" : "");
-    html_text(f, plan_name(p, c));
+    sl_html_text(f, plan_name(p, c));
     fputs("</code></td>", f);
     if (plain)
         fputs("<td>-</td><td>-</td><td>-</td>", f);
@@ -39,7 +39,7 @@ static void choice_row(FILE *f, const plan *p, const plan_choice *c, bool best) 
     if (plain)
         fputs("<td>-</td>", f);
     else
-        fprintf(f, "<td>%s</td>", text_count((uint64_t)(c->rows + 0.5)));
+        fprintf(f, "<td>%s</td>", sl_text_count((uint64_t)(c->rows + 0.5)));
     number_cell(f, 1e3 * c->cycle, 2);
     number_cell(f, c->speed, 0);
     if (isnan(c->low))
@@ -88,7 +88,7 @@ static void plot_head(FILE *f, const pass_costs *k) {
                     .y = {"ms", PLOT_LINEAR, false, 0, 0},
                     .series = series,
                     .n_series = 1 + PASS_WIDTHS};
-    html_plot(f, &p);
+    sl_html_plot(f, &p);
 }
 
 static void plot_passes(FILE *f, const pass_costs *k) {
@@ -104,7 +104,7 @@ static void plot_passes(FILE *f, const pass_costs *k) {
                     .y = {"ms", PLOT_LINEAR, false, 0, 0},
                     .series = series,
                     .n_series = 2};
-    html_plot(f, &p);
+    sl_html_plot(f, &p);
 }
 
 /* Chains of the fastest policies: where another step stops paying. */
@@ -134,7 +134,7 @@ static void plot_chains(FILE *f, const plan *p) {
                          .y = {"tokens/s", PLOT_LINEAR, false, 0, 0},
                          .series = series,
                          .n_series = n};
-    if (n) html_plot(f, &chains);
+    if (n) sl_html_plot(f, &chains);
 }
 
 static void write_page(FILE *f, const plan *p) {
@@ -143,7 +143,7 @@ static void write_page(FILE *f, const plan *p) {
              "%d prompts of up to %d tokens, temperature %g, %d threads, measured in %.0f s",
              p->n_prompts, (int)p->options.max_tokens, p->options.temperature,
              (int)p->options.common.threads, p->seconds);
-    html_begin(f, "A plan for this machine", subtitle);
+    sl_html_begin(f, "A plan for this machine", subtitle);
     write_advice(f, p);
     choice_table(f, p);
     fputs("<h2>Costs</h2>\n<div class=\"plots\">\n", f);
@@ -151,12 +151,12 @@ static void write_page(FILE *f, const plan *p) {
     plot_passes(f, &p->costs);
     plot_chains(f, p);
     fputs("</div>\n", f);
-    html_end(f);
+    sl_html_end(f);
 }
 
 specrt_status plan_write_report(const plan *p, const char *path, bool force, specrt_error *err) {
     out_file out;
-    TRY(out_open(&out, path, force, err));
+    TRY(sl_out_open(&out, path, force, err));
     write_page(out.f, p);
-    return out_commit(&out, err);
+    return sl_out_commit(&out, err);
 }

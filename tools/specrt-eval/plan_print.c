@@ -68,7 +68,7 @@ void plan_advice(const plan *p, FILE *f) {
     if (pruned && p->full_choice.policy >= 0)
         put_verdict(f, p, "Pruning", pruned, &p->full_choice, "the full vocabulary");
     if (p->costs_out)
-        fprintf(f, "With %s auto drafts from %s.\n", text_name(p->costs_out), p->costs.policy);
+        fprintf(f, "With %s auto drafts from %s.\n", sl_text_name(p->costs_out), p->costs.policy);
 }
 
 /* ---- table ---- */
@@ -86,7 +86,7 @@ static void print_costs(const plan *p) {
     for (int i = 0; i < k->target.n; i++)
         printf("  %.0f: %.2f", k->target.x[i], 1e3 * k->target.y[i]);
     if (p->costs_file)
-        printf("\nmeasured by another engine: %s\n\n", text_name(p->costs_file));
+        printf("\nmeasured by another engine: %s\n\n", sl_text_name(p->costs_file));
     else
         printf("\nat sizes that were held back these curves are off by %.0f%%, at worst %.0f%%\n\n",
                100 * k->error, 100 * k->worst);
@@ -133,57 +133,58 @@ void plan_print_table(const plan *p) {
 static json_object *json_costs(const pass_costs *k) {
     json_object *o = json_object_new_object();
     pass_costs_put(k, o);
-    json_put(o, "error_median", json_real(k->error));
-    json_put(o, "error_worst", json_real(k->worst));
-    json_put(o, "seconds", json_real(k->seconds));
+    sl_json_put(o, "error_median", sl_json_real(k->error));
+    sl_json_put(o, "error_worst", sl_json_real(k->worst));
+    sl_json_put(o, "seconds", sl_json_real(k->seconds));
     return o;
 }
 
 static json_object *json_choice(const plan *p, const plan_choice *c) {
     json_object *o = json_object_new_object(), *ci = json_object_new_array();
     bool plain = c->policy < 0;
-    json_put(o, "policy", json_text(plan_name(p, c)));
-    json_put(o, "policy_text",
-             json_text(plain ? NULL : specrt_policy_get_info(p->policies[c->policy].policy)->text));
-    json_put(o, "num_steps", json_whole((uint64_t)c->shape.num_steps));
-    json_put(o, "topk", json_whole((uint64_t)c->shape.topk));
-    json_put(o, "num_draft_tokens", json_whole((uint64_t)c->shape.num_draft_tokens));
-    json_put(o, "accept_length", json_real(c->accept_length));
-    json_put(o, "active_rows", json_real(plain ? NAN : c->rows));
-    json_put(o, "cycle_ms", json_real(1e3 * c->cycle));
-    json_put(o, "tokens_per_second", json_real(c->speed));
-    json_object_array_add(ci, json_real(c->low));
-    json_object_array_add(ci, json_real(c->high));
-    json_put(o, "ci95", ci);
-    json_put(o, "speedup_plain", json_real(c->speed / p->plain_choice.speed));
-    json_put(o, "measured_tokens_per_second", json_real(c->measured));
-    json_put(o, "measured_accept_length", json_real(c->accept_found));
-    json_put(o, "measured_cycle_ms", json_real(1e3 * c->cycle_found));
+    sl_json_put(o, "policy", sl_json_text(plan_name(p, c)));
+    sl_json_put(
+        o, "policy_text",
+        sl_json_text(plain ? NULL : specrt_policy_get_info(p->policies[c->policy].policy)->text));
+    sl_json_put(o, "num_steps", sl_json_whole((uint64_t)c->shape.num_steps));
+    sl_json_put(o, "topk", sl_json_whole((uint64_t)c->shape.topk));
+    sl_json_put(o, "num_draft_tokens", sl_json_whole((uint64_t)c->shape.num_draft_tokens));
+    sl_json_put(o, "accept_length", sl_json_real(c->accept_length));
+    sl_json_put(o, "active_rows", sl_json_real(plain ? NAN : c->rows));
+    sl_json_put(o, "cycle_ms", sl_json_real(1e3 * c->cycle));
+    sl_json_put(o, "tokens_per_second", sl_json_real(c->speed));
+    json_object_array_add(ci, sl_json_real(c->low));
+    json_object_array_add(ci, sl_json_real(c->high));
+    sl_json_put(o, "ci95", ci);
+    sl_json_put(o, "speedup_plain", sl_json_real(c->speed / p->plain_choice.speed));
+    sl_json_put(o, "measured_tokens_per_second", sl_json_real(c->measured));
+    sl_json_put(o, "measured_accept_length", sl_json_real(c->accept_found));
+    sl_json_put(o, "measured_cycle_ms", sl_json_real(1e3 * c->cycle_found));
     return o;
 }
 
 void plan_print_json(const plan *p) {
     const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
     json_object *o = json_object_new_object(), *choices = json_object_new_array();
-    json_put(o, "target", json_base_name(p->options.target));
-    json_put(o, "drafter", json_base_name(p->options.draft));
-    json_put(o, "threads", json_whole((uint64_t)p->options.common.threads));
-    json_put(o, "temperature", json_real(p->options.temperature));
-    json_put(o, "n_prompts", json_whole((uint64_t)p->n_prompts));
-    prompts_put_json(&p->asked, o);
+    sl_json_put(o, "target", sl_json_base_name(p->options.target));
+    sl_json_put(o, "drafter", sl_json_base_name(p->options.draft));
+    sl_json_put(o, "threads", sl_json_whole((uint64_t)p->options.common.threads));
+    sl_json_put(o, "temperature", sl_json_real(p->options.temperature));
+    sl_json_put(o, "n_prompts", sl_json_whole((uint64_t)p->n_prompts));
+    sl_prompts_put_json(&p->asked, o);
     chat_put_json(p->chat, o);
-    json_put(o, "seconds", json_real(p->seconds));
-    json_put(o, "costs", json_costs(&p->costs));
-    json_put(o, "recommended", json_choice(p, &p->choices[p->recommended]));
-    json_put(o, "speculation_pays",
-             drafted ? json_object_new_int(plan_pays(drafted, &p->plain_choice)) : NULL);
-    json_put(o, "pruning_pays",
-             pruned && p->full_choice.policy >= 0
-                 ? json_object_new_int(plan_pays(pruned, &p->full_choice))
-                 : NULL);
+    sl_json_put(o, "seconds", sl_json_real(p->seconds));
+    sl_json_put(o, "costs", json_costs(&p->costs));
+    sl_json_put(o, "recommended", json_choice(p, &p->choices[p->recommended]));
+    sl_json_put(o, "speculation_pays",
+                drafted ? json_object_new_int(plan_pays(drafted, &p->plain_choice)) : NULL);
+    sl_json_put(o, "pruning_pays",
+                pruned && p->full_choice.policy >= 0
+                    ? json_object_new_int(plan_pays(pruned, &p->full_choice))
+                    : NULL);
     for (int i = 0; i < p->n_choices; i++)
         json_object_array_add(choices, json_choice(p, &p->choices[i]));
-    json_put(o, "choices", choices);
-    json_put(o, "runs_skipped", json_whole((uint64_t)p->n_skipped));
-    json_print(o);
+    sl_json_put(o, "choices", choices);
+    sl_json_put(o, "runs_skipped", sl_json_whole((uint64_t)p->n_skipped));
+    sl_json_print(o);
 }

@@ -32,7 +32,7 @@ static specrt_status open_run(plan *p, plan_run *run, specrt_error *err) {
     o.num_draft_tokens = s->num_draft_tokens;
     specrt_session_params params = models_session(&p->models, &o, 0);
     run->turns = (plan_turn *)calloc((size_t)p->n_prompts, sizeof *run->turns);
-    if (!run->turns) return error_no_memory_for(err, "a plan");
+    if (!run->turns) return sl_error_no_memory_for(err, "a plan");
     return engine_decoder_create(p->models.target, p->models.drafter,
                                  p->policies[run->policy].policy, &params, (int32_t)o.n_context,
                                  &run->decoder, err);
@@ -54,7 +54,7 @@ specrt_status plan_check_shapes(const plan *p, specrt_error *err) {
 plan_run *plan_add_run(plan *p, int policy, int width, specrt_error *err) {
     const plan_shape most = asked(p);
     plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
-    if (!grown) return error_no_memory_for(err, "a plan"), NULL;
+    if (!grown) return sl_error_no_memory_for(err, "a plan"), NULL;
     p->runs = grown;
     plan_run *run = &grown[p->n_runs];
     *run = (plan_run){.policy = policy, .width = width};
@@ -113,16 +113,16 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
     if (plain_too)
         status = engine_decoder_create(p->models.target, NULL, NULL, &params,
                                        (int32_t)p->options.n_context, &plain, err);
-    progress_begin(&bar, p->options.common.progress, phase, "prompts", (uint64_t)p->n_prompts);
+    sl_progress_begin(&bar, p->options.common.progress, phase, "prompts", (uint64_t)p->n_prompts);
     for (int i = 0; status == SPECRT_STATUS_OK && i < p->n_prompts; i++) {
         for (int k = 0; status == SPECRT_STATUS_OK && k < n; k++) {
             int at = (k + i) % n;
             status = at < p->n_runs - first ? run_turn(p, &p->runs[first + at], i, &result, err)
                                             : run_plain(p, plain, i, &result, err);
         }
-        progress_update(&bar, (uint64_t)i + 1);
+        sl_progress_update(&bar, (uint64_t)i + 1);
     }
-    progress_end(&bar);
+    sl_progress_end(&bar);
     engine_decoder_free(plain);
     free(result.tokens.ids);
     return status;
@@ -144,7 +144,7 @@ static void take_found(const plan *p, plan_choice *c, const plan_turn *turns, in
 
 static specrt_status add_exact_run(plan *p, const plan_choice *c, specrt_error *err) {
     plan_run *grown = (plan_run *)realloc(p->runs, (size_t)(p->n_runs + 1) * sizeof *grown);
-    if (!grown) return error_no_memory_for(err, "a plan");
+    if (!grown) return sl_error_no_memory_for(err, "a plan");
     p->runs = grown;
     plan_run *run = &grown[p->n_runs++];
     *run = (plan_run){.policy = c->policy, .n_shapes = 1, .shapes = {c->shape}};

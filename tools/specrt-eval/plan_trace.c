@@ -71,7 +71,7 @@ static specrt_status try_policy(plan *p, const trial *t, int policy, specrt_erro
     if (status == SPECRT_STATUS_OK) {
         add_choice(p, t, policy, r);
     } else if (status == SPECRT_STATUS_BAD_ARG || status == SPECRT_STATUS_UNSUPPORTED) {
-        cli_warn("%s: left out: %s", p->policies[policy].name, err->msg);
+        sl_cli_warn("%s: left out: %s", p->policies[policy].name, err->msg);
         status = SPECRT_STATUS_OK;
     }
     replay_free(r);
@@ -97,7 +97,7 @@ specrt_status plan_from_trace(plan *p, specrt_error *err) {
     int n_shapes = 0;
     p->choices =
         (plan_choice *)malloc((size_t)(PASS_WIDTHS * p->n_policies + 1) * sizeof *p->choices);
-    if (!p->choices) return error_no_memory_for(err, "a plan");
+    if (!p->choices) return sl_error_no_memory_for(err, "a plan");
     p->n_choices = 0;
     for (int w = 0; w < PASS_WIDTHS; w++) {
         const trial t = trial_of(p, w, &p->recorded);

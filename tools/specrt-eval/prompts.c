@@ -5,10 +5,10 @@
 #include "base/io.h"
 
 specrt_status prompts_of(const eval_options *o, prompt_list *out, specrt_error *err) {
-    if (o->prompt && prompts_add(o->prompt, "prompt", out) != SPECRT_STATUS_OK)
-        return error_no_memory_for(err, "prompts");
+    if (o->prompt && sl_prompts_add(o->prompt, "prompt", out) != SPECRT_STATUS_OK)
+        return sl_error_no_memory_for(err, "prompts");
     for (int i = 0; i < o->prompts.n; i++)
-        TRY(prompts_read(o->prompts.items[i], o->limit, out, err));
+        TRY(sl_prompts_read(o->prompts.items[i], o->limit, out, err));
     return SPECRT_STATUS_OK;
 }
 

@@ -54,7 +54,7 @@ static int take_answer(void *user, const int32_t *tokens, int32_t n) {
 static specrt_status ask(lane *l, const prompt *p, int turn, specrt_error *err) {
     if (turn == 0) return chat_prompt(l->chat, p, &l->prompt);
     if (ids_append(&l->prompt, l->answer.ids, (int32_t)l->answer.n) != SPECRT_STATUS_OK)
-        return error_no_memory_for(err, "a conversation");
+        return sl_error_no_memory_for(err, "a conversation");
     TRY(chat_answered(l->chat, &l->prompt));
     return chat_user(l->chat, p->turns[turn], &l->prompt);
 }
@@ -78,7 +78,7 @@ static specrt_status record_prompt(recording *r, lane *l, int i, outcome *out, s
     int n =
         r->prompts->items[i].n_turns < r->n_turns ? r->prompts->items[i].n_turns : (int)r->n_turns;
     out->turns = (recorder_part *)calloc(n > 0 ? (size_t)n : 1, sizeof *out->turns);
-    if (!out->turns) return error_no_memory_for(err, "a conversation");
+    if (!out->turns) return sl_error_no_memory_for(err, "a conversation");
     TRY(record_turn(r, l, i, 0, out, err));
     for (int turn = 1; turn < n; turn++) {
         specrt_status status = record_turn(r, l, i, turn, out, err);
@@ -103,7 +103,7 @@ static specrt_status join(recording *r, outcome *o, specrt_error *err) {
     if (o->err.status == SPECRT_STATUS_OK) return SPECRT_STATUS_OK;
     *err = o->err;
     if (o->err.status != SPECRT_STATUS_BAD_ARG) return err->status;
-    if (prompts_pass_over(r->prompts, p, err)) return SPECRT_STATUS_OK;
+    if (sl_prompts_pass_over(r->prompts, p, err)) return SPECRT_STATUS_OK;
     return err->status = SPECRT_STATUS_BAD_INPUT;
 }
 
@@ -124,22 +124,22 @@ static void record_task(void *arg, int64_t i, int worker) {
         specrt_error err = {0};
         if (join(r, next, &err) != SPECRT_STATUS_OK) r->err = err;
         free_turns(next);
-        progress_update(&r->bar, (uint64_t)r->n_joined);
+        sl_progress_update(&r->bar, (uint64_t)r->n_joined);
     }
     pthread_mutex_unlock(&r->lock);
 }
 
 static specrt_status record_all(recording *r, specrt_error *err) {
-    progress_begin(&r->bar, r->options.common.progress, "record", "prompts",
-                   (uint64_t)r->prompts->n);
+    sl_progress_begin(&r->bar, r->options.common.progress, "record", "prompts",
+                      (uint64_t)r->prompts->n);
     pthread_mutex_init(&r->lock, NULL);
-    parallel_for(r->n_lanes, r->prompts->n, record_task, r);
+    sl_parallel_for(r->n_lanes, r->prompts->n, record_task, r);
     pthread_mutex_destroy(&r->lock);
-    progress_end(&r->bar);
+    sl_progress_end(&r->bar);
     if (r->err.status != SPECRT_STATUS_OK) return *err = r->err, err->status;
     int64_t n = recorder_get_figures(r->recorder).n_prompts;
     if (n > 0) chat_announce(r->lanes[0].chat);
-    return prompts_account(r->prompts, n, err);
+    return sl_prompts_account(r->prompts, n, err);
 }
 
 static specrt_status open_lanes(recording *r, specrt_error *err) {
@@ -147,7 +147,7 @@ static specrt_status open_lanes(recording *r, specrt_error *err) {
     specrt_session_params params = models_session(&r->models, o, 0); /* with the models' worker */
     r->lanes = (lane *)calloc((size_t)r->n_lanes, sizeof *r->lanes);
     r->outcomes = (outcome *)calloc((size_t)r->prompts->n, sizeof *r->outcomes);
-    if (!r->lanes || !r->outcomes) return error_no_memory_for(err, "prompts");
+    if (!r->lanes || !r->outcomes) return sl_error_no_memory_for(err, "prompts");
     for (int i = 0; i < r->n_lanes; i++) {
         lane *l = &r->lanes[i];
         TRY(chat_create(o, r->models.tok, &l->chat, err));
@@ -182,22 +182,22 @@ static void print_figures(const recording *r) {
     double cycles = s->n_cycles ? (double)s->n_cycles : 1;
     double accept_length = (double)s->n_emitted / cycles, rows = (double)s->n_rows / cycles;
     double coverage = s->n_emitted ? (double)s->n_covered / (double)s->n_emitted : 0;
-    cli_info("%s: %s cycles, %s tokens", r->options.common.output,
-             text_count((uint64_t)s->n_cycles), text_count((uint64_t)figures.n_tokens));
-    cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
-             specrt_policy_get_info(r->policy)->text, accept_length, 100 * coverage, rows);
+    sl_cli_info("%s: %s cycles, %s tokens", r->options.common.output,
+                sl_text_count((uint64_t)s->n_cycles), sl_text_count((uint64_t)figures.n_tokens));
+    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
+                specrt_policy_get_info(r->policy)->text, accept_length, 100 * coverage, rows);
     if (!r->options.common.json) return;
     json_object *o = json_object_new_object();
-    json_put(o, "policy", json_text(specrt_policy_get_info(r->policy)->text));
-    json_put(o, "n_prompts", json_whole((uint64_t)figures.n_prompts));
-    prompts_put_json(r->prompts, o);
+    sl_json_put(o, "policy", sl_json_text(specrt_policy_get_info(r->policy)->text));
+    sl_json_put(o, "n_prompts", sl_json_whole((uint64_t)figures.n_prompts));
+    sl_prompts_put_json(r->prompts, o);
     chat_put_json(r->lanes[0].chat, o);
-    json_put(o, "n_tokens", json_whole((uint64_t)figures.n_tokens));
-    json_put(o, "n_cycles", json_whole((uint64_t)s->n_cycles));
-    json_put(o, "accept_length", json_real(accept_length));
-    json_put(o, "coverage", json_real(coverage));
-    json_put(o, "active_rows", json_real(rows));
-    json_print(o);
+    sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)figures.n_tokens));
+    sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)s->n_cycles));
+    sl_json_put(o, "accept_length", sl_json_real(accept_length));
+    sl_json_put(o, "coverage", sl_json_real(coverage));
+    sl_json_put(o, "active_rows", sl_json_real(rows));
+    sl_json_print(o);
 }
 
 /* What the trace says of the recording. */
@@ -211,11 +211,11 @@ static specrt_trace_info describe(const recording *r) {
                               .policy = specrt_policy_get_info(r->policy)->text,
                               .draft = o->sampled_drafts,
                               .temperature = (float)o->temperature,
-                              .n_ids = tokenizer_n_vocab(r->models.tok)};
+                              .n_ids = sl_tokenizer_n_vocab(r->models.tok)};
     specrt_session_params params = models_session(&r->models, o, 0);
     info.tree = params.tree;
-    info.terminators = tokenizer_terminators(r->models.tok, &info.n_terminators);
-    tokenizer_fingerprint(r->models.tok, info.tokenizer_sha256);
+    info.terminators = sl_tokenizer_terminators(r->models.tok, &info.n_terminators);
+    sl_tokenizer_fingerprint(r->models.tok, info.tokenizer_sha256);
     return info;
 }
 
@@ -263,8 +263,8 @@ static void close_recording(recording *r) {
     specrt_policy_close(r->policy);
     specrt_policy_close(r->full);
     models_close(&r->models);
-    cli_list_free(&r->options.policies);
-    cli_list_free(&r->options.prompts);
+    sl_cli_list_free(&r->options.policies);
+    sl_cli_list_free(&r->options.prompts);
 }
 
 int record_main(int argc, char **argv) {
@@ -280,17 +280,17 @@ int record_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        cli_strings("policy", "SPEC", &o->policies, "what may be drafted (full)"),
+        sl_cli_strings("policy", "SPEC", &o->policies, "what may be drafted (full)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
-        cli_int(
+        sl_cli_int(
             "turns", "N", &r.n_turns, 1, 1 << 20,
             "of a conversation at most, each a sequence whose prompt repeats what came before (1)"),
-        cli_heading("Trace"),
-        cli_int("top", "N", &r.n_top, 1, 1024, "best tokens of the target kept (10)"),
-        cli_int("draft-top", "N", &r.n_draft_top, 0, 1024, "of the drafter (64)"),
-        cli_int("tree-top", "N", &r.n_tree_top, 0, SPECRT_LOGITS_MAX_K,
-                "of the target at every node, for windows with positions=tree (8)"),
+        sl_cli_heading("Trace"),
+        sl_cli_int("top", "N", &r.n_top, 1, 1024, "best tokens of the target kept (10)"),
+        sl_cli_int("draft-top", "N", &r.n_draft_top, 0, 1024, "of the drafter (64)"),
+        sl_cli_int("tree-top", "N", &r.n_tree_top, 0, SPECRT_LOGITS_MAX_K,
+                   "of the target at every node, for windows with positions=tree (8)"),
         {0},
     };
     const cli_tool tool = {
@@ -301,11 +301,11 @@ int record_main(int argc, char **argv) {
         "tokens, hidden states of both models, their best tokens. Routers are trained on it and "
         "policies replayed over it.",
         "specrt-eval record --target FILE --draft FILE --prompts FILE... -o FILE", options};
-    int code = cli_parse(&tool, argc, argv, &o->common, NULL);
+    int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
     specrt_status status = prompts_given(o, &prompts, &err);
     if (status == SPECRT_STATUS_OK) status = record(&r, &err);
     close_recording(&r);
-    prompts_free(&prompts);
-    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    sl_prompts_free(&prompts);
+    return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
 }

@@ -320,10 +320,10 @@ static specrt_status reserve_sums(replay *r, int64_t n_before, specrt_error *err
         size_t bytes = n * (size_t)r->n_trees * sizeof(replay_walked);
         replay_walked *walked = (replay_walked *)realloc(e->walked, bytes);
         if (walked) e->walked = walked;
-        if (!sums || !walked) return error_no_memory_for(err, "a replay");
+        if (!sums || !walked) return sl_error_no_memory_for(err, "a replay");
         if (!r->params.tells) continue;
         replay_told *told = (replay_told *)realloc(e->told, n * sizeof *told);
-        if (!told) return error_no_memory_for(err, "a replay");
+        if (!told) return sl_error_no_memory_for(err, "a replay");
         e->told = told;
         memset(told + n_before, 0, (n - (size_t)n_before) * sizeof *told);
     }
@@ -332,7 +332,7 @@ static specrt_status reserve_sums(replay *r, int64_t n_before, specrt_error *err
 
 static specrt_status open_workers(job *j, int n, specrt_error *err) {
     j->workers = (worker *)calloc((size_t)n, sizeof *j->workers);
-    if (!j->workers) return error_no_memory_for(err, "a replay");
+    if (!j->workers) return sl_error_no_memory_for(err, "a replay");
     for (int i = 0; i < n; i++) j->workers[i].entrant = -1;
     for (int i = 0; i < n; i++) TRY(replay_scratch(j->r, &j->workers[i].scratch, err));
     return SPECRT_STATUS_OK;
@@ -349,11 +349,11 @@ static void close_workers(job *j, int n) {
 static specrt_status run_batch(replay *r, batch *b, specrt_error *err) {
     int threads = r->params.threads > 0 ? r->params.threads : 1;
     if (b->n == 0) return SPECRT_STATUS_OK;
-    if (b->failed) return error_no_memory_for(err, "a replay");
+    if (b->failed) return sl_error_no_memory_for(err, "a replay");
     TRY(reserve_sums(r, r->n_sequences - b->n, err));
     job j = {.r = r, .b = b, .failed = -1};
     specrt_status status = open_workers(&j, threads, err);
-    if (status == SPECRT_STATUS_OK) parallel_for(threads, r->n_entrants * b->n, run_block, &j);
+    if (status == SPECRT_STATUS_OK) sl_parallel_for(threads, r->n_entrants * b->n, run_block, &j);
     close_workers(&j, threads);
     batch_clear(b);
     return j.failed < 0 ? status : specrt_error_set(err, j.err.status, "%s", j.err.msg);
@@ -368,7 +368,7 @@ static specrt_status add_record(replay *r, batch *b, const specrt_trace_info *in
     if (begins && r->open) {
         r->open = false;
         if (!finish_sequence(r, &b->sequences[b->n - 1]))
-            return error_no_memory_for(err, "a replay");
+            return sl_error_no_memory_for(err, "a replay");
         if (b->n_bytes >= BATCH_BYTES) TRY(run_batch(r, b, err));
     }
     if (record->kind == SPECRT_TRACE_SEQUENCE)
@@ -384,7 +384,7 @@ static specrt_status add_record(replay *r, batch *b, const specrt_trace_info *in
             (int)r->trees[0].num_steps + 1, (int)record->n);
     else if (record->kind == SPECRT_TRACE_CYCLE)
         add_cycle(r, b, &b->sequences[b->n - 1], record, r->keeps_hidden);
-    return b->failed ? error_no_memory_for(err, "a replay") : SPECRT_STATUS_OK;
+    return b->failed ? sl_error_no_memory_for(err, "a replay") : SPECRT_STATUS_OK;
 }
 
 static specrt_status read_trace(replay *r, batch *b, int i, specrt_error *err) {
@@ -402,13 +402,13 @@ static specrt_status read_all(replay *r, specrt_error *err) {
     batch b = {0};
     progress bar;
     specrt_status status = SPECRT_STATUS_OK;
-    progress_begin(&bar, r->params.progress, "replay", "traces", (uint64_t)r->params.n_traces);
+    sl_progress_begin(&bar, r->params.progress, "replay", "traces", (uint64_t)r->params.n_traces);
     for (int i = 0; status == SPECRT_STATUS_OK && i < r->params.n_traces; i++) {
         status = read_trace(r, &b, i, err);
-        progress_update(&bar, (uint64_t)i + 1);
+        sl_progress_update(&bar, (uint64_t)i + 1);
     }
     if (status == SPECRT_STATUS_OK) status = run_batch(r, &b, err);
-    progress_end(&bar);
+    sl_progress_end(&bar);
     batch_free(&b);
     if (status == SPECRT_STATUS_OK && r->n_sequences == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -421,7 +421,7 @@ static specrt_status read_all(replay *r, specrt_error *err) {
 specrt_status replay_run(const replay_params *params, replay **out, specrt_error *err) {
     replay *r = (replay *)calloc(1, sizeof *r);
     *out = NULL;
-    if (!r) return error_no_memory_for(err, "a replay");
+    if (!r) return sl_error_no_memory_for(err, "a replay");
     r->params = *params;
     r->topic = -1;
     pthread_mutex_init(&r->lock, NULL);

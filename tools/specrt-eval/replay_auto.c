@@ -199,7 +199,7 @@ static specrt_status check_told(const auto_run *a, specrt_error *err) {
     for (int e = 1; e < a->r->n_entrants; e++)
         for (int64_t i = 0; i < a->r->n_sequences; i++)
             if (a->r->shared[i].n_tokens > 0 && !a->r->entrants[e].told[i].tokens)
-                return error_no_memory_for(err, "auto");
+                return sl_error_no_memory_for(err, "auto");
     return SPECRT_STATUS_OK;
 }
 
@@ -212,7 +212,7 @@ static specrt_status run(auto_run *a, specrt_error *err) {
     a->fixed = (double *)calloc(choices * n, sizeof *a->fixed);
     a->domain_best = (int *)calloc((size_t)a->r->n_domains + 1, sizeof *a->domain_best);
     if (!a->rows || !a->ways || !a->best || !a->fixed || !a->domain_best)
-        return error_no_memory_for(err, "auto");
+        return sl_error_no_memory_for(err, "auto");
     TRY(check_told(a, err));
     for (size_t i = 0; i < n; i++) a->best[i] = a->r->shared[i].n_tokens;
     for (int p = 0; p < n_policies; p++) {
@@ -233,7 +233,7 @@ static specrt_status run(auto_run *a, specrt_error *err) {
 specrt_status auto_run_all(const auto_params *params, auto_run **out, specrt_error *err) {
     auto_run *a = (auto_run *)calloc(1, sizeof *a);
     *out = NULL;
-    if (!a) return error_no_memory_for(err, "auto");
+    if (!a) return sl_error_no_memory_for(err, "auto");
     a->params = *params;
     a->r = params->replay;
     a->num_steps = params->n_trees;
@@ -322,8 +322,8 @@ void auto_print(const auto_run *a) {
 
 static json_object *pair_of(replay_figure f) {
     json_object *o = json_object_new_array();
-    json_object_array_add(o, json_real(f.low));
-    json_object_array_add(o, json_real(f.high));
+    json_object_array_add(o, sl_json_real(f.low));
+    json_object_array_add(o, sl_json_real(f.high));
     return o;
 }
 
@@ -332,19 +332,19 @@ static json_object *way_json(const auto_run *a, int way, int domain) {
     auto_figures f;
     int n;
     auto_figures_of(a, way, domain, &f);
-    json_put(o, "way", json_text(auto_way_name(way)));
-    json_put(o, "domain", json_text(domain < 0 ? "all" : replay_domain(a->r, domain)));
-    json_put(o, "fixed_policy", json_text(auto_best_choice(a, domain, &n)));
-    json_put(o, "fixed_steps", json_whole((uint64_t)n));
-    json_put(o, "speedup_plain", json_real(f.speedup));
-    json_put(o, "of_best", json_real(f.of_best.value));
-    json_put(o, "of_best_ci95", pair_of(f.of_best));
-    json_put(o, "of_auto", json_real(f.of_auto.value));
-    json_put(o, "of_auto_ci95", pair_of(f.of_auto));
-    json_put(o, "plain_cycles", json_real(f.plain_cycles));
-    json_put(o, "steps", json_real(f.steps));
-    json_put(o, "rows", json_real(f.rows));
-    json_put(o, "probes_by_1000", json_real(f.n_probes));
+    sl_json_put(o, "way", sl_json_text(auto_way_name(way)));
+    sl_json_put(o, "domain", sl_json_text(domain < 0 ? "all" : replay_domain(a->r, domain)));
+    sl_json_put(o, "fixed_policy", sl_json_text(auto_best_choice(a, domain, &n)));
+    sl_json_put(o, "fixed_steps", sl_json_whole((uint64_t)n));
+    sl_json_put(o, "speedup_plain", sl_json_real(f.speedup));
+    sl_json_put(o, "of_best", sl_json_real(f.of_best.value));
+    sl_json_put(o, "of_best_ci95", pair_of(f.of_best));
+    sl_json_put(o, "of_auto", sl_json_real(f.of_auto.value));
+    sl_json_put(o, "of_auto_ci95", pair_of(f.of_auto));
+    sl_json_put(o, "plain_cycles", sl_json_real(f.plain_cycles));
+    sl_json_put(o, "steps", sl_json_real(f.steps));
+    sl_json_put(o, "rows", sl_json_real(f.rows));
+    sl_json_put(o, "probes_by_1000", sl_json_real(f.n_probes));
     return o;
 }
 
@@ -360,13 +360,13 @@ static json_object *sequence_json(const auto_run *a, int64_t i) {
             best = k;
             least = a->fixed[k * n + i];
         }
-    json_put(o, "domain", json_text(replay_domain(a->r, shared->domain)));
-    json_put(o, "n_tokens", json_whole((uint64_t)shared->n_tokens));
-    json_put(o, "auto", json_real(a->ways[AUTO * n + i].cost));
-    json_put(o, "best", json_real(least));
-    json_put(o, "best_policy",
-             json_text(best < 0 ? "plain" : replay_policy_text(a->r, best / a->num_steps)));
-    json_put(o, "best_steps", json_whole(best < 0 ? 0 : (uint64_t)(best % a->num_steps) + 1));
+    sl_json_put(o, "domain", sl_json_text(replay_domain(a->r, shared->domain)));
+    sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)shared->n_tokens));
+    sl_json_put(o, "auto", sl_json_real(a->ways[AUTO * n + i].cost));
+    sl_json_put(o, "best", sl_json_real(least));
+    sl_json_put(o, "best_policy",
+                sl_json_text(best < 0 ? "plain" : replay_policy_text(a->r, best / a->num_steps)));
+    sl_json_put(o, "best_steps", sl_json_whole(best < 0 ? 0 : (uint64_t)(best % a->num_steps) + 1));
     return o;
 }
 

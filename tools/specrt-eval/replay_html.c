@@ -37,7 +37,7 @@ static void interval_cell(FILE *f, replay_figure x, double scale, int digits) {
 
 static void begin_row(const page *p, int policy) {
     fputs("<tr><td><code>", p->f);
-    html_text(p->f, name_of(p, policy));
+    sl_html_text(p->f, name_of(p, policy));
     fputs("</code></td>", p->f);
 }
 
@@ -79,7 +79,7 @@ static void domain_table(const page *p) {
     begin_table(f, "Covered, % by domain", "");
     for (int d = 0; d < replay_n_domains(p->r); d++) {
         fputs("<th>", f);
-        html_text(f, replay_domain(p->r, d));
+        sl_html_text(f, replay_domain(p->r, d));
         fputs("</th>", f);
     }
     fputs("</tr>\n", f);
@@ -124,7 +124,7 @@ static void plot_lines(const page *p, const lines *l) {
                         .y = l->y,
                         .series = series,
                         .n_series = (int)n};
-    if (series && y) html_plot(p->f, &shown);
+    if (series && y) sl_html_plot(p->f, &shown);
     free(y);
     free(series);
 }
@@ -159,7 +159,7 @@ static void plot_coverage(const page *p) {
                         .y = {"covered", PLOT_LINEAR, true, 0, 0},
                         .series = series,
                         .n_series = 2 * (int)n};
-    if (series && at) html_plot(p->f, &shown);
+    if (series && at) sl_html_plot(p->f, &shown);
     free(at);
     free(series);
 }
@@ -183,10 +183,10 @@ static void write_page(const page *p) {
     replay_figures all;
     replay_figures_of(p->r, -1, 0, -1, &all);
     snprintf(subtitle, sizeof subtitle, "%s cycles of %s sequences, %s tokens%s",
-             text_count((uint64_t)all.n_cycles), text_count((uint64_t)all.n_sequences),
-             text_count((uint64_t)all.n_tokens),
+             sl_text_count((uint64_t)all.n_cycles), sl_text_count((uint64_t)all.n_sequences),
+             sl_text_count((uint64_t)all.n_tokens),
              replay_is_cut(p->r) ? ", up to where a trace was cut" : "");
-    html_begin(p->f, "Policies replayed", subtitle);
+    sl_html_begin(p->f, "Policies replayed", subtitle);
     main_table(p);
     if (replay_n_domains(p->r) > 1) domain_table(p);
     fputs("<h2>Plots</h2>\n<div class=\"plots\">\n", p->f);
@@ -194,13 +194,13 @@ static void write_page(const page *p) {
     plot_lines(p, &coverage);
     plot_lines(p, &acceptance);
     fputs("</div>\n", p->f);
-    html_end(p->f);
+    sl_html_end(p->f);
 }
 
 specrt_status replay_write_report(const replay *r, const replay_params *params, const char *path,
                                   bool force, specrt_error *err) {
     out_file out;
-    TRY(out_open(&out, path, force, err));
+    TRY(sl_out_open(&out, path, force, err));
     write_page(&(page){out.f, r, params});
-    return out_commit(&out, err);
+    return sl_out_commit(&out, err);
 }

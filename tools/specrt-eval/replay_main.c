@@ -36,7 +36,7 @@ static specrt_status add_text(replaying *a, const char *text, specrt_error *err)
     size_t n = (size_t)a->params.n_policies + 1;
     char **grown = (char **)realloc((void *)a->texts, n * sizeof *grown);
     if (grown) a->texts = grown;
-    if (!grown || !(grown[n - 1] = strdup(text))) return error_no_memory_for(err, "a replay");
+    if (!grown || !(grown[n - 1] = strdup(text))) return sl_error_no_memory_for(err, "a replay");
     a->params.n_policies++;
     return SPECRT_STATUS_OK;
 }
@@ -115,10 +115,10 @@ static specrt_status add_tree(replaying *a, const char *text, specrt_error *err)
 static specrt_status name_memories(replaying *a, specrt_error *err) {
     int n = a->params.n_policies;
     if (!(a->names = (char **)calloc((size_t)n, sizeof *a->names)))
-        return error_no_memory_for(err, "a replay");
+        return sl_error_no_memory_for(err, "a replay");
     for (int i = 0; i < n; i++) {
         size_t room = strlen(a->texts[i]) + strlen(a->memory) + 4;
-        if (!(a->names[i] = (char *)malloc(room))) return error_no_memory_for(err, "a replay");
+        if (!(a->names[i] = (char *)malloc(room))) return sl_error_no_memory_for(err, "a replay");
         if (i < a->n_asked)
             snprintf(a->names[i], room, "%s", a->texts[i]);
         else
@@ -142,7 +142,7 @@ static specrt_status add_memories(replaying *a, specrt_error *err) {
                                 "--memory %s: expected no --stream, which forgets nothing",
                                 a->memory);
     a->memories = (replay_memory *)calloc(2 * (size_t)n, sizeof *a->memories);
-    if (!a->memories) return error_no_memory_for(err, "a replay");
+    if (!a->memories) return sl_error_no_memory_for(err, "a replay");
     for (int i = 0; i < n; i++) {
         TRY(add_text(a, a->texts[i], err));
         a->memories[n + i] = domain ? REPLAY_DOMAIN : REPLAY_CONVERSATION;
@@ -168,12 +168,12 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
     p->policies = (const char *const *)a->texts;
     a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1 + SPECRT_TREE_MAX_STEPS,
                                              sizeof *a->shapes);
-    if (!a->shapes) return error_no_memory_for(err, "a replay");
+    if (!a->shapes) return sl_error_no_memory_for(err, "a replay");
     for (int i = 0; i < a->trees.n; i++) TRY(add_tree(a, a->trees.items[i], err));
     if (a->asks_auto) TRY(add_depths(a, err));
     p->tells = a->asks_auto;
     p->trees = a->shapes;
-    return a->report ? out_check(a->report, a->common.force, err) : SPECRT_STATUS_OK;
+    return a->report ? sl_out_check(a->report, a->common.force, err) : SPECRT_STATUS_OK;
 }
 
 /* ---- table ---- */
@@ -229,7 +229,7 @@ static void print_domains(const replaying *a, int width) {
     int n = replay_n_domains(a->r) < MOST ? replay_n_domains(a->r) : MOST;
     if (n < 2) return;
     printf("\n%-*s", width, "covered, %");
-    for (int d = 0; d < n; d++) putchar(' '), text_pad_left(replay_domain(a->r, d), 10, stdout);
+    for (int d = 0; d < n; d++) putchar(' '), sl_text_pad_left(replay_domain(a->r, d), 10, stdout);
     for (int i = 0; i < a->params.n_policies; i++) {
         printf("\n%-*s", width, name_of(a, i));
         for (int d = 0; d < n; d++) {
@@ -299,8 +299,8 @@ static void print_table(const replaying *a) {
     int width = name_width(a);
     replay_figures f;
     replay_figures_of(a->r, -1, 0, -1, &f);
-    printf("%s cycles of %s sequences, %s tokens%s\n\n", text_count((uint64_t)f.n_cycles),
-           text_count((uint64_t)f.n_sequences), text_count((uint64_t)f.n_tokens),
+    printf("%s cycles of %s sequences, %s tokens%s\n\n", sl_text_count((uint64_t)f.n_cycles),
+           sl_text_count((uint64_t)f.n_sequences), sl_text_count((uint64_t)f.n_tokens),
            replay_is_cut(a->r) ? ", up to where a trace was cut" : "");
     printf("%-*s %7s  %-9s %8s  %-11s %10s %7s  %-15s %-15s\n", width, "policy", "accept", "95%",
            "covered", "95%", "rows", "mass", "target's best,%", "drafter's best,%");
@@ -320,28 +320,28 @@ static void print_table(const replaying *a) {
 
 static json_object *pair_json(replay_figure f) {
     json_object *o = json_object_new_array();
-    json_object_array_add(o, json_real(f.low));
-    json_object_array_add(o, json_real(f.high));
+    json_object_array_add(o, sl_json_real(f.low));
+    json_object_array_add(o, sl_json_real(f.high));
     return o;
 }
 
 static json_object *reals_json(const double *x, int n) {
     json_object *o = json_object_new_array();
-    for (int i = 0; i < n; i++) json_object_array_add(o, json_real(x[i]));
+    for (int i = 0; i < n; i++) json_object_array_add(o, sl_json_real(x[i]));
     return o;
 }
 
 static json_object *spans_json(const double *x) {
     json_object *o = json_object_new_object();
-    for (int k = 0; k < REPLAY_SPANS; k++) json_put(o, replay_span_name(k), json_real(x[k]));
+    for (int k = 0; k < REPLAY_SPANS; k++) sl_json_put(o, replay_span_name(k), sl_json_real(x[k]));
     return o;
 }
 
 static json_object *tree_json(const specrt_tree_params *tree) {
     json_object *o = json_object_new_object();
-    json_put(o, "num_steps", json_whole((uint64_t)tree->num_steps));
-    json_put(o, "topk", json_whole((uint64_t)tree->topk));
-    json_put(o, "num_draft_tokens", json_whole((uint64_t)tree->num_draft_tokens));
+    sl_json_put(o, "num_steps", sl_json_whole((uint64_t)tree->num_steps));
+    sl_json_put(o, "topk", sl_json_whole((uint64_t)tree->topk));
+    sl_json_put(o, "num_draft_tokens", sl_json_whole((uint64_t)tree->num_draft_tokens));
     return o;
 }
 
@@ -349,14 +349,14 @@ static json_object *tree_json(const specrt_tree_params *tree) {
 static void put_memory(json_object *o, const replaying *a, int policy, int tree, int domain) {
     bool remembers = policy >= a->n_asked;
     int base = remembers ? policy - a->n_asked : policy;
-    json_put(o, "memory", json_text(remembers ? a->memory : "off"));
+    sl_json_put(o, "memory", sl_json_text(remembers ? a->memory : "off"));
     for (int coverage = 0; coverage < 2 && remembers; coverage++) {
         replay_figure f = replay_gain_of(a->r, policy, base, tree, domain, coverage);
         json_object *gain = json_object_new_array();
-        json_object_array_add(gain, json_real(f.value));
-        json_object_array_add(gain, json_real(f.low));
-        json_object_array_add(gain, json_real(f.high));
-        json_put(o, coverage ? "coverage_gain" : "accept_length_gain", gain);
+        json_object_array_add(gain, sl_json_real(f.value));
+        json_object_array_add(gain, sl_json_real(f.low));
+        json_object_array_add(gain, sl_json_real(f.high));
+        sl_json_put(o, coverage ? "coverage_gain" : "accept_length_gain", gain);
     }
 }
 
@@ -365,34 +365,34 @@ static json_object *row_json(const replaying *a, int policy, int tree, int domai
                 *ci = json_object_new_object();
     replay_figures f;
     replay_figures_of(a->r, policy, tree, domain, &f);
-    json_put(o, "policy", json_text(policy < 0 ? "oracle" : a->texts[policy]));
-    json_put(o, "policy_text", json_text(replay_policy_text(a->r, policy)));
+    sl_json_put(o, "policy", sl_json_text(policy < 0 ? "oracle" : a->texts[policy]));
+    sl_json_put(o, "policy_text", sl_json_text(replay_policy_text(a->r, policy)));
     if (a->memories) put_memory(o, a, policy, tree, domain);
-    json_put(o, "domain", json_text(domain < 0 ? "all" : replay_domain(a->r, domain)));
-    json_put(o, "tree", tree_json(replay_tree(a->r, tree)));
-    json_put(o, "n_sequences", json_whole((uint64_t)f.n_sequences));
-    json_put(o, "n_cycles", json_whole((uint64_t)f.n_cycles));
-    json_put(o, "n_tokens", json_whole((uint64_t)f.n_tokens));
-    json_put(o, "accept_length", json_real(f.accept_length.value));
-    json_put(o, "estimated", json_object_new_boolean(!f.exact_accept_length));
-    json_put(o, "coverage", json_real(f.coverage.value));
-    json_put(o, "coverage_estimated", json_object_new_boolean(!f.exact_coverage));
-    json_put(o, "active_rows", json_real(f.active_rows.value));
-    json_put(o, "active_rows_estimated", json_object_new_boolean(!f.exact_rows));
-    json_put(o, "mass", json_real(f.mass.value));
-    json_put(o, "mass_known", json_real(f.mass_known));
+    sl_json_put(o, "domain", sl_json_text(domain < 0 ? "all" : replay_domain(a->r, domain)));
+    sl_json_put(o, "tree", tree_json(replay_tree(a->r, tree)));
+    sl_json_put(o, "n_sequences", sl_json_whole((uint64_t)f.n_sequences));
+    sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)f.n_cycles));
+    sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)f.n_tokens));
+    sl_json_put(o, "accept_length", sl_json_real(f.accept_length.value));
+    sl_json_put(o, "estimated", json_object_new_boolean(!f.exact_accept_length));
+    sl_json_put(o, "coverage", sl_json_real(f.coverage.value));
+    sl_json_put(o, "coverage_estimated", json_object_new_boolean(!f.exact_coverage));
+    sl_json_put(o, "active_rows", sl_json_real(f.active_rows.value));
+    sl_json_put(o, "active_rows_estimated", json_object_new_boolean(!f.exact_rows));
+    sl_json_put(o, "mass", sl_json_real(f.mass.value));
+    sl_json_put(o, "mass_known", sl_json_real(f.mass_known));
     for (int k = 0; k < REPLAY_RECALLS; k++)
-        json_put(recall, replay_recall_name(k), json_real(f.recall[k]));
-    json_put(o, "recall", recall);
-    json_put(ci, "accept_length", pair_json(f.accept_length));
-    json_put(ci, "coverage", pair_json(f.coverage));
-    json_put(ci, "active_rows", pair_json(f.active_rows));
-    json_put(ci, "mass", pair_json(f.mass));
-    json_put(o, "ci95", ci);
+        sl_json_put(recall, replay_recall_name(k), sl_json_real(f.recall[k]));
+    sl_json_put(o, "recall", recall);
+    sl_json_put(ci, "accept_length", pair_json(f.accept_length));
+    sl_json_put(ci, "coverage", pair_json(f.coverage));
+    sl_json_put(ci, "active_rows", pair_json(f.active_rows));
+    sl_json_put(ci, "mass", pair_json(f.mass));
+    sl_json_put(o, "ci95", ci);
     if (domain >= 0) return o;
-    json_put(o, "acceptance", reals_json(f.acceptance, replay_tree(a->r, tree)->num_steps));
-    json_put(o, "coverage_since", spans_json(f.span_coverage));
-    json_put(o, "accept_length_since", spans_json(f.span_accept_length));
+    sl_json_put(o, "acceptance", reals_json(f.acceptance, replay_tree(a->r, tree)->num_steps));
+    sl_json_put(o, "coverage_since", spans_json(f.span_coverage));
+    sl_json_put(o, "accept_length_since", spans_json(f.span_accept_length));
     return o;
 }
 
@@ -403,13 +403,13 @@ static void print_json(const replaying *a) {
         for (int t = 0; t <= a->params.n_trees; t++)
             for (int d = -1; d < (n_domains > 1 ? n_domains : 0); d++)
                 json_object_array_add(rows, row_json(a, i, t, d));
-    json_put(o, "cut", json_object_new_boolean(replay_is_cut(a->r)));
-    json_put(o, "estimate_error", json_real(REPLAY_ERROR));
-    json_put(o, "stream", json_object_new_boolean(a->params.stream));
-    json_put(o, "rows", rows);
-    if (a->auto_run) json_put(o, "auto", auto_json(a->auto_run));
-    if (a->auto_run) json_put(o, "auto_sequences", auto_sequences_json(a->auto_run));
-    json_print(o);
+    sl_json_put(o, "cut", json_object_new_boolean(replay_is_cut(a->r)));
+    sl_json_put(o, "estimate_error", sl_json_real(REPLAY_ERROR));
+    sl_json_put(o, "stream", json_object_new_boolean(a->params.stream));
+    sl_json_put(o, "rows", rows);
+    if (a->auto_run) sl_json_put(o, "auto", auto_json(a->auto_run));
+    if (a->auto_run) sl_json_put(o, "auto_sequences", auto_sequences_json(a->auto_run));
+    sl_json_print(o);
 }
 
 /* ---- the verb ---- */
@@ -419,9 +419,9 @@ static void print_speed(const replaying *a, double seconds) {
     replay_figures f;
     replay_figures_of(a->r, -1, 0, -1, &f);
     double n = (double)f.n_cycles * a->params.n_policies;
-    cli_info("%s cycles under %d %s in %.2f s: %s cycles/s", text_count((uint64_t)f.n_cycles),
-             a->params.n_policies, a->params.n_policies == 1 ? "policy" : "policies", seconds,
-             text_count((uint64_t)(n / seconds)));
+    sl_cli_info("%s cycles under %d %s in %.2f s: %s cycles/s", sl_text_count((uint64_t)f.n_cycles),
+                a->params.n_policies, a->params.n_policies == 1 ? "policy" : "policies", seconds,
+                sl_text_count((uint64_t)(n / seconds)));
 }
 
 /* Where no turn follows another, memory of conversations changes no figure. */
@@ -429,25 +429,25 @@ static void warn_of_turns(const replaying *a) {
     bool asked = a->memory && strcmp(a->memory, "conversation") == 0;
     for (int i = 0; asked && i < a->params.n_traces; i++)
         if (!replay_has_turns(a->r, i))
-            cli_warn("%s: --memory conversation: expected turns that go on from the one before, "
-                     "found none, so it changes nothing here; record conversations with --turns",
-                     text_name(a->params.traces[i]));
+            sl_cli_warn("%s: --memory conversation: expected turns that go on from the one before, "
+                        "found none, so it changes nothing here; record conversations with --turns",
+                        sl_text_name(a->params.traces[i]));
 }
 
 static specrt_status run(replaying *a, specrt_error *err) {
     TRY(take_options(a, err));
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     TRY(replay_run(&a->params, &a->r, err));
     if (a->asks_auto && !replay_knows_drafter(a->r))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: --policy auto: expected the drafter's best tokens; record "
                                 "with --draft-top above 0",
                                 a->params.traces[0]);
-    print_speed(a, measure_seconds() - began);
-    if (replay_is_cut(a->r)) cli_warn("a trace was cut; what came before counts");
+    print_speed(a, sl_measure_seconds() - began);
+    if (replay_is_cut(a->r)) sl_cli_warn("a trace was cut; what came before counts");
     warn_of_turns(a);
     if (!replay_knows_drafter(a->r))
-        cli_warn(
+        sl_cli_warn(
             "the drafter's best tokens are not in the trace (record with --draft-top above 0), so "
             "accept length is not known of other policies and trees");
     const auto_params autos = {a->r, &a->costs, a->first_tree, a->n_depths, a->lists, a->n_lists};
@@ -471,38 +471,40 @@ static void close_replaying(replaying *a) {
     free((void *)a->names);
     free(a->memories);
     free(a->shapes);
-    cli_list_free(&a->traces);
-    cli_list_free(&a->policies);
-    cli_list_free(&a->trees);
+    sl_cli_list_free(&a->traces);
+    sl_cli_list_free(&a->policies);
+    sl_cli_list_free(&a->trees);
 }
 
 int replay_main(int argc, char **argv) {
     replaying a = {0};
     specrt_error err = {0};
     const cli_option options[] = {
-        cli_strings("trace", "FILE", &a.traces,
-                    "of specrt-eval record or an engine; repeat for more of one drafter and tree"),
-        cli_strings("policy", "SPEC", &a.policies,
-                    "repeat, or a comma list (full,microspec); auto: as much as pays, by --costs"),
-        cli_string("costs", "FILE", &a.costs_file,
-                   "what calls cost, for auto: of specrt-eval plan --costs-out or specrt-llama "
-                   "--costs"),
-        cli_string("bundle", "FILE", &a.params.bundle, "what policies need"),
-        cli_string("model", "FILE", &a.params.model,
-                   "GGUF or safetensors of the head, for policies that read it"),
-        cli_string("embedding", "FILE", &a.params.embedding,
-                   "model that holds the token embedding dynaspec reads (default: --model)"),
-        cli_strings(
+        sl_cli_strings(
+            "trace", "FILE", &a.traces,
+            "of specrt-eval record or an engine; repeat for more of one drafter and tree"),
+        sl_cli_strings(
+            "policy", "SPEC", &a.policies,
+            "repeat, or a comma list (full,microspec); auto: as much as pays, by --costs"),
+        sl_cli_string("costs", "FILE", &a.costs_file,
+                      "what calls cost, for auto: of specrt-eval plan --costs-out or specrt-llama "
+                      "--costs"),
+        sl_cli_string("bundle", "FILE", &a.params.bundle, "what policies need"),
+        sl_cli_string("model", "FILE", &a.params.model,
+                      "GGUF or safetensors of the head, for policies that read it"),
+        sl_cli_string("embedding", "FILE", &a.params.embedding,
+                      "model that holds the token embedding dynaspec reads (default: --model)"),
+        sl_cli_strings(
             "tree", "S/K/N", &a.trees,
             "accept length also for num_steps/topk/num_draft_tokens, up to what was recorded"),
-        cli_flag("stream", &a.params.stream,
-                 "sequences follow each other: what policies learnt stays"),
-        cli_string(
+        sl_cli_flag("stream", &a.params.stream,
+                    "sequences follow each other: what policies learnt stays"),
+        sl_cli_string(
             "memory", "SCOPE", &a.memory,
             "conversation or domain: each policy once more, whose sessions begin with what was "
             "learnt by the turn before, or by the domain's last sequence (off)"),
-        cli_heading("Output"),
-        cli_string("report", "FILE", &a.report, "an HTML page with plots"),
+        sl_cli_heading("Output"),
+        sl_cli_string("report", "FILE", &a.report, "an HTML page with plots"),
         {0},
     };
     const cli_tool tool = {
@@ -519,9 +521,9 @@ int replay_main(int argc, char **argv) {
         "in "
         "the list",
         "specrt-eval replay --trace FILE... [--policy SPEC...] [--bundle FILE]", options};
-    int code = cli_parse(&tool, argc, argv, &a.common, NULL);
+    int code = sl_cli_parse(&tool, argc, argv, &a.common, NULL);
     if (code >= 0) return code;
     specrt_status status = run(&a, &err);
     close_replaying(&a);
-    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
 }

@@ -44,7 +44,7 @@ static specrt_status open_traces(replay *r, specrt_error *err) {
     int n = r->params.n_traces;
     r->readers = (specrt_trace_reader **)calloc((size_t)n, sizeof *r->readers);
     r->infos = (const specrt_trace_info **)calloc((size_t)n, sizeof *r->infos);
-    if (!r->readers || !r->infos) return error_no_memory_for(err, "a replay");
+    if (!r->readers || !r->infos) return sl_error_no_memory_for(err, "a replay");
     for (int i = 0; i < n; i++) {
         TRY(specrt_trace_open(r->params.traces[i], NULL, &r->readers[i], err));
         r->infos[i] = specrt_trace_get_info(r->readers[i]);
@@ -81,11 +81,11 @@ static specrt_status open_head(replay *r, specrt_error *err) {
     specrt_head_desc head = {.dtype = SPECRT_DTYPE_F32, .n_rows = info->n_vocab, .n_cols = 1};
     if (!r->params.model) {
         head.rows = r->no_rows = calloc((size_t)info->n_vocab, sizeof(float));
-        if (!r->no_rows) return error_no_memory_for(err, "a replay");
+        if (!r->no_rows) return sl_error_no_memory_for(err, "a replay");
         return specrt_head_bind(NULL, &head, NULL, &r->head, err);
     }
-    TRY(model_open(r->params.model, &r->model, err));
-    TRY(model_head(&r->model, NULL, &head, NULL, err));
+    TRY(sl_model_open(r->params.model, &r->model, err));
+    TRY(sl_model_head(&r->model, NULL, &head, NULL, err));
     if (head.n_rows != info->n_vocab || (info->d_draft > 0 && head.n_cols != info->d_draft))
         return specrt_error_set(
             err, SPECRT_STATUS_TRACE_MISMATCH,
@@ -98,10 +98,10 @@ static specrt_status open_head(replay *r, specrt_error *err) {
 /* What DynaSpec's router reads beside states; a model without one is no fault until a policy asks. */
 static specrt_status open_embedding(replay *r, specrt_error *err) {
     if (r->params.embedding) {
-        TRY(model_open(r->params.embedding, &r->embedding_file, err));
-        return model_embedding(&r->embedding_file, NULL, &r->embedding, err);
+        TRY(sl_model_open(r->params.embedding, &r->embedding_file, err));
+        return sl_model_embedding(&r->embedding_file, NULL, &r->embedding, err);
     }
-    if (r->params.model) (void)model_embedding(&r->model, NULL, &r->embedding, NULL);
+    if (r->params.model) (void)sl_model_embedding(&r->model, NULL, &r->embedding, NULL);
     return SPECRT_STATUS_OK;
 }
 
@@ -169,12 +169,12 @@ static const char *named_by(const replay_params *p, int policy) {
 static specrt_status open_policies(replay *r, specrt_error *err) {
     int n = r->params.n_policies + 1;
     r->entrants = (replay_entrant *)calloc((size_t)n, sizeof *r->entrants);
-    if (!r->entrants) return error_no_memory_for(err, "a replay");
+    if (!r->entrants) return sl_error_no_memory_for(err, "a replay");
     r->n_entrants = n;
     for (int i = 0; i < n; i++) {
         replay_entrant *e = &r->entrants[i];
         e->levels = (replay_levels *)calloc((size_t)r->n_trees, sizeof *e->levels);
-        if (!e->levels) return error_no_memory_for(err, "a replay");
+        if (!e->levels) return sl_error_no_memory_for(err, "a replay");
         if (i > 0 && r->params.memories) e->memory = r->params.memories[i - 1];
         if (i > 0)
             TRY(auto_policy_opened(open_policy(r, r->params.policies[i - 1], e, err),
@@ -192,7 +192,7 @@ specrt_status replay_open(replay *r, specrt_error *err) {
         TRY(specrt_policy_check(r->params.policies[i], err));
     TRY(open_traces(r, err));
     TRY(open_trees(r, err));
-    TRY(bundle_open_for(r->params.bundle, r->infos[0]->tokenizer_sha256, &r->bundle, err));
+    TRY(sl_bundle_open_for(r->params.bundle, r->infos[0]->tokenizer_sha256, &r->bundle, err));
     TRY(open_head(r, err));
     TRY(open_embedding(r, err));
     TRY(open_policies(r, err));
@@ -217,8 +217,8 @@ void replay_free(replay *r) {
     free(r->last_prompt);
     specrt_head_close(r->head);
     free(r->no_rows);
-    if (r->params.model) model_close(&r->model);
-    if (r->params.embedding) model_close(&r->embedding_file);
+    if (r->params.model) sl_model_close(&r->model);
+    if (r->params.embedding) sl_model_close(&r->embedding_file);
     specrt_bundle_close(r->bundle);
     for (int i = 0; r->readers && i < r->params.n_traces; i++) specrt_trace_close(r->readers[i]);
     free((void *)r->readers);

@@ -4,7 +4,7 @@
 
 #include "replay.h"
 
-/* replay_write_report() : tables and plots. @return OK, IO, BAD_ARG as out_open(). */
+/* replay_write_report() : tables and plots. @return OK, IO, BAD_ARG as sl_out_open(). */
 specrt_status replay_write_report(const replay *r, const replay_params *params, const char *path,
                                   bool force, specrt_error *err);
 

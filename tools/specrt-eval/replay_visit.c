@@ -173,7 +173,7 @@ specrt_status replay_scratch(const replay *r, float **out, specrt_error *err) {
     int32_t d_draft = r->infos[0]->d_draft, d_target = r->infos[0]->d_target;
     size_t d = (size_t)(d_draft > d_target ? d_draft : d_target);
     *out = (float *)malloc((r->keeps_hidden ? (REPLAY_NODES + 1) * d : 1) * sizeof(float));
-    return *out ? SPECRT_STATUS_OK : error_no_memory_for(err, "a replay");
+    return *out ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "a replay");
 }
 
 /* The tokens that a level extends: the tree's nodes there. Sources that route by hidden states are given

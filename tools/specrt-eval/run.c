@@ -65,17 +65,17 @@ specrt_status run_prompt(const eval_models *m, engine_decoder *d, const id_list 
     if (status != SPECRT_STATUS_OK)
         return status == SPECRT_STATUS_BAD_ARG ? SPECRT_STATUS_BAD_INPUT : status;
     if (engine_decoder_session(d)) specrt_session_get_stats(engine_decoder_session(d), &before);
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     for (bool ended = false; !ended && n > 0;) {
         if (engine_decoder_next(d, &tokens, &n) != SPECRT_STATUS_OK)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "a decoding step failed");
         n = cut(m, tokens, n, max_tokens - (int64_t)out->tokens.n, &ended);
         if (ids_append(&out->tokens, tokens, n) != SPECRT_STATUS_OK)
-            return error_no_memory_for(err, "an answer");
+            return sl_error_no_memory_for(err, "an answer");
         if (each) each(user, tokens, n);
     }
     out->times = *engine_decoder_times(d);
-    out->seconds = measure_seconds() - began - out->times.watch;
+    out->seconds = sl_measure_seconds() - began - out->times.watch;
     if (engine_decoder_session(d)) specrt_session_get_stats(engine_decoder_session(d), &out->stats);
     subtract_stats(&out->stats, &before);
     return SPECRT_STATUS_OK;
@@ -101,15 +101,15 @@ static void write_repaired(text_stream *s, const char *text, size_t n) {
     for (size_t done = 0, k; done < n; done += k) {
         k = n - done < 256 ? n - done : 256;
         if (done + k < n) k -= unfinished(text + done, k);
-        fwrite(out, 1, utf8_repair(text + done, k, out, &n_replaced), s->f);
+        fwrite(out, 1, sl_utf8_repair(text + done, k, out, &n_replaced), s->f);
     }
 }
 
 void text_stream_put(text_stream *s, const int32_t *tokens, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         size_t n_bytes;
-        const uint8_t *bytes = tokenizer_bytes(s->tok, tokens[i], &n_bytes);
-        if (!bytes || tokenizer_type(s->tok, tokens[i]) != TOKEN_NORMAL) continue;
+        const uint8_t *bytes = sl_tokenizer_bytes(s->tok, tokens[i], &n_bytes);
+        if (!bytes || sl_tokenizer_type(s->tok, tokens[i]) != TOKEN_NORMAL) continue;
         char *text = (char *)malloc(s->n_held + n_bytes);
         if (!text) return;
         memcpy(text, s->held, s->n_held);

@@ -130,7 +130,7 @@ void row_times_add(row_times *t, int64_t n_written, double rows) {
 static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
                       const float *logits) {
     cycle_watch *w = (cycle_watch *)user;
-    int32_t n_vocab = tokenizer_n_vocab(w->c->models.tok);
+    int32_t n_vocab = sl_tokenizer_n_vocab(w->c->models.tok);
     (void)draft;
     add_event(w);
     if (w->c->stream) add_cycle(w, verdict->n);

@@ -95,11 +95,11 @@ static specrt_status put_answer(writer *w, const input *in, json_object *to, spe
     size_t n = 0;
     json_object *o = json_object_new_object();
     json_object_array_add(to, o);
-    json_put(o, "ids", w->ids = json_object_new_array());
+    sl_json_put(o, "ids", w->ids = json_object_new_array());
     w->text = open_memstream(&text, &n);
-    specrt_status status = w->text ? answer(w, in, err) : error_no_memory_for(err, "an answer");
+    specrt_status status = w->text ? answer(w, in, err) : sl_error_no_memory_for(err, "an answer");
     if (w->text) fclose(w->text);
-    if (status == SPECRT_STATUS_OK) json_put(o, "text", json_text(text));
+    if (status == SPECRT_STATUS_OK) sl_json_put(o, "text", sl_json_text(text));
     free(text);
     return status;
 }
@@ -114,31 +114,31 @@ static specrt_status print_json(writer *w, const inputs *in, const char *policy,
                                 specrt_error *err) {
     json_object *o = json_object_new_object(), *answers = json_object_new_array();
     const sums *s = &w->total;
-    json_put(o, "policy", json_text(policy));
-    json_put(o, "answers", answers);
+    sl_json_put(o, "policy", sl_json_text(policy));
+    sl_json_put(o, "answers", answers);
     specrt_status status = put_answers(w, in, answers, err);
-    json_put(o, "n_tokens", json_whole((uint64_t)s->n_tokens));
-    json_put(o, "n_cycles", json_whole((uint64_t)s->n_cycles));
-    json_put(o, "accept_length", json_real(ratio((double)s->n_emitted, (double)s->n_cycles)));
-    json_put(o, "active_rows", json_real(ratio((double)s->n_rows, (double)s->n_cycles)));
-    json_put(o, "seconds", json_real(s->seconds));
-    json_put(o, "tokens_per_second", json_real(speed(s, in->n)));
-    if (status == SPECRT_STATUS_OK) return cli_print_json(json_to_text(o), err);
+    sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)s->n_tokens));
+    sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)s->n_cycles));
+    sl_json_put(o, "accept_length", sl_json_real(ratio((double)s->n_emitted, (double)s->n_cycles)));
+    sl_json_put(o, "active_rows", sl_json_real(ratio((double)s->n_rows, (double)s->n_cycles)));
+    sl_json_put(o, "seconds", sl_json_real(s->seconds));
+    sl_json_put(o, "tokens_per_second", sl_json_real(speed(s, in->n)));
+    if (status == SPECRT_STATUS_OK) return sl_cli_print_json(sl_json_to_text(o), err);
     json_object_put(o);
     return status;
 }
 
 static void tell(const sums *s, int n_prompts, const char *policy) {
-    cli_info("%s: %lld tokens in %lld cycles, accept length %.2f, %.0f rows, %.1f tokens/s", policy,
-             (long long)s->n_tokens, (long long)s->n_cycles,
-             ratio((double)s->n_emitted, (double)s->n_cycles),
-             ratio((double)s->n_rows, (double)s->n_cycles), speed(s, n_prompts));
+    sl_cli_info("%s: %lld tokens in %lld cycles, accept length %.2f, %.0f rows, %.1f tokens/s",
+                policy, (long long)s->n_tokens, (long long)s->n_cycles,
+                ratio((double)s->n_emitted, (double)s->n_cycles),
+                ratio((double)s->n_rows, (double)s->n_cycles), speed(s, n_prompts));
 }
 
 static void warn_unanswered(const writer *w, const inputs *in) {
     char why[UNANSWERED_MOST];
     inputs_unanswered(w->o, w->m, in, w->n_unanswered, why);
-    cli_warn("%s", why);
+    sl_cli_warn("%s", why);
 }
 
 specrt_status answer_all(const options *o, models *m, const inputs *in, specrt_error *err) {

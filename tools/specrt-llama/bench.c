@@ -285,7 +285,7 @@ static int32_t first_difference(const answer *a, const answer *b) {
 static specrt_status look_into(bench *b, int w, int i, int32_t place, specrt_error *err) {
     const answer *plain = &b->ways[0].answers[i], *other = &b->ways[w].answers[i];
     split *more = (split *)realloc(b->splits, (size_t)(b->n_splits + 1) * sizeof *more);
-    if (!more) return error_no_memory_for(err, "figures");
+    if (!more) return sl_error_no_memory_for(err, "figures");
     b->splits = more;
     split *s = &more[b->n_splits++];
     *s = (split){.way = w, .prompt = i, .token = place};
@@ -346,44 +346,44 @@ static void print_table(const bench *b) {
 
 static json_object *json_way(const bench *b, const way *w) {
     json_object *o = json_object_new_object();
-    json_put(o, "name", json_text(w->name));
-    json_put(o, "tokens_per_second", json_real(speed(w)));
-    json_put(o, "speedup_plain", json_real(ratio(speed(w), speed(&b->ways[0]))));
-    json_put(o, "accept_length", json_real(ratio((double)w->n_emitted, (double)w->n_cycles)));
-    json_put(o, "active_rows", json_real(ratio((double)w->n_rows, (double)w->n_cycles)));
-    json_put(o, "seconds", json_real(w->best_seconds));
-    json_put(o, "draft_seconds", json_real(w->best_draft));
-    json_put(o, "target_seconds", json_real(w->best_target));
-    json_put(o, "n_tokens", json_whole((uint64_t)w->n_tokens));
-    json_put(o, "n_same", json_whole((uint64_t)w->n_same));
+    sl_json_put(o, "name", sl_json_text(w->name));
+    sl_json_put(o, "tokens_per_second", sl_json_real(speed(w)));
+    sl_json_put(o, "speedup_plain", sl_json_real(ratio(speed(w), speed(&b->ways[0]))));
+    sl_json_put(o, "accept_length", sl_json_real(ratio((double)w->n_emitted, (double)w->n_cycles)));
+    sl_json_put(o, "active_rows", sl_json_real(ratio((double)w->n_rows, (double)w->n_cycles)));
+    sl_json_put(o, "seconds", sl_json_real(w->best_seconds));
+    sl_json_put(o, "draft_seconds", sl_json_real(w->best_draft));
+    sl_json_put(o, "target_seconds", sl_json_real(w->best_target));
+    sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)w->n_tokens));
+    sl_json_put(o, "n_same", sl_json_whole((uint64_t)w->n_same));
     return o;
 }
 
 static json_object *json_split(const split *s) {
     json_object *o = json_object_new_object();
-    json_put(o, "row", json_whole((uint64_t)s->way));
-    json_put(o, "prompt", json_whole((uint64_t)s->prompt));
-    json_put(o, "token", json_whole((uint64_t)s->token));
-    json_put(o, "plain_margin", json_real(s->margin));
-    json_put(o, "target_repeats", json_object_new_boolean(s->repeated));
+    sl_json_put(o, "row", sl_json_whole((uint64_t)s->way));
+    sl_json_put(o, "prompt", sl_json_whole((uint64_t)s->prompt));
+    sl_json_put(o, "token", sl_json_whole((uint64_t)s->token));
+    sl_json_put(o, "plain_margin", sl_json_real(s->margin));
+    sl_json_put(o, "target_repeats", json_object_new_boolean(s->repeated));
     return o;
 }
 
 static specrt_status print_json(const bench *b, specrt_error *err) {
     json_object *o = json_object_new_object(), *rows = json_object_new_array(),
                 *splits = json_object_new_array();
-    json_put(o, "llama_cpp", json_text(llama_version()));
-    json_put(o, "n_prompts", json_whole((uint64_t)b->in->n));
-    json_put(o, "n_unanswered", json_whole((uint64_t)b->n_unanswered));
-    json_put(o, "rounds", json_whole((uint64_t)b->o->rounds));
-    json_put(o, "num_steps", json_whole((uint64_t)b->o->num_steps));
-    json_put(o, "topk", json_whole((uint64_t)b->o->topk));
-    json_put(o, "num_draft_tokens", json_whole((uint64_t)b->o->num_draft_tokens));
+    sl_json_put(o, "llama_cpp", sl_json_text(llama_version()));
+    sl_json_put(o, "n_prompts", sl_json_whole((uint64_t)b->in->n));
+    sl_json_put(o, "n_unanswered", sl_json_whole((uint64_t)b->n_unanswered));
+    sl_json_put(o, "rounds", sl_json_whole((uint64_t)b->o->rounds));
+    sl_json_put(o, "num_steps", sl_json_whole((uint64_t)b->o->num_steps));
+    sl_json_put(o, "topk", sl_json_whole((uint64_t)b->o->topk));
+    sl_json_put(o, "num_draft_tokens", sl_json_whole((uint64_t)b->o->num_draft_tokens));
     for (int i = 0; i < b->n_ways; i++) json_object_array_add(rows, json_way(b, &b->ways[i]));
     for (int i = 0; i < b->n_splits; i++) json_object_array_add(splits, json_split(&b->splits[i]));
-    json_put(o, "rows", rows);
-    json_put(o, "splits", splits);
-    return cli_print_json(json_to_text(o), err);
+    sl_json_put(o, "rows", rows);
+    sl_json_put(o, "splits", splits);
+    return sl_cli_print_json(sl_json_to_text(o), err);
 }
 
 /* ---- ways ----------------------------------------------------------------------------------------- */
@@ -404,9 +404,9 @@ static specrt_status make_answers(bench *b, way *w, specrt_error *err) {
                                     i + 1, (int)b->host.n_context, (int)b->in->items[i].n);
         a->ids = (int32_t *)malloc((size_t)a->room * sizeof *a->ids);
         a->cycles = (cycle *)malloc((size_t)a->room * sizeof *a->cycles);
-        if (!a->ids || !a->cycles) return error_no_memory_for(err, "answers");
+        if (!a->ids || !a->cycles) return sl_error_no_memory_for(err, "answers");
     }
-    return w->answers ? SPECRT_STATUS_OK : error_no_memory_for(err, "answers");
+    return w->answers ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "answers");
 }
 
 static specrt_status add_way(bench *b, way_kind kind, const char *text, specrt_error *err) {
@@ -449,9 +449,9 @@ static void close_way(way *w, int n_prompts) {
 
 static specrt_status read_prompts(bench *b, specrt_error *err) {
     b->readings = (reading *)calloc((size_t)b->in->n, sizeof *b->readings);
-    if (!b->readings) return error_no_memory_for(err, "prompts");
+    if (!b->readings) return sl_error_no_memory_for(err, "prompts");
     for (int i = 0; i < b->in->n; i++) {
-        cli_info("prompt %d of %d: %d tokens", i + 1, b->in->n, (int)b->in->items[i].n);
+        sl_cli_info("prompt %d of %d: %d tokens", i + 1, b->in->n, (int)b->in->items[i].n);
         TRY(reading_take(&b->in->items[i], b->m, &b->readings[i], err));
         b->n_unanswered += is_unanswered(b, i);
     }
@@ -465,7 +465,7 @@ static specrt_status check_unanswered(const bench *b, specrt_error *err) {
     inputs_unanswered(b->o, b->m, b->in, b->n_unanswered, why);
     if (b->n_unanswered == b->in->n)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s", why);
-    cli_warn("%s", why);
+    sl_cli_warn("%s", why);
     return SPECRT_STATUS_OK;
 }
 
@@ -475,7 +475,7 @@ static specrt_status run_all(bench *b, specrt_error *err) {
     TRY(check_unanswered(b, err));
     for (int round = 0; round < b->o->rounds; round++)
         for (int i = 0; i < b->n_ways; i++) {
-            cli_info("round %d of %d: %s", round + 1, (int)b->o->rounds, b->ways[i].name);
+            sl_cli_info("round %d of %d: %s", round + 1, (int)b->o->rounds, b->ways[i].name);
             TRY(run_round(b, &b->ways[i], err));
         }
     return compare_answers(b, err);
@@ -483,7 +483,7 @@ static specrt_status run_all(bench *b, specrt_error *err) {
 
 specrt_status bench_all(const options *o, models *m, const inputs *in, specrt_error *err) {
     bench *b = (bench *)calloc(1, sizeof *b);
-    if (!b) return error_no_memory_for(err, "figures");
+    if (!b) return sl_error_no_memory_for(err, "figures");
     b->o = o;
     b->m = m;
     b->in = in;

@@ -59,12 +59,12 @@ static int run_target(costs *c, int32_t n, double *seconds) {
     }
     const specrt_draft draft = {n, c->tokens, parents, depths, masks, none, NULL};
     const specrt_verdict verdict = {.n = 1};
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     int code = c->host.target_verify(c->host.user, &draft, &logits);
     for (int32_t i = 0; code == 0 && i < n; i++, logits += c->m->n_vocab)
         specrt_logits_topk(logits, c->m->n_vocab, SPECRT_LOGITS_MAX_K, c->best_ids);
     if (code == 0) code = c->host.commit(c->host.user, &draft, &verdict);
-    *seconds = measure_seconds() - began;
+    *seconds = sl_measure_seconds() - began;
     return code;
 }
 
@@ -75,9 +75,9 @@ static int run_draft(costs *c, int32_t n, double *seconds) {
     const float *hidden, *draft_input = NULL;
     const specrt_beam first = {1, c->tokens, root, zero}, next = {n, c->tokens, root, zero};
     if (c->host.draft_step(c->host.user, 0, &first, &hidden, &draft_input)) return 1;
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     int code = c->host.draft_step(c->host.user, 1, &next, &hidden, &draft_input);
-    *seconds = measure_seconds() - began;
+    *seconds = sl_measure_seconds() - began;
     if (code == 0) memcpy(c->hidden, hidden, (size_t)n * (size_t)c->m->rows.desc.n_cols * 4);
     return code;
 }
@@ -96,10 +96,10 @@ static specrt_status run_head(costs *c, int32_t n_rows, int32_t n, double *secon
                                   .n_rows = n_rows,
                                   .n_cols = head->n_cols,
                                   .head = c->m->head};
-    double began = measure_seconds();
+    double began = sl_measure_seconds();
     TRY(specrt_active_logits(&active, c->hidden, n, c->logits));
     specrt_status status = specrt_active_topk(&active, c->logits, n, n, c->best_ids, c->best);
-    *seconds = measure_seconds() - began;
+    *seconds = sl_measure_seconds() - began;
     return status;
 }
 
@@ -136,7 +136,7 @@ static specrt_status time_round(costs *c, int round, specrt_error *err) {
  * warms up. */
 static void add_timing(timing *t, curve *out) {
     for (int i = 0; i < t->n; i++)
-        curve_add(out, t->sizes[i], midmean_of(t->seconds[i] + 1, N_ROUNDS - 1));
+        sl_curve_add(out, t->sizes[i], sl_midmean_of(t->seconds[i] + 1, N_ROUNDS - 1));
 }
 
 static char *costs_text(costs *c) {
@@ -146,9 +146,9 @@ static char *costs_text(costs *c) {
     for (int w = 0; w < PASS_WIDTHS; w++) add_timing(&c->head[w], &found.head[w]);
     add_timing(&c->draft, &found.draft);
     add_timing(&c->target, &found.target);
-    json_put(o, "llama_cpp", json_text(llama_version()));
+    sl_json_put(o, "llama_cpp", sl_json_text(llama_version()));
     pass_costs_put(&found, o);
-    return json_to_text(o);
+    return sl_json_to_text(o);
 }
 
 static specrt_status prepare(costs *c, specrt_error *err) {
@@ -158,7 +158,8 @@ static specrt_status prepare(costs *c, specrt_error *err) {
     c->logits = (float *)malloc(most * rows * sizeof *c->logits);
     c->hidden = (float *)malloc(most * (size_t)head->n_cols * sizeof *c->hidden);
     c->best = (float *)malloc(most * most * sizeof *c->best);
-    if (!c->ids || !c->logits || !c->hidden || !c->best) return error_no_memory_for(err, "costs");
+    if (!c->ids || !c->logits || !c->hidden || !c->best)
+        return sl_error_no_memory_for(err, "costs");
     for (int32_t i = 0; i < (int32_t)rows; i++) c->ids[i] = i;
     for (int32_t i = 0; i < SPECRT_TREE_MAX_NODES; i++) /* any tokens */
         c->tokens[i] = (i * 977 + 11) % c->m->n_vocab;
@@ -181,7 +182,7 @@ static specrt_status take_typical(costs *c, const options *o, const inputs *in, 
     n = n / in->n + (o->n_predict > 0 ? o->n_predict / 2 : 0);
     if (n > most) n = most > longest.n ? most : longest.n;
     c->after_ids = (int32_t *)malloc((size_t)n * sizeof *c->after_ids);
-    if (!c->after_ids) return error_no_memory_for(err, "costs");
+    if (!c->after_ids) return sl_error_no_memory_for(err, "costs");
     for (int64_t i = 0; i < n; i++) c->after_ids[i] = longest.ids[i % longest.n];
     c->after = (input){.ids = c->after_ids, .n = (int32_t)n};
     return SPECRT_STATUS_OK;
@@ -193,15 +194,15 @@ static specrt_status measure(costs *c, const options *o, const inputs *in, specr
     if (in->n) TRY(take_typical(c, o, in, err));
     TRY(reading_take(&c->after, c->m, &c->begun, err));
     for (int round = 0; round < N_ROUNDS; round++) {
-        cli_info("costs: round %d of %d", round + 1, N_ROUNDS);
+        sl_cli_info("costs: round %d of %d", round + 1, N_ROUNDS);
         specrt_status status = time_round(c, round, err);
         if (status == SPECRT_STATUS_HOST) return models_error(c->m, status, err);
         if (status != SPECRT_STATUS_OK)
             return specrt_error_set(err, status, "a product could not be timed");
     }
     char *text = costs_text(c);
-    if (!text) return error_no_memory_for(err, "costs");
-    specrt_status status = out_bytes(o->costs, o->common.force, text, strlen(text), err);
+    if (!text) return sl_error_no_memory_for(err, "costs");
+    specrt_status status = sl_out_bytes(o->costs, o->common.force, text, strlen(text), err);
     free(text);
     return status;
 }
@@ -209,7 +210,7 @@ static specrt_status measure(costs *c, const options *o, const inputs *in, specr
 specrt_status costs_measure(const options *o, const models *m, const inputs *in,
                             specrt_error *err) {
     costs *c = (costs *)calloc(1, sizeof *c);
-    if (!c) return error_no_memory_for(err, "costs");
+    if (!c) return sl_error_no_memory_for(err, "costs");
     c->m = m;
     c->host = specrt_llama_host(m->pair);
     specrt_status status = measure(c, o, in, err);

@@ -10,12 +10,12 @@ static specrt_status run(const options *o, models *m, inputs *in, specrt_error *
     TRY(models_open(o, m, err));
     if (o->texts.n + o->files.n + o->prompts.n > 0) TRY(inputs_read(o, m, in, err));
     if (o->costs) return costs_measure(o, m, in, err);
-    cli_info("drafter's %lld rows of %s times its state are llama.cpp's logits (relative rms "
-             "%.2g); no pass computes its head",
-             (long long)m->rows.desc.n_rows, specrt_dtype_name(m->rows.desc.dtype),
-             specrt_llama_relative_rms(m->pair));
+    sl_cli_info("drafter's %lld rows of %s times its state are llama.cpp's logits (relative rms "
+                "%.2g); no pass computes its head",
+                (long long)m->rows.desc.n_rows, specrt_dtype_name(m->rows.desc.dtype),
+                specrt_llama_relative_rms(m->pair));
     TRY(o->bench ? bench_all(o, m, in, err) : answer_all(o, m, in, err));
-    return out_flush_stdout(err);
+    return sl_out_flush_stdout(err);
 }
 
 int main(int argc, char **argv) {
@@ -29,5 +29,5 @@ int main(int argc, char **argv) {
     inputs_free(&in);
     models_close(&m);
     options_free(&o);
-    return status == SPECRT_STATUS_OK ? CLI_OK : cli_fail(&err);
+    return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
 }

@@ -35,7 +35,7 @@ static specrt_status load(const char *path, int64_t n_gpu_layers, struct llama_m
 static specrt_status open_bundle(const options *o, models *m, specrt_error *err) {
     uint8_t sha256[32];
     specrt_llama_fingerprint(m->vocab, sha256);
-    return bundle_open_for(o->bundle, sha256, &m->bundle, err);
+    return sl_bundle_open_for(o->bundle, sha256, &m->bundle, err);
 }
 
 static specrt_status check_context(const options *o, const models *m, specrt_error *err) {

@@ -14,7 +14,7 @@ static specrt_status tokenize(const models *m, const prompt *p, const char *text
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected a prompt of a token or more, found none", p->place);
     out->ids = (int32_t *)malloc((size_t)n * sizeof *out->ids);
-    if (!out->ids) return error_no_memory_for(err, "prompts");
+    if (!out->ids) return sl_error_no_memory_for(err, "prompts");
     out->n = llama_tokenize(m->vocab, text, bytes, out->ids, n, true, special);
     return SPECRT_STATUS_OK;
 }
@@ -33,7 +33,7 @@ static specrt_status take_ids(const models *m, const prompt *p, input *out, spec
                                     "%s: prompt_ids: expected ids below %d, found %d", p->place,
                                     (int)m->n_vocab, (int)p->ids[i]);
     out->ids = (int32_t *)malloc((size_t)p->n_ids * sizeof *out->ids);
-    if (!out->ids) return error_no_memory_for(err, "prompts");
+    if (!out->ids) return sl_error_no_memory_for(err, "prompts");
     memcpy(out->ids, p->ids, (size_t)p->n_ids * sizeof *out->ids);
     out->n = p->n_ids;
     return SPECRT_STATUS_OK;
@@ -59,23 +59,23 @@ static specrt_status take(const options *o, const models *m, const prompt *p, in
 /* The whole file, without its last line feed. */
 static specrt_status add_file(const char *path, prompt_list *out, specrt_error *err) {
     file_view view;
-    TRY(file_map(path, &view, err));
+    TRY(sl_file_map(path, &view, err));
     char *text = view.n ? strndup((const char *)view.bytes, view.n) : strdup("");
-    file_unmap(&view);
+    sl_file_unmap(&view);
     size_t n = text ? strlen(text) : 0;
     if (n > 0 && text[n - 1] == '\n') text[n - 1] = '\0';
-    specrt_status status = text ? prompts_add(text, "file", out) : SPECRT_STATUS_NO_MEMORY;
+    specrt_status status = text ? sl_prompts_add(text, "file", out) : SPECRT_STATUS_NO_MEMORY;
     free(text);
-    return status == SPECRT_STATUS_OK ? status : error_no_memory_for(err, "prompts");
+    return status == SPECRT_STATUS_OK ? status : sl_error_no_memory_for(err, "prompts");
 }
 
 static specrt_status read_prompts(const options *o, prompt_list *out, specrt_error *err) {
     for (int i = 0; i < o->texts.n; i++)
-        if (prompts_add(o->texts.items[i], "prompt", out) != SPECRT_STATUS_OK)
-            return error_no_memory_for(err, "prompts");
+        if (sl_prompts_add(o->texts.items[i], "prompt", out) != SPECRT_STATUS_OK)
+            return sl_error_no_memory_for(err, "prompts");
     for (int i = 0; i < o->files.n; i++) TRY(add_file(o->files.items[i], out, err));
     for (int i = 0; i < o->prompts.n; i++)
-        TRY(prompts_read(o->prompts.items[i], o->limit, out, err));
+        TRY(sl_prompts_read(o->prompts.items[i], o->limit, out, err));
     return SPECRT_STATUS_OK;
 }
 
@@ -88,11 +88,11 @@ static bool any_text(const prompt_list *prompts) {
 specrt_status inputs_read(const options *o, const models *m, inputs *out, specrt_error *err) {
     TRY(read_prompts(o, &out->prompts, err));
     out->items = (input *)calloc((size_t)out->prompts.n, sizeof *out->items);
-    if (!out->items) return error_no_memory_for(err, "prompts");
+    if (!out->items) return sl_error_no_memory_for(err, "prompts");
     for (int i = 0; i < out->prompts.n; i++, out->n++)
         TRY(take(o, m, &out->prompts.items[i], &out->items[i], err));
     if (!o->conversation && any_text(&out->prompts)) template_announce(o, m);
-    return prompts_account(&out->prompts, out->n, err);
+    return sl_prompts_account(&out->prompts, out->n, err);
 }
 
 void inputs_unanswered(const options *o, const models *m, const inputs *in, int n,
@@ -107,6 +107,6 @@ void inputs_unanswered(const options *o, const models *m, const inputs *in, int 
 void inputs_free(inputs *in) {
     for (int i = 0; in->items && i < in->prompts.n; i++) free(in->items[i].ids);
     free(in->items);
-    prompts_free(&in->prompts);
+    sl_prompts_free(&in->prompts);
     *in = (inputs){0};
 }

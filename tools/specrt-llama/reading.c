@@ -34,7 +34,7 @@ specrt_status reading_take(const input *p, const models *m, reading *out, specrt
     out->of = p;
     out->logits = (float *)malloc((size_t)m->n_vocab * sizeof *out->logits);
     out->best = (int32_t *)malloc((size_t)p->n * SPECRT_LOGITS_MAX_K * sizeof *out->best);
-    if (!out->logits || !out->best) return error_no_memory_for(err, "prompts");
+    if (!out->logits || !out->best) return sl_error_no_memory_for(err, "prompts");
     return read_tokens(p, m, out, err);
 }
 

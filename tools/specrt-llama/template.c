@@ -43,13 +43,13 @@ const char *template_name(const models *m) {
 void template_announce(const options *o, const models *m) {
     const char *name = template_name(m);
     if (name)
-        cli_info("%s has the chat template %s, which is not used: prompts are plain text; -cnv "
-                 "writes them in the template",
-                 o->target, name);
+        sl_cli_info("%s has the chat template %s, which is not used: prompts are plain text; -cnv "
+                    "writes them in the template",
+                    o->target, name);
     else if (llama_model_chat_template(m->target, NULL))
-        cli_info("%s has a chat template that llama.cpp's C API does not know; it is not used: "
-                 "prompts are plain text",
-                 o->target);
+        sl_cli_info("%s has a chat template that llama.cpp's C API does not know; it is not used: "
+                    "prompts are plain text",
+                    o->target);
 }
 
 void template_suggest(const options *o, const models *m, char out[TEMPLATE_HINT]) {

@@ -95,7 +95,7 @@ specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, cha
 
 /* reduce_counts() : add the counts of all MPI ranks at rank 0. Collective, also for a rank that failed.
  *   status, err : of this rank so far
- * @return as mpi_agree(). */
+ * @return as sl_mpi_agree(). */
 specrt_status reduce_counts(counts *c, specrt_status status, specrt_error *err);
 
 /* ---- what a run found, for the reports ---- */

@@ -72,11 +72,11 @@ static bool take_rows(counter *w, int32_t n_vocab) {
 static specrt_status flush(counter *w, specrt_error *err) {
     job *j = w->job;
     if (w->domain < 0) return SPECRT_STATUS_OK;
-    if (!take_rows(w, j->total->vocab.n_vocab)) return error_no_memory(err, NULL);
+    if (!take_rows(w, j->total->vocab.n_vocab)) return sl_error_no_memory(err, NULL);
     w->tally.name = j->names[w->domain];
     snprintf(w->tally.provenance, sizeof w->tally.provenance, "%s", j->options->provenance);
     pthread_mutex_lock(&j->lock);
-    specrt_status status = counts_add(j->total, &w->tally, err);
+    specrt_status status = sl_counts_add(j->total, &w->tally, err);
     pthread_mutex_unlock(&j->lock);
     free(w->tally.rows);
     w->tally = (counts_domain){0};
@@ -105,9 +105,10 @@ static specrt_status count_doc(counter *w, const corpus_doc *doc, specrt_error *
     w->tally.n_bytes += doc->text ? doc->n_bytes : doc->n_ids * sizeof *doc->ids;
     w->tally.n_completions[split] += doc->completion;
     if (!doc->text) return count_ids(w, doc, split), SPECRT_STATUS_OK;
-    tok_worker_continue(w->worker, doc->continues);
-    if (tok_count(w->worker, doc->text, doc->n_bytes, w->dense[split], &w->tally.n_tokens[split]))
-        return error_no_memory(err, NULL);
+    sl_tok_worker_continue(w->worker, doc->continues);
+    if (sl_tok_count(w->worker, doc->text, doc->n_bytes, w->dense[split],
+                     &w->tally.n_tokens[split]))
+        return sl_error_no_memory(err, NULL);
     return SPECRT_STATUS_OK;
 }
 
@@ -115,14 +116,14 @@ static specrt_status count_batches(counter *w, bool draws, specrt_error *err) {
     job *j = w->job;
     for (;;) {
         bool end = false;
-        TRY(corpus_next(j->corpus, &w->batch, &end, err));
+        TRY(sl_corpus_next(j->corpus, &w->batch, &end, err));
         for (int64_t i = 0; i < w->batch.n_docs; i++) TRY(count_doc(w, &w->batch.docs[i], err));
         if (end && w->batch.n_docs == 0) return flush(w, err);
         if (has_failed(j)) return SPECRT_STATUS_OK;
         if (draws && j->bar.on) {
             corpus_stats stats;
-            corpus_get_stats(j->corpus, &stats);
-            progress_update(&j->bar, stats.bytes_read);
+            sl_corpus_get_stats(j->corpus, &stats);
+            sl_progress_update(&j->bar, stats.bytes_read);
         }
     }
 }
@@ -132,15 +133,15 @@ static specrt_status counter_open(counter *w, job *j, specrt_error *err) {
     *w = (counter){.job = j, .domain = -1};
     for (int s = 0; s < COUNTS_SPLITS; s++) {
         w->dense[s] = (uint64_t *)calloc(n, sizeof *w->dense[s]);
-        if (!w->dense[s]) return error_no_memory(err, NULL);
+        if (!w->dense[s]) return sl_error_no_memory(err, NULL);
     }
-    return j->tok ? tok_worker_create(j->tok, &w->worker, err) : SPECRT_STATUS_OK;
+    return j->tok ? sl_tok_worker_create(j->tok, &w->worker, err) : SPECRT_STATUS_OK;
 }
 
 static void counter_close(counter *w) {
     for (int s = 0; s < COUNTS_SPLITS; s++) free(w->dense[s]);
-    tok_worker_free(w->worker);
-    corpus_batch_free(&w->batch);
+    sl_tok_worker_free(w->worker);
+    sl_corpus_batch_free(&w->batch);
 }
 
 static void run_counter(void *arg, int worker) {
@@ -157,22 +158,22 @@ static void run_counter(void *arg, int worker) {
 static specrt_status add_digests(const job *j, specrt_error *err) {
     const calibrate_options *o = j->options;
     for (int i = 0; i < o->corpus.n; i++) {
-        counts_domain d = {.name = j->names[i], .digest = corpus_digest(j->corpus, i)};
+        counts_domain d = {.name = j->names[i], .digest = sl_corpus_digest(j->corpus, i)};
         snprintf(d.provenance, sizeof d.provenance, "%s", o->provenance);
-        TRY(counts_add(j->total, &d, err));
+        TRY(sl_counts_add(j->total, &d, err));
     }
     return SPECRT_STATUS_OK;
 }
 
 static void count_all(job *j, corpus_stats *stats) {
     const cli_common *common = &j->options->common;
-    corpus_get_stats(j->corpus, stats);
+    sl_corpus_get_stats(j->corpus, stats);
     pthread_mutex_init(&j->lock, NULL);
-    progress_begin(&j->bar, common->progress, "counting", "B", stats->bytes_total);
-    parallel_run((int)common->threads, run_counter, j);
-    progress_end(&j->bar);
+    sl_progress_begin(&j->bar, common->progress, "counting", "B", stats->bytes_total);
+    sl_parallel_run((int)common->threads, run_counter, j);
+    sl_progress_end(&j->bar);
     pthread_mutex_destroy(&j->lock);
-    corpus_get_stats(j->corpus, stats);
+    sl_corpus_get_stats(j->corpus, stats);
 }
 
 specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, char *const *names,
@@ -191,10 +192,10 @@ specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, cha
              .names = names,
              .total = c,
              .holdout_limit = (uint64_t)ldexp(o->holdout, 64)};
-    TRY(corpus_open(o->corpus.items, o->corpus.n, &reading, &j.corpus, err));
+    TRY(sl_corpus_open(o->corpus.items, o->corpus.n, &reading, &j.corpus, err));
     count_all(&j, stats);
     if (j.status == SPECRT_STATUS_OK) j.status = add_digests(&j, &j.error);
-    corpus_close(j.corpus);
+    sl_corpus_close(j.corpus);
     if (j.status != SPECRT_STATUS_OK) *err = j.error;
     return j.status;
 }

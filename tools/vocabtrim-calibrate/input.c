@@ -14,13 +14,13 @@
 static specrt_status vocab_from_ids(const calibrate_options *o, counts_vocab *v,
                                     specrt_error *err) {
     int32_t *keep, n_keep;
-    TRY(counts_vocab_from_ids((int32_t)o->n_vocab, v, err));
+    TRY(sl_counts_vocab_from_ids((int32_t)o->n_vocab, v, err));
     TRY(calibrate_options_keep(o, NULL, v->n_vocab, &keep, &n_keep, err));
     for (int32_t i = 0; i < n_keep; i++) v->types[keep[i]] = COUNTS_TERMINATOR;
     free(keep);
     if (n_keep == 0)
-        cli_warn("no terminators are known, so the drafter may be unable to end a text; name "
-                 "them with --keep");
+        sl_cli_warn("no terminators are known, so the drafter may be unable to end a text; name "
+                    "them with --keep");
     return SPECRT_STATUS_OK;
 }
 
@@ -49,8 +49,8 @@ static specrt_status check_counts_vocab(const calibrate_options *o, const counts
 
 static specrt_status read_merged(const calibrate_options *o, counts *c, specrt_error *err) {
     /* Under MPI the ranks' counts are added up, so one of them brings in the files. */
-    if (mpi_rank() > 0 && o->corpus.n) return SPECRT_STATUS_OK;
-    for (int i = 0; i < o->merge.n; i++) TRY(counts_read(c, o->merge.items[i], err));
+    if (sl_mpi_rank() > 0 && o->corpus.n) return SPECRT_STATUS_OK;
+    for (int i = 0; i < o->merge.n; i++) TRY(sl_counts_read(c, o->merge.items[i], err));
     return SPECRT_STATUS_OK;
 }
 
@@ -60,8 +60,8 @@ static specrt_status open_vocab(const calibrate_options *o, tokenizer **tok, cou
     if (!o->tokenizer) return SPECRT_STATUS_OK;
     if (strcmp(o->tokenizer, "none") == 0)
         return o->n_vocab ? vocab_from_ids(o, &c->vocab, err) : SPECRT_STATUS_OK;
-    TRY(tokenizer_open(o->tokenizer, tok, err));
-    return counts_vocab_from_tokenizer(*tok, &c->vocab, err);
+    TRY(sl_tokenizer_open(o->tokenizer, tok, err));
+    return sl_counts_vocab_from_tokenizer(*tok, &c->vocab, err);
 }
 
 specrt_status input_open_counts(const calibrate_options *o, tokenizer **tok, counts *c,
@@ -78,7 +78,7 @@ specrt_status input_open_counts(const calibrate_options *o, tokenizer **tok, cou
     if (status == SPECRT_STATUS_OK) status = read_merged(o, c, err);
     if (status == SPECRT_STATUS_OK && given.vocab.types)
         status = check_counts_vocab(o, &given.vocab, &c->vocab, err);
-    counts_free(&given);
+    sl_counts_free(&given);
     return status;
 }
 
@@ -86,14 +86,14 @@ specrt_status input_open_counts(const calibrate_options *o, tokenizer **tok, cou
 
 specrt_status input_open_model(const calibrate_options *o, const counts_vocab *v, model *m,
                                specrt_head_desc *head, const char **name, specrt_error *err) {
-    TRY(model_open(o->model, m, err));
-    TRY(model_head(m, o->tensor, head, name, err));
+    TRY(sl_model_open(o->model, m, err));
+    TRY(sl_model_head(m, o->tensor, head, name, err));
     if (head->n_rows < v->n_vocab)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: %s has %" PRId64 " rows; expected at least %" PRId32
                                 ", the vocabulary of %s",
                                 o->model, *name, head->n_rows, v->n_vocab, v->name);
-    return m->g ? tokenizer_check_model(o->model, v->sha256, v->name, err) : SPECRT_STATUS_OK;
+    return m->g ? sl_tokenizer_check_model(o->model, v->sha256, v->name, err) : SPECRT_STATUS_OK;
 }
 
 size_t input_row_bytes(const specrt_head_desc *head) {
@@ -119,14 +119,14 @@ static double layer_params(const model *m) {
     double sum = 0;
     int64_t n = 0;
     if (m->g) {
-        const gguf_tensor *t = gguf_tensors(m->g, &n);
+        const gguf_tensor *t = sl_gguf_tensors(m->g, &n);
         for (int64_t i = 0; i < n; i++)
             if (in_first_layer(t[i].name))
                 sum += (double)t[i].dims[0] * (double)t[i].dims[1] * (double)t[i].dims[2] *
                        (double)t[i].dims[3];
         return sum;
     }
-    const st_tensor *t = st_tensors(m->s, &n);
+    const st_tensor *t = sl_st_tensors(m->s, &n);
     for (int64_t i = 0; i < n; i++) {
         double elements = in_first_layer(t[i].name);
         for (int32_t j = 0; j < t[i].n_dims; j++) elements *= (double)t[i].shape[j];
@@ -166,7 +166,7 @@ specrt_status input_speed(const calibrate_options *o, const model *m, const spec
     out->n_rows = head ? (int32_t)head->n_rows : n_vocab;
     out->source = "as given";
     if (head && out->n_rates) {
-        if (out->target_params == 0) out->target_params = (double)model_n_params(m);
+        if (out->target_params == 0) out->target_params = (double)sl_model_n_params(m);
         if (out->d_draft == 0) out->d_draft = (double)head->n_cols;
         if (out->draft_params == 0) {
             TRY(eagle_params(m, head, &out->draft_params, err));

@@ -46,10 +46,11 @@ static specrt_status check_early(calibration *run, const model *m, specrt_error 
 static void tell_speed(const calibration *run, double seconds) {
     const corpus_stats *s = &run->stats;
     if (!run->options->common.verbose || !run->options->corpus.n) return;
-    cli_info("read %s bytes of %s files, %s bytes of text, in %.2f s (%.1f MB of text/s); "
-             "peak memory %.0f MB",
-             text_count(s->bytes_read), text_count(s->n_files), text_count(s->n_text_bytes),
-             seconds, (double)s->n_text_bytes / 1e6 / seconds, (double)measure_peak_bytes() / 1e6);
+    sl_cli_info("read %s bytes of %s files, %s bytes of text, in %.2f s (%.1f MB of text/s); "
+                "peak memory %.0f MB",
+                sl_text_count(s->bytes_read), sl_text_count(s->n_files),
+                sl_text_count(s->n_text_bytes), seconds, (double)s->n_text_bytes / 1e6 / seconds,
+                (double)sl_measure_peak_bytes() / 1e6);
 }
 
 /* Where the corpus is smaller than the reader's steps, a split may be empty. */
@@ -76,9 +77,9 @@ static specrt_status choose_size(calibration *run, specrt_error *err) {
         if (value > n_valid) value = n_valid;
         if (value < n_forced) value = n_forced;
         if (value != DEFAULT_SIZE)
-            cli_info("size %.0f instead of the default %d: the vocabulary has %" PRId32
-                     " valid ids, %" PRId32 " of them forced",
-                     value, DEFAULT_SIZE, n_valid, n_forced);
+            sl_cli_info("size %.0f instead of the default %d: the vocabulary has %" PRId32
+                        " valid ids, %" PRId32 " of them forced",
+                        value, DEFAULT_SIZE, n_valid, n_forced);
     }
     TRY(select_size(&run->ranking, o->rule, value, run->has_head ? input_row_bytes(&run->head) : 0,
                     &run->size, err));
@@ -93,19 +94,20 @@ static bool warn_mass(const calibration *run) {
     double held_out = calibration_coverage(run, COUNTS_HOLDOUT);
     if (run->options->rule != SELECT_MASS) return false;
     if (held_out < share)
-        cli_warn("--mass %g: cannot be reached: all %s ids that a list may hold cover %.2f%% of "
-                 "held-out text",
-                 share, text_count((uint64_t)run->size), 100 * held_out);
+        sl_cli_warn("--mass %g: cannot be reached: all %s ids that a list may hold cover %.2f%% of "
+                    "held-out text",
+                    share, sl_text_count((uint64_t)run->size), 100 * held_out);
     else if (n < select_mass_needs(share))
-        cli_warn("--mass %g: %s held-out tokens cannot show it, so the list errs to the long side "
-                 "(%.1f%% of further text may be any of the ids not seen); give more text%s",
-                 share, text_count(r->n_held_out), 100 * r->unseen,
-                 r->n_held_out ? "" : ", some of it held out (--holdout 0.2)");
+        sl_cli_warn(
+            "--mass %g: %s held-out tokens cannot show it, so the list errs to the long side "
+            "(%.1f%% of further text may be any of the ids not seen); give more text%s",
+            share, sl_text_count(r->n_held_out), 100 * r->unseen,
+            r->n_held_out ? "" : ", some of it held out (--holdout 0.2)");
     else if (n < select_mass_wants(share))
-        cli_warn(
+        sl_cli_warn(
             "--mass %g: %s held-out tokens tell it within %.1f points, %.0f would within %.1f; "
             "give more text",
-            share, text_count(r->n_held_out), 200 * select_deviation(share, n),
+            share, sl_text_count(r->n_held_out), 200 * select_deviation(share, n),
             ceil(select_mass_wants(share)), 50 * (1 - share));
     else
         return false;
@@ -119,11 +121,11 @@ static void warn_gap(const calibration *run) {
     double held_out = calibration_coverage(run, COUNTS_HOLDOUT);
     double chance = 2 * select_deviation(held_out, (double)r->n_held_out);
     if (isnan(held_out) || ranked - held_out <= fmax(0.01, chance)) return;
-    cli_warn(
+    sl_cli_warn(
         "the list covers %.1f%% of the text that was ranked, %.1f%% of held-out text: too little "
         "text for %s ids (%s were seen in it); give more%s",
-        100 * ranked, 100 * held_out, text_count((uint64_t)run->size),
-        text_count((uint64_t)r->n_seen),
+        100 * ranked, 100 * held_out, sl_text_count((uint64_t)run->size),
+        sl_text_count((uint64_t)r->n_seen),
         run->options->rule == SELECT_MASS ? ", and fewer will do" : ", or let --mass choose");
 }
 
@@ -153,39 +155,39 @@ static bool is_below(const calibration *run) {
     if (isnan(least)) return false;
     if (!held_out) {
         coverage = calibration_coverage(run, COUNTS_CALIBRATION);
-        cli_warn(
+        sl_cli_warn(
             "no text was held out, so --min-coverage is held against the text that was ranked, "
             "which flatters");
     }
     if (coverage >= least) return false;
-    cli_warn("%" PRId32 " ids cover %.4f%% of the %s tokens, less than --min-coverage %g%%%s",
-             run->size, 100 * coverage, held_out ? "held-out" : "ranked", 100 * least,
-             run->options->allow_below ? "" : "; nothing is written (--allow-below writes)");
+    sl_cli_warn("%" PRId32 " ids cover %.4f%% of the %s tokens, less than --min-coverage %g%%%s",
+                run->size, 100 * coverage, held_out ? "held-out" : "ranked", 100 * least,
+                run->options->allow_below ? "" : "; nothing is written (--allow-below writes)");
     return true;
 }
 
 static int finish(calibration *run, char *const *names, double started, specrt_error *err) {
     const calibrate_options *o = run->options;
-    corpus_warn(&run->stats);
-    tell_speed(run, measure_seconds() - started);
+    sl_corpus_warn(&run->stats);
+    tell_speed(run, sl_measure_seconds() - started);
     if (calibrate_options_counts_only(o)) {
-        cli_info("%" PRIu64 " tokens in %d domains", counts_n_tokens(&run->counts),
-                 run->counts.n_domains);
-        return output_counts(run, err) ? cli_fail(err) : CLI_OK;
+        sl_cli_info("%" PRIu64 " tokens in %d domains", sl_counts_n_tokens(&run->counts),
+                    run->counts.n_domains);
+        return output_counts(run, err) ? sl_cli_fail(err) : CLI_OK;
     }
-    if (select_and_sweep(run, names, err)) return cli_fail(err);
-    run->seconds = measure_seconds() - started;
+    if (select_and_sweep(run, names, err)) return sl_cli_fail(err);
+    run->seconds = sl_measure_seconds() - started;
     bool below = is_below(run);
     specrt_status status = output_all(run, !below || o->allow_below, err);
-    if (status != SPECRT_STATUS_OK) return cli_fail(err);
+    if (status != SPECRT_STATUS_OK) return sl_cli_fail(err);
     return below ? CLI_BELOW : CLI_OK;
 }
 
 static int run_with(calibration *run, tokenizer **tok, model *m, char ***names) {
     const calibrate_options *o = run->options;
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    double started = measure_seconds();
-    specrt_status status = mpi_rank() == 0 ? output_check(o, &err) : SPECRT_STATUS_OK;
+    double started = sl_measure_seconds();
+    specrt_status status = sl_mpi_rank() == 0 ? output_check(o, &err) : SPECRT_STATUS_OK;
     if (!status) status = calibrate_options_domain_names(o, names, &err);
     if (!status) status = input_open_counts(o, tok, &run->counts, &err);
     run->tok = *tok;
@@ -194,11 +196,11 @@ static int run_with(calibration *run, tokenizer **tok, model *m, char ***names) 
         run->has_head = status == SPECRT_STATUS_OK;
     }
     if (!status) status = check_early(run, m, &err);
-    if (!status && mpi_rank() == 0) status = output_check_ident(run, &err);
-    status = mpi_agree(status, &err);
+    if (!status && sl_mpi_rank() == 0) status = output_check_ident(run, &err);
+    status = sl_mpi_agree(status, &err);
     if (!status) status = count(run, *names, &err);
-    if (status) return cli_fail(&err);
-    return mpi_rank() == 0 ? finish(run, *names, started, &err) : CLI_OK;
+    if (status) return sl_cli_fail(&err);
+    return sl_mpi_rank() == 0 ? finish(run, *names, started, &err) : CLI_OK;
 }
 
 static void free_names(const calibrate_options *o, char **names) {
@@ -217,17 +219,17 @@ static int calibrate(int argc, char **argv) {
     free_names(&options, names);
     sweep_free(&run.sweep);
     calibrate_ranking_free(&run.ranking);
-    counts_free(&run.counts);
+    sl_counts_free(&run.counts);
     free(run.weights);
     free(run.keep);
     free(run.speed.rates);
-    tokenizer_close(tok);
-    model_close(&m);
+    sl_tokenizer_close(tok);
+    sl_model_close(&m);
     calibrate_options_free(&options);
     return code;
 }
 
 int main(int argc, char **argv) {
-    mpi_begin(&argc, &argv);
-    return mpi_end(calibrate(argc, argv));
+    sl_mpi_begin(&argc, &argv);
+    return sl_mpi_end(calibrate(argc, argv));
 }

@@ -17,65 +17,69 @@
 
 static int parse_table(calibrate_options *o, int argc, char **argv) {
     char exports[160];
-    snprintf(exports, sizeof exports, "token map: %s", token_map_formats());
+    snprintf(exports, sizeof exports, "token map: %s", sl_token_map_formats());
     const cli_option options[] = {
-        cli_heading("Input"),
+        sl_cli_heading("Input"),
         COUNTS_INPUT_TEXT(*o),
-        cli_string("provenance", "WHO", &o->provenance,
-                   "who wrote the text: raw (default), target or draft; recorded"),
-        cli_string("domain", "NAME", &o->domain,
-                   "count all of --corpus as one domain (default: one per argument)"),
+        sl_cli_string("provenance", "WHO", &o->provenance,
+                      "who wrote the text: raw (default), target or draft; recorded"),
+        sl_cli_string("domain", "NAME", &o->domain,
+                      "count all of --corpus as one domain (default: one per argument)"),
         COUNTS_INPUT_IDS(*o),
 
-        cli_heading("Size of the draft vocabulary, one of"),
-        cli_int("size", "N", &o->size, 0, 0,
-                "exactly N ids (default 32768; a quarter of a vocabulary below 65536)"),
-        cli_real("mass", "P", &o->mass, 1e-9, 1, "the fewest that cover share P of held-out text"),
-        cli_int("min-count", "N", &o->min_count, 1, 9e15, "those seen at least N times"),
-        cli_real("budget-mib", "M", &o->budget_mib, 1e-6, 1e9,
-                 "as many rows of --model's head as fit M MiB"),
+        sl_cli_heading("Size of the draft vocabulary, one of"),
+        sl_cli_int("size", "N", &o->size, 0, 0,
+                   "exactly N ids (default 32768; a quarter of a vocabulary below 65536)"),
+        sl_cli_real("mass", "P", &o->mass, 1e-9, 1,
+                    "the fewest that cover share P of held-out text"),
+        sl_cli_int("min-count", "N", &o->min_count, 1, 9e15, "those seen at least N times"),
+        sl_cli_real("budget-mib", "M", &o->budget_mib, 1e-6, 1e9,
+                    "as many rows of --model's head as fit M MiB"),
 
-        cli_heading("Ranking"),
-        cli_string(
+        sl_cli_heading("Ranking"),
+        sl_cli_string(
             "keep", "IDS|FILE", &o->keep,
             "always members: 5,7-9 or a file of ids; bytes: the tokens of one byte, by which "
             "any text can be drafted; with --tokenizer none the terminators"),
-        cli_strings("weights", "FILE:W,...", &o->weights,
-                    "weight of a --corpus argument or domain (default 1)"),
-        cli_real(
+        sl_cli_strings("weights", "FILE:W,...", &o->weights,
+                       "weight of a --corpus argument or domain (default 1)"),
+        sl_cli_real(
             "holdout", "F", &o->holdout, 0, 0.9,
             "share of documents kept out of the ranking to measure coverage (default 0.05, with "
             "--mass "
             "0.2)"),
-        cli_real("min-coverage", "P", &o->min_coverage, 0, 1,
-                 "fail with exit code 4 when hold-out coverage (without one, that of the ranked "
-                 "text) is "
-                 "below P"),
-        cli_flag("allow-below", &o->allow_below, "write the outputs even below --min-coverage"),
+        sl_cli_real("min-coverage", "P", &o->min_coverage, 0, 1,
+                    "fail with exit code 4 when hold-out coverage (without one, that of the ranked "
+                    "text) is "
+                    "below P"),
+        sl_cli_flag("allow-below", &o->allow_below, "write the outputs even below --min-coverage"),
 
-        cli_heading("Model and speed estimate"),
-        cli_string("model", "FILE", &o->model,
-                   "GGUF or safetensors whose head the list is for; recorded and checked"),
-        cli_string("tensor", "NAME", &o->tensor, "its head's name, if unusual"),
-        cli_string("accept-rate", "A1,A2,...", &o->accept_rate,
-                   "acceptance by draft position with the full vocabulary: estimate speed by size"),
-        cli_real("target-params", "N", &o->target_params, 1, 1e15,
-                 "parameters of the target (default: --model's)"),
-        cli_real("draft-params", "N", &o->draft_params, 1, 1e15,
-                 "of the drafter, embedding and full head included (default: EAGLE's for --model)"),
-        cli_real("d-draft", "N", &o->d_draft, 1, 1e9,
-                 "columns of the draft head (default: --model's)"),
+        sl_cli_heading("Model and speed estimate"),
+        sl_cli_string("model", "FILE", &o->model,
+                      "GGUF or safetensors whose head the list is for; recorded and checked"),
+        sl_cli_string("tensor", "NAME", &o->tensor, "its head's name, if unusual"),
+        sl_cli_string(
+            "accept-rate", "A1,A2,...", &o->accept_rate,
+            "acceptance by draft position with the full vocabulary: estimate speed by size"),
+        sl_cli_real("target-params", "N", &o->target_params, 1, 1e15,
+                    "parameters of the target (default: --model's)"),
+        sl_cli_real(
+            "draft-params", "N", &o->draft_params, 1, 1e15,
+            "of the drafter, embedding and full head included (default: EAGLE's for --model)"),
+        sl_cli_real("d-draft", "N", &o->d_draft, 1, 1e9,
+                    "columns of the draft head (default: --model's)"),
 
-        cli_heading("Scale"),
-        cli_string("shard", "I/N", &o->shard,
-                   "count batches I, I+N, ... (default with --counts-out: the scheduler's rank)"),
-        cli_string("counts-out", "FILE", &o->counts_out, "write a count file; - is stdout"),
-        cli_strings("merge", "FILE...", &o->merge,
-                    "add count files, needs neither tokenizer nor corpus; - is stdin"),
+        sl_cli_heading("Scale"),
+        sl_cli_string(
+            "shard", "I/N", &o->shard,
+            "count batches I, I+N, ... (default with --counts-out: the scheduler's rank)"),
+        sl_cli_string("counts-out", "FILE", &o->counts_out, "write a count file; - is stdout"),
+        sl_cli_strings("merge", "FILE...", &o->merge,
+                       "add count files, needs neither tokenizer nor corpus; - is stdin"),
 
-        cli_heading("Output"),
-        cli_strings("export", "FORMAT=FILE", &o->exports, exports),
-        cli_string("report", "FILE", &o->report, "HTML page with the curves"),
+        sl_cli_heading("Output"),
+        sl_cli_strings("export", "FORMAT=FILE", &o->exports, exports),
+        sl_cli_string("report", "FILE", &o->report, "HTML page with the curves"),
         {0}};
     const cli_tool tool = {
         "vocabtrim-calibrate",
@@ -84,7 +88,7 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
         "Ranks a vocabulary by how often each token occurs in a corpus (FR-Spec, VocabTrim) and\n"
         "writes the ranking into a bundle, token maps for other engines, and a report.",
         "vocabtrim-calibrate --tokenizer T --corpus PATH... [options] -o BUNDLE", options};
-    return cli_parse(&tool, argc, argv, &o->common, NULL);
+    return sl_cli_parse(&tool, argc, argv, &o->common, NULL);
 }
 
 /* ---- what may stand together ---- */
@@ -97,33 +101,33 @@ static int choose_rule(calibrate_options *o) {
         given++, o->rule = SELECT_MIN_COUNT, o->rule_value = (double)o->min_count;
     if (!isnan(o->budget_mib)) given++, o->rule = SELECT_BUDGET, o->rule_value = o->budget_mib;
     o->rule_given = given > 0;
-    if (given > 1) return cli_usage("give one of --size, --mass, --min-count and --budget-mib");
+    if (given > 1) return sl_cli_usage("give one of --size, --mass, --min-count and --budget-mib");
     if (o->rule == SELECT_BUDGET && !o->model && given)
-        return cli_usage("--budget-mib needs --model for the bytes of a row");
+        return sl_cli_usage("--budget-mib needs --model for the bytes of a row");
     return -1;
 }
 
 static int check_words(const calibrate_options *o) {
     const char *who = o->provenance;
     if (who && strcmp(who, "raw") != 0 && strcmp(who, "target") != 0 && strcmp(who, "draft") != 0)
-        return cli_usage("--provenance: expected raw, target or draft, found '%s'", who);
+        return sl_cli_usage("--provenance: expected raw, target or draft, found '%s'", who);
     if (o->domain && strpbrk(o->domain, "\t\n"))
-        return cli_usage("--domain: a name without tabs and line ends is expected");
+        return sl_cli_usage("--domain: a name without tabs and line ends is expected");
     return -1;
 }
 
 static int check_input(const calibrate_options *o) {
     bool ids = o->tokenizer && strcmp(o->tokenizer, "none") == 0;
     const counts_input input = COUNTS_INPUT(*o);
-    int code = counts_input_check(&input);
+    int code = sl_counts_input_check(&input);
     if (code >= 0) return code;
-    if (o->n_vocab && !ids) return cli_usage("--n-vocab goes with --tokenizer none");
+    if (o->n_vocab && !ids) return sl_cli_usage("--n-vocab goes with --tokenizer none");
     if (!o->corpus.n && (o->messages || o->field || o->provenance || !isnan(o->holdout)))
-        return cli_usage("--messages, --field, --provenance and --holdout are fixed in count "
-                         "files; give them where the corpus is counted");
+        return sl_cli_usage("--messages, --field, --provenance and --holdout are fixed in count "
+                            "files; give them where the corpus is counted");
     if (o->corpus.n > MAX_DOMAINS && o->weights.n)
-        return cli_usage("--weights with more than %d --corpus arguments; give folders",
-                         MAX_DOMAINS);
+        return sl_cli_usage("--weights with more than %d --corpus arguments; give folders",
+                            MAX_DOMAINS);
     return -1;
 }
 
@@ -142,24 +146,26 @@ static int check_output(const calibrate_options *o) {
     for (int i = 0; i < o->exports.n; i++) {
         const char *equals = strchr(o->exports.items[i], '=');
         if (!equals || equals == o->exports.items[i] || !equals[1])
-            return cli_usage("--export: expected FORMAT=FILE, found '%s'", o->exports.items[i]);
+            return sl_cli_usage("--export: expected FORMAT=FILE, found '%s'", o->exports.items[i]);
     }
     if (o->exports.n > CALIBRATE_MAX_OUTPUTS - 3)
-        return cli_usage("--export: %d at most", CALIBRATE_MAX_OUTPUTS - 3);
-    int code = cli_one_stdout(&o->common, paths, calibrate_options_outputs(o, paths));
+        return sl_cli_usage("--export: %d at most", CALIBRATE_MAX_OUTPUTS - 3);
+    int code = sl_cli_one_stdout(&o->common, paths, calibrate_options_outputs(o, paths));
     if (code >= 0) return code;
     if (!o->common.output && !o->counts_out && !o->report && !o->exports.n && !o->common.json)
-        return cli_usage("nothing to write; give -o, --counts-out, --export, --report or --json");
+        return sl_cli_usage(
+            "nothing to write; give -o, --counts-out, --export, --report or --json");
     return -1;
 }
 
 static int check_speed(const calibrate_options *o) {
     int given = (o->target_params > 0) + (o->draft_params > 0) + (o->d_draft > 0);
     if (given && !o->accept_rate)
-        return cli_usage("--target-params, --draft-params and --d-draft go with --accept-rate");
+        return sl_cli_usage("--target-params, --draft-params and --d-draft go with --accept-rate");
     if (given && given < 3 && !o->model)
-        return cli_usage("without --model give all of --target-params, --draft-params, --d-draft");
-    if (o->tensor && !o->model) return cli_usage("--tensor goes with --model");
+        return sl_cli_usage(
+            "without --model give all of --target-params, --draft-params, --d-draft");
+    if (o->tensor && !o->model) return sl_cli_usage("--tensor goes with --model");
     return -1;
 }
 
@@ -181,8 +187,8 @@ int calibrate_options_parse(calibrate_options *o, int argc, char **argv) {
     if (code < 0) code = choose_rule(o);
     for (size_t i = 0; i < sizeof checks / sizeof checks[0] && code < 0; i++) code = checks[i](o);
     if (code < 0)
-        code = shard_choose(o->shard, calibrate_options_counts_only(o), o->corpus.n > 0, "outputs",
-                            &o->part);
+        code = sl_shard_choose(o->shard, calibrate_options_counts_only(o), o->corpus.n > 0,
+                               "outputs", &o->part);
     if (!o->messages) o->messages = "assistant";
     if (!o->provenance) o->provenance = "raw";
     bool chooses = o->rule_given && o->rule == SELECT_MASS && !o->merge.n;
@@ -191,10 +197,10 @@ int calibrate_options_parse(calibrate_options *o, int argc, char **argv) {
 }
 
 void calibrate_options_free(calibrate_options *o) {
-    cli_list_free(&o->corpus);
-    cli_list_free(&o->merge);
-    cli_list_free(&o->weights);
-    cli_list_free(&o->exports);
+    sl_cli_list_free(&o->corpus);
+    sl_cli_list_free(&o->merge);
+    sl_cli_list_free(&o->weights);
+    sl_cli_list_free(&o->exports);
 }
 
 /* ---- names of domains ---- */
@@ -250,11 +256,11 @@ specrt_status calibrate_options_domain_names(const calibrate_options *o, char **
     }
     free(parts);
     *out = names;
-    if (!ok) return error_no_memory(err, NULL);
+    if (!ok) return sl_error_no_memory(err, NULL);
     if (one && !o->domain)
-        cli_info("%zu corpus arguments are counted as one domain; give folders or --domain to "
-                 "tell them apart",
-                 n);
+        sl_cli_info("%zu corpus arguments are counted as one domain; give folders or --domain to "
+                    "tell them apart",
+                    n);
     return SPECRT_STATUS_OK;
 }
 
@@ -270,8 +276,8 @@ specrt_status calibrate_options_keep(const calibrate_options *o, const tokenizer
     if (strcmp(o->keep, "bytes") == 0 && !tok)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--keep bytes: expected a --tokenizer, which knows their ids");
-    if (strcmp(o->keep, "bytes") == 0) return tokenizer_byte_tokens(tok, ids, n, err);
-    TRY(id_ranges_read("--keep", o->keep, n_vocab, &list, err));
+    if (strcmp(o->keep, "bytes") == 0) return sl_tokenizer_byte_tokens(tok, ids, n, err);
+    TRY(sl_id_ranges_read("--keep", o->keep, n_vocab, &list, err));
     *ids = list.ids;
     *n = (int32_t)list.n;
     return SPECRT_STATUS_OK;
@@ -310,7 +316,7 @@ static specrt_status set_weights(const calibrate_options *o, const counts *c, ch
     for (int i = 0; i < c->n_domains; i++) weights[i] = 1;
     for (int i = 0; i < o->weights.n; i++) {
         char *text = strdup(o->weights.items[i]), *rest = NULL;
-        specrt_status status = text ? SPECRT_STATUS_OK : error_no_memory(err, NULL);
+        specrt_status status = text ? SPECRT_STATUS_OK : sl_error_no_memory(err, NULL);
         for (char *item = text ? strtok_r(text, ",", &rest) : NULL; item && !status;
              item = strtok_r(NULL, ",", &rest))
             status = set_weight(o, c, names, item, weights, err);
@@ -328,7 +334,7 @@ specrt_status calibrate_options_weights(const calibrate_options *o, const counts
     *out = NULL;
     if (!o->weights.n) return SPECRT_STATUS_OK;
     double *weights = (double *)calloc((size_t)c->n_domains + 1, sizeof *weights);
-    if (!weights) return error_no_memory(err, NULL);
+    if (!weights) return sl_error_no_memory(err, NULL);
     specrt_status status = set_weights(o, c, names, weights, err);
     if (status != SPECRT_STATUS_OK) return free(weights), status;
     *out = weights;
@@ -339,7 +345,7 @@ specrt_status calibrate_options_rates(const calibrate_options *o, speed_model *m
                                       specrt_error *err) {
     if (!o->accept_rate) return SPECRT_STATUS_OK;
     m->rates = (double *)calloc(MAX_RATES, sizeof *m->rates);
-    if (!m->rates) return error_no_memory(err, NULL);
+    if (!m->rates) return sl_error_no_memory(err, NULL);
     for (const char *p = o->accept_rate;;) {
         char *end;
         double rate = strtod(p, &end);

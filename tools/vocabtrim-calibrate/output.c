@@ -22,17 +22,18 @@ static const char *export_path(const char *item, char format[32]) {
 static specrt_status check_export(const calibrate_options *o, const char *item, specrt_error *err) {
     char format[32], unused[256];
     const char *path = export_path(item, format);
-    TRY(token_map_default_name(format, 1, unused, sizeof unused, err));
+    TRY(sl_token_map_default_name(format, 1, unused, sizeof unused, err));
     if (strcmp(format, "gguf") == 0 && !o->model)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--export gguf needs --model, the drafter to rewrite");
-    return token_map_check(format, path, o->common.force, err);
+    return sl_token_map_check(format, path, o->common.force, err);
 }
 
 specrt_status output_check(const calibrate_options *o, specrt_error *err) {
-    if (o->common.output) TRY(bundle_write_check(o->common.output, "ranks", o->common.force, err));
-    if (o->counts_out) TRY(out_check(o->counts_out, o->common.force, err));
-    if (o->report) TRY(out_check(o->report, o->common.force, err));
+    if (o->common.output)
+        TRY(sl_bundle_write_check(o->common.output, "ranks", o->common.force, err));
+    if (o->counts_out) TRY(sl_out_check(o->counts_out, o->common.force, err));
+    if (o->report) TRY(sl_out_check(o->report, o->common.force, err));
     for (int i = 0; i < o->exports.n; i++) TRY(check_export(o, o->exports.items[i], err));
     return SPECRT_STATUS_OK;
 }
@@ -44,14 +45,14 @@ static specrt_status make_ident(const calibration *run, specrt_ident *ident, spe
     memcpy(ident->tokenizer_sha256, v->sha256, sizeof ident->tokenizer_sha256);
     memcpy(ident->tokenizer_name, v->name, sizeof ident->tokenizer_name);
     if (!run->has_head) return SPECRT_STATUS_OK;
-    return bundle_ident_head(ident, &run->head, run->head_name, err);
+    return sl_bundle_ident_head(ident, &run->head, run->head_name, err);
 }
 
 specrt_status output_check_ident(const calibration *run, specrt_error *err) {
     specrt_ident ident;
     if (!run->options->common.output) return SPECRT_STATUS_OK;
     TRY(make_ident(run, &ident, err));
-    return bundle_ident_check(run->options->common.output, &ident, err);
+    return sl_bundle_ident_check(run->options->common.output, &ident, err);
 }
 
 /* ---- files that are written aside and renamed at the end ---- */
@@ -59,7 +60,7 @@ specrt_status output_check_ident(const calibration *run, specrt_error *err) {
 typedef specrt_status (*write_fn)(const calibration *run, out_file *out, specrt_error *err);
 
 static specrt_status write_counts(const calibration *run, out_file *out, specrt_error *err) {
-    return counts_write(&run->counts, out, err);
+    return sl_counts_write(&run->counts, out, err);
 }
 
 /* Write everything; what goes through a pipe or device is over with here, a file waits for its
@@ -68,14 +69,14 @@ static specrt_status stage(const calibration *run, const char *path, write_fn wr
                            specrt_error *err) {
     *out = (out_file){0};
     if (!path) return SPECRT_STATUS_OK;
-    TRY(out_open(out, path, run->options->common.force, err));
+    TRY(sl_out_open(out, path, run->options->common.force, err));
     specrt_status status = write(run, out, err);
-    if (status != SPECRT_STATUS_OK) return out_abort(out), status;
-    return out->temp ? SPECRT_STATUS_OK : out_commit(out, err);
+    if (status != SPECRT_STATUS_OK) return sl_out_abort(out), status;
+    return out->temp ? SPECRT_STATUS_OK : sl_out_commit(out, err);
 }
 
 static specrt_status commit(out_file *out, specrt_error *err) {
-    return out->f ? out_commit(out, err) : SPECRT_STATUS_OK;
+    return out->f ? sl_out_commit(out, err) : SPECRT_STATUS_OK;
 }
 
 specrt_status output_counts(const calibration *run, specrt_error *err) {
@@ -91,11 +92,11 @@ static specrt_status write_bundle(const calibration *run, const char *provenance
     bundle_part part;
     specrt_ident ident;
     TRY(make_ident(run, &ident, err));
-    TRY(bundle_ranks(&run->ranking.header, run->ranking.ids, run->ranking.counts, &part, err));
+    TRY(sl_bundle_ranks(&run->ranking.header, run->ranking.ids, run->ranking.counts, &part, err));
     part.provenance = provenance;
     bundle_update update = {
         .parts = &part, .n_parts = 1, .ident = &ident, .force = run->options->common.force};
-    specrt_status status = bundle_write(run->options->common.output, &update, err);
+    specrt_status status = sl_bundle_write(run->options->common.output, &update, err);
     free((void *)(uintptr_t)part.data);
     return status;
 }
@@ -107,17 +108,17 @@ static specrt_status write_exports(const calibration *run, int *n_done, specrt_e
     token_map map;
     char format[32];
     if (!o->exports.n) return SPECRT_STATUS_OK;
-    TRY(token_map_from_ranks(&ranks, run->size, &map, err));
+    TRY(sl_token_map_from_ranks(&ranks, run->size, &map, err));
     /* t2d has an entry for every row of the head, padding included. */
     if (run->has_head) map.n_vocab = (int32_t)run->head.n_rows;
     specrt_status status = SPECRT_STATUS_OK;
     for (int i = 0; i < o->exports.n && status == SPECRT_STATUS_OK; i++) {
         const char *path = export_path(o->exports.items[i], format);
         const char *drafter = strcmp(format, "gguf") == 0 ? o->model : NULL;
-        status = token_map_write(&map, format, path, drafter, o->common.force, err);
+        status = sl_token_map_write(&map, format, path, drafter, o->common.force, err);
         if (status == SPECRT_STATUS_OK) ++*n_done;
     }
-    token_map_free(&map);
+    sl_token_map_free(&map);
     return status;
 }
 
@@ -127,10 +128,10 @@ static specrt_status write_exports(const calibration *run, int *n_done, specrt_e
 static specrt_status print_result(const calibration *run, specrt_error *err) {
     const calibrate_options *o = run->options;
     const char *paths[CALIBRATE_MAX_OUTPUTS];
-    if (o->common.json) return cli_print_json(calibrate_report_json(run), err);
+    if (o->common.json) return sl_cli_print_json(calibrate_report_json(run), err);
     if (!o->common.quiet)
-        calibrate_report_table(run, cli_table(paths, calibrate_options_outputs(o, paths)));
-    return out_flush_stdout(err);
+        calibrate_report_table(run, sl_cli_table(paths, calibrate_options_outputs(o, paths)));
+    return sl_out_flush_stdout(err);
 }
 
 /* What this run has put where nothing was: gone again if a later output fails. The bundle comes last,
@@ -157,7 +158,7 @@ static void take_back(const calibrate_options *o, const written *w, int32_t size
     char format[32];
     for (int i = 0; i < w->n_exports; i++) {
         const char *path = export_path(o->exports.items[i], format);
-        if (w->is_new[i]) token_map_remove(format, path, size);
+        if (w->is_new[i]) sl_token_map_remove(format, path, size);
     }
     if (w->counts) unlink(w->counts);
     if (w->report) unlink(w->report);
@@ -174,8 +175,8 @@ static specrt_status write_files(const calibration *run, const char *provenance,
     if (!status) status = commit_new(&counts_file, o->counts_out, &w->counts, err);
     if (!status) status = commit_new(&report_file, o->report, &w->report, err);
     if (!status && o->common.output) status = write_bundle(run, provenance, err);
-    out_abort(&counts_file);
-    out_abort(&report_file);
+    sl_out_abort(&counts_file);
+    sl_out_abort(&report_file);
     return status;
 }
 
@@ -184,7 +185,8 @@ specrt_status output_all(const calibration *run, bool files, specrt_error *err) 
     if (!files) return print_result(run, err);
     char *provenance = calibrate_report_provenance(run), format[32];
     written w = {(bool *)calloc((size_t)o->exports.n + 1, sizeof *w.is_new), 0, NULL, NULL};
-    specrt_status status = provenance && w.is_new ? SPECRT_STATUS_OK : error_no_memory(err, NULL);
+    specrt_status status =
+        provenance && w.is_new ? SPECRT_STATUS_OK : sl_error_no_memory(err, NULL);
     if (status == SPECRT_STATUS_OK) {
         for (int i = 0; i < o->exports.n; i++)
             w.is_new[i] = if_new(export_path(o->exports.items[i], format)) != NULL;

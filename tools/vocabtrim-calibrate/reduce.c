@@ -8,12 +8,12 @@
 
 /* Rows are at most COUNTS_MAX_VOCAB times 24 bytes, so their size fits MPI's int. */
 static void send_counts(const counts *c, int to) {
-    mpi_send(&c->n_domains, sizeof c->n_domains, to);
+    sl_mpi_send(&c->n_domains, sizeof c->n_domains, to);
     for (int i = 0; i < c->n_domains; i++) {
         const counts_domain *d = &c->domains[i];
-        mpi_send(d, sizeof *d, to);
-        mpi_send(d->name, strlen(d->name) + 1, to);
-        mpi_send(d->rows, (size_t)d->n_rows * sizeof *d->rows, to);
+        sl_mpi_send(d, sizeof *d, to);
+        sl_mpi_send(d->name, strlen(d->name) + 1, to);
+        sl_mpi_send(d->rows, (size_t)d->n_rows * sizeof *d->rows, to);
     }
 }
 
@@ -21,12 +21,12 @@ static void send_counts(const counts *c, int to) {
 static specrt_status receive_counts(counts *c, int from, specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
     size_t n;
-    int *n_domains = (int *)mpi_receive(from, &n);
+    int *n_domains = (int *)sl_mpi_receive(from, &n);
     for (int i = 0; i < *n_domains; i++) {
-        counts_domain *d = (counts_domain *)mpi_receive(from, &n);
-        d->name = (char *)mpi_receive(from, &n);
-        d->rows = (counts_row *)mpi_receive(from, &n);
-        if (status == SPECRT_STATUS_OK) status = counts_add(c, d, err);
+        counts_domain *d = (counts_domain *)sl_mpi_receive(from, &n);
+        d->name = (char *)sl_mpi_receive(from, &n);
+        d->rows = (counts_row *)sl_mpi_receive(from, &n);
+        if (status == SPECRT_STATUS_OK) status = sl_counts_add(c, d, err);
         free(d->name);
         free(d->rows);
         free(d);
@@ -36,8 +36,8 @@ static specrt_status receive_counts(counts *c, int from, specrt_error *err) {
 }
 
 specrt_status reduce_counts(counts *c, specrt_status status, specrt_error *err) {
-    int rank = mpi_rank(), n_ranks = mpi_n_ranks();
-    TRY(mpi_agree(status, err));
+    int rank = sl_mpi_rank(), n_ranks = sl_mpi_n_ranks();
+    TRY(sl_mpi_agree(status, err));
     for (int step = 1; step < n_ranks; step *= 2) {
         if (rank & step) {
             send_counts(c, rank - step);
@@ -48,5 +48,5 @@ specrt_status reduce_counts(counts *c, specrt_status status, specrt_error *err) 
         specrt_status got = receive_counts(c, rank + step, &late);
         if (got != SPECRT_STATUS_OK && status == SPECRT_STATUS_OK) *err = late, status = got;
     }
-    return mpi_agree(status, err);
+    return sl_mpi_agree(status, err);
 }

@@ -36,9 +36,9 @@ static void print_head(const calibration *run, FILE *out) {
     uint64_t n_docs = 0;
     for (int i = 0; i < run->counts.n_domains; i++) n_docs += run->counts.domains[i].n_docs;
     fprintf(out, "%s: %s tokens in %s documents; %s ids, %s of them forced\n\n",
-            text_name(run->counts.vocab.name), text_count(counts_n_tokens(&run->counts)),
-            text_count(n_docs), text_count((uint64_t)h->n_valid),
-            text_count((uint64_t)h->n_forced));
+            sl_text_name(run->counts.vocab.name), sl_text_count(sl_counts_n_tokens(&run->counts)),
+            sl_text_count(n_docs), sl_text_count((uint64_t)h->n_valid),
+            sl_text_count((uint64_t)h->n_forced));
 }
 
 /* Bars begin at the round share under the smallest row, where the differences can be seen. */
@@ -53,7 +53,7 @@ static void print_sweep(const calibration *run, bool utf8, FILE *out) {
             "100%");
     for (int i = 0; i < s->n_rows; i++) {
         const sweep_row *row = &s->rows[i];
-        fprintf(out, "%c %8s ", i == s->chosen ? '>' : ' ', text_count((uint64_t)row->size));
+        fprintf(out, "%c %8s ", i == s->chosen ? '>' : ' ', sl_text_count((uint64_t)row->size));
         print_share(row->coverage[COUNTS_CALIBRATION], 12, out);
         print_share(row->coverage[COUNTS_HOLDOUT], 11, out);
         if (has_tau) fprintf(out, "%8.3f", row->tau);
@@ -73,7 +73,7 @@ static void print_speed(const calibration *run, FILE *out) {
             "MBSU = tau / (c x gamma + 1), an estimate that ignores all but reading weights:\n"
             "  gamma = %d drafter passes; c = %.5f at %s ids, from a drafter of %.1fM and a target "
             "of %.1fM\n  parameters (%s)\n\n",
-            m->n_rates, row->c, text_count((uint64_t)row->size), m->draft_params / 1e6,
+            m->n_rates, row->c, sl_text_count((uint64_t)row->size), m->draft_params / 1e6,
             m->target_params / 1e6, m->source);
 }
 
@@ -82,19 +82,19 @@ static void print_domains(const calibration *run, FILE *out) {
     int width = 10;
     if (c->n_domains < 2) return;
     for (int i = 0; i < c->n_domains; i++)
-        width = (int)fmax(width, text_columns(c->domains[i].name));
+        width = (int)fmax(width, sl_text_columns(c->domains[i].name));
     if (width > 48) width = 48;
     fprintf(out, "At %s ids, by domain:\n  %-*s          tokens  weight  calibration   hold-out\n",
-            text_count((uint64_t)run->size), width, "");
+            sl_text_count((uint64_t)run->size), width, "");
     for (int i = 0; i < c->n_domains; i++) {
         const counts_domain *d = &c->domains[i];
         double coverage[COUNTS_SPLITS];
         for (int s = 0; s < COUNTS_SPLITS; s++)
             calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
         fputs("  ", out);
-        text_pad(d->name, width, out);
+        sl_text_pad(d->name, width, out);
         fprintf(out, " %15s  %6g ",
-                text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
+                sl_text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
                 run->weights ? run->weights[i] : 1);
         print_share(coverage[COUNTS_CALIBRATION], 12, out);
         print_share(coverage[COUNTS_HOLDOUT], 11, out);

@@ -32,7 +32,7 @@ static void to_double(const int32_t *from, int n, double *to) {
 }
 
 static const char *mark_text(const char *what, int32_t size, char out[40]) {
-    snprintf(out, 40, "%s: %s", what, text_count((uint64_t)size));
+    snprintf(out, 40, "%s: %s", what, sl_text_count((uint64_t)size));
     return out;
 }
 
@@ -60,7 +60,7 @@ static void plot_frequency(const calibration *run, FILE *f) {
                     .n_series = 1,
                     .marks = &mark,
                     .n_marks = 1};
-    html_plot(f, &p);
+    sl_html_plot(f, &p);
 }
 
 /* The round share under all values, from which an axis may begin. */
@@ -96,7 +96,7 @@ static void plot_coverage(const calibration *run, FILE *f) {
                     .n_series = has_holdout ? 2 : 1,
                     .marks = &mark,
                     .n_marks = 1};
-    html_plot(f, &p);
+    sl_html_plot(f, &p);
 }
 
 static int by_tokens(const void *left, const void *right) {
@@ -143,7 +143,7 @@ static void plot_domains(const calibration *run, FILE *f) {
                     .n_series = n_domains,
                     .marks = &mark,
                     .n_marks = 1};
-    if (order && series && y) html_plot(f, &p);
+    if (order && series && y) sl_html_plot(f, &p);
     free((void *)order);
     free(series);
     free(y);
@@ -174,14 +174,14 @@ static void plot_speed(const calibration *run, FILE *f) {
               .n_series = 1,
               .marks = marks,
               .n_marks = 1};
-    html_plot(f, &p);
+    sl_html_plot(f, &p);
     if (s->best < 0) return;
     p.title = "Estimated speed-up by size";
     p.caption = "MBSU = tau / (c x gamma + 1): counts weights read, measures nothing.";
     p.y.label = "MBSU";
     p.series = &series[1];
     p.n_marks = 2;
-    html_plot(f, &p);
+    sl_html_plot(f, &p);
 }
 
 /* ---- tables ---- */
@@ -203,7 +203,7 @@ static void table_sweep(const calibration *run, FILE *f) {
     for (int i = 0; i < s->n_rows; i++) {
         const sweep_row *row = &s->rows[i];
         fprintf(f, "<tr%s><td>%s%s%s</td>", i == s->chosen ? " class=\"chosen\"" : "",
-                text_count((uint64_t)row->size),
+                sl_text_count((uint64_t)row->size),
                 i == s->chosen ? "<span class=\"badge\">chosen</span>" : "",
                 i == s->best ? "<span class=\"badge best\">best MBSU</span>" : "");
         for (int k = 0; k < COUNTS_SPLITS; k++) cell_share(row->coverage[k], f);
@@ -217,7 +217,7 @@ static void table_sweep(const calibration *run, FILE *f) {
             "<p class=\"note\">gamma = %d drafter passes; drafter %.1fM, target %.1fM "
             "parameters (",
             run->speed.n_rates, run->speed.draft_params / 1e6, run->speed.target_params / 1e6);
-    html_text(f, run->speed.source);
+    sl_html_text(f, run->speed.source);
     fputs(").</p>\n", f);
 }
 
@@ -227,14 +227,14 @@ static void table_domains(const calibration *run, FILE *f) {
             "<h2>Domains at %s ids</h2>\n<div class=\"scroll\"><table>\n<tr><th>domain</th>"
             "<th>text by</th><th>documents</th><th>tokens</th><th>weight</th><th>calibration</th>"
             "<th>hold-out</th></tr>\n",
-            text_count((uint64_t)run->size));
+            sl_text_count((uint64_t)run->size));
     for (int i = 0; i < c->n_domains; i++) {
         const counts_domain *d = &c->domains[i];
         fputs("<tr><td>", f);
-        html_text(f, d->name);
+        sl_html_text(f, d->name);
         fprintf(f, "</td><td>%s</td><td>%s</td><td>%s</td><td>%g</td>", d->provenance,
-                text_count(d->n_docs),
-                text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
+                sl_text_count(d->n_docs),
+                sl_text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
                 run->weights ? run->weights[i] : 1);
         for (int s = 0; s < COUNTS_SPLITS; s++) {
             double share;
@@ -254,14 +254,15 @@ static void list_tokens(const calibration *run, const char *title, int32_t from,
     fprintf(f, "<h2>%s</h2>\n<ul class=\"tokens\">\n", title);
     for (int32_t i = from; i < end; i++) {
         size_t n = 0;
-        const uint8_t *bytes = run->tok ? tokenizer_bytes(run->tok, run->ranking.ids[i], &n) : NULL;
-        text_token(bytes, n < MAX_TOKEN ? n : MAX_TOKEN, text);
+        const uint8_t *bytes =
+            run->tok ? sl_tokenizer_bytes(run->tok, run->ranking.ids[i], &n) : NULL;
+        sl_text_token(bytes, n < MAX_TOKEN ? n : MAX_TOKEN, text);
         fputs("<li><span class=\"token\">", f);
         if (bytes)
-            html_text(f, text);
+            sl_html_text(f, text);
         else
             fprintf(f, "%" PRId32, run->ranking.ids[i]);
-        fprintf(f, "</span><small>%s</small></li>\n", text_count(run->ranking.counts[i]));
+        fprintf(f, "</span><small>%s</small></li>\n", sl_text_count(run->ranking.counts[i]));
     }
     fputs("</ul>\n", f);
 }
@@ -274,22 +275,22 @@ static void facts(const calibration *run, FILE *f) {
     char share[32];
     double holdout = calibration_coverage(run, COUNTS_HOLDOUT);
     fputs("<div class=\"facts\">\n", f);
-    fact(text_count((uint64_t)run->size), "ids in the draft vocabulary", f);
+    fact(sl_text_count((uint64_t)run->size), "ids in the draft vocabulary", f);
     snprintf(share, sizeof share, "%.3f%%",
              100 * (isnan(holdout) ? calibration_coverage(run, COUNTS_CALIBRATION) : holdout));
     fact(share, isnan(holdout) ? "of the corpus covered" : "of unseen text covered (hold-out)", f);
-    fact(text_count(counts_n_tokens(&run->counts)), "tokens counted", f);
-    fact(text_count((uint64_t)run->ranking.header.n_valid), "ids in the full vocabulary", f);
-    fact(text_count((uint64_t)run->ranking.header.n_forced), "ids forced in", f);
+    fact(sl_text_count(sl_counts_n_tokens(&run->counts)), "tokens counted", f);
+    fact(sl_text_count((uint64_t)run->ranking.header.n_valid), "ids in the full vocabulary", f);
+    fact(sl_text_count((uint64_t)run->ranking.header.n_forced), "ids forced in", f);
     if (run->sweep.best >= 0)
-        fact(text_count((uint64_t)run->sweep.rows[run->sweep.best].size), "ids have the best MBSU",
-             f);
+        fact(sl_text_count((uint64_t)run->sweep.rows[run->sweep.best].size),
+             "ids have the best MBSU", f);
     fputs("</div>\n", f);
 }
 
 specrt_status calibrate_report_html(const calibration *run, out_file *out, specrt_error *err) {
     FILE *f = out->f;
-    html_begin(f, "Draft vocabulary", run->counts.vocab.name);
+    sl_html_begin(f, "Draft vocabulary", run->counts.vocab.name);
     facts(run, f);
     fputs("<div class=\"plots\">\n", f);
     plot_coverage(run, f);
@@ -306,7 +307,7 @@ specrt_status calibrate_report_html(const calibration *run, out_file *out, specr
                     : run->ranking.header.n_valid,
                 f);
     list_tokens(run, "The first left out", run->size, f);
-    html_end(f);
+    sl_html_end(f);
     if (fflush(f) == 0 && !ferror(f)) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot write: %s", out->path,
                             strerror(errno));

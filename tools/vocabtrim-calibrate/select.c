@@ -171,7 +171,7 @@ specrt_status calibrate_ranking_create(const counts *c, const double *weights, c
     }
     for (int s = 0; s < COUNTS_SPLITS; s++) free(scores[s]);
     free(entries);
-    return ok ? SPECRT_STATUS_OK : error_no_memory(err, NULL);
+    return ok ? SPECRT_STATUS_OK : sl_error_no_memory(err, NULL);
 }
 
 void calibrate_ranking_free(calibrate_ranking *r) {

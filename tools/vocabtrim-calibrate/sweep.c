@@ -59,7 +59,7 @@ specrt_status sweep_create(const calibrate_ranking *r, const speed_model *m, int
     int n = sizes_of(&r->header, chosen, sizes);
     *out = (sweep){.n_rows = n, .best = -1};
     out->rows = (sweep_row *)malloc((size_t)n * sizeof *out->rows);
-    if (!out->rows) return error_no_memory(err, NULL);
+    if (!out->rows) return sl_error_no_memory(err, NULL);
     for (int i = 0; i < n; i++) {
         const sweep_row *row = &out->rows[i];
         out->rows[i] = row_of(r, m, sizes[i]);
