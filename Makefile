@@ -107,10 +107,13 @@ $(SINGLE): tools/amalgamate
 	$(Q)mv $@.new $@
 
 # Files of several folders may share a name, so members are appended, never replaced.
-$(LIB): $(LIBRARY:%.c=$(BUILD)/%.o)
+define archive
 	$(TELL) "AR $@"
 	$(Q)rm -f $@
 	$(Q)ar qcs $@ $^
+endef
+$(LIB): $(LIBRARY:%.c=$(BUILD)/%.o)
+	$(call archive)
 
 # link : a C program of the objects and libraries it depends on, objects first.
 define link
@@ -118,9 +121,11 @@ define link
 	$(Q)$(CC) $(filter %.o,$^) $(filter-out %.o,$^) $(LDLIBS) $(1) -o $@
 endef
 
-# A tool is every .c file of its folder and the library.
+# A tool is a main.c and a library of the other files of its folder, which tests and benchmarks link too.
 define TOOL
-$(BUILD)/bin/$(1): $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/$(1)/*.c)) $(LIB)
+$(BUILD)/tools/$(1).a: $(patsubst %.c,$(BUILD)/%.o,$(filter-out %/main.c,$(wildcard tools/$(1)/*.c tools/$(1)/*/*.c)))
+	$$(call archive)
+$(BUILD)/bin/$(1): $(BUILD)/tools/$(1)/main.o $(BUILD)/tools/$(1).a $(LIB)
 	$$(call link,$$($(1)_LIBS))
 endef
 sketch-build_LIBS := $(shell pkg-config --libs openblas)
@@ -154,12 +159,12 @@ abi-accept: build/abi/libspecrt.so ## takes the interface as it is now
 
 # The package of python/ with library and specrt-bundle, which need nothing but the C library there.
 WHEEL := $(BUILD)/wheel
-wheel: $(BUILD)/libspecrt.map $(patsubst %.c,$(BUILD)/%.o,$(wildcard tools/specrt-bundle/*.c)) $(LIB) ## the Python package specrt, in build/wheel
+wheel: $(BUILD)/libspecrt.map $(BUILD)/tools/specrt-bundle/main.o $(BUILD)/tools/specrt-bundle.a $(LIB) ## the Python package specrt, in build/wheel
 	@mkdir -p $(WHEEL)
 	$(TELL) "LD $(WHEEL)"
 	$(Q)$(CC) -shared -s -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
 	    $(RUNTIME:%.c=$(BUILD)/%.o) $(SAN) -Wl,-Bstatic -lzstd -Wl,-Bdynamic -lm -lpthread -o $(WHEEL)/libspecrt.so
-	$(Q)$(CC) -s $(filter tools/% $(BUILD)/tools/%,$^) $(LIB) $(SAN) -Wl,-Bstatic $(shell pkg-config --libs $(PKGS)) \
+	$(Q)$(CC) -s $(filter $(BUILD)/tools/%,$^) $(LIB) $(SAN) -Wl,-Bstatic $(shell pkg-config --libs $(PKGS)) \
 	    -Wl,-Bdynamic -lm -lpthread -o $(WHEEL)/specrt-bundle
 	@python3 python/wheel.py --library $(WHEEL)/libspecrt.so --tool $(WHEEL)/specrt-bundle --version $(VERSION) -o $(WHEEL)
 
@@ -169,9 +174,12 @@ test-python: lib tools ## the Python package over build/libspecrt.so and build/b
 interop: tools lib ## our files in engines and clusters themselves, each with its pinned packages; opt-in, GBs [NAMES=]
 	@tests/interop/run.sh $(NAMES)
 
+# The libraries of the tools whose headers a file includes.
+tools_of = $(addprefix $(BUILD)/,$(sort $(shell sed -n 's|^.include "\(tools/[a-z-]*\)/.*|\1.a|p' $(1))))
+
 # A test has the name of its file, whatever its folder.
 define TEST
-$(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(LIB)
+$(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(call tools_of,$(1)) $(LIB)
 	$$(call link)
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST,$(t))))
@@ -227,12 +235,12 @@ $(BUILD)/single.o: include/specrt.h
 	$(TELL) "CC $<"
 	$(Q)$(CC) $(CFLAGS) -DSPECRT_IMPLEMENTATION -DSPECRT__INTERNAL= -x c -c $< -o $@
 define BENCH
-$(BUILD)/bench/$(1): $(BUILD)/bench/$(1).o $(if $(shell grep -l SPECRT_IMPLEMENTATION bench/$(1).c),,$(BUILD)/single.o) $(LIB)
+$(BUILD)/bench/$(1): $(BUILD)/bench/$(1).o $(if $(shell grep -l SPECRT_IMPLEMENTATION bench/$(1).c),,$(BUILD)/single.o) $(call tools_of,bench/$(1).c) $(LIB)
 	$$(call link,$(BENCH_LIBS))
 endef
 $(foreach b,$(BENCHES),$(eval $(call BENCH,$(b))))
 SINGLE_TESTS := $(patsubst tests/specrt/%.c,$(BUILD)/single/%,$(filter tests/specrt/%,$(TESTS)))
-$(BUILD)/single/%: $(BUILD)/tests/specrt/%.o $(BUILD)/single.o $(LIB)
+$(BUILD)/single/%: $(BUILD)/tests/specrt/%.o $(BUILD)/single.o $(BUILD)/tools/hnsw-build.a $(LIB)
 	@mkdir -p $(@D)
 	$(call link)
 test-single: $(SINGLE_TESTS) ## the header's unit tests, over include/specrt.h instead of src/

@@ -16,8 +16,7 @@
 #include "base/measure.h"
 #include "base/parallel.h"
 
-#include "tools/hnsw-build/index.c"
-#include "tools/hnsw-build/rows.c"
+#include "tools/hnsw-build/index.h"
 
 enum { V = 128256, D = 4096, RANK = 64, CENTRES = 1000, DEGREE = 64, EVENTS = 200, STATIC = 32000 };
 enum { LISTED = 3 }; /* first of the fixture's ranks */

@@ -4,7 +4,6 @@
  *   bench_hnsw [ROWS COLS [ROWS.f32 QUERIES.f32]]   the files are written for peers_hnsw.py */
 #define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
-#define SPECRT_STATIC
 #include "specrt.h"
 
 #include <math.h>
@@ -14,9 +13,9 @@
 #include "machine.h"
 
 #include "base/measure.h"
-#include "tools/hnsw-build/index.c"
-#include "tools/hnsw-build/recall.c"
-#include "tools/hnsw-build/rows.c"
+#include "base/parallel.h"
+#include "tools/hnsw-build/index.h"
+#include "tools/hnsw-build/recall.h"
 
 enum { QUERIES = 500, CENTRES = 1000, RANK = 48, REPEATS = 3, RERANKED = 32, STEPS = 6 };
 static const int32_t efs[STEPS] = {16, 32, 64, 128, 256, 512};
@@ -52,7 +51,7 @@ static void make_scene(scene *s) {
     s->centres = normals(CENTRES * dim, &state);
     s->directions = normals(RANK * dim, &state);
     s->rows = (float *)malloc((size_t)s->n * dim * sizeof *s->rows);
-    if (set_create(&s->set, s->dim, QUERIES, NULL) || !s->rows) exit(1);
+    if (hnsw_recall_create(&s->set, s->dim, QUERIES, NULL) || !s->rows) exit(1);
     for (int32_t i = 0; i < s->n; i++) {
         float *row = s->rows + (size_t)i * dim, length = expf(0.3f * fixture_normal(&state));
         draw(s, &state, row);
@@ -133,7 +132,7 @@ static void bench_scan(const scene *s, const specrt_hnsw *index) {
         double start = sl_measure_seconds();
         for (int32_t q = 0; q < n; q++) {
             scan(index, s->set.queries + (size_t)q * (size_t)s->dim, found, scratch);
-            hits += count_hits(s->set.truth + q * RECALL_K, found, RECALL_K, &n_true);
+            hits += hnsw_recall_hits(s->set.truth + q * RECALL_K, found, RECALL_K, &n_true);
         }
         hnsw_recall_step step = {s->n, (double)hits / n_true, n / (sl_measure_seconds() - start)};
         keep_best(&best, &step);

@@ -10,13 +10,10 @@
 #include "machine.h"
 #include "base/parallel.h"
 
-#include "tools/cluster-build/vectors.c"
+#include "tools/cluster-build/vectors.h"
 
-#include "tools/cluster-build/balance.c"
-#include "tools/cluster-build/kmeans.c"
-#include "tools/cluster-build/kmeans_sums.c"
-#include "tools/cluster-build/rows.c"
-#include "tools/cluster-build/seed.c"
+#include "tools/cluster-build/kmeans_impl.h"
+#include "tools/cluster-build/rows.h"
 
 enum { CENTRES = 2000, ITERATIONS = 10 };
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "counts/pairs.h"
 
-#include "tools/cograph-build/graph.c"
+#include "tools/cograph-build/graph.h"
 
 static uint64_t random_state;
 static uint32_t random_below(uint32_t n) {

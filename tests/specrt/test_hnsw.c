@@ -3,8 +3,7 @@
 #include "fixture.h"
 #include "test.h"
 
-#include "tools/hnsw-build/index.c"
-#include "tools/hnsw-build/rows.c"
+#include "tools/hnsw-build/index.h"
 
 static uint64_t state = 9;
 static int32_t below(int32_t n) {

@@ -11,8 +11,7 @@
 #include "fixture.h"
 #include "test.h"
 
-#include "tools/hnsw-build/index.c"
-#include "tools/hnsw-build/rows.c"
+#include "tools/hnsw-build/index.h"
 
 enum { V = 300, D = 16, N_STATIC = 40, DEGREE = 6, N_PROMPT = 20, N_TOKENS = 200 };
 

@@ -5,9 +5,9 @@
 
 #include <sys/stat.h>
 #include <unistd.h>
-#include "tools/cluster-build/examples.c"
-
-#include "tools/cluster-build/arrays.c"
+#include "base/io.h"
+#include "formats/safetensors.h"
+#include "tools/cluster-build/examples.h"
 
 enum { N = 150, WIDTH = 12, N_VOCAB = 40, K = 3 };
 

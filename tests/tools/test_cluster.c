@@ -3,13 +3,10 @@
 #include "test.h"
 
 /* clang wants functions with clones defined before they are used. */
-#include "tools/cluster-build/vectors.c"
+#include "tools/cluster-build/vectors.h"
 
-#include "tools/cluster-build/balance.c"
-#include "tools/cluster-build/kmeans.c"
-#include "tools/cluster-build/kmeans_sums.c"
-#include "tools/cluster-build/rows.c"
-#include "tools/cluster-build/seed.c"
+#include "tools/cluster-build/kmeans_impl.h"
+#include "tools/cluster-build/rows.h"
 
 /* Rows about planted centres, of random lengths; row i belongs to centre truth[i]. */
 typedef struct world {

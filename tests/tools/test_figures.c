@@ -1,10 +1,7 @@
 /* test_figures.c : what specrt-eval compare makes of its samples, on samples made by hand. */
-#include "tools/specrt-eval/advice.c"
-#include "tools/specrt-eval/compare_best.c"
-#include "tools/specrt-eval/figures.c"
-#include "tools/specrt-eval/loops.c"
-#include "tools/specrt-eval/tree.c"
-#include "tools/specrt-eval/watch.c"
+#include "tools/specrt-eval/advice.h"
+#include "tools/specrt-eval/compare.h"
+#include "tools/specrt-eval/eval.h"
 #include "fixture.h"
 #include "test.h"
 
@@ -268,11 +265,11 @@ static void test_pays(void) {
 static void test_greatest(void) {
     uint64_t state = 3;
     float logits[200];
-    int32_t ids[MOST];
+    int32_t ids[WATCH_MOST];
     for (int round = 0; round < 100; round++) {
         int n = 1 + (int)(fixture_random(&state) % 200), k = 1 + (int)(fixture_random(&state) % 99);
         for (int i = 0; i < n; i++) logits[i] = (float)(fixture_random(&state) % 50);
-        int found = greatest(logits, n, k, ids);
+        int found = watch_greatest(logits, n, k, ids);
         CHECK_INT(found, k < n ? k : n);
         for (int i = 0; i < found; i++) { /* its place is how many are before it */
             int before = 0;
@@ -289,7 +286,8 @@ static void test_changes(void) {
     set_scene(&s, 3, 1);
     cycle_watch *w = &s.contestants[2].watch;
     w->c = &s.c;
-    for (int i = 1; i <= 20; i++) add_cycle(w, i); /* 210 tokens: the last 20 to 14 make 119 */
+    for (int i = 1; i <= 20; i++)
+        watch_add_cycle(w, i); /* 210 tokens: the last 20 to 14 make 119 */
     CHECK(isnan(compare_span(&s.c, 2, 0)));
     watch_change(&s.c);
     CHECK_NEAR(compare_span(&s.c, 2, 0), 119 / 7.0, 1e-12);
@@ -298,7 +296,7 @@ static void test_changes(void) {
         n = 1 + at % 7;
         w->n_since = at < 100 ? at : at - 100; /* a second turn begins at 100 or later */
         s.c.since = at < 100 ? 0 : 100;
-        add_cycle(w, n);
+        watch_add_cycle(w, n);
     }
     span_sums expected[WATCH_SPANS] = {{119, 7}};
     for (int at = 0, n = 0; at < 300; at += n) {
@@ -313,7 +311,7 @@ static void test_changes(void) {
     }
     watch_change(&s.c);
     CHECK_INT(s.c.n_changes, 2);
-    CHECK(w->spans[0].n_emitted > 119 && w->spans[0].n_emitted <= 119 + BEFORE);
+    CHECK(w->spans[0].n_emitted > 119 && w->spans[0].n_emitted <= 119 + WATCH_BEFORE);
     free(w->lengths);
 }
 

@@ -1,9 +1,8 @@
 /* test_plan.c : curves, intervals and what a smaller tree would have emitted. */
-#include "tools/specrt-eval/advice.c"
-#include "tools/specrt-eval/plan_choice.c"
-static double fake_seconds(void);
-#define sl_measure_seconds fake_seconds /* the clock of what plan measures */
-#include "tools/specrt-eval/plan_cost.c"
+#include "tools/specrt-eval/advice.h"
+#include "tools/specrt-eval/plan.h"
+/* The clock of what plan measures, in place of the library's. */
+double sl_measure_seconds(void);
 #undef sl_measure_seconds
 #include "base/measure.h"
 #include "fixture.h"
@@ -75,7 +74,8 @@ typedef struct fake {
 } fake;
 
 static fake *the_fake;
-static double fake_seconds(void) {
+/* The clock of what plan measures, in place of the library's. */
+double sl_measure_seconds(void) {
     return the_fake->now;
 }
 
@@ -132,9 +132,9 @@ static void test_measure(void) {
     for (int32_t n = 1; n <= 60; n++)
         CHECK_NEAR(sl_curve_at(&costs.target, n), 1e-3 + 2e-4 * n, 1e-6);
     CHECK_NEAR(sl_curve_at(&costs.draft, 5), 1.5e-4, 1e-8);
-    CHECK(costs.error < 0.01 && costs.worst > TOLERANCE); /* at the edge */
-    CHECK_INT(costs.head_first.n, costs.head[0].n);       /* seen at the same sizes, */
-    CHECK(costs.head[0].n > 21);                          /* some of them about the edge */
+    CHECK(costs.error < 0.01 && costs.worst > PLAN_TOLERANCE); /* at the edge */
+    CHECK_INT(costs.head_first.n, costs.head[0].n);            /* seen at the same sizes, */
+    CHECK(costs.head[0].n > 21);                               /* some of them about the edge */
 }
 
 static void check_rises(const curve *c, double last) {
@@ -374,16 +374,16 @@ static void test_recommended(void) {
                              {.policy = 0, .rows = 100, .speed = 94, .low = 84, .high = 104}};
     plan_policy policies[4] = {{.full = false}};
     plan p = {.policies = policies, .choices = choices, .n_choices = 5};
-    rank(&p);
+    plan_rank(&p);
     CHECK_INT(p.best.policy, 2);
     CHECK_INT(p.choices[p.recommended].policy, 1);
     CHECK(plan_ties(&p, &choices[0]) && plan_ties(&p, &choices[3]));
     CHECK(!plan_ties(&p, &choices[1]) && !plan_ties(&p, &choices[4])); /* plain, and 6% slower */
     choices[2].high = 89, choices[3].high = 89; /* slower beyond the intervals */
-    rank(&p);
+    plan_rank(&p);
     CHECK_INT(p.choices[p.recommended].policy, 2);
     choices[1].speed = 101, choices[2].high = 107;
-    rank(&p);
+    plan_rank(&p);
     CHECK_INT(p.choices[p.recommended].policy, -1);
 }
 
@@ -391,12 +391,12 @@ static void test_recommended(void) {
 static void test_first_pass(void) {
     pass_costs read = {.error = 0}, kept = {.keeps_chains = true};
     const plan_shape one = {1, 1, 2}, four = {4, 1, 5}, tree = {4, 4, 16};
-    CHECK_NEAR(first_tokens(&read, &four, 2.5), 2.5, 1e-12);
-    CHECK_NEAR(first_tokens(&kept, &tree, 2.5), 2.5, 1e-12);
-    CHECK_NEAR(first_tokens(&kept, &one, 1.4), 1.4, 1e-9); /* accepted whole, or not at all */
-    CHECK_NEAR(first_tokens(&kept, &four, 1 + 0.5 + 0.25 + 0.125 + 0.0625), 1.0625, 1e-9);
-    CHECK_NEAR(first_tokens(&kept, &four, 5), 2, 1e-9);
-    CHECK_NEAR(first_tokens(&kept, &four, 1), 1, 1e-9);
+    CHECK_NEAR(plan_first_tokens(&read, &four, 2.5), 2.5, 1e-12);
+    CHECK_NEAR(plan_first_tokens(&kept, &tree, 2.5), 2.5, 1e-12);
+    CHECK_NEAR(plan_first_tokens(&kept, &one, 1.4), 1.4, 1e-9); /* accepted whole, or not at all */
+    CHECK_NEAR(plan_first_tokens(&kept, &four, 1 + 0.5 + 0.25 + 0.125 + 0.0625), 1.0625, 1e-9);
+    CHECK_NEAR(plan_first_tokens(&kept, &four, 5), 2, 1e-9);
+    CHECK_NEAR(plan_first_tokens(&kept, &four, 1), 1, 1e-9);
 }
 
 static const test_case cases[] = {

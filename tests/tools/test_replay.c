@@ -1,11 +1,7 @@
 /* test_replay.c : the estimator of specrt-eval replay: which nodes smaller trees have, walks, intervals; and
  * what is told where a worker fails. That whole runs are replayed exactly is tests/cli/eval_replay.sh. */
-#include "tools/specrt-eval/replay.c"
-#include "tools/specrt-eval/replay_estimate.c"
-#include "tools/specrt-eval/replay_figures.c"
-#include "tools/specrt-eval/replay_open.c"
-#include "tools/specrt-eval/tree.c"
-#include "tools/specrt-eval/replay_visit.c"
+#include "tools/specrt-eval/replay_impl.h"
+#include "tools/specrt-eval/eval.h"
 #include "fixture.h"
 #include "test.h"
 
@@ -81,8 +77,8 @@ static void test_thresholds(void) {
                                     .tree_logprobs = all.logprobs},
                               .depths = (int32_t *)(uintptr_t)all.depths};
             int32_t order[SPECRT_TREE_MAX_NODES];
-            order_nodes(&c.r, order);
-            float threshold = threshold_of(&small[t], &c, order);
+            replay_order_nodes(&c.r, order);
+            float threshold = replay_threshold(&small[t], &c, order);
             for (int32_t i = 1; i < all.n; i++) {
                 bool fits = all.depths[i] <= small[t].num_steps && all.logprobs[i] >= threshold;
                 CHECK_INT(fits, has_path(&some, &all, i));
@@ -153,12 +149,12 @@ static void test_walks(void) {
     CHECK_INT(walk_step(&w, &tree, &levels, 2, DRAFTED_NEVER), 3);
     CHECK_INT(walk_step(&w, &tree, &levels, 3, DRAFTED_YES), 0);
     /* not drafted at level 4, where .5 is; at level 1 .75 is: half of them */
-    CHECK_NEAR(chance_of(&levels, 3, 1, DRAFTED_NO), (.75 - .5) / (1 - .5), 1e-12);
+    CHECK_NEAR(replay_chance(&levels, 3, 1, DRAFTED_NO), (.75 - .5) / (1 - .5), 1e-12);
     CHECK_INT(walk_step(&w, &tree, &levels, 3, DRAFTED_NO), 2);
     CHECK_INT(walk_step(&w, &tree, &levels, 0, DRAFTED_YES), 0);
     CHECK_INT(walk_step(&w, &tree, &levels, 3, DRAFTED_NO), 0); /* the other half */
-    CHECK(chance_of(&levels, 2, 0, DRAFTED_UNKNOWN) == .8 &&
-          chance_of(&levels, 2, 2, DRAFTED_NO) == 0);
+    CHECK(replay_chance(&levels, 2, 0, DRAFTED_UNKNOWN) == .8 &&
+          replay_chance(&levels, 2, 2, DRAFTED_NO) == 0);
 }
 
 /* Cycles that a run of `right` tokens, a wrong one and another such run make. */
@@ -194,7 +190,7 @@ static void test_quantile(void) {
                                          {4, 2.776445},  {5, 2.570582},   {9, 2.262157},
                                          {29, 2.045230}, {1000, 1.962339}};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
-        CHECK_NEAR(student_quantile((int64_t)expected[i][0]), expected[i][1], .033);
+        CHECK_NEAR(replay_student_quantile((int64_t)expected[i][0]), expected[i][1], .033);
 }
 
 /* Sequences of unlike lengths and rates: the true ratio lies in 95% of the intervals. */
@@ -306,10 +302,10 @@ static void check_failure(failing *f, int threads, specrt_status status, const c
     replay_sequence sequences[N_SEQUENCES] = {{.info = &f->info, .number = 0},
                                               {.info = &f->info, .number = 1},
                                               {.info = &f->info, .number = 2}};
-    batch b = {.sequences = sequences, .n = N_SEQUENCES};
+    replay_batch b = {.sequences = sequences, .n = N_SEQUENCES};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     f->r.params.threads = threads;
-    CHECK_INT(run_batch(&f->r, &b, &err), status);
+    CHECK_INT(replay_run_batch(&f->r, &b, &err), status);
     CHECK_INT(err.status, status);
     CHECK_STR(err.msg, message);
 }

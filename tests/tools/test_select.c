@@ -2,8 +2,8 @@
  * figures of the VocabTrim paper. */
 #include "test.h"
 
-#include "tools/vocabtrim-calibrate/select.c"
-#include "tools/vocabtrim-calibrate/sweep.c"
+#include "tools/vocabtrim-calibrate/select.h"
+#include "tools/vocabtrim-calibrate/sweep.h"
 
 enum { N_VOCAB = 3000, FIRST_SPECIAL = 2900, FIRST_RESERVED = 2950 };
 

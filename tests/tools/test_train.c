@@ -3,14 +3,14 @@
 #include "fixture.h"
 #include "test.h"
 
-#include "tools/cluster-build/product.c"
+#include "tools/cluster-build/product.h"
+#include "tools/cluster-build/vectors.h"
 
-#include "tools/cluster-build/network.c"
+#include "tools/cluster-build/network.h"
 
-#include "tools/cluster-build/examples.c"
-#include "tools/cluster-build/route.c"
-#include "tools/cluster-build/schedule.c"
-#include "tools/cluster-build/train.c"
+#include "tools/cluster-build/examples.h"
+#include "tools/cluster-build/train.h"
+#include "tools/cluster-build/build.h"
 
 static uint64_t state = 20261121;
 

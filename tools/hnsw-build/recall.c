@@ -9,7 +9,7 @@
 #include "base/io.h"
 #include "base/measure.h"
 
-static specrt_status set_create(hnsw_recall_set *set, int64_t dim, int32_t n, specrt_error *err) {
+specrt_status hnsw_recall_create(hnsw_recall_set *set, int64_t dim, int32_t n, specrt_error *err) {
     *set = (hnsw_recall_set){.dim = dim};
     set->queries = (float *)calloc((size_t)n * (size_t)dim, sizeof *set->queries);
     set->truth = (int32_t *)malloc((size_t)n * RECALL_K * sizeof *set->truth);
@@ -60,7 +60,7 @@ specrt_status hnsw_recall_from_trace(const char *path, int64_t dim, int32_t n, h
                                   "%s: hidden states of width %" PRId32 "; expected %" PRId64
                                   ", the columns of the head",
                                   path, width, dim);
-    if (!status) status = set_create(out, dim, n, err);
+    if (!status) status = hnsw_recall_create(out, dim, n, err);
     if (!status) status = read_states(reader, out, n, err);
     if (!status && out->n == 0)
         status = specrt_error_set(
@@ -92,8 +92,8 @@ specrt_status hnsw_recall_synthetic(const specrt_head_desc *rows, const int32_t 
                                     int32_t n, uint64_t seed, hnsw_recall_set *out,
                                     specrt_error *err) {
     float *row = (float *)malloc((size_t)rows->n_cols * sizeof *row);
-    specrt_status status =
-        row ? set_create(out, rows->n_cols, n, err) : sl_error_no_memory_for(err, "the queries");
+    specrt_status status = row ? hnsw_recall_create(out, rows->n_cols, n, err)
+                               : sl_error_no_memory_for(err, "the queries");
     uint64_t state = seed;
     const float noise = 2 * sqrtf(3); /* three uniform ones: deviation 1/2; three rows: sqrt(3) */
     for (int32_t q = 0; q < n && !status; q++) {
@@ -136,7 +136,7 @@ specrt_status hnsw_recall_truth(hnsw_recall_set *set, const specrt_head *head,
     return SPECRT_STATUS_OK;
 }
 
-static int32_t count_hits(const int32_t *truth, const int32_t *found, int32_t n, int32_t *n_true) {
+int32_t hnsw_recall_hits(const int32_t *truth, const int32_t *found, int32_t n, int32_t *n_true) {
     int32_t hits = 0;
     for (int32_t i = 0; i < RECALL_K && truth[i] >= 0; i++, ++*n_true)
         for (int32_t j = 0; j < n; j++) hits += found[j] == truth[i];
@@ -153,7 +153,7 @@ specrt_status hnsw_recall_measure(const hnsw_recall_set *set, const specrt_hnsw 
     for (int32_t q = 0; q < set->n; q++) {
         int32_t n = specrt_hnsw_search(index, set->queries + q * set->dim, RECALL_K, ef, found,
                                        scores, scratch);
-        hits += count_hits(set->truth + q * RECALL_K, found, n, &n_true);
+        hits += hnsw_recall_hits(set->truth + q * RECALL_K, found, n, &n_true);
     }
     *out = (hnsw_recall_step){ef, n_true ? (double)hits / n_true : 0,
                               set->n / (sl_measure_seconds() - started + 1e-9)};

@@ -18,6 +18,12 @@ typedef struct hnsw_recall_step {
     double recall, queries_per_second; /* on one thread */
 } hnsw_recall_step;
 
+/* hnsw_recall_create() : room for n queries, which are not set. */
+specrt_status hnsw_recall_create(hnsw_recall_set *set, int64_t dim, int32_t n, specrt_error *err);
+
+/* hnsw_recall_hits() : how many of truth [n] are among found [n]; adds the truths there are to n_true. */
+int32_t hnsw_recall_hits(const int32_t *truth, const int32_t *found, int32_t n, int32_t *n_true);
+
 /* hnsw_recall_from_trace() : up to n of the target's hidden states in a trace, spread over it.
  * @return BAD_INPUT naming the file when there are none, or of another width. */
 specrt_status hnsw_recall_from_trace(const char *path, int64_t dim, int32_t n, hnsw_recall_set *out,

@@ -14,21 +14,6 @@
 static const char from_option[] = "option", from_model[] = "model",
                   from_tokens[] = "special tokens";
 
-struct chat {
-    const tokenizer *tok;
-    tok_worker *worker;
-    chat_form form;
-    const char *from;
-    bool announced;
-    bool unknown;      /* the model has a template, of no form that is known */
-    chat_template own; /* the model's, where it is taken */
-    char *bos;         /* of the model */
-    json_object *file; /* owns the texts of a form from a file */
-    const char *lead;  /* a system message that the user's first one will hold; borrowed */
-    char *text; /* pending, not yet tokens: pieces on both sides of a seam are cut together */
-    size_t n_text, capacity;
-};
-
 /* ---- the form ---- */
 
 static bool has(const tokenizer *tok, const char *special) {

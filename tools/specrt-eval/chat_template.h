@@ -4,6 +4,7 @@
 #define SPECRT_EVAL_CHAT_TEMPLATE_H
 
 #include <stdbool.h>
+#include "eval.h"
 
 /* Texts around messages. */
 typedef struct chat_form {
@@ -29,5 +30,21 @@ typedef struct chat_template {
  * @return false where its marks are of no form that is known */
 bool chat_template_read(const char *text, chat_template *out);
 void chat_template_free(chat_template *t);
+
+/* What eval.h calls a chat. */
+struct chat {
+    const tokenizer *tok;
+    tok_worker *worker;
+    chat_form form;
+    const char *from;
+    bool announced;
+    bool unknown;      /* the model has a template, of no form that is known */
+    chat_template own; /* the model's, where it is taken */
+    char *bos;         /* of the model */
+    json_object *file; /* owns the texts of a form from a file */
+    const char *lead;  /* a system message that the user's first one will hold; borrowed */
+    char *text; /* pending, not yet tokens: pieces on both sides of a seam are cut together */
+    size_t n_text, capacity;
+};
 
 #endif

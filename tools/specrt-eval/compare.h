@@ -172,6 +172,15 @@ const char *watch_span_name(int span); /* tokens since a change of domain; 0: be
 void watch_begin(comparison *c, contestant *k);
 void watch_end(contestant *k, turn_sample *out);
 void watch_change(comparison *c);
+void watch_add_cycle(cycle_watch *w, int32_t n_emitted);
+
+/* watch_greatest() : ids of the k greatest logits, best first; of equal ones the lower ids come first.
+ * @return how many there are */
+enum {
+    WATCH_MOST = 100,  /* of these */
+    WATCH_BEFORE = 128 /* tokens before a change of domain that its first span looks at */
+};
+int watch_greatest(const float *logits, int32_t n, int k, int32_t *ids);
 
 /* row_times_add() : a cycle that began after n_written tokens. */
 void row_times_add(row_times *t, int64_t n_written, double rows);

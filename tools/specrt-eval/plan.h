@@ -24,6 +24,9 @@ typedef struct plan_machine {
     specrt_status (*target)(void *user, int32_t n); /* the target over n nodes, with logits */
 } plan_machine;
 
+/* PLAN_TOLERANCE : of a curve between the sizes that were timed, as a share of the time. */
+#define PLAN_TOLERANCE 0.07
+
 /* plan_measure() : every size in turn, several times over, and the sizes between again where curves were
  * far off. */
 specrt_status plan_measure(const plan_machine *m, pass_costs *out);
@@ -139,6 +142,14 @@ double plan_bound(const plan *p, int width, double rows);
 
 /* plan_decide() : choices from runs, best first. */
 specrt_status plan_decide(plan *p, specrt_error *err);
+
+/* plan_rank() : the best choice, plain decoding, the full vocabulary's and the recommended one. */
+void plan_rank(plan *p);
+
+/* plan_first_tokens() : tokens that the first pass of a draft reads. That is what was emitted; where the
+ * drafter keeps a chain, the root alone, and the last token before the root where the chain was accepted
+ * whole. */
+double plan_first_tokens(const pass_costs *c, const plan_shape *s, double emitted);
 
 /* plan_rank_curves() : the same where choices came from a trace; plain decoding by the target's curve. */
 void plan_rank_curves(plan *p);

@@ -71,15 +71,13 @@ static double accepted_whole(double accept_length, int32_t n) {
     return pow(high, n);
 }
 
-/* What the first pass of a draft reads: what was emitted; where the drafter keeps a chain, the root alone,
- * and the last token before it where the chain was accepted whole. */
-static double first_tokens(const pass_costs *c, const plan_shape *s, double emitted) {
+double plan_first_tokens(const pass_costs *c, const plan_shape *s, double emitted) {
     return c->keeps_chains && s->topk == 1 ? 1 + accepted_whole(emitted, s->num_steps) : emitted;
 }
 
 /* Drafting by the curves: the first pass, then level by level. */
 static double curve_draft(const pass_costs *c, const plan_shape *s, double emitted) {
-    return sl_curve_at(&c->draft, first_tokens(c, s, emitted)) +
+    return sl_curve_at(&c->draft, plan_first_tokens(c, s, emitted)) +
            (s->num_steps - 1) * sl_curve_at(&c->draft, s->topk);
 }
 
@@ -236,7 +234,7 @@ static void recommend(plan *p) {
     }
 }
 
-static void rank(plan *p) {
+void plan_rank(plan *p) {
     p->full_choice = (plan_choice){.policy = -1};
     for (int i = 0; i < p->n_choices; i++) {
         const plan_choice *c = &p->choices[i];
@@ -254,7 +252,7 @@ void plan_rank_curves(plan *p) {
     c.cycle = sl_curve_at(&p->costs.target, 1);
     set_speed(&c, p->costs.error);
     p->plain_choice = p->choices[p->n_choices++] = c;
-    rank(p);
+    plan_rank(p);
 }
 
 /* The best shape of each run stands for it. */
@@ -272,7 +270,7 @@ specrt_status plan_decide(plan *p, specrt_error *err) {
         }
         p->choices[p->n_choices++] = best;
     }
-    rank(p);
+    plan_rank(p);
     return SPECRT_STATUS_OK;
 }
 

@@ -15,8 +15,6 @@ enum { N_PROMPT = 64 };
 enum { HEAD, DRAFT, TARGET, N_KINDS };
 enum { N_HEADS = 1 + PASS_WIDTHS, MOST_SITES = 128, MOST_ROUNDS = 12, MOST_TIMES = 40 };
 
-static const double TOLERANCE = 0.07; /* of a curve between its sizes */
-
 /* A size of one kind of call. */
 typedef struct site {
     int kind;
@@ -170,7 +168,7 @@ static bool judge(survey *v, bool refine) {
     for (int k = 0; k < n; k++) {
         site *s = &v->sites[k];
         if (!s->held) continue;
-        bool splits = misses(v, s, errors) > TOLERANCE && refine && split(v, s);
+        bool splits = misses(v, s, errors) > PLAN_TOLERANCE && refine && split(v, s);
         any = any || splits;
         for (int i = 0; !splits && i < curves_of(s->kind); i++)
             v->errors[v->n_errors++] = errors[i];

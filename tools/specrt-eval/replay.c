@@ -25,20 +25,12 @@ static bool grow(void **array, int64_t n, int64_t *capacity, size_t bytes) {
 
 /* ---- a batch of sequences in memory ---- */
 
-typedef struct block {
+struct block {
     struct block *next;
     size_t n, capacity;
-} block;
+};
 
-typedef struct batch {
-    block *blocks, *spare; /* spare: of the batch before */
-    size_t n_bytes;
-    replay_sequence *sequences;
-    int64_t n, capacity;
-    bool failed; /* out of memory */
-} batch;
-
-static block *batch_block(batch *b, size_t n) {
+static block *batch_block(replay_batch *b, size_t n) {
     block *found = b->spare;
     if (found && found->capacity >= n) return b->spare = found->next, found;
     size_t capacity = n > BLOCK_BYTES ? n : BLOCK_BYTES;
@@ -47,7 +39,7 @@ static block *batch_block(batch *b, size_t n) {
     return found;
 }
 
-static void *batch_take(batch *b, size_t n) {
+static void *batch_take(replay_batch *b, size_t n) {
     n = (n + 15) & ~(size_t)15;
     if (!b->blocks || b->blocks->capacity - b->blocks->n < n) {
         block *fresh = batch_block(b, n);
@@ -62,14 +54,14 @@ static void *batch_take(batch *b, size_t n) {
     return p;
 }
 
-static void *batch_copy(batch *b, const void *array, int64_t n, size_t bytes) {
+static void *batch_copy(replay_batch *b, const void *array, int64_t n, size_t bytes) {
     size_t size = (size_t)n * bytes;
     void *p = array ? batch_take(b, size) : NULL;
     if (p) memcpy(p, array, size);
     return p;
 }
 
-static void batch_clear(batch *b) {
+static void batch_clear(replay_batch *b) {
     for (block *next; b->blocks; b->blocks = next) {
         next = b->blocks->next;
         b->blocks->next = b->spare;
@@ -80,7 +72,7 @@ static void batch_clear(batch *b) {
     b->n_bytes = 0;
 }
 
-static void batch_free(batch *b) {
+static void batch_free(replay_batch *b) {
     batch_clear(b);
     for (block *next; b->spare; b->spare = next) {
         next = b->spare->next;
@@ -91,7 +83,7 @@ static void batch_free(batch *b) {
 
 /* ---- reading ---- */
 
-static specrt_trace_record copy_record(batch *b, const specrt_trace_info *info,
+static specrt_trace_record copy_record(replay_batch *b, const specrt_trace_info *info,
                                        const specrt_trace_record *r, bool hidden) {
     specrt_trace_record c = *r;
     int64_t n = r->n, top = n * info->n_top, draft_top = n * info->n_draft_top;
@@ -142,8 +134,8 @@ static void add_probs(const specrt_trace_info *info, replay_cycle *c) {
         }
 }
 
-static void add_cycle(replay *r, batch *b, replay_sequence *s, const specrt_trace_record *record,
-                      bool hidden) {
+static void add_cycle(replay *r, replay_batch *b, replay_sequence *s,
+                      const specrt_trace_record *record, bool hidden) {
     const specrt_trace_info *info = s->info;
     int64_t capacity = s->capacity, nodes = record->n_nodes;
     b->failed |= !grow((void **)&s->cycles, s->n_cycles, &capacity, sizeof *s->cycles);
@@ -225,7 +217,7 @@ static bool keep_prompt(replay *r, const specrt_trace_record *record) {
     return true;
 }
 
-static replay_sequence *begin_sequence(replay *r, batch *b, const specrt_trace_info *info,
+static replay_sequence *begin_sequence(replay *r, replay_batch *b, const specrt_trace_info *info,
                                        const specrt_trace_record *record) {
     b->failed |= !grow((void **)&b->sequences, b->n, &b->capacity, sizeof *b->sequences);
     if (b->failed) return NULL;
@@ -251,7 +243,7 @@ typedef struct worker {
 
 typedef struct job {
     replay *r;
-    const batch *b;
+    const replay_batch *b;
     worker *workers;  /* [threads] */
     int failed;       /* the first of the policies that no session could be made of; -1: none */
     specrt_error err; /* its */
@@ -346,7 +338,7 @@ static void close_workers(job *j, int n) {
     free(j->workers);
 }
 
-static specrt_status run_batch(replay *r, batch *b, specrt_error *err) {
+specrt_status replay_run_batch(replay *r, replay_batch *b, specrt_error *err) {
     int threads = r->params.threads > 0 ? r->params.threads : 1;
     if (b->n == 0) return SPECRT_STATUS_OK;
     if (b->failed) return sl_error_no_memory_for(err, "a replay");
@@ -361,7 +353,7 @@ static specrt_status run_batch(replay *r, batch *b, specrt_error *err) {
 
 /* ---- a pass over the traces ---- */
 
-static specrt_status add_record(replay *r, batch *b, const specrt_trace_info *info,
+static specrt_status add_record(replay *r, replay_batch *b, const specrt_trace_info *info,
                                 const specrt_trace_record *record, const char *name,
                                 specrt_error *err) {
     bool begins = record->kind != SPECRT_TRACE_CYCLE;
@@ -369,7 +361,7 @@ static specrt_status add_record(replay *r, batch *b, const specrt_trace_info *in
         r->open = false;
         if (!finish_sequence(r, &b->sequences[b->n - 1]))
             return sl_error_no_memory_for(err, "a replay");
-        if (b->n_bytes >= BATCH_BYTES) TRY(run_batch(r, b, err));
+        if (b->n_bytes >= BATCH_BYTES) TRY(replay_run_batch(r, b, err));
     }
     if (record->kind == SPECRT_TRACE_SEQUENCE)
         r->open = begin_sequence(r, b, info, record) != NULL;
@@ -387,7 +379,7 @@ static specrt_status add_record(replay *r, batch *b, const specrt_trace_info *in
     return b->failed ? sl_error_no_memory_for(err, "a replay") : SPECRT_STATUS_OK;
 }
 
-static specrt_status read_trace(replay *r, batch *b, int i, specrt_error *err) {
+static specrt_status read_trace(replay *r, replay_batch *b, int i, specrt_error *err) {
     specrt_trace_record record = {.kind = SPECRT_TRACE_SEQUENCE};
     const char *name = r->params.traces[i];
     while (record.kind != SPECRT_TRACE_END) {
@@ -399,7 +391,7 @@ static specrt_status read_trace(replay *r, batch *b, int i, specrt_error *err) {
 }
 
 static specrt_status read_all(replay *r, specrt_error *err) {
-    batch b = {0};
+    replay_batch b = {0};
     progress bar;
     specrt_status status = SPECRT_STATUS_OK;
     sl_progress_begin(&bar, r->params.progress, "replay", "traces", (uint64_t)r->params.n_traces);
@@ -407,7 +399,7 @@ static specrt_status read_all(replay *r, specrt_error *err) {
         status = read_trace(r, &b, i, err);
         sl_progress_update(&bar, (uint64_t)i + 1);
     }
-    if (status == SPECRT_STATUS_OK) status = run_batch(r, &b, err);
+    if (status == SPECRT_STATUS_OK) status = replay_run_batch(r, &b, err);
     sl_progress_end(&bar);
     batch_free(&b);
     if (status == SPECRT_STATUS_OK && r->n_sequences == 0)

@@ -6,8 +6,7 @@
 
 /* ---- what a tree has room for ---- */
 
-/* Nodes by falling probability; of equal ones the earlier first, so parents before children. */
-static void order_nodes(const specrt_trace_record *r, int32_t order[REPLAY_NODES]) {
+void replay_order_nodes(const specrt_trace_record *r, int32_t order[REPLAY_NODES]) {
     for (int32_t i = 0; i < r->n_nodes; i++) {
         int32_t at = i;
         for (; at > 0 && r->tree_logprobs[order[at - 1]] < r->tree_logprobs[i]; at--)
@@ -16,10 +15,8 @@ static void order_nodes(const specrt_trace_record *r, int32_t order[REPLAY_NODES
     }
 }
 
-/* The log-probability that a node needs to be in a tree: that of the last of the recorded nodes which such
- * a tree would have had. */
-static float threshold_of(const specrt_tree_params *tree, const replay_cycle *c,
-                          const int32_t order[REPLAY_NODES]) {
+float replay_threshold(const specrt_tree_params *tree, const replay_cycle *c,
+                       const int32_t order[REPLAY_NODES]) {
     const specrt_trace_record *r = &c->r;
     int32_t n_kept = 1, n_children[REPLAY_NODES] = {0}, n_at_depth[REPLAY_NODES] = {0};
     bool beam[REPLAY_NODES] = {true};
@@ -70,10 +67,10 @@ void estimate_rows(const specrt_tree_params *trees, int n_trees, const specrt_tr
                    const replay_cycle *c, replay_levels levels[]) {
     const specrt_trace_record *r = &c->r;
     int32_t order[REPLAY_NODES];
-    if (r->tree_logprobs) order_nodes(r, order);
+    if (r->tree_logprobs) replay_order_nodes(r, order);
     for (int32_t i = 0; i < r->n; i++) place_row(info, c, i);
     for (int t = 0; t < n_trees; t++) {
-        float threshold = threshold_of(&trees[t], c, order);
+        float threshold = replay_threshold(&trees[t], c, order);
         bool alive = true;
         for (int32_t i = 0; i < r->n; i++) {
             replay_row *row = &c->rows[i];
@@ -98,10 +95,8 @@ static double rate_at(const replay_levels *levels, int32_t level) {
                                   : 0;
 }
 
-/* The chance that a token seen at one level would have been drafted at another: what was drafted is taken to
- * be so anywhere, and since drafters are surer near the root, some of what was not would be higher up. */
-static double chance_of(const replay_levels *levels, int32_t seen, int32_t level,
-                        replay_drafted drafted) {
+double replay_chance(const replay_levels *levels, int32_t seen, int32_t level,
+                     replay_drafted drafted) {
     if (drafted == DRAFTED_YES) return 1;
     if (drafted == DRAFTED_NEVER || level == seen) return 0;
     double here = rate_at(levels, level), there = rate_at(levels, seen);
@@ -113,7 +108,7 @@ int32_t walk_step(replay_walk *w, const specrt_tree_params *tree, const replay_l
                   int32_t level, replay_drafted drafted) {
     w->n++;
     if (w->level < tree->num_steps) {
-        double chance = chance_of(levels, level, w->level, drafted);
+        double chance = replay_chance(levels, level, w->level, drafted);
         bool accepted = chance >= 1;
         if (chance > 0 && chance < 1) {
             w->carry += chance;

@@ -53,8 +53,8 @@ const char *replay_recall_name(int i) {
 
 /* ---- intervals ---- */
 
-/* The 97.5% quantile of Student's t: Cornish and Fisher's expansion, exact forms where it is too coarse. */
-static double student_quantile(int64_t df) {
+/* Cornish and Fisher's expansion; exact forms where it is too coarse. */
+double replay_student_quantile(int64_t df) {
     const double z = 1.959963984540054, z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
     double n = (double)df;
     if (df == 1) return 12.706204736432095;
@@ -73,8 +73,8 @@ replay_figure replay_ratio(const replay_pair *pairs, int64_t n) {
         squares += residual * residual;
     }
     double error = sqrt(squares * (double)n / (double)(n - 1)) / x;
-    f.low = f.value - student_quantile(n - 1) * error;
-    f.high = f.value + student_quantile(n - 1) * error;
+    f.low = f.value - replay_student_quantile(n - 1) * error;
+    f.high = f.value + replay_student_quantile(n - 1) * error;
     return f;
 }
 
@@ -137,7 +137,7 @@ static replay_figure gain_of(const replay_pair *a, const replay_pair *b, int64_t
     }
     replay_figure gain = {value[0] / value[1] - 1, NAN, NAN};
     if (n < 2) return gain;
-    double half = student_quantile(n - 1) * sqrt(squares * (double)n / (double)(n - 1));
+    double half = replay_student_quantile(n - 1) * sqrt(squares * (double)n / (double)(n - 1));
     gain.low = gain.value - half;
     gain.high = gain.value + half;
     return gain;

@@ -142,6 +142,20 @@ struct replay {
 
 /* ---- replay.c ---- */
 
+typedef struct block block;
+
+/* Sequences in memory. */
+typedef struct replay_batch {
+    block *blocks, *spare; /* spare: of the batch before */
+    size_t n_bytes;
+    replay_sequence *sequences;
+    int64_t n, capacity;
+    bool failed; /* out of memory */
+} replay_batch;
+
+/* replay_run_batch() : every policy over a batch, on threads; the first failure in the order of policies. */
+specrt_status replay_run_batch(replay *r, replay_batch *b, specrt_error *err);
+
 /* replay_best_width() : columns of replay_cycle.best. */
 int32_t replay_best_width(const specrt_trace_info *info);
 
@@ -167,6 +181,15 @@ specrt_status replay_open(replay *r, specrt_error *err);
 void estimate_rows(const specrt_tree_params *trees, int n_trees, const specrt_trace_info *info,
                    const replay_cycle *c, replay_levels levels[]);
 
+/* replay_order_nodes() : a tree's nodes by falling probability; of equal ones the earlier is first, so that
+ * parents come before children. */
+void replay_order_nodes(const specrt_trace_record *r, int32_t order[REPLAY_NODES]);
+
+/* replay_threshold() : the log-probability that a node needs to be in a tree, which is that of the last of the
+ * recorded nodes that such a tree would have had. */
+float replay_threshold(const specrt_tree_params *tree, const replay_cycle *c,
+                       const int32_t order[REPLAY_NODES]);
+
 /* A walk through a sequence in cycles of its own. */
 typedef struct replay_walk {
     int32_t level, n; /* of the cycle at hand: the draft position next, and tokens so far */
@@ -185,5 +208,16 @@ typedef enum replay_drafted {
  * list lacks it. @return how many tokens a cycle had that ended with it; 0: it goes on. */
 int32_t walk_step(replay_walk *w, const specrt_tree_params *tree, const replay_levels *levels,
                   int32_t level, replay_drafted drafted);
+
+/* replay_chance() : the chance that a token seen at one level would have been drafted at another. A token that
+ * was drafted is taken to be drafted anywhere. Drafters are surer near the root, so that a token which was not
+ * drafted may have been higher up. */
+double replay_chance(const replay_levels *levels, int32_t seen, int32_t level,
+                     replay_drafted drafted);
+
+/* ---- replay_figures.c ---- */
+
+/* replay_student_quantile() : the 97.5% quantile of Student's t. */
+double replay_student_quantile(int64_t df);
 
 #endif

@@ -5,10 +5,7 @@
 #include "compare.h"
 
 static const int tops[WATCH_TOPS] = {10, 50, 100};
-enum { MOST = 100 };
-
 static const int64_t edges[WATCH_SPANS] = {0, 0, 32, 64, 128, 256}; /* tokens since the change */
-enum { BEFORE = 128 };
 
 int watch_top(int i) {
     return tops[i];
@@ -22,8 +19,7 @@ const char *watch_span_name(int span) {
 
 /* ---- lists ---- */
 
-/* The k greatest, best first; of equal ones the lower ids. @return how many there are. */
-static int greatest(const float *logits, int32_t n, int k, int32_t *ids) {
+int watch_greatest(const float *logits, int32_t n, int k, int32_t *ids) {
     int n_held = 0;
     for (int32_t i = 0; i < n; i++) {
         if (n_held == k && !(logits[i] > logits[ids[k - 1]])) continue;
@@ -36,8 +32,8 @@ static int greatest(const float *logits, int32_t n, int k, int32_t *ids) {
 
 static void add_position(list_sums *sums, const specrt_session *s, const float *logits, int32_t n,
                          int32_t level) {
-    int32_t ids[MOST];
-    int n_best = greatest(logits, n, MOST, ids);
+    int32_t ids[WATCH_MOST];
+    int n_best = watch_greatest(logits, n, WATCH_MOST, ids);
     double all = 0, held = 0;
     for (int32_t i = 0; i < n; i++) {
         double weight = exp((double)logits[i] - (double)logits[ids[0]]);
@@ -79,7 +75,7 @@ static int span_of(int64_t since) {
     return span;
 }
 
-static void add_cycle(cycle_watch *w, int32_t n_emitted) {
+void watch_add_cycle(cycle_watch *w, int32_t n_emitted) {
     const comparison *c = w->c;
     if (w->n_lengths == w->capacity) {
         size_t capacity = 2 * w->capacity + 256;
@@ -101,7 +97,7 @@ void watch_change(comparison *c) {
     for (int i = FULL; i < c->n_contestants; i++) {
         cycle_watch *w = &c->contestants[i].watch;
         int64_t n = 0;
-        for (size_t k = w->n_lengths; k > 0 && n + w->lengths[k - 1] <= BEFORE; k--) {
+        for (size_t k = w->n_lengths; k > 0 && n + w->lengths[k - 1] <= WATCH_BEFORE; k--) {
             n += w->lengths[k - 1];
             w->spans[0].n_cycles++;
         }
@@ -133,7 +129,7 @@ static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdic
     int32_t n_vocab = sl_tokenizer_n_vocab(w->c->models.tok);
     (void)draft;
     add_event(w);
-    if (w->c->stream) add_cycle(w, verdict->n);
+    if (w->c->stream) watch_add_cycle(w, verdict->n);
     row_times_add(&w->times, w->n_written,
                   specrt_session_shortlist(engine_decoder_session(w->k->decoder))->n_rows);
     w->n_written += verdict->n;
