@@ -58,7 +58,7 @@ ifneq ($(and $(if $(SMOKE),,1),$(wildcard $(CUDA_HOME)/include/cuda_fp16.h)),)
 GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness gpu/bench_gpu
 endif
 ifneq ($(filter-out help lint format clean,$(or $(MAKECMDGOALS),all)),)
-$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard src/*/*.c lib/*/*.c engine/*/*.c tools/*/*.c adapters/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
+$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard src/*/*.c lib/*/*.c engine/*/*.c tools/*/*.c tools/*/*/*.c adapters/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
 endif
 comma    := ,
 
@@ -378,7 +378,7 @@ mutate: test-build ## change one operator at a time: does a test notice? [SECTIO
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" OPENBLAS="$(sketch-build_LIBS)" \
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) $(SECTION)
 
-LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c)
+LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c)
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)

@@ -218,8 +218,8 @@ def tool_sections():
         if not (folder / "main.c").exists() or folder.name == "specrt-llama":  # needs llama.cpp
             continue
         name = str(folder)
-        mutants = [m for p in sorted(folder.glob("*.c")) for m in mutants_of(name, str(p))]
-        tests = [t for t in unit_tests("tools", ["*"]) if f'"{name}/' in Path(t).read_text()]
+        mutants = [m for p in sorted(folder.rglob("*.c")) for m in mutants_of(name, str(p))]
+        tests = [str(t) for t in sorted(Path("tests").glob("*/test_*.c")) if f'"{name}/' in t.read_text()]
         yield Section(name, mutants, tests, cli_tests(name), folder.name)
 
 
@@ -292,7 +292,7 @@ class Bench:
 
     def link(self, objects, output, *libs):
         output.unlink(missing_ok=True)
-        command = self.cc + [str(o) for o in objects] + [self.library, *libs, *self.ldlibs, "-o", str(output)]
+        command = self.cc + [str(o) for o in objects] + [*libs, self.library, *self.ldlibs, "-o", str(output)]
         if run(command, 300) != 0:
             raise RuntimeError("cannot link: " + " ".join(command))
 
@@ -351,21 +351,19 @@ class Bench:
                 raise RuntimeError("cannot compile " + test)
             if single or mutant.path.endswith(".c"):  # the test is compiled with the file inside
                 objects = []
-        self.link([compiled, *objects], program)
+        tools = sorted(set(re.findall(r'#include "(tools/[\w-]+)/', Path(test).read_text())))
+        self.link([compiled, *objects], program, *(f"{self.build}/{tool}.a" for tool in tools))
         return [str(program)]
 
     def tool(self, mutant, objects, name):
         """Builds a tool with the mutant inside, before the others in the folder of tools."""
-        others = [self.build / "tools" / name / (p.stem + ".o") for p in Path("tools", name).glob("*.c")
-                  if str(p) != mutant.path]
-        self.link(others + objects, self.folder / "bin" / name,
+        main = [] if Path(mutant.path).name == "main.c" else [self.build / "tools" / name / "main.o"]
+        self.link(main + objects, self.folder / "bin" / name, f"{self.build}/tools/{name}.a",
                   *(os.environ["OPENBLAS"].split() if name == "sketch-build" else []))
 
     def tests_of(self, mutant, objects, section):
         """Commands to run; each is built when it is asked for."""
-        for test in section.tests:
-            if section.tool and not self.reads(test, mutant.path):
-                continue  # tests of a tool include the files that they test
+        for test in section.tests if Path(mutant.path).name != "main.c" else []:
             yield "unit " + test, lambda test=test: self.unit_test(mutant, objects, test)
         built = []
         for script in section.scripts:

@@ -1,7 +1,7 @@
 /* test_chat.c : conversations as a model's own template writes them. Templates are the published ones,
  * shortened where noted; what is expected was written down by reading them. */
-#include "tools/specrt-eval/eval.h"
-#include "tools/specrt-eval/chat_template.h"
+#include "tools/specrt-eval/shared/eval.h"
+#include "tools/specrt-eval/shared/chat_template.h"
 
 #include <unistd.h>
 #include "test.h"

@@ -1,7 +1,7 @@
 /* test_figures.c : what specrt-eval compare makes of its samples, on samples made by hand. */
-#include "tools/specrt-eval/advice.h"
-#include "tools/specrt-eval/compare.h"
-#include "tools/specrt-eval/eval.h"
+#include "tools/specrt-eval/shared/advice.h"
+#include "tools/specrt-eval/compare/compare.h"
+#include "tools/specrt-eval/shared/eval.h"
 #include "fixture.h"
 #include "test.h"
 

@@ -1,6 +1,6 @@
 /* test_plan.c : curves, intervals and what a smaller tree would have emitted. */
-#include "tools/specrt-eval/advice.h"
-#include "tools/specrt-eval/plan.h"
+#include "tools/specrt-eval/shared/advice.h"
+#include "tools/specrt-eval/plan/plan.h"
 /* The clock of what plan measures, in place of the library's. */
 double sl_measure_seconds(void);
 #undef sl_measure_seconds

@@ -1,7 +1,7 @@
 /* test_replay.c : the estimator of specrt-eval replay: which nodes smaller trees have, walks, intervals; and
  * what is told where a worker fails. That whole runs are replayed exactly is tests/cli/eval_replay.sh. */
-#include "tools/specrt-eval/replay_impl.h"
-#include "tools/specrt-eval/eval.h"
+#include "tools/specrt-eval/replay/impl.h"
+#include "tools/specrt-eval/shared/eval.h"
 #include "fixture.h"
 #include "test.h"
 

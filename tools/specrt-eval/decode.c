@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "eval.h"
+#include "shared/eval.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/parallel.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
-#include "eval.h"
+#include "shared/eval.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"

@@ -1,11 +1,11 @@
-/* main.c : specrt-eval, one verb a file.
+/* main.c : specrt-eval. A verb is a file here or a folder; shared/ has what verbs have in common.
  *
- *     options, models.c -> target, drafter, policies -> run.c (engine/infer/decode.h)
- *     prompts.c, chat.c -> token ids ---------------------^
- *     decode.c: text     generate.c: JSON Lines     compare.c, figures.c: tables, compare_*.c
- *     plan.c, plan_*.c: costs and acceptance, a recommendation
+ *     options, shared/models.c -> target, drafter, policies -> shared/run.c (engine/infer/decode.h)
+ *     shared/prompts.c, shared/chat.c -> token ids ------------^
+ *     decode.c: text     generate.c: JSON Lines     record.c: traces     replay/: policies over traces
+ *     compare/: policies in turns, tables, a page   plan/: costs and acceptance, a recommendation
  */
-#include "eval.h"
+#include "shared/eval.h"
 
 static const cli_verb verbs[] = {
     {"decode", "write answers to prompts, with statistics", decode_main},

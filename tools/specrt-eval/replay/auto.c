@@ -1,7 +1,7 @@
-/* replay_auto.c : see replay_auto.h. Every way, fixed choices too, is a specrt_auto: those have all of its
+/* auto.c : see auto.h. Every way, fixed choices too, is a specrt_auto: those have all of its
  * parts left out. Cycles are walked as replay walks them; in a draft that has left the text, the
  * probabilities of the tokens that follow in the text stand in for those that the drafter would have had. */
-#include "replay_auto.h"
+#include "auto.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "replay_impl.h"
+#include "impl.h"
 
 enum { AUTO, FIXED, NO_GUARD, NO_DEPTH, NO_LISTS, NO_CONFIDENCE, NO_CERTAINTY };
 

@@ -1,6 +1,6 @@
 /* replay.c : one pass over traces. Sequences are read in batches of bounded size; then each policy visits
  * each of them, on all cores. */
-#include "replay_impl.h"
+#include "impl.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* compare_print.c : the comparison as a table for people and as JSON for machines. */
+/* print.c : the comparison as a table for people and as JSON for machines. */
 #include <math.h>
 #include <string.h>
 #include "compare.h"

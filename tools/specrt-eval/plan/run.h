@@ -1,4 +1,4 @@
-/* plan_run.h : the decoding behind a plan. */
+/* run.h : the decoding behind a plan. */
 #ifndef SPECRT_EVAL_PLAN_RUN_H
 #define SPECRT_EVAL_PLAN_RUN_H
 

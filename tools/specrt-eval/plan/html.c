@@ -1,4 +1,4 @@
-/* plan_html.c : --report, the plan as one page. */
+/* html.c : --report, the plan as one page. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

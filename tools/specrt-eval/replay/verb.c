@@ -1,14 +1,14 @@
-/* replay_main.c : specrt-eval replay: its options, its table and its JSON. */
+/* verb.c : specrt-eval replay: its options, its table and its JSON. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "eval.h"
+#include "../shared/eval.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/measure.h"
-#include "replay_auto.h"
-#include "replay_report.h"
+#include "auto.h"
+#include "report.h"
 #include "base/text.h"
 
 typedef struct replaying {

@@ -1,10 +1,10 @@
-/* plan_run.c : policies decode a few prompts under wide trees; what narrower ones would have emitted is read
+/* run.c : policies decode a few prompts under wide trees; what narrower ones would have emitted is read
  * off each cycle's tree. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
-#include "plan_run.h"
+#include "run.h"
 #include "base/error.h"
 #include "base/progress.h"
 

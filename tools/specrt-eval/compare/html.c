@@ -1,4 +1,4 @@
-/* compare_html.c : --report, one page with tables and plots. */
+/* html.c : --report, one page with tables and plots. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
-/* replay_visit.c : one policy over one sequence. Its session sees what a decoder would have shown it: prompt,
+/* visit.c : one policy over one sequence. Its session sees what a decoder would have shown it: prompt,
  * first token, then cycle by cycle the tree, what was emitted and the target's best tokens. Lists are looked
  * at before they learn. Where another policy drafted the recording, cycles end where this one's list
  * would have ended them, and their trees are what it held of the recorded ones. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "replay_impl.h"
+#include "impl.h"
 #include "base/error.h"
 
 static const int64_t edges[REPLAY_SPANS] = {0,   32,  64,

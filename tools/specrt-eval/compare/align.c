@@ -1,4 +1,4 @@
-/* compare_align.c : policies whose drafter learns while it is compared: settings, one drafter and controller
+/* align.c : policies whose drafter learns while it is compared: settings, one drafter and controller
  * each, and what is told of them. */
 #include <math.h>
 #include <stdlib.h>

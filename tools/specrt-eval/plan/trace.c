@@ -1,9 +1,9 @@
-/* plan_trace.c : a plan whose acceptance comes from recorded cycles, replayed; nothing is decoded. */
+/* trace.c : a plan whose acceptance comes from recorded cycles, replayed; nothing is decoded. */
 #include <math.h>
 #include <stdlib.h>
 #include "base/io.h"
-#include "plan_run.h"
-#include "replay.h"
+#include "run.h"
+#include "../replay/replay.h"
 #include "base/error.h"
 
 typedef struct trial { /* the shapes of one width */

@@ -6,7 +6,7 @@
 #ifndef SPECRT_EVAL_PLAN_H
 #define SPECRT_EVAL_PLAN_H
 
-#include "eval.h"
+#include "../shared/eval.h"
 #include "base/curve.h"
 #include "engine/infer/costs.h"
 

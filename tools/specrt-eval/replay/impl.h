@@ -1,4 +1,4 @@
-/* replay_impl.h : what the files of replay share: sequences in memory, and sums over them. */
+/* impl.h : what the files of replay share: sequences in memory, and sums over them. */
 #ifndef SPECRT_EVAL_REPLAY_IMPL_H
 #define SPECRT_EVAL_REPLAY_IMPL_H
 
@@ -159,7 +159,7 @@ specrt_status replay_run_batch(replay *r, replay_batch *b, specrt_error *err);
 /* replay_best_width() : columns of replay_cycle.best. */
 int32_t replay_best_width(const specrt_trace_info *info);
 
-/* ---- replay_visit.c ---- */
+/* ---- visit.c ---- */
 
 /* replay_scratch() : of a worker, for hidden states; to free. */
 specrt_status replay_scratch(const replay *r, float **out, specrt_error *err);
@@ -170,12 +170,12 @@ specrt_status replay_scratch(const replay *r, float **out, specrt_error *err);
 void visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s, specrt_session *session,
                     float *scratch);
 
-/* ---- replay_open.c ---- */
+/* ---- open.c ---- */
 
 /* replay_open() : traces, bundle, head and policies, checked against each other. */
 specrt_status replay_open(replay *r, specrt_error *err);
 
-/* ---- replay_estimate.c ---- */
+/* ---- estimate.c ---- */
 
 /* estimate_rows() : what every tree makes of a cycle's rows; adds to levels. */
 void estimate_rows(const specrt_tree_params *trees, int n_trees, const specrt_trace_info *info,
@@ -215,7 +215,7 @@ int32_t walk_step(replay_walk *w, const specrt_tree_params *tree, const replay_l
 double replay_chance(const replay_levels *levels, int32_t seen, int32_t level,
                      replay_drafted drafted);
 
-/* ---- replay_figures.c ---- */
+/* ---- figures.c ---- */
 
 /* replay_student_quantile() : the 97.5% quantile of Student's t. */
 double replay_student_quantile(int64_t df);

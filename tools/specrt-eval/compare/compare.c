@@ -2,7 +2,7 @@
  * rotates, so that drift of the machine hits all alike; every token is checked against plain
  * decoding's. */
 #include "compare.h"
-#include "plan.h"
+#include "../plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* replay_report.h : a replay as an HTML page. */
+/* report.h : a replay as an HTML page. */
 #ifndef SPECRT_EVAL_REPLAY_REPORT_H
 #define SPECRT_EVAL_REPLAY_REPORT_H
 

@@ -1,7 +1,7 @@
-/* compare_best.c : what a comparison comes to: the policy to draft with, the fastest one beside plain
+/* best.c : what a comparison comes to: the policy to draft with, the fastest one beside plain
  * decoding, and the fastest that drafts from less than the whole vocabulary beside the one that drafts from
  * all of it. */
-#include "advice.h"
+#include "../shared/advice.h"
 #include "compare.h"
 #include "base/html_plot.h"
 #include "base/json.h"

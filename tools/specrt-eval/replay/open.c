@@ -1,4 +1,4 @@
-/* replay_open.c : what a replay is made from, opened and checked against each other. Policies get a head
+/* open.c : what a replay is made from, opened and checked against each other. Policies get a head
  * without content where none is given: which rows are members does not depend on what is in them, and
  * nothing is multiplied. */
 #include <stdlib.h>
@@ -6,8 +6,8 @@
 #include "base/io.h"
 #include "engine/infer/auto.h"
 #include "formats/bundle_open.h"
-#include "eval.h"
-#include "replay_impl.h"
+#include "../shared/eval.h"
+#include "impl.h"
 #include "base/error.h"
 
 /* ---- traces ---- */

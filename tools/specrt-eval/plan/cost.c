@@ -1,4 +1,4 @@
-/* plan_cost.c : what calls cost on this machine. The CPU engine is one plan_machine; another device is
+/* cost.c : what calls cost on this machine. The CPU engine is one plan_machine; another device is
  * another three functions. */
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/measure.h"
-#include "plan_run.h"
+#include "run.h"
 
 /* ---- policies ---- */
 

@@ -1,8 +1,8 @@
-/* plan_print.c : a plan in words, as a table and as JSON. */
+/* print.c : a plan in words, as a table and as JSON. */
 #include <math.h>
 #include <string.h>
 #include "base/json.h"
-#include "advice.h"
+#include "../shared/advice.h"
 #include "base/text.h"
 #include "plan.h"
 

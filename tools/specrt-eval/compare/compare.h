@@ -2,7 +2,7 @@
 #ifndef SPECRT_EVAL_COMPARE_H
 #define SPECRT_EVAL_COMPARE_H
 
-#include "eval.h"
+#include "../shared/eval.h"
 
 enum { COMPARE_POSITIONS = 16 }; /* draft positions shown */
 

@@ -1,10 +1,10 @@
-/* replay_html.c : --report, one page with tables and three plots. */
+/* html.c : --report, one page with tables and three plots. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/html_plot.h"
 #include "base/io.h"
-#include "replay_report.h"
+#include "report.h"
 #include "base/text.h"
 
 typedef struct page {

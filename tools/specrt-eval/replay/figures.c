@@ -1,8 +1,8 @@
-/* replay_figures.c : from sums over sequences to figures and their intervals. */
+/* figures.c : from sums over sequences to figures and their intervals. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "replay_impl.h"
+#include "impl.h"
 
 int replay_n_domains(const replay *r) {
     return r->n_domains;

@@ -40,7 +40,7 @@ typedef struct replay_params {
     const char *model;     /* whose head policies read, where one does; NULL: none */
     const char *embedding; /* whose token embedding DynaSpec's router reads; NULL: the model's */
     bool stream;           /* sequences follow each other: what policies learnt stays */
-    bool tells;            /* token by token, for replay_auto.h */
+    bool tells;            /* token by token, for auto.h */
     int threads;
     int progress; /* as cli_common's */
 } replay_params;

@@ -1,4 +1,4 @@
-/* compare_plots.c : what a comparison shows over time and beside fixed lists. */
+/* plots.c : what a comparison shows over time and beside fixed lists. */
 #include <math.h>
 #include <stdlib.h>
 #include "compare.h"

@@ -1,10 +1,10 @@
-/* plan_choice.c : from costs and runs to tokens per second of every shape, and the choice among them. */
+/* choice.c : from costs and runs to tokens per second of every shape, and the choice among them. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "advice.h"
+#include "../shared/advice.h"
 #include "plan.h"
 #include "base/error.h"
 
