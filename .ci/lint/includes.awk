@@ -4,7 +4,8 @@
 # has that and the engine's headers, too.
 # In src/: core <- sources, adapt <- decode <- trace, cuda. What is in its folders is private to it: everybody
 # else has the public headers.
-# A header's guard is its folder and name, so that no two are the same; a public one's is its name.
+# A header's guard is its folder and name, so that no two are the same; a public one's is its name. In a
+# folder of a tool the tool's name is before both.
 BEGIN {
     below["src"] = ""
     below["core"] = "core"
@@ -36,6 +37,7 @@ FNR == 1 {
 /^#ifndef / && FILENAME ~ /\.(h|cuh)$/ && !guarded++ {
     n = split(FILENAME, part, "/")
     own = folder == "src" || part[n] ~ "^" part[n - 1] "[_.]" ? part[n] : part[n - 1] "_" part[n]
+    if (folder == "tools" && n == 4) own = part[2] "_" own
     own = toupper(own)
     gsub(/[^A-Z0-9]/, "_", own)
     if ($2 != own) {
@@ -55,12 +57,23 @@ FNR == 1 {
         if (!known && index(theirs, " " name[2] " ") == 0 &&
             (!own || (getline line < beside) < 0)) complain()
         close(beside)
+    } else if (folder == "tools" && of_its_tool(name[2])) {
     } else {
         split(name[2], at, "/")
         if (index(" " below[folder] " ", " " at[1] " ") == 0 && index(theirs, " " name[2] " ") == 0)
             complain()
         if (folder == "engine" && name[2] == "base/cli.h") complain()
     }
+}
+
+# Whether a tool has such a file in one of its folders.
+function of_its_tool(path,    file, line, found) {
+    sub(/^(\.\.\/)+/, "", path)
+    split(FILENAME, part, "/")
+    file = "tools/" part[2] "/" path
+    found = (getline line < file) >= 0
+    close(file)
+    return found
 }
 
 function complain() {

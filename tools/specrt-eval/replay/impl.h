@@ -185,8 +185,8 @@ void estimate_rows(const specrt_tree_params *trees, int n_trees, const specrt_tr
  * parents come before children. */
 void replay_order_nodes(const specrt_trace_record *r, int32_t order[REPLAY_NODES]);
 
-/* replay_threshold() : the log-probability that a node needs to be in a tree, which is that of the last of the
- * recorded nodes that such a tree would have had. */
+/* replay_threshold() : the log-probability that a node needs to be in a tree, which is that of the last of
+ * the recorded nodes that such a tree would have had. */
 float replay_threshold(const specrt_tree_params *tree, const replay_cycle *c,
                        const int32_t order[REPLAY_NODES]);
 
@@ -209,9 +209,9 @@ typedef enum replay_drafted {
 int32_t walk_step(replay_walk *w, const specrt_tree_params *tree, const replay_levels *levels,
                   int32_t level, replay_drafted drafted);
 
-/* replay_chance() : the chance that a token seen at one level would have been drafted at another. A token that
- * was drafted is taken to be drafted anywhere. Drafters are surer near the root, so that a token which was not
- * drafted may have been higher up. */
+/* replay_chance() : the chance that a token seen at one level would have been drafted at another. A token
+ * that was drafted is taken to be drafted anywhere. Drafters are surer near the root, so that a token which
+ * was not drafted may have been higher up. */
 double replay_chance(const replay_levels *levels, int32_t seen, int32_t level,
                      replay_drafted drafted);
 

@@ -1,8 +1,8 @@
 /* advice.h : the one rule by which plan and compare recommend a policy. Figures over a few prompts leave
  * several policies that may be the fastest. Of these, the one that scores the fewest rows is recommended:
  * each policy that scores fewer is slower than the fastest, as far as the figures tell. */
-#ifndef SPECRT_EVAL_ADVICE_H
-#define SPECRT_EVAL_ADVICE_H
+#ifndef SPECRT_EVAL_SHARED_ADVICE_H
+#define SPECRT_EVAL_SHARED_ADVICE_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* chat_template.h : how conversations are written, and what a model's own template says of it. Such a
  * template is a Jinja program; it is not run but told by its marks, and its literals are read. */
-#ifndef SPECRT_EVAL_CHAT_TEMPLATE_H
-#define SPECRT_EVAL_CHAT_TEMPLATE_H
+#ifndef SPECRT_EVAL_SHARED_CHAT_TEMPLATE_H
+#define SPECRT_EVAL_SHARED_CHAT_TEMPLATE_H
 
 #include <stdbool.h>
 #include "eval.h"

@@ -1,6 +1,6 @@
 /* eval.h : what the verbs of specrt-eval share: their flags, the models, prompts and templates. */
-#ifndef SPECRT_EVAL_EVAL_H
-#define SPECRT_EVAL_EVAL_H
+#ifndef SPECRT_EVAL_SHARED_EVAL_H
+#define SPECRT_EVAL_SHARED_EVAL_H
 
 #include <stdio.h>
 #include <string.h>
