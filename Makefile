@@ -55,10 +55,11 @@ CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wild
 NVCC     := $(CUDA_HOME)/bin/nvcc
 # Kernels run on the CPU with its headers alone.
 ifneq ($(and $(if $(SMOKE),,1),$(wildcard $(CUDA_HOME)/include/cuda_fp16.h)),)
-GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness gpu/bench_gpu
+GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness
+GPU_BENCH := $(BUILD)/bench/gpu/bench_gpu
 endif
 ifneq ($(filter-out help lint format clean,$(or $(MAKECMDGOALS),all)),)
-$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard src/*/*.c lib/*/*.c engine/*/*.c tools/*/*.c tools/*/*/*.c adapters/*/*.c tests/*/*.c bench/*.c examples/*.c)))))
+$(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard src/*/*.c lib/*/*.c engine/*/*.c tools/*/*.c tools/*/*/*.c adapters/*/*.c tests/*/*.c bench/*.c bench/*/*.c examples/*.c)))))
 endif
 comma    := ,
 
@@ -211,7 +212,8 @@ $(BUILD)/tests/test_gpu_faults: $(patsubst %,$(BUILD)/tests/gpu/%.o,test_gpu_fau
 	$(Q)$(CXX) $^ $(LDLIBS) -o $@
 
 # The GPU's benchmarks on the harness: with --tiny, a look at the program, not at speed.
-$(BUILD)/tests/gpu/bench_gpu: $(patsubst %,$(BUILD)/tests/gpu/%.o,bench_gpu bench_cycle) $(HARNESS) $(LIB)
+$(BUILD)/bench/gpu/%.o: CFLAGS += -Itests/gpu -idirafter $(CUDA_HOME)/include
+$(BUILD)/bench/gpu/bench_gpu: $(patsubst %,$(BUILD)/bench/gpu/%.o,bench_gpu bench_cycle) $(HARNESS) $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CXX) $^ $(LDLIBS) -o $@
 
@@ -247,7 +249,7 @@ test-single: $(SINGLE_TESTS) ## the header's unit tests, over include/specrt.h i
 	@printf '%s\n' $^ | xargs -P $(shell nproc) -I TEST sh -c 'TEST >TEST.log 2>&1 || { cat TEST.log; exit 255; }'
 
 # A sanitized libspecrt.so would need a sanitized Python.
-test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head # everything that `make test` runs
+test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(GPU_BENCH) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head # everything that `make test` runs
 
 # What starts threads, for the sanitizer that is slow and looks at nothing else.
 THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel_|pthread|specrt_worker|threads' $(TESTS))))
@@ -378,7 +380,7 @@ mutate: test-build ## change one operator at a time: does a test notice? [SECTIO
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" OPENBLAS="$(sketch-build_LIBS)" \
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) $(SECTION)
 
-LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c)
+LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c bench/*/*.[ch])
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)

@@ -73,8 +73,8 @@ logs=$out/logs.txt parts=$bin/parts failed=0 left_out=0 too_long=
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 device=$([ -n "$dry" ] && echo "the CPU's harness" || nvidia-smi --query-gpu=name,driver_version \
     --format=csv,noheader | head -n 1)
-sources=$(cat include/specrt.h cuda/specrt_kernels.cu tests/*.h tests/gpu/*.[ch]* | sha256sum |
-    cut -c 1-12)
+sources=$(cat include/specrt.h cuda/specrt_kernels.cu tests/*.h {tests,bench}/gpu/*.[ch]* |
+    sha256sum | cut -c 1-12)
 header="$device, sources $sources"
 
 # A step's part of either result is a file of its own; those of other steps come from OUT.
@@ -150,7 +150,7 @@ check() {
 # --- build ---
 
 flags="-std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -O$opt -g -fPIC"
-flags="$flags -Isrc -Itests -Itests/gpu"
+flags="$flags -Isrc -Itests -Itests/gpu -Ibench/gpu"
 zstd=-lzstd blas=
 if ! echo '#include <zstd.h>' | ${CC:-cc} -E - >/dev/null 2>&1; then
     zstd= flags="$flags -DSPECRT_NO_ZSTD"
@@ -195,6 +195,7 @@ compile() { # compile NAME
     harness | runtime) harness -c "tests/gpu/$1.cc" -o "$bin/$1.o" ;;
     specrt) ${CC:-cc} $flags -DSPECRT_IMPLEMENTATION -DSPECRT__INTERNAL= -x c -c include/specrt.h \
         -o "$bin/specrt.o" ;;
+    bench_*) ${CC:-cc} $flags -idirafter "$cuda/include" -c "bench/gpu/$1.c" -o "$bin/$1.o" ;;
     *) ${CC:-cc} $flags -idirafter "$cuda/include" -c "tests/gpu/$1.c" -o "$bin/$1.o" ;;
     esac
 }
@@ -364,7 +365,7 @@ for step in $steps; do
     give_results
     if [ "$step" = build ] && [ $((failed + left_out)) != 0 ]; then break; fi
 done
-python3 tests/gpu/plot.py "$out/cuda.json" "$out" >>"$logs" 2>&1
+python3 bench/gpu/plot.py "$out/cuda.json" "$out" >>"$logs" 2>&1
 echo "results in $out"
 [ -z "$too_long" ] || echo "OUT OF TIME, and so not proven: ${too_long%, }"
 [ $((failed + left_out)) = 0 ] || { echo "$failed failed, $left_out left out"; exit 1; }
