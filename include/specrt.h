@@ -12231,6 +12231,10 @@ static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t blo
 
 SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits);
 
+/* specrt__verify_pick() : the token at which the running sum of weights passes u times the total; u in [0,
+ * 1). */
+SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u);
+
 /* --- rejection sampling --- */
 
 SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v,
@@ -12502,8 +12506,7 @@ SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const floa
     specrt__verify_keep(v, n);
 }
 
-/* The token at which the running sum of weights passes u times the total. */
-static int32_t specrt__verify_pick(const specrt_verifier *v, double u) {
+SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u) {
     double target = u * v->total, sum = 0, before = 0;
     int32_t block = 0, token = 0;
     for (int32_t b = 0; b < v->n_blocks && sum <= target; b++) {
@@ -13751,7 +13754,6 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
                                                       const specrt_target_rows *rows) {
     static const float none[SPECRT_TREE_MAX_NODES] = {0};
     int32_t parents[SPECRT_TREE_MAX_NODES], depths[SPECRT_TREE_MAX_NODES];
-    uint64_t masks[SPECRT_TREE_MAX_NODES], path = 0;
     specrt_draft draft;
     specrt_verdict verdict;
     if (n < 1 || n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
@@ -13762,13 +13764,11 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
     for (int32_t i = 0; i < n; i++) {
         parents[i] = i - 1;
         depths[i] = i;
-        masks[i] = path |= (uint64_t)1 << i;
     }
     draft.n = n;
     draft.tokens = tokens;
     draft.parents = parents;
     draft.depths = depths;
-    draft.masks = masks;
     draft.logprobs = none;
     verdict.n = n_accepted + 1;
     for (int32_t i = 0; i < verdict.n; i++) {
@@ -13997,7 +13997,7 @@ static bool specrt__snapshot_cut(const specrt_session *s, size_t at, specrt__sna
     for (int i = 0; i < in->n_lists; i++) {
         if (at > in->n || in->n - at < 4) return false;
         uint32_t n = specrt__base_load32(in->bytes + at);
-        if (n > (uint32_t)most[i] || (in->n - at) / 4 - 1 < n) return false;
+        if (n > (uint32_t)most[i]) return false;
         in->lists[i].n = (int32_t)n;
         in->lists[i].words = in->bytes + at + 4;
         at += 4 + 4 * (size_t)n;

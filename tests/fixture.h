@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include "specrt_tools.h"
 
 /* --- random numbers --- */
@@ -220,6 +222,27 @@ static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t ra
     for (size_t i = 0; i < 5 * v; i++) lengths[i] = fabsf(fixture_normal(&seed));
     for (size_t i = codes; i < *n; i++) bytes[i] = (uint8_t)(fixture_random(&seed) >> 56);
     return bytes;
+}
+
+/* --- bytes that end where a page does: whoever reads or writes behind them dies --- */
+
+typedef struct fixture_pages {
+    uint8_t *bytes, *start;
+    size_t n;
+} fixture_pages;
+
+static inline fixture_pages fixture_pages_open(size_t n) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    fixture_pages p = {.n = (n + page - 1) / page * page + page};
+    p.start =
+        (uint8_t *)mmap(NULL, p.n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p.start == MAP_FAILED || mprotect(p.start + p.n - page, page, PROT_NONE) != 0) abort();
+    p.bytes = p.start + p.n - page - n;
+    return p;
+}
+
+static inline void fixture_pages_close(fixture_pages *p) {
+    munmap(p->start, p->n);
 }
 
 /* --- an allocator that counts, on any thread, and fails at call `fail_at` (from 1; 0: never) --- */

@@ -500,7 +500,6 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
                                                       const specrt_target_rows *rows) {
     static const float none[SPECRT_TREE_MAX_NODES] = {0};
     int32_t parents[SPECRT_TREE_MAX_NODES], depths[SPECRT_TREE_MAX_NODES];
-    uint64_t masks[SPECRT_TREE_MAX_NODES], path = 0;
     specrt_draft draft;
     specrt_verdict verdict;
     if (n < 1 || n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
@@ -511,13 +510,11 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
     for (int32_t i = 0; i < n; i++) {
         parents[i] = i - 1;
         depths[i] = i;
-        masks[i] = path |= (uint64_t)1 << i;
     }
     draft.n = n;
     draft.tokens = tokens;
     draft.parents = parents;
     draft.depths = depths;
-    draft.masks = masks;
     draft.logprobs = none;
     verdict.n = n_accepted + 1;
     for (int32_t i = 0; i < verdict.n; i++) {

@@ -209,7 +209,7 @@ static bool specrt__snapshot_cut(const specrt_session *s, size_t at, specrt__sna
     for (int i = 0; i < in->n_lists; i++) {
         if (at > in->n || in->n - at < 4) return false;
         uint32_t n = specrt__base_load32(in->bytes + at);
-        if (n > (uint32_t)most[i] || (in->n - at) / 4 - 1 < n) return false;
+        if (n > (uint32_t)most[i]) return false;
         in->lists[i].n = (int32_t)n;
         in->lists[i].words = in->bytes + at + 4;
         at += 4 + 4 * (size_t)n;

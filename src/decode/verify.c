@@ -266,8 +266,7 @@ SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const floa
     specrt__verify_keep(v, n);
 }
 
-/* The token at which the running sum of weights passes u times the total. */
-static int32_t specrt__verify_pick(const specrt_verifier *v, double u) {
+SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u) {
     double target = u * v->total, sum = 0, before = 0;
     int32_t block = 0, token = 0;
     for (int32_t b = 0; b < v->n_blocks && sum <= target; b++) {

@@ -39,6 +39,10 @@ static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t blo
 
 SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits);
 
+/* specrt__verify_pick() : the token at which the running sum of weights passes u times the total; u in [0,
+ * 1). */
+SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u);
+
 /* --- rejection sampling --- */
 
 SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v,

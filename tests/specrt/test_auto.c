@@ -2,6 +2,7 @@
  * cycle by cycle, texts that change, and sessions that draft by it: their tokens are plain decoding's. */
 #include "specrt.h"
 #include "adapt/auto.h"
+#include "decode/policy.h"
 #include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
@@ -507,23 +508,37 @@ static void draft_chain(specrt_session *s, specrt_draft *draft, float *logits) {
         logits[i * V + draft->tokens[i + 1]] += 24 + 12 * fixture_normal(&state);
 }
 
+/* The first of two lists of the leading rows of a policy that holds a token; 2: none does. */
+static int32_t first_list(const specrt_policy *policy, const int32_t rows[2], int32_t token) {
+    const int32_t *ids = policy->fixed.ids;
+    for (int32_t i = 0; i < policy->fixed.n_rows; i++)
+        if (ids[i] == token) return i < rows[0] ? 0 : i < rows[1] ? 1 : 2;
+    return 2;
+}
+
 /* What a session tells auto_draft: levels, what was accepted, how sure the drafter was of its chain, and the
  * target of every token that it emitted. auto_draft that is told the same by hand chooses the same. */
-static void test_session_tells(void) {
+static void check_session_tells(int32_t n_lists, const char *text) {
     static float weights[V * D], logits[4 * V];
+    size_t n_bytes;
+    uint8_t *bytes = fixture_ranks_bundle(V, 2, FIXED, &n_bytes);
+    specrt_bundle *bundle;
     specrt_head *head;
     specrt_policy *policy;
     specrt_session *s;
     specrt_auto *auto_draft, *twin;
-    const double costs[4] = {1, 1.05, 1.1, 1.15};
-    const specrt_auto_desc desc = {.num_steps = 3, .n_lists = 1, .costs = costs};
-    const specrt_policy_desc pd = {.text = "full"};
+    const double costs[2 * 4] = {1, 1.05, 1.1, 1.15, 1, 1.06, 1.12, 1.18};
+    const int32_t rows[2] = {20, FIXED};
+    const specrt_auto_desc desc = {
+        .num_steps = 3, .n_lists = n_lists, .rows = n_lists > 1 ? rows : NULL, .costs = costs};
+    const specrt_policy_desc pd = {.text = text};
     int n_by_length[5] = {0};
     for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
     const specrt_head_desc hd = {
         .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
     REQUIRE(specrt_head_bind(NULL, &hd, NULL, &head, NULL) == 0);
-    REQUIRE(specrt_policy_create(NULL, head, &pd, &policy, NULL) == 0);
+    REQUIRE(specrt_bundle_open_memory(bytes, n_bytes, "b", NULL, &bundle, NULL) == 0);
+    REQUIRE(specrt_policy_create(bundle, head, &pd, &policy, NULL) == 0);
     REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
     REQUIRE(specrt_auto_create(&desc, NULL, &twin, NULL) == 0);
     const specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = auto_draft};
@@ -535,22 +550,27 @@ static void test_session_tells(void) {
         specrt_auto_stats stats[2];
         specrt_auto_choice choices[2];
         float certain[4];
+        int32_t lists[4];
         draft_chain(s, &draft, logits);
         REQUIRE(specrt_session_verify(s, &draft, logits, &verdict) == 0);
         n_by_length[verdict.n]++;
-        for (int32_t k = 0; k < verdict.n; k++)
+        for (int32_t k = 0; k < verdict.n; k++) {
             certain[k] = logprob_of(logits + verdict.nodes[k] * V, verdict.tokens[k]);
+            lists[k] = first_list(policy, rows, verdict.tokens[k]);
+        }
         const specrt_auto_cycle cycle = {.n_passes = draft.n - 1,
                                          .n_accepted = verdict.n - 1,
                                          .logprobs = draft.logprobs + 1,
+                                         .lists = n_lists > 1 ? lists : NULL,
                                          .target_logprobs = i % 3 ? certain : NULL};
         REQUIRE(specrt_auto_observe(twin, &cycle) == 0);
-        const specrt_target_rows rows = {.logits = i % 3 ? logits : NULL};
-        REQUIRE(specrt_session_observe(s, &draft, &verdict, &rows) == 0);
+        const specrt_target_rows told = {.logits = i % 3 ? logits : NULL};
+        REQUIRE(specrt_session_observe(s, &draft, &verdict, &told) == 0);
         specrt_auto_get_stats(auto_draft, &stats[0]);
         specrt_auto_get_stats(twin, &stats[1]);
         CHECK(memcmp(&stats[0], &stats[1], sizeof stats[0]) == 0);
         CHECK(memcmp(auto_draft->sure, twin->sure, sizeof twin->sure) == 0);
+        CHECK(memcmp(auto_draft->covers, twin->covers, sizeof twin->covers) == 0);
         CHECK(memcmp(auto_draft->bins, twin->bins, sizeof twin->bins) == 0);
         specrt_auto_choose(auto_draft, &choices[0]);
         specrt_auto_choose(twin, &choices[1]);
@@ -562,6 +582,13 @@ static void test_session_tells(void) {
     specrt_auto_close(twin);
     specrt_policy_close(policy);
     specrt_head_close(head);
+    specrt_bundle_close(bundle);
+    free(bytes);
+}
+
+static void test_session_tells(void) {
+    check_session_tells(1, "full");
+    check_session_tells(2, "static:120");
 }
 
 static int by_size(const void *a, const void *b) {

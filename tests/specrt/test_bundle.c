@@ -199,6 +199,28 @@ static void test_empty_bundle(void) {
     free(bytes);
 }
 
+/* As many sections as a bundle may have. Bytes behind the table that look like another entry are none. */
+static void test_most_sections(void) {
+    static char tags[SPECRT_BUNDLE_MAX_SECTIONS][9];
+    static fixture_section sections[SPECRT_BUNDLE_MAX_SECTIONS];
+    specrt_bundle_section entry = {.tag = "zz", .version = 1, .offset = 64, .stored_bytes = 8};
+    specrt_bundle *bundle;
+    size_t n;
+    for (int i = 0; i < SPECRT_BUNDLE_MAX_SECTIONS; i++) {
+        snprintf(tags[i], sizeof tags[i], "x%03d", i);
+        sections[i] = (fixture_section){tags[i],      1,           SPECRT_SECTION_OPTIONAL, &entry,
+                                        sizeof entry, sizeof entry};
+    }
+    uint8_t *bytes = fixture_bundle(sections, SPECRT_BUNDLE_MAX_SECTIONS, &n);
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_bundle_open_memory(bytes, n, "x", NULL, &bundle, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(bundle != NULL);
+    CHECK(!specrt_bundle_data(bundle, "zz", &n));
+    specrt_bundle_close(bundle);
+    free(bytes);
+}
+
 static void test_tokenizer(void) {
     size_t n;
     uint8_t *bytes = bundle_make(false, &n), digest[32];
@@ -537,7 +559,11 @@ static void test_ident_content(void) {
     d = c.ident;
     d.n_vocab = d.n_normal = SPECRT_MAX_VOCAB;
     CHECK_INT(open_section("ident", &d, sizeof d), SPECRT_STATUS_OK);
+    d.n_vocab = d.n_normal = 0; /* of a head whose tokenizer is not known */
+    CHECK_INT(open_section("ident", &d, sizeof d), SPECRT_STATUS_OK);
     IDENT_BAD(d.n_normal = -1);
+    IDENT_BAD((d.head_rows = -1, d.head_cols = 0));
+    IDENT_BAD((d.head_rows = 0, d.head_cols = -1));
     IDENT_BAD(d.n_normal = N_VOCAB + 1);
     IDENT_BAD(d.head_rows = -5);
     IDENT_BAD(d.head_cols = -5);
@@ -915,6 +941,7 @@ static const test_case cases[] = {
     {"open", "raw and zstd bundles give their content", test_open},
     {"empty_bundle", "a bundle without sections; what is missing names its tool",
      test_empty_bundle},
+    {"most_sections", "as many sections as there may be, and not one more", test_most_sections},
     {"tokenizer", "another tokenizer is refused, both named", test_tokenizer},
     {"bad_arguments", "unaligned memory", test_bad_arguments},
     {"files", "paths that are no bundles", test_files},

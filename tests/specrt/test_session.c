@@ -15,10 +15,27 @@ static specrt_bundle *bundle;
 static specrt_head *head;
 
 static void open_all(void) {
-    size_t n;
+    size_t n_ranks, n_clusters, n;
     if (bundle) return;
-    uint8_t *bytes = fixture_ranks_bundle(V, 2, 60, &n);
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL) == SPECRT_STATUS_OK);
+    const specrt_clusters_header clusters = {.n_rows = V,
+                                             .n_cols = D,
+                                             .n_clusters = 10,
+                                             .router = SPECRT_ROUTER_CENTROID,
+                                             .softmax = 1,
+                                             .n_state = D,
+                                             .n_schedule = 2};
+    uint8_t *of_ranks = fixture_ranks(V, 2, 60, &n_ranks);
+    uint8_t *of_clusters = fixture_clusters(clusters, NULL, 5, &n_clusters);
+    fixture_section sections[] = {
+        {"centroid", 1, SPECRT_SECTION_DEPENDS_HEAD, of_clusters, n_clusters, n_clusters},
+        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, of_ranks, n_ranks, n_ranks}};
+    uint8_t *bytes = fixture_bundle(sections, 2, &n);
+    free(of_ranks);
+    free(of_clusters);
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(bundle != NULL);
     specrt_head_desc desc = pair_head();
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
 }
@@ -484,9 +501,12 @@ static void check_batch(const char *text, const setting *set, specrt_draft_kind 
 
 /* Rows that sequences share are multiplied once for all, and nobody sees a difference. */
 static void test_batch(void) {
-    static const char *const texts[] = {"full", "static:60", "window:40",
+    static const char *const texts[] = {"full",
+                                        "static:60",
+                                        "window:40",
                                         "static:140+window:40@min=0",
-                                        "static:60/25/9+window:40@min=0"};
+                                        "static:60/25/9+window:40@min=0",
+                                        "static:20+centroid:3"};
     setting tree = {NULL, HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
     setting wide = {NULL, HONEST, {2, N_WIDE, SPECRT_TREE_MAX_NODES}, {0, 0, 0, 0, 0, 0}};
     setting chain = {NULL, HONEST, {4, 1, 5}, {0.9f, 0, 0, 0, 3, 0}};
@@ -545,6 +565,9 @@ static void test_route(void) {
     CHECK(!specrt_session_route(s, -1, &beam, hidden, NULL));
     CHECK_INT(specrt_session_start(t, 9), SPECRT_STATUS_OK);
     CHECK(!specrt_session_route(s, SPECRT_TREE_MAX_STEPS, &beam, hidden, NULL));
+    beam.n = 1;
+    CHECK(specrt_session_route(t, 0, &beam, hidden, NULL) == specrt_session_shortlist(t));
+    CHECK_INT(specrt_session_shortlist(t)->n_segments, 1);
     beam.n = 6;
     CHECK(!specrt_session_route(s, 5, &beam, hidden, NULL));
     beam.n = 0;
@@ -576,6 +599,30 @@ static void test_no_allocation(void) {
         CHECK_INT(a.n_live, 0);
         specrt_policy_close(policy);
     }
+}
+
+/* Whatever allocation fails, creation says so and leaves nothing behind. */
+static void test_failed_allocations(void) {
+    setting set = {"static:20+window:48+centroid:3", HONEST, {4, 1, 5}, {0.8f, 0, 0, 0, 9, 4}};
+    open_all();
+    specrt_policy *policy = make_policy(set.policy);
+    for (int kind = SPECRT_DRAFT_TOP_K; kind <= SPECRT_DRAFT_SAMPLED; kind++)
+        for (int fail_at = 1;; fail_at++) {
+            fixture_allocator a = {0, 0, fail_at};
+            specrt_desc env = fixture_desc(&a);
+            specrt_session_params params = {.tree = set.tree,
+                                            .sampling = set.sampling,
+                                            .draft = (specrt_draft_kind)kind,
+                                            .n_logits = V};
+            specrt_session *s = NULL;
+            specrt_status status = specrt_session_create(policy, &params, &env, &s, NULL);
+            CHECK_INT(status, a.n_calls < fail_at ? SPECRT_STATUS_OK : SPECRT_STATUS_NO_MEMORY);
+            CHECK((s != NULL) == !status);
+            specrt_session_close(s);
+            CHECK_INT(a.n_live, 0);
+            if (!status) break;
+        }
+    specrt_policy_close(policy);
 }
 
 static const setting threaded = {
@@ -773,6 +820,61 @@ static void test_bad_tokens(void) {
     specrt_policy_close(policy);
 }
 
+/* A sampled draft of no nodes, of more than were drafted, or that is no chain. */
+static void test_bad_drafts(void) {
+    static float logits[6 * V];
+    specrt_draft draft;
+    specrt_verdict verdict;
+    open_all();
+    specrt_policy *policy = make_policy("static:60");
+    const specrt_session_params params = {.tree = {3, 1, 4},
+                                          .sampling = {.temperature = 1, .seed = 1},
+                                          .draft = SPECRT_DRAFT_SAMPLED,
+                                          .n_logits = V};
+    specrt_session *s;
+    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    draft_tree(s, 3, 9, &draft);
+    CHECK_INT(draft.n, 4);
+    CHECK_INT(specrt_session_verify(s, &draft, logits, &verdict), SPECRT_STATUS_OK);
+    int32_t tokens[6] = {0}, parents[6] = {-1, 0, 1, 2, 3, 4}, kept = parents[3];
+    specrt_draft other = draft;
+    memcpy(tokens, draft.tokens, (size_t)draft.n * sizeof *tokens);
+    other.tokens = tokens;
+    other.parents = parents;
+    static const int32_t bad[] = {0, -1, 5, 6};
+    for (int i = 0; i < 4; i++) {
+        other.n = bad[i];
+        CHECK_INT(specrt_session_verify(s, &other, logits, &verdict), SPECRT_STATUS_BAD_ARG);
+    }
+    other.n = 4;
+    parents[3] = 1;
+    CHECK_INT(specrt_session_verify(s, &other, logits, &verdict), SPECRT_STATUS_BAD_ARG);
+    parents[3] = kept;
+    CHECK_INT(specrt_session_verify(s, &other, logits, &verdict), SPECRT_STATUS_OK);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+/* Heads are padded: rows behind the vocabulary stand for no token. */
+static void test_padding(void) {
+    open_all();
+    const specrt_policy_desc desc = {.text = "window:40@min=0", .n_vocab = V - 4};
+    const specrt_session_params params = {.tree = {3, 1, 4}, .n_logits = V - 4};
+    specrt_policy *policy;
+    specrt_session *s;
+    specrt_head_desc rows = pair_head();
+    specrt_head *padded;
+    REQUIRE(specrt_head_bind(NULL, &rows, NULL, &padded, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_policy_create(NULL, padded, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(s->pool->n_ids, V);
+    for (int32_t id = 0; id < V; id++) CHECK_INT(specrt__active_valid(s->pool, id), id < V - 4);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+    specrt_head_close(padded);
+}
+
 static const test_case cases[] = {
     {"honest", "every policy and tree gives plain decoding's stream", test_honest},
     {"random", "so do windows fed with chance", test_random},
@@ -785,11 +887,15 @@ static const test_case cases[] = {
     {"batch", "sequences expand together as one after another", test_batch},
     {"batch_refused", "but distinct ones of one policy, with rows for each", test_batch_refused},
     {"no_allocation", "nothing is allocated after creation", test_no_allocation},
+    {"failed_allocations", "an allocation that fails is told, and nothing stays",
+     test_failed_allocations},
     {"threads", "two sessions share a policy", test_threads},
     {"observe_chain", "a chain's tokens tell what its draft and verdict do", test_observe_chain},
     {"left_open", "a cycle without its last token goes with its sequence", test_left_open},
     {"shape", "drafts are of the distribution that a scaled and capped head has", test_shape},
     {"observe_plain", "plain decoding may be told, nonsense not", test_observe_plain},
+    {"bad_drafts", "a sampled chain is verified as it was drafted, or not at all", test_bad_drafts},
+    {"padding", "ids behind the vocabulary are never rows", test_padding},
     {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
 };
 TEST_MAIN(cases)

@@ -394,7 +394,10 @@ static void test_damaged(void) {
     size_t n = save_late(&r, &policy, bytes);
     for (size_t cut = 0; cut < n; cut += cut < 120 ? 1 : 37)
         refuses(r.s, bytes, cut,
-                cut < 8 ? SPECRT_STATUS_SESSION_MAGIC : SPECRT_STATUS_SESSION_DAMAGED, NULL);
+                cut < 8 ? SPECRT_STATUS_SESSION_MAGIC : SPECRT_STATUS_SESSION_DAMAGED,
+                cut < 8                      ? NULL
+                : cut < SPECRT__SAVED_HEADER ? "header"
+                                             : "expected");
     for (size_t at = 0; at < n; at += at < 160 ? 1 : 29) {
         memcpy(copy, bytes, n);
         copy[at] ^= 0x40;
@@ -410,6 +413,33 @@ static void test_damaged(void) {
     refuses(r.s, copy, n, SPECRT_STATUS_SESSION_VERSION, "expected 1, found 2");
     load(r.s, bytes, n);
     specrt_session_close(r.s);
+    specrt_policy_close(policy);
+}
+
+/* A policy whose ranked ids at a place and the next one changed places. */
+static void refuses_swapped(const char *text, int32_t place, const uint8_t *bytes, size_t n) {
+    specrt_bundle *swapped = open_bundle(60, place); /* its bytes are kept */
+    specrt_policy *policy = make_policy(text, swapped);
+    specrt_session *s = make_session(policy, &settings[2]);
+    refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH, "digest");
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+    specrt_bundle_close(swapped);
+}
+
+/* Without a window nothing is filled up: the rows, and the ids that may not be proposed, tell policies
+ * apart. */
+static void test_mismatch_static(void) {
+    static uint8_t bytes[MAX_BYTES];
+    open_all();
+    specrt_policy *policy = make_policy("static:12", bundle);
+    specrt_session *s = make_session(policy, &settings[2]);
+    size_t n = save(s, bytes);
+    refuses_swapped("static:12", 11, bytes, n);
+    refuses_swapped("static:12", 4, bytes, n);
+    refuses_swapped("static:12", V - 2, bytes, n); /* the last one is invalid */
+    load(s, bytes, n);
+    specrt_session_close(s);
     specrt_policy_close(policy);
 }
 
@@ -440,15 +470,7 @@ static void test_mismatch(void) {
     specrt_session_close(s);
     /* Rows of the list, and what fills a window up, to the last: in another order it is another policy. */
     const int32_t places[] = {0, 10, V - 3, V - 2};
-    static specrt_bundle *swapped[4]; /* kept, as their bytes are */
-    for (int i = 0; i < 4; i++) {
-        swapped[i] = open_bundle(60, places[i]);
-        specrt_policy *other = make_policy("static:12+window:48", swapped[i]);
-        s = make_session(other, &settings[2]);
-        refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH, "digest");
-        specrt_session_close(s);
-        specrt_policy_close(other);
-    }
+    for (int i = 0; i < 4; i++) refuses_swapped("static:12+window:48", places[i], bytes, n);
     specrt_session_close(r.s);
     specrt_policy_close(policy);
     specrt_policy_close(longer);
@@ -517,6 +539,15 @@ static void test_hostile(void) {
         seal(copy, n);
         refuses(r.s, copy, n, SPECRT_STATUS_SESSION_DAMAGED, f->part);
     }
+    for (int list = ROWS; list <= CHAIN_BEST;
+         list++) /* cut where a list begins, or within its length */
+        for (size_t at = list_at(bytes, list), k = 0; k < 4; k++) {
+            fixture_pages pages = fixture_pages_open(at + k);
+            memcpy(pages.bytes, bytes, at + k);
+            seal(pages.bytes, at + k);
+            refuses(r.s, pages.bytes, at + k, SPECRT_STATUS_SESSION_DAMAGED, "lists");
+            fixture_pages_close(&pages);
+        }
     memcpy(copy, bytes, n); /* words behind the last list */
     memset(copy + n, 0, 4);
     seal(copy, n + 4);
@@ -566,6 +597,25 @@ static void test_hostile_chain(void) {
     specrt_policy_close(policy);
 }
 
+/* A chain of which the target's choices were not told teaches no more once it was saved. */
+static void test_untold_chain(void) {
+    static uint8_t bytes[MAX_BYTES], again[MAX_BYTES];
+    const int32_t tokens[] = {5, 6, 7};
+    open_all();
+    specrt_policy *policy = make_policy(settings[2].policy, bundle);
+    specrt_session *s = make_session(policy, &settings[2]), *t = make_session(policy, &settings[2]);
+    REQUIRE(!specrt_session_start(s, 5));
+    REQUIRE(!specrt_session_observe_chain(s, tokens, 3, 1, -1, NULL));
+    load(t, bytes, save(s, bytes));
+    REQUIRE(!specrt_session_start(s, 9) && !specrt_session_start(t, 9));
+    size_t n = save(s, bytes);
+    REQUIRE(save(t, again) == n);
+    CHECK(memcmp(bytes, again, n) == 0);
+    specrt_session_close(s);
+    specrt_session_close(t);
+    specrt_policy_close(policy);
+}
+
 static const test_case cases[] = {
     {"round trip", "a session that is loaded drafts what the saved one goes on to draft",
      test_round_trip},
@@ -575,7 +625,9 @@ static const test_case cases[] = {
     {"between cycles", "not while a tree is drafted", test_between_cycles},
     {"damaged", "cut or flipped anywhere: an exact status", test_damaged},
     {"mismatch", "another policy or vocabulary", test_mismatch},
+    {"mismatch static", "other rows, or other ids that are invalid", test_mismatch_static},
     {"hostile", "lists that no session has, under a right checksum", test_hostile},
+    {"untold chain", "one of which the target said nothing", test_untold_chain},
     {"hostile chain", "one that waits for its last token, cut or forged", test_hostile_chain},
 };
 TEST_MAIN(cases)

@@ -169,6 +169,43 @@ static void test_blocks(void) {
             }
 }
 
+/* A draw of 0, and draws on a running sum: tokens without mass are never picked. */
+static void test_pick_edges(void) {
+    enum { N = 3000 };
+    static float logits[N];
+    const specrt_sampling s = {1, 0, 0, 0, 1, 0};
+    specrt_verifier *v;
+    for (int i = 0; i < N; i++) logits[i] = -INFINITY;
+    logits[1500] = logits[1501] = logits[2900] = logits[2901] = 0; /* the first block has none */
+    REQUIRE(specrt_verifier_create(N, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt__verify_distribution(v, logits);
+    static const int32_t expected[] = {1500, 1501, 2900, 2901};
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(specrt__verify_pick(v, 0.25 * i), expected[i]);
+        CHECK_INT(specrt__verify_pick(v, 0.25 * i + 0.2499), expected[i]);
+    }
+    specrt_verifier_free(v);
+}
+
+/* Logits that end where a page does: nothing behind the last one is read. */
+static void test_page_end(void) {
+    static const int sizes[] = {1, 63, 1023, 1024, 1025, 5000};
+    static const specrt_sampling filters[] = {
+        {0, 0, 0, 0, 1, 0}, {1, 0, 0, 0, 1, 0}, {0.8f, 6, 0, 0, 2, 0}, {1, 0, 0.6f, 0, 3, 0}};
+    for (int size = 0; size < 6; size++)
+        for (int f = 0; f < 4; f++) {
+            int n = sizes[size];
+            fixture_pages pages = fixture_pages_open((size_t)n * sizeof(float));
+            float *logits = (float *)(void *)pages.bytes;
+            specrt_verifier *v;
+            for (int i = 0; i < n; i++) logits[i] = (float)(4 * random_real());
+            REQUIRE(specrt_verifier_create(n, &filters[f], NULL, &v, NULL) == SPECRT_STATUS_OK);
+            for (int k = 0; k < 3; k++) CHECK(specrt_verifier_draw(v, logits, k) < n);
+            specrt_verifier_free(v);
+            fixture_pages_close(&pages);
+        }
+}
+
 /* Where the running sum is the mass to the bit, the nucleus ends. */
 static void test_nucleus_edge(void) {
     const specrt_sampling s = {1, 0, 0.5f, 0, 1, 0};
@@ -531,6 +568,8 @@ static const test_case cases[] = {
     {"filters", "they keep the definition's tokens, at any size and under ties", test_filters},
     {"nucleus_edge", "the mass reached to the bit", test_nucleus_edge},
     {"blocks", "vocabularies to 128,256: picks over blocks, empty, full and tied", test_blocks},
+    {"pick_edges", "draws on a running sum pick tokens that have mass", test_pick_edges},
+    {"page_end", "nothing behind a row of logits is read", test_page_end},
     {"degenerate", "rows of NaN and infinities give the greedy token", test_degenerate},
     {"cold", "temperatures near 0 are greedy", test_cold},
     {"greedy", "ties to the lower id, NaN never", test_greedy},
