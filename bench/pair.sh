@@ -97,15 +97,15 @@ make_bundle() {
     case $target in "$build"/models/*) make_sketch >>"$log" 2>&1 ;; esac
 }
 
-# A sketch of bands, an eighth of the bytes of an f16 row, by states of users' questions that no
-# list is counted from: a basis of few states, or of other questions, finds less.
+# A sketch by states of users' questions that no list is counted from: a basis of few states, or of
+# other questions, finds less.
 make_sketch() {
     asked=$build/models/prompts.jsonl states=${bundle%.specb}.trace
     [ -e "$asked" ] || { say "no sketch: no $asked (make models)"; return; }
     "$build/bin/specrt-eval" record -q --target "$target" --draft "$draft" --prompts "$asked" \
         --limit 64 --max-tokens 32 --topk 1 --num-steps 4 --draft-top 0 -f -o "$states"
-    "$build/bin/sketch-build" --model "$head" --trace "$states" --bytes $((n_cols / 4)) \
-        --states 500 --allow-below -f -o "$bundle"
+    "$build/bin/sketch-build" --model "$head" --trace "$states" --states 500 --allow-below \
+        -f -o "$bundle"
 }
 
 # unseen NAME... and seen NAME... : those of these tasks that the pair was not trained on, and those

@@ -194,4 +194,5 @@ def main():
         warm(pair, temperature, [p for p in WARM if p in policies])
 
 
-main()
+if __name__ == "__main__":
+    main()

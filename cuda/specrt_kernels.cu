@@ -541,19 +541,17 @@ SPECRT__KERNEL specrt_status specrt__cuda_successors(
 
 /* A sketch on the device: specrt_sketch, and how a source uses it. Pointers are DEVICE, borrowed. */
 typedef struct specrt__cuda_sketch {
-    const uint16_t *basis; /* f16 [rank, n_cols] */
-    const int32_t *rows;   /* [n_places] */
-    const float *scales;   /* [n_places] */
-    const float *bias;     /* f32 by row of the head; NULL: none */
-    const uint8_t *codes;  /* as the section, aligned to 16 bytes */
-    const int32_t *ids;    /* i32 by row: its token; NULL: its number */
-    const int32_t *row_of; /* i32 by token, the inverse; NULL: its number */
-    int32_t n_cols, n_ids; /* tokens are below n_ids */
-    int32_t stored_rank;   /* the section's */
-    int32_t rank;          /* to scan, a multiple of 4 (8 with four_bits) */
-    int32_t four_bits;     /* the section's */
-    int32_t n_places;      /* to scan */
-    int32_t size;          /* tokens that a state names, and a level */
+    const uint16_t *basis;  /* f16 [rank, n_cols] */
+    const float *center;    /* f32 [rank] taken off z */
+    const int32_t *rows;    /* [n_places] */
+    const float *bias;      /* f32 by row of the head; NULL: none */
+    const uint8_t *records; /* as the section, aligned to 16 bytes */
+    const int32_t *ids;     /* i32 by row: its token; NULL: its number */
+    const int32_t *row_of;  /* i32 by token, the inverse; NULL: its number */
+    int32_t n_cols, n_ids;  /* tokens are below n_ids */
+    int32_t rank;           /* 240, 496, 752... */
+    int32_t n_places;       /* to scan */
+    int32_t size;           /* tokens that a state names, and a level */
 } specrt__cuda_sketch;
 
 /* specrt__cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
@@ -561,8 +559,9 @@ SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketc
                                                 int32_t max_n);
 
 /* specrt__cuda_sketch_route() : the tokens that a level's states name, for specrt__cuda_logits() to score as
- * a segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
- * the same tokens, and all of them name the same; the projection differs as in specrt__cuda_logits().
+ * a segment with places in the head. CPU twin: the source "sketch" with keep=n_places. From the same
+ * projection each state finds the same tokens, and all of them name the same; the projection differs as in
+ * specrt__cuda_logits().
  *   batch, hidden, dtype : as in specrt__cuda_logits()
  *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
  *   taken    : NULL: none
@@ -3788,14 +3787,14 @@ SPECRT__KERNEL specrt_status specrt__cuda_successors(
 }
 
 // >>scan : src/cuda/scan.cuh
-/* scan.cuh : owns the 8-bit scan: projected states rounded, and the codes of all places times them. Sums
- * are whole numbers, so that scores are the CPU's, bit for bit, given the same projection. */
+/* scan.cuh : owns the scan of a sketch's records: projected states in 8 bits, and the pairs of bits of all
+ * places times them. Where the CPU previews all places by signs, the device has the bandwidth for all
+ * records. Sums are whole numbers, so that scores are the CPU's, bit for bit, given the same projection. */
 
 enum {
-    SPECRT__SCAN_GROUP = 16, /* places whose codes lie together */
+    SPECRT__SCAN_GROUP = 16, /* places of a product */
     SPECRT__SCAN_WARPS = 8,
-    SPECRT__SCAN_PAIRS = 2,  /* of groups, one after another by each warp */
-    SPECRT__SCAN_LOADS = 8,  /* under way */
+    SPECRT__SCAN_GROUPS = 4, /* of a warp, whose lines are read together */
     SPECRT__SCAN_SHIFT = 52, /* of keys, to their bin: sign, exponent and 3 bits of a score */
     SPECRT__SCAN_BINS = 1 << (64 - SPECRT__SCAN_SHIFT)
 };
@@ -3816,53 +3815,50 @@ static __device__ int32_t specrt__scan_count(const specrt__scan_level &level, in
     return n < level.max_n ? n : level.max_n;
 }
 
-/* Where four dimensions of a state stand among operands of products: those of four lines together, and of
- * these eight states, as lanes take them. */
-template <bool kFourBits, int kTiles>
-static __device__ int32_t specrt__scan_at_four(int32_t four, int32_t state) {
-    const int32_t kParts = kFourBits ? 2 : 1; /* fours of a line */
-    int32_t line = four / kParts, part = line / 4 * kParts + four % kParts;
-    return (part * kTiles + state / 8) * 32 + state % 8 * 4 + line % 4;
+/* Where a byte of a line's plane stands among the operands of a state: byte 16 t + 4 i + j of plane p is
+ * byte j of a word for lane t, of product 4 i + p. */
+template <int kTiles> static __device__ int32_t specrt__scan_operand(int32_t at, int32_t state) {
+    int32_t line = at / 256, plane = at / 64 % 4, byte = at % 64;
+    int32_t product = 16 * line + byte % 16 / 4 * 4 + plane;
+    return 4 * ((product * kTiles + state / 8) * 32 + state % 8 * 4 + byte / 16) + byte % 4;
 }
 
-static __device__ int32_t specrt__scan_code(float z, float inverse) {
-    return __float2int_rn((fabsf(z) <= FLT_MAX ? z : 0.0f) * inverse);
-}
-
-/* A state in 8 bits by one warp: z is about unit * q. What is not finite, or beyond the rank, counts as 0.
- *   n_fours : of dimensions, to whole products
- *   CPU twin: the rounding in >>sketch
+/* A state in 8 bits by one warp: z is about unit * q. What is not finite counts as 0.
+ *   CPU twin: specrt__sketch_round()
  * @return the unit;  *sum : of q */
-template <bool kFourBits, int kTiles>
-static __device__ float specrt__scan_round(const float *z, int32_t rank, int32_t n_fours,
-                                           int32_t state, int32_t *q, int32_t *sum) {
-    int32_t lane = (int32_t)(threadIdx.x % 32), own = 0;
+template <int kTiles>
+static __device__ float specrt__scan_round(const float *z, const float *center, int32_t rank,
+                                           int32_t state, int8_t *q, int32_t *sum) {
+    int32_t lane = (int32_t)(threadIdx.x % 32), n_lines = (rank + 16) / 256, own = 0;
     float most = 0;
     for (int32_t i = lane; i < rank; i += 32) {
-        float x = fabsf(z[i]);
+        float x = fabsf(__fsub_rn(z[i], center[i]));
         if (x <= FLT_MAX && x > most) most = x;
     }
     for (int by = 16; by > 0; by /= 2) {
         float other = __shfl_xor_sync(0xffffffffu, most, by);
         if (other > most) most = other;
     }
-    float inverse = most > 0 ? 127 / most : 0;
-    for (int32_t i = lane; i < 4 * n_fours; i += 32) {
-        int32_t rounded = i < rank ? specrt__scan_code(z[i], inverse) : 0;
-        int32_t at = specrt__scan_at_four<kFourBits, kTiles>(i / 4, state);
-        ((int8_t *)(q + at))[i % 4] = (int8_t)rounded;
+    float unit = __fdiv_rn(most, 127.0f), inverse = unit > 0 ? __fdiv_rn(1.0f, unit) : 0;
+    for (int32_t i = lane; i < rank; i += 32) {
+        float x = __fsub_rn(z[i], center[i]);
+        int32_t rounded = __float2int_rn((fabsf(x) <= FLT_MAX ? x : 0.0f) * inverse);
+        int32_t at = specrt__scan_record_at(n_lines, i);
+        q[specrt__scan_operand<kTiles>(at, state)] = (int8_t)rounded;
         own += rounded;
     }
+    for (int32_t i = lane; i < 16; i += 32) /* what meets scales and constants */
+        q[specrt__scan_operand<kTiles>(256 * (n_lines - 1) + 64 * (i / 4) + 60 + i % 4, state)] = 0;
     for (int by = 16; by > 0; by /= 2) own += __shfl_xor_sync(0xffffffffu, own, by);
     *sum = own;
-    return most / 127;
+    return unit;
 }
 
-/* A thread's four places. */
-typedef struct specrt__scan_four {
-    int32_t first, names[4]; /* tokens; -1: not to be named */
-    float scales[4], bias[4];
-} specrt__scan_four;
+/* A thread's two places, eight apart. */
+typedef struct specrt__scan_two {
+    int32_t first, names[2]; /* tokens; -1: not to be named */
+    float scales[2], constants[2];
+} specrt__scan_two;
 
 /* The token of a place; -1: there is none, or sequence b has it already, or may not have it. */
 static __device__ int32_t specrt__scan_token(const specrt__cuda_sketch &s,
@@ -3878,148 +3874,151 @@ static __device__ int32_t specrt__scan_token(const specrt__cuda_sketch &s,
     return held | routed ? -1 : id;
 }
 
-/* Four lanes that have the same places look up one each, and tell the others. */
+/* Four lanes that have the same places: two look up one each, the last one has their scales and constants. */
 static __device__ void specrt__scan_look_up(const specrt__cuda_sketch &s,
                                             const specrt__scan_level &level, int32_t b,
-                                            specrt__scan_four *four) {
-    int32_t lane = (int32_t)(threadIdx.x % 32), place = four->first + lane % 4;
+                                            const uint32_t *ends, specrt__scan_two *two) {
+    int32_t lane = (int32_t)(threadIdx.x % 32), place = two->first + lane % 2 * 8;
     int32_t row = place < s.n_places ? s.rows[place] : -1;
     int32_t name = specrt__scan_token(s, level, b, row);
-    float scale = row < 0 ? 0.0f : s.scales[place], bias = s.bias && row >= 0 ? s.bias[row] : 0.0f;
+    float bias = s.bias && row >= 0 ? s.bias[row] : 0.0f;
     SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 4; i++) {
-        four->names[i] = __shfl_sync(0xffffffffu, name, lane / 4 * 4 + i);
-        four->scales[i] = __shfl_sync(0xffffffffu, scale, lane / 4 * 4 + i);
-        four->bias[i] = __shfl_sync(0xffffffffu, bias, lane / 4 * 4 + i);
+    for (int i = 0; i < 2; i++) {
+        uint32_t end = __shfl_sync(0xffffffffu, ends[i], lane / 4 * 4 + 3);
+        two->names[i] = __shfl_sync(0xffffffffu, name, lane / 4 * 4 + i);
+        two->scales[i] = __uint_as_float(end << 16);
+        two->constants[i] = __fadd_rn(__uint_as_float(end & 0xffff0000u),
+                                      __shfl_sync(0xffffffffu, bias, lane / 4 * 4 + i));
     }
 }
 
-/* Codes of four places times states: four dimensions of 8 bits less 128, or eight of 4 bits. A lane brings
- * line lane % 4; of places its first and second are rows lane / 4 and lane / 4 + 8 of sums[0], the others
- * of sums[1].
- *   q : of the four lines, behind it as many for each lane */
-template <bool kFourBits, int kTiles>
-static __device__ void specrt__scan_lines(uint4 codes, const int32_t *q,
-                                          int32_t (*sums)[kTiles][4]) {
-    uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w}, part[4];
+/* A line of 16 places times states. A lane has 16 bytes of rows lane / 4 and lane / 4 + 8.
+ *   q : of the line, behind it as many for each lane */
+template <int kTiles>
+static __device__ void specrt__scan_line(uint4 low, uint4 high, const int32_t *q,
+                                         int32_t (*sums)[4]) {
+    uint32_t rows[2][4] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
     SPECRT__LAUNCH_UNROLL
-    for (int half = 0; half < (kFourBits ? 2 : 1); half++) {
+    for (int product = 0; product < 16; product++) {
+        uint32_t a = rows[0][product / 4] >> 2 * (product % 4) & 0x03030303u;
+        uint32_t b = rows[1][product / 4] >> 2 * (product % 4) & 0x03030303u;
         SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < 4; i++)
-            part[i] = kFourBits ? words[i] >> 4 * half & 0x0f0f0f0fu : words[i] ^ 0x80808080u;
-        SPECRT__LAUNCH_UNROLL
-        for (int t = 0; t < kTiles; t++) {
-            uint32_t states = (uint32_t)q[(half * kTiles + t) * 32];
-            specrt__launch_mma_s8(part[0], part[1], states, sums[0][t]);
-            specrt__launch_mma_s8(part[2], part[3], states, sums[1][t]);
-        }
+        for (int t = 0; t < kTiles; t++)
+            specrt__launch_mma_s8(a, b, (uint32_t)q[(product * kTiles + t) * 32], sums[t]);
     }
 }
 
 /* Their scores for one state, and the greatest key of their group, which is counted. Lanes of the same rest
- * by four share a state, four lanes in a row of these a group.
- *   row : the state's; below 0: nobody asks */
+ * by four share a state and a group.
+ *   sums : of pairs, twice, less three times the state's
+ *   row  : the state's; below 0: nobody asks */
 static __device__ void specrt__scan_put(const specrt__scan_level &level,
-                                        const specrt__scan_four &four, float unit,
+                                        const specrt__scan_two &two, float unit,
                                         const int32_t *sums, int64_t row) {
-    uint32_t order[4];
+    uint32_t order[2];
     uint64_t greatest = 0;
     SPECRT__LAUNCH_UNROLL
-    for (int i = 0; i < 4; i++) {
-        float scale = __fmul_rn(unit, four.scales[i]);
-        float score = __fmaf_rn((float)sums[i], scale, four.bias[i]);
+    for (int i = 0; i < 2; i++) {
+        float score = __fmaf_rn((float)sums[i], __fmul_rn(unit, two.scales[i]), two.constants[i]);
         order[i] = specrt__block_order(score);
         if (order[i] == 0) order[i] = 1; /* NaN: the last, as on the CPU */
-        if (four.names[i] < 0) order[i] = 0;
-        uint64_t key = (uint64_t)order[i] << 32 | (uint32_t)~four.names[i]; /* of none: 0 */
+        if (two.names[i] < 0) order[i] = 0;
+        uint64_t key = (uint64_t)order[i] << 32 | (uint32_t)~two.names[i]; /* of none: 0 */
         if (key > greatest) greatest = key;
     }
-    for (int by = 4; by < 16; by *= 2) {
+    for (int by = 4; by < 32; by *= 2) {
         uint64_t other = __shfl_xor_sync(0xffffffffu, greatest, by);
         if (other > greatest) greatest = other;
     }
     if (row < 0) return;
     int64_t first = row * level.n_groups;
-    uint32_t *out = level.order + SPECRT__SCAN_GROUP * first + four.first;
-    *(uint4 *)(void *)out = make_uint4(order[0], order[1], order[2], order[3]);
-    if (four.first % SPECRT__SCAN_GROUP != 0) return;
-    level.best[first + four.first / SPECRT__SCAN_GROUP] = greatest;
+    uint32_t *out = level.order + SPECRT__SCAN_GROUP * first + two.first;
+    out[0] = order[0];
+    out[8] = order[1];
+    if (two.first % SPECRT__SCAN_GROUP != 0) return;
+    level.best[first + two.first / SPECRT__SCAN_GROUP] = greatest;
     if (greatest > 0)
         atomicAdd(
             &level.counts[row * SPECRT__SCAN_BINS + (int64_t)(greatest >> SPECRT__SCAN_SHIFT)], 1u);
 }
 
-/* 16 bytes of a line; beyond the last, where states are 0, none. */
-static __device__ uint4 specrt__scan_load(const uint4 *codes, int32_t line, int32_t n_lines) {
-    if (line >= n_lines) return make_uint4(0, 0, 0, 0);
-    return specrt__launch_read_once(codes + 4 * line);
+/* 16 bytes of a line of a place's record; of places beyond, those of the last. */
+static __device__ uint4 specrt__scan_load(const specrt__cuda_sketch &s, int32_t place,
+                                          int32_t line) {
+    int32_t n_lines = (s.rank + 16) / 256, last = s.n_places - 1;
+    size_t at = (size_t)(place < last ? place : last) * (size_t)n_lines + (size_t)line;
+    const uint4 *lines = (const uint4 *)(const void *)s.records + 4 * at;
+    return specrt__launch_read_once(lines + threadIdx.x % 4);
 }
 
-/* Block (i, j, b): order[b, 8 kTiles * j + 0 : 8 kTiles, places of 32 groups] and their best. A warp
- * takes two groups at a time: four lanes read the 64 bytes of a line, 16 bytes each, and eight times
- * four lanes four lines of both.
+/* The scores of one group, which `two` stands in. */
+template <int kTiles>
+static __device__ void
+specrt__scan_group(const specrt__scan_level &level, const specrt__scan_two &two, const float *units,
+                   const int32_t *offsets, int32_t (*sums)[4], int32_t n, size_t row, bool beyond) {
+    int32_t lane = (int32_t)(threadIdx.x % 32);
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < 2 * kTiles; i++) {
+        int32_t h = i / 2 * 8 + lane % 4 * 2 + i % 2, column[2];
+        if (i / 2 * 8 >= n) continue;
+        SPECRT__LAUNCH_UNROLL
+        for (int j = 0; j < 2; j++) column[j] = 2 * sums[i / 2][2 * j + i % 2] + offsets[h];
+        specrt__scan_put(level, two, units[h], column, h < n && !beyond ? (int64_t)row + h : -1);
+    }
+}
+
+/* Block (i, j, b): order[b, 8 kTiles * j + 0 : 8 kTiles, places of 32 groups] and their best. A warp takes
+ * four groups, whose lines it reads together; four lanes read a line of a place.
  *   grid (n_groups / 32, max_n / (8 kTiles), n_batch), block 32 * SPECRT__SCAN_WARPS
- *   dynamic shared memory: q of the states, specrt__scan_bytes()
- *   CPU twin: specrt__scan_scalar() */
-template <bool kFourBits, int kTiles>
+ *   dynamic shared memory: q of the states, 2,048 kTiles bytes for each line of a record
+ *   CPU twin: the pairs of specrt__scan_scalar */
+template <int kTiles>
 static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
     specrt__scan_places(specrt__cuda_sketch s, specrt__scan_level level) {
     SPECRT__LAUNCH_DYNAMIC(int32_t, q);
     __shared__ float units[8 * kTiles];
     __shared__ int32_t offsets[8 * kTiles];
-    const int32_t kParts = kFourBits ? 2 : 1, kLoads = SPECRT__SCAN_LOADS;
+    const int32_t kGroups = SPECRT__SCAN_GROUPS;
     int32_t b = (int32_t)blockIdx.z, h0 = (int32_t)blockIdx.y * 8 * kTiles;
     int32_t n = specrt__scan_count(level, b) - h0, warp = (int32_t)(threadIdx.x / 32);
-    int32_t lane = (int32_t)(threadIdx.x % 32), sums[2][kTiles][4];
-    int32_t n_lines = s.rank / (4 * kParts), n_loads = (n_lines + 3) / 4;
+    int32_t lane = (int32_t)(threadIdx.x % 32), n_lines = (s.rank + 16) / 256;
+    int32_t group = ((int32_t)blockIdx.x * SPECRT__SCAN_WARPS + warp) * kGroups;
+    int32_t first = SPECRT__SCAN_GROUP * group + lane / 4, sums[kGroups][kTiles][4];
     size_t row = (size_t)b * (size_t)level.max_n + (size_t)h0;
+    uint32_t ends[kGroups][2];
     if (n <= 0) return;
+    for (int32_t h = warp; h < 8 * kTiles; h += SPECRT__SCAN_WARPS) {
+        int32_t sum, state = h < n ? h : n - 1;
+        float unit = specrt__scan_round<kTiles>(level.z + (row + (size_t)state) * (size_t)s.rank,
+                                                s.center, s.rank, h, (int8_t *)q, &sum);
+        if (lane == 0) units[h] = unit, offsets[h] = -3 * sum;
+    }
+    SPECRT__LAUNCH_UNROLL
+    for (int i = 0; i < kGroups * kTiles * 4; i++)
+        sums[i / (4 * kTiles)][i / 4 % kTiles][i % 4] = 0;
+    __syncthreads();
     SPECRT__LAUNCH_UNROLL_BY(1)
-    for (int32_t pair = 0; pair < SPECRT__SCAN_PAIRS; pair++) {
-        int32_t group = (int32_t)blockIdx.x * SPECRT__SCAN_PAIRS + pair;
-        group = 2 * (group * SPECRT__SCAN_WARPS + warp) + lane / 16;
-        bool beyond = group >= level.n_groups; /* the last once more, for nobody */
-        if (beyond) group = level.n_groups - 1;
-        specrt__scan_four four;
-        four.first = SPECRT__SCAN_GROUP * group + lane / 4 % 4 * 4;
-        size_t lines = (size_t)group * (size_t)(s.stored_rank / (4 * kParts));
-        const uint4 *codes = (const uint4 *)(const void *)(s.codes + 64 * lines) + lane / 4 % 4;
-        uint4 ahead[kLoads];
+    for (int32_t line = 0; line < n_lines; line++) {
+        uint4 low[kGroups], high[kGroups];
         SPECRT__LAUNCH_UNROLL
-        for (int j = 0; j < kLoads; j++)
-            ahead[j] = specrt__scan_load(codes, 4 * j + lane % 4, n_lines);
-        specrt__scan_look_up(s, level, b, &four);
-        for (int32_t h = warp; h < 8 * kTiles && pair == 0; h += SPECRT__SCAN_WARPS) {
-            int32_t sum, state = h < n ? h : n - 1;
-            float unit = specrt__scan_round<kFourBits, kTiles>(
-                level.z + (row + (size_t)state) * (size_t)s.rank, s.rank, 4 * kParts * n_loads, h,
-                q, &sum);
-            if (lane == 0) units[h] = unit, offsets[h] = kFourBits ? -8 * sum : 0;
-        }
-        if (pair == 0) __syncthreads();
-        SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < 8 * kTiles; i++) sums[i / (4 * kTiles)][i / 4 % kTiles][i % 4] = 0;
-        for (int32_t first = 0; first < n_loads; first += kLoads) {
-            SPECRT__LAUNCH_UNROLL
-            for (int j = 0; j < kLoads; j++) {
-                int32_t i = first + j;
-                if (i >= n_loads) break;
-                uint4 now = ahead[j];
-                ahead[j] = specrt__scan_load(codes, 4 * (i + kLoads) + lane % 4, n_lines);
-                specrt__scan_lines<kFourBits, kTiles>(now, q + i * kParts * kTiles * 32 + lane,
-                                                      sums);
-            }
+        for (int g = 0; g < kGroups; g++) {
+            low[g] = specrt__scan_load(s, first + SPECRT__SCAN_GROUP * g, line);
+            high[g] = specrt__scan_load(s, first + SPECRT__SCAN_GROUP * g + 8, line);
         }
         SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < 2 * kTiles; i++) {
-            int32_t h = i / 2 * 8 + lane % 4 * 2 + i % 2, column[4];
-            if (i / 2 * 8 >= n) continue;
-            SPECRT__LAUNCH_UNROLL
-            for (int j = 0; j < 4; j++)
-                column[j] = sums[j / 2][i / 2][j % 2 * 2 + i % 2] + offsets[h];
-            specrt__scan_put(level, four, units[h], column,
-                             h < n && !beyond ? (int64_t)row + h : -1);
+        for (int g = 0; g < kGroups; g++) {
+            specrt__scan_line<kTiles>(low[g], high[g], q + line * 16 * kTiles * 32 + lane, sums[g]);
+            ends[g][0] = low[g].w;
+            ends[g][1] = high[g].w;
         }
+    }
+    SPECRT__LAUNCH_UNROLL
+    for (int g = 0; g < kGroups; g++) {
+        specrt__scan_two two;
+        two.first = first + SPECRT__SCAN_GROUP * g;
+        specrt__scan_look_up(s, level, b, ends[g], &two);
+        specrt__scan_group<kTiles>(level, two, units, offsets, sums[g], n, row,
+                                   group + g >= level.n_groups);
     }
 }
 
@@ -4387,13 +4386,10 @@ static __global__ void __launch_bounds__(SPECRT__SKETCH_NAMING, 2)
 /* --- launches --- */
 
 static bool specrt__sketch_is_valid(const specrt__cuda_sketch *s) {
-    if (!s || !s->basis || !s->rows || !s->scales || !s->codes) return false;
-    if ((uintptr_t)s->codes % 16 || s->n_cols < 1 || s->n_cols > SPECRT__CUDA_MAX_COLS)
+    if (!s || !s->basis || !s->center || !s->rows || !s->records) return false;
+    if ((uintptr_t)s->records % 16 || s->n_cols < 1 || s->n_cols > SPECRT__CUDA_MAX_COLS)
         return false;
-    int32_t step = s->four_bits ? 8 : 4;
-    if (s->rank < step || s->rank % step || s->rank > s->stored_rank || s->stored_rank % step ||
-        s->stored_rank > SPECRT_MAX_SKETCH_RANK)
-        return false;
+    if (s->rank < 240 || s->rank % 256 != 240 || s->rank > SPECRT_MAX_SKETCH_RANK) return false;
     return s->n_places >= 1 && s->n_places <= SPECRT_MAX_VOCAB && s->size >= 1 &&
            s->size <= s->n_places && s->n_ids >= 1 && s->n_ids <= SPECRT_MAX_VOCAB;
 }
@@ -4443,24 +4439,22 @@ static specrt_status specrt__sketch_project(const specrt__cuda_sketch *s,
     return specrt__head_run<SPECRT_DTYPE_F16>(p, batch->n_batch, stream);
 }
 
-template <bool kFourBits, int kTiles>
+template <int kTiles>
 static specrt_status specrt__sketch_run_places(const specrt__cuda_sketch *s, int32_t n_batch,
                                                const specrt__scan_level *level, void *stream) {
-    dim3 grid(specrt__launch_blocks(level->n_groups, 2 * SPECRT__SCAN_WARPS * SPECRT__SCAN_PAIRS),
+    dim3 grid(specrt__launch_blocks(level->n_groups, SPECRT__SCAN_WARPS * SPECRT__SCAN_GROUPS),
               specrt__launch_blocks(level->max_n, 8 * kTiles), (unsigned)n_batch);
-    size_t n_fours =
-        (size_t)specrt__launch_blocks(s->rank, kFourBits ? 32 : 16) * (kFourBits ? 8 : 4);
-    return SPECRT__LAUNCH((specrt__scan_places<kFourBits, kTiles>), grid, 32 * SPECRT__SCAN_WARPS,
-                          n_fours * 8 * kTiles * sizeof(int32_t), stream, *s, *level);
+    size_t n_lines = (size_t)(s->rank + 16) / 256;
+    return SPECRT__LAUNCH((specrt__scan_places<kTiles>), grid, 32 * SPECRT__SCAN_WARPS,
+                          n_lines * 2048 * kTiles, stream, *s, *level);
 }
 
-/* More states read codes once, as far as shared memory goes. */
-template <bool kFourBits>
+/* More states read records once, as far as shared memory goes. */
 static specrt_status specrt__sketch_run_scan(const specrt__cuda_sketch *s, int32_t n_batch,
                                              const specrt__scan_level *level, void *stream) {
     if (level->max_n <= 8 || s->rank > SPECRT_MAX_SKETCH_RANK / 2)
-        return specrt__sketch_run_places<kFourBits, 1>(s, n_batch, level, stream);
-    return specrt__sketch_run_places<kFourBits, 2>(s, n_batch, level, stream);
+        return specrt__sketch_run_places<1>(s, n_batch, level, stream);
+    return specrt__sketch_run_places<2>(s, n_batch, level, stream);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_sketch_route(
@@ -4484,9 +4478,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_sketch_route(
     level.scan.n = batch->n;
     level.scan.n_step = batch->n_step;
     SPECRT__TRY(specrt__sketch_project(sketch, batch, hidden, dtype, level.scan.z, stream));
-    SPECRT__TRY(sketch->four_bits
-                    ? specrt__sketch_run_scan<true>(sketch, n_batch, &level.scan, stream)
-                    : specrt__sketch_run_scan<false>(sketch, n_batch, &level.scan, stream));
+    SPECRT__TRY(specrt__sketch_run_scan(sketch, n_batch, &level.scan, stream));
     return SPECRT__LAUNCH(
         specrt__sketch_name_all, dim3(SPECRT__SKETCH_NAMERS, (unsigned)max_n, (unsigned)n_batch),
         specrt__block_size(SPECRT__SKETCH_NAMING), 0, stream, *sketch, level, logprobs, *choice);
@@ -6521,37 +6513,49 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
     return specrt__device_upload(&p->memory, g->counts, e, &out->counts, err);
 }
 
+/* The basis in f16. */
+static specrt_status specrt__device_upload_basis(specrt_cuda_policy *p,
+                                                 const specrt__sketch_shared *s,
+                                                 const uint16_t **out, specrt_error *err) {
+    const specrt_desc *desc = &p->policy->desc;
+    size_t n_cols = (size_t)s->view.header->n_cols, n = n_cols * (size_t)s->rank;
+    float *row = (float *)specrt__base_alloc(desc, n_cols * sizeof *row);
+    uint16_t *halves = (uint16_t *)specrt__base_alloc(desc, n * sizeof *halves);
+    specrt_status status =
+        row && halves ? SPECRT_STATUS_OK
+                      : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "sketch: out of memory");
+    for (int32_t k = 0; k < s->rank && !status; k++) {
+        const uint8_t *at = (const uint8_t *)s->view.basis + (size_t)k * s->basis.row_stride;
+        specrt_row_decode(s->basis.dtype, at, (int64_t)n_cols, row);
+        specrt_to_f16(row, (int64_t)n_cols, halves + (size_t)k * n_cols);
+    }
+    if (!status) status = specrt__device_upload(&p->memory, halves, n, out, err);
+    if (row) specrt__base_free(desc, row);
+    if (halves) specrt__base_free(desc, halves);
+    return status;
+}
+
 static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__device_source *r,
                                                  const specrt__sketch_shared *s,
                                                  specrt_error *err) {
     const specrt_sketch_header *h = s->view.header;
     specrt__cuda_sketch *out = &r->sketch;
-    size_t n = (size_t)h->n_rows, n_cols = (size_t)h->n_cols;
-    size_t n_codes = (n + 15) / 16 * 16 * (size_t)h->rank / (h->four_bits ? 2 : 1);
-    if (h->n_bands)
-        return specrt_error_set(
-            err, SPECRT_STATUS_UNSUPPORTED,
-            "sketch: expected codes of one width on the device, found %d bands; "
-            "build it with sketch-build --codes int4",
-            (int)h->n_bands);
+    size_t n = (size_t)h->n_rows, bytes = (size_t)(h->rank + 16) / 4;
     r->kind = SPECRT__DEVICE_SKETCH;
     r->bound = s->size;
     r->rows = specrt__device_head_rows(p);
-    r->n_read = (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s);
+    r->n_read = 2 * (int64_t)h->n_cols * h->rank + (int64_t)s->n_places * (int64_t)bytes;
     out->n_cols = h->n_cols;
     out->n_ids = p->policy->head->n_ids;
-    out->stored_rank = h->rank;
-    out->rank = s->rank;
-    out->four_bits = h->four_bits;
+    out->rank = h->rank;
     out->n_places = s->n_places;
     out->size = s->size;
     out->bias = p->head.bias;
     out->row_of = p->head.row_of;
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.basis, (size_t)s->rank * n_cols,
-                                      &out->basis, err));
+    SPECRT__TRY(specrt__device_upload_basis(p, s, &out->basis, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->center, (size_t)h->rank, &out->center, err));
     SPECRT__TRY(specrt__device_upload(&p->memory, s->view.rows, n, &out->rows, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.scales, n, &out->scales, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.codes, n_codes, &out->codes, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.records, n * bytes, &out->records, err));
     if (!p->policy->head->desc.ids) return SPECRT_STATUS_OK;
     return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n, &out->ids, err);
 }

@@ -392,8 +392,9 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *       always=N          and the N most frequent tokens: 256, if the bundle has ranks
  *   sketch:M    the M tokens, not members otherwise, that a low-rank copy of the head finds best for
  *               what the drafter gave, anew at every level, from the bundle's sketch; M is 512
- *       rank=N            of the copy, the first N dimensions; 0: all
- *       scan=N            of its rows, the N most frequent; 0: all
+ *       keep=N            places that its records refine, of those that its signs preview; 0: one of 16
+ *       signs=N           directions that the preview reads; 0: all
+ *       scan=N            rows that it previews, the N most frequent; 0: all
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings (docs/METHODS.md, "Presets"): frspec and vocabtrim, a static list that takes the
@@ -401,6 +402,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  * ours and NAME-paper the publication's:
  *   microspec   window:3072@kpre=8@kver=8@positions=tree@min=3072, always full; the paper: Eq. 2 to 4
  *   evospec     the share that 32,000 is of Qwen3's rows, and retrieve:256; the paper: @sem=hnsw_h
+ *   hybrid      ours: window:3072+successor:256+sketch:256; it needs a graph and a sketch in the bundle
  *   dynaspec    cluster; the paper: @schedule=harmonic@beam=per_row@always=0
  *   coral       group; the paper: @schedule=flat@beam=per_row@always=0 */
 
@@ -1382,34 +1384,23 @@ typedef struct specrt_cograph_header {
     uint32_t reserved; /* 0 */
 } specrt_cograph_header;
 
-/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head. Version 1 holds 8 or 4 bits of every
- * direction. A hidden state h becomes
- * z = basis h, and the row at a place v scores about scales[v] * ((codes[v] - 128) . z), but for a
- * constant of the state. After the header come f16 basis[rank, n_cols], f16 lift[rank, n_cols], float
- * mean[n_cols], int32 rows[n_rows], float scales[n_rows], float bounds[n_rows, 4], zeros up to a multiple
- * of 64, and u8 codes[n_blocks, rank / 4, 16, 4]: for 16 places side by side, four dimensions at a
- * time; of 4 bits codes[n_blocks, rank / 8, 16, 4], four in the lower halves and the next four above them.
- * Dimensions come in order of importance, so that the first of them are a smaller sketch.
- *
- * Version 2 holds bands: directions next to each other by importance, whose codes have 8, 4, 2 or 1 bits.
- * z = basis (h - center), and the row at a place v scores about constants[v] plus, for every band,
- * scales[v] * ((2 codes[v] - 2^bits + 1) . z of the band), but for a constant of the state. After the header
- * come f16 basis[rank, n_cols], float center[n_cols], int32 rows[n_rows], float constants[n_rows], and of
- * each band, from a multiple of 64 on, bf16 scales[16 * n_blocks] and, from a multiple of 64 on,
- * u8 codes[n_blocks, band's rank / (32 / bits), 16, 4]: the first four dimensions of a line in the lowest
- * bits, the next four above them. The first bands are a smaller sketch. */
-#define SPECRT_MAX_SKETCH_RANK  4096
-#define SPECRT_MAX_SKETCH_BANDS 8
+/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head in two parts. A hidden state h becomes
+ * z = basis (h - center), `rank` numbers, the most important first. Signs preview all rows: the row at a
+ * place v scores about constant_unit * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z), where s()
+ * has 5 bits of exponent and 3 of a fraction, and signs are +1 or -1 in the first `n_signs` dimensions.
+ * Records refine those that score best: constant + scale * ((2 c - 3) . z), c being pairs of bits in `rank`
+ * dimensions. After the header come basis[rank, n_cols] in basis_dtype, float center[n_cols], int32
+ * rows[n_rows], u8 scales[n_blocks, 16], i8 constants[n_blocks, 16], from a multiple of 64 on u8
+ * signs[n_blocks, n_signs / 32, 16, 4], and u8 records[n_rows, n_lines, 64]. docs/FORMAT.md has every bit. */
+#define SPECRT_MAX_SKETCH_RANK 4080
 typedef struct specrt_sketch_header {
     int32_t n_rows, n_cols; /* of the head */
-    int32_t rank;           /* a multiple of 4 (8 with four_bits), at most SPECRT_MAX_SKETCH_RANK */
-    int32_t whitened;       /* 1: ranks lie where recorded hidden states did */
-    int32_t four_bits;      /* version 1: 1: codes of 4 bits, 0: of 8; version 2: 0 */
-    int32_t n_bands;        /* version 2: 1 or more, whose ranks add up to it; version 1: 0 */
-    struct {
-        uint16_t rank, bits; /* a multiple of 32 / bits; 8, 4, 2 or 1; beyond n_bands 0 */
-    } bands[SPECRT_MAX_SKETCH_BANDS];
-    uint32_t reserved[2]; /* 0 */
+    int32_t rank;           /* 256 n_lines - 16 */
+    int32_t n_signs;        /* a multiple of 32, at most rank */
+    int32_t whitened;       /* 1: directions lie where recorded hidden states did */
+    int32_t basis_dtype;    /* specrt_dtype: F16 or Q8_0 */
+    float scale_unit, constant_unit;
+    uint32_t reserved[8]; /* 0 */
 } specrt_sketch_header;
 
 /* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/METHODS.md), one layout: the rows of
@@ -1502,30 +1493,16 @@ typedef struct specrt_clusters {
 SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, const char *tag,
                                                 specrt_clusters *out, specrt_error *err);
 
-/* Directions of a sketch whose codes have one width; shapes above. */
-typedef struct specrt_sketch_band {
-    int32_t rank, bits;
-    const uint16_t *scales; /* bf16 [n_rows up to a multiple of 16] */
-    const uint8_t *codes;
-} specrt_sketch_band;
-
 /* specrt_sketch : view of section "sketch", borrowed from the bundle. */
 typedef struct specrt_sketch {
     const specrt_sketch_header *header;
-    const uint16_t *basis; /* f16 [rank, n_cols] */
-    const int32_t *rows;   /* [n_rows] the head's row at each place, the frequent first */
-    /* Of one width, version 1; NULL with bands. */
-    const uint16_t *lift; /* f16 [rank, n_cols] */
-    const float *mean;    /* [n_cols] of the head's rows */
-    const float *scales;  /* [n_rows] */
-    /* [n_rows, 4] lengths: of what the basis leaves of a row, of what rounding took from its code,
-     * of the code, of the row */
-    const float *bounds;
-    const uint8_t *codes; /* shape above */
-    /* Of bands, version 2, as many as the header says; NULL with one width. */
-    const float *center;    /* [n_cols] the mean of states, taken off each */
-    const float *constants; /* [n_rows] what a row scores there */
-    specrt_sketch_band bands[SPECRT_MAX_SKETCH_BANDS];
+    const void *basis;       /* [rank, n_cols] in basis_dtype */
+    const float *center;     /* [n_cols] the mean of states, taken off each */
+    const int32_t *rows;     /* [n_rows] the head's row at each place, the frequent first */
+    const uint8_t *scales;   /* [n_blocks, 16] */
+    const int8_t *constants; /* [n_blocks, 16] */
+    const uint8_t *signs;    /* [n_blocks, n_signs / 32, 16, 4] */
+    const uint8_t *records;  /* [n_rows, n_lines, 64] */
 } specrt_sketch;
 
 /* specrt_bundle_sketch() : checks all of the section, so that users of the view need not.
@@ -2647,7 +2624,7 @@ static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"ident", 1, sizeof(specrt_ident), "any builder"},
     {"prov", 1, 16u << 20, "any builder"},
     {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
-    {"sketch", 2, 64ull << 30, "sketch-build"},
+    {"sketch", 3, 64ull << 30, "sketch-build"},
 };
 
 static const specrt__bundle_kind *specrt__bundle_kind_of(const char tag[8]) {
@@ -8249,35 +8226,36 @@ SPECRT__INTERNAL const specrt__source specrt__successor_source = {
 };
 
 // >>scan : src/sources/scan.h
-/* scan.h : owns products of codes of 8 bits or fewer with a few hidden states, sixteen rows of a head side
- * by side. Sums are whole numbers, so that every instruction set finds the same; bands of several
- * widths add up by fused steps in one order. Refuses nothing; its callers checked. */
+/* scan.h : owns products of a head's low-bit copies with a few hidden states in 8 bits: signs of all rows,
+ * sixteen rows side by side, and pairs of bits of single rows. Sums are whole numbers, so that every
+ * instruction set finds the same. Refuses nothing; its callers checked. */
 
 enum {
-    SPECRT__SCAN_STATES = 5,  /* of a query: each code is loaded once for all */
-    SPECRT__SCAN_TILE = 4,    /* blocks of a tile: each state is loaded once for all */
+    SPECRT__SCAN_STATES = 5,  /* of a query: each sign is loaded once for all */
     SPECRT__SCAN_BLOCKS = 32, /* the most a call covers */
     SPECRT__SCAN_MOST = 16 * SPECRT__SCAN_BLOCKS,
-    SPECRT__SCAN_AHEAD = 32 /* lines of each block from one to that to be fetched */
+    SPECRT__SCAN_AHEAD = 8 /* records from one to that to be fetched */
 };
 
-/* Rows as they are scanned, in blocks of 16 places: a code is 8 bits of a dimension less 128, or 4 less 8. */
-typedef struct specrt__scan_rows {
+/* --- signs --- */
+
+/* Signs of rows in blocks of 16 places. A line of 64 bytes holds 32 dimensions: four of each place in the
+ * lowest bits of its four bytes, the next four above them, and so on; 1 stands for +1, 0 for -1. */
+typedef struct specrt__scan_signs {
     const uint8_t *codes; /* a block every `stride` bytes, of which the first 64 * n_lines count */
     size_t stride;
     int32_t n_lines;
-    bool four_bits;      /* a line holds 8 dimensions, else 4: the first four in the lower halves */
-    const float *scales; /* [n_blocks, 16] */
-    const float *bias;   /* [n_blocks, 16] added to scores; NULL: none */
-} specrt__scan_rows;
+    const uint8_t *scales;   /* [n_blocks, 16] specrt__scan_scale() */
+    const int8_t *constants; /* [n_blocks, 16] in constant_unit, added to scores */
+    float constant_unit;
+} specrt__scan_signs;
 
 /* Hidden states as they are scanned with, one or SPECRT__SCAN_STATES: z is about unit * q. */
 typedef struct specrt__scan_query {
-    /* [n_lines or twice that, n_states, 4]: four dimensions of each state, then the next */
-    int8_t *q;
+    int8_t *q; /* [8 * n_lines, n_states, 4]: four dimensions of each state, then the next */
     int32_t n_states;
     float unit[SPECRT__SCAN_STATES];
-    int32_t offset[SPECRT__SCAN_STATES]; /* what the codes' 128 or 8 adds to every sum */
+    int32_t offset[SPECRT__SCAN_STATES]; /* the sum of q */
     /* scores from here on are of interest, and what is no number */
     float least[SPECRT__SCAN_STATES];
 } specrt__scan_query;
@@ -8288,13 +8266,15 @@ typedef struct specrt__scan_hits {
     float scores[SPECRT__SCAN_MOST + 16];
 } specrt__scan_hits;
 
-/* Adds to the hits [n_states] those in blocks [first, first + n_blocks). */
-typedef void specrt__scan_kernel(const specrt__scan_rows *rows, int32_t first, int32_t n_blocks,
-                                 const specrt__scan_query *query, specrt__scan_hits *hits);
-
 /* Where dimension k of a state lies. */
 static inline int8_t *specrt__scan_at(const specrt__scan_query *query, int state, int32_t k) {
     return query->q + ((size_t)(k / 4) * (size_t)query->n_states + (size_t)state) * 4 + k % 4;
+}
+
+/* A scale of 5 bits of exponent and 3 of a fraction: from 2^-31 to 1.875. */
+enum { SPECRT__SCAN_EXPONENT = 96 << 23 };
+static inline float specrt__scan_scale(uint8_t scale) {
+    return specrt__base_float(((uint32_t)scale << 20) + (uint32_t)SPECRT__SCAN_EXPONENT);
 }
 
 /* Bit i of `hit` stands for place + i. */
@@ -8307,169 +8287,45 @@ static inline void specrt__scan_keep(specrt__scan_hits *hits, int32_t place, int
     }
 }
 
-/* --- bands: codes of 8, 4, 2 or 1 bits, added to what bands before them score --- */
+/* --- pairs of bits --- */
 
-/* A band as it is scanned: a code c stands for 2 c - 2^bits + 1. A line of 64 bytes holds, for 16 places,
- * four dimensions in the lowest bits, the next four above them, and so on. */
-typedef struct specrt__scan_band {
-    const uint8_t *codes;   /* [n_blocks, n_lines, 64] */
-    const uint16_t *scales; /* bf16 [n_blocks, 16] */
-    int32_t n_lines, bits;
-} specrt__scan_band;
+/* A row's record is n_lines lines of 64 bytes, each four planes of a pair of bits: byte j holds dimensions
+ * 256 line + 64 plane + j. A pair c stands for 2 c - 3. The last four bytes hold no dimensions but two bf16
+ * numbers, the row's scale and its constant. */
+typedef struct specrt__scan_records {
+    const uint8_t *bytes; /* [n_places, n_lines, 64] */
+    int32_t n_lines;
+} specrt__scan_records;
 
-/* add() : adds the scores of blocks [first, first + n_blocks) to sums [n_states, SPECRT__SCAN_MOST].
- *   query : of the band; offset is what 2^bits - 1 adds; `least` is not read
- * pick() : adds to the hits what of a state's sums is at least `least`, or no number. */
-typedef struct specrt__scan_adder {
-    void (*add)(const specrt__scan_band *band, int32_t first, int32_t n_blocks,
-                const specrt__scan_query *query, float *sums);
-    void (*pick)(const float *sums, int32_t first, int32_t n_blocks, float least,
-                 specrt__scan_hits *hits);
-} specrt__scan_adder;
-
-static inline float specrt__scan_scale(uint16_t bf16) {
-    return specrt__base_float((uint32_t)bf16 << 16);
+/* Dimensions of a record. */
+static inline int32_t specrt__scan_record_rank(int32_t n_lines) {
+    return 256 * n_lines - 16;
 }
 
-SPECRT__INTERNAL void specrt__scan_scalar(const specrt__scan_rows *rows, int32_t first,
-                                          int32_t n_blocks, const specrt__scan_query *query,
-                                          specrt__scan_hits *hits);
-SPECRT__INTERNAL void specrt__scan_add_scalar(const specrt__scan_band *band, int32_t first,
-                                              int32_t n_blocks, const specrt__scan_query *query,
-                                              float *sums);
-SPECRT__INTERNAL void specrt__scan_pick_scalar(const float *sums, int32_t first, int32_t n_blocks,
-                                               float least, specrt__scan_hits *hits);
-SPECRT__INTERNAL specrt__scan_kernel *specrt__scan_choose(void);
-SPECRT__INTERNAL const specrt__scan_adder *specrt__scan_choose_adder(void);
+/* Where dimension k of a state lies among [n_lines, 4, 64], in which a record's last four bytes meet zeros.
+ * */
+static inline int32_t specrt__scan_record_at(int32_t n_lines, int32_t k) {
+    int32_t line = k / 256, width = line == n_lines - 1 ? 60 : 64, in_line = k - 256 * line;
+    return 256 * line + in_line / width * 64 + in_line % width;
+}
+
+/* --- kernels --- */
+
+typedef struct specrt__scan_kernels {
+    /* Adds to the hits [n_states] those in blocks [first, first + n_blocks). */
+    void (*signs)(const specrt__scan_signs *rows, int32_t first, int32_t n_blocks,
+                  const specrt__scan_query *query, specrt__scan_hits *hits);
+    /* sums [n] of codes times q, i8 [n_lines, 4, 64], of the records at these places. */
+    void (*pairs)(const specrt__scan_records *records, const int32_t *places, int32_t n,
+                  const int8_t *q, int32_t *sums);
+} specrt__scan_kernels;
+
+/* The fastest of this machine. */
+SPECRT__INTERNAL const specrt__scan_kernels *specrt__scan_choose(void);
 
 #if defined(SPECRT__SIMD_X86)
-SPECRT__INTERNAL void specrt__scan_avx2(const specrt__scan_rows *rows, int32_t first,
-                                        int32_t n_blocks, const specrt__scan_query *query,
-                                        specrt__scan_hits *hits);
-SPECRT__INTERNAL void specrt__scan_vnni(const specrt__scan_rows *rows, int32_t first,
-                                        int32_t n_blocks, const specrt__scan_query *query,
-                                        specrt__scan_hits *hits);
-SPECRT__INTERNAL void specrt__scan_add_avx2(const specrt__scan_band *band, int32_t first,
-                                            int32_t n_blocks, const specrt__scan_query *query,
-                                            float *sums);
-SPECRT__INTERNAL void specrt__scan_pick_avx2(const float *sums, int32_t first, int32_t n_blocks,
-                                             float least, specrt__scan_hits *hits);
-SPECRT__INTERNAL void specrt__scan_add_bands_vnni(const specrt__scan_band *band, int32_t first,
-                                                  int32_t n_blocks, const specrt__scan_query *query,
-                                                  float *sums);
-SPECRT__INTERNAL void specrt__scan_pick_vnni(const float *sums, int32_t first, int32_t n_blocks,
-                                             float least, specrt__scan_hits *hits);
 #elif defined(SPECRT__SIMD_ARM64)
-SPECRT__INTERNAL void specrt__scan_neon(const specrt__scan_rows *rows, int32_t first,
-                                        int32_t n_blocks, const specrt__scan_query *query,
-                                        specrt__scan_hits *hits);
-SPECRT__INTERNAL void specrt__scan_add_neon(const specrt__scan_band *band, int32_t first,
-                                            int32_t n_blocks, const specrt__scan_query *query,
-                                            float *sums);
-SPECRT__INTERNAL void specrt__scan_pick_neon(const float *sums, int32_t first, int32_t n_blocks,
-                                             float least, specrt__scan_hits *hits);
 #endif
-
-// >>scan : src/sources/scan.c
-/* scan.c : scans in scalar code, and the choice of kernels for this machine. */
-
-/* --- codes of 8 or 4 bits --- */
-
-/* The product of place i of a block; q: of a state, every n_states fours. */
-static inline int32_t specrt__scan_dot(const specrt__scan_rows *rows, const uint8_t *codes, int i,
-                                       const int8_t *q, int32_t n_states) {
-    int32_t sum = 0, n_parts = rows->four_bits ? 2 : 1;
-    for (int32_t four = 0; four < n_parts * rows->n_lines; four++, q += 4 * n_states) {
-        const uint8_t *line = codes + 64 * (four / n_parts) + 4 * i;
-        for (int j = 0; j < 4; j++) {
-            int code = rows->four_bits ? line[j] >> 4 * (four % 2) & 15 : line[j];
-            sum += code * q[j];
-        }
-    }
-    return sum;
-}
-
-SPECRT__INTERNAL void specrt__scan_scalar(const specrt__scan_rows *rows, int32_t first,
-                                          int32_t n_blocks, const specrt__scan_query *query,
-                                          specrt__scan_hits *hits) {
-    for (int32_t b = first; b < first + n_blocks; b++)
-        for (int s = 0; s < query->n_states; s++) {
-            const uint8_t *codes = rows->codes + (size_t)b * rows->stride;
-            float scores[16];
-            int hit = 0;
-            for (int i = 0; i < 16; i++) {
-                int32_t sum = specrt__scan_dot(rows, codes, i, query->q + 4 * s, query->n_states);
-                float x = (float)(sum - query->offset[s]),
-                      scale = query->unit[s] * rows->scales[16 * b + i];
-                scores[i] = rows->bias ? fmaf(x, scale, rows->bias[16 * b + i]) : x * scale + 0.0f;
-                hit |= !(scores[i] < query->least[s]) << i;
-            }
-            specrt__scan_keep(&hits[s], 16 * b, hit, scores);
-        }
-}
-
-/* --- bands --- */
-
-/* The product of place i of a block; q: of a state, every n_states fours. */
-static inline int32_t specrt__scan_dot_band(const specrt__scan_band *band, const uint8_t *codes,
-                                            int i, const int8_t *q, int32_t n_states) {
-    int32_t sum = 0, mask = (1 << band->bits) - 1;
-    for (int32_t line = 0; line < band->n_lines; line++)
-        for (int32_t shift = 0; shift < 8; shift += band->bits, q += 4 * n_states)
-            for (int j = 0; j < 4; j++)
-                sum += (codes[64 * line + 4 * i + j] >> shift & mask) * q[j];
-    return sum;
-}
-
-SPECRT__INTERNAL void specrt__scan_add_scalar(const specrt__scan_band *band, int32_t first,
-                                              int32_t n_blocks, const specrt__scan_query *query,
-                                              float *sums) {
-    const uint8_t *codes = band->codes + 64 * (size_t)first * (size_t)band->n_lines;
-    const uint16_t *scales = band->scales + 16 * (size_t)first;
-    for (int32_t at = 0; at < 16 * n_blocks; at++) {
-        const uint8_t *block = codes + 64 * (size_t)(at / 16) * (size_t)band->n_lines;
-        for (int s = 0; s < query->n_states; s++) {
-            float *sum = sums + s * SPECRT__SCAN_MOST + at;
-            int32_t dot =
-                specrt__scan_dot_band(band, block, at % 16, query->q + 4 * s, query->n_states);
-            float scale = query->unit[s] * specrt__scan_scale(scales[at]);
-            *sum = fmaf((float)(2 * dot - query->offset[s]), scale, *sum);
-        }
-    }
-}
-
-SPECRT__INTERNAL void specrt__scan_pick_scalar(const float *sums, int32_t first, int32_t n_blocks,
-                                               float least, specrt__scan_hits *hits) {
-    for (int32_t at = 0; at < 16 * n_blocks; at++)
-        if (!(sums[at] < least)) specrt__scan_keep(hits, 16 * first + at, 1, sums + at);
-}
-
-/* --- the choice --- */
-
-SPECRT__INTERNAL specrt__scan_kernel *specrt__scan_choose(void) {
-#if defined(SPECRT__SIMD_X86)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
-        return specrt__scan_vnni;
-    if (__builtin_cpu_supports("avx2")) return specrt__scan_avx2;
-#elif defined(SPECRT__SIMD_ARM64)
-    return specrt__scan_neon;
-#endif
-    return specrt__scan_scalar;
-}
-
-SPECRT__INTERNAL const specrt__scan_adder *specrt__scan_choose_adder(void) {
-    static const specrt__scan_adder scalar = {specrt__scan_add_scalar, specrt__scan_pick_scalar};
-#if defined(SPECRT__SIMD_X86)
-    static const specrt__scan_adder avx2 = {specrt__scan_add_avx2, specrt__scan_pick_avx2};
-    static const specrt__scan_adder vnni = {specrt__scan_add_bands_vnni, specrt__scan_pick_vnni};
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni")) return &vnni;
-    if (__builtin_cpu_supports("avx2")) return &avx2;
-#elif defined(SPECRT__SIMD_ARM64)
-    static const specrt__scan_adder neon = {specrt__scan_add_neon, specrt__scan_pick_neon};
-    return &neon;
-#endif
-    return &scalar;
-}
 
 // >>scan_x86 : src/sources/scan_x86.c
 /* scan_x86.c : scans with AVX2 and with AVX-512 VNNI. */
@@ -8479,43 +8335,53 @@ SPECRT__INTERNAL const specrt__scan_adder *specrt__scan_choose_adder(void) {
 #define SPECRT__SCAN_AVX2 __attribute__((target("avx2,fma")))
 #define SPECRT__SCAN_VNNI __attribute__((target("avx512f,avx512bw,avx512vnni,avx2,fma")))
 
-/* Sums of 8 places. A pair of products fits 32 bits. */
-SPECRT__SCAN_AVX2 static inline __m256i specrt__scan_dot_avx2(const specrt__scan_rows *rows,
-                                                              const uint8_t *codes, const int8_t *q,
-                                                              int32_t n_states) {
-    __m256i low = _mm256_setzero_si256(), high = low, half = _mm256_set1_epi8(15);
-    int n_parts = rows->four_bits ? 2 : 1;
-    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64) {
-        __m256i both = _mm256_loadu_si256((const __m256i *)(const void *)codes);
-        for (int part = 0; part < n_parts; part++, q += 4 * n_states) {
-            int32_t four;
-            memcpy(&four, q, sizeof four);
-            __m256i z = _mm256_broadcastq_epi64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(four)));
-            __m256i code = part ? _mm256_srli_epi16(both, 4) : both;
-            if (rows->four_bits) code = _mm256_and_si256(code, half);
-            __m256i a = _mm256_cvtepu8_epi16(_mm256_castsi256_si128(code));
-            __m256i b = _mm256_cvtepu8_epi16(_mm256_extracti128_si256(code, 1));
-            low = _mm256_add_epi32(low, _mm256_madd_epi16(a, z));
-            high = _mm256_add_epi32(high, _mm256_madd_epi16(b, z));
-        }
-    }
-    return _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8); /* hadd works in halves */
+static inline int32_t specrt__scan_four(const int8_t *q) {
+    int32_t four;
+    memcpy(&four, q, sizeof four);
+    return four;
 }
 
-SPECRT__SCAN_AVX2 SPECRT__INTERNAL void specrt__scan_avx2(const specrt__scan_rows *rows,
-                                                          int32_t first, int32_t n_blocks,
-                                                          const specrt__scan_query *query,
-                                                          specrt__scan_hits *hits) {
+/* --- AVX2 --- */
+
+/* Sums of 8 places by one state. Eight products of a line fit 16 bits. */
+SPECRT__SCAN_AVX2 static inline __m256i specrt__scan_dot_avx2(const uint8_t *codes, int32_t n_lines,
+                                                              const int8_t *q, int32_t n_states) {
+    __m256i sum = _mm256_setzero_si256(), one = _mm256_set1_epi8(1);
+    for (int32_t line = 0; line < n_lines; line++, codes += 64) {
+        __m256i all = _mm256_loadu_si256((const __m256i *)(const void *)codes);
+        __m256i part = _mm256_setzero_si256();
+        for (int bit = 0; bit < 8; bit++, q += 4 * n_states) {
+            __m256i z = _mm256_set1_epi32(specrt__scan_four(q));
+            __m256i code = _mm256_and_si256(_mm256_srli_epi16(all, bit), one);
+            part = _mm256_add_epi16(part, _mm256_maddubs_epi16(code, z));
+        }
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(part, _mm256_set1_epi16(1)));
+    }
+    return sum;
+}
+
+SPECRT__SCAN_AVX2 static void specrt__scan_signs_avx2(const specrt__scan_signs *rows, int32_t first,
+                                                      int32_t n_blocks,
+                                                      const specrt__scan_query *query,
+                                                      specrt__scan_hits *hits) {
     for (int32_t half = 2 * first; half < 2 * (first + n_blocks); half++) {
         const uint8_t *codes = rows->codes + (size_t)(half / 2) * rows->stride + half % 2 * 32;
-        __m256 scale = _mm256_loadu_ps(rows->scales + 8 * half);
-        __m256 bias = rows->bias ? _mm256_loadu_ps(rows->bias + 8 * half) : _mm256_setzero_ps();
+        const void *scales = rows->scales + 8 * (size_t)half;
+        const void *constants = rows->constants + 8 * (size_t)half;
+        __m256i bits = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)scales));
+        __m256 scale = _mm256_castsi256_ps(_mm256_add_epi32(
+            _mm256_slli_epi32(bits, 20), _mm256_set1_epi32(SPECRT__SCAN_EXPONENT)));
+        __m256i steps = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)constants));
+        __m256 constant =
+            _mm256_mul_ps(_mm256_set1_ps(rows->constant_unit), _mm256_cvtepi32_ps(steps));
         for (int s = 0; s < query->n_states; s++) {
             float scores[8];
-            __m256i sum = specrt__scan_dot_avx2(rows, codes, query->q + 4 * s, query->n_states);
-            sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(query->offset[s]));
-            __m256 x = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
-                                       _mm256_mul_ps(_mm256_set1_ps(query->unit[s]), scale), bias);
+            __m256i dot =
+                specrt__scan_dot_avx2(codes, rows->n_lines, query->q + 4 * s, query->n_states);
+            dot = _mm256_sub_epi32(_mm256_slli_epi32(dot, 1), _mm256_set1_epi32(query->offset[s]));
+            __m256 x =
+                _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot),
+                                _mm256_mul_ps(_mm256_set1_ps(query->unit[s]), scale), constant);
             int hit =
                 _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_set1_ps(query->least[s]), _CMP_NLT_UQ));
             if (!hit) continue;
@@ -8524,6 +8390,44 @@ SPECRT__SCAN_AVX2 SPECRT__INTERNAL void specrt__scan_avx2(const specrt__scan_row
         }
     }
 }
+
+/* Half a line of a record times a state. Four products of pairs fit 16 bits. */
+SPECRT__SCAN_AVX2 static inline __m256i specrt__scan_half_avx2(const uint8_t *codes,
+                                                               const int8_t *q) {
+    __m256i all = _mm256_loadu_si256((const __m256i *)(const void *)codes);
+    __m256i sum = _mm256_setzero_si256(), mask = _mm256_set1_epi8(3);
+    for (int plane = 0; plane < 4; plane++, q += 64) {
+        __m256i code = _mm256_and_si256(_mm256_srli_epi16(all, 2 * plane), mask);
+        __m256i z = _mm256_loadu_si256((const __m256i *)(const void *)q);
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(code, z));
+    }
+    return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+}
+
+SPECRT__SCAN_AVX2 static void specrt__scan_pairs_avx2(const specrt__scan_records *records,
+                                                      const int32_t *places, int32_t n,
+                                                      const int8_t *q, int32_t *sums) {
+    size_t bytes = 64 * (size_t)records->n_lines;
+    for (int32_t i = 0; i < n; i++) {
+        const uint8_t *record = records->bytes + (size_t)places[i] * bytes;
+        int32_t ahead = i + SPECRT__SCAN_AHEAD < n ? i + SPECRT__SCAN_AHEAD : i;
+        const uint8_t *next = records->bytes + (size_t)places[ahead] * bytes;
+        __m256i sum = _mm256_setzero_si256();
+        for (size_t j = 0; j < bytes; j += 64) {
+            SPECRT__SIMD_PREFETCH(next + j);
+            sum = _mm256_add_epi32(sum, specrt__scan_half_avx2(record + j, q + 4 * j));
+            sum = _mm256_add_epi32(sum, specrt__scan_half_avx2(record + j + 32, q + 4 * j + 32));
+        }
+        __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+        four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+        sums[i] = _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+    }
+}
+
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_avx2 = {specrt__scan_signs_avx2,
+                                                                 specrt__scan_pairs_avx2};
+
+/* --- AVX-512 VNNI --- */
 
 SPECRT__SIMD_UNASKED
 
@@ -8535,412 +8439,107 @@ SPECRT__SIMD_UNASKED
 #define SPECRT__SCAN_DOT(sums, codes, z) ((sums) = _mm512_dpbusd_epi32(sums, codes, z))
 #endif
 
-SPECRT__SCAN_VNNI static inline __m512i specrt__scan_four_vnni(const int8_t *q) {
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    return _mm512_set1_epi32(four);
-}
-
-/* Four dimensions of the blocks of a tile times a state's. */
+/* A line of a block for n_states, a constant. Signs stay where their bits are, so that sum i counts 2^i
+ * times; the upper halves come down first. */
 SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_add_vnni(const __m512i *codes, const int8_t *q, __m512i *sums) {
-    __m512i z = specrt__scan_four_vnni(q);
+specrt__scan_line_vnni(__m512i line, const int8_t *q, int n_states, __m512i (*sums)[4]) {
     SPECRT__SIMD_UNROLL
-    for (int b = 0; b < SPECRT__SCAN_TILE; b++) SPECRT__SCAN_DOT(sums[b], codes[b], z);
-}
-
-/* Scores of a block. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512
-specrt__scan_score_vnni(const float *scales, const float *bias, float unit, __m512i sums) {
-    __m512 scale = _mm512_mul_ps(_mm512_set1_ps(unit), _mm512_loadu_ps(scales));
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), scale, _mm512_loadu_ps(bias));
-}
-
-/* Keeps what is of interest to state s in a tile. */
-SPECRT__SCAN_VNNI static __attribute__((noinline)) void
-specrt__scan_keep_vnni(const specrt__scan_query *query, int s, int32_t place, const float *scales,
-                       const float *bias, const __m512i *sums, specrt__scan_hits *hits) {
-    int32_t n = hits->n;
-    for (int32_t b = 0; b < 16 * SPECRT__SCAN_TILE; b += 16) {
-        __m512 x = specrt__scan_score_vnni(scales + b, bias + b, query->unit[s], sums[b / 16]);
-        __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(query->least[s]), _CMP_NLT_UQ);
-        __m512i places = _mm512_add_epi32(
-            _mm512_set1_epi32(place + b),
-            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-        _mm512_storeu_si512(hits->places + n, _mm512_maskz_compress_epi32(hit, places));
-        _mm512_storeu_ps(hits->scores + n, _mm512_maskz_compress_ps(hit, x));
-        n += __builtin_popcount(hit);
-    }
-    hits->n = n;
-}
-
-/* Most tiles hold nothing of interest to a state: one branch asks. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_put_vnni(const specrt__scan_query *query, int s, int32_t place, const float *scales,
-                      const float *bias, const __m512i *sums, specrt__scan_hits *hits) {
-    __mmask16 dull = 0xffff;
-    SPECRT__SIMD_UNROLL
-    for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
-        __m512 x = specrt__scan_score_vnni(scales + 16 * b, bias + 16 * b, query->unit[s], sums[b]);
-        dull = _mm512_mask_cmp_ps_mask(dull, x, _mm512_set1_ps(query->least[s]), _CMP_LT_OQ);
-    }
-    if (dull != 0xffff) {
-        __m512i copy[SPECRT__SCAN_TILE]; /* the sums themselves stay in registers */
+    for (int bit = 0; bit < 8; bit++) {
+        if (bit == 4) line = _mm512_srli_epi16(line, 4);
+        __m512i code = _mm512_and_si512(line, _mm512_set1_epi8((char)(1 << bit % 4)));
         SPECRT__SIMD_UNROLL
-        for (int b = 0; b < SPECRT__SCAN_TILE; b++) copy[b] = sums[b];
-        specrt__scan_keep_vnni(query, s, place, scales, bias, copy, hits);
+        for (int s = 0; s < n_states; s++)
+            SPECRT__SCAN_DOT(sums[s][bit % 4], code,
+                             _mm512_set1_epi32(specrt__scan_four(q + 4 * (bit * n_states + s))));
     }
 }
 
-/* A tile for n_states, a constant. */
-#define SPECRT__SCAN_DEFINE(name, N)                                                               \
-    SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void name(                      \
-        const specrt__scan_rows *rows, int32_t block, const specrt__scan_query *query,             \
-        bool four_bits, specrt__scan_hits *hits) {                                                 \
-        __m512i sums[N][SPECRT__SCAN_TILE], lines[SPECRT__SCAN_TILE], codes[SPECRT__SCAN_TILE];    \
-        size_t stride = rows->stride;                                                              \
-        const uint8_t *line = rows->codes + (size_t)block * stride;                                \
-        static const float zeros[16 * SPECRT__SCAN_TILE] = {0};                                    \
-        const float *scales = rows->scales + 16 * (size_t)block;                                   \
-        const float *bias = rows->bias ? rows->bias + 16 * (size_t)block : zeros;                  \
-        const int8_t *q = query->q;                                                                \
-        SPECRT__SIMD_UNROLL                                                                        \
-        for (int s = 0; s < N; s++) {                                                              \
-            SPECRT__SIMD_UNROLL                                                                    \
-            for (int b = 0; b < SPECRT__SCAN_TILE; b++)                                            \
-                sums[s][b] = _mm512_set1_epi32(-query->offset[s]);                                 \
-        }                                                                                          \
-        bool is_long = rows->n_lines > SPECRT__SCAN_AHEAD;                                         \
-        int32_t n_lines = rows->n_lines, last = is_long ? n_lines - SPECRT__SCAN_AHEAD : n_lines;  \
-        size_t tile = SPECRT__SCAN_TILE * stride;                                                  \
-        size_t ahead = is_long ? 64 * (size_t)SPECRT__SCAN_AHEAD : 2 * tile;                       \
-        for (int32_t g = 0; g < rows->n_lines; g++, line += 64, q += 4 * N) {                      \
-            const uint8_t *fetched = line + ahead + (g < last ? 0 : tile - 64 * (size_t)n_lines);  \
-            SPECRT__SIMD_UNROLL                                                                    \
-            for (int b = 0; b < SPECRT__SCAN_TILE; b++) {                                          \
-                SPECRT__SIMD_PREFETCH(fetched + (size_t)b * stride);                               \
-                lines[b] = codes[b] = _mm512_loadu_si512(line + (size_t)b * stride);               \
-                if (four_bits) codes[b] = _mm512_and_si512(lines[b], _mm512_set1_epi8(15));        \
-            }                                                                                      \
-            SPECRT__SIMD_UNROLL                                                                    \
-            for (int s = 0; s < N; s++) specrt__scan_add_vnni(codes, q + 4 * s, sums[s]);          \
-            if (!four_bits) continue;                                                              \
-            q += 4 * N;                                                                            \
-            SPECRT__SIMD_UNROLL                                                                    \
-            for (int b = 0; b < SPECRT__SCAN_TILE; b++)                                            \
-                codes[b] = _mm512_and_si512(_mm512_srli_epi16(lines[b], 4), _mm512_set1_epi8(15)); \
-            SPECRT__SIMD_UNROLL                                                                    \
-            for (int s = 0; s < N; s++) specrt__scan_add_vnni(codes, q + 4 * s, sums[s]);          \
-        }                                                                                          \
-        SPECRT__SIMD_UNROLL                                                                        \
-        for (int s = 0; s < N; s++)                                                                \
-            specrt__scan_put_vnni(query, s, 16 * block, scales, bias, sums[s], &hits[s]);          \
-    }
-SPECRT__SCAN_DEFINE(specrt__scan_one_vnni, 1)
-SPECRT__SCAN_DEFINE(specrt__scan_several_vnni, SPECRT__SCAN_STATES)
-
-/* A line for one state. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512i
-specrt__scan_line_vnni(const uint8_t *line, const int8_t *q, bool four_bits, __m512i sum) {
-    __m512i codes = _mm512_loadu_si512(line), half = _mm512_set1_epi8(15);
-    SPECRT__SIMD_PREFETCH(line + 4 * 64 * SPECRT__SCAN_AHEAD);
-    if (four_bits)
-        SPECRT__SCAN_DOT(sum, _mm512_and_si512(_mm512_srli_epi16(codes, 4), half),
-                         specrt__scan_four_vnni(q + 4));
-    if (four_bits) codes = _mm512_and_si512(codes, half);
-    SPECRT__SCAN_DOT(sum, codes, specrt__scan_four_vnni(q));
-    return sum;
+/* Sums that count 2^i times, which divides them, as one. */
+SPECRT__SCAN_VNNI static inline __m512i specrt__scan_unite_vnni(const __m512i *sums) {
+    __m512i low = _mm512_add_epi32(sums[0], _mm512_srai_epi32(sums[1], 1));
+    return _mm512_add_epi32(
+        low, _mm512_add_epi32(_mm512_srai_epi32(sums[2], 2), _mm512_srai_epi32(sums[3], 3)));
 }
 
-/* One state and a block of many lines, which comes from memory: in order, or it comes slowly. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_long_vnni(const specrt__scan_rows *rows, int32_t block,
-                       const specrt__scan_query *query, bool four_bits, specrt__scan_hits *hits) {
-    __m512i sums[4];
-    const uint8_t *line = rows->codes + (size_t)block * rows->stride;
-    const int8_t *q = query->q;
-    size_t place = 16 * (size_t)block;
-    static const float zeros[16] = {0};
-    float scores[16];
-    SPECRT__SIMD_UNROLL
-    for (int i = 0; i < 4; i++) sums[i] = _mm512_setzero_si512();
-    int32_t g = 0, width = four_bits ? 8 : 4;
-    for (; g + 4 <= rows->n_lines; g += 4) {
-        SPECRT__SIMD_UNROLL
-        for (int i = 0; i < 4; i++)
-            sums[i] = specrt__scan_line_vnni(line + 64 * (g + i), q + width * (g + i), four_bits,
-                                             sums[i]);
-    }
-    for (; g < rows->n_lines; g++)
-        sums[0] = specrt__scan_line_vnni(line + 64 * g, q + width * g, four_bits, sums[0]);
-    __m512i sum =
-        _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
-    sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(query->offset[0]));
-    __m512 x = specrt__scan_score_vnni(
-        rows->scales + place, rows->bias ? rows->bias + place : zeros, query->unit[0], sum);
-    __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(query->least[0]), _CMP_NLT_UQ);
-    if (!hit) return;
-    _mm512_storeu_ps(scores, x);
-    specrt__scan_keep(hits, (int32_t)place, hit, scores);
-}
-
-SPECRT__SCAN_VNNI SPECRT__INTERNAL void specrt__scan_vnni(const specrt__scan_rows *rows,
-                                                          int32_t first, int32_t n_blocks,
-                                                          const specrt__scan_query *query,
-                                                          specrt__scan_hits *hits) {
-    bool is_long = query->n_states == 1 && rows->n_lines >= SPECRT__SCAN_AHEAD;
-    int32_t n_left = is_long ? 0 : n_blocks % SPECRT__SCAN_TILE;
-    int32_t b = first, end = first + n_blocks - n_left;
-    if (is_long && rows->four_bits)
-        for (; b < end; b++) specrt__scan_long_vnni(rows, b, query, true, hits);
-    else if (is_long)
-        for (; b < end; b++) specrt__scan_long_vnni(rows, b, query, false, hits);
-    else if (query->n_states == 1 && rows->four_bits)
-        for (; b < end; b += SPECRT__SCAN_TILE) specrt__scan_one_vnni(rows, b, query, true, hits);
-    else if (query->n_states == 1)
-        for (; b < end; b += SPECRT__SCAN_TILE) specrt__scan_one_vnni(rows, b, query, false, hits);
-    else if (rows->four_bits)
-        for (; b < end; b += SPECRT__SCAN_TILE)
-            specrt__scan_several_vnni(rows, b, query, true, hits);
-    else
-        for (; b < end; b += SPECRT__SCAN_TILE)
-            specrt__scan_several_vnni(rows, b, query, false, hits);
-    specrt__scan_avx2(rows, end, n_left, query, hits);
-}
-
-SPECRT__SIMD_ASKED
-
-/* --- bands --- */
-
-/* Sums of 8 places by one state. Up to eight products of fewer than 8 bits fit 16; of 8 the halves do. */
-SPECRT__SCAN_AVX2 static inline __attribute__((always_inline)) __m256i
-specrt__scan_dot_band_avx2(const uint8_t *codes, int32_t n_lines, int bits, const int8_t *q,
-                           int32_t n_states) {
-    __m256i sum = _mm256_setzero_si256(), upper = sum, ones = _mm256_set1_epi16(1);
-    __m256i mask = _mm256_set1_epi8((char)((1 << (bits == 8 ? 4 : bits)) - 1));
-    for (int32_t line = 0; line < n_lines; line++, codes += 64) {
-        __m256i all = _mm256_loadu_si256((const __m256i *)(const void *)codes);
-        __m256i part = _mm256_setzero_si256();
-        for (int shift = 0; shift < 8; shift += bits, q += 4 * n_states) {
-            int32_t four;
-            memcpy(&four, q, sizeof four);
-            __m256i z = _mm256_set1_epi32(four);
-            __m256i code = _mm256_and_si256(_mm256_srli_epi16(all, shift), mask);
-            part = _mm256_add_epi16(part, _mm256_maddubs_epi16(code, z));
-            if (bits < 8) continue;
-            code = _mm256_and_si256(_mm256_srli_epi16(all, 4), mask);
-            upper = _mm256_add_epi32(upper, _mm256_madd_epi16(_mm256_maddubs_epi16(code, z), ones));
-        }
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(part, ones));
-    }
-    return _mm256_add_epi32(sum, _mm256_slli_epi32(upper, 4));
-}
-
-SPECRT__SCAN_AVX2 static inline __attribute__((always_inline)) void
-specrt__scan_add_width_avx2(const specrt__scan_band *band, int bits, int32_t first,
-                            int32_t n_blocks, const specrt__scan_query *query, float *sums) {
-    for (int32_t half = 0; half < 2 * n_blocks; half++) {
-        size_t block = (size_t)(first + half / 2), at = 16 * block + (size_t)(half % 2 * 8);
-        const uint8_t *codes = band->codes + 64 * block * (size_t)band->n_lines + half % 2 * 32;
-        __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)(band->scales + at));
-        __m256 scales = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-        for (int s = 0; s < query->n_states; s++) {
-            float *sum = sums + s * SPECRT__SCAN_MOST + 8 * half;
-            __m256i dot = specrt__scan_dot_band_avx2(codes, band->n_lines, bits, query->q + 4 * s,
-                                                     query->n_states);
-            dot = _mm256_sub_epi32(_mm256_slli_epi32(dot, 1), _mm256_set1_epi32(query->offset[s]));
-            __m256 scale = _mm256_mul_ps(_mm256_set1_ps(query->unit[s]), scales);
-            _mm256_storeu_ps(sum,
-                             _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, _mm256_loadu_ps(sum)));
-        }
-    }
-}
-
-SPECRT__SCAN_AVX2 SPECRT__INTERNAL void specrt__scan_add_avx2(const specrt__scan_band *band,
-                                                              int32_t first, int32_t n_blocks,
-                                                              const specrt__scan_query *query,
-                                                              float *sums) {
-    switch (band->bits) {
-    case 1: specrt__scan_add_width_avx2(band, 1, first, n_blocks, query, sums); break;
-    case 2: specrt__scan_add_width_avx2(band, 2, first, n_blocks, query, sums); break;
-    case 4: specrt__scan_add_width_avx2(band, 4, first, n_blocks, query, sums); break;
-    default: specrt__scan_add_width_avx2(band, 8, first, n_blocks, query, sums);
-    }
-}
-
-SPECRT__SCAN_AVX2 SPECRT__INTERNAL void specrt__scan_pick_avx2(const float *sums, int32_t first,
-                                                               int32_t n_blocks, float least,
-                                                               specrt__scan_hits *hits) {
-    for (int32_t at = 0; at < 16 * n_blocks; at += 8) {
-        __m256 is = _mm256_cmp_ps(_mm256_loadu_ps(sums + at), _mm256_set1_ps(least), _CMP_NLT_UQ);
-        specrt__scan_keep(hits, 16 * first + at, _mm256_movemask_ps(is), sums + at);
-    }
-}
-
-SPECRT__SIMD_UNASKED
-
-/* Adds a block's scores for a state. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_raise_vnni(const uint16_t *bf16, const specrt__scan_query *query, int s, __m512i dot,
-                        float *sum) {
-    __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)bf16);
-    __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+/* Keeps what is of interest to state s in a block. */
+SPECRT__SCAN_VNNI static inline void specrt__scan_keep_vnni(const specrt__scan_signs *rows,
+                                                            int32_t block,
+                                                            const specrt__scan_query *query, int s,
+                                                            __m512i dot, specrt__scan_hits *hits) {
+    const void *scales = rows->scales + 16 * (size_t)block;
+    const void *constants = rows->constants + 16 * (size_t)block;
+    __m512i bits = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)scales));
+    __m512 scale = _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_slli_epi32(bits, 20), _mm512_set1_epi32(SPECRT__SCAN_EXPONENT)));
+    __m512i steps = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)constants));
+    __m512 constant = _mm512_mul_ps(_mm512_set1_ps(rows->constant_unit), _mm512_cvtepi32_ps(steps));
     dot = _mm512_sub_epi32(_mm512_slli_epi32(dot, 1), _mm512_set1_epi32(query->offset[s]));
-    scale = _mm512_mul_ps(_mm512_set1_ps(query->unit[s]), scale);
-    _mm512_storeu_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, _mm512_loadu_ps(sum)));
-}
-
-/* Leaves out the lowest bits; a shift must be a constant. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512i
-specrt__scan_shift_vnni(__m512i line, int bits) {
-    if (bits == 1) return _mm512_srli_epi16(line, 1);
-    return bits == 2 ? _mm512_srli_epi16(line, 2) : _mm512_srli_epi16(line, 4);
-}
-
-/* A line of each block of a tile for one state. Codes stay where their bits are, so that sum i of a block
- * counts 2^(i * bits) times; of 1 bit the upper halves come down first. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_line_one_vnni(const uint8_t *line, size_t stride, int bits, const int8_t *q,
-                           __m512i (*dots)[4]) {
-    int n_sums = bits == 8 ? 1 : bits == 4 ? 2 : 4;
-    SPECRT__SIMD_UNROLL
-    for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
-        __m512i codes = _mm512_loadu_si512(line + (size_t)b * stride);
-        SPECRT__SIMD_PREFETCH(line + (size_t)(b + 2 * SPECRT__SCAN_TILE) * stride);
-        SPECRT__SIMD_UNROLL
-        for (int part = 0; part < 8 / bits; part++) {
-            int at = part % n_sums;
-            __m512i mask = _mm512_set1_epi8((char)(((1 << bits) - 1) << at * bits));
-            if (part == 4) codes = _mm512_srli_epi16(codes, 4);
-            __m512i kept = bits == 8 ? codes : _mm512_and_si512(codes, mask);
-            SPECRT__SCAN_DOT(dots[b][at], kept, specrt__scan_four_vnni(q + 4 * part));
-        }
-    }
-}
-
-/* Sums that count 2^(i * bits) times, which divides them, as one. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) __m512i
-specrt__scan_unite_vnni(const __m512i *dots, int bits) {
-    __m512i first = dots[0];
-    if (bits == 4) first = _mm512_add_epi32(first, _mm512_srai_epi32(dots[1], 4));
-    if (bits == 2)
-        first = _mm512_add_epi32(
-            _mm512_add_epi32(first, _mm512_srai_epi32(dots[1], 2)),
-            _mm512_add_epi32(_mm512_srai_epi32(dots[2], 4), _mm512_srai_epi32(dots[3], 6)));
-    if (bits == 1)
-        first = _mm512_add_epi32(
-            _mm512_add_epi32(first, _mm512_srai_epi32(dots[1], 1)),
-            _mm512_add_epi32(_mm512_srai_epi32(dots[2], 2), _mm512_srai_epi32(dots[3], 3)));
-    return first;
-}
-
-/* A tile for one state; the bits are a constant. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_band_one_vnni(const specrt__scan_band *band, int bits, int32_t first, int32_t at,
-                           const specrt__scan_query *query, float *sums) {
-    __m512i dots[SPECRT__SCAN_TILE][4];
-    size_t stride = 64 * (size_t)band->n_lines;
-    const uint8_t *line = band->codes + (size_t)(first + at) * stride;
-    const uint16_t *scales = band->scales + 16 * (size_t)(first + at);
-    const int8_t *q = query->q;
-    SPECRT__SIMD_UNROLL
-    for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
-        SPECRT__SIMD_UNROLL
-        for (int i = 0; i < 4; i++) dots[b][i] = _mm512_setzero_si512();
-    }
-    for (int32_t g = 0; g < band->n_lines; g++, line += 64, q += 32 / bits)
-        specrt__scan_line_one_vnni(line, stride, bits, q, dots);
-    SPECRT__SIMD_UNROLL
-    for (int b = 0; b < SPECRT__SCAN_TILE; b++)
-        specrt__scan_raise_vnni(scales + 16 * b, query, 0, specrt__scan_unite_vnni(dots[b], bits),
-                                sums + 16 * (at + b));
-}
-
-/* A tile for several states; the bits are a constant. */
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_band_several_vnni(const specrt__scan_band *band, int bits, int32_t first, int32_t at,
-                               const specrt__scan_query *query, float *sums) {
-    __m512i dots[SPECRT__SCAN_STATES][SPECRT__SCAN_TILE], lines[SPECRT__SCAN_TILE],
-        codes[SPECRT__SCAN_TILE];
-    __m512i mask = _mm512_set1_epi8((char)((1 << bits) - 1));
-    size_t stride = 64 * (size_t)band->n_lines;
-    const uint8_t *line = band->codes + (size_t)(first + at) * stride;
-    const uint16_t *scales = band->scales + 16 * (size_t)(first + at);
-    const int8_t *q = query->q;
-    SPECRT__SIMD_UNROLL
-    for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
-        SPECRT__SIMD_UNROLL
-        for (int b = 0; b < SPECRT__SCAN_TILE; b++) dots[s][b] = _mm512_setzero_si512();
-    }
-    for (int32_t g = 0; g < band->n_lines; g++, line += 64) {
-        SPECRT__SIMD_UNROLL
-        for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
-            SPECRT__SIMD_PREFETCH(line + (size_t)(b + 2 * SPECRT__SCAN_TILE) * stride);
-            lines[b] = _mm512_loadu_si512(line + (size_t)b * stride);
-        }
-        SPECRT__SIMD_UNROLL
-        for (int shift = 0; shift < 8; shift += bits, q += 4 * SPECRT__SCAN_STATES) {
-            SPECRT__SIMD_UNROLL
-            for (int b = 0; b < SPECRT__SCAN_TILE; b++) {
-                codes[b] = bits == 8 ? lines[b] : _mm512_and_si512(lines[b], mask);
-                lines[b] = specrt__scan_shift_vnni(lines[b], bits);
-            }
-            SPECRT__SIMD_UNROLL
-            for (int s = 0; s < SPECRT__SCAN_STATES; s++)
-                specrt__scan_add_vnni(codes, q + 4 * s, dots[s]);
-        }
-    }
-    SPECRT__SIMD_UNROLL
-    for (int s = 0; s < SPECRT__SCAN_STATES; s++) {
-        SPECRT__SIMD_UNROLL
-        for (int b = 0; b < SPECRT__SCAN_TILE; b++)
-            specrt__scan_raise_vnni(scales + 16 * b, query, s, dots[s][b],
-                                    sums + s * SPECRT__SCAN_MOST + 16 * (at + b));
-    }
-}
-
-SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_add_width_vnni(const specrt__scan_band *band, int bits, int32_t first,
-                            int32_t n_blocks, const specrt__scan_query *query, float *sums) {
-    int32_t at = 0;
-    if (query->n_states == 1)
-        for (; at + SPECRT__SCAN_TILE <= n_blocks; at += SPECRT__SCAN_TILE)
-            specrt__scan_band_one_vnni(band, bits, first, at, query, sums);
-    else
-        for (; at + SPECRT__SCAN_TILE <= n_blocks; at += SPECRT__SCAN_TILE)
-            specrt__scan_band_several_vnni(band, bits, first, at, query, sums);
-    if (at < n_blocks)
-        specrt__scan_add_avx2(band, first + at, n_blocks - at, query, sums + 16 * at);
-}
-
-SPECRT__SCAN_VNNI SPECRT__INTERNAL void specrt__scan_add_bands_vnni(const specrt__scan_band *band,
-                                                                    int32_t first, int32_t n_blocks,
-                                                                    const specrt__scan_query *query,
-                                                                    float *sums) {
-    switch (band->bits) {
-    case 1: specrt__scan_add_width_vnni(band, 1, first, n_blocks, query, sums); break;
-    case 2: specrt__scan_add_width_vnni(band, 2, first, n_blocks, query, sums); break;
-    case 4: specrt__scan_add_width_vnni(band, 4, first, n_blocks, query, sums); break;
-    default: specrt__scan_add_width_vnni(band, 8, first, n_blocks, query, sums);
-    }
-}
-
-SPECRT__SCAN_VNNI SPECRT__INTERNAL void specrt__scan_pick_vnni(const float *sums, int32_t first,
-                                                               int32_t n_blocks, float least,
-                                                               specrt__scan_hits *hits) {
+    __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot),
+                               _mm512_mul_ps(_mm512_set1_ps(query->unit[s]), scale), constant);
+    __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(query->least[s]), _CMP_NLT_UQ);
+    if (!hit) return;
     __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    for (int32_t at = 0; at < 16 * n_blocks; at += 16) {
-        __m512 x = _mm512_loadu_ps(sums + at);
-        __mmask16 hit = _mm512_cmp_ps_mask(x, _mm512_set1_ps(least), _CMP_NLT_UQ);
-        if (!hit) continue;
-        __m512i places = _mm512_add_epi32(_mm512_set1_epi32(16 * first + at), lanes);
-        _mm512_storeu_si512(hits->places + hits->n, _mm512_maskz_compress_epi32(hit, places));
-        _mm512_storeu_ps(hits->scores + hits->n, _mm512_maskz_compress_ps(hit, x));
-        hits->n += __builtin_popcount(hit);
+    __m512i places = _mm512_add_epi32(_mm512_set1_epi32(16 * block), lanes);
+    _mm512_storeu_si512(hits->places + hits->n, _mm512_maskz_compress_epi32(hit, places));
+    _mm512_storeu_ps(hits->scores + hits->n, _mm512_maskz_compress_ps(hit, x));
+    hits->n += __builtin_popcount(hit);
+}
+
+/* A block for n_states, a constant. */
+SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
+specrt__scan_block_vnni(const specrt__scan_signs *rows, int32_t block,
+                        const specrt__scan_query *query, int n_states, specrt__scan_hits *hits) {
+    __m512i sums[SPECRT__SCAN_STATES][4];
+    const uint8_t *codes = rows->codes + (size_t)block * rows->stride;
+    const int8_t *q = query->q;
+    SPECRT__SIMD_UNROLL
+    for (int s = 0; s < n_states; s++) {
+        SPECRT__SIMD_UNROLL
+        for (int i = 0; i < 4; i++) sums[s][i] = _mm512_setzero_si512();
+    }
+    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64, q += 32 * n_states)
+        specrt__scan_line_vnni(_mm512_loadu_si512(codes), q, n_states, sums);
+    for (int s = 0; s < n_states; s++)
+        specrt__scan_keep_vnni(rows, block, query, s, specrt__scan_unite_vnni(sums[s]), &hits[s]);
+}
+
+SPECRT__SCAN_VNNI static void specrt__scan_signs_vnni(const specrt__scan_signs *rows, int32_t first,
+                                                      int32_t n_blocks,
+                                                      const specrt__scan_query *query,
+                                                      specrt__scan_hits *hits) {
+    if (query->n_states == 1)
+        for (int32_t b = first; b < first + n_blocks; b++)
+            specrt__scan_block_vnni(rows, b, query, 1, hits);
+    else
+        for (int32_t b = first; b < first + n_blocks; b++)
+            specrt__scan_block_vnni(rows, b, query, SPECRT__SCAN_STATES, hits);
+}
+
+SPECRT__SCAN_VNNI static void specrt__scan_pairs_vnni(const specrt__scan_records *records,
+                                                      const int32_t *places, int32_t n,
+                                                      const int8_t *q, int32_t *sums) {
+    size_t bytes = 64 * (size_t)records->n_lines;
+    for (int32_t i = 0; i < n; i++) {
+        const uint8_t *record = records->bytes + (size_t)places[i] * bytes;
+        int32_t ahead = i + SPECRT__SCAN_AHEAD < n ? i + SPECRT__SCAN_AHEAD : i;
+        const uint8_t *next = records->bytes + (size_t)places[ahead] * bytes;
+        __m512i sum = _mm512_setzero_si512();
+        for (size_t j = 0; j < bytes; j += 64) {
+            __m512i all = _mm512_loadu_si512(record + j), mask = _mm512_set1_epi8(3);
+            SPECRT__SIMD_PREFETCH(next + j);
+            SPECRT__SIMD_UNROLL
+            for (size_t plane = 0; plane < 4; plane++, all = _mm512_srli_epi16(all, 2))
+                SPECRT__SCAN_DOT(sum, _mm512_and_si512(all, mask),
+                                 _mm512_loadu_si512(q + 4 * j + 64 * plane));
+        }
+        sums[i] = _mm512_reduce_add_epi32(sum);
     }
 }
 
 SPECRT__SIMD_ASKED
+
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_vnni = {specrt__scan_signs_vnni,
+                                                                 specrt__scan_pairs_vnni};
 
 #endif
 
@@ -8949,44 +8548,42 @@ SPECRT__SIMD_ASKED
 
 #if defined(SPECRT__SIMD_ARM64)
 
-/* Sums of 4 places. */
-static inline int32x4_t specrt__scan_dot_neon(const specrt__scan_rows *rows, const uint8_t *codes,
+/* Sums of 4 places by one state. Eight products of a line fit 16 bits. */
+static inline int32x4_t specrt__scan_dot_neon(const specrt__scan_signs *rows, const uint8_t *codes,
                                               const int8_t *q, int32_t n_states) {
-    int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
-    int n_parts = rows->four_bits ? 2 : 1;
+    int32x4_t low = vdupq_n_s32(0), high = low;
     for (int32_t line = 0; line < rows->n_lines; line++, codes += 64) {
-        uint8x16_t both = vld1q_u8(codes);
-        for (int part = 0; part < n_parts; part++, q += 4 * n_states) {
+        uint8x16_t all = vld1q_u8(codes);
+        int16x8_t a = vdupq_n_s16(0), b = a;
+        for (int bit = 0; bit < 8; bit++, q += 4 * n_states) {
             uint32_t four;
             memcpy(&four, q, sizeof four);
-            int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
-            uint8x16_t code = part              ? vshrq_n_u8(both, 4)
-                              : rows->four_bits ? vandq_u8(both, vdupq_n_u8(15))
-                                                : both;
-            int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(code)));
-            int16x8_t high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(code)));
-            a = vmlal_s16(a, vget_low_s16(low), vget_low_s16(z));
-            b = vmlal_high_s16(b, low, z);
-            c = vmlal_s16(c, vget_low_s16(high), vget_low_s16(z));
-            d = vmlal_high_s16(d, high, z);
+            int8x8_t z = vreinterpret_s8_u32(vdup_n_u32(four));
+            uint8x16_t code = vandq_u8(vshlq_u8(all, vdupq_n_s8((int8_t)-bit)), vdupq_n_u8(1));
+            a = vmlal_s8(a, vget_low_s8(vreinterpretq_s8_u8(code)), z);
+            b = vmlal_s8(b, vget_high_s8(vreinterpretq_s8_u8(code)), z);
         }
+        low = vpadalq_s16(low, a);
+        high = vpadalq_s16(high, b);
     }
-    return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d));
+    return vpaddq_s32(low, high);
 }
 
-SPECRT__INTERNAL void specrt__scan_neon(const specrt__scan_rows *rows, int32_t first,
-                                        int32_t n_blocks, const specrt__scan_query *query,
-                                        specrt__scan_hits *hits) {
+static void specrt__scan_signs_neon(const specrt__scan_signs *rows, int32_t first, int32_t n_blocks,
+                                    const specrt__scan_query *query, specrt__scan_hits *hits) {
     static const uint32_t bits[4] = {1, 2, 4, 8};
     for (int32_t part = 4 * first; part < 4 * (first + n_blocks); part++) {
         const uint8_t *codes = rows->codes + (size_t)(part / 4) * rows->stride + part % 4 * 16;
-        float32x4_t scale = vld1q_f32(rows->scales + 4 * part);
-        float32x4_t bias = rows->bias ? vld1q_f32(rows->bias + 4 * part) : vdupq_n_f32(0);
+        float scales[4], constants[4], scores[4];
+        for (int i = 0; i < 4; i++) {
+            scales[i] = specrt__scan_scale(rows->scales[4 * part + i]);
+            constants[i] = rows->constant_unit * (float)rows->constants[4 * part + i];
+        }
         for (int s = 0; s < query->n_states; s++) {
-            float scores[4];
-            int32x4_t sum = specrt__scan_dot_neon(rows, codes, query->q + 4 * s, query->n_states);
-            float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(query->offset[s])));
-            x = vfmaq_f32(bias, x, vmulq_n_f32(scale, query->unit[s]));
+            int32x4_t dot = specrt__scan_dot_neon(rows, codes, query->q + 4 * s, query->n_states);
+            dot = vsubq_s32(vshlq_n_s32(dot, 1), vdupq_n_s32(query->offset[s]));
+            float32x4_t x = vfmaq_f32(vld1q_f32(constants), vcvtq_f32_s32(dot),
+                                      vmulq_n_f32(vld1q_f32(scales), query->unit[s]));
             uint32x4_t is = vmvnq_u32(vcltq_f32(x, vdupq_n_f32(query->least[s])));
             int hit = (int)vaddvq_u32(vandq_u32(is, vld1q_u32(bits)));
             if (!hit) continue;
@@ -8996,144 +8593,161 @@ SPECRT__INTERNAL void specrt__scan_neon(const specrt__scan_rows *rows, int32_t f
     }
 }
 
-/* --- bands --- */
-
-/* Products of 16 codes of at most 4 bits with a four, added in pairs to 16 bits, which hold eight of them. */
-static inline void specrt__scan_multiply_neon(uint8x16_t code, int8x8_t z, int16x8_t *sums) {
-    int8x16_t x = vreinterpretq_s8_u8(code);
-    sums[0] = vmlal_s8(sums[0], vget_low_s8(x), z);
-    sums[1] = vmlal_s8(sums[1], vget_high_s8(x), z);
+/* A quarter of a line of a record times a state. Four products of pairs fit 16 bits. */
+static inline int32x4_t specrt__scan_quarter_neon(const uint8_t *codes, const int8_t *q) {
+    uint8x16_t all = vld1q_u8(codes);
+    int16x8_t a = vdupq_n_s16(0), b = a;
+    for (int plane = 0; plane < 4; plane++, q += 64) {
+        uint8x16_t code = vandq_u8(vshlq_u8(all, vdupq_n_s8((int8_t)(-2 * plane))), vdupq_n_u8(3));
+        int8x16_t x = vreinterpretq_s8_u8(code), z = vld1q_s8(q);
+        a = vmlal_s8(a, vget_low_s8(x), vget_low_s8(z));
+        b = vmlal_s8(b, vget_high_s8(x), vget_high_s8(z));
+    }
+    return vpadalq_s16(vpaddlq_s16(a), b);
 }
 
-/* Sums of 4 places; of 8 bits the upper halves count 16 times. */
-static inline int32x4_t specrt__scan_dot_band_neon(const specrt__scan_band *band,
-                                                   const uint8_t *codes, const int8_t *q,
-                                                   int32_t n_states) {
-    int32x4_t a = vdupq_n_s32(0), b = a, upper_a = a, upper_b = a;
-    uint8x16_t mask = vdupq_n_u8((uint8_t)((1 << (band->bits == 8 ? 4 : band->bits)) - 1));
-    for (int32_t line = 0; line < band->n_lines; line++, codes += 64) {
-        uint8x16_t all = vld1q_u8(codes);
-        int16x8_t parts[2] = {vdupq_n_s16(0), vdupq_n_s16(0)};
-        for (int shift = 0; shift < 8; shift += band->bits, q += 4 * n_states) {
-            uint32_t four;
-            memcpy(&four, q, sizeof four);
-            int8x8_t z = vreinterpret_s8_u32(vdup_n_u32(four));
-            specrt__scan_multiply_neon(vandq_u8(vshlq_u8(all, vdupq_n_s8((int8_t)-shift)), mask), z,
-                                       parts);
-            if (band->bits < 8) continue;
-            int16x8_t upper[2] = {vdupq_n_s16(0), vdupq_n_s16(0)};
-            specrt__scan_multiply_neon(vshrq_n_u8(all, 4), z, upper);
-            upper_a = vpadalq_s16(upper_a, upper[0]);
-            upper_b = vpadalq_s16(upper_b, upper[1]);
+static void specrt__scan_pairs_neon(const specrt__scan_records *records, const int32_t *places,
+                                    int32_t n, const int8_t *q, int32_t *sums) {
+    size_t bytes = 64 * (size_t)records->n_lines;
+    for (int32_t i = 0; i < n; i++) {
+        const uint8_t *record = records->bytes + (size_t)places[i] * bytes;
+        int32_t ahead = i + SPECRT__SCAN_AHEAD < n ? i + SPECRT__SCAN_AHEAD : i;
+        const uint8_t *next = records->bytes + (size_t)places[ahead] * bytes;
+        int32x4_t sum = vdupq_n_s32(0);
+        for (size_t j = 0; j < bytes; j += 16) {
+            if (j % 64 == 0) SPECRT__SIMD_PREFETCH(next + j);
+            sum =
+                vaddq_s32(sum, specrt__scan_quarter_neon(record + j, q + 256 * (j / 64) + j % 64));
         }
-        a = vpadalq_s16(a, parts[0]);
-        b = vpadalq_s16(b, parts[1]);
-    }
-    a = vaddq_s32(a, vshlq_n_s32(upper_a, 4));
-    b = vaddq_s32(b, vshlq_n_s32(upper_b, 4));
-    return vpaddq_s32(a, b);
-}
-
-SPECRT__INTERNAL void specrt__scan_add_neon(const specrt__scan_band *band, int32_t first,
-                                            int32_t n_blocks, const specrt__scan_query *query,
-                                            float *sums) {
-    for (int32_t part = 0; part < 4 * n_blocks; part++) {
-        size_t block = (size_t)(first + part / 4), at = 16 * block + (size_t)(part % 4 * 4);
-        const uint8_t *codes = band->codes + 64 * block * (size_t)band->n_lines + part % 4 * 16;
-        float32x4_t scales = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(band->scales + at), 16));
-        for (int s = 0; s < query->n_states; s++) {
-            float *sum = sums + s * SPECRT__SCAN_MOST + 4 * part;
-            int32x4_t dot =
-                specrt__scan_dot_band_neon(band, codes, query->q + 4 * s, query->n_states);
-            dot = vsubq_s32(vshlq_n_s32(dot, 1), vdupq_n_s32(query->offset[s]));
-            vst1q_f32(sum, vfmaq_f32(vld1q_f32(sum), vcvtq_f32_s32(dot),
-                                     vmulq_n_f32(scales, query->unit[s])));
-        }
+        sums[i] = vaddvq_s32(sum);
     }
 }
 
-SPECRT__INTERNAL void specrt__scan_pick_neon(const float *sums, int32_t first, int32_t n_blocks,
-                                             float least, specrt__scan_hits *hits) {
-    static const uint32_t bits[4] = {1, 2, 4, 8};
-    for (int32_t at = 0; at < 16 * n_blocks; at += 4) {
-        uint32x4_t is = vmvnq_u32(vcltq_f32(vld1q_f32(sums + at), vdupq_n_f32(least)));
-        int hit = (int)vaddvq_u32(vandq_u32(is, vld1q_u32(bits)));
-        specrt__scan_keep(hits, 16 * first + at, hit, sums + at);
-    }
-}
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_neon = {specrt__scan_signs_neon,
+                                                                 specrt__scan_pairs_neon};
 
 #endif
+
+// >>scan : src/sources/scan.c
+/* scan.c : scans in scalar code, and the choice of kernels for this machine. */
+
+/* The product of place i of a block; q: of a state, every n_states fours. */
+static inline int32_t specrt__scan_dot(const specrt__scan_signs *rows, const uint8_t *codes, int i,
+                                       const int8_t *q, int32_t n_states) {
+    int32_t sum = 0;
+    for (int32_t line = 0; line < rows->n_lines; line++)
+        for (int32_t bit = 0; bit < 8; bit++, q += 4 * n_states)
+            for (int j = 0; j < 4; j++) sum += (codes[64 * line + 4 * i + j] >> bit & 1) * q[j];
+    return sum;
+}
+
+static void specrt__scan_signs_scalar(const specrt__scan_signs *rows, int32_t first,
+                                      int32_t n_blocks, const specrt__scan_query *query,
+                                      specrt__scan_hits *hits) {
+    for (int32_t at = 16 * first; at < 16 * (first + n_blocks); at++) {
+        const uint8_t *codes = rows->codes + (size_t)(at / 16) * rows->stride;
+        float scale = specrt__scan_scale(rows->scales[at]);
+        float constant = rows->constant_unit * (float)rows->constants[at];
+        for (int s = 0; s < query->n_states; s++) {
+            int32_t dot = specrt__scan_dot(rows, codes, at % 16, query->q + 4 * s, query->n_states);
+            float score =
+                fmaf((float)(2 * dot - query->offset[s]), query->unit[s] * scale, constant);
+            if (!(score < query->least[s])) specrt__scan_keep(&hits[s], at, 1, &score);
+        }
+    }
+}
+
+static void specrt__scan_pairs_scalar(const specrt__scan_records *records, const int32_t *places,
+                                      int32_t n, const int8_t *q, int32_t *sums) {
+    size_t bytes = 64 * (size_t)records->n_lines;
+    for (int32_t i = 0; i < n; i++) {
+        const uint8_t *record = records->bytes + (size_t)places[i] * bytes;
+        sums[i] = 0;
+        for (size_t j = 0; j < bytes; j++)
+            for (size_t plane = 0; plane < 4; plane++)
+                sums[i] += (record[j] >> 2 * plane & 3) * q[256 * (j / 64) + 64 * plane + j % 64];
+    }
+}
+
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_scalar = {specrt__scan_signs_scalar,
+                                                                   specrt__scan_pairs_scalar};
+
+SPECRT__INTERNAL const specrt__scan_kernels *specrt__scan_choose(void) {
+#if defined(SPECRT__SIMD_X86)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
+        return &specrt__scan_vnni;
+    if (__builtin_cpu_supports("avx2")) return &specrt__scan_avx2;
+#elif defined(SPECRT__SIMD_ARM64)
+    return &specrt__scan_neon;
+#endif
+    return &specrt__scan_scalar;
+}
 
 // >>sketch : src/sources/sketch.h
 /* sketch.h : the low-rank copy of a head, and what is found with it */
 
 /* --- the section --- */
 
-/* Dimensions of 64 bytes of codes. */
-static inline int32_t specrt__sketch_step(const specrt_sketch_header *h) {
-    return h->four_bits ? 8 : 4;
-}
-
-/* Bytes of the codes of 16 places, of one width. */
-static inline size_t specrt__sketch_stride(const specrt_sketch_header *h) {
-    return 64 * (size_t)(h->rank / specrt__sketch_step(h));
+/* Lines of a record. */
+static inline int32_t specrt__sketch_lines(const specrt_sketch_header *h) {
+    return (h->rank + 16) / 256;
 }
 
 /* --- what sessions share --- */
 
-enum { SPECRT__SKETCH_RANK, SPECRT__SKETCH_SCAN, SPECRT__SKETCH_OPTIONS };
-
 enum {
-    SPECRT__SKETCH_PARTS = 4, /* of a scan, for as many threads */
-    SPECRT__SKETCH_SPARE = 32 /* beyond 2 * size, for a sample of a small size */
+    SPECRT__SKETCH_SIGNS,
+    SPECRT__SKETCH_KEEP,
+    SPECRT__SKETCH_SCAN,
+    SPECRT__SKETCH_OPTIONS,
+    SPECRT__SKETCH_PARTS = 4,  /* of a preview, for as many threads */
+    SPECRT__SKETCH_SPARE = 512 /* keys beyond what is kept: a call's hits */
 };
 
 typedef struct specrt__sketch_shared {
     specrt_desc desc;
     const specrt_head *head;
     specrt_sketch view;
-    specrt_segment basis; /* its first `rank` rows */
-    specrt__scan_kernel *scan;
-    const specrt__scan_adder *adder; /* of bands */
-    /* Its bias, of bands with their constants, stands behind this struct. Of bands only the bias counts. */
-    specrt__scan_rows rows;
-    specrt__scan_band bands[SPECRT_MAX_SKETCH_BANDS];
-    const float *center; /* [rank] of bands, taken off z; stands behind the bias; NULL: one width */
-    int32_t n_bands;     /* to scan; 0: one width */
-    int32_t size, rank, n_places; /* rows to name; dimensions and places to scan */
+    specrt_segment basis;
+    const specrt__scan_kernels *scan;
+    specrt__scan_signs
+        signs; /* its constants with the head's bias stand behind this struct, if it has one */
+    specrt__scan_records records;
+    const float *center;          /* [rank] taken off z; behind this struct */
+    int32_t rank, size, n_places; /* dimensions of a record; rows to name; places to preview */
+    int32_t keep;                 /* places of a state that are refined, about */
 } specrt__sketch_shared;
 
-SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view, int32_t rank);
-SPECRT__INTERNAL void specrt__sketch_fill_rows(specrt__sketch_shared *s, size_t n_bias);
+SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view);
 
 /* --- a session --- */
 
-/* The greatest scores met so far: keys [n_sorted] are specrt__active_key() of tokens that count, not in
- * order; behind them stand newer ones, scores with their places. */
-typedef struct specrt__sketch_found {
-    uint64_t *keys; /* [2 * size of the policy + SPARE] */
-    int32_t n, n_sorted;
-    int32_t size, room; /* to keep; to hold before the others go */
-} specrt__sketch_found;
+/* Keys of the best so far. */
+typedef struct specrt__sketch_best {
+    uint64_t *keys; /* specrt__active_key() of places, or of tokens that count */
+    int32_t n, size, room;
+} specrt__sketch_best;
 
 typedef struct specrt__sketch {
     specrt_desc desc;
     const specrt__sketch_shared *shared;
-    /* [topk], or as many as it takes with STATES in each; of bands [n_bands, topk], and the first's know
-     * `least` */
-    specrt__scan_query *queries;
-    uint64_t *keys;              /* [topk, PARTS, 2 * size + SPARE] */
-    specrt__sketch_found *found; /* [topk, PARTS] */
+    specrt__scan_query *queries; /* [topk], or as many as it takes with STATES in each */
+    uint64_t *keys;              /* of the lists */
+    specrt__sketch_best *kept;   /* [topk, PARTS] places that a preview keeps */
+    specrt__sketch_best *found;  /* [topk] tokens */
     float *z;                    /* [topk, rank] */
+    float *units;                /* [topk] of q_pairs */
+    int32_t *sums;               /* [topk] of q_pairs */
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
     uint64_t *merged;            /* [n_merged] tokens of all states */
     int32_t *ids, *places;       /* [bound] */
-    int8_t *q;                   /* [topk + STATES, rank] of the queries */
+    int8_t *q_signs;             /* [topk + STATES, n_signs] of the queries */
+    int8_t *q_pairs;             /* [topk, n_lines, 4, 64] */
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
     float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
     int32_t n, n_queries, topk;          /* states of the level at hand */
-    int64_t n_read;                      /* bytes of codes and more, at the level at hand */
+    int64_t n_read;                      /* bytes of the sketch, at the level at hand */
     const specrt__active_routed *routed; /* of the level at hand */
 } specrt__sketch;
 
@@ -9150,18 +8764,19 @@ static inline specrt__scan_query *specrt__sketch_query(const specrt__sketch *s, 
     return &s->queries[i / s->queries->n_states];
 }
 
-SPECRT__INTERNAL int32_t specrt__sketch_ask(specrt__sketch *s);
-SPECRT__INTERNAL void specrt__sketch_round(specrt__sketch *s, int32_t i);
+SPECRT__INTERNAL void specrt__sketch_round(specrt__sketch *s);
 
-/* The token at a place, or -1. */
+/* The token at a place. */
 static inline int32_t specrt__sketch_token(const specrt__sketch *s, int32_t place) {
-    if (place >= s->shared->n_places) return -1;
     int32_t row = s->shared->view.rows[place];
     return s->shared->head->desc.ids ? s->shared->head->desc.ids[row] : row;
 }
 
-SPECRT__INTERNAL int64_t specrt__sketch_scanned(const specrt__sketch_shared *shared);
+/* --- the search (sketch_search.c) --- */
+
+/* specrt__sketch_search() : the best tokens of every state, in `found`. The level's z and queries are set. */
 SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s);
+
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n);
 SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level);
 
@@ -9171,129 +8786,75 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
 /* sketch_section.c : owns the section of a sketch as a bundle holds it. Refuses sizes and numbers that no
  * builder writes. */
 
-/* --- the section --- */
-
-/* NULL, or what is wrong with the sizes. */
-static const char *specrt__sketch_check_sizes(const specrt_sketch_header *h, size_t n) {
-    if (n < sizeof *h) return "it is shorter than its header";
+/* NULL, or what is wrong with the header. */
+static const char *specrt__sketch_check_header(const specrt_sketch_header *h) {
     if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->n_cols < 1 || h->n_cols > 65536)
         return "n_rows or n_cols is out of range";
-    if (h->four_bits < 0 || h->four_bits > 1) return "four_bits is neither 0 nor 1";
-    if (h->rank < 4 || h->rank % specrt__sketch_step(h) || h->rank > SPECRT_MAX_SKETCH_RANK)
+    if (h->rank < 240 || h->rank > SPECRT_MAX_SKETCH_RANK || h->rank % 256 != 240)
         return "rank is out of range";
+    if (h->n_signs < 32 || h->n_signs > h->rank || h->n_signs % 32)
+        return "n_signs is out of range";
+    if (h->basis_dtype != SPECRT_DTYPE_F16 &&
+        (h->basis_dtype != SPECRT_DTYPE_Q8_0 || h->n_cols % 32))
+        return "basis_dtype is neither F16 nor Q8_0 of whole blocks";
+    if (!(h->scale_unit >= 0 && h->scale_unit <= FLT_MAX) ||
+        !(h->constant_unit >= 0 && h->constant_unit <= FLT_MAX))
+        return "scale_unit or constant_unit is out of range";
     return NULL;
-}
-
-/* NULL, or what is wrong with the bands of a header. */
-static const char *specrt__sketch_check_bands(const specrt_sketch_header *h, uint32_t version) {
-    int32_t rank = 0;
-    if (version == 1) return h->n_bands ? "version 1 has bands" : NULL;
-    if (h->n_bands < 1 || h->n_bands > SPECRT_MAX_SKETCH_BANDS) return "n_bands is out of range";
-    for (int32_t i = 0; i < SPECRT_MAX_SKETCH_BANDS; i++) {
-        int32_t bits = h->bands[i].bits, own = h->bands[i].rank;
-        if (i >= h->n_bands) {
-            if (bits || own) return "it has a band beyond n_bands";
-            continue;
-        }
-        if (bits != 8 && bits != 4 && bits != 2 && bits != 1)
-            return "the bits of a band are not 8, 4, 2 or 1";
-        if (own == 0 || own % (32 / bits)) return "the rank of a band does not fill its lines";
-        rank += own;
-    }
-    return rank == h->rank ? NULL : "the ranks of its bands do not add up to its rank";
-}
-
-/* Places of the arrays of a sketch of bands. @return the bytes of the section. */
-static uint64_t specrt__sketch_lay_out_bands(specrt_sketch *s) {
-    const specrt_sketch_header *h = s->header;
-    uint64_t n = (uint64_t)h->n_rows, d = (uint64_t)h->n_cols, r = (uint64_t)h->rank;
-    const uint8_t *base = (const uint8_t *)h;
-    uint64_t n_blocks = (n + 15) / 16;
-    uint64_t center = sizeof *h + 2 * r * d, rows = center + 4 * d, at = rows + 8 * n;
-    s->basis = (const uint16_t *)(const void *)(h + 1);
-    s->center = (const float *)(const void *)(base + center);
-    s->rows = (const int32_t *)(const void *)(base + rows);
-    s->constants = (const float *)(const void *)(base + rows + 4 * n);
-    for (int32_t i = 0; i < h->n_bands; i++) {
-        specrt_sketch_band *band = &s->bands[i];
-        uint64_t scales = specrt__base_align(at, 64);
-        uint64_t codes = specrt__base_align(scales + 32 * n_blocks, 64);
-        band->rank = h->bands[i].rank;
-        band->bits = h->bands[i].bits;
-        band->scales = (const uint16_t *)(const void *)(base + scales);
-        band->codes = base + codes;
-        at = codes + n_blocks * (uint64_t)(2 * band->rank * band->bits);
-    }
-    return at;
 }
 
 /* Places of the arrays. @return the bytes of the section. */
-static uint64_t specrt__sketch_lay_out(specrt_sketch *s) {
-    if (s->header->n_bands) return specrt__sketch_lay_out_bands(s);
-    const specrt_sketch_header *h = s->header;
-    uint64_t n = (uint64_t)h->n_rows, d = (uint64_t)h->n_cols, r = (uint64_t)h->rank;
-    const uint8_t *base = (const uint8_t *)h;
-    uint64_t mean = sizeof *h + 2 * 2 * r * d, rows = mean + 4 * d, scales = rows + 4 * n;
-    uint64_t codes = specrt__base_align(scales + 4 * n + 16 * n, 64);
-    s->basis = (const uint16_t *)(const void *)(h + 1);
-    s->lift = s->basis + r * d;
-    s->mean = (const float *)(const void *)(base + mean);
-    s->rows = (const int32_t *)(const void *)(base + rows);
-    s->scales = (const float *)(const void *)(base + scales);
-    s->bounds = s->scales + n;
-    s->codes = base + codes;
-    return codes + (n + 15) / 16 * specrt__sketch_stride(h);
+static uint64_t specrt__sketch_arrays(const specrt_sketch_header *h, const uint8_t *base,
+                                      specrt_sketch *s) {
+    uint64_t n = (uint64_t)h->n_rows, n_places = (n + 15) / 16 * 16, at = sizeof *h;
+    uint64_t row = specrt_row_bytes((specrt_dtype)h->basis_dtype, h->n_cols);
+    s->header = h;
+    s->basis = base + at;
+    at = specrt__base_align(at + row * (uint64_t)h->rank, 4);
+    s->center = (const float *)(const void *)(base + at);
+    at += 4 * (uint64_t)h->n_cols;
+    s->rows = (const int32_t *)(const void *)(base + at);
+    at += 4 * n;
+    s->scales = base + at;
+    at += n_places;
+    s->constants = (const int8_t *)(base + at);
+    at = specrt__base_align(at + n_places, 64);
+    s->signs = base + at;
+    at += n_places * (uint64_t)(h->n_signs / 8);
+    s->records = base + at;
+    return at + n * (uint64_t)((h->rank + 16) / 4);
 }
 
-static bool specrt__sketch_halves_finite(const uint16_t *x, size_t n) {
+static bool specrt__sketch_halves_finite(const uint8_t *x, size_t n, size_t stride) {
     bool finite = true;
-    for (size_t i = 0; i < n; i++) finite = finite && (x[i] & 0x7c00) != 0x7c00;
+    for (size_t i = 0; i < n; i++, x += stride) finite = finite && (x[1] & 0x7c) != 0x7c;
     return finite;
 }
 
-/* Lengths and scales: finite and not negative. */
-static bool specrt__sketch_lengths_good(const float *x, size_t n) {
-    bool good = true;
-    for (size_t i = 0; i < n; i++) good = good && x[i] >= 0 && x[i] <= FLT_MAX;
-    return good;
+/* Whether a record's scale and constant, two bf16 numbers, are finite, and the scale not negative. */
+static bool specrt__sketch_record_good(const uint8_t *end) {
+    return (end[-1] & 0x7f) * 2 + (end[-2] >> 7) != 255 && end[-3] * 2 + (end[-4] >> 7) < 255;
 }
 
-static bool specrt__sketch_floats_finite(const float *x, size_t n) {
-    bool finite = true;
-    for (size_t i = 0; i < n; i++) finite = finite && fabsf(x[i]) <= FLT_MAX;
-    return finite;
-}
-
-/* NULL, or what is wrong with the arrays of a sketch of bands. */
+/* NULL, or what is wrong with the numbers. */
 static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
     const specrt_sketch_header *h = s->header;
-    size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols, n_places = (n + 15) / 16 * 16;
-    if (!specrt__sketch_halves_finite(s->basis, (size_t)h->rank * d))
+    size_t d = (size_t)h->n_cols, bytes = (size_t)((h->rank + 16) / 4), rank = (size_t)h->rank;
+    const uint8_t *basis = (const uint8_t *)s->basis, *end = s->records;
+    bool q8_0 = h->basis_dtype == SPECRT_DTYPE_Q8_0;
+    if (!specrt__sketch_halves_finite(basis, rank * (q8_0 ? d / 32 : d), q8_0 ? 34 : 2))
         return "a weight of its basis is not finite";
-    if (!specrt__sketch_floats_finite(s->center, d)) return "center is not finite";
-    if (!specrt__sketch_floats_finite(s->constants, n)) return "a constant is not finite";
-    for (int32_t b = 0; b < h->n_bands; b++)
-        for (size_t i = 0; i < n_places; i++)
-            if (s->bands[b].scales[i] >= 0x7f80) return "a scale is out of range";
-    return NULL;
-}
-
-/* The same of a sketch of one width. */
-static const char *specrt__sketch_check_lengths(const specrt_sketch *s) {
-    const specrt_sketch_header *h = s->header;
-    size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols;
-    if (!specrt__sketch_halves_finite(s->basis, 2 * (size_t)h->rank * d))
-        return "a weight of its basis is not finite";
-    if (!specrt__sketch_floats_finite(s->mean, d)) return "mean is not finite";
-    if (!specrt__sketch_lengths_good(s->scales, 5 * n)) return "a scale or length is out of range";
+    for (size_t i = 0; i < d; i++)
+        if (!(fabsf(s->center[i]) <= FLT_MAX)) return "center is not finite";
+    for (int32_t i = 0; i < h->n_rows; i++)
+        if (!specrt__sketch_record_good(end += bytes)) return "a record's scale is out of range";
     return NULL;
 }
 
 /* NULL, or what is wrong with the arrays; seen: scratch, zeroed, a bit for each row. */
 static const char *specrt__sketch_check(const specrt_sketch *s, uint8_t *seen) {
     const specrt_sketch_header *h = s->header;
-    const char *wrong =
-        h->n_bands ? specrt__sketch_check_numbers(s) : specrt__sketch_check_lengths(s);
+    const char *wrong = specrt__sketch_check_numbers(s);
     if (wrong) return wrong;
     for (size_t i = 0; i < (size_t)h->n_rows; i++) {
         int32_t row = s->rows[i];
@@ -9309,15 +8870,20 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
     size_t n;
     specrt_sketch view;
     memset(out, 0, sizeof *out);
-    memset(&view, 0, sizeof view);
-    view.header = (const specrt_sketch_header *)specrt_bundle_data(bundle, "sketch", &n);
-    if (!view.header) return specrt__bundle_missing(bundle, "sketch", err);
-    const char *wrong = specrt__sketch_check_sizes(view.header, n);
-    if (!wrong)
-        wrong = specrt__sketch_check_bands(view.header, specrt__bundle_version(bundle, "sketch"));
-    if (!wrong && specrt__sketch_lay_out(&view) != n) wrong = "its size does not fit its header";
+    const uint8_t *base = (const uint8_t *)specrt_bundle_data(bundle, "sketch", &n);
+    const specrt_sketch_header *header = (const specrt_sketch_header *)(const void *)base;
+    if (!base) return specrt__bundle_missing(bundle, "sketch", err);
+    if (specrt__bundle_version(bundle, "sketch") < 3)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_VERSION,
+                                "%s: section 'sketch': expected version 3, found %d; rebuild it "
+                                "with sketch-build",
+                                bundle->name, (int)specrt__bundle_version(bundle, "sketch"));
+    const char *wrong =
+        n < sizeof *header ? "it is shorter than its header" : specrt__sketch_check_header(header);
+    if (!wrong && specrt__sketch_arrays(header, base, &view) != n)
+        wrong = "its size does not fit its header";
     if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
-    size_t n_seen = ((size_t)view.header->n_rows + 7) / 8;
+    size_t n_seen = ((size_t)header->n_rows + 7) / 8;
     uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->desc, n_seen);
     if (!seen)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", bundle->name);
@@ -9330,12 +8896,15 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
 }
 
 // >>sketch : src/sources/sketch.c
-/* sketch.c */
+/* sketch.c : owns what `sketch` names: the rows that a low-rank copy of the head finds best for the
+ * drafter's own states. Low rank with rescoring: SVD-softmax (Shim et al. 2017) previews and refines,
+ * SpecVocab names rows. */
 
 /* --- what sessions share --- */
 
 SPECRT__INTERNAL const specrt__active_option specrt__sketch_options[] = {
-    {"rank", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
+    {"signs", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
+    {"keep", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
 };
 SPECRT__ACTIVE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
@@ -9350,76 +8919,66 @@ static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                 "%lld]; use the bundle made for this model",
                                 bundle->name, (int)h->n_rows, (int)h->n_cols,
                                 (long long)head->desc.n_rows, (long long)head->desc.n_cols);
-    if (options[SPECRT__SKETCH_RANK] > h->rank)
+    if (options[SPECRT__SKETCH_SIGNS] > h->n_signs)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "sketch: rank: expected at most the section's %d, found "
-                                "%d; build it with sketch-build --rank %d",
-                                (int)h->rank, (int)options[SPECRT__SKETCH_RANK],
-                                (int)options[SPECRT__SKETCH_RANK]);
+                                "sketch: signs: expected at most the section's %d, found %d; "
+                                "build it with sketch-build --signs %d",
+                                (int)h->n_signs, (int)options[SPECRT__SKETCH_SIGNS],
+                                (int)options[SPECRT__SKETCH_SIGNS]);
     return SPECRT_STATUS_OK;
 }
 
-SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view, int32_t rank) {
+SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view) {
     specrt_segment s;
     memset(&s, 0, sizeof s);
     s.rows = view->basis;
-    s.row_stride = (size_t)view->header->n_cols * sizeof *view->basis;
-    s.dtype = SPECRT_DTYPE_F16;
-    s.n_rows = rank;
+    s.dtype = (specrt_dtype)view->header->basis_dtype;
+    s.row_stride = specrt_row_bytes(s.dtype, view->header->n_cols);
+    s.n_rows = view->header->rank;
     return s;
 }
 
-/* What every place scores at any state: n_bias numbers. */
-static void specrt__sketch_fill_bias(const specrt__sketch_shared *s, float *bias, size_t n_bias) {
+/* Constants of places with the head's bias in them. @return their unit. */
+static float specrt__sketch_add_bias(const specrt__sketch_shared *s, int8_t *constants) {
     const specrt_sketch *v = &s->view;
-    for (size_t i = 0; i < n_bias; i++) {
-        bool is_row = i < (size_t)v->header->n_rows;
-        bias[i] = is_row && v->constants ? v->constants[i] : 0;
-        if (is_row && s->head->desc.bias) bias[i] += s->head->desc.bias[v->rows[i]];
+    const float *bias = s->head->desc.bias;
+    float most = 0, unit = v->header->constant_unit;
+    for (int32_t i = 0; i < v->header->n_rows; i++)
+        most = fmaxf(most, fabsf(unit * (float)v->constants[i] + bias[v->rows[i]]));
+    float inverse = most > 0 && most <= FLT_MAX ? 127 / most : 0;
+    for (int32_t i = 0; i < v->header->n_rows; i++) {
+        float x = (unit * (float)v->constants[i] + bias[v->rows[i]]) * inverse;
+        constants[i] = (int8_t)lrintf(fmaxf(fminf(x, 127), -127));
     }
+    return inverse > 0 ? most / 127 : 0;
 }
 
-/* Bands to scan, the first so many, and what the center has in each direction. */
-static void specrt__sketch_fill_bands(specrt__sketch_shared *s, float *center) {
+/* What is scanned. */
+static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options) {
     const specrt_sketch *v = &s->view;
-    specrt_active basis = {&s->head->compute, &s->basis, 1, s->rank, v->header->n_cols, NULL};
-    for (int32_t i = 0; i < s->n_bands; i++) {
-        specrt__scan_band *band = &s->bands[i];
-        band->codes = v->bands[i].codes;
-        band->scales = v->bands[i].scales;
-        band->bits = v->bands[i].bits;
-        band->n_lines = v->bands[i].rank * band->bits / 32;
-        s->rows.stride += 64 * (size_t)band->n_lines;
-    }
+    const specrt_sketch_header *h = v->header;
+    float *center = (float *)(void *)(s + 1);
+    int8_t *constants = (int8_t *)(center + h->rank);
+    specrt_active basis = {&s->head->compute, &s->basis, 1, h->rank, h->n_cols, NULL};
+    int32_t n_signs = options[SPECRT__SKETCH_SIGNS];
     specrt_active_logits(&basis, v->center, 1, center);
     s->center = center;
+    s->signs.codes = v->signs;
+    s->signs.stride = 64 * (size_t)(h->n_signs / 32);
+    s->signs.n_lines = n_signs == 0 ? h->n_signs / 32 : (n_signs + 31) / 32;
+    s->signs.scales = v->scales;
+    s->signs.constants = s->head->desc.bias ? constants : v->constants;
+    s->signs.constant_unit =
+        s->head->desc.bias ? specrt__sketch_add_bias(s, constants) : h->constant_unit;
+    s->records.bytes = v->records;
+    s->records.n_lines = specrt__sketch_lines(h);
 }
 
-/* The rows to scan, with n_bias numbers behind the struct. */
-SPECRT__INTERNAL void specrt__sketch_fill_rows(specrt__sketch_shared *s, size_t n_bias) {
-    const specrt_sketch *v = &s->view;
-    float *bias = (float *)(void *)(s + 1);
-    specrt__sketch_fill_bias(s, bias, n_bias);
-    memset(&s->rows, 0, sizeof s->rows);
-    s->rows.bias = n_bias ? bias : NULL;
-    if (s->n_bands) {
-        specrt__sketch_fill_bands(s, bias + n_bias);
-        return;
-    }
-    s->rows.codes = v->codes;
-    s->rows.stride = specrt__sketch_stride(v->header);
-    s->rows.n_lines = s->rank / specrt__sketch_step(v->header);
-    s->rows.four_bits = v->header->four_bits != 0;
-    s->rows.scales = v->scales;
-}
-
-/* Dimensions to scan where `rank` are asked for, 0 all: whole lines, or whole bands, which it counts. */
-static int32_t specrt__sketch_use(const specrt_sketch_header *h, int32_t rank, int32_t *n_bands) {
-    int32_t step = specrt__sketch_step(h), used = 0;
-    *n_bands = 0;
-    if (!h->n_bands) return rank == 0 ? h->rank : (rank + step - 1) / step * step;
-    while (*n_bands < h->n_bands && (rank == 0 || used < rank)) used += h->bands[(*n_bands)++].rank;
-    return used;
+/* Places that are refined where the policy's text says none: one of 16, which finds nearly all of the best.
+ * */
+static int32_t specrt__sketch_keep(int32_t n_places, int32_t size) {
+    int32_t keep = n_places / 16;
+    return keep < 4 * size ? 4 * size : keep;
 }
 
 static specrt_status specrt__sketch_share(const specrt__source_request *request,
@@ -9434,24 +8993,26 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
                                 "sketch-build builds it");
     SPECRT__TRY(specrt_bundle_sketch(bundle, &view, err));
     SPECRT__TRY(specrt__sketch_check_fit(bundle, &view, head, options, err));
-    int32_t n = view.header->n_rows, rank = options[SPECRT__SKETCH_RANK];
-    int32_t n_places = options[SPECRT__SKETCH_SCAN];
-    size_t n_bias = head->desc.bias || view.constants ? ((size_t)n + 15) / 16 * 16 : 0;
-    size_t n_center = view.center ? (size_t)view.header->rank : 0;
-    specrt__sketch_shared *s = (specrt__sketch_shared *)specrt__base_alloc(
-        &head->compute.desc, sizeof *s + (n_bias + n_center) * sizeof(float));
+    int32_t n = view.header->n_rows, n_places = options[SPECRT__SKETCH_SCAN];
+    size_t n_constants = head->desc.bias ? ((size_t)n + 15) / 16 * 16 : 0;
+    size_t bytes = sizeof(specrt__sketch_shared) + 4 * (size_t)view.header->rank + n_constants;
+    specrt__sketch_shared *s =
+        (specrt__sketch_shared *)specrt__base_alloc(&head->compute.desc, bytes);
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-    memset(s, 0, sizeof *s);
+    memset(s, 0, bytes);
     s->desc = head->compute.desc;
     s->head = head;
     s->view = view;
-    s->rank = specrt__sketch_use(view.header, rank, &s->n_bands);
+    s->rank = view.header->rank;
     s->n_places = n_places == 0 || n_places > n ? n : n_places;
     s->size = request->size < s->n_places ? request->size : s->n_places;
-    s->basis = specrt__sketch_basis(&view, s->rank);
+    s->keep = options[SPECRT__SKETCH_KEEP];
+    if (s->keep == 0) s->keep = specrt__sketch_keep(s->n_places, s->size);
+    if (s->keep < s->size) s->keep = s->size;
+    if (s->keep > s->n_places) s->keep = s->n_places;
+    s->basis = specrt__sketch_basis(&view);
     s->scan = specrt__scan_choose();
-    s->adder = specrt__scan_choose_adder();
-    specrt__sketch_fill_rows(s, n_bias);
+    specrt__sketch_fill(s, options);
     out->bound = s->size;
     out->data = s;
     return SPECRT_STATUS_OK;
@@ -9471,32 +9032,37 @@ static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t
     return named > n ? n : named;
 }
 
-/* Keys of a state and part. */
-static uint64_t specrt__sketch_room(const specrt__sketch_shared *shared) {
-    return 2 * (uint64_t)shared->size + SPECRT__SKETCH_SPARE;
+/* Keys that a list of so many has room for. */
+static uint64_t specrt__sketch_room(int32_t size) {
+    return 2 * (uint64_t)size + SPECRT__SKETCH_SPARE;
 }
 
 /* Where the arrays lie behind the struct; base NULL: to learn the bytes. */
 static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     const specrt__sketch_shared *shared = s->shared;
-    uint64_t k = (uint64_t)s->topk, r = (uint64_t)shared->rank, bound = (uint64_t)shared->size;
-    uint64_t at = sizeof *s, n;
+    uint64_t k = (uint64_t)s->topk, bound = (uint64_t)shared->size, rank = (uint64_t)shared->rank;
+    uint64_t at = sizeof *s, n, n_signs = 32 * (uint64_t)shared->signs.n_lines;
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
     n = (count);                                                                                   \
     s->field = base && n ? (type *)(void *)(base + at) : NULL;                                     \
     at = specrt__base_align(at + n * sizeof(type), 64)
     at = specrt__base_align(at, 64);
-    SPECRT__SKETCH_ALLOT(queries, specrt__scan_query,
-                         k * (uint64_t)(shared->n_bands ? shared->n_bands : 1));
-    SPECRT__SKETCH_ALLOT(keys, uint64_t, k * SPECRT__SKETCH_PARTS * specrt__sketch_room(shared));
-    SPECRT__SKETCH_ALLOT(found, specrt__sketch_found, k * SPECRT__SKETCH_PARTS);
-    SPECRT__SKETCH_ALLOT(z, float, k *r);
+    SPECRT__SKETCH_ALLOT(queries, specrt__scan_query, k);
+    SPECRT__SKETCH_ALLOT(keys, uint64_t,
+                         k * (SPECRT__SKETCH_PARTS * specrt__sketch_room(shared->keep) +
+                              specrt__sketch_room(shared->size)));
+    SPECRT__SKETCH_ALLOT(kept, specrt__sketch_best, k * SPECRT__SKETCH_PARTS);
+    SPECRT__SKETCH_ALLOT(found, specrt__sketch_best, k);
+    SPECRT__SKETCH_ALLOT(z, float, k *rank);
+    SPECRT__SKETCH_ALLOT(units, float, k);
+    SPECRT__SKETCH_ALLOT(sums, int32_t, k);
     SPECRT__SKETCH_ALLOT(weights, uint64_t, (uint64_t)shared->head->n_ids);
     SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->topk));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
-    SPECRT__SKETCH_ALLOT(q, int8_t, (k + SPECRT__SCAN_STATES) * r);
+    SPECRT__SKETCH_ALLOT(q_signs, int8_t, (k + SPECRT__SCAN_STATES) * n_signs);
+    SPECRT__SKETCH_ALLOT(q_pairs, int8_t, k * (rank + 16));
     SPECRT__SKETCH_ALLOT(rows, uint8_t, decodes ? bound * s->row_stride : 0);
     SPECRT__SKETCH_ALLOT(bias, float, decodes && shared->head->desc.bias ? bound : 0);
 #undef SPECRT__SKETCH_ALLOT
@@ -9517,220 +9083,77 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
     memset(s, 0, (size_t)bytes);
     *s = plan;
     specrt__sketch_allot(s, (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s, 64));
-    for (int32_t i = 0; i < with->topk * SPECRT__SKETCH_PARTS; i++)
-        s->found[i].keys = s->keys + (uint64_t)i * specrt__sketch_room(s->shared);
+    uint64_t *keys = s->keys;
+    for (int32_t i = 0; i < with->topk * SPECRT__SKETCH_PARTS; i++) {
+        s->kept[i].keys = keys;
+        keys += specrt__sketch_room(s->shared->keep);
+    }
+    for (int32_t i = 0; i < with->topk; i++) {
+        s->found[i].keys = keys;
+        keys += specrt__sketch_room(s->shared->size);
+    }
     return s;
 }
 
-/* Query i for n_states, of which none are known yet, of dimensions from `first` on. */
-static void specrt__sketch_clear_query(specrt__sketch *s, specrt__scan_query *query, int32_t i,
-                                       int32_t n_states, int32_t first) {
-    memset(query, 0, sizeof *query);
-    query->n_states = n_states;
-    query->q = s->q + (size_t)n_states * ((size_t)i * (size_t)s->shared->rank + (size_t)first);
-    for (int k = 0; k < n_states; k++) query->least[k] = INFINITY;
-}
+/* --- hidden states in 8 bits --- */
 
 /* Queries for the level's states. @return how many. */
-SPECRT__INTERNAL int32_t specrt__sketch_ask(specrt__sketch *s) {
+static int32_t specrt__sketch_ask(specrt__sketch *s) {
     int32_t n_states = s->n == 1 ? 1 : SPECRT__SCAN_STATES, n = (s->n + n_states - 1) / n_states;
-    int32_t first = 0, band = 0;
-    do {
-        for (int32_t i = 0; i < n; i++)
-            specrt__sketch_clear_query(s, &s->queries[band * s->topk + i], i, n_states, first);
-        first += s->shared->view.bands[band].rank;
-    } while (++band < s->shared->n_bands);
-    memset(s->q, 0, (size_t)(n * n_states) * (size_t)s->shared->rank);
+    size_t bytes = 32 * (size_t)(s->shared->signs.n_lines * n_states);
+    for (int32_t i = 0; i < n; i++) {
+        memset(&s->queries[i], 0, sizeof s->queries[i]);
+        s->queries[i].n_states = n_states;
+        s->queries[i].q = s->q_signs + (size_t)i * bytes;
+        for (int k = 0; k < n_states; k++) s->queries[i].least[k] = INFINITY;
+    }
+    memset(s->q_signs, 0, (size_t)n * bytes);
     return n;
 }
 
-/* The 8-bit copy of z [rank] in a query, for its state k. */
-static void specrt__sketch_round_part(float *z, int32_t rank, int32_t zero,
-                                      specrt__scan_query *query, int k) {
+/* The unit in which z [n] fits 8 bits; what is no number becomes 0. */
+static float specrt__sketch_unit(float *z, int32_t n) {
     float most = 0;
-    int32_t sum = 0;
-    for (int32_t j = 0; j < rank; j++) {
+    for (int32_t j = 0; j < n; j++) {
         if (!(fabsf(z[j]) <= FLT_MAX)) z[j] = 0;
         most = fabsf(z[j]) > most ? fabsf(z[j]) : most;
     }
-    float unit = most / 127, inverse = most > 0 ? 127 / most : 0;
-    for (int32_t j = 0; j < rank; j++) {
+    return most / 127;
+}
+
+/* The 8-bit copies of state i. */
+static void specrt__sketch_round_state(specrt__sketch *s, int32_t i) {
+    const specrt__sketch_shared *shared = s->shared;
+    specrt__scan_query *query = specrt__sketch_query(s, i);
+    int32_t k = i % query->n_states, n_signs = 32 * shared->signs.n_lines, n = shared->rank;
+    float *z = s->z + (size_t)i * (size_t)n;
+    int8_t *pairs = s->q_pairs + (size_t)i * (size_t)(n + 16);
+    for (int32_t j = 0; j < n; j++) z[j] -= shared->center[j];
+    float unit = specrt__sketch_unit(z, n), inverse = unit > 0 ? 1 / unit : 0;
+    s->units[i] = unit;
+    s->sums[i] = 0;
+    for (int32_t j = 0; j < n; j++) {
+        int8_t q = (int8_t)lrintf(z[j] * inverse);
+        pairs[specrt__scan_record_at(shared->records.n_lines, j)] = q;
+        s->sums[i] += q;
+    }
+    query->unit[k] = specrt__sketch_unit(z, n_signs);
+    inverse = query->unit[k] > 0 ? 1 / query->unit[k] : 0;
+    for (int32_t j = 0; j < n_signs; j++) {
         int8_t q = (int8_t)lrintf(z[j] * inverse);
         *specrt__scan_at(query, k, j) = q;
-        sum += q;
+        query->offset[k] += q;
     }
-    query->unit[k] = unit;
-    query->offset[k] = zero * sum;
+    query->unit[k] *= shared->view.header->scale_unit;
     query->least[k] = -INFINITY;
 }
 
-/* The 8-bit copy of a state's z, each band's in a unit of its own. */
-SPECRT__INTERNAL void specrt__sketch_round(specrt__sketch *s, int32_t i) {
-    const specrt__sketch_shared *shared = s->shared;
-    float *z = s->z + (size_t)i * (size_t)shared->rank;
-    specrt__scan_query *query = specrt__sketch_query(s, i);
-    int k = i % query->n_states;
-    if (!shared->n_bands) {
-        specrt__sketch_round_part(z, shared->rank, shared->rows.four_bits ? 8 : 128, query, k);
-        return;
-    }
-    for (int32_t j = 0; j < shared->rank; j++) z[j] -= shared->center[j];
-    for (int32_t b = 0; b < shared->n_bands; b++, query += s->topk) {
-        const specrt_sketch_band *band = &shared->view.bands[b];
-        specrt__sketch_round_part(z, band->rank, (1 << band->bits) - 1, query, k);
-        z += band->rank;
-    }
+SPECRT__INTERNAL void specrt__sketch_round(specrt__sketch *s) {
+    s->n_queries = specrt__sketch_ask(s);
+    for (int32_t i = 0; i < s->n; i++) specrt__sketch_round_state(s, i);
 }
 
-/* Nothing found yet, of which `size` are to be kept. */
-static void specrt__sketch_clear(const specrt__sketch *s, specrt__sketch_found *found,
-                                 int32_t size) {
-    int32_t most = s->shared->size < size ? s->shared->size : size;
-    found->n = found->n_sorted = 0;
-    found->size = size;
-    found->room = 2 * most + SPECRT__SKETCH_SPARE;
-}
-
-/* Keeps the best. Tokens lie all over memory and are looked up here, many at once.
- * @return the score from which on others are of interest. */
-static float specrt__sketch_trim(const specrt__sketch *s, specrt__sketch_found *found) {
-    const specrt__active_routed *out = s->routed;
-    uint64_t least = UINT64_MAX;
-    int32_t n = found->n_sorted;
-    for (int32_t i = n; i < found->n; i++) {
-        int32_t id = specrt__sketch_token(s, (int32_t)(uint32_t)found->keys[i]);
-        float score = specrt__base_float((uint32_t)(found->keys[i] >> 32));
-        SPECRT__SIMD_PREFETCH(out->levels + (id < 0 ? 0 : id));
-        SPECRT__SIMD_PREFETCH(out->pool->wants + (id < 0 ? 0 : id));
-        found->keys[i] = specrt__active_key(score, id);
-    }
-    for (int32_t i = n; i < found->n; i++)
-        if (specrt__active_is_new(s->routed, specrt__active_key_id(found->keys[i])))
-            found->keys[n++] = found->keys[i];
-    if (n > found->size) specrt__active_select(found->keys, n, found->size);
-    found->n = found->n_sorted = n < found->size ? n : found->size;
-    if (n < found->size) return -INFINITY;
-    for (int32_t i = 0; i < found->n; i++) least = found->keys[i] < least ? found->keys[i] : least;
-    return specrt__active_key_logit(least);
-}
-
-/* Takes what is of interest to a state. @return its new bound. */
-static float specrt__sketch_collect(const specrt__sketch *s, specrt__sketch_found *found,
-                                    const specrt__scan_hits *hits, float least) {
-    for (int32_t i = 0; i < hits->n; i++) {
-        if (hits->scores[i] < least) continue;
-        uint64_t score = specrt__base_bits(hits->scores[i]);
-        SPECRT__SIMD_PREFETCH(s->shared->view.rows + hits->places[i]);
-        found->keys[found->n++] = score << 32 | (uint32_t)hits->places[i];
-        if (found->n == found->room) least = specrt__sketch_trim(s, found);
-    }
-    return least;
-}
-
-/* The same as a scan of one width by the bands, one after another. */
-static void specrt__sketch_scan_bands(const specrt__sketch *s, const specrt__scan_query *query,
-                                      int32_t at, int32_t block, int32_t n_blocks,
-                                      specrt__scan_hits *hits) {
-    const specrt__sketch_shared *shared = s->shared;
-    const specrt__scan_adder *adder = shared->adder;
-    float sums[SPECRT__SCAN_STATES * SPECRT__SCAN_MOST];
-    size_t bytes = (size_t)n_blocks * 16 * sizeof *sums;
-    for (int32_t k = 0; k < query->n_states; k++)
-        memcpy(sums + k * SPECRT__SCAN_MOST, shared->rows.bias + 16 * (size_t)block, bytes);
-    for (int32_t b = 0; b < shared->n_bands; b++)
-        adder->add(&shared->bands[b], block, n_blocks, &s->queries[b * s->topk + at], sums);
-    for (int32_t k = 0; k < query->n_states; k++)
-        adder->pick(sums + k * SPECRT__SCAN_MOST, block, n_blocks, query->least[k], &hits[k]);
-}
-
-/* Scans blocks for a query, number `at`. Finds of each state are added to every PARTS-th of `found`. */
-static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *query, int32_t at,
-                                int32_t block, int32_t n_blocks, specrt__sketch_found *found) {
-    specrt__scan_hits hits[SPECRT__SCAN_STATES];
-    int32_t first = at * query->n_states;
-    for (int32_t k = 0; k < query->n_states; k++) hits[k].n = 0;
-    if (s->shared->n_bands)
-        specrt__sketch_scan_bands(s, query, at, block, n_blocks, hits);
-    else
-        s->shared->scan(&s->shared->rows, block, n_blocks, query, hits);
-    for (int32_t k = 0; k < query->n_states && first + k < s->n; k++)
-        query->least[k] = specrt__sketch_collect(s, &found[(first + k) * SPECRT__SKETCH_PARTS],
-                                                 &hits[k], query->least[k]);
-}
-
-/* Sets scores that a few more than `size` places reach, for the states of a query, by the middle four
- * of every 64 blocks (frequent rows come first and score high: the first ones would promise too much). What
- * falls short need not be looked at. They stay at -inf where the sample is too small to tell. */
-static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
-    specrt__scan_query *query = &s->queries[at];
-    int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 30) / 64 * 4;
-    float share = (float)s->shared->size * (float)n_sampled / (float)n_blocks;
-    int32_t k = (int32_t)(share + 3 * sqrtf(share)) + 3, first = at * query->n_states;
-    int32_t end = first + query->n_states < s->n ? first + query->n_states : s->n;
-    for (int32_t i = first; i < end; i++)
-        specrt__sketch_clear(s, &s->found[i * SPECRT__SKETCH_PARTS], k);
-    for (int32_t b = 30; b + 3 < n_blocks; b += 64)
-        specrt__sketch_scan(s, query, at, b, 4, s->found);
-    for (int32_t i = first; i < end; i++)
-        query->least[i - first] = specrt__sketch_trim(s, &s->found[i * SPECRT__SKETCH_PARTS]);
-}
-
-/* Part `part` of the places, for all states of the level. Codes pass through the cache once. */
-static void specrt__sketch_scan_part(void *arg, int64_t part) {
-    const specrt__sketch *s = (const specrt__sketch *)arg;
-    specrt__scan_query queries[SPECRT_TREE_MAX_TOPK];
-    specrt__sketch_found *found = s->found + part;
-    int64_t n_blocks = ((int64_t)s->shared->n_places + 15) / 16;
-    int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS);
-    int32_t step = s->n == 1 ? SPECRT__SCAN_BLOCKS : (int32_t)(32768 / s->shared->rows.stride);
-    step -= step % SPECRT__SCAN_TILE;
-    if (step < SPECRT__SCAN_TILE) step = SPECRT__SCAN_TILE;
-    if (step > SPECRT__SCAN_BLOCKS) step = SPECRT__SCAN_BLOCKS;
-    memcpy(queries, s->queries, (size_t)s->n_queries * sizeof *queries);
-    for (int32_t i = 0; i < s->n; i++)
-        specrt__sketch_clear(s, &found[i * SPECRT__SKETCH_PARTS], s->shared->size);
-    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step)
-        for (int32_t i = 0; i < s->n_queries; i++)
-            specrt__sketch_scan(s, &queries[i], i, b, end - b < step ? end - b : step, found);
-    for (int32_t i = 0; i < s->n; i++) specrt__sketch_trim(s, &found[i * SPECRT__SKETCH_PARTS]);
-}
-
-/* The best of each state over all parts, in the first part's place. */
-static void specrt__sketch_merge(const specrt__sketch *s, specrt__sketch_found *all) {
-    for (int part = 1; part < SPECRT__SKETCH_PARTS; part++) {
-        for (int32_t j = 0; j < all[part].n; j++) all->keys[all->n++] = all[part].keys[j];
-        all->n_sorted = all->n;
-        specrt__sketch_trim(s, all);
-    }
-}
-
-/* Bytes that a scan reads: codes, scales, biases. */
-SPECRT__INTERNAL int64_t specrt__sketch_scanned(const specrt__sketch_shared *shared) {
-    int64_t of_bands = (int64_t)shared->rows.stride + 32 * shared->n_bands + 64;
-    if (shared->n_bands) return ((int64_t)shared->n_places + 15) / 16 * of_bands;
-    int64_t block = 64 * (shared->rows.n_lines + (shared->rows.bias ? 2 : 1));
-    return ((int64_t)shared->n_places + 15) / 16 * block;
-}
-
-/* The best of every state. A guess that was too high shows in too few, and costs a second scan. */
-SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s) {
-    bool again = false;
-    for (int round = 0; round == 0 || again; round++) {
-        again = false;
-        for (int32_t i = 0; i < s->n_queries && round == 0; i++) specrt__sketch_guess(s, i);
-        specrt__active_run(&s->shared->head->compute, SPECRT__SKETCH_PARTS,
-                           specrt__sketch_scan_part, s);
-        s->n_read += specrt__sketch_scanned(s->shared);
-        for (int32_t i = 0; i < s->n; i++) {
-            specrt__sketch_found *all = &s->found[i * SPECRT__SKETCH_PARTS];
-            float *least = &specrt__sketch_query(s, i)->least[i % s->queries->n_states];
-            specrt__sketch_merge(s, all);
-            bool few = all->n < all->size;
-            again = again || (few && *least > -INFINITY);
-            if (few) *least = -INFINITY;
-        }
-    }
-}
+/* --- the tokens of a level --- */
 
 /* The weight, in 2^-56, of a share e of a sum; of any that is found, at least 1. */
 static uint64_t specrt__sketch_weight(uint64_t e, double scale) {
@@ -9742,7 +9165,7 @@ static uint64_t specrt__sketch_weight(uint64_t e, double scale) {
  * head without the cap, which a score less its constant does not tell). All in whole numbers: in which order
  * does not matter.
  * @return tokens in merged. */
-static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_found *found,
+static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_best *found,
                                     uint64_t path, int32_t n_merged) {
     float most = -INFINITY, scale = s->shared->head->desc.logit_scale;
     uint64_t sum = 0;
@@ -9795,8 +9218,7 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
     }
     for (int32_t i = 0; i < s->n; i++) most = level->logprobs[i] > most ? level->logprobs[i] : most;
     for (int32_t i = 0; i < s->n; i++)
-        n = specrt__sketch_weigh(s, &s->found[i * SPECRT__SKETCH_PARTS],
-                                 specrt__base_decay(most - level->logprobs[i]), n);
+        n = specrt__sketch_weigh(s, &s->found[i], specrt__base_decay(most - level->logprobs[i]), n);
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)s->merged[i];
         s->merged[i] = specrt__active_key((float)s->weights[id], id);
@@ -9810,25 +9232,19 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
 
 /* --- routing --- */
 
-static int32_t specrt__sketch_name(specrt__sketch *s, const specrt__active_level *level) {
-    const specrt_compute *compute = &s->shared->head->compute;
-    specrt_active basis = {
-        compute, &s->shared->basis, 1, s->shared->rank, s->shared->head->desc.n_cols, NULL};
-    specrt_active_logits(&basis, level->draft_hidden, s->n, s->z);
-    s->n_queries = specrt__sketch_ask(s);
-    for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
-    specrt__sketch_search(s);
-    return specrt__sketch_join(s, level);
-}
-
 static void specrt__sketch_route(void *state, const specrt__active_level *level,
                                  specrt__active_routed *out) {
     specrt__sketch *s = (specrt__sketch *)state;
+    const specrt__sketch_shared *shared = s->shared;
+    specrt_active basis = {
+        &shared->head->compute, &shared->basis, 1, shared->rank, shared->head->desc.n_cols, NULL};
     s->routed = out;
     s->n = level->n;
-    s->n_read = (int64_t)s->shared->basis.row_stride * s->shared->rank;
-    int32_t n = specrt__sketch_name(s, level);
-    specrt_segment segment = specrt__sketch_segment(s, n);
+    s->n_read = (int64_t)shared->basis.row_stride * shared->rank;
+    specrt_active_logits(&basis, level->draft_hidden, s->n, s->z);
+    specrt__sketch_round(s);
+    specrt__sketch_search(s);
+    specrt_segment segment = specrt__sketch_segment(s, specrt__sketch_join(s, level));
     specrt__active_route(out, &segment);
     out->n_read += s->n_read;
 }
@@ -9838,6 +9254,183 @@ SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
     specrt__sketch_close,         specrt__sketch_route,   SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
+
+// >>sketch_search : src/sources/sketch_search.c
+/* sketch_search.c : owns how a sketch is searched: signs of all rows preview them, records of those that
+ * score best refine the scores, and the best of these are named. */
+
+/* --- lists of the best --- */
+
+static void specrt__sketch_clear(specrt__sketch_best *list, int32_t size) {
+    list->n = 0;
+    list->size = size;
+    list->room = 2 * size + SPECRT__SKETCH_SPARE;
+}
+
+/* Keeps the best. @return the score from which on others are of interest. */
+static float specrt__sketch_trim(specrt__sketch_best *list) {
+    uint64_t least = UINT64_MAX;
+    if (list->n < list->size) return -INFINITY;
+    if (list->n > list->size) specrt__active_select(list->keys, list->n, list->size);
+    list->n = list->size;
+    for (int32_t i = 0; i < list->n; i++) least = list->keys[i] < least ? list->keys[i] : least;
+    return specrt__active_key_logit(least);
+}
+
+/* --- the preview --- */
+
+/* Takes what is of interest to a state. @return its new bound. */
+static float specrt__sketch_collect(specrt__sketch_best *list, const specrt__scan_hits *hits,
+                                    int32_t n_places, float least) {
+    if (list->n + hits->n > list->room) least = specrt__sketch_trim(list);
+    for (int32_t i = 0; i < hits->n; i++)
+        if (hits->places[i] < n_places && !(hits->scores[i] < least))
+            list->keys[list->n++] = specrt__active_key(hits->scores[i], hits->places[i]);
+    return least;
+}
+
+/* Scans blocks for a query, number `at`. Places of each state are added to every PARTS-th of `kept`. */
+static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *query, int32_t at,
+                                int32_t block, int32_t n_blocks, specrt__sketch_best *kept) {
+    specrt__scan_hits hits[SPECRT__SCAN_STATES];
+    int32_t first = at * query->n_states;
+    for (int32_t k = 0; k < query->n_states; k++) hits[k].n = 0;
+    s->shared->scan->signs(&s->shared->signs, block, n_blocks, query, hits);
+    for (int32_t k = 0; k < query->n_states && first + k < s->n; k++)
+        query->least[k] = specrt__sketch_collect(&kept[(first + k) * SPECRT__SKETCH_PARTS],
+                                                 &hits[k], s->shared->n_places, query->least[k]);
+}
+
+/* Sets the scores that about `keep` places reach, for the states of a query, by the middle four of every 64
+ * blocks: frequent rows come first and score high, so that the first ones would promise too much. The scores
+ * stay at -inf where the sample is too small to tell. */
+static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
+    specrt__scan_query *query = &s->queries[at];
+    int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 30) / 64 * 4;
+    float share = (float)s->shared->keep * (float)n_sampled / (float)n_blocks;
+    int32_t k = (int32_t)share + 1, first = at * query->n_states;
+    int32_t end = first + query->n_states < s->n ? first + query->n_states : s->n;
+    for (int32_t i = first; i < end; i++)
+        specrt__sketch_clear(&s->kept[i * SPECRT__SKETCH_PARTS],
+                             k < s->shared->keep ? k : s->shared->keep);
+    for (int32_t b = 30; b + 3 < n_blocks; b += 64)
+        specrt__sketch_scan(s, query, at, b, 4, s->kept);
+    for (int32_t i = first; i < end; i++)
+        query->least[i - first] = specrt__sketch_trim(&s->kept[i * SPECRT__SKETCH_PARTS]);
+}
+
+/* Part `part` of the places, for all states of the level. Signs pass through the cache once. */
+static void specrt__sketch_preview_part(void *arg, int64_t part) {
+    const specrt__sketch *s = (const specrt__sketch *)arg;
+    specrt__scan_query queries[SPECRT_TREE_MAX_TOPK];
+    specrt__sketch_best *kept = s->kept + part;
+    int64_t n_blocks = ((int64_t)s->shared->n_places + 15) / 16;
+    int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS),
+            step = SPECRT__SCAN_BLOCKS;
+    memcpy(queries, s->queries, (size_t)s->n_queries * sizeof *queries);
+    for (int32_t i = 0; i < s->n; i++)
+        specrt__sketch_clear(&kept[i * SPECRT__SKETCH_PARTS], s->shared->keep);
+    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step)
+        for (int32_t i = 0; i < s->n_queries; i++)
+            specrt__sketch_scan(s, &queries[i], i, b, end - b < step ? end - b : step, kept);
+}
+
+/* The places that a state keeps, of all parts, in the first part's list. */
+static void specrt__sketch_gather(specrt__sketch_best *all) {
+    for (int part = 1; part < SPECRT__SKETCH_PARTS; part++)
+        for (int32_t j = 0; j < all[part].n; j++) {
+            if (all->n == all->room) specrt__sketch_trim(all);
+            all->keys[all->n++] = all[part].keys[j];
+        }
+    if (all->n > all->size) specrt__sketch_trim(all);
+}
+
+/* Whether a guess was far too high, which shows in too few places. */
+static bool specrt__sketch_missed(specrt__sketch *s) {
+    bool missed = false;
+    for (int32_t i = 0; i < s->n; i++) {
+        specrt__sketch_best *all = &s->kept[i * SPECRT__SKETCH_PARTS];
+        float *least = &specrt__sketch_query(s, i)->least[i % s->queries->n_states];
+        specrt__sketch_gather(all);
+        bool few = all->n < all->size / 2;
+        missed = missed || (few && *least > -INFINITY);
+        if (few) *least = -INFINITY;
+    }
+    return missed;
+}
+
+static void specrt__sketch_preview(specrt__sketch *s) {
+    const specrt__sketch_shared *shared = s->shared;
+    int64_t block = 64 * shared->signs.n_lines + 32;
+    for (int32_t i = 0; i < s->n_queries && shared->keep < shared->n_places; i++)
+        specrt__sketch_guess(s, i);
+    do {
+        specrt__active_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
+                           specrt__sketch_preview_part, s);
+        s->n_read += ((int64_t)shared->n_places + 15) / 16 * block;
+    } while (specrt__sketch_missed(s));
+}
+
+/* --- the refinement --- */
+
+enum { SPECRT__SKETCH_BATCH = 256 };
+
+static float specrt__sketch_bf16(const uint8_t *bytes) {
+    uint16_t half;
+    memcpy(&half, bytes, sizeof half);
+    return specrt__base_float((uint32_t)half << 16);
+}
+
+/* What the row at a place scores by its record. */
+static float specrt__sketch_score(const specrt__sketch *s, int32_t i, int32_t place, int32_t sum) {
+    const specrt__sketch_shared *shared = s->shared;
+    size_t bytes = 64 * (size_t)shared->records.n_lines;
+    const uint8_t *end = shared->records.bytes + ((size_t)place + 1) * bytes;
+    const float *bias = shared->head->desc.bias;
+    float constant = specrt__sketch_bf16(end - 2);
+    if (bias) constant += bias[shared->view.rows[place]];
+    return fmaf((float)(2 * sum - 3 * s->sums[i]), s->units[i] * specrt__sketch_bf16(end - 4),
+                constant);
+}
+
+/* Adds the tokens of a batch that count. Tokens lie all over memory. @return the new bound. */
+static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32_t *places,
+                                 const int32_t *sums, int32_t n, float least) {
+    specrt__sketch_best *found = &s->found[i];
+    for (int32_t j = 0; j < n; j++) {
+        float score = specrt__sketch_score(s, i, places[j], sums[j]);
+        if (score < least) continue;
+        int32_t id = specrt__sketch_token(s, places[j]);
+        if (!specrt__active_is_new(s->routed, id)) continue;
+        found->keys[found->n++] = specrt__active_key(score, id);
+        if (found->n == found->room) least = specrt__sketch_trim(found);
+    }
+    return least;
+}
+
+/* The best tokens of state i, of the places that it keeps. */
+static void specrt__sketch_refine(void *arg, int64_t i) {
+    const specrt__sketch *s = (const specrt__sketch *)arg;
+    const specrt__sketch_best *kept = &s->kept[i * SPECRT__SKETCH_PARTS];
+    const int8_t *q = s->q_pairs + (size_t)i * (size_t)(s->shared->rank + 16);
+    int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
+    float least = -INFINITY;
+    specrt__sketch_clear(&s->found[i], s->shared->size);
+    for (int32_t at = 0; at < kept->n; at += n) {
+        n = kept->n - at < SPECRT__SKETCH_BATCH ? kept->n - at : SPECRT__SKETCH_BATCH;
+        for (int32_t j = 0; j < n; j++) places[j] = specrt__active_key_id(kept->keys[at + j]);
+        s->shared->scan->pairs(&s->shared->records, places, n, q, sums);
+        least = specrt__sketch_name(s, (int32_t)i, places, sums, n, least);
+    }
+    (void)specrt__sketch_trim(&s->found[i]);
+}
+
+SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s) {
+    int64_t record = 64 * s->shared->records.n_lines;
+    specrt__sketch_preview(s);
+    for (int32_t i = 0; i < s->n; i++) s->n_read += record * s->kept[i * SPECRT__SKETCH_PARTS].n;
+    specrt__active_run(&s->shared->head->compute, s->n, specrt__sketch_refine, s);
+}
 
 // >>arc : src/sources/arc.h
 /* arc.h : the adaptive cache of retrieval */
@@ -11481,6 +11074,7 @@ static const specrt__policy_preset specrt__policy_presets[] = {
     {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@positions=tree@min=3072"},
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
      "@mode=stream@positions=last@emitted=off@min=0"},
+    {"hybrid", SPECRT__POLICY_WINDOW, 3072, "+successor:256+sketch:256"},
     {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
     {"evospec-paper", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256@sem=hnsw_h"},
     {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
@@ -11656,9 +11250,11 @@ static specrt_status specrt__policy_parse_preset(specrt__policy_parser *p,
         return specrt__policy_fail(p, "'+' or the end, since a preset takes no size or options");
     SPECRT__TRY(
         specrt__policy_parse_options(&rest, &specrt__policy_kinds[preset->kind], source->options));
-    if (*rest.at != '+') return SPECRT_STATUS_OK;
-    rest.at++;
-    return specrt__policy_parse_source(&rest, spec);
+    while (*rest.at == '+') {
+        rest.at++;
+        SPECRT__TRY(specrt__policy_parse_source(&rest, spec));
+    }
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status specrt__policy_no_source(const specrt__policy_parser *p) {

@@ -391,8 +391,9 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *       always=N          and the N most frequent tokens: 256, if the bundle has ranks
  *   sketch:M    the M tokens, not members otherwise, that a low-rank copy of the head finds best for
  *               what the drafter gave, anew at every level, from the bundle's sketch; M is 512
- *       rank=N            of the copy, the first N dimensions; 0: all
- *       scan=N            of its rows, the N most frequent; 0: all
+ *       keep=N            places that its records refine, of those that its signs preview; 0: one of 16
+ *       signs=N           directions that the preview reads; 0: all
+ *       scan=N            rows that it previews, the N most frequent; 0: all
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
  * are published settings (docs/METHODS.md, "Presets"): frspec and vocabtrim, a static list that takes the
@@ -400,6 +401,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  * ours and NAME-paper the publication's:
  *   microspec   window:3072@kpre=8@kver=8@positions=tree@min=3072, always full; the paper: Eq. 2 to 4
  *   evospec     the share that 32,000 is of Qwen3's rows, and retrieve:256; the paper: @sem=hnsw_h
+ *   hybrid      ours: window:3072+successor:256+sketch:256; it needs a graph and a sketch in the bundle
  *   dynaspec    cluster; the paper: @schedule=harmonic@beam=per_row@always=0
  *   coral       group; the paper: @schedule=flat@beam=per_row@always=0 */
 

@@ -159,34 +159,23 @@ typedef struct specrt_cograph_header {
     uint32_t reserved; /* 0 */
 } specrt_cograph_header;
 
-/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head. Version 1 holds 8 or 4 bits of every
- * direction. A hidden state h becomes
- * z = basis h, and the row at a place v scores about scales[v] * ((codes[v] - 128) . z), but for a
- * constant of the state. After the header come f16 basis[rank, n_cols], f16 lift[rank, n_cols], float
- * mean[n_cols], int32 rows[n_rows], float scales[n_rows], float bounds[n_rows, 4], zeros up to a multiple
- * of 64, and u8 codes[n_blocks, rank / 4, 16, 4]: for 16 places side by side, four dimensions at a
- * time; of 4 bits codes[n_blocks, rank / 8, 16, 4], four in the lower halves and the next four above them.
- * Dimensions come in order of importance, so that the first of them are a smaller sketch.
- *
- * Version 2 holds bands: directions next to each other by importance, whose codes have 8, 4, 2 or 1 bits.
- * z = basis (h - center), and the row at a place v scores about constants[v] plus, for every band,
- * scales[v] * ((2 codes[v] - 2^bits + 1) . z of the band), but for a constant of the state. After the header
- * come f16 basis[rank, n_cols], float center[n_cols], int32 rows[n_rows], float constants[n_rows], and of
- * each band, from a multiple of 64 on, bf16 scales[16 * n_blocks] and, from a multiple of 64 on,
- * u8 codes[n_blocks, band's rank / (32 / bits), 16, 4]: the first four dimensions of a line in the lowest
- * bits, the next four above them. The first bands are a smaller sketch. */
-#define SPECRT_MAX_SKETCH_RANK  4096
-#define SPECRT_MAX_SKETCH_BANDS 8
+/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head in two parts. A hidden state h becomes
+ * z = basis (h - center), `rank` numbers, the most important first. Signs preview all rows: the row at a
+ * place v scores about constant_unit * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z), where s()
+ * has 5 bits of exponent and 3 of a fraction, and signs are +1 or -1 in the first `n_signs` dimensions.
+ * Records refine those that score best: constant + scale * ((2 c - 3) . z), c being pairs of bits in `rank`
+ * dimensions. After the header come basis[rank, n_cols] in basis_dtype, float center[n_cols], int32
+ * rows[n_rows], u8 scales[n_blocks, 16], i8 constants[n_blocks, 16], from a multiple of 64 on u8
+ * signs[n_blocks, n_signs / 32, 16, 4], and u8 records[n_rows, n_lines, 64]. docs/FORMAT.md has every bit. */
+#define SPECRT_MAX_SKETCH_RANK 4080
 typedef struct specrt_sketch_header {
     int32_t n_rows, n_cols; /* of the head */
-    int32_t rank;           /* a multiple of 4 (8 with four_bits), at most SPECRT_MAX_SKETCH_RANK */
-    int32_t whitened;       /* 1: ranks lie where recorded hidden states did */
-    int32_t four_bits;      /* version 1: 1: codes of 4 bits, 0: of 8; version 2: 0 */
-    int32_t n_bands;        /* version 2: 1 or more, whose ranks add up to it; version 1: 0 */
-    struct {
-        uint16_t rank, bits; /* a multiple of 32 / bits; 8, 4, 2 or 1; beyond n_bands 0 */
-    } bands[SPECRT_MAX_SKETCH_BANDS];
-    uint32_t reserved[2]; /* 0 */
+    int32_t rank;           /* 256 n_lines - 16 */
+    int32_t n_signs;        /* a multiple of 32, at most rank */
+    int32_t whitened;       /* 1: directions lie where recorded hidden states did */
+    int32_t basis_dtype;    /* specrt_dtype: F16 or Q8_0 */
+    float scale_unit, constant_unit;
+    uint32_t reserved[8]; /* 0 */
 } specrt_sketch_header;
 
 /* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/METHODS.md), one layout: the rows of
@@ -279,30 +268,16 @@ typedef struct specrt_clusters {
 SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, const char *tag,
                                                 specrt_clusters *out, specrt_error *err);
 
-/* Directions of a sketch whose codes have one width; shapes above. */
-typedef struct specrt_sketch_band {
-    int32_t rank, bits;
-    const uint16_t *scales; /* bf16 [n_rows up to a multiple of 16] */
-    const uint8_t *codes;
-} specrt_sketch_band;
-
 /* specrt_sketch : view of section "sketch", borrowed from the bundle. */
 typedef struct specrt_sketch {
     const specrt_sketch_header *header;
-    const uint16_t *basis; /* f16 [rank, n_cols] */
-    const int32_t *rows;   /* [n_rows] the head's row at each place, the frequent first */
-    /* Of one width, version 1; NULL with bands. */
-    const uint16_t *lift; /* f16 [rank, n_cols] */
-    const float *mean;    /* [n_cols] of the head's rows */
-    const float *scales;  /* [n_rows] */
-    /* [n_rows, 4] lengths: of what the basis leaves of a row, of what rounding took from its code,
-     * of the code, of the row */
-    const float *bounds;
-    const uint8_t *codes; /* shape above */
-    /* Of bands, version 2, as many as the header says; NULL with one width. */
-    const float *center;    /* [n_cols] the mean of states, taken off each */
-    const float *constants; /* [n_rows] what a row scores there */
-    specrt_sketch_band bands[SPECRT_MAX_SKETCH_BANDS];
+    const void *basis;       /* [rank, n_cols] in basis_dtype */
+    const float *center;     /* [n_cols] the mean of states, taken off each */
+    const int32_t *rows;     /* [n_rows] the head's row at each place, the frequent first */
+    const uint8_t *scales;   /* [n_blocks, 16] */
+    const int8_t *constants; /* [n_blocks, 16] */
+    const uint8_t *signs;    /* [n_blocks, n_signs / 32, 16, 4] */
+    const uint8_t *records;  /* [n_rows, n_lines, 64] */
 } specrt_sketch;
 
 /* specrt_bundle_sketch() : checks all of the section, so that users of the view need not.

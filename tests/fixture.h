@@ -202,25 +202,50 @@ static inline uint8_t *fixture_index(int32_t n_rows, int32_t n_cols, const uint8
     return bytes;
 }
 
-/* A "sketch" section, malloc'ed, of numbers by chance: what it promises is false. */
-static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t rank, uint64_t seed,
-                                      size_t *n) {
-    specrt_sketch_header h = {.n_rows = n_rows, .n_cols = n_cols, .rank = rank};
-    size_t v = (size_t)n_rows, d = (size_t)n_cols, r = (size_t)rank;
-    size_t mean = sizeof h + 4 * r * d, rows = mean + 4 * d, codes = rows + 24 * v;
-    codes = (codes + 63) / 64 * 64;
-    *n = codes + (v + 15) / 16 * 16 * r;
+/* A "sketch" section, malloc'ed, of numbers by chance: what it promises is false. Records have one line. */
+static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t n_signs,
+                                      uint64_t seed, size_t *n) {
+    enum { RANK = 240 };
+    specrt_sketch_header h = {.n_rows = n_rows,
+                              .n_cols = n_cols,
+                              .rank = RANK,
+                              .n_signs = n_signs,
+                              .basis_dtype = n_cols % 32 ? SPECRT_DTYPE_F16 : SPECRT_DTYPE_Q8_0,
+                              .scale_unit = 1,
+                              .constant_unit = 0.01f};
+    size_t v = (size_t)n_rows, d = (size_t)n_cols, n_places = (v + 15) / 16 * 16;
+    size_t row = specrt_row_bytes((specrt_dtype)h.basis_dtype, n_cols);
+    size_t center = (sizeof h + RANK * row + 3) / 4 * 4, rows = center + 4 * d;
+    size_t scales = rows + 4 * v, codes = (scales + 2 * n_places + 63) / 64 * 64;
+    size_t records = codes + n_places * (size_t)n_signs / 8;
+    *n = records + 64 * v;
     uint8_t *bytes = (uint8_t *)calloc(1, *n);
     memcpy(bytes, &h, sizeof h);
-    for (size_t i = 0; i < 2 * r * d; i++) {
-        float x = fixture_normal(&seed);
-        specrt_to_f16(&x, 1, (uint16_t *)(void *)(bytes + sizeof h) + i);
+    for (size_t i = sizeof h; i < sizeof h + RANK * row; i += 2) {
+        float x = 0.1f * fixture_normal(&seed); /* an f16, or two of eight bits */
+        specrt_to_f16(&x, 1, (uint16_t *)(void *)(bytes + i));
     }
-    int32_t *order = (int32_t *)(void *)(bytes + rows);
-    float *lengths = (float *)(void *)(order + v); /* scales, then bounds */
-    for (int32_t i = 0; i < n_rows; i++) order[i] = n_rows - 1 - i;
-    for (size_t i = 0; i < 5 * v; i++) lengths[i] = fabsf(fixture_normal(&seed));
+    for (size_t k = 0; n_cols % 32 == 0 && k < RANK * d / 32; k++) {
+        float x = 0.01f + 0.001f * fabsf(fixture_normal(&seed));
+        specrt_to_f16(&x, 1, (uint16_t *)(void *)(bytes + sizeof h + 34 * k));
+    }
+    for (size_t j = 0; j < d; j++) {
+        float x = fixture_normal(&seed);
+        memcpy(bytes + center + 4 * j, &x, 4);
+    }
+    for (int32_t i = 0; i < n_rows; i++) {
+        int32_t of_place = n_rows - 1 - i;
+        memcpy(bytes + rows + 4 * (size_t)i, &of_place, 4);
+    }
+    for (size_t i = 0; i < v; i++) {
+        bytes[scales + i] = (uint8_t)(200 + (fixture_random(&seed) >> 40) % 40);
+        bytes[scales + n_places + i] = (uint8_t)(fixture_random(&seed) >> 40);
+    }
     for (size_t i = codes; i < *n; i++) bytes[i] = (uint8_t)(fixture_random(&seed) >> 56);
+    for (size_t i = 1; i <= v; i++) { /* bf16 scales and constants, about 1/128 and 1 */
+        bytes[records + 64 * i - 3] = 0x3c;
+        bytes[records + 64 * i - 1] = (uint8_t)(0x3f | (i % 2) << 7);
+    }
     return bytes;
 }
 

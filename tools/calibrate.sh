@@ -7,7 +7,7 @@
 # ranks below), and drafts for itself where there is no DRAFT: its states are what sketch, index
 # and routers are made from, and what its lists keep of accept length is measured.
 # In the environment: TOKENS of an answer, PROMPTS of a domain; SECTIONS to build beside the ranks,
-# POLICIES to compare, LONG=1 for many more; CODES=int4: a sketch of one width, for GPU sessions.
+# POLICIES to compare, LONG=1 for many more.
 set -eu
 bin=$1 tokenizer=$2 corpus=$3 model=$4 draft=$5 out=$6
 given=$tokenizer$corpus$model$draft sample=
@@ -297,7 +297,7 @@ add dynaspec "clusters, and a router that chooses among them" cluster-build "$@"
 add coral "the same as large groups" cluster-build "$@" coral --trace "$trace" \
     ${sample:+--clusters 64 --mean-rows 1024}
 add sketch "the head in few dimensions, to scan" sketch-build --model "$head" --trace "$trace" \
-    --min-recall 0.9 ${CODES:+--codes "$CODES"}
+    --min-recall 0.9
 # The sample's is searched by the policies of LONG alone: a quarter of the work for the rest.
 links=
 [ -z "$sample" ] || [ -n "${LONG:-}" ] || links="--m 16 --ef-construction 100"

@@ -643,23 +643,20 @@ static void run_scan(void *arg) {
     bench_run_shortlist(p);
 }
 
-/* Codes by chance, four a byte's worth of a row or eight, and the exact product with what they name. */
-static void report_scan(bench_product *p, bench_result r, int32_t rank, bool four_bits) {
+/* Records by chance, and the exact product with the rows that they name. */
+static void report_scan(bench_product *p, bench_result r, int32_t rank) {
     int32_t size = bench_tiny ? 32 : 512, n = p->head.n_rows;
-    size_t v = (size_t)n, bound = (size_t)size * sizeof(int32_t);
-    size_t codes = (v + 15) / 16 * 16 * (size_t)rank / (four_bits ? 2 : 1);
+    size_t records = (size_t)n * (size_t)(rank + 16) / 4, bound = (size_t)size * sizeof(int32_t);
     char what[48];
     scan s = {.product = p};
     s.sketch = (specrt__cuda_sketch){
         .basis = (const uint16_t *)bench_rows(SPECRT_DTYPE_F16, rank, p->head.n_cols),
+        .center = (const float *)bench_rows(SPECRT_DTYPE_F32, 1, rank),
         .rows = p->places,
-        .scales = (const float *)bench_rows(SPECRT_DTYPE_F32, 1, n),
-        .codes = (const uint8_t *)bench_rows(SPECRT_DTYPE_F32, 1, (int64_t)codes / 4),
+        .records = (const uint8_t *)bench_rows(SPECRT_DTYPE_F32, 1, (int64_t)records / 4),
         .n_cols = (int32_t)p->head.n_cols,
         .n_ids = n,
-        .stored_rank = rank,
         .rank = rank,
-        .four_bits = four_bits,
         .n_places = n,
         .size = size};
     s.choice.ids = (int32_t *)gpu_alloc(bound), s.choice.places = (int32_t *)gpu_alloc(bound);
@@ -673,16 +670,16 @@ static void report_scan(bench_product *p, bench_result r, int32_t rank, bool fou
                                     .n_rows = s.choice.n_rows,
                                     .max_rows = size};
     take_segment(p, &segment);
-    snprintf(what, sizeof what, "sketch of %d, %d bits", (int)rank, four_bits ? 4 : 8);
+    snprintf(what, sizeof what, "sketch of rank %d", (int)rank);
     r.what = what;
     r.rows = size;
     r.limit /= 8;
     r.goal = "1/8 of the whole head";
-    r.bytes = (double)codes + 4 * (double)v + (double)size * (double)p->head.row_stride;
+    r.bytes = (double)records + (double)size * (double)p->head.row_stride;
     r.seconds = bench_time(run_scan, NULL, &s);
     bench_report(&r);
-    gpu_free((void *)(uintptr_t)s.sketch.basis), gpu_free((void *)(uintptr_t)s.sketch.scales);
-    gpu_free((void *)(uintptr_t)s.sketch.codes);
+    gpu_free((void *)(uintptr_t)s.sketch.basis), gpu_free((void *)(uintptr_t)s.sketch.center);
+    gpu_free((void *)(uintptr_t)s.sketch.records);
     gpu_free(s.choice.ids), gpu_free(s.choice.places), gpu_free(s.choice.n_rows),
         gpu_free(s.scratch);
 }
@@ -694,7 +691,7 @@ static void bench_sketch(const bench_shape *shape) {
         bench_take(&p, shape->n_rows, NULL);
         bench_result r = {.model = shape->name, .dtype = "f16", .n = p.n};
         r.limit = bench_time(bench_run_shortlist, NULL, &p);
-        for (int i = 0; i < 4; i++) report_scan(&p, r, (bench_tiny ? 16 : 256) << i / 2, i % 2);
+        for (int32_t rank = 240; rank <= 496; rank += 256) report_scan(&p, r, rank);
     }
     bench_free(&p);
 }

@@ -426,37 +426,49 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
     return specrt__device_upload(&p->memory, g->counts, e, &out->counts, err);
 }
 
+/* The basis in f16. */
+static specrt_status specrt__device_upload_basis(specrt_cuda_policy *p,
+                                                 const specrt__sketch_shared *s,
+                                                 const uint16_t **out, specrt_error *err) {
+    const specrt_desc *desc = &p->policy->desc;
+    size_t n_cols = (size_t)s->view.header->n_cols, n = n_cols * (size_t)s->rank;
+    float *row = (float *)specrt__base_alloc(desc, n_cols * sizeof *row);
+    uint16_t *halves = (uint16_t *)specrt__base_alloc(desc, n * sizeof *halves);
+    specrt_status status =
+        row && halves ? SPECRT_STATUS_OK
+                      : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "sketch: out of memory");
+    for (int32_t k = 0; k < s->rank && !status; k++) {
+        const uint8_t *at = (const uint8_t *)s->view.basis + (size_t)k * s->basis.row_stride;
+        specrt_row_decode(s->basis.dtype, at, (int64_t)n_cols, row);
+        specrt_to_f16(row, (int64_t)n_cols, halves + (size_t)k * n_cols);
+    }
+    if (!status) status = specrt__device_upload(&p->memory, halves, n, out, err);
+    if (row) specrt__base_free(desc, row);
+    if (halves) specrt__base_free(desc, halves);
+    return status;
+}
+
 static specrt_status specrt__device_route_sketch(specrt_cuda_policy *p, specrt__device_source *r,
                                                  const specrt__sketch_shared *s,
                                                  specrt_error *err) {
     const specrt_sketch_header *h = s->view.header;
     specrt__cuda_sketch *out = &r->sketch;
-    size_t n = (size_t)h->n_rows, n_cols = (size_t)h->n_cols;
-    size_t n_codes = (n + 15) / 16 * 16 * (size_t)h->rank / (h->four_bits ? 2 : 1);
-    if (h->n_bands)
-        return specrt_error_set(
-            err, SPECRT_STATUS_UNSUPPORTED,
-            "sketch: expected codes of one width on the device, found %d bands; "
-            "build it with sketch-build --codes int4",
-            (int)h->n_bands);
+    size_t n = (size_t)h->n_rows, bytes = (size_t)(h->rank + 16) / 4;
     r->kind = SPECRT__DEVICE_SKETCH;
     r->bound = s->size;
     r->rows = specrt__device_head_rows(p);
-    r->n_read = (int64_t)s->basis.row_stride * s->rank + specrt__sketch_scanned(s);
+    r->n_read = 2 * (int64_t)h->n_cols * h->rank + (int64_t)s->n_places * (int64_t)bytes;
     out->n_cols = h->n_cols;
     out->n_ids = p->policy->head->n_ids;
-    out->stored_rank = h->rank;
-    out->rank = s->rank;
-    out->four_bits = h->four_bits;
+    out->rank = h->rank;
     out->n_places = s->n_places;
     out->size = s->size;
     out->bias = p->head.bias;
     out->row_of = p->head.row_of;
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.basis, (size_t)s->rank * n_cols,
-                                      &out->basis, err));
+    SPECRT__TRY(specrt__device_upload_basis(p, s, &out->basis, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->center, (size_t)h->rank, &out->center, err));
     SPECRT__TRY(specrt__device_upload(&p->memory, s->view.rows, n, &out->rows, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.scales, n, &out->scales, err));
-    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.codes, n_codes, &out->codes, err));
+    SPECRT__TRY(specrt__device_upload(&p->memory, s->view.records, n * bytes, &out->records, err));
     if (!p->policy->head->desc.ids) return SPECRT_STATUS_OK;
     return specrt__device_upload(&p->memory, p->policy->head->desc.ids, n, &out->ids, err);
 }

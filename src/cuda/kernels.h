@@ -479,19 +479,17 @@ SPECRT__KERNEL specrt_status specrt__cuda_successors(
 
 /* A sketch on the device: specrt_sketch, and how a source uses it. Pointers are DEVICE, borrowed. */
 typedef struct specrt__cuda_sketch {
-    const uint16_t *basis; /* f16 [rank, n_cols] */
-    const int32_t *rows;   /* [n_places] */
-    const float *scales;   /* [n_places] */
-    const float *bias;     /* f32 by row of the head; NULL: none */
-    const uint8_t *codes;  /* as the section, aligned to 16 bytes */
-    const int32_t *ids;    /* i32 by row: its token; NULL: its number */
-    const int32_t *row_of; /* i32 by token, the inverse; NULL: its number */
-    int32_t n_cols, n_ids; /* tokens are below n_ids */
-    int32_t stored_rank;   /* the section's */
-    int32_t rank;          /* to scan, a multiple of 4 (8 with four_bits) */
-    int32_t four_bits;     /* the section's */
-    int32_t n_places;      /* to scan */
-    int32_t size;          /* tokens that a state names, and a level */
+    const uint16_t *basis;  /* f16 [rank, n_cols] */
+    const float *center;    /* f32 [rank] taken off z */
+    const int32_t *rows;    /* [n_places] */
+    const float *bias;      /* f32 by row of the head; NULL: none */
+    const uint8_t *records; /* as the section, aligned to 16 bytes */
+    const int32_t *ids;     /* i32 by row: its token; NULL: its number */
+    const int32_t *row_of;  /* i32 by token, the inverse; NULL: its number */
+    int32_t n_cols, n_ids;  /* tokens are below n_ids */
+    int32_t rank;           /* 240, 496, 752... */
+    int32_t n_places;       /* to scan */
+    int32_t size;           /* tokens that a state names, and a level */
 } specrt__cuda_sketch;
 
 /* specrt__cuda_sketch_bytes() : scratch of one call, DEVICE; 0: arguments out of range. */
@@ -499,8 +497,9 @@ SPECRT__KERNEL size_t specrt__cuda_sketch_bytes(const specrt__cuda_sketch *sketc
                                                 int32_t max_n);
 
 /* specrt__cuda_sketch_route() : the tokens that a level's states name, for specrt__cuda_logits() to score as
- * a segment with places in the head. CPU twin: the source "sketch". From the same projection each state finds
- * the same tokens, and all of them name the same; the projection differs as in specrt__cuda_logits().
+ * a segment with places in the head. CPU twin: the source "sketch" with keep=n_places. From the same
+ * projection each state finds the same tokens, and all of them name the same; the projection differs as in
+ * specrt__cuda_logits().
  *   batch, hidden, dtype : as in specrt__cuda_logits()
  *   logprobs : DEVICE f32, logprobs[b * n_step + i] of state i, cumulative; NULL: all alike
  *   taken    : NULL: none

@@ -14,13 +14,10 @@
 /* --- launches --- */
 
 static bool specrt__sketch_is_valid(const specrt__cuda_sketch *s) {
-    if (!s || !s->basis || !s->rows || !s->scales || !s->codes) return false;
-    if ((uintptr_t)s->codes % 16 || s->n_cols < 1 || s->n_cols > SPECRT__CUDA_MAX_COLS)
+    if (!s || !s->basis || !s->center || !s->rows || !s->records) return false;
+    if ((uintptr_t)s->records % 16 || s->n_cols < 1 || s->n_cols > SPECRT__CUDA_MAX_COLS)
         return false;
-    int32_t step = s->four_bits ? 8 : 4;
-    if (s->rank < step || s->rank % step || s->rank > s->stored_rank || s->stored_rank % step ||
-        s->stored_rank > SPECRT_MAX_SKETCH_RANK)
-        return false;
+    if (s->rank < 240 || s->rank % 256 != 240 || s->rank > SPECRT_MAX_SKETCH_RANK) return false;
     return s->n_places >= 1 && s->n_places <= SPECRT_MAX_VOCAB && s->size >= 1 &&
            s->size <= s->n_places && s->n_ids >= 1 && s->n_ids <= SPECRT_MAX_VOCAB;
 }
@@ -70,24 +67,22 @@ static specrt_status specrt__sketch_project(const specrt__cuda_sketch *s,
     return specrt__head_run<SPECRT_DTYPE_F16>(p, batch->n_batch, stream);
 }
 
-template <bool kFourBits, int kTiles>
+template <int kTiles>
 static specrt_status specrt__sketch_run_places(const specrt__cuda_sketch *s, int32_t n_batch,
                                                const specrt__scan_level *level, void *stream) {
-    dim3 grid(specrt__launch_blocks(level->n_groups, 2 * SPECRT__SCAN_WARPS * SPECRT__SCAN_PAIRS),
+    dim3 grid(specrt__launch_blocks(level->n_groups, SPECRT__SCAN_WARPS * SPECRT__SCAN_GROUPS),
               specrt__launch_blocks(level->max_n, 8 * kTiles), (unsigned)n_batch);
-    size_t n_fours =
-        (size_t)specrt__launch_blocks(s->rank, kFourBits ? 32 : 16) * (kFourBits ? 8 : 4);
-    return SPECRT__LAUNCH((specrt__scan_places<kFourBits, kTiles>), grid, 32 * SPECRT__SCAN_WARPS,
-                          n_fours * 8 * kTiles * sizeof(int32_t), stream, *s, *level);
+    size_t n_lines = (size_t)(s->rank + 16) / 256;
+    return SPECRT__LAUNCH((specrt__scan_places<kTiles>), grid, 32 * SPECRT__SCAN_WARPS,
+                          n_lines * 2048 * kTiles, stream, *s, *level);
 }
 
-/* More states read codes once, as far as shared memory goes. */
-template <bool kFourBits>
+/* More states read records once, as far as shared memory goes. */
 static specrt_status specrt__sketch_run_scan(const specrt__cuda_sketch *s, int32_t n_batch,
                                              const specrt__scan_level *level, void *stream) {
     if (level->max_n <= 8 || s->rank > SPECRT_MAX_SKETCH_RANK / 2)
-        return specrt__sketch_run_places<kFourBits, 1>(s, n_batch, level, stream);
-    return specrt__sketch_run_places<kFourBits, 2>(s, n_batch, level, stream);
+        return specrt__sketch_run_places<1>(s, n_batch, level, stream);
+    return specrt__sketch_run_places<2>(s, n_batch, level, stream);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_sketch_route(
@@ -111,9 +106,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_sketch_route(
     level.scan.n = batch->n;
     level.scan.n_step = batch->n_step;
     SPECRT__TRY(specrt__sketch_project(sketch, batch, hidden, dtype, level.scan.z, stream));
-    SPECRT__TRY(sketch->four_bits
-                    ? specrt__sketch_run_scan<true>(sketch, n_batch, &level.scan, stream)
-                    : specrt__sketch_run_scan<false>(sketch, n_batch, &level.scan, stream));
+    SPECRT__TRY(specrt__sketch_run_scan(sketch, n_batch, &level.scan, stream));
     return SPECRT__LAUNCH(
         specrt__sketch_name_all, dim3(SPECRT__SKETCH_NAMERS, (unsigned)max_n, (unsigned)n_batch),
         specrt__block_size(SPECRT__SKETCH_NAMING), 0, stream, *sketch, level, logprobs, *choice);

@@ -42,6 +42,7 @@ static const specrt__policy_preset specrt__policy_presets[] = {
     {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@positions=tree@min=3072"},
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
      "@mode=stream@positions=last@emitted=off@min=0"},
+    {"hybrid", SPECRT__POLICY_WINDOW, 3072, "+successor:256+sketch:256"},
     {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
     {"evospec-paper", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256@sem=hnsw_h"},
     {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
@@ -217,9 +218,11 @@ static specrt_status specrt__policy_parse_preset(specrt__policy_parser *p,
         return specrt__policy_fail(p, "'+' or the end, since a preset takes no size or options");
     SPECRT__TRY(
         specrt__policy_parse_options(&rest, &specrt__policy_kinds[preset->kind], source->options));
-    if (*rest.at != '+') return SPECRT_STATUS_OK;
-    rest.at++;
-    return specrt__policy_parse_source(&rest, spec);
+    while (*rest.at == '+') {
+        rest.at++;
+        SPECRT__TRY(specrt__policy_parse_source(&rest, spec));
+    }
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status specrt__policy_no_source(const specrt__policy_parser *p) {

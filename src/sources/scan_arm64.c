@@ -4,44 +4,42 @@
 
 #if defined(SPECRT__SIMD_ARM64)
 
-/* Sums of 4 places. */
-static inline int32x4_t specrt__scan_dot_neon(const specrt__scan_rows *rows, const uint8_t *codes,
+/* Sums of 4 places by one state. Eight products of a line fit 16 bits. */
+static inline int32x4_t specrt__scan_dot_neon(const specrt__scan_signs *rows, const uint8_t *codes,
                                               const int8_t *q, int32_t n_states) {
-    int32x4_t a = vdupq_n_s32(0), b = a, c = a, d = a;
-    int n_parts = rows->four_bits ? 2 : 1;
+    int32x4_t low = vdupq_n_s32(0), high = low;
     for (int32_t line = 0; line < rows->n_lines; line++, codes += 64) {
-        uint8x16_t both = vld1q_u8(codes);
-        for (int part = 0; part < n_parts; part++, q += 4 * n_states) {
+        uint8x16_t all = vld1q_u8(codes);
+        int16x8_t a = vdupq_n_s16(0), b = a;
+        for (int bit = 0; bit < 8; bit++, q += 4 * n_states) {
             uint32_t four;
             memcpy(&four, q, sizeof four);
-            int16x8_t z = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
-            uint8x16_t code = part              ? vshrq_n_u8(both, 4)
-                              : rows->four_bits ? vandq_u8(both, vdupq_n_u8(15))
-                                                : both;
-            int16x8_t low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(code)));
-            int16x8_t high = vreinterpretq_s16_u16(vmovl_u8(vget_high_u8(code)));
-            a = vmlal_s16(a, vget_low_s16(low), vget_low_s16(z));
-            b = vmlal_high_s16(b, low, z);
-            c = vmlal_s16(c, vget_low_s16(high), vget_low_s16(z));
-            d = vmlal_high_s16(d, high, z);
+            int8x8_t z = vreinterpret_s8_u32(vdup_n_u32(four));
+            uint8x16_t code = vandq_u8(vshlq_u8(all, vdupq_n_s8((int8_t)-bit)), vdupq_n_u8(1));
+            a = vmlal_s8(a, vget_low_s8(vreinterpretq_s8_u8(code)), z);
+            b = vmlal_s8(b, vget_high_s8(vreinterpretq_s8_u8(code)), z);
         }
+        low = vpadalq_s16(low, a);
+        high = vpadalq_s16(high, b);
     }
-    return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d));
+    return vpaddq_s32(low, high);
 }
 
-SPECRT__INTERNAL void specrt__scan_neon(const specrt__scan_rows *rows, int32_t first,
-                                        int32_t n_blocks, const specrt__scan_query *query,
-                                        specrt__scan_hits *hits) {
+static void specrt__scan_signs_neon(const specrt__scan_signs *rows, int32_t first, int32_t n_blocks,
+                                    const specrt__scan_query *query, specrt__scan_hits *hits) {
     static const uint32_t bits[4] = {1, 2, 4, 8};
     for (int32_t part = 4 * first; part < 4 * (first + n_blocks); part++) {
         const uint8_t *codes = rows->codes + (size_t)(part / 4) * rows->stride + part % 4 * 16;
-        float32x4_t scale = vld1q_f32(rows->scales + 4 * part);
-        float32x4_t bias = rows->bias ? vld1q_f32(rows->bias + 4 * part) : vdupq_n_f32(0);
+        float scales[4], constants[4], scores[4];
+        for (int i = 0; i < 4; i++) {
+            scales[i] = specrt__scan_scale(rows->scales[4 * part + i]);
+            constants[i] = rows->constant_unit * (float)rows->constants[4 * part + i];
+        }
         for (int s = 0; s < query->n_states; s++) {
-            float scores[4];
-            int32x4_t sum = specrt__scan_dot_neon(rows, codes, query->q + 4 * s, query->n_states);
-            float32x4_t x = vcvtq_f32_s32(vsubq_s32(sum, vdupq_n_s32(query->offset[s])));
-            x = vfmaq_f32(bias, x, vmulq_n_f32(scale, query->unit[s]));
+            int32x4_t dot = specrt__scan_dot_neon(rows, codes, query->q + 4 * s, query->n_states);
+            dot = vsubq_s32(vshlq_n_s32(dot, 1), vdupq_n_s32(query->offset[s]));
+            float32x4_t x = vfmaq_f32(vld1q_f32(constants), vcvtq_f32_s32(dot),
+                                      vmulq_n_f32(vld1q_f32(scales), query->unit[s]));
             uint32x4_t is = vmvnq_u32(vcltq_f32(x, vdupq_n_f32(query->least[s])));
             int hit = (int)vaddvq_u32(vandq_u32(is, vld1q_u32(bits)));
             if (!hit) continue;
@@ -51,70 +49,37 @@ SPECRT__INTERNAL void specrt__scan_neon(const specrt__scan_rows *rows, int32_t f
     }
 }
 
-/* --- bands --- */
-
-/* Products of 16 codes of at most 4 bits with a four, added in pairs to 16 bits, which hold eight of them. */
-static inline void specrt__scan_multiply_neon(uint8x16_t code, int8x8_t z, int16x8_t *sums) {
-    int8x16_t x = vreinterpretq_s8_u8(code);
-    sums[0] = vmlal_s8(sums[0], vget_low_s8(x), z);
-    sums[1] = vmlal_s8(sums[1], vget_high_s8(x), z);
+/* A quarter of a line of a record times a state. Four products of pairs fit 16 bits. */
+static inline int32x4_t specrt__scan_quarter_neon(const uint8_t *codes, const int8_t *q) {
+    uint8x16_t all = vld1q_u8(codes);
+    int16x8_t a = vdupq_n_s16(0), b = a;
+    for (int plane = 0; plane < 4; plane++, q += 64) {
+        uint8x16_t code = vandq_u8(vshlq_u8(all, vdupq_n_s8((int8_t)(-2 * plane))), vdupq_n_u8(3));
+        int8x16_t x = vreinterpretq_s8_u8(code), z = vld1q_s8(q);
+        a = vmlal_s8(a, vget_low_s8(x), vget_low_s8(z));
+        b = vmlal_s8(b, vget_high_s8(x), vget_high_s8(z));
+    }
+    return vpadalq_s16(vpaddlq_s16(a), b);
 }
 
-/* Sums of 4 places; of 8 bits the upper halves count 16 times. */
-static inline int32x4_t specrt__scan_dot_band_neon(const specrt__scan_band *band,
-                                                   const uint8_t *codes, const int8_t *q,
-                                                   int32_t n_states) {
-    int32x4_t a = vdupq_n_s32(0), b = a, upper_a = a, upper_b = a;
-    uint8x16_t mask = vdupq_n_u8((uint8_t)((1 << (band->bits == 8 ? 4 : band->bits)) - 1));
-    for (int32_t line = 0; line < band->n_lines; line++, codes += 64) {
-        uint8x16_t all = vld1q_u8(codes);
-        int16x8_t parts[2] = {vdupq_n_s16(0), vdupq_n_s16(0)};
-        for (int shift = 0; shift < 8; shift += band->bits, q += 4 * n_states) {
-            uint32_t four;
-            memcpy(&four, q, sizeof four);
-            int8x8_t z = vreinterpret_s8_u32(vdup_n_u32(four));
-            specrt__scan_multiply_neon(vandq_u8(vshlq_u8(all, vdupq_n_s8((int8_t)-shift)), mask), z,
-                                       parts);
-            if (band->bits < 8) continue;
-            int16x8_t upper[2] = {vdupq_n_s16(0), vdupq_n_s16(0)};
-            specrt__scan_multiply_neon(vshrq_n_u8(all, 4), z, upper);
-            upper_a = vpadalq_s16(upper_a, upper[0]);
-            upper_b = vpadalq_s16(upper_b, upper[1]);
+static void specrt__scan_pairs_neon(const specrt__scan_records *records, const int32_t *places,
+                                    int32_t n, const int8_t *q, int32_t *sums) {
+    size_t bytes = 64 * (size_t)records->n_lines;
+    for (int32_t i = 0; i < n; i++) {
+        const uint8_t *record = records->bytes + (size_t)places[i] * bytes;
+        int32_t ahead = i + SPECRT__SCAN_AHEAD < n ? i + SPECRT__SCAN_AHEAD : i;
+        const uint8_t *next = records->bytes + (size_t)places[ahead] * bytes;
+        int32x4_t sum = vdupq_n_s32(0);
+        for (size_t j = 0; j < bytes; j += 16) {
+            if (j % 64 == 0) SPECRT__SIMD_PREFETCH(next + j);
+            sum =
+                vaddq_s32(sum, specrt__scan_quarter_neon(record + j, q + 256 * (j / 64) + j % 64));
         }
-        a = vpadalq_s16(a, parts[0]);
-        b = vpadalq_s16(b, parts[1]);
-    }
-    a = vaddq_s32(a, vshlq_n_s32(upper_a, 4));
-    b = vaddq_s32(b, vshlq_n_s32(upper_b, 4));
-    return vpaddq_s32(a, b);
-}
-
-SPECRT__INTERNAL void specrt__scan_add_neon(const specrt__scan_band *band, int32_t first,
-                                            int32_t n_blocks, const specrt__scan_query *query,
-                                            float *sums) {
-    for (int32_t part = 0; part < 4 * n_blocks; part++) {
-        size_t block = (size_t)(first + part / 4), at = 16 * block + (size_t)(part % 4 * 4);
-        const uint8_t *codes = band->codes + 64 * block * (size_t)band->n_lines + part % 4 * 16;
-        float32x4_t scales = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(band->scales + at), 16));
-        for (int s = 0; s < query->n_states; s++) {
-            float *sum = sums + s * SPECRT__SCAN_MOST + 4 * part;
-            int32x4_t dot =
-                specrt__scan_dot_band_neon(band, codes, query->q + 4 * s, query->n_states);
-            dot = vsubq_s32(vshlq_n_s32(dot, 1), vdupq_n_s32(query->offset[s]));
-            vst1q_f32(sum, vfmaq_f32(vld1q_f32(sum), vcvtq_f32_s32(dot),
-                                     vmulq_n_f32(scales, query->unit[s])));
-        }
+        sums[i] = vaddvq_s32(sum);
     }
 }
 
-SPECRT__INTERNAL void specrt__scan_pick_neon(const float *sums, int32_t first, int32_t n_blocks,
-                                             float least, specrt__scan_hits *hits) {
-    static const uint32_t bits[4] = {1, 2, 4, 8};
-    for (int32_t at = 0; at < 16 * n_blocks; at += 4) {
-        uint32x4_t is = vmvnq_u32(vcltq_f32(vld1q_f32(sums + at), vdupq_n_f32(least)));
-        int hit = (int)vaddvq_u32(vandq_u32(is, vld1q_u32(bits)));
-        specrt__scan_keep(hits, 16 * first + at, hit, sums + at);
-    }
-}
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_neon = {specrt__scan_signs_neon,
+                                                                 specrt__scan_pairs_neon};
 
 #endif

@@ -50,7 +50,7 @@ ids corpus.bin 5 6 5 6 7 5 6
 accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 300 --corpus corpus.bin \
     --successor-count 1 -o b.specb
 accepts cluster-build --model model.safetensors --router centroid --clusters 12 -o b.specb
-accepts sketch-build --model model.safetensors --codes int8 --rank 4 --min-recall 0 -o b.specb
+accepts sketch-build --model model.safetensors --signs 32 --min-recall 0 -o b.specb
 accepts hnsw-build --model model.safetensors --m 4 --ef-construction 16 --min-recall 0 -o b.specb
 ids frequent.bin $(seq 256 299)
 accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 300 --keep 299 --holdout 0 \
@@ -65,7 +65,7 @@ top *
 centroid * 300 rows in 12 clusters of *; router centroid
 cograph * 4 successors of 3 of 300 tokens
 hnsw * of 300 rows; recall of the ten best * at ef *
-sketch *rank 4 of 8 columns; codes of 8 bits
+sketch *300 rows of 8 columns: signs in 32 directions, two bits in 240
 *provenance of sections (more: -v, all of it: --json)
 centroid   made by cluster-build *, model model.safetensors
 cograph    made by cograph-build *
@@ -89,5 +89,5 @@ sketch     made by sketch-build *recall (*"
 is_narrow
 accepts specrt-bundle info b.specb --json
 prints \
-    '{*"centroid":{*"cograph":{"n_vocab":300,*"hnsw":{"n_rows":300,*"recall_at_10":*"sketch":{*"rank":4,*}*'
+    '{*"centroid":{*"cograph":{"n_vocab":300,*"hnsw":{"n_rows":300,*"recall_at_10":*"sketch":{*"rank":240,*}*'
 accepts specrt-bundle verify b.specb --model model.safetensors

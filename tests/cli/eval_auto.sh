@@ -56,7 +56,7 @@ same a.json b.json
 planned few.json window:1024
 [ "$(grep -o '"policy_rows":[0-9]*' few.json | cut -d: -f2)" -lt 1024 ] ||
     fail "expected fewer rows than 1024: $(cat few.json)"
-accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 40 --codes int8 \
+accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 40 --min-recall 0 \
     -o a.specb
 planned full.json sketch:128 --bundle a.specb
 prints "*With full.json auto drafts from full.*"

@@ -51,7 +51,7 @@ while [ $((${#header} % 8)) != 0 ]; do header+=" "; done
     printf "\\x$(printf %02x ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
     tail -c 4800 plain.safetensors
 } >model.safetensors
-for build in "hnsw-build --m 4 --ef-construction 16" "sketch-build --codes int8 --rank 4"; do
+for build in "hnsw-build --m 4 --ef-construction 16" "sketch-build --signs 32"; do
     build+=" --model model.safetensors --min-recall 0 -o tensor.specb"
     accepts $build --tensor "$name"
     shows_clean

@@ -22,7 +22,7 @@ accepts cluster-build --model pre.gguf --tokenizer "$sample" --router none --clu
 prints '*left out: [1-9]* reserved rows*'
 accepts specrt-eval record --target "$sample" --draft "${sample%/*}/draft.safetensors" \
     --prompt "A text" --max-tokens 32 -q -o a.trace
-accepts sketch-build --model pre.gguf --trace a.trace --states 20 --min-recall 0 --rank 8 -o s.specb
+accepts sketch-build --model pre.gguf --trace a.trace --states 20 --min-recall 0 -o s.specb
 
 rename tokenizer.ggml.model tokenizer.ggml.modeX no_model.gguf
 LC_ALL=C sed 's/tokenizer.ggml.tokens/tokenizer.ggml.tokenX/' no_model.gguf >none.gguf

@@ -261,7 +261,7 @@ static void make_list(pair *p, list_kind kind) {
     made[3] = clusters_of(p, SPECRT_ROUTER_CORAL, never, &sizes[3]);
     made[4] = fixture_index(p->n_vocab, p->width, never, 9, &sizes[4]);
     made[5] = shuffled_ranks(p->n_vocab, never, &sizes[5]);
-    made[6] = fixture_sketch(p->n_vocab, p->width, 16, 10, &sizes[6]);
+    made[6] = fixture_sketch(p->n_vocab, p->width, 64, 10, &sizes[6]);
     const fixture_section sections[N_SECTIONS] = {
         {"centroid", 1, head, made[0], sizes[0], sizes[0]},
         {"cluster", 1, head, made[1], sizes[1], sizes[1]},
@@ -269,7 +269,7 @@ static void make_list(pair *p, list_kind kind) {
         {"group", 1, head, made[3], sizes[3], sizes[3]},
         {"hnsw", 1, head, made[4], sizes[4], sizes[4]},
         {"ranks", 1, tok, made[5], sizes[5], sizes[5]},
-        {"sketch", 1, head, made[6], sizes[6], sizes[6]},
+        {"sketch", 3, head, made[6], sizes[6], sizes[6]},
     };
     p->list_bytes[kind] = fixture_bundle(sections, N_SECTIONS, &n);
     free(spoken);

@@ -37,13 +37,14 @@ static uint8_t *make_bundle(size_t *n) {
     made[3] = clusters(SPECRT_ROUTER_CORAL, 0, N_COLS, &sizes[3]);
     made[4] = fixture_index(N_VOCAB, N_COLS, NULL, 5, &sizes[4]);
     made[5] = fixture_ranks(N_VOCAB, 3, 20, &sizes[5]);
-    made[6] = fixture_sketch(N_VOCAB, N_COLS, 8, 5, &sizes[6]);
+    made[6] = fixture_sketch(N_VOCAB, N_COLS, 32, 5, &sizes[6]);
     static const char *const tags[] = {"centroid", "cluster", "cograph", "group",
                                        "hnsw",     "ranks",   "sketch"};
     fixture_section sections[N_SECTIONS];
     for (int i = 0; i < N_SECTIONS; i++)
-        sections[i] = (fixture_section){tags[i], 1,        i == 2 || i == 5 ? TOKENIZER : HEAD,
-                                        made[i], sizes[i], sizes[i]};
+        sections[i] =
+            (fixture_section){tags[i], i == 6 ? 3 : 1, i == 2 || i == 5 ? TOKENIZER : HEAD,
+                              made[i], sizes[i],       sizes[i]};
     uint8_t *bytes = fixture_bundle(sections, N_SECTIONS, n);
     for (int i = 0; i < N_SECTIONS; i++) free(made[i]);
     return bytes;

@@ -268,6 +268,12 @@ static inline float __fmul_rn(float a, float b) {
 static inline float __fadd_rn(float a, float b) {
     return a + b;
 }
+static inline float __fsub_rn(float a, float b) {
+    return a - b;
+}
+static inline float __fdiv_rn(float a, float b) {
+    return a / b;
+}
 static inline double __dmul_rn(double a, double b) {
     return a * b;
 }

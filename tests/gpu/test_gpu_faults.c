@@ -30,7 +30,7 @@ static void open_all(void) {
                                 .n_hidden = 4,
                                 .n_schedule = 1};
     static const char *const tags[N] = {"cluster", "ranks", "sketch"};
-    uint8_t *parts[N];
+    uint8_t *parts[N] = {NULL};
     fixture_section sections[N];
     uint64_t state = gpu_seed(3);
     float row[N_EMBED];
@@ -44,8 +44,8 @@ static void open_all(void) {
     for (int i = 0; i < N; i++) {
         parts[i] = i == 0   ? fixture_clusters(h, NULL, 4, &n)
                    : i == 1 ? fixture_ranks(N_IDS, 2, 20, &n)
-                            : fixture_sketch(N_IDS, N_COLS, 8, 6, &n);
-        sections[i] = (fixture_section){tags[i], 1, 0, parts[i], n, n};
+                            : fixture_sketch(N_IDS, N_COLS, 64, 6, &n);
+        sections[i] = (fixture_section){tags[i], i == N - 1 ? 3 : 1, 0, parts[i], n, n};
     }
     uint8_t *bytes = fixture_bundle(sections, N, &n);
     specrt_head_desc desc = {

@@ -72,8 +72,8 @@ static void open_all(void) {
                    : i == 3 ? make_router(SPECRT_ROUTER_CORAL, &n)
                    : i == 4 ? fixture_index(V, D, NULL, gpu_seed(6), &n)
                    : i == 5 ? fixture_ranks(V, 2, 40, &n)
-                            : fixture_sketch(V, D, 8, 6, &n);
-        sections[i] = (fixture_section){tags[i], 1, 0, parts[i], n, n};
+                            : fixture_sketch(V, D, 64, 6, &n);
+        sections[i] = (fixture_section){tags[i], i == N - 1 ? 3 : 1, 0, parts[i], n, n};
     }
     uint8_t *bytes = fixture_bundle(sections, N, &n);
     REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
@@ -581,10 +581,10 @@ static const char *const policies[] = {
     "static:30+window:24@positions=tree@min=40",
     "static:20+window:20@only=ext+retrieve:16@mode=async@graph=off",
     "static:20+retrieve:30@sem=hnsw_h@mode=async",
-    "static:8+sketch:10",
+    "static:8+sketch:10@keep=999",
     "group:2@always=0@beam=per_row",
     "cluster:3@beam=per_row",
-    "static:20/10+cluster:2@always=8+group:2@always=0+successor:6+sketch:8",
+    "static:20/10+cluster:2@always=8+group:2@always=0+successor:6+sketch:8@keep=999",
     "window:10+centroid:2@beam=per_row@cap=60+successor:9",
     "full",
     "static:40",
@@ -594,7 +594,7 @@ static const char *const policies[] = {
     "window:12+successor:6",
     "window:10+cluster@always=8",
     "static:12+centroid",
-    "static:8+sketch:10",
+    "static:8+sketch:10@keep=999",
 };
 enum { N_ALONE = 4, N_SHORT = 9, N_POLICIES = sizeof policies / sizeof policies[0] };
 
@@ -631,7 +631,7 @@ static void test_calls(void) {
 }
 
 static void test_greedy(void) {
-    static const char *const texts[] = {"static:30+window:16", "static:8+sketch:6"};
+    static const char *const texts[] = {"static:30+window:16", "static:8+sketch:6@keep=999"};
     for (int i = 0; i < 2; i++) {
         setting how = setting_of(texts[i]);
         memset(&how.sampling, 0, sizeof how.sampling);
@@ -754,7 +754,7 @@ static void test_shared(void) {
 
 /* A head of q8_0, which the device has in planes, or lent, in blocks, of which packed rows become planes. */
 static void test_q8_0(void) {
-    static const char *const texts[] = {"static:20/10+window:20", "static:8+sketch:10",
+    static const char *const texts[] = {"static:20/10+window:20", "static:8+sketch:10@keep=999",
                                         "cluster:3+window:12"};
     open_all();
     specrt_head *usual = head;
@@ -776,7 +776,7 @@ static void test_q8_0(void) {
  * where nothing is told ahead, or by halves, later ones too. */
 static void test_ahead(void) {
     static const char *const texts[] = {
-        "static:20/10+cluster:2@always=8+group:2@always=0+successor:6+sketch:8",
+        "static:20/10+cluster:2@always=8+group:2@always=0+successor:6+sketch:8@keep=999",
         "window:12+cluster:3@beam=per_row", "static:12+centroid"};
     shared_policy shared;
     device d;
@@ -859,7 +859,7 @@ static void record_cycles(const shared_policy *shared, const setting *how, bool 
 static void test_stress(void) {
     enum { MOST = 1000 };
     static const char *const texts[] = {
-        "static:20/10+window:24@mode=stream+cluster:2@always=8+successor:6+sketch:8",
+        "static:20/10+window:24@mode=stream+cluster:2@always=8+successor:6+sketch:8@keep=999",
         "window:30@min=20+retrieve:16@graph=off@mode=async+group:2@always=0"};
     static uint64_t first[MOST], second[MOST];
     bool all = getenv("SPECRT_TEST_STRESS") != NULL;
@@ -926,7 +926,7 @@ static const char *const grammar[][10] = {
     {"group", ":2", "@schedule=flat", "@beam=per_row", "@always=0|@always=30"},
     {"centroid", ":3", "@schedule=harmonic", "@beam=per_row", "@always=0|@always=30"},
     {"successor", ":5|:40"},
-    {"sketch", ":6|:30", "@rank=4", "@scan=70"},
+    {"sketch", ":6@keep=999|:30@keep=999", "@scan=70"},
 };
 
 /* Adds one of the texts that | separates. */
@@ -1021,7 +1021,7 @@ static void test_most(void) {
     specrt_policy_desc desc = {
         .text = "static:40/20+window:12+retrieve:8@sem=hnsw_h@prompt=best@mode=async"
                 "+cluster:2@always=8@beam=per_row+group:2@always=8@beam=per_row"
-                "+centroid:2@always=8@beam=per_row+successor:6+sketch:8",
+                "+centroid:2@always=8@beam=per_row+successor:6+sketch:8@keep=999",
         .embedding = &known};
     specrt_cuda_session_params params = {.tree = {SPECRT_TREE_MAX_STEPS, 1, NODES},
                                          .sampling = {.temperature = 1},

@@ -10,34 +10,46 @@
 #include "fixture.h"
 #include "gpu.h"
 
-enum { MAX_ROWS = 9000, MAX_COLS = 272, BATCH = 2, MAX_N = 10 };
+enum {
+    MAX_ROWS = 9000,
+    MAX_COLS = 40,
+    MAX_LINES = 3,
+    MAX_RANK = 256 * MAX_LINES,
+    BATCH = 2,
+    MAX_N = 10
+};
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
     return fixture_below(&random_state, n);
 }
 
-/* Codes as they come, all alike (every score a tie), or of three values. */
+/* Pairs as they come, all alike (every score a tie), or of two values. */
 enum { NORMAL, EQUAL, FEW, DISTRIBUTIONS };
 
 typedef struct world {
-    int32_t n_rows, n_cols, rank, n_ids;
-    bool four_bits, exact; /* exact: the projection picks columns, and is the same on both sides */
-    uint16_t basis[MAX_COLS * MAX_COLS];
-    uint8_t codes[(MAX_ROWS + 15) / 16 * 16 * MAX_COLS];
+    int32_t n_rows, n_cols, n_lines, rank, n_ids;
+    bool exact; /* the projection picks columns, and is the same on both sides */
+    uint16_t basis[MAX_RANK * MAX_COLS];
+    uint8_t records[MAX_ROWS * 64 * MAX_LINES], scales[MAX_ROWS + 16];
+    uint8_t signs[(MAX_ROWS + 16) * 4];
+    int8_t constants[MAX_ROWS + 16];
     int32_t rows[MAX_ROWS], ids[MAX_ROWS], row_of[2 * MAX_ROWS];
-    float scales[MAX_ROWS + 16], bias[MAX_ROWS];
+    float center[MAX_COLS], projected[MAX_RANK], bias[MAX_ROWS];
     uint8_t wants[2 * MAX_ROWS];
-    float weights[MAX_ROWS * MAX_COLS]; /* of the head; only its shape matters, but to proofs */
-    float mean[MAX_COLS], bounds[4 * MAX_ROWS];
-    uint16_t lift[MAX_COLS * MAX_COLS];
+    float weights[MAX_ROWS * MAX_COLS]; /* of the head; only its shape matters */
 } world;
 
-static void world_make(world *w, int distribution, bool four_bits, bool exact, int members) {
-    specrt_sketch_header h = {.n_rows = w->n_rows, .rank = w->rank, .four_bits = four_bits};
-    size_t n_codes = ((size_t)w->n_rows + 15) / 16 * specrt__sketch_stride(&h);
-    w->four_bits = four_bits;
+static void put_bf16(uint8_t *at, float x) {
+    uint32_t bits = specrt__base_bits(x);
+    at[0] = (uint8_t)(bits >> 16);
+    at[1] = (uint8_t)(bits >> 24);
+}
+
+static void world_make(world *w, int distribution, bool exact, int members) {
+    size_t bytes = 64 * (size_t)w->n_lines;
     w->exact = exact;
+    w->rank = 256 * w->n_lines - 16;
     w->n_ids = 2 * w->n_rows;
     memset(w->basis, 0, sizeof w->basis);
     for (int32_t k = 0; k < w->rank; k++)
@@ -45,47 +57,53 @@ static void world_make(world *w, int distribution, bool four_bits, bool exact, i
             float x = exact ? (float)(j == (k * 5 + 1) % w->n_cols) : fixture_normal(&random_state);
             w->basis[k * w->n_cols + j] = specrt__base_to_f16(x);
         }
-    for (size_t i = 0; i < n_codes; i++) {
-        int c = distribution == NORMAL  ? random_below(256)
-                : distribution == EQUAL ? 0x77
-                                        : 0x66 + random_below(3);
-        w->codes[i] = (uint8_t)c;
-    }
+    for (int32_t j = 0; j < w->n_cols; j++) w->center[j] = exact ? (float)(j % 3) / 4 : 0;
+    for (size_t i = 0; i < (size_t)w->n_rows * bytes; i++)
+        w->records[i] = (uint8_t)(distribution == NORMAL  ? random_below(256)
+                                  : distribution == EQUAL ? 0x77
+                                                          : 0x66 + random_below(2));
     memset(w->row_of, 0xff, sizeof w->row_of);
     for (int32_t i = 0; i < w->n_rows; i++) {
         int32_t j = random_below(i + 1);
+        uint8_t *end = w->records + (size_t)(i + 1) * bytes;
         w->rows[i] = w->rows[j];
         w->rows[j] = i;
         w->ids[i] = 2 * i + random_below(2);
         w->row_of[w->ids[i]] = i;
         w->bias[i] = distribution == EQUAL ? 0.5f : 20 * fixture_normal(&random_state);
-        w->scales[i] = distribution == EQUAL ? 0.25f : 0.1f + fabsf(fixture_normal(&random_state));
+        put_bf16(end - 4,
+                 distribution == EQUAL ? 0.25f : 0.1f + fabsf(fixture_normal(&random_state)));
+        put_bf16(end - 2, distribution == EQUAL ? 1 : fixture_normal(&random_state));
     }
     for (int32_t i = 0; i < w->n_ids; i++)
         w->wants[i] = (uint8_t)(random_below(100) < members ? 1 << random_below(6) : 0);
 }
 
-/* The twin's state, over arrays of the world. */
-static specrt__sketch *twin_open(const world *w, const specrt_head *head, int32_t n_places,
-                                 int32_t size, bool biased) {
+/* The twin's state, over arrays of the world; it refines all places, as the device does. */
+static specrt__sketch *twin_open(world *w, const specrt_head *head, int32_t n_places,
+                                 int32_t size) {
     static specrt_sketch_header header;
-    size_t n_bias = biased ? ((size_t)w->n_rows + 15) / 16 * 16 : 0;
-    specrt__sketch_shared *s = calloc(1, sizeof *s + n_bias * sizeof(float));
-    header = (specrt_sketch_header){
-        .n_rows = w->n_rows, .n_cols = w->n_cols, .rank = w->rank, .four_bits = w->four_bits};
+    specrt__sketch_shared *s = calloc(1, sizeof *s);
+    header = (specrt_sketch_header){.n_rows = w->n_rows,
+                                    .n_cols = w->n_cols,
+                                    .rank = w->rank,
+                                    .n_signs = 32,
+                                    .basis_dtype = SPECRT_DTYPE_F16};
     s->head = head;
     s->view.header = &header;
     s->view.basis = w->basis;
     s->view.rows = w->rows;
-    s->view.scales = w->scales;
-    s->view.codes = w->codes;
     s->rank = w->rank;
-    s->n_places = n_places;
+    s->n_places = s->keep = n_places;
     s->size = size;
-    s->basis = specrt__sketch_basis(&s->view, w->rank);
+    s->basis = specrt__sketch_basis(&s->view);
     s->scan = specrt__scan_choose();
     s->desc = head->compute.desc;
-    specrt__sketch_fill_rows(s, n_bias);
+    s->signs = (specrt__scan_signs){w->signs, 64, 1, w->scales, w->constants, 0};
+    s->records = (specrt__scan_records){w->records, w->n_lines};
+    specrt_active basis = {&head->compute, &s->basis, 1, w->rank, w->n_cols, NULL};
+    REQUIRE(specrt_active_logits(&basis, w->center, 1, w->projected) == SPECRT_STATUS_OK);
+    s->center = w->projected;
     specrt__source_session with = {.topk = MAX_N, .desc = &head->compute.desc};
     return specrt__sketch_open(s, &with);
 }
@@ -100,8 +118,7 @@ static void check_names(const world *w, specrt__sketch *s, const specrt__active_
                         const int32_t *ids, const int32_t *places, int32_t n) {
     static uint8_t seen[2 * MAX_ROWS];
     int32_t n_common = 0;
-    s->n_queries = specrt__sketch_ask(s);
-    for (int32_t i = 0; i < s->n; i++) specrt__sketch_round(s, i);
+    specrt__sketch_round(s);
     specrt__sketch_search(s);
     int32_t n_want = specrt__sketch_join(s, level);
     REQUIRE(n == n_want);
@@ -135,27 +152,25 @@ static specrt_head *bind_head(const world *w, bool biased) {
 
 static specrt__cuda_sketch upload(const world *w, sizes z) {
     return (specrt__cuda_sketch){.basis = gpu_copy(w->basis, sizeof w->basis),
+                                 .center = gpu_copy(w->projected, sizeof w->projected),
                                  .rows = gpu_copy(w->rows, sizeof w->rows),
-                                 .scales = gpu_copy(w->scales, sizeof w->scales),
                                  .bias = z.biased ? gpu_copy(w->bias, sizeof w->bias) : NULL,
-                                 .codes = gpu_copy(w->codes, sizeof w->codes),
+                                 .records = gpu_copy(w->records, sizeof w->records),
                                  .ids = gpu_copy(w->ids, sizeof w->ids),
                                  .row_of = gpu_copy(w->row_of, sizeof w->row_of),
                                  .n_cols = w->n_cols,
                                  .n_ids = w->n_ids,
-                                 .stored_rank = w->rank,
                                  .rank = w->rank,
-                                 .four_bits = w->four_bits,
                                  .n_places = z.n_places,
                                  .size = z.size};
 }
 
 static void discard(const specrt__cuda_sketch *s) {
-    const void *all[] = {s->basis, s->rows, s->scales, s->bias, s->codes, s->ids, s->row_of};
+    const void *all[] = {s->basis, s->center, s->rows, s->bias, s->records, s->ids, s->row_of};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) gpu_free((void *)(uintptr_t)all[i]);
 }
 
-static void run_case(const world *w, sizes z) {
+static void run_case(world *w, sizes z) {
     static float hidden[BATCH * MAX_N * MAX_COLS];
     static int32_t ids[BATCH * MAX_ROWS], places[BATCH * MAX_ROWS], again[BATCH * MAX_ROWS];
     int32_t counts[BATCH] = {z.max_n, random_below(z.max_n + 1)}, n_rows[BATCH], d = w->n_cols;
@@ -174,6 +189,7 @@ static void run_case(const world *w, sizes z) {
     static uint32_t levels[BATCH * 2 * MAX_ROWS]; /* of another source's: bit 3 counts */
     for (int i = 0; i < BATCH * w->n_ids; i += 23) levels[i] = 1u << (3 + i % 2);
     int32_t bound = z.size;
+    specrt__sketch *twin = twin_open(w, head, z.n_places, z.size);
     specrt__cuda_sketch s = upload(w, z);
     size_t bytes = specrt__cuda_sketch_bytes(&s, BATCH, z.max_n);
     REQUIRE(bytes > 0 && (size_t)(BATCH * bound) * 4 <= sizeof ids);
@@ -202,7 +218,6 @@ static void run_case(const world *w, sizes z) {
     routed->pool = pool;
     routed->levels = calloc((size_t)w->n_ids, sizeof *routed->levels);
     routed->level = 3;
-    specrt__sketch *twin = twin_open(w, head, z.n_places, z.size, z.biased);
     twin->routed = routed;
     for (int b = 0; b < BATCH; b++) {
         const float *h = hidden + b * z.max_n * d;
@@ -235,30 +250,30 @@ static void test_names(void) {
             if (test_brief() && (distribution + variant) % 3) continue; /* each of both once */
             w.n_rows = 333 + 50 * distribution + variant;
             w.n_cols = 24;
-            w.rank = variant & 1 ? 24 : 12;
-            world_make(&w, distribution, variant & 1, true, variant == 3 ? 95 : 20);
+            w.n_lines = 1 + variant % 2;
+            world_make(&w, distribution, true, variant == 3 ? 95 : 20);
             run_case(&w, (sizes){w.n_rows, 40, 1, variant > 1});
             run_case(&w, (sizes){w.n_rows - 7, 33, 3, variant == 1});
             run_case(&w, (sizes){w.n_rows / 2, 7, 7, false});
         }
 }
 
-/* More places than a block takes, states of any projection, and more dimensions than are read at once. */
+/* More places than a block takes, states of any projection, and more lines than one. */
 static void test_many(void) {
     static world w;
-    for (int four_bits = 0; four_bits < 2; four_bits++) {
-        w.n_rows = 777;
-        w.n_cols = w.rank = four_bits ? 272 : 140;
-        world_make(&w, NORMAL, four_bits, true, 20);
-        run_case(&w, (sizes){w.n_rows, 30, 9, true});
-    }
+    w.n_rows = 777;
+    w.n_cols = 40;
+    w.n_lines = 3;
+    world_make(&w, NORMAL, true, 20);
+    run_case(&w, (sizes){w.n_rows, 30, 9, true});
     w.n_rows = 8999;
-    w.n_cols = w.rank = 32;
-    world_make(&w, NORMAL, false, true, 10);
+    w.n_cols = 32;
+    w.n_lines = 1;
+    world_make(&w, NORMAL, true, 10);
     run_case(&w, (sizes){w.n_rows, 500, 2, false});
-    world_make(&w, NORMAL, true, false, 10);
+    world_make(&w, NORMAL, false, 10);
     run_case(&w, (sizes){w.n_rows, 64, test_brief() ? 3 : 10, false});
-    world_make(&w, EQUAL, false, true, 10);
+    world_make(&w, EQUAL, true, 10);
     run_case(&w, (sizes){w.n_rows, 20, 1, false});
 }
 
@@ -267,12 +282,10 @@ static void test_random(void) {
     static world w;
     int n_runs = getenv("SPECRT_TEST_LONG") ? 200 : test_brief() ? 2 : 8;
     for (int i = 0; i < n_runs; i++) {
-        bool four_bits = random_below(2);
-        int32_t step = four_bits ? 8 : 4;
         w.n_rows = 1 + random_below(i % 4 == 3 ? MAX_ROWS : 700);
-        w.n_cols = w.rank = step * (1 + random_below(MAX_COLS / 4 / step));
-        world_make(&w, random_below(DISTRIBUTIONS), four_bits, true,
-                   random_below(2) * random_below(101));
+        w.n_cols = 4 * (1 + random_below(MAX_COLS / 4));
+        w.n_lines = 1 + random_below(MAX_LINES);
+        world_make(&w, random_below(DISTRIBUTIONS), true, random_below(2) * random_below(101));
         sizes z = {1 + random_below(w.n_rows), 0, 1 + random_below(MAX_N), random_below(2)};
         z.size = 1 + random_below(z.n_places < 300 ? z.n_places : 300);
         run_case(&w, z);
@@ -283,20 +296,19 @@ static void test_refusals(void) {
     static uint8_t x[64] __attribute__((aligned(16)));
     void *p = x;
     specrt__cuda_sketch bad, s = {.basis = p,
+                                  .center = p,
                                   .rows = p,
-                                  .scales = p,
-                                  .codes = p,
+                                  .records = p,
                                   .n_cols = 8,
                                   .n_ids = 16,
-                                  .stored_rank = 8,
-                                  .rank = 8,
+                                  .rank = 240,
                                   .n_places = 16,
                                   .size = 4};
     CHECK(specrt__cuda_sketch_bytes(&s, 1, 1) > 0);
 #define BAD(field, value) (bad = s, bad.field = (value), specrt__cuda_sketch_bytes(&bad, 1, 1) == 0)
-    CHECK(BAD(rank, 6) && BAD(rank, 12) && BAD(rank, 0) && BAD(stored_rank, 5000));
+    CHECK(BAD(rank, 239) && BAD(rank, 256) && BAD(rank, 0) && BAD(rank, 4336));
     CHECK(BAD(n_places, 0) && BAD(size, 17) && BAD(n_ids, 0) && BAD(n_cols, 0));
-    CHECK(BAD(codes, x + 4) && BAD(basis, NULL));
+    CHECK(BAD(records, x + 4) && BAD(basis, NULL) && BAD(center, NULL));
 #undef BAD
     CHECK(specrt__cuda_sketch_bytes(&s, 0, 1) == 0 && specrt__cuda_sketch_bytes(&s, 1, 65) == 0);
     const specrt__cuda_batch one = {1, 1, NULL, 0};
@@ -311,46 +323,11 @@ static void test_refusals(void) {
 #undef TRY
 }
 
-/* Sketches of bands run on the CPU alone: a session on the device says so, and leaves nothing behind. */
-static void test_bands(void) {
-    enum { V = 32, D = 8, RANK = 16 };
-    const size_t rows = 64 + 2 * RANK * D + 4 * D, scales = (rows + 8 * V + 63) / 64 * 64;
-    const size_t size = scales + 64 + V * RANK / 4;
-    static float weights[V * D];
-    uint8_t *bytes = calloc(1, size), *file;
-    specrt_sketch_header h = {.n_rows = V, .n_cols = D, .rank = RANK, .n_bands = 1};
-    h.bands[0].rank = RANK;
-    h.bands[0].bits = 2;
-    memcpy(bytes, &h, sizeof h);
-    for (int32_t i = 0; i < V; i++) memcpy(bytes + rows + 4 * (size_t)i, &i, 4);
-    fixture_section part = {"sketch", 2, SPECRT_SECTION_DEPENDS_HEAD, bytes, size, size};
-    specrt_head_desc desc = {.rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
-    specrt_policy_desc wanted = {.text = "sketch:5"};
-    size_t n;
-    specrt_bundle *bundle;
-    specrt_head *head;
-    specrt_policy *policy;
-    specrt_cuda_policy *shared = NULL;
-    specrt_error err = {SPECRT_STATUS_OK, ""};
-    file = fixture_bundle(&part, 1, &n);
-    REQUIRE(!specrt_bundle_open_memory(file, n, "b", NULL, &bundle, &err));
-    REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, &err));
-    REQUIRE(!specrt_policy_create(bundle, head, &wanted, &policy, &err));
-    CHECK_INT(specrt_cuda_policy_create(policy, NULL, &shared, &err), SPECRT_STATUS_UNSUPPORTED);
-    CHECK_HAS(err.msg, "sketch: expected codes of one width on the device, found 1 bands");
-    CHECK(shared == NULL);
-    specrt_policy_close(policy);
-    specrt_head_close(head);
-    specrt_bundle_close(bundle);
-    free(file);
-    free(bytes);
-}
-
 static const test_case cases[] = {
-    {"names", "8 and 4 bits, a bias, ties, members, one state and several", test_names},
-    {"many", "several blocks of places, any projection, many dimensions", test_many},
+    {"names", "records of one line and two, a bias, ties, members, one state and several",
+     test_names},
+    {"many", "several blocks of places, any projection, three lines", test_many},
     {"random", "shapes by chance", test_random},
     {"refusals", "bad arguments give a status", test_refusals},
-    {"bands", "a sketch of several widths is refused by name", test_bands},
 };
 GPU_TEST_MAIN(cases, 31)

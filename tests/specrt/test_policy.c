@@ -83,6 +83,7 @@ static void test_papers(void) {
     static const char *const texts[][2] = {
         {"evospec-paper", "static+retrieve:256@sem=hnsw_h"},
         {"evospec", "static+retrieve:256"},
+        {"hybrid", "window:3072+successor:256+sketch:256"},
         {"dynaspec-paper", "cluster@schedule=harmonic@beam=per_row@always=0"},
         {"dynaspec", "cluster"},
         {"coral-paper", "group@schedule=flat@beam=per_row@always=0"},
@@ -104,9 +105,10 @@ static void test_papers(void) {
 static const struct {
     const char *text, *message;
 } bad[] = {
-    {"", "policy '': position 1: expected full, static, window, retrieve, cluster, group, "
-         "centroid, successor, sketch, frspec, vocabtrim, microspec, microspec-paper, evospec, "
-         "evospec-paper, dynaspec, dynaspec-paper, coral or coral-paper, found the end"},
+    {"",
+     "policy '': position 1: expected full, static, window, retrieve, cluster, group, "
+     "centroid, successor, sketch, frspec, vocabtrim, microspec, microspec-paper, hybrid, evospec, "
+     "evospec-paper, dynaspec, dynaspec-paper, coral or coral-paper, found the end"},
     {"statik:5", "position 1: expected full, static, window, retrieve, cluster, group"},
     {"statik:5", "found 'statik'"},
     {"static:5+", "position 10: expected full"},
@@ -190,7 +192,7 @@ static void test_longest(void) {
         "+cluster:16777216@schedule=harmonic@beam=per_row@cap=16777216@always=65536"
         "+group:16777216@schedule=harmonic@beam=per_row@cap=16777216@always=65536"
         "+centroid:16777216@schedule=harmonic@beam=per_row@cap=16777216@always=65536"
-        "+successor:16777216+sketch:16777216@rank=4096@scan=16777216";
+        "+successor:16777216+sketch:16777216@signs=4080@keep=16777216@scan=16777216";
     char printed[SPECRT__POLICY_MAX_TEXT];
     specrt__policy_spec spec;
     REQUIRE(specrt__policy_parse(text, &spec, NULL) == SPECRT_STATUS_OK);

@@ -29,11 +29,6 @@ void advice_say(const sketch_facts *f, char *out) {
                  "--policy sketch:512; sketch:128 once %" PRId32
                  " states chose its directions (" ADVICE_FIGURES ")",
                  states_enough(f));
-    else if (f->bytes >= f->n_cols / 4)
-        snprintf(out, ADVICE_MOST, "--policy sketch:128 (" ADVICE_FIGURES ")");
     else
-        snprintf(out, ADVICE_MOST,
-                 "--policy sketch:512; in bands of %" PRId32
-                 " bytes, without --bytes, --codes and --rank, sketch:128 (" ADVICE_FIGURES ")",
-                 f->n_cols / 4);
+        snprintf(out, ADVICE_MOST, "--policy sketch:128 (" ADVICE_FIGURES ")");
 }

@@ -171,81 +171,62 @@ static specrt_status directions(plan *p, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-/* Scales each dimension so that codes use their 8 bits alike, and all so that f16 holds the basis. */
-static specrt_status store(const plan *p, basis *out, specrt_error *err) {
+/* The share of a direction in scores, of which none is too small to divide by. */
+static double importance(const plan *p, int k) {
+    double share = p->values[k] / p->values[0];
+    return share > 1e-6 ? share : 1e-6;
+}
+
+/* Rows' numbers become about as large in every direction, states' as large as the direction counts. */
+static void store(const plan *p, basis *out) {
     size_t d = (size_t)p->d;
     double most = 0;
-    float *row = malloc(d * sizeof *row);
-    if (!row) return sl_error_no_memory(err, NULL);
-    for (size_t i = 0; i < d; i++) most = fabs(p->basis[i]) > most ? fabs(p->basis[i]) : most;
-    for (size_t k = 0; k < (size_t)p->rank; k++) {
-        double share = p->values[k] / p->values[0];
-        double gain = sqrt(share > 1e-6 ? share : 1e-6) / most;
-        for (size_t j = 0; j < d; j++) row[j] = (float)(gain * p->basis[k * d + j]);
-        specrt_to_f16(row, p->d, out->basis + k * d);
-        for (size_t j = 0; j < d; j++) row[j] = (float)(p->lift[k * d + j] / gain);
-        specrt_to_f16(row, p->d, out->lift + k * d);
-    }
-    free(row);
-    return SPECRT_STATUS_OK;
-}
-
-/* Of bands: each one's directions turned, and scaled so that f16 holds them. */
-static specrt_status store_bands(plan *p, int64_t bytes, uint64_t seed, basis *out,
-                                 specrt_error *err) {
-    size_t d = (size_t)p->d, at = 0;
-    float *row = malloc(d * sizeof *row);
-    specrt_status status = widths_choose(p->values, p->rank, (double)bytes, &out->list, err);
-    out->rank = out->list.rank;
-    if (!status) status = turn_bands(&out->list, p->d, seed, p->basis, p->lift, err);
-    if (!status && !row) status = sl_error_no_memory(err, NULL);
-    for (int32_t i = 0; i < out->list.n && !status; i++) {
-        size_t n = (size_t)out->list.bands[i].rank * d;
-        double most = 0;
-        for (size_t k = at; k < at + n; k++) most = fmax(most, fabs(p->basis[k]));
-        for (size_t k = at; k < at + n; k++) {
-            row[k % d] = (float)(p->basis[k] / most);
-            out->turned[k] = p->lift[k] * most;
-            if (k % d == d - 1) specrt_to_f16(row, p->d, out->basis + k - (d - 1));
+    for (int k = 0; k < p->rank; k++)
+        for (size_t j = 0; j < d; j++)
+            most = fmax(most, sqrt(importance(p, k)) * fabs(p->basis[(size_t)k * d + j]));
+    out->unit = most;
+    for (int k = 0; k < p->rank; k++) {
+        double deviation = sqrt(importance(p, k));
+        out->weights[k] = importance(p, k);
+        for (size_t j = (size_t)k * d; j < (size_t)(k + 1) * d; j++) {
+            out->basis[j] = (float)(p->basis[j] * deviation / most);
+            out->codes[j] = p->lift[j] / deviation;
         }
-        at += n;
     }
-    free(row);
-    return status;
 }
 
-static specrt_status fill(plan *p, const row_order *o, const state_set *states, int64_t bytes,
-                          int threads, const cli_common *common, basis *out, specrt_error *err) {
+static specrt_status fill(plan *p, const row_order *o, const state_set *states, int threads,
+                          const cli_common *common, basis *out, specrt_error *err) {
     openblas_set_num_threads(1);
     TRY(moment_of_rows(o, threads, common->progress, p->g, err));
-    if (bytes && states) center_states(states, out->center);
-    if (states) TRY(moment_of_states(states, bytes ? 0.001 : 0.01, threads, p->c, err));
+    if (states) center_states(states, out->center);
+    if (states) TRY(moment_of_states(states, 0.001, threads, p->c, err));
     TRY(directions(p, err));
     if (!(p->values[0] > 0))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "head: expected rows that differ, found all alike");
-    if (bytes) return store_bands(p, bytes, (uint64_t)common->seed, out, err);
-    return store(p, out, err);
+    store(p, out);
+    return SPECRT_STATUS_OK;
 }
 
-specrt_status basis_make(const row_order *o, const state_set *states, int32_t rank, int64_t bytes,
-                         int threads, const cli_common *common, basis *out, specrt_error *err) {
+specrt_status basis_make(const row_order *o, const state_set *states, int32_t rank, int threads,
+                         const cli_common *common, basis *out, specrt_error *err) {
     size_t d = (size_t)o->n_cols, n = (size_t)rank * d;
-    plan p = {.d = o->n_cols, .rank = rank};
+    plan p = {.d = o->n_cols, .rank = rank < o->n_cols ? rank : o->n_cols};
     *out = (basis){.rank = rank, .n_cols = o->n_cols};
-    out->basis = malloc(n * sizeof *out->basis);
-    out->lift = bytes ? NULL : malloc(n * sizeof *out->lift);
-    out->turned = bytes ? malloc(n * sizeof *out->turned) : NULL;
-    out->center = bytes ? calloc(d, sizeof *out->center) : NULL;
+    out->basis = calloc(n, sizeof *out->basis);
+    out->codes = calloc(n, sizeof *out->codes);
+    out->weights = calloc((size_t)rank, sizeof *out->weights);
+    out->center = calloc(d, sizeof *out->center);
     p.g = malloc(d * d * sizeof *p.g);
     p.c = states ? malloc(d * d * sizeof *p.c) : NULL;
     p.values = malloc((size_t)rank * sizeof *p.values);
     p.v = malloc(n * sizeof *p.v);
     p.basis = malloc(n * sizeof *p.basis);
     p.lift = malloc(n * sizeof *p.lift);
-    bool good = out->basis && p.g && (p.c || !states) && p.values && p.v && p.basis && p.lift;
-    good = good && (bytes ? out->turned && out->center : out->lift != NULL);
-    specrt_status status = good ? fill(&p, o, states, bytes, threads, common, out, err)
+    bool good = out->basis && out->codes && out->weights && out->center && p.g &&
+                (p.c || !states) && p.values && p.v && p.basis && p.lift;
+    specrt_status status = good ? fill(&p, o, states, threads, common, out, err)
                                 : sl_error_no_memory_for(err, "the basis");
     free(p.g);
     free(p.c);
@@ -258,8 +239,8 @@ specrt_status basis_make(const row_order *o, const state_set *states, int32_t ra
 
 void basis_free(basis *b) {
     free(b->basis);
-    free(b->lift);
-    free(b->turned);
+    free(b->codes);
+    free(b->weights);
     free(b->center);
     *b = (basis){0};
 }

@@ -8,15 +8,15 @@
 #include "model/model.h"
 #include "specrt_tools.h"
 
-enum { BUILD_K = 10, BUILD_MAX_RANKS = 12, BUILD_MAX_ROWS = 8, STATES_MOST = 65536 };
+enum { BUILD_K = 10, BUILD_MAX_KEEPS = 6, BUILD_MAX_ROWS = 6, STATES_MOST = 65536 };
 
 typedef struct sketch_options {
     cli_common common;
     const char *model, *tensor, *trace;
-    const char *codes, *held_out;
-    int64_t rank, n_states, bytes; /* bytes: of a row that a scan reads, in bands; 0: one width */
+    const char *held_out;
+    int64_t rank, n_signs, n_states;
     double min_recall;
-    bool four_bits, allow_below;
+    bool allow_below;
 } sketch_options;
 
 /* The head's rows, in the order in which they are stored: by rank where that is known, then by number. */
@@ -59,49 +59,23 @@ specrt_status states_synthetic(const row_order *o, int32_t n, uint64_t seed, sta
 specrt_status states_truth(state_set *s, const row_order *o, int threads, specrt_error *err);
 void states_free(state_set *s);
 
-/* Bands by importance: directions, and the bits of each. */
-enum {
-    BANDS_CONSTANT = 4,
-    BANDS_SCALE = 2
-}; /* bytes that a scan reads of a row, and of each band */
-typedef struct band_list {
-    int32_t n, rank; /* of all */
-    struct {
-        int32_t rank, bits;
-    } bands[SPECRT_MAX_SKETCH_BANDS];
-} band_list;
-
-/* widths_choose() : the widths of the first directions that lose least of a spectrum, for a budget of bytes.
- *   spectrum : [d] what each direction adds to the variance of scores, falling
- * @return OK, NO_MEMORY, BAD_ARG: the budget holds no line. */
-specrt_status widths_choose(const double *spectrum, int32_t d, double bytes, band_list *out,
-                            specrt_error *err);
-/* widths_bytes() : what a scan of the first n_bands reads of a row. */
-double widths_bytes(const band_list *list, int32_t n_bands);
-
-/* turn_bands() : a random rotation of each band's directions.
- *   down, lift : [rank, n_cols], turned alike in place
- * @return OK, NO_MEMORY. */
-specrt_status turn_bands(const band_list *list, int32_t n_cols, uint64_t seed, double *down,
-                         double *lift, specrt_error *err);
-
-/* z = basis h; row v is about mean + code_v basis, and code_v is (row_v - mean) lift'. */
+/* z = basis (h - center), by importance; the row at a place has the numbers x = codes (row - mean), which are
+ * about as large in every direction, and scores unit * x . z beside its constant. */
 typedef struct basis {
     int32_t rank, n_cols;
-    uint16_t *basis, *lift; /* f16 [rank, n_cols], by importance; of bands lift is NULL */
-    /* Of bands: z = basis (h - center), code_v = (row_v - mean) turned'. */
-    band_list list; /* n 0: one width */
-    float *center;  /* [n_cols] the mean of states, or zeros */
-    double *turned; /* [rank, n_cols] */
+    float *basis;    /* [rank, n_cols] */
+    float *center;   /* [n_cols] the mean of states, or zeros */
+    double *codes;   /* [rank, n_cols] */
+    double *weights; /* [rank] what an error of x counts in each direction */
+    double unit;
 } basis;
 
-/* basis_make() : the best of its rank for the rows alone, or for their products with states.
- *   states : those that are not measured count, and of bands lose their mean here; NULL: none
- *   bytes  : of bands, whose rank and widths follow from them; 0: one width, of `rank`
- * @return OK, NO_MEMORY, BAD_INPUT: states that do not vary, or a head whose rows are all alike; BAD_ARG: of
- * widths_choose(). */
-specrt_status basis_make(const row_order *o, const state_set *states, int32_t rank, int64_t bytes,
-                         int threads, const cli_common *common, basis *out, specrt_error *err);
+/* basis_make() : the best for the rows alone, or for their products with states. Directions beyond those
+ * there are stay zero.
+ *   states : those that are not measured count, and lose their mean here; NULL: none
+ * @return OK, NO_MEMORY, BAD_INPUT: states that do not vary, or a head whose rows are all alike. */
+specrt_status basis_make(const row_order *o, const state_set *states, int32_t rank, int threads,
+                         const cli_common *common, basis *out, specrt_error *err);
 void basis_free(basis *b);
 
 /* The section, laid out as specrt_sketch. */
@@ -111,28 +85,28 @@ typedef struct sketch {
     specrt_sketch view;
 } sketch;
 
-/* sketch_make() : codes of 8 or 4 bits and lengths of all rows. @return OK, NO_MEMORY. */
-specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, bool four_bits,
+/* sketch_make() : signs and records of all rows. @return OK, NO_MEMORY. */
+specrt_status sketch_make(const row_order *o, const basis *b, int32_t n_signs, bool whitened,
                           int threads, sketch *out, specrt_error *err);
-/* bands_make() : the same of bands. */
-specrt_status bands_make(const row_order *o, const basis *b, bool whitened, int threads,
-                         sketch *out, specrt_error *err);
-/* bands_read() : the numbers of a place in a band, odd and without its scale. */
-void bands_read(const specrt_sketch_band *band, int32_t place, float *out);
+/* sketch_read_signs(), sketch_read_pairs() : the odd numbers of a place, [n_signs] and [rank], without
+ * scale. */
+void sketch_read_signs(const specrt_sketch *v, int32_t place, float *out);
+void sketch_read_pairs(const specrt_sketch *v, int32_t place, float *out);
+/* sketch_scale(), sketch_bf16() : numbers as they are stored. */
+float sketch_scale(uint8_t stored);
+float sketch_bf16(const uint8_t *bytes);
+/* sketch_record() : that of a place. */
+const uint8_t *sketch_record(const specrt_sketch *v, int32_t place);
 void sketch_free(sketch *s);
-/* sketch_add() : adds dimensions [begin, end) of every place times q to its sum, [n_blocks, 16]. */
-void sketch_add(const specrt_sketch *v, const int32_t *q, int32_t begin, int32_t end,
-                int32_t *sums);
-void sketch_widen(const uint16_t *halves, size_t n, double *out); /* from f16 */
 
-/* Share of the true best that are among the best `rows` by the first `rank` dimensions. */
+/* Share of the true best that a search finds which refines `keeps` places and names `rows` rows. */
 typedef struct sketch_recall_table {
-    int n_ranks, n_rows;
-    int32_t ranks[BUILD_MAX_RANKS], rows[BUILD_MAX_ROWS];
-    double recall[BUILD_MAX_RANKS][BUILD_MAX_ROWS];
-    double recall_best[BUILD_MAX_RANKS][BUILD_MAX_ROWS]; /* of the very best */
-    double bytes[BUILD_MAX_RANKS];                       /* of a row that a scan reads */
-    int best_rank, best_rows; /* the fewest bytes that reach enough; -1: none do */
+    int n_keeps, n_rows;
+    int32_t keeps[BUILD_MAX_KEEPS], rows[BUILD_MAX_ROWS];
+    double recall[BUILD_MAX_KEEPS][BUILD_MAX_ROWS];
+    double recall_best[BUILD_MAX_KEEPS][BUILD_MAX_ROWS]; /* of the very best */
+    double bytes[BUILD_MAX_KEEPS][BUILD_MAX_ROWS];       /* that a pass of one state reads */
+    int best_keep, best_rows; /* the fewest bytes that reach enough; -1: none do */
 } sketch_recall_table;
 
 specrt_status sketch_recall_measure(const sketch *s, const state_set *states, double enough,
@@ -145,8 +119,7 @@ typedef struct sketch_facts {
     int32_t n_states;  /* that chose directions */
     int32_t n_measured;
     int32_t n_cols;
-    int64_t bytes; /* of a row, in bands; 0: one width */
-    double recall; /* of the ten best rows among 128 */
+    double recall; /* of the ten best rows among 128 of most places */
 } sketch_facts;
 
 enum { ADVICE_MOST = 512 };

@@ -1,7 +1,6 @@
-/* codes.c : every row's code and the four lengths that bound its error, as the section's bytes.
- * In double: the bounds are promises. */
+/* codes.c : signs and pairs of bits of every row, as the bytes of the section. A row's scale is the one that
+ * loses least of its numbers, each weighed by what an error counts in its direction. */
 #include <cblas.h>
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@
 #include "base/io.h"
 #include "base/parallel.h"
 
-enum { CODES_BLOCK = 64 };
+enum { CODES_BLOCK = 64, Q8_BLOCK = 32 };
 
 void sketch_free(sketch *s) {
     free(s->bytes);
@@ -19,167 +18,269 @@ void sketch_free(sketch *s) {
 
 /* --- the layout --- */
 
-/* Points the view into the section. @return its bytes; header filled in. */
+static size_t to_line(size_t at) {
+    return (at + 63) / 64 * 64;
+}
+
+/* Points the view into the section. @return its bytes; base NULL: the header alone is read. */
 static size_t lay_out(const specrt_sketch_header *h, uint8_t *base, specrt_sketch *v) {
-    size_t n = (size_t)h->n_rows, d = (size_t)h->n_cols, r = (size_t)h->rank;
-    size_t mean = sizeof *h + 4 * r * d, rows = mean + 4 * d, scales = rows + 4 * n;
-    size_t codes = (scales + 20 * n + 63) / 64 * 64;
-    size_t end = codes + (n + 15) / 16 * 16 * r / (h->four_bits ? 2 : 1);
-    if (!base) return end;
-    *v = (specrt_sketch){.header = (const void *)base,
-                         .basis = (const void *)(base + sizeof *h),
-                         .lift = (const void *)(base + sizeof *h + 2 * r * d),
-                         .mean = (const void *)(base + mean),
-                         .rows = (const void *)(base + rows),
-                         .scales = (const void *)(base + scales),
-                         .bounds = (const void *)(base + scales + 4 * n),
-                         .codes = base + codes};
-    return end;
+    size_t n = (size_t)h->n_rows, n_places = (n + 15) / 16 * 16;
+    size_t row = specrt_row_bytes((specrt_dtype)h->basis_dtype, h->n_cols);
+    size_t center = (sizeof *h + (size_t)h->rank * row + 3) / 4 * 4;
+    size_t rows = center + 4 * (size_t)h->n_cols, scales = rows + 4 * n;
+    size_t signs = to_line(scales + 2 * n_places);
+    size_t records = signs + n_places * (size_t)h->n_signs / 8;
+    if (base)
+        *v = (specrt_sketch){.header = (const void *)base,
+                             .basis = base + sizeof *h,
+                             .center = (const void *)(base + center),
+                             .rows = (const void *)(base + rows),
+                             .scales = base + scales,
+                             .constants = (const void *)(base + scales + n_places),
+                             .signs = base + signs,
+                             .records = base + records};
+    return records + n * (size_t)(h->rank + 16) / 4;
 }
 
-/* One number of a code, of 4 bits in the upper half from the fifth of every eight dimensions on. */
-static void put_code(const specrt_sketch *v, int32_t place, int32_t k, int number) {
-    size_t step = v->header->four_bits ? 8 : 4, n_lines = (size_t)v->header->rank / step;
-    size_t line = (size_t)(place / 16) * n_lines + (size_t)k / step;
-    uint8_t *at = (uint8_t *)(uintptr_t)v->codes + 64 * line + (size_t)(place % 16 * 4 + k % 4);
-    if (v->header->four_bits)
-        *at = (uint8_t)(*at | (8 + number) << (k % 8 / 4 * 4));
-    else
-        *at = (uint8_t)(128 + number);
+/* Where sign k of a place stands, and in which bit. */
+static const uint8_t *sign_at(const specrt_sketch *v, size_t place, size_t k, int *bit) {
+    *bit = (int)(k % 32 / 4);
+    return v->signs + 64 * (place / 16 * (size_t)(v->header->n_signs / 32) + k / 32) +
+           place % 16 * 4 + k % 4;
 }
 
-void sketch_add(const specrt_sketch *v, const int32_t *q, int32_t begin, int32_t end,
-                int32_t *sums) {
-    bool four_bits = v->header->four_bits;
-    int32_t step = four_bits ? 8 : 4, mask = four_bits ? 15 : 255, zero = four_bits ? 8 : 128;
-    int32_t n_blocks = (v->header->n_rows + 15) / 16, n_lines = v->header->rank / step;
-    for (int32_t b = 0; b < n_blocks; b++, sums += 16)
-        for (int32_t k = begin; k < end; k += 4) {
-            const uint8_t *line =
-                v->codes + 64 * ((size_t)b * (size_t)n_lines + (size_t)(k / step));
-            for (int i = 0; i < 16; i++)
-                for (int j = 0; j < 4; j++)
-                    sums[i] += ((line[4 * i + j] >> k % step & mask) - zero) * q[k + j];
+const uint8_t *sketch_record(const specrt_sketch *v, int32_t place) {
+    return v->records + (size_t)place * (size_t)(v->header->rank + 16) / 4;
+}
+
+/* Where pair k of a record stands, and from which bit on. */
+static const uint8_t *pair_at(const specrt_sketch *v, int32_t place, size_t k, int *bit) {
+    size_t line = k / 256, width = line == (size_t)v->header->rank / 256 ? 60 : 64;
+    *bit = (int)(k % 256 / width) * 2;
+    return sketch_record(v, place) + 64 * line + k % 256 % width;
+}
+
+void sketch_read_signs(const specrt_sketch *v, int32_t place, float *out) {
+    int bit;
+    for (int32_t k = 0; k < v->header->n_signs; k++) {
+        const uint8_t *at = sign_at(v, (size_t)place, (size_t)k, &bit);
+        out[k] = (float)(2 * (*at >> bit & 1) - 1);
+    }
+}
+
+void sketch_read_pairs(const specrt_sketch *v, int32_t place, float *out) {
+    int bit;
+    for (int32_t k = 0; k < v->header->rank; k++) {
+        const uint8_t *at = pair_at(v, place, (size_t)k, &bit);
+        out[k] = (float)(2 * (*at >> bit & 3) - 3);
+    }
+}
+
+/* --- numbers as they are stored --- */
+
+static float of_bits(uint32_t bits) {
+    float out;
+    memcpy(&out, &bits, sizeof out);
+    return out;
+}
+
+static uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+float sketch_scale(uint8_t stored) {
+    return of_bits(((uint32_t)stored << 20) + (96u << 23));
+}
+
+/* The nearest of x, 0 to 1.875. */
+static uint8_t to_scale(double x) {
+    int64_t steps = ((int64_t)bits_of((float)x) + (1 << 19)) / (1 << 20) - (96 << 3);
+    return (uint8_t)(steps < 0 ? 0 : steps > 255 ? 255 : steps);
+}
+
+float sketch_bf16(const uint8_t *bytes) {
+    return of_bits((uint32_t)bytes[0] << 16 | (uint32_t)bytes[1] << 24);
+}
+
+/* To the nearest, and not endless. */
+static void put_bf16(uint8_t *bytes, double x) {
+    uint32_t bits = bits_of((float)fmax(fmin(x, 3e38), -3e38));
+    bits += 0x7fff + (bits >> 16 & 1);
+    bytes[0] = (uint8_t)(bits >> 16);
+    bytes[1] = (uint8_t)(bits >> 24);
+}
+
+/* --- a row's numbers --- */
+
+/* The odd number of two bits that is nearest to x / scale. */
+static int odd_of(double x, double inverse) {
+    double q = 2 * floor(x * inverse / 2) + 1;
+    return q > 3 ? 3 : q < -3 ? -3 : (int)q;
+}
+
+/* The scale of pairs that loses least: a few rounds of Lloyd's from the normal distribution's best. */
+static double pair_scale(const double *x, const double *weights, int32_t n) {
+    double square = 0, total = 0;
+    for (int32_t k = 0; k < n; k++) {
+        square += weights[k] * x[k] * x[k];
+        total += weights[k];
+    }
+    double scale = total > 0 ? 0.498 * sqrt(square / total) : 0;
+    for (int round = 0; round < 6 && scale > 0; round++) {
+        double along = 0, sum = 0;
+        for (int32_t k = 0; k < n; k++) {
+            int q = odd_of(x[k], 1 / scale);
+            along += weights[k] * x[k] * q;
+            sum += weights[k] * q * q;
         }
+        scale = along / sum;
+    }
+    return scale;
 }
 
-/* --- a block of rows --- */
+static double sign_scale(const double *x, const double *weights, int32_t n) {
+    double sum = 0, total = 0;
+    for (int32_t k = 0; k < n; k++) {
+        sum += weights[k] * fabs(x[k]);
+        total += weights[k];
+    }
+    return total > 0 ? sum / total : 0;
+}
+
+/* --- all rows --- */
 
 typedef struct coding {
     const row_order *o;
+    const basis *b;
     const specrt_sketch *view;
-    double *basis, *lift; /* [rank, n_cols] as they are stored */
-    double *rows, *codes; /* [threads, CODES_BLOCK, n_cols], [.., rank] */
-    float *scratch;       /* [threads, n_cols] */
+    double *rows, *codes;      /* [threads, CODES_BLOCK, n_cols], [.., rank] */
+    float *scratch;            /* [threads, n_cols] */
+    float *scales, *constants; /* [n_rows] of the preview, before they are rounded */
 } coding;
 
-static double length(const double *x, int32_t n) {
-    double sum = 0;
-    for (int32_t j = 0; j < n; j++) sum += x[j] * x[j];
-    return sqrt(sum);
-}
-
-/* The next float above, and a little for the rounding of sums. */
-static float up(double x) {
-    return nextafterf((float)(x * 1.000001), INFINITY);
-}
-
-/* Rounds a code [rank] in its place and fills its scale and two lengths. */
-static void round_code(const coding *c, int32_t place, const double *code) {
-    int32_t rank = c->view->header->rank, greatest = c->view->header->four_bits ? 7 : 127;
-    float *bounds = (float *)(uintptr_t)c->view->bounds + 4 * (size_t)place;
-    double most = 0, off = 0, rounded = 0;
-    for (int32_t j = 0; j < rank; j++) most = fabs(code[j]) > most ? fabs(code[j]) : most;
-    float scale = (float)(most / greatest);
-    if (!(scale >= FLT_MIN)) scale = 0;
-    ((float *)(uintptr_t)c->view->scales)[place] = scale;
-    for (int32_t j = 0; j < rank; j++) {
-        double q = scale > 0 ? rint(code[j] / (double)scale) : 0;
-        q = q > greatest ? greatest : q < -greatest ? -greatest : q;
-        put_code(c->view, place, j, (int)q);
-        off += pow(code[j] - q * (double)scale, 2);
-        rounded += pow(q * (double)scale, 2);
+static void code_row(const coding *c, int32_t place, const double *x, double constant) {
+    const specrt_sketch *v = c->view;
+    const basis *b = c->b;
+    int32_t n_signs = v->header->n_signs, bit;
+    double scale = pair_scale(x, b->weights, b->rank);
+    c->scales[place] = (float)(sign_scale(x, b->weights, n_signs) * b->unit);
+    c->constants[place] = (float)constant;
+    for (int32_t k = 0; k < n_signs; k++) {
+        uint8_t *at = (uint8_t *)(uintptr_t)sign_at(v, (size_t)place, (size_t)k, &bit);
+        *at = (uint8_t)(*at | (x[k] > 0) << bit);
     }
-    bounds[1] = up(sqrt(off));
-    bounds[2] = up(sqrt(rounded));
+    for (int32_t k = 0; k < b->rank; k++) {
+        uint8_t *at = (uint8_t *)(uintptr_t)pair_at(v, place, (size_t)k, &bit);
+        *at = (uint8_t)(*at | (odd_of(x[k], scale > 0 ? 1 / scale : 0) + 3) / 2 << bit);
+    }
+    uint8_t *end = (uint8_t *)(uintptr_t)sketch_record(v, place) + (b->rank + 16) / 4;
+    put_bf16(end - 4, scale * b->unit);
+    put_bf16(end - 2, constant);
 }
 
 static void code_block(void *arg, int64_t block, int worker) {
     const coding *c = arg;
-    int32_t d = c->o->n_cols, rank = c->view->header->rank, first = (int32_t)block * CODES_BLOCK;
+    int32_t d = c->o->n_cols, rank = c->b->rank, first = (int32_t)block * CODES_BLOCK;
     int32_t n = c->o->n - first < CODES_BLOCK ? c->o->n - first : CODES_BLOCK;
     double *rows = c->rows + (size_t)worker * CODES_BLOCK * (size_t)d;
     double *codes = c->codes + (size_t)worker * CODES_BLOCK * (size_t)rank;
+    double constants[CODES_BLOCK] = {0};
     float *row = c->scratch + (size_t)worker * (size_t)d;
-    float *bounds = (float *)(uintptr_t)c->view->bounds + 4 * (size_t)first;
     for (int32_t i = 0; i < n; i++) {
-        double square = 0, *x = rows + (size_t)i * (size_t)d;
+        double *x = rows + (size_t)i * (size_t)d;
         order_read(c->o, first + i, row);
         for (int32_t j = 0; j < d; j++) {
-            square += (double)row[j] * (double)row[j];
             x[j] = (double)row[j] - (double)c->o->mean[j];
+            constants[i] += x[j] * (double)c->b->center[j];
         }
-        bounds[4 * i + 3] = up(sqrt(square));
     }
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, rank, d, 1, rows, d, c->lift, d, 0,
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, rank, d, 1, rows, d, c->b->codes, d, 0,
                 codes, rank);
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, d, rank, -1, codes, rank, c->basis, d,
-                1, rows, d);
-    for (int32_t i = 0; i < n; i++) {
-        bounds[4 * i] = up(length(rows + (size_t)i * (size_t)d, d));
-        round_code(c, first + i, codes + (size_t)i * (size_t)rank);
+    for (int32_t i = 0; i < n; i++)
+        code_row(c, first + i, codes + (size_t)i * (size_t)rank, constants[i]);
+}
+
+/* The preview's scales and constants, in units of the greatest. */
+static void round_all(const coding *c, specrt_sketch_header *h) {
+    float scale = 0, constant = 0;
+    for (int32_t i = 0; i < c->o->n; i++) {
+        scale = fmaxf(scale, c->scales[i]);
+        constant = fmaxf(constant, fabsf(c->constants[i]));
+    }
+    h->scale_unit = scale / 1.875f;
+    h->constant_unit = constant / 127;
+    for (int32_t i = 0; i < c->o->n; i++) {
+        double x = scale > 0 ? (double)c->scales[i] * 1.875 / (double)scale : 0;
+        ((uint8_t *)(uintptr_t)c->view->scales)[i] = to_scale(x);
+        ((int8_t *)(uintptr_t)c->view->constants)[i] =
+            (int8_t)(constant > 0 ? lrintf(127 * c->constants[i] / constant) : 0);
     }
 }
 
-/* --- the whole --- */
-
-void sketch_widen(const uint16_t *halves, size_t n, double *out) {
-    float values[256];
-    for (size_t i = 0; i < n; i += 256) {
-        size_t left = n - i < 256 ? n - i : 256;
-        specrt_row_decode(SPECRT_DTYPE_F16, halves + i, (int64_t)left, values);
-        for (size_t j = 0; j < left; j++) out[i + j] = (double)values[j];
+/* One row of the basis, in f16 or in blocks of 32 columns that share a scale. */
+static void put_basis(const float *row, int32_t n, specrt_dtype dtype, uint8_t *out) {
+    if (dtype == SPECRT_DTYPE_F16) {
+        specrt_to_f16(row, n, (uint16_t *)(void *)out);
+        return;
+    }
+    for (int32_t j = 0; j < n; j += Q8_BLOCK, out += 2 + Q8_BLOCK) {
+        float most = 0;
+        for (int32_t i = j; i < j + Q8_BLOCK; i++) most = fmaxf(most, fabsf(row[i]));
+        float scale = most / 127, stored;
+        uint16_t half;
+        specrt_to_f16(&scale, 1, &half);
+        memcpy(out, &half, sizeof half);
+        specrt_row_decode(SPECRT_DTYPE_F16, out, 1, &stored);
+        for (int32_t i = 0; i < Q8_BLOCK; i++) {
+            float q = stored > 0 ? row[j + i] / stored : 0;
+            out[2 + i] = (uint8_t)(int8_t)lrintf(fmaxf(fminf(q, 127), -127));
+        }
     }
 }
 
-static void fill(const coding *c, const basis *b, int threads) {
+static void fill(const coding *c, int threads) {
     const specrt_sketch *v = c->view;
-    size_t d = (size_t)b->n_cols, n = (size_t)b->rank * d;
-    memcpy((void *)(uintptr_t)v->basis, b->basis, n * sizeof *b->basis);
-    memcpy((void *)(uintptr_t)v->lift, b->lift, n * sizeof *b->lift);
-    memcpy((void *)(uintptr_t)v->mean, c->o->mean, d * sizeof *v->mean);
-    memcpy((void *)(uintptr_t)v->rows, c->o->rows, (size_t)c->o->n * sizeof *v->rows);
-    sketch_widen(b->basis, n, c->basis);
-    sketch_widen(b->lift, n, c->lift);
+    size_t d = (size_t)c->b->n_cols, n = (size_t)c->o->n;
+    specrt_dtype dtype = (specrt_dtype)v->header->basis_dtype;
+    uint8_t *at = (uint8_t *)(uintptr_t)v->basis;
+    for (size_t k = 0; k < (size_t)c->b->rank; k++, at += specrt_row_bytes(dtype, (int64_t)d))
+        put_basis(c->b->basis + k * d, (int32_t)d, dtype, at);
+    memcpy((void *)(uintptr_t)v->center, c->b->center, d * sizeof *v->center);
+    memcpy((void *)(uintptr_t)v->rows, c->o->rows, n * sizeof *v->rows);
     sl_parallel_for(threads, (c->o->n + CODES_BLOCK - 1) / CODES_BLOCK, code_block, (void *)c);
+    round_all(c, (specrt_sketch_header *)(uintptr_t)v->header);
 }
 
-specrt_status sketch_make(const row_order *o, const basis *b, bool whitened, bool four_bits,
+specrt_status sketch_make(const row_order *o, const basis *b, int32_t n_signs, bool whitened,
                           int threads, sketch *out, specrt_error *err) {
-    specrt_sketch_header h = {.n_rows = o->n,
-                              .n_cols = o->n_cols,
-                              .rank = b->rank,
-                              .whitened = whitened,
-                              .four_bits = four_bits};
-    size_t d = (size_t)o->n_cols, r = (size_t)b->rank, blocks = (size_t)threads * CODES_BLOCK;
-    coding c = {.o = o, .view = &out->view};
+    const specrt_sketch_header h = {.n_rows = o->n,
+                                    .n_cols = o->n_cols,
+                                    .rank = b->rank,
+                                    .n_signs = n_signs,
+                                    .whitened = whitened,
+                                    .basis_dtype = o->n_cols % Q8_BLOCK ? SPECRT_DTYPE_F16
+                                                                        : SPECRT_DTYPE_Q8_0};
+    size_t blocks = (size_t)threads * CODES_BLOCK, d = (size_t)o->n_cols, n = (size_t)o->n;
+    coding c = {.o = o, .b = b, .view = &out->view};
     *out = (sketch){.n_bytes = lay_out(&h, NULL, NULL)};
     out->bytes = calloc(1, out->n_bytes);
-    c.basis = malloc(r * d * sizeof *c.basis);
-    c.lift = malloc(r * d * sizeof *c.lift);
     c.rows = malloc(blocks * d * sizeof *c.rows);
-    c.codes = malloc(blocks * r * sizeof *c.codes);
+    c.codes = malloc(blocks * (size_t)b->rank * sizeof *c.codes);
     c.scratch = malloc((size_t)threads * d * sizeof *c.scratch);
-    bool good = out->bytes && c.basis && c.lift && c.rows && c.codes && c.scratch;
+    c.scales = malloc(n * sizeof *c.scales);
+    c.constants = malloc(n * sizeof *c.constants);
+    bool good = out->bytes && c.rows && c.codes && c.scratch && c.scales && c.constants;
     if (good) {
         memcpy(out->bytes, &h, sizeof h);
         lay_out(&h, out->bytes, &out->view);
-        fill(&c, b, threads);
+        fill(&c, threads);
     }
-    free(c.basis);
-    free(c.lift);
     free(c.rows);
     free(c.codes);
     free(c.scratch);
+    free(c.scales);
+    free(c.constants);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the codes");
 }

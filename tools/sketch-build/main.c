@@ -1,7 +1,7 @@
 /* sketch-build : from a head to a low-rank copy in few bits that tells which of its rows matter.
  *
- *     model -> order.c (rows by rank) -> basis.c (directions) -> codes.c, bands.c (the section) -> bundle
- *     trace -> states.c ------------------^  widths.c, turn.c    recall.c (what a scan finds), advice.c
+ *     model -> order.c (rows by rank) -> basis.c (directions) -> codes.c (the section) -> bundle
+ *     trace -> states.c ------------------^                      recall.c (what a search finds), advice.c
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ typedef struct run {
     model model;
     const char *tensor;
     specrt_head_desc head;
-    int64_t bytes; /* of a row, in bands; 0: one width */
+    int32_t rank;
     row_order order;
     state_set states;
     basis basis;
@@ -31,27 +31,19 @@ typedef struct run {
 
 /* ---- options ---- */
 
-/* Ranks are multiples of it. */
-static int step_of(const sketch_options *o) {
-    return o->four_bits ? 8 : 4;
-}
-
 static int parse(sketch_options *o, int argc, char **argv) {
-    *o = (sketch_options){.n_states = 512, .min_recall = 0.99};
+    *o = (sketch_options){.n_states = 512, .min_recall = 0.99, .n_signs = 96};
     const cli_option options[] = {
         sl_cli_string("model", "FILE", &o->model,
                       "GGUF or safetensors with the head that the drafter uses"),
         sl_cli_string("tensor", "NAME", &o->tensor, "its name, if unusual"),
-        sl_cli_int("bytes", "N", &o->bytes, 0, 65536,
-                   "bytes of a row that a scan reads, spent on bands of 8, 4, 2 and 1 bits by what "
-                   "directions count (default: a quarter of the head's columns)"),
-        sl_cli_string("codes", "TYPE", &o->codes,
-                      "instead: int4 or int8, one width, as GPU sessions need"),
-        sl_cli_int("rank", "N", &o->rank, 4, SPECRT_MAX_SKETCH_RANK,
-                   "of one width: dimensions, a multiple of 8, of 4 in int8 (default: a quarter of "
-                   "the head's columns, an eighth in int8)"),
+        sl_cli_int("signs", "N", &o->n_signs, 32, SPECRT_MAX_SKETCH_RANK,
+                   "directions of which every row has a sign, a multiple of 32 (default 96)"),
+        sl_cli_int("rank", "N", &o->rank, 240, SPECRT_MAX_SKETCH_RANK,
+                   "directions of which every row has two bits: 240, 496, 752... (default: 240, "
+                   "of heads of 2,048 columns or more 496)"),
         sl_cli_string("trace", "FILE", &o->trace,
-                      "recorded states (specrt-eval record): ranks go where they lie"),
+                      "recorded states (specrt-eval record): directions go where they lie"),
         sl_cli_string("held-out", "FILE", &o->held_out,
                       "another trace to measure with (default: half of --trace)"),
         sl_cli_int("states", "N", &o->n_states, 20, 100000,
@@ -62,37 +54,26 @@ static int parse(sketch_options *o, int argc, char **argv) {
         {0}};
     const cli_tool tool = {"sketch-build",
                            "sketch-build --model target.gguf --trace pair.trace -o model.specb",
-                           "Makes a low-rank copy of a head in few bits, which the drafter's "
-                           "own state is scanned against;\n"
-                           "measures which rank and how many exact rows find the best tokens.",
+                           "Makes a low-rank copy of a head in one and two bits, which the "
+                           "drafter's own state is compared with;\n"
+                           "measures how many places to refine and how many rows to name.",
                            "sketch-build --model FILE [options] -o BUNDLE", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
     if (!o->model) return sl_cli_usage("give --model, the GGUF or safetensors with the head");
     if (!o->common.output && !o->common.json)
         return sl_cli_usage("nothing to write; give -o or --json");
-    o->four_bits = !o->codes || strcmp(o->codes, "int4") == 0;
-    if (!o->four_bits && strcmp(o->codes, "int8") != 0)
-        return sl_cli_usage("--codes: expected int8 or int4, found %.80s", o->codes);
-    if (o->bytes && (o->rank || o->codes))
-        return sl_cli_usage("--bytes: bands choose ranks and widths; give no --rank or --codes");
     if (o->held_out && !o->trace)
         return sl_cli_usage(
             "--held-out: expected --trace FILE beside it, which chooses directions");
-    if (o->rank % step_of(o))
-        return sl_cli_usage("--rank: expected a multiple of %d, found %" PRId64, step_of(o),
-                            o->rank);
+    if (o->n_signs % 32)
+        return sl_cli_usage("--signs: expected a multiple of 32, found %" PRId64, o->n_signs);
+    if (o->rank && o->rank % 256 != 240)
+        return sl_cli_usage("--rank: expected 240, 496, 752..., found %" PRId64, o->rank);
     return -1;
 }
 
 /* ---- the work ---- */
-
-/* What a scan reads of a row in bands, an eighth of an f16 row unless it is said; 0: one width. */
-static int64_t bytes_of(const sketch_options *o, int64_t n_cols) {
-    enum { LEAST = BANDS_CONSTANT + BANDS_SCALE + 4 }; /* room for a line of codes */
-    if (o->bytes || o->rank || o->codes) return o->bytes;
-    return n_cols / 4 > LEAST ? n_cols / 4 : LEAST;
-}
 
 static specrt_status open_head(run *r, specrt_error *err) {
     const sketch_options *o = r->options;
@@ -101,18 +82,16 @@ static specrt_status open_head(run *r, specrt_error *err) {
         TRY(sl_bundle_write_check(o->common.output, "sketch", o->common.force, err));
     TRY(sl_model_open(o->model, &r->model, err));
     TRY(sl_model_head(&r->model, o->tensor, &r->head, &r->tensor, err));
-    r->bytes = bytes_of(o, r->head.n_cols);
-    if (r->head.n_rows > SPECRT_MAX_VOCAB || r->head.n_cols < step_of(o))
+    if (r->head.n_rows > SPECRT_MAX_VOCAB || r->head.n_cols > 65536)
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_INPUT,
-            "%s: %s [%" PRId64 ", %" PRId64 "]: expected at most %d rows, of %d columns or "
-            "more",
-            o->model, r->tensor, r->head.n_rows, r->head.n_cols, SPECRT_MAX_VOCAB, step_of(o));
-    if (o->rank > r->head.n_cols)
+            "%s: %s [%" PRId64 ", %" PRId64 "]: expected at most %d rows, of at most 65536 columns",
+            o->model, r->tensor, r->head.n_rows, r->head.n_cols, SPECRT_MAX_VOCAB);
+    r->rank = (int32_t)(o->rank ? o->rank : r->head.n_cols < 2048 ? 240 : 496);
+    if (o->n_signs > r->rank)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--rank: expected at most %" PRId64
-                                ", the columns of %s, found %" PRId64,
-                                r->head.n_cols / step_of(o) * step_of(o), r->tensor, o->rank);
+                                "--signs: expected at most the rank, %" PRId32 ", found %" PRId64,
+                                r->rank, o->n_signs);
     specrt_status status = sl_head_check(&r->head, r->tensor, NULL, (int)o->common.threads, err);
     TRY(sl_model_blame(&r->model, status, err));
     if (!o->common.output) return SPECRT_STATUS_OK;
@@ -129,16 +108,6 @@ static specrt_status open_order(run *r, specrt_error *err) {
     specrt_status status = order_open(&r->head, bundle, (int)o->common.threads, &r->order, err);
     specrt_bundle_close(bundle);
     return status;
-}
-
-static int32_t rank_of(const run *r) {
-    int32_t most =
-        r->head.n_cols < SPECRT_MAX_SKETCH_RANK ? (int32_t)r->head.n_cols : SPECRT_MAX_SKETCH_RANK;
-    if (r->bytes) return most; /* to choose from */
-    int32_t step = step_of(r->options);
-    int32_t rank = (int32_t)(r->head.n_cols / (r->options->four_bits ? 4 : 8) / step * step);
-    if (r->options->rank) return (int32_t)r->options->rank;
-    return rank < step ? step : rank > SPECRT_MAX_SKETCH_RANK ? SPECRT_MAX_SKETCH_RANK : rank;
 }
 
 /* A drafter's states lie in few directions, sums of rows under noise in all of them. */
@@ -162,15 +131,6 @@ static specrt_status open_states(run *r, specrt_error *err) {
     return states_synthetic(&r->order, n, (uint64_t)o->common.seed, &r->states, err);
 }
 
-static specrt_status make(run *r, specrt_error *err) {
-    const sketch_options *o = r->options;
-    int threads = (int)o->common.threads;
-    if (r->bytes)
-        return bands_make(&r->order, &r->basis, o->trace != NULL, threads, &r->sketch, err);
-    return sketch_make(&r->order, &r->basis, o->trace != NULL, o->four_bits, threads, &r->sketch,
-                       err);
-}
-
 static specrt_status build(run *r, specrt_error *err) {
     const sketch_options *o = r->options;
     int threads = (int)o->common.threads;
@@ -180,10 +140,11 @@ static specrt_status build(run *r, specrt_error *err) {
     TRY(sl_model_blame(&r->model, open_order(r, err), err));
     TRY(open_states(r, err));
     TRY(states_truth(&r->states, &r->order, threads, err));
-    specrt_status status = basis_make(&r->order, o->trace ? &r->states : NULL, rank_of(r), r->bytes,
-                                      threads, &r->options->common, &r->basis, err);
+    specrt_status status = basis_make(&r->order, o->trace ? &r->states : NULL, r->rank, threads,
+                                      &o->common, &r->basis, err);
     TRY(sl_model_blame(&r->model, status, err));
-    TRY(make(r, err));
+    TRY(sketch_make(&r->order, &r->basis, (int32_t)o->n_signs, o->trace != NULL, threads,
+                    &r->sketch, err));
     TRY(sketch_recall_measure(&r->sketch, &r->states, o->min_recall,
                               specrt_row_bytes(r->head.dtype, r->head.n_cols), threads, &r->table,
                               err));
@@ -193,30 +154,16 @@ static specrt_status build(run *r, specrt_error *err) {
 
 /* ---- output ---- */
 
-static json_object *bands_json(const band_list *list) {
-    json_object *all = json_object_new_array();
-    for (int32_t i = 0; i < list->n; i++) {
-        json_object *one = json_object_new_object();
-        sl_json_put(one, "rank", json_object_new_int(list->bands[i].rank));
-        sl_json_put(one, "bits", json_object_new_int(list->bands[i].bits));
-        json_object_array_add(all, one);
-    }
-    return all;
-}
-
-static const char *codes_name(const run *r, const char *bands) {
-    return r->bytes ? bands : r->options->four_bits ? "int4" : "int8";
-}
-
 /* Recorded states that chose directions; none of those that measure. */
 static int32_t n_basis_states(const run *r) {
     return r->options->trace ? r->states.n - r->states.n_measured : 0;
 }
 
-static double recall_at(const sketch_recall_table *t, int32_t rows) {
-    int w = 0;
-    while (w < t->n_rows - 1 && t->rows[w] < rows) w++;
-    return t->recall[t->n_ranks - 1][w];
+/* Of the ten best rows, where an eighth of the places is refined and 128 rows are named. */
+static double recall_of(const sketch_recall_table *t) {
+    int k = t->n_keeps > 3 ? 3 : t->n_keeps - 1, w = 0;
+    while (w < t->n_rows - 1 && t->rows[w] < 128) w++;
+    return t->recall[k][w];
 }
 
 static sketch_facts facts_of(const run *r) {
@@ -224,8 +171,7 @@ static sketch_facts facts_of(const run *r) {
                           .n_states = n_basis_states(r),
                           .n_measured = r->options->held_out ? 0 : r->states.n_measured,
                           .n_cols = r->order.n_cols,
-                          .bytes = r->bytes,
-                          .recall = recall_at(&r->table, 128)};
+                          .recall = recall_of(&r->table)};
 }
 
 /* What the bundle keeps of how it was made. */
@@ -237,55 +183,51 @@ static json_object *common_json(const run *r) {
     sl_json_put(o, "tensor", sl_json_text(r->tensor));
     sl_json_put(o, "n_rows", json_object_new_int(r->order.n));
     sl_json_put(o, "n_cols", json_object_new_int(r->order.n_cols));
-    sl_json_put(o, "rank", json_object_new_int(r->basis.rank));
-    sl_json_put(o, "codes", json_object_new_string(codes_name(r, "bands")));
-    sl_json_put(o, "bytes_per_row", sl_json_real(t->bytes[t->n_ranks - 1]));
-    if (r->bytes) sl_json_put(o, "bands", bands_json(&r->basis.list));
+    sl_json_put(o, "n_signs", json_object_new_int64(r->options->n_signs));
+    sl_json_put(o, "rank", json_object_new_int(r->rank));
     sl_json_put(o, "states", json_object_new_string(r->options->trace ? "trace" : "synthetic"));
     sl_json_put(o, "n_states", json_object_new_int(r->states.n_measured));
     sl_json_put(o, "n_states_basis", json_object_new_int(n_basis_states(r)));
     sl_json_put(o, "seed", json_object_new_int64(r->options->common.seed));
-    for (int i = 0; i < t->n_ranks; i++)
+    for (int k = 0; k < t->n_keeps; k++)
         for (int w = 0; w < t->n_rows; w++) {
             json_object *row = json_object_new_object();
-            sl_json_put(row, "rank", json_object_new_int(t->ranks[i]));
+            sl_json_put(row, "keep", json_object_new_int(t->keeps[k]));
             sl_json_put(row, "rows", json_object_new_int(t->rows[w]));
-            sl_json_put(row, "recall_at_10", sl_json_real(t->recall[i][w]));
-            sl_json_put(row, "recall_of_best", sl_json_real(t->recall_best[i][w]));
+            sl_json_put(row, "bytes_pass", sl_json_real(t->bytes[k][w]));
+            sl_json_put(row, "recall_at_10", sl_json_real(t->recall[k][w]));
+            sl_json_put(row, "recall_of_best", sl_json_real(t->recall_best[k][w]));
             json_object_array_add(rows, row);
         }
     sl_json_put(o, "recall", rows);
-    if (t->best_rank >= 0) {
-        sl_json_put(o, "recommended_rank", json_object_new_int(t->ranks[t->best_rank]));
+    if (t->best_keep >= 0) {
+        sl_json_put(o, "recommended_keep", json_object_new_int(t->keeps[t->best_keep]));
         sl_json_put(o, "recommended_rows", json_object_new_int(t->rows[t->best_rows]));
     }
     return o;
 }
 
-/* How many directions have how many bits. */
-static void print_bands(const run *r, FILE *out) {
-    const band_list *list = &r->basis.list;
-    fprintf(out, "%g bytes of a row, in bands:", widths_bytes(list, list->n));
-    for (int32_t i = 0; i < list->n; i++)
-        fprintf(out, "%s %" PRId32 " directions of %" PRId32 " bit%s", i ? "," : "",
-                list->bands[i].rank, list->bands[i].bits, list->bands[i].bits == 1 ? "" : "s");
-    fputs("\n\n", out);
-}
-
-static void print_recall(const sketch_recall_table *t,
-                         const double recall[BUILD_MAX_RANKS][BUILD_MAX_ROWS], FILE *out) {
-    fprintf(out, "  rank  bytes");
-    for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7" PRId32, t->rows[w]);
+static void print_recall(sketch_recall_table *t, double recall[BUILD_MAX_KEEPS][BUILD_MAX_ROWS],
+                         FILE *out) {
+    fprintf(out, "%8s", "keep");
+    for (int w = 0; w < t->n_rows; w++) fprintf(out, " %8" PRId32, t->rows[w]);
     fputc('\n', out);
-    for (int i = 0; i < t->n_ranks; i++) {
-        fprintf(out, "%6" PRId32 " %6.5g", t->ranks[i], t->bytes[i]);
-        for (int w = 0; w < t->n_rows; w++) fprintf(out, " %7.4f", recall[i][w]);
+    for (int k = 0; k < t->n_keeps; k++) {
+        fprintf(out, "%8" PRId32, t->keeps[k]);
+        for (int w = 0; w < t->n_rows; w++) fprintf(out, " %8.4f", recall[k][w]);
         fputc('\n', out);
     }
 }
 
-static void print_table(const run *r, FILE *out) {
-    const sketch_recall_table *t = &r->table;
+static void print_bytes(sketch_recall_table *t, FILE *out) {
+    double megabytes[BUILD_MAX_KEEPS][BUILD_MAX_ROWS];
+    for (int k = 0; k < t->n_keeps; k++)
+        for (int w = 0; w < t->n_rows; w++) megabytes[k][w] = t->bytes[k][w] / 1e6;
+    print_recall(t, megabytes, out);
+}
+
+static void print_table(run *r, FILE *out) {
+    sketch_recall_table *t = &r->table;
     sketch_facts facts = facts_of(r);
     char chose[64] = "synthetic states", advice[ADVICE_MOST];
     advice_say(&facts, advice);
@@ -293,26 +235,29 @@ static void print_table(const run *r, FILE *out) {
         snprintf(chose, sizeof chose, "recorded states; %" PRId32 " others chose directions",
                  n_basis_states(r));
     fprintf(out,
-            "%s: %s rows [%" PRId32 "] in rank %" PRId32 " of %s, %.1f MB, built in %.1f s\n\n",
+            "%s: %s rows [%" PRId32 "]: %" PRId64 " signs and %" PRId32
+            " pairs of bits each, %.1f MB, built in %.1f s\n\n",
             sl_text_name(r->tensor), sl_text_count((uint64_t)r->order.n), r->order.n_cols,
-            r->basis.rank, codes_name(r, "several widths"), (double)r->sketch.n_bytes / 1e6,
-            r->seconds);
-    if (r->bytes) print_bands(r, out);
-    fprintf(out, "share of the ten best rows among those scored exactly (%" PRId32 " %s)\n\n",
+            r->options->n_signs, r->rank, (double)r->sketch.n_bytes / 1e6, r->seconds);
+    fprintf(out,
+            "share of the ten best rows that are found, by places refined and rows named (%" PRId32
+            " %s)\n\n",
             r->states.n_measured, chose);
     print_recall(t, t->recall, out);
     fprintf(out, "\nof the best row\n\n");
     print_recall(t, t->recall_best, out);
-    if (t->best_rank >= 0)
-        fprintf(out, "\nfewest bytes for %g: --policy sketch:%" PRId32 "@rank=%" PRId32 "\n",
-                r->options->min_recall, t->rows[t->best_rows], t->ranks[t->best_rank]);
+    fprintf(out, "\nMB that a pass reads\n\n");
+    print_bytes(t, out);
+    if (t->best_keep >= 0)
+        fprintf(out, "\nfewest bytes for %g: --policy sketch:%" PRId32 "@keep=%" PRId32 "\n",
+                r->options->min_recall, t->rows[t->best_rows], t->keeps[t->best_keep]);
     fprintf(out, "\nto run: %s\n", advice);
 }
 
 static specrt_status write_bundle(const run *r, specrt_error *err) {
     const cli_common *common = &r->options->common;
     const bundle_part part = {.tag = "sketch",
-                              .version = r->bytes ? 2 : 1,
+                              .version = 3,
                               .depends = SPECRT_SECTION_DEPENDS_HEAD,
                               .data = r->sketch.bytes,
                               .n_bytes = r->sketch.n_bytes};
@@ -333,7 +278,7 @@ static char *full_json(const run *r) {
     return sl_json_to_text(o);
 }
 
-static specrt_status print_result(const run *r, specrt_error *err) {
+static specrt_status print_result(run *r, specrt_error *err) {
     const cli_common *common = &r->options->common;
     if (common->json) return sl_cli_print_json(full_json(r), err);
     if (!common->quiet) print_table(r, sl_cli_table(&common->output, 1));
@@ -342,16 +287,17 @@ static specrt_status print_result(const run *r, specrt_error *err) {
 
 static specrt_status finish(run *r, int *code, specrt_error *err) {
     const sketch_options *o = r->options;
-    bool below = r->table.best_rank < 0;
+    bool below = r->table.best_keep < 0;
     sketch_facts facts = facts_of(r);
     TRY(print_result(r, err));
     advice_warn(&facts);
     if (below)
-        sl_cli_warn("no rank up to %" PRId32 " finds %g of the ten best rows%s", r->basis.rank,
-                    o->min_recall,
-                    o->allow_below ? ""
-                                   : "; nothing is written (--allow-below writes, a greater --rank "
-                                     "finds more)");
+        sl_cli_warn("%" PRId64 " signs and rank %" PRId32 " do not find %g of the ten best rows%s",
+                    o->n_signs, r->rank, o->min_recall,
+                    o->allow_below
+                        ? ""
+                        : "; nothing is written (--allow-below writes; more --signs and a "
+                          "greater --rank find more)");
     *code = below ? CLI_BELOW : CLI_OK;
     return o->common.output && (!below || o->allow_below) ? write_bundle(r, err) : SPECRT_STATUS_OK;
 }

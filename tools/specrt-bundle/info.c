@@ -102,12 +102,10 @@ static void put_content(const views *v, const char *tag) {
                sl_text_count((uint64_t)v->index->n_nodes),
                sl_text_count((uint64_t)v->index->n_rows), (double)v->index->recall, v->index->ef);
     if (v->sketch.header && strcmp(tag, "sketch") == 0)
-        printf("%s rows in rank %d of %d columns; codes of %s",
-               sl_text_count((uint64_t)v->sketch.header->n_rows), (int)v->sketch.header->rank,
-               (int)v->sketch.header->n_cols,
-               v->sketch.header->n_bands     ? "several widths"
-               : v->sketch.header->four_bits ? "4 bits"
-                                             : "8 bits");
+        printf("%s rows of %d columns: signs in %d directions, two bits in %d%s",
+               sl_text_count((uint64_t)v->sketch.header->n_rows), (int)v->sketch.header->n_cols,
+               (int)v->sketch.header->n_signs, (int)v->sketch.header->rank,
+               v->sketch.header->whitened ? ", chosen by recorded states" : "");
     if (strcmp(tag, "ident") == 0) printf("tokenizer and head");
     if (strcmp(tag, "ranks") == 0) printf("token ids by rank");
     if (strcmp(tag, "prov") == 0) printf("provenance");
@@ -226,23 +224,12 @@ static void print_index(const specrt_hnsw_header *h) {
            h->dim, h->m, h->ef_construction, h->max_level + 1, metric_name(h), vectors_name(h));
 }
 
-static void print_sketch(const specrt_sketch *s) {
-    const specrt_sketch_header *h = s->header;
-    printf("\nsketch    directions%s", h->whitened ? " chosen by recorded states" : "");
-    for (int i = 0; i < h->n_bands; i++)
-        printf("%s%d of %d bit%s", i ? ", " : ": ", (int)h->bands[i].rank, (int)h->bands[i].bits,
-               h->bands[i].bits == 1 ? "" : "s");
-    printf("\n");
-}
-
 static void print_details(const specrt_bundle *bundle, const views *v, json_object *provenance) {
     print_storage(bundle);
     for (int i = 0; i < N_CLUSTERED; i++)
         if (v->clusters[i].header) print_clusters(clustered[i], &v->clusters[i], provenance);
     if (v->graph.header) print_graph(&v->graph);
     if (v->index) print_index(v->index);
-    if (v->sketch.header && (v->sketch.header->n_bands || v->sketch.header->whitened))
-        print_sketch(&v->sketch);
 }
 
 static void print_all(const char *path, const specrt_bundle *bundle, uint64_t bytes, bool verbose) {
@@ -384,27 +371,11 @@ static json_object *index_json(const specrt_hnsw_header *h) {
     return o;
 }
 
-/* [{rank, bits}], or NULL where all codes have one width. */
-static json_object *bands_json(const specrt_sketch_header *h) {
-    json_object *all = h->n_bands ? json_object_new_array() : NULL;
-    for (int i = 0; i < h->n_bands; i++) {
-        json_object *one = json_object_new_object();
-        sl_json_put(one, "rank", json_object_new_int(h->bands[i].rank));
-        sl_json_put(one, "bits", json_object_new_int(h->bands[i].bits));
-        json_object_array_add(all, one);
-    }
-    return all;
-}
-
 static json_object *sketch_json(const specrt_sketch *s) {
     json_object *o = json_object_new_object();
     sl_json_put(o, "n_rows", json_object_new_int(s->header->n_rows));
     sl_json_put(o, "rank", json_object_new_int(s->header->rank));
-    sl_json_put(o, "codes",
-                json_object_new_string(s->header->n_bands     ? "bands"
-                                       : s->header->four_bits ? "int4"
-                                                              : "int8"));
-    sl_json_put(o, "bands", bands_json(s->header));
+    sl_json_put(o, "n_signs", json_object_new_int(s->header->n_signs));
     sl_json_put(o, "n_cols", json_object_new_int(s->header->n_cols));
     sl_json_put(o, "whitened", json_object_new_boolean(s->header->whitened != 0));
     return o;

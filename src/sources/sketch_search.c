@@ -1,0 +1,180 @@
+/* sketch_search.c : owns how a sketch is searched: signs of all rows preview them, records of those that
+ * score best refine the scores, and the best of these are named. */
+#include "sources/sketch.h"
+#include "core/active.h"
+#include "core/head.h"
+#include "core/simd_kernels.h"
+#include "sources/scan.h"
+
+/* --- lists of the best --- */
+
+static void specrt__sketch_clear(specrt__sketch_best *list, int32_t size) {
+    list->n = 0;
+    list->size = size;
+    list->room = 2 * size + SPECRT__SKETCH_SPARE;
+}
+
+/* Keeps the best. @return the score from which on others are of interest. */
+static float specrt__sketch_trim(specrt__sketch_best *list) {
+    uint64_t least = UINT64_MAX;
+    if (list->n < list->size) return -INFINITY;
+    if (list->n > list->size) specrt__active_select(list->keys, list->n, list->size);
+    list->n = list->size;
+    for (int32_t i = 0; i < list->n; i++) least = list->keys[i] < least ? list->keys[i] : least;
+    return specrt__active_key_logit(least);
+}
+
+/* --- the preview --- */
+
+/* Takes what is of interest to a state. @return its new bound. */
+static float specrt__sketch_collect(specrt__sketch_best *list, const specrt__scan_hits *hits,
+                                    int32_t n_places, float least) {
+    if (list->n + hits->n > list->room) least = specrt__sketch_trim(list);
+    for (int32_t i = 0; i < hits->n; i++)
+        if (hits->places[i] < n_places && !(hits->scores[i] < least))
+            list->keys[list->n++] = specrt__active_key(hits->scores[i], hits->places[i]);
+    return least;
+}
+
+/* Scans blocks for a query, number `at`. Places of each state are added to every PARTS-th of `kept`. */
+static void specrt__sketch_scan(const specrt__sketch *s, specrt__scan_query *query, int32_t at,
+                                int32_t block, int32_t n_blocks, specrt__sketch_best *kept) {
+    specrt__scan_hits hits[SPECRT__SCAN_STATES];
+    int32_t first = at * query->n_states;
+    for (int32_t k = 0; k < query->n_states; k++) hits[k].n = 0;
+    s->shared->scan->signs(&s->shared->signs, block, n_blocks, query, hits);
+    for (int32_t k = 0; k < query->n_states && first + k < s->n; k++)
+        query->least[k] = specrt__sketch_collect(&kept[(first + k) * SPECRT__SKETCH_PARTS],
+                                                 &hits[k], s->shared->n_places, query->least[k]);
+}
+
+/* Sets the scores that about `keep` places reach, for the states of a query, by the middle four of every 64
+ * blocks: frequent rows come first and score high, so that the first ones would promise too much. The scores
+ * stay at -inf where the sample is too small to tell. */
+static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
+    specrt__scan_query *query = &s->queries[at];
+    int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 30) / 64 * 4;
+    float share = (float)s->shared->keep * (float)n_sampled / (float)n_blocks;
+    int32_t k = (int32_t)share + 1, first = at * query->n_states;
+    int32_t end = first + query->n_states < s->n ? first + query->n_states : s->n;
+    for (int32_t i = first; i < end; i++)
+        specrt__sketch_clear(&s->kept[i * SPECRT__SKETCH_PARTS],
+                             k < s->shared->keep ? k : s->shared->keep);
+    for (int32_t b = 30; b + 3 < n_blocks; b += 64)
+        specrt__sketch_scan(s, query, at, b, 4, s->kept);
+    for (int32_t i = first; i < end; i++)
+        query->least[i - first] = specrt__sketch_trim(&s->kept[i * SPECRT__SKETCH_PARTS]);
+}
+
+/* Part `part` of the places, for all states of the level. Signs pass through the cache once. */
+static void specrt__sketch_preview_part(void *arg, int64_t part) {
+    const specrt__sketch *s = (const specrt__sketch *)arg;
+    specrt__scan_query queries[SPECRT_TREE_MAX_TOPK];
+    specrt__sketch_best *kept = s->kept + part;
+    int64_t n_blocks = ((int64_t)s->shared->n_places + 15) / 16;
+    int32_t end = (int32_t)(n_blocks * (part + 1) / SPECRT__SKETCH_PARTS),
+            step = SPECRT__SCAN_BLOCKS;
+    memcpy(queries, s->queries, (size_t)s->n_queries * sizeof *queries);
+    for (int32_t i = 0; i < s->n; i++)
+        specrt__sketch_clear(&kept[i * SPECRT__SKETCH_PARTS], s->shared->keep);
+    for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step)
+        for (int32_t i = 0; i < s->n_queries; i++)
+            specrt__sketch_scan(s, &queries[i], i, b, end - b < step ? end - b : step, kept);
+}
+
+/* The places that a state keeps, of all parts, in the first part's list. */
+static void specrt__sketch_gather(specrt__sketch_best *all) {
+    for (int part = 1; part < SPECRT__SKETCH_PARTS; part++)
+        for (int32_t j = 0; j < all[part].n; j++) {
+            if (all->n == all->room) specrt__sketch_trim(all);
+            all->keys[all->n++] = all[part].keys[j];
+        }
+    if (all->n > all->size) specrt__sketch_trim(all);
+}
+
+/* Whether a guess was far too high, which shows in too few places. */
+static bool specrt__sketch_missed(specrt__sketch *s) {
+    bool missed = false;
+    for (int32_t i = 0; i < s->n; i++) {
+        specrt__sketch_best *all = &s->kept[i * SPECRT__SKETCH_PARTS];
+        float *least = &specrt__sketch_query(s, i)->least[i % s->queries->n_states];
+        specrt__sketch_gather(all);
+        bool few = all->n < all->size / 2;
+        missed = missed || (few && *least > -INFINITY);
+        if (few) *least = -INFINITY;
+    }
+    return missed;
+}
+
+static void specrt__sketch_preview(specrt__sketch *s) {
+    const specrt__sketch_shared *shared = s->shared;
+    int64_t block = 64 * shared->signs.n_lines + 32;
+    for (int32_t i = 0; i < s->n_queries && shared->keep < shared->n_places; i++)
+        specrt__sketch_guess(s, i);
+    do {
+        specrt__active_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
+                           specrt__sketch_preview_part, s);
+        s->n_read += ((int64_t)shared->n_places + 15) / 16 * block;
+    } while (specrt__sketch_missed(s));
+}
+
+/* --- the refinement --- */
+
+enum { SPECRT__SKETCH_BATCH = 256 };
+
+static float specrt__sketch_bf16(const uint8_t *bytes) {
+    uint16_t half;
+    memcpy(&half, bytes, sizeof half);
+    return specrt__base_float((uint32_t)half << 16);
+}
+
+/* What the row at a place scores by its record. */
+static float specrt__sketch_score(const specrt__sketch *s, int32_t i, int32_t place, int32_t sum) {
+    const specrt__sketch_shared *shared = s->shared;
+    size_t bytes = 64 * (size_t)shared->records.n_lines;
+    const uint8_t *end = shared->records.bytes + ((size_t)place + 1) * bytes;
+    const float *bias = shared->head->desc.bias;
+    float constant = specrt__sketch_bf16(end - 2);
+    if (bias) constant += bias[shared->view.rows[place]];
+    return fmaf((float)(2 * sum - 3 * s->sums[i]), s->units[i] * specrt__sketch_bf16(end - 4),
+                constant);
+}
+
+/* Adds the tokens of a batch that count. Tokens lie all over memory. @return the new bound. */
+static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32_t *places,
+                                 const int32_t *sums, int32_t n, float least) {
+    specrt__sketch_best *found = &s->found[i];
+    for (int32_t j = 0; j < n; j++) {
+        float score = specrt__sketch_score(s, i, places[j], sums[j]);
+        if (score < least) continue;
+        int32_t id = specrt__sketch_token(s, places[j]);
+        if (!specrt__active_is_new(s->routed, id)) continue;
+        found->keys[found->n++] = specrt__active_key(score, id);
+        if (found->n == found->room) least = specrt__sketch_trim(found);
+    }
+    return least;
+}
+
+/* The best tokens of state i, of the places that it keeps. */
+static void specrt__sketch_refine(void *arg, int64_t i) {
+    const specrt__sketch *s = (const specrt__sketch *)arg;
+    const specrt__sketch_best *kept = &s->kept[i * SPECRT__SKETCH_PARTS];
+    const int8_t *q = s->q_pairs + (size_t)i * (size_t)(s->shared->rank + 16);
+    int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
+    float least = -INFINITY;
+    specrt__sketch_clear(&s->found[i], s->shared->size);
+    for (int32_t at = 0; at < kept->n; at += n) {
+        n = kept->n - at < SPECRT__SKETCH_BATCH ? kept->n - at : SPECRT__SKETCH_BATCH;
+        for (int32_t j = 0; j < n; j++) places[j] = specrt__active_key_id(kept->keys[at + j]);
+        s->shared->scan->pairs(&s->shared->records, places, n, q, sums);
+        least = specrt__sketch_name(s, (int32_t)i, places, sums, n, least);
+    }
+    (void)specrt__sketch_trim(&s->found[i]);
+}
+
+SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s) {
+    int64_t record = 64 * s->shared->records.n_lines;
+    specrt__sketch_preview(s);
+    for (int32_t i = 0; i < s->n; i++) s->n_read += record * s->kept[i * SPECRT__SKETCH_PARTS].n;
+    specrt__active_run(&s->shared->head->compute, s->n, specrt__sketch_refine, s);
+}
