@@ -3823,6 +3823,12 @@ template <int kTiles> static __device__ int32_t specrt__scan_operand(int32_t at,
     return 4 * ((product * kTiles + state / 8) * 32 + state % 8 * 4 + byte / 16) + byte % 4;
 }
 
+/* Where dimension k of a state lies among [n_lines, 4, 64].  Twin: specrt__scan_record_at() */
+static __device__ int32_t specrt__scan_place_of(int32_t n_lines, int32_t k) {
+    int32_t line = k / 256, width = line == n_lines - 1 ? 60 : 64, in_line = k - 256 * line;
+    return 256 * line + in_line / width * 64 + in_line % width;
+}
+
 /* A state in 8 bits by one warp: z is about unit * q. What is not finite counts as 0.
  *   CPU twin: specrt__sketch_round()
  * @return the unit;  *sum : of q */
@@ -3843,7 +3849,7 @@ static __device__ float specrt__scan_round(const float *z, const float *center, 
     for (int32_t i = lane; i < rank; i += 32) {
         float x = __fsub_rn(z[i], center[i]);
         int32_t rounded = __float2int_rn((fabsf(x) <= FLT_MAX ? x : 0.0f) * inverse);
-        int32_t at = specrt__scan_record_at(n_lines, i);
+        int32_t at = specrt__scan_place_of(n_lines, i);
         q[specrt__scan_operand<kTiles>(at, state)] = (int8_t)rounded;
         own += rounded;
     }
@@ -3951,6 +3957,16 @@ static __device__ uint4 specrt__scan_load(const specrt__cuda_sketch &s, int32_t 
     return specrt__launch_read_once(lines + threadIdx.x % 4);
 }
 
+/* Those of a lane's two places in each group of a warp. */
+static __device__ void specrt__scan_load_all(const specrt__cuda_sketch &s, int32_t first,
+                                             int32_t line, uint4 *low, uint4 *high) {
+    SPECRT__LAUNCH_UNROLL
+    for (int g = 0; g < SPECRT__SCAN_GROUPS; g++) {
+        low[g] = specrt__scan_load(s, first + SPECRT__SCAN_GROUP * g, line);
+        high[g] = specrt__scan_load(s, first + SPECRT__SCAN_GROUP * g + 8, line);
+    }
+}
+
 /* The scores of one group, which `two` stands in. */
 template <int kTiles>
 static __device__ void
@@ -3986,7 +4002,9 @@ static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
     int32_t first = SPECRT__SCAN_GROUP * group + lane / 4, sums[kGroups][kTiles][4];
     size_t row = (size_t)b * (size_t)level.max_n + (size_t)h0;
     uint32_t ends[kGroups][2];
+    uint4 low[kGroups], high[kGroups];
     if (n <= 0) return;
+    specrt__scan_load_all(s, first, 0, low, high);
     for (int32_t h = warp; h < 8 * kTiles; h += SPECRT__SCAN_WARPS) {
         int32_t sum, state = h < n ? h : n - 1;
         float unit = specrt__scan_round<kTiles>(level.z + (row + (size_t)state) * (size_t)s.rank,
@@ -3999,18 +4017,13 @@ static __global__ void __launch_bounds__(32 * SPECRT__SCAN_WARPS, 2)
     __syncthreads();
     SPECRT__LAUNCH_UNROLL_BY(1)
     for (int32_t line = 0; line < n_lines; line++) {
-        uint4 low[kGroups], high[kGroups];
-        SPECRT__LAUNCH_UNROLL
-        for (int g = 0; g < kGroups; g++) {
-            low[g] = specrt__scan_load(s, first + SPECRT__SCAN_GROUP * g, line);
-            high[g] = specrt__scan_load(s, first + SPECRT__SCAN_GROUP * g + 8, line);
-        }
         SPECRT__LAUNCH_UNROLL
         for (int g = 0; g < kGroups; g++) {
             specrt__scan_line<kTiles>(low[g], high[g], q + line * 16 * kTiles * 32 + lane, sums[g]);
             ends[g][0] = low[g].w;
             ends[g][1] = high[g].w;
         }
+        if (line + 1 < n_lines) specrt__scan_load_all(s, first, line + 1, low, high);
     }
     SPECRT__LAUNCH_UNROLL
     for (int g = 0; g < kGroups; g++) {
