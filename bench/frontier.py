@@ -4,24 +4,34 @@
 usage: frontier.py BUILD NAME TARGET DRAFT BUNDLE HEAD OUT.svg PROMPTS...
 Records PROMPTS (JSON Lines, a task each) under the full vocabulary unless the traces are there, replays the policies
 below, prints a table with the worst task of each, and draws OUT.svg. The environment is that of published.py."""
+import json
 import math
 import os
 import sys
 
 import published
 
-LINES = {  # method: policies, from few bytes to many
-    "static list": [f"static:{2 ** k}" for k in range(9, 18)],
-    "list with retrieval": [f"static:{2 ** k}+retrieve" for k in range(10, 16)],
-    "microspec": [f"window:{2 ** k}@kpre=8@kver=8@positions=tree@min={2 ** k}" for k in range(9, 14)],
-    "window, successors": ["window+successor:256", "static:512+window+successor:256",
-                           "static:2048+window+successor:256", "static:8192+window+successor:256"],
-    "sketch": ["sketch:64@signs=32@keep=2374@scan=65536", "sketch:64@signs=32@keep=2374", "sketch:128@signs=64@keep=4748",
-               "sketch:128", "sketch:256@keep=18992", "sketch:512@keep=37984"],
-    "hybrid": ["window+successor:64+sketch:64@signs=32@keep=1187@scan=32768",
-               "window+successor:64+sketch:96@signs=64@keep=2374@scan=65536",
-               "window+successor:128+sketch:128@signs=64@keep=4748", "hybrid", "window+successor:256+sketch:256@keep=18992"],
-}
+
+
+def methods(n_rows):
+    """{method: policies, from few bytes to many} for a head of so many rows."""
+    sizes = [2 ** k for k in range(9, 18) if 2 ** k < n_rows]
+    small = f"{n_rows * 13 // 30}"  # of the rows, those that a small budget previews
+    return {
+        "static list": [f"static:{n}" for n in sizes],
+        "list with retrieval": [f"static:{n}+retrieve" for n in sizes[1:7]],
+        "microspec": [f"window:{n}@kpre=8@kver=8@positions=tree@min={n}" for n in sizes[:5]],
+        "window, successors": ["window+successor:256"] + [f"static:{n}+window+successor:256" for n in sizes[:5:2]],
+        "sketch": [f"sketch:64@signs=32@keep={n_rows // 64}@scan={small}", f"sketch:64@signs=32@keep={n_rows // 64}",
+                   f"sketch:128@signs=64@keep={n_rows // 32}", "sketch:128", f"sketch:256@keep={n_rows // 8}",
+                   f"sketch:512@keep={n_rows // 4}"],
+        "hybrid": [f"window+successor:64+sketch:64@signs=32@keep={n_rows // 128}@scan={n_rows * 13 // 60}",
+                   f"window+successor:64+sketch:96@signs=64@keep={n_rows // 64}@scan={small}",
+                   f"window+successor:128+sketch:128@signs=64@keep={n_rows // 32}", "hybrid",
+                   f"window+successor:256+sketch:256@keep={n_rows // 8}"],
+    }
+
+
 COLOURS = ["#7a7a7a", "#b58900", "#2aa198", "#859900", "#6c71c4", "#dc322f"]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 780, 430, 62, 175, 30, 50
 
@@ -52,7 +62,7 @@ def text(x, y, words, **style):
     return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{words}</text>'
 
 
-def draw(path, measured, title):
+def draw(path, lines, measured, title):
     by_policy = {p: (mb, 100 * share) for p, _, share, _, _, mb in measured}
     low, high, least = 0.25, 256, 50
     def x(mb): return LEFT + (WIDTH - LEFT - RIGHT) * math.log(mb / low) / math.log(high / low)
@@ -67,7 +77,7 @@ def draw(path, measured, title):
                 text(x(2 ** k), HEIGHT - BOTTOM + 18, f"{2 ** k:g}", text_anchor="middle", fill="#444")]
     out.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, "megabytes of the head that one draft step reads",
                     text_anchor="middle", fill="#222"))
-    for i, (method, policies) in enumerate(LINES.items()):
+    for i, (method, policies) in enumerate(lines.items()):
         points = sorted(by_policy[p] for p in policies if p in by_policy)
         if not points:
             continue
@@ -83,13 +93,15 @@ def draw(path, measured, title):
 def main():
     build, name, target, draft, bundle, head, svg, *prompts = sys.argv[1:]
     pair = published.Pair(build, name, target, draft, bundle, head, prompts)
-    policies = ["full", *dict.fromkeys(p for line in LINES.values() for p in line)]
+    info = json.loads(pair.run([f"{build}/bin/specrt-bundle", "info", bundle, "--json"]))
+    lines = methods(info["sketch"]["n_rows"])
+    policies = ["full", *dict.fromkeys(p for line in lines.values() for p in line)]
     rows = pair.replay(pair.record("0", published.number("LIMIT", "8")), policies)
     measured = measure(pair, policies, rows, pair.choosing(policies))
     all_rows = rows["full", "all"]
     print(f"{all_rows['n_sequences']} sequences, {all_rows['n_tokens']} tokens\n")
     print_table(measured)
-    draw(svg, measured, os.environ.get("TITLE", "Accept length kept, of the full vocabulary's"))
+    draw(svg, lines, measured, os.environ.get("TITLE", "Accept length kept, of the full vocabulary's"))
 
 
 if __name__ == "__main__":
