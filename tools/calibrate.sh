@@ -312,6 +312,7 @@ policies=static,static:2048
 ! has dynaspec || policies=$policies,dynaspec
 ! has coral || policies=$policies,coral
 ! has sketch || policies=$policies,sketch:128
+! has sketch || ! has cograph || policies=$policies,hybrid
 if [ -n "$draft" ]; then
     policies=$policies,microspec
     ! has cograph || policies=$policies,evospec

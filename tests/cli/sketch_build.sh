@@ -10,7 +10,7 @@ accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit $(most 6 4)
 for threads in 1 3; do
     accepts sketch-build --model "$sample/target.gguf" --trace a.trace --states 60 \
         --threads $threads --min-recall 0.8 -o on$threads.specb
-    warns '*: a.trace: * states choose directions of 256 columns, *: record 5?? states or more*'
+    warns '*: a.trace: * states choose directions of 256 columns: record 5?? states or more*'
     [ "$(wc -l <../err)" = 1 ] || fail "more than one warning: $(cat ../err)"
 done
 same on1.specb on3.specb
@@ -31,7 +31,7 @@ enough() {
         --num-steps 3 --topk 1 -o enough.trace
     accepts sketch-build --model "$sample/target.gguf" --trace enough.trace --states 60 --json
     [ ! -s ../err ] || fail "a warning beside a trace: $(cat ../err)"
-    prints '*"advice":"--policy sketch:128 (figures: bench\/results\/published.md)*'
+    prints '*"advice":"--policy hybrid, with*(figures: bench\/results\/held-out.md)*'
 }
 is_brief || enough
 

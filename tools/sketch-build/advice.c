@@ -4,7 +4,7 @@
 #include "build.h"
 
 /* Where the accept lengths on published models are. */
-#define ADVICE_FIGURES "figures: bench/results/published.md"
+#define ADVICE_FIGURES "figures: bench/results/held-out.md"
 
 /* Fewer leave directions out that states have. */
 static int32_t states_enough(const sketch_facts *f) {
@@ -13,12 +13,9 @@ static int32_t states_enough(const sketch_facts *f) {
 
 void advice_warn(const sketch_facts *f) {
     if (!f->trace || f->n_states >= states_enough(f)) return;
-    sl_cli_warn(
-        "%s: %" PRId32 " states choose directions of %" PRId32 " columns, and 128 rows hold "
-        "%.1f%% of the ten best; of SmolLM2-135M's, 576 columns, 336 states gave 94.8%%, 1,000 "
-        "99.5%%: record %" PRId32
-        " states or more (specrt-eval record with more prompts or --max-tokens)",
-        f->trace, f->n_states, f->n_cols, 100 * f->recall, states_enough(f) + f->n_measured);
+    sl_cli_warn("%s: %" PRId32 " states choose directions of %" PRId32 " columns: record %" PRId32
+                " states or more (specrt-eval record with more prompts or --max-tokens)",
+                f->trace, f->n_states, f->n_cols, states_enough(f) + f->n_measured);
 }
 
 void advice_say(const sketch_facts *f, char *out) {
@@ -26,9 +23,11 @@ void advice_say(const sketch_facts *f, char *out) {
         snprintf(out, ADVICE_MOST, "record states and give --trace before this drafts");
     else if (f->n_states < states_enough(f))
         snprintf(out, ADVICE_MOST,
-                 "--policy sketch:512; sketch:128 once %" PRId32
-                 " states chose its directions (" ADVICE_FIGURES ")",
+                 "--policy hybrid, with cograph-build's graph, once %" PRId32
+                 " states chose the sketch's directions (" ADVICE_FIGURES ")",
                  states_enough(f));
     else
-        snprintf(out, ADVICE_MOST, "--policy sketch:128 (" ADVICE_FIGURES ")");
+        snprintf(out, ADVICE_MOST,
+                 "--policy hybrid, with cograph-build's graph; without it window+sketch:256 "
+                 "(" ADVICE_FIGURES ")");
 }

@@ -119,7 +119,6 @@ typedef struct sketch_facts {
     int32_t n_states;  /* that chose directions */
     int32_t n_measured;
     int32_t n_cols;
-    double recall; /* of the ten best rows among 128 of most places */
 } sketch_facts;
 
 enum { ADVICE_MOST = 512 };

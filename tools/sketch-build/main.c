@@ -159,19 +159,11 @@ static int32_t n_basis_states(const run *r) {
     return r->options->trace ? r->states.n - r->states.n_measured : 0;
 }
 
-/* Of the ten best rows, where an eighth of the places is refined and 128 rows are named. */
-static double recall_of(const sketch_recall_table *t) {
-    int k = t->n_keeps > 3 ? 3 : t->n_keeps - 1, w = 0;
-    while (w < t->n_rows - 1 && t->rows[w] < 128) w++;
-    return t->recall[k][w];
-}
-
 static sketch_facts facts_of(const run *r) {
     return (sketch_facts){.trace = r->options->trace,
                           .n_states = n_basis_states(r),
                           .n_measured = r->options->held_out ? 0 : r->states.n_measured,
-                          .n_cols = r->order.n_cols,
-                          .recall = recall_of(&r->table)};
+                          .n_cols = r->order.n_cols};
 }
 
 /* What the bundle keeps of how it was made. */

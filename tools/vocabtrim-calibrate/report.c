@@ -104,10 +104,10 @@ static void print_domains(const calibration *run, FILE *out) {
 }
 
 void calibrate_advice(char *out) {
-    snprintf(
-        out, CALIBRATE_ADVICE,
-        "--policy static:512+window+successor:256, with cograph-build's graph, retains more of the "
-        "accept length than a list alone (figures: bench/results/published.md)");
+    snprintf(out, CALIBRATE_ADVICE,
+             "--policy hybrid, with cograph-build's graph and sketch-build's sketch, retains more "
+             "of the "
+             "accept length than a list alone (figures: bench/results/held-out.md)");
 }
 
 void calibrate_report_table(const calibration *run, FILE *out) {

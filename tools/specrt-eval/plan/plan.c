@@ -46,7 +46,8 @@ static specrt_status add_defaults(plan *p, specrt_error *err) {
                                          "centroid",
                                          "dynaspec",
                                          "coral",
-                                         "sketch:128"};
+                                         "sketch:128",
+                                         "hybrid"};
     specrt_head_desc head;
     char text[64];
     engine_drafter_head(p->models.drafter, &head);
