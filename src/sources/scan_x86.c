@@ -111,8 +111,11 @@ SPECRT__SIMD_UNASKED
 #define SPECRT__SCAN_DOT(sums, codes, z) ((sums) = _mm512_dpbusd_epi32(sums, codes, z))
 #endif
 
-/* A line of a block for n_states, a constant. Signs stay where their bits are, so that sum i counts 2^i
- * times; the upper halves come down first. */
+/* Blocks that one state is scanned with side by side, so that products need not wait for each other. */
+enum { SPECRT__SCAN_TILE = 4 };
+
+/* A line for n_states, a constant. Signs stay where their bits are, so that sum i counts 2^i times; the upper
+ * halves come down first. */
 SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
 specrt__scan_line_vnni(__m512i line, const int8_t *q, int n_states, __m512i (*sums)[4]) {
     SPECRT__SIMD_UNROLL
@@ -157,34 +160,40 @@ SPECRT__SCAN_VNNI static inline void specrt__scan_keep_vnni(const specrt__scan_s
     hits->n += __builtin_popcount(hit);
 }
 
-/* A block for n_states, a constant. */
+/* n_blocks for n_states; one of both is 1, and both are constants. */
 SPECRT__SCAN_VNNI static inline __attribute__((always_inline)) void
-specrt__scan_block_vnni(const specrt__scan_signs *rows, int32_t block,
-                        const specrt__scan_query *query, int n_states, specrt__scan_hits *hits) {
+specrt__scan_tile_vnni(const specrt__scan_signs *rows, int32_t block, int n_blocks,
+                       const specrt__scan_query *query, int n_states, specrt__scan_hits *hits) {
     __m512i sums[SPECRT__SCAN_STATES][4];
     const uint8_t *codes = rows->codes + (size_t)block * rows->stride;
     const int8_t *q = query->q;
     SPECRT__SIMD_UNROLL
-    for (int s = 0; s < n_states; s++) {
+    for (int s = 0; s < n_states * n_blocks; s++) {
         SPECRT__SIMD_UNROLL
         for (int i = 0; i < 4; i++) sums[s][i] = _mm512_setzero_si512();
     }
-    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64, q += 32 * n_states)
-        specrt__scan_line_vnni(_mm512_loadu_si512(codes), q, n_states, sums);
-    for (int s = 0; s < n_states; s++)
-        specrt__scan_keep_vnni(rows, block, query, s, specrt__scan_unite_vnni(sums[s]), &hits[s]);
+    for (int32_t line = 0; line < rows->n_lines; line++, codes += 64, q += 32 * n_states) {
+        SPECRT__SIMD_UNROLL
+        for (int b = 0; b < n_blocks; b++)
+            specrt__scan_line_vnni(_mm512_loadu_si512(codes + (size_t)b * rows->stride), q,
+                                   n_states, &sums[b]);
+    }
+    SPECRT__SIMD_UNROLL
+    for (int s = 0; s < n_states * n_blocks; s++)
+        specrt__scan_keep_vnni(rows, block + s / n_states, query, s % n_states,
+                               specrt__scan_unite_vnni(sums[s]), &hits[s % n_states]);
 }
 
 SPECRT__SCAN_VNNI static void specrt__scan_signs_vnni(const specrt__scan_signs *rows, int32_t first,
                                                       int32_t n_blocks,
                                                       const specrt__scan_query *query,
                                                       specrt__scan_hits *hits) {
-    if (query->n_states == 1)
-        for (int32_t b = first; b < first + n_blocks; b++)
-            specrt__scan_block_vnni(rows, b, query, 1, hits);
-    else
-        for (int32_t b = first; b < first + n_blocks; b++)
-            specrt__scan_block_vnni(rows, b, query, SPECRT__SCAN_STATES, hits);
+    int32_t b = first, end = first + n_blocks;
+    if (query->n_states > 1)
+        for (; b < end; b++) specrt__scan_tile_vnni(rows, b, 1, query, SPECRT__SCAN_STATES, hits);
+    for (; b + SPECRT__SCAN_TILE <= end; b += SPECRT__SCAN_TILE)
+        specrt__scan_tile_vnni(rows, b, SPECRT__SCAN_TILE, query, 1, hits);
+    for (; b < end; b++) specrt__scan_tile_vnni(rows, b, 1, query, 1, hits);
 }
 
 SPECRT__SCAN_VNNI static void specrt__scan_pairs_vnni(const specrt__scan_records *records,
