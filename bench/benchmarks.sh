@@ -136,6 +136,13 @@ plan_pair() {
 }
 
 compare() { each_pair compare_pair; }
+# Accept length against bytes, on prompts that chose nothing (bench/held_out.py writes them).
+frontier() { PAIRS=${PAIRS:-qwen} each_pair frontier_pair; }
+frontier_pair() {
+    [ -d "$build/held-out" ] || { say "no $build/held-out (bench/held_out.py)"; return 77; }
+    "$python" bench/frontier.py "$build" $which-held "$target" "$draft" "$bundle" "$head" \
+        "$build/frontier-$which.svg" "$build"/held-out/*.jsonl
+}
 # Text that the pair was trained on has a table of its own: no mean mixes the two.
 compare_pair() {
     every="$spec_bench humaneval gsm8k legal medical function_calling"
@@ -266,11 +273,12 @@ overlap-published() {
         questions="$build/models/prompts.jsonl" # whose answers' states make sketches
 }
 
-# Columns, rank, rows named, bits.
+# Rows, columns, signs, rows named, places refined, format: heads of Qwen2.5, Llama 3, 128k.
 sketch() {
-    for shape in "256 32 128 8" "256 64 128 4" "256 32 512 8" "4096 256 512 8" "4096 512 512 8" \
-        "4096 512 512 4"; do
-        "$build/bench/bench_sketch" 128256 $shape
+    for shape in "151936 896 96 256 9496 q8_0" "128256 4096 96 256 8016 f16" \
+        "128256 256 96 128 8016 f16"; do
+        # shellcheck disable=SC2086
+        "$build/bench/bench_sketch" $shape
     done
 }
 
@@ -316,7 +324,7 @@ for path in sys.argv[1:]:
 run() {
     case $1 in
     coverage | mass | overlap | overlap-published | sketch | standing | standing-loops | plan | \
-        compare | published | speeds | replay | many | many-overlap | many-python | \
+        frontier | compare | published | speeds | replay | many | many-overlap | many-python | \
         decode | peers)
         keep "$1" "$1"
         ;;
