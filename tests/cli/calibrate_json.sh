@@ -9,7 +9,7 @@ for key in n_tokens n_distinct n_selected coverage_calibration coverage_holdout 
 done
 prints '*"sweep":\[{"size":1024,"coverage_calibration":0.*,"coverage_holdout":0.*,"tau":*,"mbsu":*'
 prints '*"n_selected":2000,*'
-prints '*"advice":"--policy static:512+window+successor:256, *published.md)*'
+prints '*"advice":"--policy hybrid, with *held-out.md)*'
 # Nothing is claimed without rates.
 accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus "$CLI_TESTS" --holdout 0 --json
 prints '*"coverage_holdout":null,*"mbsu":null}\],"speed":null,"best_size":null,*'

@@ -16,7 +16,7 @@ static fixture_allocator allocator;
 static specrt_stock *stock; /* NULL: sessions have rows of their own */
 
 /* swaps: the ranked ids at this place and the next change places; -1: none do. */
-static specrt_bundle *open_bundle(int32_t n_default, int32_t swaps) {
+static specrt_bundle *open_bundle(int32_t n_default, int32_t swaps, uint8_t **bytes) {
     size_t n_ranks, n_graph, n;
     specrt_bundle *opened;
     uint8_t *ranks = fixture_ranks(V, 2, n_default, &n_ranks);
@@ -26,8 +26,8 @@ static specrt_bundle *open_bundle(int32_t n_default, int32_t swaps) {
     fixture_section sections[] = {
         {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, graph, n_graph, n_graph},
         {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks}};
-    uint8_t *bytes = fixture_bundle(sections, 2, &n); /* kept: the bundle lies in it */
-    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &opened, NULL));
+    *bytes = fixture_bundle(sections, 2, &n); /* the bundle lies in it */
+    REQUIRE(!specrt_bundle_open_memory(*bytes, n, "b", NULL, &opened, NULL));
     free(ranks);
     free(graph);
     return opened;
@@ -35,8 +35,9 @@ static specrt_bundle *open_bundle(int32_t n_default, int32_t swaps) {
 
 static void open_all(void) {
     if (bundle) return;
-    bundle = open_bundle(60, -1);
-    other_bundle = open_bundle(80, -1);
+    static uint8_t *bytes[2];
+    bundle = open_bundle(60, -1, &bytes[0]);
+    other_bundle = open_bundle(80, -1, &bytes[1]);
     specrt_head_desc desc = pair_head();
     specrt_desc env = fixture_desc(&allocator);
     REQUIRE(!specrt_head_bind(bundle, &desc, &env, &head, NULL));
@@ -418,13 +419,15 @@ static void test_damaged(void) {
 
 /* A policy whose ranked ids at a place and the next one changed places. */
 static void refuses_swapped(const char *text, int32_t place, const uint8_t *bytes, size_t n) {
-    specrt_bundle *swapped = open_bundle(60, place); /* its bytes are kept */
+    uint8_t *memory;
+    specrt_bundle *swapped = open_bundle(60, place, &memory);
     specrt_policy *policy = make_policy(text, swapped);
     specrt_session *s = make_session(policy, &settings[2]);
     refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH, "digest");
     specrt_session_close(s);
     specrt_policy_close(policy);
     specrt_bundle_close(swapped);
+    free(memory);
 }
 
 /* Without a window nothing is filled up: the rows, and the ids that may not be proposed, tell policies
