@@ -29,7 +29,7 @@ SECTION_OF = {"reader": "trace", "writer": "trace"}
 # Tests of a section of src/ where they are not tests/specrt/test_<section>.c alone.
 RUNTIME_TESTS = {
     "active": "active row_ids session", "arc": "arc retrieve snapshot", "blocks": "row_ids simd",
-    "cluster": "cluster_view router session", "head": "head active row_ids simd", "os": "bundle base retrieve",
+    "cluster": "cluster_view router session", "cograph": "cograph successor", "head": "head active row_ids simd", "os": "bundle base retrieve",
     "pool": "active stock window snapshot", "ranks": "ranks session", "retrieve": "retrieve snapshot", "rows": "rows row_ids",
     "scan": "sketch", "session": "session stock host retrieve auto distribution", "snapshot": "snapshot host",
     "stock": "stock session", "window": "window snapshot",

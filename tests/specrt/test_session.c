@@ -856,6 +856,25 @@ static void test_bad_drafts(void) {
     specrt_policy_close(policy);
 }
 
+/* Token 0 may end a text, too: it is a member from the start, and once. */
+static void test_first_terminator(void) {
+    open_all();
+    const specrt_policy_desc desc = {
+        .text = "window:40@min=0", .terminators = &(int32_t){0}, .n_terminators = 1};
+    const specrt_session_params params = {.tree = {3, 1, 4}, .n_logits = V};
+    specrt_policy *policy;
+    specrt_session *s;
+    REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    CHECK(specrt_session_member(s, 0, 0) != SPECRT_MEMBER_NO);
+    CHECK(specrt_session_member(s, 3, 0) != SPECRT_MEMBER_NO); /* the fixture's */
+    CHECK(specrt_session_member(s, 1, 0) == SPECRT_MEMBER_NO);
+    CHECK_INT(specrt_session_shortlist(s)->n_rows, 3); /* with the root */
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
 /* Heads are padded: rows behind the vocabulary stand for no token. */
 static void test_padding(void) {
     open_all();
@@ -895,6 +914,7 @@ static const test_case cases[] = {
     {"shape", "drafts are of the distribution that a scaled and capped head has", test_shape},
     {"observe_plain", "plain decoding may be told, nonsense not", test_observe_plain},
     {"bad_drafts", "a sampled chain is verified as it was drafted, or not at all", test_bad_drafts},
+    {"first_terminator", "token 0 may be one", test_first_terminator},
     {"padding", "ids behind the vocabulary are never rows", test_padding},
     {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
 };
