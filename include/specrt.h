@@ -8768,6 +8768,15 @@ static inline void specrt__sketch_close(void *state) {
     specrt__base_free(&desc, s);
 }
 
+/* Keys that lists have room for. Guessed bounds let few more places pass than are kept; of tokens the bound
+ * rises while they come. */
+static inline int32_t specrt__sketch_kept_room(int32_t size) {
+    return size + SPECRT__SKETCH_SPARE;
+}
+static inline int32_t specrt__sketch_found_room(int32_t size) {
+    return 2 * size + SPECRT__SKETCH_SPARE;
+}
+
 /* What a state is scanned with, beside others: it is number i % n_states there. */
 static inline specrt__scan_query *specrt__sketch_query(const specrt__sketch *s, int32_t i) {
     return &s->queries[i / s->queries->n_states];
@@ -9041,11 +9050,6 @@ static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t
     return named > n ? n : named;
 }
 
-/* Keys that a list of so many has room for. */
-static uint64_t specrt__sketch_room(int32_t size) {
-    return 2 * (uint64_t)size + SPECRT__SKETCH_SPARE;
-}
-
 /* Where the arrays lie behind the struct; base NULL: to learn the bytes. */
 static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     const specrt__sketch_shared *shared = s->shared;
@@ -9058,9 +9062,10 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     at = specrt__base_align(at + n * sizeof(type), 64)
     at = specrt__base_align(at, 64);
     SPECRT__SKETCH_ALLOT(queries, specrt__scan_query, k);
-    SPECRT__SKETCH_ALLOT(keys, uint64_t,
-                         k * (SPECRT__SKETCH_PARTS * specrt__sketch_room(shared->keep) +
-                              specrt__sketch_room(shared->size)));
+    SPECRT__SKETCH_ALLOT(
+        keys, uint64_t,
+        k * (SPECRT__SKETCH_PARTS * (uint64_t)specrt__sketch_kept_room(shared->keep) +
+             (uint64_t)specrt__sketch_found_room(shared->size)));
     SPECRT__SKETCH_ALLOT(kept, specrt__sketch_best, k * SPECRT__SKETCH_PARTS);
     SPECRT__SKETCH_ALLOT(found, specrt__sketch_best, k);
     SPECRT__SKETCH_ALLOT(z, float, k *rank);
@@ -9095,11 +9100,11 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
     uint64_t *keys = s->keys;
     for (int32_t i = 0; i < with->topk * SPECRT__SKETCH_PARTS; i++) {
         s->kept[i].keys = keys;
-        keys += specrt__sketch_room(s->shared->keep);
+        keys += specrt__sketch_kept_room(s->shared->keep);
     }
     for (int32_t i = 0; i < with->topk; i++) {
         s->found[i].keys = keys;
-        keys += specrt__sketch_room(s->shared->size);
+        keys += specrt__sketch_found_room(s->shared->size);
     }
     return s;
 }
@@ -9270,10 +9275,10 @@ SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
 
 /* --- lists of the best --- */
 
-static void specrt__sketch_clear(specrt__sketch_best *list, int32_t size) {
+static void specrt__sketch_clear(specrt__sketch_best *list, int32_t size, int32_t room) {
     list->n = 0;
     list->size = size;
-    list->room = 2 * size + SPECRT__SKETCH_SPARE;
+    list->room = room;
 }
 
 /* Keeps the best. @return the score from which on others are of interest. */
@@ -9318,10 +9323,11 @@ static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
     int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 30) / 64 * 4;
     float share = (float)s->shared->keep * (float)n_sampled / (float)n_blocks;
     int32_t k = (int32_t)share + 1, first = at * query->n_states;
+    int32_t room = specrt__sketch_kept_room(s->shared->keep);
     int32_t end = first + query->n_states < s->n ? first + query->n_states : s->n;
     for (int32_t i = first; i < end; i++)
         specrt__sketch_clear(&s->kept[i * SPECRT__SKETCH_PARTS],
-                             k < s->shared->keep ? k : s->shared->keep);
+                             k < s->shared->keep ? k : s->shared->keep, room);
     for (int32_t b = 30; b + 3 < n_blocks; b += 64)
         specrt__sketch_scan(s, query, at, b, 4, s->kept);
     for (int32_t i = first; i < end; i++)
@@ -9338,7 +9344,8 @@ static void specrt__sketch_preview_part(void *arg, int64_t part) {
             step = SPECRT__SCAN_BLOCKS;
     memcpy(queries, s->queries, (size_t)s->n_queries * sizeof *queries);
     for (int32_t i = 0; i < s->n; i++)
-        specrt__sketch_clear(&kept[i * SPECRT__SKETCH_PARTS], s->shared->keep);
+        specrt__sketch_clear(&kept[i * SPECRT__SKETCH_PARTS], s->shared->keep,
+                             specrt__sketch_kept_room(s->shared->keep));
     for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step)
         for (int32_t i = 0; i < s->n_queries; i++)
             specrt__sketch_scan(s, &queries[i], i, b, end - b < step ? end - b : step, kept);
@@ -9424,7 +9431,7 @@ static void specrt__sketch_refine(void *arg, int64_t i) {
     const int8_t *q = s->q_pairs + (size_t)i * (size_t)(s->shared->rank + 16);
     int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
     float least = -INFINITY;
-    specrt__sketch_clear(&s->found[i], s->shared->size);
+    specrt__sketch_clear(&s->found[i], s->shared->size, specrt__sketch_found_room(s->shared->size));
     for (int32_t at = 0; at < kept->n; at += n) {
         n = kept->n - at < SPECRT__SKETCH_BATCH ? kept->n - at : SPECRT__SKETCH_BATCH;
         for (int32_t j = 0; j < n; j++) places[j] = specrt__active_key_id(kept->keys[at + j]);

@@ -143,11 +143,6 @@ static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t
     return named > n ? n : named;
 }
 
-/* Keys that a list of so many has room for. */
-static uint64_t specrt__sketch_room(int32_t size) {
-    return 2 * (uint64_t)size + SPECRT__SKETCH_SPARE;
-}
-
 /* Where the arrays lie behind the struct; base NULL: to learn the bytes. */
 static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     const specrt__sketch_shared *shared = s->shared;
@@ -160,9 +155,10 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     at = specrt__base_align(at + n * sizeof(type), 64)
     at = specrt__base_align(at, 64);
     SPECRT__SKETCH_ALLOT(queries, specrt__scan_query, k);
-    SPECRT__SKETCH_ALLOT(keys, uint64_t,
-                         k * (SPECRT__SKETCH_PARTS * specrt__sketch_room(shared->keep) +
-                              specrt__sketch_room(shared->size)));
+    SPECRT__SKETCH_ALLOT(
+        keys, uint64_t,
+        k * (SPECRT__SKETCH_PARTS * (uint64_t)specrt__sketch_kept_room(shared->keep) +
+             (uint64_t)specrt__sketch_found_room(shared->size)));
     SPECRT__SKETCH_ALLOT(kept, specrt__sketch_best, k * SPECRT__SKETCH_PARTS);
     SPECRT__SKETCH_ALLOT(found, specrt__sketch_best, k);
     SPECRT__SKETCH_ALLOT(z, float, k *rank);
@@ -197,11 +193,11 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
     uint64_t *keys = s->keys;
     for (int32_t i = 0; i < with->topk * SPECRT__SKETCH_PARTS; i++) {
         s->kept[i].keys = keys;
-        keys += specrt__sketch_room(s->shared->keep);
+        keys += specrt__sketch_kept_room(s->shared->keep);
     }
     for (int32_t i = 0; i < with->topk; i++) {
         s->found[i].keys = keys;
-        keys += specrt__sketch_room(s->shared->size);
+        keys += specrt__sketch_found_room(s->shared->size);
     }
     return s;
 }

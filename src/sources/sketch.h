@@ -82,6 +82,15 @@ static inline void specrt__sketch_close(void *state) {
     specrt__base_free(&desc, s);
 }
 
+/* Keys that lists have room for. Guessed bounds let few more places pass than are kept; of tokens the bound
+ * rises while they come. */
+static inline int32_t specrt__sketch_kept_room(int32_t size) {
+    return size + SPECRT__SKETCH_SPARE;
+}
+static inline int32_t specrt__sketch_found_room(int32_t size) {
+    return 2 * size + SPECRT__SKETCH_SPARE;
+}
+
 /* What a state is scanned with, beside others: it is number i % n_states there. */
 static inline specrt__scan_query *specrt__sketch_query(const specrt__sketch *s, int32_t i) {
     return &s->queries[i / s->queries->n_states];

@@ -8,10 +8,10 @@
 
 /* --- lists of the best --- */
 
-static void specrt__sketch_clear(specrt__sketch_best *list, int32_t size) {
+static void specrt__sketch_clear(specrt__sketch_best *list, int32_t size, int32_t room) {
     list->n = 0;
     list->size = size;
-    list->room = 2 * size + SPECRT__SKETCH_SPARE;
+    list->room = room;
 }
 
 /* Keeps the best. @return the score from which on others are of interest. */
@@ -56,10 +56,11 @@ static void specrt__sketch_guess(specrt__sketch *s, int32_t at) {
     int32_t n_blocks = (s->shared->n_places + 15) / 16, n_sampled = (n_blocks + 30) / 64 * 4;
     float share = (float)s->shared->keep * (float)n_sampled / (float)n_blocks;
     int32_t k = (int32_t)share + 1, first = at * query->n_states;
+    int32_t room = specrt__sketch_kept_room(s->shared->keep);
     int32_t end = first + query->n_states < s->n ? first + query->n_states : s->n;
     for (int32_t i = first; i < end; i++)
         specrt__sketch_clear(&s->kept[i * SPECRT__SKETCH_PARTS],
-                             k < s->shared->keep ? k : s->shared->keep);
+                             k < s->shared->keep ? k : s->shared->keep, room);
     for (int32_t b = 30; b + 3 < n_blocks; b += 64)
         specrt__sketch_scan(s, query, at, b, 4, s->kept);
     for (int32_t i = first; i < end; i++)
@@ -76,7 +77,8 @@ static void specrt__sketch_preview_part(void *arg, int64_t part) {
             step = SPECRT__SCAN_BLOCKS;
     memcpy(queries, s->queries, (size_t)s->n_queries * sizeof *queries);
     for (int32_t i = 0; i < s->n; i++)
-        specrt__sketch_clear(&kept[i * SPECRT__SKETCH_PARTS], s->shared->keep);
+        specrt__sketch_clear(&kept[i * SPECRT__SKETCH_PARTS], s->shared->keep,
+                             specrt__sketch_kept_room(s->shared->keep));
     for (int32_t b = (int32_t)(n_blocks * part / SPECRT__SKETCH_PARTS); b < end; b += step)
         for (int32_t i = 0; i < s->n_queries; i++)
             specrt__sketch_scan(s, &queries[i], i, b, end - b < step ? end - b : step, kept);
@@ -162,7 +164,7 @@ static void specrt__sketch_refine(void *arg, int64_t i) {
     const int8_t *q = s->q_pairs + (size_t)i * (size_t)(s->shared->rank + 16);
     int32_t places[SPECRT__SKETCH_BATCH], sums[SPECRT__SKETCH_BATCH], n;
     float least = -INFINITY;
-    specrt__sketch_clear(&s->found[i], s->shared->size);
+    specrt__sketch_clear(&s->found[i], s->shared->size, specrt__sketch_found_room(s->shared->size));
     for (int32_t at = 0; at < kept->n; at += n) {
         n = kept->n - at < SPECRT__SKETCH_BATCH ? kept->n - at : SPECRT__SKETCH_BATCH;
         for (int32_t j = 0; j < n; j++) places[j] = specrt__active_key_id(kept->keys[at + j]);
