@@ -1,68 +1,12 @@
-/* test_plan.c : curves, intervals and what a smaller tree would have emitted. */
+/* test_plan.c : what calls cost by a clock of its own, and what a smaller tree would have emitted. */
 #include "tools/specrt-eval/shared/advice.h"
 #include "tools/specrt-eval/plan/plan.h"
-/* The clock of what plan measures, in place of the library's. */
-double sl_measure_seconds(void);
-#undef sl_measure_seconds
 #include "base/measure.h"
 #include "fixture.h"
 #include "test.h"
 
 static double chance(uint64_t *state) {
     return (double)(fixture_random(state) >> 11) / 9007199254740992.0;
-}
-
-/* --- curves --- */
-
-/* Isotonic regression by its min-max formula (Robertson et al. 1988). */
-static double isotonic_at(const double *y, int n, int i) {
-    double best = -INFINITY;
-    for (int from = 0; from <= i; from++) {
-        double least = INFINITY;
-        for (int to = i; to < n; to++) {
-            double sum = 0;
-            for (int k = from; k <= to; k++) sum += y[k];
-            least = fmin(least, sum / (to - from + 1));
-        }
-        best = fmax(best, least);
-    }
-    return best;
-}
-
-static void test_monotone(void) {
-    uint64_t state = 3;
-    for (int round = 0; round < 300; round++) {
-        curve c = {0};
-        double y[CURVE_MOST];
-        int n = 1 + (int)(fixture_random(&state) % CURVE_MOST);
-        for (int i = 0; i < n; i++) {
-            y[i] = 1 + i * 0.2 + chance(&state) * 3;
-            sl_curve_add(&c, i, y[i]);
-        }
-        sl_curve_make_monotone(&c);
-        CHECK_INT(c.n, n);
-        for (int i = 0; i < n; i++) CHECK_NEAR(c.y[i], isotonic_at(y, n, i), 1e-9);
-        for (double x = -2; x < n + 3; x += 0.25)
-            CHECK(sl_curve_at(&c, x) <= sl_curve_at(&c, x + 0.25) && sl_curve_at(&c, x) > 0);
-    }
-}
-
-static void test_curve(void) {
-    curve c = {0};
-    CHECK_NEAR(sl_curve_at(&c, 7), 0, 0);
-    sl_curve_add(&c, 4, 2);
-    CHECK_NEAR(sl_curve_at(&c, 9), 2, 0);
-    sl_curve_add(&c, 16, 8);
-    sl_curve_add(&c, 8, 4);
-    CHECK_INT(c.n, 3);
-    CHECK_NEAR(sl_curve_at(&c, 4), 2, 1e-12);
-    CHECK_NEAR(sl_curve_at(&c, 6), 3, 1e-12);
-    CHECK_NEAR(sl_curve_at(&c, 12), 6, 1e-12);
-    CHECK_NEAR(sl_curve_at(&c, 20), 10, 1e-12);
-    CHECK_NEAR(sl_curve_at(&c, 2), 1, 1e-12);
-    CHECK(sl_curve_at(&c, -100) > 0);
-    for (int i = 0; i < 2 * CURVE_MOST; i++) sl_curve_add(&c, 100 + i, 100);
-    CHECK_INT(c.n, CURVE_MOST);
 }
 
 /* A machine whose cache holds 20,000 rows: those of the last product, but for what the target's pass evicts.
@@ -156,46 +100,6 @@ static void test_measure_noise(void) {
         check_rises(&costs.target, 60);
         CHECK(isfinite(costs.worst));
     }
-}
-
-/* --- intervals --- */
-
-/* Prompts of unlike lengths and accept lengths: 95 of 100 intervals hold the truth, by a wide margin for
- * chance. */
-/* Of five values the middle half is three quarters of the second and the fourth, and all of the third. */
-static void test_midmean(void) {
-    double five[] = {1000, 3, 1, 2, -7}, seven[] = {1, 1, 1, 5, 9, 9, 9}, one[] = {4};
-    CHECK_NEAR(sl_midmean_of(five, 5), (0.75 * 1 + 2 + 0.75 * 3) / 2.5, 1e-12);
-    CHECK_NEAR(sl_midmean_of(seven, 7), (1.25 * 1 + 5 + 1.25 * 9) / 3.5, 1e-12);
-    CHECK_NEAR(sl_midmean_of(one, 1), 4, 0);
-    CHECK(isnan(sl_midmean_of(one, 0)));
-    CHECK_NEAR(sl_quartile_of(seven, 7), 1, 0);
-    CHECK_NEAR(sl_quartile_of(one, 1), 4, 0);
-    CHECK(isnan(sl_quartile_of(one, 0)));
-}
-
-static void test_interval(void) {
-    static const int counts[] = {5, 12, 40};
-    uint64_t state = 11;
-    double half;
-    for (size_t k = 0; k < 3; k++) {
-        int held = 0;
-        for (int round = 0; round < 2000; round++) {
-            double tokens[40], cycles[40];
-            for (int i = 0; i < counts[k]; i++) {
-                cycles[i] = 20 + 20 * chance(&state);
-                tokens[i] = cycles[i] * (2 + chance(&state) + chance(&state)); /* mean 3 */
-            }
-            double ratio = sl_ratio_of_sums(tokens, cycles, counts[k], &half);
-            held += ratio - half <= 3 && 3 <= ratio + half;
-        }
-        CHECK(held > 1840 && held < 1960); /* 92 to 98% */
-    }
-    const double two[] = {4, 8}, ones[] = {2, 2};
-    CHECK_NEAR(sl_ratio_of_sums(two, ones, 2, &half), 3, 1e-12);
-    CHECK_NEAR(half, 12.71, 1e-9); /* deviations -2 and 2 around a ratio of 3 */
-    sl_ratio_of_sums(two, ones, 1, &half);
-    CHECK(isnan(half));
 }
 
 /* --- trees --- */
@@ -400,12 +304,8 @@ static void test_first_pass(void) {
 }
 
 static const test_case cases[] = {
-    {"monotone", "isotonic regression against its min-max formula", test_monotone},
-    {"curve", "interpolation, beyond the ends", test_curve},
     {"measure", "a machine with a cache, disturbed now and then", test_measure},
     {"measure_noise", "rising curves whatever the clock says", test_measure_noise},
-    {"midmean", "the mean of the middle half, and where it begins", test_midmean},
-    {"interval", "of ratios: nominal coverage", test_interval},
     {"smaller_trees", "tokens of smaller trees against such trees", test_smaller_trees},
     {"shorter_chains", "cycles of shorter chains in a chain's", test_shorter_chains},
     {"chains_in_text", "their accept length against such chains", test_chains_in_text},
