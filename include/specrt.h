@@ -9361,18 +9361,19 @@ static void specrt__sketch_gather(specrt__sketch_best *all) {
     if (all->n > all->size) specrt__sketch_trim(all);
 }
 
-/* Whether a guess was far too high, which shows in too few places. */
-static bool specrt__sketch_missed(specrt__sketch *s) {
-    bool missed = false;
+/* The places that each state keeps.
+ * @return false where a state has too few: its bound was guessed far too high. The bound is dropped. */
+static bool specrt__sketch_gather_all(specrt__sketch *s) {
+    bool enough = true;
     for (int32_t i = 0; i < s->n; i++) {
         specrt__sketch_best *all = &s->kept[i * SPECRT__SKETCH_PARTS];
         float *least = &specrt__sketch_query(s, i)->least[i % s->queries->n_states];
         specrt__sketch_gather(all);
-        bool few = all->n < all->size / 2;
-        missed = missed || (few && *least > -INFINITY);
-        if (few) *least = -INFINITY;
+        if (all->n >= all->size / 2) continue;
+        enough = enough && !(*least > -INFINITY);
+        *least = -INFINITY;
     }
-    return missed;
+    return enough;
 }
 
 static void specrt__sketch_preview(specrt__sketch *s) {
@@ -9384,7 +9385,7 @@ static void specrt__sketch_preview(specrt__sketch *s) {
         specrt__active_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
                            specrt__sketch_preview_part, s);
         s->n_read += ((int64_t)shared->n_places + 15) / 16 * block;
-    } while (specrt__sketch_missed(s));
+    } while (!specrt__sketch_gather_all(s));
 }
 
 /* --- the refinement --- */
