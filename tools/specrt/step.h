@@ -1,0 +1,39 @@
+/* step.h : the steps of a preparation. A step runs one tool. It is skipped when an earlier run finished the
+ * same command over the same files. */
+#ifndef SPECRT_STEP_H
+#define SPECRT_STEP_H
+
+#include <json-c/json.h>
+#include "base/cli.h"
+#include "specrt_tools.h"
+
+enum { STEP_WORDS = 64 };
+
+typedef struct steps {
+    const char *folder; /* borrowed: of all outputs; records of steps are in its folder "steps" */
+    int n_steps, n_done;
+    bool dry;            /* print commands, run nothing */
+    bool verbose;        /* let tools print their messages */
+    specrt_sha256 chain; /* of all steps so far: a step depends on those before it */
+    bool changed;        /* a step ran, so that all later ones run */
+} steps;
+
+typedef struct step {
+    const char *name, *what;       /* what: for people, behind the name */
+    const char *words[STEP_WORDS]; /* [n] the command; words[0] names a tool */
+    int n;
+    const char *output; /* file or folder that the tool writes; NULL: none */
+    bool shows;         /* what the tool prints is for people; else it is kept as JSON */
+} step;
+
+void step_word(step *s, const char *word);
+void step_option(step *s, const char *name, const char *value); /* nothing where value is NULL */
+
+/* step_run() : run the step, or find that it has been run. Prints one line on stderr.
+ * @return the tool's exit code, after the tool said what is wrong; CLI_IO with a line of its own */
+int step_run(steps *all, step *s);
+
+/* step_result() : the JSON object that a step printed, owned; NULL: none. */
+json_object *step_result(const steps *all, const char *name);
+
+#endif
