@@ -55,7 +55,8 @@ prints '*--tokenizer target --corpus text --mass 0.5*specrt-bundle check dry/dra
 [ ! -e dry ] || fail "a dry run wrote"
 
 # Every wrong input is refused in one line, before anything is written.
-refuses 2 '*expected --target, --drafter, --text, --for and -o*' specrt prepare --target target
+refuses 2 '*expected --target, --drafter, --text or --endpoint, --for and -o*' \
+    specrt prepare --target target
 refuses 2 '*--for: expected vllm, sglang or llama.cpp, found tgi*' \
     prepare eagle3 --text text --for tgi -o x
 refuses 2 '*expected --size or --mass, found both*' \

@@ -36,6 +36,7 @@ static int run_tool(int argc, char **argv) {
 static const cli_verb verbs[] = {
     {"prepare", "from a target, a drafter and text to a drafter that an engine loads",
      prepare_main},
+    {"ask", "collect a served model's answers, for calibrate to count", ask_main},
     {"calibrate", "token ranks into a bundle (vocabtrim-calibrate)", run_tool},
     {"graph", "which tokens follow which (cograph-build)", run_tool},
     {"clusters", "clusters of the head and their routers (cluster-build)", run_tool},

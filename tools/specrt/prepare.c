@@ -21,14 +21,15 @@ enum { VLLM, SGLANG, LLAMA_CPP, N_ENGINES };
 static const char *const engines[N_ENGINES] = {"vllm", "sglang", "llama.cpp"};
 
 typedef struct prepare {
-    const char *target, *drafter, *engine_name, *size, *mass, *with;
-    cli_list text;
+    const char *target, *drafter, *engine_name, *size, *mass, *with, *endpoint, *model;
+    cli_list text, prompts;
     bool dry_run;
     cli_common common;
     int engine;
     drafter_kind kind;
     bool target_is_gguf, drafter_is_gguf, cut_is_gguf;
-    char bundle[TOOL_PATH_BYTES], report[TOOL_PATH_BYTES], cut[TOOL_PATH_BYTES];
+    char answers[TOOL_PATH_BYTES], bundle[TOOL_PATH_BYTES], report[TOOL_PATH_BYTES],
+        cut[TOOL_PATH_BYTES];
     char start[TOOL_PATH_BYTES * 4]; /* the command of the engine */
     steps steps;
 } prepare;
@@ -80,6 +81,7 @@ static int name_outputs(prepare *p) {
     const char *folder = p->common.output;
     if (strlen(folder) > TOOL_PATH_BYTES / 2) return sl_cli_usage("-o: expected a shorter path");
     p->cut_is_gguf = p->engine == LLAMA_CPP && (p->drafter_is_gguf || p->target_is_gguf);
+    snprintf(p->answers, sizeof p->answers, "%s/answers.jsonl", folder);
     snprintf(p->bundle, sizeof p->bundle, "%s/model.specb", folder);
     snprintf(p->report, sizeof p->report, "%s/coverage.html", folder);
     snprintf(p->cut, sizeof p->cut, "%s/drafter%s", folder, p->cut_is_gguf ? ".gguf" : "");
@@ -105,6 +107,20 @@ static void add_corpus(const prepare *p, step *s) {
     step_option(s, "--tokenizer", p->target);
     step_word(s, "--corpus");
     for (int i = 0; i < p->text.n; i++) step_word(s, p->text.items[i]);
+    if (p->endpoint) step_word(s, p->answers);
+}
+
+static int run_ask(prepare *p) {
+    step s = {
+        .name = "ask", .what = "let the served target answer the prompts", .output = p->answers};
+    step_word(&s, "specrt");
+    step_word(&s, "ask");
+    step_option(&s, "--endpoint", p->endpoint);
+    step_option(&s, "--model", p->model);
+    step_word(&s, "--prompts");
+    for (int i = 0; i < p->prompts.n; i++) step_word(&s, p->prompts.items[i]);
+    step_option(&s, "-o", p->answers);
+    return step_run(&p->steps, &s);
 }
 
 static int run_ranks(prepare *p) {
@@ -164,9 +180,10 @@ static int run_check(prepare *p) {
 
 static int run_steps(prepare *p) {
     bool checks = cuts(p) && !p->cut_is_gguf; /* llama.cpp says itself what it refuses */
-    p->steps.n_steps =
-        1 + wants(p, "graph") + wants(p, "sketch") + wants(p, "clusters") + cuts(p) + checks;
-    int code = run_ranks(p);
+    p->steps.n_steps = (p->endpoint != NULL) + 1 + wants(p, "graph") + wants(p, "sketch") +
+                       wants(p, "clusters") + cuts(p) + checks;
+    int code = p->endpoint ? run_ask(p) : CLI_OK;
+    if (code == CLI_OK) code = run_ranks(p);
     if (code == CLI_OK && wants(p, "graph")) code = run_graph(p);
     if (code == CLI_OK && wants(p, "sketch"))
         code = run_head_section(p, "sketch", "copy the head in one and two bits", "sketch-build");
@@ -260,14 +277,16 @@ static int report(const prepare *p, int code) {
 /* ---- the verb ---- */
 
 static int check_options(prepare *p) {
-    if (!p->target || !p->drafter || p->text.n == 0 || !p->engine_name || !p->common.output)
-        return sl_cli_usage("expected --target, --drafter, --text, --for and -o");
+    if (!p->target || !p->drafter || (p->text.n == 0 && !p->endpoint) || !p->engine_name ||
+        !p->common.output)
+        return sl_cli_usage("expected --target, --drafter, --text or --endpoint, --for and -o");
+    if ((p->endpoint != NULL) != (p->prompts.n > 0))
+        return sl_cli_usage("expected --endpoint and --prompts together");
     while (p->engine < N_ENGINES && strcmp(engines[p->engine], p->engine_name) != 0) p->engine++;
     if (p->engine == N_ENGINES)
         return sl_cli_usage("--for: expected vllm, sglang or llama.cpp, found %s", p->engine_name);
-    if (p->text.n > STEP_WORDS / 2)
-        return sl_cli_usage("--text: expected at most %d paths, found %d; name their folder",
-                            STEP_WORDS / 2, p->text.n);
+    if (p->text.n > STEP_WORDS / 2 || p->prompts.n > STEP_WORDS / 2)
+        return sl_cli_usage("--text, --prompts: expected at most %d paths", STEP_WORDS / 2);
     if (p->size && p->mass) return sl_cli_usage("expected --size or --mass, found both");
     for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',') {
         size_t n = strcspn(s, ",");
@@ -322,6 +341,11 @@ int prepare_main(int argc, char **argv) {
                       "its drafter: an EAGLE-1/2/3 head, a draft model, or a GGUF for llama.cpp"),
         sl_cli_strings("text", "PATH...", &p.text,
                        "what the target writes: files and folders that calibrate reads"),
+        sl_cli_string("endpoint", "URL", &p.endpoint,
+                      "where the target is served: its answers to --prompts are text, too"),
+        sl_cli_strings("prompts", "FILE...", &p.prompts, "questions of your users, for --endpoint"),
+        sl_cli_string("model", "NAME", &p.model,
+                      "the target's name there (default: the first listed)"),
         sl_cli_string("for", "ENGINE", &p.engine_name, "vllm, sglang or llama.cpp"),
         sl_cli_heading("How"),
         sl_cli_string("size", "N", &p.size,
@@ -338,7 +362,8 @@ int prepare_main(int argc, char **argv) {
         "Counts the text with the target's tokenizer, cuts the drafter's head to the tokens that\n"
         "occur most, checks the result and prints the command that starts the engine. The folder\n"
         "of -o keeps every step: a second run continues after the last finished one.",
-        "specrt prepare --target T --drafter D --text PATH... --for ENGINE -o FOLDER [options]",
+        "specrt prepare --target T --drafter D (--text PATH... | --endpoint URL --prompts FILE...) "
+        "--for ENGINE -o FOLDER [options]",
         options};
     int code = sl_cli_parse(&tool, argc, argv, &p.common, NULL);
     if (code >= 0) return code;
@@ -347,5 +372,6 @@ int prepare_main(int argc, char **argv) {
     if (code < 0) code = name_outputs(&p);
     if (code < 0) code = run_all(&p);
     sl_cli_list_free(&p.text);
+    sl_cli_list_free(&p.prompts);
     return code;
 }

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include "base/cli.h"
 
-cli_verb_main prepare_main;
+cli_verb_main prepare_main, ask_main;
 
 /* tool_path() : where a tool of this name lies: in the folder of the running program.
  *   path : written, TOOL_PATH_BYTES at most
