@@ -1,7 +1,7 @@
 # specrt. `make help` lists the targets. Everything is built under build/, on all cores unless -j says
 # otherwise, with a line a file (V=1 prints commands).
 
-VERSION  := 0.1.0
+VERSION  := $(shell sed -n 's/.define SPECRT_VERSION_STRING "\(.*\)"/\1/p' src/specrt.h)
 CC       ?= cc
 CXX      ?= c++
 CLANG    ?= clang

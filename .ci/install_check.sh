@@ -48,4 +48,12 @@ CMAKE
             exit 1; }
     "$root/project/build/check" tests/golden/bundles/v1.0-zstd.specb
     "$root/project/build/shared" tests/golden/bundles/v1.0-zstd.specb 0 17
+    # The same programs over a checkout, by add_subdirectory().
+    sed -i "/^find_package/d; /^project/a add_subdirectory($PWD specrt)" "$root/project/CMakeLists.txt"
+    rm -r "$root/project/build"
+    cmake -S "$root/project" -B "$root/project/build" >"$root/cmake.log" 2>&1 &&
+        cmake --build "$root/project/build" >>"$root/cmake.log" 2>&1 || { cat "$root/cmake.log";
+            exit 1; }
+    "$root/project/build/check" tests/golden/bundles/v1.0-zstd.specb
+    "$root/project/build/shared" tests/golden/bundles/v1.0-zstd.specb 0 17
 fi
