@@ -158,16 +158,21 @@ abi-accept: build/abi/libspecrt.so ## takes the interface as it is now
 	abidw --exported-interfaces-only --drop-private-types $(ABI_HEADERS) --no-corpus-path --no-comp-dir-path --no-show-locs \
 	    --no-elf-needed --no-parameter-names --no-write-default-sizes --type-id-style hash build/abi/libspecrt.so >$(ABI)
 
-# The package of python/ with library and specrt-bundle, which need nothing but the C library there.
-WHEEL := $(BUILD)/wheel
-wheel: $(BUILD)/libspecrt.map $(BUILD)/tools/specrt-bundle/main.o $(BUILD)/tools/specrt-bundle.a $(LIB) ## the Python package specrt, in build/wheel
-	@mkdir -p $(WHEEL)
-	$(TELL) "LD $(WHEEL)"
+# The package of python/ with library and tools, which need nothing but the C library there. sketch-build is left out:
+# OpenBLAS with the kernels of all processors is larger than all of it.
+WHEEL       := $(BUILD)/wheel
+WHEEL_TOOLS := $(filter-out sketch-build,$(TOOLS))
+$(WHEEL)/bin/%: $(BUILD)/tools/%/main.o $(BUILD)/tools/%.a $(LIB)
+	@mkdir -p $(@D)
+	$(TELL) "LD $@"
+	$(Q)$(CC) -s $^ $(SAN) -Wl,-Bstatic $(shell pkg-config --libs $(PKGS)) -Wl,-Bdynamic -lm -lpthread -o $@
+$(WHEEL)/libspecrt.so: $(RUNTIME:%.c=$(BUILD)/%.o) $(BUILD)/libspecrt.map
+	@mkdir -p $(@D)
+	$(TELL) "LD $@"
 	$(Q)$(CC) -shared -s -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
-	    $(RUNTIME:%.c=$(BUILD)/%.o) $(SAN) -Wl,-Bstatic -lzstd -Wl,-Bdynamic -lm -lpthread -o $(WHEEL)/libspecrt.so
-	$(Q)$(CC) -s $(filter $(BUILD)/tools/%,$^) $(LIB) $(SAN) -Wl,-Bstatic $(shell pkg-config --libs $(PKGS)) \
-	    -Wl,-Bdynamic -lm -lpthread -o $(WHEEL)/specrt-bundle
-	@python3 python/wheel.py --library $(WHEEL)/libspecrt.so --tool $(WHEEL)/specrt-bundle --version $(VERSION) -o $(WHEEL)
+	    $(filter %.o,$^) $(SAN) -Wl,-Bstatic -lzstd -Wl,-Bdynamic -lm -lpthread -o $@
+wheel: $(WHEEL)/libspecrt.so $(WHEEL_TOOLS:%=$(WHEEL)/bin/%) ## the Python package specrt, in build/wheel
+	@python3 python/wheel.py --library $< --tools $(WHEEL)/bin --version $(VERSION) -o $(WHEEL)
 
 test-python: lib tools ## the Python package over build/libspecrt.so and build/bin [PYTHON=]
 	@tests/python/run.sh $(BUILD)

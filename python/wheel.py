@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""wheel.py --library FILE --tool FILE --version V -o DIR : the package with its library and program as a wheel, the
+"""wheel.py --library FILE --tools DIR --version V -o DIR : the package with its library and tools as a wheel, the
 same bytes every time. `make wheel` runs it; it needs nothing but Python."""
 import argparse
 import base64
@@ -36,7 +36,8 @@ def contents(args):
         if name.endswith(".py") or name == "py.typed":
             yield "specrt/" + name, os.path.join(folder, name), 0o644
     yield "specrt/libspecrt.so." + args.version.rsplit(".", 1)[0], args.library, 0o755
-    yield "specrt/bin/specrt-bundle", args.tool, 0o755
+    for name in sorted(os.listdir(args.tools)):
+        yield "specrt/bin/" + name, os.path.join(args.tools, name), 0o755
 
 
 def texts(args):
@@ -44,14 +45,15 @@ def texts(args):
     with open(os.path.join(HERE, "README.md"), encoding="utf-8") as file:
         yield info + "METADATA", METADATA.format(version=args.version) + file.read()
     yield info + "WHEEL", f"Wheel-Version: 1.0\nGenerator: specrt\nRoot-Is-Purelib: false\nTag: {tag()}\n"
-    yield info + "entry_points.txt", "[vllm.general_plugins]\nspecrt = specrt.vllm:register\n"
+    yield info + "entry_points.txt", ("[console_scripts]\nspecrt = specrt._tool:main\n"
+                                        "[vllm.general_plugins]\nspecrt = specrt.vllm:register\n")
     with open(os.path.join(HERE, "..", "LICENSE"), encoding="utf-8") as file:
         yield info + "LICENSE", file.read()
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__)
-    for name in ("library", "tool", "version"):
+    for name in ("library", "tools", "version"):
         p.add_argument("--" + name, required=True)
     p.add_argument("-o", dest="folder", required=True)
     args = p.parse_args()

@@ -2,13 +2,14 @@
 
     Bundle                       what is in a .specb file: lists, d2t and t2d, where it comes from
     read_map, write_map          token maps in the formats of other engines
+    calibrate, prepare           from text to a bundle; from a target, its drafter and text to what an engine loads
     recut, check                 drafters' folders, cut for an engine and examined
     TrimmedHead                  an LM head of PyTorch that scores a list's rows alone
     Head, Policy, Session        policies that follow the text, for drafters in numpy or PyTorch on the CPU
     expand_batch, Stock          a pass of several sessions, and the rows that they hold together, read once
     TraceWriter                  decoding cycles of any stack, for `specrt-eval replay` and `plan`
 
-All of it is libspecrt.so or the program specrt-bundle: nothing is computed here. What either refuses raises
+All of it is libspecrt.so or a command-line tool: nothing is computed here. What either refuses raises
 SpecrtError, whose one line says what was expected, what was found and what to do.
 """
 from __future__ import annotations
@@ -19,13 +20,14 @@ from ._lib import Library, SpecrtError, library
 from .bundle import Bundle
 from .drafters import ENGINES, Finding, check, recut
 from .maps import FORMATS, read_map, write_map
+from .publish import calibrate, prepare
 from .session import Beam, Draft, Head, Policy, Session, Stats, Stock, StockStats, Tree, Verdict, expand_batch
 from .trace import TraceWriter
 
 __version__ = "0.1.0"
 __all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Policy", "Session",
-           "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "TrimmedHead", "Verdict", "check",
-           "expand_batch", "library", "read_map", "recut", "write_map"]
+           "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "TrimmedHead", "Verdict",
+           "calibrate", "check", "expand_batch", "library", "prepare", "read_map", "recut", "write_map"]
 
 
 def __getattr__(name: str) -> Any:

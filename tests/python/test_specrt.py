@@ -3,6 +3,7 @@ import ast
 import ctypes as C
 import gc
 import os
+import shutil
 import re
 import subprocess
 import sys
@@ -190,6 +191,29 @@ class Drafters(Folder):
         self.assertTrue(specrt.recut(self.drafter, GOLDEN, 12, self.path("same"))["same_weights"])
         self.says("expected at most 12", specrt.recut, self.drafter, bundle, 15, self.path("x"))
         self.says("expected one of vllm", specrt.recut, self.drafter, bundle, 5, self.path("x"), "x")
+
+    def test_prepare(self):
+        tokenizer = os.path.join(ROOT, "data", "tokenizer.json")
+        text = [os.path.join(ROOT, "data", "corpus", "code", name) for name in ("c.txt", "python.txt")]
+        target, drafter = self.path("target"), self.path("eagle")
+        for folder, more in ((target, ""), (drafter, "Eagle")):
+            os.mkdir(folder)
+            with open(os.path.join(folder, "config.json"), "w") as file:
+                file.write(f'{{"architectures": ["LlamaForCausalLM{more}"], "vocab_size": 32768}}')
+        shutil.copy(tokenizer, target)
+        header = b'{"fc.weight":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}}'
+        with open(os.path.join(drafter, "model.safetensors"), "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header + bytes(4))
+        report = specrt.prepare(target, drafter, "sglang", self.path("out"), text=text, size=300)
+        self.assertEqual(report["n_selected"], 300)
+        self.assertIn("--speculative-token-map", report["command"])
+        ids = specrt.read_map(os.path.join(report["drafter"], "token_map.pt"), "absolute").tolist()
+        said = specrt.calibrate(tokenizer, text, self.path("alone.specb"), size=300)
+        self.assertEqual(said["coverage_holdout"], report["coverage_holdout"])
+        with specrt.Bundle(self.path("alone.specb")) as bundle:
+            self.assertEqual(ids, bundle.ids().tolist())
+        self.says("expected vllm, sglang or llama.cpp", specrt.prepare, target, drafter, "tgi", self.path("x"), text)
+        self.says("use -f to replace it", specrt.calibrate, tokenizer, text, self.path("alone.specb"))
 
     def test_check(self):
         self.assertEqual(specrt.check(self.drafter), [])

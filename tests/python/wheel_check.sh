@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# wheel_check.sh : the wheel has the same bytes twice, is under 2 MB, and works by itself: its own
-# library and program, linked to the C library alone. Exit code 77: no python3 with numpy.
+# wheel_check.sh : the wheel has the same bytes twice, is under 8 MB, and works by itself: its own
+# library and tools, linked to the C library alone. Exit code 77: no python3 with numpy.
 set -eu
 cd "$(dirname "$0")/../.."
 for python in "${PYTHON:-}" /usr/bin/python3 python3; do
@@ -14,9 +14,9 @@ make -s wheel
 cp build/wheel/specrt-*.whl "$work/"
 make -s wheel
 cmp build/wheel/specrt-*.whl "$work"/specrt-*.whl
-[ "$(stat -c %s "$work"/specrt-*.whl)" -lt 2000000 ]
+[ "$(stat -c %s "$work"/specrt-*.whl)" -lt 8000000 ]
 "$python" -m zipfile -e "$work"/specrt-*.whl "$work/site"
-chmod +x "$work/site/specrt/bin/specrt-bundle" # zipfile forgets modes, pip does not
+chmod +x "$work"/site/specrt/bin/* # zipfile forgets modes, pip does not
 bundle=$PWD/tests/golden/bundles/v1.0-zstd.specb
 cd "$work"
 env -u SPECRT_LIBRARY -u SPECRT_TOOLS PYTHONPATH="$work/site" "$python" - "$bundle" <<'PYTHON'
@@ -28,7 +28,14 @@ with specrt.Bundle(sys.argv[1]) as bundle:
 for path in specrt.library().path, specrt._tool.path():
     assert path.startswith(sys.path[1]), path
 PYTHON
-for file in site/specrt/libspecrt.so.* site/specrt/bin/specrt-bundle; do
+for tool in site/specrt/bin/*; do
+    [[ $($tool --version) == "$(basename "$tool") "* ]] || { echo "$tool: no version"; exit 1; }
+done
+# What the command `specrt` of pip's wrapper calls.
+PYTHONPATH="$work/site" "$python" -c 'import specrt._tool as t; t.main()' \
+    bundle info "$bundle" >info
+grep -q ranks info
+for file in site/specrt/libspecrt.so.* site/specrt/bin/*; do
     needs=$(readelf -d "$file" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
         grep -vE '^(libc|libm|ld-linux.*)\.so\.[0-9]+$' || true)
     [ -z "$needs" ] || { echo "$file needs $needs"; exit 1; }

@@ -1,0 +1,41 @@
+"""From a target, its drafter and text to what an engine loads: the tools vocabtrim-calibrate and `specrt prepare`."""
+from __future__ import annotations
+
+import os
+from typing import Any, Iterable, Union
+
+from . import _tool
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+def _size(size: int, mass: float) -> list[Any]:
+    return ["--size", size] if size else ["--mass", mass] if mass else []
+
+
+def calibrate(tokenizer: Path, text: Iterable[Path], out: Path, size: int = 0, mass: float = 0,
+              force: bool = False) -> dict[str, Any]:
+    """Writes a bundle `out` with the tokenizer's tokens ranked by how often the text has them.
+
+    text: files and folders. size: tokens of the list; or mass: as few as cover this share of held-out text.
+    @return what `vocabtrim-calibrate --json` prints: n_selected, coverage_holdout, sweep, ...
+    """
+    return _tool.report("--tokenizer", os.fspath(tokenizer), "--corpus", *map(os.fspath, text), *_size(size, mass),
+                        *(["-f"] if force else []), "-o", os.fspath(out), tool="vocabtrim-calibrate")
+
+
+def prepare(target: Path, drafter: Path, engine: str, out: Path, text: Iterable[Path] = (),
+            endpoint: str | None = None, prompts: Iterable[Path] = (), size: int = 0, mass: float = 0,
+            sections: str = "graph") -> dict[str, Any]:
+    """Writes the folder `out`: a bundle, the drafter cut for `engine` and checked, and the command that starts it.
+
+    engine: vllm, sglang or llama.cpp. text: files and folders of what the target writes; or endpoint: the URL where it
+    is served, which answers the prompts. sections: of the bundle, beside the ranks. A second call does what is missing.
+    @return bundle, drafter (None: not cut), n_selected, coverage_holdout, command. `check()` lists what the engine
+    would load wrongly.
+    """
+    texts, asked = list(map(os.fspath, text)), list(map(os.fspath, prompts))
+    return _tool.report("prepare", "--target", os.fspath(target), "--drafter", os.fspath(drafter), "--for", engine,
+                        *(["--text", *texts] if texts else []), *(["--endpoint", endpoint] if endpoint else []),
+                        *(["--prompts", *asked] if asked else []), *_size(size, mass), "--with", sections,
+                        "-o", os.fspath(out), codes=(0, 3), tool="specrt")
