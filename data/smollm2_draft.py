@@ -9,7 +9,6 @@ import torch.nn.functional as F
 import sample_model as model
 
 N_OFTEN, N_RANDOM = 3072, 512  # rows of the head in a training step beside the batch's own tokens
-ROLLOUT = (1, .8, .6)  # weights of the drafted steps in phase 2
 REGRESSION = .5     # weight of the states' loss beside the distributions'
 
 
@@ -71,6 +70,7 @@ class Head:
     `known_scale` (the states', or a value for each column of the taps). The first position of a sequence is
     kept out of scales and regressions: its taps are hundreds of times the others'."""
     KNOWN, NOISE = "states", .1  # noise of a state, uniform, either way (EAGLE)
+    ROLLOUT = (1, .8, .6)  # weights of the drafted steps in phase 2
 
     def __init__(self, shape, embedding, e_scale, scale, known_scale, weights=None):
         self.s, self.embedding, self.e_scale, self.scale = shape, embedding, e_scale, scale
@@ -197,6 +197,53 @@ class Head3(Head):
         return w
 
 
+class Mtp(Head):
+    """Multi-token prediction, DeepSeek-V3's form (DeepSeek-AI 2024, arXiv 2412.19437) with the target's embedding
+    and head: the embedding and the state, each through a norm of its own, side by side through `eh_proj`, one layer
+    of the target's kind and a norm before the head. What the head reads is the next step's state, as Qwen3-Next's
+    module has it, and one module serves every step (as FastMTP, Cai et al. 2025)."""
+    NOISE, ROLLOUT = 0, (1, .8, .6, .4)
+
+    @staticmethod
+    def scale_of_known(known, scale):
+        return 1.0  # its own norm divides
+
+    def begin(self):
+        s = self.s
+        w = model.layer_weights(s, 1)
+        w["eh_proj"] = model.matrix(s.d, 2 * s.d)
+        for name in ("enorm", "hnorm", "final_norm"):
+            w[name] = torch.nn.Parameter(torch.ones(s.d))
+        return w
+
+    @torch.no_grad()
+    def fit(self, eagle):
+        """Begins as an EAGLE-2 head (its exported weights), whose form this is but for the norms: they make
+        everything one scale, which here stands in the matrices."""
+        for name in ("attn_q", "attn_k", "attn_v"):
+            self.w[name].copy_(eagle[name] * self.scale)
+        for name in ("attn_output", "ffn_down"):
+            self.w[name].copy_(eagle[name] / self.scale)
+        for name in ("ffn_norm", "ffn_gate", "ffn_up"):
+            self.w[name].copy_(eagle[name])
+        self.w["eh_proj"].copy_(eagle["fc"])
+        self.w["eh_proj"][:, :self.s.d] *= self.e_scale / self.scale
+
+    def step(self, ids, feature, step, past):
+        return model.rms(super().step(ids, feature, step, past), self.w["final_norm"])
+
+    def inputs(self, ids, feature):
+        w = self.w
+        pair = model.rms(F.embedding(ids, self.embedding), w["enorm"]), model.rms(feature, w["hnorm"])
+        x = model.linear(torch.cat(pair, -1), w["eh_proj"]).float()
+        return x, model.rms(x, w["attn_norm"])
+
+    def exported(self):
+        w = {name: p.detach().clone() for name, p in self.w.items()}
+        w["final_norm"] *= self.scale
+        return w
+
+
 def drafted(starts, lengths, n, step):
     """Which of n rows draft in an answer, and what they draft is known; bool [batch, n]."""
     row = torch.arange(n)
@@ -223,6 +270,17 @@ def losses(head, rows_of_head, guess, wanted):
     logits = F.linear(guess.bfloat16(), head_rows).float()
     loss = F.cross_entropy(logits, law) + REGRESSION * F.smooth_l1_loss(guess, wanted)
     return loss, (logits.argmax(-1) == law.argmax(-1)).float().mean().item()
+
+
+def rollout_loss(head, batch, rows_of_head, weights):
+    """-> (the loss over drafted steps of these weights; the share of losses() at each)."""
+    total, shares = 0, []
+    steps = rollout(head, batch, len(weights), head.NOISE)
+    for weight, (_, guess, wanted) in zip(weights, steps):
+        loss, share = losses(head, rows_of_head, guess, wanted)
+        total = total + weight * loss
+        shares.append(share)
+    return total / sum(weights), shares
 
 
 def rows_to_score(ids, often, n_vocab, rng):

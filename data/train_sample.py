@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Trains the sample pair of data/sample: a target, an EAGLE-2 head and a small independent drafter.
 
-usage: data/train_sample.py tokens|target|small|draft|check [--text DIR] [--work DIR] [--tokens N]
+usage: data/train_sample.py tokens|target|small|draft|mtp|check [--text DIR] [--work DIR] [--tokens N]
                             [--threads N] [--init FILE --rate X]
 
 Stages in that order; then data/export_sample.py. Reads the text of collect_text.py (build/text),
 works in build/sample. Debian's python3-torch (1.13) is enough; `tokens` needs PyPI's tokenizers.
 Prints the loss on held-out text as it goes and keeps it in WORK/STAGE.log. --init goes on from a
-stage's weights, with X of the learning rate at first and new text. `check` prints, on held-out text
+stage's weights, with X of the learning rate at first and new text. `mtp` trains an MTP module for
+data/sample's own target, from its EAGLE-2 head, over four drafted steps. `check` prints, on held-out text
 by domain, the target's loss and how often its greedy token is the head's first guess or among its
 ten best. The same text, seed and versions give the same weights."""
 import argparse
@@ -18,15 +19,20 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
+from gguf import GGUFReader
+from gguf.quants import dequantize
+from safetensors.numpy import load_file
 
 import sample_model as model
+import smollm2_draft as heads
+from export_sample import EAGLE_NAMES
 from sample_text import DOMAINS, Windows, tokens
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 N_VOCAB = 32768
 SHAPES = {"target": model.Shape(N_VOCAB, 256, 6, 4, 2, 768),
           "small": model.Shape(N_VOCAB, 96, 2, 2, 1, 256)}
-TOKENS = {"target": 16e6, "small": 4e6, "draft": 3e6}  # tokens seen
+TOKENS = {"target": 16e6, "small": 4e6, "draft": 3e6, "mtp": 2e6}  # tokens seen
 BATCH = 8192       # tokens of a step
 WINDOWS = ((.6, 256), (1, 1024))  # until this share of the training, windows of so many tokens
 NEGATIVES = 2048   # rows of the head beside the batch's own, drawn anew at each step
@@ -211,6 +217,38 @@ def train_draft(args):
             run.save()
 
 
+def exported_target(path):
+    """The weights of sample/target.gguf, by sample_model's names."""
+    return {t.name.removesuffix(".weight"): torch.from_numpy(np.array(dequantize(t.data, t.tensor_type)))
+            for t in GGUFReader(path).tensors}
+
+
+def train_mtp(args):
+    """Four drafted steps of one module, each reading the one before, over the committed target's states."""
+    shape, windows, rng = SHAPES["target"], Windows(args.work, seed=5), np.random.default_rng(5)
+    target = exported_target(os.path.join(HERE, "sample", "target.gguf"))
+    embedding = target["token_embd"]
+    often = np.argsort(-windows.counts(shape.n_vocab))[:NEGATIVES]
+    states = lambda batch: model.llama(shape, target, F.embedding(batch[:, :-1], embedding))
+    with torch.no_grad():
+        scale = heads.scale_of(states(torch.from_numpy(windows.batch(8, 256))))
+    head = heads.Mtp(shape, embedding, heads.scale_of(embedding), scale, 1.0)
+    eagle = load_file(os.path.join(HERE, "sample", "draft.safetensors"))
+    head.fit({ours: torch.from_numpy(eagle[name]).float() for ours, name in EAGLE_NAMES.items()})
+    run = Run(args, head.w)
+    for step, n, rate in run.steps():
+        ids = torch.from_numpy(windows.batch(BATCH // n, n))
+        with torch.no_grad():
+            known = F.pad(states(ids), (0, 0, 0, 1))
+        whole = torch.ones(len(ids), dtype=torch.long), torch.full((len(ids),), n + 1)
+        scored = heads.rows_to_score(ids, often, shape.n_vocab, rng)
+        loss, agree = heads.rollout_loss(head, (ids, known, known, *whole), scored, head.ROLLOUT)
+        run.update(loss, rate)
+        if step % REPORT == REPORT - 1 or step == run.n_steps - 1:
+            run.report(step, loss=loss.item(), **{f"agree{i + 1}": a for i, a in enumerate(agree)})
+            run.save(exported=head.exported(), shape=vars(shape))
+
+
 @torch.no_grad()
 def check(args):
     """Teacher forced: both models read the reference text."""
@@ -236,7 +274,7 @@ def check(args):
 def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("stage", choices=("tokens", "target", "small", "draft", "check"))
+    p.add_argument("stage", choices=("tokens", "target", "small", "draft", "mtp", "check"))
     p.add_argument("--text", default=os.path.join(HERE, "..", "build", "text"))
     p.add_argument("--work", default=os.path.join(HERE, "..", "build", "sample"))
     p.add_argument("--tokens", type=float)
@@ -248,7 +286,7 @@ def main():
         return tokens(args.text, os.path.join(HERE, "tokenizer.json"), args.work)
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
-    {"draft": train_draft, "check": check}.get(args.stage, train_llama)(args)
+    {"draft": train_draft, "mtp": train_mtp, "check": check}.get(args.stage, train_llama)(args)
 
 
 if __name__ == "__main__":

@@ -179,15 +179,9 @@ def train_step(head, made, chosen, often, phase, rng):
     """Gradients of one batch -> the share of best tokens guessed at each drafted step, tokens drafted."""
     batch = made.batch(chosen)
     scored = draft.rows_to_score(batch[0], often, target.SHAPE.n_vocab, rng)
-    weights = draft.ROLLOUT if phase == 2 else (1,)
-    total, shares, n = 0, [], 0
-    steps = draft.rollout(head, batch, len(weights), head.NOISE)
-    for weight, (rows, guess, wanted) in zip(weights, steps):
-        loss, share = draft.losses(head, scored, guess, wanted)
-        total, n = total + weight * loss, n or len(guess)
-        shares.append(share)
-    (total / sum(weights)).backward()
-    return total.item() / sum(weights), shares, n
+    loss, shares = draft.rollout_loss(head, batch, scored, head.ROLLOUT if phase == 2 else (1,))
+    loss.backward()
+    return loss.item(), shares, int(draft.drafted(*batch[3:], batch[0].shape[1] - 2, 0).sum())
 
 
 class Optimizer:

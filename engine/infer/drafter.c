@@ -1,6 +1,6 @@
-/* drafter.c : EAGLE heads from safetensors, and whole small models from GGUF. An EAGLE head is a model
- * of one layer whose input is fused from an embedding and a feature, so that the forward pass serves it
- * unchanged. */
+/* drafter.c : EAGLE heads from safetensors, MTP modules from either kind of file (mtp.c), and whole small models from
+ * GGUF. A head is a model of one layer whose input is fused from an embedding and a feature, so that the
+ * forward pass serves it unchanged. */
 #include "engine/infer/drafter.h"
 #include "base/error.h"
 #include "model/checkpoint.h"
@@ -10,33 +10,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct loader {
-    engine_drafter *d;
-    const char *path, *prefix; /* of the layer's tensors */
-    specrt_error *err;
-} loader;
-
-static specrt_status bad(const loader *l, const char *what, const char *detail) {
+static specrt_status bad(const drafter_loader *l, const char *what, const char *detail) {
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT, "%s: %s: %s", l->path, what, detail);
 }
 
-static specrt_status get_matrix(const loader *l, const char *name, int64_t n_rows, int64_t n_cols,
+static specrt_status get_matrix(const drafter_loader *l, const char *name, int64_t n_rows, int64_t n_cols,
                                 engine_matrix *out) {
     return engine_weights_matrix(&l->d->file, name, n_rows, n_cols, out, l->err);
 }
 
-static specrt_status get_vector(const loader *l, const char *name, int64_t n, const float **out) {
+static specrt_status get_vector(const drafter_loader *l, const char *name, int64_t n, const float **out) {
     return engine_weights_vector(&l->d->file, name, n, false, out, l->err);
 }
 
-static const char *layer_name(const loader *l, const char *name, char out[96]) {
-    snprintf(out, 96, "%s.%s", l->prefix, name);
+static const char *layer_name(const drafter_loader *l, const char *name, char out[DRAFTER_NAME]) {
+    snprintf(out, DRAFTER_NAME, "%s.%s", l->layer, name);
     return out;
 }
 
-static specrt_status get_layer_matrix(const loader *l, const char *name, int64_t n_rows,
+static specrt_status get_layer_matrix(const drafter_loader *l, const char *name, int64_t n_rows,
                                       int64_t n_cols, engine_matrix *w) {
-    char full[96];
+    char full[DRAFTER_NAME];
     return get_matrix(l, layer_name(l, name, full), n_rows, n_cols, w);
 }
 
@@ -55,7 +49,7 @@ static float sl_json_real(json_object *config, const char *key, float fallback) 
                : fallback;
 }
 
-static specrt_status check_target(const loader *l, const char *path, const char *key,
+static specrt_status check_target(const drafter_loader *l, const char *path, const char *key,
                                   int32_t expected, int32_t found) {
     if (found == expected) return SPECRT_STATUS_OK;
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
@@ -65,7 +59,7 @@ static specrt_status check_target(const loader *l, const char *path, const char 
 }
 
 /* What config.json does not say is as in the target. */
-static specrt_status read_config(const loader *l) {
+static specrt_status read_config(const drafter_loader *l) {
     char path[4096];
     const char *slash = strrchr(l->path, '/');
     engine_config *k = &l->d->body.config;
@@ -86,6 +80,7 @@ static specrt_status read_config(const loader *l) {
     k->n_vocab = json_int(config, "vocab_size", target->n_vocab);
     json_object_put(config);
     engine_llama_layer(k);
+    k->embedding_scale = target->embedding_scale;
     TRY(check_target(l, path, "hidden_size", target->d_model, k->d_model));
     TRY(check_target(l, path, "vocab_size", target->n_vocab, k->n_vocab));
     if (!(k->rms_epsilon > 0 && k->rope_base > 0))
@@ -98,13 +93,13 @@ static specrt_status read_config(const loader *l) {
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static specrt_status load_layer(loader *l) {
+static specrt_status load_layer(drafter_loader *l) {
     engine_drafter *d = l->d;
     const engine_config *k = &d->body.config;
     engine_layer *w = d->body.layers;
     int64_t in = d->eagle3 ? 2 * (int64_t)k->d_model : k->d_model;
     int64_t q = (int64_t)k->n_heads * k->d_head, kv = (int64_t)k->n_kv_heads * k->d_head;
-    char name[96];
+    char name[DRAFTER_NAME];
     TRY(get_layer_matrix(l, "self_attn.q_proj.weight", q, in, &w->q));
     TRY(get_layer_matrix(l, "self_attn.k_proj.weight", kv, in, &w->k));
     TRY(get_layer_matrix(l, "self_attn.v_proj.weight", kv, in, &w->v));
@@ -116,14 +111,14 @@ static specrt_status load_layer(loader *l) {
                       &w->ffn_norm);
 }
 
-static specrt_status load_d2t(const loader *l, int64_t n) {
+static specrt_status load_d2t(const drafter_loader *l, const char *head, int64_t n) {
     int32_t n_vocab = l->d->target->config.n_vocab;
     TRY(sl_model_d2t(&l->d->file.file, n, n_vocab, &l->d->d2t, l->err));
     if (l->d->d2t || n == n_vocab) return SPECRT_STATUS_OK;
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                             "%s: d2t: missing; expected one for the %lld rows of "
-                            "lm_head.weight, which are fewer than the target's %d",
-                            l->path, (long long)n, (int)n_vocab);
+                            "%s, which are fewer than the target's %d",
+                            l->path, (long long)n, head, (int)n_vocab);
 }
 
 static void take_targets_head(engine_drafter *d) {
@@ -131,28 +126,27 @@ static void take_targets_head(engine_drafter *d) {
     d->body.config.softcap = d->target->config.softcap;
 }
 
-/* Of EAGLE-3: its own, of listed tokens or of all; where the checkpoint has none, the target's. */
-static specrt_status load_own_head(loader *l) {
+specrt_status drafter_load_head(drafter_loader *l, const char *name) {
     engine_drafter *d = l->d;
-    const st_tensor *head = sl_st_find(d->file.file.s, "lm_head.weight");
-    if (!head) {
+    int32_t n_vocab = d->target->config.n_vocab;
+    int64_t n_rows, n_cols;
+    if (!engine_weights_has(&d->file, name)) {
         take_targets_head(d);
-        return load_d2t(l, d->target->config.n_vocab);
+        return load_d2t(l, name, n_vocab);
     }
-    if (head->n_dims != 2 || head->shape[0] < 1 || head->shape[0] > d->target->config.n_vocab)
+    if (!engine_weights_shape(&d->file, name, &n_rows, &n_cols) || n_rows < 1 || n_rows > n_vocab)
         return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: lm_head.weight: expected a matrix of 1 to %d rows, the "
-                                "target's vocabulary, found %lld",
-                                l->path, (int)d->target->config.n_vocab,
-                                head->n_dims == 2 ? (long long)head->shape[0] : 0);
-    TRY(get_matrix(l, "lm_head.weight", head->shape[0], d->body.config.d_model, &d->body.head));
-    return load_d2t(l, head->shape[0]);
+                                "%s: %s: expected a matrix of 1 to %d rows, the target's "
+                                "vocabulary, found %lld",
+                                l->path, name, (int)n_vocab, (long long)n_rows);
+    TRY(get_matrix(l, name, n_rows, d->body.config.d_model, &d->body.head));
+    return load_d2t(l, name, n_rows);
 }
 
-static specrt_status load_eagle3(loader *l) {
+static specrt_status load_eagle3(drafter_loader *l) {
     engine_drafter *d = l->d;
     int64_t width = d->body.config.d_model;
-    char name[96];
+    char name[DRAFTER_NAME];
     if (d->target->config.n_layers < 5)
         return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: reads the target's layers 2, L / 2 and L - 3 (EAGLE-3); "
@@ -162,10 +156,10 @@ static specrt_status load_eagle3(loader *l) {
     TRY(get_vector(l, layer_name(l, "input_layernorm.weight", name), width, &d->embedding_norm));
     TRY(get_vector(l, layer_name(l, "hidden_norm.weight", name), width, &d->feature_norm));
     TRY(get_vector(l, "norm.weight", width, &d->final_norm));
-    return load_own_head(l);
+    return drafter_load_head(l, "lm_head.weight");
 }
 
-static specrt_status load_eagle2(loader *l) {
+static specrt_status load_eagle2(drafter_loader *l) {
     engine_drafter *d = l->d;
     int64_t width = d->body.config.d_model;
     take_targets_head(d);
@@ -173,54 +167,95 @@ static specrt_status load_eagle2(loader *l) {
     return get_matrix(l, "fc.weight", width, 2 * width, &d->fc);
 }
 
-static specrt_status load(loader *l) {
+static specrt_status load_eagle(drafter_loader *l) {
     engine_drafter *d = l->d;
-    TRY(engine_weights_open(&d->file, l->path, l->err));
-    if (!d->file.file.s) return bad(l, "file", "expected safetensors");
     const char *eagle3_layer = sl_checkpoint_eagle3_layer(&d->file.file);
     d->eagle3 = eagle3_layer != NULL;
-    l->prefix = d->eagle3 ? eagle3_layer : "layers.0";
-    snprintf(d->prefix, sizeof d->prefix, "%s", l->prefix);
+    snprintf(l->layer, sizeof l->layer, "%s", d->eagle3 ? eagle3_layer : "layers.0");
+    snprintf(d->prefix, sizeof d->prefix, "%s", l->layer);
     TRY(read_config(l));
-    d->body.d_input = 2 * d->body.config.d_model;
     TRY(d->eagle3 ? load_eagle3(l) : load_eagle2(l));
+    return load_layer(l);
+}
+
+/* A layer of the target's kind, with all that its family's may have. */
+static specrt_status load_whole_layer(drafter_loader *l) {
+    engine_layer *w = l->d->body.layers;
+    const engine_config *k = &l->d->body.config;
+    char name[DRAFTER_NAME];
     TRY(load_layer(l));
-    const engine_config *k = &d->body.config;
-    d->body.rope_frequency = engine_rope_frequencies(k->d_head, k->rope_base, 1, NULL);
-    return d->body.rope_frequency ? SPECRT_STATUS_OK : sl_error_no_memory(l->err, l->path);
+    const struct {
+        const char *name;
+        int64_t n;
+        const float **out;
+    } optional[] = {{"self_attn.q_proj.bias", w->q.segment.n_rows, &w->q.segment.bias},
+                    {"self_attn.k_proj.bias", w->k.segment.n_rows, &w->k.segment.bias},
+                    {"self_attn.v_proj.bias", w->v.segment.n_rows, &w->v.segment.bias},
+                    {"self_attn.q_norm.weight", k->d_head, &w->q_norm},
+                    {"self_attn.k_norm.weight", k->d_head, &w->k_norm}};
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
+        TRY(engine_weights_vector(&l->d->file, layer_name(l, optional[i].name, name),
+                                  optional[i].n, true, optional[i].out, l->err));
+    return get_vector(l, layer_name(l, "input_layernorm.weight", name), k->d_model, &w->attn_norm);
 }
 
-/* Only the head of a GGUF is read here; which kind it is tells the kind of drafter. */
-static bool is_gguf(const char *path) {
-    char magic[4] = {0};
-    FILE *f = fopen(path, "rb");
-    bool found = f && fread(magic, 1, 4, f) == 4 && memcmp(magic, "GGUF", 4) == 0;
-    if (f) fclose(f);
-    return found;
+/* Metadata of a GGUF name no vocabulary; its tokenizer is the caller's to check. */
+static specrt_status load_mtp_gguf(drafter_loader *l) {
+    engine_drafter *d = l->d;
+    const engine_config *target = &d->target->config;
+    engine_config *k = &d->body.config;
+    TRY(engine_load_tail(l->path, &d->file, l->index, &d->body, l->err));
+    k->n_vocab = target->n_vocab;
+    k->n_context = target->n_context;
+    k->embedding_scale = target->embedding_scale;
+    TRY(check_target(l, l->path, "embedding_length", target->d_model, k->d_model));
+    return engine_mtp_load(l);
 }
 
-static specrt_status open_independent(engine_drafter *d, const char *path, specrt_error *err) {
-    return engine_open_beside(path, d->target, &d->own, err);
+static specrt_status load_mtp(drafter_loader *l) {
+    engine_drafter *d = l->d;
+    d->mtp = true;
+    if (d->file.file.g) return load_mtp_gguf(l);
+    TRY(read_config(l));
+    TRY(engine_mtp_load(l));
+    return load_whole_layer(l);
 }
 
-static specrt_status open_eagle(engine_drafter *d, const char *path, specrt_error *err) {
-    loader l = {d, path, "", err};
-    d->body.pool = d->target->pool;
-    d->body.compute_owner = d->target->compute_owner;
-    d->body.serial_owner = d->target->serial_owner;
-    d->body.layers = (engine_layer *)calloc(1, sizeof *d->body.layers);
-    if (d->body.layers) return load(&l);
-    return sl_error_no_memory(err, path);
+static specrt_status load_head(drafter_loader *l, bool mtp) {
+    engine_model *body = &l->d->body;
+    const engine_model *target = l->d->target;
+    body->pool = target->pool;
+    body->compute_owner = target->compute_owner;
+    body->serial_owner = target->serial_owner;
+    body->embedding = target->embedding;
+    body->layers = (engine_layer *)calloc(1, sizeof *body->layers);
+    if (!body->layers) return sl_error_no_memory(l->err, l->path);
+    TRY(mtp ? load_mtp(l) : load_eagle(l));
+    const engine_config *k = &body->config;
+    body->d_input = 2 * k->d_model;
+    if (!body->rope_frequency)
+        body->rope_frequency = engine_rope_frequencies(k->d_head, k->rope_base, 1, NULL);
+    return body->rope_frequency ? SPECRT_STATUS_OK : sl_error_no_memory(l->err, l->path);
+}
+
+static specrt_status load(drafter_loader *l) {
+    engine_weights *file = &l->d->file;
+    TRY(engine_weights_open(file, l->path, l->err));
+    bool mtp = engine_mtp_is_drafter(l);
+    if (mtp || file->file.s) return load_head(l, mtp);
+    engine_weights_close(file);
+    *file = (engine_weights){0};
+    return engine_open_beside(l->path, l->d->target, &l->d->own, l->err);
 }
 
 specrt_status engine_drafter_open(const char *path, const engine_model *target,
                                   engine_drafter **out, specrt_error *err) {
     engine_drafter *d = (engine_drafter *)calloc(1, sizeof *d);
+    drafter_loader l = {.d = d, .path = path, .err = err};
     *out = NULL;
     if (!d) return sl_error_no_memory(err, path);
     d->target = target;
-    specrt_status status =
-        is_gguf(path) ? open_independent(d, path, err) : open_eagle(d, path, err);
+    specrt_status status = load(&l);
     if (status == SPECRT_STATUS_OK)
         *out = d;
     else
@@ -282,6 +317,23 @@ static void fuse_eagle2(const engine_drafter *d, engine_cache *c, const float *f
     engine_product(c->m, &d->fc, c->input, c->n_batch, c->x);
 }
 
+/* norm(a) and norm'(b) side by side in the input, rows of a batch. */
+static void join_normed(const engine_drafter *d, engine_cache *c, const float *a, const float *b) {
+    const engine_config *k = &c->m->config;
+    for (int64_t i = 0; i < c->n_batch; i++) {
+        float *pair = c->input + 2 * i * k->d_model;
+        engine_norm(a + i * k->d_model, d->embedding_norm, 1, k->d_model, k->rms_epsilon, pair);
+        engine_norm(b + i * k->d_model, d->feature_norm, 1, k->d_model, k->rms_epsilon,
+                    pair + k->d_model);
+    }
+}
+
+/* MTP: x = eh_proj([norm(embedding); norm'(state)]); the layer norms x itself. */
+static void fuse_mtp(const engine_drafter *d, engine_cache *c, const float *features) {
+    join_normed(d, c, c->normed, features);
+    engine_product(c->m, &d->fc, c->input, c->n_batch, c->x);
+}
+
 /* EAGLE-3: x = the feature, fused where it is the target's; the layer reads
  * [norm(embedding); norm'(x)]. */
 static void fuse_eagle3(const engine_drafter *d, engine_cache *c, const float *features,
@@ -292,13 +344,7 @@ static void fuse_eagle3(const engine_drafter *d, engine_cache *c, const float *f
         engine_product(c->m, &d->fc, features, n, c->x);
     else
         memcpy(c->x, features, sizeof(float) * (size_t)n * (size_t)width);
-    for (int64_t i = 0; i < n; i++) {
-        float *pair = c->input + 2 * i * k->d_model;
-        engine_norm(c->normed + i * k->d_model, d->embedding_norm, 1, k->d_model, k->rms_epsilon,
-                    pair);
-        engine_norm(c->x + i * k->d_model, d->feature_norm, 1, k->d_model, k->rms_epsilon,
-                    pair + k->d_model);
-    }
+    join_normed(d, c, c->normed, c->x);
 }
 
 /* A target with more rows than the drafter may emit ids that it does not know: any known one will do. */
@@ -339,17 +385,19 @@ specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32
     if (!engine_tokens_valid(d->target, tokens, n)) return SPECRT_STATUS_BAD_ARG;
     specrt_status status = engine_begin(c, n, parents);
     if (status != SPECRT_STATUS_OK) return status;
-    engine_embed(d->target, tokens, n, c->normed);
-    if (d->eagle3)
+    engine_embed(c->m, tokens, n, c->normed);
+    if (d->mtp)
+        fuse_mtp(d, c, features);
+    else if (d->eagle3)
         fuse_eagle3(d, c, features, width);
     else
         fuse_eagle2(d, c, features);
     if (c->captured) capture(d, c);
-    engine_layer_forward(c, 0, d->eagle3 ? c->input : c->x);
-    memcpy(hidden, c->x, bytes);
-    if (d->eagle3)
+    engine_layer_forward(c, 0, d->mtp ? NULL : d->eagle3 ? c->input : c->x);
+    if (d->final_norm)
         engine_norm(c->x, d->final_norm, n, k->d_model, k->rms_epsilon, head_input);
     else
         memcpy(head_input, c->x, bytes);
+    memcpy(hidden, d->mtp && !d->raw_state ? head_input : c->x, bytes);
     return SPECRT_STATUS_OK;
 }

@@ -6,15 +6,39 @@
 #include "engine/infer/weights.h"
 
 struct engine_drafter {
-    engine_model *own; /* an independent drafter; NULL: an EAGLE head, and then */
-    engine_model body; /* one layer; pool and compute are the target's */
+    engine_model *own; /* an independent drafter; NULL: a head, and then */
+    engine_model body; /* one layer, the embedding and the head; pool and compute are the target's */
     const engine_model *target;
     engine_weights file;
-    char prefix[16]; /* of the layer's tensors: "layers.0", or EAGLE-3's "midlayer" */
-    bool eagle3;
-    engine_matrix fc; /* EAGLE-1/2 [d, 2d]; EAGLE-3 [d, 3d] */
-    const float *embedding_norm, *feature_norm, *final_norm; /* EAGLE-3, [d] */
+    char prefix[16]; /* of an EAGLE head's layer's tensors: "layers.0", or EAGLE-3's "midlayer" */
+    bool eagle3, mtp;
+    bool raw_state;   /* MTP: the next step reads what the final norm reads, else what it gives */
+    engine_matrix fc; /* EAGLE-1/2, MTP's eh_proj: [d, 2d]; EAGLE-3 [d, 3d] */
+    const float *embedding_norm, *feature_norm, *final_norm; /* EAGLE-3 and MTP, [d] */
     int32_t *d2t; /* owned; NULL: the head is the whole vocabulary's */
 };
+
+enum { DRAFTER_NAME = 96 };
+typedef struct mtp_names mtp_names;
+
+/* What a load passes around. */
+typedef struct drafter_loader {
+    engine_drafter *d;
+    const char *path;
+    char layer[40];       /* what names of the layer's tensors begin with */
+    char module[32];      /* the same of an MTP module's other tensors, "blk.61" */
+    int32_t index;        /* of its layer in the file */
+    const mtp_names *mtp; /* the rest of their names */
+    specrt_error *err;
+} drafter_loader;
+
+/* The head `name`, of listed tokens or of all; the target's where the file has none. */
+specrt_status drafter_load_head(drafter_loader *l, const char *name);
+
+/* engine_mtp_is_drafter() : whether the file, open, has an MTP module for the target; fills module, index, mtp. */
+bool engine_mtp_is_drafter(drafter_loader *l);
+
+/* engine_mtp_load() : all but the layer, whose name it sets; the configuration is read. */
+specrt_status engine_mtp_load(drafter_loader *l);
 
 #endif

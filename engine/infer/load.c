@@ -225,9 +225,8 @@ static specrt_status get_layer_vector(const loader *l, int32_t layer, const char
     return engine_weights_vector(l->file, full, n, optional, out, l->err);
 }
 
-static specrt_status load_layer(const loader *l, int32_t i) {
+static specrt_status load_layer(const loader *l, int32_t i, engine_layer *w) {
     const engine_config *k = &l->m->config;
-    engine_layer *w = &l->m->layers[i];
     int64_t d = k->d_model, q = (int64_t)k->n_heads * k->d_head;
     int64_t kv = (int64_t)k->n_kv_heads * k->d_head;
     const architecture *a = l->arch;
@@ -290,18 +289,38 @@ static specrt_status load_ends(const loader *l) {
                                            &m->head, l->err);
 }
 
+/* The last layers may be MTP modules, which are no layers of the model. */
+static specrt_status leave_tail(const loader *l) {
+    engine_config *k = &l->m->config;
+    int32_t n_tail;
+    TRY(may_int(l, "nextn_predict_layers", 0, k->n_layers - 1, 0, &n_tail));
+    k->n_layers -= n_tail;
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status engine_load_tail(const char *path, engine_weights *file, int32_t layer,
+                               engine_model *body, specrt_error *err) {
+    loader l = {.m = body, .file = file, .path = path, .err = err};
+    TRY(read_config(&l));
+    body->config.n_layers = 1;
+    body->config.window = 0;
+    TRY(load_rope(&l));
+    return load_layer(&l, layer, body->layers);
+}
+
 static specrt_status load(loader *l, parallel_pool *lent, int threads) {
     engine_model *m = l->m;
     TRY(engine_weights_open(l->file, l->path, l->err));
     if (!l->file->file.g) return bad(l, "file", "expected a GGUF");
     TRY(read_config(l));
+    TRY(leave_tail(l));
     TRY(load_ends(l));
     TRY(load_rope(l));
     m->borrows_pool = lent != NULL;
     m->pool = lent ? lent : sl_parallel_pool_create(threads);
     m->layers = (engine_layer *)calloc((size_t)m->config.n_layers, sizeof *m->layers);
     if (!m->pool || !m->layers) return sl_error_no_memory(l->err, l->path);
-    for (int32_t i = 0; i < m->config.n_layers; i++) TRY(load_layer(l, i));
+    for (int32_t i = 0; i < m->config.n_layers; i++) TRY(load_layer(l, i, &m->layers[i]));
     specrt_head_desc head;
     specrt_desc desc;
     engine_lend(m, &desc);

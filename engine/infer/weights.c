@@ -53,6 +53,15 @@ bool engine_weights_has(const engine_weights *w, const char *name) {
     return find(w, name, &t);
 }
 
+bool engine_weights_shape(const engine_weights *w, const char *name, int64_t *n_rows,
+                          int64_t *n_cols) {
+    tensor t;
+    bool found = find(w, name, &t) && t.n_dims == 2;
+    *n_rows = found ? t.n_rows : 0;
+    *n_cols = found ? t.n_cols : 0;
+    return found;
+}
+
 static specrt_status check(const engine_weights *w, const char *name, int n_dims, int64_t n_rows,
                            int64_t n_cols, tensor *t, specrt_error *err) {
     char shape[64];

@@ -17,6 +17,10 @@ void engine_weights_close(engine_weights *w);
 
 bool engine_weights_has(const engine_weights *w, const char *name);
 
+/* engine_weights_shape() : rows and columns of a matrix; false, and 0 for both, where there is none. */
+bool engine_weights_shape(const engine_weights *w, const char *name, int64_t *n_rows,
+                          int64_t *n_cols);
+
 /* engine_weights_matrix() : [n_rows, n_cols] as rows, where they lie in the file.
  * @return BAD_INPUT naming the tensor, the shape expected and the shape found. */
 specrt_status engine_weights_matrix(engine_weights *w, const char *name, int64_t n_rows,

@@ -99,9 +99,10 @@ static void wire(engine_align *a, float *values, engine_layer *layer, engine_mat
 
 static specrt_status check(const engine_drafter *d, const engine_align_params *p,
                            specrt_error *err) {
-    if (engine_drafter_is_model(d))
+    if (engine_drafter_is_model(d) || d->mtp)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "alignment: expected an EAGLE head, found an independent drafter");
+                                "alignment: expected an EAGLE head, found an %s",
+                                d->mtp ? "MTP module" : "independent drafter");
     if (p->mode == ENGINE_ALIGN_FULL && d->eagle3)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "alignment of all parameters: expected an EAGLE-1/2 head, found "
