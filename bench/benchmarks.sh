@@ -5,7 +5,7 @@
 # table in README.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
-# standing-loops, plan, compare, published, speeds, replay, many, many-overlap, many-python;
+# standing-loops, mtp, plan, compare, published, speeds, replay, many, many-overlap, many-python;
 # a table of bench/reproduce.sh; decode; peers.
 # Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
 # of published models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1),
@@ -51,16 +51,19 @@ standing_rows() { # PROMPTS...
     rows --policy "$list" --topk 1 --num-steps 3 --max-tokens 128 --prompts "$@"
 }
 left_out() {
-    pair sample
-    bundle=$build/sample.specb
-    [ -e "$bundle" ] || make -s calibrate >/dev/null
+    no_bundle=1 pair sample
     mkdir -p "$work/test"
     for file in data/prompts/*.jsonl; do
         awk 'NR % 5 == 1' "$file" >"$work/test/${file##*/}"
     done
 }
-standing() {
+calibrated() {
     left_out
+    bundle=$build/sample.specb
+    [ -e "$bundle" ] || make -s calibrate >/dev/null
+}
+standing() {
+    calibrated
     standing_rows "$work"/test/*.jsonl | standing_table >"$work/table"
     cat "$work/table"
     awk -v table="$work/table" '
@@ -98,7 +101,7 @@ standing_table() {
 
 # Accept lengths on those prompts, and on the few that the target answers without a loop.
 standing-loops() {
-    left_out
+    calibrated
     "$build/bin/specrt-eval" generate -q --ids --target "$target" --max-tokens 128 \
         --prompts "$work"/test/*.jsonl -o "$work/answers.jsonl"
     grep '"n_loop":0}' "$work/answers.jsonl" >"$work/steady.jsonl"
@@ -115,6 +118,37 @@ standing-loops() {
         FNR == NR { all[$1] = sprintf("%.2f | %.2f-%.2f", $3, $4, $5); next }
         { printf "| `%s` | %s | %.2f | %.2f-%.2f |\n", $1, all[$1], $3, $4, $5 }' \
         "$work/all" "$work/steady"
+}
+
+# What lists keep of an MTP module's accept length and of the EAGLE-2 head's, whose text it read: chains of 4 drafts,
+# ranks and graph of the same answers, a sketch of each drafter's own states.
+mtp() {
+    left_out
+    for draft in data/sample/mtp.safetensors data/sample/draft.safetensors; do
+        bundle=$work/mtp.specb
+        rm -f "$bundle"
+        SECTIONS="cograph sketch" POLICIES=full tools/calibrate.sh "$build/bin" "" "" "$target" "$draft" "$bundle" \
+            >"$work/log" 2>&1 || { tail -n 5 "$work/log" >&2; return 1; }
+        printf '\n%s, prompts that chose nothing\n\n' "$draft"
+        echo "| policy | accept length | 95% | of full | worst domain | | rows | bytes a pass |"
+        echo "|---|--:|--:|--:|--:|---|--:|--:|"
+        rows --policy full,static:2048,microspec,sketch:128,hybrid,static:512+window+successor:256 \
+            --topk 1 --num-steps 4 --max-tokens 128 --prompts "$work"/test/*.jsonl | awk -F '\t' '
+            $1 == "plain" { next }
+            $2 == "all" {
+                name[++n] = $1
+                line[n] = sprintf("%.3f | %.2f-%.2f | %.1f%%", $3, $4, $5, 100 * $19)
+                cost[n] = sprintf("%.0f | %.0f", $7, $18)
+                worst[n] = 9
+                next
+            }
+            $19 < worst[n] { worst[n] = $19; where[n] = $2 }
+            END {
+                for (i = 1; i <= n; i++)
+                    printf "| `%s` | %s | %.1f%% | %s | %s |\n", name[i], line[i], 100 * worst[i],
+                        where[i], cost[i]
+            }'
+    done
 }
 
 # each_pair FUNCTION : it, with every pair of PAIRS that is at hand.
@@ -323,7 +357,7 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    coverage | mass | overlap | overlap-published | sketch | standing | standing-loops | plan | \
+    coverage | mass | overlap | overlap-published | sketch | standing | standing-loops | mtp | plan | \
         frontier | compare | published | speeds | replay | many | many-overlap | many-python | \
         decode | peers)
         keep "$1" "$1"

@@ -139,7 +139,7 @@ special="humaneval legal medical"
 
 # rows FLAGS... : a comparison as lines of
 #     policy domain accept low high covered rows tokens/s with-prompt x-plain x-full head_ms mass
-#     r10 r50 r100
+#     r10 r50 r100 loops bytes-a-pass accept-x-full
 # with tabs between; - where a figure does not exist.
 rows() {
     "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" \
@@ -163,6 +163,6 @@ rows() {
                 field("coverage"), field("active_rows"), field("tokens_per_second"),
                 field("tokens_per_second_prompt"), field("speedup_plain"), field("speedup_full"),
                 field("head_ms"), field("mass"), field("10"), field("50"), field("100"),
-                field("loop_share")
+                field("loop_share"), field("bytes_pass"), field("accept_full")
         }'
 }

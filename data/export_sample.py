@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes data/sample/ from the weights of train_sample.py: target.gguf, draft.safetensors with its
-config.json, draft-small.gguf.
+config.json, which serves mtp.safetensors too, draft-small.gguf.
 
 usage: data/export_sample.py [--work DIR] [-o DIR]
 
-Embedding and matrices in Q8_0, norms in F32; the EAGLE head in F16. Needs PyPI's gguf and
+Embedding and matrices in Q8_0, norms in F32; the EAGLE head and the MTP module in F16. Needs PyPI's gguf and
 safetensors. The same weights give the same bytes."""
 import argparse
 import json
@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Type
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import sample_model as model
 
@@ -86,6 +86,22 @@ EAGLE3_NAMES = {"embedding_norm": "midlayer.input_layernorm.weight",
                 "feature_norm": "midlayer.hidden_norm.weight", "final_norm": "norm.weight",
                 **{k: v.replace(LAYER, "midlayer.") for k, v in EAGLE_NAMES.items()}}
 
+# Qwen3-Next's names of an MTP module
+MTP_NAMES = {"eh_proj": "mtp.fc.weight", "enorm": "mtp.pre_fc_norm_embedding.weight",
+             "hnorm": "mtp.pre_fc_norm_hidden.weight", "final_norm": "mtp.norm.weight",
+             "attn_norm": "mtp.layers.0.input_layernorm.weight",
+             **{k: "mtp." + v for k, v in EAGLE_NAMES.items() if v.startswith(LAYER)}}
+
+
+def exported_eagle(path):
+    """An EAGLE-2 head's weights, by sample_model's names."""
+    made = load_file(path)
+    return {ours: torch.from_numpy(made[name]).float() for ours, name in EAGLE_NAMES.items()}
+
+
+def write_head(weights, names, path):
+    save_file({names[k]: v.numpy().astype(np.float16) for k, v in weights.items()}, path)
+
 
 def eagle_config(s):
     """config.json of an EAGLE-2 head for a target of this shape, as Hugging Face has it. Not "bias": true, as
@@ -101,8 +117,7 @@ def eagle_config(s):
 
 def write_draft(work, folder):
     state = torch.load(os.path.join(work, "draft.pt"))
-    save_file({EAGLE_NAMES[k]: v.numpy().astype(np.float16) for k, v in state["weights"].items()},
-              os.path.join(folder, "draft.safetensors"))
+    write_head(state["weights"], EAGLE_NAMES, os.path.join(folder, "draft.safetensors"))
     s = torch.load(os.path.join(work, "target.pt"))["shape"]
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(eagle_config(s), f, indent=1)
@@ -121,6 +136,9 @@ def main():
             write_gguf(args.work, stage, os.path.join(args.folder, file), f"specrt sample {stage}")
     if os.path.exists(os.path.join(args.work, "draft.pt")):
         write_draft(args.work, args.folder)
+    if os.path.exists(os.path.join(args.work, "mtp.pt")):
+        module = torch.load(os.path.join(args.work, "mtp.pt"))["exported"]
+        write_head(module, MTP_NAMES, os.path.join(args.folder, "mtp.safetensors"))
     for file in sorted(os.listdir(args.folder)):
         print(f"{os.path.getsize(os.path.join(args.folder, file)) / 1e6:7.2f} MB  {file}")
 

@@ -217,7 +217,7 @@ class Mtp(Head):
         return w
 
     @torch.no_grad()
-    def fit(self, eagle):
+    def fit_eagle(self, eagle):
         """Begins as an EAGLE-2 head (its exported weights), whose form this is but for the norms: they make
         everything one scale, which here stands in the matrices."""
         for name in ("attn_q", "attn_k", "attn_v"):

@@ -21,11 +21,10 @@ import torch
 import torch.nn.functional as F
 from gguf import GGUFReader
 from gguf.quants import dequantize
-from safetensors.numpy import load_file
 
 import sample_model as model
 import smollm2_draft as heads
-from export_sample import EAGLE_NAMES
+from export_sample import exported_eagle
 from sample_text import DOMAINS, Windows, tokens
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -225,7 +224,8 @@ def exported_target(path):
 
 def train_mtp(args):
     """Four drafted steps of one module, each reading the one before, over the committed target's states."""
-    shape, windows, rng = SHAPES["target"], Windows(args.work, seed=5), np.random.default_rng(5)
+    seed = 6 if args.init else 5
+    shape, windows, rng = SHAPES["target"], Windows(args.work, seed), np.random.default_rng(seed)
     target = exported_target(os.path.join(HERE, "sample", "target.gguf"))
     embedding = target["token_embd"]
     often = np.argsort(-windows.counts(shape.n_vocab))[:NEGATIVES]
@@ -233,8 +233,9 @@ def train_mtp(args):
     with torch.no_grad():
         scale = heads.scale_of(states(torch.from_numpy(windows.batch(8, 256))))
     head = heads.Mtp(shape, embedding, heads.scale_of(embedding), scale, 1.0)
-    eagle = load_file(os.path.join(HERE, "sample", "draft.safetensors"))
-    head.fit({ours: torch.from_numpy(eagle[name]).float() for ours, name in EAGLE_NAMES.items()})
+    head.fit_eagle(exported_eagle(os.path.join(HERE, "sample", "draft.safetensors")))
+    if args.init:
+        head.w = {k: torch.nn.Parameter(v) for k, v in torch.load(args.init)["weights"].items()}
     run = Run(args, head.w)
     for step, n, rate in run.steps():
         ids = torch.from_numpy(windows.batch(BATCH // n, n))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains data/smollm2: an EAGLE-2 head for SmolLM2-135M-Instruct, on what the model itself answers.
+"""Trains data/smollm2: drafters for SmolLM2-135M-Instruct, on what the model itself answers.
 
 usage: data/train_smollm2.py prompts|answers|read|taps|text|draft|check|export [--wildchat FILE]
            [--sharegpt FILE] [--data read,answers] [--exclude FILE...] [--model FILE] [--work DIR] [--shared DIR]
-           [--batches N] [--part N/M] [--held-out] [--tokens N] [--rate X] [--phase 1|2] [--eagle 2|3]
-           [--init FILE] [--threads N] [-o DIR]
+           [--batches N] [--part N/M] [--held-out] [--tokens N] [--rate X] [--phase 1|2]
+           [--head eagle2|eagle3|mtp] [--init FILE] [--threads N] [-o DIR]
 
 Stages in that order. `prompts` takes what users asked (WildChat, ShareGPT), keeps 150 of WildChat
 for evaluation (WORK/held-out.jsonl) and drops what shares 13 words in a row with an evaluation set.
@@ -13,7 +13,8 @@ hidden states (--part 1/2 and 2/2 may run side by side); --held-out, greedily, t
 `read` lets it read what others answered (ShareGPT), which takes a quarter of the time a token, and keeps
 the layers that an EAGLE-3 head reads; `taps` adds these to the answers.
 `text` writes WORK/trained.jsonl, prompts and answers, for bench/overlap.py.
-`draft` sees N tokens of the answers' first --batches; phase 2 over three drafted steps. `check` reads
+`draft` sees N tokens of the answers' first --batches; phase 2 over three drafted steps, of an MTP module four. It
+begins as the EAGLE-2 head in data/smollm2, so phase 2 is all that it needs. `check` reads
 answers to the held-out prompts. data/README.md has the commands that made the committed head."""
 import argparse
 import glob
@@ -24,12 +25,12 @@ import time
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 
 import smollm2_draft as draft
 import smollm2_target as target
 import smollm2_text as text
-from export_sample import EAGLE3_NAMES, EAGLE_NAMES, eagle_config
+from export_sample import (EAGLE3_NAMES, EAGLE_NAMES, MTP_NAMES, eagle_config, exported_eagle,
+                           write_head)
 from train_sample import Muon
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -121,13 +122,13 @@ def taps(args):
 
 def log(args, line):
     print(line, flush=True)
-    with open(os.path.join(args.work, draft_name(args) + ".log"), "a", encoding="utf-8") as f:
+    with open(os.path.join(args.work, FILES[args.head] + ".log"), "a", encoding="utf-8") as f:
         print(line, file=f)
 
 
 def load_answers(args, *names):
     paths = [p for name in names for p in sorted(glob.glob(os.path.join(args.work, name + "-*.npz")))]
-    return draft.Answers(paths[:args.batches], HEADS[args.eagle].KNOWN)
+    return draft.Answers(paths[:args.batches], HEADS[args.head].KNOWN)
 
 
 def trained(args):
@@ -141,32 +142,34 @@ def trained(args):
     os.replace(path + ".part", path)
 
 
-HEADS = {2: draft.Head, 3: draft.Head3}
+HEADS = {"eagle2": draft.Head, "eagle3": draft.Head3, "mtp": draft.Mtp}
+FILES = {"eagle2": "draft", "eagle3": "draft3", "mtp": "mtp"}  # in WORK
+FOLDERS = {"eagle2": "smollm2", "eagle3": "smollm2-eagle3", "mtp": "smollm2-mtp"}
+NAMES = {"eagle2": EAGLE_NAMES, "eagle3": EAGLE3_NAMES, "mtp": MTP_NAMES}
 SCALES = "e_scale", "scale", "known_scale"  # of a head, kept beside its weights
 
 
-def draft_name(args):
-    return "draft" if args.eagle == 2 else "draft3"
-
-
 def path_of_head(args):
-    return args.init or os.path.join(args.work, f"{draft_name(args)}-{args.phase}.pt")
+    return args.init or os.path.join(args.work, f"{FILES[args.head]}-{args.phase}.pt")
 
 
 def new_head(args, embedding, made):
     if args.init:
         return load_head(args, embedding)
     states, known = (torch.cat([r[1:] for r in rows[:64]]) for rows in (made.states, made.known))
-    kind, scale = HEADS[args.eagle], draft.scale_of(states)
+    kind, scale = HEADS[args.head], draft.scale_of(states)
     head = kind(target.SHAPE, embedding, draft.scale_of(embedding), scale, kind.scale_of_known(known, scale))
-    head.fit(made)
+    if args.head == "mtp":
+        head.fit_eagle(exported_eagle(os.path.join(HERE, "smollm2", "draft.safetensors")))
+    else:
+        head.fit(made)
     return head
 
 
 def load_head(args, embedding):
     state = torch.load(path_of_head(args))
     weights = {k: torch.nn.Parameter(v) for k, v in state["weights"].items()}
-    return HEADS[args.eagle](target.SHAPE, embedding, *(state[k] for k in SCALES), weights)
+    return HEADS[args.head](target.SHAPE, embedding, *(state[k] for k in SCALES), weights)
 
 
 def save_head(head, path):
@@ -217,7 +220,7 @@ def train(args):
         if number % REPORT == 0 or seen >= args.tokens:
             log(args, f"step {number} tokens {seen} loss {loss:.3f} agree "
                       f"{' '.join(f'{s:.3f}' for s in shares)} cpu {time.process_time() - began:.0f} s")
-            save_head(head, os.path.join(args.work, f"{draft_name(args)}-{args.phase}.pt"))
+            save_head(head, os.path.join(args.work, f"{FILES[args.head]}-{args.phase}.pt"))
 
 
 def check(args):
@@ -230,11 +233,10 @@ def check(args):
 def export(args):
     weights = load_head(args, target.Target(args.model, layers=False).embedding).exported()
     os.makedirs(args.folder, exist_ok=True)
-    names, config = EAGLE_NAMES if args.eagle == 2 else EAGLE3_NAMES, eagle_config(vars(target.SHAPE))
-    if args.eagle == 3:
+    config = eagle_config(vars(target.SHAPE))
+    if args.head == "eagle3":
         config["architectures"] = ["LlamaForCausalLMEagle3"]
-    save_file({names[k]: v.numpy().astype(np.float16) for k, v in weights.items()},
-              os.path.join(args.folder, "draft.safetensors"))
+    write_head(weights, NAMES[args.head], os.path.join(args.folder, "draft.safetensors"))
     with open(os.path.join(args.folder, "config.json"), "w", encoding="utf-8") as f:
         json.dump(config, f, indent=1)
         f.write("\n")
@@ -264,12 +266,12 @@ def main():
     p.add_argument("--tokens", type=float, default=3e5)
     p.add_argument("--rate", type=float, default=1.0)
     p.add_argument("--phase", type=int, choices=(1, 2), default=1)
-    p.add_argument("--eagle", type=int, choices=HEADS, default=2)
+    p.add_argument("--head", choices=HEADS, default="eagle2")
     p.add_argument("--init")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("-o", dest="folder")
     args = p.parse_args()
-    args.folder = args.folder or os.path.join(HERE, "smollm2" if args.eagle == 2 else "smollm2-eagle3")
+    args.folder = args.folder or os.path.join(HERE, FOLDERS[args.head])
     os.makedirs(args.work, exist_ok=True)
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)

@@ -28,6 +28,8 @@ counting_number() {
 includes() { case " $1 " in *" $2 "*) ;; *) return 1 ;; esac; }
 at_least_one() { if [ "$1" -gt 0 ]; then echo "$1"; else echo 1; fi; }
 is_gguf() { [ -f "$1" ] && [ "$(head -c 4 "$1")" = GGUF ]; }
+# An MTP module scores by the target's head; names of tensors follow the tokenizer.
+has_mtp() { LC_ALL=C head -c 64000000 "$1" | LC_ALL=C grep -aq 'nextn\.eh_proj'; }
 
 # name_of PATH : its last part, a file's without the suffix.
 name_of() {
@@ -170,10 +172,10 @@ fi
 # A model that cannot run may still have a head to make clusters of.
 [ -z "$model" ] || [ -n "$runs" ] || counts "$model" 2>"$work/why" || model=
 
-# What is made is of the head that drafts: the target's for EAGLE, unless it has one of its own.
+# What is made is of the head that drafts: the target's for EAGLE and MTP, unless it has one of its own.
 # That may hold fewer tokens than are ranked, so that ranks are bound to none.
 head=$model ranked=$model
-if [ -n "$draft" ] && is_gguf "$draft"; then head=$draft ranked=$draft; fi
+if [ -n "$draft" ] && is_gguf "$draft" && ! has_mtp "$draft"; then head=$draft ranked=$draft; fi
 case $draft in
 *.safetensors)
     ! head -c 1000000 "$draft" | grep -aq '"lm_head.weight"' || head=$draft ranked=

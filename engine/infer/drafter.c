@@ -267,6 +267,10 @@ bool engine_drafter_is_model(const engine_drafter *d) {
     return d->own != NULL;
 }
 
+bool engine_drafter_is_gguf(const engine_drafter *d) {
+    return d->own || d->file.file.g;
+}
+
 static const engine_model *model_of(const engine_drafter *d) {
     return d->own ? d->own : &d->body;
 }

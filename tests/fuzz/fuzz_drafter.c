@@ -1,6 +1,6 @@
-/* fuzz_drafter.c : an EAGLE head from any bytes either fails to open beside a target, or drafts; so with its
- * folder as other engines read it. The input is the length of config.json, u16; config.json; the
- * safetensors. */
+/* fuzz_drafter.c : an EAGLE head or MTP module from any bytes either fails to open beside a target, or drafts; so
+ * with its folder as other engines read it. The input is the length of config.json, u16; config.json; the
+ * safetensors, or a GGUF. */
 #include "engine/infer/engine.h"
 #include "model/checkpoint.h"
 
@@ -56,6 +56,7 @@ static void draft(const engine_drafter *d) {
     engine_cache *c;
     specrt_error err;
     engine_drafter_head(d, &desc);
+    if (desc.n_cols != 4) return; /* an independent drafter of another width: fuzz_engine's */
     if (!specrt_head_bind(NULL, &desc, NULL, &head, &err)) specrt_head_close(head);
     if (engine_drafter_cache(d, 8, &c, &err)) return;
     int32_t width = engine_drafter_features(d, layers) ? 12 : 4;

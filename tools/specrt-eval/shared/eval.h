@@ -40,7 +40,8 @@ typedef struct eval_options {
      "positions of a sequence (default: the model's)")
 #define EVAL_DRAFT(o) \
     sl_cli_string("draft", "FILE", &(o).draft, \
-     "EAGLE head (safetensors, config.json beside it), or a small GGUF"), \
+     "EAGLE head or MTP module (safetensors, config.json beside it), or a GGUF: an MTP module, or a " \
+     "small model"), \
     sl_cli_string("bundle", "FILE", &(o).bundle, "what policies need"), \
     sl_cli_int("num-steps", "N", &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, \
      "drafter passes of a cycle (6)"), \

@@ -35,11 +35,13 @@ static specrt_status open_bundle(const eval_options *o, eval_models *m, specrt_e
     return sl_bundle_open_for(o->bundle, sha256, &m->bundle, err);
 }
 
+/* An MTP module may come without one. */
 static specrt_status check_same_tokenizer(const eval_options *o, const eval_models *m,
-                                          specrt_error *err) {
+                                          bool needed, specrt_error *err) {
     tokenizer *draft;
     uint8_t ours[32], theirs[32];
-    TRY(sl_tokenizer_open(o->draft, &draft, err));
+    TRY((needed ? sl_tokenizer_open : sl_tokenizer_of_model)(o->draft, &draft, err));
+    if (!draft) return SPECRT_STATUS_OK;
     sl_tokenizer_fingerprint(m->tok, ours);
     sl_tokenizer_fingerprint(draft, theirs);
     specrt_status status = SPECRT_STATUS_OK;
@@ -68,7 +70,7 @@ static specrt_status open_drafter(const eval_options *o, eval_models *m, specrt_
     TRY(engine_drafter_open(o->draft, m->target, &m->drafter, err));
     engine_drafter_head(m->drafter, &head);
     bool independent = engine_drafter_is_model(m->drafter);
-    if (independent) TRY(check_same_tokenizer(o, m, err));
+    if (engine_drafter_is_gguf(m->drafter)) TRY(check_same_tokenizer(o, m, independent, err));
     TRY(specrt_worker_create(NULL, &m->worker, err));
     TRY(open_target_head(m, err));
     return specrt_head_bind(independent ? NULL : m->bundle, &head, &m->env, &m->head, err);
