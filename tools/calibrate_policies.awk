@@ -63,7 +63,7 @@ function row_pair(i) {
 }
 function verdict_own(i) {
     print "  The target drafted for itself: this shows what lists keep, not speed, which needs a"
-    print "  real drafter, an EAGLE head or a small GGUF with this tokenizer."
+    print "  real drafter: an EAGLE head, an MTP module or a small GGUF with this tokenizer."
     printf "  %s keeps %.1f%% of accept length and reads %.1f%% of the head's bytes.\n", names[i],
         100 * kept[i], 100 * bytes[i] / bytes[1]
 }
