@@ -120,15 +120,15 @@ standing-loops() {
         "$work/all" "$work/steady"
 }
 
-# What lists keep of an MTP module's accept length and of the EAGLE-2 head's, whose text it read: chains of 4 drafts,
-# ranks and graph of the same answers, a sketch of each drafter's own states.
+# What lists keep of an MTP module's accept length and of the EAGLE-2 head's, whose text it read:
+# chains of 4 drafts, ranks and graph of the same answers, a sketch of each drafter's own states.
 mtp() {
     left_out
     for draft in data/sample/mtp.safetensors data/sample/draft.safetensors; do
         bundle=$work/mtp.specb
         rm -f "$bundle"
-        SECTIONS="cograph sketch" POLICIES=full tools/calibrate.sh "$build/bin" "" "" "$target" "$draft" "$bundle" \
-            >"$work/log" 2>&1 || { tail -n 5 "$work/log" >&2; return 1; }
+        SECTIONS="cograph sketch" POLICIES=full tools/calibrate.sh "$build/bin" "" "" "$target" \
+            "$draft" "$bundle" >"$work/log" 2>&1 || { tail -n 5 "$work/log" >&2; return 1; }
         printf '\n%s, prompts that chose nothing\n\n' "$draft"
         echo "| policy | accept length | 95% | of full | worst domain | | rows | bytes a pass |"
         echo "|---|--:|--:|--:|--:|---|--:|--:|"
@@ -357,9 +357,9 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    coverage | mass | overlap | overlap-published | sketch | standing | standing-loops | mtp | plan | \
-        frontier | compare | published | speeds | replay | many | many-overlap | many-python | \
-        decode | peers)
+    coverage | mass | overlap | overlap-published | sketch | standing | standing-loops | mtp | \
+        plan | frontier | compare | published | speeds | replay | many | many-overlap | \
+        many-python | decode | peers)
         keep "$1" "$1"
         ;;
     *)

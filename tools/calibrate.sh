@@ -172,8 +172,8 @@ fi
 # A model that cannot run may still have a head to make clusters of.
 [ -z "$model" ] || [ -n "$runs" ] || counts "$model" 2>"$work/why" || model=
 
-# What is made is of the head that drafts: the target's for EAGLE and MTP, unless it has one of its own.
-# That may hold fewer tokens than are ranked, so that ranks are bound to none.
+# What is made is of the head that drafts: the target's for EAGLE and MTP, unless it has one of its
+# own. That may hold fewer tokens than are ranked, so that ranks are bound to none.
 head=$model ranked=$model
 if [ -n "$draft" ] && is_gguf "$draft" && ! has_mtp "$draft"; then head=$draft ranked=$draft; fi
 case $draft in

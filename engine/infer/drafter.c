@@ -1,6 +1,6 @@
-/* drafter.c : EAGLE heads from safetensors, MTP modules from either kind of file (mtp.c), and whole small models from
- * GGUF. A head is a model of one layer whose input is fused from an embedding and a feature, so that the
- * forward pass serves it unchanged. */
+/* drafter.c : EAGLE heads from safetensors, MTP modules from either kind of file (mtp.c), and whole small
+ * models from GGUF. A head is a model of one layer whose input is fused from an embedding and a feature, so
+ * that the forward pass serves it unchanged. */
 #include "engine/infer/drafter.h"
 #include "base/error.h"
 #include "model/checkpoint.h"
@@ -14,12 +14,13 @@ static specrt_status bad(const drafter_loader *l, const char *what, const char *
     return specrt_error_set(l->err, SPECRT_STATUS_BAD_INPUT, "%s: %s: %s", l->path, what, detail);
 }
 
-static specrt_status get_matrix(const drafter_loader *l, const char *name, int64_t n_rows, int64_t n_cols,
-                                engine_matrix *out) {
+static specrt_status get_matrix(const drafter_loader *l, const char *name, int64_t n_rows,
+                                int64_t n_cols, engine_matrix *out) {
     return engine_weights_matrix(&l->d->file, name, n_rows, n_cols, out, l->err);
 }
 
-static specrt_status get_vector(const drafter_loader *l, const char *name, int64_t n, const float **out) {
+static specrt_status get_vector(const drafter_loader *l, const char *name, int64_t n,
+                                const float **out) {
     return engine_weights_vector(&l->d->file, name, n, false, out, l->err);
 }
 
@@ -194,8 +195,8 @@ static specrt_status load_whole_layer(drafter_loader *l) {
                     {"self_attn.q_norm.weight", k->d_head, &w->q_norm},
                     {"self_attn.k_norm.weight", k->d_head, &w->k_norm}};
     for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
-        TRY(engine_weights_vector(&l->d->file, layer_name(l, optional[i].name, name),
-                                  optional[i].n, true, optional[i].out, l->err));
+        TRY(engine_weights_vector(&l->d->file, layer_name(l, optional[i].name, name), optional[i].n,
+                                  true, optional[i].out, l->err));
     return get_vector(l, layer_name(l, "input_layernorm.weight", name), k->d_model, &w->attn_norm);
 }
 

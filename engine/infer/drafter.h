@@ -7,7 +7,8 @@
 
 struct engine_drafter {
     engine_model *own; /* an independent drafter; NULL: a head, and then */
-    engine_model body; /* one layer, the embedding and the head; pool and compute are the target's */
+    engine_model
+        body; /* one layer, the embedding and the head; pool and compute are the target's */
     const engine_model *target;
     engine_weights file;
     char prefix[16]; /* of an EAGLE head's layer's tensors: "layers.0", or EAGLE-3's "midlayer" */
@@ -35,7 +36,8 @@ typedef struct drafter_loader {
 /* The head `name`, of listed tokens or of all; the target's where the file has none. */
 specrt_status drafter_load_head(drafter_loader *l, const char *name);
 
-/* engine_mtp_is_drafter() : whether the file, open, has an MTP module for the target; fills module, index, mtp. */
+/* engine_mtp_is_drafter() : whether the file, open, has an MTP module for the target; fills module, index
+ * and mtp. */
 bool engine_mtp_is_drafter(drafter_loader *l);
 
 /* engine_mtp_load() : all but the layer, whose name it sets; the configuration is read. */

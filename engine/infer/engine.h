@@ -104,16 +104,16 @@ specrt_status engine_prefill(engine_cache *c, const int32_t *tokens, int32_t n, 
  * An EAGLE head is one decoder layer that extrapolates the target's hidden states (EAGLE-1/2: Li et al.
  * 2024; EAGLE-3: Li et al. 2025). Its input at position i is the pair (embedding of token i + 1,
  * feature of position i); the feature is the target's where it is known, else the drafter's own
- * output. An MTP module (DeepSeek-AI 2024) has the same inputs, each through a norm of its own, and a whole layer of the
- * target's kind; of several modules in a file the first drafts every step. An independent drafter is a small model with
- * the target's tokenizer; it reads tokens alone, from the first one on. */
+ * output. An MTP module (DeepSeek-AI 2024) has the same inputs, each through a norm of its own, and a whole
+ * layer of the target's kind; of several modules in a file the first drafts every step. An independent
+ * drafter is a small model with the target's tokenizer; it reads tokens alone, from the first one on. */
 
 typedef struct engine_drafter engine_drafter;
 
-/* engine_drafter_open() : by content: an EAGLE head, safetensors with config.json beside it in Hugging Face names; an
- * MTP module, the same with DeepSeek's names or Qwen's, or a GGUF with nextn tensors, alone or behind a whole model of
- * the target's width; or another GGUF, an independent drafter. That a GGUF's tokenizer is the target's is for the
- * caller to check.
+/* engine_drafter_open() : by content: an EAGLE head, safetensors with config.json beside it in Hugging Face
+ * names; an MTP module, the same with DeepSeek's names or Qwen's, or a GGUF with nextn tensors, alone or
+ * behind a whole model of the target's width; or another GGUF, an independent drafter. That a GGUF's
+ * tokenizer is the target's is for the caller to check.
  *   target : borrowed; gives threads, and a head its embedding and LM head where it has none of its own
  * @return BAD_INPUT naming what does not fit the target. */
 specrt_status engine_drafter_open(const char *path, const engine_model *target,
@@ -138,7 +138,8 @@ specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, e
  *   features : f32 [n, width], width d_model, or 3 d_model for EAGLE-3's tapped features; an
  *              independent drafter ignores them
  *   hidden   : f32 [n, d_draft], the features of the next level
- *   head_input    : f32 [n, d_draft], what the head multiplies; differs from hidden for EAGLE-3 and DeepSeek's MTP */
+ *   head_input    : f32 [n, d_draft], what the head multiplies; differs from hidden for EAGLE-3 and
+ *                   DeepSeek's MTP */
 specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
                            const float *features, int32_t width, int32_t n, const int32_t *parents,
                            float *hidden, float *head_input);

@@ -71,8 +71,8 @@ struct engine_cache {
 specrt_status engine_open_beside(const char *path, const engine_model *other, engine_model **out,
                                  specrt_error *err);
 
-/* engine_load_tail() : one layer of a GGUF, an MTP module's, as the only one of `body`, whose layers have room for
- * it; with the configuration and the rotations, and no embedding or head. Weights stay in `file`. */
+/* engine_load_tail() : one layer of a GGUF, an MTP module's, as the only one of `body`, whose layers have
+ * room for it; with the configuration and the rotations, and no embedding or head. Weights stay in `file`. */
 specrt_status engine_load_tail(const char *path, struct engine_weights *file, int32_t layer,
                                engine_model *body, specrt_error *err);
 

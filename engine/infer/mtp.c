@@ -1,6 +1,6 @@
-/* mtp.c : multi-token prediction modules (DeepSeek-AI 2024, arXiv 2412.19437), the drafters that models bring with
- * them: norms of the next token's embedding and of the state before it, eh_proj of the two, embedding first as in
- * every published file, one layer of the target's kind, and a norm before the head. */
+/* mtp.c : multi-token prediction modules (DeepSeek-AI 2024, arXiv 2412.19437), the drafters that models bring
+ * with them: norms of the next token's embedding and of the state before it, eh_proj of the two, embedding
+ * first, one layer of the target's kind, and a norm before the head. */
 #include "engine/infer/drafter.h"
 
 #include <stdio.h>
@@ -81,8 +81,7 @@ static specrt_status load_embedding(drafter_loader *l) {
     engine_model *body = &l->d->body;
     const engine_config *k = &body->config;
     char name[DRAFTER_NAME];
-    if (!l->mtp->embedding ||
-        !engine_weights_has(&l->d->file, name_of(l, l->mtp->embedding, name)))
+    if (!l->mtp->embedding || !engine_weights_has(&l->d->file, name_of(l, l->mtp->embedding, name)))
         return SPECRT_STATUS_OK;
     return engine_weights_matrix(&l->d->file, name, k->n_vocab, k->d_model, &body->embedding,
                                  l->err);
@@ -99,8 +98,8 @@ specrt_status engine_mtp_load(drafter_loader *l) {
                               l->err));
     TRY(engine_weights_vector(file, name_of(l, f->embedding_norm, name), width, false,
                               &d->embedding_norm, l->err));
-    TRY(engine_weights_vector(file, name_of(l, f->state_norm, name), width, false,
-                              &d->feature_norm, l->err));
+    TRY(engine_weights_vector(file, name_of(l, f->state_norm, name), width, false, &d->feature_norm,
+                              l->err));
     TRY(engine_weights_vector(file, name_of(l, f->final_norm, name), width, false, &d->final_norm,
                               l->err));
     TRY(load_embedding(l));

@@ -1,15 +1,16 @@
-/* test_mtp.c : MTP modules of every family of names against their definition in double, over recurrent steps; drafts
- * without loss; and files that do not fit. */
+/* test_mtp.c : MTP modules of every family of names against their definition in double, over recurrent
+ * steps; drafts without loss; and files that do not fit. */
 #include "formats/safetensors.h"
 #include "tiny.h"
 
 enum { D = 24, LAYERS = 2, N = 9, STEPS = 4 };
 
-/* A model of LAYERS layers whose file goes on with a module; the module's tensors go into safetensors, too. */
+/* A model of LAYERS layers whose file goes on with a module, which is written as safetensors, too. */
 static const tiny shapes[] = {
     {"qwen3", LAYERS, D, 3, 1, 16, 40, 29, .tied = true, .normed = true, .tail = 1},
     {"qwen2", LAYERS, D, 4, 2, 8, 40, 31, .biased = true, .tail = 1},
-    {"llama", LAYERS, D, 4, 2, 6, 40, 33, .tail = 1}, /* pairs of adjacent columns turn: GGUF alone */
+    {"llama", LAYERS, D, 4, 2, 6, 40, 33,
+     .tail = 1}, /* pairs of adjacent columns turn: GGUF alone */
 };
 
 static const char *const layer_names[][2] = {
@@ -32,8 +33,8 @@ enum { N_LAYER_NAMES = sizeof layer_names / sizeof layer_names[0] };
 
 enum { PROJECTION, EMBEDDING_NORM, STATE_NORM, FINAL_NORM, EMBEDDING, HEAD, N_PARTS };
 static const char *const parts[N_PARTS] = {
-    "nextn.eh_proj.weight",           "nextn.enorm.weight",        "nextn.hnorm.weight",
-    "nextn.shared_head_norm.weight",  "nextn.embed_tokens.weight", "nextn.shared_head_head.weight"};
+    "nextn.eh_proj.weight",          "nextn.enorm.weight",        "nextn.hnorm.weight",
+    "nextn.shared_head_norm.weight", "nextn.embed_tokens.weight", "nextn.shared_head_head.weight"};
 
 typedef struct family {
     const char *layer, *names[N_PARTS]; /* in safetensors; NULL: the target's */
@@ -130,8 +131,7 @@ static void check_steps(const engine_drafter *d, const tiny_model *m, bool raw_s
     int32_t tokens[N + STEPS];
     engine_cache *c;
     specrt_error err;
-    for (int t = 0; t < N + STEPS; t++)
-        tokens[t] = (int32_t)((random_real() + 1) / 2 * m->k.vocab);
+    for (int t = 0; t < N + STEPS; t++) tokens[t] = (int32_t)((random_real() + 1) / 2 * m->k.vocab);
     for (int i = 0; i < N * D; i++)
         states[i / D][i % D] = (double)(features[i / D][i % D] = (float)random_real());
     REQUIRE(engine_drafter_cache(d, 0, &c, &err) == SPECRT_STATUS_OK);
@@ -236,7 +236,8 @@ static void test_bad_files(void) {
     free_tiny(&another);
     other.vocab = 30;
     make_pair(&another, &other, true);
-    check_refused(e, &another, NULL, NULL, "embed_tokens.weight: expected [29, 24], found [30, 24]");
+    check_refused(e, &another, NULL, NULL,
+                  "embed_tokens.weight: expected [29, 24], found [30, 24]");
     check_refused(e, &another, &deepseek, "model.layers.2.embed_tokens.weight",
                   "shared_head.head.weight: expected a matrix of 1 to 29 rows");
     free_tiny(&another);

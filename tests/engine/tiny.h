@@ -69,7 +69,7 @@ static inline double random_real(void) { /* uniform in (-1, 1), xorshift64* */
 }
 
 static inline void add_tensor(tiny_model *m, const char *name, int rows, int cols, double mean,
-                       double spread) {
+                              double spread) {
     REQUIRE(m->n_tensors < MAX_TENSORS);
     tensor *t = &m->tensors[m->n_tensors++];
     snprintf(t->name, sizeof t->name, "%s", name);
@@ -81,7 +81,7 @@ static inline void add_tensor(tiny_model *m, const char *name, int rows, int col
 }
 
 static inline void add_layer_tensor(tiny_model *m, int layer, const char *name, int rows, int cols,
-                             double mean, double spread) {
+                                    double mean, double spread) {
     char full[64];
     snprintf(full, sizeof full, "blk.%d.%s", layer, name);
     add_tensor(m, full, rows, cols, mean, spread);
@@ -266,7 +266,7 @@ static inline engine_model *open_tiny(const tiny_model *m, int threads) {
 /* ---- the oracle: textbook attention over the whole sequence, in double ----------------------- */
 
 static inline void mat_vec(const float *w, const double *x, int rows, int cols, const float *bias,
-                    double *y) {
+                           double *y) {
     for (int i = 0; i < rows; i++) {
         y[i] = bias ? (double)bias[i] : 0;
         for (int j = 0; j < cols; j++) y[i] += (double)w[i * cols + j] * x[j];
@@ -284,7 +284,8 @@ static inline bool sees_window(const tiny *k, int layer) {
     return k->window && (layer + 1) % (k->period ? k->period : 6) != 0;
 }
 
-static inline void rotate(const tiny *k, int layer, const float *factors, double *head, int position) {
+static inline void rotate(const tiny *k, int layer, const float *factors, double *head,
+                          int position) {
     bool adjacent = strcmp(k->arch, "llama") == 0, local = sees_window(k, layer);
     double base = local && k->window_base > 0 ? k->window_base : 10000;
     double scale = !local && k->rope_scale > 0 ? k->rope_scale : 1;
@@ -302,8 +303,9 @@ static inline void rotate(const tiny *k, int layer, const float *factors, double
 enum { MAX_N = 48, MAX_WIDTH = 256 };
 
 /* x += attention over in [n][width], what queries, keys and values are made of. */
-static inline void oracle_attention(const tiny_model *m, int layer, int n, double in[MAX_N][MAX_WIDTH],
-                             int width, double x[MAX_N][MAX_WIDTH]) {
+static inline void oracle_attention(const tiny_model *m, int layer, int n,
+                                    double in[MAX_N][MAX_WIDTH], int width,
+                                    double x[MAX_N][MAX_WIDTH]) {
     static double q[MAX_N][MAX_WIDTH], key[MAX_N][MAX_WIDTH], value[MAX_N][MAX_WIDTH];
     const tiny *k = &m->k;
     const float *factors = weights(m, -1, "rope_freqs.weight");
@@ -395,8 +397,8 @@ static inline void oracle(const tiny_model *m, const int32_t *tokens, int n, dou
 /* ---- decoding ------------------------------------------------------------------------------ */
 
 /* `length` tokens after a prompt; a policy text of NULL decodes plainly. @return proposals made. */
-static inline int64_t decode_tokens(const engine_model *e, const engine_drafter *drafter, const char *text,
-                             int32_t *out, int32_t length) {
+static inline int64_t decode_tokens(const engine_model *e, const engine_drafter *drafter,
+                                    const char *text, int32_t *out, int32_t length) {
     static const int32_t prompt[] = {3, 1, 4, 1, 5, 9, 2, 6};
     specrt_head_desc desc;
     specrt_head *head = NULL;

@@ -1,6 +1,6 @@
-/* fuzz_drafter.c : an EAGLE head or MTP module from any bytes either fails to open beside a target, or drafts; so
- * with its folder as other engines read it. The input is the length of config.json, u16; config.json; the
- * safetensors, or a GGUF. */
+/* fuzz_drafter.c : an EAGLE head or MTP module from any bytes either fails to open beside a target, or
+ * drafts; so with its folder as other engines read it. The input is the length of config.json, u16;
+ * config.json; the safetensors, or a GGUF. */
 #include "engine/infer/engine.h"
 #include "model/checkpoint.h"
 

@@ -226,8 +226,9 @@ static specrt_status check_memory(comparison *c, specrt_error *err) {
 static specrt_status compare(comparison *c, specrt_error *err) {
     const eval_options *o = &c->options;
     if (!o->draft || strcmp(o->draft, "none") == 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "expected --draft FILE, an EAGLE head, an MTP module or a small GGUF");
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "expected --draft FILE, an EAGLE head, an MTP module or a small GGUF");
     if (c->report) TRY(sl_out_check(c->report, o->common.force, err));
     TRY(check_memory(c, err));
     TRY(compare_align_check(c, err));

@@ -202,8 +202,9 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     const eval_options *o = &p->options;
     double began = sl_measure_seconds();
     if (!o->draft || strcmp(o->draft, "none") == 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "expected --draft FILE, an EAGLE head, an MTP module or a small GGUF");
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "expected --draft FILE, an EAGLE head, an MTP module or a small GGUF");
     if (o->sampled_drafts)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--sampled-drafts: a plan is for the drafter's best tokens");

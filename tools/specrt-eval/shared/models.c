@@ -36,8 +36,8 @@ static specrt_status open_bundle(const eval_options *o, eval_models *m, specrt_e
 }
 
 /* An MTP module may come without one. */
-static specrt_status check_same_tokenizer(const eval_options *o, const eval_models *m,
-                                          bool needed, specrt_error *err) {
+static specrt_status check_same_tokenizer(const eval_options *o, const eval_models *m, bool needed,
+                                          specrt_error *err) {
     tokenizer *draft;
     uint8_t ours[32], theirs[32];
     TRY((needed ? sl_tokenizer_open : sl_tokenizer_of_model)(o->draft, &draft, err));
