@@ -388,7 +388,7 @@ mutate: test-build ## change one operator at a time: does a test notice? [SECTIO
 LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c bench/*/*.[ch])
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
-PAGES := $(wildcard *.md data/*.md docs/*.md tools/*/*.md bench/results/*.md)
+PAGES := $(wildcard *.md data/*.md docs/*.md docs/*/*.md tools/*/*.md bench/results/*.md python/*.md)
 lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@tools/amalgamate src/single_header.h | cmp -s - include/specrt.h && \

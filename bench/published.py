@@ -9,7 +9,7 @@ In the environment: LIMIT prompts of a task (8; 0: no tables of greedy answers),
 (3); RUNS prompts a task (0) whose answers of RUN_TOKENS (32) are decoded under policies too, each
 token compared with plain decoding's, beside what replay says. RECORD=KIND records greedy answers as
 BUILD/published/NAME-*-KIND.trace, prints their paths and does nothing else. What accept lengths rest on and how
-good estimates ("~") are: docs/METHODS.md, "Replay"."""
+good estimates ("~") are: docs/methods/replay.md."""
 import json
 import os
 import subprocess

@@ -114,7 +114,7 @@ indexed window is no policy of ours: its row is computed from the packed one, wi
 $indexed times as slow, as bench_head measures rows in place (INDEXED=; 1.41 for 3,072 x 256 in
 q8_0, as the pairs' heads are). So few rows of 256 columns cost next to nothing either way.
 Reading only=ext literally, the last cycle's candidates alone, leaves a few dozen tokens:
-docs/METHODS.md, M6.
+docs/methods/window.md, M6.
 END
 }
 
@@ -167,8 +167,8 @@ evospec_table6() {
         }'
     note <<'END'
 The paper does not say of what its recall is a share, and gives none for the static list; ours is
-of all best tokens (docs/METHODS.md). Retrieval adds mass in both; the graph adds next to nothing
-here, since little text leaves few successors by EvoSpec's rule (five pairs).
+of all best tokens (docs/methods/retrieve.md). Retrieval adds mass in both; the graph adds next to
+nothing here, since little text leaves few successors by EvoSpec's rule (five pairs).
 END
 }
 
@@ -391,8 +391,8 @@ dynaspec() {
     echo
     by_task 3 <"$work/rows"
     note <<'END'
-The paper's figures are those of a summary of its first version (docs/METHODS.md). Its
-position-aware budgets beat flat ones at fewer rows (static: 3.81 at 31,739 beside 3.74 at
+The paper's figures are those of a summary of its first version (docs/methods/README.md).
+Its position-aware budgets beat flat ones at fewer rows (static: 3.81 at 31,739 beside 3.74 at
 32,768), over six levels; ours have four. Routers of such small heads choose among few clusters,
 and the published budget would be most of the sample's vocabulary, so budgets here are a tenth of
 it and less. Schedule harmonic begins with twice the clusters; how many rows that makes
@@ -456,8 +456,9 @@ vocabtrim_calibration() {
     done
     cat <<'END'
 The paper's are Llama-3.2-3B, EAGLE, Writing: BE, MBSU. Ours counts the drafter's embedding, and
-the target's shared one once, as the paper does (docs/METHODS.md). Raw text is general chat for
-the 128k pair; prose, questions and manuals for the sample. The prompts answered are data/prompts,
+the target's shared one once, as the paper does (docs/methods/vocabtrim.md).
+Raw text is general chat for the 128k pair;
+prose, questions and manuals for the sample. The prompts answered are data/prompts,
 those decoded are others. An EAGLE head cannot write alone: its words are its likeliest at each
 place of the target's answers. A quarter of the vocabulary holds nearly all that models so small
 write, whatever was counted; the order of the three shows in shorter lists.

@@ -6,7 +6,7 @@
  * and the output stays exactly the target's. specrt answers, at every draft step, "which rows, and
  * what are their logits". This file opens a bundle (.specb) of offline artifacts, binds your draft
  * head to it, keeps and scores the active vocabulary of a policy, builds the draft tree, verifies it
- * without loss and learns from the outcome. docs/METHODS.md says which published method is which
+ * without loss and learns from the outcome. docs/methods says which published method is which
  * source.
  *
  * USE. In exactly one source file:
@@ -59,7 +59,7 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* WORDS. One word is one thing (docs/METHODS.md says more).
+/* WORDS. One word is one thing (docs/concepts.md says more).
  *     head, row       the matrix the drafter's logits come from; a row scores one token
  *     head digest     numbers that tell whether a head is the one a bundle was made for
  *     id              a token's number in the target's vocabulary
@@ -361,7 +361,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *   static:N    the N most frequent tokens of the bundle; without N as many as were calibrated
  *   static:N/M/...  N at the first level of the tree, M at the second, the last at all that follow;
  *               at most 8
- *   window:W    MicroSpec: what the target lately saw or thought likely (docs/METHODS.md); W is 3072
+ *   window:W    MicroSpec: what the target lately saw or thought likely (docs/methods/window.md); W is 3072
  *       mode=unique_lru|stream   W distinct tokens by last occurrence; or the last W elements of the stream
  *                              (the paper's Eq. 4)
  *       kpre=0..8, kver=0..8   best tokens taken at each prompt and verified position: 3, 3
@@ -397,7 +397,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *       scan=N            rows that it previews, the N most frequent; 0: all
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
- * are published settings (docs/METHODS.md, "Presets"): frspec and vocabtrim, a static list that takes the
+ * are published settings (docs/methods/README.md): frspec and vocabtrim, a static list that takes the
  * share of the vocabulary that 32,768 is of Llama-3's. Where ours differ from what is published, NAME is
  * ours and NAME-paper the publication's:
  *   microspec   window:3072@kpre=8@kver=8@positions=tree@min=3072, always full; the paper: Eq. 2 to 4
@@ -617,7 +617,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
  * its tokens, which tells of drafts where there are none. Counters that forget exponentially, in whole
  * numbers: the same cycles give the same choices anywhere. Choices follow from cycles that are over and from
  * drafted tokens that stay in the draft, so that sampled drafts keep their distribution.
- * docs/METHODS.md ("Auto") has the rules.
+ * docs/methods/auto.md has the rules.
  *
  * specrt_session_params.auto_draft hands it to a session, which then ends drafts by itself; all that is left
  * to a loop of your own is to skip the draft where specrt_session_get_beam() gives no rows. Without a
@@ -1384,7 +1384,7 @@ typedef struct specrt_cograph_header {
     uint32_t reserved; /* 0 */
 } specrt_cograph_header;
 
-/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head in two parts. A hidden state h becomes
+/* Section "sketch" (docs/methods/sketch.md): a low-rank copy of a head in two parts. A hidden state h becomes
  * z = basis (h - center), `rank` numbers, the most important first. Signs preview all rows: the row at a
  * place v scores about constant_unit * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z), where s()
  * has 5 bits of exponent and 3 of a fraction, and signs are +1 or -1 in the first `n_signs` dimensions.
@@ -1403,8 +1403,8 @@ typedef struct specrt_sketch_header {
     uint32_t reserved[8]; /* 0 */
 } specrt_sketch_header;
 
-/* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/METHODS.md), one layout: the rows of
- * a head in clusters, and a router that chooses among them. After the header come uint32
+/* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/methods/cluster.md), one layout: the
+ * rows of a head in clusters, and a router that chooses among them. After the header come uint32
  * offsets[n_clusters + 1], int32 ids[n_members] (cluster m holds [offsets[m], offsets[m + 1]), ascending;
  * the head's other rows are in none), int32 schedule[n_schedule] and the router's weights in f16:
  * w1[n_hidden, n_embed + n_state], b1[n_hidden], w2[n_clusters, n_hidden or else n_state],
@@ -6069,7 +6069,7 @@ static inline bool specrt__saved_within(const specrt__saved_list *list, int32_t 
 /* --- routed sources: segments chosen anew at every level of the tree --- */
 
 /* What a source may route by. Nothing here depends on the tokens that the level will propose, which
- * keeps the shortlist a function of the prefix (docs/METHODS.md). */
+ * keeps the shortlist a function of the prefix (docs/methods). */
 typedef struct specrt__active_level {
     int32_t level;         /* 0: the first pass */
     int32_t n;             /* rows of the pass */
@@ -6491,7 +6491,7 @@ SPECRT__INTERNAL void specrt__window_start(void *state, int32_t token);
 SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_cycle *cycle);
 
 // >>window : src/sources/window.c
-/* window.c : owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target
+/* window.c : owns MicroSpec's window (docs/methods/window.md): which tokens the target
  * lately saw or thought likely. Every step takes constant time; nothing is allocated after creation.
  * Refuses nothing: tokens that may not be proposed are passed over. */
 
@@ -7270,10 +7270,10 @@ SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, con
 }
 
 // >>cograph : src/sources/cograph.c
-/* cograph.c : owns the view of the successor graph (section 6.2 of EvoSpec's appendix; docs/METHODS.md):
- * which tokens follow a token. Refuses a section whose offsets, order, ids or counts are not what the
- * format says. Invariant of a view: every row lies in the arrays, its ids are below n_vocab, its counts
- * positive. */
+/* cograph.c : owns the view of the successor graph (section 6.2 of EvoSpec's appendix;
+ * docs/methods/successor.md): which tokens follow a token. Refuses a section whose offsets, order, ids
+ * or counts are not what the format says. Invariant of a view: every row lies in the arrays, its ids
+ * are below n_vocab, its counts positive. */
 
 /* Offsets in the section, for sizes that were checked. */
 static void specrt__cograph_lay_out(specrt_cograph *g) {
@@ -8077,7 +8077,7 @@ static inline void specrt__successor_close(void *state) {
 }
 
 // >>successor : src/sources/successor.c
-/* successor.c : owns the successor source (section "Successors" of docs/METHODS.md): at every level, the
+/* successor.c : owns the successor source (docs/methods/successor.md): at every level, the
  * tokens that likeliest follow those being extended, scored where they lie in the head, by an indexed
  * product. Refuses graphs of a larger vocabulary than the head's. Tokens that are members anyway take
  * no place. */
@@ -9712,7 +9712,7 @@ SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *token
 SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source_cycle *cycle);
 
 // >>retrieve : src/sources/retrieve.c
-/* retrieve.c : owns EvoSpec's retrieval (section "EvoSpec" of docs/METHODS.md): when the target emits a
+/* retrieve.c : owns EvoSpec's retrieval (docs/methods/retrieve.md): when the target emits a
  * token that could not have been drafted, that token, what the target thought likely there, what lies
  * near and what often follows those come into a small adaptive cache. Refuses an index of another head;
  * tokens that may not be proposed are passed over.
@@ -12296,7 +12296,7 @@ enum {
 };
 
 /* A state beyond the first, in products of the first, and what shared products must save of all: to look for
- * them and to copy their logits takes time too. See docs/METHODS.md, "Many sequences". */
+ * them and to copy their logits takes time too. See docs/methods/sums.md, "Many sequences". */
 static const double specrt__stock_more = 1.0 / 3, specrt__stock_gain = 1.0 / 16;
 
 /* --- making --- */

@@ -5,7 +5,7 @@
  * and the output stays exactly the target's. specrt answers, at every draft step, "which rows, and
  * what are their logits". This file opens a bundle (.specb) of offline artifacts, binds your draft
  * head to it, keeps and scores the active vocabulary of a policy, builds the draft tree, verifies it
- * without loss and learns from the outcome. docs/METHODS.md says which published method is which
+ * without loss and learns from the outcome. docs/methods says which published method is which
  * source.
  *
  * USE. In exactly one source file:
@@ -58,7 +58,7 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* WORDS. One word is one thing (docs/METHODS.md says more).
+/* WORDS. One word is one thing (docs/concepts.md says more).
  *     head, row       the matrix the drafter's logits come from; a row scores one token
  *     head digest     numbers that tell whether a head is the one a bundle was made for
  *     id              a token's number in the target's vocabulary
@@ -360,7 +360,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *   static:N    the N most frequent tokens of the bundle; without N as many as were calibrated
  *   static:N/M/...  N at the first level of the tree, M at the second, the last at all that follow;
  *               at most 8
- *   window:W    MicroSpec: what the target lately saw or thought likely (docs/METHODS.md); W is 3072
+ *   window:W    MicroSpec: what the target lately saw or thought likely (docs/methods/window.md); W is 3072
  *       mode=unique_lru|stream   W distinct tokens by last occurrence; or the last W elements of the stream
  *                              (the paper's Eq. 4)
  *       kpre=0..8, kver=0..8   best tokens taken at each prompt and verified position: 3, 3
@@ -396,7 +396,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *       scan=N            rows that it previews, the N most frequent; 0: all
  *
  * A sum scores each token once; terminators are members wherever the head has rows for them. Presets
- * are published settings (docs/METHODS.md, "Presets"): frspec and vocabtrim, a static list that takes the
+ * are published settings (docs/methods/README.md): frspec and vocabtrim, a static list that takes the
  * share of the vocabulary that 32,768 is of Llama-3's. Where ours differ from what is published, NAME is
  * ours and NAME-paper the publication's:
  *   microspec   window:3072@kpre=8@kver=8@positions=tree@min=3072, always full; the paper: Eq. 2 to 4
@@ -616,7 +616,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
  * its tokens, which tells of drafts where there are none. Counters that forget exponentially, in whole
  * numbers: the same cycles give the same choices anywhere. Choices follow from cycles that are over and from
  * drafted tokens that stay in the draft, so that sampled drafts keep their distribution.
- * docs/METHODS.md ("Auto") has the rules.
+ * docs/methods/auto.md has the rules.
  *
  * specrt_session_params.auto_draft hands it to a session, which then ends drafts by itself; all that is left
  * to a loop of your own is to skip the draft where specrt_session_get_beam() gives no rows. Without a

@@ -159,7 +159,7 @@ typedef struct specrt_cograph_header {
     uint32_t reserved; /* 0 */
 } specrt_cograph_header;
 
-/* Section "sketch" (docs/METHODS.md): a low-rank copy of a head in two parts. A hidden state h becomes
+/* Section "sketch" (docs/methods/sketch.md): a low-rank copy of a head in two parts. A hidden state h becomes
  * z = basis (h - center), `rank` numbers, the most important first. Signs preview all rows: the row at a
  * place v scores about constant_unit * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z), where s()
  * has 5 bits of exponent and 3 of a fraction, and signs are +1 or -1 in the first `n_signs` dimensions.
@@ -178,8 +178,8 @@ typedef struct specrt_sketch_header {
     uint32_t reserved[8]; /* 0 */
 } specrt_sketch_header;
 
-/* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/METHODS.md), one layout: the rows of
- * a head in clusters, and a router that chooses among them. After the header come uint32
+/* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid" (docs/methods/cluster.md), one layout: the
+ * rows of a head in clusters, and a router that chooses among them. After the header come uint32
  * offsets[n_clusters + 1], int32 ids[n_members] (cluster m holds [offsets[m], offsets[m + 1]), ascending;
  * the head's other rows are in none), int32 schedule[n_schedule] and the router's weights in f16:
  * w1[n_hidden, n_embed + n_state], b1[n_hidden], w2[n_clusters, n_hidden or else n_state],

@@ -23,7 +23,7 @@ typedef struct engine_align_params {
     uint64_t seed;              /* of LoRA's a */
 } engine_align_params;
 
-/* EvoSpec's Table 5; optimiser, rate and clip are ours (docs/METHODS.md). */
+/* EvoSpec's Table 5; optimiser, rate and clip are ours (docs/methods/align.md). */
 #define ENGINE_ALIGN_DEFAULTS                                                                      \
     { .mode = ENGINE_ALIGN_LORA, .rank = 32, .alpha = 32, .rate = 3e-4f, .clip = 1 }
 

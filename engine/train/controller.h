@@ -1,7 +1,7 @@
 /* controller.h : EvoSpec's online alignment controller beside a decoder: keeps what the drafter read, gathers
  * the positions to learn from, trains between cycles or on a worker, and hands the drafter what it learnt.
  * With all parameters in place of LoRA it is the baseline, OSD. A guard may choose which weights draft.
- * docs/METHODS.md says what is whose.
+ * docs/methods/align.md says what is whose.
  *
  * A controller serves the decoders of one drafter, one at a time; what the drafter learnt outlives their
  * sequences. The calls under "the decoder's" are engine_decoder's. */

@@ -15,7 +15,7 @@ enum {
 };
 
 /* A state beyond the first, in products of the first, and what shared products must save of all: to look for
- * them and to copy their logits takes time too. See docs/METHODS.md, "Many sequences". */
+ * them and to copy their logits takes time too. See docs/methods/sums.md, "Many sequences". */
 static const double specrt__stock_more = 1.0 / 3, specrt__stock_gain = 1.0 / 16;
 
 /* --- making --- */

@@ -1,7 +1,7 @@
-/* cograph.c : owns the view of the successor graph (section 6.2 of EvoSpec's appendix; docs/METHODS.md):
- * which tokens follow a token. Refuses a section whose offsets, order, ids or counts are not what the
- * format says. Invariant of a view: every row lies in the arrays, its ids are below n_vocab, its counts
- * positive. */
+/* cograph.c : owns the view of the successor graph (section 6.2 of EvoSpec's appendix;
+ * docs/methods/successor.md): which tokens follow a token. Refuses a section whose offsets, order, ids
+ * or counts are not what the format says. Invariant of a view: every row lies in the arrays, its ids
+ * are below n_vocab, its counts positive. */
 #include "core/bundle.h"
 
 /* Offsets in the section, for sizes that were checked. */

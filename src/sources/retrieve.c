@@ -1,4 +1,4 @@
-/* retrieve.c : owns EvoSpec's retrieval (section "EvoSpec" of docs/METHODS.md): when the target emits a
+/* retrieve.c : owns EvoSpec's retrieval (docs/methods/retrieve.md): when the target emits a
  * token that could not have been drafted, that token, what the target thought likely there, what lies
  * near and what often follows those come into a small adaptive cache. Refuses an index of another head;
  * tokens that may not be proposed are passed over.

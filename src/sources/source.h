@@ -10,7 +10,7 @@
 /* --- routed sources: segments chosen anew at every level of the tree --- */
 
 /* What a source may route by. Nothing here depends on the tokens that the level will propose, which
- * keeps the shortlist a function of the prefix (docs/METHODS.md). */
+ * keeps the shortlist a function of the prefix (docs/methods). */
 typedef struct specrt__active_level {
     int32_t level;         /* 0: the first pass */
     int32_t n;             /* rows of the pass */

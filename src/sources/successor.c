@@ -1,4 +1,4 @@
-/* successor.c : owns the successor source (section "Successors" of docs/METHODS.md): at every level, the
+/* successor.c : owns the successor source (docs/methods/successor.md): at every level, the
  * tokens that likeliest follow those being extended, scored where they lie in the head, by an indexed
  * product. Refuses graphs of a larger vocabulary than the head's. Tokens that are members anyway take
  * no place. */

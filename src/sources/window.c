@@ -1,4 +1,4 @@
-/* window.c : owns MicroSpec's window (section "MicroSpec" of docs/METHODS.md): which tokens the target
+/* window.c : owns MicroSpec's window (docs/methods/window.md): which tokens the target
  * lately saw or thought likely. Every step takes constant time; nothing is allocated after creation.
  * Refuses nothing: tokens that may not be proposed are passed over. */
 #include "sources/window.h"

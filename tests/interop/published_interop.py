@@ -60,7 +60,7 @@ def prompts(model, path):
     """Ids of every text, as both read it, after what the model begins with."""
     texts = list(TEXTS)
     if any(key.endswith(".sliding_window") for key in model.metadata):
-        texts.append(pathlib.Path("docs/METHODS.md").read_text()[:4 * N_LONG])
+        texts.append(pathlib.Path("docs/FORMAT.md").read_text()[:4 * N_LONG])
     theirs = [model.tokenize(t.encode(), add_bos=False, special=False) for t in texts]
     same = our_ids(path, texts) == theirs
     begin = [model.token_bos()] if model.metadata.get("tokenizer.ggml.add_bos_token") == "true" else []

@@ -169,7 +169,7 @@ static int64_t cycles_of_runs(int32_t steps, int32_t right, int32_t then) {
     return w.n_cycles;
 }
 
-/* docs/METHODS.md, "What a missing token costs": one cycle in a run shorter than one, wherever it stands. */
+/* docs/decisions/rank-script.md: one cycle in a run shorter than one, wherever it stands. */
 static void test_missing(void) {
     for (int32_t steps = 1; steps <= 6; steps++)
         for (int32_t before = 0; before < 30; before++)

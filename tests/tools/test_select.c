@@ -226,7 +226,7 @@ static void test_little_text(void) {
     CHECK_NEAR(2 * select_deviation(0.98, 7840), 0.01, 1e-12);
 }
 
-/* VocabTrim's figures for Llama-3.2-3B; docs/METHODS.md tells the conventions behind them. */
+/* VocabTrim's figures for Llama-3.2-3B; docs/methods/vocabtrim.md tells the conventions behind them. */
 static void test_mbsu(void) {
     const double target = 3.2126e9, rows = 128256;
     const speed_model eagle = {.target_params = target,

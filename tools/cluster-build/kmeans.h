@@ -1,4 +1,4 @@
-/* kmeans.h : spherical k-means over the rows of a head (Dhillon and Modha 2001; docs/METHODS.md). */
+/* kmeans.h : spherical k-means over the rows of a head (Dhillon and Modha 2001; docs/methods/cluster.md). */
 #ifndef CLUSTER_BUILD_KMEANS_H
 #define CLUSTER_BUILD_KMEANS_H
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* On real heads sizes left alone run from one to a hundred times the mean (docs/METHODS.md). */
+/* On real heads sizes left alone run from one to a hundred times the mean (docs/methods/cluster.md). */
 #define LARGEST 4
 
 static int parse_table(cluster_options *o, int argc, char **argv) {
@@ -45,11 +45,12 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
         sl_cli_strings(
             "examples", "FILE|DIR", &o->examples,
             "the same from another program: safetensors, or a folder of .npy files, with hidden, "
-            "tokens and top_ids or logits (docs/METHODS.md); may be repeated"),
+            "tokens and top_ids or logits (docs/methods/routers.md); may be repeated"),
         sl_cli_string("embedding", "FILE", &o->embedding,
                       "model that holds the token embedding dynaspec reads (default: --model)"),
-        sl_cli_string("loss", "NAME", &o->loss_name,
-                      "multi-hot (dynaspec), soft-mass or argmax (coral): see docs/METHODS.md"),
+        sl_cli_string(
+            "loss", "NAME", &o->loss_name,
+            "multi-hot (dynaspec), soft-mass or argmax (coral): see docs/methods/routers.md"),
         sl_cli_int("hidden", "N", &o->n_hidden, 1, 65536, "width of dynaspec's layer (512)"),
         sl_cli_int("epochs", "N", &o->n_epochs, 1, TRAIN_MAX_EPOCHS, "at most (20)"),
         sl_cli_int("patience", "N", &o->patience, 1, TRAIN_MAX_EPOCHS,

@@ -1,6 +1,7 @@
 /* basis.c : which directions a sketch keeps. The rows' alone: eigenvectors of their second moment G. With
- * states of second moment C = L L': those of L' G L, which lose least of the products (docs/METHODS.md).
- * Panels of a moment are summed one after another, so threads do not change a bit. */
+ * states of second moment C = L L': those of L' G L, which lose least of the products
+ * (docs/methods/sketch.md). Panels of a moment are summed one after another, so threads do not change a
+ * bit. */
 #include <cblas.h>
 #include <math.h>
 #include <stdlib.h>

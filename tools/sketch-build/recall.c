@@ -1,5 +1,5 @@
 /* recall.c : what a search finds, by places refined and rows named, by the plain sums of
- * docs/METHODS.md. */
+ * docs/methods/sketch.md. */
 #include <cblas.h>
 #include <math.h>
 #include <stdlib.h>

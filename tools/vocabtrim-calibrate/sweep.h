@@ -1,4 +1,4 @@
-/* sweep.h : what each size of the vocabulary would bring. docs/METHODS.md derives the formulas. */
+/* sweep.h : what each size of the vocabulary would bring. docs/methods/vocabtrim.md derives the formulas. */
 #ifndef VOCABTRIM_CALIBRATE_SWEEP_H
 #define VOCABTRIM_CALIBRATE_SWEEP_H
 

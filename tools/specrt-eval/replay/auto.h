@@ -1,5 +1,5 @@
 /* auto.h : what `auto` would have made of recorded cycles, by costs, beside the fixed choices that it
- * has and the best of them for each prompt, chosen afterwards. docs/METHODS.md ("Auto") has the rules. */
+ * has and the best of them for each prompt, chosen afterwards. docs/methods/auto.md has the rules. */
 #ifndef SPECRT_EVAL_REPLAY_AUTO_H
 #define SPECRT_EVAL_REPLAY_AUTO_H
 

@@ -1,6 +1,6 @@
 /* estimate.c : accept length from recorded cycles. A token could be drafted where the list holds it,
  * the drafter ranks it among the topk best of the list, and its path is likely enough for the tree; then
- * a sequence is walked in the cycles that this makes. docs/METHODS.md ("Replay") has the reasons. */
+ * a sequence is walked in the cycles that this makes. docs/methods/replay.md has the reasons. */
 #include <math.h>
 #include "impl.h"
 

@@ -1,4 +1,4 @@
-/* replay.h : policies over recorded cycles, without a model. docs/METHODS.md ("Replay") says what is exact
+/* replay.h : policies over recorded cycles, without a model. docs/methods/replay.md says what is exact
  * and how the rest is estimated. */
 #ifndef SPECRT_EVAL_REPLAY_H
 #define SPECRT_EVAL_REPLAY_H

@@ -312,7 +312,7 @@ static void print_table(const replaying *a) {
     if (a->auto_run) auto_print(a->auto_run);
     printf("\n~ estimated, from another policy's cycles or states that are not kept: within %.0f%% "
            "where that was measured "
-           "(docs/METHODS.md, \"Replay\")\n",
+           "(docs/methods/replay.md)\n",
            100 * REPLAY_ERROR);
 }
 
@@ -516,7 +516,7 @@ int replay_main(int argc, char **argv) {
         "covered  emitted tokens that the list held\n"
         "rows     of the head, in the list\n"
         "mass     of the target's distribution, at least: what the trace keeps of it\n"
-        "~        estimated: docs/METHODS.md (\"Replay\") has the reasons and the errors\n"
+        "~        estimated: docs/methods/replay.md has the reasons and the errors\n"
         "best     the target's best token and all that were kept, the drafter's 10 best and all, "
         "in "
         "the list",
