@@ -383,7 +383,8 @@ benchmarks: all bench-build $(BUILD)/tests/trace ## the figures of docs/BENCHMAR
 MUTATE_SEED ?= 1
 mutate: test-build ## change one operator at a time: does a test notice? [SECTION=, N=100, MUTATE_SEED=1, LEAST=]
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" OPENBLAS="$(sketch-build_LIBS)" \
-	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) $(SECTION)
+	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) \
+	    $(and $(SANITIZE_SURVIVORS),--sanitize) $(SECTION)
 
 LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c bench/*/*.[ch])
 # Data and patterns of one line are as long as they are.

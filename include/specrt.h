@@ -13829,8 +13829,7 @@ SPECRT_API specrt_status specrt_host_cycle(specrt_session *s, const specrt_host 
 static bool specrt__host_give(const specrt_session *s, specrt_generation *g, const int32_t *tokens,
                               int32_t n) {
     int64_t left = g->max_tokens > 0 ? g->max_tokens - g->n_tokens : INT64_MAX;
-    bool more = n > 0;
-    if (!more) g->end = SPECRT_END_CONTEXT;
+    bool more = n > 0; /* none where the context is full */
     if (n >= left) n = (int32_t)left, g->end = SPECRT_END_LENGTH, more = false;
     for (int32_t i = 0; i < n; i++)
         if (specrt_policy_ends(s->policy, tokens[i]))
@@ -13846,7 +13845,7 @@ SPECRT_API specrt_status specrt_generate(specrt_session *s, const specrt_host *h
                                          specrt_error *err) {
     specrt_verdict verdict;
     g->n_tokens = 0;
-    g->end = SPECRT_END_LENGTH;
+    g->end = SPECRT_END_CONTEXT; /* unless something else ends it first */
     verdict.n = 1;
     SPECRT__TRY(specrt_host_begin(s, host, g->begin, prompt, n, &verdict.tokens[0], err));
     while (specrt__host_give(s, g, verdict.tokens, verdict.n))

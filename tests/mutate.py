@@ -2,15 +2,19 @@
 """mutate.py [SECTION...] : do the tests notice when the code is wrong?
 
 Changes one operator of the source at a time, compiles the changed file, and runs the tests of that section
-alone. A mutant that no test notices survives: a test is missing there, or the change has no effect. Those that
-survive are tried again with the changed file under AddressSanitizer. Mutants that have no effect are listed in
-tests/mutants.txt, each with its reason, and are not drawn.
+alone, the quick ones first. A mutant that no test notices survives: a test is missing there, or the change has no
+effect. With --sanitize survivors are tried again with the changed file under AddressSanitizer. Mutants that have
+no effect are listed in tests/mutants.txt, each with its reason, and are not drawn.
 
 `make mutate` builds what is linked here and passes the compiler and its flags in the environment. The same
-seed draws the same mutants. The exit code is 1 when fewer than --least percent were killed.
+seed draws the same mutants. The exit code is 1 when fewer than --least percent were killed. Verdicts are kept in
+BUILD/mutate/verdicts.json: one holds while the changed file and the test that killed it (of a survivor: all
+tests of its section) are what they were, so that after a new test only survivors are tried again.
 """
 import argparse
 import concurrent.futures
+import hashlib
+import json
 import os
 import random
 import re
@@ -29,7 +33,8 @@ SECTION_OF = {"reader": "trace", "writer": "trace"}
 # Tests of a section of src/ where they are not tests/specrt/test_<section>.c alone.
 RUNTIME_TESTS = {
     "active": "active row_ids session", "arc": "arc retrieve snapshot", "blocks": "row_ids simd",
-    "cluster": "cluster_view router session", "cograph": "cograph successor", "head": "head active row_ids simd", "os": "bundle base retrieve",
+    "cluster": "cluster_view router session", "cograph": "cograph successor", "head": "head active row_ids simd",
+    "host": "host retrieve", "os": "bundle base retrieve",
     "pool": "active stock window snapshot", "ranks": "ranks session", "retrieve": "retrieve snapshot", "rows": "rows row_ids",
     "scan": "sketch", "session": "session stock host retrieve auto distribution", "snapshot": "snapshot host",
     "stock": "stock session", "window": "window snapshot",
@@ -83,6 +88,12 @@ SWAPS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&
          "+=": "-=", "-=": "+=", "|=": "&=", "&=": "|=", "<<": ">>", ">>": "<<"}
 ARITHMETIC = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "&": "|", "|": "&", "^": "|"}
 NEGATIONS = {"true": "false", "false": "true", "0": "1", "1": "0"}
+
+
+# The lesser or greater of two, written out: both are the same number where they are equal.
+SIDE = r"([^?:;,=&|()<>!]+?)"
+CLAMPS = [re.compile(rf"\bif \({SIDE} ([<>]=?) {SIDE}\) (?:\1 = \3|\3 = \1);"),
+          re.compile(rf"(?:[=(,?:]|return)\s*{SIDE} ([<>]=?) {SIDE}\s*\?\s*(?:\1\s*:\s*\3|\3\s*:\s*\1)\s*[;,)]")]
 
 
 class Token(NamedTuple):
@@ -164,9 +175,12 @@ def changes(source, tokens):
 def mutants_of(section, path):
     """All mutants of a file."""
     source = Path(path).read_text()
+    clamps = {m.start(2) for clamp in CLAMPS for m in clamp.finditer(source)}
     found = []
     for function, tokens in bodies(tokens_of(source)):
         for start, end, text in changes(source, tokens):
+            if start in clamps and text[:1] in "<>":
+                continue
             line = source.count("\n", 0, start) + 1
             left, right = source.rfind("\n", 0, start) + 1, source.find("\n", end)
             found.append(Mutant(section, path, line, start, end, text, function, source[left:right].strip(),
@@ -179,8 +193,7 @@ def mutants_of(section, path):
 class Section(NamedTuple):
     name: str
     mutants: list
-    tests: list   # sources of unit tests
-    scripts: list  # names of command-line tests
+    tests: list   # paths of unit tests, then of command-line tests
     tool: str     # or ""
 
 
@@ -190,7 +203,7 @@ def unit_tests(folder, stems):
 
 def cli_tests(name):
     prefixes = CLI_TESTS.get(name, "").split()
-    return sorted(p.stem for p in Path("tests/cli").glob("*.sh")
+    return sorted(str(p) for p in Path("tests/cli").glob("*.sh")
                   if p.stem != "run" and p.stem not in CLI_TOO_SLOW and any(p.stem.startswith(x) for x in prefixes))
 
 
@@ -204,14 +217,14 @@ def runtime_sections():
         mutants = [m for path in paths for m in mutants_of(name, str(path))]
         tests = unit_tests("specrt", RUNTIME_TESTS.get(name, name).split())
         if mutants and tests:
-            yield Section(name, mutants, tests, [], "")
+            yield Section(name, mutants, tests, "")
 
 
 def library_sections():
     for folder in sorted(Path("lib").iterdir()) + [Path("engine")]:
         name = str(folder)
         mutants = [m for p in sorted(folder.rglob("*.c")) for m in mutants_of(name, str(p))]
-        yield Section(name, mutants, unit_tests(folder.name, ["*"]), cli_tests(name), "")
+        yield Section(name, mutants, unit_tests(folder.name, ["*"]) + cli_tests(name), "")
 
 
 def tool_sections():
@@ -221,7 +234,7 @@ def tool_sections():
         name = str(folder)
         mutants = [m for p in sorted(folder.rglob("*.c")) for m in mutants_of(name, str(p))]
         tests = [str(t) for t in sorted(Path("tests").glob("*/test_*.c")) if f'"{name}/' in t.read_text()]
-        yield Section(name, mutants, tests, cli_tests(name), folder.name)
+        yield Section(name, mutants, tests + cli_tests(name), folder.name)
 
 
 def listed_equivalents(path):
@@ -243,19 +256,20 @@ def listed_equivalents(path):
 
 # --- one mutant ---
 
-def limited(memory):
+def limited(memory, seconds):
     os.setsid()
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
 
 
-def run(command, seconds, memory=8 << 30, **options):
-    """The exit code, or None where the command outlasts its time."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL, preexec_fn=lambda: limited(memory), **options)
+def run(command, seconds, memory=8 << 30):
+    """The exit code, or None where the command outlasts its seconds of CPU, or waits for long."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               preexec_fn=lambda: limited(memory, int(seconds) + 1))
     try:
-        return process.wait(seconds)
+        return process.wait(10 + 10 * seconds)
     except subprocess.TimeoutExpired:
         return None
     finally:
@@ -266,17 +280,66 @@ def run(command, seconds, memory=8 << 30, **options):
         process.wait()
 
 
+def digest(*texts):
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+class Memory:
+    """What was found before: how long each test takes, and verdicts."""
+
+    def __init__(self, build):
+        self.build, self.path = build, Path(build, "mutate/verdicts.json")
+        self.seconds = {}
+        self.verdicts = json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    def keep(self):
+        self.path.write_text(json.dumps(self.verdicts, indent=0))
+
+    def guess(self, test):
+        return self.seconds.get(test, 1 if test.endswith(".c") else 9)
+
+    def time(self, test):
+        """Seconds of a test; the first time it is run over what make has built, and the program ends if it fails."""
+        if test not in self.seconds:
+            stem, began = Path(test).stem, time.monotonic()
+            command = [f"{self.build}/tests/{stem}"] if test.endswith(".c") else cli_command(f"{self.build}/bin", test)
+            if run(command, 300) != 0:
+                print(f"mutate: {test}: fails without a change", flush=True)
+                os._exit(1)
+            self.seconds[test] = time.monotonic() - began
+        return self.seconds[test]
+
+    def sources(self, mutant, section, killer):
+        """What a verdict rests on: the changed file, and the test that killed it, or all tests where none did."""
+        tests = [Path(t).read_text() for t in section.tests if killer in ("", t)]
+        return digest(Path(mutant.path).read_text(), mutant.text, str(mutant.start), *tests)
+
+    def find(self, mutant, section):
+        """The verdict, or None where it does not hold now, and the test to try first, or ""."""
+        verdict, sources, killer = self.verdicts.get("|".join(mutant.key()), ("", "", ""))
+        return verdict if sources == self.sources(mutant, section, killer) else None, killer
+
+    def put(self, mutant, section, verdict, killer):
+        self.verdicts["|".join(mutant.key())] = verdict, self.sources(mutant, section, killer), killer
+
+
+def cli_command(tools, script):
+    return ["tests/cli/run.sh", str(tools), Path(script).name]
+
+
 class Bench:
     """A folder where one mutant at a time is compiled, linked with what make has built, and tested."""
 
-    def __init__(self, build, folder, sections):
+    def __init__(self, build, folder, sections, memory):
         self.sections = {section.name: section for section in sections}
+        self.found = memory
         self.memory = 8 << 30  # bytes that a test may take
         self.build, self.folder = Path(build), Path(folder)
         self.cc = os.environ["CC"].split()
         self.cflags = os.environ["CFLAGS"].split() + ["-O1", "-g0", "-w", "-Wno-error"]
         self.ldlibs = os.environ["LDLIBS"].split()
         self.library = str(self.build / "libspecrt-tools.a")
+        self.unchanged = {}  # code of each file without a change
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "bin").mkdir(parents=True)
         for program in (self.build / "bin").iterdir():
@@ -362,77 +425,65 @@ class Bench:
         self.link(main + objects, self.folder / "bin" / name, f"{self.build}/tools/{name}.a",
                   *(os.environ["OPENBLAS"].split() if name == "sketch-build" else []))
 
-    def tests_of(self, mutant, objects, section):
-        """Commands to run; each is built when it is asked for."""
-        for test in section.tests if Path(mutant.path).name != "main.c" else []:
-            yield "unit " + test, lambda test=test: self.unit_test(mutant, objects, test)
-        built = []
-        for script in section.scripts:
-            def command(script=script):
-                if not built:
-                    for name in [section.tool] if section.tool else TOOLS:
-                        self.tool(mutant, objects, name)
-                    built.append(True)
-                return ["tests/cli/run.sh", str(self.folder / "bin"), script + ".sh"]
-            yield "cli " + script, command
+    def command(self, mutant, objects, section, test, built):
+        """Builds a test with the mutant inside; `built` is empty until the tools are."""
+        if test.endswith(".c"):
+            return self.unit_test(mutant, objects, test)
+        if not built:
+            for name in [section.tool] if section.tool else TOOLS:
+                self.tool(mutant, objects, name)
+            built.append(True)
+        return cli_command(self.folder / "bin", test)
 
-    def verdict(self, mutant, section, seconds):
-        """"invalid", "identical", "survived", or what killed it: "killed" or "sanitizer"."""
+    def verdict(self, mutant, section, sanitize):
+        """"invalid", "identical", "survived", or what killed it: "killed" or "sanitizer"; and the test that did."""
+        verdict, first = self.found.find(mutant, section)
+        if verdict and not (sanitize and verdict == "survived"):
+            return verdict, first
         objects = self.objects_of(mutant)
         if objects is None:
-            return "invalid"
-        if self.killed(mutant, objects, section, seconds):
-            return "killed"
-        if self.identical(mutant):
-            return "identical"
+            return "invalid", ""
+        if self.identical(mutant, objects):
+            return "identical", ""
+        killer = self.killer(mutant, objects, section, first)
+        if killer:
+            return "killed", killer
+        return "sanitizer" if sanitize and self.sanitized(mutant, section) else "survived", ""
+
+    def sanitized(self, mutant, section):
         flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
         ldlibs, memory = self.ldlibs, self.memory
         self.ldlibs, self.memory = ldlibs + flags, resource.RLIM_INFINITY  # shadow memory is larger than any limit
         try:
-            objects = self.objects_of(mutant, *flags)
-            return "sanitizer" if self.killed(mutant, objects, section, seconds, 20) else "survived"
+            return self.killer(mutant, self.objects_of(mutant, *flags), section, patience=20)
         finally:
             self.ldlibs, self.memory = ldlibs, memory
 
-    def killed(self, mutant, objects, section, seconds, patience=8):
-        """Whether a test fails, or takes longer than `patience` times what it took. The quick ones are first."""
-        tests = sorted(self.tests_of(mutant, objects, section), key=lambda t: seconds.get(t[0], 0))
-        return any(run(command(), 5 + patience * seconds.get(name, 60), self.memory) != 0 for name, command in tests)
+    def killer(self, mutant, objects, section, first="", patience=4):
+        """The test that fails, or takes longer than `patience` times what it took, or "". The quick ones are first."""
+        main, built = Path(mutant.path).name == "main.c", []
+        for test in sorted(section.tests, key=lambda t: (t != first, self.found.guess(t))):
+            if main and test.endswith(".c"):  # which link no main.c
+                continue
+            seconds = 2 + patience * self.found.time(test)
+            if run(self.command(mutant, objects, section, test, built), seconds, self.memory) != 0:
+                return test
+        return ""
 
-    def identical(self, mutant):
+    def identical(self, mutant, objects):
         """The optimiser makes the same code of both: the change has no effect."""
+        codes = [o.read_bytes() for o in objects]
         unchanged = mutant._replace(text=Path(mutant.path).read_text()[mutant.start:mutant.end])
-        codes = []
-        for version in unchanged, mutant:
-            objects = self.objects_of(version, "-O2")
-            codes.append([o.read_bytes() for o in objects])
-        return codes[0] == codes[1]
+        key = mutant.section, mutant.path
+        if key not in self.unchanged:
+            self.unchanged[key] = [o.read_bytes() for o in self.objects_of(unchanged)]
+            for output, code in zip(objects, codes):
+                output.write_bytes(code)
+            self.write(mutant)
+        return codes == self.unchanged[key]
 
 
 # --- all of them ---
-
-def time_tests(benches, pool, sections):
-    """Seconds of each test without a change; ends the program if one fails."""
-    seconds = {}
-
-    def one(section):
-        bench = benches.pop()
-        mutant = section.mutants[0]
-        unchanged = mutant._replace(text=Path(mutant.path).read_text()[mutant.start:mutant.end])
-        objects = bench.objects_of(unchanged)
-        if objects is None:
-            sys.exit(f"mutate: {mutant.path}: cannot compile the file unchanged")
-        for name, command in bench.tests_of(unchanged, objects, section):
-            if name in seconds:
-                continue
-            began = time.monotonic()
-            if run(command(), 300) != 0:
-                sys.exit(f"mutate: {name}: fails without a change")
-            seconds[name] = time.monotonic() - began
-        benches.append(bench)
-    list(pool.map(one, sections))
-    return seconds
-
 
 def keys_of(mutant):
     """Those that tests/mutants.txt may list it by: itself, any change of its line, any of its function."""
@@ -440,7 +491,7 @@ def keys_of(mutant):
     return (section, function, before, after), (section, function, before, "*"), (section, function, "*", "*")
 
 
-def judge(section, quota, equivalents, options, benches, pool, seconds):
+def judge(section, quota, equivalents, options, benches, pool, memory):
     """Verdicts of the first `quota` valid mutants in the order of the seed."""
     order = [m for m in section.mutants if not any(k in equivalents for k in keys_of(m))]
     random.Random(f"{options.seed} {section.name}").shuffle(order)
@@ -452,14 +503,16 @@ def judge(section, quota, equivalents, options, benches, pool, seconds):
         def one(mutant):
             bench = benches.pop()
             try:
-                return mutant, bench.verdict(mutant, section, seconds)
+                return mutant, *bench.verdict(mutant, section, options.sanitize)
             finally:
                 benches.append(bench)
-        for mutant, verdict in pool.map(one, batch):
+        for mutant, verdict, killer in pool.map(one, batch):
+            memory.put(mutant, section, verdict, killer)
             if verdict not in ("invalid", "identical"):
                 verdicts.append((mutant, verdict))
             if options.verbose or verdict in ("survived", "sanitizer"):
                 print(f"{verdict}: {mutant}", flush=True)
+    memory.keep()
     return verdicts
 
 
@@ -471,6 +524,7 @@ def main():
     parser.add_argument("--least", type=float, default=0, help="percent that tests must kill")
     parser.add_argument("--build", default="build")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--sanitize", action="store_true", help="try survivors again under AddressSanitizer")
     parser.add_argument("-v", "--verbose", action="store_true", help="name killed mutants, too")
     options = parser.parse_args()
 
@@ -486,13 +540,13 @@ def main():
             print(f"mutants.txt: no such line now: {' '.join(key[:2])}: {key[2]}")
     sections = [s for s in sections if not options.sections or s.name in options.sections]
 
-    benches = [Bench(options.build, f"{options.build}/mutate/{i}", sections) for i in range(options.jobs)]
+    memory = Memory(options.build)
+    benches = [Bench(options.build, f"{options.build}/mutate/{i}", sections, memory) for i in range(options.jobs)]
     results = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        seconds = time_tests(benches, pool, sections)
         for i, section in enumerate(sections):
             quota = options.n // len(sections) + (i < options.n % len(sections))
-            results[section.name] = judge(section, quota, equivalents, options, benches, pool, seconds)
+            results[section.name] = judge(section, quota, equivalents, options, benches, pool, memory)
     return report(results, options.least)
 
 

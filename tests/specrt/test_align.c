@@ -159,7 +159,7 @@ static int make_cycle(world *w, specrt_align_position *out) {
                                          .rejected = j + 1 == n && random_real() < 0.5,
                                          .logits = logits,
                                          .hidden = hidden,
-                                         .drafted = random_real() < 0.5 ? w->ids[2] : -1,
+                                         .drafted = random_real() < 0.5 ? w->ids[at % 3] : -1,
                                          .drafted_logprob = -2.5f};
         if (j == 0) out[j].covered = 1;
     }

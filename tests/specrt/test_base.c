@@ -176,12 +176,15 @@ static void test_sha256(void) {
 
 static void test_tokenizer_digest(void) {
     specrt_sha256 sha;
+    uint8_t long_token[300];
+    pattern(long_token, 300);
     specrt_sha256_init(&sha);
     specrt_tokenizer_hash_token(&sha, 0, "a", 1);
     specrt_tokenizer_hash_token(&sha, 1, "", 0);
     specrt_tokenizer_hash_token(&sha, 7, "\0\xff", 2);
     specrt_tokenizer_hash_token(&sha, 100000, " hello", 6);
-    check_digest(&sha, "6019aac8ea3490664ffcf281c974996b5e8e33d2e7bc6dcd451800609e653457");
+    specrt_tokenizer_hash_token(&sha, INT32_MAX, long_token, sizeof long_token);
+    check_digest(&sha, "81b869f0b3c6d1feea997259888775448898cdb6eca4728bd8e1af74d140f89a");
 }
 
 static void test_version(void) {

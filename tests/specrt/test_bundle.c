@@ -9,6 +9,7 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <float.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -560,6 +561,7 @@ static void test_ident_content(void) {
     d.n_vocab = d.n_normal = SPECRT_MAX_VOCAB;
     CHECK_INT(open_section("ident", &d, sizeof d), SPECRT_STATUS_OK);
     d.n_vocab = d.n_normal = 0; /* of a head whose tokenizer is not known */
+    d.head_digest.values[0][0] = -FLT_MAX;
     CHECK_INT(open_section("ident", &d, sizeof d), SPECRT_STATUS_OK);
     IDENT_BAD(d.n_normal = -1);
     IDENT_BAD((d.head_rows = -1, d.head_cols = 0));
@@ -589,6 +591,13 @@ static void test_ranks_content(void) {
         memcpy(bytes, &h, sizeof h);                                                               \
         CHECK_INT(open_section("ranks", bytes, n_bytes), SPECRT_STATUS_BUNDLE_CONTENT);            \
     } while (0)
+    for (int32_t k = 1; k <= N_VOCAB; k++) { /* each size at both of its bounds */
+        memcpy(bytes, good, n);
+        memcpy(&h, good, sizeof h);
+        h.n_terminators = h.n_forced = h.n_default = h.n_valid = k;
+        memcpy(bytes, &h, sizeof h);
+        CHECK_INT(open_section("ranks", bytes, n), SPECRT_STATUS_OK);
+    }
     CHECK_INT(open_section("ranks", good, n), SPECRT_STATUS_OK);
     CHECK_INT(open_section("ranks", good, 31), SPECRT_STATUS_BUNDLE_CONTENT);
     CHECK_INT(open_section("ranks", good, 0), SPECRT_STATUS_BUNDLE_CONTENT);

@@ -1,6 +1,7 @@
 /* test_cograph.c : the view of section "cograph", and every way to damage it. */
 #include "fixture.h"
 #include "test.h"
+#include <float.h>
 
 enum { N_VOCAB = 6, N_EDGES = 5 };
 
@@ -64,6 +65,13 @@ static void test_view(void) {
     CHECK_INT(specrt_cograph_successors(&g, 6, &ids, &counts), 0);
     CHECK_INT(specrt_cograph_successors(&g, -1, &ids, &counts), 0);
     bundle_close(bundle);
+    for (int32_t degree = 3; degree <= N_VOCAB; degree += N_VOCAB - 3) { /* as far as they go */
+        s.header.max_degree = degree;
+        s.header.rule_degree = 0;
+        s.counts[0] = FLT_MAX;
+        CHECK_INT(view_of(&s, SECTION_BYTES, &bundle, &g, NULL), SPECRT_STATUS_OK);
+        bundle_close(bundle);
+    }
 }
 
 static void refuses(const section *s, size_t n, const char *what) {
@@ -86,6 +94,8 @@ static void test_damage(void) {
     DAMAGE(s.header.n_edges = 4, "its size does not fit");
     DAMAGE(s.header.max_degree = 2, "longer than max_degree");
     DAMAGE(s.header.max_degree = 0, "max_degree or rule_degree");
+    DAMAGE(s.header.max_degree = N_VOCAB + 1, "max_degree or rule_degree");
+    DAMAGE(s.header.rule_degree = -1, "max_degree or rule_degree");
     DAMAGE(s.offsets[0] = 1, "offsets do not span");
     DAMAGE(s.offsets[6] = 6, "offsets do not span");
     DAMAGE(s.offsets[3] = 1, "offsets do not ascend");

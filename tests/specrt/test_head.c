@@ -311,8 +311,14 @@ static void test_check_states(void) {
                 specrt_head_check_states(&head, hidden, S_STATES, logits, S_LOGITS, &rms, &err),
                 SPECRT_STATUS_OK);
             CHECK(rounded ? rms > 1e-4 && rms < SPECRT_HEAD_MAX_RMS : rms < 1e-6);
+            engine_logits(&head, w, hidden, S_STATES, 0, logits, S_ROWS / 2); /* of a part */
+            CHECK_INT(
+                specrt_head_check_states(&head, hidden, S_STATES, logits, S_ROWS / 2, &rms, &err),
+                SPECRT_STATUS_OK);
+            CHECK(rms < 1e-6);
         }
     }
+    engine_logits(&head, w, hidden, S_STATES, 0.02, logits, S_LOGITS);
     for (int i = 0; i < S_LOGITS; i++) scaled[i] = 0.5f * logits[i];
     CHECK_INT(specrt_head_check_states(&head, hidden, 1, scaled, S_LOGITS, &rms, &err),
               SPECRT_STATUS_BAD_INPUT);

@@ -18,6 +18,7 @@ typedef struct toy {
     int32_t fail_at; /* calls of target_verify before it fails */
     int n_levels;
     /* Of the draft at hand: passes, the tokens of each, and the most passes of any. */
+    int32_t deepest; /* positions that a verification took */
     int32_t n_passes, most_passes, draft_input[SPECRT_TREE_MAX_STEPS][SPECRT_TREE_MAX_TOPK];
     float least; /* the best path's log-probability at any pass but the first */
     int32_t given[MOST + 64], n_given, stop_after;
@@ -72,9 +73,12 @@ static int draft(void *user, int32_t level, const specrt_beam *beam, const float
 static int verify(void *user, const specrt_draft *d, const float **logits) {
     toy *t = (toy *)user;
     if (t->fail_at > 0 && --t->fail_at == 0) return 7;
+    int32_t places[SPECRT_TREE_MAX_NODES];
     for (int32_t i = 0; i < d->n; i++) {
         int32_t before = i ? d->tokens[d->parents[i]] : t->stream[t->n - 1];
         logits_of(before, d->tokens[i], t->logits + i * V);
+        places[i] = 1 + (i ? places[d->parents[i]] : t->n);
+        if (places[i] > t->deepest) t->deepest = places[i];
     }
     *logits = t->logits;
     return 0;
@@ -437,7 +441,7 @@ static void test_context(void) {
         CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
         CHECK_INT(g.end, SPECRT_END_CONTEXT);
         CHECK_INT(g.n_tokens, room + 1); /* the last needs no position of its own */
-        CHECK(b.toy->n <= N_PROMPT + room);
+        CHECK(b.toy->deepest <= N_PROMPT + room);
         bench_free(&b);
     }
     specrt_error err;

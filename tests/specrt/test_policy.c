@@ -74,6 +74,11 @@ static void test_good(void) {
         REQUIRE(policy != NULL);
         CHECK_STR(specrt_policy_get_info(policy)->text, good[i].canonical);
         CHECK_INT(specrt_policy_get_info(policy)->bound, good[i].bound);
+        const specrt_active *fixed = specrt_policy_get_info(policy)->active;
+        CHECK((fixed != NULL) == (strpbrk(good[i].canonical, "+/w") == NULL)); /* one list */
+        if (fixed) CHECK_INT(fixed->n_rows, good[i].bound);
+        if (fixed && fixed->n_rows == N_VOCAB) /* the head's own, not a copy */
+            CHECK(fixed->segments->rows == (const void *)weights);
         specrt_policy_close(policy);
     }
 }
@@ -291,6 +296,10 @@ static void test_no_tokenizer(void) {
     REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &b, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_policy_create(b, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(specrt_policy_get_info(policy)->bound, N_VOCAB);
+    specrt_policy_close(policy);
+    desc.n_vocab = N_VOCAB - 100; /* what the application says goes before */
+    REQUIRE(specrt_policy_create(b, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_policy_get_info(policy)->bound, N_VOCAB - 100);
     specrt_policy_close(policy);
     specrt_bundle_close(b);
     free(bytes);

@@ -2,6 +2,8 @@
  * draft, bit for bit, wherever it was saved; bytes of any other kind are refused by an exact status. */
 #include "specrt_tools.h"
 #include "core/base.h"
+#include "decode/policy.h"
+#include "decode/session.h"
 #include "decode/snapshot.h"
 #include "fixture.h"
 #include "pair.h"
@@ -228,6 +230,7 @@ static void check_round_trip(const setting *set, int place) {
     memset(&stays, 0, sizeof stays);
     stays.s = make_session(policy, set);
     go_to(&stays, place);
+    if (place % 2) specrt_session_set_sequence(stays.s, 5);
     size_t n = save(stays.s, bytes + 1); /* at any address */
     moves = stays;
     moves.n = 0;
@@ -337,6 +340,32 @@ static void test_size(void) {
     }
 }
 
+/* What ids mean to a policy, by the words that docs/FORMAT.md names: with tokens that are never proposed, and
+ * without. */
+static void test_digest(void) {
+    static uint8_t bytes[MAX_BYTES];
+    open_all();
+    for (int i = 0; i < 2; i++) {
+        specrt_policy *p =
+            i ? make_policy("static:30+window:40", bundle) : make_policy("window:40", NULL);
+        specrt_session *s = make_session(p, &settings[0]);
+        uint64_t found;
+        save(s, bytes);
+        memcpy(&found, bytes + 24, 8);
+        const int32_t sizes[6] = {p->n_vocab,    s->pool->n_ids, p->fixed.n_rows,
+                                  p->n_frequent, p->n_invalid,   p->n_ends};
+        uint64_t hash = specrt_hash64(sizes, sizeof sizes, 0);
+        if (i) { /* without a bundle there is none of these lists */
+            hash = specrt_hash64(p->fixed.ids, 4 * (size_t)p->fixed.n_rows, hash);
+            hash = specrt_hash64(p->frequent, 4 * (size_t)p->n_frequent, hash);
+            hash = specrt_hash64(p->invalid, 4 * (size_t)p->n_invalid, hash);
+        }
+        CHECK(found == specrt_hash64(p->ends, 4 * (size_t)p->n_ends, hash));
+        specrt_session_close(s);
+        specrt_policy_close(p);
+    }
+}
+
 /* Not while a tree is drafted; a draft that was left is no hindrance. */
 static void test_between_cycles(void) {
     static uint8_t bytes[MAX_BYTES];
@@ -393,12 +422,15 @@ static void test_damaged(void) {
     static run r;
     specrt_policy *policy;
     size_t n = save_late(&r, &policy, bytes);
-    for (size_t cut = 0; cut < n; cut += cut < 120 ? 1 : 37)
+    for (size_t cut = 0; cut < n; cut += cut < 120 ? 1 : 37) {
+        char sizes[80];
+        snprintf(sizes, sizeof sizes, "expected %zu bytes, found %zu;", n, cut);
         refuses(r.s, bytes, cut,
                 cut < 8 ? SPECRT_STATUS_SESSION_MAGIC : SPECRT_STATUS_SESSION_DAMAGED,
                 cut < 8                      ? NULL
                 : cut < SPECRT__SAVED_HEADER ? "header"
-                                             : "expected");
+                                             : sizes);
+    }
     for (size_t at = 0; at < n; at += at < 160 ? 1 : 29) {
         memcpy(copy, bytes, n);
         copy[at] ^= 0x40;
@@ -626,6 +658,7 @@ static const test_case cases[] = {
     {"lossless", "whatever was loaded, the answer is plain decoding's", test_lossless},
     {"size", "bounded, known beforehand, nothing allocated", test_size},
     {"between cycles", "not while a tree is drafted", test_between_cycles},
+    {"digest", "what ids mean, by its definition", test_digest},
     {"damaged", "cut or flipped anywhere: an exact status", test_damaged},
     {"mismatch", "another policy or vocabulary", test_mismatch},
     {"mismatch static", "other rows, or other ids that are invalid", test_mismatch_static},
