@@ -9,15 +9,6 @@
 
 enum { N_TOP = 16, N_SHOWN = 12 }; /* ids for programs; for people, on a line */
 
-/* Of section "ranks"; NULL: not recorded. */
-static json_object *coverage(json_object *provenance, const char *key) {
-    json_object *ranks = json_object_object_get(provenance, "ranks");
-    json_object *value = json_object_object_get(ranks, key);
-    bool number =
-        json_object_is_type(value, json_type_double) || json_object_is_type(value, json_type_int);
-    return number ? value : NULL;
-}
-
 /* Of what may be null. */
 static const char *string_of(json_object *value) {
     const char *text = json_object_get_string(value);
@@ -175,8 +166,8 @@ static void print_ranks(const specrt_ranks *r) {
 }
 
 static void print_coverage(json_object *provenance) {
-    json_object *calibration = coverage(provenance, "coverage_calibration");
-    json_object *holdout = coverage(provenance, "coverage_holdout");
+    json_object *calibration = verb_coverage(provenance, "coverage_calibration");
+    json_object *holdout = verb_coverage(provenance, "coverage_holdout");
     if (calibration)
         printf("coverage   %.4f of the calibration text", json_object_get_double(calibration));
     if (holdout) printf(", %.4f of held-out text", json_object_get_double(holdout));
@@ -322,8 +313,9 @@ static json_object *ranks_json(const specrt_ranks *r, json_object *provenance) {
     sl_json_put(o, "forced", ids_json(r->ids, h->n_forced));
     sl_json_put(o, "top", ids_json(r->ids + h->n_forced, n_top));
     sl_json_put(o, "coverage_calibration",
-                json_object_get(coverage(provenance, "coverage_calibration")));
-    sl_json_put(o, "coverage_holdout", json_object_get(coverage(provenance, "coverage_holdout")));
+                json_object_get(verb_coverage(provenance, "coverage_calibration")));
+    sl_json_put(o, "coverage_holdout",
+                json_object_get(verb_coverage(provenance, "coverage_holdout")));
     return o;
 }
 

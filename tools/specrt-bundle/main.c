@@ -11,6 +11,7 @@ static const cli_verb verbs[] = {
     {"export", "a token map for SGLang, EAGLE-3 or llama.cpp; a drafter cut to it", export_main},
     {"import", "a bundle from such a token map", import_main},
     {"map", "a token map in another format", map_main},
+    {"drift", "how much of today's text the list still covers", drift_main},
     {"check", "whether engines load a drafter as it is meant", check_main},
 };
 

@@ -34,3 +34,11 @@ const char *verb_tag(const specrt_bundle_section *section) {
     memcpy(tag, section->tag, 8);
     return tag;
 }
+
+json_object *verb_coverage(json_object *provenance, const char *key) {
+    json_object *ranks = json_object_object_get(provenance, "ranks");
+    json_object *value = json_object_object_get(ranks, key);
+    bool number =
+        json_object_is_type(value, json_type_double) || json_object_is_type(value, json_type_int);
+    return number ? value : NULL;
+}

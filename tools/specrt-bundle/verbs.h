@@ -7,7 +7,7 @@
 #include "specrt_tools.h"
 
 cli_verb_main info_main, verify_main, merge_main, extract_main, unpack_main, pack_main, export_main,
-    import_main, map_main, check_main;
+    import_main, map_main, check_main, drift_main;
 
 /* verb_start() : parse the verb's flags.
  *   rest : what is no flag; its number must be from `least` to `most`, else a usage error saying `what`
@@ -22,6 +22,10 @@ json_object *verb_provenance(const specrt_bundle *bundle);
 /* verb_print_provenance() : on stdout, a paragraph for each section: its tool and inputs, with `all` its
  * parameters and figures too. */
 void verb_print_provenance(json_object *provenance, bool all);
+
+/* verb_coverage() : a number that section "ranks" recorded, "coverage_holdout" or "coverage_calibration";
+ * borrowed, NULL: not recorded. */
+json_object *verb_coverage(json_object *provenance, const char *key);
 
 /* verb_tag() : the section's tag with an end, in one of several static buffers by turns. */
 const char *verb_tag(const specrt_bundle_section *section);

@@ -1,0 +1,45 @@
+# How much of today's text a list covers: by hand on ids, and by calibrate's own figure on text.
+. "$CLI_TESTS/lib.bash"
+count() { # FILE ID... : of ids of a vocabulary of 10
+    local file=$1; shift
+    ids $file.bin "$@"
+    accepts vocabtrim-calibrate --tokenizer none --n-vocab 10 --id-bytes 2 --corpus $file.bin \
+        --domain $file --holdout 0 --counts-out $file.counts
+}
+ids then.bin 1 1 1 1 2 2 2 3 3 4
+accepts vocabtrim-calibrate --tokenizer none --n-vocab 10 --id-bytes 2 --corpus then.bin \
+    --holdout 0 --size 2 -o a.specb
+count same 1 1 1 1 2 2 2 3 3 4
+count other 1 5 5 5 6 6 7 2 4 4
+accepts specrt-bundle drift a.specb --counts same.counts --json
+prints '{"size":2,"n_tokens":10,"coverage":0.7,"coverage_calibrated":0.7,"drop":0,*'
+prints '*"missing":\[{"id":3,"n":2},{"id":4,"n":1}\]}*'
+
+# Another text: 2 of its 10 tokens; of both files together 9 of 20.
+specrt-bundle drift a.specb --counts other.counts --json >../out 2>../err
+[ $? = 4 ] || fail "$(cat ../out ../err)"
+prints '*"coverage":0.2,*"drop":0.5,*'
+prints '*"missing":\[{"id":5,"n":3},{"id":4,"n":2},{"id":6,"n":2},{"id":7,"n":1}\]}*'
+warns '*coverage fell by 50.00 points since calibration, more than 2.00; calibrate again*'
+accepts specrt-bundle drift a.specb --counts other.counts same.counts --max-drop 0.3
+prints '*20 tokens, a list of 2*calibration*70.00%*this text*45.00%*20.00%  other*70.00%  same*'
+# Of another size no coverage is recorded, so none can have fallen.
+accepts specrt-bundle drift a.specb --counts other.counts --size 4 --json
+prints '*"coverage":0.4,"coverage_calibrated":null,"drop":null*'
+
+# As calibrate counts it.
+code=$CLI_TESTS/../../data/corpus/code
+accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus "$code/c.txt" --size 500 \
+    --holdout 0 -o c.specb --json
+figure=$(grep -o '"coverage_calibration":[0-9.]*' ../out | head -n 1)
+accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus "$code/c.txt" --counts-out c.counts
+accepts specrt-bundle drift c.specb --counts c.counts --json
+prints "*\"coverage\":${figure#*:},*"
+
+refuses 2 '*expected --counts*' specrt-bundle drift a.specb
+refuses 3 '*expected counts by the tokenizer of a.specb, found*' \
+    specrt-bundle drift a.specb --counts c.counts
+refuses 2 '*--size 11: expected at most 10, the ids of a.specb*' \
+    specrt-bundle drift a.specb --counts same.counts --size 11
+refuses 1 '*gone*' specrt-bundle drift a.specb --counts gone
+refuses 3 '*a.specb*' specrt-bundle drift a.specb --counts a.specb

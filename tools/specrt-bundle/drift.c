@@ -1,0 +1,230 @@
+/* drift.c : specrt-bundle drift. How much of today's text a calibrated list still covers. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "bundle_file.h"
+#include "counts/counts.h"
+#include "verbs.h"
+
+enum { SHOWN = 8 }; /* missing ids */
+
+typedef struct missing {
+    int32_t id;
+    uint64_t n;
+} missing;
+
+typedef struct drift {
+    const char *bundle;
+    cli_list files;
+    int64_t size;
+    double max_drop;
+    counts counts;
+    bool *in_list; /* [n_vocab] */
+    double
+        calibrated; /* coverage of held-out text then, else of the ranked text; NaN: not recorded */
+    uint64_t n_tokens, n_covered;
+    missing worst[SHOWN]; /* by count, then the lower id */
+    int n_worst;
+} drift;
+
+static uint64_t of_row(const counts_row *row) {
+    return row->n[COUNTS_CALIBRATION] + row->n[COUNTS_HOLDOUT];
+}
+
+/* ---- the list ---- */
+
+static specrt_status take_list(drift *d, const specrt_bundle *bundle, const specrt_ranks *ranks,
+                               specrt_error *err) {
+    const specrt_ranks_header *h = ranks->header;
+    if (d->size == 0) d->size = h->n_default;
+    if (d->size > h->n_valid)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--size %" PRId64 ": expected at most %" PRId32 ", the ids of %s",
+                                d->size, h->n_valid, d->bundle);
+    d->in_list = (bool *)calloc((size_t)h->n_vocab, sizeof *d->in_list);
+    if (!d->in_list) return sl_error_no_memory(err, d->bundle);
+    for (int64_t i = 0; i < d->size; i++) d->in_list[ranks->ids[i]] = true;
+    const counts_vocab *v = &d->counts.vocab;
+    const specrt_ident *ident = specrt_bundle_ident(bundle);
+    if (v->n_vocab != h->n_vocab ||
+        (ident && memcmp(ident->tokenizer_sha256, v->sha256, sizeof v->sha256) != 0))
+        return specrt_error_set(
+            err, SPECRT_STATUS_BUNDLE_MISMATCH,
+            "%s: expected counts by the tokenizer of %s, found those of %s with %" PRId32 " ids",
+            d->files.items[0], d->bundle, v->name, v->n_vocab);
+    return SPECRT_STATUS_OK;
+}
+
+/* Coverage is recorded for the calibrated size alone. */
+static void take_calibrated(drift *d, const specrt_bundle *bundle, int32_t n_default) {
+    json_object *provenance = verb_provenance(bundle);
+    json_object *value = verb_coverage(provenance, "coverage_holdout");
+    if (!value) value = verb_coverage(provenance, "coverage_calibration");
+    d->calibrated = value && d->size == n_default ? json_object_get_double(value) : NAN;
+    json_object_put(provenance);
+}
+
+static specrt_status open_list(drift *d, specrt_error *err) {
+    bundle_file b;
+    specrt_ranks ranks;
+    TRY(bundle_file_open(d->bundle, &b, err));
+    specrt_status status = specrt_bundle_ranks(b.bundle, &ranks, err);
+    if (status == SPECRT_STATUS_OK) status = take_list(d, b.bundle, &ranks, err);
+    if (status == SPECRT_STATUS_OK) take_calibrated(d, b.bundle, ranks.header->n_default);
+    bundle_file_close(&b);
+    return status;
+}
+
+/* ---- today's text ---- */
+
+static void keep_missing(drift *d, int32_t id, uint64_t n) {
+    int at = d->n_worst;
+    while (at > 0 &&
+           (d->worst[at - 1].n < n || (d->worst[at - 1].n == n && d->worst[at - 1].id > id)))
+        at--;
+    if (at == SHOWN) return;
+    if (d->n_worst < SHOWN) d->n_worst++;
+    memmove(&d->worst[at + 1], &d->worst[at], (size_t)(d->n_worst - at - 1) * sizeof d->worst[0]);
+    d->worst[at] = (missing){id, n};
+}
+
+/* A token may be in several domains. */
+static specrt_status add_up(drift *d, specrt_error *err) {
+    uint64_t *n = (uint64_t *)calloc((size_t)d->counts.vocab.n_vocab, sizeof *n);
+    if (!n) return sl_error_no_memory(err, d->files.items[0]);
+    for (int i = 0; i < d->counts.n_domains; i++)
+        for (int32_t j = 0; j < d->counts.domains[i].n_rows; j++)
+            n[d->counts.domains[i].rows[j].id] += of_row(&d->counts.domains[i].rows[j]);
+    for (int32_t id = 0; id < d->counts.vocab.n_vocab; id++) {
+        d->n_tokens += n[id];
+        if (d->in_list[id])
+            d->n_covered += n[id];
+        else if (n[id])
+            keep_missing(d, id, n[id]);
+    }
+    free(n);
+    return SPECRT_STATUS_OK;
+}
+
+static double domain_coverage(const drift *d, const counts_domain *domain) {
+    uint64_t all = 0, covered = 0;
+    for (int32_t j = 0; j < domain->n_rows; j++) {
+        all += of_row(&domain->rows[j]);
+        if (d->in_list[domain->rows[j].id]) covered += of_row(&domain->rows[j]);
+    }
+    return all ? (double)covered / (double)all : NAN;
+}
+
+static specrt_status measure(drift *d, specrt_error *err) {
+    for (int i = 0; i < d->files.n; i++) TRY(sl_counts_read(&d->counts, d->files.items[i], err));
+    TRY(open_list(d, err));
+    TRY(add_up(d, err));
+    return d->n_tokens ? SPECRT_STATUS_OK
+                       : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                          "%s: expected counts, found none", d->files.items[0]);
+}
+
+/* ---- what came out ---- */
+
+static double today(const drift *d) {
+    return (double)d->n_covered / (double)d->n_tokens;
+}
+
+static json_object *domains_json(const drift *d) {
+    json_object *all = json_object_new_array();
+    for (int i = 0; i < d->counts.n_domains; i++) {
+        json_object *o = json_object_new_object();
+        sl_json_put(o, "name", sl_json_text(d->counts.domains[i].name));
+        sl_json_put(o, "coverage", sl_json_real(domain_coverage(d, &d->counts.domains[i])));
+        json_object_array_add(all, o);
+    }
+    return all;
+}
+
+static json_object *missing_json(const drift *d) {
+    json_object *all = json_object_new_array();
+    for (int i = 0; i < d->n_worst; i++) {
+        json_object *o = json_object_new_object();
+        sl_json_put(o, "id", json_object_new_int(d->worst[i].id));
+        sl_json_put(o, "n", sl_json_whole(d->worst[i].n));
+        json_object_array_add(all, o);
+    }
+    return all;
+}
+
+static void print_json(const drift *d) {
+    json_object *o = json_object_new_object();
+    sl_json_put(o, "size", sl_json_whole((uint64_t)d->size));
+    sl_json_put(o, "n_tokens", sl_json_whole(d->n_tokens));
+    sl_json_put(o, "coverage", sl_json_real(today(d)));
+    sl_json_put(o, "coverage_calibrated", sl_json_real(d->calibrated));
+    sl_json_put(o, "drop", sl_json_real(d->calibrated - today(d)));
+    sl_json_put(o, "domains", domains_json(d));
+    sl_json_put(o, "missing", missing_json(d));
+    sl_json_print(o);
+}
+
+static void print_table(const drift *d) {
+    printf("%s tokens, a list of %s\n\n", sl_text_count(d->n_tokens),
+           sl_text_count((uint64_t)d->size));
+    if (d->calibrated == d->calibrated) printf("  at calibration   %6.2f%%\n", 100 * d->calibrated);
+    printf("  in this text     %6.2f%%\n", 100 * today(d));
+    for (int i = 0; d->counts.n_domains > 1 && i < d->counts.n_domains; i++)
+        printf("    %6.2f%%  %s\n", 100 * domain_coverage(d, &d->counts.domains[i]),
+               sl_text_name(d->counts.domains[i].name));
+    if (d->n_worst) printf("\nmost frequent ids outside the list:");
+    for (int i = 0; i < d->n_worst; i++)
+        printf(" %" PRId32 " (%s)", d->worst[i].id, sl_text_count(d->worst[i].n));
+    if (d->n_worst) printf("\n");
+}
+
+static int report(const drift *d, const cli_common *common) {
+    double drop = d->calibrated - today(d);
+    if (common->json)
+        print_json(d);
+    else
+        print_table(d);
+    if (!(drop > d->max_drop)) return CLI_OK;
+    sl_cli_warn("coverage fell by %.2f points since calibration, more than %.2f; calibrate again "
+                "with this text",
+                100 * drop, 100 * d->max_drop);
+    return CLI_BELOW;
+}
+
+int drift_main(int argc, char **argv) {
+    drift d = {.max_drop = 0.02};
+    const cli_option options[] = {
+        sl_cli_strings("counts", "FILE...", &d.files,
+                       "of today's text: vocabtrim-calibrate --counts-out"),
+        sl_cli_int("size", "N", &d.size, 1, INT32_MAX,
+                   "ids of the list (default: the calibrated size)"),
+        sl_cli_real("max-drop", "P", &d.max_drop, 0, 1,
+                    "exit code 4 when coverage fell by more since calibration (default 0.02)"),
+        {0}};
+    const cli_tool tool = {
+        "specrt-bundle", "specrt-bundle drift model.specb --counts today.counts",
+        "Says how much of today's text the list of a bundle covers, beside what it covered when "
+        "it\n"
+        "was calibrated. Count files add up, so a running total is a file for each day:\n"
+        "vocabtrim-calibrate --tokenizer T --corpus today.jsonl --counts-out today.counts",
+        "specrt-bundle drift BUNDLE --counts FILE... [options]", options};
+    cli_common common;
+    cli_list rest;
+    specrt_error err;
+    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one bundle");
+    if (code >= 0) return code;
+    d.bundle = rest.items[0];
+    if (d.files.n == 0)
+        code = sl_cli_usage("expected --counts");
+    else
+        code = measure(&d, &err) == SPECRT_STATUS_OK ? report(&d, &common) : sl_cli_fail(&err);
+    sl_counts_free(&d.counts);
+    sl_cli_list_free(&d.files);
+    sl_cli_list_free(&rest);
+    free(d.in_list);
+    return code;
+}
