@@ -67,7 +67,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header abi abi-accept wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header abi abi-accept wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install dist calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 # The two files that users copy.
@@ -410,6 +410,9 @@ format: ## clang-format everything in place
 
 install: tools lib ## header, libspecrt.so, files for pkg-config and CMake, and tools under PREFIX
 	@tools/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)" "$(VERSION)"
+
+dist: $(SINGLE) ## a release's files in build/dist: sources, single files, SPDX, checksums
+	@tools/dist.sh $(BUILD)/dist $(VERSION)
 
 calibrate: tools ## the main job: MODEL= DRAFT= TOKENIZER= CORPUS= OUT=; with none, the sample in data/
 	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(DRAFT)" "$(OUT)"

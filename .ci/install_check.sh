@@ -21,6 +21,11 @@ LD_LIBRARY_PATH="$root/usr/lib" "$root/shared" tests/golden/bundles/v1.0-zstd.sp
 readelf -d "$root/shared" | grep -q 'NEEDED.*libspecrt\.so\.[0-9.]*]'
 diff <(nm -D --defined-only "$root/usr/lib/libspecrt.so" | awk '$2 == "T" { print $3 }' |
     sed 's/@.*//' | sort) <(tools/exports.sh cc)
+# A release's files: the same bytes twice, sources that build what is installed, a list of components.
+make -s dist >"$root/said" && cp -r build/dist "$root/dist" && make -s dist >"$root/said"
+diff -r build/dist "$root/dist"
+(cd "$root/dist" && sha256sum --quiet -c SHA256SUMS && python3 -m json.tool ./*.spdx.json >/dev/null &&
+    tar -xzf specrt-*.tar.gz && cmp specrt.h specrt-*/include/specrt.h)
 # Tools have the names that the documentation calls them by.
 for folder in tools/*/; do
     tool=$(basename "$folder")
