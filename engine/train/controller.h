@@ -9,6 +9,7 @@
 #define TRAIN_CONTROLLER_H
 
 #include "engine/train/align.h"
+#include "specrt_tools.h"
 
 typedef struct engine_controller_params {
     engine_align_params align; /* LoRA: EvoSpec; all parameters: OSD */

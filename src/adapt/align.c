@@ -4,6 +4,7 @@
  * are the application's. */
 #include "core/base.h"
 #include "core/head.h"
+#include "specrt_tools.h"
 
 typedef struct specrt__align_buffer {
     specrt_align_batch view; /* of the arrays below */

@@ -1,6 +1,6 @@
 /* test_align.c : the gate, the buffers, the curriculum and the gradient of the loss, against a scalar oracle
  * in double that sorts, sums and differentiates as the formulas stand. */
-#include "specrt.h"
+#include "specrt_tools.h"
 #include <stdbool.h>
 #include "test.h"
 
