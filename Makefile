@@ -67,7 +67,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header abi abi-accept wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install dist calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header abi abi-accept docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install dist calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 # The two files that users copy.
@@ -157,6 +157,10 @@ abi: build/abi/libspecrt.so ## whether libspecrt.so still fits programs built be
 abi-accept: build/abi/libspecrt.so ## takes the interface as it is now
 	abidw --exported-interfaces-only --drop-private-types $(ABI_HEADERS) --no-corpus-path --no-comp-dir-path --no-show-locs \
 	    --no-elf-needed --no-parameter-names --no-write-default-sizes --type-id-style hash build/abi/libspecrt.so >$(ABI)
+
+docs-api: ## the API reference of the headers, in build/api/html; needs doxygen, and fails where a comment is missing
+	@mkdir -p build && rm -rf build/api
+	@doxygen docs/api/Doxyfile
 
 # The package of python/ with library and tools, which need nothing but the C library there. sketch-build is left out:
 # OpenBLAS with the kernels of all processors is larger than all of it.

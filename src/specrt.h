@@ -23,7 +23,7 @@
  *                            _set_sequence, _draw, _propose, _free; verify_tree, verify_chain
  *     name things            version, status_name
  * On a GPU: specrt_cuda.h. To build, inspect, record or train: specrt_tools.h. Methods and papers:
- * docs/METHODS.md and docs/methods/. Policies: docs/policy-text.md. Files: docs/FORMAT.md.
+ * docs/methods/. Policies: docs/policy-text.md. Words: docs/concepts.md. Files: docs/FORMAT.md.
  *
  * USE. In exactly one source file:
  *
@@ -432,7 +432,7 @@ typedef struct specrt_draft {
 typedef struct specrt_tree
     specrt_tree; /* a tree of one sequence: memory for its nodes and results */
 
-/* specrt_tree_create() : params : NULL: EAGLE-2's.
+/* specrt_tree_create() : Allocates a tree.
  * @return OK, NO_MEMORY, BAD_ARG with the limit. */
 SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
                                             const specrt_desc *env, specrt_tree **out,
@@ -464,11 +464,12 @@ SPECRT_API void specrt_tree_finish(specrt_tree *tree, specrt_draft *draft);
 /* How the target samples; all zeros: greedy. Filters apply in the order of the fields, each to the tokens
  * that the filter before it left. */
 typedef struct specrt_sampling {
-    float temperature;       /* 0: greedy, ties go to the lower id */
-    int32_t top_k;           /* tokens; 0: off */
-    float top_p;             /* probability in (0, 1]; 0: off */
-    float min_p;             /* share of the best token's probability, in [0, 1); 0: off */
-    uint64_t seed, sequence; /* keys of every draw, with the position or with cycle and level */
+    float temperature; /* 0: greedy, ties go to the lower id */
+    int32_t top_k;     /* tokens; 0: off */
+    float top_p;       /* probability in (0, 1]; 0: off */
+    float min_p;       /* share of the best token's probability, in [0, 1); 0: off */
+    uint64_t seed;     /* key of every draw, with sequence and position (or cycle and level) */
+    uint64_t sequence; /* a number for each generation, part of the key */
 } specrt_sampling;
 
 /* What a cycle emits. */
@@ -501,6 +502,7 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *verifier, const float *
 
 /* specrt_verify_tree() : Draws the target's token at the root and descends to the child that has it, until no
  * child does. Draws depend on logits and keys alone, so the output equals plain decoding token for token.
+ *   draft : the tree
  *   logits : f32 [draft->n, n_vocab] of the target
  *   position : of the token after the root */
 SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *verifier, const specrt_draft *draft,
@@ -537,7 +539,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
                                              int32_t n, const float *logits, int64_t cycle,
                                              specrt_verdict *out);
 
-/* ---- auto: the draft length of every cycle (docs/methods/) ----
+/* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
  * The machine has no influence. Sessions do so by specrt_session_params.auto_draft. Your own loop calls:
  *

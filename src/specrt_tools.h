@@ -31,13 +31,13 @@ extern "C" {
 
 /* ---- errors ---- */
 
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
 /* specrt_error_set() : Writes a line to *err, cut at its capacity.
  *   status : to store and return
  *   format : as of printf
  * @return status, so that callers write `return specrt_error_set(err, ...)`. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
 SPECRT_API specrt_status
 specrt_error_set(specrt_error *err, specrt_status status, const char *format, ...);
 
@@ -199,9 +199,9 @@ typedef struct specrt_cograph_header {
 
 #define SPECRT_MAX_SKETCH_RANK 4080 /* largest rank */
 
-/* Section "sketch": a low-rank copy of a head (docs/methods/). A hidden state h becomes z = basis (h -
- * center), most important dimension first. Signs estimate all rows: the row at place v scores constant_unit *
- * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z). s() has 5 exponent and 3 fraction bits; signs
+/* Section "sketch": a low-rank copy of a head (docs/methods/sketch.md). A hidden state h becomes z = basis (h
+ * - center), most important dimension first. Signs estimate all rows: the row at place v scores constant_unit
+ * * constants[v] + scale_unit * s(scales[v]) * (signs[v] . z). s() has 5 exponent and 3 fraction bits; signs
  * are +1 or -1 in n_signs dimensions. Records refine the best rows: constant + scale * ((2 c - 3) . z) with
  * 2-bit c in `rank` dimensions. After the header: basis[rank, n_cols] of basis_dtype, f32 center[n_cols], i32
  * rows[n_rows], u8 scales[n_blocks, 16], i8 constants[n_blocks, 16]; from a multiple of 64 on: u8
