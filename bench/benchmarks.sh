@@ -8,7 +8,8 @@
 # standing-loops, mtp, plan, compare, published, speeds, replay, many, many-overlap, many-python;
 # a table of bench/reproduce.sh; decode; peers.
 # Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
-# of published models smollm2 smollm2-self qwen), MACHINE (here), BUILD (build), THREADS (1),
+# of published models smollm2 smollm2-self gemma-self qwen),
+# MACHINE (here), BUILD (build), THREADS (1),
 # LIMIT and TOKENS (prompts of a task, tokens of an answer), TASKS (of published, speeds), PYTHON
 # (python3, with what the peers need).
 . "$(dirname "$0")/pair.sh"

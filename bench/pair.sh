@@ -46,12 +46,20 @@ pair() {
         n_vocab=49152 n_cols=576 n_target=134515008 n_layer=106203456
         sections="cograph centroid dynaspec coral"
         ;;
+    gemma-self) # a head of 262,144 rows; a base model, which continues prompts
+        target=$build/models/gemma-270m.gguf draft=$target
+        n_vocab=262144 n_cols=640 n_target=268098176 n_layer=100326016
+        sections=cograph
+        ;;
     qwen)
         target=$build/models/qwen-1.5b.gguf draft=$build/models/qwen-0.5b.gguf head=$draft
         n_vocab=151936 n_cols=896 n_target=1543714304 n_layer=357898112
         sections="cograph centroid coral"
         ;;
-    *) say "expected the pair sample, 128k, smollm2, smollm2-self or qwen, found $1"; exit 2 ;;
+    *)
+        say "expected the pair sample, 128k, smollm2, smollm2-self, gemma-self or qwen, found $1"
+        exit 2
+        ;;
     esac
     head=${head:-$target}
     for file in "$target" "$draft"; do

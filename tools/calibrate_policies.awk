@@ -1,7 +1,9 @@
-# calibrate_policies.awk : the policies of a comparison and the recommended one, from the JSON of
-# `specrt-eval compare`, a row on a line, which recommends one. -v own=1: the target drafted for
-# itself, and what counts is what a list keeps of accept length, for the fewest bytes. -v best=FILE takes the recommended
-# one's name, or "plain". -v num_steps=N: drafts of a chain.
+# calibrate_policies.awk : print the policies of a comparison and the recommended policy, from the JSON
+# of `specrt-eval compare`, one row per line. `compare` recommends by each policy's worst task.
+# -v own=1: the target drafted for itself, so there is no speed to recommend by. Then the policy with
+# the fewest bytes is recommended, of those that retain in their worst task at most two points less
+# of the accept length than the best. -v best=FILE receives the recommended name, or "plain".
+# -v num_steps=N: drafts of a chain.
 
 function number(key) {
     if (!match($0, "\"" key "\":[-0-9.e+]+")) return ""
@@ -38,6 +40,8 @@ function commas(n,  digits) {
     width = length(names[n]) > width ? length(names[n]) : width
     accept[n] = number("accept_length")
     kept[n] = number("accept_full")
+    worst[n] = number("worst_accept_full") # "": the prompts have one task
+    task[n] = worst[n] == "" ? "" : text("worst_domain")
     rows[n] = number("active_rows")
     bytes[n] = number("bytes_pass")
     plain[n] = number("speedup_plain")
@@ -45,21 +49,23 @@ function commas(n,  digits) {
     between[n] = own ? interval("accept_full", 100, "%.1f") : interval("accept_length", 1, "%.2f")
     n_compared += number("n_compared")
 }
+function at_worst(i) { return worst[i] == "" ? kept[i] : worst[i] }
+function worst_cell(i) { return worst[i] == "" ? "-" : sprintf("%.1f%%", 100 * worst[i]) }
 function choose_own(  i, most, chosen) {
-    for (i = 1; i <= n; i++) if (names[i] != "full" && kept[i] > most) most = kept[i]
+    for (i = 1; i <= n; i++) if (names[i] != "full" && at_worst(i) > most) most = at_worst(i)
     for (i = 1; i <= n; i++) {
-        if (names[i] == "full" || kept[i] < most - 0.02) continue
+        if (names[i] == "full" || at_worst(i) < most - 0.02) continue
         if (!chosen || bytes[i] < bytes[chosen]) chosen = i
     }
     return chosen
 }
 function row_own(i) {
-    printf "%6.2f  %6.1f%%  %11s  %7s  %8.2f\n", accept[i], 100 * kept[i], between[i],
-        commas(rows[i]), bytes[i] / 1e6
+    printf "%6.2f  %6.1f%%  %11s  %6s  %7s  %8.2f\n", accept[i], 100 * kept[i], between[i],
+        worst_cell(i), commas(rows[i]), bytes[i] / 1e6
 }
 function row_pair(i) {
-    printf "%6.2f  %9s  %7s  %7.2f  %6.2f\n", accept[i], between[i], commas(rows[i]), plain[i],
-        full[i]
+    printf "%6.2f  %9s  %6.1f%%  %6s  %7s  %7.2f  %6.2f\n", accept[i], between[i], 100 * kept[i],
+        worst_cell(i), commas(rows[i]), plain[i], full[i]
 }
 function verdict_own(i) {
     print "  The target drafted for itself: this shows what lists keep, not speed, which needs a"
@@ -91,8 +97,10 @@ function verdict_pair(i) {
 END {
     name = "  %-" width "s  "
     printf name, "policy"
-    if (own) printf "%6s  %7s  %11s  %7s  %8s\n", "accept", "of full", "95%", "rows", "MB read"
-    else printf "%6s  %9s  %7s  %7s  %6s\n", "accept", "95%", "rows", "x plain", "x full"
+    if (own) printf "%6s  %7s  %11s  %6s  %7s  %8s\n", "accept", "of full", "95%", "worst", "rows",
+            "MB read"
+    else printf "%6s  %9s  %7s  %6s  %7s  %7s  %6s\n", "accept", "95%", "of full", "worst", "rows",
+            "x plain", "x full"
     for (i = 1; i <= n; i++) {
         printf name, names[i]
         if (own) row_own(i)
@@ -103,5 +111,10 @@ END {
     if (!chosen) exit
     if (own) verdict_own(chosen)
     else verdict_pair(chosen)
+    if (worst[chosen] == "")
+        print "  These prompts name fewer than two tasks, so the mean over all prompts decides."
+    else
+        printf "  In its worst task (%s) %s retains %.1f%% of the full vocabulary's accept length.\n",
+            task[chosen], names[chosen], 100 * worst[chosen]
     print (own || recommended != "plain" ? names[chosen] : "plain") >best
 }

@@ -58,6 +58,7 @@ theirs() {
 }
 accepts theirs costs.json --policy full --json
 prints '{*"policy":"plain",*"tokens_per_second":100,*}'
+prints '*"accept_full":1,"worst_domain":*"recommended_by":"*'
 accepts theirs costs.json --policy full
 prints "*measured by another engine: costs.json*"
 costs 10 5 >dear.json # rows are dear: what is recommended scores few

@@ -174,9 +174,9 @@ static void test_best(void) {
     CHECK_HAS(text, "<b>2.00 x</b><span>the whole vocabulary's speed, by <code>window:64</code>");
     CHECK_HAS(text, "<b>100.0%</b><span>of its accept length");
     CHECK_HAS(text, "<b>50.0%</b><span>of its rows");
-    CHECK_HAS(text,
-              "Recommended: window:64.\nSpeculation pays; at best 2.00 x plain decoding's speed, "
-              "with window:64.\n");
+    CHECK_HAS(text, "Recommended: window:64.\n" ADVICE_BY_MEAN
+                    "\nSpeculation pays; at best 2.00 x plain decoding's speed, "
+                    "with window:64.\n");
     CHECK_HAS(text, "Pruning pays; at best 2.00 x the full vocabulary's speed, with window:64.\n");
     free(text);
     text = best_of_speeds(&s, 4, 2); /* faster than `full`, slower than no drafts */
@@ -245,6 +245,47 @@ static void test_recommended(void) {
     json_object_put(o);
 }
 
+/* A policy is 10% faster than `full` in the mean, and retains 99% and `second`% of its accept length in two
+ * tasks. */
+static char *advice_over_tasks(scene *s, double second) {
+    static char *names[] = {"code", "chat"};
+    set_named_scene(s, N_TURNS);
+    s->c.domains = names;
+    s->c.n_domains = 2;
+    for (int i = 0; i < N_TURNS; i++)
+        for (int k = FULL; k < 3; k++) {
+            turn_sample *t = &s->samples[k][i];
+            t->domain = i % 2;
+            t->seconds = k == FULL ? 0.55 : 0.5;
+            t->stats = (specrt_session_stats){.n_cycles = 1000, .n_rows = 200 / k};
+            t->stats.n_emitted = k == FULL ? 2000 : (int64_t)(20 * (i % 2 ? second : 99));
+        }
+    return shown_best(&s->c);
+}
+
+static void test_worst_task(void) {
+    scene s;
+    char *text = advice_over_tasks(&s, 95);
+    CHECK_HAS(text, "Recommended: window:64.\nIts accept length is 97.0% of the full vocabulary's, "
+                    "95.0% in the worst task (chat).\n");
+    free(text);
+    retained r = compare_retained(&s.c, 2);
+    CHECK_NEAR(r.mean, 0.97, 1e-12);
+    CHECK_NEAR(r.worst, 0.95, 1e-12);
+    CHECK_INT(r.n_tasks, 2);
+    text = advice_over_tasks(&s, 70); /* the mean is still 10% faster, the worst task slower */
+    CHECK_HAS(text, "Recommended: full.\nIts accept length is 100.0% of the full vocabulary's, "
+                    "100.0% in the worst task (code).\nSpeculation pays");
+    CHECK_HAS(text, "Pruning pays; at best 1.10 x");
+    free(text);
+    s.c.n_domains = 1; /* as if there were one task: the mean decides */
+    for (int i = 0; i < N_TURNS; i++)
+        for (int k = 0; k < 3; k++) s.samples[k][i].domain = 0;
+    text = shown_best(&s.c);
+    CHECK_HAS(text, "Recommended: window:64.\n" ADVICE_BY_MEAN "\n");
+    free(text);
+}
+
 /* In pairs: prompts that differ tenfold say nothing of two policies that share them. */
 static void test_pays(void) {
     scene s;
@@ -253,11 +294,11 @@ static void test_pays(void) {
         s.samples[FULL][i].seconds = 1 + i % 10;
         s.samples[2][i].seconds = (1 + i % 10) / 1.03;
     }
-    CHECK_INT(compare_pays(&s.c, 2, FULL), 1);
-    CHECK_INT(compare_pays(&s.c, FULL, 2), -1);
-    CHECK_INT(compare_pays(&s.c, 2, 2), 0);
+    CHECK_INT(compare_pays(&s.c, 2, FULL, 1), 1);
+    CHECK_INT(compare_pays(&s.c, FULL, 2, 1), -1);
+    CHECK_INT(compare_pays(&s.c, 2, 2, 1), 0);
     s.c.n_turns = 1; /* one prompt tells nothing of others */
-    CHECK_INT(compare_pays(&s.c, 2, FULL), 0);
+    CHECK_INT(compare_pays(&s.c, 2, FULL, 1), 0);
 }
 
 /* --- what is watched --- */
@@ -415,6 +456,7 @@ static const test_case cases[] = {
     {"intervals", "whole prompts are drawn", test_intervals},
     {"recommended", "the fewest rows among those as fast, as far as prompts tell",
      test_recommended},
+    {"worst_task", "a policy counts by the task where it loses most", test_worst_task},
     {"pays", "speeds over prompts in pairs", test_pays},
     {"best", "policies race with policies, and may all lose to plain decoding", test_best},
     {"greatest", "best tokens, by counting those before each", test_greatest},

@@ -291,6 +291,33 @@ static void test_recommended(void) {
     CHECK_INT(p.choices[p.recommended].policy, -1);
 }
 
+/* The fastest choice loses in one task what another does not. */
+static void test_worst_task(void) {
+    plan_choice choices[] = {{.policy = 0, .rows = 100, .speed = 100, .low = 99, .high = 101},
+                             {.policy = 1, .rows = 500, .speed = 97, .low = 96, .high = 98},
+                             {.policy = 2, .rows = 900, .speed = 96, .low = 95, .high = 97}};
+    plan_policy policies[3] = {{.full = false}};
+    plan p = {.policies = policies, .choices = choices, .n_choices = 3};
+    plan_rank(&p);
+    CHECK(!plan_by_task(&p));
+    CHECK_INT(p.choices[p.recommended].policy, 0);
+    static const double worst[] = {0.80, 0.97, 0.99};
+    for (int i = 0; i < 3; i++) {
+        choices[i].kept.mean = 0.99;
+        advice_add_task(&choices[i].kept, "code", 0.995);
+        advice_add_task(&choices[i].kept, "chat", worst[i]);
+    }
+    plan_rank(&p);
+    CHECK(plan_by_task(&p));
+    CHECK_STR(choices[0].kept.task, "chat");
+    CHECK_NEAR(plan_at_worst(&choices[1]).speed, 97 * 0.97 / 0.99, 1e-9);
+    CHECK_NEAR(plan_at_worst(&choices[1]).low, 96 * 0.97 / 0.99, 1e-9);
+    CHECK_INT(p.best.policy, 0); /* by the mean */
+    CHECK_INT(p.choices[p.recommended].policy,
+              1); /* ties with 2 in the worst task, with fewer rows */
+    CHECK(!plan_ties(&p, &choices[0]) && plan_ties(&p, &choices[2]));
+}
+
 /* What the first pass of a draft reads, where a chain is kept and where not. */
 static void test_first_pass(void) {
     pass_costs read = {.error = 0}, kept = {.keeps_chains = true};
@@ -313,6 +340,7 @@ static const test_case cases[] = {
     {"shapes", "bounds on what is considered", test_shapes},
     {"pays", "verdicts", test_pays},
     {"recommended", "the fewest rows among choices that tie with the fastest", test_recommended},
+    {"worst_task", "a choice counts by the task where it loses most", test_worst_task},
 };
 
 TEST_MAIN(cases)

@@ -1,13 +1,21 @@
 /* best.c : what a comparison comes to: the policy to draft with, the fastest one beside plain
  * decoding, and the fastest that drafts from less than the whole vocabulary beside the one that drafts from
  * all of it. */
-#include "../shared/advice.h"
 #include "compare.h"
 #include "base/html_plot.h"
 #include "base/json.h"
+#include "base/text.h"
+
+/* Tokens per second in the policy's worst task. */
+static double worst_speed(const comparison *c, int policy) {
+    retained r = compare_retained(c, policy);
+    return compare_speed(c, policy) * advice_factor(&r);
+}
 
 static candidate candidate_of(const comparison *c, int policy, int fastest) {
     candidate k = {0};
+    retained mine = compare_retained(c, policy), other = compare_retained(c, fastest);
+    double factor = advice_factor(&mine) / advice_factor(&other);
     double cycles = 0;
     for (int i = 0; i < c->n_turns; i++) {
         const turn_sample *s = &c->contestants[policy].samples[i];
@@ -15,8 +23,8 @@ static candidate candidate_of(const comparison *c, int policy, int fastest) {
         cycles += (double)s->stats.n_cycles;
     }
     k.rows /= cycles;
-    k.speed = compare_speed(c, policy);
-    k.pays = policy == fastest ? 0 : compare_pays(c, policy, fastest);
+    k.speed = worst_speed(c, policy);
+    k.pays = policy == fastest ? 0 : compare_pays(c, policy, fastest, factor);
     return k;
 }
 
@@ -29,8 +37,16 @@ static int fastest_from(const comparison *c, int first) {
     return fastest;
 }
 
+/* In its worst task. */
+static int fastest_at_worst(const comparison *c) {
+    int fastest = FULL;
+    for (int i = FULL; i < c->n_contestants; i++)
+        if (worst_speed(c, i) > worst_speed(c, fastest)) fastest = i;
+    return fastest;
+}
+
 int compare_recommended(const comparison *c) {
-    int fastest = fastest_from(c, FULL), chosen = fastest;
+    int fastest = fastest_at_worst(c), chosen = fastest;
     candidate best = candidate_of(c, fastest, fastest), now = best;
     for (int i = FULL; i < c->n_contestants; i++) {
         candidate k = candidate_of(c, i, fastest);
@@ -39,6 +55,11 @@ int compare_recommended(const comparison *c) {
         chosen = i;
     }
     return chosen;
+}
+
+bool compare_by_task(const comparison *c) {
+    retained r = compare_retained(c, FULL);
+    return advice_by_task(&r);
 }
 
 bool compare_drafts(const comparison *c) {
@@ -82,7 +103,7 @@ void compare_write_cards(FILE *f, const comparison *c) {
 /* ---- in words, and as JSON ---- */
 
 static bool ties(const comparison *c, int policy) {
-    int fastest = fastest_from(c, FULL);
+    int fastest = fastest_at_worst(c);
     candidate best = candidate_of(c, fastest, fastest), k = candidate_of(c, policy, fastest);
     return advice_ties(&k, &best);
 }
@@ -97,13 +118,24 @@ static void put_ties(const comparison *c, FILE *f, int chosen) {
     if (before[0] == ',') fprintf(f, "; %s scores the fewest rows.\n", c->contestants[chosen].name);
 }
 
+static void put_retained(const comparison *c, FILE *f, int chosen) {
+    retained r = compare_retained(c, chosen);
+    if (!advice_by_task(&r)) {
+        fputs(ADVICE_BY_MEAN "\n", f);
+        return;
+    }
+    fprintf(
+        f, "Its accept length is %.1f%% of the full vocabulary's, %.1f%% in the worst task (%s).\n",
+        100 * r.mean, 100 * r.worst, sl_text_name(r.task));
+}
+
 static void put_verdict(const comparison *c, FILE *f, const char *what, int base,
                         const char *than) {
     int fastest = fastest_from(c, base + 1);
     if (fastest < 0) return;
     double ratio = compare_speed(c, fastest) / compare_speed(c, base);
     fprintf(f, "%s %s; at best %.2f x %s's speed, with %s.\n", what,
-            advice_verdict(ratio, compare_pays(c, fastest, base)), ratio, than,
+            advice_verdict(ratio, compare_pays(c, fastest, base, 1)), ratio, than,
             c->contestants[fastest].name);
 }
 
@@ -112,6 +144,7 @@ void compare_advice(const comparison *c, FILE *f) {
     fprintf(f, "Recommended: %s%s.\n",
             compare_drafts(c) ? "" : "no drafts; plain decoding is fastest. Of the policies: ",
             c->contestants[chosen].name);
+    put_retained(c, f, chosen);
     put_ties(c, f, chosen);
     put_verdict(c, f, "Speculation", PLAIN, "plain decoding");
     put_verdict(c, f, "Pruning", FULL, "the full vocabulary");
@@ -119,7 +152,7 @@ void compare_advice(const comparison *c, FILE *f) {
 
 static json_object *json_pays(const comparison *c, int base) {
     int fastest = fastest_from(c, base + 1);
-    return fastest < 0 ? NULL : json_object_new_int(compare_pays(c, fastest, base));
+    return fastest < 0 ? NULL : json_object_new_int(compare_pays(c, fastest, base, 1));
 }
 
 void compare_advice_json(const comparison *c, json_object *to) {
@@ -131,6 +164,7 @@ void compare_advice_json(const comparison *c, json_object *to) {
     sl_json_put(to, "recommended",
                 sl_json_text(c->contestants[compare_drafts(c) ? chosen : PLAIN].name));
     sl_json_put(to, "recommended_policy", sl_json_text(c->contestants[chosen].name));
+    sl_json_put(to, "recommended_by", sl_json_text(compare_by_task(c) ? "worst_domain" : "mean"));
     sl_json_put(to, "as_fast", as_fast);
     sl_json_put(to, "speculation_pays", json_pays(c, PLAIN));
     sl_json_put(to, "pruning_pays", json_pays(c, FULL));

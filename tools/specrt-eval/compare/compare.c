@@ -352,7 +352,10 @@ int compare_main(int argc, char **argv) {
         "rows     of the head, scored per pass\n"
         "draft    ms per cycle in the drafter's layer; head: products, ranking, tree; target: its\n"
         "         pass over the tree; verify: drawing; update: learning and packing\n"
-        "tok/s    after the prompt, mean over turns; x plain and x full are ratios of such means",
+        "tok/s    after the prompt, mean over turns; x plain and x full are ratios of such means\n"
+        "% full   accept length as a share of the full vocabulary's; worst: in the task (domain,\n"
+        "         category or task of the prompts) where it is lowest, by which a policy is\n"
+        "         recommended: give prompts that no list or sketch was made from",
         "specrt-eval compare --target FILE --draft FILE --policy SPEC... --prompts FILE...",
         options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);

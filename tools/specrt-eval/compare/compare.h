@@ -2,6 +2,7 @@
 #ifndef SPECRT_EVAL_COMPARE_H
 #define SPECRT_EVAL_COMPARE_H
 
+#include "../shared/advice.h"
 #include "../shared/eval.h"
 
 enum { COMPARE_POSITIONS = 16 }; /* draft positions shown */
@@ -157,9 +158,11 @@ void figures_of(const comparison *c, int entrant, int domain, figures *out);
 
 /* compare_speed() : tokens per second, the mean over all turns.
  * compare_pays() : by the 95% interval of the ratio of two contestants' speeds, over prompts in pairs: 1: a
- * is faster than b; 0: that cannot be told; -1: a is slower. */
+ * is faster than b; 0: that cannot be told; -1: a is slower. `factor` multiplies the ratio (1: as measured).
+ * compare_retained() : accept length as a share of the full vocabulary's, in the mean and the worst task. */
 double compare_speed(const comparison *c, int entrant);
-int compare_pays(const comparison *c, int a, int b);
+int compare_pays(const comparison *c, int a, int b, double factor);
+retained compare_retained(const comparison *c, int entrant);
 
 /* compare_span() : accept length over a span around changes of domain; NaN: no cycle was there. */
 double compare_span(const comparison *c, int entrant, int span);
@@ -211,8 +214,10 @@ void compare_plot_coverage(FILE *f, const comparison *c); /* policies beside fix
 void compare_plot_phases(FILE *f, const comparison *c);   /* a cycle's timeline */
 
 /* compare_recommended() : the policy to draft with, by the rule of advice.h, which leaves plain decoding out.
+ * compare_by_task() : whether prompts name two tasks or more, so that the worst one decides.
  * compare_drafts() : whether a policy is faster than plain decoding at all. */
 int compare_recommended(const comparison *c);
+bool compare_by_task(const comparison *c);
 bool compare_drafts(const comparison *c);
 
 /* What it comes to: on the page, in words under the table, and as keys of the JSON. */

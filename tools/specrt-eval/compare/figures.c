@@ -59,6 +59,27 @@ double compare_speed(const comparison *c, int entrant) {
     return speed(c->contestants[entrant].samples, NULL, c->n_turns);
 }
 
+/* Over a domain's turns; -1: all. */
+static double domain_accept(const comparison *c, int entrant, int domain) {
+    const turn_sample *s = c->contestants[entrant].samples;
+    int64_t emitted = 0, cycles = 0;
+    for (int i = 0; i < c->n_turns; i++) {
+        if (domain >= 0 && s[i].domain != domain) continue;
+        emitted += s[i].stats.n_emitted;
+        cycles += s[i].stats.n_cycles;
+    }
+    return cycles > 0 ? (double)emitted / (double)cycles : NAN;
+}
+
+retained compare_retained(const comparison *c, int entrant) {
+    retained r = {domain_accept(c, entrant, -1) / domain_accept(c, FULL, -1), NAN, 0, ""};
+    for (int d = 0; d < c->n_domains; d++) {
+        double share = domain_accept(c, entrant, d) / domain_accept(c, FULL, d);
+        if (!isnan(share)) advice_add_task(&r, c->domains[d], share);
+    }
+    return r;
+}
+
 static headline headline_of(const comparison *c, int entrant, const int *turns, int n) {
     const turn_sample *mine = c->contestants[entrant].samples, *full = c->contestants[FULL].samples;
     double length = accept_length(mine, turns, n), mean = speed(mine, turns, n);
@@ -130,7 +151,7 @@ static void resample(const comparison *c, int entrant, const int *turns, const i
     free(drawn);
 }
 
-int compare_pays(const comparison *c, int a, int b) {
+int compare_pays(const comparison *c, int a, int b, double factor) {
     const turn_sample *mine = c->contestants[a].samples, *other = c->contestants[b].samples;
     int *turns = (int *)malloc(2 * ((size_t)c->n_turns + 1) * sizeof *turns), *drawn = NULL;
     int *starts = turns ? turns + c->n_turns : NULL, n_prompts = 0, n;
@@ -141,7 +162,7 @@ int compare_pays(const comparison *c, int a, int b) {
     if (turns) drawn = room_for_draws(starts, n_prompts);
     for (int r = 0; drawn && r < RESAMPLES; r++) {
         n = draw_prompts(turns, starts, n_prompts, (uint64_t)c->options.common.seed, r, drawn);
-        values[r] = speed(mine, drawn, n) / speed(other, drawn, n);
+        values[r] = factor * speed(mine, drawn, n) / speed(other, drawn, n);
     }
     if (drawn) ratio = interval_of(values);
     free(drawn);

@@ -43,7 +43,7 @@ static void interval_cell(FILE *f, const interval *x) {
 static void main_table(FILE *f, const comparison *c) {
     static const char *const titles[] = {"accept length", "95%",      "covered %",   "rows",
                                          "packed MB",     "tokens/s", "with prompt", "x plain",
-                                         "95%",           "x full"};
+                                         "95%",           "x full",   "% of full",   "worst task"};
     int chosen = compare_drafts(c) ? compare_recommended(c) : PLAIN;
     fputs("<h2>Policies</h2>\n", f);
     head_cells(f, titles, (int)(sizeof titles / sizeof *titles));
@@ -64,13 +64,18 @@ static void main_table(FILE *f, const comparison *c) {
         cell(f, x.speedup_plain, 2);
         interval_cell(f, i == PLAIN ? &none : &x.speedup_plain_ci);
         cell(f, i == PLAIN ? NAN : x.speedup_full, 2);
+        retained r = compare_retained(c, i);
+        cell(f, i == PLAIN ? NAN : 100 * r.mean, 1);
+        cell(f, i == PLAIN || !advice_by_task(&r) ? NAN : 100 * r.worst, 1);
         fputs("</tr>\n", f);
     }
     fputs("</table></div>\n<p class=\"note\">Rows of the head are scored at each drafter pass; "
           "packed MB are what the policy holds beside it, at most. Speeds are means over turns, "
           "after the "
           "prompt or with it; x is their ratio to plain decoding's and to the whole vocabulary's "
-          "in this run. "
+          "in this run. The last columns are shares of the whole vocabulary's accept length; the "
+          "policy is "
+          "recommended by the worst task. "
           "Intervals come from the bootstrap over prompts.</p>\n",
           f);
 }

@@ -35,7 +35,10 @@ static void print_row(const comparison *c, int i, int name_width) {
     put_number(f.tokens_per_second, 7, 1);
     put_number(f.speedup_plain, 7, 2);
     put_number(i == PLAIN ? NAN : f.speedup_full, 6, 2);
-    putchar('\n');
+    retained r = compare_retained(c, i);
+    put_number(i == PLAIN ? NAN : 100 * r.mean, 7, 1);
+    put_number(i == PLAIN || !advice_by_task(&r) ? NAN : 100 * r.worst, 7, 1);
+    printf("  %s\n", i > FULL && advice_by_task(&r) ? sl_text_name(r.task) : "");
 }
 
 static int name_width(const comparison *c) {
@@ -182,12 +185,12 @@ void compare_print_table(const comparison *c) {
     int width = name_width(c);
     figures plain;
     figures_of(c, PLAIN, -1, &plain);
-    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s\n", width, "", "accept",
-           "95%", "covered", "", "MB per", "draft", "head", "target", "verify", "update", "prefill",
-           "", "x", "x");
-    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s\n", width, "policy",
-           "length", "interval", "%", "rows", "pass", "ms", "ms", "ms", "ms", "ms", "ms", "tok/s",
-           "plain", "full");
+    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s %7s %7s\n", width, "",
+           "accept", "95%", "covered", "", "MB per", "draft", "head", "target", "verify", "update",
+           "prefill", "", "x", "x", "% of", "worst");
+    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s %7s %7s\n", width,
+           "policy", "length", "interval", "%", "rows", "pass", "ms", "ms", "ms", "ms", "ms", "ms",
+           "tok/s", "plain", "full", "full", "task");
     for (int i = 0; i < c->n_contestants; i++) print_row(c, i, width);
     if (c->n_domains > 1) print_domains(c, width);
     if (c->n_contestants > FULL + 1) print_shares(c, width);
@@ -270,6 +273,13 @@ static void put_watched(json_object *o, const comparison *c, int entrant, int do
     sl_json_put(o, "accept_length_since_change", spans);
 }
 
+static void put_worst(json_object *o, const comparison *c, int entrant) {
+    retained r = compare_retained(c, entrant);
+    bool known = advice_by_task(&r);
+    sl_json_put(o, "worst_domain", sl_json_text(known ? r.task : NULL));
+    sl_json_put(o, "worst_accept_full", sl_json_real(known ? r.worst : NAN));
+}
+
 /* domain -1: all. */
 static json_object *json_row(const comparison *c, int i, int domain) {
     const contestant *k = &c->contestants[i];
@@ -285,6 +295,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)f.n_tokens));
     sl_json_put(o, "accept_length", sl_json_real(f.accept_length));
     sl_json_put(o, "accept_full", sl_json_real(f.accept_full));
+    if (domain < 0 && i != PLAIN) put_worst(o, c, i);
     sl_json_put(o, "acceptance", json_acceptance(&f));
     sl_json_put(o, "coverage", sl_json_real(f.coverage));
     sl_json_put(o, "active_rows", sl_json_real(f.active_rows));

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../shared/advice.h"
 #include "plan.h"
 #include "base/error.h"
 
@@ -213,21 +212,49 @@ static int faster_first(const void *a, const void *b) {
     return (x->speed < y->speed) - (x->speed > y->speed);
 }
 
-static candidate candidate_of(const plan *p, const plan_choice *c) {
-    return (candidate){c->speed, c->rows, plan_pays(c, &p->best)};
+plan_choice plan_at_worst(const plan_choice *c) {
+    plan_choice worst = *c;
+    double factor = advice_factor(&c->kept);
+    worst.speed *= factor;
+    worst.low *= factor;
+    worst.high *= factor;
+    return worst;
+}
+
+bool plan_by_task(const plan *p) {
+    for (int i = 0; i < p->n_choices; i++)
+        if (advice_by_task(&p->choices[i].kept)) return true;
+    return false;
+}
+
+/* Of the choices that draft, the fastest in its worst task; policy -1: there is none. */
+static plan_choice fastest_at_worst(const plan *p) {
+    plan_choice fastest = {.policy = -1};
+    for (int i = 0; i < p->n_choices; i++) {
+        plan_choice c = plan_at_worst(&p->choices[i]);
+        if (c.policy >= 0 && (fastest.policy < 0 || c.speed > fastest.speed)) fastest = c;
+    }
+    return fastest;
+}
+
+static candidate candidate_of(const plan_choice *c, const plan_choice *fastest) {
+    plan_choice worst = plan_at_worst(c);
+    return (candidate){worst.speed, c->rows, plan_pays(&worst, fastest)};
 }
 
 bool plan_ties(const plan *p, const plan_choice *c) {
-    candidate best = candidate_of(p, &p->best), other = candidate_of(p, c);
+    plan_choice fastest = fastest_at_worst(p);
+    candidate best = {fastest.speed, fastest.rows, 0}, other = candidate_of(c, &fastest);
     return p->best.policy >= 0 && c->policy >= 0 && advice_ties(&other, &best);
 }
 
 /* Plain decoding scores no rows: it is recommended where it is the fastest, and there alone. */
 static void recommend(plan *p) {
-    candidate best = candidate_of(p, &p->best), chosen = best;
+    plan_choice fastest = fastest_at_worst(p);
+    candidate best = {fastest.speed, fastest.rows, 0}, chosen = {.rows = INFINITY};
     p->recommended = 0;
     for (int i = 0; p->best.policy >= 0 && i < p->n_choices; i++) {
-        candidate c = candidate_of(p, &p->choices[i]);
+        candidate c = candidate_of(&p->choices[i], &fastest);
         if (p->choices[i].policy < 0 || !advice_prefers(&c, &chosen, &best)) continue;
         chosen = c;
         p->recommended = i;
@@ -255,6 +282,42 @@ void plan_rank_curves(plan *p) {
     plan_rank(p);
 }
 
+/* Over a task's prompts of the run's own shape; NULL: all. NAN: none. */
+static double task_accept(const plan *p, const plan_run *run, const char *task) {
+    double tokens = 0, cycles = 0;
+    for (int i = 0; i < p->n_prompts; i++) {
+        if (task && strcmp(p->tasks[i], task) != 0) continue;
+        tokens += run->turns[i].tally[run->n_shapes - 1].tokens;
+        cycles += run->turns[i].tally[run->n_shapes - 1].cycles;
+    }
+    return cycles > 0 ? tokens / cycles : NAN;
+}
+
+static bool seen_before(const plan *p, int at) {
+    for (int i = 0; i < at; i++)
+        if (strcmp(p->tasks[i], p->tasks[at]) == 0) return true;
+    return false;
+}
+
+static retained shares_of(const plan *p, const plan_run *run, const plan_run *full) {
+    retained r = {task_accept(p, run, NULL) / task_accept(p, full, NULL), NAN, 0, ""};
+    for (int i = 0; i < p->n_prompts; i++) {
+        if (seen_before(p, i)) continue;
+        double share = task_accept(p, run, p->tasks[i]) / task_accept(p, full, p->tasks[i]);
+        if (!isnan(share)) advice_add_task(&r, p->tasks[i], share);
+    }
+    return r;
+}
+
+/* What a policy retains: of its first run, a chain, beside the full vocabulary's of the same width. */
+static retained retained_of(const plan *p, int policy) {
+    for (int i = 0; i < p->n_runs; i++)
+        for (int k = 0; p->runs[i].policy == policy && k < p->n_runs; k++)
+            if (p->policies[p->runs[k].policy].full && p->runs[k].width == p->runs[i].width)
+                return shares_of(p, &p->runs[i], &p->runs[k]);
+    return (retained){0};
+}
+
 /* The best shape of each run stands for it. */
 specrt_status plan_decide(plan *p, specrt_error *err) {
     free(p->choices);
@@ -268,6 +331,7 @@ specrt_status plan_decide(plan *p, specrt_error *err) {
             plan_choice c = plan_predict(p, &p->runs[i], s);
             if (c.speed > best.speed) best = c;
         }
+        best.kept = retained_of(p, best.policy);
         p->choices[p->n_choices++] = best;
     }
     plan_rank(p);
@@ -285,6 +349,7 @@ static bool scans(const char *policy) {
 static void try_for_auto(const plan *p, int width, plan_choice c, plan_choice *best) {
     if (c.policy < 0 || scans(specrt_policy_get_info(p->policies[c.policy].policy)->text)) return;
     plan_choose_from_curves(p, width, &c);
+    c = plan_at_worst(&c);
     if (c.speed > best->speed) *best = c;
 }
 
@@ -298,6 +363,7 @@ void plan_for_auto(plan *p) {
         for (int s = 0; s < p->runs[i].n_shapes; s++) {
             const plan_run *run = &p->runs[i];
             plan_choice c = {.policy = run->policy, .shape = run->shapes[s]};
+            c.kept = retained_of(p, run->policy);
             c.rows = phases_of(run, p->n_prompts).rows;
             c.accept_length = accept_of(run, p->n_prompts, s, &c.accept_half);
             try_for_auto(p, run->width, c, &best);

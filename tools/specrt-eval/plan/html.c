@@ -47,6 +47,8 @@ static void choice_row(FILE *f, const plan *p, const plan_choice *c, bool best) 
     else
         fprintf(f, "<td>%.0f to %.0f</td>", c->low, c->high);
     number_cell(f, c->speed / p->plain_choice.speed, 2);
+    number_cell(f, c->kept.mean > 0 ? 100 * c->kept.mean : NAN, 1);
+    number_cell(f, advice_by_task(&c->kept) ? 100 * c->kept.worst : NAN, 1);
     if (p->n_check) {
         number_cell(f, c->measured, 0);
         number_cell(f, 100 * (c->speed / c->measured - 1), 1);
@@ -58,7 +60,7 @@ static void choice_table(FILE *f, const plan *p) {
     fputs("<h2>Policies, each with its best tree</h2>\n<div class=\"scroll\"><table><tr>"
           "<th>policy</th><th>num_steps</th><th>topk</th><th>num_draft_tokens</th>"
           "<th>accept length</th><th>rows</th><th>ms a cycle</th><th>tokens/s</th><th>95%</th>"
-          "<th>x plain</th>",
+          "<th>x plain</th><th>% of full</th><th>worst task</th>",
           f);
     if (p->n_check) fputs("<th>measured</th><th>error %</th>", f);
     fputs("</tr>\n", f);

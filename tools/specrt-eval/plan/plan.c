@@ -108,12 +108,13 @@ static specrt_status check_fits(const plan *p, const id_list *ids, specrt_error 
 static specrt_status add_prompts(plan *p, specrt_error *err) {
     prompt_list *prompts = &p->asked;
     p->prompts = (id_list *)calloc((size_t)prompts->n, sizeof *p->prompts);
-    if (!p->prompts) return sl_error_no_memory_for(err, "a plan");
+    p->tasks = (const char **)calloc((size_t)prompts->n, sizeof *p->tasks);
+    if (!p->prompts || !p->tasks) return sl_error_no_memory_for(err, "a plan");
     for (int i = 0; i < prompts->n; i++) {
         id_list *ids = &p->prompts[p->n_prompts];
         TRY(chat_prompt(p->chat, &prompts->items[i], ids));
         if (check_fits(p, ids, err) == SPECRT_STATUS_OK)
-            p->n_prompts++;
+            p->tasks[p->n_prompts++] = prompts->items[i].domain;
         else if (!sl_prompts_pass_over(prompts, &prompts->items[i], err))
             return err->status;
     }
@@ -241,7 +242,7 @@ static void close_plan(plan *p) {
     plan_free_runs(p);
     for (int i = 0; i < p->n_policies; i++) specrt_policy_close(p->policies[i].policy);
     for (int i = 0; p->prompts && i < p->asked.n; i++) free(p->prompts[i].ids);
-    free(p->policies), free(p->prompts), free(p->plain), free(p->choices);
+    free(p->policies), free(p->prompts), free((void *)p->tasks), free(p->plain), free(p->choices);
     sl_prompts_free(&p->asked);
     chat_free(p->chat);
     models_close(&p->models);
@@ -286,8 +287,9 @@ int plan_main(int argc, char **argv) {
         "      --prompts questions.jsonl",
         "Measures what head, drafter and target cost on this machine, by rows and nodes, and "
         "what drafts are accepted; recommends policy, --num-steps, --topk and --num-draft-tokens "
-        "with the speed to expect, and says where speculation or pruning does not pay. The "
-        "tree's flags bound what is considered.",
+        "with the speed to expect, and says where speculation or pruning does not pay. A policy is "
+        "recommended by its worst task, where prompts name tasks (domain, category or task): give "
+        "prompts that no list or sketch was made from. The tree's flags bound what is considered.",
         "specrt-eval plan --target FILE --draft FILE --prompts FILE...", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

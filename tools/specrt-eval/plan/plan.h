@@ -6,6 +6,7 @@
 #ifndef SPECRT_EVAL_PLAN_H
 #define SPECRT_EVAL_PLAN_H
 
+#include "../shared/advice.h"
 #include "../shared/eval.h"
 #include "base/curve.h"
 #include "engine/infer/costs.h"
@@ -88,7 +89,8 @@ typedef struct plan_choice {
     double accept_length, accept_half; /* half of the 95% interval */
     double cycle;                      /* seconds */
     double rows;
-    double speed, low, high;                    /* tokens per second */
+    retained kept;                              /* of the full vocabulary's accept length */
+    double speed, low, high;                    /* tokens per second, over all prompts */
     double measured, cycle_found, accept_found; /* by --check; NAN: not checked */
 } plan_choice;
 
@@ -115,7 +117,8 @@ typedef struct plan {
     plan_policy *policies;
     int n_policies;
     prompt_list asked;
-    id_list *prompts; /* [n_prompts] those that fit */
+    id_list *prompts;   /* [n_prompts] those that fit */
+    const char **tasks; /* [n_prompts] their domains, borrowed from `asked` */
     int n_prompts;
     plan_turn *plain; /* [n_prompts] */
     plan_run *runs;
@@ -123,8 +126,8 @@ typedef struct plan {
     plan_choice *choices; /* [n_choices] best first; plain is among them */
     int n_choices;
     plan_choice best, plain_choice, full_choice; /* full_choice.policy -1: it did not run */
-    int recommended; /* of the choices: the best, or one that ties with it and scores fewer rows */
-    int n_skipped;   /* runs of trees that could not have won */
+    int recommended;                             /* of the choices, by advice.h */
+    int n_skipped;                               /* runs of trees that could not have won */
     double seconds;
 } plan;
 
@@ -164,7 +167,12 @@ specrt_status plan_check_shapes(const plan *p, specrt_error *err);
 /* plan_pays() : 1: faster beyond the intervals; 0: they overlap; -1: slower beyond them. */
 int plan_pays(const plan_choice *a, const plan_choice *b);
 
-/* plan_ties() : whether a choice of a policy may be as fast as the best one, which drafts, too. */
+/* plan_at_worst() : a choice with speed and interval in its worst task.
+ * plan_by_task() : whether prompts name two tasks or more. */
+plan_choice plan_at_worst(const plan_choice *c);
+bool plan_by_task(const plan *p);
+
+/* plan_ties() : whether a choice of a policy may be as fast in its worst task as the fastest there. */
 bool plan_ties(const plan *p, const plan_choice *c);
 
 const char *plan_name(const plan *p, const plan_choice *c);

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <string.h>
 #include "base/json.h"
-#include "../shared/advice.h"
 #include "base/text.h"
 #include "plan.h"
 
@@ -51,6 +50,16 @@ static void put_rivals(FILE *f, const plan *p) {
     if (before[0] == ',') fprintf(f, "; %s scores the fewest rows.\n", plan_name(p, chosen));
 }
 
+static void put_retained(FILE *f, const plan *p, const plan_choice *chosen) {
+    if (!plan_by_task(p))
+        fputs(ADVICE_BY_MEAN "\n", f);
+    else if (chosen->policy >= 0)
+        fprintf(f,
+                "Its accept length is %.1f%% of the full vocabulary's, %.1f%% in the worst task "
+                "(%s).\n",
+                100 * chosen->kept.mean, 100 * chosen->kept.worst, sl_text_name(chosen->kept.task));
+}
+
 void plan_advice(const plan *p, FILE *f) {
     const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
     const plan_choice *chosen = &p->choices[p->recommended];
@@ -63,6 +72,7 @@ void plan_advice(const plan *p, FILE *f) {
     }
     put_speed(f, chosen);
     fputs(".\n", f);
+    put_retained(f, p, chosen);
     put_rivals(f, p);
     if (drafted) put_verdict(f, p, "Speculation", drafted, &p->plain_choice, "plain decoding");
     if (pruned && p->full_choice.policy >= 0)
@@ -92,6 +102,13 @@ static void print_costs(const plan *p) {
                100 * k->error, 100 * k->worst);
 }
 
+static void print_retained(const retained *r) {
+    char mean[16] = "", worst[16] = "";
+    if (r->mean > 0) snprintf(mean, sizeof mean, "%.1f", 100 * r->mean);
+    if (advice_by_task(r)) snprintf(worst, sizeof worst, "%.1f", 100 * r->worst);
+    printf(" %9s %6s", mean, worst);
+}
+
 static void print_choice(const plan *p, const plan_choice *c, int width) {
     printf("%-*s", width, plan_name(p, c));
     if (c->policy < 0)
@@ -105,6 +122,7 @@ static void print_choice(const plan *p, const plan_choice *c, int width) {
     else
         printf(" %6.0f-%-6.0f", c->low, c->high);
     printf(" %7.2f", c->speed / p->plain_choice.speed);
+    print_retained(&c->kept);
     if (!isnan(c->measured))
         printf(" %8.0f %7.2f %6.1f%%", c->measured, c->accept_found,
                100 * (c->speed / c->measured - 1));
@@ -116,7 +134,8 @@ void plan_print_table(const plan *p) {
     for (int i = 0; i < p->n_policies; i++)
         if (strlen(p->policies[i].name) > width) width = strlen(p->policies[i].name);
     print_costs(p);
-    printf("%-*s steps  topk  nodes  accept    rows ms/cycle    tok/s      95%%      x plain%s\n",
+    printf("%-*s steps  topk  nodes  accept    rows ms/cycle    tok/s      95%%      x plain %% of "
+           "full  worst%s\n",
            (int)width, "policy", p->n_check ? "    found  accept  error" : "");
     for (int i = 0; i < p->n_choices; i++) print_choice(p, &p->choices[i], (int)width);
     printf(p->traces.n ? "\nreplayed; %.0f s" : "\n%.0f s", p->seconds);
@@ -141,7 +160,7 @@ static json_object *json_costs(const pass_costs *k) {
 
 static json_object *json_choice(const plan *p, const plan_choice *c) {
     json_object *o = json_object_new_object(), *ci = json_object_new_array();
-    bool plain = c->policy < 0;
+    bool plain = c->policy < 0, by_task = advice_by_task(&c->kept);
     sl_json_put(o, "policy", sl_json_text(plan_name(p, c)));
     sl_json_put(
         o, "policy_text",
@@ -150,6 +169,9 @@ static json_object *json_choice(const plan *p, const plan_choice *c) {
     sl_json_put(o, "topk", sl_json_whole((uint64_t)c->shape.topk));
     sl_json_put(o, "num_draft_tokens", sl_json_whole((uint64_t)c->shape.num_draft_tokens));
     sl_json_put(o, "accept_length", sl_json_real(c->accept_length));
+    sl_json_put(o, "accept_full", sl_json_real(c->kept.mean > 0 ? c->kept.mean : NAN));
+    sl_json_put(o, "worst_domain", sl_json_text(by_task ? c->kept.task : NULL));
+    sl_json_put(o, "worst_accept_full", sl_json_real(by_task ? c->kept.worst : NAN));
     sl_json_put(o, "active_rows", sl_json_real(plain ? NAN : c->rows));
     sl_json_put(o, "cycle_ms", sl_json_real(1e3 * c->cycle));
     sl_json_put(o, "tokens_per_second", sl_json_real(c->speed));
@@ -176,6 +198,7 @@ void plan_print_json(const plan *p) {
     sl_json_put(o, "seconds", sl_json_real(p->seconds));
     sl_json_put(o, "costs", json_costs(&p->costs));
     sl_json_put(o, "recommended", json_choice(p, &p->choices[p->recommended]));
+    sl_json_put(o, "recommended_by", sl_json_text(plan_by_task(p) ? "worst_domain" : "mean"));
     sl_json_put(o, "speculation_pays",
                 drafted ? json_object_new_int(plan_pays(drafted, &p->plain_choice)) : NULL);
     sl_json_put(o, "pruning_pays",

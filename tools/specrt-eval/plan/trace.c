@@ -46,8 +46,24 @@ static specrt_status replay_policy(const plan *p, const trial *t, int policy, re
     return replay_run(&params, out, err);
 }
 
+static double accept_of(const replay *r, int tree, int task) {
+    replay_figures f;
+    replay_figures_of(r, 0, tree, task, &f);
+    return f.accept_length.value;
+}
+
+static retained retained_of(const replay *r, const replay *full, int tree) {
+    retained kept = {accept_of(r, tree, -1) / accept_of(full, tree, -1), NAN, 0, ""};
+    for (int d = 0; d < replay_n_domains(r); d++) {
+        double share = accept_of(r, tree, d) / accept_of(full, tree, d);
+        if (!isnan(share)) advice_add_task(&kept, replay_domain(r, d), share);
+    }
+    return kept;
+}
+
 /* The fastest shape stands for all. */
-static void add_choice(plan *p, const trial *t, int policy, const replay *r) {
+static void add_choice(plan *p, const trial *t, int policy, const replay *r, const replay *full) {
+    int tree_of_best = 0;
     plan_choice best = {.speed = 0};
     for (int i = 0; i < t->n; i++) {
         replay_figures f;
@@ -59,17 +75,22 @@ static void add_choice(plan *p, const trial *t, int policy, const replay *r) {
                          .accept_length = f.accept_length.value,
                          .accept_half = 0.5 * (f.accept_length.high - f.accept_length.low)};
         plan_choose_from_curves(p, t->width, &c);
-        if (c.speed > best.speed) best = c;
+        if (c.speed <= best.speed) continue;
+        best = c;
+        tree_of_best = i + 1;
     }
-    if (best.speed > 0) p->choices[p->n_choices++] = best;
+    if (best.speed == 0) return;
+    best.kept = retained_of(r, full, tree_of_best);
+    p->choices[p->n_choices++] = best;
 }
 
 /* What replay cannot follow (a source that needs more than the trace holds) is left out by name. */
-static specrt_status try_policy(plan *p, const trial *t, int policy, specrt_error *err) {
+static specrt_status try_policy(plan *p, const trial *t, int policy, const replay *full,
+                                specrt_error *err) {
     replay *r = NULL;
     specrt_status status = replay_policy(p, t, policy, &r, err);
     if (status == SPECRT_STATUS_OK) {
-        add_choice(p, t, policy, r);
+        add_choice(p, t, policy, r, full);
     } else if (status == SPECRT_STATUS_BAD_ARG || status == SPECRT_STATUS_UNSUPPORTED) {
         sl_cli_warn("%s: left out: %s", p->policies[policy].name, err->msg);
         status = SPECRT_STATUS_OK;
@@ -93,6 +114,17 @@ specrt_status plan_read_tree(plan *p, specrt_error *err) {
                                   p->traces.items[0]);
 }
 
+/* The first policy is `full`, which the others are compared with. */
+static specrt_status try_policies(plan *p, const trial *t, specrt_error *err) {
+    replay *full = NULL;
+    specrt_status status = replay_policy(p, t, 0, &full, err);
+    if (status == SPECRT_STATUS_OK) add_choice(p, t, 0, full, full);
+    for (int i = 1; status == SPECRT_STATUS_OK && i < p->n_policies; i++)
+        status = try_policy(p, t, i, full, err);
+    replay_free(full);
+    return status;
+}
+
 specrt_status plan_from_trace(plan *p, specrt_error *err) {
     int n_shapes = 0;
     p->choices =
@@ -102,7 +134,7 @@ specrt_status plan_from_trace(plan *p, specrt_error *err) {
     for (int w = 0; w < PASS_WIDTHS; w++) {
         const trial t = trial_of(p, w, &p->recorded);
         n_shapes += t.n;
-        for (int i = 0; t.n && i < p->n_policies; i++) TRY(try_policy(p, &t, i, err));
+        if (t.n) TRY(try_policies(p, &t, err));
     }
     if (n_shapes == 0) return plan_no_tree(err);
     plan_rank_curves(p);
