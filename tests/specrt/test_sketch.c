@@ -424,12 +424,12 @@ static void test_levels(void) {
 }
 
 /* With every row named, logits are the full vocabulary's. */
-static void test_everything(void) {
+static void check_everything(const char *policy) {
     static world w;
     static float logits[MOST_ROWS], expected[MOST_ROWS];
     float hidden[MOST_COLS], sure = 0;
     world_make(&w, 601, 24, 64, true);
-    world_open(&w, "sketch:601");
+    world_open(&w, policy);
     for (int32_t j = 0; j < w.n_cols; j++) hidden[j] = fixture_normal(&state);
     const specrt_active *active = route(&w, hidden, 1, &sure);
     CHECK_INT(active->n_rows, 599); /* n_vocab leaves one out, the ranks another */
@@ -448,6 +448,11 @@ static void test_everything(void) {
     free(w.bytes);
 }
 
+static void test_everything(void) {
+    check_everything("sketch:601");
+    check_everything("sketch:602@keep=603@scan=9999"); /* more than there are: all of them */
+}
+
 /* --- what is refused --- */
 
 static void test_refused(void) {
@@ -456,7 +461,7 @@ static void test_refused(void) {
     specrt_policy *policy;
     specrt_head_desc desc = {.rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 96, .n_cols = 24};
     specrt_policy_desc pd = {.text = "sketch:5@signs=128"};
-    specrt_head *other;
+    specrt_head *other, *narrow;
     world_make(&w, 97, 24, 96, false);
     world_open(&w, "sketch:5");
     CHECK_INT(specrt_policy_create(w.bundle, w.head, &pd, &policy, &err), SPECRT_STATUS_BAD_ARG);
@@ -466,6 +471,12 @@ static void test_refused(void) {
     CHECK_INT(specrt_policy_create(w.bundle, other, &pd, &policy, &err),
               SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected a head [97, 24], found [96, 24]");
+    desc.n_rows = 97, desc.n_cols = 23;
+    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &narrow, &err));
+    CHECK_INT(specrt_policy_create(w.bundle, narrow, &pd, &policy, &err),
+              SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_HAS(err.msg, "expected a head [97, 24], found [97, 23]");
+    specrt_head_close(narrow);
     CHECK_INT(specrt_policy_create(NULL, other, &pd, &policy, &err),
               SPECRT_STATUS_BUNDLE_SECTION_MISSING);
     CHECK_HAS(err.msg, "sketch-build");
