@@ -176,7 +176,7 @@ frontier() { PAIRS=${PAIRS:-qwen} each_pair frontier_pair; }
 frontier_pair() {
     [ -d "$build/held-out" ] || { say "no $build/held-out (bench/held_out.py)"; return 77; }
     "$python" bench/frontier.py "$build" $which-held "$target" "$draft" "$bundle" "$head" \
-        "$build/frontier-$which.svg" "$build"/held-out/*.jsonl
+        "$build"/held-out/*.jsonl
 }
 # Text that the pair was trained on has a table of its own: no mean mixes the two.
 compare_pair() {
