@@ -57,11 +57,6 @@ int compare_recommended(const comparison *c) {
     return chosen;
 }
 
-bool compare_by_task(const comparison *c) {
-    retained r = compare_retained(c, FULL);
-    return advice_by_task(&r);
-}
-
 bool compare_drafts(const comparison *c) {
     return compare_speed(c, fastest_from(c, FULL)) > compare_speed(c, PLAIN);
 }
@@ -157,6 +152,7 @@ static json_object *json_pays(const comparison *c, int base) {
 
 void compare_advice_json(const comparison *c, json_object *to) {
     int chosen = compare_recommended(c);
+    retained kept = compare_retained(c, chosen);
     json_object *as_fast = json_object_new_array();
     for (int i = FULL; i < c->n_contestants; i++)
         if (i != chosen && ties(c, i))
@@ -164,7 +160,8 @@ void compare_advice_json(const comparison *c, json_object *to) {
     sl_json_put(to, "recommended",
                 sl_json_text(c->contestants[compare_drafts(c) ? chosen : PLAIN].name));
     sl_json_put(to, "recommended_policy", sl_json_text(c->contestants[chosen].name));
-    sl_json_put(to, "recommended_by", sl_json_text(compare_by_task(c) ? "worst_domain" : "mean"));
+    sl_json_put(to, "recommended_by",
+                sl_json_text(advice_by_task(&kept) ? "worst_domain" : "mean"));
     sl_json_put(to, "as_fast", as_fast);
     sl_json_put(to, "speculation_pays", json_pays(c, PLAIN));
     sl_json_put(to, "pruning_pays", json_pays(c, FULL));

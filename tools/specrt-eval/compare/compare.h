@@ -214,10 +214,8 @@ void compare_plot_coverage(FILE *f, const comparison *c); /* policies beside fix
 void compare_plot_phases(FILE *f, const comparison *c);   /* a cycle's timeline */
 
 /* compare_recommended() : the policy to draft with, by the rule of advice.h, which leaves plain decoding out.
- * compare_by_task() : whether prompts name two tasks or more, so that the worst one decides.
  * compare_drafts() : whether a policy is faster than plain decoding at all. */
 int compare_recommended(const comparison *c);
-bool compare_by_task(const comparison *c);
 bool compare_drafts(const comparison *c);
 
 /* What it comes to: on the page, in words under the table, and as keys of the JSON. */
