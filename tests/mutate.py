@@ -33,10 +33,10 @@ SECTION_OF = {"reader": "trace", "writer": "trace"}
 # Tests of a section of src/ where they are not tests/specrt/test_<section>.c alone.
 RUNTIME_TESTS = {
     "active": "active row_ids session", "arc": "arc retrieve snapshot", "blocks": "row_ids simd",
-    "cluster": "cluster_view router session", "cograph": "cograph successor", "head": "head active row_ids simd",
+    "cluster": "cluster_view router row_ids session", "cograph": "cograph successor", "head": "head active row_ids simd",
     "host": "host retrieve", "os": "bundle base retrieve",
-    "pool": "active stock window snapshot", "ranks": "ranks session", "retrieve": "retrieve snapshot", "rows": "rows row_ids",
-    "scan": "sketch", "session": "session stock host retrieve auto distribution", "snapshot": "snapshot host",
+    "pool": "active stock window snapshot", "ranks": "ranks row_ids session", "retrieve": "retrieve snapshot", "rows": "rows row_ids",
+    "scan": "sketch", "session": "session stock host retrieve auto distribution router", "snapshot": "snapshot host",
     "stock": "stock session", "window": "window snapshot",
 }
 ELSEWHERE = "arm64"  # in the name of a file that this machine does not run
@@ -91,7 +91,7 @@ NEGATIONS = {"true": "false", "false": "true", "0": "1", "1": "0"}
 
 
 # The lesser or greater of two, written out: both are the same number where they are equal.
-SIDE = r"([^?:;,=&|()<>!]+?)"
+SIDE = r"((?:->|[^?:;,=&|()<>!])+?)"
 CLAMPS = [re.compile(rf"\bif \({SIDE} ([<>]=?) {SIDE}\) (?:\1 = \3|\3 = \1);"),
           re.compile(rf"(?:[=(,?:]|return)\s*{SIDE} ([<>]=?) {SIDE}\s*\?\s*(?:\1\s*:\s*\3|\3\s*:\s*\1)\s*[;,)]")]
 

@@ -295,7 +295,8 @@ static void test_topk(void) {
     const int32_t shapes[][3] = {{1, 0, 0}, {3, 5, 2}, {20, 0, 21}, {300, 1, 413}};
     for (size_t t = 0; t < sizeof shapes / sizeof shapes[0]; t++) {
         list *l = list_make(shapes[t], NULL, t + 1);
-        float *logits = (float *)calloc((size_t)l->active.n_rows, sizeof(float));
+        float *logits = (float *)calloc((size_t)l->active.n_rows + 64, sizeof(float));
+        for (int i = 0; i < 64; i++) logits[l->active.n_rows + i] = INFINITY; /* of no row */
         for (int kind = 0; kind < 12; kind++) {
             logits_fill(logits, l->active.n_rows, kind, (uint64_t)kind + 3);
             for (int32_t k = 1; k <= l->active.n_rows && k <= 256; k += k < 12 ? 1 : 61)
@@ -518,9 +519,10 @@ static void check_scan(const float *x, int32_t n, int32_t k) {
 }
 
 static void test_scan(void) {
-    float x[400];
+    float x[900];
     for (int round = 0; round < 400; round++) {
         int32_t n = random_below(400);
+        for (int32_t i = n; i < 900; i++) x[i] = INFINITY; /* must not be looked at */
         for (int32_t i = 0; i < n; i++) {
             x[i] = (float)random_below(round % 50 + 1); /* ties */
             if (round % 7 == 0 && random_below(3)) x[i] = random_below(2) ? NAN : -INFINITY;

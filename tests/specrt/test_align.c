@@ -328,7 +328,8 @@ static void run_gradient(bool own_ids, float t, float scale, float cap) {
     specrt_align *a;
     specrt_align_position cycle[MOST];
     const specrt_align_batch *batch = NULL;
-    float hidden[20 * D], dh[20 * D];
+    float hidden[20 * D], dh[20 * D + 1];
+    dh[20 * D] = NAN; /* of no entry */
     double loss;
     world_make_shaped(&w, own_ids, 99, scale, cap);
     REQUIRE(specrt_align_create(w.head, V, &p, &counting, &a, NULL) == SPECRT_STATUS_OK);

@@ -548,6 +548,60 @@ static void test_session_lists(void) {
     free(bytes);
 }
 
+/* Sessions of one batch that chose lists of other lengths draft as each would alone. */
+static void test_session_batch(void) {
+    static float weights[V * D], hidden[2 * D];
+    size_t n_bytes;
+    uint8_t *bytes = fixture_ranks_bundle(V, 2, FIXED, &n_bytes);
+    specrt_bundle *bundle;
+    specrt_head *head;
+    specrt_policy *policy;
+    specrt_session *s[4];
+    specrt_auto *autos[4];
+    specrt_beam beams[2], beam;
+    specrt_draft drafts[2];
+    const double costs[2 * 4] = {1, 1.1, 1.2, 1.3, 1, 2.1, 3.2, 4.3};
+    const int32_t rows[2] = {20, FIXED};
+    const specrt_policy_desc pd = {.text = "static:120"};
+    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
+    for (int i = 0; i < 2 * D; i++) hidden[i] = fixture_normal(&state);
+    const specrt_head_desc hd = {
+        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    REQUIRE(specrt_head_bind(NULL, &hd, NULL, &head, NULL) == 0);
+    REQUIRE(specrt_bundle_open_memory(bytes, n_bytes, "b", NULL, &bundle, NULL) == 0);
+    REQUIRE(specrt_policy_create(bundle, head, &pd, &policy, NULL) == 0);
+    for (int i = 0; i < 4; i++) { /* every other one takes the long list, at any cost */
+        const specrt_auto_desc desc = {
+            .num_steps = 3,
+            .n_lists = 2,
+            .rows = rows,
+            .costs = costs,
+            .without = i % 2 ? SPECRT_AUTO_LISTS | SPECRT_AUTO_GUARD | SPECRT_AUTO_DEPTH : 0};
+        REQUIRE(specrt_auto_create(&desc, NULL, &autos[i], NULL) == 0);
+        const specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = autos[i]};
+        REQUIRE(specrt_session_create(policy, &params, NULL, &s[i], NULL) == 0);
+        REQUIRE(specrt_session_start(s[i], 5 + i % 2) == 0);
+        specrt_session_get_beam(s[i], &beam);
+        REQUIRE(beam.n == 1);
+        CHECK_INT(specrt_session_shortlist(s[i])->n_rows, rows[i % 2]);
+    }
+    REQUIRE(specrt_session_expand_batch(s, 2, hidden, NULL, 2, beams) == 0);
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(specrt_session_expand(s[2 + i], hidden + i * D, NULL, 1, &beam) == 0);
+        CHECK_INT(beams[i].n, beam.n);
+        specrt_session_finish(s[i], &drafts[0]);
+        specrt_session_finish(s[2 + i], &drafts[1]);
+        REQUIRE(drafts[0].n == 2 && drafts[1].n == 2);
+        CHECK_INT(drafts[0].tokens[1], drafts[1].tokens[1]);
+        CHECK(drafts[0].logprobs[1] == drafts[1].logprobs[1]);
+    }
+    for (int i = 0; i < 4; i++) specrt_session_close(s[i]), specrt_auto_close(autos[i]);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+    specrt_bundle_close(bundle);
+    free(bytes);
+}
+
 /* log p of a token under logits [V]. */
 static float logprob_of(const float *logits, int32_t token) {
     double sum = 0;
@@ -699,6 +753,7 @@ static const test_case cases[] = {
     {"lists", "a session drafts from the rows chosen", test_session_lists},
     {"not_held", "tokens that no list holds", test_not_held},
     {"session_tells", "a session tells auto_draft what a host would", test_session_tells},
+    {"session_batch", "sessions of a batch with lists of other lengths", test_session_batch},
     {"certainty", "what a session tells of a token, beside the softmax", test_session_certainty},
 };
 TEST_MAIN(cases)

@@ -142,9 +142,11 @@ static void test_hash64(void) {
 }
 
 static void check_digest(specrt_sha256 *sha, const char *expected) {
-    uint8_t digest[32];
+    uint8_t digest[33];
     char hex[65];
+    digest[32] = 0xee;
     specrt_sha256_final(sha, digest);
+    CHECK_INT(digest[32], 0xee);
     for (int i = 0; i < 32; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     CHECK_STR(hex, expected);
 }

@@ -301,6 +301,11 @@ static void test_damage(void) {
         memcpy(bad + damages[i].at, &damages[i].value, 4);
         refuses(&w, bad, n, damages[i].what);
     }
+    memcpy(bad, good, n);
+    int32_t *at = (int32_t *)(void *)(bad + starts) + 100;
+    while (at[0] == 0 || at[-1] != at[0] || at[1] != at[0]) at++;
+    at[0]--; /* back by one list, and on again */
+    refuses(&w, bad, n, "starts do not ascend");
     refuses(&w, good, n - 1, "its size does not fit");
     refuses(&w, good, 60, "shorter than its header");
     free(bad);

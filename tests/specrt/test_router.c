@@ -444,6 +444,61 @@ static void test_no_allocation(void) {
     CHECK_INT(a.n_live, 0);
 }
 
+/* Memory that runs out at any point leaves nothing behind. */
+static void test_memory(void) {
+    static world w;
+    specrt_status status = SPECRT_STATUS_NO_MEMORY;
+    open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
+    for (int fail_at = 1; status == SPECRT_STATUS_NO_MEMORY; fail_at++) {
+        fixture_allocator a = {.fail_at = fail_at};
+        specrt_desc env = fixture_desc(&a);
+        const specrt_head_desc rows = {
+            .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
+        const specrt_head_desc embedding = {
+            .rows = w.embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_EMBED};
+        const specrt_policy_desc pd = {
+            .text = "cluster", .n_vocab = N_IDS, .embedding = &embedding};
+        specrt_head *head = NULL;
+        specrt_policy *policy = NULL;
+        specrt_session *s = NULL;
+        status = specrt_head_bind(NULL, &rows, &env, &head, NULL);
+        if (head) status = specrt_policy_create(w.bundle, head, &pd, &policy, NULL);
+        if (policy) status = specrt_session_create(policy, NULL, NULL, &s, NULL);
+        CHECK((s != NULL) == (status == SPECRT_STATUS_OK));
+        specrt_session_close(s);
+        specrt_policy_close(policy);
+        specrt_head_close(head);
+        CHECK_INT(a.n_live, 0);
+    }
+    CHECK_INT(status, SPECRT_STATUS_OK);
+    close_world(&w);
+}
+
+/* Each sequence of a batch is routed by what its own rows are fed. */
+static void test_batch(void) {
+    static world w;
+    specrt_session *s[4];
+    const specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK}};
+    specrt_beam beams[2], beam;
+    level l;
+    open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster@always=0", NULL);
+    for (int i = 0; i < 4; i++) {
+        REQUIRE(!specrt_session_create(w.policy, &params, NULL, &s[i], NULL));
+        REQUIRE(!specrt_session_start(s[i], 7 + 20 * (i % 2)));
+    }
+    random_level(&l, 0, 2);
+    REQUIRE(!specrt_session_expand_batch(s, 2, l.hidden, l.draft_input, 2, beams));
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(!specrt_session_expand(s[2 + i], l.hidden + i * N_COLS, l.draft_input + i * N_COLS,
+                                       1, &beam));
+        REQUIRE(beam.n == beams[i].n);
+        CHECK(memcmp(beam.tokens, beams[i].tokens, (size_t)beam.n * sizeof *beam.tokens) == 0);
+        CHECK(memcmp(beam.logprobs, beams[i].logprobs, (size_t)beam.n * sizeof(float)) == 0);
+    }
+    for (int i = 0; i < 4; i++) specrt_session_close(s[i]);
+    close_world(&w);
+}
+
 /* In a tree that an application grows for itself. */
 static void test_no_token(void) {
     static world w;
@@ -510,6 +565,8 @@ static const test_case cases[] = {
     {"in_place", "a head that lies cluster by cluster is not copied", test_in_place},
     {"untold", "without what the pass is fed", test_untold},
     {"no_allocation", "routing never allocates", test_no_allocation},
+    {"memory", "every failed allocation is survived", test_memory},
+    {"batch", "sequences of a batch are routed each by its own", test_batch},
     {"no_token", "a pass may be fed what is no token", test_no_token},
     {"refusals", "heads, embeddings and bundles that do not fit", test_refusals},
 };

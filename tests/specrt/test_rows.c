@@ -88,7 +88,7 @@ static void test_golden(void) {
         int n = block_elems(dtype) == 32 ? 128 : 512; /* four small blocks or two large */
         size_t row_bytes = specrt_row_bytes(dtype, n);
         uint8_t row[1024];
-        float expected[512], found[512];
+        float expected[512], found[513];
         char path[64];
         snprintf(path, sizeof path, "tests/golden/rows/%s.bin", specrt_dtype_name(dtype));
         FILE *f = fopen(path, "rb");
@@ -97,7 +97,9 @@ static void test_golden(void) {
         CHECK_INT(fread(expected, sizeof(float), (size_t)n, f), n);
         CHECK(fgetc(f) == EOF);
         fclose(f);
+        found[n] = 7; /* and goes no further */
         CHECK_INT(specrt_row_decode(dtype, row, n, found), SPECRT_STATUS_OK);
+        CHECK(found[n] == 7);
         for (int i = 0; i < n; i++)
             CHECK_NEAR(found[i], expected[i], 1e-6 * fabs((double)expected[i]) + 1e-9);
     }
@@ -131,14 +133,17 @@ static void test_formulas(void) {
 
 static void test_halves(void) {
     for (unsigned bits = 0; bits < 65536; bits++) {
-        uint16_t stored = (uint16_t)bits;
-        float half, brain;
+        const uint16_t stored[2] = {(uint16_t)bits, 0};
+        float halves[2] = {7, 7}, brains[2] = {7, 7}, half, brain;
         uint32_t found;
-        CHECK_INT(specrt_row_decode(SPECRT_DTYPE_F16, &stored, 1, &half), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_row_decode(SPECRT_DTYPE_F16, stored, 1, halves), SPECRT_STATUS_OK);
+        half = halves[0];
         double expected = half_value(bits);
         CHECK(isnan(expected) ? isnan(half) : (double)half == expected);
         CHECK_INT(signbit(half) != 0, bits >> 15);
-        CHECK_INT(specrt_row_decode(SPECRT_DTYPE_BF16, &stored, 1, &brain), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_row_decode(SPECRT_DTYPE_BF16, stored, 1, brains), SPECRT_STATUS_OK);
+        brain = brains[0];
+        CHECK(halves[1] == 7 && brains[1] == 7); /* and goes no further */
         memcpy(&found, &brain, sizeof found);
         CHECK_INT(found, bits << 16);
     }

@@ -104,6 +104,7 @@ static void check_stock(const world *w, specrt_session *const *sessions, int32_t
     CHECK_INT(stats.n_held, n_held);
     CHECK_INT(stats.n_holds, n_holds);
     CHECK_INT(stats.n_sessions, n);
+    CHECK(stats.n_packed >= n_held); /* each once at least */
 }
 
 /* --- batches --- */

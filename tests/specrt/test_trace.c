@@ -394,6 +394,17 @@ static void test_refusals(void) {
     uint8_t other[32] = {9};
     char name[] = "t";
     specrt_trace_info wrong = info;
+    wrong.n_ids = V; /* all, and nothing ends a text */
+    wrong.n_terminators = 0;
+    REQUIRE(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_writer_close(w, NULL), SPECRT_STATUS_OK);
+    REQUIRE(specrt_trace_open_memory(b.p, b.n, name, NULL, &r, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_get_info(r)->n_ids, V);
+    CHECK_INT(specrt_trace_get_info(r)->n_terminators, 0);
+    CHECK_STR(specrt_trace_get_info(r)->policy, info.policy);
+    specrt_trace_close(r);
+    b.n = 0;
+    wrong = info;
     wrong.n_ids = V + 1;
     CHECK_INT(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, &err),
               SPECRT_STATUS_BAD_ARG);
