@@ -385,7 +385,7 @@ benchmarks: all bench-build $(BUILD)/tests/trace ## the figures of docs/BENCHMAR
 
 # Survivors and figures by section; tests/mutants.txt lists changes without effect.
 MUTATE_SEED ?= 1
-mutate: test-build ## change one operator at a time: does a test notice? [SECTION=, N=100, MUTATE_SEED=1, LEAST=]
+mutate: test-build ## change one operator at a time: does a test notice? [SECTION=, N=100, MUTATE_SEED=1, LEAST=, SANITIZE_SURVIVORS=]
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" OPENBLAS="$(sketch-build_LIBS)" \
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) \
 	    $(and $(SANITIZE_SURVIVORS),--sanitize) $(SECTION)
