@@ -236,7 +236,7 @@ $(patsubst %,$(BUILD)/bin/%,$(filter %_loop,$(EXAMPLES))): $(BUILD)/bin/%: $(BUI
 
 # The others need the header and libzstd only, as their users do, who optimise: nothing here is timed.
 $(BUILD)/bin/%: override OPT := -O0 -g1
-$(BUILD)/bin/%: examples/%.c include/specrt.h
+$(BUILD)/bin/%: examples/%.c $(wildcard examples/*.h) include/specrt.h
 	$(TELL) "CC $<"
 	$(Q)$(CC) -std=c99 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@
 
@@ -380,7 +380,7 @@ bench-build: $(BENCHES:%=$(BUILD)/bench/%)
 bench: all bench-build ## benchmarks; results belong in bench/results
 	@bench/run.sh $(BUILD)
 
-benchmarks: all bench-build $(BUILD)/tests/trace ## the figures of docs/BENCHMARKS.md and the README's table anew [NAMES=]
+benchmarks: all bench-build $(BUILD)/tests/trace ## the figures of docs/BENCHMARKS.md and the standing table anew [NAMES=]
 	@BUILD=$(BUILD) bench/benchmarks.sh $(NAMES)
 
 # Survivors and figures by section; tests/mutants.txt lists changes without effect.
@@ -390,11 +390,12 @@ mutate: test-build ## change one operator at a time: does a test notice? [SECTIO
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) \
 	    $(and $(SANITIZE_SURVIVORS),--sanitize) $(SECTION)
 
-LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.c bench/*.c bench/*/*.[ch])
+LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.[ch] bench/*.c bench/*/*.[ch])
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md docs/*/*.md tools/*/*.md bench/results/*.md python/*.md)
-lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, where figures come from
+PROSE := README.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md) bench/results/auto.md bench/results/llama.md
+lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, prose, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@tools/amalgamate src/single_header.h | cmp -s - include/specrt.h && \
 	    tools/amalgamate src/cuda/specrt_kernels.cu src/single_header.h | cmp -s - cuda/specrt_kernels.cu || \
@@ -407,7 +408,9 @@ lint: ## format, generated files, order of folders, lengths, one helper for no m
 	@! grep -nE '[[:space:]]+$$' $(LINTED) Makefile README.md
 	@awk 'length > 100 && !/^ *(["\047]|\{"|\[\{)/ { printf "%s:%d: line over 100 characters\n", FILENAME, FNR; bad = 1 } END { exit bad }' $(SCRIPTS)
 	@awk -f .ci/lint/links.awk $(PAGES)
-	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md $(wildcard bench/results/raw/*/*.txt)
+	@python3 .ci/lint/prose.py $(PROSE)
+	@! command -v codespell >/dev/null || codespell $(PROSE)
+	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md bench/results/auto.md bench/results/llama.md bench/results/text.md $(wildcard bench/results/raw/*/*.txt)
 
 format: ## clang-format everything in place
 	clang-format -i $(LINTED)

@@ -2,7 +2,7 @@
 # benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind
 # docs/BENCHMARKS.md, all or those named. What they print becomes
 # bench/results/raw/MACHINE/NAME.txt, with machine, commit and command; `standing` also renews the
-# table in README.md.
+# table in bench/results/standing.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
 # standing-loops, mtp, plan, compare, published, speeds, replay, many, many-overlap, many-python;
@@ -44,7 +44,7 @@ keep() {
     esac
 }
 
-# The policies of README.md, on the prompts that calibration left out.
+# The policies of bench/results/standing.md, on the prompts that calibration left out.
 standing_rows() { # PROMPTS...
     list=full,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
     list=$list,microspec,static:2048+retrieve,static:512+window+successor:256
@@ -75,8 +75,8 @@ standing() {
             inside = 1
         }
         /<!-- end of the standing table -->/ { inside = 0 }
-        !inside' README.md >"$work/readme"
-    cat "$work/readme" >README.md
+        !inside' bench/results/standing.md >"$work/page"
+    cat "$work/page" >bench/results/standing.md
 }
 standing_table() {
     awk -F '\t' '

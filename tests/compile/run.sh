@@ -44,14 +44,27 @@ options() { # name, compiler with language and standard
     check "$name -O2" $cc $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
 }
 
-# The README's lines for C++, as its reader would use them.
+# The README's lines for C, and those of docs/integrations/c.md for C++, as readers would use them.
 readme() { # compiler
+    {
+        sed -n '/^```c$/,/^```$/{/^#/p}' README.md
+        echo 'int fail(const char *message);'
+        parameters='const void *weights, const float *hidden, float *logits, int32_t *ids'
+        echo "int readme($parameters, float *logprobs);"
+        echo "int readme($parameters, float *logprobs) {"
+        sed -n '/^```c$/,/^```$/{/^```/!{/^#/!p}}' README.md
+        echo 'return 0; }'
+    } >"$work/readme.c"
+    grep -q specrt_active_topk "$work/readme.c" &&
+        $1 -std=c99 $warn -fsyntax-only "$work/readme.c"
+}
+readme_cpp() { # compiler
     {
         echo '#include "specrt.h"'
         echo 'int readme(specrt_bundle *bundle, specrt_head *head);'
         echo 'int readme(specrt_bundle *bundle, specrt_head *head) {'
         echo 'specrt_policy *policy; specrt_session *session; specrt_error err;'
-        sed -n '/^```cpp$/,/^```$/{/^```/!p}' README.md
+        sed -n '/^```cpp$/,/^```$/{/^```/!p}' docs/integrations/c.md
         echo 'return err.status; }'
     } >"$work/readme.cc"
     grep -q specrt_policy_create "$work/readme.cc" &&
@@ -62,7 +75,7 @@ readme() { # compiler
 # its implementation, which brings more, is left out.
 example() { # compiler, file
     sed '/^#define SPECRT_IMPLEMENTATION/d' "$2" |
-        $1 -std=c99 -D_DEFAULT_SOURCE $warn -Ilib -I. -Isrc -fsyntax-only -x c -
+        $1 -std=c99 -D_DEFAULT_SOURCE $warn -Ilib -I. -Isrc -Iexamples -fsyntax-only -x c -
 }
 
 # Functions that a header declares. The single header has the tools' and the device's too.
@@ -120,6 +133,15 @@ check "guards" breach includes.awk 'guard OLD_X_H; expected BASE_X_H' \
 long="static int f(void) {\\n$(yes '    x;\n' | head -n 80 | tr -d '\n')}\\n"
 check "lengths" breach lengths.awk 'a function of 82 lines' lib/base/long.c "$long"
 
+# So does the lint of prose, and it lets a plain page pass.
+prose() { # text
+    printf "$1" >"$work/page.md"
+    python3 .ci/lint/prose.py "$work/page.md" >/dev/null
+}
+check "plain prose" prose 'Run `make test`. It takes a minute.\n'
+check "a long sentence" eval "! prose '$(yes word | head -n 41 | tr '\n' ' ').\n'"
+check "a phrase to avoid" eval '! prose "A token is told apart. It is told so.\n"'
+
 # family C_COMPILER CXX_COMPILER : in a process of its own, which leaves its tally in a file.
 family() (
     tally=$work/$1.tally work=$work/$1 passed=0 failed=0 skipped=0
@@ -130,7 +152,8 @@ family() (
         [ "$2" != g++ ] || options "$2" "$2 -x c++ -std=c++11"
         check "$1 gnu17" $1 -std=gnu17 $warn -fsyntax-only "$here/implementation.c"
         check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
-        check "$2 readme" readme "$2"
+        check "$1 readme" readme "$1"
+        check "$2 readme" readme_cpp "$2"
         check "$1 late" late "$1"
         for file in examples/*.c; do check "$1 $file" example "$1" "$file"; done
         check "$1 symbols" symbols "$work/$1.o"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# cluster_live.sh : the recipes of docs/INTEGRATIONS.md for clusters, each read from that page and
+# cluster_live.sh : the recipes of docs/integrations/clusters.md, each read from that page and
 # run on this machine over data/corpus: Slurm (its own munged, slurmctld and slurmd, four tasks,
 # then the merge), Open MPI (four ranks), Spark (spark-submit, two threads), and Hadoop streaming's
 # contract, since Debian has no Hadoop: mappers over splits, lines as it writes them, and sorted
 # where there is a reducer. Each must give the bytes of one process. `run.sh cluster_live` calls it,
 # and `cluster_live.sh spark` tries one; what is missing is skipped with a line.
 set -u
-root=$PWD docs=$PWD/docs/INTEGRATIONS.md
+root=$PWD docs=$PWD/docs/integrations/clusters.md
 corpus=$root/data/corpus tokenizer=$root/data/tokenizer.json
 work=$(mktemp -d) daemons=() passed=0 failed=0 skipped=0
 export PATH=$root/build/bin:$PATH

@@ -2,8 +2,8 @@
 # run.sh BUILD : specrt-llama on the sample pair, opt-in since it needs llama.cpp (`make llama`).
 # Every answer is plain greedy decoding's, for chains and trees; where weights are quantised, a
 # token that differs must be the target's own when it is fed the same passes. Then what is refused,
-# and the commands of docs/INTEGRATIONS.md. Run from the project's root; closes with "N passed, N
-# failed, N skipped".
+# and the commands of docs/integrations/llama.cpp.md. Run from the project's root; closes with
+# "N passed, N failed, N skipped".
 set -u
 build=$(cd "$1" && pwd) root=$PWD passed=0 failed=0
 llama=$build/bin/specrt-llama convert=$build/tests/llama_convert
@@ -292,14 +292,14 @@ else
     refuses eagle 3 "drafter: architecture eagle3: " -m $target -md "$work/eagle.gguf"
 fi
 
-# ---- docs/INTEGRATIONS.md ----
+# ---- docs/integrations/llama.cpp.md ----
 
 # Its commands as they stand, but for those that build, in a folder that looks like the root.
 mkdir "$work/root"
 ln -s "$build" "$work/root/build"
 ln -s "$root/data" "$work/root/data"
-awk '/^### /{ mine = /specrt inside/ } /^```/{ fence = /^```sh/; next }
-    mine && fence && !/^make /' docs/INTEGRATIONS.md >"$work/commands"
+awk '/^## /{ mine = /specrt-llama/ } /^```/{ fence = /^```sh/; next }
+    mine && fence && !/^make /' docs/integrations/llama.cpp.md >"$work/commands"
 check commands grep -q specrt-llama "$work/commands"
 check integrations sh -c "cd $work/root && sh -eu ../commands >$out 2>$err"
 check integrations-bench grep -q "same as plain" "$out"

@@ -96,6 +96,22 @@ class Structs(Folder):
         self.assertEqual([names[0](n) for n in _lib.DTYPES.values()], [b"f32", b"f16", b"bf16"])
 
 
+class Readme(Folder):
+    def test_python(self):
+        """The README's lines of Python, over a bundle of the committed corpus and made-up weights."""
+        with open(os.path.join(ROOT, "README.md")) as file:
+            lines = re.search(r"^```python\n(.*?)^```", file.read(), re.S | re.M).group(1)
+        text = [os.path.join(ROOT, "data", "corpus", "code", "c.txt")]
+        specrt.calibrate(os.path.join(ROOT, "data", "tokenizer.json"), text, self.path("model.specb"), size=300)
+        before = os.getcwd()
+        os.chdir(self.folder.name)
+        try:
+            exec(lines, {"weights": np.ones((32768, 8), np.float16)})
+        finally:
+            os.chdir(before)
+        self.assertEqual(len(specrt.read_map(self.path("draft_vocab.json"), "absolute")), 8192)
+
+
 class Bundles(Folder):
     def test_lists(self):
         with specrt.Bundle(GOLDEN) as bundle:
