@@ -248,8 +248,8 @@ static void specrt__snapshot_enter_rest(specrt_session *s, const specrt__snapsho
     s->open.n = chain->n;
     s->open.n_accepted = (int32_t)specrt__base_load32(in->bytes + 88);
     s->open.told = best->n > 0;
-    for (int32_t i = 0; i < chain->n; i++) s->open.tokens[i] = specrt__saved_word(chain, i);
-    for (int32_t i = 0; i < best->n; i++) s->open.ids[i] = specrt__saved_word(best, i);
+    memcpy(s->open.tokens, chain->words, 4 * (size_t)chain->n);
+    memcpy(s->open.ids, best->words, 4 * (size_t)best->n);
 }
 
 static specrt_status specrt__snapshot_enter(specrt_session *s, const specrt__snapshot *in,

@@ -43,6 +43,7 @@ static const struct {
     {"full", "full", N_VOCAB},
     {"static", "static:100", 100},
     {"static:50", "static:50", 50},
+    {"static:0000000050", "static:50", 50}, /* as many digits as an int32_t has */
     {"static:50/20/5", "static:50/20/5", 50},
     {"static:20/50/50", "static:20/50", 50},
     {"static:7/7/7/7/7/7/7/7", "static:7", 7},

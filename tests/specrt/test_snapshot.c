@@ -444,6 +444,11 @@ static void test_damaged(void) {
     memcpy(copy, bytes, n);
     copy[8] = 2;
     refuses(r.s, copy, n, SPECRT_STATUS_SESSION_VERSION, "expected 1, found 2");
+    memcpy(copy, bytes, n);
+    const uint32_t n_text = (uint32_t)n - SPECRT__SAVED_HEADER + 1;
+    memcpy(copy + 92, &n_text, 4);
+    seal(copy, n);
+    refuses(r.s, copy, n, SPECRT_STATUS_SESSION_DAMAGED, "policy");
     load(r.s, bytes, n);
     specrt_session_close(r.s);
     specrt_policy_close(policy);
