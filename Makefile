@@ -67,7 +67,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header abi abi-accept docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install dist calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header abi abi-accept docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install dist calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 # The two files that users copy.
@@ -219,6 +219,24 @@ $(BUILD)/tests/gpu/specrt_debug.o: cuda/specrt_kernels.cu
 $(BUILD)/tests/test_gpu_faults: $(patsubst %,$(BUILD)/tests/gpu/%.o,test_gpu_faults specrt_debug harness runtime) $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CXX) $^ $(LDLIBS) -o $@
+
+# The same tests on nvcc's own host code and PTX, which tests/gpu/ptx executes. One run of nvcc gives both files.
+PTX := $(BUILD)/tests/gpu/ptx
+PTX_ARCH := 75 90
+PTX_TWINS := pack logits topk route sketch real session tree state
+PTX_OBJECTS := $(patsubst tests/gpu/ptx/%.cc,$(PTX)/%.o,$(wildcard tests/gpu/ptx/*.cc))
+$(PTX)/%.o: tests/gpu/ptx/%.cc
+	$(TELL) "CXX $<"
+	$(Q)mkdir -p $(@D) && $(CXX) $(subst c++11,c++17,$(HARNESS_FLAGS)) -O2 -fwrapv $(WARN) -MMD -MP -c $< -o $@
+$(PTX)/host.o: cuda/specrt_kernels.cu include/specrt.h
+	$(TELL) "NVCC $<"
+	$(Q)mkdir -p $(PTX) && $(NVCC) -std=c++14 -O3 -lineinfo -diag-suppress 1675 --threads 0 -DSPECRT__KERNEL=extern -Iinclude \
+	    $(foreach a,$(PTX_ARCH),-gencode arch=compute_$(a),code=compute_$(a)) --keep --keep-dir $(PTX) -c $< -o $@
+$(PTX)/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(PTX_OBJECTS) $(PTX)/host.o $(BUILD)/tests/gpu/runtime.o $(LIB)
+	$(TELL) "LD $@"
+	$(Q)$(CXX) $^ $(LDLIBS) -o $@
+test-ptx: $(addprefix $(PTX)/test_gpu_,$(PTX_TWINS)) ## the PTX that nvcc emits, executed and checked on the CPU; needs nvcc [PTX_TWINS=, SPECRT_PTX_SEED=]
+	@tests/gpu/ptx/run.sh $(PTX) "$(PTX_ARCH)" $^
 
 # The GPU's benchmarks on the harness: with --tiny, a look at the program, not at speed.
 $(BUILD)/bench/gpu/%.o: CFLAGS += -Itests/gpu -idirafter $(CUDA_HOME)/include
@@ -390,9 +408,9 @@ mutate: test-build ## change one operator at a time: does a test notice? [SECTIO
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) \
 	    $(and $(SANITIZE_SURVIVORS),--sanitize) $(SECTION)
 
-LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc examples/*.[ch] bench/*.c bench/*/*.[ch])
+LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc tests/gpu/ptx/*.h tests/gpu/ptx/*.cc examples/*.[ch] bench/*.c bench/*/*.[ch])
 # Data and patterns of one line are as long as they are.
-SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tools/*.sh adapters/*/*.sh)
+SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tests/gpu/ptx/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md docs/*/*.md tools/*/*.md bench/results/*.md python/*.md)
 PROSE := README.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md) bench/results/auto.md bench/results/llama.md
 lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, prose, where figures come from

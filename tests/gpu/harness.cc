@@ -432,6 +432,26 @@ void harness_fence(void) {
     publish(&fence);
 }
 
+void *harness_allocate(size_t bytes, bool mapped) {
+    void *p = NULL;
+    (void)mapped;
+    if (posix_memalign(&p, 256, bytes ? bytes : 1) != 0) return NULL;
+    memset(p, 0xcd, bytes); /* rubbish, as on a device */
+    return p;
+}
+
+void harness_release(void *p) {
+    free(p);
+}
+
+void harness_move(void *to, const void *from, size_t bytes) {
+    memmove(to, from, bytes);
+}
+
+void harness_fill(void *p, int value, size_t bytes) {
+    memset(p, value, bytes);
+}
+
 void harness_copy(void *to, const void *from, size_t bytes) {
     if (next_random() >> 32 & 1) {
         memcpy(to, from, bytes);

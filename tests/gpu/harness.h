@@ -55,6 +55,12 @@ void harness_wait(int n);
 int harness_threads(int most);
 [[noreturn]] void harness_fail(const char *format, ...);
 
+/* Memory for runtime.cc, of a device or of both; tests/gpu/ptx looks at what happens to it. */
+void *harness_allocate(size_t bytes, bool mapped);
+void harness_release(void *p);
+void harness_move(void *to, const void *from, size_t bytes);
+void harness_fill(void *p, int value, size_t bytes);
+
 /* What a launch does; runtime.cc decides when. */
 typedef struct harness_launch {
     dim3 grid, block;

@@ -169,15 +169,15 @@ void finish(CUstream_st *s) {
         if (!step()) harness_fail("a stream waits for what never comes");
 }
 
-cudaError_t allocate(void **p, size_t bytes) {
+cudaError_t allocate(void **p, size_t bytes, bool mapped) {
     *p = NULL;
     if (capturing()) return failed(cudaErrorStreamCaptureUnsupported);
     if (harness_allocations_left == 0) return failed(cudaErrorMemoryAllocation);
     if (harness_allocations_left > 0) harness_allocations_left--;
     cudaError_t error = fault();
     if (error != cudaSuccess) return failed(error);
-    if (posix_memalign(p, 256, bytes ? bytes : 1) != 0) return failed(cudaErrorMemoryAllocation);
-    memset(*p, 0xcd, bytes); /* rubbish, as on a device */
+    *p = harness_allocate(bytes, mapped);
+    if (!*p) return failed(cudaErrorMemoryAllocation);
     harness_live++;
     return cudaSuccess;
 }
@@ -263,19 +263,19 @@ cudaError_t CUDARTAPI cudaDeviceSynchronize(void) {
 /* --- memory --- */
 
 cudaError_t CUDARTAPI cudaMalloc(void **p, size_t bytes) {
-    return allocate(p, bytes);
+    return allocate(p, bytes, false);
 }
 
 cudaError_t CUDARTAPI cudaFree(void *p) {
     drain();
     harness_live -= p != NULL;
-    free(p);
+    harness_release(p);
     return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaHostAlloc(void **p, size_t bytes, unsigned flags) {
     (void)flags;
-    return allocate(p, bytes);
+    return allocate(p, bytes, true);
 }
 
 cudaError_t CUDARTAPI cudaHostGetDevicePointer(void **device, void *host, unsigned flags) {
@@ -296,7 +296,7 @@ cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t bytes, cudaM
         const char *bytes_now = (const char *)from;
         std::vector<char> staged(bytes_now, bytes_now + bytes);
         return submit(NULL, [=]() {
-            if (bytes) memcpy(to, staged.data(), bytes);
+            if (bytes) harness_move(to, staged.data(), bytes);
         });
     }
     cudaMemcpyAsync(to, from, bytes, kind, NULL);
@@ -308,7 +308,7 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t bytes, 
                                       cudaStream_t stream) {
     (void)kind;
     return submit(stream, [=]() {
-        if (bytes) memmove(to, from, bytes);
+        if (bytes) harness_move(to, from, bytes);
     });
 }
 
@@ -319,7 +319,7 @@ cudaError_t CUDARTAPI cudaMemset(void *p, int value, size_t bytes) {
 
 cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream) {
     return submit(stream, [=]() {
-        if (bytes) memset(p, value, bytes);
+        if (bytes) harness_fill(p, value, bytes);
     });
 }
 

@@ -28,8 +28,8 @@ typedef struct sequence {
     specrt__cuda_state_params params;
     specrt__active_pool *pool;
     specrt__window *window;
-    specrt__cuda_mailbox mailbox;
-    int32_t packed[CAPACITY]; /* what the device's rows hold, by following `fresh` */
+    specrt__cuda_mailbox *mailbox; /* of the host, which a device sees */
+    int32_t packed[CAPACITY];      /* what the device's rows hold, by following `fresh` */
 } sequence;
 
 typedef struct cycle_input {
@@ -80,8 +80,11 @@ static void make_sequence(sequence *s, int variant) {
     s->pool = specrt__active_pool_create(head, N_IDS, CAPACITY, &desc);
     s->window = specrt__window_create(s->pool, &p, 0, &desc);
     mark(s->pool);
-    memset(&s->mailbox, 0, sizeof s->mailbox);
-    s->mailbox.posted = s->mailbox.taken = UINT32_MAX - 20; /* numbers wrap around */
+    if (!s->mailbox)
+        gpu_check(cudaHostAlloc((void **)&s->mailbox, sizeof *s->mailbox, cudaHostAllocMapped),
+                  "cudaHostAlloc");
+    memset(s->mailbox, 0, sizeof *s->mailbox);
+    s->mailbox->posted = s->mailbox->taken = UINT32_MAX - 20; /* numbers wrap around */
     memset(s->packed, 0xff, sizeof s->packed);
 }
 
@@ -159,7 +162,7 @@ static void post(sequence *s) {
         if (random_below(3) == 0) c.bit = SPECRT__CUDA_PINNED;
         c.on = random_below(3) > 0;
         if (!specrt__active_valid(s->pool, c.id)) c.on = 1; /* passed over */
-        s->mailbox.changes[s->mailbox.posted++ % SPECRT__CUDA_CHANGES] = c;
+        s->mailbox->changes[s->mailbox->posted++ % SPECRT__CUDA_CHANGES] = c;
         if (!specrt__active_valid(s->pool, c.id)) continue;
         if (c.on)
             specrt__active_want(s->pool, c.id, c.bit);
@@ -246,7 +249,7 @@ static void observe(sequence *s, specrt_cuda_state *states) {
     for (int b = 0; b < BATCH; b++) {
         if (in.verdicts[b].n == 0) gpu_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         if (in.verdicts[b].n > 0) compare(&s[b], &states[b], true);
-        CHECK_INT(s[b].mailbox.taken, s[b].mailbox.posted);
+        CHECK_INT(s[b].mailbox->taken, s[b].mailbox->posted);
     }
     gpu_free(d);
 }
@@ -277,7 +280,8 @@ static void run(int round) {
         memory[b] = gpu_alloc(specrt__cuda_state_bytes(&s[b].params));
         REQUIRE(specrt__cuda_state_place(&s[b].params, memory[b], &host[b]) == SPECRT_STATUS_OK);
         host[b].n_fixed = s[b].pool->n_fixed;
-        host[b].mailbox = &s[b].mailbox;
+        gpu_check(cudaHostGetDevicePointer((void **)&host[b].mailbox, s[b].mailbox, 0),
+                  "cudaHostGetDevicePointer");
         gpu_put(host[b].wants, s[b].pool->wants, N_IDS);
     }
     specrt_cuda_state *states = (specrt_cuda_state *)gpu_copy(host, sizeof host);

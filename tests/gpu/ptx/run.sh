@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# run.sh FOLDER "75 90" TEST... : every test on nvcc's PTX in the folder, of each architecture.
+# Closes with a tally of tests and architectures. Known reports, with reasons, are in known.txt.
+set -u
+folder=$1 architectures=$2; shift 2
+export SPECRT_PTX_KNOWN=${0%/*}/known.txt
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+one() { # ARCHITECTURE TEST
+    local name="${2##*/} sm_$1" log="$3/${2##*/}.$1"
+    if SPECRT_PTX=$(ls "$4"/*compute_"$1".ptx) "$2" >"$log" 2>&1; then
+        echo "ok   $name"
+    else
+        tail -n 40 "$log"
+        echo "FAIL $name"
+    fi
+}
+export -f one
+for a in $architectures; do for t in "$@"; do printf '%s\0%s\0' "$a" "$t"; done; done |
+    xargs -0 -n 2 -P "$(nproc)" bash -c 'one "$2" "$3" "$0" "$1"' "$work" "$folder" |
+    tee "$work/all"
+failed=$(grep -c ^FAIL "$work/all")
+echo "$(grep -c '^ok ' "$work/all") passed, $failed failed, 0 skipped"
+[ "$failed" = 0 ]
