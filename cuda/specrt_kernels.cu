@@ -7369,7 +7369,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
     if (status == SPECRT_STATUS_OK) {
         status = specrt_cuda_session_begin(s, -1, NULL);
         if (status != SPECRT_STATUS_OK && specrt_cuda_check(err) == SPECRT_STATUS_OK)
-            specrt_error_set(err, status, "cuda: a session's first launch: %s",
+            specrt_error_set(err, status, "cuda: session: first launch: %s",
                              specrt_status_name(status));
     }
     if (status == SPECRT_STATUS_OK) status = specrt__device_settle(err);

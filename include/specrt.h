@@ -2396,7 +2396,8 @@ static specrt_status specrt__os_map_fd(int fd, const char *path, specrt__os_map 
                                 path);
     if (info.st_size == 0) return SPECRT_STATUS_OK;
     if ((uint64_t)info.st_size > SIZE_MAX)
-        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: larger than the address space", path);
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: size: expected less than the address space, found more", path);
     void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED)
         return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", path, strerror(errno));
@@ -2505,8 +2506,8 @@ SPECRT_API specrt_status specrt_worker_create(const specrt_desc *env, specrt_wor
     int code = pthread_create(&w->thread, NULL, specrt__os_work, w);
     if (code != 0) {
         specrt__os_worker_free(w);
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: no thread: %s",
-                                strerror(code));
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "worker: expected a new thread, found: %s", strerror(code));
     }
     *out = w;
     return SPECRT_STATUS_OK;
@@ -2659,11 +2660,12 @@ static specrt_status specrt__bundle_check_table(specrt_bundle *b, specrt_error *
                                 SPECRT_BUNDLE_MAX_SECTIONS, (unsigned)h.n_sections);
     size_t bytes = h.n_sections * sizeof(specrt_bundle_section);
     if (h.table_offset != sizeof h || bytes > b->n_bytes - sizeof h)
-        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_TABLE,
-                                "%s: header: a table of %u sections at offset %llu does not fit in "
-                                "%llu bytes",
-                                b->name, (unsigned)h.n_sections, (unsigned long long)h.table_offset,
-                                (unsigned long long)b->n_bytes);
+        return specrt_error_set(
+            err, SPECRT_STATUS_BUNDLE_TABLE,
+            "%s: header: section table: expected %u sections at offset 64, found "
+            "offset %llu in %llu bytes; copy the file again",
+            b->name, (unsigned)h.n_sections, (unsigned long long)h.table_offset,
+            (unsigned long long)b->n_bytes);
     b->sections = (const specrt_bundle_section *)(const void *)(b->bytes + sizeof h);
     b->n_sections = (int32_t)h.n_sections;
     if (specrt_hash64(b->sections, bytes, 0) != h.table_checksum)
@@ -2772,7 +2774,8 @@ static specrt_status specrt__bundle_unzstd(const specrt_bundle *b, const specrt_
     size_t n_stored = (size_t)s->stored_bytes, n = ZSTD_findFrameCompressedSize(stored, n_stored);
     if (!ZSTD_isError(n) && n != n_stored)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_ZSTD,
-                                "%s: section '%.8s': bytes follow its zstd frame", b->name, s->tag);
+                                "%s: section '%.8s': expected one zstd frame, found more bytes",
+                                b->name, s->tag);
     if (!ZSTD_isError(n)) n = ZSTD_decompress(out, (size_t)s->raw_bytes, stored, n_stored);
     if (ZSTD_isError(n))
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_ZSTD, "%s: section '%.8s': zstd: %s",
@@ -2834,19 +2837,24 @@ static specrt_status specrt__bundle_check_ident(const specrt_bundle *b, specrt_e
     size_t n;
     const specrt_ident *d = (const specrt_ident *)specrt_bundle_data(b, "ident", &n);
     if (!d) return SPECRT_STATUS_OK;
-    if (n != sizeof *d) return specrt__bundle_bad(b, "ident", "its size is not 1200 bytes", err);
+    if (n != sizeof *d)
+        return specrt__bundle_bad(b, "ident", "size: expected 1200 bytes, found another", err);
     if (!memchr(d->tokenizer_name, 0, sizeof d->tokenizer_name) ||
         !memchr(d->head_name, 0, sizeof d->head_name))
-        return specrt__bundle_bad(b, "ident", "a name does not end", err);
+        return specrt__bundle_bad(b, "ident", "names: expected a NUL at the end, found none", err);
     if (d->n_vocab < 0 || d->n_vocab > SPECRT_MAX_VOCAB || d->n_normal < 0 ||
         d->n_normal > d->n_vocab)
-        return specrt__bundle_bad(b, "ident", "n_vocab or n_normal is out of range", err);
+        return specrt__bundle_bad(
+            b, "ident", "n_vocab, n_normal: expected 0 <= n_normal <= n_vocab, found others", err);
     if (d->head_rows < 0 || d->head_cols < 0 || (d->head_rows > 0) != (d->head_cols > 0))
-        return specrt__bundle_bad(b, "ident", "head_rows or head_cols is out of range", err);
+        return specrt__bundle_bad(
+            b, "ident", "head_rows, head_cols: expected both above 0, or both 0, found others",
+            err);
     for (int i = 0; i < SPECRT_DIGEST_ROWS; i++)
         for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++)
             if (!(fabsf(d->head_digest.values[i][k]) <= FLT_MAX))
-                return specrt__bundle_bad(b, "ident", "head_digest is not finite", err);
+                return specrt__bundle_bad(
+                    b, "ident", "head_digest: expected finite numbers, found others", err);
     return SPECRT_STATUS_OK;
 }
 
@@ -2869,8 +2877,9 @@ static bool specrt__bundle_ranks_sizes_ok(const specrt_ranks_header *h) {
 static const char *specrt__bundle_check_ids(const specrt_ranks *r, uint8_t *seen) {
     for (int32_t i = 0; i < r->header->n_ranked; i++) {
         int32_t id = r->ids[i];
-        if (id < 0 || id >= r->header->n_vocab) return "an id is outside the vocabulary";
-        if (seen[id >> 3] >> (id & 7) & 1) return "an id stands twice";
+        if (id < 0 || id >= r->header->n_vocab)
+            return "ids: expected ids below n_vocab, found another";
+        if (seen[id >> 3] >> (id & 7) & 1) return "ids: expected distinct ids, found one twice";
         seen[id >> 3] = (uint8_t)(seen[id >> 3] | 1 << (id & 7));
     }
     return NULL;
@@ -2881,7 +2890,8 @@ static specrt_status specrt__bundle_check_ranks(const specrt_bundle *b, specrt_e
     const void *data = specrt_bundle_data(b, "ranks", &n);
     if (!data) return SPECRT_STATUS_OK;
     if (n < sizeof(specrt_ranks_header))
-        return specrt__bundle_bad(b, "ranks", "it is shorter than its header", err);
+        return specrt__bundle_bad(b, "ranks", "size: expected at least its header, found less",
+                                  err);
     const specrt_ranks_header *h = (const specrt_ranks_header *)data;
     if (!specrt__bundle_ranks_sizes_ok(h))
         return specrt__bundle_bad(b, "ranks",
@@ -2889,7 +2899,9 @@ static specrt_status specrt__bundle_check_ranks(const specrt_bundle *b, specrt_e
                                   "<= n_ranked <= n_vocab <= 16777216",
                                   err);
     if (n - sizeof *h != (uint64_t)h->n_ranked * 12)
-        return specrt__bundle_bad(b, "ranks", "its size does not fit n_ranked", err);
+        return specrt__bundle_bad(
+            b, "ranks", "size: expected 12 bytes per ranked id after the header, found another",
+            err);
     size_t n_seen = ((size_t)h->n_vocab + 7) / 8;
     uint8_t *seen = (uint8_t *)specrt__base_alloc(&b->desc, n_seen);
     if (!seen) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", b->name);
@@ -11210,7 +11222,7 @@ static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__poli
     for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
     if (source->present) return specrt__policy_fail(p, "each source once");
     if (!first && (kind == SPECRT__POLICY_FULL || spec->sources[SPECRT__POLICY_FULL].present))
-        return specrt__policy_fail(p, "'full' to stand alone, since it holds every token");
+        return specrt__policy_fail(p, "'full' without other sources, because it has every token");
     source->present = true;
     source->size = size;
     for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++)
@@ -13999,7 +14011,8 @@ static void specrt__trace_store64(uint8_t *p, uint64_t x) {
 static specrt_status specrt__trace_put(specrt_trace_writer *w, const void *bytes, size_t n,
                                        specrt_error *err) {
     if (w->write(w->user, bytes, n) == 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_IO, "trace: cannot be written");
+    return specrt_error_set(err, SPECRT_STATUS_IO,
+                            "trace: write: expected 0, found a failure of the callback");
 }
 
 static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_error *err) {
@@ -14042,8 +14055,9 @@ SPECRT_API specrt_status specrt_trace_writer_create(
     specrt_desc desc = specrt__base_desc(env);
     *out = NULL;
     if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "trace: expected a function and widths within limits");
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "trace: expected a write callback and widths within limits, found others");
     specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&desc, sizeof *w);
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     memset(w, 0, sizeof *w);
@@ -14128,13 +14142,15 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
     uint64_t n = 16 + (begins ? sizeof domain : 0), n_hidden = 0;
     const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
     if (wrong)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: %s: out of range",
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "trace: record: %s: expected values within limits, found others",
                                 wrong);
     specrt__trace_layout(&w->info, &r, fields);
     uint32_t has = specrt__trace_measure(fields, &n, &n_hidden);
     if (n > SPECRT__TRACE_MAX_BLOCK - w->records.n ||
         n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: too large");
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "trace: record: expected less than a block, found more");
     if (!specrt__trace_reserve(&w->desc, &w->records, w->records.n + (size_t)n) ||
         !specrt__trace_reserve(&w->desc, &w->hidden, w->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
@@ -14260,8 +14276,11 @@ static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_er
     if (good && version > 1) n_more = specrt__base_load32(h + 12);
     if (good && version > 1) good = specrt__trace_read_more(r, h, n_more);
     if (!good || !specrt__trace_info_ok(info))
-        return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED,
-                                "%s: header: its checksum or sizes are wrong", r->name);
+        return specrt_error_set(
+            err, SPECRT_STATUS_TRACE_DAMAGED,
+            "%s: header: expected a matching checksum and sizes, found others; record "
+            "the trace again",
+            r->name);
     r->at = SPECRT__TRACE_HEADER + n_more;
     return SPECRT_STATUS_OK;
 }
@@ -14330,8 +14349,11 @@ SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *r, const 
     const specrt_trace_info *info = &r->info;
     if (sha256 && memcmp(info->tokenizer_sha256, unknown, 32) != 0 &&
         memcmp(info->tokenizer_sha256, sha256, 32) != 0)
-        return specrt_error_set(err, SPECRT_STATUS_TRACE_MISMATCH,
-                                "%s: was recorded with another tokenizer", r->name);
+        return specrt_error_set(
+            err, SPECRT_STATUS_TRACE_MISMATCH,
+            "%s: tokenizer: expected this tokenizer's digest, found another; record "
+            "the trace again",
+            r->name);
     if ((d_target == 0 || d_target == info->d_target) && (d_draft == 0 || d_draft == info->d_draft))
         return SPECRT_STATUS_OK;
     return specrt_error_set(
@@ -14371,7 +14393,7 @@ static specrt_status specrt__trace_find(specrt_trace_reader *r, size_t at, specr
     if ((b.magic != SPECRT__TRACE_MAGIC_BLOCK && b.magic != SPECRT__TRACE_MAGIC_HIDDEN) ||
         b.n_raw > SPECRT__TRACE_MAX_BLOCK || b.n_stored > b.n_raw || b.n_raw < 1 ||
         b.n_records == 0)
-        return specrt__trace_damaged(r, "its header is wrong", err);
+        return specrt__trace_damaged(r, "header: expected sizes within limits, found others", err);
     r->cut = b.n_stored > left - SPECRT__TRACE_BLOCK_HEADER;
     if (!r->cut) *out = b;
     return SPECRT_STATUS_OK;
@@ -14382,12 +14404,13 @@ static specrt_status specrt__trace_load(specrt_trace_reader *r, const specrt__tr
     const uint8_t *stored = b->header + SPECRT__TRACE_BLOCK_HEADER;
     size_t n = (size_t)b->n_stored;
     if (specrt__trace_sum(r, stored, n, specrt__trace_sum_of(r, b->header, 24)) != b->checksum)
-        return specrt__trace_damaged(r, "its checksum is wrong", err);
+        return specrt__trace_damaged(r, "checksum: expected the stored one, found another", err);
     out->n = out->at = 0;
     if (!specrt__trace_reserve(&r->desc, out, (size_t)b->n_raw))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", r->name);
     if (!specrt__trace_unpack(stored, n, out->p, (size_t)b->n_raw))
-        return specrt__trace_damaged(r, "does not decompress", err);
+        return specrt__trace_damaged(
+            r, "data: expected a zstd frame of the stated size, found another", err);
     out->n = (size_t)b->n_raw;
     return SPECRT_STATUS_OK;
 }
@@ -14405,7 +14428,8 @@ static specrt_status specrt__trace_next_block(specrt_trace_reader *r, specrt_err
         SPECRT__TRY(specrt__trace_find(r, at, &block, err));
         r->cut |= block.n_records == 0;
         if (block.magic == SPECRT__TRACE_MAGIC_HIDDEN)
-            return specrt__trace_damaged(r, "its records are missing", err);
+            return specrt__trace_damaged(
+                r, "expected records after hidden states, found more hidden states", err);
     }
     if (block.n_records == 0) return SPECRT_STATUS_OK;
     if (hidden.n_records && !r->skips) SPECRT__TRY(specrt__trace_load(r, &hidden, &r->hidden, err));

@@ -101,11 +101,12 @@ static specrt_status specrt__bundle_check_table(specrt_bundle *b, specrt_error *
                                 SPECRT_BUNDLE_MAX_SECTIONS, (unsigned)h.n_sections);
     size_t bytes = h.n_sections * sizeof(specrt_bundle_section);
     if (h.table_offset != sizeof h || bytes > b->n_bytes - sizeof h)
-        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_TABLE,
-                                "%s: header: a table of %u sections at offset %llu does not fit in "
-                                "%llu bytes",
-                                b->name, (unsigned)h.n_sections, (unsigned long long)h.table_offset,
-                                (unsigned long long)b->n_bytes);
+        return specrt_error_set(
+            err, SPECRT_STATUS_BUNDLE_TABLE,
+            "%s: header: section table: expected %u sections at offset 64, found "
+            "offset %llu in %llu bytes; copy the file again",
+            b->name, (unsigned)h.n_sections, (unsigned long long)h.table_offset,
+            (unsigned long long)b->n_bytes);
     b->sections = (const specrt_bundle_section *)(const void *)(b->bytes + sizeof h);
     b->n_sections = (int32_t)h.n_sections;
     if (specrt_hash64(b->sections, bytes, 0) != h.table_checksum)
@@ -214,7 +215,8 @@ static specrt_status specrt__bundle_unzstd(const specrt_bundle *b, const specrt_
     size_t n_stored = (size_t)s->stored_bytes, n = ZSTD_findFrameCompressedSize(stored, n_stored);
     if (!ZSTD_isError(n) && n != n_stored)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_ZSTD,
-                                "%s: section '%.8s': bytes follow its zstd frame", b->name, s->tag);
+                                "%s: section '%.8s': expected one zstd frame, found more bytes",
+                                b->name, s->tag);
     if (!ZSTD_isError(n)) n = ZSTD_decompress(out, (size_t)s->raw_bytes, stored, n_stored);
     if (ZSTD_isError(n))
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_ZSTD, "%s: section '%.8s': zstd: %s",
@@ -276,19 +278,24 @@ static specrt_status specrt__bundle_check_ident(const specrt_bundle *b, specrt_e
     size_t n;
     const specrt_ident *d = (const specrt_ident *)specrt_bundle_data(b, "ident", &n);
     if (!d) return SPECRT_STATUS_OK;
-    if (n != sizeof *d) return specrt__bundle_bad(b, "ident", "its size is not 1200 bytes", err);
+    if (n != sizeof *d)
+        return specrt__bundle_bad(b, "ident", "size: expected 1200 bytes, found another", err);
     if (!memchr(d->tokenizer_name, 0, sizeof d->tokenizer_name) ||
         !memchr(d->head_name, 0, sizeof d->head_name))
-        return specrt__bundle_bad(b, "ident", "a name does not end", err);
+        return specrt__bundle_bad(b, "ident", "names: expected a NUL at the end, found none", err);
     if (d->n_vocab < 0 || d->n_vocab > SPECRT_MAX_VOCAB || d->n_normal < 0 ||
         d->n_normal > d->n_vocab)
-        return specrt__bundle_bad(b, "ident", "n_vocab or n_normal is out of range", err);
+        return specrt__bundle_bad(
+            b, "ident", "n_vocab, n_normal: expected 0 <= n_normal <= n_vocab, found others", err);
     if (d->head_rows < 0 || d->head_cols < 0 || (d->head_rows > 0) != (d->head_cols > 0))
-        return specrt__bundle_bad(b, "ident", "head_rows or head_cols is out of range", err);
+        return specrt__bundle_bad(
+            b, "ident", "head_rows, head_cols: expected both above 0, or both 0, found others",
+            err);
     for (int i = 0; i < SPECRT_DIGEST_ROWS; i++)
         for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++)
             if (!(fabsf(d->head_digest.values[i][k]) <= FLT_MAX))
-                return specrt__bundle_bad(b, "ident", "head_digest is not finite", err);
+                return specrt__bundle_bad(
+                    b, "ident", "head_digest: expected finite numbers, found others", err);
     return SPECRT_STATUS_OK;
 }
 
@@ -311,8 +318,9 @@ static bool specrt__bundle_ranks_sizes_ok(const specrt_ranks_header *h) {
 static const char *specrt__bundle_check_ids(const specrt_ranks *r, uint8_t *seen) {
     for (int32_t i = 0; i < r->header->n_ranked; i++) {
         int32_t id = r->ids[i];
-        if (id < 0 || id >= r->header->n_vocab) return "an id is outside the vocabulary";
-        if (seen[id >> 3] >> (id & 7) & 1) return "an id stands twice";
+        if (id < 0 || id >= r->header->n_vocab)
+            return "ids: expected ids below n_vocab, found another";
+        if (seen[id >> 3] >> (id & 7) & 1) return "ids: expected distinct ids, found one twice";
         seen[id >> 3] = (uint8_t)(seen[id >> 3] | 1 << (id & 7));
     }
     return NULL;
@@ -323,7 +331,8 @@ static specrt_status specrt__bundle_check_ranks(const specrt_bundle *b, specrt_e
     const void *data = specrt_bundle_data(b, "ranks", &n);
     if (!data) return SPECRT_STATUS_OK;
     if (n < sizeof(specrt_ranks_header))
-        return specrt__bundle_bad(b, "ranks", "it is shorter than its header", err);
+        return specrt__bundle_bad(b, "ranks", "size: expected at least its header, found less",
+                                  err);
     const specrt_ranks_header *h = (const specrt_ranks_header *)data;
     if (!specrt__bundle_ranks_sizes_ok(h))
         return specrt__bundle_bad(b, "ranks",
@@ -331,7 +340,9 @@ static specrt_status specrt__bundle_check_ranks(const specrt_bundle *b, specrt_e
                                   "<= n_ranked <= n_vocab <= 16777216",
                                   err);
     if (n - sizeof *h != (uint64_t)h->n_ranked * 12)
-        return specrt__bundle_bad(b, "ranks", "its size does not fit n_ranked", err);
+        return specrt__bundle_bad(
+            b, "ranks", "size: expected 12 bytes per ranked id after the header, found another",
+            err);
     size_t n_seen = ((size_t)h->n_vocab + 7) / 8;
     uint8_t *seen = (uint8_t *)specrt__base_alloc(&b->desc, n_seen);
     if (!seen) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", b->name);

@@ -45,7 +45,8 @@ static specrt_status specrt__os_map_fd(int fd, const char *path, specrt__os_map 
                                 path);
     if (info.st_size == 0) return SPECRT_STATUS_OK;
     if ((uint64_t)info.st_size > SIZE_MAX)
-        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: larger than the address space", path);
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: size: expected less than the address space, found more", path);
     void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED)
         return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", path, strerror(errno));
@@ -154,8 +155,8 @@ SPECRT_API specrt_status specrt_worker_create(const specrt_desc *env, specrt_wor
     int code = pthread_create(&w->thread, NULL, specrt__os_work, w);
     if (code != 0) {
         specrt__os_worker_free(w);
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: no thread: %s",
-                                strerror(code));
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "worker: expected a new thread, found: %s", strerror(code));
     }
     *out = w;
     return SPECRT_STATUS_OK;

@@ -195,7 +195,7 @@ static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__poli
     for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
     if (source->present) return specrt__policy_fail(p, "each source once");
     if (!first && (kind == SPECRT__POLICY_FULL || spec->sources[SPECRT__POLICY_FULL].present))
-        return specrt__policy_fail(p, "'full' to stand alone, since it holds every token");
+        return specrt__policy_fail(p, "'full' without other sources, because it has every token");
     source->present = true;
     source->size = size;
     for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++)

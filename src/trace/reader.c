@@ -99,8 +99,11 @@ static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_er
     if (good && version > 1) n_more = specrt__base_load32(h + 12);
     if (good && version > 1) good = specrt__trace_read_more(r, h, n_more);
     if (!good || !specrt__trace_info_ok(info))
-        return specrt_error_set(err, SPECRT_STATUS_TRACE_DAMAGED,
-                                "%s: header: its checksum or sizes are wrong", r->name);
+        return specrt_error_set(
+            err, SPECRT_STATUS_TRACE_DAMAGED,
+            "%s: header: expected a matching checksum and sizes, found others; record "
+            "the trace again",
+            r->name);
     r->at = SPECRT__TRACE_HEADER + n_more;
     return SPECRT_STATUS_OK;
 }
@@ -169,8 +172,11 @@ SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *r, const 
     const specrt_trace_info *info = &r->info;
     if (sha256 && memcmp(info->tokenizer_sha256, unknown, 32) != 0 &&
         memcmp(info->tokenizer_sha256, sha256, 32) != 0)
-        return specrt_error_set(err, SPECRT_STATUS_TRACE_MISMATCH,
-                                "%s: was recorded with another tokenizer", r->name);
+        return specrt_error_set(
+            err, SPECRT_STATUS_TRACE_MISMATCH,
+            "%s: tokenizer: expected this tokenizer's digest, found another; record "
+            "the trace again",
+            r->name);
     if ((d_target == 0 || d_target == info->d_target) && (d_draft == 0 || d_draft == info->d_draft))
         return SPECRT_STATUS_OK;
     return specrt_error_set(
@@ -210,7 +216,7 @@ static specrt_status specrt__trace_find(specrt_trace_reader *r, size_t at, specr
     if ((b.magic != SPECRT__TRACE_MAGIC_BLOCK && b.magic != SPECRT__TRACE_MAGIC_HIDDEN) ||
         b.n_raw > SPECRT__TRACE_MAX_BLOCK || b.n_stored > b.n_raw || b.n_raw < 1 ||
         b.n_records == 0)
-        return specrt__trace_damaged(r, "its header is wrong", err);
+        return specrt__trace_damaged(r, "header: expected sizes within limits, found others", err);
     r->cut = b.n_stored > left - SPECRT__TRACE_BLOCK_HEADER;
     if (!r->cut) *out = b;
     return SPECRT_STATUS_OK;
@@ -221,12 +227,13 @@ static specrt_status specrt__trace_load(specrt_trace_reader *r, const specrt__tr
     const uint8_t *stored = b->header + SPECRT__TRACE_BLOCK_HEADER;
     size_t n = (size_t)b->n_stored;
     if (specrt__trace_sum(r, stored, n, specrt__trace_sum_of(r, b->header, 24)) != b->checksum)
-        return specrt__trace_damaged(r, "its checksum is wrong", err);
+        return specrt__trace_damaged(r, "checksum: expected the stored one, found another", err);
     out->n = out->at = 0;
     if (!specrt__trace_reserve(&r->desc, out, (size_t)b->n_raw))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", r->name);
     if (!specrt__trace_unpack(stored, n, out->p, (size_t)b->n_raw))
-        return specrt__trace_damaged(r, "does not decompress", err);
+        return specrt__trace_damaged(
+            r, "data: expected a zstd frame of the stated size, found another", err);
     out->n = (size_t)b->n_raw;
     return SPECRT_STATUS_OK;
 }
@@ -244,7 +251,8 @@ static specrt_status specrt__trace_next_block(specrt_trace_reader *r, specrt_err
         SPECRT__TRY(specrt__trace_find(r, at, &block, err));
         r->cut |= block.n_records == 0;
         if (block.magic == SPECRT__TRACE_MAGIC_HIDDEN)
-            return specrt__trace_damaged(r, "its records are missing", err);
+            return specrt__trace_damaged(
+                r, "expected records after hidden states, found more hidden states", err);
     }
     if (block.n_records == 0) return SPECRT_STATUS_OK;
     if (hidden.n_records && !r->skips) SPECRT__TRY(specrt__trace_load(r, &hidden, &r->hidden, err));

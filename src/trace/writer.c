@@ -23,7 +23,8 @@ static void specrt__trace_store64(uint8_t *p, uint64_t x) {
 static specrt_status specrt__trace_put(specrt_trace_writer *w, const void *bytes, size_t n,
                                        specrt_error *err) {
     if (w->write(w->user, bytes, n) == 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_IO, "trace: cannot be written");
+    return specrt_error_set(err, SPECRT_STATUS_IO,
+                            "trace: write: expected 0, found a failure of the callback");
 }
 
 static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_error *err) {
@@ -66,8 +67,9 @@ SPECRT_API specrt_status specrt_trace_writer_create(
     specrt_desc desc = specrt__base_desc(env);
     *out = NULL;
     if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "trace: expected a function and widths within limits");
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "trace: expected a write callback and widths within limits, found others");
     specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&desc, sizeof *w);
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     memset(w, 0, sizeof *w);
@@ -152,13 +154,15 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
     uint64_t n = 16 + (begins ? sizeof domain : 0), n_hidden = 0;
     const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
     if (wrong)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: %s: out of range",
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "trace: record: %s: expected values within limits, found others",
                                 wrong);
     specrt__trace_layout(&w->info, &r, fields);
     uint32_t has = specrt__trace_measure(fields, &n, &n_hidden);
     if (n > SPECRT__TRACE_MAX_BLOCK - w->records.n ||
         n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "trace: record: too large");
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "trace: record: expected less than a block, found more");
     if (!specrt__trace_reserve(&w->desc, &w->records, w->records.n + (size_t)n) ||
         !specrt__trace_reserve(&w->desc, &w->hidden, w->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");

@@ -75,8 +75,8 @@ top_id: expected one of tokens, nodes, *"
 done
 n=$(($(stat -c %s written.trace) - 200)) # in the last block of what is no hidden state
 { head -c $n written.trace; printf 'XXXX'; tail -c +$((n + 5)) written.trace; } >damaged.trace
-refuses 3 "*damaged.trace: block *: its checksum is wrong" specrt-eval replay \
-    --trace damaged.trace --policy full
+refuses 3 "*damaged.trace: block *: checksum: expected the stored one, found another" \
+    specrt-eval replay --trace damaged.trace --policy full
 accepts specrt-eval replay --trace written.trace --policy full,window:300 --json
 prints '*"policy":"full"*"estimated":false*'
 head -c $(($(stat -c %s written.trace) * 9 / 10)) written.trace >cut.trace

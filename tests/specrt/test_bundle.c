@@ -339,7 +339,8 @@ static const damage damages[] = {
     {"flags", HEADER(flags), 1, SPECRT_STATUS_BUNDLE_VERSION, "flags 0x1"},
     {"sections-over", HEADER(n_sections), 257, SPECRT_STATUS_BUNDLE_LIMIT, "at most 256"},
     {"sections-max", HEADER(n_sections), 0xffffffff, SPECRT_STATUS_BUNDLE_LIMIT, "at most 256"},
-    {"sections-beyond", HEADER(n_sections), 200, SPECRT_STATUS_BUNDLE_TABLE, "does not fit"},
+    {"sections-beyond", HEADER(n_sections), 200, SPECRT_STATUS_BUNDLE_TABLE,
+     "section table: expected"},
     {"sections-fewer", HEADER(n_sections), 2, SPECRT_STATUS_BUNDLE_TABLE, "padding"},
     {"table-offset", HEADER64(table_offset), 128, SPECRT_STATUS_BUNDLE_TABLE, "offset 128"},
     {"table-offset-max", HEADER64(table_offset), UINT64_MAX, SPECRT_STATUS_BUNDLE_TABLE, "offset"},
@@ -427,7 +428,7 @@ static void test_frames(void) {
     CHECK_INT(open_frame(frame, 0, 0, &err), SPECRT_STATUS_BUNDLE_ZSTD);
     memcpy(two, frame, n), memcpy(two + n, frame, n);
     CHECK_INT(open_frame(two, 2 * n, 2 * n_ranks, &err), SPECRT_STATUS_BUNDLE_ZSTD);
-    CHECK_HAS(err.msg, "bytes follow");
+    CHECK_HAS(err.msg, "found more bytes");
     for (size_t i = 0; i < n; i++) { /* a frame damaged anywhere, with a right checksum */
         memcpy(two, frame, n);
         two[i] ^= 0x10;

@@ -412,7 +412,7 @@ static void test_refusals(void) {
     make(1, &c);
     c.tokens[0] = V;
     CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_STR(err.msg, "trace: record: tokens: out of range");
+    CHECK_STR(err.msg, "trace: record: tokens: expected values within limits, found others");
     make(1, &c);
     c.tree_parents[1] = 1;
     CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
@@ -428,7 +428,9 @@ static void test_refusals(void) {
     CHECK_INT(specrt_trace_get_info(r)->n_vocab, V);
     CHECK_INT(specrt_trace_check(r, info.tokenizer_sha256, D_TARGET, 0, NULL), SPECRT_STATUS_OK);
     CHECK_INT(specrt_trace_check(r, other, 0, 0, &err), SPECRT_STATUS_TRACE_MISMATCH);
-    CHECK_STR(err.msg, "t: was recorded with another tokenizer");
+    CHECK_STR(
+        err.msg,
+        "t: tokenizer: expected this tokenizer's digest, found another; record the trace again");
     CHECK_INT(specrt_trace_check(r, NULL, D_TARGET + 1, 0, &err), SPECRT_STATUS_TRACE_MISMATCH);
     specrt_trace_close(r);
     free(b.p);
