@@ -276,7 +276,7 @@ test-single: $(SINGLE_TESTS) ## the header's unit tests, over include/specrt.h i
 	@printf '%s\n' $^ | xargs -P $(shell nproc) -I TEST sh -c 'TEST >TEST.log 2>&1 || { cat TEST.log; exit 255; }'
 
 # A sanitized libspecrt.so would need a sanitized Python.
-test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(GPU_BENCH) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head # everything that `make test` runs
+test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(GPU_BENCH) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head $(BUILD)/tests/mtp_gguf # everything that `make test` runs
 
 # What starts threads, for the sanitizer that is slow and looks at nothing else.
 THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel_|pthread|specrt_worker|threads' $(TESTS))))
@@ -286,7 +286,7 @@ test-threads: tools $(THREADED:%=$(BUILD)/tests/%)
 test: test-build ## unit tests, compile tests, examples, command-line tests
 	@tests/run.sh $(BUILD) $(if $(SMOKE),bundle_info calibrate_usage)
 
-test-cli: tools $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head ## the command-line tests alone
+test-cli: tools $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head $(BUILD)/tests/mtp_gguf ## the command-line tests alone
 	@tests/cli/run.sh $(BUILD)/bin
 
 test-long: $(BUILD)/tests/test_lossless ## every policy against plain decoding: 200 prompts of 128 tokens [EVERY=N-th]

@@ -134,7 +134,7 @@ mtp() {
         echo "| policy | accept length | 95% | of full | worst domain | | rows | bytes a pass |"
         echo "|---|--:|--:|--:|--:|---|--:|--:|"
         rows --policy full,static:2048,microspec,sketch:128,hybrid,static:512+window+successor:256 \
-            --topk 1 --num-steps 4 --max-tokens 128 --prompts "$work"/test/*.jsonl | awk -F '\t' '
+            --topk 1 --num-steps 4 --max-tokens 64 --prompts "$work"/test/*.jsonl | awk -F '\t' '
             $1 == "plain" { next }
             $2 == "all" {
                 name[++n] = $1

@@ -7,8 +7,7 @@
 
 struct engine_drafter {
     engine_model *own; /* an independent drafter; NULL: a head, and then */
-    engine_model
-        body; /* one layer, the embedding and the head; pool and compute are the target's */
+    engine_model body; /* one layer; the rest is the target's, but for what the file brings */
     const engine_model *target;
     engine_weights file;
     char prefix[16]; /* of an EAGLE head's layer's tensors: "layers.0", or EAGLE-3's "midlayer" */

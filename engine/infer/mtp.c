@@ -4,8 +4,6 @@
 #include "engine/infer/drafter.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "base/error.h"
 
 /* How files of one family name what a module has beside its layer, after a prefix. */

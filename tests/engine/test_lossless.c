@@ -93,8 +93,10 @@ static void size_up(pair *p, bool sample) {
 #endif
 }
 
-static void open_pair(pair *p) {
-    const char *target = "data/sample/target.gguf", *draft = "data/sample/draft.safetensors";
+static const char eagle[] = "data/sample/draft.safetensors", mtp[] = "data/sample/mtp.safetensors";
+
+static void open_pair(pair *p, const char *draft) {
+    const char *target = "data/sample/target.gguf";
     bool sample = access(target, R_OK) == 0 && access(draft, R_OK) == 0;
     specrt_head_desc head;
     specrt_error err;
@@ -358,7 +360,7 @@ static void test_greedy(void) {
     };
     const specrt_sampling greedy = {0};
     pair *p = (pair *)calloc(1, sizeof *p);
-    open_pair(p);
+    open_pair(p, eagle);
     run_prompts(p, NULL, &(specrt_session_params){.sampling = greedy}, NULL);
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         const trial *t = &trials[i];
@@ -369,6 +371,33 @@ static void test_greedy(void) {
         printf("%-50s accept length %.2f\n", t->policy, accept_length);
         if (strcmp(t->policy, "full") == 0) CHECK(accept_length > 1.3);
         if (t->list == ADVERSARIAL && !strchr(t->policy, '+')) CHECK_NEAR(accept_length, 1, 0);
+    }
+    close_pair(p);
+}
+
+/* The same of an MTP module: its states go into what policies choose rows by, and into its next step. */
+static void test_mtp(void) {
+    static const trial trials[] = {
+        {"full", ABSENT, &eagle_tree},
+        {"microspec", ABSENT, &small_tree},
+        {"static:10", ADVERSARIAL, &chain},
+        {"cluster:3@beam=per_row+static:64", RANDOM, &small_tree},
+        {"static:200+retrieve:128@sem=hnsw_h@mode=async", RANDOM, &small_tree},
+        {"window:64@min=0+successor:64+sketch:32", RANDOM, &eagle_tree},
+        {"coral-paper", RANDOM, &small_tree},
+    };
+    const specrt_sampling samplings[] = {{0}, {.temperature = 0.7f, .top_p = 0.95f, .seed = 11}};
+    pair *p = (pair *)calloc(1, sizeof *p);
+    open_pair(p, mtp);
+    p->n_prompts = (p->n_prompts + 1) / 2;
+    for (int k = 0; k < 2; k++) {
+        p->share = 1; /* plain decoding answers all of them again */
+        p->first = 0;
+        run_prompts(p, NULL, &(specrt_session_params){.sampling = samplings[k]}, NULL);
+        for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+            double accept_length = check_trial(p, &trials[i], &samplings[k], false);
+            if (k == 0 && i == 0) CHECK(accept_length > 1.3);
+        }
     }
     close_pair(p);
 }
@@ -385,7 +414,7 @@ static void test_sampled(void) {
     };
     const specrt_sampling warm = {.temperature = 0.7f, .top_p = 0.95f, .seed = 11};
     pair *p = (pair *)calloc(1, sizeof *p);
-    open_pair(p);
+    open_pair(p, eagle);
     p->n_prompts = (p->n_prompts + 3) / 4;
     run_prompts(p, NULL, &(specrt_session_params){.sampling = warm}, NULL);
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
@@ -403,7 +432,7 @@ static void test_autos(void) {
     };
     const specrt_sampling samplings[] = {{0}, {.temperature = 0.7f, .top_p = 0.95f, .seed = 11}};
     pair *p = (pair *)calloc(1, sizeof *p);
-    open_pair(p);
+    open_pair(p, eagle);
     p->n_prompts = (p->n_prompts + 1) / 2;
     for (int k = 0; k < 2; k++) {
         p->share = 1; /* plain decoding answers all of them again */
@@ -417,6 +446,7 @@ static void test_autos(void) {
 
 static const test_case cases[] = {
     {"greedy", "every policy emits plain decoding's tokens", test_greedy},
+    {"mtp", "so it does with an MTP module, greedy and sampled", test_mtp},
     {"sampled", "so it does with sampling, draw for draw", test_sampled},
     {"autos", "so it does where auto_draft chooses", test_autos},
 };
