@@ -13347,7 +13347,7 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
     int32_t parents[SPECRT_TREE_MAX_NODES], depths[SPECRT_TREE_MAX_NODES];
     specrt_draft draft;
     specrt_verdict verdict;
-    if (n < 1 || n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
+    if (n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
         return SPECRT_STATUS_BAD_ARG;
     if (last == -1) return specrt__session_leave_open(s, tokens, n, n_accepted, rows);
     SPECRT__CLEAR(&draft, 1);

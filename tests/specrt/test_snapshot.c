@@ -445,6 +445,11 @@ static void test_damaged(void) {
     copy[8] = 2;
     refuses(r.s, copy, n, SPECRT_STATUS_SESSION_VERSION, "expected 1, found 2");
     memcpy(copy, bytes, n);
+    const int64_t farthest = INT64_MAX / 2;
+    memcpy(copy + 32, &farthest, 8); /* as far as a text may go: position and cycle */
+    memcpy(copy + 40, &farthest, 8);
+    seal(copy, n);
+    load(r.s, copy, n);
     const uint32_t n_text = (uint32_t)n - SPECRT__SAVED_HEADER + 1;
     memcpy(copy + 92, &n_text, 4);
     seal(copy, n);
