@@ -390,27 +390,104 @@ static bool reads_d2t(gguf_string arch) {
     return false;
 }
 
-/* The head to cut. */
-static specrt_status find_head(const job *j, const gguf *g, const gguf_tensor **out) {
+enum { MAX_MTP = 8 }; /* MTP layers of a model: published ones have 1 to 3 */
+
+/* One head to cut. */
+typedef struct cut {
+    const gguf_tensor *from;
+    char name[64]; /* of what is written */
+} cut;
+
+/* The heads to cut: one for each MTP layer, and output.weight. */
+typedef struct cuts {
+    cut list[MAX_MTP + 1];
+    int n;
+} cuts;
+
+static void add_cut(cuts *c, const gguf_tensor *from, const char *name) {
+    c->list[c->n].from = from;
+    snprintf(c->list[c->n++].name, sizeof c->list[0].name, "%s", name);
+}
+
+/* An integer of the model's own architecture, at least 0; 0: none. */
+static int64_t arch_int(const gguf *g, gguf_string arch, const char *key) {
+    char name[96];
+    int64_t value = 0;
+    snprintf(name, sizeof name, "%.*s.%s", (int)(arch.n > 40 ? 40 : arch.n), arch.s, key);
+    return sl_gguf_get_int(g, name, &value) && value > 0 ? value : 0;
+}
+
+/* Whether a file has the target's first layer: a sidecar has MTP layers alone. */
+static bool has_first_layer(const gguf *g) {
+    int64_t n;
+    const gguf_tensor *t = sl_gguf_tensors(g, &n);
+    for (int64_t i = 0; i < n; i++)
+        if (strncmp(t[i].name, "blk.0.", 6) == 0) return true;
+    return false;
+}
+
+/* The heads of MTP layers [first, end). A whole model keeps output.weight, which the target scores: each
+ * layer gets a cut head of its own. A sidecar's output.weight is the drafter's. */
+static void find_mtp(const gguf *g, int64_t first, int64_t end, cuts *out) {
+    const gguf_tensor *shared = sl_gguf_find_tensor(g, "output.weight");
+    bool is_whole = first > 0 && has_first_layer(g);
+    if (!shared) shared = sl_gguf_find_tensor(g, "token_embd.weight");
+    for (int64_t layer = first; layer < end; layer++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%" PRId64 ".nextn.shared_head_head.weight", layer);
+        const gguf_tensor *own = sl_gguf_find_tensor(g, name);
+        if (own || (is_whole && shared)) add_cut(out, own ? own : shared, name);
+    }
+    bool has_output = sl_gguf_find_tensor(g, "output.weight");
+    if (!is_whole && shared && (has_output || out->n == 0)) add_cut(out, shared, "output.weight");
+}
+
+static specrt_status find_heads(const job *j, const gguf *g, cuts *out) {
     gguf_string arch = {"", 0};
+    const gguf_tensor *output = sl_gguf_find_tensor(g, "output.weight");
     sl_gguf_get_string(g, "general.architecture", &arch);
-    if (!reads_d2t(arch))
+    int64_t n_mtp = arch_int(g, arch, "nextn_predict_layers");
+    int64_t n_layers = arch_int(g, arch, "block_count");
+    *out = (cuts){0};
+    if (n_mtp > 0 && (n_mtp > MAX_MTP || n_mtp > n_layers))
+        return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: nextn_predict_layers: expected at most %d and at most "
+                                "block_count, %" PRId64 ", found %" PRId64,
+                                j->drafter, MAX_MTP, n_layers, n_mtp);
+    if (n_mtp > 0)
+        find_mtp(g, n_layers - n_mtp, n_layers, out);
+    else if (!reads_d2t(arch))
         return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
-                                "%s: architecture '%.*s': llama.cpp reads d2t of eagle3 and dflash "
-                                "drafters alone, and does not load others that are cut (wrong "
-                                "shape); draft with the whole file in specrt-llama --policy "
-                                "static:%" PRId32,
+                                "%s: architecture '%.*s' without MTP layers: llama.cpp reads d2t "
+                                "of eagle3 and dflash drafters, and does not load others that are "
+                                "cut (wrong shape); draft with the whole file in specrt-llama "
+                                "--policy static:%" PRId32,
                                 j->drafter, (int)(arch.n > 40 ? 40 : arch.n), arch.s, j->n);
-    *out = sl_gguf_find_tensor(g, "output.weight");
-    if (!*out)
+    else if (output)
+        add_cut(out, output, "output.weight");
+    if (out->n == 0)
         return specrt_error_set(
             j->err, SPECRT_STATUS_UNSUPPORTED,
             "%s: has no output.weight: llama.cpp would score the target's whole "
             "head; convert the drafter with its LM head",
             j->drafter);
-    if ((*out)->n_dims != 2 || (*out)->dims[1] < 1)
-        return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: output.weight: expected a matrix", j->drafter);
+    return SPECRT_STATUS_OK;
+}
+
+/* A d2t of another length than the head would name rows that mean other tokens. */
+static specrt_status check_heads(const job *j, const gguf *g, const cuts *heads) {
+    const gguf_tensor *d2t = sl_gguf_find_tensor(g, "d2t");
+    for (int i = 0; i < heads->n; i++) {
+        const gguf_tensor *head = heads->list[i].from;
+        if (head->n_dims != 2 || head->dims[1] < 1)
+            return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT, "%s: %s: expected a matrix",
+                                    j->drafter, head->name);
+        if (d2t && d2t->dims[0] != head->dims[1])
+            return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: %s: expected %" PRId64 " rows, as d2t has entries, found "
+                                    "%" PRId64 "; they are not of one cut",
+                                    j->drafter, head->name, d2t->dims[0], head->dims[1]);
+    }
     return SPECRT_STATUS_OK;
 }
 
@@ -479,27 +556,42 @@ static specrt_status check_tokens(const job *j, const gguf *g) {
     return SPECRT_STATUS_OK;
 }
 
-/* The tensors that change: at most head, bias and d2t. */
-static specrt_status make_edits(const job *j, const gguf *g, gguf_tensor edits[3], int *n) {
-    const gguf_tensor *head = NULL, *bias = sl_gguf_find_tensor(g, "output.bias");
+/* The tensors that change: heads, bias and d2t. */
+enum { MAX_EDITS = MAX_MTP + 3 };
+
+static specrt_status make_cuts(const job *j, const gguf *g, const cuts *heads, const trimmed *t,
+                               gguf_tensor edits[MAX_EDITS], int *n) {
+    const gguf_tensor *bias = sl_gguf_find_tensor(g, "output.bias");
+    bool cuts_output = false; /* the bias is that of output.weight */
+    for (int i = 0; i < heads->n; i++) {
+        const cut *c = &heads->list[i];
+        TRY(cut_tensor(j, c->from, c->name, t, &edits[*n]));
+        ++*n;
+        cuts_output = cuts_output || strcmp(c->name, "output.weight") == 0;
+    }
+    if (cuts_output && bias && bias->n_dims == 1) {
+        TRY(cut_tensor(j, bias, "output.bias", t, &edits[*n]));
+        ++*n;
+    }
+    TRY(add_d2t(j, &edits[*n]));
+    ++*n;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status make_edits(const job *j, const gguf *g, gguf_tensor edits[MAX_EDITS], int *n) {
+    cuts heads;
     trimmed t;
-    TRY(find_head(j, g, &head));
+    TRY(find_heads(j, g, &heads));
+    TRY(check_heads(j, g, &heads));
     TRY(check_tokens(j, g));
     TRY(find_trimmed(j, g, &t));
-    specrt_status status = cut_tensor(j, head, "output.weight", &t, &edits[*n]);
-    if (status == SPECRT_STATUS_OK) ++*n;
-    if (status == SPECRT_STATUS_OK && bias && bias->n_dims == 1) {
-        status = cut_tensor(j, bias, "output.bias", &t, &edits[*n]);
-        if (status == SPECRT_STATUS_OK) ++*n;
-    }
-    if (status == SPECRT_STATUS_OK) status = add_d2t(j, &edits[*n]);
-    if (status == SPECRT_STATUS_OK) ++*n;
+    specrt_status status = make_cuts(j, g, &heads, &t, edits, n);
     free(t.row_of);
     return status;
 }
 
 static specrt_status write_gguf(const job *j) {
-    gguf_tensor edits[3];
+    gguf_tensor edits[MAX_EDITS];
     gguf *g;
     out_file out;
     int n = 0;

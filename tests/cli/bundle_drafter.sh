@@ -23,7 +23,7 @@ prints "*\"n_imported\":*$kept,*"
 # Cut again, a list must have rows; other architectures take none.
 refuses 3 "*small.gguf: has no row for token *; its head has $kept rows chosen by its own d2t" \
     specrt-bundle export x.specb --format gguf --drafter small.gguf -o no.gguf
-refuses 3 "*target.gguf: architecture 'llama': llama.cpp reads d2t of eagle3 and dflash *" \
+refuses 3 "*target.gguf: architecture 'llama' without MTP layers: llama.cpp reads d2t of eagle3 *" \
     specrt-bundle export x.specb --format gguf --drafter "$target" -o no.gguf
 refuses 2 "*head.safetensors: * expected --target FILE.gguf*" convert -o no.gguf
 refuses 2 "*small.gguf: is no EAGLE-3 checkpoint: expected no --target" \

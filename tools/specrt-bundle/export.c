@@ -206,10 +206,10 @@ int export_main(int argc, char **argv) {
         sl_cli_int("size", "N", &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"),
         sl_cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
                    "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),
-        sl_cli_string(
-            "drafter", "FILE|DIR", &r.drafter,
-            "gguf: the drafter to rewrite with a smaller head, an eagle3 or dflash GGUF or an "
-            "EAGLE-3 checkpoint; with --for its folder"),
+        sl_cli_string("drafter", "FILE|DIR", &r.drafter,
+                      "gguf: the drafter to rewrite with a smaller head, an eagle3 or dflash GGUF, "
+                      "one with MTP "
+                      "layers or an EAGLE-3 checkpoint; with --for its folder"),
         sl_cli_string(
             "target", "FILE", &r.target,
             "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF; with --for "
