@@ -138,9 +138,13 @@ prose() { # text
     printf "$1" >"$work/page.md"
     python3 .ci/lint/prose.py "$work/page.md" >/dev/null
 }
-check "plain prose" prose 'Run `make test`. It takes a minute.\n'
-check "a long sentence" eval "! prose '$(yes word | head -n 41 | tr '\n' ' ').\n'"
-check "a phrase to avoid" eval '! prose "A token is told apart. It is told so.\n"'
+if command -v python3 >/dev/null; then
+    check "plain prose" prose 'Run `make test`. It takes a minute.\n'
+    check "a long sentence" eval "! prose '$(yes word | head -n 41 | tr '\n' ' ').\n'"
+    check "a phrase to avoid" eval '! prose "A token is told apart. It is told so.\n"'
+else
+    echo "skipped: the lint of prose: python3 is not installed"; skipped=$((skipped + 1))
+fi
 
 # family C_COMPILER CXX_COMPILER : in a process of its own, which leaves its tally in a file.
 family() (
