@@ -4,19 +4,20 @@
 #include "numbers.h"
 #include "memory.h"
 
+#include <algorithm>
 #include <stdlib.h>
 
 namespace ptx {
 
 namespace {
 
-enum { MANY = 0xffff }; /* threads that read */
+enum { MANY = 0xff }; /* warps that read */
 
-/* An access of one thread: its block, its place in the order of that block, and itself. */
+/* An access: its block, its place in the order of that block, and who. Reads add up. */
 struct mark {
-    uint32_t serial;
-    uint16_t epoch, clock, thread;
-    uint8_t bytes; /* of the word */
+    uint32_t serial, lanes;
+    uint16_t epoch, clock;
+    uint8_t warp, bytes; /* bytes of the word */
     bool atomic;
 };
 struct word {
@@ -53,15 +54,26 @@ allocation *find(uint64_t address, uint64_t *begin) {
 
 /* What a lane did that stands in `m` comes before what it does now. */
 bool is_before(const warp &w, int lane, const mark &m) {
-    int other = m.thread - w.index * LANES;
+    bool all = true;
     if (m.serial != w.owner->serial || m.epoch != w.owner->epoch) return true;
-    if (m.thread == MANY || other < 0 || other >= LANES) return false;
-    return other == lane || m.clock < w.seen[lane][other];
+    each(m.lanes, [&](int k) { all = all && (k == lane || m.clock < w.seen[lane][k]); });
+    return m.warp == w.index && all;
 }
 
 mark mark_of(const warp &w, int lane, uint8_t bytes, bool atomic) {
-    return {w.owner->serial, w.owner->epoch, w.seen[lane][lane], (uint16_t)(w.index * LANES + lane),
-            bytes,           atomic};
+    return {w.owner->serial,  1u << lane, w.owner->epoch, w.seen[lane][lane],
+            (uint8_t)w.index, bytes,      atomic};
+}
+
+/* What was read before, and this. */
+mark join(const mark &old, mark now) {
+    if (old.serial != now.serial || old.epoch != now.epoch) return now;
+    if (!(old.bytes & now.bytes)) return now;
+    if (old.warp != now.warp) now.warp = MANY;
+    now.lanes |= old.lanes;
+    now.bytes |= old.bytes;
+    now.clock = std::max(now.clock, old.clock);
+    return now;
 }
 
 /* What two threads do to a word with nothing in between. */
@@ -78,14 +90,10 @@ void check_order(const warp &w, const instruction &i, int lane, word *x, uint8_t
         report(w, i, lane,
                "race: writes %s memory that another thread read, with no barrier between", where);
     mark now = mark_of(w, lane, bytes, atomic);
-    if (writes) {
+    if (writes)
         x->written = now;
-    } else {
-        bool joined = x->read.serial == now.serial && x->read.epoch == now.epoch &&
-                      x->read.thread != now.thread && (x->read.bytes & bytes);
-        x->read = now;
-        if (joined) x->read.thread = MANY;
-    }
+    else
+        x->read = join(x->read, now);
 }
 
 /* The same between blocks of a launch, which fences order. */

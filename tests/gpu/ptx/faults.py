@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""faults.py FOLDER : plants one fault at a time in a copy of the PTX for compute_90 and runs a twin on it.
+
+Each must be named by a report of the executor or, where the fault is one of numbers, by the twin's own
+comparison (WRONG). The harness compiles the source, so it can see none of them. Without a fault the same
+twins pass, in run.sh. Closes with a tally."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+WRONG = r"[1-9]\d* failed"
+TILES = "head_tilesIL12specrt_dtype1ELi2ELb0"
+# name, kernel, what to find in it, what to put there, which of those found, twin, what must be said
+FAULTS = [
+    ("a wait for copies that is too short", TILES, r"(cp\.async\.wait_group) \d+", r"\1 4", 1, "logits",
+     "cp.async has yet to bring"),
+    ("a copy of 16 bytes from half of 16", TILES, r"(cp\.async\.c\w\.[^\[]*\[[^\]]*\], \[%rd\d+)\]", r"\1+8]", 1,
+     "logits", "misaligned address of cp.async"),
+    ("a copy of 16 bytes to half of 16", TILES, r"(cp\.async\.c\w\.[^\[]*\[%r\d+)\]", r"\1+8]", 1, "logits",
+     "misaligned address of cp.async"),
+    ("a copy that no group holds", TILES, r"cp\.async\.commit_group;", "", 1, "logits", "cp.async"),
+    ("a copy past what is allocated", TILES, r"(cp\.async\.c\w\.[^\[]*\[[^\]]*\], \[%rd\d+)\]",
+     r"\1+1073741824]", 1, "logits", "out of bounds"),
+    ("operands of a product swapped", TILES,
+     r"(mma\.sync\.aligned\.m16n8k16\S+ \{[^}]*\}, )\{(%r\d+), (%r\d+),", r"\1{\3, \2,", 1, "logits", WRONG),
+    ("sums of a product taken from another", TILES,
+     r"(mma\.sync\.aligned\.m16n8k16\S+ \{)(%f\d+), (%f\d+)", r"\1\3, \2", 1, "logits", WRONG),
+    ("a barrier left out", "active_rank_kernel", r"bar\.sync\s+0;", "", 1, "topk", "shared memory"),
+    ("a later barrier left out", "active_rank_kernel", r"bar\.sync\s+0;", "", 2, "topk", "race"),
+    ("a barrier for even threads alone", "active_rank_kernel", r"bar\.sync\s+0;",
+     "{ .reg .pred odd; .reg .b32 low; mov.u32 low, %tid.x; and.b32 low, low, 1; "
+     "setp.eq.s32 odd, low, 0; @odd bar.sync 0; }", 2, "topk", "race"),
+    ("a mask of half a warp", "active_rank_kernel", r"(shfl\.sync\.\w+\.b32[^;]*), [-%\w]+;", r"\1, 65535;", 1, "topk",
+     "not in its own mask"),
+    ("a mask that names a lane which has returned", "active_rank_kernel", r"shfl\.sync\.bfly",
+     "{ .reg .pred gone; .reg .b32 id; mov.u32 id, %tid.x; setp.eq.s32 gone, id, 3; @gone exit; } shfl.sync.bfly", 1,
+     "topk", "returned"),
+    ("a shuffle of another kind", "active_rank_kernel", r"shfl\.sync\.up", "shfl.sync.down", 1, "topk", WRONG),
+    ("a load at half of its alignment", "pack_rowsIj", r"(ld\.global\.u32\s+%r\d+, \[%rd\d+)\]", r"\1+2]", 1,
+     "pack", "misaligned address"),
+    ("a load beyond the end", "pack_rowsI5uint4", r"(ld\.global\S*v4\.u32\s+\{[^}]*\}, \[%rd\d+)\]", r"\1+1048576]", 1,
+     "pack", "out of bounds"),
+    ("a shared index past the end", "active_rank_kernel", r"(ld\.shared\.u64\s+%rd\d+, \[%r\d+)\]", r"\1+65536]", 1,
+     "topk", "out of bounds"),
+    ("shared memory as if it were a thread's own", "active_rank_kernel", r"st\.shared\.u64", "st.local.u64", 1, "topk",
+     "out of bounds"),
+    ("a result that is never stored", TILES, r"st\.global\.f32\s+\[[^;]*;", "", 1, "logits", WRONG),
+    ("a comparison turned around", "active_rank_kernel", r"setp\.gt\.u32", "setp.lt.u32", 1, "topk", WRONG),
+    ("a difference of f16 the other way", "head_tilesIL12specrt_dtype8ELi2ELb0", r"sub\.rn\.f16x2 (%r\d+), (%r\d+), (%r\d+)",
+     r"sub.rn.f16x2 \1, \3, \2", 1, "logits", WRONG),
+    ("bytes taken from the wrong word", "head_tilesIL12specrt_dtype8ELi2ELb0", r"prmt\.b32\s+(%r\d+), (%r\d+), (%r\d+)",
+     r"prmt.b32 \1, \3, \2", 1, "logits", WRONG),
+    ("more threads than the bounds allow", "pack_rowsI5uint4", r"\.maxntid\s+\d+", ".maxntid 32", 0, "pack",
+     "launch bounds"),
+]
+
+
+def planted(text, kernel, pattern, by, nth):
+    """The PTX with the nth place of a kernel changed; 0: at the end of its head, what is found or not."""
+    entries = [m for m in re.finditer(r"\.entry (\S+?)\(", text) if re.search(kernel, m.group(1))]
+    for entry in entries:
+        end = text.find(".entry", entry.end())
+        body = text[entry.start():end if end > 0 else len(text)]
+        found = list(re.finditer(pattern, body))
+        if nth == 0 and not found:
+            brace = entry.start() + body.index("\n{")
+            return text[:brace] + "\n" + by + ", 1, 1" + text[brace:]
+        if len(found) >= max(nth, 1):
+            m = found[max(nth, 1) - 1]
+            start = entry.start()
+            return text[:start + m.start()] + m.expand(by) + text[start + m.end():]
+    return None
+
+
+def main():
+    folder = sys.argv[1]
+    with open(os.path.join(folder, "specrt_kernels.compute_90.ptx"), encoding="utf-8") as f:
+        text = f.read()
+    n_failed = 0
+    with tempfile.TemporaryDirectory() as work:
+        path = os.path.join(work, "planted.ptx")
+        env = dict(os.environ, SPECRT_PTX=path, SPECRT_PTX_KNOWN=os.path.dirname(__file__) + "/known.txt")
+        for name, kernel, pattern, by, nth, twin, said in FAULTS:
+            changed = planted(text, kernel, pattern, by, nth)
+            if changed is None:
+                out, code = "no such place: change faults.py with the kernel", 0
+            else:
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write(changed)
+                done = subprocess.run([os.path.join(folder, "test_gpu_" + twin)], env=env, check=False, timeout=120,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                out, code = done.stdout, done.returncode
+            if code == 0 or not re.search(said, out):
+                n_failed += 1
+                print(f"FAIL {name}: expected \"{said}\", found {out.strip()[-300:]}")
+    print(f"{len(FAULTS) - n_failed} passed, {n_failed} failed, 0 skipped")
+    return n_failed > 0
+
+
+sys.exit(main())
