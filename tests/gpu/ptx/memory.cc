@@ -65,9 +65,9 @@ mark mark_of(const warp &w, int lane, uint8_t bytes, bool atomic) {
             (uint8_t)w.index, bytes,      atomic};
 }
 
-/* What was read before, and this. */
-mark join(const mark &old, mark now) {
-    if (old.serial != now.serial || old.epoch != now.epoch) return now;
+/* What was read before, and this: what comes after this read comes after all that it came after. */
+mark join(const warp &w, int lane, const mark &old, mark now) {
+    if (is_before(w, lane, old)) return now;
     if (!(old.bytes & now.bytes)) return now;
     if (old.warp != now.warp) now.warp = MANY;
     now.lanes |= old.lanes;
@@ -93,7 +93,7 @@ void check_order(const warp &w, const instruction &i, int lane, word *x, uint8_t
     if (writes)
         x->written = now;
     else
-        x->read = join(x->read, now);
+        x->read = join(w, lane, x->read, now);
 }
 
 /* The same between blocks of a launch, which fences order. */
