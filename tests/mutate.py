@@ -44,7 +44,7 @@ ELSEWHERE = "arm64"  # in the name of a file that this machine does not run
 # Command-line tests of the tools, and of libraries whose work only shows in a tool's files.
 CLI_TESTS = {
     "tools/cluster-build": "cluster", "tools/cograph-build": "cograph", "tools/hnsw-build": "hnsw",
-    "tools/sketch-build": "sketch", "tools/specrt-bundle": "bundle", "tools/specrt-eval": "eval",
+    "tools/sketch-build": "sketch", "tools/specrt-bundle": "bundle", "tools/specrt": "specrt_", "tools/specrt-eval": "eval",
     "tools/vocabtrim-calibrate": "calibrate",
     "lib/base": "output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads calibrate_report "
             "bundle_map cluster_build eval_plan",
