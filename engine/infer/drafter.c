@@ -172,8 +172,8 @@ static specrt_status load_eagle(drafter_loader *l) {
     engine_drafter *d = l->d;
     const char *eagle3_layer = sl_checkpoint_eagle3_layer(&d->file.file);
     d->eagle3 = eagle3_layer != NULL;
-    snprintf(l->layer, sizeof l->layer, "%s", d->eagle3 ? eagle3_layer : "layers.0");
-    snprintf(d->prefix, sizeof d->prefix, "%s", l->layer);
+    snprintf(d->prefix, sizeof d->prefix, "%s", d->eagle3 ? eagle3_layer : "layers.0");
+    snprintf(l->layer, sizeof l->layer, "%s", d->prefix);
     TRY(read_config(l));
     TRY(d->eagle3 ? load_eagle3(l) : load_eagle2(l));
     return load_layer(l);

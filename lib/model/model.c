@@ -352,18 +352,18 @@ specrt_status sl_model_embedding(const model *m, const char *tensor, specrt_head
 
 /* --- a draft head's ids --- */
 
-/* Target ids of the rows; seen : u8 [n_vocab], zeroed. */
-static specrt_status add_offsets(const model *m, const uint8_t *offsets, int64_t n_rows,
-                                 int64_t n_vocab, uint8_t *seen, int32_t *ids, specrt_error *err) {
+/* Target ids of the rows; seen : u8 [n_vocab], zeroed. Values have 64 bits: ids, or offsets from the row. */
+static specrt_status take_ids(const model *m, const uint8_t *values, bool offsets, int64_t n_rows,
+                              int64_t n_vocab, uint8_t *seen, int32_t *ids, specrt_error *err) {
     for (int64_t i = 0; i < n_rows; i++) {
-        int64_t offset;
-        memcpy(&offset, offsets + 8 * i, 8);
-        if (offset < -i || offset >= n_vocab - i)
+        int64_t value, base = offsets ? i : 0;
+        memcpy(&value, values + 8 * i, 8);
+        if (value < -base || value >= n_vocab - base)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                     "%s: tensor \"d2t\": entry %" PRId64
                                     " leads outside the target's %" PRId64 " tokens",
                                     m->path, i, n_vocab);
-        ids[i] = (int32_t)(i + offset);
+        ids[i] = (int32_t)(base + value);
         if (seen[ids[i]]++)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                     "%s: tensor \"d2t\": expected a token for each row, found "
@@ -373,20 +373,31 @@ static specrt_status add_offsets(const model *m, const uint8_t *offsets, int64_t
     return SPECRT_STATUS_OK;
 }
 
+/* The values of d2t, borrowed; NULL: there is none. *fits: they are 64-bit integers, one for each row. */
+static const uint8_t *find_d2t(const model *m, int64_t n_rows, bool *fits) {
+    const st_tensor *t = m->s ? sl_st_find(m->s, "d2t") : NULL;
+    const gguf_tensor *g = m->g ? sl_gguf_find_tensor(m->g, "d2t") : NULL;
+    if (t) *fits = strcmp(t->dtype, "I64") == 0 && t->n_dims == 1 && t->shape[0] == n_rows;
+    if (g) *fits = g->type == SPECRT_DTYPE_I64 && g->n_dims == 1 && g->dims[0] == n_rows;
+    return t ? t->data : g ? g->data : NULL;
+}
+
 specrt_status sl_model_d2t(const model *m, int64_t n_rows, int64_t n_vocab, int32_t **ids,
                            specrt_error *err) {
-    const st_tensor *t = m->s ? sl_st_find(m->s, "d2t") : NULL;
+    bool fits = false;
+    const uint8_t *values = find_d2t(m, n_rows, &fits);
     *ids = NULL;
-    if (!t) return SPECRT_STATUS_OK;
-    if (strcmp(t->dtype, "I64") != 0 || t->n_dims != 1 || t->shape[0] != n_rows)
+    if (!values) return SPECRT_STATUS_OK;
+    if (!fits)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: tensor \"d2t\": expected I64 [%" PRId64
-                                "], an offset for each row of the head",
+                                "], one for each row of the head",
                                 m->path, n_rows);
     int32_t *out = malloc((size_t)n_rows * sizeof *out);
     uint8_t *seen = calloc((size_t)n_vocab, 1);
-    specrt_status status = out && seen ? add_offsets(m, t->data, n_rows, n_vocab, seen, out, err)
-                                       : sl_error_no_memory(err, m->path);
+    specrt_status status = out && seen
+                               ? take_ids(m, values, m->s != NULL, n_rows, n_vocab, seen, out, err)
+                               : sl_error_no_memory(err, m->path);
     free(seen);
     if (status)
         free(out);
@@ -430,17 +441,17 @@ specrt_status sl_model_check_trace(const model *m, const char *trace, specrt_err
     specrt_trace_reader *reader;
     tokenizer *tok = NULL;
     uint8_t sha256[32];
-    specrt_error why = {SPECRT_STATUS_OK, ""};
     TRY(specrt_trace_open(trace, NULL, &reader, err));
     specrt_status status = m->g ? sl_tokenizer_of_model_if_known(m->path, &tok, err) : 0;
     if (tok) {
         sl_tokenizer_fingerprint(tok, sha256);
-        status = specrt_trace_check(reader, sha256, 0, 0, &why);
+        status = specrt_trace_check(reader, sha256, 0, 0, err);
     }
     if (tok && status)
         specrt_error_set(err, status,
-                         "%.400s than that of %.80s; record with this model and its drafter",
-                         why.msg, m->path);
+                         "%.200s: tokenizer: expected that of %.200s, found another; record with "
+                         "this model and its drafter",
+                         trace, m->path);
     sl_tokenizer_close(tok);
     specrt_trace_close(reader);
     return status;

@@ -44,8 +44,9 @@ specrt_status sl_model_head(model *m, const char *tensor, specrt_head_desc *out,
 specrt_status sl_model_embedding(const model *m, const char *tensor, specrt_head_desc *out,
                                  specrt_error *err);
 
-/* sl_model_d2t() : the target ids of a draft head's rows, from EAGLE-3's tensor d2t of offsets (id = row +
- * d2t[row]), distinct and below n_vocab. *ids owned; NULL when the model has no such tensor.
+/* sl_model_d2t() : the target ids of a draft head's rows, distinct and below n_vocab, from its tensor d2t. In
+ * safetensors d2t holds offsets (id = row + d2t[row], EAGLE-3), in a GGUF ids (llama.cpp). *ids owned; NULL:
+ * the model has no such tensor.
  * @return OK, NO_MEMORY, BAD_INPUT. */
 specrt_status sl_model_d2t(const model *m, int64_t n_rows, int64_t n_vocab, int32_t **ids,
                            specrt_error *err);

@@ -26,6 +26,17 @@ accepts specrt-eval compare --target "$target" --draft "$module" --topk 1 --num-
     --max-tokens 8 --policy microspec,full --prompt "Why?"
 prints "*all equal*"
 
+# A module whose head was cut to a list drafts as the whole head does under that list.
+accepts vocabtrim-calibrate --tokenizer "$target" --corpus "$root/data/corpus/qa" --size 2048 \
+    -o list.specb
+accepts specrt-bundle export list.specb --format gguf --drafter whole.gguf -o cut.gguf
+accepts decode --prompt "What is a heap?" --draft "$module" --bundle list.specb --policy static:2048
+under_list=$(sed -n 's/.*: accept length \([0-9.]*\),.*/\1/p' ../err)
+[ "$under_list" != "$length" ] || fail "the list misses nothing: $length"
+[ "$(drafted --draft cut.gguf)" = "$under_list" ] || fail "cut.gguf does not draft as its list"
+[ "$(drafted --target cut.gguf --draft cut.gguf)" = "$under_list" ] ||
+    fail "a cut tail changes its model"
+
 # What calibration makes for one is of the target's head.
 SECTIONS=sketch TOKENS=4 PROMPTS=2 POLICIES=sketch:128 accepts "$root/tools/calibrate.sh" \
     "$CLI_BIN" "" "$root/data/corpus/qa" "$target" alone.gguf x.specb
@@ -43,9 +54,9 @@ without() { LC_ALL=C sed "s/$1/$2/" "$3" >"$4"; }
 without mtp.norm.weight mtp.mono.weight "$module" cut.safetensors
 refuses 3 "*cut.safetensors: mtp.norm.weight: missing; expected [[]256]" \
     decode --draft cut.safetensors --prompt x
-without nextn.hnorm nextn.horn_ alone.gguf cut.gguf
-refuses 3 "*cut.gguf: blk.6.nextn.hnorm.weight: missing; expected [[]256]" \
-    decode --draft cut.gguf --prompt x
+without nextn.hnorm nextn.horn_ alone.gguf short.gguf
+refuses 3 "*short.gguf: blk.6.nextn.hnorm.weight: missing; expected [[]256]" \
+    decode --draft short.gguf --prompt x
 mkdir folder
 cp "$module" folder
 sed 's/"hidden_size": *[0-9]*/"hidden_size": 128/' "$sample/config.json" >folder/config.json

@@ -100,5 +100,5 @@ refuses 2 '*: sketch: signs: expected at most *32, found 64; build it with*' spe
 other=$SPECRT_DATA/weights/pair128k/target.gguf
 [ ! -e "$other" ] ||
     refuses 3 \
-    "*a.trace: was recorded with another tokenizer than that of *; record with this model and its drafter" \
+    "*a.trace: tokenizer: expected that of *, found another; record with this model and its drafter" \
     sketch-build --model "$other" --trace a.trace -o x.specb
