@@ -67,7 +67,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header abi abi-accept docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format install dist calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header abi abi-accept docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format man install dist calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 # The two files that users copy.
@@ -434,7 +434,10 @@ lint: ## format, generated files, order of folders, lengths, one helper for no m
 format: ## clang-format everything in place
 	clang-format -i $(LINTED)
 
-install: tools lib ## header, libspecrt.so, files for pkg-config and CMake, and tools under PREFIX
+man: tools ## manual pages of tools and verbs, in build/man, from their --help
+	@tools/man.sh $(BUILD)/bin $(VERSION) $(BUILD)/man
+
+install: man lib ## header, libspecrt.so, files for pkg-config and CMake, tools and their manual pages under PREFIX
 	@tools/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)" "$(VERSION)"
 
 dist: $(SINGLE) ## a release's files in build/dist: sources, single files, SPDX, checksums

@@ -10,7 +10,7 @@ while IFS=: read -r path names; do # what it says is there
     [ -e "$path" ] || { echo "install names $path, which is not there"; exit 1; }
     case $path in */bin) for name in $names; do [ -x "$path/$name" ]; done ;; esac
 done < <(grep "^$root/usr/" "$root/said")
-[ "$(grep -c "^$root/usr/" "$root/said")" = 5 ] || { cat "$root/said"; exit 1; }
+[ "$(grep -c "^$root/usr/" "$root/said")" = 6 ] || { cat "$root/said"; exit 1; }
 export PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR=
 flags=$(pkg-config --define-variable=prefix="$root/usr" --cflags --libs specrt)
 cc -std=c99 examples/minimal.c $flags -o "$root/minimal"
@@ -21,6 +21,13 @@ LD_LIBRARY_PATH="$root/usr/lib" "$root/shared" tests/golden/bundles/v1.0-zstd.sp
 readelf -d "$root/shared" | grep -q 'NEEDED.*libspecrt\.so\.[0-9.]*]'
 diff <(nm -D --defined-only "$root/usr/lib/libspecrt.so" | awk '$2 == "T" { print $3 }' |
     sed 's/@.*//' | sort) <(tools/exports.sh cc)
+# Manual pages have every section, and groff understands them where it is installed.
+for page in "$root"/usr/share/man/man1/*.1; do
+    [ "$(grep -c '^\.SH' "$page")" -ge 6 ] && ! grep -A 1 '^\.SH' "$page" | grep -qx '' ||
+        { echo "$page: a section is missing or empty"; exit 1; }
+    ! command -v groff >/dev/null || [ -z "$(groff -man -ww -z "$page" 2>&1)" ] ||
+        { groff -man -ww -z "$page"; exit 1; }
+done
 # A release's files: the same bytes twice, sources that build what is installed, a list of components.
 make -s dist >"$root/said" && cp -r build/dist "$root/dist" && make -s dist >"$root/said"
 diff -r build/dist "$root/dist"

@@ -16,6 +16,8 @@ for folder in tools/*/; do
     install -m 755 "$build/bin/$tool" "$to/bin/"
     names="${names:-} $tool"
 done
+install -d "$to/share/man/man1"
+install -m 644 "$build"/man/*.1 "$to/share/man/man1/"
 # pc NAME DESCRIPTION LIBS [REQUIRES] : a file for pkg-config.
 pc() {
     cat >"$to/lib/pkgconfig/$1.pc" <<PC
@@ -61,5 +63,6 @@ CMAKE
 echo "$to/include/specrt.h: the header"
 echo "$to/lib/libspecrt.so.$version: the same as a shared library"
 echo "$to/bin:${names:-}"
+echo "$to/share/man/man1: a page for each tool and verb"
 echo "$to/lib/pkgconfig/specrt.pc: pkg-config --cflags --libs specrt; libspecrt for the library"
 echo "$to/lib/cmake/specrt: find_package(specrt), specrt::specrt or specrt::library"
