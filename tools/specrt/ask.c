@@ -43,16 +43,16 @@ static bool same_text(json_object *o, const char *key, const char *text) {
            strcmp(json_object_get_string(value), text) == 0;
 }
 
-/* Marks the first unanswered prompt of this text. */
-static bool mark(asking *a, json_object *answer) {
+/* Marks the first unanswered prompt of this text. An answer to another prompt stays in the file. */
+static void mark(asking *a, json_object *answer) {
     for (int i = 0; i < a->prompts.n; i++) {
         const prompt *p = &a->prompts.items[i];
         if (a->answered[i] || p->n_turns == 0 || !same_text(answer, "prompt", p->turns[0]))
             continue;
         a->n_kept++;
-        return a->answered[i] = true;
+        a->answered[i] = true;
+        return;
     }
-    return true; /* of other prompts: stays in the file */
 }
 
 static specrt_status take_line(asking *a, const char *line, int64_t number, specrt_error *err) {

@@ -11,12 +11,6 @@
 #include "step.h"
 #include "tool.h"
 
-typedef enum drafter_kind {
-    DRAFTER_EAGLE3, /* a folder or a GGUF whose head has rows for some tokens */
-    DRAFTER_EAGLE,  /* a layer that scores by the target's head */
-    DRAFTER_MODEL   /* a model of its own */
-} drafter_kind;
-
 enum { VLLM, SGLANG, LLAMA_CPP, N_ENGINES };
 static const char *const engines[N_ENGINES] = {"vllm", "sglang", "llama.cpp"};
 
@@ -26,7 +20,7 @@ typedef struct prepare {
     bool dry_run;
     cli_common common;
     int engine;
-    drafter_kind kind;
+    checkpoint_kind kind;
     bool target_is_gguf, drafter_is_gguf, cut_is_gguf;
     char answers[TOOL_PATH_BYTES], bundle[TOOL_PATH_BYTES], report[TOOL_PATH_BYTES],
         cut[TOOL_PATH_BYTES];
@@ -37,11 +31,11 @@ typedef struct prepare {
 /* ---- what is given ---- */
 
 /* llama.cpp reads a list of tokens from drafters of these architectures. */
-static drafter_kind gguf_kind(const gguf *g) {
+static checkpoint_kind gguf_kind(const gguf *g) {
     gguf_string arch = {0};
     bool cut = sl_gguf_get_string(g, "general.architecture", &arch) && arch.n == 6 &&
                (memcmp(arch.s, "eagle3", 6) == 0 || memcmp(arch.s, "dflash", 6) == 0);
-    return cut ? DRAFTER_EAGLE3 : DRAFTER_MODEL;
+    return cut ? CHECKPOINT_EAGLE3 : CHECKPOINT_MODEL;
 }
 
 static specrt_status look_at_drafter(prepare *p, specrt_error *err) {
@@ -53,9 +47,7 @@ static specrt_status look_at_drafter(prepare *p, specrt_error *err) {
     if (p->drafter_is_gguf) return SPECRT_STATUS_OK;
     checkpoint c;
     TRY(sl_checkpoint_open(p->drafter, true, &c, err));
-    p->kind = c.kind == CHECKPOINT_EAGLE3  ? DRAFTER_EAGLE3
-              : c.kind == CHECKPOINT_EAGLE ? DRAFTER_EAGLE
-                                           : DRAFTER_MODEL;
+    p->kind = c.kind;
     sl_checkpoint_close(&c);
     return SPECRT_STATUS_OK;
 }
@@ -100,7 +92,7 @@ static bool wants(const prepare *p, const char *section) {
 /* Engines score draft models and EAGLE-1/2 heads by the whole vocabulary, except SGLang with a token map. For
  * the others our plug-in or specrt-llama reads the bundle. */
 static bool cuts(const prepare *p) {
-    return p->kind == DRAFTER_EAGLE3 || (p->kind == DRAFTER_EAGLE && p->engine == SGLANG);
+    return p->kind == CHECKPOINT_EAGLE3 || (p->kind == CHECKPOINT_EAGLE && p->engine == SGLANG);
 }
 
 static void add_corpus(const prepare *p, step *s) {
@@ -147,7 +139,7 @@ static int run_graph(prepare *p) {
 static int run_head_section(prepare *p, const char *name, const char *what, const char *tool) {
     step s = {.name = name, .what = what, .output = p->bundle};
     step_word(&s, tool);
-    step_option(&s, "--model", p->kind == DRAFTER_EAGLE ? p->target : p->drafter);
+    step_option(&s, "--model", p->kind == CHECKPOINT_EAGLE ? p->target : p->drafter);
     if (strcmp(tool, "cluster-build") == 0) step_option(&s, "--tokenizer", p->target);
     step_word(&s, "-f");
     step_option(&s, "-o", p->bundle);
@@ -204,9 +196,9 @@ static const char *policy_of(const prepare *p) {
 
 static void name_command(prepare *p) {
     const char *drafter = cuts(p) ? p->cut : p->drafter;
-    const char *method = p->kind == DRAFTER_EAGLE3  ? "eagle3"
-                         : p->kind == DRAFTER_EAGLE ? "eagle"
-                                                    : "draft_model";
+    const char *method = p->kind == CHECKPOINT_EAGLE3  ? "eagle3"
+                         : p->kind == CHECKPOINT_EAGLE ? "eagle"
+                                                       : "draft_model";
     if (p->engine == VLLM)
         snprintf(
             p->start, sizeof p->start,
@@ -218,10 +210,10 @@ static void name_command(prepare *p) {
         snprintf(p->start, sizeof p->start,
                  "python -m sglang.launch_server --model-path %s --speculative-algorithm %s "
                  "--speculative-draft-model-path %s%s%s%s",
-                 p->target, p->kind == DRAFTER_EAGLE3 ? "EAGLE3" : "EAGLE", drafter,
-                 p->kind == DRAFTER_EAGLE ? " --speculative-token-map " : "",
-                 p->kind == DRAFTER_EAGLE ? drafter : "",
-                 p->kind == DRAFTER_EAGLE ? "/token_map.pt" : "");
+                 p->target, p->kind == CHECKPOINT_EAGLE3 ? "EAGLE3" : "EAGLE", drafter,
+                 p->kind == CHECKPOINT_EAGLE ? " --speculative-token-map " : "",
+                 p->kind == CHECKPOINT_EAGLE ? drafter : "",
+                 p->kind == CHECKPOINT_EAGLE ? "/token_map.pt" : "");
     else if (cuts(p))
         snprintf(p->start, sizeof p->start, "llama-server -m %s -md %s --spec-type draft-eagle3",
                  p->target, p->cut);
@@ -306,7 +298,7 @@ static int check_files(prepare *p) {
         return sl_cli_usage(
             "--drafter %s: expected a folder of safetensors, which %s loads; found a GGUF",
             p->drafter, p->engine_name);
-    if (p->engine == SGLANG && p->kind == DRAFTER_MODEL)
+    if (p->engine == SGLANG && p->kind == CHECKPOINT_MODEL)
         return sl_cli_usage(
             "--drafter %s: expected an EAGLE drafter; SGLang scores a draft model by its whole "
             "vocabulary",
