@@ -67,7 +67,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header abi abi-accept docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format man install dist calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header abi abi-accept docs docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format man install dist calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 # The two files that users copy.
@@ -157,6 +157,9 @@ abi: build/abi/libspecrt.so ## whether libspecrt.so still fits programs built be
 abi-accept: build/abi/libspecrt.so ## takes the interface as it is now
 	abidw --exported-interfaces-only --drop-private-types $(ABI_HEADERS) --no-corpus-path --no-comp-dir-path --no-show-locs \
 	    --no-elf-needed --no-parameter-names --no-write-default-sizes --type-id-style hash build/abi/libspecrt.so >$(ABI)
+
+docs: docs-api man ## the documentation as a static site, in build/site: pages, API reference, manual pages; needs pandoc and doxygen
+	@docs/site/build.sh build/site build/api/html $(BUILD)/man $(PAGES)
 
 docs-api: ## the API reference of the headers, in build/api/html; needs doxygen, and fails where a comment is missing
 	@mkdir -p build && rm -rf build/api
@@ -410,7 +413,7 @@ mutate: test-build ## change one operator at a time: does a test notice? [SECTIO
 
 LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc tests/gpu/ptx/*.h tests/gpu/ptx/*.cc examples/*.[ch] bench/*.c bench/*/*.[ch])
 # Data and patterns of one line are as long as they are.
-SCRIPTS := $(wildcard bench/*.sh tests/*.sh tests/*/*.sh tests/gpu/ptx/*.sh tools/*.sh adapters/*/*.sh)
+SCRIPTS := $(wildcard docs/site/*.sh bench/*.sh tests/*.sh tests/*/*.sh tests/gpu/ptx/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md docs/*/*.md tools/*/*.md bench/results/*.md python/*.md)
 PROSE := README.md CONTRIBUTING.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md) bench/results/auto.md bench/results/llama.md
 lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, prose, where figures come from
