@@ -48,6 +48,8 @@ refuses 3 "*plain.jsonl:1: expected an answer of the model other, found*" \
 refuses 2 '*--temperature 1: expected 0, as in plain.jsonl:1*' ask -o plain.jsonl --temperature 1
 refuses 1 '*curl: expected this program in PATH*' \
     env PATH="$CLI_BIN" specrt ask --endpoint "$url" --prompts prompts.jsonl -o x
+refuses 1 '*gone/specrt-http-*: cannot make this file: No such file or directory; set TMPDIR*' \
+    env TMPDIR=gone specrt ask --endpoint "$url" --prompts prompts.jsonl -o x
 refuses 1 '*gone.jsonl*' specrt ask --endpoint "$url" --prompts gone.jsonl -o x
 serve 401
 specrt ask --endpoint "$url" --prompts prompts.jsonl -o denied.jsonl 2>../err

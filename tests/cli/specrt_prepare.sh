@@ -48,11 +48,40 @@ accepts prepare eagle --text text --for sglang --size 300 --with none -o map
 prints '*--speculative-algorithm EAGLE *--speculative-token-map map/drafter/token_map.pt'
 [ -s map/drafter/token_map.pt ] || fail "no token map"
 accepts prepare eagle --text text --for vllm --size 300 --with none -o plugin
-prints 'SPECRT_TOKEN_MAP=plugin/model.specb vllm serve target*"model": "eagle"*'
+prints 'env SPECRT_TOKEN_MAP=plugin/model.specb vllm serve target*"model":"eagle"*'
 [ ! -e plugin/drafter ] || fail "plugin/drafter is there"
 accepts prepare eagle3 --text text --for vllm --mass 0.5 --dry-run -o dry
 prints '*--tokenizer target --corpus text --mass 0.5*specrt-bundle check dry/drafter*'
 [ ! -e dry ] || fail "a dry run wrote"
+
+# start.sh passes names with spaces, quotes and dollars to the engine as they are.
+odd="an odd \"\$HOME\" 'name'" && mkdir "$odd" bin && cp -r target eagle3 eagle text "$odd"
+printf '#!/bin/sh\nprintf "<%%s>" "$SPECRT_TOKEN_MAP" "$@"\n' >bin/vllm
+cp bin/vllm bin/python && chmod +x bin/*
+for drafter in eagle3 eagle; do
+    accepts specrt prepare --target "$odd/target" --drafter "$odd/$drafter" --text "$odd/text" \
+        --for vllm --size 300 --with none -o "$odd/$drafter-out"
+    given=$(PATH=$PWD/bin:$PATH sh "$odd/$drafter-out/start.sh")
+    map=$odd/eagle-out/model.specb model=$odd/$drafter
+    [ $drafter = eagle ] || map= model=$odd/eagle3-out/drafter
+    [ "$given" = "<$map><serve><$odd/target><--speculative-config><{\"method\":\"$drafter\",\
+\"model\":\"${model//\"/\\\"}\",\"num_speculative_tokens\":3}>" ] || fail "$drafter: $given"
+done
+accepts specrt prepare --target "$odd/target" --drafter "$odd/eagle" --text "$odd/text" \
+    --for sglang --size 300 --with none -o "$odd/sglang"
+case $(PATH=$PWD/bin:$PATH sh "$odd/sglang/start.sh") in
+    *"<--model-path><$odd/target>"*"<$odd/sglang/drafter/token_map.pt>") ;;
+    *) fail "$(cat "$odd/sglang/start.sh")" ;;
+esac
+# The printed commands of a dry run are sh's words, too.
+accepts specrt prepare --target "$odd/target" --drafter "$odd/eagle" --text "$odd/text" --for vllm \
+    --with none --dry-run -o dry
+rm -r bin && mkdir bin && printf '#!/bin/sh\nprintf "<%%s>" "$@"\n' >bin/vocabtrim-calibrate
+chmod +x bin/*
+case $(PATH=$PWD/bin:$PATH sh ../out) in
+    "<--tokenizer><$odd/target><--corpus><$odd/text><--report>"*) ;;
+    *) fail "$(cat ../out)" ;;
+esac
 
 # Every wrong input is refused in one line, before anything is written.
 refuses 2 '*expected --target, --drafter, --text or --endpoint, --for and -o*' \

@@ -1,8 +1,9 @@
 /* http.c : see http.h. curl reads its options from stdin, so that no key is among its arguments. It writes
- * the body to a file and the status to stdout. */
+ * the body and, as the last line, the status to stdout. Both are files without a name in TMPDIR. */
 #include "http.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/text.h"
 #include "specrt_tools.h"
 
@@ -26,14 +26,28 @@ static void put_quoted(FILE *to, const char *name, const char *before, const cha
     fprintf(to, "\"\n");
 }
 
-static void write_options(FILE *to, const http_request *r, const char *body_path) {
-    fprintf(to, "silent\nmax-time = %d\nconnect-timeout = 10\nwrite-out = \"%%{http_code}\"\n",
+static void write_options(FILE *to, const http_request *r) {
+    fprintf(to, "silent\nmax-time = %d\nconnect-timeout = 10\nwrite-out = \"\\n%%{http_code}\"\n",
             r->seconds);
     put_quoted(to, "url", "", r->url);
-    put_quoted(to, "output", "", body_path);
     if (r->key) put_quoted(to, "header", "Authorization: Bearer ", r->key);
     if (r->body) fprintf(to, "header = \"Content-Type: application/json\"\n");
     if (r->body) put_quoted(to, "data-binary", "", r->body);
+}
+
+/* A file that is gone when it is closed. */
+static specrt_status open_unnamed(FILE **file, specrt_error *err) {
+    const char *folder = getenv("TMPDIR");
+    char path[4096];
+    snprintf(path, sizeof path, "%.4000s/specrt-http-XXXXXX", folder && *folder ? folder : "/tmp");
+    int fd = mkostemp(path, O_CLOEXEC);
+    *file = fd < 0 ? NULL : fdopen(fd, "w+");
+    if (fd >= 0) unlink(path);
+    if (fd >= 0 && !*file) close(fd);
+    return *file ? SPECRT_STATUS_OK
+                 : specrt_error_set(err, SPECRT_STATUS_IO,
+                                    "%s: cannot make this file: %s; set TMPDIR to another folder",
+                                    path, strerror(errno));
 }
 
 /* Starts curl with an unnamed file of options as its stdin and the other end of `out` as its stdout. */
@@ -48,26 +62,29 @@ static int start(FILE *options, int out, pid_t *child) {
     return failed;
 }
 
-/* Runs curl. @return its exit code, or -1 where it cannot run; *status: of HTTP, 0: none */
-static int run_curl(const http_request *r, const char *body_path, int *status) {
-    FILE *options = tmpfile(), *said = tmpfile();
-    int code = -1;
+/* Runs curl. @return its exit code, or -1 where it cannot run */
+static int run_curl(const http_request *r, FILE *options, FILE *said) {
     pid_t child;
+    int ended = 0;
+    write_options(options, r);
+    rewind(options);
+    if (start(options, fileno(said), &child) != 0) return -1;
+    while (waitpid(child, &ended, 0) < 0 && errno == EINTR) continue;
+    return WIFEXITED(ended) && WEXITSTATUS(ended) != 127 ? WEXITSTATUS(ended) : -1;
+}
+
+/* What curl wrote, owned: the body, cut before the line of the status. NULL: no memory. */
+static char *read_said(FILE *said, int *status) {
+    long n = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : 0;
+    char *text = (char *)calloc((size_t)n + 1, 1), *last;
+    rewind(said);
     *status = 0;
-    if (options && said) {
-        write_options(options, r, body_path);
-        rewind(options);
-        if (start(options, fileno(said), &child) == 0) {
-            int ended = 0;
-            while (waitpid(child, &ended, 0) < 0 && errno == EINTR) continue;
-            code = WIFEXITED(ended) && WEXITSTATUS(ended) != 127 ? WEXITSTATUS(ended) : -1;
-            rewind(said);
-            if (fscanf(said, "%d", status) != 1) *status = 0;
-        }
-    }
-    if (options) fclose(options);
-    if (said) fclose(said);
-    return code;
+    if (!text || fread(text, 1, (size_t)n, said) < (size_t)n ||
+        !(last = (char *)memrchr(text, '\n', (size_t)n)))
+        return text;
+    *status = atoi(last + 1);
+    *last = 0;
+    return text;
 }
 
 /* The server's own words for what is wrong: error.message, detail or message. */
@@ -102,20 +119,28 @@ static specrt_status judge(const http_request *r, int code, int status, json_obj
     return SPECRT_STATUS_OK;
 }
 
-specrt_status http_json(const http_request *r, json_object **out, bool *again, specrt_error *err) {
-    char path[] = "/tmp/specrt-http-XXXXXX";
-    int file = mkstemp(path), status;
-    *again = false;
-    if (file < 0)
-        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot make this file: %s", path,
-                                strerror(errno));
-    close(file);
-    int code = run_curl(r, path, &status);
-    *out = code == 0 ? json_object_from_file(path) : NULL;
-    unlink(path);
+static specrt_status ask(const http_request *r, FILE *options, FILE *said, json_object **out,
+                         bool *again, specrt_error *err) {
+    int status, code = run_curl(r, options, said);
+    char *body = read_said(said, &status);
+    if (!body) return sl_error_no_memory(err, r->url);
+    *out = code == 0 ? json_tokener_parse(body) : NULL;
+    free(body);
     specrt_status result = judge(r, code, status, *out, again, err);
     if (result == SPECRT_STATUS_OK) return result;
     json_object_put(*out);
     *out = NULL;
     return result;
+}
+
+specrt_status http_json(const http_request *r, json_object **out, bool *again, specrt_error *err) {
+    FILE *options = NULL, *said = NULL;
+    *again = false;
+    *out = NULL;
+    specrt_status status = open_unnamed(&options, err);
+    if (status == SPECRT_STATUS_OK) status = open_unnamed(&said, err);
+    if (status == SPECRT_STATUS_OK) status = ask(r, options, said, out, again, err);
+    if (options) fclose(options);
+    if (said) fclose(said);
+    return status;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -24,7 +25,7 @@ typedef struct prepare {
     bool target_is_gguf, drafter_is_gguf, cut_is_gguf;
     char answers[TOOL_PATH_BYTES], bundle[TOOL_PATH_BYTES], report[TOOL_PATH_BYTES],
         cut[TOOL_PATH_BYTES];
-    char start[TOOL_PATH_BYTES * 4]; /* the command of the engine */
+    char *start; /* the command of the engine, owned */
     steps steps;
 } prepare;
 
@@ -194,39 +195,69 @@ static const char *policy_of(const prepare *p) {
     return wants(p, "graph") ? "static:512+window+successor:256" : "microspec";
 }
 
-static void name_command(prepare *p) {
-    const char *drafter = cuts(p) ? p->cut : p->drafter;
+/* What `vllm serve --speculative-config` takes, owned. */
+static char *vllm_config(const prepare *p, const char *drafter) {
+    json_object *o = json_object_new_object();
     const char *method = p->kind == CHECKPOINT_EAGLE3  ? "eagle3"
                          : p->kind == CHECKPOINT_EAGLE ? "eagle"
                                                        : "draft_model";
-    if (p->engine == VLLM)
-        snprintf(
-            p->start, sizeof p->start,
-            "%s%s%svllm serve %s --speculative-config '{\"method\": \"%s\", \"model\": \"%s\", "
-            "\"num_speculative_tokens\": 3}'",
-            cuts(p) ? "" : "SPECRT_TOKEN_MAP=", cuts(p) ? "" : p->bundle, cuts(p) ? "" : " ",
-            p->target, method, drafter);
-    else if (p->engine == SGLANG)
-        snprintf(p->start, sizeof p->start,
-                 "python -m sglang.launch_server --model-path %s --speculative-algorithm %s "
-                 "--speculative-draft-model-path %s%s%s%s",
-                 p->target, p->kind == CHECKPOINT_EAGLE3 ? "EAGLE3" : "EAGLE", drafter,
-                 p->kind == CHECKPOINT_EAGLE ? " --speculative-token-map " : "",
-                 p->kind == CHECKPOINT_EAGLE ? drafter : "",
-                 p->kind == CHECKPOINT_EAGLE ? "/token_map.pt" : "");
-    else if (cuts(p))
-        snprintf(p->start, sizeof p->start, "llama-server -m %s -md %s --spec-type draft-eagle3",
-                 p->target, p->cut);
-    else
-        snprintf(p->start, sizeof p->start, "specrt-llama -m %s -md %s --bundle %s --policy '%s'",
-                 p->target, p->drafter, p->bundle, policy_of(p));
+    sl_json_put(o, "method", sl_json_text(method));
+    sl_json_put(o, "model", sl_json_text(drafter));
+    sl_json_put(o, "num_speculative_tokens", sl_json_whole(3));
+    return sl_json_to_text(o);
+}
+
+static void name_sglang(const prepare *p, step *s, const char *drafter, const char *map) {
+    step_word(s, "python");
+    step_option(s, "-m", "sglang.launch_server");
+    step_option(s, "--model-path", p->target);
+    step_option(s, "--speculative-algorithm", p->kind == CHECKPOINT_EAGLE3 ? "EAGLE3" : "EAGLE");
+    step_option(s, "--speculative-draft-model-path", drafter);
+    if (p->kind == CHECKPOINT_EAGLE) step_option(s, "--speculative-token-map", map);
+}
+
+static void name_llama(const prepare *p, step *s) {
+    step_word(s, cuts(p) ? "llama-server" : "specrt-llama");
+    step_option(s, "-m", p->target);
+    step_option(s, "-md", cuts(p) ? p->cut : p->drafter);
+    if (cuts(p)) {
+        step_option(s, "--spec-type", "draft-eagle3");
+        return;
+    }
+    step_option(s, "--bundle", p->bundle);
+    step_option(s, "--policy", policy_of(p));
+}
+
+/* The command of the engine, owned. */
+static char *name_command(const prepare *p) {
+    const char *drafter = cuts(p) ? p->cut : p->drafter;
+    char file[TOOL_PATH_BYTES + 32], *config = vllm_config(p, drafter);
+    step s = {.name = "start"};
+    if (p->engine == VLLM) {
+        snprintf(file, sizeof file, "SPECRT_TOKEN_MAP=%s", p->bundle);
+        if (!cuts(p)) step_option(&s, "env", file);
+        step_word(&s, "vllm");
+        step_option(&s, "serve", p->target);
+        step_option(&s, "--speculative-config", config);
+    } else if (p->engine == SGLANG) {
+        snprintf(file, sizeof file, "%s/token_map.pt", drafter);
+        name_sglang(p, &s, drafter, file);
+    } else {
+        name_llama(p, &s);
+    }
+    char *line = config ? step_line(&s) : NULL;
+    free(config);
+    return line;
 }
 
 static specrt_status write_start(const prepare *p, specrt_error *err) {
-    char path[TOOL_PATH_BYTES], text[sizeof p->start + 16];
+    char path[TOOL_PATH_BYTES], *text;
     snprintf(path, sizeof path, "%s/start.sh", p->common.output);
-    int n = snprintf(text, sizeof text, "#!/bin/sh\n%s\n", p->start);
-    return sl_out_bytes(path, true, text, (size_t)n, err);
+    int n = asprintf(&text, "#!/bin/sh\n%s\n", p->start);
+    if (n < 0) return sl_error_no_memory(err, path);
+    specrt_status status = sl_out_bytes(path, true, text, (size_t)n, err);
+    free(text);
+    return status;
 }
 
 /* A number of what a step printed; null where there is none. */
@@ -247,7 +278,7 @@ static int report(const prepare *p, int code) {
     sl_cli_info("%s: the coverage of every size", p->report);
     if (cuts(p)) sl_cli_info("%s: the drafter, cut", p->cut);
     sl_cli_info("%s/start.sh: the command that starts the engine", p->common.output);
-    if (!p->common.json && !p->common.quiet) printf("%s\n", p->start);
+    if (!p->common.json && !p->common.quiet) sl_text_lines(p->start, stdout);
     specrt_error err;
     json_object *o = p->common.json ? json_object_new_object() : NULL;
     if (o) {
@@ -317,9 +348,11 @@ static int run_all(prepare *p) {
     if (p->dry_run || (code != CLI_OK && code != CLI_INVALID)) return code;
     if (code == CLI_INVALID && p->steps.n_done < p->steps.n_steps)
         return code; /* not the check's findings */
-    name_command(p);
     specrt_error err;
-    if (write_start(p, &err) != SPECRT_STATUS_OK) return sl_cli_fail(&err);
+    p->start = name_command(p);
+    specrt_status status =
+        p->start ? write_start(p, &err) : sl_error_no_memory(&err, p->common.output);
+    if (status != SPECRT_STATUS_OK) return sl_cli_fail(&err);
     return report(p, code);
 }
 
@@ -365,5 +398,6 @@ int prepare_main(int argc, char **argv) {
     if (code < 0) code = run_all(&p);
     sl_cli_list_free(&p.text);
     sl_cli_list_free(&p.prompts);
+    free(p.start);
     return code;
 }

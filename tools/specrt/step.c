@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "tool.h"
@@ -135,14 +136,43 @@ static int run(steps *all, step *s) {
 
 /* ---- a step ---- */
 
-static void print_command(const step *s) {
-    for (int i = 0; i < s->n; i++) {
-        bool plain =
-            s->words[i][strspn(s->words[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                            "0123456789_./:=@+,-")] == 0;
-        printf(plain ? "%s%s" : "%s'%s'", i ? " " : "  ", s->words[i]);
+/* A word as sh reads it: between quotes where it has other characters than these. */
+static void put_word(FILE *to, const char *word) {
+    const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=@+,-";
+    if (*word && word[strspn(word, plain)] == 0) {
+        fputs(word, to);
+        return;
     }
-    printf("\n");
+    fputc('\'', to);
+    for (const char *c = word; *c; c++)
+        if (*c == '\'')
+            fputs("'\\''", to);
+        else
+            fputc(*c, to);
+    fputc('\'', to);
+}
+
+char *step_line(const step *s) {
+    char *text = NULL;
+    size_t n;
+    FILE *to = open_memstream(&text, &n);
+    for (int i = 0; to && i < s->n; i++) {
+        if (i) fputc(' ', to);
+        put_word(to, s->words[i]);
+    }
+    if (!to || fclose(to) == 0) return text;
+    free(text);
+    return NULL;
+}
+
+static int print_command(const step *s) {
+    char *line = step_line(s);
+    specrt_error err;
+    if (!line) return sl_error_no_memory(&err, s->name), sl_cli_fail(&err);
+    printf("  ");
+    sl_text_lines(line, stdout);
+    free(line);
+    return CLI_OK;
 }
 
 static int keep_record(const steps *all, const step *s, const char *key) {
@@ -161,7 +191,7 @@ int step_run(steps *all, step *s) {
                 done ? " (done before)" : "");
     if (done) return CLI_OK;
     all->changed = true;
-    if (all->dry) return print_command(s), CLI_OK;
+    if (all->dry) return print_command(s);
     if (!s->shows) step_word(s, "--json");
     if (!all->verbose) step_word(s, "-q");
     int code = run(all, s);

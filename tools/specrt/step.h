@@ -33,6 +33,9 @@ void step_option(step *s, const char *name, const char *value); /* nothing where
  * @return the tool's exit code, after the tool said what is wrong; CLI_IO with a line of its own */
 int step_run(steps *all, step *s);
 
+/* step_line() : the command as sh reads it, one line, owned; NULL: no memory. */
+char *step_line(const step *s);
+
 /* step_result() : the JSON object that a step printed, owned; NULL: none. */
 json_object *step_result(const steps *all, const char *name);
 
