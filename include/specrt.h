@@ -6876,20 +6876,21 @@ SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef
 /* --- opening --- */
 
 static const char *specrt__hnsw_check_sizes(const specrt_hnsw_header *h, size_t n) {
-    if (n < sizeof *h) return "it is shorter than its header";
+    if (n < sizeof *h) return "size: expected at least its header, found less";
     if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->dim < 1 || h->dim > SPECRT_HNSW_MAX_DIM)
-        return "n_rows or dim is out of range";
-    if (h->n_nodes < 1 || h->n_nodes > h->n_rows) return "n_nodes is out of range";
-    if (h->m < 2 || h->m > SPECRT_HNSW_MAX_M) return "m is out of range";
+        return "n_rows, dim: expected 1 to 16777216, and 1 to 131072, found others";
+    if (h->n_nodes < 1 || h->n_nodes > h->n_rows)
+        return "n_nodes: expected 1 to n_rows, found another";
+    if (h->m < 2 || h->m > SPECRT_HNSW_MAX_M) return "m: expected 2 to 256, found another";
     if (h->max_level < 0 || h->max_level > SPECRT_HNSW_MAX_LEVEL || h->entry < 0 ||
         h->entry >= h->n_nodes)
-        return "max_level or entry is out of range";
+        return "max_level, entry: expected 0 to 31, and a node, found others";
     if (h->vectors != SPECRT_HNSW_NONE && h->vectors != SPECRT_HNSW_F16 &&
         h->vectors != SPECRT_HNSW_INT8)
-        return "its vectors are of an unknown type";
+        return "vectors: expected none, f16 or int8, found another type";
     if (h->n_lists < 0 || (int64_t)h->n_lists > (int64_t)h->n_nodes * SPECRT_HNSW_MAX_LEVEL)
-        return "n_lists is out of range";
-    if (h->ef < 1 || h->ef > SPECRT_HNSW_MAX_EF) return "ef is out of range";
+        return "n_lists: expected 0 to 31 per node, found another";
+    if (h->ef < 1 || h->ef > SPECRT_HNSW_MAX_EF) return "ef: expected 1 to 4096, found another";
     return NULL;
 }
 
@@ -6932,8 +6933,10 @@ static const char *specrt__hnsw_check_links(const specrt_hnsw *g, const int32_t 
                                             int32_t level) {
     for (int32_t i = 0; i < n && links[i] != -1; i++) {
         int32_t to = links[i];
-        if (to < 0 || to >= g->header->n_nodes) return "a link leads out of range";
-        if (g->starts[to + 1] - g->starts[to] < level) return "a link leads to a lower level";
+        if (to < 0 || to >= g->header->n_nodes)
+            return "links: expected links to nodes, found another";
+        if (g->starts[to + 1] - g->starts[to] < level)
+            return "links: expected links within a level, found one to a lower level";
     }
     return NULL;
 }
@@ -6943,7 +6946,7 @@ static const char *specrt__hnsw_check_node(const specrt_hnsw *g, int32_t node) {
     const char *wrong =
         specrt__hnsw_check_links(g, g->links0 + (size_t)node * 2 * (size_t)h->m, 2 * h->m, 0);
     if (g->ids[node] < 0 || g->ids[node] >= h->n_rows || (node && g->ids[node] <= g->ids[node - 1]))
-        return "ids are not ascending rows";
+        return "ids: expected ascending rows, found others";
     for (int32_t list = g->starts[node]; list < g->starts[node + 1] && !wrong; list++)
         wrong = specrt__hnsw_check_links(g, g->links + (size_t)list * (size_t)h->m, h->m,
                                          list - g->starts[node] + 1);
@@ -6953,12 +6956,13 @@ static const char *specrt__hnsw_check_node(const specrt_hnsw *g, int32_t node) {
 static const char *specrt__hnsw_check(const specrt_hnsw *g) {
     const specrt_hnsw_header *h = g->header;
     const char *wrong = NULL;
-    if (g->starts[0] != 0 || g->starts[h->n_nodes] != h->n_lists) return "starts do not span links";
+    if (g->starts[0] != 0 || g->starts[h->n_nodes] != h->n_lists)
+        return "starts: expected 0 first and n_lists last, found others";
     for (int32_t i = 0; i < h->n_nodes; i++)
         if (g->starts[i + 1] < g->starts[i] || g->starts[i + 1] - g->starts[i] > h->max_level)
-            return "starts do not ascend, or by too many levels";
+            return "starts: expected steps of 0 to max_level, found another";
     if (g->starts[h->entry + 1] - g->starts[h->entry] != h->max_level)
-        return "the entry is not on the highest level";
+        return "entry: expected a node on the highest level, found a lower one";
     for (int32_t i = 0; i < h->n_nodes && !wrong; i++) wrong = specrt__hnsw_check_node(g, i);
     return wrong;
 }
@@ -6976,10 +6980,11 @@ static specrt_status specrt__hnsw_bind(const specrt_bundle *bundle, specrt_hnsw 
                                 (long long)head->n_cols);
     if (h->vectors != SPECRT_HNSW_NONE) return SPECRT_STATUS_OK;
     if (!head)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: hnsw: holds no vectors, so the head is needed; rebuild it "
-                                "with --vectors int8",
-                                bundle->name);
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "%s: hnsw: vectors: expected a head or stored vectors, found neither; "
+            "rebuild it with --vectors int8",
+            bundle->name);
     g->n_cols = h->dim;
     g->rows.rows = head->rows;
     g->rows.row_stride = head->row_stride;
@@ -6997,7 +7002,8 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
     if (!bytes) return specrt__bundle_missing(bundle, "hnsw", err);
     const char *wrong =
         specrt__hnsw_check_sizes((const specrt_hnsw_header *)(const void *)bytes, n);
-    if (!wrong && !specrt__hnsw_view(bytes, n, &view)) wrong = "its size does not fit its header";
+    if (!wrong && !specrt__hnsw_view(bytes, n, &view))
+        wrong = "size: expected the bytes of its header's counts, found others";
     if (!wrong) wrong = specrt__hnsw_check(&view);
     if (wrong) return specrt__bundle_bad(bundle, "hnsw", wrong, err);
     view.head = head;
@@ -7265,31 +7271,39 @@ static void specrt__cograph_lay_out(specrt_cograph *g) {
 
 /* NULL, or what is wrong with the sizes. */
 static const char *specrt__cograph_check_sizes(const specrt_cograph_header *h, size_t n) {
-    if (n < sizeof *h) return "it is shorter than its header";
-    if (h->n_vocab < 1 || h->n_vocab > SPECRT_MAX_VOCAB) return "n_vocab is out of range";
-    if (h->n_edges > UINT32_MAX) return "n_edges is out of range";
+    if (n < sizeof *h) return "size: expected at least its header, found less";
+    if (h->n_vocab < 1 || h->n_vocab > SPECRT_MAX_VOCAB)
+        return "n_vocab: expected 1 to 16777216, found another";
+    if (h->n_edges > UINT32_MAX) return "n_edges: expected at most 4294967295, found more";
     if (n - sizeof *h != (uint64_t)h->n_vocab * 16 + 4 + h->n_edges * 8)
-        return "its size does not fit n_vocab and n_edges";
+        return "size: expected the bytes of n_vocab and n_edges, found others";
     if (h->max_degree < 1 || h->max_degree > h->n_vocab || h->rule_degree < 0)
-        return "max_degree or rule_degree is out of range";
+        return "max_degree, rule_degree: expected 1 to n_vocab, and 0 or more, found others";
     return NULL;
 }
 
 /* NULL, or what is wrong with the successors of one token. */
 static const char *specrt__cograph_check_row(const specrt_cograph *g, int32_t token) {
     uint32_t begin = g->offsets[token], end = g->offsets[token + 1];
-    if (end < begin || end > g->header->n_edges) return "offsets do not ascend";
-    if (end - begin > (uint32_t)g->header->max_degree) return "a row is longer than max_degree";
-    if (g->n_rule[token] > end - begin) return "n_rule exceeds a row";
+    if (end < begin || end > g->header->n_edges)
+        return "offsets: expected ascending offsets, found one below its predecessor";
+    if (end - begin > (uint32_t)g->header->max_degree)
+        return "offsets: expected rows of at most max_degree edges, found a longer one";
+    if (g->n_rule[token] > end - begin)
+        return "n_rule: expected at most the edges of its row, found more";
     for (uint32_t i = begin; i < end; i++) {
-        if (g->ids[i] < 0 || g->ids[i] >= g->header->n_vocab) return "an id is out of range";
-        if (!(g->counts[i] > 0 && g->counts[i] <= FLT_MAX)) return "a count is not positive";
+        if (g->ids[i] < 0 || g->ids[i] >= g->header->n_vocab)
+            return "ids: expected ids below n_vocab, found another";
+        if (!(g->counts[i] > 0 && g->counts[i] <= FLT_MAX))
+            return "counts: expected positive finite counts, found another";
         if (i == begin) continue;
         if (g->counts[i] > g->counts[i - 1] ||
             (g->counts[i] == g->counts[i - 1] && g->ids[i] <= g->ids[i - 1]))
-            return "successors are not ordered by count and id";
+            return "ids: expected successors ordered by count and id, found others";
     }
-    return end > begin && g->totals[token] == 0 ? "a total is 0" : NULL;
+    return end > begin && g->totals[token] == 0
+               ? "totals: expected a positive total for a row with edges, found 0"
+               : NULL;
 }
 
 SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, specrt_cograph *out,
@@ -7303,7 +7317,7 @@ SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, spec
     if (wrong) return specrt__bundle_bad(bundle, "cograph", wrong, err);
     specrt__cograph_lay_out(&view);
     if (view.offsets[0] != 0 || view.offsets[view.header->n_vocab] != view.header->n_edges)
-        wrong = "offsets do not span the edges";
+        wrong = "offsets: expected 0 first and n_edges last, found others";
     for (int32_t i = 0; i < view.header->n_vocab && !wrong; i++)
         wrong = specrt__cograph_check_row(&view, i);
     if (wrong) return specrt__bundle_bad(bundle, "cograph", wrong, err);
@@ -7439,23 +7453,27 @@ static bool specrt__cluster_widths_ok(const specrt_clusters_header *h) {
 
 /* NULL, or what is wrong with the sizes. */
 static const char *specrt__cluster_check_sizes(const specrt_clusters_header *h, size_t n) {
-    if (n < sizeof *h) return "it is shorter than its header";
+    if (n < sizeof *h) return "size: expected at least its header, found less";
     if (!specrt__cluster_within(h->n_rows, 1, SPECRT_MAX_VOCAB) ||
         !specrt__cluster_within(h->n_cols, 1, 65536))
-        return "n_rows or n_cols is out of range";
+        return "n_rows, n_cols: expected 1 to 16777216, and 1 to 65536, found others";
     if (!specrt__cluster_within(h->n_members, 1, h->n_rows) ||
         !specrt__cluster_within(h->n_clusters, 1,
                                 h->n_members < SPECRT_MAX_CLUSTERS ? h->n_members
                                                                    : SPECRT_MAX_CLUSTERS))
-        return "n_clusters or n_members is out of range";
-    if (!specrt__cluster_widths_ok(h)) return "its widths do not fit the router";
+        return "n_clusters, n_members: expected 1 to 16384, n_members from n_clusters to n_rows, "
+               "found others";
+    if (!specrt__cluster_widths_ok(h))
+        return "n_embed, n_state, n_hidden: expected the widths of its router, found others";
     if (!specrt__cluster_within(h->n_schedule, 1, 32) || !specrt__cluster_within(h->softmax, 0, 1))
-        return "n_schedule or softmax is out of range";
+        return "n_schedule, softmax: expected 1 to 32, and 0 or 1, found others";
     uint64_t words = (uint64_t)h->n_clusters + 1 + (uint64_t)h->n_members + (uint64_t)h->n_schedule;
     uint64_t halves = (uint64_t)(h->n_hidden * (specrt__cluster_inputs(h) + 1));
     if (h->router != SPECRT_ROUTER_NONE)
         halves += (uint64_t)(h->n_clusters * (specrt__cluster_width(h) + 1));
-    return n - sizeof *h == 4 * words + 2 * halves ? NULL : "its size does not fit its header";
+    return n - sizeof *h == 4 * words + 2 * halves
+               ? NULL
+               : "size: expected the bytes of its header's counts, found others";
 }
 
 /* Offsets in the section, for sizes that were checked. */
@@ -7479,15 +7497,17 @@ static void specrt__cluster_lay_out(specrt_clusters *c) {
 static const char *specrt__cluster_check_ids(const specrt_clusters *c, uint8_t *seen) {
     const specrt_clusters_header *h = c->header;
     if (c->offsets[0] != 0 || c->offsets[h->n_clusters] != (uint32_t)h->n_members)
-        return "offsets do not span the members";
+        return "offsets: expected 0 first and n_members last, found others";
     for (int32_t m = 0; m < h->n_clusters; m++) {
         uint32_t begin = c->offsets[m], end = c->offsets[m + 1];
-        if (end <= begin || end > (uint32_t)h->n_members) return "offsets do not ascend";
+        if (end <= begin || end > (uint32_t)h->n_members)
+            return "offsets: expected ascending offsets, found one at or below its predecessor";
         for (uint32_t i = begin; i < end; i++) {
             int32_t id = c->ids[i];
-            if (id < 0 || id >= h->n_rows) return "an id is out of range";
-            if (i > begin && id <= c->ids[i - 1]) return "ids of a cluster do not ascend";
-            if (seen[id >> 3] >> (id & 7) & 1) return "an id stands twice";
+            if (id < 0 || id >= h->n_rows) return "ids: expected ids below n_rows, found another";
+            if (i > begin && id <= c->ids[i - 1])
+                return "ids: expected ascending ids in a cluster, found others";
+            if (seen[id >> 3] >> (id & 7) & 1) return "ids: expected distinct ids, found one twice";
             seen[id >> 3] = (uint8_t)(seen[id >> 3] | 1 << (id & 7));
         }
     }
@@ -7498,11 +7518,11 @@ static const char *specrt__cluster_check_router(const specrt_clusters *c, size_t
     const specrt_clusters_header *h = c->header;
     for (int32_t i = 0; i < h->n_schedule; i++)
         if (!specrt__cluster_within(c->schedule[i], 1, h->n_clusters))
-            return "a level of the schedule is not from 1 to n_clusters";
+            return "schedule: expected levels from 1 to n_clusters, found another";
     const uint16_t *end = (const uint16_t *)(const void *)((const uint8_t *)h + n);
     for (const uint16_t *w = (const uint16_t *)(const void *)(c->schedule + h->n_schedule); w < end;
          w++)
-        if ((*w & 0x7c00) == 0x7c00) return "a weight is not finite";
+        if ((*w & 0x7c00) == 0x7c00) return "weights: expected finite numbers, found others";
     return NULL;
 }
 
@@ -8785,17 +8805,17 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
 /* NULL, or what is wrong with the header. */
 static const char *specrt__sketch_check_header(const specrt_sketch_header *h) {
     if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->n_cols < 1 || h->n_cols > 65536)
-        return "n_rows or n_cols is out of range";
+        return "n_rows, n_cols: expected 1 to 16777216, and 1 to 65536, found others";
     if (h->rank < 240 || h->rank > SPECRT_MAX_SKETCH_RANK || h->rank % 256 != 240)
-        return "rank is out of range";
+        return "rank: expected 240 to 4080, 240 more than a multiple of 256, found another";
     if (h->n_signs < 32 || h->n_signs > h->rank || h->n_signs % 32)
-        return "n_signs is out of range";
+        return "n_signs: expected a multiple of 32 from 32 to rank, found another";
     if (h->basis_dtype != SPECRT_DTYPE_F16 &&
         (h->basis_dtype != SPECRT_DTYPE_Q8_0 || h->n_cols % 32))
-        return "basis_dtype is neither F16 nor Q8_0 of whole blocks";
+        return "basis_dtype: expected F16, or Q8_0 of whole blocks, found another";
     if (!(h->scale_unit >= 0 && h->scale_unit <= FLT_MAX) ||
         !(h->constant_unit >= 0 && h->constant_unit <= FLT_MAX))
-        return "scale_unit or constant_unit is out of range";
+        return "scale_unit, constant_unit: expected finite numbers from 0, found others";
     return NULL;
 }
 
@@ -8839,11 +8859,13 @@ static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
     const uint8_t *basis = (const uint8_t *)s->basis, *end = s->records;
     bool q8_0 = h->basis_dtype == SPECRT_DTYPE_Q8_0;
     if (!specrt__sketch_halves_finite(basis, rank * (q8_0 ? d / 32 : d), q8_0 ? 34 : 2))
-        return "a weight of its basis is not finite";
+        return "basis: expected finite weights, found others";
     for (size_t i = 0; i < d; i++)
-        if (!(fabsf(s->center[i]) <= FLT_MAX)) return "center is not finite";
+        if (!(fabsf(s->center[i]) <= FLT_MAX))
+            return "center: expected finite numbers, found others";
     for (int32_t i = 0; i < h->n_rows; i++)
-        if (!specrt__sketch_record_good(end += bytes)) return "a record's scale is out of range";
+        if (!specrt__sketch_record_good(end += bytes))
+            return "records: expected finite scales from 0, found another";
     return NULL;
 }
 
@@ -8854,8 +8876,8 @@ static const char *specrt__sketch_check(const specrt_sketch *s, uint8_t *seen) {
     if (wrong) return wrong;
     for (size_t i = 0; i < (size_t)h->n_rows; i++) {
         int32_t row = s->rows[i];
-        if (row < 0 || row >= h->n_rows) return "a row is out of range";
-        if (seen[row >> 3] >> (row & 7) & 1) return "a row stands twice";
+        if (row < 0 || row >= h->n_rows) return "rows: expected rows below n_rows, found another";
+        if (seen[row >> 3] >> (row & 7) & 1) return "rows: expected distinct rows, found one twice";
         seen[row >> 3] = (uint8_t)(seen[row >> 3] | 1 << (row & 7));
     }
     return NULL;
@@ -8874,10 +8896,10 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
                                 "%s: section 'sketch': expected version 3, found %d; rebuild it "
                                 "with sketch-build",
                                 bundle->name, (int)specrt__bundle_version(bundle, "sketch"));
-    const char *wrong =
-        n < sizeof *header ? "it is shorter than its header" : specrt__sketch_check_header(header);
+    const char *wrong = n < sizeof *header ? "size: expected at least its header, found less"
+                                           : specrt__sketch_check_header(header);
     if (!wrong && specrt__sketch_arrays(header, base, &view) != n)
-        wrong = "its size does not fit its header";
+        wrong = "size: expected the bytes of its header's counts, found others";
     if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
     size_t n_seen = ((size_t)header->n_rows + 7) / 8;
     uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->desc, n_seen);

@@ -27,23 +27,27 @@ static bool specrt__cluster_widths_ok(const specrt_clusters_header *h) {
 
 /* NULL, or what is wrong with the sizes. */
 static const char *specrt__cluster_check_sizes(const specrt_clusters_header *h, size_t n) {
-    if (n < sizeof *h) return "it is shorter than its header";
+    if (n < sizeof *h) return "size: expected at least its header, found less";
     if (!specrt__cluster_within(h->n_rows, 1, SPECRT_MAX_VOCAB) ||
         !specrt__cluster_within(h->n_cols, 1, 65536))
-        return "n_rows or n_cols is out of range";
+        return "n_rows, n_cols: expected 1 to 16777216, and 1 to 65536, found others";
     if (!specrt__cluster_within(h->n_members, 1, h->n_rows) ||
         !specrt__cluster_within(h->n_clusters, 1,
                                 h->n_members < SPECRT_MAX_CLUSTERS ? h->n_members
                                                                    : SPECRT_MAX_CLUSTERS))
-        return "n_clusters or n_members is out of range";
-    if (!specrt__cluster_widths_ok(h)) return "its widths do not fit the router";
+        return "n_clusters, n_members: expected 1 to 16384, n_members from n_clusters to n_rows, "
+               "found others";
+    if (!specrt__cluster_widths_ok(h))
+        return "n_embed, n_state, n_hidden: expected the widths of its router, found others";
     if (!specrt__cluster_within(h->n_schedule, 1, 32) || !specrt__cluster_within(h->softmax, 0, 1))
-        return "n_schedule or softmax is out of range";
+        return "n_schedule, softmax: expected 1 to 32, and 0 or 1, found others";
     uint64_t words = (uint64_t)h->n_clusters + 1 + (uint64_t)h->n_members + (uint64_t)h->n_schedule;
     uint64_t halves = (uint64_t)(h->n_hidden * (specrt__cluster_inputs(h) + 1));
     if (h->router != SPECRT_ROUTER_NONE)
         halves += (uint64_t)(h->n_clusters * (specrt__cluster_width(h) + 1));
-    return n - sizeof *h == 4 * words + 2 * halves ? NULL : "its size does not fit its header";
+    return n - sizeof *h == 4 * words + 2 * halves
+               ? NULL
+               : "size: expected the bytes of its header's counts, found others";
 }
 
 /* Offsets in the section, for sizes that were checked. */
@@ -67,15 +71,17 @@ static void specrt__cluster_lay_out(specrt_clusters *c) {
 static const char *specrt__cluster_check_ids(const specrt_clusters *c, uint8_t *seen) {
     const specrt_clusters_header *h = c->header;
     if (c->offsets[0] != 0 || c->offsets[h->n_clusters] != (uint32_t)h->n_members)
-        return "offsets do not span the members";
+        return "offsets: expected 0 first and n_members last, found others";
     for (int32_t m = 0; m < h->n_clusters; m++) {
         uint32_t begin = c->offsets[m], end = c->offsets[m + 1];
-        if (end <= begin || end > (uint32_t)h->n_members) return "offsets do not ascend";
+        if (end <= begin || end > (uint32_t)h->n_members)
+            return "offsets: expected ascending offsets, found one at or below its predecessor";
         for (uint32_t i = begin; i < end; i++) {
             int32_t id = c->ids[i];
-            if (id < 0 || id >= h->n_rows) return "an id is out of range";
-            if (i > begin && id <= c->ids[i - 1]) return "ids of a cluster do not ascend";
-            if (seen[id >> 3] >> (id & 7) & 1) return "an id stands twice";
+            if (id < 0 || id >= h->n_rows) return "ids: expected ids below n_rows, found another";
+            if (i > begin && id <= c->ids[i - 1])
+                return "ids: expected ascending ids in a cluster, found others";
+            if (seen[id >> 3] >> (id & 7) & 1) return "ids: expected distinct ids, found one twice";
             seen[id >> 3] = (uint8_t)(seen[id >> 3] | 1 << (id & 7));
         }
     }
@@ -86,11 +92,11 @@ static const char *specrt__cluster_check_router(const specrt_clusters *c, size_t
     const specrt_clusters_header *h = c->header;
     for (int32_t i = 0; i < h->n_schedule; i++)
         if (!specrt__cluster_within(c->schedule[i], 1, h->n_clusters))
-            return "a level of the schedule is not from 1 to n_clusters";
+            return "schedule: expected levels from 1 to n_clusters, found another";
     const uint16_t *end = (const uint16_t *)(const void *)((const uint8_t *)h + n);
     for (const uint16_t *w = (const uint16_t *)(const void *)(c->schedule + h->n_schedule); w < end;
          w++)
-        if ((*w & 0x7c00) == 0x7c00) return "a weight is not finite";
+        if ((*w & 0x7c00) == 0x7c00) return "weights: expected finite numbers, found others";
     return NULL;
 }
 

@@ -54,20 +54,21 @@ SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef
 /* --- opening --- */
 
 static const char *specrt__hnsw_check_sizes(const specrt_hnsw_header *h, size_t n) {
-    if (n < sizeof *h) return "it is shorter than its header";
+    if (n < sizeof *h) return "size: expected at least its header, found less";
     if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->dim < 1 || h->dim > SPECRT_HNSW_MAX_DIM)
-        return "n_rows or dim is out of range";
-    if (h->n_nodes < 1 || h->n_nodes > h->n_rows) return "n_nodes is out of range";
-    if (h->m < 2 || h->m > SPECRT_HNSW_MAX_M) return "m is out of range";
+        return "n_rows, dim: expected 1 to 16777216, and 1 to 131072, found others";
+    if (h->n_nodes < 1 || h->n_nodes > h->n_rows)
+        return "n_nodes: expected 1 to n_rows, found another";
+    if (h->m < 2 || h->m > SPECRT_HNSW_MAX_M) return "m: expected 2 to 256, found another";
     if (h->max_level < 0 || h->max_level > SPECRT_HNSW_MAX_LEVEL || h->entry < 0 ||
         h->entry >= h->n_nodes)
-        return "max_level or entry is out of range";
+        return "max_level, entry: expected 0 to 31, and a node, found others";
     if (h->vectors != SPECRT_HNSW_NONE && h->vectors != SPECRT_HNSW_F16 &&
         h->vectors != SPECRT_HNSW_INT8)
-        return "its vectors are of an unknown type";
+        return "vectors: expected none, f16 or int8, found another type";
     if (h->n_lists < 0 || (int64_t)h->n_lists > (int64_t)h->n_nodes * SPECRT_HNSW_MAX_LEVEL)
-        return "n_lists is out of range";
-    if (h->ef < 1 || h->ef > SPECRT_HNSW_MAX_EF) return "ef is out of range";
+        return "n_lists: expected 0 to 31 per node, found another";
+    if (h->ef < 1 || h->ef > SPECRT_HNSW_MAX_EF) return "ef: expected 1 to 4096, found another";
     return NULL;
 }
 
@@ -110,8 +111,10 @@ static const char *specrt__hnsw_check_links(const specrt_hnsw *g, const int32_t 
                                             int32_t level) {
     for (int32_t i = 0; i < n && links[i] != -1; i++) {
         int32_t to = links[i];
-        if (to < 0 || to >= g->header->n_nodes) return "a link leads out of range";
-        if (g->starts[to + 1] - g->starts[to] < level) return "a link leads to a lower level";
+        if (to < 0 || to >= g->header->n_nodes)
+            return "links: expected links to nodes, found another";
+        if (g->starts[to + 1] - g->starts[to] < level)
+            return "links: expected links within a level, found one to a lower level";
     }
     return NULL;
 }
@@ -121,7 +124,7 @@ static const char *specrt__hnsw_check_node(const specrt_hnsw *g, int32_t node) {
     const char *wrong =
         specrt__hnsw_check_links(g, g->links0 + (size_t)node * 2 * (size_t)h->m, 2 * h->m, 0);
     if (g->ids[node] < 0 || g->ids[node] >= h->n_rows || (node && g->ids[node] <= g->ids[node - 1]))
-        return "ids are not ascending rows";
+        return "ids: expected ascending rows, found others";
     for (int32_t list = g->starts[node]; list < g->starts[node + 1] && !wrong; list++)
         wrong = specrt__hnsw_check_links(g, g->links + (size_t)list * (size_t)h->m, h->m,
                                          list - g->starts[node] + 1);
@@ -131,12 +134,13 @@ static const char *specrt__hnsw_check_node(const specrt_hnsw *g, int32_t node) {
 static const char *specrt__hnsw_check(const specrt_hnsw *g) {
     const specrt_hnsw_header *h = g->header;
     const char *wrong = NULL;
-    if (g->starts[0] != 0 || g->starts[h->n_nodes] != h->n_lists) return "starts do not span links";
+    if (g->starts[0] != 0 || g->starts[h->n_nodes] != h->n_lists)
+        return "starts: expected 0 first and n_lists last, found others";
     for (int32_t i = 0; i < h->n_nodes; i++)
         if (g->starts[i + 1] < g->starts[i] || g->starts[i + 1] - g->starts[i] > h->max_level)
-            return "starts do not ascend, or by too many levels";
+            return "starts: expected steps of 0 to max_level, found another";
     if (g->starts[h->entry + 1] - g->starts[h->entry] != h->max_level)
-        return "the entry is not on the highest level";
+        return "entry: expected a node on the highest level, found a lower one";
     for (int32_t i = 0; i < h->n_nodes && !wrong; i++) wrong = specrt__hnsw_check_node(g, i);
     return wrong;
 }
@@ -154,10 +158,11 @@ static specrt_status specrt__hnsw_bind(const specrt_bundle *bundle, specrt_hnsw 
                                 (long long)head->n_cols);
     if (h->vectors != SPECRT_HNSW_NONE) return SPECRT_STATUS_OK;
     if (!head)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: hnsw: holds no vectors, so the head is needed; rebuild it "
-                                "with --vectors int8",
-                                bundle->name);
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "%s: hnsw: vectors: expected a head or stored vectors, found neither; "
+            "rebuild it with --vectors int8",
+            bundle->name);
     g->n_cols = h->dim;
     g->rows.rows = head->rows;
     g->rows.row_stride = head->row_stride;
@@ -175,7 +180,8 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
     if (!bytes) return specrt__bundle_missing(bundle, "hnsw", err);
     const char *wrong =
         specrt__hnsw_check_sizes((const specrt_hnsw_header *)(const void *)bytes, n);
-    if (!wrong && !specrt__hnsw_view(bytes, n, &view)) wrong = "its size does not fit its header";
+    if (!wrong && !specrt__hnsw_view(bytes, n, &view))
+        wrong = "size: expected the bytes of its header's counts, found others";
     if (!wrong) wrong = specrt__hnsw_check(&view);
     if (wrong) return specrt__bundle_bad(bundle, "hnsw", wrong, err);
     view.head = head;

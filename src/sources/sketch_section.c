@@ -7,17 +7,17 @@
 /* NULL, or what is wrong with the header. */
 static const char *specrt__sketch_check_header(const specrt_sketch_header *h) {
     if (h->n_rows < 1 || h->n_rows > SPECRT_MAX_VOCAB || h->n_cols < 1 || h->n_cols > 65536)
-        return "n_rows or n_cols is out of range";
+        return "n_rows, n_cols: expected 1 to 16777216, and 1 to 65536, found others";
     if (h->rank < 240 || h->rank > SPECRT_MAX_SKETCH_RANK || h->rank % 256 != 240)
-        return "rank is out of range";
+        return "rank: expected 240 to 4080, 240 more than a multiple of 256, found another";
     if (h->n_signs < 32 || h->n_signs > h->rank || h->n_signs % 32)
-        return "n_signs is out of range";
+        return "n_signs: expected a multiple of 32 from 32 to rank, found another";
     if (h->basis_dtype != SPECRT_DTYPE_F16 &&
         (h->basis_dtype != SPECRT_DTYPE_Q8_0 || h->n_cols % 32))
-        return "basis_dtype is neither F16 nor Q8_0 of whole blocks";
+        return "basis_dtype: expected F16, or Q8_0 of whole blocks, found another";
     if (!(h->scale_unit >= 0 && h->scale_unit <= FLT_MAX) ||
         !(h->constant_unit >= 0 && h->constant_unit <= FLT_MAX))
-        return "scale_unit or constant_unit is out of range";
+        return "scale_unit, constant_unit: expected finite numbers from 0, found others";
     return NULL;
 }
 
@@ -61,11 +61,13 @@ static const char *specrt__sketch_check_numbers(const specrt_sketch *s) {
     const uint8_t *basis = (const uint8_t *)s->basis, *end = s->records;
     bool q8_0 = h->basis_dtype == SPECRT_DTYPE_Q8_0;
     if (!specrt__sketch_halves_finite(basis, rank * (q8_0 ? d / 32 : d), q8_0 ? 34 : 2))
-        return "a weight of its basis is not finite";
+        return "basis: expected finite weights, found others";
     for (size_t i = 0; i < d; i++)
-        if (!(fabsf(s->center[i]) <= FLT_MAX)) return "center is not finite";
+        if (!(fabsf(s->center[i]) <= FLT_MAX))
+            return "center: expected finite numbers, found others";
     for (int32_t i = 0; i < h->n_rows; i++)
-        if (!specrt__sketch_record_good(end += bytes)) return "a record's scale is out of range";
+        if (!specrt__sketch_record_good(end += bytes))
+            return "records: expected finite scales from 0, found another";
     return NULL;
 }
 
@@ -76,8 +78,8 @@ static const char *specrt__sketch_check(const specrt_sketch *s, uint8_t *seen) {
     if (wrong) return wrong;
     for (size_t i = 0; i < (size_t)h->n_rows; i++) {
         int32_t row = s->rows[i];
-        if (row < 0 || row >= h->n_rows) return "a row is out of range";
-        if (seen[row >> 3] >> (row & 7) & 1) return "a row stands twice";
+        if (row < 0 || row >= h->n_rows) return "rows: expected rows below n_rows, found another";
+        if (seen[row >> 3] >> (row & 7) & 1) return "rows: expected distinct rows, found one twice";
         seen[row >> 3] = (uint8_t)(seen[row >> 3] | 1 << (row & 7));
     }
     return NULL;
@@ -96,10 +98,10 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
                                 "%s: section 'sketch': expected version 3, found %d; rebuild it "
                                 "with sketch-build",
                                 bundle->name, (int)specrt__bundle_version(bundle, "sketch"));
-    const char *wrong =
-        n < sizeof *header ? "it is shorter than its header" : specrt__sketch_check_header(header);
+    const char *wrong = n < sizeof *header ? "size: expected at least its header, found less"
+                                           : specrt__sketch_check_header(header);
     if (!wrong && specrt__sketch_arrays(header, base, &view) != n)
-        wrong = "its size does not fit its header";
+        wrong = "size: expected the bytes of its header's counts, found others";
     if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
     size_t n_seen = ((size_t)header->n_rows + 7) / 8;
     uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->desc, n_seen);

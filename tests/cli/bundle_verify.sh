@@ -38,7 +38,7 @@ done
 
 # Sound checksums over content that is not what its format says: a graph that
 # leads out of its vocabulary.
-refuses 3 "*damaged.specb: section 'cograph': an id is out of range*" specrt-bundle verify \
+refuses 3 "*damaged.specb: section 'cograph': ids: expected*" specrt-bundle verify \
     "$CLI_TESTS/damaged.specb"
 accepts specrt-bundle info "$CLI_TESTS/damaged.specb"
-warns "*warning: *damaged.specb: section 'cograph': an id is out of range*"
+warns "*warning: *damaged.specb: section 'cograph': ids: expected*"

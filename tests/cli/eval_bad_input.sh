@@ -112,7 +112,7 @@ accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 40000 --corpus pai
     --successor-count 1 -o graph.specb
 refuses 3 "*graph.specb: head: expected at least the 40000 rows of tokenizer 'ids', found 32768" \
     drafted --bundle graph.specb --policy successor --prompt x
-refuses 3 "*damaged.specb: section 'cograph': an id is out of range*" \
+refuses 3 "*damaged.specb: section 'cograph': ids: expected*" \
     drafted --bundle "$CLI_TESTS/damaged.specb" --policy successor --prompt x
 refuses 3 "*index.specb: **" \
     drafted --bundle index.specb --policy dynaspec --prompt x

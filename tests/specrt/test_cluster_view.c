@@ -102,35 +102,35 @@ static void refuses(const section *s, size_t n, const char *what) {
 
 static void test_damage(void) {
     section s = good();
-    refuses(&s, SECTION_BYTES - 1, "its size does not fit");
-    refuses(&s, 47, "shorter than its header");
+    refuses(&s, SECTION_BYTES - 1, "size: expected the bytes of its header's counts");
+    refuses(&s, 47, "size: expected at least its header");
 #define DAMAGE(change, what) (s = good(), (change), refuses(&s, SECTION_BYTES, (what)))
-    DAMAGE(s.header.n_rows = 0, "n_rows or n_cols");
-    DAMAGE(s.header.n_cols = 65537, "n_rows or n_cols");
-    DAMAGE(s.header.n_clusters = 0, "n_clusters or n_members");
-    DAMAGE(s.header.n_clusters = 7, "n_clusters or n_members");
-    DAMAGE(s.header.n_members = 10, "n_clusters or n_members");
-    DAMAGE(s.header.router = 4, "widths do not fit");
-    DAMAGE(s.header.router = SPECRT_ROUTER_CENTROID, "widths do not fit");
-    DAMAGE(s.header.router = SPECRT_ROUTER_CORAL, "widths do not fit");
-    DAMAGE(s.header.router = SPECRT_ROUTER_NONE, "widths do not fit");
-    DAMAGE(s.header.n_embed = -1, "widths do not fit");
-    DAMAGE(s.header.n_hidden = 65536, "its size does not fit");
-    DAMAGE(s.header.n_schedule = 0, "n_schedule or softmax");
-    DAMAGE(s.header.n_schedule = 33, "n_schedule or softmax");
-    DAMAGE(s.header.softmax = 2, "n_schedule or softmax");
-    DAMAGE(s.offsets[0] = 1, "offsets do not span");
-    DAMAGE(s.offsets[3] = 5, "offsets do not span");
-    DAMAGE(s.offsets[1] = 0, "offsets do not ascend");
-    DAMAGE(s.offsets[1] = 4000000000u, "offsets do not ascend");
-    DAMAGE(s.ids[5] = 9, "an id is out of range");
-    DAMAGE(s.ids[0] = -1, "an id is out of range");
-    DAMAGE(s.ids[1] = 1, "ids of a cluster do not ascend");
-    DAMAGE(s.ids[2] = 4, "an id stands twice");
-    DAMAGE(s.schedule[0] = 0, "a level of the schedule");
-    DAMAGE(s.schedule[1] = 4, "a level of the schedule");
-    DAMAGE(s.w1[0][0] = 0x7c00, "a weight is not finite");
-    DAMAGE(s.b2[2] = 0xfe00, "a weight is not finite");
+    DAMAGE(s.header.n_rows = 0, "n_rows, n_cols: ");
+    DAMAGE(s.header.n_cols = 65537, "n_rows, n_cols: ");
+    DAMAGE(s.header.n_clusters = 0, "n_clusters, n_members: ");
+    DAMAGE(s.header.n_clusters = 7, "n_clusters, n_members: ");
+    DAMAGE(s.header.n_members = 10, "n_clusters, n_members: ");
+    DAMAGE(s.header.router = 4, "n_embed, n_state, n_hidden: ");
+    DAMAGE(s.header.router = SPECRT_ROUTER_CENTROID, "n_embed, n_state, n_hidden: ");
+    DAMAGE(s.header.router = SPECRT_ROUTER_CORAL, "n_embed, n_state, n_hidden: ");
+    DAMAGE(s.header.router = SPECRT_ROUTER_NONE, "n_embed, n_state, n_hidden: ");
+    DAMAGE(s.header.n_embed = -1, "n_embed, n_state, n_hidden: ");
+    DAMAGE(s.header.n_hidden = 65536, "size: expected the bytes of its header's counts");
+    DAMAGE(s.header.n_schedule = 0, "n_schedule, softmax: ");
+    DAMAGE(s.header.n_schedule = 33, "n_schedule, softmax: ");
+    DAMAGE(s.header.softmax = 2, "n_schedule, softmax: ");
+    DAMAGE(s.offsets[0] = 1, "offsets: expected 0 first and n_members last");
+    DAMAGE(s.offsets[3] = 5, "offsets: expected 0 first and n_members last");
+    DAMAGE(s.offsets[1] = 0, "offsets: expected ascending offsets");
+    DAMAGE(s.offsets[1] = 4000000000u, "offsets: expected ascending offsets");
+    DAMAGE(s.ids[5] = 9, "ids: expected ids below n_rows");
+    DAMAGE(s.ids[0] = -1, "ids: expected ids below n_rows");
+    DAMAGE(s.ids[1] = 1, "ids: expected ascending ids in a cluster");
+    DAMAGE(s.ids[2] = 4, "ids: expected distinct ids");
+    DAMAGE(s.schedule[0] = 0, "schedule: ");
+    DAMAGE(s.schedule[1] = 4, "schedule: ");
+    DAMAGE(s.w1[0][0] = 0x7c00, "weights: ");
+    DAMAGE(s.b2[2] = 0xfe00, "weights: ");
 }
 
 static void test_missing(void) {

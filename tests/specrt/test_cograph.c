@@ -86,29 +86,29 @@ static void refuses(const section *s, size_t n, const char *what) {
 
 static void test_damage(void) {
     section s = good();
-    refuses(&s, SECTION_BYTES - 1, "its size does not fit");
-    refuses(&s, 55, "shorter than its header");
+    refuses(&s, SECTION_BYTES - 1, "size: expected the bytes of n_vocab and n_edges");
+    refuses(&s, 55, "size: expected at least its header");
 #define DAMAGE(change, what) (s = good(), (change), refuses(&s, SECTION_BYTES, (what)))
-    DAMAGE(s.header.n_vocab = 0, "n_vocab is out of range");
-    DAMAGE(s.header.n_edges = UINT64_MAX / 8, "n_edges is out of range");
-    DAMAGE(s.header.n_edges = 4, "its size does not fit");
-    DAMAGE(s.header.max_degree = 2, "longer than max_degree");
-    DAMAGE(s.header.max_degree = 0, "max_degree or rule_degree");
-    DAMAGE(s.header.max_degree = N_VOCAB + 1, "max_degree or rule_degree");
-    DAMAGE(s.header.rule_degree = -1, "max_degree or rule_degree");
-    DAMAGE(s.offsets[0] = 1, "offsets do not span");
-    DAMAGE(s.offsets[6] = 6, "offsets do not span");
-    DAMAGE(s.offsets[3] = 1, "offsets do not ascend");
-    DAMAGE(s.offsets[3] = 4000000000u, "offsets do not ascend");
-    DAMAGE(s.n_rule[0] = 3, "n_rule exceeds a row");
-    DAMAGE(s.ids[4] = 6, "an id is out of range");
-    DAMAGE(s.ids[0] = -1, "an id is out of range");
-    DAMAGE(s.counts[4] = 0, "a count is not positive");
-    DAMAGE(s.counts[0] = NAN, "a count is not positive");
-    DAMAGE(s.counts[0] = INFINITY, "a count is not positive");
-    DAMAGE(s.counts[1] = 7, "not ordered");
-    DAMAGE(s.ids[3] = 4, "not ordered");
-    DAMAGE(s.totals[0] = 0, "a total is 0");
+    DAMAGE(s.header.n_vocab = 0, "n_vocab: ");
+    DAMAGE(s.header.n_edges = UINT64_MAX / 8, "n_edges: ");
+    DAMAGE(s.header.n_edges = 4, "size: expected the bytes of n_vocab and n_edges");
+    DAMAGE(s.header.max_degree = 2, "offsets: expected rows of at most max_degree edges");
+    DAMAGE(s.header.max_degree = 0, "max_degree, rule_degree: ");
+    DAMAGE(s.header.max_degree = N_VOCAB + 1, "max_degree, rule_degree: ");
+    DAMAGE(s.header.rule_degree = -1, "max_degree, rule_degree: ");
+    DAMAGE(s.offsets[0] = 1, "offsets: expected 0 first and n_edges last");
+    DAMAGE(s.offsets[6] = 6, "offsets: expected 0 first and n_edges last");
+    DAMAGE(s.offsets[3] = 1, "offsets: expected ascending offsets");
+    DAMAGE(s.offsets[3] = 4000000000u, "offsets: expected ascending offsets");
+    DAMAGE(s.n_rule[0] = 3, "n_rule: ");
+    DAMAGE(s.ids[4] = 6, "ids: expected ids below n_vocab");
+    DAMAGE(s.ids[0] = -1, "ids: expected ids below n_vocab");
+    DAMAGE(s.counts[4] = 0, "counts: ");
+    DAMAGE(s.counts[0] = NAN, "counts: ");
+    DAMAGE(s.counts[0] = INFINITY, "counts: ");
+    DAMAGE(s.counts[1] = 7, "ids: expected successors ordered by count and id");
+    DAMAGE(s.ids[3] = 4, "ids: expected successors ordered by count and id");
+    DAMAGE(s.totals[0] = 0, "totals: ");
 }
 
 static void test_missing(void) {

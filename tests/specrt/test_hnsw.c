@@ -276,26 +276,26 @@ static void test_damage(void) {
         size_t at;
         int32_t value;
         const char *what;
-    } damages[] = {{0, 0, "n_rows or dim"},
-                   {4, 1 << 30, "n_rows or dim"},
-                   {8, 201, "n_nodes is out of range"},
-                   {8, 199, "its size does not fit"},
-                   {12, 1, "m is out of range"},
-                   {16, 32, "max_level or entry"},
-                   {16, 0, "starts"},
-                   {20, 200, "max_level or entry"},
-                   {20, -1, "max_level or entry"},
-                   {28, 2, "unknown type"},
-                   {32, h.n_lists + 16, "its size does not fit"},
-                   {32, -1, "n_lists"},
-                   {40, 0, "ef is out of range"},
-                   {ids, 5, "ids are not ascending"},
-                   {ids + 4, 200, "ids are not ascending"},
-                   {starts, 1, "starts do not span"},
-                   {starts + 400, -7, "starts do not ascend"},
-                   {links0, 200, "out of range"},
-                   {links0, -2, "out of range"},
-                   {links, 1 << 20, "out of range"}};
+    } damages[] = {{0, 0, "n_rows, dim: "},
+                   {4, 1 << 30, "n_rows, dim: "},
+                   {8, 201, "n_nodes: "},
+                   {8, 199, "size: expected the bytes of its header's counts"},
+                   {12, 1, "m: expected 2 to"},
+                   {16, 32, "max_level, entry: "},
+                   {16, 0, "starts: "},
+                   {20, 200, "max_level, entry: "},
+                   {20, -1, "max_level, entry: "},
+                   {28, 2, "vectors: "},
+                   {32, h.n_lists + 16, "size: expected the bytes of its header's counts"},
+                   {32, -1, "n_lists: "},
+                   {40, 0, "ef: "},
+                   {ids, 5, "ids: "},
+                   {ids + 4, 200, "ids: "},
+                   {starts, 1, "starts: expected 0 first and n_lists last"},
+                   {starts + 400, -7, "starts: expected steps of 0 to max_level"},
+                   {links0, 200, "links: expected links to nodes"},
+                   {links0, -2, "links: expected links to nodes"},
+                   {links, 1 << 20, "links: expected links to nodes"}};
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         memcpy(bad, good, n);
         memcpy(bad + damages[i].at, &damages[i].value, 4);
@@ -305,9 +305,9 @@ static void test_damage(void) {
     int32_t *at = (int32_t *)(void *)(bad + starts) + 100;
     while (at[0] == 0 || at[-1] != at[0] || at[1] != at[0]) at++;
     at[0]--; /* back by one list, and on again */
-    refuses(&w, bad, n, "starts do not ascend");
-    refuses(&w, good, n - 1, "its size does not fit");
-    refuses(&w, good, 60, "shorter than its header");
+    refuses(&w, bad, n, "starts: expected steps of 0 to max_level");
+    refuses(&w, good, n - 1, "size: expected the bytes of its header's counts");
+    refuses(&w, good, 60, "size: expected at least its header");
     free(bad);
     free(good);
     world_free(&w);
@@ -343,7 +343,7 @@ static void test_other_head(void) {
     CHECK_INT(open_section(&other, section, n, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected a head [60, 8], found [60, 12]");
     CHECK_INT(specrt_bundle_hnsw(other.bundle, NULL, &w.index, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_HAS(err.msg, "holds no vectors, so the head is needed");
+    CHECK_HAS(err.msg, "hnsw: vectors: expected a head or stored vectors, found neither");
     free(section);
     world_free(&w);
     world_free(&other);

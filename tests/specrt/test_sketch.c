@@ -508,26 +508,26 @@ static void check_bad_header(world *w, size_t header) {
         size_t at;
         int32_t with;
         const char *what;
-    } tries[] = {{0, 0, "n_rows or n_cols"},
-                 {0, SPECRT_MAX_VOCAB + 1, "n_rows or n_cols"},
-                 {4, 0, "n_rows or n_cols"},
-                 {4, 65537, "n_rows or n_cols"},
-                 {8, 0, "rank is out"},
-                 {8, 256, "rank is out"},
-                 {8, 4336, "rank is out"},
-                 {8, -16, "rank is out"},
-                 {12, 0, "n_signs is out"},
-                 {12, 33, "n_signs is out"},
-                 {12, 256, "n_signs is out"},
-                 {20, SPECRT_DTYPE_F32, "basis_dtype"},
-                 {20, SPECRT_DTYPE_Q8_0, "basis_dtype"},
-                 {24, 0x7f800000, "scale_unit"},
-                 {24, -1082130432, "scale_unit"},
-                 {28, 0x7fc00000, "constant_unit"},
-                 {28, 0x7f800000, "constant_unit"},
-                 {0, 560, "its size does not fit its header"},
-                 {0, 700, "its size does not fit its header"},
-                 {12, 96, "its size does not fit its header"}};
+    } tries[] = {{0, 0, "n_rows, n_cols: "},
+                 {0, SPECRT_MAX_VOCAB + 1, "n_rows, n_cols: "},
+                 {4, 0, "n_rows, n_cols: "},
+                 {4, 65537, "n_rows, n_cols: "},
+                 {8, 0, "rank: "},
+                 {8, 256, "rank: "},
+                 {8, 4336, "rank: "},
+                 {8, -16, "rank: "},
+                 {12, 0, "n_signs: "},
+                 {12, 33, "n_signs: "},
+                 {12, 256, "n_signs: "},
+                 {20, SPECRT_DTYPE_F32, "basis_dtype: "},
+                 {20, SPECRT_DTYPE_Q8_0, "basis_dtype: "},
+                 {24, 0x7f800000, "scale_unit, constant_unit: "},
+                 {24, -1082130432, "scale_unit, constant_unit: "},
+                 {28, 0x7fc00000, "scale_unit, constant_unit: "},
+                 {28, 0x7f800000, "scale_unit, constant_unit: "},
+                 {0, 560, "size: expected the bytes of its header's counts"},
+                 {0, 700, "size: expected the bytes of its header's counts"},
+                 {12, 96, "size: expected the bytes of its header's counts"}};
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++)
         check_damage(w, header + tries[i].at, &tries[i].with, 4, SPECRT_STATUS_BUNDLE_CONTENT,
                      tries[i].what);
@@ -548,16 +548,16 @@ static void test_damaged(void) {
     world_close(&w);
     check_bad_header(&w, header);
     const specrt_status content = SPECRT_STATUS_BUNDLE_CONTENT;
-    check_damage(&w, basis + 2, &huge, 2, content, "a weight of its basis is not finite");
-    check_damage(&w, basis + 240 * 40 - 2, &huge, 2, content, "a weight of its basis");
-    check_damage(&w, center, &nan, 4, content, "center is not finite");
-    check_damage(&w, center + 19 * 4, &nan, 4, content, "center is not finite");
-    check_damage(&w, records + 60, &endless, 2, content, "a record's scale is out of range");
-    check_damage(&w, records + 64 * 600 + 62, &endless, 2, content, "a record's scale");
-    check_damage(&w, records + 60, &negative, 2, content, "a record's scale is out of range");
-    check_damage(&w, places + 4, w.bytes + places, 4, content, "a row stands twice");
-    check_damage(&w, places, &rows[0], 4, content, "a row is out of range");
-    check_damage(&w, places + 4 * 600, &rows[1], 4, content, "a row is out of range");
+    check_damage(&w, basis + 2, &huge, 2, content, "basis: ");
+    check_damage(&w, basis + 240 * 40 - 2, &huge, 2, content, "basis: ");
+    check_damage(&w, center, &nan, 4, content, "center: ");
+    check_damage(&w, center + 19 * 4, &nan, 4, content, "center: ");
+    check_damage(&w, records + 60, &endless, 2, content, "records: ");
+    check_damage(&w, records + 64 * 600 + 62, &endless, 2, content, "records: ");
+    check_damage(&w, records + 60, &negative, 2, content, "records: ");
+    check_damage(&w, places + 4, w.bytes + places, 4, content, "rows: expected distinct rows");
+    check_damage(&w, places, &rows[0], 4, content, "rows: expected rows below n_rows");
+    check_damage(&w, places + 4 * 600, &rows[1], 4, content, "rows: expected rows below n_rows");
     size_t version = 64; /* the table's entry of the section */
     while (memcmp(w.bytes + version, "sketch", 6) != 0) version += 64;
     version += offsetof(specrt_bundle_section, version);
