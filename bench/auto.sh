@@ -3,8 +3,7 @@
 # environment: COSTS, a file of curves (specrt-eval plan --costs-out), or CURVES, a results file and
 # the pair in it, or GPU, a pair whose shape the function below takes; BUNDLE; POLICIES; TREE of
 # --tree; CHOOSE="TARGET DRAFT TRACE": plan names what `auto` drafts from, by a recording of other
-# prompts. BOUND=1: what choosing windows' sizes and trees could gain, GUARD=1: its least speeds
-# (bench/auto_bound.py).
+# prompts.
 set -euo pipefail
 build=${BUILD:-build}
 work=$(mktemp -d)
@@ -70,10 +69,6 @@ if [ -n "${CHOOSE:-}" ]; then
         ${BUNDLE:+--bundle "$BUNDLE"} --costs "$costs" --topk 1 --costs-out "$work/chosen.json" |
         sed -n 's/^With .* auto drafts from/auto drafts from/p'
     costs=$work/chosen.json
-fi
-if [ -n "${BOUND:-}${GUARD:-}" ]; then
-    python3 bench/auto_bound.py "$build" "$costs" "$@"
-    exit
 fi
 "$build/bin/specrt-eval" replay "${traces[@]}" ${BUNDLE:+--bundle "$BUNDLE"} --costs "$costs" \
     --policy "$policies" ${TREE:+--tree "$TREE"} -q | sed -n '/^by the costs/,/^$/p'

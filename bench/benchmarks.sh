@@ -253,23 +253,7 @@ many_run() {
 replay() { each_pair replay_pair; }
 replay_pair() { bench/replay.sh $which; }
 
-coverage() {
-    if [ ! -e "$data/generations" ]; then
-        say "no $data/generations"
-        return 77
-    fi
-    "$python" bench/coverage.py "$build" "$data"
-}
-
-mass() {
-    if [ ! -e "$data/generations" ] || [ ! -e "$data/tokenizers" ]; then
-        say "no $data/generations or tokenizers"
-        return 77
-    fi
-    "$python" bench/mass.py "$build" "$data"
-}
-
-# Prompt sets and held-out documents, in what pairs were trained on and lists are made from.
+# Prompt sets, in what pairs were trained on and lists are made from.
 overlap() {
     if [ "$prompts" = data/prompts ]; then
         say "no $data/prompts"
@@ -280,11 +264,6 @@ overlap() {
     for task in humaneval gsm8k legal medical function_calling; do
         sets+=("$task=$prompts/$task.jsonl")
     done
-    echo "== 128k: the training text that the data folder holds, and documents held out of it"
-    "$python" bench/training_text.py "$data" "$work/128k"
-    mapfile -t held_out < <(cd "$work/128k/heldout" && ls | sed "s|\(.*\)\.jsonl|held-\1=$PWD/&|")
-    "$python" bench/overlap.py --test "${sets[@]}" "${held_out[@]}" --text trained="$work/128k/train"
-    echo
     echo "== sample: the training text, as data/collect_text.py makes it"
     if [ -e build/text/manifest.json ]; then
         "$python" bench/overlap.py --test "${sets[@]}" --text trained=build/text
@@ -294,7 +273,7 @@ overlap() {
     echo
     echo "== text of lists: make calibrate's, the reproductions' of the sample and of the 128k pair"
     chat=$data/generations/llama3/Meta-Llama-3
-    "$python" bench/overlap.py --test "${sets[@]}" "${held_out[@]}" --text corpus=data/corpus \
+    "$python" bench/overlap.py --test "${sets[@]}" --text corpus=data/corpus \
         general=data/corpus/prose general=data/corpus/qa general=data/corpus/technical \
         chat="$chat-8B-Instruct.json" chat="$chat-70B-Instruct.json"
 }
@@ -358,7 +337,7 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    coverage | mass | overlap | overlap-published | sketch | standing | standing-loops | mtp | \
+    overlap | overlap-published | sketch | standing | standing-loops | mtp | \
         plan | frontier | compare | published | speeds | replay | many | many-overlap | \
         many-python | decode | peers)
         keep "$1" "$1"
