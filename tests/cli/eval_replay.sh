@@ -109,50 +109,18 @@ warns "*the drafter's best tokens are not in the trace (record with --draft-top 
 prints "*oracle  *- *microspec  *- *accept length *"
 refuses 3 "*bare.trace: expected the drafter's best tokens; *" \
     specrt-eval plan "${pair[@]}" --trace bare.trace --measure 1
-# turns of a conversation, each a sequence whose prompt repeats what came before; what a domain's
-# last sequence left, by saved sessions, is what a stream of one domain keeps
+# turns of a conversation, each a sequence whose prompt repeats what came before
 for first in "Name a colour." "Name a tree."; do
     echo "{\"turns\": [\"$first\", \"Another one.\", \"And a town.\"], \"domain\": \"talk\"}"
 done >turns.jsonl
-turns() { # TURNS
+turns() { # THREADS
     accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" \
-        --prompts turns.jsonl --turns $1 --max-tokens $(most 24 10) --topk 1 --num-steps 3 -f \
-        -o turns.trace --threads $2
+        --prompts turns.jsonl --turns 3 --max-tokens $(most 24 10) --topk 1 --num-steps 3 -f \
+        -o turns.trace --threads $1
 }
-turns 3 1
+turns 1
 mv turns.trace one.trace
-turns 3 2
+turns 2
 same one.trace turns.trace
-learns=static:600+retrieve:64@graph=off
-remembers() { # SCOPE : figures of the policy that remembers
-    sed 's/{"policy"/\n&/g' ../out | grep -F "\"memory\":\"$1\"" | head -n 1
-}
-accepts specrt-eval replay --trace turns.trace --bundle a.specb --policy $learns --stream --json
-streamed=$(figures "$(row $learns)")
-accepts specrt-eval replay --trace turns.trace --bundle a.specb --policy $learns --json \
-    --memory domain
-[ "$(figures "$(remembers domain)")" = "$streamed" ] ||
-    fail "a domain: expected $streamed, found $(figures "$(remembers domain)")"
-forgot=$(figures "$(row $learns)")
-accepts specrt-eval replay --trace turns.trace --bundle a.specb --policy $learns --memory \
-    conversation --json
-prints '*"n_sequences":6*"memory":"conversation"*"accept_length_gain":*"coverage_gain":*'
-grep -q "warning" ../err && fail "conversations are there: $(cat ../err)"
-[ "$(figures "$(row $learns)")" = "$forgot" ] || fail "memory changes what forgets"
-[ "$(figures "$(remembers conversation)")" != "$forgot" ] || fail "a conversation forgets"
-turns 1 1
-accepts specrt-eval replay --trace turns.trace --bundle a.specb --policy $learns --memory \
-    conversation --json
-prints '*"n_sequences":2*'
-warns '*warning: turns.trace: --memory conversation: *none*; record conversations with --turns'
-[ "$(grep -c "warning" ../err)" = 1 ] || fail "more than one warning: $(cat ../err)"
-[ "$(figures "$(row $learns)")" = "$(figures "$(remembers conversation)")" ] ||
-    fail "first turns begin with what others left"
-# Tables tell which one remembers.
-accepts specrt-eval replay --trace turns.trace --bundle a.specb --policy $learns --memory \
-    conversation
-prints "*$learns (conversation) *"
-refuses 2 "*--memory: expected off, conversation or domain, found 'user'" specrt-eval replay \
-    --trace turns.trace --memory user
-refuses 2 "*--memory domain: expected no --stream*" specrt-eval replay --trace turns.trace \
-    --memory domain --stream
+accepts specrt-eval replay --trace turns.trace --policy full --json
+prints '*"n_sequences":6*'

@@ -348,35 +348,6 @@ static json_object *way_json(const auto_run *a, int way, int domain) {
     return o;
 }
 
-/* Costs of a sequence under auto and under its best fixed choice. */
-static json_object *sequence_json(const auto_run *a, int64_t i) {
-    json_object *o = json_object_new_object();
-    const replay_shared *shared = &a->r->shared[i];
-    int64_t n = a->r->n_sequences;
-    int best = -1, n_choices = (a->r->n_entrants - 1) * a->num_steps;
-    double least = shared->n_tokens;
-    for (int k = 0; k < n_choices; k++)
-        if (a->fixed[k * n + i] < least) {
-            best = k;
-            least = a->fixed[k * n + i];
-        }
-    sl_json_put(o, "domain", sl_json_text(replay_domain(a->r, shared->domain)));
-    sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)shared->n_tokens));
-    sl_json_put(o, "auto", sl_json_real(a->ways[AUTO * n + i].cost));
-    sl_json_put(o, "best", sl_json_real(least));
-    sl_json_put(o, "best_policy",
-                sl_json_text(best < 0 ? "plain" : replay_policy_text(a->r, best / a->num_steps)));
-    sl_json_put(o, "best_steps", sl_json_whole(best < 0 ? 0 : (uint64_t)(best % a->num_steps) + 1));
-    return o;
-}
-
-json_object *auto_sequences_json(const auto_run *a) {
-    json_object *rows = json_object_new_array();
-    for (int64_t i = 0; i < a->r->n_sequences; i++)
-        json_object_array_add(rows, sequence_json(a, i));
-    return rows;
-}
-
 json_object *auto_json(const auto_run *a) {
     json_object *rows = json_object_new_array();
     int n_domains = replay_n_domains(a->r);

@@ -42,7 +42,5 @@ const char *auto_best_choice(const auto_run *a, int domain, int *n);
 
 void auto_print(const auto_run *a);
 struct json_object *auto_json(const auto_run *a);
-/* auto_sequences_json() : of each prompt, in order: tokens, what auto cost, what its best fixed choice. */
-struct json_object *auto_sequences_json(const auto_run *a);
 
 #endif

@@ -24,19 +24,12 @@ bool replay_is_cut(const replay *r) {
     return r->cut;
 }
 
-bool replay_has_turns(const replay *r, int trace) {
-    for (int64_t i = 0; i < r->n_sequences; i++)
-        if (r->shared[i].should_continue && r->shared[i].info == r->infos[trace]) return true;
-    return false;
-}
-
 bool replay_knows_drafter(const replay *r) {
     return r->levels[0].reached[0] > 0;
 }
 
 const char *replay_name(const replay_params *params, int policy) {
-    if (policy < 0) return "oracle";
-    return (params->names ? params->names : params->policies)[policy];
+    return policy < 0 ? "oracle" : params->policies[policy];
 }
 
 const char *replay_span_name(int span) {
@@ -103,56 +96,6 @@ static replay_figure figure_of(const replay *r, const replay_entrant *e, int tre
         pairs[n++] = pair_of(r, e, tree, i, kind);
     }
     return replay_ratio(pairs, n);
-}
-
-/* A policy's sums, a pair a conversation. @return how many. */
-static int64_t conversations_of(const replay *r, int policy, int tree, int domain, pair_kind kind,
-                                replay_pair *pairs) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < r->n_sequences; i++) {
-        if (domain >= 0 && r->shared[i].domain != domain) continue;
-        replay_pair p = pair_of(r, &r->entrants[policy + 1], tree, i, kind);
-        if (n == 0 || !r->shared[i].should_continue) pairs[n++] = (replay_pair){0, 0};
-        pairs[n - 1].y += p.y;
-        pairs[n - 1].x += p.x;
-    }
-    return n;
-}
-
-/* The linearised ratio of two ratios. */
-static replay_figure gain_of(const replay_pair *a, const replay_pair *b, int64_t n) {
-    const replay_pair *sides[2] = {a, b};
-    double value[2], x[2] = {0, 0}, squares = 0;
-    for (int side = 0; side < 2; side++) {
-        value[side] = replay_ratio(sides[side], n).value;
-        for (int64_t i = 0; i < n; i++) x[side] += sides[side][i].x;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        double apart = 0;
-        for (int side = 0; side < 2; side++) {
-            double residual = sides[side][i].y - value[side] * sides[side][i].x;
-            apart += (side ? -1 : 1) * residual / (x[side] * value[side]);
-        }
-        squares += apart * apart;
-    }
-    replay_figure gain = {value[0] / value[1] - 1, NAN, NAN};
-    if (n < 2) return gain;
-    double half = replay_student_quantile(n - 1) * sqrt(squares * (double)n / (double)(n - 1));
-    gain.low = gain.value - half;
-    gain.high = gain.value + half;
-    return gain;
-}
-
-replay_figure replay_gain_of(const replay *r, int policy, int base, int tree, int domain,
-                             bool coverage) {
-    replay_pair *pairs = (replay_pair *)malloc(2 * (size_t)r->n_sequences * sizeof *pairs);
-    pair_kind kind = coverage ? COVERAGE : ACCEPT;
-    if (!pairs) return (replay_figure){NAN, NAN, NAN};
-    int64_t n = conversations_of(r, policy, tree, domain, kind, pairs);
-    conversations_of(r, base, tree, domain, kind, pairs + n);
-    replay_figure gain = gain_of(pairs, pairs + n, n);
-    free(pairs);
-    return gain;
 }
 
 static double ratio(double part, double whole) {

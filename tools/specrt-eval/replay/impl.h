@@ -36,8 +36,7 @@ typedef struct replay_sequence {
     replay_cycle *cycles;
     int32_t n_cycles, capacity;
     int32_t number, domain;
-    int64_t topic;        /* tokens of its topic before it: of earlier sequences, in a stream */
-    bool should_continue; /* its prompt begins with that of the sequence before */
+    int64_t topic; /* tokens of its topic before it: of earlier sequences, in a stream */
 } replay_sequence;
 
 /* Acceptance by level of tree. */
@@ -48,7 +47,6 @@ typedef struct replay_levels {
 /* Of one sequence, whatever the policy. */
 typedef struct replay_shared {
     const specrt_trace_info *info; /* of its trace */
-    bool should_continue;          /* the conversation of the sequence before */
     int32_t domain, n_cycles, n_tokens;
     int64_t wanted[REPLAY_RECALLS];
     double mass;
@@ -87,12 +85,6 @@ typedef struct replay_told {
     int32_t n;
 } replay_told;
 
-/* What a domain's last sequence left. */
-typedef struct replay_kept {
-    uint8_t *bytes; /* owned; NULL: nothing yet */
-    size_t n;
-} replay_kept;
-
 typedef struct replay_entrant {
     specrt_policy *policy; /* NULL: the oracle */
     char text[512];
@@ -101,9 +93,6 @@ typedef struct replay_entrant {
     bool recorded;                                /* by it every trace was recorded */
     bool exact_coverage, exact_rows;              /* as in replay_figures */
     int32_t d_hidden;
-    replay_memory memory;
-    replay_kept *kept; /* [n_kept] by domain, where it remembers */
-    int n_kept;
     specrt_session *session; /* serial ones'; else workers have theirs */
     replay_sums *sums;       /* [n_sequences] */
     replay_walked *walked;   /* [n_sequences, n_trees] */
@@ -129,8 +118,6 @@ struct replay {
     int n_domains;
     replay_shared *shared; /* [n_sequences] */
     int64_t n_sequences, capacity;
-    int32_t *last_prompt; /* [n_last_prompt] of the last sequence that was read */
-    int32_t n_last_prompt;
     replay_levels
         levels[REPLAY_TREES];     /* the oracle's along recorded paths, of all that was read */
     bool cut, open, keeps_hidden; /* open: a sequence is being read */

@@ -151,7 +151,7 @@ static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
     e->reads_hidden = any_of(e->text, by_hidden);
     e->reads_draft_input = strstr(e->text, "cluster") != NULL;
     e->d_hidden = specrt_policy_get_info(e->policy)->hidden_width;
-    e->serial = r->params.stream || e->memory != REPLAY_FORGETS || policy_keeps(e->text);
+    e->serial = r->params.stream || policy_keeps(e->text);
     r->keeps_hidden |= e->reads_hidden || e->d_hidden > 0;
     e->recorded = r->n_trees > 0;
     for (int i = 0; i < r->params.n_traces; i++)
@@ -175,7 +175,6 @@ static specrt_status open_policies(replay *r, specrt_error *err) {
         replay_entrant *e = &r->entrants[i];
         e->levels = (replay_levels *)calloc((size_t)r->n_trees, sizeof *e->levels);
         if (!e->levels) return sl_error_no_memory_for(err, "a replay");
-        if (i > 0 && r->params.memories) e->memory = r->params.memories[i - 1];
         if (i > 0)
             TRY(auto_policy_opened(open_policy(r, r->params.policies[i - 1], e, err),
                                    named_by(&r->params, i - 1), err));
@@ -209,12 +208,9 @@ void replay_free(replay *r) {
         specrt_policy_close(e->policy);
         for (int64_t k = 0; e->told && k < r->n_sequences; k++)
             free(e->told[k].tokens), free(e->told[k].trees);
-        for (int k = 0; k < e->n_kept; k++) free(e->kept[k].bytes);
-        free(e->kept);
         free(e->sums), free(e->walked), free(e->levels), free(e->told);
     }
     free(r->entrants);
-    free(r->last_prompt);
     specrt_head_close(r->head);
     free(r->no_rows);
     if (r->params.model) sl_model_close(&r->model);

@@ -187,10 +187,7 @@ static void count_wanted(replay_shared *sum, const specrt_trace_info *info, cons
 static bool finish_sequence(replay *r, replay_sequence *s) {
     if (!grow((void **)&r->shared, r->n_sequences, &r->capacity, sizeof *r->shared)) return false;
     replay_shared *sum = &r->shared[r->n_sequences];
-    *sum = (replay_shared){.info = s->info,
-                           .should_continue = s->should_continue,
-                           .domain = s->domain,
-                           .n_cycles = s->n_cycles};
+    *sum = (replay_shared){.info = s->info, .domain = s->domain, .n_cycles = s->n_cycles};
     for (int32_t k = 0; k < s->n_cycles; k++) {
         const replay_cycle *c = &s->cycles[k];
         const specrt_trace_info *info = s->info;
@@ -199,21 +196,10 @@ static bool finish_sequence(replay *r, replay_sequence *s) {
             sum->mass += (double)c->probs[i];
         for (int32_t i = 0; i < c->r.n; i++) count_wanted(sum, info, c, i);
     }
-    bool should_continue = r->params.stream && s->domain == r->topic;
-    s->topic = should_continue ? r->topic_tokens : 0;
+    s->topic = r->params.stream && s->domain == r->topic ? r->topic_tokens : 0;
     r->topic_tokens = s->topic + sum->n_tokens;
     r->topic = s->domain;
     s->number = (int32_t)r->n_sequences++;
-    return true;
-}
-
-static bool keep_prompt(replay *r, const specrt_trace_record *record) {
-    size_t bytes = (size_t)record->n * sizeof *r->last_prompt;
-    int32_t *grown = (int32_t *)realloc(r->last_prompt, bytes);
-    if (!grown) return false;
-    memcpy(grown, record->tokens, bytes);
-    r->last_prompt = grown;
-    r->n_last_prompt = record->n;
     return true;
 }
 
@@ -226,9 +212,7 @@ static replay_sequence *begin_sequence(replay *r, replay_batch *b, const specrt_
     s->prompt.prompt_hidden = batch_copy(b, record->prompt_hidden, info->d_target, 2);
     r->untold |= !s->prompt.prompt_hidden;
     s->domain = domain_of(r, record->domain);
-    s->should_continue = r->n_last_prompt > 0 && record->n > r->n_last_prompt &&
-                         memcmp(record->tokens, r->last_prompt, (size_t)r->n_last_prompt * 4) == 0;
-    b->failed |= s->domain < 0 || !keep_prompt(r, record);
+    b->failed |= s->domain < 0;
     return s;
 }
 

@@ -15,13 +15,6 @@ enum {
 /* The largest relative error of an estimated accept length that was measured. */
 #define REPLAY_ERROR 0.06
 
-/* What a sequence begins with. */
-typedef enum replay_memory {
-    REPLAY_FORGETS, /* nothing */
-    REPLAY_CONVERSATION, /* as a turn (specrt_session_turn) where its prompt begins with the last one's */
-    REPLAY_DOMAIN        /* what its domain's last sequence left, by specrt_session_load */
-} replay_memory;
-
 /* All borrowed for the run. */
 typedef struct replay_params {
     const char *const *traces; /* [n_traces] of one tokenizer and drafter, in order */
@@ -31,9 +24,6 @@ typedef struct replay_params {
     const char
         *costs_file; /* that named policies [first_named, first_named + n_named); NULL: none */
     int first_named, n_named;
-    const char *const *names; /* [n_policies] in tables and pages; NULL: policies */
-    /* [n_policies] whose sequences begin with what others left; not in a stream. NULL: all forget */
-    const replay_memory *memories;
     const specrt_tree_params *trees; /* [n_trees] to estimate beside the recorded one */
     int n_trees;
     const char *bundle;    /* NULL: none */
@@ -65,8 +55,6 @@ const char *replay_name(const replay_params *params, int policy);
 const char *replay_recall_name(int i);
 bool replay_is_cut(const replay *r); /* a trace ended early */
 
-bool replay_has_turns(const replay *r, int trace); /* of conversations, beyond their first ones */
-
 /* replay_knows_drafter() : the traces keep the drafter's best tokens; without them accept length is told of
  * the recorded policy under its own tree alone, else NaN. */
 bool replay_knows_drafter(const replay *r);
@@ -95,11 +83,6 @@ typedef struct replay_figures {
 /* replay_figures_of() : policy -1 is the oracle, whose lists hold every token; domain -1 takes all.
  * Acceptance and spans are of all domains only. */
 void replay_figures_of(const replay *r, int policy, int tree, int domain, replay_figures *out);
-
-/* replay_gain_of() : how much accept length (coverage: false) or coverage a policy has beyond another one, as
- * a share of the other's, in pairs of conversations. NaN where accept length is not known. */
-replay_figure replay_gain_of(const replay *r, int policy, int base, int tree, int domain,
-                             bool coverage);
 
 /* Sequence by sequence: y over x, pooled. */
 typedef struct replay_pair {

@@ -16,11 +16,7 @@ typedef struct replaying {
     cli_list traces, policies, trees;
     const char *report, *costs_file;
     replay_params params;
-    char **texts; /* [n_policies] owned */
-    char **names; /* [n_policies] owned: of those that remember with the scope; NULL: texts */
-    replay_memory *memories; /* [n_policies] */
-    const char *memory;
-    int n_asked; /* of the policies; behind them those that remember, in the same order */
+    char **texts;               /* [n_policies] owned */
     specrt_tree_params *shapes; /* [n_trees] owned */
     replay *r;
     bool asks_auto;
@@ -111,46 +107,6 @@ static specrt_status add_tree(replaying *a, const char *text, specrt_error *err)
         "--tree: expected num_steps/topk/num_draft_tokens, as 6/10/60, found '%s'", text);
 }
 
-/* Tables tell a policy that remembers from the one that forgets. */
-static specrt_status name_memories(replaying *a, specrt_error *err) {
-    int n = a->params.n_policies;
-    if (!(a->names = (char **)calloc((size_t)n, sizeof *a->names)))
-        return sl_error_no_memory_for(err, "a replay");
-    for (int i = 0; i < n; i++) {
-        size_t room = strlen(a->texts[i]) + strlen(a->memory) + 4;
-        if (!(a->names[i] = (char *)malloc(room))) return sl_error_no_memory_for(err, "a replay");
-        if (i < a->n_asked)
-            snprintf(a->names[i], room, "%s", a->texts[i]);
-        else
-            snprintf(a->names[i], room, "%s (%s)", a->texts[i], a->memory);
-    }
-    a->params.names = (const char *const *)a->names;
-    return SPECRT_STATUS_OK;
-}
-
-/* Each policy that learns once more, with memory. */
-static specrt_status add_memories(replaying *a, specrt_error *err) {
-    int n = a->n_asked = a->params.n_policies;
-    if (!a->memory || strcmp(a->memory, "off") == 0) return SPECRT_STATUS_OK;
-    bool domain = strcmp(a->memory, "domain") == 0;
-    if (!domain && strcmp(a->memory, "conversation") != 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--memory: expected off, conversation or domain, found '%s'",
-                                a->memory);
-    if (a->params.stream)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--memory %s: expected no --stream, which forgets nothing",
-                                a->memory);
-    a->memories = (replay_memory *)calloc(2 * (size_t)n, sizeof *a->memories);
-    if (!a->memories) return sl_error_no_memory_for(err, "a replay");
-    for (int i = 0; i < n; i++) {
-        TRY(add_text(a, a->texts[i], err));
-        a->memories[n + i] = domain ? REPLAY_DOMAIN : REPLAY_CONVERSATION;
-    }
-    a->params.memories = a->memories;
-    return name_memories(a, err);
-}
-
 static specrt_status take_options(replaying *a, specrt_error *err) {
     replay_params *p = &a->params;
     if (a->traces.n == 0)
@@ -164,7 +120,6 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
     TRY(each_policy(&a->policies, add_policy, a, err));
     if (a->policies.n == 0) TRY(add_policy(a, "full", err));
     if (a->policies.n == 0) TRY(add_policy(a, "microspec", err));
-    TRY(add_memories(a, err));
     p->policies = (const char *const *)a->texts;
     a->shapes = (specrt_tree_params *)calloc((size_t)a->trees.n + 1 + SPECRT_TREE_MAX_STEPS,
                                              sizeof *a->shapes);
@@ -345,21 +300,6 @@ static json_object *tree_json(const specrt_tree_params *tree) {
     return o;
 }
 
-/* Beside the same policy without memory, sequences in pairs. */
-static void put_memory(json_object *o, const replaying *a, int policy, int tree, int domain) {
-    bool remembers = policy >= a->n_asked;
-    int base = remembers ? policy - a->n_asked : policy;
-    sl_json_put(o, "memory", sl_json_text(remembers ? a->memory : "off"));
-    for (int coverage = 0; coverage < 2 && remembers; coverage++) {
-        replay_figure f = replay_gain_of(a->r, policy, base, tree, domain, coverage);
-        json_object *gain = json_object_new_array();
-        json_object_array_add(gain, sl_json_real(f.value));
-        json_object_array_add(gain, sl_json_real(f.low));
-        json_object_array_add(gain, sl_json_real(f.high));
-        sl_json_put(o, coverage ? "coverage_gain" : "accept_length_gain", gain);
-    }
-}
-
 static json_object *row_json(const replaying *a, int policy, int tree, int domain) {
     json_object *o = json_object_new_object(), *recall = json_object_new_object(),
                 *ci = json_object_new_object();
@@ -367,7 +307,6 @@ static json_object *row_json(const replaying *a, int policy, int tree, int domai
     replay_figures_of(a->r, policy, tree, domain, &f);
     sl_json_put(o, "policy", sl_json_text(policy < 0 ? "oracle" : a->texts[policy]));
     sl_json_put(o, "policy_text", sl_json_text(replay_policy_text(a->r, policy)));
-    if (a->memories) put_memory(o, a, policy, tree, domain);
     sl_json_put(o, "domain", sl_json_text(domain < 0 ? "all" : replay_domain(a->r, domain)));
     sl_json_put(o, "tree", tree_json(replay_tree(a->r, tree)));
     sl_json_put(o, "n_sequences", sl_json_whole((uint64_t)f.n_sequences));
@@ -408,7 +347,6 @@ static void print_json(const replaying *a) {
     sl_json_put(o, "stream", json_object_new_boolean(a->params.stream));
     sl_json_put(o, "rows", rows);
     if (a->auto_run) sl_json_put(o, "auto", auto_json(a->auto_run));
-    if (a->auto_run) sl_json_put(o, "auto_sequences", auto_sequences_json(a->auto_run));
     sl_json_print(o);
 }
 
@@ -424,16 +362,6 @@ static void print_speed(const replaying *a, double seconds) {
                 sl_text_count((uint64_t)(n / seconds)));
 }
 
-/* Where no turn follows another, memory of conversations changes no figure. */
-static void warn_of_turns(const replaying *a) {
-    bool asked = a->memory && strcmp(a->memory, "conversation") == 0;
-    for (int i = 0; asked && i < a->params.n_traces; i++)
-        if (!replay_has_turns(a->r, i))
-            sl_cli_warn("%s: --memory conversation: expected turns that go on from the one before, "
-                        "found none, so it changes nothing here; record conversations with --turns",
-                        sl_text_name(a->params.traces[i]));
-}
-
 static specrt_status run(replaying *a, specrt_error *err) {
     TRY(take_options(a, err));
     double began = sl_measure_seconds();
@@ -445,7 +373,6 @@ static specrt_status run(replaying *a, specrt_error *err) {
                                 a->params.traces[0]);
     print_speed(a, sl_measure_seconds() - began);
     if (replay_is_cut(a->r)) sl_cli_warn("a trace was cut; what came before counts");
-    warn_of_turns(a);
     if (!replay_knows_drafter(a->r))
         sl_cli_warn(
             "the drafter's best tokens are not in the trace (record with --draft-top above 0), so "
@@ -463,13 +390,8 @@ static specrt_status run(replaying *a, specrt_error *err) {
 static void close_replaying(replaying *a) {
     auto_run_free(a->auto_run);
     replay_free(a->r);
-    for (int i = 0; i < a->params.n_policies; i++) {
-        free(a->texts[i]);
-        if (a->names) free(a->names[i]);
-    }
+    for (int i = 0; i < a->params.n_policies; i++) free(a->texts[i]);
     free((void *)a->texts);
-    free((void *)a->names);
-    free(a->memories);
     free(a->shapes);
     sl_cli_list_free(&a->traces);
     sl_cli_list_free(&a->policies);
@@ -499,10 +421,6 @@ int replay_main(int argc, char **argv) {
             "accept length also for num_steps/topk/num_draft_tokens, up to what was recorded"),
         sl_cli_flag("stream", &a.params.stream,
                     "sequences follow each other: what policies learnt stays"),
-        sl_cli_string(
-            "memory", "SCOPE", &a.memory,
-            "conversation or domain: each policy once more, whose sessions begin with what was "
-            "learnt by the turn before, or by the domain's last sequence (off)"),
         sl_cli_heading("Output"),
         sl_cli_string("report", "FILE", &a.report, "an HTML page with plots"),
         {0},

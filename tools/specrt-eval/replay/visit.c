@@ -377,42 +377,11 @@ static void look_at_token(visit *v, place at) {
     if (v->session && v->walks[0].n == 0) learn(v, at);
 }
 
-/* Where its domain's last sequence left off, if there was one. @return whether there was. */
-static bool recall(visit *v) {
-    const replay_entrant *e = v->e;
-    const replay_kept *kept = v->s->domain < e->n_kept ? &e->kept[v->s->domain] : NULL;
-    if (!kept || !kept->bytes) return false;
-    return specrt_session_load(v->session, kept->bytes, kept->n, NULL) == SPECRT_STATUS_OK;
-}
-
-/* What does not fit in memory is forgotten. */
-static void keep(visit *v) {
-    replay_entrant *e = v->e;
-    size_t capacity;
-    if (v->s->domain >= e->n_kept) {
-        size_t n = (size_t)v->s->domain + 1;
-        replay_kept *grown = (replay_kept *)realloc(e->kept, n * sizeof *grown);
-        if (!grown) return;
-        memset(grown + e->n_kept, 0, (n - (size_t)e->n_kept) * sizeof *grown);
-        e->kept = grown;
-        e->n_kept = (int)n;
-    }
-    replay_kept *kept = &e->kept[v->s->domain];
-    if (specrt_session_save(v->session, NULL, 0, &capacity) != SPECRT_STATUS_OK) return;
-    if (!kept->bytes) kept->bytes = (uint8_t *)malloc(capacity);
-    if (kept->bytes) specrt_session_save(v->session, kept->bytes, capacity, &kept->n);
-}
-
 static void begin(visit *v) {
     const specrt_trace_record *p = &v->s->prompt;
     specrt_target_rows rows = {.ids = p->top_ids, .k = v->s->info->n_top};
-    bool should_continue = v->r->params.stream ? v->s->number > 0 : false;
-    if (v->e->memory == REPLAY_CONVERSATION) should_continue = v->s->should_continue;
-    if (v->e->memory == REPLAY_DOMAIN) should_continue = recall(v);
-    if (should_continue)
-        specrt_session_begin(v->session, SPECRT_BEGIN_TURN, 0);
-    else
-        specrt_session_begin(v->session, SPECRT_BEGIN_NEW, 0);
+    bool should_continue = v->r->params.stream && v->s->number > 0;
+    specrt_session_begin(v->session, should_continue ? SPECRT_BEGIN_TURN : SPECRT_BEGIN_NEW, 0);
     specrt_session_prefill(v->session, p->tokens, p->n, p->top_ids ? &rows : NULL);
     if (v->s->n_cycles > 0) specrt_session_start(v->session, v->s->cycles[0].r.tree_tokens[0]);
 }
@@ -458,7 +427,6 @@ void visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s, spec
     if (session) v.sums.n_rows = -rows_of(&v);
     for (place at = {0, 0}; at.cycle < s->n_cycles; at.cycle++)
         for (at.row = 0; at.row < s->cycles[at.cycle].r.n; at.row++) look_at_token(&v, at);
-    if (session && e->memory == REPLAY_DOMAIN) keep(&v);
     if (session)
         v.sums.n_rows += rows_of(&v);
     else
