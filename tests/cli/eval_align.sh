@@ -18,27 +18,27 @@ drafts_as_frozen() {
 import json, sys
 of = {}
 for r in json.load(open(sys.argv[1]))["requests"]:
-    of.setdefault(r["policy"].replace(" (lora)", ""), []).append(r["n_cycles"])
+    of.setdefault(r["policy"].split(" (")[0], []).append(r["n_cycles"])
 window = of["window:64@min=16"]
 sys.exit(window[0::2] != window[1::2])
 END
 }
 
-accepts compare --align lora --align-batch 4 --align-rate 0.01
+accepts compare --align lora@batch=4@rate=0.01
 prints "*window:64@min=16 *
-window:64@min=16 (lora) *
+window:64@min=16 (lora@batch=4@rate=0.01) *
 alignment * path A * path B * steps *
-window:64@min=16 (lora) *compared with plain decoding: all equal"
+window:64@min=16 (lora@batch=4@rate=0.01) *compared with plain decoding: all equal"
 
 # the same bytes on every run and for any threads; another rate drafts otherwise
-accepts compare --align lora --align-batch 4 --align-rate 0.01 --json --align-save a.safetensors
+accepts compare --align lora@batch=4@rate=0.01 --json --align-save a.safetensors
 for key in n_path_a n_path_b n_rejected n_dropped n_steps n_bad_steps loss update_ms parameters \
     moments activations requests align_ms n_looks n_taken n_returns n_restarts look_ms; do
     prints "*\"$key\":*"
 done
 [ "$(value n_steps)" -gt 0 ] || fail "no steps"
 lengths >lengths
-accepts compare --align lora --align-batch 4 --align-rate 0.01 --json --align-save b.safetensors \
+accepts compare --align lora@batch=4@rate=0.01 --json --align-save b.safetensors \
     --threads 1
 cmp a.safetensors b.safetensors || fail "another run saves other bytes"
 lengths | cmp - lengths || fail "another run drafts otherwise"
@@ -48,10 +48,10 @@ grep -aq 'base_model.model.layers.0.self_attn.q_proj.lora_A.weight' a.safetensor
     fail "not PEFT's names"
 
 # a rate of 0 drafts as the frozen drafter does; what was learnt is there again
-accepts compare --align lora --align-batch 4 --align-rate 0 --json
+accepts compare --align lora@batch=4@rate=0 --json
 [ "$(grep -o '"n_emitted":[0-9]*' ../out | sort -u | wc -l)" -gt 0 ] || fail "no requests"
 drafts_as_frozen || fail "a rate of 0 drafts otherwise than the frozen drafter"
-accepts compare --align lora --align-rate 0 --align-load a.safetensors --align-save c.safetensors
+accepts compare --align lora@rate=0 --align-load a.safetensors --align-save c.safetensors
 cmp a.safetensors c.safetensors || fail "a snapshot came back other"
 
 # several at once, each with a drafter of its own
@@ -59,33 +59,29 @@ accepts compare --align lora@batch=4@rate=0.01,osd@interval=1,lora@batch=2@optim
 prints "*(lora@batch=4@rate=0.01) *(osd@interval=1) *(lora@batch=2@optimiser=sgd) *all equal"
 
 # OSD, steps beside the cycles, plain descent
-accepts compare --align osd --align-interval 1 --align-save osd.safetensors
-prints "*window:64@min=16 (osd) *compared with plain decoding: all equal"
-accepts compare --align lora --align-batch 4 --align-async --align-optimiser sgd
+accepts compare --align osd@interval=1 --align-save osd.safetensors
+prints "*window:64@min=16 (osd@interval=1) *compared with plain decoding: all equal"
+accepts compare --align lora@batch=4@optimiser=sgd --align-async
 prints "*all equal"
-accepts compare --align lora --align-batch 2 --temperature 0.7
+accepts compare --align lora@batch=2 --temperature 0.7
 prints "*all equal"
 
 # a guard drafts with nothing that a rate of 1e9 made; several alignments
-accepts compare --align lora --align-batch 4 --align-rate 1e9 --align-clip 0 --align-guard 1 --json
+accepts compare --align lora@batch=4@rate=1e9@clip=0@guard=1 --json
 [ "$(value n_looks)" -gt 0 ] || fail "no looks"
 drafts_as_frozen || fail "a guard drafts with ruin"
 accepts compare --align lora@guard=2@batch=4,lora@batch=4,osd@guard=1@interval=1
 prints "*looks*back*restarts*all equal"
 
 # settings that ruin the drafter, or never train it: decoding goes on without loss
-accepts compare --align lora --align-batch 4 --align-rate 1e9 --align-clip 0
+accepts compare --align lora@batch=4@rate=1e9@clip=0
 prints "*all equal"
-accepts compare --align osd --align-interval 1 --align-rate 1e9
+accepts compare --align osd@interval=1@rate=1e9
 prints "*all equal"
-accepts compare --align lora --align-batch 0
-prints "*all equal"
-warns "*--align-batch 0: a buffer that holds nothing never fills; drafters learn nothing*"
 
 # what does not fit
 refuses 2 "*--align: expected off, lora or osd, found 'on'" compare --align on
-refuses 2 "*--align-optimiser: expected adamw or sgd, found 'lion'" compare --align lora \
-    --align-optimiser lion
+refuses 2 "*--align: 'optimiser=lion': expected rate, *" compare --align lora@optimiser=lion
 refuses 2 "*--align-save and --align-load: expected --align lora or osd" compare \
     --align-load a.safetensors
 refuses 2 "*--align-save: expected one --policy and one --align, *" compare --policy full \
@@ -96,14 +92,14 @@ refuses 2 "*--align: 'rat=1': expected rate, clip, *" compare --align lora@rat=1
 refuses 2 "*--align: 'rank=257': expected rate, *" compare --align lora@rank=257
 refuses 2 "*--align: expected at most 8, found more" compare \
     --align lora,lora,lora,lora,lora,lora,lora,lora,lora
-refuses 2 "*--align-rate*" compare --align lora --align-rate -1
+refuses 2 "*--align: 'rate=-1': expected rate, *" compare --align lora@rate=-1
 refuses 1 "*nosuch: cannot open: *" compare --align lora --align-load nosuch
 refuses 3 "*lib.bash: *" compare --align lora --align-load "$CLI_TESTS/lib.bash"
 refuses 3 "*osd.safetensors: *lora_A.weight: expected \[32, 256\], found none" compare \
     --align lora --align-load osd.safetensors
 refuses 3 "*a.safetensors: *lora_A.weight: expected \[8, 256\], found \[32, 256\] of F32" \
-    compare --align lora --align-rank 8 --align-alpha 32 --align-load a.safetensors
-refuses 3 "*a.safetensors: lora_alpha: expected 8, found 32" compare --align lora --align-rank 8 \
+    compare --align lora@rank=8@alpha=32 --align-load a.safetensors
+refuses 3 "*a.safetensors: lora_alpha: expected 8, found 32" compare --align lora@rank=8 \
     --align-load a.safetensors
 cp osd.safetensors other.safetensors
 cp "${draft%/*}/config.json" .

@@ -16,24 +16,12 @@ static bool parse_optimiser(const char *text, engine_optimiser *out) {
 }
 
 static engine_controller_params defaults_of(const comparison *c, bool full) {
-    const align_options *o = &c->align;
     engine_controller_params p = ENGINE_CONTROLLER_DEFAULTS;
     p.align.mode = full ? ENGINE_ALIGN_FULL : ENGINE_ALIGN_LORA;
-    if (o->optimiser) parse_optimiser(o->optimiser, &p.align.optimiser);
-    p.align.rate = o->rate >= 0 ? (float)o->rate : full ? 1e-4f : p.align.rate;
-    p.align.rank = (int32_t)o->rank;
-    p.align.alpha = o->alpha >= 0 ? (float)o->alpha : (float)o->rank;
-    p.align.clip = (float)o->clip;
+    if (full) p.align.rate = 1e-4f;
+    p.align.alpha = -1; /* the rank, unless it is given */
     p.align.seed = (uint64_t)c->options.common.seed;
-    p.gate.n_batch = (int32_t)o->n_batch;
-    p.gate.n_steps = (int32_t)o->n_steps;
-    p.gate.n_top = (int32_t)o->n_top;
-    p.gate.temperature = (float)o->temperature;
-    p.gate.beta = (float)o->beta;
-    p.gate.epsilon = (float)o->epsilon;
-    p.interval = (int32_t)o->interval;
-    p.guard = (int32_t)o->guard;
-    p.async = o->async;
+    p.async = c->align.async;
     return p;
 }
 
@@ -86,11 +74,12 @@ static specrt_status parse_one(const comparison *c, char *text, engine_controlle
                                     "batch, gamma, top, temperature, beta, epsilon, guard or "
                                     "interval, with a value in its range",
                                     key);
+    if (out->align.alpha < 0) out->align.alpha = (float)out->align.rank;
     return SPECRT_STATUS_OK;
 }
 
 static specrt_status parse_all(comparison *c, specrt_error *err) {
-    char *copy = strdup(c->align.mode), *rest = copy;
+    char *copy = strdup(c->align.list), *rest = copy;
     specrt_status status = copy ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the comparison");
     for (char *text; status == SPECRT_STATUS_OK && (text = strsep(&rest, ",")) != NULL;) {
         alignment *a = &c->alignments[c->n_alignments];
@@ -108,12 +97,7 @@ static specrt_status parse_all(comparison *c, specrt_error *err) {
 
 specrt_status compare_align_check(comparison *c, specrt_error *err) {
     align_options *o = &c->align;
-    engine_optimiser optimiser;
-    if (o->optimiser && !parse_optimiser(o->optimiser, &optimiser))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--align-optimiser: expected adamw or sgd, found '%s'",
-                                o->optimiser);
-    if (o->mode && strcmp(o->mode, "off") != 0) TRY(parse_all(c, err));
+    if (o->list && strcmp(o->list, "off") != 0) TRY(parse_all(c, err));
     if (c->n_alignments == 0 && (o->save || o->load))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--align-save and --align-load: expected --align lora or osd");
@@ -122,11 +106,6 @@ specrt_status compare_align_check(comparison *c, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--align-save: expected one --policy and one --align, whose "
                                 "drafter is saved");
-    if (c->n_alignments > 0 && o->n_batch == 0) {
-        sl_cli_warn(
-            "--align-batch 0: a buffer that holds nothing never fills; drafters learn nothing");
-        c->n_alignments = 0;
-    }
     return o->save ? sl_out_check(o->save, c->options.common.force, err) : SPECRT_STATUS_OK;
 }
 

@@ -271,12 +271,6 @@ static void close_comparison(comparison *c) {
     sl_cli_list_free(&c->options.prompts);
 }
 
-#define ALIGN_OPTIONS                                                                              \
-    {                                                                                              \
-        .rate = -1, .alpha = -1, .clip = 1, .temperature = 1, .beta = 0.3, .epsilon = 0.1,         \
-        .rank = 32, .n_batch = 32, .n_steps = 6, .n_top = 64, .interval = 8                        \
-    }
-
 /* clang-format off */
 #define COMPARE_POLICIES(c) \
     sl_cli_strings("policy", "SPEC", &(c).options.policies, \
@@ -292,8 +286,7 @@ static void close_comparison(comparison *c) {
 /* clang-format on */
 
 int compare_main(int argc, char **argv) {
-    comparison c = {
-        .options = {.max_tokens = 128, .takes_auto = true}, .domain = -1, .align = ALIGN_OPTIONS};
+    comparison c = {.options = {.max_tokens = 128, .takes_auto = true}, .domain = -1};
     eval_options *o = &c.options;
     specrt_error err = {0};
     const cli_option options[] = {
@@ -304,33 +297,10 @@ int compare_main(int argc, char **argv) {
         COMPARE_KEEPS(c),
         EVAL_SAMPLING(*o),
         sl_cli_heading("Alignment"),
-        sl_cli_string(
-            "align", "SPEC", &c.align.mode,
-            "lora (EvoSpec) or osd: each policy once more with a drafter that learns; a comma "
-            "list of them, with settings of their own as in lora@rate=1e-4@beta=0 (off)"),
-        sl_cli_real("align-rate", "ETA", &c.align.rate, 0, 1e9,
-                    "of learning (lora 3e-4, osd 1e-4)"),
-        sl_cli_string("align-optimiser", "NAME", &c.align.optimiser, "adamw or sgd (adamw)"),
-        sl_cli_real("align-clip", "X", &c.align.clip, 0, 1e9,
-                    "of the gradient's length; 0: never (1)"),
-        sl_cli_int("align-batch", "N", &c.align.n_batch, 0, SPECRT_ALIGN_MAX_BATCH,
-                   "lora: positions of a step (32)"),
-        sl_cli_real("align-beta", "X", &c.align.beta, 0, 1000, "lora: of the curriculum (0.3)"),
-        sl_cli_real("align-temperature", "X", &c.align.temperature, 1e-3, 1000,
-                    "lora: of distillation (1)"),
-        sl_cli_int("align-gamma", "N", &c.align.n_steps, 1, SPECRT_TREE_MAX_NODES,
-                   "lora: positions of a cycle (6)"),
-        sl_cli_real("align-epsilon", "X", &c.align.epsilon, 0, 1e9,
-                    "lora: least divergence, in nats (0.1)"),
-        sl_cli_int("align-top", "N", &c.align.n_top, 1, SPECRT_ALIGN_MAX_TOP,
-                   "lora: of the target's best tokens (64)"),
-        sl_cli_int("align-rank", "N", &c.align.rank, 1, 256, "lora: (32)"),
-        sl_cli_real("align-alpha", "X", &c.align.alpha, 0, 1e9, "lora: (the rank)"),
-        sl_cli_int("align-interval", "N", &c.align.interval, 1, 1e6,
-                   "osd: requests between steps (8)"),
-        sl_cli_int("align-guard", "N", &c.align.guard, 0, 1e6,
-                   "requests from one to the next that the frozen drafter goes through as well; "
-                   "weights draft only while they are no worse; 0: no guard (0)"),
+        sl_cli_string("align", "SPEC", &c.align.list,
+                      "lora (EvoSpec) or osd: each policy once more with a drafter that learns; a "
+                      "comma list, "
+                      "with settings as in lora@rate=1e-4@beta=0; the README lists them (off)"),
         sl_cli_flag("align-async", &c.align.async,
                     "steps on a thread of their own; runs differ in what is drafted"),
         sl_cli_string("align-load", "FILE", &c.align.load, "what a drafter begins with"),

@@ -82,9 +82,7 @@ typedef struct contestant {
 
 /* --align and what goes with it. */
 typedef struct align_options {
-    const char *mode, *optimiser, *save, *load;
-    double rate, alpha, clip, temperature, beta, epsilon; /* rate, alpha below 0: by mode, rank */
-    int64_t rank, n_batch, n_steps, n_top, interval, guard;
+    const char *list, *save, *load; /* list: MODE[@KEY=VALUE]..., by commas */
     bool async;
 } align_options;
 
