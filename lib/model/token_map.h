@@ -61,15 +61,6 @@ specrt_status sl_token_map_check(const char *format, const char *path, bool forc
 specrt_status sl_token_map_write(const token_map *map, const char *format, const char *path,
                                  const char *drafter, bool force, specrt_error *err);
 
-/* sl_token_map_head_rows() : rows of the head of a model, `source`, as the tensor lm_head.weight [n, n_cols]:
- * as stored, quantised ones in f16.
- *   ids       : [n] the token of each row
- *   out->data : owned
- * @return as sl_model_open() and sl_model_head(); BAD_INPUT for a token without a row, and weights beyond
- * f16. */
-specrt_status sl_token_map_head_rows(const char *source, const int32_t *ids, int32_t n,
-                                     st_tensor *out, specrt_error *err);
-
 /* sl_token_map_remove() : take back what sl_token_map_write() put where nothing was, of a map of n ids. */
 void sl_token_map_remove(const char *format, const char *path, int32_t n);
 

@@ -11,6 +11,7 @@
 #include "base/out_folder.h"
 #include "formats/pt.h"
 #include "model/checkpoint.h"
+#include "model/head_cut.h"
 
 /* How an engine wants a drafter. */
 static const struct engine {
@@ -276,7 +277,7 @@ static specrt_status put_renamed(work *w, const st_tensor *t) {
 static specrt_status put_target_rows(work *w) {
     st_tensor head;
     int64_t width = sl_checkpoint_number(&w->c, "hidden_size");
-    TRY(sl_token_map_head_rows(w->r->target, w->ids, w->n, &head, w->err));
+    TRY(sl_head_cut_rows(w->r->target, w->ids, w->n, &head, w->err));
     w->owned[w->n_owned++] = (void *)(uintptr_t)head.data;
     if (width >= 0 && width != head.shape[1])
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,

@@ -1,0 +1,350 @@
+/* head_cut.c : see head_cut.h. */
+#include "model/head_cut.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/error.h"
+#include "formats/gguf.h"
+#include "model/head_check.h"
+#include "model/model.h"
+#include "model/token_map.h"
+
+/* A cut under way. */
+typedef struct job {
+    const int32_t *ids; /* [n] the token of each row */
+    int32_t n;
+    const char *drafter; /* whose rows */
+    specrt_error *err;
+} job;
+
+/* ---- rows ------------------------------------------------------------------------------------- */
+
+/* The map's rows of a matrix, byte for byte, owned.
+ *   row_of : which row holds an id, [n_ids], -1: none; NULL: row id
+ *   n_rows : of the matrix */
+static specrt_status gather(const job *j, const uint8_t *rows, size_t stride, size_t row_bytes,
+                            int64_t n_rows, const int32_t *row_of, int64_t n_ids, uint8_t **out) {
+    if (row_bytes == 0 || (size_t)j->n > SIZE_MAX / row_bytes)
+        return sl_error_no_memory(j->err, j->drafter);
+    *out = (uint8_t *)malloc((size_t)j->n * row_bytes);
+    if (!*out) return sl_error_no_memory(j->err, j->drafter);
+    for (int32_t i = 0; i < j->n; i++) {
+        int64_t row = !row_of ? j->ids[i] : j->ids[i] < n_ids ? row_of[j->ids[i]] : -1;
+        if (row < 0 || row >= n_rows) {
+            free(*out);
+            *out = NULL;
+            return specrt_error_set(
+                j->err, SPECRT_STATUS_BAD_INPUT,
+                "%s: has no row for token %" PRId32 "; its head has %" PRId64 " rows%s", j->drafter,
+                j->ids[i], n_rows, row_of ? " chosen by its own d2t" : "");
+        }
+        memcpy(*out + (size_t)i * row_bytes, rows + (size_t)row * stride, row_bytes);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static const char *st_name(specrt_dtype dtype) {
+    switch (dtype) {
+    case SPECRT_DTYPE_F32: return "F32";
+    case SPECRT_DTYPE_F16: return "F16";
+    case SPECRT_DTYPE_BF16: return "BF16";
+    default: return NULL;
+    }
+}
+
+/* A quantised row in f16, to nearest; `row` has room for its f32. */
+static specrt_status to_half(const job *j, const specrt_head_desc *head, const uint8_t *from,
+                             int32_t id, float *row, uint16_t *to) {
+    if (specrt_row_decode(head->dtype, from, head->n_cols, row) != SPECRT_STATUS_OK)
+        return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: its head is %s; expected f32, f16, bf16 or a quantised type",
+                                j->drafter, specrt_dtype_name(head->dtype));
+    for (int64_t c = 0; c < head->n_cols; c++)
+        if (!(fabsf(row[c]) <= HEAD_MOST))
+            return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: a weight of token %" PRId32 " is %g; expected at most %g, "
+                                    "since %s rows are written in f16",
+                                    j->drafter, id, (double)row[c], (double)HEAD_MOST,
+                                    specrt_dtype_name(head->dtype));
+    specrt_to_f16(row, head->n_cols, to);
+    return SPECRT_STATUS_OK;
+}
+
+/* The gathered rows [j->n, n_cols] of a quantised head in f16; *rows, owned, is replaced. */
+static specrt_status to_halves(const job *j, specrt_head_desc *head, uint8_t **rows) {
+    size_t n_cols = (size_t)head->n_cols, row_bytes = specrt_row_bytes(head->dtype, head->n_cols);
+    float *row = (float *)malloc(n_cols * sizeof *row);
+    uint16_t *halves = (uint16_t *)malloc((size_t)j->n * n_cols * sizeof *halves);
+    specrt_status status =
+        row && halves ? SPECRT_STATUS_OK : sl_error_no_memory(j->err, j->drafter);
+    for (int32_t i = 0; i < j->n && status == SPECRT_STATUS_OK; i++)
+        status = to_half(j, head, *rows + (size_t)i * row_bytes, j->ids[i], row,
+                         halves + (size_t)i * n_cols);
+    free(row);
+    free(*rows);
+    *rows = (uint8_t *)halves;
+    head->dtype = SPECRT_DTYPE_F16;
+    return status;
+}
+
+/* The rows of the drafter's head as tensor lm_head.weight, as stored, quantised ones in f16; its data are
+ * owned. */
+static specrt_status st_head(const job *j, st_tensor *out) {
+    model m;
+    specrt_head_desc head;
+    uint8_t *rows = NULL;
+    TRY(sl_model_open(j->drafter, &m, j->err));
+    specrt_status status = sl_model_head(&m, NULL, &head, NULL, j->err);
+    if (status == SPECRT_STATUS_OK) {
+        size_t row_bytes = specrt_row_bytes(head.dtype, head.n_cols);
+        size_t stride = head.row_stride ? head.row_stride : row_bytes;
+        status =
+            gather(j, (const uint8_t *)head.rows, stride, row_bytes, head.n_rows, NULL, 0, &rows);
+    }
+    if (status == SPECRT_STATUS_OK && !st_name(head.dtype)) status = to_halves(j, &head, &rows);
+    if (status == SPECRT_STATUS_OK) {
+        *out = (st_tensor){.name = "lm_head.weight",
+                           .n_dims = 2,
+                           .shape = {j->n, head.n_cols},
+                           .data = rows,
+                           .bytes = (size_t)j->n * specrt_row_bytes(head.dtype, head.n_cols)};
+        strcpy(out->dtype, st_name(head.dtype));
+        rows = NULL;
+    }
+    free(rows);
+    sl_model_close(&m);
+    return status;
+}
+
+specrt_status sl_head_cut_rows(const char *source, const int32_t *ids, int32_t n, st_tensor *out,
+                               specrt_error *err) {
+    const job j = {.ids = ids, .n = n, .drafter = source, .err = err};
+    return st_head(&j, out);
+}
+
+/* ---- GGUF ------------------------------------------------------------------------------------- */
+
+/* Architectures whose loader in llama.cpp reads d2t; it takes the target's head where the drafter has none of
+ * its own. */
+static bool reads_d2t(gguf_string arch) {
+    static const char *const names[] = {"eagle3", "dflash"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i]) == arch.n && memcmp(names[i], arch.s, arch.n) == 0) return true;
+    return false;
+}
+
+enum { MAX_MTP = 8 }; /* MTP layers of a model: published ones have 1 to 3 */
+
+/* One head to cut. */
+typedef struct cut {
+    const gguf_tensor *from;
+    char name[64]; /* of what is written */
+} cut;
+
+/* The heads to cut: one for each MTP layer, and output.weight. */
+typedef struct cuts {
+    cut list[MAX_MTP + 1];
+    int n;
+} cuts;
+
+static void add_cut(cuts *c, const gguf_tensor *from, const char *name) {
+    c->list[c->n].from = from;
+    snprintf(c->list[c->n++].name, sizeof c->list[0].name, "%s", name);
+}
+
+/* An integer of the model's own architecture, at least 0; 0: none. */
+static int64_t arch_int(const gguf *g, gguf_string arch, const char *key) {
+    char name[96];
+    int64_t value = 0;
+    snprintf(name, sizeof name, "%.*s.%s", (int)(arch.n > 40 ? 40 : arch.n), arch.s, key);
+    return sl_gguf_get_int(g, name, &value) && value > 0 ? value : 0;
+}
+
+/* Whether a file has the target's first layer: a sidecar has MTP layers alone. */
+static bool has_first_layer(const gguf *g) {
+    int64_t n;
+    const gguf_tensor *t = sl_gguf_tensors(g, &n);
+    for (int64_t i = 0; i < n; i++)
+        if (strncmp(t[i].name, "blk.0.", 6) == 0) return true;
+    return false;
+}
+
+/* The heads of MTP layers [first, end). A whole model keeps output.weight, which the target scores: each
+ * layer gets a cut head of its own. A sidecar's output.weight is the drafter's. */
+static void find_mtp(const gguf *g, int64_t first, int64_t end, cuts *out) {
+    const gguf_tensor *shared = sl_gguf_find_tensor(g, "output.weight");
+    bool is_whole = first > 0 && has_first_layer(g);
+    if (!shared) shared = sl_gguf_find_tensor(g, "token_embd.weight");
+    for (int64_t layer = first; layer < end; layer++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%" PRId64 ".nextn.shared_head_head.weight", layer);
+        const gguf_tensor *own = sl_gguf_find_tensor(g, name);
+        if (own || (is_whole && shared)) add_cut(out, own ? own : shared, name);
+    }
+    bool has_output = sl_gguf_find_tensor(g, "output.weight");
+    if (!is_whole && shared && (has_output || out->n == 0)) add_cut(out, shared, "output.weight");
+}
+
+static specrt_status find_heads(const job *j, const gguf *g, cuts *out) {
+    gguf_string arch = {"", 0};
+    const gguf_tensor *output = sl_gguf_find_tensor(g, "output.weight");
+    sl_gguf_get_string(g, "general.architecture", &arch);
+    int64_t n_mtp = arch_int(g, arch, "nextn_predict_layers");
+    int64_t n_layers = arch_int(g, arch, "block_count");
+    *out = (cuts){0};
+    if (n_mtp > 0 && (n_mtp > MAX_MTP || n_mtp > n_layers))
+        return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: nextn_predict_layers: expected at most %d and at most "
+                                "block_count, %" PRId64 ", found %" PRId64,
+                                j->drafter, MAX_MTP, n_layers, n_mtp);
+    if (n_mtp > 0)
+        find_mtp(g, n_layers - n_mtp, n_layers, out);
+    else if (!reads_d2t(arch))
+        return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: architecture '%.*s' without MTP layers: llama.cpp reads d2t "
+                                "of eagle3 and dflash drafters, and does not load others that are "
+                                "cut (wrong shape); draft with the whole file in specrt-llama "
+                                "--policy static:%" PRId32,
+                                j->drafter, (int)(arch.n > 40 ? 40 : arch.n), arch.s, j->n);
+    else if (output)
+        add_cut(out, output, "output.weight");
+    if (out->n == 0)
+        return specrt_error_set(
+            j->err, SPECRT_STATUS_UNSUPPORTED,
+            "%s: has no output.weight: llama.cpp would score the target's whole "
+            "head; convert the drafter with its LM head",
+            j->drafter);
+    return SPECRT_STATUS_OK;
+}
+
+/* A d2t of another length than the head would name rows that mean other tokens. */
+static specrt_status check_heads(const job *j, const gguf *g, const cuts *heads) {
+    const gguf_tensor *d2t = sl_gguf_find_tensor(g, "d2t");
+    for (int i = 0; i < heads->n; i++) {
+        const gguf_tensor *head = heads->list[i].from;
+        if (head->n_dims != 2 || head->dims[1] < 1)
+            return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT, "%s: %s: expected a matrix",
+                                    j->drafter, head->name);
+        if (d2t && d2t->dims[0] != head->dims[1])
+            return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: %s: expected %" PRId64 " rows, as d2t has entries, found "
+                                    "%" PRId64 "; they are not of one cut",
+                                    j->drafter, head->name, d2t->dims[0], head->dims[1]);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+/* Where the rows of ids lie in a drafter that is trimmed already: the inverse of its d2t.
+ *   row_of : [n_ids] owned, -1: no row; NULL: not trimmed, ids are rows */
+typedef struct trimmed {
+    int32_t *row_of;
+    int64_t n_ids;
+} trimmed;
+
+static specrt_status find_trimmed(const job *j, const gguf *g, trimmed *out) {
+    token_map old;
+    *out = (trimmed){0};
+    if (!sl_gguf_find_tensor(g, "d2t")) return SPECRT_STATUS_OK;
+    TRY(sl_token_map_read(j->drafter, NULL, &old, j->err));
+    for (int32_t i = 0; i < old.n; i++)
+        if (old.ids[i] >= out->n_ids) out->n_ids = (int64_t)old.ids[i] + 1;
+    out->row_of = (int32_t *)malloc((size_t)out->n_ids * sizeof *out->row_of);
+    for (int64_t id = 0; out->row_of && id < out->n_ids; id++) out->row_of[id] = -1;
+    for (int32_t i = 0; out->row_of && i < old.n; i++) out->row_of[old.ids[i]] = i;
+    sl_token_map_free(&old);
+    return out->row_of ? SPECRT_STATUS_OK : sl_error_no_memory(j->err, j->drafter);
+}
+
+/* Add `from` cut to the map's rows under a new name. Every type packs whole rows, so rows are copied
+ * as they are. */
+static specrt_status cut_tensor(const job *j, const gguf_tensor *from, const char *name,
+                                const trimmed *t, gguf_tensor *out) {
+    int last = from->n_dims - 1; /* the dimension of rows */
+    size_t row_bytes = from->dims[last] > 0 ? from->bytes / (size_t)from->dims[last] : 0;
+    uint8_t *rows;
+    if (strcmp(sl_gguf_type_name(from->type), "unknown") == 0)
+        return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: tensor %s has the unknown type %" PRIu32, j->drafter,
+                                from->name, from->type);
+    TRY(gather(j, from->data, row_bytes, row_bytes, from->dims[last], t->row_of, t->n_ids, &rows));
+    *out = *from;
+    snprintf(out->name, sizeof out->name, "%s", name);
+    out->dims[last] = j->n;
+    out->data = rows;
+    out->bytes = row_bytes * (size_t)j->n;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status add_d2t(const job *j, gguf_tensor *out) {
+    *out = (gguf_tensor){
+        .name = "d2t", .n_dims = 1, .dims = {j->n, 1, 1, 1}, .type = SPECRT_DTYPE_I64};
+    int64_t *d2t = (int64_t *)malloc((size_t)j->n * sizeof *d2t);
+    if (!d2t) return sl_error_no_memory(j->err, j->drafter);
+    for (int32_t i = 0; i < j->n; i++) d2t[i] = j->ids[i];
+    out->data = (const uint8_t *)d2t;
+    out->bytes = (size_t)j->n * sizeof *d2t;
+    return SPECRT_STATUS_OK;
+}
+
+/* llama.cpp writes logits to the places d2t names without looking, so an id beyond the drafter's own
+ * vocabulary would corrupt its memory. */
+static specrt_status check_tokens(const job *j, const gguf *g) {
+    const gguf_kv *tokens = sl_gguf_find(g, "tokenizer.ggml.tokens");
+    for (int32_t i = 0; tokens && i < j->n; i++)
+        if ((uint64_t)j->ids[i] >= tokens->count)
+            return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: its vocabulary has %" PRIu64 " tokens, the map names id "
+                                    "%" PRId32 "; they belong to different models",
+                                    j->drafter, tokens->count, j->ids[i]);
+    return SPECRT_STATUS_OK;
+}
+
+/* The tensors that change: heads, bias and d2t. */
+enum { MAX_EDITS = MAX_MTP + 3 };
+
+static specrt_status make_cuts(const job *j, const gguf *g, const cuts *heads, const trimmed *t,
+                               gguf_tensor edits[MAX_EDITS], int *n) {
+    const gguf_tensor *bias = sl_gguf_find_tensor(g, "output.bias");
+    bool cuts_output = false; /* the bias is that of output.weight */
+    for (int i = 0; i < heads->n; i++) {
+        const cut *c = &heads->list[i];
+        TRY(cut_tensor(j, c->from, c->name, t, &edits[*n]));
+        ++*n;
+        cuts_output = cuts_output || strcmp(c->name, "output.weight") == 0;
+    }
+    if (cuts_output && bias && bias->n_dims == 1) {
+        TRY(cut_tensor(j, bias, "output.bias", t, &edits[*n]));
+        ++*n;
+    }
+    TRY(add_d2t(j, &edits[*n]));
+    ++*n;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status make_edits(const job *j, const gguf *g, gguf_tensor edits[MAX_EDITS], int *n) {
+    cuts heads;
+    trimmed t;
+    TRY(find_heads(j, g, &heads));
+    TRY(check_heads(j, g, &heads));
+    TRY(check_tokens(j, g));
+    TRY(find_trimmed(j, g, &t));
+    specrt_status status = make_cuts(j, g, &heads, &t, edits, n);
+    free(t.row_of);
+    return status;
+}
+
+specrt_status sl_head_cut_gguf(const char *drafter, const int32_t *ids, int32_t n, out_file *out,
+                               specrt_error *err) {
+    const job j = {.ids = ids, .n = n, .drafter = drafter, .err = err};
+    gguf_tensor edits[MAX_EDITS];
+    gguf *g;
+    int n_edits = 0;
+    TRY(sl_gguf_open(drafter, &g, err));
+    specrt_status status = make_edits(&j, g, edits, &n_edits);
+    if (status == SPECRT_STATUS_OK) status = sl_gguf_rewrite(g, edits, n_edits, out, err);
+    for (int i = 0; i < n_edits; i++) free((void *)(uintptr_t)edits[i].data);
+    sl_gguf_close(g);
+    return status;
+}

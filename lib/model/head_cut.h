@@ -1,0 +1,24 @@
+/* head_cut.h : an LM head with the rows of a list of tokens alone, from any model file. */
+#ifndef MODEL_HEAD_CUT_H
+#define MODEL_HEAD_CUT_H
+
+#include "base/io.h"
+#include "formats/safetensors.h"
+
+/* sl_head_cut_rows() : rows of the head of a model, `source`, as the tensor lm_head.weight [n, n_cols]: as
+ * stored, quantised ones in f16.
+ *   ids       : [n] the token of each row
+ *   out->data : owned
+ * @return as sl_model_open() and sl_model_head(); BAD_INPUT for a token without a row, and weights beyond
+ * f16. */
+specrt_status sl_head_cut_rows(const char *source, const int32_t *ids, int32_t n, st_tensor *out,
+                               specrt_error *err);
+
+/* sl_head_cut_gguf() : an eagle3 or dflash GGUF, or one with MTP layers, with its heads cut to the ids [n] and
+ * d2t; all else as it was.
+ * @return as sl_gguf_open(); BAD_INPUT for a token without a row; UNSUPPORTED for other architectures, and
+ * a file without a head. */
+specrt_status sl_head_cut_gguf(const char *drafter, const int32_t *ids, int32_t n, out_file *out,
+                               specrt_error *err);
+
+#endif
