@@ -85,6 +85,15 @@ static specrt_status load_embedding(drafter_loader *l) {
                                  l->err);
 }
 
+/* Its own head; of a module that was cut alone the one beside it; else the target's, by a name that is in no
+ * file. */
+static const char *head_name(const drafter_loader *l, char out[DRAFTER_NAME]) {
+    const engine_weights *file = &l->d->file;
+    if (l->mtp->head && engine_weights_has(file, name_of(l, l->mtp->head, out))) return out;
+    if (!engine_weights_has(file, "d2t")) return "";
+    return file->file.g ? "output.weight" : "lm_head.weight";
+}
+
 specrt_status engine_mtp_load(drafter_loader *l) {
     engine_drafter *d = l->d;
     engine_weights *file = &d->file;
@@ -102,5 +111,5 @@ specrt_status engine_mtp_load(drafter_loader *l) {
                               l->err));
     TRY(load_embedding(l));
     snprintf(l->layer, sizeof l->layer, "%s%s", l->module, f->layer);
-    return drafter_load_head(l, f->head ? name_of(l, f->head, name) : "");
+    return drafter_load_head(l, head_name(l, name));
 }

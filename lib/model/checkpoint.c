@@ -34,6 +34,17 @@ specrt_status sl_checkpoint_read_json(const char *path, json_object **out, specr
     return status;
 }
 
+/* Of speculators, and of models that read more than text, its dimensions stand in an object of their own. */
+static json_object *find_layer(json_object *config) {
+    static const char *const keys[] = {"transformer_layer_config", "text_config"};
+    json_object *layer;
+    for (int i = 0; i < 2; i++)
+        if (json_object_object_get_ex(config, keys[i], &layer) &&
+            json_object_is_type(layer, json_type_object))
+            return layer;
+    return config;
+}
+
 static specrt_status read_config(checkpoint *c, bool needed, specrt_error *err) {
     const char *slash = strrchr(c->m.path, '/');
     size_t n = slash ? (size_t)(slash - c->m.path + 1) : 0;
@@ -50,9 +61,7 @@ static specrt_status read_config(checkpoint *c, bool needed, specrt_error *err) 
     } else if (!(c->config = json_object_new_object())) {
         return sl_error_no_memory(err, path);
     }
-    if (!json_object_object_get_ex(c->config, "transformer_layer_config", &c->layer) ||
-        !json_object_is_type(c->layer, json_type_object))
-        c->layer = c->config;
+    c->layer = find_layer(c->config);
     return SPECRT_STATUS_OK;
 }
 
@@ -97,6 +106,7 @@ const char *sl_checkpoint_eagle3_layer(const model *m) {
 }
 
 static checkpoint_kind kind_of(const checkpoint *c) {
+    if (c->tail.n_layers > 0) return CHECKPOINT_MTP;
     if (c->d2t || sl_checkpoint_eagle3_layer(&c->m)) return CHECKPOINT_EAGLE3;
     return sl_st_find(c->m.s, "fc.weight") ? CHECKPOINT_EAGLE : CHECKPOINT_MODEL;
 }
@@ -105,6 +115,7 @@ const char *sl_checkpoint_kind_name(checkpoint_kind kind) {
     switch (kind) {
     case CHECKPOINT_EAGLE: return "an EAGLE-1/2 drafter";
     case CHECKPOINT_EAGLE3: return "an EAGLE-3 drafter";
+    case CHECKPOINT_MTP: return "an MTP drafter";
     default: return "a model of its own";
     }
 }
@@ -121,7 +132,11 @@ static specrt_status expect_dims(const checkpoint *c, const st_tensor *t, int32_
 }
 
 static specrt_status find_tensors(checkpoint *c, specrt_error *err) {
-    c->head = sl_st_find(c->m.s, "lm_head.weight");
+    char own_head[MTP_NAME];
+    TRY(sl_mtp_tail(&c->m, &c->tail, err));
+    sl_mtp_tail_head(&c->tail, false, 0, own_head);
+    c->head = sl_st_find(c->m.s, c->tail.own_head ? own_head : "lm_head.weight");
+    if (c->tail.tied) c->head = NULL;
     c->d2t = sl_st_find(c->m.s, "d2t");
     c->t2d = sl_st_find(c->m.s, "t2d");
     TRY(expect_dims(c, c->head, 2, "a matrix", err));

@@ -5,12 +5,14 @@
 #include <json-c/json.h>
 #include "base/io.h"
 #include "model/model.h"
+#include "model/mtp_tail.h"
 #include "model/token_map.h"
 
 typedef enum checkpoint_kind {
-    CHECKPOINT_MODEL, /* a model of its own */
-    CHECKPOINT_EAGLE, /* EAGLE-1/2: a layer over pairs; scores by the target's head */
-    CHECKPOINT_EAGLE3 /* EAGLE-3: a head of its own, whose rows d2t gives to tokens */
+    CHECKPOINT_MODEL,  /* a model of its own */
+    CHECKPOINT_EAGLE,  /* EAGLE-1/2: a layer over pairs; scores by the target's head */
+    CHECKPOINT_EAGLE3, /* EAGLE-3: a head of its own, whose rows d2t gives to tokens */
+    CHECKPOINT_MTP     /* multi-token-prediction layers, with the model that they are of or alone */
 } checkpoint_kind;
 
 typedef struct checkpoint {
@@ -19,9 +21,12 @@ typedef struct checkpoint {
     file_view text;      /* config.json */
     json_object *config; /* the same, an object */
     json_object
-        *layer; /* borrowed: where its dimensions stand, of speculators in an object of its own */
+        *layer; /* borrowed: where its dimensions stand, which may be an object of its own */
     checkpoint_kind kind;
-    const st_tensor *head; /* lm_head.weight [n_rows, width]; NULL: none */
+    mtp_tail tail;
+    const st_tensor
+        *head; /* [n_rows, width] lm_head.weight, or the first MTP layer's own; NULL: none, or a
+                            * copy of the embedding */
     const st_tensor *d2t, *t2d;
     int64_t n_rows;  /* of the head; 0: none */
     int64_t n_vocab; /* of the target: vocab_size, else the length of t2d; 0: not said */

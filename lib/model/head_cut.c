@@ -9,6 +9,7 @@
 #include "formats/gguf.h"
 #include "model/head_check.h"
 #include "model/model.h"
+#include "model/mtp_tail.h"
 #include "model/token_map.h"
 
 /* A cut under way. */
@@ -135,8 +136,6 @@ static bool reads_d2t(gguf_string arch) {
     return false;
 }
 
-enum { MAX_MTP = 8 }; /* MTP layers of a model: published ones have 1 to 3 */
-
 /* One head to cut. */
 typedef struct cut {
     const gguf_tensor *from;
@@ -145,7 +144,7 @@ typedef struct cut {
 
 /* The heads to cut: one for each MTP layer, and output.weight. */
 typedef struct cuts {
-    cut list[MAX_MTP + 1];
+    cut list[MTP_MOST_LAYERS + 1];
     int n;
 } cuts;
 
@@ -154,53 +153,31 @@ static void add_cut(cuts *c, const gguf_tensor *from, const char *name) {
     snprintf(c->list[c->n++].name, sizeof c->list[0].name, "%s", name);
 }
 
-/* An integer of the model's own architecture, at least 0; 0: none. */
-static int64_t arch_int(const gguf *g, gguf_string arch, const char *key) {
-    char name[96];
-    int64_t value = 0;
-    snprintf(name, sizeof name, "%.*s.%s", (int)(arch.n > 40 ? 40 : arch.n), arch.s, key);
-    return sl_gguf_get_int(g, name, &value) && value > 0 ? value : 0;
-}
-
-/* Whether a file has the target's first layer: a sidecar has MTP layers alone. */
-static bool has_first_layer(const gguf *g) {
-    int64_t n;
-    const gguf_tensor *t = sl_gguf_tensors(g, &n);
-    for (int64_t i = 0; i < n; i++)
-        if (strncmp(t[i].name, "blk.0.", 6) == 0) return true;
-    return false;
-}
-
-/* The heads of MTP layers [first, end). A whole model keeps output.weight, which the target scores: each
- * layer gets a cut head of its own. A sidecar's output.weight is the drafter's. */
-static void find_mtp(const gguf *g, int64_t first, int64_t end, cuts *out) {
+/* The heads of MTP layers. A whole model keeps output.weight, which the target scores: each layer gets a
+ * cut head of its own. A sidecar's output.weight is the drafter's. */
+static void find_mtp(const gguf *g, const mtp_tail *tail, cuts *out) {
     const gguf_tensor *shared = sl_gguf_find_tensor(g, "output.weight");
-    bool is_whole = first > 0 && has_first_layer(g);
     if (!shared) shared = sl_gguf_find_tensor(g, "token_embd.weight");
-    for (int64_t layer = first; layer < end; layer++) {
-        char name[64];
-        snprintf(name, sizeof name, "blk.%" PRId64 ".nextn.shared_head_head.weight", layer);
+    for (int32_t i = 0; i < tail->n_layers; i++) {
+        char name[MTP_NAME];
+        sl_mtp_tail_head(tail, true, i, name);
         const gguf_tensor *own = sl_gguf_find_tensor(g, name);
-        if (own || (is_whole && shared)) add_cut(out, own ? own : shared, name);
+        if (own || (tail->is_whole && shared)) add_cut(out, own ? own : shared, name);
     }
     bool has_output = sl_gguf_find_tensor(g, "output.weight");
-    if (!is_whole && shared && (has_output || out->n == 0)) add_cut(out, shared, "output.weight");
+    if (!tail->is_whole && shared && (has_output || out->n == 0))
+        add_cut(out, shared, "output.weight");
 }
 
 static specrt_status find_heads(const job *j, const gguf *g, cuts *out) {
     gguf_string arch = {"", 0};
+    mtp_tail tail;
     const gguf_tensor *output = sl_gguf_find_tensor(g, "output.weight");
     sl_gguf_get_string(g, "general.architecture", &arch);
-    int64_t n_mtp = arch_int(g, arch, "nextn_predict_layers");
-    int64_t n_layers = arch_int(g, arch, "block_count");
     *out = (cuts){0};
-    if (n_mtp > 0 && (n_mtp > MAX_MTP || n_mtp > n_layers))
-        return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: nextn_predict_layers: expected at most %d and at most "
-                                "block_count, %" PRId64 ", found %" PRId64,
-                                j->drafter, MAX_MTP, n_layers, n_mtp);
-    if (n_mtp > 0)
-        find_mtp(g, n_layers - n_mtp, n_layers, out);
+    TRY(sl_mtp_tail_gguf(g, j->drafter, &tail, j->err));
+    if (tail.n_layers > 0)
+        find_mtp(g, &tail, out);
     else if (!reads_d2t(arch))
         return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: architecture '%.*s' without MTP layers: llama.cpp reads d2t "
@@ -302,7 +279,7 @@ static specrt_status check_tokens(const job *j, const gguf *g) {
 }
 
 /* The tensors that change: heads, bias and d2t. */
-enum { MAX_EDITS = MAX_MTP + 3 };
+enum { MAX_EDITS = MTP_MOST_LAYERS + 3 };
 
 static specrt_status make_cuts(const job *j, const gguf *g, const cuts *heads, const trimmed *t,
                                gguf_tensor edits[MAX_EDITS], int *n) {

@@ -14,8 +14,8 @@
 specrt_status sl_head_cut_rows(const char *source, const int32_t *ids, int32_t n, st_tensor *out,
                                specrt_error *err);
 
-/* sl_head_cut_gguf() : an eagle3 or dflash GGUF, or one with MTP layers, with its heads cut to the ids [n] and
- * d2t; all else as it was.
+/* sl_head_cut_gguf() : an eagle3 or dflash GGUF, or one with MTP layers, with its heads cut to the ids [n],
+ * and with d2t; all else is as it was.
  * @return as sl_gguf_open(); BAD_INPUT for a token without a row; UNSUPPORTED for other architectures, and
  * a file without a head. */
 specrt_status sl_head_cut_gguf(const char *drafter, const int32_t *ids, int32_t n, out_file *out,

@@ -2,6 +2,7 @@
  * t2d mask, where it has one); then it is decided whether the list holds ids or offsets. */
 #include "model/token_map.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdlib.h>
@@ -15,6 +16,9 @@
 #include "formats/pt.h"
 #include "formats/safetensors.h"
 #include "base/utf8.h"
+#include "model/vocab_groups.h"
+
+static const char BLOCKS[] = "list of blocks"; /* the kind of exllamav3's */
 
 enum { MAX_TEXT = 16 << 20 }; /* bytes of a JSON or text list: over a million ids */
 
@@ -25,8 +29,10 @@ typedef struct raw_map {
     int64_t n;
     uint8_t *mask; /* t2d [n_mask] owned, 0 or 1; NULL: none */
     int64_t n_mask;
-    int64_t bound;      /* ids are below it */
-    bool only_absolute; /* the format has no other reading */
+    int64_t bound;         /* ids are below it */
+    bool only_absolute;    /* the format has no other reading */
+    bool blocks;           /* entries of a text list are blocks of ids */
+    uint8_t tokenizer[32]; /* sha256; all zero: not said */
 } raw_map;
 
 static specrt_status bad(const char *path, const char *what, specrt_error *err) {
@@ -230,7 +236,27 @@ static specrt_status read_gguf(raw_map *raw, const void *bytes, size_t n, specrt
     return status;
 }
 
+/* The digest of a tokenizer from 64 digits; of any other text nothing. */
+static void take_digest(raw_map *raw, const char *digits, size_t n) {
+    for (size_t i = 0; i < 64; i++)
+        if (n < 64 || !isxdigit((unsigned char)digits[i])) return;
+    for (size_t i = 0; i < 32; i++) {
+        const char pair[3] = {digits[2 * i], digits[2 * i + 1], 0};
+        raw->tokenizer[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+}
+
+/* A list, or MTPLX's object that has it as "ids". */
 static specrt_status take_json(raw_map *raw, json_object *list, specrt_error *err) {
+    json_object *digest, *ids;
+    if (json_object_object_get_ex(list, "tokenizer_sha256", &digest) &&
+        json_object_is_type(digest, json_type_string))
+        take_digest(raw, json_object_get_string(digest),
+                    (size_t)json_object_get_string_len(digest));
+    if (json_object_object_get_ex(list, "ids", &ids)) {
+        list = ids;
+        raw->only_absolute = true;
+    }
     if (!json_object_is_type(list, json_type_array))
         return bad(raw->path, "JSON: expected a flat list of token ids", err);
     int64_t n = (int64_t)json_object_array_length(list);
@@ -292,10 +318,38 @@ static int next_number(const char **at, const char *end, int64_t *line, int64_t 
     return 1;
 }
 
+/* What exllamav3's list says in its first lines, where we wrote it. */
+static void read_comments(raw_map *raw, const char *text, size_t n) {
+    static const char blocks[] = "# blocks of 16 token ids\n", digest[] = "# tokenizer_sha256 ";
+    size_t at = sizeof blocks - 1, digits = at + sizeof digest - 1;
+    if (n < at || memcmp(text, blocks, at) != 0) return;
+    raw->blocks = true;
+    if (n > digits && memcmp(text + at, digest, sizeof digest - 1) == 0)
+        take_digest(raw, text + digits, n - digits);
+}
+
+/* The ids of the blocks. */
+static specrt_status expand_blocks(raw_map *raw, specrt_error *err) {
+    int64_t n = raw->n, *blocks = raw->values;
+    if (n > SPECRT_MAX_VOCAB / VOCAB_BLOCK)
+        return bad(raw->path, "more blocks than a vocabulary has", err);
+    raw->values = NULL;
+    specrt_status status = alloc_values(raw, BLOCKS, n * VOCAB_BLOCK, err);
+    for (int64_t i = 0; i < raw->n && status == SPECRT_STATUS_OK; i++) {
+        int64_t block = blocks[i / VOCAB_BLOCK];
+        bool sums = block >= 0 && block <= INT32_MAX;
+        raw->values[i] = sums ? block * VOCAB_BLOCK + i % VOCAB_BLOCK : -1;
+    }
+    raw->only_absolute = true;
+    free(blocks);
+    return status;
+}
+
 static specrt_status read_text(raw_map *raw, const void *bytes, size_t n, specrt_error *err) {
     const char *at = (const char *)bytes, *end = at + n;
     int64_t line = 1, x;
     TRY(alloc_values(raw, "text list", (int64_t)n / 2 + 1, err)); /* a digit and a separator each */
+    read_comments(raw, at, n);
     raw->n = 0;
     for (;;) {
         int found = next_number(&at, end, &line, &x);
@@ -310,7 +364,8 @@ static specrt_status read_text(raw_map *raw, const void *bytes, size_t n, specrt
         }
         raw->values[raw->n++] = x;
     }
-    return set_kind(raw, raw->kind, raw->n, err);
+    TRY(set_kind(raw, raw->kind, raw->n, err));
+    return raw->blocks ? expand_blocks(raw, err) : SPECRT_STATUS_OK;
 }
 
 static specrt_status read_any(raw_map *raw, const void *bytes, size_t n, specrt_error *err) {
@@ -415,7 +470,7 @@ static specrt_status explain(const raw_map *raw, const reading *r, specrt_error 
 static specrt_status choose(const raw_map *raw, const token_map_options *o, const reading *absolute,
                             const reading *offset, const reading **out, specrt_error *err) {
     token_map_values values = raw->only_absolute && !o->values ? TOKEN_MAP_ABSOLUTE : o->values;
-    if (raw->counts) values = TOKEN_MAP_ABSOLUTE;
+    if (raw->counts || values == TOKEN_MAP_BLOCKS) values = TOKEN_MAP_ABSOLUTE;
     *out = values == TOKEN_MAP_OFFSET ? offset : absolute;
     if (values == TOKEN_MAP_AUTO && raw->mask)
         *out = agrees(raw, offset) ? offset : absolute;
@@ -502,6 +557,8 @@ static specrt_status resolve(raw_map *raw, const token_map_options *o, token_map
     reading absolute = {0}, offset = {0};
     const reading *chosen;
     if (!raw->values) return from_mask(raw, out, err);
+    if (o->values == TOKEN_MAP_BLOCKS && strcmp(raw->kind, BLOCKS) != 0)
+        return bad(raw->path, "--values blocks: expected a text list of blocks", err);
     specrt_status status = try_reading(raw, false, &absolute, err);
     if (status == SPECRT_STATUS_OK) status = try_reading(raw, true, &offset, err);
     if (status == SPECRT_STATUS_OK) status = choose(raw, o, &absolute, &offset, &chosen, err);
@@ -517,7 +574,9 @@ static specrt_status resolve(raw_map *raw, const token_map_options *o, token_map
 static const token_map_options defaults;
 
 static raw_map raw_start(const char *path, const token_map_options *o) {
-    return (raw_map){.path = path, .bound = o->n_vocab ? o->n_vocab : INT32_MAX};
+    return (raw_map){.path = path,
+                     .bound = o->n_vocab ? o->n_vocab : INT32_MAX,
+                     .blocks = o->values == TOKEN_MAP_BLOCKS};
 }
 
 /* Resolve what was read (if it was) and free it. */
@@ -527,6 +586,7 @@ static specrt_status raw_finish(raw_map *raw, specrt_status status, const token_
     if (status == SPECRT_STATUS_OK) status = resolve(raw, o, out, err);
     if (raw->bound < INT32_MAX) out->n_vocab = (int32_t)raw->bound;
     if (raw->mask) out->n_vocab = (int32_t)raw->n_mask;
+    memcpy(out->tokenizer_sha256, raw->tokenizer, sizeof raw->tokenizer);
     if (status != SPECRT_STATUS_OK) sl_token_map_free(out);
     free(raw->values);
     free(raw->counts);
@@ -554,6 +614,7 @@ bool sl_token_map_values_of(const char *text, token_map_values *out) {
     if (!text) return true;
     if (strcmp(text, "absolute") == 0) *out = TOKEN_MAP_ABSOLUTE;
     if (strcmp(text, "offset") == 0) *out = TOKEN_MAP_OFFSET;
+    if (strcmp(text, "blocks") == 0) *out = TOKEN_MAP_BLOCKS;
     return *out != TOKEN_MAP_AUTO;
 }
 

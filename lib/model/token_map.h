@@ -17,12 +17,14 @@ typedef struct token_map {
     const char *kind;  /* what was read, static: "torch list"; NULL */
     bool was_offset;   /* its entries were offsets */
     int32_t n_dropped; /* repeated entries left out on reading */
+    uint8_t tokenizer_sha256[32]; /* whose ids they are, where a file says it; all zero: not said */
 } token_map;
 
 typedef enum token_map_values {
     TOKEN_MAP_AUTO,
     TOKEN_MAP_ABSOLUTE, /* entry i is a target id */
-    TOKEN_MAP_OFFSET    /* entry i is a target id minus i, as EAGLE-3 stores it */
+    TOKEN_MAP_OFFSET,   /* entry i is a target id minus i, as EAGLE-3 stores it */
+    TOKEN_MAP_BLOCKS    /* every entry of a text list stands for 16 ids, as exllamav3 reads it */
 } token_map_values;
 
 typedef struct token_map_options {
@@ -44,6 +46,12 @@ specrt_status sl_token_map_default_name(const char *format, int32_t n, char *out
 specrt_status sl_token_map_from_ranks(const specrt_ranks *ranks, int32_t size, token_map *out,
                                       specrt_error *err);
 
+/* sl_token_map_for() : what `format` takes of `size` ids: sl_token_map_from_ranks(), for exllamav3
+ * sl_vocab_groups().
+ *   n_vocab : rows of the target's head; 0: the tokenizer's ids */
+specrt_status sl_token_map_for(const char *format, const specrt_ranks *ranks, int32_t size,
+                               int32_t n_vocab, token_map *out, specrt_error *err);
+
 /* sl_token_map_check() : what sl_token_map_write() would refuse of `path`, before the work.
  * @return as sl_out_check(); for npy of its two files, where the folder is there; speculators', whose names
  * hold the size, are left to the writer. */
@@ -53,7 +61,7 @@ specrt_status sl_token_map_check(const char *format, const char *path, bool forc
 /* sl_token_map_write() : FORMAT one of those of sl_token_map_formats(). Ids are checked unique and in
  * [0, n_vocab). Lists keep the map's order; the forms with d2t offsets and vllm-json are ascending by id.
  * token-freq has the map's counts, none below that of a later id, so that whoever cuts it by count cuts the
- * map.
+ * map. mtplx and exllamav3 have the digest of the tokenizer, where the map does.
  *   path    : a file; for npy and speculators a folder, made if missing
  *   drafter : gguf: the model to rewrite, required; safetensors: its head's rows are added, quantised ones in
  *             f16; else NULL
@@ -78,8 +86,7 @@ specrt_status sl_token_map_read_st(const st *s, const char *name, const token_ma
                                    token_map *out, specrt_error *err);
 void sl_token_map_free(token_map *map);
 
-/* sl_token_map_values_of() : AUTO, ABSOLUTE or OFFSET of "absolute", "offset"; false for other texts, NULL is
- * AUTO. */
+/* sl_token_map_values_of() : of "absolute", "offset", "blocks"; NULL is AUTO; false for other texts. */
 bool sl_token_map_values_of(const char *text, token_map_values *out);
 
 #endif

@@ -13,12 +13,14 @@
 #include "formats/safetensors.h"
 #include "model/head_cut.h"
 #include "model/token_map.h"
+#include "model/vocab_groups.h"
 
 /* One export under way. */
 typedef struct job {
     const int32_t *ids;     /* [n] in the order the format wants */
     const uint64_t *counts; /* [n] of the map's order; NULL: none */
     int32_t n, n_vocab;
+    const uint8_t *tokenizer; /* sha256 [32]; all zero: unknown */
     const char *format, *path, *drafter;
     bool force;
     specrt_error *err;
@@ -26,7 +28,7 @@ typedef struct job {
 
 typedef specrt_status writer(const job *j);
 static writer write_sglang, write_json, write_text, write_counts, write_npy, write_eagle3, write_st,
-    write_gguf;
+    write_gguf, write_mtplx, write_blocks;
 
 static const struct format {
     const char *name;
@@ -34,22 +36,27 @@ static const struct format {
     bool ascending;           /* readers want d2t to rise, or sort the list themselves */
     bool needs_vocab;         /* for the length of t2d */
     bool takes_drafter;
+    bool in_groups; /* vocab_groups.h */
     writer *write;
 } formats[] = {
-    {"sglang-pt", "freq_%d.pt", false, false, false, write_sglang},
-    {"vllm-json", "draft_token_map_%d.json", true, false, false, write_json},
-    {"text", "draft_vocab_%d.txt", false, false, false, write_text},
-    {"npy", "vocab_mapping_%d", true, true, false, write_npy},
-    {"speculators", "vocab_mapping_%d", true, true, false, write_npy},
-    {"token-freq", "token_freq_%d.pt", false, false, false, write_counts},
-    {"eagle3-pt", "vocab_mapping_%d.pt", true, true, false, write_eagle3},
-    {"safetensors", "d2t_%d.safetensors", true, true, true, write_st},
-    {"gguf", "drafter_%d.gguf", false, false, true, write_gguf},
+    {"sglang-pt", "freq_%d.pt", false, false, false, false, write_sglang},
+    {"vllm-json", "draft_token_map_%d.json", true, false, false, false, write_json},
+    {"text", "draft_vocab_%d.txt", false, false, false, false, write_text},
+    {"npy", "vocab_mapping_%d", true, true, false, false, write_npy},
+    {"speculators", "vocab_mapping_%d", true, true, false, false, write_npy},
+    {"token-freq", "token_freq_%d.pt", false, false, false, false, write_counts},
+    {"eagle3-pt", "vocab_mapping_%d.pt", true, true, false, false, write_eagle3},
+    {"safetensors", "d2t_%d.safetensors", true, true, true, false, write_st},
+    {"gguf", "drafter_%d.gguf", false, false, true, false, write_gguf},
+    {"mtplx", "draft_vocab_%d.json", false, false, false, false, write_mtplx},
+    {"exllamav3", "hot_blocks_%d.txt", true, false, false, true, write_blocks},
 };
 enum { N_FORMATS = sizeof formats / sizeof formats[0] };
 
 const char *sl_token_map_formats(void) {
-    return "sglang-pt, vllm-json, text, npy, speculators, token-freq, eagle3-pt, safetensors, gguf";
+    return "sglang-pt, vllm-json, text, npy, speculators, token-freq, eagle3-pt, safetensors, "
+           "gguf, "
+           "mtplx, exllamav3";
 }
 
 static const struct format *find_format(const char *name, specrt_error *err) {
@@ -67,6 +74,17 @@ specrt_status sl_token_map_default_name(const char *format, int32_t n, char *out
     const char *number = strstr(f->default_name, "%d");
     snprintf(out, bytes, "%.*s%" PRId32 "%s", (int)(number - f->default_name), f->default_name, n,
              number + 2);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status sl_token_map_for(const char *format, const specrt_ranks *ranks, int32_t size,
+                               int32_t n_vocab, token_map *out, specrt_error *err) {
+    const struct format *f = find_format(format, err);
+    if (n_vocab == 0) n_vocab = ranks->header->n_vocab;
+    if (!f) return SPECRT_STATUS_BAD_ARG;
+    if (f->in_groups) return sl_vocab_groups(ranks, size, n_vocab, out, err);
+    TRY(sl_token_map_from_ranks(ranks, size, out, err));
+    out->n_vocab = n_vocab;
     return SPECRT_STATUS_OK;
 }
 
@@ -89,11 +107,11 @@ static specrt_status put_ids(const job *j, out_file *out, const char *before, co
                              const char *after) {
     char text[32];
     for (int32_t i = 0; i < j->n; i++) {
-        int length = snprintf(text, sizeof text, "%s%" PRId32 "%s", i == 0 ? before : between,
-                              j->ids[i], i == j->n - 1 ? after : "");
+        int length =
+            snprintf(text, sizeof text, "%s%" PRId32, i == 0 ? before : between, j->ids[i]);
         TRY(sl_out_write(out, text, (size_t)length, j->err));
     }
-    return SPECRT_STATUS_OK;
+    return sl_out_write(out, after, strlen(after), j->err);
 }
 
 static specrt_status write_json(const job *j) {
@@ -106,6 +124,51 @@ static specrt_status write_text(const job *j) {
     out_file out;
     TRY(sl_out_open(&out, j->path, j->force, j->err));
     return finish(&out, put_ids(j, &out, "", "\n", "\n"), j->err);
+}
+
+/* The tokenizer's digest as 64 digits. @return whether it is known */
+static bool digits_of(const uint8_t sha256[32], char out[65]) {
+    bool known = false;
+    for (int i = 0; i < 32; i++) {
+        known = known || sha256[i];
+        snprintf(out + 2 * i, 3, "%02x", sha256[i]);
+    }
+    return known;
+}
+
+/* MTPLX reads "ids" alone; the digest is for those who check the file. */
+static specrt_status write_mtplx(const job *j) {
+    char digits[65], after[100] = "]}\n";
+    out_file out;
+    if (digits_of(j->tokenizer, digits))
+        snprintf(after, sizeof after, "], \"tokenizer_sha256\": \"%s\"}\n", digits);
+    TRY(sl_out_open(&out, j->path, j->force, j->err));
+    return finish(&out, put_ids(j, &out, "{\"ids\": [", ", ", after), j->err);
+}
+
+static specrt_status put_blocks(const job *j, out_file *out) {
+    char digits[65], line[160];
+    int length = snprintf(line, sizeof line, "# blocks of %d token ids\n", VOCAB_BLOCK);
+    if (digits_of(j->tokenizer, digits))
+        length += snprintf(line + length, sizeof line - (size_t)length, "# tokenizer_sha256 %s\n",
+                           digits);
+    for (int32_t i = 0; i <= j->n; i += VOCAB_BLOCK) {
+        TRY(sl_out_write(out, line, (size_t)length, j->err));
+        if (i < j->n)
+            length = snprintf(line, sizeof line, "%" PRId32 "\n", j->ids[i] / VOCAB_BLOCK);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status write_blocks(const job *j) {
+    out_file out;
+    if (!sl_vocab_groups_whole(j->ids, j->n))
+        return specrt_error_set(j->err, SPECRT_STATUS_BAD_ARG,
+                                "format exllamav3: expected whole groups of %d ids; export them "
+                                "from a bundle",
+                                VOCAB_GROUP);
+    TRY(sl_out_open(&out, j->path, j->force, j->err));
+    return finish(&out, put_blocks(j, &out), j->err);
 }
 
 /* What speculators and others cut by count: forced ids come first however seldom they were counted. */
@@ -321,6 +384,7 @@ specrt_status sl_token_map_write(const token_map *map, const char *format, const
                    .counts = map->counts,
                    .n = map->n,
                    .n_vocab = map->n_vocab,
+                   .tokenizer = map->tokenizer_sha256,
                    .format = format,
                    .path = path,
                    .drafter = drafter,

@@ -8,7 +8,7 @@ from typing import Any
 from . import _tool
 from .bundle import Bundle
 
-ENGINES = ("vllm", "sglang", "specforge", "speculators", "llama.cpp")
+ENGINES = ("vllm", "sglang", "specforge", "speculators", "llama.cpp", "specrt", "exllamav3", "mtplx", "text")
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,11 @@ class Finding:
 def recut(drafter: str | os.PathLike[str], bundle: Bundle | str | os.PathLike[str], n: int,
           out: str | os.PathLike[str], engine: str = "vllm", force: bool = False,
           target: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Writes the drafter's whole folder with its head cut to the bundle's n best ids that it has rows for.
+    """Writes what an engine takes for a drafter: its whole folder with its head cut to the bundle's n best ids that
+    it has rows for; for MTP layers a list, and for a GGUF a GGUF, each in the file `out`.
 
-    n: 0: the calibrated size. engine: one of ENGINES. target: the model whose rows an EAGLE-3 drafter without
-    lm_head.weight takes. @return n_ids, n_rows, n_missing, same_weights, token_map.
+    n: 0: the calibrated size. engine: one of ENGINES. target: the model whose rows a drafter without lm_head.weight
+    takes. @return of a folder n_ids, n_rows, n_missing, same_weights, token_map; of a file format, n_ids, n_vocab.
     """
     path = bundle.path if isinstance(bundle, Bundle) else os.fspath(bundle)
     return _tool.report("export", path, "--drafter", os.fspath(drafter), "--for", engine, "-o", os.fspath(out),

@@ -27,8 +27,8 @@ accepts specrt-bundle export a.specb --format npy --n-vocab 64 -o wide
 [ "$(wc -c <wide/t2d.npy)" = 192 ] || fail "t2d of --n-vocab 64 has $(wc -c <wide/t2d.npy) bytes"
 
 refuses 2 "*expected --format, one of sglang-pt, vllm-json, *" specrt-bundle export a.specb
-refuses 2 "*unknown format 'onnx'; expected one of sglang-pt, *gguf" specrt-bundle export a.specb \
-    --format onnx -o x
+refuses 2 "*unknown format 'onnx'; expected one of sglang-pt, *exllamav3" specrt-bundle export \
+    a.specb --format onnx -o x
 refuses 2 "*size 1: expected at least 2 (the forced ids) and at most 19*" \
     specrt-bundle export a.specb --format text --size 1 -o x
 refuses 2 "*size 20: *" specrt-bundle export a.specb --format text --size 20 -o x

@@ -103,7 +103,7 @@ refuses 3 "*is an EAGLE-1/2 drafter: it scores by the target's head*(--for sglan
 mkdir whole plain
 cp head.safetensors whole/model.safetensors
 config whole/config.json LlamaForCausalLM 20
-refuses 3 "*is a model of its own: *expected an EAGLE drafter" cut whole --for vllm -o x
+refuses 3 "*is a model of its own: *expected an EAGLE or MTP drafter" cut whole --for vllm -o x
 safetensors plain/model.safetensors midlayer.self_attn.q_proj.weight:F32:1:00000000 \
     lm_head.weight:BF16:3,1:aaaabbbbcccc
 config plain/config.json LlamaForCausalLMEagle3 3
@@ -116,7 +116,7 @@ accepts cut e --for vllm -o same -f
 refuses 2 "*e/config.json: is a file; expected the name of a folder" cut e --for vllm \
     -o e/config.json
 refuses 2 "*--for: expected one of vllm, sglang, *, found 'x'" cut e --for x -o x
-refuses 2 "*expected a folder to write to*" cut e --for vllm
+refuses 2 "*expected a folder or file to write to*" cut e --for vllm
 refuses 2 "*--for goes without --format*" cut e --for vllm --format text -o x
 refuses 2 "*expected the drafter to cut*" specrt-bundle export a.specb --for vllm -o x
 refuses 1 "*none*" cut none --for vllm -o x

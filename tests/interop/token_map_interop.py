@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Token maps between specrt-bundle and torch, safetensors, gguf and numpy, both ways. Opt-in: run from
+"""Token maps between specrt-bundle and torch, safetensors, gguf, numpy and MTPLX, both ways. Opt-in: run from
 the project's root after `make tools`; each peer that is not installed is skipped. `--fixtures DIR` writes
 the torch files of tests/golden/maps instead."""
 import collections
@@ -29,6 +29,7 @@ def peer(name):
 
 torch, numpy, gguf = peer("torch"), peer("numpy"), peer("gguf")
 safetensors = peer("safetensors.numpy") if numpy else None
+mtplx = peer("mtplx.frspec_draft")  # pip install --no-deps mtplx: what reads lists needs none
 
 random.seed(7)
 RANKED = random.sample(range(N_VOCAB - 40), 2000)  # frequency order, no specials
@@ -307,6 +308,64 @@ def gguf_offsets():
     assert read(work / "offsets.gguf", "--values", "offset") == RISING
 
 
+def gguf_mtp():
+    """Whole models with an MTP layer: its cut head is a tensor of its own, and the target's stays whole."""
+    kinds = gguf.GGMLQuantizationType
+    head = numpy.random.default_rng(3).standard_normal((N_VOCAB, 64)).astype(numpy.float32)
+    for type in kinds.Q8_0, kinds.Q4_K, kinds.BF16:
+        if type == kinds.Q4_K:  # the package writes none: any bytes will do, rows are 144 for 256 weights
+            stored = numpy.random.default_rng(5).integers(0, 60, (N_VOCAB, 144), dtype=numpy.uint8)
+        else:
+            stored = gguf.quants.quantize(head, type)
+        w = gguf.GGUFWriter(work / "mtp.gguf", "qwen35")
+        w.add_block_count(3)
+        w.add_uint32("qwen35.nextn_predict_layers", 1)
+        w.add_token_list([f"t{i}" for i in range(N_VOCAB)])
+        for name in "blk.0.attn_norm.weight", "blk.2.nextn.enorm.weight":
+            w.add_tensor(name, numpy.ones(64, dtype=numpy.float32))
+        w.add_tensor("output.weight", stored, raw_dtype=type)
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+        path = work / "mtp-cut.gguf"
+        code, _, err = tool("export", bundle(), "--drafter", work / "mtp.gguf", "--for", "llama.cpp", "--size", 700,
+                            "-o", path, "-f")
+        assert code == 0, err
+        tensors = {t.name: t for t in gguf.GGUFReader(path).tensors}
+        ids, own = ours()[:700], tensors["blk.2.nextn.shared_head_head.weight"]
+        assert tensors["d2t"].data.tolist() == ids and own.tensor_type == type
+        assert own.data.tobytes() == stored.view(numpy.uint8).reshape(N_VOCAB, -1)[ids].tobytes()
+        assert tensors["output.weight"].data.tobytes() == stored.tobytes()
+        whole, rows = (gguf.quants.dequantize(t.data, type) for t in (tensors["output.weight"], own))
+        assert numpy.array_equal(whole[ids], rows, equal_nan=True)
+
+
+def safetensors_mtp():
+    """Whole folders of Qwen's and DeepSeek's names: the MTP layers with their cut head, as safetensors writes them."""
+    rng, ids = numpy.random.default_rng(6), sorted(ours()[:600])
+    for layer, own in ("mtp.", None), ("model.layers.2.", "model.layers.2.shared_head.head.weight"):
+        head = rng.standard_normal((N_VOCAB, 8)).astype(numpy.float16)
+        part = {layer + ("eh_proj.weight" if own else "fc.weight"): rng.standard_normal((8, 16)).astype(numpy.float16)}
+        others = {"model.layers.0.x": numpy.ones(3, dtype=numpy.float32), "lm_head.weight": head + 1}
+        folder, cut = work / "whole-mtp", work / f"cut-mtp-{bool(own)}"
+        folder.mkdir(exist_ok=True)
+        safetensors.save_file({**part, **others, own or "lm_head.weight": head}, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps({"vocab_size": N_VOCAB, "hidden_size": 8}))
+        code, _, err = tool("export", bundle(), "--drafter", folder, "--for", "specrt", "--size", 600, "-o", cut)
+        assert code == 0, err
+        mask = numpy.isin(numpy.arange(N_VOCAB), ids)
+        safetensors.save_file({**part, own or "lm_head.weight": head[ids], "t2d": mask,
+                               "d2t": numpy.array(ids) - numpy.arange(600)}, work / "want", metadata={"format": "pt"})
+        assert (cut / "model.safetensors").read_bytes() == (work / "want").read_bytes()
+
+
+def mtplx_reads():
+    os.environ["MTPLX_FRSPEC_VOCAB"] = str(write("mtplx", "mtplx.json"))
+    assert mtplx.load_frspec_ids() == ours()
+    assert read(work / "mtplx.json") == RANKED
+
+
 def json_both_ways():
     ids = json.loads(write("vllm-json", "map.json").read_text())
     assert ids == sorted(ours())
@@ -322,7 +381,8 @@ CHECKS = [(json_both_ways, True),
           (torch_ambiguous, torch), (torch_code, torch),
           (numpy_reads, numpy), (numpy_writes, numpy),
           (safetensors_both_ways, safetensors), (safetensors_head, safetensors), (safetensors_drafter, safetensors),
-          (gguf_both_ways, gguf), (gguf_offsets, gguf)]
+          (safetensors_mtp, safetensors),
+          (gguf_both_ways, gguf), (gguf_offsets, gguf), (gguf_mtp, gguf), (mtplx_reads, mtplx)]
 
 
 def fixtures(folder):

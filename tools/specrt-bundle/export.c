@@ -7,22 +7,23 @@
 #include "model/eagle3_gguf.h"
 #include "model/token_map.h"
 #include "tokenizer/tokenizer.h"
+#include "engines.h"
 #include "recut.h"
 #include "verbs.h"
 
 typedef struct request {
     const char *bundle, *format, *output, *drafter, *head, *target;
-    const char *engine, *values; /* with a whole folder */
+    const char *engine, *values; /* with --for */
     int64_t size, n_vocab;       /* 0: as the bundle says, and the drafter */
     char name[64];               /* the default output */
     bool force;
 } request;
 
 /* t2d has an entry for every row of the target's head, padding included. */
-static int32_t vocabulary(const request *r, const specrt_bundle *bundle, const token_map *map) {
+static int32_t vocabulary(const request *r, const specrt_bundle *bundle, int32_t n_ids) {
     const specrt_ident *d = specrt_bundle_ident(bundle);
     if (r->n_vocab) return (int32_t)r->n_vocab;
-    return d && d->head_rows > map->n_vocab ? d->head_rows : map->n_vocab;
+    return d && d->head_rows > n_ids ? d->head_rows : n_ids;
 }
 
 /* A drafter or head of another tokenizer would be cut to rows that mean other tokens. */
@@ -66,8 +67,10 @@ static specrt_status run(request *r, token_map *map, specrt_error *err) {
     TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
     specrt_status status = specrt_bundle_ranks(bundle, &ranks, err);
     if (status == SPECRT_STATUS_OK)
-        status = sl_token_map_from_ranks(&ranks, (int32_t)r->size, map, err);
-    if (status == SPECRT_STATUS_OK) map->n_vocab = vocabulary(r, bundle, map);
+        status = sl_token_map_for(r->format, &ranks, (int32_t)r->size,
+                                  vocabulary(r, bundle, ranks.header->n_vocab), map, err);
+    const specrt_ident *ident = specrt_bundle_ident(bundle);
+    if (ident) memcpy(map->tokenizer_sha256, ident->tokenizer_sha256, 32);
     if (status == SPECRT_STATUS_OK) status = check_model(source, bundle, err);
     specrt_bundle_close(bundle);
     TRY(status);
@@ -76,7 +79,8 @@ static specrt_status run(request *r, token_map *map, specrt_error *err) {
         r->output = r->name;
     }
     if (is_eagle3) return write_eagle3(r, map, err);
-    return sl_token_map_write(map, r->format, r->output, source, r->force, err);
+    const char *weights = r->engine && strcmp(r->format, "gguf") != 0 ? NULL : source;
+    return sl_token_map_write(map, r->format, r->output, weights, r->force, err);
 }
 
 /* Without -o the name is the result; a program wants nothing else on stdout. */
@@ -155,11 +159,11 @@ static void report_recut(const request *r, const recut_report *p, const cli_comm
 
 static int check_folder(const request *r) {
     token_map_values values;
-    if (!recut_is_engine(r->engine))
-        return sl_cli_usage("--for: expected one of %s, found '%s'", recut_engines(), r->engine);
+    if (!engine_is_known(r->engine))
+        return sl_cli_usage("--for: expected one of %s, found '%s'", engine_names(), r->engine);
     if (r->format || r->head) return sl_cli_usage("--for goes without --format and --head");
     if (!r->drafter) return sl_cli_usage("--for: expected the drafter to cut (--drafter DIR)");
-    if (!r->output) return sl_cli_usage("--for: expected a folder to write to (-o DIR)");
+    if (!r->output) return sl_cli_usage("--for: expected a folder or file to write to (-o DIR)");
     if (!sl_token_map_values_of(r->values, &values))
         return sl_cli_usage("--values: expected absolute or offset, found '%s'", r->values);
     return -1;
@@ -196,20 +200,34 @@ static int start_map(request *r, const cli_common *common) {
     return code;
 }
 
+/* What an engine takes for the drafter: a list or a GGUF, written as a token map, or else a folder. */
+static int start_for(request *r, const cli_common *common) {
+    engine_choice choice;
+    specrt_error err;
+    if (engine_choose(r->engine, r->drafter, &choice, &err) != SPECRT_STATUS_OK)
+        return sl_cli_fail(&err);
+    if (!choice.format) return start_recut(r, common);
+    if (r->values) return sl_cli_usage("--values goes with a folder of safetensors that is cut");
+    r->format = choice.format;
+    if (!r->n_vocab) r->n_vocab = choice.n_rows;
+    return start_map(r, common);
+}
+
 int export_main(int argc, char **argv) {
     request r = {0};
     const cli_option options[] = {
         sl_cli_heading("What to write"),
         sl_cli_string(
             "format", "F", &r.format,
-            "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors gguf"),
+            "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors gguf mtplx "
+            "exllamav3"),
         sl_cli_int("size", "N", &r.size, 1, INT32_MAX, "ids (default: the calibrated size)"),
         sl_cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
                    "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),
         sl_cli_string("drafter", "FILE|DIR", &r.drafter,
                       "gguf: the drafter to rewrite with a smaller head, an eagle3 or dflash GGUF, "
                       "one with MTP "
-                      "layers or an EAGLE-3 checkpoint; with --for its folder"),
+                      "layers or an EAGLE-3 checkpoint; with --for the drafter that it is for"),
         sl_cli_string(
             "target", "FILE", &r.target,
             "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF; with --for "
@@ -217,8 +235,10 @@ int export_main(int argc, char **argv) {
         sl_cli_string("head", "FILE", &r.head,
                       "safetensors: add the rows of this model's head as lm_head.weight, quantised "
                       "ones in f16"),
-        sl_cli_heading("A whole drafter, cut to those ids"),
-        sl_cli_string("for", "ENGINE", &r.engine, "vllm sglang specforge speculators llama.cpp"),
+        sl_cli_heading("What an engine takes for a drafter"),
+        sl_cli_string("for", "ENGINE", &r.engine,
+                      "vllm sglang specforge speculators llama.cpp specrt; lists for MTP layers: "
+                      "sglang exllamav3 mtplx text"),
         sl_cli_string("values", "KIND", &r.values,
                       "of its own d2t, absolute or offset (default: both are tried)"),
         {0}};
@@ -226,10 +246,11 @@ int export_main(int argc, char **argv) {
         "specrt-bundle", "specrt-bundle export model.specb --format sglang-pt -o freq_32768.pt",
         "Writes the most frequent ids of a bundle as a token map of another engine. Without -o\n"
         "the file gets a usual name in this folder, which is printed; npy writes a folder.\n"
-        "With --for, the drafter's whole folder with its head cut to them, as that engine loads "
-        "it.\n"
+        "With --for, what that engine takes for a drafter: its folder or its GGUF with the head "
+        "cut\n"
+        "to them, or a list.\n"
         "docs/TOKEN_MAPS.md says which engine reads which format, and with which flags.",
-        "specrt-bundle export BUNDLE (--format F | --drafter DIR --for ENGINE -o DIR) [options]",
+        "specrt-bundle export BUNDLE (--format F | --drafter DIR --for ENGINE -o OUT) [options]",
         options};
     cli_common common;
     cli_list rest;
@@ -239,7 +260,7 @@ int export_main(int argc, char **argv) {
     r.output = common.output;
     r.force = common.force;
     code = check(&r, &common);
-    if (code < 0) code = r.engine ? start_recut(&r, &common) : start_map(&r, &common);
+    if (code < 0) code = r.engine ? start_for(&r, &common) : start_map(&r, &common);
     sl_cli_list_free(&rest);
     return code;
 }

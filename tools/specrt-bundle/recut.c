@@ -20,17 +20,21 @@ static const struct engine {
     bool reads_plain, reads_speculators; /* kinds of config.json */
     bool takes_map;            /* a token map beside a drafter that scores by the target's head */
     bool bias_is_of_attention; /* of the key "bias", which EAGLE says of fc */
+    const char *no_mtp;        /* why it takes no MTP layers with a cut head; NULL: it does */
 } engines[] = {
-    {"vllm", NULL, true, true, false, true},
-    {"sglang", "midlayer.", true, false, true, false},
-    {"specforge", "midlayer.", true, false, false, false},
-    {"speculators", "layers.0.", false, true, false, false},
-    {"llama.cpp", NULL, true, true, false, false},
+    {"vllm", NULL, true, true, false, true,
+     "vLLM scores MTP layers with the target's whole head, whatever head they bring"},
+    {"sglang", "midlayer.", true, false, true, false, "SGLang takes a list for them"},
+    {"specforge", "midlayer.", true, false, false, false, "SpecForge does not read them"},
+    {"speculators", "layers.0.", false, true, false, false, "speculators does not read them"},
+    {"llama.cpp", NULL, true, true, false, false,
+     "convert the model (convert_hf_to_gguf.py, --mtp for the layers alone) and cut the GGUF"},
+    {"specrt", NULL, true, true, false, false, NULL},
 };
 enum { N_ENGINES = sizeof engines / sizeof engines[0] };
 
 const char *recut_engines(void) {
-    return "vllm, sglang, specforge, speculators, llama.cpp";
+    return "vllm, sglang, specforge, speculators, llama.cpp, specrt";
 }
 
 static const struct engine *find_engine(const char *name) {
@@ -53,7 +57,7 @@ typedef struct work {
     int32_t *row_of;       /* [n_vocab] the row of the head that scores an id; -1: none */
     int32_t *ranked, *ids; /* [n] by rank, ascending */
     int32_t n, n_vocab;
-    bool takes_rows;    /* of the target, for want of a head */
+    const char *source; /* whose rows it takes for want of a head; NULL: its own */
     st_tensor *tensors; /* [n_tensors] of the output */
     int n_tensors;
     void **owned; /* [n_owned] memory that these point to */
@@ -80,37 +84,56 @@ static specrt_status check_config(const work *w) {
                             w->engine->name, speculators ? "EAGLE's own" : "that of speculators");
 }
 
-static specrt_status check_kind(const work *w) {
+/* Whether its head is cut, rather than a list written beside it. */
+static bool is_cut(const work *w) {
+    return w->c.kind == CHECKPOINT_EAGLE3 || w->c.kind == CHECKPOINT_MTP;
+}
+
+/* An MTP layer that scores by the embedding takes its rows from there. */
+static const char *source_of(const work *w) {
+    if (!is_cut(w) || w->c.head) return NULL;
+    return !w->r->target && w->c.tail.tied ? w->c.m.path : w->r->target;
+}
+
+static specrt_status check_head(const work *w) {
     const checkpoint *c = &w->c;
-    if (c->kind == CHECKPOINT_MODEL)
-        return refuse(w, SPECRT_STATUS_UNSUPPORTED,
-                      "engines want its whole vocabulary; expected an EAGLE drafter");
-    if (c->kind == CHECKPOINT_EAGLE && !w->engine->takes_map)
-        return refuse(
-            w, SPECRT_STATUS_UNSUPPORTED,
-            "it scores by the target's head, whole in this engine; SGLang takes a list for "
-            "it (--for sglang), vLLM with the plug-in of the Python package");
-    if (c->kind == CHECKPOINT_EAGLE3 && !c->head && !w->takes_rows)
+    if (is_cut(w) && !c->head && !w->source)
         return refuse(
             w, SPECRT_STATUS_BAD_ARG,
             "expected its head as a tensor lm_head.weight, found none; where it drafts with "
             "the target's, name that (--target)");
-    if (w->r->target && !w->takes_rows)
+    if (w->r->target && w->source != w->r->target)
         return refuse(w, SPECRT_STATUS_BAD_ARG,
-                      "expected no --target: rows are taken of it where an EAGLE-3 drafter has no "
+                      "expected no --target: rows are taken of it where a drafter has no "
                       "lm_head.weight");
     if (w->n_vocab < 1)
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
                                 "%sconfig.json: vocab_size: expected the rows of the target's "
                                 "vocabulary, found none; say --n-vocab",
                                 c->folder);
-    if (c->kind == CHECKPOINT_EAGLE3 && c->head && !c->d2t && c->n_rows < w->n_vocab)
+    if (is_cut(w) && c->head && !c->d2t && c->n_rows < w->n_vocab)
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: d2t: missing; expected one for the %" PRId64
-                                " rows of lm_head.weight, which are fewer than the target's "
+                                " rows of %s, which are fewer than the target's "
                                 "%" PRId32
                                 "; take it from the mapping that the drafter was trained with",
-                                c->m.path, c->n_rows, w->n_vocab);
+                                c->m.path, c->n_rows, c->head->name, w->n_vocab);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status check_kind(const work *w) {
+    const checkpoint *c = &w->c;
+    if (c->kind == CHECKPOINT_MTP && w->engine->no_mtp)
+        return refuse(w, SPECRT_STATUS_UNSUPPORTED, w->engine->no_mtp);
+    if (c->kind == CHECKPOINT_MODEL)
+        return refuse(w, SPECRT_STATUS_UNSUPPORTED,
+                      "engines want its whole vocabulary; expected an EAGLE or MTP drafter");
+    if (c->kind == CHECKPOINT_EAGLE && !w->engine->takes_map)
+        return refuse(
+            w, SPECRT_STATUS_UNSUPPORTED,
+            "it scores by the target's head, whole in this engine; SGLang takes a list for "
+            "it (--for sglang), vLLM with the plug-in of the Python package");
+    TRY(check_head(w));
     return check_config(w);
 }
 
@@ -125,7 +148,7 @@ static specrt_status find_rows(work *w) {
         sl_token_map_free(&map);
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: d2t has %" PRId32 " entries; expected %" PRId64
-                                ", the rows of lm_head.weight",
+                                ", the rows of its head",
                                 c->m.path, found, c->n_rows);
     }
     w->row_of = (int32_t *)malloc((size_t)w->n_vocab * sizeof *w->row_of);
@@ -219,7 +242,7 @@ static specrt_status put_head(work *w, const st_tensor *t) {
     if (n != 1)
         return specrt_error_set(w->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: tensor \"%s\": expected %" PRId64
-                                " rows, as lm_head.weight has; give the drafter with a head that "
+                                " rows, as its head has; give the drafter with a head that "
                                 "is not packed",
                                 w->c.m.path, t->name, w->c.n_rows);
     put(w, t, t);
@@ -273,26 +296,50 @@ static specrt_status put_renamed(work *w, const st_tensor *t) {
     return SPECRT_STATUS_OK;
 }
 
-/* Rows that the drafter has not are the target's. */
-static specrt_status put_target_rows(work *w) {
+/* Rows that the drafter has not. */
+static specrt_status put_rows(work *w) {
     st_tensor head;
     int64_t width = sl_checkpoint_number(&w->c, "hidden_size");
-    TRY(sl_head_cut_rows(w->r->target, w->ids, w->n, &head, w->err));
+    TRY(sl_head_cut_rows(w->source, w->ids, w->n, &head, w->err));
     w->owned[w->n_owned++] = (void *)(uintptr_t)head.data;
     if (width >= 0 && width != head.shape[1])
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: rows of its head have %" PRId64 " numbers; expected %" PRId64
                                 ", hidden_size of %sconfig.json",
-                                w->r->target, head.shape[1], width, w->c.folder);
+                                w->source, head.shape[1], width, w->c.folder);
     put(w, NULL, &head);
     return SPECRT_STATUS_OK;
 }
 
+static bool begins(const char *name, const char *with) {
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* Of MTP layers those tensors alone, and the head that they score with. */
+static specrt_status put_mtp(work *w, const st_tensor *t) {
+    const mtp_tail *tail = &w->c.tail;
+    char prefix[MTP_NAME];
+    bool is_part = false;
+    for (int32_t i = 0; i < tail->n_layers && !is_part; i++) {
+        sl_mtp_tail_prefix(tail, false, i, prefix);
+        is_part = begins(t->name, prefix);
+    }
+    if (is_part ? strstr(t->name, ".shared_head.head.") != NULL
+                : w->c.head && !tail->own_head && begins(t->name, "lm_head."))
+        return put_head(w, t);
+    if (is_part)
+        put(w, t, t);
+    else
+        w->changed = true;
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status put_tensor(work *w, const st_tensor *t) {
-    if (w->c.kind != CHECKPOINT_EAGLE3) return put(w, t, t), SPECRT_STATUS_OK;
+    if (!is_cut(w)) return put(w, t, t), SPECRT_STATUS_OK;
     if (t == w->c.d2t) return put_d2t(w, t);
     if (t == w->c.t2d) return put_t2d(w, t);
-    return strncmp(t->name, "lm_head.", 8) == 0 ? put_head(w, t) : put_renamed(w, t);
+    if (w->c.kind == CHECKPOINT_MTP) return put_mtp(w, t);
+    return begins(t->name, "lm_head.") ? put_head(w, t) : put_renamed(w, t);
 }
 
 /* Wider types first, then by name, as safetensors writes them. */
@@ -316,10 +363,10 @@ static specrt_status make_tensors(work *w) {
     w->owned = (void **)calloc((size_t)n + 3, sizeof *w->owned);
     if (!w->tensors || !w->owned) return sl_error_no_memory(w->err, w->r->output);
     for (int64_t i = 0; i < n; i++) TRY(put_tensor(w, &t[i]));
-    if (w->takes_rows) TRY(put_target_rows(w));
-    bool is_cut = w->c.kind == CHECKPOINT_EAGLE3 && w->n < w->n_vocab;
-    if (is_cut && !w->c.d2t) TRY(put_d2t(w, NULL));
-    if (is_cut && !w->c.t2d) TRY(put_t2d(w, NULL));
+    if (w->source) TRY(put_rows(w));
+    bool maps = is_cut(w) && w->n < w->n_vocab;
+    if (maps && !w->c.d2t) TRY(put_d2t(w, NULL));
+    if (maps && !w->c.t2d) TRY(put_t2d(w, NULL));
     if (w->changed) qsort(w->tensors, (size_t)w->n_tensors, sizeof *w->tensors, in_file_order);
     return SPECRT_STATUS_OK;
 }
@@ -347,7 +394,8 @@ static bool set_architecture(work *w) {
     json_object *list, *first;
     const char *name =
         w->c.kind == CHECKPOINT_EAGLE3 ? "LlamaForCausalLMEagle3" : "LlamaForCausalLMEagle";
-    if (!json_object_object_get_ex(w->c.config, "architectures", &list) ||
+    if (w->c.kind == CHECKPOINT_MTP ||
+        !json_object_object_get_ex(w->c.config, "architectures", &list) ||
         !json_object_is_type(list, json_type_array) || json_object_array_length(list) != 1)
         return false;
     first = json_object_array_get_idx(list, 0);
@@ -363,7 +411,7 @@ static bool edit_config(work *w) {
     checkpoint *c = &w->c;
     bool changed = set_architecture(w), biased = sl_checkpoint_has(c, "self_attn.q_proj.bias");
     bool says_size = sl_checkpoint_number(c, "draft_vocab_size") >= 0;
-    if (c->kind == CHECKPOINT_EAGLE3 && (w->n < w->n_vocab || says_size))
+    if (is_cut(w) && (w->n < w->n_vocab || says_size))
         changed |= set_number(c->config, "draft_vocab_size", w->n);
     changed |= clear_flag(c->config, "tie_word_embeddings");
     changed |= clear_flag(c->layer, "tie_word_embeddings");
@@ -458,13 +506,13 @@ static specrt_status write_folder(work *w) {
 static specrt_status run(work *w) {
     TRY(sl_checkpoint_open(w->r->drafter, true, &w->c, w->err));
     w->n_vocab = w->r->n_vocab ? w->r->n_vocab : (int32_t)w->c.n_vocab;
-    w->takes_rows = w->c.kind == CHECKPOINT_EAGLE3 && !w->c.head && w->r->target;
+    w->source = source_of(w);
     TRY(check_kind(w));
     TRY(find_rows(w));
     TRY(select_ids(w));
     TRY(make_tensors(w));
     w->report->n_ids = w->n;
-    w->report->n_rows = w->takes_rows ? w->n_vocab : (int32_t)w->c.n_rows;
+    w->report->n_rows = w->source ? w->n_vocab : (int32_t)w->c.n_rows;
     w->report->n_vocab = w->n_vocab;
     w->report->has_map = w->c.kind == CHECKPOINT_EAGLE;
     return write_folder(w);

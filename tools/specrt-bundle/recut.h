@@ -7,17 +7,17 @@
 typedef struct recut_request {
     const char *drafter, *output; /* folders; the drafter's safetensors will do */
     const char *engine;           /* of recut_engines() */
-    const char *target;      /* whose rows an EAGLE-3 drafter without a head takes; NULL: none */
-    specrt_ranks ranks;      /* ids by rank */
-    int32_t size;            /* how many; 0: the calibrated size, or fewer where rows are */
-    int32_t n_vocab;         /* length of t2d; 0: as the drafter says */
-    token_map_values values; /* of the drafter's own d2t */
+    const char *target;           /* whose rows a drafter without a head takes; NULL: none */
+    specrt_ranks ranks;           /* ids by rank */
+    int32_t size;                 /* how many; 0: the calibrated size, or fewer where rows are */
+    int32_t n_vocab;              /* length of t2d; 0: as the drafter says */
+    token_map_values values;      /* of the drafter's own d2t */
     bool force;
 } recut_request;
 
 typedef struct recut_report {
     int32_t n_ids,
-        n_rows; /* rows of the head (the target's, of an EAGLE-3 without one) after and before; 0:
+        n_rows; /* rows of the head (the target's, of a drafter without one) after and before; 0:
                             * it has none of its own */
     int32_t n_vocab;
     int32_t n_missing;     /* ids that rank higher than one taken, and have no row */

@@ -48,9 +48,14 @@ static specrt_status look_at_drafter(prepare *p, specrt_error *err) {
     if (p->drafter_is_gguf) return SPECRT_STATUS_OK;
     checkpoint c;
     TRY(sl_checkpoint_open(p->drafter, true, &c, err));
-    p->kind = c.kind;
+    bool is_part = c.kind == CHECKPOINT_MTP && !c.tail.is_whole;
+    p->kind = c.kind == CHECKPOINT_MTP ? CHECKPOINT_MODEL : c.kind;
     sl_checkpoint_close(&c);
-    return SPECRT_STATUS_OK;
+    if (!is_part) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                            "%s: are MTP layers alone; expected an EAGLE drafter or a draft model; "
+                            "specrt-bundle export --drafter cuts MTP layers",
+                            p->drafter);
 }
 
 /* A target is a GGUF or the folder of a checkpoint, whose weights need not be there. */

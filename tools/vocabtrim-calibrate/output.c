@@ -107,18 +107,18 @@ static specrt_status write_exports(const calibration *run, int *n_done, specrt_e
     const specrt_ranks ranks = {&run->ranking.header, run->ranking.ids, run->ranking.counts};
     token_map map;
     char format[32];
-    if (!o->exports.n) return SPECRT_STATUS_OK;
-    TRY(sl_token_map_from_ranks(&ranks, run->size, &map, err));
     /* t2d has an entry for every row of the head, padding included. */
-    if (run->has_head) map.n_vocab = (int32_t)run->head.n_rows;
+    int32_t n_vocab = run->has_head ? (int32_t)run->head.n_rows : 0;
     specrt_status status = SPECRT_STATUS_OK;
     for (int i = 0; i < o->exports.n && status == SPECRT_STATUS_OK; i++) {
         const char *path = export_path(o->exports.items[i], format);
         const char *drafter = strcmp(format, "gguf") == 0 ? o->model : NULL;
+        TRY(sl_token_map_for(format, &ranks, run->size, n_vocab, &map, err));
+        memcpy(map.tokenizer_sha256, run->counts.vocab.sha256, sizeof map.tokenizer_sha256);
         status = sl_token_map_write(&map, format, path, drafter, o->common.force, err);
+        sl_token_map_free(&map);
         if (status == SPECRT_STATUS_OK) ++*n_done;
     }
-    sl_token_map_free(&map);
     return status;
 }
 
