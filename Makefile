@@ -336,10 +336,10 @@ llama-patched: ## llama.cpp's own server with the type draft-specrt, from fetche
 # Another llama.cpp has other headers; passes with a token and a state need one that has batches of both.
 LLAMA_HEADERS = $(wildcard $(addsuffix /llama.h,$(filter-out -%,$(LLAMA_CFLAGS)) /usr/include))
 LLAMA_STATES  = $(if $(LLAMA_HEADERS),$(shell grep -l llama_batch_ext_set_embd_token $(LLAMA_HEADERS)))
-LLAMA_TESTS    = $(patsubst tests/llama/%.c,$(BUILD)/tests/%,$(filter-out $(if $(LLAMA_STATES),,%_eagle3.c),$(wildcard tests/llama/*.c)))
+LLAMA_TESTS    = $(patsubst tests/llama/%.c,$(BUILD)/tests/%,$(filter-out $(if $(LLAMA_STATES),,%_eagle3.c %_mtp.c),$(wildcard tests/llama/*.c)))
 llama-programs: $(BUILD)/bin/specrt-llama $(LLAMA_TESTS)
 LLAMA_OBJECTS := $(WITH_LLAMA) $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/llama/*.c))
-$(LLAMA_OBJECTS): CFLAGS += -Iadapters $(LLAMA_CFLAGS) $(if $(LLAMA_STATES),-DSPECRT_LLAMA_EAGLE3)
+$(LLAMA_OBJECTS): CFLAGS += -Iadapters $(LLAMA_CFLAGS) $(if $(LLAMA_STATES),-DSPECRT_LLAMA_STATES)
 $(LLAMA_OBJECTS): $(wildcard $(BUILD)/llama/cflags)
 $(BUILD)/bin/specrt-llama: $(WITH_LLAMA) $(LIB)
 	$(TELL) "LD $@"
@@ -415,7 +415,7 @@ LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard docs/site/*.sh bench/*.sh tests/*.sh tests/*/*.sh tests/gpu/ptx/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md docs/*/*.md tools/*/*.md bench/results/*.md python/*.md)
-PROSE := README.md CONTRIBUTING.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md bench/results/*.md) data/README.md
+PROSE := README.md CONTRIBUTING.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md) bench/results/auto.md bench/results/llama.md
 lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, prose, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@tools/amalgamate src/single_header.h | cmp -s - include/specrt.h && \
@@ -432,7 +432,7 @@ lint: ## format, generated files, order of folders, lengths, one helper for no m
 	@python3 .ci/lint/prose.py $(PROSE)
 	@! command -v codespell >/dev/null || codespell $(PROSE)
 	@awk -f .ci/lint/readme.awk README.md
-	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md $(wildcard bench/results/*.md bench/results/raw/*/*.txt)
+	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md bench/results/auto.md bench/results/llama.md bench/results/text.md $(wildcard bench/results/raw/*/*.txt)
 
 format: ## clang-format everything in place
 	clang-format -i $(LINTED)

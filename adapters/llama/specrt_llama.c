@@ -1,17 +1,12 @@
 /* specrt_llama.c : the callbacks of a specrt_host over two contexts of llama.cpp. */
 #include "specrt_llama.h"
 
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "ggml.h"
 #include "ggml-backend.h"
-#include "gguf.h"
 #include "specrt_llama_impl.h"
 
 int specrt_llama_fail(specrt_llama *s, const char *format, ...) {
@@ -20,151 +15,6 @@ int specrt_llama_fail(specrt_llama *s, const char *format, ...) {
     vsnprintf(s->fault, sizeof s->fault, format, args);
     va_end(args);
     return 1;
-}
-
-/* ---- the head's rows ----------------------------------------------------------------------------- */
-
-static specrt_status map_file(const char *path, specrt_llama_head *out, specrt_error *err) {
-    struct stat st;
-    int fd = open(path, O_RDONLY);
-    void *map = MAP_FAILED;
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0)
-        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (fd >= 0) close(fd);
-    if (map == MAP_FAILED)
-        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot be opened", path);
-    out->map = map;
-    out->n_map = (size_t)st.st_size;
-    return SPECRT_STATUS_OK;
-}
-
-static bool is_split(const struct gguf_context *gguf) {
-    int64_t key = gguf_find_key(gguf, "split.count");
-    return key >= 0 && gguf_get_kv_type(gguf, key) == GGUF_TYPE_UINT16 &&
-           gguf_get_val_u16(gguf, key) > 1;
-}
-
-/* The number under "<architecture>.<key>"; 0: there is none. */
-static float real_key(const struct gguf_context *gguf, const char *arch, const char *key) {
-    char name[128];
-    snprintf(name, sizeof name, "%s.%s", arch, key);
-    int64_t id = gguf_find_key(gguf, name);
-    return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_FLOAT32 ? gguf_get_val_f32(gguf, id)
-                                                                      : 0;
-}
-
-/* What llama.cpp's graphs of this architecture make of products: files of Granite and MiniCPM say what
- * logits are divided by, and Gemma 2 and 3n are capped at 30 where they say nothing. That it is so is for
- * the check at the start to find. */
-static void read_logits(const struct gguf_context *gguf, specrt_head_desc *out) {
-    int64_t key = gguf_find_key(gguf, "general.architecture");
-    if (key < 0 || gguf_get_kv_type(gguf, key) != GGUF_TYPE_STRING) return;
-    const char *arch = gguf_get_val_str(gguf, key);
-    bool divides = strncmp(arch, "granite", 7) == 0 || strcmp(arch, "minicpm") == 0;
-    bool caps = strcmp(arch, "gemma2") == 0 || strcmp(arch, "gemma3n") == 0;
-    float scale = real_key(gguf, arch, "logit_scale");
-    out->logit_scale = divides && scale != 0 ? 1 / scale : scale;
-    out->softcap = real_key(gguf, arch, "final_logit_softcapping");
-    if (caps && out->softcap == 0) out->softcap = 30;
-}
-
-/* Of an EAGLE-3 head: the layers of the target whose inputs it reads. */
-static void read_layers(const struct gguf_context *gguf, specrt_llama_head *out) {
-    int64_t key = gguf_find_key(gguf, "eagle3.target_layers");
-    if (key < 0 || gguf_get_kv_type(gguf, key) != GGUF_TYPE_ARRAY || gguf_get_arr_n(gguf, key) != 3)
-        return;
-    enum gguf_type type = gguf_get_arr_type(gguf, key);
-    if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) return;
-    memcpy(out->target_layers, gguf_get_arr_data(gguf, key), sizeof out->target_layers);
-}
-
-/* Which tokens the rows are of, where the file says so: llama.cpp's d2t holds their ids. */
-static specrt_status read_ids(const char *path, const struct gguf_context *gguf,
-                              struct ggml_context *meta, specrt_llama_head *out,
-                              specrt_error *err) {
-    int64_t id = gguf_find_tensor(gguf, "d2t"), n = out->desc.n_rows;
-    if (id < 0) return SPECRT_STATUS_OK;
-    const struct ggml_tensor *t = ggml_get_tensor(meta, "d2t");
-    size_t begin = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, id);
-    if (t->type != GGML_TYPE_I64 || ggml_nelements(t) != n || begin > out->n_map ||
-        (size_t)n > (out->n_map - begin) / sizeof(int64_t))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: d2t: expected an id of 64 bits for each of %lld rows", path,
-                                (long long)n);
-    int32_t *ids = out->ids = (int32_t *)malloc((size_t)n * sizeof *ids);
-    if (!ids) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: no memory for d2t", path);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t token;
-        memcpy(&token, (const char *)out->map + begin + (size_t)i * sizeof token, sizeof token);
-        if (token < 0 || token >= SPECRT_MAX_VOCAB)
-            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                    "%s: d2t: row %lld: expected an id below %d, found %lld", path,
-                                    (long long)i, SPECRT_MAX_VOCAB, (long long)token);
-        ids[i] = (int32_t)token;
-    }
-    out->desc.ids = ids;
-    return SPECRT_STATUS_OK;
-}
-
-/* Where the rows lie in the mapping, by the file's own table. */
-static specrt_status find_rows(const char *path, const struct gguf_context *gguf,
-                               struct ggml_context *meta, specrt_llama_head *out,
-                               specrt_error *err) {
-    if (is_split(gguf))
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "%s: split.count: expected one file, found a part; join them with "
-                                "llama-gguf-split --merge",
-                                path);
-    if (gguf_find_tensor(gguf, "output.bias") >= 0)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "%s: output.bias: a drafter's head with a bias is not supported",
-                                path);
-    const char *name = "output.weight";
-    int64_t id = gguf_find_tensor(gguf, name);
-    if (id < 0) id = gguf_find_tensor(gguf, name = "token_embd.weight");
-    if (id < 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: expected a tensor output.weight or token_embd.weight", path);
-    const struct ggml_tensor *t = ggml_get_tensor(meta, name);
-    specrt_dtype dtype = (specrt_dtype)t->type; /* specrt's numbers are ggml's */
-    size_t row_bytes = specrt_row_bytes(dtype, t->ne[0]);
-    if (row_bytes == 0)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "%s: %s: type %s is not supported; requantise this tensor, as to "
-                                "q8_0",
-                                path, name, ggml_type_name(t->type));
-    size_t begin = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, id);
-    if (begin > out->n_map || (size_t)t->ne[1] > (out->n_map - begin) / row_bytes)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s: ends beyond the file", path,
-                                name);
-    out->desc = (specrt_head_desc){.rows = (const char *)out->map + begin,
-                                   .dtype = dtype,
-                                   .n_rows = t->ne[1],
-                                   .n_cols = t->ne[0]};
-    read_logits(gguf, &out->desc);
-    read_layers(gguf, out);
-    return read_ids(path, gguf, meta, out, err);
-}
-
-specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err) {
-    struct ggml_context *meta = NULL;
-    memset(out, 0, sizeof *out);
-    TRY(map_file(path, out, err));
-    struct gguf_init_params how = {.no_alloc = true, .ctx = &meta};
-    struct gguf_context *gguf = gguf_init_from_file(path, how);
-    specrt_status status =
-        gguf ? find_rows(path, gguf, meta, out, err)
-             : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: not a GGUF file", path);
-    gguf_free(gguf);
-    ggml_free(meta);
-    if (status != SPECRT_STATUS_OK) specrt_llama_head_close(out);
-    return status;
-}
-
-void specrt_llama_head_close(specrt_llama_head *head) {
-    if (head->map) munmap(head->map, head->n_map);
-    free(head->ids);
-    memset(head, 0, sizeof *head);
 }
 
 /* ---- vocabularies -------------------------------------------------------------------------------- */
@@ -228,8 +78,6 @@ static const char *unfit(const struct llama_model *model) {
     if (llama_model_is_diffusion(model)) return "a diffusion model, which has no next token";
     if (llama_model_is_recurrent(model))
         return "recurrent: its state cannot give back what was drafted in vain";
-    if (llama_model_is_hybrid(model))
-        return "partly recurrent: its state cannot give back what was drafted in vain";
     return NULL;
 }
 
@@ -241,6 +89,38 @@ static specrt_status check_model(const struct llama_model *model, const char *ro
                             why);
 }
 
+/* Of a model that is recurrent in part llama.cpp keeps snapshots, one for each token of the last pass: of the
+ * target that is a cycle, of a drafter one step. */
+static specrt_status refuse_hybrid(const struct llama_model *model, const char *role,
+                                   const char *why, specrt_error *err) {
+    if (!llama_model_is_hybrid(model)) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED, "%s: partly recurrent: %s", role, why);
+}
+
+#define GIVES_NOTHING_BACK "its state cannot give back what was drafted in vain"
+
+static specrt_status check_branches(const specrt_llama *s, const struct llama_model *target,
+                                    specrt_error *err) {
+#ifdef SPECRT_LLAMA_STATES
+    if (s->tree.topk == 1) return SPECRT_STATUS_OK;
+    return refuse_hybrid(target, "target", "its state does not branch; expected chains: topk 1",
+                         err);
+#else
+    (void)s;
+    return refuse_hybrid(target, "target", GIVES_NOTHING_BACK, err);
+#endif
+}
+
+static specrt_status check_snapshots(const specrt_llama *s, const struct llama_model *target,
+                                     specrt_error *err) {
+#ifdef SPECRT_LLAMA_STATES
+    if (llama_n_rs_seq(s->target) >= (uint32_t)s->tree.num_draft_tokens - 1)
+        return SPECRT_STATUS_OK;
+#endif
+    return refuse_hybrid(target, "target",
+                         "llama.cpp keeps no snapshots of its architecture's state", err);
+}
+
 static specrt_status check_columns(const struct llama_model *model, const specrt_llama_head *head,
                                    specrt_error *err) {
     if (head->desc.n_cols == llama_model_n_embd(model)) return SPECRT_STATUS_OK;
@@ -250,23 +130,25 @@ static specrt_status check_columns(const struct llama_model *model, const specrt
                             (long long)head->desc.n_cols, (int)llama_model_n_embd(model));
 }
 
-/* A model that drafts by itself, or an EAGLE-3 head. */
+/* A model that drafts by itself, an EAGLE-3 head, or MTP layers. */
 static specrt_status check_drafter(specrt_llama *s, const struct llama_model *target,
                                    const struct llama_model *model, specrt_error *err) {
     char arch[64] = "";
     llama_model_meta_val_str(model, "general.architecture", arch, sizeof arch);
     TRY(check_columns(model, s->head, err));
-    if (strncmp(arch, "eagle", 5) != 0) return check_model(model, "drafter", err);
-#ifdef SPECRT_LLAMA_EAGLE3
-    if (strcmp(arch, "eagle3") == 0) {
-        s->reader = &specrt_llama_eagle3;
-        return s->reader->open(s, target, model, err);
+    if (s->head->n_mtp == 0 && strncmp(arch, "eagle", 5) != 0) {
+        TRY(check_model(model, "drafter", err));
+        return refuse_hybrid(model, "drafter", GIVES_NOTHING_BACK, err);
     }
+#ifdef SPECRT_LLAMA_STATES
+    if (s->head->n_mtp > 0) return specrt_llama_mtp_open(s, target, model, err);
+    if (strcmp(arch, "eagle3") == 0) return specrt_llama_eagle3_open(s, target, model, err);
 #endif
     (void)target;
     return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                             "drafter: architecture %s: expected a model that drafts by itself, or "
-                            "eagle3 where SPECRT_LLAMA_EAGLE3 was defined for the adapter",
+                            "eagle3 or MTP layers where SPECRT_LLAMA_STATES was defined for the "
+                            "adapter",
                             arch);
 }
 
@@ -380,10 +262,11 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
     if (s->reader && s->reader->read(s, 1)) return 1; /* makes room */
     s->to_target.n_tokens = 0;
     for (int32_t i = 0; i < n; i++) {
-        batch_add(&s->to_target, tokens[i], s->n_past + i, 0, all || i == n - 1);
+        batch_add(&s->to_target, tokens[i], s->n_past + i, 0, all || s->outputs_all || i == n - 1);
         s->tokens[s->n_past + i] = tokens[i];
     }
     if (run_target(s, logits)) return 1;
+    if (!all && s->outputs_all) *logits += (size_t)(n - 1) * (size_t)s->n_logits;
     if (s->reader) s->reader->keep(s, NULL, n);
     s->n_past += n;
     return s->reader ? s->reader->read(s, 1) : read_pending(s, 0);
@@ -595,8 +478,11 @@ static struct llama_context *make_context(const specrt_llama *s, struct llama_mo
     if (n_threads > 0) p.n_threads = p.n_threads_batch = n_threads;
     p.cb_eval = at;
     p.cb_eval_user_data = (void *)(size_t)s;
-#ifdef SPECRT_LLAMA_EAGLE3
+#ifdef SPECRT_LLAMA_STATES
     if (s->reader) p.ctx_other = s->target; /* whose embedding it may share; NULL for the target */
+    if (s->target && s->is_mtp) p.ctx_type = LLAMA_CONTEXT_TYPE_MTP;
+    if (!s->target && llama_model_is_hybrid(model))
+        p.n_rs_seq = (uint32_t)s->tree.num_draft_tokens - 1;
 #endif
     return llama_init_from_model(model, p);
 }
@@ -642,7 +528,9 @@ static specrt_status open_pair(specrt_llama *s, struct llama_model *target,
                                 "tokens",
                                 (long long)s->head->desc.n_rows, (int)s->n_vocab);
     TRY(take_params(s, target, p, err));
+    TRY(check_branches(s, target, err));
     TRY(make_contexts(s, target, draft, p, err));
+    TRY(check_snapshots(s, target, err));
     TRY(self_check(s, err));
     specrt_llama_reset(s);
     return SPECRT_STATUS_OK;

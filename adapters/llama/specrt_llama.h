@@ -14,16 +14,20 @@
  *     specrt_host host = specrt_llama_host(pair);
  *     for each prompt: specrt_llama_reset(pair); specrt_generate(session, &host, prompt, n, &answer, &err);
  *
- * Compile specrt_llama.c and specrt_llama_eagle3.c beside the file that defines SPECRT_IMPLEMENTATION, and
- * link llama and ggml; with SPECRT_LLAMA_EAGLE3 defined where llama.h has llama_batch_ext_set_embd_token().
- * Then a drafter may be an EAGLE-3 head, too: it reads states of the target's layers, at no call of yours.
+ * Compile specrt_llama*.c beside the file that defines SPECRT_IMPLEMENTATION, and link llama and ggml;
+ * with SPECRT_LLAMA_STATES defined where llama.h has llama_batch_ext_set_embd_token(). Then a drafter may
+ * be an EAGLE-3 head or MTP layers, too: they read states of the target, at no call of yours. Load models
+ * whose MTP layers draft with load_mtp, without which llama.cpp aborts. Where these layers are the
+ * target's own, pass the target as the drafter, too.
  * tools/specrt-llama is a whole program. What a bundle holds for one head (sketch, cluster, centroid) must
  * have been built for the drafter's; ranks and successors follow from the tokenizer and serve any.
  *
- * REFUSES, in one line each: another vocabulary; encoders, diffusion, recurrent and hybrid models; a
- * drafter whose head has a bias or lies in a split file, or whose graph does not end in "result_norm", a
- * product and the scale and cap that its file names (a graph split over devices); EAGLE-3 heads of another
- * target, or whose rows are the target's (no output.weight). */
+ * REFUSES, in one line each: another vocabulary; encoders, diffusion and recurrent models; hybrid models
+ * as drafters, and as targets of trees or where llama.cpp keeps no snapshots of their state; a drafter
+ * whose head has a bias or lies in a split file, or whose graph does not end in "result_norm", a product
+ * and the scale and cap that its file names (a graph split over devices); EAGLE-3 heads of another target,
+ * or whose rows are the target's (no output.weight); MTP layers of another target, or of architectures
+ * that no test of ours ran. */
 #ifndef LLAMA_SPECRT_LLAMA_H
 #define LLAMA_SPECRT_LLAMA_H
 
@@ -36,8 +40,8 @@
 extern "C" {
 #endif
 
-/* The rows of a drafter's head: output.weight of its GGUF, or token_embd.weight where they are one; of
- * tokens d2t where it has such a list. */
+/* The rows of a drafter's head: of an MTP layer its shared_head_head.weight, else output.weight of the
+ * GGUF, or token_embd.weight where they are one; of tokens d2t where it has such a list. */
 typedef struct specrt_llama_head {
     /* for specrt_head_bind(); rows [n_rows, n_cols] in the mapping, logit_scale and softcap by the file's
      * logit_scale and final_logit_softcapping */
@@ -46,6 +50,7 @@ typedef struct specrt_llama_head {
     size_t n_map;
     int32_t *ids;             /* desc.ids, owned; NULL: none */
     int32_t target_layers[3]; /* eagle3.target_layers; 0: none */
+    int32_t n_mtp;            /* MTP layers behind the model's own, which then draft; 0: none */
 } specrt_llama_head;
 
 /* specrt_llama_head_open() : maps a GGUF file.
@@ -107,7 +112,7 @@ typedef struct specrt_llama_state {
     size_t n_target, n_draft;
     int32_t *tokens; /* [n_past], owned */
     int32_t n_past, n_read;
-    float *waiting; /* of an EAGLE-3 head: states that it has not read, owned */
+    float *waiting; /* states that an EAGLE-3 head or an MTP layer has not read, owned */
 } specrt_llama_state;
 
 /* specrt_llama_keep() : a copy of the sequence, as it is between two cycles or after a prompt.
@@ -132,7 +137,7 @@ double specrt_llama_relative_rms(const specrt_llama *pair);
 specrt_llama_times specrt_llama_get_times(const specrt_llama *pair);
 
 /* specrt_llama_keeps_chains() : whether the drafter need not read again what was accepted of a chain that it
- * drafted. An EAGLE-3 head reads it once more, with the target's states. */
+ * drafted. EAGLE-3 heads and MTP layers read it once more, with the target's states. */
 bool specrt_llama_keeps_chains(const specrt_llama *pair);
 
 /* specrt_llama_use_head() : whether draft_step runs llama.cpp's LM head (to compare with it) instead of

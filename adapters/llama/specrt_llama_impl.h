@@ -32,6 +32,8 @@ struct specrt_llama {
     const specrt_llama_reader
         *reader; /* NULL: the drafter is a model of its own, which reads tokens */
     struct specrt_llama_states *states_of_target; /* of the reader */
+    bool is_mtp;                                  /* the drafter is MTP layers */
+    bool outputs_all; /* every token of the target is an output, for its state */
 
     /* The drafter's last pass. */
     float *hidden; /* [n_batch, d] what its head multiplies */
@@ -63,14 +65,12 @@ int32_t specrt_llama_sequence(const specrt_llama *s, int32_t level, int32_t row)
 int specrt_llama_passed(specrt_llama *s, int64_t began, const char *call, int code);
 int specrt_llama_headless(specrt_llama *s);
 
-/* A drafter that reads states of the target beside tokens. In its cache position P holds the pair of token
- * P + 1 and the feature of P (Li et al. 2025, arXiv 2503.01840, section 3.1), so a position waits for the
- * token behind it, and n_read counts pairs: the root's is read by the first pass of a draft, and once more by
- * the next, unless there was a commit between them. What returns an int returns 0, or 1 and says why. */
+/* A drafter that reads states of the target beside tokens: it reads pairs of token P + 1 and the state, or
+ * the feature made of states, of position P (Li et al. 2025, arXiv 2503.01840, section 3.1). So a position
+ * waits for the token behind it, and n_read counts pairs: the root's is read by the first pass of a draft,
+ * and once more by the next, unless there was a commit between them. What returns an int returns 0, or 1
+ * and says why. */
 struct specrt_llama_reader {
-    /* Checks the pair; the target's context follows. @return OK, NO_MEMORY or BAD_INPUT naming the key. */
-    specrt_status (*open)(specrt_llama *s, const struct llama_model *target,
-                          const struct llama_model *draft, specrt_error *err);
     bool (*start)(specrt_llama *s); /* with both contexts. @return whether there was memory */
     void (*close)(specrt_llama *s);
 
@@ -95,6 +95,29 @@ struct specrt_llama_reader {
     float *(*waiting)(const specrt_llama *s, int32_t *width); /* f32 [n_past - n_read, *width] */
 };
 
-extern const specrt_llama_reader specrt_llama_eagle3; /* where SPECRT_LLAMA_EAGLE3 is defined */
+/* What such a drafter reads and what its graph is like. */
+typedef struct specrt_llama_pairs {
+    char nodes[3][24]; /* [n_nodes] of the target's graph, f32 [rows, d_target] each */
+    char named[80];    /* all of them, for errors */
+    int32_t n_nodes, d_target;
+    int32_t d_pair; /* width of what a token is paired with */
+    const char *own,
+        *hidden;    /* nodes of the drafter's graph: its state for the next level; what its head
+                                 multiplies, at which a pass ends */
+    bool encodes;   /* an encoder makes a feature of the states, its node fc_out */
+    bool keeps_all; /* its graph has a row of `hidden` for every token, else for outputs alone */
+    int32_t
+        shift; /* 1: a pair is at its token's position, and the first token's has a state of zeros;
+                       0: it is at its state's, and the first token has none */
+} specrt_llama_pairs;
+
+/* Where SPECRT_LLAMA_STATES is defined. The first makes the pair's reader; the others check the pair and call
+ * it; the target's context follows. @return OK, NO_MEMORY, UNSUPPORTED or BAD_INPUT naming the key. */
+specrt_status specrt_llama_pairs_open(specrt_llama *s, const specrt_llama_pairs *kind,
+                                      specrt_error *err);
+specrt_status specrt_llama_eagle3_open(specrt_llama *s, const struct llama_model *target,
+                                       const struct llama_model *draft, specrt_error *err);
+specrt_status specrt_llama_mtp_open(specrt_llama *s, const struct llama_model *target,
+                                    const struct llama_model *draft, specrt_error *err);
 
 #endif

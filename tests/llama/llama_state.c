@@ -5,7 +5,8 @@
  * Drafted, accepted in part and committed, the drafter gives what it gives where the same tokens were a
  * prompt, but for rounding: of chains and trees, and after cycles that nobody drafted.
  *
- *     llama_state TARGET.gguf DRAFT.gguf      exit code 0: all as it should be */
+ *     llama_state TARGET.gguf DRAFT.gguf [chains]      exit code 0: all as it should be
+ *         chains: of a target whose state does not branch */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,13 +29,21 @@ static int fail(const char *what, const char *why) {
     return 1;
 }
 
+static struct llama_model *load(const char *path) {
+    struct llama_model_params p = llama_model_default_params();
+#ifdef SPECRT_LLAMA_STATES
+    p.load_mtp = true;
+#endif
+    return llama_model_load_from_file(path, p);
+}
+
 static int open_pair(pair *p, const char *target, const char *draft, int32_t topk) {
     specrt_llama_params params = {
         .tree = {.num_steps = 3, .topk = topk, .num_draft_tokens = topk == 1 ? 4 : 16},
         .n_threads = 1};
     specrt_error err = {0};
-    p->target = llama_model_load_from_file(target, llama_model_default_params());
-    p->draft = llama_model_load_from_file(draft, llama_model_default_params());
+    p->target = load(target);
+    p->draft = load(draft);
     if (!p->target || !p->draft) return fail(target, "llama.cpp does not load the pair");
     p->n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(p->target));
     if (specrt_llama_head_open(draft, &p->rows, &err) ||
@@ -67,13 +76,16 @@ static int read_prompt(pair *p, int32_t from, int32_t n) {
     return read_on(p, p->prompt + from, n, p->host.max_batch);
 }
 
-/* One cycle over a root with two children, of which one has a child. Two nodes stay. */
+/* One cycle over a root with two children, of which one has a child, or over a chain. Two nodes stay. */
 static int play_cycle(pair *p, int cycle, FILE *to) {
-    const int32_t tokens[N_CHAIN] = {p->prompt[cycle], 5, 6, 7}, parents[N_CHAIN] = {-1, 0, 0, 1};
-    const int32_t depths[N_CHAIN] = {0, 1, 1, 2}, rows[2] = {0, 0};
-    const uint64_t masks[N_CHAIN] = {1, 3, 5, 11};
+    bool tree = p->topk > 1;
+    int32_t width = tree ? 2 : 1;
+    const int32_t tokens[N_CHAIN] = {p->prompt[cycle], 5, 6, 7};
+    const int32_t parents[N_CHAIN] = {-1, 0, tree ? 0 : 1, tree ? 1 : 2};
+    const int32_t depths[N_CHAIN] = {0, 1, tree ? 1 : 2, tree ? 2 : 3}, rows[2] = {0, 0};
+    const uint64_t masks[N_CHAIN] = {1, 3, tree ? 5 : 7, tree ? 11 : 15};
     const float none[N_CHAIN] = {0}, *hidden, *logits, *draft_input = NULL;
-    const specrt_beam root = {1, tokens, rows, none}, next = {2, tokens + 1, rows, none};
+    const specrt_beam root = {1, tokens, rows, none}, next = {width, tokens + 1, rows, none};
     const specrt_draft draft = {.n = N_CHAIN,
                                 .tokens = tokens,
                                 .parents = parents,
@@ -81,11 +93,11 @@ static int play_cycle(pair *p, int cycle, FILE *to) {
                                 .masks = masks,
                                 .logprobs = none};
     const specrt_verdict verdict = {.n = 2, .nodes = {0, 1}, .tokens = {5, 9}};
-    size_t width = (size_t)p->rows.desc.n_cols;
+    size_t d = (size_t)p->rows.desc.n_cols;
     if (p->host.draft_step(p->host.user, 0, &root, &hidden, &draft_input)) return 1;
-    fwrite(hidden, sizeof *hidden, width, to);
+    fwrite(hidden, sizeof *hidden, d, to);
     if (p->host.draft_step(p->host.user, 1, &next, &hidden, &draft_input)) return 1;
-    fwrite(hidden, sizeof *hidden, 2 * width, to);
+    fwrite(hidden, sizeof *hidden, (size_t)width * d, to);
     if (p->host.target_verify(p->host.user, &draft, &logits)) return 1;
     fwrite(logits, sizeof *logits, N_CHAIN * (size_t)p->n_vocab, to);
     return p->host.commit(p->host.user, &draft, &verdict);
@@ -251,26 +263,21 @@ static void quiet(enum ggml_log_level level, const char *text, void *user) {
     (void)level, (void)text, (void)user;
 }
 
-static int check_trees(const char *target, const char *draft) {
+/* topk : 1: chains */
+static int check(const char *target, const char *draft, int32_t topk) {
     pair p = {0};
     specrt_llama_state kept = {0};
-    int bad = open_pair(&p, target, draft, 4) || check_resumed(&p, &kept) || check_between(&p) ||
+    int bad = open_pair(&p, target, draft, topk) || check_resumed(&p, &kept) || check_between(&p) ||
               check_refused(&p, &kept) || check_committed(&p);
     specrt_llama_state_free(&kept);
     close_pair(&p);
     return bad;
 }
 
-static int check_chains(const char *target, const char *draft) {
-    pair p = {0};
-    int bad = open_pair(&p, target, draft, 1) || check_committed(&p);
-    close_pair(&p);
-    return bad;
-}
-
 int main(int argc, char **argv) {
-    if (argc != 3) return fail("usage", "expected TARGET.gguf DRAFT.gguf");
+    bool chains = argc == 4 && strcmp(argv[3], "chains") == 0;
+    if (argc != 3 && !chains) return fail("usage", "expected TARGET.gguf DRAFT.gguf [chains]");
     llama_log_set(quiet, NULL);
     llama_backend_init();
-    return check_trees(argv[1], argv[2]) || check_chains(argv[1], argv[2]);
+    return (!chains && check(argv[1], argv[2], 4)) || check(argv[1], argv[2], 1);
 }

@@ -54,11 +54,11 @@ check names test ! -s "$out"
 # ---- tokens ----
 
 # same NAME ARGUMENT... : --bench finds every way's tokens plain decoding's; a split is let through
-# where the target repeats it and $splits is not empty.
-splits=
+# where the target repeats it and $splits is not empty. $md names the drafter, where there is one.
+splits= md="-md $draft"
 same() {
     local name=$1 found; shift
-    run --bench --rounds 1 --json -q -n 24 -md "$draft" --prompts "$work/prompts.jsonl" "$@" || {
+    run --bench --rounds 1 --json -q -n 24 $md --prompts "$work/prompts.jsonl" "$@" || {
         fail "$name: $(cat "$err")"
         return
     }
@@ -250,7 +250,7 @@ refuses policy 2 "policy 'nothing'" $pair --policy nothing
 refuses bench-one 2 "--bench: expected -n 2 or more" $pair --bench -n 1
 refuses policies 2 "expected one without --bench" $pair --policy full --policy microspec
 refuses number 2 "--num-steps: expected a whole number from 1 to 32" $pair --draft-max 99
-refuses no-drafter 2 "expected -md FILE" -m $target
+refuses no-drafter 2 "it has no MTP layers to draft with; expected -md FILE" -m $target
 refuses unknown 2 "unknown option '--what'" $pair --what
 refuses no-prompts 3 "found none" $pair --prompts /dev/null
 printf '{"prompt_ids": [5, 1000000]}\n' >"$work/ids"
@@ -290,6 +290,46 @@ if [ -x "$build/tests/llama_eagle3" ]; then
         -m "$work/tiny.gguf" -md "$work/eagle.gguf"
 else
     refuses eagle 3 "drafter: architecture eagle3: " -m $target -md "$work/eagle.gguf"
+fi
+
+# ---- MTP layers ----
+
+# Small models with drawn weights. Drafts have the logits of llama.cpp's own type draft-mtp and read
+# no head; what is read after drafts, and resumed, is what a prompt gives, a recurrent state too;
+# tokens are plain decoding's, of the target's own layers (with the model's head and with their own)
+# and of a file that holds nothing else. Some drafts are accepted, and some are not.
+mtp() { # ARCHITECTURE[,...] : that model
+    check "make $1" "$build/tests/llama_mtp_model" "$1" $target "$work/$1.gguf"
+}
+few="--limit 3 -n 16"
+more_than_one() { figure accept_length <"$out" | awk '{ exit !($1 > 1.05 && $1 < 4) }'; }
+# drafts_by_mtp ARCHITECTURE chains|"" : all of these
+drafts_by_mtp() {
+    local of=$work/$1.gguf kind
+    for kind in "" ,own ,tail,own ,none; do mtp "$1$kind"; done
+    check "mtp $1 logits" sh -c "$build/tests/llama_mtp $of $work/$1,tail,own.gguf >$out 2>$err"
+    check "mtp $1 state" sh -c "$build/tests/llama_state $of $of $2 >$out 2>$err"
+    splits= md=
+    same "mtp $1" -m "$of" -t 1 $few --policy window:64@min=0 --bundle "$work/lists.specb" \
+        --policy static:200+window:64@min=0+successor:64
+    same "mtp $1 own" -m "$work/$1,own.gguf" -t 2 $few --num-steps 7
+    check "mtp $1 accepted" sh -c "$llama -m $of -q --json --prompts $work/prompts.jsonl -n 24 \
+        --policy full >$out 2>$err"
+    check "mtp $1 accepted" more_than_one
+    md="-md $work/$1,tail,own.gguf"
+    same "mtp $1 tail" -m "$work/$1,none.gguf" -t 1 $few
+    md="-md $draft"
+}
+if [ -x "$build/tests/llama_mtp" ]; then
+    drafts_by_mtp qwen35 chains
+    tail="-md $work/qwen35,tail,own.gguf"
+    mtp qwen35,two
+    refuses mtp-two 3 "qwen35.nextn_predict_layers: expected 1, found 2" -m "$work/qwen35,two.gguf"
+    refuses mtp-none 2 "qwen35,none.gguf: it has no MTP layers" -m "$work/qwen35,none.gguf"
+    refuses mtp-other 3 "architecture: expected the target's llama, found qwen35" -m $target $tail
+    refuses mtp-tree 3 "its state does not branch; expected chains" -m "$work/qwen35.gguf" $tree
+    refuses hybrid-drafter 3 "drafter: partly recurrent" -m $target -md "$work/qwen35,none.gguf"
+    same "hybrid target" -m "$work/qwen35.gguf" -t 1 $few
 fi
 
 # ---- docs/integrations/llama.cpp.md ----

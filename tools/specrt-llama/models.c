@@ -18,9 +18,14 @@ static void on_log(enum ggml_log_level level, const char *text, void *user) {
     complaint[strcspn(complaint, "\n")] = '\0';
 }
 
-static specrt_status load(const char *path, int64_t n_gpu_layers, struct llama_model **out,
-                          specrt_error *err) {
+/* drafts : its MTP layers, where it has such, are loaded */
+static specrt_status load(const char *path, int64_t n_gpu_layers, bool drafts,
+                          struct llama_model **out, specrt_error *err) {
     struct llama_model_params p = llama_model_default_params();
+#ifdef SPECRT_LLAMA_STATES
+    p.load_mtp = drafts;
+#endif
+    (void)drafts;
     FILE *f = fopen(path, "rb");
     if (!f) return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot be opened", path);
     fclose(f);
@@ -30,6 +35,21 @@ static specrt_status load(const char *path, int64_t n_gpu_layers, struct llama_m
     if (*out) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: llama.cpp does not load it: %s",
                             path, complaint[0] ? complaint : "see -v");
+}
+
+/* Without -md the target drafts with MTP layers of its own. */
+static specrt_status load_models(const options *o, models *m, specrt_error *err) {
+    TRY(load(o->target, o->n_gpu_layers, !o->draft, &m->target, err));
+    if (o->draft) {
+        TRY(load(o->draft, o->n_gpu_layers_draft, true, &m->draft, err));
+        return specrt_llama_head_open(o->draft, &m->rows, err);
+    }
+    m->draft = m->target;
+    TRY(specrt_llama_head_open(o->target, &m->rows, err));
+    if (m->rows.n_mtp > 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: it has no MTP layers to draft with; expected -md FILE, a drafter",
+                            o->target);
 }
 
 static specrt_status open_bundle(const options *o, models *m, specrt_error *err) {
@@ -55,13 +75,11 @@ static specrt_status open_all(const options *o, models *m, specrt_error *err) {
         .n_threads = (int32_t)o->n_threads,
         .keeps_states = o->record != NULL,
     };
-    TRY(load(o->target, o->n_gpu_layers, &m->target, err));
-    TRY(load(o->draft, o->n_gpu_layers_draft, &m->draft, err));
+    TRY(load_models(o, m, err));
     m->vocab = llama_model_get_vocab(m->target);
     m->n_vocab = llama_vocab_n_tokens(m->vocab);
     TRY(check_context(o, m, err));
     TRY(open_bundle(o, m, err));
-    TRY(specrt_llama_head_open(o->draft, &m->rows, err));
     TRY(specrt_llama_create(m->target, m->draft, &m->rows, &p, &m->pair, err));
     TRY(specrt_worker_create(NULL, &m->worker, err));
     return specrt_head_bind(NULL, &m->rows.desc, NULL, &m->head, err);
@@ -85,7 +103,7 @@ void models_close(models *m) {
     specrt_llama_free(m->pair);
     specrt_llama_head_close(&m->rows);
     specrt_bundle_close(m->bundle);
-    if (m->draft) llama_model_free(m->draft);
+    if (m->draft && m->draft != m->target) llama_model_free(m->draft);
     if (m->target) llama_model_free(m->target);
     memset(m, 0, sizeof *m);
 }

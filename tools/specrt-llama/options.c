@@ -4,7 +4,6 @@
 static int check(options *o) {
     specrt_error err;
     if (!o->target) return sl_cli_usage("expected -m FILE, the target");
-    if (!o->draft) return sl_cli_usage("expected -md FILE, the drafter");
     if (o->costs) {
         o->num_steps = 2;
         o->topk = 10;
@@ -37,7 +36,8 @@ static int check(options *o) {
     sl_cli_heading("Models"), \
     sl_cli_letter('m', sl_cli_string("model", "FILE", &(o).target, "the target, a GGUF")), \
     sl_cli_also("-md", sl_cli_string("model-draft", "FILE", &(o).draft, \
-     "the drafter, a GGUF of the same vocabulary, or an EAGLE-3 head")), \
+     "the drafter, a GGUF of the same vocabulary, an EAGLE-3 head or MTP layers; none: the target's own " \
+     "MTP layers")), \
     sl_cli_letter('c', sl_cli_int("ctx-size", "N", &(o).n_context, 0, 1e9, \
      "positions; 0 (default): the target's, at most 4096")), \
     sl_cli_letter('t', sl_cli_int("threads", "N", &(o).n_threads, 0, 512, \
@@ -116,7 +116,7 @@ int options_parse(int argc, char **argv, options *o) {
         "specrt-llama", "specrt-llama -m target.gguf -md draft.gguf -p \"The patient has\" -n 64",
         "Answers prompts with llama.cpp, drafting with few rows of the drafter's "
         "head. The output is the target's own.",
-        "specrt-llama -m FILE -md FILE -p TEXT [options]", table};
+        "specrt-llama -m FILE [-md FILE] -p TEXT [options]", table};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code < 0) code = check(o);
     if (code >= 0) options_free(o);

@@ -1,0 +1,185 @@
+/* specrt_llama_head.c : the rows of a drafter's head, where they lie in its GGUF. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "gguf.h"
+#include "specrt_llama_impl.h"
+
+static specrt_status map_file(const char *path, specrt_llama_head *out, specrt_error *err) {
+    struct stat st;
+    int fd = open(path, O_RDONLY);
+    void *map = MAP_FAILED;
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0)
+        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (fd >= 0) close(fd);
+    if (map == MAP_FAILED)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot be opened", path);
+    out->map = map;
+    out->n_map = (size_t)st.st_size;
+    return SPECRT_STATUS_OK;
+}
+
+static bool is_split(const struct gguf_context *gguf) {
+    int64_t key = gguf_find_key(gguf, "split.count");
+    return key >= 0 && gguf_get_kv_type(gguf, key) == GGUF_TYPE_UINT16 &&
+           gguf_get_val_u16(gguf, key) > 1;
+}
+
+static const char *architecture(const struct gguf_context *gguf) {
+    int64_t key = gguf_find_key(gguf, "general.architecture");
+    return key >= 0 && gguf_get_kv_type(gguf, key) == GGUF_TYPE_STRING ? gguf_get_val_str(gguf, key)
+                                                                       : "";
+}
+
+/* The number under "<architecture>.<key>"; 0: there is none. */
+static uint32_t whole_key(const struct gguf_context *gguf, const char *arch, const char *key) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    int64_t id = gguf_find_key(gguf, name);
+    return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_UINT32 ? gguf_get_val_u32(gguf, id)
+                                                                     : 0;
+}
+
+static float real_key(const struct gguf_context *gguf, const char *arch, const char *key) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    int64_t id = gguf_find_key(gguf, name);
+    return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_FLOAT32 ? gguf_get_val_f32(gguf, id)
+                                                                      : 0;
+}
+
+/* What llama.cpp's graphs of this architecture make of products: files of Granite and MiniCPM say what
+ * logits are divided by, and Gemma 2 and 3n are capped at 30 where they say nothing. That it is so is for
+ * the check at the start to find. */
+static void read_logits(const struct gguf_context *gguf, specrt_head_desc *out) {
+    const char *arch = architecture(gguf);
+    bool divides = strncmp(arch, "granite", 7) == 0 || strcmp(arch, "minicpm") == 0;
+    bool caps = strcmp(arch, "gemma2") == 0 || strcmp(arch, "gemma3n") == 0;
+    float scale = real_key(gguf, arch, "logit_scale");
+    out->logit_scale = divides && scale != 0 ? 1 / scale : scale;
+    out->softcap = real_key(gguf, arch, "final_logit_softcapping");
+    if (caps && out->softcap == 0) out->softcap = 30;
+}
+
+/* Of an EAGLE-3 head: the layers of the target whose inputs it reads. */
+static void read_layers(const struct gguf_context *gguf, specrt_llama_head *out) {
+    int64_t key = gguf_find_key(gguf, "eagle3.target_layers");
+    if (key < 0 || gguf_get_kv_type(gguf, key) != GGUF_TYPE_ARRAY || gguf_get_arr_n(gguf, key) != 3)
+        return;
+    enum gguf_type type = gguf_get_arr_type(gguf, key);
+    if (type != GGUF_TYPE_INT32 && type != GGUF_TYPE_UINT32) return;
+    memcpy(out->target_layers, gguf_get_arr_data(gguf, key), sizeof out->target_layers);
+}
+
+/* MTP layers of the file's tail, counted by its key where their tensors are in it: llama.cpp numbers them
+ * after the trunk's layers. */
+static int32_t count_mtp(const struct gguf_context *gguf) {
+    uint32_t n = whole_key(gguf, architecture(gguf), "nextn_predict_layers");
+    uint32_t n_blocks = whole_key(gguf, architecture(gguf), "block_count");
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.nextn.eh_proj.weight", (unsigned)(n_blocks - 1));
+    return n > 0 && n <= n_blocks && gguf_find_tensor(gguf, name) >= 0 ? (int32_t)n : 0;
+}
+
+/* Of an MTP layer its own head, else the model's; where that is one with the embedding, the embedding. */
+static int64_t find_head(const struct gguf_context *gguf, int32_t n_mtp, char name[64]) {
+    uint32_t n_blocks = whole_key(gguf, architecture(gguf), "block_count");
+    snprintf(name, 64, "blk.%u.nextn.shared_head_head.weight", n_blocks - (uint32_t)n_mtp);
+    int64_t id = n_mtp > 0 ? gguf_find_tensor(gguf, name) : -1;
+    if (id < 0) id = gguf_find_tensor(gguf, strcpy(name, "output.weight"));
+    if (id < 0) id = gguf_find_tensor(gguf, strcpy(name, "token_embd.weight"));
+    return id;
+}
+
+/* Which tokens the rows are of, where the file says so: llama.cpp's d2t holds their ids. */
+static specrt_status read_ids(const char *path, const struct gguf_context *gguf,
+                              struct ggml_context *meta, specrt_llama_head *out,
+                              specrt_error *err) {
+    int64_t id = gguf_find_tensor(gguf, "d2t"), n = out->desc.n_rows;
+    if (id < 0) return SPECRT_STATUS_OK;
+    const struct ggml_tensor *t = ggml_get_tensor(meta, "d2t");
+    size_t begin = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, id);
+    if (t->type != GGML_TYPE_I64 || ggml_nelements(t) != n || begin > out->n_map ||
+        (size_t)n > (out->n_map - begin) / sizeof(int64_t))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: d2t: expected an id of 64 bits for each of %lld rows", path,
+                                (long long)n);
+    int32_t *ids = out->ids = (int32_t *)malloc((size_t)n * sizeof *ids);
+    if (!ids) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: no memory for d2t", path);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t token;
+        memcpy(&token, (const char *)out->map + begin + (size_t)i * sizeof token, sizeof token);
+        if (token < 0 || token >= SPECRT_MAX_VOCAB)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: d2t: row %lld: expected an id below %d, found %lld", path,
+                                    (long long)i, SPECRT_MAX_VOCAB, (long long)token);
+        ids[i] = (int32_t)token;
+    }
+    out->desc.ids = ids;
+    return SPECRT_STATUS_OK;
+}
+
+/* Where the rows lie in the mapping, by the file's own table. */
+static specrt_status find_rows(const char *path, const struct gguf_context *gguf,
+                               struct ggml_context *meta, specrt_llama_head *out,
+                               specrt_error *err) {
+    if (is_split(gguf))
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: split.count: expected one file, found a part; join them with "
+                                "llama-gguf-split --merge",
+                                path);
+    if (gguf_find_tensor(gguf, "output.bias") >= 0)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: output.bias: a drafter's head with a bias is not supported",
+                                path);
+    char name[64];
+    out->n_mtp = count_mtp(gguf);
+    int64_t id = find_head(gguf, out->n_mtp, name);
+    if (id < 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected a tensor output.weight or token_embd.weight", path);
+    const struct ggml_tensor *t = ggml_get_tensor(meta, name);
+    specrt_dtype dtype = (specrt_dtype)t->type; /* specrt's numbers are ggml's */
+    size_t row_bytes = specrt_row_bytes(dtype, t->ne[0]);
+    if (row_bytes == 0)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: %s: type %s is not supported; requantise this tensor, as to "
+                                "q8_0",
+                                path, name, ggml_type_name(t->type));
+    size_t begin = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, id);
+    if (begin > out->n_map || (size_t)t->ne[1] > (out->n_map - begin) / row_bytes)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s: ends beyond the file", path,
+                                name);
+    out->desc = (specrt_head_desc){.rows = (const char *)out->map + begin,
+                                   .dtype = dtype,
+                                   .n_rows = t->ne[1],
+                                   .n_cols = t->ne[0]};
+    read_logits(gguf, &out->desc);
+    read_layers(gguf, out);
+    return read_ids(path, gguf, meta, out, err);
+}
+
+specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err) {
+    struct ggml_context *meta = NULL;
+    memset(out, 0, sizeof *out);
+    TRY(map_file(path, out, err));
+    struct gguf_init_params how = {.no_alloc = true, .ctx = &meta};
+    struct gguf_context *gguf = gguf_init_from_file(path, how);
+    specrt_status status =
+        gguf ? find_rows(path, gguf, meta, out, err)
+             : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: not a GGUF file", path);
+    gguf_free(gguf);
+    ggml_free(meta);
+    if (status != SPECRT_STATUS_OK) specrt_llama_head_close(out);
+    return status;
+}
+
+void specrt_llama_head_close(specrt_llama_head *head) {
+    if (head->map) munmap(head->map, head->n_map);
+    free(head->ids);
+    memset(head, 0, sizeof *head);
+}
