@@ -6,6 +6,7 @@ CC       ?= cc
 CXX      ?= c++
 CLANG    ?= clang
 PREFIX   ?= /usr/local
+LIBDIR   ?= lib
 BUILD    ?= build
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion $(WERROR)
 # Line numbers without variables, whose places take gcc a third of its time (sanitized: three quarters).
@@ -32,7 +33,7 @@ MPIFLAG := -DSPECRT_MPI
 endif
 INCLUDES := -Isrc -Ilib -Itests -I.
 CFLAGS   := -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER $(OPT) $(WARN) $(SAN) $(MPIFLAG) $(INCLUDES) $(shell pkg-config --cflags $(PKGS))
-LDLIBS   := $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
+LDLIBS   := $(LDFLAGS) $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 
 # Who copies the single header has no other: so do the examples, the adapters, the benchmarks, and the test of
 # kernels, which compiles all of it.
@@ -132,10 +133,11 @@ endef
 sketch-build_LIBS := $(shell pkg-config --libs openblas)
 $(foreach t,$(TOOLS),$(eval $(call TOOL,$(t))))
 
-# The runtime for languages that load libraries. It exports what applications call and nothing else. While the
-# major number is 0, a minor one may change structs, so both name the interface.
-INTERFACE := $(basename $(VERSION))
-SHARED    := $(BUILD)/libspecrt.so.$(VERSION)
+# The runtime for languages that load libraries. It exports what applications call and nothing else. The file has
+# the version without "-rc1"; the major number names the interface.
+NUMBERS   := $(firstword $(subst -, ,$(VERSION)))
+INTERFACE := $(firstword $(subst ., ,$(VERSION)))
+SHARED    := $(BUILD)/libspecrt.so.$(NUMBERS)
 lib: $(SHARED) ## libspecrt.so, the runtime as a shared library
 $(BUILD)/libspecrt.map: include/specrt.h tools/exports.sh
 	$(Q)tools/exports.sh $(CC) >$@.names
@@ -143,7 +145,7 @@ $(BUILD)/libspecrt.map: include/specrt.h tools/exports.sh
 $(SHARED): $(RUNTIME:%.c=$(BUILD)/%.o) $(BUILD)/libspecrt.map
 	$(TELL) "LD $@"
 	$(Q)$(CC) -shared -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
-	    $(filter %.o,$^) $(SAN) $(shell pkg-config --libs libzstd) -lm -lpthread -o $@
+	    $(filter %.o,$^) $(LDFLAGS) $(SAN) $(shell pkg-config --libs libzstd) -lm -lpthread -o $@
 	$(Q)ln -sf $(@F) $(BUILD)/libspecrt.so.$(INTERFACE) && ln -sf libspecrt.so.$(INTERFACE) $(BUILD)/libspecrt.so
 
 # The functions and structs of libspecrt.so, as abidw wrote them down; additions are no change.
@@ -440,8 +442,8 @@ format: ## clang-format everything in place
 man: tools ## manual pages of tools and verbs, in build/man, from their --help
 	@tools/man.sh $(BUILD)/bin $(VERSION) $(BUILD)/man
 
-install: man lib ## header, libspecrt.so, files for pkg-config and CMake, tools and their manual pages under PREFIX
-	@tools/install.sh "$(DESTDIR)" "$(PREFIX)" "$(BUILD)" "$(VERSION)"
+install: man lib ## header, libspecrt.so, files for pkg-config and CMake, tools and their manual pages under PREFIX [LIBDIR=lib]
+	@tools/install.sh "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" "$(BUILD)" "$(VERSION)"
 
 dist: $(SINGLE) ## a release's files in build/dist: sources, single files, SPDX, checksums
 	@tools/dist.sh $(BUILD)/dist $(VERSION)

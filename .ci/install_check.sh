@@ -47,7 +47,7 @@ if command -v cmake >/dev/null; then
     cat >"$root/project/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.10)
 project(check C)
-find_package(specrt 0.1 REQUIRED)
+find_package(specrt 1.0 REQUIRED)
 find_package(specrt REQUIRED)
 add_executable(check $PWD/examples/minimal.c)
 target_link_libraries(check specrt::specrt)

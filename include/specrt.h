@@ -84,10 +84,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SPECRT_VERSION_MAJOR  0
-#define SPECRT_VERSION_MINOR  1
+#define SPECRT_VERSION_MAJOR  1
+#define SPECRT_VERSION_MINOR  0
 #define SPECRT_VERSION_PATCH  0
-#define SPECRT_VERSION_STRING "0.1.0"
+#define SPECRT_VERSION_STRING "1.0.0-rc1"
 #define SPECRT_VERSION                                                                             \
     (SPECRT_VERSION_MAJOR * 10000 + SPECRT_VERSION_MINOR * 100 + SPECRT_VERSION_PATCH)
 

@@ -35,7 +35,7 @@ def contents(args):
     for name in sorted(os.listdir(folder)):
         if name.endswith(".py") or name == "py.typed":
             yield "specrt/" + name, os.path.join(folder, name), 0o644
-    yield "specrt/libspecrt.so." + args.version.rsplit(".", 1)[0], args.library, 0o755
+    yield "specrt/libspecrt.so." + args.version.split(".")[0], args.library, 0o755
     for name in sorted(os.listdir(args.tools)):
         yield "specrt/bin/" + name, os.path.join(args.tools, name), 0o755
 
@@ -57,6 +57,7 @@ def main():
         p.add_argument("--" + name, required=True)
     p.add_argument("-o", dest="folder", required=True)
     args = p.parse_args()
+    args.version = args.version.replace("-rc", "rc")  # as Python writes it
     path = os.path.join(args.folder, f"specrt-{args.version}-{tag()}.whl")
     record = []
     with zipfile.ZipFile(path + ".tmp", "w", zipfile.ZIP_DEFLATED) as wheel:

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# install.sh DESTDIR PREFIX BUILD VERSION : what `make install` does. Tools keep the names
+# install.sh DESTDIR PREFIX LIBDIR BUILD VERSION : what `make install` does. Tools keep the names
 # that they have in tools/.
 set -eu
-destdir=$1 prefix=$2 build=$3 version=$4
-to="$destdir$prefix"
-interface=${version%.*}
-install -d "$to/include" "$to/bin" "$to/lib/pkgconfig" "$to/lib/cmake/specrt"
+destdir=$1 prefix=$2 libdir=$3 build=$4 version=$5
+to="$destdir$prefix" lib="$destdir$prefix/$libdir"
+interface=${version%%.*} library=libspecrt.so.${version%%-*}
+install -d "$to/include" "$to/bin" "$lib/pkgconfig" "$lib/cmake/specrt"
 install -m 644 include/specrt.h "$to/include/"
-install -m 755 "$build/libspecrt.so.$version" "$to/lib/"
-ln -sf "libspecrt.so.$version" "$to/lib/libspecrt.so.$interface"
-ln -sf "libspecrt.so.$interface" "$to/lib/libspecrt.so"
+install -m 755 "$build/$library" "$lib/"
+ln -sf "$library" "$lib/libspecrt.so.$interface"
+ln -sf "libspecrt.so.$interface" "$lib/libspecrt.so"
 for folder in tools/*/; do
     tool=$(basename "$folder")
     [ -x "$build/bin/$tool" ] || continue
@@ -20,10 +20,10 @@ install -d "$to/share/man/man1"
 install -m 644 "$build"/man/*.1 "$to/share/man/man1/"
 # pc NAME DESCRIPTION LIBS [REQUIRES] : a file for pkg-config.
 pc() {
-    cat >"$to/lib/pkgconfig/$1.pc" <<PC
+    cat >"$lib/pkgconfig/$1.pc" <<PC
 prefix=$prefix
 includedir=\${prefix}/include
-libdir=\${prefix}/lib
+libdir=\${prefix}/$libdir
 
 Name: $1
 Description: Vocabulary-pruned speculative decoding, $2
@@ -35,8 +35,9 @@ PC
 }
 pc specrt "a single-header runtime" -lm libzstd
 pc libspecrt "the runtime as a shared library" "-L\${libdir} -lspecrt"
-cat >"$to/lib/cmake/specrt/specrt-config.cmake" <<CMAKE
-get_filename_component(specrt_prefix "\${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+cat >"$lib/cmake/specrt/specrt-config.cmake" <<CMAKE
+get_filename_component(specrt_lib "\${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
+get_filename_component(specrt_prefix "\${specrt_lib}/$(sed 's|[^/][^/]*|..|g' <<<"$libdir")" ABSOLUTE)
 if(NOT TARGET specrt::specrt) # another part of the project may have found it already
     add_library(specrt::specrt INTERFACE IMPORTED) # the header, compiled by whoever includes it
     set_target_properties(specrt::specrt PROPERTIES
@@ -46,11 +47,11 @@ if(NOT TARGET specrt::specrt) # another part of the project may have found it al
     set_target_properties(specrt::library PROPERTIES
         INTERFACE_INCLUDE_DIRECTORIES "\${specrt_prefix}/include"
         IMPORTED_SONAME "libspecrt.so.$interface"
-        IMPORTED_LOCATION "\${specrt_prefix}/lib/libspecrt.so.$version")
+        IMPORTED_LOCATION "\${specrt_lib}/$library")
 endif()
 CMAKE
-# find_package(specrt 0.1): any from there on with the same major number.
-cat >"$to/lib/cmake/specrt/specrt-config-version.cmake" <<CMAKE
+# find_package(specrt 1.0): any from there on with the same major number.
+cat >"$lib/cmake/specrt/specrt-config-version.cmake" <<CMAKE
 set(PACKAGE_VERSION "$version")
 set(PACKAGE_VERSION_COMPATIBLE FALSE)
 if(NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION
@@ -61,8 +62,8 @@ endif()
 CMAKE
 
 echo "$to/include/specrt.h: the header"
-echo "$to/lib/libspecrt.so.$version: the same as a shared library"
+echo "$lib/$library: the same as a shared library"
 echo "$to/bin:${names:-}"
 echo "$to/share/man/man1: a page for each tool and verb"
-echo "$to/lib/pkgconfig/specrt.pc: pkg-config --cflags --libs specrt; libspecrt for the library"
-echo "$to/lib/cmake/specrt: find_package(specrt), specrt::specrt or specrt::library"
+echo "$lib/pkgconfig/specrt.pc: pkg-config --cflags --libs specrt; libspecrt for the library"
+echo "$lib/cmake/specrt: find_package(specrt), specrt::specrt or specrt::library"

@@ -1,4 +1,4 @@
-# man.awk : the manual page of a tool or verb from its --help. -v page=specrt-eval-compare -v version=0.1.0
+# man.awk : the manual page of a tool or verb from its --help. -v page=specrt-eval-compare -v version=1.0.0
 function quoted(text) {
     gsub(/\\/, "\\e", text)
     gsub(/-/, "\\-", text)

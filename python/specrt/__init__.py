@@ -24,7 +24,7 @@ from .publish import calibrate, prepare
 from .session import Beam, Draft, Head, Policy, Session, Stats, Stock, StockStats, Tree, Verdict, expand_batch
 from .trace import TraceWriter
 
-__version__ = "0.1.0"
+__version__ = "1.0.0-rc1"
 __all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Policy", "Session",
            "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "TrimmedHead", "Verdict",
            "calibrate", "check", "expand_batch", "library", "prepare", "read_map", "recut", "write_map"]

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-INTERFACE = "0.1"  # of the soname; structs below are this interface's
+INTERFACE = "1"  # of the soname; structs below are this interface's
 MAX_NODES = 64     # SPECRT_TREE_MAX_NODES
 
 # specrt_dtype, by the names of numpy and torch.

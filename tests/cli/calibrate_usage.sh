@@ -45,4 +45,4 @@ refuses 2 "*cannot both read stdin" run --tokenizer none --n-vocab 9 --corpus - 
 accepts vocabtrim-calibrate --help
 prints "Example:*--tokenizer*Exit codes:*"
 accepts vocabtrim-calibrate --version
-prints "vocabtrim-calibrate 0.*"
+prints "vocabtrim-calibrate 1.*"

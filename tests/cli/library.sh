@@ -8,7 +8,7 @@ library=$(readlink -f "$CLI_BIN/../libspecrt.so")
 "$root/tools/exports.sh" cc >declared.txt
 [ "$(wc -l <declared.txt)" -ge 70 ] || fail "the header declares $(wc -l <declared.txt) functions"
 nm -D --defined-only "$library" | awk '$2 != "A" { print $2, $3 }' | sort >exported.txt
-interface=$(sed -n 's/.*libspecrt\.so\.\([0-9]*\.[0-9]*\)\..*/\1/p' <<<"$library")
+interface=$(sed -n 's/.*libspecrt\.so\.\([0-9]*\)\..*/\1/p' <<<"$library")
 diff <(sed "s/.*/T &@@SPECRT_$interface/" declared.txt | sort) exported.txt ||
     fail "libspecrt.so exports other functions than specrt.h declares"
 readelf -d "$library" | grep -qF "[libspecrt.so.$interface]" || fail "its soname is another"
