@@ -68,7 +68,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header abi abi-accept docs docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format man install dist calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header abi abi-accept docs docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format man install dist deb calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 # The two files that users copy.
@@ -447,6 +447,9 @@ install: man lib ## header, libspecrt.so, files for pkg-config and CMake, tools 
 
 dist: $(SINGLE) ## a release's files in build/dist: sources, single files, SPDX, checksums
 	@tools/dist.sh $(BUILD)/dist $(VERSION)
+
+deb: ## Debian packages of HEAD in build/deb, by dpkg-buildpackage, and what lintian finds; needs debhelper
+	@tools/deb.sh $(BUILD)/deb
 
 calibrate: tools ## the main job: MODEL= DRAFT= TOKENIZER= CORPUS= OUT=; with none, the sample in data/
 	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(DRAFT)" "$(OUT)"

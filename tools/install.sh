@@ -35,9 +35,10 @@ PC
 }
 pc specrt "a single-header runtime" -lm libzstd
 pc libspecrt "the runtime as a shared library" "-L\${libdir} -lspecrt"
+up=$(sed 's|[^/][^/]*|..|g' <<<"$libdir")
 cat >"$lib/cmake/specrt/specrt-config.cmake" <<CMAKE
 get_filename_component(specrt_lib "\${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
-get_filename_component(specrt_prefix "\${specrt_lib}/$(sed 's|[^/][^/]*|..|g' <<<"$libdir")" ABSOLUTE)
+get_filename_component(specrt_prefix "\${specrt_lib}/$up" ABSOLUTE)
 if(NOT TARGET specrt::specrt) # another part of the project may have found it already
     add_library(specrt::specrt INTERFACE IMPORTED) # the header, compiled by whoever includes it
     set_target_properties(specrt::specrt PROPERTIES
