@@ -2940,6 +2940,7 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
     int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = s->n_fill, n_before;
     int32_t ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
     bool gains[SPECRT__WINDOW_EACH];
+    if (n_fill >= s->params.n_frequent) return; /* nothing is written that others are reading */
     while (n_missing > 0 && n_fill < s->params.n_frequent) {
         int32_t n_taken = 0;
         specrt__window_ranked(s, n_fill, s->params.n_frequent, ids);
@@ -4568,6 +4569,7 @@ static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *id
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
     int32_t thread = specrt__block_thread();
     if (n == 0 || topk != t->params.topk || level >= t->params.num_steps) {
+        __syncthreads(); /* all have read n_beam */
         if (thread == 0) beam->n = t->n_beam = 0;
         return;
     }
@@ -5052,10 +5054,11 @@ static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
  * stands before that block. One thread adds, in order; all fetch. */
 static __device__ double specrt__verify_add(const double *sums, int32_t n, double target,
                                             int32_t *block, double *before) {
-    __shared__ double some[SPECRT__VERIFY_THREADS], sum, shared_before;
+    __shared__ double some[SPECRT__VERIFY_THREADS], shared_sum, shared_before;
     __shared__ int32_t shared_block;
     int32_t thread = specrt__block_thread();
-    if (thread == 0) sum = shared_before = shared_block = 0;
+    double sum = 0;
+    *block = 0, *before = 0;
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         __syncthreads();
         if (begin + thread < n) some[thread] = sums[begin + thread];
@@ -5063,17 +5066,18 @@ static __device__ double specrt__verify_add(const double *sums, int32_t n, doubl
         int32_t n_here = specrt__window_least(n - begin, specrt__block_threads());
         for (int32_t i = 0; i < n_here && thread == 0 && sum <= target; i++) {
             if (!(some[i] > 0)) continue;
-            shared_block = begin + i;
-            shared_before = sum;
+            *block = begin + i;
+            *before = sum;
             sum += some[i];
         }
     }
+    if (thread == 0) shared_block = *block, shared_before = *before, shared_sum = sum;
     __syncthreads();
     *block = shared_block;
     *before = shared_before;
-    double out = sum;
+    sum = shared_sum;
     __syncthreads();
-    return out;
+    return sum;
 }
 
 /* Block i: the token that node i of all draws.
@@ -6183,7 +6187,9 @@ static specrt_status specrt__device_map(specrt__device_memory *memory, size_t n,
                                         T **device, specrt_error *err) {
     void *block = NULL, *seen = NULL;
     cudaError_t error =
-        cudaHostAlloc(&block, n * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable);
+        memory->n < SPECRT__DEVICE_MAX_BLOCKS
+            ? cudaHostAlloc(&block, n * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable)
+            : cudaErrorMemoryAllocation;
     if (error != cudaSuccess) return specrt__device_fail(error, n * sizeof(T), err);
     memory->mapped[memory->n] = true;
     memory->blocks[memory->n++] = block;
@@ -6237,6 +6243,7 @@ typedef struct specrt__device_source {
 
 struct specrt_cuda_policy {
     const specrt_policy *policy;
+    int device; /* that was current when it was made, and has all of it */
     specrt__device_memory memory;
     specrt__cuda_head head;
     specrt__cuda_segment fixed; /* max_rows 0: none */
@@ -6248,6 +6255,19 @@ struct specrt_cuda_policy {
     int32_t n_routed;
     specrt__device_source routed[SPECRT__DEVICE_ROUTED];
 };
+
+/* Whether the current device has the policy's memory. Kernels on another one would read it unasked. */
+static bool specrt__device_is_current(const specrt_cuda_policy *p) {
+    int device = -1;
+    return cudaGetDevice(&device) == cudaSuccess && device == p->device;
+}
+
+/* Makes a device the current one. @return the one before, for a second call. */
+static int specrt__device_switch(int device) {
+    int before = device;
+    if (cudaGetDevice(&before) == cudaSuccess && before != device) (void)cudaSetDevice(device);
+    return before;
+}
 
 /* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded.
  *   out : whose rows are written, of its type, with the head's columns */
@@ -6622,6 +6642,8 @@ static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
                                                 specrt_error *err) {
     const specrt_policy *host = p->policy;
     SPECRT__TRY(specrt_cuda_open(err));
+    cudaError_t error = cudaGetDevice(&p->device);
+    if (error != cudaSuccess) return specrt__device_fail(error, 0, err);
     SPECRT__TRY(specrt__device_bind(p, desc, err));
     SPECRT__TRY(specrt__device_upload_marks(p, err));
     if (host->fixed.n_rows > 0) SPECRT__TRY(specrt__device_place(p, &host->fixed, &p->fixed, err));
@@ -6663,7 +6685,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
 SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
     if (!policy) return;
     specrt_desc desc = policy->policy->desc;
+    int before = specrt__device_switch(policy->device);
     specrt__device_release(&policy->memory);
+    (void)specrt__device_switch(before);
     specrt__base_free(&desc, policy);
 }
 
@@ -7360,6 +7384,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
                                                          specrt_error *err) {
     const specrt_desc *desc = &policy->policy->desc;
     *out = NULL;
+    if (!specrt__device_is_current(policy))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: device: expected number %d, where the policy is, found "
+                                "another; call cudaSetDevice(%d)",
+                                policy->device, policy->device);
     specrt_cuda_session *s =
         (specrt_cuda_session *)specrt__base_alloc(desc, sizeof(specrt_cuda_session));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
@@ -7383,6 +7412,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
 SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     if (!s) return;
     specrt_desc desc = s->policy->policy->desc;
+    int before = specrt__device_switch(s->policy->device);
     (void)cudaDeviceSynchronize();
     for (int32_t i = 0; i < s->batch.n && s->retrievers; i++) {
         if (!s->retrievers[i]) continue;
@@ -7395,6 +7425,7 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     specrt__device_release(&s->memory);
     specrt__side_close(&s->side);
     specrt__side_close(&s->ahead);
+    (void)specrt__device_switch(before);
     specrt__base_free(&desc, s);
 }
 
@@ -7428,10 +7459,12 @@ static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t f
 /* cycle.cuh : owns the calls of a cycle: which kernels run on which stream, and when streams wait for each
  * other. */
 
-/* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range. */
+/* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range, or another
+ * device is current. */
 static int32_t specrt__session_range(const specrt_cuda_session *s, int32_t i, int32_t *first) {
     *first = i < 0 ? 0 : i;
-    return i < -1 || i >= s->batch.n ? 0 : i < 0 ? s->batch.n : 1;
+    if (i < -1 || i >= s->batch.n || !specrt__device_is_current(s->policy)) return 0;
+    return i < 0 ? s->batch.n : 1;
 }
 
 /* The stream goes on when both sides are done, and no level is routed ahead. */
@@ -7448,7 +7481,7 @@ static unsigned specrt__session_blocks(int32_t n) {
 SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *s,
                                                             specrt_session_stats *stats,
                                                             void *stream) {
-    if (!stats) return SPECRT_STATUS_BAD_ARG;
+    if (!stats || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     return SPECRT__LAUNCH(specrt__batch_stats_kernel, specrt__session_blocks(s->batch.n),
                           SPECRT__SESSION_THREADS, 0, stream, s->batch, s->ring.caches, stats);
@@ -7517,8 +7550,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s
                                                           const int32_t *tokens, int32_t n,
                                                           const float *logits, void *stream) {
     const int32_t most = SPECRT_TREE_MAX_NODES;
-    int32_t waiting = 0;
-    if (i < 0 || i >= s->batch.n || !tokens || n < 0) return SPECRT_STATUS_BAD_ARG;
+    int32_t waiting = 0, first;
+    if (i < 0 || specrt__session_range(s, i, &first) == 0 || !tokens || n < 0)
+        return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     for (int32_t at = 0; at < n; at += most) {
         int32_t here = n - at < most ? n - at : most;
@@ -7536,7 +7570,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s
 SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, const float *logits,
                                                        int32_t *tokens, void *stream) {
     unsigned blocks = specrt__session_blocks(s->batch.n);
-    if (!logits || !tokens) return SPECRT_STATUS_BAD_ARG;
+    if (!logits || !tokens || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__side_join(&s->side, stream)); /* which may be reading what it learns from */
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                                s->batch, s->asked));
@@ -7583,6 +7617,7 @@ static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
                                                           const float *hidden, void *stream) {
+    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     s->level = 0;
     SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
@@ -7647,6 +7682,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
                                                               void *stream) {
     specrt_status status = SPECRT_STATUS_OK;
     if (s->level == s->tree.num_steps || s->n_ahead > s->level) return SPECRT_STATUS_BAD_ARG;
+    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     bool any = specrt__session_foresees_any(s);
     if (any) SPECRT__TRY(specrt__side_fork(&s->ahead, stream));
     for (int32_t i = 0; i < s->policy->n_routed && status == SPECRT_STATUS_OK; i++)
@@ -7713,12 +7749,14 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream) {
     if (s->level == s->tree.num_steps || !draft_hidden) return SPECRT_STATUS_BAD_ARG;
+    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_expand(s, s->level, draft_hidden, draft_input, stream));
     s->level++;
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
+    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
     return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
 }
@@ -7726,7 +7764,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
                                                          const float *logits, void *stream) {
     bool ranks = s->k_best > 0, sampled = s->verifier.params.sampled > 0; /* then rank apart */
-    if (!logits) return SPECRT_STATUS_BAD_ARG;
+    if (!logits || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     if (s->distributions.n_steps > 0)
         SPECRT__TRY(specrt__cuda_verify_chain(&s->verifier, &s->distributions, s->batch.drafts,
                                               s->batch.trees, s->batch.samplings, logits,

@@ -8,8 +8,11 @@
  *                         _verify, _observe, _serve, _get_view, _get_stats, _close
  *
  * CONVENTIONS
- *     Memory     `stream` is a cudaStream_t as void *; NULL: the default stream. DEVICE marks pointers to GPU
- *                memory. All other pointers are to host memory. The header needs no CUDA header.
+ *     Memory     `stream` is a cudaStream_t as void *; NULL: the legacy default stream. DEVICE marks pointers
+ *                to GPU memory. All other pointers are to host memory. The header needs no CUDA header.
+ *     Devices    A policy and its sessions belong to the device that is current in policy_create(). With
+ *                another current device a session's calls return BAD_ARG and start nothing; get_view, serve
+ *                and close work. Neither create nor close while any stream of the process is captured.
  *     Launches   A session's calls check their arguments, start kernels and return. They neither allocate nor
  *                wait, and a CUDA graph can capture them; comments name exceptions. A status other than OK
  *                means that not all kernels were started. specrt_cuda_check() reports faults of running ones.

@@ -22,10 +22,12 @@
 #include "cuda/session_make.cuh"
 #include "cuda/session.cuh"
 
-/* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range. */
+/* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range, or another
+ * device is current. */
 static int32_t specrt__session_range(const specrt_cuda_session *s, int32_t i, int32_t *first) {
     *first = i < 0 ? 0 : i;
-    return i < -1 || i >= s->batch.n ? 0 : i < 0 ? s->batch.n : 1;
+    if (i < -1 || i >= s->batch.n || !specrt__device_is_current(s->policy)) return 0;
+    return i < 0 ? s->batch.n : 1;
 }
 
 /* The stream goes on when both sides are done, and no level is routed ahead. */
@@ -42,7 +44,7 @@ static unsigned specrt__session_blocks(int32_t n) {
 SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *s,
                                                             specrt_session_stats *stats,
                                                             void *stream) {
-    if (!stats) return SPECRT_STATUS_BAD_ARG;
+    if (!stats || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     return SPECRT__LAUNCH(specrt__batch_stats_kernel, specrt__session_blocks(s->batch.n),
                           SPECRT__SESSION_THREADS, 0, stream, s->batch, s->ring.caches, stats);
@@ -111,8 +113,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s
                                                           const int32_t *tokens, int32_t n,
                                                           const float *logits, void *stream) {
     const int32_t most = SPECRT_TREE_MAX_NODES;
-    int32_t waiting = 0;
-    if (i < 0 || i >= s->batch.n || !tokens || n < 0) return SPECRT_STATUS_BAD_ARG;
+    int32_t waiting = 0, first;
+    if (i < 0 || specrt__session_range(s, i, &first) == 0 || !tokens || n < 0)
+        return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     for (int32_t at = 0; at < n; at += most) {
         int32_t here = n - at < most ? n - at : most;
@@ -130,7 +133,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s
 SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, const float *logits,
                                                        int32_t *tokens, void *stream) {
     unsigned blocks = specrt__session_blocks(s->batch.n);
-    if (!logits || !tokens) return SPECRT_STATUS_BAD_ARG;
+    if (!logits || !tokens || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__side_join(&s->side, stream)); /* which may be reading what it learns from */
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                                s->batch, s->asked));
@@ -177,6 +180,7 @@ static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
                                                           const float *hidden, void *stream) {
+    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     s->level = 0;
     SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
@@ -241,6 +245,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
                                                               void *stream) {
     specrt_status status = SPECRT_STATUS_OK;
     if (s->level == s->tree.num_steps || s->n_ahead > s->level) return SPECRT_STATUS_BAD_ARG;
+    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     bool any = specrt__session_foresees_any(s);
     if (any) SPECRT__TRY(specrt__side_fork(&s->ahead, stream));
     for (int32_t i = 0; i < s->policy->n_routed && status == SPECRT_STATUS_OK; i++)
@@ -307,12 +312,14 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream) {
     if (s->level == s->tree.num_steps || !draft_hidden) return SPECRT_STATUS_BAD_ARG;
+    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_expand(s, s->level, draft_hidden, draft_input, stream));
     s->level++;
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
+    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
     return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
 }
@@ -320,7 +327,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s,
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
                                                          const float *logits, void *stream) {
     bool ranks = s->k_best > 0, sampled = s->verifier.params.sampled > 0; /* then rank apart */
-    if (!logits) return SPECRT_STATUS_BAD_ARG;
+    if (!logits || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     if (s->distributions.n_steps > 0)
         SPECRT__TRY(specrt__cuda_verify_chain(&s->verifier, &s->distributions, s->batch.drafts,
                                               s->batch.trees, s->batch.samplings, logits,

@@ -83,7 +83,9 @@ static specrt_status specrt__device_map(specrt__device_memory *memory, size_t n,
                                         T **device, specrt_error *err) {
     void *block = NULL, *seen = NULL;
     cudaError_t error =
-        cudaHostAlloc(&block, n * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable);
+        memory->n < SPECRT__DEVICE_MAX_BLOCKS
+            ? cudaHostAlloc(&block, n * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable)
+            : cudaErrorMemoryAllocation;
     if (error != cudaSuccess) return specrt__device_fail(error, n * sizeof(T), err);
     memory->mapped[memory->n] = true;
     memory->blocks[memory->n++] = block;
@@ -137,6 +139,7 @@ typedef struct specrt__device_source {
 
 struct specrt_cuda_policy {
     const specrt_policy *policy;
+    int device; /* that was current when it was made, and has all of it */
     specrt__device_memory memory;
     specrt__cuda_head head;
     specrt__cuda_segment fixed; /* max_rows 0: none */
@@ -148,6 +151,19 @@ struct specrt_cuda_policy {
     int32_t n_routed;
     specrt__device_source routed[SPECRT__DEVICE_ROUTED];
 };
+
+/* Whether the current device has the policy's memory. Kernels on another one would read it unasked. */
+static bool specrt__device_is_current(const specrt_cuda_policy *p) {
+    int device = -1;
+    return cudaGetDevice(&device) == cudaSuccess && device == p->device;
+}
+
+/* Makes a device the current one. @return the one before, for a second call. */
+static int specrt__device_switch(int device) {
+    int before = device;
+    if (cudaGetDevice(&before) == cudaSuccess && before != device) (void)cudaSetDevice(device);
+    return before;
+}
 
 /* Rows of the host's head as kernels take them: through a buffer, since they may be apart, or decoded.
  *   out : whose rows are written, of its type, with the head's columns */
@@ -522,6 +538,8 @@ static specrt_status specrt__device_make_policy(specrt_cuda_policy *p,
                                                 specrt_error *err) {
     const specrt_policy *host = p->policy;
     SPECRT__TRY(specrt_cuda_open(err));
+    cudaError_t error = cudaGetDevice(&p->device);
+    if (error != cudaSuccess) return specrt__device_fail(error, 0, err);
     SPECRT__TRY(specrt__device_bind(p, desc, err));
     SPECRT__TRY(specrt__device_upload_marks(p, err));
     if (host->fixed.n_rows > 0) SPECRT__TRY(specrt__device_place(p, &host->fixed, &p->fixed, err));
@@ -563,7 +581,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
 SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
     if (!policy) return;
     specrt_desc desc = policy->policy->desc;
+    int before = specrt__device_switch(policy->device);
     specrt__device_release(&policy->memory);
+    (void)specrt__device_switch(before);
     specrt__base_free(&desc, policy);
 }
 

@@ -167,6 +167,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
                                                          specrt_error *err) {
     const specrt_desc *desc = &policy->policy->desc;
     *out = NULL;
+    if (!specrt__device_is_current(policy))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: device: expected number %d, where the policy is, found "
+                                "another; call cudaSetDevice(%d)",
+                                policy->device, policy->device);
     specrt_cuda_session *s =
         (specrt_cuda_session *)specrt__base_alloc(desc, sizeof(specrt_cuda_session));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
@@ -190,6 +195,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
 SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     if (!s) return;
     specrt_desc desc = s->policy->policy->desc;
+    int before = specrt__device_switch(s->policy->device);
     (void)cudaDeviceSynchronize();
     for (int32_t i = 0; i < s->batch.n && s->retrievers; i++) {
         if (!s->retrievers[i]) continue;
@@ -202,6 +208,7 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     specrt__device_release(&s->memory);
     specrt__side_close(&s->side);
     specrt__side_close(&s->ahead);
+    (void)specrt__device_switch(before);
     specrt__base_free(&desc, s);
 }
 

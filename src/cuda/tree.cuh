@@ -78,6 +78,7 @@ static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *id
     int32_t level = t->level, first = t->n_candidates, n = t->n_beam * topk;
     int32_t thread = specrt__block_thread();
     if (n == 0 || topk != t->params.topk || level >= t->params.num_steps) {
+        __syncthreads(); /* all have read n_beam */
         if (thread == 0) beam->n = t->n_beam = 0;
         return;
     }

@@ -87,10 +87,11 @@ static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
  * stands before that block. One thread adds, in order; all fetch. */
 static __device__ double specrt__verify_add(const double *sums, int32_t n, double target,
                                             int32_t *block, double *before) {
-    __shared__ double some[SPECRT__VERIFY_THREADS], sum, shared_before;
+    __shared__ double some[SPECRT__VERIFY_THREADS], shared_sum, shared_before;
     __shared__ int32_t shared_block;
     int32_t thread = specrt__block_thread();
-    if (thread == 0) sum = shared_before = shared_block = 0;
+    double sum = 0;
+    *block = 0, *before = 0;
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         __syncthreads();
         if (begin + thread < n) some[thread] = sums[begin + thread];
@@ -98,17 +99,18 @@ static __device__ double specrt__verify_add(const double *sums, int32_t n, doubl
         int32_t n_here = specrt__window_least(n - begin, specrt__block_threads());
         for (int32_t i = 0; i < n_here && thread == 0 && sum <= target; i++) {
             if (!(some[i] > 0)) continue;
-            shared_block = begin + i;
-            shared_before = sum;
+            *block = begin + i;
+            *before = sum;
             sum += some[i];
         }
     }
+    if (thread == 0) shared_block = *block, shared_before = *before, shared_sum = sum;
     __syncthreads();
     *block = shared_block;
     *before = shared_before;
-    double out = sum;
+    sum = shared_sum;
     __syncthreads();
-    return out;
+    return sum;
 }
 
 /* Block i: the token that node i of all draws.

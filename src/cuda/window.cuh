@@ -274,6 +274,7 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
     int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = s->n_fill, n_before;
     int32_t ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
     bool gains[SPECRT__WINDOW_EACH];
+    if (n_fill >= s->params.n_frequent) return; /* nothing is written that others are reading */
     while (n_missing > 0 && n_fill < s->params.n_frequent) {
         int32_t n_taken = 0;
         specrt__window_ranked(s, n_fill, s->params.n_frequent, ids);

@@ -55,6 +55,7 @@ struct CUgraphExec_st {
 };
 
 struct CUstream_st {
+    int device;
     std::deque<operation> queue;
     CUgraph_st *capture;         /* NULL: not being captured */
     std::vector<size_t> pending; /* nodes that the next one follows */
@@ -70,6 +71,7 @@ struct CUevent_st {
 
 namespace {
 cudaError_t last_error = cudaSuccess;
+int current_device; /* of two, whose default stream and memory are the same here */
 CUstream_st default_stream;
 std::vector<CUstream_st *> streams(1, &default_stream);
 uint32_t dice = 1;
@@ -195,6 +197,7 @@ cudaError_t check(const harness_launch &l) {
 
 cudaError_t harness_submit(const harness_launch &launch, cudaStream_t stream) {
     cudaError_t error = check(launch);
+    if (stream && stream->device != current_device) error = cudaErrorInvalidResourceHandle;
     if (error == cudaSuccess) error = fault();
     if (error != cudaSuccess) return failed(error);
     return submit(stream, [=]() {
@@ -227,12 +230,18 @@ const char *CUDARTAPI cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t CUDARTAPI cudaGetDevice(int *device) {
-    *device = 0;
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaSetDevice(int device) {
+    if (device < 0 || device > 1) return failed(cudaErrorInvalidDevice);
+    current_device = device;
     return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaGetDeviceCount(int *count) {
-    *count = harness_device != 1;
+    *count = harness_device == 1 ? 0 : 2;
     return *count ? cudaSuccess : failed(cudaErrorNoDevice);
 }
 
@@ -342,6 +351,7 @@ cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned f
     cudaError_t error = fault();
     if (error != cudaSuccess) return failed(error);
     *stream = new CUstream_st();
+    (*stream)->device = current_device;
     streams.push_back(*stream);
     harness_live++;
     return cudaSuccess;

@@ -125,6 +125,68 @@ static void test_calls(void) {
     }
 }
 
+/* Every call that starts a kernel, for one pass of a batch of two. @return how many were OK. */
+static int run_all(specrt_cuda_session *s, const float *x, int32_t *tokens, void *stream) {
+    specrt_session_stats *stats = (specrt_session_stats *)gpu_zeros(2 * sizeof *stats);
+    specrt_status all[] = {specrt_cuda_session_begin(s, -1, stream),
+                           specrt_cuda_session_prefill(s, 0, tokens, 2, NULL, stream),
+                           specrt_cuda_session_draw(s, x, tokens, stream),
+                           specrt_cuda_session_start(s, -1, tokens, stream),
+                           specrt_cuda_session_route_ahead(s, x, stream),
+                           specrt_cuda_session_expand(s, x, NULL, stream),
+                           specrt_cuda_session_finish(s, stream),
+                           specrt_cuda_session_verify(s, x, stream),
+                           specrt_cuda_session_observe(s, NULL, stream),
+                           specrt_cuda_session_get_stats(s, stats, stream)};
+    int n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        CHECK(all[i] == SPECRT_STATUS_OK || all[i] == SPECRT_STATUS_BAD_ARG);
+        n += all[i] == SPECRT_STATUS_OK;
+    }
+    gpu_check(cudaDeviceSynchronize(), "synchronize");
+    gpu_free(stats);
+    return n;
+}
+
+/* With another device current nothing is started on it, and closing gives back what is on the first. */
+static void test_other_device(void) {
+    specrt_cuda_session_params params = {.tree = {1, 3, 4}, .n_batch = 2};
+    specrt_cuda_policy *shared;
+    specrt_cuda_session *session, *none;
+    specrt_error err;
+    int n_devices = 0, live = &harness_live ? harness_live : 0, device = -1;
+    gpu_check(cudaGetDeviceCount(&n_devices), "devices");
+    if (n_devices < 2) SKIP("one device");
+    specrt_policy *policy = make_policy("static:10+window:12");
+    float *x = (float *)gpu_zeros(2 * 4 * N_IDS * sizeof *x);
+    int32_t *tokens = (int32_t *)gpu_zeros(2 * sizeof *tokens);
+    REQUIRE(!specrt_cuda_policy_create(policy, NULL, &shared, &err));
+    REQUIRE(!specrt_cuda_session_create(shared, &params, &session, &err));
+    for (int named = 0; named < 2; named++) {
+        cudaStream_t stream = NULL;
+        if (named) gpu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+        CHECK_INT(run_all(session, x, tokens, stream), 10);
+        gpu_check(cudaSetDevice(1), "cudaSetDevice");
+        CHECK_INT(run_all(session, x, tokens, stream), 0);
+        gpu_check(cudaSetDevice(0), "cudaSetDevice");
+        CHECK_INT(run_all(session, x, tokens, stream), 10);
+        if (named) gpu_check(cudaStreamDestroy(stream), "stream");
+    }
+    gpu_check(cudaSetDevice(1), "cudaSetDevice");
+    CHECK_INT(specrt_cuda_session_create(shared, &params, &none, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "cuda: device: expected number 0, where the policy is, found another; call "
+                       "cudaSetDevice(0)");
+    specrt_cuda_session_close(session);
+    specrt_cuda_policy_close(shared);
+    gpu_check(cudaGetDevice(&device), "cudaGetDevice");
+    CHECK_INT(device, 1);
+    gpu_check(cudaSetDevice(0), "cudaSetDevice");
+    gpu_free(x);
+    gpu_free(tokens);
+    if (&harness_live) CHECK_INT(harness_live, live);
+    specrt_policy_close(policy);
+}
+
 /* A kernel that reads where nothing is, last: it costs a GPU's process its device. Its launch is told of at
  * once by kernels built for debugging, which name it; by others later, without a name. */
 static void test_named(void) {
@@ -183,6 +245,7 @@ static void test_captured(void) {
 static const test_case cases[] = {
     {"devices", "none, and one without code for it", test_devices},
     {"calls", "that fail leave nothing behind", test_calls},
+    {"other_device", "calls with another current device start nothing", test_other_device},
     {"unread", "an error of others is not a launch's", test_unread},
     {"captured", "launches of a debug build can be", test_captured},
     {"named", "the kernel that failed", test_named},

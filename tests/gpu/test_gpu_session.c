@@ -170,7 +170,8 @@ static void device_open(device *d, const specrt_cuda_policy *policy,
     size_t n = (size_t)d->n;
     d->draft_table = device_table(d, draft_table, D);
     d->target_table = device_table(d, target_table, V);
-    d->hidden = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
+    /* Rows beyond a beam's are read with those of other sequences, and their logits ranked by nobody. */
+    d->hidden = (float *)device_own(d, gpu_zeros(n * TOPK * D * sizeof(float)));
     d->draft_input = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
     d->logits = (float *)device_own(d, gpu_alloc(n * NODES * V * sizeof(float)));
     d->tokens = (int32_t *)device_own(d, gpu_alloc(n * sizeof(int32_t)));
