@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Sanitizers have their own; on a GPU its driver allocates, too. */
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&       \
+    !defined(TEST_ON_GPU)
+#include "guard.h"
+#endif
+
 typedef struct test_case {
     const char *name, *what;
     void (*fn)(void);

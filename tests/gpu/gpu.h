@@ -2,6 +2,7 @@
 #ifndef GPU_H
 #define GPU_H
 
+#define TEST_ON_GPU
 #include "test.h"
 #include <cuda_runtime_api.h>
 #include <stdbool.h>

@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 #include "harness.h"
 
+#define TEST_ON_GPU
 #include "../test.h"
 #include <sys/wait.h>
 #include <unistd.h>
