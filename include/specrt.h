@@ -6238,9 +6238,8 @@ typedef struct specrt__ranks_layout {
 
 static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ranks_layout *out) {
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    uint64_t bytes, n_extra = (uint64_t)n * (sizeof(int32_t) + sizeof(float)) + 4096;
-    if (!specrt__base_mul(stride, (uint64_t)n, &bytes)) return false;
-    if (!specrt__base_add(bytes, n_extra, &bytes) || bytes > PTRDIFF_MAX) return false;
+    uint64_t bytes = (uint64_t)n * (stride + sizeof(int32_t) + sizeof(float)) + 4096;
+    if (bytes > PTRDIFF_MAX) return false; /* of an address of 32 bits */
     out->row_stride = stride;
     out->ids = sizeof(specrt__ranks_list);
     out->bias = out->ids + (size_t)n * sizeof(int32_t);

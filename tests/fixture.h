@@ -205,27 +205,28 @@ static inline uint8_t *fixture_index(int32_t n_rows, int32_t n_cols, const uint8
 /* A "sketch" section, malloc'ed, of numbers by chance: what it promises is false. Records have one line. */
 static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t n_signs,
                                       uint64_t seed, size_t *n) {
-    enum { RANK = 240 };
+    int32_t rank = n_signs <= 240 ? 240 : 496; /* records of one line, or of two */
     specrt_sketch_header h = {.n_rows = n_rows,
                               .n_cols = n_cols,
-                              .rank = RANK,
+                              .rank = rank,
                               .n_signs = n_signs,
                               .basis_dtype = n_cols % 32 ? SPECRT_DTYPE_F16 : SPECRT_DTYPE_Q8_0,
                               .scale_unit = 1,
                               .constant_unit = 0.01f};
     size_t v = (size_t)n_rows, d = (size_t)n_cols, n_places = (v + 15) / 16 * 16;
     size_t row = specrt_row_bytes((specrt_dtype)h.basis_dtype, n_cols);
-    size_t center = (sizeof h + RANK * row + 3) / 4 * 4, rows = center + 4 * d;
+    size_t record = (size_t)(rank + 16) / 4, basis = (size_t)rank * row;
+    size_t center = (sizeof h + basis + 3) / 4 * 4, rows = center + 4 * d;
     size_t scales = rows + 4 * v, codes = (scales + 2 * n_places + 63) / 64 * 64;
     size_t records = codes + n_places * (size_t)n_signs / 8;
-    *n = records + 64 * v;
+    *n = records + record * v;
     uint8_t *bytes = (uint8_t *)calloc(1, *n);
     memcpy(bytes, &h, sizeof h);
-    for (size_t i = sizeof h; i < sizeof h + RANK * row; i += 2) {
+    for (size_t i = sizeof h; i < sizeof h + basis; i += 2) {
         float x = 0.1f * fixture_normal(&seed); /* an f16, or two of eight bits */
         specrt_to_f16(&x, 1, (uint16_t *)(void *)(bytes + i));
     }
-    for (size_t k = 0; n_cols % 32 == 0 && k < RANK * d / 32; k++) {
+    for (size_t k = 0; n_cols % 32 == 0 && k < (size_t)rank * d / 32; k++) {
         float x = 0.01f + 0.001f * fabsf(fixture_normal(&seed));
         specrt_to_f16(&x, 1, (uint16_t *)(void *)(bytes + sizeof h + 34 * k));
     }
@@ -243,8 +244,8 @@ static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t n_
     }
     for (size_t i = codes; i < *n; i++) bytes[i] = (uint8_t)(fixture_random(&seed) >> 56);
     for (size_t i = 1; i <= v; i++) { /* bf16 scales and constants, about 1/128 and 1 */
-        bytes[records + 64 * i - 3] = 0x3c;
-        bytes[records + 64 * i - 1] = (uint8_t)(0x3f | (i % 2) << 7);
+        bytes[records + record * i - 3] = 0x3c;
+        bytes[records + record * i - 1] = (uint8_t)(0x3f | (i % 2) << 7);
     }
     return bytes;
 }

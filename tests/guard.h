@@ -1,6 +1,7 @@
-/* guard.h : a malloc() for tests. Every block ends where a page begins that nobody may touch, and is filled with bytes
- * that make no sensible number: a test crashes or fails where the code reads behind an array, uses what it has not
- * set, or touches what it has freed. Blocks that are larger, or more, than these limits are the C library's own. */
+/* guard.h : a malloc() for tests. Every block ends where a page begins that nobody may touch, and is
+ * filled with bytes that make no sensible number: a test crashes or fails where the code reads behind
+ * an array, uses what it has not set, or touches what it has freed. Blocks larger or more than these
+ * limits are the C library's own. */
 #ifndef TESTS_GUARD_H
 #define TESTS_GUARD_H
 

@@ -208,10 +208,14 @@ static void test_most_sections(void) {
     specrt_bundle *bundle;
     size_t n;
     for (int i = 0; i < SPECRT_BUNDLE_MAX_SECTIONS; i++) {
-        snprintf(tags[i], sizeof tags[i], "x%03d", i);
+        snprintf(tags[i], sizeof tags[i], "a%03d", i);
         sections[i] = (fixture_section){tags[i],      1,           SPECRT_SECTION_OPTIONAL, &entry,
                                         sizeof entry, sizeof entry};
     }
+    char frame[64]; /* decoded: behind what is known of the sections lies a pointer */
+    n = ZSTD_compress(frame, sizeof frame, "{}", 2, 1);
+    sections[SPECRT_BUNDLE_MAX_SECTIONS - 1] =
+        (fixture_section){"prov", 1, SPECRT_SECTION_ZSTD, frame, n, 2};
     uint8_t *bytes = fixture_bundle(sections, SPECRT_BUNDLE_MAX_SECTIONS, &n);
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_bundle_open_memory(bytes, n, "x", NULL, &bundle, &err);

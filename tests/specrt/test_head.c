@@ -1,6 +1,7 @@
 /* test_head.c : the digest of a head, and binding. */
 #include "specrt_tools.h"
-#include "specrt_tools.h"
+#include "core/head.h"
+#include "core/simd.h"
 #include "fixture.h"
 #include "quantise.h"
 #include "test.h"
@@ -124,6 +125,43 @@ static void test_distance_trained(void) {
     CHECK(distance(SPECRT_DTYPE_Q4_0, w, w + N_COLS, N_ROWS, N_COLS) > 1.0f);
     free(w);
     sl_gguf_close(model);
+}
+
+/* --- products --- */
+
+/* Rows that lie here and there have the logits of the same rows side by side, bit for bit. */
+static void test_places(void) {
+    enum { N = 39, COLS = 288, H = 9 };
+    static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F32, SPECRT_DTYPE_BF16, SPECRT_DTYPE_Q8_0,
+                                          SPECRT_DTYPE_Q4_0};
+    static const int32_t counts[] = {1, 2, H};
+    float *values = random_values(N * COLS, 3), *hidden = random_values(H * COLS, 4);
+    float bias[N], moved[N], expected[H * N], got[H * N];
+    int32_t places[N];
+    for (int i = 0; i < N; i++) places[i] = 7 * i % N, bias[i] = (float)i;
+    for (int i = 0; i < N; i++) moved[i] = bias[places[i]];
+    for (int d = 0; d < 4; d++) {
+        size_t bytes = specrt_row_bytes(dtypes[d], COLS);
+        uint8_t *rows = head_rows(dtypes[d], values, N, COLS),
+                *packed = (uint8_t *)malloc(N * bytes);
+        for (int i = 0; i < N; i++)
+            memcpy(packed + (size_t)i * bytes, rows + (size_t)places[i] * bytes, bytes);
+        specrt_segment s = {
+            .rows = packed, .row_stride = bytes, .dtype = dtypes[d], .n_rows = N, .bias = moved};
+        specrt_segment t = s;
+        t.rows = rows, t.bias = bias, t.places = places;
+        for (int c = 0; c < 3; c++) {
+            size_t n = (size_t)(counts[c] * N) * sizeof *got;
+            const specrt__simd_kernels *kernels = specrt__simd_choose();
+            specrt__head_products(kernels, &s, 0, N, COLS, hidden, counts[c], expected, N);
+            specrt__head_products(kernels, &t, 0, N, COLS, hidden, counts[c], got, N);
+            CHECK(memcmp(got, expected, n) == 0);
+        }
+        free(rows);
+        free(packed);
+    }
+    free(values);
+    free(hidden);
 }
 
 /* --- binding --- */
@@ -385,6 +423,7 @@ static const test_case cases[] = {
     {"another", "what is made of a head serves that head alone", test_policy_of_another_head},
     {"distance", "quantisations are near, other heads far", test_distance},
     {"distance_trained", "the same on trained weights", test_distance_trained},
+    {"places", "rows here and there, against the same side by side", test_places},
     {"bad_heads", "descriptions that make no sense", test_bad_heads},
     {"bind", "quantised heads bind; shifted, padded and broken ones do not", test_bind},
     {"bind_vocabulary", "fewer rows than tokens", test_bind_vocabulary},

@@ -168,6 +168,22 @@ static void test_one_row(void) {
     CHECK_NEAR(score, 4, 1e-6);
     CHECK_INT(specrt_hnsw_search(&w.index, query, 0, 5, &id, &score, w.scratch), 0);
     CHECK_INT(specrt_hnsw_search(&w.index, query, 6, 5, &id, &score, w.scratch), 0);
+    const int32_t most = SPECRT_HNSW_MAX_EF;
+    CHECK_INT(specrt_hnsw_search(&w.index, query, 1, most, &id, &score, w.scratch), 1);
+    CHECK_INT(specrt_hnsw_search(&w.index, query, 1, most + 1, &id, &score, w.scratch), 0);
+    world_free(&w);
+}
+
+/* As wide as rows may be. */
+static void test_widest(void) {
+    const int32_t dim = SPECRT_HNSW_MAX_DIM;
+    float *rows = (float *)calloc(2 * (size_t)dim, sizeof *rows), score;
+    int32_t id;
+    rows[3] = rows[2 * dim - 1] = 1;
+    world w;
+    world_make(&w, rows, 2, dim, &defaults, SPECRT_HNSW_INT8);
+    CHECK_INT(specrt_hnsw_search(&w.index, rows + dim, 1, 0, &id, &score, w.scratch), 1);
+    CHECK_INT(id, 1);
     world_free(&w);
 }
 
@@ -195,12 +211,14 @@ static void test_queries(void) {
 /* What is asked of int8 rows: whole numbers, the same both ways, near the product of the rows. */
 static void test_scores(void) {
     world w;
-    float there[60], back;
-    int32_t nodes[60];
-    world_make(&w, make_rows(60, 70), 60, 70, &defaults, SPECRT_HNSW_INT8);
-    for (int i = 0; i < 60; i++) nodes[i] = i;
-    specrt_hnsw_scores(&w.index, 7, nodes, 60, there, w.scratch);
-    for (int32_t i = 0; i < 60; i++) {
+    enum { N = 59 }; /* behind the last one no node is asked for */
+    float there[N], back;
+    int32_t *nodes = (int32_t *)malloc(N * sizeof *nodes);
+    world_make(&w, make_rows(N, 70), N, 70, &defaults, SPECRT_HNSW_INT8);
+    for (int i = 0; i < N; i++) nodes[i] = i;
+    specrt_hnsw_scores(&w.index, 7, nodes, N, there, w.scratch);
+    CHECK_INT(specrt_hnsw_any_above(&w.index, 7, nodes, N, INFINITY, w.scratch), 0);
+    for (int32_t i = 0; i < N; i++) {
         double sum = 0, a = 0, b = 0;
         for (int j = 0; j < 70; j++) {
             double x = w.rows[7 * 70 + j], y = w.rows[i * 70 + j];
@@ -212,6 +230,7 @@ static void test_scores(void) {
         CHECK_INT(specrt_hnsw_any_above(&w.index, 7, &i, 1, there[i], w.scratch), 0);
         CHECK_INT(specrt_hnsw_any_above(&w.index, 7, nodes, i + 1, there[i] - 1, w.scratch), 1);
     }
+    free(nodes);
     world_free(&w);
 }
 
@@ -272,6 +291,9 @@ static void test_damage(void) {
     memcpy(&h, good, sizeof h);
     size_t ids = sizeof h, starts = ids + 800, links0 = starts + 804, links = links0 + 200 * 32;
     REQUIRE(h.n_lists > 0);
+    const int32_t *first = (const int32_t *)(const void *)(good + starts);
+    int32_t low = 0; /* a node of the lowest level */
+    while (first[low + 1] > first[low]) low++;
     const struct {
         size_t at;
         int32_t value;
@@ -295,7 +317,8 @@ static void test_damage(void) {
                    {starts + 400, -7, "starts: expected steps of 0 to max_level"},
                    {links0, 200, "links: expected links to nodes"},
                    {links0, -2, "links: expected links to nodes"},
-                   {links, 1 << 20, "links: expected links to nodes"}};
+                   {links, 1 << 20, "links: expected links to nodes"},
+                   {links, low, "links: expected links within a level"}};
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         memcpy(bad, good, n);
         memcpy(bad + damages[i].at, &damages[i].value, 4);
@@ -353,6 +376,7 @@ static const test_case cases[] = {
     {"exact", "ef = n, three ways to store vectors, two metrics", test_exact},
     {"recall", "4,000 rows, ef 128", test_recall},
     {"one_row", "a single row, and arguments out of range", test_one_row},
+    {"widest", "rows of 131,072 columns", test_widest},
     {"queries", "not finite, great, small", test_queries},
     {"scores", "of nodes by nodes, against doubles", test_scores},
     {"duplicates", "equal, nearly equal and unusable rows", test_duplicates},

@@ -267,6 +267,8 @@ static void test_refused(void) {
     memcpy(bad, ids, sizeof bad);
     bad[9] = bad[4];
     check_bind(NULL, bad, SPECRT_STATUS_BAD_ARG, "at rows 4 and 9");
+    bad[9] = bad[0];
+    check_bind(NULL, bad, SPECRT_STATUS_BAD_ARG, "at rows 0 and 9");
     bad[9] = -1;
     check_bind(NULL, bad, SPECRT_STATUS_BAD_ARG, "row 9: expected a token from 0 to 16777215");
     bad[9] = SPECRT_MAX_VOCAB;

@@ -187,6 +187,18 @@ static void test_pick_edges(void) {
     specrt_verifier_free(v);
 }
 
+/* Sums go by eight lanes, which are added pairwise: to the bit, and over nothing that lies behind. */
+static void test_sum(void) {
+    float *x = (float *)calloc(9, sizeof *x), small = 0x1p-60f;
+    x[0] = small, x[2] = 1, x[3] = -1;
+    CHECK(specrt__verify_sum(x, 8) == (double)small);
+    x[8] = 1; /* of the first lane */
+    CHECK(specrt__verify_sum(x, 9) == 1 && specrt__verify_sum(x, 3) == 1);
+    float *eight = (float *)realloc(x, 8 * sizeof *x);
+    CHECK(specrt__verify_sum(eight, 8) == (double)small);
+    free(eight);
+}
+
 /* Logits that end where a page does: nothing behind the last one is read. */
 static void test_page_end(void) {
     static const int sizes[] = {1, 63, 1023, 1024, 1025, 5000};
@@ -220,6 +232,11 @@ static void test_nucleus_edge(void) {
         for (int i = 0; i < 6; i++) CHECK((v->weights[i] > 0) == (i == first || i == first + 1));
         specrt_verifier_free(v);
     }
+    const specrt_sampling least = {1, 0, 0, 0.5f, 1, 0}; /* of the best: those weigh as much */
+    REQUIRE(specrt_verifier_create(6, &least, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt__verify_distribution(v, logits);
+    CHECK(v->total == 4);
+    specrt_verifier_free(v);
 }
 
 /* Rows that hold no distribution: the greedy token, whatever the temperature. */
@@ -497,6 +514,20 @@ static void test_refused_drafts(void) {
     specrt_verifier_free(v);
 }
 
+/* What lies before a draft is not of it. */
+static void test_before(void) {
+    float logits[V] = {0};
+    const int32_t tokens[2] = {4, 9}, parents[2] = {0, -1};
+    const specrt_draft draft = {.n = 1, .tokens = tokens + 1, .parents = parents + 1};
+    specrt_verifier *v;
+    specrt_verdict verdict;
+    logits[4] = 2;
+    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(!specrt_verify_tree(v, &draft, logits, 0, &verdict));
+    CHECK_INT(verdict.n, 1);
+    specrt_verifier_free(v);
+}
+
 /* Distributions that are none: they do not sum to 1, name tokens that are not there, or give the drafted
  * token nothing. */
 static void test_refused_distributions(void) {
@@ -566,9 +597,10 @@ static void test_refused(void) {
 static const test_case cases[] = {
     {"distribution", "draws follow temperature, top-k, top-p and min-p", test_distribution},
     {"filters", "they keep the definition's tokens, at any size and under ties", test_filters},
-    {"nucleus_edge", "the mass reached to the bit", test_nucleus_edge},
+    {"nucleus_edge", "the mass, or the least share, reached to the bit", test_nucleus_edge},
     {"blocks", "vocabularies to 128,256: picks over blocks, empty, full and tied", test_blocks},
     {"pick_edges", "draws on a running sum pick tokens that have mass", test_pick_edges},
+    {"sum", "in lanes, to the bit", test_sum},
     {"page_end", "nothing behind a row of logits is read", test_page_end},
     {"degenerate", "rows of NaN and infinities give the greedy token", test_degenerate},
     {"cold", "temperatures near 0 are greedy", test_cold},
@@ -578,6 +610,7 @@ static const test_case cases[] = {
     {"rejection", "emissions follow p, acceptances sum min(p, q)", test_rejection},
     {"rejection_edges", "p = q, a token listed twice, greedy targets", test_rejection_edges},
     {"refused_drafts", "no root, too many nodes, a negative position", test_refused_drafts},
+    {"before", "a draft begins at its root", test_before},
     {"refused_distributions", "what is no distribution over the vocabulary",
      test_refused_distributions},
     {"greedy_chain", "ties of a greedy target go to the lower id", test_greedy_chain},
