@@ -417,7 +417,7 @@ LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard docs/site/*.sh bench/*.sh tests/*.sh tests/*/*.sh tests/gpu/ptx/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md docs/*/*.md tools/*/*.md bench/results/*.md python/*.md)
-PROSE := README.md CONTRIBUTING.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md) bench/results/auto.md bench/results/llama.md
+PROSE := README.md CONTRIBUTING.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md bench/results/*.md) data/README.md
 lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, prose, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@tools/amalgamate src/single_header.h | cmp -s - include/specrt.h && \
@@ -434,7 +434,7 @@ lint: ## format, generated files, order of folders, lengths, one helper for no m
 	@python3 .ci/lint/prose.py $(PROSE)
 	@! command -v codespell >/dev/null || codespell $(PROSE)
 	@awk -f .ci/lint/readme.awk README.md
-	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md bench/results/auto.md bench/results/llama.md bench/results/text.md $(wildcard bench/results/raw/*/*.txt)
+	@awk -f .ci/lint/figures.awk docs/BENCHMARKS.md $(wildcard bench/results/*.md bench/results/raw/*/*.txt)
 
 format: ## clang-format everything in place
 	clang-format -i $(LINTED)
