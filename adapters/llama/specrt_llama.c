@@ -89,8 +89,6 @@ static specrt_status check_model(const struct llama_model *model, const char *ro
                             why);
 }
 
-/* Of a model that is recurrent in part llama.cpp keeps snapshots, one for each token of the last pass: of the
- * target that is a cycle, of a drafter one step. */
 static specrt_status refuse_hybrid(const struct llama_model *model, const char *role,
                                    const char *why, specrt_error *err) {
     if (!llama_model_is_hybrid(model)) return SPECRT_STATUS_OK;
@@ -111,11 +109,17 @@ static specrt_status check_branches(const specrt_llama *s, const struct llama_mo
 #endif
 }
 
-static specrt_status check_snapshots(const specrt_llama *s, const struct llama_model *target,
-                                     specrt_error *err) {
+/* Of a model that is recurrent in part llama.cpp keeps snapshots, one for each token of the last pass: of the
+ * target that is a cycle, of a drafter one step. Where it keeps none, accepted tokens are read again. */
+static specrt_status check_rollback(specrt_llama *s, const struct llama_model *target,
+                                    specrt_error *err) {
 #ifdef SPECRT_LLAMA_STATES
-    if (llama_n_rs_seq(s->target) >= (uint32_t)s->tree.num_draft_tokens - 1)
+    char arch[64] = "";
+    llama_model_meta_val_str(target, "general.architecture", arch, sizeof arch);
+    if (llama_n_rs_seq(s->target) + 1 >= (uint32_t)s->tree.num_draft_tokens)
         return SPECRT_STATUS_OK;
+    s->replays = strcmp(arch, "qwen3next") == 0;
+    if (s->replays) return SPECRT_STATUS_OK;
 #endif
     return refuse_hybrid(target, "target",
                          "llama.cpp keeps no snapshots of its architecture's state", err);
@@ -154,7 +158,7 @@ static specrt_status check_drafter(specrt_llama *s, const struct llama_model *ta
 
 /* ---- passes -------------------------------------------------------------------------------------- */
 
-static void batch_add(struct llama_batch *b, int32_t token, int32_t pos, int32_t seq, bool output) {
+void specrt_llama_add(struct llama_batch *b, int32_t token, int32_t pos, int32_t seq, bool output) {
     int32_t i = b->n_tokens++;
     b->token[i] = token;
     b->pos[i] = pos;
@@ -182,8 +186,10 @@ static bool at_node(struct ggml_tensor *t, bool ask, void *user) {
 static bool at_target_node(struct ggml_tensor *t, bool ask, void *user) {
     specrt_llama *s = (specrt_llama *)user;
     bool is_read = s->reader && s->reader->wants(s, t);
-    if (ask) return is_read || (s->states && strcmp(t->name, "result_norm") == 0);
-    if (is_read) return s->reader->take(s, t), true;
+    bool is_kept = s->states && strcmp(t->name, "result_norm") == 0;
+    if (ask) return is_read || is_kept;
+    if (is_read) s->reader->take(s, t);
+    if (!is_kept) return true;
     if (t->type != GGML_TYPE_F32 || t->ne[0] != s->d_target || t->ne[1] > s->n_batch) return true;
     s->n_states = t->ne[1];
     ggml_backend_tensor_get(t, s->states, 0, ggml_nbytes(t));
@@ -228,10 +234,18 @@ static int run_target(specrt_llama *s, const float **logits) {
     return s->reader ? s->reader->saw(s, s->to_target.n_tokens) : 0;
 }
 
+/* The drafter's cells behind what it has read of the sequence. */
+static void forget_unread(specrt_llama *s) {
+    if (s->reader)
+        s->reader->forget(s);
+    else
+        llama_memory_seq_rm(llama_get_memory(s->draft), 0, s->n_read, -1);
+}
+
 static void put_pending(specrt_llama *s, int32_t n) {
     s->to_draft.n_tokens = 0;
     for (int32_t i = 0; i < n; i++, s->n_read++)
-        batch_add(&s->to_draft, s->tokens[s->n_read], s->n_read, 0, false);
+        specrt_llama_add(&s->to_draft, s->tokens[s->n_read], s->n_read, 0, false);
 }
 
 /* The drafter reads what the target has, but for at most `rest` tokens. Nothing is asked of these. */
@@ -259,10 +273,12 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
         return specrt_llama_fail(
             s, "prompt: %d tokens at %d; expected at most %d a pass, and %d in all", (int)n,
             (int)s->n_past, (int)s->n_batch, (int)s->n_context);
+    if (specrt_llama_settle(s)) return 1;
     if (s->reader && s->reader->read(s, 1)) return 1; /* makes room */
     s->to_target.n_tokens = 0;
     for (int32_t i = 0; i < n; i++) {
-        batch_add(&s->to_target, tokens[i], s->n_past + i, 0, all || s->outputs_all || i == n - 1);
+        specrt_llama_add(&s->to_target, tokens[i], s->n_past + i, 0,
+                         all || s->outputs_all || i == n - 1);
         s->tokens[s->n_past + i] = tokens[i];
     }
     if (run_target(s, logits)) return 1;
@@ -276,10 +292,10 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
 
 /* What the drafter has not read of the sequence, and the root. */
 static int draft_root(specrt_llama *s, int32_t root) {
-    llama_memory_seq_rm(llama_get_memory(s->draft), 0, s->n_read, -1);
+    forget_unread(s);
     if (read_pending(s, s->n_batch - 1)) return 1;
     put_pending(s, s->n_past - s->n_read);
-    batch_add(&s->to_draft, root, s->n_past, 0, true);
+    specrt_llama_add(&s->to_draft, root, s->n_past, 0, true);
     return run_draft(s, 1);
 }
 
@@ -304,8 +320,8 @@ static int draft_level(specrt_llama *s, int32_t level, const specrt_beam *beam) 
     if (s->reader) return s->reader->level(s, level, beam);
     s->to_draft.n_tokens = 0;
     for (int32_t i = 0; i < beam->n; i++)
-        batch_add(&s->to_draft, beam->tokens[i], s->n_past + level,
-                  specrt_llama_sequence(s, level, i), true);
+        specrt_llama_add(&s->to_draft, beam->tokens[i], s->n_past + level,
+                         specrt_llama_sequence(s, level, i), true);
     return run_draft(s, beam->n);
 }
 
@@ -354,9 +370,11 @@ static int target_verify(void *user, const specrt_draft *draft, const float **lo
         return specrt_llama_fail(
             s, "draft: %d nodes with %d leaves; expected at most %d of a tree of topk %d",
             (int)draft->n, (int)s->n_leaves, (int)s->tree.num_draft_tokens, (int)s->tree.topk);
+    if (specrt_llama_settle(s)) return 1;
+    if (s->replays && draft->n > 1 && specrt_llama_remember(s)) return 1;
     s->to_target.n_tokens = 0;
     for (int32_t i = 0; i < draft->n; i++)
-        batch_add(&s->to_target, draft->tokens[i], s->n_past + draft->depths[i], 0, true);
+        specrt_llama_add(&s->to_target, draft->tokens[i], s->n_past + draft->depths[i], 0, true);
     if (s->n_leaves > 1) branch(s, draft);
     return run_target(s, logits);
 }
@@ -365,6 +383,10 @@ static int target_verify(void *user, const specrt_draft *draft, const float **lo
 static int keep_path(specrt_llama *s, const specrt_draft *draft, const specrt_verdict *verdict) {
     llama_memory_t memory = llama_get_memory(s->target);
     int32_t last = verdict->nodes[verdict->n - 1], keep = 0, end = s->n_past + verdict->n;
+    if (s->replays) {
+        s->n_owed = verdict->n < draft->n ? verdict->n : 0;
+        return 0;
+    }
     if (s->n_leaves == 1)
         return llama_memory_seq_rm(memory, 0, end, -1)
                    ? 0
@@ -411,7 +433,7 @@ static int sample_tokens(specrt_llama *s) {
     int32_t n = llama_tokenize(vocab, text, sizeof text - 1, tokens, 32, true, false);
     if (n <= 0) n = 1, tokens[0] = 0; /* a vocabulary without letters: any token will do */
     s->to_draft.n_tokens = 0;
-    for (int32_t i = 0; i < n; i++) batch_add(&s->to_draft, tokens[i], i, 0, i == n - 1);
+    for (int32_t i = 0; i < n; i++) specrt_llama_add(&s->to_draft, tokens[i], i, 0, i == n - 1);
     return run_draft(s, 1);
 }
 
@@ -530,7 +552,7 @@ static specrt_status open_pair(specrt_llama *s, struct llama_model *target,
     TRY(take_params(s, target, p, err));
     TRY(check_branches(s, target, err));
     TRY(make_contexts(s, target, draft, p, err));
-    TRY(check_snapshots(s, target, err));
+    TRY(check_rollback(s, target, err));
     TRY(self_check(s, err));
     specrt_llama_reset(s);
     return SPECRT_STATUS_OK;
@@ -560,6 +582,7 @@ void specrt_llama_free(specrt_llama *s) {
     free(s->hidden);
     free(s->states);
     free(s->tokens);
+    free(s->checkpoint);
     free(s);
 }
 
@@ -586,7 +609,7 @@ specrt_host specrt_llama_host(specrt_llama *s) {
 void specrt_llama_reset(specrt_llama *s) {
     llama_memory_clear(llama_get_memory(s->target), false);
     llama_memory_clear(llama_get_memory(s->draft), false);
-    s->n_past = s->n_read = 0;
+    s->n_past = s->n_read = s->n_owed = 0;
     s->times = (specrt_llama_times){.n_draft_passes = 0};
     s->fault[0] = '\0';
 }
@@ -635,8 +658,10 @@ static specrt_status copy_sequence(const specrt_llama *s, specrt_llama_state *ou
 
 specrt_status specrt_llama_keep(specrt_llama *s, specrt_llama_state *out, specrt_error *err) {
     specrt_llama_state_free(out);
+    if (specrt_llama_settle(s))
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED, "%s", s->fault);
     /* Behind what it has read the drafter may hold a draft. */
-    llama_memory_seq_rm(llama_get_memory(s->draft), 0, s->n_read, -1);
+    forget_unread(s);
     specrt_status status = copy_sequence(s, out, err);
     if (status != SPECRT_STATUS_OK) specrt_llama_state_free(out);
     return status;

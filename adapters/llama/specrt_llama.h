@@ -23,11 +23,11 @@
  * have been built for the drafter's; ranks and successors follow from the tokenizer and serve any.
  *
  * REFUSES, in one line each: another vocabulary; encoders, diffusion and recurrent models; hybrid models
- * as drafters, and as targets of trees or where llama.cpp keeps no snapshots of their state; a drafter
- * whose head has a bias or lies in a split file, or whose graph does not end in "result_norm", a product
- * and the scale and cap that its file names (a graph split over devices); EAGLE-3 heads of another target,
- * or whose rows are the target's (no output.weight); MTP layers of another target, or of architectures
- * that no test of ours ran. */
+ * as drafters, as targets of trees, or of architectures without snapshots of their state (but qwen3next); a
+ * drafter whose head has a bias or lies in a split file, or whose graph does not end in "result_norm", a
+ * product and the scale and cap that its file names (a graph split over devices); EAGLE-3 heads of another
+ * target, or whose rows are the target's (no output.weight); MTP layers of another target, or of
+ * architectures that no test of ours ran. */
 #ifndef LLAMA_SPECRT_LLAMA_H
 #define LLAMA_SPECRT_LLAMA_H
 

@@ -35,6 +35,13 @@ struct specrt_llama {
     bool is_mtp;                                  /* the drafter is MTP layers */
     bool outputs_all; /* every token of the target is an output, for its state */
 
+    /* Of a target that is recurrent in part, without snapshots of its state: a copy of it, and how many of
+     * the last tokens are to be read once more after it. */
+    bool replays;
+    uint8_t *checkpoint; /* [checkpoint_room] bytes, of which n_checkpoint are in use */
+    size_t n_checkpoint, checkpoint_room;
+    int32_t n_owed;
+
     /* The drafter's last pass. */
     float *hidden; /* [n_batch, d] what its head multiplies */
     int64_t n_hidden;
@@ -57,6 +64,19 @@ int specrt_llama_fail(specrt_llama *s, const char *format, ...)
 /* specrt_llama_sequence() : where the drafter keeps row `row` of a level: two sets take turns, since a row's
  * sequence is a copy of its parent's. */
 int32_t specrt_llama_sequence(const specrt_llama *s, int32_t level, int32_t row);
+
+void specrt_llama_add(struct llama_batch *b, int32_t token, int32_t pos, int32_t seq, bool output);
+
+/* specrt_llama_remember() : copies the recurrent part of the target's state. specrt_llama_settle() :
+ * restores it and reads what is owed, if anything is, before the target's next pass. @return 0, or 1 and
+ * says why */
+#ifdef SPECRT_LLAMA_STATES
+int specrt_llama_remember(specrt_llama *s);
+int specrt_llama_settle(specrt_llama *s);
+#else
+#define specrt_llama_remember(s) 0
+#define specrt_llama_settle(s)   0
+#endif
 
 /* specrt_llama_passed() : a pass of the drafter has ended with the code of `call` (a name); its time from
  * `began`, us, counts. specrt_llama_headless() : whether the pass kept from computing the LM head, where
@@ -84,6 +104,7 @@ struct specrt_llama_reader {
     /* Of the drafter's: cb_eval of its context; reads all pairs whose token is known, where more than `rest`
      * wait; the first pass of a draft, and the next; f32 [rows, d] what the last one was fed. */
     bool (*at_node)(struct ggml_tensor *t, bool ask, void *user);
+    void (*forget)(specrt_llama *s); /* its cells behind the pairs that were read */
     int (*read)(specrt_llama *s, int32_t rest);
     int (*root)(specrt_llama *s, int32_t root);
     int (*level)(specrt_llama *s, int32_t level, const specrt_beam *beam);
@@ -100,11 +121,10 @@ typedef struct specrt_llama_pairs {
     char nodes[3][24]; /* [n_nodes] of the target's graph, f32 [rows, d_target] each */
     char named[80];    /* all of them, for errors */
     int32_t n_nodes, d_target;
-    int32_t d_pair; /* width of what a token is paired with */
-    const char *own,
-        *hidden;    /* nodes of the drafter's graph: its state for the next level; what its head
-                                 multiplies, at which a pass ends */
-    bool encodes;   /* an encoder makes a feature of the states, its node fc_out */
+    int32_t d_pair;     /* width of what a token is paired with */
+    const char *own;    /* node of the drafter's graph: its state for the next level */
+    const char *hidden; /* what its head multiplies, at which a pass ends */
+    bool encodes;       /* an encoder makes a feature of the states, its node fc_out */
     bool keeps_all; /* its graph has a row of `hidden` for every token, else for outputs alone */
     int32_t
         shift; /* 1: a pair is at its token's position, and the first token's has a state of zeros;

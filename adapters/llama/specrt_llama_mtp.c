@@ -8,13 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The target's state for a pair, and the drafter's own for the next level, are its node h_nextn. */
+/* The drafter's own state for the next level is its node h_nextn, and so is the target's for a pair, but for
+ * architectures whose target names it result_norm and has it of its outputs alone. */
 static const struct {
     const char *architecture;
-    const char *hidden;  /* the node that its head multiplies */
-    bool takes_several;  /* else its graph aborts where there is more than one MTP layer */
-    bool states_outputs; /* the target has states of its outputs alone */
-} known[] = {{"qwen35", "mtp_shared_head_norm", false, false}};
+    const char *hidden; /* the node that its head multiplies */
+    bool takes_several; /* else its graph aborts where there is more than one MTP layer */
+    bool of_outputs;    /* the target's state is result_norm */
+} known[] = {{"qwen35", "mtp_shared_head_norm", false, false},
+             {"qwen35moe", "mtp_shared_head_norm", false, false},
+             {"qwen3next", "h_nextn", false, false},
+             {"glm4moe", "mtp_shared_head_norm", false, true},
+             {"step35", "mtp_shared_head_norm", true, false}};
 
 enum { N_KNOWN = sizeof known / sizeof *known };
 
@@ -59,16 +64,17 @@ specrt_status specrt_llama_mtp_open(specrt_llama *s, const struct llama_model *t
                                 "drafter: its MTP layer reads states of %d columns; expected the "
                                 "target's %d: MTP layers draft for their own model",
                                 (int)d, (int)d_target);
-    const specrt_llama_pairs kind = {.n_nodes = 1,
-                                     .nodes = {"h_nextn"},
-                                     .named = "h_nextn",
-                                     .d_target = d,
-                                     .d_pair = d,
-                                     .own = "h_nextn",
-                                     .hidden = known[k].hidden,
-                                     .shift = 1};
+    specrt_llama_pairs kind = {.n_nodes = 1,
+                               .d_target = d,
+                               .d_pair = d,
+                               .own = "h_nextn",
+                               .hidden = known[k].hidden,
+                               .shift = 1};
+    const char *node = known[k].of_outputs ? "result_norm" : "h_nextn";
+    snprintf(kind.nodes[0], sizeof kind.nodes[0], "%s", node);
+    snprintf(kind.named, sizeof kind.named, "%s", node);
     s->is_mtp = true;
-    s->outputs_all = known[k].states_outputs;
+    s->outputs_all = known[k].of_outputs;
     return specrt_llama_pairs_open(s, &kind, err);
 }
 

@@ -131,10 +131,12 @@ static int draft_theirs(test *t, int32_t *tokens, int32_t position, float *logit
     return 0;
 }
 
-/* What was drafted is read, and its first token stays. */
+/* What was drafted is read, and its first token stays; where llama.cpp cannot take tokens back, no more than
+ * stays is read. */
 static int commit_theirs(test *t, const int32_t *tokens, int32_t position) {
+    bool gives_back = !llama_model_is_hybrid(t->target) || llama_n_rs_seq(t->ctx) > 0;
     llama_memory_seq_rm(llama_get_memory(t->mtp), 0, position, -1);
-    if (read_theirs(t, tokens, 1 + N_CHAIN, position)) return 1;
+    if (read_theirs(t, tokens, gives_back ? 1 + N_CHAIN : 2, position)) return 1;
     memcpy(t->pending, t->rows + t->d, t->d * sizeof(float));
     llama_memory_seq_rm(llama_get_memory(t->mtp), 0, position + 2, -1);
     return !llama_memory_seq_rm(llama_get_memory(t->ctx), 0, position + 2, -1);

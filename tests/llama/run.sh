@@ -301,7 +301,7 @@ fi
 mtp() { # ARCHITECTURE[,...] : that model
     check "make $1" "$build/tests/llama_mtp_model" "$1" $target "$work/$1.gguf"
 }
-few="--limit 3 -n 16"
+few="--limit 2 -n 16"
 more_than_one() { figure accept_length <"$out" | awk '{ exit !($1 > 1.05 && $1 < 4) }'; }
 # drafts_by_mtp ARCHITECTURE chains|"" : all of these
 drafts_by_mtp() {
@@ -309,19 +309,29 @@ drafts_by_mtp() {
     for kind in "" ,own ,tail,own ,none; do mtp "$1$kind"; done
     check "mtp $1 logits" sh -c "$build/tests/llama_mtp $of $work/$1,tail,own.gguf >$out 2>$err"
     check "mtp $1 state" sh -c "$build/tests/llama_state $of $of $2 >$out 2>$err"
+    check "mtp $1 drafts" sh -c "$llama -m $of -q --json --prompts $work/prompts.jsonl -n 16 -t 1 \
+        --policy full >$out 2>$err"
+    check "mtp $1 accepted" more_than_one
     splits= md=
     same "mtp $1" -m "$of" -t 1 $few --policy window:64@min=0 --bundle "$work/lists.specb" \
         --policy static:200+window:64@min=0+successor:64
     same "mtp $1 own" -m "$work/$1,own.gguf" -t 2 $few --num-steps 7
-    check "mtp $1 accepted" sh -c "$llama -m $of -q --json --prompts $work/prompts.jsonl -n 24 \
-        --policy full >$out 2>$err"
-    check "mtp $1 accepted" more_than_one
     md="-md $work/$1,tail,own.gguf"
     same "mtp $1 tail" -m "$work/$1,none.gguf" -t 1 $few
     md="-md $draft"
 }
 if [ -x "$build/tests/llama_mtp" ]; then
-    drafts_by_mtp qwen35 chains
+    for of in qwen35 qwen35moe qwen3next; do drafts_by_mtp $of chains; done
+    for of in glm4moe step35; do drafts_by_mtp $of ""; done
+    md=
+    same "mtp tree" -m "$work/glm4moe.gguf" -t 1 $few $tree
+    # A second layer drafts nothing in step35: the first drafts to any depth.
+    mtp step35,two
+    same "mtp step35 two" -m "$work/step35,two.gguf" -t 1 $few
+    check mtp-costs run -m "$work/glm4moe.gguf" -t 1 -q --costs "$work/mtp-costs.json"
+    same "mtp auto" -m "$work/glm4moe.gguf" -t 1 $few --policy auto --auto-costs \
+        "$work/mtp-costs.json"
+    md="-md $draft"
     tail="-md $work/qwen35,tail,own.gguf"
     mtp qwen35,two
     refuses mtp-two 3 "qwen35.nextn_predict_layers: expected 1, found 2" -m "$work/qwen35,two.gguf"
