@@ -31,7 +31,7 @@ the() {
 list() {
     awk '$1 != "#" && NF > 1 { key = $1; sub(/^[^ ]+ +/, ""); is[key] = $0 }
         key == "kind" && NF > 1 {
-            printf "  make models NAME=%-11s %s; %s, %s\n", is["name"], is["what"], is["download"],
+            printf "  make models NAME=%-18s %s; %s, %s\n", is["name"], is["what"], is["download"],
                 is["licence"]
         }' "$table"
 }
@@ -80,7 +80,7 @@ check_kind() { # FILE
     case $kind in
     text*)
         head -c 10000 "$1" | grep -aqF "${kind#text }" ||
-            fail 3 "$1: expected JSON with ${kind#text }, found none"
+            fail 3 "$1: expected text with ${kind#text }, found none"
         ;;
     *)
         found=$(kind_of "$1")

@@ -1,4 +1,5 @@
-/* from_gguf.c : the vocabulary inside a GGUF: byte-level BPE ("gpt2") and SentencePiece ("llama").
+/* from_gguf.c : the vocabulary inside a GGUF: byte-level BPE ("gpt2"), BPE over characters ("gemma4")
+ * and SentencePiece ("llama").
  *
  * A GGUF names its pre-tokenizer instead of describing it. The name is taken to mean what the
  * tokenizer.json of the models it is named after says, normalisation included. */
@@ -30,25 +31,26 @@ typedef struct pre_tokenizer {
 #define SEQUENCE(list) "{\"type\":\"Sequence\",\"pretokenizers\":[" list "]}"
 
 static const pre_tokenizer pre_tokenizers[] = {
-    {" gpt-2 phi-2 exaone4 ", TOK_SPLIT_GPT2, false, false, NULL},
+    {" gpt-2 phi-2 exaone4 gigachat a.x-4.0 mellum jais trillion granite-docling ", TOK_SPLIT_GPT2,
+     false, false, NULL},
     {" mpt olmo ", TOK_SPLIT_GPT2, false, true, NULL},
-    {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2 ", TOK_SPLIT_LLAMA3, true, false,
-     NULL},
-    {" dbrx smaug-bpe glm4 chatglm-bpe ", TOK_SPLIT_LLAMA3, false, false, NULL},
+    {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2 midm-2.0 glm4 glm5 chatglm-bpe ",
+     TOK_SPLIT_LLAMA3, true, false, NULL},
+    {" dbrx smaug-bpe ", TOK_SPLIT_LLAMA3, false, false, NULL},
     {" qwen2 ", TOK_SPLIT_QWEN2, false, true, NULL},
-    {" deepseek-r1-qwen megrez hunyuan grok-2 solar-open stablelm2 ", TOK_SPLIT_QWEN2, false, false,
-     NULL},
+    {" deepseek-r1-qwen kormo megrez hunyuan grok-2 solar-open stablelm2 ", TOK_SPLIT_QWEN2, false,
+     false, NULL},
     {" qwen35 ", TOK_SPLIT_QWEN35, false, true, NULL},
-    {" gpt-4o llama4 kanana2 ", TOK_SPLIT_O200K, false, false, NULL},
+    {" gpt-4o llama4 kanana2 talkie minimax-m2 ", TOK_SPLIT_O200K, false, false, NULL},
     {" deepseek-llm ", TOK_SPLIT_DEEPSEEK_LLM, false, false, NULL},
     {" falcon ", TOK_SPLIT_FALCON, false, false, NULL},
-    {" starcoder refact smollm codeshell ", TOK_SPLIT_CUSTOM, false, false,
-     SEQUENCE(DIGITS "," BYTE_LEVEL("true"))},
+    {" starcoder refact smollm codeshell exaone minerva-7b mellum2 ", TOK_SPLIT_CUSTOM, false,
+     false, SEQUENCE(DIGITS "," BYTE_LEVEL("true"))},
     {" command-r ", TOK_SPLIT_CUSTOM, false, true, SEQUENCE(DIGITS "," BYTE_LEVEL("true"))},
     {" deepseek-coder ", TOK_SPLIT_CUSTOM, false, false,
      SEQUENCE(SPLIT("[\\r\\n]") "," SPLIT("\\\\s?\\\\p{L}+") "," SPLIT("\\\\s?\\\\p{P}+") "," SPLIT(
          "[\\u4e00-\\u9fa5\\u0800-\\u4e00\\uac00-\\ud7ff]+") "," DIGITS "," BYTE_LEVEL("false"))},
-    {" deepseek-v3 ", TOK_SPLIT_CUSTOM, false, false,
+    {" deepseek-v3 hunyuan-dense joyai-llm hy_v4 ", TOK_SPLIT_CUSTOM, false, false,
      SEQUENCE(SPLIT("\\\\p{N}{1,3}") "," SPLIT(
          "[\\u4e00-\\u9fa5\\u3040-\\u309f\\u30a0-\\u30ff]"
          "+") "," SPLIT("[!\\\"#$%&'()*+,\\\\-./"
@@ -75,7 +77,7 @@ typedef struct vocabulary {
     int64_t n;
     const gguf_kv *types, *scores; /* i32 and f32 [n]; NULL: absent */
     tok_spelling spelling;
-    bool sentencepiece;
+    bool scored;        /* scores order merges */
     unsigned raw_flags; /* of user-defined tokens */
 } vocabulary;
 
@@ -121,7 +123,7 @@ static specrt_status add_normal(tokenizer *tok, const vocabulary *v, int32_t id,
 static specrt_status add_token(tokenizer *tok, const vocabulary *v, int32_t id, specrt_error *err) {
     gguf_string s = v->tokens[id];
     int32_t type = type_of(v, id);
-    int byte = v->sentencepiece && type == TYPE_BYTE ? sl_tok_byte_token(s.s, s.n) : -1;
+    int byte = tok->byte_fallback && type == TYPE_BYTE ? sl_tok_byte_token(s.s, s.n) : -1;
     uint8_t raw = (uint8_t)byte;
     if (byte >= 0) return sl_tok_set_token(tok, id, &raw, 1, TOKEN_NORMAL, TOK_FLAG_BYTE, err);
     if (s.n == 0) return sl_tok_reserve_ids(tok, id + 1, err);
@@ -147,14 +149,13 @@ static specrt_status add_tokens(tokenizer *tok, vocabulary *v, specrt_error *err
                                 "%s: " KEY "tokens has %lld tokens; expected at most %d", tok->path,
                                 (long long)v->n, TOK_MAX_VOCAB);
     specrt_status status = find_array(tok, v, KEY "token_type", GGUF_I32, &v->types, err);
-    if (!status && v->sentencepiece)
-        status = find_array(tok, v, KEY "scores", GGUF_F32, &v->scores, err);
-    if (!status && v->sentencepiece && !v->scores)
+    if (!status && v->scored) status = find_array(tok, v, KEY "scores", GGUF_F32, &v->scores, err);
+    if (!status && v->scored && !v->scores)
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: " KEY "scores is missing",
                                   tok->path);
     for (int32_t id = 0; id < v->n && !status; id++) {
         status = add_token(tok, v, id, err);
-        if (!status && v->sentencepiece) status = add_score(tok, v, id, err);
+        if (!status && v->scored) status = add_score(tok, v, id, err);
     }
     return status ? status : sl_tok_index(tok, err);
 }
@@ -238,7 +239,7 @@ static specrt_status load_byte_level(tokenizer *tok, vocabulary *v, specrt_error
     sl_gguf_get_string(v->g, KEY "pre", &name);
     const pre_tokenizer *pre = find_pre(name);
     if (!pre) {
-        char supported[400] = "";
+        char supported[1000] = "";
         for (size_t i = 0, n = 0; i < sizeof pre_tokenizers / sizeof pre_tokenizers[0]; i++)
             n +=
                 (size_t)snprintf(supported + n, sizeof supported - n, "%.*s",
@@ -256,19 +257,34 @@ static specrt_status load_byte_level(tokenizer *tok, vocabulary *v, specrt_error
     return status ? status : add_merges(tok, v, err);
 }
 
-static specrt_status load_sentencepiece(tokenizer *tok, vocabulary *v, specrt_error *err) {
-    int64_t prefix = 1, unknown = 0;
-    sl_gguf_get_int(v->g, KEY "add_space_prefix", &prefix);
+/* What both kinds over characters share: U+2581 for a space, byte tokens, no splitter. */
+static void use_characters(tokenizer *tok, vocabulary *v) {
+    int64_t unknown = 0;
     sl_gguf_get_int(v->g, KEY "unknown_token_id", &unknown);
-    v->sentencepiece = true;
     v->spelling = TOK_SPELL_SPACES;
-    tok->merge_order = TOK_MERGE_BY_SCORE;
     tok->chars = tok->byte_fallback = tok->spm_spaces = true;
-    tok->prefix = prefix ? TOK_PREFIX_ALWAYS : TOK_PREFIX_NONE;
-    tok->prefix_every_segment = true;
     tok->split = TOK_SPLIT_NONE;
     if (unknown >= 0 && unknown < v->n) tok->unknown_id = (int32_t)unknown;
+}
+
+static specrt_status load_sentencepiece(tokenizer *tok, vocabulary *v, specrt_error *err) {
+    int64_t prefix = 1;
+    sl_gguf_get_int(v->g, KEY "add_space_prefix", &prefix);
+    use_characters(tok, v);
+    v->scored = true;
+    tok->merge_order = TOK_MERGE_BY_SCORE;
+    tok->prefix = prefix ? TOK_PREFIX_ALWAYS : TOK_PREFIX_NONE;
+    tok->prefix_every_segment = true;
     return add_tokens(tok, v, err);
+}
+
+/* Gemma 4: SentencePiece's spelling, with the order of merges listed. */
+static specrt_status load_gemma4(tokenizer *tok, vocabulary *v, specrt_error *err) {
+    use_characters(tok, v);
+    tok->merge_order = TOK_MERGE_LISTED;
+    tok->fuse_unknown = true;
+    TRY(add_tokens(tok, v, err));
+    return add_merges(tok, v, err);
 }
 
 static specrt_status add_terminators(tokenizer *tok, const vocabulary *v, specrt_error *err) {
@@ -284,6 +300,10 @@ static specrt_status add_terminators(tokenizer *tok, const vocabulary *v, specrt
         if (status) return status;
     }
     return sl_tok_add_named_terminators(tok, err);
+}
+
+static bool is(gguf_string text, const char *word) {
+    return text.n == strlen(word) && memcmp(text.s, word, text.n) == 0;
 }
 
 /* Regardless of case; `word` is in lower case. */
@@ -307,12 +327,14 @@ static specrt_status load(tokenizer *tok, vocabulary *v, specrt_error *err) {
     if (contains(name, "phi-3") || contains(name, "phi3")) v->raw_flags = TOK_RAW_RSTRIP;
     snprintf(tok->name, sizeof tok->name, "%.*s (gguf)", name.n > 48 ? 48 : (int)name.n, name.s);
     specrt_status status;
-    if (model.n == 4 && memcmp(model.s, "gpt2", 4) == 0)
+    if (is(model, "gpt2"))
         status = load_byte_level(tok, v, err);
-    else if (model.n == 5 && memcmp(model.s, "llama", 5) == 0)
+    else if (is(model, "gemma4"))
+        status = load_gemma4(tok, v, err);
+    else if (is(model, "llama"))
         status = load_sentencepiece(tok, v, err);
     else
-        status = unsupported(tok, "model", model, " gpt2 llama", err);
+        status = unsupported(tok, "model", model, " gpt2 gemma4 llama", err);
     return status ? status : add_terminators(tok, v, err);
 }
 

@@ -107,6 +107,7 @@ specrt_status sl_tok_add_named_terminators(tokenizer *tok, specrt_error *err) {
         "<|endofturn|>",
         "<|END_OF_TURN_TOKEN|>",
         "<turn|>",
+        "<|tool_response>", /* where Gemma 4 waits for a tool */
         "<|return|>",
         "<|call|>",
         "<EOT>",

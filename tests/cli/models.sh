@@ -183,7 +183,7 @@ stops 3 "models: sample: *draft-small.gguf: architecture, tokens, columns; expec
 stops 3 "models: sample: big: *; expected llama 32768 256, found no GGUF" models sample big
 printf GGUF >short.gguf
 stops 3 "models: sample: short.gguf: *, found none none none" models sample short.gguf
-stops 3 "models: text: big: expected JSON with \"id\", found none" models text big
+stops 3 "models: text: big: expected text with \"id\", found none" models text big
 stops 1 "models: sample: nosuch.gguf: no such file" models sample nosuch.gguf
 accepts models text cut.json
 

@@ -1,5 +1,6 @@
 /* test_tok_gguf.c : vocabularies in GGUF files: published vectors, small files built here, bad ones. */
 #include <math.h>
+#include <unistd.h>
 #include "formats/gguf.h"
 #include "test.h"
 #include "tokenizer/from_json.h"
@@ -13,10 +14,23 @@
 static void test_vectors(void) {
     static const char *const names[] = {"llama-spm", "gpt-2", "deepseek-llm", "falcon", "phi-3"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[100], vectors[60];
-        snprintf(vectors, sizeof vectors, "ggml-vocab-%s.gguf", names[i]);
-        snprintf(path, sizeof path, "tokenizers/gguf/%s", vectors);
-        check_vectors(path, vectors);
+        char path[100];
+        snprintf(path, sizeof path, "tokenizers/gguf/ggml-vocab-%s.gguf", names[i]);
+        const char *found = test_data(path);
+        check_vectors(found, found, false);
+    }
+}
+
+/* All vocabularies that llama.cpp's sources have vectors for, where `make llama-fetch` put them. */
+static void test_llama_vectors(void) {
+    static const char *const names[] = {
+        "gemma-4",   "qwen35",    "llama-bpe", "qwen2", "command-r",      "mpt",          "refact",
+        "starcoder", "llama-spm", "phi-3",     "gpt-2", "deepseek-coder", "deepseek-llm", "falcon"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "build/llama/src/models/ggml-vocab-%s.gguf", names[i]);
+        if (access(path, R_OK)) SKIP("no llama.cpp sources: make llama-fetch");
+        check_vectors(path, path, strcmp(names[i], "qwen35") == 0);
     }
 }
 
@@ -136,7 +150,9 @@ static void test_pre_tokenizer_names(void) {
     static const char *const names[] = {
         "gpt-2",     "mpt",       "llama-bpe",      "llama3", "llama-v3",     "dbrx",
         "qwen2",     "qwen35",    "gpt-4o",         "falcon", "deepseek-llm", "deepseek-v3",
-        "starcoder", "command-r", "deepseek-coder", "tekken", "refact",       "stablelm2"};
+        "starcoder", "command-r", "deepseek-coder", "tekken", "refact",       "stablelm2",
+        "glm4",      "glm5",      "kormo",          "talkie", "minimax-m2",   "hunyuan-dense",
+        "joyai-llm", "hy_v4",     "mellum2",        "mellum", "midm-2.0",     "gigachat"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         build_byte_level(names[i]);
         tokenizer *tok = require_loaded();
@@ -144,6 +160,27 @@ static void test_pre_tokenizer_names(void) {
         check_ids(w, "ab ab", " 3 4");
         /* qwen2 and starcoder take digits one by one; all letters stay together. */
         check_ids(w, "ab 11", " 3 2 8 8");
+        sl_tok_worker_free(w);
+        sl_tokenizer_close(tok);
+    }
+}
+
+/* GLM looks whole pieces up first, as llama.cpp's glm4 does: " ab" is a token that no merge makes. */
+static void test_whole_pieces(void) {
+    static const char *const merges[] = {"a b", NULL};
+    static const struct {
+        const char *pre, *ids;
+    } expected[] = {{"glm4", " 4"}, {"chatglm-bpe", " 4"}, {"llama-bpe", " 4"}, {"dbrx", " 2 3"}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        begin();
+        put_string("tokenizer.ggml.model", "gpt2");
+        put_string("tokenizer.ggml.pre", expected[i].pre);
+        put_strings("tokenizer.ggml.tokens", byte_tokens);
+        put_ints("tokenizer.ggml.token_type", byte_types, 11);
+        put_strings("tokenizer.ggml.merges", merges);
+        tokenizer *tok = require_loaded();
+        tok_worker *w = worker_of(tok);
+        check_ids(w, " ab", expected[i].ids);
         sl_tok_worker_free(w);
         sl_tokenizer_close(tok);
     }
@@ -210,6 +247,27 @@ static void test_sentencepiece(void) {
               " 6 7 10");                               /* U+2581 is a space */
     check_one(tok, "a<tool>ab<s>", " 6 7 12 10 0 0 0"); /* a prefix behind it; <s> is text */
     check_one(tok, "a</s> ab", " 6 7 2 11 9");
+    sl_tokenizer_close(tok);
+}
+
+/* Gemma 4: merges in the order listed, whatever the scores; no prefix, and no splitter. */
+static void test_gemma4(void) {
+    static const char *const merges[] = {"b b", "a b", "\xE2\x96\x81 ab",
+                                         "\xE2\x96\x81 \xE2\x96\x81", NULL};
+    begin();
+    put_string("tokenizer.ggml.model", "gemma4");
+    put_strings("tokenizer.ggml.tokens", pieces);
+    put_ints("tokenizer.ggml.token_type", piece_types, 16);
+    put_floats("tokenizer.ggml.scores", piece_scores, 16);
+    put_strings("tokenizer.ggml.merges", merges);
+    put_int("tokenizer.ggml.unknown_token_id", 0);
+    tokenizer *tok = require_loaded();
+    check_one(tok, "ab", " 9");
+    check_one(tok, " ab", " 10");
+    check_one(tok, "  ab", " 6 10");             /* " ab" is listed before two spaces */
+    check_one(tok, "abb", " 7 14");              /* and "bb" before "ab" */
+    check_one(tok, "\xC3\xA9\n", " 4 5 3");      /* byte tokens */
+    check_one(tok, "a<tool>ab<s>", " 7 12 9 0"); /* <s> is text; unknown characters fuse */
     sl_tokenizer_close(tok);
 }
 
@@ -401,12 +459,12 @@ static void begin_model(const char *model, const char *pre) {
 }
 
 static void test_unsupported(void) {
-    static const char *const models[] = {"bert", "t5", "rwkv", "plamo2", "gemma4"};
+    static const char *const models[] = {"bert", "t5", "rwkv", "plamo2"};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         char found[60];
         begin_model(models[i], NULL);
         put_strings("tokenizer.ggml.tokens", byte_tokens);
-        snprintf(found, sizeof found, "is \"%s\"; supported: gpt2 llama", models[i]);
+        snprintf(found, sizeof found, "is \"%s\"; supported: gpt2 gemma4 llama", models[i]);
         expect_error(SPECRT_STATUS_UNSUPPORTED, found);
     }
     build_byte_level("jais-2");
@@ -450,10 +508,13 @@ static void test_bad(void) {
 
 static const test_case cases[] = {
     {"vectors", "published vectors of five vocabularies", test_vectors},
+    {"llama_vectors", "all that llama.cpp's sources have", test_llama_vectors},
     {"byte_level", "types, merges, user-defined tokens, terminators", test_byte_level},
     {"one_fingerprint", "a GGUF and a tokenizer.json of one vocabulary", test_one_fingerprint},
     {"pre_tokenizer_names", "every splitter a GGUF can name", test_pre_tokenizer_names},
+    {"whole_pieces", "pieces that are tokens, unmerged", test_whole_pieces},
     {"sentencepiece", "scores, bytes, prefix, spaces", test_sentencepiece},
+    {"gemma4", "SentencePiece's spelling with listed merges", test_gemma4},
     {"phi3", "white space behind user-defined tokens", test_phi3},
     {"no_prefix", "add_space_prefix false", test_no_prefix},
     {"uncut", "words cut apart give the ids of the uncut text", test_uncut},

@@ -2,6 +2,7 @@
 #ifndef TOK_VECTORS_H
 #define TOK_VECTORS_H
 
+#include <utf8proc.h>
 #include "base/io.h"
 #include "test.h"
 #include "tokenizer/tokenizer.h"
@@ -39,16 +40,35 @@ static inline void check_ids(tok_worker *w, const char *text, const char *expect
     free(line);
 }
 
-/* Each text of an .inp file against its line of the .out file. */
-static inline void check_vectors(const char *tokenizer_file, const char *vectors) {
-    tokenizer *tok = open_tokenizer(test_data(tokenizer_file));
+/* One text, whose ids are published as "1 2 3", or " 1 2 3". llama.cpp never normalises,
+ * so a text that the tokenizer itself changes first must have the ids of the changed text. */
+static inline void check_vector(tok_worker *w, bool nfc, const char *text, size_t n,
+                                const char *line, size_t n_line) {
+    uint8_t *normal = NULL;
+    utf8proc_ssize_t n_normal =
+        utf8proc_map((const uint8_t *)text, (utf8proc_ssize_t)n, &normal,
+                     (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    REQUIRE(n_normal >= 0);
+    bool changes = nfc && ((size_t)n_normal != n || memcmp(normal, text, n) != 0);
+    char *expected = changes ? ids_of(w, (char *)normal, (size_t)n_normal) : strndup(line, n_line);
+    char *found = ids_of(w, text, n);
+    CHECK_STR(found + strspn(found, " "), expected + strspn(expected, " "));
+    free(expected);
+    free(found);
+    free(normal);
+}
+
+/* Each text of VECTORS.inp against its line of VECTORS.out.
+ *   nfc : the tokenizer normalises where llama.cpp does not */
+static inline void check_vectors(const char *tokenizer_path, const char *vectors, bool nfc) {
+    tokenizer *tok = open_tokenizer(tokenizer_path);
     tok_worker *w = worker_of(tok);
-    char path[256];
+    char path[1100];
     file_view inp, out;
-    snprintf(path, sizeof path, "tokenizers/gguf/%s.inp", vectors);
-    REQUIRE(sl_file_map(test_data(path), &inp, NULL) == 0);
-    snprintf(path, sizeof path, "tokenizers/gguf/%s.out", vectors);
-    REQUIRE(sl_file_map(test_data(path), &out, NULL) == 0);
+    snprintf(path, sizeof path, "%s.inp", vectors);
+    REQUIRE(sl_file_map(path, &inp, NULL) == 0);
+    snprintf(path, sizeof path, "%s.out", vectors);
+    REQUIRE(sl_file_map(path, &out, NULL) == 0);
     int n_vectors = 0;
     const char *text = (const char *)inp.bytes, *text_end = text + inp.n;
     const char *line = (const char *)out.bytes, *lines_end = line + out.n;
@@ -57,11 +77,7 @@ static inline void check_vectors(const char *tokenizer_file, const char *vectors
         const char *line_end = memchr(line, '\n', (size_t)(lines_end - line));
         REQUIRE(line_end);
         if (!end) end = text_end;
-        char *expected = strndup(line, (size_t)(line_end - line));
-        char *found = ids_of(w, text, (size_t)(end - text));
-        CHECK_STR(found, expected);
-        free(expected);
-        free(found);
+        check_vector(w, nfc, text, (size_t)(end - text), line, (size_t)(line_end - line));
         n_vectors++;
         text = end + strlen(SEPARATOR);
         line = line_end + 1;
