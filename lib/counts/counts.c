@@ -25,6 +25,11 @@ void sl_counts_free(counts *c) {
     *c = (counts){0};
 }
 
+const char *sl_counts_language(const counts *c, const counts_domain *d) {
+    const char *mark = strrchr(d->name, COUNTS_LANGUAGE_MARK[0]);
+    return mark && d->n_docs && strstr(c->options, COUNTS_BY_LANGUAGE) ? mark + 1 : NULL;
+}
+
 uint64_t sl_counts_n_tokens(const counts *c) {
     uint64_t sum = 0;
     for (int i = 0; i < c->n_domains; i++)

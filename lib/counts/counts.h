@@ -9,7 +9,7 @@
  *     #terminators    128001,128008-128009                 ids by type, normal ones are not listed
  *     #special        128000
  *     #reserved       128002-128007
- *     #options        messages=assistant holdout=0.05 seed=1
+ *     #options        messages=assistant holdout=0.05 seed=1       with by=language, domains are NAME/SCRIPT
  *     #domain         PROVENANCE  N_DOCS  N_BYTES  COMPLETIONS  COMPLETIONS_HOLDOUT  DIGEST  NAME
  *     ID              CALIBRATION  HOLDOUT                 ascending ids of the domain above
  *     #end            N_ROWS  SUM                          SUM of all numbers of all rows
@@ -86,6 +86,14 @@ specrt_status sl_counts_read_memory(counts *c, const void *bytes, size_t n, cons
                                     specrt_error *err);
 
 specrt_status sl_counts_write(const counts *c, out_file *out, specrt_error *err);
+
+/* Counted by language, what a domain's documents in one script add up to is a domain of its own,
+ * NAME/SCRIPT. NAME itself has the digest and no documents. */
+#define COUNTS_BY_LANGUAGE   " by=language"
+#define COUNTS_LANGUAGE_MARK "/"
+
+/* sl_counts_language() : the script of a domain; NULL where counts are not by language, or of NAME itself. */
+const char *sl_counts_language(const counts *c, const counts_domain *d);
 
 /* sl_counts_n_tokens() : over all domains and both splits. */
 uint64_t sl_counts_n_tokens(const counts *c);

@@ -10,7 +10,8 @@
 #include "counts/counts.h"
 #include "verbs.h"
 
-enum { SHOWN = 8 }; /* missing ids */
+enum { SHOWN = 8 };        /* missing ids */
+#define LANGUAGE_DROP 0.05 /* as vocabtrim-calibrate warns */
 
 typedef struct missing {
     int32_t id;
@@ -110,12 +111,14 @@ static specrt_status add_up(drift *d, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static double domain_coverage(const drift *d, const counts_domain *domain) {
+/* *n : tokens of the domain */
+static double domain_coverage(const drift *d, const counts_domain *domain, uint64_t *n) {
     uint64_t all = 0, covered = 0;
     for (int32_t j = 0; j < domain->n_rows; j++) {
         all += of_row(&domain->rows[j]);
         if (d->in_list[domain->rows[j].id]) covered += of_row(&domain->rows[j]);
     }
+    *n = all;
     return all ? (double)covered / (double)all : NAN;
 }
 
@@ -137,9 +140,15 @@ static double today(const drift *d) {
 static json_object *domains_json(const drift *d) {
     json_object *all = json_object_new_array();
     for (int i = 0; i < d->counts.n_domains; i++) {
+        const counts_domain *domain = &d->counts.domains[i];
+        const char *language = sl_counts_language(&d->counts, domain);
+        uint64_t n;
+        double coverage = domain_coverage(d, domain, &n);
         json_object *o = json_object_new_object();
-        sl_json_put(o, "name", sl_json_text(d->counts.domains[i].name));
-        sl_json_put(o, "coverage", sl_json_real(domain_coverage(d, &d->counts.domains[i])));
+        sl_json_put(o, "name", sl_json_text(domain->name));
+        sl_json_put(o, "language", language ? json_object_new_string(language) : NULL);
+        sl_json_put(o, "n_tokens", sl_json_whole(n));
+        sl_json_put(o, "coverage", sl_json_real(coverage));
         json_object_array_add(all, o);
     }
     return all;
@@ -173,13 +182,34 @@ static void print_table(const drift *d) {
            sl_text_count((uint64_t)d->size));
     if (d->calibrated == d->calibrated) printf("  at calibration   %6.2f%%\n", 100 * d->calibrated);
     printf("  in this text     %6.2f%%\n", 100 * today(d));
-    for (int i = 0; d->counts.n_domains > 1 && i < d->counts.n_domains; i++)
-        printf("    %6.2f%%  %s\n", 100 * domain_coverage(d, &d->counts.domains[i]),
-               sl_text_name(d->counts.domains[i].name));
+    for (int i = 0; d->counts.n_domains > 1 && i < d->counts.n_domains; i++) {
+        uint64_t n;
+        double coverage = domain_coverage(d, &d->counts.domains[i], &n);
+        if (n) printf("    %6.2f%%  %s\n", 100 * coverage, sl_text_name(d->counts.domains[i].name));
+    }
     if (d->n_worst) printf("\nmost frequent ids outside the list:");
     for (int i = 0; i < d->n_worst; i++)
         printf(" %" PRId32 " (%s)", d->worst[i].id, sl_text_count(d->worst[i].n));
     if (d->n_worst) printf("\n");
+}
+
+/* A list that was made from one language, and today's text in another: counts by language show it where the
+ * sum over all text does not. */
+static void warn_languages(const drift *d) {
+    double all = d->calibrated == d->calibrated ? d->calibrated : today(d);
+    for (int i = 0; i < d->counts.n_domains; i++) {
+        uint64_t n;
+        double coverage = domain_coverage(d, &d->counts.domains[i], &n);
+        const char *language = sl_counts_language(&d->counts, &d->counts.domains[i]);
+        if (!language || n < 1000 || 1000 * n < d->n_tokens || all - coverage <= LANGUAGE_DROP)
+            continue;
+        sl_cli_warn(
+            "%s: %.1f%% of this text, of which the list covers %.1f%% (%.1f%% of %s): it was "
+            "made from other languages; calibrate again with this text and --balance",
+            sl_text_name(d->counts.domains[i].name), 100 * (double)n / (double)d->n_tokens,
+            100 * coverage, 100 * all,
+            d->calibrated == d->calibrated ? "the text at calibration" : "all of it");
+    }
 }
 
 static int report(const drift *d, const cli_common *common) {
@@ -188,6 +218,7 @@ static int report(const drift *d, const cli_common *common) {
         print_json(d);
     else
         print_table(d);
+    warn_languages(d);
     if (!(drop > d->max_drop)) return CLI_OK;
     sl_cli_warn("coverage fell by %.2f points since calibration, more than %.2f; calibrate again "
                 "with this text",
@@ -210,7 +241,10 @@ int drift_main(int argc, char **argv) {
         "Says how much of today's text the list of a bundle covers, beside what it covered when "
         "it\n"
         "was calibrated. Count files add up, so a running total is a file for each day:\n"
-        "vocabtrim-calibrate --tokenizer T --corpus today.jsonl --counts-out today.counts",
+        "vocabtrim-calibrate --tokenizer T --corpus today.jsonl --counts-out today.counts\n"
+        "Counts by language (--by-language there) are told apart here, and languages that the "
+        "list\n"
+        "was not made for are named.",
         "specrt-bundle drift BUNDLE --counts FILE... [options]", options};
     cli_common common;
     cli_list rest;

@@ -23,7 +23,7 @@ typedef struct calibrate_options {
     const char *tokenizer; /* NULL with --merge alone; "none": the corpus holds ids */
     cli_list corpus, merge;
     const char *messages, *field, *provenance, *domain;
-    bool strict;
+    bool strict, by_language;
     int64_t id_bytes, n_vocab;
     const char *shard; /* "I/N"; NULL: from the scheduler */
     shard part;        /* and of MPI ranks */
@@ -34,6 +34,7 @@ typedef struct calibrate_options {
     double holdout;          /* NaN: not given, the default */
     const char *keep;
     cli_list weights;
+    bool balance;
     select_rule rule;
     double rule_value;
     bool rule_given;
@@ -120,6 +121,23 @@ typedef struct calibration {
 
 /* calibration_coverage() : of the chosen size; split COUNTS_HOLDOUT may be NaN. */
 double calibration_coverage(const calibration *run, int split);
+
+/* ---- languages.c ---- */
+
+/* calibrate_balance() : multiply the weights so that every language, or every domain where counts are not by
+ * language, has the ranked tokens of the largest.
+ *   weights : [c->n_domains] */
+void calibrate_balance(const counts *c, double *weights);
+
+/* calibration_coverage_domain() : of the chosen size, on held-out text where the domain has some. */
+double calibration_coverage_domain(const calibration *run, int domain);
+
+/* calibration_worst_first() : domains that have documents, by rising coverage; owned. NULL: no memory. */
+int *calibration_worst_first(const calibration *run, int *n);
+
+/* calibrate_warn_languages() : names languages with a thousandth of the text that the list covers by 5 points
+ * less than all text. */
+void calibrate_warn_languages(const calibration *run);
 
 /* ---- report.c, report_json.c, report_html.c ---- */
 

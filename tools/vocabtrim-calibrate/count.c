@@ -1,7 +1,7 @@
-/* count.c : corpus to counts. Every thread pulls batches and counts into dense arrays of its own,
- * one for each split of the domain at hand, and adds them to the shared sparse counts when the
- * domain changes. So memory does not grow with the number of domains times threads, and sums, being
- * exact, do not depend on who counted what. */
+/* count.c : corpus to counts. Every thread pulls batches and counts into dense arrays of its own, one for
+ * each split of the domain at hand (of each script in it), and adds them to the shared sparse counts
+ * when the domain changes. So memory does not grow with the number of domains times threads, and sums,
+ * being exact, do not depend on who counted what. */
 #include "calibrate.h"
 
 #include <math.h>
@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "corpus/script.h"
 
 typedef struct job {
     const calibrate_options *options;
@@ -25,13 +26,19 @@ typedef struct job {
     progress bar; /* drawn by worker 0 */
 } job;
 
+/* What was counted of one script; of all text without --by-language. */
+typedef struct group {
+    uint64_t *dense[COUNTS_SPLITS]; /* [n_vocab]; NULL: no document yet */
+    counts_domain tally;            /* without name and rows */
+} group;
+
 typedef struct counter {
     job *job;
     tok_worker *worker;
+    script_finder *scripts; /* NULL: without --by-language, all is in groups[0] */
     corpus_batch batch;
-    int32_t domain;                 /* of the tallies below; -1: none yet */
-    uint64_t *dense[COUNTS_SPLITS]; /* [n_vocab] */
-    counts_domain tally;            /* without name and rows */
+    int32_t domain; /* of the groups below; -1: none yet */
+    group groups[N_SCRIPTS];
 } counter;
 
 static void fail(job *j, specrt_status status, const specrt_error *err) {
@@ -51,63 +58,100 @@ static bool has_failed(job *j) {
 }
 
 /* Move the dense counts into rows and clear them; false: no memory. */
-static bool take_rows(counter *w, int32_t n_vocab) {
+static bool take_rows(group *g, int32_t n_vocab) {
     int32_t n = 0;
     for (int32_t id = 0; id < n_vocab; id++)
-        n += w->dense[COUNTS_CALIBRATION][id] || w->dense[COUNTS_HOLDOUT][id];
-    w->tally.rows = (counts_row *)malloc((size_t)(n ? n : 1) * sizeof *w->tally.rows);
-    if (!w->tally.rows) return false;
+        n += g->dense[COUNTS_CALIBRATION][id] || g->dense[COUNTS_HOLDOUT][id];
+    g->tally.rows = (counts_row *)malloc((size_t)(n ? n : 1) * sizeof *g->tally.rows);
+    if (!g->tally.rows) return false;
     for (int32_t id = 0; id < n_vocab; id++) {
         counts_row row = {.id = id};
-        for (int s = 0; s < COUNTS_SPLITS; s++) row.n[s] = w->dense[s][id];
+        for (int s = 0; s < COUNTS_SPLITS; s++) row.n[s] = g->dense[s][id];
         if (row.n[COUNTS_CALIBRATION] || row.n[COUNTS_HOLDOUT])
-            w->tally.rows[w->tally.n_rows++] = row;
+            g->tally.rows[g->tally.n_rows++] = row;
     }
     for (int s = 0; s < COUNTS_SPLITS; s++)
-        memset(w->dense[s], 0, (size_t)n_vocab * sizeof *w->dense[s]);
+        memset(g->dense[s], 0, (size_t)n_vocab * sizeof *g->dense[s]);
     return true;
+}
+
+/* The name of what a group counted; owned, NULL: no memory. */
+static char *group_name(const counter *w, int script) {
+    const char *domain = w->job->names[w->domain];
+    size_t n = strlen(domain) + 40;
+    char *name = (char *)malloc(n);
+    if (name && w->scripts)
+        snprintf(name, n, "%s" COUNTS_LANGUAGE_MARK "%s", domain, sl_script_name(script));
+    else if (name)
+        snprintf(name, n, "%s", domain);
+    return name;
+}
+
+static specrt_status flush_group(counter *w, int script, specrt_error *err) {
+    job *j = w->job;
+    group *g = &w->groups[script];
+    if (!g->tally.n_docs) return SPECRT_STATUS_OK;
+    g->tally.name = group_name(w, script);
+    if (!g->tally.name || !take_rows(g, j->total->vocab.n_vocab)) {
+        free(g->tally.name);
+        return sl_error_no_memory(err, NULL);
+    }
+    snprintf(g->tally.provenance, sizeof g->tally.provenance, "%s", j->options->provenance);
+    pthread_mutex_lock(&j->lock);
+    specrt_status status = sl_counts_add(j->total, &g->tally, err);
+    pthread_mutex_unlock(&j->lock);
+    free(g->tally.rows);
+    free(g->tally.name);
+    g->tally = (counts_domain){0};
+    return status;
 }
 
 /* Add what was counted of the domain at hand to the total. */
 static specrt_status flush(counter *w, specrt_error *err) {
-    job *j = w->job;
-    if (w->domain < 0) return SPECRT_STATUS_OK;
-    if (!take_rows(w, j->total->vocab.n_vocab)) return sl_error_no_memory(err, NULL);
-    w->tally.name = j->names[w->domain];
-    snprintf(w->tally.provenance, sizeof w->tally.provenance, "%s", j->options->provenance);
-    pthread_mutex_lock(&j->lock);
-    specrt_status status = sl_counts_add(j->total, &w->tally, err);
-    pthread_mutex_unlock(&j->lock);
-    free(w->tally.rows);
-    w->tally = (counts_domain){0};
+    for (int i = 0; i < N_SCRIPTS; i++) TRY(flush_group(w, i, err));
     w->domain = -1;
-    return status;
+    return SPECRT_STATUS_OK;
+}
+
+/* The group that a document counts in, ready to count. */
+static specrt_status group_of(counter *w, const corpus_doc *doc, group **out, specrt_error *err) {
+    group *g = &w->groups[w->scripts ? sl_script_of(w->scripts, doc->text, doc->n_bytes) : 0];
+    for (int s = 0; s < COUNTS_SPLITS; s++) {
+        if (!g->dense[s])
+            g->dense[s] =
+                (uint64_t *)calloc((size_t)w->job->total->vocab.n_vocab, sizeof *g->dense[s]);
+        if (!g->dense[s]) return sl_error_no_memory(err, NULL);
+    }
+    *out = g;
+    return SPECRT_STATUS_OK;
 }
 
 /* A file of ids holds BOS and terminators as the tokenizer wrote them: terminators end completions,
  * other specials are never drafted and not counted. */
-static void count_ids(counter *w, const corpus_doc *doc, int split) {
+static void count_ids(const counter *w, group *g, const corpus_doc *doc, int split) {
     const uint8_t *types = w->job->total->vocab.types;
     for (size_t i = 0; i < doc->n_ids; i++) {
         int32_t id = doc->ids[i];
         if (types[id] == COUNTS_NORMAL)
-            w->dense[split][id]++, w->tally.n_tokens[split]++;
+            g->dense[split][id]++, g->tally.n_tokens[split]++;
         else if (types[id] == COUNTS_TERMINATOR)
-            w->tally.n_completions[split]++;
+            g->tally.n_completions[split]++;
     }
 }
 
 static specrt_status count_doc(counter *w, const corpus_doc *doc, specrt_error *err) {
     int split = doc->unit_hash < w->job->holdout_limit ? COUNTS_HOLDOUT : COUNTS_CALIBRATION;
+    group *g = NULL;
     if (doc->domain != w->domain) TRY(flush(w, err));
     w->domain = doc->domain;
-    w->tally.n_docs++;
-    w->tally.n_bytes += doc->text ? doc->n_bytes : doc->n_ids * sizeof *doc->ids;
-    w->tally.n_completions[split] += doc->completion;
-    if (!doc->text) return count_ids(w, doc, split), SPECRT_STATUS_OK;
+    TRY(group_of(w, doc, &g, err));
+    g->tally.n_docs++;
+    g->tally.n_bytes += doc->text ? doc->n_bytes : doc->n_ids * sizeof *doc->ids;
+    g->tally.n_completions[split] += doc->completion;
+    if (!doc->text) return count_ids(w, g, doc, split), SPECRT_STATUS_OK;
     sl_tok_worker_continue(w->worker, doc->continues);
-    if (sl_tok_count(w->worker, doc->text, doc->n_bytes, w->dense[split],
-                     &w->tally.n_tokens[split]))
+    if (sl_tok_count(w->worker, doc->text, doc->n_bytes, g->dense[split],
+                     &g->tally.n_tokens[split]))
         return sl_error_no_memory(err, NULL);
     return SPECRT_STATUS_OK;
 }
@@ -129,17 +173,15 @@ static specrt_status count_batches(counter *w, bool draws, specrt_error *err) {
 }
 
 static specrt_status counter_open(counter *w, job *j, specrt_error *err) {
-    size_t n = (size_t)j->total->vocab.n_vocab;
     *w = (counter){.job = j, .domain = -1};
-    for (int s = 0; s < COUNTS_SPLITS; s++) {
-        w->dense[s] = (uint64_t *)calloc(n, sizeof *w->dense[s]);
-        if (!w->dense[s]) return sl_error_no_memory(err, NULL);
-    }
+    if (j->options->by_language) TRY(sl_script_finder_new(&w->scripts, err));
     return j->tok ? sl_tok_worker_create(j->tok, &w->worker, err) : SPECRT_STATUS_OK;
 }
 
 static void counter_close(counter *w) {
-    for (int s = 0; s < COUNTS_SPLITS; s++) free(w->dense[s]);
+    for (int i = 0; i < N_SCRIPTS; i++)
+        for (int s = 0; s < COUNTS_SPLITS; s++) free(w->groups[i].dense[s]);
+    sl_script_finder_free(w->scripts);
     sl_tok_worker_free(w->worker);
     sl_corpus_batch_free(&w->batch);
 }

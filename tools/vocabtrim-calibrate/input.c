@@ -32,8 +32,9 @@ static void options_text(const calibrate_options *o, char out[256]) {
         snprintf(holdout, sizeof holdout, "%.*g", digits, o->holdout);
         if (strtod(holdout, NULL) == o->holdout) break;
     }
-    snprintf(out, 256, "messages=%s holdout=%s seed=%" PRId64 "%s%s", o->messages, holdout,
-             o->common.seed, o->field ? " field=" : "", o->field ? o->field : "");
+    snprintf(out, 256, "messages=%s holdout=%s seed=%" PRId64 "%s%s%s", o->messages, holdout,
+             o->common.seed, o->by_language ? COUNTS_BY_LANGUAGE : "", o->field ? " field=" : "",
+             o->field ? o->field : "");
 }
 
 /* Merged counts must be of the tokenizer that was given. */

@@ -4,6 +4,7 @@
  *                             │                     input.c    tokenizer, count files, model
  *                         select.c ─► ranking       reduce.c   ranks under mpirun
  *                             │
+ *                             │                     languages.c  shares, and what is covered badly
  *                          sweep.c ─► output.c ─► bundle, token maps, counts, report*.c
  */
 #include "calibrate.h"
@@ -136,6 +137,7 @@ static specrt_status select_and_sweep(calibration *run, char *const *names, spec
                                  err));
     TRY(choose_size(run, err));
     if (!warn_mass(run)) warn_gap(run);
+    calibrate_warn_languages(run);
     return sweep_create(&run->ranking, &run->speed, run->size, &run->sweep, err);
 }
 

@@ -25,6 +25,8 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
                       "who wrote the text: raw (default), target or draft; recorded"),
         sl_cli_string("domain", "NAME", &o->domain,
                       "count all of --corpus as one domain (default: one per argument)"),
+        sl_cli_flag("by-language", &o->by_language,
+                    "a domain for each script that documents are written in: NAME/Latin, NAME/Han"),
         COUNTS_INPUT_IDS(*o),
 
         sl_cli_heading("Size of the draft vocabulary, one of"),
@@ -43,6 +45,8 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
             "any text can be drafted; with --tokenizer none the terminators"),
         sl_cli_strings("weights", "FILE:W,...", &o->weights,
                        "weight of a --corpus argument or domain (default 1)"),
+        sl_cli_flag("balance", &o->balance,
+                    "the same share for each language of --by-language, else for each domain"),
         sl_cli_real(
             "holdout", "F", &o->holdout, 0, 0.9,
             "share of documents kept out of the ranking to measure coverage (default 0.05, with "
@@ -122,9 +126,12 @@ static int check_input(const calibrate_options *o) {
     int code = sl_counts_input_check(&input);
     if (code >= 0) return code;
     if (o->n_vocab && !ids) return sl_cli_usage("--n-vocab goes with --tokenizer none");
-    if (!o->corpus.n && (o->messages || o->field || o->provenance || !isnan(o->holdout)))
-        return sl_cli_usage("--messages, --field, --provenance and --holdout are fixed in count "
-                            "files; give them where the corpus is counted");
+    if (ids && o->by_language)
+        return sl_cli_usage("--by-language needs text: expected a --tokenizer, found none");
+    if (!o->corpus.n &&
+        (o->messages || o->field || o->provenance || o->by_language || !isnan(o->holdout)))
+        return sl_cli_usage("--messages, --field, --provenance, --by-language and --holdout are "
+                            "fixed in count files; give them where the corpus is counted");
     if (o->corpus.n > MAX_DOMAINS && o->weights.n)
         return sl_cli_usage("--weights with more than %d --corpus arguments; give folders",
                             MAX_DOMAINS);
@@ -283,14 +290,12 @@ specrt_status calibrate_options_keep(const calibrate_options *o, const tokenizer
     return SPECRT_STATUS_OK;
 }
 
-/* The domain that a FILE of --weights means; -1: none. */
-static int weight_domain(const calibrate_options *o, const counts *c, char *const *names,
-                         const char *file) {
-    for (int i = 0; i < o->corpus.n; i++)
-        if (strcmp(o->corpus.items[i], file) == 0) file = names[i];
-    for (int i = 0; i < c->n_domains; i++)
-        if (strcmp(c->domains[i].name, file) == 0) return i;
-    return -1;
+/* Whether a FILE of --weights, as domains are named, means a domain: itself, or all languages of it. */
+static bool is_meant(const counts *c, const counts_domain *d, const char *name) {
+    size_t n = strlen(name);
+    if (strcmp(d->name, name) == 0) return true;
+    return sl_counts_language(c, d) && strncmp(d->name, name, n) == 0 &&
+           strcmp(d->name + n + 1, sl_counts_language(c, d)) == 0;
 }
 
 static specrt_status set_weight(const calibrate_options *o, const counts *c, char *const *names,
@@ -302,12 +307,15 @@ static specrt_status set_weight(const calibrate_options *o, const counts *c, cha
                                 "--weights: expected FILE:W with W from 0 to 1e6, found '%s'",
                                 item);
     *colon = '\0';
-    int domain = weight_domain(o, c, names, item);
-    if (domain < 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--weights: '%s' is no --corpus argument and no domain", item);
-    weights[domain] = weight;
-    return SPECRT_STATUS_OK;
+    const char *name = item;
+    bool found = false;
+    for (int i = 0; i < o->corpus.n; i++)
+        if (strcmp(o->corpus.items[i], item) == 0) name = names[i];
+    for (int i = 0; i < c->n_domains; i++)
+        if (is_meant(c, &c->domains[i], name)) weights[i] = weight, found = true;
+    if (found) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "--weights: '%s' is no --corpus argument and no domain", item);
 }
 
 static specrt_status set_weights(const calibrate_options *o, const counts *c, char *const *names,
@@ -332,11 +340,12 @@ static specrt_status set_weights(const calibrate_options *o, const counts *c, ch
 specrt_status calibrate_options_weights(const calibrate_options *o, const counts *c,
                                         char *const *names, double **out, specrt_error *err) {
     *out = NULL;
-    if (!o->weights.n) return SPECRT_STATUS_OK;
+    if (!o->weights.n && !o->balance) return SPECRT_STATUS_OK;
     double *weights = (double *)calloc((size_t)c->n_domains + 1, sizeof *weights);
     if (!weights) return sl_error_no_memory(err, NULL);
     specrt_status status = set_weights(o, c, names, weights, err);
     if (status != SPECRT_STATUS_OK) return free(weights), status;
+    if (o->balance) calibrate_balance(c, weights);
     *out = weights;
     return SPECRT_STATUS_OK;
 }

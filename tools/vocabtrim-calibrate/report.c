@@ -5,6 +5,7 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/text.h"
 
@@ -77,30 +78,35 @@ static void print_speed(const calibration *run, FILE *out) {
             m->target_params / 1e6, m->source);
 }
 
-static void print_domains(const calibration *run, FILE *out) {
-    const counts *c = &run->counts;
-    int width = 10;
-    if (c->n_domains < 2) return;
-    for (int i = 0; i < c->n_domains; i++)
-        width = (int)fmax(width, sl_text_columns(c->domains[i].name));
-    if (width > 48) width = 48;
-    fprintf(out, "At %s ids, by domain:\n  %-*s          tokens  weight  calibration   hold-out\n",
-            sl_text_count((uint64_t)run->size), width, "");
-    for (int i = 0; i < c->n_domains; i++) {
-        const counts_domain *d = &c->domains[i];
-        double coverage[COUNTS_SPLITS];
-        for (int s = 0; s < COUNTS_SPLITS; s++)
-            calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
-        fputs("  ", out);
-        sl_text_pad(d->name, width, out);
-        fprintf(out, " %15s  %6g ",
-                sl_text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
-                run->weights ? run->weights[i] : 1);
-        print_share(coverage[COUNTS_CALIBRATION], 12, out);
-        print_share(coverage[COUNTS_HOLDOUT], 11, out);
-        fputc('\n', out);
+static void print_domain(const calibration *run, int domain, int width, FILE *out) {
+    const counts_domain *d = &run->counts.domains[domain];
+    fputs("  ", out);
+    sl_text_pad(d->name, width, out);
+    fprintf(out, " %15s  %6.5g ",
+            sl_text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
+            run->weights ? run->weights[domain] : 1);
+    for (int s = 0; s < COUNTS_SPLITS; s++) {
+        double coverage;
+        calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage);
+        print_share(coverage, s == COUNTS_CALIBRATION ? 12 : 11, out);
     }
     fputc('\n', out);
+}
+
+static void print_domains(const calibration *run, FILE *out) {
+    int width = 10, n, *order = calibration_worst_first(run, &n);
+    for (int i = 0; order && i < n; i++)
+        width = (int)fmax(width, sl_text_columns(run->counts.domains[order[i]].name));
+    if (width > 48) width = 48;
+    if (order && n > 1) {
+        fprintf(out,
+                "At %s ids, by domain, the worst first:\n  %-*s          tokens  weight  "
+                "calibration   hold-out\n",
+                sl_text_count((uint64_t)run->size), width, "");
+        for (int i = 0; i < n; i++) print_domain(run, order[i], width, out);
+        fputc('\n', out);
+    }
+    free(order);
 }
 
 void calibrate_advice(char *out) {

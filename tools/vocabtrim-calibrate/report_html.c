@@ -228,7 +228,9 @@ static void table_domains(const calibration *run, FILE *f) {
             "<th>text by</th><th>documents</th><th>tokens</th><th>weight</th><th>calibration</th>"
             "<th>hold-out</th></tr>\n",
             sl_text_count((uint64_t)run->size));
-    for (int i = 0; i < c->n_domains; i++) {
+    int n, *order = calibration_worst_first(run, &n);
+    for (int k = 0; order && k < n; k++) {
+        int i = order[k];
         const counts_domain *d = &c->domains[i];
         fputs("<tr><td>", f);
         sl_html_text(f, d->name);
@@ -243,6 +245,7 @@ static void table_domains(const calibration *run, FILE *f) {
         }
         fputs("</tr>\n", f);
     }
+    free(order);
     fputs("</table></div>\n", f);
 }
 

@@ -20,16 +20,18 @@ static json_object *tokenizer_json(const calibration *run) {
 
 static json_object *domain_json(const calibration *run, int i) {
     const counts_domain *d = &run->counts.domains[i];
+    const char *language = sl_counts_language(&run->counts, d);
     double coverage[COUNTS_SPLITS];
     for (int s = 0; s < COUNTS_SPLITS; s++)
         calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
     json_object *o = json_object_new_object();
     sl_json_put(o, "name", sl_json_text(d->name));
+    sl_json_put(o, "language", language ? json_object_new_string(language) : NULL);
     sl_json_put(o, "provenance", json_object_new_string(d->provenance));
     sl_json_put(o, "weight", sl_json_real(run->weights ? run->weights[i] : 1));
     sl_json_put(o, "n_documents", sl_json_whole(d->n_docs));
     sl_json_put(o, "n_bytes", sl_json_whole(d->n_bytes));
-    sl_json_put(o, "digest", sl_json_hex64(d->digest));
+    sl_json_put(o, "digest", language ? NULL : sl_json_hex64(d->digest));
     sl_json_put(o, "n_tokens",
                 sl_json_whole(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]));
     sl_json_put(o, "n_tokens_holdout", sl_json_whole(d->n_tokens[COUNTS_HOLDOUT]));
