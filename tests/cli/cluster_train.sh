@@ -83,9 +83,9 @@ same one.specb before.specb
 accepts build --router dynaspec -f -o one.specb
 
 # Bad input.
-refuses 2 "*--trace or --examples is missing; *" cluster-build --model "$target" --router dynaspec \
+refuses 2 "*--trace is missing; *" cluster-build --model "$target" --router dynaspec \
     -o x.specb
-refuses 2 "*--trace, --examples and --report are for routers that are trained; *" build -o x.specb
+refuses 2 "*--trace and --report are for routers that are trained; *" build -o x.specb
 refuses 2 "*--loss: expected *, found 'best'" build --router coral --loss best -o x.specb
 refuses 2 "*--mean-rows: expected room for one of the 32 clusters a level, *" \
     build --router dynaspec --mean-rows 3 -o x.specb

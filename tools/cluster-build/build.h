@@ -22,9 +22,9 @@ typedef struct cluster_options {
     int64_t n_iterations;
     bool balanced;
     double largest;
-    int64_t mean_rows;         /* 0: as the router's method has it */
-    cli_list traces, examples; /* of trained routers */
-    const char *embedding;     /* the model that holds it; NULL: `model` */
+    int64_t mean_rows;     /* 0: as the router's method has it */
+    cli_list traces;       /* of trained routers */
+    const char *embedding; /* the model that holds it; NULL: `model` */
     const char *loss_name, *report;
     bool shuffled; /* labels, as a control */
     train_loss loss;

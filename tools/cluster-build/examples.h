@@ -1,5 +1,5 @@
 /* examples.h : what a router learns from: at each position of recorded drafts what it would have read, and
- * what the target held likely there. examples.c reads traces, arrays.c what other programs wrote. */
+ * what the target held likely there. */
 #ifndef CLUSTER_BUILD_EXAMPLES_H
 #define CLUSTER_BUILD_EXAMPLES_H
 
@@ -21,11 +21,9 @@ typedef struct example_set {
 
 /* The models that examples are of. */
 typedef struct examples_model {
-    const uint8_t *sha256;    /* of the tokenizer; NULL: unknown */
-    int32_t n_state;          /* width of the drafter's states */
-    int32_t n_ids;            /* ids of the head's rows are below it */
-    int32_t n_least, n_most;  /* columns of the target's logits */
-    int32_t n_embedding_rows; /* of the embedding that is read; 0: none is */
+    const uint8_t *sha256; /* of the tokenizer; NULL: unknown */
+    int32_t n_state;       /* width of the drafter's states */
+    int32_t n_ids;         /* ids of the head's rows are below it */
     /* states are what the drafter's head multiplied (CORAL); else what fed the pass (DynaSpec): the
      * pass before, at a cycle's first level the target where it drew the token */
     bool output;
@@ -36,20 +34,6 @@ typedef struct examples_model {
  * @return TRACE_MISMATCH naming both sides, BAD_INPUT naming a state that is not finite. */
 specrt_status examples_read(const char *path, const examples_model *of, example_set *out,
                             specrt_error *err);
-
-/* examples_read_arrays() : adds the rows of arrays that another program wrote: a safetensors file, or a
- * folder of .npy files, in C order, by name:
- *   hidden    f16, bf16, f32 [n, n_state], as examples_model.output has it
- *   tokens    i32, i64 [n] that the pass reads; needed where an embedding is
- *   top_ids   i32, i64 [n, k] the target's best next tokens, best first; -1: none; or instead
- *   logits    f16, bf16, f32 [n, n_vocab] of the target, of which the best are kept: ten, or as many as
- *             the examples have that are there
- *   top_probs f16, bf16, f32 [n, k] their probabilities; without it the first has all
- *   levels    i32, i64 [n] of the pass in its draft; without it 0
- *   documents i32, i64 [n] the number of the prompt; without it 64 rows are one
- * @return BAD_INPUT naming array, row, what was expected and what was found. */
-specrt_status examples_read_arrays(const char *path, const examples_model *of, example_set *out,
-                                   specrt_error *err);
 
 /* examples_add() : room for one more, at the index given. @return NO_MEMORY. */
 specrt_status examples_add(example_set *set, int64_t *at, specrt_error *err);

@@ -1,7 +1,7 @@
 /* cluster-build : from an LM head to clusters of its rows and a router that chooses among them.
  *
  *     model  -> rows.c -> kmeans*.c (seed.c, balance.c, vectors.c) -> router.c -> section.c -> bundle
- *     traces -> examples.c, arrays.c -> train.c (network.c, product.c), route.c --^
+ *     traces -> examples.c -> train.c (network.c, product.c), route.c --^
  *     options.c  the command line      schedule.c  clusters by level
  *     report.c  table, JSON            report_html.c  --report
  */
@@ -187,7 +187,6 @@ int main(int argc, char **argv) {
     router_weights_free(&b.router);
     router_training_free(&b.training);
     sl_cli_list_free(&options.traces);
-    sl_cli_list_free(&options.examples);
     free(b.ids);
     kmeans_free(&b.k);
     rows_close(&b.rows);

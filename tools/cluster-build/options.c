@@ -42,10 +42,6 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
         sl_cli_heading("Training"),
         sl_cli_strings("trace", "FILE", &o->traces,
                        "what specrt-eval record wrote with this drafter; may be repeated"),
-        sl_cli_strings(
-            "examples", "FILE|DIR", &o->examples,
-            "the same from another program: safetensors, or a folder of .npy files, with hidden, "
-            "tokens and top_ids or logits (docs/methods/routers.md); may be repeated"),
         sl_cli_string("embedding", "FILE", &o->embedding,
                       "model that holds the token embedding dynaspec reads (default: --model)"),
         sl_cli_string(
@@ -81,17 +77,13 @@ static int check_training(cluster_options *o) {
     static const char *const losses[] = {"multi-hot", "soft-mass", "argmax"};
     int loss = 0, n = sizeof losses / sizeof losses[0];
     bool is_coral = o->router == SPECRT_ROUTER_CORAL;
-    int n_inputs = o->traces.n + o->examples.n;
-    if (!cluster_options_is_trained(o) && (n_inputs > 0 || o->shuffled || o->report))
-        return sl_cli_usage(
-            "--trace, --examples and --report are for routers that are trained; add --router "
-            "dynaspec or coral");
+    if (!cluster_options_is_trained(o) && (o->traces.n > 0 || o->shuffled || o->report))
+        return sl_cli_usage("--trace and --report are for routers that are trained; add --router "
+                            "dynaspec or coral");
     if (!cluster_options_is_trained(o)) return -1;
-    if (n_inputs == 0)
-        return sl_cli_usage(
-            "--trace or --examples is missing; specrt-eval record writes a trace for "
-            "--router %s",
-            o->router_name);
+    if (o->traces.n == 0)
+        return sl_cli_usage("--trace is missing; specrt-eval record writes a trace for --router %s",
+                            o->router_name);
     if (o->shuffled && o->common.output)
         return sl_cli_usage(
             "--shuffle-labels makes a router that knows nothing; give --json and no -o");

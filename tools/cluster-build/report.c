@@ -183,7 +183,6 @@ static json_object *router_json(const cluster_build *b) {
     sl_json_put(r, "all", level_json(&f->all));
     sl_json_put(r, "levels", levels);
     sl_json_put(r, "traces", names_json(&o->traces));
-    sl_json_put(r, "example_files", names_json(&o->examples));
     sl_json_put(r, "shuffled", json_object_new_boolean(o->shuffled));
     sl_json_put(r, "loss", json_object_new_string(o->loss_name));
     sl_json_put(r, "n_hidden", json_object_new_int(b->router.n_hidden));

@@ -35,13 +35,8 @@ specrt_status router_read(cluster_build *b, specrt_error *err) {
     examples_model of = {.sha256 = b->tok ? sha256 : NULL,
                          .n_state = (int32_t)b->head.n_cols,
                          .n_ids = b->n_ids,
-                         .n_least = b->tok ? sl_tokenizer_n_vocab(b->tok) : b->n_ids,
-                         .n_most = b->ids ? SPECRT_MAX_VOCAB : b->n_ids,
-                         .n_embedding_rows = (int32_t)b->training.embedding.n_rows,
                          .output = o->router == SPECRT_ROUTER_CORAL};
     for (int i = 0; i < o->traces.n; i++) TRY(examples_read(o->traces.items[i], &of, set, err));
-    for (int i = 0; i < o->examples.n; i++)
-        TRY(examples_read_arrays(o->examples.items[i], &of, set, err));
     TRY(examples_split(set, o->holdout, (uint64_t)o->common.seed, err));
     if (o->shuffled) examples_shuffle(set, (uint64_t)o->common.seed);
     return SPECRT_STATUS_OK;
