@@ -42,6 +42,16 @@ json_object *sl_json_real(double x) {
     return json_object_new_double_s(x, text);
 }
 
+json_object *sl_json_reals(const double *x, int n) {
+    json_object *array = json_object_new_array();
+    for (int i = 0; i < n; i++) json_object_array_add(array, sl_json_real(x[i]));
+    return array;
+}
+
+json_object *sl_json_range(double low, double high) {
+    return sl_json_reals((const double[2]){low, high}, 2);
+}
+
 json_object *sl_json_hex(const uint8_t *bytes, int n) {
     char text[65];
     for (int i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);

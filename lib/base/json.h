@@ -10,6 +10,8 @@ void sl_json_put(json_object *to, const char *key, json_object *value);
 json_object *sl_json_text(const char *text); /* NULL is null; what is no UTF-8 becomes U+FFFD */
 json_object *sl_json_whole(uint64_t n);
 json_object *sl_json_real(double x); /* NaN is null; nine digits read better than seventeen */
+json_object *sl_json_reals(const double *x, int n);    /* an array */
+json_object *sl_json_range(double low, double high);   /* [low, high] */
 json_object *sl_json_hex(const uint8_t *bytes, int n); /* at most 32 */
 json_object *sl_json_hex64(uint64_t x);                /* 16 digits, the highest first */
 

@@ -1,6 +1,7 @@
 /* text.c : see text.h. */
 #include "base/text.h"
 
+#include <math.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -19,6 +20,13 @@ const char *sl_text_count(uint64_t n) {
     }
     *p = '\0';
     return out;
+}
+
+void sl_text_number(double x, int width, int digits) {
+    if (isnan(x))
+        printf(" %*s", width, "-");
+    else
+        printf(" %*.*f", width, digits, x);
 }
 
 /* What a terminal obeys, and what misleads its reader: controls, ends of lines, changes of direction. */

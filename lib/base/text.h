@@ -9,6 +9,9 @@
 /* sl_text_count() : "6,787,530", in one of several static buffers by turns (enough for one printf). */
 const char *sl_text_count(uint64_t n);
 
+/* sl_text_number() : print a space, and a number at the right of so many columns; "-" for NaN. */
+void sl_text_number(double x, int width, int digits);
+
 /* Names in files may hold anything. What a terminal would obey (escapes and other controls), what misleads
  * a reader (line separators, changes of direction) and bytes that are no UTF-8 are shown as '?'.
  *

@@ -156,6 +156,12 @@ static void test_plot_degenerate(void) {
         }
 }
 
+static void test_json_range(void) {
+    json_object *range = sl_json_range(NAN, 0.5);
+    CHECK_STR(json_object_to_json_string_ext(range, JSON_C_TO_STRING_PLAIN), "[null,0.5]");
+    json_object_put(range);
+}
+
 static const test_case cases[] = {
     {"text_count", "digits in groups", test_count},
     {"text_token", "controls and broken UTF-8 become visible", test_token},
@@ -164,5 +170,6 @@ static const test_case cases[] = {
     {"json_to_text", "UTF-8 whatever went in", test_json_repaired},
     {"html_plot", "escapes, positions, points without a value", test_plot},
     {"html_plot_degenerate", "no data, one point, zeros on a log axis", test_plot_degenerate},
+    {"json_range", "an interval, of which one end is not known", test_json_range},
 };
 TEST_MAIN(cases)

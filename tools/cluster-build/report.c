@@ -110,11 +110,8 @@ static json_object *examples_json(const cluster_build *b) {
 static json_object *common_json(const cluster_build *b) {
     const kmeans *k = &b->k;
     int32_t least, most;
-    json_object *o = json_object_new_object(), *objective = json_object_new_array();
-    json_object *levels = json_object_new_array();
+    json_object *o = json_object_new_object(), *levels = json_object_new_array();
     kmeans_size_range(k, &least, &most);
-    for (int32_t i = 0; i < k->n_iterations; i++)
-        json_object_array_add(objective, sl_json_real(k->objectives[i]));
     for (int32_t t = 0; t < b->schedule.n; t++)
         json_object_array_add(levels, json_object_new_int(b->schedule.clusters[t]));
     sl_json_put(o, "tool", json_object_new_string("cluster-build " SPECRT_VERSION_STRING));
@@ -132,7 +129,7 @@ static json_object *common_json(const cluster_build *b) {
     sl_json_put(o, "size_least", json_object_new_int(least));
     sl_json_put(o, "size_mean", sl_json_real(mean_size(b)));
     sl_json_put(o, "size_most", json_object_new_int(most));
-    sl_json_put(o, "objective", objective);
+    sl_json_put(o, "objective", sl_json_reals(k->objectives, k->n_iterations));
     sl_json_put(o, "objective_final", sl_json_real(k->objective));
     sl_json_put(o, "objective_before_balancing", sl_json_real(k->objective_free));
     sl_json_put(o, "schedule", levels);
@@ -150,12 +147,6 @@ static json_object *level_json(const route_level *x) {
     sl_json_put(o, "mass_oracle", sl_json_real(x->mass_oracle));
     sl_json_put(o, "mass_static", sl_json_real(x->mass_fixed));
     return o;
-}
-
-static json_object *curve_json(const double *y, int32_t n) {
-    json_object *list = json_object_new_array();
-    for (int32_t i = 0; i < n; i++) json_object_array_add(list, sl_json_real(y[i]));
-    return list;
 }
 
 static json_object *names_json(const cli_list *paths) {
@@ -191,8 +182,8 @@ static json_object *router_json(const cluster_build *b) {
     sl_json_put(r, "rate", sl_json_real(o->rate));
     sl_json_put(r, "decay", sl_json_real(o->decay));
     sl_json_put(r, "best_epoch", json_object_new_int(t->curve.best + 1));
-    sl_json_put(r, "loss_training", curve_json(t->curve.loss, t->curve.n));
-    sl_json_put(r, "loss_holdout", curve_json(t->curve.holdout, t->curve.n));
+    sl_json_put(r, "loss_training", sl_json_reals(t->curve.loss, t->curve.n));
+    sl_json_put(r, "loss_holdout", sl_json_reals(t->curve.holdout, t->curve.n));
     return r;
 }
 

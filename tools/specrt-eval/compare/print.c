@@ -7,37 +7,30 @@
 
 /* ---- table ---- */
 
-static void put_number(double x, int width, int digits) {
-    if (isnan(x))
-        printf(" %*s", width, "-");
-    else
-        printf(" %*.*f", width, digits, x);
-}
-
 static void print_row(const comparison *c, int i, int name_width) {
     figures f;
     figures_of(c, i, -1, &f);
     printf("%-*s", name_width, c->contestants[i].name);
-    put_number(i == PLAIN ? NAN : f.accept_length, 6, 2);
+    sl_text_number(i == PLAIN ? NAN : f.accept_length, 6, 2);
     if (i == PLAIN || isnan(f.accept_length_ci.low))
         printf("  %9s", i == PLAIN ? "" : "-    ");
     else
         printf("  %4.2f-%-4.2f", f.accept_length_ci.low, f.accept_length_ci.high);
-    put_number(100 * f.coverage, 7, 1);
-    put_number(f.active_rows, 7, 0);
-    put_number(f.bytes_pass / 1e6, 7, 3);
-    put_number(i == PLAIN ? NAN : f.draft * 1e3, 7, 2);
-    put_number(i == PLAIN ? NAN : f.head * 1e3, 7, 2);
-    put_number(f.target * 1e3, 7, 2);
-    put_number(f.verify * 1e3, 7, 2);
-    put_number(i == PLAIN ? NAN : f.update * 1e3, 7, 2);
-    put_number(f.prefill * 1e3, 8, 1);
-    put_number(f.tokens_per_second, 7, 1);
-    put_number(f.speedup_plain, 7, 2);
-    put_number(i == PLAIN ? NAN : f.speedup_full, 6, 2);
+    sl_text_number(100 * f.coverage, 7, 1);
+    sl_text_number(f.active_rows, 7, 0);
+    sl_text_number(f.bytes_pass / 1e6, 7, 3);
+    sl_text_number(i == PLAIN ? NAN : f.draft * 1e3, 7, 2);
+    sl_text_number(i == PLAIN ? NAN : f.head * 1e3, 7, 2);
+    sl_text_number(f.target * 1e3, 7, 2);
+    sl_text_number(f.verify * 1e3, 7, 2);
+    sl_text_number(i == PLAIN ? NAN : f.update * 1e3, 7, 2);
+    sl_text_number(f.prefill * 1e3, 8, 1);
+    sl_text_number(f.tokens_per_second, 7, 1);
+    sl_text_number(f.speedup_plain, 7, 2);
+    sl_text_number(i == PLAIN ? NAN : f.speedup_full, 6, 2);
     retained r = compare_retained(c, i);
-    put_number(i == PLAIN ? NAN : 100 * r.mean, 7, 1);
-    put_number(i == PLAIN || !advice_by_task(&r) ? NAN : 100 * r.worst, 7, 1);
+    sl_text_number(i == PLAIN ? NAN : 100 * r.mean, 7, 1);
+    sl_text_number(i == PLAIN || !advice_by_task(&r) ? NAN : 100 * r.worst, 7, 1);
     printf("  %s\n", i > FULL && advice_by_task(&r) ? sl_text_name(r.task) : "");
 }
 
@@ -68,14 +61,14 @@ static void print_domains(const comparison *c, int width) {
         for (int d = 0; d < n; d++) {
             figures f;
             figures_of(c, i, d, &f);
-            put_number(f.n_turns ? f.accept_length : NAN, 10, 2);
+            sl_text_number(f.n_turns ? f.accept_length : NAN, 10, 2);
         }
     }
     printf("\n%-*s", width, "% in loops");
     for (int d = 0; d < n; d++) {
         figures f;
         figures_of(c, PLAIN, d, &f);
-        put_number(f.n_turns ? 100 * f.loop_share : NAN, 10, 1);
+        sl_text_number(f.n_turns ? 100 * f.loop_share : NAN, 10, 1);
     }
     end_columns(c, n);
 }
@@ -110,7 +103,7 @@ static void print_acceptance(const comparison *c, int width) {
         figures f;
         figures_of(c, i, -1, &f);
         printf("\n%-*s", width, c->contestants[i].name);
-        for (int k = 0; k < steps; k++) put_number(f.acceptance[k], 6, 3);
+        for (int k = 0; k < steps; k++) sl_text_number(f.acceptance[k], 6, 3);
     }
     putchar('\n');
 }
@@ -127,9 +120,9 @@ static void print_lists(const comparison *c, int width) {
         figures f;
         figures_of(c, i, -1, &f);
         printf("%-*s", width, c->contestants[i].name);
-        put_number(100 * f.mass, 7, 2);
-        for (int t = 0; t < WATCH_TOPS; t++) put_number(100 * f.recall[t], t ? 7 : 8, 1);
-        for (int t = 0; t < WATCH_TOPS; t++) put_number(100 * f.recall_beyond[t], t ? 7 : 8, 1);
+        sl_text_number(100 * f.mass, 7, 2);
+        for (int t = 0; t < WATCH_TOPS; t++) sl_text_number(100 * f.recall[t], t ? 7 : 8, 1);
+        for (int t = 0; t < WATCH_TOPS; t++) sl_text_number(100 * f.recall_beyond[t], t ? 7 : 8, 1);
         putchar('\n');
     }
 }
@@ -141,7 +134,7 @@ static void print_changes(const comparison *c, int width) {
     putchar('\n');
     for (int i = FULL; i < c->n_contestants; i++) {
         printf("%-*s", width, c->contestants[i].name);
-        for (int s = 0; s < WATCH_SPANS; s++) put_number(compare_span(c, i, s), 8, 2);
+        for (int s = 0; s < WATCH_SPANS; s++) sl_text_number(compare_span(c, i, s), 8, 2);
         putchar('\n');
     }
 }
@@ -164,10 +157,10 @@ static void print_events(const comparison *c, int width) {
         figures_of(c, i, -1, &f);
         if (!(f.events > 0)) continue;
         printf("%-*s", width, c->contestants[i].name);
-        put_number(1000 * f.events, 9, 1);
-        put_number(1e3 * (f.draft + f.head + f.target + f.verify + f.update), 10, 2);
-        put_number(1e3 * f.update_event, 13, 3);
-        put_number(1e3 * f.update_other, 11, 3);
+        sl_text_number(1000 * f.events, 9, 1);
+        sl_text_number(1e3 * (f.draft + f.head + f.target + f.verify + f.update), 10, 2);
+        sl_text_number(1e3 * f.update_event, 13, 3);
+        sl_text_number(1e3 * f.update_other, 11, 3);
         putchar('\n');
     }
 }
@@ -212,20 +205,16 @@ void compare_print_table(const comparison *c) {
 
 /* ---- JSON ---- */
 
-static json_object *json_interval(const interval *x) {
-    json_object *pair = json_object_new_array();
-    json_object_array_add(pair, sl_json_real(x->low));
-    json_object_array_add(pair, sl_json_real(x->high));
-    return pair;
-}
-
 static json_object *json_intervals(const figures *f) {
     json_object *o = json_object_new_object();
-    sl_json_put(o, "accept_length", json_interval(&f->accept_length_ci));
-    sl_json_put(o, "accept_full", json_interval(&f->accept_full_ci));
-    sl_json_put(o, "tokens_per_second", json_interval(&f->tokens_per_second_ci));
-    sl_json_put(o, "speedup_plain", json_interval(&f->speedup_plain_ci));
-    sl_json_put(o, "speedup_full", json_interval(&f->speedup_full_ci));
+    sl_json_put(o, "accept_length",
+                sl_json_range(f->accept_length_ci.low, f->accept_length_ci.high));
+    sl_json_put(o, "accept_full", sl_json_range(f->accept_full_ci.low, f->accept_full_ci.high));
+    sl_json_put(o, "tokens_per_second",
+                sl_json_range(f->tokens_per_second_ci.low, f->tokens_per_second_ci.high));
+    sl_json_put(o, "speedup_plain",
+                sl_json_range(f->speedup_plain_ci.low, f->speedup_plain_ci.high));
+    sl_json_put(o, "speedup_full", sl_json_range(f->speedup_full_ci.low, f->speedup_full_ci.high));
     return o;
 }
 

@@ -159,7 +159,7 @@ static json_object *json_costs(const pass_costs *k) {
 }
 
 static json_object *json_choice(const plan *p, const plan_choice *c) {
-    json_object *o = json_object_new_object(), *ci = json_object_new_array();
+    json_object *o = json_object_new_object();
     bool plain = c->policy < 0, by_task = advice_by_task(&c->kept);
     sl_json_put(o, "policy", sl_json_text(plan_name(p, c)));
     sl_json_put(
@@ -175,9 +175,7 @@ static json_object *json_choice(const plan *p, const plan_choice *c) {
     sl_json_put(o, "active_rows", sl_json_real(plain ? NAN : c->rows));
     sl_json_put(o, "cycle_ms", sl_json_real(1e3 * c->cycle));
     sl_json_put(o, "tokens_per_second", sl_json_real(c->speed));
-    json_object_array_add(ci, sl_json_real(c->low));
-    json_object_array_add(ci, sl_json_real(c->high));
-    sl_json_put(o, "ci95", ci);
+    sl_json_put(o, "ci95", sl_json_range(c->low, c->high));
     sl_json_put(o, "speedup_plain", sl_json_real(c->speed / p->plain_choice.speed));
     sl_json_put(o, "measured_tokens_per_second", sl_json_real(c->measured));
     sl_json_put(o, "measured_accept_length", sl_json_real(c->accept_found));

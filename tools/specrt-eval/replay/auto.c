@@ -320,13 +320,6 @@ void auto_print(const auto_run *a) {
     for (int d = -1; d < (n_domains > 1 ? n_domains : 0); d++) print_domain(a, d);
 }
 
-static json_object *pair_of(replay_figure f) {
-    json_object *o = json_object_new_array();
-    json_object_array_add(o, sl_json_real(f.low));
-    json_object_array_add(o, sl_json_real(f.high));
-    return o;
-}
-
 static json_object *way_json(const auto_run *a, int way, int domain) {
     json_object *o = json_object_new_object();
     auto_figures f;
@@ -338,9 +331,9 @@ static json_object *way_json(const auto_run *a, int way, int domain) {
     sl_json_put(o, "fixed_steps", sl_json_whole((uint64_t)n));
     sl_json_put(o, "speedup_plain", sl_json_real(f.speedup));
     sl_json_put(o, "of_best", sl_json_real(f.of_best.value));
-    sl_json_put(o, "of_best_ci95", pair_of(f.of_best));
+    sl_json_put(o, "of_best_ci95", sl_json_range(f.of_best.low, f.of_best.high));
     sl_json_put(o, "of_auto", sl_json_real(f.of_auto.value));
-    sl_json_put(o, "of_auto_ci95", pair_of(f.of_auto));
+    sl_json_put(o, "of_auto_ci95", sl_json_range(f.of_auto.low, f.of_auto.high));
     sl_json_put(o, "plain_cycles", sl_json_real(f.plain_cycles));
     sl_json_put(o, "steps", sl_json_real(f.steps));
     sl_json_put(o, "rows", sl_json_real(f.rows));

@@ -133,17 +133,10 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
 
 /* ---- table ---- */
 
-static void put_number(double x, int width, int digits) {
-    if (isnan(x))
-        printf(" %*s", width, "-");
-    else
-        printf(" %*.*f", width, digits, x);
-}
-
 /* An estimate, unless it is exact. */
 static void put_marked(double x, int width, int digits, bool exact) {
     printf(" %c", exact || isnan(x) ? ' ' : '~');
-    put_number(x, width, digits);
+    sl_text_number(x, width, digits);
 }
 
 static int name_width(const replaying *a) {
@@ -174,8 +167,8 @@ static void print_row(const replaying *a, int policy, int width) {
     else
         printf("  %5.2f-%-5.2f", 100 * f.coverage.low, 100 * f.coverage.high);
     put_marked(f.active_rows.value, 8, 1, f.exact_rows);
-    put_number(100 * f.mass.value, 7, 2);
-    for (int k = 0; k < REPLAY_RECALLS; k++) put_number(100 * f.recall[k], 7, 2);
+    sl_text_number(100 * f.mass.value, 7, 2);
+    for (int k = 0; k < REPLAY_RECALLS; k++) sl_text_number(100 * f.recall[k], 7, 2);
     putchar('\n');
 }
 
@@ -190,7 +183,7 @@ static void print_domains(const replaying *a, int width) {
         for (int d = 0; d < n; d++) {
             replay_figures f;
             replay_figures_of(a->r, i, 0, d, &f);
-            put_number(100 * f.coverage.value, 10, 2);
+            sl_text_number(100 * f.coverage.value, 10, 2);
         }
     }
     if (n < replay_n_domains(a->r))
@@ -209,9 +202,9 @@ static void print_spans(const replaying *a, int width) {
         replay_figures f;
         replay_figures_of(a->r, i, 0, -1, &f);
         printf("\n%-*s", width, name_of(a, i));
-        for (int k = 0; k < REPLAY_SPANS; k++) put_number(100 * f.span_coverage[k], 7, 2);
+        for (int k = 0; k < REPLAY_SPANS; k++) sl_text_number(100 * f.span_coverage[k], 7, 2);
         printf("  ");
-        for (int k = 0; k < REPLAY_SPANS; k++) put_number(f.span_accept_length[k], 7, 2);
+        for (int k = 0; k < REPLAY_SPANS; k++) sl_text_number(f.span_accept_length[k], 7, 2);
     }
     putchar('\n');
 }
@@ -224,7 +217,7 @@ static void print_acceptance(const replaying *a, int width) {
         replay_figures f;
         replay_figures_of(a->r, i, 0, -1, &f);
         printf("\n%-*s", width, name_of(a, i));
-        for (int k = 0; k < n_steps; k++) put_number(f.acceptance[k], 6, 3);
+        for (int k = 0; k < n_steps; k++) sl_text_number(f.acceptance[k], 6, 3);
     }
     putchar('\n');
 }
@@ -244,7 +237,7 @@ static void print_trees(const replaying *a, int width) {
         for (int t = 0; t <= a->params.n_trees; t++) {
             replay_figures f;
             replay_figures_of(a->r, i, t, -1, &f);
-            put_number(f.accept_length.value, 9, 2);
+            sl_text_number(f.accept_length.value, 9, 2);
         }
     }
     putchar('\n');
@@ -272,19 +265,6 @@ static void print_table(const replaying *a) {
 }
 
 /* ---- JSON ---- */
-
-static json_object *pair_json(replay_figure f) {
-    json_object *o = json_object_new_array();
-    json_object_array_add(o, sl_json_real(f.low));
-    json_object_array_add(o, sl_json_real(f.high));
-    return o;
-}
-
-static json_object *reals_json(const double *x, int n) {
-    json_object *o = json_object_new_array();
-    for (int i = 0; i < n; i++) json_object_array_add(o, sl_json_real(x[i]));
-    return o;
-}
 
 static json_object *spans_json(const double *x) {
     json_object *o = json_object_new_object();
@@ -323,13 +303,13 @@ static json_object *row_json(const replaying *a, int policy, int tree, int domai
     for (int k = 0; k < REPLAY_RECALLS; k++)
         sl_json_put(recall, replay_recall_name(k), sl_json_real(f.recall[k]));
     sl_json_put(o, "recall", recall);
-    sl_json_put(ci, "accept_length", pair_json(f.accept_length));
-    sl_json_put(ci, "coverage", pair_json(f.coverage));
-    sl_json_put(ci, "active_rows", pair_json(f.active_rows));
-    sl_json_put(ci, "mass", pair_json(f.mass));
+    sl_json_put(ci, "accept_length", sl_json_range(f.accept_length.low, f.accept_length.high));
+    sl_json_put(ci, "coverage", sl_json_range(f.coverage.low, f.coverage.high));
+    sl_json_put(ci, "active_rows", sl_json_range(f.active_rows.low, f.active_rows.high));
+    sl_json_put(ci, "mass", sl_json_range(f.mass.low, f.mass.high));
     sl_json_put(o, "ci95", ci);
     if (domain >= 0) return o;
-    sl_json_put(o, "acceptance", reals_json(f.acceptance, replay_tree(a->r, tree)->num_steps));
+    sl_json_put(o, "acceptance", sl_json_reals(f.acceptance, replay_tree(a->r, tree)->num_steps));
     sl_json_put(o, "coverage_since", spans_json(f.span_coverage));
     sl_json_put(o, "accept_length_since", spans_json(f.span_accept_length));
     return o;
