@@ -250,12 +250,6 @@ static void free_shape(shape *s) {
     free(s->features);
 }
 
-static double tick(double *since) {
-    double now = sl_measure_seconds(), passed = now - *since;
-    *since = now;
-    return passed;
-}
-
 /* What engine_draft does for EAGLE-2. */
 static void pass(drafting *d, const int32_t *tokens, const float *features, int32_t n,
                  const int32_t *parents) {
@@ -296,7 +290,7 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
     int32_t parents[ENGINE_MAX_BATCH];
     size_t bytes = D_MODEL * sizeof(float);
     (void)draft_input;
-    d->head += tick(&d->since);
+    d->head += sl_measure_tick(&d->since);
     if (level == 0) {
         int32_t n = d->verdict.n;
         extend(d, d->verdict.tokens, n);
@@ -313,14 +307,14 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
         pass(d, beam->tokens, d->draft_input, beam->n, parents);
     }
     *hidden = d->hidden;
-    d->layer += tick(&d->since);
+    d->layer += sl_measure_tick(&d->since);
     return 0;
 }
 
 static int target_verify(void *user, const specrt_draft *draft, const float **logits) {
     drafting *d = (drafting *)user;
     (void)draft;
-    d->head += tick(&d->since);
+    d->head += sl_measure_tick(&d->since);
     *logits = d->s->logits;
     return 0;
 }
@@ -328,7 +322,7 @@ static int target_verify(void *user, const specrt_draft *draft, const float **lo
 static int commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
     drafting *d = (drafting *)user;
     (void)draft, (void)verdict;
-    tick(&d->since);
+    sl_measure_tick(&d->since);
     return 0;
 }
 
@@ -355,7 +349,7 @@ static void run_shape(drafting *d, row *out) {
     for (int i = 0; i < N_CYCLES; i++) {
         d->since = sl_measure_seconds();
         if (specrt_host_cycle(d->session, &host, &d->verdict, &err)) fail(err.msg);
-        d->update += tick(&d->since);
+        d->update += sl_measure_tick(&d->since);
     }
     specrt_session_get_stats(d->session, &stats);
     row one = {.policy = out->policy,

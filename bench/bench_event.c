@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
+#include "base/curve.h"
 #include "base/measure.h"
 #include "base/parallel.h"
 
@@ -171,12 +172,6 @@ static void make_logits(scene *s, const float *rows) {
     }
 }
 
-static double tick(double *since) {
-    double now = sl_measure_seconds(), passed = now - *since;
-    *since = now;
-    return passed;
-}
-
 /* An event at a token that could not be drafted, step by step. @return how many of the target's ten best
  * the index has found. */
 static int event(scene *s, specrt_session *session, size_t e, double *seconds) {
@@ -192,29 +187,19 @@ static int event(scene *s, specrt_session *session, size_t e, double *seconds) {
     double start = sl_measure_seconds(), since = start;
     r->n_cycles++;
     specrt__retrieve_write(r, &verdict, &rows, true);
-    seconds[SCAN] = tick(&since);
+    seconds[SCAN] = sl_measure_tick(&since);
     specrt__retrieve_record *record = &r->records[0];
     int32_t n_seeds = specrt__retrieve_seeds(r, record, verdict.tokens[0], seeds);
-    seconds[SEARCH] = tick(&since);
+    seconds[SEARCH] = sl_measure_tick(&since);
     record->n_changes = 0;
     specrt__retrieve_admit(r, record, verdict.tokens[0], seeds, n_seeds);
     r->limit = ++r->done;
-    seconds[ADMIT] = tick(&since);
+    seconds[ADMIT] = sl_measure_tick(&since);
     specrt__retrieve_take(r);
     specrt__active_sync(session->pool);
-    seconds[PACK] = tick(&since);
+    seconds[PACK] = sl_measure_tick(&since);
     seconds[WHOLE] = since - start;
     return 2 * SPECRT__RETRIEVE_TOP + 1 - n_seeds;
-}
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *x) {
-    qsort(x, EVENTS, sizeof *x, ascending);
-    return 1e3 * x[EVENTS / 2];
 }
 
 /* Threads that this one starts from now on inherit it. */
@@ -270,7 +255,7 @@ static void run(scene *s, const char *text, int32_t ef) {
     else
         printf(" %14s", "");
     printf("%5.1f", (double)(t.session->pool->n_copied - n_before) / EVENTS);
-    for (int p = 0; p < PHASES; p++) printf(" %8.4f", median(seconds[p]));
+    for (int p = 0; p < PHASES; p++) printf(" %8.4f", 1e3 * sl_median_of(seconds[p], EVENTS));
     printf("\n");
     turn_free(&t);
 }
@@ -314,7 +299,8 @@ static void run_beside(scene *s, const char *text, int32_t ef) {
     printf(
         "%s: the event adds %.4f ms to its cycle and is done after %.4f ms; the next cycle takes "
         "over and packs in %.4f ms; one without news takes %.4f ms\n",
-        text, median(first), median(done), median(next), median(quiet));
+        text, 1e3 * sl_median_of(first, EVENTS), 1e3 * sl_median_of(done, EVENTS),
+        1e3 * sl_median_of(next, EVENTS), 1e3 * sl_median_of(quiet, EVENTS));
     turn_free(&t);
 }
 

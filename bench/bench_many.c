@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/curve.h"
 #include "base/measure.h"
 #include "model/model.h"
 
@@ -380,16 +381,6 @@ static void run_cycle(race *r, int32_t d) {
     }
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int32_t n) {
-    qsort(x, (size_t)n, sizeof *x, ascending);
-    return x[n / 2];
-}
-
 static void open_race(bench *b, race *r, const char *text, int32_t n) {
     static double dear[MAX_BATCH]; /* by which shared products never pay */
     specrt_stock_params never = {.costs = dear, .n_costs = MAX_BATCH};
@@ -428,8 +419,8 @@ static void report(race *r) {
            (long long)stats.n_holds, (int)stats.n_shared,
            (double)r->n_hits / (double)(r->n_drafted ? r->n_drafted : 1), r->n_cycles);
     for (int way = 0; way < r->n_ways; way++) {
-        double head = median(r->head[way], r->n_cycles),
-               update = median(r->update[way], r->n_cycles);
+        double head = sl_median_of(r->head[way], r->n_cycles),
+               update = sl_median_of(r->update[way], r->n_cycles);
         double n = (double)N_LEVELS * r->n;
         printf(
             "    %-10s %10.1f us a level, %9.1f us learning a cycle: %9.0f tokens drafted a second "
@@ -462,7 +453,7 @@ static void print_curve(const bench *b) {
     printf("%d rows with several states, in products with one:", (int)N_ROWS);
     for (int k = 0; k < N_SIZES; k++)
         printf(" %d: %.2f", (int)states[k],
-               median(times[k], N_ROUNDS) / median(times[0], N_ROUNDS));
+               sl_median_of(times[k], N_ROUNDS) / sl_median_of(times[0], N_ROUNDS));
     putchar('\n');
     free(hidden), free(logits);
     specrt_policy_close(list);

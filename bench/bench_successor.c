@@ -10,6 +10,7 @@
 #include <string.h>
 #include "../tests/fixture.h"
 #include "base/measure.h"
+#include "base/order.h"
 
 enum { V = 128256, D = 4096, DEGREE = 1024, ROUNDS = 60, BEAM = 10, PACKS = 8 };
 enum { FIND, INDEXED, PACK, PACKED, AHEAD, COLUMNS };
@@ -81,12 +82,6 @@ static void make_scene(scene *s) {
     free(ranks);
 }
 
-static double tick(double *since) {
-    double now = sl_measure_seconds(), passed = now - *since;
-    *since = now;
-    return passed;
-}
-
 static void product(const scene *s, const specrt_segment *segment, int32_t n) {
     specrt_active active = {specrt_head_compute(s->head), segment, 1, segment->n_rows, D, NULL};
     specrt_active_logits(&active, s->hidden, n, s->logits);
@@ -104,10 +99,10 @@ static int32_t level(scene *s, specrt_session *session, int32_t n, size_t round,
     specrt_session_start(session, tokens[0]);
     double since = sl_measure_seconds();
     const specrt_active *active = specrt_session_route(session, 0, &beam, s->hidden, NULL);
-    seconds[FIND] = tick(&since);
+    seconds[FIND] = sl_measure_tick(&since);
     const specrt_segment *found = &active->segments[active->n_segments - 1];
     product(s, found, n);
-    seconds[INDEXED] = tick(&since);
+    seconds[INDEXED] = sl_measure_tick(&since);
     specrt_segment packed = *found;
     specrt__active_packing packing = {.head = s->head,
                                       .ids = found->ids,
@@ -118,19 +113,14 @@ static int32_t level(scene *s, specrt_session *session, int32_t n, size_t round,
     packed.row_stride = packing.row_stride;
     packed.places = NULL;
     specrt__active_pack(&packing);
-    seconds[PACK] = tick(&since);
+    seconds[PACK] = sl_measure_tick(&since);
     product(s, &packed, n);
-    seconds[PACKED] = tick(&since);
+    seconds[PACKED] = sl_measure_tick(&since);
     packed.rows = s->packs[(round + 1) % PACKS]; /* of seven levels ago */
-    tick(&since);
+    sl_measure_tick(&since);
     product(s, &packed, n);
-    seconds[AHEAD] = tick(&since);
+    seconds[AHEAD] = sl_measure_tick(&since);
     return found->n_rows;
-}
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
 }
 
 static void run(scene *s, int32_t k, int32_t n) {
@@ -151,7 +141,7 @@ static void run(scene *s, int32_t k, int32_t n) {
     }
     printf("%4d rows for %2d states", (int)(n_rows / ROUNDS), (int)n);
     for (int c = 0; c < COLUMNS; c++) {
-        qsort(seconds[c], ROUNDS, sizeof(double), ascending);
+        qsort(seconds[c], ROUNDS, sizeof(double), sl_order_real);
         printf(" %9.3f", 1e3 * seconds[c][ROUNDS / 2]);
     }
     printf("\n");

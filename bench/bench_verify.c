@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
+#include "base/curve.h"
 #include "base/measure.h"
 
 enum { N_VOCAB = 128256, N_NODES = 60, N_LIST = 32768, N_STEPS = 5, N_ROUNDS = 31 };
@@ -43,16 +44,6 @@ read_words(const float *x, size_t n) {
     return a[0];
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *x) {
-    qsort(x, N_ROUNDS, sizeof *x, ascending);
-    return x[N_ROUNDS / 2];
-}
-
 static specrt_verifier *make(const specrt_sampling *sampling) {
     specrt_verifier *v;
     specrt_error err;
@@ -73,7 +64,8 @@ static void run_greedy(bench *b) {
         floors[k] = middle - start;
         greedy[k] = sl_measure_seconds() - middle;
     }
-    double a = median(floors), c = median(greedy), bytes = 4.0 * N_NODES * N_VOCAB;
+    double a = sl_median_of(floors, N_ROUNDS), c = sl_median_of(greedy, N_ROUNDS),
+           bytes = 4.0 * N_NODES * N_VOCAB;
     printf("reading %d rows: %.2f ms (%.1f GB/s); greedy: %.2f ms (%.1f GB/s, %.0f%% of it)\n",
            N_NODES, 1e3 * a, 1e-9 * bytes / a, 1e3 * c, 1e-9 * bytes / c, 100 * a / c);
     specrt_verifier_free(v);
@@ -105,7 +97,8 @@ static void run_draws(bench *b) {
             seconds[i][k] = sl_measure_seconds() - start;
         }
     for (int i = 0; i < N_DISTRIBUTIONS; i++) {
-        printf("draw, %-34s %.3f ms\n", distributions[i].name, 1e3 * median(seconds[i]));
+        printf("draw, %-34s %.3f ms\n", distributions[i].name,
+               1e3 * sl_median_of(seconds[i], N_ROUNDS));
         specrt_verifier_free(v[i]);
     }
 }
@@ -138,7 +131,8 @@ static void run_chain(bench *b) {
     }
     printf(
         "sampled chain, list of %d: %.3f ms a draft token, %.3f ms an emitted one (%.1f a cycle)\n",
-        N_LIST, 1e3 * median(propose), 1e3 * median(verify), (double)n_emitted / N_ROUNDS);
+        N_LIST, 1e3 * sl_median_of(propose, N_ROUNDS), 1e3 * sl_median_of(verify, N_ROUNDS),
+        (double)n_emitted / N_ROUNDS);
     specrt_verifier_free(v);
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../tests/fixture.h"
+#include "base/curve.h"
 #include "base/measure.h"
 #include "machine.h"
 
@@ -48,16 +49,6 @@ static double observe(specrt_session *s, int32_t n_new) {
     return sl_measure_seconds() - start;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *x) {
-    qsort(x, N_CYCLES, sizeof *x, ascending);
-    return x[N_CYCLES / 2];
-}
-
 typedef struct row {
     const char *policy;
     int32_t n_new; /* tokens a cycle that may be new */
@@ -93,9 +84,9 @@ static void run(const specrt_head *head, const float *hidden, float *logits, row
     specrt_session_get_stats(s, &stats);
     out->active = (double)stats.n_rows / N_CYCLES;
     out->copied = (double)(stats.n_copied - n_before) / N_CYCLES;
-    out->product = median(product);
-    out->cycle = out->product + (N_LEVELS - 1) * median(level);
-    out->update = median(update);
+    out->product = sl_median_of(product, N_CYCLES);
+    out->cycle = out->product + (N_LEVELS - 1) * sl_median_of(level, N_CYCLES);
+    out->update = sl_median_of(update, N_CYCLES);
     specrt_session_close(s);
     specrt_policy_close(policy);
 }

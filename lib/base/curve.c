@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/order.h"
 
 void sl_curve_add(curve *c, double x, double y) {
     int at = 0;
@@ -60,26 +61,21 @@ double sl_ratio_of_sums(const double *a, const double *b, int n, double *half) {
     return ratio;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double sl_median_of(double *values, int n) {
     if (n == 0) return NAN;
-    qsort(values, (size_t)n, sizeof *values, ascending);
+    qsort(values, (size_t)n, sizeof *values, sl_order_real);
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
 double sl_quartile_of(double *values, int n) {
     if (n == 0) return NAN;
-    qsort(values, (size_t)n, sizeof *values, ascending);
+    qsort(values, (size_t)n, sizeof *values, sl_order_real);
     return values[n / 4];
 }
 
 double sl_midmean_of(double *values, int n) {
     if (n == 0) return NAN;
-    qsort(values, (size_t)n, sizeof *values, ascending);
+    qsort(values, (size_t)n, sizeof *values, sl_order_real);
     double from = n / 4.0, to = n - from, sum = 0;
     for (int i = 0; i < n; i++) {
         double share =

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/order.h"
 #include "base/text.h"
 #include "compare.h"
 
@@ -88,13 +89,8 @@ static headline headline_of(const comparison *c, int entrant, const int *turns, 
                       mean / speed(full, turns, n)};
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static interval interval_of(double *values) {
-    qsort(values, RESAMPLES, sizeof *values, ascending);
+    qsort(values, RESAMPLES, sizeof *values, sl_order_real);
     return (interval){values[RESAMPLES * 25 / 1000], values[RESAMPLES * 975 / 1000 - 1]};
 }
 
