@@ -1,6 +1,6 @@
-/* test_lossless.c : the promise, on the sample pair (else on one from the data folder): whatever the drafter
- * may propose, the output is plain decoding's. Lists, clusters, graphs, indexes and sketches are made by
- * chance, or adversarial: those know none of the tokens that the target is going to say.
+/* test_lossless.c : the promise, on the sample pair: whatever the drafter may propose, the output is plain
+ * decoding's. Lists, clusters, graphs, indexes and sketches are made by chance, or adversarial: those know
+ * none of the tokens that the target is going to say.
  *
  * Each policy gets every other prompt of a few, in turns. SPECRT_TEST_LONG=N takes 200 prompts of 128
  * tokens (`make test-long`), and gives each policy every N-th of them. */
@@ -76,43 +76,38 @@ static void read_prompts(pair *p, const char *target) {
     sl_tokenizer_close(tok);
 }
 
-static void size_up(pair *p, bool sample) {
+static void size_up(pair *p) {
     int cores = sl_parallel_cores();
     p->n_workers = cores < MAX_WORKERS ? cores : MAX_WORKERS;
     const char *wanted = getenv("SPECRT_TEST_LONG");
     bool many = wanted && atoi(wanted) > 0;
-    (void)sample, (void)many; /* sanitizers leave no choice */
+    (void)many; /* sanitizers leave no choice */
     p->share = 1;
 #ifdef __SANITIZE_THREAD__ /* twenty times slower */
     p->n_prompts = 2, p->n_tokens = 8;
 #elif defined(__SANITIZE_ADDRESS__) /* ten times */
     p->n_prompts = test_brief() ? 2 : 4, p->n_tokens = test_brief() ? 12 : 24;
 #else
-    p->n_prompts = many ? N_PROMPTS : sample ? 8 : 4;
-    p->n_tokens = many ? N_TOKENS : sample ? 32 : 16;
+    p->n_prompts = many ? N_PROMPTS : 8;
+    p->n_tokens = many ? N_TOKENS : 32;
 #endif
 }
 
-static const char eagle[] = "data/sample/draft.safetensors", mtp[] = "data/sample/mtp.safetensors";
+static const char sample[] = "data/sample/target.gguf", eagle[] = "data/sample/draft.safetensors",
+                  mtp[] = "data/sample/mtp.safetensors", small[] = "data/sample/draft-small.gguf";
 
 static void open_pair(pair *p, const char *draft) {
-    const char *target = "data/sample/target.gguf";
-    bool sample = access(target, R_OK) == 0 && access(draft, R_OK) == 0;
     specrt_head_desc head;
     specrt_error err;
-    if (!sample) {
-        target = test_data("weights/pair128k/target.gguf");
-        draft = test_data("weights/pair128k/draft.safetensors");
-    }
-    size_up(p, sample);
-    REQUIRE(engine_open(target, 1, &p->target, &err) == SPECRT_STATUS_OK);
+    size_up(p);
+    REQUIRE(engine_open(sample, 1, &p->target, &err) == SPECRT_STATUS_OK);
     REQUIRE(engine_drafter_open(draft, p->target, &p->drafter, &err) == SPECRT_STATUS_OK);
-    engine_head(p->target, &head);
+    engine_drafter_head(p->drafter, &head);
     REQUIRE(specrt_head_bind(NULL, &head, NULL, &p->head, &err) == SPECRT_STATUS_OK);
     REQUIRE(specrt_worker_create(NULL, &p->worker, &err) == SPECRT_STATUS_OK);
     p->width = (int32_t)head.n_cols;
     p->n_vocab = engine_get_config(p->target)->n_vocab;
-    read_prompts(p, target);
+    read_prompts(p, sample);
 }
 
 static void close_pair(pair *p) {
@@ -444,10 +439,63 @@ static void test_autos(void) {
     close_pair(p);
 }
 
+/* A model of its own drafts too; a target that drafts for itself is always right. */
+static void test_independent(void) {
+    static const char *const drafters[] = {small, sample};
+    static const trial trials[] = {{"full", ABSENT, &chain},
+                                   {"full", ABSENT, &small_tree},
+                                   {"microspec", ABSENT, &small_tree}};
+    const specrt_sampling greedy = {0};
+    for (int k = 0; k < 2; k++) {
+        pair *p = (pair *)calloc(1, sizeof *p);
+        open_pair(p, drafters[k]);
+        CHECK(engine_drafter_is_model(p->drafter));
+        p->n_prompts = (p->n_prompts + 3) / 4;
+        run_prompts(p, NULL, &(specrt_session_params){.sampling = greedy}, NULL);
+        for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+            double accept_length = check_trial(p, &trials[i], &greedy, false);
+            if (k == 1 && i == 0) CHECK_NEAR(accept_length, chain.num_steps + 1, 0);
+        }
+        close_pair(p);
+    }
+}
+
+/* @return how many tokens there are until the context is full. */
+static int32_t count_tokens(const pair *p, const specrt_policy *policy, int32_t n_context) {
+    specrt_session_params params = {.tree = small_tree};
+    const text_prompt *prompt = &p->prompts[0];
+    engine_decoder *d;
+    const int32_t *tokens;
+    int32_t total = 0;
+    REQUIRE(!engine_decoder_create(p->target, policy ? p->drafter : NULL, policy, &params,
+                                   n_context, &d, NULL));
+    CHECK_INT(engine_decoder_begin(d, prompt->ids, 0, NULL), SPECRT_STATUS_BAD_ARG);
+    REQUIRE(!engine_decoder_begin(d, prompt->ids, prompt->n, NULL));
+    for (int32_t k = 1; k > 0; total += k)
+        REQUIRE(engine_decoder_next(d, &tokens, &k) == SPECRT_STATUS_OK);
+    engine_decoder_free(d);
+    return total;
+}
+
+/* The context ends generation cleanly, at the same token as plain decoding does. */
+static void test_context_limit(void) {
+    pair *p = (pair *)calloc(1, sizeof *p);
+    specrt_policy *policy;
+    int32_t more = test_brief() ? 10 : 40;
+    open_pair(p, eagle);
+    REQUIRE(specrt_policy_create(NULL, p->head, NULL, &policy, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(count_tokens(p, NULL, p->prompts[0].n + more), more + 1);
+    CHECK_INT(count_tokens(p, policy, p->prompts[0].n + more), more + 1);
+    specrt_policy_close(policy);
+    close_pair(p);
+}
+
 static const test_case cases[] = {
     {"greedy", "every policy emits plain decoding's tokens", test_greedy},
     {"mtp", "so it does with an MTP module, greedy and sampled", test_mtp},
     {"sampled", "so it does with sampling, draw for draw", test_sampled},
     {"autos", "so it does where auto_draft chooses", test_autos},
+    {"independent", "a model of its own drafts too, and the target for itself", test_independent},
+    {"context_limit", "a full context ends generation", test_context_limit},
 };
 TEST_MAIN(cases)
