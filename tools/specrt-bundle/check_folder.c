@@ -1,0 +1,177 @@
+/* check_folder.c : a drafter in safetensors, as engines load it. */
+#include "check.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const char *const EXPORT = "specrt-bundle export BUNDLE --drafter DIR --for ENGINE -o OUT";
+
+/* ---- config.json ------------------------------------------------------------------------------ */
+
+static void check_flags(exam *e) {
+    const checkpoint *c = &e->c;
+    bool biased = sl_checkpoint_has(c, "self_attn.q_proj.bias");
+    if (sl_checkpoint_is_set(c, "bias") && !biased)
+        exam_find(
+            e, "bias", "vllm",
+            "remove \"bias\" from config.json; EAGLE and SGLang read fc.bias "
+            "without it, too",
+            "config.json: \"bias\": true is taken for biases of the attention, which the weights "
+            "do not have: drafts come from memory that nothing set");
+    if (sl_checkpoint_is_set(c, "attention_bias") && !biased)
+        exam_find(
+            e, "attention-bias", NULL, "set \"attention_bias\": false in config.json",
+            "config.json: \"attention_bias\": true, and the weights have no self_attn.q_proj.bias");
+    if (c->kind != CHECKPOINT_MODEL && sl_checkpoint_is_set(c, "tie_word_embeddings"))
+        exam_find(
+            e, "tied", "sglang", "set \"tie_word_embeddings\": false in config.json",
+            "config.json: \"tie_word_embeddings\": true: the embedding, which is the target's, is "
+            "taken for the head");
+}
+
+/* Both classes are named after the target by EAGLE's own files; only some engines add what is missing. */
+static void check_architecture(exam *e) {
+    json_object *list = NULL;
+    const char *name = "";
+    json_object_object_get_ex(e->c.config, "architectures", &list);
+    if (json_object_is_type(list, json_type_array) && json_object_array_length(list) > 0)
+        name = json_object_get_string(json_object_array_get_idx(list, 0));
+    bool plain = name && strcmp(name, "LlamaForCausalLM") == 0;
+    if (e->q->engine && plain && e->c.kind != CHECKPOINT_MODEL)
+        exam_find(e, "architecture", "sglang specforge",
+                  e->c.kind == CHECKPOINT_EAGLE3 ? "name LlamaForCausalLMEagle3"
+                                                 : "name LlamaForCausalLMEagle",
+                  "config.json: architectures: LlamaForCausalLM is loaded as a whole Llama");
+}
+
+static bool is_zero(const st_tensor *t) {
+    for (size_t i = 0; i < t->bytes; i++)
+        if (t->data[i]) return false;
+    return true;
+}
+
+static void check_names(exam *e) {
+    const st_tensor *bias = sl_st_find(e->c.m.s, "fc.bias");
+    if (bias && e->c.kind != CHECKPOINT_MODEL && !is_zero(bias))
+        exam_find(e, "fc-bias", "vllm",
+                  "train fc without a bias for vLLM; it costs some acceptance here",
+                  "tensor \"fc.bias\" is left out");
+    if (e->c.kind == CHECKPOINT_EAGLE3 && sl_st_find(e->c.m.s, "layers.0.self_attn.q_proj.weight"))
+        exam_find(
+            e, "layer-name", "sglang specforge", EXPORT,
+            "tensors \"layers.0.*\" are left out: the layer of EAGLE-3 is read as \"midlayer.*\"");
+}
+
+/* ---- the head and its list -------------------------------------------------------------------- */
+
+static void check_head(exam *e) {
+    const checkpoint *c = &e->c;
+    int64_t size = sl_checkpoint_number(c, "draft_vocab_size");
+    if (c->kind != CHECKPOINT_EAGLE3) return;
+    if (!c->head)
+        exam_find(e, "no-head", NULL, "convert the drafter with its head",
+                  "tensor \"lm_head.weight\" is missing: engines take the target's whole head");
+    else if (size < 0 && c->n_rows < c->n_vocab)
+        exam_find(e, "draft-vocab-size", NULL, "set \"draft_vocab_size\" to the head's rows",
+                  "config.json: draft_vocab_size: missing; lm_head.weight has %" PRId64 " rows",
+                  c->n_rows);
+    else if (size >= 0 && size != c->n_rows)
+        exam_find(e, "draft-vocab-size", NULL, "set \"draft_vocab_size\" to the head's rows",
+                  "config.json: draft_vocab_size: %" PRId64 "; lm_head.weight has %" PRId64 " rows",
+                  size, c->n_rows);
+    if (c->head && !c->d2t && c->n_rows < c->n_vocab)
+        exam_find(e, "no-d2t", NULL,
+                  "add d2t and t2d from the mapping that the drafter was trained with",
+                  "tensor \"d2t\" is missing: row i of %" PRId64
+                  " passes for token i, and most drafts are refused",
+                  c->n_rows);
+}
+
+/* An identity over fewer rows than tokens is what a checkpoint holds whose list was never filled in. */
+static void check_filled(exam *e) {
+    const checkpoint *c = &e->c;
+    if (is_zero(c->d2t) && c->d2t->shape[0] < c->n_vocab)
+        exam_find(e, "d2t-zero", NULL,
+                  "add d2t and t2d from the mapping that the drafter was trained with",
+                  "tensor \"d2t\" is all zeros: row i passes for token i");
+}
+
+static void check_order(exam *e) {
+    for (int32_t i = 1; i < e->map.n; i++)
+        if (e->map.ids[i] < e->map.ids[i - 1]) {
+            exam_find(e, "d2t-order", "specforge", EXPORT,
+                      "tensor \"d2t\": row %" PRId32 " is token %" PRId32 " behind token %" PRId32
+                      "; SpecForge wants them ascending",
+                      i, e->map.ids[i], e->map.ids[i - 1]);
+            return;
+        }
+}
+
+/* Engines add the row's number to every entry. What fits only as it stands were ids. */
+static void check_d2t(exam *e) {
+    const checkpoint *c = &e->c;
+    specrt_error why;
+    if (!c->d2t) return;
+    if (c->d2t->shape[0] != c->n_rows)
+        exam_find(e, "d2t-length", NULL, EXPORT,
+                  "tensor \"d2t\" has %" PRId64 " entries, and lm_head.weight has %" PRId64 " rows",
+                  c->d2t->shape[0], c->n_rows);
+    check_filled(e);
+    if (sl_checkpoint_map(c, TOKEN_MAP_AUTO, &e->map, &why) == SPECRT_STATUS_OK) {
+        if (!e->map.was_offset)
+            exam_find(
+                e, "d2t-absolute", NULL, EXPORT,
+                "tensor \"d2t\" holds token ids: engines take each for an offset from its row");
+        check_order(e);
+        return;
+    }
+    bool offsets = sl_checkpoint_map(c, TOKEN_MAP_OFFSET, &e->map, NULL) == SPECRT_STATUS_OK;
+    exam_find(e, offsets && !c->t2d ? "d2t-ambiguous" : "d2t-content", NULL, EXPORT, "%s",
+              offsets && !c->t2d ? "tensor \"d2t\" reads as ids, too, and no t2d says which"
+                                 : why.msg);
+    check_order(e);
+}
+
+static void check_t2d(exam *e) {
+    const checkpoint *c = &e->c;
+    if (c->kind != CHECKPOINT_EAGLE3 || !c->d2t) return;
+    if (!c->t2d)
+        exam_find(e, "no-t2d", "specforge speculators", EXPORT,
+                  "tensor \"t2d\" is missing, which training reads");
+    else if (c->n_vocab && c->t2d->shape[0] != c->n_vocab)
+        exam_find(e, "t2d-length", "specforge speculators", EXPORT,
+                  "tensor \"t2d\" has %" PRId64 " entries; expected %" PRId64 ", vocab_size",
+                  c->t2d->shape[0], c->n_vocab);
+    else if (strcmp(c->t2d->dtype, "BOOL") != 0)
+        exam_find(e, "t2d-type", "specforge", EXPORT, "tensor \"t2d\" is %s; expected BOOL",
+                  c->t2d->dtype);
+}
+
+/* ---- beside the target ------------------------------------------------------------------------ */
+
+static void check_sizes(exam *e) {
+    const checkpoint *c = &e->c;
+    const st_tensor *fc = sl_st_find(c->m.s, "fc.weight");
+    int64_t parts = c->kind == CHECKPOINT_EAGLE3 ? 3 : 2;
+    if (e->t.n_vocab && c->n_vocab && e->t.n_vocab != c->n_vocab)
+        exam_find(e, "vocab-size", NULL, "take the drafter of this target",
+                  "config.json: vocab_size: %" PRId64 ", and the target has %" PRId64, c->n_vocab,
+                  e->t.n_vocab);
+    if (e->t.width && fc && fc->n_dims == 2 && fc->shape[1] != parts * e->t.width)
+        exam_find(e, "width", NULL, "take the drafter of this target",
+                  "tensor \"fc.weight\" reads %" PRId64 " numbers; expected %" PRId64 ", %" PRId64
+                  " states of the target's width %" PRId64,
+                  fc->shape[1], parts * e->t.width, parts, e->t.width);
+}
+
+specrt_status exam_folder(exam *e, specrt_error *err) {
+    TRY(sl_checkpoint_open(e->q->drafter, true, &e->c, err));
+    check_flags(e);
+    check_architecture(e);
+    check_names(e);
+    check_head(e);
+    check_d2t(e);
+    check_t2d(e);
+    check_sizes(e);
+    return SPECRT_STATUS_OK;
+}

@@ -1,0 +1,163 @@
+/* check_target.c : what the target says, and what it asks of a list. */
+#include "check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/error.h"
+#include "base/order.h"
+#include "base/text.h"
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static specrt_status add_end(check_target *t, int32_t id, specrt_error *err) {
+    for (size_t i = 0; i < t->ends.n; i++)
+        if (t->ends.ids[i] == id) return SPECRT_STATUS_OK;
+    int32_t *grown = (int32_t *)realloc(t->ends.ids, (t->ends.n + 1) * sizeof *grown);
+    if (!grown) return sl_error_no_memory(err, "terminators");
+    t->ends.ids = grown;
+    t->ends.ids[t->ends.n++] = id;
+    return SPECRT_STATUS_OK;
+}
+
+/* eos_token_id is a number or a list. */
+static specrt_status add_ends_of(check_target *t, json_object *config, specrt_error *err) {
+    json_object *ends = NULL;
+    json_object_object_get_ex(config, "eos_token_id", &ends);
+    bool list = json_object_is_type(ends, json_type_array);
+    size_t n =
+        list ? json_object_array_length(ends) : (size_t)json_object_is_type(ends, json_type_int);
+    for (size_t i = 0; i < n && i < SPECRT_MAX_TERMINATORS; i++) {
+        json_object *id = list ? json_object_array_get_idx(ends, i) : ends;
+        if (json_object_is_type(id, json_type_int)) TRY(add_end(t, json_object_get_int(id), err));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static int64_t number(json_object *config, const char *key) {
+    json_object *value, *text;
+    if (!json_object_object_get_ex(config, key, &value) &&
+        !(json_object_object_get_ex(config, "text_config", &text) &&
+          json_object_object_get_ex(text, key, &value)))
+        return 0;
+    return json_object_is_type(value, json_type_int) ? json_object_get_int64(value) : 0;
+}
+
+static specrt_status open_folder(check_target *t, const char *folder, specrt_error *err) {
+    static const char *const names[] = {"config.json", "generation_config.json"};
+    char path[4096];
+    struct stat info;
+    for (int i = 0; i < 2; i++) {
+        json_object *config;
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        if (i > 0 && stat(path, &info) != 0) continue;
+        TRY(sl_checkpoint_read_json(path, &config, err));
+        if (i == 0) t->n_vocab = number(config, "vocab_size");
+        if (i == 0) t->width = number(config, "hidden_size");
+        specrt_status status = add_ends_of(t, config, err);
+        json_object_put(config);
+        TRY(status);
+    }
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status open_file(check_target *t, const char *path, specrt_error *err) {
+    model m;
+    specrt_head_desc head;
+    TRY(sl_model_open(path, &m, err));
+    specrt_status status = sl_model_head(&m, NULL, &head, NULL, err);
+    t->n_vocab = head.n_rows;
+    t->width = head.n_cols;
+    sl_model_close(&m);
+    return status;
+}
+
+specrt_status exam_open_target(exam *e, specrt_error *err) {
+    check_target *t = &e->t;
+    const char *path = e->q->target;
+    struct stat info;
+    int32_t n = 0;
+    if (!path) return SPECRT_STATUS_OK;
+    bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    TRY(folder ? open_folder(t, path, err) : open_file(t, path, err));
+    TRY(sl_tokenizer_of_model_if_known(path, &t->tok, err));
+    const int32_t *ends = t->tok ? sl_tokenizer_terminators(t->tok, &n) : NULL;
+    for (int32_t i = 0; i < n; i++) TRY(add_end(t, ends[i], err));
+    return SPECRT_STATUS_OK;
+}
+
+void exam_close_target(exam *e) {
+    sl_tokenizer_close(e->t.tok);
+    free(e->t.ends.ids);
+}
+
+/* ---- its tokens ------------------------------------------------------------------------------- */
+
+specrt_status exam_tokenizer(exam *e, specrt_error *err) {
+    tokenizer *own;
+    uint8_t ours[32], theirs[32];
+    TRY(sl_tokenizer_of_model_if_known(e->q->drafter, &own, err));
+    if (own && e->t.tok) {
+        sl_tokenizer_fingerprint(own, ours);
+        sl_tokenizer_fingerprint(e->t.tok, theirs);
+        if (memcmp(ours, theirs, 32) != 0)
+            exam_find(e, "tokenizer", NULL, "take the drafter of this target",
+                      "its tokenizer, %s, is another than the target's, %s",
+                      sl_text_name(sl_tokenizer_name(own)),
+                      sl_text_name(sl_tokenizer_name(e->t.tok)));
+    }
+    sl_tokenizer_close(own);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status sort_map(exam *e, specrt_error *err) {
+    size_t n = (size_t)e->map.n;
+    if (n == 0) return SPECRT_STATUS_OK;
+    e->sorted = (int32_t *)malloc(n * sizeof *e->sorted);
+    if (!e->sorted) return sl_error_no_memory(err, e->q->drafter);
+    memcpy(e->sorted, e->map.ids, n * sizeof *e->sorted);
+    qsort(e->sorted, n, sizeof *e->sorted, sl_order_i32);
+    return SPECRT_STATUS_OK;
+}
+
+/* How many of ids [n] the head has no row for, and the first of them. */
+static int32_t count_missing(const exam *e, const int32_t *ids, int32_t n, int32_t *first) {
+    int32_t missing = 0;
+    for (int32_t i = n - 1; e->map.n > 0 && i >= 0; i--) {
+        if (bsearch(&ids[i], e->sorted, (size_t)e->map.n, sizeof *ids, sl_order_i32)) continue;
+        missing++;
+        *first = ids[i];
+    }
+    return missing;
+}
+
+static void check_ends(exam *e) {
+    int32_t first = 0, n = count_missing(e, e->t.ends.ids, (int32_t)e->t.ends.n, &first);
+    if (n > 0)
+        exam_find(e, "terminators", NULL,
+                  "train for a list that has them: vocabtrim-calibrate puts them first",
+                  "%" PRId32 " of the target's %zu terminators have no row (%" PRId32
+                  "): the end of a text is never drafted",
+                  n, e->t.ends.n, first);
+}
+
+static specrt_status check_bytes(exam *e, specrt_error *err) {
+    int32_t *ids, n, first = 0;
+    TRY(sl_tokenizer_byte_tokens(e->t.tok, &ids, &n, err));
+    int32_t missing = count_missing(e, ids, n, &first);
+    free(ids);
+    if (missing > 0)
+        exam_find(e, "bytes", NULL, "vocabtrim-calibrate --keep bytes, and train for that list",
+                  "%" PRId32 " of %" PRId32 " tokens of one byte have no row (%" PRId32
+                  "): what is spelt by bytes is not drafted",
+                  missing, n, first);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status exam_tokens(exam *e, specrt_error *err) {
+    TRY(sort_map(e, err));
+    check_ends(e);
+    return e->q->keep ? check_bytes(e, err) : SPECRT_STATUS_OK;
+}
