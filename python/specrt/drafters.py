@@ -36,14 +36,19 @@ def recut(drafter: str | os.PathLike[str], bundle: Bundle | str | os.PathLike[st
 
 
 def check(drafter: str | os.PathLike[str], target: str | os.PathLike[str] | None = None,
-          engine: str | None = None, keep_bytes: bool = False) -> list[Finding]:
-    """What goes wrong silently with a drafter's folder, each with its fix; an empty list is what to hope for.
+          engine: str | None = None, keep_bytes: bool = False,
+          bundle: Bundle | str | os.PathLike[str] | None = None) -> list[Finding]:
+    """What goes wrong silently with a drafter's folder, a cut GGUF or a list, each with its fix; an empty list is what
+    to hope for.
 
-    target: folder or GGUF of the model it drafts for. engine: only what concerns this one.
+    target: folder or GGUF of the model it drafts for. engine: only what concerns this one. bundle: whose list of that
+    size it must have.
     """
     flags = ["--target", os.fspath(target)] if target else []
     flags += ["--for", engine] if engine else []
     flags += ["--keep", "bytes"] if keep_bytes else []
+    if bundle is not None:
+        flags += ["--bundle", bundle.path if isinstance(bundle, Bundle) else os.fspath(bundle)]
     said = _tool.report("check", os.fspath(drafter), *flags, codes=(0, 3))
     return [Finding(f["code"], tuple((f["engines"] or "").split()), f["what"], f["fix"])
             for f in said["findings"]]

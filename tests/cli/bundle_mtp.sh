@@ -68,17 +68,21 @@ cp "$CLI_TESTS/../golden/bundles/v1.0-raw.specb" a.specb
 echo '{"vocab_size": 20, "num_hidden_layers": 2, "hidden_size": 4}' >deep/config.json
 safetensors deep/model.safetensors lm_head.weight:BF16:20,4:$(kept $(seq 20 39)) \
     model.layers.0.x.weight:BF16:1,1:0102 $layer.eh_proj.weight:BF16:1,2:01020304 \
-    $layer.shared_head.head.weight:BF16:20,4:$head20
+    $layer.shared_head.head.weight:BF16:20,4:$head20 model.layers.3.eh_proj.weight:BF16:1,2:05060708
 accepts specrt-bundle export a.specb --drafter deep --for specrt --size 4 -o deep4 --json
 prints '*"n_ids":4,"n_rows":20,"n_vocab":20,*'
 accepts specrt-bundle export a.specb --format text --size 4 -o four.txt
 mapfile -t four < <(sort -n four.txt)
 offsets=$(for i in 0 1 2 3; do echo $((four[i] - i)); done)
 safetensors expected.safetensors d2t:I64:4:$(i64 $offsets) $layer.eh_proj.weight:BF16:1,2:01020304 \
-    $layer.shared_head.head.weight:BF16:4,4:$(kept "${four[@]}") t2d:BOOL:20:$(mask 20 "${four[@]}")
-cmp <(tail -c 88 deep4/model.safetensors) <(tail -c 88 expected.safetensors) ||
+    $layer.shared_head.head.weight:BF16:4,4:$(kept "${four[@]}") \
+    model.layers.3.eh_proj.weight:BF16:1,2:05060708 t2d:BOOL:20:$(mask 20 "${four[@]}")
+cmp <(tail -c 92 deep4/model.safetensors) <(tail -c 92 expected.safetensors) ||
     fail "not the rows of the layer's own head"
 grep -q 'lm_head\|layers.0' deep4/model.safetensors && fail "the target's tensors are there"
+
+refuses 3 "*deep/model.safetensors: has 2 MTP layers: SGLang *" specrt-bundle export a.specb \
+    --drafter deep --for sglang -o no
 
 # A tied head: its rows become a head of the drafter's own; SGLang would draft wrong tokens.
 echo '{"text_config": {"vocab_size": 20, "hidden_size": 4, "tie_word_embeddings": true}}' \

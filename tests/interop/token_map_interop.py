@@ -338,7 +338,28 @@ def gguf_mtp():
         assert own.data.tobytes() == stored.view(numpy.uint8).reshape(N_VOCAB, -1)[ids].tobytes()
         assert tensors["output.weight"].data.tobytes() == stored.tobytes()
         whole, rows = (gguf.quants.dequantize(t.data, type) for t in (tensors["output.weight"], own))
-        assert numpy.array_equal(whole[ids], rows, equal_nan=True)
+        assert numpy.array_equal(whole[ids], rows)
+        code, said, _ = tool("check", path, "--json")
+        assert code == 0, said
+
+
+def gguf_mtp_bad():
+    """A whole model whose own head was cut, too, and one whose d2t is of another length."""
+    for n, code in (700, "target-head"), (699, "d2t-length"):
+        w = gguf.GGUFWriter(work / "bad.gguf", "qwen35")
+        w.add_block_count(3)
+        w.add_uint32("qwen35.nextn_predict_layers", 1)
+        w.add_token_list([f"t{i}" for i in range(N_VOCAB)])
+        w.add_tensor("blk.0.attn_norm.weight", numpy.ones(64, dtype=numpy.float32))
+        w.add_tensor("output.weight", numpy.ones((n if n == 700 else N_VOCAB, 64), dtype=numpy.float32))
+        w.add_tensor("blk.2.nextn.shared_head_head.weight", numpy.ones((700, 64), dtype=numpy.float32))
+        w.add_tensor("d2t", numpy.arange(n))
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+        _, said, _ = tool("check", work / "bad.gguf", "--json")
+        assert [f["code"] for f in json.loads(said)["findings"]] == [code], said
 
 
 def safetensors_mtp():
@@ -382,7 +403,7 @@ CHECKS = [(json_both_ways, True),
           (numpy_reads, numpy), (numpy_writes, numpy),
           (safetensors_both_ways, safetensors), (safetensors_head, safetensors), (safetensors_drafter, safetensors),
           (safetensors_mtp, safetensors),
-          (gguf_both_ways, gguf), (gguf_offsets, gguf), (gguf_mtp, gguf), (mtplx_reads, mtplx)]
+          (gguf_both_ways, gguf), (gguf_offsets, gguf), (gguf_mtp, gguf), (gguf_mtp_bad, gguf), (mtplx_reads, mtplx)]
 
 
 def fixtures(folder):

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
-#include "recut.h"
+#include "engines.h"
 
 void exam_find(exam *e, const char *code, const char *engines, const char *fix, const char *format,
                ...) {
@@ -29,6 +31,29 @@ void exam_find(exam *e, const char *code, const char *engines, const char *fix, 
 
 /* ---- the verb --------------------------------------------------------------------------------- */
 
+/* A drafter by its files, and anything else as a list. */
+static specrt_status examine_kind(exam *e, bool *is_list, specrt_error *err) {
+    const char *path = e->q->drafter;
+    char inside[4096];
+    struct stat info;
+    file_view file;
+    *is_list = false;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        snprintf(inside, sizeof inside, "%s/d2t.npy", path);
+        *is_list = access(inside, F_OK) == 0;
+        return *is_list ? exam_list(e, err) : exam_folder(e, err);
+    }
+    TRY(sl_file_map(path, &file, err));
+    bool is_gguf = sl_gguf_probe(file.bytes, file.n);
+    /* An index begins as a list in JSON does. */
+    bool is_st = (file.n > 8 && file.bytes[8] == '{') || strstr(path, ".index.json");
+    sl_file_unmap(&file);
+    if (is_gguf) return exam_gguf(e, err);
+    if (is_st) return exam_folder(e, err);
+    *is_list = true;
+    return exam_list(e, err);
+}
+
 static specrt_status examine(exam *e, specrt_error *err) {
     TRY(exam_open_target(e, err));
     if (e->q->keep && !e->t.tok)
@@ -36,9 +61,11 @@ static specrt_status examine(exam *e, specrt_error *err) {
                                 "%s: --keep bytes: expected a tokenizer in the target's folder, "
                                 "found none that is read",
                                 e->q->target);
-    TRY(exam_folder(e, err));
-    TRY(exam_tokenizer(e, err));
-    return exam_tokens(e, err);
+    bool is_list;
+    TRY(examine_kind(e, &is_list, err));
+    if (!is_list) TRY(exam_tokenizer(e, err));
+    TRY(exam_tokens(e, err));
+    return exam_bundle(e, err);
 }
 
 static void print_findings(const exam *e) {
@@ -52,8 +79,7 @@ static void print_findings(const exam *e) {
                           : "every engine";
         printf("%s (%s): %s\n    fix: %s\n", text[0], text[1], text[2], text[3]);
     }
-    if (n == 0)
-        sl_cli_info("%s: %s, nothing found", e->q->drafter, sl_checkpoint_kind_name(e->c.kind));
+    if (n == 0) sl_cli_info("%s: %s, nothing found", e->q->drafter, e->kind);
 }
 
 /* @return the exit code */
@@ -65,7 +91,7 @@ static int report(const exam *e) {
     } else {
         json_object *o = json_object_new_object();
         sl_json_put(o, "file", sl_json_text(e->q->drafter));
-        sl_json_put(o, "kind", sl_json_text(sl_checkpoint_kind_name(e->c.kind)));
+        sl_json_put(o, "kind", sl_json_text(e->kind));
         sl_json_put(o, "engine", sl_json_text(e->q->engine));
         sl_json_put(o, "target", sl_json_text(e->q->target));
         sl_json_put(o, "ok", json_object_new_boolean(ok));
@@ -90,8 +116,8 @@ static int start(const check_request *q) {
 }
 
 static int check(const check_request *q) {
-    if (q->engine && !recut_is_engine(q->engine))
-        return sl_cli_usage("--for: expected one of %s, found '%s'", recut_engines(), q->engine);
+    if (q->engine && !engine_is_known(q->engine))
+        return sl_cli_usage("--for: expected one of %s, found '%s'", engine_names(), q->engine);
     if (q->keep && strcmp(q->keep, "bytes") != 0)
         return sl_cli_usage("--keep: expected bytes, found '%s'", q->keep);
     if (q->keep && !q->target)
@@ -104,17 +130,21 @@ int check_main(int argc, char **argv) {
     const cli_option options[] = {
         sl_cli_string("target", "DIR", &q.target, "the model it drafts for: a folder or a GGUF"),
         sl_cli_string("for", "ENGINE", &q.engine,
-                      "vllm sglang specforge speculators llama.cpp (default: what concerns any)"),
+                      "vllm sglang specforge speculators llama.cpp specrt exllamav3 mtplx text "
+                      "(default: what concerns any)"),
+        sl_cli_string("bundle", "FILE", &q.bundle, "that the list is this bundle's, of its size"),
         sl_cli_string("keep", "bytes", &q.keep, "ask for a row for every token of one byte, too"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle check drafter/ --target llama3/ --for vllm",
         "Says what engines would load otherwise than it is meant, and never tell: each finding\n"
         "with its fix. Exit code 3 where there is one. docs/TOKEN_MAPS.md has what engines do.",
-        "specrt-bundle check DIR [--target DIR] [--for ENGINE] [--keep bytes]", options};
+        "specrt-bundle check DRAFTER|LIST [--target DIR] [--for ENGINE] [--bundle FILE] [--keep "
+        "bytes]",
+        options};
     cli_common common;
     cli_list rest;
-    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one drafter");
+    int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one drafter or list");
     if (code >= 0) return code;
     q.drafter = rest.items[0];
     q.common = &common;

@@ -7,21 +7,24 @@
 #include "verbs.h"
 
 typedef struct check_request {
-    const char *drafter, *target, *engine, *keep;
+    const char *drafter, *target, *engine, *keep, *bundle;
     const cli_common *common;
 } check_request;
 
 /* What the target's folder or file says; 0 and NULL where it says nothing. */
 typedef struct check_target {
     int64_t n_vocab, width;
+    int64_t n_mtp; /* MTP layers */
+    bool tied;     /* its head is the embedding */
     tokenizer *tok;
     id_list ends; /* ids that end a text; ids owned */
 } check_target;
 
-/* A drafter under examination. */
+/* A drafter or list under examination. */
 typedef struct exam {
     const check_request *q;
-    checkpoint c;
+    const char *kind; /* "an EAGLE-3 drafter", static */
+    checkpoint c;     /* of a folder */
     check_target t;
     token_map map;   /* the ids of its rows; n = 0: rows are ids, or the list cannot be read */
     int32_t *sorted; /* [map.n] the same ascending; owned */
@@ -42,7 +45,16 @@ specrt_status exam_tokenizer(exam *e, specrt_error *err);
 /* exam_tokens() : that the list, if there is one, has what texts need of the target's tokens. */
 specrt_status exam_tokens(exam *e, specrt_error *err);
 
-/* exam_folder() : a drafter in safetensors; fills the list. */
+/* exam_bundle() : that the list, if there is one, is that of --bundle, if given; after exam_tokens(). */
+specrt_status exam_bundle(exam *e, specrt_error *err);
+
+/* exam_rows() : that rows of a head which the target's head has, too, are those of the list's tokens. */
+specrt_status exam_rows(exam *e, const model *m, const char *head, specrt_error *err);
+
+/* exam_folder(), exam_gguf(), exam_list() : a drafter in safetensors, one in a GGUF, or a list of its own;
+ * each fills the list. */
 specrt_status exam_folder(exam *e, specrt_error *err);
+specrt_status exam_gguf(exam *e, specrt_error *err);
+specrt_status exam_list(exam *e, specrt_error *err);
 
 #endif

@@ -3,10 +3,21 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include "recut.h"
 
 static const char *const EXPORT = "specrt-bundle export BUNDLE --drafter DIR --for ENGINE -o OUT";
 
 /* ---- config.json ------------------------------------------------------------------------------ */
+
+/* Whether it has a head for listed tokens. MTP layers of a model that nobody cut have none. */
+static bool is_cut(const checkpoint *c) {
+    bool says_size = sl_checkpoint_number(c, "draft_vocab_size") >= 0;
+    return c->kind == CHECKPOINT_EAGLE3 || (c->kind == CHECKPOINT_MTP && (c->d2t || says_size));
+}
+
+static bool is_drafter(const checkpoint *c) {
+    return c->kind == CHECKPOINT_EAGLE || is_cut(c);
+}
 
 static void check_flags(exam *e) {
     const checkpoint *c = &e->c;
@@ -22,7 +33,7 @@ static void check_flags(exam *e) {
         exam_find(
             e, "attention-bias", NULL, "set \"attention_bias\": false in config.json",
             "config.json: \"attention_bias\": true, and the weights have no self_attn.q_proj.bias");
-    if (c->kind != CHECKPOINT_MODEL && sl_checkpoint_is_set(c, "tie_word_embeddings"))
+    if (is_drafter(c) && sl_checkpoint_is_set(c, "tie_word_embeddings"))
         exam_find(
             e, "tied", "sglang", "set \"tie_word_embeddings\": false in config.json",
             "config.json: \"tie_word_embeddings\": true: the embedding, which is the target's, is "
@@ -37,7 +48,7 @@ static void check_architecture(exam *e) {
     if (json_object_is_type(list, json_type_array) && json_object_array_length(list) > 0)
         name = json_object_get_string(json_object_array_get_idx(list, 0));
     bool plain = name && strcmp(name, "LlamaForCausalLM") == 0;
-    if (e->q->engine && plain && e->c.kind != CHECKPOINT_MODEL)
+    if (e->q->engine && plain && e->c.kind != CHECKPOINT_MODEL && e->c.kind != CHECKPOINT_MTP)
         exam_find(e, "architecture", "sglang specforge",
                   e->c.kind == CHECKPOINT_EAGLE3 ? "name LlamaForCausalLMEagle3"
                                                  : "name LlamaForCausalLMEagle",
@@ -67,8 +78,13 @@ static void check_names(exam *e) {
 static void check_head(exam *e) {
     const checkpoint *c = &e->c;
     int64_t size = sl_checkpoint_number(c, "draft_vocab_size");
-    if (c->kind != CHECKPOINT_EAGLE3) return;
-    if (!c->head)
+    if (!is_cut(c)) return;
+    if (!c->head && c->tail.tied)
+        exam_find(
+            e, "tied-head", NULL, EXPORT,
+            "the head is tied to the embedding and not cut: drafts are scored by the whole of "
+            "it");
+    else if (!c->head)
         exam_find(e, "no-head", NULL, "convert the drafter with its head",
                   "tensor \"lm_head.weight\" is missing: engines take the target's whole head");
     else if (size < 0 && c->n_rows < c->n_vocab)
@@ -134,7 +150,7 @@ static void check_d2t(exam *e) {
 
 static void check_t2d(exam *e) {
     const checkpoint *c = &e->c;
-    if (c->kind != CHECKPOINT_EAGLE3 || !c->d2t) return;
+    if (!is_cut(c) || !c->d2t) return;
     if (!c->t2d)
         exam_find(e, "no-t2d", "specforge speculators", EXPORT,
                   "tensor \"t2d\" is missing, which training reads");
@@ -164,8 +180,16 @@ static void check_sizes(exam *e) {
                   fc->shape[1], parts * e->t.width, parts, e->t.width);
 }
 
+static void check_mtp(exam *e) {
+    const char *engine = e->q->engine, *reason = engine ? recut_refuses_mtp(engine) : NULL;
+    if (reason && e->c.kind == CHECKPOINT_MTP && is_cut(&e->c))
+        exam_find(e, "mtp-head", engine, "docs/mtp.md has what this engine takes for MTP layers",
+                  "a cut head is of no use here: %s", reason);
+}
+
 specrt_status exam_folder(exam *e, specrt_error *err) {
     TRY(sl_checkpoint_open(e->q->drafter, true, &e->c, err));
+    e->kind = sl_checkpoint_kind_name(e->c.kind);
     check_flags(e);
     check_architecture(e);
     check_names(e);
@@ -173,5 +197,6 @@ specrt_status exam_folder(exam *e, specrt_error *err) {
     check_d2t(e);
     check_t2d(e);
     check_sizes(e);
-    return SPECRT_STATUS_OK;
+    check_mtp(e);
+    return e->c.head ? exam_rows(e, &e->c.m, e->c.head->name, err) : SPECRT_STATUS_OK;
 }

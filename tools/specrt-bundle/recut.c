@@ -47,6 +47,11 @@ bool recut_is_engine(const char *name) {
     return find_engine(name) != NULL;
 }
 
+const char *recut_refuses_mtp(const char *engine) {
+    const struct engine *e = find_engine(engine);
+    return e ? e->no_mtp : NULL;
+}
+
 /* A cut under way. */
 typedef struct work {
     const recut_request *r;

@@ -29,6 +29,10 @@ typedef struct recut_report {
 const char *recut_engines(void); /* "vllm, sglang, ..." */
 bool recut_is_engine(const char *name);
 
+/* recut_refuses_mtp() : why an engine takes no MTP layers with a cut head, static; NULL: it does, or is none
+ * of recut_engines(). */
+const char *recut_refuses_mtp(const char *engine);
+
 /* recut() : config.json, model.safetensors, the tokenizer's files if there are any.
  * @return UNSUPPORTED where the engine takes no shorter head of this kind of drafter; BAD_ARG for a size
  * that the drafter has no rows for; BAD_INPUT, IO, NO_MEMORY. Nothing is left behind then. */

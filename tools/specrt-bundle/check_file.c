@@ -1,0 +1,153 @@
+/* check_file.c : GGUF drafters whose heads are cut, and lists for engines that gather rows themselves. */
+#include "check.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include "base/error.h"
+#include "model/vocab_groups.h"
+
+static const char *const RECUT =
+    "specrt-bundle export BUNDLE --drafter FILE --for llama.cpp -o OUT.gguf, from the whole file";
+static const char *const RELIST =
+    "specrt-bundle export BUNDLE --drafter DIR --for ENGINE -o FILE, with a bundle of this target";
+
+/* ---- GGUF ------------------------------------------------------------------------------------- */
+
+/* Engines that read a cut head at all. */
+static void check_arch(exam *e, const gguf *g, const mtp_tail *tail) {
+    gguf_string arch = {"", 0};
+    sl_gguf_get_string(g, "general.architecture", &arch);
+    bool reads =
+        arch.n == 6 && (memcmp(arch.s, "eagle3", 6) == 0 || memcmp(arch.s, "dflash", 6) == 0);
+    if (reads || !e->q->engine) return;
+    exam_find(
+        e, "architecture", "llama.cpp",
+        tail->n_layers ? "build llama.cpp with its pull request 29143"
+                       : "draft with the whole file in specrt-llama --policy static:N",
+        "architecture %.*s: releases of llama.cpp read d2t of eagle3 and dflash alone, and do "
+        "not load this file",
+        (int)(arch.n > 40 ? 40 : arch.n), arch.s);
+}
+
+static int64_t count_tokens(const gguf *g) {
+    const gguf_kv *tokens = sl_gguf_find(g, "tokenizer.ggml.tokens");
+    return tokens && tokens->count <= SPECRT_MAX_VOCAB ? (int64_t)tokens->count : SPECRT_MAX_VOCAB;
+}
+
+/* A head of another length than d2t. */
+static void check_length(exam *e, const gguf *g, const char *name, int64_t n) {
+    const gguf_tensor *head = sl_gguf_find_tensor(g, name);
+    if (head && head->n_dims == 2 && head->dims[1] != n)
+        exam_find(e, "d2t-length", NULL, RECUT,
+                  "tensor \"d2t\" has %" PRId64 " entries, and %s has %" PRId64 " rows", n, name,
+                  head->dims[1]);
+}
+
+/* The name of the head that the list is for; NULL: there is none. */
+static const char *check_heads(exam *e, const gguf *g, const mtp_tail *tail, int64_t n,
+                               char name[MTP_NAME]) {
+    const gguf_tensor *output = sl_gguf_find_tensor(g, "output.weight");
+    for (int32_t i = tail->n_layers - 1; i >= 0; i--) {
+        sl_mtp_tail_head(tail, true, i, name);
+        check_length(e, g, name, n);
+    }
+    if (tail->is_whole && output && output->dims[1] == n && n < count_tokens(g))
+        exam_find(e, "target-head", NULL, RECUT,
+                  "tensor \"output.weight\" is cut, which the model's own layers score with");
+    if (tail->own_head) return name;
+    if (!tail->is_whole && output) {
+        check_length(e, g, "output.weight", n);
+        return "output.weight";
+    }
+    exam_find(e, "tied-head", NULL, RECUT,
+              "there is a d2t of %" PRId64 " entries and no head that is cut: drafts are scored by "
+              "the whole %s",
+              n, output ? "output.weight" : "embedding, which is tied to the head");
+    return NULL;
+}
+
+static specrt_status examine_gguf(exam *e, model *m, specrt_error *err) {
+    const gguf_tensor *d2t = sl_gguf_find_tensor(m->g, "d2t");
+    char name[MTP_NAME];
+    specrt_error why;
+    mtp_tail tail;
+    TRY(sl_mtp_tail(m, &tail, err));
+    e->kind = tail.n_layers ? "a GGUF with MTP layers" : "a GGUF drafter";
+    if (!d2t) return SPECRT_STATUS_OK;
+    check_arch(e, m->g, &tail);
+    if (sl_token_map_read(e->q->drafter, NULL, &e->map, &why) != SPECRT_STATUS_OK) {
+        exam_find(e, "d2t-content", NULL, RECUT, "%s", why.msg);
+        return SPECRT_STATUS_OK;
+    }
+    const char *head = check_heads(e, m->g, &tail, d2t->dims[0], name);
+    return head ? exam_rows(e, m, head, err) : SPECRT_STATUS_OK;
+}
+
+specrt_status exam_gguf(exam *e, specrt_error *err) {
+    model m;
+    TRY(sl_model_open(e->q->drafter, &m, err));
+    specrt_status status = examine_gguf(e, &m, err);
+    sl_model_close(&m);
+    return status;
+}
+
+/* ---- lists ------------------------------------------------------------------------------------ */
+
+static bool is_for(const exam *e, const char *engine) {
+    return e->q->engine && strcmp(e->q->engine, engine) == 0;
+}
+
+/* What does not fit as a whole is no list; what reads as offsets, too, is meant as ids by these engines. */
+static specrt_status read_list(exam *e, specrt_error *err) {
+    token_map_options o = {.values = is_for(e, "exllamav3") ? TOKEN_MAP_BLOCKS : TOKEN_MAP_AUTO};
+    specrt_error why;
+    specrt_status status = sl_token_map_read(e->q->drafter, &o, &e->map, &why);
+    o.values = TOKEN_MAP_ABSOLUTE;
+    if (status == SPECRT_STATUS_BAD_INPUT && !is_for(e, "exllamav3"))
+        status = sl_token_map_read(e->q->drafter, &o, &e->map, &why);
+    if (status == SPECRT_STATUS_OK) return SPECRT_STATUS_OK;
+    if (status != SPECRT_STATUS_BAD_INPUT) return specrt_error_set(err, status, "%s", why.msg);
+    exam_find(e, "list", NULL, RELIST, "%s", why.msg);
+    return SPECRT_STATUS_OK;
+}
+
+static void check_range(exam *e) {
+    int32_t n = 0, first = 0;
+    for (int32_t i = e->map.n - 1; i >= 0; i--)
+        if (e->t.n_vocab && e->map.ids[i] >= e->t.n_vocab) {
+            n++;
+            first = e->map.ids[i];
+        }
+    if (n > 0)
+        exam_find(e, "ids-range", NULL, RELIST,
+                  "%" PRId32 " ids are no rows of the target's head, which has %" PRId64
+                  " (%" PRId32 ")",
+                  n, e->t.n_vocab, first);
+}
+
+/* See engines.c. */
+static void check_sglang(exam *e) {
+    if (e->t.n_mtp < 1 || !is_for(e, "sglang")) return;
+    if (e->t.tied)
+        exam_find(e, "tied-head", "sglang", "start SGLang without a list for this target",
+                  "the head is tied to the embedding: SGLang scores MTP layers by the whole of it "
+                  "and takes wrong tokens from a list");
+    if (e->t.n_mtp > 1)
+        exam_find(e, "mtp-layers", "sglang", "start SGLang without a list for this target",
+                  "of %" PRId64
+                  " MTP layers SGLang scores each by the whole head: the list is left "
+                  "out",
+                  e->t.n_mtp);
+}
+
+specrt_status exam_list(exam *e, specrt_error *err) {
+    TRY(read_list(e, err));
+    e->kind = e->map.kind ? e->map.kind : "a list";
+    if (is_for(e, "exllamav3") && e->map.n > 0 && !sl_vocab_groups_whole(e->map.ids, e->map.n))
+        exam_find(e, "groups", "exllamav3", RELIST,
+                  "blocks are no whole groups of %d ids, ascending: exllamav3 refuses them",
+                  VOCAB_GROUP);
+    check_range(e);
+    check_sglang(e);
+    return SPECRT_STATUS_OK;
+}
