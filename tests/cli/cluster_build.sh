@@ -65,5 +65,3 @@ prints "*rows in 4 clusters of *"
 ! grep '^ *[0-3] *[0-9]* rows' ../out || fail "samples of clusters without -v"
 accepts specrt-bundle info sample.specb -v
 [ "$(grep -c '^ *[0-3] *[0-9]* rows  [^ ]' ../out)" = 4 ] || fail "$(cat ../out)"
-
-refuses 2 "*: y: given for two outputs*" build --router coral --trace t --report y -o y

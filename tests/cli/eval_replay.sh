@@ -69,8 +69,7 @@ accepts replay a.trace --json --threads 1
 cp ../out one.json
 accepts replay a.trace --json --threads 3
 same one.json ../out
-accepts replay a.trace --trace a.trace --stream --report page.html
-grep -q '</html>' page.html || fail "expected a whole page"
+accepts replay a.trace --trace a.trace --stream
 size=$(stat -c %s a.trace)
 cat a.trace a.trace | head -c $((size - 100)) >cut.trace
 # its only block

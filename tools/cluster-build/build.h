@@ -25,7 +25,7 @@ typedef struct cluster_options {
     int64_t mean_rows;     /* 0: as the router's method has it */
     cli_list traces;       /* of trained routers */
     const char *embedding; /* the model that holds it; NULL: `model` */
-    const char *loss_name, *report;
+    const char *loss_name;
     bool shuffled; /* labels, as a control */
     train_loss loss;
     int64_t n_hidden, n_batch, n_epochs, patience;
@@ -118,10 +118,5 @@ void cluster_report_table(const cluster_build *b, FILE *out);
  * memory. */
 char *cluster_report_json(const cluster_build *b);
 char *cluster_report_provenance(const cluster_build *b);
-
-/* ---- report_html.c ---- */
-
-/* cluster_report_html() : the page of --report: curves of training, recall by level. */
-specrt_status cluster_report_html(const cluster_build *b, specrt_error *err);
 
 #endif

@@ -3,7 +3,7 @@
  *     model  -> rows.c -> kmeans*.c (seed.c, balance.c, vectors.c) -> router.c -> section.c -> bundle
  *     traces -> examples.c -> train.c (network.c, product.c), route.c --^
  *     options.c  the command line      schedule.c  clusters by level
- *     report.c  table, JSON            report_html.c  --report
+ *     report.c  table, JSON
  */
 #include "build.h"
 
@@ -96,7 +96,6 @@ static specrt_status check_output(const cluster_build *b, specrt_error *err) {
     const cluster_options *o = b->options;
     const cli_common *common = &o->common;
     specrt_ident ident;
-    if (o->report) TRY(sl_out_check(o->report, common->force, err));
     if (!common->output) return SPECRT_STATUS_OK;
     TRY(make_ident(b, &ident, err));
     return sl_bundle_check_section(common->output, cluster_section_tag(o->router), common->force,
@@ -173,7 +172,6 @@ static specrt_status run(cluster_build *b, specrt_error *err) {
     TRY(cluster(b, err));
     TRY(router_make(b, err));
     b->seconds = sl_measure_seconds() - started;
-    if (o->report) TRY(cluster_report_html(b, err));
     if (o->common.output) TRY(write_bundle(b, err));
     return print_result(b, err);
 }

@@ -58,8 +58,6 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
         sl_cli_real("holdout", "P", &o->holdout, 0.001, 0.9, "share of prompts held out (0.1)"),
         sl_cli_flag("shuffle-labels", &o->shuffled,
                     "a control: learn from the labels of other positions; for --json without -o"),
-        sl_cli_string("report", "FILE", &o->report,
-                      "HTML page with the curves of training and recall by level"),
         {0}};
     const cli_tool tool = {
         "cluster-build", "cluster-build --model llama3.gguf --router centroid -o model.specb",
@@ -77,9 +75,9 @@ static int check_training(cluster_options *o) {
     static const char *const losses[] = {"multi-hot", "soft-mass", "argmax"};
     int loss = 0, n = sizeof losses / sizeof losses[0];
     bool is_coral = o->router == SPECRT_ROUTER_CORAL;
-    if (!cluster_options_is_trained(o) && (o->traces.n > 0 || o->shuffled || o->report))
-        return sl_cli_usage("--trace and --report are for routers that are trained; add --router "
-                            "dynaspec or coral");
+    if (!cluster_options_is_trained(o) && (o->traces.n > 0 || o->shuffled))
+        return sl_cli_usage(
+            "--trace is for routers that are trained; add --router dynaspec or coral");
     if (!cluster_options_is_trained(o)) return -1;
     if (o->traces.n == 0)
         return sl_cli_usage("--trace is missing; specrt-eval record writes a trace for --router %s",
@@ -114,8 +112,7 @@ static int check(cluster_options *o) {
     if (!o->schedule_name) o->schedule_name = is_flat ? "flat" : "harmonic";
     if (strcmp(o->init, "kmeans||") != 0 && strcmp(o->init, "kmeans++") != 0)
         return sl_cli_usage("--init: expected kmeans|| or kmeans++, found '%s'", o->init);
-    int code = sl_cli_distinct((const char *const[]){o->common.output, o->report}, 2);
-    return code < 0 ? check_training(o) : code;
+    return check_training(o);
 }
 
 int cluster_options_parse(cluster_options *o, int argc, char **argv) {

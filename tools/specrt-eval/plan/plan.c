@@ -209,12 +209,11 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     if (o->sampled_drafts)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--sampled-drafts: a plan is for the drafter's best tokens");
-    if (p->costs_file && (p->traces.n == 0 || p->n_check || p->report))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--costs: expected --trace, no --check and no --report: they are "
-                                "another engine's");
+    if (p->costs_file && (p->traces.n == 0 || p->n_check))
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "--costs: expected --trace and no --check: they are another engine's");
     TRY(plan_check_shapes(p, err));
-    if (p->report) TRY(sl_out_check(p->report, o->common.force, err));
     if (p->costs_out) TRY(sl_out_check(p->costs_out, o->common.force, err));
     TRY(models_open(o, (int)o->common.threads, &p->models, err));
     if (p->asked.n) TRY(check_context(p, err));
@@ -235,7 +234,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
         plan_print_json(p);
     else
         plan_print_table(p);
-    return p->report ? plan_write_report(p, p->report, o->common.force, err) : SPECRT_STATUS_OK;
+    return SPECRT_STATUS_OK;
 }
 
 static void close_plan(plan *p) {
@@ -278,7 +277,6 @@ int plan_main(int argc, char **argv) {
             "was"),
         sl_cli_string("costs-out", "FILE", &p.costs_out,
                       "what calls cost and the policy to draft from, for --policy auto"),
-        sl_cli_string("report", "FILE", &p.report, "an HTML page with plots"),
         {0},
     };
     const cli_tool tool = {

@@ -104,7 +104,6 @@ typedef struct plan_policy {
 
 typedef struct plan {
     eval_options options;
-    const char *report;
     double measure;         /* seconds, costs */
     const char *costs_file; /* costs are read, not measured; NULL: none */
     const char *costs_out;  /* they are written there; NULL: nowhere */
@@ -180,6 +179,5 @@ void plan_advice(const plan *p, FILE *f); /* the recommendation in plain words *
 
 void plan_print_table(const plan *p);
 void plan_print_json(const plan *p);
-specrt_status plan_write_report(const plan *p, const char *path, bool force, specrt_error *err);
 
 #endif

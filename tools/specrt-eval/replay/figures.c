@@ -28,10 +28,6 @@ bool replay_knows_drafter(const replay *r) {
     return r->levels[0].reached[0] > 0;
 }
 
-const char *replay_name(const replay_params *params, int policy) {
-    return policy < 0 ? "oracle" : params->policies[policy];
-}
-
 const char *replay_span_name(int span) {
     static const char *const names[REPLAY_SPANS] = {"0-32",    "32-64",   "64-128",
                                                     "128-256", "256-512", "512-"};

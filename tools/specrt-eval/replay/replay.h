@@ -49,9 +49,6 @@ const char *replay_policy_text(const replay *r, int policy); /* canonical; polic
 /* replay_tree() : tree 0 is the recorded one, tree i is params.trees[i - 1] with defaults filled in. */
 const specrt_tree_params *replay_tree(const replay *r, int tree);
 const char *replay_span_name(int span);
-
-/* What tables and pages call a policy; -1: the oracle. */
-const char *replay_name(const replay_params *params, int policy);
 const char *replay_recall_name(int i);
 bool replay_is_cut(const replay *r); /* a trace ended early */
 

@@ -8,13 +8,12 @@
 #include "base/json.h"
 #include "base/measure.h"
 #include "auto.h"
-#include "report.h"
 #include "base/text.h"
 
 typedef struct replaying {
     cli_common common;
     cli_list traces, policies, trees;
-    const char *report, *costs_file;
+    const char *costs_file;
     replay_params params;
     char **texts;               /* [n_policies] owned */
     specrt_tree_params *shapes; /* [n_trees] owned */
@@ -128,7 +127,7 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
     if (a->asks_auto) TRY(add_depths(a, err));
     p->tells = a->asks_auto;
     p->trees = a->shapes;
-    return a->report ? sl_out_check(a->report, a->common.force, err) : SPECRT_STATUS_OK;
+    return SPECRT_STATUS_OK;
 }
 
 /* ---- table ---- */
@@ -142,14 +141,14 @@ static void put_marked(double x, int width, int digits, bool exact) {
 static int name_width(const replaying *a) {
     int width = 8;
     for (int i = 0; i < a->params.n_policies; i++) {
-        int n = (int)strlen(replay_name(&a->params, i));
+        int n = (int)strlen(a->texts[i]);
         if (n > width) width = n;
     }
     return width;
 }
 
 static const char *name_of(const replaying *a, int policy) {
-    return replay_name(&a->params, policy);
+    return policy < 0 ? "oracle" : a->texts[policy];
 }
 
 static void print_row(const replaying *a, int policy, int width) {
@@ -285,7 +284,7 @@ static json_object *row_json(const replaying *a, int policy, int tree, int domai
                 *ci = json_object_new_object();
     replay_figures f;
     replay_figures_of(a->r, policy, tree, domain, &f);
-    sl_json_put(o, "policy", sl_json_text(policy < 0 ? "oracle" : a->texts[policy]));
+    sl_json_put(o, "policy", sl_json_text(name_of(a, policy)));
     sl_json_put(o, "policy_text", sl_json_text(replay_policy_text(a->r, policy)));
     sl_json_put(o, "domain", sl_json_text(domain < 0 ? "all" : replay_domain(a->r, domain)));
     sl_json_put(o, "tree", tree_json(replay_tree(a->r, tree)));
@@ -363,8 +362,7 @@ static specrt_status run(replaying *a, specrt_error *err) {
         print_json(a);
     else
         print_table(a);
-    return a->report ? replay_write_report(a->r, &a->params, a->report, a->common.force, err)
-                     : SPECRT_STATUS_OK;
+    return SPECRT_STATUS_OK;
 }
 
 static void close_replaying(replaying *a) {
@@ -402,7 +400,6 @@ int replay_main(int argc, char **argv) {
         sl_cli_flag("stream", &a.params.stream,
                     "sequences follow each other: what policies learnt stays"),
         sl_cli_heading("Output"),
-        sl_cli_string("report", "FILE", &a.report, "an HTML page with plots"),
         {0},
     };
     const cli_tool tool = {
