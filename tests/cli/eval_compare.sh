@@ -20,7 +20,7 @@ Recommended: *
 Speculation *pay*plain decoding*
 Pruning *pay*the full vocabulary*4 turns, 32 tokens, *% of them in repetition loops \
 (period <= 64)*; 96 tokens compared with plain decoding: all equal"
-[ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 6 ] || fail "expected six plots"
+[ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 4 ] || fail "expected four plots"
 grep -q "Speed, times plain decoding, by task" page.html || fail "no speed by task"
 grep -q "<p>Recommended: " page.html || fail "no advice"
 grep -q "% of tokens in loops" page.html || fail "no loops by task"

@@ -412,44 +412,6 @@ static void test_divergence(void) {
     CHECK_HAS(s.c.divergence, "token 3: expected 6 as plain decoding, found 9");
 }
 
-static void test_row_times(void) {
-    row_times t = {0};
-    double sums[2000] = {0};
-    uint64_t state = 5;
-    int64_t most = 0, counted = 0;
-    for (int64_t at = 0; at < 1500; at += 1 + (int64_t)(fixture_random(&state) % 4), most = at) {
-        sums[at] = 100 + (double)(fixture_random(&state) % 50);
-        row_times_add(&t, at, sums[at]);
-        counted++;
-    }
-    CHECK_INT(t.width, 32); /* 4, doubled until 64 bins hold 1,500 */
-    for (int b = 0; b < ROW_BINS; b++) {
-        double expected = 0;
-        for (int64_t at = b * t.width; at < (b + 1) * t.width && at < 2000; at++)
-            expected += sums[at];
-        CHECK_NEAR(t.rows[b], expected, 1e-6);
-        counted -= t.n[b];
-    }
-    CHECK_INT(counted, 0);
-    CHECK(most > 1490);
-}
-
-static void test_coverage(void) {
-    int64_t counts[200] = {0};
-    int32_t order[200];
-    double sizes[COVERAGE_POINTS], shares[COVERAGE_POINTS];
-    const comparison c = {.counts = counts};
-    for (int i = 0; i < 200; i++) order[i] = 199 - i;
-    counts[3] = 60, counts[150] = 30, counts[90] = 10;
-    CHECK_INT(compare_coverage(&c, order, 200, sizes, shares), 3); /* 64, 128 and all */
-    CHECK_NEAR(sizes[2], 200, 0);
-    CHECK_NEAR(shares[0], 0.3, 1e-12);
-    CHECK_NEAR(shares[1], 0.4, 1e-12);
-    CHECK_NEAR(shares[2], 1, 1e-12);
-    compare_coverage(&c, NULL, 200, sizes, shares);
-    CHECK_NEAR(shares[0], 1, 1e-12); /* three ids are enough */
-}
-
 static const test_case cases[] = {
     {"loops", "tokens in repetitions, by their definition", test_loops},
     {"means", "counts are pooled, speeds averaged over turns", test_means},
@@ -462,8 +424,6 @@ static const test_case cases[] = {
     {"greatest", "best tokens, by counting those before each", test_greatest},
     {"changes", "cycles fall into spans of tokens since the domain changed", test_changes},
     {"watched", "mass, recall and updates are pooled", test_watched},
-    {"row_times", "bins double as a sequence grows", test_row_times},
-    {"coverage", "of fixed lists by size", test_coverage},
     {"divergence", "the first place that differs is named", test_divergence},
 };
 TEST_MAIN(cases)

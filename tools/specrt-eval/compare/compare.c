@@ -156,9 +156,7 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
     }
     for (int i = 1; i < c->n_contestants; i++)
         eval_check_tokens(c, &c->contestants[i], c->domains[domain]);
-    const id_list *written = &c->contestants[PLAIN].result.tokens;
-    for (size_t i = 0; i < written->n && !warm_up; i++) c->counts[written->ids[i]]++;
-    c->since += (int64_t)written->n;
+    c->since += (int64_t)c->contestants[PLAIN].result.tokens.n;
     c->n_turns += !warm_up;
     return SPECRT_STATUS_OK;
 }
@@ -191,7 +189,6 @@ static specrt_status run_all(comparison *c, specrt_error *err) {
     specrt_status status = run_one(c, &prompts->items[0], &ids, true, err);
     if (status == SPECRT_STATUS_BAD_INPUT && prompts->n > 1) status = SPECRT_STATUS_OK;
     c->n_compared = 0;
-    for (int i = 0; i < c->n_contestants; i++) c->contestants[i].watch.times = (row_times){0};
     sl_progress_begin(&bar, c->options.common.progress, "compare", "prompts", (uint64_t)prompts->n);
     for (int i = 0; status == SPECRT_STATUS_OK && i < prompts->n; i++) {
         c->prompt = i;
@@ -235,9 +232,6 @@ static specrt_status compare(comparison *c, specrt_error *err) {
     TRY(models_open(o, (int)o->common.threads, &c->models, err));
     TRY(chat_create(o, c->models.tok, &c->chat, err));
     TRY(add_contestants(c, err));
-    c->counts =
-        (int64_t *)calloc((size_t)engine_get_config(c->models.target)->n_vocab, sizeof *c->counts);
-    if (!c->counts) return sl_error_no_memory_for(err, "the comparison");
     TRY(run_all(c, err));
     for (int i = 0; i < c->n_contestants; i++)
         if (c->contestants[i].controller) engine_controller_finish(c->contestants[i].controller);
@@ -262,7 +256,6 @@ static void close_comparison(comparison *c) {
     }
     for (int i = 0; i < c->n_domains; i++) free(c->domains[i]);
     free((void *)c->domains);
-    free(c->counts);
     free(c->contestants);
     chat_free(c->chat);
     sl_prompts_free(&c->prompts);

@@ -36,14 +36,6 @@ typedef struct turn_sample {
     engine_controller_stats align; /* zeros where the drafter does not learn */
 } turn_sample;
 
-/* Active rows by the tokens written so far, in equal bins that double when a sequence outgrows them. */
-enum { ROW_BINS = 64 };
-typedef struct row_times {
-    int64_t width; /* tokens of a bin; 0: nothing yet */
-    int64_t n[ROW_BINS];
-    double rows[ROW_BINS]; /* sums */
-} row_times;
-
 /* Of one policy, cycle by cycle. */
 typedef struct cycle_watch {
     struct comparison *c;
@@ -51,8 +43,6 @@ typedef struct cycle_watch {
     list_sums lists; /* of the turn */
     double update, event_update;
     int64_t n_events, n_since;
-    int64_t n_written; /* tokens of the turn, or of the stream */
-    row_times times;
     uint8_t *lengths; /* [n_lengths] of the cycles since the change of domain */
     size_t n_lengths, capacity;
     span_sums spans[WATCH_SPANS]; /* before and after changes */
@@ -110,7 +100,6 @@ typedef struct comparison {
     int prompt;            /* being decoded, from 0 */
     int domain, n_changes; /* of the stream; -1 before it begins */
     int64_t since;         /* tokens of its domain before this turn */
-    int64_t *counts;       /* [n_vocab] of the ids that were written */
     int64_t n_compared;
     bool diverged;
     char divergence[320]; /* where the first one was */
@@ -183,17 +172,6 @@ enum {
 };
 int watch_greatest(const float *logits, int32_t n, int k, int32_t *ids);
 
-/* row_times_add() : a cycle that began after n_written tokens. */
-void row_times_add(row_times *t, int64_t n_written, double rows);
-
-/* compare_coverage() : what fixed lists of growing size hold of the written tokens, the sizes powers of two
- * up to the vocabulary.
- *   order : ids, the most wanted first, [n]; NULL: the best order there is for these very tokens
- * @return how many points. */
-enum { COVERAGE_POINTS = 24 };
-int compare_coverage(const comparison *c, const int32_t *order, int32_t n,
-                     double sizes[COVERAGE_POINTS], double shares[COVERAGE_POINTS]);
-
 /* compare_align_check() : of the settings, before models are loaded.
  * compare_align_open() : a contestant's own drafter and its controller; its name says so. */
 specrt_status compare_align_check(comparison *c, specrt_error *err);
@@ -206,10 +184,6 @@ specrt_status compare_align_save(comparison *c, specrt_error *err);
 json_object *compare_align_json(const contestant *k); /* NULL: its drafter does not learn */
 json_object *compare_align_requests(const comparison *c);
 void compare_align_print(const comparison *c, int width);
-
-void compare_plot_times(FILE *f, const comparison *c);    /* active rows over time */
-void compare_plot_coverage(FILE *f, const comparison *c); /* policies beside fixed lists */
-void compare_plot_phases(FILE *f, const comparison *c);   /* a cycle's timeline */
 
 /* compare_recommended() : the policy to draft with, by the rule of advice.h, which leaves plain decoding out.
  * compare_drafts() : whether a policy is faster than plain decoding at all. */

@@ -273,32 +273,6 @@ static double speed_with_prompt(const turn_sample *samples, const int *turns, in
     return sum / n;
 }
 
-static int most_first(const void *a, const void *b) {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
-}
-
-int compare_coverage(const comparison *c, const int32_t *order, int32_t n,
-                     double sizes[COVERAGE_POINTS], double shares[COVERAGE_POINTS]) {
-    int64_t *counts = (int64_t *)malloc((size_t)n * sizeof *counts);
-    double all = 0, held = 0;
-    int n_points = 0;
-    for (int32_t i = 0; counts && i < n; i++) {
-        counts[i] = c->counts[order ? order[i] : i];
-        all += (double)counts[i];
-    }
-    if (counts && !order) qsort(counts, (size_t)n, sizeof *counts, most_first);
-    for (int32_t i = 0, next = 64; counts && i < n && n_points < COVERAGE_POINTS; i++) {
-        held += (double)counts[i];
-        if (i + 1 != next && i + 1 != n) continue;
-        sizes[n_points] = i + 1;
-        shares[n_points++] = all > 0 ? held / all : 0;
-        next *= 2;
-    }
-    free(counts);
-    return n_points;
-}
-
 double compare_span(const comparison *c, int entrant, int span) {
     const span_sums *s = &c->contestants[entrant].watch.spans[span];
     return ratio((double)s->n_emitted, (double)s->n_cycles);

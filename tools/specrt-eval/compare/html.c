@@ -264,6 +264,36 @@ static void plot_acceptance(FILE *f, const comparison *c) {
     free(series);
 }
 
+static void plot_phases(FILE *f, const comparison *c) {
+    static const char *const parts[] = {"draft", "head", "target", "verify", "update"};
+    enum { N_PARTS = 5 };
+    size_t n = (size_t)c->n_contestants;
+    double *values = (double *)malloc(N_PARTS * n * sizeof *values);
+    const char **labels = (const char **)malloc(n * sizeof *labels);
+    for (int i = 0; values && labels && i < c->n_contestants; i++) {
+        figures x;
+        figures_of(c, i, -1, &x);
+        double per = 1e3 / (i == PLAIN ? 1 : x.accept_length);
+        const double phases[N_PARTS] = {i == PLAIN ? 0 : x.draft * per,
+                                        i == PLAIN ? 0 : x.head * per, x.target * per,
+                                        x.verify * per, i == PLAIN ? 0 : x.update * per};
+        for (int k = 0; k < N_PARTS; k++) values[N_PARTS * i + k] = phases[k];
+        labels[i] = c->contestants[i].name;
+    }
+    const bars b = {.title = "Timeline of a token",
+                    .caption = "A cycle's phases one after another, by the tokens that it emits; "
+                               "ms. The shortest bar wins.",
+                    .unit = "ms",
+                    .labels = labels,
+                    .parts = parts,
+                    .values = values,
+                    .n_bars = c->n_contestants,
+                    .n_parts = N_PARTS};
+    if (values && labels) sl_html_bars(f, &b);
+    free(values);
+    free((void *)labels);
+}
+
 /* What presets and bare names stand for. */
 static void name_policies(FILE *f, const comparison *c) {
     const char *before = "<p class=\"note\">";
@@ -320,9 +350,7 @@ static void write_page(FILE *f, const comparison *c) {
                 accept_length_spread);
     plot_points(f, c, "Speed-up by rows scored", "times plain decoding", speedup, speedup_spread);
     plot_acceptance(f, c);
-    compare_plot_coverage(f, c);
-    compare_plot_times(f, c);
-    compare_plot_phases(f, c);
+    plot_phases(f, c);
     fputs("</div>\n", f);
     sl_html_end(f);
 }

@@ -106,21 +106,6 @@ void watch_change(comparison *c) {
     }
 }
 
-/* ---- rows over time ---- */
-
-void row_times_add(row_times *t, int64_t n_written, double rows) {
-    enum { FIRST = 4 };
-    if (t->width == 0) t->width = FIRST;
-    for (; n_written / t->width >= ROW_BINS; t->width *= 2)
-        for (int i = 0; i < ROW_BINS; i++) {
-            bool there = 2 * i < ROW_BINS;
-            t->n[i] = there ? t->n[2 * i] + t->n[2 * i + 1] : 0;
-            t->rows[i] = there ? t->rows[2 * i] + t->rows[2 * i + 1] : 0;
-        }
-    t->n[n_written / t->width]++;
-    t->rows[n_written / t->width] += rows;
-}
-
 /* ---- a turn ---- */
 
 static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
@@ -130,9 +115,6 @@ static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdic
     (void)draft;
     add_event(w);
     if (w->c->stream) watch_add_cycle(w, verdict->n);
-    row_times_add(&w->times, w->n_written,
-                  specrt_session_shortlist(engine_decoder_session(w->k->decoder))->n_rows);
-    w->n_written += verdict->n;
     w->n_since += verdict->n;
     for (int32_t i = 0; w->c->lists && i < verdict->n; i++)
         add_position(&w->lists, engine_decoder_session(w->k->decoder),
@@ -148,7 +130,6 @@ void watch_begin(comparison *c, contestant *k) {
     w->event_update = w->update = 0;
     w->n_events = -1; /* of this turn none is known yet */
     w->n_since = 0;
-    if (!c->stream) w->n_written = 0;
     engine_decoder_keep(k->decoder, c->stream || (c->in_turn && c->remembers));
     engine_decoder_watch(k->decoder, see_cycle, w);
 }
