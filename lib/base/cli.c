@@ -69,7 +69,9 @@ int sl_cli_distinct(const char *const *paths, int n) {
 int sl_cli_one_stdout(const cli_common *common, const char *const *paths, int n) {
     int n_stdout = common->json;
     for (int i = 0; i < n; i++) n_stdout += sl_out_is_stdout(paths[i]);
-    if (n_stdout > 1) return sl_cli_usage("more than one output goes to stdout");
+    if (n_stdout > 1)
+        return sl_cli_usage(
+            "expected at most one output on stdout, found more; name a file for each other one");
     return sl_cli_distinct(paths, n);
 }
 
@@ -299,7 +301,7 @@ static int parse_option(const cli_option *const tables[2], char **argv, int *i) 
     else if (is_letter && arg[2])
         value = arg + 2;
     if (o->kind == CLI_FLAG)
-        return value ? sl_cli_usage("--%s takes no value, found '%s'", o->name, value)
+        return value ? sl_cli_usage("--%s: expected no value, found '%s'", o->name, value)
                      : store(o, NULL);
     if (!value) value = argv[*i + 1] ? argv[++*i] : NULL;
     if (!value) return sl_cli_usage("--%s: expected %s", o->name, o->value);
@@ -324,18 +326,16 @@ int sl_cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common
     const cli_option common_options[] = {
         sl_cli_heading("Common options"),
         sl_cli_letter('o', sl_cli_string("output", "FILE", &common->output, "write FILE")),
-        sl_cli_letter('f', sl_cli_flag("force", &common->force, "replace what exists")),
+        sl_cli_letter('f', sl_cli_flag("force", &common->force, "replace an existing file")),
         sl_cli_int("threads", "N", &common->threads, 0, 1024, "threads; 0 (default): all cores"),
         sl_cli_int("seed", "N", &common->seed, 0, 9e15, "random seed (default 1)"),
-        sl_cli_flag("json", &common->json, "one JSON object on stdout"),
-        sl_cli_letter('q',
-                      sl_cli_flag("quiet", &common->quiet, "no messages but errors and warnings")),
-        sl_cli_letter('v',
-                      sl_cli_flag("verbose", &common->verbose, "more detail, where there is some")),
+        sl_cli_flag("json", &common->json, "print one JSON object on stdout"),
+        sl_cli_letter('q', sl_cli_flag("quiet", &common->quiet, "print errors and warnings only")),
+        sl_cli_letter('v', sl_cli_flag("verbose", &common->verbose, "print more detail")),
         sl_cli_flag("progress", &progress, "show progress (default: on a terminal)"),
         sl_cli_flag("no-progress", &no_progress, "never show progress"),
-        sl_cli_letter('h', sl_cli_flag("help", &want_help, "this text")),
-        sl_cli_flag("version", &want_version, "the version"),
+        sl_cli_letter('h', sl_cli_flag("help", &want_help, "print this text")),
+        sl_cli_flag("version", &want_version, "print the version"),
         {0}};
     const cli_option *tables[2] = {tool->options, common_options};
     tool_name = tool->name;
@@ -384,8 +384,8 @@ static void name_verbs(const cli_verb *verbs, int n, char out[MAX_NAMES]) {
 }
 
 static void list_verbs(const cli_tool *tool, const cli_verb *verbs, int n, char out[MAX_SUMMARY]) {
-    size_t used = (size_t)snprintf(out, MAX_SUMMARY,
-                                   "%s\n\nVerbs, each with a -h of its own:", tool->summary);
+    size_t used =
+        (size_t)snprintf(out, MAX_SUMMARY, "%s\n\nVerbs; VERB -h explains each:", tool->summary);
     for (int i = 0; i < n && used < MAX_SUMMARY; i++)
         used += (size_t)snprintf(out + used, MAX_SUMMARY - used, "\n  %-9s %s", verbs[i].name,
                                  verbs[i].what);

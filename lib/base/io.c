@@ -184,13 +184,13 @@ static specrt_status look_at(const char *path, bool force, bool *through, specrt
     bool exists = stat(path, &st) == 0;
     *through = strcmp(path, "-") == 0 || (exists && !S_ISREG(st.st_mode));
     if (!exists && is_link(path))
-        return specrt_error_set(err, SPECRT_STATUS_IO,
-                                "%s: is a link that leads %s; remove the link, or make the file "
-                                "that it leads to",
-                                path, errno == ELOOP ? "round in a circle" : "nowhere");
+        return specrt_error_set(
+            err, SPECRT_STATUS_IO,
+            "%s: expected a file, found a link %s; remove the link, or create the file that it "
+            "names",
+            path, errno == ELOOP ? "in a circle of links" : "to a file that does not exist");
     if (exists && S_ISDIR(st.st_mode))
-        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: is a folder; expected a file name",
-                                path);
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: expected a file, found a folder", path);
     if (exists && !*through && !force)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: exists; use -f to replace it",
                                 path);

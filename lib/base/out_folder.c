@@ -25,8 +25,8 @@ static specrt_status check_entries(const out_folder *f, specrt_error *err) {
     for (struct dirent *e; status == SPECRT_STATUS_OK && (e = readdir(folder)) != NULL;)
         if (!is_ours(f, e->d_name))
             status = specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                      "%s: holds %.100s, which is no part of what is written; "
-                                      "expected a new or an empty folder",
+                                      "%s: expected a new or empty folder, found %.100s in it, "
+                                      "which this command does not write",
                                       f->path, e->d_name);
     closedir(folder);
     return status;
@@ -38,8 +38,8 @@ specrt_status sl_out_folder_open(out_folder *f, const char *path, const char *co
     *f = (out_folder){.path = path, .names = names, .n_names = n, .force = force};
     bool exists = stat(path, &info) == 0;
     if (exists && !S_ISDIR(info.st_mode))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: is a file; expected the name of a folder", path);
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: expected a folder, found a file",
+                                path);
     if (exists) return check_entries(f, err);
     if (mkdir(path, 0777) != 0) return failed(path, "cannot make the folder", err);
     f->made = true;

@@ -34,7 +34,8 @@ int sl_shard_from_scheduler(shard *out) {
             index = (index - first) / step;
         if (count <= 1) return -1;
         if (index < 0 || index >= count)
-            return sl_cli_usage("%s and %s do not make a shard; give --shard I/N",
+            return sl_cli_usage("%s and %s: expected a rank from 0 to below the number of ranks, "
+                                "found others; give --shard I/N",
                                 schedulers[i].index, schedulers[i].count);
         *out = (shard){index, count};
         sl_cli_info("counting shard %" PRId64 " of %" PRId64 " (%s); --shard 0/1 counts all", index,
@@ -61,8 +62,8 @@ int sl_shard_choose(const char *text, bool counts_only, bool has_corpus, const c
     else if (sl_mpi_n_ranks() == 1 && counts_only && has_corpus)
         code = sl_shard_from_scheduler(out);
     if (code < 0 && text && out->n > 1 && !counts_only)
-        sl_cli_warn("the %s will hold shard %s of the corpus only; --counts-out and --merge put "
-                    "shards together",
+        sl_cli_warn("the %s will contain shard %s of the corpus only; combine shards with "
+                    "--counts-out and --merge",
                     what, text);
     out->index += out->n * sl_mpi_rank();
     out->n *= sl_mpi_n_ranks();

@@ -463,7 +463,8 @@ void sl_corpus_warn(const corpus_stats *stats) {
         sl_cli_warn("%" PRIu64 " ill-formed byte sequences were counted as U+FFFD, first in %s",
                     stats->n_replaced, stats->replaced_in);
     if (stats->n_forced_cuts)
-        sl_cli_warn("%" PRIu64 " times a text had no place to cut for 64 MiB and was cut, perhaps "
+        sl_cli_warn("%" PRIu64
+                    " texts had no place to cut within 64 MiB and were cut anyway, perhaps "
                     "inside a token",
                     stats->n_forced_cuts);
 }

@@ -116,10 +116,10 @@ static void tell_text(corpus_format *f, const char *ext, const char *head, size_
 static specrt_status tell_bin(corpus_format *f, const char *name, const corpus_options *options,
                               specrt_error *err) {
     if (options->id_bytes != 2 && options->id_bytes != 4)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: a .bin file does not say how wide its ids are; give "
-                                "--id-bytes 2 or --id-bytes 4",
-                                name);
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "%s: expected --id-bytes 2 or 4, since a .bin file does not state the width of its ids",
+            name);
     f->id_bytes = (uint32_t)options->id_bytes;
     f->unit_bytes = CORPUS_UNIT_BYTES;
     f->group_bytes = CORPUS_BATCH_BYTES;

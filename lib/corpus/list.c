@@ -146,7 +146,8 @@ static specrt_status walk_root(corpus_list *list, const char *path, int32_t doma
                                         : sl_error_no_memory(err, path);
     free(seen.slots);
     if (status == SPECRT_STATUS_OK && list->n == before)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: a folder without files", path);
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected files, found a folder without any", path);
     return status;
 }
 

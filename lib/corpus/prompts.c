@@ -240,8 +240,8 @@ static specrt_status read_values(const char *path, const char *name, const char 
         json_object *value = json_tokener_parse_ex(tokener, text + at, (int)(n - at));
         if (!value) {
             status =
-                specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s:%d: no JSON: %s", path, line,
-                                 json_tokener_error_desc(json_tokener_get_error(tokener)));
+                specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s:%d: expected JSON: %s", path,
+                                 line, json_tokener_error_desc(json_tokener_get_error(tokener)));
             break;
         }
         status = read_value(path, line, name, value, out, err);
@@ -284,9 +284,9 @@ specrt_status sl_prompts_read(const char *path, int64_t limit, prompt_list *out,
         name ? read_all(path, &text, &n, err) : sl_error_no_memory_for(err, "prompts");
     if (status == SPECRT_STATUS_OK) status = read_values(path, name, text, n, out, err);
     if (status == SPECRT_STATUS_OK && out->n == first)
-        status =
-            specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: expected a prompt a line, found %s",
-                             path, out->n_empty > n_empty ? "empty ones alone" : "none");
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: expected one prompt per line, found %s", path,
+                                  out->n_empty > n_empty ? "empty lines only" : "none");
     if (status == SPECRT_STATUS_OK) thin(out, first, limit);
     free(text);
     free(name);

@@ -46,14 +46,15 @@ static counts_domain *domain_get(counts *c, const counts_domain *like, specrt_er
     if (at < c->n_domains && strcmp(c->domains[at].name, like->name) == 0) {
         if (strcmp(c->domains[at].provenance, like->provenance) == 0) return &c->domains[at];
         specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                         "domain '%s': provenance %s, but %s in what it is added to", like->name,
-                         like->provenance, c->domains[at].provenance);
+                         "domain '%s': expected provenance %s, as in the counts before, found %s",
+                         like->name, c->domains[at].provenance, like->provenance);
         return NULL;
     }
     if (c->n_domains == COUNTS_MAX_DOMAINS) {
-        specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                         "more than %d domains; give them fewer names with --domain",
-                         COUNTS_MAX_DOMAINS);
+        specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT,
+            "domains: expected at most %d, found more; give several folders one name with --domain",
+            COUNTS_MAX_DOMAINS);
         return NULL;
     }
     size_t n = (size_t)c->n_domains;
@@ -371,8 +372,8 @@ static specrt_status adopt_header(counts *c, counts *head, const reader *r) {
                                 r->stream.name, vocab_label(a, a_text), vocab_label(b, b_text));
     if (a->n_normal != b->n_normal || memcmp(a->types, b->types, (size_t)a->n_vocab) != 0)
         return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: its tokenizer file names other special tokens than that of "
-                                "the counts before; count all with one file",
+                                "%s: expected the special tokens of the counts before, found "
+                                "others; count everything with one tokenizer file",
                                 r->stream.name);
     if (strcmp(c->options, head->options) != 0)
         return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,

@@ -16,7 +16,7 @@ static int check_text(const counts_input *in) {
     if (in->id_bytes != 0 && in->id_bytes != 2 && in->id_bytes != 4)
         return sl_cli_usage("--id-bytes: expected 2 or 4, found %" PRId64, in->id_bytes);
     if (in->field && strpbrk(in->field, "\t\n"))
-        return sl_cli_usage("--field: a name without tabs and line ends is expected");
+        return sl_cli_usage("--field: expected a name without tabs and line ends");
     return -1;
 }
 
@@ -25,12 +25,14 @@ int sl_counts_input_check(const counts_input *in) {
     int code = check_text(in);
     if (code >= 0) return code;
     if (!in->corpus->n && !in->merge->n)
-        return sl_cli_usage("give --corpus, or --merge with count files");
+        return sl_cli_usage("expected --corpus PATH, or --merge FILE with count files");
     if (in->corpus->n && !in->tokenizer)
-        return sl_cli_usage("--corpus needs --tokenizer (none for files of token ids)");
+        return sl_cli_usage(
+            "--corpus: expected --tokenizer T with it (none for files of token ids)");
     if (ids && in->corpus->n && !in->n_vocab)
-        return sl_cli_usage("--tokenizer none needs --n-vocab");
+        return sl_cli_usage("--tokenizer none: expected --n-vocab N with it");
     if (reads_stdin(in->corpus) && reads_stdin(in->merge))
-        return sl_cli_usage("--corpus - and --merge - cannot both read stdin");
+        return sl_cli_usage(
+            "--corpus - and --merge -: expected one of them, since both read stdin");
     return -1;
 }

@@ -82,8 +82,8 @@ static specrt_status merge_tokenizer(const char *path, specrt_ident *into, const
     if (has_tokenizer(into) && has_tokenizer(from) &&
         memcmp(into->tokenizer_sha256, from->tokenizer_sha256, 32) != 0)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
-                                "%s: tokenizer: the bundle is for '%s' (%d tokens), this is '%s' "
-                                "(%d tokens); write to another file",
+                                "%s: tokenizer: expected '%s' (%d tokens), as in the bundle, found "
+                                "'%s' (%d tokens); write to another file",
                                 path, into->tokenizer_name, into->n_vocab, from->tokenizer_name,
                                 from->n_vocab);
     if (has_tokenizer(into) || (!has_tokenizer(from) && into->n_vocab > 0)) return SPECRT_STATUS_OK;
@@ -102,8 +102,8 @@ static specrt_status merge_head(const char *path, specrt_ident *into, const spec
         specrt_digest_distance(&into->head_digest, &from->head_digest) <= SPECRT_DIGEST_TOLERANCE;
     if (into->head_rows > 0 && !same)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
-                                "%s: head: the bundle is for '%s' [%d, %d], this is '%s' [%d, %d] "
-                                "with other weights; write to another file",
+                                "%s: head: expected '%s' [%d, %d], as in the bundle, found '%s' "
+                                "[%d, %d] with other weights; write to another file",
                                 path, into->head_name, into->head_rows, into->head_cols,
                                 from->head_name, from->head_rows, from->head_cols);
     if (into->head_rows > 0) return SPECRT_STATUS_OK;
@@ -222,8 +222,9 @@ static specrt_status add_piece(job *j, const specrt_bundle_section *entry, const
                                void *owned, specrt_error *err) {
     if (j->n_pieces == SPECRT_BUNDLE_MAX_SECTIONS) {
         free(owned);
-        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_LIMIT, "%s: more than %d sections",
-                                j->path, SPECRT_BUNDLE_MAX_SECTIONS);
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_LIMIT,
+                                "%s: expected at most %d sections, found more", j->path,
+                                SPECRT_BUNDLE_MAX_SECTIONS);
     }
     j->pieces[j->n_pieces++] = (piece){*entry, stored, owned};
     return SPECRT_STATUS_OK;
@@ -435,7 +436,7 @@ specrt_status sl_bundle_write_check(const char *path, const char *tag, bool forc
     bool there = specrt_bundle_data(bundle, tag, &n) != NULL;
     specrt_bundle_close(bundle);
     return there ? specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                    "%s: holds section %s; use -f to replace it", path, tag)
+                                    "%s: has a section %s already; use -f to replace it", path, tag)
                  : SPECRT_STATUS_OK;
 }
 

@@ -98,7 +98,8 @@ specrt_status sl_npy_header(const void *bytes, size_t n, const char *name, npy_a
     const uint8_t *b = (const uint8_t *)bytes;
     *out = (npy_array){0};
     if (!sl_npy_probe(bytes, n))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: not a .npy file", name);
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected a .npy file, found other bytes", name);
     int version = n > MAGIC_BYTES ? b[MAGIC_BYTES] : 0;
     if (n > MAGIC_BYTES && (version < 1 || version > 3))
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,

@@ -472,7 +472,8 @@ static specrt_status open_archive(pt *p, const void *bytes, size_t n, specrt_err
     }
     if (!pickle)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: zip archive has no data.pkl; not a torch file", p->path);
+                                "%s: expected a torch file, found a zip archive without data.pkl",
+                                p->path);
     const zip_entry *order = find_entry(p, "byteorder", 9);
     if (order && !same("little", (const char *)order->data, order->bytes))
         return specrt_error_set(
@@ -499,11 +500,10 @@ specrt_status sl_pt_open_memory(const void *bytes, size_t n, const char *name, p
     if (sl_zip_probe(bytes, n))
         status = open_archive(p, bytes, n, err);
     else if (is_legacy((const uint8_t *)bytes, n))
-        status =
-            specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                             "%s: torch's format from before version 1.6; load it in torch and "
-                             "save it again",
-                             name);
+        status = specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                  "%s: expected torch's zip format, found the one before version "
+                                  "1.6; load the file in torch and save it again",
+                                  name);
     else
         status = run_pickle(p, (const uint8_t *)bytes, n, err);
     if (status == SPECRT_STATUS_OK)
@@ -700,7 +700,8 @@ specrt_status sl_pt_write_counts(const int32_t *ids, const uint64_t *counts, int
 specrt_status sl_pt_write_tensors(const pt_tensor *tensors, int n, out_file *out,
                                   specrt_error *err) {
     if (n > MAX_WRITTEN_TENSORS)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: more than %d tensors", out->path,
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: expected at most %d tensors, found more", out->path,
                                 MAX_WRITTEN_TENSORS);
     return write_pickled(NULL, NULL, 0, tensors, n, out, err);
 }

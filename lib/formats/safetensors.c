@@ -518,7 +518,8 @@ static specrt_status open_index(st *s, const char *path, const file_view *view, 
     walker w;
     if (view->n > MAX_HEADER)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: an index of %zu bytes; at most %d", path, view->n, MAX_HEADER);
+                                "%s: expected an index of at most %d bytes, found %zu", path,
+                                MAX_HEADER, view->n);
     TRY(walk_init(&w, path, (const char *)view->bytes, view->n, err));
     specrt_status status = read_index(s, &w);
     json_tokener_free(w.tok);

@@ -117,8 +117,8 @@ static specrt_status take_pt_list(raw_map *raw, const pt_object *list, specrt_er
     for (int64_t i = 0; i < list->n; i++) {
         if (list->items[i].kind != PT_INT)
             return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                    "%s: entry %" PRId64 " of the list is no int but %s", raw->path,
-                                    i, sl_pt_kind_name(list->items[i].kind));
+                                    "%s: entry %" PRId64 " of the list: expected an int, found %s",
+                                    raw->path, i, sl_pt_kind_name(list->items[i].kind));
         raw->values[i] = list->items[i].i;
     }
     return SPECRT_STATUS_OK;
@@ -147,7 +147,7 @@ static specrt_status take_pt_tensor(raw_map *raw, const char *kind, const pt *p,
                                     const pt_value *value, bool mask, specrt_error *err) {
     pt_tensor t;
     if (value->kind != PT_TENSOR)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s is no tensor but %s",
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s: expected a tensor, found %s",
                                 raw->path, mask ? "t2d" : "d2t", sl_pt_kind_name(value->kind));
     TRY(sl_pt_tensor_get(p, value, &t, err));
     npy_array type = {.kind = t.kind, .item_bytes = t.item_bytes, .n = t.n};
@@ -162,7 +162,7 @@ static specrt_status take_pt_root(raw_map *raw, const pt *p, specrt_error *err) 
     if (root->kind == PT_TENSOR) return take_pt_tensor(raw, "torch tensor", p, root, false, err);
     if (root->kind != PT_DICT)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: holds no list, tensor or dict but %s", raw->path,
+                                "%s: expected a list, tensor or dict, found %s", raw->path,
                                 sl_pt_kind_name(root->kind));
     if (!d2t && !t2d) return take_pt_counts(raw, root->object, err);
     if (d2t) TRY(take_pt_tensor(raw, "torch d2t", p, d2t, false, err));
@@ -287,8 +287,9 @@ static specrt_status read_json(raw_map *raw, const void *bytes, size_t n, specrt
     json_object *list = json_tokener_parse_ex(tokener, text, (int)n);
     specrt_status status;
     if (!list || json_tokener_get_parse_end(tokener) != n)
-        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: JSON is broken at byte %zu",
-                                  raw->path, json_tokener_get_parse_end(tokener));
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: expected JSON, found an error at byte %zu", raw->path,
+                                  json_tokener_get_parse_end(tokener));
     else
         status = take_json(raw, list, err);
     json_object_put(list);
@@ -461,7 +462,7 @@ static specrt_status explain(const raw_map *raw, const reading *r, specrt_error 
                                 raw->bound);
     const entry *e = &r->sorted[r->repeated];
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                            "%s: %s read as %s: id %" PRId64 " stands at entries %" PRId64
+                            "%s: %s read as %s: id %" PRId64 " is listed at entries %" PRId64
                             " and %" PRId64 "; expected each id once (--dedupe keeps the first)",
                             raw->path, raw->kind, as, e->id, e[-1].at, e->at);
 }

@@ -11,5 +11,5 @@ refuses 2 "*section.bin: exists; use -f to replace it" specrt-bundle extract a.s
 refuses 3 "*a.specb: has no section 'ranks'; it holds extra, ident, prov" specrt-bundle extract \
     a.specb ranks
 refuses 2 "*expected a bundle and a section, found 1 argument" specrt-bundle extract a.specb
-refuses 2 "*cannot both go to stdout*" specrt-bundle extract a.specb extra --json
+refuses 2 "*expected --json or the section, found both*" specrt-bundle extract a.specb extra --json
 refuses 1 "*/dev/full: cannot write*" specrt-bundle extract a.specb extra -o /dev/full

@@ -45,7 +45,7 @@ refuses 3 "*token_freq.pt: torch dict of counts*entry * is 70000; expected an id
     import "$golden/token_freq.pt" -f
 
 echo 30000 1 29998 30000 >twice.txt
-refuses 3 "*twice.txt: *id 30000 stands at entries 0 and 3*--dedupe*" import twice.txt -f
+refuses 3 "*twice.txt: *id 30000 is listed at entries 0 and 3*--dedupe*" import twice.txt -f
 accepts import twice.txt -f --dedupe --size 8
 warns "*1 repeated entries left out*"
 echo 7 8 8 9 >once.txt # offsets, or ids with one that is repeated
@@ -70,7 +70,7 @@ accepts import windows.txt -f --size 9 --values absolute
 [ "$(list)" = "${forced}7 3 9 " ] || fail "byte order mark: $(list)"
 echo 1 40000 >high.txt
 refuses 3 "*high.txt: *entry 1 is 40000; expected an id in [[]0, 32768)" import high.txt -f
-refuses 3 "*legacy.pt: torch's format from before version 1.6*" import "$golden/legacy.pt" -f
+refuses 3 "*legacy.pt: expected torch's zip format, *version 1.6*" import "$golden/legacy.pt" -f
 refuses 3 "*float.pt: *BINFLOAT*" import "$golden/float.pt" -f
 : >empty; refuses 3 "*empty: *of 0 entries*" import empty -f
 echo hello >words; refuses 3 "*words: no token map; expected *" import words -f

@@ -110,10 +110,10 @@ config plain/config.json LlamaForCausalLMEagle3 3
 refuses 3 "*d2t: missing; expected one for the 3 rows*fewer than the target's 20*" cut plain \
     --for vllm -o x
 refuses 3 "*is EAGLE's own, which speculators does not read*" cut e --for speculators -o x
-refuses 2 "*same: holds *no part of what is written*" cut g --for vllm -o same
+refuses 2 "*same: expected a new or empty folder, found *" cut g --for vllm -o same
 refuses 2 "*same/config.json: exists; use -f*" cut e --for vllm -o same
 accepts cut e --for vllm -o same -f
-refuses 2 "*e/config.json: is a file; expected the name of a folder" cut e --for vllm \
+refuses 2 "*e/config.json: expected a folder, found a file" cut e --for vllm \
     -o e/config.json
 refuses 2 "*--for: expected one of vllm, sglang, *, found 'x'" cut e --for x -o x
 refuses 2 "*expected a folder or file to write to*" cut e --for vllm

@@ -44,5 +44,5 @@ refuses 2 "*--weights with more than 64*" vocabtrim-calibrate --tokenizer none -
 run --corpus 2.bin --provenance target
 accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --holdout 0 \
     --corpus 2.bin --counts-out raw
-refuses 3 "*: raw: domain '2.bin': provenance raw, but target in what it is added to" \
+refuses 3 "*: raw: domain '2.bin': expected provenance target, as in the counts before, found raw" \
     vocabtrim-calibrate --merge c raw -o x.specb

@@ -5,7 +5,7 @@ run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 
     --corpus "${corpus:-a.bin}" -q --holdout 0 "$@"; }
 accepts run -o a.specb --counts-out c --report r.html --export text=t --size 3
 corpus=/nonexistent # never opened
-refuses 2 "*a.specb: holds section ranks; use -f to replace it" run -o a.specb
+refuses 2 "*a.specb: has a section ranks already; use -f to replace it" run -o a.specb
 refuses 2 "*: c: exists; use -f to replace it" run --counts-out c
 refuses 2 "*: r.html: exists; use -f to replace it" run --report r.html
 refuses 2 "*: t: exists; use -f to replace it" run --export text=t

@@ -16,4 +16,4 @@ refuses 1 "vocabtrim-calibrate: stdout: cannot write: No space left on device" t
     --json -o x.specb --report r.html
 refuses 1 "*-: cannot write: No space*" to_full run --counts-out - -o x.specb
 refuses 1 "*no/such/x.specb: cannot create: No such file or directory" run -o no/such/x.specb
-refuses 1 "*: .: is a folder; expected a file name" run --report .
+refuses 1 "*: .: expected a file, found a folder" run --report .

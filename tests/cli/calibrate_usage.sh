@@ -5,10 +5,10 @@ echo hello >a.txt
 run() { vocabtrim-calibrate "$@"; }
 none() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 1 --corpus a.bin \
     "$@"; }
-refuses 2 "*give --corpus, or --merge with count files" run
-refuses 2 "*give --corpus, or --merge with count files" run -o x.specb
-refuses 2 "*--corpus needs --tokenizer*" run --corpus a.txt -o x.specb
-refuses 2 "*--tokenizer none needs --n-vocab" run --tokenizer none --corpus a.bin -o x.specb
+refuses 2 "*expected --corpus PATH, or --merge FILE with count files" run
+refuses 2 "*expected --corpus PATH, or --merge FILE with count files" run -o x.specb
+refuses 2 "*--corpus: expected --tokenizer*" run --corpus a.txt -o x.specb
+refuses 2 "*none: expected --n-vocab N with it" run --tokenizer none --corpus a.bin -o x.specb
 refuses 2 "*--n-vocab goes with --tokenizer none" run --tokenizer t.json --n-vocab 9 \
     --corpus a.txt -o x.specb
 refuses 2 "*nothing to write*" none
@@ -34,14 +34,14 @@ refuses 2 "*--draft-params 10: fewer than the 48 of its full head*" none --accep
     --target-params 1e3 --draft-params 10 --d-draft 4 -o x.specb
 refuses 2 "*--tensor goes with --model" none --tensor head -o x.specb
 refuses 2 "*--export: expected FORMAT=FILE, found 'text'" none --export text
-refuses 2 "*more than one output goes to stdout" none --json -o -
-refuses 2 "*more than one output goes to stdout" none --counts-out - --report /dev/stdout
+refuses 2 "*expected at most one output on stdout, found more*" none --json -o -
+refuses 2 "*expected at most one output on stdout*" none --counts-out - --report /dev/stdout
 for shard in 3/3 -1/3 1 a/b 1/2x 1/0; do
     refuses 2 "*--shard: expected I/N with 0 <= I < N, found '$shard'" none --shard "$shard" \
         --counts-out c
 done
 refuses 2 "*fixed in count files*" run --merge c --holdout 0.1 -o x.specb
-refuses 2 "*cannot both read stdin" run --tokenizer none --n-vocab 9 --corpus - --merge - -o x.specb
+refuses 2 "*both read stdin" run --tokenizer none --n-vocab 9 --corpus - --merge - -o x.specb
 accepts vocabtrim-calibrate --help
 prints "Example:*--tokenizer*Exit codes:*"
 accepts vocabtrim-calibrate --version

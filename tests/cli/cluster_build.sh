@@ -22,7 +22,7 @@ prints "*centroid *300 rows in 20 clusters of 15 to 15; router centroid*clusters
 accepts specrt-bundle info one.specb --json
 prints '{*"cluster":{"n_clusters":12,*"group":null,"centroid":{*"schedule":\[9,4,1\]*}'
 accepts specrt-bundle verify one.specb
-refuses 2 "*one.specb: holds section centroid; use -f to replace it" build --clusters 20 \
+refuses 2 "*one.specb: has a section centroid already; use -f to replace it" build --clusters 20 \
     -o one.specb
 
 # Bad input.
@@ -36,18 +36,18 @@ refuses 2 \
     build --clusters 20 --schedule 21 -o x.specb
 refuses 2 "*--router: expected *, found 'best'" build --router best -o x.specb
 refuses 2 "*--init: expected *" build --init random -o x.specb
-refuses 2 "*nothing to write; give -o" build
-refuses 2 "*--model is missing" cluster-build -o x.specb
+refuses 2 "*expected -o FILE or --json" build
+refuses 2 "*expected --model FILE" cluster-build -o x.specb
 refuses 1 "*: nowhere.gguf: cannot open*" cluster-build --model nowhere.gguf -o x.specb
 refuses 3 "*model.safetensors: \"lm_head.weight\": expected a row for each of the tokenizer's *" \
     build --tokenizer "$TOKENIZER" -o x.specb
 head -c 1024 /dev/zero >zeros && head_file zero.safetensors 64 00 &&
     head -c -1024 zero.safetensors >cut && cat cut zeros >zero.safetensors
-refuses 3 "*: zero.safetensors: no row is left to cluster: *" cluster-build \
+refuses 3 "*: zero.safetensors: expected rows to cluster, found only zero*" cluster-build \
     --model zero.safetensors --clusters 2 -o x.specb
 rm cut zeros zero.safetensors
 head_file small.safetensors 40
-refuses 3 "*one.specb: head: the bundle is for *" cluster-build --model small.safetensors \
+refuses 3 "*one.specb: head: expected *" cluster-build --model small.safetensors \
     --router none --clusters 2 -o one.specb -f
 [ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" build --clusters 3 \
     -o /dev/full

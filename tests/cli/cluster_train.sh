@@ -65,7 +65,7 @@ if ! is_brief; then
             fail "$router: recall $trained, of shuffled labels $shuffled"
     done
 fi
-refuses 2 "*--shuffle-labels makes a router that knows nothing; *" build --router coral \
+refuses 2 "*--shuffle-labels: expected --json and no -o, *" build --router coral \
     --shuffle-labels -o x.specb
 
 # An interrupt leaves the bundle as it was, and the next run starts afresh.
@@ -82,9 +82,9 @@ same one.specb before.specb
 accepts build --router dynaspec -f -o one.specb
 
 # Bad input.
-refuses 2 "*--trace is missing; *" cluster-build --model "$target" --router dynaspec \
-    -o x.specb
-refuses 2 "*--trace is for routers that are trained; *" build -o x.specb
+refuses 2 "*expected --trace for --router dynaspec; *" cluster-build --model "$target" \
+    --router dynaspec -o x.specb
+refuses 2 "*--trace: expected --router dynaspec or coral *" build -o x.specb
 refuses 2 "*--loss: expected *, found 'best'" build --router coral --loss best -o x.specb
 refuses 2 "*--mean-rows: expected room for one of the 32 clusters a level, *" \
     build --router dynaspec --mean-rows 3 -o x.specb

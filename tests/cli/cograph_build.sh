@@ -28,13 +28,13 @@ prints '{*"n_tokens":*"n_sources":*"n_edges":*"tokens_per_second":*"seconds":*"p
 accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 \
     --corpus corpus --holdout 0 --size 50 -o both.specb
 accepts count -o both.specb
-refuses 2 "*both.specb: holds section cograph; use -f to replace it" count -o both.specb
+refuses 2 "*both.specb: has a section cograph already; use -f to replace it" count -o both.specb
 refuses 2 "*: whole: exists; use -f to replace it" count --counts-out whole
 
 # Text through a tokenizer, and a graph for another one.
 echo "Hello world, hello world. Hello world, hello world." >a.txt
 accepts cograph-build --tokenizer "$TOKENIZER" --corpus a.txt -o text.specb
-warns "*no edge obeys EvoSpec's rule*"
+warns "*no edge satisfies EvoSpec's rule*"
 accepts cograph-build --tokenizer "$TOKENIZER" --corpus a.txt --counts-out text
 refuses 3 "*: part0: *pairs of another tokenizer; expected *, found ids with 1000" cograph-build \
     --merge text part0 --counts-out x
@@ -44,11 +44,11 @@ refuses 3 "*: text: pairs of another tokenizer; expected ids with 7 ids, found *
 # Bad input.
 ids few.bin 1 2 3 4
 few() { cograph-build --tokenizer none --id-bytes 2 --n-vocab 12 --corpus few.bin "$@"; }
-refuses 3 "*no edges are left: none of 3 pairs occurs 2 times; give more text*" few \
+refuses 3 "*expected an edge, found that none of 3 pairs occurs 2 times; give more text*" few \
     --successor-count 2 -o x.specb
 accepts few -o few.specb
 ids one.bin 1
-refuses 3 "*no two tokens stand side by side*" cograph-build --tokenizer none --id-bytes 2 \
+refuses 3 "*expected at least two adjacent tokens*" cograph-build --tokenizer none --id-bytes 2 \
     --n-vocab 12 --corpus one.bin -o x.specb
 head -c 500 whole >cut
 refuses 3 "*: cut: offset 500: the file is cut" cograph-build --merge cut -o x.specb
@@ -56,8 +56,8 @@ refuses 3 "*: few.bin: offset *: not a count file of pairs*" cograph-build --mer
     -o x.specb
 refuses 1 "*/nonexistent/corpus*" cograph-build --tokenizer none --id-bytes 2 --n-vocab 12 \
     --corpus /nonexistent/corpus -o x.specb
-refuses 2 "*nothing to write*" few
-refuses 2 "*--corpus needs --tokenizer*" cograph-build --corpus few.bin -o x.specb
+refuses 2 "*expected -o FILE, *" few
+refuses 2 "*--corpus: expected --tokenizer*" cograph-build --corpus few.bin -o x.specb
 [ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" count --counts-out /dev/full \
     -o x.specb
 refuses 1 "*--temp: nowhere: No such file or directory" cograph-build --tokenizer "$TOKENIZER" \

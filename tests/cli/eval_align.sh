@@ -82,7 +82,7 @@ prints "*all equal"
 # what does not fit
 refuses 2 "*--align: expected off, lora or osd, found 'on'" compare --align on
 refuses 2 "*--align: 'optimiser=lion': expected rate, *" compare --align lora@optimiser=lion
-refuses 2 "*--align-save and --align-load: expected --align lora or osd" compare \
+refuses 2 "*--align-save and --align-load: expected --align lora or osd with them" compare \
     --align-load a.safetensors
 refuses 2 "*--align-save: expected one --policy and one --align, *" compare --policy full \
     --align lora --align-save d.safetensors

@@ -57,8 +57,8 @@ refuses 2 "*topk: expected at most the 18 rows of policy 'window:16@min=4', foun
     drafted --policy window:16@min=4 --topk 20 --prompt x
 refuses 2 "*tree: expected topk \* (num_steps - 1) of at most 256, found 1984" drafted --topk 64 \
     --num-steps 32 --prompt x
-refuses 2 "*--policy: expected one; *" drafted --policy full --policy microspec --prompt x
-refuses 2 "*--policy: expected one; *" drafted --policy full,microspec --prompt x
+refuses 2 "*--policy: expected one, *" drafted --policy full --policy microspec --prompt x
+refuses 2 "*--policy: expected one, found more; *" drafted --policy full,microspec --prompt x
 
 # prompts
 refuses 2 "*--prompt: expected TEXT, found ''" decode --prompt ""
@@ -77,12 +77,12 @@ printf '{"prompt":"a"}\n\n{"answer":"b"}\n' >other.jsonl
 refuses 3 "*other.jsonl:3: expected an object with a text under prompt, *" decode \
     --prompts other.jsonl
 printf '{"prompt":""}\n{"turns":[]}\n' >empty.jsonl
-refuses 3 "*empty.jsonl: expected a prompt a line, found empty ones alone" decode \
+refuses 3 "*empty.jsonl: expected one prompt per line, found empty lines only" decode \
     --prompts empty.jsonl --prompt a
 echo '{"prompt":"a"' >cut.jsonl
-refuses 3 "*cut.jsonl:1: no JSON: *" decode --prompts cut.jsonl
+refuses 3 "*cut.jsonl:1: expected JSON: *" decode --prompts cut.jsonl
 : >none.jsonl
-refuses 3 "*none.jsonl: expected a prompt a line, found none" decode --prompts none.jsonl
+refuses 3 "*none.jsonl: expected one prompt per line, found none" decode --prompts none.jsonl
 refuses 3 "*prompt: token 1: expected 0 to 32767, found 32768" specrt-eval record \
     --target "$target" --draft "$draft" --prompts ids.jsonl -o x.trace
 refuses 3 "*prompt: expected 1 to 9 tokens, found *" specrt-eval record --target "$target" \

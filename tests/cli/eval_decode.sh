@@ -119,8 +119,8 @@ accepts own --target own.gguf --chat-template llama3
 warns "*template: llama3, by --chat-template*"
 same ../out guessed
 accepts own --target foreign.gguf -q
-warns "*warning: the model's own template is not one that specrt knows; taking llama3, guessed \
-from its special tokens; --chat-template names another"
+warns "*warning: the model's chat template is unknown to specrt; llama3 is used, guessed \
+from its special tokens; choose another with --chat-template"
 same ../out guessed
 accepts own --target own.gguf --json
 prints '*"chat_template":"llama3","chat_template_from":"model","system_prompt":"Be brief."*'

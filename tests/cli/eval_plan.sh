@@ -73,7 +73,7 @@ again=$(speed)
 accepts theirs kept.json --policy full --num-steps 3 --topk 1 --json
 kept=$(speed)
 awk "BEGIN { exit !($kept > $again && $kept < 1.5 * $again) }" || fail "kept $kept, again $again"
-refuses 2 "*--costs: expected --trace and no --check: *" theirs costs.json --check 1 --prompt x
+refuses 2 "*--costs: expected --trace with it, *" theirs costs.json --check 1 --prompt x
 refuses 1 "*none.json: cannot open*" theirs none.json
 echo '[]' >bad.json
 refuses 3 "*bad.json: expected the JSON object that specrt-eval plan *writes" theirs bad.json

@@ -73,7 +73,7 @@ accepts replay a.trace --trace a.trace --stream
 size=$(stat -c %s a.trace)
 cat a.trace a.trace | head -c $((size - 100)) >cut.trace
 # its only block
-refuses 3 "*cut.trace: no sequence is in it, up to where it was cut" replay cut.trace
+refuses 3 "*cut.trace: expected a sequence, *is cut short" replay cut.trace
 refuses 3 "*a.specb: not a specrt trace; *" replay a.specb
 { head -c $((size - 200)) a.trace; printf 'XXXX'; tail -c 196 a.trace; } >damaged.trace
 refuses 3 "*damaged.trace: block 1: *" replay damaged.trace
@@ -104,7 +104,7 @@ pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 accepts specrt-eval record "${pair[@]}" --prompt "1, 2, 3," --max-tokens 12 --num-steps 3 --topk 1 \
     --draft-top 0 -q -o bare.trace
 accepts specrt-eval replay --trace bare.trace --policy microspec,full --tree 2/1/3
-warns "*the drafter's best tokens are not in the trace (record with --draft-top above 0)*"
+warns "*the trace has no best tokens of the drafter*; record with --draft-top above 0*"
 prints "*oracle  *- *microspec  *- *accept length *"
 refuses 3 "*bare.trace: expected the drafter's best tokens; *" \
     specrt-eval plan "${pair[@]}" --trace bare.trace --measure 1

@@ -35,7 +35,7 @@ refuses 2 "specrt-eval compare: expected --draft FILE, *" specrt-eval compare --
     --prompt x
 refuses 2 "specrt-eval compare: expected --draft FILE, *" specrt-eval compare --target t.gguf \
     --draft none --prompt x
-refuses 2 "*--policy: expected a --draft, *" specrt-eval decode --target t.gguf --policy full \
+refuses 2 "*--policy: expected --draft FILE*" specrt-eval decode --target t.gguf --policy full \
     --prompt x
 # Policies are read before any model is.
 refuses 2 "*policy 'windw:9': position 1: *" specrt-eval compare --target t --draft d --prompt x \

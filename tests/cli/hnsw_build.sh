@@ -1,7 +1,7 @@
 # hnsw-build refuses what it cannot do, and leaves nothing behind.
 . "$CLI_TESTS/lib.bash"
-refuses 2 "*give --model*" hnsw-build -o x.specb
-refuses 2 "*nothing to write*" hnsw-build --model m.gguf
+refuses 2 "*expected --model*" hnsw-build -o x.specb
+refuses 2 "*expected -o FILE*" hnsw-build --model m.gguf
 refuses 2 "*--metric: expected one of ip, augmented-l2, auto, found 'l2'" hnsw-build \
     --model m.gguf --metric l2 -o x.specb
 refuses 2 "*--vectors: expected one of none, int8, f16, found 'f32'" hnsw-build --model m.gguf \

@@ -28,7 +28,7 @@ rename tokenizer.ggml.model tokenizer.ggml.modeX no_model.gguf
 LC_ALL=C sed 's/tokenizer.ggml.tokens/tokenizer.ggml.tokenX/' no_model.gguf >none.gguf
 rm x.specb
 accepts cluster none.gguf
-warns '*warning: none.gguf: no tokenizer inside; give --tokenizer so that reserved rows are known*'
+warns '*warning: none.gguf: expected a tokenizer inside, found none; give --tokenizer*'
 accepts hnsw-build --model none.gguf --m 2 --ef-construction 8 --queries 20 --min-recall 0 \
     -o h.specb
 refuses 3 '*: none.gguf: no tokenizer in this GGUF; expected *' calibrate none.gguf

@@ -18,18 +18,18 @@ refuses 1 "vocabtrim-calibrate: r.html: cannot write: File too large" limited bi
 ln -s nowhere.specb link.specb
 ln -s circle.specb circle.specb
 for force in "" -f; do
-    refuses 1 "*: link.specb: is a link that leads nowhere; remove the link, or *" \
+    refuses 1 "*: link.specb: *a link to a file that does not exist; remove the link, or *" \
         run -o link.specb $force
-    refuses 1 "*: link.specb: is a link that leads nowhere; *" run --report link.specb $force
-    refuses 1 "*: circle.specb: is a link that leads round in a circle; *" \
+    refuses 1 "*: link.specb: *a link to a file that *" run --report link.specb $force
+    refuses 1 "*: circle.specb: expected a file, found a link in a circle of links; *" \
         run -o circle.specb $force
-    refuses 1 "*: link.specb: is a link that leads nowhere; *" \
+    refuses 1 "*: link.specb: *a link to a file that does not exist; *" \
         run --export npy=link.specb $force
 done
 [ -L link.specb ] && [ -L circle.specb ] && [ ! -e nowhere.specb ] || fail "a link was followed"
 accepts run -o real.specb
 ln -s real.specb nowhere.specb
-refuses 1 "*: circle.specb: is a link *" specrt-bundle pack real.specb -o circle.specb -f
+refuses 1 "*: circle.specb: *found a link *" specrt-bundle pack real.specb -o circle.specb -f
 accepts run -o link.specb -f # it leads somewhere now
 [ -L link.specb ] && [ -L nowhere.specb ] || fail "a link was replaced"
 rm ./*.specb

@@ -86,10 +86,10 @@ refuses 2 '*--rank: expected 240, 496, 752..., found 256*' sketch-build --model 
     -o x.specb
 refuses 2 '*--signs: expected at most the rank, 240, found 256*' sketch-build \
     --model "$sample/target.gguf" --signs 256 -o x.specb
-refuses 2 '*give --model*' sketch-build -o x.specb
-refuses 2 '*nothing to write*' sketch-build --model m.gguf
+refuses 2 '*expected --model*' sketch-build -o x.specb
+refuses 2 '*expected -o FILE*' sketch-build --model m.gguf
 refuses 1 '*m.gguf: *' sketch-build --model m.gguf -o x.specb
-refuses 2 '*on1.specb: holds section sketch; use -f to replace it' sketch-build \
+refuses 2 '*on1.specb: has a section sketch already; use -f to replace it' sketch-build \
     --model "$sample/target.gguf" -o on1.specb
 echo "no trace" >x.trace
 refuses 3 '*x.trace: *' sketch-build --model "$sample/target.gguf" --trace x.trace -o x.specb

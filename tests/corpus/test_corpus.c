@@ -788,7 +788,7 @@ static void case_folder(void) {
     CHECK_HAS(g.stats.skipped_examples[3], "walk/g: a link to nothing");
     gather_free(&g);
     g = gather(make_folder("empty"), NULL, 1);
-    CHECK_HAS(g.err.msg, "empty: a folder without files");
+    CHECK_HAS(g.err.msg, "empty: expected files, found a folder without any");
     g = gather(path_of("missing.txt"), NULL, 1);
     CHECK_INT(g.status, SPECRT_STATUS_IO);
     CHECK_HAS(g.err.msg, "missing.txt: cannot open: No such file");

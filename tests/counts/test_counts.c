@@ -188,7 +188,9 @@ static void test_mismatch(void) {
     expect_refusal(&a, &b, "found 'messages=all holdout=0.05 seed=1'");
     strcpy(b.options, a.options);
     strcpy(b.domains[0].provenance, "target");
-    expect_refusal(&a, &b, "b.txt: domain 'news': provenance target");
+    expect_refusal(
+        &a, &b,
+        "b.txt: domain 'news': expected provenance raw, as in the counts before, found target");
     sl_counts_free(&a);
     sl_counts_free(&b);
 }

@@ -31,7 +31,8 @@ static specrt_status open_tokenizer(cluster_build *b, specrt_error *err) {
     }
     if (b->source.g) TRY(sl_tokenizer_of_model(b->source.path, &b->tok, err));
     if (!b->tok)
-        sl_cli_warn("%s: no tokenizer inside; give --tokenizer so that reserved rows are known",
+        sl_cli_warn("%s: expected a tokenizer inside, found none; give --tokenizer, which names "
+                    "the reserved rows",
                     o->model);
     return SPECRT_STATUS_OK;
 }
@@ -73,9 +74,9 @@ static specrt_status open_rows(cluster_build *b, specrt_error *err) {
     if (!status) status = rows_open(&b->head, reserved, threads, &b->rows, err);
     free(reserved);
     if (!status && b->rows.n == 0)
-        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                  "no row is left to cluster: all are zero, reserved or equal to "
-                                  "others");
+        status = specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT,
+            "expected rows to cluster, found only zero, reserved or repeated ones");
     return sl_model_blame(&b->source, status, err);
 }
 

@@ -19,21 +19,22 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
                       "GGUF, tokenizer.json, tiktoken ranks (default: the model's own, if a GGUF)"),
 
         sl_cli_heading("Clusters"),
-        sl_cli_int(
-            "clusters", "M", &o->n_clusters, 1, SPECRT_MAX_CLUSTERS,
-            "how many (default 256, 512 above 150,000 rows; coral 16; centroid 2048 at most)"),
+        sl_cli_int("clusters", "M", &o->n_clusters, 1, SPECRT_MAX_CLUSTERS,
+                   "number of clusters (default 256, 512 above 150,000 rows; coral 16; centroid "
+                   "2048 at most)"),
         sl_cli_flag("balanced", &o->balanced,
-                    "equal sizes, give or take one (centroid and coral: always)"),
+                    "clusters of equal size, to one row (centroid and coral: always)"),
         sl_cli_real("largest", "X", &o->largest, 0, 1e9,
-                    "no cluster larger than X times the mean (default 4); 0: as they come"),
-        sl_cli_int("iterations", "N", &o->n_iterations, 1, 1000, "of k-means at most (default 25)"),
-        sl_cli_string("init", "NAME", &o->init, "kmeans|| (default) or kmeans++, for small heads"),
+                    "largest cluster, in multiples of the mean (default 4); 0: no limit"),
+        sl_cli_int("iterations", "N", &o->n_iterations, 1, 1000,
+                   "iterations of k-means at most (default 25)"),
+        sl_cli_string("init", "NAME", &o->init,
+                      "first centres: kmeans|| (default) or, for small heads, kmeans++"),
 
         sl_cli_heading("Router"),
-        sl_cli_string(
-            "router", "NAME", &o->router_name,
-            "centroid (default): the drafter's output against each cluster's mean row; dynaspec or "
-            "coral: trained; or none"),
+        sl_cli_string("router", "NAME", &o->router_name,
+                      "centroid (default): compares the drafter's output with each cluster's mean "
+                      "row; dynaspec or coral: trained; or none"),
         sl_cli_string("schedule", "NAME|LIST", &o->schedule_name,
                       "clusters by tree level: harmonic, flat, or numbers such as 64,64,16"),
         sl_cli_int("mean-rows", "N", &o->mean_rows, 1, SPECRT_MAX_VOCAB,
@@ -41,23 +42,24 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
 
         sl_cli_heading("Training"),
         sl_cli_strings("trace", "FILE", &o->traces,
-                       "what specrt-eval record wrote with this drafter; may be repeated"),
+                       "trace that specrt-eval record wrote with this drafter; may be repeated"),
         sl_cli_string("embedding", "FILE", &o->embedding,
-                      "model that holds the token embedding dynaspec reads (default: --model)"),
+                      "model with the token embedding that dynaspec reads (default: --model)"),
         sl_cli_string(
             "loss", "NAME", &o->loss_name,
             "multi-hot (dynaspec), soft-mass or argmax (coral): see docs/methods/routers.md"),
         sl_cli_int("hidden", "N", &o->n_hidden, 1, 65536, "width of dynaspec's layer (512)"),
-        sl_cli_int("epochs", "N", &o->n_epochs, 1, TRAIN_MAX_EPOCHS, "at most (20)"),
+        sl_cli_int("epochs", "N", &o->n_epochs, 1, TRAIN_MAX_EPOCHS,
+                   "epochs of training at most (20)"),
         sl_cli_int("patience", "N", &o->patience, 1, TRAIN_MAX_EPOCHS,
-                   "epochs without gain on what is held out before training ends (3)"),
+                   "end training after so many epochs without a gain on held-out prompts (3)"),
         sl_cli_int("batch", "N", &o->n_batch, 1, 65536,
-                   "positions of a step (default: a 64th of them, from 32 to 4096)"),
-        sl_cli_real("rate", "X", &o->rate, 1e-8, 1, "AdamW's greatest (0.001)"),
-        sl_cli_real("decay", "X", &o->decay, 0, 10, "of weights (0.01)"),
+                   "positions per step (default: 1/64 of all, from 32 to 4096)"),
+        sl_cli_real("rate", "X", &o->rate, 1e-8, 1, "AdamW's largest learning rate (0.001)"),
+        sl_cli_real("decay", "X", &o->decay, 0, 10, "weight decay (0.01)"),
         sl_cli_real("holdout", "P", &o->holdout, 0.001, 0.9, "share of prompts held out (0.1)"),
         sl_cli_flag("shuffle-labels", &o->shuffled,
-                    "a control: learn from the labels of other positions; for --json without -o"),
+                    "control: train on the labels of other positions; needs --json and no -o"),
         {0}};
     const cli_tool tool = {
         "cluster-build", "cluster-build --model llama3.gguf --router centroid -o model.specb",
@@ -77,14 +79,14 @@ static int check_training(cluster_options *o) {
     bool is_coral = o->router == SPECRT_ROUTER_CORAL;
     if (!cluster_options_is_trained(o) && (o->traces.n > 0 || o->shuffled))
         return sl_cli_usage(
-            "--trace is for routers that are trained; add --router dynaspec or coral");
+            "--trace: expected --router dynaspec or coral with it, which are trained");
     if (!cluster_options_is_trained(o)) return -1;
     if (o->traces.n == 0)
-        return sl_cli_usage("--trace is missing; specrt-eval record writes a trace for --router %s",
+        return sl_cli_usage("expected --trace for --router %s; specrt-eval record writes a trace",
                             o->router_name);
     if (o->shuffled && o->common.output)
-        return sl_cli_usage(
-            "--shuffle-labels makes a router that knows nothing; give --json and no -o");
+        return sl_cli_usage("--shuffle-labels: expected --json and no -o, since it trains a router "
+                            "on wrong labels");
     if (!o->loss_name) o->loss_name = is_coral ? "argmax" : "multi-hot";
     while (loss < n && strcmp(o->loss_name, losses[loss]) != 0) loss++;
     if (loss == n)
@@ -97,8 +99,8 @@ static int check_training(cluster_options *o) {
 static int check(cluster_options *o) {
     static const char *const names[] = {"none", "centroid", "dynaspec", "coral"};
     int kind = 0, n = sizeof names / sizeof names[0];
-    if (!o->model) return sl_cli_usage("--model is missing");
-    if (!o->common.output && !o->common.json) return sl_cli_usage("nothing to write; give -o");
+    if (!o->model) return sl_cli_usage("expected --model FILE");
+    if (!o->common.output && !o->common.json) return sl_cli_usage("expected -o FILE or --json");
     while (kind < n && strcmp(o->router_name, names[kind]) != 0) kind++;
     if (kind == n)
         return sl_cli_usage("--router: expected none, centroid, dynaspec or coral, found '%s'",

@@ -187,8 +187,9 @@ static specrt_status keep_best(training *t, specrt_error *err) {
     for (int64_t i = 0; i < t->net->n_weights; i++) {
         uint16_t half;
         if (!(fabsf(t->best[i]) < 65504))
-            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                    "training: a weight left the range of f16; lower --rate");
+            return specrt_error_set(
+                err, SPECRT_STATUS_BAD_INPUT,
+                "training: expected weights in the range of f16, found a larger one; lower --rate");
         specrt_to_f16(&t->best[i], 1, &half);
         specrt_row_decode(SPECRT_DTYPE_F16, (const uint8_t *)&half, 1, &t->net->weights[i]);
     }

@@ -84,8 +84,8 @@ static specrt_status reserve_edges(graph *g, size_t n, specrt_error *err) {
     size_t need = (size_t)g->header.n_edges + n, capacity = need + need / 2;
     if (need > UINT32_MAX)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "the graph has over 4294967295 edges; give fewer --successors or a "
-                                "larger --successor-count");
+                                "graph: expected at most 4294967295 edges, found more; give fewer "
+                                "--successors or a larger --successor-count");
     if (need <= g->capacity) return SPECRT_STATUS_OK;
     int32_t *grown_ids = (int32_t *)realloc(g->ids, capacity * sizeof *grown_ids);
     if (grown_ids) g->ids = grown_ids;
@@ -144,11 +144,12 @@ static void settle_ties(graph *g) {
 static specrt_status check_edges(const graph *g, const graph_rule *rule, specrt_error *err) {
     if (g->header.n_pairs == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "no two tokens stand side by side: the corpus holds no text to "
-                                "count (--messages all counts prompts too)");
+                                "corpus: expected at least two adjacent tokens, found none; "
+                                "--messages all counts prompts, too");
     if (g->header.n_edges > 0) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                            "no edges are left: none of %" PRIu64 " pairs occurs %" PRId64
+                            "graph: expected an edge, found that none of %" PRIu64
+                            " pairs occurs %" PRId64
                             " times; give more text or a smaller --successor-count",
                             g->header.n_pairs, rule->min_count);
 }

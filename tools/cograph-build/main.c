@@ -135,7 +135,8 @@ static specrt_status write_all(cograph_build *b, pairs *p, double started, specr
         TRY(graph_create(p, threads, &o->rule, b->header.n_vocab, b->header.n_tokens, &b->graph,
                          err));
     if (b->graph.header.n_edges && !b->graph.n_rule_edges)
-        sl_cli_warn("no edge obeys EvoSpec's rule, so retrieve will find no successors");
+        sl_cli_warn("no edge satisfies EvoSpec's rule (--max-degree, --min-count, --tau), so "
+                    "retrieve will find no successors");
     b->seconds = sl_measure_seconds() - started;
     if (o->counts_out) {
         TRY(sl_out_open(&out, o->counts_out, o->common.force, err));

@@ -10,31 +10,32 @@ static int parse_table(cograph_options *o, int argc, char **argv) {
         COUNTS_INPUT_TEXT(*o),
         COUNTS_INPUT_IDS(*o),
         sl_cli_string("breaks", "IDS|FILE", &o->breaks,
-                      "with --tokenizer none: ids that no pair spans, such as 0,128000-128255"),
+                      "with --tokenizer none: ids that separate texts, such as 0,128000-128255"),
 
-        sl_cli_heading("What is kept"),
+        sl_cli_heading("Edges"),
         sl_cli_int("successors", "N", &o->rule.max_degree, 1, COUNTS_MAX_VOCAB,
-                   "the N likeliest successors of each token (default 1024)"),
+                   "keep the N likeliest successors of each token (default 1024)"),
         sl_cli_int("successor-count", "N", &o->rule.min_count, 1, INT32_MAX,
-                   "that followed it at least N times (default 1)"),
+                   "keep successors that followed their token at least N times (default 1)"),
         sl_cli_int("max-degree", "N", &o->rule.rule_degree, 1, COUNTS_MAX_VOCAB,
-                   "EvoSpec's rule, marked in each row: the N likeliest (default 64)"),
+                   "EvoSpec's rule: mark the N likeliest successors (default 64)"),
         sl_cli_int("min-count", "N", &o->rule.rule_count, 1, INT32_MAX,
-                   "that followed it at least N times (default 5)"),
+                   "EvoSpec's rule: that followed their token at least N times (default 5)"),
         sl_cli_real("tau", "P", &o->rule.rule_share, 0, 1,
-                    "and made up share P of what followed it (default 1e-4)"),
+                    "EvoSpec's rule: with a share of at least P (default 1e-4)"),
 
         sl_cli_heading("Scale"),
         sl_cli_int("memory", "MIB", &o->memory_mib, PAIRS_MIN_MEMORY >> 20, 1 << 24,
-                   "of counts, before they go to disk (default 1024)"),
-        sl_cli_string("temp", "FOLDER", &o->temp, "where they go (default: beside the output)"),
+                   "memory for counts, before they are written to disk (default 1024)"),
+        sl_cli_string("temp", "FOLDER", &o->temp,
+                      "folder for these counts (default: that of the output)"),
         sl_cli_string(
             "shard", "I/N", &o->shard,
             "count batches I, I+N, ... (default with --counts-out: the scheduler's rank)"),
         sl_cli_string("counts-out", "FILE", &o->counts_out,
                       "write a count file of pairs; - is stdout"),
         sl_cli_strings("merge", "FILE...", &o->merge,
-                       "add count files of pairs, needs neither tokenizer nor corpus; - is stdin"),
+                       "add count files of pairs, without tokenizer or corpus; - is stdin"),
         {0}};
     const cli_tool tool = {
         "cograph-build",
@@ -49,13 +50,13 @@ static int check_input(const cograph_options *o) {
     bool ids = o->tokenizer && strcmp(o->tokenizer, "none") == 0;
     const counts_input input = COUNTS_INPUT(*o);
     if ((o->n_vocab || o->breaks) && !ids)
-        return sl_cli_usage("--n-vocab and --breaks go with --tokenizer none");
+        return sl_cli_usage("--n-vocab and --breaks: expected --tokenizer none with them");
     return sl_counts_input_check(&input);
 }
 
 static int check_output(const cograph_options *o) {
     if (!o->common.output && !o->counts_out && !o->common.json)
-        return sl_cli_usage("nothing to write; give -o, --counts-out or --json");
+        return sl_cli_usage("expected -o FILE, --counts-out FILE or --json");
     return sl_cli_one_stdout(&o->common, (const char *const[]){o->common.output, o->counts_out}, 2);
 }
 

@@ -67,9 +67,8 @@ static int check_options(hnsw_options *o) {
     static const char *const vectors[] = {"none", "int8", "f16", NULL};
     static const int32_t types[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_INT8, SPECRT_HNSW_F16};
     if (!o->model)
-        return sl_cli_usage("give --model, the GGUF or safetensors with the target's head");
-    if (!o->common.output && !o->common.json)
-        return sl_cli_usage("nothing to write; give -o or --json");
+        return sl_cli_usage("expected --model FILE, a GGUF or safetensors with the target's head");
+    if (!o->common.output && !o->common.json) return sl_cli_usage("expected -o FILE or --json");
     o->metric_value = choose("--metric", o->metric, metrics);
     int kind = choose("--vectors", o->vectors, vectors);
     if (o->metric_value < 0 || kind < 0) return CLI_USAGE;
@@ -86,20 +85,22 @@ static int parse(hnsw_options *o, int argc, char **argv) {
                         .min_recall = 0.95};
     const cli_option options[] = {
         sl_cli_string("model", "FILE", &o->model, "GGUF or safetensors of the target"),
-        sl_cli_string("tensor", "NAME", &o->tensor, "its head's name, if unusual"),
-        sl_cli_int("m", "N", &o->m, 2, SPECRT_HNSW_MAX_M, "links of a node (default 32)"),
+        sl_cli_string("tensor", "NAME", &o->tensor, "name of the head (default: the usual names)"),
+        sl_cli_int("m", "N", &o->m, 2, SPECRT_HNSW_MAX_M, "links per node (default 32)"),
         sl_cli_int("ef-construction", "N", &o->ef_construction, 8, SPECRT_HNSW_MAX_EF,
-                   "candidates for them (default 256)"),
-        sl_cli_string("vectors", "WHAT", &o->vectors,
-                      "to search with: int8 (default), f16, or none: the application's rows"),
+                   "candidates for the links of a new node (default 256)"),
+        sl_cli_string(
+            "vectors", "WHAT", &o->vectors,
+            "vectors in the bundle: int8 (default), f16, or none: search the application's rows"),
         sl_cli_string("metric", "WHICH", &o->metric,
-                      "ip, augmented-l2, or auto (default): what finds more on a sample"),
+                      "ip, augmented-l2, or auto (default): the one with more recall on a sample"),
         sl_cli_string("trace", "FILE", &o->trace,
-                      "hidden states to measure with (specrt-eval record); else synthetic queries"),
-        sl_cli_int("queries", "N", &o->n_queries, 1, 100000, "how many (default 512)"),
-        sl_cli_real(
-            "min-recall", "P", &o->min_recall, 0, 1,
-            "of the ten best; ef is chosen to reach it, exit code 4 when none does (default 0.95)"),
+                      "measure with the hidden states of this trace (specrt-eval record); default: "
+                      "synthetic queries"),
+        sl_cli_int("queries", "N", &o->n_queries, 1, 100000, "number of queries (default 512)"),
+        sl_cli_real("min-recall", "P", &o->min_recall, 0, 1,
+                    "recall of the ten best rows, for which ef is chosen; exit code 4 if no ef "
+                    "reaches it (default 0.95)"),
         sl_cli_flag("allow-below", &o->allow_below, "write the bundle even below --min-recall"),
         {0}};
     const cli_tool tool = {
@@ -183,8 +184,9 @@ static specrt_status open_rows(run *r, specrt_error *err) {
     TRY(sl_model_open(o->model, &r->model, err));
     TRY(sl_model_head(&r->model, o->tensor, &r->rows, &r->tensor, err));
     if (r->rows.n_rows > SPECRT_MAX_VOCAB)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s has over %d rows", o->model,
-                                r->tensor, SPECRT_MAX_VOCAB);
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: %s: expected at most %d rows, found more", o->model, r->tensor,
+                                SPECRT_MAX_VOCAB);
     return choose_rows(r, err);
 }
 

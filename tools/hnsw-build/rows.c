@@ -71,7 +71,7 @@ specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int3
     free(row);
     if (!status && *n == 0)
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                  "no row is left to index: all are zero or reserved");
+                                  "expected rows to index, found only zero or reserved ones");
     if (status) {
         free(*ids);
         *ids = NULL;

@@ -36,36 +36,37 @@ static int parse(sketch_options *o, int argc, char **argv) {
     const cli_option options[] = {
         sl_cli_string("model", "FILE", &o->model,
                       "GGUF or safetensors with the head that the drafter uses"),
-        sl_cli_string("tensor", "NAME", &o->tensor, "its name, if unusual"),
+        sl_cli_string("tensor", "NAME", &o->tensor, "name of the head (default: the usual names)"),
         sl_cli_int("signs", "N", &o->n_signs, 32, SPECRT_MAX_SKETCH_RANK,
-                   "directions of which every row has a sign, a multiple of 32 (default 96)"),
+                   "directions with one bit per row, a multiple of 32 (default 96)"),
         sl_cli_int("rank", "N", &o->rank, 240, SPECRT_MAX_SKETCH_RANK,
-                   "directions of which every row has two bits: 240, 496, 752... (default: 240, "
-                   "of heads of 2,048 columns or more 496)"),
+                   "directions with two bits per row: 240, 496, 752... (default: 240, for 2,048 "
+                   "columns or more 496)"),
         sl_cli_string("trace", "FILE", &o->trace,
-                      "recorded states (specrt-eval record): directions go where they lie"),
+                      "recorded states (specrt-eval record), which choose the directions"),
         sl_cli_string("held-out", "FILE", &o->held_out,
-                      "another trace to measure with (default: half of --trace)"),
-        sl_cli_int("states", "N", &o->n_states, 20, 100000,
-                   "how many to measure with (default 512); synthetic ones without --trace"),
-        sl_cli_real("min-recall", "P", &o->min_recall, 0, 1,
-                    "of the ten best rows; exit code 4 when no choice reaches it (default 0.99)"),
+                      "measure with this trace (default: half of --trace)"),
+        sl_cli_int(
+            "states", "N", &o->n_states, 20, 100000,
+            "number of states to measure with (default 512); synthetic ones without --trace"),
+        sl_cli_real(
+            "min-recall", "P", &o->min_recall, 0, 1,
+            "recall of the ten best rows; exit code 4 if no choice reaches it (default 0.99)"),
         sl_cli_flag("allow-below", &o->allow_below, "write the bundle even below --min-recall"),
         {0}};
-    const cli_tool tool = {"sketch-build",
-                           "sketch-build --model target.gguf --trace pair.trace -o model.specb",
-                           "Makes a low-rank copy of a head in one and two bits, which the "
-                           "drafter's own state is compared with;\n"
-                           "measures how many places to refine and how many rows to name.",
-                           "sketch-build --model FILE [options] -o BUNDLE", options};
+    const cli_tool tool = {
+        "sketch-build", "sketch-build --model target.gguf --trace pair.trace -o model.specb",
+        "Writes a low-rank copy of a head in one and two bits into a bundle, for "
+        "the source sketch, and measures how often it finds the best rows.",
+        "sketch-build --model FILE [options] -o BUNDLE", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
-    if (!o->model) return sl_cli_usage("give --model, the GGUF or safetensors with the head");
-    if (!o->common.output && !o->common.json)
-        return sl_cli_usage("nothing to write; give -o or --json");
+    if (!o->model)
+        return sl_cli_usage("expected --model FILE, a GGUF or safetensors with the head");
+    if (!o->common.output && !o->common.json) return sl_cli_usage("expected -o FILE or --json");
     if (o->held_out && !o->trace)
         return sl_cli_usage(
-            "--held-out: expected --trace FILE beside it, which chooses directions");
+            "--held-out: expected --trace FILE with it, which chooses the directions");
     if (o->n_signs % 32)
         return sl_cli_usage("--signs: expected a multiple of 32, found %" PRId64, o->n_signs);
     if (o->rank && o->rank % 256 != 240)
@@ -113,10 +114,9 @@ static specrt_status open_order(run *r, specrt_error *err) {
 /* A drafter's states lie in few directions, sums of rows under noise in all of them. */
 static void warn_synthetic(const sketch_options *o) {
     sl_cli_warn(
-        "without --trace synthetic states stand in for the drafter's: the sketch may draft much "
-        "worse than figures here promise; record states (specrt-eval record --target %s "
-        "--draft D --prompts F -o pair.trace; the target as its own drafter where there is "
-        "none) and give --trace pair.trace",
+        "without --trace the sketch is built from synthetic states and may draft much worse than "
+        "the figures here; record states (specrt-eval record --target %s --draft D --prompts F -o "
+        "pair.trace; without a drafter, give the target twice) and give --trace pair.trace",
         o->model);
 }
 

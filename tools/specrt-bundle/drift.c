@@ -230,21 +230,19 @@ int drift_main(int argc, char **argv) {
     drift d = {.max_drop = 0.02};
     const cli_option options[] = {
         sl_cli_strings("counts", "FILE...", &d.files,
-                       "of today's text: vocabtrim-calibrate --counts-out"),
+                       "counts of today's text (vocabtrim-calibrate --counts-out)"),
         sl_cli_int("size", "N", &d.size, 1, INT32_MAX,
-                   "ids of the list (default: the calibrated size)"),
+                   "size of the list (default: the calibrated size)"),
         sl_cli_real("max-drop", "P", &d.max_drop, 0, 1,
-                    "exit code 4 when coverage fell by more since calibration (default 0.02)"),
+                    "exit code 4 if coverage fell by more since calibration (default 0.02)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle drift model.specb --counts today.counts",
-        "Says how much of today's text the list of a bundle covers, beside what it covered when "
-        "it\n"
-        "was calibrated. Count files add up, so a running total is a file for each day:\n"
+        "Compares how much of today's text the list of a bundle covers with what it covered when "
+        "it was calibrated. Several count files are added, so give one file per day:\n"
         "vocabtrim-calibrate --tokenizer T --corpus today.jsonl --counts-out today.counts\n"
-        "Counts by language (--by-language there) are told apart here, and languages that the "
-        "list\n"
-        "was not made for are named.",
+        "With --by-language there, coverage is printed by language, and languages that the list "
+        "was not built for are named.",
         "specrt-bundle drift BUNDLE --counts FILE... [options]", options};
     cli_common common;
     cli_list rest;
@@ -253,7 +251,7 @@ int drift_main(int argc, char **argv) {
     if (code >= 0) return code;
     d.bundle = rest.items[0];
     if (d.files.n == 0)
-        code = sl_cli_usage("expected --counts");
+        code = sl_cli_usage("expected --counts FILE");
     else
         code = measure(&d, &err) == SPECRT_STATUS_OK ? report(&d, &common) : sl_cli_fail(&err);
     sl_counts_free(&d.counts);

@@ -58,9 +58,10 @@ int extract_main(int argc, char **argv) {
     const char *output = common.output ? common.output : "-";
     bool to_stdout = strcmp(output, "-") == 0 || strcmp(output, "/dev/stdout") == 0;
     if (to_stdout && common.json)
-        code = sl_cli_usage("--json and the section cannot both go to stdout; give -o FILE");
+        code = sl_cli_usage("stdout: expected --json or the section, found both; give -o FILE");
     else if (!common.output && isatty(STDOUT_FILENO))
-        code = sl_cli_usage("will not write bytes to a terminal; give -o FILE, or -o - to insist");
+        code = sl_cli_usage("stdout: expected a file or pipe, found a terminal; give -o FILE, or "
+                            "-o - to write bytes there");
     else if (extract(rest.items[0], rest.items[1], output, common.force, &n_bytes, &err))
         code = sl_cli_fail(&err);
     else

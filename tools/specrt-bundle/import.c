@@ -214,9 +214,10 @@ static specrt_status run(const request *q, const tokenizer *tok, specrt_error *e
 static int check(const request *q) {
     token_map_values values;
     if (!q->tokenizer)
-        return sl_cli_usage("expected --tokenizer, which tells terminators and specials");
+        return sl_cli_usage(
+            "expected --tokenizer FILE, which has the terminators and special tokens");
     if (!q->common->output) return sl_cli_usage("expected -o FILE");
-    if (q->tensor && !q->model) return sl_cli_usage("--tensor goes with --model");
+    if (q->tensor && !q->model) return sl_cli_usage("--tensor: expected --model FILE with it");
     if (!sl_token_map_values_of(q->values, &values))
         return sl_cli_usage("--values: expected absolute or offset, found '%s'", q->values);
     return -1;
@@ -235,23 +236,24 @@ int import_main(int argc, char **argv) {
     cli_common common;
     request q = {.common = &common};
     const cli_option options[] = {
-        sl_cli_heading("What it belongs to"),
+        sl_cli_heading("Tokenizer and model"),
         sl_cli_string("tokenizer", "FILE", &q.tokenizer,
                       "GGUF, tokenizer.json or tiktoken ranks; required"),
-        sl_cli_string("model", "FILE", &q.model, "GGUF or safetensors whose head to record"),
-        sl_cli_string("tensor", "NAME", &q.tensor, "its head's name, if unusual"),
-        sl_cli_heading("How to read the map"),
+        sl_cli_string("model", "FILE", &q.model, "GGUF or safetensors whose head the bundle names"),
+        sl_cli_string("tensor", "NAME", &q.tensor, "name of the head (default: the usual names)"),
+        sl_cli_heading("Token map"),
         sl_cli_string("values", "KIND", &q.values,
-                      "absolute (ids) or offset (id minus place); default: whichever fits"),
-        sl_cli_flag("dedupe", &q.dedupe, "keep the first of repeated ids"),
+                      "absolute (ids) or offset (id minus its index); default: the one that fits"),
+        sl_cli_flag("dedupe", &q.dedupe, "keep the first of ids that are listed twice"),
         sl_cli_int("size", "N", &q.size, 1, INT32_MAX,
-                   "size of the list by default (default: as many as the map has)"),
+                   "default size of the list (default: all ids of the map)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle",
         "specrt-bundle import freq_32768.pt --tokenizer tokenizer.json -o model.specb",
-        "Makes a bundle from a token map: torch .pt, .npy, safetensors, GGUF, JSON or text, or a\n"
-        "folder with d2t.npy or an EAGLE-3 checkpoint. Its order is kept behind the forced ids.",
+        "Writes a bundle from a token map: torch .pt, .npy, safetensors, GGUF, JSON or text, or "
+        "a\nfolder with d2t.npy or an EAGLE-3 checkpoint. The forced ids (terminators and "
+        "special\ntokens) come first; the others keep the map's order.",
         "specrt-bundle import MAP --tokenizer FILE -o BUNDLE [options]", options};
     cli_list rest;
     int code = verb_start(&tool, argc, argv, &common, &rest, 1, 1, "one token map");

@@ -414,8 +414,8 @@ static void warn_of_damage(const char *path, const specrt_bundle *bundle) {
 int info_main(int argc, char **argv) {
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle info model.specb",
-        "Shows what a bundle holds and what it was made from. -v adds checksums, "
-        "clusters' samples and how sections were made, --json has all of it.",
+        "Shows the contents of a bundle and what it was built from. -v adds checksums, samples of "
+        "clusters and how sections were built; --json has everything.",
         "specrt-bundle info BUNDLE [-v | --json]", NULL};
     cli_common common;
     cli_list rest;

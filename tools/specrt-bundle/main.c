@@ -2,22 +2,22 @@
 #include "verbs.h"
 
 static const cli_verb verbs[] = {
-    {"info", "what is inside: sections, tokenizer, head, ranks, provenance", info_main},
-    {"verify", "check every checksum and content; optionally tokenizer and model", verify_main},
-    {"merge", "the sections of several bundles in one", merge_main},
-    {"extract", "the raw bytes of one section", extract_main},
-    {"unpack", "store all sections raw, so that they are mapped and not decompressed", unpack_main},
+    {"info", "show sections, tokenizer, head, ranks and provenance", info_main},
+    {"verify", "check all checksums and contents; optionally tokenizer and model", verify_main},
+    {"merge", "join the sections of several bundles in one", merge_main},
+    {"extract", "write the raw bytes of one section", extract_main},
+    {"unpack", "store all sections raw: they are mapped, not decompressed", unpack_main},
     {"pack", "store all sections with zstd again", pack_main},
-    {"export", "a token map for SGLang, EAGLE-3 or llama.cpp; a drafter cut to it", export_main},
-    {"import", "a bundle from such a token map", import_main},
-    {"map", "a token map in another format", map_main},
-    {"drift", "how much of today's text the list still covers", drift_main},
-    {"check", "whether engines load a drafter as it is meant", check_main},
+    {"export", "write a token map for SGLang, EAGLE-3 or llama.cpp, or a cut drafter", export_main},
+    {"import", "write a bundle from such a token map", import_main},
+    {"map", "write a token map in another format", map_main},
+    {"drift", "compare coverage of today's text with that at calibration", drift_main},
+    {"check", "say which engines load a drafter, and how", check_main},
 };
 
 static const cli_tool tool = {
     "specrt-bundle", "specrt-bundle info model.specb",
-    "Looks into bundles (.specb), takes them apart and exchanges them with other engines.",
+    "Shows, checks, splits and joins bundles (.specb), and converts them for other engines.",
     "specrt-bundle VERB ... [options]", NULL};
 
 int main(int argc, char **argv) {

@@ -44,7 +44,7 @@ static int check(const request *r, const cli_common *common) {
     if (!sl_token_map_values_of(r->values, &values))
         return sl_cli_usage("--values: expected absolute or offset, found '%s'", r->values);
     if (sl_out_is_stdout(r->output) && common->json)
-        return sl_cli_usage("--json and the map cannot both go to stdout; give -o FILE");
+        return sl_cli_usage("stdout: expected --json or the map, found both; give -o FILE");
     return -1;
 }
 
@@ -53,16 +53,18 @@ int map_main(int argc, char **argv) {
     const cli_option options[] = {
         sl_cli_string("format", "F", &r.format,
                       "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors"),
-        sl_cli_string("values", "KIND", &r.values, "absolute or offset (default: told by content)"),
+        sl_cli_string("values", "KIND", &r.values,
+                      "absolute or offset (default: recognised by content)"),
         sl_cli_flag("dedupe", &r.dedupe, "keep the first of ids that are listed twice"),
         sl_cli_int("n-vocab", "N", &r.n_vocab, 1, SPECRT_MAX_VOCAB,
-                   "ids of the target, the length of t2d (default: as the file says)"),
+                   "number of the target's ids, the length of t2d (default: the file's)"),
         {0}};
-    const cli_tool tool = {
-        "specrt-bundle", "specrt-bundle map freq_32768.pt --format vllm-json -o map.json",
-        "Writes a token map of any format in another one. Lists keep their order; the forms with\n"
-        "d2t and vllm-json ascend. No tokenizer is asked: import is for a ranking.",
-        "specrt-bundle map MAP --format F -o FILE [options]", options};
+    const cli_tool tool = {"specrt-bundle",
+                           "specrt-bundle map freq_32768.pt --format vllm-json -o map.json",
+                           "Writes a token map of any format in another one. Lists keep their "
+                           "order; formats with d2t,\nand vllm-json, are in ascending order. To "
+                           "write a bundle, use import, which reads a\ntokenizer too.",
+                           "specrt-bundle map MAP --format F -o FILE [options]", options};
     cli_common common;
     cli_list rest;
     specrt_error err;

@@ -175,10 +175,10 @@ static void print_result(const checks *c, int32_t n_sections, const cli_common *
 int verify_main(int argc, char **argv) {
     checks c = {0};
     const cli_option options[] = {
-        sl_cli_heading("What it must belong to"),
+        sl_cli_heading("Tokenizer and model"),
         sl_cli_string("tokenizer", "FILE", &c.tokenizer, "GGUF, tokenizer.json or tiktoken ranks"),
         sl_cli_string("model", "FILE", &c.model, "GGUF or safetensors"),
-        sl_cli_string("tensor", "NAME", &c.tensor, "its head's name, if unusual"),
+        sl_cli_string("tensor", "NAME", &c.tensor, "name of the head (default: the usual names)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle verify model.specb --tokenizer tokenizer.json",

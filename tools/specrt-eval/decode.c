@@ -177,7 +177,7 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
     eval_options *o = &run->options;
     if (o->policies.n > 1 || (o->policies.n && strchr(o->policies.items[0], ',')))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--policy: expected one; compare takes several");
+                                "--policy: expected one, found more; compare takes several");
     TRY(models_open(o, (int)o->common.threads, &run->models, err));
     if (run->models.drafter)
         TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : NULL, &run->policy,
@@ -207,7 +207,7 @@ int decode_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        sl_cli_strings("policy", "SPEC", &o->policies, "what may be drafted (microspec)"),
+        sl_cli_strings("policy", "SPEC", &o->policies, "which tokens may be drafted (microspec)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
         {0},
@@ -217,9 +217,9 @@ int decode_main(int argc, char **argv) {
         "specrt-eval decode --target target.gguf --draft draft.safetensors --prompt 'What is a "
         "heap?'",
         "Writes answers as they are decoded, then accept length, coverage and times. Without "
-        "--prompt and --prompts each line of stdin is a turn of a conversation, and an empty "
-        "line begins a new one. Without --draft the target decodes plainly; the tokens are the "
-        "same.",
+        "--prompt and --prompts, each line of stdin is a turn of a conversation, and an empty line "
+        "begins a new conversation. Without --draft, the target decodes plainly; the tokens are "
+        "the same.",
         "specrt-eval decode --target FILE [--draft FILE] [--policy SPEC] [--prompt TEXT]", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

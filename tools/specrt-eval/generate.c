@@ -175,15 +175,16 @@ int generate_main(int argc, char **argv) {
         EVAL_TARGET(*o),
         EVAL_PROMPTS(*o),
         sl_cli_flag("ids", &g.with_ids,
-                    "write token ids beside the text, and how many repeat a loop"),
+                    "also write the token ids, and how many of them repeat a loop"),
         EVAL_SAMPLING(*o),
         {0},
     };
     const cli_tool tool = {
         "specrt-eval generate",
         "specrt-eval generate --target target.gguf --prompts questions.jsonl -o answers.jsonl",
-        "The target alone answers prompts, one JSON object a line: prompt, output, domain. What "
-        "vocabtrim-calibrate should count. The same seed gives the same file for any --threads.",
+        "Answers prompts with the target alone, for vocabtrim-calibrate to count. Writes one JSON "
+        "object per line: prompt, output, domain. The same seed gives the same file for any "
+        "--threads.",
         "specrt-eval generate --target FILE --prompts FILE... [-o FILE]", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

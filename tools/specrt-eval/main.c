@@ -8,18 +8,19 @@
 #include "shared/eval.h"
 
 static const cli_verb verbs[] = {
-    {"decode", "write answers to prompts, with statistics", decode_main},
-    {"generate", "let the target alone answer prompts: text to calibrate on", generate_main},
-    {"compare", "policies side by side: accept length, coverage, time", compare_main},
-    {"plan", "what is fastest on this machine, and whether it pays", plan_main},
-    {"record", "cycles to a trace: hidden states, best tokens, trees", record_main},
-    {"replay", "any number of policies over traces, without a model", replay_main},
+    {"decode", "write answers to prompts, with accept length and times", decode_main},
+    {"generate", "answer prompts with the target alone: text to calibrate on", generate_main},
+    {"compare", "compare policies: accept length, coverage, time", compare_main},
+    {"plan", "find the fastest policy and tree on this machine", plan_main},
+    {"record", "record cycles in a trace: hidden states, best tokens, trees", record_main},
+    {"replay", "estimate policies from traces, without a model", replay_main},
 };
 
 static const cli_tool tool = {"specrt-eval",
                               "specrt-eval compare --target target.gguf --draft draft.safetensors\n"
                               "      --policy full,microspec --prompts questions.jsonl",
-                              "Decodes with any policy on a real target and drafter, losslessly.",
+                              "Decodes with a target, a drafter and any policy, and measures. "
+                              "Output tokens are plain decoding's.",
                               "specrt-eval VERB ... [options]", NULL};
 
 int main(int argc, char **argv) {

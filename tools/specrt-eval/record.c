@@ -165,7 +165,7 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
                                 "expected --draft FILE and -o FILE for the trace");
     if (o->policies.n > 1 || (o->policies.n && strchr(o->policies.items[0], ',')))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--policy: expected one, as a trace is of one run");
+                                "--policy: expected one, since a trace is of one run");
     const char *policy = o->policies.n ? o->policies.items[0] : "full";
     int threads = (int)o->common.threads;
     r->n_lanes = policy_keeps(policy) ? 1 : threads < r->prompts->n ? threads : r->prompts->n;
@@ -280,26 +280,28 @@ int record_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
-        sl_cli_strings("policy", "SPEC", &o->policies, "what may be drafted (full)"),
+        sl_cli_strings("policy", "SPEC", &o->policies, "which tokens may be drafted (full)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
-        sl_cli_int(
-            "turns", "N", &r.n_turns, 1, 1 << 20,
-            "of a conversation at most, each a sequence whose prompt repeats what came before (1)"),
+        sl_cli_int("turns", "N", &r.n_turns, 1, 1 << 20,
+                   "turns of a conversation at most, each recorded as a sequence whose prompt "
+                   "repeats the turns before (1)"),
         sl_cli_heading("Trace"),
-        sl_cli_int("top", "N", &r.n_top, 1, 1024, "best tokens of the target kept (10)"),
-        sl_cli_int("draft-top", "N", &r.n_draft_top, 0, 1024, "of the drafter (64)"),
-        sl_cli_int("tree-top", "N", &r.n_tree_top, 0, SPECRT_LOGITS_MAX_K,
-                   "of the target at every node, for windows with positions=tree (8)"),
+        sl_cli_int("top", "N", &r.n_top, 1, 1024, "record the target's N best tokens (10)"),
+        sl_cli_int("draft-top", "N", &r.n_draft_top, 0, 1024,
+                   "record the drafter's N best tokens (64)"),
+        sl_cli_int(
+            "tree-top", "N", &r.n_tree_top, 0, SPECRT_LOGITS_MAX_K,
+            "record the target's N best tokens at every node, for windows with positions=tree (8)"),
         {0},
     };
     const cli_tool tool = {
         "specrt-eval record",
         "specrt-eval record --target target.gguf --draft draft.safetensors\n"
         "      --prompts questions.jsonl -o run.trace",
-        "Decodes prompts and writes every cycle to a trace (docs/FORMAT.md): tree, emitted "
-        "tokens, hidden states of both models, their best tokens. Routers are trained on it and "
-        "policies replayed over it.",
+        "Decodes prompts and writes every cycle to a trace (docs/FORMAT.md): tree, emitted tokens, "
+        "hidden states and best tokens of both models. cluster-build trains routers on traces, and "
+        "specrt-eval replay estimates policies from them.",
         "specrt-eval record --target FILE --draft FILE --prompts FILE... -o FILE", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

@@ -99,13 +99,14 @@ specrt_status compare_align_check(comparison *c, specrt_error *err) {
     align_options *o = &c->align;
     if (o->list && strcmp(o->list, "off") != 0) TRY(parse_all(c, err));
     if (c->n_alignments == 0 && (o->save || o->load))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--align-save and --align-load: expected --align lora or osd");
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "--align-save and --align-load: expected --align lora or osd with them");
     if (o->save && (c->n_alignments > 1 || c->options.policies.n != 1 ||
                     strchr(c->options.policies.items[0], ',')))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--align-save: expected one --policy and one --align, whose "
-                                "drafter is saved");
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "--align-save: expected one --policy and one --align, since one drafter is saved");
     return o->save ? sl_out_check(o->save, c->options.common.force, err) : SPECRT_STATUS_OK;
 }
 

@@ -69,7 +69,8 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)
         if (drafts_alike(c, i)) {
             if (strcmp(grown[i].name, text) != 0 && !a)
-                sl_cli_warn("%s is %s, which is there already", text, grown[i].name);
+                sl_cli_warn("policy %s: the same as %s, which is compared already; left out", text,
+                            grown[i].name);
             specrt_policy_close(k->policy);
             c->n_contestants--;
             return SPECRT_STATUS_OK;
@@ -214,9 +215,9 @@ static specrt_status check_memory(comparison *c, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--memory: expected off or conversation, found '%s'", asked);
     if (c->remembers && c->stream)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--memory conversation: expected no --stream, which forgets "
-                                "nothing");
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "--memory conversation: expected no --stream, which keeps all state");
     return SPECRT_STATUS_OK;
 }
 
@@ -267,15 +268,15 @@ static void close_comparison(comparison *c) {
 /* clang-format off */
 #define COMPARE_POLICIES(c) \
     sl_cli_strings("policy", "SPEC", &(c).options.policies, \
-     "repeat, or a comma list; full is always among them (microspec); auto, or auto+SPEC, drafts as " \
-     "deep, and from as many rows, as pays"), \
+     "repeat, or a comma list; full is always added (microspec); auto, or auto+SPEC, chooses the " \
+     "number of draft steps and rows by their cost"), \
     sl_cli_string("costs", "FILE", &(c).costs_file, \
-     "what calls cost, for auto: of specrt-eval plan --costs-out (else timed, 5 s)")
+     "costs for auto, from specrt-eval plan --costs-out (default: measured for 5 s)")
 #define COMPARE_KEEPS(c) \
     sl_cli_flag("stream", &(c).stream, \
-     "prompts follow each other: what policies learnt stays; shows what changes of domain do"), \
+     "keep learned state from one prompt to the next, which shows the effect of changes of domain"), \
     sl_cli_string("memory", "SCOPE", &(c).memory, \
-     "conversation: later turns begin with what policies learnt in the earlier ones (off)")
+     "conversation: keep learned state from one turn to the next (off)")
 /* clang-format on */
 
 int compare_main(int argc, char **argv) {
@@ -290,35 +291,41 @@ int compare_main(int argc, char **argv) {
         COMPARE_KEEPS(c),
         EVAL_SAMPLING(*o),
         sl_cli_heading("Alignment"),
-        sl_cli_string("align", "SPEC", &c.align.list,
-                      "lora (EvoSpec) or osd: each policy once more with a drafter that learns; a "
-                      "comma list, "
-                      "with settings as in lora@rate=1e-4@beta=0; the README lists them (off)"),
+        sl_cli_string(
+            "align", "SPEC", &c.align.list,
+            "lora (EvoSpec) or osd: run each policy once more with a drafter that learns; a comma "
+            "list, with settings as in lora@rate=1e-4@beta=0, which the README lists (off)"),
         sl_cli_flag("align-async", &c.align.async,
-                    "steps on a thread of their own; runs differ in what is drafted"),
-        sl_cli_string("align-load", "FILE", &c.align.load, "what a drafter begins with"),
+                    "train on a thread of its own; drafts then differ from run to run"),
+        sl_cli_string("align-load", "FILE", &c.align.load, "start with this adapter or head"),
         sl_cli_string("align-save", "FILE", &c.align.save,
-                      "what it ends with, an adapter or a head; of one --policy"),
+                      "save the trained adapter or head; expects one --policy"),
         sl_cli_heading("Output"),
-        sl_cli_flag("lists", &c.lists, "mass and best tokens of the target that the lists held"),
-        sl_cli_string("report", "FILE", &c.report, "an HTML page with plots"),
+        sl_cli_flag("lists", &c.lists,
+                    "print how much of the target's mass, and of its best tokens, the lists cover"),
+        sl_cli_string("report", "FILE", &c.report, "write an HTML page with plots"),
         {0},
     };
     const cli_tool tool = {
         "specrt-eval compare",
         "specrt-eval compare --target target.gguf --draft draft.safetensors --bundle model.specb\n"
         "      --policy static,microspec --prompts questions.jsonl",
-        "Decodes every prompt plainly and under each policy, by turns, and checks that all write "
+        "Decodes every prompt plainly and under each policy, in turns, and checks that all give "
         "the same tokens.\n\n"
-        "accept   tokens per cycle, the target's own included; all cycles pooled\n"
+        "accept   tokens per cycle, with the target's own token; mean over all cycles\n"
         "covered  emitted tokens that could have been drafted\n"
-        "rows     of the head, scored per pass\n"
-        "draft    ms per cycle in the drafter's layer; head: products, ranking, tree; target: its\n"
-        "         pass over the tree; verify: drawing; update: learning and packing\n"
-        "tok/s    after the prompt, mean over turns; x plain and x full are ratios of such means\n"
-        "% full   accept length as a share of the full vocabulary's; worst: in the task (domain,\n"
-        "         category or task of the prompts) where it is lowest, by which a policy is\n"
-        "         recommended: give prompts that no list or sketch was made from",
+        "rows     number of LM-head rows scored per draft step\n"
+        "draft    ms per cycle in the drafter's layer\n"
+        "head     ms per cycle in products, ranking and the tree\n"
+        "target   ms per cycle in the target's pass over the tree\n"
+        "verify   ms per cycle in drawing tokens\n"
+        "update   ms per cycle in learning and packing\n"
+        "tok/s    tokens per second without the prompt, mean over turns; x plain and x full are\n"
+        "         ratios of such means\n"
+        "% full   accept length as a share of the full vocabulary's\n"
+        "worst    the lowest such share of a task (domain, category or task of the prompts).\n"
+        "         Policies are recommended by it, so give prompts that no list or sketch was\n"
+        "         made from",
         "specrt-eval compare --target FILE --draft FILE --policy SPEC... --prompts FILE...",
         options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);

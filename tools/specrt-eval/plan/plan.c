@@ -207,12 +207,14 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
             err, SPECRT_STATUS_BAD_ARG,
             "expected --draft FILE, an EAGLE head, an MTP module or a small GGUF");
     if (o->sampled_drafts)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--sampled-drafts: a plan is for the drafter's best tokens");
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_ARG,
+            "--sampled-drafts: expected none, since plan drafts the best tokens");
     if (p->costs_file && (p->traces.n == 0 || p->n_check))
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
-            "--costs: expected --trace and no --check: they are another engine's");
+            "--costs: expected --trace with it, and no --check, since the costs "
+            "are another engine's");
     TRY(plan_check_shapes(p, err));
     if (p->costs_out) TRY(sl_out_check(p->costs_out, o->common.force, err));
     TRY(models_open(o, (int)o->common.threads, &p->models, err));
@@ -258,36 +260,34 @@ int plan_main(int argc, char **argv) {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
         sl_cli_strings("policy", "SPEC", &o->policies,
-                       "repeat, or a comma list; full is always among them (default: as many of "
-                       "some twenty as the bundle allows)"),
+                       "repeat, or a comma list; full is always added (default: some twenty, if "
+                       "the bundle has their sections)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
         sl_cli_strings("trace", "FILE", &p.traces,
-                       "what is accepted comes from recorded cycles; prompts serve --check alone"),
-        sl_cli_string("costs", "FILE", &p.costs_file,
-                      "with --trace: what calls cost in another engine, from specrt-llama --costs; "
-                      "nothing is timed"),
+                       "take accepted tokens from recorded cycles; prompts are for --check only"),
+        sl_cli_string(
+            "costs", "FILE", &p.costs_file,
+            "with --trace: costs of another engine, from specrt-llama --costs; nothing is timed"),
         sl_cli_real(
             "measure", "SECONDS", &p.measure, 0.1, 600,
-            "time head, drafter and target for so long, or up to 1.6 times that (default: 5)"),
+            "time head, drafter and target for SECONDS, or up to 1.6 times as long (default: 5)"),
         sl_cli_heading("Output"),
-        sl_cli_int(
-            "check", "N", &p.n_check, 1, 100,
-            "decode the N best choices under exactly their trees, and say how far off the plan "
-            "was"),
+        sl_cli_int("check", "N", &p.n_check, 1, 100,
+                   "decode with the N best choices and print the plan's error"),
         sl_cli_string("costs-out", "FILE", &p.costs_out,
-                      "what calls cost and the policy to draft from, for --policy auto"),
+                      "write the costs and the recommended policy, for --policy auto"),
         {0},
     };
     const cli_tool tool = {
         "specrt-eval plan",
         "specrt-eval plan --target target.gguf --draft draft.safetensors --bundle model.specb\n"
         "      --prompts questions.jsonl",
-        "Measures what head, drafter and target cost on this machine, by rows and nodes, and "
-        "what drafts are accepted; recommends policy, --num-steps, --topk and --num-draft-tokens "
-        "with the speed to expect, and says where speculation or pruning does not pay. A policy is "
-        "recommended by its worst task, where prompts name tasks (domain, category or task): give "
-        "prompts that no list or sketch was made from. The tree's flags bound what is considered.",
+        "Measures the costs of head, drafter and target on this machine, and the accept lengths of "
+        "policies. Recommends a policy, --num-steps, --topk and --num-draft-tokens with the speed "
+        "to expect, and says if plain decoding or the full vocabulary is faster. If prompts name "
+        "tasks (domain, category or task), a policy is recommended by its worst task, so give "
+        "prompts that no list or sketch was made from. The tree's options are upper bounds.",
         "specrt-eval plan --target FILE --draft FILE --prompts FILE...", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

@@ -387,10 +387,11 @@ static specrt_status read_all(replay *r, specrt_error *err) {
     sl_progress_end(&bar);
     batch_free(&b);
     if (status == SPECRT_STATUS_OK && r->n_sequences == 0)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                r->cut ? "%s: no sequence is in it, up to where it was cut"
-                                       : "%s: no sequence is in it; record prompts",
-                                r->params.traces[0]);
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT,
+            r->cut ? "%s: expected a sequence, found none before the trace is cut short"
+                   : "%s: expected a sequence, found none; record prompts",
+            r->params.traces[0]);
     return status;
 }
 

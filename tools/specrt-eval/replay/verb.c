@@ -351,11 +351,10 @@ static specrt_status run(replaying *a, specrt_error *err) {
                                 "with --draft-top above 0",
                                 a->params.traces[0]);
     print_speed(a, sl_measure_seconds() - began);
-    if (replay_is_cut(a->r)) sl_cli_warn("a trace was cut; what came before counts");
+    if (replay_is_cut(a->r)) sl_cli_warn("a trace is cut short; the cycles before the cut count");
     if (!replay_knows_drafter(a->r))
-        sl_cli_warn(
-            "the drafter's best tokens are not in the trace (record with --draft-top above 0), so "
-            "accept length is not known of other policies and trees");
+        sl_cli_warn("the trace has no best tokens of the drafter, so accept lengths of other "
+                    "policies and trees are unknown; record with --draft-top above 0");
     const auto_params autos = {a->r, &a->costs, a->first_tree, a->n_depths, a->lists, a->n_lists};
     if (a->asks_auto) TRY(auto_run_all(&autos, &a->auto_run, err));
     if (a->common.json)
@@ -380,26 +379,23 @@ int replay_main(int argc, char **argv) {
     replaying a = {0};
     specrt_error err = {0};
     const cli_option options[] = {
-        sl_cli_strings(
-            "trace", "FILE", &a.traces,
-            "of specrt-eval record or an engine; repeat for more of one drafter and tree"),
-        sl_cli_strings(
-            "policy", "SPEC", &a.policies,
-            "repeat, or a comma list (full,microspec); auto: as much as pays, by --costs"),
+        sl_cli_strings("trace", "FILE", &a.traces,
+                       "trace of specrt-eval record or of an engine; repeat for more traces of one "
+                       "drafter and tree"),
+        sl_cli_strings("policy", "SPEC", &a.policies,
+                       "repeat, or a comma list (full,microspec); auto chooses drafts by --costs"),
         sl_cli_string("costs", "FILE", &a.costs_file,
-                      "what calls cost, for auto: of specrt-eval plan --costs-out or specrt-llama "
-                      "--costs"),
-        sl_cli_string("bundle", "FILE", &a.params.bundle, "what policies need"),
+                      "costs for auto, from specrt-eval plan --costs-out or specrt-llama --costs"),
+        sl_cli_string("bundle", "FILE", &a.params.bundle,
+                      "bundle with the sections that the policies need"),
         sl_cli_string("model", "FILE", &a.params.model,
                       "GGUF or safetensors of the head, for policies that read it"),
         sl_cli_string("embedding", "FILE", &a.params.embedding,
-                      "model that holds the token embedding dynaspec reads (default: --model)"),
+                      "model with the token embedding that dynaspec reads (default: --model)"),
         sl_cli_strings(
             "tree", "S/K/N", &a.trees,
-            "accept length also for num_steps/topk/num_draft_tokens, up to what was recorded"),
-        sl_cli_flag("stream", &a.params.stream,
-                    "sequences follow each other: what policies learnt stays"),
-        sl_cli_heading("Output"),
+            "also print the accept length of a smaller tree, num_steps/topk/num_draft_tokens"),
+        sl_cli_flag("stream", &a.params.stream, "keep learned state from one sequence to the next"),
         {0},
     };
     const cli_tool tool = {
@@ -408,13 +404,14 @@ int replay_main(int argc, char **argv) {
         "      --policy static:8192,static:32768,microspec",
         "Runs policies over recorded cycles without a model.\n\n"
         "accept   tokens per cycle\n"
-        "covered  emitted tokens that the list held\n"
-        "rows     of the head, in the list\n"
-        "mass     of the target's distribution, at least: what the trace keeps of it\n"
-        "~        estimated: docs/methods/replay.md has the reasons and the errors\n"
-        "best     the target's best token and all that were kept, the drafter's 10 best and all, "
-        "in "
-        "the list",
+        "covered  share of emitted tokens that were in the active vocabulary\n"
+        "rows     number of LM-head rows scored per draft step\n"
+        "mass     the target's probability in the active vocabulary: a lower bound, from the\n"
+        "         tokens that the trace has\n"
+        "~        an estimate; docs/methods/replay.md has the reasons and the errors\n"
+        "best     share of the best tokens that were in the active vocabulary: the target's best\n"
+        "         one, all of the target's in the trace, the drafter's 10 best, all of the "
+        "drafter's",
         "specrt-eval replay --trace FILE... [--policy SPEC...] [--bundle FILE]", options};
     int code = sl_cli_parse(&tool, argc, argv, &a.common, NULL);
     if (code >= 0) return code;

@@ -174,10 +174,9 @@ void chat_announce(chat *c) {
     if (c->announced) return;
     c->announced = true;
     if (c->unknown)
-        sl_cli_warn(
-            "the model's own template is not one that specrt knows; taking %s, guessed from its "
-            "special tokens; --chat-template names another",
-            name);
+        sl_cli_warn("the model's chat template is unknown to specrt; %s is used, guessed from its "
+                    "special tokens; choose another with --chat-template",
+                    name);
     else if (c->from == from_model)
         sl_cli_info("template: %s, as the model's own says%s", name,
                     system ? ", with its system prompt" : "");

@@ -42,33 +42,34 @@ typedef struct eval_options {
     sl_cli_string("draft", "FILE", &(o).draft, \
      "EAGLE head or MTP module (safetensors, config.json beside it), or a GGUF: an MTP module, or a " \
      "small model"), \
-    sl_cli_string("bundle", "FILE", &(o).bundle, "what policies need"), \
+    sl_cli_string("bundle", "FILE", &(o).bundle, "bundle with the sections that the policies need"), \
     sl_cli_int("num-steps", "N", &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, \
-     "drafter passes of a cycle (6)"), \
+     "draft steps per cycle (6)"), \
     sl_cli_int("topk", "N", &(o).topk, 1, SPECRT_TREE_MAX_TOPK, \
-     "branching of the tree; 1 is a chain (10)"), \
+     "branches per node; 1 drafts a chain (10)"), \
     sl_cli_int("num-draft-tokens", "N", &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, \
-     "nodes verified, root included (60; a chain: num-steps + 1)"), \
+     "nodes that the target verifies, with the root (60; a chain: num-steps + 1)"), \
     sl_cli_flag("sampled-drafts", &(o).sampled_drafts, \
      "sample a chain from the drafter's distribution; needs a temperature"), \
     sl_cli_real("draft-temperature", "X", &(o).draft_temperature, 0, 100, \
-     "of sampled drafts (the target's)")
+     "temperature of sampled drafts (the target's)")
 #define EVAL_PROMPTS(o) \
     sl_cli_heading("Prompts"), \
     sl_cli_strings("prompts", "FILE", &(o).prompts, \
      "JSON Lines (.gz, .zst): prompt, question, turns, instruction or prompt_ids"), \
     sl_cli_string("prompt", "TEXT", &(o).prompt, "one prompt"), \
     sl_cli_int("limit", "N", &(o).limit, 1, 1e9, \
-     "so many prompts of each file, spread over it"), \
+     "take N prompts of each file, evenly spread"), \
     sl_cli_string("chat-template", "NAME", &(o).template_name, \
      "llama3, chatml, vicuna, gemma, none or a JSON file (default: the model's own)"), \
-    sl_cli_int("max-tokens", "N", &(o).max_tokens, 1, 1e9, "tokens written per turn (128)")
+    sl_cli_int("max-tokens", "N", &(o).max_tokens, 1, 1e9, "tokens decoded per turn at most (128)")
 #define EVAL_SAMPLING(o) \
     sl_cli_heading("Sampling"), \
-    sl_cli_real("temperature", "X", &(o).temperature, 0, 100, "0 is greedy (0)"), \
-    sl_cli_int("top-k", "N", &(o).top_k, 0, 1 << 24, "of the target's tokens"), \
-    sl_cli_real("top-p", "X", &(o).top_p, 0, 1, "of the target's mass"), \
-    sl_cli_real("min-p", "X", &(o).min_p, 0, 0.999, "relative to the best token")
+    sl_cli_real("temperature", "X", &(o).temperature, 0, 100, "temperature; 0 is greedy (0)"), \
+    sl_cli_int("top-k", "N", &(o).top_k, 0, 1 << 24, "sample from the N best tokens"), \
+    sl_cli_real("top-p", "X", &(o).top_p, 0, 1, "sample from the best tokens with probability X in all"), \
+    sl_cli_real("min-p", "X", &(o).min_p, 0, 0.999, \
+     "sample from tokens with at least X times the best one's probability")
 /* clang-format on */
 
 /* ---- models ---------------------------------------------------------------------------------- */

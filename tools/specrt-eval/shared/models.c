@@ -46,12 +46,12 @@ static specrt_status check_same_tokenizer(const eval_options *o, const eval_mode
     sl_tokenizer_fingerprint(draft, theirs);
     specrt_status status = SPECRT_STATUS_OK;
     if (memcmp(ours, theirs, sizeof ours) != 0)
-        status = specrt_error_set(
-            err, SPECRT_STATUS_BAD_INPUT,
-            "%s: its tokenizer, %s of %d ids, is not that of %s, %s of %d ids; a "
-            "drafter must have the target's",
-            o->draft, sl_tokenizer_name(draft), (int)sl_tokenizer_n_vocab(draft), o->target,
-            sl_tokenizer_name(m->tok), (int)sl_tokenizer_n_vocab(m->tok));
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: tokenizer %s of %d ids: expected that of %s, %s of %d ids; "
+                                  "a drafter must have the target's",
+                                  o->draft, sl_tokenizer_name(draft),
+                                  (int)sl_tokenizer_n_vocab(draft), o->target,
+                                  sl_tokenizer_name(m->tok), (int)sl_tokenizer_n_vocab(m->tok));
     sl_tokenizer_close(draft);
     return status;
 }
@@ -103,7 +103,7 @@ static specrt_status check_policies(const eval_options *o, specrt_error *err) {
     bool drafts = o->draft && strcmp(o->draft, "none") != 0;
     if (o->policies.n && !drafts)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--policy: expected a --draft, whose vocabulary it is");
+                                "--policy: expected --draft FILE with it");
     return each_policy(&o->policies, check_policy, (void *)(uintptr_t)o, err);
 }
 

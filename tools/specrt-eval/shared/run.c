@@ -57,8 +57,8 @@ specrt_status run_prompt(const eval_models *m, engine_decoder *d, const id_list 
     out->tokens.n = 0;
     out->stats = (specrt_session_stats){0};
     if (input->n > INT32_MAX)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "prompt: %zu tokens are too many",
-                                input->n);
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "prompt: expected fewer tokens, found %zu", input->n);
     specrt_session_stats before = {0};
     specrt_status status = engine_decoder_begin(d, input->ids, (int32_t)input->n, err);
     if (status == SPECRT_STATUS_BAD_ARG && err) err->status = SPECRT_STATUS_BAD_INPUT;
