@@ -7,6 +7,7 @@
     TrimmedHead                  an LM head of PyTorch that scores a list's rows alone
     Head, Policy, Session        policies that follow the text, for drafters in numpy or PyTorch on the CPU
     expand_batch, Stock          a pass of several sessions, and the rows that they hold together, read once
+    Metrics                      sums of sessions by policy, as JSON and Prometheus text
     TraceWriter                  decoding cycles of any stack, for `specrt-eval replay` and `plan`
 
 All of it is libspecrt.so or a command-line tool: nothing is computed here. What either refuses raises
@@ -20,12 +21,13 @@ from ._lib import Library, SpecrtError, library
 from .bundle import Bundle
 from .drafters import ENGINES, Finding, check, recut
 from .maps import FORMATS, read_map, write_map
+from .metrics import Metrics
 from .publish import calibrate, prepare
 from .session import Beam, Draft, Head, Policy, Session, Stats, Stock, StockStats, Tree, Verdict, expand_batch
 from .trace import TraceWriter
 
 __version__ = "1.0.0-rc1"
-__all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Policy", "Session",
+__all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Metrics", "Policy", "Session",
            "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "TrimmedHead", "Verdict",
            "calibrate", "check", "expand_batch", "library", "prepare", "read_map", "recut", "write_map"]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .metrics import Metrics, sums
 from .session import Beam, Policy, Session, Stock, Tree, expand_batch
 
 BLOCK = 128  # prompt positions whose logits exist at a time
@@ -22,6 +23,8 @@ class Sequence:
         self.session = session
         self.n_read = 0  # prompt tokens that the session knows
         self.last = -1   # the newest token, which the target has not read; -1: the prompt goes on
+        self.n_plain = 0  # cycles without drafts
+        self.told: dict[str, int] = {}  # what collect() has added to metrics
 
     def follows(self, tokens: np.ndarray, n_draft: int) -> bool:
         """Whether the target just read the newest token and what was drafted after it."""
@@ -33,8 +36,8 @@ class Sequence:
         before: the tokens up to position. logits: None, or a function that gives the target's at tokens[i:j], f32.
         """
         if self.last >= 0 or self.n_read != position:
-            self.session.begin()
-            self.last, self.n_read = -1, position
+            self.session.begin()  # which begins its statistics, too
+            self.last, self.n_read, self.n_plain, self.told = -1, position, 0, {}
             if position:
                 self.session.prefill(before)  # from a cache: what the target said there is not known
         for i in range(0, len(tokens), BLOCK):
@@ -50,6 +53,14 @@ class Sequence:
         """A cycle: the tokens that the target read, what came of it, and its logits f32 [n, n_vocab] there."""
         self.session.observe_chain(tokens, len(emitted) - 1, emitted[-1], logits)
         self.last = emitted[-1]
+        self.n_plain += len(tokens) == 1
+
+    def news(self) -> dict[str, int]:
+        """What happened since the last call, by the names of metrics.SUMS."""
+        now = sums(self.session.stats(), self.n_plain)
+        new = {name: n - self.told.get(name, 0) for name, n in now.items()}
+        self.told = now
+        return new
 
 
 class Sequences:
@@ -58,11 +69,14 @@ class Sequences:
     stock: for sequences that start when the batch has at least `crowd`; a lone sequence is slower with it.
     """
 
+    reads_plain = True  # passes without drafts, too
+
     def __init__(self, policy: Policy, proposer: Any, stock: Stock | None = None, crowd: int = 2) -> None:
         self.policy, self.stock, self.crowd, self.runner = policy, stock, crowd, None
         self.tree = Tree(proposer.num_speculative_tokens, 1, proposer.num_speculative_tokens + 1)
         self.prompts = policy.needs_prompt_logits and proposer.method in ("eagle", "draft_model")  # whose states are the target's
         self.known: dict[str, Sequence] = {}
+        self.metrics = Metrics()
         self.batch: list[Sequence] = []
         self.level, self.step = 0, ()
         self._propose, self._full = proposer.propose, proposer._greedy_sample
@@ -81,7 +95,8 @@ class Sequences:
         """Teaches the sessions of the batch. hidden [n_tokens, d]: the target's states at what it read."""
         runner, (logits, drafted, sampled) = self.runner, self.step
         names = runner.input_batch.req_ids
-        self.known = {name: self.known[name] for name in self.known if name in runner.requests}
+        for name in [name for name in self.known if name not in runner.requests]:
+            self.metrics.add(str(self.policy), self.known.pop(name).news())
         bounds = runner.query_start_loc.np
         read = runner.input_ids.gpu[:bounds[len(names)]].numpy()
         sampled, first = sampled.tolist(), 0
@@ -98,9 +113,16 @@ class Sequences:
                 sequence.observe(tokens, emitted, logits[first:first + n_draft + 1].float().contiguous())
             else:
                 n_kept = len(tokens) - n_draft + max(len(emitted) - 1, 0)  # without what was rejected
+                self.metrics.add(str(self.policy), sequence.news())  # the prompt may begin the session anew
                 self.prompt(sequence, i, tokens[:n_kept], hidden[begin:end], emitted)
             first += n_draft + 1
             self.batch.append(sequence)
+
+    def collect(self) -> Metrics:
+        """Of all sequences until now."""
+        for sequence in self.known.values():
+            self.metrics.add(str(self.policy), sequence.news())
+        return self.metrics
 
     def prompt(self, sequence: Sequence, i: int, tokens: np.ndarray, hidden: Any, emitted: list[int]) -> None:
         batch = self.runner.input_batch

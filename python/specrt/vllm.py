@@ -7,12 +7,14 @@
 SPECRT_TOKEN_MAP names a bundle or a token map of any format, SPECRT_SIZE how many of a bundle's ids (the calibrated
 size); SPECRT_POLICY a policy in specrt.h's grammar, for which SPECRT_TOKEN_MAP names its bundle, where it needs one;
 SPECRT_STOCK whether its sessions hold their packed rows together: 1 or 0; unset: where vLLM may batch sequences.
+SPECRT_METRICS=FILE writes accept length, coverage and more there, while requests run (metrics.py).
 vLLM finds register() by its entry point vllm.general_plugins; with neither variable it does nothing. For EAGLE-1/2
 heads and draft models; the embedding stays whole, and the target verifies with its whole vocabulary, so the output
 stays the target's. What it cannot do right it refuses, in one line, before anything is served.
 """
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ import numpy as np
 from ._lib import SpecrtError
 from .bundle import Bundle
 from .maps import read_map
+from .metrics import Exporter, Metrics
 from .session import Head, Policy, Stock
 
 VERSIONS = ("0.32",)  # of vLLM, whose proposer was read
@@ -35,6 +38,7 @@ class Settings:
     size: int       # 0: all of a map, a bundle's calibrated size
     policy: str = ""  # "": the list
     stock: bool | None = None  # whether its sessions share the rows that they pack; None: those of a batch
+    metrics: str = ""  # file that metrics are written to; "": none
 
 
 def settings(environment: Any = os.environ) -> Settings | None:
@@ -52,7 +56,7 @@ def settings(environment: Any = os.environ) -> Settings | None:
         raise SpecrtError("SPECRT_STOCK: expected SPECRT_POLICY beside it; a list's rows are shared without")
     if policy and int(size):
         raise SpecrtError(f"SPECRT_SIZE {size}: expected none beside SPECRT_POLICY; write the size into the policy")
-    return Settings(path, int(size), policy, stock == "1" if stock else None)
+    return Settings(path, int(size), policy, stock == "1" if stock else None, environment.get("SPECRT_METRICS", ""))
 
 
 def is_bundle(path: str) -> bool:
@@ -131,6 +135,35 @@ def find_head(model: Any, target: Any, n_vocab: int) -> Any:
     raise SpecrtError(f"{type(model).__name__}: shows no head, nor does what it shares of the target")
 
 
+class ListCount:
+    """What a list covers of the passes that verify drafts. Sums stay on the device until they are asked for."""
+
+    reads_plain = False
+
+    def __init__(self, text: str, index: Any, n_vocab: int, row_bytes: int) -> None:
+        self.text, self.n_rows, self.row_bytes = text, len(index), row_bytes
+        self.member = index.new_zeros(n_vocab).index_fill_(0, index, 1)
+        self.tokens = index.new_zeros(2)  # emitted, covered
+        self.n_cycles = self.n_drafted = 0
+
+    def verified(self, runner: Any, logits: Any, metadata: Any, sampled: Any) -> None:
+        """As Sequences.verified(); sampled [n_sequences, n], -1 behind what was accepted."""
+        drafts = metadata.num_draft_tokens
+        self.n_cycles += sum(n > 0 for n in drafts)
+        self.n_drafted += sum(drafts)
+        rows = sampled[self.member.new_tensor(drafts) > 0].long()
+        emitted = rows >= 0
+        self.tokens[0] += emitted.sum()
+        self.tokens[1] += (self.member[rows.clamp(min=0)] * emitted).sum()
+
+    def collect(self) -> Metrics:
+        metrics, (emitted, covered) = Metrics(), self.tokens.tolist()
+        metrics.add(self.text, {
+            "cycles": self.n_cycles, "emitted_tokens": emitted, "covered_tokens": covered, "drafted_tokens": self.n_drafted,
+            "scored_rows": self.n_cycles * self.n_rows, "read_bytes": self.n_drafted * self.n_rows * self.row_bytes})
+        return metrics
+
+
 def trim(proposer: Any, head: Any, ids: np.ndarray) -> None:
     """Makes the proposer's model score the rows of ids alone."""
     import torch
@@ -148,6 +181,7 @@ def trim(proposer: Any, head: Any, ids: np.ndarray) -> None:
         return out
 
     model.compute_logits = compute_logits
+    proposer._specrt_watch = ListCount(f"static:{len(ids)}", index, n_vocab, head.shape[1] * head.element_size())
     if hasattr(proposer, "_greedy_sample"):
         proposer._greedy_sample = lambda hidden: index[(hidden @ rows.T).argmax(-1)]
     log.info("specrt: %s scores %d of %d rows", type(model).__name__, len(ids), head.shape[0])
@@ -167,7 +201,7 @@ def follow(proposer: Any, head: Any, wanted: Settings) -> None:
     scheduler = getattr(getattr(proposer, "vllm_config", None), "scheduler_config", None)
     batches = getattr(scheduler, "max_num_seqs", 1) > 1
     stock = Stock(policy.head) if (batches if wanted.stock is None else wanted.stock) else None
-    proposer._specrt_sequences = Sequences(policy, proposer, stock, 1 if wanted.stock else 2)
+    proposer._specrt_watch = Sequences(policy, proposer, stock, 1 if wanted.stock else 2)
     log.info("specrt: %s drafts by %s, at most %d of %d rows%s", type(proposer.model).__name__, policy, policy.bound,
              n_vocab, ", packed once for all sequences of a batch" if stock else "")
 
@@ -187,25 +221,39 @@ def patch(proposer: type, wanted: Settings) -> None:
             follow(self, head, wanted)
         else:
             trim(self, head, read_ids(wanted))
+        if wanted.metrics:
+            export(self._specrt_watch, wanted.metrics)
         return out
 
     proposer._specrt = wanted
     proposer.load_model = load_model
 
 
+def export(watch: Any, path: str) -> None:
+    """Writes what the watch of a proposer collects, now, while it watches and at the end."""
+    watch.exporter = Exporter(path, watch.collect)
+    try:
+        watch.exporter.write()
+    except OSError as error:
+        raise SpecrtError(f"SPECRT_METRICS {path}: expected a file in a folder that is there, found: {error}") from None
+    atexit.register(watch.exporter.write)
+
+
 def patch_runner(runner: type) -> None:
-    """Lets sessions see what the target said at the positions that it verified."""
+    """Lets the watch of a proposer, sessions or a list, see what the target said at the positions that it verified."""
     if getattr(runner, "_specrt", None) is not None:
         return
     sample = runner._sample
 
     def _sample(self: Any, logits: Any, metadata: Any) -> Any:
-        sequences = getattr(getattr(self, "drafter", None), "_specrt_sequences", None)
-        if sequences is None:
+        watch = getattr(getattr(self, "drafter", None), "_specrt_watch", None)
+        if watch is None or (metadata is None and not watch.reads_plain):
             return sample(self, logits, metadata)
         kept = logits.clone() if metadata is None else logits  # a sampler without drafts writes into them
         out = sample(self, logits, metadata)
-        sequences.verified(self, kept, metadata, out.sampled_token_ids)
+        watch.verified(self, kept, metadata, out.sampled_token_ids)
+        if getattr(watch, "exporter", None):
+            watch.exporter.tick()
         return out
 
     runner._specrt, runner._sample = True, _sample
@@ -262,6 +310,6 @@ def register() -> None:
     refuse_v2()
     mend_sampling()
     patch(SpecDecodeBaseProposer, wanted)
-    if wanted.policy:
+    if wanted.policy or wanted.metrics:
         from vllm.v1.worker.gpu_model_runner import GPUModelRunner
         patch_runner(GPUModelRunner)

@@ -1,4 +1,6 @@
 """test_plugin.py : the plug-in for vLLM, over stand-ins of vLLM's classes with real tensors."""
+import atexit
+import json
 import os
 import sys
 import types
@@ -9,6 +11,7 @@ import numpy as np
 
 import specrt
 from specrt import vllm as plugin
+from specrt.metrics import SUMS
 from test_specrt import GOLDEN, Folder, torch_or_skip
 
 N_VOCAB = 20
@@ -137,8 +140,8 @@ class Plugin(Folder):
                 model=drafter(torch), num_speculative_tokens=2, method="eagle", propose=None, _greedy_sample=None,
                 vllm_config=types.SimpleNamespace(scheduler_config=scheduler))
             plugin.follow(proposer, torch.randn(N_VOCAB, 8), plugin.Settings("", 0, "window:12@min=0", stock))
-            self.assertIs(proposer._specrt_sequences.stock is not None, expected)
-            self.assertEqual(proposer._specrt_sequences.crowd, 1 if stock else 2)
+            self.assertIs(proposer._specrt_watch.stock is not None, expected)
+            self.assertEqual(proposer._specrt_watch.crowd, 1 if stock else 2)
 
     def stand_ins(self):
         """Modules of vLLM, with what the plug-in asks of them."""
@@ -288,3 +291,41 @@ class Batches(Folder):
         states[:, 0] = torch.tensor([16.0, 18.0])  # what the target likes best there
         self.step(sequences, ["a"], [[1, 2]], torch.zeros(1, N_VOCAB), [[7]], states=states)
         self.assertLessEqual({16, 18}, set(sequences.known["a"].session.shortlist()))
+
+    def test_metrics(self):
+        """Sums of a batch, of sequences that are gone, too."""
+        sequences = self.follow("window:12@kpre=0@kver=1@min=0")
+        self.batch(sequences)
+        [(policy, found)] = json.loads(sequences.collect().json())["policies"].items()
+        self.assertEqual(policy, str(sequences.policy))
+        self.assertEqual([found[name] for name in ("cycles", "plain_cycles", "emitted_tokens", "drafted_tokens")],
+                         [1, 0, 2, 2])
+        self.assertEqual(json.loads(sequences.collect().json())["policies"][policy], found)  # nothing twice
+        a = sequences.known["a"]
+        self.runner.input_batch.num_computed_tokens_cpu[:] = 6, 0
+        self.step(sequences, ["a"], [[15]], self.torch.zeros(1, N_VOCAB), [[3]])
+        self.assertEqual(a.n_plain, 1)
+        self.step(sequences, ["c"], [[1]], self.torch.zeros(1, N_VOCAB), [[3]])  # a is gone, its sums stay
+        found = json.loads(sequences.collect().json())["policies"][policy]
+        self.assertEqual([found[name] for name in ("cycles", "plain_cycles", "emitted_tokens")], [2, 1, 3])
+
+    def test_list_metrics(self):
+        """Of a list: what passes with drafts emit, and how much of it the list has."""
+        torch = torch_or_skip()
+        watch = plugin.ListCount("static:3", torch.tensor([2, 5, 7]), N_VOCAB, 4)
+
+        class Runner:
+            drafter = types.SimpleNamespace(_specrt_watch=watch)
+
+            def _sample(self, logits, metadata):
+                return types.SimpleNamespace(sampled_token_ids=logits)
+        plugin.patch_runner(Runner)
+        plugin.export(watch, self.path("m.json"))
+        self.addCleanup(atexit.unregister, watch.exporter.write)
+        watch.exporter.seconds = 0
+        drafts = types.SimpleNamespace(num_draft_tokens=[2, 0, 2])
+        Runner()._sample(torch.tensor([[2, 9, -1], [5, -1, -1], [7, 5, 2]], dtype=torch.int32), drafts)
+        Runner()._sample(torch.tensor([[4]]), None)
+        with open(self.path("m.json")) as file:
+            found = json.load(file)["policies"]["static:3"]
+        self.assertEqual([found[name] for name in SUMS], [2, 0, 5, 4, 4, 6, 48, 0])
