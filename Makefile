@@ -181,6 +181,7 @@ $(WHEEL)/libspecrt.so: $(RUNTIME:%.c=$(BUILD)/%.o) $(BUILD)/libspecrt.map
 	$(Q)$(CC) -shared -s -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
 	    $(filter %.o,$^) $(SAN) -Wl,-Bstatic -lzstd -Wl,-Bdynamic -lm -lpthread -o $@
 wheel: $(WHEEL)/libspecrt.so $(WHEEL_TOOLS:%=$(WHEEL)/bin/%) ## the Python package specrt, in build/wheel
+	@rm -f $(WHEEL)/specrt-*.whl
 	@python3 python/wheel.py --library $< --tools $(WHEEL)/bin --version $(VERSION) -o $(WHEEL)
 
 test-python: lib tools ## the Python package over build/libspecrt.so and build/bin [PYTHON=]

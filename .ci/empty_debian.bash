@@ -14,6 +14,6 @@ cp /etc/apt/apt.conf.d/99* "$root/etc/apt/apt.conf.d/" 2>/dev/null # a mirror's 
 # in_debian COMMAND [VARIABLE=VALUE...] : a line of sh, in the folder / of that Debian.
 in_debian() {
     local command=$1; shift
-    chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C \
+    chroot "$root" env -i HOME=/root PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C \
         DEBIAN_FRONTEND=noninteractive "$@" sh -c "$command"
 }

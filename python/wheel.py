@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import platform
+import re
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -24,9 +25,13 @@ Description-Content-Type: text/markdown
 """
 
 
-def tag():
-    """Linked to the C library of the machine that built it."""
-    return "py3-none-linux_" + platform.machine()
+def tag(files):
+    """manylinux_2_N: files link the C library alone, and N is the newest minor version of glibc whose symbols they use."""
+    minor = 0
+    for name in files:
+        with open(name, "rb") as file:
+            minor = max([minor, *(int(found) for found in re.findall(rb"\0GLIBC_2\.(\d+)", file.read()))])
+    return f"py3-none-manylinux_2_{minor}_{platform.machine()}"
 
 
 def contents(args):
@@ -40,11 +45,11 @@ def contents(args):
         yield "specrt/bin/" + name, os.path.join(args.tools, name), 0o755
 
 
-def texts(args):
+def texts(args, tags):
     info = f"specrt-{args.version}.dist-info/"
     with open(os.path.join(HERE, "README.md"), encoding="utf-8") as file:
         yield info + "METADATA", METADATA.format(version=args.version) + file.read()
-    yield info + "WHEEL", f"Wheel-Version: 1.0\nGenerator: specrt\nRoot-Is-Purelib: false\nTag: {tag()}\n"
+    yield info + "WHEEL", f"Wheel-Version: 1.0\nGenerator: specrt\nRoot-Is-Purelib: false\nTag: {tags}\n"
     yield info + "entry_points.txt", ("[console_scripts]\nspecrt = specrt._tool:main\n"
                                         "[vllm.general_plugins]\nspecrt = specrt.vllm:register\n")
     with open(os.path.join(HERE, "..", "LICENSE"), encoding="utf-8") as file:
@@ -58,7 +63,8 @@ def main():
     p.add_argument("-o", dest="folder", required=True)
     args = p.parse_args()
     args.version = args.version.replace("-rc", "rc")  # as Python writes it
-    path = os.path.join(args.folder, f"specrt-{args.version}-{tag()}.whl")
+    tags = tag(source for _, source, mode in contents(args) if mode == 0o755)
+    path = os.path.join(args.folder, f"specrt-{args.version}-{tags}.whl")
     record = []
     with zipfile.ZipFile(path + ".tmp", "w", zipfile.ZIP_DEFLATED) as wheel:
         def add(name, data, mode):
@@ -70,7 +76,7 @@ def main():
         for name, source, mode in contents(args):
             with open(source, "rb") as file:
                 add(name, file.read(), mode)
-        for name, text in texts(args):
+        for name, text in texts(args, tags):
             add(name, text.encode(), 0o644)
         name = f"specrt-{args.version}.dist-info/RECORD"
         item = zipfile.ZipInfo(name)

@@ -111,7 +111,7 @@ def site():
     """The package as its wheel installs it, entry point included."""
     def run(*command):
         subprocess.run([sys.executable, *map(str, command)], check=True, capture_output=True)
-    run("python/wheel.py", "--library", os.path.realpath("build/libspecrt.so"), "--tool", "build/bin/specrt-bundle",
+    run("python/wheel.py", "--library", os.path.realpath("build/libspecrt.so"), "--tools", "build/bin",
         "--version", specrt.__version__, "-o", work)
     run("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--target", work / "site",
         next(work.glob("*.whl")))

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # wheel_check.sh : the wheel has the same bytes twice, is under 8 MB, and works by itself: its own
-# library and tools, linked to the C library alone. Exit code 77: no python3 with numpy.
+# library and tools, linked to the C library alone, as old as auditwheel says. Exit code 77: no
+# python3 with numpy.
 set -eu
 cd "$(dirname "$0")/../.."
 for python in "${PYTHON:-}" /usr/bin/python3 python3; do
@@ -15,6 +16,15 @@ cp build/wheel/specrt-*.whl "$work/"
 make -s wheel
 cmp build/wheel/specrt-*.whl "$work"/specrt-*.whl
 [ "$(stat -c %s "$work"/specrt-*.whl)" -lt 8000000 ]
+# auditwheel, where PyPI gives it, finds the tag of the wheel's name.
+if "$python" -m pip install -q --target "$work/auditwheel" auditwheel 2>"$work/log"; then
+    said=$(PYTHONPATH=$work/auditwheel "$python" -m auditwheel show "$work"/specrt-*.whl | xargs -0)
+    name=$(basename "$work"/specrt-*.whl .whl)
+    [[ $(tr -s '\n ' ' ' <<<"$said") == *"platform tag: \"${name##*none-}\""* ]] ||
+        { echo "$name: auditwheel says: $said"; exit 1; }
+else
+    echo "skipped: auditwheel: $(tail -n 1 "$work/log")"
+fi
 "$python" -m zipfile -e "$work"/specrt-*.whl "$work/site"
 chmod +x "$work"/site/specrt/bin/* # zipfile forgets modes, pip does not
 bundle=$PWD/tests/golden/bundles/v1.0-zstd.specb
