@@ -9,15 +9,15 @@ import numpy as np
 from . import _tool
 from ._lib import SpecrtError, ints
 
-FORMATS = ("sglang-pt", "vllm-json", "text", "npy", "speculators", "eagle3-pt", "safetensors")
+FORMATS = ("sglang-pt", "vllm-json", "text", "npy", "speculators", "eagle3-pt", "safetensors", "mtplx")
 
 
 def read_map(path: str | os.PathLike[str], values: str | None = None, n_vocab: int = 0,
              dedupe: bool = False) -> np.ndarray:
     """The target ids of a map in any format, told by content: int32 [n] in its own order.
 
-    values: "absolute" or "offset" where both readings fit. n_vocab: ids must be below it; 0: unknown.
-    dedupe: keep the first of ids that are listed twice, which are an error otherwise.
+    values: "absolute" or "offset" where both readings fit, "blocks" for exllamav3's list. n_vocab: ids must be below
+    it; 0: unknown. dedupe: keep the first of ids that are listed twice, which are an error otherwise.
     """
     flags = ["--values", values] if values else []
     flags += ["--n-vocab", n_vocab] if n_vocab else []

@@ -153,7 +153,7 @@ class Maps(Folder):
             path = self.path(format)
             specrt.write_map(ids, path, format, n_vocab=500)
             read = os.path.join(path, "d2t-6.npy") if format == "speculators" else path
-            expected = ids.tolist() if format in ("sglang-pt", "text") else sorted(ids.tolist())
+            expected = ids.tolist() if format in ("sglang-pt", "text", "mtplx") else sorted(ids.tolist())
             values = "offset" if format == "speculators" else None  # whose mask is another file
             self.assertEqual(specrt.read_map(read, values, n_vocab=500).tolist(), expected, format)
         self.assertEqual(np.load(self.path("npy/d2t.npy")).tolist(), [2, 4, 5, 252, 296, 494])
@@ -240,6 +240,18 @@ class Drafters(Folder):
         self.assertEqual(found[0].engines, ())
         self.assertIn("export", found[0].fix)
         self.says("none", specrt.check, self.path("none"))
+
+    def test_lists(self):
+        """What MTPLX takes, and what check() says of it beside the bundle."""
+        bundle, path = specrt.Bundle(GOLDEN), self.path("list.json")
+        header = b'{"mtp.fc.weight":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}}'
+        with open(os.path.join(self.drafter, "model.safetensors"), "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header + bytes(4))
+        self.assertEqual(specrt.recut(self.drafter, bundle, 5, path, engine="mtplx")["n_ids"], 5)
+        self.assertEqual(specrt.read_map(path).tolist(), bundle.ids(5).tolist())
+        self.assertEqual(specrt.check(path, engine="mtplx", bundle=bundle), [])
+        specrt.write_map(bundle.ids(6)[1:], path, "mtplx", force=True)
+        self.assertEqual([f.code for f in specrt.check(path, bundle=GOLDEN)], ["mapping"])
 
 
 class Sessions(Folder):
