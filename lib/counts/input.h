@@ -10,14 +10,14 @@
 /* clang-format off */
 #define COUNTS_INPUT_TEXT(o) \
     sl_cli_string("tokenizer", "T", &(o).tokenizer, \
-               "GGUF, tokenizer.json, tiktoken ranks; none: the corpus holds token ids"), \
+               "GGUF, tokenizer.json, tiktoken ranks; none: the corpus has token ids"), \
     sl_cli_strings("corpus", "PATH...", &(o).corpus, \
                 "files and folders: text, code, .jsonl, .json, also .gz .zst; .bin .npy ids; - is stdin"), \
     sl_cli_string("messages", "WHICH", &(o).messages, \
-               "of conversations: assistant (default: what the target would write) or all"), \
+               "messages of conversations to count: assistant (default; the target's part) or all"), \
     sl_cli_string("field", "NAME", &(o).field, "take this field of each JSON record")
 #define COUNTS_INPUT_IDS(o) \
-    sl_cli_flag("strict", &(o).strict, "a bad record is an error, not skipped"), \
+    sl_cli_flag("strict", &(o).strict, "stop at a bad record instead of skipping it"), \
     sl_cli_int("id-bytes", "2|4", &(o).id_bytes, 0, 0, "width of the ids of .bin files"), \
     sl_cli_int("n-vocab", "N", &(o).n_vocab, 1, COUNTS_MAX_VOCAB, "vocabulary of --tokenizer none")
 #define COUNTS_INPUT(o) \

@@ -362,7 +362,7 @@ static void test_archive_hostile(void) {
         {42, 4, "\xff\xff\xff\x7f", "entry offset is outside", SPECRT_STATUS_BAD_INPUT},
         {28, 2, "\xff\xff", "cut off", SPECRT_STATUS_BAD_INPUT},
         {16, 4, "\0\0\0\0", "CRC", SPECRT_STATUS_BAD_INPUT},
-        {54, 1, "B", "no data.pkl", SPECRT_STATUS_BAD_INPUT},
+        {54, 1, "B", "without data.pkl", SPECRT_STATUS_BAD_INPUT},
         {0, 1, "Q", "cut off", SPECRT_STATUS_BAD_INPUT},
     };
     size_t n;

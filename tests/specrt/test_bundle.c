@@ -906,7 +906,7 @@ static void test_merge_ident(void) {
     CHECK_HAS(err.msg, "'impostor'");
     other = head, other.head_rows++;
     CHECK_INT(write_ident(&other, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
-    CHECK_HAS(err.msg, "'golden head' [20, 64], this is 'golden head' [21, 64]");
+    CHECK_HAS(err.msg, "'golden head' [20, 64], as in the bundle, found 'golden head' [21, 64]");
     other = head;
     for (int i = 0; i < 64; i++) other.head_digest.values[i][0] *= -1;
     for (int i = 0; i < 64; i++) other.head_digest.values[i][1] *= -1;
