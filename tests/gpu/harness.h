@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include <functional>
+#include <vector>
 
 #undef __shared__
 #if defined(__SANITIZE_THREAD__)
@@ -60,6 +61,11 @@ void *harness_allocate(size_t bytes, bool mapped);
 void harness_release(void *p);
 void harness_move(void *to, const void *from, size_t bytes);
 void harness_fill(void *p, int value, size_t bytes);
+
+/* What comes before something: of each lane, a stream or a node of a graph, how many operations. */
+typedef std::vector<uint32_t> harness_past;
+/* harness_operation() : the next one, number past[lane] of its lane, comes after `past` and nothing else. */
+void harness_operation(size_t lane, const harness_past &past);
 
 /* What a launch does; runtime.cc decides when. */
 typedef struct harness_launch {

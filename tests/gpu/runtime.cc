@@ -33,14 +33,20 @@ typedef std::function<void()> work;
 /* A mark in a stream; what waits for it holds on to it. */
 typedef std::shared_ptr<bool> mark;
 
+/* What is in the past of a mark, from when it is reached on. */
+typedef std::shared_ptr<harness_past> past_of_mark;
+
 typedef struct operation {
     work run;
-    mark after; /* NULL: ready once it is at the head */
+    mark after;        /* NULL: ready once it is at the head */
+    past_of_mark past; /* of the mark; NULL: none */
+    harness_past host; /* what the host had waited for */
 } operation;
 
 typedef struct node {
     work run;
     std::vector<size_t> after;
+    size_t lane; /* of a graph to launch */
 } node;
 } // namespace
 
@@ -56,13 +62,16 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
     int device;
+    size_t lane;
+    harness_past past;
     std::deque<operation> queue;
     CUgraph_st *capture;         /* NULL: not being captured */
     std::vector<size_t> pending; /* nodes that the next one follows */
 };
 
 struct CUevent_st {
-    mark reached;                 /* of the last record */
+    mark reached; /* of the last record */
+    past_of_mark past;
     std::shared_ptr<double> when; /* it was, in milliseconds */
     CUgraph_st *capture;          /* that it was recorded in, or NULL */
     std::shared_ptr<bool> ended;  /* that capture has */
@@ -113,6 +122,27 @@ CUstream_st *of(CUstream_st *s) {
     return s ? s : &default_stream;
 }
 
+/* --- which operations come before which --- */
+
+harness_past host_past; /* what it has waited for */
+CUstream_st *running;
+
+size_t new_lane() {
+    static size_t n = 1; /* 0: the default stream's */
+    return n++;
+}
+
+void come_after(harness_past *past, const harness_past &other) {
+    if (past->size() < other.size()) past->resize(other.size());
+    for (size_t i = 0; i < other.size(); i++) (*past)[i] = std::max((*past)[i], other[i]);
+}
+
+void begin_operation(size_t lane, harness_past *past) {
+    if (past->size() <= lane) past->resize(lane + 1);
+    (*past)[lane]++;
+    harness_operation(lane, *past);
+}
+
 /* Runs the head of some queue. @return false when none is ready. */
 bool step() {
     std::vector<CUstream_st *> ready;
@@ -123,19 +153,28 @@ bool step() {
     CUstream_st *s = ready[roll(ready.size())];
     operation next = s->queue.front();
     s->queue.pop_front();
-    if (next.run) next.run();
+    come_after(&s->past, next.host);
+    if (next.past) come_after(&s->past, *next.past);
+    if (!next.run) return true;
+    running = s;
+    begin_operation(s->lane, &s->past);
+    next.run();
     return true;
 }
 
 void drain() {
     while (step()) {
     }
+    for (CUstream_st *s : streams) come_after(&host_past, s->past);
     for (CUstream_st *s : streams)
         if (!s->queue.empty()) harness_fail("a stream waits for what never comes");
 }
 
+/* In the stream that runs now, which comes after all of its nodes then. */
 void run_graph(const std::vector<node> &nodes) {
     std::vector<char> done(nodes.size(), 0);
+    std::vector<harness_past> pasts(nodes.size(), running->past);
+    CUstream_st *s = running;
     for (size_t left = nodes.size(); left > 0; left--) {
         std::vector<size_t> ready;
         for (size_t i = 0; i < nodes.size(); i++) {
@@ -144,20 +183,23 @@ void run_graph(const std::vector<node> &nodes) {
             if (is) ready.push_back(i);
         }
         size_t i = ready[roll(ready.size())];
+        for (size_t j : nodes[i].after) come_after(&pasts[i], pasts[j]);
+        begin_operation(nodes[i].lane, &pasts[i]);
         if (nodes[i].run) nodes[i].run();
+        come_after(&s->past, pasts[i]);
         done[i] = 1;
     }
 }
 
 void add_node(CUstream_st *s, const work &run) {
-    node n = {run, s->pending};
+    node n = {run, s->pending, 0};
     s->capture->nodes.push_back(n);
     s->pending.assign(1, s->capture->nodes.size() - 1);
 }
 
 cudaError_t submit(CUstream_st *s, const work &run) {
     if (!s && capturing()) return failed(cudaErrorStreamCaptureImplicit);
-    operation o = {run, mark()};
+    operation o = {run, mark(), past_of_mark(), host_past};
     if (s && s->capture)
         add_node(s, run);
     else
@@ -169,6 +211,7 @@ cudaError_t submit(CUstream_st *s, const work &run) {
 void finish(CUstream_st *s) {
     while (!of(s)->queue.empty())
         if (!step()) harness_fail("a stream waits for what never comes");
+    come_after(&host_past, of(s)->past);
 }
 
 cudaError_t allocate(void **p, size_t bytes, bool mapped) {
@@ -352,6 +395,7 @@ cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned f
     if (error != cudaSuccess) return failed(error);
     *stream = new CUstream_st();
     (*stream)->device = current_device;
+    (*stream)->lane = new_lane();
     streams.push_back(*stream);
     harness_live++;
     return cudaSuccess;
@@ -392,6 +436,7 @@ cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->capture = stream ? stream->capture : NULL;
     event->reached = mark(new bool(false));
+    event->past = past_of_mark(new harness_past());
     event->when = std::shared_ptr<double>(new double(0));
     if (event->capture) {
         event->ended = event->capture->ended;
@@ -399,8 +444,10 @@ cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
         return cudaSuccess;
     }
     mark reached = event->reached;
+    past_of_mark past = event->past;
     std::shared_ptr<double> when = event->when;
     return submit(stream, [=]() {
+        *past = running->past;
         *reached = true;
         *when = clock_ms();
     });
@@ -419,8 +466,10 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event
         return failed(cudaErrorStreamCaptureIsolation);
     if (event->capture && *event->ended) return failed(cudaErrorCapturedEvent);
     if (!event->capture) {
-        operation o = {work(), event->reached};
-        if (event->reached) of(stream)->queue.push_back(o);
+        operation o = {work(), event->reached, event->past, harness_past()};
+        const char *forget = getenv("SPECRT_PTX_FORGET"); /* a fault that faults.py plants */
+        bool forgotten = forget && *forget;
+        if (event->reached && !forgotten) of(stream)->queue.push_back(o);
         return cudaSuccess;
     }
     if (!stream->capture) { /* it joins */
@@ -477,6 +526,7 @@ cudaError_t CUDARTAPI cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaG
     (void)flags;
     *exec = new CUgraphExec_st();
     (*exec)->nodes = graph->nodes;
+    for (node &n : (*exec)->nodes) n.lane = new_lane();
     return cudaSuccess;
 }
 

@@ -463,6 +463,7 @@ static void ahead_halves(device *d) {
     CHECK_INT(specrt_cuda_session_expand(s, d->hidden, NULL, d->stream), SPECRT_STATUS_CAPTURE);
     CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaSuccess);
     cudaGraphDestroy(graph);
+    gpu_check(cudaDeviceSynchronize(), "refused"); /* the cycle writes what is being routed by */
     device_cycle(d);
     device_observe(d);
     cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);

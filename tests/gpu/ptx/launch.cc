@@ -58,6 +58,10 @@ void *harness_allocate(size_t bytes, bool mapped) {
     return p;
 }
 
+void harness_operation(size_t lane, const harness_past &past) {
+    ptx::begin_operation(lane, past);
+}
+
 void harness_release(void *p) {
     if (p && !ptx::release(p)) ptx::report_launch("cudaFree", "memory that was not allocated");
     free(p);

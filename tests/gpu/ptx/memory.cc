@@ -113,6 +113,21 @@ void check_blocks(const warp &w, const instruction &i, int lane, word *x, uint8_
     if (x->read.serial < first && how != access::read_only) x->once = false;
 }
 
+/* The same between operations of streams. */
+void check_streams(const warp &w, const instruction &i, int lane, const word &x, uint8_t bytes,
+                   access how) {
+    uint32_t first = w.owner->first_serial;
+    bool writes = how == access::write || how == access::atomic;
+    auto unordered = [&](const mark &m) {
+        return (m.bytes & bytes) && m.serial < first && !is_past(m.serial);
+    };
+    if (i.is_volatile) return;
+    if (unordered(x.written))
+        report(w, i, lane, "race: another stream wrote this, and no event orders them");
+    if (writes && unordered(x.read))
+        report(w, i, lane, "race: writes what another stream read, and no event orders them");
+}
+
 void check_known(const warp &w, const instruction &i, int lane, word *x, uint8_t bytes, access how,
                  bool is_shared) {
     const char *where = is_shared ? "shared" : "global";
@@ -161,6 +176,7 @@ char *reach_global(const warp &w, const instruction &i, int lane, uint64_t at, u
     each_word(at - begin, bytes, [&](uint64_t k, uint8_t mask, uint32_t offset) {
         word *x = &a->words[k];
         if (!(used >> offset & 1)) return;
+        check_streams(w, i, lane, *x, mask, how);
         check_blocks(w, i, lane, x, mask, how);
         check_order(w, i, lane, x, mask, how, false);
         if (!a->mapped) check_known(w, i, lane, x, mask, how, false);
@@ -359,8 +375,15 @@ void host_writes(void *p, size_t bytes) {
         report_launch("a copy or memset", "beyond its allocation");
         return;
     }
-    each_word((uint64_t)p - begin, (uint32_t)bytes,
-              [&](uint64_t k, uint8_t mask, uint32_t) { a->words[k].known |= mask; });
+    mark now = {new_serial(), 1, 0, 0, 0, 15, false};
+    each_word((uint64_t)p - begin, (uint32_t)bytes, [&](uint64_t k, uint8_t mask, uint32_t) {
+        word &x = a->words[k];
+        if (!is_past(x.written.serial) || !is_past(x.read.serial))
+            report_launch("a copy or memset",
+                          "race: another stream uses this, and no event orders them");
+        x.known |= mask;
+        x.written = now;
+    });
 }
 
 } // namespace ptx

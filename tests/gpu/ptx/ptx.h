@@ -129,7 +129,13 @@ struct block {
 /* run_grid() : runs all blocks of a launch. */
 void run_grid(const program &code, const uint32_t grid[3], const uint32_t size[3],
               uint32_t dynamic_bytes, const char *params);
-extern uint64_t launch_operation; /* which operation of a stream runs */
+
+/* new_serial() : a number for a block, or for what the host does to memory. operation_serial() : the first of
+ * the operation that runs. is_past() : whether what has this number comes before that operation: in its own
+ * stream, or by events, graphs' edges and what the host waited for. */
+uint32_t new_serial();
+uint32_t operation_serial();
+bool is_past(uint32_t serial);
 
 /* --- numbers --- */
 

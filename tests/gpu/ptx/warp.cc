@@ -8,8 +8,6 @@ namespace ptx {
 
 namespace {
 
-uint32_t next_serial = 1;
-
 /* --- what a warp does together --- */
 
 /* Each knows what all of them did so far. */
@@ -333,7 +331,7 @@ void run_grid(const program &code, const uint32_t grid[3], const uint32_t size[3
     b.code = &code;
     b.params = params;
     b.dynamic_bytes = dynamic_bytes;
-    b.first_serial = next_serial;
+    b.first_serial = operation_serial();
     memcpy(b.size, size, sizeof b.size);
     memcpy(b.grid, grid, sizeof b.grid);
     for (uint64_t k = 0; k < n; k++) {
@@ -345,7 +343,7 @@ void run_grid(const program &code, const uint32_t grid[3], const uint32_t size[3
         b.at[0] = (uint32_t)(k % grid[0]);
         b.at[1] = (uint32_t)(k / grid[0] % grid[1]);
         b.at[2] = (uint32_t)(k / grid[0] / grid[1]);
-        b.serial = next_serial++;
+        b.serial = new_serial();
         b.epoch = 0;
         b.fenced = false;
         run_block(b, warps);
