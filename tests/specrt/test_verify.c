@@ -237,6 +237,11 @@ static void test_nucleus_edge(void) {
     specrt__verify_distribution(v, logits);
     CHECK(v->total == 4);
     specrt_verifier_free(v);
+    for (int i = 0; i < 6; i++) logits[i] = i < 4 ? 0 : -INFINITY; /* two of four are the mass */
+    REQUIRE(specrt_verifier_create(6, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    specrt__verify_distribution(v, logits);
+    for (int i = 0; i < 6; i++) CHECK((v->weights[i] > 0) == (i < 2));
+    specrt_verifier_free(v);
 }
 
 /* Rows that hold no distribution: the greedy token, whatever the temperature. */
@@ -464,6 +469,10 @@ static void test_rejection_edges(void) {
     distribution = (specrt_draft_distribution){V, ids, probs};
     for (int i = 0; i < V; i++) probs[i] = (float)((double)v->weights[i] / v->total * 1.0001);
     CHECK(!specrt__verify_subtract(v, &distribution));
+    for (int i = 0; i < V; i++)
+        doubled[i] = i == V - 1 ? -26 : 0, probs[i] = i == V - 1 ? 0 : 0.05f;
+    specrt__verify_distribution(v, doubled); /* e^-26 is left, of a total of 22 */
+    CHECK(!specrt__verify_subtract(v, &distribution));
     specrt_verifier_free(v);
     REQUIRE(specrt_verifier_create(V, &greedy, NULL, &v, NULL) == SPECRT_STATUS_OK);
     memset(seen, 0, sizeof seen);
@@ -547,6 +556,7 @@ static void test_refused_distributions(void) {
         {{3, V - 1}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
         {{3, 0}, {0.5f, 0.5f}, SPECRT_STATUS_OK},
         {{3, -1}, {1, 0}, SPECRT_STATUS_OK}, /* a masked row may stand for no token */
+        {{3, INT32_MAX}, {1, 0}, SPECRT_STATUS_OK},
         {{3, 4}, {NAN, 0.5f}, SPECRT_STATUS_BAD_ARG}};
     specrt_verifier *v;
     specrt_verdict verdict;
@@ -581,9 +591,9 @@ static void test_greedy_chain(void) {
 static void test_refused(void) {
     specrt_verifier *v;
     specrt_error err;
-    const specrt_sampling bad[] = {{-1, 0, 0, 0, 0, 0}, {NAN, 0, 0, 0, 0, 0},
-                                   {1, -1, 0, 0, 0, 0}, {1, 0, 1.5f, 0, 0, 0},
-                                   {1, 0, 0, 1, 0, 0},  {1, 0, NAN, 0, 0, 0}};
+    const specrt_sampling bad[] = {
+        {-1, 0, 0, 0, 0, 0},   {NAN, 0, 0, 0, 0, 0}, {100.1f, 0, 0, 0, 0, 0}, {1, -1, 0, 0, 0, 0},
+        {1, 0, 1.5f, 0, 0, 0}, {1, 0, 0, 1, 0, 0},   {1, 0, NAN, 0, 0, 0}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         CHECK(specrt_verifier_create(V, &bad[i], NULL, &v, &err) == SPECRT_STATUS_BAD_ARG);
         CHECK(v == NULL);
@@ -592,6 +602,16 @@ static void test_refused(void) {
     CHECK(specrt_verifier_create(SPECRT_MAX_VOCAB + 1, NULL, NULL, &v, &err) ==
           SPECRT_STATUS_BAD_ARG);
     specrt_verifier_free(NULL);
+    fixture_allocator a = {0};
+    specrt_desc env = fixture_desc(&a);
+    const specrt_sampling hottest = {100, 0, 0, 0, 0, 0};
+    float logits[2] = {0, 0}, probs[2];
+    REQUIRE(!specrt_verifier_create(2, &hottest, &env, &v, NULL));
+    CHECK(specrt_verifier_propose(v, logits, 2, 100, 0, 0, probs) >= 0);
+    CHECK_INT(specrt_verifier_propose(v, logits, 2, 100.1f, 0, 0, probs), -1);
+    CHECK_INT(a.n_live, 1);
+    specrt_verifier_free(v);
+    CHECK_INT(a.n_live, 0);
 }
 
 static const test_case cases[] = {
