@@ -339,12 +339,16 @@ static void test_row_query(void) {
 
 /* Observes a verdict that an adversary chose: an event whatever was retrieved before. */
 static void observe_event(run *r, int32_t i) {
-    specrt_verdict verdict = {.n = 2, .tokens = {i * 7 % 50, 100 + i}, .nodes = {0, 0}};
-    int32_t top[10];
+    specrt_verdict verdict = {.n = 2, .tokens = {i * 7 % 50, 100 + i}, .nodes = {0, 1}};
+    int32_t top[20];
+    float hidden[2 * D];
+    const int32_t tokens[2] = {0, verdict.tokens[0]}, parents[2] = {-1, 0};
     specrt_draft draft;
     specrt_session_finish(r->session, &draft);
-    for (int k = 0; k < 10; k++) top[k] = (i * 31 + k * k) % 60;
-    specrt_target_rows rows = {.ids = top, .k = 10};
+    draft.n = 2, draft.tokens = tokens, draft.parents = parents;
+    for (int k = 0; k < 10; k++) top[k] = 200 + k, top[10 + k] = (i * 31 + k * k) % 60;
+    for (int32_t row = 0; row < 2; row++) hidden_of(i, row, hidden + row * D, D);
+    specrt_target_rows rows = {.ids = top, .k = 10, .hidden = hidden, .d_hidden = D};
     REQUIRE(!specrt_session_observe(r->session, &draft, &verdict, &rows));
 }
 
@@ -393,6 +397,12 @@ static void test_async_lost(void) {
     run_make(&r, &w, "static:12+retrieve:64@mode=async@sem=hnsw_h", false, &h, NULL);
     run_prompt(&r);
     for (int32_t i = 0; i < 40; i++) observe_event(&r, i);
+    for (int32_t i = 0; i < 16;
+         i++) { /* the state of each one's last node waits beside the others */
+        float hidden[D];
+        hidden_of(i, 1, hidden, D);
+        CHECK(memcmp(cache_of(r.session)->queries + i * D, hidden, sizeof hidden) == 0);
+    }
     specrt_session_get_stats(r.session, &stats);
     CHECK_INT(stats.n_events, 40);
     CHECK_INT(stats.n_lost, 24);
@@ -555,6 +565,7 @@ static void test_prompt(void) {
     observe_event(&r, 0);
     CHECK_INT(cache_of(r.session)->n_blocked, 0);
     CHECK(specrt__active_member(pool, 100));
+    CHECK_INT(arc->lists[4], SPECRT__ARC_T1); /* of the last node's best, where it stands twice */
     run_free(&r);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
     CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 1);

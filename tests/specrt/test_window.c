@@ -5,7 +5,7 @@
 #include "fixture.h"
 #include "test.h"
 
-enum { N_IDS = 250, N_LOGITS = 260, MAX_STREAM = 200000, INVALID = 17 };
+enum { N_IDS = 250, N_LOGITS = 260, N_RANKED = 60, MAX_STREAM = 200000, INVALID = 17 };
 
 static uint64_t random_state = 4711;
 static int32_t random_below(int32_t n) {
@@ -144,7 +144,8 @@ static void check(const history *h) {
     bool members[N_IDS];
     int32_t n = oracle_members(&h->o, members), n_all = 0, n_fill = 0;
     CHECK(n <= h->o.params.size);
-    while (n + n_all < h->o.params.min && n_fill < N_IDS) { /* ids by rank until there are enough */
+    while (n + n_all < h->o.params.min &&
+           n_fill < N_RANKED) { /* ids by rank until there are enough */
         n_all += !members[n_fill] && n_fill != INVALID;
         n_fill++;
     }
@@ -228,7 +229,7 @@ static void run_history(const specrt__window_params *params, int n_cycles) {
     h.pool = specrt__active_pool_create(h.head, N_IDS, N_IDS, &env);
     h.window = specrt__window_create(h.pool, params, N_LOGITS, &env);
     REQUIRE(h.pool && h.window);
-    h.window->params.n_frequent = N_IDS;
+    h.window->params.n_frequent = N_RANKED;
     specrt__active_mark(h.pool, INVALID, SPECRT__ACTIVE_INVALID);
     for (int sequence = 0; sequence < 2; sequence++) { /* the second finds nothing of the first */
         h.o.n_stream = h.o.n_list = h.o.n_set = h.o.n_seed = 0;
@@ -272,9 +273,27 @@ static void test_long(void) {
     }
 }
 
+/* Logits of the prompt are asked for where some of them are looked at. */
+static void test_prompt_logits(void) {
+    static const float rows[8 * 4];
+    static const char *const texts[] = {"window:4@kpre=0", "window:4@kpre=1"};
+    specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 8, .n_cols = 4};
+    specrt_head *head;
+    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    for (int i = 0; i < 2; i++) {
+        specrt_policy_desc pd = {.text = texts[i], .n_vocab = 8};
+        specrt_policy *policy;
+        REQUIRE(!specrt_policy_create(NULL, head, &pd, &policy, NULL));
+        CHECK_INT(specrt_policy_get_info(policy)->needs_prompt_logits, i);
+        specrt_policy_close(policy);
+    }
+    specrt_head_close(head);
+}
+
 static const test_case cases[] = {
     {"unique_lru", "the window is an ordered dictionary", test_lru},
     {"stream", "the window is Unique(Suffix(S, W)) of the whole stream", test_stream},
+    {"prompt_logits", "asked for where they are looked at", test_prompt_logits},
     {"long", "many cycles through several topics", test_long},
 };
 TEST_MAIN(cases)
