@@ -164,6 +164,26 @@ static void test_places(void) {
     free(hidden);
 }
 
+/* A packed row of blocks is what it decodes to, in f16, however wide. */
+static void test_pack(void) {
+    enum { COLS = 544 };
+    float *values = random_values(2 * COLS, 5), row[COLS];
+    uint8_t *rows = head_rows(SPECRT_DTYPE_Q4_0, values, 2, COLS);
+    uint16_t *packed = (uint16_t *)malloc(COLS * sizeof *packed), halves[COLS];
+    specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = 2, .n_cols = COLS};
+    specrt_head *head;
+    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    specrt__head_pack(head, 1, (uint8_t *)packed);
+    specrt_row_decode(SPECRT_DTYPE_Q4_0, rows + specrt_row_bytes(SPECRT_DTYPE_Q4_0, COLS), COLS,
+                      row);
+    specrt_to_f16(row, COLS, halves);
+    CHECK(memcmp(packed, halves, sizeof halves) == 0);
+    specrt_head_close(head);
+    free(packed);
+    free(rows);
+    free(values);
+}
+
 /* --- binding --- */
 
 static void test_bad_heads(void) {
@@ -424,6 +444,7 @@ static const test_case cases[] = {
     {"distance", "quantisations are near, other heads far", test_distance},
     {"distance_trained", "the same on trained weights", test_distance_trained},
     {"places", "rows here and there, against the same side by side", test_places},
+    {"pack", "blocks become f16", test_pack},
     {"bad_heads", "descriptions that make no sense", test_bad_heads},
     {"bind", "quantised heads bind; shifted, padded and broken ones do not", test_bind},
     {"bind_vocabulary", "fewer rows than tokens", test_bind_vocabulary},
