@@ -1,10 +1,10 @@
-/* bench_many.c : drafting for many sequences at once, over recordings of published models: what their
- * windows have in common, and what a level of the head takes one by one, by specrt_session_expand_batch(),
- * and by that with a stock of rows that sequences hold together. Sessions learn from recorded cycles as they
+/* bench_many.c : drafting for many sequences at once, over recordings of published models: what a level of
+ * the head takes one by one, by specrt_session_expand_batch(), and by that with a stock of rows that
+ * sequences hold together. Sessions learn from recorded cycles as they
  * were, and score the drafter's recorded states; every way must draft the same tokens. One thread; the ways
  * take turns, medians of cycles.
- *   bench_many overlap|speed MODEL BUNDLE TRACE...   MODEL: the one whose head drafts
- * `make benchmarks NAMES="many many-overlap"` records answers and runs both. */
+ *   bench_many MODEL BUNDLE TRACE...   MODEL: the one whose head drafts
+ * `make benchmarks NAMES=many` records answers and runs it. */
 #include "specrt.h"
 
 #include <stdbool.h>
@@ -225,57 +225,6 @@ static specrt_policy *open_policy(const bench *b, const char *text) {
     return policy;
 }
 
-/* ---- what windows have in common ---- */
-
-/* Packed rows of n sequences after so many cycles: how many by themselves, how many different ones, and how
- * many of all holds are of rows that at least a part of the sequences hold. */
-static void print_overlap(bench *b, const char *text, int32_t n, int32_t n_cycles) {
-    static const double parts[] = {0.25, 0.5, 0.75, 1};
-    static player players[MAX_BATCH];
-    static uint16_t holders[SPECRT_MAX_VOCAB];
-    int64_t n_holds = 0, n_rows = 0, n_in[4] = {0}, n_rows_in[4] = {0};
-    specrt_policy *policy = open_policy(b, text);
-    memset(holders, 0, sizeof holders);
-    open_players(b, policy, NULL, players, n, n_cycles);
-    for (int32_t i = 0; i < n; i++) {
-        const specrt_active *a = specrt_session_shortlist(players[i].session);
-        for (int32_t k = 0; k < a->n_segments; k++)
-            for (int32_t r = 0; r < a->segments[k].n_rows; r++) {
-                int32_t id = a->segments[k].ids[r];
-                holders[id] =
-                    (uint16_t)(holders[id] + (specrt_session_member(players[i].session, id, 0) ==
-                                              SPECRT_MEMBER_NOW));
-            }
-    }
-    for (int32_t id = 0; id < SPECRT_MAX_VOCAB; id++) {
-        n_holds += holders[id];
-        n_rows += holders[id] > 0;
-        for (int k = 0; k < 4; k++) {
-            bool in = holders[id] > 0 && holders[id] >= parts[k] * n;
-            n_in[k] += in ? holders[id] : 0;
-            n_rows_in[k] += in;
-        }
-    }
-    printf("%-22s %2d sequences, cycle %3d: %5.0f rows each, %6lld different, %5.3f of all;", text,
-           n, n_cycles, (double)n_holds / n, (long long)n_rows, (double)n_rows / (double)n_holds);
-    for (int k = 0; k < 4; k++)
-        printf(" %.2f by %.0f%% (%lld)", (double)n_in[k] / (double)n_holds, 100 * parts[k],
-               (long long)n_rows_in[k]);
-    putchar('\n');
-    close_players(players, n);
-    specrt_policy_close(policy);
-}
-
-static void run_overlap(bench *b) {
-    static const char *const policies[] = {"microspec", "microspec-paper", "window:1024",
-                                           "static:512+window", "static:2048+retrieve"};
-    static const int32_t cycles[] = {4, 12, 32};
-    for (int p = 0; p < 5; p++)
-        for (int32_t n = 4; n <= MAX_BATCH && n <= 2 * b->n_sequences; n *= 4)
-            for (int k = 0; k < 3; k++)
-                print_overlap(b, policies[p], n < b->n_sequences ? n : b->n_sequences, cycles[k]);
-}
-
 /* ---- speed ---- */
 
 /* One by one; all at once; all at once from a stock without, and with shared products. */
@@ -481,16 +430,12 @@ static void run_speed(bench *b) {
 
 int main(int argc, char **argv) {
     static bench b;
-    if (argc < 5) {
-        printf("skipped: bench_many overlap|speed MODEL BUNDLE TRACE... (make benchmarks "
-               "NAMES=many)\n");
+    if (argc < 4) {
+        printf("skipped: bench_many MODEL BUNDLE TRACE... (make benchmarks NAMES=many)\n");
         return 0;
     }
-    open_all(&b, argv[2], argv[3], argv + 4, argc - 4);
-    if (strcmp(argv[1], "overlap") == 0)
-        run_overlap(&b);
-    else
-        run_speed(&b);
+    open_all(&b, argv[1], argv[2], argv + 3, argc - 3);
+    run_speed(&b);
     specrt_head_close(b.head);
     specrt_bundle_close(b.bundle);
     sl_model_close(&b.drafter);

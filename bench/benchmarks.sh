@@ -5,7 +5,7 @@
 # table in bench/results/standing.md.
 #
 # Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
-# standing-loops, mtp, plan, compare, published, speeds, replay, many, many-overlap, many-python;
+# standing-loops, mtp, plan, compare, published, speeds, replay, many;
 # a table of bench/reproduce.sh; decode; peers.
 # Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
 # of published models smollm2 smollm2-self gemma-self qwen),
@@ -216,38 +216,14 @@ speeds_pair() {
         --limit "${LIMIT:-1}" --max-tokens "${TOKENS:-64}"
 }
 
-# Batches of sequences that follow recorded answers, first recorded where they are not there, and
-# what the windows have in common: of those answers, and of the sketch's questions, of one kind;
-# the same from Python (make lib first).
+# Batches of sequences that follow recorded answers, first recorded where they are not there.
 many() { PAIRS=${PAIRS:-qwen} each_pair many_pair; }
 many_pair() {
-    recorded=$(many_record)
-    many_run speed "$recorded"
-}
-many-overlap() { PAIRS=${PAIRS:-qwen} each_pair many_overlap_pair; }
-many_overlap_pair() {
-    recorded=$(many_record)
-    many_run overlap "$recorded"
-    [ ! -e "${bundle%.specb}.trace" ] || many_run overlap "${bundle%.specb}.trace"
-}
-many-python() { PAIRS=${PAIRS:-smollm2-self} each_pair many_python_pair; }
-many_python_pair() {
-    missing=$("$python" -c 'import gguf, numpy' 2>&1 | tail -n 1)
-    [ -e "$build/libspecrt.so" ] || missing="no $build/libspecrt.so (make lib)"
-    [ -z "$missing" ] || { say "$missing (pip install gguf)"; return 77; }
-    recorded=$(many_record)
-    mapfile -t traces <<<"$recorded"
-    SPECRT_LIBRARY=$(readlink -f "$build/libspecrt.so") PYTHONPATH=python OMP_NUM_THREADS=1 \
-        "$python" bench/many.py "$head" "$bundle" "${traces[@]}"
-}
-many_record() {
     mapfile -t asked < <(tasks ${TASKS:-$spec_bench humaneval})
-    RECORD=many "$python" bench/published.py "$build" $which "$target" "$draft" "$bundle" "$head" \
-        "${asked[@]}"
-}
-many_run() {
-    mapfile -t traces <<<"$2"
-    "$build/bench/bench_many" "$1" "$head" "$bundle" "${traces[@]}"
+    recorded=$(RECORD=many "$python" bench/published.py "$build" $which "$target" "$draft" \
+        "$bundle" "$head" "${asked[@]}")
+    mapfile -t traces <<<"$recorded"
+    "$build/bench/bench_many" "$head" "$bundle" "${traces[@]}"
 }
 
 replay() { each_pair replay_pair; }
@@ -338,8 +314,7 @@ for path in sys.argv[1:]:
 run() {
     case $1 in
     overlap | overlap-published | sketch | standing | standing-loops | mtp | \
-        plan | frontier | compare | published | speeds | replay | many | many-overlap | \
-        many-python | decode | peers)
+        plan | frontier | compare | published | speeds | replay | many | decode | peers)
         keep "$1" "$1"
         ;;
     *)
@@ -361,6 +336,6 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 [ $# -gt 0 ] ||
     set -- $programs overlap overlap-published standing standing-loops plan compare published \
-        replay many many-overlap many-python $reproductions decode peers
+        replay many $reproductions decode peers
 for one; do run "$one"; done
 exit $failed
