@@ -9,7 +9,7 @@ accepts build --router none --clusters 12 --threads 3 -o three.specb
 same one.specb three.specb
 accepts build --router none --clusters 12 --seed 2 -o other.specb
 cmp -s one.specb other.specb && fail "the seed does not matter"
-accepts build --router none --clusters 7 --balanced --init kmeans++ --json -o balanced.specb
+accepts build --router none --clusters 7 --balanced --json -o balanced.specb
 prints \
     '{*"n_rows":300*"n_clusters":7*"size_least":42,*"size_most":43,"objective":\[*"router":{*"seconds_kmeans":*"peak_bytes":*}'
 accepts build --router none --clusters 12 --largest 1.5 --json -f -o one.specb
@@ -35,7 +35,6 @@ refuses 2 \
     "*--schedule: expected harmonic, flat or 1 to 8 numbers from 1 to the 20 clusters, found '21'" \
     build --clusters 20 --schedule 21 -o x.specb
 refuses 2 "*--router: expected *, found 'best'" build --router best -o x.specb
-refuses 2 "*--init: expected *" build --init random -o x.specb
 refuses 2 "*expected -o FILE or --json" build
 refuses 2 "*expected --model FILE" cluster-build -o x.specb
 refuses 1 "*: nowhere.gguf: cannot open*" cluster-build --model nowhere.gguf -o x.specb

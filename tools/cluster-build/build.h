@@ -16,7 +16,7 @@ typedef struct cluster_options {
     cli_common common;
     const char *model, *tensor;
     const char *tokenizer; /* NULL: the model's, if it holds one */
-    const char *router_name, *schedule_name, *init;
+    const char *router_name, *schedule_name;
     specrt_router_kind router;
     int64_t n_clusters; /* 0: as the router's method has it */
     int64_t n_iterations;

@@ -11,7 +11,6 @@ typedef struct kmeans_options {
     double tolerance;     /* stop when the objective gains less than this share */
     double largest;       /* sizes at most so many times the mean: 1 makes them differ by at most
                            * one, 0 leaves them as they come */
-    bool plus_plus;       /* seed by k-means++, one pass over the rows for each cluster */
     /* f32 [n_clusters, n_cols] to start from instead, of any length; borrowed */
     const float *initial;
     uint64_t seed;

@@ -152,7 +152,6 @@ static specrt_status cluster(cluster_build *b, specrt_error *err) {
                               .n_iterations = (int32_t)o->n_iterations,
                               .tolerance = 1e-5,
                               .largest = o->largest,
-                              .plus_plus = strcmp(o->init, "kmeans++") == 0,
                               .seed = (uint64_t)o->common.seed,
                               .threads = (int)o->common.threads,
                               .each = each_iteration,

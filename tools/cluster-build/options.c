@@ -28,8 +28,6 @@ static int parse_table(cluster_options *o, int argc, char **argv) {
                     "largest cluster, in multiples of the mean (default 4); 0: no limit"),
         sl_cli_int("iterations", "N", &o->n_iterations, 1, 1000,
                    "iterations of k-means at most (default 25)"),
-        sl_cli_string("init", "NAME", &o->init,
-                      "first centres: kmeans|| (default) or, for small heads, kmeans++"),
 
         sl_cli_heading("Router"),
         sl_cli_string("router", "NAME", &o->router_name,
@@ -112,14 +110,11 @@ static int check(cluster_options *o) {
         return sl_cli_usage("--largest: expected 0 or at least 1, found %g", o->largest);
     if (o->balanced) o->largest = 1;
     if (!o->schedule_name) o->schedule_name = is_flat ? "flat" : "harmonic";
-    if (strcmp(o->init, "kmeans||") != 0 && strcmp(o->init, "kmeans++") != 0)
-        return sl_cli_usage("--init: expected kmeans|| or kmeans++, found '%s'", o->init);
     return check_training(o);
 }
 
 int cluster_options_parse(cluster_options *o, int argc, char **argv) {
     *o = (cluster_options){.router_name = "centroid",
-                           .init = "kmeans||",
                            .largest = LARGEST,
                            .n_iterations = 25,
                            .n_hidden = 512,

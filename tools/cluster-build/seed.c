@@ -196,7 +196,7 @@ specrt_status seed_centroids(const row_set *r, const kmeans_options *options,
     seeding s = {.r = r, .options = options};
     size_t n = (size_t)r->n, width = SEED_BATCH + DOT_MAX_WIDTH, n_cols = (size_t)r->units.n_cols;
     int64_t capacity = 1 + 2 * SEED_ROUNDS * (int64_t)per_round(options->n_clusters);
-    if (capacity > r->n || options->plus_plus) capacity = r->n;
+    if (capacity > r->n) capacity = r->n;
     s.scratch_floats = KMEANS_GROUP * width > n_cols ? KMEANS_GROUP * width : n_cols;
     s.taken = malloc(n * sizeof *s.taken);
     s.nearest = calloc(n, sizeof *s.nearest);
@@ -205,9 +205,7 @@ specrt_status seed_centroids(const row_set *r, const kmeans_options *options,
     specrt_status status = SPECRT_STATUS_OK;
     if (!s.taken || !s.nearest || !s.distances || !s.scratch)
         status = sl_error_no_memory(err, "k-means");
-    for (int32_t i = 0; i < r->n && options->plus_plus && !status; i++)
-        s.taken[s.n_taken++] = s.nearest[i] = i;
-    if (!status && !options->plus_plus) status = take_all(&s, kernels, (int32_t)capacity, err);
+    if (!status) status = take_all(&s, kernels, (int32_t)capacity, err);
     if (!status) status = reduce(&s, out, err);
     free(s.taken);
     free(s.nearest);
