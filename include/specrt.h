@@ -19,7 +19,8 @@
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
  *     save a conversation    session_save, session_load
  *     learn beside decoding  worker_create, worker_submit, worker_close
- *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _get_stats, _close
+ *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
+ *                            _get_stats, _close
  *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _free; verifier_create,
  *                            _set_sequence, _draw, _propose, _free; verify_tree, verify_chain
  *     name things            version, status_name
@@ -542,7 +543,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * The machine has no influence. Sessions do so by specrt_session_params.auto_draft. Your own loop calls:
+ * The same cycles and costs give the same choices. Sessions do so by specrt_session_params.auto_draft. Your own loop calls:
  *
  *     specrt_auto_begin(a);                        // after the drafter has read the prompt
  *     specrt_auto_choose(a, &choice);              // each cycle; num_steps = 0: decode plainly
@@ -550,8 +551,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
  *         your drafter's next level, from choice.list
  *         if (!specrt_auto_should_continue(a, n + 1, logprob)) break;
  *     }
- *     your target's pass, then
- *     specrt_auto_observe(a, &cycle); */
+ *     your target's pass; then specrt_auto_observe(a, &cycle); */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 
@@ -579,8 +579,7 @@ typedef struct specrt_auto_desc {
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */
 
-/* specrt_auto_create() : Creates it. It keeps what it learns from sequence to sequence.
- *   desc : copied with its arrays
+/* specrt_auto_create() : Creates it from desc, which it copies. What it learns stays for later sequences.
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_desc *env,
                                             specrt_auto **out, specrt_error *err);
@@ -618,6 +617,13 @@ typedef struct specrt_auto_cycle {
 /* specrt_auto_observe() : Learns from a cycle, in constant time.
  * @return OK; BAD_ARG for counts out of range, and then nothing is learned. */
 SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *cycle);
+
+/* specrt_auto_set_costs() : Replaces costs and read of specrt_auto_desc, as measured again.
+ * @return as specrt_auto_create(); after an error nothing has changed. */
+SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
+                                               specrt_error *err);
+/* specrt_auto_skip() : The next choice will be 0 levels, so that a plain cycle can be timed. */
+SPECRT_API void specrt_auto_skip(specrt_auto *a);
 
 /* Sums since create. */
 typedef struct specrt_auto_stats {
@@ -10617,6 +10623,7 @@ struct specrt_auto {
     int32_t waited, interval;             /* plain cycles since the last probe, and until */
     int32_t n_unread;                     /* tokens that the first pass reads */
     bool told;                            /* plain cycles come with the target's probabilities */
+    bool skips;                           /* the next choice is a plain cycle, asked for */
     bool chosen, probes;                  /* of the cycle at hand */
     specrt_auto_choice choice;
     int64_t rate;  /* tokens by pass that the best choice is thought to give */
@@ -10739,6 +10746,8 @@ SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
         else if (a->waited < (a->told ? SPECRT__AUTO_MOST : a->interval))
             n_steps = 0;
         if (pays && !(a->without & SPECRT_AUTO_CONFIDENCE)) n_steps = a->num_steps;
+        if (a->skips) n_steps = 0;
+        a->skips = false;
         a->choice.num_steps = specrt__auto_afford(a, n_steps, pays);
         a->probes = !pays && a->choice.num_steps > 0;
         a->path = SPECRT__AUTO_ONE;
@@ -10921,6 +10930,24 @@ static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_d
         }
     if (specrt__auto_passes(d->read, plain, &a->read)) return SPECRT_STATUS_OK;
     return specrt__auto_refuse("read", "0 to a million plain passes", d->read, err);
+}
+
+SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
+                                               specrt_error *err) {
+    specrt_auto was = *a;
+    specrt_auto_desc desc;
+    SPECRT__CLEAR(&desc, 1);
+    desc.num_steps = a->num_steps;
+    desc.n_lists = a->n_lists;
+    desc.costs = costs;
+    desc.read = read;
+    specrt_status status = specrt__auto_take_costs(a, &desc, err);
+    if (status != SPECRT_STATUS_OK) *a = was;
+    return status;
+}
+
+SPECRT_API void specrt_auto_skip(specrt_auto *a) {
+    a->skips = true;
 }
 
 static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d,

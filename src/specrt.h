@@ -18,7 +18,8 @@
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
  *     save a conversation    session_save, session_load
  *     learn beside decoding  worker_create, worker_submit, worker_close
- *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _get_stats, _close
+ *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
+ *                            _get_stats, _close
  *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _free; verifier_create,
  *                            _set_sequence, _draw, _propose, _free; verify_tree, verify_chain
  *     name things            version, status_name
@@ -541,7 +542,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * The machine has no influence. Sessions do so by specrt_session_params.auto_draft. Your own loop calls:
+ * The same cycles and costs give the same choices. Sessions do so by specrt_session_params.auto_draft. Your own loop calls:
  *
  *     specrt_auto_begin(a);                        // after the drafter has read the prompt
  *     specrt_auto_choose(a, &choice);              // each cycle; num_steps = 0: decode plainly
@@ -549,8 +550,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
  *         your drafter's next level, from choice.list
  *         if (!specrt_auto_should_continue(a, n + 1, logprob)) break;
  *     }
- *     your target's pass, then
- *     specrt_auto_observe(a, &cycle); */
+ *     your target's pass; then specrt_auto_observe(a, &cycle); */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 
@@ -578,8 +578,7 @@ typedef struct specrt_auto_desc {
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */
 
-/* specrt_auto_create() : Creates it. It keeps what it learns from sequence to sequence.
- *   desc : copied with its arrays
+/* specrt_auto_create() : Creates it from desc, which it copies. What it learns stays for later sequences.
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_desc *env,
                                             specrt_auto **out, specrt_error *err);
@@ -617,6 +616,13 @@ typedef struct specrt_auto_cycle {
 /* specrt_auto_observe() : Learns from a cycle, in constant time.
  * @return OK; BAD_ARG for counts out of range, and then nothing is learned. */
 SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *cycle);
+
+/* specrt_auto_set_costs() : Replaces costs and read of specrt_auto_desc, as measured again.
+ * @return as specrt_auto_create(); after an error nothing has changed. */
+SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
+                                               specrt_error *err);
+/* specrt_auto_skip() : The next choice will be 0 levels, so that a plain cycle can be timed. */
+SPECRT_API void specrt_auto_skip(specrt_auto *a);
 
 /* Sums since create. */
 typedef struct specrt_auto_stats {

@@ -99,6 +99,8 @@ SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
         else if (a->waited < (a->told ? SPECRT__AUTO_MOST : a->interval))
             n_steps = 0;
         if (pays && !(a->without & SPECRT_AUTO_CONFIDENCE)) n_steps = a->num_steps;
+        if (a->skips) n_steps = 0;
+        a->skips = false;
         a->choice.num_steps = specrt__auto_afford(a, n_steps, pays);
         a->probes = !pays && a->choice.num_steps > 0;
         a->path = SPECRT__AUTO_ONE;
@@ -281,6 +283,24 @@ static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_d
         }
     if (specrt__auto_passes(d->read, plain, &a->read)) return SPECRT_STATUS_OK;
     return specrt__auto_refuse("read", "0 to a million plain passes", d->read, err);
+}
+
+SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
+                                               specrt_error *err) {
+    specrt_auto was = *a;
+    specrt_auto_desc desc;
+    SPECRT__CLEAR(&desc, 1);
+    desc.num_steps = a->num_steps;
+    desc.n_lists = a->n_lists;
+    desc.costs = costs;
+    desc.read = read;
+    specrt_status status = specrt__auto_take_costs(a, &desc, err);
+    if (status != SPECRT_STATUS_OK) *a = was;
+    return status;
+}
+
+SPECRT_API void specrt_auto_skip(specrt_auto *a) {
+    a->skips = true;
 }
 
 static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d,

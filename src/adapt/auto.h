@@ -35,6 +35,7 @@ struct specrt_auto {
     int32_t waited, interval;             /* plain cycles since the last probe, and until */
     int32_t n_unread;                     /* tokens that the first pass reads */
     bool told;                            /* plain cycles come with the target's probabilities */
+    bool skips;                           /* the next choice is a plain cycle, asked for */
     bool chosen, probes;                  /* of the cycle at hand */
     specrt_auto_choice choice;
     int64_t rate;  /* tokens by pass that the best choice is thought to give */

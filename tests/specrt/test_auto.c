@@ -292,6 +292,62 @@ static void test_confidence(void) {
     specrt_auto_close(a);
 }
 
+/* --- costs measured again --- */
+
+/* Choices follow the new table and no other: after it both controllers, which saw the same, choose alike. */
+static void test_new_costs(void) {
+    double costs[LISTS * (STEPS + 1)];
+    specrt_auto *a = make(0.05, 0.1, 0, SPECRT_AUTO_CONFIDENCE),
+                *b = make(0.3, 0.9, 0, SPECRT_AUTO_CONFIDENCE);
+    specrt_auto_choice of_a, of_b;
+    specrt_error err;
+    REQUIRE(specrt_auto_observe(a, &(specrt_auto_cycle){.n_passes = 0}) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_auto_observe(b, &(specrt_auto_cycle){.n_passes = 0}) == SPECRT_STATUS_OK);
+    a->balance = b->balance;
+    fill_costs(costs, 0.3, 0.9, 0);
+    REQUIRE(specrt_auto_set_costs(a, costs, 0.00001, &err) == SPECRT_STATUS_OK);
+    CHECK(memcmp(a->costs, b->costs, sizeof a->costs) == 0);
+    CHECK_INT(a->read, b->read);
+    for (int i = 0; i < 50; i++) {
+        specrt_auto_choose(a, &of_a);
+        specrt_auto_choose(b, &of_b);
+        CHECK_INT(of_a.num_steps, of_b.num_steps);
+        const specrt_auto_cycle cycle = {.n_passes = of_a.num_steps,
+                                         .n_accepted = of_a.num_steps / 2};
+        REQUIRE(specrt_auto_observe(a, &cycle) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_auto_observe(b, &cycle) == SPECRT_STATUS_OK);
+    }
+    specrt_auto_close(a);
+    specrt_auto_close(b);
+}
+
+/* What is no cost is refused by name, and the table stays. */
+static void test_bad_new_costs(void) {
+    double costs[LISTS * (STEPS + 1)];
+    specrt_auto *a = make(0.05, 0.1, 0, 0), was = *a;
+    specrt_error err;
+    fill_costs(costs, 0.3, 0.9, 0);
+    costs[LISTS * (STEPS + 1) - 1] = -1;
+    CHECK_INT(specrt_auto_set_costs(a, costs, 0, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK(strstr(err.msg, "costs") != NULL);
+    fill_costs(costs, 0.3, 0.9, 0);
+    CHECK_INT(specrt_auto_set_costs(a, costs, NAN, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK(strstr(err.msg, "read") != NULL);
+    CHECK(memcmp(a, &was, sizeof was) == 0);
+    specrt_auto_close(a);
+}
+
+/* One plain cycle where drafts would be faster, then drafts again. */
+static void test_skip(void) {
+    specrt_auto *a = make(0.05, 0.1, 0, 0);
+    for (int i = 0; i < 100; i++) run_cycle(a, 0.9, 0, NAN);
+    CHECK_INT(drafts_in(a, 0.9, 20), 20);
+    specrt_auto_skip(a);
+    CHECK_INT(drafts_in(a, 0.9, 1), 0);
+    CHECK_INT(drafts_in(a, 0.9, 20), 20);
+    specrt_auto_close(a);
+}
+
 /* --- special cases --- */
 
 /* All parts left out, it is a fixed policy: every level, the last list, in every cycle. */
@@ -746,6 +802,9 @@ static const test_case cases[] = {
     {"probes", "few where the target's certainty is told", test_needs_no_probes},
     {"drafter", "one that is wrong where the target is sure is found out", test_learns_the_drafter},
     {"confidence", "unsure tokens end a chain", test_confidence},
+    {"new_costs", "choices follow a table that replaces the first", test_new_costs},
+    {"bad_new_costs", "one that is none changes nothing", test_bad_new_costs},
+    {"skip", "one plain cycle, asked for", test_skip},
     {"fixed", "without its parts it is a fixed policy", test_fixed},
     {"repeats", "the same cycles give the same choices", test_repeats},
     {"refusals", "tables that are no costs, cycles that are none", test_refusals},
