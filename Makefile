@@ -199,6 +199,8 @@ $(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(call tools_of,$(1)) $(L
 	$$(call link)
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST,$(t))))
+# What of the adapter needs no llama.cpp.
+$(BUILD)/tests/test_llama_costs: $(patsubst %,$(BUILD)/adapters/llama/specrt_llama_%.o,costs cache clock)
 
 # The CUDA file on the harness of tests/gpu, and its tests.
 HARNESS := $(patsubst %,$(BUILD)/tests/gpu/%.o,specrt_kernels harness runtime)
