@@ -35,6 +35,7 @@
 #include <stddef.h>
 #include "llama.h"
 #include "specrt.h"
+#include "specrt_llama_costs.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -139,6 +140,22 @@ specrt_llama_times specrt_llama_get_times(const specrt_llama *pair);
 /* specrt_llama_keeps_chains() : whether the drafter need not read again what was accepted of a chain that it
  * drafted. EAGLE-3 heads and MTP layers read it once more, with the target's states. */
 bool specrt_llama_keeps_chains(const specrt_llama *pair);
+
+/* ---- costs, for `auto` (specrt_llama_costs.h) ---- */
+
+/* specrt_llama_get_meter() : the pair's passes, to be measured. Its sequence is lost: reset it afterwards. */
+specrt_llama_meter specrt_llama_get_meter(specrt_llama *pair);
+
+/* What costs depend on. */
+typedef struct specrt_llama_setting {
+    const struct llama_model *target, *draft;
+    int32_t n_threads, n_context, n_slots;
+    specrt_tree_params tree;
+} specrt_llama_setting;
+
+/* specrt_llama_key() : key of specrt_llama_cache_path(); specrt_llama_pair_key() : that of a pair. */
+void specrt_llama_key(const specrt_llama_setting *setting, char out[SPECRT_LLAMA_KEY]);
+void specrt_llama_pair_key(const specrt_llama *pair, char out[SPECRT_LLAMA_KEY]);
 
 /* specrt_llama_use_head() : whether draft_step runs llama.cpp's LM head (to compare with it) instead of
  * ending before it. Then draft_step gives no states, and specrt_llama_draft_logits() f32 [beam->n, n_vocab]

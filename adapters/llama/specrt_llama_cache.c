@@ -190,6 +190,28 @@ int specrt_llama_cache_read(const char *path, const char *machine, const char *k
     return code;
 }
 
+/* ---- or measuring ------------------------------------------------------------------------------ */
+
+int specrt_llama_costs_find(const specrt_llama_meter *meter, int32_t most, const char *path,
+                            const char *key, specrt_llama_costs *out,
+                            char line[SPECRT_LLAMA_LINE]) {
+    char machine[SPECRT_LLAMA_TEXT], why[SPECRT_LLAMA_TEXT];
+    specrt_llama_machine(machine);
+    int found = path ? specrt_llama_cache_read(path, machine, key, out, why) : 0;
+    if (found > 0) return snprintf(line, SPECRT_LLAMA_LINE, "costs: read from %s", path), 0;
+    double began = specrt_llama_seconds();
+    memset(out, 0, sizeof *out);
+    int code = specrt_llama_costs_measure(meter, most, out);
+    double seconds = specrt_llama_seconds() - began;
+    if (found < 0)
+        snprintf(line, SPECRT_LLAMA_LINE, "costs: %s: %s; measured again in %.1f s", path, why,
+                 seconds);
+    else
+        snprintf(line, SPECRT_LLAMA_LINE, "costs: measured in %.1f s, kept in %s", seconds,
+                 path ? path : "no file: there is no cache folder");
+    return code;
+}
+
 /* ---- writing ------------------------------------------------------------------------------------ */
 
 static void put_curve(FILE *f, const char *name, const specrt_llama_curve *c) {

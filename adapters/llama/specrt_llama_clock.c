@@ -8,8 +8,9 @@
 /* A figure moves by 1/8 of what it was off by, and faster the longer it was not seen. */
 #define LEAST_WEIGHT (1.0 / 8)
 #define MOST_WEIGHT  0.5
-#define MOST_OFF     0.7 /* natural log: a pass that took twice as long or more counts as twice */
-#define MOST_DRIFT   0.1 /* beyond which plain cycles are timed */
+#define MOST_OFF     0.7  /* natural log: a pass that took twice as long or more counts as twice */
+#define MOST_RIGHT   0.95 /* of drafted tokens, that may be accepted */
+#define MOST_DRIFT   0.1  /* beyond which plain cycles are timed */
 
 enum { AGE = 128, KNOWN = 8, ASKED = 3 };
 
@@ -60,6 +61,24 @@ void specrt_llama_clock_table(const specrt_llama_clock *c, int32_t n_slots, doub
     for (int32_t n = 1; n <= c->tree.num_steps; n++)
         cycles[n] = drafts_at(c, n_slots, n) + target_at(c, n_slots * nodes_of(&c->tree, n));
     *read = n_slots * read_at(c);
+}
+
+bool specrt_llama_clock_hopeless(const specrt_llama_clock *c, char line[SPECRT_LLAMA_TEXT]) {
+    double cycles[SPECRT_TREE_MAX_STEPS + 1], read, tokens = 1, reached = 1;
+    specrt_llama_clock_table(c, 1, cycles, &read);
+    for (int32_t n = 1; n <= c->tree.num_steps; n++) {
+        reached *= MOST_RIGHT;
+        tokens += reached;
+        if (tokens * cycles[0] > cycles[n]) return false;
+    }
+    int32_t n = c->tree.num_steps < 3 ? c->tree.num_steps : 3;
+    snprintf(
+        line, SPECRT_LLAMA_TEXT,
+        "drafting off: a pass of %d tokens costs %.2f passes here, its draft %.2f; too slow even "
+        "if %.0f%% of drafted tokens are accepted",
+        (int)nodes_of(&c->tree, n), target_at(c, nodes_of(&c->tree, n)) / cycles[0],
+        drafts_at(c, 1, n) / cycles[0], 100 * MOST_RIGHT);
+    return true;
 }
 
 specrt_status specrt_llama_clock_auto(const specrt_llama_clock *c, bool keeps_chains,

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#define ROUNDS_SECONDS 1.5 /* no round begins later */
-#define MOST_SECONDS   2.5 /* no size of the first round follows */
+#define ROUNDS_SECONDS 1.2 /* no round begins later */
+#define MOST_SECONDS   2.0 /* no size of the first round follows */
 
 enum { N_ROUNDS = 5, HEAD_ROUNDS = 3, WINDOW_TOKENS = 256, CACHE_BYTES = 16 << 20 };
 
@@ -29,12 +29,12 @@ double specrt_llama_curve_at(const specrt_llama_curve *c, int32_t size) {
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-/* Sizes up to the first that is `most` or more. */
+/* Sizes below `most`, and that. */
 static void add_sizes(specrt_llama_curve *c, int32_t most) {
     static const int32_t sizes[SPECRT_LLAMA_SIZES] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-    c->n = 0;
-    do c->sizes[c->n] = sizes[c->n];
-    while (c->sizes[c->n++] < most && c->n < SPECRT_LLAMA_SIZES);
+    for (c->n = 0; c->n < SPECRT_LLAMA_SIZES - 1 && sizes[c->n] < most; c->n++)
+        c->sizes[c->n] = sizes[c->n];
+    c->sizes[c->n++] = most < sizes[SPECRT_LLAMA_SIZES - 1] ? most : sizes[SPECRT_LLAMA_SIZES - 1];
 }
 
 /* One pass of each size. The first round may end early; then the curve has fewer sizes. */
@@ -56,7 +56,7 @@ int specrt_llama_costs_measure(const specrt_llama_meter *m, int32_t most, specrt
     int code = m->target(m->user, 1, &unused); /* reads the weights from disk, if need be */
     if (code == 0) code = m->draft(m->user, 1, &unused);
     add_sizes(&out->target, most);
-    add_sizes(&out->draft, 8);
+    out->draft = (specrt_llama_curve){.n = 2, .sizes = {1, 8}};
     for (int round = 0; round < N_ROUNDS && code == 0; round++) {
         if (round > 0 && specrt_llama_seconds() - began > ROUNDS_SECONDS) break;
         code = time_curve(m->user, m->draft, &out->draft, round == 0, began);

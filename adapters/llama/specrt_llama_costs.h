@@ -24,6 +24,8 @@ enum {
     SPECRT_LLAMA_SIZES = 12, /* of a curve, at most */
     SPECRT_LLAMA_HEADS = 8,  /* policies with a measured head, at most */
     SPECRT_LLAMA_TEXT = 256,
+    SPECRT_LLAMA_KEY = 512,
+    SPECRT_LLAMA_LINE = 1536,
     SPECRT_LLAMA_PATH = 1024
 };
 
@@ -62,7 +64,7 @@ typedef struct specrt_llama_meter {
 double specrt_llama_curve_at(const specrt_llama_curve *curve, int32_t size);
 
 /* specrt_llama_costs_measure() : Times passes of both models; the shortest of at most 5 rounds counts. No round
- * begins after 1.5 seconds, and no size is added after 2.5 seconds.
+ * begins after 1.2 seconds, and no size is added after 2.
  *   most : tokens of the target's largest pass
  * @return 0, or what a callback returned. */
 int specrt_llama_costs_measure(const specrt_llama_meter *meter, int32_t most,
@@ -106,6 +108,13 @@ int specrt_llama_cache_read(const char *path, const char *machine, const char *k
 bool specrt_llama_cache_write(const char *path, const char *machine, const char *key,
                               specrt_llama_costs *costs);
 
+/* specrt_llama_costs_find() : Costs from the file, else measured.
+ *   path : NULL: there is no file
+ *   line : receives one line for the user: where the costs are from, and why a file was not used
+ * @return 0, or what a callback returned. */
+int specrt_llama_costs_find(const specrt_llama_meter *meter, int32_t most, const char *path,
+                            const char *key, specrt_llama_costs *out, char line[SPECRT_LLAMA_LINE]);
+
 /* ---- while decoding ---- */
 
 /* A cycle of one slot, or of several in one pass of the target. */
@@ -146,6 +155,11 @@ bool specrt_llama_clock_see(specrt_llama_clock *clock, const specrt_llama_cycle 
  *   cycles : receives f64 [tree.num_steps + 1] */
 void specrt_llama_clock_table(const specrt_llama_clock *clock, int32_t n_slots, double *cycles,
                               double *read);
+
+/* specrt_llama_clock_hopeless() : Whether drafts of any length are slower than plain decoding even if 95% of
+ * drafted tokens are accepted, as those of a drafter slower than its target.
+ *   line : receives why */
+bool specrt_llama_clock_hopeless(const specrt_llama_clock *clock, char line[SPECRT_LLAMA_TEXT]);
 
 /* specrt_llama_clock_auto() : A controller by the clock's table; @return as specrt_auto_create(). */
 specrt_status specrt_llama_clock_auto(const specrt_llama_clock *clock, bool keeps_chains,

@@ -68,8 +68,8 @@ static void test_measure(void) {
     const specrt_llama_meter meter = {&c, meter_target, meter_draft};
     CHECK_INT(specrt_llama_costs_measure(&meter, STEPS + 1, &costs), 0);
     CHECK_INT(costs.target.n, 5);
-    CHECK_INT(costs.target.sizes[4], 6);
-    CHECK_INT(c.largest, 6);
+    CHECK_INT(costs.target.sizes[4], 5);
+    CHECK_INT(c.largest, 5);
     CHECK(costs.changed);
     for (int i = 0; i < 5; i++)
         CHECK_NEAR(costs.target.seconds[i], 0.01 * costs.target.sizes[i], 1e-9);
@@ -258,6 +258,35 @@ static void test_path(void) {
     setenv("XDG_CACHE_HOME", "", 1);
     setenv("HOME", in_folder("home/of/nobody"), 1);
     CHECK(!specrt_llama_cache_path(NULL, "key", path));
+    clear_folder();
+}
+
+/* A file is used where it can be; else there is one line that says why not. */
+static void test_find(void) {
+    calls c = {0};
+    specrt_llama_costs costs;
+    const specrt_llama_meter meter = {&c, meter_target, meter_draft};
+    char machine[SPECRT_LLAMA_TEXT], line[SPECRT_LLAMA_LINE];
+    const char *path = in_folder("a.costs");
+    specrt_llama_machine(machine);
+    CHECK_INT(specrt_llama_costs_find(&meter, 4, path, "k", &costs, line), 0);
+    CHECK_HAS(line, "costs: measured in 0.0 s, kept in /");
+    CHECK(c.n_target > 4 && costs.changed);
+    REQUIRE(specrt_llama_cache_write(path, machine, "k", &costs));
+    c.n_target = 0;
+    CHECK_INT(specrt_llama_costs_find(&meter, 4, path, "k", &costs, line), 0);
+    CHECK_HAS(line, "costs: read from /");
+    CHECK(c.n_target == 0 && !costs.changed);
+    REQUIRE(specrt_llama_cache_write(path, "another one", "k", &costs));
+    CHECK_INT(specrt_llama_costs_find(&meter, 4, path, "k", &costs, line), 0);
+    CHECK_HAS(line, "a.costs: of another machine: expected ");
+    CHECK_HAS(line, "found another one; measured again in 0.0 s");
+    CHECK(c.n_target > 4 && costs.changed);
+    write_bytes(path, "specrt", 6);
+    CHECK_INT(specrt_llama_costs_find(&meter, 4, path, "k", &costs, line), 0);
+    CHECK_HAS(line, "a.costs: damaged; measured again in 0.0 s");
+    CHECK_INT(specrt_llama_costs_find(&meter, 4, NULL, "k", &costs, line), 0);
+    CHECK_HAS(line, "kept in no file: there is no cache folder");
     clear_folder();
 }
 
@@ -524,6 +553,27 @@ static void test_words(void) {
     CHECK_HAS(out, "0 tokens drafted, 0 accepted; estimated 1.00x plain decoding");
 }
 
+/* Drafts that cannot be faster, whatever is accepted: of a drafter slower than its target, or where a pass of
+ * several tokens costs as much as so many passes. */
+static void test_hopeless(void) {
+    const specrt_llama_costs slow = costs_of(0.1, 1.1), steep = costs_of(1, 0.05),
+                             good = costs_of(0.1, 0.3);
+    specrt_llama_clock clock;
+    char line[SPECRT_LLAMA_TEXT] = "";
+    specrt_llama_clock_init(&clock, &good, &chain, 0);
+    CHECK(!specrt_llama_clock_hopeless(&clock, line));
+    CHECK_STR(line, "");
+    specrt_llama_clock_init(&clock, &slow, &chain, 0);
+    CHECK(specrt_llama_clock_hopeless(&clock, line));
+    CHECK_STR(
+        line,
+        "drafting off: a pass of 4 tokens costs 1.30 passes here, its draft 3.30; too slow even "
+        "if 95% of drafted tokens are accepted");
+    specrt_llama_clock_init(&clock, &steep, &chain, 0);
+    CHECK(specrt_llama_clock_hopeless(&clock, line));
+    CHECK_HAS(line, "a pass of 4 tokens costs 4.00 passes here, its draft 0.15;");
+}
+
 static const test_case cases[] = {
     {"curve", "between measured sizes and beyond them", test_curve},
     {"measure", "sizes, rounds, and a model that fails", test_measure},
@@ -532,6 +582,7 @@ static const test_case cases[] = {
     {"kept", "costs in a file, and whose they are", test_kept},
     {"damaged", "cut, or with one bit changed, at every byte", test_damaged},
     {"bad_lines", "a whole file that holds no costs", test_bad_lines},
+    {"find", "from the file, or measured with one line", test_find},
     {"path", "beside the bundle, or in the user's cache folder", test_path},
     {"table", "chains, trees, several slots", test_table},
     {"stays", "drafts go on where they are faster", test_stays},
@@ -541,6 +592,7 @@ static const test_case cases[] = {
     {"wrong_start", "costs that do not hold are found out", test_wrong_start},
     {"never_slower", "than plain decoding, by the given clock", test_never_slower},
     {"outlier", "one slow pass, or a prompt, is none", test_outlier},
+    {"hopeless", "drafts that cannot be faster", test_hopeless},
     {"words", "the line that a person reads", test_words},
 };
 TEST_MAIN(cases)

@@ -18,6 +18,7 @@ typedef struct writer {
     models *m;
     specrt_session *session;
     record_file trace;
+    plain_decoder plain; /* where nothing drafts */
     sums total;
     FILE *text;       /* the answer's bytes */
     json_object *ids; /* NULL: not wanted */
@@ -48,8 +49,10 @@ static int each(void *user, const int32_t *tokens, int32_t n) {
 
 static specrt_status generate(writer *w, const input *in, specrt_error *err) {
     int64_t most = w->o->n_predict < 0 ? 0 : w->o->n_predict;
-    specrt_host host = models_host(w->m, w->o);
     specrt_generation g = {.max_tokens = most, .each = each, .user = w};
+    if (w->m->no_drafts[0]) return plain_generate(&w->plain, w->o, w->m, in->ids, in->n, &g, err);
+    specrt_llama_reset(w->m->pair);
+    specrt_host host = models_host(w->m, w->o, w->session);
     if (w->trace.recorder)
         return recorder_generate(w->trace.recorder, w->session, in->ids, in->n, in->domain, most,
                                  each, w, err);
@@ -57,12 +60,14 @@ static specrt_status generate(writer *w, const input *in, specrt_error *err) {
 }
 
 static specrt_status answer(writer *w, const input *in, specrt_error *err) {
-    specrt_session_stats stats;
-    specrt_llama_reset(w->m->pair);
+    specrt_session_stats stats = {.n_cycles = 0};
     w->n = 0;
     specrt_status status = generate(w, in, err);
     if (status != SPECRT_STATUS_OK) return models_error(w->m, status, err);
-    specrt_session_get_stats(w->session, &stats);
+    if (w->m->no_drafts[0])
+        stats.n_cycles = stats.n_emitted = w->n > 0 ? w->n - 1 : 0;
+    else
+        specrt_session_get_stats(w->session, &stats);
     w->total.seconds += 1e-6 * (double)(llama_time_us() - w->began);
     w->total.n_tokens += w->n;
     w->total.n_cycles += stats.n_cycles;
@@ -109,6 +114,24 @@ static specrt_status put_answers(writer *w, const inputs *in, json_object *to, s
     return SPECRT_STATUS_OK;
 }
 
+/* What auto did: {"drafting", "n_cycles", ..., "note"}; nothing for other policies. */
+static void put_auto(const writer *w, json_object *to) {
+    char line[SPECRT_LLAMA_TEXT];
+    specrt_auto_stats s = {.n_cycles = 0};
+    bool is_auto = w->session && auto_explain(w->m, w->session, &s, line), off = w->m->no_drafts[0];
+    if (!is_auto && !off) return;
+    json_object *o = json_object_new_object();
+    sl_json_put(to, "auto", o);
+    sl_json_put(o, "drafting", json_object_new_boolean(s.n_plain < s.n_cycles));
+    sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)s.n_cycles));
+    sl_json_put(o, "n_plain", sl_json_whole((uint64_t)s.n_plain));
+    sl_json_put(o, "n_drafted", sl_json_whole((uint64_t)s.n_passes));
+    sl_json_put(o, "n_accepted", sl_json_whole((uint64_t)(s.n_emitted - s.n_cycles)));
+    sl_json_put(o, "estimated_speedup_plain",
+                sl_json_real(s.cost > 0 ? (double)s.n_emitted / s.cost : 1));
+    sl_json_put(o, "note", sl_json_text(off ? w->m->no_drafts : line));
+}
+
 /* Nothing is printed unless all of it is. */
 static specrt_status print_json(writer *w, const inputs *in, const char *policy,
                                 specrt_error *err) {
@@ -121,6 +144,7 @@ static specrt_status print_json(writer *w, const inputs *in, const char *policy,
     sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)s->n_cycles));
     sl_json_put(o, "accept_length", sl_json_real(ratio((double)s->n_emitted, (double)s->n_cycles)));
     sl_json_put(o, "active_rows", sl_json_real(ratio((double)s->n_rows, (double)s->n_cycles)));
+    put_auto(w, o);
     sl_json_put(o, "seconds", sl_json_real(s->seconds));
     sl_json_put(o, "tokens_per_second", sl_json_real(speed(s, in->n)));
     if (status == SPECRT_STATUS_OK) return sl_cli_print_json(sl_json_to_text(o), err);
@@ -128,7 +152,12 @@ static specrt_status print_json(writer *w, const inputs *in, const char *policy,
     return status;
 }
 
-static void tell(const sums *s, int n_prompts, const char *policy) {
+static void tell(const writer *w, int n_prompts, const char *policy) {
+    char line[SPECRT_LLAMA_TEXT];
+    specrt_auto_stats stats;
+    const sums *s = &w->total;
+    if (!w->m->no_drafts[0] && auto_explain(w->m, w->session, &stats, line))
+        sl_cli_info("%s", line);
     sl_cli_info("%s: %lld tokens in %lld cycles, accept length %.2f, %.0f rows, %.1f tokens/s",
                 policy, (long long)s->n_tokens, (long long)s->n_cycles,
                 ratio((double)s->n_emitted, (double)s->n_cycles),
@@ -141,19 +170,26 @@ static void warn_unanswered(const writer *w, const inputs *in) {
     sl_cli_warn("%s", why);
 }
 
+/* A trace is of drafts of one length. */
+static const char *policy_text(const options *o) {
+    if (o->policies.n) return o->policies.items[0];
+    return o->record ? "microspec" : "auto";
+}
+
 specrt_status answer_all(const options *o, models *m, const inputs *in, specrt_error *err) {
     specrt_policy *policy = NULL;
     writer w = {.o = o, .m = m};
-    const char *text = o->policies.n ? o->policies.items[0] : NULL;
-    specrt_status status = models_session(m, o, text, &policy, &w.session, err);
+    specrt_status status = SPECRT_STATUS_OK;
+    if (m->pair) status = models_session(m, o, policy_text(o), &policy, &w.session, err);
+    if (status == SPECRT_STATUS_OK && m->no_drafts[0]) sl_cli_warn("%s", m->no_drafts);
+    const char *name = m->no_drafts[0] || !policy ? "plain" : specrt_policy_get_info(policy)->text;
     if (status == SPECRT_STATUS_OK && o->record) status = record_open(o, m, policy, &w.trace, err);
     if (status == SPECRT_STATUS_OK)
-        status = o->common.json ? print_json(&w, in, specrt_policy_get_info(policy)->text, err)
-                                : stream(&w, in, err);
+        status = o->common.json ? print_json(&w, in, name, err) : stream(&w, in, err);
     if (status == SPECRT_STATUS_OK && o->record) status = recorder_commit(w.trace.recorder, err);
     if (status == SPECRT_STATUS_OK && w.n_unanswered > 0) warn_unanswered(&w, in);
-    if (status == SPECRT_STATUS_OK && !o->common.json)
-        tell(&w.total, in->n, specrt_policy_get_info(policy)->text);
+    if (status == SPECRT_STATUS_OK && !o->common.json) tell(&w, in->n, name);
+    plain_close(&w.plain);
     record_close(&w.trace);
     specrt_session_close(w.session);
     specrt_policy_close(policy);

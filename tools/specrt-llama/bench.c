@@ -60,6 +60,7 @@ typedef struct bench {
     reading *readings; /* [n_prompts] */
     int n_unanswered;  /* prompts whose answer's first token ends it: there is nothing to decode */
     specrt_host host;  /* the pair's */
+    specrt_host inner; /* of the way that decodes now */
     way ways[MOST_WAYS];
     int n_ways;
     split *splits; /* [n_splits] */
@@ -174,7 +175,7 @@ static specrt_status decode_without(bench *b, way *w, const reading *from, answe
 static int forward_step(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
                         const float **draft_input) {
     bench *b = (bench *)user;
-    return b->host.draft_step(b->host.user, level, beam, hidden, draft_input);
+    return b->inner.draft_step(b->inner.user, level, beam, hidden, draft_input);
 }
 
 static int forward_verify(void *user, const specrt_draft *draft, const float **logits) {
@@ -182,12 +183,12 @@ static int forward_verify(void *user, const specrt_draft *draft, const float **l
     cycle *c = &b->recorded->cycles[b->recorded->n_cycles++];
     c->n = 0;
     for (int32_t i = 0; i < draft->n; i++) cycle_add(c, draft->tokens[i], draft->parents[i]);
-    return b->host.target_verify(b->host.user, draft, logits);
+    return b->inner.target_verify(b->inner.user, draft, logits);
 }
 
 static int forward_commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
     bench *b = (bench *)user;
-    return b->host.commit(b->host.user, draft, verdict);
+    return b->inner.commit(b->inner.user, draft, verdict);
 }
 
 static specrt_status decode_with(bench *b, way *w, const reading *from, answer *a,
@@ -195,6 +196,7 @@ static specrt_status decode_with(bench *b, way *w, const reading *from, answer *
     specrt_host host = b->host;
     specrt_session_stats stats;
     specrt_verdict v = {.n = 1};
+    b->inner = auto_host(b->m, w->session, b->host);
     host.user = b;
     host.draft_step = forward_step;
     host.target_verify = forward_verify;
@@ -426,7 +428,7 @@ static specrt_status add_ways(bench *b, specrt_error *err) {
     TRY(add_way(b, WHOLE_HEAD, NULL, err));
     TRY(add_way(b, POLICY, "full", err));
     const cli_list *policies = &b->o->policies;
-    if (policies->n == 0) return add_way(b, POLICY, NULL, err);
+    if (policies->n == 0) return add_way(b, POLICY, "auto", err);
     if (policies->n > MOST_WAYS - b->n_ways)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected at most %d, found %d", MOST_WAYS - b->n_ways,

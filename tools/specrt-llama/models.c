@@ -38,8 +38,7 @@ static specrt_status load(const char *path, int64_t n_gpu_layers, bool drafts,
 }
 
 /* Without -md the target drafts with MTP layers of its own. */
-static specrt_status load_models(const options *o, models *m, specrt_error *err) {
-    TRY(load(o->target, o->n_gpu_layers, !o->draft, &m->target, err));
+static specrt_status load_drafter(const options *o, models *m, specrt_error *err) {
     if (o->draft) {
         TRY(load(o->draft, o->n_gpu_layers_draft, true, &m->draft, err));
         return specrt_llama_head_open(o->draft, &m->rows, err);
@@ -66,8 +65,8 @@ static specrt_status check_context(const options *o, const models *m, specrt_err
                             o->target, (long long)o->n_context);
 }
 
-static specrt_status open_all(const options *o, models *m, specrt_error *err) {
-    specrt_llama_params p = {
+static specrt_status open_pair(const options *o, models *m, specrt_error *err) {
+    const specrt_llama_params p = {
         .tree = {.num_steps = (int32_t)o->num_steps,
                  .topk = (int32_t)o->topk,
                  .num_draft_tokens = (int32_t)o->num_draft_tokens},
@@ -75,14 +74,35 @@ static specrt_status open_all(const options *o, models *m, specrt_error *err) {
         .n_threads = (int32_t)o->n_threads,
         .keeps_states = o->record != NULL,
     };
-    TRY(load_models(o, m, err));
+    TRY(load_drafter(o, m, err));
+    TRY(specrt_llama_create(m->target, m->draft, &m->rows, &p, &m->pair, err));
+    TRY(specrt_worker_create(NULL, &m->worker, err));
+    return specrt_head_bind(NULL, &m->rows.desc, NULL, &m->head, err);
+}
+
+/* Whether an answer without drafts is one too: who names no policy, or auto, leaves the choice to us. Of the
+ * target's own faults nothing is made. */
+static bool is_optional(const options *o, const specrt_error *err) {
+    bool chosen = o->policies.n > 0 && !auto_is_named(o->policies.items[0]);
+    return !chosen && !o->bench && !o->record && !o->costs && !o->auto_costs &&
+           strncmp(err->msg, "target", 6) != 0 && err->status != SPECRT_STATUS_NO_MEMORY;
+}
+
+static specrt_status go_without(models *m, const specrt_error *why) {
+    snprintf(m->no_drafts, sizeof m->no_drafts, "drafting off: %s; plain decoding", why->msg);
+    specrt_llama_free(m->pair);
+    m->pair = NULL;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status open_all(const options *o, models *m, specrt_error *err) {
+    TRY(load(o->target, o->n_gpu_layers, !o->draft, &m->target, err));
     m->vocab = llama_model_get_vocab(m->target);
     m->n_vocab = llama_vocab_n_tokens(m->vocab);
     TRY(check_context(o, m, err));
     TRY(open_bundle(o, m, err));
-    TRY(specrt_llama_create(m->target, m->draft, &m->rows, &p, &m->pair, err));
-    TRY(specrt_worker_create(NULL, &m->worker, err));
-    return specrt_head_bind(NULL, &m->rows.desc, NULL, &m->head, err);
+    specrt_status status = open_pair(o, m, err);
+    return status == SPECRT_STATUS_OK || !is_optional(o, err) ? status : go_without(m, err);
 }
 
 specrt_status models_open(const options *o, models *m, specrt_error *err) {
@@ -98,6 +118,7 @@ specrt_status models_open(const options *o, models *m, specrt_error *err) {
 
 void models_close(models *m) {
     for (int i = 0; i < m->n_autos; i++) specrt_auto_close(m->autos[i]);
+    auto_close_all(m);
     specrt_head_close(m->head);
     specrt_worker_close(m->worker);
     specrt_llama_free(m->pair);
@@ -106,15 +127,6 @@ void models_close(models *m) {
     if (m->draft && m->draft != m->target) llama_model_free(m->draft);
     if (m->target) llama_model_free(m->target);
     memset(m, 0, sizeof *m);
-}
-
-/* What `auto` chooses by. */
-static specrt_status read_costs(const options *o, pass_costs *out, specrt_error *err) {
-    if (!o->auto_costs)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "--policy auto: expected --auto-costs FILE, of --costs or of "
-                                "specrt-eval plan --costs-out");
-    return pass_costs_read(o->auto_costs, out, err);
 }
 
 static specrt_status add_auto(models *m, const pass_costs *costs, const specrt_policy *policy,
@@ -128,31 +140,39 @@ static specrt_status add_auto(models *m, const pass_costs *costs, const specrt_p
     return SPECRT_STATUS_OK;
 }
 
+specrt_sampling models_sampling(const options *o) {
+    return (specrt_sampling){.temperature = (float)o->temperature,
+                             .top_k = (int32_t)o->top_k,
+                             .top_p = (float)o->top_p,
+                             .min_p = (float)o->min_p,
+                             .seed = (uint64_t)o->common.seed};
+}
+
+specrt_session_params models_params(const models *m, const options *o, specrt_policy_desc *desc) {
+    specrt_session_params params = {
+        .sampling = models_sampling(o), .submit = specrt_worker_submit, .submit_user = m->worker};
+    specrt_llama_describe(m->pair, desc, &params);
+    return params;
+}
+
 specrt_status models_session(models *m, const options *o, const char *text, specrt_policy **policy,
                              specrt_session **session, specrt_error *err) {
     pass_costs costs = {.error = 0};
-    if (auto_is_named(text)) TRY(read_costs(o, &costs, err));
+    if (auto_is_named(text) && !o->auto_costs)
+        return auto_session(m, o, text, policy, session, err);
+    if (auto_is_named(text)) TRY(pass_costs_read(o->auto_costs, &costs, err));
     specrt_policy_desc desc = {.text = auto_policy(text, &costs)};
-    specrt_session_params params = {
-        .sampling = {.temperature = (float)o->temperature,
-                     .top_k = (int32_t)o->top_k,
-                     .top_p = (float)o->top_p,
-                     .min_p = (float)o->min_p,
-                     .seed = (uint64_t)o->common.seed},
-        .submit = specrt_worker_submit,
-        .submit_user = m->worker,
-    };
-    specrt_llama_describe(m->pair, &desc, &params);
+    specrt_session_params params = models_params(m, o, &desc);
     TRY(auto_policy_opened(specrt_policy_create(m->bundle, m->head, &desc, policy, err),
                            auto_policy_file(text, &costs), err));
     if (auto_is_named(text)) TRY(add_auto(m, &costs, *policy, &params, err));
     return specrt_session_create(*policy, &params, NULL, session, err);
 }
 
-specrt_host models_host(const models *m, const options *o) {
+specrt_host models_host(const models *m, const options *o, const specrt_session *session) {
     specrt_host host = specrt_llama_host(m->pair);
     host.p_min = (float)o->p_min;
-    return host;
+    return auto_host(m, session, host);
 }
 
 specrt_status models_error(const models *m, specrt_status status, specrt_error *err) {

@@ -51,8 +51,8 @@ static int check(options *o) {
     sl_cli_heading("Drafts"), \
     sl_cli_string("bundle", "FILE", &(o).bundle, "what policies need beyond the drafter"), \
     sl_cli_strings("policy", "SPEC", &(o).policies, \
-     "what may be drafted: full, microspec (the default), static:N+window...; auto, or auto+SPEC: " \
-     "as much as pays; with --bench any number of them"), \
+     "auto (the default), auto+SPEC: as many tokens as are faster than plain decoding, or none; full, " \
+     "microspec, static:N+window...: always --num-steps; with --bench any number of them"), \
     sl_cli_also("--draft-max --draft", sl_cli_int("num-steps", "N", &(o).num_steps, 1, \
      SPECRT_TREE_MAX_STEPS, "passes of the drafter in a cycle (4)")), \
     sl_cli_also("--spec-draft-p-min", sl_cli_real("draft-p-min", "P", &(o).p_min, 0, 1, \
@@ -88,8 +88,8 @@ static int check(options *o) {
      "every cycle to a trace, for specrt-eval replay and plan; best with --policy full"), \
     sl_cli_string("costs", "FILE", &(o).costs, \
      "no answers: what head, drafter and target cost here, for specrt-eval plan --costs"), \
-    sl_cli_string("auto-costs", "FILE", &(o).auto_costs, "what --policy auto chooses by, of --costs " \
-     "or of specrt-eval plan --costs-out")
+    sl_cli_string("auto-costs", "FILE", &(o).auto_costs, "what auto chooses by instead of the clock, of " \
+     "--costs or of specrt-eval plan --costs-out")
 #define OPTIONS_BENCH(o) \
     sl_cli_heading("Comparison"), \
     sl_cli_flag("bench", &(o).bench, \

@@ -28,7 +28,7 @@ specrt_status record_open(const options *o, models *m, const specrt_policy *poli
     specrt_session_params params = {.n_logits = 0};
     TRY(models_session(m, o, "full", &out->full, &out->whole, err));
     specrt_llama_describe(m->pair, &of_pair, &params);
-    const recorder_params record = {.host = models_host(m, o),
+    const recorder_params record = {.host = models_host(m, o, out->whole),
                                     .whole = specrt_session_shortlist(out->whole),
                                     .info = describe(o, m, policy, &params, &of_pair),
                                     .path = o->record,

@@ -46,6 +46,8 @@ typedef struct models {
     int32_t n_vocab;                /* columns of the target's logits */
     specrt_auto *autos[MOST_AUTOS]; /* of sessions of auto, owned */
     int n_autos;
+    struct auto_clock *clock;          /* of autos by measured costs; NULL: none, owned */
+    char no_drafts[SPECRT_LLAMA_LINE]; /* why this program decodes plainly; empty: it drafts */
 } models;
 
 specrt_status models_open(const options *o, models *out, specrt_error *err);
@@ -55,11 +57,48 @@ void models_close(models *m);
 specrt_status models_session(models *m, const options *o, const char *text, specrt_policy **policy,
                              specrt_session **session, specrt_error *err);
 
-/* models_host() : the pair as callbacks, drafting as deep as the options say. */
-specrt_host models_host(const models *m, const options *o);
+/* models_params() : what a session of the pair is created with, beside its policy; of that what the pair
+ * tells. models_sampling() : as the options say. */
+specrt_session_params models_params(const models *m, const options *o, specrt_policy_desc *policy);
+specrt_sampling models_sampling(const options *o);
+
+/* models_host() : the pair as callbacks for a session, drafting as deep as the options say. */
+specrt_host models_host(const models *m, const options *o, const specrt_session *session);
 
 /* models_error() : a call's error; where a model failed (HOST), what the pair says of it. */
 specrt_status models_error(const models *m, specrt_status status, specrt_error *err);
+
+/* ---- auto.c ---- */
+
+/* auto_session() : a session of auto by measured costs, its policy by the text. Where drafts cannot be faster,
+ * m->no_drafts says so. Costs are measured, or read from their file, when first asked for. */
+specrt_status auto_session(models *m, const options *o, const char *text, specrt_policy **policy,
+                           specrt_session **session, specrt_error *err);
+
+/* auto_host() : a host whose cycles are timed for such a session; any other's is as it was. Before another
+ * sequence that does not begin with a prompt, it is asked for again. */
+specrt_host auto_host(const models *m, const specrt_session *session, specrt_host host);
+
+/* auto_explain() : what decided and what came of it. @return whether the session is one of auto_session() */
+bool auto_explain(const models *m, const specrt_session *session, specrt_auto_stats *stats,
+                  char line[SPECRT_LLAMA_TEXT]);
+void auto_close_all(models *m);
+
+/* ---- plain.c ---- */
+
+/* Decoding without a drafter. Zero-initialise it. */
+typedef struct plain_decoder {
+    struct llama_context *context;
+    specrt_verifier *verifier;
+    int32_t n_context;
+    uint64_t n_sequences;
+} plain_decoder;
+
+/* plain_generate() : an answer by the target alone, with the draws of a session of that seed. */
+specrt_status plain_generate(plain_decoder *p, const options *o, const models *m,
+                             const int32_t *ids, int32_t n, specrt_generation *g,
+                             specrt_error *err);
+void plain_close(plain_decoder *p);
 
 /* ---- prompts.c ---- */
 
