@@ -16,6 +16,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 target=data/sample/target.gguf draft=data/sample/draft-small.gguf
 out=$work/out err=$work/err
+export XDG_CACHE_HOME=$work/cache # costs of auto
+mkdir "$XDG_CACHE_HOME"
 
 pass() { passed=$((passed + 1)); }
 fail() { failed=$((failed + 1)); echo "FAIL $*"; }
@@ -26,10 +28,11 @@ check() { # NAME COMMAND... : exit code 0
 run() { "$llama" "$@" >"$out" 2>"$err"; }
 
 # refuses NAME CODE TEXT ARGUMENT... : that exit code, one line on stderr with the text (beside one
-# that names -h), no output.
+# that names -h), no output. The policy is named, so that there is no answer without its drafts.
 refuses() {
-    local name=$1 code=$2 text=$3 found; shift 3
-    "$llama" -q -p "The patient has" -n 4 "$@" >"$out" 2>"$err"; found=$?
+    local name=$1 code=$2 text=$3 found policy="--policy microspec"; shift 3
+    case " $* " in *" --policy "* | *" --bench "* | *" --record "*) policy= ;; esac
+    "$llama" -q -p "The patient has" -n 4 $policy "$@" >"$out" 2>"$err"; found=$?
     if [ $found = "$code" ] && grep -qF -- "$text" "$err" &&
         [ "$(grep -vc "^specrt-llama: -h shows" "$err")" = 1 ] &&
         [ ! -s "$out" ]; then
@@ -258,6 +261,88 @@ refuses ids 3 "prompt_ids: expected ids below " $pair --prompts "$work/ids"
 # A drafter of another vocabulary: the golden one has other tokens.
 check other "$convert" tokens=reversed $draft "$work/other.gguf"
 refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$work/other.gguf"
+
+# ---- auto, by the clock ----
+
+# Costs are measured once and kept; what cannot be used is measured again, and one line says why.
+auto() { "$llama" -m $target -md $draft -p "The patient has a fever and" -n 40 -t 1 "$@" >"$out" 2>"$err"; }
+rm -rf "$XDG_CACHE_HOME"/specrt
+check auto-measured auto
+said auto-measured "costs: measured in "
+check auto-measured cmp "$out" "$work/text"
+check auto-read auto
+said auto-read "costs: read from $XDG_CACHE_HOME/specrt/"
+kept=$(echo "$XDG_CACHE_HOME"/specrt/*.costs)
+check auto-one test -e "$kept"
+check auto-threads auto -t 2
+said auto-threads "costs: measured in "
+cut -c 2- "$kept" >"$work/damaged" && cp "$work/damaged" "$kept"
+check auto-damaged auto
+said auto-damaged "$kept: damaged; measured again in "
+check auto-damaged cmp "$out" "$work/text"
+check auto-mended auto
+said auto-mended "costs: read from "
+cp "$work/lists.specb" "$work/beside.specb"
+check auto-beside auto --bundle "$work/beside.specb"
+check auto-beside ls "$work"/beside.specb.*.costs >"$out"
+
+# given TARGET DRAFT : the kept costs become such that a pass of n tokens takes 1 + TARGET (n - 1)
+# thousandths of a second, one of the drafter DRAFT; of a file with another machine, MACHINE= it.
+given() {
+    awk -v more="$1" -v draft="$2" -v machine="${MACHINE:-}" '$1 == "sum" { next }
+        $1 == "machine" && machine { print "machine " machine; next }
+        $1 == "target" { print $1, $2, 0.001 * (1 + more * ($2 - 1)); next }
+        $1 == "draft" { print $1, $2, draft / 1000; next }
+        $1 == "head" { $2 = 0.00001 } { print }' "$kept" >"$work/given"
+    { cat "$work/given"; echo "sum $(sha256sum <"$work/given" | cut -c 1-16)"; } >"$kept"
+}
+counts() { grep -oE "\"$1\": ?[0-9]+" "$out" | grep -oE '[0-9]+$'; }
+
+# Fast drafts are made, by costs that say so; the answer is plain decoding's.
+given 0.01 0.01
+check auto-on auto --json
+check "auto-on: $(cat "$err")" test "$(counts n_drafted)" -gt 0
+check auto-on-answer auto
+check auto-on-answer cmp "$out" "$work/text"
+said auto-on-line " tokens drafted, "
+# Drafts that cost more than they can give are not; one line says what decided.
+given 0.5 1.2
+check auto-off auto
+said auto-off "drafting off: a pass of 4 tokens costs 2.50 passes here, its draft 3.63; too slow"
+check auto-off cmp "$out" "$work/text"
+check auto-off-json auto --json
+check auto-off-json grep -qE '"policy": ?"plain".*"drafting": ?false.*"note": ?"drafting off' "$out"
+MACHINE="another one" given 0.5 1.2
+check auto-moved auto
+said auto-moved "$kept: of another machine: expected "
+# Sampled answers do not depend on drafts either.
+auto_sampled() { auto --temp 0.8 --top-p 0.95 -s 5 -q "$@"; }
+given 0.01 0.01
+check auto-sampled auto_sampled
+check auto-sampled cmp "$out" "$work/sampled"
+given 0.5 1.2
+check auto-sampled-plain auto_sampled
+check auto-sampled-plain cmp "$out" "$work/sampled"
+
+# Without a drafter that fits, the target decodes and one line says why.
+without() { # NAME TEXT ARGUMENT...
+    local name=$1 text=$2; shift 2
+    check "$name" "$llama" -m $target -p "The patient has a fever and" -n 40 -q "$@" \
+        >"$out" 2>"$err"
+    check "$name: answer" cmp "$out" "$work/text"
+    check "$name: one line" test "$(wc -l <"$err")" = 1
+    said "$name" "$text"
+}
+without auto-none "drafting off: $target: it has no MTP layers to draft with; expected -md FILE"
+without auto-missing "drafting off: none.gguf: cannot be opened; plain decoding" -md none.gguf
+without auto-other "drafting off: drafter: its vocabulary is another: token " -md "$work/other.gguf"
+without auto-mamba "drafting off: drafter: recurrent" -md "$work/mamba.gguf" --policy auto
+# Of several prompts draws differ as those of sessions do.
+many() { "$llama" -m $target --prompts "$work/two" -n 12 -q --temp 0.9 -s 3 "$@" >"$out" 2>"$err"; }
+check auto-many many -md $draft --policy full
+cp "$out" "$work/many"
+check auto-many-plain many
+check auto-many-plain cmp "$out" "$work/many"
 
 # ---- an EAGLE-3 head ----
 

@@ -85,7 +85,7 @@ static specrt_status open_pair(const options *o, models *m, specrt_error *err) {
 static bool is_optional(const options *o, const specrt_error *err) {
     bool chosen = o->policies.n > 0 && !auto_is_named(o->policies.items[0]);
     return !chosen && !o->bench && !o->record && !o->costs && !o->auto_costs &&
-           strncmp(err->msg, "target", 6) != 0 && err->status != SPECRT_STATUS_NO_MEMORY;
+           strncmp(err->msg, "target: ", 8) != 0 && err->status != SPECRT_STATUS_NO_MEMORY;
 }
 
 static specrt_status go_without(models *m, const specrt_error *why) {
