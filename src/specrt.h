@@ -542,7 +542,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * The same cycles and costs give the same choices. Sessions do so by specrt_session_params.auto_draft. Your own loop calls:
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls:
  *
  *     specrt_auto_begin(a);                        // after the drafter has read the prompt
  *     specrt_auto_choose(a, &choice);              // each cycle; num_steps = 0: decode plainly

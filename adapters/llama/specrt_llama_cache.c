@@ -10,7 +10,6 @@
  *
  * Seconds follow sizes; a head's policy ends its line. */
 #include "specrt_llama_costs.h"
-#include "specrt_tools.h"
 
 #include <errno.h>
 #include <math.h>

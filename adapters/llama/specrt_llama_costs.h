@@ -63,8 +63,8 @@ typedef struct specrt_llama_meter {
 /* specrt_llama_curve_at() : Seconds of a size: linear between measured sizes, and beyond the last. */
 double specrt_llama_curve_at(const specrt_llama_curve *curve, int32_t size);
 
-/* specrt_llama_costs_measure() : Times passes of both models; the shortest of at most 5 rounds counts. No round
- * begins after 1.2 seconds, and no size is added after 2.
+/* specrt_llama_costs_measure() : Times passes of both models; the shortest of at most 5 rounds counts. No
+ * round begins after 1.2 seconds, and no size is added after 2.
  *   most : tokens of the target's largest pass
  * @return 0, or what a callback returned. */
 int specrt_llama_costs_measure(const specrt_llama_meter *meter, int32_t most,
@@ -151,7 +151,8 @@ void specrt_llama_clock_init(specrt_llama_clock *clock, const specrt_llama_costs
  * plain for long. */
 bool specrt_llama_clock_see(specrt_llama_clock *clock, const specrt_llama_cycle *cycle);
 
-/* specrt_llama_clock_table() : costs and read of specrt_auto_desc, for one list, where so many slots draft alike.
+/* specrt_llama_clock_table() : costs and read of specrt_auto_desc, for one list, where so many slots draft
+ * alike.
  *   cycles : receives f64 [tree.num_steps + 1] */
 void specrt_llama_clock_table(const specrt_llama_clock *clock, int32_t n_slots, double *cycles,
                               double *read);
@@ -177,17 +178,17 @@ typedef struct specrt_llama_timer {
     bool keeps_chains;        /* as in specrt_auto_desc */
     double (*now)(void);      /* seconds; monotonic */
     specrt_llama_cycle cycle; /* at hand */
-    double began,
-        drafted;      /* when the last cycle ended; when the drafter's last pass did. 0: none */
-    int32_t n_unread; /* tokens that the drafter's next pass reads */
+    double began;             /* when the last cycle ended; 0: none has */
+    double drafted;           /* when the drafter's last pass ended; 0: it was counted */
+    int32_t n_unread;         /* tokens that the drafter's next pass reads */
 } specrt_llama_timer;
 
-/* specrt_llama_timed_host() : The callbacks of timer->host, timed. timer: host, clock, auto_draft and keeps_chains are
- * set by the caller, now too where it is no system clock. */
+/* specrt_llama_timed_host() : The callbacks of timer->host, timed. timer: host, clock, auto_draft and
+ * keeps_chains are set by the caller, now too where it is no system clock. */
 specrt_host specrt_llama_timed_host(specrt_llama_timer *timer);
 
-/* specrt_llama_timer_begin() : Another sequence follows; the time until its first cycle ends is not counted. A
- * prompt that goes through the host's target_prefill does so by itself. */
+/* specrt_llama_timer_begin() : Another sequence follows; the time until its first cycle ends is not
+ * counted. A prompt that goes through the host's target_prefill does so by itself. */
 void specrt_llama_timer_begin(specrt_llama_timer *timer);
 
 /* specrt_llama_seconds() : The system's monotonic clock. */

@@ -60,7 +60,8 @@ static int meter_target(void *user, int32_t n, double *seconds) {
     return make_room(s, 1) || verify(s, n, &draft, seconds) || keep(s, &draft, 1);
 }
 
-/* So that n tokens are to be read: a model of its own forgets n - 1, a reader waits for the target's states. */
+/* So that n tokens are to be read: a model of its own forgets n - 1, a reader waits for the target's
+ * states. */
 static int leave_unread(specrt_llama *s, int32_t n) {
     specrt_draft draft;
     double unused;

@@ -1,5 +1,6 @@
-/* test_llama_costs.c : what decides whether to draft in llama.cpp, without llama.cpp and without a clock: times are
- * given. Tables, the policy, the file that keeps costs, and the figures that follow the time of cycles. */
+/* test_llama_costs.c : what decides whether to draft in llama.cpp, without llama.cpp and without a clock:
+ * times are given. Tables, the policy, the file that keeps costs, and the figures that follow the time of
+ * cycles. */
 #include "adapters/llama/specrt_llama_costs.h"
 #include "fixture.h"
 #include "folder.h"
@@ -318,7 +319,8 @@ static void test_table(void) {
 
 /* ---- while decoding ---- */
 
-/* A machine whose time is given: passes of n tokens take target[n] seconds, of the drafter and a level draft. */
+/* A machine whose time is given: passes of n tokens take target[n] seconds, of the drafter and a level
+ * draft. */
 typedef struct machine {
     double time, target[STEPS + 2], draft, score, noise;
     specrt_llama_timer timer;
@@ -492,8 +494,8 @@ static void test_wrong_start(void) {
     machine_close(&m);
 }
 
-/* Never slower than plain decoding by more than the guard allows, by the given clock: time passes 1 / 0.98 of it
- * only by what was lent, whatever is accepted. */
+/* Never slower than plain decoding by more than the guard allows, by the given clock: time passes 1 / 0.98
+ * of it only by what was lent, whatever is accepted. */
 static void test_never_slower(void) {
     for (int round = 0; round < 20; round++) {
         machine m;

@@ -265,7 +265,9 @@ refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$wo
 # ---- auto, by the clock ----
 
 # Costs are measured once and kept; what cannot be used is measured again, and one line says why.
-auto() { "$llama" -m $target -md $draft -p "The patient has a fever and" -n 40 -t 1 "$@" >"$out" 2>"$err"; }
+auto() {
+    "$llama" -m $target -md $draft -p "The patient has a fever and" -n 40 -t 1 "$@" >"$out" 2>"$err"
+}
 rm -rf "$XDG_CACHE_HOME"/specrt
 check auto-measured auto
 said auto-measured "costs: measured in "
@@ -338,7 +340,7 @@ without auto-missing "drafting off: none.gguf: cannot be opened; plain decoding"
 without auto-other "drafting off: drafter: its vocabulary is another: token " -md "$work/other.gguf"
 without auto-mamba "drafting off: drafter: recurrent" -md "$work/mamba.gguf" --policy auto
 # Of several prompts draws differ as those of sessions do.
-many() { "$llama" -m $target --prompts "$work/two" -n 12 -q --temp 0.9 -s 3 "$@" >"$out" 2>"$err"; }
+many() { run -m $target --prompts "$work/two" -n 12 -q --temp 0.9 -s 3 "$@"; }
 check auto-many many -md $draft --policy full
 cp "$out" "$work/many"
 check auto-many-plain many

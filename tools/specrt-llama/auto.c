@@ -1,5 +1,5 @@
-/* auto.c : sessions of auto by the clock. Costs are measured at the start, or read from their file; then every
- * cycle of such a session is timed. */
+/* auto.c : sessions of auto by the clock. Costs are measured at the start, or read from their file; then
+ * every cycle of such a session is timed. */
 #include "specrt_tools.h"
 #include "tool.h"
 

@@ -1,5 +1,5 @@
-/* plain.c : decoding without a drafter, by the target's own context. Draws are keyed as a session's are, so that
- * an answer does not depend on whether there were drafts. */
+/* plain.c : decoding without a drafter, by the target's own context. Draws are keyed as a session's are,
+ * so that an answer does not depend on whether there were drafts. */
 #include "specrt_tools.h"
 #include "tool.h"
 
@@ -19,7 +19,7 @@ static specrt_status open_plain(plain_decoder *p, const options *o, const models
     if (o->n_threads > 0) c.n_threads = c.n_threads_batch = (int32_t)o->n_threads;
     p->context = llama_init_from_model(m->target, c);
     if (!p->context)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+        return specrt_error_set(err, SPECRT_STATUS_HOST,
                                 "target: llama.cpp made no context of %d positions",
                                 (int)p->n_context);
     return specrt_verifier_create(m->n_vocab, &sampling, NULL, &p->verifier, err);

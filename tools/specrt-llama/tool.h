@@ -70,8 +70,8 @@ specrt_status models_error(const models *m, specrt_status status, specrt_error *
 
 /* ---- auto.c ---- */
 
-/* auto_session() : a session of auto by measured costs, its policy by the text. Where drafts cannot be faster,
- * m->no_drafts says so. Costs are measured, or read from their file, when first asked for. */
+/* auto_session() : a session of auto by measured costs, its policy by the text. Where drafts cannot be
+ * faster, m->no_drafts says so. Costs are measured, or read from their file, when first asked for. */
 specrt_status auto_session(models *m, const options *o, const char *text, specrt_policy **policy,
                            specrt_session **session, specrt_error *err);
 
