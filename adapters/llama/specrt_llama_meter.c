@@ -67,7 +67,11 @@ static int leave_unread(specrt_llama *s, int32_t n) {
     double unused;
     if (n == 1) return 0;
     if (!s->reader) return s->n_read = s->n_past - (n - 1), 0;
-    return verify(s, n - 1, &draft, &unused) || keep(s, &draft, n - 1);
+    for (int32_t left = n - 1, most = s->tree.num_draft_tokens; left > 0; left -= most) {
+        int32_t now = left < most ? left : most;
+        if (verify(s, now, &draft, &unused) || keep(s, &draft, now)) return 1;
+    }
+    return 0;
 }
 
 static int meter_draft(void *user, int32_t n, double *seconds) {

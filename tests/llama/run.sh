@@ -373,6 +373,7 @@ if [ -x "$build/tests/llama_eagle3" ]; then
     same "eagle chain" $heads --bundle "$work/lists.specb" \
         --policy static:200+window:64@min=0+successor:64
     same "eagle tree" $heads $tree
+    same "eagle auto" $heads --policy auto
     refuses eagle-layers 3 "expected three from 1 on and below the target's 1, found 2" \
         -m "$work/tiny.gguf" -md "$work/eagle.gguf"
 else

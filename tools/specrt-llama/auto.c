@@ -32,8 +32,8 @@ static specrt_status find_costs(models *m, const options *o, specrt_error *err) 
     c->keeps = specrt_llama_cache_path(o->bundle, c->key, c->path);
     int code = specrt_llama_costs_find(&meter, (int32_t)o->num_draft_tokens,
                                        c->keeps ? c->path : NULL, c->key, &c->costs, line);
-    specrt_llama_reset(m->pair);
     if (code != 0) return models_error(m, SPECRT_STATUS_HOST, err);
+    specrt_llama_reset(m->pair);
     sl_cli_info("%s", line);
     return SPECRT_STATUS_OK;
 }
