@@ -7,7 +7,7 @@
 # ranks below), and drafts for itself where there is no DRAFT: its states are what sketch, index
 # and routers are made from, and what its lists keep of accept length is measured.
 # In the environment: TOKENS of an answer, PROMPTS of a domain; SECTIONS to build beside the ranks,
-# POLICIES to compare, LONG=1 for many more.
+# POLICIES to compare.
 set -eu
 bin=$1 tokenizer=$2 corpus=$3 model=$4 draft=$5 out=$6
 given=$tokenizer$corpus$model$draft sample=
@@ -64,7 +64,6 @@ if [ -z "$given" ] && [ -e "$pair/target.gguf" ] && [ -e "$pair/draft.safetensor
     sample=1
 fi
 tokens=${TOKENS:-48} prompts=${PROMPTS:-20}
-[ -z "$sample" ] || [ -z "${LONG:-}" ] || tokens=${TOKENS:-128}
 counting_number TOKENS "$tokens"
 counting_number PROMPTS "$prompts"
 if [ -n "$draft" ] && { [ -z "$model" ] || ! is_gguf "$model"; }; then
@@ -300,9 +299,9 @@ add coral "the same as large groups" cluster-build "$@" coral --trace "$trace" \
     ${sample:+--clusters 64 --mean-rows 1024}
 add sketch "the head in few dimensions, to scan" sketch-build --model "$head" --trace "$trace" \
     --min-recall 0.9
-# The sample's is searched by the policies of LONG alone: a quarter of the work for the rest.
+# The sample's is searched by no policy that is compared: a quarter of the work.
 links=
-[ -z "$sample" ] || [ -n "${LONG:-}" ] || links="--m 16 --ef-construction 100"
+[ -z "$sample" ] || links="--m 16 --ef-construction 100"
 # shellcheck disable=SC2086
 add hnsw "an index to search the head" hnsw-build --model "$head" --trace "$trace" $links
 
@@ -319,27 +318,6 @@ if [ -n "$draft" ]; then
     policies=$policies,microspec
     ! has cograph || policies=$policies,evospec
     ! has centroid || policies=$policies,centroid+retrieve@graph=off
-fi
-if [ -n "${LONG:-}" ] && has cograph; then
-    for size in 1024 4096 8192; do
-        policies=$policies,static:$size,static:$size+retrieve,static:$size+retrieve:512
-        policies=$policies,static:$size+retrieve:1024,static:$size+retrieve@graph=off
-        policies=$policies,static:$size+successor,static:$size+window+successor
-    done
-    policies=$policies,static:512+retrieve+successor:256,static:2048+retrieve@graph=off
-    policies=$policies,static:2048+retrieve@prompt=best
-    policies=$policies,static:2048+retrieve@prompt=best+successor:256
-    for sem in hnsw_h hnsw_w; do
-        ! has hnsw ||
-            policies=$policies,static:2048+retrieve@sem=$sem,static:2048+retrieve@sem=$sem@graph=off
-    done
-    ! has centroid || policies=$policies,static:512+centroid
-fi
-# FR-Spec and DynaSpec with one size at every level and with fewer further down,
-# the same on average over three.
-if [ -n "${LONG:-}" ] && [ -n "$sample" ] && has dynaspec; then
-    policies=$policies,static:1280,static:1772/1772/296
-    policies=$policies,cluster:10,cluster:14@schedule=harmonic
 fi
 if planned compare; then
     step "policies: each decodes other prompts, beside plain decoding"
