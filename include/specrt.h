@@ -5630,6 +5630,9 @@ static inline void specrt__active_pack(specrt__active_packing *packing) {
                        specrt__active_packing_task, packing);
 }
 
+SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *named,
+                                                      int32_t *places);
+
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
 /* A place is taken while a session holds its token. */
@@ -5775,6 +5778,26 @@ SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i) {
         specrt__head_pack(p->head, row, p->rows + (size_t)slot * p->row_stride);
         if (p->bias) p->bias[slot] = p->head->desc.bias[row];
     }
+}
+
+/* A segment of these tokens: packed where there is room for rows, else the head's own rows by number.
+ *   places : [n] room for those numbers */
+SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *named,
+                                                      int32_t *places) {
+    const specrt_head *head = named->head;
+    specrt_segment s;
+    memset(&s, 0, sizeof s);
+    s.ids = named->ids;
+    s.n_rows = named->n;
+    s.dtype = specrt__head_packed_dtype(head);
+    s.rows = named->rows ? named->rows : head->desc.rows;
+    s.row_stride = named->rows ? named->row_stride : head->desc.row_stride;
+    s.bias = named->rows ? named->bias : head->desc.bias;
+    s.places = named->rows ? NULL : places;
+    if (named->rows) specrt__active_pack(named);
+    for (int32_t i = 0; i < s.n_rows && s.places; i++)
+        places[i] = specrt__head_row_of(head, s.ids[i]);
+    return s;
 }
 
 /* --- a stock: rows that several sessions hold, each packed once --- */
@@ -8204,24 +8227,11 @@ static int32_t specrt__successor_union(specrt__successor *s, const specrt__activ
 static void specrt__successor_route(void *state, const specrt__active_level *level,
                                     specrt__active_routed *out) {
     specrt__successor *s = (specrt__successor *)state;
-    const specrt_head *head = s->shared->head;
-    specrt_segment segment;
-    memset(&segment, 0, sizeof segment);
-    segment.n_rows = level->n == 1 ? specrt__successor_chain(s, level->tokens[0], out)
-                                   : specrt__successor_union(s, level, out);
-    segment.ids = s->ids;
-    segment.dtype = specrt__head_packed_dtype(head);
-    segment.rows = s->rows ? s->rows : head->desc.rows;
-    segment.row_stride = s->rows ? s->row_stride : head->desc.row_stride;
-    segment.bias = s->rows ? s->bias : head->desc.bias;
-    segment.places = s->rows ? NULL : s->places;
-    for (int32_t i = 0; i < segment.n_rows; i++)
-        s->places[i] = specrt__head_row_of(head, s->ids[i]);
-    if (s->rows) {
-        specrt__active_packing packing = {head,    s->ids, segment.n_rows, s->rows, s->row_stride,
-                                          s->bias, NULL};
-        specrt__active_pack(&packing);
-    }
+    int32_t n = level->n == 1 ? specrt__successor_chain(s, level->tokens[0], out)
+                              : specrt__successor_union(s, level, out);
+    specrt__active_packing found = {s->shared->head, s->ids,  n,   s->rows,
+                                    s->row_stride,   s->bias, NULL};
+    specrt_segment segment = specrt__active_gather(&found, s->places);
     specrt__active_route(out, &segment);
 }
 
@@ -9212,22 +9222,9 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_best
 
 /* The first n of ids as rows: those of the head by number, or decoded. */
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
-    const specrt_head *head = s->shared->head;
-    specrt_segment segment;
-    memset(&segment, 0, sizeof segment);
-    segment.ids = s->ids;
-    segment.n_rows = n;
-    segment.dtype = specrt__head_packed_dtype(head);
-    segment.rows = s->rows ? s->rows : head->desc.rows;
-    segment.row_stride = s->rows ? s->row_stride : head->desc.row_stride;
-    segment.places = s->rows ? NULL : s->places;
-    segment.bias = s->rows ? s->bias : head->desc.bias;
-    for (int32_t i = 0; i < n; i++) s->places[i] = specrt__head_row_of(head, s->ids[i]);
-    if (s->rows) {
-        specrt__active_packing packing = {head, s->ids, n, s->rows, s->row_stride, s->bias, NULL};
-        specrt__active_pack(&packing);
-    }
-    return segment;
+    specrt__active_packing named = {s->shared->head, s->ids,  n,   s->rows,
+                                    s->row_stride,   s->bias, NULL};
+    return specrt__active_gather(&named, s->places);
 }
 
 /* The level's tokens: the best over all states by probability. @return how many. */

@@ -24,6 +24,26 @@ SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i) {
     }
 }
 
+/* A segment of these tokens: packed where there is room for rows, else the head's own rows by number.
+ *   places : [n] room for those numbers */
+SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *named,
+                                                      int32_t *places) {
+    const specrt_head *head = named->head;
+    specrt_segment s;
+    memset(&s, 0, sizeof s);
+    s.ids = named->ids;
+    s.n_rows = named->n;
+    s.dtype = specrt__head_packed_dtype(head);
+    s.rows = named->rows ? named->rows : head->desc.rows;
+    s.row_stride = named->rows ? named->row_stride : head->desc.row_stride;
+    s.bias = named->rows ? named->bias : head->desc.bias;
+    s.places = named->rows ? NULL : places;
+    if (named->rows) specrt__active_pack(named);
+    for (int32_t i = 0; i < s.n_rows && s.places; i++)
+        places[i] = specrt__head_row_of(head, s.ids[i]);
+    return s;
+}
+
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
 /* A session's hold of a token. @return its place; *fresh: the row must be packed first. */

@@ -25,6 +25,9 @@ static inline void specrt__active_pack(specrt__active_packing *packing) {
                        specrt__active_packing_task, packing);
 }
 
+SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *named,
+                                                      int32_t *places);
+
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
 /* A place is taken while a session holds its token. */

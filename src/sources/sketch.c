@@ -297,22 +297,9 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_best
 
 /* The first n of ids as rows: those of the head by number, or decoded. */
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
-    const specrt_head *head = s->shared->head;
-    specrt_segment segment;
-    memset(&segment, 0, sizeof segment);
-    segment.ids = s->ids;
-    segment.n_rows = n;
-    segment.dtype = specrt__head_packed_dtype(head);
-    segment.rows = s->rows ? s->rows : head->desc.rows;
-    segment.row_stride = s->rows ? s->row_stride : head->desc.row_stride;
-    segment.places = s->rows ? NULL : s->places;
-    segment.bias = s->rows ? s->bias : head->desc.bias;
-    for (int32_t i = 0; i < n; i++) s->places[i] = specrt__head_row_of(head, s->ids[i]);
-    if (s->rows) {
-        specrt__active_packing packing = {head, s->ids, n, s->rows, s->row_stride, s->bias, NULL};
-        specrt__active_pack(&packing);
-    }
-    return segment;
+    specrt__active_packing named = {s->shared->head, s->ids,  n,   s->rows,
+                                    s->row_stride,   s->bias, NULL};
+    return specrt__active_gather(&named, s->places);
 }
 
 /* The level's tokens: the best over all states by probability. @return how many. */

@@ -126,24 +126,11 @@ static int32_t specrt__successor_union(specrt__successor *s, const specrt__activ
 static void specrt__successor_route(void *state, const specrt__active_level *level,
                                     specrt__active_routed *out) {
     specrt__successor *s = (specrt__successor *)state;
-    const specrt_head *head = s->shared->head;
-    specrt_segment segment;
-    memset(&segment, 0, sizeof segment);
-    segment.n_rows = level->n == 1 ? specrt__successor_chain(s, level->tokens[0], out)
-                                   : specrt__successor_union(s, level, out);
-    segment.ids = s->ids;
-    segment.dtype = specrt__head_packed_dtype(head);
-    segment.rows = s->rows ? s->rows : head->desc.rows;
-    segment.row_stride = s->rows ? s->row_stride : head->desc.row_stride;
-    segment.bias = s->rows ? s->bias : head->desc.bias;
-    segment.places = s->rows ? NULL : s->places;
-    for (int32_t i = 0; i < segment.n_rows; i++)
-        s->places[i] = specrt__head_row_of(head, s->ids[i]);
-    if (s->rows) {
-        specrt__active_packing packing = {head,    s->ids, segment.n_rows, s->rows, s->row_stride,
-                                          s->bias, NULL};
-        specrt__active_pack(&packing);
-    }
+    int32_t n = level->n == 1 ? specrt__successor_chain(s, level->tokens[0], out)
+                              : specrt__successor_union(s, level, out);
+    specrt__active_packing found = {s->shared->head, s->ids,  n,   s->rows,
+                                    s->row_stride,   s->bias, NULL};
+    specrt_segment segment = specrt__active_gather(&found, s->places);
     specrt__active_route(out, &segment);
 }
 
