@@ -28,4 +28,4 @@ cmake -S "$to/src" -B "$out" -DCMAKE_BUILD_TYPE=Release -DSPECRT_DIR="$root" \
     ${LLAMA_CMAKE:-} >"$out/log" 2>&1 &&
     cmake --build "$out" --target llama-server -j "${LLAMA_JOBS:-$(nproc)}" >>"$out/log" 2>&1 ||
     fail "$to/src: does not build: $(grep -m 1 -iE 'error' "$out/log" || tail -n 1 "$out/log")"
-echo "$out/bin/llama-server --spec-type draft-specrt -md DRAFT --spec-specrt-policy SPEC"
+echo "$out/bin/llama-server --spec-type draft-specrt -md DRAFT"

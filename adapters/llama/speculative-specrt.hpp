@@ -1,7 +1,8 @@
 /* speculative-specrt.hpp : the type draft-specrt of llama.cpp's own speculative loop, server included. It
  * does what draft-simple does, but the draft context stops before its LM head, and specrt scores the rows
- * that a policy names. A session a slot; llama.cpp verifies. The patch beside this file lets
- * common/speculative.cpp include it. Its words for contexts and errors are llama.cpp's. */
+ * that a policy names. A session and a controller of draft length for each slot, one clock for all of them;
+ * llama.cpp verifies. The patch beside this file lets common/speculative.cpp include it. Its words for
+ * contexts and errors are llama.cpp's. */
 #ifndef LLAMA_SPECULATIVE_SPECRT_HPP
 #define LLAMA_SPECULATIVE_SPECRT_HPP
 
@@ -33,7 +34,8 @@ struct common_specrt_slot {
     bool started = false;  // the session has a root
     bool verified = false; // accept() has told it a cycle but for the last token
     llama_token root = LLAMA_TOKEN_NULL;
-    llama_tokens tokens;       // that the target read: the root, then what was drafted
+    llama_tokens tokens;  // that the target read: the root, then what was drafted
+    llama_tokens history; // all that the target read, by position; LLAMA_TOKEN_NULL: an image's
     std::vector<int32_t> rows; // of the target's batch, for each
 
     float logprob = 0; // of the path drafted so far
@@ -44,28 +46,84 @@ struct common_specrt_slot {
         }
     }
 
-    /* What the target read is verified. Its best tokens are taken now: its logits last until its next
-     * pass. */
-    void verify(llama_context *ctx, int32_t n_vocab, int32_t n_accepted) {
-        std::vector<int32_t> top(tokens.size() * n_top, -1);
-        specrt_target_rows told = {};
+    /* Of auto; NULL: every draft has the same length. */
+    specrt_auto *auto_draft = nullptr;
+    int32_t n_levels = 0;          // that may be drafted in the cycle at hand
+    int32_t n_accepted = 0;        // of the cycle that was verified
+    std::vector<float> logprobs;   // of the chain, by level
+    std::vector<float> certain;    // of the target's tokens, by row
+    std::vector<int32_t> top;      // [rows, n_top] the target's best tokens
+    std::vector<float> top_logits; // theirs
+    specrt_auto_stats begun = {};  // when this answer began
+
+    /* The target's best tokens, taken while its logits last: until its next pass. */
+    void see_target(llama_context *ctx, int32_t n_vocab) {
+        top.assign(tokens.size() * n_top, -1);
+        top_logits.assign(tokens.size() * n_top, -INFINITY);
         for (size_t i = 0; i < rows.size(); ++i) {
             const float *logits = llama_get_logits_ith(ctx, rows[i]);
-            if (logits) {
-                specrt_logits_topk(logits, n_vocab, n_top, &top[i * n_top]);
+            if (!logits) {
+                continue;
+            }
+            int32_t *best = &top[i * n_top];
+            const int32_t n = specrt_logits_topk(logits, n_vocab, n_top, best);
+            for (int32_t k = 0; k < n; ++k) {
+                top_logits[i * n_top + k] = logits[best[k]];
             }
         }
+    }
+
+    /* The natural log of the target's probability of a token, over its best ones; NAN: not among them. */
+    float certainty(size_t row, llama_token token) const {
+        float sum = 0, found = NAN;
+        for (size_t k = row * n_top; k < (row + 1) * n_top && k < top.size() && top[k] >= 0; ++k) {
+            sum += expf(top_logits[k] - top_logits[row * n_top]);
+            if (top[k] == token) {
+                found = top_logits[k] - top_logits[row * n_top];
+            }
+        }
+        return found - logf(sum);
+    }
+
+    /* What the target read is verified. */
+    void verify(llama_context *ctx, int32_t n_vocab, int32_t accepted) {
+        see_target(ctx, n_vocab);
+        specrt_target_rows told = {};
         told.ids = top.data();
         told.k = n_top;
-        check(specrt_session_observe_chain(session, tokens.data(), (int32_t)tokens.size(),
-                                           n_accepted, -1, &told),
+        check(specrt_session_observe_chain(session, tokens.data(), (int32_t)tokens.size(), accepted,
+                                           -1, &told),
               root);
+        n_accepted = accepted;
         verified = true;
     }
 
+    /* The controller learns from the cycle that `last` ends. */
+    void observe(llama_token last) {
+        const int32_t accepted = verified ? n_accepted : 0;
+        specrt_auto_cycle cycle = {};
+        certain.assign(accepted + 1, NAN);
+        for (int32_t i = 0; i <= accepted && i < (int32_t)rows.size(); ++i) {
+            certain[i] = certainty(i, i < accepted ? tokens[i + 1] : last);
+        }
+        cycle.n_passes = verified ? (int32_t)tokens.size() - 1 : 0;
+        cycle.n_accepted = accepted;
+        cycle.logprobs = (int32_t)logprobs.size() >= cycle.n_passes ? logprobs.data() : nullptr;
+        cycle.target_logprobs = certain.data();
+        check(specrt_auto_observe(auto_draft, &cycle), last);
+    }
+
     /* The token that ends a cycle, or the prompt. */
-    void learn(llama_token last) {
+    void learn(llama_context *ctx, int32_t n_vocab, llama_token last) {
         const bool plain = started && !verified; // a cycle that nothing was told of
+        if (plain && auto_draft) {
+            tokens.resize(std::min<size_t>(tokens.size(), 1));
+            rows.resize(tokens.size());
+            see_target(ctx, n_vocab);
+        }
+        if (started && auto_draft) {
+            observe(last);
+        }
         check(plain ? specrt_session_observe_chain(session, &root, 1, 0, last, nullptr)
                     : specrt_session_start(session, last),
               last);
@@ -73,7 +131,15 @@ struct common_specrt_slot {
         verified = false;
         root = last;
         logprob = 0;
+        logprobs.clear();
     }
+};
+
+/* The time between two drafts, of all slots. */
+struct common_specrt_cycle {
+    int64_t began = 0;     // us; 0: there was none
+    bool is_whole = false; // the target had one pass, of tokens that slots generate
+    specrt_llama_cycle seen = {};
 };
 
 struct common_speculative_impl_draft_specrt : public common_speculative_impl {
@@ -87,6 +153,10 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
     int32_t n_vocab = 0;
     std::vector<common_specrt_slot> slots;
     std::vector<float> zeros; // a row of the draft model's input
+
+    bool is_auto = false;
+    specrt_llama_clock clock = {};
+    common_specrt_cycle cycle;
 
     common_speculative_impl_draft_specrt(const common_params_speculative &p, uint32_t n_seq)
         : common_speculative_impl(COMMON_SPECULATIVE_TYPE_DRAFT_SPECRT, n_seq, p.draft.n_max),
@@ -125,14 +195,15 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         check_states();
         open_bundle(llama_model_get_vocab(model_tgt));
         open_sessions(llama_model_get_vocab(model_tgt));
-        SPC_INF("draft-specrt: policy %s, at most %d of %d rows\n",
+        SPC_INF("draft-specrt: policy %s, at most %d of %d rows%s\n",
                 specrt_policy_get_info(policy)->text, specrt_policy_get_info(policy)->bound,
-                n_vocab);
+                n_vocab, is_auto ? "; auto, by the clock" : "");
     }
 
     void close() {
         for (auto &slot : slots) {
             specrt_session_close(slot.session);
+            specrt_auto_close(slot.auto_draft);
         }
         specrt_policy_close(policy);
         specrt_head_close(head);
@@ -189,21 +260,155 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
                 ends.push_back(id);
             }
         }
-        specrt_policy_desc desc = {};
-        desc.text = params.specrt_policy.empty() ? nullptr : params.specrt_policy.c_str();
-        desc.n_vocab = n_vocab;
-        desc.terminators = ends.data();
-        desc.n_terminators = (int32_t)ends.size();
-        require(specrt_policy_create(bundle, head, &desc, &policy, &err), err);
-        specrt_session_params session = {};
-        session.tree.num_steps = params.n_max;
-        session.tree.topk = 1;
-        session.tree.num_draft_tokens = params.n_max + 1;
-        session.n_logits = n_vocab;
+        specrt_llama_drafts drafts = {};
+        drafts.bundle = bundle;
+        drafts.head = head;
+        drafts.n_cols = rows.desc.n_cols;
+        drafts.policy.n_vocab = n_vocab;
+        drafts.policy.terminators = ends.data();
+        drafts.policy.n_terminators = (int32_t)ends.size();
+        drafts.params.tree.num_steps = params.n_max;
+        drafts.params.tree.topk = 1;
+        drafts.params.tree.num_draft_tokens = params.n_max + 1;
+        drafts.params.n_logits = n_vocab;
+
+        const std::string text = params.specrt_policy.empty() ? "auto" : params.specrt_policy;
+        is_auto = text == "auto" || text.rfind("auto+", 0) == 0;
+        const std::string named = !is_auto ? text : text.size() > 5 ? text.substr(5) : "";
+        const std::string chosen = is_auto ? open_clock(drafts, named) : named;
+        drafts.policy.text = chosen.c_str();
+        require(specrt_policy_create(bundle, head, &drafts.policy, &policy, &err), err);
         for (auto &slot : slots) {
-            require(specrt_session_create(policy, &session, nullptr, &slot.session, &err), err);
+            require(specrt_session_create(policy, &drafts.params, nullptr, &slot.session, &err),
+                    err);
+            if (is_auto) {
+                require(specrt_llama_clock_auto(&clock, false, &slot.auto_draft, &err), err);
+            }
         }
     }
+
+    /* ---- auto ---- */
+
+    /* Costs from their file, or measured. @return the policy: the named one, or the best by these costs */
+    std::string open_clock(const specrt_llama_drafts &drafts, const std::string &named) {
+        specrt_llama_costs costs = {};
+        char path[SPECRT_LLAMA_PATH], key[SPECRT_LLAMA_KEY], line[SPECRT_LLAMA_LINE],
+            machine[SPECRT_LLAMA_TEXT], why[SPECRT_LLAMA_TEXT];
+        const auto &tree = drafts.params.tree;
+        const specrt_llama_setting setting = {llama_get_model(params.ctx_tgt),
+                                              llama_get_model(params.ctx_dft),
+                                              llama_n_threads(params.ctx_tgt),
+                                              (int32_t)llama_n_ctx(params.ctx_tgt),
+                                              (int32_t)n_seq,
+                                              tree};
+        specrt_llama_key(&setting, key);
+        const char *beside = params.specrt_bundle.empty() ? nullptr : params.specrt_bundle.c_str();
+        const bool keeps = specrt_llama_cache_path(beside, key, path);
+        const specrt_llama_meter meter = {this, time_target, time_draft};
+        const int code = specrt_llama_costs_find(&meter, most_tokens(), keeps ? path : nullptr, key,
+                                                 &costs, line);
+        llama_memory_clear(llama_get_memory(params.ctx_tgt), false);
+        llama_memory_clear(llama_get_memory(params.ctx_dft), false);
+        if (code != 0) {
+            throw std::runtime_error("draft-specrt: costs: a pass failed");
+        }
+        SPC_INF("draft-specrt: %s\n", line);
+        const std::string policy_text =
+            named.empty() ? specrt_llama_costs_policy(&costs, &drafts) : named;
+        const double scoring = specrt_llama_costs_head(&costs, &drafts, policy_text.c_str());
+        specrt_llama_machine(machine);
+        if (keeps && costs.changed && !specrt_llama_cache_write(path, machine, key, &costs)) {
+            SPC_WRN("draft-specrt: costs: %s: cannot be written\n", path);
+        }
+        specrt_llama_clock_init(&clock, &costs, &tree, scoring);
+        if (specrt_llama_clock_hopeless(&clock, why)) {
+            throw std::runtime_error(std::string("draft-specrt: ") + why + "; plain decoding");
+        }
+        return policy_text;
+    }
+
+    /* Of the largest pass that is timed. */
+    int32_t most_tokens() const {
+        return std::min<int32_t>(n_seq * (params.n_max + 1), SPECRT_TREE_MAX_NODES);
+    }
+
+    /* n tokens behind nothing, as many for a slot as a draft has, or all for the first one. @return 0 or 1 */
+    int time_pass(llama_context *ctx, int32_t n, int32_t per_slot, double *seconds) {
+        common_batch timed(ctx);
+        for (int32_t i = 0; i < n; ++i) {
+            timed.add((977 * i + 11) % n_vocab, i % per_slot, i / per_slot,
+                      ctx == params.ctx_tgt || i == n - 1);
+        }
+        llama_memory_clear(llama_get_memory(ctx), false);
+        const int64_t start = ggml_time_us();
+        const int ret = llama_process(ctx, LLAMA_PROCESS_TYPE_DECODE, timed.get());
+        llama_synchronize(ctx);
+        *seconds = 1e-6 * (double)(ggml_time_us() - start);
+        return ret != 0;
+    }
+
+    static int time_target(void *user, int32_t n, double *seconds) {
+        auto *impl = (common_speculative_impl_draft_specrt *)user;
+        return impl->time_pass(impl->params.ctx_tgt, n, impl->params.n_max + 1, seconds);
+    }
+
+    static int time_draft(void *user, int32_t n, double *seconds) {
+        auto *impl = (common_speculative_impl_draft_specrt *)user;
+        return impl->time_pass(impl->params.ctx_dft, n, n, seconds);
+    }
+
+    /* The clock learns from the cycle that ends now. @return whether a plain one is to follow */
+    bool end_cycle(int64_t now) {
+        auto &seen = cycle.seen;
+        const double all = 1e-6 * (double)(now - cycle.began);
+        bool asks = false;
+        seen.target_seconds = all - seen.draft_seconds - seen.head_seconds;
+        if (cycle.began > 0 && cycle.is_whole) {
+            asks = specrt_llama_clock_see(&clock, &seen);
+        }
+        cycle = {};
+        cycle.began = now;
+        return asks;
+    }
+
+    /* How much each of so many slots may draft. */
+    void choose(common_specrt_slot &slot, int32_t n_slots, bool skips) {
+        double cycles[SPECRT_TREE_MAX_STEPS + 1], read;
+        specrt_auto_choice choice = {};
+        slot.n_levels = params.n_max;
+        if (!slot.auto_draft) {
+            return;
+        }
+        specrt_llama_clock_table(&clock, n_slots, cycles, &read);
+        specrt_auto_set_costs(slot.auto_draft, cycles, read, nullptr);
+        if (skips) {
+            specrt_auto_skip(slot.auto_draft);
+        }
+        specrt_auto_choose(slot.auto_draft, &choice);
+        slot.n_levels = choice.num_steps;
+    }
+
+    /* Of an answer so far, in words and numbers; false: this slot has no controller. */
+    bool report(llama_seq_id seq_id, common_specrt_report &out) const {
+        const auto &slot = slots[seq_id];
+        if (!slot.auto_draft) {
+            return false;
+        }
+        char line[SPECRT_LLAMA_TEXT];
+        specrt_auto_stats stats;
+        specrt_auto_get_stats(slot.auto_draft, &stats);
+        stats.n_cycles -= slot.begun.n_cycles;
+        stats.n_emitted -= slot.begun.n_emitted;
+        stats.n_plain -= slot.begun.n_plain;
+        stats.n_probes -= slot.begun.n_probes;
+        stats.n_passes -= slot.begun.n_passes;
+        stats.cost -= slot.begun.cost;
+        specrt_llama_clock_explain(&clock, &stats, line);
+        out = {stats.n_cycles, stats.n_plain, stats.n_emitted, stats.cost, line};
+        return true;
+    }
+
+    /* ---- passes ---- */
 
     /* n : rows of states that are expected */
     bool decode(size_t n) {
@@ -232,21 +437,60 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         specrt_session_begin(slot.session, SPECRT_BEGIN_NEW, 0);
         specrt_session_prefill(slot.session, known.data(), (int32_t)known.size(), nullptr);
         slot.started = slot.verified = false;
+        cycle.is_whole = false;
+        if (slot.auto_draft) {
+            specrt_auto_begin(slot.auto_draft);
+            specrt_auto_get_stats(slot.auto_draft, &slot.begun);
+        }
     }
 
-    /* The drafter reads what the target read. */
+    /* The position that the drafter reads next. */
+    llama_pos next_of(llama_seq_id id) const {
+        return llama_memory_seq_pos_max(llama_get_memory(params.ctx_dft), id) + 1;
+    }
+
+    /* Tokens by position from `next` to `end` - 1, into the batch, which is decoded where it is full. */
+    bool read(const llama_tokens &tokens, llama_pos &next, llama_pos end, llama_seq_id id) {
+        for (; next < end; ++next) {
+            if (batch.size() >= (int32_t)llama_n_batch(params.ctx_dft) - (int32_t)n_seq) {
+                if (!decode(0)) {
+                    return false;
+                }
+                batch.clear();
+            }
+            if (tokens[next] == LLAMA_TOKEN_NULL) {
+                // an image's row, which the draft model cannot read: zeros, as draft-simple gives it
+                batch.add_embd({zeros.data(), 1, zeros.size()}, &next, id, false);
+            } else {
+                batch.add(tokens[next], next, id, false);
+            }
+        }
+        return true;
+    }
+
+    /* The drafter reads prompts as the target does. What slots generate it reads when it drafts: a slot that
+     * decodes plainly costs nothing here. */
     bool process(const common_batch &in) override {
         std::vector<bool> seen(n_seq);
+        std::vector<llama_pos> next(n_seq);
+        int32_t n_slots = 0;
+        bool generates = true;
+        for (llama_seq_id id = 0; id < (llama_seq_id)n_seq; ++id) {
+            next[id] = next_of(id);
+        }
+        for (int32_t k = 0; k < in.size(); ++k) {
+            generates &= in.tokens[k].output;
+        }
         batch.clear();
         for (int32_t k = 0; k < in.size(); ++k) {
             const auto &t = in.tokens[k];
-            if (t.id == LLAMA_TOKEN_NULL) {
-                // an image's row, which the draft model cannot read: zeros, as draft-simple gives it
-                batch.add_embd({zeros.data(), 1, zeros.size()}, t.pos.data(), t.seq_id, false);
-                continue;
+            auto &history = slots[t.seq_id].history;
+            history.resize(t.pos[0], LLAMA_TOKEN_NULL);
+            history.push_back(t.id);
+            if (!generates && !read(history, next[t.seq_id], t.pos[0] + 1, t.seq_id)) {
+                return false;
             }
-            batch.add(t.id, t.pos[0], t.seq_id, false);
-            if (!t.output) {
+            if (t.id == LLAMA_TOKEN_NULL || !t.output) {
                 continue;
             }
             auto &slot = slots[t.seq_id];
@@ -254,24 +498,33 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
                 slot.tokens.clear();
                 slot.rows.clear();
                 seen[t.seq_id] = true;
+                n_slots++;
             }
             slot.tokens.push_back(t.id);
             slot.rows.push_back(k);
         }
+        cycle.is_whole = generates && cycle.seen.n_tokens == 0;
+        cycle.seen.n_slots = n_slots;
+        cycle.seen.n_tokens += in.size();
         return batch.size() == 0 || decode(0);
     }
 
     void draft(common_speculative_draft_params_vec &dparams) override {
         std::vector<llama_seq_id> live;
-        batch.clear();
+        const bool skips = end_cycle(ggml_time_us());
+        const int32_t n_slots = (int32_t)std::count_if(dparams.begin(), dparams.end(),
+                                                       [](const auto &dp) { return dp.drafting; });
         for (llama_seq_id id = 0; id < (llama_seq_id)n_seq; ++id) {
             if (dparams[id].drafting) {
-                slots[id].learn(dparams[id].id_last);
-                batch.add(dparams[id].id_last, dparams[id].pos0, id, true);
-                live.push_back(id);
+                slots[id].learn(params.ctx_tgt, n_vocab, dparams[id].id_last);
+                choose(slots[id], n_slots, skips);
+                if (slots[id].n_levels > 0) {
+                    live.push_back(id);
+                }
             }
         }
-        while (!live.empty() && decode(live.size())) {
+        live = catch_up(dparams, live);
+        while (!live.empty() && timed_decode(live.size())) {
             live = extend(dparams, live);
         }
         for (llama_seq_id id = 0; id < (llama_seq_id)n_seq; ++id) {
@@ -282,30 +535,66 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         }
     }
 
+    /* What the drafter has not read of each slot, then the token that it drafts after, are in the batch.
+     * @return slots that draft: not those whose text is unknown, as that of images is */
+    std::vector<llama_seq_id> catch_up(common_speculative_draft_params_vec &dparams,
+                                       const std::vector<llama_seq_id> &live) {
+        std::vector<llama_seq_id> ready;
+        const int64_t start = ggml_time_us();
+        batch.clear();
+        for (const auto id : live) {
+            const auto &dp = dparams[id];
+            llama_pos next = next_of(id);
+            if ((llama_pos)dp.prompt->size() == dp.pos0 && read(*dp.prompt, next, dp.pos0, id)) {
+                ready.push_back(id);
+            }
+        }
+        for (const auto id : ready) {
+            batch.add(dparams[id].id_last, dparams[id].pos0, id, true);
+        }
+        cycle.seen.n_read = batch.size();
+        cycle.seen.draft_seconds = 1e-6 * (double)(ggml_time_us() - start);
+        return ready;
+    }
+
+    bool timed_decode(size_t n) {
+        const int64_t start = ggml_time_us();
+        const bool ok = decode(n);
+        cycle.seen.draft_seconds += 1e-6 * (double)(ggml_time_us() - start);
+        cycle.seen.n_passes++;
+        return ok;
+    }
+
     /* One token for each live slot, from its row of states.
      * @return those that go on, which are in the batch */
     std::vector<llama_seq_id> extend(common_speculative_draft_params_vec &dparams,
                                      const std::vector<llama_seq_id> &live) {
         std::vector<llama_seq_id> next;
+        const int64_t start = ggml_time_us();
         batch.clear();
         for (size_t i = 0; i < live.size(); ++i) {
             auto &dp = dparams[live[i]];
             auto &slot = slots[live[i]];
             specrt_beam beam = {};
             const float *hidden = states->rows.data() + i * rows.desc.n_cols;
+            cycle.seen.n_scored++;
             if (specrt_session_expand(slot.session, hidden, nullptr, 1, &beam) !=
                     SPECRT_STATUS_OK ||
                 beam.n == 0 || expf(beam.logprobs[0] - slot.logprob) < params.p_min) {
                 continue;
             }
             slot.logprob = beam.logprobs[0];
+            slot.logprobs.push_back(slot.logprob);
             dp.result->push_back(beam.tokens[0]);
             const int32_t n = (int32_t)dp.result->size();
-            if (n < params.n_max && (dp.n_max <= 0 || n < dp.n_max)) {
+            if (n < slot.n_levels && (dp.n_max <= 0 || n < dp.n_max) &&
+                (!slot.auto_draft ||
+                 specrt_auto_should_continue(slot.auto_draft, n, slot.logprob))) {
                 batch.add(beam.tokens[0], dp.pos0 + n, live[i], true);
                 next.push_back(live[i]);
             }
         }
+        cycle.seen.head_seconds += 1e-6 * (double)(ggml_time_us() - start);
         return next;
     }
 

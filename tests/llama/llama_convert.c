@@ -1,7 +1,7 @@
 /* llama_convert.c : a GGUF in another type of weights, by llama.cpp's own function, and a file with a key
  * changed, to be refused.
  *
- *     llama_convert f32|f16|bf16|q4_0 IN.gguf OUT.gguf
+ *     llama_convert f32|f16|bf16|q8_0|q4_0 IN.gguf OUT.gguf
  *     llama_convert KEY=VALUE IN.gguf OUT.gguf     KEY of "<architecture>.<key>", an f32; or
  *     llama_convert causal=false IN.gguf OUT.gguf
  *     llama_convert tokens=reversed IN.gguf OUT.gguf
@@ -262,6 +262,7 @@ int main(int argc, char **argv) {
     } types[] = {{"f32", LLAMA_FTYPE_ALL_F32},
                  {"f16", LLAMA_FTYPE_MOSTLY_F16},
                  {"bf16", LLAMA_FTYPE_MOSTLY_BF16},
+                 {"q8_0", LLAMA_FTYPE_MOSTLY_Q8_0},
                  {"q4_0", LLAMA_FTYPE_MOSTLY_Q4_0}};
     if (argc != 4) return fprintf(stderr, "llama_convert: expected TYPE IN OUT\n"), 2;
     llama_log_set(quiet, NULL);

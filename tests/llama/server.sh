@@ -14,6 +14,8 @@ for program in "$server" "$convert"; do
     exit 77
 done
 work=$(mktemp -d) pid=
+export XDG_CACHE_HOME=$work/cache # costs of auto
+mkdir "$XDG_CACHE_HOME"
 trap '[ -z "$pid" ] || kill "$pid" 2>"$work/kill"; rm -rf "$work"' EXIT
 target=data/sample/target.gguf draft=data/sample/draft-small.gguf
 
@@ -25,7 +27,8 @@ check() { # NAME COMMAND... : exit code 0
 }
 
 # ask.py PORT PROMPTS OUT : every prompt twice, three at a time; a line of tokens each, then how
-# many were drafted and accepted.
+# many were drafted and accepted. What auto says of each answer is in OUT.notes, counters in
+# OUT.metrics.
 cat >"$work/ask.py" <<'PY'
 import json, sys, urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +49,12 @@ with open(sys.argv[3], "w") as out:
         print(*answer["tokens"], file=out)
 times = [answer["timings"] for answer in answers]
 print(sum(t.get("draft_n", 0) for t in times), sum(t.get("draft_n_accepted", 0) for t in times))
+with open(sys.argv[3] + ".notes", "w") as out:
+    for t in times:
+        if "draft_note" in t:
+            print(t["draft_plain_n"], t["draft_estimated_speedup"], t["draft_note"], file=out)
+metrics = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/metrics", timeout=300)
+open(sys.argv[3] + ".metrics", "wb").write(metrics.read())
 PY
 
 free_port() {
@@ -71,7 +80,8 @@ healthy() {
 serve() {
     local name=$1 port code; shift
     port=$(free_port)
-    "$server" -m "$work/target.gguf" -np 3 -c 3072 -t 1 --no-warmup --host 127.0.0.1 --port "$port" \
+    "$server" -m "$work/target.gguf" -np 3 -c 3072 -t 1 --no-warmup --metrics \
+        --host 127.0.0.1 --port "$port" \
         "$@" >"$work/$name.log" 2>&1 &
     pid=$!
     healthy "$port" &&
@@ -106,6 +116,56 @@ drafts() {
 drafts full full
 drafts window window:256@min=0
 drafts list static:512 --spec-specrt-bundle "$work/pair.specb"
+
+# ---- auto, by the clock: the default ----
+
+# answers NAME TEXT [ARGUMENT...] : plain decoding's tokens, and one line of the log has the text.
+answers() {
+    local name=$1 text=$2; shift 2
+    check "$name" serve "$name" --spec-type draft-specrt "$@"
+    check "$name: tokens" cmp "$work/plain.ids" "$work/$name.ids"
+    check "$name: $text" test "$(grep -cF -- "$text" "$work/$name.log")" = 1
+}
+pair="-md $draft --spec-draft-n-max 4"
+answers auto-measured "draft-specrt: costs: measured in " $pair
+kept=$(echo "$XDG_CACHE_HOME"/specrt/*.costs)
+check auto-kept test -e "$kept"
+
+# given TARGET DRAFT : the kept costs become such that a pass of n tokens takes 1 + TARGET (n - 1)
+# thousandths of a second, one of the drafter DRAFT.
+given() {
+    awk -v more="$1" -v draft="$2" '$1 == "sum" { next }
+        $1 == "target" { print $1, $2, 0.001 * (1 + more * ($2 - 1)); next }
+        $1 == "draft" { print $1, $2, draft / 1000; next }
+        $1 == "head" { $2 = 0.00001 } { print }' "$kept" >"$work/given"
+    { cat "$work/given"; echo "sum $(sha256sum <"$work/given" | cut -c 1-16)"; } >"$kept"
+}
+# Drafts that are fast by these costs are made in three slots; each answer has a line.
+given 0.01 0.01
+answers auto-on "draft-specrt: costs: read from $kept" $pair
+check "auto-on: $(cat "$work/auto-on.n")" awk '{ exit !($1 > 0) }' "$work/auto-on.n"
+check auto-on-notes test "$(grep -c "drafting o[nf]* in [0-9]*% of cycles: a pass of " \
+    "$work/auto-on.ids.notes")" = "$(wc -l <"$work/plain.ids")"
+check auto-on-log test "$(grep -c "drafting o[nf]* in [0-9]*% of cycles: a pass of " \
+    "$work/auto-on.log")" = "$(wc -l <"$work/plain.ids")"
+for name in num_plain_total estimated_speedup num_draft_tokens_total; do
+    check "auto-on-metrics $name" grep -qE "^llamacpp:spec_decode_$name [0-9.e+]+$" \
+        "$work/auto-on.ids.metrics"
+done
+beside=$work/pair.specb.$(basename "$kept")
+cp "$kept" "$beside"
+answers auto-sum "draft-specrt: policy static:512+successor:64" $pair \
+    --spec-specrt-policy auto+static:512+successor:64 --spec-specrt-bundle "$work/pair.specb"
+check auto-beside grep -F "costs: read from $beside" "$work/auto-sum.log"
+# Drafts that cannot be faster, and drafters that are not there: none, and one line.
+given 0.5 1.2
+too_slow="drafting off: a pass of 4 tokens costs 2.50 passes here, its draft 3.63; too slow"
+answers auto-off "$too_slow" $pair
+cut -c 2- "$kept" >"$work/damaged" && cp "$work/damaged" "$kept"
+answers auto-damaged "$kept: damaged; measured again in " $pair
+answers auto-missing "drafting off: failed to load draft model, 'none.gguf'; plain decoding" \
+    -md none.gguf
+answers auto-none "drafting off: expected a draft model (-md), found none; plain decoding"
 
 # llama.cpp's own type draft-eagle3, with a head that specrt-bundle cut to a list: it loads, drafts.
 eagle=$build/tests/eagle3_head

@@ -39,6 +39,7 @@ typedef struct way {
     specrt_policy *policy;
     specrt_session *session;
     answer *answers; /* [n_prompts] of the last round */
+    double *rounds;  /* [rounds] seconds, owned */
     /* Sums over the prompts of a round. */
     double seconds, draft_seconds, target_seconds;
     int64_t n_tokens, n_cycles, n_emitted, n_rows;
@@ -227,10 +228,11 @@ static specrt_status decode(bench *b, way *w, int i, specrt_error *err) {
     return models_error(b->m, status, err);
 }
 
-static specrt_status run_round(bench *b, way *w, specrt_error *err) {
+static specrt_status run_round(bench *b, way *w, int round, specrt_error *err) {
     w->seconds = w->draft_seconds = w->target_seconds = 0;
     w->n_tokens = w->n_cycles = w->n_emitted = w->n_rows = 0;
     for (int i = 0; i < b->in->n; i++) TRY(decode(b, w, i, err));
+    w->rounds[round] = w->seconds;
     if (w->best_seconds > 0 && w->seconds >= w->best_seconds) return SPECRT_STATUS_OK;
     w->best_seconds = w->seconds;
     w->best_draft = w->draft_seconds;
@@ -347,13 +349,16 @@ static void print_table(const bench *b) {
 }
 
 static json_object *json_way(const bench *b, const way *w) {
-    json_object *o = json_object_new_object();
+    json_object *o = json_object_new_object(), *rounds = json_object_new_array();
+    for (int i = 0; i < b->o->rounds; i++)
+        json_object_array_add(rounds, sl_json_real(w->rounds[i]));
     sl_json_put(o, "name", sl_json_text(w->name));
     sl_json_put(o, "tokens_per_second", sl_json_real(speed(w)));
     sl_json_put(o, "speedup_plain", sl_json_real(ratio(speed(w), speed(&b->ways[0]))));
     sl_json_put(o, "accept_length", sl_json_real(ratio((double)w->n_emitted, (double)w->n_cycles)));
     sl_json_put(o, "active_rows", sl_json_real(ratio((double)w->n_rows, (double)w->n_cycles)));
     sl_json_put(o, "seconds", sl_json_real(w->best_seconds));
+    sl_json_put(o, "round_seconds", rounds);
     sl_json_put(o, "draft_seconds", sl_json_real(w->best_draft));
     sl_json_put(o, "target_seconds", sl_json_real(w->best_target));
     sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)w->n_tokens));
@@ -392,6 +397,8 @@ static specrt_status print_json(const bench *b, specrt_error *err) {
 
 static specrt_status make_answers(bench *b, way *w, specrt_error *err) {
     w->answers = (answer *)calloc((size_t)b->in->n, sizeof *w->answers);
+    w->rounds = (double *)calloc((size_t)b->o->rounds, sizeof *w->rounds);
+    if (!w->rounds) return sl_error_no_memory_for(err, "figures");
     for (int i = 0; w->answers && i < b->in->n; i++) {
         answer *a = &w->answers[i];
         /* Where every way still drafts. */
@@ -445,6 +452,7 @@ static void close_way(way *w, int n_prompts) {
         free(w->answers[i].cycles);
     }
     free(w->answers);
+    free(w->rounds);
     specrt_session_close(w->session);
     specrt_policy_close(w->policy);
 }
@@ -478,7 +486,7 @@ static specrt_status run_all(bench *b, specrt_error *err) {
     for (int round = 0; round < b->o->rounds; round++)
         for (int i = 0; i < b->n_ways; i++) {
             sl_cli_info("round %d of %d: %s", round + 1, (int)b->o->rounds, b->ways[i].name);
-            TRY(run_round(b, &b->ways[i], err));
+            TRY(run_round(b, &b->ways[i], round, err));
         }
     return compare_answers(b, err);
 }
