@@ -112,6 +112,29 @@ static void test_logits(void) {
     }
 }
 
+/* Rows that several sequences share: with and without a bias, side by side and here and there. */
+static void test_shared(void) {
+    enum { N = 3, ROWS = 300 };
+    const int32_t sizes[3] = {ROWS, 1, ROWS};
+    list *l = list_make(sizes, NULL, 6);
+    uint64_t seed = 78;
+    int32_t places[ROWS];
+    float hidden[N * N_COLS], expected[N * ROWS], got[N * ROWS];
+    float *const each[N] = {got, got + ROWS, got + 2 * ROWS};
+    specrt_segment segments[3] = {l->segments[0], l->segments[2], l->segments[2]};
+    for (int i = 0; i < N * N_COLS; i++) hidden[i] = fixture_normal(&seed);
+    for (int32_t i = 0; i < ROWS; i++) places[i] = 7 * i % ROWS;
+    segments[2].places = places;
+    for (int s = 0; s < 3; s++) {
+        specrt_active active = {&l->head->compute, &segments[s], 1, ROWS, N_COLS, NULL};
+        specrt__active_shared shared = {&active, hidden, N, each};
+        REQUIRE(!specrt_active_logits(&active, hidden, N, expected));
+        specrt__active_share(&shared);
+        CHECK(memcmp(got, expected, sizeof got) == 0);
+    }
+    list_free(l);
+}
+
 /* Applications run tasks on their threads, in any order. */
 static void run_backwards(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg) {
     (void)user;
@@ -529,6 +552,10 @@ static void test_scan(void) {
         }
         if (round % 11 == 0 && n > 0) x[random_below(n)] = INFINITY;
         check_scan(x, n, random_below(SPECRT_LOGITS_MAX_K + 1));
+        float *own = (float *)malloc((size_t)n * sizeof *own); /* with nothing behind it */
+        memcpy(own, x, (size_t)n * sizeof *own);
+        check_scan(own, n, 3);
+        free(own);
     }
     int32_t ids[1];
     CHECK_INT(specrt_logits_topk(x, 400, SPECRT_LOGITS_MAX_K + 1, ids), 0);
@@ -682,6 +709,7 @@ static const test_case cases[] = {
     {"shape", "scaled and capped logits and their probabilities by the definition", test_shape},
     {"parallel", "lent threads and any order of tasks give the same bits", test_parallel},
     {"topk", "ranking and log-softmax by the definition, ties, NaN, infinities", test_topk},
+    {"shared", "rows of several sequences", test_shared},
     {"order", "the order of rows and segments decides nothing", test_order},
     {"arguments", "sizes out of range", test_arguments},
     {"no_allocation", "step functions allocate nothing", test_no_allocation},
