@@ -86,10 +86,9 @@ SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const
 
 /* --- logits of rows that several sequences share --- */
 
-/* The rows of a segment from `begin` on, without its masks. */
+/* The rows of a segment from `begin` on, for products, which look at no ids or masks. */
 static specrt_segment specrt__active_rest(const specrt_segment *s, int32_t begin) {
     specrt_segment rest = *s;
-    rest.ids += begin;
     rest.n_rows -= begin;
     if (s->places)
         rest.places += begin;

@@ -292,24 +292,25 @@ static void test_lossless(void) {
 /* With all rows searched, the index finds what the target's logits say: nothing changes. */
 static void test_hidden_query(void) {
     world w;
-    run a, b, c;
+    run a, b, c, d;
     world_make(&w, true, SPECRT_HNSW_INT8);
     run_make(&a, &w, "static+retrieve:64", false, NULL, NULL);
     run_make(&b, &w, "static+retrieve:64@sem=hnsw_h", false, NULL, NULL);
     run_make(&c, &w, "static+retrieve:64@sem=hnsw_h", true, NULL, NULL);
-    run *runs[] = {&a, &b};
-    for (int i = 0; i < 2; i++) {
+    run_make(&d, &w, "static+retrieve:64", true, NULL, NULL);
+    c.told = false; /* without the hidden states it goes on with the logits */
+    run *runs[] = {&a, &b, &c, &d};
+    for (int i = 0; i < 4; i++) {
         run_prompt(runs[i]);
         while (runs[i]->n < N_TOKENS) run_cycle(runs[i]);
     }
     check_same(&a, &b);
-    c.told = false; /* without the hidden states it goes on with the logits */
-    run_prompt(&c);
-    while (c.n < N_TOKENS) run_cycle(&c);
+    check_same(&c, &d);
     check_plain(&c);
     run_free(&a);
     run_free(&b);
     run_free(&c);
+    run_free(&d);
     world_free(&w);
 }
 

@@ -354,23 +354,26 @@ static void test_one_state(void) {
 static void test_bytes(void) {
     static world w;
     static const struct {
-        int32_t signs, rank, blocks, lines;
+        int32_t signs, rank, blocks, lines, states;
         const char *policy;
-    } tries[] = {{96, 240, 9, 2, "sketch:50@scan=133@keep=60@signs=64"},
-                 {256, 496, 9, 2, "sketch:50@scan=133@keep=60@signs=64"},
-                 {96, 240, 132, 3, "sketch:50@keep=300"}};
+    } tries[] = {{96, 240, 9, 2, 1, "sketch:50@scan=133@keep=60@signs=64"},
+                 {256, 496, 9, 2, 3, "sketch:50@scan=133@keep=60@signs=64"},
+                 {96, 240, 132, 3, 2, "sketch:50@keep=300"}};
     for (int i = 0; i < 3; i++) {
-        float hidden[MOST_COLS], sure = 0;
+        float hidden[3 * MOST_COLS], logprobs[3] = {0};
         specrt_session_stats stats;
+        int64_t n_kept = 0;
         world_make(&w, 2105, 20, tries[i].signs, false);
         world_open(&w, tries[i].policy);
-        for (int32_t j = 0; j < 20; j++) hidden[j] = fixture_normal(&state);
-        CHECK_INT(routed(route(&w, hidden, 1, &sure))->n_rows, 50);
+        for (int32_t j = 0; j < 3 * 20; j++) hidden[j] = fixture_normal(&state);
+        CHECK_INT(routed(route(&w, hidden, tries[i].states, logprobs))->n_rows, 50);
         specrt_session_get_stats(w.session, &stats);
+        for (int k = 0; k < tries[i].states; k++)
+            n_kept += sketch_of(&w)->kept[k * SPECRT__SKETCH_PARTS].n;
         CHECK_INT(stats.n_passes, 1);
         CHECK_INT(stats.n_bytes, w.session->active.n_rows * 80 + tries[i].rank * 40 +
                                      tries[i].blocks * (tries[i].lines * 64 + 32) +
-                                     sketch_of(&w)->kept->n * (tries[i].rank + 16) / 4);
+                                     n_kept * (tries[i].rank + 16) / 4);
         world_close(&w);
         free(w.bytes);
     }
