@@ -133,6 +133,11 @@ check "guards" breach includes.awk 'guard OLD_X_H; expected BASE_X_H' \
 long="static int f(void) {\\n$(yes '    x;\n' | head -n 80 | tr -d '\n')}\\n"
 check "lengths" breach lengths.awk 'a function of 82 lines' lib/base/long.c "$long"
 
+check "a table without raw output" breach figures.awk 'expected a link' page.md \
+    '# Speed\n\n`make bench`, commit `1234567`.\n\n| a |\n'
+check "a table without a commit" breach figures.awk 'expected the commit' page.md \
+    '# Speed\n\n`make bench`, [raw output](raw/a/b.txt).\n\n| a |\n'
+
 # So does the lint of prose, and it lets a plain page pass.
 prose() { # text
     printf "$1" >"$work/page.md"
@@ -142,6 +147,9 @@ if command -v python3 >/dev/null; then
     check "plain prose" prose 'Run `make test`. It takes a minute.\n'
     check "a long sentence" eval "! prose '$(yes word | head -n 41 | tr '\n' ' ').\n'"
     check "a phrase to avoid" eval '! prose "A token is told apart. It is told so.\n"'
+    printf 'sl_cli_usage("it is told so");\n' >"$work/said.c"
+    check "a phrase to avoid in an error" eval \
+        '! python3 .ci/lint/errors.py --check "$work/said.c" >/dev/null'
 else
     echo "skipped: the lint of prose: python3 is not installed"; skipped=$((skipped + 1))
 fi
