@@ -406,7 +406,7 @@ bench-build: $(BENCHES:%=$(BUILD)/bench/%)
 bench: all bench-build ## benchmarks; results belong in bench/results
 	@bench/run.sh $(BUILD)
 
-benchmarks: all bench-build $(BUILD)/tests/trace ## the figures of docs/BENCHMARKS.md and the standing table anew [NAMES=]
+benchmarks: all bench-build $(BUILD)/tests/trace ## measure the figures of bench/results again [NAMES=]
 	@BUILD=$(BUILD) bench/benchmarks.sh $(NAMES)
 
 # Survivors and figures by section; tests/mutants.txt lists changes without effect.

@@ -91,7 +91,7 @@ function verdict_pair(i) {
     if (recommended != "plain" && pays == 0)
         print "  Whether it is faster than plain decoding, these prompts cannot tell."
     if (as_fast != "")
-        printf "  As fast, as far as these prompts tell: %s; %s scores the fewest rows.\n", as_fast, \
+        printf "  As fast, within the error of these prompts: %s; %s scores the fewest rows.\n", as_fast, \
             names[i]
 }
 END {

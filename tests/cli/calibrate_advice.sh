@@ -31,7 +31,7 @@ prints "*all equal
   drafter is faster than plain decoding.
   The policy to draft with is static:2048: 0.74 times its speed, accept length 1.48.
   A drafter whose cycles take as long is faster from an accept length of 2.00 on.
-  As fast, as far as these prompts tell: centroid; static:2048 scores the fewest rows.*"
+  As fast, within the error of these prompts: centroid; static:2048 scores the fewest rows.*"
 [ "$(cat best)" = plain ] || fail "chosen: $(cat best)"
 accepts advice plain -1 "" 0.37 # 4.00 tokens are all that three drafts may give
 prints "*A drafter whose cycles take as long is never faster: 3 drafts give 4 tokens at most.*"
@@ -39,7 +39,7 @@ prints "*A drafter whose cycles take as long is never faster: 3 drafts give 4 to
 accepts advice static:2048 1 '"centroid","coral"' 1.30
 prints "*all equal
   Recommended: static:2048, 1.30 times plain decoding, 2.00 times the full vocabulary.
-  As fast, as far as these prompts tell: centroid, coral; static:2048 scores the fewest rows.*"
+  As fast, within the error of these prompts: centroid, coral; static:2048 scores the fewest rows.*"
 [ "$(cat best)" = static:2048 ] || fail "chosen: $(cat best)"
 accepts advice static:2048 0 "" 1.30
 prints "*Recommended: static:2048, *

@@ -17,8 +17,8 @@ microspec-paper *
 accept length * code * qa*% in loops *
 accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*
 Recommended: *
-Speculation *pay*plain decoding*
-Pruning *pay*the full vocabulary*4 turns, 32 tokens, *% of them in repetition loops \
+Speculation *; at best *plain decoding*
+Pruning *; at best *the full vocabulary*4 turns, 32 tokens, *% of them in repetition loops \
 (period <= 64)*; 96 tokens compared with plain decoding: all equal"
 [ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 4 ] || fail "expected four plots"
 grep -q "Speed, times plain decoding, by task" page.html || fail "no speed by task"

@@ -12,8 +12,8 @@ accepts plan --policy microspec --num-steps 3 --num-draft-tokens 8 --check 2 --c
 prints "head, ms for 1 row*32768: *target, ms by nodes  1: *60: *held back*error
 *microspec * s, 2 prompts*
 Recommended: *
-Speculation *pay*plain decoding*
-Pruning *pay* the full vocabulary's*
+Speculation *; at best *plain decoding*
+Pruning *; at best *the full vocabulary's*
 With here.json auto drafts from *"
 grep -qE '"policy":"(full|window:3072@.*)"' here.json || fail "no policy: $(cat here.json)"
 
@@ -32,7 +32,7 @@ accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace -
     --topk 1 --measure 0.1
 for policy in microspec full; do # which is faster is the machine's affair
     prints "*
-$policy *replayed; *Recommended: *Pruning *pay*"
+$policy *replayed; *Recommended: *Pruning *; at best *"
 done
 accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --costs here.json \
     --num-steps 3 --topk 1 --policy microspec

@@ -175,9 +175,10 @@ static void test_best(void) {
     CHECK_HAS(text, "<b>100.0%</b><span>of its accept length");
     CHECK_HAS(text, "<b>50.0%</b><span>of its rows");
     CHECK_HAS(text, "Recommended: window:64.\n" ADVICE_BY_MEAN
-                    "\nSpeculation pays; at best 2.00 x plain decoding's speed, "
+                    "\nSpeculation is faster; at best 2.00 x plain decoding's speed, "
                     "with window:64.\n");
-    CHECK_HAS(text, "Pruning pays; at best 2.00 x the full vocabulary's speed, with window:64.\n");
+    CHECK_HAS(text,
+              "Pruning is faster; at best 2.00 x the full vocabulary's speed, with window:64.\n");
     free(text);
     text = best_of_speeds(&s, 4, 2); /* faster than `full`, slower than no drafts */
     CHECK_HAS(text, "<b>0.50 x</b><span>no policy beat plain decoding; the nearest is "
@@ -186,16 +187,15 @@ static void test_best(void) {
     CHECK_HAS(text,
               "Recommended: no drafts; plain decoding is fastest. Of the policies: window:64.\n");
     CHECK_HAS(text,
-              "Speculation does not pay; at best 0.50 x plain decoding's speed, with window:64.\n");
+              "Speculation is slower; at best 0.50 x plain decoding's speed, with window:64.\n");
     CHECK(!strstr(text, "<code>plain</code>"));
     free(text);
     text = best_of_speeds(&s, 0.5, 2); /* less vocabulary only costs */
     CHECK_HAS(text, "<b>2.00 x</b><span>plain decoding's speed, by <code>full</code>");
     CHECK_HAS(text, "<b>0.25 x</b><span>no policy beat the whole vocabulary; the nearest is "
                     "<code>window:64</code>");
-    CHECK_HAS(
-        text,
-        "Pruning does not pay; at best 0.25 x the full vocabulary's speed, with window:64.\n");
+    CHECK_HAS(text,
+              "Pruning is slower; at best 0.25 x the full vocabulary's speed, with window:64.\n");
     s.c.n_contestants = 2;
     free(text);
     text = shown_best(&s.c);
@@ -275,8 +275,8 @@ static void test_worst_task(void) {
     CHECK_INT(r.n_tasks, 2);
     text = advice_over_tasks(&s, 70); /* the mean is still 10% faster, the worst task slower */
     CHECK_HAS(text, "Recommended: full.\nIts accept length is 100.0% of the full vocabulary's, "
-                    "100.0% in the worst task (code).\nSpeculation pays");
-    CHECK_HAS(text, "Pruning pays; at best 1.10 x");
+                    "100.0% in the worst task (code).\nSpeculation is faster");
+    CHECK_HAS(text, "Pruning is faster; at best 1.10 x");
     free(text);
     s.c.n_domains = 1; /* as if there were one task: the mean decides */
     for (int i = 0; i < N_TURNS; i++)

@@ -104,7 +104,7 @@ static bool ties(const comparison *c, int policy) {
 }
 
 static void put_ties(const comparison *c, FILE *f, int chosen) {
-    const char *before = "As fast, as far as these prompts tell: ";
+    const char *before = "As fast, within the error of these prompts: ";
     for (int i = FULL; i < c->n_contestants; i++) {
         if (i == chosen || !ties(c, i)) continue;
         fprintf(f, "%s%s", before, c->contestants[i].name);

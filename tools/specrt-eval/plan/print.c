@@ -39,7 +39,7 @@ static void put_verdict(FILE *f, const plan *p, const char *what, const plan_cho
 /* Choices that the figures cannot tell from the recommended one. */
 static void put_rivals(FILE *f, const plan *p) {
     const plan_choice *chosen = &p->choices[p->recommended];
-    const char *before = "As fast, as far as these prompts tell: ";
+    const char *before = "As fast, within the error of these prompts: ";
     for (int i = 0, n = 0; i < p->n_choices && n < 4; i++) {
         const plan_choice *c = &p->choices[i];
         if (!plan_ties(p, c) || c->policy == chosen->policy) continue;

@@ -1,4 +1,4 @@
-/* advice.c : which policy to recommend, and whether drafting pays. */
+/* advice.c : which policy to recommend, and whether drafting is faster. */
 #include "advice.h"
 #include <stdio.h>
 
@@ -28,6 +28,6 @@ bool advice_prefers(const candidate *c, const candidate *chosen, const candidate
 }
 
 const char *advice_verdict(double ratio, int pays) {
-    if (ratio <= 1) return "does not pay";
-    return pays > 0 ? "pays" : "may not pay, as far as these prompts tell";
+    if (ratio <= 1) return "is slower";
+    return pays > 0 ? "is faster" : "may be faster, but these prompts are too few to say";
 }
