@@ -62,7 +62,8 @@ warns "*both.txt: text list of offsets, 3 ids; size 9*"
 [ "$(list)" = "${forced}3 6 11 " ] || fail "offset: $(list)"
 accepts import both.txt -f --size 9 --values absolute
 [ "$(list)" = "${forced}3 5 9 " ] || fail "absolute: $(list)"
-refuses 2 "*--values: expected absolute or offset, found 'both'" import both.txt -f --values both
+refuses 2 "*--values: expected absolute, offset or blocks, found 'both'" import both.txt -f \
+    --values both
 refuses 3 "*both.txt: size 3: expected at least 6 (the forced ids)*" import both.txt \
     -f --values absolute
 printf '\357\273\2777 3\r\n9\r\n' >windows.txt

@@ -16,7 +16,7 @@ accepts specrt-bundle map /dev/stdin --values absolute --format text -o - -q <ra
 cmp ../out ranked.txt || fail "stdin gives $(xargs <../out)"
 refuses 2 "*expected --format, one of *" specrt-bundle map ranked.txt -o x
 refuses 2 "*expected -o FILE" specrt-bundle map ranked.txt --format text
-refuses 2 "*--values: expected absolute or offset, found 'x'" specrt-bundle map ranked.txt \
+refuses 2 "*--values: expected absolute, offset or blocks, found 'x'" specrt-bundle map ranked.txt \
     --values x --format text -o x
 refuses 2 "*token-freq: expected counts; the map has none" specrt-bundle map ranked.txt \
     --format token-freq -o x

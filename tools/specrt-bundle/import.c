@@ -219,7 +219,7 @@ static int check(const request *q) {
     if (!q->common->output) return sl_cli_usage("expected -o FILE");
     if (q->tensor && !q->model) return sl_cli_usage("--tensor: expected --model FILE with it");
     if (!sl_token_map_values_of(q->values, &values))
-        return sl_cli_usage("--values: expected absolute or offset, found '%s'", q->values);
+        return sl_cli_usage("--values: expected absolute, offset or blocks, found '%s'", q->values);
     return -1;
 }
 
@@ -242,8 +242,10 @@ int import_main(int argc, char **argv) {
         sl_cli_string("model", "FILE", &q.model, "GGUF or safetensors whose head the bundle names"),
         sl_cli_string("tensor", "NAME", &q.tensor, "name of the head (default: the usual names)"),
         sl_cli_heading("Token map"),
-        sl_cli_string("values", "KIND", &q.values,
-                      "absolute (ids) or offset (id minus its index); default: the one that fits"),
+        sl_cli_string(
+            "values", "KIND", &q.values,
+            "absolute (ids), offset (id minus its index) or blocks (of 16 ids, exllamav3's); "
+            "default: the one that fits"),
         sl_cli_flag("dedupe", &q.dedupe, "keep the first of ids that are listed twice"),
         sl_cli_int("size", "N", &q.size, 1, INT32_MAX,
                    "default size of the list (default: all ids of the map)"),

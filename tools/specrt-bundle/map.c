@@ -42,7 +42,7 @@ static int check(const request *r, const cli_common *common) {
     if (!r->format) return sl_cli_usage("expected --format, one of %s", sl_token_map_formats());
     if (!r->output) return sl_cli_usage("expected -o FILE");
     if (!sl_token_map_values_of(r->values, &values))
-        return sl_cli_usage("--values: expected absolute or offset, found '%s'", r->values);
+        return sl_cli_usage("--values: expected absolute, offset or blocks, found '%s'", r->values);
     if (sl_out_is_stdout(r->output) && common->json)
         return sl_cli_usage("stdout: expected --json or the map, found both; give -o FILE");
     return -1;
@@ -51,10 +51,12 @@ static int check(const request *r, const cli_common *common) {
 int map_main(int argc, char **argv) {
     request r = {0};
     const cli_option options[] = {
-        sl_cli_string("format", "F", &r.format,
-                      "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors"),
+        sl_cli_string(
+            "format", "F", &r.format,
+            "sglang-pt vllm-json text npy speculators token-freq eagle3-pt safetensors mtplx "
+            "exllamav3"),
         sl_cli_string("values", "KIND", &r.values,
-                      "absolute or offset (default: recognised by content)"),
+                      "absolute, offset or blocks (default: recognised by content)"),
         sl_cli_flag("dedupe", &r.dedupe, "keep the first of ids that are listed twice"),
         sl_cli_int("n-vocab", "N", &r.n_vocab, 1, SPECRT_MAX_VOCAB,
                    "number of the target's ids, the length of t2d (default: the file's)"),
