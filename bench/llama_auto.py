@@ -4,8 +4,8 @@ n-gram drafts and fixed policies, by the clock, on an idle machine. Raw output o
 table per cell.
 
 A cell is PAIR/cCONTEXT/sSLOTS/tTHREADS/TTEMPERATURE, such as qwen-q4/c100/s1/t2/T0; --list shows all of them with an
-estimate of their time. An argument selects the cells that begin with it (`qwen-q4`) or match it as a pattern
-(`*/c100/s1/t2/T0`).
+estimate of their time. An argument selects the cells below it (`qwen-q4`, `qwen-q4/c100`) or those that match it as a
+pattern (`*/c100/s1/t2/T0`).
 
 All ways of a cell run at once, a server each, and take turns prompt by prompt, so that a slow minute of the machine hits
 all of them. A server that waits uses no processor. Prompts have a common beginning of the cell's context, which every slot
@@ -259,7 +259,7 @@ def main():
     p.add_argument("--logs", type=Path, help="folder for the servers' logs; removed otherwise")
     o = p.parse_args()
     o.ways = [w.strip() for w in o.ways.split(",")] if o.ways else list(WAYS)
-    chosen = [c for c in cells() if not o.cells or any(c.startswith(a) or fnmatch.fnmatch(c, a) for a in o.cells)]
+    chosen = [c for c in cells() if not o.cells or any(c.startswith(a.rstrip("/") + "/") or fnmatch.fnmatch(c, a) for a in o.cells)]
     if o.list:
         for cell in chosen:
             print(f"{cell:32} about {estimate(cell, o):6.0f} minutes")
