@@ -84,6 +84,13 @@ prints "*At 400 ids, by domain, the worst first:*mixed.jsonl/*qa/Latin*"
 accepts run --corpus mixed.jsonl "$english" --size 400 --balance -o balanced.specb
 ! grep "but .* of mixed.jsonl" ../err || fail "$(cat ../err)"
 
+# The text that a list was made from has not drifted, whatever weights its parts had.
+accepts specrt-bundle drift balanced.specb --counts c --json
+python3 - <<'END' || fail "$(cat ../out)"
+import json
+assert abs(json.load(open("../out"))["drop"]) < 1e-6
+END
+
 # drift: an English list meets other languages.
 accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus "$english" --holdout 0 \
     --size 400 -o en.specb

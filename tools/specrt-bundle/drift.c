@@ -60,12 +60,33 @@ static specrt_status take_list(drift *d, const specrt_bundle *bundle, const spec
     return SPECRT_STATUS_OK;
 }
 
+/* What the list covered of a part of its text, held out or ranked, whatever weights its domains had: as
+ * today's text is measured. NaN: not recorded. */
+static double plain_coverage(json_object *provenance, bool held_out) {
+    json_object *ranks = json_object_object_get(provenance, "ranks");
+    json_object *domains = json_object_object_get(ranks, "domains");
+    double n = 0, covered = 0;
+    if (!json_object_is_type(domains, json_type_array)) return NAN;
+    for (size_t i = 0; i < json_object_array_length(domains); i++) {
+        json_object *o = json_object_array_get_idx(domains, i);
+        json_object *share =
+            json_object_object_get(o, held_out ? "coverage_holdout" : "coverage_calibration");
+        double n_held_out = json_object_get_double(json_object_object_get(o, "n_tokens_holdout"));
+        double n_all = json_object_get_double(json_object_object_get(o, "n_tokens"));
+        double n_here = held_out ? n_held_out : n_all - n_held_out;
+        if (!share) continue;
+        n += n_here;
+        covered += n_here * json_object_get_double(share);
+    }
+    return n > 0 ? covered / n : NAN;
+}
+
 /* Coverage is recorded for the calibrated size alone. */
 static void take_calibrated(drift *d, const specrt_bundle *bundle, int32_t n_default) {
     json_object *provenance = verb_provenance(bundle);
-    json_object *value = verb_coverage(provenance, "coverage_holdout");
-    if (!value) value = verb_coverage(provenance, "coverage_calibration");
-    d->calibrated = value && d->size == n_default ? json_object_get_double(value) : NAN;
+    d->calibrated = plain_coverage(provenance, true);
+    if (isnan(d->calibrated)) d->calibrated = plain_coverage(provenance, false);
+    if (d->size != n_default) d->calibrated = NAN;
     json_object_put(provenance);
 }
 
