@@ -4,6 +4,7 @@
 #define PAIR_H
 
 #include "fixture.h"
+#include "test.h"
 
 enum { PAIR_V = 300, PAIR_D = 16 };
 
@@ -48,6 +49,35 @@ static inline void pair_target(const pair *p, int32_t before, int32_t last, floa
     pair_hidden(p, before, last, h);
     for (int i = 0; i < PAIR_V; i++)
         logits[i] = (float)pair_score(i, h) + p->noise * fixture_normal(&state);
+}
+
+/* pair_draft() : one tree of a session: the state of a row follows from its last two tokens. */
+static inline void pair_draft(const pair *p, specrt_session *s, int32_t before, int32_t root,
+                              specrt_draft *draft) {
+    int32_t last[SPECRT_TREE_MAX_TOPK] = {root}, previous[SPECRT_TREE_MAX_TOPK] = {before};
+    int32_t n = 1, parents_last[SPECRT_TREE_MAX_TOPK];
+    float hidden[SPECRT_TREE_MAX_TOPK * PAIR_D];
+    specrt_beam beam;
+    while (n > 0) {
+        for (int32_t i = 0; i < n; i++) pair_hidden(p, previous[i], last[i], hidden + i * PAIR_D);
+        REQUIRE(specrt_session_expand(s, hidden, NULL, n, &beam) == SPECRT_STATUS_OK);
+        memcpy(parents_last, last, sizeof last);
+        n = beam.n;
+        for (int32_t i = 0; i < n; i++) {
+            previous[i] = parents_last[beam.parents[i]];
+            last[i] = beam.tokens[i];
+        }
+    }
+    specrt_session_finish(s, draft);
+}
+
+/* pair_verify() : a draft verified by the target. logits: [SPECRT_TREE_MAX_NODES, PAIR_V], to fill. */
+static inline void pair_verify(const pair *p, specrt_session *s, int32_t before,
+                               const specrt_draft *draft, float *logits, specrt_verdict *out) {
+    for (int32_t i = 0; i < draft->n; i++)
+        pair_target(p, i == 0 ? before : draft->tokens[draft->parents[i]], draft->tokens[i],
+                    logits + i * PAIR_V);
+    REQUIRE(specrt_session_verify(s, draft, logits, out) == SPECRT_STATUS_OK);
 }
 
 #endif

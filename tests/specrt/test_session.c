@@ -95,25 +95,6 @@ static specrt_target_rows told(truth_kind truth, const float *logits, int32_t n,
     return rows;
 }
 
-/* Drafts one tree: the hidden state of a row follows from its last two tokens. */
-static void draft_tree(specrt_session *s, int32_t before, int32_t root, specrt_draft *draft) {
-    int32_t last[SPECRT_TREE_MAX_TOPK] = {root}, previous[SPECRT_TREE_MAX_TOPK] = {before};
-    int32_t n = 1, parents_last[SPECRT_TREE_MAX_TOPK];
-    float hidden[SPECRT_TREE_MAX_TOPK * D];
-    specrt_beam beam;
-    while (n > 0) {
-        for (int32_t i = 0; i < n; i++) pair_hidden(&models, previous[i], last[i], hidden + i * D);
-        REQUIRE(specrt_session_expand(s, hidden, NULL, n, &beam) == SPECRT_STATUS_OK);
-        memcpy(parents_last, last, sizeof last);
-        n = beam.n;
-        for (int32_t i = 0; i < n; i++) {
-            previous[i] = parents_last[beam.parents[i]];
-            last[i] = beam.tokens[i];
-        }
-    }
-    specrt_session_finish(s, draft);
-}
-
 static void check_shortlist(const specrt_session *s, int32_t bound) {
     const specrt_active *active = specrt_session_shortlist(s);
     bool seen[V] = {false};
@@ -169,11 +150,8 @@ static void decode(specrt_session *s, const setting *set, int32_t bound, bool wi
     for (r->n = N_PROMPT + 1; r->n < N_TOKENS; r->n += verdict.n) {
         int32_t before = r->stream[r->n - 2];
         check_shortlist(s, bound);
-        draft_tree(s, before, r->stream[r->n - 1], &draft);
-        for (int32_t i = 0; i < draft.n; i++)
-            pair_target(&models, i == 0 ? before : draft.tokens[draft.parents[i]], draft.tokens[i],
-                        logits + i * V);
-        REQUIRE(specrt_session_verify(s, &draft, logits, &verdict) == SPECRT_STATUS_OK);
+        pair_draft(&models, s, before, r->stream[r->n - 1], &draft);
+        pair_verify(&models, s, before, &draft, logits, &verdict);
         for (int32_t i = verdict.n; i < SPECRT_TREE_MAX_NODES; i++)
             verdict.nodes[i] = verdict.tokens[i] = -99; /* behind the verdict */
         memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
@@ -837,7 +815,7 @@ static void test_bad_drafts(void) {
     specrt_session *s;
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
-    draft_tree(s, 3, 9, &draft);
+    pair_draft(&models, s, 3, 9, &draft);
     CHECK_INT(draft.n, 4);
     CHECK_INT(specrt_session_verify(s, &draft, logits, &verdict), SPECRT_STATUS_OK);
     int32_t tokens[6] = {0}, parents[6] = {-1, 0, 1, 2, 3, 4}, kept = parents[3];

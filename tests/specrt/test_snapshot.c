@@ -125,24 +125,6 @@ static void start(run *r) {
     r->n++;
 }
 
-static void draft_tree(run *r, specrt_draft *draft) {
-    int32_t last[SPECRT_TREE_MAX_TOPK] = {r->stream[r->n - 1]}, n = 1;
-    int32_t previous[SPECRT_TREE_MAX_TOPK] = {r->stream[r->n - 2]}, before[SPECRT_TREE_MAX_TOPK];
-    float hidden[SPECRT_TREE_MAX_TOPK * D];
-    specrt_beam beam;
-    while (n > 0) {
-        for (int32_t i = 0; i < n; i++) pair_hidden(&models, previous[i], last[i], hidden + i * D);
-        REQUIRE(!specrt_session_expand(r->s, hidden, NULL, n, &beam));
-        memcpy(before, last, sizeof before);
-        n = beam.n;
-        for (int32_t i = 0; i < n; i++) {
-            previous[i] = before[beam.parents[i]];
-            last[i] = beam.tokens[i];
-        }
-    }
-    specrt_session_finish(r->s, draft);
-}
-
 static void add(run *r, const void *bytes, size_t n) {
     r->digest = specrt_hash64(bytes, n, r->digest);
 }
@@ -153,11 +135,8 @@ static void cycle(run *r, bool later, bool open) {
     specrt_draft draft;
     specrt_verdict verdict;
     int32_t before = r->stream[r->n - 2];
-    draft_tree(r, &draft);
-    for (int32_t i = 0; i < draft.n; i++)
-        pair_target(&models, i == 0 ? before : draft.tokens[draft.parents[i]], draft.tokens[i],
-                    logits + i * V);
-    REQUIRE(!specrt_session_verify(r->s, &draft, logits, &verdict));
+    pair_draft(&models, r->s, before, r->stream[r->n - 1], &draft);
+    pair_verify(&models, r->s, before, &draft, logits, &verdict);
     add(r, draft.tokens, (size_t)draft.n * 4);
     add(r, draft.parents, (size_t)draft.n * 4);
     add(r, draft.logprobs, (size_t)draft.n * 4);
@@ -377,7 +356,7 @@ static void test_between_cycles(void) {
     memset(&r, 0, sizeof r);
     r.s = make_session(policy, &settings[2]);
     go_to(&r, IN_ANSWER);
-    draft_tree(&r, &draft);
+    pair_draft(&models, r.s, r.stream[r.n - 2], r.stream[r.n - 1], &draft);
     CHECK_INT(specrt_session_save(r.s, bytes, sizeof bytes, &n), SPECRT_STATUS_BAD_ARG);
     REQUIRE(!specrt_session_begin(r.s, SPECRT_BEGIN_TURN, r.n));
     CHECK_INT(specrt_session_save(r.s, bytes, sizeof bytes, &n), SPECRT_STATUS_OK);
