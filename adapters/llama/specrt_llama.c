@@ -642,11 +642,16 @@ static specrt_status copy_waiting(const specrt_llama *s, specrt_llama_state *out
     return SPECRT_STATUS_OK;
 }
 
+/* The drafter has no cache but the target's. */
+static bool shares_cache(const specrt_llama *s) {
+    return s->head->projection.rows != NULL;
+}
+
 static specrt_status copy_sequence(const specrt_llama *s, specrt_llama_state *out,
                                    specrt_error *err) {
     size_t n = (size_t)s->n_past;
     TRY(copy_cache(s->target, "target", &out->target, &out->n_target, err));
-    TRY(copy_cache(s->draft, "drafter", &out->draft, &out->n_draft, err));
+    if (!shares_cache(s)) TRY(copy_cache(s->draft, "drafter", &out->draft, &out->n_draft, err));
     out->n_past = s->n_past;
     out->n_read = s->n_read;
     out->tokens = (int32_t *)malloc((n > 0 ? n : 1) * sizeof *out->tokens);
@@ -669,7 +674,7 @@ specrt_status specrt_llama_keep(specrt_llama *s, specrt_llama_state *out, specrt
 
 static bool restore_cache(struct llama_context *to, const void *from, size_t n) {
     llama_memory_clear(llama_get_memory(to), false);
-    return llama_state_seq_set_data(to, (const uint8_t *)from, n, 0) == n;
+    return n > 0 && llama_state_seq_set_data(to, (const uint8_t *)from, n, 0) == n;
 }
 
 specrt_status specrt_llama_resume(specrt_llama *s, const specrt_llama_state *state,
@@ -677,7 +682,7 @@ specrt_status specrt_llama_resume(specrt_llama *s, const specrt_llama_state *sta
     specrt_llama_reset(s);
     if (!state->tokens || state->n_past > s->n_context || !s->reader != !state->waiting ||
         !restore_cache(s->target, state->target, state->n_target) ||
-        !restore_cache(s->draft, state->draft, state->n_draft)) {
+        (!shares_cache(s) && !restore_cache(s->draft, state->draft, state->n_draft))) {
         specrt_llama_reset(s);
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "state: expected what this pair kept, within %d positions, found "

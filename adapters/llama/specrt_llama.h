@@ -47,6 +47,8 @@ typedef struct specrt_llama_head {
     /* for specrt_head_bind(); rows [n_rows, n_cols] in the mapping, logit_scale and softcap by the file's
      * logit_scale and final_logit_softcapping */
     specrt_head_desc desc;
+    /* of Gemma 4's drafter, rows [width of the target's states, n_cols]; else zero */
+    specrt_head_desc projection;
     void *map; /* the file, owned */
     size_t n_map;
     int32_t *ids;             /* desc.ids, owned; NULL: none */
@@ -59,6 +61,15 @@ typedef struct specrt_llama_head {
  * bias, or a part of a split file. */
 specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err);
 void specrt_llama_head_close(specrt_llama_head *head);
+
+/* specrt_llama_mtp_node() : for loops of your own, before llama.cpp makes a context of MTP layers: whether
+ * they may draft for a target. llama.cpp aborts where they are not as it expects.
+ *   n_mtp : layers that the draft has
+ *   node : the node of their graph that the head multiplies, borrowed for good
+ * @return OK; UNSUPPORTED or BAD_INPUT naming what is not as expected. */
+specrt_status specrt_llama_mtp_node(const struct llama_model *target,
+                                    const struct llama_model *draft, int32_t n_mtp,
+                                    const char **node, specrt_error *err);
 
 /* specrt_llama_fingerprint() : the tokenizer's digest, equal to that of every other form of it. */
 void specrt_llama_fingerprint(const struct llama_vocab *vocab, uint8_t sha256[32]);

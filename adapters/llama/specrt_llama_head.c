@@ -35,6 +35,12 @@ static const char *architecture(const struct gguf_context *gguf) {
                                                                        : "";
 }
 
+/* Gemma 4's drafter: a file of MTP layers alone, with a projection from what the head multiplies to the
+ * target's states. */
+static bool is_assistant(const struct gguf_context *gguf) {
+    return strcmp(architecture(gguf), "gemma4-assistant") == 0;
+}
+
 /* The number under "<architecture>.<key>"; 0: there is none. */
 static uint32_t whole_key(const struct gguf_context *gguf, const char *arch, const char *key) {
     char name[128];
@@ -57,6 +63,7 @@ static float real_key(const struct gguf_context *gguf, const char *arch, const c
  * the check at the start to find. */
 static void read_logits(const struct gguf_context *gguf, specrt_head_desc *out) {
     const char *arch = architecture(gguf);
+    if (is_assistant(gguf)) return; /* its graph ends in the product, whatever the file says */
     bool divides = strncmp(arch, "granite", 7) == 0 || strcmp(arch, "minicpm") == 0;
     bool caps = strcmp(arch, "gemma2") == 0 || strcmp(arch, "gemma3n") == 0;
     float scale = real_key(gguf, arch, "logit_scale");
@@ -81,6 +88,7 @@ static int32_t count_mtp(const struct gguf_context *gguf) {
     uint32_t n = whole_key(gguf, architecture(gguf), "nextn_predict_layers");
     uint32_t n_blocks = whole_key(gguf, architecture(gguf), "block_count");
     char name[64];
+    if (is_assistant(gguf)) return (int32_t)n;
     snprintf(name, sizeof name, "blk.%u.nextn.eh_proj.weight", (unsigned)(n_blocks - 1));
     return n > 0 && n <= n_blocks && gguf_find_tensor(gguf, name) >= 0 ? (int32_t)n : 0;
 }
@@ -123,7 +131,34 @@ static specrt_status read_ids(const char *path, const struct gguf_context *gguf,
     return SPECRT_STATUS_OK;
 }
 
-/* Where the rows lie in the mapping, by the file's own table. */
+/* Where a tensor's rows lie in the mapping, by the file's own table. */
+static specrt_status map_rows(const char *path, const struct gguf_context *gguf,
+                              struct ggml_context *meta, const char *name,
+                              const specrt_llama_head *file, specrt_head_desc *out,
+                              specrt_error *err) {
+    const struct ggml_tensor *t = ggml_get_tensor(meta, name);
+    int64_t id = gguf_find_tensor(gguf, name);
+    if (id < 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: expected a tensor %s", path,
+                                name);
+    specrt_dtype dtype = (specrt_dtype)t->type; /* specrt's numbers are ggml's */
+    size_t row_bytes = specrt_row_bytes(dtype, t->ne[0]);
+    if (row_bytes == 0)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "%s: %s: type %s is not supported; requantise this tensor, as to "
+                                "q8_0",
+                                path, name, ggml_type_name(t->type));
+    size_t begin = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, id);
+    if (begin > file->n_map || (size_t)t->ne[1] > (file->n_map - begin) / row_bytes)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s: ends beyond the file", path,
+                                name);
+    *out = (specrt_head_desc){.rows = (const char *)file->map + begin,
+                              .dtype = dtype,
+                              .n_rows = t->ne[1],
+                              .n_cols = t->ne[0]};
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status find_rows(const char *path, const struct gguf_context *gguf,
                                struct ggml_context *meta, specrt_llama_head *out,
                                specrt_error *err) {
@@ -142,22 +177,9 @@ static specrt_status find_rows(const char *path, const struct gguf_context *gguf
     if (id < 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected a tensor output.weight or token_embd.weight", path);
-    const struct ggml_tensor *t = ggml_get_tensor(meta, name);
-    specrt_dtype dtype = (specrt_dtype)t->type; /* specrt's numbers are ggml's */
-    size_t row_bytes = specrt_row_bytes(dtype, t->ne[0]);
-    if (row_bytes == 0)
-        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "%s: %s: type %s is not supported; requantise this tensor, as to "
-                                "q8_0",
-                                path, name, ggml_type_name(t->type));
-    size_t begin = gguf_get_data_offset(gguf) + gguf_get_tensor_offset(gguf, id);
-    if (begin > out->n_map || (size_t)t->ne[1] > (out->n_map - begin) / row_bytes)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s: ends beyond the file", path,
-                                name);
-    out->desc = (specrt_head_desc){.rows = (const char *)out->map + begin,
-                                   .dtype = dtype,
-                                   .n_rows = t->ne[1],
-                                   .n_cols = t->ne[0]};
+    TRY(map_rows(path, gguf, meta, name, out, &out->desc, err));
+    if (is_assistant(gguf))
+        TRY(map_rows(path, gguf, meta, "nextn.post_projection.weight", out, &out->projection, err));
     read_logits(gguf, &out->desc);
     read_layers(gguf, out);
     return read_ids(path, gguf, meta, out, err);

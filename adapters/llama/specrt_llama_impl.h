@@ -126,9 +126,12 @@ typedef struct specrt_llama_pairs {
     const char *hidden; /* what its head multiplies, at which a pass ends */
     bool encodes;       /* an encoder makes a feature of the states, its node fc_out */
     bool keeps_all; /* its graph has a row of `hidden` for every token, else for outputs alone */
-    int32_t
-        shift; /* 1: a pair is at its token's position, and the first token's has a state of zeros;
-                       0: it is at its state's, and the first token has none */
+    /* 1: a pair is at its token's position, and the first token's has a state of zeros; 0: it is at its
+     * state's, and the first token has none */
+    int32_t shift;
+    /* Its passes read the target's cache and write none: nothing of the sequence is read ahead, and all
+     * levels are at the root's position. */
+    bool shares;
 } specrt_llama_pairs;
 
 /* Where SPECRT_LLAMA_STATES is defined. The first makes the pair's reader; the others check the pair and call

@@ -26,6 +26,9 @@ struct specrt_llama_states {
     float *own; /* [n_batch, d_pair] the drafter's states, of its last pass, for the next level */
     float *draft_input; /* [n_batch, d_pair] what that pass was fed */
     float *zeros;       /* [d_pair] */
+    specrt_head
+        *projection; /* from `hidden` to `own`, where the graph computes that after its head */
+    int32_t *places; /* [d_pair] */
     int64_t n_features, n_own;
 };
 
@@ -102,11 +105,32 @@ static int process(specrt_llama *s, enum llama_process_type type) {
     return specrt_llama_passed(s, began, "llama_process", code);
 }
 
+/* Its states of a pass that ended before llama.cpp computes them. */
+static int project(specrt_llama *s) {
+    struct specrt_llama_states *e = s->states_of_target;
+    const specrt_head_desc *by = &s->head->projection;
+    const specrt_segment rows = {.rows = by->rows,
+                                 .row_stride = specrt_row_bytes(by->dtype, by->n_cols),
+                                 .ids = e->places,
+                                 .dtype = by->dtype,
+                                 .n_rows = (int32_t)by->n_rows};
+    const specrt_active all = {.compute = specrt_head_compute(e->projection),
+                               .segments = &rows,
+                               .n_segments = 1,
+                               .n_rows = rows.n_rows,
+                               .n_cols = by->n_cols};
+    e->n_own = s->n_hidden;
+    if (specrt_active_logits(&all, s->hidden, (int32_t)s->n_hidden, e->own) == SPECRT_STATUS_OK)
+        return 0;
+    return specrt_llama_fail(s, "drafter: nextn.post_projection: no product of its rows");
+}
+
 /* The drafter's pass over n pairs in the batch, of which so many are outputs. */
 static int decode(specrt_llama *s, int32_t n, int32_t n_outputs) {
     const struct specrt_llama_states *e = s->states_of_target;
     int32_t n_hidden = e->kind.keeps_all ? n : n_outputs;
     if (process(s, LLAMA_PROCESS_TYPE_DECODE) || specrt_llama_headless(s)) return 1;
+    if (e->projection && !s->uses_head && project(s)) return 1;
     if (e->n_own >= n_hidden && (s->uses_head || s->n_hidden == n_hidden)) return 0;
     return specrt_llama_fail(s, "drafter: its graph has no %s and %s of %d rows", e->kind.own,
                              e->kind.hidden, (int)n_hidden);
@@ -152,6 +176,7 @@ static int read_pairs(specrt_llama *s, int32_t n, int32_t root, bool output) {
     int32_t shift = e->kind.shift, first = s->n_read == 0 ? shift : 0;
     if (encode(s, n)) return 1;
     llama_batch_ext_clear(e->batch);
+    if (e->kind.shares) first = 0;
     if (first) add_pair(s, s->tokens[0], e->zeros, 0, 0, false);
     for (int32_t i = 0; i < n; i++) {
         int32_t next = s->n_read + i + 1;
@@ -176,6 +201,7 @@ static void forget_unread(specrt_llama *s) {
 
 static int read_ahead(specrt_llama *s, int32_t rest) {
     if (s->n_past - s->n_read <= rest) return 0;
+    if (s->states_of_target->kind.shares) return drop(s, s->n_past - s->n_read - 1), 0;
     forget_unread(s);
     int32_t most = s->n_batch - s->states_of_target->kind.shift;
     while (s->n_past - s->n_read > 1) {
@@ -208,7 +234,8 @@ static int draft_root(specrt_llama *s, int32_t root) {
     struct specrt_llama_states *e = s->states_of_target;
     int32_t d = e->kind.d_pair;
     if (s->n_past == 0) return specrt_llama_fail(s, "draft: expected a prompt before it");
-    if (read_ahead(s, s->uses_head && e->kind.keeps_all ? 1 : s->n_batch - e->kind.shift)) return 1;
+    bool one = e->kind.shares || (s->uses_head && e->kind.keeps_all);
+    if (read_ahead(s, one ? 1 : s->n_batch - e->kind.shift)) return 1;
     forget_unread(s);
     int32_t n = s->n_past - s->n_read;
     if (read_pairs(s, n, root, !e->kind.keeps_all || s->uses_head)) return 1;
@@ -224,10 +251,11 @@ static int draft_level(specrt_llama *s, int32_t level, const specrt_beam *beam) 
     for (int32_t i = 0; i < beam->n; i++)
         memcpy(e->draft_input + (size_t)i * d, e->own + (size_t)beam->parents[i] * d,
                d * sizeof(float));
+    llama_pos position = s->n_past - 1 + e->kind.shift + (e->kind.shares ? 0 : level);
     llama_batch_ext_clear(e->batch);
     for (int32_t i = 0; i < beam->n; i++)
-        add_pair(s, beam->tokens[i], e->draft_input + (size_t)i * d,
-                 s->n_past - 1 + e->kind.shift + level, specrt_llama_sequence(s, level, i),
+        add_pair(s, beam->tokens[i], e->draft_input + (size_t)i * d, position,
+                 e->kind.shares ? 0 : specrt_llama_sequence(s, level, i),
                  !e->kind.keeps_all || s->uses_head);
     return decode(s, beam->n, beam->n);
 }
@@ -238,10 +266,21 @@ static const float *draft_input(const specrt_llama *s) {
     return e->kind.d_pair == s->d ? e->draft_input : NULL;
 }
 
+/* The target reads one token, which a drafter without a cache of its own looks at. */
+static int read_token(specrt_llama *s) {
+    llama_memory_clear(llama_get_memory(s->target), false);
+    s->to_target.n_tokens = 0;
+    specrt_llama_add(&s->to_target, s->tokens[0], 0, 0, true);
+    int code = llama_decode(s->target, s->to_target);
+    if (code != 0) return specrt_llama_fail(s, "target: llama_decode returned %d", code);
+    return saw(s, 1);
+}
+
 static int sample(specrt_llama *s) {
     struct specrt_llama_states *e = s->states_of_target;
     for (int32_t i = 0; i < e->width; i++) e->waiting[i] = (float)(i * 37 % 101 - 50) / 25;
     s->tokens[0] = 0;
+    if (e->kind.shares && read_token(s)) return 1;
     s->n_past = 1;
     int bad = read_pairs(s, 1, 0, !e->kind.keeps_all || s->uses_head);
     s->n_past = 0;
@@ -255,6 +294,14 @@ static float *waiting(const specrt_llama *s, int32_t *width) {
 
 /* ---- opening ------------------------------------------------------------------------------------- */
 
+static bool open_projection(specrt_llama *s) {
+    struct specrt_llama_states *e = s->states_of_target;
+    e->places = (int32_t *)malloc((size_t)e->kind.d_pair * sizeof *e->places);
+    for (int32_t i = 0; e->places && i < e->kind.d_pair; i++) e->places[i] = i;
+    return e->places && specrt_head_bind(NULL, &s->head->projection, NULL, &e->projection, NULL) ==
+                            SPECRT_STATUS_OK;
+}
+
 static bool start(specrt_llama *s) {
     struct specrt_llama_states *e = s->states_of_target;
     size_t n = (size_t)s->n_batch, d = (size_t)e->kind.d_pair, width = (size_t)e->width;
@@ -265,6 +312,7 @@ static bool start(specrt_llama *s) {
     e->own = (float *)malloc(n * d * sizeof(float));
     e->draft_input = (float *)malloc(n * d * sizeof(float));
     e->zeros = (float *)calloc(d, sizeof(float));
+    if (s->head->projection.rows && !open_projection(s)) return false;
     return e->batch && e->rows && e->waiting && (e->features || !e->kind.encodes) && e->own &&
            e->draft_input && e->zeros;
 }
@@ -275,6 +323,8 @@ static void close_reader(specrt_llama *s) {
     if (e->batch) llama_batch_ext_free(e->batch);
     free(e->rows), free(e->waiting), free(e->features);
     free(e->own), free(e->draft_input), free(e->zeros);
+    specrt_head_close(e->projection);
+    free(e->places);
     free(e);
 }
 

@@ -25,6 +25,7 @@ typedef struct test {
     size_t d;
     /* llama.cpp's own way. */
     struct llama_context *ctx, *mtp;
+    bool shares; /* the drafter has no cache but the target's, and drafts at one position */
     float *pending, *rows; /* [d] the state that waits for a token; [N_PASS, d] of the last pass */
     /* Ours. */
     specrt_llama_head head;
@@ -61,6 +62,9 @@ static int open_theirs(test *t) {
     p.ctx_other = t->ctx;
     t->mtp = llama_init_from_model(t->draft, p);
     if (!t->ctx || !t->mtp) return fail("llama.cpp", "no context");
+    char arch[64] = "";
+    llama_model_meta_val_str(t->draft, "general.architecture", arch, sizeof arch);
+    t->shares = strcmp(arch, "gemma4-assistant") == 0;
     set_nextn(t->ctx, true, false);
     set_nextn(t->mtp, true, true);
     t->d = (size_t)llama_model_n_embd_out(t->draft);
@@ -107,7 +111,7 @@ static int read_theirs(test *t, const int32_t *tokens, int32_t n, int32_t positi
         memcpy(t->rows + (size_t)i * t->d, get_nextn(t->ctx, i), bytes);
     }
     memcpy(t->pending, t->rows + (size_t)(n - 1) * t->d, bytes);
-    code = run_mtp(t, tokens, before, n, position, false);
+    if (!t->shares) code = run_mtp(t, tokens, before, n, position, false);
     free(before);
     return code;
 }
@@ -123,7 +127,8 @@ static int32_t best_of(const float *x, int32_t n) {
 static int draft_theirs(test *t, int32_t *tokens, int32_t position, float *logits) {
     const float *state = t->pending;
     for (int32_t level = 0; level < N_CHAIN; level++, logits += t->n_vocab) {
-        if (run_mtp(t, tokens + level, state, 1, position + level, true)) return 1;
+        if (run_mtp(t, tokens + level, state, 1, position + (t->shares ? 0 : level), true))
+            return 1;
         memcpy(logits, llama_get_logits_ith(t->mtp, 0), (size_t)t->n_vocab * sizeof *logits);
         tokens[level + 1] = best_of(logits, t->n_vocab);
         state = get_nextn(t->mtp, 0);
@@ -135,10 +140,10 @@ static int draft_theirs(test *t, int32_t *tokens, int32_t position, float *logit
  * stays is read. */
 static int commit_theirs(test *t, const int32_t *tokens, int32_t position) {
     bool gives_back = !llama_model_is_hybrid(t->target) || llama_n_rs_seq(t->ctx) > 0;
-    llama_memory_seq_rm(llama_get_memory(t->mtp), 0, position, -1);
+    if (!t->shares) llama_memory_seq_rm(llama_get_memory(t->mtp), 0, position, -1);
     if (read_theirs(t, tokens, gives_back ? 1 + N_CHAIN : 2, position)) return 1;
     memcpy(t->pending, t->rows + t->d, t->d * sizeof(float));
-    llama_memory_seq_rm(llama_get_memory(t->mtp), 0, position + 2, -1);
+    if (!t->shares) llama_memory_seq_rm(llama_get_memory(t->mtp), 0, position + 2, -1);
     return !llama_memory_seq_rm(llama_get_memory(t->ctx), 0, position + 2, -1);
 }
 

@@ -413,6 +413,16 @@ if [ -x "$build/tests/llama_mtp" ]; then
     for of in glm4moe step35; do drafts_by_mtp $of ""; done
     md=
     same "mtp tree" -m "$work/glm4moe.gguf" -t 1 $few $tree
+    # Gemma 4's drafter is a file of its own, whose passes read the target's cache.
+    mtp gemma4 && mtp gemma4-assistant
+    gemma="$work/gemma4.gguf $work/gemma4-assistant.gguf"
+    check mtp-gemma-logits sh -c "$build/tests/llama_mtp $gemma >$out 2>$err"
+    check mtp-gemma-state sh -c "$build/tests/llama_state $gemma >$out 2>$err"
+    md="-md $work/gemma4-assistant.gguf"
+    same "mtp gemma" -m "$work/gemma4.gguf" -t 1 $few --policy window:64@min=0
+    same "mtp gemma tree" -m "$work/gemma4.gguf" -t 1 $few $tree
+    refuses mtp-gemma 3 "expected the target's llama, found gemma4-assistant" -m $target $md
+    md=
     # A second layer drafts nothing in step35: the first drafts to any depth.
     mtp step35,two
     same "mtp step35 two" -m "$work/step35,two.gguf" -t 1 $few
