@@ -19,3 +19,8 @@ for folder in "$here"/*/; do
         page "$tool-$verb" "$bin/$tool" "$verb"
     done
 done
+# Verbs are found by a line of the help.
+if [ -e "$out/specrt-bundle.1" ] && [ ! -e "$out/specrt-bundle-info.1" ]; then
+    echo "man.sh: specrt-bundle --help: expected a line 'Verbs, each ...', found none" >&2
+    exit 1
+fi

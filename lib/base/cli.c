@@ -385,7 +385,7 @@ static void name_verbs(const cli_verb *verbs, int n, char out[MAX_NAMES]) {
 
 static void list_verbs(const cli_tool *tool, const cli_verb *verbs, int n, char out[MAX_SUMMARY]) {
     size_t used =
-        (size_t)snprintf(out, MAX_SUMMARY, "%s\n\nVerbs; VERB -h explains each:", tool->summary);
+        (size_t)snprintf(out, MAX_SUMMARY, "%s\n\nVerbs, each with its own -h:", tool->summary);
     for (int i = 0; i < n && used < MAX_SUMMARY; i++)
         used += (size_t)snprintf(out + used, MAX_SUMMARY - used, "\n  %-9s %s", verbs[i].name,
                                  verbs[i].what);
