@@ -43,6 +43,17 @@ def export(format, size, name):
     return path
 
 
+def random_eagle3(engine, size, width=256, keep=(32753, 32761)):
+    """An EAGLE-3 drafter of random weights, and what `specrt prepare` makes of it for an engine. @return both folders."""
+    target, drafter, out = work / "random-target", work / "random-eagle3", work / f"prepared-{engine}"
+    subprocess.run([sys.executable, "tests/interop/random_eagle3.py", target, drafter, "--vocab", str(N_VOCAB), "--width",
+                    str(width), "--draft-vocab", "16384", "--keep", *map(str, keep), "--aux", "1", "3", "5"], check=True)
+    shutil.copy(TOKENIZER, target / "tokenizer.json")
+    tool("specrt", "prepare", "--target", target, "--drafter", drafter, "--text", "data/corpus", "--for", engine, "--size",
+         size, "-q", "-o", out)
+    return drafter, out / "drafter"
+
+
 def ranked(size):
     """The ids of a list by rank, by the plainest of the formats."""
     return [int(line) for line in export("text", size, f"ids-{size}.txt").read_text().split()]

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""random_eagle3.py TARGET DRAFTER [--vocab N] [--width N] [--draft-vocab N] [--keep ID...]: an EAGLE-3 drafter of random
-weights as hubs lay it out, and config.json of its target (Llama, 4,096 wide and 128,256 tokens by default: 0.85 GB).
-Needs numpy."""
+"""random_eagle3.py TARGET DRAFTER [options]: an EAGLE-3 drafter of random weights as hubs lay it out, and config.json of
+its target (Llama, 4,096 wide and 128,256 tokens by default: 0.85 GB). Needs numpy."""
 import argparse
 import json
 import pathlib
@@ -48,6 +47,7 @@ def main():
     p.add_argument("--width", type=int, default=4096)
     p.add_argument("--draft-vocab", type=int, default=32000)
     p.add_argument("--keep", type=int, nargs="*", default=[], help="ids that the drafter has whatever else")
+    p.add_argument("--aux", type=int, nargs=3, help="layers of the target that it reads, for one of few layers")
     args = p.parse_args()
     d, n = args.width, args.draft_vocab
     heads, d_ffn = max(d // 128, 2), d * 7 // 2 // 64 * 64
@@ -64,8 +64,9 @@ def main():
               "num_attention_heads": heads, "num_key_value_heads": kv_heads, "num_hidden_layers": 1,
               "head_dim": d // heads, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
               "vocab_size": args.vocab, "torch_dtype": "float16", "tie_word_embeddings": False}
+    aux = {"eagle_aux_hidden_state_layer_ids": args.aux} if args.aux else {}
     for folder, more in ((args.target, {"architectures": ["LlamaForCausalLM"]}),
-                         (args.drafter, {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": n})):
+                         (args.drafter, {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": n, **aux})):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps({**config, **more}))
     write_safetensors(args.drafter / "model.safetensors", tensors)

@@ -175,7 +175,7 @@ def offline(pair):
             continue
         try:
             out, length, (rate,), _ = decode(pair, pair.speculative(method) if method else None, batches[0],
-                                             **variables)
+                                             SPECRT_METRICS=str(work / "metrics.json"), **variables)
         except RuntimeError as error:
             check(False, f"{name}: {error}")
             continue
@@ -185,11 +185,36 @@ def offline(pair):
         if method:
             ours = pair.lengths[method, policy]
             check(abs(length / ours - 1) <= 0.01, f"{name}: accept length {length:.3f}, specrt-eval's chain {ours:.3f}")
+            if variables:
+                check_metrics(name, length)
             if policy == "full":
                 whole[method] = length
             if policy == "static:8192" and method in whole:
                 kept = length / whole[method]  # of vLLM's own, which leaves out fc.bias
                 check(kept >= 0.99, f"{name}: {kept:.1%} of the whole head's accept length")
+
+
+def check_metrics(name, length):
+    """What SPECRT_METRICS wrote beside vLLM's own count."""
+    [(policy, found)] = json.loads((work / "metrics.json").read_text())["policies"].items()
+    check(abs(found["accept_length"] / length - 1) <= 0.03 and 0.5 < found["coverage"] <= 1,
+          f"{name}: metrics of {policy}: accept length {found['accept_length']:.3f}, vLLM's {length:.3f}, "
+          f"coverage {found['coverage']:.1%}")
+
+
+def prepared(pair):
+    """The folder that `specrt prepare` makes for an EAGLE-3 drafter of random weights: vLLM loads it and drafts, and the
+    answers stay the target's."""
+    name = f"{pair.name}, EAGLE-3 by specrt prepare"
+    if not is_chosen(name):
+        return
+    width = json.loads((pair.folder / "config.json").read_text())["hidden_size"]
+    _, folder = live.random_eagle3("vllm", SIZES[0], width)
+    speculative = {"method": "eagle3", "model": str(folder), "num_speculative_tokens": N_STEPS}
+    out, length, *_ = decode(pair, speculative, batches[0])
+    same = pair.same(out["ids"])
+    check(same == len(pair.prompts) and out["drafts"] > 0,
+          f"{name}: {same}/{len(pair.prompts)} answers are specrt-eval's; {out['drafts']} drafts, of random weights")
 
 
 def wait_for(server, log):
@@ -338,6 +363,7 @@ def main():
     sample = sample_pair()
     sample.measure([f"static:{size}" for size in SIZES] + list(POLICIES.values()))
     offline(sample)
+    prepared(sample)
     if not chosen or "HTTP" in chosen:
         served(sample)
     if pathlib.Path("build/models/smollm2.gguf").exists():
