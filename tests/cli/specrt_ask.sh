@@ -67,3 +67,17 @@ accepts specrt prepare --target target --drafter eagle --endpoint "$url" --promp
     --for sglang --size 30 --with none -o out
 same <(sort plain.jsonl) <(sort out/answers.jsonl)
 [ -s out/drafter/token_map.pt ] || fail "no token map"
+
+# An interrupted preparation keeps the answers that were whole, and the next one goes on from them.
+serve stall
+accepts ask -o asked.jsonl --limit 1 --timeout 20 # answered at once from now on
+timeout -s INT 2 specrt prepare --target target --drafter eagle --endpoint "$url" \
+    --prompts prompts.jsonl --for sglang --size 30 --with none -o halted 2>../err
+[ $? = 124 ] || fail "not interrupted: $(cat ../err)"
+same asked.jsonl halted/answers.jsonl
+[ ! -e halted/steps/ask.key ] && [ ! -e halted/start.sh ] || fail "looks finished: $(ls halted)"
+accepts specrt prepare --target target --drafter eagle --endpoint "$url" --prompts prompts.jsonl \
+    --for sglang --size 30 --with none -v -o halted
+warns '*3 answers, 1 of them from an earlier run*'
+same asked.jsonl <(head -n 1 halted/answers.jsonl)
+same <(sort plain.jsonl) <(sort halted/answers.jsonl)

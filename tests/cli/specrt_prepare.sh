@@ -53,6 +53,15 @@ prints 'env SPECRT_TOKEN_MAP=plugin/model.specb vllm serve target*"model":"eagle
 accepts prepare eagle3 --text text --for vllm --mass 0.5 --dry-run -o dry
 prints '*--tokenizer target --corpus text --mass 0.5*specrt-bundle check dry/drafter*'
 [ ! -e dry ] || fail "a dry run wrote"
+# It says how long the steps that are not done take, which grows with the text.
+warns '*ranks*(about 1 s)*specrt: about [0-9]* s on an idle machine'
+mkdir long && truncate -s 900G long/text.jsonl
+accepts prepare eagle3 --text long --for vllm --dry-run -o dry
+warns '*ranks*(about [0-9]* min)*graph*(about [0-9]* min)*about [0-9]* min on an idle machine'
+accepts prepare eagle3 --text text --for vllm --size 300 --dry-run -o out
+warns '*ranks*(done before)*'
+! grep -q about ../err || fail "time for what is done: $(cat ../err)"
+rm -r long
 
 # start.sh passes names with spaces, quotes and dollars to the engine as they are.
 odd="an odd \"\$HOME\" 'name'" && mkdir "$odd" bin && cp -r target eagle3 eagle text "$odd"
@@ -100,11 +109,55 @@ refuses 2 '*expected a folder of safetensors, which vllm loads; found a GGUF*' \
     prepare "$CLI_TESTS/../../data/sample/target.gguf" --text text --for vllm -o x
 refuses 2 '*expected an EAGLE drafter; SGLang scores a draft model by its whole vocabulary*' \
     prepare model --text text --for sglang -o x
-# What a tool refuses ends the work with its line and code.
-specrt prepare --target target --drafter eagle3 --text gone --for vllm -o bad >../out 2>../err
-[ $? = 1 ] || fail "exit code of missing text: $(cat ../err)"
-warns '*vocabtrim-calibrate: gone: *'
-[ ! -e bad/start.sh ] || fail "bad/start.sh is there"
+refuses 2 '*expected --endpoint and --prompts together*' \
+    prepare eagle3 --endpoint http://localhost/v1 --for vllm -o x
+refuses 1 '*text/c.txt: cannot make this folder*' \
+    prepare eagle3 --text text --for vllm -o text/c.txt
+mkdir empty
+refuses 3 '*empty: no model inside; expected a .gguf, a .safetensors or*' \
+    prepare empty --text text --for vllm -o x
+cp -r eagle3 no-json && echo '{' >no-json/config.json
+refuses 3 '*no-json/config.json: expected a JSON object*' \
+    prepare no-json --text text --for vllm -o x
+cp -r eagle3 cut && head -c 2000 eagle3/model.safetensors >cut/model.safetensors
+refuses 3 '*cut/model.safetensors: tensor "d2t": ends at byte*is the download complete*' \
+    prepare cut --text text --for vllm -o x
+
+# stops CODE PATTERN COMMAND... : what a tool refuses ends the work with its line and code, and
+# nothing looks finished.
+stops() {
+    local code=$1 pattern=$2 found; shift 2
+    "$@" -q -o stopped >../out 2>../err
+    found=$?
+    [ $found = "$code" ] || fail "exit $found, expected $code: $(cat ../err)"
+    [ "$(grep -vcE ': (-h shows the options|warning: .*)$' ../err)" = 1 ] || fail "$(cat ../err)"
+    warns "$pattern"
+    [ ! -s ../out ] && [ ! -e stopped/start.sh ] || fail "finished: $(ls stopped)"
+    rm -r stopped
+}
+stops 1 'vocabtrim-calibrate: gone: *' prepare eagle3 --text gone --for vllm
+mkdir bare && cp target/config.json bare
+stops 3 '*bare: no tokenizer in this folder; expected tokenizer.json, *' \
+    specrt prepare --target bare --drafter eagle3 --text text --for vllm
+cp -r target short && head -c 3000 target/tokenizer.json >short/tokenizer.json
+stops 3 '*short/tokenizer.json: byte 3000: not JSON: it ends too early*' \
+    specrt prepare --target short --drafter eagle3 --text text --for vllm
+stops 3 '*target/config.json: model is missing; expected an object*' \
+    specrt prepare --target target/config.json --drafter eagle3 --text text --for vllm
+: >empty/a.txt
+stops 3 '*no tokens were counted: the corpus holds no text*' prepare eagle3 --text empty --for vllm
+cp -r eagle3 other && sed 's/32768/99/' eagle3/config.json >other/config.json
+stops 3 '*other/model.safetensors: *expected an id in \[0, 99)*' \
+    prepare other --text text --for vllm
+cp -r target no-config && rm no-config/config.json
+stops 1 '*no-config/config.json: cannot open*' \
+    specrt prepare --target no-config --drafter eagle3 --text text --for vllm
+stops 3 '*cluster-build: target: no model inside*' \
+    prepare eagle --text text --for llama.cpp --with clusters
+stops 2 '*--size: expected a whole number, found*many*' prepare eagle3 --text text --for vllm \
+    --size many
+stops 2 '*--mass: expected a number from*to 1, found*2*' prepare eagle3 --text text --for vllm \
+    --mass 2
 
 # The other verbs are the tools.
 accepts specrt bundle info out/model.specb

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "model/checkpoint.h"
+#include "estimate.h"
 #include "step.h"
 #include "tool.h"
 
@@ -23,6 +24,7 @@ typedef struct prepare {
     int engine;
     checkpoint_kind kind;
     bool target_is_gguf, drafter_is_gguf, cut_is_gguf;
+    bool checked; /* the check has run: an exit code of 3 is its findings */
     char answers[TOOL_PATH_BYTES], bundle[TOOL_PATH_BYTES], report[TOOL_PATH_BYTES],
         cut[TOOL_PATH_BYTES];
     char *start; /* the command of the engine, owned */
@@ -70,9 +72,13 @@ static specrt_status look_at_target(prepare *p, specrt_error *err) {
 /* ---- where the results go ---- */
 
 static int make_folder(const char *path) {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return CLI_OK;
-    sl_cli_warn("%s: cannot make this folder: %s", path, strerror(errno));
-    return CLI_IO;
+    struct stat s;
+    specrt_error err;
+    if (mkdir(path, 0777) == 0 || (errno == EEXIST && stat(path, &s) == 0 && S_ISDIR(s.st_mode)))
+        return CLI_OK;
+    specrt_error_set(&err, SPECRT_STATUS_IO, "%s: cannot make this folder: %s", path,
+                     strerror(errno));
+    return sl_cli_fail(&err);
 }
 
 static int name_outputs(prepare *p) {
@@ -124,6 +130,7 @@ static int run_ask(prepare *p) {
 static int run_ranks(prepare *p) {
     step s = {.name = "ranks", .what = "count the tokens of the text", .output = p->bundle};
     step_word(&s, "vocabtrim-calibrate");
+    s.seconds = estimate_ranks(&p->text);
     add_corpus(p, &s);
     step_option(&s, p->mass ? "--mass" : "--size", p->mass ? p->mass : p->size);
     step_option(&s, "--report", p->report);
@@ -135,6 +142,7 @@ static int run_ranks(prepare *p) {
 static int run_graph(prepare *p) {
     step s = {.name = "graph", .what = "count which tokens follow which", .output = p->bundle};
     step_word(&s, "cograph-build");
+    s.seconds = estimate_graph(&p->text);
     add_corpus(p, &s);
     step_word(&s, "-f");
     step_option(&s, "-o", p->bundle);
@@ -144,8 +152,10 @@ static int run_graph(prepare *p) {
 /* Sections of the head that drafts: the drafter's own, else the target's. */
 static int run_head_section(prepare *p, const char *name, const char *what, const char *tool) {
     step s = {.name = name, .what = what, .output = p->bundle};
+    const char *head = p->kind == CHECKPOINT_EAGLE ? p->target : p->drafter;
+    s.seconds = strcmp(tool, "sketch-build") == 0 ? estimate_sketch(head) : estimate_clusters(head);
     step_word(&s, tool);
-    step_option(&s, "--model", p->kind == CHECKPOINT_EAGLE ? p->target : p->drafter);
+    step_option(&s, "--model", head);
     if (strcmp(tool, "cluster-build") == 0) step_option(&s, "--tokenizer", p->target);
     step_word(&s, "-f");
     step_option(&s, "-o", p->bundle);
@@ -154,6 +164,7 @@ static int run_head_section(prepare *p, const char *name, const char *what, cons
 
 static int run_cut(prepare *p) {
     step s = {.name = "cut", .what = "cut the drafter's head to these tokens", .output = p->cut};
+    s.seconds = estimate_copy(p->drafter);
     step_word(&s, "specrt-bundle");
     step_word(&s, "export");
     step_word(&s, p->bundle);
@@ -173,6 +184,7 @@ static int run_check(prepare *p) {
     step_word(&s, p->cut);
     step_option(&s, "--target", p->target);
     step_option(&s, "--for", engines[p->engine]);
+    p->checked = true;
     return step_run(&p->steps, &s);
 }
 
@@ -350,9 +362,10 @@ static int run_all(prepare *p) {
     if (!p->dry_run && (make_folder(p->common.output) != CLI_OK || make_folder(records) != CLI_OK))
         return CLI_IO;
     int code = run_steps(p);
-    if (p->dry_run || (code != CLI_OK && code != CLI_INVALID)) return code;
-    if (code == CLI_INVALID && p->steps.n_done < p->steps.n_steps)
-        return code; /* not the check's findings */
+    if (p->dry_run && code == CLI_OK && p->steps.seconds > 0)
+        sl_cli_info("%s on an idle machine%s", estimate_text(p->steps.seconds),
+                    p->endpoint ? ", and the time of the endpoint" : "");
+    if (p->dry_run || (code != CLI_OK && !(code == CLI_INVALID && p->checked))) return code;
     specrt_error err;
     p->start = name_command(p);
     specrt_status status =
@@ -384,7 +397,8 @@ int prepare_main(int argc, char **argv) {
         sl_cli_string("mass", "P", &p.mass, "as few tokens as cover share P of held-out text"),
         sl_cli_string("with", "LIST", &p.with,
                       "other sections of the bundle: graph (default), sketch, clusters; or none"),
-        sl_cli_flag("dry-run", &p.dry_run, "print the commands and which are done; run none"),
+        sl_cli_flag("dry-run", &p.dry_run,
+                    "print the commands, which are done, and the time of the others; run none"),
         {0}};
     const cli_tool tool = {
         "specrt",

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
+#include "estimate.h"
 #include "tool.h"
 
 extern char **environ;
@@ -187,10 +188,12 @@ int step_run(steps *all, step *s) {
     add_step(all, s);
     key_of(&all->chain, key);
     bool done = is_done(all, s, key);
-    sl_cli_info("[%d/%d] %s: %s%s", ++all->n_done, all->n_steps, s->name, s->what,
-                done ? " (done before)" : "");
+    const char *time = done ? "done before" : all->dry ? estimate_text(s->seconds) : "";
+    sl_cli_info("[%d/%d] %s: %s%s%s%s", ++all->n_done, all->n_steps, s->name, s->what,
+                *time ? " (" : "", time, *time ? ")" : "");
     if (done) return CLI_OK;
     all->changed = true;
+    all->seconds += s->seconds;
     if (all->dry) return print_command(s);
     if (!s->shows) step_word(s, "--json");
     if (!all->verbose) step_word(s, "-q");

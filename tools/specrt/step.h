@@ -14,6 +14,7 @@ typedef struct steps {
     int n_steps, n_done;
     bool dry;            /* print commands, run nothing */
     bool verbose;        /* let tools print their messages */
+    double seconds;      /* of a dry run: what the steps that are not done take */
     specrt_sha256 chain; /* of all steps so far: a step depends on those before it */
     bool changed;        /* a step ran, so that all later ones run */
 } steps;
@@ -24,6 +25,7 @@ typedef struct step {
     int n;
     const char *output; /* file or folder that the tool writes; NULL: none */
     bool shows;         /* what the tool prints is for people; else it is kept as JSON */
+    double seconds;     /* how long it takes, estimated; 0: unknown */
 } step;
 
 void step_word(step *s, const char *word);
