@@ -2,7 +2,8 @@
 
     Bundle                       what is in a .specb file: lists, d2t and t2d, where it comes from
     read_map, write_map          token maps in the formats of other engines
-    calibrate, prepare           from text to a bundle; from a target, its drafter and text to what an engine loads
+    calibrate, prepare           from text to a bundle; from a target, its drafter and text to what an engine loads; each
+                                 gives a Report, which a notebook shows as a page
     recut, check                 drafters' folders, cut for an engine and examined
     TrimmedHead                  an LM head of PyTorch that scores a list's rows alone
     Head, Policy, Session        policies that follow the text, for drafters in numpy or PyTorch on the CPU
@@ -22,13 +23,13 @@ from .bundle import Bundle
 from .drafters import ENGINES, Finding, check, recut
 from .maps import FORMATS, read_map, write_map
 from .metrics import Metrics
-from .publish import calibrate, prepare
+from .publish import Report, calibrate, prepare
 from .session import Beam, Draft, Head, Policy, Session, Stats, Stock, StockStats, Tree, Verdict, expand_batch
 from .trace import TraceWriter
 
 __version__ = "1.0.0-rc1"
-__all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Metrics", "Policy", "Session",
-           "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "TrimmedHead", "Verdict",
+__all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Metrics", "Policy", "Report",
+           "Session", "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "TrimmedHead", "Verdict",
            "calibrate", "check", "expand_batch", "library", "prepare", "read_map", "recut", "write_map"]
 
 

@@ -1,7 +1,9 @@
 """From a target, its drafter and text to what an engine loads: the tools vocabtrim-calibrate and `specrt prepare`."""
 from __future__ import annotations
 
+import html
 import os
+import tempfile
 from typing import Any, Iterable, Union
 
 from . import _tool
@@ -9,24 +11,45 @@ from . import _tool
 Path = Union[str, "os.PathLike[str]"]
 
 
+class Report(dict):  # type: ignore[type-arg]
+    """What a tool reports, by its names. A notebook shows the tool's page: coverage by size, plots and tables.
+
+    html: the page, which a browser shows as it is.
+    """
+
+    def __init__(self, values: dict[str, Any], page: str) -> None:
+        super().__init__(values)
+        with open(page, encoding="utf-8") as file:
+            self.html = file.read()
+
+    def _repr_html_(self) -> str:
+        """In a frame, so that the page's styles stay its own; it has no scripts."""
+        return (f'<iframe srcdoc="{html.escape(self.html)}" sandbox style="width:100%;height:640px;border:0">'
+                '</iframe>')
+
+
 def _size(size: int, mass: float) -> list[Any]:
     return ["--size", size] if size else ["--mass", mass] if mass else []
 
 
 def calibrate(tokenizer: Path, text: Iterable[Path], out: Path, size: int = 0, mass: float = 0,
-              force: bool = False) -> dict[str, Any]:
+              force: bool = False) -> Report:
     """Writes a bundle `out` with the tokenizer's tokens ranked by how often the text has them.
 
     text: files and folders. size: tokens of the list; or mass: as few as cover this share of held-out text.
     @return what `vocabtrim-calibrate --json` prints: n_selected, coverage_holdout, sweep, ...
     """
-    return _tool.report("--tokenizer", os.fspath(tokenizer), "--corpus", *map(os.fspath, text), *_size(size, mass),
-                        *(["-f"] if force else []), "-o", os.fspath(out), tool="vocabtrim-calibrate")
+    with tempfile.TemporaryDirectory() as folder:
+        page = os.path.join(folder, "page.html")
+        said = _tool.report("--tokenizer", os.fspath(tokenizer), "--corpus", *map(os.fspath, text), *_size(size, mass),
+                            *(["-f"] if force else []), "--report", page, "-o", os.fspath(out),
+                            tool="vocabtrim-calibrate")
+        return Report(said, page)
 
 
 def prepare(target: Path, drafter: Path, engine: str, out: Path, text: Iterable[Path] = (),
             endpoint: str | None = None, prompts: Iterable[Path] = (), size: int = 0, mass: float = 0,
-            sections: str = "graph") -> dict[str, Any]:
+            sections: str = "graph") -> Report:
     """Writes the folder `out`: a bundle, the drafter cut for `engine` and checked, and the command that starts it.
 
     engine: vllm, sglang or llama.cpp. text: files and folders of what the target writes; or endpoint: the URL where it
@@ -35,7 +58,8 @@ def prepare(target: Path, drafter: Path, engine: str, out: Path, text: Iterable[
     would load wrongly.
     """
     texts, asked = list(map(os.fspath, text)), list(map(os.fspath, prompts))
-    return _tool.report("prepare", "--target", os.fspath(target), "--drafter", os.fspath(drafter), "--for", engine,
+    said = _tool.report("prepare", "--target", os.fspath(target), "--drafter", os.fspath(drafter), "--for", engine,
                         *(["--text", *texts] if texts else []), *(["--endpoint", endpoint] if endpoint else []),
                         *(["--prompts", *asked] if asked else []), *_size(size, mass), "--with", sections,
                         "-o", os.fspath(out), codes=(0, 3), tool="specrt")
+    return Report(said, os.path.join(os.fspath(out), "coverage.html"))

@@ -2,9 +2,10 @@
 import ast
 import ctypes as C
 import gc
+import html
 import os
-import shutil
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -226,6 +227,11 @@ class Drafters(Folder):
         ids = specrt.read_map(os.path.join(report["drafter"], "token_map.pt"), "absolute").tolist()
         said = specrt.calibrate(tokenizer, text, self.path("alone.specb"), size=300)
         self.assertEqual(said["coverage_holdout"], report["coverage_holdout"])
+        for page in said, report:  # a frame that holds the tool's page, unchanged and without scripts
+            frame = re.fullmatch('<iframe srcdoc="([^"]*)" sandbox style="[^"]*"></iframe>', page._repr_html_())
+            self.assertEqual(html.unescape(frame.group(1)), page.html)
+            self.assertIn("<svg", page.html)
+            self.assertNotIn("<script", page.html)
         with specrt.Bundle(self.path("alone.specb")) as bundle:
             self.assertEqual(ids, bundle.ids().tolist())
         self.says("expected vllm, sglang or llama.cpp", specrt.prepare, target, drafter, "tgi", self.path("x"), text)

@@ -1,5 +1,5 @@
-/* estimate.h : how long the steps of a preparation take, from sizes of files and what one core was measured to
- * do (README.md). Seconds; 0: unknown, as of a file that is not there. */
+/* estimate.h : how long the steps of a preparation take, from sizes of files and what one core was measured
+ * to do (README.md). Seconds; 0: unknown, as of a file that is not there. */
 #ifndef SPECRT_ESTIMATE_H
 #define SPECRT_ESTIMATE_H
 
