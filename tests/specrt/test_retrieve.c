@@ -262,7 +262,9 @@ static void test_lossless(void) {
                                         "static:12+retrieve:64@prompt=tokens"};
     static const int32_t vectors[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_F16, SPECRT_HNSW_INT8};
     specrt_worker *thread;
-    REQUIRE(!specrt_worker_create(NULL, &thread, NULL));
+    fixture_allocator allocator = {0};
+    specrt_desc env = fixture_desc(&allocator);
+    REQUIRE(!specrt_worker_create(&env, &thread, NULL));
     for (int i = 0; i < 36; i++) {
         char text[128];
         world w;
@@ -286,7 +288,9 @@ static void test_lossless(void) {
         CHECK_INT(w.allocator.n_live, 2); /* the heads */
         world_free(&w);
     }
+    CHECK(allocator.n_live > 0);
     specrt_worker_close(thread);
+    CHECK_INT(allocator.n_live, 0);
 }
 
 /* With all rows searched, the index finds what the target's logits say: nothing changes. */

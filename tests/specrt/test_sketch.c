@@ -160,6 +160,7 @@ static void test_signs(void) {
         specrt__scan_signs rows = {codes, 64 * (size_t)built, n_lines, scales, constants, 0.37f};
         specrt__scan_query query = {.q = q, .n_states = round % 3 ? SPECRT__SCAN_STATES : 1};
         query_fill(&query, 32 * n_lines, extreme);
+        if (query.n_states > 1) query.least[1] = score_of(&rows, &query, 1, 16 * first + 5);
         for (int k = 0; k < n_kernels; k++) {
             for (int s = 0; s < query.n_states; s++) hits[s].n = 0;
             kernels[k]->signs(&rows, first, n, &query, hits);

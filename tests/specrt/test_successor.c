@@ -187,6 +187,22 @@ static void test_levels(void) {
     }
 }
 
+/* Paths whose probabilities are too small for a float count by what they are to each other. */
+static void test_unlikely(void) {
+    static world w;
+    static const float hidden[2 * N_COLS], logprobs[2] = {-100, -101};
+    world_make(&w, SPECRT_DTYPE_F32, "static:20+successor:12");
+    specrt_session_begin(w.session, SPECRT_BEGIN_NEW, 0);
+    for (int32_t root = 0; root + 3 < N_IDS - 1; root += 7) {
+        const int32_t tokens[2] = {root, root + 3};
+        specrt_beam beam = {2, tokens, NULL, logprobs};
+        REQUIRE(!specrt_session_start(w.session, root));
+        REQUIRE(specrt_session_route(w.session, 0, &beam, hidden, NULL));
+        check_level(&w, tokens, logprobs, 2);
+    }
+    world_free(&w);
+}
+
 static void test_select(void) {
     uint64_t keys[300];
     for (int round = 0; round < 2000; round++) {
@@ -227,6 +243,7 @@ static void test_missing(void) {
 
 static const test_case cases[] = {
     {"levels", "rows and logits of every level, f32 and decoded heads", test_levels},
+    {"unlikely", "paths of e^-100", test_unlikely},
     {"select", "the k greatest, against their definition", test_select},
     {"missing", "a bundle without the graph, no bundle", test_missing},
 };
