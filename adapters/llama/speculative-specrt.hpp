@@ -1,15 +1,15 @@
 /* speculative-specrt.hpp : the type draft-specrt of llama.cpp's own speculative loop, server included. It
- * does what draft-simple does, but the draft context stops before its LM head, and specrt scores the rows
- * that a policy names. A session and a controller of draft length for each slot, one clock for all of them;
- * llama.cpp verifies. The patch beside this file lets common/speculative.cpp include it. Its words for
- * contexts and errors are llama.cpp's. */
+ * does what draft-simple does, and with MTP layers what draft-mtp does, but the draft context stops before
+ * its LM head, and specrt scores the rows that a policy names. A session and a controller of draft length
+ * for each slot, one clock for all of them; llama.cpp verifies. The patch beside this file lets
+ * common/speculative.cpp include it. Its words for contexts and errors are llama.cpp's. */
 #ifndef LLAMA_SPECULATIVE_SPECRT_HPP
 #define LLAMA_SPECULATIVE_SPECRT_HPP
 
 #include "specrt_llama.h"
 
-/* Of the draft context: result_norm is handed over and what follows, the head, left uncomputed. A pass may
- * come in several parts. */
+/* Of the draft context: what the head multiplies is handed over and what follows, the head, left
+ * uncomputed. A pass may come in several parts. */
 static bool specrt_at_node(ggml_tensor *t, bool ask, void *user) {
     auto *states = (common_specrt_states *)user;
     if (states->runs_head) {
@@ -17,12 +17,53 @@ static bool specrt_at_node(ggml_tensor *t, bool ask, void *user) {
     }
     if (ask) {
         states->reached_head |= strcmp(t->name, "result_output") == 0;
-        return strcmp(t->name, "result_norm") == 0;
+        return strcmp(t->name, states->node) == 0;
     }
     const size_t before = states->rows.size();
     states->rows.resize(before + ggml_nelements(t));
     ggml_backend_tensor_get(t, states->rows.data() + before, 0, ggml_nbytes(t));
     return false;
+}
+
+bool common_specrt_is_mtp(const std::string &path) {
+    specrt_llama_head rows = {};
+    specrt_llama_head_open(path.c_str(), &rows, nullptr);
+    const bool has = rows.n_mtp > 0;
+    specrt_llama_head_close(&rows);
+    return has;
+}
+
+/* Before the draft context is made: of MTP layers, whether they may draft, where a pass ends, and their type
+ * of context. Where a file has no such layers and is a draft model's, open() says what is wrong with it.
+ * @return false, and says why */
+static bool specrt_prepare(const common_params &params, const llama_model *target,
+                           const llama_model *draft, llama_context_params &cparams) {
+    if (!params.speculative.has_specrt()) {
+        return true;
+    }
+    common_specrt_states &states = *params.speculative.draft.specrt_states;
+    specrt_llama_head rows = {};
+    specrt_error err = {};
+    states.path = params.model.path;
+    specrt_status status = specrt_llama_head_open(states.path.c_str(), &rows, &err);
+    const int32_t n_mtp = rows.n_mtp;
+    states.is_mtp = n_mtp > 0;
+    specrt_llama_head_close(&rows);
+    if (!states.is_mtp && draft != target) {
+        return true;
+    }
+    if (states.is_mtp) {
+        cparams.ctx_type = LLAMA_CONTEXT_TYPE_MTP;
+        status = specrt_llama_mtp_node(target, draft, n_mtp, &states.node, &err);
+    } else if (status == SPECRT_STATUS_OK) {
+        status = specrt_error_set(&err, SPECRT_STATUS_BAD_ARG,
+                                  "%s: it has no MTP layers to draft with; expected -md FILE",
+                                  states.path.c_str());
+    }
+    if (status != SPECRT_STATUS_OK) {
+        SPC_ERR("draft-specrt: %s\n", err.msg);
+    }
+    return status == SPECRT_STATUS_OK;
 }
 
 /* A slot: its session, and what the target verified last. */
@@ -39,6 +80,14 @@ struct common_specrt_slot {
     std::vector<int32_t> rows; // of the target's batch, for each
 
     float logprob = 0; // of the path drafted so far
+
+    // With MTP layers: the target's state before the next token, and after each that it read last.
+    std::vector<float> pending, after;
+
+    /* What follows is paired with the state after token i of those read last. */
+    void wait(size_t i, size_t d) {
+        pending.assign(after.begin() + i * d, after.begin() + (i + 1) * d);
+    }
 
     static void check(specrt_status status, llama_token token) {
         if (status != SPECRT_STATUS_OK) {
@@ -153,6 +202,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
     int32_t n_vocab = 0;
     std::vector<common_specrt_slot> slots;
     std::vector<float> zeros; // a row of the draft model's input
+    size_t d_pair = 0;        // of MTP layers: the width of the states that they read
 
     bool is_auto = false;
     specrt_llama_clock clock = {};
@@ -190,7 +240,10 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         n_max = params.n_max = std::min(params.n_max, (int32_t)SPECRT_TREE_MAX_STEPS);
         batch = common_batch(params.ctx_dft);
         zeros.assign(llama_model_n_embd_inp(model_dft), 0.0f);
-        require(specrt_llama_head_open(params.mparams.path.c_str(), &rows, &err), err);
+        if (states->is_mtp) {
+            open_pairs(model_dft);
+        }
+        require(specrt_llama_head_open(states->path.c_str(), &rows, &err), err);
         require(specrt_head_bind(nullptr, &rows.desc, nullptr, &head, &err), err);
         check_states();
         open_bundle(llama_model_get_vocab(model_tgt));
@@ -198,6 +251,25 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         SPC_INF("draft-specrt: policy %s, at most %d of %d rows%s\n",
                 specrt_policy_get_info(policy)->text, specrt_policy_get_info(policy)->bound,
                 n_vocab, is_auto ? "; auto, by the clock" : "");
+    }
+
+    /* Both contexts hand over the states that tokens are paired with. */
+    void open_pairs(const llama_model *model_dft) {
+        d_pair = llama_model_n_embd_out(model_dft);
+        zeros.assign(d_pair, 0.0f);
+        llama_set_embeddings_nextn(params.ctx_tgt, true, /*masked*/ false);
+        llama_set_embeddings_nextn(params.ctx_dft, true, /*masked*/ true);
+        for (auto &slot : slots) {
+            slot.pending = zeros;
+        }
+    }
+
+    /* state : of the target or of the draft context, before the token; only MTP layers read it */
+    void add(llama_token id, llama_pos pos, llama_seq_id seq_id, bool output, const float *state) {
+        const int32_t at = batch.add(id, pos, seq_id, output);
+        if (states->is_mtp) {
+            batch.set_embd(at, {state, 1, d_pair});
+        }
     }
 
     void close() {
@@ -218,7 +290,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         const auto add_all = [&]() {
             batch.clear();
             for (llama_seq_id id = 0; id < (llama_seq_id)n_seq; ++id) {
-                batch.add((17 * id + 11) % n_vocab, 0, id, true);
+                add((17 * id + 11) % n_vocab, 0, id, true, zeros.data());
             }
         };
         add_all();
@@ -233,7 +305,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         add_all();
         if (!ran || !decode(n_seq)) {
             throw std::runtime_error(
-                "draft-specrt: the draft model's pass does not end in result_norm and its head");
+                "draft-specrt: the draft model's pass does not end in its last norm and its head");
         }
         llama_memory_clear(llama_get_memory(params.ctx_dft), false);
         require(specrt_head_check_states(&rows.desc, states->rows.data(), n_seq, logits.data(),
@@ -338,6 +410,9 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         for (int32_t i = 0; i < n; ++i) {
             timed.add((977 * i + 11) % n_vocab, i % per_slot, i / per_slot,
                       ctx == params.ctx_tgt || i == n - 1);
+            if (states->is_mtp && ctx == params.ctx_dft) {
+                timed.set_embd(i, {zeros.data(), 1, d_pair});
+            }
         }
         llama_memory_clear(llama_get_memory(ctx), false);
         const int64_t start = ggml_time_us();
@@ -421,9 +496,8 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             return false;
         }
         if (n > 0 && (states->reached_head || states->rows.size() != n * rows.desc.n_cols)) {
-            SPC_ERR(
-                "draft-specrt: expected %zu rows of result_norm and no head, found %zu values\n", n,
-                states->rows.size());
+            SPC_ERR("draft-specrt: expected %zu rows of %s and no head, found %zu values\n", n,
+                    states->node, states->rows.size());
             return false;
         }
         return true;
@@ -487,7 +561,8 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             auto &history = slots[t.seq_id].history;
             history.resize(t.pos[0], LLAMA_TOKEN_NULL);
             history.push_back(t.id);
-            if (!generates && !read(history, next[t.seq_id], t.pos[0] + 1, t.seq_id)) {
+            if (!generates && !states->is_mtp &&
+                !read(history, next[t.seq_id], t.pos[0] + 1, t.seq_id)) {
                 return false;
             }
             if (t.id == LLAMA_TOKEN_NULL || !t.output) {
@@ -506,7 +581,42 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         cycle.is_whole = generates && cycle.seen.n_tokens == 0;
         cycle.seen.n_slots = n_slots;
         cycle.seen.n_tokens += in.size();
+        if (states->is_mtp) {
+            return read_pairs(in);
+        }
         return batch.size() == 0 || decode(0);
+    }
+
+    /* MTP layers read what the target reads at once, each token with the target's state before it. A
+     * sequence's tokens follow each other in the batch, as draft-mtp expects, too. */
+    bool read_pairs(const common_batch &in) {
+        if (in.size() == 0 || !in.has_token() || in.has_embd()) {
+            return true; // an image, which draft-mtp does not read either
+        }
+        const int64_t start = ggml_time_us();
+        const float *found = llama_get_embeddings_nextn(params.ctx_tgt);
+        std::vector<bool> seen(n_seq);
+        for (int32_t k = 0; k < in.size(); ++k) {
+            const auto &t = in.tokens[k];
+            auto &slot = slots[t.seq_id];
+            if (!seen[t.seq_id]) {
+                slot.after.clear();
+            }
+            add(t.id, t.pos[0], t.seq_id, false,
+                t.pos[0] == 0    ? zeros.data()
+                : seen[t.seq_id] ? found + (k - 1) * d_pair
+                                 : slot.pending.data());
+            seen[t.seq_id] = true;
+            slot.after.insert(slot.after.end(), found + k * d_pair, found + (k + 1) * d_pair);
+        }
+        const bool good = decode(0);
+        for (uint32_t id = 0; id < n_seq; ++id) {
+            if (seen[id]) {
+                slots[id].wait(slots[id].after.size() / d_pair - 1, d_pair);
+            }
+        }
+        cycle.seen.draft_seconds += 1e-6 * (double)(ggml_time_us() - start);
+        return good;
     }
 
     void draft(common_speculative_draft_params_vec &dparams) override {
@@ -545,12 +655,14 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         for (const auto id : live) {
             const auto &dp = dparams[id];
             llama_pos next = next_of(id);
-            if ((llama_pos)dp.prompt->size() == dp.pos0 && read(*dp.prompt, next, dp.pos0, id)) {
+            if (states->is_mtp ? next == dp.pos0
+                               : (llama_pos)dp.prompt->size() == dp.pos0 &&
+                                     read(*dp.prompt, next, dp.pos0, id)) {
                 ready.push_back(id);
             }
         }
         for (const auto id : ready) {
-            batch.add(dparams[id].id_last, dparams[id].pos0, id, true);
+            add(dparams[id].id_last, dparams[id].pos0, id, true, slots[id].pending.data());
         }
         cycle.seen.n_read = batch.size();
         cycle.seen.draft_seconds = 1e-6 * (double)(ggml_time_us() - start);
@@ -590,7 +702,9 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             if (n < slot.n_levels && (dp.n_max <= 0 || n < dp.n_max) &&
                 (!slot.auto_draft ||
                  specrt_auto_should_continue(slot.auto_draft, n, slot.logprob))) {
-                batch.add(beam.tokens[0], dp.pos0 + n, live[i], true);
+                add(beam.tokens[0], dp.pos0 + n, live[i], true,
+                    states->is_mtp ? llama_get_embeddings_nextn_ith(params.ctx_dft, (int32_t)i)
+                                   : nullptr);
                 next.push_back(live[i]);
             }
         }
@@ -600,6 +714,9 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
 
     void accept(llama_seq_id seq_id, uint16_t n_accepted, bool /*is_other*/) override {
         auto &slot = slots[seq_id];
+        if (states->is_mtp && !slot.after.empty()) {
+            slot.wait(std::min<size_t>(n_accepted, slot.after.size() / d_pair - 1), d_pair);
+        }
         if (slot.started && !slot.verified && n_accepted < slot.tokens.size() &&
             slot.tokens.size() <= SPECRT_TREE_MAX_NODES && slot.tokens[0] == slot.root) {
             slot.verify(params.ctx_tgt, n_vocab, n_accepted);

@@ -76,11 +76,12 @@ healthy() {
     return 1
 }
 
-# serve NAME ARGUMENT... : the prompts' answers in NAME.ids, the log in NAME.log, figures in NAME.n.
+# serve NAME ARGUMENT... : $model's answers in NAME.ids, the log in NAME.log, figures in NAME.n.
+model=$work/target.gguf
 serve() {
     local name=$1 port code; shift
     port=$(free_port)
-    "$server" -m "$work/target.gguf" -np 3 -c 3072 -t 1 --no-warmup --metrics \
+    "$server" -m "$model" -np 3 -c 3072 -t 1 --no-warmup --metrics \
         --host 127.0.0.1 --port "$port" \
         "$@" >"$work/$name.log" 2>&1 &
     pid=$!
@@ -101,12 +102,13 @@ check lists "$build/bin/vocabtrim-calibrate" $corpus --size 2000 --holdout 0 -o 
 check graph "$build/bin/cograph-build" $corpus --successor-count 1 -o "$work/pair.specb"
 check plain serve plain
 
-# drafts NAME POLICY : plain decoding's tokens, some of which were drafted, no pass with its head.
+# drafts NAME POLICY : $plain's tokens, some of which $md drafted, no pass with its head.
+md="-md $draft" plain=plain
 drafts() {
     local name=$1 policy=$2; shift 2
-    check "$name" serve "$name" -md $draft --spec-type draft-specrt --spec-draft-n-max 4 \
+    check "$name" serve "$name" $md --spec-type draft-specrt --spec-draft-n-max 4 \
         --spec-specrt-policy "$policy" "$@"
-    check "$name: tokens" cmp "$work/plain.ids" "$work/$name.ids"
+    check "$name: tokens" cmp "$work/$plain.ids" "$work/$name.ids"
     check "$name: accepted" awk '{ exit !($1 > 0 && $2 > 0) }' "$work/$name.n"
     check "$name: policy" grep -F "draft-specrt: policy ${policy%%@*}" "$work/$name.log"
     check "$name: passes" sh -c "! grep -E 'draft-specrt: (expected|llama_process|token)' \
@@ -119,11 +121,11 @@ drafts list static:512 --spec-specrt-bundle "$work/pair.specb"
 
 # ---- auto, by the clock: the default ----
 
-# answers NAME TEXT [ARGUMENT...] : plain decoding's tokens, and one line of the log has the text.
+# answers NAME TEXT [ARGUMENT...] : $plain's tokens, and one line of the log has the text.
 answers() {
     local name=$1 text=$2; shift 2
     check "$name" serve "$name" --spec-type draft-specrt "$@"
-    check "$name: tokens" cmp "$work/plain.ids" "$work/$name.ids"
+    check "$name: tokens" cmp "$work/$plain.ids" "$work/$name.ids"
     check "$name: $text" test "$(grep -cF -- "$text" "$work/$name.log")" = 1
 }
 pair="-md $draft --spec-draft-n-max 4"
@@ -177,6 +179,22 @@ check eagle serve eagle -md "$work/eagle.gguf" --spec-type draft-eagle3 --spec-d
 check "eagle: tokens" cmp "$work/plain.ids" "$work/eagle.ids"
 check "eagle: drafted" awk '{ exit !($1 > 0) }' "$work/eagle.n"
 
+# MTP layers: the target's own, and those of a file that holds nothing else. States of qwen35 are
+# rolled back by snapshots, of qwen3next by the server's copies, and glm4moe has none.
+mtp() { "$build/tests/llama_mtp_model" "$1" $target "$work/$1.gguf"; }
+for of in qwen35 qwen3next glm4moe; do
+    check "mtp $of" mtp $of
+    check "mtp $of tail" mtp $of,tail,own
+    model=$work/$of.gguf plain=$of-plain md=
+    check "$plain" serve "$plain"
+    drafts "mtp-$of" full
+    answers "mtp-$of-auto" "draft-specrt: costs: measured in "
+    md="-md $work/$of,tail,own.gguf"
+    drafts "mtp-$of-tail" window:16384@min=16384
+done
+check "mtp two" mtp qwen35,two
+model=$work/target.gguf plain=plain
+
 # refuses NAME TEXT ARGUMENT... : the log says why there are no drafts.
 refuses() {
     local name=$1 text=$2; shift 2
@@ -188,6 +206,10 @@ refuses vocabulary "has another vocabulary" -md "$work/other.gguf"
 refuses bundle "tokenizer: expected 'golden'" -md $draft \
     --spec-specrt-bundle tests/golden/bundles/v1.0-raw.specb
 refuses policy "policy 'nothing'" -md $draft --spec-specrt-policy nothing
+refuses mtp-none "target.gguf: it has no MTP layers to draft with; expected -md FILE"
+refuses mtp-other "expected the target's llama, found qwen35" -md "$work/qwen35,tail,own.gguf"
+model=$work/qwen35,two.gguf
+refuses mtp-two "qwen35.nextn_predict_layers: expected 1, found 2"
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]
