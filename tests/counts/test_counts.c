@@ -132,7 +132,7 @@ static void test_merge_is_exact(void) {
     sl_counts_free(&whole);
 }
 
-/* Every cut of a file is refused, and so is every changed digit. */
+/* Every cut of a file is refused, and so are every changed digit and ranges of ids that are none. */
 static void test_damage(void) {
     counts c = {0};
     size_t n;
@@ -153,6 +153,14 @@ static void test_damage(void) {
         CHECK(sl_counts_read_memory(&in, text, n, "flip", NULL) == SPECRT_STATUS_BAD_INPUT);
         sl_counts_free(&in);
         *p = old;
+    }
+    static const char *const ranges[] = {"299-293", "293-300", "293-29x"};
+    for (int i = 0; i < 3; i++) {
+        counts in = {0};
+        char *at = strstr(text, i ? ranges[i - 1] : "293-299");
+        memcpy(at, ranges[i], 7);
+        CHECK(sl_counts_read_memory(&in, text, n, "range", NULL) == SPECRT_STATUS_BAD_INPUT);
+        sl_counts_free(&in);
     }
     free(text);
     sl_counts_free(&c);
