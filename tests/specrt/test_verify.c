@@ -523,17 +523,18 @@ static void test_refused_drafts(void) {
     specrt_verifier_free(v);
 }
 
-/* What lies before a draft is not of it. */
+/* What lies before a draft is not of it, though it looks like the root's child. */
 static void test_before(void) {
-    float logits[V] = {0};
-    const int32_t tokens[2] = {4, 9}, parents[2] = {0, -1};
-    const specrt_draft draft = {.n = 1, .tokens = tokens + 1, .parents = parents + 1};
+    float logits[2 * V] = {0};
+    const int32_t tokens[3] = {4, 9, 4}, parents[3] = {0, -1, 0};
+    const specrt_draft draft = {.n = 2, .tokens = tokens + 1, .parents = parents + 1};
     specrt_verifier *v;
     specrt_verdict verdict;
     logits[4] = 2;
     REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     REQUIRE(!specrt_verify_tree(v, &draft, logits, 0, &verdict));
-    CHECK_INT(verdict.n, 1);
+    CHECK_INT(verdict.n, 2);
+    CHECK_INT(verdict.nodes[1], 1);
     specrt_verifier_free(v);
 }
 
