@@ -381,8 +381,9 @@ static void test_levels(void) {
             CHECK_NEAR(s->logprobs[i], x[s->ids[i]] - log(total), 1e-5);
         }
         for (int32_t id = 0; id < V; id++) /* beyond the last level that one counts */
-            CHECK_INT(specrt_session_member(s, id, 30),
-                      specrt_session_member(s, id, (int32_t)s->n_levels - 1));
+            for (int32_t beyond = (int32_t)s->n_levels; beyond <= 30; beyond++)
+                CHECK_INT(specrt_session_member(s, id, beyond),
+                          specrt_session_member(s, id, (int32_t)s->n_levels - 1));
         for (int32_t i = 0; i < s->routed->n_segments; i++)
             n_both += s->routed->segments[i].n_masked;
     }
