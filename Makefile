@@ -420,7 +420,7 @@ LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard docs/site/*.sh bench/*.sh tests/*.sh tests/*/*.sh tests/gpu/ptx/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md docs/*/*.md tools/*/*.md bench/results/*.md python/*.md)
-PROSE := README.md CONTRIBUTING.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md bench/results/*.md) data/README.md
+PROSE := README.md CONTRIBUTING.md $(wildcard docs/*.md docs/*/*.md tools/*/README.md python/README.md bench/results/*.md data/*.md)
 lint: ## format, generated files, order of folders, lengths, one helper for no memory, white space, links, prose, texts of errors and help, where figures come from
 	@printf '%s\n' $(LINTED) | xargs -n 8 -P $(shell nproc) clang-format --dry-run -Werror
 	@tools/amalgamate src/single_header.h | cmp -s - include/specrt.h && \
