@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import Any
+import tempfile
+from typing import Any, Callable
 
 from ._lib import SpecrtError
 
@@ -30,15 +31,37 @@ def main() -> None:
     os.execv(program, ["specrt", *sys.argv[1:]])
 
 
-def run(*args: Any, input: str | None = None, codes: tuple[int, ...] = (0,), tool: str = "specrt-bundle") -> str:
+def _watch(words: list[str], progress: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
+    """Runs a tool and passes on each line that it writes to stderr, when it writes it. A progress bar's lines end with
+    a carriage return, and begin by clearing the terminal's line."""
+    lines: list[str] = []
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
+        with subprocess.Popen(words, stdout=out, stderr=subprocess.PIPE, text=True) as child:
+            assert child.stderr
+            for line in child.stderr:  # universal newlines: a carriage return ends a line, too
+                lines.append(line.replace("\033[K", "").rstrip("\n"))
+                if lines[-1]:
+                    progress(lines[-1])
+        out.seek(0)
+        return subprocess.CompletedProcess(words, child.returncode, out.read(), "\n".join(lines))
+
+
+def run(*args: Any, input: str | None = None, codes: tuple[int, ...] = (0,), tool: str = "specrt-bundle",
+        progress: Callable[[str], None] | None = None) -> str:
     """What it prints. Another exit code than `codes` raises its message; so does 3 without output."""
-    done = subprocess.run([path(tool), *map(str, args)], input=input, capture_output=True, text=True)
+    words = [path(tool), *map(str, args)]
+    if progress:
+        done = _watch(words, progress)
+    else:
+        done = subprocess.run(words, input=input, capture_output=True, text=True)
     if done.returncode not in codes or (done.returncode and not done.stdout):
         lines = [x for x in done.stderr.splitlines() if ": warning: " not in x] or [f"{tool}: no message"]
-        raise SpecrtError(lines[0], done.returncode)
+        raise SpecrtError(lines[-1 if progress else 0], done.returncode)  # the lines before it said how far it came
     return done.stdout
 
 
-def report(*args: Any, codes: tuple[int, ...] = (0,), tool: str = "specrt-bundle") -> dict[str, Any]:
+def report(*args: Any, codes: tuple[int, ...] = (0,), tool: str = "specrt-bundle",
+           progress: Callable[[str], None] | None = None) -> dict[str, Any]:
     """The object that --json prints."""
-    return json.loads(run(*args, "--json", "-q", codes=codes, tool=tool))
+    how = "--progress" if progress else "-q"
+    return json.loads(run(*args, "--json", how, codes=codes, tool=tool, progress=progress))

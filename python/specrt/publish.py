@@ -4,7 +4,7 @@ from __future__ import annotations
 import html
 import os
 import tempfile
-from typing import Any, Iterable, Union
+from typing import Any, Callable, Iterable, Union
 
 from . import _tool
 
@@ -32,28 +32,30 @@ def _size(size: int, mass: float) -> list[Any]:
     return ["--size", size] if size else ["--mass", mass] if mass else []
 
 
-def calibrate(tokenizer: Path, text: Iterable[Path], out: Path, size: int = 0, mass: float = 0,
-              force: bool = False) -> Report:
+def calibrate(tokenizer: Path, text: Iterable[Path], out: Path, size: int = 0, mass: float = 0, force: bool = False,
+              progress: Callable[[str], None] | None = None) -> Report:
     """Writes a bundle `out` with the tokenizer's tokens ranked by how often the text has them.
 
-    text: files and folders. size: tokens of the list; or mass: as few as cover this share of held-out text.
+    text: files and folders. size: tokens of the list; or mass: as few as cover this share of held-out text. progress:
+    called with each line that the tool writes while it works, such as `print`.
     @return what `vocabtrim-calibrate --json` prints: n_selected, coverage_holdout, sweep, ...
     """
     with tempfile.TemporaryDirectory() as folder:
         page = os.path.join(folder, "page.html")
         said = _tool.report("--tokenizer", os.fspath(tokenizer), "--corpus", *map(os.fspath, text), *_size(size, mass),
                             *(["-f"] if force else []), "--report", page, "-o", os.fspath(out),
-                            tool="vocabtrim-calibrate")
+                            tool="vocabtrim-calibrate", progress=progress)
         return Report(said, page)
 
 
 def prepare(target: Path, drafter: Path, engine: str, out: Path, text: Iterable[Path] = (),
             endpoint: str | None = None, prompts: Iterable[Path] = (), size: int = 0, mass: float = 0,
-            sections: str = "graph") -> Report:
+            sections: str = "graph", progress: Callable[[str], None] | None = None) -> Report:
     """Writes the folder `out`: a bundle, the drafter cut for `engine` and checked, and the command that starts it.
 
     engine: vllm, sglang or llama.cpp. text: files and folders of what the target writes; or endpoint: the URL where it
-    is served, which answers the prompts. sections: of the bundle, beside the ranks. A second call does what is missing.
+    is served, which answers the prompts. sections: of the bundle, beside the ranks. progress: as in calibrate(); each
+    step has a line. A second call does what is missing.
     @return bundle, drafter (None: not cut), n_selected, coverage_holdout, command. `check()` lists what the engine
     would load wrongly.
     """
@@ -61,5 +63,5 @@ def prepare(target: Path, drafter: Path, engine: str, out: Path, text: Iterable[
     said = _tool.report("prepare", "--target", os.fspath(target), "--drafter", os.fspath(drafter), "--for", engine,
                         *(["--text", *texts] if texts else []), *(["--endpoint", endpoint] if endpoint else []),
                         *(["--prompts", *asked] if asked else []), *_size(size, mass), "--with", sections,
-                        "-o", os.fspath(out), codes=(0, 3), tool="specrt")
+                        "-o", os.fspath(out), codes=(0, 3), tool="specrt", progress=progress)
     return Report(said, os.path.join(os.fspath(out), "coverage.html"))

@@ -221,7 +221,11 @@ class Drafters(Folder):
         header = b'{"fc.weight":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}}'
         with open(os.path.join(drafter, "model.safetensors"), "wb") as file:
             file.write(len(header).to_bytes(8, "little") + header + bytes(4))
-        report = specrt.prepare(target, drafter, "sglang", self.path("out"), text=text, size=300)
+        lines = []
+        report = specrt.prepare(target, drafter, "sglang", self.path("out"), text=text, size=300, progress=lines.append)
+        steps = [line.split()[2] for line in lines if line.startswith("specrt: [")]
+        self.assertEqual(steps, ["ranks:", "graph:", "cut:", "check:"])
+        self.assertFalse([line for line in lines if not line or "\n" in line or "\033" in line])
         self.assertEqual(report["n_selected"], 300)
         self.assertIn("--speculative-token-map", report["command"])
         ids = specrt.read_map(os.path.join(report["drafter"], "token_map.pt"), "absolute").tolist()
@@ -235,6 +239,9 @@ class Drafters(Folder):
         with specrt.Bundle(self.path("alone.specb")) as bundle:
             self.assertEqual(ids, bundle.ids().tolist())
         self.says("expected vllm, sglang or llama.cpp", specrt.prepare, target, drafter, "tgi", self.path("x"), text)
+        self.says("no such.txt: cannot open", specrt.prepare, target, drafter, "sglang", self.path("x"), ["no such.txt"],
+                  progress=lines.append)
+        self.assertTrue(lines[-2].startswith("specrt: [1/4] ranks"))
         self.says("use -f to replace it", specrt.calibrate, tokenizer, text, self.path("alone.specb"))
 
     def test_check(self):
