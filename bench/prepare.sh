@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# prepare.sh : the time of `specrt prepare` on real answers (SPECRT_DATA), with Llama-3's tokenizer and
-# an EAGLE-3 drafter of Llama-3-8B's shapes and random weights, cut to 32,768 tokens for vLLM.
+# prepare.sh : the time of `specrt prepare` on real answers (SPECRT_DATA), with the tokenizer of
+# Llama-3 and an EAGLE-3 drafter of the shapes of Llama-3-8B and random weights, cut to 32,768
+# tokens.
 set -eu
 cd "$(dirname "$0")/.."
 data=${SPECRT_DATA:-../shared/data} bin=${BIN:-build/bin}
