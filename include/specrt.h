@@ -614,11 +614,11 @@ typedef struct specrt_auto_cycle {
     const float *target_logprobs;
 } specrt_auto_cycle;
 
-/* specrt_auto_observe() : Learns from a cycle, in constant time.
- * @return OK; BAD_ARG for counts out of range, and then nothing is learned. */
+/* specrt_auto_observe() : Learns from a cycle. @return OK; BAD_ARG: counts out of range, nothing learned. */
 SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *cycle);
 
-/* specrt_auto_set_costs() : Replaces costs and read of specrt_auto_desc, as measured again.
+/* specrt_auto_set_costs() : Replaces costs that were measured again.
+ *   costs, read : as in specrt_auto_desc
  * @return as specrt_auto_create(); after an error nothing has changed. */
 SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
                                                specrt_error *err);
