@@ -112,7 +112,7 @@ static specrt_status take_policy(const char *path, json_object *o, pass_costs *o
         (void)specrt_policy_check(text, &why);
     if (why.msg[0])
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: %s; specrt-eval plan --costs-out writes the file anew", path,
+                                "%s: %s; specrt-eval plan --costs-out writes a new file", path,
                                 why.msg);
     memcpy(out->policy, text, strlen(text) + 1);
     return SPECRT_STATUS_OK;
@@ -126,7 +126,7 @@ static specrt_status take_policy_rows(const char *path, json_object *o, pass_cos
     if (!json_object_is_type(rows, json_type_int) || n < 1 || n > INT32_MAX)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: policy_rows: expected a whole number from 1 to %d; "
-                                "specrt-eval plan --costs-out writes the file anew",
+                                "specrt-eval plan --costs-out writes a new file",
                                 path, INT32_MAX);
     out->policy_rows = (int32_t)n;
     return SPECRT_STATUS_OK;

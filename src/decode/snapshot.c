@@ -156,7 +156,7 @@ typedef struct specrt__snapshot {
 static specrt_status specrt__snapshot_damaged(const char *what, specrt_error *err) {
     return specrt_error_set(err, SPECRT_STATUS_SESSION_DAMAGED,
                             "session: %s: expected what a session saved, found something else; "
-                            "begin anew",
+                            "start a new sequence",
                             what);
 }
 
@@ -169,11 +169,11 @@ static specrt_status specrt__snapshot_check(const specrt__snapshot *in, specrt_e
     uint32_t version = specrt__base_load32(in->bytes + 8);
     if (version != SPECRT__SNAPSHOT_VERSION)
         return specrt_error_set(err, SPECRT_STATUS_SESSION_VERSION,
-                                "session: version: expected %d, found %u; save it anew",
+                                "session: version: expected %d, found %u; save it again",
                                 (int)SPECRT__SNAPSHOT_VERSION, (unsigned)version);
     if (specrt__base_load32(in->bytes + 12) != in->n)
         return specrt_error_set(err, SPECRT_STATUS_SESSION_DAMAGED,
-                                "session: expected %u bytes, found %llu; begin anew",
+                                "session: expected %u bytes, found %llu; start a new sequence",
                                 (unsigned)specrt__base_load32(in->bytes + 12),
                                 (unsigned long long)in->n);
     if (specrt_hash64(in->bytes + SPECRT__SNAPSHOT_CHECKED, in->n - SPECRT__SNAPSHOT_CHECKED, 0) !=

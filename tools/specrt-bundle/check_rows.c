@@ -52,7 +52,7 @@ static void find_others(exam *e, const head_pair *p, const hashed_row *whole) {
         token = found->id;
     }
     if (n > 0)
-        exam_find(e, "d2t-rows", NULL, "cut the head anew, or take the list that it was cut with",
+        exam_find(e, "d2t-rows", NULL, "cut the head again, or take the list that it was cut with",
                   "%" PRId32 " of %" PRId32 " rows are the target's rows of other tokens than the "
                   "list says: row %" PRId32 " is token %" PRId32 "'s, listed as %" PRId32,
                   n, e->map.n, row, token, e->map.ids[row]);
