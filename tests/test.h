@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sanitizers have their own; on a GPU its driver allocates, too. */
+/* Sanitizers have their own; on a GPU its driver allocates, too; a static program has the C library's. */
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&       \
-    !defined(TEST_ON_GPU)
+    !defined(TEST_ON_GPU) && !defined(NO_GUARD)
 #include "guard.h"
 #endif
 
