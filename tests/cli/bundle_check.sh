@@ -11,83 +11,72 @@ weights() { safetensors e/model.safetensors "$@"; }
 list() { echo "d2t:I64:3:$(i64 "$@")"; }
 echo '{"vocab_size": 20, "hidden_size": 4, "eos_token_id": [3, 9]}' >t/config.json
 
-# found CODES FLAGS... : exactly these, each with a fix.
-found() {
-    local codes=$1 code text; shift
-    specrt-bundle check e "$@" --json >../out 2>../err
-    code=$?
-    text=$(cat ../out)
-    [ $code = $([ -z "$codes" ] && echo 0 || echo 3) ] ||
-        fail "exit $code for '$codes': $text $(cat ../err)"
-    [ "$(grep -o '"code":"[a-z0-9-]*"' <<<"$text" | cut -d '"' -f 4 | xargs)" = "$codes" ] ||
-        fail "expected '$codes', found $text"
-    [ "$(grep -o '"fix":"[^"]' <<<"$text" | wc -l)" = "$(wc -w <<<"$codes")" ] ||
-        fail "no fix: $text"
-}
+# finds CODES FLAGS... : exactly these in the drafter e.
+finds() { found "$1" e "${@:2}"; }
 
 config
 weights $layer $fc "$(list 3 8 10)" $head t2d:BOOL:20:$(mask 20 3 9 12)
 for engine in vllm sglang specforge speculators llama.cpp; do
-    found "" --target t --for $engine
+    finds "" --target t --for $engine
 done
-found "" --target t
+finds "" --target t
 accepts specrt-bundle check e --target t
 warns "*e: an EAGLE-3 drafter, nothing found"
 
 # The list: ids in place of offsets, either where nothing tells, unsorted, of other tokens, another
 # length, none.
 weights $layer "$(list 3 9 12)" $head t2d:BOOL:20:$(mask 20 3 9 12)
-found d2t-absolute
+finds d2t-absolute
 weights $layer "$(list 3 9 12)" $head
-found "d2t-ambiguous no-t2d"
+finds "d2t-ambiguous no-t2d"
 weights $layer "$(list 9 2 10)" $head t2d:BOOL:20:$(mask 20 3 9 12)
-found d2t-order
-found "" --for vllm
+finds d2t-order
+finds "" --for vllm
 weights $layer "$(list 3 8 10)" $head t2d:BOOL:20:$(mask 20 3 9)
-found d2t-content
+finds d2t-content
 weights $layer "$(list 3 8 30)" $head t2d:BOOL:20:$(mask 20 3 9 12)
-found d2t-content
+finds d2t-content
 weights $layer "$(list 0 0 0)" $head t2d:BOOL:20:$(mask 20 0 1 2)
-found "d2t-zero terminators" --target t
+finds "d2t-zero terminators" --target t
 weights $layer $head
-found no-d2t
+finds no-d2t
 weights $layer "$(list 3 8 10)" lm_head.weight:BF16:2,1:aaaabbbb t2d:BOOL:20:$(mask 20 3 9 12)
-found "draft-vocab-size d2t-length"
+finds "draft-vocab-size d2t-length"
 weights $layer "$(list 3 8 10)" t2d:BOOL:20:$(mask 20 3 9 12)
-found "no-head d2t-length"
+finds "no-head d2t-length"
 weights $layer "$(list 3 8 10)" $head t2d:BOOL:19:$(mask 19 3 9 12)
-found t2d-length
+finds t2d-length
 weights $layer "$(list 3 8 10)" $head t2d:U8:20:$(mask 20 3 9 12)
-found t2d-type
+finds t2d-type
 weights $layer "$(list 3 8 10)" $head t2d:BOOL:20:$(mask 20 3 9 12)
 config "${good/: 3/: 4}"
-found draft-vocab-size
+finds draft-vocab-size
 config "${good%, *}"
-found draft-vocab-size
+finds draft-vocab-size
 
 # config.json, and names.
 config "$good, \"bias\": true, \"attention_bias\": true, \"tie_word_embeddings\": true"
-found "bias attention-bias tied"
-found attention-bias --for speculators
+finds "bias attention-bias tied"
+finds attention-bias --for speculators
 config "${good/Eagle3/}"
-found "" --for vllm
-found architecture --for sglang
+finds "" --for vllm
+finds architecture --for sglang
 config
 weights layers.0.self_attn.q_proj.weight:F32:1:00000000 layers.0.hidden_norm.weight:F32:1:00000000 \
     "$(list 3 8 10)" $head t2d:BOOL:20:$(mask 20 3 9 12) fc.bias:F32:1:0000803f
-found fc-bias --for vllm
-found layer-name --for sglang
+finds fc-bias --for vllm
+finds layer-name --for sglang
 
 # Beside its target.
 weights $layer $fc "$(list 3 9 11)" $head t2d:BOOL:20:$(mask 20 3 10 13)
-found terminators --target t
+finds terminators --target t
 echo '{"vocab_size": 24, "hidden_size": 5, "eos_token_id": 3}' >t/config.json
-found "vocab-size width" --target t
+finds "vocab-size width" --target t
 cp "$TOKENIZER" t/tokenizer.json
 echo '{"vocab_size": 20, "hidden_size": 4}' >t/config.json
-found "terminators bytes" --target t --keep bytes
+finds "terminators bytes" --target t --keep bytes
 cp "$CLI_TESTS/../golden/tokenizers/bytes.json" e/tokenizer.json
-found "tokenizer terminators" --target t
+finds "tokenizer terminators" --target t
 accepts specrt-bundle check "$CLI_TESTS/../../data/sample/draft.safetensors" --for llama.cpp \
     --target "$CLI_TESTS/../../data/sample/target.gguf"
 

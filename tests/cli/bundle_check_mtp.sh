@@ -11,48 +11,37 @@ seq 0 353 | shuf --random-source=t/tokenizer.json >all.txt
 accepts specrt-bundle import all.txt --tokenizer t --model t --size 100 -o x.specb
 export_for() { specrt-bundle export x.specb "$@"; }
 
-# found CODES FILE FLAGS... : exactly these, each with a fix.
-found() {
-    local codes=$1 file=$2 code text; shift 2
-    specrt-bundle check "$file" --target t "$@" --json >../out 2>../err
-    code=$?
-    text=$(cat ../out)
-    [ $code = $([ -z "$codes" ] && echo 0 || echo 3) ] ||
-        fail "exit $code for '$codes': $text $(cat ../err)"
-    [ "$(grep -o '"code":"[a-z0-9-]*"' <<<"$text" | cut -d '"' -f 4 | xargs)" = "$codes" ] ||
-        fail "expected '$codes', found $text"
-    [ "$(grep -o '"fix":"[^"]' <<<"$text" | wc -l)" = "$(wc -w <<<"$codes")" ] ||
-        fail "no fix: $text"
-}
+# finds CODES FILE FLAGS... : exactly these for the target t.
+finds() { found "$1" "$2" --target t "${@:3}"; }
 
 # Lists as we write them.
 for format in text sglang-pt mtplx vllm-json npy; do
     accepts export_for --format $format -o list-$format
-    found "" list-$format --bundle x.specb
+    finds "" list-$format --bundle x.specb
 done
 accepts export_for --format exllamav3 --size 256 -o list.blocks
-found "" list.blocks --for exllamav3 --bundle x.specb
-found "" list.blocks --bundle x.specb
+finds "" list.blocks --for exllamav3 --bundle x.specb
+finds "" list.blocks --bundle x.specb
 accepts specrt-bundle check list-text --target t
 warns "*list-text: text list, nothing found"
 
 # Ids that the head has no rows for, repeated ones, another list of the same size, a shorter one.
 sed '$d' list-text | cat - <(echo 384) >range.txt
-found ids-range range.txt --for sglang
-found "ids-range mapping" range.txt --bundle x.specb
+finds ids-range range.txt --for sglang
+finds "ids-range mapping" range.txt --bundle x.specb
 sed '$d' list-text | cat - <(tail -n 2 list-text | head -n 1) >twice.txt
-found list twice.txt
+finds list twice.txt
 tail -n 1 all.txt | cat <(sed '$d' list-text) - >other.txt
-found "" other.txt
-found mapping other.txt --bundle x.specb
+finds "" other.txt
+finds mapping other.txt --bundle x.specb
 head -n 1 list-text >one.txt
-found "thinking mapping" one.txt --bundle x.specb
+finds "thinking mapping" one.txt --bundle x.specb
 
 # Terminators and thinking tags, by the target's special tokens.
 grep -vx 346 list-text >endless.txt
-found terminators endless.txt
+finds terminators endless.txt
 grep -vxE '347|349' list-text >thoughtless.txt
-found thinking thoughtless.txt
+finds thinking thoughtless.txt
 accepts specrt-bundle check list-text --target t --for text
 specrt-bundle check thoughtless.txt --target t >../out 2>../err
 prints "*thinking (every engine): 2 of the target's 2 thinking tags have no row (347, <think>)*"
@@ -60,39 +49,39 @@ prints "*thinking (every engine): 2 of the target's 2 thinking tags have no row 
 # Another tokenizer of the same size: by the digest in the list, or by the bundle.
 sed 's/\(_sha256": "\)..../\10123/' list-mtplx >digest.json
 cmp -s digest.json list-mtplx && fail "the digest is the same"
-found tokenizer digest.json --for mtplx
+finds tokenizer digest.json --for mtplx
 mkdir u
 cp t/tokenizer.json t/config.json t/model.safetensors u
 sed -i 's/"Ā": 0,/"Ā": 1,/; s/"ā": 1,/"ā": 0,/' u/tokenizer.json
 accepts specrt-bundle import all.txt --tokenizer u --model u --size 100 -o u.specb
-found "tokenizer" list-text --bundle u.specb
+finds "tokenizer" list-text --bundle u.specb
 sed '/^# tok/s/.$/x/' list.blocks >unsigned.blocks
-found "" unsigned.blocks --for exllamav3
+finds "" unsigned.blocks --for exllamav3
 grep -v '^#' list.blocks >bare.blocks
-found "" bare.blocks --for exllamav3
+finds "" bare.blocks --for exllamav3
 
 # Blocks that are no groups, SGLang's tied heads and several layers.
 sed '$d' list.blocks >seven.blocks
-found "groups" seven.blocks --for exllamav3
+finds "groups" seven.blocks --for exllamav3
 sed -i 's/"hidden/"tie_word_embeddings": true, "hidden/' t/config.json
-found tied-head list-sglang-pt --for sglang
-found "" list-mtplx --for mtplx
+finds tied-head list-sglang-pt --for sglang
+finds "" list-mtplx --for mtplx
 sed -i 's/"mtp_num_hidden_layers": 1/"mtp_num_hidden_layers": 0/' t/config.json
-found "" list-sglang-pt --for sglang
+finds "" list-sglang-pt --for sglang
 echo '{"vocab_size": 384, "hidden_size": 8, "num_nextn_predict_layers": 3}' >t/config.json
-found mtp-layers list-sglang-pt --for sglang
+finds mtp-layers list-sglang-pt --for sglang
 
 # A folder: cut as it should be, with another mapping of the same size, and tied.
 echo '{"vocab_size": 384, "hidden_size": 8}' >t/config.json
 mkdir m
 cp t/config.json m
 safetensors m/model.safetensors mtp.fc.weight:BF16:1,2:01020304
-found "" m
+finds "" m
 accepts export_for --drafter m --for specrt --target t -o cut
-found "" cut --bundle x.specb
-found "" cut --for specrt
-found mtp-head cut --for vllm
-found mtp-head cut --for llama.cpp
+finds "" cut --bundle x.specb
+finds "" cut --for specrt
+finds mtp-head cut --for vllm
+finds mtp-head cut --for llama.cpp
 accepts specrt-bundle import other.txt --tokenizer t --model t --size 100 -o other.specb
 accepts specrt-bundle export other.specb --drafter m --for specrt --target t -o mixed
 # The head of one cut with the list of the other: rows begin at the same place of both files.
@@ -103,11 +92,11 @@ cat <(head -c $((whole - tail)) mixed/model.safetensors) \
     <(tail -c $tail cut/model.safetensors | head -c $((100 * 16 + 4))) \
     <(tail -c 384 mixed/model.safetensors) >swapped
 mv swapped mixed/model.safetensors
-found d2t-rows mixed
+finds d2t-rows mixed
 echo '{"vocab_size": 384, "draft_vocab_size": 100, "tie_word_embeddings": true}' >m/config.json
 safetensors m/model.safetensors mtp.fc.weight:BF16:1,2:01020304 \
     model.embed_tokens.weight:BF16:2,1:01020304
-found "tied tied-head" m
+finds "tied tied-head" m
 
 # A GGUF: cut as it should be, with the list of another cut, and without the head that was cut.
 sample=$CLI_TESTS/../../data/sample
@@ -121,16 +110,16 @@ for list in all back; do
 done
 rm -r t
 cp "$target" t
-found "" all.gguf --bundle all.specb
-found mapping all.gguf --bundle back.specb
-found architecture all.gguf --for llama.cpp
-found "" whole.gguf
+finds "" all.gguf --bundle all.specb
+finds mapping all.gguf --bundle back.specb
+finds architecture all.gguf --for llama.cpp
+finds "" whole.gguf
 cat <(head -c -2048 all.gguf) <(tail -c 2048 back.gguf) >swapped.gguf
-found d2t-rows swapped.gguf
+finds d2t-rows swapped.gguf
 prints '*"what":"250 of 256 rows are*' # all but those of specials
 cat <(head -c -2048 all.gguf) <(for i in $(seq 256); do printf '\1\0\0\0\0\0\0\0'; done) >same.gguf
-found d2t-content same.gguf
+finds d2t-content same.gguf
 cat <(head -c -8 all.gguf) <(printf '\0\0\1\0\0\0\0\0') >range.gguf
-found d2t-content range.gguf
+finds d2t-content range.gguf
 sed 's/shared_head_head/shared_head_gone/' all.gguf >gone.gguf
-found tied-head gone.gguf
+finds tied-head gone.gguf

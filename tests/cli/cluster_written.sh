@@ -1,12 +1,6 @@
 # Routers trained on a trace that specrt.TraceWriter wrote, for a head of its own vocabulary too.
 . "$CLI_TESTS/lib.bash"
-python=${PYTHON:-python3}
-"$python" -c "import numpy" 2>/dev/null ||
-    skip "no python3 with numpy (apt-get install -y python3-numpy); PYTHON= names another"
-[ -z "${SAN:-}" ] || skip "a sanitized library needs a sanitized Python"
-[ -e "$CLI_BIN/../libspecrt.so" ] || skip "no libspecrt.so (make lib)"
-export SPECRT_LIBRARY=$CLI_BIN/../libspecrt.so PYTHONPATH=$CLI_TESTS/../../python
-export PYTHONDONTWRITEBYTECODE=1
+needs_python_library
 
 # The best token is that of the only column that is 1: of cluster c, rows c, c + 8, ... Of EAGLE-3's
 # head row i is for token 3 (63 - i).

@@ -124,3 +124,28 @@ mask() {
         printf $byte
     done
 }
+
+# found CODES FILE FLAGS... : `specrt-bundle check FILE` finds exactly these, each with a fix.
+found() {
+    local codes=$1 code text; shift
+    specrt-bundle check "$@" --json >../out 2>../err
+    code=$?
+    text=$(cat ../out)
+    [ $code = $([ -z "$codes" ] && echo 0 || echo 3) ] ||
+        fail "exit $code for '$codes': $text $(cat ../err)"
+    [ "$(grep -o '"code":"[a-z0-9-]*"' <<<"$text" | cut -d '"' -f 4 | xargs)" = "$codes" ] ||
+        fail "expected '$codes', found $text"
+    [ "$(grep -o '"fix":"[^"]' <<<"$text" | wc -l)" = "$(wc -w <<<"$codes")" ] ||
+        fail "no fix: $text"
+}
+
+# needs_python_library : $python runs the package of python/ with libspecrt.so, or the test is skipped.
+needs_python_library() {
+    python=${PYTHON:-python3}
+    "$python" -c "import numpy" 2>/dev/null ||
+        skip "no python3 with numpy (apt-get install -y python3-numpy); PYTHON= names another"
+    [ -z "${SAN:-}" ] || skip "a sanitized library needs a sanitized Python"
+    [ -e "$CLI_BIN/../libspecrt.so" ] || skip "no libspecrt.so (make lib)"
+    export SPECRT_LIBRARY=$CLI_BIN/../libspecrt.so PYTHONPATH=$CLI_TESTS/../../python
+    export PYTHONDONTWRITEBYTECODE=1
+}

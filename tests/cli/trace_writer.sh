@@ -1,13 +1,7 @@
 # What specrt.TraceWriter and examples/trace_writer.py write is what the header reads, array by
 # array.
 . "$CLI_TESTS/lib.bash"
-python=${PYTHON:-python3}
-"$python" -c "import numpy" 2>/dev/null ||
-    skip "no python3 with numpy (apt-get install -y python3-numpy); PYTHON= names another"
-[ -z "${SAN:-}" ] || skip "a sanitized library needs a sanitized Python"
-[ -e "$CLI_BIN/../libspecrt.so" ] || skip "no libspecrt.so (make lib)"
-export SPECRT_LIBRARY=$CLI_BIN/../libspecrt.so PYTHONPATH=$CLI_TESTS/../../python
-export PYTHONDONTWRITEBYTECODE=1
+needs_python_library
 trace() { "$CLI_BIN/../tests/trace" "$@"; }
 cat >write.py <<'PYTHON'
 import sys
