@@ -237,7 +237,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         }
         n_vocab = std::min(llama_vocab_n_tokens(llama_model_get_vocab(model_tgt)),
                            llama_vocab_n_tokens(llama_model_get_vocab(model_dft)));
-        n_max = params.n_max = std::min(params.n_max, (int32_t)SPECRT_TREE_MAX_STEPS);
+        n_max = params.n_max = std::min(params.n_max, (int32_t)SPECRT_TREE_MAX_STEPS - 1);
         batch = common_batch(params.ctx_dft);
         zeros.assign(llama_model_n_embd_inp(model_dft), 0.0f);
         if (states->is_mtp) {
@@ -350,6 +350,9 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         const std::string chosen = is_auto ? open_clock(drafts, named) : named;
         drafts.policy.text = chosen.c_str();
         require(specrt_policy_create(bundle, head, &drafts.policy, &policy, &err), err);
+        // tokens are read off the beam, which is empty after a tree's last level
+        drafts.params.tree.num_steps++;
+        drafts.params.tree.num_draft_tokens++;
         for (auto &slot : slots) {
             require(specrt_session_create(policy, &drafts.params, nullptr, &slot.session, &err),
                     err);

@@ -116,6 +116,7 @@ drafts() {
     echo "$name: drafted and accepted $(cat "$work/$name.n")"
 }
 drafts full full
+drafts one full --spec-draft-n-max 1
 drafts window window:256@min=0
 drafts list static:512 --spec-specrt-bundle "$work/pair.specb"
 
