@@ -202,7 +202,13 @@ int specrt_llama_costs_find(const specrt_llama_meter *meter, int32_t most, const
     memset(out, 0, sizeof *out);
     int code = specrt_llama_costs_measure(meter, most, out);
     double seconds = specrt_llama_seconds() - began;
-    if (found < 0)
+    if (out->disturbed)
+        snprintf(
+            line, SPECRT_LLAMA_LINE,
+            "costs: measured in %.1f s on a busy machine, not kept; the clock of cycles corrects "
+            "them",
+            seconds);
+    else if (found < 0)
         snprintf(line, SPECRT_LLAMA_LINE, "costs: %s: %s; measured again in %.1f s", path, why,
                  seconds);
     else

@@ -65,6 +65,7 @@ void specrt_llama_clock_table(const specrt_llama_clock *c, int32_t n_slots, doub
 
 bool specrt_llama_clock_hopeless(const specrt_llama_clock *c, char line[SPECRT_LLAMA_TEXT]) {
     double cycles[SPECRT_TREE_MAX_STEPS + 1], read, tokens = 1, reached = 1;
+    if (c->costs.disturbed) return false;
     specrt_llama_clock_table(c, 1, cycles, &read);
     for (int32_t n = 1; n <= c->tree.num_steps; n++) {
         reached *= MOST_RIGHT;

@@ -7,8 +7,15 @@
 
 #define ROUNDS_SECONDS 1.2 /* no round begins later */
 #define MOST_SECONDS   2.0 /* no size of the first round follows */
+#define DISTURBED      1.5 /* times what a pass can take: the machine did something else */
 
-enum { N_ROUNDS = 5, HEAD_ROUNDS = 3, WINDOW_TOKENS = 256, CACHE_BYTES = 16 << 20 };
+enum {
+    N_ROUNDS = 5,
+    MOST_ROUNDS = 20,
+    HEAD_ROUNDS = 3,
+    WINDOW_TOKENS = 256,
+    CACHE_BYTES = 16 << 20
+};
 
 double specrt_llama_seconds(void) {
     struct timespec t;
@@ -51,18 +58,38 @@ static int time_curve(void *user, int (*pass)(void *, int32_t, double *), specrt
     return 0;
 }
 
+/* A pass takes no longer than a larger one, and no longer than passes of fewer tokens that do its work.
+ * @return whether one did, by more than noise */
+static bool mend(specrt_llama_curve *c) {
+    bool disturbed = false;
+    for (int32_t i = c->n - 2; i >= 0; i--)
+        if (c->seconds[i] > DISTURBED * c->seconds[i + 1])
+            c->seconds[i] = c->seconds[i + 1], disturbed = true;
+    for (int32_t i = 1; i < c->n; i++) {
+        double most = c->seconds[i - 1] * c->sizes[i] / c->sizes[i - 1];
+        if (c->seconds[i] > DISTURBED * most) c->seconds[i] = most, disturbed = true;
+    }
+    return disturbed;
+}
+
+static bool is_disturbed(specrt_llama_curve target, specrt_llama_curve draft) {
+    return mend(&target) | mend(&draft);
+}
+
 int specrt_llama_costs_measure(const specrt_llama_meter *m, int32_t most, specrt_llama_costs *out) {
     double began = specrt_llama_seconds(), unused;
     int code = m->target(m->user, 1, &unused); /* reads the weights from disk, if need be */
     if (code == 0) code = m->draft(m->user, 1, &unused);
     add_sizes(&out->target, most);
     out->draft = (specrt_llama_curve){.n = 2, .sizes = {1, 8}};
-    for (int round = 0; round < N_ROUNDS && code == 0; round++) {
+    for (int round = 0; round < MOST_ROUNDS && code == 0; round++) {
         if (round > 0 && specrt_llama_seconds() - began > ROUNDS_SECONDS) break;
+        if (round >= N_ROUNDS && !is_disturbed(out->target, out->draft)) break;
         code = time_curve(m->user, m->draft, &out->draft, round == 0, began);
         if (code == 0) code = time_curve(m->user, m->target, &out->target, round == 0, began);
     }
     out->changed = true;
+    out->disturbed = mend(&out->target) | mend(&out->draft);
     return code;
 }
 

@@ -50,6 +50,8 @@ typedef struct specrt_llama_costs {
     specrt_llama_scoring heads[SPECRT_LLAMA_HEADS];
     int32_t n_heads;
     bool changed; /* since it was read from a file or written to one */
+    bool
+        disturbed; /* measured on a machine that was too busy: not to be kept, and proof of nothing */
 } specrt_llama_costs;
 
 /* The models, for measuring. Each call runs one pass of n tokens, removes them from the cache again, and
@@ -63,8 +65,9 @@ typedef struct specrt_llama_meter {
 /* specrt_llama_curve_at() : Seconds of a size: linear between measured sizes, and beyond the last. */
 double specrt_llama_curve_at(const specrt_llama_curve *curve, int32_t size);
 
-/* specrt_llama_costs_measure() : Times passes of both models; the shortest of at most 5 rounds counts. No
- * round begins after 1.2 seconds, and no size is added after 2.
+/* specrt_llama_costs_measure() : Times passes of both models; the shortest of 5 rounds counts, of more where
+ * a time cannot be: longer than a larger pass takes, or than passes that do the same work. Such a time is
+ * lowered in the end. No round begins after 1.2 seconds, and no size is added after 2.
  *   most : tokens of the target's largest pass
  * @return 0, or what a callback returned. */
 int specrt_llama_costs_measure(const specrt_llama_meter *meter, int32_t most,

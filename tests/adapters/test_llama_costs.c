@@ -68,6 +68,7 @@ static void test_measure(void) {
     specrt_llama_costs costs = {.n_heads = 0};
     const specrt_llama_meter meter = {&c, meter_target, meter_draft};
     CHECK_INT(specrt_llama_costs_measure(&meter, STEPS + 1, &costs), 0);
+    CHECK(!costs.disturbed && c.n_draft == 1 + 5 * 2);
     CHECK_INT(costs.target.n, 5);
     CHECK_INT(costs.target.sizes[4], 5);
     CHECK_INT(c.largest, 5);
@@ -80,6 +81,30 @@ static void test_measure(void) {
     c = (calls){.fails_at = 3};
     CHECK_INT(specrt_llama_costs_measure(&meter, STEPS + 1, &costs), 7);
     CHECK_INT(c.n_target, 3);
+}
+
+/* A machine that was too busy: passes of 2 tokens take longer than those of 4, all of 8 far longer than 8. */
+static int meter_busy(void *user, int32_t n, double *seconds) {
+    *seconds = n == 2 ? 0.9 : n == 8 ? 5 : 0.01 * n;
+    return ++*(int *)user, 0;
+}
+
+/* Such times are lowered to what can be. They are not kept, and no reason to draft nothing. */
+static void test_disturbed(void) {
+    int n_calls = 0;
+    specrt_llama_costs costs = {.n_heads = 0};
+    const specrt_llama_meter meter = {&n_calls, meter_busy, meter_busy};
+    char line[SPECRT_LLAMA_TEXT];
+    specrt_llama_clock clock;
+    CHECK_INT(specrt_llama_costs_measure(&meter, 8, &costs), 0);
+    CHECK(costs.disturbed && n_calls == 2 + 20 * 8);
+    CHECK_NEAR(specrt_llama_curve_at(&costs.target, 2), 0.03, 1e-9);
+    CHECK_NEAR(specrt_llama_curve_at(&costs.target, 8), 0.08, 1e-9);
+    CHECK_NEAR(specrt_llama_curve_at(&costs.draft, 8), 0.08, 1e-9);
+    specrt_llama_clock_init(&clock, &costs, &chain, 0);
+    CHECK(!specrt_llama_clock_hopeless(&clock, line));
+    clock.costs.disturbed = false;
+    CHECK(specrt_llama_clock_hopeless(&clock, line));
 }
 
 /* ---- the policy ---- */
@@ -579,6 +604,7 @@ static void test_hopeless(void) {
 static const test_case cases[] = {
     {"curve", "between measured sizes and beyond them", test_curve},
     {"measure", "sizes, rounds, and a model that fails", test_measure},
+    {"disturbed", "times that cannot be", test_disturbed},
     {"policy", "by the same costs, with a bundle and without", test_policy},
     {"head", "only of policies that open", test_head},
     {"kept", "costs in a file, and whose they are", test_kept},
