@@ -92,12 +92,16 @@ def find(o, pair):
     return convert(o, at(target), kind), at(draft)
 
 
-def prompts(o, context):
-    """@return a common beginning of about so many tokens (4 characters each), and what follows it."""
+def prompts(o, context, turn):
+    """A round's prompts, round 0 to warm up. None comes twice: n-gram drafts would have seen its answer.
+    @return a common beginning of about so many tokens (4 characters each), and what follows it."""
     asked = []
-    for kind in KINDS:
+    for kind in KINDS if turn else ["prose", "medical"]:
         lines = open(f"data/prompts/{kind}.jsonl").read().splitlines()
-        asked += [json.loads(line)["prompt"] for line in lines[:: max(1, len(lines) // o.prompts)][: o.prompts]]
+        if o.rounds * o.prompts > len(lines):
+            sys.exit(f"llama_auto.py: --rounds times --prompts: expected at most {len(lines)}, "
+                     f"found {o.rounds * o.prompts}")
+        asked += [json.loads(line)["prompt"] for line in lines[max(0, turn - 1) * o.prompts :][: o.prompts]]
     text = " ".join(json.loads(line)["prompt"] for kind in ("prose", "legal", "medical")
                     for line in open(f"data/prompts/{kind}.jsonl"))
     room = max(0, 4 * (context - 40))
@@ -171,17 +175,18 @@ def splits(cell, servers, texts, answers):
 def run(o, cell, log):
     pair, context, slots, _, temperature = fields(cell)
     target, draft = find(o, pair)
-    beginning, asked = prompts(o, context)
-    texts = [beginning + text for text in asked]
+    beginning = prompts(o, context, 0)[0]
     speeds = {way: [] for way in o.ways}
-    answers, notes = {}, {}
-    servers = {way: Server(o, cell, way, target, draft, log) for way in o.ways}
+    notes = {}
+    servers = {}
     try:
-        for server in servers.values():
-            server.start(beginning)
+        for way in o.ways:  # one after the other: a server times its passes as it starts
+            servers[way] = Server(o, cell, way, target, draft, log)
+            servers[way].start(beginning)
         for turn in range(o.rounds + 1):  # the first one warms up
             sums = {way: [0, 0.0, 0, 0] for way in o.ways}
             answers = {way: [] for way in o.ways}
+            texts = [beginning + text for text in prompts(o, context, turn)[1]]
             for first in range(0, len(texts), slots):
                 for way in o.ways[turn % len(o.ways):] + o.ways[: turn % len(o.ways)]:
                     for got in servers[way].answer(texts[first: first + slots]):
@@ -198,8 +203,8 @@ def run(o, cell, log):
                     speeds[way].append(speed)
                     print(f"round {turn} {cell} {way!r}: {speed:.2f} tokens/s, {drafted} drafted, {accepted} accepted",
                           flush=True)
-        if temperature == 0 and "plain" in servers:
-            splits(cell, servers, texts, answers)
+            if turn > 0 and temperature == 0 and "plain" in servers:
+                splits(cell, servers, texts, answers)
     finally:
         for server in servers.values():
             server.stop()
@@ -210,7 +215,7 @@ def run_eagle3(o, cell, log):
     """specrt-llama --bench, which alternates its ways, too."""
     pair, context, _, threads, _ = fields(cell)
     target, _ = find(o, pair)
-    beginning, asked = prompts(o, context)
+    beginning, asked = prompts(o, context, 1)
     texts, lists, head = log / "prompts.jsonl", log / "lists.specb", log / "eagle3.gguf"
     texts.write_text("".join(json.dumps({"prompt": beginning + text}) + "\n" for text in asked))
     tools = o.build / "bin"
@@ -234,16 +239,17 @@ def run_eagle3(o, cell, log):
 
 
 def table(cell, speeds, notes):
-    plain = speeds.get("plain")
+    """Each round has its own prompts, so ratios are taken in a round: their median, and the lowest."""
+    def ratio(way, other):
+        return statistics.median(a / b for a, b in zip(speeds[way], speeds[other]))
+
     fixed = [w for w in speeds if w != "auto"]
     best = max(fixed, key=lambda w: statistics.median(speeds[w])) if fixed else None
-    print(f"\n{cell}\n{'':20} {'best':>9} {'median':>9} {'x plain, best':>14} {'median':>8} {'x best fixed':>13}")
+    print(f"\n{cell}\n{'':18} {'tokens/s':>9} {'x plain':>8} {'lowest':>8} {'x best fixed':>13}")
     for way, values in speeds.items():
-        top, mid = max(values), statistics.median(values)
-        print(f"{way:20} {top:9.2f} {mid:9.2f} {top / max(plain) if plain else 0:14.3f} "
-              f"{mid / statistics.median(plain) if plain else 0:8.3f} "
-              f"{mid / statistics.median(speeds[best]) if best else 0:13.3f}"
-              + (f"  {notes[way]}" if notes.get(way) else ""))
+        low = min(a / b for a, b in zip(values, speeds["plain"])) if "plain" in speeds else 0
+        print(f"{way:18} {statistics.median(values):9.2f} {ratio(way, 'plain') if 'plain' in speeds else 0:8.3f} {low:8.3f} "
+              f"{ratio(way, best) if best else 0:13.3f}" + (f"  {notes[way]}" if notes.get(way) else ""))
     print(flush=True)
 
 
@@ -253,7 +259,7 @@ def main():
     p.add_argument("--list", action="store_true", help="cells, and minutes that each takes")
     p.add_argument("--ways", help=f"of {', '.join(WAYS)}; all by default")
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--prompts", type=int, default=6, help="of each of four kinds (6)")
+    p.add_argument("--prompts", type=int, default=4, help="of each of four kinds, in a round (4)")
     p.add_argument("--tokens", type=int, default=64, help="of an answer (64)")
     p.add_argument("--build", type=Path, default=Path("build"))
     p.add_argument("--logs", type=Path, help="folder for the servers' logs; removed otherwise")
