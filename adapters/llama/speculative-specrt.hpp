@@ -655,20 +655,29 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
                                        const std::vector<llama_seq_id> &live) {
         std::vector<llama_seq_id> ready;
         const int64_t start = ggml_time_us();
+        llama_pos least = std::numeric_limits<llama_pos>::max(), most = 0, n_read = 0;
         batch.clear();
         for (const auto id : live) {
             const auto &dp = dparams[id];
             llama_pos next = next_of(id);
+            least = std::min(least, dp.pos0 - next);
+            most = std::max(most, dp.pos0 - next);
+            n_read += dp.pos0 - next + 1;
             if (states->is_mtp ? next == dp.pos0
                                : (llama_pos)dp.prompt->size() == dp.pos0 &&
                                      read(*dp.prompt, next, dp.pos0, id)) {
                 ready.push_back(id);
             }
         }
+        // llama.cpp reads sequences of unequal length in parts: states would come in another order
+        if (least < most) {
+            decode(0);
+            batch.clear();
+        }
         for (const auto id : ready) {
             add(dparams[id].id_last, dparams[id].pos0, id, true, slots[id].pending.data());
         }
-        cycle.seen.n_read = batch.size();
+        cycle.seen.n_read = n_read;
         cycle.seen.draft_seconds = 1e-6 * (double)(ggml_time_us() - start);
         return ready;
     }

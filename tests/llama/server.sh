@@ -117,6 +117,9 @@ drafts() {
 }
 drafts full full
 drafts one full --spec-draft-n-max 1
+check simple serve simple -md "$draft" --spec-type draft-simple --spec-draft-n-max 4 \
+    --spec-draft-p-min 0
+check "full: as many as draft-simple" cmp "$work/simple.n" "$work/full.n"
 drafts window window:256@min=0
 drafts list static:512 --spec-specrt-bundle "$work/pair.specb"
 
