@@ -4,9 +4,8 @@
 # bench/results/raw/MACHINE/NAME.txt, with machine, commit and command; `standing` also renews the
 # table in bench/results/standing.md.
 #
-# Names: one of bench_NAME.c (bundle, draft, engine...); overlap, overlap-published, standing,
-# standing-loops, mtp, plan, compare, published, speeds, replay, many;
-# a table of bench/reproduce.sh; decode; peers.
+# Names: one of bench_NAME.c (head, sketch, verify...); standing, standing-loops, mtp, plan,
+# compare, published, speeds, replay; a table of bench/reproduce.sh; decode; peers.
 # Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
 # of published models smollm2 smollm2-self gemma-self qwen),
 # MACHINE (here), BUILD (build), THREADS (1),
@@ -216,52 +215,8 @@ speeds_pair() {
         --limit "${LIMIT:-1}" --max-tokens "${TOKENS:-64}"
 }
 
-# Batches of sequences that follow recorded answers, first recorded where they are not there.
-many() { PAIRS=${PAIRS:-qwen} each_pair many_pair; }
-many_pair() {
-    mapfile -t asked < <(tasks ${TASKS:-$spec_bench humaneval})
-    recorded=$(RECORD=many "$python" bench/published.py "$build" $which "$target" "$draft" \
-        "$bundle" "$head" "${asked[@]}")
-    mapfile -t traces <<<"$recorded"
-    "$build/bench/bench_many" "$head" "$bundle" "${traces[@]}"
-}
-
 replay() { each_pair replay_pair; }
 replay_pair() { bench/replay.sh $which; }
-
-# Prompt sets, in what pairs were trained on and lists are made from.
-overlap() {
-    if [ "$prompts" = data/prompts ]; then
-        say "no $data/prompts"
-        return 77
-    fi
-    sets=(own=data/prompts)
-    for task in $spec_bench; do sets+=("spec_bench=$prompts/$task.jsonl"); done
-    for task in humaneval gsm8k legal medical function_calling; do
-        sets+=("$task=$prompts/$task.jsonl")
-    done
-    echo "== sample: the training text, as data/collect_text.py makes it"
-    if [ -e build/text/manifest.json ]; then
-        "$python" bench/overlap.py --test "${sets[@]}" --text trained=build/text
-    else
-        echo "no build/text"
-    fi
-    echo
-    echo "== text of lists: make calibrate's, the reproductions' of the sample and of the 128k pair"
-    chat=$data/generations/llama3/Meta-Llama-3
-    "$python" bench/overlap.py --test "${sets[@]}" --text corpus=data/corpus \
-        general=data/corpus/prose general=data/corpus/qa general=data/corpus/technical \
-        chat="$chat-8B-Instruct.json" chat="$chat-70B-Instruct.json"
-}
-overlap-published() {
-    sharegpt=$build/models/sharegpt.json
-    [ -e "$sharegpt" ] || { say "no $sharegpt: make models NAME=sharegpt"; return 77; }
-    echo "== published: the text of lists, the questions of sketches"
-    trained_on=
-    mapfile -t sets < <(tasks $spec_bench humaneval | sed 's|.*/\(.*\)\.jsonl|\1=&|')
-    "$python" bench/overlap.py --test "${sets[@]}" own=data/prompts --text sharegpt="$sharegpt" \
-        questions="$build/models/prompts.jsonl" # whose answers' states make sketches
-}
 
 # Rows, columns, signs, rows named, places refined, format: heads of Qwen2.5, Llama 3, 128k.
 sketch() {
@@ -313,8 +268,8 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    overlap | overlap-published | sketch | standing | standing-loops | mtp | \
-        plan | frontier | compare | published | speeds | replay | many | decode | peers)
+    sketch | standing | standing-loops | mtp | plan | frontier | compare | published | speeds | \
+        replay | decode | peers)
         keep "$1" "$1"
         ;;
     *)
@@ -330,12 +285,12 @@ run() {
 }
 
 reproductions=$(bench/reproduce.sh 2>&1 | sed -n '2,$p') || true
-programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; done | grep -vx many)
+programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; done)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 [ $# -gt 0 ] ||
-    set -- $programs overlap overlap-published standing standing-loops plan compare published \
-        replay many $reproductions decode peers
+    set -- $programs standing standing-loops plan compare published replay $reproductions \
+        decode peers
 for one; do run "$one"; done
 exit $failed

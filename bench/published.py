@@ -7,8 +7,7 @@ task each. Recordings stay in BUILD/published/NAME-*.trace: those that are there
 In the environment: LIMIT prompts of a task (8; 0: no tables of greedy answers), TOKENS of an answer
 (64), THREADS (1), STEPS of a chain (4), TEMPERATURES beside 0 ("0.7 1.0"), of WARM prompts a task
 (3); RUNS prompts a task (0) whose answers of RUN_TOKENS (32) are decoded under policies too, each
-token compared with plain decoding's, beside what replay says. RECORD=KIND records greedy answers as
-BUILD/published/NAME-*-KIND.trace, prints their paths and does nothing else. What accept lengths rest on and how
+token compared with plain decoding's, beside what replay says. What accept lengths rest on and how
 good estimates ("~") are: docs/methods/replay.md."""
 import json
 import os
@@ -182,9 +181,6 @@ def greedy(pair):
 
 def main():
     pair = Pair(*sys.argv[1:7], sys.argv[7:])
-    if os.environ.get("RECORD"):
-        print(*pair.record("0", number("LIMIT", "8"), kind=os.environ["RECORD"]), sep="\n")
-        return
     policies = pair.policies()
     if number("LIMIT", "8") != "0":
         greedy(pair)
