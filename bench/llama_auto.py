@@ -154,11 +154,10 @@ class Server:
 
 
 def margin(server, prompt, tokens, other):
-    """How far apart plain decoding had two tokens, in natural logs of their probabilities."""
-    got = server.ask([prompt, *tokens], 0, 1, n_probs=40, cache_prompt=False)
+    """How far apart plain decoding had the last of its tokens and another, in natural logs of their probabilities."""
+    got = server.ask([prompt, *tokens[:-1]], 0, 1, n_probs=40, cache_prompt=False)
     top = {p["id"]: p["logprob"] for p in got["completion_probabilities"][0]["top_logprobs"]}
-    best = max(top.values())
-    return best - top[other] if other in top else float("inf")
+    return top[tokens[-1]] - top[other] if other in top and tokens[-1] in top else float("inf")
 
 
 def splits(cell, servers, texts, answers):
@@ -168,7 +167,7 @@ def splits(cell, servers, texts, answers):
             plain = answers["plain"][i]
             at = next((k for k in range(min(len(plain), len(row))) if plain[k] != row[k]), None)
             if at is not None:
-                apart = margin(servers["plain"], texts[i], plain[:at], row[at])
+                apart = margin(servers["plain"], texts[i], plain[: at + 1], row[at])
                 print(f"split {cell} {way!r} prompt {i + 1} token {at + 1}: plain decoding had the two {apart:.3g} apart")
 
 
