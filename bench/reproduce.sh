@@ -285,56 +285,6 @@ through all domains in this order; the list is as short as it must be to lose so
 END
 }
 
-# The stream of our bars: 100 requests of chat (50 prompts, two turns), then 100 of another domain.
-evospec_stream() {
-    limit=1000
-    heading "EvoSpec, a stream" "100 requests of MT-Bench, then 100 of function calls"
-    files mt_bench function_calling
-    awk 'NR * 50 % 80 < 50' "${asked[0]}" >"$work/first.jsonl"
-    awk 'NR % 2' "${asked[1]}" >"$work/second.jsonl"
-    asked=("$work/first.jsonl" "$work/second.jsonl")
-    list=lora,lora@guard=1,lora@rate=1e-3,lora@rate=1e-3@guard=1
-    aligned --align "${ALIGN:-$list}" >"$work/run"
-    python3 bench/align.py stream "${WINDOW:-25}" -o "$pages.svg" <"$work/run"
-    note <<'END'
-Bars of ours: 1.08 x over the last 50 requests, never under 0.99 x over any 25.
-END
-}
-
-# A guard beside none, where learning gains nothing, at rates that do harm.
-evospec_guard() {
-    limit=${LIMIT:-40}
-    heading "EvoSpec, a guard" "drafters that learn with and without one, where nothing is gained"
-    files ${DOMAINS:-mt_bench qa}
-    list=
-    for rate in 3e-4 1e-3 1e9@clip=0; do list=$list,lora@rate=$rate,lora@rate=$rate@guard=1; done
-    aligned --align "${ALIGN:-${list#,}}" | python3 bench/align.py stream "${WINDOW:-25}"
-    note <<'END'
-Our bar: never under 0.99 x over any 25 requests.
-END
-}
-
-# One setting at a time, from the defaults.
-evospec_sweep() {
-    limit=${LIMIT:-20}
-    heading "EvoSpec, settings" "gate, support, batch and optimiser, one at a time"
-    files ${DOMAINS:-mt_bench translation}
-    list=lora,lora@epsilon=0,lora@epsilon=0.5,lora@top=16,lora@top=256,lora@batch=16,lora@batch=64
-    aligned --align "${ALIGN:-$list,lora@optimiser=sgd@rate=0.01}" |
-        python3 bench/align.py stream "${WINDOW:-20}"
-}
-
-# On an idle machine of two cores or more: steps on a thread of their own, as a share of the time.
-evospec_async() {
-    limit=${LIMIT:-40}
-    heading "EvoSpec, steps beside the cycles" "their share of decoding time on a second core"
-    files ${DOMAINS:-mt_bench translation}
-    aligned --align "${ALIGN:-lora,lora@guard=1,lora@guard=4}" --align-async |
-        python3 bench/align.py stream "${WINDOW:-20}"
-    echo
-    echo "Our bar: under 5%."
-}
-
 evospec_fig5() {
     limit=${LIMIT:-40} chain="--topk 1 --num-steps 6"
     heading "EvoSpec, Fig. 5" "the curriculum's beta, over a horizon of six"
@@ -484,7 +434,6 @@ END
 names="microspec-fig1 microspec-fig5 microspec-table3
 evospec-table1 evospec-table6 evospec-table8 evospec-temperature evospec-turns evospec-table7
 evospec-fig2 evospec-fig3 evospec-fig5 evospec-table4
-evospec-stream evospec-guard evospec-sweep evospec-async
 dynaspec vocabtrim-calibration vocabtrim-depth"
 case " $(echo $names) " in
 *" $name "*) ;;
@@ -496,10 +445,7 @@ case " $(echo $names) " in
 esac
 # Drafters learn with any list.
 case $name in
-evospec-fig[25] | evospec-table4 | evospec-stream | evospec-guard | \
-    evospec-sweep | evospec-async)
-    no_bundle=1
-    ;;
+evospec-fig[25] | evospec-table4) no_bundle=1 ;;
 esac
 pair "$pair"
 pages=$build/repro-$name-$pair part=
