@@ -1,9 +1,9 @@
-/* bench_cycle.c : whole draft cycles of sessions, a drafter's bytes included, and when each stage ran. */
+/* bench_cycle.c : whole draft cycles of sessions, a drafter's bytes included, and when learning is over. */
 #include "specrt.h"
 #include "cuda/kernels.h"
 #include "bench.h"
 
-enum { STEPS = 6, NODES = 60, PATH = 4, NEW_ROWS = 16, MAX_SPANS = 32 };
+enum { STEPS = 6, NODES = 60, PATH = 4, NEW_ROWS = 16 };
 
 /* A session and models that cost what theirs would. The drafter is a product of as many bytes as EAGLE-2's
  * layer has for Llama-3-8B: 61,440 rows of 4,096. */
@@ -32,17 +32,23 @@ typedef struct model {
 
 /* --- a cycle --- */
 
-/* What the last cycle taught is learnt beside the first pass of this. */
-static void run_draft(void *arg) {
-    cycle *c = (cycle *)arg;
-    bench_must(specrt_cuda_session_observe(c->session, NULL, bench_stream), "observe");
+/* All levels; `first`, unless NULL, is recorded behind the drafter's first pass. */
+static void draft_levels(cycle *c, cudaEvent_t first) {
     for (int32_t level = 0; level < STEPS; level++) {
         c->layer->n = level == 0 ? 1 : BENCH_K;
         bench_run_logits(c->layer);
+        if (level == 0 && first) gpu_check(cudaEventRecord(first, bench_stream), "event");
         bench_must(specrt_cuda_session_expand(c->session, c->hidden, c->hidden, bench_stream),
                    "expand");
     }
     bench_must(specrt_cuda_session_finish(c->session, bench_stream), "finish");
+}
+
+/* What the last cycle taught is learnt beside the first pass of this. */
+static void run_draft(void *arg) {
+    cycle *c = (cycle *)arg;
+    bench_must(specrt_cuda_session_observe(c->session, NULL, bench_stream), "observe");
+    draft_levels(c, NULL);
 }
 
 static void run_observe(void *arg) {
@@ -191,87 +197,35 @@ static double bench_policy(model *m, const char *text, const costs *goals, int32
     return seconds;
 }
 
-/* --- a timeline --- */
-
-/* What ran from one event to another. */
-typedef struct span {
-    const char *stream, *name;
-    cudaEvent_t begin, end;
-} span;
-
-static span spans[MAX_SPANS];
-static int n_spans;
-
-static cudaEvent_t record(cudaStream_t stream) {
-    cudaEvent_t event;
-    gpu_check(cudaEventCreateWithFlags(&event, cudaEventDefault), "event");
-    gpu_check(cudaEventRecord(event, stream), "event");
-    return event;
-}
-
-static cudaEvent_t add_span(const char *name, cudaEvent_t begin) {
-    cudaEvent_t end = record(bench_stream);
-    spans[n_spans++] = (span){"main", name, begin, end};
-    return end;
-}
-
-/* run_draft() with an event behind each call; the session's own stream has one behind its work. */
-static void draw_spans(cycle *c) {
-    cudaEvent_t at = record(bench_stream), begin = at;
-    n_spans = 0;
-    bench_must(specrt_cuda_session_observe(c->session, NULL, bench_stream), "observe");
-    spans[n_spans++] = (span){"side", "learn+pack", begin, record((cudaStream_t)c->view.side)};
-    at = add_span("observe", at);
-    for (int32_t level = 0; level < STEPS; level++) {
-        c->layer->n = level == 0 ? 1 : BENCH_K;
-        bench_run_logits(c->layer);
-        at = add_span("layer", at);
-        bench_must(specrt_cuda_session_expand(c->session, c->hidden, c->hidden, bench_stream),
-                   "expand");
-        at = add_span("head", at);
-    }
-    bench_must(specrt_cuda_session_finish(c->session, bench_stream), "finish");
-    add_span("finish", at);
-}
-
-/* Microseconds from the first span's begin. */
-static double when(cudaEvent_t event) {
-    float ms = 0;
-    gpu_check(cudaEventElapsedTime(&ms, spans[0].begin, event), "elapsed");
-    return (double)ms * 1e3;
-}
-
-static void forget_spans(void) {
-    cudaEventDestroy(spans[0].begin);
-    for (int i = 0; i < n_spans; i++) cudaEventDestroy(spans[i].end);
-    n_spans = 0;
-}
+/* --- what runs beside --- */
 
 /* Learning and packing must be over before the drafter's first pass is. */
-static void bench_timeline(model *m, const char *text) {
+static void bench_learning(model *m, const char *text) {
+    enum { BEGUN, LEARNT, DRAFTED, EVENTS };
+    cudaEvent_t at[EVENTS];
+    float learning = 0, drafting = 0;
     cycle c;
     open_cycle(&c, m, text, 1, 0);
+    for (int i = 0; i < EVENTS; i++)
+        gpu_check(cudaEventCreateWithFlags(&at[i], cudaEventDefault), "event");
     for (int i = 0; i < 3; i++) {
         prepare(&c);
-        if (i > 0) forget_spans();
-        draw_spans(&c);
-        gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
+        gpu_check(cudaEventRecord(at[BEGUN], bench_stream), "event");
+        bench_must(specrt_cuda_session_observe(c.session, NULL, bench_stream), "observe");
+        gpu_check(cudaEventRecord(at[LEARNT], (cudaStream_t)c.view.side), "event");
+        draft_levels(&c, at[DRAFTED]);
     }
-    fprintf(bench_json, "{\"what\": \"timeline\", \"model\": \"microspec x1\", \"spans\": [");
-    for (int i = 0; i < n_spans; i++)
-        fprintf(bench_json,
-                "%s{\"stream\": \"%s\", \"name\": \"%s\", \"begin_us\": %.2f, \"end_us\": %.2f}",
-                i ? ", " : "", spans[i].stream, spans[i].name, i ? when(spans[i].begin) : 0,
-                when(spans[i].end));
-    fprintf(bench_json, "]}\n");
+    gpu_check(cudaStreamSynchronize(bench_stream), "synchronize");
+    gpu_check(cudaEventElapsedTime(&learning, at[BEGUN], at[LEARNT]), "elapsed");
+    gpu_check(cudaEventElapsedTime(&drafting, at[BEGUN], at[DRAFTED]), "elapsed");
     bench_result r = {.what = "learn+pack is over",
                       .model = "microspec x1",
                       .dtype = "f16",
-                      .seconds = when(spans[0].end) / 1e6,
-                      .limit = when(spans[2].end) / 1e6,
+                      .seconds = (double)learning / 1e3,
+                      .limit = (double)drafting / 1e3,
                       .goal = "before the first layer is"};
     bench_report(&r);
-    forget_spans();
+    for (int i = 0; i < EVENTS; i++) cudaEventDestroy(at[i]);
     close_cycle(&c);
 }
 
@@ -301,7 +255,7 @@ void bench_cycles(const bench_shape *shape) {
     const char *learning = bench_tiny ? "window:96@min=96" : "microspec";
     static model m;
     open_model(&m, shape);
-    bench_timeline(&m, learning);
+    bench_learning(&m, learning);
     for (int32_t n_batch = 1; n_batch <= (bench_tiny ? 1 : 8); n_batch *= 8) {
         costs c = {0};
         c.full = bench_policy(&m, "full", &c, n_batch, 0);

@@ -4,9 +4,7 @@
  *
  *     bench_gpu OUT.jsonl [PART...]     all parts: sizes window sketch cycles
  *     bench_gpu --tiny OUT.jsonl        shapes for a look at the program itself, on the harness
- *
- * $PRODUCTS names a table of which library multiplies faster, by format, columns, rows and states: decisions
- * there are held against what is measured, and then it is written anew. */
+ */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -344,74 +342,6 @@ static double time_lt(bench_product *p, int32_t rows) {
 
 #endif
 
-/* --- which library multiplies --- */
-
-enum { MAX_DECISIONS = 256 };
-
-typedef struct decision {
-    char dtype[8], by[12]; /* "specrt" or "cublaslt" */
-    int cols, rows, n;
-    double ours_us, lt_us;
-} decision;
-
-static decision decisions[MAX_DECISIONS]; /* the table's; what is measured takes their places */
-static int n_decisions, n_measured, n_again, n_changed; /* n_again: that the table had */
-
-static void read_decisions(void) {
-    char line[256];
-    FILE *f = getenv("PRODUCTS") ? fopen(getenv("PRODUCTS"), "r") : NULL;
-    while (f && n_decisions < MAX_DECISIONS && fgets(line, sizeof line, f)) {
-        decision *d = &decisions[n_decisions];
-        n_decisions += sscanf(line, "%7[a-z0-9_] %d %d %d %lf %lf %11s", d->dtype, &d->cols,
-                              &d->rows, &d->n, &d->ours_us, &d->lt_us, d->by) == 7;
-    }
-    if (f) fclose(f);
-}
-
-/* Ours, but where the other is faster by more than the clock's 2%. */
-static void decide(const bench_product *p, const bench_result *r, double lt_seconds) {
-    decision d = {.cols = (int)p->head.n_cols,
-                  .rows = (int)r->rows,
-                  .n = (int)r->n,
-                  .ours_us = r->seconds * 1e6,
-                  .lt_us = lt_seconds * 1e6};
-    int at = 0;
-    snprintf(d.dtype, sizeof d.dtype, "%s", r->dtype);
-    snprintf(d.by, sizeof d.by, "%s", 1.02 * lt_seconds < r->seconds ? "cublaslt" : "specrt");
-    while (at < n_decisions &&
-           !(strcmp(decisions[at].dtype, d.dtype) == 0 && decisions[at].cols == d.cols &&
-             decisions[at].rows == d.rows && decisions[at].n == d.n))
-        at++;
-    if (at == MAX_DECISIONS) return;
-    n_measured++;
-    n_again += at < n_decisions;
-    if (at < n_decisions && strcmp(decisions[at].by, d.by) != 0) {
-        n_changed++;
-        printf("%s, %d columns, %d rows, %d states: by %s, before by %s\n", d.dtype, d.cols, d.rows,
-               d.n, d.by, decisions[at].by);
-    }
-    if (at == n_decisions) n_decisions++;
-    decisions[at] = d;
-}
-
-static void write_decisions(void) {
-    FILE *f = getenv("PRODUCTS") && n_measured > 0 ? fopen(getenv("PRODUCTS"), "w") : NULL;
-    if (!f) return;
-    fprintf(f,
-            "# rows of a type, columns, rows, states of that type: us by specrt and by cuBLASLt, "
-            "and whose to use\n");
-    for (int i = 0; i < n_decisions; i++) {
-        const decision *d = &decisions[i];
-        fprintf(f, "%-5s %6d %7d %3d %9.2f %9.2f %s\n", d->dtype, d->cols, d->rows, d->n,
-                d->ours_us, d->lt_us, d->by);
-    }
-    if (fclose(f) != 0) fprintf(stderr, "bench_gpu: %s: cannot be written\n", getenv("PRODUCTS"));
-    printf(
-        "bench_gpu: of %d products timed beside cuBLASLt's %d stood in %s; of these %d are decided "
-        "otherwise\n",
-        n_measured, n_again, getenv("PRODUCTS"), n_changed);
-}
-
 /* --- products by size --- */
 
 /* What MicroSpec's lists hold. */
@@ -420,7 +350,7 @@ static int32_t shortlist(void) {
 }
 
 /* 85% of the floor for what the cache cannot hold, and cuBLASLt but for the clock's 2%. */
-static void report_product(const bench_product *p, bench_result r, double lt_seconds) {
+static void report_product(bench_result r, double lt_seconds) {
     bool large = r.bytes > (double)bench_cache && r.rows >= shortlist();
     r.what = "product";
     if (large) r.limit = r.bytes / bench_bandwidth / 0.85, r.goal = "85% of a copy's bandwidth";
@@ -429,7 +359,6 @@ static void report_product(const bench_product *p, bench_result r, double lt_sec
     bench_report(&r);
     r.limit = 0;
     if (lt_seconds == 0) return;
-    decide(p, &r, lt_seconds);
     r.what = "cublaslt";
     r.seconds = lt_seconds;
     bench_report(&r);
@@ -450,7 +379,7 @@ static void report_size(bench_product *p, bench_result r, double full) {
     bench_take(p, (int32_t)r.rows, NULL);
     double lt_seconds = time_lt(p, (int32_t)r.rows);
     r.seconds = bench_time(bench_run_logits, NULL, p);
-    report_product(p, r, lt_seconds);
+    report_product(r, lt_seconds);
     report_wide(p, r);
     r.what = "product+softmax+topk";
     r.seconds = bench_time(bench_run_shortlist, NULL, p);
@@ -764,7 +693,6 @@ int main(int argc, char **argv) {
     const bench_shape *shapes = bench_tiny ? tiny : real;
     setvbuf(stdout, NULL, _IOLBF, 0), setvbuf(bench_json, NULL, _IOLBF, 0);
     open_device();
-    read_decisions();
     if (asked("cycles", rest)) bench_cycles(&shapes[0]);
     for (int i = 0; i < 2; i++) {
         if (asked("window", rest)) bench_window(&shapes[i], 16), bench_window(&shapes[i], 480);
@@ -775,7 +703,6 @@ int main(int argc, char **argv) {
         printf("bench_gpu: tiny shapes ran; goals are not judged by them\n");
     else
         printf("bench_gpu: %d of %d goals met; lines of the others say FAIL\n", n_met, n_goals);
-    write_decisions();
     bench_free(&sweeper);
     cudaEventDestroy(before), cudaEventDestroy(after), cudaStreamDestroy(bench_stream);
     if (n_wrong > 0) printf("bench_gpu: %d products differ from cuBLASLt's\n", n_wrong);

@@ -7,8 +7,7 @@
 #     SEED=7 STEPS="build twins" tests/gpu/run.sh
 #     DRY=1 ROUNDS=1 tests/gpu/run.sh     on the CPU's harness: a look at this script, not at a GPU
 #
-# OUT     folder of the results (build/gpu): cuda.json, cuda.txt, logs.txt, sizes.svg, timeline.svg,
-#         and cuda-products.txt: where cuBLASLt multiplies faster. Commit the first two and the last
+# OUT     folder of the results (build/gpu): cuda.json, cuda.txt and logs.txt. Commit the first two
 #         under bench/results. What other steps left there, of the same sources and device, stays
 # LIMIT   seconds that all may take; what is left then is said to be left out, and waits for another
 #         call
@@ -342,13 +341,9 @@ step_host() {
 }
 
 step_bench() {
-    cp bench/results/raw/gpu/cuda-products.txt "$bin/products.txt" 2>/dev/null ||
-        rm -f "$bin/products.txt"
-    check bench 240 env PRODUCTS="$bin/products.txt" \
-        "$bin/bench_gpu" ${dry:+--tiny} "$bin/bench.jsonl"
+    check bench 240 "$bin/bench_gpu" ${dry:+--tiny} "$bin/bench.jsonl"
     say "$(cat "$bin/output")"
     grep '}$' "$bin/bench.jsonl" >"$parts/benchmarks"
-    [ ! -e "$bin/products.txt" ] || cp "$bin/products.txt" "$out/cuda-products.txt"
 }
 
 # --- all ---
@@ -365,7 +360,6 @@ for step in $steps; do
     give_results
     if [ "$step" = build ] && [ $((failed + left_out)) != 0 ]; then break; fi
 done
-python3 bench/gpu/plot.py "$out/cuda.json" "$out" >>"$logs" 2>&1
 echo "results in $out"
 [ -z "$too_long" ] || echo "OUT OF TIME, and so not proven: ${too_long%, }"
 [ $((failed + left_out)) = 0 ] || { echo "$failed failed, $left_out left out"; exit 1; }
