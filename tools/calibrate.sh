@@ -246,7 +246,7 @@ add() {
     step "$section: $what"
     code=0
     # shellcheck disable=SC2086
-    "$bin/$tool" "$@" -q $bar --json -f -o "$out" >"$work/$section.json" || code=$?
+    "$bin/$tool" "$@" -q $bar -f -o "$out" || code=$?
     case $code in
     0) built="$built $section" ;;
     3 | 4) say "$section is left out" ;;
@@ -275,9 +275,9 @@ heavy="; one of an answer counts as $answers_weight of the sample text"
 step "ranks: which tokens come most${weights:+$heavy}"
 [ -z "$ours" ] || rm -f "$out"
 # shellcheck disable=SC2086
-"$bin/vocabtrim-calibrate" -q $bar --json --tokenizer "$tokenizer" --corpus "$@" \
+"$bin/vocabtrim-calibrate" -q $bar --tokenizer "$tokenizer" --corpus "$@" \
     ${ranked:+--model "$ranked"} ${weights:+--weights "$weights"} --holdout 0.05 \
-    --report "$report" -f -o "$out" >"$work/ranks.json"
+    --report "$report" -f -o "$out"
 
 add cograph "which tokens follow which" cograph-build --tokenizer "$tokenizer" --corpus "$@"
 set -- --model "$head" --tokenizer "$tokenizer" --router
@@ -337,12 +337,7 @@ shown coverage "$report"
 ! planned answers || shown answers "$answers"
 ! planned compare || shown policies "$comparison"
 printf '\n'
-for section in ranks $built; do
-    # A tool's JSON is one line; its lists come apart at their braces.
-    tr '{' '\n' <"$work/$section.json" |
-        awk -v section="$section" -v answers="${weights:+${answers##*/}}" \
-            -f "$tools/calibrate_sections.awk"
-done
+"$bin/specrt-bundle" info "$out"
 best=
 if planned compare; then
     printf '\n'
@@ -362,16 +357,11 @@ quoted() {
     done
 }
 
-# decode_command [OPTIONS...] : to decode, as far as a prompt, with an answer to show.
+# decode_command [OPTIONS...] : to decode, the first prompt that anybody would type.
 decode_command() {
-    "$bin/specrt-eval" generate -q --ids --target "$model" --prompts "$work"/test/*.jsonl \
-        --limit "$compared" --max-tokens "$tokens" -o "$work/example.jsonl"
-    awk -v max_tokens="$tokens" -f "$tools/calibrate_example.awk" "$work/example.jsonl" \
-        >"$work/example"
-    quoted "$bin/specrt-eval" decode --target "$model" "$@" --max-tokens "$tokens" \
-        --prompt "$(sed -n 1p "$work/example")"
-    printf '\nIts answer begins:\n'
-    sed '1d; s/^/  /' "$work/example"
+    asked=$(sed -n 's/^{"prompt": "\([^"\\]*\)".*/\1/p' "$work"/test/*.jsonl | head -n 1)
+    quoted "$bin/specrt-eval" decode --target "$model" "$@" --max-tokens "$tokens" --prompt "$asked"
+    printf '\n'
 }
 with_drafter() {
     quoted make calibrate MODEL="$model" DRAFT="$1"

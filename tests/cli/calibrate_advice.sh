@@ -1,4 +1,4 @@
-# What `make calibrate` says at its end, of comparisons and answers written by hand.
+# What `make calibrate` says at its end, of comparisons written by hand.
 . "$CLI_TESTS/lib.bash"
 tools=$CLI_TESTS/../../tools
 
@@ -58,29 +58,3 @@ prints "* hybrid keeps 99.0% of accept length*In its worst task (code) hybrid re
 [ "$(cat best)" = hybrid ] || fail "chosen: $(cat best)"
 accepts own
 prints "*static:2048 keeps 98.0% of accept length*fewer than two tasks, so the mean *decides."
-
-# answer PROMPT TEXT N_TOKENS N_LOOP : a line of `specrt-eval generate --ids`.
-answer() {
-    printf '{"prompt":"%s","output":"%s","ids":[],"n_tokens":%s,"n_loop":%s}\n' "$@"
-}
-example() { awk -v max_tokens=48 -f "$tools/calibrate_example.awk" "$@"; }
-
-# Loops count first, then whether the answer ended.
-answer 'Loops' 'a tree that is a tree' 48 20 >answers
-accepts example answers
-prints "Loops
-a tree that is a tree
-(20 of its 48 tokens repeat a loop)"
-answer 'Is cut' 'A long' 48 0 >>answers
-answer 'Two\nlines' 'Short.' 9 0 >>answers
-answer 'Says \"why\", 1\/2 of C:\\tmp' '\n\n\tIt \"is\" so.\nNext line' 30 0 >>answers
-answer 'Nothing' '' 1 0 >code
-answer 'Later' 'Yes.' 9 0 >later
-answer 'Code' '```c\nint x;\n```' 9 0 >>code
-accepts example code later
-prints "Code
-int x;"
-answer 'Also ends' 'Yes.' 9 0 >>answers
-accepts example answers
-prints 'Says "why", 1/2 of C:\\tmp
-It "is" so.'

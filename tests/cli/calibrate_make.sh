@@ -9,10 +9,9 @@ make_calibrate() { "$root/tools/calibrate.sh" build/bin "$@"; } # TOKENIZER CORP
 accepts make_calibrate "" "" "" "" ""
 warns "*/5? answers: *2/5? ranks: *3/5? cograph: *4/5? centroid: *5/5? policies: *"
 prints "*build/sample.specb*build/sample.html*build/sample-answers.jsonl*build/sample-compare.html*"
-prints "*list *8,192 of 32,758 ids cover *% of held-out text*cograph *centroid *"
+prints "*ranks *8,192 of 32,758 valid ids *coverage *centroid *cograph *"
 prints "*x plain*full *static *"
-prints "*all equal*Next:*decode --target *--max-tokens $TOKENS --prompt *Its answer begins:
-  ?*"
+prints "*all equal*Next:*decode --target *--max-tokens $TOKENS --prompt '?*"
 grep -q "<svg" build/sample.html || fail "no report"
 sample=$(cksum build/sample.* build/sample-*)
 
@@ -43,7 +42,7 @@ warns "calibrate: the engine cannot run headless.gguf: *; counting *corpus/qa
 ?1/2? ranks: *2/2? cograph: *"
 SECTIONS= accepts make_calibrate "" "" "$root/data/sample/draft.safetensors" "" drafter.specb
 warns "calibrate: the engine runs GGUF, which *draft.safetensors is not; counting the sample *"
-prints "*list *8,192 of 32,758 ids*"
+prints "*ranks *8,192 of 32,758 valid ids*"
 
 refuses 2 "calibrate: CORPUS=nosuch: nosuch: no such file or folder" make_calibrate "" nosuch "" \
     "" x.specb

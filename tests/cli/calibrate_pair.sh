@@ -11,8 +11,8 @@ calibrate() { "$CLI_TESTS/../../tools/calibrate.sh" "$CLI_BIN" "$@"; }
 
 accepts calibrate "" "" "$target" "$draft" pair.specb
 warns "*1/6? answers: *ranks: * as 100 of *states: *with its drafter*coral: *6/6? policies: *"
-prints "*pair.specb*pair-answers.jsonl*pair-compare.html*list *coral *full *static *successor:256 *"
-prints "*coral *microspec *all equal*Next:*decode --target *--prompt *Its answer begins:*"
+prints "*pair.specb*pair-answers.jsonl*pair-compare.html*ranks *group *full *static *"
+prints "*coral *microspec *all equal*Next:*decode --target *--prompt '?*"
 [ "$(wc -l <pair-answers.jsonl)" = 28 ] || fail "$(wc -l <pair-answers.jsonl) answers"
 grep -q "<svg" pair-compare.html || fail "no plots"
 
@@ -26,7 +26,7 @@ prints "*full *static *all equal*"
 # lists keep is measured on prompts that it did not answer before.
 SECTIONS="cograph dynaspec sketch" accepts calibrate "" "" "$target" "" own.specb
 warns "*states: *with itself as drafter*dynaspec: *sketch: *policies: *"
-prints "*own-answers.jsonl*sketch * of the ten best*of full*MB read*full * 100.0%*sketch:128 *"
+prints "*own-answers.jsonl*sketch *of full*MB read*full * 100.0%*sketch:128 *"
 prints "*all equal*keeps *% of accept length*Next:*make calibrate MODEL=*DRAFT=*OUT=own.specb*"
 specrt-bundle info --json own.specb >info
 grep -q '"queries":"trace"\|"states":"trace"' info || fail "the sketch is of states made up"
