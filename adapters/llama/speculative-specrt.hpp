@@ -72,8 +72,10 @@ struct common_specrt_slot {
         SPECRT_LOGITS_MAX_K; // of the target's best tokens that sources learn from
 
     specrt_session *session = nullptr;
-    bool started = false;  // the session has a root
-    bool verified = false; // accept() has told it a cycle but for the last token
+    bool started = false;   // the session has a root
+    bool verified = false;  // accept() has told it a cycle but for the last token
+    bool in_prompt = false; // the target reads its prompt
+    bool reads = true;      // so does the drafter; otherwise nothing is drafted after it
     llama_token root = LLAMA_TOKEN_NULL;
     llama_tokens tokens;  // that the target read: the root, then what was drafted
     llama_tokens history; // all that the target read, by position; LLAMA_TOKEN_NULL: an image's
@@ -460,7 +462,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         }
         specrt_llama_clock_table(&clock, n_slots, cycles, &read);
         specrt_auto_set_costs(slot.auto_draft, cycles, read, nullptr);
-        if (skips) {
+        if (skips || !slot.reads) {
             specrt_auto_skip(slot.auto_draft);
         }
         specrt_auto_choose(slot.auto_draft, &choice);
@@ -507,8 +509,24 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         return true;
     }
 
+    /* A prompt begins: the drafter need not read it where the controller would draft nothing. */
+    void begin_prompt(common_specrt_slot &slot) {
+        specrt_auto_choice choice = {};
+        slot.in_prompt = true;
+        if (!slot.auto_draft || states->is_mtp) {
+            return;
+        }
+        specrt_auto_begin(slot.auto_draft);
+        specrt_auto_choose(slot.auto_draft, &choice);
+        slot.reads = choice.num_steps > 0;
+    }
+
     void begin(llama_seq_id seq_id, const llama_tokens &prompt) override {
         auto &slot = slots[seq_id];
+        if (!slot.in_prompt) {
+            begin_prompt(slot);
+        }
+        slot.in_prompt = false;
         llama_tokens known; // images have no tokens
         std::copy_if(prompt.begin(), prompt.end(), std::back_inserter(known),
                      [&](llama_token id) { return id >= 0 && id < n_vocab; });
@@ -546,8 +564,8 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         return true;
     }
 
-    /* The drafter reads prompts as the target does. What slots generate it reads when it drafts: a slot that
-     * decodes plainly costs nothing here. */
+    /* The drafter reads prompts as the target does, if it is to draft after them. What slots generate it
+     * reads when it drafts: a slot that decodes plainly costs nothing here. */
     bool process(const common_batch &in) override {
         std::vector<bool> seen(n_seq);
         std::vector<llama_pos> next(n_seq);
@@ -562,17 +580,19 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         batch.clear();
         for (int32_t k = 0; k < in.size(); ++k) {
             const auto &t = in.tokens[k];
-            auto &history = slots[t.seq_id].history;
-            history.resize(t.pos[0], LLAMA_TOKEN_NULL);
-            history.push_back(t.id);
-            if (!generates && !states->is_mtp &&
-                !read(history, next[t.seq_id], t.pos[0] + 1, t.seq_id)) {
+            auto &slot = slots[t.seq_id];
+            slot.history.resize(t.pos[0], LLAMA_TOKEN_NULL);
+            slot.history.push_back(t.id);
+            if (!t.output && !slot.in_prompt) {
+                begin_prompt(slot);
+            }
+            if (!generates && slot.reads && !states->is_mtp &&
+                !read(slot.history, next[t.seq_id], t.pos[0] + 1, t.seq_id)) {
                 return false;
             }
             if (t.id == LLAMA_TOKEN_NULL || !t.output) {
                 continue;
             }
-            auto &slot = slots[t.seq_id];
             if (!seen[t.seq_id]) {
                 slot.tokens.clear();
                 slot.rows.clear();
