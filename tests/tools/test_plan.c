@@ -330,6 +330,26 @@ static void test_first_pass(void) {
     CHECK_NEAR(plan_first_tokens(&kept, &four, 1), 1, 1e-9);
 }
 
+/* A cycle of 10 ms beside the head, and a head of 1 us a row: 204 rows are a fiftieth. */
+static void test_small_head(void) {
+    plan p = {.n_choices = 0};
+    const plan_choice one = {.shape = {1, 1, 2}, .accept_length = 1.5};
+    const plan_choice two = {.shape = {2, 4, 8}, .accept_length = 1.5};
+    for (int i = 0; i <= 1; i++) {
+        sl_curve_add(&p.costs.head_first, i ? 1000 : 0, i * 1e-3);
+        sl_curve_add(&p.costs.head[1], i ? 1000 : 0, i * 3e-3);
+        sl_curve_add(&p.costs.draft, 1 + i, 1e-3);
+        sl_curve_add(&p.costs.target, 1 + i, 9e-3);
+    }
+    CHECK_NEAR(plan_head_share(&p, &one, 1000), 1.0 / 11, 1e-9);
+    CHECK_NEAR(plan_small_head(&p, &one), 204, 1e-9);
+    CHECK_NEAR(plan_head_share(&p, &two, 1000), 4.0 / 15,
+               1e-9); /* two levels, the next one wider */
+    CHECK_NEAR(plan_small_head(&p, &two), 56, 1e-9);
+    p.costs.target.y[0] = p.costs.target.y[1] = 9;
+    CHECK_NEAR(plan_small_head(&p, &one), 1000, 1e-9);
+}
+
 static const test_case cases[] = {
     {"measure", "a machine with a cache, disturbed now and then", test_measure},
     {"measure_noise", "rising curves whatever the clock says", test_measure_noise},
@@ -337,6 +357,7 @@ static const test_case cases[] = {
     {"shorter_chains", "cycles of shorter chains in a chain's", test_shorter_chains},
     {"chains_in_text", "their accept length against such chains", test_chains_in_text},
     {"first_pass", "tokens that a draft's first pass reads", test_first_pass},
+    {"small_head", "rows with which the head stops to matter", test_small_head},
     {"shapes", "bounds on what is considered", test_shapes},
     {"pays", "verdicts", test_pays},
     {"recommended", "the fewest rows among choices that tie with the fastest", test_recommended},

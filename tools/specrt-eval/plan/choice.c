@@ -182,6 +182,27 @@ void plan_choose_from_curves(const plan *p, int width, plan_choice *c) {
     set_speed(c, sqrt(accept * accept + k->error * k->error));
 }
 
+double plan_head_share(const plan *p, const plan_choice *c, double rows) {
+    const pass_costs *k = &p->costs;
+    int width = 0;
+    while (width < PASS_WIDTHS - 1 && pass_widths[width] != c->shape.topk) width++;
+    double head = curve_head(k, &c->shape, width, rows);
+    double rest = curve_draft(k, &c->shape, c->accept_length) +
+                  sl_curve_at(&k->target, c->shape.num_draft_tokens);
+    return head / (head + rest);
+}
+
+double plan_small_head(const plan *p, const plan_choice *c) {
+    const curve *k = &p->costs.head_first;
+    double low = 0, high = k->n ? k->x[k->n - 1] : 0;
+    if (plan_head_share(p, c, high) <= PLAN_SMALL_SHARE) return high;
+    for (int i = 0; i < 40; i++) {
+        double rows = 0.5 * (low + high);
+        *(plan_head_share(p, c, rows) > PLAN_SMALL_SHARE ? &high : &low) = rows;
+    }
+    return floor(low + 0.5);
+}
+
 double plan_bound(const plan *p, int width, double rows) {
     const plan_shape most = {(int32_t)p->options.num_steps, 0,
                              (int32_t)p->options.num_draft_tokens};

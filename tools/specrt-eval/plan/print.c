@@ -60,6 +60,24 @@ static void put_retained(FILE *f, const plan *p, const plan_choice *chosen) {
                 100 * chosen->kept.mean, 100 * chosen->kept.worst, sl_text_name(chosen->kept.task));
 }
 
+static double all_rows(const plan *p) {
+    const curve *k = &p->costs.head_first;
+    return k->n > 0 ? k->x[k->n - 1] : 0;
+}
+
+/* Of the fastest draft's cycle. */
+static void put_head(FILE *f, const plan *p, const plan_choice *drafted) {
+    double all = all_rows(p), small = plan_small_head(p, drafted);
+    fprintf(f, "Scoring all %.0f rows takes %.0f%% of a cycle", all,
+            100 * plan_head_share(p, drafted, all));
+    if (small < 1)
+        fputs(", and any list more than 2%.\n", f);
+    else if (small < all)
+        fprintf(f, ", %.0f rows 2%%; a shorter list gains nothing.\n", small);
+    else
+        fputs("; no list gains anything.\n", f);
+}
+
 void plan_advice(const plan *p, FILE *f) {
     const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
     const plan_choice *chosen = &p->choices[p->recommended];
@@ -77,6 +95,7 @@ void plan_advice(const plan *p, FILE *f) {
     if (drafted) put_verdict(f, p, "Speculation", drafted, &p->plain_choice, "plain decoding");
     if (pruned && p->full_choice.policy >= 0)
         put_verdict(f, p, "Pruning", pruned, &p->full_choice, "the full vocabulary");
+    if (drafted) put_head(f, p, drafted);
     if (p->costs_out)
         fprintf(f, "With %s auto drafts from %s.\n", sl_text_name(p->costs_out), p->costs.policy);
 }
@@ -203,6 +222,9 @@ void plan_print_json(const plan *p) {
                 pruned && p->full_choice.policy >= 0
                     ? json_object_new_int(plan_pays(pruned, &p->full_choice))
                     : NULL);
+    sl_json_put(o, "head_share",
+                sl_json_real(drafted ? plan_head_share(p, drafted, all_rows(p)) : NAN));
+    sl_json_put(o, "small_head_rows", sl_json_real(drafted ? plan_small_head(p, drafted) : NAN));
     for (int i = 0; i < p->n_choices; i++)
         json_object_array_add(choices, json_choice(p, &p->choices[i]));
     sl_json_put(o, "choices", choices);
