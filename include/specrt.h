@@ -555,13 +555,6 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 
-/* Parts that specrt_auto_desc.without can switch off. */
-#define SPECRT_AUTO_GUARD      1u  /* plain cycles */
-#define SPECRT_AUTO_DEPTH      2u  /* fewer levels than num_steps */
-#define SPECRT_AUTO_LISTS      4u  /* lists other than the last */
-#define SPECRT_AUTO_CONFIDENCE 8u  /* chains end when their probability is low */
-#define SPECRT_AUTO_CERTAINTY  16u /* plain cycles learn from the target's probabilities */
-
 /* Choices and their costs. */
 typedef struct specrt_auto_desc {
     int32_t num_steps; /* most levels of a draft, 1 to SPECRT_TREE_MAX_STEPS */
@@ -574,7 +567,6 @@ typedef struct specrt_auto_desc {
     const double *costs;
     double read; /* cost per token, after the first, that the drafter reads before its first pass */
     int32_t keeps_chains; /* 1: the drafter need not read an accepted chain again; else 0 */
-    uint32_t without;     /* SPECRT_AUTO_* parts to switch off, for experiments */
 } specrt_auto_desc;
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */
@@ -10608,7 +10600,6 @@ struct specrt_auto {
     int64_t costs[SPECRT_AUTO_MAX_LISTS][SPECRT_TREE_MAX_STEPS + 1];
     int64_t read;
     bool keeps_chains;
-    uint32_t without;
     specrt__auto_tally
         levels[SPECRT_TREE_MAX_STEPS]; /* accepted, of those reached that the list held */
     specrt__auto_tally covers[SPECRT_AUTO_MAX_LISTS]; /* held, of tokens emitted */
@@ -10688,18 +10679,13 @@ static void specrt__auto_rates(const specrt_auto *a, int32_t list,
     }
 }
 
-static int32_t specrt__auto_least(const specrt_auto *a) {
-    return a->without & SPECRT_AUTO_DEPTH ? a->num_steps : 1;
-}
-
 /* The list and depth that emit most by cost. */
 static void specrt__auto_best(specrt_auto *a) {
     int64_t rates[SPECRT_TREE_MAX_STEPS + 1];
     a->rate = 0;
-    for (int32_t list = a->without & SPECRT_AUTO_LISTS ? a->n_lists - 1 : 0; list < a->n_lists;
-         list++) {
+    for (int32_t list = 0; list < a->n_lists; list++) {
         specrt__auto_rates(a, list, rates);
-        for (int32_t n = specrt__auto_least(a); n <= a->num_steps; n++) {
+        for (int32_t n = 1; n <= a->num_steps; n++) {
             if (rates[n] <= a->rate) continue;
             a->rate = rates[n];
             a->choice.list = list;
@@ -10713,11 +10699,9 @@ static void specrt__auto_best(specrt_auto *a) {
 static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool pays) {
     int64_t most = a->balance + SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS;
     int64_t rates[SPECRT_TREE_MAX_STEPS + 1];
-    if (n_steps == 0 || (a->without & SPECRT_AUTO_GUARD) ||
-        specrt__auto_cost(a, a->choice.list, n_steps) <= most)
-        return n_steps;
+    if (n_steps == 0 || specrt__auto_cost(a, a->choice.list, n_steps) <= most) return n_steps;
     specrt__auto_rates(a, a->choice.list, rates);
-    for (n_steps--; n_steps >= specrt__auto_least(a); n_steps--)
+    for (n_steps--; n_steps > 0; n_steps--)
         if (specrt__auto_cost(a, a->choice.list, n_steps) <= most &&
             (!pays || rates[n_steps] > SPECRT__AUTO_ONE))
             return n_steps;
@@ -10729,19 +10713,18 @@ static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool p
 static bool specrt__auto_pays(const specrt_auto *a) {
     int64_t least = SPECRT__AUTO_ONE + ((a->n_unread - 1) * a->read >> SPECRT__AUTO_FORGET);
     if (a->told) least += SPECRT__AUTO_MARGIN;
-    return (a->without & SPECRT_AUTO_GUARD) || a->rate > least;
+    return a->rate > least;
 }
 
 SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
     if (!a->chosen) {
         specrt__auto_best(a);
         bool pays = specrt__auto_pays(a);
-        int32_t n_steps = a->choice.num_steps;
+        int32_t n_steps = pays ? a->num_steps : a->choice.num_steps;
         if (pays)
             a->interval = SPECRT__AUTO_LEAST;
         else if (a->waited < (a->told ? SPECRT__AUTO_MOST : a->interval))
             n_steps = 0;
-        if (pays && !(a->without & SPECRT_AUTO_CONFIDENCE)) n_steps = a->num_steps;
         if (a->skips) n_steps = 0;
         a->skips = false;
         a->choice.num_steps = specrt__auto_afford(a, n_steps, pays);
@@ -10790,7 +10773,7 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
 SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob) {
     int32_t bin = specrt__auto_bin(a->logprob, logprob);
     if (n < 1 || n >= a->choice.num_steps) return 0;
-    if ((a->without & SPECRT_AUTO_CONFIDENCE) || a->probes) return 1;
+    if (a->probes) return 1;
     if (bin >= 0)
         a->path = a->path * specrt__auto_rate(&a->bins[bin], specrt__auto_middles[bin]) >> 16;
     else
@@ -10817,7 +10800,7 @@ static void specrt__auto_suppose(specrt_auto *a, const specrt_auto_cycle *c) {
     int32_t bin = specrt__auto_sureness(c, 0);
     bool held = specrt__auto_holds(a, c, 0);
     int64_t share = 0;
-    a->told = bin >= 0 && !(a->without & SPECRT_AUTO_CERTAINTY);
+    a->told = bin >= 0;
     if (!a->told) return;
     if (held)
         share = specrt__auto_rate_by(&a->sure[bin], specrt__auto_middles[bin], SPECRT__AUTO_TRUST);
@@ -10960,7 +10943,6 @@ static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d
     a->num_steps = d->num_steps;
     a->n_lists = d->n_lists;
     a->keeps_chains = d->keeps_chains != 0;
-    a->without = d->without;
     a->balance = SPECRT__AUTO_LENT;
     a->interval = SPECRT__AUTO_LEAST;
     specrt_auto_begin(a);

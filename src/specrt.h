@@ -554,13 +554,6 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 
-/* Parts that specrt_auto_desc.without can switch off. */
-#define SPECRT_AUTO_GUARD      1u  /* plain cycles */
-#define SPECRT_AUTO_DEPTH      2u  /* fewer levels than num_steps */
-#define SPECRT_AUTO_LISTS      4u  /* lists other than the last */
-#define SPECRT_AUTO_CONFIDENCE 8u  /* chains end when their probability is low */
-#define SPECRT_AUTO_CERTAINTY  16u /* plain cycles learn from the target's probabilities */
-
 /* Choices and their costs. */
 typedef struct specrt_auto_desc {
     int32_t num_steps; /* most levels of a draft, 1 to SPECRT_TREE_MAX_STEPS */
@@ -573,7 +566,6 @@ typedef struct specrt_auto_desc {
     const double *costs;
     double read; /* cost per token, after the first, that the drafter reads before its first pass */
     int32_t keeps_chains; /* 1: the drafter need not read an accepted chain again; else 0 */
-    uint32_t without;     /* SPECRT_AUTO_* parts to switch off, for experiments */
 } specrt_auto_desc;
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */

@@ -50,35 +50,32 @@ static const curve *head_of(const pass_costs *c, int32_t topk) {
     return &c->head[w];
 }
 
-/* f64 [n_lists, num_steps + 1] seconds of cycles; a chain's target reads a node a level. */
-static void cycles_of(const pass_costs *c, const specrt_tree_params *tree, const int32_t *rows,
-                      int32_t n_lists, double *out) {
-    for (int32_t list = 0; list < n_lists; list++) {
-        *out++ = sl_curve_at(&c->target, 1);
-        for (int32_t n = 1; n <= tree->num_steps; n++)
-            *out++ = sl_curve_at(&c->draft, 1) + (n - 1) * sl_curve_at(&c->draft, tree->topk) +
-                     sl_curve_at(&c->head_first, rows[list]) +
-                     (n - 1) * sl_curve_at(head_of(c, tree->topk), rows[list]) +
-                     sl_curve_at(&c->target, nodes_of(tree, n));
-    }
-}
-
-/* Seconds of a drafter's pass for each token beyond the first. */
-static double read_of(const pass_costs *c) {
+/* Seconds of cycles; a chain's target reads a node a level. Those of a drafter's pass for each token beyond
+ * the first. */
+double auto_table(const auto_desc *d, double *cycles) {
+    const pass_costs *c = d->costs;
+    const specrt_tree_params *tree = d->tree;
     double more = (sl_curve_at(&c->draft, 8) - sl_curve_at(&c->draft, 1)) / 7;
+    for (int32_t list = 0; list < d->n_lists; list++) {
+        *cycles++ = sl_curve_at(&c->target, 1);
+        for (int32_t n = 1; n <= tree->num_steps; n++)
+            *cycles++ = sl_curve_at(&c->draft, 1) + (n - 1) * sl_curve_at(&c->draft, tree->topk) +
+                        sl_curve_at(&c->head_first, d->rows[list]) +
+                        (n - 1) * sl_curve_at(head_of(c, tree->topk), d->rows[list]) +
+                        sl_curve_at(&c->target, nodes_of(tree, n));
+    }
     return more > 0 ? more : 0;
 }
 
 specrt_status auto_open(const auto_desc *d, specrt_auto **out, specrt_error *err) {
     double cycles[SPECRT_AUTO_MAX_LISTS * (SPECRT_TREE_MAX_STEPS + 1)];
-    cycles_of(d->costs, d->tree, d->rows, d->n_lists, cycles);
+    double read = auto_table(d, cycles);
     const specrt_auto_desc desc = {.num_steps = d->tree->num_steps,
                                    .n_lists = d->n_lists,
                                    .rows = d->lists,
                                    .costs = cycles,
-                                   .read = read_of(d->costs),
-                                   .keeps_chains = d->costs->keeps_chains && d->tree->topk == 1,
-                                   .without = d->without};
+                                   .read = read,
+                                   .keeps_chains = d->costs->keeps_chains && d->tree->topk == 1};
     return specrt_auto_create(&desc, NULL, out, err);
 }
 

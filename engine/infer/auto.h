@@ -27,8 +27,12 @@ typedef struct auto_desc {
     const int32_t *rows;  /* i32 [n_lists] of the head that a product reads, by list */
     const int32_t *lists; /* i32 [n_lists] rows of specrt_auto_desc; NULL: the whole policy */
     int32_t n_lists;
-    uint32_t without; /* SPECRT_AUTO_... */
 } auto_desc;
+
+/* auto_table() : costs and read of specrt_auto_desc.
+ *   cycles : f64 [n_lists, num_steps + 1], written
+ * @return read */
+double auto_table(const auto_desc *desc, double *cycles);
 
 /* auto_open() : @return as specrt_auto_create() */
 specrt_status auto_open(const auto_desc *desc, specrt_auto **out, specrt_error *err);

@@ -24,7 +24,6 @@ struct specrt_auto {
     int64_t costs[SPECRT_AUTO_MAX_LISTS][SPECRT_TREE_MAX_STEPS + 1];
     int64_t read;
     bool keeps_chains;
-    uint32_t without;
     specrt__auto_tally
         levels[SPECRT_TREE_MAX_STEPS]; /* accepted, of those reached that the list held */
     specrt__auto_tally covers[SPECRT_AUTO_MAX_LISTS]; /* held, of tokens emitted */

@@ -21,7 +21,7 @@ done
 same 1.json 3.json
 grep -q '"auto":\[{"way":"auto","domain":"all"' 1.json || fail "expected auto's rows"
 accepts specrt-eval replay --trace a.trace --costs costs.json --policy auto+window:64@min=8,full -q
-prints "*by the costs*of fixed choices*auto *without confidence *without certainty *"
+prints "*by the costs*of fixed choices*auto *best fixed *"
 accepts specrt-eval compare "${pair[@]}" --costs costs.json --policy auto,auto+full \
     --prompts "$prompts/qa.jsonl" --limit 2 --max-tokens 24 --topk 1 --num-steps 4 -q
 # Costs may name what `auto` drafts from; `auto+SPEC` names another. Without either it is microspec.

@@ -28,7 +28,7 @@ static void put(const uint8_t *bytes, size_t n) {
 static void draft(const pass_costs *costs, int32_t num_steps, int32_t topk, int32_t nodes) {
     const specrt_tree_params tree = {num_steps, topk, nodes};
     const int32_t rows[] = {512, 3072}, lists[] = {512, 3072};
-    const auto_desc desc = {costs, &tree, rows, lists, 2, 0};
+    const auto_desc desc = {costs, &tree, rows, lists, 2};
     specrt_auto *auto_draft;
     specrt_error err;
     if (auto_open(&desc, &auto_draft, &err)) return;

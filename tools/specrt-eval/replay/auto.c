@@ -1,5 +1,4 @@
-/* auto.c : see auto.h. Every way, fixed choices too, is a specrt_auto: those have all of its
- * parts left out. Cycles are walked as replay walks them; in a draft that has left the text, the
+/* auto.c : see auto.h. Cycles are walked as replay walks them; in a draft that has left the text, the
  * probabilities of the tokens that follow in the text stand in for those that the drafter would have had. */
 #include "auto.h"
 
@@ -12,7 +11,7 @@
 #include "base/text.h"
 #include "impl.h"
 
-enum { AUTO, FIXED, NO_GUARD, NO_DEPTH, NO_LISTS, NO_CONFIDENCE, NO_CERTAINTY };
+enum { AUTO, FIXED };
 
 typedef struct spent {
     double tokens, cost; /* in plain passes */
@@ -44,6 +43,11 @@ static const replay_token *token_of(const player *w, int list, int64_t sequence,
     return &w->a->r->entrants[w->lists[list] + 1].told[sequence].tokens[i];
 }
 
+/* The tree of n levels; a plain cycle walks the first, of no levels. */
+static int tree_of(const auto_run *a, int32_t n) {
+    return a->params.first_tree + (n ? n : 1) - 1;
+}
+
 /* Levels drafted from token `at` on. */
 static int32_t draft(player *w, const specrt_auto_choice *choice, int64_t sequence, int32_t at,
                      int32_t n_tokens, float *logprobs) {
@@ -64,29 +68,40 @@ static int32_t first_list(const player *w, int64_t sequence, int32_t i) {
     return list;
 }
 
-/* A cycle from token `at` on. @return tokens that it emits. */
-static int32_t cycle(player *w, int64_t sequence, int32_t at, int32_t n_tokens, spent *sum) {
-    const auto_run *a = w->a;
-    const replay *r = a->r;
-    specrt_auto_choice choice;
-    float logprobs[SPECRT_TREE_MAX_STEPS], target_logprobs[SPECRT_TREE_MAX_STEPS + 1];
-    int32_t lists[SPECRT_TREE_MAX_STEPS + 1], n = 0, ended = 0;
-    specrt_auto_choose(w->auto_draft, &choice);
-    int32_t n_passes = draft(w, &choice, sequence, at, n_tokens, logprobs);
-    int tree = a->params.first_tree + (n_passes ? n_passes : 1) - 1;
+/* A cycle from token `at` on, of so many levels from a list.
+ *   target_logprobs : f32 [n_passes + 1], written: of what it emits
+ * @return tokens that it emits. */
+static int32_t cycle(player *w, int64_t sequence, int32_t at, int32_t list, int32_t n_passes,
+                     float *target_logprobs) {
+    const replay *r = w->a->r;
+    int tree = tree_of(w->a, n_passes);
+    int32_t n = 0, ended = 0, n_tokens = r->entrants[1].told[sequence].n;
     specrt_tree_params shape = r->trees[tree];
     shape.num_steps = n_passes;
     w->walk.level = w->walk.n = 0;
     while (!ended && at + n < n_tokens) {
-        const replay_token *t = token_of(w, choice.list, sequence, at + n);
-        lists[n] = w->n_lists > 1 ? first_list(w, sequence, at + n) : 0;
+        const replay_token *t = token_of(w, list, sequence, at + n);
         target_logprobs[n++] = t->target_logprob;
         ended =
             walk_step(&w->walk, &shape, &r->levels[tree], t->row, (replay_drafted)t->trees[tree]);
     }
+    return n;
+}
+
+/* The same, as auto chooses. */
+static int32_t chosen_cycle(player *w, int64_t sequence, int32_t at, int32_t n_tokens, spent *sum) {
+    const auto_run *a = w->a;
+    specrt_auto_choice choice;
+    float logprobs[SPECRT_TREE_MAX_STEPS], target_logprobs[SPECRT_TREE_MAX_STEPS + 1];
+    int32_t lists[SPECRT_TREE_MAX_STEPS + 1];
+    specrt_auto_choose(w->auto_draft, &choice);
+    int32_t n_passes = draft(w, &choice, sequence, at, n_tokens, logprobs);
+    int32_t n = cycle(w, sequence, at, choice.list, n_passes, target_logprobs);
+    for (int32_t i = 0; i < n && w->n_lists > 1; i++) lists[i] = first_list(w, sequence, at + i);
     specrt_auto_cycle c = {.n_passes = n_passes,
                            .n_accepted = n - 1,
-                           .logprobs = r->trees[tree].topk == 1 ? logprobs : NULL,
+                           .logprobs =
+                               a->r->trees[tree_of(a, n_passes)].topk == 1 ? logprobs : NULL,
                            .lists = w->n_lists > 1 ? lists : NULL,
                            .target_logprobs = target_logprobs};
     (void)specrt_auto_observe(w->auto_draft, &c);
@@ -101,7 +116,7 @@ static void play(player *w, int64_t sequence, spent *sum) {
     specrt_auto_get_stats(w->auto_draft, &before);
     specrt_auto_begin(w->auto_draft);
     *sum = (spent){.tokens = n_tokens};
-    for (int32_t at = 0; at < n_tokens;) at += cycle(w, sequence, at, n_tokens, sum);
+    for (int32_t at = 0; at < n_tokens;) at += chosen_cycle(w, sequence, at, n_tokens, sum);
     specrt_auto_get_stats(w->auto_draft, &after);
     sum->cost = after.cost - before.cost;
     sum->cycles = (double)(after.n_cycles - before.n_cycles);
@@ -111,35 +126,48 @@ static void play(player *w, int64_t sequence, spent *sum) {
 
 /* ---- all of them ---- */
 
-static specrt_status open_way(const auto_run *a, const int *lists, int n_lists, int32_t num_steps,
-                              uint32_t without, player *out, specrt_error *err) {
+/* What auto_open() and auto_table() take. */
+typedef struct table {
+    auto_desc desc;
+    specrt_tree_params tree;
     int32_t rows[SPECRT_AUTO_MAX_LISTS], places[SPECRT_AUTO_MAX_LISTS];
-    specrt_tree_params tree = a->r->trees[a->params.first_tree + a->params.n_trees - 1];
+} table;
+
+static void fill_table(const auto_run *a, const int *lists, int n_lists, table *t) {
+    t->tree = a->r->trees[a->params.first_tree + a->params.n_trees - 1];
+    t->tree.num_steps = a->num_steps;
     for (int i = 0; i < n_lists; i++) {
-        rows[i] = (int32_t)a->rows[lists[i]];
-        places[i] = i + 1;
+        t->rows[i] = (int32_t)a->rows[lists[i]];
+        t->places[i] = i + 1;
     }
-    tree.num_steps = num_steps;
-    const auto_desc desc = {a->params.costs, &tree, rows, places, n_lists, without};
-    *out = (player){.a = a, .lists = lists, .n_lists = n_lists};
-    return auto_open(&desc, &out->auto_draft, err);
+    t->desc = (auto_desc){a->params.costs, &t->tree, t->rows, t->places, n_lists};
 }
 
-static const uint32_t all_parts =
-    SPECRT_AUTO_GUARD | SPECRT_AUTO_DEPTH | SPECRT_AUTO_LISTS | SPECRT_AUTO_CONFIDENCE;
-
-static specrt_status run_fixed(auto_run *a, int policy, int32_t n, specrt_error *err) {
-    player w;
-    spent sum;
-    double *costs = a->fixed + ((int64_t)policy * a->num_steps + n - 1) * a->r->n_sequences;
-    TRY(open_way(a, &policy, 1, n, all_parts, &w, err));
-    for (int64_t i = 0; i < a->r->n_sequences; i++) {
-        play(&w, i, &sum);
-        costs[i] = sum.cost;
-        if (sum.cost < a->best[i]) a->best[i] = sum.cost;
+/* Every cycle has n levels, and reads what it emitted before, but what the drafter keeps. */
+static double play_fixed(player *w, int64_t sequence, int32_t n, double cost, double read) {
+    float ignored[SPECRT_TREE_MAX_STEPS + 1];
+    int32_t n_tokens = w->a->r->entrants[1].told[sequence].n, n_unread = 1;
+    bool keeps = w->a->params.costs->keeps_chains && w->a->r->trees[tree_of(w->a, n)].topk == 1;
+    double sum = 0;
+    for (int32_t at = 0, emitted; at < n_tokens; at += emitted) {
+        emitted = cycle(w, sequence, at, 0, n, ignored);
+        sum += cost + (n_unread - 1) * read;
+        n_unread = !keeps ? emitted : emitted == n + 1 ? 2 : 1;
     }
-    specrt_auto_close(w.auto_draft);
-    return SPECRT_STATUS_OK;
+    return sum;
+}
+
+static void run_fixed(auto_run *a, int policy, int32_t n) {
+    double cycles[SPECRT_TREE_MAX_STEPS + 1];
+    double *costs = a->fixed + ((int64_t)policy * a->num_steps + n - 1) * a->r->n_sequences;
+    player w = {.a = a, .lists = &policy, .n_lists = 1};
+    table t;
+    fill_table(a, &policy, 1, &t);
+    double read = auto_table(&t.desc, cycles) / cycles[0];
+    for (int64_t i = 0; i < a->r->n_sequences; i++) {
+        costs[i] = play_fixed(&w, i, n, cycles[n] / cycles[0], read);
+        if (costs[i] < a->best[i]) a->best[i] = costs[i];
+    }
 }
 
 static bool in_domain(const auto_run *a, int64_t i, int domain) {
@@ -164,20 +192,12 @@ static int choose_fixed(const auto_run *a, int domain) {
     return found;
 }
 
-static specrt_status run_way(auto_run *a, int number, specrt_error *err) {
-    static const uint32_t parts[AUTO_WAYS] = {[NO_GUARD] = SPECRT_AUTO_GUARD,
-                                              [NO_DEPTH] =
-                                                  SPECRT_AUTO_DEPTH | SPECRT_AUTO_CONFIDENCE,
-                                              [NO_LISTS] = SPECRT_AUTO_LISTS,
-                                              [NO_CONFIDENCE] = SPECRT_AUTO_CONFIDENCE,
-                                              [NO_CERTAINTY] = SPECRT_AUTO_CERTAINTY};
-    int best = a->domain_best[a->r->n_domains], n_lists = a->params.n_lists;
-    int32_t n = a->num_steps;
-    player w;
-    if (number == NO_DEPTH) n = best < 0 ? 1 : best % a->num_steps + 1;
-    TRY(open_way(a, a->params.lists, n_lists, n, parts[number], &w, err));
-    for (int64_t i = 0; i < a->r->n_sequences; i++)
-        play(&w, i, &a->ways[(int64_t)number * a->r->n_sequences + i]);
+static specrt_status run_auto(auto_run *a, specrt_error *err) {
+    player w = {.a = a, .lists = a->params.lists, .n_lists = a->params.n_lists};
+    table t;
+    fill_table(a, w.lists, w.n_lists, &t);
+    TRY(auto_open(&t.desc, &w.auto_draft, err));
+    for (int64_t i = 0; i < a->r->n_sequences; i++) play(&w, i, &a->ways[i]);
     specrt_auto_close(w.auto_draft);
     return SPECRT_STATUS_OK;
 }
@@ -221,13 +241,11 @@ static specrt_status run(auto_run *a, specrt_error *err) {
         a->rows[p] = f.active_rows.value;
     }
     for (int p = 0; p < n_policies; p++)
-        for (int32_t k = 1; k <= a->num_steps; k++) TRY(run_fixed(a, p, k, err));
+        for (int32_t k = 1; k <= a->num_steps; k++) run_fixed(a, p, k);
     for (int d = 0; d <= a->r->n_domains; d++)
         a->domain_best[d] = choose_fixed(a, d == a->r->n_domains ? -1 : d);
     take_fixed(a);
-    for (int k = 0; k < AUTO_WAYS; k++)
-        if (k != FIXED) TRY(run_way(a, k, err));
-    return SPECRT_STATUS_OK;
+    return run_auto(a, err);
 }
 
 specrt_status auto_run_all(const auto_params *params, auto_run **out, specrt_error *err) {
@@ -254,10 +272,7 @@ void auto_run_free(auto_run *a) {
 /* ---- figures ---- */
 
 const char *auto_way_name(int way) {
-    static const char *const names[AUTO_WAYS] = {
-        "auto",          "best fixed",         "without the guard", "without depth by cycle",
-        "without lists", "without confidence", "without certainty"};
-    return names[way];
+    return way == AUTO ? "auto" : "best fixed";
 }
 
 const char *auto_best_choice(const auto_run *a, int domain, int *n) {
@@ -268,15 +283,14 @@ const char *auto_best_choice(const auto_run *a, int domain, int *n) {
 
 void auto_figures_of(const auto_run *a, int way, int domain, auto_figures *out) {
     int64_t n = a->r->n_sequences, m = 0;
-    replay_pair *best = (replay_pair *)calloc(2 * (size_t)n, sizeof *best), *other = best + n;
+    replay_pair *best = (replay_pair *)calloc((size_t)n, sizeof *best);
     spent sum = {0};
     *out = (auto_figures){.speedup = NAN};
     if (!best) return;
     for (int64_t i = 0; i < n; i++) {
         const spent *s = &a->ways[(int64_t)way * n + i];
         if (!in_domain(a, i, domain) || s->tokens == 0) continue;
-        best[m] = (replay_pair){a->best[i], s->cost};
-        other[m++] = (replay_pair){a->ways[(int64_t)AUTO * n + i].cost, s->cost};
+        best[m++] = (replay_pair){a->best[i], s->cost};
         sum.tokens += s->tokens, sum.cost += s->cost, sum.cycles += s->cycles;
         sum.plain += s->plain, sum.passes += s->passes, sum.rows += s->rows;
         sum.probes += s->probes;
@@ -284,7 +298,6 @@ void auto_figures_of(const auto_run *a, int way, int domain, auto_figures *out) 
     double drafts = sum.cycles - sum.plain;
     out->speedup = sum.tokens / sum.cost;
     out->of_best = replay_ratio(best, m);
-    out->of_auto = replay_ratio(other, m);
     out->plain_cycles = sum.plain / sum.cycles;
     out->steps = drafts > 0 ? sum.passes / drafts : 0;
     out->rows = drafts > 0 ? sum.rows / drafts : 0;
@@ -297,10 +310,9 @@ void auto_figures_of(const auto_run *a, int way, int domain, auto_figures *out) 
 static void print_way(const auto_run *a, int way, int domain) {
     auto_figures f;
     auto_figures_of(a, way, domain, &f);
-    printf("  %-24s %7.3f   %.3f  %.3f-%.3f   %.3f  %.3f-%.3f %7.0f%% %6.2f %7.0f %7.1f\n",
-           auto_way_name(way), f.speedup, f.of_best.value, f.of_best.low, f.of_best.high,
-           f.of_auto.value, f.of_auto.low, f.of_auto.high, 100 * f.plain_cycles, f.steps, f.rows,
-           f.n_probes);
+    printf("  %-24s %7.3f   %.3f  %.3f-%.3f %7.0f%% %6.2f %7.0f %7.1f\n", auto_way_name(way),
+           f.speedup, f.of_best.value, f.of_best.low, f.of_best.high, 100 * f.plain_cycles, f.steps,
+           f.rows, f.n_probes);
 }
 
 static void print_domain(const auto_run *a, int domain) {
@@ -313,10 +325,10 @@ static void print_domain(const auto_run *a, int domain) {
 
 void auto_print(const auto_run *a) {
     int n_domains = replay_n_domains(a->r);
-    printf("\n%-26s %7s   %-18s   %-18s %8s %6s %7s %7s\n", "by the costs", "x plain",
-           "of the best fixed", "of auto's speed", "plain", "levels", "rows", "probes");
-    printf("%-26s %7s   %-18s   %-18s %8s %6s %7s %7s\n", "", "", "for each prompt", "", "cycles",
-           "", "", "/1000");
+    printf("\n%-26s %7s   %-18s %8s %6s %7s %7s\n", "by the costs", "x plain", "of the best fixed",
+           "plain", "levels", "rows", "probes");
+    printf("%-26s %7s   %-18s %8s %6s %7s %7s\n", "", "", "for each prompt", "cycles", "", "",
+           "/1000");
     for (int d = -1; d < (n_domains > 1 ? n_domains : 0); d++) print_domain(a, d);
 }
 
@@ -332,8 +344,6 @@ static json_object *way_json(const auto_run *a, int way, int domain) {
     sl_json_put(o, "speedup_plain", sl_json_real(f.speedup));
     sl_json_put(o, "of_best", sl_json_real(f.of_best.value));
     sl_json_put(o, "of_best_ci95", sl_json_range(f.of_best.low, f.of_best.high));
-    sl_json_put(o, "of_auto", sl_json_real(f.of_auto.value));
-    sl_json_put(o, "of_auto_ci95", sl_json_range(f.of_auto.low, f.of_auto.high));
     sl_json_put(o, "plain_cycles", sl_json_real(f.plain_cycles));
     sl_json_put(o, "steps", sl_json_real(f.steps));
     sl_json_put(o, "rows", sl_json_real(f.rows));

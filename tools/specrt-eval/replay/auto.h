@@ -6,7 +6,7 @@
 #include "engine/infer/auto.h"
 #include "replay.h"
 
-enum { AUTO_WAYS = 7 };
+enum { AUTO_WAYS = 2 };
 
 /* All borrowed for the run. */
 typedef struct auto_params {
@@ -22,10 +22,9 @@ typedef struct auto_figures {
     double speedup; /* times plain decoding */
     replay_figure
         of_best; /* of the speed of the best fixed choice, or plain decoding, for each prompt */
-    replay_figure of_auto; /* of auto's */
-    double plain_cycles;   /* share of the cycles */
-    double steps, rows;    /* mean of the others */
-    double n_probes;       /* by 1,000 tokens */
+    double plain_cycles; /* share of the cycles */
+    double steps, rows;  /* mean of the others */
+    double n_probes;     /* by 1,000 tokens */
 } auto_figures;
 
 typedef struct auto_run auto_run;
@@ -34,7 +33,7 @@ typedef struct auto_run auto_run;
 specrt_status auto_run_all(const auto_params *params, auto_run **out, specrt_error *err);
 void auto_run_free(auto_run *a);
 
-/* auto_way_name() : 0 is auto, 1 the best fixed choice of all prompts, the others auto without a part. */
+/* auto_way_name() : 0 is auto, 1 the best fixed choice of all prompts. */
 const char *auto_way_name(int way);
 void auto_figures_of(const auto_run *a, int way, int domain, auto_figures *out);
 /* auto_best_choice() : the fixed one of a domain (-1: of all) in words; n: its levels, 0: plain decoding. */
