@@ -505,31 +505,48 @@ static void test_not_held(void) {
 
 enum { V = 200, D = 8, FIXED = 120 };
 
-/* A session drafts from the leading rows that auto_draft names, in as many levels, and says who is a
- * member. */
-static void test_session_lists(void) {
-    static float weights[V * D];
-    size_t n_bytes;
-    uint8_t *bytes = fixture_ranks_bundle(V, 2, FIXED, &n_bytes);
+/* A policy over a head by chance and the ranks of its rows. */
+typedef struct scene {
+    uint8_t *bytes;
     specrt_bundle *bundle;
     specrt_head *head;
     specrt_policy *policy;
+} scene;
+
+static void open_scene(scene *c, const char *text) {
+    static float weights[V * D];
+    const specrt_head_desc rows = {
+        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
+    const specrt_policy_desc desc = {.text = text};
+    size_t n;
+    c->bytes = fixture_ranks_bundle(V, 2, FIXED, &n);
+    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
+    REQUIRE(specrt_bundle_open_memory(c->bytes, n, "b", NULL, &c->bundle, NULL) == 0);
+    REQUIRE(specrt_head_bind(NULL, &rows, NULL, &c->head, NULL) == 0);
+    REQUIRE(specrt_policy_create(c->bundle, c->head, &desc, &c->policy, NULL) == 0);
+}
+
+static void close_scene(scene *c) {
+    specrt_policy_close(c->policy);
+    specrt_head_close(c->head);
+    specrt_bundle_close(c->bundle);
+    free(c->bytes);
+}
+
+/* A session drafts from the leading rows that auto_draft names, in as many levels, and says who is a
+ * member. */
+static void test_session_lists(void) {
+    scene c;
     specrt_session *s;
     specrt_error err;
     specrt_auto *auto_draft;
     double costs[2 * 4] = {1, 1.1, 1.2, 1.3, 1, 1.2, 1.4, 1.6};
     const int32_t rows[2] = {20, FIXED}, none[1] = {FIXED + 1};
     specrt_auto_desc desc = {.num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs};
-    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
-    const specrt_head_desc hd = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
-    const specrt_policy_desc pd = {.text = "static:120+window:16@min=0"};
-    REQUIRE(specrt_bundle_open_memory(bytes, n_bytes, "b", NULL, &bundle, NULL) == 0);
-    REQUIRE(specrt_head_bind(NULL, &hd, NULL, &head, NULL) == 0);
-    REQUIRE(specrt_policy_create(bundle, head, &pd, &policy, &err) == 0);
+    open_scene(&c, "static:120+window:16@min=0");
     REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
     specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = auto_draft};
-    REQUIRE(specrt_session_create(policy, &params, NULL, &s, &err) == 0);
+    REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, &err) == 0);
     REQUIRE(specrt_session_start(s, 5) == 0);
     float logits[4 * V];
     bool seen[2] = {false, false};
@@ -561,30 +578,23 @@ static void test_session_lists(void) {
     CHECK(seen[0] && seen[1]);
     specrt_session_close(s);
     params.tree.num_steps = 2;
-    CHECK(specrt_session_create(policy, &params, NULL, &s, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_session_create(c.policy, &params, NULL, &s, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "num_steps");
     specrt_auto_close(auto_draft);
     desc.n_lists = 1;
     desc.rows = none;
     REQUIRE(specrt_auto_create(&desc, NULL, &params.auto_draft, NULL) == 0);
     params.tree.num_steps = 3;
-    CHECK(specrt_session_create(policy, &params, NULL, &s, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_session_create(c.policy, &params, NULL, &s, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "rows of static");
     specrt_auto_close(params.auto_draft);
-    specrt_policy_close(policy);
-    specrt_head_close(head);
-    specrt_bundle_close(bundle);
-    free(bytes);
+    close_scene(&c);
 }
 
 /* Sessions of one batch that chose lists of other lengths draft as each would alone. */
 static void test_session_batch(void) {
-    static float weights[V * D], hidden[2 * D];
-    size_t n_bytes;
-    uint8_t *bytes = fixture_ranks_bundle(V, 2, FIXED, &n_bytes);
-    specrt_bundle *bundle;
-    specrt_head *head;
-    specrt_policy *policy;
+    static float hidden[2 * D];
+    scene c;
     specrt_session *s[4];
     specrt_auto *autos[4];
     specrt_beam beams[2], beam;
@@ -592,20 +602,14 @@ static void test_session_batch(void) {
     const double costs[2][2 * 4] = {{1, 1.1, 1.2, 1.3, 1, 2.1, 3.2, 4.3},
                                     {1, 2.1, 3.2, 4.3, 1, 1.1, 1.2, 1.3}};
     const int32_t rows[2] = {20, FIXED};
-    const specrt_policy_desc pd = {.text = "static:120"};
-    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
+    open_scene(&c, "static:120");
     for (int i = 0; i < 2 * D; i++) hidden[i] = fixture_normal(&state);
-    const specrt_head_desc hd = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
-    REQUIRE(specrt_head_bind(NULL, &hd, NULL, &head, NULL) == 0);
-    REQUIRE(specrt_bundle_open_memory(bytes, n_bytes, "b", NULL, &bundle, NULL) == 0);
-    REQUIRE(specrt_policy_create(bundle, head, &pd, &policy, NULL) == 0);
     for (int i = 0; i < 4; i++) { /* every other one takes the long list, which costs less there */
         const specrt_auto_desc desc = {
             .num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs[i % 2]};
         REQUIRE(specrt_auto_create(&desc, NULL, &autos[i], NULL) == 0);
         const specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = autos[i]};
-        REQUIRE(specrt_session_create(policy, &params, NULL, &s[i], NULL) == 0);
+        REQUIRE(specrt_session_create(c.policy, &params, NULL, &s[i], NULL) == 0);
         REQUIRE(specrt_session_start(s[i], 5 + i % 2) == 0);
         specrt_session_get_beam(s[i], &beam);
         REQUIRE(beam.n == 1);
@@ -622,10 +626,7 @@ static void test_session_batch(void) {
         CHECK(drafts[0].logprobs[1] == drafts[1].logprobs[1]);
     }
     for (int i = 0; i < 4; i++) specrt_session_close(s[i]), specrt_auto_close(autos[i]);
-    specrt_policy_close(policy);
-    specrt_head_close(head);
-    specrt_bundle_close(bundle);
-    free(bytes);
+    close_scene(&c);
 }
 
 /* log p of a token under logits [V]. */
@@ -661,30 +662,20 @@ static int32_t first_list(const specrt_policy *policy, const int32_t rows[2], in
 /* What a session tells auto_draft: levels, what was accepted, how sure the drafter was of its chain, and the
  * target of every token that it emitted. auto_draft that is told the same by hand chooses the same. */
 static void check_session_tells(int32_t n_lists, const char *text) {
-    static float weights[V * D], logits[4 * V];
-    size_t n_bytes;
-    uint8_t *bytes = fixture_ranks_bundle(V, 2, FIXED, &n_bytes);
-    specrt_bundle *bundle;
-    specrt_head *head;
-    specrt_policy *policy;
+    static float logits[4 * V];
+    scene c;
     specrt_session *s;
     specrt_auto *auto_draft, *twin;
     const double costs[2 * 4] = {1, 1.05, 1.1, 1.15, 1, 1.06, 1.12, 1.18};
     const int32_t rows[2] = {20, FIXED};
     const specrt_auto_desc desc = {
         .num_steps = 3, .n_lists = n_lists, .rows = n_lists > 1 ? rows : NULL, .costs = costs};
-    const specrt_policy_desc pd = {.text = text};
     int n_by_length[5] = {0};
-    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
-    const specrt_head_desc hd = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
-    REQUIRE(specrt_head_bind(NULL, &hd, NULL, &head, NULL) == 0);
-    REQUIRE(specrt_bundle_open_memory(bytes, n_bytes, "b", NULL, &bundle, NULL) == 0);
-    REQUIRE(specrt_policy_create(bundle, head, &pd, &policy, NULL) == 0);
+    open_scene(&c, text);
     REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
     REQUIRE(specrt_auto_create(&desc, NULL, &twin, NULL) == 0);
     const specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = auto_draft};
-    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == 0);
+    REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, NULL) == 0);
     REQUIRE(specrt_session_start(s, 5) == 0);
     for (int i = 0; i < 300; i++) {
         specrt_draft draft;
@@ -698,7 +689,7 @@ static void check_session_tells(int32_t n_lists, const char *text) {
         n_by_length[verdict.n]++;
         for (int32_t k = 0; k < verdict.n; k++) {
             certain[k] = logprob_of(logits + verdict.nodes[k] * V, verdict.tokens[k]);
-            lists[k] = first_list(policy, rows, verdict.tokens[k]);
+            lists[k] = first_list(c.policy, rows, verdict.tokens[k]);
         }
         const specrt_auto_cycle cycle = {.n_passes = draft.n - 1,
                                          .n_accepted = verdict.n - 1,
@@ -722,10 +713,7 @@ static void check_session_tells(int32_t n_lists, const char *text) {
     specrt_session_close(s);
     specrt_auto_close(auto_draft);
     specrt_auto_close(twin);
-    specrt_policy_close(policy);
-    specrt_head_close(head);
-    specrt_bundle_close(bundle);
-    free(bytes);
+    close_scene(&c);
 }
 
 static void test_session_tells(void) {
