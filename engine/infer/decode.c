@@ -450,9 +450,6 @@ const specrt_host *engine_decoder_host(const engine_decoder *d) {
 const engine_decode_times *engine_decoder_times(const engine_decoder *d) {
     return &d->times;
 }
-const float *engine_decoder_hidden(const engine_decoder *d) {
-    return d->final;
-}
 specrt_session *engine_decoder_session(const engine_decoder *d) {
     return d->session;
 }

@@ -68,7 +68,4 @@ specrt_status engine_decoder_next(engine_decoder *d, const int32_t **tokens, int
 const engine_decode_times *engine_decoder_times(const engine_decoder *d);
 specrt_session *engine_decoder_session(const engine_decoder *d); /* borrowed; NULL when plain */
 
-/* engine_decoder_hidden() : of the target's last batch, f32 [n, d_model] after the final norm, borrowed. */
-const float *engine_decoder_hidden(const engine_decoder *d);
-
 #endif

@@ -10,12 +10,6 @@ double sl_measure_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-double sl_measure_tick(double *since) {
-    double now = sl_measure_seconds(), passed = now - *since;
-    *since = now;
-    return passed;
-}
-
 int64_t sl_measure_peak_bytes(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);

@@ -4,8 +4,7 @@
 
 #include <stdint.h>
 
-double sl_measure_seconds(void);       /* monotonic */
-double sl_measure_tick(double *since); /* seconds since then, which becomes now */
-int64_t sl_measure_peak_bytes(void);   /* peak resident set of this process */
+double sl_measure_seconds(void);     /* monotonic */
+int64_t sl_measure_peak_bytes(void); /* peak resident set of this process */
 
 #endif
