@@ -305,11 +305,6 @@ static uint64_t count_lone_surrogates(const char *text, size_t n) {
     return lone;
 }
 
-static bool only_blanks(const char *text, size_t n) {
-    while (n > 0 && strchr(" \t\r\n", text[n - 1]) && text[n - 1]) n--;
-    return n == 0;
-}
-
 /* parse_json() : *out may be NULL with OK, for null. */
 static specrt_status parse_json(struct corpus_arena *a, char *text, size_t n,
                                 struct json_object **out, char why[256]) {
@@ -323,8 +318,7 @@ static specrt_status parse_json(struct corpus_arena *a, char *text, size_t n,
     text[n] = saved;
     enum json_tokener_error error = json_tokener_get_error(a->tokener);
     size_t end = json_tokener_get_parse_end(a->tokener);
-    if (error == json_tokener_success && (end >= n || only_blanks(text + end, n - end)))
-        return SPECRT_STATUS_OK;
+    if (error == json_tokener_success && end >= n) return SPECRT_STATUS_OK; /* no NUL before */
     json_object_put(*out);
     *out = NULL;
     const char *what = error == json_tokener_success    ? "something follows it"

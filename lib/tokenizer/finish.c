@@ -45,12 +45,6 @@ static specrt_status pairs_of_vocabulary(tokenizer *tok, pair_list *list, specrt
 static specrt_status pairs_of_list(tokenizer *tok, pair_list *list, specrt_error *err) {
     for (size_t m = 0; m < tok->n_merges; m++) {
         tok_merge merge = tok->merges[m];
-        int32_t ids[3] = {merge.left, merge.right, merge.merged};
-        for (int i = 0; i < 3; i++)
-            if (ids[i] < 0 || ids[i] >= tok->n_vocab)
-                return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                        "%s: merge %zu names token %d; expected 0 to %d", tok->path,
-                                        m, ids[i], tok->n_vocab - 1);
         tok->merge_ids[m] = merge.merged;
         if (!pair_append(list, merge.left, merge.right, m))
             return sl_error_no_memory(err, tok->path);
