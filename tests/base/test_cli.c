@@ -73,20 +73,26 @@ static void test_parse_spellings(void) {
     CHECK(c.force);
 }
 
-/* What is printed meanwhile goes nowhere. */
+/* What is printed until loudly() is in `printed`. */
+static char printed[8192];
 static int quietly(int fd) {
     int saved = dup(fd);
-    REQUIRE(freopen("/dev/null", "w", fd == STDERR_FILENO ? stderr : stdout) != NULL);
+    REQUIRE(freopen(in_folder("printed"), "w", fd == STDERR_FILENO ? stderr : stdout) != NULL);
     return saved;
 }
 
 static void loudly(int fd, int saved) {
+    file_view view;
     fflush(fd == STDERR_FILENO ? stderr : stdout);
     dup2(saved, fd);
     close(saved);
+    REQUIRE(sl_file_map(in_folder("printed"), &view, NULL) == SPECRT_STATUS_OK);
+    snprintf(printed, sizeof printed, "%.*s", (int)view.n, (const char *)view.bytes);
+    sl_file_unmap(&view);
+    clear_folder();
 }
 
-/* Bad usage exits with 2 and keeps no list; messages go to stderr, which the test closes off. */
+/* Bad usage exits with 2 and keeps no list; messages go to stderr. */
 static void test_parse_errors(void) {
     cli_common c;
     cli_list rest = {0};
@@ -130,10 +136,13 @@ static void test_dispatch(void) {
                    dispatch(1, (const char *[]){"tool", NULL})};
     loudly(STDERR_FILENO, saved);
     for (int i = 0; i < 3; i++) CHECK_INT(codes[i], CLI_USAGE);
+    CHECK_HAS(printed, "one, two or six");
     saved = quietly(STDOUT_FILENO);
     int helped = dispatch(2, (const char *[]){"tool", "-h", NULL});
     loudly(STDOUT_FILENO, saved);
     CHECK_INT(helped, CLI_OK);
+    CHECK_HAS(printed, "Verbs, each with its own -h:\n  one       first\n");
+    CHECK_HAS(printed, " replace an existing file\n");
 }
 
 static void test_stdout(void) {

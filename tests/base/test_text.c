@@ -114,14 +114,14 @@ static void test_plot(void) {
     const double x[] = {1024, 2048, 4096, 8192}, y[] = {0.5, 0.75, NAN, 1};
     const plot_series series[] = {{"<a&b>", x, y, 4, 0, false, true},
                                   {"c", x, y, 4, 1, true, false}};
-    const plot_mark mark = {2048, "\"here\""};
+    const plot_mark marks[] = {{2048, "\"here\""}, {4096, "there"}};
     plot p = {.title = "T<1>\x1b[\xff",
               .x = {"size", PLOT_LOG2, false, 0, 0},
               .y = {"share", PLOT_LINEAR, true, 0.5, 1},
               .series = series,
               .n_series = 2,
-              .marks = &mark,
-              .n_marks = 1};
+              .marks = marks,
+              .n_marks = 2};
     char *text = plot_text(&p);
     CHECK_INT(count_of(text, "<svg"), 3); /* and two of the legend */
     CHECK_INT(count_of(text, "<svg"), count_of(text, "</svg>"));
@@ -129,9 +129,12 @@ static void test_plot(void) {
     CHECK_INT(count_of(text, "<circle"), 3); /* the NaN is left out */
     CHECK_HAS(text, "&lt;a&amp;b&gt;: 75.00% at 2048");
     CHECK_HAS(text, "T&lt;1&gt;?[?");
-    CHECK_HAS(text, "&quot;here&quot;");
-    CHECK_HAS(text, "d=\"M62.0 308.0L"); /* the first point is the lower left corner */
-    CHECK_HAS(text, "L604.0 18.0\"");    /* the last the upper right */
+    CHECK_HAS(text, "x=\"248.7\" y=\"298\" text-anchor=\"start\">&quot;here&quot;");
+    CHECK_HAS(text, "x=\"417.3\" y=\"282\" text-anchor=\"end\">there"); /* right of the middle */
+    CHECK_HAS(text, "x=\"333\" y=\"350\" text-anchor=\"middle\">size");
+    CHECK_INT(count_of(text, "class=\"grid\""), 10); /* 50% to 100% by ten, and each power of two */
+    CHECK_HAS(text, "d=\"M62.0 308.0L");             /* the first point is the lower left corner */
+    CHECK_HAS(text, "L604.0 18.0\"");                /* the last the upper right */
     CHECK(!strstr(text, "nan") && !strstr(text, "inf"));
     free(text);
 }
@@ -152,6 +155,8 @@ static void test_plot_degenerate(void) {
                       .n_series = 1};
             char *text = plot_text(&p);
             CHECK(!strstr(text, "nan") && !strstr(text, "inf"));
+            if (k == 2 && s < 3)
+                CHECK_HAS(text, "<circle cx=\"333.0\""); /* one point: in the middle */
             free(text);
         }
 }

@@ -19,6 +19,7 @@ warns "*warning: head.safetensors: has no row for $((all - kept)) of the list's 
 cmp small.gguf again.gguf || fail "two exports differ"
 accepts specrt-bundle import small.gguf --tokenizer "$target" -o y.specb --json
 prints "*\"n_imported\":*$kept,*"
+accepts cluster-build --model small.gguf --clusters 2 --router none -o y.specb
 
 # Cut again, a list must have rows; other architectures take none.
 refuses 3 "*small.gguf: has no row for token *; its head has $kept rows chosen by its own d2t" \

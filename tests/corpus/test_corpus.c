@@ -575,6 +575,7 @@ static void case_bad_elements(void) {
     check_good("x.json", "{\"text\":\"a\"}\n{\"text\":\"b\n{\"text\":\"c\"}\n", "a|c", 1);
     check_good("x.json", "[{\"text\":\"a\"},{\"text\" \"b\"},{\"text\":\"c\"}]", "a|c", 1);
     check_good("x.json", "{\"text\":\"a\"}\n{\"text\":\"b\"", "a", 1);
+    check_good("x.json", "{\"text\":\"a\"} 12,null\n{\"text\":\"b\"}", "a|b", 2);
 }
 
 static void check_fails(const char *name, const char *text, const char *message) {
@@ -620,7 +621,7 @@ static void case_nuls(void) {
     gather_free(&g);
 }
 
-/* One record of 65 MiB, between small ones. */
+/* One record of 65 MiB, between small ones, of which two are broken. */
 static void case_too_long(void) {
     size_t room = (66u << 20) + 64;
     char *text = (char *)malloc(room);
@@ -629,12 +630,14 @@ static void case_too_long(void) {
                                     array ? "," : "");
         memset(text + at, 'x', 65u << 20);
         at += 65u << 20;
-        at += (size_t)sprintf(text + at, "\"}%s\n{\"text\":\"b\"}%s", array ? "," : "",
-                              array ? "]" : "");
+        at += (size_t)sprintf(text + at, "\"}%s\n{\"text\" ]}%s\n{\"text\":\"b\"}%s\n{\"text\"",
+                              array ? "," : "", array ? "," : "", array ? "]" : "");
         gathered g = gather_memory(array ? "x.json" : "x.jsonl", text, at, NULL);
         CHECK_STR(g.status ? g.err.msg : show(&g), "a|b");
-        CHECK_INT(g.stats.n_records, 3);
+        CHECK_INT(g.stats.n_records, 5);
         CHECK_HAS(g.stats.bad_examples[0], ":2: a record longer than 64 MiB");
+        CHECK_HAS(g.stats.bad_examples[1], ":3: malformed JSON");
+        CHECK_HAS(g.stats.bad_examples[2], ":5: malformed JSON");
         gather_free(&g);
     }
     free(text);
@@ -752,7 +755,7 @@ static void case_ids(void) {
     check_ids("x.npy", file, make_npy(file, 1, "<i8", "(2,)", i64, 16), 0, 0,
               "id 4294967296 at index 1");
     check_ids("x.npy", file, make_npy(file, 1, "<u2", "(5,)", u16, 8), 0, 0,
-              "x.npy: the file is cut short");
+              "x.npy: the file is cut short; expected 78 bytes, found 76");
     check_ids("x.npy", file, make_npy(file, 1, "<u2", "(2, 1, 2)", u16, 8), 0, 0,
               "has another shape");
     check_ids("x.npy", file, make_npy(file, 1, "<f4", "(2,)", u16, 8), 0, 0, "holds another type");

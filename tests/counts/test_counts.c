@@ -132,7 +132,8 @@ static void test_merge_is_exact(void) {
     sl_counts_free(&whole);
 }
 
-/* Every cut of a file is refused, and so are every changed digit and ranges of ids that are none. */
+/* Every cut of a file is refused, and so are every changed digit, rows in another order, whose sum is the
+ * same, and ranges of ids that are none. */
 static void test_damage(void) {
     counts c = {0};
     size_t n;
@@ -154,6 +155,16 @@ static void test_damage(void) {
         sl_counts_free(&in);
         *p = old;
     }
+    char *row = strchr(strstr(text, "#domain"), '\n') + 1, *next = strchr(row, '\n') + 1;
+    size_t n_two = (size_t)(strchr(next, '\n') + 1 - row), n_next = n_two - (size_t)(next - row);
+    char *rows = strndup(row, n_two);
+    counts swapped = {0};
+    memcpy(row, rows + n_two - n_next, n_next);
+    memcpy(row + n_next, rows, n_two - n_next);
+    CHECK(sl_counts_read_memory(&swapped, text, n, "order", NULL) == SPECRT_STATUS_BAD_INPUT);
+    sl_counts_free(&swapped);
+    memcpy(row, rows, n_two);
+    free(rows);
     static const char *const ranges[] = {"299-293", "293-300", "293-29x"};
     for (int i = 0; i < 3; i++) {
         counts in = {0};

@@ -218,6 +218,7 @@ static void test_merge(void) {
 
 /* Any cut, and any changed byte behind the names, is seen. */
 static void test_damage(void) {
+    specrt_error err;
     random_state = 10;
     text t = make_text(60, 400);
     size_t n;
@@ -229,7 +230,8 @@ static void test_damage(void) {
         CHECK_INT(sl_pairs_read_memory(p, &h, bytes, i, "cut", NULL), SPECRT_STATUS_BAD_INPUT);
         bytes[i] ^= 0x10;
         h = (pairs_header){0};
-        CHECK_INT(sl_pairs_read_memory(p, &h, bytes, n, "flip", NULL), SPECRT_STATUS_BAD_INPUT);
+        CHECK_INT(sl_pairs_read_memory(p, &h, bytes, n, "flip", &err), SPECRT_STATUS_BAD_INPUT);
+        if (i == 19) CHECK_STR(err.msg, "flip: offset 404: n_vocab or n_normal is out of range");
         bytes[i] ^= 0x10;
         sl_pairs_free(p);
     }

@@ -156,7 +156,7 @@ static void test_kvs(void) {
         CHECK_INT(n, 3);
         CHECK(strings[1].n == 0 && strings[2].n == 3 && memcmp(strings[2].s, "ccc", 3) == 0);
         free(strings);
-        CHECK(sl_gguf_get_strings(g, "numbers", &n) == NULL);
+        CHECK(!sl_gguf_get_strings(g, "numbers", &n) && !sl_gguf_get_strings(g, "none", &n));
         sl_gguf_close(g);
     }
     sl_gguf_close(NULL);

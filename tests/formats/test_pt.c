@@ -379,7 +379,46 @@ static void test_archive_hostile(void) {
     memcpy(copy, bytes, n);
     memset(copy + n - 14, 0xff, 4); /* 65535 entries in a directory of a few bytes */
     CHECK_INT(sl_pt_open_memory(copy, n, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
+    memcpy(copy, bytes, n);
+    copy[n - 7] = 0x40; /* a directory of 1 GiB */
+    CHECK_INT(sl_pt_open_memory(copy, n, "x", &p, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "directory is outside the file");
     free(copy);
+    free(bytes);
+}
+
+/* As written beyond 4 GiB: sizes and offsets of the directory and of its last entry are in 64 bits. */
+static void test_archive_zip64(void) {
+    enum { END = 22, EXTRA = 34, END64 = 56, LOCATOR = 20 };
+    static const int fields[3] = {24, 20, 42}; /* size, stored size, offset */
+    size_t n;
+    pt *p;
+    uint8_t *bytes = written(&n, write_list);
+    uint8_t *big = (uint8_t *)calloc(n + EXTRA + END64 + LOCATOR, 1), *extra = big + n - END;
+    uint8_t *end64 = extra + EXTRA, *locator = end64 + END64, *end = locator + LOCATOR;
+    REQUIRE(big != NULL);
+    memcpy(big, bytes, n - END);
+    memcpy(end, bytes + n - END, END);
+    uint8_t *entry = extra;
+    while (memcmp(entry, "PK\1\2", 4) != 0) entry--;
+    entry[30] = EXTRA;
+    memcpy(extra, "FB\2\0..\1\0\x18", 9); /* another field goes first */
+    for (int i = 0; i < 3; i++) {
+        memcpy(extra + 10 + 8 * i, entry + fields[i], 4);
+        memset(entry + fields[i], 0xff, 4);
+    }
+    memcpy(end64, "PK\6\6", 4);
+    memcpy(end64 + 32, end + 10, 2); /* entries, bytes and offset of the directory */
+    memcpy(end64 + 40, end + 12, 4);
+    memcpy(end64 + 48, end + 16, 4);
+    end64[40] = (uint8_t)(end64[40] + EXTRA);
+    memset(end + 8, 0xff, 12);
+    memcpy(locator, "PK\6\7", 4);
+    memcpy(locator + 8, (uint64_t[]){(uint64_t)(end64 - big)}, 8);
+    CHECK_INT(sl_pt_open_memory(big, n + EXTRA + END64 + LOCATOR, "x", &p, &err), SPECRT_STATUS_OK);
+    CHECK_INT(sl_pt_root(p)->object->n, N_LIST);
+    sl_pt_close(p);
+    free(big);
     free(bytes);
 }
 
@@ -396,5 +435,6 @@ static const test_case cases[] = {
     {"write_tensors", "tensors read back, aligned to 64", test_write_tensors},
     {"archive_damage", "cut and flipped archives", test_archive_damage},
     {"archive_hostile", "edited directories", test_archive_hostile},
+    {"archive_zip64", "sizes in 64 bits", test_archive_zip64},
 };
 TEST_MAIN(cases)

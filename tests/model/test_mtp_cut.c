@@ -24,7 +24,7 @@ static float logit(const gguf_tensor *t, int64_t row) {
 static void put_model(const char *const *names, int n_names, uint32_t n_mtp, int64_t n_rows,
                       int n_d2t) {
     static float cells[4][N_VOCAB * N_COLS];
-    static const int64_t d2t[] = {7, 31, 2, 39, 0};
+    static const int64_t d2t[] = {7, 38, 39, 31, 2};
     gguf_tensor tensors[5];
     gguf *g;
     int64_t n = 0;
@@ -114,7 +114,7 @@ static void test_whole(void) {
 
 static void test_sidecar(void) {
     static const char *const names[] = {"token_embd.weight", "output.weight", own};
-    static const int32_t rows[N] = {1, 2, 3, 0}; /* of d2t */
+    static const int32_t rows[N] = {3, 4, 2, 0}; /* of d2t */
     put_model(names, 3, 1, N_VOCAB, 0);
     REQUIRE(cut() == SPECRT_STATUS_OK);
     check_cut("output.weight", "output.weight", ids);

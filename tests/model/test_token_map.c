@@ -343,24 +343,24 @@ static void test_mask_decides(void) {
 }
 
 static void test_npy_files(void) {
-    static const uint8_t t2d[] = {0, 1, 1, 0, 1};
-    static const int32_t ids[] = {1, 2, 4}, d2t[] = {1, 1, 2};
+    static const uint8_t t2d[] = {0, 1, 1, 0, 1, 1, 1};
+    static const int32_t ids[] = {1, 2, 4, 5, 6}, d2t[] = {1, 1, 2, 2, 2};
     out_file out;
     token_map map;
     REQUIRE(sl_out_open(&out, in_folder("t2d.npy"), true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(sl_npy_write('b', 1, t2d, 5, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_npy_write('b', 1, t2d, 7, &out, &err) == SPECRT_STATUS_OK);
     REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
     CHECK_INT(sl_token_map_read(in_folder("t2d.npy"), NULL, &map, &err), 0); /* the mask alone */
-    check_ids(&map, ids, 3);
+    check_ids(&map, ids, 5);
     sl_token_map_free(&map);
     CHECK_INT(
         sl_token_map_read(in_folder("t2d.npy"), &(token_map_options){.n_vocab = 4}, &map, &err),
         SPECRT_STATUS_BAD_INPUT);
     REQUIRE(sl_out_open(&out, in_folder("d2t.npy"), true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(sl_npy_write('i', 4, d2t, 3, &out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_npy_write('i', 4, d2t, 5, &out, &err) == SPECRT_STATUS_OK);
     REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
     CHECK_INT(sl_token_map_read(folder(), NULL, &map, &err), 0);
-    check_ids(&map, ids, 3);
+    check_ids(&map, ids, 5);
     sl_token_map_free(&map);
     CHECK_INT(clear_folder(), 2);
 }

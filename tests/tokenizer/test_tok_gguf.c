@@ -471,7 +471,9 @@ static void test_unsupported(void) {
     expect_error(SPECRT_STATUS_UNSUPPORTED, "tokenizer.ggml.pre is \"jais-2\"; supported: gpt-2 ");
     begin_model("gpt2", NULL);
     put_strings("tokenizer.ggml.tokens", byte_tokens);
-    expect_error(SPECRT_STATUS_UNSUPPORTED, "tokenizer.ggml.pre is \"\"; supported");
+    expect_error(SPECRT_STATUS_UNSUPPORTED,
+                 "tokenizer.ggml.pre is \"\"; supported: gpt-2 phi-2 exaone4 gigachat a.x-4.0 "
+                 "mellum jais trillion granite-docling mpt olmo llama-bpe");
 }
 
 static void test_bad(void) {

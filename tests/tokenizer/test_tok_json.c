@@ -238,6 +238,7 @@ static const struct {
     {"(?:ab){1,2}?", "abab", "ab|ab"},
     {"a{,2}", "aaaa", "aa|aa"},
     {"a{2}?", "aaaa", "aa|aa"},
+    {"ba{2}{2}", "baaaaa", "baaaa|a"},
     {"^a|a$", "a\na\na", "a|\n|a|\n|a"},
     {"(?m:a.)", "a\nab", "a\n|ab"},
     {"[\\p{L}&&[^\\p{Han}]]+",
@@ -265,6 +266,7 @@ static const struct {
     {"(?#note)a+?b", "aab", "aab"},
     {"a|\\{|\\-", "a{-", "a|{|-"},
     {"[\\]\\-a]+", "a]-b", "a]-|b"},
+    {"[\\\u00e9-\u00fc]+", "a\u00f6b", "a|\u00f6|b"},
 };
 
 static void check_regex(const char *regex, const char *text, const char *expected) {
