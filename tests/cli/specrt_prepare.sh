@@ -47,6 +47,17 @@ accepts prepare eagle3 --text text --for vllm --size 300 -o out
 accepts prepare eagle --text text --for sglang --size 300 --with none -o map
 prints '*--speculative-algorithm EAGLE *--speculative-token-map map/drafter/token_map.pt'
 [ -s map/drafter/token_map.pt ] || fail "no token map"
+# MTP layers alone stay as they are, too: SGLang reads the list beside them.
+mkdir mtp && config Qwen3_5ForCausalLM ', "hidden_size": 1' >mtp/config.json
+safetensors mtp/model.safetensors mtp.fc.weight:BF16:1,2:00000000 \
+    mtp.layers.0.input_layernorm.weight:BF16:1:0000
+accepts prepare mtp --text text --for sglang --size 300 --with none --by-language --balance -o ids
+prints '*-algorithm NEXTN *-draft-model-path mtp --speculative-token-map ids/token_map.pt'
+accepts specrt-bundle export ids/model.specb --format sglang-pt -o list.pt
+same list.pt ids/token_map.pt
+accepts specrt-bundle info ids/model.specb
+prints '*text/Latin*'
+refuses 2 '*expected --for sglang for MTP layers*' prepare mtp --text text --for vllm -o x
 accepts prepare eagle --text text --for vllm --size 300 --with none -o plugin
 prints 'env SPECRT_TOKEN_MAP=plugin/model.specb vllm serve target*"model":"eagle"*'
 [ ! -e plugin/drafter ] || fail "plugin/drafter is there"

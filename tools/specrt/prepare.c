@@ -19,7 +19,7 @@ static const char *const engines[N_ENGINES] = {"vllm", "sglang", "llama.cpp"};
 typedef struct prepare {
     const char *target, *drafter, *engine_name, *size, *mass, *with, *endpoint, *model;
     cli_list text, prompts;
-    bool dry_run;
+    bool dry_run, by_language, balance;
     cli_common common;
     int engine;
     checkpoint_kind kind;
@@ -50,14 +50,10 @@ static specrt_status look_at_drafter(prepare *p, specrt_error *err) {
     if (p->drafter_is_gguf) return SPECRT_STATUS_OK;
     checkpoint c;
     TRY(sl_checkpoint_open(p->drafter, true, &c, err));
-    bool is_part = c.kind == CHECKPOINT_MTP && !c.tail.is_whole;
-    p->kind = c.kind == CHECKPOINT_MTP ? CHECKPOINT_MODEL : c.kind;
+    /* A whole model drafts by all its layers. */
+    p->kind = c.kind == CHECKPOINT_MTP && c.tail.is_whole ? CHECKPOINT_MODEL : c.kind;
     sl_checkpoint_close(&c);
-    if (!is_part) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                            "%s: are MTP layers alone; expected an EAGLE drafter or a draft model; "
-                            "specrt-bundle export --drafter cuts MTP layers",
-                            p->drafter);
+    return SPECRT_STATUS_OK;
 }
 
 /* A target is a GGUF or the folder of a checkpoint, whose weights need not be there. */
@@ -88,7 +84,10 @@ static int name_outputs(prepare *p) {
     snprintf(p->answers, sizeof p->answers, "%s/answers.jsonl", folder);
     snprintf(p->bundle, sizeof p->bundle, "%s/model.specb", folder);
     snprintf(p->report, sizeof p->report, "%s/coverage.html", folder);
-    snprintf(p->cut, sizeof p->cut, "%s/drafter%s", folder, p->cut_is_gguf ? ".gguf" : "");
+    const char *name = p->kind == CHECKPOINT_MTP ? "token_map.pt"
+                       : p->cut_is_gguf          ? "drafter.gguf"
+                                                 : "drafter";
+    snprintf(p->cut, sizeof p->cut, "%s/%s", folder, name);
     return -1;
 }
 
@@ -104,7 +103,7 @@ static bool wants(const prepare *p, const char *section) {
 /* Engines score draft models and EAGLE-1/2 heads by the whole vocabulary, except SGLang with a token map. For
  * the others our plug-in or specrt-llama reads the bundle. */
 static bool cuts(const prepare *p) {
-    return p->kind == CHECKPOINT_EAGLE3 || (p->kind == CHECKPOINT_EAGLE && p->engine == SGLANG);
+    return p->kind == CHECKPOINT_EAGLE3 || p->engine == SGLANG;
 }
 
 static void add_corpus(const prepare *p, step *s) {
@@ -133,6 +132,8 @@ static int run_ranks(prepare *p) {
     s.seconds = estimate_ranks(&p->text);
     add_corpus(p, &s);
     step_option(&s, p->mass ? "--mass" : "--size", p->mass ? p->mass : p->size);
+    if (p->by_language) step_word(&s, "--by-language");
+    if (p->balance) step_word(&s, "--balance");
     step_option(&s, "--report", p->report);
     step_word(&s, "-f");
     step_option(&s, "-o", p->bundle);
@@ -152,7 +153,8 @@ static int run_graph(prepare *p) {
 /* Sections of the head that drafts: the drafter's own, else the target's. */
 static int run_head_section(prepare *p, const char *name, const char *what, const char *tool) {
     step s = {.name = name, .what = what, .output = p->bundle};
-    const char *head = p->kind == CHECKPOINT_EAGLE ? p->target : p->drafter;
+    bool is_own = p->kind == CHECKPOINT_EAGLE3 || p->kind == CHECKPOINT_MODEL;
+    const char *head = is_own ? p->drafter : p->target;
     s.seconds = strcmp(tool, "sketch-build") == 0 ? estimate_sketch(head) : estimate_clusters(head);
     step_word(&s, tool);
     step_option(&s, "--model", head);
@@ -224,13 +226,19 @@ static char *vllm_config(const prepare *p, const char *drafter) {
     return sl_json_to_text(o);
 }
 
-static void name_sglang(const prepare *p, step *s, const char *drafter, const char *map) {
+static void name_sglang(const prepare *p, step *s) {
+    bool is_mtp = p->kind == CHECKPOINT_MTP;
+    char map[TOOL_PATH_BYTES + 32];
+    snprintf(map, sizeof map, "%s%s", p->cut, is_mtp ? "" : "/token_map.pt");
     step_word(s, "python");
     step_option(s, "-m", "sglang.launch_server");
     step_option(s, "--model-path", p->target);
-    step_option(s, "--speculative-algorithm", p->kind == CHECKPOINT_EAGLE3 ? "EAGLE3" : "EAGLE");
-    step_option(s, "--speculative-draft-model-path", drafter);
-    if (p->kind == CHECKPOINT_EAGLE) step_option(s, "--speculative-token-map", map);
+    step_option(s, "--speculative-algorithm",
+                is_mtp                         ? "NEXTN"
+                : p->kind == CHECKPOINT_EAGLE3 ? "EAGLE3"
+                                               : "EAGLE");
+    step_option(s, "--speculative-draft-model-path", is_mtp ? p->drafter : p->cut);
+    if (p->kind != CHECKPOINT_EAGLE3) step_option(s, "--speculative-token-map", map);
 }
 
 static void name_llama(const prepare *p, step *s) {
@@ -257,8 +265,7 @@ static char *name_command(const prepare *p) {
         step_option(&s, "serve", p->target);
         step_option(&s, "--speculative-config", config);
     } else if (p->engine == SGLANG) {
-        snprintf(file, sizeof file, "%s/token_map.pt", drafter);
-        name_sglang(p, &s, drafter, file);
+        name_sglang(p, &s);
     } else {
         name_llama(p, &s);
     }
@@ -293,7 +300,9 @@ static int report(const prepare *p, int code) {
     if (coverage)
         sl_cli_info("they cover %.2f%% of held-out text", 100 * json_object_get_double(coverage));
     sl_cli_info("%s: the coverage of every size", p->report);
-    if (cuts(p)) sl_cli_info("%s: the drafter, cut", p->cut);
+    if (cuts(p))
+        sl_cli_info("%s: the %s", p->cut,
+                    p->kind == CHECKPOINT_MTP ? "list of its tokens" : "drafter, cut");
     sl_cli_info("%s/start.sh: the command that starts the engine", p->common.output);
     if (!p->common.json && !p->common.quiet) sl_text_lines(p->start, stdout);
     specrt_error err;
@@ -346,6 +355,11 @@ static int check_files(prepare *p) {
         return sl_cli_usage(
             "--drafter %s: expected a folder of safetensors, which %s loads; found a GGUF",
             p->drafter, p->engine_name);
+    if (p->engine != SGLANG && p->kind == CHECKPOINT_MTP)
+        return sl_cli_usage("--drafter %s: expected --for sglang for MTP layers in safetensors; "
+                            "llama.cpp takes a GGUF of them, and vLLM scores the target's whole "
+                            "head",
+                            p->drafter);
     if (p->engine == SGLANG && p->kind == CHECKPOINT_MODEL)
         return sl_cli_usage(
             "--drafter %s: expected an EAGLE drafter; SGLang scores a draft model by its whole "
@@ -381,7 +395,8 @@ int prepare_main(int argc, char **argv) {
         sl_cli_string("target", "DIR|GGUF", &p.target,
                       "the target model; of a folder config.json and the tokenizer are read"),
         sl_cli_string("drafter", "DIR|GGUF", &p.drafter,
-                      "its drafter: an EAGLE-1/2/3 head, a draft model, or a GGUF for llama.cpp"),
+                      "its drafter: an EAGLE-1/2/3 head, MTP layers, a draft model, or a GGUF for "
+                      "llama.cpp"),
         sl_cli_strings("text", "PATH...", &p.text,
                        "what the target writes: files and folders that calibrate reads"),
         sl_cli_string("endpoint", "URL", &p.endpoint,
@@ -395,6 +410,10 @@ int prepare_main(int argc, char **argv) {
                       "tokens of the draft vocabulary (default 32768; a quarter of a vocabulary "
                       "below 65536)"),
         sl_cli_string("mass", "P", &p.mass, "as few tokens as cover share P of held-out text"),
+        sl_cli_flag("by-language", &p.by_language,
+                    "rank and report the text by the scripts that it is written in"),
+        sl_cli_flag("balance", &p.balance,
+                    "the same share for each language of --by-language, else for each --text"),
         sl_cli_string("with", "LIST", &p.with,
                       "other sections of the bundle: graph (default), sketch, clusters; or none"),
         sl_cli_flag("dry-run", &p.dry_run,
