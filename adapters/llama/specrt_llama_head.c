@@ -41,21 +41,24 @@ static bool is_assistant(const struct gguf_context *gguf) {
     return strcmp(architecture(gguf), "gemma4-assistant") == 0;
 }
 
-/* The number under "<architecture>.<key>"; 0: there is none. */
-static uint32_t whole_key(const struct gguf_context *gguf, const char *arch, const char *key) {
+/* The key "<architecture>.<key>" of this type; -1: there is none. */
+static int64_t find_key(const struct gguf_context *gguf, const char *arch, const char *key,
+                        enum gguf_type type) {
     char name[128];
     snprintf(name, sizeof name, "%s.%s", arch, key);
     int64_t id = gguf_find_key(gguf, name);
-    return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_UINT32 ? gguf_get_val_u32(gguf, id)
-                                                                     : 0;
+    return id >= 0 && gguf_get_kv_type(gguf, id) == type ? id : -1;
+}
+
+/* 0: there is no such number. */
+static uint32_t whole_key(const struct gguf_context *gguf, const char *arch, const char *key) {
+    int64_t id = find_key(gguf, arch, key, GGUF_TYPE_UINT32);
+    return id >= 0 ? gguf_get_val_u32(gguf, id) : 0;
 }
 
 static float real_key(const struct gguf_context *gguf, const char *arch, const char *key) {
-    char name[128];
-    snprintf(name, sizeof name, "%s.%s", arch, key);
-    int64_t id = gguf_find_key(gguf, name);
-    return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_FLOAT32 ? gguf_get_val_f32(gguf, id)
-                                                                      : 0;
+    int64_t id = find_key(gguf, arch, key, GGUF_TYPE_FLOAT32);
+    return id >= 0 ? gguf_get_val_f32(gguf, id) : 0;
 }
 
 /* What llama.cpp's graphs of this architecture make of products: files of Granite and MiniCPM say what

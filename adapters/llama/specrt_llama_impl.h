@@ -61,6 +61,16 @@ struct specrt_llama {
 int specrt_llama_fail(specrt_llama *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* specrt_llama_check_pair() : models, vocabularies, and whether the head has their rows.
+ * specrt_llama_check_branches() : whether the target takes the tree. specrt_llama_check_rollback() : whether
+ * the target's context takes rejected tokens back. */
+specrt_status specrt_llama_check_pair(specrt_llama *s, const struct llama_model *target,
+                                      const struct llama_model *draft, specrt_error *err);
+specrt_status specrt_llama_check_branches(const specrt_llama *s, const struct llama_model *target,
+                                          specrt_error *err);
+specrt_status specrt_llama_check_rollback(specrt_llama *s, const struct llama_model *target,
+                                          specrt_error *err);
+
 /* specrt_llama_sequence() : where the drafter keeps row `row` of a level: two sets take turns, since a row's
  * sequence is a copy of its parent's. */
 int32_t specrt_llama_sequence(const specrt_llama *s, int32_t level, int32_t row);

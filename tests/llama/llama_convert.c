@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "drawn.h"
 #include "ggml.h"
 #include "gguf.h"
 #include "llama.h"
@@ -152,12 +153,6 @@ static int write_mamba(const char *in, const char *out) {
     gguf_free(from);
     ggml_free(data);
     return !written;
-}
-
-/* The next of a sequence in [-1, 1). */
-static double drawn(uint64_t *state) {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*state >> 33) / 1073741824.0 - 1;
 }
 
 /* Weights of scale / sqrt(columns) times what is drawn; norms stay near 1. */

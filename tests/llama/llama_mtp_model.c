@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "drawn.h"
 #include "ggml.h"
 #include "gguf.h"
 
@@ -162,12 +163,6 @@ typedef struct plan {
     struct gguf_context *gguf;
     struct ggml_context *data;
 } plan;
-
-/* The next of a sequence in [-1, 1). */
-static double drawn(uint64_t *state) {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*state >> 33) / 1073741824.0 - 1;
-}
 
 static uint64_t seed_of(const char *name) {
     uint64_t state = 88172645463325252u;

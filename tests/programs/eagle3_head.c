@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "drawn.h"
 #include "engine/infer/engine.h"
 #include "formats/safetensors.h"
 #include "model/model.h"
@@ -20,12 +21,6 @@ enum { N_PASSES = 3, MOST = 20, MOST_COLS = 4096 };
 static int fail(const char *what) {
     fprintf(stderr, "eagle3_head: %s\n", what);
     return 1;
-}
-
-/* The next of a sequence in [-1, 1). */
-static double drawn(uint64_t *state) {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*state >> 33) / 1073741824.0 - 1;
 }
 
 typedef struct head {
