@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# patched.sh FOLDER : llama.cpp's server with the type draft-specrt, in FOLDER/patched, from the
-# sources that `make llama-fetch` brought into FOLDER/src. They stay as they are. Run from the
-# project's root.
+# patched.sh FOLDER : llama.cpp's server with our patches (the type draft-specrt, and MTP files with
+# a cut head), in FOLDER/patched, from the sources that `make llama-fetch` brought into FOLDER/src.
+# They stay as they are. Run from the project's root.
 set -euo pipefail
-folder=$1 root=$PWD patch=adapters/llama/llama.cpp-0.5.0.patch
+folder=$1 root=$PWD patches="adapters/llama/llama.cpp-0.5.0*.patch"
 fail() { echo "make llama-patched: $*" >&2; exit 1; }
 
 [ -e "$folder/src/CMakeLists.txt" ] || fail "no $folder/src; make llama-fetch brings it"
@@ -11,13 +11,13 @@ for program in cmake patch; do
     command -v $program >/dev/null || fail "no $program; apt-get install -y $program"
 done
 to=$folder/patched
-if ! cmp -s "$patch" "$to/patch"; then
+if ! cat $patches | cmp -s - "$to/patch"; then
     rm -rf "$to/src" "$to/patch"
     mkdir -p "$to"
     cp -r "$folder/src" "$to/src"
-    patch -s -p1 -d "$to/src" <"$patch" ||
-        fail "$folder/src: $patch does not apply; expected the version that make llama-fetch brings"
-    cp "$patch" "$to/patch"
+    cat $patches | patch -s -p1 -d "$to/src" ||
+        fail "$folder/src: $patches do not apply; expected the version that make llama-fetch brings"
+    cat $patches >"$to/patch"
 fi
 mkdir -p "$to/build"
 out=$(cd "$to/build" && pwd)

@@ -1,8 +1,10 @@
 /* llama_mtp.c : MTP layers inside llama.cpp, as its own type draft-mtp runs them and as our adapter does:
  * chain by chain the logits are the same, after a prompt of several passes and after drafts that were
- * accepted in part. Then which bytes of the drafter's file our passes read: none of a head.
+ * accepted in part. Then which bytes of the drafter's file our passes read: none of a head. Where the
+ * drafter's file is given once more with a cut head, llama.cpp drafts with that one: its logits are the whole
+ * head's at the ids kept, and -inf elsewhere.
  *
- *     llama_mtp TARGET.gguf DRAFT.gguf      two files; exit code 0: all as it should be */
+ *     llama_mtp TARGET.gguf DRAFT.gguf [CUT.gguf]      exit code 0: all as it should be */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,7 +23,9 @@ enum { N_PROMPT = 200, N_PASS = 64, N_CYCLES = 4, N_CHAIN = 3, N_CONTEXT = 512 }
 
 typedef struct test {
     struct llama_model *target, *draft;
+    struct llama_model *theirs; /* the draft model of llama.cpp's own way */
     int32_t n_vocab;
+    int64_t n_scored; /* tokens that it scores */
     size_t d;
     /* llama.cpp's own way. */
     struct llama_context *ctx, *mtp;
@@ -60,7 +64,7 @@ static int open_theirs(test *t) {
     p.n_rs_seq = 0;
     p.ctx_type = LLAMA_CONTEXT_TYPE_MTP;
     p.ctx_other = t->ctx;
-    t->mtp = llama_init_from_model(t->draft, p);
+    t->mtp = llama_init_from_model(t->theirs, p);
     if (!t->ctx || !t->mtp) return fail("llama.cpp", "no context");
     char arch[64] = "";
     llama_model_meta_val_str(t->draft, "general.architecture", arch, sizeof arch);
@@ -198,13 +202,18 @@ static int commit_ours(test *t, const int32_t *tokens) {
 
 /* ---- beside each other ------------------------------------------------------------------------------ */
 
-static int near(const float *a, const float *b, size_t n) {
+static int near(const test *t, const float *a, const float *b, size_t n) {
     double most = 0, size = 0;
+    int64_t n_scored = 0;
     for (size_t i = 0; i < n; i++) {
+        if (b[i] == -INFINITY) continue;
+        n_scored++;
         most = fmax(most, fabs((double)a[i] - (double)b[i]));
         size = fmax(size, fabs((double)b[i]));
     }
-    printf("logits at most %.2g of the greatest apart\n", size > 0 ? most / size : INFINITY);
+    printf("%lld logits at most %.2g of the greatest apart\n", (long long)n_scored,
+           size > 0 ? most / size : INFINITY);
+    if (n_scored != N_CHAIN * t->n_scored) return fail("logits", "llama.cpp's are of other tokens");
     return size > 0 && most <= 1e-4 * size ? 0 : fail("logits", "not llama.cpp's own");
 }
 
@@ -229,7 +238,8 @@ static int check_cycles(test *t) {
     for (int cycle = 0; !bad && cycle < N_CYCLES; cycle++, position += 2) {
         tokens[0] = 100 + cycle;
         bad = draft_theirs(t, tokens, position, theirs) || draft_ours(t, tokens, ours) ||
-              near(ours, theirs, n) || commit_theirs(t, tokens, position) || commit_ours(t, tokens);
+              near(t, ours, theirs, n) || commit_theirs(t, tokens, position) ||
+              commit_ours(t, tokens);
     }
     free(theirs), free(ours);
     return bad ? fail("cycles", specrt_llama_fault(t->pair)) : 0;
@@ -276,20 +286,31 @@ static int check_bytes(test *t, const char *path) {
     return with >= head && without > 0 && without < head / 2 ? 0 : fail("bytes", "a head was read");
 }
 
+static int load_all(test *t, char **paths) {
+    specrt_llama_head head;
+    const char *theirs = paths[3] ? paths[3] : paths[2];
+    t->target = load(paths[1]);
+    t->draft = load(paths[2]);
+    t->theirs = paths[3] ? load(theirs) : t->draft;
+    if (!t->target || !t->draft || !t->theirs) return fail(theirs, "llama.cpp does not load it");
+    t->n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(t->target));
+    if (specrt_llama_head_open(theirs, &head, NULL)) return fail(theirs, "no head");
+    t->n_scored = head.desc.n_rows;
+    specrt_llama_head_close(&head);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     test t = {0};
-    if (argc != 3) return fail("usage", "expected TARGET DRAFT");
+    if (argc < 3 || argc > 4) return fail("usage", "expected TARGET DRAFT [CUT]");
     llama_log_set(quiet, NULL);
     llama_backend_init();
-    t.target = load(argv[1]);
-    t.draft = load(argv[2]);
-    if (!t.target || !t.draft) return fail(argv[1], "llama.cpp does not load the pair");
-    t.n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(t.target));
-    int bad =
-        open_theirs(&t) || open_ours(&t, argv[2]) || check_cycles(&t) || check_bytes(&t, argv[2]);
+    int bad = load_all(&t, argv) || open_theirs(&t) || open_ours(&t, argv[2]) || check_cycles(&t) ||
+              check_bytes(&t, argv[2]);
     specrt_llama_free(t.pair);
     specrt_llama_head_close(&t.head);
     llama_free(t.mtp), llama_free(t.ctx);
+    if (t.theirs != t.draft) llama_model_free(t.theirs);
     llama_model_free(t.draft), llama_model_free(t.target);
     free(t.pending), free(t.rows);
     return bad;

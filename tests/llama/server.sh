@@ -123,6 +123,15 @@ check "full: as many as draft-simple" cmp "$work/simple.n" "$work/full.n"
 drafts window window:256@min=0
 drafts list static:512 --spec-specrt-bundle "$work/pair.specb"
 
+# own_drafts NAME ARGUMENT... : the same for llama.cpp's own type draft-mtp.
+own_drafts() {
+    local name=$1; shift
+    check "$name" serve "$name" --spec-type draft-mtp --spec-draft-n-max 3 --spec-draft-p-min 0 "$@"
+    check "$name: tokens" cmp "$work/$plain.ids" "$work/$name.ids"
+    check "$name: accepted" awk '{ exit !($1 > 0 && $2 > 0) }' "$work/$name.n"
+    echo "$name: drafted and accepted $(cat "$work/$name.n")"
+}
+
 # ---- auto, by the clock: the default ----
 
 # answers NAME TEXT [ARGUMENT...] : $plain's tokens, and one line of the log has the text.
@@ -183,19 +192,45 @@ check eagle serve eagle -md "$work/eagle.gguf" --spec-type draft-eagle3 --spec-d
 check "eagle: tokens" cmp "$work/plain.ids" "$work/eagle.ids"
 check "eagle: drafted" awk '{ exit !($1 > 0) }' "$work/eagle.n"
 
-# MTP layers: the target's own, and those of a file that holds nothing else. States of qwen35 are
-# rolled back by snapshots, of qwen3next by the server's copies, and glm4moe has none.
+# cut FILE TARGET : llama.cpp's own type draft-mtp, with the server's libraries, loads FILE with its
+# head cut to a list, as FILE-cut. Its logits are those of the whole head.
+cut() {
+    check "cut $1" "$build/bin/specrt-bundle" export "$work/pair.specb" -q --for llama.cpp \
+        --drafter "$work/$1.gguf" -o "$work/$1-cut.gguf"
+    check "cut $1: logits" env LD_LIBRARY_PATH="$(dirname "$server")" "$build/tests/llama_mtp" \
+        "$work/$2.gguf" "$work/$1.gguf" "$work/$1-cut.gguf"
+}
+
+# MTP layers: the target's own, and those of a file that holds nothing else, with whole heads and
+# with cut ones, where a whole model's output.weight stays whole. States of qwen35 are rolled back
+# by snapshots, of qwen3next by the server's copies, and glm4moe has none.
 mtp() { "$build/tests/llama_mtp_model" "$1" $target "$work/$1.gguf"; }
+for of in qwen35moe step35 qwen35 qwen3next glm4moe; do
+    for kind in "" ,tail ,tail,own; do check "mtp $of$kind" mtp "$of$kind"; done
+    cut $of $of
+    cut $of,tail $of
+done
 for of in qwen35 qwen3next glm4moe; do
-    check "mtp $of" mtp $of
-    check "mtp $of tail" mtp $of,tail,own
     model=$work/$of.gguf plain=$of-plain md=
     check "$plain" serve "$plain"
     drafts "mtp-$of" full
     answers "mtp-$of-auto" "draft-specrt: costs: measured in "
     md="-md $work/$of,tail,own.gguf"
     drafts "mtp-$of-tail" window:16384@min=16384
+    md="-md $work/$of,tail-cut.gguf"
+    drafts "mtp-$of-tail-cut" full
+    own_drafts "mtp-$of-tail-cut-own" $md
+    model=$work/$of-cut.gguf md=
+    drafts "mtp-$of-cut" full
+    own_drafts "mtp-$of-cut-own"
 done
+# Of step35 draft-mtp has a layer for each depth, with a cut head each.
+check "mtp step35,two" mtp step35,two
+cut step35,two step35,two
+model=$work/step35,two.gguf plain=step35-plain
+check "$plain" serve "$plain"
+model=$work/step35,two-cut.gguf
+own_drafts mtp-step35-two-cut
 check "mtp two" mtp qwen35,two
 model=$work/target.gguf plain=plain
 
