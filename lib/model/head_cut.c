@@ -17,6 +17,7 @@ typedef struct job {
     const int32_t *ids; /* [n] the token of each row */
     int32_t n;
     const char *drafter; /* whose rows */
+    const gguf *target;  /* whose rows they are instead; NULL */
     specrt_error *err;
 } job;
 
@@ -169,6 +170,27 @@ static void find_mtp(const gguf *g, const mtp_tail *tail, cuts *out) {
         add_cut(out, shared, "output.weight");
 }
 
+/* A drafter without a head takes the target's rows. */
+static specrt_status take_target(const job *j, const gguf *g, gguf_string arch,
+                                 const mtp_tail *tail, cuts *out) {
+    char key[96];
+    int64_t width = 0;
+    const gguf_tensor *head = sl_gguf_find_tensor(j->target, "output.weight");
+    if (!head) head = sl_gguf_find_tensor(j->target, "token_embd.weight");
+    if (tail->is_whole || tail->own_head || sl_gguf_find_tensor(g, "output.weight"))
+        return specrt_error_set(j->err, SPECRT_STATUS_BAD_ARG,
+                                "%s: has an LM head: expected no --target", j->drafter);
+    snprintf(key, sizeof key, "%.*s.embedding_length", (int)(arch.n > 40 ? 40 : arch.n), arch.s);
+    sl_gguf_get_int(g, key, &width);
+    if (!head || sl_gguf_find_tensor(g, "d2t") || head->dims[0] != width)
+        return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                "--target: expected a head of %" PRId64
+                                " columns, as %s has states, found %" PRId64 "; name its target",
+                                width, j->drafter, head ? head->dims[0] : 0);
+    add_cut(out, head, "output.weight");
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status find_heads(const job *j, const gguf *g, cuts *out) {
     gguf_string arch = {"", 0};
     mtp_tail tail;
@@ -176,22 +198,23 @@ static specrt_status find_heads(const job *j, const gguf *g, cuts *out) {
     sl_gguf_get_string(g, "general.architecture", &arch);
     *out = (cuts){0};
     TRY(sl_mtp_tail_gguf(g, j->drafter, &tail, j->err));
-    if (tail.n_layers > 0)
-        find_mtp(g, &tail, out);
-    else if (!reads_d2t(arch))
+    if (tail.n_layers == 0 && !reads_d2t(arch))
         return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: architecture '%.*s' without MTP layers: llama.cpp reads d2t "
                                 "of eagle3 and dflash drafters, and does not load others that are "
                                 "cut (wrong shape); draft with the whole file in specrt-llama "
                                 "--policy static:%" PRId32,
                                 j->drafter, (int)(arch.n > 40 ? 40 : arch.n), arch.s, j->n);
+    if (j->target) return take_target(j, g, arch, &tail, out);
+    if (tail.n_layers > 0)
+        find_mtp(g, &tail, out);
     else if (output)
         add_cut(out, output, "output.weight");
     if (out->n == 0)
         return specrt_error_set(
             j->err, SPECRT_STATUS_UNSUPPORTED,
             "%s: has no output.weight: llama.cpp would score the target's whole "
-            "head; convert the drafter with its LM head",
+            "head; convert the drafter with its LM head, or name the target (--target)",
             j->drafter);
     return SPECRT_STATUS_OK;
 }
@@ -312,16 +335,18 @@ static specrt_status make_edits(const job *j, const gguf *g, gguf_tensor edits[M
     return status;
 }
 
-specrt_status sl_head_cut_gguf(const char *drafter, const int32_t *ids, int32_t n, out_file *out,
-                               specrt_error *err) {
-    const job j = {.ids = ids, .n = n, .drafter = drafter, .err = err};
+specrt_status sl_head_cut_gguf(const char *drafter, const char *target, const int32_t *ids,
+                               int32_t n, out_file *out, specrt_error *err) {
     gguf_tensor edits[MAX_EDITS];
-    gguf *g;
+    gguf *g, *t = NULL;
     int n_edits = 0;
     TRY(sl_gguf_open(drafter, &g, err));
-    specrt_status status = make_edits(&j, g, edits, &n_edits);
+    specrt_status status = target ? sl_gguf_open(target, &t, err) : SPECRT_STATUS_OK;
+    const job j = {.ids = ids, .n = n, .drafter = drafter, .target = t, .err = err};
+    if (status == SPECRT_STATUS_OK) status = make_edits(&j, g, edits, &n_edits);
     if (status == SPECRT_STATUS_OK) status = sl_gguf_rewrite(g, edits, n_edits, out, err);
     for (int i = 0; i < n_edits; i++) free((void *)(uintptr_t)edits[i].data);
+    sl_gguf_close(t);
     sl_gguf_close(g);
     return status;
 }

@@ -344,7 +344,7 @@ static specrt_status write_gguf(const job *j) {
             j->err, SPECRT_STATUS_BAD_ARG,
             "format gguf: expected the drafter to rewrite (--drafter FILE.gguf)");
     TRY(sl_out_open(&out, j->path, j->force, j->err));
-    return finish(&out, sl_head_cut_gguf(j->drafter, j->ids, j->n, &out, j->err), j->err);
+    return finish(&out, sl_head_cut_gguf(j->drafter, NULL, j->ids, j->n, &out, j->err), j->err);
 }
 
 /* ---- any format ------------------------------------------------------------------------------- */

@@ -27,7 +27,7 @@ refuses 3 "*small.gguf: has no row for token *; its head has $kept rows chosen b
 refuses 3 "*target.gguf: architecture 'llama' without MTP layers: llama.cpp reads d2t of eagle3 *" \
     specrt-bundle export x.specb --format gguf --drafter "$target" -o no.gguf
 refuses 2 "*head.safetensors: * expected --target FILE.gguf*" convert -o no.gguf
-refuses 2 "*small.gguf: is no EAGLE-3 checkpoint: expected no --target" \
+refuses 2 "*small.gguf: has an LM head: expected no --target" \
     specrt-bundle export x.specb --format gguf --drafter small.gguf --target "$target" -o no.gguf
 refuses 2 "*--target goes with --drafter" specrt-bundle export x.specb --format text \
     --target "$target" -o no.txt

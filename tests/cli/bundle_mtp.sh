@@ -57,6 +57,18 @@ accepts specrt-bundle export list.specb --format gguf --drafter whole.gguf -o di
 same cut.gguf direct.gguf
 [ "$(decode --draft cut.gguf --policy full)" = "$under_list" ] || fail "cut.gguf drafts otherwise"
 
+# A sidecar without a head takes the target's rows.
+"$CLI_BIN/../tests/mtp_gguf" "$target" "$sample/mtp.safetensors" alone.gguf alone || fail "no GGUF"
+refuses 3 "*alone.gguf: has no output.weight: *(--target)" export_for alone.gguf \
+    --for llama.cpp -o no
+accepts export_for alone.gguf --for llama.cpp --target "$target" -o alone-cut.gguf
+[ "$(decode --draft alone-cut.gguf --policy full)" = "$under_list" ] ||
+    fail "alone-cut.gguf drafts otherwise"
+refuses 2 "*whole.gguf: has an LM head: expected no --target" export_for whole.gguf \
+    --for llama.cpp --target "$target" -o no
+refuses 2 "*module: a list takes no rows: expected no --target" export_for module --for text \
+    --target "$target" -o no
+
 # DeepSeek's names, in a whole model: the layer's own head is cut, and nothing of the model's own
 # layers is there.
 mkdir deep tied

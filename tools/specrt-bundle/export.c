@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "model/eagle3_gguf.h"
+#include "model/head_cut.h"
 #include "model/token_map.h"
 #include "tokenizer/tokenizer.h"
 #include "engines.h"
@@ -46,11 +47,21 @@ static specrt_status write_eagle3(const request *r, token_map *map, specrt_error
     return SPECRT_STATUS_OK;
 }
 
+/* A drafter's GGUF without a head, with rows of the target's. */
+static specrt_status write_headless(const request *r, const token_map *map, specrt_error *err) {
+    out_file out;
+    TRY(sl_out_open(&out, r->output, r->force, err));
+    specrt_status status = sl_head_cut_gguf(r->drafter, r->target, map->ids, map->n, &out, err);
+    if (status == SPECRT_STATUS_OK) return sl_out_commit(&out, err);
+    sl_out_abort(&out);
+    return status;
+}
+
 static specrt_status check_target(const request *r, bool is_eagle3, specrt_error *err) {
-    if (is_eagle3 == (r->target != NULL)) return SPECRT_STATUS_OK;
+    if (r->target ? strcmp(r->format, "gguf") == 0 : !is_eagle3) return SPECRT_STATUS_OK;
     if (r->target)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: is no EAGLE-3 checkpoint: expected no --target", r->drafter);
+                                "%s: a list takes no rows: expected no --target", r->drafter);
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                             "%s: an EAGLE-3 checkpoint has no tokenizer: expected --target "
                             "FILE.gguf, the model that it was trained for",
@@ -72,6 +83,7 @@ static specrt_status run(request *r, token_map *map, specrt_error *err) {
     const specrt_ident *ident = specrt_bundle_ident(bundle);
     if (ident) memcpy(map->tokenizer_sha256, ident->tokenizer_sha256, 32);
     if (status == SPECRT_STATUS_OK) status = check_model(source, bundle, err);
+    if (status == SPECRT_STATUS_OK) status = check_model(r->target, bundle, err);
     specrt_bundle_close(bundle);
     TRY(status);
     if (!r->output) {
@@ -79,6 +91,7 @@ static specrt_status run(request *r, token_map *map, specrt_error *err) {
         r->output = r->name;
     }
     if (is_eagle3) return write_eagle3(r, map, err);
+    if (r->target) return write_headless(r, map, err);
     const char *weights = r->engine && strcmp(r->format, "gguf") != 0 ? NULL : source;
     return sl_token_map_write(map, r->format, r->output, weights, r->force, err);
 }
@@ -230,8 +243,8 @@ int export_main(int argc, char **argv) {
                       "layers or an EAGLE-3 checkpoint; with --for the drafter that it is for"),
         sl_cli_string(
             "target", "FILE", &r.target,
-            "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF; with --for "
-            "where it has no lm_head.weight: whose rows it takes"),
+            "gguf: the model that an EAGLE-3 checkpoint was trained for, a GGUF; for a drafter "
+            "without a head: whose rows it takes"),
         sl_cli_string("head", "FILE", &r.head,
                       "safetensors: add the rows of this model's head as lm_head.weight, quantised "
                       "ones in f16"),
