@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <stdbool.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -1062,41 +1061,7 @@ static void case_safe_places(void) {
     gather_free(&g);
 }
 
-/* ---- slow ---- */
-
-/* With SPECRT_SLOW=1: an array of 200 MB on one line streams; a child's peak memory stays small.
- * First in the table, for a child starts with its parent's. */
-static void case_big_array(void) {
-    const char *slow = getenv("SPECRT_SLOW");
-    if (!slow || !*slow) SKIP("set SPECRT_SLOW=1");
-    const char *path = path_of("big.json");
-    FILE *f = fopen(path, "wb");
-    REQUIRE(f);
-    char filler[1001];
-    memset(filler, 'x', 1000), filler[1000] = '\0';
-    for (int i = 0; i < 200000; i++) fprintf(f, "%c{\"text\":\"%s\"}", i ? ',' : '[', filler);
-    REQUIRE(fputc(']', f) == ']' && fclose(f) == 0);
-    pid_t child = fork();
-    if (child == 0) {
-        corpus_options options = {0};
-        corpus *c;
-        corpus_batch batch = {0};
-        bool end = false;
-        int64_t n = 0;
-        if (sl_corpus_open(&path, 1, &options, &c, NULL) != SPECRT_STATUS_OK) _exit(1);
-        while (!end && sl_corpus_next(c, &batch, &end, NULL) == SPECRT_STATUS_OK) n += batch.n_docs;
-        _exit(n == 200000 ? 0 : 2);
-    }
-    int code;
-    struct rusage usage;
-    REQUIRE(wait4(child, &code, 0, &usage) == child);
-    CHECK_INT(code, 0);
-    CHECK(usage.ru_maxrss < 32 << 10); /* KiB */
-    unlink(path);
-}
-
 static const test_case cases[] = {
-    {"big-array", "a big array streams in little memory (opt-in)", case_big_array},
     {"units", "text is cut where the rule says, packed or not", case_units},
     {"text-bytes", "NULs, CRLF, byte-order marks, invalid bytes", case_text_bytes},
     {"forced", "64 MiB without a safe place are cut on a character", case_forced},

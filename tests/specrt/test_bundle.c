@@ -1,8 +1,5 @@
-/* test_bundle.c : the container and its sections, good, damaged and hostile; and the writer.
- *
- * SPECRT_MAKE_GOLDEN=1 test_bundle --filter golden_make writes tests/golden/bundles and
- * tests/golden-errors/bundles anew. The files that are there must open (or be refused) for ever: add,
- * never replace. */
+/* test_bundle.c : the container and its sections, good, damaged and hostile; and the writer. Files of
+ * tests/golden/bundles and golden-errors/bundles must open, or be refused, for ever: add, never replace. */
 #include "specrt_tools.h"
 #include "fixture.h"
 #include "folder.h"
@@ -669,33 +666,6 @@ static void test_allocations(void) {
 
 /* --- golden files --- */
 
-static void golden_write(const char *path, const uint8_t *bytes, size_t n) {
-    specrt_error err;
-    if (sl_out_bytes(path, false, bytes, n, &err) != SPECRT_STATUS_OK)
-        fprintf(stderr, "%s\n", err.msg);
-}
-
-static void test_golden_make(void) {
-    if (!getenv("SPECRT_MAKE_GOLDEN")) SKIP("SPECRT_MAKE_GOLDEN is not set");
-    size_t n;
-    uint8_t *bytes = bundle_make(false, &n);
-    golden_write("tests/golden/bundles/v1.0-raw.specb", bytes, n);
-    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
-        uint8_t *damaged = (uint8_t *)malloc(n);
-        char path[128];
-        memcpy(damaged, bytes, n);
-        damage_apply(&damages[i], damaged, n);
-        snprintf(path, sizeof path, "tests/golden-errors/bundles/%s.%d.specb", damages[i].name,
-                 (int)damages[i].expected);
-        golden_write(path, damaged, n);
-        free(damaged);
-    }
-    free(bytes);
-    bytes = bundle_make(true, &n);
-    golden_write("tests/golden/bundles/v1.0-zstd.specb", bytes, n);
-    free(bytes);
-}
-
 /* Files of the first release open with the content they had. */
 static void test_golden(void) {
     CHECK_INT(open_path("tests/golden/bundles/v1.0-raw.specb", NULL), SPECRT_STATUS_OK);
@@ -972,7 +942,6 @@ static const test_case cases[] = {
     {"ranks_content", "every rule of section ranks", test_ranks_content},
     {"ranks_partial", "a list shorter than its vocabulary", test_ranks_partial},
     {"allocations", "every allocation fails once: clean, nothing leaks", test_allocations},
-    {"golden_make", "writes the golden files when asked", test_golden_make},
     {"golden", "the first release's bundles open", test_golden},
     {"golden_errors", "damaged files give the status in their name", test_golden_errors},
     {"write", "create, add, replace, drop; provenance follows", test_write},
