@@ -58,6 +58,7 @@ NVCC     := $(CUDA_HOME)/bin/nvcc
 ifneq ($(and $(if $(SMOKE),,1),$(wildcard $(CUDA_HOME)/include/cuda_fp16.h)),)
 GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness
 GPU_BENCH := $(BUILD)/bench/gpu/bench_gpu
+GPU_LIB   := $(BUILD)/libspecrt_harness.so
 endif
 ifneq ($(filter-out help lint format clean,$(or $(MAKECMDGOALS),all)),)
 $(shell mkdir -p $(BUILD)/bin $(BUILD)/bench $(addprefix $(BUILD)/,$(sort $(dir $(wildcard src/*/*.c lib/*/*.c engine/*/*.c tools/*/*.c tools/*/*/*.c adapters/*/*.c tests/*/*.c bench/*.c bench/*/*.c examples/*.c)))))
@@ -184,7 +185,7 @@ wheel: $(WHEEL)/libspecrt.so $(WHEEL_TOOLS:%=$(WHEEL)/bin/%) ## the Python packa
 	@rm -f $(WHEEL)/specrt-*.whl
 	@python3 python/wheel.py --library $< --tools $(WHEEL)/bin --version $(VERSION) -o $(WHEEL)
 
-test-python: lib tools ## the Python package over build/libspecrt.so and build/bin [PYTHON=]
+test-python: lib tools $(GPU_LIB) ## the Python package over build/libspecrt.so and build/bin [PYTHON=]
 	@tests/python/run.sh $(BUILD)
 
 interop: tools lib ## our files in engines and clusters themselves, each with its pinned packages; opt-in, GBs [NAMES=]
@@ -204,7 +205,7 @@ $(BUILD)/tests/test_llama_costs: $(patsubst %,$(BUILD)/adapters/llama/specrt_lla
 
 # The CUDA file on the harness of tests/gpu, and its tests.
 HARNESS := $(patsubst %,$(BUILD)/tests/gpu/%.o,specrt_kernels harness runtime)
-HARNESS_FLAGS := -std=c++11 -DSPECRT_HARNESS -DSPECRT__KERNEL=extern -Iinclude -Itests/gpu -idirafter $(CUDA_HOME)/include
+HARNESS_FLAGS := -std=c++11 -fPIC -DSPECRT_HARNESS -DSPECRT__KERNEL=extern -Iinclude -Itests/gpu -idirafter $(CUDA_HOME)/include
 HARNESS_CXX = $(CXX) $(HARNESS_FLAGS) $(OPT) $(WARN) $(SAN) -MMD -MP
 $(BUILD)/tests/gpu/%.o: CFLAGS += -idirafter $(CUDA_HOME)/include
 $(BUILD)/tests/gpu/harness.o: override SAN := $(filter-out -fsanitize=thread,$(SAN)) # fibres pass for threads
@@ -217,6 +218,11 @@ $(BUILD)/tests/gpu/%.o: tests/gpu/%.cc
 $(BUILD)/tests/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(HARNESS) $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CXX) $(filter %.o,$^) $(LIB) $(LDLIBS) -o $@
+
+# What Python calls in place of libspecrt_cuda.so; torch's own CUDA runtime must not take the harness's place.
+$(BUILD)/libspecrt_harness.so: $(HARNESS) $(RUNTIME:%.c=$(BUILD)/%.o)
+	$(TELL) "LD $@"
+	$(Q)$(CXX) -shared -Wl,-Bsymbolic $^ $(LDLIBS) -o $@
 
 # Kernels built for debugging, which say what failed: a few launches of each.
 $(BUILD)/tests/gpu/specrt_debug.o: override OPT := -O0 -g1
