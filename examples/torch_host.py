@@ -26,30 +26,9 @@ import torch.nn.functional as F
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 import specrt  # noqa: E402
-from specrt._lib import CError, CSampling, CTreeParams, DTYPES  # noqa: E402
-
-
-# --- the library: what the package of python/ does not have of specrt.h ---
-
-class CudaPolicyDesc(C.Structure):
-    _fields_ = [("rows", C.c_void_p), ("row_stride", C.c_size_t), ("embedding", C.c_void_p),
-                ("embedding_stride", C.c_size_t)]
-
-
-class SessionParams(C.Structure):
-    _fields_ = [("tree", CTreeParams), ("sampling", CSampling), ("n_batch", C.c_int32), ("n_logits", C.c_int32),
-                ("hidden", C.c_int), ("draft", C.c_int), ("draft_temperature", C.c_float), ("stock", C.c_int32)]
-
-
-class View(C.Structure):
-    _fields_ = [("beam", C.c_void_p), ("draft", C.c_void_p), ("verdict", C.c_void_p), ("states", C.c_void_p),
-                ("n_batch", C.c_int32), ("topk", C.c_int32), ("num_steps", C.c_int32),
-                ("num_draft_tokens", C.c_int32), ("n_logits", C.c_int32), ("width", C.c_int32),
-                ("n_bytes", C.c_size_t), ("side", C.c_void_p)]
-
-
-# int32 words of specrt_cuda_beam, specrt_cuda_draft and specrt_verdict.
-BEAM_WORDS, DRAFT_WORDS, VERDICT_WORDS = 1 + 3 * 64, 2 + 4 * 64 + 4 * 64, 1 + 2 * 64
+from specrt._lib import CError, CTreeParams, DTYPES  # noqa: E402
+from specrt.device import (BEAM_WORDS, CCudaPolicyDesc, CCudaSessionParams, CCudaView, DRAFT_WORDS, VERDICT_WORDS,  # noqa: E402
+                           words)
 
 
 def fail(message):
@@ -62,19 +41,6 @@ def launch(library, name, *args):
         err = CError()
         library.cuda_check(C.byref(err))
         fail("%s: status %d %s" % (name, status, err.msg.decode()))
-
-
-class DeviceWords:
-    """Memory of the library as an int32 tensor that shares it."""
-
-    def __init__(self, address, n):
-        self.__cuda_array_interface__ = {"shape": (n,), "typestr": "<i4", "data": (address, False), "version": 2}
-
-
-def words(address, n, device):
-    if device.type == "cuda":
-        return torch.as_tensor(DeviceWords(address, n), device=device)
-    return torch.from_numpy(np.ctypeslib.as_array((C.c_int32 * n).from_address(address)))
 
 
 # --- the models ---
@@ -353,14 +319,14 @@ class Speculation:
     def __init__(self, library, policy, target, drafter, args):
         n_vocab = target.head.shape[0]
         self.library, self.target, self.drafter, self.device = library, target, drafter, target.device
-        params = SessionParams(tree=CTreeParams(args.num_steps, args.topk, args.num_draft_tokens), n_batch=1,
+        params = CCudaSessionParams(tree=CTreeParams(args.num_steps, args.topk, args.num_draft_tokens), n_batch=1,
                                n_logits=n_vocab, hidden=DTYPES["float32"])
         self.session = library.open("cuda_session_create", policy, C.byref(params))
-        self.view = View()
+        self.view = CCudaView()
         library.cuda_session_get_view(self.session, C.byref(self.view))
-        self.beam = words(self.view.beam, BEAM_WORDS, self.device)
-        self.draft = words(self.view.draft, DRAFT_WORDS, self.device)
-        self.verdict = words(self.view.verdict, VERDICT_WORDS, self.device)
+        self.beam = words(self.view.beam, (1, BEAM_WORDS), self.device)[0]
+        self.draft = words(self.view.draft, (1, DRAFT_WORDS), self.device)[0]
+        self.verdict = words(self.view.verdict, (1, VERDICT_WORDS), self.device)[0]
         k, nodes = self.view.topk, self.view.num_draft_tokens
         self.hidden = torch.zeros(k, target.head.shape[1], device=self.device)
         self.draft_input = torch.zeros_like(self.hidden)
@@ -503,7 +469,7 @@ def run_policies(library, target, drafter, prompt, expected, args):
     for text in args.policy or ["full", "microspec"]:
         policy = specrt.Policy(text, head, bundle, head.n_rows, embedding=embedding)
         shared = library.open("cuda_policy_create", policy.handle,
-                              C.byref(CudaPolicyDesc(rows=target.head.data_ptr())))
+                              C.byref(CCudaPolicyDesc(rows=target.head.data_ptr())))
         s = Speculation(library, shared, target, drafter, args)
         began, out, cycles = time.time(), [s.start(prompt)], 0
         while len(out) < len(expected):

@@ -1855,7 +1855,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
 /* specrt_cuda_session_close() : Waits for the device and frees the session. */
 SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *session);
 
-/* Where a session's results are. Addresses never change. */
+/* Where a session's results are. Addresses never change.
+ *
+ * An engine that verifies on its own, as vLLM does, calls finish(), writes the chain that its target read to
+ * `draft` (n, tokens, parents, depths; n = 0: no cycle), calls verify(), which ranks the target's tokens, and
+ * writes what it emitted to `verdict` before it calls observe(). It writes on the stream of these calls. */
 typedef struct specrt_cuda_view {
     const specrt_cuda_beam *beam;    /* DEVICE [n_batch] rows of the next pass */
     const specrt_cuda_draft *draft;  /* DEVICE [n_batch] trees to verify */

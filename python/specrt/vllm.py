@@ -2,12 +2,13 @@
 
     SPECRT_TOKEN_MAP=model.specb SPECRT_SIZE=8192 vllm serve TARGET \\
         --speculative-config '{"method": "eagle", "model": "DRAFTER", "num_speculative_tokens": 4}'
-    SPECRT_POLICY=microspec vllm serve ...       # rows that follow each sequence: on CPUs
+    SPECRT_POLICY=microspec vllm serve ...       # rows that follow each sequence
 
 SPECRT_TOKEN_MAP names a bundle or a token map of any format, SPECRT_SIZE how many of a bundle's ids (the calibrated
 size); SPECRT_POLICY a policy in specrt.h's grammar, for which SPECRT_TOKEN_MAP names its bundle, where it needs one;
 SPECRT_STOCK whether its sessions hold their packed rows together: 1 or 0; unset: where vLLM may batch sequences.
 SPECRT_METRICS=FILE writes accept length, coverage and more there, while requests run (metrics.py).
+On a GPU a policy needs libspecrt_cuda.so, which SPECRT_CUDA_LIBRARY names (device.py). It was never run on a GPU.
 vLLM finds register() by its entry point vllm.general_plugins; with neither variable it does nothing. For EAGLE-1/2
 heads and draft models; the embedding stays whole, and the target verifies with its whole vocabulary, so the output
 stays the target's. What it cannot do right it refuses, in one line, before anything is served.
@@ -39,6 +40,7 @@ class Settings:
     policy: str = ""  # "": the list
     stock: bool | None = None  # whether its sessions share the rows that they pack; None: those of a batch
     metrics: str = ""  # file that metrics are written to; "": none
+    cuda: str = ""  # libspecrt_cuda.so; "": where the loader looks, if the drafter is on a GPU
 
 
 def settings(environment: Any = os.environ) -> Settings | None:
@@ -56,7 +58,8 @@ def settings(environment: Any = os.environ) -> Settings | None:
         raise SpecrtError("SPECRT_STOCK: expected SPECRT_POLICY beside it; a list's rows are shared without")
     if policy and int(size):
         raise SpecrtError(f"SPECRT_SIZE {size}: expected none beside SPECRT_POLICY; write the size into the policy")
-    return Settings(path, int(size), policy, stock == "1" if stock else None, environment.get("SPECRT_METRICS", ""))
+    return Settings(path, int(size), policy, stock == "1" if stock else None, environment.get("SPECRT_METRICS", ""),
+                    environment.get("SPECRT_CUDA_LIBRARY", ""))
 
 
 def is_bundle(path: str) -> bool:
@@ -104,8 +107,9 @@ def check_ids(ids: np.ndarray, n_vocab: int) -> None:
 
 def check_following(proposer: Any, weight: Any) -> None:
     """Refuses what sessions of a policy cannot draft for."""
-    if weight.device.type != "cpu":
-        raise SpecrtError(f"SPECRT_POLICY: expected a drafter on a CPU, found {weight.device}; take a list there")
+    if weight.device.type not in ("cpu", "cuda"):
+        raise SpecrtError(f"SPECRT_POLICY: expected a drafter on a CPU or a CUDA device, found {weight.device}; take a "
+                          "list there")
     if getattr(proposer, "_enable_probabilistic_draft_probs", False):
         raise SpecrtError("SPECRT_POLICY: expected draft_sample_method greedy, found probabilistic; take a list for that")
     if getattr(proposer, "parallel_drafting", False):
@@ -189,19 +193,29 @@ def trim(proposer: Any, head: Any, ids: np.ndarray) -> None:
 
 def follow(proposer: Any, head: Any, wanted: Settings) -> None:
     """Makes the proposer draft by a policy, with a session for each sequence of the batch."""
-    from .sequences import Sequences
     check_following(proposer, head)
+    on_device = bool(wanted.cuda) or head.device.type == "cuda"
+    if on_device:
+        from .device import DeviceSequences, cuda_library
+        cuda_library(wanted.cuda)
+    else:
+        from .sequences import Sequences
     if wanted.path and not is_bundle(wanted.path):
         raise SpecrtError(f"{wanted.path}: expected a bundle beside SPECRT_POLICY, found a token map")
     n_vocab = proposer.model.config.vocab_size
-    policy = Policy(wanted.policy, Head(head.detach()[:n_vocab]), Bundle(wanted.path) if wanted.path else None)
+    rows = head.detach()[:n_vocab]
+    policy = Policy(wanted.policy, Head(rows.cpu()), Bundle(wanted.path) if wanted.path else None)
     if policy.hidden_width:
         raise SpecrtError(f"SPECRT_POLICY {policy}: reads the target's hidden states, which vLLM does not show; "
                           "for retrieve say @sem=logits")
     scheduler = getattr(getattr(proposer, "vllm_config", None), "scheduler_config", None)
-    batches = getattr(scheduler, "max_num_seqs", 1) > 1
-    stock = Stock(policy.head) if (batches if wanted.stock is None else wanted.stock) else None
-    proposer._specrt_watch = Sequences(policy, proposer, stock, 1 if wanted.stock else 2)
+    n_batch = getattr(scheduler, "max_num_seqs", 1)
+    stock = n_batch > 1 if wanted.stock is None else wanted.stock
+    if on_device:
+        proposer._specrt_watch = DeviceSequences(policy, rows, proposer, n_batch, stock)
+    else:
+        proposer._specrt_watch = Sequences(policy, proposer, Stock(policy.head) if stock else None,
+                                           1 if wanted.stock else 2)
     log.info("specrt: %s drafts by %s, at most %d of %d rows%s", type(proposer.model).__name__, policy, policy.bound,
              n_vocab, ", packed once for all sequences of a batch" if stock else "")
 

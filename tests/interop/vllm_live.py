@@ -4,6 +4,7 @@ heads, with lists and with policies, offline in batches and over HTTP. Tokens mu
 lengths those of its chains, and sampled ones (a tiny pair) of the target's distribution. Words on the command line choose cases
 by parts of their names. --times ROUNDS prints instead how many tokens a second each case of the pairs gives (words begin
 with the pair's name): the cases take turns, in a process each, ROUNDS times. --sequences N,N... decodes so many at once (8)."""
+import functools
 import json
 import os
 import pathlib
@@ -25,6 +26,8 @@ SIZES = 8192, 2048
 POLICIES = {"microspec": "microspec", "retrieve": "static:2048+retrieve:256@sem=logits"}
 N_REPEATS = 3  # timed runs of a process
 PORT = 8137
+HARNESS = pathlib.Path("build/libspecrt_harness.so")
+DEVICE = {"SPECRT_CUDA_LIBRARY": str(HARNESS.resolve()), "SPECRT_HARNESS_EAGER": "1"}
 batches = [8]  # how many sequences at once
 SMOLLM2 = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 chosen = sys.argv[1:]
@@ -259,6 +262,7 @@ def served(pair):
 
 # --- sampled: a tiny pair, whose distribution is known ---
 
+@functools.cache
 def write_tiny():
     """@return its target."""
     model = tiny.target()
@@ -280,9 +284,27 @@ def sampled_cases():
         yield f"{method}, list of {len(tiny.IDS)}, drafts sampled", method, probable, {}, short
         yield f"{method}, window", method, {}, {}, {"SPECRT_POLICY": "window:6@min=0"}
     yield "eagle, whole head", "eagle", {}, {}, {"SPECRT_POLICY": "full"}
+    if HARNESS.exists():
+        yield "eagle, window, device", "eagle", {}, {}, {"SPECRT_POLICY": "window:16@min=0", **DEVICE}
     filtered = {"temperature": 0.7, "top_k": 12}
     yield "plain, filtered", None, {}, filtered, {}
     yield "eagle, window, filtered", "eagle", {}, filtered, {"SPECRT_POLICY": "window:6@min=0"}
+
+
+def on_device():
+    """The plug-in's code for GPUs, over the CUDA kernels that a harness runs on this CPU: what it drafts."""
+    if not HARNESS.exists() or not is_chosen("device"):
+        return
+    write_tiny()
+    prompts = [[i, (5 * i + 3) % tiny.N_VOCAB] for i in range(12)]
+    for method, policy in ("eagle", "full"), ("eagle", "window:16@min=0@kpre=2"), ("draft_model", "window:16@min=0"):
+        speculative = {"method": method, "model": str(work / "tiny" / method), "num_speculative_tokens": N_STEPS}
+        case = {"model": str(work / "tiny/target"), "prompts": prompts, "max_tokens": 48, "ids_alone": True,
+                "speculative": speculative, "sampling": {"ignore_eos": True}}
+        host, length = run_case(case, SPECRT_POLICY=policy)
+        found, found_length = run_case(case, SPECRT_POLICY=policy, **DEVICE)
+        check(found["ids"] == host["ids"] and found_length == length,
+              f"device, {method}, {policy}: answers and accept length {found_length:.3f}, sessions on the host {length:.3f}")
 
 
 def sampled():
@@ -356,9 +378,10 @@ def smollm2_pair():
 
 def main():
     site()
+    on_device()
     if not chosen or any(word.startswith("sampled") for word in chosen):
         sampled()
-    if chosen and all(word.startswith("sampled") for word in chosen):
+    if chosen and all(word.startswith(("sampled", "device")) for word in chosen):
         return
     sample = sample_pair()
     sample.measure([f"static:{size}" for size in SIZES] + list(POLICIES.values()))
