@@ -224,6 +224,12 @@ for of in qwen35 qwen3next glm4moe; do
     drafts "mtp-$of-cut" full
     own_drafts "mtp-$of-cut-own"
 done
+# Gemma 4's drafter, a file of its own, drafts in draft-mtp alone.
+for of in gemma4 gemma4-assistant; do check "mtp $of" mtp $of; done
+cut gemma4-assistant gemma4
+model=$work/gemma4.gguf plain=gemma-plain
+check "$plain" serve "$plain"
+own_drafts mtp-gemma-cut -md "$work/gemma4-assistant-cut.gguf"
 # Of step35 draft-mtp has a layer for each depth, with a cut head each.
 check "mtp step35,two" mtp step35,two
 cut step35,two step35,two
