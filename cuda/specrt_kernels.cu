@@ -2639,7 +2639,7 @@ static __device__ __noinline__ void specrt__window_take_bit(specrt_cuda_state *s
         specrt__window_change(s, id, bit, i < n && bits[i] >> 8 ? bit : 0);
     }
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
-        if (ids[i] >= 0) s->marks[ids[i]] = -1;
+        if (ids[i] >= 0) atomicMin(&s->marks[ids[i]], -1);
     __syncthreads();
 }
 
@@ -2739,7 +2739,7 @@ static __device__ int32_t specrt__window_gather(specrt_cuda_state *s, int32_t n,
 
 static __device__ void specrt__window_unmark(specrt_cuda_state *s, const int32_t *ids, int32_t n) {
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
-        s->marks[ids[i]] = -1;
+        atomicMin(&s->marks[ids[i]], -1); /* places of one token all write it */
     __syncthreads();
 }
 

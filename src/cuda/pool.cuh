@@ -214,7 +214,7 @@ static __device__ __noinline__ void specrt__window_take_bit(specrt_cuda_state *s
         specrt__window_change(s, id, bit, i < n && bits[i] >> 8 ? bit : 0);
     }
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
-        if (ids[i] >= 0) s->marks[ids[i]] = -1;
+        if (ids[i] >= 0) atomicMin(&s->marks[ids[i]], -1);
     __syncthreads();
 }
 
