@@ -13,7 +13,7 @@ static uint64_t random_state;
 
 /* A head of one block of rows over and over, a little more than whole rows long, so that each row differs. */
 typedef struct real_head {
-    specrt_dtype dtype; /* q8_0 in planes: of what make_planes() made */
+    specrt_dtype dtype; /* q8_0 in planes: of what pack_rows() made */
     int32_t n_rows, n_cols;
     size_t row_bytes, stride, period; /* stride: between rows; period: bytes of the block */
     uint8_t *block;                   /* [period], and a row more */
@@ -39,26 +39,24 @@ static real_head make_head(specrt_dtype dtype, int32_t n_rows, int32_t n_cols) {
     return h;
 }
 
-/* The same rows of q8_0 in planes: all are packed. */
-static void make_planes(real_head *h) {
-    size_t stride = (h->row_bytes + 15) / 16 * 16;
+/* Packs all rows, which are then `stride` bytes apart; q8_0 becomes planes. */
+static void pack_rows(real_head *h, size_t stride) {
     int32_t *ids = (int32_t *)malloc((size_t)h->n_rows * sizeof *ids);
     REQUIRE(ids);
     for (int32_t i = 0; i < h->n_rows; i++) ids[i] = i;
-    specrt__cuda_head blocks = {h->rows,   NULL,      NULL,        SPECRT_DTYPE_Q8_0,
-                                h->n_rows, h->n_cols, h->row_bytes};
+    specrt__cuda_head head = {h->rows, NULL, NULL, h->dtype, h->n_rows, h->n_cols, h->row_bytes};
     specrt__cuda_packing all = {.ids = (int32_t *)gpu_copy(ids, (size_t)h->n_rows * sizeof *ids),
                                 .n = (int32_t *)gpu_copy(&h->n_rows, sizeof h->n_rows),
                                 .rows = gpu_alloc((size_t)h->n_rows * stride)};
     void *packing = gpu_copy(&all, sizeof all);
-    REQUIRE(!specrt__cuda_pack(&blocks, packing, 1, h->n_rows, stride, NULL));
+    REQUIRE(!specrt__cuda_pack(&head, packing, 1, h->n_rows, stride, NULL));
     gpu_check(cudaStreamSynchronize(NULL), "pack");
     gpu_free(h->rows), gpu_free((void *)(uintptr_t)all.ids);
     gpu_free((void *)(uintptr_t)all.n), gpu_free(packing);
     free(ids);
     h->rows = (uint8_t *)all.rows;
     h->stride = stride;
-    h->dtype = SPECRT__CUDA_Q8_0_PLANES;
+    if (h->dtype == SPECRT_DTYPE_Q8_0) h->dtype = SPECRT__CUDA_Q8_0_PLANES;
 }
 
 static void free_head(real_head *h) {
@@ -162,7 +160,7 @@ static void check_shape(specrt_dtype dtype, int32_t n_rows, int32_t n_cols, int3
     real_head h = make_head(dtype, n_rows, n_cols);
     check_counts(&h, n_part);
     if (dtype == SPECRT_DTYPE_Q8_0) {
-        make_planes(&h);
+        pack_rows(&h, (h.row_bytes + 15) / 16 * 16);
         check_counts(&h, n_part);
     }
     free_head(&h);
@@ -178,7 +176,24 @@ static void test_shapes(void) {
     }
 }
 
+/* Few columns, so that tests/gpu/ptx gets through the ids of a published vocabulary; then few rows over more
+ * than 4 GiB, where a byte offset of 32 bits does not reach. */
+static void test_whole(void) {
+    static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_Q8_0};
+    bool real = getenv("SPECRT_TEST_REAL") != NULL;
+    real_head h = make_head(SPECRT_DTYPE_F16, real ? 151936 : 301, 64);
+    check_product(&h, h.n_rows, 10, SPECRT_DTYPE_F16);
+    free_head(&h);
+    for (int i = 0; i < 2; i++) {
+        h = make_head(dtypes[i], real ? 1500 : 33, real ? 2048 : 64);
+        pack_rows(&h, real ? 3 << 20 : 1024);
+        check_product(&h, h.n_rows, 1, SPECRT_DTYPE_F16);
+        free_head(&h);
+    }
+}
+
 static const test_case cases[] = {
     {"shapes", "1, 10 and 64 states times heads of each type, and their best rows", test_shapes},
+    {"whole", "all ids of a vocabulary, and rows that lie far apart", test_whole},
 };
 GPU_TEST_MAIN(cases, 41)

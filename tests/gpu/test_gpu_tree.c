@@ -290,6 +290,13 @@ static void test_blocks(void) {
     if (!test_brief()) run_verify(128256, 1, 6);
 }
 
+/* Greedy and filtered nodes over the ids of a published vocabulary (SPECRT_TEST_REAL), else two blocks. */
+static void test_whole(void) {
+    int32_t n_vocab = getenv("SPECRT_TEST_REAL") ? 151936 : 1025;
+    run_verify(n_vocab, 0, 0);
+    run_verify(n_vocab, 2, 0);
+}
+
 /* --- sampled chains --- */
 
 enum { STEPS = 4, CYCLE = 77 };
@@ -533,6 +540,7 @@ static const test_case cases[] = {
     {"blocks", "vocabularies of many blocks, most of them empty", test_blocks},
     {"sampled", "the CPU's draws, token for token", test_sampled},
     {"filtered", "top_k, top_p and min_p", test_filtered},
+    {"whole", "the best token and filters over a whole vocabulary", test_whole},
     {"chains", "draws of sampled chains, and what the target makes of them", test_chains},
     {"remap", "rows to target ids", test_remap},
     {"refusals", "bad arguments give a status", test_refusals},

@@ -14,6 +14,8 @@ import tempfile
 WRONG = r"[1-9]\d* failed"
 FORGET = "the host"  # no kernel: the stand-in for the runtime forgets events ($SPECRT_PTX_FORGET)
 TILES = "head_tilesIL12specrt_dtype1ELi2ELb0"
+WIDE = r"mul\.lo\.s64\s+(%rd\d+), (%rd\d+), (%rd\d+);"
+CUT = r"mul.lo.s64 \1, \2, \3; and.b64 \1, \1, 4294967295;"
 # name, kernel, what to find in it, what to put there, which of those found, twin, what must be said
 FAULTS = [
     ("a wait for copies that is too short", TILES, r"(cp\.async\.wait_group) \d+", r"\1 4", 1, "logits",
@@ -56,6 +58,11 @@ FAULTS = [
      r"prmt.b32 \1, \3, \2", 1, "logits", WRONG),
     ("more threads than the bounds allow", "pack_rowsI5uint4", r"\.maxntid\s+\d+", ".maxntid 32", 0, "pack",
      "launch bounds"),
+    ("a packed row's offset cut to 32 bits", "pack_rowsI5uint4", WIDE, CUT, 1, "real --filter whole", "uninitialised"),
+    ("a head row's offset cut to 32 bits", "head_tilesIL12specrt_dtype1ELi2ELb1", WIDE, CUT, 1, "real --filter whole",
+     "uninitialised"),
+    ("a block's first id cut to 16 bits", "verify_best_kernel", r"shl\.b32\s+(%r\d+), (%r\d+), 13;",
+     r"shl.b32 \1, \2, 13; and.b32 \1, \1, 65535;", 1, "tree --filter whole", WRONG),
     ("streams that wait for no event", FORGET, "", "", 0, "session --filter greedy", "no event orders them"),
 ]
 
@@ -87,6 +94,9 @@ def main():
         env = dict(os.environ, SPECRT_PTX=path, SPECRT_PTX_KNOWN=os.path.dirname(__file__) + "/known.txt")
         for name, kernel, pattern, by, nth, twin, said in FAULTS:
             changed = text if kernel == FORGET else planted(text, kernel, pattern, by, nth)
+            env.pop("SPECRT_TEST_REAL", None)
+            if twin.endswith("whole"):
+                env["SPECRT_TEST_REAL"] = "1"
             env["SPECRT_PTX_FORGET"] = "1" if kernel == FORGET else ""
             if changed is None:
                 out, code = "no such place: change faults.py with the kernel", 0

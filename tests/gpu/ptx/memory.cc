@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 namespace ptx {
 
@@ -26,10 +27,31 @@ struct word {
     bool once;                 /* read as what nobody writes */
 };
 
+/* Words of an allocation, zeros at first. Only pages that are used take memory, so rows may lie GiB apart. */
+class lazy_words {
+    size_t bytes = 0;
+    word *first = NULL;
+
+  public:
+    lazy_words() = default;
+    lazy_words(const lazy_words &) = delete;
+    ~lazy_words() {
+        if (first) munmap(first, bytes);
+    }
+    void make(size_t n) {
+        bytes = n * sizeof *first;
+        void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) abort();
+        first = (word *)p;
+    }
+    word &operator[](size_t k) { return first[k]; }
+};
+
 struct allocation {
     size_t bytes;
     bool mapped; /* the host writes it, too */
-    std::vector<word> words;
+    lazy_words words;
 };
 
 std::map<uint64_t, allocation> allocations; /* by where they end */
@@ -144,7 +166,7 @@ void check_known(const warp &w, const instruction &i, int lane, word *x, uint8_t
 }
 
 /* Words of [at, at + bytes), and which bytes of each. */
-template <typename F> void each_word(uint64_t at, uint32_t bytes, F f) {
+template <typename F> void each_word(uint64_t at, uint64_t bytes, F f) {
     for (uint64_t k = at / 4; k <= (at + bytes - 1) / 4; k++) {
         uint64_t from = k * 4 < at ? at - k * 4 : 0;
         uint64_t to = at + bytes < k * 4 + 4 ? at + bytes - k * 4 : 4;
@@ -355,7 +377,7 @@ void allocate(void *p, size_t bytes, bool mapped) {
     allocation &a = allocations[(uint64_t)p + bytes];
     a.bytes = bytes;
     a.mapped = mapped;
-    a.words.assign(bytes / 4 + 1, word());
+    a.words.make(bytes / 4 + 1);
 }
 
 bool release(void *p) {
@@ -376,7 +398,7 @@ void host_writes(void *p, size_t bytes) {
         return;
     }
     mark now = {new_serial(), 1, 0, 0, 0, 15, false};
-    each_word((uint64_t)p - begin, (uint32_t)bytes, [&](uint64_t k, uint8_t mask, uint32_t) {
+    each_word((uint64_t)p - begin, bytes, [&](uint64_t k, uint8_t mask, uint32_t) {
         word &x = a->words[k];
         if (!is_past(x.written.serial) || !is_past(x.read.serial))
             report_launch("a copy or memset",

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# run.sh FOLDER "75 90" TEST... : every test on nvcc's PTX in the folder, of each architecture.
+# run.sh FOLDER "75 90" TEST... : every test on nvcc's PTX in the folder, of each architecture; then
+# the cases named `whole` again, with the ids of a published vocabulary (SPECRT_TEST_REAL).
 # Known reports are in known.txt, with reasons. Then faults are planted (faults.py); last, a tally.
 set -u
 folder=$1 architectures=$2; shift 2
 export SPECRT_PTX_KNOWN=${0%/*}/known.txt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-one() { # ARCHITECTURE TEST
+one() { # ARCHITECTURE TEST, which may have arguments
     local name="${2##*/} sm_$1" log="$3/${2##*/}.$1"
-    if SPECRT_PTX=$(ls "$4"/*compute_"$1".ptx) "$2" >"$log" 2>&1; then
+    case $2 in *whole) export SPECRT_TEST_REAL=1 ;; esac
+    if SPECRT_PTX=$(ls "$4"/*compute_"$1".ptx) $2 >"$log" 2>&1; then
         echo "ok   $name"
     else
         tail -n 40 "$log"
@@ -16,6 +18,9 @@ one() { # ARCHITECTURE TEST
     fi
 }
 export -f one
+for t in "$@"; do
+    case $t in *_real | *_tree) set -- "$@" "$t --filter whole" ;; esac
+done
 for a in $architectures; do for t in "$@"; do printf '%s\0%s\0' "$a" "$t"; done; done |
     xargs -0 -n 2 -P "$(nproc)" bash -c 'one "$2" "$3" "$0" "$1"' "$work" "$folder" |
     tee "$work/all"
