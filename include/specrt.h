@@ -8024,9 +8024,7 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_leve
         if (s->shared->per_row) specrt__cluster_take(s, scores, n, 1ull << i, &choice);
         for (int32_t m = 0; m < h->n_clusters; m++) s->totals[m] += scores[m];
     }
-    if (s->shared->per_row) n = 0;
-    if (n > 0 || choice.n_rows < SPECRT_TREE_MAX_TOPK)
-        specrt__cluster_take(s, s->totals, n, 0, &choice);
+    if (!s->shared->per_row) specrt__cluster_take(s, s->totals, n, 0, &choice);
 }
 
 static void specrt__cluster_route(void *state, const specrt__active_level *level,
@@ -12325,7 +12323,7 @@ static specrt_status specrt__stock_check(const specrt_head *head, const specrt_s
                                 "stock: n_costs: expected 0 to %d, and costs where not 0, found %d",
                                 SPECRT__STOCK_MAX_COSTS, (int)params->n_costs);
     for (int32_t i = 0; i < params->n_costs; i++)
-        if (!(params->costs[i] > 0 && params->costs[i] <= DBL_MAX))
+        if (!(params->costs[i] > 0 && params->costs[i] < INFINITY))
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                     "stock: costs: %d: expected a time above 0, found %g", (int)i,
                                     params->costs[i]);

@@ -201,9 +201,8 @@ static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
     __syncthreads();
     for (int32_t i = 0; i < n && r.per_row; i++)
         specrt__cluster_take(&r, order + (int64_t)i * r.n_clusters, n_take, (uint64_t)1 << i, &t);
-    if (n > 0 && (!r.per_row || t.n_rows < SPECRT_TREE_MAX_TOPK))
-        specrt__cluster_take(&r, order + (int64_t)max_n * r.n_clusters, r.per_row ? 0 : n_take, 0,
-                             &t);
+    if (n > 0 && !r.per_row)
+        specrt__cluster_take(&r, order + (int64_t)max_n * r.n_clusters, n_take, 0, &t);
     for (int32_t first = 0; first < r.n_clusters; first += specrt__block_threads()) {
         int32_t m = first + specrt__block_thread(), rows = m < r.n_clusters ? t.taken[m] : 0;
         int32_t n_here = specrt__block_scan(rows, &before);

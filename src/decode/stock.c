@@ -33,7 +33,7 @@ static specrt_status specrt__stock_check(const specrt_head *head, const specrt_s
                                 "stock: n_costs: expected 0 to %d, and costs where not 0, found %d",
                                 SPECRT__STOCK_MAX_COSTS, (int)params->n_costs);
     for (int32_t i = 0; i < params->n_costs; i++)
-        if (!(params->costs[i] > 0 && params->costs[i] <= DBL_MAX))
+        if (!(params->costs[i] > 0 && params->costs[i] < INFINITY))
             return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                     "stock: costs: %d: expected a time above 0, found %g", (int)i,
                                     params->costs[i]);

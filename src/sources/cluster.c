@@ -452,9 +452,7 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_leve
         if (s->shared->per_row) specrt__cluster_take(s, scores, n, 1ull << i, &choice);
         for (int32_t m = 0; m < h->n_clusters; m++) s->totals[m] += scores[m];
     }
-    if (s->shared->per_row) n = 0;
-    if (n > 0 || choice.n_rows < SPECRT_TREE_MAX_TOPK)
-        specrt__cluster_take(s, s->totals, n, 0, &choice);
+    if (!s->shared->per_row) specrt__cluster_take(s, s->totals, n, 0, &choice);
 }
 
 static void specrt__cluster_route(void *state, const specrt__active_level *level,

@@ -340,11 +340,12 @@ static void test_full(void) {
 
 static void test_refused(void) {
     static world w, other;
-    static const double bad[3] = {1, 0, 2};
+    static const double bad[3] = {1, 0, INFINITY};
     const specrt_stock_params refused[] = {{.n_rows = -1},
                                            {.n_rows = SPECRT_MAX_VOCAB + 1},
                                            {.n_costs = 1},
                                            {.costs = bad, .n_costs = 3},
+                                           {.costs = bad + 2, .n_costs = 1},
                                            {.costs = bad, .n_costs = -1},
                                            {.costs = bad, .n_costs = 65}};
     specrt_stock *stock;
@@ -352,7 +353,7 @@ static void test_refused(void) {
     specrt_error err;
     world_open(&w, SPECRT_DTYPE_F32, false, "window:40", NULL);
     world_open(&other, SPECRT_DTYPE_F32, false, "window:40", NULL);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         CHECK_INT(specrt_stock_create(w.head, &refused[i], NULL, &stock, &err),
                   SPECRT_STATUS_BAD_ARG);
         CHECK(stock == NULL);
