@@ -142,7 +142,7 @@ static void test_dispatch(void) {
     loudly(STDOUT_FILENO, saved);
     CHECK_INT(helped, CLI_OK);
     CHECK_HAS(printed, "Verbs, each with its own -h:\n  one       first\n");
-    CHECK_HAS(printed, " replace an existing file\n");
+    CHECK_HAS(printed, " replace an existing file\n      --threads N");
 }
 
 static void test_stdout(void) {

@@ -12,8 +12,8 @@ done
 accepts specrt-bundle map ranked.txt --format speculators --n-vocab 500 -o data --json
 prints '{"file":"data","format":"speculators","kind":"text list","values":"absolute","n_ids":6,*}'
 same data/d2t-6.npy map.npy.x/d2t.npy
-accepts specrt-bundle map /dev/stdin --values absolute --format text -o - -q <ranked.txt
-cmp ../out ranked.txt || fail "stdin gives $(xargs <../out)"
+accepts specrt-bundle map /dev/stdin --values absolute --format text -o - -q < <(cat ranked.txt)
+cmp ../out ranked.txt || fail "a pipe gives $(xargs <../out)"
 refuses 2 "*expected --format, one of *" specrt-bundle map ranked.txt -o x
 refuses 2 "*expected -o FILE" specrt-bundle map ranked.txt --format text
 refuses 2 "*--values: expected absolute, offset or blocks, found 'x'" specrt-bundle map ranked.txt \

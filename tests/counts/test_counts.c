@@ -132,8 +132,13 @@ static void test_merge_is_exact(void) {
     sl_counts_free(&whole);
 }
 
-/* Every cut of a file is refused, and so are every changed digit, rows in another order, whose sum is the
- * same, and ranges of ids that are none. */
+static void refuse(const char *text, size_t n) {
+    counts in = {0};
+    CHECK(sl_counts_read_memory(&in, text, n, "bad", NULL) == SPECRT_STATUS_BAD_INPUT);
+    sl_counts_free(&in);
+}
+
+/* Every cut of a file is refused, and so are every changed digit and ranges of ids that are none. */
 static void test_damage(void) {
     counts c = {0};
     size_t n;
@@ -141,38 +146,44 @@ static void test_damage(void) {
     random_state = 3;
     for (int i = 0; i < 5; i++) add_document(&c, "news", NULL);
     char *text = to_text(&c, &n);
-    for (size_t cut = 0; cut < n; cut++) {
-        counts in = {0};
-        CHECK(sl_counts_read_memory(&in, text, cut, "cut", NULL) == SPECRT_STATUS_BAD_INPUT);
-        sl_counts_free(&in);
-    }
+    for (size_t cut = 0; cut < n; cut++) refuse(text, cut);
     for (char *p = strchr(strstr(text, "#domain"), '\n'); *p != '#'; p++) {
         if (*p < '0' || *p > '9') continue;
         char old = *p;
-        counts in = {0};
         *p = old == '9' ? '1' : (char)(old + 1);
-        CHECK(sl_counts_read_memory(&in, text, n, "flip", NULL) == SPECRT_STATUS_BAD_INPUT);
-        sl_counts_free(&in);
+        refuse(text, n);
         *p = old;
     }
-    char *row = strchr(strstr(text, "#domain"), '\n') + 1, *next = strchr(row, '\n') + 1;
-    size_t n_two = (size_t)(strchr(next, '\n') + 1 - row), n_next = n_two - (size_t)(next - row);
-    char *rows = strndup(row, n_two);
-    counts swapped = {0};
-    memcpy(row, rows + n_two - n_next, n_next);
-    memcpy(row + n_next, rows, n_two - n_next);
-    CHECK(sl_counts_read_memory(&swapped, text, n, "order", NULL) == SPECRT_STATUS_BAD_INPUT);
-    sl_counts_free(&swapped);
-    memcpy(row, rows, n_two);
-    free(rows);
     static const char *const ranges[] = {"299-293", "293-300", "293-29x"};
     for (int i = 0; i < 3; i++) {
-        counts in = {0};
-        char *at = strstr(text, i ? ranges[i - 1] : "293-299");
-        memcpy(at, ranges[i], 7);
-        CHECK(sl_counts_read_memory(&in, text, n, "range", NULL) == SPECRT_STATUS_BAD_INPUT);
-        sl_counts_free(&in);
+        memcpy(strstr(text, i ? ranges[i - 1] : "293-299"), ranges[i], 7);
+        refuse(text, n);
     }
+    free(text);
+    sl_counts_free(&c);
+}
+
+/* Rows out of order, and an id beyond the vocabulary, where the sum of all numbers is right. */
+static void test_rows(void) {
+    counts c = {0};
+    size_t n;
+    int id, n_calibration, n_holdout;
+    char changed[8192];
+    vocab_fill(&c);
+    random_state = 3;
+    for (int i = 0; i < 5; i++) add_document(&c, "news", NULL);
+    char *text = to_text(&c, &n), *end = strstr(text, "#end"), *last = end - 1;
+    while (last[-1] != '\n') last--;
+    char *row = last - 1;
+    while (row[-1] != '\n') row--;
+    n = (size_t)snprintf(changed, sizeof changed, "%.*s%.*s%.*s%s", (int)(row - text), text,
+                         (int)(end - last), last, (int)(last - row), row, end);
+    refuse(changed, n);
+    REQUIRE(sscanf(last, "%d %d %d", &id, &n_calibration, &n_holdout) == 3);
+    *(n_holdout ? &n_holdout : &n_calibration) -= N_VOCAB - id;
+    n = (size_t)snprintf(changed, sizeof changed, "%.*s%d\t%d\t%d\n%s", (int)(last - text), text,
+                         N_VOCAB, n_calibration, n_holdout, end);
+    refuse(changed, n);
     free(text);
     sl_counts_free(&c);
 }
@@ -293,6 +304,7 @@ static const test_case cases[] = {
     {"counts_add", "sums equal a dense oracle", test_add},
     {"counts_merge", "shards in any order give the bytes of one run", test_merge_is_exact},
     {"counts_damage", "cut files and changed numbers are refused", test_damage},
+    {"counts_rows", "rows that are none, with the right sum, are refused", test_rows},
     {"counts_mismatch", "other tokenizers and options are refused by name", test_mismatch},
     {"counts_names", "the kept name does not depend on the order", test_names},
     {"counts_packed", ".gz and .zst count files", test_packed},

@@ -270,6 +270,12 @@ static void test_ends(void) {
     g.max_tokens = end + 1; /* both at once: the terminator is what ended it */
     CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
     CHECK_INT(g.end, SPECRT_END_TERMINATOR);
+    specrt_session_set_sequence(b.session, 0);
+    b.toy->n_levels = 0;
+    g.max_tokens = 1; /* the prompt's own: nothing is drafted */
+    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(g.end, SPECRT_END_LENGTH);
+    CHECK_INT(b.toy->n_levels, 0);
     bench_free(&b);
 }
 

@@ -227,6 +227,37 @@ static size_t block_at(const bytes *b, int number) {
     return at;
 }
 
+/* Adler-32 of bytes that come after others. */
+static uint32_t adler(const uint8_t *p, size_t n, uint32_t before) {
+    uint32_t a = before & 0xffff, b = before >> 16;
+    for (size_t i = 0; i < n; i++) a = (a + p[i]) % 65521, b = (b + a) % 65521;
+    return b << 16 | a;
+}
+
+/* A file with the checksums that writers in Python take. */
+static void test_adler(void) {
+    enum { N = 3000 };
+    bytes b = write_trace(N);
+    specrt_status status;
+    bool cut;
+    size_t at = block_at(&b, 0);
+    b.p[100] = 1; /* the kind */
+    memcpy(b.p + 104, (uint64_t[]){adler(b.p + 128, at - 128, 1)}, 8);
+    memcpy(b.p + 120, (uint64_t[]){adler(b.p, 120, 1)}, 8);
+    for (int i = 1; at < b.n; i++) {
+        size_t next = block_at(&b, i);
+        uint32_t sum = adler(b.p + at, 24, 1);
+        memcpy(b.p + at + 24, (uint64_t[]){adler(b.p + at + 32, next - at - 32, sum)}, 8);
+        at = next;
+    }
+    CHECK_INT(read_trace(b.p, b.n, &status, &cut), N);
+    CHECK(status == SPECRT_STATUS_OK && !cut);
+    b.p[b.n - 1] ^= 1;
+    CHECK(read_trace(b.p, b.n, &status, &cut) < N);
+    CHECK_INT(status, SPECRT_STATUS_TRACE_DAMAGED);
+    free(b.p);
+}
+
 /* Hidden states have blocks of their own, of which who does not want them reads nothing. */
 static void test_hidden(void) {
     enum { N = 3000 };
@@ -471,6 +502,7 @@ static const test_case cases[] = {
     {"damage", "a flipped bit anywhere is found", test_damage},
     {"hidden", "states in blocks of their own, which may be skipped", test_hidden},
     {"header", "what a trace says of its recording, in either version", test_header},
+    {"adler", "checksums of another kind", test_adler},
     {"golden", "a file of version 2 reads as it was written", test_golden},
     {"refusals", "records, traces and files that do not fit", test_refusals},
     {"memory", "out of memory at any call", test_memory},
