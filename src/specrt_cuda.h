@@ -171,9 +171,9 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *session);
 
 /* Where a session's results are. Addresses never change.
  *
- * An engine that verifies on its own, as vLLM does, calls finish(), writes the chain that its target read to
- * `draft` (n, tokens, parents, depths; n = 0: no cycle), calls verify(), which ranks the target's tokens, and
- * writes what it emitted to `verdict` before it calls observe(). It writes on the stream of these calls. */
+ * An engine that verifies chains on its own, as vLLM does, calls finish() and writes what its target read
+ * to `draft` (tokens and n; n = 0: no cycle). It calls verify(), which ranks the target's tokens, and writes
+ * what it emitted to `verdict` before it calls observe(). It writes on the stream of these calls. */
 typedef struct specrt_cuda_view {
     const specrt_cuda_beam *beam;    /* DEVICE [n_batch] rows of the next pass */
     const specrt_cuda_draft *draft;  /* DEVICE [n_batch] trees to verify */

@@ -22,8 +22,7 @@ from .session import Policy, Stats
 
 # int32 words of specrt_cuda_beam, specrt_cuda_draft and specrt_verdict, and where their arrays begin.
 BEAM_WORDS, DRAFT_WORDS, VERDICT_WORDS = 1 + 3 * MAX_NODES, 2 + 8 * MAX_NODES, 1 + 2 * MAX_NODES
-TOKENS, PARENTS, DEPTHS = (1 + i * MAX_NODES for i in range(3))
-NODES = PARENTS  # of a verdict
+TOKENS, NODES = 1, 1 + MAX_NODES  # of a draft and a verdict; of a verdict
 N_SUMS = len(Stats.__dataclass_fields__)  # which CStats begins with
 
 
@@ -108,7 +107,7 @@ class DeviceSession(Owner):
             err = CError()
             self._lib.cuda_check(C.byref(err))
             raise SpecrtError(f"specrt_cuda_session_{name}: {self._lib.status_name(status).decode()}: "
-                              f"{err.msg.decode(errors='replace') or 'expected the calls of a cycle in order'}", status)
+                              f"{err.msg.decode(errors='replace') or 'expected the calls of a cycle in order, and valid arguments'}", status)
 
 
 class Slot:
@@ -182,7 +181,7 @@ class DeviceSequences(Sequences):
 
     def observe(self, follows: list[tuple[int, ...]], logits: Any, sampled: Any) -> None:
         """The cycle of slots that drafted: of each its place in the batch, number, tokens that the target read, the first
-        of these, and the first row of logits. The others' verdict is empty: they learn nothing and keep their trees."""
+        of these, and the first row of logits. The others' draft is empty: they learn nothing and keep their trees."""
         session, draft, verdict = self.session, self.session.draft, self.session.verdict
         session.call("finish")
         draft[:, 0] = 0
@@ -194,12 +193,9 @@ class DeviceSequences(Sequences):
             places, numbers, counts, *_ = self.put(at)
             draft[numbers, 0] = counts.int()
             draft[rows, TOKENS + step] = self.runner.input_ids.gpu[token]
-            draft[numbers, PARENTS:PARENTS + self.n_nodes] = self.nodes - 1
-            draft[numbers, DEPTHS:DEPTHS + self.n_nodes] = self.nodes
             self.logits[rows, step] = logits[row].float()
             self.n_plain += sum(n == 1 for _, _, n, *_ in follows)
-        session.call("verify", self.logits)  # ranks the target's tokens for observe(); the verdict is vLLM's
-        verdict[:, 0] = 0
+        session.call("verify", self.logits)  # ranks the target's tokens for observe()
         if follows:
             emitted = sampled[places].int()
             verdict[numbers, 0] = (emitted >= 0).sum(1).minimum(counts).int()
@@ -216,7 +212,8 @@ class DeviceSequences(Sequences):
             self.begin(slot, position)
             before = batch.token_ids_cpu[i, :position]
             before = self.put(before[before >= 0]).int()  # vLLM's host may lack what the device just wrote
-            self.session.call("prefill", slot.number, before, len(before), None)
+            if len(before):
+                self.session.call("prefill", slot.number, before, len(before), None)
         for j in range(0, len(tokens), BLOCK):
             part = tokens[j:j + BLOCK]
             logits = self.runner.model.compute_logits(hidden[j:j + BLOCK]).float().contiguous() if self.prompts else None

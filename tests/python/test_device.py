@@ -49,9 +49,12 @@ class Vllm:
             self.text[name], self.n_prompt[name] = r.integers(0, N_VOCAB, n).tolist(), n
             self.computed[name], self.drafts[name] = 0, []
         for name in r.permutation(list(self.text))[:int(r.integers(1, N_SLOTS + 1))].tolist():
-            if r.random() < 0.05:  # preempted: all is read again, but for a prefix that a cache has
-                self.computed[name], self.drafts[name] = int(r.integers(0, len(self.text[name]))), []
+            if r.random() < 0.1:  # preempted: all is read again, but for a prefix that a cache has
+                n = len(self.text[name])
+                self.computed[name], self.drafts[name] = int(r.integers(max(0, n - int(r.choice([5, n]))), n)), []
             drafts = self.drafts[name][:int(r.integers(0, N_DRAFT + 2))]  # vLLM may cut them
+            if drafts and r.random() < 0.2:
+                drafts[-1] = int(r.integers(0, N_VOCAB))  # a grammar's, in place of the drafter's
             left = len(self.text[name]) - self.computed[name]
             out[name] = (left, drafts) if left == 1 else (int(r.integers(max(1, left // 2), left + 1)), [])
         return out
@@ -118,7 +121,7 @@ class Device(unittest.TestCase):
         return out
 
     def test_drafts(self):
-        for text, stock in ("static:4+window:6@kpre=0@kver=1@min=0", False), \
+        for text, stock in ("static:2+window:12@kpre=0@kver=0@min=0", False), \
                 ("static:4+window:8@kpre=2@kver=2@min=4", True):
             with self.subTest(text=text, stock=stock):
                 vllm = Vllm(self.torch, 1)
@@ -146,7 +149,7 @@ class Device(unittest.TestCase):
         (_, _), (watch, proposer) = self.watches(vllm, "full")
         for _ in range(N_DRAFT + 1):
             watch.session.call("expand", watch.hidden, None)
-        with self.assertRaisesRegex(SpecrtError, "cuda_session_expand: .*expected the calls of a cycle in order"):
+        with self.assertRaisesRegex(SpecrtError, "cuda_session_expand: .*expected the calls of a cycle in order, and"):
             watch.session.call("expand", watch.hidden, None)
 
     def compare_metrics(self, watches):
