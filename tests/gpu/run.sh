@@ -24,8 +24,9 @@
 # Programs stay in build/gpu-bin, where `build` finds them done; on another machine put the call
 # before's cuda.txt and cuda.json into OUT.
 #
-# Needs the CUDA toolkit and a C compiler, no library of the tools. Exit 1 where something failed or
-# was left out, 2 for wrong settings, 77 where there is no GPU.
+# Needs the CUDA toolkit and a C and C++ compiler, no library of the tools. Without a toolkit it
+# fetches nvcc and compute-sanitizer of the driver's CUDA version, 13.0 or later, from PyPI.
+# Exit 1 where something failed or was left out, 2 for wrong settings, 77 where there is no GPU.
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
@@ -36,7 +37,7 @@ steps=${STEPS:-build twins bench}
 seed=${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 cuda=${CUDA_HOME:-/usr/local/cuda}
 if [ -z "${CUDA_HOME:-}" ] && command -v nvcc >/dev/null; then
-    cuda=$(dirname "$(dirname "$(command -v nvcc)")")
+    cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 fi
 all_tests() {
     for source in tests/gpu/test_gpu_*.c; do basename "$source" .c; done | grep -vx test_gpu_runtime
@@ -57,12 +58,49 @@ if [ -z "$dry" ] && ! nvidia-smi -L >/dev/null 2>&1; then
     echo "skipped tests/gpu/run.sh: no GPU (nvidia-smi lists none)"
     exit 77
 fi
-needed=bin/nvcc
-[ -z "$dry" ] || needed=include/cuda_fp16.h
-[ -e "$cuda/$needed" ] ||
-    stop "no $cuda/$needed: install the CUDA toolkit, named by CUDA_HOME= or in PATH"
+command -v ${CC:-cc} >/dev/null && command -v ${CXX:-c++} >/dev/null ||
+    stop "no C and C++ compiler: install gcc and g++, or name them by CC= and CXX="
+install="install the CUDA toolkit, named by CUDA_HOME= or in PATH"
 mkdir -p "$out" "$bin" && : >>"$out/logs.txt" && : >>"$out/cuda.txt" && : >>"$out/cuda.json" ||
     stop "OUT: cannot write to $out"
+
+# --- the toolkit ---
+
+pip_install() { # pip_install PACKAGE... : of the version, into the folder
+    "${PYTHON:-python3}" -m pip install -q --no-input --disable-pip-version-check \
+        --root-user-action=ignore --target "$into" "${@/%/==$version.*}" >"$bin/pip.txt" 2>&1
+}
+fetch_toolkit() { # fetch_toolkit VERSION : without compute-sanitizer if that is not to be had
+    local version=$1 into=$bin/toolkit-$1 missing=$cuda/bin/nvcc
+    local packages=(nvidia-cuda-{nvcc,crt,runtime,cccl} nvidia-nvvm)
+    cuda=$PWD/$into/nvidia/cu${version%%.*}
+    [ ! -x "$cuda/bin/nvcc" ] || return 0
+    echo "no $missing: fetching that of CUDA $version from PyPI"
+    pip_install "${packages[@]}" nvidia-cuda-sanitizer-api || pip_install "${packages[@]}" ||
+        stop "no $missing, and none of CUDA $version from PyPI ($(tail -n 1 "$bin/pip.txt"));" \
+            "$install"
+}
+# A toolkit that compiles for the device, and whose programs its driver runs; sets `arch`.
+find_toolkit() {
+    local driver version capability
+    driver=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9.]*\).*/\1/p')
+    capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1)
+    [ -x "$cuda/bin/nvcc" ] || fetch_toolkit "${driver:-unknown}"
+    version=$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+    [ -z "$driver" ] || [ "${version%%.*}" -le "${driver%%.*}" ] ||
+        stop "$cuda: expected CUDA ${driver%%.*} or older, which the driver runs, found $version;" \
+            "$install"
+    arch=${capability/./}
+    "$cuda/bin/nvcc" --list-gpu-arch | grep -qx "compute_$arch" ||
+        stop "$cuda: CUDA $version does not compile for compute capability $capability; $install"
+    arch=sm_$arch
+}
+if [ -z "$dry" ]; then
+    find_toolkit
+elif [ ! -e "$cuda/include/cuda_fp16.h" ]; then
+    stop "no $cuda/include/cuda_fp16.h; $install"
+fi
+
 opt=2 slow=1
 if [ -n "$dry" ]; then opt=1 slow=20; fi
 logs=$out/logs.txt parts=$bin/parts failed=0 left_out=0 too_long=
@@ -180,7 +218,7 @@ kernels() { # kernels OUT FLAG...
         harness -x c++ -c cuda/specrt_kernels.cu -o "$to" "$@"
     else
         "$cuda/bin/nvcc" -std=c++14 -O3 -lineinfo -diag-suppress 1675 -DSPECRT__KERNEL=extern \
-            -Iinclude -Xcompiler -fPIC -arch=native "$@" -c cuda/specrt_kernels.cu -o "$to"
+            -Iinclude -Xcompiler -fPIC -arch="$arch" "$@" -c cuda/specrt_kernels.cu -o "$to"
     fi
 }
 harness() {
@@ -204,7 +242,7 @@ link_all() { # link_all OUT OBJECT...
     if [ -n "$dry" ]; then
         ${CXX:-c++} "$@" "$bin/harness.o" "$bin/runtime.o" $zstd -lm -lpthread -o "$to"
     else
-        "$cuda/bin/nvcc" -arch=native "$@" $zstd -lm -lpthread -o "$to"
+        "$cuda/bin/nvcc" -arch="$arch" "$@" $zstd -lm -lpthread -o "$to"
     fi
 }
 link() { # link NAME
@@ -240,7 +278,7 @@ build_all() {
         "built for $([ -n "$dry" ] && echo the harness || nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader)"
 }
 
-export cuda dry bin flags zstd blas tests seed rounds header
+export arch cuda dry bin flags zstd blas tests seed rounds header
 export -f kernels harness compile link_all link each is_built build_all
 step_build() { check build 240 bash -c build_all; }
 
@@ -263,6 +301,9 @@ step_twins() {
     for test in $twins; do check "twin $test" 60 bash -c 'run_rounds "$0"' "$bin/$test"; done
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_real" ] ||
         check "twins at real size" 120 env SPECRT_TEST_REAL=1 "$bin/test_gpu_real"
+    [ -n "$dry" ] || [ ! -x "$bin/test_gpu_tree" ] ||
+        check "verification at real size" 60 env SPECRT_TEST_REAL=1 "$bin/test_gpu_tree" \
+            --filter whole
 }
 
 # Cycles captured and replayed, more of them, 64 sequences at once, many policies; on the harness
