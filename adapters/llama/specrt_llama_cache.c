@@ -194,6 +194,7 @@ int specrt_llama_cache_read(const char *path, const char *machine, const char *k
 int specrt_llama_costs_find(const specrt_llama_meter *meter, int32_t most, const char *path,
                             const char *key, specrt_llama_costs *out,
                             char line[SPECRT_LLAMA_LINE]) {
+    static const char busy[] = " on a busy machine, not kept";
     char machine[SPECRT_LLAMA_TEXT], why[SPECRT_LLAMA_TEXT];
     specrt_llama_machine(machine);
     int found = path ? specrt_llama_cache_read(path, machine, key, out, why) : 0;
@@ -202,18 +203,15 @@ int specrt_llama_costs_find(const specrt_llama_meter *meter, int32_t most, const
     memset(out, 0, sizeof *out);
     int code = specrt_llama_costs_measure(meter, most, out);
     double seconds = specrt_llama_seconds() - began;
-    if (out->disturbed)
-        snprintf(
-            line, SPECRT_LLAMA_LINE,
-            "costs: measured in %.1f s on a busy machine, not kept; the clock of cycles corrects "
-            "them",
-            seconds);
-    else if (found < 0)
-        snprintf(line, SPECRT_LLAMA_LINE, "costs: %s: %s; measured again in %.1f s", path, why,
-                 seconds);
+    if (found < 0)
+        snprintf(line, SPECRT_LLAMA_LINE, "costs: %s: %s; measured again in %.1f s%s", path, why,
+                 seconds, out->disturbed ? busy : "");
     else
-        snprintf(line, SPECRT_LLAMA_LINE, "costs: measured in %.1f s, kept in %s", seconds,
-                 path ? path : "no file: there is no cache folder");
+        snprintf(line, SPECRT_LLAMA_LINE, "costs: measured in %.1f s%s%s", seconds,
+                 out->disturbed ? busy : ", kept in ",
+                 out->disturbed ? ""
+                 : path         ? path
+                                : "no file: there is no cache folder");
     return code;
 }
 

@@ -313,6 +313,11 @@ static void test_find(void) {
     CHECK_HAS(line, "a.costs: damaged; measured again in 0.0 s");
     CHECK_INT(specrt_llama_costs_find(&meter, 4, NULL, "k", &costs, line), 0);
     CHECK_HAS(line, "kept in no file: there is no cache folder");
+    const specrt_llama_meter busy = {&c.n_target, meter_busy, meter_busy};
+    CHECK_INT(specrt_llama_costs_find(&busy, 8, NULL, "k", &costs, line), 0);
+    CHECK_HAS(line, " s on a busy machine, not kept");
+    CHECK_INT(specrt_llama_costs_find(&busy, 8, path, "k", &costs, line), 0);
+    CHECK_HAS(line, "a.costs: damaged; measured again in 0.0 s on a busy machine, not kept");
     clear_folder();
 }
 

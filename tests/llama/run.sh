@@ -268,8 +268,16 @@ refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$wo
 auto() {
     "$llama" -m $target -md $draft -p "The patient has a fever and" -n 40 -t 1 "$@" >"$out" 2>"$err"
 }
+# keeps ARGUMENT... : again where the machine was too busy for its costs to be kept.
+keeps() {
+    for _ in 1 2 3 4 5; do
+        auto "$@" || return 1
+        grep -q "on a busy machine, not kept" "$err" || return 0
+    done
+    return 1
+}
 rm -rf "$XDG_CACHE_HOME"/specrt
-check auto-measured auto
+check auto-measured keeps
 said auto-measured "costs: measured in "
 check auto-measured cmp "$out" "$work/text"
 check auto-read auto
@@ -279,13 +287,13 @@ check auto-one test -e "$kept"
 check auto-threads auto -t 2
 said auto-threads "costs: measured in "
 cut -c 2- "$kept" >"$work/damaged" && cp "$work/damaged" "$kept"
-check auto-damaged auto
+check auto-damaged keeps
 said auto-damaged "$kept: damaged; measured again in "
 check auto-damaged cmp "$out" "$work/text"
 check auto-mended auto
 said auto-mended "costs: read from "
 cp "$work/lists.specb" "$work/beside.specb"
-check auto-beside auto --bundle "$work/beside.specb"
+check auto-beside keeps --bundle "$work/beside.specb"
 check auto-beside ls "$work"/beside.specb.*.costs >"$out"
 
 # given TARGET DRAFT : the kept costs become such that a pass of n tokens takes 1 + TARGET (n - 1)

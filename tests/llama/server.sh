@@ -134,10 +134,19 @@ own_drafts() {
 
 # ---- auto, by the clock: the default ----
 
+# keeps NAME ARGUMENT... : again where the machine was too busy for its costs to be kept.
+keeps() {
+    for _ in 1 2 3 4 5; do
+        serve "$@" || return 1
+        grep -q "on a busy machine, not kept" "$work/$1.log" || return 0
+    done
+    return 1
+}
+
 # answers NAME TEXT [ARGUMENT...] : $plain's tokens, and one line of the log has the text.
 answers() {
     local name=$1 text=$2; shift 2
-    check "$name" serve "$name" --spec-type draft-specrt "$@"
+    check "$name" keeps "$name" --spec-type draft-specrt "$@"
     check "$name: tokens" cmp "$work/$plain.ids" "$work/$name.ids"
     check "$name: $text" test "$(grep -cF -- "$text" "$work/$name.log")" = 1
 }
