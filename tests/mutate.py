@@ -225,7 +225,8 @@ def library_sections():
     for folder in sorted(Path("lib").iterdir()) + [Path("engine")]:
         name = str(folder)
         mutants = [m for p in sorted(folder.rglob("*.c")) for m in mutants_of(name, str(p))]
-        yield Section(name, mutants, unit_tests(folder.name, ["*"]) + cli_tests(name), "")
+        own = unit_tests(folder.name, ["*"]) + unit_tests("specrt", ["bundle"] * (name == "lib/formats"))
+        yield Section(name, mutants, own + cli_tests(name), "")
 
 
 def tool_sections():

@@ -370,6 +370,18 @@ static void job_free(job *j) {
     free(j);
 }
 
+static specrt_status check_update(const char *path, const bundle_update *u, specrt_error *err) {
+    for (int i = 0; i < u->n_parts; i++) {
+        const char *tag = u->parts[i].tag;
+        bool twice = false;
+        for (int k = 0; k < i; k++) twice |= strcmp(u->parts[k].tag, tag) == 0;
+        if (twice || strlen(tag) > 8 || strcmp(tag, "ident") == 0 || strcmp(tag, "prov") == 0)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "%s: section '%s' cannot be added as a part", path, tag);
+    }
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status write_locked(const char *path, const bundle_update *update,
                                   specrt_error *err) {
     job *j = (job *)calloc(1, sizeof *j);
@@ -384,6 +396,7 @@ static specrt_status write_locked(const char *path, const bundle_update *update,
 }
 
 specrt_status sl_bundle_write(const char *path, const bundle_update *update, specrt_error *err) {
+    TRY(check_update(path, update, err));
     int lock = sl_folder_open(path); /* a folder that cannot be opened is sl_out_open's error */
     while (lock >= 0 && flock(lock, LOCK_EX) != 0 && errno == EINTR) continue;
     specrt_status status = write_locked(path, update, err);

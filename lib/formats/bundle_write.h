@@ -17,7 +17,7 @@ typedef struct bundle_part {
 } bundle_part;
 
 typedef struct bundle_update {
-    const bundle_part *parts; /* [n_parts] to add or replace; tags differ, none is ident or prov */
+    const bundle_part *parts; /* [n_parts] sections to add or replace */
     int n_parts;
     const char *const *drop; /* [n_drop] tags to leave out */
     int n_drop;
