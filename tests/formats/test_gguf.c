@@ -403,7 +403,7 @@ static void test_rewrite(void) {
     static const float rows[4] = {1, 2, 3, 4};
     static const int64_t ids[2] = {5, 6};
     gguf_tensor edits[3] = {
-        {.name = "b", .n_dims = 2, .dims = {2, 2, 1, 1}, .type = SPECRT_DTYPE_F32},
+        {.name = "b", .n_dims = 4, .dims = {2, 2, 1, 1}, .type = SPECRT_DTYPE_F32},
         {.name = "a"},
         {.name = "d2t", .n_dims = 1, .dims = {2, 1, 1, 1}, .type = SPECRT_DTYPE_I64},
     };

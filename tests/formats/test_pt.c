@@ -418,6 +418,9 @@ static void test_archive_zip64(void) {
     CHECK_INT(sl_pt_open_memory(big, n + EXTRA + END64 + LOCATOR, "x", &p, &err), SPECRT_STATUS_OK);
     CHECK_INT(sl_pt_root(p)->object->n, N_LIST);
     sl_pt_close(p);
+    memcpy(locator + 8, (uint64_t[]){n + EXTRA + END64 + LOCATOR}, 8); /* behind the file */
+    CHECK_INT(sl_pt_open_memory(big, n + EXTRA + END64 + LOCATOR, "x", &p, &err),
+              SPECRT_STATUS_BAD_INPUT);
     free(big);
     free(bytes);
 }

@@ -313,7 +313,7 @@ static void test_damage(void) {
                    {40, 0, "ef: "},
                    {ids, -1, "ids: "},
                    {ids + 4, 0, "ids: "},
-                   {ids + 4, 200, "ids: "},
+                   {ids + 796, 200, "ids: "},
                    {starts, 1, "starts: expected 0 first and n_lists last"},
                    {starts + 400, -7, "starts: expected steps of 0 to max_level"},
                    {links0, 200, "links: expected links to nodes"},

@@ -346,6 +346,14 @@ static const struct {
     {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{Klingon}\"},"
      "\"behavior\":\"Isolated\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
      "regex does not compile"},
+    {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\q\"},\"behavior\":"
+     "\"Isolated\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "an escape that PCRE2 has no equal for"},
+    {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+     "{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+     "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+     "]},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
+     "ByteLevel is behind ByteLevel or Metaspace"},
     {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?~a)\"},\"behavior\":"
      "\"Isolated\"},\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}",
      "a kind of (?...)"},
