@@ -290,7 +290,7 @@ test-single: $(SINGLE_TESTS) ## the header's unit tests, over include/specrt.h i
 	@printf '%s\n' $^ | xargs -P $(shell nproc) -I TEST sh -c 'TEST >TEST.log 2>&1 || { cat TEST.log; exit 255; }'
 
 # A sanitized libspecrt.so would need a sanitized Python.
-test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(GPU_BENCH) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head $(BUILD)/tests/mtp_gguf # everything that `make test` runs
+test-build: $(if $(SAN),tools $(EXAMPLES:%=$(BUILD)/bin/%),all $(GPU_LIB)) $(patsubst %.c,$(BUILD)/tests/%,$(notdir $(TESTS))) $(GPU_TESTS:%=$(BUILD)/tests/%) $(GPU_BENCH) $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head $(BUILD)/tests/mtp_gguf # everything that `make test` runs
 
 # What starts threads, for the sanitizer that is slow and looks at nothing else.
 THREADED := $(patsubst %.c,%,$(notdir $(shell grep -lE 'parallel_|pthread|specrt_worker|threads' $(TESTS))))
