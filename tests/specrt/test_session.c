@@ -676,6 +676,12 @@ static void test_left_open(void) {
         CHECK(specrt_session_member(s, 7, 0) == SPECRT_MEMBER_NO);
     }
     CHECK_INT(specrt_session_observe_chain(s, tokens, 3, 1, -2, NULL), SPECRT_STATUS_BAD_ARG);
+    int32_t most[SPECRT_TREE_MAX_NODES] = {9}; /* all of the longest chain is accepted */
+    CHECK_INT(specrt_session_observe_chain(s, most, SPECRT_TREE_MAX_NODES,
+                                           SPECRT_TREE_MAX_NODES - 1, V - 1, NULL),
+              SPECRT_STATUS_OK);
+    specrt_session_get_stats(s, &stats);
+    CHECK_INT(stats.n_emitted, SPECRT_TREE_MAX_NODES);
     specrt_session_close(s);
     specrt_policy_close(policy);
 }
