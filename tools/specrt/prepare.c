@@ -226,10 +226,8 @@ static char *vllm_config(const prepare *p, const char *drafter) {
     return sl_json_to_text(o);
 }
 
-static void name_sglang(const prepare *p, step *s) {
+static void name_sglang(const prepare *p, step *s, const char *map) {
     bool is_mtp = p->kind == CHECKPOINT_MTP;
-    char map[TOOL_PATH_BYTES + 32];
-    snprintf(map, sizeof map, "%s%s", p->cut, is_mtp ? "" : "/token_map.pt");
     step_word(s, "python");
     step_option(s, "-m", "sglang.launch_server");
     step_option(s, "--model-path", p->target);
@@ -265,7 +263,9 @@ static char *name_command(const prepare *p) {
         step_option(&s, "serve", p->target);
         step_option(&s, "--speculative-config", config);
     } else if (p->engine == SGLANG) {
-        name_sglang(p, &s);
+        snprintf(file, sizeof file, "%s%s", p->cut,
+                 p->kind == CHECKPOINT_MTP ? "" : "/token_map.pt");
+        name_sglang(p, &s, file);
     } else {
         name_llama(p, &s);
     }
