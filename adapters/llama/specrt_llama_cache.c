@@ -243,6 +243,7 @@ bool specrt_llama_cache_write(const char *path, const char *machine, const char 
                               specrt_llama_costs *c) {
     char part[SPECRT_LLAMA_PATH + 32], *text = NULL;
     size_t n = 0;
+    if (c->disturbed) return true;
     FILE *f = open_memstream(&text, &n);
     if (!f) return false;
     put_costs(f, machine, key, c);

@@ -107,7 +107,8 @@ void specrt_llama_machine(char out[SPECRT_LLAMA_TEXT]);
 int specrt_llama_cache_read(const char *path, const char *machine, const char *key,
                             specrt_llama_costs *out, char why[SPECRT_LLAMA_TEXT]);
 
-/* specrt_llama_cache_write() : @return whether the file was written, whole. */
+/* specrt_llama_cache_write() : Writes the file, but not where the machine was too busy.
+ * @return false: the file could not be written, and is as it was. */
 bool specrt_llama_cache_write(const char *path, const char *machine, const char *key,
                               specrt_llama_costs *costs);
 

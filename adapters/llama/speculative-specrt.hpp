@@ -275,8 +275,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             named.empty() ? specrt_llama_costs_policy(&costs, &drafts) : named;
         const double scoring = specrt_llama_costs_head(&costs, &drafts, policy_text.c_str());
         specrt_llama_machine(machine);
-        if (keeps && costs.changed && !costs.disturbed &&
-            !specrt_llama_cache_write(path, machine, key, &costs)) {
+        if (keeps && costs.changed && !specrt_llama_cache_write(path, machine, key, &costs)) {
             SPC_WRN("draft-specrt: costs: %s: cannot be written\n", path);
         }
         specrt_llama_clock_init(&clock, &costs, &tree, scoring);
@@ -572,7 +571,9 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         }
         // llama.cpp reads sequences of unequal length in parts: states would come in another order
         if (least < most) {
-            decode(0);
+            if (!decode(0)) {
+                ready.clear();
+            }
             batch.clear();
         }
         for (const auto id : ready) {

@@ -318,6 +318,8 @@ static void test_find(void) {
     CHECK_HAS(line, " s on a busy machine, not kept");
     CHECK_INT(specrt_llama_costs_find(&busy, 8, path, "k", &costs, line), 0);
     CHECK_HAS(line, "a.costs: damaged; measured again in 0.0 s on a busy machine, not kept");
+    CHECK(specrt_llama_cache_write(path, machine, "k", &costs) && costs.changed);
+    CHECK_INT(specrt_llama_cache_read(path, machine, "k", &costs, line), -1); /* as it was */
     clear_folder();
 }
 

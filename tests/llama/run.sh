@@ -14,6 +14,7 @@ if [ ! -x "$llama" ] || [ ! -x "$convert" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+. tests/llama/costs.bash
 target=data/sample/target.gguf draft=data/sample/draft-small.gguf
 out=$work/out err=$work/err
 export XDG_CACHE_HOME=$work/cache # costs of auto
@@ -268,16 +269,8 @@ refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$wo
 auto() {
     "$llama" -m $target -md $draft -p "The patient has a fever and" -n 40 -t 1 "$@" >"$out" 2>"$err"
 }
-# keeps ARGUMENT... : again where the machine was too busy for its costs to be kept.
-keeps() {
-    for _ in 1 2 3 4 5; do
-        auto "$@" || return 1
-        grep -q "on a busy machine, not kept" "$err" || return 0
-    done
-    return 1
-}
 rm -rf "$XDG_CACHE_HOME"/specrt
-check auto-measured keeps
+check auto-measured again "$err" auto
 said auto-measured "costs: measured in "
 check auto-measured cmp "$out" "$work/text"
 check auto-read auto
@@ -287,25 +280,15 @@ check auto-one test -e "$kept"
 check auto-threads auto -t 2
 said auto-threads "costs: measured in "
 cut -c 2- "$kept" >"$work/damaged" && cp "$work/damaged" "$kept"
-check auto-damaged keeps
+check auto-damaged again "$err" auto
 said auto-damaged "$kept: damaged; measured again in "
 check auto-damaged cmp "$out" "$work/text"
 check auto-mended auto
 said auto-mended "costs: read from "
 cp "$work/lists.specb" "$work/beside.specb"
-check auto-beside keeps --bundle "$work/beside.specb"
+check auto-beside again "$err" auto --bundle "$work/beside.specb"
 check auto-beside ls "$work"/beside.specb.*.costs >"$out"
 
-# given TARGET DRAFT : the kept costs become such that a pass of n tokens takes 1 + TARGET (n - 1)
-# thousandths of a second, one of the drafter DRAFT; of a file with another machine, MACHINE= it.
-given() {
-    awk -v more="$1" -v draft="$2" -v machine="${MACHINE:-}" '$1 == "sum" { next }
-        $1 == "machine" && machine { print "machine " machine; next }
-        $1 == "target" { print $1, $2, 0.001 * (1 + more * ($2 - 1)); next }
-        $1 == "draft" { print $1, $2, draft / 1000; next }
-        $1 == "head" { $2 = 0.00001 } { print }' "$kept" >"$work/given"
-    { cat "$work/given"; echo "sum $(sha256sum <"$work/given" | cut -c 1-16)"; } >"$kept"
-}
 counts() { grep -oE "\"$1\": ?[0-9]+" "$out" | grep -oE '[0-9]+$'; }
 
 # Fast drafts are made, by costs that say so; the answer is plain decoding's.

@@ -17,6 +17,7 @@ work=$(mktemp -d) pid=
 export XDG_CACHE_HOME=$work/cache # costs of auto
 mkdir "$XDG_CACHE_HOME"
 trap '[ -z "$pid" ] || kill "$pid" 2>"$work/kill"; rm -rf "$work"' EXIT
+. tests/llama/costs.bash
 target=data/sample/target.gguf draft=data/sample/draft-small.gguf
 
 check() { # NAME COMMAND... : exit code 0
@@ -134,19 +135,10 @@ own_drafts() {
 
 # ---- auto, by the clock: the default ----
 
-# keeps NAME ARGUMENT... : again where the machine was too busy for its costs to be kept.
-keeps() {
-    for _ in 1 2 3 4 5; do
-        serve "$@" || return 1
-        grep -q "on a busy machine, not kept" "$work/$1.log" || return 0
-    done
-    return 1
-}
-
 # answers NAME TEXT [ARGUMENT...] : $plain's tokens, and one line of the log has the text.
 answers() {
     local name=$1 text=$2; shift 2
-    check "$name" keeps "$name" --spec-type draft-specrt "$@"
+    check "$name" again "$work/$name.log" serve "$name" --spec-type draft-specrt "$@"
     check "$name: tokens" cmp "$work/$plain.ids" "$work/$name.ids"
     check "$name: $text" test "$(grep -cF -- "$text" "$work/$name.log")" = 1
 }
@@ -155,15 +147,6 @@ answers auto-measured "draft-specrt: costs: measured in " $pair
 kept=$(echo "$XDG_CACHE_HOME"/specrt/*.costs)
 check auto-kept test -e "$kept"
 
-# given TARGET DRAFT : the kept costs become such that a pass of n tokens takes 1 + TARGET (n - 1)
-# thousandths of a second, one of the drafter DRAFT.
-given() {
-    awk -v more="$1" -v draft="$2" '$1 == "sum" { next }
-        $1 == "target" { print $1, $2, 0.001 * (1 + more * ($2 - 1)); next }
-        $1 == "draft" { print $1, $2, draft / 1000; next }
-        $1 == "head" { $2 = 0.00001 } { print }' "$kept" >"$work/given"
-    { cat "$work/given"; echo "sum $(sha256sum <"$work/given" | cut -c 1-16)"; } >"$kept"
-}
 # Drafts that are fast by these costs are made in three slots; each answer has a line.
 given 0.01 0.01
 answers auto-on "draft-specrt: costs: read from $kept" $pair

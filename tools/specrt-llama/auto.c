@@ -41,7 +41,7 @@ static specrt_status find_costs(models *m, const options *o, specrt_error *err) 
 /* A folder that cannot be written costs a measurement at the next start. */
 static void keep_costs(struct auto_clock *c) {
     char machine[SPECRT_LLAMA_TEXT];
-    if (!c->costs.changed || c->costs.disturbed || !c->keeps) return;
+    if (!c->costs.changed || !c->keeps) return;
     specrt_llama_machine(machine);
     if (!specrt_llama_cache_write(c->path, machine, c->key, &c->costs))
         sl_cli_info("costs: %s: cannot be written", c->path);

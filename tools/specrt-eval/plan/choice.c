@@ -192,9 +192,13 @@ double plan_head_share(const plan *p, const plan_choice *c, double rows) {
     return head / (head + rest);
 }
 
-double plan_small_head(const plan *p, const plan_choice *c) {
+double plan_all_rows(const plan *p) {
     const curve *k = &p->costs.head_first;
-    double low = 0, high = k->n ? k->x[k->n - 1] : 0;
+    return k->n > 0 ? k->x[k->n - 1] : 0;
+}
+
+double plan_small_head(const plan *p, const plan_choice *c) {
+    double low = 0, high = plan_all_rows(p);
     if (plan_head_share(p, c, high) <= PLAN_SMALL_SHARE) return high;
     for (int i = 0; i < 40; i++) {
         double rows = 0.5 * (low + high);

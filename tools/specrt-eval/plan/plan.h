@@ -138,9 +138,11 @@ plan_choice plan_predict(const plan *p, const plan_run *run, int shape);
 /* plan_choose_from_curves() : time and speed of a choice whose accept length and rows are given. */
 void plan_choose_from_curves(const plan *p, int width, plan_choice *c);
 
-/* plan_head_share() : of a cycle by the curves, the head's share where so many rows are scored.
+/* plan_all_rows() : of the head.
+ * plan_head_share() : of a cycle by the curves, the head's share where so many rows are scored.
  * plan_small_head() : the most rows whose share is at most PLAN_SMALL_SHARE: fewer gain nothing. */
 #define PLAN_SMALL_SHARE 0.02
+double plan_all_rows(const plan *p);
 double plan_head_share(const plan *p, const plan_choice *c, double rows);
 double plan_small_head(const plan *p, const plan_choice *c);
 

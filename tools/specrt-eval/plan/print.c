@@ -60,14 +60,9 @@ static void put_retained(FILE *f, const plan *p, const plan_choice *chosen) {
                 100 * chosen->kept.mean, 100 * chosen->kept.worst, sl_text_name(chosen->kept.task));
 }
 
-static double all_rows(const plan *p) {
-    const curve *k = &p->costs.head_first;
-    return k->n > 0 ? k->x[k->n - 1] : 0;
-}
-
 /* Of the fastest draft's cycle. */
 static void put_head(FILE *f, const plan *p, const plan_choice *drafted) {
-    double all = all_rows(p), small = plan_small_head(p, drafted);
+    double all = plan_all_rows(p), small = plan_small_head(p, drafted);
     fprintf(f, "Scoring all %.0f rows takes %.0f%% of a cycle", all,
             100 * plan_head_share(p, drafted, all));
     if (small < 1)
@@ -223,7 +218,7 @@ void plan_print_json(const plan *p) {
                     ? json_object_new_int(plan_pays(pruned, &p->full_choice))
                     : NULL);
     sl_json_put(o, "head_share",
-                sl_json_real(drafted ? plan_head_share(p, drafted, all_rows(p)) : NAN));
+                sl_json_real(drafted ? plan_head_share(p, drafted, plan_all_rows(p)) : NAN));
     sl_json_put(o, "small_head_rows", sl_json_real(drafted ? plan_small_head(p, drafted) : NAN));
     for (int i = 0; i < p->n_choices; i++)
         json_object_array_add(choices, json_choice(p, &p->choices[i]));
