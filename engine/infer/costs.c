@@ -114,7 +114,7 @@ static specrt_status take_policy(const char *path, json_object *o, pass_costs *o
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: %s; specrt-eval plan --costs-out writes a new file", path,
                                 why.msg);
-    memcpy(out->policy, text, strlen(text) + 1);
+    snprintf(out->policy, sizeof out->policy, "%s", text);
     return SPECRT_STATUS_OK;
 }
 

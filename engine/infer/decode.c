@@ -11,6 +11,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/measure.h"
 
 struct engine_decoder {
@@ -58,8 +59,10 @@ static int target_hidden(void *user, const float **hidden, int32_t *width);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static float *rows(size_t width) {
-    return (float *)malloc(ENGINE_MAX_BATCH * width * sizeof(float));
+static const char A_SEQUENCE[] = "a sequence";
+
+static specrt_status new_rows(float **rows, int32_t width, specrt_error *err) {
+    return sl_new(rows, ENGINE_MAX_BATCH * (size_t)width, sizeof(float), A_SEQUENCE, err);
 }
 
 void engine_decoder_free(engine_decoder *d) {
@@ -103,14 +106,12 @@ static specrt_status create_drafting(engine_decoder *d, const specrt_policy *pol
                             .target_verify = target_verify,
                             .commit = commit,
                             .target_hidden = target_hidden};
-    d->pairs = rows((size_t)d->width);
     d->sampled = params->draft == SPECRT_DRAFT_SAMPLED;
     d->d_draft = (int32_t)head.n_cols;
-    d->hidden[0] = rows((size_t)d->d_draft);
-    d->hidden[1] = rows((size_t)d->d_draft);
-    d->head_input = rows((size_t)d->d_draft);
-    return d->pairs && d->hidden[0] && d->hidden[1] && d->head_input ? SPECRT_STATUS_OK
-                                                                     : SPECRT_STATUS_NO_MEMORY;
+    TRY(new_rows(&d->pairs, d->width, err));
+    TRY(new_rows(&d->hidden[0], d->d_draft, err));
+    TRY(new_rows(&d->hidden[1], d->d_draft, err));
+    return new_rows(&d->head_input, d->d_draft, err);
 }
 
 static specrt_status create(engine_decoder *d, const specrt_policy *policy,
@@ -119,11 +120,12 @@ static specrt_status create(engine_decoder *d, const specrt_policy *policy,
     TRY(engine_cache_create(d->target, n_context, &d->cache, err));
     TRY(specrt_verifier_create(d->n_vocab, &params->sampling, NULL, &d->verifier, err));
     if (d->drafter) TRY(create_drafting(d, policy, params, n_context, err));
-    d->logits = rows((size_t)d->n_vocab);
-    d->final = rows((size_t)d->d_model);
-    d->features = d->width == d->d_model ? d->final : rows((size_t)d->width);
-    if (!d->logits || !d->final || !d->features) return SPECRT_STATUS_NO_MEMORY;
-    if (d->width != d->d_model) engine_tap(d->cache, d->tap_layers, 3, d->features);
+    TRY(new_rows(&d->logits, d->n_vocab, err));
+    TRY(new_rows(&d->final, d->d_model, err));
+    d->features = d->final;
+    if (d->width == d->d_model) return SPECRT_STATUS_OK;
+    TRY(new_rows(&d->features, d->width, err));
+    engine_tap(d->cache, d->tap_layers, 3, d->features);
     return SPECRT_STATUS_OK;
 }
 
@@ -132,24 +134,21 @@ specrt_status engine_decoder_create(const engine_model *target, const engine_dra
                                     const specrt_session_params *params, int32_t n_context,
                                     engine_decoder **out, specrt_error *err) {
     const engine_config *k = engine_get_config(target);
-    engine_decoder *d = (engine_decoder *)calloc(1, sizeof *d);
-    specrt_status status = d ? SPECRT_STATUS_OK : SPECRT_STATUS_NO_MEMORY;
+    engine_decoder *d;
     *out = NULL;
-    if (d) {
-        d->target = target;
-        d->drafter = drafter;
-        d->d_model = d->width = k->d_model;
-        d->n_vocab = k->n_vocab;
-        d->sequence = params->sampling.sequence;
-        d->n_context = n_context ? n_context : k->n_context;
-        status = create(d, policy, params, n_context, err);
-    }
-    if (status == SPECRT_STATUS_OK) {
+    TRY(sl_new(&d, 1, sizeof *d, A_SEQUENCE, err));
+    d->target = target;
+    d->drafter = drafter;
+    d->d_model = d->width = k->d_model;
+    d->n_vocab = k->n_vocab;
+    d->sequence = params->sampling.sequence;
+    d->n_context = n_context ? n_context : k->n_context;
+    specrt_status status = create(d, policy, params, n_context, err);
+    if (status == SPECRT_STATUS_OK)
         *out = d;
-        return SPECRT_STATUS_OK;
-    }
-    engine_decoder_free(d);
-    return status == SPECRT_STATUS_NO_MEMORY ? sl_error_no_memory_for(err, "a sequence") : status;
+    else
+        engine_decoder_free(d);
+    return status;
 }
 
 /* ---- the two models -------------------------------------------------------------------------- */

@@ -31,7 +31,7 @@ typedef struct engine_layer {
 
 struct engine_model {
     engine_config config;
-    struct engine_weights *file; /* owned */
+    struct engine_weights *file; /* freed with the model */
     parallel_pool *pool;
     bool borrows_pool;          /* a drafter: the target's */
     specrt_head *compute_owner; /* whose specrt_compute every product uses */

@@ -329,18 +329,19 @@ static specrt_status load(loader *l, parallel_pool *lent, int threads) {
     return specrt_head_bind(NULL, &head, &desc, &m->compute_owner, l->err);
 }
 
+/* One allocation, which begins with the model. */
+typedef struct model_and_file {
+    engine_model m;
+    engine_weights file;
+} model_and_file;
+
 static specrt_status open_model(const char *path, parallel_pool *lent, int threads,
                                 engine_model **out, specrt_error *err) {
-    loader l = {.path = path, .err = err};
+    model_and_file *both = (model_and_file *)calloc(1, sizeof *both);
     *out = NULL;
-    l.m = (engine_model *)calloc(1, sizeof *l.m);
-    l.file = (engine_weights *)calloc(1, sizeof *l.file);
-    if (!l.m || !l.file) {
-        free(l.m);
-        free(l.file);
-        return sl_error_no_memory(err, path);
-    }
-    l.m->file = l.file;
+    if (!both) return sl_error_no_memory(err, path);
+    loader l = {.m = &both->m, .file = &both->file, .path = path, .err = err};
+    both->m.file = &both->file;
     specrt_status status = load(&l, lent, threads);
     if (status == SPECRT_STATUS_OK)
         *out = l.m;
@@ -368,7 +369,6 @@ void engine_close(engine_model *m) {
     specrt_head_close(m->serial_owner);
     if (!m->borrows_pool) sl_parallel_pool_free(m->pool);
     engine_weights_close(m->file);
-    free(m->file);
     free(m->layers);
     free(m->rope_frequency);
     free(m->window_frequency);

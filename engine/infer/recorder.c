@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "engine/infer/passes.h"
 
 enum { MOST = SPECRT_TREE_MAX_NODES };
@@ -362,24 +363,25 @@ static specrt_status make_scratch(recorder *r, specrt_error *err) {
     size_t levels = (size_t)SPECRT_TREE_MAX_STEPS * SPECRT_TREE_MAX_TOPK;
     size_t top = (size_t)r->info.n_top, draft_top = (size_t)r->info.n_draft_top;
     size_t d_target = (size_t)r->info.d_target, d_draft = (size_t)r->info.d_draft;
-    r->hidden = (float *)malloc(levels * d_draft * sizeof(float));
-    r->target_half = (uint16_t *)malloc(MOST * d_target * sizeof(uint16_t));
-    r->draft_half = (uint16_t *)malloc(MOST * d_draft * sizeof(uint16_t));
-    r->prompt_half = (uint16_t *)malloc(d_target * sizeof(uint16_t));
-    r->top_ids = (int32_t *)malloc(MOST * top * sizeof(int32_t));
-    r->top_logits = (float *)malloc(MOST * top * sizeof(float));
-    r->draft_ids = (int32_t *)malloc(MOST * draft_top * sizeof(int32_t) + 1);
-    r->draft_logits = (float *)malloc(MOST * draft_top * sizeof(float) + 1);
-    r->logsumexp = (float *)malloc(MOST * sizeof(float));
-    r->draft_logsumexp = (float *)malloc(MOST * sizeof(float));
-    r->tree_top_ids = (int32_t *)malloc(MOST * (size_t)r->info.n_tree_top * sizeof(int32_t) + 1);
-    r->scores = (float *)malloc((size_t)r->whole->n_rows * sizeof(float));
-    r->row_ids = (int32_t *)malloc((size_t)r->whole->n_rows * sizeof(int32_t));
-    return r->hidden && r->target_half && r->draft_half && r->top_ids && r->top_logits &&
-                   r->draft_ids && r->draft_logits && r->logsumexp && r->scores && r->row_ids &&
-                   r->draft_logsumexp && r->tree_top_ids && r->prompt_half
-               ? SPECRT_STATUS_OK
-               : sl_error_no_memory_for(err, "a trace");
+    const struct {
+        void *array;
+        size_t n, size;
+    } all[] = {{&r->hidden, levels * d_draft, sizeof(float)},
+               {&r->target_half, MOST * d_target, sizeof(uint16_t)},
+               {&r->draft_half, MOST * d_draft, sizeof(uint16_t)},
+               {&r->prompt_half, d_target, sizeof(uint16_t)},
+               {&r->top_ids, MOST * top, sizeof(int32_t)},
+               {&r->top_logits, MOST * top, sizeof(float)},
+               {&r->draft_ids, MOST * draft_top, sizeof(int32_t)},
+               {&r->draft_logits, MOST * draft_top, sizeof(float)},
+               {&r->logsumexp, MOST, sizeof(float)},
+               {&r->draft_logsumexp, MOST, sizeof(float)},
+               {&r->tree_top_ids, MOST * (size_t)r->info.n_tree_top, sizeof(int32_t)},
+               {&r->scores, (size_t)r->whole->n_rows, sizeof(float)},
+               {&r->row_ids, (size_t)r->whole->n_rows, sizeof(int32_t)}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        TRY(sl_new(all[i].array, all[i].n, all[i].size, "a trace", err));
+    return SPECRT_STATUS_OK;
 }
 
 /* A drafter's head may have fewer rows than the vocabulary has ids. */
@@ -414,8 +416,9 @@ static specrt_status open_trace(recorder *r, const recorder_params *p, specrt_er
 }
 
 specrt_status recorder_create(const recorder_params *p, recorder **out, specrt_error *err) {
-    recorder *r = *out = (recorder *)calloc(1, sizeof *r);
-    if (!r) return sl_error_no_memory_for(err, "a trace");
+    recorder *r;
+    *out = NULL;
+    TRY(sl_new(&r, 1, sizeof *r, "a trace", err));
     r->whole = p->whole;
     r->info = p->info;
     r->info.d_draft = (int32_t)p->whole->n_cols;
@@ -423,9 +426,10 @@ specrt_status recorder_create(const recorder_params *p, recorder **out, specrt_e
     r->in_memory = !p->path;
     stand_before(r, &p->host);
     specrt_status status = open_trace(r, p, err);
-    if (status == SPECRT_STATUS_OK) return status;
-    recorder_free(r);
-    *out = NULL;
+    if (status == SPECRT_STATUS_OK)
+        *out = r;
+    else
+        recorder_free(r);
     return status;
 }
 

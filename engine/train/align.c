@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "engine/train/align_impl.h"
 
 /* ---- what is trained ------------------------------------------------------------------------- */
@@ -140,13 +141,11 @@ static specrt_status create(engine_align *a, specrt_error *err) {
     else
         list_lora(a);
     size_t n = (size_t)a->n_values;
-    a->values = (float *)calloc(n, sizeof(float));
-    a->gradients = (float *)calloc(n, sizeof(float));
-    a->drafting = (float *)calloc(n, sizeof(float));
-    a->first = (float *)calloc(n_moments(a), sizeof(float));
-    a->second = (float *)calloc(n_moments(a), sizeof(float));
-    if (!a->values || !a->gradients || !a->drafting || !a->first || !a->second)
-        return sl_error_no_memory_for(err, "the drafter's alignment");
+    TRY(sl_new(&a->values, n, sizeof(float), ALIGNMENT, err));
+    TRY(sl_new(&a->gradients, n, sizeof(float), ALIGNMENT, err));
+    TRY(sl_new(&a->drafting, n, sizeof(float), ALIGNMENT, err));
+    TRY(sl_new(&a->first, n_moments(a), sizeof(float), ALIGNMENT, err));
+    TRY(sl_new(&a->second, n_moments(a), sizeof(float), ALIGNMENT, err));
     if (full)
         begin_full(a);
     else
@@ -176,8 +175,8 @@ specrt_status engine_align_create(engine_drafter *drafter, const engine_align_pa
                                   parallel_pool *pool, engine_align **out, specrt_error *err) {
     *out = NULL;
     TRY(check(drafter, params, err));
-    engine_align *a = (engine_align *)calloc(1, sizeof *a);
-    if (!a) return sl_error_no_memory_for(err, "the drafter's alignment");
+    engine_align *a;
+    TRY(sl_new(&a, 1, sizeof *a, ALIGNMENT, err));
     a->d = drafter;
     a->params = *params;
     a->pool = pool ? pool : drafter->body.pool;
@@ -256,16 +255,18 @@ void engine_align_restart(engine_align *a, const float *values) {
 
 specrt_status engine_align_state_create(const engine_align *a, const float *values,
                                         engine_align_state *out, specrt_error *err) {
-    size_t n = (size_t)a->n_values * sizeof(float);
-    *out = (engine_align_state){.values = (float *)malloc(n),
-                                .first = (float *)calloc(n_moments(a), sizeof(float)),
-                                .second = (float *)calloc(n_moments(a), sizeof(float))};
-    if (out->values && out->first && out->second) {
-        memcpy(out->values, values, n);
-        return SPECRT_STATUS_OK;
-    }
-    engine_align_state_free(out);
-    return sl_error_no_memory_for(err, "the drafter's alignment");
+    size_t n = (size_t)a->n_values;
+    *out = (engine_align_state){0};
+    specrt_status status = sl_new(&out->values, n, sizeof(float), ALIGNMENT, err);
+    if (status == SPECRT_STATUS_OK)
+        status = sl_new(&out->first, n_moments(a), sizeof(float), ALIGNMENT, err);
+    if (status == SPECRT_STATUS_OK)
+        status = sl_new(&out->second, n_moments(a), sizeof(float), ALIGNMENT, err);
+    if (status == SPECRT_STATUS_OK)
+        memcpy(out->values, values, n * sizeof(float));
+    else
+        engine_align_state_free(out);
+    return status;
 }
 
 void engine_align_state_free(engine_align_state *state) {

@@ -5,6 +5,8 @@
 #include "engine/train/align.h"
 #include "engine/infer/drafter.h"
 
+#define ALIGNMENT "the drafter's alignment" /* there is no memory for it */
+
 /* What may be trained, in the order of the masters. */
 enum {
     ALIGN_Q_A,

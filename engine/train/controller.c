@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/measure.h"
 #include "engine/train/controller_impl.h"
 
@@ -27,8 +28,7 @@ static bool append_rows(kept_rows *r, const float *inputs, int32_t n, int32_t po
                         int32_t width) {
     if (!kept_rows_reserve(r, n, width)) return false;
     memcpy(r->inputs + (int64_t)r->n * width, inputs, sizeof(float) * (size_t)n * (size_t)width);
-    for (int32_t i = 0; i < n; i++) r->positions[r->n + i] = position + i;
-    r->n += n;
+    for (int32_t end = r->n + n; r->n < end; r->n++) r->positions[r->n] = position++;
     return true;
 }
 
@@ -146,7 +146,7 @@ static specrt_status create_step(engine_controller *c, engine_drafter *drafter, 
     if (c->params.async) {
         int threads = c->params.threads > 0 ? c->params.threads : 1;
         c->pool = sl_parallel_pool_create(threads);
-        if (!c->pool) return sl_error_no_memory_for(err, "the drafter's alignment");
+        if (!c->pool) return sl_error_no_memory_for(err, ALIGNMENT);
         TRY(specrt_worker_create(NULL, &c->worker, err));
     }
     return engine_align_create(drafter, &c->params.align, c->pool, &c->align, err);
@@ -170,13 +170,11 @@ static specrt_status keep_start(engine_controller *c, specrt_error *err) {
     int64_t n;
     const float *masters = engine_align_masters(c->align, &n);
     if (c->params.guard == 0) return SPECRT_STATUS_OK;
-    c->start = (float *)malloc((size_t)n * sizeof *c->start);
-    if (!c->start) return sl_error_no_memory_for(err, "the drafter's alignment");
+    TRY(sl_new(&c->start, (size_t)n, sizeof *c->start, ALIGNMENT, err));
     memcpy(c->start, masters, (size_t)n * sizeof *c->start);
     c->guard.values[GUARD_START] = c->start;
     for (int set = GUARD_GOOD; set < GUARD_SETS; set++) {
-        c->guard.values[set] = (float *)malloc((size_t)n * sizeof(float));
-        if (!c->guard.values[set]) return sl_error_no_memory_for(err, "the drafter's alignment");
+        TRY(sl_new(&c->guard.values[set], (size_t)n, sizeof(float), ALIGNMENT, err));
         memcpy(c->guard.values[set], masters, (size_t)n * sizeof(float));
     }
     return SPECRT_STATUS_OK;
@@ -184,18 +182,15 @@ static specrt_status keep_start(engine_controller *c, specrt_error *err) {
 
 static specrt_status create_scratch(engine_controller *c, const engine_drafter *drafter,
                                     specrt_error *err) {
-    size_t rows = ENGINE_MAX_BATCH * sizeof(float);
+    size_t row = ENGINE_MAX_BATCH * sizeof(float);
     size_t n_vocab = (size_t)drafter->body.head.segment.n_rows;
-    bool full = c->params.align.mode == ENGINE_ALIGN_FULL, ok = true;
-    c->captured = (float *)malloc(rows * (size_t)c->width);
-    for (int i = 0; i < CONTROLLER_LEVELS && ok; i++) {
-        c->levels[i].hidden = (float *)malloc(rows * (size_t)c->d_model);
-        c->levels[i].inputs = (float *)malloc(rows * (size_t)c->width);
-        ok = c->levels[i].hidden && c->levels[i].inputs;
+    TRY(sl_new(&c->captured, (size_t)c->width, row, ALIGNMENT, err));
+    for (int i = 0; i < CONTROLLER_LEVELS; i++) {
+        TRY(sl_new(&c->levels[i].hidden, (size_t)c->d_model, row, ALIGNMENT, err));
+        TRY(sl_new(&c->levels[i].inputs, (size_t)c->width, row, ALIGNMENT, err));
     }
-    if (full) c->logits = (float *)malloc(2 * CONTROLLER_CHUNK * n_vocab * sizeof(float));
-    ok = ok && c->captured && (c->logits || !full);
-    if (!ok) return sl_error_no_memory_for(err, "the drafter's alignment");
+    if (c->params.align.mode == ENGINE_ALIGN_FULL)
+        TRY(sl_new(&c->logits, 2 * CONTROLLER_CHUNK * n_vocab, sizeof(float), ALIGNMENT, err));
     return c->params.guard ? guard_create(c, err) : SPECRT_STATUS_OK;
 }
 
@@ -214,9 +209,9 @@ specrt_status engine_controller_create(engine_drafter *drafter, const specrt_hea
                                        int32_t n_logits, int32_t n_context,
                                        const engine_controller_params *params,
                                        engine_controller **out, specrt_error *err) {
-    engine_controller *c = (engine_controller *)calloc(1, sizeof *c);
+    engine_controller *c;
     *out = NULL;
-    if (!c) return sl_error_no_memory_for(err, "the drafter's alignment");
+    TRY(sl_new(&c, 1, sizeof *c, ALIGNMENT, err));
     c->params = *params;
     c->n_logits = n_logits;
     int64_t sequences = params->align.mode == ENGINE_ALIGN_FULL ? params->interval : 2;

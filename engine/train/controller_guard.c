@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/measure.h"
+#include "base/memory.h"
 #include "engine/train/controller_impl.h"
 
 #define GUARD_MEMORY 0.9 /* of the moving sums, from look to look */
@@ -63,16 +64,14 @@ specrt_status guard_create(engine_controller *c, specrt_error *err) {
     const engine_drafter *d = c->align->d;
     kept_answer *w = &c->answer;
     size_t n = (size_t)c->n_logits;
-    w->rivals = (int32_t *)malloc(GUARD_RIVALS * sizeof *w->rivals);
-    w->rows = (int32_t *)malloc(GUARD_RIVALS * sizeof *w->rows);
-    w->is_rival = (uint8_t *)calloc(n, 1);
-    w->logits = (float *)malloc((size_t)CONTROLLER_CHUNK * GUARD_RIVALS * sizeof *w->logits);
-    if (d->d2t) w->row_of = (int32_t *)malloc(n * sizeof *w->row_of);
-    if (!w->rivals || !w->rows || !w->is_rival || !w->logits || (d->d2t && !w->row_of))
-        return sl_error_no_memory_for(err, "the drafter's alignment");
-    for (size_t id = 0; d->d2t && id < n; id++) w->row_of[id] = -1;
-    for (int32_t row = 0; d->d2t && row < d->body.head.segment.n_rows; row++)
-        w->row_of[d->d2t[row]] = row;
+    TRY(sl_new(&w->rivals, GUARD_RIVALS, sizeof *w->rivals, ALIGNMENT, err));
+    TRY(sl_new(&w->rows, GUARD_RIVALS, sizeof *w->rows, ALIGNMENT, err));
+    TRY(sl_new(&w->is_rival, n, 1, ALIGNMENT, err));
+    TRY(sl_new(&w->logits, CONTROLLER_CHUNK, GUARD_RIVALS * sizeof *w->logits, ALIGNMENT, err));
+    if (!d->d2t) return SPECRT_STATUS_OK;
+    TRY(sl_new(&w->row_of, n, sizeof *w->row_of, ALIGNMENT, err));
+    memset(w->row_of, 0xff, n * sizeof *w->row_of); /* -1: no row */
+    for (int32_t row = 0; row < d->body.head.segment.n_rows; row++) w->row_of[d->d2t[row]] = row;
     return SPECRT_STATUS_OK;
 }
 

@@ -165,6 +165,20 @@ static engine_controller_params learning(int32_t n_batch, float rate) {
 
 /* ---- what is learnt from --------------------------------------------------------------------------- */
 
+static int32_t refused[MOST], n_refused, n_before, n_draft_input; /* rows, of the last sequence */
+
+/* Row i of a sequence reads token i + 1; a cycle's root is the token at PROMPT + what was emitted before. */
+static void note_refused(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
+                         const float *logits) {
+    bool child = false;
+    (void)user, (void)logits;
+    for (int32_t i = 1; i < draft->n; i++)
+        child = child || draft->parents[i] == verdict->nodes[verdict->n - 1];
+    n_draft_input = PROMPT + n_before - 1;
+    if (child) refused[n_refused++] = n_draft_input + verdict->n - 2;
+    n_before += verdict->n;
+}
+
 /* With a rate of 0, no curriculum and an open gate, the loss at the steps is the divergence that the gate saw
  * when the positions were drafted: rows, paths and sequences are found again. In the first run a position is
  * a batch; in the second all positions of all sequences are one. */
@@ -172,10 +186,13 @@ static void run_places(const specrt_session_params *session, const char *policy)
     run one = {.session = *session, .policy = policy, .params = learning(1, 0)}, all;
     one.params.gate.beta = 0;
     one.params.gate.epsilon = 0;
+    one.watch = note_refused;
+    n_refused = 0;
     run_all(&one);
     check_lossless(&one);
     CHECK_INT(one.stats.n_learnt, one.stats.n_kept);
     CHECK_INT(one.stats.n_kept, one.stats.n_positions - one.stats.n_missing);
+    if (session->tree.topk == 1) CHECK_INT(one.stats.n_rejected, n_refused);
     CHECK(one.stats.n_kept > (test_brief() ? 5 : 20));
     CHECK(one.stats.divergence > 1);
     CHECK_NEAR(one.stats.loss, one.stats.divergence, 2e-3 * one.stats.divergence);
@@ -303,20 +320,6 @@ static void test_async(void) {
 }
 
 /* ---- OSD -------------------------------------------------------------------------------------------- */
-
-static int32_t refused[MOST], n_refused, n_before, n_draft_input; /* rows, of the last sequence */
-
-/* Row i of a sequence reads token i + 1; a cycle's root is the token at PROMPT + what was emitted before. */
-static void note_refused(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
-                         const float *logits) {
-    bool child = false;
-    (void)user, (void)logits;
-    for (int32_t i = 1; i < draft->n; i++)
-        child = child || draft->parents[i] == verdict->nodes[verdict->n - 1];
-    n_draft_input = PROMPT + n_before - 1;
-    if (child) refused[n_refused++] = n_draft_input + verdict->n - 2;
-    n_before += verdict->n;
-}
 
 static double cross_entropy(const float *p, const float *q, int32_t n) {
     double zp = 0, zq = 0, sum = 0;
@@ -454,6 +457,11 @@ static void test_guard_returns(void) {
     r.load = path;
     r.params = learning(4, 0);
     r.params.guard = 1;
+    run loaded = r;
+    loaded.order = "0"; /* before any look they are what drafts, and is saved */
+    run_all(&loaded);
+    CHECK(loaded.n_masters == ruined.n_masters &&
+          memcmp(loaded.masters, ruined.masters, (size_t)ruined.n_masters) == 0);
     run_all(&r);
     check_lossless(&r);
     CHECK(r.cycles[0] > frozen.cycles[0]);
@@ -462,7 +470,7 @@ static void test_guard_returns(void) {
     CHECK_INT(r.stats.n_restarts, 0);
     unlink(path);
     rmdir(dir);
-    free(ruined.masters), free(r.masters);
+    free(ruined.masters), free(loaded.masters), free(r.masters);
 }
 
 /* ---- refusals --------------------------------------------------------------------------------------- */

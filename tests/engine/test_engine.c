@@ -5,6 +5,10 @@
 
 #include <json-c/json.h>
 
+static void random_tokens(int32_t *tokens, int32_t n, int32_t n_vocab) {
+    for (int32_t i = 0; i < n; i++) tokens[i] = (int32_t)((random_real() + 1) / 2 * n_vocab);
+}
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static const tiny shapes[] = {
@@ -31,7 +35,7 @@ static void test_oracle(void) {
         make_tiny(&m, shapes[s], 42 + (uint64_t)s);
         engine_model *e = open_tiny(&m, 2);
         REQUIRE(engine_cache_create(e, 0, &c, &err) == SPECRT_STATUS_OK);
-        for (int i = 0; i < N; i++) tokens[i] = (int32_t)((random_real() + 1) / 2 * m.k.vocab);
+        random_tokens(tokens, N, m.k.vocab);
         oracle(&m, tokens, N, expected);
         REQUIRE(engine_forward(c, tokens, N, NULL, NULL, logits) == SPECRT_STATUS_OK);
         for (int i = 0; i < N * m.k.vocab; i++) CHECK_NEAR((double)logits[i], expected[i], 1e-4);
@@ -48,7 +52,7 @@ static void check_bitwise(int shape) {
     make_tiny(&m, shapes[shape], 7);
     int32_t tokens[N];
     static float alone[N][V], other[N][V], last[V];
-    for (int i = 0; i < N; i++) tokens[i] = (int32_t)((random_real() + 1) / 2 * V);
+    random_tokens(tokens, N, V);
     for (int threads = 1; threads <= 3; threads++) {
         engine_model *e = open_tiny(&m, threads);
         engine_cache *c;
@@ -85,7 +89,7 @@ static void test_blocks(void) {
     int32_t tokens[N];
     make_tiny(&m, (tiny){.arch = "llama", 2, 64, 4, 2, 16, 96, V, .tied = true}, 5);
     quantise_tiny(&m);
-    for (int i = 0; i < N; i++) tokens[i] = (int32_t)((random_real() + 1) / 2 * V);
+    random_tokens(tokens, N, V);
     for (int copy = 0; copy < 2; copy++) {
         engine_model *e = open_tiny(&m, 2);
         specrt_head_desc head;
@@ -132,7 +136,7 @@ static void check_tree(int shape) {
     int32_t prefix[PREFIX], tokens[N], parent[N];
     uint64_t masks[N];
     static float tree[N][V], line[N][V], after[V], expected[V];
-    for (int i = 0; i < PREFIX; i++) prefix[i] = (int32_t)((random_real() + 1) / 2 * V);
+    random_tokens(prefix, PREFIX, V);
     for (int i = 0; i < N; i++) {
         tokens[i] = (int32_t)((random_real() + 1) / 2 * V);
         parent[i] = i ? (int32_t)((random_real() + 1) / 2 * i) : -1;
@@ -277,7 +281,6 @@ static void test_bad_gemma(void) {
 /* The real pair: mean negative log-likelihood of held-out answers, against 3.19 nats measured in
  * training on text like it. A wrong norm, rotation or head order gives more than 8. */
 static void test_real_pair(void) {
-    const char *held_out = test_data("weights/pair128k/heldout.json");
     engine_model *e;
     engine_cache *c;
     specrt_error err;
@@ -286,7 +289,7 @@ static void test_real_pair(void) {
     REQUIRE(engine_cache_create(e, 256, &c, &err) == SPECRT_STATUS_OK);
     int32_t V = engine_get_config(e)->n_vocab;
     float *logits = (float *)malloc(sizeof(float) * (size_t)V * ENGINE_MAX_BATCH);
-    json_object *root = json_object_from_file(held_out), *ids;
+    json_object *root = json_object_from_file(test_data("weights/pair128k/heldout.json")), *ids;
     REQUIRE(logits && root);
     ids = json_object_object_get(json_object_array_get_idx(json_object_object_get(root, "code"), 0),
                                  "answer_ids");
@@ -420,7 +423,7 @@ static void test_eagle3(void) {
     REQUIRE(status == SPECRT_STATUS_OK);
     REQUIRE(engine_cache_create(e, 0, &c, &err) == SPECRT_STATUS_OK);
     REQUIRE(engine_drafter_cache(d, 0, &draft, &err) == SPECRT_STATUS_OK);
-    for (int i = 0; i <= N; i++) tokens[i] = (int32_t)((random_real() + 1) / 2 * shape.vocab);
+    random_tokens(tokens, N + 1, shape.vocab);
     CHECK_INT(engine_drafter_features(d, layers), 3);
     CHECK(layers[0] == 2 && layers[1] == 3 && layers[2] == 3);
     engine_tap(c, layers, 3, taps[0]);
@@ -657,26 +660,20 @@ static void count_first_guesses(engine_model *e, engine_drafter *d, json_object 
 /* Trained together, the drafter's first guess is the target's choice in about .62 of held-out code
  * positions; with a wrong rotation, order of fusion or norm it is in less than .3. */
 static void test_real_drafter(void) {
-    const char *held_out = test_data("weights/pair128k/heldout.json");
     engine_model *e;
     engine_drafter *d;
     specrt_error err = {0};
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) /* twenty times slower */
-    enum { N_DOCS = 1 };
-#else
-    enum { N_DOCS = 6 };
-#endif
-    int hits = 0, n = 0;
+    int hits = 0, n = 0, n_docs = test_brief() ? 1 : 6;
     REQUIRE(engine_open(test_data("weights/pair128k/target.gguf"), 2, &e, &err) ==
             SPECRT_STATUS_OK);
     specrt_status status =
         engine_drafter_open(test_data("weights/pair128k/draft.safetensors"), e, &d, &err);
     if (status) fprintf(stderr, "%s\n", err.msg);
     REQUIRE(status == SPECRT_STATUS_OK);
-    json_object *root = json_object_from_file(held_out),
+    json_object *root = json_object_from_file(test_data("weights/pair128k/heldout.json")),
                 *docs = json_object_object_get(root, "code");
-    for (size_t i = 0; i < N_DOCS; i++)
-        count_first_guesses(e, d, json_object_array_get_idx(docs, i), &hits, &n);
+    for (int i = 0; i < n_docs; i++)
+        count_first_guesses(e, d, json_object_array_get_idx(docs, (size_t)i), &hits, &n);
     printf("first guess right: %.3f of %d\n", (double)hits / n, n);
     CHECK(hits > n / 2);
     json_object_put(root);
