@@ -33,7 +33,7 @@ class Handler(BaseHTTPRequestHandler):
         answer = json.dumps({"choices": [{"finish_reason": "stop", "message": {
             "content": f"To {prompt!r} {asked['model']} says:\n\"yes\" \\ {self.headers.get('Authorization')}"}}]}).encode()
         if FAULT == "401":
-            self.send(401, b'{"error": {"message": "no such key"}}')
+            self.send(401, json.dumps({"error": {"message": f"no such key, {len(seen)} asked"}}).encode())
         elif first and FAULT in ("429", "500"):
             self.send(int(FAULT), b'{"error": {"message": "busy"}}')
         elif first and FAULT == "json":

@@ -52,9 +52,9 @@ refuses 1 '*gone/specrt-http-*: cannot make this file: No such file or directory
     env TMPDIR=gone specrt ask --endpoint "$url" --prompts prompts.jsonl -o x
 refuses 1 '*gone.jsonl*' specrt ask --endpoint "$url" --prompts gone.jsonl -o x
 serve 401
-specrt ask --endpoint "$url" --prompts prompts.jsonl -o denied.jsonl 2>../err
+specrt ask --endpoint "$url" --prompts prompts.jsonl --parallel 1 -o denied.jsonl 2>../err
 [ $? = 1 ] || fail "exit code of status 401: $(cat ../err)"
-warns '*0 of 3 prompts have an answer*expected status 200, found 401: no such key*'
+warns '*0 of 3 prompts have an answer*expected status 200, found 401: no such key, 1 asked*'
 
 # From the endpoint to the drafter's list.
 mkdir target eagle

@@ -66,13 +66,41 @@ prints '*--tokenizer target --corpus text --mass 0.5*specrt-bundle check dry/dra
 [ ! -e dry ] || fail "a dry run wrote"
 # It says how long the steps that are not done take, which grows with the text.
 warns '*ranks*(about 1 s)*specrt: about [0-9]* s on an idle machine'
-mkdir long && truncate -s 900G long/text.jsonl
+mkdir long && truncate -s 1G long/text.jsonl # a TiB, in files that mutate.py allows
+for i in 1 2 3 4 5 6 7 8 9 10; do cp -rl long half && mv half long/$i; done
 accepts prepare eagle3 --text long --for vllm --dry-run -o dry
 warns '*ranks*(about [0-9]* min)*graph*(about [0-9]* min)*about [0-9]* min on an idle machine'
+# A TiB at 90 MB/s and 15 MB/s on each core.
+awk -v cores="$(getconf _NPROCESSORS_ONLN)" '
+    function near(found, all) { return (found - all / cores) ^ 2 < 1 }
+    /min\)$/ { sub(/.*about /, ""); n[++k] = $1 }
+    /idle machine$/ { sub(/.*about /, ""); sum = $1 }
+    END { exit !(near(n[1], 203.6) && near(n[2], 1221.7) && near(sum, 1425.3)) }' ../err ||
+    fail "$(getconf _NPROCESSORS_ONLN) cores: $(cat ../err)"
 accepts prepare eagle3 --text text --for vllm --size 300 --dry-run -o out
 warns '*ranks*(done before)*'
 ! grep -q about ../err || fail "time for what is done: $(cat ../err)"
 rm -r long
+
+# For llama.cpp: an EAGLE-3 head becomes a GGUF, which is cut like any other; a draft model stays
+# as it is, and our program drafts from what the bundle has.
+sample=$CLI_TESTS/../../data/sample && target=$sample/target.gguf && mkdir head
+"$CLI_BIN/../tests/eagle3_head" make "$target" head/model.safetensors 1 || fail "no head"
+config LlamaForCausalLMEagle3 >head/config.json
+for_llama() { specrt prepare --target "$target" --text text --for llama.cpp --size 300 "$@"; }
+accepts for_llama --drafter head --with none -o gguf
+prints "llama-server -m $target -md gguf/drafter.gguf --spec-type draft-eagle3"
+warns '*\[1/2\] ranks*\[2/2\] cut*'
+accepts for_llama --drafter gguf/drafter.gguf --with none --size 100 -o smaller
+prints "llama-server -m $target -md smaller/drafter.gguf --spec-type draft-eagle3"
+accepts for_llama --drafter "$sample/draft-small.gguf" -o small
+prints "specrt-llama * -md $sample/draft-small.gguf --bundle small/model.specb --policy static:5*"
+accepts for_llama --drafter "$sample/draft-small.gguf" --with none -o bare-list
+prints "specrt-llama * --bundle bare-list/model.specb --policy microspec"
+accepts for_llama --drafter "$sample/draft-small.gguf" --with graph,sketch,clusters --dry-run -o x
+warns '*\[1/4\] ranks*\[2/4\] graph*\[3/4\] sketch*(about [0-9] s)*'
+warns '*(about [0-9] s)*\[4/4\] clusters*(about [0-9] s)*'
+prints "*sketch-build --model $sample/draft-small.gguf -f*cluster-build * --tokenizer $target -f*"
 
 # start.sh passes names with spaces, quotes and dollars to the engine as they are.
 odd="an odd \"\$HOME\" 'name'" && mkdir "$odd" bin && cp -r target eagle3 eagle text "$odd"
@@ -112,6 +140,8 @@ refuses 2 '*expected --size or --mass, found both*' \
     prepare eagle3 --text text --for vllm --size 9 --mass 0.5 -o x
 refuses 2 '*--with: expected graph, sketch, clusters or none, found grap*' \
     prepare eagle3 --text text --for vllm --with grap -o x
+refuses 2 '*--with: expected graph, sketch, clusters or none, found graphs' \
+    prepare eagle3 --text text --for vllm --with sketch,graphs -o x
 refuses 1 '*missing: *No such file*' \
     specrt prepare --target missing --drafter eagle3 --text text --for vllm -o x
 refuses 1 '*missing*' prepare missing --text text --for vllm -o x

@@ -93,11 +93,21 @@ static int name_outputs(prepare *p) {
 
 /* ---- the steps ---- */
 
+/* Whether a list begins with this word. */
+static bool is_first(const char *list, const char *word) {
+    size_t n = strcspn(list, ",");
+    return n == strlen(word) && strncmp(list, word, n) == 0;
+}
+
 static bool wants(const prepare *p, const char *section) {
-    size_t n = strlen(section);
-    for (const char *s = p->with; s && *s; s += strcspn(s, ","), s += *s == ',')
-        if (strncmp(s, section, n) == 0 && (s[n] == 0 || s[n] == ',')) return true;
+    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',')
+        if (is_first(s, section)) return true;
     return false;
+}
+
+static bool is_section(const char *list) {
+    return is_first(list, "graph") || is_first(list, "sketch") || is_first(list, "clusters") ||
+           is_first(list, "none");
 }
 
 /* Engines score draft models and EAGLE-1/2 heads by the whole vocabulary, except SGLang with a token map. For
@@ -337,13 +347,10 @@ static int check_options(prepare *p) {
     if (p->text.n > STEP_WORDS / 2 || p->prompts.n > STEP_WORDS / 2)
         return sl_cli_usage("--text, --prompts: expected at most %d paths", STEP_WORDS / 2);
     if (p->size && p->mass) return sl_cli_usage("expected --size or --mass, found both");
-    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',') {
-        size_t n = strcspn(s, ",");
-        if (!(n == 5 && memcmp(s, "graph", n) == 0) && !(n == 6 && memcmp(s, "sketch", n) == 0) &&
-            !(n == 8 && memcmp(s, "clusters", n) == 0) && !(n == 4 && memcmp(s, "none", n) == 0))
+    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',')
+        if (!is_section(s))
             return sl_cli_usage("--with: expected graph, sketch, clusters or none, found %.*s",
-                                (int)n, s);
-    }
+                                (int)strcspn(s, ","), s);
     return -1;
 }
 
