@@ -38,6 +38,7 @@ weights $layer "$(list 3 8 30)" $head t2d:BOOL:20:$(mask 20 3 9 12)
 finds d2t-content
 weights $layer "$(list 0 0 0)" $head t2d:BOOL:20:$(mask 20 0 1 2)
 finds "d2t-zero terminators" --target t
+prints "*2 of the target's 2 terminators have no row (3)*"
 weights $layer $head
 finds no-d2t
 weights $layer "$(list 3 8 10)" lm_head.weight:BF16:2,1:aaaabbbb t2d:BOOL:20:$(mask 20 3 9 12)
@@ -61,6 +62,7 @@ finds attention-bias --for speculators
 config "${good/Eagle3/}"
 finds "" --for vllm
 finds architecture --for sglang
+prints '*"fix":"name LlamaForCausalLMEagle3"*'
 config
 weights layers.0.self_attn.q_proj.weight:F32:1:00000000 layers.0.hidden_norm.weight:F32:1:00000000 \
     "$(list 3 8 10)" $head t2d:BOOL:20:$(mask 20 3 9 12) fc.bias:F32:1:0000803f

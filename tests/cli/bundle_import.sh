@@ -27,6 +27,21 @@ prints \
 accepts import whole.txt -f
 [ "$(list)" = "${forced}9 5 700 " ] || fail "whole: $(list)"
 
+# Placeholders have no place in a list, and are counted where a file names them.
+sed 's/"<tool>"/"<|reserved_special_token_7|>"/' "$CLI_TESTS/../golden/tokenizers/bytes.json" \
+    >reserved.json
+echo 40 347 41 >placed.txt
+placed() {
+    specrt-bundle import placed.txt --values absolute --tokenizer reserved.json --size 9 \
+        -o r.specb "$@"
+}
+accepts placed
+warns "*1 reserved placeholders left out of every list*8 forced ids that the file lacks*"
+accepts placed -f --json
+prints '*"n_forced_added":8,"n_reserved":1,*"n_valid":10}'
+accepts specrt-bundle export r.specb --format text --size 10 -o reserved.txt
+[ "$(tail -n 2 reserved.txt | tr '\n' ' ')" = "40 41 " ] || fail "list: $(cat reserved.txt)"
+
 # What was exported comes back the same.
 specrt-bundle export x.specb --format sglang-pt -o a.pt -q
 specrt-bundle export x.specb --format safetensors -o a.safetensors -q

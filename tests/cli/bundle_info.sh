@@ -62,15 +62,18 @@ prints "*
 forced     299
 top *
 *
-centroid * 300 rows in 12 clusters of *; router centroid
+centroid * head          300 rows in 12 clusters of 25 to 25; router centroid
 cograph * 4 successors of 3 of 300 tokens
 hnsw * of 300 rows; recall of the ten best * at ef *
 sketch *300 rows of 8 columns: signs in 32 directions, two bits in 240
 *provenance of sections (more: -v, all of it: --json)
 centroid   made by cluster-build *, model model.safetensors
 cograph    made by cograph-build *
-hnsw       made by hnsw-build *
+hnsw       made by hnsw-build *, model model.safetensors, queries synthetic
+ranks      made by vocabtrim-calibrate *, domains frequent.bin,
+           options messages=assistant holdout=0 seed=1
 sketch     made by sketch-build *"
+! grep -q recall_at_10 ../out || fail "figures of sections without -v: $(cat ../out)"
 [ "$(wc -l <../out)" -le 40 ] || fail "$(wc -l <../out) lines are no screen"
 is_narrow
 # All that people read.
@@ -87,7 +90,13 @@ hnsw       made by hnsw-build *recall_at_10 *
 sketch     made by sketch-build *recall (*"
 [ "$(grep -A 99 '^provenance' ../out | wc -l)" -lt 40 ] || fail "provenance is no summary"
 is_narrow
+verbose=$(cat ../out)
 accepts specrt-bundle info b.specb --json
+levels=$(grep -o '"n_levels":[0-9]*' ../out)
+case $verbose in
+    *"m 4, ef-construction 16, ${levels#*:} levels; metric ip"*) ;;
+    *) fail "expected ${levels#*:} levels: $verbose" ;;
+esac
 prints \
     '{*"centroid":{*"cograph":{"n_vocab":300,*"hnsw":{"n_rows":300,*"recall_at_10":*"sketch":{*"rank":240,*}*'
 accepts specrt-bundle verify b.specb --model model.safetensors

@@ -37,6 +37,27 @@ refuses 2 "*size 9: expected at most 8, the ids of the bundle that have rows in 
 accepts cut five --for sglang -o default
 same default/model.safetensors five.safetensors
 
+# A flag alone that engines read otherwise; weights in several files become one.
+mkdir tied parts
+cp e/model.safetensors tied
+config tied/config.json LlamaForCausalLMEagle3 12 ', "tie_word_embeddings": true'
+accepts cut tied --for vllm --size 12 -o untied
+grep -q '"tie_word_embeddings": *false' untied/config.json || fail "$(cat untied/config.json)"
+list=d2t:I64:3:$(i64 3 9 16) mask=t2d:BOOL:20:$(mask 20 3 10 18)
+rows=lm_head.weight:BF16:3,1:aaaabbbbcccc
+safetensors parts/1.safetensors "$list" "$mask"
+safetensors parts/2.safetensors "$rows"
+echo '{"weight_map": {"d2t": "1.safetensors", "t2d": "1.safetensors",
+    "lm_head.weight": "2.safetensors"}}' >parts/model.safetensors.index.json
+config parts/config.json LlamaForCausalLMEagle3 3
+accepts cut parts --for vllm --size 3 -o one --json
+prints '*"same_weights":true*'
+mkdir one-again && cp one/config.json one-again
+safetensors one-again/model.safetensors "$list" "$rows" "$mask"
+found "" one && found "" one-again
+cmp <(tail -c 50 one/model.safetensors) <(tail -c 50 one-again/model.safetensors) ||
+    fail "other rows"
+
 # Any type of rows, scales beside them, both orders of ids, absolute ones, and a layer's other name.
 mkdir f g
 config f/config.json LlamaForCausalLM 3 ', "tie_word_embeddings": true, "bias": true'

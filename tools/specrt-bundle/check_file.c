@@ -29,9 +29,10 @@ static void check_arch(exam *e, const gguf *g, const mtp_tail *tail) {
         (int)(arch.n > 40 ? 40 : arch.n), arch.s);
 }
 
-static int64_t count_tokens(const gguf *g) {
+/* Ids of the tokenizer in it; more than any head has where it has none. */
+static uint64_t count_tokens(const gguf *g) {
     const gguf_kv *tokens = sl_gguf_find(g, "tokenizer.ggml.tokens");
-    return tokens && tokens->count <= SPECRT_MAX_VOCAB ? (int64_t)tokens->count : SPECRT_MAX_VOCAB;
+    return tokens ? tokens->count : UINT64_MAX;
 }
 
 /* A head of another length than d2t. */
@@ -51,7 +52,7 @@ static const char *check_heads(exam *e, const gguf *g, const mtp_tail *tail, int
         sl_mtp_tail_head(tail, true, i, name);
         check_length(e, g, name, n);
     }
-    if (tail->is_whole && output && output->dims[1] == n && n < count_tokens(g))
+    if (tail->is_whole && output && output->dims[1] == n && (uint64_t)n < count_tokens(g))
         exam_find(e, "target-head", NULL, RECUT,
                   "tensor \"output.weight\" is cut, which the model's own layers score with");
     if (tail->own_head) return name;

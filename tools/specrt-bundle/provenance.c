@@ -35,21 +35,24 @@ static void put_list(paragraph *p, const char *key, json_object *list) {
     if (n > 0) put_fact(p, key, number);
 }
 
-static void put_value(paragraph *p, const char *key, json_object *value, int depth) {
+/* What is neither null nor an object. */
+static void put_plain(paragraph *p, const char *key, json_object *value) {
+    if (json_object_is_type(value, json_type_array))
+        put_list(p, key, value);
+    else if (value && !json_object_is_type(value, json_type_object))
+        put_fact(p, key, json_object_get_string(value));
+}
+
+static void put_value(paragraph *p, const char *key, json_object *value) {
     char name[128];
-    switch (json_object_get_type(value)) {
-    case json_type_null: break;
-    case json_type_array: put_list(p, key, value); break;
-    case json_type_object:
-        if (depth > 0 || strcmp(key, "tokenizer") == 0) break; /* the tokenizer stands above */
-        {
-            json_object_object_foreach(value, inner, member) {
-                snprintf(name, sizeof name, "%.60s.%.60s", key, inner);
-                put_value(p, name, member, depth + 1);
-            }
-        }
-        break;
-    default: put_fact(p, key, json_object_get_string(value));
+    if (!json_object_is_type(value, json_type_object)) {
+        put_plain(p, key, value);
+        return;
+    }
+    if (strcmp(key, "tokenizer") == 0) return; /* it is printed above */
+    json_object_object_foreach(value, inner, member) {
+        snprintf(name, sizeof name, "%.60s.%.60s", key, inner);
+        put_plain(p, name, member);
     }
 }
 
@@ -69,7 +72,7 @@ static void put_section(const char *tag, json_object *entry, bool all) {
     putchar(' ');
     if (tool) put_fact(&p, "made by", json_object_get_string(tool));
     json_object_object_foreach(entry, key, value) {
-        if (value != tool && (all || names_input(key))) put_value(&p, key, value, 0);
+        if (value != tool && (all || names_input(key))) put_value(&p, key, value);
     }
     putchar('\n');
 }
