@@ -210,14 +210,18 @@ static bool op_mark(machine *m) {
     return true;
 }
 
-/* The top n values become a tuple. */
+/* The top n values go to the end of the object. */
+static bool move_top(machine *m, pt_object *o, int64_t n) {
+    bool fits = true;
+    m->n_stack -= n;
+    for (int64_t i = 0; fits && i < n; i++)
+        fits = append(m, &o->items, &o->n, &o->capacity, m->stack[m->n_stack + i]);
+    return fits;
+}
+
 static bool make_tuple(machine *m, int64_t n) {
     pt_object *o = new_object(m);
-    if (!o) return false;
-    m->n_stack -= n;
-    for (int64_t i = 0; i < n; i++)
-        if (!append(m, &o->items, &o->n, &o->capacity, m->stack[m->n_stack + i])) return false;
-    return push(m, (pt_value){PT_TUPLE, 0, o});
+    return o && move_top(m, o, n) && push(m, (pt_value){PT_TUPLE, 0, o});
 }
 
 static bool op_tuple(machine *m) {
@@ -233,11 +237,7 @@ static bool extend(machine *m, pt_kind kind, int64_t n) {
     pt_value into = m->stack[m->n_stack - n - 1];
     if (into.kind != kind || (kind == PT_DICT && n % 2 != 0))
         return fail(m, "items for something that cannot hold them");
-    m->n_stack -= n;
-    pt_object *o = into.object;
-    for (int64_t i = 0; i < n; i++)
-        if (!append(m, &o->items, &o->n, &o->capacity, m->stack[m->n_stack + i])) return false;
-    return true;
+    return move_top(m, into.object, n);
 }
 
 static bool op_extend(machine *m, pt_kind kind) {
@@ -278,8 +278,8 @@ static bool push_global(machine *m, const char *module, size_t module_bytes, con
     m->status = specrt_error_set(m->err, SPECRT_STATUS_UNSUPPORTED,
                                  "%s: pickle mentions %.*s.%.*s; only lists, dicts and tensors of "
                                  "integers are read, and no code is run",
-                                 m->p->path, module_bytes > 60 ? 60 : (int)module_bytes, module,
-                                 name_bytes > 60 ? 60 : (int)name_bytes, name);
+                                 m->p->path, (int)(module_bytes > 60 ? 60 : module_bytes), module,
+                                 (int)(name_bytes > 60 ? 60 : name_bytes), name);
     return false;
 }
 
@@ -553,7 +553,7 @@ specrt_status sl_pt_tensor_get(const pt *p, const pt_value *value, pt_tensor *ou
     const struct global *type = &globals[storage[1].i];
     char name[64];
     int length = snprintf(name, sizeof name, "data/%.*s",
-                          storage[2].object->n > 50 ? 50 : (int)storage[2].object->n,
+                          (int)(storage[2].object->n > 50 ? 50 : storage[2].object->n),
                           storage[2].object->text);
     const zip_entry *e = find_entry(p, name, (size_t)length);
     if (!e || n < 0 || offset < 0 || (stride != 1 && n > 1) ||

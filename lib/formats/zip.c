@@ -156,7 +156,7 @@ static uint32_t crc_of(const void *data, size_t bytes) {
 }
 
 specrt_status sl_zip_check(const zip_reader *zip, const zip_entry *e, specrt_error *err) {
-    int name_bytes = e->name_bytes > 100 ? 100 : (int)e->name_bytes;
+    int name_bytes = (int)(e->name_bytes > 100 ? 100 : e->name_bytes);
     if (e->method != 0)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: entry %.*s is compressed (method %d); torch stores it plainly",

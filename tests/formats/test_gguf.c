@@ -226,6 +226,20 @@ static void test_headers(void) {
     refuse("no GGUF file");
 }
 
+/* A pair of 13 bytes and a tensor of 25 are the least that there can be. */
+static void test_least(void) {
+    for (uint64_t n = 1; n <= 2; n++) {
+        start(3, 0, n);
+        put_key("", GGUF_BOOL), put("\1", 1);
+        if (n == 1) sl_gguf_close(open_built());
+        if (n == 2) refuse("2 key-value pairs do not fit");
+        start(3, n, 0);
+        put_text("t"), put_u32(0), put_u32(77), put_u64(0);
+        if (n == 1) sl_gguf_close(open_built());
+        if (n == 2) refuse("2 tensors do not fit");
+    }
+}
+
 static void refuse_truncations(void) {
     size_t n = n_file;
     for (size_t cut = 0; cut < n; cut++) {
@@ -515,6 +529,7 @@ static const test_case cases[] = {
     {"tensors", "known, undecodable and unknown types", test_tensors},
     {"alignment", "other than 32, and impossible ones", test_alignment},
     {"headers", "versions, byte order, counts", test_headers},
+    {"least", "files with room for what they say and not for one more", test_least},
     {"truncated", "every truncation", test_truncated},
     {"hostile kvs", "types, lengths, counts, nesting, duplicates", test_hostile_kvs},
     {"hostile tensors", "names, dimensions, offsets, duplicates", test_hostile_tensors},

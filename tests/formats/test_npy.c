@@ -116,6 +116,9 @@ static void test_write(void) {
     REQUIRE(sl_out_commit(&out, NULL) == SPECRT_STATUS_OK);
     REQUIRE(sl_file_map(path, &view, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(view.n, 128 + 24); /* what numpy.save writes */
+    const char dict[] = "{'descr': '<i8', 'fortran_order': False, 'shape': (3,), }    ";
+    CHECK(memcmp(view.bytes, "\x93NUMPY\1\0v\0", 10) == 0 && view.bytes[127] == '\n');
+    CHECK(memcmp(view.bytes + 10, dict, sizeof dict - 1) == 0);
     REQUIRE(sl_npy_values(view.bytes, view.n, path, &a, &read, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < 3; i++) CHECK_INT(sl_npy_int(&a, read, i), values[i]);
     sl_file_unmap(&view);

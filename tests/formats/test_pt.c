@@ -145,66 +145,81 @@ static void test_pickle_broken(void) {
     static const struct {
         const char *bytes;
         size_t n;
+        const char *text;
     } cases[] = {
-#define CASE(bytes) {bytes, sizeof(bytes) - 1}
-        CASE("\x80\x02"),
-        CASE("\x80\x02."),
-        CASE("\x80\x02NN."),
-        CASE("\x80\x02(N."),
-        CASE("\x80\x02N.N"),
-        CASE("\x80\x02\x80\x06N."),
-        CASE("\x80\x02K"),
-        CASE("\x80\x02J\1\2\3"),
-        CASE("\x80\x02\x8a\x09\1\2\3\4\5\6\7\x08\x09."),
-        CASE("\x80\x02X\xff\xff\xff\xff"),
-        CASE("\x80\x02X\4\0\0\0abc"),
-        CASE("\x80\x02t."),
-        CASE("\x80\x02N\x87."),
-        CASE("\x80\x02(N\x85N\x86."),
-        CASE("\x80\x02Na."),
-        CASE("\x80\x02NK\1a."),
-        CASE("\x80\x02]K\1e."),
-        CASE("\x80\x02](K\1u."),
-        CASE("\x80\x02}(K\1u."),
-        CASE("\x80\x02}K\1s."),
-        CASE("\x80\x02h\0."),
-        CASE("\x80\x02Nq\1."),
-        CASE("\x80\x02Nr\xff\xff\xff\xff."),
-        CASE("\x80\x02q\0."),
-        CASE("\x80\x02\x94."),
+#define CASE(bytes, text) {bytes, sizeof(bytes) - 1, "x: pickle: " text}
+        CASE("\x80\x02", "cut off"),
+        CASE("\x80\x02.", "does not end with one value"),
+        CASE("\x80\x02NN.", "does not end with one value"),
+        CASE("\x80\x02(N.", "does not end with one value"),
+        CASE("\x80\x02N.N", "bytes after its end"),
+        CASE("\x80\x02\x80\x06N.", "unknown protocol; expected 2 to 5"),
+        CASE("\x80\x02K", "cut off"),
+        CASE("\x80\x02J\1\2\3", "cut off"),
+        CASE("\x80\x02\x8a\x09\1\2\3\4\5\6\7\x08\x09.", "an integer of more than 64 bits"),
+        CASE("\x80\x02X\xff\xff\xff\xff", "cut off"),
+        CASE("\x80\x02X\4\0\0\0abc", "cut off"),
+        CASE("\x80\x02t.", "TUPLE without MARK"),
+        CASE("\x80\x02N\x87.", "stack underflow"),
+        CASE("\x80\x02(N\x85N\x86.", "does not end with one value"),
+        CASE("\x80\x02Na.", "stack underflow"),
+        CASE("\x80\x02NK\1a.", "items for something that cannot hold them"),
+        CASE("\x80\x02]K\1e.", "items without MARK"),
+        CASE("\x80\x02](K\1u.", "items for something that cannot hold them"),
+        CASE("\x80\x02}(K\1u.", "items for something that cannot hold them"),
+        CASE("\x80\x02}K\1s.", "stack underflow"),
+        CASE("\x80\x02h\0.", "unknown memo number"),
+        CASE("\x80\x02Nq\1.", "memo numbers out of order"),
+        CASE("\x80\x02Nr\xff\xff\xff\xff.", "memo numbers out of order"),
+        CASE("\x80\x02q\0.", "stack underflow"),
+        CASE("\x80\x02\x94.", "stack underflow"),
         CASE("\x80\x02"
-             "cos\nsystem"),
+             "cos\nsystem",
+             "cut off"),
         CASE("\x80\x02"
-             "cos"),
-        CASE("\x80\x04K\1K\2\x93."),
-        CASE("\x80\x02N)R."),
+             "cos",
+             "cut off"),
+        CASE("\x80\x04K\1K\2\x93.", "a name is no string"),
+        CASE("\x80\x02N)R.", "a call of no known function"),
         CASE("\x80\x02"
-             "ccollections\nOrderedDict\nNR."),
+             "ccollections\nOrderedDict\nNR.",
+             "a call of no known function"),
         CASE("\x80\x02"
-             "ccollections\nOrderedDict\nN\x85R."),
+             "ccollections\nOrderedDict\nN\x85R.",
+             "a call with unexpected arguments"),
         CASE("\x80\x02"
-             "ccollections\nCounter\nN\x85R."),
+             "ccollections\nCounter\nN\x85R.",
+             "a call with unexpected arguments"),
         CASE("\x80\x02"
-             "ctorch\nLongStorage\n)R."),
+             "ctorch\nLongStorage\n)R.",
+             "a call with unexpected arguments"),
         CASE("\x80\x02"
-             "ctorch._utils\n_rebuild_tensor_v2\n)R."),
+             "ctorch._utils\n_rebuild_tensor_v2\n)R.",
+             "a call with unexpected arguments"),
         CASE("\x80\x02"
-             "ctorch._utils\n_rebuild_tensor_v2\n(NK\0))tR."),
+             "ctorch._utils\n_rebuild_tensor_v2\n(NK\0))tR.",
+             "a call with unexpected arguments"),
         CASE("\x80\x02"
-             "ctorch._utils\n_rebuild_parameter\nN\x85R."),
-        CASE("\x80\x02NQ."),
-        CASE("\x80\x02)Q."),
-        CASE("\x80\x02(NNNNNtQ."),
-        CASE("\x80\x02NNb."),
+             "ctorch._utils\n_rebuild_parameter\nN\x85R.",
+             "a call with unexpected arguments"),
+        CASE("\x80\x02NQ.", "a reference that is no tensor storage"),
+        CASE("\x80\x02)Q.", "a reference that is no tensor storage"),
+        CASE("\x80\x02(NNNNNtQ.", "a reference that is no tensor storage"),
+        CASE("\x80\x02NNb.", "BUILD of something else than a dict"),
+        CASE("\x80\x04\x93.", "stack underflow"),
+        CASE("\x80\x02NR.", "stack underflow"),
+        CASE("\x80\x02Q.", "stack underflow"),
+        CASE("\x80\x02}b.", "stack underflow"),
 #undef CASE
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECK_INT(open_pickle(cases[i].bytes, cases[i].n), SPECRT_STATUS_BAD_INPUT);
-        CHECK(strncmp(err.msg, "x: pickle: ", 11) == 0);
+        CHECK_STR(err.msg, cases[i].text);
     }
     char deep[200] = "\x80\x02";
     memset(deep + 2, '(', 198);
     CHECK_INT(open_pickle(deep, sizeof deep), SPECRT_STATUS_BAD_INPUT);
+    CHECK_STR(err.msg, "x: pickle: nested too deeply");
 }
 
 /* Bounded work: many objects, and a pickle that is too long. */
@@ -247,14 +262,20 @@ static uint8_t *written(size_t *n, specrt_status (*write)(out_file *out)) {
 }
 
 enum { N_LIST = 2001 }; /* two full batches of the pickle and a single one */
+static int n_list;
 static int32_t list_id(int i) {
     return i * 97 % 131072;
 }
 
 static specrt_status write_list(out_file *out) {
     int32_t ids[N_LIST];
-    for (int i = 0; i < N_LIST; i++) ids[i] = list_id(i);
-    return sl_pt_write_list(ids, N_LIST, out, &err);
+    for (int i = 0; i < n_list; i++) ids[i] = list_id(i);
+    return sl_pt_write_list(ids, n_list, out, &err);
+}
+
+static uint8_t *written_list(size_t *n, int n_ids) {
+    n_list = n_ids;
+    return written(n, write_list);
 }
 
 static specrt_status write_tensors(out_file *out) {
@@ -292,19 +313,20 @@ static void test_write_counts(void) {
 }
 
 static void test_write_list(void) {
-    size_t n;
+    static const int lengths[] = {0, 1, 2, 1000, N_LIST};
+    size_t n, n_again;
     pt *p;
-    uint8_t *bytes = written(&n, write_list);
-    REQUIRE(sl_pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
-    const pt_value *root = sl_pt_root(p);
-    REQUIRE(root->kind == PT_LIST && root->object->n == N_LIST);
-    for (int i = 0; i < N_LIST; i++) CHECK_INT(root->object->items[i].i, list_id(i));
-    sl_pt_close(p);
-    size_t n_again;
-    uint8_t *again = written(&n_again, write_list);
-    CHECK(n == n_again && memcmp(bytes, again, n) == 0);
-    free(bytes);
-    free(again);
+    for (int k = 0; k < 5; k++) {
+        uint8_t *bytes = written_list(&n, lengths[k]), *again = written_list(&n_again, lengths[k]);
+        CHECK(n == n_again && memcmp(bytes, again, n) == 0);
+        REQUIRE(sl_pt_open_memory(bytes, n, "x", &p, &err) == SPECRT_STATUS_OK);
+        const pt_value *root = sl_pt_root(p);
+        REQUIRE(root->kind == PT_LIST && root->object->n == lengths[k]);
+        for (int i = 0; i < lengths[k]; i++) CHECK_INT(root->object->items[i].i, list_id(i));
+        sl_pt_close(p);
+        free(bytes);
+        free(again);
+    }
 }
 
 static void test_write_tensors(void) {
@@ -367,7 +389,7 @@ static void test_archive_hostile(void) {
     };
     size_t n;
     pt *p;
-    uint8_t *bytes = written(&n, write_list), *copy = (uint8_t *)malloc(n);
+    uint8_t *bytes = written_list(&n, N_LIST), *copy = (uint8_t *)malloc(n);
     size_t central = bytes[n - 6] | (size_t)bytes[n - 5] << 8;
     REQUIRE(copy && memcmp(bytes + central, "PK\1\2", 4) == 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -393,7 +415,7 @@ static void test_archive_zip64(void) {
     static const int fields[3] = {24, 20, 42}; /* size, stored size, offset */
     size_t n;
     pt *p;
-    uint8_t *bytes = written(&n, write_list);
+    uint8_t *bytes = written_list(&n, N_LIST);
     uint8_t *big = (uint8_t *)calloc(n + EXTRA + END64 + LOCATOR, 1), *extra = big + n - END;
     uint8_t *end64 = extra + EXTRA, *locator = end64 + END64, *end = locator + LOCATOR;
     REQUIRE(big != NULL);
