@@ -2,10 +2,14 @@
 #include "base/cli.h"
 #include "base/io.h"
 #include "base/parallel.h"
+#include "base/progress.h"
+#include "base/shard.h"
 #include "folder.h"
 #include "test.h"
 
 #include <dirent.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,6 +31,10 @@ static int parse(cli_common *common, cli_list *rest, int argc, const char **argv
         sl_cli_strings("list", "S", &strings, "a list"),
         sl_cli_also("-sx --other",
                     sl_cli_letter('f', sl_cli_string("last", "S", &last, "of -f and -sx"))),
+        sl_cli_heading("More"),
+        sl_cli_real("of-a-name-that-is-long", "X", &real, 0, 0,
+                    "a line as long as there is room for in columns 32 to 100 of the help; "
+                    "the next is broken\nwhere it says"),
         {0}};
     const cli_tool tool = {"tool", "tool -n 1", "Tests.", "tool [options]", options};
     const char *full[16] = {"tool"};
@@ -42,14 +50,15 @@ static void test_parse_values(void) {
     cli_common c;
     cli_list rest = {0};
     CHECK_INT(PARSE(&c, &rest, "-n5", "--real=2.5", "-F", "file", "--string", "x", "--list", "a",
-                    "b", "--list", "c", "--threads", "3", "--", "-odd"),
+                    "-", "--list=b", "c", "--threads", "3", "--", "-odd"),
               -1);
     CHECK_INT(number, 5);
     CHECK(real == 2.5);
     CHECK(flag);
     CHECK_STR(string, "x");
-    REQUIRE(strings.n == 3);
-    CHECK_STR(strings.items[2], "c");
+    REQUIRE(strings.n == 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_STR(strings.items[i], ((const char *[]){"a", "-", "b", "c"})[i]);
     REQUIRE(rest.n == 2);
     CHECK_STR(rest.items[1], "-odd");
     CHECK_INT(c.threads, 3);
@@ -101,6 +110,7 @@ static void test_parse_errors(void) {
                    PARSE(&c, NULL, "-n", "x"),
                    PARSE(&c, NULL, "-n"),
                    PARSE(&c, NULL, "--real=nan"),
+                   PARSE(&c, NULL, "--string="),
                    PARSE(&c, NULL, "--what"),
                    PARSE(&c, NULL, "stray"),
                    PARSE(&c, NULL, "--flag=1"),
@@ -108,7 +118,134 @@ static void test_parse_errors(void) {
                    PARSE(&c, &rest, "a", "--list", "b", "--list=c", "-n", "0")};
     loudly(STDERR_FILENO, saved);
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) CHECK_INT(codes[i], CLI_USAGE);
+    CHECK_HAS(printed, "tool: --number: expected a whole number from 1 to 10, found '11'\n");
+    CHECK_HAS(printed, "tool: --number: expected N\n");
+    CHECK_HAS(printed, "tool: --real: expected a number, found 'nan'\n");
+    CHECK_HAS(printed, "tool: --string: expected S, found ''\n");
     CHECK(strings.n == 0 && !strings.items && rest.n == 0 && !rest.items);
+}
+
+/* Columns 1 to 31 are of the options, the others of their help. */
+static void test_help(void) {
+    static const char *const lines[] = {
+        "Example:\n  tool -n 1\n\nTests.\n\nUsage: tool [options]\n  -n, --number N               "
+        "a number\n",
+        "\n      --real X                 a real\n",
+        "\n  -f, --last S                 of -f and -sx\n                               also -sx "
+        "--other\n",
+        "\n\nMore\n      --of-a-name-that-is-long X \n                               a line as "
+        "long as",
+        " 32 to 100 of the help;\n                               the next is broken\n"
+        "                               where it says\n\nCommon options\n",
+        "\n      --force                  replace an existing file\n      --threads N ",
+        "\n      --version                print the version\n\nExit codes: 0 ok, 1 I/O or memory, ",
+    };
+    cli_common c;
+    int saved = quietly(STDOUT_FILENO);
+    int helped = PARSE(&c, NULL, "-F", "-h", "--what");
+    loudly(STDOUT_FILENO, saved);
+    CHECK_INT(helped, CLI_OK);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) CHECK_HAS(printed, lines[i]);
+    saved = quietly(STDOUT_FILENO);
+    helped = PARSE(&c, NULL, "--version");
+    loudly(STDOUT_FILENO, saved);
+    CHECK_INT(helped, CLI_OK);
+    CHECK_STR(printed, "tool " SPECRT_VERSION_STRING "\n");
+}
+
+/* What common options mean together, and the messages that -q leaves. */
+static void test_common(void) {
+    static const struct {
+        const char *a, *b;
+        int progress;
+    } given[] = {{"-F", "-v", -1},
+                 {"--progress", "-q", 1},
+                 {"--progress", "--no-progress", 0},
+                 {"-q", "-v", 0}};
+    cli_common c;
+    int saved = quietly(STDERR_FILENO);
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(PARSE(&c, NULL, given[i].a, given[i].b), -1);
+        CHECK_INT(c.progress, given[i].progress);
+        CHECK(c.threads >= 1 && c.seed == 1 && c.quiet == (i % 2 == 1));
+        sl_cli_info("%d of\n4", i);
+    }
+    sl_cli_warn("last");
+    loudly(STDERR_FILENO, saved);
+    CHECK_STR(printed, "tool: 0 of?4\ntool: 2 of?4\ntool: warning: last\n");
+}
+
+static void test_exit_codes(void) {
+    static const struct {
+        specrt_status status;
+        int code;
+    } cases[] = {{SPECRT_STATUS_IO, CLI_IO},
+                 {SPECRT_STATUS_NO_MEMORY, CLI_IO},
+                 {SPECRT_STATUS_BAD_ARG, CLI_USAGE},
+                 {SPECRT_STATUS_BAD_INPUT, CLI_INVALID}};
+    for (int i = 0; i < 4; i++) {
+        specrt_error err = {cases[i].status, "x: why"};
+        int saved = quietly(STDERR_FILENO);
+        int code = sl_cli_fail(&err);
+        loudly(STDERR_FILENO, saved);
+        CHECK_INT(code, cases[i].code);
+        CHECK_HAS(printed, ": x: why\n");
+    }
+}
+
+/* --shard, and rank variables as schedulers set them. */
+static void test_shard(void) {
+    static const char *const bad[] = {"3/3", "-1/3", "0/0", "1/3x", "x", "1"};
+    static const struct {
+        const char *set[8];
+        int code, index, n;
+    } ranks[] = {{{"OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "3"}, -1, 2, 3},
+                 {{"OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_SIZE", "3"}, CLI_USAGE, 0, 1},
+                 {{"PMI_RANK", "-1", "PMI_SIZE", "3"}, CLI_USAGE, 0, 1},
+                 {{"PMI_RANK", "0", "PMI_SIZE", "1"}, -1, 0, 1},
+                 {{"PMI_RANK", "1x", "PMI_SIZE", "3"}, -1, 0, 1},
+                 {{"PMI_RANK", "1"}, -1, 0, 1},
+                 {{"SLURM_ARRAY_TASK_ID", "9", "SLURM_ARRAY_TASK_COUNT", "4",
+                   "SLURM_ARRAY_TASK_MIN", "5", "SLURM_ARRAY_TASK_STEP", "2"},
+                  -1,
+                  2,
+                  4},
+                 {{"SLURM_ARRAY_TASK_ID", "3", "SLURM_ARRAY_TASK_COUNT", "4",
+                   "SLURM_ARRAY_TASK_MIN", "1", "SLURM_ARRAY_TASK_STEP", "0"},
+                  -1,
+                  3,
+                  4}};
+    shard s;
+    cli_common c;
+    CHECK_INT(PARSE(&c, NULL, "-F"), -1); /* not quiet */
+    int saved = quietly(STDERR_FILENO);
+    CHECK_INT(sl_shard_parse("1/3", &s), -1);
+    CHECK(s.index == 1 && s.n == 3);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_INT(sl_shard_parse(bad[i], &s), CLI_USAGE);
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        for (int k = 0; k < 8 && ranks[i].set[k]; k += 2)
+            setenv(ranks[i].set[k], ranks[i].set[k + 1], 1);
+        CHECK_INT(sl_shard_choose(NULL, true, true, "counts", &s), ranks[i].code);
+        CHECK(s.index == ranks[i].index && s.n == ranks[i].n);
+        for (int all = 0; all < 2; all++) { /* only counts of a corpus are shared */
+            CHECK_INT(sl_shard_choose(NULL, !all, all, "counts", &s), -1);
+            CHECK(s.index == 0 && s.n == 1);
+        }
+        CHECK_INT(sl_shard_choose("1/2", true, true, "counts", &s), -1);
+        CHECK(s.index == 1 && s.n == 2);
+        for (int k = 0; k < 8 && ranks[i].set[k]; k += 2) unsetenv(ranks[i].set[k]);
+    }
+    loudly(STDERR_FILENO, saved);
+    CHECK_HAS(printed, "expected I/N with 0 <= I < N, found '3/3'");
+    CHECK_HAS(printed, "counting shard 2 of 3 (OMPI_COMM_WORLD_RANK); --shard 0/1 counts all\n");
+    CHECK(!strstr(printed, "warning"));
+    saved = quietly(STDERR_FILENO);
+    CHECK_INT(sl_shard_choose("0/1", false, true, "bundle", &s), -1);
+    CHECK_INT(sl_shard_choose("1/2", false, true, "bundle", &s), -1);
+    loudly(STDERR_FILENO, saved);
+    CHECK_HAS(printed, "warning: the bundle will contain shard 1/2 of the corpus only; ");
+    CHECK(!strstr(printed, "0/1"));
 }
 
 static char verb_seen[32];
@@ -185,6 +322,69 @@ static void test_out_file(void) {
     CHECK_INT(view.n, 5);
     sl_file_unmap(&view);
     CHECK_INT(clear_folder(), 1); /* no temporary file is left */
+}
+
+/* As many as the signal handler can remove, and one more. */
+static void test_out_many(void) {
+    enum { MOST = 32 };
+    specrt_error err;
+    out_file out[MOST + 1];
+    char name[32];
+    for (int i = 0; i <= MOST; i++) {
+        snprintf(name, sizeof name, "out%d", i);
+        CHECK_INT(sl_out_open(&out[i], in_folder(name), false, &err),
+                  i < MOST ? SPECRT_STATUS_OK : SPECRT_STATUS_IO);
+    }
+    CHECK_HAS(err.msg, "out32: cannot create: Too many open files");
+    for (int i = 0; i < MOST; i++) sl_out_abort(&out[i]);
+    CHECK_INT(clear_folder(), 0);
+}
+
+/* More than a pipe and the first block of the reader hold. */
+static void test_read_pipe(void) {
+    enum { N = 300000 };
+    int ends[2];
+    char path[32];
+    file_view view;
+    REQUIRE(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < N; i++)
+            if (write(ends[1], &(uint8_t){(uint8_t)(i % 251)}, 1) != 1) _exit(1);
+        _exit(0);
+    }
+    close(ends[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    REQUIRE(sl_file_map(path, &view, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(view.n == N);
+    for (int i = 0; i < N; i++) REQUIRE(view.bytes[i] == i % 251);
+    sl_file_unmap(&view);
+    close(ends[0]);
+    CHECK(waitpid(child, NULL, 0) == child);
+}
+
+/* A task of which half was done in a million seconds, and one whose end is not known. */
+static void test_progress(void) {
+    static const uint64_t totals[] = {1500000000, 750000000, 0};
+    static const uint64_t done[] = {750000000, 750000000, 1000};
+    static const char *const expected[] = {"\r\033[Kread  ", " 50%  750 B/s  ETA 16666:4",
+                                           "100%  750 B/s\r", "1.0 kB  0 B/s\r"};
+    progress p;
+    int saved = quietly(STDERR_FILENO);
+    for (int i = 0; i < 3; i++) {
+        sl_progress_begin(&p, 1, "read", "B", totals[i]);
+        sl_progress_update(&p, 1); /* too early */
+        p.started -= 1e6, p.drawn -= 1e6;
+        sl_progress_update(&p, done[i]);
+        sl_progress_end(&p);
+        sl_progress_update(&p, done[i]);
+        sl_progress_begin(&p, 0, "never", "B", totals[i]);
+        p.drawn -= 1e6;
+        sl_progress_update(&p, done[i]);
+    }
+    loudly(STDERR_FILENO, saved);
+    for (int i = 0; i < 4; i++) CHECK_HAS(printed, expected[i]);
+    CHECK(!strstr(printed, "never"));
 }
 
 static void test_disk_full(void) {
@@ -369,14 +569,58 @@ static void test_pool(void) {
     sl_parallel_pool_free(idle);
 }
 
+typedef struct meeting {
+    pthread_t of[2];
+    int n;
+} meeting;
+
+static void meet(void *arg, int64_t i) {
+    meeting *m = (meeting *)arg;
+    m->of[i] = pthread_self();
+    __atomic_fetch_add(&m->n, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&m->n, __ATOMIC_SEQ_CST) < 2) sched_yield();
+}
+
+/* Each of two tasks ends when both have begun, in every loop. */
+static void test_pool_threads(void) {
+    parallel_pool *pool = sl_parallel_pool_create(2);
+    REQUIRE(pool);
+    for (int loop = 0; loop < 100; loop++) {
+        meeting m = {.n = 0};
+        sl_parallel_pool_for(pool, 2, meet, &m);
+        CHECK(!pthread_equal(m.of[0], m.of[1]));
+    }
+    sl_parallel_pool_free(pool);
+}
+
+/* Loops so short that a worker often comes when one is over, and the next begins. */
+static void test_pool_short(void) {
+    parallel_pool *pool = sl_parallel_pool_create(2);
+    REQUIRE(pool);
+    for (int loop = 0; loop < 50000; loop++) {
+        counted c = {{0}, 0};
+        sl_parallel_pool_for(pool, 2, count_run, &c);
+        REQUIRE(c.sum == 3);
+    }
+    sl_parallel_pool_free(pool);
+}
+
 static const test_case cases[] = {
     {"parse_spellings", "other names of a flag, and those that every tool has",
      test_parse_spellings},
     {"parse_values", "every spelling of a flag", test_parse_values},
     {"parse_errors", "bad flags exit with 2", test_parse_errors},
+    {"help", "columns, long names, long lines, headings", test_help},
+    {"common", "what common options mean together", test_common},
+    {"exit_codes", "of each status", test_exit_codes},
+    {"shard", "--shard and ranks of schedulers", test_shard},
     {"dispatch", "the verb that is named runs, with its own argv", test_dispatch},
     {"stdout", "one output goes there, and the table gives way", test_stdout},
     {"out_file", "output appears at commit, or the old stays", test_out_file},
+    {"out_many", "as many outputs as are removed on a signal", test_out_many},
+    {"read_pipe", "all that a pipe gives", test_read_pipe},
+    {"progress", "share, speed and time left, and nothing where it is not to be shown",
+     test_progress},
     {"disk_full", "errors name the file", test_disk_full},
     {"interrupt", "a signal leaves no temporary file and exits 130", test_interrupt},
     {"closed_pipe", "SIGPIPE leaves no temporary file and ends the process", test_closed_pipe},
@@ -385,5 +629,7 @@ static const test_case cases[] = {
     {"links", "a link that leads nowhere is no free name", test_links},
     {"parallel", "each block runs once for any number of threads", test_parallel},
     {"pool", "loops of a pool run each task once and are over when they return", test_pool},
+    {"pool_threads", "threads of a pool take part in every loop", test_pool_threads},
+    {"pool_short", "a worker that comes late is in no later loop", test_pool_short},
 };
 TEST_MAIN(cases)

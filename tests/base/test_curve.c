@@ -1,5 +1,6 @@
 /* test_curve.c : curves that never fall, means and intervals, against their definitions. */
 #include "base/curve.h"
+#include "base/order.h"
 #include "fixture.h"
 #include "test.h"
 
@@ -74,6 +75,16 @@ static void test_order(void) {
     }
 }
 
+static void test_compare(void) {
+    static const double real[] = {-1.5, -0.25, 0.25};
+    static const int32_t whole[] = {INT32_MIN, -1, INT32_MAX};
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++) {
+            CHECK_INT(sl_order_real(&real[i], &real[j]), (i > j) - (i < j));
+            CHECK_INT(sl_order_i32(&whole[i], &whole[j]), (i > j) - (i < j));
+        }
+}
+
 static void test_median(void) {
     double five[] = {9, 1, 7, 3, 4}, four[] = {8, 2, 6, 1}, one[] = {4};
     CHECK_NEAR(sl_median_of(five, 5), 4, 0);
@@ -143,6 +154,7 @@ static const test_case cases[] = {
     {"monotone", "isotonic regression against its min-max formula", test_monotone},
     {"curve", "interpolation, beyond the ends", test_curve},
     {"order", "sizes in any order", test_order},
+    {"compare", "less, equal, greater, of numbers whose difference does not fit", test_compare},
     {"median", "of odd and even numbers of values", test_median},
     {"midmean", "the mean of the middle half, and where it begins", test_midmean},
     {"interval", "of ratios: nominal coverage", test_interval},

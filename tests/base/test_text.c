@@ -82,6 +82,17 @@ static void test_pad(void) {
     CHECK_INT(sl_text_columns("\x1b[1m\xff\xe6\x97\xa5"), 7);
 }
 
+static void test_lines(void) {
+    char *printed = NULL;
+    size_t n;
+    FILE *f = open_memstream(&printed, &n);
+    REQUIRE(f != NULL);
+    sl_text_lines("a\tb\tc\n\x1b[1m\n", f);
+    fclose(f);
+    CHECK_STR(printed, "a b c\n?[1m\n\n");
+    free(printed);
+}
+
 /* What json-c lets through of a file's JSON. */
 static void test_json_repaired(void) {
     json_object *o = json_object_new_object();
@@ -114,14 +125,16 @@ static void test_plot(void) {
     const double x[] = {1024, 2048, 4096, 8192}, y[] = {0.5, 0.75, NAN, 1};
     const plot_series series[] = {{"<a&b>", x, y, 4, 0, false, true},
                                   {"c", x, y, 4, 1, true, false}};
-    const plot_mark marks[] = {{2048, "\"here\""}, {4096, "there"}};
+    const plot_mark marks[] = {
+        {2048, "\"here\""}, {4096, "there"}, {1000, "below"}, {9000, "above"}};
     plot p = {.title = "T<1>\x1b[\xff",
+              .caption = "of two",
               .x = {"size", PLOT_LOG2, false, 0, 0},
               .y = {"share", PLOT_LINEAR, true, 0.5, 1},
               .series = series,
               .n_series = 2,
               .marks = marks,
-              .n_marks = 2};
+              .n_marks = 4};
     char *text = plot_text(&p);
     CHECK_INT(count_of(text, "<svg"), 3); /* and two of the legend */
     CHECK_INT(count_of(text, "<svg"), count_of(text, "</svg>"));
@@ -131,11 +144,77 @@ static void test_plot(void) {
     CHECK_HAS(text, "T&lt;1&gt;?[?");
     CHECK_HAS(text, "x=\"248.7\" y=\"298\" text-anchor=\"start\">&quot;here&quot;");
     CHECK_HAS(text, "x=\"417.3\" y=\"282\" text-anchor=\"end\">there"); /* right of the middle */
+    CHECK(!strstr(text, "below") && !strstr(text, "above"));            /* what the axis shows */
+    CHECK_HAS(text, "<h3>T&lt;1&gt;?[?</h3><p>of two</p>");
     CHECK_HAS(text, "x=\"333\" y=\"350\" text-anchor=\"middle\">size");
     CHECK_INT(count_of(text, "class=\"grid\""), 10); /* 50% to 100% by ten, and each power of two */
     CHECK_HAS(text, "d=\"M62.0 308.0L");             /* the first point is the lower left corner */
     CHECK_HAS(text, "L604.0 18.0\"");                /* the last the upper right */
     CHECK(!strstr(text, "nan") && !strstr(text, "inf"));
+    free(text);
+}
+
+/* The numbers along the x axis, with a space behind each. */
+static void check_ticks(plot_axis x, const char *expected) {
+    const double one = 1;
+    const plot_series series = {"s", &one, &one, 1, 0, false, false};
+    plot p = {.title = "t",
+              .x = x,
+              .y = {"y", PLOT_LINEAR, false, 0, 0},
+              .series = &series,
+              .n_series = 1};
+    char ticks[256] = "", *text = plot_text(&p);
+    static const char before[] = "y=\"327\" text-anchor=\"middle\">";
+    for (const char *at = text; (at = strstr(at, before));) {
+        at += sizeof before - 1;
+        sprintf(ticks + strlen(ticks), "%.*s ", (int)strcspn(at, "<"), at);
+    }
+    CHECK_STR(ticks, expected);
+    free(text);
+}
+
+static void test_ticks(void) {
+    check_ticks((plot_axis){"x", PLOT_LINEAR, false, 0, 100}, "0 20 40 60 80 100 ");
+    check_ticks((plot_axis){"x", PLOT_LINEAR, false, -1, 1}, "-1.0 -0.5 0.0 0.5 1.0 ");
+    check_ticks((plot_axis){"x", PLOT_LINEAR, false, 0, 5.5}, "0 1 2 3 4 5 ");
+    check_ticks((plot_axis){"x", PLOT_LINEAR, false, 0, 0.24}, "0.00 0.05 0.10 0.15 0.20 ");
+    check_ticks((plot_axis){"x", PLOT_LINEAR, false, 0, 0.024}, "0.000 0.005 0.010 0.015 0.020 ");
+    check_ticks((plot_axis){"x", PLOT_LINEAR, true, 0, 1}, "0% 20% 40% 60% 80% 100% ");
+    check_ticks((plot_axis){"x", PLOT_LINEAR, true, 0, 0.024}, "0.0% 0.5% 1.0% 1.5% 2.0% ");
+    check_ticks((plot_axis){"x", PLOT_LINEAR, true, 0, 0.0024}, "0.00% 0.05% 0.10% 0.15% 0.20% ");
+    check_ticks((plot_axis){"x", PLOT_WHOLE, false, 1, 4}, "1 2 3 4 ");
+    check_ticks((plot_axis){"x", PLOT_LOG2, false, 256, 4096}, "256 512 1k 2k 4k ");
+    check_ticks((plot_axis){"x", PLOT_LOG2, false, 1, 1 << 24},
+                "1 4 16 64 256 1k 4k 16k 64k 256k 1M 4M 16M ");
+    check_ticks((plot_axis){"x", PLOT_LOG10, false, 0.5, 2e6}, "1 10 100 1k 10k 100k 1M ");
+}
+
+/* 7 units for each letter of the longest label, and 20; the longest bar is 40 short of the right edge. */
+static void test_bars(void) {
+    static const char *const labels[] = {"a", "b<"}, *const parts[] = {"up", "down&", "flat"};
+    const double values[] = {1, 0, 2, 3, NAN, -1};
+    const bars b = {"T<", NULL, "ms", labels, parts, values, 2, 3};
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    REQUIRE(f != NULL);
+    sl_html_bars(f, &b);
+    fclose(f);
+    CHECK_HAS(text, "<figure><h3>T&lt;</h3>\n<svg viewBox=\"0 0 620 70\"");
+    CHECK_HAS(text, "<text x=\"26.0\" y=\"29.0\" text-anchor=\"end\">a</text>");
+    CHECK_HAS(text, "<text x=\"26.0\" y=\"51.0\" text-anchor=\"end\">b&lt;</text>");
+    CHECK_INT(count_of(text, "<rect x="), 3);
+    CHECK_HAS(text,
+              "<rect x=\"34.0\" y=\"18.0\" width=\"176.7\" height=\"14\" style=\"fill:var(--c0)\">"
+              "<title>up: 1 ms</title>");
+    CHECK_HAS(text,
+              "<rect x=\"210.7\" y=\"18.0\" width=\"353.3\" height=\"14\" style=\"fill:var(--c2)\">"
+              "<title>flat: 2 ms</title>");
+    CHECK_HAS(text, "<rect x=\"34.0\" y=\"40.0\" width=\"530.0\" height=\"14\"");
+    CHECK_INT(count_of(text, "<text x=\"570.0\""), 2);
+    CHECK_HAS(text, "y=\"51.0\">3</text>");
+    CHECK_INT(count_of(text, "<li>"), 3);
+    CHECK_HAS(text, "style=\"fill:var(--c1)\"/></svg>down&amp;</li>");
     free(text);
 }
 
@@ -167,14 +246,29 @@ static void test_json_range(void) {
     json_object_put(range);
 }
 
+static void test_base_name(void) {
+    static const char *const names[][2] = {{"b.c", "b.c"},  {"a/b.c", "b.c"},
+                                           {"/b.c", "b.c"}, {"/a/b/", "b"},
+                                           {"a//", "a"},    {"/a/\xff", "\xef\xbf\xbd"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_object *name = sl_json_base_name(names[i][0]);
+        CHECK_STR(json_object_get_string(name), names[i][1]);
+        json_object_put(name);
+    }
+}
+
 static const test_case cases[] = {
     {"text_count", "digits in groups", test_count},
     {"text_token", "controls and broken UTF-8 become visible", test_token},
     {"text_name", "nothing that a terminal obeys, nothing broken", test_name},
     {"text_pad", "columns of what is shown", test_pad},
+    {"text_lines", "each line clean, tabs as spaces", test_lines},
     {"json_to_text", "UTF-8 whatever went in", test_json_repaired},
     {"html_plot", "escapes, positions, points without a value", test_plot},
     {"html_plot_degenerate", "no data, one point, zeros on a log axis", test_plot_degenerate},
+    {"html_ticks", "round numbers along an axis, with no more digits than they need", test_ticks},
+    {"html_bars", "positions and colors of parts, and parts that draw nothing", test_bars},
+    {"json_base_name", "the last component of a path", test_base_name},
     {"json_range", "an interval, of which one end is not known", test_json_range},
 };
 TEST_MAIN(cases)
