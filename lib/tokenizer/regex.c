@@ -414,10 +414,12 @@ static bool take_class(reader *r, strbuf *out) {
 /* ---- groups and repeats ---- */
 
 /* Option letters at p, Ruby's m being PCRE2's s. */
-static bool take_options(reader *r, strbuf *out) {
-    for (; r->p < r->end && strchr("im-", *r->p); r->p++)
-        text_add(out, *r->p == 'm' ? "s" : *r->p == 'i' ? "i" : "-");
-    return true;
+static void take_options(reader *r, strbuf *out) {
+    for (;;) {
+        const char *option = take(r, "i") ? "i" : take(r, "m") ? "s" : take(r, "-") ? "-" : NULL;
+        if (!option) return;
+        text_add(out, option);
+    }
 }
 
 /* What follows "(?" up to where the inside begins. `first`: nothing stands before it in its group.

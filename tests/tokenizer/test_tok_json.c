@@ -267,21 +267,83 @@ static const struct {
     {"a|\\{|\\-", "a{-", "a|{|-"},
     {"[\\]\\-a]+", "a]-b", "a]-|b"},
     {"[\\\u00e9-\u00fc]+", "a\u00f6b", "a|\u00f6|b"},
+    {"\\D+", "ab12c", "ab|12|c"},
+    {"[\\D]+", "12ab", "12|ab"},
+    {"\\W+", "ab- c", "ab|- |c"},
+    {"\\S+", "ab c", "ab| |c"},
+    {"\\H+", "xyz abc9", "xyz |abc9"},
+    {"\\P{L}+", "a1 b", "a|1 |b"},
+    {"\\B", "ab c", "a|b c"},
+    {"\\n|\\r|\\t|\\f|\\a|\\e|\\v", "a\nb\rc\td\fe\ag\x1bh\vi",
+     "a|\n|b|\r|c|\t|d|\f|e|\a|g|\x1b|h|\v|i"},
+    {"[\\b]", "ab\bc", "ab|\b|c"},
+    {"a{2,}", "aaaab", "aaaa|b"},
+    {"a{1,3}?b", "aaab", "aaab"},
+    {"a{1,2}{2}", "aaaaa", "aaaa|a"},
+    {"a*?b|a++c|a?+d", "aabaacad", "aab|aac|ad"},
+    {"(?i)a|b", "AB c", "A|B| c"},
+    {"x(?:(?i)a|b)", "xBxa", "xB|xa"},
+    {"(?i:a(?-i:b))", "Ab AB", "Ab| AB"},
+    {"(?>a+)b", "aab", "aab"},
+    {"a(?=b)|c(?!d)", "abcacd", "a|b|c|acd"},
 };
 
-static void check_regex(const char *regex, const char *text, const char *expected) {
+static const struct {
+    const char *regex, *wrong;
+} bad_regexes[] = {
+    {"(?", "a kind of (?...)"},
+    {"(?i", "a kind of (?...)"},
+    {"(?<q", "an unclosed group name"},
+    {"a(?i)", "an option setting that is not first in its group"},
+    {"\\k<q", "an unclosed group name"},
+    {"\\kq", "\\k without <name>"},
+    {"\\pL", "\\p without braces"},
+    {"\\p{", "a malformed \\p"},
+    {"\\p{}", "a malformed \\p"},
+    {"\\x", "a malformed hexadecimal escape"},
+    {"\\u12", "a malformed hexadecimal escape"},
+    {"\\x{41", "a malformed hexadecimal escape"},
+    {"\\xe9", "\\x with a byte above 7f"},
+    {"a\\", "a backslash at its end"},
+    {"[[:foo:]]", "an unknown [:class:]"},
+    {"[\\B]", "an anchor or a reference inside [...]"},
+    {"[a-\\d]", "a range that ends in a set"},
+    {"[]", "an empty [...]"},
+    {"[a", "an unclosed [...]"},
+    {"[a&&]", "an empty operand of &&"},
+    {"*a", "a repeat of nothing"},
+    {"a)", "an unopened )"},
+    {"(a", "an unclosed ("},
+};
+
+static json_object *split_by(const char *regex) {
     json_object *spec = json_object_new_object(), *pattern = json_object_new_object();
     json_object_object_add(pattern, "Regex", json_object_new_string(regex));
     json_object_object_add(spec, "type", json_object_new_string("Split"));
     json_object_object_add(spec, "pattern", pattern);
     json_object_object_add(spec, "behavior", json_object_new_string("Isolated"));
-    check_pieces(json_object_to_json_string(spec), text, expected);
-    json_object_put(spec);
+    return spec;
 }
 
 static void test_regexes(void) {
-    for (size_t i = 0; i < sizeof regexes / sizeof regexes[0]; i++)
-        check_regex(regexes[i].regex, regexes[i].text, regexes[i].pieces);
+    for (size_t i = 0; i < sizeof regexes / sizeof regexes[0]; i++) {
+        json_object *spec = split_by(regexes[i].regex);
+        check_pieces(json_object_to_json_string(spec), regexes[i].text, regexes[i].pieces);
+        json_object_put(spec);
+    }
+}
+
+static void test_bad_regexes(void) {
+    for (size_t i = 0; i < sizeof bad_regexes / sizeof bad_regexes[0]; i++) {
+        specrt_error err = {0};
+        tok_spelling spelling;
+        tokenizer tok = {.path = "test"};
+        json_object *spec = split_by(bad_regexes[i].regex);
+        CHECK_INT(sl_tok_json_pre_tokenizer(&tok, spec, &spelling, &err),
+                  SPECRT_STATUS_UNSUPPORTED);
+        CHECK_HAS(err.msg, bad_regexes[i].wrong);
+        json_object_put(spec);
+    }
 }
 
 /* ---- bad files ---- */
@@ -537,6 +599,7 @@ static const test_case cases[] = {
     {"golden", "ids of random texts under small tokenizers of every kind", test_golden},
     {"pre_tokenizers", "each kind and behaviour", test_pre_tokenizers},
     {"regexes", "Oniguruma's meaning, not PCRE2's", test_regexes},
+    {"bad_regexes", "what is wrong with a regex, or has no equal", test_bad_regexes},
     {"bad_files", "one line naming file and field", test_bad_files},
     {"damage", "a file cut or changed anywhere", test_damage},
     {"kinds", "normal, special, reserved, holes, terminators", test_kinds},
