@@ -51,7 +51,6 @@ CLI_TESTS = {
     "lib/formats": "bundle_pack bundle_merge bundle_verify bundle_import bundle_drafter",
     "lib/corpus": "calibrate_text calibrate_bad_input eval_generate",
     "lib/model": "head_bad bundle_export bundle_import bundle_check bundle_recut bundle_drafter",
-    "lib/tokenizer": "model_tokenizer calibrate_llama3",
 }
 CLI_TOO_SLOW = {"calibrate_pair", "calibrate_make", "cograph_full_disk", "calibrate_mpi", "cograph_mpi"}
 
