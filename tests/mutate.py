@@ -45,8 +45,7 @@ CLI_TESTS = {
     "tools/cluster-build": "cluster", "tools/cograph-build": "cograph", "tools/hnsw-build": "hnsw",
     "tools/sketch-build": "sketch", "tools/specrt-bundle": "bundle", "tools/specrt": "specrt_", "tools/specrt-eval": "eval",
     "tools/vocabtrim-calibrate": "calibrate",
-    "lib/base": "output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads calibrate_report "
-            "bundle_map calibrate_merge cluster_build eval_plan",
+    "lib/base": "output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads calibrate_report",
     "lib/counts": "calibrate_ids calibrate_merge cograph_build",
     "lib/formats": "bundle_pack bundle_merge bundle_verify bundle_import bundle_drafter",
     "lib/corpus": "calibrate_text calibrate_bad_input eval_generate",
