@@ -4,6 +4,7 @@
 #include "test.h"
 
 #include "tools/hnsw-build/index.h"
+#include "tools/hnsw-build/recall.h"
 
 static uint64_t state = 9;
 static int32_t below(int32_t n) {
@@ -268,6 +269,218 @@ static void test_threads(void) {
     world_free(&w);
 }
 
+/* ---- the graph, against one that is built link by link ---- */
+
+enum { M = 4, N_LEVELS = 8, N_GRID = 1300 }; /* more rows than two batches of the largest size */
+
+typedef struct naive_link {
+    bool is_spare;
+    double score;
+    int32_t node;
+} naive_link;
+
+typedef struct naive_list {
+    naive_link links[4 * M + 1];
+    int32_t n;
+} naive_list;
+
+typedef struct naive_graph {
+    const world *w;
+    int32_t order[N_GRID], level[N_GRID];
+    naive_list lists[N_LEVELS][N_GRID], before[N_LEVELS][N_GRID]; /* a batch */
+} naive_graph;
+
+/* Rows of whole numbers up to 127, so that int8 rows are exact and many scores are equal. */
+static float *make_grid(int32_t n, int32_t dim) {
+    float *x = (float *)malloc((size_t)n * (size_t)dim * sizeof *x);
+    for (int32_t i = 0; i < n; i++) {
+        for (int j = 0; j < dim; j++) x[i * dim + j] = (float)(20 * (below(5) - 2));
+        x[i * dim + below(dim)] = below(2) ? 127 : -127;
+    }
+    return x;
+}
+
+static double product(const world *w, int32_t a, int32_t b) {
+    double sum = 0;
+    for (int64_t j = 0; j < w->desc.n_cols; j++)
+        sum += (double)w->rows[w->ids[a] * w->desc.n_cols + j] *
+               (double)w->rows[w->ids[b] * w->desc.n_cols + j];
+    return sum;
+}
+
+/* Chosen links first, then by score, then by node. */
+static int by_place(const void *a, const void *b) {
+    const naive_link *x = (const naive_link *)a, *y = (const naive_link *)b;
+    if (x->is_spare != y->is_spare) return x->is_spare ? 1 : -1;
+    if (x->score != y->score) return x->score < y->score ? 1 : -1;
+    return x->node - y->node;
+}
+
+static void naive_cut(naive_list *list, int32_t most_chosen, int32_t most) {
+    int32_t n_chosen = 0, n = 0;
+    qsort(list->links, (size_t)list->n, sizeof *list->links, by_place);
+    for (int32_t i = 0; i < list->n; i++) {
+        n_chosen += !list->links[i].is_spare;
+        if (n < most && (list->links[i].is_spare || n_chosen <= most_chosen))
+            list->links[n++] = list->links[i];
+    }
+    list->n = n;
+}
+
+/* Malkov and Yashunin's heuristic: a link is spare if a better chosen one is nearer to its node. */
+static bool is_shadowed(const naive_graph *g, const naive_list *list, naive_link c) {
+    for (int32_t i = 0; i < list->n; i++)
+        if (!list->links[i].is_spare && by_place(&list->links[i], &c) < 0 &&
+            product(g->w, list->links[i].node, c.node) > c.score)
+            return true;
+    return false;
+}
+
+static void naive_choose(const naive_graph *g, int32_t node, int32_t level, int32_t n_there,
+                         naive_list *list) {
+    naive_link *all = (naive_link *)malloc((size_t)n_there * sizeof *all);
+    int32_t n = 0, n_chosen = 0;
+    for (int32_t i = 0; i < n_there; i++)
+        if (g->order[i] != node && g->level[g->order[i]] >= level)
+            all[n++] = (naive_link){false, product(g->w, node, g->order[i]), g->order[i]};
+    qsort(all, (size_t)n, sizeof *all, by_place);
+    for (int32_t i = 0; i < n && n_chosen < M; i++) {
+        all[i].is_spare = is_shadowed(g, list, all[i]);
+        n_chosen += !all[i].is_spare;
+        if (list->n - n_chosen < M || !all[i].is_spare) list->links[list->n++] = all[i];
+    }
+    free(all);
+    naive_cut(list, M, M);
+}
+
+/* A link back: it may make links spare that are worse. */
+static void naive_admit(naive_graph *g, int32_t target, int32_t level, naive_link c) {
+    naive_list *list = &g->lists[level][target], *before = &g->before[level][target];
+    int32_t cap = level ? M : 2 * M;
+    for (int32_t i = 0; i < before->n; i++)
+        if (before->links[i].node == c.node) return;
+    c.is_spare = is_shadowed(g, list, c);
+    for (int32_t i = 0; i < list->n && !c.is_spare; i++)
+        if (by_place(&list->links[i], &c) > 0 &&
+            product(g->w, list->links[i].node, c.node) > list->links[i].score)
+            list->links[i].is_spare = true;
+    list->links[list->n++] = c;
+    naive_cut(list, cap, 2 * cap);
+}
+
+static void naive_batch(naive_graph *g, int32_t begin, int32_t size) {
+    for (int32_t i = begin; i < begin + size; i++)
+        for (int32_t node = g->order[i], l = 0; l <= g->level[node]; l++)
+            naive_choose(g, node, l, begin + size, &g->lists[l][node]);
+    memcpy(g->before, g->lists, sizeof g->before);
+    for (int32_t i = begin + size - 1; i >= begin; i--)
+        for (int32_t node = g->order[i], l = 0; l <= g->level[node]; l++)
+            for (int32_t k = 0; k < g->before[l][node].n; k++) {
+                naive_link c = g->before[l][node].links[k];
+                naive_admit(g, c.node, l, (naive_link){false, c.score, node});
+            }
+    for (int32_t l = 0; l < N_LEVELS; l++)
+        for (int32_t i = 0; i < g->w->n; i++) {
+            int32_t cap = l ? M : 2 * M;
+            naive_cut(&g->lists[l][i], cap, cap);
+        }
+}
+
+/* By hash, but for the entry. */
+static void naive_order(naive_graph *g, uint64_t seed) {
+    uint64_t hashes[N_GRID];
+    int32_t n = g->w->n, entry = -1;
+    for (int32_t i = 0; i < n; i++) hashes[i] = specrt_hash64(&g->w->ids[i], 4, seed);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t place = 0;
+        for (int32_t k = 0; k < n; k++) place += hashes[k] < hashes[i];
+        g->order[place] = i;
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (entry < 0 || g->level[g->order[i]] > g->level[g->order[entry]]) entry = i;
+    for (int32_t node = g->order[entry]; entry >= 0; entry--)
+        g->order[entry] = entry ? g->order[entry - 1] : node;
+}
+
+static void check_links(const naive_graph *g, const hnsw_index *built) {
+    int32_t n_repaired = 0;
+    for (int32_t l = 0; l < N_LEVELS; l++)
+        for (int32_t i = 0; i < g->w->n; i++) {
+            const naive_list *list = &g->lists[l][i];
+            const int32_t *links =
+                l ? built->links + (built->starts[i] + l - 1) * M : built->links0 + i * 2 * M;
+            for (int32_t k = 0; g->level[i] >= l && k < (l ? M : 2 * M); k++)
+                if (k < list->n)
+                    CHECK_INT(links[k], list->links[k].node);
+                else
+                    n_repaired += links[k] >= 0;
+        }
+    CHECK_INT(built->n_repaired, n_repaired);
+}
+
+/* With candidates without end all searches are exact, so the links are those of brute force. */
+static void test_insertion(void) {
+    world w;
+    hnsw_index built;
+    int32_t n = test_brief() ? 300 : N_GRID, n_on_level[N_LEVELS] = {0};
+    world_rows(&w, make_grid(n, 12), n, 12);
+    const index_params params = {.m = M, .ef_construction = n, .seed = 1, .threads = 2};
+    REQUIRE(!index_build(&w.desc, w.ids, w.n, &params, &built, NULL));
+    naive_graph *g = (naive_graph *)calloc(1, sizeof *g);
+    g->w = &w;
+    for (int32_t i = 0; i < w.n; i++) {
+        g->level[i] = built.starts[i + 1] - built.starts[i];
+        REQUIRE(g->level[i] < N_LEVELS);
+        for (int32_t l = 0; l <= g->level[i]; l++) n_on_level[l]++;
+    }
+    for (int32_t l = 1; l < 4; l++) /* a share of 1 / m; three deviations */
+        CHECK_NEAR(n_on_level[l], n * pow(M, -l), 3 * sqrt(n * pow(M, -l)));
+    naive_order(g, params.seed);
+    CHECK_INT(built.header.entry, g->order[0]);
+    CHECK_INT(built.header.max_level, g->level[g->order[0]]);
+    for (int32_t begin = 1, size; begin < w.n; begin += size) {
+        size = begin < 512 ? begin : 512;
+        if (size > w.n - begin) size = w.n - begin;
+        naive_batch(g, begin, size);
+    }
+    check_links(g, &built);
+    free(g);
+    index_free(&built);
+    world_free(&w);
+}
+
+/* ---- what measures an index ---- */
+
+/* Of 37 queries, the truth by brute force; what is found of it, where some truths are no rows. */
+static void test_measure(void) {
+    static const int32_t sizes[] = {200, 7};
+    for (int i = 0; i < 2; i++) {
+        world w;
+        hnsw_recall_set set;
+        hnsw_recall_step step;
+        const int32_t n = sizes[i], k = n < RECALL_K ? n : RECALL_K, ef = 200, dim = 16;
+        world_make(&w, make_rows(n, dim), n, dim, &defaults, SPECRT_HNSW_NONE);
+        REQUIRE(!hnsw_recall_synthetic(&w.desc, w.ids, w.n, 37, 5, &set, NULL));
+        REQUIRE(!hnsw_recall_truth(&set, w.head, &w.desc, w.ids, w.n, NULL));
+        CHECK_INT(set.n, 37);
+        for (int32_t q = 0; q < set.n; q++) {
+            int32_t truth[RECALL_K];
+            brute_force(&w, set.queries + q * dim, k, truth);
+            for (int32_t r = 0; r < RECALL_K; r++)
+                CHECK_INT(set.truth[q * RECALL_K + r], r < k ? truth[r] : -1);
+        }
+        REQUIRE(!hnsw_recall_measure(&set, &w.index, ef, &step, NULL));
+        CHECK_INT(step.ef, ef);
+        CHECK_NEAR(step.recall, 1, 0);
+        CHECK(step.queries_per_second > 0);
+        for (int32_t q = 0; q < 10; q++) set.truth[q * RECALL_K + q % k] = n; /* no row's */
+        REQUIRE(!hnsw_recall_measure(&set, &w.index, ef, &step, NULL));
+        CHECK_NEAR(step.recall, 1 - 10 / (37.0 * k), 1e-12);
+        hnsw_recall_free(&set);
+        world_free(&w);
+    }
+}
+
 /* --- damage --- */
 
 static void refuses(world *w, const uint8_t *section, size_t n, const char *what) {
@@ -382,6 +595,8 @@ static const test_case cases[] = {
     {"scores", "of nodes by nodes, against doubles", test_scores},
     {"duplicates", "equal, nearly equal and unusable rows", test_duplicates},
     {"threads", "the same bytes for 1, 2 and 7 threads", test_threads},
+    {"insertion", "links, levels and order, against brute force", test_insertion},
+    {"measure", "truth and recall, against brute force", test_measure},
     {"damage", "every field out of range", test_damage},
     {"circles", "links in circles end", test_circles},
     {"other_head", "another width, no head", test_other_head},

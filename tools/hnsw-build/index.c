@@ -273,23 +273,16 @@ static void link_back(void *opaque, int64_t i, int index) {
 
 /* ---- order and levels ---- */
 
-static int by_hash(const void *a, const void *b) {
-    const uint64_t *x = (const uint64_t *)a, *y = (const uint64_t *)b;
-    return (x[0] > y[0]) - (x[0] < y[0]);
-}
-
 /* A random order, but for the entry: the first of those on the highest level. */
 static bool make_order(building *b) {
-    uint64_t(*keys)[2] = (uint64_t(*)[2])malloc((size_t)b->n * sizeof *keys);
+    index_hashed *keys = (index_hashed *)malloc((size_t)b->n * sizeof *keys);
     int32_t first = 0;
     if (!keys) return false;
+    for (int32_t i = 0; i < b->n; i++)
+        keys[i] = (index_hashed){hash_of(b->params->seed, b->index->ids[i]), i};
+    qsort(keys, (size_t)b->n, sizeof *keys, index_by_hash);
     for (int32_t i = 0; i < b->n; i++) {
-        keys[i][0] = hash_of(b->params->seed, b->index->ids[i]);
-        keys[i][1] = (uint64_t)i;
-    }
-    qsort(keys, (size_t)b->n, sizeof *keys, by_hash);
-    for (int32_t i = 0; i < b->n; i++) {
-        b->order[i] = (int32_t)keys[i][1];
+        b->order[i] = keys[i].row;
         if (level_of(b, b->order[i]) > level_of(b, b->order[first])) first = i;
     }
     int32_t entry = b->order[first];

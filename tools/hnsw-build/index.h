@@ -27,6 +27,15 @@ typedef struct hnsw_index {
     int32_t n_repaired;                     /* nodes that no link led to */
 } hnsw_index;
 
+/* A row by its hash. */
+typedef struct index_hashed {
+    uint64_t hash;
+    int32_t row;
+} index_hashed;
+
+/* index_by_hash() : for qsort(); rows of one hash are in order. */
+int index_by_hash(const void *a, const void *b);
+
 /* index_build() : over rows ids [n], ascending and distinct, of a matrix of any float format.
  * @return OK, NO_MEMORY. */
 specrt_status index_build(const specrt_head_desc *rows, const int32_t *ids, int32_t n,

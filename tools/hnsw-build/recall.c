@@ -84,8 +84,8 @@ static void add_row(const specrt_head_desc *rows, int32_t id, float *row, float 
     specrt_row_decode(rows->dtype, (const uint8_t *)rows->rows + (size_t)id * stride, rows->n_cols,
                       row);
     for (int64_t j = 0; j < rows->n_cols; j++) sum += (double)row[j] * (double)row[j];
-    float scale = sum > 0 ? (float)sqrt((double)rows->n_cols / sum) : 0;
-    for (int64_t j = 0; j < rows->n_cols; j++) query[j] += scale * row[j];
+    double scale = sqrt((double)rows->n_cols / sum); /* index_rows() leaves out rows of zeros */
+    for (int64_t j = 0; j < rows->n_cols; j++) query[j] += (float)(scale * (double)row[j]);
 }
 
 specrt_status hnsw_recall_synthetic(const specrt_head_desc *rows, const int32_t *ids, int32_t n_ids,

@@ -6,15 +6,10 @@
 #include "base/error.h"
 #include "base/order.h"
 
-typedef struct hashed {
-    uint64_t hash;
-    int32_t row;
-} hashed;
-
-static int by_hash_and_row(const void *a, const void *b) {
-    const hashed *x = (const hashed *)a, *y = (const hashed *)b;
+int index_by_hash(const void *a, const void *b) {
+    const index_hashed *x = (const index_hashed *)a, *y = (const index_hashed *)b;
     if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
-    return (x->row > y->row) - (x->row < y->row);
+    return sl_order_i32(&x->row, &y->row);
 }
 
 static size_t stride_of(const specrt_head_desc *rows) {
@@ -28,12 +23,12 @@ static bool is_zero(const float *row, int64_t n) {
 }
 
 /* Of rows with equal bytes the first stays. */
-static int32_t drop_duplicates(const specrt_head_desc *rows, hashed *found, int32_t n,
+static int32_t drop_duplicates(const specrt_head_desc *rows, index_hashed *found, int32_t n,
                                int32_t *ids) {
     const uint8_t *base = (const uint8_t *)rows->rows;
     size_t stride = stride_of(rows), bytes = specrt_row_bytes(rows->dtype, rows->n_cols);
     int32_t n_ids = 0;
-    qsort(found, (size_t)n, sizeof *found, by_hash_and_row);
+    qsort(found, (size_t)n, sizeof *found, index_by_hash);
     for (int32_t i = 0; i < n; i++) {
         bool again = false;
         for (int32_t k = i - 1; k >= 0 && found[k].hash == found[i].hash && !again; k--)
@@ -48,7 +43,7 @@ static int32_t drop_duplicates(const specrt_head_desc *rows, hashed *found, int3
 specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int32_t **ids,
                          int32_t *n, int32_t n_left_out[3], specrt_error *err) {
     size_t n_rows = (size_t)rows->n_rows, bytes = specrt_row_bytes(rows->dtype, rows->n_cols);
-    hashed *found = (hashed *)malloc(n_rows * sizeof *found);
+    index_hashed *found = (index_hashed *)malloc(n_rows * sizeof *found);
     float *row = (float *)malloc((size_t)rows->n_cols * sizeof *row);
     *ids = (int32_t *)malloc(n_rows * sizeof **ids);
     *n = 0;
@@ -63,7 +58,7 @@ specrt_status index_rows(const specrt_head_desc *rows, const uint8_t *skip, int3
         if (is_reserved || is_zero(row, rows->n_cols))
             n_left_out[is_reserved ? 0 : 1]++;
         else
-            found[n_found++] = (hashed){specrt_hash64(at, bytes, 0), i};
+            found[n_found++] = (index_hashed){specrt_hash64(at, bytes, 0), i};
     }
     if (!status) *n = drop_duplicates(rows, found, n_found, *ids);
     n_left_out[2] = n_found - *n;

@@ -1,0 +1,109 @@
+/* test_hnsw_build.c : the queries that hnsw-build measures an index with. tests/specrt/test_hnsw.c tests the
+ * index itself. */
+#include "test.h"
+
+#include <unistd.h>
+#include "tools/hnsw-build/recall.h"
+
+static void test_hits(void) {
+    static const int32_t truth[RECALL_K] = {5, 6, 7, -1, 9}, found[] = {9, 7, 5, 6};
+    int32_t n_true = 1;
+    CHECK_INT(hnsw_recall_hits(truth, found, 3, &n_true), 2);
+    CHECK_INT(n_true, 1 + 3);
+}
+
+/* Three rows of one length, drawn from four along the axes, and noise of deviation sqrt(3). */
+static void test_synthetic(void) {
+    enum { N = 600, DIM = 64 };
+    static const int32_t ids[] = {1, 2, 4, 5};
+    float *rows = (float *)calloc(6 * DIM, sizeof *rows);
+    for (int i = 0; i < 6; i++) rows[i * DIM + i] = (float)(1 + 3 * i);
+    const specrt_head_desc desc = {
+        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 6, .n_cols = DIM};
+    hnsw_recall_set a, b;
+    REQUIRE(!hnsw_recall_synthetic(&desc, ids, 4, N, 1, &a, NULL));
+    REQUIRE(!hnsw_recall_synthetic(&desc, ids, 4, N, 2, &b, NULL));
+    CHECK(memcmp(a.queries, b.queries, sizeof(float) * N * DIM) != 0);
+    double squares = 0;
+    for (int j = 0; j < DIM; j++) {
+        double sum = 0;
+        for (int q = 0; q < N; q++) {
+            double x = (double)a.queries[q * DIM + j];
+            sum += x;
+            squares += j >= 6 ? x * x : 0;
+        }
+        CHECK_NEAR(sum / N, j == 1 || j == 2 || j == 4 || j == 5 ? 3.0 / 4 * sqrt(DIM) : 0, 1);
+    }
+    CHECK_NEAR(squares / (N * (DIM - 6)), 3, 0.1);
+    hnsw_recall_free(&a);
+    hnsw_recall_free(&b);
+    free(rows);
+}
+
+static int append(void *user, const void *bytes, size_t n) {
+    return fwrite(bytes, 1, n, (FILE *)user) != n;
+}
+
+/* A trace of as many target states as asked, three in each cycle: state i is (i, 1, 1, 1). */
+static void write_states(const char *path, int32_t n) {
+    FILE *f = fopen(path, "wb");
+    const specrt_trace_info info = {.n_vocab = 9, .d_target = 4, .d_draft = 4};
+    specrt_trace_writer *writer;
+    static const int32_t zeros[3] = {0}, parents[3] = {-1};
+    REQUIRE(f && !specrt_trace_writer_create(&info, append, f, NULL, &writer, NULL));
+    specrt_trace_record r = {.kind = SPECRT_TRACE_SEQUENCE, .n = 3, .tokens = zeros};
+    REQUIRE(!specrt_trace_write(writer, &r, NULL));
+    for (int32_t i = 0; i < n; i += 3) {
+        float states[12];
+        uint16_t halves[12];
+        for (int k = 0; k < 12; k++) states[k] = k % 4 ? 1 : (float)(i + k / 4);
+        specrt_to_f16(states, 12, halves);
+        r = (specrt_trace_record){.kind = SPECRT_TRACE_CYCLE,
+                                  .n = 3,
+                                  .n_nodes = 3,
+                                  .tokens = zeros,
+                                  .nodes = zeros,
+                                  .tree_tokens = zeros,
+                                  .tree_parents = parents,
+                                  .target_hidden = halves};
+        REQUIRE(!specrt_trace_write(writer, &r, NULL));
+    }
+    REQUIRE(!specrt_trace_writer_close(writer, NULL) && fclose(f) == 0);
+}
+
+/* Fewer states than asked for are all taken; of more, each with the same chance and none twice. */
+static void test_from_trace(void) {
+    char path[] = "/tmp/test_hnsw_XXXXXX";
+    int fd = mkstemp(path);
+    hnsw_recall_set set;
+    specrt_error err;
+    REQUIRE(fd >= 0 && close(fd) == 0);
+    write_states(path, 30);
+    REQUIRE(!hnsw_recall_from_trace(path, 4, 100, &set, NULL));
+    CHECK_INT(set.n, 30);
+    for (int i = 0; i < 30; i++) CHECK_NEAR(set.queries[4 * i], i, 0);
+    hnsw_recall_free(&set);
+    write_states(path, 900);
+    REQUIRE(!hnsw_recall_from_trace(path, 4, 300, &set, NULL));
+    CHECK_INT(set.n, 300);
+    int n_of[900] = {0}, n_thirds[3] = {0};
+    for (int i = 0; i < 300; i++) {
+        int from = (int)set.queries[4 * i];
+        CHECK_INT(n_of[from]++, 0);
+        n_thirds[from / 300]++;
+    }
+    for (int i = 0; i < 3; i++) CHECK_NEAR(n_thirds[i], 100, 25); /* three deviations */
+    hnsw_recall_free(&set);
+    write_states(path, 0);
+    CHECK_INT(hnsw_recall_from_trace(path, 4, 9, &set, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, ": holds no hidden states of the target; record one with specrt-eval");
+    hnsw_recall_free(&set);
+    unlink(path);
+}
+
+static const test_case cases[] = {
+    {"hits", "rows found of those there are", test_hits},
+    {"synthetic", "mixtures of rows and noise", test_synthetic},
+    {"from_trace", "recorded states, spread over the trace", test_from_trace},
+};
+TEST_MAIN(cases)
