@@ -81,6 +81,11 @@ accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus mixed.jsonl "$engl
 accepts run --corpus mixed.jsonl "$english" --size 400 --weights mixed.jsonl:0.001 -o short.specb
 warns "*the list covers *% of all tokens, but *% of mixed.jsonl/Han, *: --balance gives each *"
 prints "*At 400 ids, by domain, the worst first:*mixed.jsonl/*qa/Latin*"
+for language in Japanese Han Cyrillic; do
+    share=$(sed -n "s|^  mixed.jsonl/$language .* \([0-9.]*\)% .*|\1|p" ../out)
+    warns "*$(printf %.1f "$share")% of mixed.jsonl/$language*"
+done
+! grep -q Latin ../err || fail "less than 1,000 tokens are named: $(cat ../err)"
 accepts run --corpus mixed.jsonl "$english" --size 400 --balance -o balanced.specb
 ! grep "but .* of mixed.jsonl" ../err || fail "$(cat ../err)"
 

@@ -3,9 +3,20 @@
 for ((i = 0; i < 50; i++)); do printf '<script>alert("x&y")</script>\n'; done >evil.txt
 mkdir '<b>'
 printf 'Hello <i>world</i> & more\n' >'<b>/a.txt'
-accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus evil.txt '<b>' --holdout 0 \
-    --size 2000 --report r.html --accept-rate 0.8,0.7 --target-params 1e8 --draft-params 3e7 \
-    --d-draft 512
+report() { # FLAGS... : a page whose tables have as many cells in each row as in their head
+    accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus evil.txt '<b>' --size 2000 \
+        --report r.html -f "$@"
+    awk '/<th>/ { n = gsub(/<th>/, "") } /<td/ && gsub(/<td/, "") != n { wrong = 1 }
+        END { exit wrong || !n }' r.html || fail "tables: $(grep '<t[hd]' r.html)"
+    [ "$(grep -c '<svg viewBox' r.html)" = "$(grep -c '</svg>' r.html)" ] ||
+        fail "unbalanced svg"
+    ! grep -q 'nan\|inf[^o]' r.html || fail "the report holds a NaN"
+}
+report --holdout 0.5
+! grep -qE 'tau|MBSU|speed-up' r.html || fail "an estimate of speed without rates"
+report --holdout 0.5 --accept-rate 0.8,0.7
+grep -q '<th>tau</th></tr>' r.html || fail "no accept length of rates"
+report --holdout 0 --accept-rate 0.8,0.7 --target-params 1e8 --draft-params 3e7 --d-draft 512
 for bad in '<script' '<b>/' 'src=' 'href=' 'url(' '<link'; do
     ! grep -qF "$bad" r.html || fail "the report holds $bad"
 done
@@ -13,6 +24,3 @@ for good in '&lt;b&gt;' '&lt;' 'Coverage by size' 'Count by rank' 'Estimated spe
     'prefers-color-scheme'; do
     grep -qF "$good" r.html || fail "the report lacks $good"
 done
-[ "$(grep -c '<svg viewBox' r.html)" = "$(grep -c '</svg>' r.html)" ] || fail "unbalanced svg"
-grep -q 'nan\|inf[^o]' r.html && fail "the report holds a NaN"
-true

@@ -11,7 +11,7 @@
 #include "base/io.h"
 #include "base/parallel.h"
 
-enum { MAX_BATCH = 512, PAD = 64 /* columns of a row as int8 */ };
+enum { MAX_BATCH = 512 /* at most SPECRT_HNSW_MAX_EF */, PAD = 64 /* columns of a row as int8 */ };
 
 /* A node and its score, better ones first; ties to the lower node. */
 typedef struct candidate {
@@ -20,12 +20,12 @@ typedef struct candidate {
 } candidate;
 
 typedef struct worker {
-    void *scratch;             /* of searches */
-    float *row;                /* [n_cols] */
-    int32_t *nodes;            /* [width] */
-    float *scores;             /* [width] */
-    candidate *found;          /* [width] best first */
-    candidate *chosen, *spare; /* [2 m] of one list, best first */
+    void *scratch; /* of searches */
+    float *row;    /* [n_cols] */
+    int32_t nodes[SPECRT_HNSW_MAX_EF];
+    float scores[SPECRT_HNSW_MAX_EF];
+    candidate found[SPECRT_HNSW_MAX_EF];                                   /* best first */
+    candidate chosen[2 * SPECRT_HNSW_MAX_M], spare[2 * SPECRT_HNSW_MAX_M]; /* likewise */
     int32_t n_chosen, n_spare;
 } worker;
 
@@ -48,7 +48,8 @@ typedef struct building {
     float *offsets; /* [n] lengths, then the coordinate that makes all equally long; or NULL */
     specrt_hnsw view;
     worker *workers;
-    int32_t width;
+    bool is_starved;     /* no memory */
+    index_hashed *keys;  /* [n] nodes by hash */
     int32_t *order;      /* [n] of insertion */
     int32_t begin, size; /* of the batch, in the order */
     edge *edges;
@@ -274,10 +275,9 @@ static void link_back(void *opaque, int64_t i, int index) {
 /* ---- order and levels ---- */
 
 /* A random order, but for the entry: the first of those on the highest level. */
-static bool make_order(building *b) {
-    index_hashed *keys = (index_hashed *)malloc((size_t)b->n * sizeof *keys);
+static void make_order(building *b) {
+    index_hashed *keys = b->keys;
     int32_t first = 0;
-    if (!keys) return false;
     for (int32_t i = 0; i < b->n; i++)
         keys[i] = (index_hashed){hash_of(b->params->seed, b->index->ids[i]), i};
     qsort(keys, (size_t)b->n, sizeof *keys, index_by_hash);
@@ -289,8 +289,6 @@ static bool make_order(building *b) {
     memmove(b->order + 1, b->order, (size_t)first * sizeof *b->order);
     b->order[0] = b->index->header.entry = entry;
     b->index->header.max_level = level_of(b, entry);
-    free(keys);
-    return true;
 }
 
 static void make_levels(building *b) {
@@ -352,57 +350,6 @@ static bool repair(building *b) {
 
 /* ---- building ---- */
 
-static bool make_workers(building *b) {
-    int32_t ef = b->params->ef_construction, wide = 2 * b->params->m + MAX_BATCH;
-    size_t scratch = specrt_hnsw_scratch_bytes(&b->view, ef);
-    b->width = (ef > wide ? ef : wide) + MAX_BATCH;
-    for (int i = 0; i < b->params->threads; i++) {
-        worker *w = &b->workers[i];
-        w->scratch = malloc(scratch);
-        w->row = (float *)malloc((size_t)b->rows->n_cols * sizeof *w->row);
-        w->nodes = (int32_t *)malloc((size_t)b->width * sizeof *w->nodes);
-        w->scores = (float *)malloc((size_t)b->width * sizeof *w->scores);
-        w->found = (candidate *)malloc((size_t)b->width * sizeof *w->found);
-        w->chosen = (candidate *)malloc(2 * (size_t)b->params->m * sizeof *w->chosen);
-        w->spare = (candidate *)malloc(2 * (size_t)b->params->m * sizeof *w->spare);
-        if (!w->scratch || !w->row || !w->nodes || !w->scores || !w->found || !w->chosen ||
-            !w->spare)
-            return false;
-    }
-    return true;
-}
-
-static bool allocate(building *b) {
-    size_t n = (size_t)b->n, m = (size_t)b->params->m;
-    hnsw_index *x = b->index;
-    x->starts = (int32_t *)calloc(n + 1, sizeof *x->starts);
-    if (!x->starts) return false;
-    make_levels(b);
-    size_t n_lists = (size_t)x->header.n_lists;
-    x->links0 = (int32_t *)malloc(n * 2 * m * sizeof *x->links0);
-    x->links = (int32_t *)malloc((n_lists + 1) * m * sizeof *x->links);
-    x->codes = (int8_t *)calloc(n, (size_t)x->n_cols);
-    x->scales = (float *)malloc(n * sizeof *x->scales);
-    if (b->params->metric == INDEX_DISTANCES) b->offsets = (float *)malloc(n * sizeof *b->offsets);
-    b->order = (int32_t *)malloc(n * sizeof *b->order);
-    size_t n_edges = (size_t)MAX_BATCH * m * (SPECRT_HNSW_MAX_LEVEL + 1);
-    b->edges = (edge *)malloc(n_edges * sizeof *b->edges);
-    b->groups = (group *)malloc(n_edges * sizeof *b->groups);
-    b->group_of = (int32_t *)malloc((n + n_lists) * sizeof *b->group_of);
-    b->n_chosen = (int32_t *)calloc(n + n_lists, sizeof *b->n_chosen);
-    b->scores0 = (float *)malloc(n * 2 * m * sizeof *b->scores0);
-    b->scores = (float *)malloc((n_lists + 1) * m * sizeof *b->scores);
-    b->workers = (worker *)calloc((size_t)b->params->threads, sizeof *b->workers);
-    if (!x->links0 || !x->links || !x->codes || !x->scales || !b->order || !b->edges ||
-        !b->groups || !b->group_of || !b->scores0 || !b->scores || !b->n_chosen || !b->workers ||
-        (b->params->metric == INDEX_DISTANCES && !b->offsets))
-        return false;
-    memset(x->links0, 0xff, n * 2 * m * sizeof *x->links0);
-    memset(x->links, 0xff, (n_lists + 1) * m * sizeof *x->links);
-    memset(b->group_of, 0xff, (n + n_lists) * sizeof *b->group_of);
-    return make_order(b);
-}
-
 /* Searches see the index under construction through the runtime's own view. */
 static void make_view(building *b) {
     hnsw_index *x = b->index;
@@ -418,6 +365,52 @@ static void make_view(building *b) {
                             .n_cols = x->n_cols};
 }
 
+/* Memory of zeros. allocate() reports a failure. */
+static void *take(building *b, size_t n, size_t size) {
+    void *memory = calloc(n ? n : 1, size);
+    if (!memory) b->is_starved = true;
+    return memory;
+}
+
+static bool allocate(building *b) {
+    size_t n = (size_t)b->n, m = (size_t)b->params->m;
+    hnsw_index *x = b->index;
+    x->starts = (int32_t *)take(b, n + 1, sizeof *x->starts);
+    if (x->starts) make_levels(b);
+    size_t n_lists = (size_t)x->header.n_lists;
+    x->links0 = (int32_t *)take(b, n * 2 * m, sizeof *x->links0);
+    x->links = (int32_t *)take(b, n_lists * m, sizeof *x->links);
+    x->codes = (int8_t *)take(b, n, (size_t)x->n_cols);
+    x->scales = (float *)take(b, n, sizeof *x->scales);
+    if (b->params->metric == INDEX_DISTANCES) b->offsets = (float *)take(b, n, sizeof *b->offsets);
+    b->order = (int32_t *)take(b, n, sizeof *b->order);
+    size_t n_edges = (size_t)MAX_BATCH * m * (SPECRT_HNSW_MAX_LEVEL + 1);
+    b->edges = (edge *)take(b, n_edges, sizeof *b->edges);
+    b->groups = (group *)take(b, n_edges, sizeof *b->groups);
+    b->group_of = (int32_t *)take(b, n + n_lists, sizeof *b->group_of);
+    b->n_chosen = (int32_t *)take(b, n + n_lists, sizeof *b->n_chosen);
+    b->scores0 = (float *)take(b, n * 2 * m, sizeof *b->scores0);
+    b->scores = (float *)take(b, n_lists * m, sizeof *b->scores);
+    b->keys = (index_hashed *)take(b, n, sizeof *b->keys);
+    b->workers = (worker *)take(b, (size_t)b->params->threads, sizeof *b->workers);
+    make_view(b);
+    size_t scratch = specrt_hnsw_scratch_bytes(&b->view, b->params->ef_construction);
+    for (int i = 0; b->workers && i < b->params->threads; i++) {
+        b->workers[i].scratch = take(b, 1, scratch);
+        b->workers[i].row = (float *)take(b, (size_t)b->rows->n_cols, sizeof(float));
+    }
+    return !b->is_starved;
+}
+
+/* No links yet. */
+static void clear(building *b) {
+    size_t n = (size_t)b->n, m = (size_t)b->params->m, n_lists = (size_t)b->index->header.n_lists;
+    hnsw_index *x = b->index;
+    memset(x->links0, 0xff, n * 2 * m * sizeof *x->links0);
+    memset(x->links, 0xff, n_lists * m * sizeof *x->links);
+    memset(b->group_of, 0xff, (n + n_lists) * sizeof *b->group_of);
+}
+
 static void insert_all(building *b) {
     for (b->begin = 1; b->begin < b->n; b->begin += b->size) {
         b->size = b->begin < MAX_BATCH ? b->begin : MAX_BATCH;
@@ -431,8 +424,8 @@ static void insert_all(building *b) {
 
 static specrt_status build(building *b, specrt_error *err) {
     if (!allocate(b)) return sl_error_no_memory_for(err, "the index");
-    make_view(b);
-    if (!make_workers(b)) return sl_error_no_memory_for(err, "the index");
+    clear(b);
+    make_order(b);
     sl_parallel_for(b->params->threads, b->n, copy_row, b);
     if (b->offsets) lengthen(b);
     insert_all(b);
@@ -441,17 +434,12 @@ static specrt_status build(building *b, specrt_error *err) {
 
 static void building_free(building *b) {
     for (int i = 0; b->workers && i < b->params->threads; i++) {
-        worker *w = &b->workers[i];
-        free(w->scratch);
-        free(w->row);
-        free(w->nodes);
-        free(w->scores);
-        free(w->found);
-        free(w->chosen);
-        free(w->spare);
+        free(b->workers[i].scratch);
+        free(b->workers[i].row);
     }
     free(b->workers);
     free(b->offsets);
+    free(b->keys);
     free(b->order);
     free(b->edges);
     free(b->groups);

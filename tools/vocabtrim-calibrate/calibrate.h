@@ -129,8 +129,8 @@ double calibration_coverage(const calibration *run, int split);
  *   weights : [c->n_domains] */
 void calibrate_balance(const counts *c, double *weights);
 
-/* calibration_coverage_domain() : of the chosen size, on held-out text where the domain has some. */
-double calibration_coverage_domain(const calibration *run, int domain);
+/* calibration_coverage_domain() : the same for a domain; NaN where it has no text in the split. */
+double calibration_coverage_domain(const calibration *run, int domain, int split);
 
 /* calibration_worst_first() : domains that have documents, by rising coverage; owned. NULL: no memory. */
 int *calibration_worst_first(const calibration *run, int *n);

@@ -41,12 +41,18 @@ void calibrate_balance(const counts *c, double *weights) {
 
 /* ---- coverage ---- */
 
-double calibration_coverage_domain(const calibration *run, int domain) {
-    const counts_domain *d = &run->counts.domains[domain];
-    double coverage = NAN;
-    for (int s = COUNTS_SPLITS - 1; s >= 0 && isnan(coverage); s--)
-        calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage);
+double calibration_coverage_domain(const calibration *run, int domain, int split) {
+    double coverage;
+    calibrate_ranking_coverage_domain(&run->ranking, &run->counts.domains[domain], split,
+                                      &run->size, 1, &coverage);
     return coverage;
+}
+
+/* On held-out text where the domain has some. */
+static double coverage_of(const calibration *run, int domain) {
+    double coverage = calibration_coverage_domain(run, domain, COUNTS_HOLDOUT);
+    return isnan(coverage) ? calibration_coverage_domain(run, domain, COUNTS_CALIBRATION)
+                           : coverage;
 }
 
 typedef struct placed {
@@ -68,7 +74,7 @@ int *calibration_worst_first(const calibration *run, int *n) {
     *n = 0;
     for (int i = 0; order && out && i < c->n_domains; i++)
         if (c->domains[i].n_docs || !strstr(c->options, COUNTS_BY_LANGUAGE))
-            order[(*n)++] = (placed){calibration_coverage_domain(run, i), i};
+            order[(*n)++] = (placed){coverage_of(run, i), i};
     if (order && out) qsort(order, (size_t)*n, sizeof *order, by_coverage);
     for (int i = 0; order && out && i < *n; i++) out[i] = order[i].domain;
     free(order);
@@ -82,7 +88,7 @@ static bool is_neglected(const calibration *run, int domain, double all) {
     const counts_domain *d = &run->counts.domains[domain];
     uint64_t n = d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT];
     bool much = n >= 1000 && 1000 * n >= sl_counts_n_tokens(&run->counts);
-    return much && all - calibration_coverage_domain(run, domain) > 0.05;
+    return much && all - coverage_of(run, domain) > 0.05;
 }
 
 void calibrate_warn_languages(const calibration *run) {
@@ -96,7 +102,7 @@ void calibrate_warn_languages(const calibration *run) {
         if (!sl_counts_language(&run->counts, d) || !is_neglected(run, order[i], all)) continue;
         if (length > sizeof named - 120) break;
         snprintf(named + length, sizeof named - length, "%s%.1f%% of %.80s", length ? ", " : "",
-                 100 * calibration_coverage_domain(run, order[i]), sl_text_name(d->name));
+                 100 * coverage_of(run, order[i]), sl_text_name(d->name));
     }
     free(order);
     if (named[0])

@@ -236,9 +236,8 @@ static bool tell_apart(const calibrate_options *o, char **names, int *parts) {
                 strcmp(o->corpus.items[i], o->corpus.items[j]) != 0)
                 longer[i] = longer[j] = true;
     for (int i = 0; longer && i < o->corpus.n; i++) {
-        if (!longer[i]) continue;
-        char *name = tail_of(o->corpus.items[i], ++parts[i]);
-        if (!name) break;
+        char *name = longer[i] ? tail_of(o->corpus.items[i], ++parts[i]) : NULL;
+        if (!name) continue;
         changed = changed || strcmp(name, names[i]) != 0;
         free(names[i]);
         names[i] = name;

@@ -85,11 +85,8 @@ static void print_domain(const calibration *run, int domain, int width, FILE *ou
     fprintf(out, " %15s  %6.5g ",
             sl_text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
             run->weights ? run->weights[domain] : 1);
-    for (int s = 0; s < COUNTS_SPLITS; s++) {
-        double coverage;
-        calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage);
-        print_share(coverage, s == COUNTS_CALIBRATION ? 12 : 11, out);
-    }
+    print_share(calibration_coverage_domain(run, domain, COUNTS_CALIBRATION), 12, out);
+    print_share(calibration_coverage_domain(run, domain, COUNTS_HOLDOUT), 11, out);
     fputc('\n', out);
 }
 

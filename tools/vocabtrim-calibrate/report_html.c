@@ -238,11 +238,8 @@ static void table_domains(const calibration *run, FILE *f) {
                 sl_text_count(d->n_docs),
                 sl_text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
                 run->weights ? run->weights[i] : 1);
-        for (int s = 0; s < COUNTS_SPLITS; s++) {
-            double share;
-            calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &share);
-            cell_share(share, f);
-        }
+        cell_share(calibration_coverage_domain(run, i, COUNTS_CALIBRATION), f);
+        cell_share(calibration_coverage_domain(run, i, COUNTS_HOLDOUT), f);
         fputs("</tr>\n", f);
     }
     free(order);

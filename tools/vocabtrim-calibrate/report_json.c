@@ -21,9 +21,6 @@ static json_object *tokenizer_json(const calibration *run) {
 static json_object *domain_json(const calibration *run, int i) {
     const counts_domain *d = &run->counts.domains[i];
     const char *language = sl_counts_language(&run->counts, d);
-    double coverage[COUNTS_SPLITS];
-    for (int s = 0; s < COUNTS_SPLITS; s++)
-        calibrate_ranking_coverage_domain(&run->ranking, d, s, &run->size, 1, &coverage[s]);
     json_object *o = json_object_new_object();
     sl_json_put(o, "name", sl_json_text(d->name));
     sl_json_put(o, "language", language ? json_object_new_string(language) : NULL);
@@ -38,8 +35,10 @@ static json_object *domain_json(const calibration *run, int i) {
     sl_json_put(
         o, "n_completions",
         sl_json_whole(d->n_completions[COUNTS_CALIBRATION] + d->n_completions[COUNTS_HOLDOUT]));
-    sl_json_put(o, "coverage_calibration", sl_json_real(coverage[COUNTS_CALIBRATION]));
-    sl_json_put(o, "coverage_holdout", sl_json_real(coverage[COUNTS_HOLDOUT]));
+    sl_json_put(o, "coverage_calibration",
+                sl_json_real(calibration_coverage_domain(run, i, COUNTS_CALIBRATION)));
+    sl_json_put(o, "coverage_holdout",
+                sl_json_real(calibration_coverage_domain(run, i, COUNTS_HOLDOUT)));
     return o;
 }
 

@@ -89,11 +89,15 @@ static void sum_domains(const counts *c, const double *weights, uint64_t *scores
     }
 }
 
-/* Where completions end: the highest terminator; -1: none is known. */
-static int32_t chat_terminator(const counts_vocab *v) {
-    int32_t id = v->n_vocab - 1;
-    while (id >= 0 && v->types[id] != COUNTS_TERMINATOR) id--;
-    return id;
+/* A ranking's entries by id; completions end with the highest terminator. */
+static void list_entries(const counts_vocab *v, const uint64_t *scores, uint64_t completions,
+                         const int32_t *keep, int32_t n_keep, entry *entries) {
+    entry *end = NULL;
+    for (int32_t id = 0; id < v->n_vocab; id++) {
+        entries[id] = (entry){scores[id], id, group_of(v, id, keep, n_keep)};
+        if (entries[id].group == TERMINATOR) end = &entries[id];
+    }
+    if (end) add_saturating(&end->count, completions);
 }
 
 static void fill(calibrate_ranking *r, const entry *entries, uint64_t *scores[COUNTS_SPLITS]) {
@@ -159,11 +163,7 @@ specrt_status calibrate_ranking_create(const counts *c, const double *weights, c
         allocate(out, n) && entries && scores[0] && scores[1] && count_unseen(c, weights, out);
     if (ok) {
         sum_domains(c, weights, scores, &completions);
-        for (int32_t id = 0; id < c->vocab.n_vocab; id++)
-            entries[id] =
-                (entry){scores[COUNTS_CALIBRATION][id], id, group_of(&c->vocab, id, keep, n_keep)};
-        int32_t end = chat_terminator(&c->vocab);
-        if (end >= 0) add_saturating(&entries[end].count, completions);
+        list_entries(&c->vocab, scores[COUNTS_CALIBRATION], completions, keep, n_keep, entries);
         qsort(entries, n, sizeof *entries, by_rank);
         fill(out, entries, scores);
     } else {
