@@ -200,6 +200,7 @@ $(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(call tools_of,$(1)) $(L
 	$$(call link)
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST,$(t))))
+$(BUILD)/tests/test_sketch_build: LDLIBS += $(sketch-build_LIBS)
 # What of the adapter needs no llama.cpp.
 $(BUILD)/tests/test_llama_costs: $(patsubst %,$(BUILD)/adapters/llama/specrt_llama_%.o,costs cache clock)
 

@@ -419,14 +419,18 @@ class Bench:
             if single or mutant.path.endswith(".c"):  # the test is compiled with the file inside
                 objects = []
         tools = sorted(set(re.findall(r'#include "(tools/[\w-]+)/', Path(test).read_text())))
-        self.link([compiled, *objects], program, *(f"{self.build}/{tool}.a" for tool in tools))
+        libraries = [word for tool in tools for word in self.libraries(tool)]
+        self.link([compiled, *objects], program, *libraries)
         return [str(program)]
 
     def tool(self, mutant, objects, name):
         """Builds a tool with the mutant inside, before the others in the folder of tools."""
         main = [] if Path(mutant.path).name == "main.c" else [self.build / "tools" / name / "main.o"]
-        self.link(main + objects, self.folder / "bin" / name, f"{self.build}/tools/{name}.a",
-                  *(os.environ["OPENBLAS"].split() if name == "sketch-build" else []))
+        self.link(main + objects, self.folder / "bin" / name, *self.libraries(f"tools/{name}"))
+
+    def libraries(self, tool):
+        """The library of a tool, and those of others that it needs."""
+        return [f"{self.build}/{tool}.a"] + (os.environ["OPENBLAS"].split() if tool == "tools/sketch-build" else [])
 
     def command(self, mutant, objects, section, test, built):
         """Builds a test with the mutant inside; `built` is empty until the tools are."""

@@ -17,6 +17,9 @@ report --holdout 0.5
 report --holdout 0.5 --accept-rate 0.8,0.7
 grep -q '<th>tau</th></tr>' r.html || fail "no accept length of rates"
 report --holdout 0 --accept-rate 0.8,0.7 --target-params 1e8 --draft-params 3e7 --d-draft 512
+grep -q 'gamma = 2 drafter passes; drafter 30.0M, target 100.0M parameters (as given)' r.html ||
+    fail "$(grep gamma r.html)"
+prints '*gamma = 2 drafter passes; *a drafter of 30.0M and a target of 100.0M*(as given)*'
 for bad in '<script' '<b>/' 'src=' 'href=' 'url(' '<link'; do
     ! grep -qF "$bad" r.html || fail "the report holds $bad"
 done

@@ -1,8 +1,8 @@
 /* test_hnsw_build.c : the queries that hnsw-build measures an index with. tests/specrt/test_hnsw.c tests the
  * index itself. */
+#include "states_trace.h"
 #include "test.h"
 
-#include <unistd.h>
 #include "tools/hnsw-build/recall.h"
 
 static void test_hits(void) {
@@ -40,37 +40,6 @@ static void test_synthetic(void) {
     free(rows);
 }
 
-static int append(void *user, const void *bytes, size_t n) {
-    return fwrite(bytes, 1, n, (FILE *)user) != n;
-}
-
-/* A trace of as many target states as asked, three in each cycle: state i is (i, 1, 1, 1). */
-static void write_states(const char *path, int32_t n) {
-    FILE *f = fopen(path, "wb");
-    const specrt_trace_info info = {.n_vocab = 9, .d_target = 4, .d_draft = 4};
-    specrt_trace_writer *writer;
-    static const int32_t zeros[3] = {0}, parents[3] = {-1};
-    REQUIRE(f && !specrt_trace_writer_create(&info, append, f, NULL, &writer, NULL));
-    specrt_trace_record r = {.kind = SPECRT_TRACE_SEQUENCE, .n = 3, .tokens = zeros};
-    REQUIRE(!specrt_trace_write(writer, &r, NULL));
-    for (int32_t i = 0; i < n; i += 3) {
-        float states[12];
-        uint16_t halves[12];
-        for (int k = 0; k < 12; k++) states[k] = k % 4 ? 1 : (float)(i + k / 4);
-        specrt_to_f16(states, 12, halves);
-        r = (specrt_trace_record){.kind = SPECRT_TRACE_CYCLE,
-                                  .n = 3,
-                                  .n_nodes = 3,
-                                  .tokens = zeros,
-                                  .nodes = zeros,
-                                  .tree_tokens = zeros,
-                                  .tree_parents = parents,
-                                  .target_hidden = halves};
-        REQUIRE(!specrt_trace_write(writer, &r, NULL));
-    }
-    REQUIRE(!specrt_trace_writer_close(writer, NULL) && fclose(f) == 0);
-}
-
 /* Fewer states than asked for are all taken; of more, each with the same chance and none twice. */
 static void test_from_trace(void) {
     char path[] = "/tmp/test_hnsw_XXXXXX";
@@ -78,12 +47,12 @@ static void test_from_trace(void) {
     hnsw_recall_set set;
     specrt_error err;
     REQUIRE(fd >= 0 && close(fd) == 0);
-    write_states(path, 30);
+    states_trace_write(path, 30);
     REQUIRE(!hnsw_recall_from_trace(path, 4, 100, &set, NULL));
     CHECK_INT(set.n, 30);
     for (int i = 0; i < 30; i++) CHECK_NEAR(set.queries[4 * i], i, 0);
     hnsw_recall_free(&set);
-    write_states(path, 900);
+    states_trace_write(path, 900);
     REQUIRE(!hnsw_recall_from_trace(path, 4, 300, &set, NULL));
     CHECK_INT(set.n, 300);
     int n_of[900] = {0}, n_thirds[3] = {0};
@@ -94,7 +63,7 @@ static void test_from_trace(void) {
     }
     for (int i = 0; i < 3; i++) CHECK_NEAR(n_thirds[i], 100, 25); /* three deviations */
     hnsw_recall_free(&set);
-    write_states(path, 0);
+    states_trace_write(path, 0);
     CHECK_INT(hnsw_recall_from_trace(path, 4, 9, &set, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, ": holds no hidden states of the target; record one with specrt-eval");
     hnsw_recall_free(&set);

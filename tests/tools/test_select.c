@@ -137,6 +137,15 @@ static void test_weights(void) {
         uint64_t extra = r[0].ids[i] == 2901 ? 400 : 0;
         CHECK_INT(r[0].counts[i], count_of(&c, r[0].ids[i], 0, whole) + extra);
     }
+    /* What is new of further text, and what was held out, of domains that count. */
+    uint64_t n = 0, n_once = 0, n_held_out = 0;
+    for (int32_t id = 0; id < N_VOCAB; id++) {
+        uint64_t count = count_of(&c, id, 0, (const double[]){1, 1, 0});
+        n += count, n_once += count == 1;
+    }
+    for (int i = 0; i < 2; i++) n_held_out += c.domains[i].n_tokens[COUNTS_HOLDOUT];
+    CHECK_NEAR(r[0].unseen, (double)n_once / (double)n, 1e-12);
+    CHECK_INT(r[0].n_held_out, n_held_out);
     for (int i = 0; i < 2; i++) calibrate_ranking_free(&r[i]);
     sl_counts_free(&c);
 }

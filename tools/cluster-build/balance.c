@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/order.h"
 #include "base/parallel.h"
 
 enum { NEAREST = 16, BALANCE_ROUNDS = 5 };
@@ -31,9 +32,9 @@ typedef struct balancing {
 
 static int by_similarity(const void *a, const void *b) {
     const wish *x = a, *y = b;
-    if (x->similarity != y->similarity) return x->similarity > y->similarity ? -1 : 1;
-    if (x->row != y->row) return x->row < y->row ? -1 : 1;
-    return (x->cluster > y->cluster) - (x->cluster < y->cluster);
+    int order = (x->similarity < y->similarity) - (x->similarity > y->similarity);
+    if (!order) order = sl_order_i32(&x->row, &y->row);
+    return order ? order : sl_order_i32(&x->cluster, &y->cluster);
 }
 
 static bool has_room(const balancing *b, int32_t cluster) {

@@ -180,29 +180,23 @@ specrt_status examples_read(const char *path, const examples_model *of, example_
 
 /* --- hold-out --- */
 
-typedef struct document {
-    uint64_t order, digest;
-} document;
-
-static int by_order(const void *a, const void *b) {
-    const document *x = a, *y = b;
-    return (x->order > y->order) - (x->order < y->order);
+static int by_number(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
 }
 
-/* The documents in a drawn order. @return how many; *out owned; -1: no memory. */
-static int64_t list_documents(const example_set *set, uint64_t seed, document **out) {
-    document *d = malloc((size_t)set->n * sizeof *d);
-    int64_t n = 0, n_distinct = 0;
+/* The distinct places of documents in a drawn order, ascending. @return how many; *out owned; -1: no
+ * memory. */
+static int64_t list_documents(const example_set *set, uint64_t seed, uint64_t **out) {
+    uint64_t *d = malloc((size_t)set->n * sizeof *d);
+    int64_t n_distinct = 0;
     *out = d;
     if (!d) return -1;
-    for (int64_t i = 0; i < set->n; i++) {
-        if (n > 0 && d[n - 1].digest == set->documents[i]) continue;
-        d[n].digest = set->documents[i];
-        d[n++].order = specrt_hash64(&set->documents[i], sizeof *set->documents, seed);
-    }
-    qsort(d, (size_t)n, sizeof *d, by_order);
-    for (int64_t i = 0; i < n; i++)
-        if (i == 0 || d[i].order != d[i - 1].order) d[n_distinct++] = d[i];
+    for (int64_t i = 0; i < set->n; i++)
+        d[i] = specrt_hash64(&set->documents[i], sizeof *set->documents, seed);
+    qsort(d, (size_t)set->n, sizeof *d, by_number);
+    for (int64_t i = 0; i < set->n; i++)
+        if (i == 0 || d[i] != d[n_distinct - 1]) d[n_distinct++] = d[i];
     return n_distinct;
 }
 
@@ -242,14 +236,14 @@ static specrt_status check_examples(const example_set *set, int64_t n_documents,
 }
 
 specrt_status examples_split(example_set *set, double share, uint64_t seed, specrt_error *err) {
-    document *documents = NULL;
+    uint64_t *documents = NULL;
     int64_t n = set->n > 0 ? list_documents(set, seed, &documents) : 0;
     if (n < 0) return sl_error_no_memory_for(err, "the training examples");
     specrt_status status = check_examples(set, n, err);
     int64_t n_out = (int64_t)ceil(share * (double)n);
     if (n_out < 1) n_out = 1;
     if (n_out > n - 1) n_out = n - 1;
-    uint64_t last = status ? 0 : documents[n_out - 1].order;
+    uint64_t last = status ? 0 : documents[n_out - 1];
     set->n_holdout = 0;
     for (int64_t i = 0; i < set->n && !status; i++)
         if (specrt_hash64(&set->documents[i], sizeof *set->documents, seed) <= last)

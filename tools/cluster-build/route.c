@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "train.h"
 #include "base/error.h"
+#include "base/order.h"
 
 typedef struct routed {
     float score;
@@ -14,8 +15,8 @@ typedef struct routed {
 /* Descending, ties to the lower cluster. */
 static int by_score(const void *a, const void *b) {
     const routed *x = a, *y = b;
-    if (x->score != y->score) return x->score > y->score ? -1 : 1;
-    return (x->cluster > y->cluster) - (x->cluster < y->cluster);
+    int order = (x->score < y->score) - (x->score > y->score);
+    return order ? order : sl_order_i32(&x->cluster, &y->cluster);
 }
 
 static void sort_clusters(const float *scores, int32_t n, routed *out) {

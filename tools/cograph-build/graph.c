@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/order.h"
 
 /* Counts below it are sorted by counting, the few others by comparing. */
 enum { SMALL_COUNTS = 256 };
@@ -27,8 +28,8 @@ typedef struct making {
 
 static int by_count(const void *a, const void *b) {
     const edge *x = (const edge *)a, *y = (const edge *)b;
-    if (x->count != y->count) return x->count < y->count ? 1 : -1;
-    return (x->id > y->id) - (x->id < y->id);
+    int order = (x->count < y->count) - (x->count > y->count);
+    return order ? order : sl_order_i32(&x->id, &y->id);
 }
 
 /* The edges of a row with at least min_count, by count descending, ties by lower id, into `out`, which

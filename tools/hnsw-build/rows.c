@@ -8,8 +8,8 @@
 
 int index_by_hash(const void *a, const void *b) {
     const index_hashed *x = (const index_hashed *)a, *y = (const index_hashed *)b;
-    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
-    return sl_order_i32(&x->row, &y->row);
+    int order = (x->hash > y->hash) - (x->hash < y->hash);
+    return order ? order : sl_order_i32(&x->row, &y->row);
 }
 
 static size_t stride_of(const specrt_head_desc *rows) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/order.h"
 #include "base/text.h"
 #include "corpus/script.h"
 
@@ -63,8 +64,8 @@ typedef struct placed {
 static int by_coverage(const void *left, const void *right) {
     const placed *a = (const placed *)left, *b = (const placed *)right;
     double x = isnan(a->coverage) ? 2 : a->coverage, y = isnan(b->coverage) ? 2 : b->coverage;
-    if (x != y) return x < y ? -1 : 1;
-    return a->domain - b->domain;
+    int order = (x > y) - (x < y);
+    return order ? order : sl_order_i32(&a->domain, &b->domain);
 }
 
 int *calibration_worst_first(const calibration *run, int *n) {

@@ -103,7 +103,8 @@ static int by_tokens(const void *left, const void *right) {
     const counts_domain *a = *(const counts_domain *const *)left,
                         *b = *(const counts_domain *const *)right;
     uint64_t x = a->n_tokens[0] + a->n_tokens[1], y = b->n_tokens[0] + b->n_tokens[1];
-    return x != y ? (x < y ? 1 : -1) : strcmp(a->name, b->name);
+    int order = (x < y) - (x > y);
+    return order ? order : strcmp(a->name, b->name);
 }
 
 /* The largest domains have colors, the rest is grey. Hold-out where a domain has one. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/order.h"
 
 /* The groups of a ranking, in its order. */
 enum { TERMINATOR, SPECIAL, KEPT, NORMAL, RESERVED };
@@ -52,9 +53,9 @@ typedef struct entry {
 
 static int by_rank(const void *left, const void *right) {
     const entry *a = (const entry *)left, *b = (const entry *)right;
-    if (a->group != b->group) return a->group < b->group ? -1 : 1;
-    if (a->group == NORMAL && a->count != b->count) return a->count > b->count ? -1 : 1;
-    return a->id < b->id ? -1 : a->id > b->id;
+    int order = sl_order_i32(&a->group, &b->group);
+    if (!order && a->group == NORMAL) order = (a->count < b->count) - (a->count > b->count);
+    return order ? order : sl_order_i32(&a->id, &b->id);
 }
 
 /* Each domain's share is rounded by itself: then sums are exact and their order is free. */
