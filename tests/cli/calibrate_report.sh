@@ -10,6 +10,10 @@ report() { # FLAGS... : a page whose tables have as many cells in each row as in
         END { exit wrong || !n }' r.html || fail "tables: $(grep '<t[hd]' r.html)"
     [ "$(grep -c '<svg viewBox' r.html)" = "$(grep -c '</svg>' r.html)" ] ||
         fail "unbalanced svg"
+    # The curves of coverage end at all ids and 100%, at the upper edge.
+    sed -n '/aria-label="Coverage by size/,/<\/svg>/s/.*class="curve.* \([0-9.]*\)".*/\1/p' r.html |
+        sort -u >edges
+    [ "$(cat edges)" = 18.0 ] || fail "curves end at $(cat edges)"
     ! grep -q 'nan\|inf[^o]' r.html || fail "the report holds a NaN"
 }
 report --holdout 0.5

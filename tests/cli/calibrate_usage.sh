@@ -22,8 +22,10 @@ refuses 2 "*--keep: expected ids below 12 as in 5,7-9, found '12'" none --keep 3
 refuses 1 "*keep.txt: cannot open: No such file*" none --keep keep.txt -o x.specb
 refuses 2 "*--weights: 'b.bin' is no --corpus argument and no domain" none --weights b.bin:2 \
     -o x.specb
-refuses 2 "*--weights: expected FILE:W with W from 0 to 1e6, found 'a.bin:x'" none \
-    --weights a.bin:x -o x.specb
+for weight in :x : :1x :-1 :2e6 ""; do
+    refuses 2 "*--weights: expected FILE:W with W from 0 to 1e6, found 'a.bin$weight'" none \
+        --weights "a.bin$weight" -o x.specb
+done
 refuses 2 "*--weights: at least one must be above 0" none --weights a.bin:0 -o x.specb
 refuses 2 "*--accept-rate: expected up to 64 shares*found '1.2'" none --accept-rate 0.8,1.2 \
     -o x.specb

@@ -1,4 +1,5 @@
-/* test_sketch_build.c : sketches as docs/FORMAT.md describes them, against plain loops in double precision. */
+/* test_sketch_build.c : the parts of sketch-build against plain loops in double precision, and sections as
+ * docs/FORMAT.md describes them. */
 #include "fixture.h"
 #include "states_trace.h"
 #include "test.h"
