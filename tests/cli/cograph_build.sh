@@ -24,6 +24,32 @@ accepts specrt-bundle verify one.specb
 accepts count --json -o json.specb
 prints '{*"n_tokens":*"n_sources":*"n_edges":*"tokens_per_second":*"seconds":*"peak_bytes":*}'
 
+# Figures counted by hand: 1 2 twice, 2 1 twice, 1 3, 3 4, and behind the break 5 2.
+ids hand.bin 1 2 1 2 1 3 4 0 5 2
+hand() { accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 12 --breaks 0 \
+    --corpus hand.bin -o hand.specb -f "$@"; }
+shows() { diff - ../out || fail "another table"; }
+hand --min-count 2
+shows <<'END'
+ids: 9 tokens in 1 documents
+5 edges of 4 tokens, 2 of them by EvoSpec's rule
+
+  successors   mean rows   share of pairs
+           8         1.4         100.000%
+          64         1.4         100.000%
+END
+hand --successors 1
+shows <<'END'
+ids: 9 tokens in 1 documents
+4 edges of 4 tokens, 0 of them by EvoSpec's rule
+
+  successors   mean rows   share of pairs
+           8         1.0          85.714%
+END
+hand --successors 1 --min-count 1 --successor-count 2 --tau 0.9 --json
+found='"n_pairs":7,"n_sources":2,"n_edges":2,"n_edges_rule":1,"successors":1,"successor_count":2'
+prints "{*\"n_tokens\":9,*$found,*\"shares\":\[{\"successors\":8,\"rows_mean\":0.71428*}\],*}"
+
 # Beside other sections, and not twice without force.
 accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 1000 --keep 999 \
     --corpus corpus --holdout 0 --size 50 -o both.specb

@@ -1,4 +1,5 @@
 /* test_pairs.c : counts of pairs and the graph made of them, against brute force over the same ids. */
+#include "fixture.h"
 #include "test.h"
 
 #include <sys/stat.h>
@@ -279,6 +280,39 @@ static void check_row(const graph *g, const uint64_t *dense, const graph_rule *r
     CHECK_INT(g->n_rule[u], n_rule);
 }
 
+/* What the likeliest k successors of each token cover, and how many they are, by brute force. */
+static void check_share(const graph *g, int32_t k) {
+    double covered = 0, rows = 0, found_rows, total = (double)g->header.n_pairs;
+    for (int32_t u = 0; u < g->header.n_vocab; u++)
+        for (uint32_t i = g->offsets[u]; i < g->offsets[u + 1] && i - g->offsets[u] < (uint32_t)k;
+             i++) {
+            covered += (double)g->counts[i];
+            rows += (double)g->totals[u] / total;
+        }
+    CHECK_NEAR(graph_share(g, k, &found_rows), covered / total, 1e-12);
+    CHECK_NEAR(found_rows, rows, 1e-9);
+}
+
+/* The section, as the runtime reads it. */
+static void check_bytes(const graph *g) {
+    size_t n, n_bundle, v = (size_t)g->header.n_vocab, e = (size_t)g->header.n_edges;
+    void *bytes = graph_bytes(g, &n);
+    const fixture_section part = {"cograph", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, bytes, n, n};
+    uint8_t *all = fixture_bundle(&part, 1, &n_bundle);
+    specrt_bundle *bundle;
+    specrt_cograph view;
+    REQUIRE(!specrt_bundle_open_memory(all, n_bundle, "b", NULL, &bundle, NULL));
+    REQUIRE(!specrt_bundle_cograph(bundle, &view, NULL));
+    CHECK(memcmp(view.header, &g->header, sizeof g->header) == 0);
+    CHECK(memcmp(view.totals, g->totals, 8 * v) == 0);
+    CHECK(memcmp(view.offsets, g->offsets, 4 * (v + 1)) == 0);
+    CHECK(memcmp(view.n_rule, g->n_rule, 4 * v) == 0);
+    CHECK(memcmp(view.ids, g->ids, 4 * e) == 0 && memcmp(view.counts, g->counts, 4 * e) == 0);
+    specrt_bundle_close(bundle);
+    free(all);
+    free(bytes);
+}
+
 static void test_graph(void) {
     static const graph_rule rules[] = {
         {1000, 1, 64, 5, 1e-4}, {7, 2, 3, 4, 0.05}, {64, 5, 64, 5, 0}, {1, 1, 1, 1, 1}};
@@ -293,6 +327,8 @@ static void test_graph(void) {
         count_part(p, &t, 0, t.n, 30000);
         REQUIRE(graph_create(p, 2, &rules[r], t.n_vocab, t.n, &g, NULL) == SPECRT_STATUS_OK);
         for (int32_t u = 0; u < t.n_vocab; u++) check_row(&g, dense, &rules[r], u);
+        for (int32_t k = 1; k < 300; k *= 3) check_share(&g, k);
+        check_bytes(&g);
         graph_free(&g);
         sl_pairs_free(p);
     }

@@ -52,13 +52,11 @@ static specrt_status add_ids(worker *w, const corpus_doc *doc, id_list *tokens, 
     int32_t boundary = w->job->header->n_vocab;
     if (!reserve(tokens, doc->n_ids)) return sl_error_no_memory(err, NULL);
     int32_t *out = tokens->ids + tokens->n;
-    uint64_t n_skipped = 0;
     for (size_t i = 0; i < doc->n_ids; i++) {
         out[i] = skip[doc->ids[i]] ? boundary : doc->ids[i];
-        n_skipped += skip[doc->ids[i]];
+        w->n_tokens += !skip[doc->ids[i]];
     }
     tokens->n += doc->n_ids;
-    w->n_tokens += doc->n_ids - n_skipped;
     return SPECRT_STATUS_OK;
 }
 
