@@ -10,8 +10,8 @@ static int states_trace_append(void *user, const void *bytes, size_t n) {
     return fwrite(bytes, 1, n, (FILE *)user) != n;
 }
 
-/* n states, a multiple of 3: state i of the target and of the drafter is (i, 1, 1, 1). The drafter made no pass
- * for every fifth. */
+/* n states, a multiple of 3: state i of the target and of the drafter is (i, 1, 1, 1). The drafter made no
+ * pass for every fifth. */
 static inline void states_trace_write(const char *path, int32_t n) {
     const specrt_trace_info info = {.n_vocab = 9, .d_target = 4, .d_draft = 4};
     static const int32_t zeros[3] = {0}, parents[3] = {-1};

@@ -23,8 +23,8 @@ accepts build --min-recall 0.99 --queries 100 --json -o more.specb
 head='"n_rows":300,"n_nodes":300,"n_reserved":0,"n_zero":0,"n_duplicate":0'
 prints "{*$head,\"metric\":\"*\",\"vectors\":\"int8\",*\"n_queries\":100,\"recall_at_10\":*}"
 # The first ef that finds enough is chosen; those up to 512 are shown.
-[ "$(grep -o '"ef":[0-9]*' ../out | tail -n +2 | cut -d : -f 2 | xargs)" = "16 32 64 128 256 512" ] ||
-    fail "other steps: $(cat ../out)"
+steps=$(grep -o '"ef":[0-9]*' ../out | tail -n +2 | cut -d : -f 2 | xargs)
+[ "$steps" = "16 32 64 128 256 512" ] || fail "other steps: $(cat ../out)"
 speed=',"queries_per_second":'
 grep -qE '"ef":32,"recall_at_10":0.99[0-9]*'$speed'([0-9.]+)\}.*\]'$speed'\1,' ../out ||
     fail "not the figures of ef 32: $(cat ../out)"

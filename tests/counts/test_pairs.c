@@ -1,5 +1,6 @@
 /* test_pairs.c : counts of pairs and the graph made of them, against brute force over the same ids. */
 #include "fixture.h"
+#include "starve.h"
 #include "test.h"
 
 #include <sys/stat.h>
@@ -336,6 +337,28 @@ static void test_graph(void) {
     free(t.ids);
 }
 
+static int graph_all(void *arg) {
+    const graph_rule rule = {10, 1, 64, 5, 1e-4};
+    graph g;
+    size_t n;
+    specrt_status status = graph_create((pairs *)arg, 1, &rule, 300, 4000, &g, NULL);
+    void *bytes = status ? NULL : graph_bytes(&g, &n);
+    if (!status && !bytes) status = SPECRT_STATUS_NO_MEMORY;
+    free(bytes);
+    graph_free(&g);
+    return status;
+}
+
+static void test_no_memory(void) {
+    text t = make_text(300, 4000);
+    pairs *p;
+    REQUIRE(sl_pairs_create(300, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+    count_part(p, &t, 0, t.n, 5000);
+    test_starve(graph_all, p, SPECRT_STATUS_NO_MEMORY);
+    sl_pairs_free(p);
+    free(t.ids);
+}
+
 static void test_nothing_left(void) {
     const graph_rule rule = {10, 3, 64, 5, 1e-4};
     text t = {(int32_t[]){1, 2, 1, 2}, 4, 5};
@@ -361,6 +384,7 @@ static const test_case cases[] = {
     {"damage", "every cut and every flipped byte of a count file", test_damage},
     {"mismatch", "other tokenizers, options, overflow", test_mismatch},
     {"graph", "rows, order, cuts and EvoSpec's rule", test_graph},
+    {"no_memory", "every allocation of a graph that fails", test_no_memory},
     {"nothing_left", "no pairs, no edges", test_nothing_left},
 };
 TEST_MAIN(cases)

@@ -1,6 +1,7 @@
 /* test_hnsw.c : the index against brute force: exact where it must be, near elsewhere, the same for any
  * threads, refused when damaged. */
 #include "fixture.h"
+#include "starve.h"
 #include "test.h"
 
 #include "tools/hnsw-build/index.h"
@@ -481,6 +482,45 @@ static void test_measure(void) {
     }
 }
 
+/* ---- without memory ---- */
+
+static int build_all(void *arg) {
+    const world *w = (const world *)arg;
+    index_params params = defaults;
+    hnsw_index built = {.ids = NULL};
+    size_t n;
+    int32_t *ids, n_ids, n_left_out[3];
+    params.metric = INDEX_DISTANCES;
+    specrt_status status = index_rows(&w->desc, NULL, &ids, &n_ids, n_left_out, NULL);
+    if (!status) status = index_build(&w->desc, ids, n_ids, &params, &built, NULL);
+    built.header.vectors = SPECRT_HNSW_F16;
+    void *bytes = status ? NULL : index_bytes(&built, &w->desc, &n);
+    if (!status && !bytes) status = SPECRT_STATUS_NO_MEMORY;
+    free(bytes);
+    free(ids);
+    index_free(&built);
+    return status;
+}
+
+static int measure_all(void *arg) {
+    const world *w = (const world *)arg;
+    hnsw_recall_set set = {.n = 0};
+    hnsw_recall_step step;
+    specrt_status status = hnsw_recall_synthetic(&w->desc, w->ids, w->n, 3, 1, &set, NULL);
+    if (!status) status = hnsw_recall_truth(&set, w->head, &w->desc, w->ids, w->n, NULL);
+    if (!status) status = hnsw_recall_measure(&set, &w->index, 16, &step, NULL);
+    hnsw_recall_free(&set);
+    return status;
+}
+
+static void test_no_memory(void) {
+    world w;
+    world_make(&w, make_rows(40, 8), 40, 8, &defaults, SPECRT_HNSW_NONE);
+    test_starve(build_all, &w, SPECRT_STATUS_NO_MEMORY);
+    test_starve(measure_all, &w, SPECRT_STATUS_NO_MEMORY);
+    world_free(&w);
+}
+
 /* --- damage --- */
 
 static void refuses(world *w, const uint8_t *section, size_t n, const char *what) {
@@ -597,6 +637,7 @@ static const test_case cases[] = {
     {"threads", "the same bytes for 1, 2 and 7 threads", test_threads},
     {"insertion", "links, levels and order, against brute force", test_insertion},
     {"measure", "truth and recall, against brute force", test_measure},
+    {"no_memory", "every allocation that fails", test_no_memory},
     {"damage", "every field out of range", test_damage},
     {"circles", "links in circles end", test_circles},
     {"other_head", "another width, no head", test_other_head},

@@ -1,5 +1,6 @@
 /* test_cluster.c : k-means against brute force, planted clusters, and the bad rows a head may hold. */
 #include "fixture.h"
+#include "starve.h"
 #include "test.h"
 
 /* clang wants functions with clones defined before they are used. */
@@ -330,6 +331,28 @@ static void test_bad_rows(void) {
     free_world(&w);
 }
 
+static int cluster_all(void *arg) {
+    const world *w = arg;
+    specrt_head_desc head = head_of(w);
+    kmeans_options o = options_for(9);
+    row_set rows = {.n = 0};
+    kmeans k = {.n_clusters = 0};
+    o.largest = o.threads = 1;
+    specrt_status status = rows_open(&head, NULL, 1, &rows, NULL);
+    if (!status) status = kmeans_run(&rows, &o, &k, NULL);
+    kmeans_free(&k);
+    rows_close(&rows);
+    return status;
+}
+
+static void test_no_memory(void) {
+    world w;
+    plant(&w, 100, 16, 5, 1);
+    test_starve(cluster_all, &w, SPECRT_STATUS_NO_MEMORY);
+    free(w.x);
+    free(w.truth);
+}
+
 static const test_case cases[] = {
     {"kernels", "int8 products equal whole-number sums on every instruction set", test_kernels},
     {"rounding", "residuals are what rounding left", test_rounding},
@@ -341,6 +364,7 @@ static const test_case cases[] = {
     {"balanced", "sizes differ by at most one", test_balanced},
     {"bounded", "no size is over its bound; a tighter bound costs similarity", test_bounded},
     {"repair", "no cluster stays empty", test_repair},
+    {"no_memory", "every allocation that fails", test_no_memory},
     {"bad_rows", "reserved, zero and equal rows are left out; NaN is refused", test_bad_rows},
 };
 TEST_MAIN(cases)

@@ -1,5 +1,6 @@
 /* test_select.c : ranking, sizes, coverage and the estimate of speed, against brute force and the
  * figures of the VocabTrim paper. */
+#include "starve.h"
 #include "test.h"
 
 #include "tools/vocabtrim-calibrate/select.h"
@@ -314,6 +315,25 @@ static void test_sweep(void) {
     sl_counts_free(&c);
 }
 
+static int select_all(void *arg) {
+    const speed_model none = {.n_rows = N_VOCAB};
+    calibrate_ranking r = {.ids = NULL};
+    sweep s = {.rows = NULL};
+    specrt_status status = calibrate_ranking_create((const counts *)arg, NULL, NULL, 0, &r, NULL);
+    if (!status) status = sweep_create(&r, &none, 100, &s, NULL);
+    sweep_free(&s);
+    calibrate_ranking_free(&r);
+    return status;
+}
+
+static void test_no_memory(void) {
+    counts c;
+    random_state = 17;
+    counts_fill(&c, 1);
+    test_starve(select_all, &c, SPECRT_STATUS_NO_MEMORY);
+    sl_counts_free(&c);
+}
+
 static const test_case cases[] = {
     {"ranking", "order of forced, counted and reserved ids, ties by id", test_ranking},
     {"coverage", "overall and by domain, against brute force", test_coverage},
@@ -322,6 +342,7 @@ static const test_case cases[] = {
     {"little text", "a share without held-out text counts what was not seen", test_little_text},
     {"mbsu", "the four values of the VocabTrim paper", test_mbsu},
     {"tau", "accept length against simulation", test_tau},
+    {"no_memory", "every allocation that fails", test_no_memory},
     {"sweep", "powers of two, the chosen size, the best", test_sweep},
 };
 TEST_MAIN(cases)

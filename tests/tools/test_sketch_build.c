@@ -1,6 +1,7 @@
 /* test_sketch_build.c : the parts of sketch-build against plain loops in double precision, and sections as
  * docs/FORMAT.md describes them. */
 #include "fixture.h"
+#include "starve.h"
 #include "states_trace.h"
 #include "test.h"
 
@@ -574,6 +575,36 @@ static void test_recall(void) {
     sketched_close(&x);
 }
 
+/* ---- without memory ---- */
+
+static int sketch_all(void *arg) {
+    const row_order *o = &((const world *)arg)->order;
+    row_order order = {.n = 0};
+    state_set states = {.n = 0};
+    basis b = {.rank = 0};
+    sketch s = {.bytes = NULL};
+    sketch_recall_table t;
+    specrt_status status = order_open(&o->head, NULL, 1, &order, NULL);
+    if (!status) status = states_synthetic(&order, 60, 1, &states, NULL);
+    if (!status) states.n_measured = 20;
+    if (!status) status = states_truth(&states, &order, 1, NULL);
+    if (!status) status = basis_make(&order, &states, 240, 1, &quiet, &b, NULL);
+    if (!status) status = sketch_make(&order, &b, 32, true, 1, &s, NULL);
+    if (!status) status = sketch_recall_measure(&s, &states, 1, 1, 1, &t, NULL);
+    sketch_free(&s);
+    basis_free(&b);
+    states_free(&states);
+    order_free(&order);
+    return status;
+}
+
+static void test_no_memory(void) {
+    world w;
+    world_open(&w, normal(50 * 8), 50, 8, 0, 1);
+    test_starve(sketch_all, &w, SPECRT_STATUS_NO_MEMORY);
+    world_close(&w);
+}
+
 /* ---- advice ---- */
 
 static void test_advice(void) {
@@ -602,6 +633,7 @@ static const test_case cases[] = {
     {"nothing_varies", "rows or states that are all alike", test_nothing_varies},
     {"section", "every bit and scale of a section", test_section},
     {"recall", "what a search finds, by plain sums", test_recall},
+    {"no_memory", "every allocation that fails", test_no_memory},
     {"advice", "what is advised for how many states", test_advice},
 };
 TEST_MAIN(cases)

@@ -1,6 +1,7 @@
 /* test_train.c : the training of routers: products and gradients against plain loops in double precision,
  * and what is learnt against labels that mean nothing. */
 #include "fixture.h"
+#include "starve.h"
 #include "test.h"
 
 #include "tools/cluster-build/product.h"
@@ -298,6 +299,34 @@ static void test_bad_examples(void) {
     examples_free(&w.set);
 }
 
+static int train_all(void *arg) {
+    world *w = arg;
+    const int32_t clusters[] = {2, 1};
+    network net = {0};
+    train_curve curve = {0};
+    route_figures figures;
+    double rows_of[N_CLUSTERS + 1];
+    parallel_pool *pool = sl_parallel_pool_create(1);
+    if (!pool) return SPECRT_STATUS_NO_MEMORY;
+    train_options o = options_for(pool, TRAIN_TOP);
+    o.n_epochs = 1;
+    specrt_status status = examples_split(&w->set, 0.2, 9, NULL);
+    if (!status) status = train_run(&w->train, &o, &net, &curve, NULL);
+    if (!status) status = route_costs(&w->train, &net, rows_of, NULL);
+    if (!status) status = route_measure(&w->train, &net, clusters, 2, &figures, NULL);
+    network_free(&net);
+    train_curve_free(&curve);
+    sl_parallel_pool_free(pool);
+    return status;
+}
+
+static void test_no_memory(void) {
+    world w;
+    open_world(&w, 200, false);
+    test_starve(train_all, &w, SPECRT_STATUS_NO_MEMORY);
+    examples_free(&w.set);
+}
+
 /* --- schedules --- */
 
 static void test_schedules(void) {
@@ -327,6 +356,7 @@ static const test_case cases[] = {
     {"learns", "every router and loss learns what was planted, and nothing from shuffled labels",
      test_learns},
     {"threads", "the same weights for 1 and 3 threads", test_threads},
+    {"no_memory", "every allocation that fails", test_no_memory},
     {"split", "documents are held out whole", test_split},
     {"bad_examples", "too few examples, equal states, a loss that is no number", test_bad_examples},
     {"schedules", "named shapes, the greatest within a budget of rows", test_schedules},
