@@ -39,6 +39,10 @@ safetensors few.safetensors \
     lm_head.weight:BF16:5,2:803f0000803f0000000000000000804000000000
 accepts hnsw-build --model few.safetensors --json
 prints '{*"n_rows":5,"n_nodes":2,"n_reserved":0,"n_zero":2,"n_duplicate":1,*"recall_at_10":1,*'
+# Placeholders of the model's own tokenizer.
+accepts hnsw-build --model "$CLI_TESTS/../../data/sample/target.gguf" --m 2 --ef-construction 8 \
+    --metric ip --queries 1 --min-recall 0 --json
+prints '*"n_rows":32768,"n_nodes":32758,"n_reserved":10,*'
 # Below the gate nothing is written, but on demand.
 head_file large.safetensors 4000
 few_links() { hnsw-build --model large.safetensors --m 2 --ef-construction 8 --metric ip \
