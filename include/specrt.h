@@ -2246,6 +2246,14 @@ static uint32_t specrt__base_load_be32(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
+/* A word of the schedule from the 16 words before it. */
+static uint32_t specrt__base_sha_word(const uint32_t *w) {
+    uint32_t x = w[-15], y = w[-2];
+    x = specrt__base_rotr32(x, 7) ^ specrt__base_rotr32(x, 18) ^ x >> 3;
+    y = specrt__base_rotr32(y, 17) ^ specrt__base_rotr32(y, 19) ^ y >> 10;
+    return w[-16] + x + w[-7] + y;
+}
+
 static void specrt__base_sha_block(uint32_t state[8], const uint8_t *block) {
     static const uint32_t k[64] = {
         0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
@@ -2259,16 +2267,10 @@ static void specrt__base_sha_block(uint32_t state[8], const uint8_t *block) {
         0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
         0xc67178f2};
     uint32_t w[64];
-    for (int i = 0; i < 16; i++) w[i] = specrt__base_load_be32(block + 4 * i);
-    for (int i = 16; i < 64; i++) {
-        uint32_t x = w[i - 15], y = w[i - 2];
-        x = specrt__base_rotr32(x, 7) ^ specrt__base_rotr32(x, 18) ^ x >> 3;
-        y = specrt__base_rotr32(y, 17) ^ specrt__base_rotr32(y, 19) ^ y >> 10;
-        w[i] = w[i - 16] + x + w[i - 7] + y;
-    }
     uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
     uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
     for (int i = 0; i < 64; i++) {
+        w[i] = i < 16 ? specrt__base_load_be32(block + 4 * i) : specrt__base_sha_word(w + i);
         uint32_t x =
             specrt__base_rotr32(e, 6) ^ specrt__base_rotr32(e, 11) ^ specrt__base_rotr32(e, 25);
         uint32_t y =
@@ -4855,7 +4857,8 @@ static void specrt__head_columns(specrt__head_work *w, int64_t at, int64_t n) {
     int format = specrt__simd_format(s->dtype);
     int64_t bytes = specrt__head_block_bytes(format), n_blocks = n / 32;
     int64_t step = (bytes + w->n_tiles - 1) / w->n_tiles;
-    int32_t ahead = (int32_t)(SPECRT__HEAD_AHEAD / (n_blocks * bytes + 1) / 4 * 4 + 4);
+    int32_t ahead =
+        (int32_t)specrt__base_align((uint64_t)(SPECRT__HEAD_AHEAD / (n_blocks * bytes + 1)) + 1, 4);
     float *sums = w->sums;
     for (int32_t row = w->begin; row < w->end; row += 4, sums += w->sums_stride) {
         const uint8_t *rows[4], *fetch[4], *next[4];
@@ -5651,10 +5654,10 @@ struct specrt_stock {
     uint64_t chosen;      /* the version that they were chosen for */
     int32_t chosen_least; /* by so many holders */
     int32_t n_shared, max_shared;
-    int32_t *shared;      /* [max_shared] places, ascending */
-    int32_t *shared_at;   /* [n_rows] where among them; -1 */
-    uint16_t *n_of_batch; /* [n_used] scratch: holders in a batch */
-    float *logits;        /* [SPECRT__ACTIVE_SHARED, max_shared] */
+    int32_t *shared;     /* [max_shared] places, ascending */
+    int32_t *shared_at;  /* [n_rows] where among them; -1 */
+    int32_t *n_of_batch; /* [n_used] scratch: holders in a batch */
+    float *logits;       /* [SPECRT__ACTIVE_SHARED, max_shared] */
     int32_t n_costs;
     double *costs; /* [n_costs] */
 };
@@ -5982,7 +5985,6 @@ SPECRT__INTERNAL void specrt__active_sync(specrt__active_pool *p) {
  * @return false, with nothing packed, unless they are the tokens that are wanted, each once. */
 SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids,
                                              int32_t n) {
-    const int asked = SPECRT__ACTIVE_PACKED | SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED;
     specrt__active_vacate(p);
     for (int32_t i = 0; i < p->n_changed; i++)
         p->wants[p->changed[i]] &= (uint8_t)~SPECRT__ACTIVE_CHANGED;
@@ -5990,9 +5992,8 @@ SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8
     if (n != p->n_wanted || n > p->capacity) return false;
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)specrt__base_load32(ids + 4 * (size_t)i);
-        if (id < 0 || id >= p->n_ids) return false;
-        int wants = p->wants[id] & asked;
-        if (wants == 0 || (wants & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED))) return false;
+        if (!specrt__active_member(p, id)) return false;
+        if (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED)) return false;
         p->wants[id] |= SPECRT__ACTIVE_CHANGED;
         p->changed[p->n_changed++] = id;
     }
@@ -9597,7 +9598,9 @@ SPECRT__INTERNAL bool specrt__arc_insert(specrt__arc *a, int32_t id, int32_t now
 /* retrieve.h : EvoSpec's retrieval */
 
 enum {
-    SPECRT__RETRIEVE_TOP = 10,       /* of the target, at the correction, and of the index */
+    SPECRT__RETRIEVE_TOP = 10, /* of the target, at the correction, and of the index */
+    /* The target's best, the nearest of the index, and the corrected token. */
+    SPECRT__RETRIEVE_SEEDS = 2 * SPECRT__RETRIEVE_TOP + 1,
     SPECRT__RETRIEVE_SUCCESSORS = 8, /* of each of them */
     SPECRT__RETRIEVE_INSERTIONS = 32,
     SPECRT__RETRIEVE_WARM_UP = 50, /* events before p moves */
@@ -9944,7 +9947,7 @@ static void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record 
 }
 
 static void specrt__retrieve_event(specrt__retrieve *r, specrt__retrieve_record *record) {
-    int32_t seeds[2 * SPECRT__RETRIEVE_TOP + 1];
+    int32_t seeds[SPECRT__RETRIEVE_SEEDS];
     int32_t token = record->tokens[record->n_tokens - 1];
     int32_t n_seeds = specrt__retrieve_seeds(r, record, token, seeds);
     specrt__retrieve_admit(r, record, token, seeds, n_seeds);
@@ -12335,8 +12338,8 @@ static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_r
                                             int32_t n_costs, const specrt_desc *desc) {
     size_t n = (size_t)n_rows, most = SPECRT__STOCK_MAX_SHARED, n_shared = n < most ? n : most;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    size_t n_words = (size_t)head->n_ids + 4 * n + n_shared + (head->desc.bias ? n : 0) +
-                     (n + 1) / 2 + (size_t)SPECRT__ACTIVE_SHARED * n_shared;
+    size_t n_words = (size_t)head->n_ids + (head->desc.bias ? 6 : 5) * n + n_shared +
+                     (size_t)SPECRT__ACTIVE_SHARED * n_shared;
     uint64_t bytes, extra = sizeof(specrt_stock) + 8 * (uint64_t)n_costs + 4 * (uint64_t)n_words;
     if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, extra + 64, &bytes))
         return NULL;
@@ -12353,7 +12356,7 @@ static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_r
     s->shared = SPECRT__CARVE(int32_t, &at, n_shared);
     s->logits = SPECRT__CARVE(float, &at, SPECRT__ACTIVE_SHARED *n_shared);
     if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, n);
-    s->n_of_batch = SPECRT__CARVE(uint16_t, &at, n);
+    s->n_of_batch = SPECRT__CARVE(int32_t, &at, n);
     s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->row_stride = stride;
     s->n_rows = n_rows;

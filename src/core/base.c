@@ -104,6 +104,14 @@ static uint32_t specrt__base_load_be32(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
+/* A word of the schedule from the 16 words before it. */
+static uint32_t specrt__base_sha_word(const uint32_t *w) {
+    uint32_t x = w[-15], y = w[-2];
+    x = specrt__base_rotr32(x, 7) ^ specrt__base_rotr32(x, 18) ^ x >> 3;
+    y = specrt__base_rotr32(y, 17) ^ specrt__base_rotr32(y, 19) ^ y >> 10;
+    return w[-16] + x + w[-7] + y;
+}
+
 static void specrt__base_sha_block(uint32_t state[8], const uint8_t *block) {
     static const uint32_t k[64] = {
         0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
@@ -117,16 +125,10 @@ static void specrt__base_sha_block(uint32_t state[8], const uint8_t *block) {
         0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
         0xc67178f2};
     uint32_t w[64];
-    for (int i = 0; i < 16; i++) w[i] = specrt__base_load_be32(block + 4 * i);
-    for (int i = 16; i < 64; i++) {
-        uint32_t x = w[i - 15], y = w[i - 2];
-        x = specrt__base_rotr32(x, 7) ^ specrt__base_rotr32(x, 18) ^ x >> 3;
-        y = specrt__base_rotr32(y, 17) ^ specrt__base_rotr32(y, 19) ^ y >> 10;
-        w[i] = w[i - 16] + x + w[i - 7] + y;
-    }
     uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
     uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
     for (int i = 0; i < 64; i++) {
+        w[i] = i < 16 ? specrt__base_load_be32(block + 4 * i) : specrt__base_sha_word(w + i);
         uint32_t x =
             specrt__base_rotr32(e, 6) ^ specrt__base_rotr32(e, 11) ^ specrt__base_rotr32(e, 25);
         uint32_t y =

@@ -177,7 +177,8 @@ static void specrt__head_columns(specrt__head_work *w, int64_t at, int64_t n) {
     int format = specrt__simd_format(s->dtype);
     int64_t bytes = specrt__head_block_bytes(format), n_blocks = n / 32;
     int64_t step = (bytes + w->n_tiles - 1) / w->n_tiles;
-    int32_t ahead = (int32_t)(SPECRT__HEAD_AHEAD / (n_blocks * bytes + 1) / 4 * 4 + 4);
+    int32_t ahead =
+        (int32_t)specrt__base_align((uint64_t)(SPECRT__HEAD_AHEAD / (n_blocks * bytes + 1)) + 1, 4);
     float *sums = w->sums;
     for (int32_t row = w->begin; row < w->end; row += 4, sums += w->sums_stride) {
         const uint8_t *rows[4], *fetch[4], *next[4];

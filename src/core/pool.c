@@ -231,7 +231,6 @@ SPECRT__INTERNAL void specrt__active_sync(specrt__active_pool *p) {
  * @return false, with nothing packed, unless they are the tokens that are wanted, each once. */
 SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids,
                                              int32_t n) {
-    const int asked = SPECRT__ACTIVE_PACKED | SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED;
     specrt__active_vacate(p);
     for (int32_t i = 0; i < p->n_changed; i++)
         p->wants[p->changed[i]] &= (uint8_t)~SPECRT__ACTIVE_CHANGED;
@@ -239,9 +238,8 @@ SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8
     if (n != p->n_wanted || n > p->capacity) return false;
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)specrt__base_load32(ids + 4 * (size_t)i);
-        if (id < 0 || id >= p->n_ids) return false;
-        int wants = p->wants[id] & asked;
-        if (wants == 0 || (wants & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED))) return false;
+        if (!specrt__active_member(p, id)) return false;
+        if (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED)) return false;
         p->wants[id] |= SPECRT__ACTIVE_CHANGED;
         p->changed[p->n_changed++] = id;
     }

@@ -51,10 +51,10 @@ struct specrt_stock {
     uint64_t chosen;      /* the version that they were chosen for */
     int32_t chosen_least; /* by so many holders */
     int32_t n_shared, max_shared;
-    int32_t *shared;      /* [max_shared] places, ascending */
-    int32_t *shared_at;   /* [n_rows] where among them; -1 */
-    uint16_t *n_of_batch; /* [n_used] scratch: holders in a batch */
-    float *logits;        /* [SPECRT__ACTIVE_SHARED, max_shared] */
+    int32_t *shared;     /* [max_shared] places, ascending */
+    int32_t *shared_at;  /* [n_rows] where among them; -1 */
+    int32_t *n_of_batch; /* [n_used] scratch: holders in a batch */
+    float *logits;       /* [SPECRT__ACTIVE_SHARED, max_shared] */
     int32_t n_costs;
     double *costs; /* [n_costs] */
 };

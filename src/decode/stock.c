@@ -45,8 +45,8 @@ static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_r
                                             int32_t n_costs, const specrt_desc *desc) {
     size_t n = (size_t)n_rows, most = SPECRT__STOCK_MAX_SHARED, n_shared = n < most ? n : most;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    size_t n_words = (size_t)head->n_ids + 4 * n + n_shared + (head->desc.bias ? n : 0) +
-                     (n + 1) / 2 + (size_t)SPECRT__ACTIVE_SHARED * n_shared;
+    size_t n_words = (size_t)head->n_ids + (head->desc.bias ? 6 : 5) * n + n_shared +
+                     (size_t)SPECRT__ACTIVE_SHARED * n_shared;
     uint64_t bytes, extra = sizeof(specrt_stock) + 8 * (uint64_t)n_costs + 4 * (uint64_t)n_words;
     if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, extra + 64, &bytes))
         return NULL;
@@ -63,7 +63,7 @@ static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_r
     s->shared = SPECRT__CARVE(int32_t, &at, n_shared);
     s->logits = SPECRT__CARVE(float, &at, SPECRT__ACTIVE_SHARED *n_shared);
     if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, n);
-    s->n_of_batch = SPECRT__CARVE(uint16_t, &at, n);
+    s->n_of_batch = SPECRT__CARVE(int32_t, &at, n);
     s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->row_stride = stride;
     s->n_rows = n_rows;

@@ -240,7 +240,7 @@ static void specrt__retrieve_admit(specrt__retrieve *r, specrt__retrieve_record 
 }
 
 static void specrt__retrieve_event(specrt__retrieve *r, specrt__retrieve_record *record) {
-    int32_t seeds[2 * SPECRT__RETRIEVE_TOP + 1];
+    int32_t seeds[SPECRT__RETRIEVE_SEEDS];
     int32_t token = record->tokens[record->n_tokens - 1];
     int32_t n_seeds = specrt__retrieve_seeds(r, record, token, seeds);
     specrt__retrieve_admit(r, record, token, seeds, n_seeds);

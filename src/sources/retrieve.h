@@ -10,7 +10,9 @@
 #include "sources/arc.h"
 
 enum {
-    SPECRT__RETRIEVE_TOP = 10,       /* of the target, at the correction, and of the index */
+    SPECRT__RETRIEVE_TOP = 10, /* of the target, at the correction, and of the index */
+    /* The target's best, the nearest of the index, and the corrected token. */
+    SPECRT__RETRIEVE_SEEDS = 2 * SPECRT__RETRIEVE_TOP + 1,
     SPECRT__RETRIEVE_SUCCESSORS = 8, /* of each of them */
     SPECRT__RETRIEVE_INSERTIONS = 32,
     SPECRT__RETRIEVE_WARM_UP = 50, /* events before p moves */

@@ -356,6 +356,8 @@ static void test_arguments(void) {
     CHECK_INT(specrt_active_logits(a, NULL, 1, x), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_active_logits(a, hidden, 1, NULL), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_active_logits(NULL, hidden, 1, x), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_topk(NULL, x, 1, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_active_topk(a, NULL, 1, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_active_topk(a, x, 0, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_active_topk(a, x, 1, 0, ids, logprobs), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_active_topk(a, x, 1, 257, ids, logprobs), SPECRT_STATUS_BAD_ARG);

@@ -329,7 +329,6 @@ static void run_gradient(bool own_ids, float t, float scale, float cap) {
     specrt_align_position cycle[MOST];
     const specrt_align_batch *batch = NULL;
     float hidden[20 * D], dh[20 * D + 1];
-    dh[20 * D] = NAN; /* of no entry */
     double loss;
     world_make_shaped(&w, own_ids, 99, scale, cap);
     REQUIRE(specrt_align_create(w.head, V, &p, &counting, &a, NULL) == SPECRT_STATUS_OK);
@@ -339,8 +338,10 @@ static void run_gradient(bool own_ids, float t, float scale, float cap) {
     }
     REQUIRE(batch != NULL);
     for (int i = 0; i < 20 * D; i++) hidden[i] = spread(3);
+    for (int i = 0; i <= 20 * D; i++) dh[i] = NAN;
     n_allocated = 0;
     CHECK_INT(specrt_align_gradient(a, batch, hidden, dh, &loss), SPECRT_STATUS_OK);
+    CHECK(isnan(dh[batch->n * D])); /* nothing is written behind the last entry */
     check_gradient(&w, batch, p.n_top, (double)t, hidden, dh, loss);
     CHECK_INT(n_allocated, 0);
     hidden[5] = NAN;
@@ -390,12 +391,15 @@ static void test_invalid(void) {
     w.logits[0][40] = 0;
     w.hidden[0][2] = NAN;
     CHECK_INT(specrt_align_observe(a, cycle, 1), 0);
-    for (int i = 0; i < V; i++) w.logits[0][i] = -INFINITY;
     w.hidden[0][2] = 0;
+    w.logits[0][40] = 9;
+    w.bias[40] = -INFINITY; /* the drafter never proposes the target's best: the divergence is infinite */
+    CHECK_INT(specrt_align_observe(a, cycle, 1), 0);
+    for (int i = 0; i < V; i++) w.logits[0][i] = -INFINITY;
     CHECK_INT(specrt_align_observe(a, cycle, 1), 0);
     specrt_align_get_stats(a, &stats);
-    CHECK_INT(stats.n_positions, 4);
-    CHECK_INT(stats.n_invalid, 4);
+    CHECK_INT(stats.n_positions, 5);
+    CHECK_INT(stats.n_invalid, 5);
     CHECK_INT(stats.n_kept, 0);
     specrt_align_close(a);
     specrt_head_close(w.head);

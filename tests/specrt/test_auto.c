@@ -366,7 +366,7 @@ static uint64_t hash_of_choices(int32_t n_lists, int32_t keeps_chains) {
         for (int i = 0; i < 400; i++) {
             specrt_auto_choice choice;
             specrt_auto_stats stats;
-            float drafted[STEPS], certain[STEPS + 1];
+            float before_first[STEPS + 1] = {-1}, *drafted = before_first + 1, certain[STEPS + 1];
             int32_t lists[STEPS + 1], n = 0, accepted = 0;
             specrt_auto_choose(a, &choice);
             for (int k = 0; k <= STEPS; k++) {
@@ -444,10 +444,13 @@ static void test_refusals(void) {
         CHECK_HAS(err.msg, bad[i].what);
         CHECK(a == NULL);
     }
-    const specrt_auto_desc least = {
-        .num_steps = 1, .n_lists = 1, .costs = (const double[]){1, 1e6}};
+    const double limits[2 * SPECRT_AUTO_MAX_LISTS] = {1,   1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6,
+                                                      1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6};
+    const int32_t ascending[SPECRT_AUTO_MAX_LISTS] = {1, 2, 3, 4, 5, 6, 7, 8};
+    const specrt_auto_desc most = {
+        .num_steps = 1, .n_lists = SPECRT_AUTO_MAX_LISTS, .rows = ascending, .costs = limits};
     specrt_auto *a;
-    REQUIRE(specrt_auto_create(&least, NULL, &a, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_auto_create(&most, NULL, &a, NULL) == SPECRT_STATUS_OK);
     specrt_auto_close(a);
     a = make(1, 1, 0);
     const specrt_auto_cycle cycles[] = {{.n_passes = -1},

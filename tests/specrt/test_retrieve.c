@@ -551,7 +551,7 @@ static void test_turns(void) {
  * They make way for the first event. */
 static void test_prompt(void) {
     static const int32_t tokens[] = {20, 3, 30, 21, 22, 23, 20, 34, 25, 26, 27, 28, 29, 35, 32, 33};
-    static const int32_t best[32] = {100, 101, 30, 3, 102, 299};
+    static const int32_t best[32] = {100, 101, 30, 3, 102, 299}, no_token[2] = {V, -1};
     world w;
     run r;
     specrt_target_rows rows = {.ids = best, .k = 2};
@@ -578,6 +578,11 @@ static void test_prompt(void) {
     static const int32_t members[] = {20, 30, 100, 101, 102, 299};
     for (int i = 0; i < 6; i++) CHECK(specrt__active_member(r.session->pool, members[i]));
     CHECK_INT(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1], 5);
+    rows.ids = no_token; /* the next prompt token is resident already, and nothing else comes in */
+    REQUIRE(!specrt_session_prefill(r.session, tokens, 1, &rows));
+    CHECK_INT(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1] +
+                  cache_of(r.session)->arc.sizes[SPECRT__ARC_T2],
+              6);
     run_free(&r);
     world_free(&w);
 }

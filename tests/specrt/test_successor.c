@@ -241,10 +241,44 @@ static void test_missing(void) {
     free(bytes);
 }
 
+/* A graph has no tokens beyond a head that has a row for each of its own; a head of few rows may. */
+static void test_narrow_head(void) {
+    static float rows[(N_IDS - 2) * 32];
+    static int32_t ids[N_IDS - 2];
+    const specrt_policy_desc pd = {.text = "successor:12"};
+    size_t n_graph, n;
+    uint8_t *graph = graph_make(&n_graph);
+    const fixture_section section = {"cograph", 1, 16, graph, n_graph, n_graph};
+    uint8_t *bytes = fixture_bundle(&section, 1, &n);
+    specrt_bundle *bundle;
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    for (int32_t i = 0; i < N_IDS - 2; i++) ids[i] = i;
+    for (int i = 0; i < 2; i++) {
+        const specrt_head_desc desc = {.rows = rows,
+                                       .dtype = SPECRT_DTYPE_F32,
+                                       .n_rows = N_IDS - 2,
+                                       .n_cols = 32,
+                                       .ids = i ? ids : NULL};
+        specrt_head *head;
+        specrt_policy *policy;
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+        specrt_policy_create(bundle, head, &pd, &policy, &err);
+        CHECK_INT(err.status, i ? SPECRT_STATUS_OK : SPECRT_STATUS_BUNDLE_MISMATCH);
+        CHECK_HAS(err.msg, i ? "" : "successor: the graph has 120 tokens, the head 119 rows");
+        specrt_policy_close(policy);
+        specrt_head_close(head);
+    }
+    specrt_bundle_close(bundle);
+    free(bytes);
+    free(graph);
+}
+
 static const test_case cases[] = {
     {"levels", "rows and logits of every level, f32 and decoded heads", test_levels},
     {"unlikely", "paths of e^-100", test_unlikely},
     {"select", "the k greatest, against their definition", test_select},
     {"missing", "a bundle without the graph, no bundle", test_missing},
+    {"narrow head", "a graph of more tokens than the head has rows", test_narrow_head},
 };
 TEST_MAIN(cases)
