@@ -154,6 +154,19 @@ static inline uint8_t *fixture_graph(int32_t n_vocab, int32_t degree, const uint
     return bytes;
 }
 
+/* A "cograph" section, malloc'ed, of arrays as long as the header says. */
+static inline uint8_t *fixture_graph_of(const specrt_cograph_header *h, const uint64_t *totals,
+                                        const uint32_t *offsets, const uint32_t *n_rule,
+                                        const int32_t *ids, const float *counts, size_t *n) {
+    size_t v = (size_t)h->n_vocab, e = (size_t)h->n_edges;
+    *n = sizeof *h + 16 * v + 4 + 8 * e;
+    uint8_t *bytes = (uint8_t *)malloc(*n), *p = bytes;
+    const void *parts[] = {h, totals, offsets, n_rule, ids, counts};
+    const size_t sizes[] = {sizeof *h, 8 * v, 4 * (v + 1), 4 * v, 4 * e, 4 * e};
+    for (int i = 0; i < 6; i++) memcpy(p, parts[i], sizes[i]), p += sizes[i];
+    return bytes;
+}
+
 /* A section of clusters, malloc'ed: cluster m has the rows m, m + M, m + 2 M..., but those with never[id],
  * and a router of weights by chance. Every cluster must keep a row. */
 static inline uint8_t *fixture_clusters(specrt_clusters_header h, const uint8_t *never,
@@ -279,12 +292,13 @@ typedef struct fixture_allocator {
 
 enum { FIXTURE_HEAD = 16, FIXTURE_GUARD = 64 }; /* bytes before and behind what is asked for */
 
-/* Memory that is not zero, with a guard behind it. */
+/* Memory that is not zero, with a guard behind it. With malloc() of guard.h it is 16 bytes behind a multiple
+ * of 64, so that aligning what lies inside takes room. */
 static inline void *fixture_alloc(void *user, size_t bytes) {
     fixture_allocator *a = (fixture_allocator *)user;
     if (__atomic_add_fetch(&a->n_calls, 1, __ATOMIC_RELAXED) == a->fail_at) return NULL;
     __atomic_add_fetch(&a->n_live, 1, __ATOMIC_RELAXED);
-    uint8_t *memory = (uint8_t *)malloc(FIXTURE_HEAD + bytes + FIXTURE_GUARD);
+    uint8_t *memory = (uint8_t *)malloc((FIXTURE_HEAD + bytes + FIXTURE_GUARD + 63) / 64 * 64);
     memcpy(memory, &bytes, sizeof bytes);
     memset(memory + FIXTURE_HEAD, 0xA5, bytes + FIXTURE_GUARD);
     return memory + FIXTURE_HEAD;

@@ -44,12 +44,7 @@ static uint8_t *graph_make(size_t *n) {
         }
         offsets[u + 1] = (uint32_t)h.n_edges;
     }
-    size_t v = (size_t)h.n_vocab, e = (size_t)h.n_edges;
-    *n = sizeof h + 16 * v + 4 + 8 * e;
-    uint8_t *bytes = (uint8_t *)malloc(*n), *p = bytes;
-    const void *parts[] = {&h, totals, offsets, n_rule, ids, counts};
-    const size_t sizes[] = {sizeof h, 8 * v, 4 * (v + 1), 4 * v, 4 * e, 4 * e};
-    for (int i = 0; i < 6; i++) memcpy(p, parts[i], sizes[i]), p += sizes[i];
+    uint8_t *bytes = fixture_graph_of(&h, totals, offsets, n_rule, ids, counts, n);
     free(ids);
     free(counts);
     return bytes;
