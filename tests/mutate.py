@@ -31,11 +31,12 @@ from typing import NamedTuple
 SECTION_OF = {"reader": "trace", "writer": "trace"}
 # Tests of a section of src/ where they are not tests/specrt/test_<section>.c alone.
 RUNTIME_TESTS = {
-    "active": "active row_ids session", "arc": "arc retrieve snapshot", "blocks": "row_ids simd",
-    "cluster": "cluster_view router row_ids session", "cograph": "cograph successor", "head": "head active row_ids simd",
-    "host": "host retrieve", "os": "bundle base retrieve",
-    "pool": "active stock window snapshot", "ranks": "ranks row_ids session", "retrieve": "retrieve snapshot", "rows": "rows row_ids",
-    "scan": "sketch", "session": "session stock host retrieve auto distribution router", "snapshot": "snapshot host",
+    "active": "active row_ids session", "arc": "arc retrieve snapshot", "auto": "auto session_auto",
+    "blocks": "row_ids simd", "cluster": "cluster_view router row_ids session", "cograph": "cograph successor",
+    "head": "head active row_ids session_make simd", "host": "host retrieve", "os": "bundle base retrieve",
+    "pool": "pool active stock window snapshot", "ranks": "ranks row_ids session", "retrieve": "retrieve snapshot",
+    "rows": "rows row_ids", "scan": "sketch",
+    "session": "session session_make session_auto stock host retrieve distribution router", "snapshot": "snapshot host",
     "stock": "stock session", "window": "window snapshot",
 }
 ELSEWHERE = "arm64"  # in the name of a file that this machine does not run
@@ -222,8 +223,7 @@ def library_sections():
     for folder in sorted(Path("lib").iterdir()) + [Path("engine")]:
         name = str(folder)
         mutants = [m for p in sorted(folder.rglob("*.c")) for m in mutants_of(name, str(p))]
-        own = unit_tests(folder.name, ["*"]) + unit_tests("specrt", ["bundle"] * (name == "lib/formats"))
-        yield Section(name, mutants, own + cli_tests(name), "")
+        yield Section(name, mutants, unit_tests(folder.name, ["*"]) + cli_tests(name), "")
 
 
 def tool_sections():

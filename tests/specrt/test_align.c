@@ -393,7 +393,8 @@ static void test_invalid(void) {
     CHECK_INT(specrt_align_observe(a, cycle, 1), 0);
     w.hidden[0][2] = 0;
     w.logits[0][40] = 9;
-    w.bias[40] = -INFINITY; /* the drafter never proposes the target's best: the divergence is infinite */
+    w.bias[40] =
+        -INFINITY; /* the drafter never proposes the target's best: the divergence is infinite */
     CHECK_INT(specrt_align_observe(a, cycle, 1), 0);
     for (int i = 0; i < V; i++) w.logits[0][i] = -INFINITY;
     CHECK_INT(specrt_align_observe(a, cycle, 1), 0);

@@ -326,7 +326,8 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
 static void test_choice(void) {
     const int32_t table[] = {6, 4, 2, 1, 1, 1}, scaled[] = {12, 8, 4, 2, 2, 2};
     const int32_t harmonic[] = {12, 12, 2, 1, 1, 1};
-    const int32_t flat[] = {5, 5, 5, 5, 5, 5}, one[] = {1, 1, 1, 1, 1, 1}, all[] = {13, 13, 13, 13, 13, 13};
+    const int32_t flat[] = {5, 5, 5, 5, 5, 5}, one[] = {1, 1, 1, 1, 1, 1},
+                  all[] = {13, 13, 13, 13, 13, 13};
     check_levels(SPECRT_ROUTER_DYNASPEC, "cluster@always=0", table);
     check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0", scaled);
     check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0@schedule=harmonic", harmonic);
@@ -555,14 +556,16 @@ static void test_refusals(void) {
     pd.text = "cluster";
     refuses(&w, pd, w.bundle, head, "expected a head [205, 24], found [205, 23]");
     specrt_head_close(head);
-    for (int32_t id = 3; id < 5; id++) { /* a head with one row: of a token in no cluster, then in one */
+    for (int32_t id = 3; id < 5;
+         id++) { /* a head with one row: of a token in no cluster, then in one */
         specrt_head_desc single = {
             .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = 1, .n_cols = N_COLS, .ids = &id};
         specrt_policy *policy = NULL;
         REQUIRE(specrt_head_bind(NULL, &single, NULL, &head, NULL) == SPECRT_STATUS_OK);
         embedding.dtype = SPECRT_DTYPE_F32;
         embedding.row_stride = 0;
-        if (id == 3) refuses(&w, pd, w.bundle, head, "expected the head to have rows for some of its");
+        if (id == 3)
+            refuses(&w, pd, w.bundle, head, "expected the head to have rows for some of its");
         if (id == 4) CHECK_INT(specrt_policy_create(w.bundle, head, &pd, &policy, NULL), 0);
         specrt_policy_close(policy);
         specrt_head_close(head);

@@ -1,191 +1,8 @@
 /* test_session.c : whole decoding loops over a toy target. Whatever is drafted, the stream is plain
  * decoding's; shortlists hold what they say; nothing is allocated on the way. */
-#include "specrt.h"
 #include "core/pool.h"
-#include "decode/session.h"
 #include <pthread.h>
-#include "fixture.h"
-#include "pair.h"
-#include "test.h"
-
-enum { V = PAIR_V, D = PAIR_D, N_PROMPT = 20, N_TOKENS = 160, MAX_STREAM = N_TOKENS + 64 };
-
-static const pair models = {.n_last = 40, .noise = 0.2f};
-static specrt_bundle *bundle;
-static specrt_head *head;
-
-static void open_all(void) {
-    size_t n_ranks, n_clusters, n;
-    if (bundle) return;
-    const specrt_clusters_header clusters = {.n_rows = V,
-                                             .n_cols = D,
-                                             .n_clusters = 10,
-                                             .router = SPECRT_ROUTER_CENTROID,
-                                             .softmax = 1,
-                                             .n_state = D,
-                                             .n_schedule = 2};
-    uint8_t *of_ranks = fixture_ranks(V, 2, 60, &n_ranks);
-    uint8_t *of_clusters = fixture_clusters(clusters, NULL, 5, &n_clusters);
-    fixture_section sections[] = {
-        {"centroid", 1, SPECRT_SECTION_DEPENDS_HEAD, of_clusters, n_clusters, n_clusters},
-        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, of_ranks, n_ranks, n_ranks}};
-    uint8_t *bytes = fixture_bundle(sections, 2, &n);
-    free(of_ranks);
-    free(of_clusters);
-    specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(bundle != NULL);
-    specrt_head_desc desc = pair_head();
-    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
-}
-
-/* --- decoding --- */
-
-typedef enum truth_kind {
-    HONEST,
-    RANDOM,
-    ADVERSARIAL
-} truth_kind; /* what the window is told of the target */
-
-typedef struct setting {
-    const char *policy;
-    truth_kind truth;
-    specrt_tree_params tree;
-    specrt_sampling sampling;
-} setting;
-
-/* How cycles are told: draft and verdict; a chain's tokens; these, and the last token later. */
-static enum { TELLS_TREES, TELLS_CHAINS, TELLS_LAST_LATER } telling;
-
-typedef struct run {
-    int32_t stream[MAX_STREAM], n;
-    specrt_session_stats stats;
-} run;
-
-static void make_prompt(int32_t *stream) {
-    for (int32_t i = 0; i < N_PROMPT; i++) stream[i] = 11 * i % 37;
-}
-
-static void decode_plain(const specrt_sampling *sampling, run *r) {
-    float logits[V];
-    specrt_verifier *v;
-    REQUIRE(specrt_verifier_create(V, sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
-    make_prompt(r->stream);
-    for (r->n = N_PROMPT; r->n < N_TOKENS; r->n++) {
-        pair_target(&models, r->stream[r->n - 2], r->stream[r->n - 1], logits);
-        r->stream[r->n] = specrt_verifier_draw(v, logits, r->n);
-    }
-    specrt_verifier_free(v);
-}
-
-/* The true rows, or ids that mislead: chance, or the tokens the target likes least. */
-static specrt_target_rows told(truth_kind truth, const float *logits, int32_t n, int32_t *ids,
-                               uint64_t *state) {
-    specrt_target_rows rows = {.logits = logits};
-    if (truth == HONEST) return rows;
-    rows = (specrt_target_rows){.ids = ids, .k = 3};
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t j = 0; j < 3; j++) {
-            int32_t worst = (int32_t)(fixture_random(state) % V);
-            for (int32_t id = 0; id < V && truth == ADVERSARIAL; id++)
-                if (logits[i * V + id] < logits[i * V + worst]) worst = id;
-            ids[i * 3 + j] = worst;
-        }
-    return rows;
-}
-
-static void check_shortlist(const specrt_session *s, int32_t bound) {
-    const specrt_active *active = specrt_session_shortlist(s);
-    bool seen[V] = {false};
-    int32_t n = 0;
-    for (int32_t i = 0; i < active->n_segments; i++)
-        for (int32_t r = 0; r < active->segments[i].n_rows; r++, n++) {
-            int32_t id = active->segments[i].ids[r];
-            REQUIRE(id >= 0 && id < V && !seen[id]);
-            seen[id] = true;
-        }
-    CHECK_INT(n, active->n_rows);
-    CHECK(n >= 1 && n <= bound);
-    CHECK(seen[3]); /* the fixture's terminator */
-    for (int32_t id = -1; id <= V; id++) {
-        bool member = specrt_session_member(s, id, 0) != SPECRT_MEMBER_NO;
-        REQUIRE(member == (id >= 0 && id < V && seen[id]));
-    }
-}
-
-static specrt_status tell(specrt_session *s, const specrt_draft *draft,
-                          const specrt_verdict *verdict, const specrt_target_rows *rows) {
-    int32_t n_accepted = verdict->n - 1, last = verdict->tokens[n_accepted];
-    if (telling == TELLS_TREES) return specrt_session_observe(s, draft, verdict, rows);
-    if (telling == TELLS_CHAINS)
-        return specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, last, rows);
-    REQUIRE(!specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, -1, rows));
-    CHECK_INT(specrt_session_observe(s, draft, verdict, rows), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, -1, rows),
-              SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_session_start(s, V), SPECRT_STATUS_BAD_ARG); /* it stays open */
-    return specrt_session_start(s, last);
-}
-
-/* One sequence through a session; with_prefix: the first half of the prompt has no logits. */
-static void decode(specrt_session *s, const setting *set, int32_t bound, bool with_prefix, run *r) {
-    static __thread float logits[SPECRT_TREE_MAX_NODES * V];
-    int32_t ids[SPECRT_TREE_MAX_NODES * 3];
-    uint64_t state = 77;
-    specrt_draft draft;
-    specrt_verdict verdict;
-    make_prompt(r->stream);
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
-    int32_t n_prefix = with_prefix ? N_PROMPT / 2 : 0;
-    REQUIRE(specrt_session_prefill(s, r->stream, n_prefix, NULL) == SPECRT_STATUS_OK);
-    for (int32_t i = n_prefix; i < N_PROMPT; i++)
-        pair_target(&models, i > 0 ? r->stream[i - 1] : 0, r->stream[i],
-                    logits + (i - n_prefix) * V);
-    specrt_target_rows rows = told(set->truth, logits, N_PROMPT - n_prefix, ids, &state);
-    REQUIRE(specrt_session_prefill(s, r->stream + n_prefix, N_PROMPT - n_prefix, &rows) ==
-            SPECRT_STATUS_OK);
-    r->stream[N_PROMPT] = specrt_session_draw(s, logits + (N_PROMPT - 1 - n_prefix) * V);
-    REQUIRE(specrt_session_start(s, r->stream[N_PROMPT]) == SPECRT_STATUS_OK);
-    for (r->n = N_PROMPT + 1; r->n < N_TOKENS; r->n += verdict.n) {
-        int32_t before = r->stream[r->n - 2];
-        check_shortlist(s, bound);
-        pair_draft(&models, s, before, r->stream[r->n - 1], &draft);
-        pair_verify(&models, s, before, &draft, logits, &verdict);
-        for (int32_t i = verdict.n; i < SPECRT_TREE_MAX_NODES; i++)
-            verdict.nodes[i] = verdict.tokens[i] = -99; /* behind the verdict */
-        memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
-        rows = told(set->truth, logits, draft.n, ids, &state);
-        REQUIRE(tell(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
-    }
-    specrt_session_get_stats(s, &r->stats);
-}
-
-static specrt_policy *make_policy(const char *text) {
-    specrt_policy_desc desc = {.text = text};
-    specrt_policy *policy;
-    specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_policy_create(bundle, head, &desc, &policy, &err);
-    CHECK_STR(err.msg, "");
-    REQUIRE(policy != NULL);
-    return policy;
-}
-
-static specrt_session *make_session(const specrt_policy *policy, const setting *set,
-                                    const specrt_desc *env) {
-    specrt_session_params params = {.tree = set->tree, .sampling = set->sampling, .n_logits = V};
-    specrt_session *s;
-    REQUIRE(specrt_session_create(policy, &params, env, &s, NULL) == SPECRT_STATUS_OK);
-    return s;
-}
-
-static void decode_setting(const setting *set, bool with_prefix, run *r) {
-    specrt_policy *policy = make_policy(set->policy);
-    specrt_session *s = make_session(policy, set, NULL);
-    decode(s, set, specrt_policy_get_info(policy)->bound, with_prefix, r);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
-}
+#include "session.h"
 
 /* --- lossless --- */
 
@@ -560,52 +377,7 @@ static void test_route(void) {
     specrt_policy_close(plain);
 }
 
-/* --- memory and threads --- */
-
-static void test_no_allocation(void) {
-    static const char *const texts[] = {"full", "static:30+window:48", "microspec-paper",
-                                        "static:30/20/60+window:48"};
-    open_all();
-    for (int i = 0; i < 4; i++) {
-        fixture_allocator a = {0, 0, 0};
-        specrt_desc env = fixture_desc(&a);
-        setting set = {texts[i], HONEST, {4, 5, 20}, {0.8f, 5, 0.9f, 0, 9, 4}};
-        run r;
-        specrt_policy *policy = make_policy(set.policy);
-        specrt_session *s = make_session(policy, &set, &env);
-        int n_calls = a.n_calls;
-        CHECK(n_calls > 0);
-        decode(s, &set, specrt_policy_get_info(policy)->bound, true, &r);
-        CHECK_INT(a.n_calls, n_calls);
-        specrt_session_close(s);
-        CHECK_INT(a.n_live, 0);
-        specrt_policy_close(policy);
-    }
-}
-
-/* Whatever allocation fails, creation says so and leaves nothing behind. */
-static void test_failed_allocations(void) {
-    setting set = {"static:20+window:48+centroid:3", HONEST, {4, 1, 5}, {0.8f, 0, 0, 0, 9, 4}};
-    open_all();
-    specrt_policy *policy = make_policy(set.policy);
-    for (int kind = SPECRT_DRAFT_TOP_K; kind <= SPECRT_DRAFT_SAMPLED; kind++)
-        for (int fail_at = 1;; fail_at++) {
-            fixture_allocator a = {0, 0, fail_at};
-            specrt_desc env = fixture_desc(&a);
-            specrt_session_params params = {.tree = set.tree,
-                                            .sampling = set.sampling,
-                                            .draft = (specrt_draft_kind)kind,
-                                            .n_logits = V};
-            specrt_session *s = NULL;
-            specrt_status status = specrt_session_create(policy, &params, &env, &s, NULL);
-            CHECK_INT(status, a.n_calls < fail_at ? SPECRT_STATUS_OK : SPECRT_STATUS_NO_MEMORY);
-            CHECK((s != NULL) == !status);
-            specrt_session_close(s);
-            CHECK_INT(a.n_live, 0);
-            if (!status) break;
-        }
-    specrt_policy_close(policy);
-}
+/* --- threads --- */
 
 static const setting threaded = {
     "static:60/30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 4}};
@@ -684,66 +456,6 @@ static void test_left_open(void) {
     CHECK_INT(stats.n_emitted, SPECRT_TREE_MAX_NODES);
     specrt_session_close(s);
     specrt_policy_close(policy);
-}
-
-/* ---- logits that are scaled and capped ---- */
-
-/* By token, what a distribution over the shortlist says at this temperature; 0 for those outside. */
-static void distribution_of(const specrt_active *list, const specrt_head_desc *desc,
-                            const float *hidden, double temperature, double *out) {
-    double total = 0, scale = (double)desc->logit_scale, cap = (double)desc->softcap;
-    for (int i = 0; i < V; i++) out[i] = 0;
-    for (int32_t i = 0; i < list->n_segments; i++)
-        for (int32_t r = 0; r < list->segments[i].n_rows; r++) {
-            int32_t id = list->segments[i].ids[r];
-            double x = scale * pair_score(id, hidden);
-            if (cap > 0) x = cap * tanh(x / cap);
-            total += out[id] = exp(x / temperature);
-        }
-    for (int i = 0; i < V; i++) out[i] /= total;
-}
-
-/* Trees and sampled chains are drafted from the distribution of scaled and capped logits. */
-static void test_shape(void) {
-    static const float shapes[][2] = {{1, 0}, {0.25f, 0}, {1, 2}, {0.5f, 1.5f}};
-    open_all();
-    for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
-        bool sampled = i % 2;
-        double distribution[V];
-        float hidden[D];
-        specrt_head *shaped;
-        specrt_policy *policy;
-        specrt_session *s;
-        specrt_beam beam;
-        specrt_head_desc desc = pair_head();
-        desc.logit_scale = shapes[i / 2][0];
-        desc.softcap = shapes[i / 2][1];
-        specrt_policy_desc wanted = {.text = "static:30+window:48"};
-        specrt_session_params params = {.tree = {3, sampled ? 1 : 5, sampled ? 4 : 12},
-                                        .sampling = {.temperature = 0.7f, .seed = 2},
-                                        .draft =
-                                            sampled ? SPECRT_DRAFT_SAMPLED : SPECRT_DRAFT_TOP_K};
-        REQUIRE(specrt_head_bind(bundle, &desc, NULL, &shaped, NULL) == SPECRT_STATUS_OK);
-        REQUIRE(!specrt_policy_create(bundle, shaped, &wanted, &policy, NULL));
-        REQUIRE(!specrt_session_create(policy, &params, NULL, &s, NULL));
-        REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
-        pair_hidden(&models, 3, 9, hidden);
-        REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
-        distribution_of(specrt_session_shortlist(s), &desc, hidden, sampled ? 0.7 : 1,
-                        distribution);
-        CHECK_INT(beam.n, params.tree.topk);
-        for (int32_t k = 0; k < beam.n; k++) {
-            CHECK_NEAR((double)beam.logprobs[k], log(distribution[beam.tokens[k]]), 1e-4);
-            for (int id = 0; id < V && !sampled && k == 0; id++)
-                CHECK(distribution[id] < distribution[beam.tokens[0]] * 1.0001);
-        }
-        for (int32_t k = 0; sampled && k < s->distributions[0].n; k++)
-            CHECK_NEAR((double)s->distributions[0].probs[k],
-                       distribution[s->distributions[0].ids[k]], 1e-5);
-        specrt_session_close(s);
-        specrt_policy_close(policy);
-        specrt_head_close(shaped);
-    }
 }
 
 /* Tokens of plain decoding, and what is refused. */
@@ -844,44 +556,6 @@ static void test_bad_drafts(void) {
     specrt_policy_close(policy);
 }
 
-/* Token 0 may end a text, too: it is a member from the start, and once. */
-static void test_first_terminator(void) {
-    open_all();
-    const specrt_policy_desc desc = {
-        .text = "window:40@min=0", .terminators = &(int32_t){0}, .n_terminators = 1};
-    const specrt_session_params params = {.tree = {3, 1, 4}, .n_logits = V};
-    specrt_policy *policy;
-    specrt_session *s;
-    REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
-    CHECK(specrt_session_member(s, 0, 0) != SPECRT_MEMBER_NO);
-    CHECK(specrt_session_member(s, 3, 0) != SPECRT_MEMBER_NO); /* the fixture's */
-    CHECK(specrt_session_member(s, 1, 0) == SPECRT_MEMBER_NO);
-    CHECK_INT(specrt_session_shortlist(s)->n_rows, 3); /* with the root */
-    specrt_session_close(s);
-    specrt_policy_close(policy);
-}
-
-/* Heads are padded: rows behind the vocabulary stand for no token. */
-static void test_padding(void) {
-    open_all();
-    const specrt_policy_desc desc = {.text = "window:40@min=0", .n_vocab = V - 4};
-    const specrt_session_params params = {.tree = {3, 1, 4}, .n_logits = V - 4};
-    specrt_policy *policy;
-    specrt_session *s;
-    specrt_head_desc rows = pair_head();
-    specrt_head *padded;
-    REQUIRE(specrt_head_bind(NULL, &rows, NULL, &padded, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_policy_create(NULL, padded, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
-    CHECK_INT(s->pool->n_ids, V);
-    for (int32_t id = 0; id < V; id++) CHECK_INT(specrt__active_valid(s->pool, id), id < V - 4);
-    specrt_session_close(s);
-    specrt_policy_close(policy);
-    specrt_head_close(padded);
-}
-
 static const test_case cases[] = {
     {"honest", "every policy and tree gives plain decoding's stream", test_honest},
     {"random", "so do windows fed with chance", test_random},
@@ -893,17 +567,11 @@ static const test_case cases[] = {
     {"route", "trees of one's own get a list for every level", test_route},
     {"batch", "sequences expand together as one after another", test_batch},
     {"batch_refused", "but distinct ones of one policy, with rows for each", test_batch_refused},
-    {"no_allocation", "nothing is allocated after creation", test_no_allocation},
-    {"failed_allocations", "an allocation that fails is told, and nothing stays",
-     test_failed_allocations},
     {"threads", "two sessions share a policy", test_threads},
     {"observe_chain", "a chain's tokens tell what its draft and verdict do", test_observe_chain},
     {"left_open", "a cycle without its last token goes with its sequence", test_left_open},
-    {"shape", "drafts are of the distribution that a scaled and capped head has", test_shape},
     {"observe_plain", "plain decoding may be told, nonsense not", test_observe_plain},
     {"bad_drafts", "a sampled chain is verified as it was drafted, or not at all", test_bad_drafts},
-    {"first_terminator", "token 0 may be one", test_first_terminator},
-    {"padding", "ids behind the vocabulary are never rows", test_padding},
     {"bad_tokens", "tokens and nodes out of range are refused", test_bad_tokens},
 };
 TEST_MAIN(cases)

@@ -1,0 +1,191 @@
+/* session.h : decoding loops of a session over the toy models of pair.h, with a bundle and a head for them */
+#ifndef TESTS_SPECRT_SESSION_H
+#define TESTS_SPECRT_SESSION_H
+
+#include "specrt.h"
+#include "decode/session.h"
+#include "fixture.h"
+#include "specrt/pair.h"
+#include "test.h"
+
+enum { V = PAIR_V, D = PAIR_D, N_PROMPT = 20, N_TOKENS = 160, MAX_STREAM = N_TOKENS + 64 };
+
+static const pair models = {.n_last = 40, .noise = 0.2f};
+static specrt_bundle *bundle;
+static specrt_head *head;
+
+static inline void open_all(void) {
+    size_t n_ranks, n_clusters, n;
+    if (bundle) return;
+    const specrt_clusters_header clusters = {.n_rows = V,
+                                             .n_cols = D,
+                                             .n_clusters = 10,
+                                             .router = SPECRT_ROUTER_CENTROID,
+                                             .softmax = 1,
+                                             .n_state = D,
+                                             .n_schedule = 2};
+    uint8_t *of_ranks = fixture_ranks(V, 2, 60, &n_ranks);
+    uint8_t *of_clusters = fixture_clusters(clusters, NULL, 5, &n_clusters);
+    fixture_section sections[] = {
+        {"centroid", 1, SPECRT_SECTION_DEPENDS_HEAD, of_clusters, n_clusters, n_clusters},
+        {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, of_ranks, n_ranks, n_ranks}};
+    uint8_t *bytes = fixture_bundle(sections, 2, &n);
+    free(of_ranks);
+    free(of_clusters);
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(bundle != NULL);
+    specrt_head_desc desc = pair_head();
+    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
+}
+
+/* --- decoding --- */
+
+typedef enum truth_kind {
+    HONEST,
+    RANDOM,
+    ADVERSARIAL
+} truth_kind; /* what the window is told of the target */
+
+typedef struct setting {
+    const char *policy;
+    truth_kind truth;
+    specrt_tree_params tree;
+    specrt_sampling sampling;
+} setting;
+
+/* How cycles are told: draft and verdict; a chain's tokens; these, and the last token later. */
+static enum { TELLS_TREES, TELLS_CHAINS, TELLS_LAST_LATER } telling;
+
+typedef struct run {
+    int32_t stream[MAX_STREAM], n;
+    specrt_session_stats stats;
+} run;
+
+static inline void make_prompt(int32_t *stream) {
+    for (int32_t i = 0; i < N_PROMPT; i++) stream[i] = 11 * i % 37;
+}
+
+static inline void decode_plain(const specrt_sampling *sampling, run *r) {
+    float logits[V];
+    specrt_verifier *v;
+    REQUIRE(specrt_verifier_create(V, sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    make_prompt(r->stream);
+    for (r->n = N_PROMPT; r->n < N_TOKENS; r->n++) {
+        pair_target(&models, r->stream[r->n - 2], r->stream[r->n - 1], logits);
+        r->stream[r->n] = specrt_verifier_draw(v, logits, r->n);
+    }
+    specrt_verifier_free(v);
+}
+
+/* The true rows, or ids that mislead: chance, or the tokens the target likes least. */
+static inline specrt_target_rows told(truth_kind truth, const float *logits, int32_t n,
+                                      int32_t *ids, uint64_t *state) {
+    specrt_target_rows rows = {.logits = logits};
+    if (truth == HONEST) return rows;
+    rows = (specrt_target_rows){.ids = ids, .k = 3};
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = 0; j < 3; j++) {
+            int32_t worst = (int32_t)(fixture_random(state) % V);
+            for (int32_t id = 0; id < V && truth == ADVERSARIAL; id++)
+                if (logits[i * V + id] < logits[i * V + worst]) worst = id;
+            ids[i * 3 + j] = worst;
+        }
+    return rows;
+}
+
+static inline void check_shortlist(const specrt_session *s, int32_t bound) {
+    const specrt_active *active = specrt_session_shortlist(s);
+    bool seen[V] = {false};
+    int32_t n = 0;
+    for (int32_t i = 0; i < active->n_segments; i++)
+        for (int32_t r = 0; r < active->segments[i].n_rows; r++, n++) {
+            int32_t id = active->segments[i].ids[r];
+            REQUIRE(id >= 0 && id < V && !seen[id]);
+            seen[id] = true;
+        }
+    CHECK_INT(n, active->n_rows);
+    CHECK(n >= 1 && n <= bound);
+    CHECK(seen[3]); /* the fixture's terminator */
+    for (int32_t id = -1; id <= V; id++) {
+        bool member = specrt_session_member(s, id, 0) != SPECRT_MEMBER_NO;
+        REQUIRE(member == (id >= 0 && id < V && seen[id]));
+    }
+}
+
+static inline specrt_status tell(specrt_session *s, const specrt_draft *draft,
+                                 const specrt_verdict *verdict, const specrt_target_rows *rows) {
+    int32_t n_accepted = verdict->n - 1, last = verdict->tokens[n_accepted];
+    if (telling == TELLS_TREES) return specrt_session_observe(s, draft, verdict, rows);
+    if (telling == TELLS_CHAINS)
+        return specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, last, rows);
+    REQUIRE(!specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, -1, rows));
+    CHECK_INT(specrt_session_observe(s, draft, verdict, rows), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, -1, rows),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_start(s, V), SPECRT_STATUS_BAD_ARG); /* it stays open */
+    return specrt_session_start(s, last);
+}
+
+/* One sequence through a session; with_prefix: the first half of the prompt has no logits. */
+static inline void decode(specrt_session *s, const setting *set, int32_t bound, bool with_prefix,
+                          run *r) {
+    static __thread float logits[SPECRT_TREE_MAX_NODES * V];
+    int32_t ids[SPECRT_TREE_MAX_NODES * 3];
+    uint64_t state = 77;
+    specrt_draft draft;
+    specrt_verdict verdict;
+    make_prompt(r->stream);
+    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    int32_t n_prefix = with_prefix ? N_PROMPT / 2 : 0;
+    REQUIRE(specrt_session_prefill(s, r->stream, n_prefix, NULL) == SPECRT_STATUS_OK);
+    for (int32_t i = n_prefix; i < N_PROMPT; i++)
+        pair_target(&models, i > 0 ? r->stream[i - 1] : 0, r->stream[i],
+                    logits + (i - n_prefix) * V);
+    specrt_target_rows rows = told(set->truth, logits, N_PROMPT - n_prefix, ids, &state);
+    REQUIRE(specrt_session_prefill(s, r->stream + n_prefix, N_PROMPT - n_prefix, &rows) ==
+            SPECRT_STATUS_OK);
+    r->stream[N_PROMPT] = specrt_session_draw(s, logits + (N_PROMPT - 1 - n_prefix) * V);
+    REQUIRE(specrt_session_start(s, r->stream[N_PROMPT]) == SPECRT_STATUS_OK);
+    for (r->n = N_PROMPT + 1; r->n < N_TOKENS; r->n += verdict.n) {
+        int32_t before = r->stream[r->n - 2];
+        check_shortlist(s, bound);
+        pair_draft(&models, s, before, r->stream[r->n - 1], &draft);
+        pair_verify(&models, s, before, &draft, logits, &verdict);
+        for (int32_t i = verdict.n; i < SPECRT_TREE_MAX_NODES; i++)
+            verdict.nodes[i] = verdict.tokens[i] = -99; /* behind the verdict */
+        memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
+        rows = told(set->truth, logits, draft.n, ids, &state);
+        REQUIRE(tell(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
+    }
+    specrt_session_get_stats(s, &r->stats);
+}
+
+static inline specrt_policy *make_policy(const char *text) {
+    specrt_policy_desc desc = {.text = text};
+    specrt_policy *policy;
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_policy_create(bundle, head, &desc, &policy, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(policy != NULL);
+    return policy;
+}
+
+static inline specrt_session *make_session(const specrt_policy *policy, const setting *set,
+                                           const specrt_desc *env) {
+    specrt_session_params params = {.tree = set->tree, .sampling = set->sampling, .n_logits = V};
+    specrt_session *s;
+    REQUIRE(specrt_session_create(policy, &params, env, &s, NULL) == SPECRT_STATUS_OK);
+    return s;
+}
+
+static inline void decode_setting(const setting *set, bool with_prefix, run *r) {
+    specrt_policy *policy = make_policy(set->policy);
+    specrt_session *s = make_session(policy, set, NULL);
+    decode(s, set, specrt_policy_get_info(policy)->bound, with_prefix, r);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+#endif
