@@ -1,0 +1,582 @@
+/* gpu_session.h : batches of sequences on the device and their twins, sessions of the CPU, cycle by cycle,
+ * called one by one or replayed as a graph. The models are bigrams made of the library's own kernels, so that
+ * they run on the device: a state is a row of a table, by token. */
+#ifndef TESTS_GPU_SESSION_H
+#define TESTS_GPU_SESSION_H
+
+#include "specrt_tools.h"
+#include "decode/session.h"
+#include "cuda/kernels.h"
+#include "fixture.h"
+#include "quantise.h"
+#include "gpu.h"
+
+enum { V = 150, D = 32, N_PROMPT = 7, MAX_PROMPT = 600, MAX_BATCH = 64, TOPK = 4, NODES = 10 };
+
+/* --- the models --- */
+
+/* The drafter's states f32 [V, D] and the target's logits f32 [V, V] after each token. */
+static float draft_table[V * D], target_table[V * V];
+static uint16_t head_rows[V * D];
+static uint8_t head_blocks[V * D / 32 * 34]; /* the same as q8_0 */
+static float bias[V];
+static uint8_t embedding[V * 34]; /* q8_0, 32 columns */
+static specrt_bundle *bundle;
+static specrt_head *head;
+
+/* The target says what the drafter would over the whole head, disturbed. */
+static inline void make_tables(void) {
+    uint64_t state = gpu_seed(77);
+    float rows[V * D];
+    for (int i = 0; i < V * D; i++) {
+        rows[i] = fixture_normal(&state);
+        draft_table[i] = 0.5f * fixture_normal(&state);
+    }
+    specrt_to_f16(rows, V * D, head_rows);
+    quantise_row(SPECRT_DTYPE_Q8_0, rows, V * D, head_blocks);
+    for (int i = 0; i < V; i++) bias[i] = 0.3f * fixture_normal(&state);
+    for (int i = 0; i < V; i++)
+        quantise_row(SPECRT_DTYPE_Q8_0, rows + i * D / 2, 32, embedding + i * 34);
+    for (int token = 0; token < V; token++)
+        for (int i = 0; i < V; i++) {
+            float *logit = &target_table[token * V + i];
+            *logit = bias[i] + 0.4f * fixture_normal(&state);
+            for (int j = 0; j < D; j++) *logit += rows[i * D + j] * draft_table[token * D + j];
+        }
+}
+
+/* A router of a kind over clusters of the head. */
+static inline uint8_t *make_router(specrt_router_kind kind, size_t *n) {
+    specrt_clusters_header h = {.n_rows = V,
+                                .n_cols = D,
+                                .n_clusters = 12,
+                                .router = (int32_t)kind,
+                                .softmax = kind == SPECRT_ROUTER_CORAL,
+                                .n_state = D,
+                                .n_schedule = 2};
+    if (kind == SPECRT_ROUTER_DYNASPEC) h.n_hidden = 8, h.n_embed = 32;
+    if (kind == SPECRT_ROUTER_CORAL) h.n_hidden = D;
+    return fixture_clusters(h, NULL, gpu_seed(40) + (uint64_t)kind, n);
+}
+
+static inline void open_all(void) {
+    enum { N = 7 };
+    static const char *const tags[N] = {"centroid", "cluster", "cograph", "group",
+                                        "hnsw",     "ranks",   "sketch"};
+    uint8_t *parts[N];
+    fixture_section sections[N];
+    size_t n;
+    if (bundle) return;
+    make_tables();
+    for (int i = 0; i < N; i++) {
+        parts[i] = i == 0   ? make_router(SPECRT_ROUTER_CENTROID, &n)
+                   : i == 1 ? make_router(SPECRT_ROUTER_DYNASPEC, &n)
+                   : i == 2 ? fixture_graph(V, 6, NULL, 5, &n)
+                   : i == 3 ? make_router(SPECRT_ROUTER_CORAL, &n)
+                   : i == 4 ? fixture_index(V, D, NULL, gpu_seed(6), &n)
+                   : i == 5 ? fixture_ranks(V, 2, 40, &n)
+                            : fixture_sketch(V, D, 64, 6, &n);
+        sections[i] = (fixture_section){tags[i], i == N - 1 ? 3 : 1, 0, parts[i], n, n};
+    }
+    uint8_t *bytes = fixture_bundle(sections, N, &n);
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    specrt_head_desc desc = {
+        .rows = head_rows, .dtype = SPECRT_DTYPE_F16, .n_rows = V, .n_cols = D, .bias = bias};
+    REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
+    for (int i = 0; i < N; i++) free(parts[i]);
+}
+
+/* The target's logits after each of n tokens. */
+static inline void target_logits(const int32_t *tokens, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++)
+        memcpy(out + i * V, target_table + tokens[i] * V, V * sizeof *out);
+}
+
+/* The drafter's states after each. */
+static inline void draft_states(const int32_t *tokens, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++)
+        memcpy(out + i * D, draft_table + tokens[i] * D, D * sizeof *out);
+}
+
+static inline int32_t prompt_token(int32_t sequence, int32_t i) {
+    return (37 * i + 11 * sequence + 5) % V;
+}
+
+/* --- the same on the device --- */
+
+typedef struct device {
+    int32_t n;
+    specrt_cuda_session *session;
+    specrt_cuda_view view;
+    specrt__cuda_head draft_table, target_table;
+    specrt__cuda_packing *passes, *trees; /* DEVICE [n] from tokens to states, and to logits */
+    specrt__cuda_packing *states;         /* DEVICE [n] from tokens of a tree to states */
+    specrt__cuda_packing *inputs;         /* DEVICE [n] from tokens to what a pass is fed */
+    float *hidden, *draft_input;          /* DEVICE [n, topk, D] */
+    float *target_hidden;                 /* DEVICE [n, num_draft_tokens, D] */
+    float *logits;                        /* DEVICE [n, num_draft_tokens, V] */
+    int32_t *tokens;
+    bool ahead; /* routes beside the drafter's pass */
+    cudaStream_t stream;
+    void *owned[16];
+    int n_owned;
+} device;
+
+static inline void *device_own(device *d, void *p) {
+    d->owned[d->n_owned++] = p;
+    return p;
+}
+
+static inline specrt__cuda_head device_table(device *d, const float *table, int32_t n_cols) {
+    size_t stride = (size_t)n_cols * sizeof(float);
+    return (specrt__cuda_head){.rows = device_own(d, gpu_copy(table, V * stride)),
+                               .dtype = SPECRT_DTYPE_F32,
+                               .n_rows = V,
+                               .n_cols = n_cols,
+                               .row_stride = stride};
+}
+
+/* What the models read and write of every sequence. */
+static inline void device_lists(device *d) {
+    static specrt__cuda_packing passes[MAX_BATCH], trees[MAX_BATCH], states[MAX_BATCH];
+    static specrt__cuda_packing inputs[MAX_BATCH];
+    size_t n = (size_t)d->n, topk = (size_t)d->view.topk;
+    size_t n_nodes = (size_t)d->view.num_draft_tokens;
+    for (size_t i = 0; i < n; i++) {
+        passes[i] = (specrt__cuda_packing){.ids = d->view.beam[i].tokens,
+                                           .n = &d->view.beam[i].n,
+                                           .rows = d->hidden + i * topk * D};
+        inputs[i] = passes[i];
+        inputs[i].rows = d->draft_input + i * topk * D;
+        trees[i] = (specrt__cuda_packing){.ids = d->view.draft[i].tokens,
+                                          .n = &d->view.draft[i].n,
+                                          .rows = d->logits + i * n_nodes * V};
+        states[i] = trees[i];
+        states[i].rows = d->target_hidden + i * n_nodes * D;
+    }
+    d->passes = (specrt__cuda_packing *)device_own(d, gpu_copy(passes, n * sizeof *passes));
+    d->inputs = (specrt__cuda_packing *)device_own(d, gpu_copy(inputs, n * sizeof *inputs));
+    d->trees = (specrt__cuda_packing *)device_own(d, gpu_copy(trees, n * sizeof *trees));
+    d->states = (specrt__cuda_packing *)device_own(d, gpu_copy(states, n * sizeof *states));
+}
+
+static inline void device_open(device *d, const specrt_cuda_policy *policy,
+                               const specrt_cuda_session_params *params) {
+    specrt_error err = {0};
+    memset(d, 0, sizeof *d);
+    d->n = params->n_batch;
+    if (specrt_cuda_session_create(policy, params, &d->session, &err))
+        test_fail(__FILE__, __LINE__, err.msg);
+    REQUIRE(d->session);
+    specrt_cuda_session_get_view(d->session, &d->view);
+    gpu_check(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    size_t n = (size_t)d->n;
+    d->draft_table = device_table(d, draft_table, D);
+    d->target_table = device_table(d, target_table, V);
+    /* Rows beyond a beam's are read with those of other sequences, and their logits ranked by nobody. */
+    d->hidden = (float *)device_own(d, gpu_zeros(n * TOPK * D * sizeof(float)));
+    d->draft_input = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
+    d->logits = (float *)device_own(d, gpu_alloc(n * NODES * V * sizeof(float)));
+    d->tokens = (int32_t *)device_own(d, gpu_alloc(n * sizeof(int32_t)));
+    d->target_hidden = (float *)device_own(d, gpu_alloc(n * NODES * D * sizeof(float)));
+    device_lists(d);
+}
+
+static inline void device_close(device *d) {
+    specrt_cuda_session_close(d->session);
+    while (d->n_owned > 0) gpu_free(d->owned[--d->n_owned]);
+    cudaStreamDestroy(d->stream);
+}
+
+/* Begin, the prompts from number `first` on, each in two parts, the first tokens. */
+static inline void device_start(device *d, int32_t first, int32_t n_prompt) {
+    static float logits[MAX_PROMPT * V], last[MAX_BATCH * V];
+    int32_t tokens[MAX_PROMPT], n_part = n_prompt / 9, end = n_prompt > 0 ? n_prompt : 1;
+    REQUIRE(!specrt_cuda_session_begin(d->session, -1, d->stream));
+    for (int32_t i = 0; i < d->n; i++) {
+        for (int32_t j = 0; j < end; j++) tokens[j] = prompt_token(first + i, j);
+        target_logits(tokens, end, logits);
+        memcpy(last + i * V, logits + (end - 1) * V, V * sizeof *last);
+        int32_t *device_tokens = (int32_t *)gpu_copy(tokens, sizeof tokens);
+        float *device_logits = (float *)gpu_copy(logits, sizeof logits);
+        REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens, n_part, device_logits,
+                                             d->stream));
+        REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens + n_part,
+                                             n_prompt - n_part, device_logits + n_part * V,
+                                             d->stream));
+        gpu_check(cudaStreamSynchronize(d->stream), "prefill");
+        gpu_free(device_tokens);
+        gpu_free(device_logits);
+    }
+    gpu_put(d->logits, last, (size_t)d->n * V * sizeof *last);
+    REQUIRE(!specrt_cuda_session_draw(d->session, d->logits, d->tokens, d->stream));
+    REQUIRE(!specrt_cuda_session_start(d->session, -1, d->tokens, d->stream));
+}
+
+/* A pass of the drafter, whose input is any state: what it gives. Expand is not told what was fed where that
+ * was routed by before. */
+static inline void device_pass(device *d) {
+    const float *draft_input = d->hidden;
+    if (d->ahead) {
+        REQUIRE(!specrt__cuda_pack(&d->draft_table, d->inputs, d->n, d->view.topk,
+                                   D * sizeof(float), d->stream));
+        REQUIRE(!specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream));
+        CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream),
+                  SPECRT_STATUS_BAD_ARG);
+        draft_input = NULL;
+    }
+    REQUIRE(!specrt__cuda_pack(&d->draft_table, d->passes, d->n, d->view.topk, D * sizeof(float),
+                               d->stream));
+    REQUIRE(!specrt_cuda_session_expand(d->session, d->hidden, draft_input, d->stream));
+}
+
+/* A cycle but for what is learnt, without waiting for any of it. */
+static inline void device_cycle(device *d) {
+    const specrt_cuda_view *v = &d->view;
+    for (int32_t level = 0; level < v->num_steps; level++) device_pass(d);
+    CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
+              SPECRT_STATUS_BAD_ARG);
+    REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
+    REQUIRE(!specrt__cuda_pack(&d->target_table, d->trees, d->n, v->num_draft_tokens,
+                               V * sizeof(float), d->stream));
+    if (v->width > 0) /* any states will do: the drafter's */
+        REQUIRE(!specrt__cuda_pack(&d->draft_table, d->states, d->n, v->num_draft_tokens,
+                                   D * sizeof(float), d->stream));
+    REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, d->stream));
+}
+
+static inline void device_observe(device *d) {
+    REQUIRE(!specrt_cuda_session_observe(d->session, d->view.width ? d->target_hidden : NULL,
+                                         d->stream));
+}
+
+/* A cycle as a graph, which begins with what is learnt from the one before. */
+static inline cudaGraphExec_t device_capture(device *d) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    device_observe(d);
+    device_cycle(d);
+    REQUIRE(cudaStreamEndCapture(d->stream, &graph) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiateWithFlags(&exec, graph, 0) == cudaSuccess);
+    cudaGraphDestroy(graph);
+    return exec;
+}
+
+/* --- the twins --- */
+
+typedef struct twin {
+    specrt_session *session;
+    int32_t root;
+    specrt_draft draft;
+    specrt_verdict verdict;
+    float logits[NODES * V];
+} twin;
+
+/* Retrieval learns at once. */
+static inline void submit(void *user, specrt_task *task) {
+    (void)user;
+    task->run(task);
+}
+
+static inline void twin_start(twin *t, int32_t sequence, int32_t n_prompt) {
+    specrt_session_begin(t->session, SPECRT_BEGIN_NEW, 0);
+    static float logits[MAX_PROMPT * V];
+    int32_t tokens[MAX_PROMPT], end = n_prompt > 0 ? n_prompt : 1;
+    specrt_target_rows rows = {.logits = logits};
+    for (int32_t j = 0; j < end; j++) tokens[j] = prompt_token(sequence, j);
+    target_logits(tokens, end, logits);
+    REQUIRE(!specrt_session_prefill(t->session, tokens, n_prompt, &rows));
+    t->root = specrt_session_draw(t->session, logits + (end - 1) * V);
+    REQUIRE(!specrt_session_start(t->session, t->root));
+}
+
+static inline void twin_cycle(twin *t) {
+    specrt_beam beam = {.n = 1, .tokens = &t->root};
+    float hidden[TOPK * D];
+    while (beam.n > 0) {
+        draft_states(beam.tokens, beam.n, hidden);
+        REQUIRE(!specrt_session_expand(t->session, hidden, hidden, beam.n, &beam)); /* fed: any */
+    }
+    specrt_session_finish(t->session, &t->draft);
+    target_logits(t->draft.tokens, t->draft.n, t->logits);
+    REQUIRE(!specrt_session_verify(t->session, &t->draft, t->logits, &t->verdict));
+}
+
+static inline void twin_observe(twin *t) {
+    float hidden[NODES * D];
+    specrt_target_rows rows = {.logits = t->logits,
+                               .hidden = hidden,
+                               .d_hidden =
+                                   specrt_policy_get_info(t->session->policy)->hidden_width};
+    draft_states(t->draft.tokens, t->draft.n, hidden);
+    t->root = t->verdict.tokens[t->verdict.n - 1];
+    REQUIRE(!specrt_session_observe(t->session, &t->draft, &t->verdict, &rows));
+}
+
+/* --- both --- */
+
+static inline int by_id(const void *a, const void *b) {
+    return *(const int32_t *)a - *(const int32_t *)b;
+}
+
+/* The packed tokens, whatever their order. */
+static inline void check_rows(const device *d, const twin *t, int32_t i) {
+    static int32_t ids[V], expected[V];
+    specrt_cuda_state state;
+    int32_t n = t->session->pool->n_rows;
+    gpu_get(&state, &d->view.states[i], sizeof state);
+    CHECK_INT(state.n_rows, n);
+    CHECK_INT(state.n_refused, 0);
+    if (state.n_rows != n || n == 0) return;
+    gpu_get(ids, state.ids, (size_t)n * sizeof *ids);
+    memcpy(expected, t->session->pool->ids, (size_t)n * sizeof *expected);
+    qsort(ids, (size_t)n, sizeof *ids, by_id);
+    qsort(expected, (size_t)n, sizeof *expected, by_id);
+    for (int32_t j = 0; j < n; j++) CHECK_INT(ids[j], expected[j]);
+}
+
+static inline void check_cycle(const device *d, const twin *t, int32_t i) {
+    specrt_cuda_draft draft;
+    specrt_verdict verdict;
+    check_rows(d, t, i);
+    gpu_get(&draft, &d->view.draft[i], sizeof draft);
+    gpu_get(&verdict, &d->view.verdict[i], sizeof verdict);
+    CHECK_INT(draft.n, t->draft.n);
+    CHECK_INT(verdict.n, t->verdict.n);
+    for (int32_t j = 0; j < draft.n && j < t->draft.n; j++) {
+        CHECK_INT(draft.tokens[j], t->draft.tokens[j]);
+        CHECK_INT(draft.parents[j], t->draft.parents[j]);
+        CHECK(draft.masks[j] == t->draft.masks[j]);
+        CHECK_NEAR((double)draft.logprobs[j], (double)t->draft.logprobs[j], 1e-3);
+    }
+    for (int32_t j = 0; j < verdict.n && j < t->verdict.n; j++) {
+        CHECK_INT(verdict.tokens[j], t->verdict.tokens[j]);
+        CHECK_INT(verdict.nodes[j], t->verdict.nodes[j]);
+    }
+}
+
+/* Rows are packed again to close gaps, but of prompts only those that stay, and sketches scanned once. A
+ * proof may take a row more. */
+static inline void check_stats(const device *d, const twin *twins, const char *policy,
+                               bool shared) {
+    specrt_session_stats *all =
+        (specrt_session_stats *)gpu_alloc((size_t)d->n * sizeof(specrt_session_stats));
+    CHECK_INT(specrt_cuda_session_get_stats(d->session, all, d->stream), SPECRT_STATUS_OK);
+    for (int32_t i = 0; i < d->n; i++) {
+        specrt_session_stats found, expected;
+        gpu_get(&found, &all[i], sizeof found);
+        specrt_session_get_stats(twins[i].session, &expected);
+        CHECK(strstr(policy, "@prompt") || shared || found.n_copied >= expected.n_copied);
+        CHECK(!shared || found.n_copied == 0);
+        found.n_copied = expected.n_copied;
+        if (strstr(policy, "sketch")) found.n_bytes = expected.n_bytes;
+        CHECK_INT(found.n_cycles, expected.n_cycles);
+        CHECK_INT(found.n_rows, expected.n_rows);
+        CHECK_INT(found.n_covered, expected.n_covered);
+        CHECK_INT(found.n_bytes, expected.n_bytes);
+        CHECK(memcmp(&found, &expected, sizeof found) == 0);
+    }
+    gpu_free(all);
+}
+
+typedef struct setting {
+    const char *policy;
+    specrt_tree_params tree;
+    specrt_sampling sampling;
+    int32_t n_batch, n_cycles;
+    bool graph;
+    specrt_draft_kind draft;
+    float draft_temperature;
+    int32_t n_more;   /* sequences after the first */
+    int32_t n_prompt; /* 0: N_PROMPT; below: none */
+    bool abandons;    /* each sequence follows one of which the prompt alone was read */
+    bool lends;       /* the device has the head and the embedding */
+    bool halves;      /* graphs are begun that do not hold all they must */
+    bool ahead;       /* levels are routed beside the drafter's pass */
+    bool shared;      /* rows stay in the head, and those of several are read once */
+} setting;
+
+/* Cycles by calls, or the first so and then by a graph, or all by a graph: after start, or after a cycle's
+ * verify, it learns what there is. */
+static inline void run_cycles(device *d, twin *twins, const setting *how, bool at_once) {
+    cudaGraphExec_t exec = NULL;
+    for (int32_t c = 0; c < how->n_cycles && test_failures == 0; c++) {
+        if (how->graph && !exec && (at_once || c > 0)) exec = device_capture(d);
+        if (exec)
+            REQUIRE(cudaGraphLaunch(exec, d->stream) == cudaSuccess);
+        else
+            device_cycle(d);
+        gpu_check(cudaStreamSynchronize(d->stream), "cycle");
+        /* What a graph told of. */
+        if (exec) specrt_cuda_session_serve(d->session);
+        for (int32_t i = 0; i < d->n; i++) {
+            twin_cycle(&twins[i]);
+            check_cycle(d, &twins[i], i);
+            twin_observe(&twins[i]);
+        }
+        if (how->graph && c + 1 < how->n_cycles) continue;
+        device_observe(d);
+        gpu_check(cudaDeviceSynchronize(), "observe"); /* the session's own stream tells of it */
+        /* What is left is worked off by the next prompt. */
+        if (!how->n_prompt || c + 1 < how->n_cycles) specrt_cuda_session_serve(d->session);
+    }
+    if (exec) cudaGraphExecDestroy(exec);
+}
+
+/* A graph without the observe() that its expand() has to wait for, then one without the expand() that has to
+ * wait for its observe(): both are refused, and what follows goes on as if they had not been begun. */
+static inline void capture_halves(device *d, twin *twins) {
+    cudaGraph_t graph = NULL;
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
+              SPECRT_STATUS_CAPTURE);
+    CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    device_cycle(d);
+    gpu_check(cudaStreamSynchronize(d->stream), "cycle");
+    for (int32_t i = 0; i < d->n; i++) {
+        twin_cycle(&twins[i]);
+        check_cycle(d, &twins[i], i);
+        twin_observe(&twins[i]);
+    }
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    device_observe(d);
+    CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaErrorStreamCaptureUnjoined);
+    cudaGetLastError();
+    CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
+              SPECRT_STATUS_CAPTURE);
+    CHECK_HAS(specrt_status_name(SPECRT_STATUS_CAPTURE), "observe()");
+    device_observe(d);
+    gpu_check(cudaStreamSynchronize(d->stream), "observe");
+    specrt_cuda_session_serve(d->session);
+}
+
+/* Routes that no expand() waits for, or not in the same graph: refused, and the level is routed anew. */
+static inline void ahead_halves(device *d) {
+    cudaGraph_t graph = NULL;
+    specrt_cuda_session *s = d->session;
+    device_cycle(d);
+    device_observe(d);
+    REQUIRE(!specrt_cuda_session_route_ahead(s, d->draft_input, d->stream));
+    device_observe(d); /* of no draft: the tree is there */
+    REQUIRE(!specrt_cuda_session_route_ahead(s, d->draft_input, d->stream));
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    CHECK_INT(specrt_cuda_session_expand(s, d->hidden, NULL, d->stream), SPECRT_STATUS_CAPTURE);
+    CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    gpu_check(cudaDeviceSynchronize(), "refused"); /* the cycle writes what is being routed by */
+    device_cycle(d);
+    device_observe(d);
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    REQUIRE(!specrt_cuda_session_route_ahead(s, d->draft_input, d->stream));
+    CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaErrorStreamCaptureUnjoined);
+    cudaGetLastError();
+    CHECK_INT(specrt_cuda_session_expand(s, d->hidden, NULL, d->stream), SPECRT_STATUS_CAPTURE);
+}
+
+/* The batch that comes after n_begun others. */
+static inline void start(device *d, twin *twins, const setting *how, int32_t n_begun) {
+    int32_t n_prompt = how->n_prompt > 0 ? how->n_prompt : how->n_prompt < 0 ? 0 : N_PROMPT;
+    for (int32_t i = 0; i < d->n; i++) {
+        specrt_session_set_sequence(twins[i].session,
+                                    how->sampling.sequence + (uint64_t)(n_begun * d->n + i));
+        twin_start(&twins[i], i + 3 * n_begun, n_prompt);
+    }
+    device_start(d, 3 * n_begun, n_prompt);
+}
+
+/* Rows that an application has on the device already, further apart than they need be. */
+static inline void lend(specrt_cuda_policy_desc *out) {
+    static uint8_t rows[V * (D * 2 + 2)], known[V * 36];
+    size_t bytes = specrt_row_bytes(head->desc.dtype, D), stride = bytes + 2;
+    for (size_t i = 0; i < V; i++) {
+        memcpy(rows + i * stride, (const uint8_t *)head->desc.rows + i * bytes, bytes);
+        memcpy(known + i * 36, embedding + i * 34, 34);
+    }
+    *out = (specrt_cuda_policy_desc){.rows = gpu_copy(rows, sizeof rows),
+                                     .row_stride = stride,
+                                     .embedding = gpu_copy(known, sizeof known),
+                                     .embedding_stride = 36};
+}
+
+/* A policy on both sides; close_policy() closes it. */
+typedef struct shared_policy {
+    specrt_policy *policy;
+    specrt_cuda_policy *device;
+    specrt_cuda_policy_desc lent;
+} shared_policy;
+
+static inline void open_policy(shared_policy *p, const char *text, bool lends) {
+    const int32_t reserved = V - 4; /* the last rank */
+    specrt_head_desc known = {
+        .rows = embedding, .dtype = SPECRT_DTYPE_Q8_0, .n_rows = V, .n_cols = 32};
+    specrt_policy_desc desc = {.text = text,
+                               .n_vocab = V,
+                               .n_terminators = 1,
+                               .terminators = &reserved,
+                               .embedding = &known};
+    specrt_error err = {0};
+    memset(p, 0, sizeof *p);
+    open_all();
+    desc.target = head;
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &p->policy, &err));
+    if (lends) lend(&p->lent);
+    if (specrt_cuda_policy_create(p->policy, &p->lent, &p->device, &err))
+        test_fail(__FILE__, __LINE__, err.msg);
+    REQUIRE(p->device);
+}
+
+static inline void close_policy(shared_policy *p) {
+    specrt_cuda_policy_close(p->device);
+    specrt_policy_close(p->policy);
+    gpu_free((void *)(uintptr_t)p->lent.rows), gpu_free((void *)(uintptr_t)p->lent.embedding);
+}
+
+static inline void open_device(device *d, const shared_policy *p, const setting *how) {
+    specrt_cuda_session_params wanted = {.tree = how->tree,
+                                         .sampling = how->sampling,
+                                         .n_batch = how->n_batch,
+                                         .draft = how->draft,
+                                         .draft_temperature = how->draft_temperature,
+                                         .stock = how->shared};
+    device_open(d, p->device, &wanted);
+    d->ahead = how->ahead;
+}
+
+static inline void open_twin(twin *t, const shared_policy *p, const setting *how, int32_t i) {
+    specrt_session_params params = {.tree = how->tree,
+                                    .sampling = how->sampling,
+                                    .draft = how->draft,
+                                    .draft_temperature = how->draft_temperature,
+                                    .submit = submit};
+    specrt_error err = {0};
+    params.sampling.sequence += (uint64_t)i;
+    REQUIRE(!specrt_session_create(p->policy, &params, NULL, &t->session, &err));
+}
+
+static inline void run(const setting *how) {
+    static twin twins[MAX_BATCH];
+    int32_t n_begun = 0;
+    shared_policy shared;
+    device d;
+    open_policy(&shared, how->policy, how->lends);
+    open_device(&d, &shared, how);
+    for (int32_t i = 0; i < d.n; i++) open_twin(&twins[i], &shared, how, i);
+    for (int32_t more = 0; more <= how->n_more; more++) {
+        if (how->abandons) start(&d, twins, how, n_begun++);
+        start(&d, twins, how, n_begun++);
+        run_cycles(&d, twins, how, more % 2);
+        if (how->halves) capture_halves(&d, twins);
+        if (how->halves) run_cycles(&d, twins, how, true);
+    }
+    if (test_failures == 0) check_stats(&d, twins, how->policy, how->shared);
+    if (test_failures > 0) fprintf(stderr, "in policy %s\n", how->policy);
+    for (int32_t i = 0; i < d.n; i++) specrt_session_close(twins[i].session);
+    device_close(&d);
+    close_policy(&shared);
+}
+
+#endif
