@@ -7,6 +7,7 @@
 #include "sources/cluster.h"
 #include "fixture.h"
 #include "test.h"
+#include "zeroed.h"
 
 enum { N_IDS = 400, N_COLS = 96, CAPACITY = 90 };
 
@@ -83,9 +84,8 @@ static void check_products(const specrt__active_pool *p) {
 /* Random wishes of three sources, with fixed and invalid ids among them. */
 static void run_history(specrt_dtype dtype, const float *bias) {
     static bool wants[3][N_IDS], before[N_IDS], members[N_IDS];
-    specrt_desc env = {.alloc = NULL};
     specrt_head *head = make_head(dtype, bias);
-    specrt__active_pool *p = specrt__active_pool_create(head, N_IDS, CAPACITY, &env);
+    specrt__active_pool *p = specrt__active_pool_create(head, N_IDS, CAPACITY, &zeroed);
     REQUIRE(p && (uintptr_t)p->rows % 64 == 0);
     memset(wants, 0, sizeof wants);
     memset(before, 0, sizeof before);
@@ -134,9 +134,8 @@ static void test_history(void) {
 
 /* Leaving and coming back before the next sync moves nothing; the full capacity fits. */
 static void test_few_copies(void) {
-    specrt_desc env = {.alloc = NULL};
     specrt_head *head = make_head(SPECRT_DTYPE_F16, NULL);
-    specrt__active_pool *p = specrt__active_pool_create(head, N_IDS, CAPACITY, &env);
+    specrt__active_pool *p = specrt__active_pool_create(head, N_IDS, CAPACITY, &zeroed);
     for (int32_t id = 0; id < CAPACITY; id++) specrt__active_want(p, id, bits[2]);
     specrt__active_sync(p);
     CHECK_INT(p->n_copied, CAPACITY);

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "fixture.h"
 #include "test.h"
+#include "zeroed.h"
 
 enum { V = 700, D = 64, MAX_N = 70, WIDE = 5, N_STEPS = 4, N_BEST = 8 };
 
@@ -112,24 +113,12 @@ static void check_stock(const world *w, specrt_session *const *sessions, int32_t
 /* By which shared products pay as measured, whenever two hold a row, and never. */
 enum { COSTS_DEFAULT, COSTS_ALWAYS, COSTS_NEVER, N_COSTS };
 
-/* Memory of zeros: what a stock does not set reads as a place, not as none. */
-static void *zeroed(void *user, size_t bytes) {
-    (void)user;
-    return calloc(1, bytes);
-}
-
-static void zeroed_free(void *user, void *p) {
-    (void)user;
-    free(p);
-}
-
 static void open_stock(world *w, int costs, int32_t n_rows) {
-    static const specrt_desc env = {.alloc = zeroed, .free = zeroed_free};
     double of_states[64];
     specrt_stock_params params = {.n_rows = n_rows, .costs = of_states, .n_costs = 64};
     for (int i = 0; i < 64; i++) of_states[i] = costs == COSTS_ALWAYS ? 1 : (i + 1.0) * (i + 1.0);
     if (costs == COSTS_DEFAULT) params.n_costs = 0;
-    REQUIRE(specrt_stock_create(w->head, &params, &env, &w->stock, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_stock_create(w->head, &params, &zeroed, &w->stock, NULL) == SPECRT_STATUS_OK);
 }
 
 static const specrt_session_params kinds[] = {
