@@ -11,7 +11,7 @@
 static char folder_path[] = "/tmp/specrt-test-XXXXXX";
 static bool folder_made;
 
-static const char *folder(void) {
+static inline const char *folder(void) {
     if (!folder_made) {
         strcpy(strrchr(folder_path, '-'), "-XXXXXX");
         REQUIRE(mkdtemp(folder_path) != NULL);
@@ -21,7 +21,7 @@ static const char *folder(void) {
 }
 
 /* @return the path of a file in it, one of 32 in turns. */
-static const char *in_folder(const char *name) {
+static inline const char *in_folder(const char *name) {
     static char paths[32][400];
     static int turn;
     char *path = paths[turn++ % 32];
@@ -38,7 +38,7 @@ static int folder_remove(const char *path, const struct stat *s, int type, struc
 
 /* Removes it with all that it holds, so that a temporary file does not go unseen.
  * @return how many files and folders it held. */
-static int clear_folder(void) {
+static inline int clear_folder(void) {
     folder_count = 0;
     if (folder_made) CHECK_INT(nftw(folder_path, folder_remove, 8, FTW_DEPTH | FTW_PHYS), 0);
     folder_made = false;
