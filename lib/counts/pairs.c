@@ -21,12 +21,11 @@ specrt_status sl_pairs_no_memory(specrt_error *err) {
 bool sl_pairs_sum_init(pairs_sum *s, int32_t n_vocab) {
     size_t n = (size_t)n_vocab + 1, n_words = (n + 63) / 64;
     s->n_summary = (n_words + 63) / 64;
-    s->counts = (uint64_t *)calloc(n, sizeof *s->counts);
-    s->marks = (uint64_t *)calloc(s->n_summary * 64, sizeof *s->marks);
-    s->summary = (uint64_t *)calloc(s->n_summary, sizeof *s->summary);
-    s->ids = (int32_t *)malloc(n * sizeof *s->ids);
-    s->taken = (uint64_t *)malloc(n * sizeof *s->taken);
-    return s->counts && s->marks && s->summary && s->ids && s->taken;
+    return (s->counts = (uint64_t *)calloc(n, sizeof *s->counts)) &&
+           (s->marks = (uint64_t *)calloc(s->n_summary * 64, sizeof *s->marks)) &&
+           (s->summary = (uint64_t *)calloc(s->n_summary, sizeof *s->summary)) &&
+           (s->ids = (int32_t *)malloc(n * sizeof *s->ids)) &&
+           (s->taken = (uint64_t *)malloc(n * sizeof *s->taken));
 }
 
 void sl_pairs_sum_free(pairs_sum *s) {
@@ -276,15 +275,19 @@ static specrt_status merge_all(merge *m, int threads, pairs_put *put, specrt_err
     return status;
 }
 
+/* Counters and cursors of each thread. */
+static bool merge_reserve(merge *m, int threads) {
+    size_t n = (size_t)threads;
+    bool ok = (m->sums = (pairs_sum *)calloc(n, sizeof *m->sums)) &&
+              (m->cursors = (cursor *)calloc(n, (m->n_runs + 1) * sizeof *m->cursors));
+    for (int i = 0; i < threads && ok; i++) ok = sl_pairs_sum_init(&m->sums[i], m->p->n_vocab);
+    return ok;
+}
+
 static specrt_status merge_runs(merge *m, int threads, pairs_put *put, specrt_error *err) {
-    bool ok = true;
     specrt_error unused;
-    m->sums = (pairs_sum *)calloc((size_t)threads, sizeof *m->sums);
-    m->cursors = (cursor *)calloc((size_t)threads * (m->n_runs + 1), sizeof *m->cursors);
-    for (int i = 0; i < threads && m->sums; i++)
-        ok = sl_pairs_sum_init(&m->sums[i], m->p->n_vocab) && ok;
     pthread_mutex_init(&m->lock, NULL);
-    specrt_status status = m->sums && m->cursors && ok
+    specrt_status status = merge_reserve(m, threads)
                                ? merge_all(m, threads, put, err ? err : &unused)
                                : sl_pairs_no_memory(err);
     pthread_mutex_destroy(&m->lock);

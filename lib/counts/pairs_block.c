@@ -15,19 +15,17 @@ struct pairs_counter {
 };
 
 specrt_status sl_pairs_counter_create(pairs *p, pairs_counter **out, specrt_error *err) {
-    pairs_counter *c = (pairs_counter *)calloc(1, sizeof *c);
-    bool ok = c && sl_pairs_sum_init(&c->sum, p->n_vocab);
+    pairs_counter *c = *out = (pairs_counter *)calloc(1, sizeof *c);
+    if (!c) return sl_pairs_no_memory(err);
+    c->store = p;
+    c->tokens.capacity = (size_t)p->block_tokens;
+    if (sl_pairs_sum_init(&c->sum, p->n_vocab) &&
+        (c->ends = (uint32_t *)calloc((size_t)p->n_vocab + 1, sizeof *c->ends)) &&
+        (c->tokens.ids = (int32_t *)malloc(c->tokens.capacity * sizeof *c->tokens.ids)))
+        return SPECRT_STATUS_OK;
+    sl_pairs_counter_free(c);
     *out = NULL;
-    if (ok) {
-        c->store = p;
-        c->ends = (uint32_t *)calloc((size_t)p->n_vocab + 1, sizeof *c->ends);
-        c->tokens.capacity = (size_t)p->block_tokens;
-        c->tokens.ids = (int32_t *)malloc(c->tokens.capacity * sizeof *c->tokens.ids);
-        ok = c->ends && c->tokens.ids;
-    }
-    if (!ok) return sl_pairs_counter_free(c), sl_pairs_no_memory(err);
-    *out = c;
-    return SPECRT_STATUS_OK;
+    return sl_pairs_no_memory(err);
 }
 
 void sl_pairs_counter_free(pairs_counter *c) {

@@ -282,9 +282,9 @@ static specrt_status reserve_row(reader *r, pairs *p, int32_t n_vocab) {
     if (p->n_vocab == 0) sl_pairs_set_vocab(p, n_vocab);
     if (p->n_vocab != n_vocab) return bad(r, "pairs of another vocabulary");
     if (r->ids) return SPECRT_STATUS_OK;
-    r->ids = (int32_t *)malloc((size_t)n_vocab * sizeof *r->ids);
-    r->counts = (uint64_t *)malloc((size_t)n_vocab * sizeof *r->counts);
-    return r->ids && r->counts ? SPECRT_STATUS_OK : sl_pairs_no_memory(r->err);
+    bool ok = (r->ids = (int32_t *)malloc((size_t)n_vocab * sizeof *r->ids)) &&
+              (r->counts = (uint64_t *)malloc((size_t)n_vocab * sizeof *r->counts));
+    return ok ? SPECRT_STATUS_OK : sl_pairs_no_memory(r->err);
 }
 
 static specrt_status read_all(reader *r, pairs *p, pairs_header *header) {
@@ -346,23 +346,27 @@ specrt_status sl_pairs_send(pairs *p, int to, specrt_error *err) {
     return status;
 }
 
-/* A message holds rows of one range: a run. */
+/* A message holds rows of one range: a run. Takes it over. */
+static specrt_status add_message(pairs *p, uint8_t *bytes, size_t n, specrt_error *err) {
+    pairs_run run = {.bytes = bytes, .n_bytes = n, .starts = sl_pairs_run_starts(p)};
+    uint64_t source;
+    if (!run.starts) return sl_pairs_run_free(&run), sl_pairs_no_memory(err);
+    pairs_get_varint(bytes, &source);
+    for (int64_t range = (int64_t)source / PAIRS_RANGE; range < p->n_ranges; range++)
+        run.starts[range + 1] = n;
+    return sl_pairs_add_run(p, &run, err);
+}
+
+/* After an error all that is left is received all the same, or the sender would wait. */
 specrt_status sl_pairs_receive(pairs *p, int from, specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
-    for (;;) {
-        size_t n;
+    size_t n = 1;
+    while (n > 0) {
         uint8_t *bytes = (uint8_t *)sl_mpi_receive(from, &n);
-        if (n == 0) return free(bytes), status;
-        pairs_run run = {.bytes = bytes, .n_bytes = n, .starts = sl_pairs_run_starts(p)};
-        if (!run.starts && !status) status = sl_pairs_no_memory(err);
-        if (status) {
-            sl_pairs_run_free(&run);
-            continue;
-        }
-        uint64_t source;
-        pairs_get_varint(bytes, &source);
-        for (int64_t range = (int64_t)source / PAIRS_RANGE; range < p->n_ranges; range++)
-            run.starts[range + 1] = n;
-        status = sl_pairs_add_run(p, &run, err);
+        if (n > 0 && status == SPECRT_STATUS_OK)
+            status = add_message(p, bytes, n, err);
+        else
+            free(bytes);
     }
+    return status;
 }

@@ -138,7 +138,7 @@ static void refuse(const char *text, size_t n) {
     sl_counts_free(&in);
 }
 
-/* Every cut of a file is refused, and so are every changed digit and ranges of ids that are none. */
+/* Every cut of a file is refused, and so is every changed digit. */
 static void test_damage(void) {
     counts c = {0};
     size_t n;
@@ -154,38 +154,152 @@ static void test_damage(void) {
         refuse(text, n);
         *p = old;
     }
-    static const char *const ranges[] = {"299-293", "293-300", "293-29x"};
-    for (int i = 0; i < 3; i++) {
-        memcpy(strstr(text, i ? ranges[i - 1] : "293-299"), ranges[i], 7);
-        refuse(text, n);
-    }
     free(text);
     sl_counts_free(&c);
 }
 
-/* Rows out of order, and an id beyond the vocabulary, where the sum of all numbers is right. */
-static void test_rows(void) {
+#define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+static const char sample[] = "#specrt-counts\t1\n"
+                             "#tokenizer\t" DIGEST "\t10\t8\ttoy\n"
+                             "#terminators\t8\n"
+                             "#special\n"
+                             "#reserved\t3,5-6\n"
+                             "#options\tx by=language\n"
+                             "#domain\traw\t1\t2\t3\t4\t00000000000000ff\tnews/han\n"
+                             "1\t2\t3\n"
+                             "4\t5\t6\n"
+                             "#end\t2\t21\n";
+
+static void test_fields(void) {
+    static const uint8_t types[10] = {0, 0, 0, 3, 0, 3, 3, 0, 1, 0};
     counts c = {0};
     size_t n;
-    int id, n_calibration, n_holdout;
-    char changed[8192];
-    vocab_fill(&c);
-    random_state = 3;
-    for (int i = 0; i < 5; i++) add_document(&c, "news", NULL);
-    char *text = to_text(&c, &n), *end = strstr(text, "#end"), *last = end - 1;
-    while (last[-1] != '\n') last--;
-    char *row = last - 1;
-    while (row[-1] != '\n') row--;
-    n = (size_t)snprintf(changed, sizeof changed, "%.*s%.*s%.*s%s", (int)(row - text), text,
-                         (int)(end - last), last, (int)(last - row), row, end);
-    refuse(changed, n);
-    REQUIRE(sscanf(last, "%d %d %d", &id, &n_calibration, &n_holdout) == 3);
-    *(n_holdout ? &n_holdout : &n_calibration) -= N_VOCAB - id;
-    n = (size_t)snprintf(changed, sizeof changed, "%.*s%d\t%d\t%d\n%s", (int)(last - text), text,
-                         N_VOCAB, n_calibration, n_holdout, end);
-    refuse(changed, n);
+    REQUIRE(sl_counts_read_memory(&c, sample, strlen(sample), "a", NULL) == SPECRT_STATUS_OK);
+    CHECK(c.vocab.sha256[0] == 0x01 && c.vocab.sha256[31] == 0xef);
+    CHECK_INT(c.vocab.n_vocab, 10);
+    CHECK_INT(c.vocab.n_normal, 8);
+    CHECK(memcmp(c.vocab.types, types, sizeof types) == 0);
+    REQUIRE(c.n_domains == 1);
+    counts_domain *d = &c.domains[0];
+    CHECK_STR(d->provenance, "raw");
+    CHECK(d->n_docs == 1 && d->n_bytes == 2 && d->digest == 255);
+    CHECK(d->n_completions[COUNTS_CALIBRATION] == 3 && d->n_completions[COUNTS_HOLDOUT] == 4);
+    CHECK(d->n_tokens[COUNTS_CALIBRATION] == 7 && d->n_tokens[COUNTS_HOLDOUT] == 9);
+    CHECK_INT(sl_counts_n_tokens(&c), 16);
+    CHECK_STR(sl_counts_language(&c, d), "han");
+    char *text = to_text(&c, &n);
+    CHECK_STR(text, sample);
     free(text);
+    d->n_docs = 0;
+    CHECK(!sl_counts_language(&c, d));
+    d->n_docs = 1, d->name[4] = '-';
+    CHECK(!sl_counts_language(&c, d));
+    d->name[4] = '/', c.options[1] = '\0';
+    CHECK(!sl_counts_language(&c, d));
     sl_counts_free(&c);
+}
+
+/* One change of the sample; where nothing is wrong it is read. */
+static void test_lines(void) {
+    static const struct {
+        const char *from, *to, *wrong; /* "" : nothing */
+    } rows[] = {
+        {"counts\t1", "counts\t2", "bad:1: not a count file"},
+        {"abcdef\t10", "abcdeg\t10", "bad:2: #tokenizer: expected"},
+        {"abcdef\t10", "abcde\t10", "bad:2: #tokenizer: expected"},
+        {"\t10\t8\t", "\t0\t0\t", "bad:2: #tokenizer: expected"},
+        {"\t10\t8\t", "\t10\t10\t", ""},
+        {"\t10\t8\t", "\t10\t11\t", "bad:2: #tokenizer: expected"},
+        {"\t10\t8\t", "\t2097152\t8\t", ""},
+        {"\t10\t8\t", "\t2097153\t8\t", "bad:2: #tokenizer: expected"},
+        {"\t10\t8\t", "\t1x\t8\t", "bad:2: #tokenizer: expected"},
+        {"\t8\ttoy", "\t8", "bad:2: #tokenizer: expected"},
+        {"#terminators\t8", "#terminators\t10", "bad:3: expected ids of the vocabulary"},
+        {"#terminators\t8", "#terminators\t9", ""},
+        {"#terminators\t8", "#terminator\t9", "bad:3: expected #terminators"},
+        {"#special", "#specials", "bad:4: expected #special"},
+        {"#special", "#special\t", ""},
+        {"3,5-6", "3;5-6", "bad:5: expected ids of the vocabulary"},
+        {"3,5-6", "3,6-5", "bad:5: expected ids of the vocabulary"},
+        {"3,5-6", "3,5-", "bad:5: expected ids of the vocabulary"},
+        {"3,5-6", ",5-6", "bad:5: expected ids of the vocabulary"},
+        {"3,5-6", "3,5-10", "bad:5: expected ids of the vocabulary"},
+        {"#options\t", "#option\t", "bad:6: expected #options"},
+        {"\traw", "\tdraft", ""},
+        {"\traw", "\trow", "bad:7: #domain: expected"},
+        {"\t1\t2\t3\t4", "\t1\t2\t3", "bad:7: #domain: expected"},
+        {"\t1\t2\t3\t4", "\t1\t2\t3\t-4", "bad:7: #domain: expected"},
+        {"0000ff", "0000f", "bad:7: #domain: expected"},
+        {"\tnews/han", "\t", "bad:7: #domain: expected"},
+        {"\tnews/han", "", "bad:7: #domain: expected"},
+        {"news", "n\037ws", "bad:7: #domain: expected"},
+        {"news", "n\177ws", "bad:7: #domain: expected"},
+        {"news", "n ws", ""},
+        {"#domain\t", "#domain\n", "bad:7: expected #domain or #end"},
+        {"1\t2\t3\n", "1\t2\n", "bad:8: expected ID, CALIBRATION, HOLDOUT"},
+        {"1\t2\t3\n", "1\t2\t3\t\n", "bad:8: expected ID, CALIBRATION, HOLDOUT"},
+        {"1\t2\t3\n", "\t2\t3\n", "bad:8: expected ID, CALIBRATION, HOLDOUT"},
+        {"1\t2\t3\n", "1\t0\t0\n", "bad:8: a row without a count"},
+        {"1\t2\t3\n", "0\t0\t6\n", ""},
+        {"4\t5\t6\n", "9\t0\t6\n", ""},
+        {"4\t5\t6\n", "10\t0\t5\n", "bad:9: expected ID, CALIBRATION, HOLDOUT"},
+        {"4\t5\t6\n", "1\t8\t6\n", "bad:9: ids are not ascending"},
+        {"4\t5\t6\n", "4\t18446744073709551615\t6\n", "bad:9: counts exceed 64 bits"},
+        {"4\t5\t6\n", "4\t18446744073709551616\t6\n", "bad:9: expected ID"},
+        {"4\t5\t6\n", "\n", "bad:9: empty line"},
+        {"#end\t2", "#end\t3", "bad:10: #end does not agree"},
+        {"\t21\n", "\t22\n", "bad:10: #end does not agree"},
+        {"\t21\n", "\n", "bad:10: #end: expected"},
+        {"\t21\n", "\t21\t\n", "bad:10: #end: expected"},
+        {"\t2\t21\n", "\n", "bad:10: expected #domain or #end"},
+        {"#end\t2\t21\n", "", "bad:10: expected #end, found the end: a cut file"},
+        {"\t21\n", "\t21\n\n", "bad:11: not a count file"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1024];
+        counts c = {0};
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        const char *at = strstr(sample, rows[i].from);
+        REQUIRE(at);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - sample), sample, rows[i].to,
+                 at + strlen(rows[i].from));
+        CHECK_INT(sl_counts_read_memory(&c, text, strlen(text), "bad", &err),
+                  rows[i].wrong[0] ? SPECRT_STATUS_BAD_INPUT : SPECRT_STATUS_OK);
+        CHECK_HAS(err.msg, rows[i].wrong);
+        sl_counts_free(&c);
+    }
+}
+
+/* A name longer than any buffer, in a file longer than what is read at once, and many rows. */
+static void test_long(void) {
+    enum { NAME = 100000, ROWS = 5000 };
+    static counts_row rows[ROWS];
+    counts a = {0}, b = {0};
+    counts_domain many = {.name = (char *)(uintptr_t) "many",
+                          .provenance = "raw",
+                          .rows = rows,
+                          .n_rows = ROWS,
+                          .n_tokens = {0, ROWS}};
+    size_t n, m;
+    char *name = (char *)malloc(NAME + 1);
+    memset(name, 'n', NAME);
+    name[NAME] = '\0';
+    vocab_fill(&a);
+    add_document(&a, name, NULL);
+    for (int32_t i = 0; i < ROWS; i++) rows[i] = (counts_row){i, {0, 1}};
+    CHECK_INT(sl_counts_add(&a, &many, NULL), SPECRT_STATUS_OK);
+    a.vocab.n_vocab = ROWS;
+    a.vocab.types = (uint8_t *)realloc(a.vocab.types, ROWS);
+    memset(a.vocab.types + N_VOCAB, 0, ROWS - N_VOCAB);
+    char *text = to_text(&a, &n);
+    CHECK_INT(sl_counts_read_memory(&b, text, n, "a", NULL), SPECRT_STATUS_OK);
+    char *again = to_text(&b, &m);
+    CHECK_STR(again, text);
+    text[n / 2] = '\0';
+    refuse(text, n);
+    free(name), free(text), free(again);
+    sl_counts_free(&a);
+    sl_counts_free(&b);
 }
 
 static void expect_refusal(const counts *a, const counts *b, const char *message) {
@@ -304,7 +418,9 @@ static const test_case cases[] = {
     {"counts_add", "sums equal a dense oracle", test_add},
     {"counts_merge", "shards in any order give the bytes of one run", test_merge_is_exact},
     {"counts_damage", "cut files and changed numbers are refused", test_damage},
-    {"counts_rows", "rows that are none, with the right sum, are refused", test_rows},
+    {"counts_fields", "every field of a file, read and written", test_fields},
+    {"counts_lines", "a line that is wrong is named", test_lines},
+    {"counts_long", "lines of any length", test_long},
     {"counts_mismatch", "other tokenizers and options are refused by name", test_mismatch},
     {"counts_names", "the kept name does not depend on the order", test_names},
     {"counts_packed", ".gz and .zst count files", test_packed},

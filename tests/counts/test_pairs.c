@@ -3,9 +3,10 @@
 #include "starve.h"
 #include "test.h"
 
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "counts/pairs.h"
+#include "counts/pairs_impl.h"
 
 #include "tools/cograph-build/graph.h"
 
@@ -159,6 +160,52 @@ static void test_no_disk(void) {
     free(t.ids);
 }
 
+/* Who cuts the file of spilled runs is found out. */
+static void test_cut_spill(void) {
+    random_state = 12;
+    text t = make_text(300, 50000);
+    pairs *p;
+    specrt_error err;
+    REQUIRE(sl_pairs_create(t.n_vocab, 0, 1, "/tmp", &p, NULL) == SPECRT_STATUS_OK);
+    sl_pairs_limit(p, 1000);
+    count_part(p, &t, 0, t.n, 30000);
+    REQUIRE(p->fd >= 0 && ftruncate(p->fd, 5000) == 0);
+    errno = EINTR;
+    CHECK_INT(sl_pairs_each(p, 1, collect_take, collect_put, NULL, &err), SPECRT_STATUS_IO);
+    CHECK_STR(err.msg, "/tmp: cannot read back pairs: the file ends early");
+    sl_pairs_free(p);
+    free(t.ids);
+}
+
+/* Two tokens are a pair; a counter counts when its block is full. */
+static void test_blocks(void) {
+    text t = {(int32_t[]){3, 1}, 2, 5};
+    pairs *p;
+    pairs_counter *c;
+    REQUIRE(sl_pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(sl_pairs_counter_create(p, &c, NULL) == SPECRT_STATUS_OK);
+    id_list *tokens = sl_pairs_counter_tokens(c);
+    size_t most = tokens->capacity;
+    CHECK(most * 12 <= PAIRS_MIN_MEMORY && most * 12 > PAIRS_MIN_MEMORY / 4);
+    memcpy(tokens->ids, t.ids, sizeof *t.ids), tokens->n = 1;
+    CHECK_INT(sl_pairs_counter_flush(c, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(p->n_runs, 0);
+    memcpy(tokens->ids, t.ids, 2 * sizeof *t.ids), tokens->n = 2;
+    CHECK_INT(sl_pairs_counter_flush(c, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(tokens->n, 0);
+    check_store(p, &t, 1);
+    for (tokens->n = 0; tokens->n < most; tokens->n++) tokens->ids[tokens->n] = t.n_vocab;
+    tokens->n = most / 2;
+    CHECK_INT(sl_pairs_counter_check(c, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(tokens->n, most / 2);
+    tokens->n = most;
+    CHECK_INT(sl_pairs_counter_check(c, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(tokens->n, 0);
+    check_store(p, &t, 1);
+    sl_pairs_counter_free(c);
+    sl_pairs_free(p);
+}
+
 /* ---- count files ---- */
 
 static pairs_header some_header(const text *t, uint64_t n_tokens) {
@@ -239,6 +286,115 @@ static void test_damage(void) {
     }
     free(bytes);
     free(t.ids);
+}
+
+static void check_file(uint8_t *bytes, size_t n, const char *wrong) {
+    pairs *p;
+    pairs_header h = {0};
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    REQUIRE(sl_pairs_create(0, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_pairs_read_memory(p, &h, bytes, n, "x", &err),
+              wrong ? SPECRT_STATUS_BAD_INPUT : SPECRT_STATUS_OK);
+    CHECK_HAS(err.msg, wrong ? wrong : "");
+    sl_pairs_free(p);
+}
+
+/* The bytes of a header with one field changed. */
+static void test_headers(void) {
+    static const struct {
+        int at;
+        int32_t value;
+        const char *wrong;
+    } rows[] = {
+        {8, 2, "its version is not 1"},
+        {12, 0, "n_vocab or n_normal is out of range"},
+        {12, COUNTS_MAX_VOCAB + 1, "n_vocab or n_normal is out of range"},
+        {12, COUNTS_MAX_VOCAB, "ascending ids"}, /* only the rows are wrong */
+        {16, -1, "n_vocab or n_normal is out of range"},
+        {16, 61, "n_vocab or n_normal is out of range"},
+        {16, 0, "its sums do not agree"},
+        {0, 0, "not a count file of pairs"},
+    };
+    random_state = 10;
+    text t = make_text(60, 400);
+    size_t n;
+    uint8_t *bytes = file_of_part(&t, 0, t.n, &n), kept[404];
+    memcpy(kept, bytes, sizeof kept);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        memcpy(bytes + rows[i].at, &rows[i].value, 4);
+        check_file(bytes, n, rows[i].wrong);
+        memcpy(bytes, kept, sizeof kept);
+    }
+    memset(bytes + 52, 'x', 64);
+    check_file(bytes, n, "a text does not end");
+    memcpy(bytes, kept, sizeof kept);
+    memset(bytes + 116, 'x', 256);
+    check_file(bytes, n, "a text does not end");
+    memcpy(bytes, kept, sizeof kept);
+    check_file(bytes, 0, "empty; expected a count file of pairs");
+    check_file(bytes, 7, "not a count file of pairs");
+    check_file(bytes, 403, "the file is cut in its header");
+    check_file(bytes, n, NULL);
+    free(bytes);
+    free(t.ids);
+}
+
+/* Rows by hand over 5 ids, each with sums that are right. */
+static void test_rows(void) {
+    static const struct {
+        uint8_t bytes[24];
+        size_t n;
+        uint64_t n_rows, sum, n_tokens;
+        const char *wrong;
+    } rows[] = {
+        {{0, 2, 1, 7, 4, 1, 4, 1, 5, 1}, 10, 2, 9, 9, NULL},
+        {{0, 1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+         13,
+         1,
+         UINT64_MAX,
+         UINT64_MAX,
+         NULL},
+        {{0, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 12, 1, 5, 9, NULL},
+        {{0, 1, 0, 1}, 4, 1, 1, 9, "successors are not ascending ids"},
+        {{0, 1, 6, 1}, 4, 1, 1, 9, "successors are not ascending ids"},
+        {{0, 2, 1, 1, 5, 1}, 6, 1, 2, 9, "successors are not ascending ids"},
+        {{0, 1, 1, 0}, 4, 1, 0, 9, "a count of 0"},
+        {{6, 1, 1, 1}, 4, 1, 1, 9, "sources are not ascending ids"},
+        {{1, 1, 1, 1, 1, 1, 1, 1}, 8, 2, 2, 9, "sources are not ascending ids"},
+        {{2, 0}, 2, 1, 0, 9, "a row of no or too many successors"},
+        {{2, 6}, 2, 1, 0, 9, "a row of no or too many successors"},
+        {{0, 1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2},
+         13,
+         1,
+         1,
+         9,
+         "a number exceeds 64 bits"},
+        {{0, 1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 1, 1, 1, 1},
+         17,
+         2,
+         0,
+         9,
+         "counts exceed 64 bits"},
+        {{0, 1, 1, 2}, 4, 2, 2, 9, "its sums do not agree"},
+        {{0, 1, 1, 2}, 4, 1, 3, 9, "its sums do not agree"},
+        {{0, 1, 1, 2}, 4, 1, 2, 1, "more pairs than tokens"},
+        {{0, 1, 1, 2}, 4, 1, 2, 2, NULL},
+    };
+    const text none = {(int32_t[]){0}, 0, 5};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        size_t n, at = 404 + rows[i].n, start = 0;
+        uint8_t *empty = file_of_part(&none, 0, 0, &n), file[500];
+        memcpy(file, empty, 404);
+        memcpy(file + 372, &rows[i].n_tokens, 8);
+        memcpy(file + 404, rows[i].bytes, rows[i].n);
+        uint64_t sums[3] = {rows[i].n_rows, rows[i].sum, specrt_hash64(file, 404, 0)};
+        if (i == 0) start = 6, sums[2] = specrt_hash64(file + 404, start, sums[2]);
+        sums[2] = specrt_hash64(file + 404 + start, rows[i].n - start, sums[2]);
+        file[at] = 5;
+        memcpy(file + at + 1, sums, sizeof sums);
+        check_file(file, at + 1 + sizeof sums, rows[i].wrong);
+        free(empty);
+    }
 }
 
 static void test_mismatch(void) {
@@ -380,8 +536,12 @@ static const test_case cases[] = {
     {"counts", "runs of many blocks, merged on several threads", test_counts},
     {"spilling", "runs on disk, merged there again", test_spilling},
     {"no_disk", "a temporary file that cannot be made", test_no_disk},
+    {"cut_spill", "a temporary file that somebody cuts", test_cut_spill},
+    {"blocks", "pairs and blocks at their limits", test_blocks},
     {"merge", "count files of parts in any order give the file of the whole", test_merge},
     {"damage", "every cut and every flipped byte of a count file", test_damage},
+    {"headers", "every field of a header", test_headers},
+    {"rows", "rows that are none, with sums that are right", test_rows},
     {"mismatch", "other tokenizers, options, overflow", test_mismatch},
     {"graph", "rows, order, cuts and EvoSpec's rule", test_graph},
     {"no_memory", "every allocation of a graph that fails", test_no_memory},
