@@ -45,16 +45,8 @@ static json_object *find_layer(json_object *config) {
     return config;
 }
 
-static specrt_status read_config(checkpoint *c, bool needed, specrt_error *err) {
-    const char *slash = strrchr(c->m.path, '/');
-    size_t n = slash ? (size_t)(slash - c->m.path + 1) : 0;
-    char path[4096];
-    c->folder = strndup(n ? c->m.path : "./", n ? n : 2);
-    if (!c->folder) return sl_error_no_memory(err, c->m.path);
-    if (strlen(c->folder) + sizeof "config.json" > sizeof path)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: its name is too long",
-                                c->folder);
-    snprintf(path, sizeof path, "%sconfig.json", c->folder);
+static specrt_status read_config_at(checkpoint *c, const char *path, bool needed,
+                                    specrt_error *err) {
     if (needed || access(path, F_OK) == 0) {
         TRY(sl_file_map(path, &c->text, err));
         TRY(parse_object(path, &c->text, &c->config, err));
@@ -63,6 +55,17 @@ static specrt_status read_config(checkpoint *c, bool needed, specrt_error *err) 
     }
     c->layer = find_layer(c->config);
     return SPECRT_STATUS_OK;
+}
+
+static specrt_status read_config(checkpoint *c, bool needed, specrt_error *err) {
+    const char *slash = strrchr(c->m.path, '/');
+    char *path;
+    c->folder = slash ? strndup(c->m.path, (size_t)(slash + 1 - c->m.path)) : strdup("./");
+    if (!c->folder || asprintf(&path, "%sconfig.json", c->folder) < 0)
+        return sl_error_no_memory(err, c->m.path);
+    specrt_status status = read_config_at(c, path, needed, err);
+    free(path);
+    return status;
 }
 
 /* A key of the whole, else of the layer's own object. */

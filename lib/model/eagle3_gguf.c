@@ -70,7 +70,7 @@ static double number_of(const eagle3 *e, const char *name, const char *key, doub
 /* The same as a count; 0 for what is none. */
 static int64_t count_of(const eagle3 *e, const char *name, const char *key) {
     double x = number_of(e, name, key, 0);
-    return x >= 1 && x <= SPECRT_MAX_VOCAB ? (int64_t)x : 0;
+    return x >= 1 && x <= INT32_MAX ? (int64_t)x : 0;
 }
 
 /* A tensor of a number of rows (0: a vector), in a type that GGUF has. */

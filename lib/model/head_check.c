@@ -10,8 +10,6 @@
 #include "base/io.h"
 #include "base/parallel.h"
 
-enum { BLOCK = 512 };
-
 typedef struct checking {
     const specrt_head_desc *head;
     const uint8_t *skip;
@@ -36,16 +34,15 @@ static int64_t bad_column(const float *x, int64_t n) {
     return j;
 }
 
-static void check_block(void *arg, int64_t block, int worker) {
+/* Each worker's rows rise, so those behind its first bad one are not needed. */
+static void check_row(void *arg, int64_t row, int worker) {
     const checking *c = arg;
-    int64_t end = (block + 1) * BLOCK < c->head->n_rows ? (block + 1) * BLOCK : c->head->n_rows;
-    float *x = c->x + worker * c->head->n_cols;
-    for (int64_t row = block * BLOCK; row < end && row < c->first[worker]; row++) {
-        if (c->skip && c->skip[row]) continue;
-        read_row(c, row, x);
-        bool bad = bad_column(x, c->head->n_cols) < c->head->n_cols;
-        if (bad || (c->head->bias && !is_good(c->head->bias[row]))) c->first[worker] = row;
-    }
+    const specrt_head_desc *head = c->head;
+    float *x = c->x + worker * head->n_cols;
+    if (c->first[worker] < head->n_rows || (c->skip && c->skip[row])) return;
+    read_row(c, row, x);
+    bool bad = bad_column(x, head->n_cols) < head->n_cols;
+    if (bad || (head->bias && !is_good(head->bias[row]))) c->first[worker] = row;
 }
 
 static specrt_status blame(const checking *c, const char *name, int64_t row, specrt_error *err) {
@@ -60,20 +57,24 @@ static specrt_status blame(const checking *c, const char *name, int64_t row, spe
                             (double)(is_bias ? c->head->bias[row] : c->x[column]));
 }
 
+static specrt_status check_rows(const checking *c, const char *name, int threads,
+                                specrt_error *err) {
+    int64_t n = c->head->n_rows, first = n;
+    for (int i = 0; i < threads; i++) c->first[i] = n;
+    sl_parallel_for(threads, n, check_row, (void *)(uintptr_t)c);
+    for (int i = 0; i < threads; i++)
+        if (c->first[i] < first) first = c->first[i];
+    return first == n ? SPECRT_STATUS_OK : blame(c, name, first, err);
+}
+
 specrt_status sl_head_check(const specrt_head_desc *head, const char *name, const uint8_t *skip,
                             int threads, specrt_error *err) {
     checking c = {.head = head, .skip = skip, .stride = head->row_stride};
     if (!c.stride) c.stride = specrt_row_bytes(head->dtype, head->n_cols);
-    c.x = malloc((size_t)threads * (size_t)head->n_cols * sizeof *c.x);
-    c.first = malloc((size_t)threads * sizeof *c.first);
-    specrt_status status = SPECRT_STATUS_OK;
-    int64_t first = head->n_rows;
-    if (!c.x || !c.first) status = sl_error_no_memory_for(err, "a row");
-    for (int i = 0; i < threads && !status; i++) c.first[i] = head->n_rows;
-    if (!status) sl_parallel_for(threads, (head->n_rows + BLOCK - 1) / BLOCK, check_block, &c);
-    for (int i = 0; i < threads && !status; i++)
-        if (c.first[i] < first) first = c.first[i];
-    if (first < head->n_rows) status = blame(&c, name, first, err);
+    bool ok = (c.x = calloc((size_t)threads * (size_t)head->n_cols, sizeof *c.x)) &&
+              (c.first = calloc((size_t)threads, sizeof *c.first));
+    specrt_status status =
+        ok ? check_rows(&c, name, threads, err) : sl_error_no_memory_for(err, "a row");
     free(c.x);
     free(c.first);
     return status;

@@ -77,10 +77,11 @@ static specrt_status to_half(const job *j, const specrt_head_desc *head, const u
 /* The gathered rows [j->n, n_cols] of a quantised head in f16; *rows, owned, is replaced. */
 static specrt_status to_halves(const job *j, specrt_head_desc *head, uint8_t **rows) {
     size_t n_cols = (size_t)head->n_cols, row_bytes = specrt_row_bytes(head->dtype, head->n_cols);
-    float *row = (float *)malloc(n_cols * sizeof *row);
-    uint16_t *halves = (uint16_t *)malloc((size_t)j->n * n_cols * sizeof *halves);
-    specrt_status status =
-        row && halves ? SPECRT_STATUS_OK : sl_error_no_memory(j->err, j->drafter);
+    float *row = NULL;
+    uint16_t *halves = NULL;
+    bool ok = (row = (float *)calloc(n_cols, sizeof *row)) &&
+              (halves = (uint16_t *)calloc((size_t)j->n * n_cols, sizeof *halves));
+    specrt_status status = ok ? SPECRT_STATUS_OK : sl_error_no_memory(j->err, j->drafter);
     for (int32_t i = 0; i < j->n && status == SPECRT_STATUS_OK; i++)
         status = to_half(j, head, *rows + (size_t)i * row_bytes, j->ids[i], row,
                          halves + (size_t)i * n_cols);

@@ -4,13 +4,14 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <json-c/json.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/error.h"
+#include "model/checkpoint.h"
 #include "tokenizer/tokenizer.h"
-
-enum { MAX_CONFIG = 16 << 20 };
 
 static const char *const gguf_heads[] = {"output.weight", NULL};
 static const char *const gguf_embeddings[] = {"token_embd.weight", NULL};
@@ -70,11 +71,10 @@ static specrt_status choose(const char *folder, struct dirent *const *names, int
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: %d models inside (%s, %s%s); name one of them", folder, n,
                                 names[0]->d_name, names[1]->d_name, n > 2 ? ", ..." : "");
-    size_t bytes = strlen(folder) + strlen(best) + 2;
-    *path = malloc(bytes);
-    if (!*path) return sl_error_no_memory(err, folder);
-    snprintf(*path, bytes, "%s%s%s", folder, ends_with(folder, "/") ? "" : "/", best);
-    return SPECRT_STATUS_OK;
+    const char *slash = ends_with(folder, "/") ? "" : "/";
+    if (asprintf(path, "%s%s%s", folder, slash, best) >= 0) return SPECRT_STATUS_OK;
+    *path = NULL;
+    return sl_error_no_memory(err, folder);
 }
 
 static specrt_status resolve(const char *path, char **out, specrt_error *err) {
@@ -104,39 +104,18 @@ static int read_tied(json_object *config) {
     return -1;
 }
 
-static specrt_status parse_config(const char *path, const file_view *view, int *tied,
-                                  specrt_error *err) {
-    json_tokener *tok = json_tokener_new();
-    json_object *config = NULL;
-    if (!tok) return sl_error_no_memory(err, path);
-    if (view->n > 0 && view->n <= MAX_CONFIG)
-        config = json_tokener_parse_ex(tok, (const char *)view->bytes, (int)view->n);
-    json_tokener_free(tok);
-    if (!json_object_is_type(config, json_type_object)) {
-        json_object_put(config);
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: expected a JSON object", path);
-    }
-    *tied = read_tied(config);
-    json_object_put(config);
-    return SPECRT_STATUS_OK;
-}
-
 /* Asks the config.json beside a safetensors model whether its head is the embedding. */
 static specrt_status read_config(model *m, specrt_error *err) {
-    struct stat info;
-    file_view view;
     const char *slash = strrchr(m->path, '/');
-    int folder = slash ? (int)(slash - m->path + 1) : 0;
-    size_t n = (size_t)folder + sizeof "config.json";
-    char *path = malloc(n);
-    if (!path) return sl_error_no_memory(err, m->path);
-    snprintf(path, n, "%.*sconfig.json", folder, m->path);
+    int folder = slash ? (int)(slash + 1 - m->path) : 0;
+    json_object *config = NULL;
+    char *path;
+    if (asprintf(&path, "%.*sconfig.json", folder, m->path) < 0)
+        return sl_error_no_memory(err, m->path);
     specrt_status status = SPECRT_STATUS_OK;
-    if (stat(path, &info) == 0) {
-        status = sl_file_map(path, &view, err);
-        if (!status) status = parse_config(path, &view, &m->tied, err);
-        sl_file_unmap(&view);
-    }
+    if (access(path, F_OK) == 0) status = sl_checkpoint_read_json(path, &config, err);
+    if (config) m->tied = read_tied(config);
+    json_object_put(config);
     free(path);
     return status;
 }
@@ -227,25 +206,31 @@ static const char *tensor_name(const model *m, int64_t i) {
     return m->g ? sl_gguf_tensors(m->g, &n)[i].name : sl_st_tensors(m->s, &n)[i].name;
 }
 
+/* Adds to a text of at most `bytes`; what does not fit is left out. */
+static __attribute__((format(printf, 3, 4))) void append(char *text, size_t bytes,
+                                                         const char *format, ...) {
+    va_list args;
+    size_t used = strlen(text);
+    va_start(args, format);
+    vsnprintf(text + used, bytes - used, format, args);
+    va_end(args);
+}
+
 /* Names of the first tensors, for messages. */
 static void list_tensors(const model *m, char *text, size_t bytes) {
     int64_t n = count_tensors(m);
-    size_t used = 0;
-    snprintf(text, bytes, "it has none");
-    for (int64_t i = 0; i < n && i < 6 && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%.40s", i ? ", " : "it has ",
-                                 tensor_name(m, i));
-    if (n > 6 && used < bytes) snprintf(text + used, bytes - used, " and %" PRId64 " more", n - 6);
+    snprintf(text, bytes, "%s", n ? "it has " : "it has none");
+    for (int64_t i = 0; i < n && i < 6; i++)
+        append(text, bytes, "%s%.40s", i ? ", " : "", tensor_name(m, i));
+    if (n > 6) append(text, bytes, " and %" PRId64 " more", n - 6);
 }
 
 /* "f32 f16 ... q6_k" */
 static void list_types(char *text, size_t bytes) {
-    size_t used = 0;
     text[0] = '\0';
-    for (int i = 0; i < 64 && used < bytes; i++)
+    for (int i = 0; i < 64; i++)
         if (decodes((specrt_dtype)i))
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " " : "",
-                                     specrt_dtype_name((specrt_dtype)i));
+            append(text, bytes, "%s%s", text[0] ? " " : "", specrt_dtype_name((specrt_dtype)i));
 }
 
 static specrt_status check_type(const model *m, const char *name, const matrix *found,
@@ -298,27 +283,34 @@ static const char *head_name(const model *m) {
     return embedding;
 }
 
-static specrt_status read_bias(model *m, const char *name, specrt_head_desc *head,
+/* The tensor `name`, if it is there, as f32 [rows of the head]. */
+static specrt_status take_bias(model *m, const char *name, specrt_head_desc *head,
                                specrt_error *err) {
-    char bias_name[128];
     matrix bias;
-    size_t stem = strlen(name) - strlen(".weight");
-    if (!ends_with(name, ".weight") || stem + sizeof ".bias" > sizeof bias_name)
-        return SPECRT_STATUS_OK;
-    snprintf(bias_name, sizeof bias_name, "%.*s.bias", (int)stem, name);
-    if (!find(m, bias_name, &bias)) return SPECRT_STATUS_OK;
+    if (!find(m, name, &bias)) return SPECRT_STATUS_OK;
     if (bias.n_dims != 1 || bias.n_cols != head->n_rows)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: tensor \"%s\": %" PRId64 " elements; expected %" PRId64
-                                ", the rows of \"%s\"",
-                                m->path, bias_name, bias.n_cols, head->n_rows, name);
-    TRY(check_type(m, bias_name, &bias, err));
-    float *values = malloc((size_t)bias.n_cols * sizeof *values);
+                                ", the rows of the head",
+                                m->path, name, bias.n_cols, head->n_rows);
+    TRY(check_type(m, name, &bias, err));
+    float *values = calloc((size_t)bias.n_cols, sizeof *values);
     if (!values) return sl_error_no_memory(err, m->path);
     specrt_row_decode(bias.dtype, bias.data, bias.n_cols, values);
     free(m->bias);
     head->bias = m->bias = values;
     return SPECRT_STATUS_OK;
+}
+
+static specrt_status read_bias(model *m, const char *head_name, specrt_head_desc *head,
+                               specrt_error *err) {
+    char *name;
+    if (!ends_with(head_name, ".weight")) return SPECRT_STATUS_OK;
+    int stem = (int)(strlen(head_name) - strlen(".weight"));
+    if (asprintf(&name, "%.*s.bias", stem, head_name) < 0) return sl_error_no_memory(err, m->path);
+    specrt_status status = take_bias(m, name, head, err);
+    free(name);
+    return status;
 }
 
 specrt_status sl_model_head(model *m, const char *tensor, specrt_head_desc *out, const char **name,
@@ -393,11 +385,11 @@ specrt_status sl_model_d2t(const model *m, int64_t n_rows, int64_t n_vocab, int3
                                 "%s: tensor \"d2t\": expected I64 [%" PRId64
                                 "], one for each row of the head",
                                 m->path, n_rows);
-    int32_t *out = malloc((size_t)n_rows * sizeof *out);
-    uint8_t *seen = calloc((size_t)n_vocab, 1);
-    specrt_status status = out && seen
-                               ? take_ids(m, values, m->s != NULL, n_rows, n_vocab, seen, out, err)
-                               : sl_error_no_memory(err, m->path);
+    int32_t *out = NULL;
+    uint8_t *seen = NULL;
+    bool ok = (out = calloc((size_t)n_rows, sizeof *out)) && (seen = calloc((size_t)n_vocab, 1));
+    specrt_status status = ok ? take_ids(m, values, m->s != NULL, n_rows, n_vocab, seen, out, err)
+                              : sl_error_no_memory(err, m->path);
     free(seen);
     if (status)
         free(out);

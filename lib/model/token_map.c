@@ -55,14 +55,10 @@ specrt_status sl_token_map_from_ranks(const specrt_ranks *ranks, int32_t size, t
                                 "size %" PRId32 ": expected at least %" PRId32
                                 " (the forced ids) and at most %" PRId32 " (the valid ids)",
                                 size, h->n_forced, h->n_valid);
-    *out = (token_map){.ids = (int32_t *)malloc((size_t)size * sizeof *out->ids),
-                       .counts = (uint64_t *)malloc((size_t)size * sizeof *out->counts),
-                       .n = size,
-                       .n_vocab = h->n_vocab};
-    if (!out->ids || !out->counts) {
-        sl_token_map_free(out);
-        return sl_error_no_memory(err, "token map");
-    }
+    *out = (token_map){.n = size, .n_vocab = h->n_vocab};
+    bool ok = (out->ids = (int32_t *)malloc((size_t)size * sizeof *out->ids)) &&
+              (out->counts = (uint64_t *)malloc((size_t)size * sizeof *out->counts));
+    if (!ok) return sl_token_map_free(out), sl_error_no_memory(err, "token map");
     memcpy(out->ids, ranks->ids, (size_t)size * sizeof *out->ids);
     memcpy(out->counts, ranks->counts, (size_t)size * sizeof *out->counts);
     return SPECRT_STATUS_OK;
@@ -417,7 +413,7 @@ static int64_t id_at(const raw_map *raw, bool offset, int64_t i) {
 static specrt_status try_reading(const raw_map *raw, bool offset, reading *out, specrt_error *err) {
     *out = (reading){offset, NULL, -1, -1, 0};
     for (int64_t i = 0; i < raw->n && out->outside < 0; i++) {
-        bool sums = raw->values[i] >= INT32_MIN && raw->values[i] <= INT32_MAX;
+        bool sums = raw->values[i] == (int32_t)raw->values[i];
         if (!sums || id_at(raw, offset, i) < 0 || id_at(raw, offset, i) >= raw->bound)
             out->outside = i;
     }
@@ -494,15 +490,9 @@ static specrt_status choose(const raw_map *raw, const token_map_options *o, cons
     return fits(*out) || may_drop ? SPECRT_STATUS_OK : explain(raw, *out, err);
 }
 
-/* Keep the first of repeated ids, in the list's own order. */
-static specrt_status keep(const raw_map *raw, const reading *r, token_map *out, specrt_error *err) {
-    uint8_t *drop = (uint8_t *)calloc((size_t)raw->n, 1);
-    out->ids = (int32_t *)malloc((size_t)raw->n * sizeof *out->ids);
-    if (raw->counts) out->counts = (uint64_t *)malloc((size_t)raw->n * sizeof *out->counts);
-    if (!drop || !out->ids || (raw->counts && !out->counts)) {
-        free(drop);
-        return sl_error_no_memory(err, raw->path);
-    }
+/* Keep the first of repeated ids, in the list's own order.
+ *   drop : u8 [raw->n], zeroed */
+static void keep_first(const raw_map *raw, const reading *r, uint8_t *drop, token_map *out) {
     for (int64_t i = 1; i < raw->n; i++)
         if (r->sorted[i].id == r->sorted[i - 1].id) drop[r->sorted[i].at] = 1;
     for (int64_t i = 0; i < raw->n; i++) {
@@ -513,12 +503,22 @@ static specrt_status keep(const raw_map *raw, const reading *r, token_map *out, 
     }
     out->n_dropped = (int32_t)(raw->n - out->n);
     out->was_offset = r->offset;
+}
+
+static specrt_status keep(const raw_map *raw, const reading *r, token_map *out, specrt_error *err) {
+    size_t n = (size_t)raw->n;
+    uint8_t *drop = NULL;
+    bool ok = (drop = (uint8_t *)calloc(n, 1)) &&
+              (out->ids = (int32_t *)calloc(n, sizeof *out->ids)) &&
+              (out->counts = (uint64_t *)calloc(n, sizeof *out->counts));
+    if (ok) keep_first(raw, r, drop, out);
+    if (!raw->counts) free(out->counts), out->counts = NULL;
     free(drop);
-    return SPECRT_STATUS_OK;
+    return ok ? SPECRT_STATUS_OK : sl_error_no_memory(err, raw->path);
 }
 
 static specrt_status from_mask(const raw_map *raw, token_map *out, specrt_error *err) {
-    out->ids = (int32_t *)malloc((size_t)raw->n_mask * sizeof *out->ids);
+    out->ids = (int32_t *)calloc((size_t)raw->n_mask, sizeof *out->ids);
     if (!out->ids) return sl_error_no_memory(err, raw->path);
     for (int64_t i = 0; i < raw->n_mask; i++)
         if (raw->mask[i]) out->ids[out->n++] = (int32_t)i;

@@ -177,7 +177,7 @@ static specrt_status write_counts(const job *j) {
     if (!j->counts)
         return specrt_error_set(j->err, SPECRT_STATUS_BAD_ARG,
                                 "format token-freq: expected counts; the map has none");
-    uint64_t *counts = (uint64_t *)malloc((size_t)j->n * sizeof *counts);
+    uint64_t *counts = (uint64_t *)calloc((size_t)j->n, sizeof *counts);
     if (!counts) return sl_error_no_memory(j->err, j->path);
     for (int32_t i = j->n - 1; i >= 0; i--) {
         uint64_t least = i + 1 < j->n ? counts[i + 1] : 1; /* 0 reads as never seen */
@@ -204,12 +204,10 @@ static void pair_free(pair *p) {
 }
 
 static specrt_status pair_make(const job *j, pair *out) {
-    *out = (pair){(int64_t *)malloc((size_t)j->n * sizeof(int64_t)),
-                  (uint8_t *)calloc((size_t)j->n_vocab, 1)};
-    if (!out->d2t || !out->t2d) {
-        pair_free(out);
-        return sl_error_no_memory(j->err, j->path);
-    }
+    *out = (pair){0};
+    bool ok = (out->d2t = (int64_t *)calloc((size_t)j->n, sizeof(int64_t))) &&
+              (out->t2d = (uint8_t *)calloc((size_t)j->n_vocab, 1));
+    if (!ok) return pair_free(out), sl_error_no_memory(j->err, j->path);
     for (int32_t i = 0; i < j->n; i++) {
         out->d2t[i] = (int64_t)j->ids[i] - i;
         out->t2d[j->ids[i]] = 1;
@@ -375,7 +373,7 @@ specrt_status sl_token_map_write(const token_map *map, const char *format, const
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
             "format %s: expected at least one id and the size of the vocabulary", format);
-    int32_t *sorted = (int32_t *)malloc((size_t)map->n * sizeof *sorted);
+    int32_t *sorted = (int32_t *)calloc((size_t)map->n, sizeof *sorted);
     if (!sorted) return sl_error_no_memory(err, path);
     memcpy(sorted, map->ids, (size_t)map->n * sizeof *sorted);
     qsort(sorted, (size_t)map->n, sizeof *sorted, sl_order_i32);

@@ -4,28 +4,24 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include "base/error.h"
+#include "base/order.h"
 
 typedef struct group {
+    int32_t first;  /* id; sl_order_i32() sorts by it */
     uint64_t count; /* of its ids; the greatest number for a forced one */
-    int32_t first;  /* id */
 } group;
 
 static int by_count(const void *a, const void *b) {
     const group *x = (const group *)a, *y = (const group *)b;
-    if (x->count != y->count) return x->count > y->count ? -1 : 1;
-    return x->first < y->first ? -1 : x->first > y->first;
-}
-
-static int by_id(const void *a, const void *b) {
-    const group *x = (const group *)a, *y = (const group *)b;
-    return x->first < y->first ? -1 : x->first > y->first;
+    int order = (x->count < y->count) - (x->count > y->count);
+    return order ? order : sl_order_i32(a, b);
 }
 
 /* @return how many groups have a forced id */
 static int32_t count_groups(const specrt_ranks *ranks, group *groups, int32_t n) {
     const specrt_ranks_header *h = ranks->header;
     int32_t n_forced = 0;
-    for (int32_t i = 0; i < n; i++) groups[i] = (group){0, i * VOCAB_GROUP};
+    for (int32_t i = 0; i < n; i++) groups[i] = (group){i * VOCAB_GROUP, 0};
     for (int32_t i = 0; i < h->n_valid; i++) {
         int32_t g = ranks->ids[i] / VOCAB_GROUP;
         if (g >= n || groups[g].count == UINT64_MAX) continue;
@@ -37,7 +33,7 @@ static int32_t count_groups(const specrt_ranks *ranks, group *groups, int32_t n)
 
 /* The best `n` of the groups as ids. */
 static specrt_status to_map(group *groups, int32_t n, token_map *out, specrt_error *err) {
-    qsort(groups, (size_t)n, sizeof *groups, by_id);
+    qsort(groups, (size_t)n, sizeof *groups, sl_order_i32);
     out->ids = (int32_t *)malloc((size_t)n * VOCAB_GROUP * sizeof *out->ids);
     if (!out->ids) return sl_error_no_memory(err, "groups");
     for (int32_t i = 0; i < n * VOCAB_GROUP; i++)

@@ -1,8 +1,7 @@
 /* test_model.c : which file, which tensor is the head, and models small enough to know by heart. */
 #include "model/head_check.h"
 #include "model/model.h"
-#include "folder.h"
-#include "test.h"
+#include "st_build.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -10,22 +9,6 @@
 
 static const float numbers[32] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
                                   16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
-
-/* A tensor of f32 rows that count up. */
-static st_tensor f32(const char *name, int64_t rows, int64_t cols) {
-    st_tensor t = {.name = name, .dtype = "F32", .n_dims = cols ? 2 : 1, .shape = {rows, cols}};
-    t.data = (const uint8_t *)numbers;
-    t.bytes = (size_t)(rows * (cols ? cols : 1)) * sizeof(float);
-    return t;
-}
-
-static void put_st(const char *name, const st_tensor *tensors, int n) {
-    specrt_error err;
-    out_file out;
-    REQUIRE(sl_out_open(&out, in_folder(name), true, &err) == SPECRT_STATUS_OK);
-    REQUIRE(sl_st_write(tensors, n, NULL, 0, &out, &err) == SPECRT_STATUS_OK);
-    REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
-}
 
 static gguf_tensor in_gguf(const char *name, uint32_t type, int64_t cols, int64_t rows,
                            size_t bytes) {
@@ -45,11 +28,6 @@ static void put_gguf(const char *name, const gguf_tensor *tensors, int n) {
     REQUIRE(sl_gguf_rewrite(g, tensors, n, &out, &err) == SPECRT_STATUS_OK);
     REQUIRE(sl_out_commit(&out, &err) == SPECRT_STATUS_OK);
     sl_gguf_close(g);
-}
-
-static void put_text(const char *name, const char *text) {
-    specrt_error err;
-    REQUIRE(sl_out_bytes(in_folder(name), true, text, strlen(text), &err) == SPECRT_STATUS_OK);
 }
 
 /* The head of the model is the tensor `expected`; NULL: it has none, as `say` says. */
@@ -74,13 +52,13 @@ static void test_heads(void) {
     st_tensor none = f32("fc.weight", 4, 2);
     put_st("model.safetensors", both, 2);
     check_head("model.safetensors", "lm_head.weight", NULL);
-    put_text("config.json", "{\"tie_word_embeddings\":true}");
+    put_json("config.json", "{\"tie_word_embeddings\":true}");
     check_head("model.safetensors", "model.embed_tokens.weight", NULL);
-    put_text("config.json", "{\"text_config\":{\"tie_word_embeddings\":false}}");
+    put_json("config.json", "{\"text_config\":{\"tie_word_embeddings\":false}}");
     check_head("model.safetensors", "lm_head.weight", NULL);
     put_st("model.safetensors", both + 1, 1);
     check_head("model.safetensors", NULL, "config.json does not tie the embedding");
-    put_text("config.json", "{}");
+    put_json("config.json", "{}");
     check_head("model.safetensors", "model.embed_tokens.weight", NULL);
     put_st("model.safetensors", &vision, 1);
     check_head("model.safetensors", "model.language_model.embed_tokens.weight", NULL);
@@ -120,8 +98,8 @@ static void test_bias(void) {
 /* The first bad row is named, whoever finds it; rows that will not be used are not looked at. */
 static void test_numbers(void) {
     enum { ROWS = 3000, COLS = 3 };
-    static float x[ROWS * COLS], bias[ROWS];
-    static uint8_t skip[ROWS];
+    float *x = (float *)calloc(ROWS * COLS, sizeof *x), *bias = (float *)calloc(ROWS, sizeof *bias);
+    uint8_t *skip = (uint8_t *)calloc(ROWS, 1);
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_head_desc head = {.rows = x, .dtype = SPECRT_DTYPE_F32, .n_rows = ROWS, .n_cols = COLS};
     head.bias = bias;
@@ -137,7 +115,55 @@ static void test_numbers(void) {
     CHECK_STR(err.msg, "\"h\": row 700: expected a finite weight of 65504 at most, found inf");
     skip[700] = skip[2999] = 1;
     CHECK_INT(sl_head_check(&head, "h", skip, 2, &err), SPECRT_STATUS_OK);
-    x[7] = x[COLS * 700] = x[COLS * 2999 + 2] = bias[650] = 0;
+    free(x), free(bias), free(skip);
+}
+
+/* The tokens of a head's rows: offsets in safetensors, ids in GGUF. */
+static void test_d2t(void) {
+    static const struct {
+        int64_t d2t[3];
+        int32_t ids[3];
+        const char *wrong;
+    } rows[] = {
+        {{0, 3, 1}, {0, 4, 3}, NULL},
+        {{4, -1, 0}, {4, 0, 2}, NULL},
+        {{5, 0, 0}, {0}, "entry 0 leads outside the target's 5 tokens"},
+        {{0, -2, 0}, {0}, "entry 1 leads outside the target's 5 tokens"},
+        {{0, 0, 3}, {0}, "entry 2 leads outside the target's 5 tokens"},
+        {{1, 0, 2}, {0}, "token 1 twice"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        st_tensor t = {.name = "d2t", .dtype = "I64", .n_dims = 1, .shape = {3}, .bytes = 24};
+        model m;
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        int32_t *ids;
+        t.data = (const uint8_t *)rows[i].d2t;
+        put_st("d.safetensors", &t, 1);
+        REQUIRE(sl_model_open(in_folder("d.safetensors"), &m, &err) == SPECRT_STATUS_OK);
+        CHECK_INT(sl_model_d2t(&m, 3, 5, &ids, &err),
+                  rows[i].wrong ? SPECRT_STATUS_BAD_INPUT : SPECRT_STATUS_OK);
+        CHECK_HAS(err.msg, rows[i].wrong ? rows[i].wrong : "");
+        if (ids) CHECK(memcmp(ids, rows[i].ids, sizeof rows[i].ids) == 0);
+        CHECK((ids == NULL) == (rows[i].wrong != NULL));
+        free(ids);
+        CHECK_INT(sl_model_d2t(&m, 4, 5, &ids, &err), SPECRT_STATUS_BAD_INPUT);
+        CHECK_HAS(err.msg, "expected I64 [4], one for each row of the head");
+        sl_model_close(&m);
+    }
+    static const int64_t absolute[] = {4, 0, 3};
+    gguf_tensor g = in_gguf("d2t", SPECRT_DTYPE_I64, 3, 1, 24);
+    model m;
+    specrt_error err;
+    int32_t *ids;
+    g.n_dims = 1, g.data = (const uint8_t *)absolute;
+    put_gguf("d.gguf", &g, 1);
+    REQUIRE(sl_model_open(in_folder("d.gguf"), &m, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_model_d2t(&m, 3, 5, &ids, &err) == SPECRT_STATUS_OK);
+    CHECK(ids[0] == 4 && ids[1] == 0 && ids[2] == 3);
+    free(ids);
+    CHECK_INT(sl_model_d2t(&m, 3, 4, &ids, &err), SPECRT_STATUS_BAD_INPUT);
+    sl_model_close(&m);
+    clear_folder();
 }
 
 static void test_matrices(void) {
@@ -166,6 +192,17 @@ static void test_matrices(void) {
     CHECK_HAS(err.msg, "\"n\": missing; it has m, iq, ids, v");
     CHECK_INT(sl_model_n_params(&m), 8 + 64 + 4 + 2);
     sl_model_close(&m);
+    gguf_tensor many[7];
+    for (int i = 0; i < 7; i++) {
+        many[i] = in_gguf("", SPECRT_DTYPE_F32, 2, 4, 32);
+        memset(many[i].name, 'a' + i, i < 5 ? 4 : 60);
+    }
+    put_gguf("a.gguf", many, 7);
+    REQUIRE(sl_model_open(in_folder("a.gguf"), &m, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_model_matrix(&m, "n", &rows, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "it has aaaa, bbbb, cccc, dddd, eeee, ffff");
+    CHECK_HAS(err.msg, "ffff and 1 more");
+    sl_model_close(&m);
     clear_folder();
 }
 
@@ -178,7 +215,7 @@ static void test_n_params(void) {
     REQUIRE(sl_model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
     CHECK_INT(sl_model_n_params(&m), 21);
     sl_model_close(&m);
-    put_text("config.json", "{\"tie_word_embeddings\":true}");
+    put_json("config.json", "{\"tie_word_embeddings\":true}");
     REQUIRE(sl_model_open(folder(), &m, &err) == SPECRT_STATUS_OK);
     CHECK_INT(sl_model_n_params(&m), 13);
     sl_model_close(&m);
@@ -208,10 +245,10 @@ static void test_folders(void) {
     check_folder(NULL, "2 models inside (a.gguf, b.gguf); name one of them");
     put_st("model.safetensors", &head, 1);
     check_folder("model.safetensors", NULL);
-    put_text("model.safetensors.index.json",
+    put_json("model.safetensors.index.json",
              "{\"weight_map\":{\"lm_head.weight\":\"model.safetensors\"}}");
     check_folder("model.safetensors.index.json", NULL);
-    put_text("config.json", "{");
+    put_json("config.json", "{");
     check_folder(NULL, "config.json: expected a JSON object");
     clear_folder();
 }
@@ -220,13 +257,13 @@ static void test_not_models(void) {
     model m;
     specrt_error err;
     CHECK_INT(sl_model_open(in_folder("missing"), &m, &err), SPECRT_STATUS_IO);
-    put_text("other", "");
+    put_json("other", "");
     CHECK_INT(sl_model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "not a model; expected GGUF");
-    put_text("other", "PK\3\4 a zip archive of some other framework");
+    put_json("other", "PK\3\4 a zip archive of some other framework");
     CHECK_INT(sl_model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "not a model; expected GGUF");
-    put_text("other", "GGUF");
+    put_json("other", "GGUF");
     CHECK_INT(sl_model_open(in_folder("other"), &m, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "header: the file ends");
     sl_model_close(&m);
@@ -271,6 +308,7 @@ static const test_case cases[] = {
     {"heads", "heads, tied embeddings and what config.json says", test_heads},
     {"bias", "the head's bias comes along, of the right length", test_bias},
     {"numbers", "a number that no head has is named by its row", test_numbers},
+    {"d2t", "tokens of the rows of a draft head", test_d2t},
     {"matrices", "rows of a tensor, and what has none", test_matrices},
     {"n_params", "a tied embedding counts once", test_n_params},
     {"folders", "the model inside a folder", test_folders},

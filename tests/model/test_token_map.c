@@ -26,8 +26,13 @@ static void check_ids(const token_map *map, const int32_t *ids, int32_t n) {
     for (int32_t i = 0; i < n && i < map->n; i++) CHECK_INT(map->ids[i], ids[i]);
 }
 
+/* Nothing is behind the text. */
 static specrt_status read_text(const char *text, token_map_options o, token_map *out) {
-    return sl_token_map_read_memory(text, strlen(text), "x", &o, out, &err);
+    size_t n = strlen(text);
+    char *copy = (char *)memcpy(malloc(n), text, n);
+    specrt_status status = sl_token_map_read_memory(copy, n, "x", &o, out, &err);
+    free(copy);
+    return status;
 }
 
 /* ---- lists in every format -------------------------------------------------------------------- */
@@ -284,6 +289,17 @@ static void test_values(void) {
         {"4 4 2 5", TOKEN_MAP_ABSOLUTE, 9, {0}, 0, "id 4 is listed at entries 0 and 1"},
         {"6 5 6", 0, 9, {0}, 0, "id 6 is listed at entries 0 and 2"},
         {"9999999999 1", 0, 0, {0}, 0, "entry 0 is 9999999999"},
+        {"7 3 4 # 6   \n289", TOKEN_MAP_ABSOLUTE, 300, {7, 3, 4, 289}, 4, NULL}, /* 16 bytes */
+        {"-9999999999 1", 0, 0, {0}, 0, "entry 0 is -9999999999"},
+        {"\xEF\xBB\xBF"
+         "5 3 9",
+         0,
+         10,
+         {5, 3, 9},
+         3,
+         NULL},
+        {"\xEF\xBB\xBF[5, 3, 9]", 0, 10, {5, 3, 9}, 3, NULL},
+        {"\r\n 5,3\t#9 8\n#7\n9#1", 0, 10, {5, 3, 9}, 3, NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         token_map map;

@@ -31,6 +31,9 @@ static void test_choice(void) {
     REQUIRE(sl_vocab_groups(&ranks, 0, N_VOCAB, &map, &err) == SPECRT_STATUS_OK);
     check_groups(&map, (const int32_t[]){0, 3}, 2); /* 99 in two ids before 95 in two */
     sl_token_map_free(&map);
+    REQUIRE(sl_vocab_groups(&ranks, 512, N_VOCAB, &map, &err) == SPECRT_STATUS_OK);
+    check_groups(&map, (const int32_t[]){0, 1, 2, 3}, 4); /* 2 and 4 were never counted */
+    sl_token_map_free(&map);
     REQUIRE(sl_vocab_groups(&ranks, 640, N_VOCAB, &map, &err) == SPECRT_STATUS_OK);
     check_groups(&map, (const int32_t[]){0, 1, 2, 3, 4}, 5);
     sl_token_map_free(&map);

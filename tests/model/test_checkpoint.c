@@ -1,0 +1,169 @@
+/* test_checkpoint.c : what a drafter's safetensors and config.json say. */
+#include "model/checkpoint.h"
+#include "st_build.h"
+
+static const char fc[] = "fc.weight", midlayer[] = "midlayer.self_attn.q_proj.weight",
+                  layer_0[] = "layers.0.hidden_norm.weight", head[] = "lm_head.weight",
+                  deepseek[] = "model.layers.7.eh_proj.weight", qwen[] = "mtp.fc.weight",
+                  qwen_0[] = "mtp.layers.0.input_layernorm.weight",
+                  embedding[] = "model.embed_tokens.weight",
+                  own_head[] = "model.layers.7.shared_head.head.weight";
+
+static void put_names(const char *const *names) {
+    st_tensor tensors[8];
+    int n = 0;
+    for (; names[n]; n++) tensors[n] = f32_from(n, names[n], 4 + n, 2);
+    put_st("model.safetensors", tensors, n);
+}
+
+static const struct {
+    const char *names[6], *config;
+    checkpoint_kind kind;
+    int64_t n_rows, n_vocab;
+    mtp_tail tail; /* n_layers, first, own_head, tied, is_whole */
+} kinds[] = {
+    {{fc, head}, "{}", CHECKPOINT_EAGLE, 5, 0, {0}},
+    {{fc}, "{\"vocab_size\":9}", CHECKPOINT_EAGLE, 0, 9, {0}},
+    {{fc, midlayer}, "{\"text_config\":{\"vocab_size\":9}}", CHECKPOINT_EAGLE3, 0, 9, {0}},
+    {{layer_0, head},
+     "{\"transformer_layer_config\":{\"vocab_size\":8},\"text_config\":{\"vocab_size\":9}}",
+     CHECKPOINT_EAGLE3,
+     5,
+     8,
+     {0}},
+    {{head, embedding}, "{\"vocab_size\":0}", CHECKPOINT_MODEL, 4, 0, {0}},
+    {{deepseek, head}, "{}", CHECKPOINT_MTP, 5, 0, {1, 7, false, false, false}},
+    {{deepseek, own_head, head, "model.layers.0.x"},
+     "{}",
+     CHECKPOINT_MTP,
+     5,
+     0,
+     {1, 7, true, false, true}},
+    {{deepseek, "model.layers.6.eh_proj.weight", "model.layers.10.eh_proj.weight"},
+     "{}",
+     CHECKPOINT_MTP,
+     0,
+     0,
+     {3, 6, false, false, false}},
+    {{"model.layers.x.eh_proj.weight", "model.layers.-1.eh_proj.weight",
+      "model.layers.100000.eh_proj.weight", "model.layers.3.eh_proj.weight2"},
+     "{}",
+     CHECKPOINT_MODEL,
+     0,
+     0,
+     {0}},
+    {{"model.layers.0.eh_proj.weight", "model.layers.99999.eh_proj.weight"},
+     "{}",
+     CHECKPOINT_MTP,
+     0,
+     0,
+     {2, 0, false, false, true}},
+    {{qwen, qwen_0, "mtp.layers.1.input_layernorm.weight", "mtp.layers.1.x"},
+     "{}",
+     CHECKPOINT_MTP,
+     0,
+     0,
+     {2, -1, false, false, false}},
+    {{qwen, head}, "{}", CHECKPOINT_MTP, 5, 0, {1, -1, false, false, false}},
+    {{qwen, embedding}, "{}", CHECKPOINT_MTP, 0, 0, {1, -1, false, true, false}},
+    {{qwen, embedding, head}, "{}", CHECKPOINT_MTP, 6, 0, {1, -1, false, false, false}},
+    {{qwen, embedding, head},
+     "{\"tie_word_embeddings\":true}",
+     CHECKPOINT_MTP,
+     0,
+     0,
+     {1, -1, false, true, false}},
+    {{qwen, embedding},
+     "{\"tie_word_embeddings\":false}",
+     CHECKPOINT_MTP,
+     0,
+     0,
+     {1, -1, false, false, false}},
+    {{deepseek, own_head, embedding}, "{}", CHECKPOINT_MTP, 5, 0, {1, 7, true, false, false}},
+};
+
+static void test_kinds(void) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        checkpoint c;
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        put_names(kinds[i].names);
+        put_json("config.json", kinds[i].config);
+        CHECK_INT(sl_checkpoint_open(folder(), true, &c, &err), SPECRT_STATUS_OK);
+        CHECK_STR(err.msg, "");
+        int before = test_failures;
+        CHECK_INT(c.kind, kinds[i].kind);
+        CHECK_INT(c.n_rows, kinds[i].n_rows);
+        CHECK_INT(c.n_vocab, kinds[i].n_vocab);
+        CHECK_INT(c.tail.n_layers, kinds[i].tail.n_layers);
+        CHECK_INT(c.tail.first, kinds[i].tail.first);
+        CHECK_INT(c.tail.own_head, kinds[i].tail.own_head);
+        CHECK_INT(c.tail.tied, kinds[i].tail.tied);
+        CHECK_INT(c.tail.is_whole, kinds[i].tail.is_whole);
+        if (test_failures > before) fprintf(stderr, "row %zu\n", i);
+        sl_checkpoint_close(&c);
+    }
+    clear_folder();
+}
+
+/* config.json of the whole, else of the layer's object; without the file it is empty. */
+static void test_config(void) {
+    checkpoint c;
+    specrt_error err;
+    put_names((const char *const[]){fc, NULL});
+    CHECK_INT(sl_checkpoint_open(folder(), true, &c, &err), SPECRT_STATUS_IO);
+    CHECK_HAS(err.msg, "config.json: cannot open");
+    REQUIRE(sl_checkpoint_open(folder(), false, &c, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_checkpoint_number(&c, "a"), -1);
+    CHECK(sl_checkpoint_has(&c, "c.weight") && sl_checkpoint_has(&c, fc));
+    CHECK(!sl_checkpoint_has(&c, "c.weigh") && !sl_checkpoint_has(&c, "afc.weight"));
+    sl_checkpoint_close(&c);
+    put_json("config.json", "{\"a\":1,\"text_config\":{\"a\":2,\"b\":3,\"c\":true},\"d\":\"1\"}");
+    REQUIRE(sl_checkpoint_open(in_folder("model.safetensors"), true, &c, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_checkpoint_number(&c, "a"), 1);
+    CHECK_INT(sl_checkpoint_number(&c, "b"), 3);
+    CHECK_INT(sl_checkpoint_number(&c, "d"), -1);
+    CHECK(sl_checkpoint_is_set(&c, "c") && !sl_checkpoint_is_set(&c, "e"));
+    CHECK(!sl_checkpoint_value(&c, "e"));
+    sl_checkpoint_close(&c);
+    put_json("config.json", "[]");
+    CHECK_INT(sl_checkpoint_open(folder(), false, &c, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "config.json: expected a JSON object");
+    put_json("config.json", "");
+    CHECK_INT(sl_checkpoint_open(folder(), false, &c, &err), SPECRT_STATUS_BAD_INPUT);
+    clear_folder();
+}
+
+static void test_shapes(void) {
+    static const struct {
+        const char *name;
+        int64_t rows, cols;
+        const char *wrong;
+    } rows[] = {
+        {"lm_head.weight", 4, 0, "\"lm_head.weight\": expected a matrix of 1 to"},
+        {"lm_head.weight", 0, 4, "\"lm_head.weight\": expected a matrix of 1 to"},
+        {"lm_head.weight", 1, 4, NULL},
+        {"d2t", 4, 2, "\"d2t\": expected a list of 1 to"},
+        {"d2t", 0, 0, "\"d2t\": expected a list of 1 to"},
+        {"t2d", 4, 2, "\"t2d\": expected a list of 1 to"},
+        {"t2d", 1, 0, NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        checkpoint c;
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        st_tensor t = f32(rows[i].name, rows[i].rows, rows[i].cols);
+        put_st("model.safetensors", &t, 1);
+        CHECK_INT(sl_checkpoint_open(folder(), false, &c, &err),
+                  rows[i].wrong ? SPECRT_STATUS_BAD_INPUT : SPECRT_STATUS_OK);
+        CHECK_HAS(err.msg, rows[i].wrong ? rows[i].wrong : "");
+        if (c.t2d) CHECK_INT(c.n_vocab, 1);
+        sl_checkpoint_close(&c);
+    }
+    clear_folder();
+}
+
+static const test_case cases[] = {
+    {"kinds", "drafters of every kind, by names of tensors", test_kinds},
+    {"config", "config.json and names of tensors", test_config},
+    {"shapes", "a head is a matrix, d2t and t2d are lists", test_shapes},
+};
+TEST_MAIN(cases)
