@@ -50,8 +50,8 @@ static specrt_status find_cut(corpus_window *w, corpus_stream *s, uint64_t from,
                               uint64_t *cut, bool *found, specrt_error *err) {
     *found = false;
     for (uint64_t at = from; at < limit;) {
-        uint64_t step = (at - from) / 2 + CORPUS_UNIT_BYTES;
-        uint64_t end = limit - at < step ? limit : at + step;
+        uint64_t end = at + CORPUS_UNIT_BYTES;
+        if (limit < end) end = limit;
         specrt_status status = sl_corpus_window_fill(w, s, end + LOOK_AHEAD, err);
         if (status != SPECRT_STATUS_OK) return status;
         uint64_t have = w->base + w->n;
@@ -104,9 +104,10 @@ static specrt_status frame_text(const corpus_format *f, corpus_window *w, corpus
  * of the content. */
 static specrt_status find_line(corpus_window *w, corpus_stream *s, uint64_t from, uint64_t limit,
                                uint64_t *line, specrt_error *err) {
-    for (uint64_t at = from - 1; at < limit - 1;) {
-        uint64_t step = (at - from + 1) / 2 + CORPUS_UNIT_BYTES;
-        uint64_t end = limit - 1 - at < step ? limit - 1 : at + step;
+    uint64_t most = limit - 1; /* where a line feed makes a line begin before the limit */
+    for (uint64_t at = from - 1; at < most;) {
+        uint64_t end = at + CORPUS_UNIT_BYTES;
+        if (most < end) end = most;
         specrt_status status = sl_corpus_window_fill(w, s, end, err);
         if (status != SPECRT_STATUS_OK) return status;
         bool last = end >= w->base + w->n && w->ended;

@@ -73,7 +73,7 @@ static const char *domain_of(json_object *record, const char *file_name) {
 static bool take_ids(json_object *array, prompt *p) {
     size_t n = json_object_array_length(array);
     if (n > INT32_MAX) return false;
-    p->ids = (int32_t *)malloc(n * sizeof *p->ids + 1);
+    p->ids = (int32_t *)calloc(n ? n : 1, sizeof *p->ids);
     for (size_t i = 0; p->ids && i < n; i++) {
         json_object *id = json_object_array_get_idx(array, i);
         if (!json_object_is_type(id, json_type_int)) return false;
@@ -93,12 +93,12 @@ static bool take_turns(json_object *array, prompt *p) {
     return true;
 }
 
-/* An Alpaca instruction goes before its input. */
-static bool take_instruction(json_object *record, const char *text, prompt *p) {
-    const char *input = string_under(record, "input"), *more = input ? input : "";
-    char *whole = (char *)malloc(strlen(text) + strlen(more) + 3);
-    if (whole) sprintf(whole, *more ? "%s\n\n%s" : "%s", text, more);
-    bool ok = whole && add_turn(p, whole);
+/* Two texts as one turn, with an empty line between them. */
+static bool add_joined(prompt *p, const char *before, const char *after) {
+    char *whole;
+    const char *between = *before && *after ? "\n\n" : "";
+    if (asprintf(&whole, "%s%s%s", before, between, after) < 0) return false;
+    bool ok = add_turn(p, whole);
     free(whole);
     return ok;
 }
@@ -110,10 +110,7 @@ static bool take_message(json_object *message, const char **told, prompt *p) {
     if (!text) return false;
     if (role && strcmp(role, "system") == 0) return p->system || (p->system = strdup(text));
     if (role && strcmp(role, "user") != 0) return true;
-    char *whole = (char *)malloc(strlen(*told) + strlen(text) + 3);
-    if (whole) sprintf(whole, **told ? "%s\n\n%s" : "%s%s", *told, text);
-    bool ok = whole && add_turn(p, whole);
-    free(whole);
+    bool ok = add_joined(p, *told, text);
     *told = "";
     return ok;
 }
@@ -136,24 +133,33 @@ static bool take_calls(json_object *turns, json_object *record, prompt *p) {
     return true;
 }
 
-static bool take_record(json_object *record, prompt *p) {
-    static const char *const texts[] = {"prompt", "question", "instruction", "text"};
-    const char *system = string_under(record, "system"), *told = "";
+/* The array under a key; NULL: none. */
+static json_object *array_under(json_object *record, const char *key) {
     json_object *value;
+    bool found = json_object_object_get_ex(record, key, &value);
+    return found && json_object_is_type(value, json_type_array) ? value : NULL;
+}
+
+/* A text, below which an Alpaca instruction has its input. */
+static bool take_text(json_object *record, prompt *p) {
+    static const char *const keys[] = {"prompt", "question", "instruction", "text", NULL};
+    const char *const *key = keys;
+    while (*key && !string_under(record, *key)) key++;
+    if (!*key) return false;
+    const char *input = strcmp(*key, "instruction") ? NULL : string_under(record, "input");
+    return add_joined(p, string_under(record, *key), input ? input : "");
+}
+
+static bool take_record(json_object *record, prompt *p) {
+    const char *system = string_under(record, "system"), *told = "";
+    json_object *ids = array_under(record, "prompt_ids"), *turns = array_under(record, "turns"),
+                *calls = array_under(record, "question"),
+                *messages = array_under(record, "messages");
     if (system && !(p->system = strdup(system))) return false;
-    if (json_object_object_get_ex(record, "prompt_ids", &value) &&
-        json_object_is_type(value, json_type_array))
-        return take_ids(value, p);
-    if (json_object_object_get_ex(record, "turns", &value) &&
-        json_object_is_type(value, json_type_array))
-        return take_turns(value, p);
-    if (json_object_object_get_ex(record, "question", &value) &&
-        json_object_is_type(value, json_type_array))
-        return take_calls(value, record, p);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (string_under(record, texts[i]))
-            return take_instruction(i == 2 ? record : NULL, string_under(record, texts[i]), p);
-    return json_object_object_get_ex(record, "messages", &value) && take_messages(value, &told, p);
+    if (ids) return take_ids(ids, p);
+    if (turns) return take_turns(turns, p);
+    if (calls) return take_calls(calls, record, p);
+    return take_text(record, p) || (messages && take_messages(messages, &told, p));
 }
 
 static specrt_status append(prompt_list *out, const prompt *p, specrt_error *err) {
@@ -179,43 +185,49 @@ static specrt_status pass_over_empty(prompt *p, prompt_list *out) {
 static specrt_status read_record(const char *path, int line, const char *file_name,
                                  json_object *record, prompt_list *out, specrt_error *err) {
     prompt p = {0};
-    bool ok = json_object_is_type(record, json_type_object) && take_record(record, &p);
     snprintf(p.place, sizeof p.place, "%.80s:%d", base_name(path), line);
-    if (ok && is_empty(&p)) return pass_over_empty(&p, out);
-    if (ok) p.domain = strdup(domain_of(record, file_name));
-    specrt_status status = SPECRT_STATUS_OK;
-    if (!ok)
-        status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                  "%s:%d: expected an object with a text under prompt, question, "
-                                  "instruction, text, turns or messages, or prompt_ids",
-                                  path, line);
-    else
-        status = p.domain ? append(out, &p, err) : sl_error_no_memory_for(err, "prompts");
+    if (!json_object_is_type(record, json_type_object) || !take_record(record, &p)) {
+        prompt_free(&p);
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s:%d: expected an object with a text under prompt, question, "
+                                "instruction, text, turns or messages, or prompt_ids",
+                                path, line);
+    }
+    if (is_empty(&p)) return pass_over_empty(&p, out);
+    p.domain = strdup(domain_of(record, file_name));
+    specrt_status status = p.domain ? append(out, &p, err) : sl_error_no_memory_for(err, "prompts");
     if (status != SPECRT_STATUS_OK) prompt_free(&p);
     return status;
 }
 
 /* ---- one file ---- */
 
+static specrt_status grow(char **text, size_t *capacity, specrt_error *err) {
+    size_t wanted = *capacity ? 2 * *capacity : 1 << 16;
+    char *grown = wanted <= MAX_FILE ? (char *)realloc(*text, wanted) : NULL;
+    if (!grown) return sl_error_no_memory_for(err, "prompts");
+    *text = grown;
+    *capacity = wanted;
+    return SPECRT_STATUS_OK;
+}
+
+/* All of a stream, with a NUL behind it. */
+static specrt_status read_stream(corpus_stream *s, char **text, size_t *n, specrt_error *err) {
+    size_t capacity = 0, got = 1;
+    while (got) {
+        if (*n == capacity) TRY(grow(text, &capacity, err));
+        TRY(sl_corpus_stream_read(s, *n, *text + *n, capacity - *n, &got, err));
+        *n += got;
+    }
+    (*text)[*n] = '\0';
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status read_all(const char *path, char **text, size_t *n, specrt_error *err) {
     corpus_stream s;
-    size_t capacity = 1 << 16, got = 1;
-    *n = 0;
-    *text = (char *)malloc(capacity);
     TRY(sl_corpus_stream_open(&s, path, NULL, 0, err));
-    specrt_status status = *text ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "prompts");
-    while (status == SPECRT_STATUS_OK && got) {
-        status = sl_corpus_stream_read(&s, *n, *text + *n, capacity - *n - 1, &got, err);
-        if (status == SPECRT_STATUS_OK) *n += got;
-        if (*n + 1 < capacity) continue;
-        char *grown = capacity < MAX_FILE ? (char *)realloc(*text, capacity *= 2) : NULL;
-        if (grown)
-            *text = grown;
-        else
-            status = sl_error_no_memory_for(err, "prompts");
-    }
+    specrt_status status = read_stream(&s, text, n, err);
     sl_corpus_stream_close(&s);
-    if (status == SPECRT_STATUS_OK) (*text)[*n] = '\0';
     return status;
 }
 
@@ -257,10 +269,11 @@ static specrt_status read_values(const char *path, const char *name, const char 
 /* Keep `limit` of the prompts from `first` on, evenly spread: files are often sorted by task. */
 static void thin(prompt_list *list, int first, int64_t limit) {
     int n = list->n - first, kept = 0;
-    if (limit == 0 || n <= limit) return;
+    if (limit == 0) limit = n;
+    if (n < limit) limit = n;
     for (int i = 0; i < n; i++) {
         prompt p = list->items[first + i];
-        if (kept < limit && i == (int)(((int64_t)kept * n) / limit))
+        if (i == (int)((int64_t)kept * n / limit))
             list->items[first + kept++] = p;
         else
             prompt_free(&p);

@@ -114,11 +114,10 @@ static void count_letters(script_finder *f, const uint8_t *text, size_t n,
 int sl_script_of(script_finder *f, const char *text, size_t n) {
     uint64_t bytes[N_SCRIPTS] = {0};
     count_letters(f, (const uint8_t *)text, n, bytes);
-    bytes[SCRIPT_NONE] = 0;
     uint64_t east = bytes[HAN] + bytes[JAPANESE];
     if (10 * bytes[JAPANESE] >= east) bytes[JAPANESE] = east, bytes[HAN] = 0;
     int most = SCRIPT_NONE;
-    for (int i = 0; i < SCRIPT_NONE; i++) {
+    for (int i = 0; scripts[i].letters; i++) {
         uint64_t weight = i == LATIN ? bytes[i] : 4 * bytes[i];
         uint64_t best = most == LATIN ? bytes[most] : 4 * bytes[most];
         if (weight > best) most = i;

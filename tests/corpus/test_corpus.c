@@ -105,20 +105,24 @@ static void case_many_files(void) {
     clear_folder();
 }
 
-/* Bad records of many batches: the first five in file order, whoever parsed them. */
+/* Of bad records in many batches the first five in file order are shown, and strict names the first one,
+ * whoever parsed them. */
 static void case_bad_order(void) {
+    const corpus_options strict = {.strict = true};
     size_t room = 6u << 20, at = 0;
     char *lines = (char *)malloc(room);
-    unsigned line = 0;
-    while (at + 2000 < room) {
-        line++;
+    for (unsigned line = 1; at + 2000 < room; line++) {
         bool bad = line > 1000 && line % 500 == 0;
         at += (size_t)sprintf(lines + at, bad ? "{\"text\" %0600u\n" : "{\"text\":\"%0600u\"}\n",
                               line);
     }
     const char *path = put_file("order.jsonl", lines, at);
-    for (int threads = 1; threads <= 4; threads++) {
-        gathered g = gather(path, NULL, threads);
+    for (int threads = 1; threads <= 8; threads++) {
+        gathered g = gather(path, &strict, threads);
+        CHECK_HAS(g.err.msg, "order.jsonl:1500: malformed JSON");
+        gather_free(&g);
+        if (threads > 4) continue;
+        g = gather(path, NULL, threads);
         for (int i = 0; i < CORPUS_EXAMPLES; i++) {
             char want[32];
             snprintf(want, sizeof want, "order.jsonl:%d: ", 1500 + 500 * i);
@@ -129,26 +133,6 @@ static void case_bad_order(void) {
     free(lines);
     clear_folder();
 }
-
-/* Of the bad records of many batches, strict names the first one. */
-static void case_strict_order(void) {
-    size_t room = 5u << 20, at = 0;
-    char *lines = (char *)malloc(room);
-    for (unsigned line = 1; at + 2000 < room; line++)
-        at += (size_t)sprintf(
-            lines + at, line % 700 == 0 ? "{\"text\" %0900u\n" : "{\"text\":\"%0900u\"}\n", line);
-    const char *path = put_file("strict.jsonl", lines, at);
-    corpus_options options = {.strict = true};
-    for (int threads = 1; threads <= 8; threads++) {
-        gathered g = gather(path, &options, threads);
-        CHECK_HAS(g.err.msg, "strict.jsonl:700: malformed JSON");
-        gather_free(&g);
-    }
-    free(lines);
-    clear_folder();
-}
-
-/* ---- real files, when they are there ---- */
 
 static void check_real(const char *relative, uint64_t n_records, uint64_t n_docs) {
     corpus_options all = {.all_messages = true};
@@ -179,8 +163,7 @@ static const test_case cases[] = {
     {"threads", "threads and shards give the same documents", case_threads},
     {"many-files", "shards of many files", case_many_files},
     {"splits", "records dealt to files", case_splits},
-    {"bad-order", "examples come in file order", case_bad_order},
-    {"strict-order", "strict names the first bad record", case_strict_order},
+    {"bad-order", "the first bad records in file order", case_bad_order},
     {"real", "real files hold what Python finds in them", case_real},
 };
 TEST_MAIN(cases)

@@ -64,12 +64,56 @@ static void case_ids(void) {
               "x.npy: the file is cut short; expected 78 bytes, found 76");
     check_ids("x.npy", file, make_npy(file, 1, "<u2", "(2, 1, 2)", u16, 8), 0, 0,
               "has another shape");
+    check_ids("x.npy", file, make_npy(file, 1, "<u2", "(1, 33554433)", u16, 8), 0, 0,
+              "rows are longer than 64 MiB");
+    check_ids("x.npy", file, make_npy(file, 1, "<u2", "(1, 33554432)", u16, 8), 0, 0,
+              "the file is cut short");
     check_ids("x.npy", file, make_npy(file, 1, "<f4", "(2,)", u16, 8), 0, 0, "holds another type");
     check_ids("x.npy", file, make_npy(file, 1, ">u2", "(4,)", u16, 8), 0, 0, "x.npy: .npy");
     check_ids("x.npy", file, 20, 0, 0, "x.npy: .npy header is cut off");
 }
 
+/* Ids that count up, in documents of 64 KiB, or of a row each; over several batches. */
+static void check_long(const char *name, const uint8_t *bytes, size_t n, int32_t n_ids,
+                       size_t per_doc, bool continues) {
+    const corpus_options options = {.token_ids = true, .id_bytes = 4};
+    corpus *c;
+    corpus_batch batch = {0};
+    bool end = false;
+    int32_t id = 0, wrong = 0;
+    REQUIRE(sl_corpus_open_memory(name, bytes, n, &options, &c, NULL) == SPECRT_STATUS_OK);
+    while (!end) {
+        REQUIRE(sl_corpus_next(c, &batch, &end, NULL) == SPECRT_STATUS_OK);
+        for (int64_t i = 0; i < batch.n_docs; i++) {
+            const corpus_doc *doc = &batch.docs[i];
+            wrong += doc->continues != (continues && id > 0);
+            wrong += doc->n_ids != per_doc && id + (int32_t)doc->n_ids != n_ids;
+            for (size_t j = 0; j < doc->n_ids; j++) wrong += doc->ids[j] != id++;
+        }
+    }
+    CHECK_INT(id, n_ids);
+    CHECK_INT(wrong, 0);
+    sl_corpus_batch_free(&batch);
+    sl_corpus_close(c);
+}
+
+static void case_long(void) {
+    enum { N = 700000 };
+    int32_t *ids = (int32_t *)malloc(N * sizeof *ids);
+    uint8_t *file = (uint8_t *)malloc(N * sizeof *ids + 256);
+    for (int32_t i = 0; i < N; i++) ids[i] = i;
+    check_long("x.bin", (const uint8_t *)ids, N * sizeof *ids, N, 16384, true);
+    size_t n = make_npy(file, 1, "<i4", "(700000,)", ids, N * sizeof *ids);
+    check_long("x.npy", file, n, N, 16384, true);
+    n = make_npy(file, 1, "<i4", "(7000, 100)", ids, N * sizeof *ids);
+    check_long("x.npy", file, n, N, 100, false);
+    n = make_npy(file, 1, "<i4", "(2, 350000)", ids, N * sizeof *ids);
+    check_long("x.npy", file, n, N, 350000, false);
+    free(ids), free(file);
+}
+
 static const test_case cases[] = {
     {"ids", ".bin and .npy", case_ids},
+    {"long", "ids of several batches", case_long},
 };
 TEST_MAIN(cases)

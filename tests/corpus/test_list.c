@@ -36,7 +36,51 @@ static void case_folder(void) {
     clear_folder();
 }
 
+/* More files than the set of seen ones has room for at first, one of them under 300 names more. */
+static void case_many(void) {
+    enum { N = 300 };
+    char name[32];
+    make_folder("many");
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "many/%03d.txt", i);
+        put_text(name, "x");
+        snprintf(name, sizeof name, "many/z%03d", i);
+        if (link(in_folder("many/000.txt"), in_folder(name)) != 0)
+            test_fail(__FILE__, __LINE__, "link");
+    }
+    gathered g = gather(in_folder("many"), NULL, 1);
+    CHECK_INT(g.stats.n_files, N);
+    CHECK_INT(g.n_text, N);
+    gather_free(&g);
+    clear_folder();
+}
+
+/* The sum of sizes, which a pipe among the files makes unknown. */
+static void case_sizes(void) {
+    const char *paths[2] = {in_folder("a.txt"), in_folder("pipe")};
+    const corpus_options none = {0};
+    corpus_stats stats;
+    put_text("a.txt", "hello");
+    REQUIRE(mkfifo(paths[1], 0600) == 0);
+    for (int n = 1; n <= 2; n++) {
+        corpus *c;
+        specrt_error err;
+        REQUIRE(sl_corpus_open(paths, n, &none, &c, &err) == SPECRT_STATUS_OK);
+        sl_corpus_get_stats(c, &stats);
+        CHECK_INT(stats.bytes_total, n == 1 ? 5 : 0);
+        sl_corpus_close(c);
+    }
+    paths[0] = paths[1] = "-";
+    corpus *c;
+    specrt_error err;
+    CHECK_INT(sl_corpus_open(paths, 2, &none, &c, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "standard input is given twice");
+    clear_folder();
+}
+
 static const test_case cases[] = {
     {"folder", "walks in name order, once, without hidden files", case_folder},
+    {"many", "many files, and many names of one", case_many},
+    {"sizes", "a pipe among files", case_sizes},
 };
 TEST_MAIN(cases)

@@ -33,6 +33,15 @@ static void case_damaged(void) {
         gather_free(&g), free(packed);
     }
     free(text);
+    for (size_t at = (1u << 18) - 3; at < (1u << 18) + 2;
+         at++) { /* what is read at once ends there */
+        uint8_t *two = (uint8_t *)calloc(at + 64, 1);
+        uint8_t *first = pack("gz", "one", 3, 3, &m), *second = pack("gz", "two", 3, 3, &n);
+        memcpy(two, first, m), memcpy(two + at, second, n);
+        gathered g = gather_memory("x.txt", two, at + n, NULL);
+        CHECK_STR(g.status ? g.err.msg : show(&g), "onetwo");
+        gather_free(&g), free(two), free(first), free(second);
+    }
     gathered g = gather_string("plain.txt.gz", "not packed", NULL);
     CHECK_STR(show(&g), "not packed");
     gather_free(&g);

@@ -147,6 +147,28 @@ static void case_too_long(void) {
     free(text);
 }
 
+/* Values that are longer than what is read at once, over the end of a batch. */
+static void case_across(void) {
+    enum { N = 700000 };
+    char *text = (char *)malloc(3 * N);
+    size_t at = 0;
+    for (int i = 0; i < 2; i++) {
+        at += (size_t)sprintf(text + at, i ? ",\"" : "[\"");
+        memset(text + at, 'x' + i, N);
+        at += N;
+        text[at++] = '"';
+    }
+    at += (size_t)sprintf(text + at, ",\"b\"]");
+    gathered g = gather_memory("x.json", text, at, NULL);
+    CHECK_INT(g.n_docs, 3);
+    CHECK_INT(g.stats.n_bad_records, 0);
+    REQUIRE(g.n_text == 2 * N + 1);
+    CHECK(g.text[0] == 'x' && g.text[N - 1] == 'x' && g.text[N] == 'y' && g.text[2 * N - 1] == 'y');
+    CHECK_STR(g.text + 2 * N, "b");
+    gather_free(&g);
+    free(text);
+}
+
 /* Three bytes of an empty array cost json-c hundreds. */
 static void case_crowded(void) {
     size_t at = 0;
@@ -168,6 +190,7 @@ static const test_case cases[] = {
     {"bad-elements", "broken elements of arrays are passed over", case_bad_elements},
     {"bad-arrays", "arrays and lines that cannot be read at all say why", case_bad_arrays},
     {"too-long", "a record over the cap is a bad record", case_too_long},
+    {"across", "long values over the end of a batch", case_across},
     {"crowded", "a record of a million arrays is a bad record", case_crowded},
 };
 TEST_MAIN(cases)
