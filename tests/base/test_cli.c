@@ -8,6 +8,7 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -332,6 +333,7 @@ static void test_out_many(void) {
     char name[32];
     for (int i = 0; i <= MOST; i++) {
         snprintf(name, sizeof name, "out%d", i);
+        errno = 0;
         CHECK_INT(sl_out_open(&out[i], in_folder(name), false, &err),
                   i < MOST ? SPECRT_STATUS_OK : SPECRT_STATUS_IO);
     }

@@ -174,6 +174,17 @@ static void case_definition(void) {
     }
 }
 
+/* One bad byte in a long run of ASCII, anywhere. */
+static void case_ascii(void) {
+    char text[200];
+    for (size_t at = 0; at < sizeof text; at++) {
+        memset(text, 'a', sizeof text);
+        CHECK_INT(sl_utf8_valid(text, at), at);
+        text[at] = '\xff';
+        CHECK_INT(sl_utf8_valid(text, sizeof text), at);
+    }
+}
+
 static void case_code_points(void) {
     for (uint32_t cp = 0; cp < 0x110000; cp++) {
         if (cp >= 0xD800 && cp < 0xE000) continue;
@@ -219,6 +230,7 @@ static const test_case cases[] = {
     {"python", "strings of 1 to 4 edge bytes come out as from Python", case_python},
     {"python-pairs", "all strings of 1 and 2 bytes come out as from Python", case_python_pairs},
     {"definition", "random text against maximal subparts by definition", case_definition},
+    {"ascii", "one bad byte among others", case_ascii},
     {"code-points", "every code point encodes, decodes and is valid", case_code_points},
     {"interpreter", "random text against Python itself (opt-in)", case_interpreter},
 };
