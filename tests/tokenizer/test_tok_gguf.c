@@ -2,6 +2,7 @@
 #include <math.h>
 #include <unistd.h>
 #include "formats/gguf.h"
+#include "folder.h"
 #include "test.h"
 #include "tokenizer/from_json.h"
 #include "tokenizer/split.h"
@@ -508,6 +509,46 @@ static void test_bad(void) {
                  "tokenizer.ggml.eot_token_id is 11; expected an id below 11");
 }
 
+/* The tokenizer of a model: of the file that was built, or of the folder that the file is in. */
+static void check_model(bool in_its_folder, specrt_status expected, bool found) {
+    tokenizer *tok;
+    specrt_error err = {0};
+    REQUIRE(sl_out_bytes(in_folder("m.gguf"), true, file, n_file, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_tokenizer_of_model(in_its_folder ? folder() : in_folder("m.gguf"), &tok, &err),
+              expected);
+    CHECK((tok != NULL) == found);
+    sl_tokenizer_close(tok);
+}
+
+static void test_of_model(void) {
+    static const char *const none[] = {"no_vocab", "none", "no_vocabs", "gone"};
+    tokenizer *tok;
+    CHECK_INT(sl_tokenizer_of_model(folder(), &tok, NULL), SPECRT_STATUS_OK);
+    CHECK(!tok);
+    for (int f = 0; f < 2; f++) {
+        build_byte_level("gpt-2");
+        check_model(f, SPECRT_STATUS_OK, true);
+        begin();
+        check_model(f, SPECRT_STATUS_OK, false);
+        put_string("tokenizer.ggml.model", "gpt2");
+        check_model(f, SPECRT_STATUS_BAD_INPUT, false);
+        begin();
+        put_strings("tokenizer.ggml.tokens", byte_tokens);
+        check_model(f, SPECRT_STATUS_BAD_INPUT, false);
+        for (int i = 0; i < 4; i++) {
+            begin();
+            put_string("tokenizer.ggml.model", none[i]);
+            put_strings("tokenizer.ggml.tokens", byte_tokens);
+            check_model(f, i < 2 ? SPECRT_STATUS_OK : SPECRT_STATUS_UNSUPPORTED, false);
+        }
+        n_file = 8; /* a damaged one is refused, not passed over */
+        check_model(f, SPECRT_STATUS_BAD_INPUT, false);
+    }
+    memcpy(file, "weights", n_file = 7);
+    check_model(false, SPECRT_STATUS_OK, false);
+    CHECK_INT(clear_folder(), 1);
+}
+
 static const test_case cases[] = {
     {"vectors", "published vectors of five vocabularies", test_vectors},
     {"llama_vectors", "all that llama.cpp's sources have", test_llama_vectors},
@@ -523,6 +564,7 @@ static const test_case cases[] = {
     {"inner_space", "no cutting where a token crosses words", test_inner_space},
     {"falcon", "the hand-written splitter against the steps it stands for", test_falcon},
     {"unsupported", "kinds refused by name", test_unsupported},
+    {"of_model", "a model with a vocabulary, without one, with a bad one", test_of_model},
     {"bad", "wrong types, lengths, ids", test_bad},
 };
 TEST_MAIN(cases)

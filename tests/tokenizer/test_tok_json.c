@@ -443,17 +443,23 @@ static const struct {
      "added_tokens[0].special is string"},
 };
 
-static tokenizer *load(const char *json, specrt_error *err) {
+/* With one more end of text, unless that is 0. */
+static tokenizer *load_ending(const char *json, int32_t terminator, specrt_error *err) {
     file_view view = {(const uint8_t *)json, strlen(json), false};
     tokenizer *tok = calloc(1, sizeof *tok);
     REQUIRE(tok);
     tok->path = "no folder/tokenizer.json";
     tok->unknown_id = TOK_NONE;
     specrt_status status = sl_tok_load_json(tok, &view, err);
+    if (!status && terminator) status = sl_tok_add_terminator(tok, terminator, err);
     if (!status) status = sl_tokenizer_finish(tok, err);
     if (!status) return tok;
     sl_tokenizer_close(tok);
     return NULL;
+}
+
+static tokenizer *load(const char *json, specrt_error *err) {
+    return load_ending(json, 0, err);
 }
 
 static void test_bad_files(void) {
@@ -529,6 +535,12 @@ static void test_kinds(void) {
     check_ids(w, "a a<tool>b<|im_end|>a", " 0 2 5 10 0");
     sl_tok_worker_free(w);
     sl_tokenizer_close(tok);
+    tok = load_ending(kinds, 7, &err);
+    REQUIRE(tok);
+    check_terminators(tok, " 3 7 11");
+    sl_tokenizer_close(tok);
+    CHECK(!load_ending(kinds, 12, &err));
+    CHECK_HAS(err.msg, ": end-of-text id 12; expected 0 to 11");
 }
 
 /* ---- files beside it ---- */
