@@ -54,7 +54,7 @@ static void run_blocks(void *arg, int worker) {
 void sl_parallel_for(int threads, int64_t n_blocks,
                      void (*task)(void *arg, int64_t block, int worker), void *arg) {
     block_queue q = {task, arg, n_blocks, 0};
-    sl_parallel_run(n_blocks < threads ? (int)n_blocks : threads, run_blocks, &q);
+    sl_parallel_run((int)(n_blocks < threads ? n_blocks : threads), run_blocks, &q);
 }
 
 /* ---- pool ---- */
