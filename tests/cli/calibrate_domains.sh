@@ -34,6 +34,8 @@ rows=$(sed -n '/by domain/,/^$/p' ../out | LC_ALL=C.UTF-8 sed 's/日本語/_____
 rm 日本語.bin $'caf\351.bin' a_very*
 
 for ((i = 0; i < 70; i++)); do cp 2.bin "many$i.bin"; done
+run --corpus many{0..63}.bin --weights many1.bin:2 --size 3 --json # as many as are told apart
+[ "$(names | tr '|' '\n' | wc -l)" = 64 ] || fail "names: $(names)"
 run --corpus many*.bin
 warns "*70 corpus arguments are counted as one domain*"
 [ "$(names)" = "corpus|" ] || fail "names: $(names)"

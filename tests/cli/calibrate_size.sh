@@ -7,8 +7,22 @@ for size in 0 -3 3 13 99999999999; do
     refuses 2 "vocabtrim-calibrate: --size $size; expected 4 (*) to 12 (*)" run --size "$size"
 done
 refuses 2 "*--size: expected a whole number, found 'many'" run --size many
-refuses 2 "*give one of --size, --mass, --min-count and --budget-mib" run --size 4 --mass 0.5
+for rules in "--size 4 --mass 0.5" "--size 4 --min-count 2" "--mass 0.5 --min-count 2" \
+    "--min-count 2 --budget-mib 3"; do
+    refuses 2 "*give one of --size, --mass, --min-count and --budget-mib" run $rules
+done
 refuses 2 "*--mass: expected a number from 1e-09 to 1, found '1.5'" run --mass 1.5
 refuses 2 "*--mass: expected a number*" run --mass nan
 refuses 2 "*--min-count: expected a whole number from 1 to*" run --min-count 0
 refuses 2 "*--budget-mib needs --model*" run --budget-mib 3
+
+# Without a rule a quarter of a small vocabulary, but not less than what is forced.
+accepts run
+warns "*size 4 instead of the default 32768: the vocabulary has 12 valid ids, 4 of them forced"
+of() { accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab "$1" --corpus a.bin \
+    --keep 1 --json; }
+of 42
+prints '{*"n_selected":11,*'
+of 65536
+prints '{*"n_selected":32768,*'
+! grep -q default ../err || fail "the default size is told: $(cat ../err)"

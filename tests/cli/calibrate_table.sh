@@ -28,6 +28,13 @@ At 3 ids, by domain, the worst first:
   u.bin                    4       1     100.000%          -
 
 END
+run --accept-rate 0.5,0.5 --target-params 1e8 --draft-params 3e7 --d-draft 512 --json
+t='"n_documents":1,"n_bytes":64,*"n_tokens":16,"n_tokens_holdout":0,"n_completions":0,'
+u='"n_documents":1,"n_bytes":16,*"n_tokens":4,"n_tokens_holdout":0,"n_completions":0,'
+prints "*{\"name\":\"t.bin\",*\"weight\":2,$t\"coverage_calibration\":0.5625,*"
+prints "*{\"name\":\"u.bin\",*\"weight\":1,$u\"coverage_calibration\":1,*"
+prints '*"n_distinct":7,"unseen_estimate":0.2,"bytes_read":40,"n_files":2,*"n_records":2,*'
+prints '*"accept_rate":\[0.5,0.5\],"gamma":2,*"params_source":"as given"},"best_size":1024,*'
 export LC_ALL=C.UTF-8
 run --accept-rate 0.5,0.5
 prints '*hold-out     tau  60%                 100%
@@ -41,3 +48,27 @@ prints '*hold-out  60%                 100%
 >        3      65.000%          -  ███
      1,024     100.000%          -  ████████████*█
 *'
+
+# The report's lists and facts: id i occurs 121 - i times, but for 7, which ends texts.
+list=()
+for ((i = 1; i <= 120; i++)); do for ((n = i; i != 7 && n <= 120; n++)); do list+=($i); done; done
+ids many.bin "${list[@]}"
+accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 5000 --keep 7 --holdout 0 \
+    --corpus many.bin --size 100 --report r.html
+for fact in "100</b><span>ids in the draft" "97.061%</b><span>of the corpus" \
+    "7,146</b><span>tokens" "5,000</b><span>ids in the full" "1</b><span>ids forced"; do
+    grep -qF "<b>$fact" r.html || fail "no $fact: $(grep '<b>' r.html)"
+done
+tokens() { # TITLE : ids and counts below it
+    sed -n "/<h2>$1</,/<\/ul>/s|<li>.*>\([0-9]*\)</span><small>\([0-9]*\)<.*|\1:\2|p" r.html |
+        xargs
+}
+expected() { # FIRST LAST : tokens in this order
+    for ((i = $1; i <= $2; i++)); do [ $i = 7 ] || echo -n "$i:$((i > 120 ? 0 : 121 - i)) "; done
+}
+check() { # TITLE EXPECTED
+    [ "$(tokens "$1") " = "$2" ] || fail "$1: $(tokens "$1")"
+}
+check "Most frequent" "$(expected 1 61)"
+check "The last that are in" "$(expected 41 100)"
+check "The first left out" "$(expected 101 120)0:0 $(expected 121 159)"

@@ -30,19 +30,28 @@ refuses 2 "*--weights: at least one must be above 0" none --weights a.bin:0 -o x
 refuses 2 "*--accept-rate: expected up to 64 shares*found '1.2'" none --accept-rate 0.8,1.2 \
     -o x.specb
 refuses 2 "*--accept-rate: expected up to 64 shares*found ''" none --accept-rate 0.8, -o x.specb
-refuses 2 "*go with --accept-rate" none --target-params 1e9 -o x.specb
-refuses 2 "*without --model give all of*" none --accept-rate 0.5 --target-params 1e9 -o x.specb
+for flags in "--target-params 1e9" "--draft-params 9" "--d-draft 2"; do
+    refuses 2 "*go with --accept-rate" none $flags -o x.specb
+    refuses 2 "*without --model give all of*" none --accept-rate 0.5 $flags -o x.specb
+done
+refuses 2 "*without --model give all of*" none --accept-rate 0.5 --target-params 1e9 --d-draft 4 \
+    -o x.specb
 refuses 2 "*--draft-params 10: fewer than the 48 of its full head*" none --accept-rate 0.5 \
     --target-params 1e3 --draft-params 10 --d-draft 4 -o x.specb
 refuses 2 "*--tensor goes with --model" none --tensor head -o x.specb
-refuses 2 "*--export: expected FORMAT=FILE, found 'text'" none --export text
+for export in text text= =list; do
+    refuses 2 "*--export: expected FORMAT=FILE, found '$export'" none --export $export
+done
+refuses 2 "*--domain: a name without tabs*" none --domain $'a\tb' -o x.specb
 refuses 2 "*expected at most one output on stdout, found more*" none --json -o -
 refuses 2 "*expected at most one output on stdout*" none --counts-out - --report /dev/stdout
 for shard in 3/3 -1/3 1 a/b 1/2x 1/0; do
     refuses 2 "*--shard: expected I/N with 0 <= I < N, found '$shard'" none --shard "$shard" \
         --counts-out c
 done
-refuses 2 "*fixed in count files*" run --merge c --holdout 0.1 -o x.specb
+for flags in "--holdout 0.1" "--messages all" "--field x" "--provenance raw" --by-language; do
+    refuses 2 "*fixed in count files*" run --merge c $flags -o x.specb
+done
 refuses 2 "*both read stdin" run --tokenizer none --n-vocab 9 --corpus - --merge - -o x.specb
 accepts vocabtrim-calibrate --help
 prints "Example:*--tokenizer*Exit codes:*"

@@ -23,6 +23,9 @@ same whole piped
 accepts specrt-bundle verify one.specb
 accepts count --json -o json.specb
 prints '{*"n_tokens":*"n_sources":*"n_edges":*"tokens_per_second":*"seconds":*"peak_bytes":*}'
+field() { grep -o "\"$1\":[0-9.]*" ../out | head -n 1 | cut -d : -f 2; }
+awk -v n="$(field n_tokens)" -v rate="$(field tokens_per_second)" -v seconds="$(field seconds)" \
+    'BEGIN { exit !(rate * seconds > 0.99 * n) }' || fail "counting took longer than all: $(cat ../out)"
 
 # Figures counted by hand: 1 2 twice, 2 1 twice, 1 3, 3 4, and behind the break 5 2.
 ids hand.bin 1 2 1 2 1 3 4 0 5 2
@@ -46,6 +49,10 @@ ids: 9 tokens in 1 documents
   successors   mean rows   share of pairs
            8         1.0          85.714%
 END
+accepts cograph-build --tokenizer none --id-bytes 2 --n-vocab 5000 --successors 5000 \
+    --corpus hand.bin -o wide.specb
+[ "$(awk '$3 == "100.000%" { print $1 }' ../out | xargs)" = "8 64 256 1,024 4,096" ] ||
+    fail "other steps: $(cat ../out)"
 hand --successors 1 --min-count 1 --successor-count 2 --tau 0.9 --json
 found='"n_pairs":7,"n_sources":2,"n_edges":2,"n_edges_rule":1,"successors":1,"successor_count":2'
 prints "{*\"n_tokens\":9,*$found,*\"shares\":\[{\"successors\":8,\"rows_mean\":0.71428*}\],*}"
@@ -62,6 +69,12 @@ echo "Hello world, hello world. Hello world, hello world." >a.txt
 accepts cograph-build --tokenizer "$TOKENIZER" --corpus a.txt -o text.specb
 warns "*no edge satisfies EvoSpec's rule*"
 accepts cograph-build --tokenizer "$TOKENIZER" --corpus a.txt --counts-out text
+printf '{"text": "Hello world, number %d."}\n' 1 2 3 >three.jsonl
+tokens() { grep -o '"n_tokens":[0-9]*' ../out | head -n 1; }
+accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus three.jsonl --size 900 --json
+expected=$(tokens)
+accepts cograph-build --tokenizer "$TOKENIZER" --corpus three.jsonl --json
+[ "$(tokens)" = "$expected" ] || fail "$(tokens), expected $expected"
 refuses 3 "*: part0: *pairs of another tokenizer; expected *, found ids with 1000" cograph-build \
     --merge text part0 --counts-out x
 refuses 3 "*: text: pairs of another tokenizer; expected ids with 7 ids, found *" cograph-build \
@@ -86,5 +99,7 @@ refuses 2 "*expected -o FILE, *" few
 refuses 2 "*--corpus: expected --tokenizer*" cograph-build --corpus few.bin -o x.specb
 [ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" count --counts-out /dev/full \
     -o x.specb
+[ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" count -q --counts-out new \
+    -o /dev/full
 refuses 1 "*--temp: nowhere: No such file or directory" cograph-build --tokenizer "$TOKENIZER" \
     --corpus "$CLI_TESTS/lib.bash" --temp nowhere -o x.specb

@@ -493,6 +493,33 @@ static void test_graph(void) {
     free(t.ids);
 }
 
+/* Counts that f32 cannot tell apart: ties go to the lower id, as where they are equal. */
+static void test_large_counts(void) {
+    text t = {(int32_t[]){5, 9, 6, 5, 3, 6}, 6, 6 + 4};
+    const graph_rule rule = {10, 1, 64, 5, 1e-4};
+    pairs *p;
+    graph g;
+    REQUIRE(sl_pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+    count_part(p, &t, 0, 6, 10);
+    for (int i = 0; i < 25; i++) { /* twice as many each time */
+        pairs_header h = some_header(&t, 1 << 30), sum = {0};
+        size_t n;
+        uint8_t *bytes = file_of(p, &h, &n);
+        sl_pairs_free(p);
+        REQUIRE(sl_pairs_create(t.n_vocab, 0, 1, ".", &p, NULL) == SPECRT_STATUS_OK);
+        for (int k = 0; k < 2; k++) REQUIRE(!sl_pairs_read_memory(p, &sum, bytes, n, "x", NULL));
+        free(bytes);
+    }
+    count_part(p, &t, 0, 2, 10); /* once more 5 9 */
+    REQUIRE(graph_create(p, 1, &rule, t.n_vocab, 6, &g, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(g.offsets[6] - g.offsets[5], 2);
+    CHECK_INT(g.ids[g.offsets[5]], 3);
+    CHECK_INT(g.ids[g.offsets[5] + 1], 9);
+    CHECK_INT(g.totals[5], (2 << 25) + 1);
+    graph_free(&g);
+    sl_pairs_free(p);
+}
+
 static int graph_all(void *arg) {
     const graph_rule rule = {10, 1, 64, 5, 1e-4};
     graph g;
@@ -544,6 +571,7 @@ static const test_case cases[] = {
     {"rows", "rows that are none, with sums that are right", test_rows},
     {"mismatch", "other tokenizers, options, overflow", test_mismatch},
     {"graph", "rows, order, cuts and EvoSpec's rule", test_graph},
+    {"large_counts", "ties of counts in f32", test_large_counts},
     {"no_memory", "every allocation of a graph that fails", test_no_memory},
     {"nothing_left", "no pairs, no edges", test_nothing_left},
 };

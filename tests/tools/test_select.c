@@ -3,6 +3,7 @@
 #include "starve.h"
 #include "test.h"
 
+#include "tools/vocabtrim-calibrate/calibrate.h"
 #include "tools/vocabtrim-calibrate/select.h"
 #include "tools/vocabtrim-calibrate/sweep.h"
 
@@ -326,8 +327,19 @@ static int select_all(void *arg) {
     return status;
 }
 
+static int name_all(void *arg) {
+    char **names = NULL;
+    specrt_status status = calibrate_options_domain_names((calibrate_options *)arg, &names, NULL);
+    for (int i = 0; names && i < 3; i++) free(names[i]);
+    free(names);
+    return status;
+}
+
 static void test_no_memory(void) {
     counts c;
+    const char *paths[] = {"a/x", "b/x", "c"};
+    calibrate_options o = {.corpus = {.items = paths, .n = 3}};
+    test_starve(name_all, &o, SPECRT_STATUS_NO_MEMORY);
     random_state = 17;
     counts_fill(&c, 1);
     test_starve(select_all, &c, SPECRT_STATUS_NO_MEMORY);

@@ -94,7 +94,7 @@ static specrt_status add_batches(worker *w, bool draws, specrt_error *err) {
         if (end && w->batch.n_docs == 0) return sl_pairs_counter_flush(w->counter, err);
         TRY(sl_pairs_counter_check(w->counter, err));
         if (has_failed(j)) return SPECRT_STATUS_OK;
-        if (draws && j->bar.on) {
+        if (draws) {
             corpus_stats stats;
             sl_corpus_get_stats(j->corpus, &stats);
             sl_progress_update(&j->bar, stats.bytes_read);

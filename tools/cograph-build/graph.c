@@ -132,7 +132,7 @@ static specrt_status put_rows(void *arg, const void *bytes, size_t n, specrt_err
 /* Where counts are beyond 2^24, f32 makes equals of some that differ: ties go by id again. */
 static void settle_ties(graph *g) {
     for (int32_t u = 0; u < g->header.n_vocab; u++)
-        for (uint32_t i = g->offsets[u] + 1; i < g->offsets[u + 1]; i++)
+        for (uint32_t i = g->offsets[u]; i < g->offsets[u + 1]; i++)
             for (uint32_t j = i;
                  j > g->offsets[u] && g->counts[j] == g->counts[j - 1] && g->ids[j] < g->ids[j - 1];
                  j--) {

@@ -164,7 +164,7 @@ static specrt_status count_batches(counter *w, bool draws, specrt_error *err) {
         for (int64_t i = 0; i < w->batch.n_docs; i++) TRY(count_doc(w, &w->batch.docs[i], err));
         if (end && w->batch.n_docs == 0) return flush(w, err);
         if (has_failed(j)) return SPECRT_STATUS_OK;
-        if (draws && j->bar.on) {
+        if (draws) {
             corpus_stats stats;
             sl_corpus_get_stats(j->corpus, &stats);
             sl_progress_update(&j->bar, stats.bytes_read);
