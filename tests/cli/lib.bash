@@ -77,7 +77,7 @@ ids() {
 
 # head_file FILE ROWS [WORD] : a safetensors head of ROWS x 8 bf16, its numbers from a fixed sequence or all WORD.
 head_file() {
-    local rows=$2 word=${3:-} n header i x=1
+    local rows=$2 word=${3:-} n header i x=1 pair
     n=$((rows * 16))
     header="{\"lm_head.weight\":{\"dtype\":\"BF16\",\"shape\":[$rows,8],\"data_offsets\":[0,$n]}}"
     while [ $((${#header} % 8)) != 0 ]; do header+=" "; done
