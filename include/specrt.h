@@ -8142,8 +8142,10 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
     const specrt_head *head = shared->head;
     bool decodes = specrt__head_packed_dtype(head) != head->desc.dtype;
     size_t n_ids = (size_t)head->n_ids, size = (size_t)shared->size;
-    size_t n_found = (size_t)with->topk * (size_t)shared->graph.header->max_degree;
+    size_t n_found = (size_t)shared->graph.header->max_degree;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
+    if (n_found > size) n_found = size; /* a token adds no more */
+    n_found *= (size_t)with->topk;
     if (n_found > n_ids) n_found = n_ids;
     size_t words = 2 * n_found + n_ids + 2 * size + (decodes && head->desc.bias ? size : 0);
     size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__successor) + 4 * words, 64);
