@@ -40,6 +40,8 @@ RUNTIME_TESTS = {
     "stock": "stock session", "window": "window snapshot",
 }
 ELSEWHERE = "arm64"  # in the name of a file that this machine does not run
+# In names of functions, and as Linux calls the instruction set that they need: x86 machines differ in these.
+INSTRUCTION_SETS = {"avx512": "avx512f", "vnni": "avx512_vnni"}
 
 # Command-line tests of the tools, and of libraries whose work only shows in a tool's files.
 CLI_TESTS = {
@@ -283,6 +285,13 @@ def digest(*texts):
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
+def runs_here(function):
+    """Whether this machine has the instruction set that is part of a function's name."""
+    known = Path("/proc/cpuinfo")
+    flags = known.read_text() if known.exists() else ""
+    return all(part not in function or flag in flags for part, flag in INSTRUCTION_SETS.items())
+
+
 class Memory:
     """What was found before: how long each test takes, and verdicts."""
 
@@ -443,7 +452,10 @@ class Bench:
         return cli_command(self.folder / "bin", test)
 
     def verdict(self, mutant, section, sanitize):
-        """"invalid", "identical", "survived", or what killed it: "killed" or "sanitizer"; and the test that did."""
+        """"invalid", "identical", "elsewhere" (nothing here runs the function), "survived", or what killed it:
+        "killed" or "sanitizer"; and the test that did."""
+        if not runs_here(mutant.function):
+            return "elsewhere", ""
         verdict, first = self.found.find(mutant, section)
         if verdict and not (sanitize and verdict == "survived"):
             return verdict, first
@@ -514,8 +526,9 @@ def judge(section, quota, equivalents, options, benches, pool, memory):
             finally:
                 benches.append(bench)
         for mutant, verdict, killer in pool.map(one, batch):
-            memory.put(mutant, section, verdict, killer)
-            if verdict not in ("invalid", "identical"):
+            if verdict != "elsewhere":  # which another machine with the same build folder may find otherwise
+                memory.put(mutant, section, verdict, killer)
+            if verdict not in ("invalid", "identical", "elsewhere"):
                 verdicts.append((mutant, verdict))
             if options.verbose or verdict in ("survived", "sanitizer"):
                 print(f"{verdict}: {mutant}", flush=True)
