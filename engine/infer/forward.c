@@ -142,13 +142,18 @@ static inline __attribute__((always_inline)) int32_t mix_wide(const mixture *m, 
     return at;
 }
 
+/* The columns of one query from `at` on. */
+static inline __attribute__((always_inline)) void mix_rest(const mixture *m, int32_t at,
+                                                           const float *weights, float *out) {
+    const float *values = m->values;
+    for (int32_t j = 0; j < m->n; j++, values += m->d)
+        for (int32_t i = at; i < m->d; i++) out[i] += weights[j] * values[i];
+}
+
 static inline __attribute__((always_inline)) void mix_queries(const mixture *m, int32_t n_queries) {
     int32_t at = n_queries == 2 ? mix_wide(m, true) : mix_wide(m, false);
-    for (int32_t q = 0; q < n_queries; q++)
-        for (int32_t j = 0; j < m->n; j++)
-            for (int32_t i = at; i < m->d; i++)
-                m->out[q * m->d + i] +=
-                    m->weights[q * m->stride + j] * m->values[(int64_t)j * m->d + i];
+    mix_rest(m, at, m->weights, m->out);
+    if (n_queries == 2) mix_rest(m, at, m->weights + m->stride, m->out + m->d);
 }
 
 #ifdef __x86_64__

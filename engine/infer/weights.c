@@ -36,9 +36,8 @@ static bool find_gguf(const gguf *g, const char *name, tensor *out) {
 static bool find_safetensors(const st *s, const char *name, tensor *out) {
     const st_tensor *t = sl_st_find(s, name);
     if (!t) return false;
-    *out = (tensor){.data = t->data, .n_dims = t->n_dims, .n_rows = 1};
-    if (t->n_dims > 0) out->n_cols = t->shape[t->n_dims - 1];
-    if (t->n_dims > 1) out->n_rows = t->shape[t->n_dims - 2];
+    *out = (tensor){.data = t->data, .n_dims = t->n_dims, .n_rows = 1, .n_cols = t->shape[0]};
+    if (t->n_dims == 2) out->n_rows = t->shape[0], out->n_cols = t->shape[1];
     out->known =
         sl_st_dtype(t->dtype, &out->dtype) && specrt_row_bytes(out->dtype, out->n_cols) > 0;
     return true;

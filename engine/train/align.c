@@ -43,9 +43,9 @@ static void list_full(engine_align *a) {
     for (int i = 0; i < ALIGN_FULL_BLOCKS; i++) {
         const engine_matrix *w = matrix_of(&a->kept_layer, &a->kept_fc, i);
         if (w)
-            add_block(a, names[i], i < ALIGN_NORM, w->segment.n_rows, w->n_cols);
+            add_block(a, names[i], i < ALIGN_FC, w->segment.n_rows, w->n_cols);
         else
-            add_block(a, names[i], i == ALIGN_NORM,
+            add_block(a, names[i], i < ALIGN_FC,
                       i == ALIGN_BIAS && !a->kept_fc.segment.bias ? 0 : 1, d);
     }
 }

@@ -92,6 +92,12 @@ static void read_masters(run *r, engine_controller *c) {
     rmdir(dir);
 }
 
+/* Phases follow one another: none takes less than no time. */
+static void check_times(const engine_decode_times *t) {
+    CHECK(t->prefill > 0 && t->target > 0 && t->draft > 0 && t->head > 0);
+    CHECK(t->verify >= 0 && t->update >= 0 && t->align >= 0 && t->watch >= 0);
+}
+
 static void decode_all(run *r, engine_drafter *drafter, specrt_head *head, specrt_policy *policy) {
     engine_decoder *d;
     engine_controller *c = NULL;
@@ -112,6 +118,7 @@ static void decode_all(run *r, engine_drafter *drafter, specrt_head *head, specr
         specrt_session_get_stats(engine_decoder_session(d), &stats);
         r->cycles[i] = stats.n_cycles;
         r->n_cycles += stats.n_cycles;
+        check_times(engine_decoder_times(d));
     }
     if (c) {
         engine_controller_finish(c);

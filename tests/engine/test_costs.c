@@ -225,6 +225,44 @@ static void test_lists(void) {
     free(bytes);
 }
 
+/* What auto would do first where all 4096 rows cost more than drafting gains, and a few cost nothing. */
+static int32_t first_steps(const char *text, const char *costs_policy, int32_t policy_rows) {
+    enum { V = 4096 };
+    static float rows[V][8];
+    const specrt_head_desc desc = {
+        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = 8};
+    const specrt_tree_params tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4};
+    const specrt_policy_desc p = {.text = text};
+    specrt_policy *policy;
+    specrt_head *head;
+    specrt_auto *a;
+    specrt_auto_choice choice;
+    specrt_error err;
+    pass_costs costs = {.policy_rows = policy_rows};
+    snprintf(costs.policy, sizeof costs.policy, "%s", costs_policy);
+    set_line(&costs.head_first, 0, 1);
+    for (int w = 0; w < PASS_WIDTHS; w++) costs.head[w] = costs.head_first;
+    set_line(&costs.draft, 1, 0);
+    set_line(&costs.target, 1000, 0);
+    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
+    REQUIRE(auto_create(&costs, &tree, policy, &a, &err) == SPECRT_STATUS_OK);
+    specrt_auto_begin(a);
+    specrt_auto_choose(a, &choice);
+    specrt_auto_close(a);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+    return choice.num_steps;
+}
+
+/* The rows that a policy scored count for that policy, up to its bound. */
+static void test_rows(void) {
+    CHECK(first_steps("full", "full", 2) > 0);
+    CHECK_INT(first_steps("full", "full", 0), 0);
+    CHECK_INT(first_steps("full", "window:8@min=8", 2), 0);
+    CHECK(first_steps("window:8@min=8", "window:8@min=8", 5000) > 0);
+}
+
 static void test_word(void) {
     pass_costs costs = some_costs();
     CHECK_STR(auto_policy("auto", NULL), "microspec");
@@ -266,6 +304,7 @@ static const test_case cases[] = {
     {"curves", "curves that are none are refused by file and key", test_curves},
     {"table", "costs of cycles by hand", test_table},
     {"lists", "halves of a list that keep what ends a generation", test_lists},
+    {"rows", "rows that a policy scored are those that its drafts cost", test_rows},
     {"file", "a policy that does not open is told with the file that names it", test_file},
     {"word", "auto takes the costs' policy, auto+SPEC its own", test_word},
 };

@@ -245,8 +245,41 @@ static void test_bad_files(void) {
     free_tiny(&m);
 }
 
+/* A draft model with fewer ids than the target reads the others as one that it knows. */
+static void test_fewer_ids(void) {
+    static const tiny target = {"llama", 2, D, 4, 2, 6, 40, 33, .tied = true},
+                      few = {"llama", 1, D, 4, 2, 6, 40, 30, .tied = true};
+    static const int32_t tokens[][2] = {{29, 30}, {29, 0}, {29, 32}};
+    tiny_model m, draft;
+    specrt_error err;
+    engine_drafter *d;
+    engine_cache *c;
+    float hidden[3][2 * D], query[2 * D];
+    make_tiny(&m, target, 7);
+    make_tiny(&draft, few, 8);
+    engine_model *e = open_tiny(&m, 1);
+    const char *path = write_tiny(&draft, NULL);
+    REQUIRE(engine_drafter_open(path, e, &d, &err) == SPECRT_STATUS_OK);
+    unlink(path);
+    REQUIRE(engine_drafter_cache(d, 0, &c, &err) == SPECRT_STATUS_OK);
+    for (int i = 0; i < 3; i++) {
+        engine_cache_truncate(c, 0);
+        REQUIRE(engine_draft(d, c, tokens[i], NULL, 0, 2, NULL, hidden[i], query) ==
+                SPECRT_STATUS_OK);
+        CHECK(memcmp(hidden[i], hidden[0], sizeof hidden[0]) == 0);
+    }
+    CHECK_INT(engine_draft(d, c, tokens[0], NULL, 0, 0, NULL, hidden[0], query),
+              SPECRT_STATUS_BAD_ARG);
+    engine_cache_close(c);
+    engine_drafter_close(d);
+    engine_close(e);
+    free_tiny(&m);
+    free_tiny(&draft);
+}
+
 static const test_case cases[] = {
     {"families", "a module equals its definition, and drafts without loss", test_families},
     {"bad_files", "files that do not fit are refused by name", test_bad_files},
+    {"fewer_ids", "a draft model with fewer ids than the target", test_fewer_ids},
 };
 TEST_MAIN(cases)
