@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "model/model.h"
 #include "model/token_map.h"
 #include "tokenizer/tokenizer.h"
@@ -41,13 +42,11 @@ static void rank_list_free(rank_list *r) {
 
 static specrt_status rank_list_alloc(rank_list *r, int32_t n_vocab, specrt_error *err) {
     size_t n = (size_t)n_vocab;
-    *r = (rank_list){.header = {.n_vocab = n_vocab},
-                     .ids = (int32_t *)malloc(n * sizeof *r->ids),
-                     .counts = (uint64_t *)malloc(n * sizeof *r->counts),
-                     .by_id = (uint64_t *)calloc(n, sizeof *r->by_id),
-                     .taken = (uint8_t *)calloc(n, 1)};
-    if (r->ids && r->counts && r->by_id && r->taken) return SPECRT_STATUS_OK;
-    return sl_error_no_memory(err, NULL);
+    *r = (rank_list){.header = {.n_vocab = n_vocab}};
+    TRY(sl_new(&r->ids, n, sizeof *r->ids, "the list", err));
+    TRY(sl_new(&r->counts, n, sizeof *r->counts, "the list", err));
+    TRY(sl_new(&r->by_id, n, sizeof *r->by_id, "the list", err));
+    return sl_new(&r->taken, n, 1, "the list", err);
 }
 
 static void rank(rank_list *r, int32_t id) {

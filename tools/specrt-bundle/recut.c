@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/order.h"
 #include "base/out_folder.h"
 #include "formats/pt.h"
@@ -156,14 +157,16 @@ static specrt_status find_rows(work *w) {
                                 ", the rows of its head",
                                 c->m.path, found, c->n_rows);
     }
-    w->row_of = (int32_t *)malloc((size_t)w->n_vocab * sizeof *w->row_of);
     int64_t n = c->head ? c->n_rows : w->n_vocab;
-    for (int32_t id = 0; w->row_of && id < w->n_vocab; id++)
-        w->row_of[id] = map.n == 0 && id < n ? id : -1;
-    for (int32_t row = 0; w->row_of && row < map.n; row++)
-        if (map.ids[row] < w->n_vocab) w->row_of[map.ids[row]] = row;
+    size_t n_ids = (size_t)w->n_vocab;
+    specrt_status status = sl_new(&w->row_of, n_ids, sizeof *w->row_of, c->m.path, w->err);
+    if (status == SPECRT_STATUS_OK) {
+        for (int32_t id = 0; id < w->n_vocab; id++) w->row_of[id] = map.n == 0 && id < n ? id : -1;
+        for (int32_t row = 0; row < map.n; row++)
+            if (map.ids[row] < w->n_vocab) w->row_of[map.ids[row]] = row;
+    }
     sl_token_map_free(&map);
-    return w->row_of ? SPECRT_STATUS_OK : sl_error_no_memory(w->err, c->m.path);
+    return status;
 }
 
 /* The most frequent ids that have rows. */
@@ -183,10 +186,9 @@ static void take_ids(work *w, int32_t size) {
 static specrt_status select_ids(work *w) {
     const specrt_ranks_header *h = w->r->ranks.header;
     int32_t size = w->r->size ? w->r->size : h->n_default;
-    size_t bytes = (size_t)(size < h->n_valid ? size : h->n_valid) * sizeof *w->ids;
-    w->ranked = (int32_t *)malloc(bytes + 1);
-    w->ids = (int32_t *)malloc(bytes + 1);
-    if (!w->ranked || !w->ids) return sl_error_no_memory(w->err, w->r->output);
+    size_t most = (size_t)(size < h->n_valid ? size : h->n_valid);
+    TRY(sl_new(&w->ranked, most, sizeof *w->ranked, w->r->output, w->err));
+    TRY(sl_new(&w->ids, most, sizeof *w->ids, w->r->output, w->err));
     take_ids(w, size);
     if (w->n == 0 || (w->r->size && w->n < size))
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_ARG,
@@ -202,11 +204,8 @@ static specrt_status select_ids(work *w) {
 
 /* Memory that lasts as long as the cut. */
 static void *hold(work *w, size_t bytes) {
-    void *p = calloc(bytes ? bytes : 1, 1);
-    if (p)
-        w->owned[w->n_owned++] = p;
-    else
-        sl_error_no_memory(w->err, w->r->output);
+    void *p;
+    if (sl_new(&p, bytes, 1, w->r->output, w->err) == SPECRT_STATUS_OK) w->owned[w->n_owned++] = p;
     return p;
 }
 
@@ -364,9 +363,8 @@ static specrt_status make_tensors(work *w) {
     int64_t n;
     const st_tensor *t = sl_st_tensors(w->c.m.s, &n);
     if (n > 100000) return refuse(w, SPECRT_STATUS_UNSUPPORTED, "of over 100,000 tensors");
-    w->tensors = (st_tensor *)calloc((size_t)n + 3, sizeof *w->tensors);
-    w->owned = (void **)calloc((size_t)n + 3, sizeof *w->owned);
-    if (!w->tensors || !w->owned) return sl_error_no_memory(w->err, w->r->output);
+    TRY(sl_new(&w->tensors, (size_t)n + 3, sizeof *w->tensors, w->r->output, w->err));
+    TRY(sl_new(&w->owned, (size_t)n + 3, sizeof *w->owned, w->r->output, w->err));
     for (int64_t i = 0; i < n; i++) TRY(put_tensor(w, &t[i]));
     if (w->source) TRY(put_rows(w));
     bool maps = is_cut(w) && w->n < w->n_vocab;

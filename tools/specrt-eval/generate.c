@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/measure.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "base/text.h"
@@ -107,12 +108,10 @@ static specrt_status write_lines(generation *g, out_file *out, int *n_written, s
 static specrt_status prepare(generation *g, specrt_error *err) {
     int threads = (int)g->options.common.threads;
     size_t n = (size_t)g->prompts.n;
-    g->chats = (chat **)calloc((size_t)threads, sizeof *g->chats);
-    g->decoders = (engine_decoder **)calloc((size_t)threads, sizeof *g->decoders);
-    g->lines = (char **)calloc(n, sizeof *g->lines);
-    g->errors = (specrt_error *)calloc(n, sizeof *g->errors);
-    if (!g->chats || !g->decoders || !g->lines || !g->errors)
-        return sl_error_no_memory_for(err, "%zu prompts", n);
+    TRY(sl_new(&g->chats, (size_t)threads, sizeof *g->chats, "prompts", err));
+    TRY(sl_new(&g->decoders, (size_t)threads, sizeof *g->decoders, "prompts", err));
+    TRY(sl_new(&g->lines, n, sizeof *g->lines, "prompts", err));
+    TRY(sl_new(&g->errors, n, sizeof *g->errors, "prompts", err));
     TRY(models_open(&g->options, 1, &g->models, err));
     for (int i = 0; i < threads; i++)
         TRY(chat_create(&g->options, g->models.tok, &g->chats[i], err));

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "base/text.h"
@@ -145,9 +146,8 @@ static specrt_status record_all(recording *r, specrt_error *err) {
 static specrt_status open_lanes(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
     specrt_session_params params = models_session(&r->models, o, 0); /* with the models' worker */
-    r->lanes = (lane *)calloc((size_t)r->n_lanes, sizeof *r->lanes);
-    r->outcomes = (outcome *)calloc((size_t)r->prompts->n, sizeof *r->outcomes);
-    if (!r->lanes || !r->outcomes) return sl_error_no_memory_for(err, "prompts");
+    TRY(sl_new(&r->lanes, (size_t)r->n_lanes, sizeof *r->lanes, "prompts", err));
+    TRY(sl_new(&r->outcomes, (size_t)r->prompts->n, sizeof *r->outcomes, "prompts", err));
     for (int i = 0; i < r->n_lanes; i++) {
         lane *l = &r->lanes[i];
         TRY(chat_create(o, r->models.tok, &l->chat, err));

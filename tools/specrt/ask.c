@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 #include "base/progress.h"
 #include "base/text.h"
@@ -242,8 +243,8 @@ static specrt_status prepare_asking(asking *a, specrt_error *err) {
     a->url = strdup(url);
     for (int i = 0; i < a->files.n; i++)
         TRY(sl_prompts_read(a->files.items[i], a->limit, &a->prompts, err));
-    a->answered = (bool *)calloc((size_t)a->prompts.n + 1, sizeof *a->answered);
-    if (!a->url || !a->answered) return sl_error_no_memory(err, a->endpoint);
+    if (!a->url) return sl_error_no_memory(err, a->endpoint);
+    TRY(sl_new(&a->answered, (size_t)a->prompts.n, sizeof *a->answered, a->endpoint, err));
     TRY(find_model(a, base, err));
     TRY(take_answers(a, err));
     a->out = fopen(a->common.output, "a");

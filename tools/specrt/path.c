@@ -5,10 +5,9 @@
 #include "tool.h"
 
 bool tool_path(const char *name, char *path) {
-    ssize_t n = readlink("/proc/self/exe", path, TOOL_PATH_BYTES - 1);
-    if (n < 0) return false;
-    path[n] = 0;
-    char *base = strrchr(path, '/') + 1; /* the link is absolute */
-    size_t room = TOOL_PATH_BYTES - (size_t)(base - path);
-    return (size_t)snprintf(base, room, "%s", name) < room && access(path, X_OK) == 0;
+    char self[TOOL_PATH_BYTES] = "";
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return false;
+    *strrchr(self, '/') = 0; /* the link is absolute */
+    int n = snprintf(path, TOOL_PATH_BYTES, "%s/%s", self, name);
+    return n < TOOL_PATH_BYTES && access(path, X_OK) == 0;
 }

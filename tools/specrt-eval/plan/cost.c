@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/error.h"
 #include "base/measure.h"
+#include "base/memory.h"
 #include "plan.h"
 
 enum { N_PROMPT = 64 };
@@ -265,17 +266,16 @@ static specrt_status cpu_target(void *user, int32_t n) {
 static specrt_status cpu_allocate(cpu *c, specrt_error *err) {
     size_t n_vocab = (size_t)engine_get_config(c->models->target)->n_vocab;
     size_t d = (size_t)engine_get_config(c->models->target)->d_model;
-    size_t most = c->head.n_rows > (int64_t)n_vocab ? (size_t)c->head.n_rows : n_vocab;
-    if ((size_t)c->head.n_cols > d) d = (size_t)c->head.n_cols;
-    c->ids = (int32_t *)malloc((size_t)c->head.n_rows * sizeof *c->ids);
-    c->hidden = (float *)calloc(ENGINE_MAX_BATCH * d, sizeof(float));
-    c->head_input = (float *)malloc(ENGINE_MAX_BATCH * d * sizeof(float));
-    c->logits = (float *)malloc(ENGINE_MAX_BATCH * most * sizeof(float));
-    c->best = (float *)malloc((size_t)ENGINE_MAX_BATCH * SPECRT_TREE_MAX_TOPK * sizeof(float));
-    c->best_ids =
-        (int32_t *)malloc((size_t)ENGINE_MAX_BATCH * SPECRT_TREE_MAX_TOPK * sizeof *c->best_ids);
-    if (!c->ids || !c->hidden || !c->head_input || !c->logits || !c->best || !c->best_ids)
-        return sl_error_no_memory_for(err, "measuring");
+    size_t n_rows = (size_t)c->head.n_rows, most = n_vocab, width = (size_t)c->head.n_cols;
+    size_t n_best = (size_t)ENGINE_MAX_BATCH * SPECRT_TREE_MAX_TOPK;
+    if (n_rows > most) most = n_rows;
+    if (width > d) d = width;
+    TRY(sl_new(&c->ids, n_rows, sizeof *c->ids, "measuring", err));
+    TRY(sl_new(&c->hidden, ENGINE_MAX_BATCH * d, sizeof(float), "measuring", err));
+    TRY(sl_new(&c->head_input, ENGINE_MAX_BATCH * d, sizeof(float), "measuring", err));
+    TRY(sl_new(&c->logits, ENGINE_MAX_BATCH * most, sizeof(float), "measuring", err));
+    TRY(sl_new(&c->best, n_best, sizeof(float), "measuring", err));
+    TRY(sl_new(&c->best_ids, n_best, sizeof *c->best_ids, "measuring", err));
     for (int32_t i = 0; i < (int32_t)c->head.n_rows; i++)
         c->ids[i] = c->head.ids ? c->head.ids[i] : i;
     for (int32_t i = 0; i < ENGINE_MAX_BATCH; i++) /* any tokens */

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/measure.h"
+#include "base/memory.h"
 #include "run.h"
 
 /* ---- policies ---- */
@@ -107,9 +108,8 @@ static specrt_status check_fits(const plan *p, const id_list *ids, specrt_error 
 
 static specrt_status add_prompts(plan *p, specrt_error *err) {
     prompt_list *prompts = &p->asked;
-    p->prompts = (id_list *)calloc((size_t)prompts->n, sizeof *p->prompts);
-    p->tasks = (const char **)calloc((size_t)prompts->n, sizeof *p->tasks);
-    if (!p->prompts || !p->tasks) return sl_error_no_memory_for(err, "a plan");
+    TRY(sl_new(&p->prompts, (size_t)prompts->n, sizeof *p->prompts, "a plan", err));
+    TRY(sl_new(&p->tasks, (size_t)prompts->n, sizeof *p->tasks, "a plan", err));
     for (int i = 0; i < prompts->n; i++) {
         id_list *ids = &p->prompts[p->n_prompts];
         TRY(chat_prompt(p->chat, &prompts->items[i], ids));
@@ -119,8 +119,7 @@ static specrt_status add_prompts(plan *p, specrt_error *err) {
             return err->status;
     }
     TRY(sl_prompts_account(prompts, p->n_prompts, err));
-    p->plain = (plan_turn *)calloc((size_t)p->n_prompts, sizeof *p->plain);
-    return p->plain ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "a plan");
+    return sl_new(&p->plain, (size_t)p->n_prompts, sizeof *p->plain, "a plan", err);
 }
 
 /* ---- the plan ---- */

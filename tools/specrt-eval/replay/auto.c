@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "impl.h"
 
@@ -226,13 +227,11 @@ static specrt_status check_told(const auto_run *a, specrt_error *err) {
 static specrt_status run(auto_run *a, specrt_error *err) {
     int n_policies = a->r->n_entrants - 1;
     size_t n = (size_t)a->r->n_sequences, choices = (size_t)(n_policies * a->num_steps);
-    a->rows = (double *)calloc((size_t)n_policies, sizeof *a->rows);
-    a->ways = (spent *)calloc(AUTO_WAYS * n, sizeof *a->ways);
-    a->best = (double *)calloc(n, sizeof *a->best);
-    a->fixed = (double *)calloc(choices * n, sizeof *a->fixed);
-    a->domain_best = (int *)calloc((size_t)a->r->n_domains + 1, sizeof *a->domain_best);
-    if (!a->rows || !a->ways || !a->best || !a->fixed || !a->domain_best)
-        return sl_error_no_memory_for(err, "auto");
+    TRY(sl_new(&a->rows, (size_t)n_policies, sizeof *a->rows, "auto", err));
+    TRY(sl_new(&a->ways, AUTO_WAYS * n, sizeof *a->ways, "auto", err));
+    TRY(sl_new(&a->best, n, sizeof *a->best, "auto", err));
+    TRY(sl_new(&a->fixed, choices * n, sizeof *a->fixed, "auto", err));
+    TRY(sl_new(&a->domain_best, (size_t)a->r->n_domains + 1, sizeof *a->domain_best, "auto", err));
     TRY(check_told(a, err));
     for (size_t i = 0; i < n; i++) a->best[i] = a->r->shared[i].n_tokens;
     for (int p = 0; p < n_policies; p++) {

@@ -9,6 +9,7 @@
 #include "../shared/eval.h"
 #include "impl.h"
 #include "base/error.h"
+#include "base/memory.h"
 
 /* ---- traces ---- */
 
@@ -42,9 +43,8 @@ static specrt_status check_trace(const replay *r, int i, specrt_error *err) {
 
 static specrt_status open_traces(replay *r, specrt_error *err) {
     int n = r->params.n_traces;
-    r->readers = (specrt_trace_reader **)calloc((size_t)n, sizeof *r->readers);
-    r->infos = (const specrt_trace_info **)calloc((size_t)n, sizeof *r->infos);
-    if (!r->readers || !r->infos) return sl_error_no_memory_for(err, "a replay");
+    TRY(sl_new(&r->readers, (size_t)n, sizeof *r->readers, "a replay", err));
+    TRY(sl_new(&r->infos, (size_t)n, sizeof *r->infos, "a replay", err));
     for (int i = 0; i < n; i++) {
         TRY(specrt_trace_open(r->params.traces[i], NULL, &r->readers[i], err));
         r->infos[i] = specrt_trace_get_info(r->readers[i]);
@@ -168,13 +168,11 @@ static const char *named_by(const replay_params *p, int policy) {
 
 static specrt_status open_policies(replay *r, specrt_error *err) {
     int n = r->params.n_policies + 1;
-    r->entrants = (replay_entrant *)calloc((size_t)n, sizeof *r->entrants);
-    if (!r->entrants) return sl_error_no_memory_for(err, "a replay");
+    TRY(sl_new(&r->entrants, (size_t)n, sizeof *r->entrants, "a replay", err));
     r->n_entrants = n;
     for (int i = 0; i < n; i++) {
         replay_entrant *e = &r->entrants[i];
-        e->levels = (replay_levels *)calloc((size_t)r->n_trees, sizeof *e->levels);
-        if (!e->levels) return sl_error_no_memory_for(err, "a replay");
+        TRY(sl_new(&e->levels, (size_t)r->n_trees, sizeof *e->levels, "a replay", err));
         if (i > 0)
             TRY(auto_policy_opened(open_policy(r, r->params.policies[i - 1], e, err),
                                    named_by(&r->params, i - 1), err));

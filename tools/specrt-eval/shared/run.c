@@ -23,14 +23,11 @@ specrt_status ids_append(id_list *ids, const int32_t *tokens, int32_t n) {
 /* How many of the new tokens belong to the answer: up to a terminator, it included, or the limit. */
 static int32_t cut(const eval_models *m, const int32_t *tokens, int32_t n, int64_t left,
                    bool *ended) {
-    if (n > left) n = (int32_t)left;
-    *ended = n == left;
-    for (int32_t i = 0; i < n; i++)
-        if (models_ends(m, tokens[i])) {
-            *ended = true;
-            return i + 1;
-        }
-    return n;
+    int32_t kept = 0, most = left < n ? (int32_t)left : n;
+    bool ends = false;
+    while (kept < most && !ends) ends = models_ends(m, tokens[kept++]);
+    *ended = ends || kept == left;
+    return kept;
 }
 
 /* Statistics go on where a session keeps what it learnt. */
