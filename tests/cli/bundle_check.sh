@@ -59,6 +59,13 @@ finds draft-vocab-size
 config "$good, \"bias\": true, \"attention_bias\": true, \"tie_word_embeddings\": true"
 finds "bias attention-bias tied"
 finds attention-bias --for speculators
+weights layers.0.x:BF16:1:0000 fc.weight:BF16:1,2:00000000
+config '"architectures": ["LlamaForCausalLMEagle"], "vocab_size": 20, "tie_word_embeddings": true'
+finds tied
+weights model.layers.0.x:BF16:1:0000 lm_head.weight:BF16:2,1:00000000
+config '"architectures": ["LlamaForCausalLM"], "vocab_size": 20, "tie_word_embeddings": true'
+finds "" # a model may tie its head
+weights $layer "$(list 3 8 10)" $head t2d:BOOL:20:$(mask 20 3 9 12)
 config "${good/Eagle3/}"
 finds "" --for vllm
 finds architecture --for sglang

@@ -26,6 +26,7 @@ accepts specrt-bundle info a.specb --json
 prints \
     '{"file":"a.specb","bytes":1808,"sections":[[]{"tag":"ident",*"tokenizer":{"name":"golden",*"ranks":{"n_default":8,*"forced":[[]3,10],*"provenance":{*}}'
 [ "$(wc -l <../out)" = 1 ] || fail "more than one line of JSON"
+[ "$(grep -o '"tag":' ../out | wc -l)" = 3 ] || fail "not three sections: $(cat ../out)"
 
 refuses 1 "specrt-bundle: none.specb: *" specrt-bundle info none.specb
 refuses 1 "specrt-bundle: .: *" specrt-bundle info .

@@ -23,9 +23,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        self.send(200, json.dumps({"data": [{"id": "served-model"}]}).encode())
+        self.send(200 if self.path == "/v1/models" else 404, json.dumps({"data": [{"id": "served-model"}]}).encode())
 
     def do_POST(self):
+        if self.path != "/v1/chat/completions":
+            self.send(404, b'{"detail": "no such path"}')
+            return
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         prompt = asked["messages"][-1]["content"]
         first = prompt not in seen

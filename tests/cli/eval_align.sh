@@ -37,6 +37,9 @@ for key in n_path_a n_path_b n_rejected n_dropped n_steps n_bad_steps loss updat
     prints "*\"$key\":*"
 done
 [ "$(value n_steps)" -gt 0 ] || fail "no steps"
+[ "$(grep -o '"align":{' ../out | wc -l)" = 1 ] || fail "alignment is of all domains, once"
+took=$(grep -o '"align":{[^}]*' ../out | grep -o '"update_ms":[0-9.e-]*' | cut -d: -f2)
+awk "BEGIN { exit !($took > 0.01) }" || fail "no milliseconds: $took"
 lengths >lengths
 accepts compare --align lora@batch=4@rate=0.01 --json --align-save b.safetensors \
     --threads 1

@@ -25,6 +25,11 @@ grep -q "Speed, times plain decoding, by task" page.html || fail "no speed by ta
 grep -q "<p>Recommended: " page.html || fail "no advice"
 grep -q "% of tokens in loops" page.html || fail "no loops by task"
 grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
+# A cycle is the sum of its parts: draft, head, target, verify, update.
+sed -n '/<h2>Milliseconds of a cycle/,/<\/table>/s/<[^>]*>/ /gp' page.html >times
+awk '$1 == "plain" { n += $2 == "-" && $3 == "-" && $6 == "-" && $7 > 0 }
+    $1 == "full" { n += ($2 + $3 + $4 + $5 + $6 - $7) ^ 2 < 0.002 && $2 * $3 * $4 * $8 > 0 }
+    END { exit n != 2 }' times || fail "$(cat times)"
 refuses 2 "*page.html: exists; use -f *" compare --report page.html
 
 # A stream: what was learnt stays, one change of domain; what lists held, what events cost.
@@ -33,6 +38,9 @@ accepts compare --policy microspec --stream --lists --max-tokens $length
 prints "*best tokens held*
 full * 100.00 *100.0 *100.0 *100.0 *- *- *-
 microspec * *tokens since the domain changed (1 times)*before*0-32*256-*all equal"
+awk '/best tokens held/ { on = 1; next } !NF { on = 0 }
+    on && $1 != "policy" { for (i = 2; i <= NF; i++) if ($i > 100) exit 1 }' ../out ||
+    fail "more than all: $(cat ../out)"
 rows=$(awk '$1 == "microspec" { print $5; exit }' ../out)
 accepts compare --policy microspec --max-tokens $length
 [ "$rows" -ge "$(awk '$1 == "microspec" { print $5; exit }' ../out)" ] ||

@@ -37,3 +37,5 @@ printf '\357\273\277{"prompt":"hi"}\r\n{"prompt":"ho"}\r\n' >windows.jsonl
 accepts specrt-eval generate --target "$target" --prompts windows.jsonl --max-tokens 2 \
     -q -o windows.out --json
 prints '{"n_prompts":2,"n_answers":2,"n_tokens":4,"seconds":*}'
+took=$(grep -o '"seconds":[0-9]*' ../out)
+[ "${took#*:}" -le "$SECONDS" ] || fail "$took of the $SECONDS s of this test"

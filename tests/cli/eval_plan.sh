@@ -83,5 +83,7 @@ sed 's/0.01/-1/' costs.json >bad.json
 refuses 3 "*bad.json: target: expected 1 to 64 objects with nodes and seconds*" theirs bad.json
 
 refuses 2 "*no tree is within --topk (1, 4 or 10)*" plan --topk 7
+refuses 2 "*--context: expected at least 73 positions, *of 8 tokens and a tree, found 72*" \
+    plan --context 72 # the tree has 64 nodes
 refuses 2 "*--sampled-drafts: *" plan --sampled-drafts --temperature 1
 refuses 2 "*expected --draft FILE*" plan --draft none

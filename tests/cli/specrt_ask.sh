@@ -23,6 +23,10 @@ accepts ask -o plain.jsonl --json
 prints '{"n_prompts":3,"n_answers":3,"model":"served-model"*}'
 [ "$(grep -c '"output":"To .*served-model says:\\n\\"yes\\" \\\\ None"' plain.jsonl)" = 3 ] ||
     fail "$(cat plain.jsonl)"
+accepts specrt ask --endpoint "$url/" --prompts prompts.jsonl -o slash.jsonl
+same <(sort plain.jsonl) <(sort slash.jsonl)
+refuses 1 '*/nowhere/models: expected status 200, found 404: no message' \
+    specrt ask --endpoint "${url%v1}nowhere" --prompts prompts.jsonl -o x
 OPENAI_API_KEY='k"1' accepts ask -o key.jsonl --limit 1 --model other --temperature 0.5
 grep -q 'other says.*Bearer k\\"1' key.jsonl || fail "$(cat key.jsonl)"
 grep -q '"model":"other","temperature":0.5,"seed":1' key.jsonl || fail "$(cat key.jsonl)"

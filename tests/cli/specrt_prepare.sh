@@ -93,6 +93,9 @@ prints "llama-server -m $target -md gguf/drafter.gguf --spec-type draft-eagle3"
 warns '*\[1/2\] ranks*\[2/2\] cut*'
 accepts for_llama --drafter gguf/drafter.gguf --with none --size 100 -o smaller
 prints "llama-server -m $target -md smaller/drafter.gguf --spec-type draft-eagle3"
+sed 's/eagle3/gemma3/g' gguf/drafter.gguf >gemma3.gguf # a model by its architecture
+accepts for_llama --drafter gemma3.gguf --with none --dry-run -o x
+warns '*\[1/1\] ranks*'
 accepts for_llama --drafter "$sample/draft-small.gguf" -o small
 prints "specrt-llama * -md $sample/draft-small.gguf --bundle small/model.specb --policy static:5*"
 accepts for_llama --drafter "$sample/draft-small.gguf" --with none -o bare-list
@@ -200,6 +203,15 @@ stops 2 '*--size: expected a whole number, found*many*' prepare eagle3 --text te
 stops 2 '*--mass: expected a number from*to 1, found*2*' prepare eagle3 --text text --for vllm \
     --mass 2
 
+# A tool that is interrupted, and one that crashes.
+mkdir own && cp "$(command -v specrt)" own
+for signal in TERM:130 INT:130 KILL:1; do
+    printf '#!/bin/sh\nkill -%s $$\n' "${signal%:*}" >own/vocabtrim-calibrate
+    chmod +x own/vocabtrim-calibrate
+    own/specrt prepare --target target --drafter eagle3 --text text --for vllm -o ended 2>../err
+    [ $? = "${signal#*:}" ] || fail "exit $? of a tool that got $signal: $(cat ../err)"
+done
+warns '*vocabtrim-calibrate: ended by signal 9*'
 # The other verbs are the tools.
 accepts specrt bundle info out/model.specb
 prints '*rank*'
