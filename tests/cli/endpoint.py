@@ -23,7 +23,10 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        self.send(200 if self.path == "/v1/models" else 404, json.dumps({"data": [{"id": "served-model"}]}).encode())
+        if self.path != "/v1/models":
+            self.send(404, b'{"error": "no such path"}')
+            return
+        self.send(200, json.dumps({"data": [{"id": "served-model"}]}).encode())
 
     def do_POST(self):
         if self.path != "/v1/chat/completions":

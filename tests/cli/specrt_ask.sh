@@ -25,7 +25,7 @@ prints '{"n_prompts":3,"n_answers":3,"model":"served-model"*}'
     fail "$(cat plain.jsonl)"
 accepts specrt ask --endpoint "$url/" --prompts prompts.jsonl -o slash.jsonl
 same <(sort plain.jsonl) <(sort slash.jsonl)
-refuses 1 '*/nowhere/models: expected status 200, found 404: no message' \
+refuses 1 '*/nowhere/models: expected status 200, found 404: no such path' \
     specrt ask --endpoint "${url%v1}nowhere" --prompts prompts.jsonl -o x
 OPENAI_API_KEY='k"1' accepts ask -o key.jsonl --limit 1 --model other --temperature 0.5
 grep -q 'other says.*Bearer k\\"1' key.jsonl || fail "$(cat key.jsonl)"

@@ -81,6 +81,14 @@ accepts prepare eagle3 --text text --for vllm --size 300 --dry-run -o out
 warns '*ranks*(done before)*'
 ! grep -q about ../err || fail "time for what is done: $(cat ../err)"
 rm -r long
+# Folders are looked into sixteen deep.
+deep=deep$(printf '/%s' {1..16}) && mkdir -p "$deep" && truncate -s 1G "$deep/text.jsonl"
+accepts prepare eagle3 --text deep --for vllm --dry-run -o dry
+! grep -q 'ranks.*about' ../err || fail "counted what is too deep: $(cat ../err)"
+mv "$deep/text.jsonl" "${deep%/*}"
+accepts prepare eagle3 --text deep --for vllm --dry-run -o dry
+grep -q 'ranks.*about' ../err || fail "did not count sixteen folders: $(cat ../err)"
+rm -r deep
 
 # For llama.cpp: an EAGLE-3 head becomes a GGUF, which is cut like any other; a draft model stays
 # as it is, and our program drafts from what the bundle has.
@@ -139,6 +147,8 @@ refuses 2 '*expected --target, --drafter, --text or --endpoint, --for and -o*' \
     specrt prepare --target target
 refuses 2 '*--for: expected vllm, sglang or llama.cpp, found tgi*' \
     prepare eagle3 --text text --for tgi -o x
+refuses 2 '*--text, --prompts: expected at most 32 paths' \
+    prepare eagle3 --text $(yes text | head -n 33) --for vllm -o x
 refuses 2 '*expected --size or --mass, found both*' \
     prepare eagle3 --text text --for vllm --size 9 --mass 0.5 -o x
 refuses 2 '*--with: expected graph, sketch, clusters or none, found grap*' \

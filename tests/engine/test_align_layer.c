@@ -546,6 +546,10 @@ static void run_snapshot(engine_align_params params) {
     refuse(&b, at("none.safetensors"), "none.safetensors");
     refuse(&b, at("draft.safetensors"), params.mode == ENGINE_ALIGN_LORA ? "lora_A" : "");
     engine_align_free(b.a);
+    params.alpha = 7;
+    REQUIRE(engine_align_create(b.d, &params, NULL, &b.a, &err) == SPECRT_STATUS_OK);
+    refuse(&b, at("s.safetensors"), "lora_alpha");
+    engine_align_free(b.a);
     engine_drafter_close(b.d);
     make_weights(&other, false);
     REQUIRE(engine_drafter_open(write_head(&other), b.target, &b.d, &err) == SPECRT_STATUS_OK);

@@ -1,4 +1,4 @@
-/* test_pair.c : a trained pair on held-out text: how well the target predicts it, and the drafter the target. */
+/* test_pair.c : a trained pair on held-out text: the loss of the target, and right guesses of the drafter. */
 #include "engine/infer/drafter.h"
 #include "test.h"
 
