@@ -14,23 +14,17 @@ struct arena_chunk {
     char bytes[];
 };
 
-/* free_chunks() : all of them, but for one of the usual size if `keep` is set. */
-static void free_chunks(struct corpus_arena *a, bool keep) {
-    struct arena_chunk *kept = NULL;
+static void free_chunks(struct corpus_arena *a) {
     for (struct arena_chunk *chunk = a->chunks, *next; chunk; chunk = next) {
         next = chunk->next;
-        if (keep && !kept && chunk->capacity == CHUNK_BYTES) {
-            kept = chunk;
-            *kept = (struct arena_chunk){NULL, 0, CHUNK_BYTES};
-        } else
-            free(chunk);
+        free(chunk);
     }
-    a->chunks = kept;
+    a->chunks = NULL;
 }
 
 /* What an unusual batch made large is given back; the rest is kept for the next one. */
 void sl_corpus_arena_reset(struct corpus_arena *a) {
-    free_chunks(a, true);
+    free_chunks(a);
     if (a->window.capacity > KEEP_BYTES) sl_corpus_window_free(&a->window);
     a->values.n = a->n_docs = 0;
     a->n_text_bytes = a->n_replaced = 0;
@@ -38,7 +32,7 @@ void sl_corpus_arena_reset(struct corpus_arena *a) {
 
 void sl_corpus_arena_free(struct corpus_arena *a) {
     if (!a) return;
-    free_chunks(a, false);
+    free_chunks(a);
     sl_corpus_window_free(&a->window);
     free(a->values.spans);
     free(a->docs);

@@ -264,7 +264,8 @@ specrt_status sl_corpus_window_fill(corpus_window *w, corpus_stream *s, uint64_t
 
 void sl_corpus_window_drop(corpus_window *w, uint64_t offset) {
     if (offset <= w->base) return;
-    size_t n = offset - w->base < w->n ? (size_t)(offset - w->base) : w->n;
+    size_t n = (size_t)(offset - w->base);
+    if (w->n < n) n = w->n;
     w->n_lines_before += sl_corpus_count_lines(w->bytes, n);
     memmove(w->bytes, w->bytes + n, w->n - n);
     w->n -= n;

@@ -205,6 +205,7 @@ static inline char *make_text(size_t n) {
                                         "\xE3\x80\x82\n\xE4\xB8\xAD",
                                         "  ",
                                         "\tindented\n",
+                                        "\xE3\x80\x80\nNo ",
                                         "//x\n/y",
                                         "\n",
                                         "!\nYes "};

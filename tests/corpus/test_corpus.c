@@ -159,8 +159,31 @@ static void case_real(void) {
     gather_free(&g);
 }
 
+/* What was read of a file so far, batch by batch. */
+static void case_progress(void) {
+    enum { N = 3 << 20 };
+    const corpus_options none = {0};
+    corpus *c;
+    corpus_batch batch = {0};
+    corpus_stats stats;
+    bool end = false;
+    char *text = (char *)malloc(N);
+    for (size_t i = 0; i < N; i++) text[i] = "word "[i % 5];
+    REQUIRE(sl_corpus_open_memory("x.txt", text, N, &none, &c, NULL) == SPECRT_STATUS_OK);
+    for (uint64_t i = 1; i <= 4; i++) {
+        REQUIRE(sl_corpus_next(c, &batch, &end, NULL) == SPECRT_STATUS_OK);
+        sl_corpus_get_stats(c, &stats);
+        CHECK_INT(stats.bytes_read, i < 4 ? i << 20 : N);
+    }
+    CHECK(end);
+    sl_corpus_batch_free(&batch);
+    sl_corpus_close(c);
+    free(text);
+}
+
 static const test_case cases[] = {
     {"threads", "threads and shards give the same documents", case_threads},
+    {"progress", "bytes read, batch by batch", case_progress},
     {"many-files", "shards of many files", case_many_files},
     {"splits", "records dealt to files", case_splits},
     {"bad-order", "the first bad records in file order", case_bad_order},

@@ -64,6 +64,11 @@ static void case_ids(void) {
               "x.npy: the file is cut short; expected 78 bytes, found 76");
     check_ids("x.npy", file, make_npy(file, 1, "<u2", "(2, 1, 2)", u16, 8), 0, 0,
               "has another shape");
+    size_t m, n = make_npy(file, 1, "<u2", "(5,)", u16, 8);
+    uint8_t *packed = pack("gz", file, n, n, &m);
+    check_ids("x.npy.gz", packed, m, 0, 0,
+              "the file is cut short; expected 10 bytes of ids, found 8");
+    free(packed);
     check_ids("x.npy", file, make_npy(file, 1, "<u2", "(1, 33554433)", u16, 8), 0, 0,
               "rows are longer than 64 MiB");
     check_ids("x.npy", file, make_npy(file, 1, "<u2", "(1, 33554432)", u16, 8), 0, 0,
@@ -86,6 +91,7 @@ static void check_long(const char *name, const uint8_t *bytes, size_t n, int32_t
         REQUIRE(sl_corpus_next(c, &batch, &end, NULL) == SPECRT_STATUS_OK);
         for (int64_t i = 0; i < batch.n_docs; i++) {
             const corpus_doc *doc = &batch.docs[i];
+            wrong += doc->unit_hash != specrt_hash64(doc->ids, 4 * doc->n_ids, 0);
             wrong += doc->continues != (continues && id > 0);
             wrong += doc->n_ids != per_doc && id + (int32_t)doc->n_ids != n_ids;
             for (size_t j = 0; j < doc->n_ids; j++) wrong += doc->ids[j] != id++;

@@ -28,8 +28,30 @@ static void case_nuls(void) {
     gather_free(&g);
 }
 
+/* So many NULs, control bytes and ill-formed ones of 300 bytes are text, or are not. */
+static void case_limits(void) {
+    static const struct {
+        int n_nul, n_control, n_bad;
+        bool text;
+    } rows[] = {
+        {108, 0, 0, true}, {109, 0, 0, false}, {0, 23, 0, true}, {0, 24, 0, false},
+        {1, 3, 5, true},   {1, 4, 5, false},   {0, 4, 5, true},  {1, 4, 0, true},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[300];
+        memset(text, 'a', sizeof text);
+        memset(text + 10, 0, (size_t)rows[i].n_nul);
+        memset(text + 150, 31, (size_t)rows[i].n_control);
+        memset(text + 200, 0xFF, (size_t)rows[i].n_bad);
+        gathered g = gather_memory("x.txt", text, sizeof text, NULL);
+        CHECK_INT(g.status == SPECRT_STATUS_OK, rows[i].text);
+        gather_free(&g);
+    }
+}
+
 static const test_case cases[] = {
     {"bad-files", "files that hold no text say what they are", case_bad_files},
     {"nuls", "text with NULs is text, binary data is not", case_nuls},
+    {"limits", "how many NULs and control bytes a text may have", case_limits},
 };
 TEST_MAIN(cases)

@@ -94,6 +94,7 @@ static void case_escapes(void) {
         {"\"\\udc00\\ud800\"", "\xEF\xBF\xBD\xEF\xBF\xBD", 6, 2},
         {"\"\\ud800\\ud800\\udc00\"", "\xEF\xBF\xBD\xF0\x90\x80\x80", 7, 1},
         {"\"\\uDBFFx\\uDFFF\"", "\xEF\xBF\xBDx\xEF\xBF\xBD", 7, 2},
+        {"\"\\ud999\\uDFfF\\uDbA0\"", "\xF1\xB6\x9F\xBF\xEF\xBF\xBD", 7, 1},
         {"\"\\\\ud800\"", "\\ud800", 6, 0},
         {"\"\xFF\\u00e9\xE4\xB8\"", "\xEF\xBF\xBD\xC3\xA9\xEF\xBF\xBD", 8, 2},
     };

@@ -16,6 +16,7 @@ static void test_plain(void) {
     open_finder();
     check_script("It is what it is.", "Latin");
     check_script("Größe, naïve, ŀa", "Latin");
+    check_script("éà", "Latin");
     check_script("Съешь ещё этих мягких булок", "Cyrillic");
     check_script("敏捷的棕色狐狸跳过了懒狗。", "Han");
     check_script("いろはにほへと", "Japanese");
