@@ -262,8 +262,8 @@ static specrt_status npy_files(const char *format, const char *path, int32_t siz
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: is a file; %s writes d2t.npy and t2d.npy into a folder", path,
                                 format);
-    size_t n = strlen(path);
-    if (!out->exists && n > 4 && strcmp(path + n - 4, ".npy") == 0)
+    const char *dot = strrchr(path, '.');
+    if (!out->exists && dot && strcmp(dot, ".npy") == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: %s writes d2t.npy and t2d.npy into a folder; expected a name "
                                 "without .npy",

@@ -66,11 +66,23 @@ static void test_files(void) {
         CHECK(memcmp(back.tokenizer_sha256, map.tokenizer_sha256, 32) == 0);
         sl_token_map_free(&back);
     }
+    const token_map one = {.ids = (int32_t[]){0}, .n = 1, .n_vocab = 1};
+    CHECK_INT(sl_token_map_write(&one, "eagle3-pt", in_folder("one"), NULL, true, &err), 0);
     map.ids[0] = 600; /* no group any more */
     CHECK_INT(sl_token_map_write(&map, "exllamav3", in_folder("x"), NULL, true, &err),
               SPECRT_STATUS_BAD_ARG);
     sl_token_map_free(&map);
-    CHECK_INT(clear_folder(), 2);
+    CHECK_INT(clear_folder(), 3);
+}
+
+/* A digest that is cut at the end of the file, where nothing more may be read. */
+static void test_cut_digest(void) {
+    char *text = (char *)malloc(64);
+    token_map map;
+    memcpy(text, "# blocks of 16 token ids\n# tokenizer_sha256 0123456789abcdef0123", 64);
+    CHECK_INT(sl_token_map_read_memory(text, 64, "x", NULL, &map, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "of 0 entries");
+    free(text);
 }
 
 static void test_blocks(void) {
@@ -91,6 +103,7 @@ static const test_case cases[] = {
      test_choice},
     {"whole", "aligned and complete groups", test_whole},
     {"files", "lists of MTPLX and exllamav3 with the tokenizer's digest", test_files},
+    {"cut_digest", "a digest that ends early", test_cut_digest},
     {"blocks", "16 ids for every entry", test_blocks},
 };
 TEST_MAIN(cases)
