@@ -101,6 +101,16 @@ static bool take(reader *r, const char *s) {
     return true;
 }
 
+/* What comes before `close`, which is taken, too. */
+static bool take_until(reader *r, char close, const char **s, size_t *n) {
+    const char *end = memchr(r->p, close, (size_t)(r->end - r->p));
+    if (!end) return false;
+    *s = r->p;
+    *n = (size_t)(end - r->p);
+    r->p = end + 1;
+    return true;
+}
+
 static bool is_hex(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
@@ -151,10 +161,9 @@ static void put_property(strbuf *out, const char *name, size_t n) {
 static bool take_property(reader *r, strbuf *out, bool negated) {
     if (!take(r, "{")) return refuse(r, "\\p without braces");
     if (take(r, "^")) negated = !negated;
-    const char *name = r->p;
-    while (r->p < r->end && *r->p != '}') r->p++;
-    size_t n = (size_t)(r->p - name);
-    if (!take(r, "}") || n == 0 || n > 64) return refuse(r, "a malformed \\p");
+    const char *name;
+    size_t n;
+    if (!take_until(r, '}', &name, &n) || n == 0 || n > 64) return refuse(r, "a malformed \\p");
     text_add(out, negated ? "\\P{" : "\\p{");
     put_property(out, name, n);
     text_add(out, "}");
@@ -194,15 +203,22 @@ static escape escape_other(strbuf *out, char letter) {
     return ESCAPE_OTHER;
 }
 
+/* "name>", behind "<". */
+static bool take_group_name(reader *r, strbuf *out) {
+    const char *name;
+    size_t n;
+    if (!take_until(r, '>', &name, &n)) return refuse(r, "an unclosed group name");
+    text_add(out, "<");
+    text_put(out, name, n);
+    text_add(out, ">");
+    return true;
+}
+
 /* A reference by name, behind \k. */
 static escape take_reference(reader *r, strbuf *out) {
     text_add(out, "\\k");
     if (!take(r, "<")) return refuse(r, "\\k without <name>"), ESCAPE_BAD;
-    text_add(out, "<");
-    while (r->p < r->end && *r->p != '>') text_put(out, r->p++, 1);
-    if (!take(r, ">")) return refuse(r, "an unclosed group name"), ESCAPE_BAD;
-    text_add(out, ">");
-    return ESCAPE_OTHER;
+    return take_group_name(r, out) ? ESCAPE_OTHER : ESCAPE_BAD;
 }
 
 /* The escape after a backslash. */
@@ -432,13 +448,7 @@ static bool take_group_head(reader *r, strbuf *out, bool first, bool *closed) {
             text_add(out, heads[i]);
             return true;
         }
-    if (take(r, "<")) {
-        text_add(out, "<");
-        while (r->p < r->end && *r->p != '>') text_put(out, r->p++, 1);
-        if (!take(r, ">")) return refuse(r, "an unclosed group name");
-        text_add(out, ">");
-        return true;
-    }
+    if (take(r, "<")) return take_group_name(r, out);
     take_options(r, out);
     if (take(r, ":")) {
         text_add(out, ":");
@@ -595,6 +605,7 @@ static specrt_status compile(const strbuf *translated, const char *where, tok_re
         re->jit = pcre2_jit_compile(re->code, PCRE2_JIT_COMPLETE) == 0;
         return SPECRT_STATUS_OK;
     }
+    if (code == PCRE2_ERROR_HEAP_FAILED) return sl_error_no_memory(err, where);
     char reason[128] = "";
     pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason);
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: regex does not compile: %s", where,

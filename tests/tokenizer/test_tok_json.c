@@ -1,9 +1,12 @@
 /* test_tok_json.c : tokenizer.json files against ids that PyPI's tokenizers gave (tests/golden/tokenizers/
  * make.py), pre-tokenizers and regexes against the pieces it gave, and bad files. */
 #include <unistd.h>
+#include "starve.h"
+
 #include "folder.h"
 #include "test.h"
 #include "tokenizer/from_json.h"
+#include "tokenizer/regex.h"
 #include "tokenizer/split.h"
 #include "tok_vectors.h"
 
@@ -346,6 +349,24 @@ static void test_bad_regexes(void) {
     }
 }
 
+static int find_all(void *arg) {
+    tok_regex *re = NULL;
+    size_t span[2];
+    specrt_status status = sl_tok_regex_compile((const char *)arg, strlen(arg), "x", &re, NULL);
+    tok_regex_run *run = status ? NULL : sl_tok_regex_run_new();
+    if (!status && !run) status = SPECRT_STATUS_NO_MEMORY;
+    if (run)
+        CHECK(sl_tok_regex_find(re, run, (const uint8_t *)"cab", 3, 0, span) == 1 && span[0] == 1);
+    sl_tok_regex_run_free(run);
+    sl_tok_regex_free(re);
+    return status;
+}
+
+static void test_regex_no_memory(void) {
+    char pattern[] = "(?<q>[ax])b|\\k<q>";
+    test_starve(find_all, pattern, SPECRT_STATUS_NO_MEMORY);
+}
+
 /* ---- bad files ---- */
 
 static const struct {
@@ -612,6 +633,7 @@ static const test_case cases[] = {
     {"pre_tokenizers", "each kind and behaviour", test_pre_tokenizers},
     {"regexes", "Oniguruma's meaning, not PCRE2's", test_regexes},
     {"bad_regexes", "what is wrong with a regex, or has no equal", test_bad_regexes},
+    {"regex_no_memory", "every allocation of a regex that fails", test_regex_no_memory},
     {"bad_files", "one line naming file and field", test_bad_files},
     {"damage", "a file cut or changed anywhere", test_damage},
     {"kinds", "normal, special, reserved, holes, terminators", test_kinds},
