@@ -1,6 +1,7 @@
 /* test_output.c : folders of several files, outputs behind links, and what signals and closed streams do. */
 #include "base/io.h"
 #include "base/json.h"
+#include "base/measure.h"
 #include "base/out_folder.h"
 #include "folder.h"
 #include "test.h"
@@ -127,6 +128,16 @@ static void test_signals(void) {
     CHECK_INT(child_code(hang_up_under_nohup), 7);
 }
 
+static void test_peak(void) {
+    const int64_t n = (int64_t)64 << 20, before = sl_measure_peak_bytes();
+    char *block = (char *)malloc((size_t)n);
+    REQUIRE(block);
+    memset(block, 1, (size_t)n);
+    int64_t grown = sl_measure_peak_bytes() - before;
+    CHECK(grown > n / 2 && grown < 2 * n);
+    free(block);
+}
+
 static void test_json(void) {
     json_object *o = json_object_new_object();
     const double reals[] = {0.1, 1.0 / 3, 1e300};
@@ -146,6 +157,7 @@ static const test_case cases[] = {
     {"out_folder_taken", "what got its name is taken back", test_out_folder_taken},
     {"behind_link", "a link stays, with the permissions of a new file", test_behind_link},
     {"signals", "streams that are closed, signals that are ignored", test_signals},
+    {"peak", "bytes of a block that is used", test_peak},
     {"json", "numbers and bytes as JSON", test_json},
 };
 TEST_MAIN(cases)
