@@ -509,6 +509,23 @@ static void test_bad(void) {
                  "tokenizer.ggml.eot_token_id is 11; expected an id below 11");
 }
 
+/* Tokens without text keep their ids, also the last one. */
+static void test_empty_tokens(void) {
+    static const char *const tokens[] = {"a", "", "b", "ab", "", NULL}, *const merges[] = {"a b",
+                                                                                           NULL};
+    static const token_type types[] = {TOKEN_NORMAL, TOKEN_RESERVED, TOKEN_NORMAL, TOKEN_NORMAL,
+                                       TOKEN_RESERVED};
+    begin_model("gpt2", "gpt-2");
+    put_strings("tokenizer.ggml.tokens", tokens);
+    put_strings("tokenizer.ggml.merges", merges);
+    tokenizer *tok = require_loaded();
+    CHECK_INT(sl_tokenizer_n_vocab(tok), 5);
+    CHECK_INT(sl_tokenizer_n_normal(tok), 3);
+    for (int32_t id = 0; id < 5; id++) CHECK_INT(sl_tokenizer_type(tok, id), types[id]);
+    check_one(tok, "abb", " 3 2");
+    sl_tokenizer_close(tok);
+}
+
 /* The tokenizer of a model: of the file that was built, or of the folder that the file is in. */
 static void check_model(bool in_its_folder, specrt_status expected, bool found) {
     tokenizer *tok;
@@ -564,6 +581,7 @@ static const test_case cases[] = {
     {"inner_space", "no cutting where a token crosses words", test_inner_space},
     {"falcon", "the hand-written splitter against the steps it stands for", test_falcon},
     {"unsupported", "kinds refused by name", test_unsupported},
+    {"empty_tokens", "ids of tokens without text", test_empty_tokens},
     {"of_model", "a model with a vocabulary, without one, with a bad one", test_of_model},
     {"bad", "wrong types, lengths, ids", test_bad},
 };
