@@ -42,3 +42,7 @@ sed -e 's/^#reserved.*/#reserved\t9/' -e 's/^9\t1\t0$/9\t1\t90/' -e 's/^5\t3\t0$
     -e 's/^#end.*/#end\t3\t173/' one >two
 accepts vocabtrim-calibrate --merge two --mass 0.9 -o f.specb
 warns '*: --mass 0.9: cannot be reached: all 11 ids * cover 40.00% of held-out text'
+
+# Bars are of held-out text where there is some: of its 150 tokens 60 are in the list.
+accepts vocabtrim-calibrate --merge two --size 2 -o g.specb
+prints '*calibration   hold-out  40% *>        2      50.000%    40.000% *'

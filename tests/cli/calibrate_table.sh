@@ -59,6 +59,8 @@ for fact in "100</b><span>ids in the draft" "97.061%</b><span>of the corpus" \
     "7,146</b><span>tokens" "5,000</b><span>ids in the full" "1</b><span>ids forced"; do
     grep -qF "<b>$fact" r.html || fail "no $fact: $(grep '<b>' r.html)"
 done
+[ "$(grep 'class="chosen"' r.html | cut -d '<' -f 2-3)" = 'tr class="chosen"><td>100' ] ||
+    fail "another row is chosen: $(grep '<tr' r.html)"
 tokens() { # TITLE : ids and counts below it
     sed -n "/<h2>$1</,/<\/ul>/s|<li>.*>\([0-9]*\)</span><small>\([0-9]*\)<.*|\1:\2|p" r.html |
         xargs

@@ -65,8 +65,9 @@ static bool take_rows(group *g, int32_t n_vocab) {
     g->tally.rows = (counts_row *)malloc((size_t)(n ? n : 1) * sizeof *g->tally.rows);
     if (!g->tally.rows) return false;
     for (int32_t id = 0; id < n_vocab; id++) {
-        counts_row row = {.id = id};
-        for (int s = 0; s < COUNTS_SPLITS; s++) row.n[s] = g->dense[s][id];
+        counts_row row = {.id = id,
+                          .n = {[COUNTS_CALIBRATION] = g->dense[COUNTS_CALIBRATION][id],
+                                [COUNTS_HOLDOUT] = g->dense[COUNTS_HOLDOUT][id]}};
         if (row.n[COUNTS_CALIBRATION] || row.n[COUNTS_HOLDOUT])
             g->tally.rows[g->tally.n_rows++] = row;
     }
