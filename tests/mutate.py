@@ -266,11 +266,11 @@ def limited(memory, seconds):
 
 
 def run(command, seconds, memory=8 << 30):
-    """The exit code, or None where the command outlasts its seconds of CPU, or waits for long."""
+    """The exit code, or None where the command outlasts its seconds of CPU, or takes several times as long."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                preexec_fn=lambda: limited(memory, int(seconds) + 1))
     try:
-        return process.wait(10 + 10 * seconds)
+        return process.wait(30 + 3 * seconds)
     except subprocess.TimeoutExpired:
         return None
     finally:
