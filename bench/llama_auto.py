@@ -225,7 +225,7 @@ def run_eagle3(o, cell, log):
                    check=True)
     out = subprocess.run([tools / "specrt-llama", "-m", target, "-md", head, "-t", str(threads), "-c", str(context + 500),
                           "--prompts", texts, "-n", str(o.tokens), "--bench", "--rounds", str(o.rounds), "--json", "-q",
-                          "--policy", "microspec", "--policy", "auto"], check=True, capture_output=True, text=True)
+                          "--policy", "microspec", "--policy", "auto"], check=True, stdout=subprocess.PIPE, text=True)
     found = json.loads(out.stdout)
     speeds = {row["name"]: [row["n_tokens"] / s for s in row["round_seconds"]] for row in found["rows"]}
     for way, values in speeds.items():
