@@ -22,7 +22,7 @@ static void free_chunks(struct corpus_arena *a) {
     a->chunks = NULL;
 }
 
-/* What an unusual batch made large is given back; the rest is kept for the next one. */
+/* Texts, and what an unusual batch made large, are given back; the rest is kept for the next one. */
 void sl_corpus_arena_reset(struct corpus_arena *a) {
     free_chunks(a);
     if (a->window.capacity > KEEP_BYTES) sl_corpus_window_free(&a->window);
