@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 enum { MAX_BATCH = 512 /* at most SPECRT_HNSW_MAX_EF */, PAD = 64 /* columns of a row as int8 */ };
@@ -48,7 +49,6 @@ typedef struct building {
     float *offsets; /* [n] lengths, then the coordinate that makes all equally long; or NULL */
     specrt_hnsw view;
     worker *workers;
-    bool is_starved;     /* no memory */
     index_hashed *keys;  /* [n] nodes by hash */
     int32_t *order;      /* [n] of insertion */
     int32_t begin, size; /* of the batch, in the order */
@@ -365,41 +365,37 @@ static void make_view(building *b) {
                             .n_cols = x->n_cols};
 }
 
-/* Memory of zeros. allocate() reports a failure. */
-static void *take(building *b, size_t n, size_t size) {
-    void *memory = calloc(n ? n : 1, size);
-    if (!memory) b->is_starved = true;
-    return memory;
-}
+/* sl_new() for what the index and its building consist of. */
+#define NEW(array, n, size) TRY(sl_new(array, n, size, "the index", err))
 
-static bool allocate(building *b) {
+static specrt_status allocate(building *b, specrt_error *err) {
     size_t n = (size_t)b->n, m = (size_t)b->params->m;
     hnsw_index *x = b->index;
-    x->starts = (int32_t *)take(b, n + 1, sizeof *x->starts);
-    if (x->starts) make_levels(b);
+    NEW(&x->starts, n + 1, sizeof *x->starts);
+    make_levels(b);
     size_t n_lists = (size_t)x->header.n_lists;
-    x->links0 = (int32_t *)take(b, n * 2 * m, sizeof *x->links0);
-    x->links = (int32_t *)take(b, n_lists * m, sizeof *x->links);
-    x->codes = (int8_t *)take(b, n, (size_t)x->n_cols);
-    x->scales = (float *)take(b, n, sizeof *x->scales);
-    if (b->params->metric == INDEX_DISTANCES) b->offsets = (float *)take(b, n, sizeof *b->offsets);
-    b->order = (int32_t *)take(b, n, sizeof *b->order);
+    NEW(&x->links0, n * 2 * m, sizeof *x->links0);
+    NEW(&x->links, n_lists * m, sizeof *x->links);
+    NEW(&x->codes, n, (size_t)x->n_cols);
+    NEW(&x->scales, n, sizeof *x->scales);
+    if (b->params->metric == INDEX_DISTANCES) NEW(&b->offsets, n, sizeof *b->offsets);
+    NEW(&b->order, n, sizeof *b->order);
     size_t n_edges = (size_t)MAX_BATCH * m * (SPECRT_HNSW_MAX_LEVEL + 1);
-    b->edges = (edge *)take(b, n_edges, sizeof *b->edges);
-    b->groups = (group *)take(b, n_edges, sizeof *b->groups);
-    b->group_of = (int32_t *)take(b, n + n_lists, sizeof *b->group_of);
-    b->n_chosen = (int32_t *)take(b, n + n_lists, sizeof *b->n_chosen);
-    b->scores0 = (float *)take(b, n * 2 * m, sizeof *b->scores0);
-    b->scores = (float *)take(b, n_lists * m, sizeof *b->scores);
-    b->keys = (index_hashed *)take(b, n, sizeof *b->keys);
-    b->workers = (worker *)take(b, (size_t)b->params->threads, sizeof *b->workers);
+    NEW(&b->edges, n_edges, sizeof *b->edges);
+    NEW(&b->groups, n_edges, sizeof *b->groups);
+    NEW(&b->group_of, n + n_lists, sizeof *b->group_of);
+    NEW(&b->n_chosen, n + n_lists, sizeof *b->n_chosen);
+    NEW(&b->scores0, n * 2 * m, sizeof *b->scores0);
+    NEW(&b->scores, n_lists * m, sizeof *b->scores);
+    NEW(&b->keys, n, sizeof *b->keys);
+    NEW(&b->workers, (size_t)b->params->threads, sizeof *b->workers);
     make_view(b);
     size_t scratch = specrt_hnsw_scratch_bytes(&b->view, b->params->ef_construction);
-    for (int i = 0; b->workers && i < b->params->threads; i++) {
-        b->workers[i].scratch = take(b, 1, scratch);
-        b->workers[i].row = (float *)take(b, (size_t)b->rows->n_cols, sizeof(float));
+    for (int i = 0; i < b->params->threads; i++) {
+        NEW(&b->workers[i].scratch, 1, scratch);
+        NEW(&b->workers[i].row, (size_t)b->rows->n_cols, sizeof(float));
     }
-    return !b->is_starved;
+    return SPECRT_STATUS_OK;
 }
 
 /* No links yet. */
@@ -423,7 +419,7 @@ static void insert_all(building *b) {
 }
 
 static specrt_status build(building *b, specrt_error *err) {
-    if (!allocate(b)) return sl_error_no_memory_for(err, "the index");
+    TRY(allocate(b, err));
     clear(b);
     make_order(b);
     sl_parallel_for(b->params->threads, b->n, copy_row, b);
