@@ -258,7 +258,10 @@ static specrt_status npy_files(const char *format, const char *path, int32_t siz
     struct stat info;
     char ending[32] = ".npy";
     out->exists = stat(path, &info) == 0;
-    if ((out->exists && !S_ISDIR(info.st_mode)) || strlen(path) > sizeof out->d2t - 32)
+    if (strlen(path) > sizeof out->d2t - 32)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%.100s...: expected a shorter path",
+                                path);
+    if (out->exists && !S_ISDIR(info.st_mode))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: is a file; %s writes d2t.npy and t2d.npy into a folder", path,
                                 format);

@@ -53,3 +53,5 @@ refuses 2 "*x.npy: npy writes d2t.npy and t2d.npy into a folder; expected a name
     specrt-bundle export a.specb --format npy -o x.npy
 refuses 2 "*five.txt: is a file; npy writes*" specrt-bundle export a.specb --format npy \
     -o five.txt -f
+refuses 2 "*: x/x/*...: expected a shorter path" specrt-bundle export a.specb --format npy \
+    -o "$(printf 'x/%.0s' {1..2050})"
