@@ -56,6 +56,21 @@ static void case_many(void) {
     clear_folder();
 }
 
+/* The digest tells which file of the domain a text is in. */
+static void case_order(void) {
+    make_folder("order");
+    put_text("order/a.txt", "x");
+    put_text("order/b.txt", "y");
+    gathered g = gather(in_folder("order"), NULL, 1);
+    put_text("order/a.txt", "y");
+    put_text("order/b.txt", "x");
+    gathered swapped = gather(in_folder("order"), NULL, 1);
+    CHECK(g.digest != swapped.digest);
+    gather_free(&g);
+    gather_free(&swapped);
+    clear_folder();
+}
+
 /* The sum of sizes, which a pipe among the files makes unknown. */
 static void case_sizes(void) {
     const char *paths[2] = {in_folder("a.txt"), in_folder("pipe")};
@@ -82,6 +97,7 @@ static void case_sizes(void) {
 static const test_case cases[] = {
     {"folder", "walks in name order, once, without hidden files", case_folder},
     {"many", "many files, and many names of one", case_many},
+    {"order", "whose text is whose", case_order},
     {"sizes", "a pipe among files", case_sizes},
 };
 TEST_MAIN(cases)

@@ -172,10 +172,13 @@ static void case_across(void) {
 /* Three bytes of an empty array cost json-c hundreds. */
 static void case_crowded(void) {
     size_t at = 0;
-    char *text = (char *)malloc(4u << 20);
+    char *text = (char *)malloc(5u << 20);
     at += (size_t)sprintf(text, "{\"text\":\"a\"}\n{\"text\":[");
     for (int i = 0; i < 1000000; i++, at += 3) memcpy(text + at, "[],", 3);
-    at += (size_t)sprintf(text + at, "0]}\n{\"text\":\"b\"}\n");
+    at += (size_t)sprintf(text + at, "0]}\n{\"text\":\"b\",\"none\":");
+    memset(text + at, ' ', 1000001); /* no values */
+    at += 1000001;
+    at += (size_t)sprintf(text + at, "0}\n");
     gathered g = gather_memory("x.jsonl", text, at, NULL);
     CHECK_STR(show(&g), "a|b");
     CHECK_HAS(g.stats.bad_examples[0], "x.jsonl:2: a record of too many values");

@@ -405,6 +405,13 @@ static void test_eagle3(void) {
     random_tokens(tokens, N + 1, shape.vocab);
     CHECK_INT(engine_drafter_features(d, layers), 3);
     CHECK(layers[0] == 2 && layers[1] == 3 && layers[2] == 3);
+    static const int32_t first[] = {0, 2, 3};
+    const float *embedding = weights(&target, -1, "token_embd.weight");
+    engine_tap(c, first, 3, taps[0]);
+    REQUIRE(engine_forward(c, tokens, N, NULL, NULL, NULL) == SPECRT_STATUS_OK);
+    for (int t = 0; t < N; t++)
+        CHECK(memcmp(taps[t], embedding + tokens[t] * D, sizeof(float) * D) == 0);
+    engine_cache_truncate(c, 0);
     engine_tap(c, layers, 3, taps[0]);
     REQUIRE(engine_forward(c, tokens, N, NULL, NULL, NULL) == SPECRT_STATUS_OK);
     for (int t = 0; t < N; t++) {

@@ -126,6 +126,10 @@ static void test_sidecar(void) {
     put_model(names + 1, 1, 1, 5, 5); /* cut before */
     REQUIRE(cut() == SPECRT_STATUS_OK);
     check_cut("output.weight", "output.weight", rows);
+    static const char *const first[] = {"blk.0.nextn.shared_head_head.weight"};
+    put_model(first, 1, 3, N_VOCAB, 0); /* nothing but MTP layers */
+    REQUIRE(cut() == SPECRT_STATUS_OK);
+    check_cut(first[0], first[0], ids);
     CHECK_INT(clear_folder(), 2);
 }
 

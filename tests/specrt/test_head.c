@@ -391,6 +391,13 @@ static void test_check_states(void) {
     head.softcap = 3;
     CHECK_INT(specrt_head_check_states(&head, hidden, 1, scaled, S_LOGITS, &rms, &err),
               SPECRT_STATUS_OK);
+    static const float exact[] = {1, 2, 3}, one = 1, flat[] = {5, 4, 4};
+    specrt_head_desc small = {.rows = exact, .dtype = SPECRT_DTYPE_F32, .n_rows = 3, .n_cols = 1};
+    CHECK_INT(specrt_head_check_states(&small, &one, 1, exact, 3, &rms, &err), SPECRT_STATUS_OK);
+    CHECK(rms == 0);
+    CHECK_INT(specrt_head_check_states(&small, &one, 1, flat, 3, &rms, &err),
+              SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "and best token 0, found 0.607 and 2");
     head.logit_scale = head.softcap = 0;
     CHECK_INT(specrt_head_check_states(&head, wrong, 1, logits, S_LOGITS, NULL, &err),
               SPECRT_STATUS_BAD_INPUT);

@@ -176,14 +176,16 @@ static void test_one_row(void) {
     world_free(&w);
 }
 
-/* As wide as rows may be. */
+/* As wide as rows may be, with as many links. */
 static void test_widest(void) {
+    index_params params = defaults;
+    params.m = SPECRT_HNSW_MAX_M;
     const int32_t dim = SPECRT_HNSW_MAX_DIM;
     float *rows = (float *)calloc(2 * (size_t)dim, sizeof *rows), score;
     int32_t id;
     rows[3] = rows[2 * dim - 1] = 1;
     world w;
-    world_make(&w, rows, 2, dim, &defaults, SPECRT_HNSW_INT8);
+    world_make(&w, rows, 2, dim, &params, SPECRT_HNSW_INT8);
     CHECK_INT(specrt_hnsw_search(&w.index, rows + dim, 1, 0, &id, &score, w.scratch), 1);
     CHECK_INT(id, 1);
     world_free(&w);

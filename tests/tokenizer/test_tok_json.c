@@ -564,6 +564,20 @@ static void test_kinds(void) {
     CHECK_HAS(err.msg, ": end-of-text id 12; expected 0 to 11");
 }
 
+/* A Replace of a space is the spaces of SentencePiece if it puts their mark there. */
+static void test_replace(void) {
+    specrt_error err = {0};
+    tokenizer *tok = load("{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},"
+                          "\"content\":\"b\"},\"model\":{\"type\":\"BPE\",\"vocab\":"
+                          "{\"a\":0,\"b\":1},\"merges\":[]}}",
+                          &err);
+    REQUIRE(tok);
+    tok_worker *w = worker_of(tok);
+    check_ids(w, "a aa", " 0 1 0 0");
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
+}
+
 /* ---- files beside it ---- */
 
 static void write_file(const char *name, const char *text) {
@@ -637,6 +651,7 @@ static const test_case cases[] = {
     {"bad_files", "one line naming file and field", test_bad_files},
     {"damage", "a file cut or changed anywhere", test_damage},
     {"kinds", "normal, special, reserved, holes, terminators", test_kinds},
+    {"replace", "of a space by a letter", test_replace},
     {"side_files", "ends of text from the files beside it", test_side_files},
     {"folders", "one tokenizer, or both are named", test_folders},
 };
