@@ -8,7 +8,14 @@
 #include "base/text.h"
 
 static const int32_t degrees[] = {8, 64, 256, 1024, 4096};
-enum { N_DEGREES = sizeof degrees / sizeof degrees[0] };
+
+/* How many of these are told: up to the first that no row has more successors than. */
+static int n_told(const graph *g) {
+    int n = 1;
+    while (n < (int)(sizeof degrees / sizeof degrees[0]) && degrees[n - 1] < g->header.max_degree)
+        n++;
+    return n;
+}
 
 void cograph_report_table(const cograph_build *b, FILE *out) {
     const graph *g = &b->graph;
@@ -19,9 +26,8 @@ void cograph_report_table(const cograph_build *b, FILE *out) {
             sl_text_count(g->header.n_edges), sl_text_count((uint64_t)g->header.n_sources),
             sl_text_count(g->n_rule_edges));
     fprintf(out, "  successors   mean rows   share of pairs\n");
-    for (int i = 0; i < N_DEGREES; i++) {
+    for (int i = 0; i < n_told(g); i++) {
         double rows, share = graph_share(g, degrees[i], &rows);
-        if (i && degrees[i - 1] >= g->header.max_degree) break;
         fprintf(out, "%12s %11.1f %15.3f%%\n", sl_text_count((uint64_t)degrees[i]), rows,
                 100 * share);
     }
@@ -29,13 +35,9 @@ void cograph_report_table(const cograph_build *b, FILE *out) {
 
 static json_object *shares_json(const graph *g) {
     json_object *rows = json_object_new_array();
-    for (int i = 0; i < N_DEGREES; i++) {
+    for (int i = 0; i < n_told(g); i++) {
         double n_rows, share = graph_share(g, degrees[i], &n_rows);
         json_object *o = json_object_new_object();
-        if (i && degrees[i - 1] >= g->header.max_degree) {
-            json_object_put(o);
-            break;
-        }
         sl_json_put(o, "successors", json_object_new_int(degrees[i]));
         sl_json_put(o, "rows_mean", sl_json_real(n_rows));
         sl_json_put(o, "share_of_pairs", sl_json_real(share));
