@@ -539,7 +539,7 @@ def judge(section, quota, equivalents, options, benches, pool, memory):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("sections", nargs="*", metavar="SECTION", help="all by default")
-    parser.add_argument("-n", type=int, default=100, help="mutants, the same number of each section (100)")
+    parser.add_argument("-n", type=int, default=100, help="mutants, as evenly of all sections as these have them (100)")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--least", type=float, default=0, help="percent that tests must kill")
     parser.add_argument("--build", default="build")
@@ -564,9 +564,11 @@ def main():
     benches = [Bench(options.build, f"{options.build}/mutate/{i}", sections, memory) for i in range(options.jobs)]
     results = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        left = options.n  # what small sections lack comes from those after them
         for i, section in enumerate(sections):
-            quota = options.n // len(sections) + (i < options.n % len(sections))
+            quota = -(-left // (len(sections) - i))
             results[section.name] = judge(section, quota, equivalents, options, benches, pool, memory)
+            left -= len(results[section.name])
     return report(results, options.least)
 
 
