@@ -93,7 +93,7 @@ static void check_stock(const world *w, specrt_session *const *sessions, int32_t
         REQUIRE((place >= 0) == (holders[id] > 0));
         if (place < 0) continue;
         n_held++;
-        REQUIRE(k->ids[place] == id && k->n_holders[place] == holders[id]);
+        REQUIRE(k->ids[place] == id && k->n_holders[place] == holders[id] && place < k->n_used);
         specrt__head_pack(w->head, id, row);
         REQUIRE(memcmp(k->rows + (size_t)place * k->row_stride, row, k->row_stride) == 0);
         if (k->bias) REQUIRE(k->bias[place] == w->bias[id]);

@@ -349,6 +349,19 @@ static void test_bad_regexes(void) {
     }
 }
 
+static void test_longest_regex(void) {
+    enum { MOST = 65536 };
+    static char pattern[MOST + 1];
+    tok_regex *re;
+    specrt_error err = {0};
+    memset(pattern, 'a', sizeof pattern);
+    pattern[0] = '[', pattern[MOST - 1] = ']'; /* a class, which PCRE2 makes short */
+    CHECK_INT(sl_tok_regex_compile(pattern, MOST, "x", &re, &err), SPECRT_STATUS_OK);
+    sl_tok_regex_free(re);
+    CHECK_INT(sl_tok_regex_compile(pattern, MOST + 1, "x", &re, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_STR(err.msg, "x: regex has 65537 bytes; expected 1 to 65536");
+}
+
 static int find_all(void *arg) {
     tok_regex *re = NULL;
     size_t span[2];
@@ -647,6 +660,7 @@ static const test_case cases[] = {
     {"pre_tokenizers", "each kind and behaviour", test_pre_tokenizers},
     {"regexes", "Oniguruma's meaning, not PCRE2's", test_regexes},
     {"bad_regexes", "what is wrong with a regex, or has no equal", test_bad_regexes},
+    {"longest_regex", "is of 64 KiB", test_longest_regex},
     {"regex_no_memory", "every allocation of a regex that fails", test_regex_no_memory},
     {"bad_files", "one line naming file and field", test_bad_files},
     {"damage", "a file cut or changed anywhere", test_damage},
