@@ -60,6 +60,7 @@ static void case_ids(void) {
     check_ids("x.npy", file, make_npy(file, 1, "<i8", "(1,)", i64, 8), 0, 0, "7 ; ");
     check_ids("x.npy", file, make_npy(file, 1, "<i8", "(2,)", i64, 16), 0, 0,
               "id 4294967296 at index 1");
+    check_ids("x.npy", file, make_npy(file, 1, "<u2", "(3,)", u16, 8), 0, 0, "1 2 65535 ; ");
     check_ids("x.npy", file, make_npy(file, 1, "<u2", "(5,)", u16, 8), 0, 0,
               "x.npy: the file is cut short; expected 78 bytes, found 76");
     check_ids("x.npy", file, make_npy(file, 1, "<u2", "(2, 1, 2)", u16, 8), 0, 0,
