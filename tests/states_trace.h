@@ -10,9 +10,9 @@ static int states_trace_append(void *user, const void *bytes, size_t n) {
     return fwrite(bytes, 1, n, (FILE *)user) != n;
 }
 
-/* n states, a multiple of 3: state i of the target and of the drafter is (i, 1, 1, 1). The drafter made no
- * pass for every fifth. */
-static inline void states_trace_write(const char *path, int32_t n) {
+/* n states, a multiple of 3: state i of the target and of the drafter is (step * i, 1, 1, 1). The drafter
+ * made no pass for every fifth. */
+static inline void states_trace_write(const char *path, int32_t n, int32_t step) {
     const specrt_trace_info info = {.n_vocab = 9, .d_target = 4, .d_draft = 4};
     static const int32_t zeros[3] = {0}, parents[3] = {-1};
     specrt_trace_record r = {.kind = SPECRT_TRACE_SEQUENCE, .n = 3, .tokens = zeros};
@@ -24,7 +24,7 @@ static inline void states_trace_write(const char *path, int32_t n) {
     for (int32_t i = 0; i < n; i += 3) {
         float states[12];
         uint16_t target[12], draft[12];
-        for (int k = 0; k < 12; k++) states[k] = k % 4 ? 1 : (float)(i + k / 4);
+        for (int k = 0; k < 12; k++) states[k] = k % 4 ? 1 : (float)(step * (i + k / 4));
         specrt_to_f16(states, 12, target);
         for (int k = 0; k < 12; k++) draft[k] = (i + k / 4) % 5 == 4 ? 0x7e00 : target[k];
         r = (specrt_trace_record){.kind = SPECRT_TRACE_CYCLE,

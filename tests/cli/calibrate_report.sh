@@ -17,6 +17,7 @@ report() { # FLAGS... : a page whose tables have as many cells in each row as in
     ! grep -q 'nan\|inf[^o]' r.html || fail "the report holds a NaN"
 }
 report --holdout 0.5
+[ "$(sed -n '/<h2>Domains/,/<\/table>/p' r.html | grep -c '<tr><td>')" = 2 ] || fail "other domains"
 ! grep -qE 'tau|MBSU|speed-up' r.html || fail "an estimate of speed without rates"
 report --holdout 0.5 --accept-rate 0.8,0.7
 grep -q '<th>tau</th></tr>' r.html || fail "no accept length of rates"

@@ -43,6 +43,7 @@ cluster-build --model "$target" --clusters 8 --iterations 4 --trace a.trace --ro
     --json -o one.specb >../json ||
     fail "coral is not trained"
 cp ../json ../out
+! grep -q '"\(recall\|mass\)_static":[0-9]' ../out || fail "figures of a static list without ranks"
 prints \
     '{*"router":{"kind":"coral","rows_mean":*"recall":*"recall_oracle":*"recall_static":*"levels":\[*"loss":"argmax"*"loss_holdout":\[*"seconds_router":*}'
 accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" \

@@ -5,6 +5,7 @@ sample=$CLI_TESTS/../../data/sample
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl
 
+accepts sketch-build --help
 accepts specrt-eval record "${pair[@]}" --prompts "$prompts" --limit $(most 6 4) \
     --max-tokens 32 --num-steps 3 --topk 1 -o a.trace
 for threads in 1 3; do

@@ -256,6 +256,13 @@ static void test_duplicates(void) {
     world_free(&w);
 }
 
+/* More nodes than before. */
+static void note_progress(void *user, int64_t done) {
+    int64_t *before = user;
+    CHECK(done > *before);
+    *before = done;
+}
+
 static void test_threads(void) {
     static const int threads[] = {1, 2, 7};
     uint8_t *sections[3];
@@ -264,9 +271,13 @@ static void test_threads(void) {
     world_rows(&w, make_rows(1500, 24), 1500, 24);
     for (int i = 0; i < 3; i++) {
         index_params params = defaults;
+        int64_t done = 0;
         params.threads = threads[i];
+        params.progress = note_progress;
+        params.user = &done;
         sections[i] = section_of(&w, &params, SPECRT_HNSW_INT8, &n[i]);
         CHECK(n[i] == n[0] && memcmp(sections[i], sections[0], n[0]) == 0);
+        CHECK_INT(done, 1500);
     }
     for (int i = 0; i < 3; i++) free(sections[i]);
     world_free(&w);

@@ -1,4 +1,7 @@
-/* test_cluster.c : k-means against brute force, planted clusters, and the bad rows a head may hold. */
+/* test_cluster.c : k-means and the tokens nearest to centroids against brute force, planted clusters, and the
+ * bad rows a head may hold. */
+#include "base/json.h"
+#include "base/text.h"
 #include "fixture.h"
 #include "starve.h"
 #include "test.h"
@@ -6,6 +9,7 @@
 /* clang wants functions with clones defined before they are used. */
 #include "tools/cluster-build/vectors.h"
 
+#include "tools/cluster-build/build.h"
 #include "tools/cluster-build/kmeans_impl.h"
 #include "tools/cluster-build/rows.h"
 
@@ -331,6 +335,55 @@ static void test_bad_rows(void) {
     free_world(&w);
 }
 
+/* --- the report --- */
+
+/* The token of the row of a cluster that is the n-th nearest to its centroid. */
+static void nth_token(const world *w, const cluster_build *b, int32_t cluster, int32_t n,
+                      char *text) {
+    const float *centroid = b->k.centroids + cluster * w->n_cols;
+    for (int32_t i = 0; i < w->n; i++) {
+        int32_t nearer = 0;
+        for (int32_t j = 0; j < w->n; j++)
+            nearer += b->k.clusters[j] == cluster &&
+                      similarity(w, j, centroid) > similarity(w, i, centroid);
+        if (b->k.clusters[i] != cluster || nearer != n) continue;
+        size_t n_bytes;
+        const uint8_t *bytes = sl_tokenizer_bytes(b->tok, i, &n_bytes);
+        sl_text_token(bytes, n_bytes, text);
+    }
+}
+
+static void test_examples(void) {
+    world w;
+    kmeans_options o = options_for(3);
+    cluster_options options = {.model = "x"};
+    tokenizer *tok;
+    REQUIRE(!sl_tokenizer_open("tests/golden/tokenizers/chars.json", &tok, NULL));
+    plant(&w, sl_tokenizer_n_vocab(tok), 16, 3, 1);
+    open_world(&w);
+    cluster_build b = {.options = &options, .head_name = "y", .tok = tok, .rows = w.rows};
+    REQUIRE(!kmeans_run(&w.rows, &o, &b.k, NULL));
+    char *report = cluster_report_provenance(&b);
+    json_object *json = json_tokener_parse(report), *examples, *tokens;
+    REQUIRE(json_object_object_get_ex(json, "examples", &examples));
+    CHECK_INT(json_object_array_length(examples), 3);
+    for (int32_t c = 0; c < 3; c++) {
+        json_object_object_get_ex(json_object_array_get_idx(examples, (size_t)c), "tokens",
+                                  &tokens);
+        CHECK_INT(json_object_array_length(tokens), 6);
+        for (int32_t n = 0; n < 6; n++) {
+            char text[512] = "";
+            nth_token(&w, &b, c, n, text);
+            CHECK_STR(json_object_get_string(json_object_array_get_idx(tokens, (size_t)n)), text);
+        }
+    }
+    json_object_put(json);
+    free(report);
+    kmeans_free(&b.k);
+    sl_tokenizer_close(tok);
+    free_world(&w);
+}
+
 static int cluster_all(void *arg) {
     const world *w = arg;
     specrt_head_desc head = head_of(w);
@@ -364,6 +417,7 @@ static const test_case cases[] = {
     {"balanced", "sizes differ by at most one", test_balanced},
     {"bounded", "no size is over its bound; a tighter bound costs similarity", test_bounded},
     {"repair", "no cluster stays empty", test_repair},
+    {"examples", "the nearest tokens to a centroid, nearest first", test_examples},
     {"no_memory", "every allocation that fails", test_no_memory},
     {"bad_rows", "reserved, zero and equal rows are left out; NaN is refused", test_bad_rows},
 };

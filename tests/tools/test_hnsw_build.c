@@ -47,12 +47,12 @@ static void test_from_trace(void) {
     hnsw_recall_set set;
     specrt_error err;
     REQUIRE(fd >= 0 && close(fd) == 0);
-    states_trace_write(path, 30);
+    states_trace_write(path, 30, 1);
     REQUIRE(!hnsw_recall_from_trace(path, 4, 100, &set, NULL));
     CHECK_INT(set.n, 30);
     for (int i = 0; i < 30; i++) CHECK_NEAR(set.queries[4 * i], i, 0);
     hnsw_recall_free(&set);
-    states_trace_write(path, 900);
+    states_trace_write(path, 900, 1);
     REQUIRE(!hnsw_recall_from_trace(path, 4, 300, &set, NULL));
     CHECK_INT(set.n, 300);
     int n_of[900] = {0}, n_thirds[3] = {0};
@@ -63,7 +63,7 @@ static void test_from_trace(void) {
     }
     for (int i = 0; i < 3; i++) CHECK_NEAR(n_thirds[i], 100, 25); /* three deviations */
     hnsw_recall_free(&set);
-    states_trace_write(path, 0);
+    states_trace_write(path, 0, 1);
     CHECK_INT(hnsw_recall_from_trace(path, 4, 9, &set, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, ": holds no hidden states of the target; record one with specrt-eval");
     hnsw_recall_free(&set);

@@ -99,7 +99,7 @@ static void test_recorded(void) {
     for (int i = 0; i < 2; i++) {
         int fd = mkstemp(path[i]);
         REQUIRE(fd >= 0 && close(fd) == 0);
-        states_trace_write(path[i], i ? 90 : 60);
+        states_trace_write(path[i], i ? 90 : 60, 1);
     }
     static const int32_t asked[] = {20, 24, 25, 100};
     for (int i = 0; i < 4; i++) {
@@ -120,9 +120,13 @@ static void test_recorded(void) {
     states_free(&s);
     CHECK_INT(states_from_trace(path[0], 5, 20, &s, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "expected 5 columns, those of the head, found 4");
-    states_trace_write(path[0], 21);
+    states_trace_write(path[0], 21, 1);
     CHECK_INT(states_from_trace(path[0], 4, 20, &s, &err), SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "expected 20 or more hidden states of the drafter that differ, found 17");
+    states_free(&s);
+    states_trace_write(path[0], 60, 0);
+    CHECK_INT(states_from_trace(path[0], 4, 20, &s, &err), SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "that differ, found 48, all the same");
     states_free(&s);
     for (int i = 0; i < 2; i++) unlink(path[i]);
 }
