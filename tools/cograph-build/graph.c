@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/order.h"
 
 /* Counts below it are sorted by counting, the few others by comparing. */
@@ -167,11 +168,9 @@ specrt_status graph_create(pairs *p, int threads, const graph_rule *rule, int32_
                               .rule_count = (int32_t)rule->rule_count,
                               .rule_share = (float)rule->rule_share}};
     if (out->header.max_degree > n_vocab) out->header.max_degree = n_vocab;
-    out->totals = (uint64_t *)calloc(n, sizeof *out->totals);
-    out->offsets = (uint32_t *)calloc(n + 1, sizeof *out->offsets);
-    out->n_rule = (uint32_t *)calloc(n, sizeof *out->n_rule);
-    if (!out->totals || !out->offsets || !out->n_rule)
-        return sl_error_no_memory_for(err, "the graph");
+    TRY(sl_new(&out->totals, n, sizeof *out->totals, "the graph", err));
+    TRY(sl_new(&out->offsets, n + 1, sizeof *out->offsets, "the graph", err));
+    TRY(sl_new(&out->n_rule, n, sizeof *out->n_rule, "the graph", err));
     TRY(sl_pairs_each(p, threads, take_row, put_rows, &m, err));
     end_rows(out, n_vocab);
     settle_ties(out);

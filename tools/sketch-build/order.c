@@ -5,6 +5,7 @@
 #include "build.h"
 #include "base/error.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "base/parallel.h"
 
 enum { ORDER_BLOCK = 512 };
@@ -83,19 +84,14 @@ specrt_status order_open(const specrt_head_desc *head, const specrt_bundle *bund
     specrt_ranks ranks;
     bool ranked = bundle && specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK;
     size_t n = (size_t)head->n_rows;
-    uint8_t *taken = calloc(n, 1);
+    uint8_t *taken;
     *out = (row_order){.head = *head, .n = (int32_t)head->n_rows, .n_cols = (int32_t)head->n_cols};
     if (head->row_stride == 0) out->head.row_stride = specrt_row_bytes(head->dtype, head->n_cols);
-    out->rows = malloc(n * sizeof *out->rows);
-    out->weights = malloc(n * sizeof *out->weights);
-    out->mean = malloc((size_t)out->n_cols * sizeof *out->mean);
-    specrt_status status = SPECRT_STATUS_OK;
-    if (!taken || !out->rows || !out->weights || !out->mean)
-        status = sl_error_no_memory_for(err, "%zu rows", n);
-    if (!status) {
-        arrange(out, ranked ? &ranks : NULL, taken);
-        status = average(out, threads, err);
-    }
+    TRY(sl_new(&out->rows, n, sizeof *out->rows, "the rows", err));
+    TRY(sl_new(&out->weights, n, sizeof *out->weights, "the rows", err));
+    TRY(sl_new(&out->mean, (size_t)out->n_cols, sizeof *out->mean, "the rows", err));
+    TRY(sl_new(&taken, n, 1, "the rows", err));
+    arrange(out, ranked ? &ranks : NULL, taken);
     free(taken);
-    return status;
+    return average(out, threads, err);
 }
