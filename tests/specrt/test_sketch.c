@@ -12,12 +12,12 @@
 #include "fixture.h"
 #include "test.h"
 
-enum { MOST_ROWS = 2105, MOST_COLS = 32, TOPK = 5, N_STATIC = 20, MOST_RANK = 496 };
+enum { MOST_ROWS = 2105, MOST_COLS = 32, TOPK = 8, N_STATIC = 20, MOST_RANK = 496 };
 
 static uint64_t state = 11;
 
 typedef struct world {
-    int32_t n_rows, n_cols;
+    int32_t n_rows, n_cols, topk;
     bool biased;
     float rows[MOST_ROWS * MOST_COLS], bias[MOST_ROWS];
     uint8_t *bytes;
@@ -38,7 +38,8 @@ static void world_open(world *w, const char *policy) {
                              .n_cols = w->n_cols,
                              .bias = w->biased ? w->bias : NULL};
     specrt_policy_desc pd = {.text = policy, .n_vocab = w->n_rows - 1};
-    specrt_session_params params = {.tree = {.num_steps = 3, .topk = TOPK, .num_draft_tokens = 12}};
+    specrt_session_params params = {
+        .tree = {.num_steps = 3, .topk = w->topk, .num_draft_tokens = 12}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_bundle_open_memory(w->bytes, w->n_bytes, "b", NULL, &w->bundle, &err);
     CHECK_STR(err.msg, "");
@@ -59,7 +60,7 @@ static void world_close(world *w) {
 
 static void world_make(world *w, int32_t n_rows, int32_t n_cols, int32_t n_signs, bool biased) {
     size_t n_ranks, n_sketch;
-    *w = (world){.n_rows = n_rows, .n_cols = n_cols, .biased = biased};
+    *w = (world){.n_rows = n_rows, .n_cols = n_cols, .topk = 5, .biased = biased};
     for (int32_t i = 0; i < n_rows; i++) w->bias[i] = 2 * fixture_normal(&state);
     for (int32_t i = 0; i < n_rows * n_cols; i++) w->rows[i] = fixture_normal(&state);
     uint8_t *ranks = fixture_ranks(n_rows - 1, 1, N_STATIC, &n_ranks);
@@ -72,7 +73,7 @@ static void world_make(world *w, int32_t n_rows, int32_t n_cols, int32_t n_signs
 }
 
 static const specrt_active *route(world *w, const float *hidden, int32_t n, const float *logprobs) {
-    static const int32_t tokens[TOPK] = {1, 2, 3, 4, 5};
+    static const int32_t tokens[TOPK] = {1, 2, 3, 4, 5, 6, 7, 8};
     specrt_beam beam = {n, tokens, NULL, logprobs};
     REQUIRE(!specrt_session_start(w->session, 1));
     return specrt_session_route(w->session, 0, &beam, hidden, NULL);
@@ -395,13 +396,15 @@ static void test_no_numbers(void) {
     free(w.bytes);
 }
 
-/* Several states: every one held is at least as likely as every one that some state named but not held. */
+/* Several states, more than are scanned at once: every one held is at least as likely as every one that some
+ * state named but not held. */
 static void test_levels(void) {
     static world w;
     static double scores[MOST_ROWS], weights[MOST_ROWS];
     float hidden[TOPK * MOST_COLS], logprobs[TOPK];
     uint8_t held[MOST_ROWS];
     world_make(&w, 2105, 20, 64, true);
+    w.topk = TOPK;
     world_open(&w, "static:20+sketch:40");
     for (int round = 0; round < 12; round++) {
         int32_t n = 2 + round % (TOPK - 1);
@@ -524,26 +527,28 @@ static void check_bad_header(world *w, size_t header) {
         size_t at;
         int32_t with;
         const char *what;
-    } tries[] = {{0, 0, "n_rows, n_cols: "},
-                 {0, SPECRT_MAX_VOCAB + 1, "n_rows, n_cols: "},
-                 {4, 0, "n_rows, n_cols: "},
-                 {4, 65537, "n_rows, n_cols: "},
-                 {8, 0, "rank: "},
-                 {8, 256, "rank: "},
-                 {8, 4336, "rank: "},
-                 {8, -16, "rank: "},
-                 {12, 0, "n_signs: "},
-                 {12, 33, "n_signs: "},
-                 {12, 256, "n_signs: "},
-                 {20, SPECRT_DTYPE_F32, "basis_dtype: "},
-                 {20, SPECRT_DTYPE_Q8_0, "basis_dtype: "},
-                 {24, 0x7f800000, "scale_unit, constant_unit: "},
-                 {24, -1082130432, "scale_unit, constant_unit: "},
-                 {28, 0x7fc00000, "scale_unit, constant_unit: "},
-                 {28, 0x7f800000, "scale_unit, constant_unit: "},
-                 {0, 560, "size: expected the bytes of its header's counts"},
-                 {0, 700, "size: expected the bytes of its header's counts"},
-                 {12, 96, "size: expected the bytes of its header's counts"}};
+    } tries[] = {
+        {0, 0, "n_rows, n_cols: "},
+        {0, SPECRT_MAX_VOCAB + 1, "n_rows, n_cols: "},
+        {4, 0, "n_rows, n_cols: "},
+        {4, 65537, "n_rows, n_cols: "},
+        {8, 0, "rank: "},
+        {8, 256, "rank: "},
+        {8, 4336, "rank: "},
+        {8, -16, "rank: "},
+        {12, 0, "n_signs: "},
+        {12, 33, "n_signs: "},
+        {12, 256, "n_signs: "},
+        {20, SPECRT_DTYPE_F32, "basis_dtype: "},
+        {20, SPECRT_DTYPE_Q8_0, "basis_dtype: "},
+        {24, 0x7f800000, "scale_unit, constant_unit: "},
+        {24, -1082130432, "scale_unit, constant_unit: "},
+        {28, 0x7fc00000, "scale_unit, constant_unit: "},
+        {28, 0x7f800000, "scale_unit, constant_unit: "},
+        {0, 560, "size: expected the bytes of its header's counts"},
+        {0, 700, "size: expected the bytes of its header's counts"},
+        {8, 4080, "size: expected the bytes of its header's counts"}, /* the largest rank */
+        {12, 96, "size: expected the bytes of its header's counts"}};
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++)
         check_damage(w, header + tries[i].at, &tries[i].with, 4, SPECRT_STATUS_BUNDLE_CONTENT,
                      tries[i].what);
@@ -572,6 +577,7 @@ static void test_damaged(void) {
     check_damage(&w, records + 64 * 600 + 62, &endless, 2, content, "records: ");
     check_damage(&w, records + 60, &negative, 2, content, "records: ");
     check_damage(&w, places + 4, w.bytes + places, 4, content, "rows: expected distinct rows");
+    check_damage(&w, places + 8, w.bytes + places + 4, 4, content, "rows: expected distinct rows");
     check_damage(&w, places, &rows[0], 4, content, "rows: expected rows below n_rows");
     check_damage(&w, places + 4 * 600, &rows[1], 4, content, "rows: expected rows below n_rows");
     size_t version = 64; /* the table's entry of the section */

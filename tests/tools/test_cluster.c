@@ -178,11 +178,12 @@ static void test_one_iteration(void) {
 }
 
 static void test_planted(void) {
+    enum { N = 60 }; /* so many that seeds at random would miss some */
     world w;
-    kmeans_options o = options_for(20);
+    kmeans_options o = options_for(N);
     kmeans k;
-    int32_t cluster_of[20];
-    plant(&w, 4000, 32, 20, 0.02f);
+    int32_t cluster_of[N];
+    plant(&w, 4000, 32, N, 0.02f);
     open_world(&w);
     REQUIRE(kmeans_run(&w.rows, &o, &k, NULL) == SPECRT_STATUS_OK);
     memset(cluster_of, 0xff, sizeof cluster_of);
