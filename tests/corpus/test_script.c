@@ -34,6 +34,7 @@ static void test_without_letters(void) {
     open_finder();
     check_script("", "none");
     check_script("12 + 30 = 42 \xF0\x9F\x98\x80 \xE2\x82\xAC", "none");
+    check_script("\xE2\x82\xAA", "none"); /* whose last byte alone would be a letter */
     check_script("\xF0\x9F\x98\x80 ok", "Latin");
     sl_script_finder_free(finder);
 }
