@@ -61,6 +61,7 @@ static specrt_status open_section(world *w, const uint8_t *section, size_t n_sec
 
 static void world_rows(world *w, float *rows, int32_t n, int32_t dim) {
     memset(w, 0, sizeof *w);
+    w->n_left_out[1] = 9; /* of an earlier call */
     w->rows = rows;
     w->desc =
         (specrt_head_desc){.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = n, .n_cols = dim};
