@@ -14,5 +14,14 @@ share=$(awk '!/^#/ { c += $2; h += $3 } END { print int(100 * h / (c + h)) }' c.
 count c.all --corpus a.jsonl --holdout 0
 [ "$(awk '!/^#/ { c += $2 + $3 } END { print c }' c.a)" \
     = "$(awk '!/^#/ { c += $2 + $3 } END { print c }' c.all)" ] || fail "tokens were lost"
+echo "one document" >one.txt
+one() {
+    accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus one.txt --size 300 \
+        -f -o one.specb "$@"
+}
+one
+warns '*warning: no document was held out, so nothing tells how much of other text the list covers*'
+one --holdout 0
+[ ! -s ../err ] || fail "warned of what was asked for: $(cat ../err)"
 accepts vocabtrim-calibrate --merge c.a --size 300 --json
 prints '*"coverage_calibration":0.9*,"coverage_holdout":0.*'

@@ -17,7 +17,7 @@ refuses 2 "*--min-count: expected a whole number from 1 to*" run --min-count 0
 refuses 2 "*--budget-mib needs --model*" run --budget-mib 3
 
 # Without a rule a quarter of a small vocabulary, but not less than what is forced.
-accepts run
+accepts run --holdout 0
 warns "*size 4 instead of the default 32768: the vocabulary has 12 valid ids, 4 of them forced"
 of() { accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab "$1" --corpus a.bin \
     --keep 1 --json; }

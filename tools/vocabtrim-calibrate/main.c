@@ -115,9 +115,13 @@ static bool warn_mass(const calibration *run) {
     return true;
 }
 
-/* Where the list knows the text that was ranked better than other text, beyond chance. */
+/* Where the list knows the text that was ranked better than other text, beyond chance, or nothing tells. */
 static void warn_gap(const calibration *run) {
     const calibrate_ranking *r = &run->ranking;
+    if (r->n_held_out == 0 && run->options->corpus.n && run->options->holdout > 0)
+        sl_cli_warn(
+            "no document was held out, so nothing tells how much of other text the list covers; "
+            "give more text or a larger --holdout");
     double ranked = calibration_coverage(run, COUNTS_CALIBRATION);
     double held_out = calibration_coverage(run, COUNTS_HOLDOUT);
     double chance = 2 * select_deviation(held_out, (double)r->n_held_out);
