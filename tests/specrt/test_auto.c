@@ -39,6 +39,8 @@ static int32_t run_cycle(specrt_auto *a, double p, double missed, float logprob)
     float logprobs[STEPS];
     int32_t lists[STEPS + 1], n = 0, accepted = 0;
     specrt_auto_choose(a, &choice);
+    CHECK(!specrt_auto_should_continue(a, 0, 0));
+    CHECK(!specrt_auto_should_continue(a, choice.num_steps, 0));
     while (n < choice.num_steps) {
         logprobs[n] = logprob * (float)(n + 1);
         n++;

@@ -2,6 +2,7 @@
 #include "specrt_tools.h"
 #include "sources/source.h"
 #include "decode/policy.h"
+#include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
 
@@ -343,7 +344,7 @@ static void test_few_logits(void) {
 static void test_fill(void) {
     open_all();
     for (int with = 0; with < 2; with++) {
-        const int32_t end[2] = {499, 20};
+        const int32_t end[2] = {499, 0};
         specrt_policy_desc desc = {
             .text = "window:30@min=12", .terminators = end, .n_terminators = 2};
         specrt_session_params params = {.tree = {.topk = 14}};
@@ -359,9 +360,10 @@ static void test_fill(void) {
         CHECK_INT(active->n_rows, 14);
         bool seen[N_VOCAB] = {false};
         for (int32_t i = 0; i < 14; i++) seen[active->segments[0].ids[i]] = true;
-        CHECK(seen[499] && seen[20] && seen[7]);
+        CHECK(seen[499] && seen[0] && seen[7]);
         /* rank r of the fixture is id (7 r + 3) mod 500; ranks 0 to 2 are forced, 0 a terminator */
         if (with) CHECK(seen[3]);
+        CHECK(specrt__active_valid(session->pool, 496) == !with); /* the last rank */
         for (int32_t i = 0; i < 10; i++) CHECK(seen[with ? 7 * (i + 3) + 3 : i]);
         specrt_session_close(session);
         specrt_policy_close(policy);
