@@ -262,7 +262,6 @@ static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n,
         specrt_session *s = sessions[n_seen];
         ok = !s->in_batch && s->policy == sessions[0]->policy && s->tree->n_beam >= 1 &&
              s->tree->level != s->tree->params.num_steps;
-        if (!ok) break;
         s->in_batch = true;
         n_rows += s->tree->n_beam;
         n_seen++;

@@ -197,6 +197,10 @@ static void test_levels(void) {
             CHECK(at_level(s, level, s->ids[i]));
             CHECK_NEAR(s->logprobs[i], x[s->ids[i]] - log(total), 1e-5);
         }
+        for (int32_t id = 0; id < V; id++)
+            CHECK((specrt_session_member(s, id, level) != SPECRT_MEMBER_NO) ==
+                  at_level(s, level, id));
+        CHECK(specrt_session_member(s, V, level) == SPECRT_MEMBER_NO);
         for (int32_t id = 0; id < V; id++) /* beyond the last level that one counts */
             for (int32_t beyond = (int32_t)s->n_levels; beyond <= 30; beyond++)
                 CHECK_INT(specrt_session_member(s, id, beyond),
