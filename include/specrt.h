@@ -14283,9 +14283,7 @@ static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, si
     memcpy(r->terminators, more, n_ids);
     memcpy(r->policy, more + n_ids, n - n_ids);
     if (n > n_ids) info->policy = r->policy;
-    if (n == n_ids) return true;
-    if (r->policy[n - n_ids - 1] != '\0') return false;
-    return true;
+    return n == n_ids || r->policy[n - n_ids - 1] == '\0';
 }
 
 static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_error *err) {

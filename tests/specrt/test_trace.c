@@ -444,6 +444,17 @@ static void test_refusals(void) {
     c.tokens[0] = V;
     CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_STR(err.msg, "trace: record: tokens: expected values within limits, found others");
+    for (int k = 0; k < 5; k++) { /* the last id of each list */
+        static const char *const names[] = {
+            "record: top_ids:", "draft_ids:", "tree_top_ids:", "tree_tokens:", "nodes:"};
+        make(1, &c);
+        int32_t *last[] = {&c.top_ids[c.r.n * TOP - 1], &c.draft_ids[c.r.n * DRAFT_TOP - 1],
+                           &c.tree_top_ids[c.r.n_nodes * TREE_TOP - 1],
+                           &c.tree_tokens[c.r.n_nodes - 1], &c.nodes[c.r.n - 1]};
+        *last[k] = V;
+        CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
+        CHECK_HAS(err.msg, names[k]);
+    }
     make(1, &c);
     c.tree_parents[1] = 1;
     CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
