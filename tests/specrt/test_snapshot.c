@@ -319,6 +319,23 @@ static void test_size(void) {
     }
 }
 
+/* A policy's text is part of what a save may take. */
+static void test_size_of_text(void) {
+    static const char *const texts[2] = {"window:40", "window:40@min=0@kver=8"};
+    size_t bounds[2], lengths[2];
+    open_all();
+    for (int i = 0; i < 2; i++) {
+        specrt_policy *policy = make_policy(texts[i], bundle);
+        specrt_session *s = make_session(policy, &settings[0]);
+        REQUIRE(!specrt_session_save(s, NULL, 0, &bounds[i]));
+        lengths[i] = (strlen(specrt_policy_get_info(policy)->text) + 3) / 4 * 4;
+        specrt_session_close(s);
+        specrt_policy_close(policy);
+    }
+    CHECK(lengths[1] > lengths[0]);
+    CHECK_INT(bounds[1] - bounds[0], lengths[1] - lengths[0]);
+}
+
 /* What ids mean to a policy, by the words that docs/FORMAT.md names: with tokens that are never proposed, and
  * without. */
 static void test_digest(void) {
@@ -646,6 +663,7 @@ static const test_case cases[] = {
     {"stock", "the same where sessions hold rows together", test_stock},
     {"lossless", "whatever was loaded, the answer is plain decoding's", test_lossless},
     {"size", "bounded, known beforehand, nothing allocated", test_size},
+    {"size_of_text", "two texts of one policy differ by their lengths", test_size_of_text},
     {"between cycles", "not while a tree is drafted", test_between_cycles},
     {"digest", "what ids mean, by its definition", test_digest},
     {"damaged", "cut or flipped anywhere: an exact status", test_damaged},
