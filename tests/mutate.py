@@ -31,7 +31,7 @@ from typing import NamedTuple
 SECTION_OF = {"reader": "trace", "writer": "trace"}
 # Tests of a section of src/ where they are not tests/specrt/test_<section>.c alone.
 RUNTIME_TESTS = {
-    "active": "active row_ids session", "arc": "arc retrieve snapshot", "auto": "auto session_auto",
+    "active": "active row_ids session successor", "arc": "arc retrieve snapshot", "auto": "auto session_auto",
     "blocks": "row_ids simd", "cluster": "cluster_view router row_ids session", "cograph": "cograph successor",
     "head": "head active row_ids session_make simd", "host": "host retrieve", "os": "bundle base retrieve",
     "pool": "pool active stock window snapshot", "ranks": "ranks row_ids session", "retrieve": "retrieve snapshot",
@@ -93,8 +93,10 @@ NEGATIONS = {"true": "false", "false": "true", "0": "1", "1": "0"}
 
 # The lesser or greater of two, written out: both are the same number where they are equal.
 SIDE = r"((?:->|[^?:;,=&|()<>!])+?)"
-CLAMPS = [re.compile(rf"\bif \({SIDE} ([<>]=?) {SIDE}\) (?:\1 = \3|\3 = \1);"),
-          re.compile(rf"(?:[=(,?:]|return)\s*{SIDE} ([<>]=?) {SIDE}\s*\?\s*(?:\1\s*:\s*\3|\3\s*:\s*\1)\s*[;,)]")]
+CAST = r"(?:\([a-z]\w* ?\**\))?"
+CLAMPS = [re.compile(rf"\bif \((?:[^;{{}}]* (?:&&|\|\|) )?{SIDE} ([<>]=?) {SIDE}\) (?:\1 = {CAST}\3|\3 = {CAST}\1);"),
+          re.compile(rf"(?:[=(,?:]|return)\s*{CAST}{SIDE} ([<>]=?) {SIDE}\s*"
+                     rf"\?\s*(?:{CAST}\1\s*:\s*{CAST}\3|{CAST}\3\s*:\s*{CAST}\1)\s*[;,)]")]
 
 
 class Token(NamedTuple):
@@ -148,14 +150,14 @@ def closing(tokens, i):
 
 def changes(source, tokens):
     """(start, end, replacement) of all changes of a function."""
-    quiet = 0  # up to here: an assertion, or a loop's step, whose reversal only runs into the time limit
+    quiet = 0  # up to here: an assertion, or what is fetched into the cache ahead
     for i, token in enumerate(tokens):
         before = tokens[i - 1] if i else token
         after = tokens[i + 1] if i + 1 < len(tokens) else token
         operand = before.kind in ("word", "number") and before.text not in ("return", "case", "else") \
             or before.text in (")", "]")
         spaced = source[token.start - 1].isspace() and source[token.end].isspace()
-        if re.fullmatch(r"\w*assert", token.text, re.I):
+        if re.fullmatch(r"\w*(assert|prefetch)", token.text, re.I):
             quiet = closing(tokens, i + 1)
         if i < quiet:
             continue
@@ -187,6 +189,10 @@ def mutants_of(section, path):
             found.append(Mutant(section, path, line, start, end, text, function, source[left:right].strip(),
                                 (source[left:start] + text + source[end:right]).strip()))
     return found
+
+
+def without_change(mutant):
+    return mutant._replace(text=Path(mutant.path).read_text()[mutant.start:mutant.end])
 
 
 # --- sections and their tests ---
@@ -470,11 +476,14 @@ class Bench:
         return "sanitizer" if sanitize and self.sanitized(mutant, section) else "survived", ""
 
     def sanitized(self, mutant, section):
+        """Whether a test fails under the sanitizer that passes there without the change."""
         flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
         ldlibs, memory = self.ldlibs, self.memory
         self.ldlibs, self.memory = ldlibs + flags, resource.RLIM_INFINITY  # shadow memory is larger than any limit
         try:
-            return self.killer(mutant, self.objects_of(mutant, *flags), section, patience=20)
+            killer = self.killer(mutant, self.objects_of(mutant, *flags), section, patience=20)
+            unchanged, alone = without_change(mutant), section._replace(tests=[killer])
+            return killer and not self.killer(unchanged, self.objects_of(unchanged, *flags), alone, patience=20)
         finally:
             self.ldlibs, self.memory = ldlibs, memory
 
@@ -492,10 +501,9 @@ class Bench:
     def identical(self, mutant, objects):
         """The optimiser makes the same code of both: the change has no effect."""
         codes = [o.read_bytes() for o in objects]
-        unchanged = mutant._replace(text=Path(mutant.path).read_text()[mutant.start:mutant.end])
         key = mutant.section, mutant.path
         if key not in self.unchanged:
-            self.unchanged[key] = [o.read_bytes() for o in self.objects_of(unchanged)]
+            self.unchanged[key] = [o.read_bytes() for o in self.objects_of(without_change(mutant))]
             for output, code in zip(objects, codes):
                 output.write_bytes(code)
             self.write(mutant)
