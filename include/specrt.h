@@ -3086,7 +3086,7 @@ static bool specrt__rows_block(specrt_dtype dtype, int64_t *n_elems, int64_t *n_
 SPECRT_API size_t specrt_row_bytes(specrt_dtype dtype, int64_t n_cols) {
     int64_t n_elems, n_bytes;
     if (!specrt__rows_block(dtype, &n_elems, &n_bytes)) return 0;
-    if (n_cols <= 0 || n_cols % n_elems != 0) return 0;
+    if (n_cols % n_elems != 0) return 0;
     if ((uint64_t)(n_cols / n_elems) > (uint64_t)PTRDIFF_MAX / (uint64_t)n_bytes) return 0;
     return (size_t)(n_cols / n_elems * n_bytes);
 }
@@ -5153,7 +5153,8 @@ SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_dig
         }
     }
     if (difference == 0) return 0;
-    return aa > 0 && bb > 0 ? (float)sqrt(difference / sqrt(aa * bb)) : INFINITY;
+    return (float)sqrt(difference /
+                       sqrt(aa * bb)); /* infinite where the rows of one are all equal */
 }
 
 static bool specrt__head_needed(const specrt_bundle *bundle) {
@@ -5882,14 +5883,7 @@ SPECRT__INTERNAL void specrt__active_pool_free(specrt__active_pool *p) {
 /* As created, but for tokens marked invalid or fixed. */
 SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p) {
     const uint8_t keep = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
-    const uint64_t keep8 = keep * UINT64_C(0x0101010101010101);
-    int32_t i = 0;
-    for (uint64_t eight; i + 8 <= p->n_ids; i += 8) {
-        memcpy(&eight, p->wants + i, 8);
-        eight &= keep8;
-        memcpy(p->wants + i, &eight, 8);
-    }
-    for (; i < p->n_ids; i++) p->wants[i] &= keep;
+    for (int32_t i = 0; i < p->n_ids; i++) p->wants[i] &= keep;
     specrt__active_vacate(p);
     p->n_wanted = p->n_changed = 0;
 }
@@ -7696,10 +7690,11 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
     if (!s) return NULL;
     specrt__os_advise_huge(s, (size_t)bytes);
     memset(s, 0, sizeof *s);
-    s->ids = (int32_t *)(void *)(s + 1);
-    s->starts = s->ids + n;
-    float *bias = (float *)(void *)(s->starts + h->n_clusters + 1);
-    float *b1 = bias + n, *b2 = b1 + h->n_hidden;
+    uint8_t *at = (uint8_t *)(s + 1);
+    s->ids = SPECRT__CARVE(int32_t, &at, n);
+    s->starts = SPECRT__CARVE(int32_t, &at, h->n_clusters + 1);
+    float *bias = SPECRT__CARVE(float, &at, n), *b1 = SPECRT__CARVE(float, &at, h->n_hidden);
+    float *b2 = SPECRT__CARVE(float, &at, h->n_clusters);
     if (head->desc.bias) s->always.bias = bias;
     if (h->n_hidden > 0) {
         specrt__cluster_halves(c->b1, h->n_hidden, b1);
@@ -7707,8 +7702,7 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
     }
     specrt__cluster_halves(c->b2, h->n_clusters, b2);
     s->w2 = specrt__cluster_layer(c->w2, specrt__cluster_width(h), h->n_clusters, b2);
-    s->always.rows =
-        (const void *)(uintptr_t)specrt__base_align((uintptr_t)(b2 + h->n_clusters), 64);
+    s->always.rows = (const void *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->always.row_stride = stride;
     s->always.dtype = specrt__head_packed_dtype(head);
     s->desc = head->compute.desc;
@@ -7854,13 +7848,14 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_s
     memset(s, 0, sizeof *s);
     s->desc = *with->desc;
     s->shared = shared;
-    s->heap = (uint64_t *)(void *)(s + 1);
-    s->takers = s->heap + m;
-    s->inputs = (float *)(void *)(s->takers + m);
-    s->hidden = s->inputs + k * inputs;
-    s->scores = s->hidden + k * (size_t)h->n_hidden;
-    s->totals = s->scores + k * m;
-    s->taken = (int32_t *)(void *)(s->totals + m);
+    uint8_t *at = (uint8_t *)(s + 1);
+    s->heap = SPECRT__CARVE(uint64_t, &at, m);
+    s->takers = SPECRT__CARVE(uint64_t, &at, m);
+    s->inputs = SPECRT__CARVE(float, &at, k *inputs);
+    s->hidden = SPECRT__CARVE(float, &at, k *(size_t)h->n_hidden);
+    s->scores = SPECRT__CARVE(float, &at, k *m);
+    s->totals = SPECRT__CARVE(float, &at, m);
+    s->taken = SPECRT__CARVE(int32_t, &at, m);
     return s;
 }
 
@@ -8147,7 +8142,7 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
     if (n_found > size) n_found = size; /* a token adds no more */
     n_found *= (size_t)with->topk;
     if (n_found > n_ids) n_found = n_ids;
-    size_t words = 2 * n_found + n_ids + 2 * size + (decodes && head->desc.bias ? size : 0);
+    size_t words = 2 * n_found + n_ids + 3 * size;
     size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__successor) + 4 * words, 64);
     uint64_t bytes = 0;
     if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
@@ -8157,12 +8152,13 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
     memset(s, 0, at_rows);
     s->desc = *with->desc;
     s->shared = shared;
-    s->keys = (uint64_t *)(void *)(s + 1);
-    s->scores = (float *)(void *)(s->keys + n_found);
-    s->ids = (int32_t *)(void *)(s->scores + n_ids);
-    s->places = s->ids + size;
-    if (decodes && head->desc.bias) s->bias = (float *)(void *)(s->places + size);
-    if (decodes) s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s + at_rows, 64);
+    uint8_t *at = (uint8_t *)(s + 1);
+    s->keys = SPECRT__CARVE(uint64_t, &at, n_found);
+    s->scores = SPECRT__CARVE(float, &at, n_ids);
+    s->ids = SPECRT__CARVE(int32_t, &at, size);
+    s->places = SPECRT__CARVE(int32_t, &at, size);
+    if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, size);
+    if (decodes) s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->row_stride = stride;
     return s;
 }
@@ -9894,12 +9890,6 @@ static void specrt__retrieve_offer(specrt__retrieve *r, specrt__retrieve_record 
     ++*n_inserted;
 }
 
-static bool specrt__retrieve_among(const int32_t *ids, int32_t n, int32_t id) {
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
 /* What the index finds. @return how many, none where the target told no hidden state. */
 static int32_t specrt__retrieve_near(specrt__retrieve *r, const specrt__retrieve_record *record,
                                      int32_t token, int32_t *ids) {
@@ -9917,15 +9907,14 @@ static int32_t specrt__retrieve_near(specrt__retrieve *r, const specrt__retrieve
     return specrt_hnsw_search(index, query, SPECRT__RETRIEVE_TOP, 0, ids, scores, r->scratch);
 }
 
-/* The target's best, what is near, and the token, each once. @return how many. */
+/* The target's best, what is near, and the token. One that stands there twice is offered once.
+ * @return how many. */
 static int32_t specrt__retrieve_seeds(specrt__retrieve *r, const specrt__retrieve_record *record,
                                       int32_t token, int32_t *seeds) {
-    int32_t near[SPECRT__RETRIEVE_TOP], n = record->n_best;
+    int32_t n = record->n_best;
     memcpy(seeds, record->best, (size_t)n * sizeof *seeds);
-    int32_t n_near = specrt__retrieve_near(r, record, token, near);
-    for (int32_t i = 0; i < n_near; i++)
-        if (!specrt__retrieve_among(seeds, n, near[i])) seeds[n++] = near[i];
-    if (!specrt__retrieve_among(seeds, n, token)) seeds[n++] = token;
+    n += specrt__retrieve_near(r, record, token, seeds + n);
+    seeds[n++] = token;
     return n;
 }
 
@@ -10755,7 +10744,7 @@ static const int32_t specrt__auto_middles[SPECRT__AUTO_BINS] = {1638,  5734,  12
 SPECRT__INTERNAL int32_t specrt__auto_bin(float before, float logprob) {
     float x = logprob - before;
     int32_t bin = 0;
-    if (!(x <= 0.0f) && !(x > 0.0f)) return -1;
+    if (x != x) return -1;
     while (bin < SPECRT__AUTO_BINS - 1 && x >= specrt__auto_edges[bin]) bin++;
     return bin;
 }
@@ -10904,8 +10893,7 @@ static bool specrt__auto_passes(double cost, double plain, int64_t *out) {
 static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_desc *d,
                                              specrt_error *err) {
     double plain = d->costs ? d->costs[0] : 0;
-    if (!(plain > 0 && plain < INFINITY))
-        return specrt__auto_refuse("costs[0]", "a plain pass's, above 0", plain, err);
+    if (!(plain > 0)) return specrt__auto_refuse("costs[0]", "a plain pass's, above 0", plain, err);
     for (int32_t list = 0; list < d->n_lists; list++)
         for (int32_t n = 0; n <= d->num_steps; n++) {
             double cost = d->costs[list * (d->num_steps + 1) + n];
@@ -11446,7 +11434,8 @@ static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32
     int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)h->n_vocab * 32768 / 128256
                                                   : (int64_t)h->n_vocab * 32000 / 151936;
     if (size < h->n_forced) size = h->n_forced;
-    return (int32_t)(size > h->n_valid ? h->n_valid : size < 1 ? 1 : size);
+    if (size > h->n_valid) size = h->n_valid;
+    return size > 1 ? (int32_t)size : 1;
 }
 
 /* Only what every level holds stays fixed; the list goes to the source that routes the rest. */
@@ -13379,7 +13368,7 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
                                                       int32_t n, int32_t n_accepted, int32_t last,
                                                       const specrt_target_rows *rows) {
     static const float none[SPECRT_TREE_MAX_NODES] = {0};
-    int32_t parents[SPECRT_TREE_MAX_NODES], depths[SPECRT_TREE_MAX_NODES];
+    int32_t depths[SPECRT_TREE_MAX_NODES];
     specrt_draft draft;
     specrt_verdict verdict;
     if (n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
@@ -13387,13 +13376,9 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
     if (last == -1) return specrt__session_leave_open(s, tokens, n, n_accepted, rows);
     SPECRT__CLEAR(&draft, 1);
     SPECRT__CLEAR(&verdict, 1);
-    for (int32_t i = 0; i < n; i++) {
-        parents[i] = i - 1;
-        depths[i] = i;
-    }
+    for (int32_t i = 0; i < n; i++) depths[i] = i;
     draft.n = n;
     draft.tokens = tokens;
-    draft.parents = parents;
     draft.depths = depths;
     draft.logprobs = none;
     verdict.n = n_accepted + 1;
@@ -13998,15 +13983,19 @@ SPECRT__INTERNAL const char *specrt__trace_wrong(const specrt_trace_info *info,
 }
 
 SPECRT__INTERNAL bool specrt__trace_info_ok(const specrt_trace_info *info) {
-    return info->n_vocab >= 1 && info->n_vocab <= SPECRT_MAX_VOCAB && info->d_target >= 0 &&
-           info->d_target <= SPECRT__TRACE_MAX_WIDTH && info->d_draft >= 0 &&
-           info->d_draft <= SPECRT__TRACE_MAX_WIDTH && info->n_top >= 0 &&
-           info->n_top <= SPECRT__TRACE_MAX_TOP && info->n_draft_top >= 0 &&
-           info->n_draft_top <= SPECRT__TRACE_MAX_TOP && info->n_tree_top >= 0 &&
-           info->n_tree_top <= SPECRT__TRACE_MAX_TOP && info->n_ids >= 0 &&
-           info->n_ids <= info->n_vocab && info->n_terminators >= 0 &&
-           info->n_terminators <= SPECRT_MAX_TERMINATORS &&
-           specrt__trace_ids_ok(info->terminators, info->n_terminators, 0, info->n_vocab);
+    const struct {
+        int32_t value, least, most;
+    } counts[] = {{info->n_vocab, 1, SPECRT_MAX_VOCAB},
+                  {info->d_target, 0, SPECRT__TRACE_MAX_WIDTH},
+                  {info->d_draft, 0, SPECRT__TRACE_MAX_WIDTH},
+                  {info->n_top, 0, SPECRT__TRACE_MAX_TOP},
+                  {info->n_draft_top, 0, SPECRT__TRACE_MAX_TOP},
+                  {info->n_tree_top, 0, SPECRT__TRACE_MAX_TOP},
+                  {info->n_ids, 0, info->n_vocab},
+                  {info->n_terminators, 0, SPECRT_MAX_TERMINATORS}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i].value < counts[i].least || counts[i].value > counts[i].most) return false;
+    return specrt__trace_ids_ok(info->terminators, info->n_terminators, 0, info->n_vocab);
 }
 
 /* Room for n bytes, of which those that there are stay. */
@@ -14172,9 +14161,8 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
                                             const specrt_trace_record *record, specrt_error *err) {
     specrt__trace_field fields[SPECRT__TRACE_FIELDS];
     specrt_trace_record r = *record;
-    char domain[sizeof r.domain] = {0};
     bool begins = r.kind == SPECRT_TRACE_SEQUENCE;
-    uint64_t n = 16 + (begins ? sizeof domain : 0), n_hidden = 0;
+    uint64_t n = 16 + (begins ? sizeof r.domain : 0), n_hidden = 0;
     const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
     if (wrong)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -14190,9 +14178,9 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
         !specrt__trace_reserve(&w->desc, &w->hidden, w->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
-    memcpy(domain, r.domain, sizeof domain - 1);
+    r.domain[sizeof r.domain - 1] = '\0';
     specrt__trace_append(&w->records, head, sizeof head);
-    if (begins) specrt__trace_append(&w->records, domain, sizeof domain);
+    if (begins) specrt__trace_append(&w->records, r.domain, sizeof r.domain);
     for (int i = 0; i < SPECRT__TRACE_FIELDS; i++)
         if (has >> i & 1)
             specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &w->hidden : &w->records,
@@ -14277,7 +14265,8 @@ static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, si
     info->terminators = r->terminators;
     if (info->n_terminators < 0 || info->n_terminators > SPECRT_MAX_TERMINATORS) return false;
     size_t n_ids = 4 * (size_t)info->n_terminators;
-    if (n > r->n_bytes - SPECRT__TRACE_HEADER || n < n_ids || n - n_ids > sizeof r->policy ||
+    if (n > r->n_bytes - SPECRT__TRACE_HEADER ||
+        n - n_ids > sizeof r->policy || /* also below n_ids */
         specrt__base_load64(h + 104) != specrt__trace_sum_of(r, more, n))
         return false;
     memcpy(r->terminators, more, n_ids);

@@ -114,7 +114,7 @@ static const int32_t specrt__auto_middles[SPECRT__AUTO_BINS] = {1638,  5734,  12
 SPECRT__INTERNAL int32_t specrt__auto_bin(float before, float logprob) {
     float x = logprob - before;
     int32_t bin = 0;
-    if (!(x <= 0.0f) && !(x > 0.0f)) return -1;
+    if (x != x) return -1;
     while (bin < SPECRT__AUTO_BINS - 1 && x >= specrt__auto_edges[bin]) bin++;
     return bin;
 }
@@ -263,8 +263,7 @@ static bool specrt__auto_passes(double cost, double plain, int64_t *out) {
 static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_desc *d,
                                              specrt_error *err) {
     double plain = d->costs ? d->costs[0] : 0;
-    if (!(plain > 0 && plain < INFINITY))
-        return specrt__auto_refuse("costs[0]", "a plain pass's, above 0", plain, err);
+    if (!(plain > 0)) return specrt__auto_refuse("costs[0]", "a plain pass's, above 0", plain, err);
     for (int32_t list = 0; list < d->n_lists; list++)
         for (int32_t n = 0; n <= d->num_steps; n++) {
             double cost = d->costs[list * (d->num_steps + 1) + n];

@@ -179,7 +179,8 @@ SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_dig
         }
     }
     if (difference == 0) return 0;
-    return aa > 0 && bb > 0 ? (float)sqrt(difference / sqrt(aa * bb)) : INFINITY;
+    return (float)sqrt(difference /
+                       sqrt(aa * bb)); /* infinite where the rows of one are all equal */
 }
 
 static bool specrt__head_needed(const specrt_bundle *bundle) {

@@ -128,14 +128,7 @@ SPECRT__INTERNAL void specrt__active_pool_free(specrt__active_pool *p) {
 /* As created, but for tokens marked invalid or fixed. */
 SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p) {
     const uint8_t keep = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
-    const uint64_t keep8 = keep * UINT64_C(0x0101010101010101);
-    int32_t i = 0;
-    for (uint64_t eight; i + 8 <= p->n_ids; i += 8) {
-        memcpy(&eight, p->wants + i, 8);
-        eight &= keep8;
-        memcpy(p->wants + i, &eight, 8);
-    }
-    for (; i < p->n_ids; i++) p->wants[i] &= keep;
+    for (int32_t i = 0; i < p->n_ids; i++) p->wants[i] &= keep;
     specrt__active_vacate(p);
     p->n_wanted = p->n_changed = 0;
 }

@@ -27,7 +27,7 @@ static bool specrt__rows_block(specrt_dtype dtype, int64_t *n_elems, int64_t *n_
 SPECRT_API size_t specrt_row_bytes(specrt_dtype dtype, int64_t n_cols) {
     int64_t n_elems, n_bytes;
     if (!specrt__rows_block(dtype, &n_elems, &n_bytes)) return 0;
-    if (n_cols <= 0 || n_cols % n_elems != 0) return 0;
+    if (n_cols % n_elems != 0) return 0;
     if ((uint64_t)(n_cols / n_elems) > (uint64_t)PTRDIFF_MAX / (uint64_t)n_bytes) return 0;
     return (size_t)(n_cols / n_elems * n_bytes);
 }

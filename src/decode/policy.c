@@ -75,7 +75,8 @@ static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32
     int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)h->n_vocab * 32768 / 128256
                                                   : (int64_t)h->n_vocab * 32000 / 151936;
     if (size < h->n_forced) size = h->n_forced;
-    return (int32_t)(size > h->n_valid ? h->n_valid : size < 1 ? 1 : size);
+    if (size > h->n_valid) size = h->n_valid;
+    return size > 1 ? (int32_t)size : 1;
 }
 
 /* Only what every level holds stays fixed; the list goes to the source that routes the rest. */

@@ -498,7 +498,7 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
                                                       int32_t n, int32_t n_accepted, int32_t last,
                                                       const specrt_target_rows *rows) {
     static const float none[SPECRT_TREE_MAX_NODES] = {0};
-    int32_t parents[SPECRT_TREE_MAX_NODES], depths[SPECRT_TREE_MAX_NODES];
+    int32_t depths[SPECRT_TREE_MAX_NODES];
     specrt_draft draft;
     specrt_verdict verdict;
     if (n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
@@ -506,13 +506,9 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
     if (last == -1) return specrt__session_leave_open(s, tokens, n, n_accepted, rows);
     SPECRT__CLEAR(&draft, 1);
     SPECRT__CLEAR(&verdict, 1);
-    for (int32_t i = 0; i < n; i++) {
-        parents[i] = i - 1;
-        depths[i] = i;
-    }
+    for (int32_t i = 0; i < n; i++) depths[i] = i;
     draft.n = n;
     draft.tokens = tokens;
-    draft.parents = parents;
     draft.depths = depths;
     draft.logprobs = none;
     verdict.n = n_accepted + 1;

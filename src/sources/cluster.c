@@ -123,10 +123,11 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
     if (!s) return NULL;
     specrt__os_advise_huge(s, (size_t)bytes);
     memset(s, 0, sizeof *s);
-    s->ids = (int32_t *)(void *)(s + 1);
-    s->starts = s->ids + n;
-    float *bias = (float *)(void *)(s->starts + h->n_clusters + 1);
-    float *b1 = bias + n, *b2 = b1 + h->n_hidden;
+    uint8_t *at = (uint8_t *)(s + 1);
+    s->ids = SPECRT__CARVE(int32_t, &at, n);
+    s->starts = SPECRT__CARVE(int32_t, &at, h->n_clusters + 1);
+    float *bias = SPECRT__CARVE(float, &at, n), *b1 = SPECRT__CARVE(float, &at, h->n_hidden);
+    float *b2 = SPECRT__CARVE(float, &at, h->n_clusters);
     if (head->desc.bias) s->always.bias = bias;
     if (h->n_hidden > 0) {
         specrt__cluster_halves(c->b1, h->n_hidden, b1);
@@ -134,8 +135,7 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
     }
     specrt__cluster_halves(c->b2, h->n_clusters, b2);
     s->w2 = specrt__cluster_layer(c->w2, specrt__cluster_width(h), h->n_clusters, b2);
-    s->always.rows =
-        (const void *)(uintptr_t)specrt__base_align((uintptr_t)(b2 + h->n_clusters), 64);
+    s->always.rows = (const void *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->always.row_stride = stride;
     s->always.dtype = specrt__head_packed_dtype(head);
     s->desc = head->compute.desc;
@@ -281,13 +281,14 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_s
     memset(s, 0, sizeof *s);
     s->desc = *with->desc;
     s->shared = shared;
-    s->heap = (uint64_t *)(void *)(s + 1);
-    s->takers = s->heap + m;
-    s->inputs = (float *)(void *)(s->takers + m);
-    s->hidden = s->inputs + k * inputs;
-    s->scores = s->hidden + k * (size_t)h->n_hidden;
-    s->totals = s->scores + k * m;
-    s->taken = (int32_t *)(void *)(s->totals + m);
+    uint8_t *at = (uint8_t *)(s + 1);
+    s->heap = SPECRT__CARVE(uint64_t, &at, m);
+    s->takers = SPECRT__CARVE(uint64_t, &at, m);
+    s->inputs = SPECRT__CARVE(float, &at, k *inputs);
+    s->hidden = SPECRT__CARVE(float, &at, k *(size_t)h->n_hidden);
+    s->scores = SPECRT__CARVE(float, &at, k *m);
+    s->totals = SPECRT__CARVE(float, &at, m);
+    s->taken = SPECRT__CARVE(int32_t, &at, m);
     return s;
 }
 

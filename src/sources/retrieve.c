@@ -185,12 +185,6 @@ static void specrt__retrieve_offer(specrt__retrieve *r, specrt__retrieve_record 
     ++*n_inserted;
 }
 
-static bool specrt__retrieve_among(const int32_t *ids, int32_t n, int32_t id) {
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] == id) return true;
-    return false;
-}
-
 /* What the index finds. @return how many, none where the target told no hidden state. */
 static int32_t specrt__retrieve_near(specrt__retrieve *r, const specrt__retrieve_record *record,
                                      int32_t token, int32_t *ids) {
@@ -208,15 +202,14 @@ static int32_t specrt__retrieve_near(specrt__retrieve *r, const specrt__retrieve
     return specrt_hnsw_search(index, query, SPECRT__RETRIEVE_TOP, 0, ids, scores, r->scratch);
 }
 
-/* The target's best, what is near, and the token, each once. @return how many. */
+/* The target's best, what is near, and the token. One that stands there twice is offered once.
+ * @return how many. */
 static int32_t specrt__retrieve_seeds(specrt__retrieve *r, const specrt__retrieve_record *record,
                                       int32_t token, int32_t *seeds) {
-    int32_t near[SPECRT__RETRIEVE_TOP], n = record->n_best;
+    int32_t n = record->n_best;
     memcpy(seeds, record->best, (size_t)n * sizeof *seeds);
-    int32_t n_near = specrt__retrieve_near(r, record, token, near);
-    for (int32_t i = 0; i < n_near; i++)
-        if (!specrt__retrieve_among(seeds, n, near[i])) seeds[n++] = near[i];
-    if (!specrt__retrieve_among(seeds, n, token)) seeds[n++] = token;
+    n += specrt__retrieve_near(r, record, token, seeds + n);
+    seeds[n++] = token;
     return n;
 }
 

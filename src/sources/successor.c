@@ -52,7 +52,7 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
     if (n_found > size) n_found = size; /* a token adds no more */
     n_found *= (size_t)with->topk;
     if (n_found > n_ids) n_found = n_ids;
-    size_t words = 2 * n_found + n_ids + 2 * size + (decodes && head->desc.bias ? size : 0);
+    size_t words = 2 * n_found + n_ids + 3 * size;
     size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__successor) + 4 * words, 64);
     uint64_t bytes = 0;
     if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
@@ -62,12 +62,13 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
     memset(s, 0, at_rows);
     s->desc = *with->desc;
     s->shared = shared;
-    s->keys = (uint64_t *)(void *)(s + 1);
-    s->scores = (float *)(void *)(s->keys + n_found);
-    s->ids = (int32_t *)(void *)(s->scores + n_ids);
-    s->places = s->ids + size;
-    if (decodes && head->desc.bias) s->bias = (float *)(void *)(s->places + size);
-    if (decodes) s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s + at_rows, 64);
+    uint8_t *at = (uint8_t *)(s + 1);
+    s->keys = SPECRT__CARVE(uint64_t, &at, n_found);
+    s->scores = SPECRT__CARVE(float, &at, n_ids);
+    s->ids = SPECRT__CARVE(int32_t, &at, size);
+    s->places = SPECRT__CARVE(int32_t, &at, size);
+    if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, size);
+    if (decodes) s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->row_stride = stride;
     return s;
 }

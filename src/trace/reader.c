@@ -65,7 +65,8 @@ static bool specrt__trace_read_more(specrt_trace_reader *r, const uint8_t *h, si
     info->terminators = r->terminators;
     if (info->n_terminators < 0 || info->n_terminators > SPECRT_MAX_TERMINATORS) return false;
     size_t n_ids = 4 * (size_t)info->n_terminators;
-    if (n > r->n_bytes - SPECRT__TRACE_HEADER || n < n_ids || n - n_ids > sizeof r->policy ||
+    if (n > r->n_bytes - SPECRT__TRACE_HEADER ||
+        n - n_ids > sizeof r->policy || /* also below n_ids */
         specrt__base_load64(h + 104) != specrt__trace_sum_of(r, more, n))
         return false;
     memcpy(r->terminators, more, n_ids);

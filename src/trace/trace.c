@@ -70,15 +70,19 @@ SPECRT__INTERNAL const char *specrt__trace_wrong(const specrt_trace_info *info,
 }
 
 SPECRT__INTERNAL bool specrt__trace_info_ok(const specrt_trace_info *info) {
-    return info->n_vocab >= 1 && info->n_vocab <= SPECRT_MAX_VOCAB && info->d_target >= 0 &&
-           info->d_target <= SPECRT__TRACE_MAX_WIDTH && info->d_draft >= 0 &&
-           info->d_draft <= SPECRT__TRACE_MAX_WIDTH && info->n_top >= 0 &&
-           info->n_top <= SPECRT__TRACE_MAX_TOP && info->n_draft_top >= 0 &&
-           info->n_draft_top <= SPECRT__TRACE_MAX_TOP && info->n_tree_top >= 0 &&
-           info->n_tree_top <= SPECRT__TRACE_MAX_TOP && info->n_ids >= 0 &&
-           info->n_ids <= info->n_vocab && info->n_terminators >= 0 &&
-           info->n_terminators <= SPECRT_MAX_TERMINATORS &&
-           specrt__trace_ids_ok(info->terminators, info->n_terminators, 0, info->n_vocab);
+    const struct {
+        int32_t value, least, most;
+    } counts[] = {{info->n_vocab, 1, SPECRT_MAX_VOCAB},
+                  {info->d_target, 0, SPECRT__TRACE_MAX_WIDTH},
+                  {info->d_draft, 0, SPECRT__TRACE_MAX_WIDTH},
+                  {info->n_top, 0, SPECRT__TRACE_MAX_TOP},
+                  {info->n_draft_top, 0, SPECRT__TRACE_MAX_TOP},
+                  {info->n_tree_top, 0, SPECRT__TRACE_MAX_TOP},
+                  {info->n_ids, 0, info->n_vocab},
+                  {info->n_terminators, 0, SPECRT_MAX_TERMINATORS}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i].value < counts[i].least || counts[i].value > counts[i].most) return false;
+    return specrt__trace_ids_ok(info->terminators, info->n_terminators, 0, info->n_vocab);
 }
 
 /* Room for n bytes, of which those that there are stay. */

@@ -149,9 +149,8 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
                                             const specrt_trace_record *record, specrt_error *err) {
     specrt__trace_field fields[SPECRT__TRACE_FIELDS];
     specrt_trace_record r = *record;
-    char domain[sizeof r.domain] = {0};
     bool begins = r.kind == SPECRT_TRACE_SEQUENCE;
-    uint64_t n = 16 + (begins ? sizeof domain : 0), n_hidden = 0;
+    uint64_t n = 16 + (begins ? sizeof r.domain : 0), n_hidden = 0;
     const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
     if (wrong)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -167,9 +166,9 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
         !specrt__trace_reserve(&w->desc, &w->hidden, w->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
-    memcpy(domain, r.domain, sizeof domain - 1);
+    r.domain[sizeof r.domain - 1] = '\0';
     specrt__trace_append(&w->records, head, sizeof head);
-    if (begins) specrt__trace_append(&w->records, domain, sizeof domain);
+    if (begins) specrt__trace_append(&w->records, r.domain, sizeof r.domain);
     for (int i = 0; i < SPECRT__TRACE_FIELDS; i++)
         if (has >> i & 1)
             specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &w->hidden : &w->records,
