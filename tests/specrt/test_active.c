@@ -87,6 +87,8 @@ static void test_logits(void) {
     for (size_t t = 0; t < sizeof shapes / sizeof shapes[0]; t++) {
         enum { N = 5 };
         list *l = list_make(shapes[t], NULL, t + 1);
+        const uint64_t scored_by[3] = {0, t % 2 ? 0x19 : 0, 0x6}; /* bit h: hidden row h; 0: all */
+        for (int s = 0; s < 3; s++) l->segments[s].scored_by = scored_by[s];
         int32_t n_rows = l->active.n_rows;
         uint64_t seed = 77;
         float hidden[N * N_COLS], *logits = (float *)calloc((size_t)n_rows * N + 1, sizeof(float));
@@ -98,6 +100,10 @@ static void test_logits(void) {
             for (int s = 0; s < 3; out += shapes[t][s++])
                 for (int32_t r = 0; r < shapes[t][s]; r++) {
                     double sum = s == 2 ? (double)l->segments[2].bias[r] : 0.0;
+                    if (scored_by[s] && !(scored_by[s] >> h & 1)) {
+                        CHECK(out[r] == -INFINITY);
+                        continue;
+                    }
                     for (int j = 0; j < N_COLS; j++)
                         sum += value_at(&l->segments[s], r, j) * hidden[h * N_COLS + j];
                     CHECK_NEAR(out[r], sum, 1e-4);

@@ -423,6 +423,8 @@ static void test_params(void) {
         {{32, 6, 257, 1, 0.3f, 0.1f}, "n_top: expected 1 to 256, found 257"},
         {{32, 6, 64, 0, 0.3f, 0.1f}, "temperature"},
         {{32, 6, 64, NAN, 0.3f, 0.1f}, "temperature"},
+        {{32, 6, 64, 1001, 0.3f, 0.1f}, "temperature"},
+        {{32, 6, 64, 1, 1001, 0.1f}, "beta"},
         {{32, 6, 64, 1, -1, 0.1f}, "beta"},
         {{32, 6, 64, 1, 0.3f, NAN}, "epsilon"},
     };
@@ -435,6 +437,9 @@ static void test_params(void) {
         CHECK(a == NULL);
         CHECK_HAS(err.msg, bad[i].says);
     }
+    const specrt_align_params most = {4096, SPECRT_TREE_MAX_NODES, 256, 1000, 1000, 0};
+    REQUIRE(specrt_align_create(w.head, V, &most, NULL, &a, &err) == SPECRT_STATUS_OK);
+    specrt_align_close(a);
     CHECK_INT(specrt_align_create(w.head, 0, NULL, NULL, &a, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_align_create(w.head, V, NULL, &none, &a, &err), SPECRT_STATUS_NO_MEMORY);
     specrt_head_close(w.head);

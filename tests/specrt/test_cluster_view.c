@@ -112,6 +112,10 @@ static void test_damage(void) {
     DAMAGE(s.header.n_members = 10, "n_clusters, n_members: ");
     DAMAGE(s.header.router = 4, "n_embed, n_state, n_hidden: ");
     DAMAGE(s.header.router = SPECRT_ROUTER_CENTROID, "n_embed, n_state, n_hidden: ");
+    DAMAGE((s.header.router = SPECRT_ROUTER_CENTROID, s.header.n_hidden = 0),
+           "n_embed, n_state, n_hidden: ");
+    DAMAGE((s.header.router = SPECRT_ROUTER_CENTROID, s.header.n_embed = 0),
+           "n_embed, n_state, n_hidden: ");
     DAMAGE(s.header.router = SPECRT_ROUTER_CORAL, "n_embed, n_state, n_hidden: ");
     DAMAGE(s.header.router = SPECRT_ROUTER_NONE, "n_embed, n_state, n_hidden: ");
     DAMAGE(s.header.n_embed = -1, "n_embed, n_state, n_hidden: ");

@@ -90,6 +90,11 @@ static void test_damage(void) {
     refuses(&s, 55, "size: expected at least its header");
 #define DAMAGE(change, what) (s = good(), (change), refuses(&s, SECTION_BYTES, (what)))
     DAMAGE(s.header.n_vocab = 0, "n_vocab: ");
+    DAMAGE(s.header.n_vocab = 1, "size: expected the bytes of n_vocab and n_edges");
+    DAMAGE(s.header.n_vocab = 1 << 24, "size: expected the bytes of n_vocab and n_edges");
+    DAMAGE(s.header.n_vocab = (1 << 24) + 1, "n_vocab: ");
+    DAMAGE(s.header.n_edges = UINT32_MAX, "size: expected the bytes of n_vocab and n_edges");
+    DAMAGE(s.header.n_edges = (uint64_t)UINT32_MAX + 1, "n_edges: ");
     DAMAGE(s.header.n_edges = UINT64_MAX / 8, "n_edges: ");
     DAMAGE(s.header.n_edges = 4, "size: expected the bytes of n_vocab and n_edges");
     DAMAGE(s.header.max_degree = 2, "offsets: expected rows of at most max_degree edges");
@@ -101,6 +106,7 @@ static void test_damage(void) {
     DAMAGE(s.offsets[3] = 1, "offsets: expected ascending offsets");
     DAMAGE(s.offsets[3] = 4000000000u, "offsets: expected ascending offsets");
     DAMAGE(s.n_rule[0] = 3, "n_rule: ");
+    DAMAGE(s.n_rule[2] = 4, "n_rule: ");
     DAMAGE(s.ids[4] = 6, "ids: expected ids below n_vocab");
     DAMAGE(s.ids[0] = -1, "ids: expected ids below n_vocab");
     DAMAGE(s.counts[4] = 0, "counts: ");

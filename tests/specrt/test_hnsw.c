@@ -537,14 +537,19 @@ static void test_no_memory(void) {
 
 /* --- damage --- */
 
-static void refuses(world *w, const uint8_t *section, size_t n, const char *what) {
+static void opens(world *w, const uint8_t *section, size_t n, specrt_status status,
+                  const char *what) {
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    CHECK_INT(open_section(w, section, n, &err), SPECRT_STATUS_BUNDLE_CONTENT);
+    CHECK_INT(open_section(w, section, n, &err), status);
     CHECK_HAS(err.msg, what);
     specrt_bundle_close(w->bundle);
     free(w->bytes);
     w->bundle = NULL;
     w->bytes = NULL;
+}
+
+static void refuses(world *w, const uint8_t *section, size_t n, const char *what) {
+    opens(w, section, n, SPECRT_STATUS_BUNDLE_CONTENT, what);
 }
 
 static void test_damage(void) {
@@ -566,6 +571,7 @@ static void test_damage(void) {
         int32_t value;
         const char *what;
     } damages[] = {{0, 0, "n_rows, dim: "},
+                   {0, 1, "n_nodes: "},
                    {4, 1 << 30, "n_rows, dim: "},
                    {8, 201, "n_nodes: "},
                    {8, 199, "size: expected the bytes of its header's counts"},
@@ -585,6 +591,7 @@ static void test_damage(void) {
                    {starts + 400, -7, "starts: expected steps of 0 to max_level"},
                    {links0, 200, "links: expected links to nodes"},
                    {links0, -2, "links: expected links to nodes"},
+                   {links0 + 199 * 32, 200, "links: expected links to nodes"},
                    {links, 1 << 20, "links: expected links to nodes"},
                    {links, low, "links: expected links within a level"}};
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
@@ -592,6 +599,11 @@ static void test_damage(void) {
         memcpy(bad + damages[i].at, &damages[i].value, 4);
         refuses(&w, bad, n, damages[i].what);
     }
+    memcpy(bad, good, n);
+    memcpy(bad + 40, &(int32_t){1}, 4);
+    opens(&w, bad, n, SPECRT_STATUS_OK, ""); /* ef */
+    memcpy(bad + 4, &(int32_t){1}, 4);
+    opens(&w, bad, n, SPECRT_STATUS_BUNDLE_MISMATCH, "expected a head [200, 1], found [200, 8]");
     memcpy(bad, good, n);
     int32_t *at = (int32_t *)(void *)(bad + starts) + 100;
     while (at[0] == 0 || at[-1] != at[0] || at[1] != at[0]) at++;

@@ -41,6 +41,7 @@ static void logits_of(int32_t before, int32_t last, float *out) {
 
 static int prefill(void *user, const int32_t *tokens, int32_t n, int all, const float **logits) {
     toy *t = (toy *)user;
+    CHECK(n > 0);
     for (int32_t i = 0; i < n; i++) {
         t->stream[t->n++] = tokens[i];
         int32_t before = t->n > 1 ? t->stream[t->n - 2] : 0;
@@ -270,6 +271,17 @@ static void test_ends(void) {
     g.max_tokens = end + 1; /* both at once: the terminator is what ended it */
     CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
     CHECK_INT(g.end, SPECRT_END_TERMINATOR);
+    specrt_session_set_sequence(b.session, 0);
+    g.max_tokens = end; /* what ends it comes right behind, perhaps in the same verdict */
+    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(g.end, SPECRT_END_LENGTH);
+    CHECK_INT(b.toy->n_given, end);
+    specrt_session_set_sequence(b.session, 0);
+    b.toy->most_passes = 0;
+    b.host.p_min = 1; /* of the root alone, so that one level is drafted */
+    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(b.toy->most_passes, 1);
+    b.host.p_min = 0;
     specrt_session_set_sequence(b.session, 0);
     b.toy->n_levels = 0;
     g.max_tokens = 1; /* the prompt's own: nothing is drafted */

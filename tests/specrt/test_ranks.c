@@ -236,6 +236,34 @@ static void test_packing_lent(void) {
     setup_free(&s);
 }
 
+/* Rows of each level behind those of all: as many as its size says, of the last one's beyond the sizes. */
+static void test_levels(void) {
+    const int32_t sizes[] = {50, 20, 30, 40}, expected[] = {30, 0, 10, 20, 20, 20};
+    setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
+    specrt__ranks_list *list;
+    const specrt_desc zeroed = {0};
+    specrt__active_pool *pool = specrt__active_pool_create(s.head, N_VOCAB, 1, &zeroed);
+    REQUIRE(specrt__ranks_create(s.bundle, s.head, 60, &list, NULL) == 0);
+    specrt__ranks_set_levels(list, s.head, list->segment.ids, sizes, 4);
+    CHECK_INT(list->n_always, 20);
+    for (int32_t level = 0; level < 6; level++) {
+        uint32_t levels[N_VOCAB] = {0};
+        int32_t masked[100];
+        specrt__active_routed routed = {
+            .pool = pool, .levels = levels, .masked = masked, .max_rows = 100, .level = level};
+        const specrt__active_level at = {.level = level, .n = 1};
+        specrt__ranks_levels.route(list, &at, &routed);
+        CHECK_INT(routed.n_rows, expected[level]);
+        for (int32_t i = 0; i < expected[level]; i++) {
+            CHECK_INT(routed.segments[0].ids[i], id_of_rank(20 + i));
+            CHECK(routed.segments[0].bias[i] == s.bias[id_of_rank(20 + i)]);
+        }
+    }
+    specrt__active_pool_free(pool);
+    specrt__ranks_free(list);
+    setup_free(&s);
+}
+
 /* One list, many threads. */
 typedef struct reader {
     const specrt_active *active;
@@ -282,6 +310,7 @@ static const test_case cases[] = {
     {"short_head", "ids beyond the head", test_short_head},
     {"memory", "a failing allocator", test_memory},
     {"packing_lent", "packing on lent threads", test_packing_lent},
+    {"levels", "a size for every level", test_levels},
     {"shared", "one list, many threads", test_shared},
 };
 TEST_MAIN(cases)

@@ -277,11 +277,12 @@ static void test_refused(void) {
     specrt_error err;
     specrt_head *h;
     specrt_head_desc desc = desc_of(chosen, 1);
-    const int32_t beyond[] = {V}, rare[] = {V - 4}; /* the last rank but one is 7 * 299 + 3 mod V */
+    const int32_t beyond[] = {V + 1},
+                  rare[] = {V - 4}; /* the last rank but one is 7 * 299 + 3 mod V */
     desc.ids = beyond;
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, &err) == SPECRT_STATUS_OK);
     CHECK(specrt_policy_create(bundle, h, NULL, &policy, &err) == SPECRT_STATUS_BAD_ARG);
-    CHECK_HAS(err.msg, "expected rows of tokens below 300, found one of 300");
+    CHECK_HAS(err.msg, "expected rows of tokens below 300, found one of 301");
     specrt_head_close(h);
     desc.ids = rare;
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, &err) == SPECRT_STATUS_OK);

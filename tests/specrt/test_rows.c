@@ -150,11 +150,19 @@ static void test_halves(void) {
 }
 
 static void test_alignment(void) {
-    float values[3] = {1.5f, -2.25f, 1e-30f}, found[3];
+    const float values[3] = {1.5f, -2.25f, 1e-30f}, halves[3] = {1, -2, 0.5f};
+    const uint16_t f16[3] = {0x3c00, 0xc000, 0x3800}, bf16[3] = {0x3f80, 0xc000, 0x3f00};
     uint8_t bytes[sizeof values + 1];
+    float found[3];
     memcpy(bytes + 1, values, sizeof values);
     CHECK_INT(specrt_row_decode(SPECRT_DTYPE_F32, bytes + 1, 3, found), SPECRT_STATUS_OK);
     CHECK(memcmp(values, found, sizeof values) == 0);
+    memcpy(bytes + 1, f16, sizeof f16);
+    CHECK_INT(specrt_row_decode(SPECRT_DTYPE_F16, bytes + 1, 3, found), SPECRT_STATUS_OK);
+    CHECK(memcmp(halves, found, sizeof halves) == 0);
+    memcpy(bytes + 1, bf16, sizeof bf16);
+    CHECK_INT(specrt_row_decode(SPECRT_DTYPE_BF16, bytes + 1, 3, found), SPECRT_STATUS_OK);
+    CHECK(memcmp(halves, found, sizeof halves) == 0);
 }
 
 static void test_sizes(void) {

@@ -485,6 +485,9 @@ static void test_refused(void) {
     world_open(&w, "sketch:5");
     CHECK_INT(specrt_policy_create(w.bundle, w.head, &pd, &policy, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "signs: expected at most the section's 96, found 128");
+    pd.text = "sketch:5@signs=96";
+    CHECK_INT(specrt_policy_create(w.bundle, w.head, &pd, &policy, &err), SPECRT_STATUS_OK);
+    specrt_policy_close(policy);
     pd.text = "sketch:5";
     REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &other, &err));
     CHECK_INT(specrt_policy_create(w.bundle, other, &pd, &policy, &err),

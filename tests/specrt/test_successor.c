@@ -35,9 +35,10 @@ static uint8_t *graph_make(size_t *n) {
     float *counts = (float *)calloc(N_IDS * DEGREE, sizeof *counts);
     for (int32_t u = 0; u < h.n_vocab; u++) {
         int32_t degree = u % 5 ? below(DEGREE) : 0, id = below(7);
-        float count = 1000;
+        bool rare = u % 2; /* half a pair is much of such counts */
+        float count = rare ? (float)(degree + 1 + below(3)) : 1000;
         for (int32_t i = 0; i < degree; i++, id = (id + 7) % h.n_vocab) {
-            count -= (float)(1 + below(20));
+            count -= rare ? 1 : (float)(1 + below(20));
             ids[h.n_edges] = id;
             counts[h.n_edges++] = count;
             totals[u] += (uint64_t)count + 3;

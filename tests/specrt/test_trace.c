@@ -139,6 +139,34 @@ static bytes write_trace(int n_records) {
     return b;
 }
 
+/* A file of so many bytes behind the header, which are `more`; its checksums are right. */
+static bytes with_more(uint8_t version, uint32_t n_said, const void *more, size_t n) {
+    bytes b = write_trace(0);
+    uint64_t hash = specrt_hash64(more, n_said < n ? n_said : n, 0);
+    b.n = 128;
+    append(&b, more, n);
+    b.p[8] = version;
+    memcpy(b.p + 12, &n_said, 4);
+    memcpy(b.p + 104, &hash, 8);
+    hash = specrt_hash64(b.p, 120, 0);
+    memcpy(b.p + 120, &hash, 8);
+    return b;
+}
+
+/* A file of one block, stored as it is, of n_records. */
+static bytes with_block(const uint32_t *words, uint64_t n, uint32_t n_records) {
+    bytes b = write_trace(0);
+    uint64_t sizes[2] = {n, n}, hash;
+    size_t at = b.n;
+    append(&b, "BLK1", 4);
+    append(&b, &n_records, 4);
+    append(&b, sizes, 16);
+    hash = specrt_hash64(words, n, specrt_hash64(b.p + at, 24, 0));
+    append(&b, &hash, 8);
+    append(&b, words, n);
+    return b;
+}
+
 /* Reads to the end or the first error. @return how many records were right. */
 static int read_trace(const uint8_t *p, size_t n, specrt_status *status, bool *cut) {
     static content c;
@@ -176,6 +204,17 @@ static void test_round_trip(void) {
     free(b.p);
 }
 
+/* Where a block begins that comes after others. */
+static size_t block_at(const bytes *b, int number) {
+    uint64_t n_stored;
+    size_t at = 128 + sizeof ends + strlen(info.policy) + 1;
+    for (int i = 0; i < number; i++) {
+        memcpy(&n_stored, b->p + at + 16, 8);
+        at += 32 + (size_t)n_stored;
+    }
+    return at;
+}
+
 static void test_cut(void) {
     enum { N = 3000 };
     bytes b = write_trace(N);
@@ -190,6 +229,10 @@ static void test_cut(void) {
     }
     specrt_status status;
     bool cut;
+    for (size_t n = 0; n <= 33; n++) { /* around the end of a block's header */
+        CHECK_INT(read_trace(b.p, block_at(&b, 0) + n, &status, &cut), 0);
+        CHECK(status == SPECRT_STATUS_OK && cut == (n > 0));
+    }
     read_trace(b.p, 127, &status, &cut);
     CHECK_INT(status, SPECRT_STATUS_TRACE_MAGIC);
     read_trace(b.p, 140, &status, &cut); /* between the header and what it says of the recording */
@@ -216,15 +259,64 @@ static void test_damage(void) {
     free(b.p);
 }
 
-/* Where a block begins that comes after others. */
-static size_t block_at(const bytes *b, int number) {
-    uint64_t n_stored;
-    size_t at = 128 + sizeof ends + strlen(info.policy) + 1;
-    for (int i = 0; i < number; i++) {
-        memcpy(&n_stored, b->p + at + 16, 8);
-        at += 32 + (size_t)n_stored;
+/* Damage under checksums that are right. */
+static void test_inconsistent(void) {
+    const struct {
+        uint8_t version;
+        uint32_t n_said; /* bytes of terminators and policy */
+        const char *more;
+        size_t n;
+        bool good;
+    } headers[] = {{3, 8, "\7\0\0\0\x9\0\0\0", 8, true}, /* no policy */
+                   {3, 9, "\7\0\0\0\x9\0\0\0", 9, true},
+                   {2, 10, "\7\0\0\0\x9\0\0\0s", 10, true},
+                   {3, 9, "\7\0\0\0\x9\0\0\0s", 9, false},    /* a policy without an end */
+                   {3, 4, "\7\0\0\0\x9\0\0\0", 8, false},     /* less than the terminators */
+                   {3, 11, "\7\0\0\0\x9\0\0\0s", 10, false},  /* more than the file has */
+                   {3, 9, "\7\0\0\0\x89\x13\0\0", 9, false}}; /* token 5001 */
+    specrt_status status;
+    bool cut;
+    for (size_t i = 0; i < sizeof headers / sizeof headers[0]; i++) {
+        bytes b = with_more(headers[i].version, headers[i].n_said, headers[i].more, headers[i].n);
+        read_trace(b.p, b.n, &status, &cut);
+        CHECK_INT(status, headers[i].good ? SPECRT_STATUS_OK : SPECRT_STATUS_TRACE_DAMAGED);
+        free(b.p);
     }
-    return at;
+    const struct {
+        int at; /* of a word that is changed */
+        uint32_t value, n_records;
+        uint64_t n;
+        const char *wrong; /* NULL: nothing */
+    } blocks[] = {{0, SPECRT_TRACE_SEQUENCE, 1, 56, NULL},
+                  {0, SPECRT_TRACE_SEQUENCE, 2, 56, "ends inside a record"}, /* the second */
+                  {0, SPECRT_TRACE_SEQUENCE, 1, 52, "ends inside a record"},
+                  {0, SPECRT_TRACE_SEQUENCE, 1, 44, "ends inside a record"},
+                  {0, SPECRT_TRACE_SEQUENCE, 1, 12, "ends inside a record"},
+                  {0, SPECRT_TRACE_CYCLE, 1, 56, "a record's counts are out of range"},
+                  {0, 3, 1, 56, "a record's counts are out of range"},
+                  {1, 0, 1, 56, "a record's counts are out of range"},
+                  {3, 3, 1, 56, "ends inside a record"}, /* nodes, which a sequence has not */
+                  {13, V, 1, 56, "a record's ids are out of range"}};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        uint32_t words[14] = {SPECRT_TRACE_SEQUENCE, 2, 0, 1, [12] = 8, [13] = V - 1};
+        specrt_trace_reader *r;
+        specrt_trace_record record;
+        specrt_error err = {0};
+        memset(words + 4, 'x', sizeof record.domain); /* without an end */
+        words[blocks[i].at] = blocks[i].value;
+        bytes b = with_block(words, blocks[i].n, blocks[i].n_records);
+        REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
+        status = specrt_trace_read(r, &record, &err);
+        if (status == SPECRT_STATUS_OK) {
+            CHECK_INT(strlen(record.domain), 31);
+            CHECK(record.n == 2 && record.tokens[0] == 8 && record.tokens[1] == V - 1);
+            status = specrt_trace_read(r, &record, &err);
+        }
+        CHECK_INT(status, blocks[i].wrong ? SPECRT_STATUS_TRACE_DAMAGED : SPECRT_STATUS_OK);
+        if (blocks[i].wrong) CHECK_HAS(err.msg, blocks[i].wrong);
+        specrt_trace_close(r);
+        free(b.p);
+    }
 }
 
 /* Adler-32 of bytes that come after others. */
@@ -435,10 +527,21 @@ static void test_refusals(void) {
     CHECK_STR(specrt_trace_get_info(r)->policy, info.policy);
     specrt_trace_close(r);
     b.n = 0;
-    wrong = info;
-    wrong.n_ids = V + 1;
-    CHECK_INT(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, &err),
-              SPECRT_STATUS_BAD_ARG);
+    for (int k = 0; k < 16; k++) { /* each number below its least and above its most */
+        wrong = info;
+        int32_t *numbers[] = {&wrong.n_vocab, &wrong.d_target,     &wrong.d_draft,
+                              &wrong.n_top,   &wrong.n_draft_top,  &wrong.n_tree_top,
+                              &wrong.n_ids,   &wrong.n_terminators};
+        const int32_t most[] = {1 << 24, 1 << 20, 1 << 20, 4096, 4096, 4096, V, 64};
+        *numbers[k / 2] = k % 2 ? most[k / 2] + 1 : -1;
+        CHECK_INT(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, &err),
+                  SPECRT_STATUS_BAD_ARG);
+    }
+    const int32_t many[64] = {0};
+    specrt_trace_info least = {.n_vocab = 1, .n_ids = 1, .n_terminators = 64, .terminators = many};
+    REQUIRE(specrt_trace_writer_create(&least, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_writer_close(w, NULL), SPECRT_STATUS_OK);
+    b.n = 0;
     REQUIRE(specrt_trace_writer_create(&info, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
     make(1, &c);
     c.tokens[0] = V;
@@ -511,6 +614,7 @@ static const test_case cases[] = {
     {"round_trip", "records of all kinds over several blocks", test_round_trip},
     {"cut", "a file cut anywhere reads up to the cut", test_cut},
     {"damage", "a flipped bit anywhere is found", test_damage},
+    {"inconsistent", "damage under checksums that are right", test_inconsistent},
     {"hidden", "states in blocks of their own, which may be skipped", test_hidden},
     {"header", "what a trace says of its recording, in either version", test_header},
     {"adler", "checksums of another kind", test_adler},

@@ -166,8 +166,9 @@ static const specrt_target_rows *random_rows(int32_t n, specrt_target_rows *rows
     static float logits[SPECRT_TREE_MAX_NODES * N_LOGITS];
     static int32_t ids[SPECRT_TREE_MAX_NODES * 4];
     memset(rows, 0, sizeof *rows);
-    switch (random_below(5)) {
+    switch (random_below(6)) {
     case 0: return NULL;
+    case 5: return rows->k = 3, rows; /* neither logits nor ids */
     case 1:
         for (int32_t i = 0; i < 4 * n; i++) ids[i] = random_below(N_LOGITS) - 5;
         rows->ids = ids;
