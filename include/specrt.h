@@ -10384,9 +10384,9 @@ static void specrt__align_score(const specrt_align *a, const specrt__align_buffe
 static double specrt__align_logsumexp(const float *x, int32_t n, double t) {
     double best = -INFINITY, sum = 0;
     for (int32_t i = 0; i < n; i++)
-        if (!((double)x[i] / t <= best)) best = (double)x[i] / t;
-    for (int32_t i = 0; i < n; i++) sum += exp((double)x[i] / t - best);
-    return best + log(sum);
+        if (!(x[i] <= best)) best = x[i];
+    for (int32_t i = 0; i < n; i++) sum += exp((x[i] - best) / t);
+    return best / t + log(sum);
 }
 
 /* KL(p || q), q the softmax of logits at t. */

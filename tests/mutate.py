@@ -356,6 +356,7 @@ class Bench:
         self.cc = os.environ["CC"].split()
         self.cflags = os.environ["CFLAGS"].split() + ["-O1", "-g0", "-w", "-Wno-error"]
         self.ldlibs = os.environ["LDLIBS"].split()
+        self.sanitizer = []  # flags, while a survivor is tried again
         self.library = str(self.build / "libspecrt-tools.a")
         self.unchanged = {}  # code of each file without a change
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -364,17 +365,18 @@ class Bench:
             (self.folder / "bin" / program.name).symlink_to(program.resolve())
         (self.folder / "tests").symlink_to((self.build / "tests").resolve())  # programs beside the tools
 
-    def compile(self, source, output, *flags):
+    def compile(self, source, output):
         """source: of the project, or a changed one below tree/, which stands before the project's own."""
         tree = self.folder / "tree"
         folder = os.path.dirname(self.changed)  # a changed file includes what lies beside the original
         places = [f"-I{tree}/include"] if self.includes_single_header(source) else []
         places += [f"-I{place}" for place in (tree / "src", tree / "lib", tree, folder)]
-        return run(self.cc + places + self.cflags + list(flags) + ["-c", source, "-o", str(output)], 300) == 0
+        return run(self.cc + places + self.cflags + self.sanitizer + ["-c", source, "-o", str(output)], 300) == 0
 
     def link(self, objects, output, *libs):
         output.unlink(missing_ok=True)
-        command = self.cc + [str(o) for o in objects] + [*libs, self.library, *self.ldlibs, "-o", str(output)]
+        command = self.cc + [str(o) for o in objects] + [*libs, self.library, *self.ldlibs, *self.sanitizer,
+                                                            "-o", str(output)]
         if run(command, 300) != 0:
             raise RuntimeError("cannot link: " + " ".join(command))
 
@@ -408,7 +410,7 @@ class Bench:
     def includes_single_header(self, source):
         return source.startswith("tests/") and self.reads(source, "include/specrt.h")
 
-    def objects_of(self, mutant, *flags):
+    def objects_of(self, mutant):
         """Compiles the changed file, or of a header the section's files that include it; None where that fails."""
         changed = self.write(mutant)
         sources = {mutant.path: changed}
@@ -417,7 +419,7 @@ class Bench:
             sources = {path: path for path in own if self.reads(path, mutant.path)}
         made = [self.folder / path.replace("/", "-").replace(".c", ".o") for path in sources]
         for source, output in zip(sources.values(), made):
-            if not self.compile(source, output, *flags):
+            if not self.compile(source, output):
                 return None
         return made
 
@@ -427,12 +429,13 @@ class Bench:
         single = self.includes_single_header(test) and mutant.path.startswith("src/")
         if single:
             self.write_single_header()
-        if single or self.reads(test, mutant.path):
+        inside = single or self.reads(test, mutant.path)
+        if inside or self.sanitizer:
             compiled = self.folder / "unit.o"
             if not self.compile(test, compiled):
                 raise RuntimeError("cannot compile " + test)
-            if single or mutant.path.endswith(".c"):  # the test is compiled with the file inside
-                objects = []
+        if single or inside and mutant.path.endswith(".c"):  # the test is compiled with the file inside
+            objects = []
         tools = sorted(set(re.findall(r'#include "(tools/[\w-]+)/', Path(test).read_text())))
         libraries = [word for tool in tools for word in self.libraries(tool)]
         self.link([compiled, *objects], program, *libraries)
@@ -477,15 +480,15 @@ class Bench:
 
     def sanitized(self, mutant, section):
         """Whether a test fails under the sanitizer that passes there without the change."""
-        flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-        ldlibs, memory = self.ldlibs, self.memory
-        self.ldlibs, self.memory = ldlibs + flags, resource.RLIM_INFINITY  # shadow memory is larger than any limit
+        memory = self.memory
+        self.sanitizer = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+        self.memory = resource.RLIM_INFINITY  # shadow memory is larger than any limit
         try:
-            killer = self.killer(mutant, self.objects_of(mutant, *flags), section, patience=20)
+            killer = self.killer(mutant, self.objects_of(mutant), section, patience=20)
             unchanged, alone = without_change(mutant), section._replace(tests=[killer])
-            return killer and not self.killer(unchanged, self.objects_of(unchanged, *flags), alone, patience=20)
+            return killer and not self.killer(unchanged, self.objects_of(unchanged), alone, patience=20)
         finally:
-            self.ldlibs, self.memory = ldlibs, memory
+            self.sanitizer, self.memory = [], memory
 
     def killer(self, mutant, objects, section, first="", patience=4):
         """The test that fails, or takes longer than `patience` times what it took, or "". The quick ones are first."""

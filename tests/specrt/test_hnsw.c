@@ -578,6 +578,7 @@ static void test_damage(void) {
                    {12, 1, "m: expected 2 to"},
                    {16, 32, "max_level, entry: "},
                    {16, 0, "starts: "},
+                   {16, 31, "entry: expected a node on the highest level"},
                    {20, 200, "max_level, entry: "},
                    {20, -1, "max_level, entry: "},
                    {28, 2, "vectors: "},

@@ -179,6 +179,7 @@ static void test_same(void) {
         int32_t expected[150];
         specrt_session_stats stats;
         bench_make(&b, policies[i / 4], i / 2 % 2 ? 1 : 3, temperature, NULL);
+        b.host.max_batch = i % 3 ? 10 : N_PROMPT;
         int n_before = b.allocator.n_calls;
         CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
         CHECK_INT(b.allocator.n_calls, n_before);

@@ -353,6 +353,7 @@ static void test_fill(void) {
         REQUIRE(specrt_policy_create(with ? bundle : NULL, head, &desc, &policy, NULL) ==
                 SPECRT_STATUS_OK);
         CHECK_INT(specrt_policy_get_info(policy)->bound, with ? 33 : 32);
+        CHECK_INT(policy->n_frequent, with ? 499 - 3 : 500); /* all but invalid and forced ones */
         REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
         CHECK_INT(specrt_session_shortlist(session)->n_rows, with ? 3 : 2);
         REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);

@@ -325,9 +325,9 @@ static void test_row_query(void) {
     world_free(&w);
 }
 
-/* Observes a verdict that an adversary chose: an event whatever was retrieved before. */
-static void observe_event(run *r, int32_t i) {
-    specrt_verdict verdict = {.n = 2, .tokens = {i * 7 % 50, 100 + i}, .nodes = {0, 1}};
+/* Observes a verdict that an adversary chose. Tokens from 100 on are events whatever was retrieved. */
+static void observe(run *r, int32_t i, int32_t last) {
+    specrt_verdict verdict = {.n = 2, .tokens = {i * 7 % 50, last}, .nodes = {0, 1}};
     int32_t top[20];
     float hidden[2 * D];
     const int32_t tokens[2] = {0, verdict.tokens[0]}, parents[2] = {-1, 0};
@@ -352,22 +352,21 @@ static void test_async_same(void) {
     run_prompt(&a);
     run_prompt(&b);
     for (int32_t i = 0; i < 200; i++) {
-        observe_event(&a, i);
+        observe(&a, i, 100 + i);
         uint32_t taken = cache_of(b.session)->taken;
         int32_t n_rows = specrt_session_shortlist(b.session)->n_rows;
         if (i % 7 == 3 || i % 11 < 3) hand_run(&h);
         CHECK_INT(specrt_session_shortlist(b.session)->n_rows, n_rows);
         CHECK_INT(cache_of(b.session)->taken, taken);
-        observe_event(&b, i);
+        observe(&b, i, 100 + i);
     }
     CHECK(h.n_submitted > 50);
     CHECK_INT(b.session->stats.n_lost, 0);
     hand_run(&h);
-    specrt__retrieve_take(cache_of(b.session));
-    while (cache_of(b.session)->done != cache_of(b.session)->posted) {
-        specrt__retrieve_work(cache_of(b.session), cache_of(b.session)->done);
-        cache_of(b.session)->limit = cache_of(b.session)->done;
-        specrt__retrieve_take(cache_of(b.session));
+    specrt__retrieve *c = cache_of(b.session);
+    for (specrt__retrieve_take(c); c->done != c->posted; specrt__retrieve_take(c)) {
+        specrt__retrieve_work(c, c->done);
+        c->limit = c->done;
     }
     check_same(&a, &b);
     run_free(&a);
@@ -380,27 +379,31 @@ static void test_async_lost(void) {
     world w;
     run r;
     hand h = {NULL, 0};
-    specrt_session_stats stats;
     world_make(&w, true, SPECRT_HNSW_F16);
     run_make(&r, &w, "static:12+retrieve:64@mode=async@sem=hnsw_h", false, &h, NULL);
     run_prompt(&r);
-    for (int32_t i = 0; i < 40; i++) observe_event(&r, i);
+    for (int32_t i = 0; i < 40; i++) observe(&r, i, 100 + i);
     /* The state of each one's last node waits beside the others. */
     for (int32_t i = 0; i < 16; i++) {
         float hidden[D];
         hidden_of(i, 1, hidden, D);
         CHECK(memcmp(cache_of(r.session)->queries + i * D, hidden, sizeof hidden) == 0);
     }
-    specrt_session_get_stats(r.session, &stats);
-    CHECK_INT(stats.n_events, 40);
-    CHECK_INT(stats.n_lost, 24);
+    CHECK_INT(r.session->stats.n_events, 40);
+    CHECK_INT(r.session->stats.n_lost, 24);
     CHECK_INT(h.n_submitted, 1);
     hand_run(&h); /* a task goes no further than what it was given */
     CHECK_INT(cache_of(r.session)->n_events, 1);
-    observe_event(&r, 40);
+    observe(&r, 40, 140);
     CHECK_INT(h.n_submitted, 2);
     hand_run(&h);
     CHECK_INT(cache_of(r.session)->n_events, 17);
+    for (int32_t i = 0; i < 8; i++) { /* cycles without an event wait for half of the records */
+        CHECK_INT(h.n_submitted, 2);
+        observe(&r, i, 3);
+    }
+    CHECK_INT(h.n_submitted, 3);
+    hand_run(&h);
     run_free(&r);
     world_free(&w);
 }
@@ -418,7 +421,7 @@ static void test_worker(void) {
             run_prompt(&r[i]);
         }
         for (int32_t k = 0; k < round; k++)
-            for (int i = 0; i < 3; i++) observe_event(&r[i], k);
+            for (int i = 0; i < 3; i++) observe(&r[i], k, 100 + k);
         specrt_session_begin(r[0].session, SPECRT_BEGIN_NEW, 0);
         run_prompt(&r[0]);
         for (int i = 0; i < 3; i++) run_free(&r[i]);
@@ -440,7 +443,7 @@ static void test_bounded(void) {
     REQUIRE(!specrt_session_create(r.policy, &params, NULL, &r.session, NULL));
     run_prompt(&r);
     for (int32_t i = 0; i < 40; i++) {
-        observe_event(&r, i);
+        observe(&r, i, 100 + i);
         hand_run(&h);
         REQUIRE(!specrt_session_begin(r.session, SPECRT_BEGIN_TURN, N_PROMPT));
         REQUIRE(!specrt_session_start(r.session, 200 + i % 8));
@@ -465,7 +468,7 @@ static void test_narrow_index(void) {
     specrt_session_close(r.session);
     REQUIRE(!specrt_session_create(r.policy, NULL, &env, &r.session, NULL));
     run_prompt(&r);
-    for (int32_t i = 0; i < 8; i++) observe_event(&r, i);
+    for (int32_t i = 0; i < 8; i++) observe(&r, i, 100 + i);
     run_free(&r);
     world_free(&w);
 }
@@ -529,7 +532,7 @@ static void test_prompt(void) {
     for (int i = 2; i < 16; i++) CHECK(specrt__active_member(pool, tokens[i]) == (i >= 4));
     CHECK(arc->lists[3] == SPECRT__ARC_NONE && !specrt__active_member(pool, 100));
     REQUIRE(!specrt_session_start(r.session, 33));
-    observe_event(&r, 0);
+    observe(&r, 0, 100);
     CHECK_INT(cache_of(r.session)->n_blocked, 0);
     CHECK(specrt__active_member(pool, 100));
     CHECK_INT(arc->lists[4], SPECRT__ARC_T1); /* of the last node's best, where it stands twice */
@@ -561,7 +564,7 @@ static void test_prompt_async(void) {
         for (int i = 0; i < 2; i++) {
             REQUIRE(!specrt_session_begin(r[i].session, SPECRT_BEGIN_TURN, 0));
             run_prompt(&r[i]);
-            for (int32_t k = 0; k < 9; k++) observe_event(&r[i], 10 * turn + k);
+            for (int32_t k = 0; k < 9; k++) observe(&r[i], 10 * turn + k, 100 + 10 * turn + k);
             int32_t next = 60 + turn;
             REQUIRE(!specrt_session_prefill(r[i].session, &next, 1, NULL));
         }
@@ -640,13 +643,10 @@ static int any_draft(void *user, int32_t level, const specrt_beam *beam, const f
     return 0;
 }
 static int any_verify(void *user, const specrt_draft *draft, const float **logits) {
-    (void)user, (void)draft;
-    *logits = weights;
-    return 0;
+    return (void)user, (void)draft, *logits = weights, 0;
 }
 static int any_commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
-    (void)user, (void)draft, (void)verdict;
-    return 0;
+    return (void)user, (void)draft, (void)verdict, 0;
 }
 
 static void test_refused_calls(void) {

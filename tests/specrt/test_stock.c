@@ -346,6 +346,7 @@ static void test_refused(void) {
                                            {.n_rows = SPECRT_MAX_VOCAB + 1},
                                            {.n_costs = 1},
                                            {.costs = bad, .n_costs = 3},
+                                           {.costs = bad + 1, .n_costs = 1},
                                            {.costs = bad + 2, .n_costs = 1},
                                            {.costs = bad, .n_costs = -1},
                                            {.costs = bad, .n_costs = 65}};
@@ -354,7 +355,7 @@ static void test_refused(void) {
     specrt_error err;
     world_open(&w, SPECRT_DTYPE_F32, false, "window:40", NULL);
     world_open(&other, SPECRT_DTYPE_F32, false, "window:40", NULL);
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 8; i++) {
         CHECK_INT(specrt_stock_create(w.head, &refused[i], NULL, &stock, &err),
                   SPECRT_STATUS_BAD_ARG);
         CHECK(stock == NULL);

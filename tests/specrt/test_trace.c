@@ -541,6 +541,9 @@ static void test_refusals(void) {
     specrt_trace_info least = {.n_vocab = 1, .n_ids = 1, .n_terminators = 64, .terminators = many};
     REQUIRE(specrt_trace_writer_create(&least, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(specrt_trace_writer_close(w, NULL), SPECRT_STATUS_OK);
+    REQUIRE(specrt_trace_open_memory(b.p, b.n, name, NULL, &r, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_get_info(r)->n_terminators, 64);
+    specrt_trace_close(r);
     b.n = 0;
     REQUIRE(specrt_trace_writer_create(&info, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
     make(1, &c);
