@@ -7,6 +7,7 @@
 #     NAME.sh.exit          the exit code to expect instead of 0
 #     NAME.sh.stdout.exact  what it must print; .stderr.exact likewise
 #     NAME.sh.stdout.glob   a pattern that all of it must match; .stderr.glob likewise
+# ACCEPT=1 writes .exact files anew, to be read as a diff before they are committed.
 # Exit code 77 means skipped; the last line on stdout says why. As many run
 # at a time as there are cores. TIMES=1 tells the seconds of CPU that each took.
 set -u
@@ -25,6 +26,7 @@ trap 'rm -rf "$scratch"' EXIT
 # matches TEST STREAM : compare what was printed with what stands beside the test.
 matches() {
     local expected=$CLI_TESTS/$1.$2.exact pattern=$CLI_TESTS/$1.$2.glob printed=$scratch/$1/$2
+    if [ -e "$expected" ] && [ -n "${ACCEPT:-}" ]; then cp "$printed" "$expected"; fi
     if [ -e "$expected" ] && ! diff -u "$expected" "$printed"; then return 1; fi
     [ -e "$pattern" ] || return 0
     # The pattern file is one glob: unquoted on purpose.

@@ -101,9 +101,11 @@ static void print_costs(const plan *p) {
     const pass_costs *k = &p->costs;
     printf("head, ms for 1 row after the target's pass, at the next levels for 1 (%d, %d)",
            (int)pass_widths[1], (int)pass_widths[2]);
-    for (int i = 0; i < k->head_first.n; i++)
-        printf("  %.0f: %.3f, %.3f (%.3f, %.3f)", k->head_first.x[i], 1e3 * k->head_first.y[i],
-               1e3 * k->head[0].y[i], 1e3 * k->head[1].y[i], 1e3 * k->head[2].y[i]);
+    for (int i = 0; i < k->head_first.n; i++) {
+        double x = k->head_first.x[i], at[PASS_WIDTHS]; /* another engine's may be at other sizes */
+        for (int w = 0; w < PASS_WIDTHS; w++) at[w] = 1e3 * sl_curve_at(&k->head[w], x);
+        printf("  %.0f: %.3f, %.3f (%.3f, %.3f)", x, 1e3 * k->head_first.y[i], at[0], at[1], at[2]);
+    }
     printf("\ndrafter's layer, ms by tokens");
     for (int i = 0; i < k->draft.n; i++) printf("  %.0f: %.3f", k->draft.x[i], 1e3 * k->draft.y[i]);
     printf("\ntarget, ms by nodes");

@@ -1,0 +1,45 @@
+# All that replay, plan and compare say of two small recordings but times, as it was approved: any other
+# figure, word or column shows here. `ACCEPT=1 tests/cli/run.sh BIN eval_tables` approves what is new.
+. "$CLI_TESTS/lib.bash"
+sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
+pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors" -q)
+texts=(--prompts "$prompts/qa.jsonl" "$prompts/code.jsonl" "$prompts/math.jsonl" --limit 3)
+tells() { # COMMAND... : its output, with numbers of at most four decimals
+    echo "== ${*//"$CLI_TESTS/../../"/}"
+    accepts "$@"
+    sed -E 's/([0-9]\.[0-9]{4})[0-9]+/\1/g; s/\},\{/},\n{/g; s/"seconds":[0-9.e-]+,"costs"/"costs"/' ../out
+}
+cat >costs.json <<'JSON'
+{"head_first": [{"rows": 1024, "seconds": 1e-5}, {"rows": 32768, "seconds": 3e-4}],
+ "head": [{"topk": 1, "points": [{"rows": 1024, "seconds": 1e-5}, {"rows": 32768, "seconds": 3e-4}]},
+  {"topk": 4, "points": [{"rows": 32768, "seconds": 7e-4}]},
+  {"topk": 10, "points": [{"rows": 32768, "seconds": 15e-4}]}],
+ "draft": [{"tokens": 1, "seconds": 5e-5}, {"tokens": 10, "seconds": 2e-4}],
+ "target": [{"nodes": 1, "seconds": 3e-3}, {"nodes": 60, "seconds": 4e-3}]}
+JSON
+policies=full,window:200,window:64@min=8,microspec
+record=(specrt-eval record "${pair[@]}" "${texts[@]}")
+accepts "${record[@]}" --max-tokens 40 -o tree.trace
+accepts "${record[@]}" --max-tokens 40 --topk 1 --num-steps 5 -o chain.trace
+accepts specrt-eval record "${pair[@]}" --prompts "$prompts/qa.jsonl" --limit 2 --max-tokens 12 \
+    --topk 1 --num-steps 2 -o small.trace
+for trace in "tree.trace --tree 3/1/4 --tree 4/4/20" "chain.trace --tree 2/1/3"; do
+    replay="specrt-eval replay -q --costs costs.json --policy auto+window:64@min=8"
+    tells $replay,$policies --trace $trace
+    tells $replay,window:200 --trace $trace --stream
+done
+tells $replay --trace small.trace --json
+plan=(specrt-eval plan "${pair[@]}" --costs costs.json --threads 1)
+for trace in tree.trace "chain.trace --topk 1"; do
+    tells "${plan[@]}" --trace $trace --policy $policies
+done
+tells "${plan[@]}" --trace small.trace --topk 1 --num-steps 2 --policy window:200 --json
+# Without times: of the first table names, tokens and rows are left.
+compare=(specrt-eval compare "${pair[@]}" "${texts[@]}" --limit 2 --max-tokens 12 --num-steps 3
+    --lists)
+tells "${compare[@]}" --topk 3 --policy $policies |
+    awk '/^ *accept .*draft/ { next } /^policy .*length/ { times = 1 } !NF { times = 0 }
+        times { print $1, $2, $3, $4, $5; next }
+        !/^(Recommended|Its accept|As fast|Speculation|Pruning)/'
+tells "${compare[@]}" --topk 1 --policy window:200 --json | sed -E \
+    's/"[a-z_]*(second|speed|pays|prun|_ms|threads|recommend|fast)[a-z_]*":(\[[^]]*\]|[^],}]*),?//g'
