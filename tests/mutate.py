@@ -361,8 +361,6 @@ class Bench:
         self.unchanged = {}  # code of each file without a change
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "bin").mkdir(parents=True)
-        for program in (self.build / "bin").iterdir():
-            (self.folder / "bin" / program.name).symlink_to(program.resolve())
         (self.folder / "tests").symlink_to((self.build / "tests").resolve())  # programs beside the tools
 
     def compile(self, source, output):
@@ -441,6 +439,13 @@ class Bench:
         self.link([compiled, *objects], program, *libraries)
         return [str(program)]
 
+    def restore_tools(self):
+        """All tools as make has built them, in place of those that had another mutant inside."""
+        for program in (self.build / "bin").iterdir():
+            here = self.folder / "bin" / program.name
+            here.unlink(missing_ok=True)
+            here.symlink_to(program.resolve())
+
     def tool(self, mutant, objects, name):
         """Builds a tool with the mutant inside, before the others in the folder of tools."""
         main = [] if Path(mutant.path).name == "main.c" else [self.build / "tools" / name / "main.o"]
@@ -455,6 +460,7 @@ class Bench:
         if test.endswith(".c"):
             return self.unit_test(mutant, objects, test)
         if not built:
+            self.restore_tools()
             for name in [section.tool] if section.tool else TOOLS:
                 self.tool(mutant, objects, name)
             built.append(True)
