@@ -1,17 +1,20 @@
-# All that replay, plan and compare say of two small recordings but times, as it was approved: any other
-# figure, word or column shows here. `ACCEPT=1 tests/cli/run.sh BIN eval_tables` approves what is new.
+# All that replay, plan, compare and decode say of a few prompts but times, as it was approved: any
+# other figure, word or column shows here. `ACCEPT=1 tests/cli/run.sh BIN eval_tables` approves what
+# is new.
 . "$CLI_TESTS/lib.bash"
+is_brief && skip "other tests reach the same code under a sanitizer"
 sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors" -q)
 texts=(--prompts "$prompts/qa.jsonl" "$prompts/code.jsonl" "$prompts/math.jsonl" --limit 3)
 tells() { # COMMAND... : its output, with numbers of at most four decimals
     echo "== ${*//"$CLI_TESTS/../../"/}"
     accepts "$@"
-    sed -E 's/([0-9]\.[0-9]{4})[0-9]+/\1/g; s/\},\{/},\n{/g; s/"seconds":[0-9.e-]+,"costs"/"costs"/' ../out
+    sed -E 's/([0-9]\.[0-9]{4})[0-9]+/\1/g; s/\},\{/},\n{/g; s/"seconds":[^,]*,"cos/"cos/' ../out
 }
 cat >costs.json <<'JSON'
 {"head_first": [{"rows": 1024, "seconds": 1e-5}, {"rows": 32768, "seconds": 3e-4}],
- "head": [{"topk": 1, "points": [{"rows": 1024, "seconds": 1e-5}, {"rows": 32768, "seconds": 3e-4}]},
+ "head": [
+  {"topk": 1, "points": [{"rows": 1024, "seconds": 1e-5}, {"rows": 32768, "seconds": 3e-4}]},
   {"topk": 4, "points": [{"rows": 32768, "seconds": 7e-4}]},
   {"topk": 10, "points": [{"rows": 32768, "seconds": 15e-4}]}],
  "draft": [{"tokens": 1, "seconds": 5e-5}, {"tokens": 10, "seconds": 2e-4}],
@@ -41,5 +44,15 @@ tells "${compare[@]}" --topk 3 --policy $policies |
     awk '/^ *accept .*draft/ { next } /^policy .*length/ { times = 1 } !NF { times = 0 }
         times { print $1, $2, $3, $4, $5; next }
         !/^(Recommended|Its accept|As fast|Speculation|Pruning)/'
-tells "${compare[@]}" --topk 1 --policy window:200 --json | sed -E \
-    's/"[a-z_]*(second|speed|pays|prun|_ms|threads|recommend|fast)[a-z_]*":(\[[^]]*\]|[^],}]*),?//g'
+timeless() {
+    local words='second|speed|pays|_ms|threads|recommend|fast'
+    sed -E 's/"[a-z_]*('$words')[a-z_]*":(\[[^]]*\]|[^],}]*),?//g'
+}
+tells "${compare[@]}" --topk 1 --policy window:200 --json | timeless
+tells "${compare[@]}" --topk 1 --policy window:9@min=9+retrieve:50@graph=off --align lora@batch=4 \
+    --json | timeless
+for tree in "--topk 2 --num-steps 3" "--topk 1 --temperature 0.7 --sampled-drafts"; do
+    tells specrt-eval decode "${pair[@]}" "${texts[@]}" --max-tokens 20 $tree --json | timeless
+done
+tells specrt-eval plan "${pair[@]}" "${texts[@]}" --measure 0.1 --max-tokens 16 --topk 1 \
+    --policy full,window:200 | awk '/^(full|window)/ { print $1, $(NF - 1), $NF }' | sort
