@@ -45,11 +45,12 @@ INSTRUCTION_SETS = {"avx512": "avx512f", "vnni": "avx512_vnni"}
 
 # Command-line tests of the tools, and of libraries whose work only shows in a tool's files.
 CLI_TESTS = {
-    "tools/cluster-build": "cluster", "tools/cograph-build": "cograph", "tools/hnsw-build": "hnsw",
-    "tools/sketch-build": "sketch", "tools/specrt-bundle": "bundle", "tools/specrt": "specrt_", "tools/specrt-eval": "eval",
-    "tools/vocabtrim-calibrate": "calibrate",
-    "lib/base": "output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads calibrate_report",
-    "lib/counts": "calibrate_ids calibrate_merge cograph_build",
+    "tools/cluster-build": "cluster build_tables", "tools/cograph-build": "cograph build_tables",
+    "tools/hnsw-build": "hnsw build_tables", "tools/sketch-build": "sketch",
+    "tools/specrt-bundle": "bundle build_tables", "engine": "eval_tables", "tools/specrt": "specrt_", "tools/specrt-eval": "eval",
+    "tools/vocabtrim-calibrate": "calibrate build_tables",
+    "lib/base": "build_tables output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads calibrate_report",
+    "lib/counts": "calibrate_ids calibrate_merge cograph_build build_tables",
     "lib/formats": "bundle_pack bundle_merge bundle_verify bundle_import bundle_drafter",
     "lib/corpus": "calibrate_text calibrate_bad_input eval_generate",
     "lib/model": "head_bad bundle_export bundle_import bundle_check bundle_recut bundle_drafter",

@@ -63,6 +63,21 @@ shows_clean() {
 # snapshot : every file here with its size and content.
 snapshot() { find . -type f -exec cksum {} + | sort; }
 
+# tells COMMAND... : the command and what it prints, without a version, and with numbers of at most four
+# decimals; for tests whose output was approved (NAME.sh.stdout.exact).
+tells() {
+    echo "== ${*//"$CLI_TESTS/../../"/}"
+    accepts "$@"
+    sed -E 's/([0-9]\.[0-9]{4})[0-9]+/\1/g; s/(-(build|calibrate)) 1\.[-0-9a-z.]+/\1/g
+        s/\},\{/},\n{/g' ../out
+}
+# timeless : JSON without times, and what follows from them; and without compressed bytes, which are the
+# library's affair.
+timeless() {
+    local words='second|speed|pays|_ms|threads|recommend|fast|peak_bytes|stored|offset|checksum'
+    sed -E 's/"[a-z_]*('$words')[a-z_]*":(\[[^]]*\]|[^],}]*),?//g'
+}
+
 same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }
 
 # ids FILE N... : token ids as u16.

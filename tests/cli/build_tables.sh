@@ -1,0 +1,34 @@
+# All that the builders of a bundle say but times, as it was approved: any other figure, word or column
+# shows here. `ACCEPT=1 tests/cli/run.sh BIN build_tables` approves what is new.
+. "$CLI_TESTS/lib.bash"
+is_brief && skip "other tests reach the same code under a sanitizer"
+sample=$CLI_TESTS/../../data/sample corpus=$CLI_TESTS/../../data/corpus
+model=(--model "$sample/target.gguf") tokenizer=(--tokenizer "$sample/target.gguf")
+calibrate=(vocabtrim-calibrate -f -o a.specb "${tokenizer[@]}")
+tells "${calibrate[@]}" --corpus "$corpus/code" "$corpus/qa" "$corpus/prose" --by-language \
+    --weights qa:2 --size 2000 "${model[@]}" --accept-rate 0.8,0.7,0.6 --keep bytes
+cat ../err
+tells "${calibrate[@]}" --corpus "$corpus/math" "$corpus/qa" --mass 0.7 --json --balance \
+    --report page.html | timeless
+sed 's/></>\n</g' page.html | sed '1,/<\/style>/d'
+tells cograph-build "${tokenizer[@]}" --corpus "$corpus/qa" --min-count 2 -o a.specb
+tells cograph-build "${tokenizer[@]}" --corpus "$corpus/qa" -f -o a.specb --json | timeless
+hnsw=(hnsw-build "${model[@]}" --m 4 --ef-construction 16 --min-recall 0.3 -f -o a.specb)
+tells "${hnsw[@]}" | awk '/built in/ { sub(/, built.*/, "") } /^ *[0-9]+ / { $3 = $4 = "" } 1'
+tells "${hnsw[@]}" --metric augmented-l2 --json | timeless
+accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" -q \
+    --prompts "$sample/../prompts/qa.jsonl" --limit 20 --max-tokens 40 --num-steps 2 --topk 2 \
+    -o a.trace
+tells cluster-build "${model[@]}" --clusters 40 -f -o a.specb
+tells cluster-build "${model[@]}" --router none --clusters 50 --largest 1.5 -f -o a.specb \
+    --json | timeless
+for router in dynaspec coral; do
+    train=(cluster-build "${model[@]}" --trace a.trace --router $router --clusters 16 --hidden 32)
+    tells "${train[@]}" --epochs 2 -f -o a.specb | sed 's/ in [0-9.]* s//'
+    tells "${train[@]}" --epochs 2 --schedule flat --json | timeless
+done
+tells specrt-bundle info a.specb -v | awk 'NR == 2 { sub(/, [0-9,]* bytes/, "") }
+    /^section +raw/ { raw = 1 } !NF { raw = 0 }
+    raw { $3 = $4 = $6 = "" } /^[a-z]+ +[0-9,]+  / { $2 = "" } 1'
+tells specrt-bundle info a.specb --json | timeless | sed 's/"bytes":[0-9]*,//'
+accepts specrt-bundle verify a.specb
