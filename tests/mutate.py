@@ -47,9 +47,11 @@ INSTRUCTION_SETS = {"avx512": "avx512f", "vnni": "avx512_vnni"}
 CLI_TESTS = {
     "tools/cluster-build": "cluster build_tables", "tools/cograph-build": "cograph build_tables",
     "tools/hnsw-build": "hnsw build_tables", "tools/sketch-build": "sketch",
-    "tools/specrt-bundle": "bundle build_tables", "engine": "eval_tables", "tools/specrt": "specrt_", "tools/specrt-eval": "eval",
+    "tools/specrt-bundle": "bundle build_tables", "tools/specrt": "specrt_", "tools/specrt-eval": "eval",
+    "engine": "eval_tables",
     "tools/vocabtrim-calibrate": "calibrate build_tables",
-    "lib/base": "build_tables output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads calibrate_report",
+    "lib/base": "build_tables output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads "
+                "calibrate_report",
     "lib/counts": "calibrate_ids calibrate_merge cograph_build build_tables",
     "lib/formats": "bundle_pack bundle_merge bundle_verify bundle_import bundle_drafter",
     "lib/corpus": "calibrate_text calibrate_bad_input eval_generate",

@@ -1,5 +1,5 @@
-# All that the builders of a bundle say but times, as it was approved: any other figure, word or column
-# shows here. `ACCEPT=1 tests/cli/run.sh BIN build_tables` approves what is new.
+# All that the builders of a bundle say but times, as it was approved: any other figure, word or
+# column shows here. `ACCEPT=1 tests/cli/run.sh BIN build_tables` approves what is new.
 . "$CLI_TESTS/lib.bash"
 is_brief && skip "other tests reach the same code under a sanitizer"
 sample=$CLI_TESTS/../../data/sample corpus=$CLI_TESTS/../../data/corpus
