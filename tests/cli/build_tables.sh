@@ -6,7 +6,7 @@ sample=$CLI_TESTS/../../data/sample corpus=$CLI_TESTS/../../data/corpus
 model=(--model "$sample/target.gguf") tokenizer=(--tokenizer "$sample/target.gguf")
 calibrate=(vocabtrim-calibrate -f -o a.specb "${tokenizer[@]}")
 tells "${calibrate[@]}" --corpus "$corpus/code" "$corpus/qa" "$corpus/prose" --by-language \
-    --weights qa:2 --size 2000 "${model[@]}" --accept-rate 0.8,0.7,0.6 --keep bytes
+    --weights qa:2 --size 2000 "${model[@]}" --accept-rate 1,0.7,0.6 --keep bytes
 cat ../err
 tells "${calibrate[@]}" --corpus "$corpus/math" "$corpus/qa" --mass 0.7 --json --balance \
     --report page.html | timeless
@@ -19,6 +19,8 @@ tells "${hnsw[@]}" --metric augmented-l2 --json | timeless
 accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" -q \
     --prompts "$sample/../prompts/qa.jsonl" --limit 20 --max-tokens 40 --num-steps 2 --topk 2 \
     -o a.trace
+tells hnsw-build "${model[@]}" --m 4 --ef-construction 16 --min-recall 0 --trace a.trace --json |
+    timeless
 tells cluster-build "${model[@]}" --clusters 40 -f -o a.specb
 tells cluster-build "${model[@]}" --router none --clusters 50 --largest 1.5 -f -o a.specb \
     --json | timeless
@@ -32,3 +34,7 @@ tells specrt-bundle info a.specb -v | awk 'NR == 2 { sub(/, [0-9,]* bytes/, "") 
     raw { $3 = $4 = $6 = "" } /^[a-z]+ +[0-9,]+  / { $2 = "" } 1'
 tells specrt-bundle info a.specb --json | timeless | sed 's/"bytes":[0-9]*,//'
 accepts specrt-bundle verify a.specb
+for tool in vocabtrim-calibrate cograph-build hnsw-build cluster-build sketch-build; do
+    accepts $tool -h
+    prints "*Usage: $tool *"
+done

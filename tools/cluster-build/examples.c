@@ -76,7 +76,7 @@ static void set_mass(const trace_walk *w, const specrt_trace_record *r, int32_t 
         float p = j == 0;
         if (r->top_logits && r->top_logsumexp)
             p = expf(r->top_logits[i * n + j] - r->top_logsumexp[i]);
-        mass[j] = p >= 0 && p <= 1 ? p : 0;
+        mass[j] = p <= 1 ? p : 0; /* not where it is no number */
     }
 }
 

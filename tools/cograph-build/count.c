@@ -141,6 +141,6 @@ specrt_status count_pairs(const cograph_options *o, const tokenizer *tok, const 
     sl_corpus_get_stats(j.corpus, stats);
     for (int i = 0; i < o->corpus.n; i++) header->digest += sl_corpus_digest(j.corpus, i);
     sl_corpus_close(j.corpus);
-    if (j.status != SPECRT_STATUS_OK) *err = j.error;
+    *err = j.error;
     return j.status;
 }

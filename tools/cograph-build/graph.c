@@ -52,7 +52,7 @@ static int32_t sort_row(const pairs_row *row, uint64_t min_count, edge *out) {
         if (count < min_count) continue;
         out[places[count < SMALL_COUNTS ? count : SMALL_COUNTS]++] = (edge){count, row->ids[i]};
     }
-    if (n_large > 1) qsort(out, (size_t)n_large, sizeof *out, by_count);
+    qsort(out, (size_t)n_large, sizeof *out, by_count);
     return n;
 }
 
