@@ -48,13 +48,13 @@ CLI_TESTS = {
     "tools/cluster-build": "cluster build_tables", "tools/cograph-build": "cograph build_tables",
     "tools/hnsw-build": "hnsw build_tables", "tools/sketch-build": "sketch",
     "tools/specrt-bundle": "bundle build_tables", "tools/specrt": "specrt_", "tools/specrt-eval": "eval",
-    "engine": "eval_tables",
+    "engine": "eval_tables eval_bad_input",
     "tools/vocabtrim-calibrate": "calibrate build_tables",
     "lib/base": "build_tables output_files hostile_names calibrate_interrupt calibrate_usage calibrate_threads "
                 "calibrate_report",
     "lib/counts": "calibrate_ids calibrate_merge cograph_build build_tables",
     "lib/formats": "bundle_pack bundle_merge bundle_verify bundle_import bundle_drafter",
-    "lib/corpus": "calibrate_text calibrate_bad_input eval_generate",
+    "lib/corpus": "calibrate_text calibrate_bad_input eval_generate eval_bad_input",
     "lib/model": "head_bad bundle_export bundle_import bundle_check bundle_recut bundle_drafter",
 }
 CLI_TOO_SLOW = {"calibrate_pair", "calibrate_make", "cograph_full_disk", "calibrate_mpi", "cograph_mpi"}

@@ -33,18 +33,24 @@ for trace in tree.trace "chain.trace --topk 1"; do
 done
 tells "${plan[@]}" --trace small.trace --topk 1 --num-steps 2 --policy window:200 --json |
     sed 's/"seconds":[^,]*,"costs"/"costs"/'
-# Without times: of the first table names, tokens and rows are left.
-compare=(specrt-eval compare "${pair[@]}" "${texts[@]}" --limit 2 --max-tokens 12 --num-steps 3
-    --lists)
-tells "${compare[@]}" --topk 3 --policy $policies |
-    awk '/^ *accept .*draft/ { next } /^policy .*length/ { times = 1 } !NF { times = 0 }
-        times { print $1, $2, $3, $4, $5; next }
-        !/^(Recommended|Its accept|As fast|Speculation|Pruning)/'
+compare=(specrt-eval compare "${pair[@]}" "${texts[@]}" --limit 2 --max-tokens 12 --num-steps 3)
+retrieve=window:9@min=9+retrieve:50@graph=off
+table() { # FLAGS... : without times; of the tables of times names, tokens, rows and events are left
+    tells "${compare[@]}" "$@" |
+        awk '/^ *accept .*draft/ { next } /^policy .*length/ { left = 5 } /^events/ { left = 2 }
+            !NF { left = 0 } left { for (i = 1; i <= left; i++) printf "%s ", $i; print ""; next }
+            !/^(Recommended|Its accept|As fast|Speculation|Pruning)/'
+}
+table --topk 3 --policy $policies --lists
+table --topk 1 --policy $retrieve --stream
 tells "${compare[@]}" --topk 1 --policy window:200 --json | timeless
-tells "${compare[@]}" --topk 1 --policy window:9@min=9+retrieve:50@graph=off --align lora@batch=4 \
+tells "${compare[@]}" --topk 1 --policy $retrieve --align lora@batch=4 \
     --json | timeless
 for tree in "--topk 2 --num-steps 3" "--topk 1 --temperature 0.7 --sampled-drafts"; do
     tells specrt-eval decode "${pair[@]}" "${texts[@]}" --max-tokens 20 $tree --json | timeless
 done
+tells specrt-eval decode "${pair[@]}" --prompt "Repeat: naïve, 日本, 🙂" --max-tokens 40
+tells specrt-eval generate --target "$sample/target.gguf" "${texts[@]}" --limit 1 -q \
+    --max-tokens 24 --temperature 0.9 --seed 3 --ids -o -
 tells specrt-eval plan "${pair[@]}" "${texts[@]}" --measure 0.1 --max-tokens 16 --topk 1 \
     --policy full,window:200 | awk '/^(full|window)/ { print $1, $(NF - 1), $NF }' | sort

@@ -49,9 +49,23 @@ static void case_limits(void) {
     }
 }
 
+/* A third of a text may be of any byte but those that no text has. */
+static void case_controls(void) {
+    for (int c = 1; c < 128; c++) {
+        char text[300];
+        bool expected = c >= 32 ? c != 127 : (c >= '\a' && c <= '\r') || c == 27;
+        memset(text, 'a', sizeof text);
+        memset(text + 100, c, 100);
+        gathered g = gather_memory("x.txt", text, sizeof text, NULL);
+        CHECK_INT(g.status == SPECRT_STATUS_OK, expected);
+        gather_free(&g);
+    }
+}
+
 static const test_case cases[] = {
     {"bad-files", "files that hold no text say what they are", case_bad_files},
     {"nuls", "text with NULs is text, binary data is not", case_nuls},
     {"limits", "how many NULs and control bytes a text may have", case_limits},
+    {"controls", "which control bytes a text has", case_controls},
 };
 TEST_MAIN(cases)
