@@ -5153,8 +5153,8 @@ SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_dig
         }
     }
     if (difference == 0) return 0;
-    return (float)sqrt(difference /
-                       sqrt(aa * bb)); /* infinite where the rows of one are all equal */
+    /* Infinite where the rows of one are all equal. */
+    return (float)sqrt(difference / sqrt(aa * bb));
 }
 
 static bool specrt__head_needed(const specrt_bundle *bundle) {
@@ -7840,8 +7840,8 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_s
     const specrt__cluster_shared *shared = (const specrt__cluster_shared *)opaque;
     const specrt_clusters_header *h = shared->view.header;
     size_t k = (size_t)with->topk, m = (size_t)h->n_clusters;
-    size_t inputs = (size_t)specrt__cluster_inputs(h);
-    size_t words = k * (inputs + (size_t)h->n_hidden + m) + 2 * m;
+    size_t n_inputs = k * (size_t)specrt__cluster_inputs(h), n_hidden = k * (size_t)h->n_hidden;
+    size_t n_scores = k * m, words = n_inputs + n_hidden + n_scores + 2 * m;
     size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
     specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(with->desc, at_floats + 4 * words);
     if (!s) return NULL;
@@ -7851,9 +7851,9 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_s
     uint8_t *at = (uint8_t *)(s + 1);
     s->heap = SPECRT__CARVE(uint64_t, &at, m);
     s->takers = SPECRT__CARVE(uint64_t, &at, m);
-    s->inputs = SPECRT__CARVE(float, &at, k *inputs);
-    s->hidden = SPECRT__CARVE(float, &at, k *(size_t)h->n_hidden);
-    s->scores = SPECRT__CARVE(float, &at, k *m);
+    s->inputs = SPECRT__CARVE(float, &at, n_inputs);
+    s->hidden = SPECRT__CARVE(float, &at, n_hidden);
+    s->scores = SPECRT__CARVE(float, &at, n_scores);
     s->totals = SPECRT__CARVE(float, &at, m);
     s->taken = SPECRT__CARVE(int32_t, &at, m);
     return s;

@@ -179,8 +179,8 @@ SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_dig
         }
     }
     if (difference == 0) return 0;
-    return (float)sqrt(difference /
-                       sqrt(aa * bb)); /* infinite where the rows of one are all equal */
+    /* Infinite where the rows of one are all equal. */
+    return (float)sqrt(difference / sqrt(aa * bb));
 }
 
 static bool specrt__head_needed(const specrt_bundle *bundle) {
