@@ -195,6 +195,10 @@ static void test_bad_heads(void) {
     specrt_error err;
     CHECK_INT(specrt_head_bind(NULL, &good, NULL, &head, &err), SPECRT_STATUS_OK);
     specrt_head_close(head);
+    d = good;
+    d.n_rows = SPECRT_MAX_VOCAB; /* no row is read yet */
+    CHECK_INT(specrt_head_bind(NULL, &d, NULL, &head, &err), SPECRT_STATUS_OK);
+    specrt_head_close(head);
     specrt_head_close(NULL);
 #define HEAD_BAD(change, status, message)                                                          \
     do {                                                                                           \
