@@ -99,6 +99,7 @@ static int commit(void *user, const specrt_draft *d, const specrt_verdict *verdi
 
 static int take(void *user, const int32_t *tokens, int32_t n) {
     toy *t = (toy *)user;
+    CHECK(n > 0);
     for (int32_t i = 0; i < n; i++) t->given[t->n_given++] = tokens[i];
     return t->stop_after > 0 && t->n_given >= t->stop_after;
 }

@@ -269,11 +269,15 @@ static void check_levels(int32_t router, const char *policy, const int32_t *k) {
     level l;
     open_world(&w, router, policy, NULL);
     for (int round = 0; round < 60; round++) {
-        int32_t t = round % 6, count[N_IDS];
+        int32_t t = round % 6, far = SPECRT__CLUSTER_LEVELS + round, count[N_IDS];
         bool member[N_IDS];
         specrt__active_level at = random_level(&l, t, t ? 1 + below(TOPK) : 1);
         route(&w, &at, count);
         expect(&w, &at, k[t], member);
+        for (int32_t id = 0; id < N_IDS; id++) CHECK_INT(count[id], member[id]);
+        at.level = far; /* as the last that the schedule knows */
+        route(&w, &at, count);
+        expect(&w, &at, k[5], member);
         for (int32_t id = 0; id < N_IDS; id++) CHECK_INT(count[id], member[id]);
     }
     close_world(&w);
@@ -573,7 +577,36 @@ static void test_refusals(void) {
     close_world(&w);
 }
 
+static int larger(const void *a, const void *b) {
+    return *(const int32_t *)b - *(const int32_t *)a;
+}
+
+/* The most rows that a level can have, against the sizes in order. */
+static void test_bound(void) {
+    for (int round = 0; round < 300; round++) {
+        int32_t starts[41] = {0}, sizes[40], n_clusters = 1 + below(40), sum = 0;
+        for (int32_t m = 0; m < n_clusters; m++) {
+            sizes[m] = 1 + below(round % 2 ? 400 : 5);
+            starts[m + 1] = starts[m] + sizes[m];
+        }
+        const int32_t total = starts[n_clusters];
+        const specrt_clusters_header header = {.n_clusters = n_clusters, .n_members = total};
+        specrt__cluster_shared s = {.view.header = &header, .starts = starts};
+        qsort(sizes, (size_t)n_clusters, sizeof *sizes, larger);
+        for (int32_t n = 1; n <= n_clusters; n++) {
+            sum += sizes[n - 1];
+            int32_t expected = sum > sizes[0] + 64 ? sum : sizes[0] + 64;
+            if (expected > total) expected = total;
+            s.cap = 0;
+            CHECK_INT(specrt__cluster_bound(&s, n), expected);
+            s.cap = 100;
+            CHECK_INT(specrt__cluster_bound(&s, n), expected < 100 ? expected : 100);
+        }
+    }
+}
+
 static const test_case cases[] = {
+    {"bound", "the most rows of a level", test_bound},
     {"forward", "every router's scores in double precision", test_forward},
     {"choice", "levels hold the best clusters, by table, schedule, size and beam", test_choice},
     {"per_row", "every row scores its own clusters alone", test_per_row},

@@ -277,8 +277,14 @@ static void test_refused(void) {
     specrt_error err;
     specrt_head *h;
     specrt_head_desc desc = desc_of(chosen, 1);
-    const int32_t beyond[] = {V + 1},
+    const int32_t last[] = {V - 1}, beyond[] = {V + 1},
                   rare[] = {V - 4}; /* the last rank but one is 7 * 299 + 3 mod V */
+    desc.ids = last;
+    REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, &err) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_policy_create(bundle, h, &(specrt_policy_desc){.text = "full"}, &policy, &err) ==
+            SPECRT_STATUS_OK);
+    specrt_policy_close(policy);
+    specrt_head_close(h);
     desc.ids = beyond;
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, &err) == SPECRT_STATUS_OK);
     CHECK(specrt_policy_create(bundle, h, NULL, &policy, &err) == SPECRT_STATUS_BAD_ARG);

@@ -239,7 +239,7 @@ static void test_missing(void) {
 
 /* A graph has no tokens beyond a head that has a row for each of its own; a head of few rows may. */
 static void test_narrow_head(void) {
-    static float rows[(N_IDS - 2) * 32];
+    static float rows[(N_IDS - 1) * 32];
     static int32_t ids[N_IDS - 2];
     const specrt_policy_desc pd = {.text = "successor:12"};
     size_t n_graph, n;
@@ -249,12 +249,12 @@ static void test_narrow_head(void) {
     specrt_bundle *bundle;
     REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
     for (int32_t i = 0; i < N_IDS - 2; i++) ids[i] = i;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) { /* a row too few, few rows, as many rows as tokens */
         const specrt_head_desc desc = {.rows = rows,
                                        .dtype = SPECRT_DTYPE_F32,
-                                       .n_rows = N_IDS - 2,
+                                       .n_rows = i < 2 ? N_IDS - 2 : N_IDS - 1,
                                        .n_cols = 32,
-                                       .ids = i ? ids : NULL};
+                                       .ids = i == 1 ? ids : NULL};
         specrt_head *head;
         specrt_policy *policy;
         specrt_error err = {SPECRT_STATUS_OK, ""};
