@@ -38,7 +38,8 @@ retrieve=window:9@min=9+retrieve:50@graph=off
 table() { # FLAGS... : without times; of the tables of times names, tokens, rows and events are left
     tells "${compare[@]}" "$@" |
         awk '/^ *accept .*draft/ { next } /^policy .*length/ { left = 5 } /^events/ { left = 2 }
-            !NF { left = 0 } left { for (i = 1; i <= left; i++) printf "%s ", $i; print ""; next }
+            !NF { left = 0 } left { for (i = 1; i <= left; i++) printf "%s ", $i
+                print (left == 5 && NF > 16 ? $6 " " $16 " " $17 " " $18 : ""); next }
             !/^(Recommended|Its accept|As fast|Speculation|Pruning)/'
 }
 table --topk 3 --policy $policies --lists
