@@ -153,10 +153,10 @@ static bytes with_more(uint8_t version, uint32_t n_said, const void *more, size_
     return b;
 }
 
-/* A file of one block, stored as it is, of n_records. */
-static bytes with_block(const uint32_t *words, uint64_t n, uint32_t n_records) {
+/* A file of one block, stored as it is, of n_records; n_raw: bytes that it says to unpack to. */
+static bytes with_block(const uint32_t *words, uint64_t n, uint64_t n_raw, uint32_t n_records) {
     bytes b = write_trace(0);
-    uint64_t sizes[2] = {n, n}, hash;
+    uint64_t sizes[2] = {n_raw, n}, hash;
     size_t at = b.n;
     append(&b, "BLK1", 4);
     append(&b, &n_records, 4);
@@ -282,21 +282,31 @@ static void test_inconsistent(void) {
         CHECK_INT(status, headers[i].good ? SPECRT_STATUS_OK : SPECRT_STATUS_TRACE_DAMAGED);
         free(b.p);
     }
+    enum { MANY = 100000 }; /* terminators, more than a reader has room for */
+    char *many = (char *)calloc(MANY, 4);
+    bytes flood = with_more(3, 4 * MANY, many, 4 * MANY);
+    memcpy(flood.p + 96, &(int32_t){MANY}, 4);
+    memcpy(flood.p + 120, (uint64_t[]){specrt_hash64(flood.p, 120, 0)}, 8);
+    read_trace(flood.p, flood.n, &status, &cut);
+    CHECK_INT(status, SPECRT_STATUS_TRACE_DAMAGED);
+    free(flood.p), free(many);
     const struct {
         int at; /* of a word that is changed */
         uint32_t value, n_records;
-        uint64_t n;
+        uint64_t n, n_raw; /* 0: as many */
         const char *wrong; /* NULL: nothing */
-    } blocks[] = {{0, SPECRT_TRACE_SEQUENCE, 1, 56, NULL},
-                  {0, SPECRT_TRACE_SEQUENCE, 2, 56, "ends inside a record"}, /* the second */
-                  {0, SPECRT_TRACE_SEQUENCE, 1, 52, "ends inside a record"},
-                  {0, SPECRT_TRACE_SEQUENCE, 1, 44, "ends inside a record"},
-                  {0, SPECRT_TRACE_SEQUENCE, 1, 12, "ends inside a record"},
-                  {0, SPECRT_TRACE_CYCLE, 1, 56, "a record's counts are out of range"},
-                  {0, 3, 1, 56, "a record's counts are out of range"},
-                  {1, 0, 1, 56, "a record's counts are out of range"},
-                  {3, 3, 1, 56, "ends inside a record"}, /* nodes, which a sequence has not */
-                  {13, V, 1, 56, "a record's ids are out of range"}};
+    } blocks[] = {{0, SPECRT_TRACE_SEQUENCE, 1, 56, 0, NULL},
+                  {0, SPECRT_TRACE_SEQUENCE, 2, 56, 0, "ends inside a record"}, /* the second */
+                  {0, SPECRT_TRACE_SEQUENCE, 1, 52, 0, "ends inside a record"},
+                  {0, SPECRT_TRACE_SEQUENCE, 1, 44, 0, "ends inside a record"},
+                  {0, SPECRT_TRACE_SEQUENCE, 1, 12, 0, "ends inside a record"},
+                  {0, SPECRT_TRACE_CYCLE, 1, 56, 0, "a record's counts are out of range"},
+                  {0, 3, 1, 56, 0, "a record's counts are out of range"},
+                  {1, 0, 1, 56, 0, "a record's counts are out of range"},
+                  {3, 3, 1, 56, 0, "ends inside a record"}, /* nodes, which a sequence has not */
+                  {13, V, 1, 56, 0, "a record's ids are out of range"},
+                  {0, SPECRT_TRACE_SEQUENCE, 1, 0, 0, "header: expected sizes within limits"},
+                  {0, SPECRT_TRACE_SEQUENCE, 1, 56, 40, "header: expected sizes within limits"}};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
         uint32_t words[14] = {SPECRT_TRACE_SEQUENCE, 2, 0, 1, [12] = 8, [13] = V - 1};
         specrt_trace_reader *r;
@@ -304,7 +314,8 @@ static void test_inconsistent(void) {
         specrt_error err = {0};
         memset(words + 4, 'x', sizeof record.domain); /* without an end */
         words[blocks[i].at] = blocks[i].value;
-        bytes b = with_block(words, blocks[i].n, blocks[i].n_records);
+        bytes b = with_block(words, blocks[i].n, blocks[i].n_raw ? blocks[i].n_raw : blocks[i].n,
+                             blocks[i].n_records);
         REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
         status = specrt_trace_read(r, &record, &err);
         if (status == SPECRT_STATUS_OK) {
@@ -508,6 +519,44 @@ static void test_golden(void) {
     specrt_trace_close(r);
 }
 
+/* Each number, and the policy's text, at its limits and beyond them. */
+static void test_limits(void) {
+    bytes b = {0};
+    specrt_trace_writer *w;
+    specrt_trace_reader *r;
+    specrt_trace_info wrong;
+    specrt_error err;
+    for (int k = 0; k < 16; k++) { /* each number below its least and above its most */
+        wrong = info;
+        int32_t *numbers[] = {&wrong.n_vocab, &wrong.d_target,     &wrong.d_draft,
+                              &wrong.n_top,   &wrong.n_draft_top,  &wrong.n_tree_top,
+                              &wrong.n_ids,   &wrong.n_terminators};
+        const int32_t most[] = {1 << 24, 1 << 20, 1 << 20, 4096, 4096, 4096, V, 64};
+        *numbers[k / 2] = k % 2 ? most[k / 2] + 1 : -1;
+        CHECK_INT(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, &err),
+                  SPECRT_STATUS_BAD_ARG);
+    }
+    char text[1025] = "";
+    memset(text, 'p', 1024);
+    wrong = info;
+    wrong.policy = text;
+    CHECK_INT(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, &err),
+              SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "trace: policy: expected at most 1023 bytes, found 1024");
+    text[1023] = '\0';
+    REQUIRE(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_writer_close(w, NULL), SPECRT_STATUS_OK);
+    b.n = 0;
+    const int32_t many[64] = {0};
+    specrt_trace_info least = {.n_vocab = 1, .n_ids = 1, .n_terminators = 64, .terminators = many};
+    REQUIRE(specrt_trace_writer_create(&least, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_writer_close(w, NULL), SPECRT_STATUS_OK);
+    REQUIRE(specrt_trace_open_memory(b.p, b.n, "t", NULL, &r, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_get_info(r)->n_terminators, 64);
+    specrt_trace_close(r);
+    free(b.p);
+}
+
 static void test_refusals(void) {
     static content c;
     bytes b = {0};
@@ -527,24 +576,6 @@ static void test_refusals(void) {
     CHECK_STR(specrt_trace_get_info(r)->policy, info.policy);
     specrt_trace_close(r);
     b.n = 0;
-    for (int k = 0; k < 16; k++) { /* each number below its least and above its most */
-        wrong = info;
-        int32_t *numbers[] = {&wrong.n_vocab, &wrong.d_target,     &wrong.d_draft,
-                              &wrong.n_top,   &wrong.n_draft_top,  &wrong.n_tree_top,
-                              &wrong.n_ids,   &wrong.n_terminators};
-        const int32_t most[] = {1 << 24, 1 << 20, 1 << 20, 4096, 4096, 4096, V, 64};
-        *numbers[k / 2] = k % 2 ? most[k / 2] + 1 : -1;
-        CHECK_INT(specrt_trace_writer_create(&wrong, append, &b, NULL, &w, &err),
-                  SPECRT_STATUS_BAD_ARG);
-    }
-    const int32_t many[64] = {0};
-    specrt_trace_info least = {.n_vocab = 1, .n_ids = 1, .n_terminators = 64, .terminators = many};
-    REQUIRE(specrt_trace_writer_create(&least, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
-    CHECK_INT(specrt_trace_writer_close(w, NULL), SPECRT_STATUS_OK);
-    REQUIRE(specrt_trace_open_memory(b.p, b.n, name, NULL, &r, NULL) == SPECRT_STATUS_OK);
-    CHECK_INT(specrt_trace_get_info(r)->n_terminators, 64);
-    specrt_trace_close(r);
-    b.n = 0;
     REQUIRE(specrt_trace_writer_create(&info, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
     make(1, &c);
     c.tokens[0] = V;
@@ -561,6 +592,9 @@ static void test_refusals(void) {
         CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
         CHECK_HAS(err.msg, names[k]);
     }
+    make(1, &c);
+    c.r.n_nodes = SPECRT_TREE_MAX_NODES;
+    CHECK_INT(specrt_trace_write(w, &c.r, NULL), SPECRT_STATUS_OK);
     make(1, &c);
     c.tree_parents[1] = 1;
     CHECK_INT(specrt_trace_write(w, &c.r, &err), SPECRT_STATUS_BAD_ARG);
@@ -580,6 +614,8 @@ static void test_refusals(void) {
         err.msg,
         "t: tokenizer: expected this tokenizer's digest, found another; record the trace again");
     CHECK_INT(specrt_trace_check(r, NULL, D_TARGET + 1, 0, &err), SPECRT_STATUS_TRACE_MISMATCH);
+    CHECK_INT(specrt_trace_check(r, NULL, 0, D_DRAFT, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_trace_check(r, NULL, 0, D_DRAFT + 1, &err), SPECRT_STATUS_TRACE_MISMATCH);
     specrt_trace_close(r);
     free(b.p);
 }
@@ -622,6 +658,7 @@ static const test_case cases[] = {
     {"header", "what a trace says of its recording, in either version", test_header},
     {"adler", "checksums of another kind", test_adler},
     {"golden", "a file of version 2 reads as it was written", test_golden},
+    {"limits", "the least and the most of each number", test_limits},
     {"refusals", "records, traces and files that do not fit", test_refusals},
     {"memory", "out of memory at any call", test_memory},
 };
