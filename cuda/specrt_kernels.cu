@@ -6493,13 +6493,13 @@ static specrt_status specrt__device_route_clusters(specrt_cuda_policy *p, specrt
     const specrt_clusters_header *h = c->view.header;
     specrt_segment rows = c->rows;
     int32_t most = 0;
-    for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++)
+    for (int32_t t = 0; t < SPECRT_TREE_MAX_STEPS; t++)
         if (c->levels[t] > most) most = c->levels[t];
     rows.n_rows = c->starts[h->n_clusters];
     r->kind = SPECRT__DEVICE_CLUSTERS;
     r->bound = specrt__cluster_bound(c, most) - c->always.n_rows;
     r->levels = c->levels;
-    r->n_levels = SPECRT__CLUSTER_LEVELS;
+    r->n_levels = SPECRT_TREE_MAX_STEPS;
     r->clusters.kind = h->router;
     r->clusters.softmax = h->softmax;
     r->clusters.n_clusters = h->n_clusters;

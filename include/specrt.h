@@ -7381,8 +7381,7 @@ enum {
 
 enum {
     SPECRT__CLUSTER_MOST =
-        400, /* clusters of a level: their ranges must fit beside other segments */
-    SPECRT__CLUSTER_LEVELS = 32
+        400 /* clusters of a level: their ranges must fit beside other segments */
 };
 
 /* The head cluster by cluster, a copy of its most frequent rows, and the router. One block. */
@@ -7395,7 +7394,7 @@ typedef struct specrt__cluster_shared {
     specrt_segment rows; /* those of clusters: copies, or the head's own if they lie so there */
     int32_t *ids;        /* [n_always + n_members] */
     int32_t *starts;     /* [n_clusters + 1] in rows */
-    int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
+    int32_t levels[SPECRT_TREE_MAX_STEPS]; /* clusters */
     int32_t cap;
     bool
         per_row; /* clusters for each row of a level, which alone scores them; else for the level */
@@ -7823,7 +7822,7 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     s->embedding = embedding;
     s->per_row = options[SPECRT__CLUSTER_BEAM] != 0;
     s->cap = options[SPECRT__CLUSTER_CAP];
-    for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++) {
+    for (int32_t t = 0; t < SPECRT_TREE_MAX_STEPS; t++) {
         s->levels[t] =
             specrt__cluster_level(&c, request->size, options[SPECRT__CLUSTER_SCHEDULE], t);
         if (s->levels[t] > SPECRT__CLUSTER_MOST) s->levels[t] = SPECRT__CLUSTER_MOST;
@@ -8007,8 +8006,7 @@ static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_r
 /* Which clusters a level takes, and for which of its rows. */
 static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
-    int32_t t = level->level < SPECRT__CLUSTER_LEVELS ? level->level : SPECRT__CLUSTER_LEVELS - 1;
-    int32_t n = s->shared->levels[t];
+    int32_t n = s->shared->levels[level->level];
     specrt__cluster_choice choice = {0, 0};
     specrt__cluster_forward(s, &s->shared->head->compute, level);
     memset(s->taken, 0, (size_t)h->n_clusters * sizeof *s->taken);

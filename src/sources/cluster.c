@@ -256,7 +256,7 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     s->embedding = embedding;
     s->per_row = options[SPECRT__CLUSTER_BEAM] != 0;
     s->cap = options[SPECRT__CLUSTER_CAP];
-    for (int32_t t = 0; t < SPECRT__CLUSTER_LEVELS; t++) {
+    for (int32_t t = 0; t < SPECRT_TREE_MAX_STEPS; t++) {
         s->levels[t] =
             specrt__cluster_level(&c, request->size, options[SPECRT__CLUSTER_SCHEDULE], t);
         if (s->levels[t] > SPECRT__CLUSTER_MOST) s->levels[t] = SPECRT__CLUSTER_MOST;
@@ -440,8 +440,7 @@ static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_r
 /* Which clusters a level takes, and for which of its rows. */
 static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
-    int32_t t = level->level < SPECRT__CLUSTER_LEVELS ? level->level : SPECRT__CLUSTER_LEVELS - 1;
-    int32_t n = s->shared->levels[t];
+    int32_t n = s->shared->levels[level->level];
     specrt__cluster_choice choice = {0, 0};
     specrt__cluster_forward(s, &s->shared->head->compute, level);
     memset(s->taken, 0, (size_t)h->n_clusters * sizeof *s->taken);

@@ -29,8 +29,7 @@ extern const specrt__active_option specrt__cluster_options[];
 
 enum {
     SPECRT__CLUSTER_MOST =
-        400, /* clusters of a level: their ranges must fit beside other segments */
-    SPECRT__CLUSTER_LEVELS = 32
+        400 /* clusters of a level: their ranges must fit beside other segments */
 };
 
 /* The head cluster by cluster, a copy of its most frequent rows, and the router. One block. */
@@ -43,7 +42,7 @@ typedef struct specrt__cluster_shared {
     specrt_segment rows; /* those of clusters: copies, or the head's own if they lie so there */
     int32_t *ids;        /* [n_always + n_members] */
     int32_t *starts;     /* [n_clusters + 1] in rows */
-    int32_t levels[SPECRT__CLUSTER_LEVELS]; /* clusters */
+    int32_t levels[SPECRT_TREE_MAX_STEPS]; /* clusters */
     int32_t cap;
     bool
         per_row; /* clusters for each row of a level, which alone scores them; else for the level */

@@ -243,7 +243,7 @@ static void run_clusters(cluster_case *c, int32_t n_take) {
     void *state = specrt__cluster_open(c->shared, &with);
     void *scratch = gpu_alloc(specrt__cuda_router_bytes(&c->router, BATCH, MAX_N));
     specrt__cuda_choice out = make_output(N_IDS);
-    for (int i = 0; i < SPECRT__CLUSTER_LEVELS; i++) c->shared->levels[i] = n_take;
+    for (int i = 0; i < SPECRT_TREE_MAX_STEPS; i++) c->shared->levels[i] = n_take;
     uint64_t takers[N_IDS];
     c->shared->per_row = c->router.per_row != 0;
     c->shared->cap = c->router.cap;

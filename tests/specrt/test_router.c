@@ -269,7 +269,7 @@ static void check_levels(int32_t router, const char *policy, const int32_t *k) {
     level l;
     open_world(&w, router, policy, NULL);
     for (int round = 0; round < 60; round++) {
-        int32_t t = round % 6, far = SPECRT__CLUSTER_LEVELS + round, count[N_IDS];
+        int32_t t = round % 6, far = SPECRT_TREE_MAX_STEPS - 1 - round % 26, count[N_IDS];
         bool member[N_IDS];
         specrt__active_level at = random_level(&l, t, t ? 1 + below(TOPK) : 1);
         route(&w, &at, count);
