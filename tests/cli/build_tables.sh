@@ -34,6 +34,12 @@ tells specrt-bundle info a.specb -v | awk 'NR == 2 { sub(/, [0-9,]* bytes/, "") 
     raw { $3 = $4 = $6 = "" } /^[a-z]+ +[0-9,]+  / { $2 = "" } 1'
 tells specrt-bundle info a.specb --json | timeless | sed 's/"bytes":[0-9]*,//'
 accepts specrt-bundle verify a.specb
+yes 'Это текст на другом языке.' | head -n 100 >other.txt
+accepts vocabtrim-calibrate "${tokenizer[@]}" --corpus other.txt "$corpus/qa" --by-language \
+    --counts-out a.counts -q
+tells specrt-bundle drift a.specb --counts a.counts --max-drop 1
+cat ../err
+tells specrt-bundle drift a.specb --counts a.counts --max-drop 1 --json --size 4096
 for tool in vocabtrim-calibrate cograph-build hnsw-build cluster-build sketch-build; do
     accepts $tool -h
     prints "*Usage: $tool *"
