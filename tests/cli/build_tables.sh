@@ -29,10 +29,8 @@ for router in dynaspec coral; do
     tells "${train[@]}" --epochs 2 -f -o a.specb | sed 's/ in [0-9.]* s//'
     tells "${train[@]}" --epochs 2 --schedule flat --json | timeless
 done
-tells specrt-bundle info a.specb -v | awk 'NR == 2 { sub(/, [0-9,]* bytes/, "") }
-    /^section +raw/ { raw = 1 } !NF { raw = 0 }
-    raw { $3 = $4 = $6 = "" } /^[a-z]+ +[0-9,]+  / { $2 = "" } 1'
-tells specrt-bundle info a.specb --json | timeless | sed 's/"bytes":[0-9]*,//'
+tells specrt-bundle info a.specb -v
+tells specrt-bundle info a.specb --json | timeless
 accepts specrt-bundle verify a.specb
 yes 'Это текст на другом языке.' | head -n 100 >other.txt
 accepts vocabtrim-calibrate "${tokenizer[@]}" --corpus other.txt "$corpus/qa" --by-language \

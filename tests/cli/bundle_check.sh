@@ -1,6 +1,7 @@
 # Drafters that engines load otherwise than it is meant: each fault by its name, with its fix; and
 # those without.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 mkdir e t
 layer=midlayer.self_attn.q_proj.weight:F32:1:00000000
 fc=fc.weight:BF16:1,12:000000000000000000000000000000000000000000000000

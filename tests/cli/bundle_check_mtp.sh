@@ -1,6 +1,7 @@
 # Lists and files for MTP layers that engines load otherwise than they are meant: each fault by its
 # name, with its fix; and those without.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 # A target of 354 tokens, of which three end a text or its thinking, with a head of 384 rows.
 mkdir t
 sed 's/"<tool>",/"<think>",/; s/"<left>",/"<\/think>",/' \

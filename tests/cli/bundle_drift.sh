@@ -1,5 +1,6 @@
 # How much of today's text a list covers: by hand on ids, and by calibrate's own figure on text.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 count() { # FILE ID... : of ids of a vocabulary of 10
     local file=$1; shift
     ids $file.bin "$@"

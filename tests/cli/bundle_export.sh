@@ -1,5 +1,6 @@
 # Every format that needs no model, default names, and requests that cannot be met.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 golden=$CLI_TESTS/../golden/bundles/v1.0-raw.specb
 cp "$golden" a.specb
 for pair in sglang-pt:freq_8.pt vllm-json:draft_token_map_8.json text:draft_vocab_8.txt \

@@ -1,5 +1,6 @@
 # Token maps in, bundles out: forced ids first, the order kept, the size exact; bad maps are named.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 tokenizer=$CLI_TESTS/../../data/tokenizer.json golden=$CLI_TESTS/../golden/maps
 import() { specrt-bundle import "$@" --tokenizer "$tokenizer" -o x.specb; }
 list() { specrt-bundle export x.specb --format text -q -o - "$@" | tr '\n' ' '; }

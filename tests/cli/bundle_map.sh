@@ -1,5 +1,6 @@
 # A token map in every format from every other.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 printf '499\n7\n300\n5\n2\n255\n' >ranked.txt
 sort -n ranked.txt >rising.txt
 for format in sglang-pt vllm-json text npy eagle3-pt safetensors; do

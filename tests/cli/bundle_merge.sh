@@ -1,5 +1,6 @@
 # Sections of several bundles in one: conflicts, other tokenizers, and what stays as it was.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 golden=$CLI_TESTS/../golden/bundles/v1.0-zstd.specb extra=$CLI_TESTS/extra.specb
 tokenizer=$CLI_TESTS/../../data/tokenizer.json
 accepts specrt-bundle merge "$golden" "$extra" -o both.specb

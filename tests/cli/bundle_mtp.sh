@@ -1,6 +1,7 @@
 # What engines take for MTP layers: lists, and files with a cut head; what would draft wrong tokens
 # is refused.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 root=$CLI_TESTS/../..
 sample=$root/data/sample
 target=$sample/target.gguf
@@ -41,6 +42,7 @@ refuses 3 "*list.sglang: --values blocks: expected a text list of blocks" specrt
 
 # A module cut to a folder drafts as the whole head does under that list; so does a GGUF.
 decode() {
+    local NARRATES=
     accepts specrt-eval decode --target "$target" --max-tokens 24 --topk 1 --num-steps 4 \
         --prompt "What is a heap?" "$@"
     sed -n 's/.*: accept length \([0-9.]*\),.*/\1/p' ../err

@@ -1,5 +1,6 @@
 # A drafter's folder cut to a bundle's ids, as engines load it; byte for byte where nothing is cut.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 cp "$CLI_TESTS/../golden/bundles/v1.0-raw.specb" a.specb
 head_file head.safetensors 20
 config() { # FILE ARCHITECTURE ROWS MORE

@@ -1,5 +1,6 @@
 # Checksums, content, and whether a bundle belongs to a tokenizer and a model.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 golden=$CLI_TESTS/../golden/bundles tokenizer=$CLI_TESTS/../../data/tokenizer.json
 for f in v1.0-raw v1.0-zstd; do
     accepts specrt-bundle verify "$golden/$f.specb"

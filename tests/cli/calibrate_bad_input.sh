@@ -1,5 +1,6 @@
 # Bad files: one line, the right exit code, nothing written.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 run() { vocabtrim-calibrate --tokenizer "$TOKENIZER" --holdout 0 -o x.specb "$@"; }
 echo "Hello world." >good.txt
 

@@ -1,6 +1,7 @@
 # Count files of shards add up, in any order and packing, to the bytes of
 # one run; so does the bundle.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 mkdir corpus
 for part in 1 2 3; do
     list=()

@@ -1,6 +1,7 @@
 # cograph-build: same bytes for any threads, shards and memory; what it
 # refuses; what it leaves behind.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 mkdir corpus
 for part in 1 2 3; do
     list=()

@@ -24,6 +24,14 @@ accepts() {
     "$@" >../out 2>../err
     code=$?
     [ $code = 0 ] || { cat ../err; fail "exit $code from: $*"; }
+    narrate "$@"
+}
+
+# narrate COMMAND... : the command and what it printed, where a test sets NARRATES=1 because that was
+# approved (NAME.sh.stdout.exact).
+narrate() {
+    [ -n "${NARRATES:-}" ] || return 0
+    { echo "== $*"; cat ../out ../err; } | lasting | timeless
 }
 
 # prints PATTERN : what the last `accepts` put on stdout matches; warns PATTERN : on stderr.
@@ -47,6 +55,7 @@ refuses() {
     case $lines in $pattern) ;; *) fail "expected '$pattern', found: $err" ;; esac
     [ -z "$out" ] || fail "output on stdout from: $*: $out"
     [ "$before" = "$after" ] || fail "files changed by: $*: $after"
+    narrate "$@"
 }
 
 # shows_clean [FILE...] : what the last command printed, or the files, is UTF-8 without controls but ends of lines.
@@ -63,20 +72,31 @@ shows_clean() {
 # snapshot : every file here with its size and content.
 snapshot() { find . -type f -exec cksum {} + | sort; }
 
-# tells COMMAND... : the command and what it prints, without a version, and with numbers of at most four
-# decimals; for tests whose output was approved (NAME.sh.stdout.exact).
+# tells COMMAND... : the command and what it prints on stdout, for approved text, too.
 tells() {
-    echo "== ${*//"$CLI_TESTS/../../"/}"
     accepts "$@"
-    sed -E 's/([0-9]\.[0-9]{4})[0-9]+/\1/g; s/(-(build|calibrate)) 1\.[-0-9a-z.]+/\1/g
-        s/\},\{/},\n{/g' ../out
+    { echo "== $*"; cat ../out; } | lasting
 }
-# timeless : JSON without times, and what follows from them; and without compressed bytes, which are the
-# library's affair.
+# lasting : text without folders, versions and compressed bytes, the library's affair, and with numbers of
+# at most four decimals.
+lasting() {
+    local table='/^section .*stored bytes/,/^$/ {
+        /^prov/s/[0-9].*//; t
+        s/^([a-z]+ +)[0-9,]+ +([0-9,]+) +[0-9.]+( +[0-9]+) .*/\1\2\3/; t
+        s/^([a-z]+ +)[0-9,]+  /\1/
+    }'
+    sed -E "$table; s|$CLI_TESTS/../../||g; s|$CLI_TESTS/../|tests/|g; s|$CLI_TESTS|tests/cli|g
+        s|$CLI_BIN/||g; s|$PWD/||g"'
+        s/([0-9]\.[0-9]{4})[0-9]+/\1/g; s/(-(build|calibrate|bundle)) 1\.[-0-9a-z.]+/\1/g
+        s/( sections), [0-9,]+ bytes( stored as [0-9,]+)?/\1/
+        s/\},\{/},\n{/g'
+}
+# timeless : JSON without times, what follows from them, and sizes that other versions change.
 timeless() {
     tee ../json | grep -oE '"seconds[a-z_]*":[0-9]{4,}' && fail "a time of hours"
     local words='second|speed|pays|_ms|threads|recommend|fast|peak_bytes|stored|offset|checksum'
-    sed -E 's/"[a-z_]*('$words')[a-z_]*":(\[[^]]*\]|[^],}]*),?//g' ../json
+    sed -E 's/"[a-z_]*('$words')[a-z_]*":(\[[^]]*\]|[^],}]*),?//g; s/"bytes":[0-9]*,//g
+        s/("tag":"prov".*"raw_bytes":)[0-9]+/\1/' ../json
 }
 
 same() { cmp "$1" "$2" || fail "$1 and $2 differ"; }
@@ -153,6 +173,7 @@ found() {
         fail "expected '$codes', found $text"
     [ "$(grep -o '"fix":"[^"]' <<<"$text" | wc -l)" = "$(wc -w <<<"$codes")" ] ||
         fail "no fix: $text"
+    narrate specrt-bundle check "$@"
 }
 
 # needs_python_library : $python runs the package of python/ with libspecrt.so, or the test is skipped.

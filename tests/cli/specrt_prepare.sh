@@ -1,6 +1,7 @@
 # From a target's folder, an EAGLE drafter and text to a folder that engines load; steps are
 # done once.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 mkdir target eagle3 eagle model text
 cp "$TOKENIZER" target/tokenizer.json
 cp "$CLI_TESTS"/../../data/corpus/code/c.txt text/
