@@ -226,24 +226,25 @@ static char *tail_of(const char *path, int parts) {
     return name;
 }
 
-/* Lengthen equal names of different paths until they differ or the paths end. */
-static bool tell_apart(const calibrate_options *o, char **names, int *parts) {
-    bool changed = false;
-    bool *longer = (bool *)calloc((size_t)o->corpus.n, sizeof *longer);
-    for (int i = 0; longer && i < o->corpus.n; i++)
+/* Lengthen equal names of different paths; *changed while they may differ yet. false: no memory. */
+static bool tell_apart(const calibrate_options *o, char **names, int *parts, bool *changed) {
+    bool *longer = (bool *)calloc((size_t)o->corpus.n, sizeof *longer), ok = longer != NULL;
+    *changed = false;
+    for (int i = 0; ok && i < o->corpus.n; i++)
         for (int j = 0; j < i; j++)
             if (strcmp(names[i], names[j]) == 0 &&
                 strcmp(o->corpus.items[i], o->corpus.items[j]) != 0)
                 longer[i] = longer[j] = true;
-    for (int i = 0; longer && i < o->corpus.n; i++) {
+    for (int i = 0; ok && i < o->corpus.n; i++) {
         char *name = longer[i] ? tail_of(o->corpus.items[i], ++parts[i]) : NULL;
+        ok = name || !longer[i];
         if (!name) continue;
-        changed = changed || strcmp(name, names[i]) != 0;
+        *changed = *changed || strcmp(name, names[i]) != 0;
         free(names[i]);
         names[i] = name;
     }
     free(longer);
-    return changed;
+    return ok;
 }
 
 specrt_status calibrate_options_domain_names(const calibrate_options *o, char ***out,
@@ -258,8 +259,7 @@ specrt_status calibrate_options_domain_names(const calibrate_options *o, char **
         names[i] = one ? strdup(one) : tail_of(o->corpus.items[i], 1);
         ok = names[i] != NULL;
     }
-    while (ok && !one && tell_apart(o, names, parts)) {
-    }
+    for (bool changed = !one; ok && changed;) ok = tell_apart(o, names, parts, &changed);
     free(parts);
     *out = names;
     if (!ok) return sl_error_no_memory(err, NULL);
