@@ -102,3 +102,7 @@ bool sl_json_print(json_object *o) {
     free(text);
     return text != NULL;
 }
+
+const char *sl_json_error(enum json_tokener_error error) {
+    return error == json_tokener_continue ? "it ends too early" : json_tokener_error_desc(error);
+}

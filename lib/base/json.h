@@ -21,6 +21,9 @@ json_object *sl_json_base_name(const char *path);
 /* sl_json_to_text() : the object on one line of UTF-8, owned; the object is released. NULL: no memory. */
 char *sl_json_to_text(json_object *o);
 
+/* sl_json_error() : what is wrong with text that json-c did not parse; static. */
+const char *sl_json_error(enum json_tokener_error error);
+
 /* sl_json_print() : the object as one line on stdout; it is released. @return false: no memory. */
 bool sl_json_print(json_object *o);
 

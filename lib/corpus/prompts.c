@@ -34,14 +34,20 @@ void sl_prompts_free(prompt_list *list) {
     *list = (prompt_list){0};
 }
 
-/* ---- one record ---- */
+/* ---- one record: without a message, BAD_INPUT where it is no prompt, or NO_MEMORY ---- */
 
-static bool add_turn(prompt *p, const char *text) {
+static specrt_status keep(char **out, const char *text) {
+    *out = strdup(text);
+    return *out ? SPECRT_STATUS_OK : SPECRT_STATUS_NO_MEMORY;
+}
+
+static specrt_status add_turn(prompt *p, const char *text) {
     char **grown = (char **)realloc((void *)p->turns, (size_t)(p->n_turns + 1) * sizeof *grown);
-    if (!grown) return false;
+    if (!grown) return SPECRT_STATUS_NO_MEMORY;
     p->turns = grown;
-    p->turns[p->n_turns] = strdup(text);
-    return p->turns[p->n_turns] && ++p->n_turns;
+    TRY(keep(&p->turns[p->n_turns], text));
+    p->n_turns++;
+    return SPECRT_STATUS_OK;
 }
 
 static const char *string_under(json_object *record, const char *key) {
@@ -70,67 +76,68 @@ static const char *domain_of(json_object *record, const char *file_name) {
     return file_name;
 }
 
-static bool take_ids(json_object *array, prompt *p) {
+static specrt_status take_ids(json_object *array, prompt *p) {
     size_t n = json_object_array_length(array);
-    if (n > INT32_MAX) return false;
+    if (n > INT32_MAX) return SPECRT_STATUS_BAD_INPUT;
     p->ids = (int32_t *)calloc(n ? n : 1, sizeof *p->ids);
-    for (size_t i = 0; p->ids && i < n; i++) {
+    if (!p->ids) return SPECRT_STATUS_NO_MEMORY;
+    for (size_t i = 0; i < n; i++) {
         json_object *id = json_object_array_get_idx(array, i);
-        if (!json_object_is_type(id, json_type_int)) return false;
+        if (!json_object_is_type(id, json_type_int)) return SPECRT_STATUS_BAD_INPUT;
         p->ids[i] = json_object_get_int(id);
     }
     p->n_ids = (int32_t)n;
-    return p->ids != NULL;
+    return SPECRT_STATUS_OK;
 }
 
-static bool take_turns(json_object *array, prompt *p) {
-    size_t n = json_object_array_length(array);
-    for (size_t i = 0; i < n; i++) {
+static specrt_status take_turns(json_object *array, prompt *p) {
+    for (size_t i = 0; i < json_object_array_length(array); i++) {
         json_object *turn = json_object_array_get_idx(array, i);
-        if (!json_object_is_type(turn, json_type_string)) return false;
-        if (!add_turn(p, json_object_get_string(turn))) return false;
+        if (!json_object_is_type(turn, json_type_string)) return SPECRT_STATUS_BAD_INPUT;
+        TRY(add_turn(p, json_object_get_string(turn)));
     }
-    return true;
+    return SPECRT_STATUS_OK;
 }
 
 /* Two texts as one turn, with an empty line between them. */
-static bool add_joined(prompt *p, const char *before, const char *after) {
+static specrt_status add_joined(prompt *p, const char *before, const char *after) {
     char *whole;
     const char *between = *before && *after ? "\n\n" : "";
-    if (asprintf(&whole, "%s%s%s", before, between, after) < 0) return false;
-    bool ok = add_turn(p, whole);
+    if (asprintf(&whole, "%s%s%s", before, between, after) < 0) return SPECRT_STATUS_NO_MEMORY;
+    specrt_status status = add_turn(p, whole);
     free(whole);
-    return ok;
+    return status;
 }
 
 /* What the user says are turns; the answers come from the target.
  *   *told : goes before the first of them */
-static bool take_message(json_object *message, const char **told, prompt *p) {
+static specrt_status take_message(json_object *message, const char **told, prompt *p) {
     const char *text = string_under(message, "content"), *role = string_under(message, "role");
-    if (!text) return false;
-    if (role && strcmp(role, "system") == 0) return p->system || (p->system = strdup(text));
-    if (role && strcmp(role, "user") != 0) return true;
-    bool ok = add_joined(p, *told, text);
+    if (!text) return SPECRT_STATUS_BAD_INPUT;
+    if (role && strcmp(role, "system") == 0)
+        return p->system ? SPECRT_STATUS_OK : keep(&p->system, text);
+    if (role && strcmp(role, "user") != 0) return SPECRT_STATUS_OK;
+    TRY(add_joined(p, *told, text));
     *told = "";
-    return ok;
+    return SPECRT_STATUS_OK;
 }
 
-static bool take_messages(json_object *messages, const char **told, prompt *p) {
-    if (!json_object_is_type(messages, json_type_array)) return false;
+static specrt_status take_messages(json_object *messages, const char **told, prompt *p) {
+    if (!json_object_is_type(messages, json_type_array)) return SPECRT_STATUS_BAD_INPUT;
     for (size_t i = 0; i < json_object_array_length(messages); i++)
-        if (!take_message(json_object_array_get_idx(messages, i), told, p)) return false;
-    return true;
+        TRY(take_message(json_object_array_get_idx(messages, i), told, p));
+    return SPECRT_STATUS_OK;
 }
 
 /* BFCL: "question" is turns of messages, "function" what may be called, told before the first. */
-static bool take_calls(json_object *turns, json_object *record, prompt *p) {
+static specrt_status take_calls(json_object *turns, json_object *record, prompt *p) {
     json_object *functions;
     const char *told = "";
     if (json_object_object_get_ex(record, "function", &functions))
         told = json_object_to_json_string_ext(functions, JSON_C_TO_STRING_PLAIN);
     for (size_t i = 0; i < json_object_array_length(turns); i++)
-        if (!take_messages(json_object_array_get_idx(turns, i), &told, p)) return false;
-    return true;
+        TRY(take_messages(json_object_array_get_idx(turns, i), &told, p));
+    return SPECRT_STATUS_OK;
 }
 
 /* The array under a key; NULL: none. */
@@ -141,30 +148,29 @@ static json_object *array_under(json_object *record, const char *key) {
 }
 
 /* A text, below which an Alpaca instruction has its input. */
-static bool take_text(json_object *record, prompt *p) {
-    static const char *const keys[] = {"prompt", "question", "instruction", "text", NULL};
-    const char *const *key = keys;
-    while (*key && !string_under(record, *key)) key++;
-    if (!*key) return false;
-    const char *input = strcmp(*key, "instruction") ? NULL : string_under(record, "input");
-    return add_joined(p, string_under(record, *key), input ? input : "");
+static specrt_status take_text(json_object *record, const char *key, prompt *p) {
+    const char *input = strcmp(key, "instruction") ? NULL : string_under(record, "input");
+    return add_joined(p, string_under(record, key), input ? input : "");
 }
 
-static bool take_record(json_object *record, prompt *p) {
+static specrt_status take_record(json_object *record, prompt *p) {
+    static const char *const keys[] = {"prompt", "question", "instruction", "text"};
     const char *system = string_under(record, "system"), *told = "";
     json_object *ids = array_under(record, "prompt_ids"), *turns = array_under(record, "turns"),
                 *calls = array_under(record, "question"),
                 *messages = array_under(record, "messages");
-    if (system && !(p->system = strdup(system))) return false;
+    if (system) TRY(keep(&p->system, system));
     if (ids) return take_ids(ids, p);
     if (turns) return take_turns(turns, p);
     if (calls) return take_calls(calls, record, p);
-    return take_text(record, p) || (messages && take_messages(messages, &told, p));
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (string_under(record, keys[i])) return take_text(record, keys[i], p);
+    return take_messages(messages, &told, p);
 }
 
-static specrt_status append(prompt_list *out, const prompt *p, specrt_error *err) {
+static specrt_status append(prompt_list *out, const prompt *p) {
     prompt *grown = (prompt *)realloc(out->items, (size_t)(out->n + 1) * sizeof *grown);
-    if (!grown) return sl_error_no_memory_for(err, "prompts");
+    if (!grown) return SPECRT_STATUS_NO_MEMORY;
     out->items = grown;
     out->items[out->n++] = *p;
     return SPECRT_STATUS_OK;
@@ -185,19 +191,19 @@ static specrt_status pass_over_empty(prompt *p, prompt_list *out) {
 static specrt_status read_record(const char *path, int line, const char *file_name,
                                  json_object *record, prompt_list *out, specrt_error *err) {
     prompt p = {0};
+    specrt_status status = SPECRT_STATUS_BAD_INPUT;
     snprintf(p.place, sizeof p.place, "%.80s:%d", base_name(path), line);
-    if (!json_object_is_type(record, json_type_object) || !take_record(record, &p)) {
-        prompt_free(&p);
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s:%d: expected an object with a text under prompt, question, "
-                                "instruction, text, turns or messages, or prompt_ids",
-                                path, line);
-    }
-    if (is_empty(&p)) return pass_over_empty(&p, out);
-    p.domain = strdup(domain_of(record, file_name));
-    specrt_status status = p.domain ? append(out, &p, err) : sl_error_no_memory_for(err, "prompts");
-    if (status != SPECRT_STATUS_OK) prompt_free(&p);
-    return status;
+    if (json_object_is_type(record, json_type_object)) status = take_record(record, &p);
+    if (!status && is_empty(&p)) return pass_over_empty(&p, out);
+    if (!status) status = keep(&p.domain, domain_of(record, file_name));
+    if (!status) status = append(out, &p);
+    if (!status) return SPECRT_STATUS_OK;
+    prompt_free(&p);
+    if (status == SPECRT_STATUS_NO_MEMORY) return sl_error_no_memory_for(err, "prompts");
+    return specrt_error_set(err, status,
+                            "%s:%d: expected an object with a text under prompt, question, "
+                            "instruction, text, turns or messages, or prompt_ids",
+                            path, line);
 }
 
 /* ---- one file ---- */
@@ -250,10 +256,10 @@ static specrt_status read_values(const char *path, const char *name, const char 
         for (; at < n && strchr(" \t\r\n", text[at]); at++) line += text[at] == '\n';
         if (at >= n) break;
         json_object *value = json_tokener_parse_ex(tokener, text + at, (int)(n - at));
-        if (!value) {
-            status =
-                specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s:%d: expected JSON: %s", path,
-                                 line, json_tokener_error_desc(json_tokener_get_error(tokener)));
+        enum json_tokener_error error = json_tokener_get_error(tokener);
+        if (error != json_tokener_success) {
+            status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s:%d: expected JSON: %s",
+                                      path, line, sl_json_error(error));
             break;
         }
         status = read_value(path, line, name, value, out, err);
@@ -307,11 +313,12 @@ specrt_status sl_prompts_read(const char *path, int64_t limit, prompt_list *out,
 }
 
 specrt_status sl_prompts_add(const char *text, const char *domain, prompt_list *out) {
-    prompt p = {.place = "--prompt", .domain = strdup(domain)};
-    if (p.domain && add_turn(&p, text) && append(out, &p, NULL) == SPECRT_STATUS_OK)
-        return SPECRT_STATUS_OK;
-    prompt_free(&p);
-    return SPECRT_STATUS_NO_MEMORY;
+    prompt p = {.place = "--prompt"};
+    specrt_status status = keep(&p.domain, domain);
+    if (!status) status = add_turn(&p, text);
+    if (!status) status = append(out, &p);
+    if (status) prompt_free(&p);
+    return status;
 }
 
 /* ---- those that are passed over ---- */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include "base/json.h"
 
 enum { LONG_RECORD = 256 << 10 };
 
@@ -321,9 +322,8 @@ static specrt_status parse_json(struct corpus_arena *a, char *text, size_t n,
     if (error == json_tokener_success && end >= n) return SPECRT_STATUS_OK; /* no NUL before */
     json_object_put(*out);
     *out = NULL;
-    const char *what = error == json_tokener_success    ? "something follows it"
-                       : error == json_tokener_continue ? "it ends too early"
-                                                        : json_tokener_error_desc(error);
+    const char *what =
+        error == json_tokener_success ? "something follows it" : sl_json_error(error);
     snprintf(why, 256, "malformed JSON at byte %zu of the record (%s)", end, what);
     return SPECRT_STATUS_BAD_INPUT;
 }

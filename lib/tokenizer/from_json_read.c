@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/json.h"
 
 #define MAX_FILE_BYTES ((size_t)512 << 20)
 #define MAX_JSON_DEPTH 32
@@ -95,7 +96,6 @@ specrt_status sl_tok_json_parse(const tokenizer *tok, const file_view *file, jso
     if (*out && error == json_tokener_success) return SPECRT_STATUS_OK;
     json_object_put(*out);
     *out = NULL;
-    return specrt_error_set(
-        err, SPECRT_STATUS_BAD_INPUT, "%s: byte %zu: not JSON: %s", tok->path, at,
-        error == json_tokener_continue ? "it ends too early" : json_tokener_error_desc(error));
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: byte %zu: not JSON: %s", tok->path,
+                            at, sl_json_error(error));
 }
