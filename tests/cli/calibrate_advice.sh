@@ -1,5 +1,6 @@
 # What `make calibrate` says at its end, of comparisons written by hand.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 tools=$CLI_TESTS/../../tools
 
 # row POLICY ACCEPT ROWS PLAIN [FULL WORST] : of a comparison's JSON, PLAIN times plain decoding's

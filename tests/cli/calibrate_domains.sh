@@ -1,5 +1,6 @@
 # Domains: named by what tells the arguments apart, one when there are very many, or as asked for.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 run() { accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 \
     --holdout 0 --counts-out c -f "$@"; }
 names() { grep '^#domain' c | cut -f 8 | tr '\n' '|'; }

@@ -1,5 +1,6 @@
 # Existing files are refused before the corpus is read; -f replaces them.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 ids a.bin 5 5 5 3 3 9
 run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 \
     --corpus "${corpus:-a.bin}" -q --holdout 0 "$@"; }

@@ -1,5 +1,6 @@
 # Below --min-coverage: exit code 4 and no file, unless --allow-below.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 ids a.bin 5 5 5 3 3 9 9 2 7 5
 run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus a.bin \
     --holdout 0 --size 3 "$@"; }

@@ -1,5 +1,6 @@
 # The hold-out is decided by content and seed: not by order, names or shards; and it is not ranked.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 for ((i = 0; i < 400; i++)); do
     echo "{\"text\": \"word$i is number $((i * 7919 % 1000)) of all\"}"; done >a.jsonl
 sort -R a.jsonl >b.jsonl

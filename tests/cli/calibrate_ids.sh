@@ -1,5 +1,6 @@
 # Files of token ids: exact counts, ties by lower id, forced ids first, exactly N.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 ids a.bin 5 5 5 3 3 9 9 2 7 5
 run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --corpus a.bin --holdout 0 \
     "$@"; }

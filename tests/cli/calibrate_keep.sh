@@ -1,6 +1,7 @@
 # Tokens that are members however seldom they occur: all of one byte, by which any text can be
 # drafted.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 echo "Hello, world!" >a.txt
 run() { vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus a.txt --holdout 0 "$@"; }
 accepts run --size 300 --keep bytes -o bytes.specb

@@ -1,5 +1,6 @@
 # --by-language: domains by script, the same from threads, shards and merges; shares; warnings.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 # Real text: the sample corpus is English, and each line of these has a language of its own.
 english=$CLI_TESTS/../../data/corpus/qa
 repeat() { # N TEXT : a record for each, numbered so that they differ

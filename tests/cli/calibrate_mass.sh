@@ -1,6 +1,7 @@
 # --mass is a share of text that was not ranked: where there is little of it the list grows beyond
 # the tokens seen, and the tool says what it rests on.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 run() { vocabtrim-calibrate --tokenizer "$TOKENIZER" "$@"; }
 field() { grep -o "\"$1\":[^,}]*" ../out | head -n 1 | cut -d : -f 2; }
 above() { awk -v x="$1" -v y="$2" 'BEGIN { exit !(x >= y) }'; }

@@ -1,5 +1,6 @@
 # Count files that are no such files, are cut, or belong to something else.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 ids a.bin 5 5 5 3 3 9
 ids b.bin 1 1 4
 count() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --keep 7 --corpus a.bin \

@@ -1,6 +1,7 @@
 # --model: the head is checked against the vocabulary, sizes a budget, and gives
 # the parameters of the estimate.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 # safetensors FILE ROWS : a model with a head of ROWS x 4 f32, an embedding
 # of the same shape and one layer.
 safetensors() {

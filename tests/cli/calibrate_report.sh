@@ -1,5 +1,6 @@
 # The report is one page without script or outside file, and shows tokens escaped.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 for ((i = 0; i < 50; i++)); do printf '<script>alert("x&y")</script>\n'; done >evil.txt
 mkdir '<b>'
 printf 'Hello <i>world</i> & more\n' >'<b>/a.txt'

@@ -1,5 +1,6 @@
 # Sizes out of range name the range, before the corpus is read.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 ids a.bin 5 5 5 3 3 9
 run() { vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 12 --corpus a.bin --keep 1-4 \
     "$@" -o x.specb; }

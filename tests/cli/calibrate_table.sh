@@ -2,6 +2,7 @@
 # three ids (7 is forced) are 22, the accept length is 1 + 0.5 x 22/36 + (0.5 x 22/36)^2, and c is
 # (3e7 - 512 x 4997) / 1e8.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 ids t.bin 5 5 5 5 3 3 3 9 9 2 700 5 1500 9 4000 5
 ids u.bin 3 3 3 5
 run() { accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 5000 --keep 7 \

@@ -1,5 +1,6 @@
 # Text and JSON in one run: the same answers give the same counts in every shape and packing.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 count() { accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --holdout 0 --domain d \
     --counts-out "$@"; }
 rows() { grep -v '^#' "$1"; }

@@ -1,6 +1,7 @@
 # cluster-build: same bytes for any threads, what bundles hold of it, what it
 # refuses, what it leaves behind.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 head_file model.safetensors 300
 build() { cluster-build --model ./model.safetensors "$@"; }
 accepts build --router none --clusters 12 --threads 1 -o one.specb
