@@ -287,7 +287,7 @@ static uint64_t digest_batch(const corpus *c, const struct corpus_arena *a, cons
     if (n == 0) return 0;
     if (kind == KIND_LINES || kind == KIND_VALUES) return digest_records(a, range);
     return specrt_hash64(a->window.bytes + (range->start - a->window.base), n,
-                         ordinal << 44 ^ range->start);
+                         (ordinal << 44) + range->start);
 }
 
 /* ---- the public face ---- */

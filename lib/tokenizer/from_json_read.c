@@ -93,7 +93,7 @@ specrt_status sl_tok_json_parse(const tokenizer *tok, const file_view *file, jso
     enum json_tokener_error error = json_tokener_get_error(tokener);
     size_t at = json_tokener_get_parse_end(tokener);
     json_tokener_free(tokener);
-    if (*out && error == json_tokener_success) return SPECRT_STATUS_OK;
+    if (error == json_tokener_success) return SPECRT_STATUS_OK;
     json_object_put(*out);
     *out = NULL;
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: byte %zu: not JSON: %s", tok->path,

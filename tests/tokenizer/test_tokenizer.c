@@ -5,6 +5,7 @@
 #include <utf8proc.h>
 #include "base/parallel.h"
 #include "test.h"
+#include "base/utf8.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/cache.h"
 #include "tokenizer/normalise.h"
@@ -388,6 +389,36 @@ static void test_code_points(void) {
     sl_tokenizer_close(tok);
 }
 
+/* A single word stands beside no letter, digit or what else Rust's \\w holds. */
+static void test_single_word(void) {
+    static const struct {
+        uint32_t cp;
+        bool is_word;
+    } neighbours[] = {
+        {'b', true},      {'_', true},      {'0', true},      {'-', false},     {' ', false},
+        {0xe9, true},     {0xb2, false},    {0x300, true},    {0x1c5, true},    {0x2b0, true},
+        {0x903, true},    {0x488, true},    {0x2160, true},   {0x203f, true},   {0x200b, false},
+        {0x200c, true},   {0x200d, true},   {0x200e, false},  {0x24b5, false},  {0x24b6, true},
+        {0x24e9, true},   {0x24ea, false},  {0x1f12f, false}, {0x1f130, true},  {0x1f149, true},
+        {0x1f14a, false}, {0x1f14f, false}, {0x1f150, true},  {0x1f169, true},  {0x1f16a, false},
+        {0x1f16f, false}, {0x1f170, true},  {0x1f189, true},  {0x1f18a, false},
+    };
+    tokenizer *tok = new_tokenizer();
+    add_token(tok, "a", 1);
+    REQUIRE(sl_tok_add_raw(tok, 0, "xy", 2, TOK_RAW_SINGLE_WORD, NULL) == 0);
+    REQUIRE(sl_tokenizer_finish(tok, NULL) == 0);
+    tok_worker *w = worker_of(tok);
+    for (size_t i = 0; i < sizeof neighbours / sizeof neighbours[0]; i++) {
+        char text[16] = "", *end = text + sl_utf8_put(neighbours[i].cp, text);
+        strcpy(end, "xy");
+        char *ids = ids_of(w, text, strlen(text));
+        CHECK_INT(strstr(ids, " 0") == NULL, neighbours[i].is_word);
+        free(ids);
+    }
+    sl_tok_worker_free(w);
+    sl_tokenizer_close(tok);
+}
+
 /* ---- NFC ---- */
 
 static void test_nfc(void) {
@@ -556,6 +587,7 @@ static const test_case cases[] = {
     {"merge_listed", "the same, listed merges", test_merge_listed},
     {"merge_by_score", "the same, scores with ties", test_merge_by_score},
     {"code_points", "byte fallback, unknown, spaces, raw tokens", test_code_points},
+    {"single_word", "a token that stands alone, or not", test_single_word},
     {"nfc", "normalisation against utf8proc", test_nfc},
     {"cache", "inline slots, records, emptying", test_cache},
     {"threads", "two workers on one tokenizer", test_threads},
