@@ -1,13 +1,13 @@
 /* damage.h : what a reader says of a good file with damage at every byte, and without memory. How often
- * the reader says what is compared with NAME.exact; ACCEPT=1 writes that anew, to be read as a diff. Each
- * file has a digest, too, of all messages with their numbers and of all that was read: DAMAGE=1 prints
- * these. */
+ * the reader says what is approved text. Each file has a digest, too, of all messages with their numbers
+ * and of all that was read: DAMAGE=1 prints these. */
 #ifndef DAMAGE_H
 #define DAMAGE_H
 
 #include "starve.h"
 
 #include <json-c/json.h>
+#include "approved.h"
 #include "base/io.h"
 #include "specrt_tools.h"
 #include "test.h"
@@ -25,9 +25,6 @@ static struct {
     damage_said said[200];
     int n_said;
     uint64_t digest, first; /* of all that was read; of the first one, undamaged */
-    char *text;             /* what is compared */
-    size_t n_text;
-    FILE *out;
 } damage;
 
 static int damage_changes = 5; /* fewer where a reader is slow */
@@ -139,7 +136,6 @@ static inline void damage_everywhere(const char *name, const void *good, size_t 
                                      damage_reader read) {
     uint8_t *bytes = (uint8_t *)malloc(n + 1);
     REQUIRE(bytes);
-    if (!damage.out) damage.out = open_memstream(&damage.text, &damage.n_text);
     damage.n_said = 0;
     damage.digest = 0;
     damage_try(good, n, read);
@@ -162,10 +158,10 @@ static inline void damage_everywhere(const char *name, const void *good, size_t 
     }
     free(bytes);
     qsort(damage.said, (size_t)damage.n_said, sizeof damage.said[0], damage_compare_said);
-    fprintf(damage.out, "== %s: %zu bytes, digest %016llx\n", name, n,
+    fprintf(approved_out(), "== %s: %zu bytes, digest %016llx\n", name, n,
             (unsigned long long)damage.digest);
     for (int i = 0; i < damage.n_said; i++)
-        fprintf(damage.out, "%6d %s\n", damage.said[i].n, damage.said[i].text);
+        fprintf(approved_out(), "%6d %s\n", damage.said[i].n, damage.said[i].text);
 }
 
 /* damage_seeds() : the same for seeds of a fuzzer, up to a NULL. */
@@ -178,35 +174,6 @@ static inline void damage_seeds(const char *fuzzer, const char *const *names, da
         damage_everywhere(*names, view.bytes, view.n, read);
         sl_file_unmap(&view);
     }
-}
-
-/* The lines of one text that the other one lacks, up to ten. */
-static inline void damage_print_more(const char *text, size_t n, const char *other, size_t n_other,
-                                     char sign) {
-    int count = 0;
-    for (const char *p = text, *end; p < text + n; p = end + 1) {
-        end = (const char *)memchr(p, '\n', (size_t)(text + n - p));
-        if (!end) end = text + n;
-        if (memmem(other, n_other, p, (size_t)(end - p)) != NULL) continue;
-        if (count++ < 10) printf("%c %.*s\n", sign, (int)(end - p), p);
-    }
-}
-
-/* damage_compare() : all of it with what was approved. */
-static inline void damage_compare(const char *path) {
-    file_view approved = {0};
-    fclose(damage.out);
-    damage.out = NULL;
-    if (getenv("ACCEPT")) CHECK_INT(sl_out_bytes(path, true, damage.text, damage.n_text, NULL), 0);
-    REQUIRE(sl_file_map(path, &approved, NULL) == SPECRT_STATUS_OK);
-    const char *text = (const char *)approved.bytes;
-    if (approved.n != damage.n_text || memcmp(text, damage.text, approved.n) != 0) {
-        damage_print_more(text, approved.n, damage.text, damage.n_text, '-');
-        damage_print_more(damage.text, damage.n_text, text, approved.n, '+');
-        test_fail(path, 0, "as approved; ACCEPT=1 writes it anew");
-    }
-    sl_file_unmap(&approved);
-    free(damage.text);
 }
 
 #endif

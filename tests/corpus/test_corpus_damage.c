@@ -94,7 +94,7 @@ static void test_damage(void) {
     damage_seeds("fuzz_corpus", seeds, read_corpus);
     damage_changes = 2;
     damage_everywhere("prompts", prompts, sizeof prompts - 1, read_prompts);
-    damage_compare("tests/corpus/corpus_damage.exact");
+    approved_compare("tests/corpus/corpus_damage.exact");
     CHECK_INT(clear_folder(), 1);
 }
 

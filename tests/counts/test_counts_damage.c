@@ -52,7 +52,7 @@ static void test_damage(void) {
                                                                                          NULL};
     damage_seeds("fuzz_counts", of_counts, read_counts);
     damage_seeds("fuzz_pairs", of_pairs, read_pairs);
-    damage_compare("tests/counts/counts_damage.exact");
+    approved_compare("tests/counts/counts_damage.exact");
 }
 
 static const test_case cases[] = {

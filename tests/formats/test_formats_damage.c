@@ -209,7 +209,7 @@ static void test_damage(void) {
     damage_pickle("list.pt");
     damage_pickle("token_freq.pt");
     damage_pickle("vocab_mapping.pt");
-    damage_compare("tests/formats/formats_damage.exact");
+    approved_compare("tests/formats/formats_damage.exact");
 }
 
 static const test_case cases[] = {

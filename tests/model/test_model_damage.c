@@ -73,7 +73,7 @@ static void test_damage(void) {
     damage_seeds("fuzz_token_map", seeds, read_map);
     damage_changes = 2;
     damage_config();
-    damage_compare("tests/model/model_damage.exact");
+    approved_compare("tests/model/model_damage.exact");
 }
 
 static const test_case cases[] = {

@@ -98,7 +98,7 @@ static void test_damage(void) {
     damage_seeds("fuzz_tokenizer_gguf", of_gguf, read_gguf);
     damage_spm();
     damage_seeds("fuzz_tiktoken", of_ranks, read_ranks);
-    damage_compare("tests/tokenizer/tok_damage.exact");
+    approved_compare("tests/tokenizer/tok_damage.exact");
 }
 
 /* ---- files of every kind ---- */
