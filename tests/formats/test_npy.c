@@ -57,6 +57,8 @@ static void test_version_2(void) {
     memcpy(file + 12, dict, n);
     REQUIRE(sl_npy_header(file, 12 + n, "x", &a, NULL) == SPECRT_STATUS_OK);
     CHECK(a.n == 3 && a.header_bytes == 12 + n);
+    file[6] = 3;
+    CHECK(sl_npy_header(file, 12 + n, "x", &a, NULL) == SPECRT_STATUS_OK);
     file[6] = 4;
     CHECK(sl_npy_header(file, 12 + n, "x", &a, NULL) == SPECRT_STATUS_UNSUPPORTED);
 }

@@ -329,6 +329,22 @@ static void test_write_list(void) {
     }
 }
 
+/* Numbers in their shortest form. */
+static specrt_status write_sizes(out_file *out) {
+    static const int32_t ids[] = {0, 255, 256, 65535, 65536, INT32_MAX};
+    static const uint64_t counts[] = {1, 1, 1, 1, (uint64_t)INT32_MAX + 1, (uint64_t)1 << 39};
+    return sl_pt_write_counts(ids, counts, 6, out, &err);
+}
+
+static void test_write_sizes(void) {
+    static const char pickled[] = "K\0K\1K\xffK\1M\0\1K\1M\xff\xffK\1J\0\0\1\0\x8a\5\0\0\0\x80\0"
+                                  "J\xff\xff\xff\x7f\x8a\6\0\0\0\0\x80\0";
+    size_t n;
+    uint8_t *bytes = written(&n, write_sizes);
+    CHECK(memmem(bytes, n, pickled, sizeof pickled - 1) != NULL);
+    free(bytes);
+}
+
 static void test_write_tensors(void) {
     size_t n;
     pt *p;
@@ -457,6 +473,7 @@ static const test_case cases[] = {
     {"pickle_limits", "size and number of objects are bounded", test_pickle_limits},
     {"write_counts", "counts beyond 32 bits, of many ids", test_write_counts},
     {"write_list", "a list reads back; same bytes every time", test_write_list},
+    {"write_sizes", "numbers of one byte to six", test_write_sizes},
     {"write_tensors", "tensors read back, aligned to 64", test_write_tensors},
     {"archive_damage", "cut and flipped archives", test_archive_damage},
     {"archive_hostile", "edited directories", test_archive_hostile},

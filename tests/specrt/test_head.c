@@ -225,6 +225,26 @@ static void test_bad_heads(void) {
     HEAD_BAD(d.softcap = -30, SPECRT_STATUS_BAD_ARG, "found 0 and -30");
     HEAD_BAD(d.softcap = INFINITY, SPECRT_STATUS_BAD_ARG, "softcap above 0");
 #undef HEAD_BAD
+    d = good;
+    d.logit_scale = d.softcap = FLT_MAX;
+    CHECK_INT(specrt_head_bind(NULL, &d, NULL, &head, &err), SPECRT_STATUS_OK);
+    specrt_head_close(head);
+}
+
+/* Ids without a row say so, and the ids end with the last. */
+static void test_ids(void) {
+    float row[2 * 4] = {0};
+    const int32_t ids[][2] = {{3, 4}, {6, 2}};
+    for (int i = 0; i < 2; i++) {
+        const specrt_head_desc d = {
+            .rows = row, .dtype = SPECRT_DTYPE_F32, .n_rows = 2, .n_cols = 4, .ids = ids[i]};
+        specrt_head *head;
+        REQUIRE(specrt_head_bind(NULL, &d, NULL, &head, NULL) == SPECRT_STATUS_OK);
+        CHECK_INT(head->n_ids, i ? 7 : 5);
+        for (int32_t id = 0; id < head->n_ids; id++)
+            CHECK_INT(head->row_of[id], id == ids[i][0] ? 0 : id == ids[i][1] ? 1 : -1);
+        specrt_head_close(head);
+    }
 }
 
 /* A bundle that records this head, opened. */
@@ -450,6 +470,7 @@ static void test_bind_memory(void) {
 }
 
 static const test_case cases[] = {
+    {"ids", "of rows, and of none", test_ids},
     {"digest", "the digest as docs/FORMAT.md describes it", test_digest},
     {"another", "what is made of a head serves that head alone", test_policy_of_another_head},
     {"distance", "quantisations are near, other heads far", test_distance},
