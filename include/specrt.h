@@ -2599,13 +2599,13 @@ static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"prov", 1, 16u << 20, "any builder"},
     {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
     {"sketch", 3, 64ull << 30, "sketch-build"},
+    {"", 0, 0, ""}, /* the end */
 };
 
 static const specrt__bundle_kind *specrt__bundle_kind_of(const char tag[8]) {
-    size_t n = sizeof specrt__bundle_kinds / sizeof specrt__bundle_kinds[0];
-    for (size_t i = 0; i < n; i++)
-        if (memcmp(specrt__bundle_kinds[i].tag, tag, 8) == 0) return &specrt__bundle_kinds[i];
-    return NULL;
+    const specrt__bundle_kind *kind = specrt__bundle_kinds;
+    while (kind->version && memcmp(kind->tag, tag, 8) != 0) kind++;
+    return kind->version ? kind : NULL;
 }
 
 /* --- the container --- */
@@ -7695,10 +7695,8 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
     float *bias = SPECRT__CARVE(float, &at, n), *b1 = SPECRT__CARVE(float, &at, h->n_hidden);
     float *b2 = SPECRT__CARVE(float, &at, h->n_clusters);
     if (head->desc.bias) s->always.bias = bias;
-    if (h->n_hidden > 0) {
-        specrt__cluster_halves(c->b1, h->n_hidden, b1);
-        s->w1 = specrt__cluster_layer(c->w1, specrt__cluster_inputs(h), h->n_hidden, b1);
-    }
+    specrt__cluster_halves(c->b1, h->n_hidden, b1);
+    s->w1 = specrt__cluster_layer(c->w1, specrt__cluster_inputs(h), h->n_hidden, b1);
     specrt__cluster_halves(c->b2, h->n_clusters, b2);
     s->w2 = specrt__cluster_layer(c->w2, specrt__cluster_width(h), h->n_clusters, b2);
     s->always.rows = (const void *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
@@ -13277,10 +13275,11 @@ static int32_t specrt__session_list_of(const specrt_session *s, int32_t token) {
 
 /* What the target's 16 best leave out is little wherever its probability is large enough to matter. */
 SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token) {
-    int32_t best[SPECRT_LOGITS_MAX_K], k = specrt_logits_topk(logits, n, SPECRT_LOGITS_MAX_K, best);
+    int32_t best[SPECRT_LOGITS_MAX_K] = {0};
+    int32_t k = specrt_logits_topk(logits, n, SPECRT_LOGITS_MAX_K, best);
     float sum = 0;
     for (int32_t i = 0; i < k; i++) sum += expf(logits[best[i]] - logits[best[0]]);
-    return k > 0 ? logits[token] - logits[best[0]] - logf(sum) : NAN;
+    return logits[token] - logits[best[0]] - logf(sum);
 }
 
 /* Probabilities are told of a chain that is the session's own. */
@@ -13344,20 +13343,21 @@ static specrt_status specrt__session_leave_open(specrt_session *s, const int32_t
                                                 int32_t n_accepted,
                                                 const specrt_target_rows *rows) {
     specrt__session_open *open = &s->open;
-    int32_t n_logits = s->verifier->n_vocab;
+    int32_t n_logits = s->verifier->n_vocab, k = rows && !rows->logits ? rows->k : 0;
+    if (k > SPECRT_LOGITS_MAX_K) k = SPECRT_LOGITS_MAX_K;
     if (open->n > 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
     open->n = n;
     open->n_accepted = n_accepted;
     open->told = rows && (rows->logits || (rows->ids && rows->k > 0));
     memcpy(open->tokens, tokens, (size_t)n * sizeof *tokens);
+    memset(open->ids, 0xff, sizeof open->ids); /* -1: none */
     for (int32_t i = 0; i < n && open->told; i++) {
-        int32_t *best = open->ids + i * SPECRT_LOGITS_MAX_K, n_best = 0;
+        int32_t *best = open->ids + i * SPECRT_LOGITS_MAX_K;
         if (rows->logits)
-            n_best = specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits,
-                                        SPECRT_LOGITS_MAX_K, best);
-        for (; !rows->logits && n_best < rows->k && n_best < SPECRT_LOGITS_MAX_K; n_best++)
-            best[n_best] = rows->ids[(int64_t)i * rows->k + n_best];
-        while (n_best < SPECRT_LOGITS_MAX_K) best[n_best++] = -1;
+            specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits, SPECRT_LOGITS_MAX_K,
+                               best);
+        else
+            memcpy(best, rows->ids + (int64_t)i * rows->k, (size_t)k * sizeof *best);
     }
     return SPECRT_STATUS_OK;
 }

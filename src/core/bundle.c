@@ -33,13 +33,13 @@ static const specrt__bundle_kind specrt__bundle_kinds[] = {
     {"prov", 1, 16u << 20, "any builder"},
     {"ranks", 1, sizeof(specrt_ranks_header) + 12ull * SPECRT_MAX_VOCAB, "vocabtrim-calibrate"},
     {"sketch", 3, 64ull << 30, "sketch-build"},
+    {"", 0, 0, ""}, /* the end */
 };
 
 static const specrt__bundle_kind *specrt__bundle_kind_of(const char tag[8]) {
-    size_t n = sizeof specrt__bundle_kinds / sizeof specrt__bundle_kinds[0];
-    for (size_t i = 0; i < n; i++)
-        if (memcmp(specrt__bundle_kinds[i].tag, tag, 8) == 0) return &specrt__bundle_kinds[i];
-    return NULL;
+    const specrt__bundle_kind *kind = specrt__bundle_kinds;
+    while (kind->version && memcmp(kind->tag, tag, 8) != 0) kind++;
+    return kind->version ? kind : NULL;
 }
 
 /* --- the container --- */

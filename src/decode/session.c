@@ -409,10 +409,11 @@ static int32_t specrt__session_list_of(const specrt_session *s, int32_t token) {
 
 /* What the target's 16 best leave out is little wherever its probability is large enough to matter. */
 SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token) {
-    int32_t best[SPECRT_LOGITS_MAX_K], k = specrt_logits_topk(logits, n, SPECRT_LOGITS_MAX_K, best);
+    int32_t best[SPECRT_LOGITS_MAX_K] = {0};
+    int32_t k = specrt_logits_topk(logits, n, SPECRT_LOGITS_MAX_K, best);
     float sum = 0;
     for (int32_t i = 0; i < k; i++) sum += expf(logits[best[i]] - logits[best[0]]);
-    return k > 0 ? logits[token] - logits[best[0]] - logf(sum) : NAN;
+    return logits[token] - logits[best[0]] - logf(sum);
 }
 
 /* Probabilities are told of a chain that is the session's own. */
@@ -476,20 +477,21 @@ static specrt_status specrt__session_leave_open(specrt_session *s, const int32_t
                                                 int32_t n_accepted,
                                                 const specrt_target_rows *rows) {
     specrt__session_open *open = &s->open;
-    int32_t n_logits = s->verifier->n_vocab;
+    int32_t n_logits = s->verifier->n_vocab, k = rows && !rows->logits ? rows->k : 0;
+    if (k > SPECRT_LOGITS_MAX_K) k = SPECRT_LOGITS_MAX_K;
     if (open->n > 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
     open->n = n;
     open->n_accepted = n_accepted;
     open->told = rows && (rows->logits || (rows->ids && rows->k > 0));
     memcpy(open->tokens, tokens, (size_t)n * sizeof *tokens);
+    memset(open->ids, 0xff, sizeof open->ids); /* -1: none */
     for (int32_t i = 0; i < n && open->told; i++) {
-        int32_t *best = open->ids + i * SPECRT_LOGITS_MAX_K, n_best = 0;
+        int32_t *best = open->ids + i * SPECRT_LOGITS_MAX_K;
         if (rows->logits)
-            n_best = specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits,
-                                        SPECRT_LOGITS_MAX_K, best);
-        for (; !rows->logits && n_best < rows->k && n_best < SPECRT_LOGITS_MAX_K; n_best++)
-            best[n_best] = rows->ids[(int64_t)i * rows->k + n_best];
-        while (n_best < SPECRT_LOGITS_MAX_K) best[n_best++] = -1;
+            specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits, SPECRT_LOGITS_MAX_K,
+                               best);
+        else
+            memcpy(best, rows->ids + (int64_t)i * rows->k, (size_t)k * sizeof *best);
     }
     return SPECRT_STATUS_OK;
 }

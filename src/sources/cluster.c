@@ -129,10 +129,8 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
     float *bias = SPECRT__CARVE(float, &at, n), *b1 = SPECRT__CARVE(float, &at, h->n_hidden);
     float *b2 = SPECRT__CARVE(float, &at, h->n_clusters);
     if (head->desc.bias) s->always.bias = bias;
-    if (h->n_hidden > 0) {
-        specrt__cluster_halves(c->b1, h->n_hidden, b1);
-        s->w1 = specrt__cluster_layer(c->w1, specrt__cluster_inputs(h), h->n_hidden, b1);
-    }
+    specrt__cluster_halves(c->b1, h->n_hidden, b1);
+    s->w1 = specrt__cluster_layer(c->w1, specrt__cluster_inputs(h), h->n_hidden, b1);
     specrt__cluster_halves(c->b2, h->n_clusters, b2);
     s->w2 = specrt__cluster_layer(c->w2, specrt__cluster_width(h), h->n_clusters, b2);
     s->always.rows = (const void *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);

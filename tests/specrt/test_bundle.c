@@ -364,6 +364,8 @@ static void test_frames(void) {
     /* So does what a frame can hold: a short one asks for no memory but its own. */
     CHECK_INT(open_frame(frame, n, 32768 * (n + 1), &err), SPECRT_STATUS_BUNDLE_ZSTD);
     CHECK_HAS(err.msg, "more than a zstd frame of");
+    CHECK_INT(open_frame(frame, n, 32768 * (n + 1) - 1, &err), SPECRT_STATUS_BUNDLE_ZSTD);
+    CHECK_HAS(err.msg, "found 272");
     free(ranks);
 }
 
@@ -434,6 +436,22 @@ static void test_tags(void) {
         }
 }
 
+/* A tag may have eight characters, and one of more is no section's. */
+static void test_long_tag(void) {
+    fixture_section s = {"centroid", 1, SPECRT_SECTION_DEPENDS_HEAD, "bytes", 5, 5};
+    specrt_bundle *bundle;
+    size_t n, n_data;
+    uint8_t *bytes = fixture_bundle(&s, 1, &n);
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    CHECK(specrt_bundle_data(bundle, "centroid", &n_data) != NULL);
+    CHECK_INT(n_data, 5);
+    CHECK(specrt_bundle_data(bundle, "centroids", &n_data) == NULL);
+    CHECK(specrt_bundle_data(bundle, "centroi", &n_data) == NULL);
+    CHECK_INT(n_data, 0);
+    specrt_bundle_close(bundle);
+    free(bytes);
+}
+
 /* The last section's bytes end where the file ends, and not one behind. */
 static void test_last_section(void) {
     fixture_section s = {"zebra", 1, SPECRT_SECTION_OPTIONAL, "stripes", 7, 7};
@@ -484,6 +502,8 @@ static void test_ident_content(void) {
     d.n_vocab = d.n_normal = 0; /* of a head whose tokenizer is not known */
     d.head_digest.values[0][0] = -FLT_MAX;
     CHECK_INT(open_section("ident", &d, sizeof d), SPECRT_STATUS_OK);
+    d.head_rows = d.head_cols = 0; /* of no head */
+    CHECK_INT(open_section("ident", &d, sizeof d), SPECRT_STATUS_OK);
     IDENT_BAD(d.n_normal = -1);
     IDENT_BAD((d.head_rows = -1, d.head_cols = 0));
     IDENT_BAD((d.head_rows = 0, d.head_cols = -1));
@@ -519,6 +539,10 @@ static void test_ranks_content(void) {
         memcpy(bytes, &h, sizeof h);
         CHECK_INT(open_section("ranks", bytes, n), SPECRT_STATUS_OK);
     }
+    h.n_terminators = 0;
+    h.n_vocab = SPECRT_MAX_VOCAB;
+    memcpy(bytes, &h, sizeof h);
+    CHECK_INT(open_section("ranks", bytes, n), SPECRT_STATUS_OK);
     CHECK_INT(open_section("ranks", good, n), SPECRT_STATUS_OK);
     CHECK_INT(open_section("ranks", good, 31), SPECRT_STATUS_BUNDLE_CONTENT);
     CHECK_INT(open_section("ranks", good, 0), SPECRT_STATUS_BUNDLE_CONTENT);
@@ -612,6 +636,7 @@ static const test_case cases[] = {
     {"trailing", "bytes after the last section", test_trailing},
     {"frames", "zstd frames that lie, fail or follow", test_frames},
     {"zeros", "a frame of nothing but zeros, which packs best", test_frame_of_zeros},
+    {"long_tag", "of eight characters", test_long_tag},
     {"last_section", "which ends with the file", test_last_section},
     {"tags", "of which bytes they are", test_tags},
     {"newer_minor", "tomorrow's optional sections are skipped, others refused", test_newer_minor},

@@ -118,6 +118,12 @@ static void test_damage(void) {
            "n_embed, n_state, n_hidden: ");
     DAMAGE(s.header.router = SPECRT_ROUTER_CORAL, "n_embed, n_state, n_hidden: ");
     DAMAGE(s.header.router = SPECRT_ROUTER_NONE, "n_embed, n_state, n_hidden: ");
+    DAMAGE((s.header.router = SPECRT_ROUTER_NONE, s.header.n_embed = s.header.n_state = 0),
+           "n_embed, n_state, n_hidden: ");
+    DAMAGE((s.header.router = SPECRT_ROUTER_NONE, s.header.n_state = s.header.n_hidden = 0),
+           "n_embed, n_state, n_hidden: ");
+    DAMAGE((s.header.router = SPECRT_ROUTER_NONE, s.header.n_embed = s.header.n_hidden = 0),
+           "n_embed, n_state, n_hidden: ");
     DAMAGE(s.header.n_embed = -1, "n_embed, n_state, n_hidden: ");
     DAMAGE(s.header.n_hidden = 65536, "size: expected the bytes of its header's counts");
     DAMAGE(s.header.n_schedule = 0, "n_schedule, softmax: ");

@@ -249,7 +249,12 @@ static int32_t route(world *w, const specrt__active_level *l, int32_t *count) {
     memset(r->levels, 0, N_IDS * sizeof *r->levels);
     r->level = l->level;
     r->n_segments = r->n_rows = r->n_masked = 0;
+    const specrt_clusters_header *h = &w->header;
+    int64_t n_weights = h->n_hidden * (int64_t)(h->n_embed + h->n_state) +
+                        M * (int64_t)(h->n_hidden ? h->n_hidden : h->n_state),
+            n_read = r->n_read;
     w->policy->sources[0].source->route(w->session->states[0], l, r);
+    CHECK_INT(r->n_read - n_read, 2 * n_weights);
     for (int32_t i = 0; i < r->n_segments; i++) {
         const specrt_segment *s = &r->segments[i];
         for (int32_t j = 0; j < s->n_rows; j++, n++) {
@@ -268,10 +273,15 @@ static void check_levels(int32_t router, const char *policy, const int32_t *k) {
     static world w;
     level l;
     open_world(&w, router, policy, NULL);
+    const specrt__cluster_shared *shared =
+        (const specrt__cluster_shared *)w.policy->sources[0].shared.data;
+    for (int t = 0; t < 6; t++) CHECK_INT(shared->levels[t], k[t]);
     for (int round = 0; round < 60; round++) {
         int32_t t = round % 6, far = SPECRT_TREE_MAX_STEPS - 1 - round % 26, count[N_IDS];
         bool member[N_IDS];
         specrt__active_level at = random_level(&l, t, t ? 1 + below(TOPK) : 1);
+        /* scores whose exponentials are beyond a float */
+        for (int32_t i = 0; round % 5 == 4 && i < TOPK * N_COLS; i++) l.hidden[i] *= 8;
         route(&w, &at, count);
         expect(&w, &at, k[t], member);
         for (int32_t id = 0; id < N_IDS; id++) CHECK_INT(count[id], member[id]);
@@ -372,16 +382,36 @@ static void test_always_and_cap(void) {
     close_world(&w);
 }
 
-/* A head whose rows lie cluster by cluster, behind those in none, is routed where it lies. */
-static void test_in_place(void) {
+/* Clusters that several rows take count once under the cap. */
+static void test_per_row_and_cap(void) {
+    static world w;
+    level l;
+    int32_t count[N_IDS];
+    const char *policy = "centroid:2@always=0@schedule=flat@beam=per_row";
+    open_world(&w, SPECRT_ROUTER_CENTROID, policy, NULL);
+    specrt__cluster_shared *shared = (specrt__cluster_shared *)w.policy->sources[0].shared.data;
+    for (int round = 0; round < 40; round++) {
+        specrt__active_level at = random_level(&l, round % 6, 1 + below(TOPK));
+        shared->cap = 0;
+        int32_t whole = route(&w, &at, count);
+        shared->cap = 70 + 10 * (round % 8);
+        CHECK_INT(route(&w, &at, count), whole < shared->cap ? whole : shared->cap);
+        for (int32_t id = 0; id < N_IDS; id++) CHECK(count[id] <= 1);
+    }
+    close_world(&w);
+}
+
+/* A head whose rows lie cluster by cluster, behind those in none, or from the first on, is routed where it
+ * lies. */
+static void check_in_place(int32_t first) {
     static world w, moved;
     static float rows[N_IDS * N_COLS], bias[N_IDS];
     level l;
     int32_t ids[N_IDS], n = 0, expected[N_IDS], count[N_IDS];
     open_world(&w, SPECRT_ROUTER_CENTROID, "centroid:5@always=9", NULL);
-    for (int32_t m = -1; m < M; m++)
+    for (int32_t m = 0; m <= M; m++)
         for (int32_t id = 0; id < N_IDS; id++)
-            if (w.cluster_of[id] == m) ids[n++] = id;
+            if (w.cluster_of[id] == (first + m + 1) % (M + 1) - 1) ids[n++] = id;
     for (int32_t i = 0; i < N_IDS; i++) {
         memcpy(rows + i * N_COLS, w.rows + ids[i] * N_COLS, N_COLS * sizeof *rows);
         bias[i] = w.bias[ids[i]];
@@ -413,6 +443,11 @@ static void test_in_place(void) {
     specrt_policy_close(moved.policy);
     specrt_head_close(moved.head);
     close_world(&w);
+}
+
+static void test_in_place(void) {
+    check_in_place(-1);
+    check_in_place(0);
 }
 
 /* A hidden state that is not told reads as 0. */
@@ -509,11 +544,15 @@ static void test_batch(void) {
 static void test_no_token(void) {
     static world w;
     float hidden[N_COLS] = {0}, logprob = 0;
-    int32_t tokens[] = {-1, INT32_MIN, INT32_MAX};
+    int32_t tokens[] = {-1, INT32_MIN, INT32_MAX, N_IDS};
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
-    for (int32_t i = 0; i < 3; i++) {
+    for (int32_t i = 0; i < 4; i++) {
+        static float scores[M];
+        const specrt__cluster *s = (const specrt__cluster *)w.session->states[0];
         specrt_beam beam = {.n = 1, .tokens = &tokens[i], .logprobs = &logprob};
-        CHECK(specrt_session_route(w.session, i, &beam, hidden, NULL) != NULL);
+        CHECK(specrt_session_route(w.session, 0, &beam, hidden, NULL) != NULL);
+        if (i > 0) CHECK(memcmp(scores, s->scores, sizeof scores) == 0); /* all read the same */
+        memcpy(scores, s->scores, sizeof scores);
     }
     close_world(&w);
 }
@@ -610,6 +649,7 @@ static const test_case cases[] = {
     {"forward", "every router's scores in double precision", test_forward},
     {"choice", "levels hold the best clusters, by table, schedule, size and beam", test_choice},
     {"per_row", "every row scores its own clusters alone", test_per_row},
+    {"per_row_and_cap", "rows of the level, not of its rows, are capped", test_per_row_and_cap},
     {"always_and_cap", "frequent tokens come along, the cap holds", test_always_and_cap},
     {"in_place", "a head that lies cluster by cluster is not copied", test_in_place},
     {"untold", "without what the pass is fed", test_untold},

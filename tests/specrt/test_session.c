@@ -342,6 +342,17 @@ static void test_batch_refused(void) {
     CHECK_INT(specrt_session_expand_batch(s, 2, hidden, NULL, 2, beams), SPECRT_STATUS_OK);
     CHECK(beams[0].n == 0 && beams[1].n == 0); /* of one level */
     CHECK_INT(specrt_session_expand_batch(s, 2, hidden, NULL, 2, beams), SPECRT_STATUS_BAD_ARG);
+    static specrt_session *many[SPECRT_SESSION_MAX_BATCH];
+    static float rows_of_many[SPECRT_SESSION_MAX_BATCH * D];
+    static specrt_beam beams_of_many[SPECRT_SESSION_MAX_BATCH];
+    for (int i = 0; i < SPECRT_SESSION_MAX_BATCH; i++) {
+        many[i] = make_session(policy, &set, NULL);
+        REQUIRE(specrt_session_start(many[i], 9) == SPECRT_STATUS_OK);
+    }
+    CHECK_INT(specrt_session_expand_batch(many, SPECRT_SESSION_MAX_BATCH, rows_of_many, NULL,
+                                          SPECRT_SESSION_MAX_BATCH, beams_of_many),
+              SPECRT_STATUS_OK);
+    for (int i = 0; i < SPECRT_SESSION_MAX_BATCH; i++) specrt_session_close(many[i]);
     for (int i = 0; i < 2; i++) specrt_session_close(s[i]);
     specrt_session_close(mixed[1]);
     specrt_policy_close(other);
@@ -452,6 +463,18 @@ static void test_left_open(void) {
         CHECK(specrt_session_member(s, 7, 0) == SPECRT_MEMBER_NO);
     }
     CHECK_INT(specrt_session_observe_chain(s, tokens, 3, 1, -2, NULL), SPECRT_STATUS_BAD_ARG);
+    float *logits = (float *)calloc(3 * V, sizeof *logits); /* of three rows, and nothing behind */
+    int32_t *ids = (int32_t *)calloc(3 * 4, sizeof *ids);
+    REQUIRE(logits && ids);
+    const specrt_target_rows told[] = {
+        {.logits = logits}, {.ids = ids, .k = 4}, {.ids = NULL, .k = 4}, {.ids = ids, .k = 0}};
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(specrt_session_observe_chain(s, tokens, 3, 1, -1, &told[i]), SPECRT_STATUS_OK);
+        specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+        CHECK_INT(specrt_session_start(s, 9), SPECRT_STATUS_OK);
+    }
+    free(logits);
+    free(ids);
     int32_t most[SPECRT_TREE_MAX_NODES] = {9}; /* all of the longest chain is accepted */
     CHECK_INT(specrt_session_observe_chain(s, most, SPECRT_TREE_MAX_NODES,
                                            SPECRT_TREE_MAX_NODES - 1, V - 1, NULL),
@@ -483,7 +506,9 @@ static void test_observe_plain(void) {
     CHECK_INT(stats.n_drafted, 0);
     const struct {
         int32_t n, n_accepted, last;
-    } bad[] = {{0, 0, 8}, {SPECRT_TREE_MAX_NODES + 1, 0, 8}, {3, 3, 8}, {3, -1, 8}, {3, 1, V}};
+    } bad[] = {
+        {0, 0, 8},  {SPECRT_TREE_MAX_NODES + 1, 0, 8}, {3, 3, 8}, {3, -1, 8}, {3, 1, V}, {3, 3, -1},
+        {3, -1, -1}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_INT(
             specrt_session_observe_chain(s, tokens, bad[i].n, bad[i].n_accepted, bad[i].last, NULL),
@@ -515,6 +540,11 @@ static void test_bad_tokens(void) {
     CHECK(specrt_session_observe(s, &draft, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
     verdict.n = 0;
     CHECK(specrt_session_observe(s, &draft, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
+    static const int32_t many[SPECRT_TREE_MAX_NODES + 1], depths[SPECRT_TREE_MAX_NODES + 1];
+    const specrt_draft longest = {
+        .n = SPECRT_TREE_MAX_NODES + 1, .tokens = many, .parents = many, .depths = depths};
+    verdict = (specrt_verdict){.n = 1, .tokens = {5}};
+    CHECK(specrt_session_observe(s, &longest, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_session_shortlist(s)->n_rows, 1);
     REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
     CHECK(specrt_session_expand(s, hidden, NULL, 6, &beam) == SPECRT_STATUS_BAD_ARG);

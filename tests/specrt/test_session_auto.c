@@ -228,6 +228,37 @@ static void test_session_tells(void) {
     check_session_tells(2, "static:120");
 }
 
+/* Of a chain that is not the session's own, auto_draft learns its length and no probabilities. */
+static void test_told_chain(void) {
+    scene c;
+    specrt_auto_stats before, after;
+    specrt_auto *auto_draft;
+    specrt_session *s;
+    specrt_beam beam;
+    float hidden[D] = {1};
+    const double costs[] = {1, 1.01, 1.02, 1.03, 1, 1.02, 1.04, 1.06};
+    const int32_t rows[] = {1, 100} /* as few as topk */, tokens[] = {5, 7};
+    const specrt_auto_desc desc = {.num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs};
+    open_scene(&c, "static:120");
+    REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
+    const specrt_session_params params = {
+        .tree = {3, 1, 4}, .auto_draft = auto_draft, .n_logits = V + 8};
+    REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, NULL) == 0);
+    REQUIRE(specrt_session_start(s, 5) == 0);
+    for (specrt_session_get_beam(s, &beam); beam.n > 0;)
+        REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == 0);
+    REQUIRE(s->tree->level > 1);
+    const specrt__auto_tally none[SPECRT__AUTO_BINS] = {{0, 0}};
+    specrt_auto_get_stats(auto_draft, &before);
+    CHECK_INT(specrt_session_observe_chain(s, tokens, 2, 1, V, NULL), 0); /* V is padding */
+    specrt_auto_get_stats(auto_draft, &after);
+    CHECK_INT(after.n_passes, before.n_passes + 1);
+    CHECK(memcmp(auto_draft->bins, none, sizeof none) == 0);
+    specrt_session_close(s);
+    specrt_auto_close(auto_draft);
+    close_scene(&c);
+}
+
 static int by_size(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x < y) - (x > y);
@@ -258,6 +289,7 @@ static const test_case cases[] = {
     {"lists", "a session drafts from the rows chosen", test_session_lists},
     {"session_tells", "a session tells auto_draft what a host would", test_session_tells},
     {"session_batch", "sessions of a batch with lists of other lengths", test_session_batch},
+    {"told_chain", "what a session learns of a chain that it did not draft", test_told_chain},
     {"certainty", "what a session tells of a token, beside the softmax", test_session_certainty},
 };
 TEST_MAIN(cases)

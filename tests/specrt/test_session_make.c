@@ -66,6 +66,12 @@ static void test_first_terminator(void) {
     CHECK(specrt_session_member(s, 0, 0) != SPECRT_MEMBER_NO);
     CHECK(specrt_session_member(s, 3, 0) != SPECRT_MEMBER_NO); /* the fixture's */
     CHECK(specrt_session_member(s, 1, 0) == SPECRT_MEMBER_NO);
+    CHECK(specrt_session_member(s, 3, -1) == SPECRT_MEMBER_NO);
+    CHECK(specrt_session_member(s, -1, 0) == SPECRT_MEMBER_NO);
+    CHECK(specrt_session_member(s, V, 0) == SPECRT_MEMBER_NO);
+    CHECK(specrt_session_member(s, INT32_MAX, 0) == SPECRT_MEMBER_NO);
+    const specrt_active *rows = specrt_session_shortlist(s);
+    for (int32_t i = 0; i < rows->n_segments; i++) CHECK(rows->segments[i].n_rows > 0);
     CHECK_INT(specrt_session_shortlist(s)->n_rows, 3); /* with the root */
     specrt_session_close(s);
     specrt_policy_close(policy);
@@ -150,12 +156,33 @@ static void test_shape(void) {
     }
 }
 
+/* Marks of a policy are within those of a pool's tokens, which end where their memory does. */
+static void test_marks(void) {
+    open_all();
+    specrt_policy *policy = make_policy("static:30");
+    specrt__active_pool pool = {.n_ids = V + 16 - V % 16};
+    pool.wants = (uint8_t *)calloc((size_t)pool.n_ids, 1);
+    REQUIRE(pool.wants);
+    const int32_t invalid[] = {9, pool.n_ids}, *own = policy->invalid, n_own = policy->n_invalid;
+    policy->invalid = invalid;
+    policy->n_invalid = 2;
+    specrt__session_mark(&pool, policy);
+    policy->invalid = own;
+    policy->n_invalid = n_own;
+    CHECK_INT(pool.n_fixed, policy->fixed.n_rows);
+    CHECK(pool.wants[9] & SPECRT__ACTIVE_INVALID);
+    for (int32_t i = V; i < pool.n_ids; i++) CHECK_INT(pool.wants[i], SPECRT__ACTIVE_INVALID);
+    free(pool.wants);
+    specrt_policy_close(policy);
+}
+
 static const test_case cases[] = {
     {"no_allocation", "nothing is allocated after creation", test_no_allocation},
     {"failed_allocations", "an allocation that fails is told, and nothing stays",
      test_failed_allocations},
     {"shape", "drafts are of the distribution that a scaled and capped head has", test_shape},
     {"first_terminator", "token 0 may be one", test_first_terminator},
+    {"marks", "of a policy end with the tokens", test_marks},
     {"padding", "ids behind the vocabulary are never rows", test_padding},
 };
 TEST_MAIN(cases)
