@@ -99,6 +99,14 @@ safetensors m/model.safetensors mtp.fc.weight:BF16:1,2:01020304 \
     model.embed_tokens.weight:BF16:2,1:01020304
 finds "tied tied-head" m
 
+# A head of another type than the target's cannot be compared with its rows.
+mkdir f
+cp t/config.json f
+wide=$(for i in 1 2 3; do for k in 1 2 3 4 5 6 7 8; do printf 0000803f; done; done)
+safetensors f/model.safetensors "d2t:I64:3:$(i64 3 8 10)" "lm_head.weight:F32:3,8:$wide" \
+    mtp.fc.weight:BF16:1,2:01020304 "t2d:BOOL:384:$(mask 384 3 9 12)"
+finds "draft-vocab-size terminators thinking" f --for specrt
+
 # A GGUF: cut as it should be, with the list of another cut, and without the head that was cut.
 sample=$CLI_TESTS/../../data/sample
 target=$sample/target.gguf

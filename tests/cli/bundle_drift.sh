@@ -24,6 +24,14 @@ prints '*"missing":\[{"id":5,"n":3},{"id":4,"n":2},{"id":6,"n":2},{"id":7,"n":1}
 warns '*coverage fell by 50.00 points since calibration, more than 2.00; calibrate again*'
 accepts specrt-bundle drift a.specb --counts other.counts same.counts --max-drop 0.3
 prints '*20 tokens, a list of 2*calibration*70.00%*this text*45.00%*20.00%  other*70.00%  same*'
+# As much as may be lost is no finding.
+count half 1 1 1 2 5 5 5 5
+ids quarters.bin 1 1 2 2 3 3 4 4
+accepts vocabtrim-calibrate --tokenizer none --n-vocab 10 --id-bytes 2 --corpus quarters.bin \
+    --holdout 0 --size 3 -o quarters.specb
+accepts specrt-bundle drift quarters.specb --counts half.counts --max-drop 0.25
+specrt-bundle drift quarters.specb --counts half.counts --max-drop 0.249 >../out 2>../err
+[ $? = 4 ] || fail "$(cat ../out ../err)"
 # Of another size no coverage is recorded, so none can have fallen.
 accepts specrt-bundle drift a.specb --counts other.counts --size 4 --json
 prints '*"coverage":0.4,"coverage_calibrated":null,"drop":null*'

@@ -56,6 +56,13 @@ accepts hnsw-build --model model.safetensors --m 4 --ef-construction 16 --min-re
 ids frequent.bin $(seq 256 299)
 accepts vocabtrim-calibrate --tokenizer none --id-bytes 2 --n-vocab 300 --keep 299 --holdout 0 \
     --corpus frequent.bin --size 40 -q -o b.specb
+for vectors in f16 none; do
+    accepts hnsw-build --model model.safetensors --m 4 --ef-construction 16 --min-recall 0 \
+        --vectors $vectors -o h.specb -f
+    accepts specrt-bundle info h.specb -v
+    prints "*, vectors $vectors
+*"
+done
 is_narrow() { [ "$(LC_ALL=C.UTF-8 awk 'length > 100' ../out)" = "" ] || fail "$(cat ../out)"; }
 # A screen.
 accepts specrt-bundle info b.specb

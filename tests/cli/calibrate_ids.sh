@@ -23,6 +23,15 @@ accepts run --keep 7 --mass 0.5 --export text=mass.txt
 accepts run --keep 7 --min-count 2 --export text=min.txt
 [ "$(tr '\n' ' ' <min.txt)" = "7 5 3 9 " ] || fail "min-count: $(cat min.txt)"
 
+# What ends a text is counted apart from its tokens.
+accepts run --keep 7,2 --counts-out ends.counts
+grep -v '^#end' ends.counts
+many=()
+for i in $(seq 62); do many+=(--export "text=many-$i.txt"); done
+refuses 2 "*--export: 61 at most*" run --keep 7 "${many[@]}"
+accepts run --keep 7 "${many[@]:0:122}"
+[ -s many-61.txt ] || fail "61 lists were asked for"
+
 # --keep as ranges, and as a file.
 printf '7\n8-9\n' >keep.txt
 accepts run --keep keep.txt --size 5 --export text=k1.txt

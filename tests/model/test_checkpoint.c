@@ -116,6 +116,7 @@ static void test_config(void) {
     CHECK_INT(sl_checkpoint_number(&c, "a"), -1);
     CHECK(sl_checkpoint_has(&c, "c.weight") && sl_checkpoint_has(&c, fc));
     CHECK(!sl_checkpoint_has(&c, "c.weigh") && !sl_checkpoint_has(&c, "afc.weight"));
+    CHECK(!sl_checkpoint_has(&c, "a name longer than any tensor's"));
     sl_checkpoint_close(&c);
     put_json("config.json", "{\"a\":1,\"text_config\":{\"a\":2,\"b\":3,\"c\":true},\"d\":\"1\"}");
     REQUIRE(sl_checkpoint_open(in_folder("model.safetensors"), true, &c, &err) == SPECRT_STATUS_OK);

@@ -98,7 +98,27 @@ static void test_blocks(void) {
     CHECK_HAS(err.msg, "--values blocks: expected a text list of blocks");
 }
 
+/* A vocabulary has so many blocks, and no more. */
+static void test_most_blocks(void) {
+    const token_map_options o = {.values = TOKEN_MAP_BLOCKS};
+    const size_t most = SPECRT_MAX_VOCAB / 16;
+    char *text = (char *)malloc(9 * (most + 1) + 1), *end = text;
+    token_map map;
+    REQUIRE(text);
+    for (size_t i = 0; i < most; i++) end += sprintf(end, "%zu\n", i);
+    REQUIRE(!sl_token_map_read_memory(text, (size_t)(end - text), "x", &o, &map, &err));
+    CHECK_INT(map.n, SPECRT_MAX_VOCAB);
+    CHECK_INT(map.ids[SPECRT_MAX_VOCAB - 1], SPECRT_MAX_VOCAB - 1);
+    sl_token_map_free(&map);
+    end += sprintf(end, "0\n");
+    CHECK_INT(sl_token_map_read_memory(text, (size_t)(end - text), "x", &o, &map, &err),
+              SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "more blocks than a vocabulary has");
+    free(text);
+}
+
 static const test_case cases[] = {
+    {"most_blocks", "of a vocabulary", test_most_blocks},
     {"choice", "forced groups first, then by count; the last one is whole or left out",
      test_choice},
     {"whole", "aligned and complete groups", test_whole},
