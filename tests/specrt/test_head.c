@@ -422,6 +422,15 @@ static void test_check_states(void) {
     CHECK_INT(specrt_head_check_states(&small, &one, 1, flat, 3, &rms, &err),
               SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "and best token 0, found 0.607 and 2");
+    static const float falling[] = {3, 2, 1}, ties[] = {4, 5, 5}, zeros[3];
+    small.rows = falling;
+    CHECK_INT(specrt_head_check_states(&small, &one, 1, ties, 3, &rms, &err),
+              SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "and best token 1, found ");
+    CHECK_HAS(err.msg, " and 0");
+    CHECK_INT(specrt_head_check_states(&small, &one, 1, zeros, 3, &rms, &err),
+              SPECRT_STATUS_BAD_INPUT);
+    CHECK(rms == 1);
     head.logit_scale = head.softcap = 0;
     CHECK_INT(specrt_head_check_states(&head, wrong, 1, logits, S_LOGITS, NULL, &err),
               SPECRT_STATUS_BAD_INPUT);
