@@ -179,6 +179,7 @@ static void test_stops_and_starts(void) {
 static void test_looks_again(void) {
     specrt_auto *a = make(0.2, 0.3, 0);
     drafts_in(a, 0, 3000);
+    CHECK_INT(a->interval, 512); /* the most */
     specrt_auto_begin(a);
     CHECK_INT(drafts_in(a, 0, 1), 1);
     specrt_auto_close(a);
@@ -416,7 +417,7 @@ static void test_repeats(void) {
 static void test_refusals(void) {
     double good[LISTS * (STEPS + 1)], zero[LISTS * (STEPS + 1)] = {0}, nan[LISTS * (STEPS + 1)];
     const double cheap[2] = {1, 1e-9}, dear[2] = {1, 1000001};
-    const int32_t falling[LISTS] = {3, 2, 1};
+    const int32_t falling[LISTS] = {3, 2, 1}, twice[LISTS] = {1, 2, 2};
     fill_costs(good, 1, 1, 0);
     memcpy(nan, good, sizeof nan);
     nan[STEPS] = NAN;
@@ -430,6 +431,7 @@ static void test_refusals(void) {
         {{.num_steps = 2, .n_lists = 9, .costs = good, .rows = places}, "n_lists"},
         {{.num_steps = 2, .n_lists = 2, .costs = good}, "rows where above 1"},
         {{.num_steps = 2, .n_lists = LISTS, .costs = good, .rows = falling}, "rows"},
+        {{.num_steps = 2, .n_lists = LISTS, .costs = good, .rows = twice}, "rows"},
         {{.num_steps = 2, .n_lists = 1}, "costs[0]"},
         {{.num_steps = 2, .n_lists = 1, .costs = zero}, "costs[0]"},
         {{.num_steps = STEPS, .n_lists = 1, .costs = nan}, "costs"},
@@ -451,6 +453,12 @@ static void test_refusals(void) {
         .num_steps = 1, .n_lists = SPECRT_AUTO_MAX_LISTS, .rows = ascending, .costs = limits};
     specrt_auto *a;
     REQUIRE(specrt_auto_create(&most, NULL, &a, NULL) == SPECRT_STATUS_OK);
+    specrt_auto_close(a);
+    double equal[SPECRT_TREE_MAX_STEPS + 1];
+    for (int i = 0; i <= SPECRT_TREE_MAX_STEPS; i++) equal[i] = 1;
+    const specrt_auto_desc longest = {
+        .num_steps = SPECRT_TREE_MAX_STEPS, .n_lists = 1, .costs = equal};
+    REQUIRE(specrt_auto_create(&longest, NULL, &a, NULL) == SPECRT_STATUS_OK);
     specrt_auto_close(a);
     a = make(1, 1, 0);
     const specrt_auto_cycle cycles[] = {{.n_passes = -1},

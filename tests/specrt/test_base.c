@@ -28,6 +28,8 @@ static void test_error(void) {
     CHECK_INT(err.status, SPECRT_STATUS_IO);
     CHECK_STR(err.msg, "file: 7");
     CHECK_INT(specrt_error_set(NULL, SPECRT_STATUS_IO, "nobody listens"), SPECRT_STATUS_IO);
+    specrt_error_set(&err, SPECRT_STATUS_IO, "a\x1b[0m\x7f\nb\x1f~");
+    CHECK_STR(err.msg, "a?[0m??b?~");
     specrt_error_set(&err, SPECRT_STATUS_IO, "%s", long_text);
     CHECK_INT(strlen(err.msg), sizeof err.msg - 1);
 }
