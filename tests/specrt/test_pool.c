@@ -89,7 +89,7 @@ static void run_history(specrt_dtype dtype, const float *bias) {
     REQUIRE(p && (uintptr_t)p->rows % 64 == 0);
     memset(wants, 0, sizeof wants);
     memset(before, 0, sizeof before);
-    for (int32_t id = 0; id < N_IDS; id += 10) specrt__active_mark(p, id, SPECRT__ACTIVE_FIXED);
+    for (int32_t id = 1; id < N_IDS; id += 10) specrt__active_mark(p, id, SPECRT__ACTIVE_FIXED);
     int64_t n_copied = 0;
     for (int cycle = 0; cycle < 400; cycle++) {
         for (int i = random_below(80); i > 0; i--) {
@@ -103,8 +103,8 @@ static void run_history(specrt_dtype dtype, const float *bias) {
         specrt__active_sync(p);
         for (int32_t id = 0; id < N_IDS; id++) {
             bool wanted = wants[0][id] || wants[1][id] || wants[2][id];
-            CHECK(specrt__active_member(p, id) == (wanted || id % 10 == 0));
-            members[id] = wanted && id % 10 != 0;
+            CHECK(specrt__active_member(p, id) == (wanted || id % 10 == 1));
+            members[id] = wanted && id % 10 != 1;
             n_copied += members[id] && !before[id];
         }
         check_slots(p, members);
@@ -117,7 +117,8 @@ static void run_history(specrt_dtype dtype, const float *bias) {
     specrt__active_sync(p);
     memset(members, 0, sizeof members);
     check_slots(p, members);
-    CHECK(specrt__active_member(p, 10) && !specrt__active_member(p, 11));
+    CHECK(specrt__active_member(p, 11) && !specrt__active_member(p, 10));
+    CHECK(!specrt__active_member(p, -1) && !specrt__active_member(p, N_IDS));
     specrt__active_pool_free(p);
     specrt_head_close(head);
 }

@@ -361,6 +361,29 @@ static void test_adler(void) {
     free(b.p);
 }
 
+/* Words of the header that no writer puts there, under a right checksum. */
+static void test_header_words(void) {
+    static const struct {
+        size_t at;
+        int32_t value;
+    } words[] = {{96, -1}, {96, SPECRT_MAX_TERMINATORS + 1}, {100, 2}};
+    bytes b = write_trace(10);
+    specrt_status status;
+    bool cut;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        uint8_t kept[4];
+        memcpy(kept, b.p + words[i].at, 4);
+        memcpy(b.p + words[i].at, &words[i].value, 4);
+        memcpy(b.p + 120, (uint64_t[]){specrt_hash64(b.p, 120, 0)}, 8);
+        CHECK_INT(read_trace(b.p, b.n, &status, &cut), 0);
+        CHECK_INT(status, SPECRT_STATUS_TRACE_DAMAGED);
+        memcpy(b.p + words[i].at, kept, 4);
+    }
+    memcpy(b.p + 120, (uint64_t[]){specrt_hash64(b.p, 120, 0)}, 8);
+    CHECK_INT(read_trace(b.p, b.n, &status, &cut), 10);
+    free(b.p);
+}
+
 /* Hidden states have blocks of their own, of which who does not want them reads nothing. */
 static void test_hidden(void) {
     enum { N = 3000 };
@@ -654,6 +677,7 @@ static const test_case cases[] = {
     {"cut", "a file cut anywhere reads up to the cut", test_cut},
     {"damage", "a flipped bit anywhere is found", test_damage},
     {"inconsistent", "damage under checksums that are right", test_inconsistent},
+    {"header_words", "that no writer puts there", test_header_words},
     {"hidden", "states in blocks of their own, which may be skipped", test_hidden},
     {"header", "what a trace says of its recording, in either version", test_header},
     {"adler", "checksums of another kind", test_adler},
