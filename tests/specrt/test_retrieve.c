@@ -516,8 +516,8 @@ static void test_turns(void) {
 /* A prompt's tokens come in, the last of them where not all find room, and so do the target's best there.
  * They make way for the first event. */
 static void test_prompt(void) {
-    static const int32_t tokens[] = {20, 3, 30, 21, 22, 23, 20, 34, 25, 26, 27, 28, 29, 35, 32, 33};
-    static const int32_t best[32] = {100, 101, 30, 3, 102, 299}, no_token[2] = {V, -1};
+    static const int32_t tokens[] = {20, 3, 30, 21, 22, 23, 20, 34, 25, 26, 27, 28, 29, 0, 32, 33};
+    static const int32_t best[32] = {100, 101, 30, 3, 0, 299}, no_token[2] = {V, -1};
     world w;
     run r;
     specrt_target_rows rows = {.ids = best, .k = 2};
@@ -540,7 +540,7 @@ static void test_prompt(void) {
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
     CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 1);
     REQUIRE(!specrt_session_prefill(r.session, tokens, 3, &rows));
-    static const int32_t members[] = {20, 30, 100, 101, 102, 299};
+    static const int32_t members[] = {20, 30, 100, 101, 0, 299};
     for (int i = 0; i < 6; i++) CHECK(specrt__active_member(r.session->pool, members[i]));
     CHECK_INT(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1], 5);
     rows.ids = no_token; /* the next prompt token is resident already, and nothing else comes in */

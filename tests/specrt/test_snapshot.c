@@ -552,7 +552,9 @@ static const forgery forgeries[] = {
     {"ages", AGES, 0, -1, -1, 0},
     {"position", -1, 0, 0, INT32_MIN, 36},
     {"cycle", -1, 0, 0, INT32_MIN, 44},
-    {"cache", -1, 0, 0, 0x7ff80000, 68}, /* p is no number */
+    {"cache", -1, 0, 0, 0x7ff80000, 68},          /* p is no number */
+    {"cache", -1, 0, 0, (int32_t)0xbff00000, 68}, /* p is -1 */
+    {"cache", -1, 0, 0, 0x7fe00000, 68},          /* p is more than the cache holds */
     {"root", -1, 0, 0, V, 76},
     {"fill", -1, 0, 0, V + 1, 80},
     {"rows", -1, 0, 0, 40, 80}, /* filled up beyond what is packed */
