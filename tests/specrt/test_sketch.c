@@ -472,6 +472,22 @@ static void test_everything(void) {
     check_everything("sketch:602@keep=603@scan=9999"); /* more than there are: all of them */
 }
 
+/* One row of one column is a head, too. */
+static void test_least(void) {
+    size_t n_sketch, n;
+    uint8_t *section = fixture_sketch(1, 1, 32, 7, &n_sketch);
+    fixture_section s = {"sketch", 3, 32, section, n_sketch, n_sketch};
+    uint8_t *bytes = fixture_bundle(&s, 1, &n);
+    specrt_bundle *bundle;
+    specrt_sketch view;
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    CHECK_INT(specrt_bundle_sketch(bundle, &view, NULL), SPECRT_STATUS_OK);
+    CHECK(view.header->n_rows == 1 && view.header->n_cols == 1);
+    specrt_bundle_close(bundle);
+    free(section);
+    free(bytes);
+}
+
 /* --- what is refused --- */
 
 static void test_refused(void) {
@@ -600,6 +616,7 @@ static const test_case cases[] = {
     {"no_numbers", "states of NaN, infinity and zero", test_no_numbers},
     {"levels", "what a level of several states names, by probability", test_levels},
     {"everything", "all rows named: the full vocabulary, bit for bit", test_everything},
+    {"least", "a head of one number", test_least},
     {"damaged", "sizes that lie, numbers that are none, older versions", test_damaged},
     {"refused", "signs, heads, a missing bundle", test_refused},
 };
