@@ -14,7 +14,7 @@ sed 's/></>\n</g' page.html | sed '1,/<\/style>/d'
 tells cograph-build "${tokenizer[@]}" --corpus "$corpus/qa" --min-count 2 -o a.specb
 tells cograph-build "${tokenizer[@]}" --corpus "$corpus/qa" -f -o a.specb --json | timeless
 hnsw=(hnsw-build "${model[@]}" --m 4 --ef-construction 16 --min-recall 0.3 -f -o a.specb)
-tells "${hnsw[@]}" | awk '/built in/ { sub(/, built.*/, "") } /^ *[0-9]+ / { $3 = $4 = "" } 1'
+tells "${hnsw[@]}"
 tells "${hnsw[@]}" --metric augmented-l2 --json | timeless
 accepts specrt-eval record --target "$sample/target.gguf" --draft "$sample/draft.safetensors" -q \
     --prompts "$sample/../prompts/qa.jsonl" --limit 20 --max-tokens 40 --num-steps 2 --topk 2 \
@@ -26,7 +26,7 @@ tells cluster-build "${model[@]}" --router none --clusters 50 --largest 1.5 -f -
     --json | timeless
 for router in dynaspec coral; do
     train=(cluster-build "${model[@]}" --trace a.trace --router $router --clusters 16 --hidden 32)
-    tells "${train[@]}" --epochs 2 -f -o a.specb | sed 's/ in [0-9.]* s//'
+    tells "${train[@]}" --epochs 2 -f -o a.specb
     tells "${train[@]}" --epochs 2 --schedule flat --json | timeless
 done
 tells specrt-bundle info a.specb -v

@@ -1,5 +1,6 @@
 # Flags that do not go together, or make no sense, are usage errors of one line.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 ids a.bin 5 5 5 3 3 9
 echo hello >a.txt
 run() { vocabtrim-calibrate "$@"; }

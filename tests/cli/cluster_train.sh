@@ -1,6 +1,7 @@
 # cluster-build --router: training from a trace of the sample pair, what it
 # leaves behind, what it refuses.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 sample=$CLI_TESTS/../../data/sample
 target=$sample/target.gguf
 record() { # TRACE FLAGS...

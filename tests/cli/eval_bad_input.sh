@@ -1,5 +1,6 @@
 # Models, drafters, bundles and prompts that do not fit: one line each, and nothing else happens.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 target=$CLI_TESTS/../../data/sample/target.gguf
 draft=$CLI_TESTS/../../data/sample/draft.safetensors
 decode() { specrt-eval decode --target "$target" --max-tokens 4 "$@"; }

@@ -1,5 +1,6 @@
 # The target's own answers, the same for any number of threads, that vocabtrim-calibrate counts.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 target=$CLI_TESTS/../../data/sample/target.gguf
 prompts=$CLI_TESTS/../../data/prompts
 generate() { specrt-eval generate --target "$target" --prompts "$prompts/code.jsonl" \

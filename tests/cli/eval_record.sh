@@ -1,5 +1,6 @@
 # What record writes is what was decoded: tokens, the target's best, the drafter's along the path.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 target=$CLI_TESTS/../../data/sample/target.gguf draft=$CLI_TESTS/../../data/sample/draft.safetensors
 trace() { "$CLI_BIN/../tests/trace" "$@"; }
 prompts=$CLI_TESTS/../../data/prompts/code.jsonl

@@ -1,5 +1,6 @@
 # Help with an example first, for the tool and for every verb; unknown verbs and flags.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 accepts specrt-eval -h
 prints "Example:
   specrt-eval compare *decode*generate*compare*"

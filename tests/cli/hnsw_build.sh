@@ -1,6 +1,7 @@
 # hnsw-build: the same bytes for any threads, what a search finds, the gate, what it refuses, and
 # what it leaves behind.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 refuses 2 "*expected --model*" hnsw-build -o x.specb
 refuses 2 "*expected -o FILE*" hnsw-build --model m.gguf
 refuses 2 "*--metric: expected one of ip, augmented-l2, auto, found 'l2'" hnsw-build \

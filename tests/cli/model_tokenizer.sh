@@ -1,6 +1,7 @@
 # A model whose tokenizer cannot be read is refused as vocabtrim-calibrate does; one without any
 # is not.
 . "$CLI_TESTS/lib.bash"
+NARRATES=1
 sample=$CLI_TESTS/../../data/sample/target.gguf
 calibrate() { vocabtrim-calibrate --tokenizer "$1" --corpus "$1" -o x.specb; }
 cluster() { cluster-build --model "$1" --router none --clusters 2 -o x.specb; }

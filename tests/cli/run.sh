@@ -17,6 +17,7 @@ export CLI_BIN PATH="$CLI_BIN:$PATH" LC_ALL=C
 [ -z "${SPECRT_DATA:-}" ] || export SPECRT_DATA="$(cd "$SPECRT_DATA" 2>/dev/null && pwd)"
 export SPECRT_DATA="${SPECRT_DATA:-$CLI_TESTS/../../../shared/data}"
 shift
+export MALLOC_PERTURB_=197 # glibc: what a tool has not set, or has freed, holds no zeros
 unset MAKEFLAGS MAKELEVEL MFLAGS
 unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE \
     PMI_RANK PMI_SIZE

@@ -42,6 +42,19 @@ static void check_ids(const char *name, const void *bytes, size_t n, int id_byte
     sl_corpus_close(c);
 }
 
+/* An id far in a file is named by its index there. */
+static void case_far(void) {
+    enum { N = 1 << 20 };
+    uint16_t *ids = (uint16_t *)calloc(N, sizeof *ids);
+    REQUIRE(ids);
+    ids[N - 3] = 9;
+    corpus_options options = {.token_ids = true, .id_bytes = 2, .n_vocab = 9};
+    gathered g = gather_memory("x.bin", ids, N * sizeof *ids, &options);
+    CHECK_HAS(g.err.msg, "x.bin: id 9 at index 1048573; expected 0 to 8");
+    gather_free(&g);
+    free(ids);
+}
+
 static void case_ids(void) {
     static const uint16_t u16[] = {1, 2, 65535, 4};
     static const uint16_t wide[] = {1, 0, 65535, 65535};
@@ -120,6 +133,7 @@ static void case_long(void) {
 }
 
 static const test_case cases[] = {
+    {"far", "an id that is none, far in a file", case_far},
     {"ids", ".bin and .npy", case_ids},
     {"long", "ids of several batches", case_long},
 };

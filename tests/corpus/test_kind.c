@@ -62,10 +62,34 @@ static void case_controls(void) {
     }
 }
 
+/* What has no extension to go by. A name that begins with its only dot has none. */
+static void case_contents(void) {
+    static const struct {
+        const char *text;
+        bool json;
+    } texts[] = {{"{\"text\":\"a\"}", true},
+                 {" {\n\"text\":\"a\"}", true},
+                 {"{}\n{\"text\":\"a\"}", true},
+                 {"[{\"text\":\"a\"}]", true},
+                 {"{a}", false},
+                 {"[1]", false},
+                 {"{", false},
+                 {"\"a\"", false}};
+    static const char *const names[] = {"x", ".jsonl", "a/.json"};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+        for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+            gathered g = gather_string(names[k], texts[i].text, NULL);
+            CHECK_INT(g.status, SPECRT_STATUS_OK);
+            CHECK_STR(show(&g), texts[i].json ? "a" : texts[i].text);
+            gather_free(&g);
+        }
+}
+
 static const test_case cases[] = {
     {"bad-files", "files that hold no text say what they are", case_bad_files},
     {"nuls", "text with NULs is text, binary data is not", case_nuls},
     {"limits", "how many NULs and control bytes a text may have", case_limits},
+    {"contents", "of files without an extension", case_contents},
     {"controls", "which control bytes a text has", case_controls},
 };
 TEST_MAIN(cases)
