@@ -296,7 +296,9 @@ static void check_sweep(const calibrate_ranking *r, const speed_model *m, int32_
 static void test_sweep(void) {
     counts c;
     calibrate_ranking r;
-    double rates[] = {0.8, 0.7};
+    double *rates = (double *)malloc(2 * sizeof *rates); /* and nothing behind them */
+    REQUIRE(rates);
+    rates[0] = 0.8, rates[1] = 0.7;
     const speed_model none = {.n_rows = N_VOCAB};
     const speed_model some = {.rates = rates,
                               .n_rates = 2,
@@ -312,6 +314,7 @@ static void test_sweep(void) {
     check_sweep(&r, &some, 2000, 4, (const int32_t[]){1024, 2000, 2048, 2950});
     check_sweep(&r, &some, 2500, 4, (const int32_t[]){1024, 2048, 2500, 2950});
     check_sweep(&r, &some, 2950, 3, (const int32_t[]){1024, 2048, 2950});
+    free(rates);
     calibrate_ranking_free(&r);
     sl_counts_free(&c);
 }
