@@ -13368,7 +13368,6 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
                                                       int32_t n, int32_t n_accepted, int32_t last,
                                                       const specrt_target_rows *rows) {
     static const float none[SPECRT_TREE_MAX_NODES] = {0};
-    int32_t depths[SPECRT_TREE_MAX_NODES];
     specrt_draft draft;
     specrt_verdict verdict;
     if (n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
@@ -13376,16 +13375,14 @@ SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const i
     if (last == -1) return specrt__session_leave_open(s, tokens, n, n_accepted, rows);
     SPECRT__CLEAR(&draft, 1);
     SPECRT__CLEAR(&verdict, 1);
-    for (int32_t i = 0; i < n; i++) depths[i] = i;
+    for (int32_t i = 0; i < n; i++) verdict.nodes[i] = i; /* in a chain they are depths, too */
     draft.n = n;
     draft.tokens = tokens;
-    draft.depths = depths;
+    draft.depths = verdict.nodes;
     draft.logprobs = none;
     verdict.n = n_accepted + 1;
-    for (int32_t i = 0; i < verdict.n; i++) {
-        verdict.nodes[i] = i;
+    for (int32_t i = 0; i < verdict.n; i++)
         verdict.tokens[i] = i < n_accepted ? tokens[i + 1] : last;
-    }
     return specrt_session_observe(s, &draft, &verdict, rows);
 }
 
