@@ -15,7 +15,7 @@ typedef struct specrt__simd_sums_scalar {
 
 static inline specrt__simd_v16 specrt__simd_splat_scalar(float x) {
     specrt__simd_v16 v;
-    SPECRT__EACH_LANE(i) v.lane[i] = x;
+    SPECRT__EACH_LANE (i) v.lane[i] = x;
     return v;
 }
 
@@ -60,7 +60,7 @@ static inline specrt__simd_v16 specrt__simd_q8_0_scalar(const uint8_t *row, int6
 
 static inline specrt__simd_v16 specrt__simd_fma_scalar(specrt__simd_v16 a, specrt__simd_v16 b,
                                                        specrt__simd_v16 c) {
-    SPECRT__EACH_LANE(i) {
+    SPECRT__EACH_LANE (i) {
 #if defined(FP_FAST_FMAF)
         c.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
 #else
@@ -71,30 +71,30 @@ static inline specrt__simd_v16 specrt__simd_fma_scalar(specrt__simd_v16 a, specr
 }
 
 static inline specrt__simd_v16 specrt__simd_sub_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    SPECRT__EACH_LANE(i) a.lane[i] -= b.lane[i];
+    SPECRT__EACH_LANE (i) a.lane[i] -= b.lane[i];
     return a;
 }
 
 static inline specrt__simd_v16 specrt__simd_mul_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    SPECRT__EACH_LANE(i) a.lane[i] *= b.lane[i];
+    SPECRT__EACH_LANE (i) a.lane[i] *= b.lane[i];
     return a;
 }
 
 /* NaN in a gives b. */
 static inline specrt__simd_v16 specrt__simd_max_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    SPECRT__EACH_LANE(i) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+    SPECRT__EACH_LANE (i) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
     return a;
 }
 
 static inline int specrt__simd_any_ge_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
     int any = 0;
-    SPECRT__EACH_LANE(i) any |= a.lane[i] >= b.lane[i];
+    SPECRT__EACH_LANE (i) any |= a.lane[i] >= b.lane[i];
     return any;
 }
 
 static inline specrt__simd_v16 specrt__simd_pow2_scalar(specrt__simd_v16 z) {
-    SPECRT__EACH_LANE(i)
-    z.lane[i] = specrt__base_float((specrt__base_bits(z.lane[i]) + 127) << 23);
+    SPECRT__EACH_LANE (i)
+        z.lane[i] = specrt__base_float((specrt__base_bits(z.lane[i]) + 127) << 23);
     return z;
 }
 
@@ -115,7 +115,7 @@ static inline specrt__simd_sums_scalar specrt__simd_zeros_scalar(void) {
 
 static inline specrt__simd_sums_scalar specrt__simd_add_scalar(specrt__simd_sums_scalar d,
                                                                specrt__simd_v16 v) {
-    SPECRT__EACH_LANE(i) d.lane[i] += v.lane[i];
+    SPECRT__EACH_LANE (i) d.lane[i] += v.lane[i];
     return d;
 }
 
