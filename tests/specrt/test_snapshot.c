@@ -485,7 +485,7 @@ static void test_mismatch_static(void) {
 }
 
 static void test_mismatch(void) {
-    static uint8_t bytes[MAX_BYTES];
+    static uint8_t bytes[MAX_BYTES], other_bytes[MAX_BYTES];
     static run r;
     open_all();
     specrt_policy *policy = make_policy(settings[2].policy, bundle);
@@ -506,6 +506,18 @@ static void test_mismatch(void) {
     s = make_session(ends, &settings[2]);
     refuses(s, bytes, n, SPECRT_STATUS_SESSION_MISMATCH, "digest");
     specrt_session_close(s);
+    int32_t invalid[] = {V - 3, V - 2, V - 1}, n_own = policy->n_invalid; /* to the last, too */
+    const int32_t *own = policy->invalid;
+    policy->invalid = invalid;
+    policy->n_invalid = 3;
+    s = make_session(policy, &settings[2]);
+    size_t n_invalid = save(s, other_bytes);
+    load(s, other_bytes, n_invalid);
+    invalid[2] = V - 4;
+    refuses(s, other_bytes, n_invalid, SPECRT_STATUS_SESSION_MISMATCH, "digest");
+    specrt_session_close(s);
+    policy->invalid = own;
+    policy->n_invalid = n_own;
     s = make_session(others, &settings[2]); /* its ranks are the same, what is calibrated is not */
     load(s, bytes, n);
     specrt_session_close(s);
@@ -650,6 +662,7 @@ static void test_untold_chain(void) {
     REQUIRE(!specrt_session_start(s, 5));
     REQUIRE(!specrt_session_observe_chain(s, tokens, 3, 1, -1, NULL));
     load(t, bytes, save(s, bytes));
+    CHECK_INT(specrt__base_load32(bytes + list_at(bytes, CHAIN_BEST)), 0);
     REQUIRE(!specrt_session_start(s, 9) && !specrt_session_start(t, 9));
     size_t n = save(s, bytes);
     REQUIRE(save(t, again) == n);
