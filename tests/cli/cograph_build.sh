@@ -102,6 +102,10 @@ refuses 3 "*: few.bin: offset *: not a count file of pairs*" cograph-build --mer
 refuses 1 "*/nonexistent/corpus*" cograph-build --tokenizer none --id-bytes 2 --n-vocab 12 \
     --corpus /nonexistent/corpus -o x.specb
 refuses 2 "*expected -o FILE, *" few
+for flag in "--n-vocab 12" "--breaks 3"; do
+    refuses 2 "*--n-vocab and --breaks: expected --tokenizer none with them" cograph-build \
+        --tokenizer "$TOKENIZER" --corpus few.bin $flag -o x.specb
+done
 refuses 2 "*--corpus: expected --tokenizer*" cograph-build --corpus few.bin -o x.specb
 [ ! -c /dev/full ] || refuses 1 "*/dev/full: cannot write: No space*" count --counts-out /dev/full \
     -o x.specb

@@ -44,7 +44,10 @@ warns '*3 answers, 2 of them from an earlier run*'
 same <(sort plain.jsonl) <(sort cut-short.jsonl)
 
 # What another try does not help ends the run in one line, and keeps what is there.
-refuses 2 '*expected --endpoint, --prompts and -o*' specrt ask -o x
+for flags in "-o x" "--endpoint http://x -o x" "--endpoint http://x --prompts x" \
+    "--prompts x -o x"; do
+    refuses 2 '*expected --endpoint, --prompts and -o*' specrt ask $flags
+done
 refuses 2 '*--endpoint: expected a URL that begins with http*' \
     specrt ask --endpoint localhost --prompts prompts.jsonl -o x
 refuses 3 "*plain.jsonl:1: expected an answer of the model other, found*" \
