@@ -24,11 +24,18 @@ unset SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT OMPI_COMM_WORLD_RANK OMPI_COMM_
 export scratch; scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 
+# takes_a_share TEST : of its data, under a sanitizer (lib.bash: most); it says something else then.
+takes_a_share() {
+    [ -n "${SAN:-}" ] && [ -z "${EVERYTHING:-}" ] && grep -q '$(most ' "$CLI_TESTS/$1"
+}
+
 # matches TEST STREAM : compare what was printed with what stands beside the test.
 matches() {
     local expected=$CLI_TESTS/$1.$2.exact pattern=$CLI_TESTS/$1.$2.glob printed=$scratch/$1/$2
     if [ -e "$expected" ] && [ -n "${ACCEPT:-}" ]; then cp "$printed" "$expected"; fi
-    if [ -e "$expected" ] && ! diff -u "$expected" "$printed"; then return 1; fi
+    if [ -e "$expected" ] && ! takes_a_share "$1"; then
+        diff -u "$expected" "$printed" || return 1
+    fi
     [ -e "$pattern" ] || return 0
     # The pattern file is one glob: unquoted on purpose.
     case "$(cat "$printed")" in $(cat "$pattern")) return 0 ;; esac
@@ -64,7 +71,7 @@ one() {
     echo $verdict >"$folder/verdict"
     rm -rf "$folder/work"
 }
-export -f one matches
+export -f one matches takes_a_share
 
 names=$(for script in "$CLI_TESTS"/*.sh; do
     name=$(basename "$script")
