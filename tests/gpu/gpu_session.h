@@ -1,6 +1,6 @@
 /* gpu_session.h : batches of sequences on the device and their twins, sessions of the CPU, cycle by cycle,
  * called one by one or replayed as a graph. The models are bigrams made of the library's own kernels, so that
- * they run on the device: a state is a row of a table, by token. */
+ * they run on the device: a state is a row of a table, by token. SESSION_V: the vocabulary's size. */
 #ifndef TESTS_GPU_SESSION_H
 #define TESTS_GPU_SESSION_H
 
@@ -11,12 +11,23 @@
 #include "quantise.h"
 #include "gpu.h"
 
-enum { V = 150, D = 32, N_PROMPT = 7, MAX_PROMPT = 600, MAX_BATCH = 64, TOPK = 4, NODES = 10 };
+#ifndef SESSION_V
+#define SESSION_V 150
+#endif
+enum {
+    V = SESSION_V,
+    D = 32,
+    N_PROMPT = 7,
+    MAX_PROMPT = 600,
+    MAX_BATCH = 64,
+    TOPK = 4,
+    NODES = 10
+};
 
 /* --- the models --- */
 
-/* The drafter's states f32 [V, D] and the target's logits f32 [V, V] after each token. */
-static float draft_table[V * D], target_table[V * V];
+/* States f32 [V, D] after each token: the drafter's, and the target's. */
+static float draft_table[V * D], target_table[V * D];
 static uint16_t head_rows[V * D];
 static uint8_t head_blocks[V * D / 32 * 34]; /* the same as q8_0 */
 static float bias[V];
@@ -24,32 +35,32 @@ static uint8_t embedding[V * 34]; /* q8_0, 32 columns */
 static specrt_bundle *bundle;
 static specrt_head *head;
 
-/* The target says what the drafter would over the whole head, disturbed. */
+/* A multiple of 1/16, roughly normal. Sums of products of such numbers are exact, whatever their order. */
+static inline float draw_sixteenths(uint64_t *state, float deviation) {
+    return roundf(16 * deviation * fixture_normal(state)) / 16;
+}
+
+/* The target's state is the drafter's, disturbed, and meets the same rows. */
 static inline void make_tables(void) {
+    static float rows[V * D];
     uint64_t state = gpu_seed(77);
-    float rows[V * D];
     for (int i = 0; i < V * D; i++) {
-        rows[i] = fixture_normal(&state);
-        draft_table[i] = 0.5f * fixture_normal(&state);
+        rows[i] = draw_sixteenths(&state, 1);
+        draft_table[i] = draw_sixteenths(&state, 0.5f);
+        target_table[i] = draft_table[i] + draw_sixteenths(&state, 0.07f);
     }
     specrt_to_f16(rows, V * D, head_rows);
     quantise_row(SPECRT_DTYPE_Q8_0, rows, V * D, head_blocks);
-    for (int i = 0; i < V; i++) bias[i] = 0.3f * fixture_normal(&state);
+    for (int i = 0; i < V; i++) bias[i] = draw_sixteenths(&state, 0.3f);
     for (int i = 0; i < V; i++)
         quantise_row(SPECRT_DTYPE_Q8_0, rows + i * D / 2, 32, embedding + i * 34);
-    for (int token = 0; token < V; token++)
-        for (int i = 0; i < V; i++) {
-            float *logit = &target_table[token * V + i];
-            *logit = bias[i] + 0.4f * fixture_normal(&state);
-            for (int j = 0; j < D; j++) *logit += rows[i * D + j] * draft_table[token * D + j];
-        }
 }
 
 /* A router of a kind over clusters of the head. */
 static inline uint8_t *make_router(specrt_router_kind kind, size_t *n) {
     specrt_clusters_header h = {.n_rows = V,
                                 .n_cols = D,
-                                .n_clusters = 12,
+                                .n_clusters = 10 + V / 64,
                                 .router = (int32_t)kind,
                                 .softmax = kind == SPECRT_ROUTER_CORAL,
                                 .n_state = D,
@@ -86,16 +97,20 @@ static inline void open_all(void) {
     for (int i = 0; i < N; i++) free(parts[i]);
 }
 
-/* The target's logits after each of n tokens. */
-static inline void target_logits(const int32_t *tokens, int32_t n, float *out) {
-    for (int32_t i = 0; i < n; i++)
-        memcpy(out + i * V, target_table + tokens[i] * V, V * sizeof *out);
+/* A model's states after each of n tokens, of its table. */
+static inline void states_after(const float *table, const int32_t *tokens, int32_t n, float *out) {
+    for (int32_t i = 0; i < n; i++) memcpy(out + i * D, table + tokens[i] * D, D * sizeof *out);
 }
 
-/* The drafter's states after each. */
-static inline void draft_states(const int32_t *tokens, int32_t n, float *out) {
-    for (int32_t i = 0; i < n; i++)
-        memcpy(out + i * D, draft_table + tokens[i] * D, D * sizeof *out);
+/* The target's logits after each of n tokens. */
+static inline void target_logits(const int32_t *tokens, int32_t n, float *out) {
+    static float rows[V * D];
+    specrt_row_decode(SPECRT_DTYPE_F16, head_rows, V * D, rows);
+    for (int32_t i = 0; i < n * V; i++) {
+        const float *row = rows + i % V * D, *state = target_table + tokens[i / V] * D;
+        out[i] = bias[i % V];
+        for (int j = 0; j < D; j++) out[i] += row[j] * state[j];
+    }
 }
 
 static inline int32_t prompt_token(int32_t sequence, int32_t i) {
@@ -109,12 +124,13 @@ typedef struct device {
     specrt_cuda_session *session;
     specrt_cuda_view view;
     specrt__cuda_head draft_table, target_table;
-    specrt__cuda_packing *passes, *trees; /* DEVICE [n] from tokens to states, and to logits */
-    specrt__cuda_packing *states;         /* DEVICE [n] from tokens of a tree to states */
-    specrt__cuda_packing *inputs;         /* DEVICE [n] from tokens to what a pass is fed */
-    float *hidden, *draft_input;          /* DEVICE [n, topk, D] */
-    float *target_hidden;                 /* DEVICE [n, num_draft_tokens, D] */
-    float *logits;                        /* DEVICE [n, num_draft_tokens, V] */
+    specrt__cuda_packing *passes;   /* DEVICE [n] from tokens to the drafter's states */
+    specrt__cuda_packing *trees;    /* DEVICE [n] from tokens of a tree to the target's */
+    specrt__cuda_packing *inputs;   /* DEVICE [n] from tokens to what a pass is fed */
+    specrt__cuda_segment *all_rows; /* DEVICE [n] the target's */
+    float *hidden, *draft_input;    /* DEVICE [n, topk, D] */
+    float *target_hidden;           /* DEVICE [n, num_draft_tokens, D] */
+    float *logits;                  /* DEVICE [n, num_draft_tokens, V] */
     int32_t *tokens;
     bool ahead; /* routes beside the drafter's pass */
     cudaStream_t stream;
@@ -127,21 +143,25 @@ static inline void *device_own(device *d, void *p) {
     return p;
 }
 
-static inline specrt__cuda_head device_table(device *d, const float *table, int32_t n_cols) {
-    size_t stride = (size_t)n_cols * sizeof(float);
-    return (specrt__cuda_head){.rows = device_own(d, gpu_copy(table, V * stride)),
+static inline specrt__cuda_head device_table(device *d, const float *table) {
+    return (specrt__cuda_head){.rows = device_own(d, gpu_copy(table, V * D * sizeof *table)),
                                .dtype = SPECRT_DTYPE_F32,
                                .n_rows = V,
-                               .n_cols = n_cols,
-                               .row_stride = stride};
+                               .n_cols = D,
+                               .row_stride = D * sizeof *table};
 }
 
 /* What the models read and write of every sequence. */
 static inline void device_lists(device *d) {
-    static specrt__cuda_packing passes[MAX_BATCH], trees[MAX_BATCH], states[MAX_BATCH];
-    static specrt__cuda_packing inputs[MAX_BATCH];
+    static specrt__cuda_packing passes[MAX_BATCH], trees[MAX_BATCH], inputs[MAX_BATCH];
+    static specrt__cuda_segment all_rows[MAX_BATCH];
     size_t n = (size_t)d->n, topk = (size_t)d->view.topk;
     size_t n_nodes = (size_t)d->view.num_draft_tokens;
+    all_rows[0] =
+        (specrt__cuda_segment){.rows = device_own(d, gpu_copy(head_rows, sizeof head_rows)),
+                               .row_stride = D * sizeof *head_rows,
+                               .bias = (float *)device_own(d, gpu_copy(bias, sizeof bias)),
+                               .max_rows = V};
     for (size_t i = 0; i < n; i++) {
         passes[i] = (specrt__cuda_packing){.ids = d->view.beam[i].tokens,
                                            .n = &d->view.beam[i].n,
@@ -150,14 +170,13 @@ static inline void device_lists(device *d) {
         inputs[i].rows = d->draft_input + i * topk * D;
         trees[i] = (specrt__cuda_packing){.ids = d->view.draft[i].tokens,
                                           .n = &d->view.draft[i].n,
-                                          .rows = d->logits + i * n_nodes * V};
-        states[i] = trees[i];
-        states[i].rows = d->target_hidden + i * n_nodes * D;
+                                          .rows = d->target_hidden + i * n_nodes * D};
+        all_rows[i] = all_rows[0];
     }
     d->passes = (specrt__cuda_packing *)device_own(d, gpu_copy(passes, n * sizeof *passes));
     d->inputs = (specrt__cuda_packing *)device_own(d, gpu_copy(inputs, n * sizeof *inputs));
     d->trees = (specrt__cuda_packing *)device_own(d, gpu_copy(trees, n * sizeof *trees));
-    d->states = (specrt__cuda_packing *)device_own(d, gpu_copy(states, n * sizeof *states));
+    d->all_rows = (specrt__cuda_segment *)device_own(d, gpu_copy(all_rows, n * sizeof *all_rows));
 }
 
 static inline void device_open(device *d, const specrt_cuda_policy *policy,
@@ -171,8 +190,8 @@ static inline void device_open(device *d, const specrt_cuda_policy *policy,
     specrt_cuda_session_get_view(d->session, &d->view);
     gpu_check(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "cudaStreamCreate");
     size_t n = (size_t)d->n;
-    d->draft_table = device_table(d, draft_table, D);
-    d->target_table = device_table(d, target_table, V);
+    d->draft_table = device_table(d, draft_table);
+    d->target_table = device_table(d, target_table);
     /* Rows beyond a beam's are read with those of other sequences, and their logits ranked by nobody. */
     d->hidden = (float *)device_own(d, gpu_zeros(n * TOPK * D * sizeof(float)));
     d->draft_input = (float *)device_own(d, gpu_alloc(n * TOPK * D * sizeof(float)));
@@ -198,7 +217,7 @@ static inline void device_start(device *d, int32_t first, int32_t n_prompt) {
         target_logits(tokens, end, logits);
         memcpy(last + i * V, logits + (end - 1) * V, V * sizeof *last);
         int32_t *device_tokens = (int32_t *)gpu_copy(tokens, sizeof tokens);
-        float *device_logits = (float *)gpu_copy(logits, sizeof logits);
+        float *device_logits = (float *)gpu_copy(logits, (size_t)end * V * sizeof *logits);
         REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens, n_part, device_logits,
                                              d->stream));
         REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens + n_part,
@@ -230,6 +249,18 @@ static inline void device_pass(device *d) {
     REQUIRE(!specrt_cuda_session_expand(d->session, d->hidden, draft_input, d->stream));
 }
 
+/* The target's pass over the trees. */
+static inline void device_target(device *d) {
+    const specrt_cuda_view *v = &d->view;
+    const specrt__cuda_layout layout = {1, D, {SPECRT_DTYPE_F16}, {V}, {0}};
+    const specrt__cuda_batch batch = {d->n, v->num_draft_tokens, &v->draft->n,
+                                      sizeof *v->draft / sizeof(int32_t)};
+    REQUIRE(!specrt__cuda_pack(&d->target_table, d->trees, d->n, v->num_draft_tokens,
+                               D * sizeof(float), d->stream));
+    REQUIRE(!specrt__cuda_logits(&layout, d->all_rows, &batch, d->target_hidden, SPECRT_DTYPE_F32,
+                                 d->logits, d->stream));
+}
+
 /* A cycle but for what is learnt, without waiting for any of it. */
 static inline void device_cycle(device *d) {
     const specrt_cuda_view *v = &d->view;
@@ -239,11 +270,7 @@ static inline void device_cycle(device *d) {
     CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
               SPECRT_STATUS_BAD_ARG);
     REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
-    REQUIRE(!specrt__cuda_pack(&d->target_table, d->trees, d->n, v->num_draft_tokens,
-                               V * sizeof(float), d->stream));
-    if (v->width > 0) /* any states will do: the drafter's */
-        REQUIRE(!specrt__cuda_pack(&d->draft_table, d->states, d->n, v->num_draft_tokens,
-                                   D * sizeof(float), d->stream));
+    device_target(d);
     REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, d->stream));
 }
 
@@ -297,7 +324,7 @@ static inline void twin_cycle(twin *t) {
     specrt_beam beam = {.n = 1, .tokens = &t->root};
     float hidden[TOPK * D];
     while (beam.n > 0) {
-        draft_states(beam.tokens, beam.n, hidden);
+        states_after(draft_table, beam.tokens, beam.n, hidden);
         REQUIRE(!specrt_session_expand(t->session, hidden, hidden, beam.n, &beam)); /* fed: any */
     }
     specrt_session_finish(t->session, &t->draft);
@@ -311,7 +338,7 @@ static inline void twin_observe(twin *t) {
                                .hidden = hidden,
                                .d_hidden =
                                    specrt_policy_get_info(t->session->policy)->hidden_width};
-    draft_states(t->draft.tokens, t->draft.n, hidden);
+    states_after(target_table, t->draft.tokens, t->draft.n, hidden);
     t->root = t->verdict.tokens[t->verdict.n - 1];
     REQUIRE(!specrt_session_observe(t->session, &t->draft, &t->verdict, &rows));
 }
