@@ -78,8 +78,9 @@ allocation *find(uint64_t address, uint64_t *begin) {
 bool is_before(const warp &w, int lane, const mark &m) {
     bool all = true;
     if (m.serial != w.owner->serial || m.epoch != w.owner->epoch) return true;
+    if (m.warp != w.index) return false;
     each(m.lanes, [&](int k) { all = all && (k == lane || m.clock < w.seen[lane][k]); });
-    return m.warp == w.index && all;
+    return all;
 }
 
 mark mark_of(const warp &w, int lane, uint8_t bytes, bool atomic) {

@@ -75,16 +75,20 @@ double half_at(const warp &w, const instruction &i, int x, int lane, int k) {
  * additions is the hardware's own; here they are rounded once. */
 template <format kFormat, int K> void multiply(warp &w, const instruction &i, uint32_t) {
     float out[LANES][4];
+    double a[16][K], b[8][K];
+    for (int k = 0; k < K; k++) {
+        int pair = k % 8 / 2, half = k % 2, later = k / 8;
+        for (int row = 0; row < 16; row++)
+            a[row][k] =
+                half_at<kFormat>(w, i, 4, row % 8 * 4 + pair, 4 * later + row / 8 * 2 + half);
+        for (int column = 0; column < 8; column++)
+            b[column][k] = half_at<kFormat>(w, i, 4 + K / 4, column * 4 + pair, 2 * later + half);
+    }
     for (int lane = 0; lane < LANES; lane++)
         for (int c = 0; c < 4; c++) {
             int row = lane / 4 + 8 * (c / 2), column = lane % 4 * 2 + c % 2;
             double sum = get<float>(w.in(i.x[4 + K / 4 + K / 8 + c]) + lane);
-            for (int k = 0; k < K; k++) {
-                int pair = k % 8 / 2, half = k % 2, later = k / 8;
-                double a =
-                    half_at<kFormat>(w, i, 4, row % 8 * 4 + pair, 4 * later + row / 8 * 2 + half);
-                sum += a * half_at<kFormat>(w, i, 4 + K / 4, column * 4 + pair, 2 * later + half);
-            }
+            for (int k = 0; k < K; k++) sum += a[row][k] * b[column][k];
             out[lane][c] = canonical((float)sum);
         }
     for (int lane = 0; lane < LANES; lane++)
