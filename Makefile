@@ -56,7 +56,7 @@ CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wild
 NVCC     := $(CUDA_HOME)/bin/nvcc
 # Kernels run on the CPU with its headers alone.
 ifneq ($(and $(if $(SMOKE),,1),$(wildcard $(CUDA_HOME)/include/cuda_fp16.h)),)
-GPU_TESTS := $(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c)) test_gpu_harness
+GPU_TESTS := $(filter-out test_gpu_whole,$(patsubst tests/gpu/%.c,%,$(wildcard tests/gpu/test_gpu_*.c))) test_gpu_harness
 GPU_BENCH := $(BUILD)/bench/gpu/bench_gpu
 GPU_LIB   := $(BUILD)/libspecrt_harness.so
 endif
@@ -238,7 +238,7 @@ $(BUILD)/tests/test_gpu_faults: $(patsubst %,$(BUILD)/tests/gpu/%.o,test_gpu_fau
 # The same tests on nvcc's own host code and PTX, which tests/gpu/ptx executes. One run of nvcc gives both files.
 PTX := $(BUILD)/tests/gpu/ptx
 PTX_ARCH := 75 90
-PTX_TWINS := pack logits topk route sketch real session tree state
+PTX_TWINS := whole pack logits topk route sketch real session tree state
 PTX_OBJECTS := $(patsubst tests/gpu/ptx/%.cc,$(PTX)/%.o,$(wildcard tests/gpu/ptx/*.cc))
 $(PTX)/%.o: tests/gpu/ptx/%.cc
 	$(TELL) "CXX $<"

@@ -284,7 +284,8 @@ step_build() { check build 240 bash -c build_all; }
 
 # --- proof ---
 
-twins=${tests/test_gpu_faults/} # which is for kernels built for debugging
+quick=${tests/test_gpu_whole/}
+twins=${quick/test_gpu_faults/} # which is for kernels built for debugging
 
 # Every test with its own data, then with fresh seeds.
 run_rounds() {
@@ -304,6 +305,8 @@ step_twins() {
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_tree" ] ||
         check "verification at real size" 60 env SPECRT_TEST_REAL=1 "$bin/test_gpu_tree" \
             --filter whole
+    [ -n "$dry" ] || [ ! -x "$bin/test_gpu_whole" ] ||
+        check "sessions at real size" 120 "$bin/test_gpu_whole"
 }
 
 # Cycles captured and replayed, more of them, 64 sequences at once, many policies; on the harness
@@ -329,7 +332,7 @@ step_stress() {
 }
 
 # Each launch waited for, so that what fails is named.
-step_debug() { for test in $tests; do check "debug $test" 30 "$bin/$test.debug"; done; }
+step_debug() { for test in $quick; do check "debug $test" 30 "$bin/$test.debug"; done; }
 
 # Several at a time, of the tests' smallest data.
 sanitizer_tools="racecheck memcheck synccheck initcheck" sanitizer_limit=60
