@@ -228,8 +228,8 @@ static void test_f32(void) {
 }
 
 static void test_tiles(void) {
-    static const int32_t counts[] = {1, 2, 3, 8, 10, 17};
-    for (int i = 0; i < 6; i++) run_states(counts[i], 45 + i);
+    static const int32_t counts[] = {1, 2, 3, 8, 10, 17, 64};
+    for (int i = 0; i < 7; i++) run_states(counts[i], 45 + i);
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F16, 96, 150, 5, 0), /* fewer splits */
              make_shape(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F16, 96, 20, 5, 1));
     run_case(make_shape(SPECRT_DTYPE_F16, SPECRT_DTYPE_F32, 96, 33, 64, 6),

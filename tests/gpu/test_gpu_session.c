@@ -91,6 +91,17 @@ static void test_keep(void) {
     run(&how);
 }
 
+/* More cycles than there is room to tell of: the others are lost, and counted. */
+static void test_lost(void) {
+    setting how = setting_of("static:20+retrieve:16@graph=off@mode=async");
+    how.neglects = true;
+    how.graph = true;
+    how.n_cycles = 40;
+    how.n_batch = 1;
+    how.tree = (specrt_tree_params){1, 2, 3};
+    run(&how);
+}
+
 /* Prompts come into the host's cache: in several parts, over what cycles brought that were not worked off
  * before, over what is kept, and over prompts that nothing followed. */
 static void test_prompt(void) {
@@ -385,7 +396,7 @@ static void test_random(void) {
     for (int i = 0; i < (is_long() ? 60 : 2); i++) {
         draw_policy(text);
         setting how = setting_of(text);
-        how.tree = (specrt_tree_params){1 + random_below(4), 1 + random_below(TOPK),
+        how.tree = (specrt_tree_params){1 + random_below(4), 1 + random_below(4),
                                         2 + random_below(NODES - 1)};
         how.sampling.temperature = (float)random_below(4) / 2;
         how.sampling.top_k = random_below(2) * (1 + random_below(20));
@@ -522,6 +533,7 @@ static const test_case cases[] = {
     {"greedy", "a chain and trees of a greedy target", test_greedy},
     {"sampled", "chains sampled from the drafter", test_sampled},
     {"keep", "one sequence after another, with what was retrieved", test_keep},
+    {"lost", "cycles that nobody works off", test_lost},
     {"prompt", "what a prompt says before the first cycle", test_prompt},
     {"few rows", "heads, lists and graphs that hold little", test_few_rows},
     {"batch", "many sequences at once", test_batch},

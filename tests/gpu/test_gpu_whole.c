@@ -26,9 +26,19 @@ static void test_routers(void) {
 }
 
 static void test_sketch(void) {
-    setting how = setting_of("static:49152+window:512+centroid:40@beam=per_row@cap=2000"
+    setting how = setting_of("static:49152+window:512@kver=8+centroid:40@beam=per_row@cap=2000"
                              "+sketch:300@keep=199999");
+    how.n_batch = 1;
     how.ahead = true;
+    how.sampling.temperature = 0;
+    run(&how);
+}
+
+/* So many parts with so many of the best that these are chosen by digits. */
+static void test_full(void) {
+    setting how = setting_of("full");
+    how.n_batch = 1;
+    how.tree = (specrt_tree_params){1, TOPK, NODES};
     run(&how);
 }
 
@@ -43,6 +53,7 @@ static const test_case cases[] = {
     {"lists", "a static list, a window and what is retrieved", test_lists},
     {"routers", "clusters of two routers, successors, rows that sequences share", test_routers},
     {"sketch", "centroids' clusters and a sketch of all rows, routed ahead", test_sketch},
+    {"full", "the best 16 of the whole head", test_full},
     {"chain", "sampled from the whole head", test_chain},
 };
 TEST_MAIN(cases)
