@@ -250,7 +250,7 @@ $(PTX)/host.o: cuda/specrt_kernels.cu include/specrt.h
 $(PTX)/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(PTX_OBJECTS) $(PTX)/host.o $(BUILD)/tests/gpu/runtime.o $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CXX) $^ $(LDLIBS) -o $@
-test-ptx: $(addprefix $(PTX)/test_gpu_,$(PTX_TWINS)) ## the PTX that nvcc emits, executed and checked on the CPU; needs nvcc [PTX_TWINS=, SPECRT_PTX_SEED=]
+test-ptx: $(addprefix $(PTX)/test_gpu_,$(PTX_TWINS)) ## the PTX that nvcc emits, executed and checked on the CPU; needs nvcc [PTX_TWINS=, SPECRT_PTX_SEED=, COVER=1]
 	@tests/gpu/ptx/run.sh $(PTX) "$(PTX_ARCH)" $^
 
 # The GPU's benchmarks on the harness: with --tiny, a look at the program, not at speed.

@@ -185,7 +185,7 @@ static void test_whole(void) {
     check_product(&h, h.n_rows, 10, SPECRT_DTYPE_F16);
     free_head(&h);
     for (int i = 0; i < 2; i++) {
-        h = make_head(dtypes[i], real ? 1500 : 33, real ? 2048 : 64);
+        h = make_head(dtypes[i], real ? 1500 : 33, real ? 4096 : 64);
         pack_rows(&h, real ? 3 << 20 : 1024);
         check_product(&h, h.n_rows, 1, SPECRT_DTYPE_F16);
         free_head(&h);

@@ -11,7 +11,7 @@
 #include "quantise.h"
 #include "gpu.h"
 
-enum { N_IDS = 300, N_COLS = 6, MAX_EMBED = 64, BATCH = 2, MAX_N = 11, MAX_CLUSTERS = 280 };
+enum { N_IDS = 900, N_COLS = 6, MAX_EMBED = 1056, BATCH = 2, MAX_N = 11, MAX_CLUSTERS = 280 };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
@@ -19,7 +19,7 @@ static int32_t random_below(int32_t n) {
 }
 
 static float head_rows[N_IDS][N_COLS];
-static uint8_t embedding[N_IDS * MAX_EMBED * 4];
+static uint8_t embedding[N_IDS * (MAX_EMBED * 4 + 8)];
 static specrt_head *head;
 static specrt__active_pool *pool;
 
@@ -154,7 +154,8 @@ static void draw_embedding(cluster_case *c) {
                                           SPECRT_DTYPE_Q8_0};
     float row[MAX_EMBED];
     c->dtype = dtypes[random_below(4)];
-    c->header.n_embed = c->dtype == SPECRT_DTYPE_Q8_0 ? 32 : 1 + random_below(50);
+    c->header.n_embed =
+        c->dtype == SPECRT_DTYPE_Q8_0 ? 32 * (1 + random_below(33)) : 1 + random_below(MAX_EMBED);
     c->stride = specrt_row_bytes(c->dtype, c->header.n_embed) + (size_t)random_below(3) * 4;
     for (size_t i = 0; i < N_IDS; i++) {
         for (int j = 0; j < MAX_EMBED; j++) row[j] = fixture_normal(&random_state);
@@ -178,7 +179,7 @@ static void draw_clusters(cluster_case *c, int32_t kind, int32_t n_clusters, int
                                                         : n_hidden;
     for (int32_t m = 0; m < n_clusters; m++) {
         int32_t left = N_IDS - n - (n_clusters - m - 1), size = 1 + random_below(4);
-        if (random_below(5) == 0) size = 1 + random_below(60);
+        if (random_below(5) == 0) size = 1 + random_below(700);
         if (m == n_clusters - 1 || size > left) size = left;
         c->offsets[m] = (uint32_t)n;
         for (int32_t i = 0; i < size; i++, n++) c->ids[n] = n * 7 % N_IDS;
@@ -283,7 +284,7 @@ static void test_clusters(void) {
 
 /* --- successors --- */
 
-enum { DEGREE = 50 };
+enum { DEGREE = 290 };
 
 typedef struct graph_case {
     specrt_cograph_header header;
@@ -300,7 +301,7 @@ static void draw_graph(graph_case *g) {
     g->header.max_degree = DEGREE;
     for (int32_t u = 0; u < N_IDS; u++) {
         int32_t degree = u % 5 ? random_below(DEGREE + 1) : 0, id = random_below(N_IDS);
-        float count = 5000;
+        float count = 20000;
         for (int32_t i = 0; i < degree; i++, id = (id + 7) % N_IDS) {
             count -= (float)random_below(50);
             g->ids[g->header.n_edges] = id;

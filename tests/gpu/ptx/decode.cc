@@ -5,6 +5,7 @@
 #include <set>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 namespace ptx {
 
@@ -360,12 +361,31 @@ struct builder {
 
 } // namespace
 
+const char *source_name(int file) {
+    return keep(the_source().files[file]);
+}
+
+/* By kernel. */
+static std::map<std::string, std::unique_ptr<program>> decoded;
+
+/* Which instructions ran, for cover.py: "KERNEL LINE SOURCE:LINE 1" each, in a file of the folder
+ * $SPECRT_PTX_COVER. */
+static void write_cover() {
+    const char *folder = getenv("SPECRT_PTX_COVER");
+    FILE *f =
+        folder ? fopen((std::string(folder) + "/" + std::to_string(getpid())).c_str(), "w") : NULL;
+    if (!f) return;
+    for (const auto &each : decoded)
+        for (const instruction &i : each.second->code)
+            fprintf(f, "%s %d %s:%d %d\n", each.first.c_str(), i.line, source_name(i.source), i.at,
+                    i.has_run);
+    fclose(f);
+}
+
 const program *decode(const std::string &name) {
-    static std::map<std::string, std::unique_ptr<program>> known;
-    std::unique_ptr<program> &kept = known[name];
-    if (kept) return kept.get();
     source &s = the_source();
     auto found = s.functions.find(name);
+    if (decoded.count(name)) return decoded[name].get();
     if (found == s.functions.end()) return NULL;
     const function &f = found->second;
     builder b = {s, {}, {}, {}, 0, NULL, {}, {}};
@@ -379,12 +399,9 @@ const program *decode(const std::string &name) {
         arguments[x.name] = {named::param, (int)x.offset, 64};
     }
     b.expand(f, arguments, false);
-    kept.reset(new program(b.p));
-    return kept.get();
-}
-
-const char *source_name(int file) {
-    return keep(the_source().files[file]);
+    if (decoded.empty()) atexit(write_cover);
+    decoded[name].reset(new program(b.p));
+    return decoded[name].get();
 }
 
 } // namespace ptx

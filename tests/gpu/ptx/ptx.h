@@ -49,6 +49,7 @@ struct instruction {
     uint32_t used;        /* bytes of a load that anybody looks at */
     int line, source, at; /* line of the PTX; file and line of the source */
     const char *name;
+    mutable bool has_run; /* for any lane */
 };
 
 struct variable {

@@ -2,11 +2,16 @@
 # run.sh FOLDER "75 90" TEST... : every test on nvcc's PTX in the folder, of each architecture; then
 # the cases named `whole` again, with the ids of a published vocabulary (SPECRT_TEST_REAL).
 # Known reports are in known.txt, with reasons. Then faults are planted (faults.py); last, a tally.
+# COVER=1 : instead of planting faults tell how much of each kernel has run (cover.py)
 set -u
 folder=$1 architectures=$2; shift 2
 export SPECRT_PTX_KNOWN=${0%/*}/known.txt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+if [ -n "${COVER:-}" ]; then
+    export SPECRT_PTX_COVER=$work/cover
+    mkdir "$SPECRT_PTX_COVER"
+fi
 one() { # ARCHITECTURE TEST, which may have arguments
     local name="${2##*/} sm_$1" log="$3/${2##*/}.$1"
     case $2 in *whole) export SPECRT_TEST_REAL=1 ;; esac
@@ -24,6 +29,10 @@ done
 for a in $architectures; do for t in "$@"; do printf '%s\0%s\0' "$a" "$t"; done; done |
     xargs -0 -n 2 -P "$(nproc)" bash -c 'one "$2" "$3" "$0" "$1"' "$work" "$folder" |
     tee "$work/all"
+if [ -n "${COVER:-}" ]; then
+    python3 "${0%/*}/cover.py" "$SPECRT_PTX_COVER"
+    exit
+fi
 python3 "${0%/*}/faults.py" "$folder" | tee "$work/faults"
 read -r named _ missed _ <<<"$(tail -n 1 "$work/faults")"
 failed=$(($(grep -c ^FAIL "$work/all") + missed))

@@ -199,6 +199,7 @@ void run_group(warp &w) {
     for (int n = 0; n == 0 || (pc < stop_at && n < 4096); n++) {
         const instruction &i = w.code->code[(size_t)pc];
         uint32_t lanes = guarded(w, i, group);
+        i.has_run = i.has_run || lanes;
         if (i.flows == flow::plain) {
             if (lanes) i.run(w, i, lanes);
             pc++;
