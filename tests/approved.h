@@ -21,6 +21,13 @@ static inline FILE *approved_out(void) {
     return approved.f;
 }
 
+/* approved_begin_stdout() : what is printed on stdout is compared, too, until it is what was returned. */
+static inline FILE *approved_begin_stdout(void) {
+    FILE *out = stdout;
+    stdout = approved_out();
+    return out;
+}
+
 /* The lines of one text that the other one lacks, up to ten. */
 static inline void approved_print_more(const char *text, size_t n, const char *other,
                                        size_t n_other, char sign) {

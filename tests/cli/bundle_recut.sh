@@ -121,9 +121,7 @@ grep -q '"LlamaForCausalLMEagle"' sg/config.json || fail "no class of EAGLE"
 refuses 3 "*is an EAGLE-1/2 drafter: it scores by the target's head*(--for sglang)*" \
     specrt-bundle export s.specb --drafter "$sample/draft.safetensors" --for vllm -o x
 
-if [ -n "$NARRATES" ]; then
-    for file in */config.json; do echo "-- $file: $(tr -d ' \n' <"$file")"; done
-fi
+for file in */config.json; do echo "-- $file: $(tr -d ' \n' <"$file")"; done
 # What is refused leaves no folder.
 mkdir whole plain
 cp head.safetensors whole/model.safetensors

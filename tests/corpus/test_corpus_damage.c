@@ -68,8 +68,7 @@ static specrt_status read_prompts(const void *bytes, size_t n, uint64_t *content
                                   specrt_error *err) {
     const char *path = in_folder("prompts.jsonl");
     prompt_list list = {0};
-    FILE *f = fopen(path, "wb");
-    REQUIRE(f && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
+    damage_write_file(path, bytes, n);
     specrt_status status = sl_prompts_read(path, 0, &list, err);
     for (int i = 0; !status && i < list.n; i++) {
         const prompt *p = &list.items[i];
@@ -82,9 +81,7 @@ static specrt_status read_prompts(const void *bytes, size_t n, uint64_t *content
     add_text(content, list.first_empty);
     damage_add_int(content, list.n_empty);
     sl_prompts_free(&list);
-    const char *after =
-        strstr(err->msg, "prompts.jsonl"); /* the folder has another name each time */
-    if (after) memmove(err->msg, after, strlen(after) + 1);
+    damage_cut_folder(err->msg, "prompts.jsonl");
     return status;
 }
 

@@ -4,36 +4,34 @@
 #include "counts/counts.h"
 #include "counts/pairs.h"
 
-/* What was read, written again; false: no memory. */
-static specrt_status add_counts(const counts *c, uint64_t *content, specrt_error *err) {
-    char *text = NULL;
-    size_t n = 0;
-    out_file out = {.f = open_memstream(&text, &n), .path = (char *)(uintptr_t) "memory"};
-    specrt_status status = sl_counts_write(c, &out, err);
-    fclose(out.f);
-    damage_add(content, text, n);
-    free(text);
-    return status;
+/* What was read is written again, and counts as its content. */
+typedef struct rewriting {
+    char *text;
+    size_t n;
+    out_file out;
+} rewriting;
+
+static void begin_rewriting(rewriting *r) {
+    r->out = (out_file){.f = open_memstream(&r->text, &r->n), .path = (char *)(uintptr_t) "memory"};
+}
+
+static void end_rewriting(rewriting *r, uint64_t *content) {
+    fclose(r->out.f);
+    damage_add(content, r->text, r->n);
+    free(r->text);
 }
 
 static specrt_status read_counts(const void *bytes, size_t n, uint64_t *content,
                                  specrt_error *err) {
     counts c = {0};
     specrt_status status = sl_counts_read_memory(&c, bytes, n, "damaged", err);
-    if (!status) status = add_counts(&c, content, err);
+    if (!status) {
+        rewriting r = {0};
+        begin_rewriting(&r);
+        status = sl_counts_write(&c, &r.out, err);
+        end_rewriting(&r, content);
+    }
     sl_counts_free(&c);
-    return status;
-}
-
-static specrt_status add_pairs(pairs *p, const pairs_header *header, uint64_t *content,
-                               specrt_error *err) {
-    char *text = NULL;
-    size_t n = 0;
-    out_file out = {.f = open_memstream(&text, &n), .path = (char *)(uintptr_t) "memory"};
-    specrt_status status = sl_pairs_write(p, 1, header, &out, err);
-    fclose(out.f);
-    damage_add(content, text, n);
-    free(text);
     return status;
 }
 
@@ -42,7 +40,12 @@ static specrt_status read_pairs(const void *bytes, size_t n, uint64_t *content, 
     pairs_header header = {0};
     specrt_status status = sl_pairs_create(0, 0, 1, ".", &p, err);
     if (!status) status = sl_pairs_read_memory(p, &header, bytes, n, "damaged", err);
-    if (!status) status = add_pairs(p, &header, content, err);
+    if (!status) {
+        rewriting r = {0};
+        begin_rewriting(&r);
+        status = sl_pairs_write(p, 1, &header, &r.out, err);
+        end_rewriting(&r, content);
+    }
     sl_pairs_free(p);
     return status;
 }

@@ -36,8 +36,7 @@ static specrt_status read_config(const void *bytes, size_t n, uint64_t *content,
                                        "bias",       "x",           "tie_word_embeddings"};
     checkpoint c = {0};
     token_map map = {0};
-    FILE *f = fopen(in_folder("config.json"), "wb");
-    REQUIRE(f && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
+    damage_write_file(in_folder("config.json"), bytes, n);
     specrt_status status = sl_checkpoint_open(folder(), true, &c, err);
     if (!status) {
         damage_add_int(content, c.kind * 10000 + c.n_rows * 1000 + c.n_vocab);
@@ -50,8 +49,7 @@ static specrt_status read_config(const void *bytes, size_t n, uint64_t *content,
         sl_token_map_free(&map);
     }
     sl_checkpoint_close(&c);
-    const char *after = strstr(err->msg, "config.json"); /* the folder has another name each time */
-    if (after) memmove(err->msg, after, strlen(after) + 1);
+    damage_cut_folder(err->msg, "config.json");
     return status;
 }
 

@@ -1,18 +1,15 @@
 /* test_compare_tables.c : the table, JSON, page and cards of specrt-eval compare, of samples made by hand, as
  * they were approved. Samples that are measured have other times in each run. */
 #include "approved.h"
-#include "fixture.h"
 #include "folder.h"
-#include "test.h"
+#include "small_head.h"
 #include "tools/specrt-eval/compare/compare.h"
 #include "tools/specrt-eval/shared/chat_template.h"
 
-enum { V = 100, D = 8, N = 4, N_TURNS = 12, N_DOMAINS = 3 };
+enum { N = 4, N_TURNS = 12, N_DOMAINS = 3 };
 
 typedef struct scene {
-    specrt_bundle *bundle;
-    specrt_head *head;
-    uint8_t *bytes;
+    small_head small;
     contestant contestants[N];
     turn_sample samples[N][N_TURNS];
     comparison c;
@@ -53,16 +50,8 @@ static turn_sample sample_of(int k, int i) {
 static void open_scene(scene *s, bool all) {
     static const char *const names[N] = {"plain", "full", "static:60", "window:40@min=0"};
     static char *domains[N_DOMAINS] = {"qa", "code <c>", "\u6f22\u5b57"};
-    static float weights[V * D];
-    uint64_t state = 5;
-    size_t n;
-    const specrt_head_desc rows = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
     memset(s, 0, sizeof *s);
-    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
-    s->bytes = fixture_ranks_bundle(V, 2, 60, &n);
-    REQUIRE(!specrt_bundle_open_memory(s->bytes, n, "b", NULL, &s->bundle, NULL));
-    REQUIRE(!specrt_head_bind(NULL, &rows, NULL, &s->head, NULL));
+    small_head_open(&s->small);
     s->c = (comparison){.contestants = s->contestants,
                         .n_contestants = all ? N : 2,
                         .n_turns = all ? N_TURNS : 1,
@@ -79,9 +68,8 @@ static void open_scene(scene *s, bool all) {
     s->c.options.draft = "models/draft.safetensors";
     for (int k = 0; k < N; k++) {
         contestant *e = &s->contestants[k];
-        const specrt_policy_desc desc = {.text = k ? names[k] : "full"};
         strcpy(e->name, k == 3 ? "preset" : names[k]);
-        REQUIRE(!specrt_policy_create(s->bundle, s->head, &desc, &e->policy, NULL));
+        e->policy = small_head_policy(&s->small, k ? names[k] : "full");
         e->samples = s->samples[k];
         e->bytes_extra = 1000000 * k;
         for (int i = 0; i < N_TURNS; i++) s->samples[k][i] = sample_of(k, i);
@@ -92,15 +80,11 @@ static void open_scene(scene *s, bool all) {
 
 static void close_scene(scene *s) {
     for (int k = 0; k < N; k++) specrt_policy_close(s->contestants[k].policy);
-    specrt_head_close(s->head);
-    specrt_bundle_close(s->bundle);
-    free(s->bytes);
+    small_head_close(&s->small);
 }
 
-/* What a function prints on stdout is compared, too. */
 static void tell(void (*print)(const comparison *), const comparison *c) {
-    FILE *out = stdout;
-    stdout = approved_out();
+    FILE *out = approved_begin_stdout();
     print(c);
     stdout = out;
 }

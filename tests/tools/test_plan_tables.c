@@ -1,17 +1,14 @@
 /* test_plan_tables.c : the table and JSON of specrt-eval plan, of runs made by hand, as they were approved.
  * Runs that are measured have other times each time. */
 #include "approved.h"
-#include "fixture.h"
-#include "test.h"
+#include "small_head.h"
 #include "tools/specrt-eval/plan/plan.h"
 #include "tools/specrt-eval/shared/chat_template.h"
 
-enum { V = 100, D = 8, N_POLICIES = 2, N_PROMPTS = 9, N_RUNS = 4 };
+enum { N_POLICIES = 2, N_PROMPTS = 9, N_RUNS = 4 };
 
 typedef struct scene {
-    specrt_bundle *bundle;
-    specrt_head *head;
-    uint8_t *bytes;
+    small_head small;
     plan_policy policies[N_POLICIES];
     plan_run runs[N_RUNS];
     plan_turn turns[N_RUNS + 1][N_PROMPTS]; /* the last of plain decoding */
@@ -41,22 +38,13 @@ static void fill_turn(const plan_run *run, int i, plan_turn *t) {
 static void open_scene(scene *s) {
     static const char *const names[] = {"full", "window:40@min=0"}, *const tasks[] = {"qa", "code",
                                                                                       "math"};
-    static float weights[V * D];
     static chat form = {.from = "option", .form = {.name = "chatml"}};
-    uint64_t state = 5;
-    size_t n;
-    const specrt_head_desc rows = {
-        .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
     memset(s, 0, sizeof *s);
-    for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
-    s->bytes = fixture_ranks_bundle(V, 2, 60, &n);
-    REQUIRE(!specrt_bundle_open_memory(s->bytes, n, "b", NULL, &s->bundle, NULL));
-    REQUIRE(!specrt_head_bind(NULL, &rows, NULL, &s->head, NULL));
+    small_head_open(&s->small);
     for (int k = 0; k < N_POLICIES; k++) {
-        const specrt_policy_desc desc = {.text = names[k]};
         strcpy(s->policies[k].name, k ? "preset" : names[k]);
         s->policies[k].full = k == 0;
-        REQUIRE(!specrt_policy_create(s->bundle, s->head, &desc, &s->policies[k].policy, NULL));
+        s->policies[k].policy = small_head_policy(&s->small, names[k]);
     }
     for (int r = 0; r < N_RUNS; r++) {
         plan_run *run = &s->runs[r];
@@ -88,15 +76,11 @@ static void open_scene(scene *s) {
 static void close_scene(scene *s) {
     for (int k = 0; k < N_POLICIES; k++) specrt_policy_close(s->policies[k].policy);
     free(s->p.choices);
-    specrt_head_close(s->head);
-    specrt_bundle_close(s->bundle);
-    free(s->bytes);
+    small_head_close(&s->small);
 }
 
-/* What is printed on stdout is compared, too. */
 static void tell(plan *p) {
-    FILE *out = stdout;
-    stdout = approved_out();
+    FILE *out = approved_begin_stdout();
     plan_print_table(p);
     plan_print_json(p);
     stdout = out;
