@@ -5367,6 +5367,10 @@ static inline int32_t specrt__active_key_id(uint64_t key) {
 
 SPECRT__INTERNAL void specrt__active_select(uint64_t *keys, int32_t n, int32_t k);
 
+/* The k best tokens of the target at position i, at most SPECRT_LOGITS_MAX_K. @return how many are known. */
+SPECRT__INTERNAL int32_t specrt__active_target_best(const specrt_target_rows *rows, int32_t i,
+                                                    int32_t n_logits, int32_t k, int32_t *ids);
+
 static inline float specrt__active_key_logit(uint64_t key) {
     uint32_t order = (uint32_t)(key >> 32);
     return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
@@ -5606,6 +5610,16 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
         if (n_best == k) bound = best[k - 1];
     }
     return n_best;
+}
+
+SPECRT__INTERNAL int32_t specrt__active_target_best(const specrt_target_rows *rows, int32_t i,
+                                                    int32_t n_logits, int32_t k, int32_t *ids) {
+    if (!rows) return 0;
+    if (rows->logits)
+        return specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits, k, ids);
+    int32_t n = rows->ids && rows->k > 0 ? (rows->k < k ? rows->k : k) : 0;
+    if (n > 0) memcpy(ids, rows->ids + (int64_t)i * rows->k, (size_t)n * sizeof *ids);
+    return n;
 }
 
 // >>pool : src/core/pool.h
@@ -6663,24 +6677,13 @@ static void specrt__window_flush(specrt__window *w) {
 
 /* --- what is pushed --- */
 
-/* The k best tokens of the target at row i. @return how many are known. */
-static int32_t specrt__window_best(const specrt__window *w, const specrt_target_rows *rows,
-                                   int32_t i, int32_t k, int32_t *out) {
-    if (!rows) return 0;
-    if (rows->logits)
-        return specrt_logits_topk(rows->logits + (int64_t)i * w->n_logits, w->n_logits, k, out);
-    int32_t n = rows->ids && rows->k > 0 ? (rows->k < k ? rows->k : k) : 0;
-    for (int32_t j = 0; j < n; j++) out[j] = rows->ids[(int64_t)i * rows->k + j];
-    return n;
-}
-
 SPECRT__INTERNAL void specrt__window_prefill(void *state, const int32_t *tokens, int32_t n,
                                              const specrt_target_rows *rows) {
     specrt__window *w = (specrt__window *)state;
     bool ext = w->params.only == SPECRT__WINDOW_EXT;
     for (int32_t i = 0; i < n; i++) {
         if (!ext) specrt__window_push(w, tokens[i]);
-        w->n_seed = specrt__window_best(w, rows, i, w->params.kpre, w->seed);
+        w->n_seed = specrt__active_target_best(rows, i, w->n_logits, w->params.kpre, w->seed);
         for (int32_t j = 0; j < w->n_seed && !ext; j++) specrt__window_add(w, w->seed[j]);
     }
 }
@@ -6724,7 +6727,7 @@ SPECRT__INTERNAL void specrt__window_start(void *state, int32_t token) {
 static void specrt__window_add_row(specrt__window *w, const specrt_target_rows *rows,
                                    int32_t node) {
     int32_t best[SPECRT_LOGITS_MAX_K];
-    int32_t n = specrt__window_best(w, rows, node, w->params.kver, best);
+    int32_t n = specrt__active_target_best(rows, node, w->n_logits, w->params.kver, best);
     for (int32_t j = 0; j < n; j++) specrt__window_add(w, best[j]);
 }
 
@@ -10002,19 +10005,6 @@ SPECRT__INTERNAL void specrt__retrieve_begin(void *state) {
             specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
 }
 
-/* The target's best tokens at a node. @return how many are known. */
-static int32_t specrt__retrieve_best(const specrt__retrieve *r, const specrt_target_rows *rows,
-                                     int32_t node, int32_t *out) {
-    if (!rows) return 0;
-    if (rows->logits)
-        return specrt_logits_topk(rows->logits + (int64_t)node * r->n_logits, r->n_logits,
-                                  SPECRT__RETRIEVE_TOP, out);
-    int32_t n = rows->ids && rows->k > 0 ? rows->k : 0;
-    if (n > SPECRT__RETRIEVE_TOP) n = SPECRT__RETRIEVE_TOP;
-    for (int32_t j = 0; j < n; j++) out[j] = rows->ids[(int64_t)node * rows->k + j];
-    return n;
-}
-
 /* A token of the prompt, or one that the target thought likely there: it may give way at once.
  * @return whether it came in, and in *victim what left for it, or -1. */
 static bool specrt__retrieve_warm(specrt__retrieve *r, int32_t id, int32_t *victim) {
@@ -10051,7 +10041,7 @@ SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *token
     for (int32_t i = 0; i < n; i++) {
         int32_t n_best = 0;
         if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_BEST)
-            n_best = specrt__retrieve_best(r, rows, i, best);
+            n_best = specrt__active_target_best(rows, i, r->n_logits, SPECRT__RETRIEVE_TOP, best);
         specrt__retrieve_read(r, tokens[i], best, n_best, r->pool);
     }
 }
@@ -10072,7 +10062,8 @@ static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *ve
     record->event = event;
     if (!event) return;
     r->due = true;
-    record->n_best = specrt__retrieve_best(r, rows, node, record->best);
+    record->n_best =
+        specrt__active_target_best(rows, node, r->n_logits, SPECRT__RETRIEVE_TOP, record->best);
     record->told = width > 0 && rows && rows->hidden;
     if (record->told)
         memcpy(r->queries + slot * (size_t)width, rows->hidden + (size_t)node * (size_t)width,
@@ -13345,22 +13336,15 @@ static specrt_status specrt__session_leave_open(specrt_session *s, const int32_t
                                                 int32_t n_accepted,
                                                 const specrt_target_rows *rows) {
     specrt__session_open *open = &s->open;
-    int32_t n_logits = s->verifier->n_vocab, k = rows && !rows->logits ? rows->k : 0;
-    if (k > SPECRT_LOGITS_MAX_K) k = SPECRT_LOGITS_MAX_K;
     if (open->n > 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
     open->n = n;
     open->n_accepted = n_accepted;
     open->told = rows && (rows->logits || (rows->ids && rows->k > 0));
     memcpy(open->tokens, tokens, (size_t)n * sizeof *tokens);
     memset(open->ids, 0xff, sizeof open->ids); /* -1: none */
-    for (int32_t i = 0; i < n && open->told; i++) {
-        int32_t *best = open->ids + i * SPECRT_LOGITS_MAX_K;
-        if (rows->logits)
-            specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits, SPECRT_LOGITS_MAX_K,
-                               best);
-        else
-            memcpy(best, rows->ids + (int64_t)i * rows->k, (size_t)k * sizeof *best);
-    }
+    for (int32_t i = 0; i < n; i++)
+        specrt__active_target_best(rows, i, s->verifier->n_vocab, SPECRT_LOGITS_MAX_K,
+                                   open->ids + i * SPECRT_LOGITS_MAX_K);
     return SPECRT_STATUS_OK;
 }
 

@@ -235,3 +235,13 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
     }
     return n_best;
 }
+
+SPECRT__INTERNAL int32_t specrt__active_target_best(const specrt_target_rows *rows, int32_t i,
+                                                    int32_t n_logits, int32_t k, int32_t *ids) {
+    if (!rows) return 0;
+    if (rows->logits)
+        return specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits, k, ids);
+    int32_t n = rows->ids && rows->k > 0 ? (rows->k < k ? rows->k : k) : 0;
+    if (n > 0) memcpy(ids, rows->ids + (int64_t)i * rows->k, (size_t)n * sizeof *ids);
+    return n;
+}

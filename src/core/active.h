@@ -73,6 +73,10 @@ static inline int32_t specrt__active_key_id(uint64_t key) {
 
 SPECRT__INTERNAL void specrt__active_select(uint64_t *keys, int32_t n, int32_t k);
 
+/* The k best tokens of the target at position i, at most SPECRT_LOGITS_MAX_K. @return how many are known. */
+SPECRT__INTERNAL int32_t specrt__active_target_best(const specrt_target_rows *rows, int32_t i,
+                                                    int32_t n_logits, int32_t k, int32_t *ids);
+
 static inline float specrt__active_key_logit(uint64_t key) {
     uint32_t order = (uint32_t)(key >> 32);
     return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);

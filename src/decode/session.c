@@ -477,22 +477,15 @@ static specrt_status specrt__session_leave_open(specrt_session *s, const int32_t
                                                 int32_t n_accepted,
                                                 const specrt_target_rows *rows) {
     specrt__session_open *open = &s->open;
-    int32_t n_logits = s->verifier->n_vocab, k = rows && !rows->logits ? rows->k : 0;
-    if (k > SPECRT_LOGITS_MAX_K) k = SPECRT_LOGITS_MAX_K;
     if (open->n > 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
     open->n = n;
     open->n_accepted = n_accepted;
     open->told = rows && (rows->logits || (rows->ids && rows->k > 0));
     memcpy(open->tokens, tokens, (size_t)n * sizeof *tokens);
     memset(open->ids, 0xff, sizeof open->ids); /* -1: none */
-    for (int32_t i = 0; i < n && open->told; i++) {
-        int32_t *best = open->ids + i * SPECRT_LOGITS_MAX_K;
-        if (rows->logits)
-            specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits, SPECRT_LOGITS_MAX_K,
-                               best);
-        else
-            memcpy(best, rows->ids + (int64_t)i * rows->k, (size_t)k * sizeof *best);
-    }
+    for (int32_t i = 0; i < n; i++)
+        specrt__active_target_best(rows, i, s->verifier->n_vocab, SPECRT_LOGITS_MAX_K,
+                                   open->ids + i * SPECRT_LOGITS_MAX_K);
     return SPECRT_STATUS_OK;
 }
 

@@ -299,19 +299,6 @@ SPECRT__INTERNAL void specrt__retrieve_begin(void *state) {
             specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
 }
 
-/* The target's best tokens at a node. @return how many are known. */
-static int32_t specrt__retrieve_best(const specrt__retrieve *r, const specrt_target_rows *rows,
-                                     int32_t node, int32_t *out) {
-    if (!rows) return 0;
-    if (rows->logits)
-        return specrt_logits_topk(rows->logits + (int64_t)node * r->n_logits, r->n_logits,
-                                  SPECRT__RETRIEVE_TOP, out);
-    int32_t n = rows->ids && rows->k > 0 ? rows->k : 0;
-    if (n > SPECRT__RETRIEVE_TOP) n = SPECRT__RETRIEVE_TOP;
-    for (int32_t j = 0; j < n; j++) out[j] = rows->ids[(int64_t)node * rows->k + j];
-    return n;
-}
-
 /* A token of the prompt, or one that the target thought likely there: it may give way at once.
  * @return whether it came in, and in *victim what left for it, or -1. */
 static bool specrt__retrieve_warm(specrt__retrieve *r, int32_t id, int32_t *victim) {
@@ -348,7 +335,7 @@ SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *token
     for (int32_t i = 0; i < n; i++) {
         int32_t n_best = 0;
         if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_BEST)
-            n_best = specrt__retrieve_best(r, rows, i, best);
+            n_best = specrt__active_target_best(rows, i, r->n_logits, SPECRT__RETRIEVE_TOP, best);
         specrt__retrieve_read(r, tokens[i], best, n_best, r->pool);
     }
 }
@@ -369,7 +356,8 @@ static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *ve
     record->event = event;
     if (!event) return;
     r->due = true;
-    record->n_best = specrt__retrieve_best(r, rows, node, record->best);
+    record->n_best =
+        specrt__active_target_best(rows, node, r->n_logits, SPECRT__RETRIEVE_TOP, record->best);
     record->told = width > 0 && rows && rows->hidden;
     if (record->told)
         memcpy(r->queries + slot * (size_t)width, rows->hidden + (size_t)node * (size_t)width,

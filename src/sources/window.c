@@ -172,24 +172,13 @@ static void specrt__window_flush(specrt__window *w) {
 
 /* --- what is pushed --- */
 
-/* The k best tokens of the target at row i. @return how many are known. */
-static int32_t specrt__window_best(const specrt__window *w, const specrt_target_rows *rows,
-                                   int32_t i, int32_t k, int32_t *out) {
-    if (!rows) return 0;
-    if (rows->logits)
-        return specrt_logits_topk(rows->logits + (int64_t)i * w->n_logits, w->n_logits, k, out);
-    int32_t n = rows->ids && rows->k > 0 ? (rows->k < k ? rows->k : k) : 0;
-    for (int32_t j = 0; j < n; j++) out[j] = rows->ids[(int64_t)i * rows->k + j];
-    return n;
-}
-
 SPECRT__INTERNAL void specrt__window_prefill(void *state, const int32_t *tokens, int32_t n,
                                              const specrt_target_rows *rows) {
     specrt__window *w = (specrt__window *)state;
     bool ext = w->params.only == SPECRT__WINDOW_EXT;
     for (int32_t i = 0; i < n; i++) {
         if (!ext) specrt__window_push(w, tokens[i]);
-        w->n_seed = specrt__window_best(w, rows, i, w->params.kpre, w->seed);
+        w->n_seed = specrt__active_target_best(rows, i, w->n_logits, w->params.kpre, w->seed);
         for (int32_t j = 0; j < w->n_seed && !ext; j++) specrt__window_add(w, w->seed[j]);
     }
 }
@@ -233,7 +222,7 @@ SPECRT__INTERNAL void specrt__window_start(void *state, int32_t token) {
 static void specrt__window_add_row(specrt__window *w, const specrt_target_rows *rows,
                                    int32_t node) {
     int32_t best[SPECRT_LOGITS_MAX_K];
-    int32_t n = specrt__window_best(w, rows, node, w->params.kver, best);
+    int32_t n = specrt__active_target_best(rows, node, w->n_logits, w->params.kver, best);
     for (int32_t j = 0; j < n; j++) specrt__window_add(w, best[j]);
 }
 

@@ -424,6 +424,32 @@ static void test_scan(void) {
     CHECK_INT(specrt_logits_topk(x, 400, -1, ids), 0);
 }
 
+/* What the target is known to think best: of logits, of lists longer or shorter than asked for, of nothing. */
+static void test_target_best(void) {
+    enum { N = 3, N_LOGITS = 7, K = 4 };
+    float logits[N * N_LOGITS];
+    int32_t lists[N * K], ids[K + 1], expected[K];
+    for (int32_t i = 0; i < N * N_LOGITS; i++) logits[i] = (float)random_below(5);
+    for (int32_t i = 0; i < N * K; i++) lists[i] = random_below(N_LOGITS);
+    const specrt_target_rows known = {.logits = logits, .ids = lists, .k = K};
+    const specrt_target_rows listed = {.ids = lists, .k = K}, none = {.k = K},
+                             empty = {.ids = lists};
+    for (int32_t i = 0; i < N; i++)
+        for (int32_t k = 1; k <= K + 1; k++) {
+            int32_t n = k < K ? k : K;
+            CHECK_INT(specrt__active_target_best(&known, i, N_LOGITS, n, ids), n);
+            specrt_logits_topk(logits + i * N_LOGITS, N_LOGITS, n, expected);
+            CHECK(memcmp(ids, expected, (size_t)n * sizeof *ids) == 0);
+            memset(ids, 0xff, sizeof ids);
+            CHECK_INT(specrt__active_target_best(&listed, i, N_LOGITS, k, ids), n);
+            CHECK(memcmp(ids, lists + i * K, (size_t)n * sizeof *ids) == 0);
+            CHECK_INT(ids[n], -1);
+        }
+    CHECK_INT(specrt__active_target_best(NULL, 0, N_LOGITS, K, ids), 0);
+    CHECK_INT(specrt__active_target_best(&none, 0, N_LOGITS, K, ids), 0);
+    CHECK_INT(specrt__active_target_best(&empty, 0, N_LOGITS, K, ids), 0);
+}
+
 static const test_case cases[] = {
     {"logits", "segments of several types and sizes against doubles", test_logits},
     {"shape", "scaled and capped logits and their probabilities by the definition", test_shape},
@@ -434,5 +460,6 @@ static const test_case cases[] = {
     {"arguments", "sizes out of range", test_arguments},
     {"no_allocation", "step functions allocate nothing", test_no_allocation},
     {"scan", "the best few of a row, ties, NaN and infinities", test_scan},
+    {"target_best", "the target's best tokens, by logits or lists", test_target_best},
 };
 TEST_MAIN(cases)
