@@ -424,7 +424,7 @@ static void test_scan(void) {
     CHECK_INT(specrt_logits_topk(x, 400, -1, ids), 0);
 }
 
-/* What the target is known to think best: of logits, of lists longer or shorter than asked for, of nothing. */
+/* What the target is known to think best: of logits, of lists longer or shorter than asked for. */
 static void test_target_best(void) {
     enum { N = 3, N_LOGITS = 7, K = 4 };
     float logits[N * N_LOGITS];
