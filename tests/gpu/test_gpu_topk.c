@@ -5,7 +5,7 @@
 #include "fixture.h"
 #include "gpu.h"
 
-enum { MAX_COLUMNS = 5000, BATCH = 2, MAX_N = 3, MAX_SEGMENTS = 3, MOST_K = 256 };
+enum { MAX_COLUMNS = 70000, BATCH = 2, MAX_N = 3, MAX_SEGMENTS = 3, MOST_K = 256 };
 
 static uint64_t random_state;
 static int32_t random_below(int32_t n) {
@@ -143,10 +143,13 @@ static void test_segments(void) {
 
 static void test_most(void) {
     static const int32_t whole[] = {5000}, few[] = {100, 3};
+    static const int32_t many[] = {MAX_COLUMNS}; /* whose parts have more keys than a block holds */
     for (int distribution = 0; distribution < DISTRIBUTIONS; distribution++) {
         run_case(1, whole, 1, 256, distribution);
         run_case(2, few, 2, 200, distribution);
     }
+    run_case(1, many, 1, 256, NORMAL);
+    run_case(1, many, 1, 256, FEW);
 }
 
 static void run_target(int32_t n_vocab, int32_t k, int distribution) {

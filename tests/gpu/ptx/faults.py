@@ -53,6 +53,8 @@ FAULTS = [
      "topk", "out of bounds"),
     ("shared memory as if it were a thread's own", "active_rank_kernel", r"st\.shared\.u64", "st.local.u64", 1, "topk",
      "out of bounds"),
+    ("keys read where they do not fit", "active_rank_kernel", r"selp\.b64\s+(%rd\d+), (%rd\d+), (%rd\d+)",
+     r"selp.b64 \1, \3, \2", 1, "topk", "out of bounds"),
     ("a result that is never stored", TILES, r"st\.global\.f32\s+\[[^;]*;", "", 1, "logits", WRONG),
     ("a comparison turned around", "active_rank_kernel", r"setp\.gt\.u32", "setp.lt.u32", 1, "topk", WRONG),
     ("a difference of f16 the other way", "head_tilesIL12specrt_dtype8ELi2ELb0", r"sub\.rn\.f16x2 (%r\d+), (%r\d+), (%r\d+)",
