@@ -75,7 +75,7 @@ static void test_sampled(void) {
     static const char *const texts[] = {"full", "static:40/20+cluster:2@always=8"};
     for (int i = 0; i < 2; i++) {
         setting how = setting_of(texts[i]);
-        how.tree = (specrt_tree_params){6, 1, i ? 5 : 7};
+        how.tree = (specrt_tree_params){4, 1, i ? 4 : 5};
         how.draft = SPECRT_DRAFT_SAMPLED;
         how.draft_temperature = i ? 0.7f : 0;
         how.graph = true;
@@ -224,7 +224,6 @@ static void test_ahead(void) {
         setting how = setting_of(texts[i]);
         how.ahead = true;
         how.graph = i != 1;
-        if (i == 0) how.tree.num_steps = 5;
         how.n_more = i == 0;
         run(&how);
         if (i != 1) continue;
@@ -308,7 +307,7 @@ static void test_stress(void) {
         setting how = setting_of(texts[i]);
         shared_policy shared;
         how.n_batch = all ? MAX_BATCH : 3;
-        how.n_cycles = all ? MOST : test_brief() ? 2 : 5;
+        how.n_cycles = all ? MOST : test_brief() ? 2 : 3;
         how.ahead = true;
         open_policy(&shared, how.policy, false);
         record_cycles(&shared, &how, true, first);
