@@ -25,11 +25,17 @@ typedef struct tensor {
     bool known; /* the type can be decoded */
 } tensor;
 
+/* Whole numbers have rows, too, but are no weights. */
+static bool can_decode(specrt_dtype dtype, int64_t n_cols) {
+    return dtype != SPECRT_DTYPE_I32 && dtype != SPECRT_DTYPE_I64 &&
+           specrt_row_bytes(dtype, n_cols) > 0;
+}
+
 static bool find_gguf(const gguf *g, const char *name, tensor *out) {
     const gguf_tensor *t = sl_gguf_find_tensor(g, name);
     if (!t) return false;
     *out = (tensor){t->data, t->n_dims, t->dims[1], t->dims[0], (specrt_dtype)t->type, false};
-    out->known = specrt_row_bytes(out->dtype, out->n_cols) > 0;
+    out->known = can_decode(out->dtype, out->n_cols);
     return true;
 }
 
@@ -38,8 +44,7 @@ static bool find_safetensors(const st *s, const char *name, tensor *out) {
     if (!t) return false;
     *out = (tensor){.data = t->data, .n_dims = t->n_dims, .n_rows = 1, .n_cols = t->shape[0]};
     if (t->n_dims == 2) out->n_rows = t->shape[0], out->n_cols = t->shape[1];
-    out->known =
-        sl_st_dtype(t->dtype, &out->dtype) && specrt_row_bytes(out->dtype, out->n_cols) > 0;
+    out->known = sl_st_dtype(t->dtype, &out->dtype) && can_decode(out->dtype, out->n_cols);
     return true;
 }
 

@@ -213,6 +213,10 @@ static void test_bad_models(void) {
     make_tiny(&m, k, 5);
     check_refused(&m, "blk.1.ffn_up.weight", SPECRT_STATUS_BAD_INPUT,
                   "blk.1.ffn_up.weight: missing");
+    tensor *last = &m.tensors[m.n_tensors - 1];
+    last->is_whole = true;
+    check_refused(&m, NULL, SPECRT_STATUS_UNSUPPORTED, "its type cannot be decoded");
+    last->is_whole = false;
     m.tensors[1].data[3] = NAN; /* output_norm */
     check_refused(&m, NULL, SPECRT_STATUS_BAD_INPUT, "output_norm.weight");
     m.k.ffn = 47;

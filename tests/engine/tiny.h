@@ -49,6 +49,7 @@ typedef struct tensor {
     int rows, cols;
     float *data;
     unsigned char *blocks; /* the same as q4_1; NULL: written as f32 */
+    bool is_whole;         /* the file says that it holds whole numbers */
 } tensor;
 
 typedef struct tiny_model {
@@ -176,6 +177,7 @@ static inline void put_odd(bytes *b, const tiny_model *m) {
 
 /* The model as a GGUF file; returns its path, to unlink. `skip` leaves a tensor out. */
 static inline specrt_dtype stored_as(const tensor *t) {
+    if (t->is_whole) return SPECRT_DTYPE_I32;
     return t->blocks ? SPECRT_DTYPE_Q4_1 : SPECRT_DTYPE_F32;
 }
 
