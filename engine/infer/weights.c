@@ -25,10 +25,8 @@ typedef struct tensor {
     bool known; /* the type can be decoded */
 } tensor;
 
-/* Whole numbers have rows, too, but are no weights. */
 static bool can_decode(specrt_dtype dtype, int64_t n_cols) {
-    return dtype != SPECRT_DTYPE_I32 && dtype != SPECRT_DTYPE_I64 &&
-           specrt_row_bytes(dtype, n_cols) > 0;
+    return sl_model_decodes(dtype) && specrt_row_bytes(dtype, n_cols) > 0;
 }
 
 static bool find_gguf(const gguf *g, const char *name, tensor *out) {

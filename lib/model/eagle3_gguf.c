@@ -80,7 +80,7 @@ static specrt_status find(const eagle3 *e, const char *name, int64_t n_rows, int
     int n_dims = n_rows ? 2 : 1;
     if (t && t->n_dims == n_dims && t->shape[n_dims - 1] == n_cols &&
         (!n_rows || t->shape[0] == n_rows) && sl_st_dtype(t->dtype, dtype) &&
-        *dtype != SPECRT_DTYPE_I64 && *dtype != SPECRT_DTYPE_I32)
+        sl_model_decodes(*dtype))
         return SPECRT_STATUS_OK;
     return specrt_error_set(
         e->err, SPECRT_STATUS_BAD_INPUT,

@@ -165,7 +165,7 @@ typedef struct matrix {
     char type[32]; /* its name, for messages */
 } matrix;
 
-static bool decodes(specrt_dtype dtype) {
+bool sl_model_decodes(specrt_dtype dtype) {
     return specrt_dtype_name(dtype) && dtype != SPECRT_DTYPE_I32 && dtype != SPECRT_DTYPE_I64;
 }
 
@@ -173,7 +173,7 @@ static void from_gguf(const gguf_tensor *t, matrix *out) {
     *out =
         (matrix){.data = t->data, .n_dims = t->n_dims, .n_cols = t->dims[0], .n_rows = t->dims[1]};
     out->dtype = (specrt_dtype)t->type;
-    out->readable = decodes(out->dtype);
+    out->readable = sl_model_decodes(out->dtype);
     snprintf(out->type, sizeof out->type, "%s (%" PRIu32 ")", sl_gguf_type_name(t->type), t->type);
 }
 
@@ -182,7 +182,7 @@ static void from_st(const st_tensor *t, matrix *out) {
     *out = (matrix){.data = t->data, .n_dims = n, .n_rows = 1};
     out->n_cols = n > 0 ? t->shape[n - 1] : 1;
     if (n > 1) out->n_rows = t->shape[n - 2];
-    out->readable = sl_st_dtype(t->dtype, &out->dtype) && decodes(out->dtype);
+    out->readable = sl_st_dtype(t->dtype, &out->dtype) && sl_model_decodes(out->dtype);
     snprintf(out->type, sizeof out->type, "%s", t->dtype);
 }
 
@@ -229,7 +229,7 @@ static void list_tensors(const model *m, char *text, size_t bytes) {
 static void list_types(char *text, size_t bytes) {
     text[0] = '\0';
     for (int i = 0; i < 64; i++)
-        if (decodes((specrt_dtype)i))
+        if (sl_model_decodes((specrt_dtype)i))
             append(text, bytes, "%s%s", text[0] ? " " : "", specrt_dtype_name((specrt_dtype)i));
 }
 

@@ -18,6 +18,9 @@ typedef struct model {
 specrt_status sl_model_open(const char *path, model *out, specrt_error *err);
 void sl_model_close(model *m);
 
+/* sl_model_decodes() : whether specrt_row_decode() reads rows of a type; whole numbers have rows, too. */
+bool sl_model_decodes(specrt_dtype dtype);
+
 /* sl_model_check_trace() : that a trace was recorded with this model's tokenizer, where it is a GGUF with
  * one.
  * @return TRACE_MISMATCH naming both files; what specrt_trace_open() gives */
