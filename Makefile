@@ -242,7 +242,7 @@ PTX_TWINS := whole pack logits topk route sketch real session tree state faults
 PTX_OBJECTS := $(patsubst tests/gpu/ptx/%.cc,$(PTX)/%.o,$(wildcard tests/gpu/ptx/*.cc))
 $(PTX)/%.o: tests/gpu/ptx/%.cc
 	$(TELL) "CXX $<"
-	$(Q)mkdir -p $(@D) && $(CXX) $(subst c++11,c++17,$(HARNESS_FLAGS)) -O2 -fwrapv $(WARN) -MMD -MP -c $< -o $@
+	$(Q)mkdir -p $(@D) && $(CXX) $(subst c++11,c++17,$(HARNESS_FLAGS)) -O3 -march=native -ffp-contract=off -fwrapv $(WARN) -MMD -MP -c $< -o $@
 $(PTX)/host.o: cuda/specrt_kernels.cu include/specrt.h
 	$(TELL) "NVCC $<"
 	$(Q)mkdir -p $(PTX) && $(NVCC) -std=c++14 -O3 -lineinfo -diag-suppress 1675 --threads 0 -DSPECRT__KERNEL=extern -Iinclude \
@@ -250,7 +250,7 @@ $(PTX)/host.o: cuda/specrt_kernels.cu include/specrt.h
 $(PTX)/test_gpu_%: $(BUILD)/tests/gpu/test_gpu_%.o $(PTX_OBJECTS) $(PTX)/host.o $(BUILD)/tests/gpu/runtime.o $(LIB)
 	$(TELL) "LD $@"
 	$(Q)$(CXX) $^ $(LDLIBS) -o $@
-test-ptx: $(addprefix $(PTX)/test_gpu_,$(PTX_TWINS)) ## the PTX that nvcc emits, executed and checked on the CPU; needs nvcc [PTX_TWINS=, SPECRT_PTX_SEED=, COVER=1]
+test-ptx: $(addprefix $(PTX)/test_gpu_,$(PTX_TWINS)) ## the PTX that nvcc emits, executed and checked on the CPU; needs nvcc [PTX_TWINS=, SPECRT_PTX_SEED=, COVER=1, LONG=1]
 	@tests/gpu/ptx/run.sh $(PTX) "$(PTX_ARCH)" $^
 
 # The GPU's benchmarks on the harness: with --tiny, a look at the program, not at speed.

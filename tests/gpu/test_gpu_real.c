@@ -176,16 +176,37 @@ static void test_shapes(void) {
     }
 }
 
-/* A head as Qwen2.5-0.5B has, which tests/gpu/ptx gets through in seconds; then few rows over more than
- * 4 GiB, where a byte offset of 32 bits does not reach. */
-static void test_whole(void) {
+/* Ten states of the rows' own kind times a head as Qwen2.5-0.5B has, which tests/gpu/ptx gets through in
+ * seconds. */
+static void check_whole(specrt_dtype dtype, specrt_dtype states) {
+    bool real = getenv("SPECRT_TEST_REAL") != NULL;
+    real_head h = make_head(dtype, real ? 151936 : 301, real ? 896 : 64);
+    check_product(&h, h.n_rows, 10, states);
+    if (dtype == SPECRT_DTYPE_Q8_0) {
+        pack_rows(&h, (h.row_bytes + 15) / 16 * 16);
+        check_product(&h, h.n_rows, 10, states);
+    }
+    free_head(&h);
+}
+static void test_whole_f16(void) {
+    check_whole(SPECRT_DTYPE_F16, SPECRT_DTYPE_F16);
+}
+static void test_whole_bf16(void) {
+    check_whole(SPECRT_DTYPE_BF16, SPECRT_DTYPE_BF16);
+}
+static void test_whole_q8_0(void) {
+    check_whole(SPECRT_DTYPE_Q8_0, SPECRT_DTYPE_F16);
+}
+static void test_whole_f32(void) {
+    check_whole(SPECRT_DTYPE_F32, SPECRT_DTYPE_F32);
+}
+
+/* Few rows over more than 4 GiB, where a byte offset of 32 bits does not reach. */
+static void test_far(void) {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_Q8_0};
     bool real = getenv("SPECRT_TEST_REAL") != NULL;
-    real_head h = make_head(SPECRT_DTYPE_F16, real ? 151936 : 301, real ? 896 : 64);
-    check_product(&h, h.n_rows, 10, SPECRT_DTYPE_F16);
-    free_head(&h);
     for (int i = 0; i < 2; i++) {
-        h = make_head(dtypes[i], real ? 1500 : 33, real ? 4096 : 64);
+        real_head h = make_head(dtypes[i], real ? 1500 : 33, real ? 4096 : 64);
         pack_rows(&h, real ? 3 << 20 : 1024);
         check_product(&h, h.n_rows, 1, SPECRT_DTYPE_F16);
         free_head(&h);
@@ -194,6 +215,10 @@ static void test_whole(void) {
 
 static const test_case cases[] = {
     {"shapes", "1, 10 and 64 states times heads of each type, and their best rows", test_shapes},
-    {"whole", "all ids of a vocabulary, and rows that lie far apart", test_whole},
+    {"whole-f16", "all rows of a vocabulary", test_whole_f16},
+    {"whole-bf16", "the same", test_whole_bf16},
+    {"whole-q8_0", "the same, in blocks and in planes", test_whole_q8_0},
+    {"whole-f32", "the same", test_whole_f32},
+    {"whole-far", "rows that lie far apart", test_far},
 };
 GPU_TEST_MAIN(cases, 41)

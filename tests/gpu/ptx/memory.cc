@@ -57,7 +57,7 @@ struct allocation {
 std::map<uint64_t, allocation> allocations; /* by where they end */
 alignas(16) char shared_bytes[SHARED_MOST];
 std::vector<word> shared_words(SHARED_MOST / 4);
-std::vector<uint8_t> shared_is(SHARED_MOST);
+std::vector<uint8_t> shared_is(SHARED_MOST / 4); /* bytes of each word that a variable has */
 
 /* The last one found, which is mostly the next one too. */
 uint64_t last_begin, last_end;
@@ -175,14 +175,21 @@ template <typename F> void each_word(uint64_t at, uint64_t bytes, F f) {
     }
 }
 
+/* Shared variables of a launch that have any bytes. */
+template <typename F> void each_variable(const block &b, F f) {
+    for (const auto &v : b.code->shared) {
+        uint32_t bytes = v.second.bytes ? v.second.bytes : b.dynamic_bytes;
+        if (bytes > 0) f(v.second.offset, bytes);
+    }
+}
+
 char *reach_shared(const warp &w, const instruction &i, int lane, uint64_t at, uint32_t bytes,
                    access how, uint32_t used) {
     uint64_t end = at + bytes;
-    bool inside = end <= SHARED_MOST && at < end;
-    for (uint64_t k = at; inside && k < end; k++) inside = shared_is[k];
-    if (!inside) stop(w, i, lane, "shared memory out of bounds");
+    if (end > SHARED_MOST || at > end) stop(w, i, lane, "shared memory out of bounds");
     each_word(at, bytes, [&](uint64_t k, uint8_t mask, uint32_t offset) {
         word *x = &shared_words[k];
+        if (mask & ~shared_is[k]) stop(w, i, lane, "shared memory out of bounds");
         if (!(used >> offset & 1)) return;
         if (x->written.serial != w.owner->serial && x->read.serial != w.owner->serial) *x = word();
         check_order(w, i, lane, x, mask, how, true);
@@ -216,7 +223,7 @@ char *reach(warp &w, const instruction &i, int lane, uint64_t at, uint32_t bytes
                                     : space::global;
         at &= ~(SHARED_WINDOW | LOCAL_WINDOW);
     }
-    if (at % bytes != 0) stop(w, i, lane, "misaligned address");
+    if (at & (bytes - 1)) stop(w, i, lane, "misaligned address");
     if (where == space::shared) return reach_shared(w, i, lane, at, bytes, how, i.used);
     if (where == space::global) return reach_global(w, i, lane, at, bytes, how, i.used);
     uint32_t size = where == space::local ? w.code->local_bytes : w.code->param_bytes;
@@ -235,9 +242,11 @@ template <typename T> void load(warp &w, const instruction &i, uint32_t lanes) {
     each(lanes, [&](int lane) {
         uint64_t at = address(w, i, lane, 4, i.offset, i.narrow);
         const char *p = reach(w, i, lane, at, (uint32_t)sizeof(T) * i.n, i.how);
-        T values[4];
-        memcpy(values, p, sizeof(T) * i.n);
-        for (int k = 0; k < i.n; k++) put<T>(w.out(i.x[k]) + lane, values[k]);
+        for (int k = 0; k < i.n; k++) {
+            T value;
+            memcpy(&value, p + k * (int)sizeof(T), sizeof value);
+            put<T>(w.out(i.x[k]) + lane, value);
+        }
     });
 }
 
@@ -363,13 +372,14 @@ void prefetch(warp &w, const instruction &i, uint32_t lanes) {
     each(lanes, [&](int lane) { (void)address(w, i, lane, 0, i.offset, i.narrow); });
 }
 
+void begin_grid(const block &b) {
+    std::fill(shared_is.begin(), shared_is.end(), (uint8_t)0);
+    each_variable(b, [](uint32_t at, uint32_t bytes) {
+        each_word(at, bytes, [](uint64_t k, uint8_t mask, uint32_t) { shared_is[k] |= mask; });
+    });
+}
 void begin_block(const block &b) {
-    memset(shared_is.data(), 0, shared_is.size());
-    memset(shared_bytes, 0xff, sizeof shared_bytes);
-    for (const auto &v : b.code->shared) {
-        uint32_t bytes = v.second.bytes ? v.second.bytes : b.dynamic_bytes;
-        memset(&shared_is[v.second.offset], 1, bytes);
-    }
+    each_variable(b, [](uint32_t at, uint32_t bytes) { memset(shared_bytes + at, 0xff, bytes); });
 }
 
 /* --- what the host does --- */

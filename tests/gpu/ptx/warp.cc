@@ -344,6 +344,7 @@ void run_grid(const program &code, const uint32_t grid[3], const uint32_t size[3
         order[k] = order[j];
         order[j] = k;
     }
+    begin_grid(b);
     for (uint64_t k : order) {
         b.at[0] = (uint32_t)(k % grid[0]);
         b.at[1] = (uint32_t)(k / grid[0] % grid[1]);
