@@ -59,6 +59,11 @@ static void pack_rows(real_head *h, size_t stride) {
     if (h->dtype == SPECRT_DTYPE_Q8_0) h->dtype = SPECRT__CUDA_Q8_0_PLANES;
 }
 
+/* The same in memory as sessions pack them: rows begin at multiples of 16 bytes. */
+static void pack_rows_closely(real_head *h) {
+    pack_rows(h, (h->row_bytes + 15) / 16 * 16);
+}
+
 static void free_head(real_head *h) {
     free(h->block);
     gpu_free(h->rows);
@@ -160,7 +165,7 @@ static void check_shape(specrt_dtype dtype, int32_t n_rows, int32_t n_cols, int3
     real_head h = make_head(dtype, n_rows, n_cols);
     check_counts(&h, n_part);
     if (dtype == SPECRT_DTYPE_Q8_0) {
-        pack_rows(&h, (h.row_bytes + 15) / 16 * 16);
+        pack_rows_closely(&h);
         check_counts(&h, n_part);
     }
     free_head(&h);
@@ -183,7 +188,7 @@ static void check_whole(specrt_dtype dtype, specrt_dtype states) {
     real_head h = make_head(dtype, real ? 151936 : 301, real ? 896 : 64);
     check_product(&h, h.n_rows, 10, states);
     if (dtype == SPECRT_DTYPE_Q8_0) {
-        pack_rows(&h, (h.row_bytes + 15) / 16 * 16);
+        pack_rows_closely(&h);
         check_product(&h, h.n_rows, 10, states);
     }
     free_head(&h);

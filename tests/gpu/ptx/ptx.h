@@ -168,6 +168,7 @@ template <typename F> void each(uint32_t lanes, F f) {
 const uint64_t SHARED_WINDOW = 1ull << 62, LOCAL_WINDOW = 1ull << 61;
 /* Static shared memory begins at 0, what the launch asks for here. */
 enum { DYNAMIC_AT = 64 << 10, SHARED_MOST = DYNAMIC_AT + (228 << 10) };
+/* What shared memory a launch has, which is the same for all of its blocks; then what a block finds in it. */
 void begin_grid(const block &b);
 void begin_block(const block &b);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run.sh FOLDER "75 90" TEST... : every test on nvcc's PTX in the folder, of each architecture; then
-# the cases named `whole` again, with the ids of a published vocabulary (SPECRT_TEST_REAL).
+# run.sh FOLDER "75 90" TEST... : every test on nvcc's PTX in the folder, of each architecture, and
+# first the cases named `whole` with the ids of a published vocabulary (SPECRT_TEST_REAL).
 # Known reports are in known.txt, with reasons. Then faults are planted (faults.py); last, a tally.
 # LONG=1 : heads of bf16 and of f32 have that many rows, too
 # COVER=1 : instead of planting faults tell how much of each kernel has run (cover.py)
