@@ -1,7 +1,8 @@
 /* basis.c : which directions a sketch keeps. The rows' alone: eigenvectors of their second moment G. With
  * states of second moment C = L L': those of L' G L, which lose least of the products
  * (docs/methods/sketch.md). Panels of a moment are summed one after another, so threads do not change a
- * bit. */
+ * bit. Sums are double: OpenBLAS adds in another order on another CPU, which in float changed a byte in
+ * four. */
 #include <cblas.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,16 +27,17 @@ typedef struct moment {
     const row_order *o;
     int32_t first, n; /* rows of the block at hand */
     int64_t d;
-    float *block; /* [MOMENT_ROWS, d] */
-    float *sums;  /* [d, d] upper half */
+    double *block; /* [MOMENT_ROWS, d] */
+    double *sums;  /* [d, d] upper half */
+    float *rows;   /* [threads, d] */
 } moment;
 
 static void read_row(void *arg, int64_t i, int worker) {
     const moment *m = arg;
-    float *row = m->block + i * m->d, weight = sqrtf(m->o->weights[m->first + i]);
-    (void)worker;
+    double *out = m->block + i * m->d, weight = sqrt((double)m->o->weights[m->first + i]);
+    float *row = m->rows + worker * m->d;
     order_read(m->o, m->first + (int32_t)i, row);
-    for (int64_t j = 0; j < m->d; j++) row[j] = weight * (row[j] - m->o->mean[j]);
+    for (int64_t j = 0; j < m->d; j++) out[j] = weight * ((double)row[j] - (double)m->o->mean[j]);
 }
 
 static void add_panel(void *arg, int64_t panel, int worker) {
@@ -43,16 +45,16 @@ static void add_panel(void *arg, int64_t panel, int worker) {
     int64_t begin = m->d * panel / MOMENT_PANELS, end = m->d * (panel + 1) / MOMENT_PANELS;
     (void)worker;
     if (end > begin)
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)(end - begin),
+        cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)(end - begin),
                     (int)(m->d - begin), m->n, 1, m->block + begin, (int)m->d, m->block + begin,
                     (int)m->d, 1, m->sums + begin * m->d + begin, (int)m->d);
 }
 
-/* Both halves, in double, over n. */
+/* Both halves, over n. */
 static void finish(const moment *m, double n, double *out) {
     for (int64_t i = 0; i < m->d; i++)
         for (int64_t j = i; j < m->d; j++)
-            out[i * m->d + j] = out[j * m->d + i] = (double)m->sums[i * m->d + j] / n;
+            out[i * m->d + j] = out[j * m->d + i] = m->sums[i * m->d + j] / n;
 }
 
 static specrt_status moment_of_rows(const row_order *o, int threads, int shows, double *out,
@@ -61,18 +63,20 @@ static specrt_status moment_of_rows(const row_order *o, int threads, int shows, 
     progress bar;
     m.block = malloc((size_t)(MOMENT_ROWS * m.d) * sizeof *m.block);
     m.sums = calloc((size_t)(m.d * m.d), sizeof *m.sums);
+    m.rows = malloc((size_t)(threads * m.d) * sizeof *m.rows);
     sl_progress_begin(&bar, shows, "moments", "", (uint64_t)o->n);
-    for (; m.block && m.sums && m.first < o->n; m.first += m.n) {
+    for (; m.block && m.sums && m.rows && m.first < o->n; m.first += m.n) {
         m.n = o->n - m.first < MOMENT_ROWS ? o->n - m.first : MOMENT_ROWS;
         sl_parallel_for(threads, m.n, read_row, &m);
         sl_parallel_for(threads, MOMENT_PANELS, add_panel, &m);
         sl_progress_update(&bar, (uint64_t)(m.first + m.n));
     }
     sl_progress_end(&bar);
-    bool good = m.block && m.sums;
+    bool good = m.block && m.sums && m.rows;
     if (good) finish(&m, o->n, out);
     free(m.block);
     free(m.sums);
+    free(m.rows);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the moments");
 }
 
@@ -91,16 +95,20 @@ static void center_states(const state_set *s, float *center) {
 /* A little of the mean is added to the diagonal: states are few, and none may be lost. */
 static specrt_status moment_of_states(const state_set *s, double ridge, int threads, double *out,
                                       specrt_error *err) {
-    moment m = {
-        .d = s->dim, .n = s->n - s->n_measured, .block = s->states + s->n_measured * s->dim};
+    moment m = {.d = s->dim, .n = s->n - s->n_measured};
+    int64_t n = m.n * m.d;
     double trace = 0;
+    m.block = malloc((size_t)n * sizeof *m.block);
     m.sums = calloc((size_t)(m.d * m.d), sizeof *m.sums);
-    if (!m.sums) return sl_error_no_memory_for(err, "the moments");
-    sl_parallel_for(threads, MOMENT_PANELS, add_panel, &m);
-    finish(&m, m.n, out);
+    bool good = m.block && m.sums;
+    for (int64_t i = 0; good && i < n; i++) m.block[i] = (double)s->states[s->n_measured * m.d + i];
+    if (good) sl_parallel_for(threads, MOMENT_PANELS, add_panel, &m);
+    if (good) finish(&m, m.n, out);
+    free(m.block);
+    free(m.sums);
+    if (!good) return sl_error_no_memory_for(err, "the moments");
     for (int64_t i = 0; i < m.d; i++) trace += out[i * m.d + i];
     for (int64_t i = 0; i < m.d; i++) out[i * m.d + i] += ridge * trace / (double)m.d;
-    free(m.sums);
     return SPECRT_STATUS_OK;
 }
 
