@@ -98,6 +98,6 @@ record few.trace --prompt "The cat" --max-tokens 8
 refuses 3 "*training: expected 64 or more drafted positions of 2 or more prompts, found *" \
     cluster-build --model "$target" --router dynaspec --trace few.trace -o x.specb
 [ ! -e "$SPECRT_DATA/weights/pair128k/target.gguf" ] ||
-    refuses 3 "*a.trace: *; record with this model and its drafter" \
+    NARRATES= refuses 3 "*a.trace: *; record with this model and its drafter" \
         cluster-build --model "$SPECRT_DATA/weights/pair128k/target.gguf" --router coral \
         --trace a.trace -o x.specb

@@ -28,7 +28,7 @@ accepts() {
 }
 
 # narrate COMMAND... : the command and what it printed but help and speeds, where a test sets NARRATES=1
-# because that was approved (NAME.sh.stdout.exact).
+# because that was approved (NAME.sh.stdout.exact). What needs optional data is run with NARRATES= instead.
 narrate() {
     case $* in *"specrt-eval decode"* | *"specrt-eval compare"* | *"specrt-eval replay"*) return ;; esac
     [ -n "${NARRATES:-}" ] && ! grep -q '^Usage: ' ../out || return 0
