@@ -54,6 +54,13 @@ gate
 warns '*32 signs and rank 240 do not find 1 of the ten best rows; nothing is written*'
 gate --allow-below
 [ $? = 4 ] && [ -e gate.specb ] || fail "expected exit 4 and a bundle"
+refuses 3 "*gate.specb: head: expected 'lm_head.weight' *; write to another file" sketch-build \
+    --model "$sample/target.gguf" -f -o gate.specb
+
+# fewer rows than the best that are looked for
+head_file few.safetensors 5
+accepts sketch-build -q --model few.safetensors --min-recall 0 --json
+prints '*"n_rows":5,*"rows":5,*'
 
 # without a trace it says what that costs and how to get one; the figures and the bundle say so too
 accepts sketch-build -q --json --model "$sample/target.gguf" --signs 32 --states 20 \
