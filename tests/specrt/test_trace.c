@@ -146,6 +146,7 @@ static bytes with_more(uint8_t version, uint32_t n_said, const void *more, size_
     b.n = 128;
     append(&b, more, n);
     b.p[8] = version;
+    if (version < 3) b.p[100] = 2; /* a kind of checksum from version 3 on; nothing before */
     memcpy(b.p + 12, &n_said, 4);
     memcpy(b.p + 104, &hash, 8);
     hash = specrt_hash64(b.p, 120, 0);
@@ -580,6 +581,40 @@ static void test_limits(void) {
     free(b.p);
 }
 
+/* A record that fits into a block, but not beside the one before it. */
+static void test_full_block(void) {
+    enum { D = 1 << 18, T = 15, N = (1 << 22) - 1 };
+    const specrt_trace_info wide = {.n_vocab = 1, .d_target = D, .n_top = T, .n_ids = 1};
+    bytes b = {0};
+    specrt_trace_writer *w;
+    specrt_error err;
+    int32_t *tokens = (int32_t *)calloc(N, sizeof *tokens);
+    uint16_t *hidden = (uint16_t *)calloc(D, sizeof *hidden);
+    specrt_trace_record record = {.kind = SPECRT_TRACE_SEQUENCE, .n = 1, .tokens = tokens};
+    REQUIRE(tokens && hidden);
+    REQUIRE(specrt_trace_writer_create(&wide, append, &b, NULL, &w, NULL) == SPECRT_STATUS_OK);
+    record.target_hidden = hidden;
+    REQUIRE(specrt_trace_write(w, &record, NULL) == SPECRT_STATUS_OK);
+    record.n = (1 << 28) / (2 * D); /* states of a block's most bytes; none is read */
+    CHECK_INT(specrt_trace_write(w, &record, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "trace: record: expected less than a block, found more");
+    record.target_hidden = NULL;
+    record.n = N;
+    record.top_logits = &(float){0}; /* 4 (T + 1) N + 48 bytes: 16 less than a block's most */
+    CHECK_INT(specrt_trace_write(w, &record, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(err.msg, "trace: record: expected less than a block, found more");
+    CHECK_INT(specrt_trace_writer_close(w, NULL), SPECRT_STATUS_OK);
+    free(tokens), free(hidden), free(b.p);
+}
+
+/* As many as were asked for, and no more. */
+static void test_to_f16(void) {
+    const float x[] = {1, -2, 65504};
+    uint16_t halves[] = {7, 7, 7};
+    specrt_to_f16(x, 2, halves);
+    CHECK(halves[0] == 0x3c00 && halves[1] == 0xc000 && halves[2] == 7);
+}
+
 static void test_refusals(void) {
     static content c;
     bytes b = {0};
@@ -683,6 +718,8 @@ static const test_case cases[] = {
     {"adler", "checksums of another kind", test_adler},
     {"golden", "a file of version 2 reads as it was written", test_golden},
     {"limits", "the least and the most of each number", test_limits},
+    {"full_block", "a record that does not fit beside others", test_full_block},
+    {"to_f16", "as many halves as were asked for", test_to_f16},
     {"refusals", "records, traces and files that do not fit", test_refusals},
     {"memory", "out of memory at any call", test_memory},
 };
