@@ -264,6 +264,7 @@ static const struct {
      "\xc3\xa9\xf0\x9f\x98\x80"
      "Aa",
      "\xc3\xa9|\xf0\x9f\x98\x80|A|a"},
+    {"\\x{aA}|\\x{fF}|\\x09", "\xc2\xaa\xc3\xbf\tb", "\xc2\xaa|\xc3\xbf|\t|b"},
     {"[\\s\\S]", "a\n", "a|\n"},
     {"\\R", "a\r\nb\n", "a|\r\n|b|\n"},
     {"(?#note)a+?b", "aab", "aab"},
@@ -310,6 +311,7 @@ static const struct {
     {"\\xe9", "\\x with a byte above 7f"},
     {"\\x80", "\\x with a byte above 7f"},
     {"a\\", "a backslash at its end"},
+    {"\\0", "an escape that PCRE2 has no equal for"},
     {"[[:foo:]]", "an unknown [:class:]"},
     {"[\\B]", "an anchor or a reference inside [...]"},
     {"[a-\\d]", "a range that ends in a set"},
