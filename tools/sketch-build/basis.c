@@ -28,7 +28,7 @@ typedef struct moment {
     int32_t first, n; /* rows of the block at hand */
     int64_t d;
     double *block; /* [MOMENT_ROWS, d] */
-    double *sums;  /* [d, d] upper half */
+    double *sums;  /* [d, d] upper half, until finish() */
     float *rows;   /* [threads, d] */
 } moment;
 
@@ -51,31 +51,33 @@ static void add_panel(void *arg, int64_t panel, int worker) {
 }
 
 /* Both halves, over n. */
-static void finish(const moment *m, double n, double *out) {
+static void finish(const moment *m, double n) {
     for (int64_t i = 0; i < m->d; i++)
-        for (int64_t j = i; j < m->d; j++)
-            out[i * m->d + j] = out[j * m->d + i] = m->sums[i * m->d + j] / n;
+        for (int64_t j = i; j < m->d; j++) {
+            double *x = &m->sums[i * m->d + j];
+            *x /= n;
+            m->sums[j * m->d + i] = *x;
+        }
 }
 
+/* out [d, d]: zeros at first, as in moment_of_states(). */
 static specrt_status moment_of_rows(const row_order *o, int threads, int shows, double *out,
                                     specrt_error *err) {
-    moment m = {.o = o, .d = o->n_cols};
+    moment m = {.o = o, .d = o->n_cols, .sums = out};
     progress bar;
     m.block = malloc((size_t)(MOMENT_ROWS * m.d) * sizeof *m.block);
-    m.sums = calloc((size_t)(m.d * m.d), sizeof *m.sums);
     m.rows = malloc((size_t)(threads * m.d) * sizeof *m.rows);
     sl_progress_begin(&bar, shows, "moments", "", (uint64_t)o->n);
-    for (; m.block && m.sums && m.rows && m.first < o->n; m.first += m.n) {
+    bool good = m.block && m.rows;
+    for (; good && m.first < o->n; m.first += m.n) {
         m.n = o->n - m.first < MOMENT_ROWS ? o->n - m.first : MOMENT_ROWS;
         sl_parallel_for(threads, m.n, read_row, &m);
         sl_parallel_for(threads, MOMENT_PANELS, add_panel, &m);
         sl_progress_update(&bar, (uint64_t)(m.first + m.n));
     }
     sl_progress_end(&bar);
-    bool good = m.block && m.sums && m.rows;
-    if (good) finish(&m, o->n, out);
+    if (good) finish(&m, o->n);
     free(m.block);
-    free(m.sums);
     free(m.rows);
     return good ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "the moments");
 }
@@ -95,18 +97,15 @@ static void center_states(const state_set *s, float *center) {
 /* A little of the mean is added to the diagonal: states are few, and none may be lost. */
 static specrt_status moment_of_states(const state_set *s, double ridge, int threads, double *out,
                                       specrt_error *err) {
-    moment m = {.d = s->dim, .n = s->n - s->n_measured};
+    moment m = {.d = s->dim, .n = s->n - s->n_measured, .sums = out};
     int64_t n = m.n * m.d;
     double trace = 0;
     m.block = malloc((size_t)n * sizeof *m.block);
-    m.sums = calloc((size_t)(m.d * m.d), sizeof *m.sums);
-    bool good = m.block && m.sums;
-    for (int64_t i = 0; good && i < n; i++) m.block[i] = (double)s->states[s->n_measured * m.d + i];
-    if (good) sl_parallel_for(threads, MOMENT_PANELS, add_panel, &m);
-    if (good) finish(&m, m.n, out);
+    if (!m.block) return sl_error_no_memory_for(err, "the moments");
+    for (int64_t i = 0; i < n; i++) m.block[i] = (double)s->states[s->n_measured * m.d + i];
+    sl_parallel_for(threads, MOMENT_PANELS, add_panel, &m);
+    finish(&m, m.n);
     free(m.block);
-    free(m.sums);
-    if (!good) return sl_error_no_memory_for(err, "the moments");
     for (int64_t i = 0; i < m.d; i++) trace += out[i * m.d + i];
     for (int64_t i = 0; i < m.d; i++) out[i * m.d + i] += ridge * trace / (double)m.d;
     return SPECRT_STATUS_OK;
@@ -227,8 +226,8 @@ specrt_status basis_make(const row_order *o, const state_set *states, int32_t ra
     out->codes = calloc(n, sizeof *out->codes);
     out->weights = calloc((size_t)rank, sizeof *out->weights);
     out->center = calloc(d, sizeof *out->center);
-    p.g = malloc(d * d * sizeof *p.g);
-    p.c = states ? malloc(d * d * sizeof *p.c) : NULL;
+    p.g = calloc(d * d, sizeof *p.g);
+    p.c = states ? calloc(d * d, sizeof *p.c) : NULL;
     p.values = malloc((size_t)rank * sizeof *p.values);
     p.v = malloc(n * sizeof *p.v);
     p.basis = malloc(n * sizeof *p.basis);
