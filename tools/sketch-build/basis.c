@@ -35,9 +35,8 @@ typedef struct moment {
 static void read_row(void *arg, int64_t i, int worker) {
     const moment *m = arg;
     double *out = m->block + i * m->d, weight = sqrt((double)m->o->weights[m->first + i]);
-    float *row = m->rows + worker * m->d;
-    order_read(m->o, m->first + (int32_t)i, row);
-    for (int64_t j = 0; j < m->d; j++) out[j] = weight * ((double)row[j] - (double)m->o->mean[j]);
+    order_read_centered(m->o, m->first + (int32_t)i, m->rows + worker * m->d, out);
+    for (int64_t j = 0; j < m->d; j++) out[j] *= weight;
 }
 
 static void add_panel(void *arg, int64_t panel, int worker) {

@@ -35,6 +35,8 @@ specrt_status order_open(const specrt_head_desc *head, const specrt_bundle *rank
                          row_order *out, specrt_error *err);
 void order_free(row_order *o);
 void order_read(const row_order *o, int32_t place, float *out); /* f32 [n_cols] */
+/* order_read_centered() : the same without the mean. scratch: [n_cols]; out: [n_cols] */
+void order_read_centered(const row_order *o, int32_t place, float *scratch, double *out);
 
 /* Hidden states of the drafter. What a basis is made for is not what it is measured with. */
 typedef struct state_set {

@@ -190,11 +190,8 @@ static void code_block(void *arg, int64_t block, int worker) {
     float *row = c->scratch + (size_t)worker * (size_t)d;
     for (int32_t i = 0; i < n; i++) {
         double *x = rows + (size_t)i * (size_t)d;
-        order_read(c->o, first + i, row);
-        for (int32_t j = 0; j < d; j++) {
-            x[j] = (double)row[j] - (double)c->o->mean[j];
-            constants[i] += x[j] * (double)c->b->center[j];
-        }
+        order_read_centered(c->o, first + i, row, x);
+        for (int32_t j = 0; j < d; j++) constants[i] += x[j] * (double)c->b->center[j];
     }
     cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, rank, d, 1, rows, d, c->b->codes, d, 0,
                 codes, rank);

@@ -16,6 +16,11 @@ void order_read(const row_order *o, int32_t place, float *out) {
                       o->head.n_cols, out);
 }
 
+void order_read_centered(const row_order *o, int32_t place, float *scratch, double *out) {
+    order_read(o, place, scratch);
+    for (int32_t j = 0; j < o->n_cols; j++) out[j] = (double)scratch[j] - (double)o->mean[j];
+}
+
 void order_free(row_order *o) {
     free(o->rows);
     free(o->weights);
