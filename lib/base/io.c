@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/child.h"
 #include "base/error.h"
 #include "base/leftovers.h"
 
@@ -36,12 +37,14 @@ static void remove_temps(void) {
 /* The signal is blocked here and has its default action again, so that the process dies of it on return. */
 static void on_closed_pipe(int signal_number) {
     remove_temps();
+    sl_child_end_all();
     raise(signal_number);
 }
 
 static void on_interrupt(int signal_number) {
     (void)signal_number;
     remove_temps();
+    sl_child_end_all();
     static const char newline[] = "\n";
     if (write(STDERR_FILENO, newline, 1)) {
     } /* leaves a progress line behind */

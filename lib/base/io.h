@@ -59,9 +59,9 @@ int sl_folder_open(const char *path);
  * its number and with it what is printed. Before anything is opened. */
 void sl_io_guard_streams(void);
 
-/* sl_io_cleanup_on_signals() : SIGINT, SIGTERM and SIGHUP remove temporary files and exit with 130; under
- * nohup SIGHUP stays ignored. SIGPIPE removes them and ends the process by that signal, without a message. A
- * full `ulimit -f` becomes a write error. */
+/* sl_io_cleanup_on_signals() : SIGINT, SIGTERM and SIGHUP remove temporary files, end the programs of child.h
+ * and exit with 130; under nohup SIGHUP stays ignored. SIGPIPE does so, too, but ends the process by that
+ * signal, without a message. A full `ulimit -f` becomes a write error. */
 void sl_io_cleanup_on_signals(void);
 
 #endif
