@@ -381,6 +381,7 @@ static specrt_status check_named(const corpus *c, const corpus_file *listed, spe
 
 static specrt_status list_paths(corpus *c, const char *const *paths, specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
+    c->list.exclude = c->options.exclude;
     for (int i = 0; i < c->n_domains && status == SPECRT_STATUS_OK; i++)
         status = sl_corpus_list_path(&c->list, paths[i], i, err);
     for (size_t i = 0; i < c->list.n && status == SPECRT_STATUS_OK; i++) {

@@ -31,12 +31,13 @@
 #include "specrt.h"
 
 typedef struct corpus_options {
-    bool all_messages; /* false: only what the target would generate (assistant, output) */
-    const char *field; /* take this field of each record instead of the known shapes; NULL */
-    bool strict;       /* a bad record is fatal */
-    bool token_ids;    /* --tokenizer none: accept .bin/.npy only */
-    int id_bytes;      /* width of .bin ids: 2 or 4; 0 is an error naming --id-bytes */
-    int32_t n_vocab;   /* ids must be below it; 0: unknown */
+    bool all_messages;   /* false: only what the target would generate (assistant, output) */
+    const char *field;   /* take this field of each record instead of the known shapes; NULL */
+    const char *exclude; /* a file or folder that folders are walked without; NULL: none */
+    bool strict;         /* a bad record is fatal */
+    bool token_ids;      /* --tokenizer none: accept .bin/.npy only */
+    int id_bytes;        /* width of .bin ids: 2 or 4; 0 is an error naming --id-bytes */
+    int32_t n_vocab;     /* ids must be below it; 0: unknown */
     int64_t shard,
         n_shards;  /* this one's part: n_shards together take all, none twice; 0, 0: all */
     uint64_t seed; /* of corpus_doc.unit_hash */

@@ -139,9 +139,13 @@ static specrt_status walk(corpus_list *list, const char *folder, int32_t domain,
 static specrt_status walk_root(corpus_list *list, const char *path, int32_t domain,
                                const struct stat *st, specrt_error *err) {
     inode_set seen = {0};
+    struct stat out;
     bool added;
     size_t before = list->n;
     specrt_status status = inode_add(&seen, st, &added);
+    /* What is seen is not listed again. */
+    if (status == SPECRT_STATUS_OK && list->exclude && stat(list->exclude, &out) == 0)
+        status = inode_add(&seen, &out, &added);
     status = status == SPECRT_STATUS_OK ? walk(list, path, domain, &seen, err)
                                         : sl_error_no_memory(err, path);
     free(seen.slots);

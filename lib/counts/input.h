@@ -5,8 +5,8 @@
 #include "base/cli.h"
 #include "counts/counts.h"
 
-/* Rows of a tool's table for options `o` with the fields tokenizer, corpus, messages and field; strict,
- * id_bytes and n_vocab; COUNTS_INPUT() takes merge too. */
+/* Rows of a tool's table for options `o` with the fields tokenizer, corpus, messages, field and exclude;
+ * strict, id_bytes and n_vocab; COUNTS_INPUT() takes merge too. */
 /* clang-format off */
 #define COUNTS_INPUT_TEXT(o) \
     sl_cli_string("tokenizer", "T", &(o).tokenizer, \
@@ -15,7 +15,8 @@
                 "files and folders: text, code, .jsonl, .json, also .gz .zst; .bin .npy ids; - is stdin"), \
     sl_cli_string("messages", "WHICH", &(o).messages, \
                "messages of conversations to count: assistant (default; the target's part) or all"), \
-    sl_cli_string("field", "NAME", &(o).field, "take this field of each JSON record")
+    sl_cli_string("field", "NAME", &(o).field, "take this field of each JSON record"), \
+    sl_cli_string("exclude", "PATH", &(o).exclude, "leave this file or folder out of folders")
 #define COUNTS_INPUT_IDS(o) \
     sl_cli_flag("strict", &(o).strict, "stop at a bad record instead of skipping it"), \
     sl_cli_int("id-bytes", "2|4", &(o).id_bytes, 0, 0, "width of the ids of .bin files"), \

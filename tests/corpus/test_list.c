@@ -29,6 +29,14 @@ static void case_folder(void) {
     CHECK_HAS(g.stats.skipped_examples[2], "walk/f.json:1: no known field; found name;");
     CHECK_HAS(g.stats.skipped_examples[3], "walk/g: a link to nothing");
     gather_free(&g);
+    /* Without a folder in it, by whatever name; what is named itself is read all the same. */
+    corpus_options without = {.exclude = in_folder("walk/z")};
+    g = gather(top, &without, 1);
+    CHECK_STR(show(&g), "a |c ");
+    gather_free(&g);
+    g = gather(in_folder("walk/b/x.py"), &without, 1);
+    CHECK_STR(show(&g), "bx ");
+    gather_free(&g);
     g = gather(make_folder("empty"), NULL, 1);
     CHECK_HAS(g.err.msg, "empty: expected files, found a folder without any");
     g = gather(in_folder("missing.txt"), NULL, 1);

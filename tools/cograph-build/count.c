@@ -124,6 +124,7 @@ specrt_status count_pairs(const cograph_options *o, const tokenizer *tok, const 
                           pairs *p, pairs_header *header, corpus_stats *stats, specrt_error *err) {
     corpus_options reading = {.all_messages = strcmp(o->messages, "all") == 0,
                               .field = o->field,
+                              .exclude = o->exclude,
                               .strict = o->strict,
                               .token_ids = tok == NULL,
                               .id_bytes = (int)o->id_bytes,

@@ -223,6 +223,7 @@ specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, cha
                            counts *c, corpus_stats *stats, specrt_error *err) {
     corpus_options reading = {.all_messages = strcmp(o->messages, "all") == 0,
                               .field = o->field,
+                              .exclude = o->exclude,
                               .strict = o->strict,
                               .token_ids = tok == NULL,
                               .id_bytes = (int)o->id_bytes,
