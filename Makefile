@@ -14,6 +14,15 @@ OPT      ?= -O2 -g1
 PKGS     := libzstd zlib json-c libpcre2-8 libutf8proc
 APT      := gcc g++ make pkg-config libzstd-dev zlib1g-dev libjson-c-dev libpcre2-dev libutf8proc-dev libopenblas-dev zstd
 
+# What a user names reaches recipes as it was typed, by the environment: in a recipe's text, make and the shell run
+# commands that are in a name. Folders that rules are about have plain names.
+NAMED := MODEL DRAFT TOKENIZER CORPUS OUT NAME FILE NAMES SECTION LLAMA PREFIX DESTDIR LIBDIR
+$(foreach v,$(NAMED),$(if $(filter-out undefined,$(origin $v)),$(eval override export $v := $$(value $v))))
+SPECIAL := \# $$ ` " ' \ ; & | < > ( ) * ? [ ] { } ~ !
+$(foreach v,BUILD CUDA_HOME,$(if $(filter command environment,$(origin $v)),\
+    $(if $(strip $(word 2,$(value $v)) $(foreach c,$(SPECIAL),$(findstring $c,$(value $v)))),\
+        $(error $v=$(value $v): expected a folder whose name has no blank and none of $(SPECIAL)))))
+
 ifneq ($(filter-out help test-cuda models llama-fetch llama-patched,$(or $(MAKECMDGOALS),all)),) # these need none
 ifneq ($(shell pkg-config --exists $(PKGS) openblas 2>/dev/null && echo ok),ok)
 $(error missing libraries; run: apt-get install -y $(APT))
@@ -189,7 +198,7 @@ test-python: lib tools $(GPU_LIB) ## the Python package over build/libspecrt.so 
 	@tests/python/run.sh $(BUILD)
 
 interop: tools lib ## our files in engines and clusters themselves, each with its pinned packages; opt-in, GBs [NAMES=]
-	@tests/interop/run.sh $(NAMES)
+	@tests/interop/run.sh $$NAMES
 
 # The libraries of the tools whose headers a file includes.
 tools_of = $(addprefix $(BUILD)/,$(sort $(shell sed -n 's|^.include "\(tools/[a-z-]*\)/.*|\1.a|p' $(1))))
@@ -334,8 +343,12 @@ cuda: $(RUNTIME:%.c=$(BUILD)/%.o) ## libspecrt_cuda.a and .so, by nvcc [CUDA_HOM
 	ar qcs $(BUILD)/libspecrt_cuda.a $(BUILD)/cuda/specrt_kernels.o $^
 	$(NVCC) -shared $(BUILD)/cuda/specrt_kernels.o $^ -lzstd -o $(BUILD)/libspecrt_cuda.so
 
+# Goals of one command that need each other: make starts them all at once.
+llama llama-patched: | $(filter llama-fetch,$(MAKECMDGOALS))
+test-llama test-llama-server: | $(filter llama llama-patched,$(MAKECMDGOALS))
+
 llama: ## specrt-llama, drafts inside llama.cpp [LLAMA=pkg or a folder: sources, or where it is installed]
-	@adapters/llama/find.sh "$(LLAMA)" $(BUILD)/llama
+	@adapters/llama/find.sh "$$LLAMA" $(BUILD)/llama
 	+@$(MAKE) --no-print-directory llama-programs \
 	    LLAMA_CFLAGS="$$(cat $(BUILD)/llama/cflags)" LLAMA_LIBS="$$(cat $(BUILD)/llama/libs)"
 
@@ -414,14 +427,14 @@ bench: all bench-build ## benchmarks; results belong in bench/results
 	@bench/run.sh $(BUILD)
 
 benchmarks: all bench-build $(BUILD)/tests/trace ## measure the figures of bench/results again [NAMES=]
-	@BUILD=$(BUILD) bench/benchmarks.sh $(NAMES)
+	@BUILD=$(BUILD) bench/benchmarks.sh $$NAMES
 
 # Survivors and figures by section; tests/mutants.txt lists changes without effect.
 MUTATE_SEED ?= 1
 mutate: test-build ## change one operator at a time: does a test notice? [SECTION=, N=100, MUTATE_SEED=1, LEAST=, SANITIZE_SURVIVORS=]
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" LDLIBS="$(LDLIBS)" OPENBLAS="$(sketch-build_LIBS)" \
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) \
-	    $(and $(SANITIZE_SURVIVORS),--sanitize) $(SECTION)
+	    $(and $(SANITIZE_SURVIVORS),--sanitize) $$SECTION
 
 LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc tests/gpu/ptx/*.h tests/gpu/ptx/*.cc examples/*.[ch] bench/*.c bench/*/*.[ch])
 # Data and patterns of one line are as long as they are.
@@ -454,7 +467,7 @@ man: tools ## manual pages of tools and verbs, in build/man, from their --help
 	@tools/man.sh $(BUILD)/bin $(VERSION) $(BUILD)/man
 
 install: man lib ## header, libspecrt.so, files for pkg-config and CMake, tools and their manual pages under PREFIX [LIBDIR=lib]
-	@tools/install.sh "$(DESTDIR)" "$(PREFIX)" "$(LIBDIR)" "$(BUILD)" "$(VERSION)"
+	@exec tools/install.sh "$$DESTDIR" "$$PREFIX" "$$LIBDIR" $(BUILD) $(VERSION)
 
 dist: $(SINGLE) ## a release's files in build/dist: sources, single files, SPDX, checksums
 	@tools/dist.sh $(BUILD)/dist $(VERSION)
@@ -463,16 +476,16 @@ deb: ## Debian packages of HEAD in build/deb, by dpkg-buildpackage, and what lin
 	@tools/deb.sh $(BUILD)/deb
 
 calibrate: tools ## the main job: MODEL= DRAFT= TOKENIZER= CORPUS= OUT=; with none, the sample in data/
-	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(MODEL)" "$(DRAFT)" "$(OUT)"
+	@exec tools/calibrate.sh $(BUILD)/bin "$$TOKENIZER" "$$CORPUS" "$$MODEL" "$$DRAFT" "$$OUT"
 
 models: ## published models and text, in build/models: NAME= [FILE=, one you have]; without NAME the list
-	@tools/models.sh "$(BUILD)/models" "$(NAME)" "$(FILE)"
+	@exec tools/models.sh $(BUILD)/models "$$NAME" "$$FILE"
 
 # Without DRAFT= ours drafts; an empty one lets the target draft for itself.
-SMOLLM2_DRAFT = $(if $(filter undefined,$(origin DRAFT)),data/smollm2/draft.safetensors,$(DRAFT))
 calibrate-smollm2: tools ## the main job on SmolLM2-135M, fetched (93 MB) or MODEL=, with data/smollm2 or DRAFT=; TOKENIZER= CORPUS= OUT=
-	@tools/models.sh "$(BUILD)/models" smollm2 "$(MODEL)" >/dev/null
-	@tools/calibrate.sh "$(BUILD)/bin" "$(TOKENIZER)" "$(CORPUS)" "$(BUILD)/models/smollm2.gguf" "$(SMOLLM2_DRAFT)" "$(OUT)"
+	@tools/models.sh $(BUILD)/models smollm2 "$$MODEL" >/dev/null
+	@exec tools/calibrate.sh $(BUILD)/bin "$$TOKENIZER" "$$CORPUS" $(BUILD)/models/smollm2.gguf \
+	    "$${DRAFT-data/smollm2/draft.safetensors}" "$$OUT"
 
 clean: ## remove build/
 	rm -rf build

@@ -9,7 +9,9 @@
 # In the environment: TOKENS of an answer, PROMPTS of a domain; SECTIONS to build beside the ranks,
 # POLICIES to compare.
 set -eu
-bin=$1 tokenizer=$2 corpus=$3 model=$4 draft=$5 out=$6
+# path NAME : the same file, under a name that no command takes for an option.
+path() { case $1 in -?*) printf './%s\n' "$1" ;; *) printf '%s\n' "$1" ;; esac; }
+bin=$1 tokenizer=$(path "$2") corpus=$3 model=$(path "$4") draft=$(path "$5") out=$(path "$6")
 given=$tokenizer$corpus$model$draft sample=
 sections=${SECTIONS-cograph centroid dynaspec coral sketch hnsw}
 tools=$(dirname "$0")
@@ -20,6 +22,23 @@ answers_weight=100 # a word of the target's own counts as so many of the sample 
 
 say() { printf 'calibrate: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 2; }
+# run COMMAND... : as COMMAND alone, but a signal to this script ends COMMAND, too. A shell handles
+# signals after a command in the foreground, and during `wait`.
+running=
+run() {
+    running=1
+    "$@" <&0 &
+    code=0
+    wait $! || code=$?
+    running=
+    return $code
+}
+stop() {
+    trap '' INT TERM HUP
+    [ -z "$running" ] || { kill "${!:-}" && wait; } 2>/dev/null || :
+    exit 130
+}
+trap stop INT TERM HUP
 invalid() { say "$@"; exit 3; }
 exists() { [ -z "$2" ] || [ -e "$2" ] || fail "$1=$2: no such file or folder"; }
 counting_number() {
@@ -36,7 +55,7 @@ name_of() {
     name=${1%/}
     name=${name##*/}
     [ -d "$1" ] || name=${name%.*}
-    echo "$name"
+    printf '%s\n' "$name"
 }
 
 # beside MODEL : the tokenizer inside a GGUF, or in a checkpoint's folder.
@@ -88,6 +107,8 @@ else
 fi
 for path; do
     [ -e "$path" ] || [ "$path" = - ] || fail "CORPUS=$corpus: $path: no such file or folder"
+    shift
+    set -- "$@" "$(path "$path")"
 done
 
 # The default output is ours to replace; another bundle keeps its other sections.
@@ -100,7 +121,7 @@ if [ -z "$out" ]; then
         name=sample_model
     fi
     out=${bin%/bin}/$name.specb ours=1
-elif [ -e "$out" ] && ! "$bin/specrt-bundle" verify -q "$out" >/dev/null 2>&1; then
+elif [ -e "$out" ] && ! run "$bin/specrt-bundle" verify -q "$out" >/dev/null 2>&1; then
     fail "OUT=$out exists and is no bundle; remove it or name another file"
 fi
 answers=${out%.specb}-answers.jsonl
@@ -118,9 +139,9 @@ fi
 # ---- whether it runs, and how fast ----
 
 mkdir -p "$(dirname "$out")"
+work=
+trap '[ -z "$work" ] || rm -rf "$work"' EXIT
 work=$(mktemp -d "${TMPDIR:-/tmp}/calibrate-XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM HUP
 bar=
 [ ! -t 2 ] || bar=--progress
 
@@ -138,7 +159,8 @@ n_domains=$((n_domains))
 
 # counts MODEL : whether the tokenizer, and the model's head, can be read.
 counts() {
-    echo text | "$bin/vocabtrim-calibrate" -q --tokenizer "$tokenizer" --corpus - --domain text \
+    echo text >"$work/text"
+    run "$bin/vocabtrim-calibrate" -q --tokenizer "$tokenizer" --corpus "$work/text" --domain text \
         ${1:+--model "$1"} --holdout 0 -f -o "$work/counted.specb" >"$work/counted"
 }
 # refused CODE : end with what the tool said.
@@ -149,7 +171,7 @@ runs=
 text=${corpus:-the sample text, not what your model writes}
 if [ -n "$model" ] && is_gguf "$model"; then
     code=0
-    "$bin/specrt-eval" generate -q --json --target "$model" --prompts "$work"/test/*.jsonl \
+    run "$bin/specrt-eval" generate -q --json --target "$model" --prompts "$work"/test/*.jsonl \
         --limit 1 --max-tokens $((tokens < 8 ? tokens : 8)) -o "$work/tried.jsonl" \
         >"$work/speed" 2>"$work/why" || code=$?
     case $code in
@@ -165,8 +187,8 @@ elif [ -n "$given" ] && [ -z "$corpus" ]; then
     say "no CORPUS= given: counting $text"
 fi
 if [ -n "$draft" ]; then
-    "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps "$num_steps" --topk 1 \
-        --prompt "Why?" --max-tokens 2 -o "$work/tried.trace" 2>"$work/why" || refused $?
+    run "$bin/specrt-eval" record -q --target "$model" --draft "$draft" --num-steps "$num_steps" \
+        --topk 1 --prompt "Why?" --max-tokens 2 -o "$work/tried.trace" 2>"$work/why" || refused $?
 fi
 # A model that cannot run may still have a head to make clusters of.
 [ -z "$model" ] || [ -n "$runs" ] || counts "$model" 2>"$work/why" || model=
@@ -246,7 +268,7 @@ add() {
     step "$section: $what"
     code=0
     # shellcheck disable=SC2086
-    "$bin/$tool" "$@" -q $bar -f -o "$out" || code=$?
+    run "$bin/$tool" "$@" -q $bar -f -o "$out" || code=$?
     case $code in
     0) built="$built $section" ;;
     3 | 4) say "$section is left out" ;;
@@ -265,7 +287,7 @@ weights=
 if planned answers; then
     step "answers: the target writes on prompts of $n_domains domains, for the text to be its own"
     # shellcheck disable=SC2086
-    "$bin/specrt-eval" generate -q $bar --target "$model" --prompts "$work"/ask/*.jsonl \
+    run "$bin/specrt-eval" generate -q $bar --target "$model" --prompts "$work"/ask/*.jsonl \
         --max-tokens "$tokens" -f -o "$answers"
     weights=$answers:$answers_weight
     set -- "$answers" "$@"
@@ -275,7 +297,7 @@ heavy="; one of an answer counts as $answers_weight of the sample text"
 step "ranks: which tokens come most${weights:+$heavy}"
 [ -z "$ours" ] || rm -f "$out"
 # shellcheck disable=SC2086
-"$bin/vocabtrim-calibrate" -q $bar --tokenizer "$tokenizer" --corpus "$@" \
+run "$bin/vocabtrim-calibrate" -q $bar --tokenizer "$tokenizer" --corpus "$@" \
     ${ranked:+--model "$ranked"} ${weights:+--weights "$weights"} --holdout 0.05 \
     --report "$report" -f -o "$out"
 
@@ -288,9 +310,9 @@ if planned states; then
     [ -z "$draft" ] || with="its drafter"
     step "states: the target answers again with $with, for what follows to learn from"
     # shellcheck disable=SC2086
-    "$bin/specrt-eval" record -q $bar --target "$model" --draft "${draft:-$model}" --num-steps "$num_steps" \
-        --topk 1 --prompts "$work"/ask/*.jsonl --limit "$recorded" --max-tokens "$tokens" \
-        -o "$trace"
+    run "$bin/specrt-eval" record -q $bar --target "$model" --draft "${draft:-$model}" \
+        --num-steps "$num_steps" --topk 1 --prompts "$work"/ask/*.jsonl --limit "$recorded" \
+        --max-tokens "$tokens" -o "$trace"
 fi
 # The published numbers of rows would be half of the sample's vocabulary.
 add dynaspec "clusters, and a router that chooses among them" cluster-build "$@" dynaspec \
@@ -322,7 +344,7 @@ fi
 if planned compare; then
     step "policies: each decodes other prompts, beside plain decoding"
     # shellcheck disable=SC2086
-    "$bin/specrt-eval" compare -q $bar --json --target "$model" --draft "${draft:-$model}" \
+    run "$bin/specrt-eval" compare -q $bar --json --target "$model" --draft "${draft:-$model}" \
         --bundle "$out" --policy "${POLICIES:-$policies}" --num-steps "$num_steps" --topk 1 \
         --prompts "$work"/test/*.jsonl --limit "$compared" --max-tokens "$tokens" \
         --report "$comparison" -f >"$work/compare.json"
@@ -337,7 +359,7 @@ shown coverage "$report"
 ! planned answers || shown answers "$answers"
 ! planned compare || shown policies "$comparison"
 printf '\n'
-"$bin/specrt-bundle" info "$out"
+run "$bin/specrt-bundle" info "$out"
 best=
 if planned compare; then
     printf '\n'
@@ -382,3 +404,5 @@ else
     quoted "$bin/specrt-bundle" export "$out" --format sglang-pt -o "${out%.specb}.pt"
     printf '\n'
 fi
+printf '\nThe tools on PATH:\n export PATH=%s:"$PATH"\n' \
+    "$(quoted "$(cd -- "$bin" && pwd)" | cut -c 2-)"

@@ -3,7 +3,9 @@
 # that they have in tools/.
 set -eu
 destdir=$1 prefix=$2 libdir=$3 build=$4 version=$5
-to="$destdir$prefix" lib="$destdir$prefix/$libdir"
+to="$destdir$prefix"
+case $to in -*) to=./$to ;; esac
+lib=$to/$libdir
 interface=${version%%.*} library=libspecrt.so.${version%%-*}
 install -d "$to/include" "$to/bin" "$lib/pkgconfig" "$lib/cmake/specrt"
 install -m 644 include/specrt.h "$to/include/"

@@ -9,6 +9,7 @@
 set -euo pipefail
 export LC_ALL=C
 folder=${1%/} name=${2-} given=${3-}
+case $given in -*) given=./$given ;; esac
 table=${MODELS_TABLE:-$(dirname "$0")/../data/models.txt}
 work=$folder/.$name
 # shellcheck source=tools/model_file.sh

@@ -9,6 +9,15 @@ set -euo pipefail
 llama=$1 folder=$2
 fail() { echo "make llama: $*" >&2; exit 1; }
 
+# folder PATH : the whole path, which becomes text of recipes.
+folder() {
+    local at
+    at=$(cd -- "$1" && pwd)
+    [[ $at != *[][[:space:]\"\'\`\$\\\;\&\|\<\>\(\)\*\?\{\}\#\~\!]* ]] ||
+        fail "$at: expected a path without blanks, quotes and signs of the shell; name a link to it"
+    echo "$at"
+}
+
 write() { # CFLAGS LIBS, when they change
     mkdir -p "$folder"
     printf '%s\n' "$1" | cmp -s - "$folder/cflags" || printf '%s\n' "$1" >"$folder/cflags"
@@ -27,17 +36,17 @@ use_pkg() {
 
 use_installed() {
     local at
-    at=$(cd "$1" && pwd)
+    at=$(folder "$1")
     write "-isystem $at/include" "-L$at/lib -Wl,-rpath,$at/lib -lllama -lggml -lggml-base"
 }
 
 build_sources() {
     local at out ours
-    at=$(cd "$1" && pwd) ours=$(cd "$(dirname "$0")" && pwd)
+    at=$(folder "$1") ours=$(cd "$(dirname "$0")" && pwd)
     command -v cmake >/dev/null || fail "no cmake, which llama.cpp's sources need (nothing else" \
         "here does); apt-get install -y cmake"
     mkdir -p "$folder/build"
-    out=$(cd "$folder/build" && pwd)
+    out=$(folder "$folder/build")
     if [ ! -e "$out/bin/libllama.so" ]; then
         echo "LLAMA $at: a few minutes; $out/log tells what goes on"
         cmake -S "$at" -B "$out" -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_COMMON=OFF \

@@ -76,3 +76,29 @@ sed 's/32768/49152/' "$root/data/sample/config.json" >other/config.json
 refuses 3 "*config.json: vocab_size: expected the target's 32768, found 49152; *" make_calibrate \
     "" "" "$target" other/draft.safetensors ""
 TMPDIR=$PWD/nowhere refuses 1 "mktemp: *nowhere*" make_calibrate "" "" "$target" "" ""
+
+# A user's string is never text of a shell or of make: names as they are, through both.
+names=('a`touch ran`$(touch ran)$(shell touch ran)' "it's "'"q" \ ;&|#' -x)
+quiet_make() { make -s -C "$root" BUILD="$(cd "$CLI_BIN/.." && pwd)" -o tools -o man -o lib "$@"; }
+export SECTIONS=
+for name in "${names[@]}"; do
+    mkdir -- "$name"
+    cp "$root/data/corpus/legal/constitution.txt" "./$name/text.txt"
+    accepts quiet_make calibrate CORPUS="$PWD/$name" TOKENIZER="$TOKENIZER" OUT="$PWD/$name/x.specb"
+    [ -s "./$name/x.specb" ] || fail "$name: no bundle"
+    accepts make_calibrate "" "$name" "" "" "$name.specb"
+    [ -s "./$name.specb" ] || fail "$name.specb: no bundle"
+    [ "$(tail -n 1 ../out)" = " export PATH=$PWD/build/bin:\"\$PATH\"" ] || fail "$(cat ../out)"
+    for given in MODEL DRAFT TOKENIZER FILE LLAMA; do
+        goal=calibrate
+        case $given in FILE) goal="models NAME=smollm2" ;; LLAMA) goal=llama ;; esac
+        quiet_make $goal "$given=$PWD/none $name" >../out 2>../err && fail "$given=none $name"
+        grep -qF -- "none $name: " ../err || { cat ../err; fail "$given=none $name"; }
+    done
+done
+found=$(find "$root" . -maxdepth 1 -name ran)
+[ -z "$found" ] || fail "a name was run: $found"
+
+# Goals that need each other run in order, however they are written.
+first=$(quiet_make -n -j 2 llama llama-fetch 2>/dev/null | grep -o -m 1 '[a-z]*\.sh')
+[ "$first" = fetch.sh ] || fail "make llama llama-fetch begins with $first"

@@ -26,7 +26,8 @@ check() { # NAME COMMAND... : exit code 0
     local name=$1; shift
     if "$@"; then pass; else fail "$name: $(tail -c 600 "$err" "$out" 2>/dev/null)"; fi
 }
-run() { "$llama" "$@" >"$out" 2>"$err"; }
+logged() { "$@" >"$out" 2>"$err"; }
+run() { logged "$llama" "$@"; }
 
 # refuses NAME CODE TEXT ARGUMENT... : that exit code, one line on stderr with the text (beside one
 # that names -h), no output. The policy is named, so that there is no answer without its drafts.
@@ -94,7 +95,7 @@ same "long prompt" -m $target -f "$work/long" -n 8
 
 # What is resumed goes on as what was read, bit for bit.
 for type in f32 bf16 q4_0; do
-    check "state $type" sh -c "$build/tests/llama_state $work/$type.gguf $draft >$out 2>$err"
+    check "state $type" logged "$build/tests/llama_state" "$work/$type.gguf" $draft
 done
 
 # ---- answers ----
@@ -152,8 +153,8 @@ check tiny "$convert" tiny=0 $target "$work/tiny.gguf"
 check tiny-draft "$convert" tiny=0.7 $target "$work/tiny-draft.gguf"
 check tiny-capped "$convert" tiny=0.7,2 $target "$work/tiny-capped.gguf"
 for kind in draft capped; do
-    check "distribution $kind" sh -c \
-        "$build/tests/llama_distribution $work/tiny.gguf $work/tiny-$kind.gguf >$out 2>$err"
+    check "distribution $kind" logged "$build/tests/llama_distribution" "$work/tiny.gguf" \
+        "$work/tiny-$kind.gguf"
 done
 
 # ---- traces ----
@@ -168,8 +169,8 @@ replays() {
     sed 's/"seconds".*//' "$out" >"$work/recorded"
     check "$name plain" answer --prompts "$work/prompts.jsonl" --json --policy "$policy" "$@"
     check "$name same" cmp <(sed 's/"seconds".*//' "$out") "$work/recorded"
-    check "$name replay" sh -c "$build/bin/specrt-eval replay --trace $work/$name.trace --json \
-        --bundle $work/lists.specb --policy $policy >$out 2>$err"
+    check "$name replay" logged "$build/bin/specrt-eval" replay --trace "$work/$name.trace" --json \
+        --bundle "$work/lists.specb" --policy $policy
     found=$(tr '{' '\n' <"$out" | grep -A 1 "\"policy\": *\"$policy\".*\"domain\": *\"all\"" |
         figure accept_length)
     check "$name figures: $said, replayed $found" test -n "$said" -a "$said" = "$found"
@@ -179,8 +180,8 @@ replays list static:512 --bundle "$work/lists.specb"
 replays tree full $tree
 # What calls cost in llama.cpp, and a plan of both.
 check costs run -m $target -md $draft -t 1 -q --costs "$work/costs.json"
-check plan sh -c "$build/bin/specrt-eval plan --target $target --draft $draft --json \
-    --trace $work/chain.trace --costs $work/costs.json --policy window:64@min=0 >$out 2>$err"
+check plan logged "$build/bin/specrt-eval" plan --target $target --draft $draft --json \
+    --trace "$work/chain.trace" --costs "$work/costs.json" --policy window:64@min=0
 check plan-policies grep -q '"policy":"window:64@min=0"' "$out"
 refuses trace-there 2 "chain.trace: exists" -m $target -md $draft --record "$work/chain.trace"
 refuses trace-bench 2 "expected no --bench" -m $target -md $draft --record "$work/b" --bench
@@ -345,20 +346,19 @@ check auto-many-plain cmp "$out" "$work/many"
 # decoding's. Of a checkpoint without a head (bare) the listed rows are the target's.
 eagle=$build/tests/eagle3_head
 check eagle-make "$eagle" make $target "$work/eagle.safetensors" 3
-check eagle-list sh -c "$build/bin/specrt-bundle export $work/lists.specb -q --json --format gguf \
-    --drafter $work/eagle.safetensors --target $target -o $work/eagle.gguf >$out 2>$err"
+check eagle-list logged "$build/bin/specrt-bundle" export "$work/lists.specb" -q --json \
+    --format gguf --drafter "$work/eagle.safetensors" --target $target -o "$work/eagle.gguf"
 n_ids=$(figure n_ids <"$out")
 if [ -x "$build/tests/llama_eagle3" ]; then
     check eagle-passes "$build/tests/llama_eagle3" $target "$work/eagle.gguf" "$work/passes"
     check eagle-same "$eagle" check $target "$work/eagle.safetensors" "$work/passes" "$n_ids"
     check eagle-bare "$eagle" make $target "$work/bare.safetensors" 0
-    check eagle-bare sh -c "$build/bin/specrt-bundle export $work/lists.specb -q --json \
-        --format gguf --drafter $work/bare.safetensors --target $target -o $work/bare.gguf \
-        >$out 2>$err"
+    check eagle-bare logged "$build/bin/specrt-bundle" export "$work/lists.specb" -q --json \
+        --format gguf --drafter "$work/bare.safetensors" --target $target -o "$work/bare.gguf"
     n_ids=$(figure n_ids <"$out")
     check eagle-bare "$build/tests/llama_eagle3" $target "$work/bare.gguf" "$work/passes"
     check eagle-bare "$eagle" check $target "$work/bare.safetensors" "$work/passes" "$n_ids"
-    check eagle-state sh -c "$build/tests/llama_state $work/f32.gguf $work/eagle.gguf >$out 2>$err"
+    check eagle-state logged "$build/tests/llama_state" "$work/f32.gguf" "$work/eagle.gguf"
     splits=
     heads="-m $work/f32.gguf -md $work/eagle.gguf -t 1 --policy window:64@min=0"
     same "eagle chain" $heads --bundle "$work/lists.specb" \
@@ -386,10 +386,10 @@ more_than_one() { figure accept_length <"$out" | awk '{ exit !($1 > 1.05 && $1 <
 drafts_by_mtp() {
     local of=$work/$1.gguf kind
     for kind in "" ,own ,tail,own ,none; do mtp "$1$kind"; done
-    check "mtp $1 logits" sh -c "$build/tests/llama_mtp $of $work/$1,tail,own.gguf >$out 2>$err"
-    check "mtp $1 state" sh -c "$build/tests/llama_state $of $of $2 >$out 2>$err"
-    check "mtp $1 drafts" sh -c "$llama -m $of -q --json --prompts $work/prompts.jsonl -n 16 -t 1 \
-        --policy full >$out 2>$err"
+    check "mtp $1 logits" logged "$build/tests/llama_mtp" $of "$work/$1,tail,own.gguf"
+    check "mtp $1 state" logged "$build/tests/llama_state" $of $of $2
+    check "mtp $1 drafts" logged "$llama" -m $of -q --json --prompts "$work/prompts.jsonl" -n 16 \
+        -t 1 --policy full
     check "mtp $1 accepted" more_than_one
     splits= md=
     same "mtp $1" -m "$of" -t 1 $few --policy window:64@min=0 --bundle "$work/lists.specb" \
@@ -407,8 +407,8 @@ if [ -x "$build/tests/llama_mtp" ]; then
     # Gemma 4's drafter is a file of its own, whose passes read the target's cache.
     mtp gemma4 && mtp gemma4-assistant
     gemma="$work/gemma4.gguf $work/gemma4-assistant.gguf"
-    check mtp-gemma-logits sh -c "$build/tests/llama_mtp $gemma >$out 2>$err"
-    check mtp-gemma-state sh -c "$build/tests/llama_state $gemma >$out 2>$err"
+    check mtp-gemma-logits logged "$build/tests/llama_mtp" $gemma
+    check mtp-gemma-state logged "$build/tests/llama_state" $gemma
     md="-md $work/gemma4-assistant.gguf"
     same "mtp gemma" -m "$work/gemma4.gguf" -t 1 $few --policy window:64@min=0
     same "mtp gemma tree" -m "$work/gemma4.gguf" -t 1 $few $tree
@@ -440,7 +440,7 @@ ln -s "$root/data" "$work/root/data"
 awk '/^## /{ mine = /specrt-llama/ } /^```/{ fence = /^```sh/; next }
     mine && fence && !/^make /' docs/integrations/llama.cpp.md >"$work/commands"
 check commands grep -q specrt-llama "$work/commands"
-check integrations sh -c "cd $work/root && sh -eu ../commands >$out 2>$err"
+check integrations logged sh -c 'cd "$0/root" && sh -eu ../commands' "$work"
 check integrations-bench grep -q "same as plain" "$out"
 
 echo "$passed passed, $failed failed, 0 skipped"

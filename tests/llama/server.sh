@@ -112,8 +112,8 @@ drafts() {
     check "$name: tokens" cmp "$work/$plain.ids" "$work/$name.ids"
     check "$name: accepted" awk '{ exit !($1 > 0 && $2 > 0) }' "$work/$name.n"
     check "$name: policy" grep -F "draft-specrt: policy ${policy%%@*}" "$work/$name.log"
-    check "$name: passes" sh -c "! grep -E 'draft-specrt: (expected|llama_process|token)' \
-        '$work/$name.log'"
+    check "$name: passes" sh -c '! grep -E "draft-specrt: (expected|llama_process|token)" "$0"' \
+        "$work/$name.log"
     echo "$name: drafted and accepted $(cat "$work/$name.n")"
 }
 drafts full full
