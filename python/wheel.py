@@ -19,7 +19,7 @@ License: MIT
 Requires-Python: >=3.9
 Requires-Dist: numpy >=1.22
 Provides-Extra: torch
-Requires-Dist: torch ; extra == "torch"
+Requires-Dist: torch >=1.13 ; extra == "torch"
 Description-Content-Type: text/markdown
 
 """

@@ -29,12 +29,12 @@ from .trace import TraceWriter
 
 __version__ = "1.0.0-rc1"
 __all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Metrics", "Policy", "Report",
-           "Session", "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "TrimmedHead", "Verdict",
-           "calibrate", "check", "expand_batch", "library", "prepare", "read_map", "recut", "write_map"]
+           "Session", "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "Verdict", "calibrate",
+           "check", "expand_batch", "library", "prepare", "read_map", "recut", "write_map"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TrimmedHead":  # PyTorch is loaded by whoever asks for it
+    if name == "TrimmedHead":  # loads PyTorch, and so is not in __all__
         from .torch import TrimmedHead
         return TrimmedHead
     raise AttributeError(f"module 'specrt' has no attribute '{name}'")

@@ -130,13 +130,12 @@ class DeviceSequences(Sequences):
         self.known: dict[str, Slot] = {}
         self.batch: list[Slot] = []
         self.free = list(range(n_batch))
-        with torch.device(self.device):
-            self.hidden = torch.zeros(n_batch, rows.shape[1], dtype=rows.dtype)
-            self.logits = torch.zeros(n_batch, self.n_nodes, rows.shape[0])
-            self.newest = torch.zeros(n_batch, dtype=torch.int32)
-            self.stats = torch.zeros(n_batch, C.sizeof(CStats) // 8, dtype=torch.int64)
-            self.totals = torch.zeros(N_SUMS, dtype=torch.int64)  # of what slots did before their last begin()
-            self.nodes = torch.arange(self.n_nodes, dtype=torch.int32)
+        self.hidden = rows.new_zeros(n_batch, rows.shape[1])
+        self.logits = rows.new_zeros(n_batch, self.n_nodes, rows.shape[0], dtype=torch.float32)
+        self.newest = rows.new_zeros(n_batch, dtype=torch.int32)
+        self.stats = rows.new_zeros(n_batch, C.sizeof(CStats) // 8, dtype=torch.int64)
+        self.totals = rows.new_zeros(N_SUMS, dtype=torch.int64)  # of what slots did before their last begin()
+        self.nodes = torch.arange(self.n_nodes, dtype=torch.int32, device=self.device)
 
     def put(self, rows: Any) -> Any:
         """Numbers of the host as int64 on the device, without a wait."""

@@ -180,9 +180,8 @@ found() {
 
 # needs_python_library : $python runs the package of python/ with libspecrt.so, or the test is skipped.
 needs_python_library() {
-    python=${PYTHON:-python3}
-    "$python" -c "import numpy" 2>/dev/null ||
-        skip "no python3 with numpy (apt-get install -y python3-numpy); PYTHON= names another"
+    . "$CLI_TESTS/../python/find.bash"
+    [ -z "$why" ] || skip "$why"
     [ -z "${SAN:-}" ] || skip "a sanitized library needs a sanitized Python"
     [ -e "$CLI_BIN/../libspecrt.so" ] || skip "no libspecrt.so (make lib)"
     export SPECRT_LIBRARY=$CLI_BIN/../libspecrt.so PYTHONPATH=$CLI_TESTS/../../python

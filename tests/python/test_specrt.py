@@ -8,7 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+from unittest import mock
+
+sys.modules.update(dict.fromkeys(os.environ.get("SPECRT_TEST_HIDE", "").split()))  # an import of None fails
 
 import numpy as np
 
@@ -21,10 +25,13 @@ SAMPLE = os.path.join(ROOT, "data", "sample")
 
 
 def torch_or_skip():
+    """PyTorch of the oldest version that the package supports, Debian 12's, or a later one."""
     try:
         import torch
     except ImportError:
-        raise unittest.SkipTest("no torch") from None
+        raise unittest.SkipTest("expected torch 1.13 or later, found none") from None
+    if [int(n) for n in re.findall(r"\d+", torch.__version__)[:2]] < [1, 13]:
+        raise unittest.SkipTest(f"expected torch 1.13 or later, found {torch.__version__}")
     return torch
 
 
@@ -524,12 +531,21 @@ class Package(Folder):
 
     def test_names(self):
         for name in specrt.__all__:
-            if name != "TrimmedHead":
-                self.assertTrue(hasattr(specrt, name), name)
+            self.assertTrue(hasattr(specrt, name), name)
         with self.assertRaises(AttributeError):
             specrt.nothing
         with open(os.path.join(ROOT, "include", "specrt.h")) as file:
             self.assertIn(f'SPECRT_VERSION_STRING "{specrt.__version__}"', file.read())
+
+    def test_no_torch(self):
+        code = "import sys; sys.modules['torch'] = None; from specrt import *; print(Session.__name__)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(done.stdout, "Session\n", done.stderr)
+
+    def test_old_torch(self):
+        with mock.patch.dict(sys.modules, torch=types.SimpleNamespace(__version__="1.9.0+cpu")), \
+                self.assertRaisesRegex(unittest.SkipTest, "expected torch 1.13 or later, found 1.9.0"):
+            torch_or_skip()
 
     def test_no_library(self):
         code = f"import specrt; specrt.Bundle({GOLDEN!r})"
