@@ -288,7 +288,14 @@ def checked(cls: type) -> type:
 
 # --- handles ---
 
-class Owner:
+class Single:
+    """An object that cannot be copied or pickled: its copy would free the same memory of the library again."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"{type(self).__name__} cannot be copied or pickled; create another one")
+
+
+class Owner(Single):
     """An object of the library, by its handle. Others borrow it: it closes after them, and not before.
 
     close() raises where something still borrows it; what is let go in a circle is closed in the right order.
@@ -383,6 +390,15 @@ class Exclusive:
 
 
 # --- memory of others, as it is ---
+
+def c_text(text: str | bytes | os.PathLike[str], name: str) -> bytes:
+    """Text or a path for C, which would end at a NUL inside."""
+    data = os.fsencode(text)
+    if b"\0" in data:
+        raise ValueError(f"{name}: expected text without NUL, found NUL at byte {data.index(0)}")
+    return data
+
+
 
 class Memory:
     """Where an array lies: address, dtype by name, shape, bytes between rows. Holds the array."""

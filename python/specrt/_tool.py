@@ -31,6 +31,12 @@ def main() -> None:
     os.execv(program, ["specrt", *sys.argv[1:]])
 
 
+def file(path: str | bytes | os.PathLike[str]) -> str:
+    """A path as an argument of a tool, which takes one that begins with '-' for an option."""
+    name = os.fsdecode(path)
+    return "./" + name if name.startswith("-") else name
+
+
 def _watch(words: list[str], progress: Callable[[str], None]) -> subprocess.CompletedProcess[str]:
     """Runs a tool and passes on each line that it writes to stderr, when it writes it. A progress bar's lines end with
     a carriage return, and begin by clearing the terminal's line."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _tool
-from ._lib import CIdent, CRanks, Owner, SpecrtError, array_of, checked, library
+from ._lib import CIdent, CRanks, Owner, SpecrtError, array_of, c_text, checked, library
 
 
 @checked
@@ -24,7 +24,10 @@ class Bundle(Owner):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._own(library(), (), "bundle_open", os.fsencode(self.path), None)
+        self._own(library(), (), "bundle_open", c_text(self.path, "path"), None)
+
+    def __fspath__(self) -> str:
+        return self.path
 
     def _ranks(self) -> CRanks:
         ranks = CRanks()
@@ -38,8 +41,8 @@ class Bundle(Owner):
     @property
     def n_vocab(self) -> int:
         """Rows of the target's head, where the bundle records it; else ids of its tokenizer."""
-        ident, n = self._ident(), self._ranks().header.contents.n_vocab
-        return max(n, ident.head_rows if ident else 0)
+        ident = self._ident()
+        return (max(ident.n_vocab, ident.head_rows) if ident else 0) or self._ranks().header.contents.n_vocab
 
     @property
     def n_default(self) -> int:
@@ -101,4 +104,4 @@ class Bundle(Owner):
             self._lib.call("bundle_check_tokenizer", self.handle, tokenizer)
         else:
             _ = self.handle  # raises where it is closed
-            _tool.run("verify", self.path, "--tokenizer", os.fspath(tokenizer), "-q")
+            _tool.run("verify", _tool.file(self), "--tokenizer", _tool.file(tokenizer), "-q")

@@ -29,10 +29,9 @@ def recut(drafter: str | os.PathLike[str], bundle: Bundle | str | os.PathLike[st
     n: 0: the calibrated size. engine: one of ENGINES. target: the model whose rows a drafter without lm_head.weight
     takes. @return of a folder n_ids, n_rows, n_missing, same_weights, token_map; of a file format, n_ids, n_vocab.
     """
-    path = bundle.path if isinstance(bundle, Bundle) else os.fspath(bundle)
-    return _tool.report("export", path, "--drafter", os.fspath(drafter), "--for", engine, "-o", os.fspath(out),
+    return _tool.report("export", _tool.file(bundle), "--drafter", _tool.file(drafter), "--for", engine, "-o", _tool.file(out),
                         *(["--size", n] if n else []), *(["-f"] if force else []),
-                        *(["--target", os.fspath(target)] if target else []))
+                        *(["--target", _tool.file(target)] if target else []))
 
 
 def check(drafter: str | os.PathLike[str], target: str | os.PathLike[str] | None = None,
@@ -44,11 +43,11 @@ def check(drafter: str | os.PathLike[str], target: str | os.PathLike[str] | None
     target: folder or GGUF of the model it drafts for. engine: only what concerns this one. bundle: whose list of that
     size it must have.
     """
-    flags = ["--target", os.fspath(target)] if target else []
+    flags = ["--target", _tool.file(target)] if target else []
     flags += ["--for", engine] if engine else []
     flags += ["--keep", "bytes"] if keep_bytes else []
     if bundle is not None:
-        flags += ["--bundle", bundle.path if isinstance(bundle, Bundle) else os.fspath(bundle)]
-    said = _tool.report("check", os.fspath(drafter), *flags, codes=(0, 3))
+        flags += ["--bundle", _tool.file(bundle)]
+    said = _tool.report("check", _tool.file(drafter), *flags, codes=(0, 3))
     return [Finding(f["code"], tuple((f["engines"] or "").split()), f["what"], f["fix"])
             for f in said["findings"]]

@@ -22,7 +22,7 @@ def read_map(path: str | os.PathLike[str], values: str | None = None, n_vocab: i
     flags = ["--values", values] if values else []
     flags += ["--n-vocab", n_vocab] if n_vocab else []
     flags += ["--dedupe"] if dedupe else []
-    text = _tool.run("map", os.fspath(path), "--format", "text", "-o", "-", "-q", *flags)
+    text = _tool.run("map", _tool.file(path), "--format", "text", "-o", "-", "-q", *flags)
     return np.array(text.split(), np.int32)
 
 
@@ -35,5 +35,5 @@ def write_map(ids: Any, path: str | os.PathLike[str], format: str, n_vocab: int 
     if format not in FORMATS:
         raise SpecrtError(f"format '{format}': expected one of {', '.join(FORMATS)}")
     flags = ["--n-vocab", n_vocab] if n_vocab else []
-    _tool.run("map", "/dev/stdin", "--values", "absolute", "--format", format, "-o", os.fspath(path), "-q",
+    _tool.run("map", "/dev/stdin", "--values", "absolute", "--format", format, "-o", _tool.file(path), "-q",
               *flags, *(["-f"] if force else []), input="\n".join(map(str, ints(ids, "ids").tolist())) + "\n")

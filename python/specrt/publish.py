@@ -42,8 +42,8 @@ def calibrate(tokenizer: Path, text: Iterable[Path], out: Path, size: int = 0, m
     """
     with tempfile.TemporaryDirectory() as folder:
         page = os.path.join(folder, "page.html")
-        said = _tool.report("--tokenizer", os.fspath(tokenizer), "--corpus", *map(os.fspath, text), *_size(size, mass),
-                            *(["-f"] if force else []), "--report", page, "-o", os.fspath(out),
+        said = _tool.report("--tokenizer", _tool.file(tokenizer), "--corpus", *map(_tool.file, text), *_size(size, mass),
+                            *(["-f"] if force else []), "--report", page, "-o", _tool.file(out),
                             tool="vocabtrim-calibrate", progress=progress)
         return Report(said, page)
 
@@ -59,9 +59,9 @@ def prepare(target: Path, drafter: Path, engine: str, out: Path, text: Iterable[
     @return bundle, drafter (None: not cut), n_selected, coverage_holdout, command. `check()` lists what the engine
     would load wrongly.
     """
-    texts, asked = list(map(os.fspath, text)), list(map(os.fspath, prompts))
-    said = _tool.report("prepare", "--target", os.fspath(target), "--drafter", os.fspath(drafter), "--for", engine,
+    texts, asked = list(map(_tool.file, text)), list(map(_tool.file, prompts))
+    said = _tool.report("prepare", "--target", _tool.file(target), "--drafter", _tool.file(drafter), "--for", engine,
                         *(["--text", *texts] if texts else []), *(["--endpoint", endpoint] if endpoint else []),
                         *(["--prompts", *asked] if asked else []), *_size(size, mass), "--with", sections,
-                        "-o", os.fspath(out), codes=(0, 3), tool="specrt", progress=progress)
-    return Report(said, os.path.join(os.fspath(out), "coverage.html"))
+                        "-o", _tool.file(out), codes=(0, 3), tool="specrt", progress=progress)
+    return Report(said, os.path.join(_tool.file(out), "coverage.html"))

@@ -30,7 +30,7 @@ import numpy as np
 
 from ._lib import (CBeam, CDraft, CHeadDesc, CPolicyDesc, CSampling, CSessionParams, CStats, CStockParams,
                    CStockStats, CTargetRows, CTreeParams, CVerdict, DTYPES, Exclusive, ITEM_BYTES, Int64, Memory, Owner,
-                   SpecrtError, array_of, check_arguments, checked, ints, library, pointer, size_of)
+                   SpecrtError, array_of, c_text, check_arguments, checked, ints, library, pointer, size_of)
 from .bundle import Bundle
 
 
@@ -130,12 +130,22 @@ class Policy(Owner):
                  terminators: Any = (), embedding: Any = None, target: Head | None = None) -> None:
         ends = ints(terminators, "terminators")
         known = _matrix("embedding", embedding) if embedding is not None else None
-        desc = CPolicyDesc(text.encode(), n_vocab, len(ends), ends.ctypes.data,
+        desc = CPolicyDesc(c_text(text, "text"), n_vocab, len(ends), ends.ctypes.data,
                            C.addressof(known) if known is not None else None,
                            target.handle.value if target else None)
-        self.head, self.bundle, self.keep = head, bundle, (embedding, target)
+        self.head, self.bundle, self.n_vocab, self.keep = head, bundle, n_vocab, (embedding, target)
         self._own(head._lib, (head, bundle, target), "policy_create", bundle.handle if bundle else None, head.handle,
                   C.byref(desc))
+
+    def _n_logits(self) -> int:
+        """Columns of the target's logits: the head's rows, unless it has those of some tokens only."""
+        if self.head.keep[2] is None:
+            return self.head.n_rows
+        n = self.n_vocab or (self.bundle.n_vocab if self.bundle else 0)
+        if not n:
+            raise SpecrtError("n_logits: expected the columns of the target's logits, found 0; a head with ids needs "
+                              "n_logits, or a policy with n_vocab or a bundle")
+        return n
 
     def __str__(self) -> str:
         """In canonical form: sizes filled in."""
@@ -209,7 +219,7 @@ class Session(Owner):
     """One sequence; one thread at a time. Sequences of a batch have a session each.
 
     temperature 0 is greedy; top_k, top_p, min_p and seed are the target's sampling, 0: off. n_logits: columns of the
-    target's logits; 0: the head's rows. sampled: chains sampled from the drafter's distribution, verified by rejection.
+    target's logits; 0: the head's rows or, where it has ids, the tokens of policy or bundle. sampled: chains sampled from the drafter's distribution, verified by rejection.
     stock: a Stock of the policy's head, which holds the rows that the session packs; None: it has its own.
     """
 
@@ -218,11 +228,11 @@ class Session(Owner):
     def __init__(self, policy: Policy, tree: Tree = Tree(), temperature: float = 0.0, top_k: int = 0,
                  top_p: float = 0.0, min_p: float = 0.0, seed: Int64 = 0, sequence: Int64 = 0, n_logits: int = 0,
                  sampled: bool = False, draft_temperature: float = 0.0, stock: Stock | None = None) -> None:
+        self.width, self.n_logits = policy.head.width, n_logits or policy._n_logits()
         params = CSessionParams(CTreeParams(*Tree(*tree)), CSampling(temperature, top_k, top_p, min_p, seed, sequence),
-                                n_logits, int(sampled), draft_temperature,
+                                self.n_logits, int(sampled), draft_temperature,
                                 stock=stock.handle if stock else None)
         self.policy, self.stock = policy, stock
-        self.width, self.n_logits = policy.head.width, n_logits or policy.head.n_rows
         self._own(policy._lib, (policy, stock), "session_create", policy.handle, C.byref(params), None)
         self._busy = stock._busy if stock else self._busy  # a stock and its sessions are one thread's
         self._forget()

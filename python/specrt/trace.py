@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._lib import CTraceInfo, CTraceRecord, CTreeParams, SpecrtError, checked, ints, library
+from ._lib import CTraceInfo, CTraceRecord, CTreeParams, Single, SpecrtError, c_text, checked, ints, library
 
 # What may be known of a record: name, dtype, shape by the names of its sizes.
 FIELDS = [field.split(":") for field in (
@@ -21,7 +21,7 @@ _WRITE = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_void_p, C.c_size_t)
 
 
 @checked
-class TraceWriter(AbstractContextManager["TraceWriter"]):
+class TraceWriter(Single, AbstractContextManager["TraceWriter"]):
     """Writes a trace as it goes, readable up to any cut.
 
         with TraceWriter("run.trace", n_vocab=128256, d_target=4096, d_draft=4096) as trace:
@@ -40,7 +40,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self.sizes = {"d_target": 0, "d_draft": 0, "n_top": 10, "n_draft_top": 64, "n_tree_top": 0, **sizes}
         self._lib, ends = library(), ints(terminators, "terminators")
         info = CTraceInfo((C.c_uint8 * 32)(*sha256), n_vocab, *(self.sizes[name] for name in (
-            "d_target", "d_draft", "n_top", "n_draft_top", "n_tree_top")), policy.encode() or None,
+            "d_target", "d_draft", "n_top", "n_draft_top", "n_tree_top")), c_text(policy, "policy") or None,
             CTreeParams(*tree), 0, temperature, n_ids, len(ends), ends.ctypes.data)
         self.handle: Any = None
         self.file = open(path, "wb")
@@ -65,7 +65,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         if not self.handle:
             raise SpecrtError("TraceWriter is closed; expected an open one")
         sizes = dict(self.sizes, n=len(arrays["tokens"]), n_nodes=len(arrays.get("tree_tokens", ())))
-        record = CTraceRecord(kind, sizes["n"], sizes["n_nodes"], domain.encode()[:31])
+        record = CTraceRecord(kind, sizes["n"], sizes["n_nodes"], c_text(domain, "domain")[:31])
         unknown = set(arrays) - {field[0] for field in FIELDS}
         if unknown:
             raise SpecrtError(f"{unknown.pop()}: expected one of {', '.join(f[0] for f in FIELDS)}")

@@ -1,9 +1,11 @@
 """test_misuse.py : every public method called where it must not be: closed, out of order, with wrong arguments, from several
 threads, after fork(), and let go in any order. Each gives one line that says why, and none ends the process."""
+import copy
 import gc
 import inspect
 import itertools
 import os
+import pickle
 import tempfile
 import threading
 import unittest
@@ -101,7 +103,7 @@ class Misuse(Folder):
 
     def test_tables(self):
         """A new class or method is missed here."""
-        classes = {name: member for name in specrt.__all__ if name not in ("TrimmedHead", "Library", "SpecrtError")
+        classes = {name: member for name in specrt.__all__ if name not in ("Library", "SpecrtError")
                    and inspect.isclass(member := getattr(specrt, name)) and hasattr(member, "close")}
         self.assertEqual(set(classes), set(CALLS))
         for name, cls in classes.items():
@@ -172,6 +174,27 @@ class Misuse(Folder):
                 (lambda: specrt.TraceWriter(self.path("b"), n_vocab="x"), TypeError, "n_vocab: ")):
             with self.subTest(text=text):
                 self.raises(kind, text, make)
+
+    def test_copies(self):
+        for name, object_ in self.objects(stock=True).items():
+            for copied in copy.copy, copy.deepcopy, pickle.dumps:
+                self.raises(TypeError, f"{name} cannot be copied or pickled; create another one", copied, object_)
+
+    def test_nul(self):
+        """C would read text up to the NUL: another file, or another policy."""
+        opened = self.objects()
+        for call in (lambda: specrt.Bundle(GOLDEN + "\0.txt"), lambda: specrt.Policy("full\0+window", opened["Head"]),
+                     lambda: opened["TraceWriter"].sequence([1], "co\0de"),
+                     lambda: specrt.TraceWriter(self.path("b\0c"), n_vocab=N),
+                     lambda: specrt.TraceWriter(self.path("b"), n_vocab=N, policy="full\0"),
+                     lambda: specrt.library("libspecrt.so\0"), lambda: specrt.read_map(GOLDEN + "\0"),
+                     lambda: specrt.write_map([1], self.path("c\0"), "text"),
+                     lambda: opened["Bundle"].check_tokenizer("a\0"),
+                     lambda: specrt.recut(self.path("a"), GOLDEN + "\0", 5, self.path("d")),
+                     lambda: specrt.check("a\0"), lambda: specrt.calibrate("a\0", [GOLDEN], self.path("d")),
+                     lambda: specrt.prepare("a", "b", "vllm", self.path("d"), ["c\0"], progress=print)):
+            with self.assertRaises(ValueError):
+                call()
 
     def test_order(self):
         session = self.objects()["Session"]

@@ -172,6 +172,17 @@ class Maps(Folder):
         self.says("exists; use -f", specrt.write_map, [1], self.path("both"), "text")
         specrt.write_map([1], self.path("both"), "text", force=True)
 
+    def test_dash(self):
+        """No path is an option of the tool, nor its standard input or output."""
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.folder.name)
+        self.says("--help: cannot open", specrt.read_map, "--help")
+        self.says("./-.txt: cannot open", specrt.calibrate, os.path.join(ROOT, "data", "tokenizer.json"),
+                  [os.path.join(ROOT, "LICENSE"), "-.txt"], "--version")
+        for name in "-", "-f":
+            specrt.write_map([3, 5], name, "text")
+            self.assertEqual(specrt.read_map(name, "absolute").tolist(), [3, 5])
+
 
 class Drafters(Folder):
     def setUp(self):
@@ -278,9 +289,9 @@ class Sessions(Folder):
         """A target whose next token follows from the last one."""
         return np.ascontiguousarray(self.states[tokens] @ self.rows.T)
 
-    def decode(self, text, n=40, rows=None, wrap=lambda x: x, **more):
-        head = specrt.Head(wrap(self.rows if rows is None else rows))
-        policy = specrt.Policy(text, head)
+    def decode(self, text, n=40, rows=None, wrap=lambda x: x, ids=None, n_vocab=0, **more):
+        head = specrt.Head(wrap(self.rows if rows is None else rows), ids=ids)
+        policy = specrt.Policy(text, head, n_vocab=n_vocab)
         session = specrt.Session(policy, tree=specrt.Tree(3, 2, 6), **more)
         prompt = [5, 17, 3]
         session.begin()
@@ -317,6 +328,22 @@ class Sessions(Folder):
             self.assertGreater(stats.accept_length, 1.2)
             self.assertGreaterEqual(stats.n_emitted, 39)
         self.assertIn("window", str(session.policy))  # what microspec stands for
+
+    def test_rows(self):
+        """The target scores its whole vocabulary, where an EAGLE-3 head has a part of the rows."""
+        ids = np.sort(np.random.default_rng(2).permutation(self.n)[:150]).astype(np.int32)
+        for text in "full", "window:64@min=0":
+            for more in {"n_vocab": self.n}, {"n_logits": self.n}, {"n_vocab": self.n, "temperature": 1.0, "seed": 5}:
+                out, session = self.decode(text, rows=self.rows[ids], ids=ids, **more)
+                self.assertEqual(session.n_logits, self.n)
+                self.assertEqual(out, self.decode("full", **more)[0] if "seed" in more else self.plain(), (text, more))
+        head = specrt.Head(self.rows[ids], ids=ids)
+        self.says("n_logits: expected the columns of the target's logits", specrt.Session, specrt.Policy("full", head))
+        self.says("n_logits: expected at least", specrt.Session, specrt.Policy("full", head), n_logits=150)
+        self.says("logits: expected float32 [400]", specrt.Session(session.policy, n_logits=self.n).draw,
+                  np.zeros(150, np.float32))
+        few = specrt.Policy("full", specrt.Head(self.rows[:5], ids=np.arange(5, dtype=np.int32)), specrt.Bundle(GOLDEN))
+        self.assertEqual(specrt.Session(few, tree=specrt.Tree(2, 2, 4)).n_logits, 20)
 
     def test_sampled(self):
         """A seed's answer does not depend on who drafts."""
