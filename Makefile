@@ -191,8 +191,9 @@ $(WHEEL)/libspecrt.so: $(RUNTIME:%.c=$(BUILD)/%.o) $(BUILD)/libspecrt.map
 	$(Q)$(CC) -shared -s -Wl,-soname,libspecrt.so.$(INTERFACE) -Wl,--version-script=$(BUILD)/libspecrt.map \
 	    $(filter %.o,$^) $(SAN) -Wl,-Bstatic -lzstd -Wl,-Bdynamic -lm -lpthread -o $@
 wheel: $(WHEEL)/libspecrt.so $(WHEEL_TOOLS:%=$(WHEEL)/bin/%) ## the Python package specrt, in build/wheel
-	@rm -f $(WHEEL)/specrt-*.whl
-	@python3 python/wheel.py --library $< --tools $(WHEEL)/bin --version $(VERSION) -o $(WHEEL)
+	@rm -rf $(WHEEL)/specrt-*.whl $(WHEEL)/share
+	@tools/man.sh $(WHEEL)/bin $(VERSION) $(WHEEL)/share/man/man1
+	@python3 python/wheel.py --library $< --tools $(WHEEL)/bin --share $(WHEEL)/share --version $(VERSION) -o $(WHEEL)
 
 test-python: lib tools $(GPU_LIB) ## the Python package over build/libspecrt.so and build/bin [PYTHON=]
 	@tests/python/run.sh $(BUILD)

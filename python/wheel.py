@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""wheel.py --library FILE --tools DIR --version V -o DIR : the package with its library and tools as a wheel, the
-same bytes every time. `make wheel` runs it; it needs nothing but Python."""
+"""wheel.py --library FILE --tools DIR --share DIR --version V -o DIR : the package with its library and tools as a
+wheel, the same bytes every time. `make wheel` runs it; it needs nothing but Python. Each tool is a command there, and
+what is in the folder `share`, as manual pages, comes to share/ of the environment."""
 import argparse
 import base64
+import glob
 import hashlib
 import os
 import platform
@@ -43,6 +45,8 @@ def contents(args):
     yield "specrt/libspecrt.so." + args.version.split(".")[0], args.library, 0o755
     for name in sorted(os.listdir(args.tools)):
         yield "specrt/bin/" + name, os.path.join(args.tools, name), 0o755
+    for path in sorted(filter(os.path.isfile, glob.glob(args.share + "/**", recursive=True))):
+        yield f"specrt-{args.version}.data/data/share/{os.path.relpath(path, args.share)}", path, 0o644
 
 
 def texts(args, tags):
@@ -50,15 +54,16 @@ def texts(args, tags):
     with open(os.path.join(HERE, "README.md"), encoding="utf-8") as file:
         yield info + "METADATA", METADATA.format(version=args.version) + file.read()
     yield info + "WHEEL", f"Wheel-Version: 1.0\nGenerator: specrt\nRoot-Is-Purelib: false\nTag: {tags}\n"
-    yield info + "entry_points.txt", ("[console_scripts]\nspecrt = specrt._tool:main\n"
-                                        "[vllm.general_plugins]\nspecrt = specrt.vllm:register\n")
+    commands = "".join(f"{name} = specrt._tool:main\n" for name in sorted(os.listdir(args.tools)))
+    yield info + "entry_points.txt", (f"[console_scripts]\n{commands}"
+                                      "[vllm.general_plugins]\nspecrt = specrt.vllm:register\n")
     with open(os.path.join(HERE, "..", "LICENSE"), encoding="utf-8") as file:
         yield info + "LICENSE", file.read()
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__)
-    for name in ("library", "tools", "version"):
+    for name in ("library", "tools", "share", "version"):
         p.add_argument("--" + name, required=True)
     p.add_argument("-o", dest="folder", required=True)
     args = p.parse_args()

@@ -26,9 +26,9 @@ def path(tool: str = "specrt-bundle") -> str:
 
 
 def main() -> None:
-    """The command `specrt` of an installed wheel becomes the program."""
-    program = path("specrt")
-    os.execv(program, ["specrt", *sys.argv[1:]])
+    """A command of an installed wheel becomes the program of its name."""
+    name = os.path.basename(sys.argv[0])
+    os.execv(path(name), [name, *sys.argv[1:]])
 
 
 def file(path: str | bytes | os.PathLike[str]) -> str:

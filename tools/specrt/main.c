@@ -23,10 +23,7 @@ static int run_tool(int argc, char **argv) {
     size_t i = 0;
     while (strcmp(tools[i].verb, argv[0]) != 0) i++;
     char path[TOOL_PATH_BYTES];
-    if (!tool_path(tools[i].tool, path))
-        return sl_cli_usage("%s: expected %s in the folder of this program, found none%s", argv[0],
-                            tools[i].tool,
-                            strcmp(argv[0], "llama") == 0 ? "; `make llama` builds it" : "");
+    if (!tool_path(tools[i].tool, path)) return CLI_USAGE;
     argv[0] = path;
     execv(path, argv);
     sl_cli_warn("%s: cannot run: %s", path, strerror(errno));

@@ -115,9 +115,7 @@ static int run(steps *all, step *s) {
     char path[TOOL_PATH_BYTES], result[TOOL_PATH_BYTES];
     pid_t child;
     posix_spawn_file_actions_t actions;
-    if (!tool_path(s->words[0], path))
-        return sl_cli_usage("%s: expected this tool in the folder of specrt, found none",
-                            s->words[0]);
+    if (!tool_path(s->words[0], path)) return CLI_USAGE;
     if (!record_path(all, s->name, ".json", result))
         return sl_cli_usage("%s: expected a shorter path", all->folder);
     posix_spawn_file_actions_init(&actions);

@@ -9,7 +9,7 @@ cli_verb_main prepare_main, ask_main;
 
 /* tool_path() : where a tool of this name lies: in the folder of the running program.
  *   path : written, TOOL_PATH_BYTES at most
- * @return false: there is none */
+ * @return false: there is none, and a message said how to get it */
 enum { TOOL_PATH_BYTES = 4096 };
 bool tool_path(const char *name, char *path);
 
