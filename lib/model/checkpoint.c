@@ -108,21 +108,6 @@ const char *sl_checkpoint_eagle3_layer(const model *m) {
     return has(m->s, "layers.0.hidden_norm.weight") ? "layers.0" : NULL;
 }
 
-static checkpoint_kind kind_of(const checkpoint *c) {
-    if (c->tail.n_layers > 0) return CHECKPOINT_MTP;
-    if (c->d2t || sl_checkpoint_eagle3_layer(&c->m)) return CHECKPOINT_EAGLE3;
-    return sl_st_find(c->m.s, "fc.weight") ? CHECKPOINT_EAGLE : CHECKPOINT_MODEL;
-}
-
-const char *sl_checkpoint_kind_name(checkpoint_kind kind) {
-    switch (kind) {
-    case CHECKPOINT_EAGLE: return "an EAGLE-1/2 drafter";
-    case CHECKPOINT_EAGLE3: return "an EAGLE-3 drafter";
-    case CHECKPOINT_MTP: return "an MTP drafter";
-    default: return "a model of its own";
-    }
-}
-
 static specrt_status expect_dims(const checkpoint *c, const st_tensor *t, int32_t n_dims,
                                  const char *what, specrt_error *err) {
     if (!t || (t->n_dims == n_dims && t->shape[0] >= 1 && t->shape[0] <= SPECRT_MAX_VOCAB))
@@ -136,7 +121,11 @@ static specrt_status expect_dims(const checkpoint *c, const st_tensor *t, int32_
 
 static specrt_status find_tensors(checkpoint *c, specrt_error *err) {
     char own_head[MTP_NAME];
-    TRY(sl_mtp_tail(&c->m, &c->tail, err));
+    checkpoint_id id;
+    TRY(sl_checkpoint_identify(&c->m, &id, err));
+    c->kind = id.kind;
+    c->words = id.words;
+    c->tail = id.tail;
     sl_mtp_tail_head(&c->tail, false, 0, own_head);
     c->head = sl_st_find(c->m.s, c->tail.own_head ? own_head : "lm_head.weight");
     if (c->tail.tied) c->head = NULL;
@@ -145,7 +134,6 @@ static specrt_status find_tensors(checkpoint *c, specrt_error *err) {
     TRY(expect_dims(c, c->head, 2, "a matrix", err));
     TRY(expect_dims(c, c->d2t, 1, "a list", err));
     TRY(expect_dims(c, c->t2d, 1, "a list", err));
-    c->kind = kind_of(c);
     c->n_rows = c->head ? c->head->shape[0] : 0;
     c->n_vocab = sl_checkpoint_number(c, "vocab_size");
     if (c->n_vocab < 1 || c->n_vocab > SPECRT_MAX_VOCAB) c->n_vocab = c->t2d ? c->t2d->shape[0] : 0;

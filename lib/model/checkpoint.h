@@ -12,8 +12,35 @@ typedef enum checkpoint_kind {
     CHECKPOINT_MODEL,  /* a model of its own */
     CHECKPOINT_EAGLE,  /* EAGLE-1/2: a layer over pairs; scores by the target's head */
     CHECKPOINT_EAGLE3, /* EAGLE-3: a head of its own, whose rows d2t gives to tokens */
-    CHECKPOINT_MTP     /* multi-token-prediction layers, with the model that they are of or alone */
+    CHECKPOINT_MTP,    /* multi-token-prediction layers, with the model that they are of or alone */
+    CHECKPOINT_BLOCK   /* DFlash, DFlash 2, DSpark: a block of tokens in one pass */
 } checkpoint_kind;
+
+/* What a checkpoint is. */
+typedef struct checkpoint_id {
+    checkpoint_kind kind;
+    const char *words; /* "a DFlash drafter", static */
+    mtp_tail tail; /* of kind MTP; else zeros. is_whole: the model's own layers are there, too */
+    bool is_gguf;
+} checkpoint_id;
+
+/* sl_checkpoint_identify() : the kind of an open model, by speculators_model_type, architectures and
+ * model_type of config.json, or general.architecture. Where config.json names a plain model, or there is
+ * none, the whole set of a drafter's tensors decides between MODEL, EAGLE, EAGLE3 and MTP.
+ * @return BAD_INPUT naming the field for a name that is not known, and for a plain one beside some of a
+ * drafter's tensors. */
+specrt_status sl_checkpoint_identify(const model *m, checkpoint_id *out, specrt_error *err);
+
+/* sl_checkpoint_identify_gguf() : the same of an open GGUF; `path` is for messages. */
+specrt_status sl_checkpoint_identify_gguf(const gguf *g, const char *path, checkpoint_id *out,
+                                          specrt_error *err);
+
+/* sl_checkpoint_identify_path() : the same of a folder or file. @return as sl_model_open(), too */
+specrt_status sl_checkpoint_identify_path(const char *path, checkpoint_id *out, specrt_error *err);
+
+/* sl_checkpoint_refuse_block() : UNSUPPORTED for a block drafter, whose head is not cut; else OK. */
+specrt_status sl_checkpoint_refuse_block(const checkpoint_id *id, const char *path,
+                                         specrt_error *err);
 
 typedef struct checkpoint {
     model m;             /* its safetensors */
@@ -23,6 +50,7 @@ typedef struct checkpoint {
     json_object
         *layer; /* borrowed: where its dimensions stand, which may be an object of its own */
     checkpoint_kind kind;
+    const char *words; /* as of checkpoint_id */
     mtp_tail tail;
     const st_tensor
         *head; /* [n_rows, width] lm_head.weight, or the first MTP layer's own; NULL: none, or a
@@ -39,9 +67,6 @@ typedef struct checkpoint {
 specrt_status sl_checkpoint_open(const char *path, bool needs_config, checkpoint *out,
                                  specrt_error *err);
 void sl_checkpoint_close(checkpoint *c);
-
-/* sl_checkpoint_kind_name() : "an EAGLE-3 drafter", static. */
-const char *sl_checkpoint_kind_name(checkpoint_kind kind);
 
 /* sl_checkpoint_map() : the target's ids by row of the head. map->n is 0 where the checkpoint has no d2t:
  * row i is token i then.

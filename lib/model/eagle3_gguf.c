@@ -38,15 +38,6 @@ static specrt_status bad(const eagle3 *e, const char *what, const char *detail) 
 
 /* ---- what is read -------------------------------------------------------------------------------- */
 
-specrt_status sl_eagle3_gguf_probe(const char *path, bool *found, specrt_error *err) {
-    model m;
-    *found = false;
-    TRY(sl_model_open(path, &m, err));
-    *found = sl_checkpoint_eagle3_layer(&m) != NULL;
-    sl_model_close(&m);
-    return SPECRT_STATUS_OK;
-}
-
 /* "<the target's architecture>.<key>" */
 static const char *target_key(const eagle3 *e, const char *key, char out[128]) {
     gguf_string arch = {"", 0};
@@ -177,7 +168,8 @@ static specrt_status read_d2t(eagle3 *e) {
 static specrt_status open_files(eagle3 *e) {
     TRY(sl_checkpoint_open(e->path, false, &e->c, e->err));
     e->prefix = sl_checkpoint_eagle3_layer(&e->c.m);
-    if (!e->prefix) return bad(e, "file", "expected an EAGLE-3 head, safetensors");
+    if (!e->prefix || e->c.kind != CHECKPOINT_EAGLE3)
+        return bad(e, "file", "expected an EAGLE-3 head, safetensors");
     TRY(sl_gguf_open(e->target_path, &e->target, e->err));
     TRY(read_sizes(e));
     return read_d2t(e);

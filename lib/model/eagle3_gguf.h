@@ -7,11 +7,6 @@
 #include <stdint.h>
 #include "specrt.h"
 
-/* sl_eagle3_gguf_probe() : whether a file is the safetensors of an EAGLE-3 head: its layer is "midlayer", or
- * has a hidden_norm.
- * @return as sl_model_open() */
-specrt_status sl_eagle3_gguf_probe(const char *path, bool *found, specrt_error *err);
-
 /* sl_eagle3_gguf_write() : the head with the target's tokenizer.
  *   head   : safetensors (f32, f16, bf16), with config.json beside it or none; what that does not say is as
  *            in target

@@ -7,9 +7,8 @@
 #include <string.h>
 #include "base/error.h"
 #include "formats/gguf.h"
+#include "model/checkpoint.h"
 #include "model/head_check.h"
-#include "model/model.h"
-#include "model/mtp_tail.h"
 #include "model/token_map.h"
 
 /* A cut under way. */
@@ -129,15 +128,6 @@ specrt_status sl_head_cut_rows(const char *source, const int32_t *ids, int32_t n
 
 /* ---- GGUF ------------------------------------------------------------------------------------- */
 
-/* Architectures whose loader in llama.cpp reads d2t; it takes the target's head where the drafter has none of
- * its own. */
-static bool reads_d2t(gguf_string arch) {
-    static const char *const names[] = {"eagle3", "dflash"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strlen(names[i]) == arch.n && memcmp(names[i], arch.s, arch.n) == 0) return true;
-    return false;
-}
-
 /* One head to cut. */
 typedef struct cut {
     const gguf_tensor *from;
@@ -194,21 +184,22 @@ static specrt_status take_target(const job *j, const gguf *g, gguf_string arch,
 
 static specrt_status find_heads(const job *j, const gguf *g, cuts *out) {
     gguf_string arch = {"", 0};
-    mtp_tail tail;
+    checkpoint_id id;
     const gguf_tensor *output = sl_gguf_find_tensor(g, "output.weight");
     sl_gguf_get_string(g, "general.architecture", &arch);
     *out = (cuts){0};
-    TRY(sl_mtp_tail_gguf(g, j->drafter, &tail, j->err));
-    if (tail.n_layers == 0 && !reads_d2t(arch))
+    TRY(sl_checkpoint_identify_gguf(g, j->drafter, &id, j->err));
+    TRY(sl_checkpoint_refuse_block(&id, j->drafter, j->err));
+    if (id.kind == CHECKPOINT_MODEL)
         return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: architecture '%.*s' without MTP layers: llama.cpp reads d2t "
-                                "of eagle3 and dflash drafters, and does not load others that are "
+                                "of eagle3 drafters, and does not load others that are "
                                 "cut (wrong shape); draft with the whole file in specrt-llama "
                                 "--policy static:%" PRId32,
                                 j->drafter, (int)(arch.n > 40 ? 40 : arch.n), arch.s, j->n);
-    if (j->target) return take_target(j, g, arch, &tail, out);
-    if (tail.n_layers > 0)
-        find_mtp(g, &tail, out);
+    if (j->target) return take_target(j, g, arch, &id.tail, out);
+    if (id.kind == CHECKPOINT_MTP)
+        find_mtp(g, &id.tail, out);
     else if (output)
         add_cut(out, output, "output.weight");
     if (out->n == 0)

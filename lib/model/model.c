@@ -108,14 +108,12 @@ static int read_tied(json_object *config) {
 static specrt_status read_config(model *m, specrt_error *err) {
     const char *slash = strrchr(m->path, '/');
     int folder = slash ? (int)(slash + 1 - m->path) : 0;
-    json_object *config = NULL;
     char *path;
     if (asprintf(&path, "%.*sconfig.json", folder, m->path) < 0)
         return sl_error_no_memory(err, m->path);
     specrt_status status = SPECRT_STATUS_OK;
-    if (access(path, F_OK) == 0) status = sl_checkpoint_read_json(path, &config, err);
-    if (config) m->tied = read_tied(config);
-    json_object_put(config);
+    if (access(path, F_OK) == 0) status = sl_checkpoint_read_json(path, &m->config, err);
+    if (m->config) m->tied = read_tied(m->config);
     free(path);
     return status;
 }
@@ -148,6 +146,7 @@ specrt_status sl_model_open(const char *path, model *out, specrt_error *err) {
 void sl_model_close(model *m) {
     sl_gguf_close(m->g);
     sl_st_close(m->s);
+    json_object_put(m->config);
     free(m->path);
     free(m->bias);
     *m = (model){.tied = -1};

@@ -10,8 +10,9 @@ typedef struct model {
     char *path; /* of the file opened; in a folder, the one chosen */
     gguf *g;    /* one of the two */
     st *s;
-    int tied;    /* config.json's tie_word_embeddings: 0, 1; -1: not said */
-    float *bias; /* the head's, once asked for */
+    struct json_object *config; /* config.json beside safetensors, owned; NULL: none */
+    int tied;                   /* config.json's tie_word_embeddings: 0, 1; -1: not said */
+    float *bias;                /* the head's, once asked for */
 } model;
 
 /* sl_model_open() : GGUF or safetensors by content; a folder means the model inside it. */

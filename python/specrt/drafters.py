@@ -27,7 +27,8 @@ def recut(drafter: str | os.PathLike[str], bundle: Bundle | str | os.PathLike[st
     it has rows for; for MTP layers a list, and for a GGUF a GGUF, each in the file `out`.
 
     n: 0: the calibrated size. engine: one of ENGINES. target: the model whose rows a drafter without lm_head.weight
-    takes. @return of a folder n_ids, n_rows, n_missing, same_weights, token_map; of a file format, n_ids, n_vocab.
+    takes. @return n_rows that the drafter has now, of n_rows_before; cut: whether these are fewer; coverage: the
+    share of the counted tokens that they cover; of a folder n_missing, same_weights, token_map; of a file format.
     """
     return _tool.report("export", _tool.file(bundle), "--drafter", _tool.file(drafter), "--for", engine, "-o", _tool.file(out),
                         *(["--size", n] if n else []), *(["-f"] if force else []),

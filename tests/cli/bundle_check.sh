@@ -66,7 +66,11 @@ finds tied
 weights model.layers.0.x:BF16:1:0000 lm_head.weight:BF16:2,1:00000000
 config '"architectures": ["LlamaForCausalLM"], "vocab_size": 20, "tie_word_embeddings": true'
 finds "" # a model may tie its head
-weights $layer "$(list 3 8 10)" $head t2d:BOOL:20:$(mask 20 3 9 12)
+# EAGLE's own folders name the target's class: all tensors of a drafter say what it is.
+zeros=000000000000000000000000
+weights fc.weight:F32:1,3:$zeros midlayer.hidden_norm.weight:F32:1:00000000 \
+    midlayer.self_attn.q_proj.weight:F32:1,2:${zeros:8} "$(list 3 8 10)" $head \
+    t2d:BOOL:20:$(mask 20 3 9 12)
 config "${good/Eagle3/}"
 finds "" --for vllm
 finds architecture --for sglang

@@ -22,9 +22,27 @@ accepts specrt-bundle import small.gguf --tokenizer "$target" -o y.specb --json
 prints "*\"n_imported\":*$kept,*"
 accepts cluster-build --model small.gguf --clusters 2 --router none -o y.specb
 
-# Cut again, a list must have rows; other architectures take none.
-refuses 3 "*small.gguf: has no row for token *; its head has $kept rows chosen by its own d2t" \
-    specrt-bundle export x.specb --format gguf --drafter small.gguf -o no.gguf
+# Cut again, the most frequent tokens that have rows stay; other architectures take none.
+accepts specrt-bundle export x.specb --format gguf --drafter small.gguf --size 100 \
+    -o few.gguf --json
+prints "*\"n_ids\":100,*\"n_rows\":100,\"n_rows_before\":$kept,\"cut\":true,\"coverage\":null}"
+accepts specrt-bundle import few.gguf --tokenizer "$target" -o few.specb --json
+prints "*\"n_imported\":100,*"
+accepts specrt-bundle export x.specb --for llama.cpp --drafter small.gguf -o uncut.gguf
+warns "*uncut.gguf: nothing was cut: the drafter had $kept rows, *"
+refuses 2 "*size 600: expected at most $kept, the ids of the bundle that have rows in small.gguf" \
+    specrt-bundle export x.specb --format gguf --drafter small.gguf --size 600 -o no.gguf
+# An engine's name does as well as the format; a target that llama.cpp does not load is named.
+mkdir folder && cp head.safetensors folder/model.safetensors
+echo '{"architectures": ["LlamaForCausalLMEagle3"], "vocab_size": 32768}' >folder/config.json
+accepts specrt-bundle export x.specb --for llama.cpp --drafter folder --target "$target" \
+    -o folder.gguf
+same folder.gguf small.gguf
+for flag in "--for llama.cpp" "--format gguf"; do
+    refuses 2 "*--target folder: expected a GGUF, *a folder; *convert_hf_to_gguf.py folder *" \
+        specrt-bundle export x.specb $flag --drafter folder --target folder -o no.gguf
+done
+rm -r folder
 refuses 3 "*target.gguf: architecture 'llama' without MTP layers: llama.cpp reads d2t of eagle3 *" \
     specrt-bundle export x.specb --format gguf --drafter "$target" -o no.gguf
 refuses 2 "*head.safetensors: * expected --target FILE.gguf*" convert -o no.gguf

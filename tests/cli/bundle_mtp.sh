@@ -23,7 +23,7 @@ grep -qE '^[{]"ids": [[][0-9, ]+[]], "tokenizer_sha256": "[0-9a-f]{64}"[}]$' lis
 accepts specrt-bundle map list.mtplx --format text -o back.txt
 same list.text back.txt
 accepts export_for module --for exllamav3 -o blocks.txt --json
-prints '*"format":"exllamav3","n_ids":2048,"n_vocab":32768}'
+prints '*"format":"exllamav3","n_ids":2048,*"n_rows":2048,"n_rows_before":32768,"cut":true,*}'
 grep -v '^#' blocks.txt >bare.txt
 awk 'NR % 8 == 1 ? $1 % 8 : $1 != last + 1 { bad = 1 }
     { last = $1 } END { exit bad || NR != 128 }' bare.txt ||
@@ -84,7 +84,7 @@ safetensors deep/model.safetensors lm_head.weight:BF16:20,4:$(kept $(seq 20 39))
     model.layers.0.x.weight:BF16:1,1:0102 $layer.eh_proj.weight:BF16:1,2:01020304 \
     $layer.shared_head.head.weight:BF16:20,4:$head20 model.layers.3.eh_proj.weight:BF16:1,2:05060708
 accepts specrt-bundle export a.specb --drafter deep --for specrt --size 4 -o deep4 --json
-prints '*"n_ids":4,"n_rows":20,"n_vocab":20,*'
+prints '*"n_ids":4,"n_rows":4,"n_rows_before":20,"cut":true,"coverage":*,"n_vocab":20,*'
 accepts specrt-bundle export a.specb --format text --size 4 -o four.txt
 mapfile -t four < <(sort -n four.txt)
 offsets=$(for i in 0 1 2 3; do echo $((four[i] - i)); done)

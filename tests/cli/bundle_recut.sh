@@ -19,7 +19,7 @@ echo weights >e/pytorch_model.bin
 
 # Nothing to cut: the same bytes, and what stands beside them, but other weights.
 accepts cut e --for vllm --size 12 -o same --json
-prints '{"file":"same","engine":"vllm","n_ids":12,"n_rows":12,"n_vocab":20,*"same_weights":true,*}'
+prints '*"n_rows":12,"n_rows_before":12,"cut":false,*"same_weights":true,*}'
 for file in config.json model.safetensors generation_config.json; do same e/$file same/$file; done
 [ "$(ls same | wc -l)" = 3 ] || fail "same/ holds $(ls same)"
 for engine in vllm sglang specforge llama.cpp; do
@@ -36,6 +36,7 @@ same five/model.safetensors five.safetensors
 refuses 2 "*size 9: expected at most 8, the ids of the bundle that have rows in vllm/model.safe*" \
     cut vllm --for vllm --size 9 -o x
 accepts cut five --for sglang -o default
+warns "*default: nothing was cut: the drafter had 5 rows, *default: its 5 rows cover *%*"
 same default/model.safetensors five.safetensors
 
 # A flag alone that engines read otherwise; weights in several files become one.
@@ -61,21 +62,27 @@ cmp <(tail -c 50 one/model.safetensors) <(tail -c 50 one-again/model.safetensors
 
 # Any type of rows, scales beside them, both orders of ids, absolute ones, and a layer's other name.
 mkdir f g
+# EAGLE's own name of the target's class, beside all of an EAGLE-3 layer.
+layer() { echo fc.weight:F32:1,3:$zeros "$1.hidden_norm.weight:F32:1:00000000" \
+    "$1.self_attn.q_proj.weight:F32:1,2:${zeros:8}"; }
+zeros=000000000000000000000000
 config f/config.json LlamaForCausalLM 3 ', "tie_word_embeddings": true, "bias": true'
-safetensors f/model.safetensors d2t:I64:3:$(i64 3 9 1) \
+safetensors f/model.safetensors $(layer layers.0) d2t:I64:3:$(i64 3 9 1) \
     lm_head.weight:F8_E4M3:3,4:aaaaaaaabbbbbbbbcccccccc t2d:BOOL:20:$(mask 20 3 10)
 refuses 3 "*d2t and t2d name different ids*" cut f --for sglang -o x
 rows="lm_head.weight:F8_E4M3:2,4:aaaaaaaabbbbbbbb"
-safetensors f/model.safetensors d2t:I64:3:$(i64 10 2 16) layers.0.x:F32:1:01020304 \
+safetensors f/model.safetensors d2t:I64:3:$(i64 10 2 16) $(layer layers.0) \
+    layers.0.x:F32:1:01020304 \
     lm_head.weight:F8_E4M3:3,4:bbbbbbbbaaaaaaaacccccccc \
     lm_head.weight_scale:F32:3,1:020000000100000003000000 lm_head.input_scale:F32::0a0b0c0d \
     t2d:BOOL:20:$(mask 20 3 10 18)
 accepts cut f --for sglang --size 2 -o cut
-safetensors expected.safetensors d2t:I64:2:$(i64 3 9) lm_head.input_scale:F32::0a0b0c0d \
-    lm_head.weight_scale:F32:2,1:0100000002000000 midlayer.x:F32:1:01020304 "$rows" \
+safetensors expected.safetensors d2t:I64:2:$(i64 3 9) fc.weight:F32:1,3:$zeros \
+    lm_head.input_scale:F32::0a0b0c0d lm_head.weight_scale:F32:2,1:0100000002000000 \
+    midlayer.norms:F32:1,3:$zeros midlayer.x:F32:1:01020304 "$rows" \
     t2d:BOOL:20:$(mask 20 3 10)
 body() { tail -c "$2" "$1"; }
-cmp <(body cut/model.safetensors 60) <(body expected.safetensors 60) || fail "not the rows of f"
+cmp <(body cut/model.safetensors 84) <(body expected.safetensors 84) || fail "not the rows of f"
 grep -q midlayer.x cut/model.safetensors || fail "the layer is not renamed"
 grep -q '"tie_word_embeddings": *false' cut/config.json || fail "still tied"
 grep -q '"LlamaForCausalLMEagle3"' cut/config.json || fail "no class of EAGLE-3"
@@ -95,7 +102,7 @@ safetensors h/model.safetensors midlayer.self_attn.q_proj.weight:F32:1:00000000
 config h/config.json LlamaForCausalLMEagle3 20 ', "hidden_size": 8'
 refuses 2 "*lm_head.weight, found none; *(--target)" cut h --for vllm -o x
 accepts cut h --for vllm --size 5 --target head.safetensors -o h5 --json
-prints '*"n_ids":5,"n_rows":20,*'
+prints '*"n_ids":5,"n_rows":5,"n_rows_before":20,"cut":true,*'
 cmp <(body h5/model.safetensors 100) <(body five.safetensors 100) || fail "not the target's rows"
 accepts cut h5 --for sglang --size 5 -o h5-again
 refuses 2 "*h5/model.safetensors: *expected no --target*" cut h5 --for vllm \
@@ -113,7 +120,7 @@ echo "The patient has a fever and a cough." >text.txt
 accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus text.txt --holdout 0 --size 100 \
     -o s.specb
 accepts specrt-bundle export s.specb --drafter "$sample/draft.safetensors" --for sglang -o sg
-warns "*--speculative-token-map sg/token_map.pt"
+warns "*--speculative-token-map sg/token_map.pt*"
 accepts specrt-bundle export s.specb --format sglang-pt -o map.pt
 same sg/token_map.pt map.pt
 same sg/model.safetensors "$sample/draft.safetensors"

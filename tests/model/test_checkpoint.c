@@ -82,12 +82,23 @@ static const struct {
     {{deepseek, own_head, embedding}, "{}", CHECKPOINT_MTP, 5, 0, {1, 7, true, false, false}},
 };
 
+/* The name that a class of each kind has; MTP layers come under their model's. */
+static const char *const classes[] = {"Qwen3ForCausalLM", "LlamaForCausalLMEagle",
+                                      "LlamaForCausalLMEagle3", "Qwen3_5ForCausalLM"};
+
+static void put_config(const char *name, const char *config) {
+    char text[512];
+    snprintf(text, sizeof text, "{\"architectures\":[\"%s\"]%s%s", name,
+             strcmp(config, "{}") == 0 ? "" : ",", config + 1);
+    put_json("config.json", text);
+}
+
 static void test_kinds(void) {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         checkpoint c;
         specrt_error err = {SPECRT_STATUS_OK, ""};
         put_names(kinds[i].names);
-        put_json("config.json", kinds[i].config);
+        put_config(classes[kinds[i].kind], kinds[i].config);
         CHECK_INT(sl_checkpoint_open(folder(), true, &c, &err), SPECRT_STATUS_OK);
         CHECK_STR(err.msg, "");
         int before = test_failures;
@@ -109,7 +120,7 @@ static void test_kinds(void) {
 static void test_config(void) {
     checkpoint c;
     specrt_error err;
-    put_names((const char *const[]){fc, NULL});
+    put_names((const char *const[]){qwen, NULL});
     CHECK_INT(sl_checkpoint_open(folder(), true, &c, &err), SPECRT_STATUS_IO);
     CHECK_HAS(err.msg, "config.json: cannot open");
     REQUIRE(sl_checkpoint_open(folder(), false, &c, &err) == SPECRT_STATUS_OK);
@@ -148,6 +159,7 @@ static void test_shapes(void) {
         {"t2d", 4, 2, "\"t2d\": expected a list of 1 to"},
         {"t2d", 1, 0, NULL},
     };
+    put_config(classes[CHECKPOINT_EAGLE3], "{}");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         checkpoint c;
         specrt_error err = {SPECRT_STATUS_OK, ""};
@@ -162,7 +174,115 @@ static void test_shapes(void) {
     clear_folder();
 }
 
+/* Names say the kind whatever tensors are there. */
+static const struct {
+    const char *key, *name;
+    int kind; /* -1: refused */
+} named[] = {
+    {"architectures", "Eagle3LlamaForCausalLM", CHECKPOINT_EAGLE3},
+    {"architectures", "EAGLE3LlamaForCausalLM", CHECKPOINT_EAGLE3},
+    {"architectures", "Qwen3MoEForCausalLMEagle3", CHECKPOINT_EAGLE3},
+    {"architectures", "Eagle3Qwen3vlForCausalLM", CHECKPOINT_EAGLE3},
+    {"architectures", "Eagle3DraftModel", CHECKPOINT_EAGLE3},
+    {"architectures", "EagleLlamaForCausalLM", CHECKPOINT_EAGLE},
+    {"architectures", "EagleSpeculator", CHECKPOINT_EAGLE},
+    {"architectures", "EagleModel", CHECKPOINT_EAGLE},
+    {"architectures", "DFlashDraftModel", CHECKPOINT_BLOCK},
+    {"architectures", "DFlash2DraftModel", CHECKPOINT_BLOCK},
+    {"architectures", "Qwen3DSparkModel", CHECKPOINT_BLOCK},
+    {"architectures", "PEagleForCausalLM", -1},
+    {"architectures", "FooBarDraftModel", -1},
+    {"architectures", "MedusaForCausalLM", -1},
+    {"architectures", "DeepSeekMTPModel", -1}, /* without their tensors */
+    {"architectures", "Qwen3NextMTP", -1},
+    {"architectures", "DeepseekV3ForCausalLMNextN", -1},
+    {"architectures", "Qwen3ForCausalLM", -1}, /* beside fc.weight */
+    {"model_type", "eagle", CHECKPOINT_EAGLE},
+    {"model_type", "eagle3", CHECKPOINT_EAGLE3},
+    {"model_type", "dspark", CHECKPOINT_BLOCK},
+    {"model_type", "deepseek_mtp", -1},
+    {"model_type", "qwen3", -1},
+    {"speculators_model_type", "eagle", CHECKPOINT_EAGLE},
+    {"speculators_model_type", "eagle3", CHECKPOINT_EAGLE3},
+    {"speculators_model_type", "dflash", CHECKPOINT_BLOCK},
+    {"speculators_model_type", "peagle", -1},
+};
+
+static void test_names(void) {
+    char text[256];
+    put_names((const char *const[]){fc, "d2", NULL});
+    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++) {
+        checkpoint_id id;
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        snprintf(text, sizeof text, "{\"%s\":\"%s\"}", named[i].key, named[i].name);
+        put_json("config.json", text);
+        specrt_status status = sl_checkpoint_identify_path(folder(), &id, &err);
+        CHECK_INT(status == SPECRT_STATUS_OK ? (int)id.kind : -1, named[i].kind);
+        CHECK(named[i].kind >= 0 || status == SPECRT_STATUS_BAD_INPUT);
+    }
+    clear_folder();
+}
+
+/* A plain name beside all tensors of a drafter, of these shapes, and beside some of them. */
+static const struct {
+    st_tensor tensors[4];
+    int n, kind;
+} plain[] = {
+    {{{.name = "fc.weight", .shape = {4, 8}},
+      {.name = "layers.0.self_attn.q_proj.weight", .shape = {3, 4}}},
+     2,
+     CHECKPOINT_EAGLE},
+    {{{.name = "fc.weight", .shape = {4, 8}}}, 1, -1},
+    {{{.name = "fc.weight", .shape = {4, 12}},
+      {.name = "layers.0.self_attn.q_proj.weight", .shape = {3, 4}}},
+     2,
+     -1},
+    {{{.name = "fc.weight", .shape = {4, 8}},
+      {.name = "layers.0.self_attn.q_proj.weight", .shape = {3, 8}}},
+     2,
+     -1},
+    {{{.name = "fc.weight", .shape = {4, 8}},
+      {.name = "layers.0.self_attn.q_proj.weight", .shape = {3, 4}},
+      {.name = "lm_head.weight", .shape = {5, 4}}},
+     3,
+     -1},
+    {{{.name = "fc.weight", .shape = {4, 12}},
+      {.name = "layers.0.self_attn.q_proj.weight", .shape = {3, 8}},
+      {.name = "layers.0.hidden_norm.weight", .shape = {4, 0}}},
+     3,
+     CHECKPOINT_EAGLE3},
+    {{{.name = "fc.weight", .shape = {4, 12}},
+      {.name = "midlayer.self_attn.q_proj.weight", .shape = {3, 8}}},
+     2,
+     -1},
+    {{{.name = "fc.weight", .shape = {4, 12}},
+      {.name = "layers.0.self_attn.q_proj.weight", .shape = {3, 8}},
+      {.name = "hidden_norm.weight", .shape = {4, 0}}}, /* DFlash */
+     3,
+     -1},
+    {{{.name = "model.layers.0.x.weight", .shape = {4, 4}}}, 1, CHECKPOINT_MODEL},
+};
+
+static void test_plain(void) {
+    put_config("LlamaForCausalLM", "{}");
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        st_tensor tensors[4];
+        checkpoint_id id;
+        specrt_error err;
+        for (int k = 0; k < plain[i].n; k++) {
+            const st_tensor *t = &plain[i].tensors[k];
+            tensors[k] = f32(t->name, t->shape[0], t->shape[1]);
+        }
+        put_st("model.safetensors", tensors, plain[i].n);
+        specrt_status status = sl_checkpoint_identify_path(folder(), &id, &err);
+        CHECK_INT(status == SPECRT_STATUS_OK ? (int)id.kind : -1, plain[i].kind);
+    }
+    clear_folder();
+}
+
 static const test_case cases[] = {
+    {"names", "a name says the kind, or is refused", test_names},
+    {"plain", "a plain name, and all tensors of a drafter or some", test_plain},
     {"kinds", "drafters of every kind, by names of tensors", test_kinds},
     {"config", "config.json and names of tensors", test_config},
     {"shapes", "a head is a matrix, d2t and t2d are lists", test_shapes},

@@ -1,4 +1,5 @@
 /* test_eagle3_gguf.c : an EAGLE-3 head small enough to know by heart, as llama.cpp's GGUF. */
+#include "model/checkpoint.h"
 #include "model/eagle3_gguf.h"
 #include "st_build.h"
 #include "gguf_build.h"
@@ -252,9 +253,10 @@ static void test_refused(void) {
         {{.tensor = k, .rows = 12, .cols = 8}, heads},
         {{.config = "{\"target_hidden_size\":5}"}, "fc.weight: expected three states"},
         {{.tensor = fc, .rows = 4, .cols = 1}, "fc.weight: expected three states"},
-        {{.tensor = fc}, "fc.weight: expected a matrix"},
-        {{.tensor = fc, .rows = 4, .cols = 18, .n_dims = 3}, "fc.weight: expected a matrix"},
-        {{.tensor = fc, .rows = 4}, "fc.weight: expected a matrix"},
+        {{.tensor = fc}, "found none beside tensors of a drafter"},
+        {{.tensor = fc, .rows = 4, .cols = 18, .n_dims = 3},
+         "found none beside tensors of a drafter"},
+        {{.tensor = fc, .rows = 4}, "found none beside tensors of a drafter"},
         {{.tensor = gate}, "midlayer.mlp.gate_proj.weight: expected a matrix"},
         {{.tensor = gate, .rows = 1, .cols = 4}, "up_proj.weight: expected [1, 4]"},
         {{.tensor = gate, .rows = 5, .cols = 5}, "gate_proj.weight: expected [5, 4] in f32"},
@@ -282,12 +284,13 @@ static void test_refused(void) {
               SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "has a row for no token of the list");
     st_tensor other = f32("fc.weight", 2, 2);
-    bool found;
-    CHECK_INT(sl_eagle3_gguf_probe(in_folder("head.safetensors"), &found, &err), SPECRT_STATUS_OK);
-    CHECK(found);
+    checkpoint_id id;
+    CHECK_INT(sl_checkpoint_identify_path(in_folder("head.safetensors"), &id, &err),
+              SPECRT_STATUS_OK);
+    CHECK_INT(id.kind, CHECKPOINT_EAGLE3);
     put_st("head.safetensors", &other, 1);
-    CHECK_INT(sl_eagle3_gguf_probe(in_folder("head.safetensors"), &found, &err), SPECRT_STATUS_OK);
-    CHECK(!found);
+    CHECK_INT(sl_checkpoint_identify_path(in_folder("head.safetensors"), &id, &err),
+              SPECRT_STATUS_BAD_INPUT);
     clear_folder();
 }
 

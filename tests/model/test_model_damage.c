@@ -26,7 +26,8 @@ static specrt_status read_map(const void *bytes, size_t n, uint64_t *content, sp
 }
 
 static const char config[] =
-    "{\"vocab_size\":9,\"tie_word_embeddings\":false,\"x\":null,\"rows\":4,"
+    "{\"architectures\":[\"LlamaForCausalLMEagle3\"],\"vocab_size\":9,\"tie_word_embeddings\":"
+    "false,\"x\":null,\"rows\":4,"
     "\"transformer_layer_config\":{\"vocab_size\":8,\"hidden_size\":2,\"bias\":true}}";
 
 /* config.json beside an EAGLE-3 head with a list. */

@@ -209,7 +209,8 @@ class Drafters(Folder):
     def test_recut(self):
         bundle = specrt.Bundle(GOLDEN)
         report = specrt.recut(self.drafter, bundle, 5, self.path("five"))
-        self.assertEqual((report["n_ids"], report["n_rows"], report["same_weights"]), (5, 12, False))
+        self.assertEqual((report["n_rows"], report["n_rows_before"], report["cut"], report["same_weights"]),
+                         (5, 12, True, False))
         with open(self.path("five/model.safetensors"), "rb") as file:
             body = file.read()[-(5 * 8 + 5 * 8 + 20):]
         self.assertEqual(np.frombuffer(body[:40], np.int64).tolist(), bundle.d2t(5).tolist())

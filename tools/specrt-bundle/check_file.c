@@ -13,20 +13,38 @@ static const char *const RELIST =
 
 /* ---- GGUF ------------------------------------------------------------------------------------- */
 
-/* Engines that read a cut head at all. */
-static void check_arch(exam *e, const gguf *g, const mtp_tail *tail) {
+/* Engines that read a cut head at all. llama.cpp has two graphs of block drafters; that of DeepSeek V4, with
+ * hyper connections, puts d2t to the logits of no head. */
+static void check_arch(exam *e, const gguf *g, const checkpoint_id *id) {
     gguf_string arch = {"", 0};
+    int64_t n_hyper = 0;
     sl_gguf_get_string(g, "general.architecture", &arch);
-    bool reads =
-        arch.n == 6 && (memcmp(arch.s, "eagle3", 6) == 0 || memcmp(arch.s, "dflash", 6) == 0);
-    if (reads || !e->q->engine) return;
+    sl_gguf_get_int(g, "dflash.hyper_connection.count", &n_hyper);
+    if (id->kind == CHECKPOINT_BLOCK && n_hyper > 0)
+        exam_find(e, "architecture", "llama.cpp", "draft with the whole file",
+                  "dflash.hyper_connection.count: %" PRId64
+                  ": llama.cpp reads d2t, but does not spread the logits of such a drafter by it",
+                  n_hyper);
+    if (id->kind == CHECKPOINT_EAGLE3 || id->kind == CHECKPOINT_BLOCK || !e->q->engine) return;
     exam_find(
         e, "architecture", "llama.cpp",
-        tail->n_layers ? "build llama.cpp with its pull request 29143"
-                       : "draft with the whole file in specrt-llama --policy static:N",
+        id->tail.n_layers ? "build llama.cpp with its pull request 29143"
+                          : "draft with the whole file in specrt-llama --policy static:N",
         "architecture %.*s: releases of llama.cpp read d2t of eagle3 and dflash alone, and do "
         "not load this file",
         (int)(arch.n > 40 ? 40 : arch.n), arch.s);
+}
+
+/* The Markov head of DSpark adds to the logits of every row. */
+static void check_markov(exam *e, const gguf *g, const gguf_tensor *d2t) {
+    const gguf_tensor *w2 = sl_gguf_find_tensor(g, "markov_w2.weight"),
+                      *head = sl_gguf_find_tensor(g, "output.weight");
+    int64_t n_rows = d2t ? d2t->dims[0] : head ? head->dims[1] : 0;
+    if (w2 && n_rows && w2->dims[1] != n_rows)
+        exam_find(e, "markov-rows", "llama.cpp specrt", "take the whole file of the drafter",
+                  "tensor \"markov_w2.weight\" has %" PRId64 " rows, and %s %" PRId64
+                  ": llama.cpp does not load this file",
+                  w2->dims[1], d2t ? "d2t has" : "output.weight has", n_rows);
 }
 
 /* Ids of the tokenizer in it; more than any head has where it has none. */
@@ -71,16 +89,17 @@ static specrt_status examine_gguf(exam *e, model *m, specrt_error *err) {
     const gguf_tensor *d2t = sl_gguf_find_tensor(m->g, "d2t");
     char name[MTP_NAME];
     specrt_error why;
-    mtp_tail tail;
-    TRY(sl_mtp_tail(m, &tail, err));
-    e->kind = tail.n_layers ? "a GGUF with MTP layers" : "a GGUF drafter";
+    checkpoint_id id;
+    TRY(sl_checkpoint_identify(m, &id, err));
+    e->kind = id.words;
+    check_markov(e, m->g, d2t);
     if (!d2t) return SPECRT_STATUS_OK;
-    check_arch(e, m->g, &tail);
+    check_arch(e, m->g, &id);
     if (sl_token_map_read(e->q->drafter, NULL, &e->map, &why) != SPECRT_STATUS_OK) {
         exam_find(e, "d2t-content", NULL, RECUT, "%s", why.msg);
         return SPECRT_STATUS_OK;
     }
-    const char *head = check_heads(e, m->g, &tail, d2t->dims[0], name);
+    const char *head = check_heads(e, m->g, &id.tail, d2t->dims[0], name);
     return head ? exam_rows(e, m, head, err) : SPECRT_STATUS_OK;
 }
 

@@ -9,10 +9,15 @@ static const char *const EXPORT = "specrt-bundle export BUNDLE --drafter DIR --f
 
 /* ---- config.json ------------------------------------------------------------------------------ */
 
-/* Whether it has a head for listed tokens. MTP layers of a model that nobody cut have none. */
+/* Whether it has a head for listed tokens. MTP layers and block drafters that nobody cut have none. */
 static bool is_cut(const checkpoint *c) {
     bool says_size = sl_checkpoint_number(c, "draft_vocab_size") >= 0;
-    return c->kind == CHECKPOINT_EAGLE3 || (c->kind == CHECKPOINT_MTP && (c->d2t || says_size));
+    bool optional = c->kind == CHECKPOINT_MTP || c->kind == CHECKPOINT_BLOCK;
+    return c->kind == CHECKPOINT_EAGLE3 || (optional && (c->d2t || says_size));
+}
+
+static bool is_eagle(const checkpoint *c) {
+    return c->kind == CHECKPOINT_EAGLE || c->kind == CHECKPOINT_EAGLE3;
 }
 
 static bool is_drafter(const checkpoint *c) {
@@ -48,7 +53,7 @@ static void check_architecture(exam *e) {
     if (json_object_is_type(list, json_type_array) && json_object_array_length(list) > 0)
         name = json_object_get_string(json_object_array_get_idx(list, 0));
     bool plain = name && strcmp(name, "LlamaForCausalLM") == 0;
-    if (e->q->engine && plain && e->c.kind != CHECKPOINT_MODEL && e->c.kind != CHECKPOINT_MTP)
+    if (e->q->engine && plain && is_eagle(&e->c))
         exam_find(e, "architecture", "sglang specforge",
                   e->c.kind == CHECKPOINT_EAGLE3 ? "name LlamaForCausalLMEagle3"
                                                  : "name LlamaForCausalLMEagle",
@@ -63,7 +68,7 @@ static bool is_zero(const st_tensor *t) {
 
 static void check_names(exam *e) {
     const st_tensor *bias = sl_st_find(e->c.m.s, "fc.bias");
-    if (bias && e->c.kind != CHECKPOINT_MODEL && !is_zero(bias))
+    if (bias && is_eagle(&e->c) && !is_zero(bias))
         exam_find(e, "fc-bias", "vllm",
                   "train fc without a bias for vLLM; it costs some acceptance here",
                   "tensor \"fc.bias\" is left out");
@@ -163,6 +168,17 @@ static void check_t2d(exam *e) {
                   c->t2d->dtype);
 }
 
+/* The Markov head of DSpark adds to the logits of every row. */
+static void check_markov(exam *e) {
+    const checkpoint *c = &e->c;
+    const st_tensor *w2 = sl_st_find(c->m.s, "markov_head.markov_w2.weight");
+    int64_t n_rows = c->d2t ? c->d2t->shape[0] : c->n_rows;
+    if (w2 && w2->n_dims == 2 && n_rows && w2->shape[0] != n_rows)
+        exam_find(e, "markov-rows", NULL, "take the whole drafter",
+                  "tensor \"%s\" has %" PRId64 " rows, and %s has %" PRId64, w2->name, w2->shape[0],
+                  c->d2t ? "d2t" : c->head->name, n_rows);
+}
+
 /* ---- beside the target ------------------------------------------------------------------------ */
 
 static void check_sizes(exam *e) {
@@ -173,7 +189,8 @@ static void check_sizes(exam *e) {
         exam_find(e, "vocab-size", NULL, "take the drafter of this target",
                   "config.json: vocab_size: %" PRId64 ", and the target has %" PRId64, c->n_vocab,
                   e->t.n_vocab);
-    if (e->t.width && fc && fc->n_dims == 2 && fc->shape[1] != parts * e->t.width)
+    bool pairs = c->kind != CHECKPOINT_BLOCK; /* whose fc reads any number of states */
+    if (pairs && e->t.width && fc && fc->n_dims == 2 && fc->shape[1] != parts * e->t.width)
         exam_find(e, "width", NULL, "take the drafter of this target",
                   "tensor \"fc.weight\" reads %" PRId64 " numbers; expected %" PRId64 ", %" PRId64
                   " states of the target's width %" PRId64,
@@ -189,13 +206,14 @@ static void check_mtp(exam *e) {
 
 specrt_status exam_folder(exam *e, specrt_error *err) {
     TRY(sl_checkpoint_open(e->q->drafter, true, &e->c, err));
-    e->kind = sl_checkpoint_kind_name(e->c.kind);
+    e->kind = e->c.words;
     check_flags(e);
     check_architecture(e);
     check_names(e);
     check_head(e);
     check_d2t(e);
     check_t2d(e);
+    check_markov(e);
     check_sizes(e);
     check_mtp(e);
     return e->c.head ? exam_rows(e, &e->c.m, e->c.head->name, err) : SPECRT_STATUS_OK;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 #include "base/error.h"
-#include "model/mtp_tail.h"
+#include "model/checkpoint.h"
 #include "recut.h"
 
 /* Engines that gather rows of the target's head by a list. */
@@ -56,36 +56,39 @@ static int32_t head_rows(model *m) {
     return head.n_rows <= SPECRT_MAX_VOCAB ? (int32_t)head.n_rows : 0;
 }
 
-static specrt_status choose(const char *engine, model *m, engine_choice *out, specrt_error *err) {
+static specrt_status choose(const char *engine, model *m, bool has_target, engine_choice *out,
+                            specrt_error *err) {
     const struct list_engine *list = find_list(engine);
-    mtp_tail tail;
-    TRY(sl_mtp_tail(m, &tail, err));
-    if (m->g && strcmp(engine, "llama.cpp") == 0) {
+    checkpoint_id id;
+    TRY(sl_checkpoint_identify(m, &id, err));
+    TRY(sl_checkpoint_refuse_block(&id, m->path, err));
+    bool converts = id.kind == CHECKPOINT_EAGLE3 && has_target;
+    if ((m->g || converts) && strcmp(engine, "llama.cpp") == 0) {
         out->format = "gguf";
         return SPECRT_STATUS_OK;
     }
-    if (!list || (tail.n_layers == 0 && recut_is_engine(engine))) {
+    if (!list || (id.tail.n_layers == 0 && recut_is_engine(engine))) {
         if (!m->g) return SPECRT_STATUS_OK;
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
             "%s: is a GGUF: expected a folder of safetensors, or --for llama.cpp", m->path);
     }
-    if (tail.n_layers == 0 && !list->any)
+    if (id.tail.n_layers == 0 && !list->any)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: has no MTP layers: %s takes a list for those alone", m->path,
                                 engine);
-    if (strcmp(engine, "sglang") == 0) TRY(check_sglang(m->path, &tail, err));
+    if (strcmp(engine, "sglang") == 0) TRY(check_sglang(m->path, &id.tail, err));
     out->format = list->format;
     out->n_rows = head_rows(m);
     return SPECRT_STATUS_OK;
 }
 
-specrt_status engine_choose(const char *engine, const char *drafter, engine_choice *out,
-                            specrt_error *err) {
+specrt_status engine_choose(const char *engine, const char *drafter, const char *target,
+                            engine_choice *out, specrt_error *err) {
     model m;
     *out = (engine_choice){0};
     TRY(sl_model_open(drafter, &m, err));
-    specrt_status status = choose(engine, &m, out, err);
+    specrt_status status = choose(engine, &m, target != NULL, out, err);
     sl_model_close(&m);
     return status;
 }

@@ -14,9 +14,10 @@ typedef struct engine_choice {
 } engine_choice;
 
 /* engine_choose() : for a drafter, a GGUF or a folder of safetensors.
+ *   target : NULL: not given. llama.cpp takes a GGUF of an EAGLE-3 folder where its target is given
  * @return UNSUPPORTED where the engine would draft wrong tokens with a list, or takes none; as
  * sl_model_open(). */
-specrt_status engine_choose(const char *engine, const char *drafter, engine_choice *out,
-                            specrt_error *err);
+specrt_status engine_choose(const char *engine, const char *drafter, const char *target,
+                            engine_choice *out, specrt_error *err);
 
 #endif

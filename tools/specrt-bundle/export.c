@@ -1,12 +1,18 @@
 /* export.c : specrt-bundle export: a token map, or a drafter's whole folder. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "base/io.h"
 #include "base/json.h"
+#include "base/memory.h"
+#include "model/checkpoint.h"
 #include "model/eagle3_gguf.h"
 #include "model/head_cut.h"
 #include "model/token_map.h"
+#include "model/token_pick.h"
 #include "tokenizer/tokenizer.h"
 #include "engines.h"
 #include "recut.h"
@@ -35,6 +41,81 @@ static specrt_status check_model(const char *path, const specrt_bundle *bundle, 
                                     err);
 }
 
+/* ---- what drafts ------------------------------------------------------------------------------ */
+
+/* The drafter, and the rows that it scores before and after. */
+typedef struct drafter {
+    checkpoint_id id;
+    bool is_checkpoint; /* an EAGLE-3 head in safetensors */
+    int32_t n_before;   /* 0: it has no head of its own */
+    double coverage;
+} drafter;
+
+static specrt_status take_drafter(model *m, drafter *out, specrt_error *err) {
+    const gguf_tensor *d2t = m->g ? sl_gguf_find_tensor(m->g, "d2t") : NULL;
+    specrt_head_desc head = {0};
+    TRY(sl_checkpoint_identify(m, &out->id, err));
+    TRY(sl_checkpoint_refuse_block(&out->id, m->path, err));
+    out->is_checkpoint = out->id.kind == CHECKPOINT_EAGLE3 && !m->g;
+    if (!d2t) sl_model_head(m, NULL, &head, NULL, NULL);
+    int64_t n = d2t ? d2t->dims[0] : head.n_rows;
+    out->n_before = n <= SPECRT_MAX_VOCAB ? (int32_t)n : 0;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status open_drafter(const request *r, drafter *out, specrt_error *err) {
+    model m;
+    if (!r->drafter) return SPECRT_STATUS_OK;
+    TRY(sl_model_open(r->drafter, &m, err));
+    specrt_status status = take_drafter(&m, out, err);
+    sl_model_close(&m);
+    return status;
+}
+
+/* ---- a list, or a GGUF cut to it -------------------------------------------------------------- */
+
+/* Of a head that is cut already, the most frequent tokens that it has rows for. */
+static specrt_status keep_rows(const request *r, const specrt_ranks *ranks, const token_map *old,
+                               token_map *map, specrt_error *err) {
+    int32_t n_vocab = ranks->header->n_vocab, *row_of;
+    token_pick pick;
+    TRY(sl_new(&row_of, (size_t)n_vocab, sizeof *row_of, r->drafter, err));
+    for (int32_t id = 0; id < n_vocab; id++) row_of[id] = -1;
+    for (int32_t row = 0; row < old->n; row++)
+        if (old->ids[row] < n_vocab) row_of[old->ids[row]] = row;
+    specrt_status status = sl_token_pick(ranks, (int32_t)r->size, row_of, n_vocab, &pick, err);
+    free(row_of);
+    TRY(status);
+    free(map->ids);
+    free(map->counts);
+    map->counts = NULL;
+    map->ids = pick.ids;
+    map->n = pick.n;
+    if (pick.n == 0 || pick.n < r->size)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "size %" PRId64 ": expected at most %" PRId32
+                                ", the ids of the bundle that have rows in %s",
+                                r->size, pick.n, r->drafter);
+    if (pick.n_terminators)
+        sl_cli_warn("%" PRId32 " of the bundle's terminators have no row in %s: it cannot draft "
+                    "the end of a text",
+                    pick.n_terminators, r->drafter);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status select_rows(const request *r, const drafter *d, const specrt_ranks *ranks,
+                                 token_map *map, specrt_error *err) {
+    token_map old;
+    specrt_error why;
+    if (!d->id.is_gguf || strcmp(r->format, "gguf") != 0) return SPECRT_STATUS_OK;
+    /* Without a d2t rows are ids; a damaged one is refused where the head is cut. */
+    if (sl_token_map_read(r->drafter, NULL, &old, &why) != SPECRT_STATUS_OK)
+        return SPECRT_STATUS_OK;
+    specrt_status status = keep_rows(r, ranks, &old, map, err);
+    sl_token_map_free(&old);
+    return status;
+}
+
 /* An EAGLE-3 checkpoint becomes a GGUF, with the tokens of the list that it has rows for. */
 static specrt_status write_eagle3(const request *r, token_map *map, specrt_error *err) {
     int32_t n = map->n;
@@ -57,59 +138,106 @@ static specrt_status write_headless(const request *r, const token_map *map, spec
     return status;
 }
 
-static specrt_status check_target(const request *r, bool is_eagle3, specrt_error *err) {
-    if (r->target ? strcmp(r->format, "gguf") == 0 : !is_eagle3) return SPECRT_STATUS_OK;
-    if (r->target)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "%s: a list takes no rows: expected no --target", r->drafter);
+/* None of our tools converts a target. */
+static specrt_status check_llama_target(const char *path, specrt_error *err) {
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "%s: an EAGLE-3 checkpoint has no tokenizer: expected --target "
-                            "FILE.gguf, the model that it was trained for",
-                            r->drafter);
+                            "--target %s: expected a GGUF, which llama.cpp loads, found a folder; "
+                            "convert it: python3 llama.cpp/convert_hf_to_gguf.py %s --outfile "
+                            "target.gguf",
+                            path, path);
 }
 
-static specrt_status run(request *r, token_map *map, specrt_error *err) {
-    bool is_eagle3 = false;
-    if (r->drafter) TRY(sl_eagle3_gguf_probe(r->drafter, &is_eagle3, err));
-    const char *source = is_eagle3 ? r->target : r->drafter ? r->drafter : r->head;
-    specrt_bundle *bundle;
-    specrt_ranks ranks;
-    TRY(check_target(r, is_eagle3, err));
-    TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
-    specrt_status status = specrt_bundle_ranks(bundle, &ranks, err);
-    if (status == SPECRT_STATUS_OK)
-        status = sl_token_map_for(r->format, &ranks, (int32_t)r->size,
-                                  vocabulary(r, bundle, ranks.header->n_vocab), map, err);
-    const specrt_ident *ident = specrt_bundle_ident(bundle);
-    if (ident) memcpy(map->tokenizer_sha256, ident->tokenizer_sha256, 32);
-    if (status == SPECRT_STATUS_OK) status = check_model(source, bundle, err);
-    if (status == SPECRT_STATUS_OK) status = check_model(r->target, bundle, err);
-    specrt_bundle_close(bundle);
-    TRY(status);
+static specrt_status check_target(const request *r, const drafter *d, specrt_error *err) {
+    if (!r->target && d->is_checkpoint)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: an EAGLE-3 checkpoint has no tokenizer: expected --target "
+                                "FILE.gguf, the model that it was trained for",
+                                r->drafter);
+    if (!r->target) return SPECRT_STATUS_OK;
+    if (strcmp(r->format, "gguf") != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "%s: a list takes no rows: expected no --target", r->drafter);
+    return check_llama_target(r->target, err);
+}
+
+static specrt_status write_map(request *r, const drafter *d, token_map *map, specrt_error *err) {
     if (!r->output) {
         TRY(sl_token_map_default_name(r->format, map->n, r->name, sizeof r->name, err));
         r->output = r->name;
     }
-    if (is_eagle3) return write_eagle3(r, map, err);
+    if (d->is_checkpoint) return write_eagle3(r, map, err);
     if (r->target) return write_headless(r, map, err);
-    const char *weights = r->engine && strcmp(r->format, "gguf") != 0 ? NULL : source;
+    const char *weights = r->drafter ? r->drafter : r->head;
+    if (r->engine && strcmp(r->format, "gguf") != 0) weights = NULL;
     return sl_token_map_write(map, r->format, r->output, weights, r->force, err);
 }
 
+static specrt_status run_bundle(request *r, const specrt_bundle *bundle, drafter *d, token_map *map,
+                                specrt_error *err) {
+    const specrt_ident *ident = specrt_bundle_ident(bundle);
+    const char *source = d->is_checkpoint ? r->target : r->drafter ? r->drafter : r->head;
+    specrt_ranks ranks;
+    TRY(specrt_bundle_ranks(bundle, &ranks, err));
+    TRY(sl_token_map_for(r->format, &ranks, (int32_t)r->size,
+                         vocabulary(r, bundle, ranks.header->n_vocab), map, err));
+    if (ident) memcpy(map->tokenizer_sha256, ident->tokenizer_sha256, 32);
+    TRY(check_model(source, bundle, err));
+    TRY(check_model(r->target, bundle, err));
+    TRY(select_rows(r, d, &ranks, map, err));
+    TRY(write_map(r, d, map, err));
+    if (!d->n_before) d->n_before = map->n_vocab;
+    return sl_token_coverage(&ranks, map->ids, map->n, &d->coverage, err);
+}
+
+static specrt_status run(request *r, drafter *d, token_map *map, specrt_error *err) {
+    specrt_bundle *bundle;
+    TRY(open_drafter(r, d, err));
+    TRY(check_target(r, d, err));
+    TRY(specrt_bundle_open(r->bundle, NULL, &bundle, err));
+    specrt_status status = run_bundle(r, bundle, d, map, err);
+    specrt_bundle_close(bundle);
+    return status;
+}
+
+/* ---- what came out ---------------------------------------------------------------------------- */
+
+/* The same keys for a drafter of any kind. */
+static void put_rows(json_object *o, int32_t n, int32_t n_before, double coverage) {
+    sl_json_put(o, "n_rows", json_object_new_int(n));
+    sl_json_put(o, "n_rows_before", json_object_new_int(n_before));
+    sl_json_put(o, "cut", json_object_new_boolean(n < n_before));
+    sl_json_put(o, "coverage", sl_json_real(coverage));
+}
+
+static void say_rows(const request *r, int32_t n, int32_t n_before, double coverage, bool json) {
+    if (n >= n_before)
+        sl_cli_warn("%s: nothing was cut: the drafter had %" PRId32 " rows, and the list is not "
+                    "smaller; a smaller --size cuts it",
+                    r->output, n_before);
+    if (!json && !isnan(coverage))
+        sl_cli_info("%s: its %" PRId32 " rows cover %.2f%% of the counted tokens", r->output, n,
+                    100 * coverage);
+}
+
 /* Without -o the name is the result; a program wants nothing else on stdout. */
-static void report(const request *r, const token_map *map, const cli_common *common) {
+static void report(const request *r, const drafter *d, const token_map *map,
+                   const cli_common *common) {
     if (common->json) {
         json_object *o = json_object_new_object();
         sl_json_put(o, "file", sl_json_text(r->output));
         sl_json_put(o, "format", sl_json_text(r->format));
         sl_json_put(o, "n_ids", json_object_new_int(map->n));
         sl_json_put(o, "n_vocab", json_object_new_int(map->n_vocab));
+        if (r->drafter) put_rows(o, map->n, d->n_before, d->coverage);
         sl_json_print(o);
-        return;
+    } else {
+        if (!common->output) puts(r->output);
+        sl_cli_info("%s: %" PRId32 " ids of %" PRId32 ", format %s", r->output, map->n,
+                    map->n_vocab, r->format);
     }
-    if (!common->output) puts(r->output);
-    sl_cli_info("%s: %" PRId32 " ids of %" PRId32 ", format %s", r->output, map->n, map->n_vocab,
-                r->format);
+    if (r->drafter) say_rows(r, map->n, d->n_before, d->coverage, common->json);
 }
 
 /* ---- a drafter's folder ----------------------------------------------------------------------- */
@@ -137,8 +265,8 @@ static void print_recut(const request *r, const recut_report *p) {
     json_object *o = json_object_new_object();
     sl_json_put(o, "file", sl_json_text(r->output));
     sl_json_put(o, "engine", sl_json_text(r->engine));
-    sl_json_put(o, "n_ids", json_object_new_int(p->n_ids));
-    sl_json_put(o, "n_rows", json_object_new_int(p->n_rows));
+    sl_json_put(o, "n_ids", json_object_new_int(p->n_rows));
+    put_rows(o, p->n_rows, p->n_rows_before, p->coverage);
     sl_json_put(o, "n_vocab", json_object_new_int(p->n_vocab));
     sl_json_put(o, "n_missing", json_object_new_int(p->n_missing));
     sl_json_put(o, "same_weights", json_object_new_boolean(p->same_weights));
@@ -157,15 +285,19 @@ static void report_recut(const request *r, const recut_report *p, const cli_comm
     } else if (p->has_map) {
         sl_cli_info("%s: the drafter, and token_map.pt of %" PRId32 " ids: start %s with "
                     "--speculative-token-map %s/token_map.pt",
-                    r->output, p->n_ids, r->engine, r->output);
+                    r->output, p->n_rows, r->engine, r->output);
     } else {
         sl_cli_info("%s: %" PRId32 " of %" PRId32 " rows of the head%s, for %s", r->output,
-                    p->n_ids, p->n_rows, p->same_weights ? ", the weights as they were" : "",
-                    r->engine);
+                    p->n_rows, p->n_rows_before,
+                    p->same_weights ? ", the weights as they were" : "", r->engine);
         if (p->n_missing)
             sl_cli_info("%" PRId32 " ids that are more frequent have no row in this drafter",
                         p->n_missing);
     }
+    if (!common->json && strcmp(r->engine, "llama.cpp") == 0)
+        sl_cli_info("llama.cpp loads a GGUF: convert the folder with its convert_hf_to_gguf.py, or "
+                    "export with --target TARGET.gguf");
+    say_rows(r, p->n_rows, p->n_rows_before, p->coverage, common->json);
 }
 
 /* ---- the verb --------------------------------------------------------------------------------- */
@@ -206,9 +338,10 @@ static int start_recut(const request *r, const cli_common *common) {
 
 static int start_map(request *r, const cli_common *common) {
     token_map map = {0};
+    drafter d = {0};
     specrt_error err;
-    int code = run(r, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
-    if (code == CLI_OK) report(r, &map, common);
+    int code = run(r, &d, &map, &err) == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
+    if (code == CLI_OK) report(r, &d, &map, common);
     sl_token_map_free(&map);
     return code;
 }
@@ -217,7 +350,10 @@ static int start_map(request *r, const cli_common *common) {
 static int start_for(request *r, const cli_common *common) {
     engine_choice choice;
     specrt_error err;
-    if (engine_choose(r->engine, r->drafter, &choice, &err) != SPECRT_STATUS_OK)
+    bool is_llama = strcmp(r->engine, "llama.cpp") == 0;
+    if (is_llama && r->target && check_llama_target(r->target, &err) != SPECRT_STATUS_OK)
+        return sl_cli_fail(&err);
+    if (engine_choose(r->engine, r->drafter, r->target, &choice, &err) != SPECRT_STATUS_OK)
         return sl_cli_fail(&err);
     if (!choice.format) return start_recut(r, common);
     if (r->values) return sl_cli_usage("--values goes with a folder of safetensors that is cut");
@@ -238,7 +374,7 @@ int export_main(int argc, char **argv) {
         sl_cli_int("n-vocab", "N", &r.n_vocab, 1, INT32_MAX,
                    "length of t2d (default: rows of the recorded head, else the tokenizer's ids)"),
         sl_cli_string("drafter", "FILE|DIR", &r.drafter,
-                      "gguf: the drafter to rewrite with a smaller head, an eagle3 or dflash GGUF, "
+                      "gguf: the drafter to rewrite with a smaller head, an eagle3 GGUF, "
                       "one with MTP "
                       "layers or an EAGLE-3 checkpoint; with --for the drafter that it is for"),
         sl_cli_string(

@@ -13,6 +13,7 @@
 #include "formats/pt.h"
 #include "model/checkpoint.h"
 #include "model/head_cut.h"
+#include "model/token_pick.h"
 
 /* How an engine wants a drafter. */
 static const struct engine {
@@ -60,8 +61,9 @@ typedef struct work {
     const struct engine *engine;
     specrt_error *err;
     checkpoint c;
-    int32_t *row_of;       /* [n_vocab] the row of the head that scores an id; -1: none */
-    int32_t *ranked, *ids; /* [n] by rank, ascending */
+    int32_t *row_of; /* [n_vocab] the row of the head that scores an id; -1: none */
+    token_pick pick; /* by rank */
+    int32_t *ids;    /* [n] the same ascending */
     int32_t n, n_vocab;
     const char *source; /* whose rows it takes for want of a head; NULL: its own */
     st_tensor *tensors; /* [n_tensors] of the output */
@@ -72,8 +74,7 @@ typedef struct work {
 } work;
 
 static specrt_status refuse(const work *w, specrt_status status, const char *what) {
-    return specrt_error_set(w->err, status, "%s: is %s: %s", w->c.m.path,
-                            sl_checkpoint_kind_name(w->c.kind), what);
+    return specrt_error_set(w->err, status, "%s: is %s: %s", w->c.m.path, w->c.words, what);
 }
 
 /* ---- what can be cut -------------------------------------------------------------------------- */
@@ -169,33 +170,18 @@ static specrt_status find_rows(work *w) {
     return status;
 }
 
-/* The most frequent ids that have rows. */
-static void take_ids(work *w, int32_t size) {
-    const specrt_ranks_header *h = w->r->ranks.header;
-    for (int32_t i = 0; i < h->n_valid && w->n < size; i++) {
-        int32_t id = w->r->ranks.ids[i];
-        if (id < w->n_vocab && w->row_of[id] >= 0) {
-            w->ranked[w->n++] = id;
-        } else {
-            w->report->n_missing++;
-            w->report->n_terminators += i < h->n_terminators;
-        }
-    }
-}
-
+/* The most frequent ids that have rows, and those ascending. */
 static specrt_status select_ids(work *w) {
-    const specrt_ranks_header *h = w->r->ranks.header;
-    int32_t size = w->r->size ? w->r->size : h->n_default;
-    size_t most = (size_t)(size < h->n_valid ? size : h->n_valid);
-    TRY(sl_new(&w->ranked, most, sizeof *w->ranked, w->r->output, w->err));
-    TRY(sl_new(&w->ids, most, sizeof *w->ids, w->r->output, w->err));
-    take_ids(w, size);
-    if (w->n == 0 || (w->r->size && w->n < size))
+    token_pick *p = &w->pick;
+    TRY(sl_token_pick(&w->r->ranks, w->r->size, w->row_of, w->n_vocab, p, w->err));
+    w->n = p->n;
+    if (w->n == 0 || w->n < w->r->size)
         return specrt_error_set(w->err, SPECRT_STATUS_BAD_ARG,
                                 "size %" PRId32 ": expected at most %" PRId32
                                 ", the ids of the bundle that have rows in %s",
-                                size, w->n, w->c.m.path);
-    memcpy(w->ids, w->ranked, (size_t)w->n * sizeof *w->ids);
+                                w->r->size, w->n, w->c.m.path);
+    TRY(sl_new(&w->ids, (size_t)w->n, sizeof *w->ids, w->r->output, w->err));
+    memcpy(w->ids, p->ids, (size_t)w->n * sizeof *w->ids);
     qsort(w->ids, (size_t)w->n, sizeof *w->ids, sl_order_i32);
     return SPECRT_STATUS_OK;
 }
@@ -481,7 +467,7 @@ static specrt_status write_files(work *w, out_folder *folder) {
     TRY(write_weights(w, out));
     if (w->report->has_map) {
         TRY(sl_out_folder_next(folder, &out, w->err));
-        TRY(sl_pt_write_list(w->ranked, w->n, out, w->err));
+        TRY(sl_pt_write_list(w->pick.ids, w->n, out, w->err));
     }
     while (folder->n < folder->n_names) {
         snprintf(path, sizeof path, "%s%s", w->c.folder, folder->names[folder->n]);
@@ -514,10 +500,14 @@ static specrt_status run(work *w) {
     TRY(find_rows(w));
     TRY(select_ids(w));
     TRY(make_tensors(w));
-    w->report->n_ids = w->n;
-    w->report->n_rows = w->source ? w->n_vocab : (int32_t)w->c.n_rows;
-    w->report->n_vocab = w->n_vocab;
-    w->report->has_map = w->c.kind == CHECKPOINT_EAGLE;
+    recut_report *p = w->report;
+    p->n_rows = w->n;
+    p->n_rows_before = w->c.head ? (int32_t)w->c.n_rows : w->n_vocab;
+    p->n_vocab = w->n_vocab;
+    p->n_missing = w->pick.n_missing;
+    p->n_terminators = w->pick.n_terminators;
+    p->has_map = w->c.kind == CHECKPOINT_EAGLE;
+    TRY(sl_token_coverage(&w->r->ranks, w->ids, w->n, &p->coverage, w->err));
     return write_folder(w);
 }
 
@@ -529,7 +519,7 @@ specrt_status recut(const recut_request *r, recut_report *out, specrt_error *err
     free(w.owned);
     free(w.tensors);
     free(w.row_of);
-    free(w.ranked);
+    free(w.pick.ids);
     free(w.ids);
     if (w.c.m.path) sl_checkpoint_close(&w.c);
     return status;

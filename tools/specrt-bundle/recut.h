@@ -16,9 +16,9 @@ typedef struct recut_request {
 } recut_request;
 
 typedef struct recut_report {
-    int32_t n_ids,
-        n_rows; /* rows of the head (the target's, of a drafter without one) after and before; 0:
-                            * it has none of its own */
+    int32_t n_rows;        /* that the written drafter scores, of n_rows_before */
+    int32_t n_rows_before; /* of the drafter's head, or of the target's where it has none */
+    double coverage;       /* of these rows, as of sl_token_coverage() */
     int32_t n_vocab;
     int32_t n_missing;     /* ids that rank higher than one taken, and have no row */
     int32_t n_terminators; /* of those */

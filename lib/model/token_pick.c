@@ -1,0 +1,43 @@
+/* token_pick.c : see token_pick.h. */
+#include "model/token_pick.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include "base/memory.h"
+
+specrt_status sl_token_pick(const specrt_ranks *ranks, int32_t size, const int32_t *row_of,
+                            int32_t n_ids, token_pick *out, specrt_error *err) {
+    const specrt_ranks_header *h = ranks->header;
+    *out = (token_pick){0};
+    if (size == 0) size = h->n_default;
+    if (size > h->n_valid) size = h->n_valid;
+    specrt_status status = sl_new(&out->ids, (size_t)size, sizeof *out->ids, "tokens", err);
+    for (int32_t i = 0; status == SPECRT_STATUS_OK && i < h->n_valid && out->n < size; i++) {
+        int32_t id = ranks->ids[i];
+        if (id < n_ids && row_of[id] >= 0) {
+            out->ids[out->n++] = id;
+        } else {
+            out->n_missing++;
+            out->n_terminators += i < h->n_terminators;
+        }
+    }
+    return status;
+}
+
+specrt_status sl_token_coverage(const specrt_ranks *ranks, const int32_t *ids, int32_t n,
+                                double *out, specrt_error *err) {
+    const specrt_ranks_header *h = ranks->header;
+    uint64_t listed = 0, all = 0;
+    uint8_t *is_listed;
+    specrt_status status = sl_new(&is_listed, (size_t)h->n_vocab, 1, "tokens", err);
+    if (status) return status;
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] < h->n_vocab) is_listed[ids[i]] = 1;
+    for (int32_t i = h->n_terminators; i < h->n_ranked; i++) {
+        all += ranks->counts[i];
+        if (is_listed[ranks->ids[i]]) listed += ranks->counts[i];
+    }
+    free(is_listed);
+    *out = all ? (double)listed / (double)all : (double)NAN;
+    return SPECRT_STATUS_OK;
+}
