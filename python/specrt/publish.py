@@ -53,15 +53,16 @@ def prepare(target: Path, drafter: Path, engine: str, out: Path, text: Iterable[
             sections: str = "graph", progress: Callable[[str], None] | None = None) -> Report:
     """Writes the folder `out`: a bundle, the drafter cut for `engine` and checked, and the command that starts it.
 
-    engine: vllm, sglang or llama.cpp. text: files and folders of what the target writes; or endpoint: the URL where it
+    engine: vllm, sglang, llama.cpp or text (a list of ids). text: files and folders of what the target writes; or endpoint: the URL where it
     is served, which answers the prompts. sections: of the bundle, beside the ranks. progress: as in calibrate(); each
     step has a line. A second call does what is missing.
-    @return bundle, drafter (None: not cut), n_selected, coverage_holdout, command. `check()` lists what the engine
-    would load wrongly.
+    @return bundle, drafter (None: it stays as it is), n_selected, cut (False: the drafter had no more rows), n_rows,
+    n_rows_before, coverage with its interval coverage_low and coverage_high (None: not of held-out text), command.
+    `check()` lists what the engine would load wrongly.
     """
     texts, asked = list(map(_tool.file, text)), list(map(_tool.file, prompts))
     said = _tool.report("prepare", "--target", _tool.file(target), "--drafter", _tool.file(drafter), "--for", engine,
                         *(["--text", *texts] if texts else []), *(["--endpoint", endpoint] if endpoint else []),
                         *(["--prompts", *asked] if asked else []), *_size(size, mass), "--with", sections,
-                        "-o", _tool.file(out), codes=(0, 3), tool="specrt", progress=progress)
+                        "-o", _tool.file(out), codes=(0, 3, 4), tool="specrt", progress=progress)
     return Report(said, os.path.join(_tool.file(out), "coverage.html"))

@@ -22,8 +22,10 @@ safetensors eagle/model.safetensors layers.0.x:BF16:1:0000 fc.weight:BF16:1,2:00
 prepare() { specrt prepare --target target --drafter "$@"; }
 
 accepts prepare eagle3 --text text --for vllm --size 300 -o out
-prints 'vllm serve target --speculative-config*eagle3*out/drafter*'
-warns '*\[1/4\] ranks*\[2/4\] graph*\[3/4\] cut*\[4/4\] check*'
+prints "vllm serve $PWD/target --speculative-config*eagle3*$PWD/out/drafter*"
+warns '*\[1/5\] drafter*\[2/5\] ranks*\[3/5\] graph*\[4/5\] cut*\[5/5\] check*'
+warns '*out/drafter: the drafter, its head cut from 600 to 300 rows*'
+[ -x out/start.sh ] || fail "start.sh is not executable"
 same <(tail -n 1 out/start.sh) ../out
 grep -q '"draft_vocab_size": *300' out/drafter/config.json || fail "$(cat out/drafter/config.json)"
 accepts specrt-bundle verify out/model.specb
@@ -32,38 +34,39 @@ cp out/model.specb first.specb
 # A second run finds all done. A change of the size repeats from there; of the text, everything.
 accepts prepare eagle3 --text text --for vllm --size 300 -o out --json
 prints '{"output":"out","bundle":"out/model.specb","drafter":"out/drafter","n_selected":300,*"}'
-[ "$(grep -c 'done before' ../err)" = 4 ] || fail "$(cat ../err)"
+prints '*"n_rows":300,"n_rows_before":600,"cut":true,*'
+[ "$(grep -c 'done before' ../err)" = 5 ] || fail "$(cat ../err)"
 same first.specb out/model.specb
 touch -d 2001-01-01 text/*
 accepts prepare eagle3 --text text --for vllm --size 300 -o out
-! grep -q 'done before' ../err || fail "kept what changed: $(cat ../err)"
+! grep 'done before' ../err | grep -v "drafter: check" || fail "kept what changed: $(cat ../err)"
 same first.specb out/model.specb
 # What was interrupted after the second step goes on with the third.
 rm -r out/drafter out/steps/cut.key out/steps/check.key
 accepts prepare eagle3 --text text --for vllm --size 300 -o out
-[ "$(grep -c 'done before' ../err)" = 2 ] || fail "$(cat ../err)"
+[ "$(grep -c 'done before' ../err)" = 3 ] || fail "$(cat ../err)"
 
 # SGLang takes a list for an EAGLE-2 head; vLLM takes it by the plug-in, and the drafter stays
 # as it is.
 accepts prepare eagle --text text --for sglang --size 300 --with none -o map
-prints '*--speculative-algorithm EAGLE *--speculative-token-map map/drafter/token_map.pt'
+prints '*--speculative-algorithm EAGLE *--speculative-token-map */map/drafter/token_map.pt'
 [ -s map/drafter/token_map.pt ] || fail "no token map"
 # MTP layers alone stay as they are, too: SGLang reads the list beside them.
 mkdir mtp && config Qwen3_5ForCausalLM ', "hidden_size": 1' >mtp/config.json
 safetensors mtp/model.safetensors mtp.fc.weight:BF16:1,2:00000000 \
     mtp.layers.0.input_layernorm.weight:BF16:1:0000
 accepts prepare mtp --text text --for sglang --size 300 --with none --by-language --balance -o ids
-prints '*-algorithm NEXTN *-draft-model-path mtp --speculative-token-map ids/token_map.pt'
+prints '*-algorithm NEXTN *-draft-model-path */mtp --speculative-token-map */ids/token_map.pt'
 accepts specrt-bundle export ids/model.specb --format sglang-pt -o list.pt
 same list.pt ids/token_map.pt
 accepts specrt-bundle info ids/model.specb
 prints '*text/Latin*'
-refuses 2 '*expected --for sglang for MTP layers*' prepare mtp --text text --for vllm -o x
+refuses 2 '*is an MTP drafter: vLLM scores MTP layers*; expected --for sglang' prepare mtp --text text --for vllm -o x
 accepts prepare eagle --text text --for vllm --size 300 --with none -o plugin
-prints 'env SPECRT_TOKEN_MAP=plugin/model.specb vllm serve target*"model":"eagle"*'
+prints 'env SPECRT_TOKEN_MAP=*/plugin/model.specb vllm serve */target*"model":"*/eagle"*'
 [ ! -e plugin/drafter ] || fail "plugin/drafter is there"
 accepts prepare eagle3 --text text --for vllm --mass 0.5 --dry-run -o dry
-prints '*--tokenizer target --corpus text --mass 0.5*specrt-bundle check dry/drafter*'
+prints '*--tokenizer target --corpus text --exclude dry --mass 0.5*specrt-bundle check dry/drafter*'
 [ ! -e dry ] || fail "a dry run wrote"
 # It says how long the steps that are not done take, which grows with the text.
 warns '*ranks*(about 1 s)*specrt: about [0-9]* s on an idle machine'
@@ -98,20 +101,33 @@ sample=$CLI_TESTS/../../data/sample && target=$sample/target.gguf && mkdir head
 config LlamaForCausalLMEagle3 >head/config.json
 for_llama() { specrt prepare --target "$target" --text text --for llama.cpp --size 300 "$@"; }
 accepts for_llama --drafter head --with none -o gguf
-prints "llama-server -m $target -md gguf/drafter.gguf --spec-type draft-eagle3"
-warns '*\[1/2\] ranks*\[2/2\] cut*'
+prints "llama-server -m $(realpath "$target") -md $PWD/gguf/drafter.gguf --spec-type draft-eagle3"
+warns '*\[2/4\] ranks*\[3/4\] cut*\[4/4\] check*'
 accepts for_llama --drafter gguf/drafter.gguf --with none --size 100 -o smaller
-prints "llama-server -m $target -md smaller/drafter.gguf --spec-type draft-eagle3"
-sed 's/eagle3/gemma3/g' gguf/drafter.gguf >gemma3.gguf # a model by its architecture
-accepts for_llama --drafter gemma3.gguf --with none --dry-run -o x
-warns '*\[1/1\] ranks*'
+prints "llama-server * -md $PWD/smaller/drafter.gguf --spec-type draft-eagle3"
+# A drafter's kind is told by its name for itself, and no name is guessed.
+sed 's/eagle3/gemma3/g' gguf/drafter.gguf >gemma3.gguf
+refuses 3 '*gemma3.gguf: general.architecture: expected eagle3 or dflash*found gemma3*' \
+    for_llama --drafter gemma3.gguf --with none -o x
+sed 's/eagle3/dflash/g' gguf/drafter.gguf >dflash.gguf
+refuses 3 '*dflash.gguf: is a DFlash drafter: expected an EAGLE, EAGLE-3 or MTP drafter*' \
+    for_llama --drafter dflash.gguf --with none -o x
+for name in DFlashDraftModel:DFlash Qwen3DSparkModel:DSpark; do
+    cp -r eagle3 block && config ${name%:*} >block/config.json
+    refuses 3 "*block: is a ${name#*:} drafter: expected an EAGLE*" prepare block --text text --for vllm -o x
+    rm -r block
+done
+cp -r eagle3 odd && config FooBarDraftModel >odd/config.json
+refuses 3 '*odd/config.json: architectures: expected the name of*found "FooBarDraftModel"*' \
+    prepare odd --text text --for vllm -o x
+rm -r odd
 accepts for_llama --drafter "$sample/draft-small.gguf" -o small
-prints "specrt-llama * -md $sample/draft-small.gguf --bundle small/model.specb --policy static:5*"
+prints "specrt-llama * -md */draft-small.gguf --bundle $PWD/small/model.specb --policy static:5*"
 accepts for_llama --drafter "$sample/draft-small.gguf" --with none -o bare-list
-prints "specrt-llama * --bundle bare-list/model.specb --policy microspec"
+prints "specrt-llama * --bundle */bare-list/model.specb --policy microspec"
 accepts for_llama --drafter "$sample/draft-small.gguf" --with graph,sketch,clusters --dry-run -o x
-warns '*\[1/4\] ranks*\[2/4\] graph*\[3/4\] sketch*(about [0-9] s)*'
-warns '*(about [0-9] s)*\[4/4\] clusters*(about [0-9] s)*'
+warns '*\[2/5\] ranks*\[3/5\] graph*\[4/5\] sketch*(about [0-9] s)*'
+warns '*(about [0-9] s)*\[5/5\] clusters*(about [0-9] s)*'
 prints "*sketch-build --model $sample/draft-small.gguf -f*cluster-build * --tokenizer $target -f*"
 
 # start.sh passes names with spaces, quotes and dollars to the engine as they are.
@@ -122,31 +138,96 @@ for drafter in eagle3 eagle; do
     accepts specrt prepare --target "$odd/target" --drafter "$odd/$drafter" --text "$odd/text" \
         --for vllm --size 300 --with none -o "$odd/$drafter-out"
     given=$(PATH=$PWD/bin:$PATH sh "$odd/$drafter-out/start.sh")
-    map=$odd/eagle-out/model.specb model=$odd/$drafter
-    [ $drafter = eagle ] || map= model=$odd/eagle3-out/drafter
-    [ "$given" = "<$map><serve><$odd/target><--speculative-config><{\"method\":\"$drafter\",\
+    map=$PWD/$odd/eagle-out/model.specb model=$PWD/$odd/$drafter
+    [ $drafter = eagle ] || map= model=$PWD/$odd/eagle3-out/drafter
+    [ "$given" = "<$map><serve><$PWD/$odd/target><--speculative-config><{\"method\":\"$drafter\",\
 \"model\":\"${model//\"/\\\"}\",\"num_speculative_tokens\":3}>" ] || fail "$drafter: $given"
 done
 accepts specrt prepare --target "$odd/target" --drafter "$odd/eagle" --text "$odd/text" \
     --for sglang --size 300 --with none -o "$odd/sglang"
 case $(PATH=$PWD/bin:$PATH sh "$odd/sglang/start.sh") in
-    *"<--model-path><$odd/target>"*"<$odd/sglang/drafter/token_map.pt>") ;;
+    *"<--model-path><$PWD/$odd/target>"*"<$PWD/$odd/sglang/drafter/token_map.pt>") ;;
     *) fail "$(cat "$odd/sglang/start.sh")" ;;
 esac
-# The printed commands of a dry run are sh's words, too.
-accepts specrt prepare --target "$odd/target" --drafter "$odd/eagle" --text "$odd/text" --for vllm \
-    --with none --dry-run -o dry
-rm -r bin && mkdir bin && printf '#!/bin/sh\nprintf "<%%s>" "$@"\n' >bin/vocabtrim-calibrate
-chmod +x bin/*
-case $(PATH=$PWD/bin:$PATH sh ../out) in
-    "<--tokenizer><$odd/target><--corpus><$odd/text><--report>"*) ;;
-    *) fail "$(cat ../out)" ;;
-esac
+rm -r bin
+# The printed commands of a dry run are sh's words, too, and make the same files.
+accepts specrt prepare --target "$odd/target" --drafter "$odd/eagle3" --text "$odd/text" --for vllm \
+    --with none --size 300 --dry-run -o "$odd/dry"
+sed '$d' ../out >dry.sh # the check would name the tokens that this drafter has no rows for
+sh -e dry.sh >../made 2>&1 || fail "$(cat dry.sh ../made)"
+same "$odd/dry/drafter/model.safetensors" "$odd/eagle3-out/drafter/model.safetensors"
+accepts "$CLI_BIN/specrt" prepare --target target --drafter eagle3 --text text --for vllm --dry-run -o dry
+prints "*  $CLI_BIN/vocabtrim-calibrate *  $CLI_BIN/specrt-bundle export *"
+
+# For any other engine a list of ids.
+accepts prepare eagle --text text --for text --size 300 --with none -o ids-of-any
+accepts specrt-bundle export ids-of-any/model.specb --format text -o list.txt
+same list.txt ids-of-any/token_map.txt
+[ ! -e ids-of-any/start.sh ] || fail "a command for an engine that has no name"
+
+# The folder of outputs may be in that of the text: it is no text of the target.
+cp -r text own-text
+accepts prepare eagle3 --text own-text --for vllm --size 300 --with none -o own-text/out
+cp own-text/out/model.specb first.specb
+echo '{"text": "not the target"}' >own-text/out/notes.jsonl
+touch own-text/c.txt # runs the steps again
+accepts prepare eagle3 --text own-text --for vllm --size 300 --with none -o own-text/out
+same first.specb own-text/out/model.specb
+accepts prepare eagle3 --text own-text --for vllm --size 300 --with none -o own-text/out
+[ "$(grep -c 'done before' ../err)" = 4 ] || fail "its own output counts as new text: $(cat ../err)"
+
+# --seed reaches the tools.
+accepts prepare eagle3 --text text --for vllm --seed 7 --dry-run -o dry
+prints '*vocabtrim-calibrate *--seed 7*'
+
+# What another program put there is not replaced without -f.
+mkdir -p theirs/drafter && echo precious >theirs/drafter/model.safetensors
+refuses 2 'specrt: theirs: expected a new or empty folder*found drafter in it*(-f)' \
+    prepare eagle3 --text text --for vllm --size 300 -o theirs
+accepts prepare eagle3 --text text --for vllm --size 300 --with none -f -o theirs
+
+# A drafter that has no more rows than the list stays as it is, and nothing passes for cut.
+prepare eagle3 --text text --for vllm --size 700 --with none -o uncut --json >../out 2>../err
+[ $? = 4 ] || fail "exit $?, expected 4: $(cat ../err)"
+warns '*warning: uncut/drafter: nothing was cut: the drafter*s head has 600 rows*'
+prints '*"n_rows":600,"n_rows_before":600,"cut":false,"coverage":0.*"coverage_is_held_out":false*'
+# What the check finds at the end decides the exit code.
+sed 's/"vocab_size"/"bias": true, "vocab_size"/' eagle/config.json >biased.json
+cp -r eagle biased && mv biased.json biased/config.json
+refuses 3 '*biased: config.json: "bias": true is taken for biases*; remove "bias"*' \
+    prepare biased --text text --for vllm --with none -o x -q
+
+# Interrupted at any moment a run leaves no process, and the next run ends the work.
+echo "$PWD/kills" >pattern
+running() { grep -lFf pattern /proc/[0-9]*/cmdline 2>/dev/null; }
+prepare eagle3 --text text --for vllm --size 300 -o "$PWD/whole" >/dev/null 2>&1
+for signal in $(most "TERM INT HUP KILL TERM INT HUP KILL TERM INT" "TERM KILL"); do
+    specrt prepare --target target --drafter eagle3 --text text --for vllm --size 300 \
+        -o "$PWD/kills" >/dev/null 2>&1 &
+    sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
+    kill -$signal $! 2>/dev/null
+    wait $!
+    code=$?
+    case $signal:$code in *:0 | *:130 | KILL:137 | TERM:143 | HUP:129) ;; *) fail "exit $code after $signal" ;; esac
+    for i in 1 2 3 4 5 6 7 8 9 10; do running >/dev/null || break; sleep 0.1; done # a killed parent waits for none
+    ! running >/dev/null || fail "after $signal: $(running | xargs -n 1 cat | tr '\0' ' ')"
+    ! find kills -name '*specrt-tmp*' 2>/dev/null | grep -q . || [ $signal = KILL ] ||
+        fail "after $signal: $(find kills)"
+    [ $((RANDOM % 2)) = 0 ] || rm -rf kills
+done
+NARRATES= # what was done before differs
+accepts prepare eagle3 --text text --for vllm --size 300 -o "$PWD/kills"
+NARRATES=1
+same whole/model.specb kills/model.specb
+same whole/drafter/model.safetensors kills/drafter/model.safetensors
+# Two runs do not write to one folder.
+(flock 9 && refuses 1 '*kills: another specrt prepare writes to this folder*' \
+    prepare eagle3 --text text --for vllm --size 200 -o kills) 9<kills/steps || exit
 
 # Every wrong input is refused in one line, before anything is written.
 refuses 2 '*expected --target, --drafter, --text or --endpoint, --for and -o*' \
     specrt prepare --target target
-refuses 2 '*--for: expected vllm, sglang or llama.cpp, found tgi*' \
+refuses 2 '*--for: expected vllm, sglang, llama.cpp or text, found tgi*' \
     prepare eagle3 --text text --for tgi -o x
 refuses 2 '*--text, --prompts: expected at most 32 paths' \
     prepare eagle3 --text $(yes text | head -n 33) --for vllm -o x
@@ -162,11 +243,11 @@ refuses 1 '*missing*' prepare missing --text text --for vllm -o x
 refuses 3 '*text*' prepare text --text text --for vllm -o x
 refuses 2 '*expected a folder of safetensors, which vllm loads; found a GGUF*' \
     prepare "$CLI_TESTS/../../data/sample/target.gguf" --text text --for vllm -o x
-refuses 2 '*expected an EAGLE drafter; SGLang scores a draft model by its whole vocabulary*' \
+refuses 2 '*is a model of its own: SGLang scores a draft model by its whole vocabulary; expected*' \
     prepare model --text text --for sglang -o x
 refuses 2 '*expected --endpoint and --prompts together*' \
     prepare eagle3 --endpoint http://localhost/v1 --for vllm -o x
-refuses 1 '*text/c.txt: cannot make this folder*' \
+refuses 1 '*text/c.txt: expected a folder, found a file' \
     prepare eagle3 --text text --for vllm -o text/c.txt
 mkdir empty
 refuses 3 '*empty: no model inside; expected a .gguf, a .safetensors or*' \
@@ -190,32 +271,47 @@ stops() {
     [ ! -s ../out ] && [ ! -e stopped/start.sh ] || fail "finished: $(ls stopped)"
     rm -r stopped
 }
-stops 1 'vocabtrim-calibrate: gone: *' prepare eagle3 --text gone --for vllm
 mkdir bare && cp target/config.json bare
-stops 3 '*bare: no tokenizer in this folder; expected tokenizer.json, *' \
-    specrt prepare --target bare --drafter eagle3 --text text --for vllm
-cp -r target short && head -c 3000 target/tokenizer.json >short/tokenizer.json
-stops 3 '*short/tokenizer.json: byte 3000: not JSON: it ends too early*' \
-    specrt prepare --target short --drafter eagle3 --text text --for vllm
-stops 3 '*target/config.json: model is missing; expected an object*' \
-    specrt prepare --target target/config.json --drafter eagle3 --text text --for vllm
 : >empty/a.txt
 stops 3 '*no tokens were counted: the corpus holds no text*' prepare eagle3 --text empty --for vllm
 cp -r eagle3 other && sed 's/32768/99/' eagle3/config.json >other/config.json
-stops 3 '*other/model.safetensors: *expected an id in \[0, 99)*' \
-    prepare other --text text --for vllm
+prepare other --text text --for vllm -o x >../out 2>../err
+[ $? = 3 ] && [ ! -e x ] || fail "exit $?: $(ls x; cat ../err)"
+warns '*other: config.json: vocab_size: 99, and the target has 32768; take the drafter of*'
+
+# Nothing is counted before these are found.
+refuses 1 'specrt: gone: *' prepare eagle3 --text gone --for vllm -o x
+refuses 3 '*bare: no tokenizer in this folder; expected tokenizer.json, *' \
+    specrt prepare --target bare --drafter eagle3 --text text --for vllm -o x
+cp -r target short && head -c 3000 target/tokenizer.json >short/tokenizer.json
+refuses 3 '*short/tokenizer.json: byte 3000: not JSON: it ends too early*' \
+    specrt prepare --target short --drafter eagle3 --text text --for vllm -o x
+refuses 3 '*target/config.json: model is missing; expected an object*' \
+    specrt prepare --target target/config.json --drafter eagle3 --text text --for vllm -o x
 cp -r target no-config && rm no-config/config.json
-stops 1 '*no-config/config.json: cannot open*' \
-    specrt prepare --target no-config --drafter eagle3 --text text --for vllm
-stops 3 '*cluster-build: target: no model inside*' \
-    prepare eagle --text text --for llama.cpp --with clusters
-stops 2 '*--size: expected a whole number, found*many*' prepare eagle3 --text text --for vllm \
-    --size many
-stops 2 '*--mass: expected a number from*to 1, found*2*' prepare eagle3 --text text --for vllm \
-    --mass 2
+refuses 1 '*no-config/config.json: cannot open*' \
+    specrt prepare --target no-config --drafter eagle3 --text text --for vllm -o x
+refuses 3 '*target: no model inside*' prepare eagle --text text --for vllm --with clusters -o x
+refuses 2 '*--target target: expected a GGUF, which llama.cpp loads; found a folder*convert_hf*' \
+    prepare eagle3 --text text --for llama.cpp -o x
+refuses 2 '*--drafter eagle: is an EAGLE-1/2 drafter: llama.cpp drafts with EAGLE-3 heads*' \
+    prepare eagle --text text --for llama.cpp -o x
+refuses 2 '*--size: expected a whole number*found*many*' prepare eagle3 --text text --for vllm \
+    --size many -o x
+refuses 2 '*--size 40000: expected at most 32768, the tokens of target*' \
+    prepare eagle3 --text text --for vllm --size 40000 -o x
+refuses 2 '*--mass: expected a number from*to 1, found*2*' prepare eagle3 --text text --for vllm \
+    --mass 2 -o x
+mkdir locked && chmod 500 locked
+[ "$(id -u)" = 0 ] || refuses 1 '*locked/x: cannot make this folder: Permission denied*' \
+    prepare eagle3 --text text --for vllm -o locked/x
+# A full disk ends a step, and leaves no half of a file.
+(ulimit -f 8 && prepare eagle3 --text text --for vllm --size 300 -o full >../out 2>../err)
+[ $? = 1 ] && [ ! -e full/start.sh ] && [ ! -e full/model.specb ] || fail "$(ls full; cat ../err)"
+! find full -name '*tmp*' -o -empty | grep . || fail "left over"
 
 # A tool that is interrupted, and one that crashes.
-mkdir own && cp "$(command -v specrt)" own
+mkdir own && cp "$(command -v specrt)" "$(command -v specrt-bundle)" own
 for signal in TERM:130 INT:130 KILL:1; do
     printf '#!/bin/sh\nkill -%s $$\n' "${signal%:*}" >own/vocabtrim-calibrate
     chmod +x own/vocabtrim-calibrate

@@ -13,6 +13,30 @@
 #include "base/json.h"
 #include "engines.h"
 
+/* Of findings: whether the engine drafts wrong tokens, and whether `export --for` writes the drafter without
+ * the fault. */
+static const struct {
+    const char *code;
+    bool wrong_drafts, export_fixes;
+} effects[] = {
+    {"attention-bias", true, true}, {"bias", true, true},          {"tied", true, true},
+    {"architecture", true, true},   {"layer-name", true, true},    {"draft-vocab-size", true, true},
+    {"d2t-absolute", true, true},   {"d2t-order", false, true},    {"tied-head", true, true},
+    {"no-t2d", false, true},        {"t2d-length", false, true},   {"t2d-type", false, true},
+    {"fc-bias", false, false},      {"terminators", false, false}, {"thinking", false, false},
+    {"bytes", false, false},        {"mapping", false, false},
+};
+
+/* A finding that is not in the table is of drafts that are wrong, and that export would write again. */
+static void put_effects(json_object *o, const char *code) {
+    bool wrong = true, fixes = false;
+    for (size_t i = 0; i < sizeof effects / sizeof effects[0]; i++)
+        if (strcmp(effects[i].code, code) == 0)
+            wrong = effects[i].wrong_drafts, fixes = effects[i].export_fixes;
+    sl_json_put(o, "wrong_drafts", json_object_new_boolean(wrong));
+    sl_json_put(o, "export_fixes", json_object_new_boolean(fixes));
+}
+
 void exam_find(exam *e, const char *code, const char *engines, const char *fix, const char *format,
                ...) {
     char what[512];
@@ -26,6 +50,7 @@ void exam_find(exam *e, const char *code, const char *engines, const char *fix, 
     sl_json_put(o, "engines", sl_json_text(engines));
     sl_json_put(o, "what", sl_json_text(what));
     sl_json_put(o, "fix", sl_json_text(fix));
+    put_effects(o, code);
     json_object_array_add(e->findings, o);
 }
 

@@ -1,300 +1,206 @@
 /* prepare.c : from a target, a drafter and text to a folder that an engine loads: a bundle, the cut drafter,
  * a report of coverage, and the command that starts the engine. */
+#include "prepare.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/parallel.h"
 #include "base/text.h"
-#include "model/checkpoint.h"
 #include "estimate.h"
-#include "step.h"
-#include "tool.h"
+#include "tokenizer/tokenizer.h"
 
-enum { VLLM, SGLANG, LLAMA_CPP, N_ENGINES };
-static const char *const engines[N_ENGINES] = {"vllm", "sglang", "llama.cpp"};
+const char *const prepare_engines[N_ENGINES] = {"vllm", "sglang", "llama.cpp", "text"};
 
-typedef struct prepare {
-    const char *target, *drafter, *engine_name, *size, *mass, *with, *endpoint, *model;
-    cli_list text, prompts;
-    bool dry_run, by_language, balance;
-    cli_common common;
-    int engine;
-    checkpoint_kind kind;
-    bool target_is_gguf, drafter_is_gguf, cut_is_gguf;
-    bool checked; /* the check has run: an exit code of 3 is its findings */
-    char answers[TOOL_PATH_BYTES], bundle[TOOL_PATH_BYTES], report[TOOL_PATH_BYTES],
-        cut[TOOL_PATH_BYTES];
-    char *start; /* the command of the engine, owned */
-    steps steps;
-} prepare;
+/* What each engine takes for each kind of drafter, and why it takes nothing. */
+enum { N_KINDS = CHECKPOINT_MTP + 1 };
+static const struct {
+    prepare_way way;
+    const char *why;
+} ways[N_KINDS][N_ENGINES] = {
+    [CHECKPOINT_MODEL] = {{WAY_BUNDLE, NULL},
+                          {WAY_NONE,
+                           "SGLang scores a draft model by its whole vocabulary; expected "
+                           "an EAGLE drafter"},
+                          {WAY_BUNDLE, NULL},
+                          {WAY_LIST, NULL}},
+    [CHECKPOINT_EAGLE] = {{WAY_BUNDLE, NULL},
+                          {WAY_LIST, NULL},
+                          {WAY_NONE, "llama.cpp drafts with EAGLE-3 heads, MTP layers and draft "
+                                     "models; expected one of these"},
+                          {WAY_LIST, NULL}},
+    [CHECKPOINT_EAGLE3] = {{WAY_CUT, NULL}, {WAY_CUT, NULL}, {WAY_CUT, NULL}, {WAY_LIST, NULL}},
+    [CHECKPOINT_MTP] = {{WAY_NONE, "vLLM scores MTP layers with the target's whole head; expected "
+                                   "--for sglang"},
+                        {WAY_LIST, NULL},
+                        {WAY_BUNDLE, NULL},
+                        {WAY_LIST, NULL}},
+};
 
-/* ---- what is given ---- */
+/* ---- what is given ---------------------------------------------------------------------------- */
 
-/* llama.cpp reads a list of tokens from drafters of these architectures. */
-static checkpoint_kind gguf_kind(const gguf *g) {
-    gguf_string arch = {0};
-    bool cut = sl_gguf_get_string(g, "general.architecture", &arch) && arch.n == 6 &&
-               (memcmp(arch.s, "eagle3", 6) == 0 || memcmp(arch.s, "dflash", 6) == 0);
-    return cut ? CHECKPOINT_EAGLE3 : CHECKPOINT_MODEL;
-}
-
-static specrt_status look_at_drafter(prepare *p, specrt_error *err) {
-    model m;
-    TRY(sl_model_open(p->drafter, &m, err));
-    p->drafter_is_gguf = m.g != NULL;
-    if (m.g) p->kind = gguf_kind(m.g);
-    sl_model_close(&m);
-    if (p->drafter_is_gguf) return SPECRT_STATUS_OK;
-    checkpoint c;
-    TRY(sl_checkpoint_open(p->drafter, true, &c, err));
+static specrt_status find_kind(prepare *p, specrt_error *err) {
+    TRY(sl_checkpoint_identify_path(p->drafter, &p->id, err));
+    TRY(sl_checkpoint_refuse_block(&p->id, p->drafter, err));
+    p->kind = p->id.kind;
     /* A whole model drafts by all its layers. */
-    p->kind = c.kind == CHECKPOINT_MTP && c.tail.is_whole ? CHECKPOINT_MODEL : c.kind;
-    sl_checkpoint_close(&c);
+    if (p->kind == CHECKPOINT_MTP && p->id.tail.is_whole) p->kind = CHECKPOINT_MODEL;
     return SPECRT_STATUS_OK;
 }
+
+static int check_engine(prepare *p) {
+    while (p->engine < N_ENGINES && strcmp(prepare_engines[p->engine], p->engine_name) != 0)
+        p->engine++;
+    if (p->engine == N_ENGINES)
+        return sl_cli_usage("--for: expected vllm, sglang, llama.cpp or text, found %s",
+                            p->engine_name);
+    return -1;
+}
+
+static bool is_section(const char *list) {
+    static const char *const sections[] = {"graph", "sketch", "clusters", "none"};
+    size_t n = strcspn(list, ",");
+    for (int i = 0; i < 4; i++)
+        if (strlen(sections[i]) == n && strncmp(list, sections[i], n) == 0) return true;
+    return false;
+}
+
+static int check_options(prepare *p) {
+    if (!p->target || !p->drafter || (p->text.n == 0 && !p->endpoint) || !p->engine_name ||
+        !p->common.output)
+        return sl_cli_usage("expected --target, --drafter, --text or --endpoint, --for and -o");
+    if ((p->endpoint != NULL) != (p->prompts.n > 0))
+        return sl_cli_usage("expected --endpoint and --prompts together");
+    if (p->text.n > STEP_WORDS / 2 || p->prompts.n > STEP_WORDS / 2)
+        return sl_cli_usage("--text, --prompts: expected at most %d paths", STEP_WORDS / 2);
+    if (p->size > 0 && p->mass > 0) return sl_cli_usage("expected --size or --mass, found both");
+    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',')
+        if (!is_section(s))
+            return sl_cli_usage("--with: expected graph, sketch, clusters or none, found %.*s",
+                                (int)strcspn(s, ","), s);
+    return check_engine(p);
+}
+
+/* ---- what the files are ----------------------------------------------------------------------- */
 
 /* A target is a GGUF or the folder of a checkpoint, whose weights need not be there. */
-static specrt_status look_at_target(prepare *p, specrt_error *err) {
+static specrt_status check_target(const prepare *p, bool *is_gguf, specrt_error *err) {
+    char config[TOOL_PATH_BYTES];
     struct stat s;
+    tokenizer *tok;
     if (stat(p->target, &s) != 0)
         return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", p->target, strerror(errno));
-    p->target_is_gguf = !S_ISDIR(s.st_mode);
+    *is_gguf = !S_ISDIR(s.st_mode);
+    snprintf(config, sizeof config, "%s/config.json", p->target);
+    if (!*is_gguf && access(config, R_OK) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot open: %s", config,
+                                strerror(errno));
+    TRY(sl_tokenizer_open(p->target, &tok, err));
+    specrt_status status = SPECRT_STATUS_OK;
+    if (p->size > sl_tokenizer_n_vocab(tok))
+        status = specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                  "--size %lld: expected at most %d, the tokens of %s",
+                                  (long long)p->size, (int)sl_tokenizer_n_vocab(tok), p->target);
+    sl_tokenizer_close(tok);
+    return status;
+}
+
+static specrt_status check_paths(const cli_list *paths, specrt_error *err) {
+    for (int i = 0; i < paths->n; i++)
+        if (strcmp(paths->items[i], "-") != 0 && access(paths->items[i], R_OK) != 0)
+            return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot open: %s", paths->items[i],
+                                    strerror(errno));
     return SPECRT_STATUS_OK;
 }
 
-/* ---- where the results go ---- */
+/* A sketch and clusters are of a head whose weights must be there. */
+static specrt_status check_head(const prepare *p, specrt_error *err) {
+    model m;
+    specrt_head_desc head;
+    if (!prepare_wants(p, "sketch") && !prepare_wants(p, "clusters")) return SPECRT_STATUS_OK;
+    TRY(sl_model_open(prepare_head(p), &m, err));
+    specrt_status status = sl_model_head(&m, NULL, &head, NULL, err);
+    sl_model_close(&m);
+    return status;
+}
 
-static int make_folder(const char *path) {
-    struct stat s;
+/* What the engine takes, and whether the files have its form. */
+static int check_engine_files(prepare *p, bool target_is_gguf) {
+    const char *why = ways[p->kind][p->engine].why;
+    bool is_llama = p->engine == FOR_LLAMA_CPP;
+    p->way = ways[p->kind][p->engine].way;
+    if (p->id.is_gguf && !is_llama && p->engine != FOR_TEXT)
+        return sl_cli_usage(
+            "--drafter %s: expected a folder of safetensors, which %s loads; found a GGUF",
+            p->drafter, p->engine_name);
+    if (p->way == WAY_NONE)
+        return sl_cli_usage("--drafter %s: is %s: %s", p->drafter, p->id.words, why);
+    if (is_llama && !target_is_gguf)
+        return sl_cli_usage("--target %s: expected a GGUF, which llama.cpp loads; found a folder; "
+                            "convert it first: convert_hf_to_gguf.py %s",
+                            p->target, p->target);
+    if (is_llama && !p->id.is_gguf && p->kind != CHECKPOINT_EAGLE3)
+        return sl_cli_usage("--drafter %s: expected a GGUF, which llama.cpp loads; found a folder; "
+                            "convert it first: convert_hf_to_gguf.py %s",
+                            p->drafter, p->drafter);
+    p->cut_is_gguf = is_llama && p->way == WAY_CUT;
+    return -1;
+}
+
+static specrt_status open_files(prepare *p, bool *target_is_gguf, specrt_error *err) {
+    TRY(check_target(p, target_is_gguf, err));
+    TRY(find_kind(p, err));
+    TRY(check_paths(&p->text, err));
+    TRY(check_paths(&p->prompts, err));
+    return check_head(p, err);
+}
+
+static int check_files(prepare *p) {
+    bool target_is_gguf = false;
     specrt_error err;
-    if (mkdir(path, 0777) == 0 || (errno == EEXIST && stat(path, &s) == 0 && S_ISDIR(s.st_mode)))
-        return CLI_OK;
-    specrt_error_set(&err, SPECRT_STATUS_IO, "%s: cannot make this folder: %s", path,
-                     strerror(errno));
-    return sl_cli_fail(&err);
+    if (open_files(p, &target_is_gguf, &err) != SPECRT_STATUS_OK) return sl_cli_fail(&err);
+    return check_engine_files(p, target_is_gguf);
+}
+
+/* ---- where the results go --------------------------------------------------------------------- */
+
+static const char *name_of_cut(const prepare *p) {
+    if (p->engine == FOR_TEXT) return "token_map.txt";
+    if (p->kind == CHECKPOINT_MTP) return "token_map.pt";
+    return p->cut_is_gguf ? "drafter.gguf" : "drafter";
 }
 
 static int name_outputs(prepare *p) {
     const char *folder = p->common.output;
-    if (strlen(folder) > TOOL_PATH_BYTES / 2) return sl_cli_usage("-o: expected a shorter path");
-    p->cut_is_gguf = p->engine == LLAMA_CPP && (p->drafter_is_gguf || p->target_is_gguf);
+    bool shows = p->common.progress > 0 || (p->common.progress < 0 && isatty(STDERR_FILENO));
+    p->steps = (steps){.folder = folder,
+                       .dry = p->dry_run,
+                       .verbose = p->common.verbose,
+                       .progress = shows,
+                       .lock = -1};
+    specrt_sha256_init(&p->steps.chain);
+    int code = steps_check(&p->steps, p->common.force);
+    if (code >= 0) return code;
     snprintf(p->answers, sizeof p->answers, "%s/answers.jsonl", folder);
     snprintf(p->bundle, sizeof p->bundle, "%s/model.specb", folder);
     snprintf(p->report, sizeof p->report, "%s/coverage.html", folder);
-    const char *name = p->kind == CHECKPOINT_MTP ? "token_map.pt"
-                       : p->cut_is_gguf          ? "drafter.gguf"
-                                                 : "drafter";
-    snprintf(p->cut, sizeof p->cut, "%s/%s", folder, name);
+    snprintf(p->cut, sizeof p->cut, "%s/%s", folder, name_of_cut(p));
+    snprintf(p->size_text, sizeof p->size_text, "%lld", (long long)p->size);
+    snprintf(p->mass_text, sizeof p->mass_text, "%.9g", p->mass);
+    snprintf(p->seed_text, sizeof p->seed_text, "%lld", (long long)p->common.seed);
+    snprintf(p->threads_text, sizeof p->threads_text, "%lld", (long long)p->common.threads);
+    if (p->common.threads != sl_parallel_cores()) p->steps.threads = p->threads_text;
     return -1;
 }
 
-/* ---- the steps ---- */
+/* ---- what came out ---------------------------------------------------------------------------- */
 
-/* Whether a list begins with this word. */
-static bool is_first(const char *list, const char *word) {
-    size_t n = strcspn(list, ",");
-    return n == strlen(word) && strncmp(list, word, n) == 0;
-}
-
-static bool wants(const prepare *p, const char *section) {
-    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',')
-        if (is_first(s, section)) return true;
-    return false;
-}
-
-static bool is_section(const char *list) {
-    return is_first(list, "graph") || is_first(list, "sketch") || is_first(list, "clusters") ||
-           is_first(list, "none");
-}
-
-/* Engines score draft models and EAGLE-1/2 heads by the whole vocabulary, except SGLang with a token map. For
- * the others our plug-in or specrt-llama reads the bundle. */
-static bool cuts(const prepare *p) {
-    return p->kind == CHECKPOINT_EAGLE3 || p->engine == SGLANG;
-}
-
-static void add_corpus(const prepare *p, step *s) {
-    step_option(s, "--tokenizer", p->target);
-    step_word(s, "--corpus");
-    for (int i = 0; i < p->text.n; i++) step_word(s, p->text.items[i]);
-    if (p->endpoint) step_word(s, p->answers);
-}
-
-static int run_ask(prepare *p) {
-    step s = {
-        .name = "ask", .what = "let the served target answer the prompts", .output = p->answers};
-    step_word(&s, "specrt");
-    step_word(&s, "ask");
-    step_option(&s, "--endpoint", p->endpoint);
-    step_option(&s, "--model", p->model);
-    step_word(&s, "--prompts");
-    for (int i = 0; i < p->prompts.n; i++) step_word(&s, p->prompts.items[i]);
-    step_option(&s, "-o", p->answers);
-    return step_run(&p->steps, &s);
-}
-
-static int run_ranks(prepare *p) {
-    step s = {.name = "ranks", .what = "count the tokens of the text", .output = p->bundle};
-    step_word(&s, "vocabtrim-calibrate");
-    s.seconds = estimate_ranks(&p->text);
-    add_corpus(p, &s);
-    step_option(&s, p->mass ? "--mass" : "--size", p->mass ? p->mass : p->size);
-    if (p->by_language) step_word(&s, "--by-language");
-    if (p->balance) step_word(&s, "--balance");
-    step_option(&s, "--report", p->report);
-    step_word(&s, "-f");
-    step_option(&s, "-o", p->bundle);
-    return step_run(&p->steps, &s);
-}
-
-static int run_graph(prepare *p) {
-    step s = {.name = "graph", .what = "count which tokens follow which", .output = p->bundle};
-    step_word(&s, "cograph-build");
-    s.seconds = estimate_graph(&p->text);
-    add_corpus(p, &s);
-    step_word(&s, "-f");
-    step_option(&s, "-o", p->bundle);
-    return step_run(&p->steps, &s);
-}
-
-/* Sections of the head that drafts: the drafter's own, else the target's. */
-static int run_head_section(prepare *p, const char *name, const char *what, const char *tool) {
-    step s = {.name = name, .what = what, .output = p->bundle};
-    bool is_own = p->kind == CHECKPOINT_EAGLE3 || p->kind == CHECKPOINT_MODEL;
-    const char *head = is_own ? p->drafter : p->target;
-    s.seconds = strcmp(tool, "sketch-build") == 0 ? estimate_sketch(head) : estimate_clusters(head);
-    step_word(&s, tool);
-    step_option(&s, "--model", head);
-    if (strcmp(tool, "cluster-build") == 0) step_option(&s, "--tokenizer", p->target);
-    step_word(&s, "-f");
-    step_option(&s, "-o", p->bundle);
-    return step_run(&p->steps, &s);
-}
-
-static int run_cut(prepare *p) {
-    step s = {.name = "cut", .what = "cut the drafter's head to these tokens", .output = p->cut};
-    s.seconds = estimate_copy(p->drafter);
-    step_word(&s, "specrt-bundle");
-    step_word(&s, "export");
-    step_word(&s, p->bundle);
-    step_option(&s, "--drafter", p->drafter);
-    step_option(&s, p->cut_is_gguf ? "--format" : "--for",
-                p->cut_is_gguf ? "gguf" : engines[p->engine]);
-    if (p->cut_is_gguf && !p->drafter_is_gguf) step_option(&s, "--target", p->target);
-    step_word(&s, "-f");
-    step_option(&s, "-o", p->cut);
-    return step_run(&p->steps, &s);
-}
-
-static int run_check(prepare *p) {
-    step s = {.name = "check", .what = "what the engine would load wrongly", .shows = true};
-    step_word(&s, "specrt-bundle");
-    step_word(&s, "check");
-    step_word(&s, p->cut);
-    step_option(&s, "--target", p->target);
-    step_option(&s, "--for", engines[p->engine]);
-    p->checked = true;
-    return step_run(&p->steps, &s);
-}
-
-static int run_steps(prepare *p) {
-    bool checks = cuts(p) && !p->cut_is_gguf; /* llama.cpp says itself what it refuses */
-    p->steps.n_steps = (p->endpoint != NULL) + 1 + wants(p, "graph") + wants(p, "sketch") +
-                       wants(p, "clusters") + cuts(p) + checks;
-    int code = p->endpoint ? run_ask(p) : CLI_OK;
-    if (code == CLI_OK) code = run_ranks(p);
-    if (code == CLI_OK && wants(p, "graph")) code = run_graph(p);
-    if (code == CLI_OK && wants(p, "sketch"))
-        code = run_head_section(p, "sketch", "copy the head in one and two bits", "sketch-build");
-    if (code == CLI_OK && wants(p, "clusters"))
-        code = run_head_section(p, "clusters", "cluster the rows of the head", "cluster-build");
-    if (code == CLI_OK && cuts(p)) code = run_cut(p);
-    if (code == CLI_OK && checks) code = run_check(p);
-    return code;
-}
-
-/* ---- what came out ---- */
-
-/* A policy that the bundle has the sections for, for engines that run our runtime. */
-static const char *policy_of(const prepare *p) {
-    if (wants(p, "graph") && wants(p, "sketch")) return "hybrid";
-    return wants(p, "graph") ? "static:512+window+successor:256" : "microspec";
-}
-
-/* What `vllm serve --speculative-config` takes, owned. */
-static char *vllm_config(const prepare *p, const char *drafter) {
-    json_object *o = json_object_new_object();
-    const char *method = p->kind == CHECKPOINT_EAGLE3  ? "eagle3"
-                         : p->kind == CHECKPOINT_EAGLE ? "eagle"
-                                                       : "draft_model";
-    sl_json_put(o, "method", sl_json_text(method));
-    sl_json_put(o, "model", sl_json_text(drafter));
-    sl_json_put(o, "num_speculative_tokens", sl_json_whole(3));
-    return sl_json_to_text(o);
-}
-
-static void name_sglang(const prepare *p, step *s, const char *map) {
-    bool is_mtp = p->kind == CHECKPOINT_MTP;
-    step_word(s, "python");
-    step_option(s, "-m", "sglang.launch_server");
-    step_option(s, "--model-path", p->target);
-    step_option(s, "--speculative-algorithm",
-                is_mtp                         ? "NEXTN"
-                : p->kind == CHECKPOINT_EAGLE3 ? "EAGLE3"
-                                               : "EAGLE");
-    step_option(s, "--speculative-draft-model-path", is_mtp ? p->drafter : p->cut);
-    if (p->kind != CHECKPOINT_EAGLE3) step_option(s, "--speculative-token-map", map);
-}
-
-static void name_llama(const prepare *p, step *s) {
-    step_word(s, cuts(p) ? "llama-server" : "specrt-llama");
-    step_option(s, "-m", p->target);
-    step_option(s, "-md", cuts(p) ? p->cut : p->drafter);
-    if (cuts(p)) {
-        step_option(s, "--spec-type", "draft-eagle3");
-        return;
-    }
-    step_option(s, "--bundle", p->bundle);
-    step_option(s, "--policy", policy_of(p));
-}
-
-/* The command of the engine, owned. */
-static char *name_command(const prepare *p) {
-    const char *drafter = cuts(p) ? p->cut : p->drafter;
-    char file[TOOL_PATH_BYTES + 32], *config = vllm_config(p, drafter);
-    step s = {.name = "start"};
-    if (p->engine == VLLM) {
-        snprintf(file, sizeof file, "SPECRT_TOKEN_MAP=%s", p->bundle);
-        if (!cuts(p)) step_option(&s, "env", file);
-        step_word(&s, "vllm");
-        step_option(&s, "serve", p->target);
-        step_option(&s, "--speculative-config", config);
-    } else if (p->engine == SGLANG) {
-        snprintf(file, sizeof file, "%s%s", p->cut,
-                 p->kind == CHECKPOINT_MTP ? "" : "/token_map.pt");
-        name_sglang(p, &s, file);
-    } else {
-        name_llama(p, &s);
-    }
-    char *line = config ? step_line(&s) : NULL;
-    free(config);
-    return line;
-}
-
-static specrt_status write_start(const prepare *p, specrt_error *err) {
-    char path[TOOL_PATH_BYTES], *text;
-    snprintf(path, sizeof path, "%s/start.sh", p->common.output);
-    int n = asprintf(&text, "#!/bin/sh\n%s\n", p->start);
-    if (n < 0) return sl_error_no_memory(err, path);
-    specrt_status status = sl_out_bytes(path, true, text, (size_t)n, err);
-    free(text);
-    return status;
-}
-
-/* A number of what a step printed; null where there is none. */
+/* A figure that a step printed, owned; null where there is none. */
 static json_object *figure(const prepare *p, const char *step_name, const char *key) {
     json_object *all = step_result(&p->steps, step_name), *value = NULL;
     json_object_object_get_ex(all, key, &value);
@@ -303,96 +209,147 @@ static json_object *figure(const prepare *p, const char *step_name, const char *
     return value;
 }
 
-static int report(const prepare *p, int code) {
-    json_object *size = figure(p, "ranks", "n_selected"),
-                *coverage = figure(p, "ranks", "coverage_holdout");
-    sl_cli_info("%s: %s tokens", p->bundle, sl_text_count((uint64_t)json_object_get_int64(size)));
-    if (coverage)
-        sl_cli_info("they cover %.2f%% of held-out text", 100 * json_object_get_double(coverage));
+/* What is reported, from what the steps say of the files that they wrote. */
+typedef struct outcome {
+    json_object *size, *rows, *rows_before, *missing, *low, *high, *coverage;
+    bool held_out; /* the coverage is of text that was not counted, and has an interval */
+    char *start;   /* owned; NULL: no engine */
+} outcome;
+
+/* Held-out coverage is of the bundle's list. A drafter that has other rows covers what these cover. */
+static void read_outcome(prepare *p, outcome *o) {
+    *o = (outcome){.size = figure(p, "ranks", "n_selected"),
+                   .rows = figure(p, "cut", "n_rows"),
+                   .rows_before = figure(p, "cut", "n_rows_before"),
+                   .missing = figure(p, "cut", "n_missing")};
+    json_object *cut = figure(p, "cut", "cut");
+    bool says = cut != NULL;
+    p->uncut = p->way == WAY_CUT && says && !json_object_get_boolean(cut);
+    json_object_put(cut);
+    o->held_out = !p->uncut && json_object_get_int64(o->missing) == 0;
+    o->coverage =
+        o->held_out ? figure(p, "ranks", "coverage_holdout") : figure(p, "cut", "coverage");
+    o->low = o->held_out ? figure(p, "ranks", "coverage_holdout_low") : NULL;
+    o->high = o->held_out ? figure(p, "ranks", "coverage_holdout_high") : NULL;
+}
+
+static void free_outcome(outcome *o) {
+    json_object *all[] = {o->size, o->rows, o->rows_before, o->missing,
+                          o->low,  o->high, o->coverage};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) json_object_put(all[i]);
+    free(o->start);
+}
+
+static const char *count_of(json_object *number) {
+    return sl_text_count((uint64_t)json_object_get_int64(number));
+}
+
+static void print_coverage(const outcome *o) {
+    double share = 100 * json_object_get_double(o->coverage);
+    if (!o->coverage) return;
+    if (o->low && o->high)
+        sl_cli_info("these tokens cover %.2f%% of held-out text (95%% interval: %.2f to %.2f%%)",
+                    share, 100 * json_object_get_double(o->low),
+                    100 * json_object_get_double(o->high));
+    else
+        sl_cli_info("these tokens cover %.2f%% of %s text", share,
+                    o->held_out ? "held-out" : "the counted");
+}
+
+static void print_cut(const prepare *p, const outcome *o) {
+    if (p->uncut)
+        sl_cli_warn("%s: nothing was cut: the drafter's head has %s rows, and the list %s; for a "
+                    "shorter head give a smaller --size",
+                    p->cut, count_of(o->rows_before), count_of(o->size));
+    else if (p->way == WAY_CUT && o->rows)
+        sl_cli_info("%s: the drafter, its head cut from %s to %s rows", p->cut,
+                    count_of(o->rows_before), count_of(o->rows));
+    else if (p->way == WAY_LIST)
+        sl_cli_info("%s: the list of %s tokens%s", p->cut, count_of(o->size),
+                    p->kind == CHECKPOINT_EAGLE && p->engine == FOR_SGLANG ? ", and the drafter"
+                                                                           : "");
+    if (json_object_get_int64(o->missing) > 0)
+        sl_cli_info("%s more frequent tokens have no row in this drafter", count_of(o->missing));
+}
+
+static void print_report(const prepare *p, const outcome *o) {
+    sl_cli_info("%s: %s tokens", p->bundle, count_of(o->size));
+    print_cut(p, o);
+    print_coverage(o);
     sl_cli_info("%s: the coverage of every size", p->report);
-    if (cuts(p))
-        sl_cli_info("%s: the %s", p->cut,
-                    p->kind == CHECKPOINT_MTP ? "list of its tokens" : "drafter, cut");
+    if (!o->start) return;
     sl_cli_info("%s/start.sh: the command that starts the engine", p->common.output);
-    if (!p->common.json && !p->common.quiet) sl_text_lines(p->start, stdout);
+    if (!p->common.json && !p->common.quiet) sl_text_lines(o->start, stdout);
+}
+
+static int print_json(const prepare *p, const outcome *o, int code) {
     specrt_error err;
-    json_object *o = p->common.json ? json_object_new_object() : NULL;
-    if (o) {
-        sl_json_put(o, "output", sl_json_text(p->common.output));
-        sl_json_put(o, "bundle", sl_json_text(p->bundle));
-        sl_json_put(o, "drafter", cuts(p) ? sl_json_text(p->cut) : NULL);
-        sl_json_put(o, "n_selected", json_object_get(size));
-        sl_json_put(o, "coverage_holdout", json_object_get(coverage));
-        sl_json_put(o, "n_steps", sl_json_whole((uint64_t)p->steps.n_steps));
-        sl_json_put(o, "command", sl_json_text(p->start));
-        if (sl_cli_print_json(sl_json_to_text(o), &err) != SPECRT_STATUS_OK)
-            code = sl_cli_fail(&err);
+    json_object *all = json_object_new_object();
+    sl_json_put(all, "output", sl_json_text(p->common.output));
+    sl_json_put(all, "bundle", sl_json_text(p->bundle));
+    sl_json_put(all, "drafter", p->way == WAY_BUNDLE ? NULL : sl_json_text(p->cut));
+    sl_json_put(all, "n_selected", json_object_get(o->size));
+    sl_json_put(all, "n_rows", json_object_get(o->rows));
+    sl_json_put(all, "n_rows_before", json_object_get(o->rows_before));
+    sl_json_put(all, "cut", json_object_new_boolean(p->way == WAY_CUT && !p->uncut));
+    sl_json_put(all, "coverage", json_object_get(o->coverage));
+    sl_json_put(all, "coverage_low", json_object_get(o->low));
+    sl_json_put(all, "coverage_high", json_object_get(o->high));
+    sl_json_put(all, "coverage_is_held_out", json_object_new_boolean(o->held_out));
+    sl_json_put(all, "n_steps", sl_json_whole((uint64_t)p->steps.n_steps));
+    sl_json_put(all, "command", sl_json_text(o->start));
+    return sl_cli_print_json(sl_json_to_text(all), &err) == SPECRT_STATUS_OK ? code
+                                                                             : sl_cli_fail(&err);
+}
+
+static specrt_status write_start(const prepare *p, const char *command, specrt_error *err) {
+    char path[TOOL_PATH_BYTES], *text;
+    snprintf(path, sizeof path, "%s/start.sh", p->common.output);
+    int n = asprintf(&text, "#!/bin/sh\n%s\n", command);
+    if (n < 0) return sl_error_no_memory(err, path);
+    specrt_status status = sl_out_bytes(path, true, text, (size_t)n, err);
+    free(text);
+    struct stat s; /* who may read it may run it */
+    if (status == SPECRT_STATUS_OK &&
+        (stat(path, &s) != 0 || chmod(path, (s.st_mode & 0777) | (s.st_mode & 0444) >> 2) != 0))
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot make it executable: %s", path,
+                                strerror(errno));
+    return status;
+}
+
+static int report(prepare *p) {
+    outcome o;
+    specrt_error err;
+    specrt_status status = SPECRT_STATUS_OK;
+    int code = CLI_OK;
+    read_outcome(p, &o);
+    if (p->engine != FOR_TEXT) {
+        o.start = prepare_start(p);
+        status = o.start ? write_start(p, o.start, &err) : sl_error_no_memory(&err, p->cut);
     }
-    json_object_put(size);
-    json_object_put(coverage);
+    if (p->uncut) code = CLI_BELOW;
+    if (p->found) code = CLI_INVALID;
+    if (status != SPECRT_STATUS_OK) {
+        code = sl_cli_fail(&err);
+    } else {
+        print_report(p, &o);
+        if (p->common.json) code = print_json(p, &o, code);
+    }
+    free_outcome(&o);
     return code;
 }
 
-/* ---- the verb ---- */
+/* ---- the verb --------------------------------------------------------------------------------- */
 
-static int check_options(prepare *p) {
-    if (!p->target || !p->drafter || (p->text.n == 0 && !p->endpoint) || !p->engine_name ||
-        !p->common.output)
-        return sl_cli_usage("expected --target, --drafter, --text or --endpoint, --for and -o");
-    if ((p->endpoint != NULL) != (p->prompts.n > 0))
-        return sl_cli_usage("expected --endpoint and --prompts together");
-    while (p->engine < N_ENGINES && strcmp(engines[p->engine], p->engine_name) != 0) p->engine++;
-    if (p->engine == N_ENGINES)
-        return sl_cli_usage("--for: expected vllm, sglang or llama.cpp, found %s", p->engine_name);
-    if (p->text.n > STEP_WORDS / 2 || p->prompts.n > STEP_WORDS / 2)
-        return sl_cli_usage("--text, --prompts: expected at most %d paths", STEP_WORDS / 2);
-    if (p->size && p->mass) return sl_cli_usage("expected --size or --mass, found both");
-    for (const char *s = p->with; *s; s += strcspn(s, ","), s += *s == ',')
-        if (!is_section(s))
-            return sl_cli_usage("--with: expected graph, sketch, clusters or none, found %.*s",
-                                (int)strcspn(s, ","), s);
-    return -1;
-}
-
-static int check_files(prepare *p) {
-    specrt_error err;
-    if (look_at_target(p, &err) != SPECRT_STATUS_OK || look_at_drafter(p, &err) != SPECRT_STATUS_OK)
-        return sl_cli_fail(&err);
-    if (p->drafter_is_gguf && p->engine != LLAMA_CPP)
-        return sl_cli_usage(
-            "--drafter %s: expected a folder of safetensors, which %s loads; found a GGUF",
-            p->drafter, p->engine_name);
-    if (p->engine != SGLANG && p->kind == CHECKPOINT_MTP)
-        return sl_cli_usage("--drafter %s: expected --for sglang for MTP layers in safetensors; "
-                            "llama.cpp takes a GGUF of them, and vLLM scores the target's whole "
-                            "head",
-                            p->drafter);
-    if (p->engine == SGLANG && p->kind == CHECKPOINT_MODEL)
-        return sl_cli_usage(
-            "--drafter %s: expected an EAGLE drafter; SGLang scores a draft model by its whole "
-            "vocabulary",
-            p->drafter);
-    return -1;
-}
-
-static int run_all(prepare *p) {
-    char records[TOOL_PATH_BYTES];
-    p->steps = (steps){.folder = p->common.output, .dry = p->dry_run, .verbose = p->common.verbose};
-    specrt_sha256_init(&p->steps.chain);
-    snprintf(records, sizeof records, "%s/steps", p->common.output);
-    if (!p->dry_run && (make_folder(p->common.output) != CLI_OK || make_folder(records) != CLI_OK))
-        return CLI_IO;
-    int code = run_steps(p);
-    if (p->dry_run && code == CLI_OK && p->steps.seconds > 0)
+static int run(prepare *p) {
+    int code = steps_open(&p->steps);
+    if (code == CLI_OK) code = prepare_run(p);
+    if (code == CLI_OK && !p->dry_run) code = report(p);
+    if (code == CLI_OK && p->dry_run && p->steps.seconds > 0)
         sl_cli_info("%s on an idle machine%s", estimate_text(p->steps.seconds),
                     p->endpoint ? ", and the time of the endpoint" : "");
-    if (p->dry_run || (code != CLI_OK && !(code == CLI_INVALID && p->checked))) return code;
-    specrt_error err;
-    p->start = name_command(p);
-    specrt_status status =
-        p->start ? write_start(p, &err) : sl_error_no_memory(&err, p->common.output);
-    if (status != SPECRT_STATUS_OK) return sl_cli_fail(&err);
-    return report(p, code);
+    steps_close(&p->steps);
+    return code;
 }
 
 int prepare_main(int argc, char **argv) {
@@ -411,12 +368,14 @@ int prepare_main(int argc, char **argv) {
         sl_cli_strings("prompts", "FILE...", &p.prompts, "questions of your users, for --endpoint"),
         sl_cli_string("model", "NAME", &p.model,
                       "the target's name there (default: the first listed)"),
-        sl_cli_string("for", "ENGINE", &p.engine_name, "vllm, sglang or llama.cpp"),
+        sl_cli_string("for", "ENGINE", &p.engine_name,
+                      "vllm, sglang or llama.cpp; text: a list of ids, for any other engine"),
         sl_cli_heading("How"),
-        sl_cli_string("size", "N", &p.size,
-                      "tokens of the draft vocabulary (default 32768; a quarter of a vocabulary "
-                      "below 65536)"),
-        sl_cli_string("mass", "P", &p.mass, "as few tokens as cover share P of held-out text"),
+        sl_cli_int("size", "N", &p.size, 1, INT32_MAX,
+                   "tokens of the draft vocabulary (default 32768; a quarter of a vocabulary "
+                   "below 65536)"),
+        sl_cli_real("mass", "P", &p.mass, 1e-9, 1,
+                    "as few tokens as cover share P of held-out text"),
         sl_cli_flag("by-language", &p.by_language,
                     "rank and report the text by the scripts that it is written in"),
         sl_cli_flag("balance", &p.balance,
@@ -440,9 +399,8 @@ int prepare_main(int argc, char **argv) {
     code = check_options(&p);
     if (code < 0) code = check_files(&p);
     if (code < 0) code = name_outputs(&p);
-    if (code < 0) code = run_all(&p);
+    if (code < 0) code = run(&p);
     sl_cli_list_free(&p.text);
     sl_cli_list_free(&p.prompts);
-    free(p.start);
     return code;
 }

@@ -5,20 +5,19 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <spawn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
+#include "base/child.h"
 #include "base/error.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "estimate.h"
 #include "tool.h"
-
-extern char **environ;
 
 void step_word(step *s, const char *word) {
     if (s->n < STEP_WORDS - 1) s->words[s->n++] = word; /* the last one stays NULL, for execve() */
@@ -46,26 +45,28 @@ static void add_stamp(specrt_sha256 *sha, const struct stat *s) {
     specrt_sha256_update(sha, stamp, sizeof stamp);
 }
 
+/* Whether a path is the folder of outputs, or in it. */
+static bool is_ours(const steps *all, const char *path) {
+    size_t n = strlen(all->folder);
+    return strncmp(path, all->folder, n) == 0 && (path[n] == '/' || path[n] == 0);
+}
+
 /* The files of a folder in the order of their names; those of its folders count by the folder's own time. */
-static void add_folder(specrt_sha256 *sha, const char *path) {
+static void add_folder(steps *all, const char *path) {
     struct dirent **entries;
     int n = scandir(path, &entries, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         char file[TOOL_PATH_BYTES];
         struct stat s;
         int length = snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name);
-        if (entries[i]->d_name[0] != '.' && length < (int)sizeof file && stat(file, &s) == 0) {
-            add_text(sha, entries[i]->d_name);
-            add_stamp(sha, &s);
+        if (entries[i]->d_name[0] != '.' && length < (int)sizeof file && !is_ours(all, file) &&
+            stat(file, &s) == 0) {
+            add_text(&all->chain, entries[i]->d_name);
+            add_stamp(&all->chain, &s);
         }
         free(entries[i]);
     }
     if (n >= 0) free(entries);
-}
-
-static bool is_ours(const steps *all, const char *path) {
-    size_t n = strlen(all->folder);
-    return strncmp(path, all->folder, n) == 0 && path[n] == '/';
 }
 
 /* The outputs of earlier steps are known by those steps. */
@@ -76,7 +77,7 @@ static void add_step(steps *all, const step *s) {
         add_text(&all->chain, s->words[i]);
         if (i == 0 || is_ours(all, s->words[i]) || stat(s->words[i], &file) != 0) continue;
         if (S_ISDIR(file.st_mode))
-            add_folder(&all->chain, s->words[i]);
+            add_folder(all, s->words[i]);
         else
             add_stamp(&all->chain, &file);
     }
@@ -101,36 +102,49 @@ static bool is_done(const steps *all, const step *s, const char *key) {
 
 /* ---- running a tool ---- */
 
-static int wait_for(pid_t child, const char *name) {
-    int status;
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR) return CLI_IO;
-    if (WIFEXITED(status)) return WEXITSTATUS(status);
-    if (WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM) return CLI_INTERRUPTED;
-    sl_cli_warn("%s: ended by signal %d", name, WTERMSIG(status));
+/* What a tool prints, owned, until the tool ends; NULL: no memory, or far more than any tool prints. */
+static char *read_all(int fd) {
+    enum { MOST = 64 << 20 };
+    char *text = NULL, part[4096];
+    size_t n = 0;
+    ssize_t got = 0;
+    FILE *to = open_memstream(&text, &n);
+    while (to && ftell(to) < MOST && (got = read(fd, part, sizeof part)) != 0)
+        if (got > 0 && fwrite(part, 1, (size_t)got, to) < (size_t)got) break;
+    bool whole = to && got == 0;
+    if (to && fclose(to) == 0 && whole) return text;
+    free(text);
+    return NULL;
+}
+
+/* The exit code of a tool that has ended, for ours. */
+static int code_of(int code, const char *name) {
+    if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP)
+        return CLI_INTERRUPTED;
+    if (code < 128) return code;
+    sl_cli_warn("%s: ended by signal %d", name, code - 128);
     return CLI_IO;
 }
 
-static int run(steps *all, step *s) {
-    char path[TOOL_PATH_BYTES], result[TOOL_PATH_BYTES];
+/* What the tool prints goes to stderr, or is kept: *text, owned. */
+static int run(step *s, char **text) {
+    char path[TOOL_PATH_BYTES];
+    const char *name = s->words[0];
+    int ends[2], fds[2] = {-1, STDERR_FILENO};
     pid_t child;
-    posix_spawn_file_actions_t actions;
-    if (!tool_path(s->words[0], path)) return CLI_USAGE;
-    if (!record_path(all, s->name, ".json", result))
-        return sl_cli_usage("%s: expected a shorter path", all->folder);
-    posix_spawn_file_actions_init(&actions);
-    if (s->shows)
-        posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-    else
-        posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, result,
-                                         O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    int failed = posix_spawn(&child, path, &actions, NULL, (char **)s->words, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed) {
-        sl_cli_warn("%s: cannot run: %s", path, strerror(failed));
-        return CLI_IO;
-    }
-    return wait_for(child, s->words[0]);
+    specrt_error err;
+    *text = NULL;
+    if (!tool_path(name, path)) return CLI_USAGE;
+    if (!s->shows && pipe2(ends, O_CLOEXEC) != 0)
+        return sl_error_no_memory(&err, name), sl_cli_fail(&err);
+    if (!s->shows) fds[1] = ends[1];
+    s->words[0] = path;
+    specrt_status status = sl_child_start(s->words, fds, 2, &child, &err);
+    s->words[0] = name;
+    if (!s->shows) close(ends[1]);
+    if (!s->shows && status == SPECRT_STATUS_OK) *text = read_all(ends[0]);
+    if (!s->shows) close(ends[0]);
+    return status == SPECRT_STATUS_OK ? code_of(sl_child_wait(child), name) : sl_cli_fail(&err);
 }
 
 /* ---- a step ---- */
@@ -164,6 +178,13 @@ char *step_line(const step *s) {
     return NULL;
 }
 
+/* A tool as the user named this program, so that the line works where it is pasted. */
+static void name_tool(const step *s, char path[TOOL_PATH_BYTES]) {
+    const char *self = program_invocation_name, *slash = strrchr(self, '/');
+    snprintf(path, TOOL_PATH_BYTES, "%.*s%s", slash ? (int)(slash + 1 - self) : 0, self,
+             s->words[0]);
+}
+
 static int print_command(const step *s) {
     char *line = step_line(s);
     specrt_error err;
@@ -174,11 +195,32 @@ static int print_command(const step *s) {
     return CLI_OK;
 }
 
-static int keep_record(const steps *all, const step *s, const char *key) {
+static int keep(const steps *all, const step *s, const char *ending, const char *text) {
     char path[TOOL_PATH_BYTES];
     specrt_error err;
-    record_path(all, s->name, ".key", path); /* run() has checked the length of a longer one */
-    return sl_out_bytes(path, true, key, 64, &err) == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
+    record_path(all, s->name, ending, path); /* steps_open() has checked the length */
+    specrt_status status =
+        text ? sl_out_bytes(path, true, text, strlen(text), &err) : sl_error_no_memory(&err, path);
+    return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
+}
+
+/* Options that change no output are no part of the record. */
+static void add_common(const steps *all, step *s) {
+    if (!s->shows) step_word(s, "--json");
+    if (!all->verbose) step_word(s, "-q");
+    if (all->progress && !s->shows) step_word(s, "--progress");
+    if (all->threads) step_option(s, "--threads", all->threads);
+}
+
+static int run_and_keep(const steps *all, step *s, const char *key) {
+    char *text;
+    add_common(all, s);
+    int code = run(s, &text);
+    if (code == CLI_OK && !s->shows) code = keep(all, s, ".json", text);
+    if (code == CLI_OK) code = keep(all, s, ".key", key);
+    if (code == CLI_INVALID && !s->shows && text) s->findings = json_tokener_parse(text);
+    free(text);
+    return code;
 }
 
 int step_run(steps *all, step *s) {
@@ -192,14 +234,74 @@ int step_run(steps *all, step *s) {
     if (done) return CLI_OK;
     all->changed = true;
     all->seconds += s->seconds;
-    if (all->dry) return print_command(s);
-    if (!s->shows) step_word(s, "--json");
-    if (!all->verbose) step_word(s, "-q");
-    int code = run(all, s);
-    return code == CLI_OK ? keep_record(all, s, key) : code;
+    if (!all->dry) return run_and_keep(all, s, key);
+    char path[TOOL_PATH_BYTES];
+    name_tool(s, path);
+    s->words[0] = path;
+    return print_command(s);
 }
 
 json_object *step_result(const steps *all, const char *name) {
     char path[TOOL_PATH_BYTES];
     return record_path(all, name, ".json", path) ? json_object_from_file(path) : NULL;
+}
+
+/* ---- the folder ---- */
+
+/* What is in a folder that no preparation made: its first entry but ours; false: nothing. */
+static bool find_stranger(const char *path, char name[256]) {
+    bool found = false, ours = false;
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        ours = ours || strcmp(entry->d_name, "steps") == 0;
+        if (entry->d_name[0] != '.') snprintf(name, 256, "%s", entry->d_name), found = true;
+    }
+    if (folder) closedir(folder);
+    return found && !ours;
+}
+
+static int fail(const char *path, const char *what, const char *why) {
+    specrt_error err;
+    specrt_error_set(&err, SPECRT_STATUS_IO, "%s: %s%s", path, what, why);
+    return sl_cli_fail(&err);
+}
+
+static int make_folder(const char *path) {
+    struct stat s;
+    if (mkdir(path, 0777) == 0 || (errno == EEXIST && stat(path, &s) == 0 && S_ISDIR(s.st_mode)))
+        return CLI_OK;
+    return fail(path, "cannot make this folder: ", strerror(errno));
+}
+
+int steps_check(const steps *all, bool force) {
+    char name[256];
+    struct stat s;
+    if (strlen(all->folder) > TOOL_PATH_BYTES / 2)
+        return sl_cli_usage("-o: expected a shorter path");
+    if (stat(all->folder, &s) == 0 && !S_ISDIR(s.st_mode))
+        return fail(all->folder, "expected a folder, found a file", "");
+    if (force || !find_stranger(all->folder, name)) return -1;
+    return sl_cli_usage("%s: expected a new or empty folder, or one of an earlier run, found %s in "
+                        "it; name another folder, or replace files in this one (-f)",
+                        all->folder, sl_text_name(name));
+}
+
+int steps_open(steps *all) {
+    char path[TOOL_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/steps", all->folder);
+    if (all->dry) return print_command(&(step){.words = {"mkdir", "-p", path}, .n = 3});
+    int code = make_folder(all->folder);
+    if (code == CLI_OK) code = make_folder(path);
+    if (code != CLI_OK) return code;
+    all->lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (all->lock < 0 || flock(all->lock, LOCK_EX | LOCK_NB) == 0) return CLI_OK;
+    return fail(all->folder, "another specrt prepare writes to this folder; wait for its end", "");
+}
+
+void steps_close(steps *all) {
+    char path[TOOL_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/steps", all->folder);
+    if (all->lock < 0) return;
+    if (rmdir(path) == 0) rmdir(all->folder); /* where no step was done */
+    close(all->lock);
 }

@@ -1,5 +1,5 @@
-/* step.h : the steps of a preparation. A step runs one tool. It is skipped when an earlier run finished the
- * same command over the same files. */
+/* step.h : the steps of a preparation. A step runs one tool, which ends when this program ends. A step is
+ * skipped when an earlier run finished the same command over the same files. */
 #ifndef SPECRT_STEP_H
 #define SPECRT_STEP_H
 
@@ -14,6 +14,9 @@ typedef struct steps {
     int n_steps, n_done;
     bool dry;            /* print commands, run nothing */
     bool verbose;        /* let tools print their messages */
+    bool progress;       /* let tools show progress */
+    const char *threads; /* of tools; NULL: their default */
+    int lock;            /* a descriptor that keeps other runs out of the folder; -1: none */
     double seconds;      /* of a dry run: what the steps that are not done take */
     specrt_sha256 chain; /* of all steps so far: a step depends on those before it */
     bool changed;        /* a step ran, so that all later ones run */
@@ -23,13 +26,23 @@ typedef struct step {
     const char *name, *what;       /* what: for people, behind the name */
     const char *words[STEP_WORDS]; /* [n] the command; words[0] names a tool */
     int n;
-    const char *output; /* file or folder that the tool writes; NULL: none */
-    bool shows;         /* what the tool prints is for people; else it is kept as JSON */
-    double seconds;     /* how long it takes, estimated; 0: unknown */
+    const char *output;    /* file or folder that the tool writes; NULL: none */
+    bool shows;            /* what the tool prints is for people; else it is kept as JSON */
+    json_object *findings; /* what the tool printed with exit code 3, owned; NULL: nothing */
+    double seconds;        /* how long it takes, estimated; 0: unknown */
 } step;
 
 void step_word(step *s, const char *word);
 void step_option(step *s, const char *name, const char *value); /* nothing where value is NULL */
+
+/* steps_check() : whether the folder may be written to.
+ *   force : replace what another program put there
+ * @return -1, or the exit code after a line that says why not */
+int steps_check(const steps *all, bool force);
+
+/* steps_open() : make the folder and keep other runs out of it. @return CLI_OK, or CLI_IO after a line. */
+int steps_open(steps *all);
+void steps_close(steps *all); /* a folder without any finished step is removed */
 
 /* step_run() : run the step, or find that it has been run. Prints one line on stderr.
  * @return the tool's exit code, after the tool said what is wrong; CLI_IO with a line of its own */
