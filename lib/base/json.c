@@ -64,6 +64,17 @@ json_object *sl_json_hex64(uint64_t x) {
     return sl_json_hex(bytes, 8);
 }
 
+json_object *sl_json_get(json_object *o, const char *key) {
+    json_object *value = NULL;
+    json_object_object_get_ex(o, key, &value);
+    return value;
+}
+
+const char *sl_json_get_text(json_object *o, const char *key) {
+    json_object *value = sl_json_get(o, key);
+    return json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
+}
+
 json_object *sl_json_base_name(const char *path) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;

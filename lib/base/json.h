@@ -15,6 +15,11 @@ json_object *sl_json_range(double low, double high);   /* [low, high] */
 json_object *sl_json_hex(const uint8_t *bytes, int n); /* at most 32 */
 json_object *sl_json_hex64(uint64_t x);                /* 16 digits, the highest first */
 
+/* sl_json_get(), sl_json_get_text() : what an object has under a key, borrowed; NULL where `o` is no object
+ * (null, say), or has no such key, or null, or for the second call no text there. */
+json_object *sl_json_get(json_object *o, const char *key);
+const char *sl_json_get_text(json_object *o, const char *key);
+
 /* sl_json_base_name() : the last component of a path; where the rest of it lies concerns nobody else. */
 json_object *sl_json_base_name(const char *path);
 

@@ -50,25 +50,14 @@ static specrt_status add_turn(prompt *p, const char *text) {
     return SPECRT_STATUS_OK;
 }
 
-static const char *string_under(json_object *record, const char *key) {
-    json_object *value;
-    return json_object_object_get_ex(record, key, &value) &&
-                   json_object_is_type(value, json_type_string)
-               ? json_object_get_string(value)
-               : NULL;
-}
-
 /* "category" is Spec-Bench's; its kinds of MT-Bench count as one task, as its own report does. */
 static const char *domain_of(json_object *record, const char *file_name) {
     static const char *const keys[] = {"domain", "category", "task"};
     static const char *const mt_bench[] = {"writing", "roleplay",   "reasoning", "math",
                                            "coding",  "extraction", "stem",      "humanities"};
-    json_object *value;
     for (size_t i = 0; i < 3; i++) {
-        if (!json_object_object_get_ex(record, keys[i], &value) ||
-            !json_object_is_type(value, json_type_string))
-            continue;
-        const char *name = json_object_get_string(value);
+        const char *name = sl_json_get_text(record, keys[i]);
+        if (!name) continue;
         for (size_t k = 0; i == 1 && k < sizeof mt_bench / sizeof *mt_bench; k++)
             if (strcmp(name, mt_bench[k]) == 0) return "mt_bench";
         return name;
@@ -112,7 +101,8 @@ static specrt_status add_joined(prompt *p, const char *before, const char *after
 /* What the user says are turns; the answers come from the target.
  *   *told : goes before the first of them */
 static specrt_status take_message(json_object *message, const char **told, prompt *p) {
-    const char *text = string_under(message, "content"), *role = string_under(message, "role");
+    const char *text = sl_json_get_text(message, "content"),
+               *role = sl_json_get_text(message, "role");
     if (!text) return SPECRT_STATUS_BAD_INPUT;
     if (role && strcmp(role, "system") == 0)
         return p->system ? SPECRT_STATUS_OK : keep(&p->system, text);
@@ -131,10 +121,9 @@ static specrt_status take_messages(json_object *messages, const char **told, pro
 
 /* BFCL: "question" is turns of messages, "function" what may be called, told before the first. */
 static specrt_status take_calls(json_object *turns, json_object *record, prompt *p) {
-    json_object *functions;
+    json_object *functions = sl_json_get(record, "function");
     const char *told = "";
-    if (json_object_object_get_ex(record, "function", &functions))
-        told = json_object_to_json_string_ext(functions, JSON_C_TO_STRING_PLAIN);
+    if (functions) told = json_object_to_json_string_ext(functions, JSON_C_TO_STRING_PLAIN);
     for (size_t i = 0; i < json_object_array_length(turns); i++)
         TRY(take_messages(json_object_array_get_idx(turns, i), &told, p));
     return SPECRT_STATUS_OK;
@@ -142,20 +131,19 @@ static specrt_status take_calls(json_object *turns, json_object *record, prompt 
 
 /* The array under a key; NULL: none. */
 static json_object *array_under(json_object *record, const char *key) {
-    json_object *value;
-    bool found = json_object_object_get_ex(record, key, &value);
-    return found && json_object_is_type(value, json_type_array) ? value : NULL;
+    json_object *value = sl_json_get(record, key);
+    return json_object_is_type(value, json_type_array) ? value : NULL;
 }
 
 /* A text, below which an Alpaca instruction has its input. */
 static specrt_status take_text(json_object *record, const char *key, prompt *p) {
-    const char *input = strcmp(key, "instruction") ? NULL : string_under(record, "input");
-    return add_joined(p, string_under(record, key), input ? input : "");
+    const char *input = strcmp(key, "instruction") ? NULL : sl_json_get_text(record, "input");
+    return add_joined(p, sl_json_get_text(record, key), input ? input : "");
 }
 
 static specrt_status take_record(json_object *record, prompt *p) {
     static const char *const keys[] = {"prompt", "question", "instruction", "text"};
-    const char *system = string_under(record, "system"), *told = "";
+    const char *system = sl_json_get_text(record, "system"), *told = "";
     json_object *ids = array_under(record, "prompt_ids"), *turns = array_under(record, "turns"),
                 *calls = array_under(record, "question"),
                 *messages = array_under(record, "messages");
@@ -164,7 +152,7 @@ static specrt_status take_record(json_object *record, prompt *p) {
     if (turns) return take_turns(turns, p);
     if (calls) return take_calls(calls, record, p);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        if (string_under(record, keys[i])) return take_text(record, keys[i], p);
+        if (sl_json_get_text(record, keys[i])) return take_text(record, keys[i], p);
     return take_messages(messages, &told, p);
 }
 
