@@ -34,6 +34,7 @@ static void draw(progress *p, uint64_t done, double now) {
 void sl_progress_begin(progress *p, int mode, const char *phase, const char *unit, uint64_t total) {
     double now = sl_measure_seconds();
     *p = (progress){phase, unit, total, now, now, mode < 0 ? isatty(STDERR_FILENO) : mode > 0};
+    if (p->on) draw(p, 0, now);
 }
 
 void sl_progress_update(progress *p, uint64_t done) {

@@ -1,4 +1,5 @@
-/* progress.h : one line on stderr, "phase  41%  118 MB/s  ETA 0:12", redrawn at most 10 times a second. */
+/* progress.h : one line on stderr, "phase  41%  118 MB/s  ETA 0:12", drawn at once, then at most 10 times a
+ * second. */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 

@@ -369,8 +369,9 @@ static void test_read_pipe(void) {
 static void test_progress(void) {
     static const uint64_t totals[] = {1500000000, 750000000, 0};
     static const uint64_t done[] = {750000000, 750000000, 1000};
-    static const char *const expected[] = {"\r\033[Kread  ", " 50%  750 B/s  ETA 16666:4",
-                                           "100%  750 B/s\r", "1.0 kB  0 B/s\r"};
+    static const char *const expected[] = {"\r\033[Kread    0%  0 B/s\r",
+                                           " 50%  750 B/s  ETA 16666:4", "100%  750 B/s\r",
+                                           "1.0 kB  0 B/s\r"};
     progress p;
     int saved = quietly(STDERR_FILENO);
     for (int i = 0; i < 3; i++) {
