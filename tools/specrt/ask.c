@@ -1,5 +1,6 @@
 /* ask.c : a serving endpoint answers prompts. Answers are appended to a file as they come, so that a run that
  * ends early loses none, and a second run asks for the others. */
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,93 +11,70 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/progress.h"
-#include "base/text.h"
 #include "corpus/prompts.h"
+#include "answers.h"
 #include "http.h"
 #include "specrt_tools.h"
 #include "tool.h"
 
-enum { ATTEMPTS = 5 };
+enum {
+    ATTEMPTS = 5,           /* of a prompt */
+    ALIKE = 3,              /* failures of one kind in a row, after which the run stops */
+    ANSWER_BYTES = 1 << 16, /* of an answer's JSON, and */
+    TOKEN_BYTES = 1 << 10,  /* for each token that is asked for; */
+    MOST_BYTES = 1 << 28,   /* at most */
+    MODELS_BYTES = 1 << 24  /* of a server's list of models */
+};
 
 typedef struct asking {
     const char *endpoint, *model;
     cli_list files;
     int64_t limit, max_tokens, n_parallel, seconds;
     double temperature;
+    bool no_reasoning;
     cli_common common;
     prompt_list prompts;
     bool *answered; /* [n] of prompts */
     char *url;      /* of chat completions, owned */
     char *served;   /* the model's name as the server has it, owned */
-    FILE *out;
+    int n_kept;     /* answers of earlier runs */
+    answers out;
     progress bar;
-    pthread_mutex_t lock; /* of all below, and of `out` */
-    int n_answers, n_failed, n_kept;
-    bool stopped; /* by a failure that the next request would meet too */
-    specrt_error failure;
+    pthread_mutex_t lock; /* of all below, of `out` and `bar` */
+    int n_answers;
+    int kind, n_alike;    /* of the last failures in a row */
+    bool warned;          /* that requests are tried again */
+    bool stopped;         /* the next request would fail, too */
+    specrt_error failure; /* the last one */
 } asking;
 
 /* ---- answers of an earlier run ---- */
 
-static bool same_text(json_object *o, const char *key, const char *text) {
-    json_object *value;
-    return json_object_object_get_ex(o, key, &value) && text &&
-           strcmp(json_object_get_string(value), text) == 0;
-}
-
 /* Marks the first unanswered prompt of this text. An answer to another prompt stays in the file. */
-static void mark(asking *a, json_object *answer) {
+static void mark(asking *a, const char *text) {
     for (int i = 0; i < a->prompts.n; i++) {
-        const prompt *p = &a->prompts.items[i];
-        if (a->answered[i] || p->n_turns == 0 || !same_text(answer, "prompt", p->turns[0]))
-            continue;
+        if (a->answered[i] || strcmp(text, a->prompts.items[i].turns[0]) != 0) continue;
         a->n_kept++;
         a->answered[i] = true;
         return;
     }
 }
 
-static specrt_status take_line(asking *a, const char *line, int64_t number, specrt_error *err) {
-    json_object *o = json_tokener_parse(line), *temperature;
-    specrt_status status = SPECRT_STATUS_OK;
-    if (!json_object_is_type(o, json_type_object) || !same_text(o, "model", a->served))
-        status = specrt_error_set(
+static specrt_status take_answer(void *arg, json_object *o, int64_t line, specrt_error *err) {
+    asking *a = (asking *)arg;
+    const char *text = sl_json_get_text(o, "prompt"), *model = sl_json_get_text(o, "model");
+    double temperature = json_object_get_double(sl_json_get(o, "temperature"));
+    if (!text || !model || !sl_json_get_text(o, "output") || strcmp(model, a->served) != 0)
+        return specrt_error_set(
             err, SPECRT_STATUS_BAD_INPUT,
             "%s:%lld: expected an answer of the model %s, found another text; name another file",
-            a->common.output, (long long)number, a->served);
-    else if (json_object_object_get_ex(o, "temperature", &temperature) &&
-             json_object_get_double(temperature) != a->temperature)
-        status = specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                  "--temperature %g: expected %g, as in %s:%lld; name another file",
-                                  a->temperature, json_object_get_double(temperature),
-                                  a->common.output, (long long)number);
-    else
-        mark(a, o);
-    json_object_put(o);
-    return status;
-}
-
-/* Reads the whole lines of the output. What follows them is an answer that was cut, and goes. */
-static specrt_status take_answers(asking *a, specrt_error *err) {
-    const char *path = a->common.output;
-    FILE *f = fopen(path, "r");
-    if (!f) return SPECRT_STATUS_OK; /* the first run */
-    char *line = NULL;
-    size_t room = 0;
-    long whole = 0;
-    specrt_status status = SPECRT_STATUS_OK;
-    ssize_t n;
-    for (int64_t number = 1; status == SPECRT_STATUS_OK && (n = getline(&line, &room, f)) > 0;
-         number++) {
-        if (line[n - 1] != '\n') break;
-        status = take_line(a, line, number, err);
-        whole = ftell(f);
-    }
-    free(line);
-    fclose(f);
-    if (status == SPECRT_STATUS_OK && truncate(path, whole) != 0)
-        status = specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot write", path);
-    return status;
+            a->common.output, (long long)line, a->served);
+    if (fabs(temperature - a->temperature) > 1e-6) /* the file has nine digits */
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--temperature %g: expected %g, as in %s:%lld; name another file",
+                                a->temperature, temperature, a->common.output, (long long)line);
+    mark(a, text);
+    return SPECRT_STATUS_OK;
 }
 
 /* ---- one prompt ---- */
@@ -120,68 +98,108 @@ static char *request_of(const asking *a, const prompt *p) {
     return sl_json_to_text(o);
 }
 
-/* The text of choices[0] and why it ended, borrowed from the answer; NULL: none. */
-static const char *answer_text(json_object *answer, const char **why) {
-    json_object *choices, *message, *content, *reason;
-    *why = NULL;
-    if (!json_object_object_get_ex(answer, "choices", &choices) ||
-        !json_object_is_type(choices, json_type_array))
-        return NULL;
-    json_object *first = json_object_array_get_idx(choices, 0);
-    if (!first || !json_object_object_get_ex(first, "message", &message) ||
-        !json_object_object_get_ex(message, "content", &content) ||
-        !json_object_is_type(content, json_type_string))
-        return NULL;
-    if (json_object_object_get_ex(first, "finish_reason", &reason))
-        *why = json_object_get_string(reason);
-    return json_object_get_string(content);
+static json_object *first_under(json_object *o, const char *key) {
+    json_object *list = sl_json_get(o, key);
+    return json_object_is_type(list, json_type_array) ? json_object_array_get_idx(list, 0) : NULL;
 }
 
-static specrt_status write_answer(asking *a, const prompt *p, json_object *answer,
-                                  specrt_error *err) {
-    const char *why, *text = answer_text(answer, &why);
-    if (!text)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: choices[0].message.content: expected a text, found none",
-                                a->url);
+static json_object *text_under(json_object *o, const char *key) {
+    return sl_json_get_text(o, key) ? sl_json_get(o, key) : NULL;
+}
+
+static size_t put_part(FILE *to, const char *before, json_object *text) {
+    size_t n = (size_t)json_object_get_string_len(text);
+    if (n > 0) fputs(before, to), fwrite(json_object_get_string(text), 1, n, to);
+    return n;
+}
+
+/* What the model wrote, as it writes it: a server takes the tags away that separate the reasoning. */
+static json_object *join(json_object *reasoning, json_object *content) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    if (!to) return NULL;
+    bool reasons = put_part(to, "<think>", reasoning) > 0;
+    put_part(to, reasons ? "</think>" : "", content);
+    json_object *o = fclose(to) == 0 ? json_object_new_string_len(text, (int)n) : NULL;
+    free(text);
+    return o;
+}
+
+/* An answer without a text, and one that ended before the first character of its text. */
+static specrt_status refuse_answer(const asking *a, json_object *answer, json_object *message,
+                                   specrt_error *err) {
+    char quote[HTTP_QUOTE], *sent = sl_json_to_text(json_object_get(answer));
+    http_quote(sent ? sent : "", sent ? strlen(sent) : 0, quote);
+    free(sent);
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "%s: %s: expected a text, found none; %s; the server sent: %s", a->url,
+                            message ? "choices[0].message.content" : "choices[0].message",
+                            message ? "raise --max-tokens where the model reasons before it answers"
+                                    : "name an OpenAI-compatible API by --endpoint",
+                            quote);
+}
+
+/* The text of choices[0] and why it ended (NULL: unknown), owned. */
+static specrt_status read_answer(const asking *a, json_object *answer, json_object **text,
+                                 const char **why, specrt_error *err) {
+    json_object *first = first_under(answer, "choices"), *message = sl_json_get(first, "message"),
+                *content = text_under(message, "content"),
+                *reasoning = text_under(message, "reasoning_content");
+    if (!reasoning) reasoning = text_under(message, "reasoning");
+    if (a->no_reasoning) reasoning = NULL;
+    *why = sl_json_get_text(first, "finish_reason");
+    size_t n =
+        (size_t)(json_object_get_string_len(content) + json_object_get_string_len(reasoning));
+    bool was_cut = *why && strcmp(*why, "length") == 0;
+    if (n == 0 && (!content || was_cut)) return refuse_answer(a, answer, message, err);
+    *text = join(reasoning, content);
+    return *text ? SPECRT_STATUS_OK : sl_error_no_memory(err, a->url);
+}
+
+/* The line of an answer, owned; NULL: no memory. `text` is released. */
+static char *line_of(const asking *a, const prompt *p, json_object *text, const char *why) {
     json_object *o = json_object_new_object();
     sl_json_put(o, "prompt", sl_json_text(p->turns[0]));
-    sl_json_put(o, "output", sl_json_text(text));
+    sl_json_put(o, "output", text);
     sl_json_put(o, "domain", sl_json_text(p->domain));
     sl_json_put(o, "finish_reason", sl_json_text(why));
     sl_json_put(o, "model", sl_json_text(a->served));
     sl_json_put(o, "temperature", sl_json_real(a->temperature));
     sl_json_put(o, "seed", sl_json_whole((uint64_t)a->common.seed));
-    char *line = sl_json_to_text(o);
-    if (!line) return sl_error_no_memory(err, p->place);
-    pthread_mutex_lock(&a->lock);
-    bool ok = fprintf(a->out, "%s\n", line) > 0 && fflush(a->out) == 0;
-    a->n_answers += ok;
-    sl_progress_update(&a->bar, (uint64_t)(a->n_answers + a->n_kept));
-    pthread_mutex_unlock(&a->lock);
-    free(line);
-    return ok ? SPECRT_STATUS_OK
-              : specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot write", a->common.output);
+    char *json = sl_json_to_text(o), *line = NULL;
+    if (json && asprintf(&line, "%s\n", json) < 0) line = NULL;
+    free(json);
+    return line;
 }
 
-/* One try. *again: whether another may succeed. */
-static specrt_status try_once(asking *a, const prompt *p, const char *body, bool *again,
-                              specrt_error *err) {
-    http_request r = {a->url, getenv("OPENAI_API_KEY"), body, (int)a->seconds};
-    json_object *answer;
-    TRY(http_json(&r, &answer, again, err));
-    specrt_status status = write_answer(a, p, answer, err);
-    *again = status == SPECRT_STATUS_BAD_INPUT;
-    json_object_put(answer);
+static specrt_status add_answer(asking *a, const char *line, specrt_error *err) {
+    pthread_mutex_lock(&a->lock);
+    specrt_status status = answers_add(&a->out, line, err);
+    if (status == SPECRT_STATUS_OK) {
+        a->n_alike = 0;
+        sl_progress_update(&a->bar, (uint64_t)++a->n_answers);
+    }
+    pthread_mutex_unlock(&a->lock);
     return status;
 }
 
-static void fail(asking *a, const specrt_error *err, bool others_too) {
-    pthread_mutex_lock(&a->lock);
-    a->n_failed++;
-    a->failure = *err;
-    a->stopped = a->stopped || others_too;
-    pthread_mutex_unlock(&a->lock);
+static specrt_status try_once(asking *a, const prompt *p, const char *body, http_fault *fault,
+                              specrt_error *err) {
+    http_request r = {a->url, getenv("OPENAI_API_KEY"), body, (int)a->seconds, MOST_BYTES};
+    if (a->max_tokens < (MOST_BYTES - ANSWER_BYTES) / TOKEN_BYTES)
+        r.most = (size_t)(ANSWER_BYTES + a->max_tokens * TOKEN_BYTES);
+    json_object *answer, *text;
+    const char *why;
+    TRY(http_json(&r, &answer, fault, err));
+    specrt_status status = read_answer(a, answer, &text, &why, err);
+    fault->kind = status == SPECRT_STATUS_BAD_INPUT ? HTTP_NO_TEXT : HTTP_LOCAL;
+    char *line = status == SPECRT_STATUS_OK ? line_of(a, p, text, why) : NULL;
+    json_object_put(answer);
+    if (status != SPECRT_STATUS_OK) return status;
+    status = line ? add_answer(a, line, err) : sl_error_no_memory(err, p->place);
+    free(line);
+    return status;
 }
 
 static bool is_stopped(asking *a) {
@@ -191,76 +209,128 @@ static bool is_stopped(asking *a) {
     return stopped;
 }
 
+/* Says once that a failure is not the end. */
+static void warn_once(asking *a, const specrt_error *err) {
+    pthread_mutex_lock(&a->lock);
+    bool shows = a->bar.on;
+    if (!a->warned) {
+        sl_progress_end(&a->bar);
+        sl_cli_info("%.400s; trying again, up to %d times for a prompt", err->msg, ATTEMPTS);
+        a->bar.on = shows;
+    }
+    a->warned = true;
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* 1, 2, 4 and 8 seconds after the attempts, unless the run stops. */
+static void wait_after(asking *a, int attempt) {
+    for (int i = 0; i < 10 << attempt && !is_stopped(a); i++) usleep(100000);
+}
+
+static specrt_status try_often(asking *a, const prompt *p, const char *body, http_fault *fault,
+                               specrt_error *err) {
+    for (int attempt = 0;; attempt++) {
+        specrt_status status = try_once(a, p, body, fault, err);
+        if (status == SPECRT_STATUS_OK || !fault->again || attempt == ATTEMPTS - 1) return status;
+        warn_once(a, err);
+        wait_after(a, attempt);
+        if (is_stopped(a)) return status;
+    }
+}
+
+/* What fails after the run has stopped does not count. */
+static void fail(asking *a, int kind, const specrt_error *err) {
+    pthread_mutex_lock(&a->lock);
+    if (!a->stopped) {
+        a->n_alike = kind == a->kind ? a->n_alike + 1 : 1;
+        a->kind = kind;
+        a->failure = *err;
+        a->stopped = kind == HTTP_LOCAL || a->n_alike >= ALIKE;
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
 static void ask_one(void *arg, int64_t i, int worker) {
     (void)worker;
     asking *a = (asking *)arg;
     const prompt *p = &a->prompts.items[i];
-    if (a->answered[i] || p->n_turns == 0 || is_stopped(a)) return;
-    char *body = request_of(a, p);
-    bool again = true;
+    if (a->answered[i] || is_stopped(a)) return;
+    http_fault fault = {HTTP_LOCAL, false};
     specrt_error err;
-    specrt_status status = body ? SPECRT_STATUS_IO : sl_error_no_memory(&err, p->place);
-    for (int attempt = 0; body && again && attempt < ATTEMPTS && status != SPECRT_STATUS_OK;
-         attempt++) {
-        if (attempt) sleep(1u << (attempt - 1));
-        status = try_once(a, p, body, &again, &err);
-    }
+    char *body = request_of(a, p);
+    specrt_status status =
+        body ? try_often(a, p, body, &fault, &err) : sl_error_no_memory(&err, p->place);
     free(body);
-    if (status != SPECRT_STATUS_OK) fail(a, &err, !again);
+    if (status != SPECRT_STATUS_OK) fail(a, fault.kind, &err);
 }
 
 /* ---- all of them ---- */
 
-/* The model that the server has, unless one is named. */
+/* The first model that the server lists. */
 static specrt_status find_model(asking *a, const char *base, specrt_error *err) {
-    char url[1024];
-    json_object *answer, *data, *id = NULL;
-    bool again;
-    if (a->model)
-        return (a->served = strdup(a->model)) ? SPECRT_STATUS_OK
-                                              : sl_error_no_memory(err, a->model);
+    char url[2048];
+    json_object *answer;
+    http_fault fault;
     snprintf(url, sizeof url, "%s/models", base);
-    http_request r = {url, getenv("OPENAI_API_KEY"), NULL, 30};
-    TRY(http_json(&r, &answer, &again, err));
-    if (json_object_object_get_ex(answer, "data", &data) &&
-        json_object_is_type(data, json_type_array) && json_object_array_length(data) > 0)
-        json_object_object_get_ex(json_object_array_get_idx(data, 0), "id", &id);
-    if (id) a->served = strdup(json_object_get_string(id));
+    http_request r = {url, getenv("OPENAI_API_KEY"), NULL, 30, MODELS_BYTES};
+    TRY(http_json(&r, &answer, &fault, err));
+    const char *id = sl_json_get_text(first_under(answer, "data"), "id");
+    bool found = id && (a->served = strdup(id));
     json_object_put(answer);
-    return a->served ? SPECRT_STATUS_OK
-                     : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                        "%s: data[0].id: expected a model, found none; "
-                                        "name it by --model",
-                                        url);
+    return found ? SPECRT_STATUS_OK
+                 : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: data[0].id: expected a model, found none; name it by "
+                                    "--model",
+                                    url);
 }
 
-static specrt_status prepare_asking(asking *a, specrt_error *err) {
-    char base[512], url[1024];
-    snprintf(base, sizeof base, "%s", a->endpoint);
-    size_t n = strlen(base);
-    if (n > 0 && base[n - 1] == '/') base[n - 1] = 0;
-    snprintf(url, sizeof url, "%s/chat/completions", base);
-    a->url = strdup(url);
+static specrt_status read_prompts(asking *a, specrt_error *err) {
     for (int i = 0; i < a->files.n; i++)
         TRY(sl_prompts_read(a->files.items[i], a->limit, &a->prompts, err));
-    if (!a->url) return sl_error_no_memory(err, a->endpoint);
-    TRY(sl_new(&a->answered, (size_t)a->prompts.n, sizeof *a->answered, a->endpoint, err));
-    TRY(find_model(a, base, err));
-    TRY(take_answers(a, err));
-    a->out = fopen(a->common.output, "a");
-    return a->out ? SPECRT_STATUS_OK
-                  : specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot write", a->common.output);
+    for (int i = 0; i < a->prompts.n; i++)
+        if (a->prompts.items[i].n_turns == 0)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: prompt_ids: expected a prompt as text, which a served "
+                                    "model takes; found token ids",
+                                    a->prompts.items[i].place);
+    return sl_new(&a->answered, (size_t)a->prompts.n, sizeof *a->answered, "prompts", err);
+}
+
+/* All that can be refused is refused before the first request. */
+static specrt_status prepare_asking(asking *a, specrt_error *err) {
+    char base[1024];
+    size_t n = strlen(a->endpoint);
+    while (n > 0 && a->endpoint[n - 1] == '/') n--;
+    if (n >= sizeof base)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--endpoint: expected at most %zu bytes, found %zu",
+                                sizeof base - 1, n);
+    snprintf(base, sizeof base, "%.*s", (int)n, a->endpoint);
+    a->out.path = a->common.output;
+    TRY(read_prompts(a, err));
+    TRY(answers_open(&a->out, &a->files, false, err));
+    if (asprintf(&a->url, "%s/chat/completions", base) < 0) a->url = NULL;
+    a->served = a->model ? strdup(a->model) : NULL;
+    if (!a->url || (a->model && !a->served)) return sl_error_no_memory(err, a->endpoint);
+    if (!a->served) TRY(find_model(a, base, err));
+    TRY(answers_open(&a->out, &a->files, true, err));
+    return answers_read(&a->out, take_answer, a, err);
 }
 
 static specrt_status ask_all(asking *a, specrt_error *err) {
     TRY(prepare_asking(a, err));
-    sl_progress_begin(&a->bar, a->common.progress, "ask", "prompts", (uint64_t)a->prompts.n);
+    sl_progress_begin(&a->bar, a->common.progress, "ask", "prompts",
+                      (uint64_t)(a->prompts.n - a->n_kept));
     sl_parallel_for((int)a->n_parallel, a->prompts.n, ask_one, a);
     sl_progress_end(&a->bar);
-    if (a->n_failed == 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_IO,
-                            "%d of %d prompts have an answer; run again for the others: %.300s",
-                            a->n_answers + a->n_kept, a->prompts.n, a->failure.msg);
+    int n = a->n_answers + a->n_kept;
+    if (n == a->prompts.n) return SPECRT_STATUS_OK;
+    bool alike = a->stopped && a->kind != HTTP_LOCAL;
+    return specrt_error_set(err, SPECRT_STATUS_IO, "%d of %d prompts have an answer; %s: %s", n,
+                            a->prompts.n,
+                            alike ? "the run stopped because several failed in the same way"
+                                  : "run again for the others",
+                            a->failure.msg);
 }
 
 static int report(const asking *a) {
@@ -278,8 +348,11 @@ static int report(const asking *a) {
 }
 
 int ask_main(int argc, char **argv) {
-    asking a = {
-        .max_tokens = 512, .n_parallel = 4, .seconds = 600, .lock = PTHREAD_MUTEX_INITIALIZER};
+    asking a = {.max_tokens = 512,
+                .n_parallel = 4,
+                .seconds = 600,
+                .out = {.fd = -1},
+                .lock = PTHREAD_MUTEX_INITIALIZER};
     const cli_option options[] = {
         sl_cli_string("endpoint", "URL", &a.endpoint,
                       "of an OpenAI-compatible API, such as http://localhost:8000/v1"),
@@ -290,6 +363,8 @@ int ask_main(int argc, char **argv) {
                    "so many prompts of each file, evenly spread"),
         sl_cli_int("max-tokens", "N", &a.max_tokens, 1, INT32_MAX, "of an answer (default 512)"),
         sl_cli_real("temperature", "T", &a.temperature, 0, 10, "of sampling (default 0)"),
+        sl_cli_flag("no-reasoning", &a.no_reasoning,
+                    "leave out what the model writes before its answer"),
         sl_cli_int("parallel", "N", &a.n_parallel, 1, 256, "requests at a time (default 4)"),
         sl_cli_int("timeout", "SECONDS", &a.seconds, 1, 86400, "for one answer (default 600)"),
         {0}};
@@ -311,7 +386,7 @@ int ask_main(int argc, char **argv) {
             a.endpoint);
     else
         code = ask_all(&a, &err) == SPECRT_STATUS_OK ? report(&a) : sl_cli_fail(&err);
-    if (a.out && fclose(a.out) != 0 && code == CLI_OK) code = CLI_IO;
+    answers_close(&a.out);
     sl_prompts_free(&a.prompts);
     sl_cli_list_free(&a.files);
     free(a.answered);
