@@ -61,7 +61,8 @@ accepts specrt-bundle export ids/model.specb --format sglang-pt -o list.pt
 same list.pt ids/token_map.pt
 accepts specrt-bundle info ids/model.specb
 prints '*text/Latin*'
-refuses 2 '*is an MTP drafter: vLLM scores MTP layers*; expected --for sglang' prepare mtp --text text --for vllm -o x
+refuses 2 '*is an MTP drafter: vLLM scores MTP layers*; expected --for sglang' \
+    prepare mtp --text text --for vllm -o x
 accepts prepare eagle --text text --for vllm --size 300 --with none -o plugin
 prints 'env SPECRT_TOKEN_MAP=*/plugin/model.specb vllm serve */target*"model":"*/eagle"*'
 [ ! -e plugin/drafter ] || fail "plugin/drafter is there"
@@ -114,7 +115,8 @@ refuses 3 '*dflash.gguf: is a DFlash drafter: expected an EAGLE, EAGLE-3 or MTP 
     for_llama --drafter dflash.gguf --with none -o x
 for name in DFlashDraftModel:DFlash Qwen3DSparkModel:DSpark; do
     cp -r eagle3 block && config ${name%:*} >block/config.json
-    refuses 3 "*block: is a ${name#*:} drafter: expected an EAGLE*" prepare block --text text --for vllm -o x
+    refuses 3 "*block: is a ${name#*:} drafter: expected an EAGLE*" \
+        prepare block --text text --for vllm -o x
     rm -r block
 done
 cp -r eagle3 odd && config FooBarDraftModel >odd/config.json
@@ -151,12 +153,13 @@ case $(PATH=$PWD/bin:$PATH sh "$odd/sglang/start.sh") in
 esac
 rm -r bin
 # The printed commands of a dry run are sh's words, too, and make the same files.
-accepts specrt prepare --target "$odd/target" --drafter "$odd/eagle3" --text "$odd/text" --for vllm \
-    --with none --size 300 --dry-run -o "$odd/dry"
+accepts specrt prepare --target "$odd/target" --drafter "$odd/eagle3" --text "$odd/text" \
+    --for vllm --with none --size 300 --dry-run -o "$odd/dry"
 sed '$d' ../out >dry.sh # the check would name the tokens that this drafter has no rows for
 sh -e dry.sh >../made 2>&1 || fail "$(cat dry.sh ../made)"
 same "$odd/dry/drafter/model.safetensors" "$odd/eagle3-out/drafter/model.safetensors"
-accepts "$CLI_BIN/specrt" prepare --target target --drafter eagle3 --text text --for vllm --dry-run -o dry
+accepts "$CLI_BIN/specrt" prepare --target target --drafter eagle3 --text text --for vllm \
+    --dry-run -o dry
 prints "*  $CLI_BIN/vocabtrim-calibrate *  $CLI_BIN/specrt-bundle export *"
 
 # For any other engine a list of ids.
@@ -208,8 +211,12 @@ for signal in $(most "TERM INT HUP KILL TERM INT HUP KILL TERM INT" "TERM KILL")
     kill -$signal $! 2>/dev/null
     wait $!
     code=$?
-    case $signal:$code in *:0 | *:130 | KILL:137 | TERM:143 | HUP:129) ;; *) fail "exit $code after $signal" ;; esac
-    for i in 1 2 3 4 5 6 7 8 9 10; do running >/dev/null || break; sleep 0.1; done # a killed parent waits for none
+    case $signal:$code in # before the handler is there the signal ends it as any program
+        *:0 | *:130 | KILL:137 | TERM:143 | HUP:129) ;;
+        *) fail "exit $code after $signal" ;;
+    esac
+    # What the kernel ends after KILL takes a moment.
+    for ((i = 0; i < 10; i++)); do running >/dev/null || break; sleep 0.1; done
     ! running >/dev/null || fail "after $signal: $(running | xargs -n 1 cat | tr '\0' ' ')"
     ! find kills -name '*specrt-tmp*' 2>/dev/null | grep -q . || [ $signal = KILL ] ||
         fail "after $signal: $(find kills)"
