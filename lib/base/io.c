@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/leftovers.h"
 
-enum { MAX_TEMPS = 32 };
+enum { MAX_TEMPS = 64 };
 /* Written with signals blocked, read in the handler. */
 static char *volatile temps[MAX_TEMPS];
 
@@ -24,14 +24,29 @@ static void block_signals(sigset_t *old) {
     sigprocmask(SIG_BLOCK, &all, old);
 }
 
-static void forget_temp(const char *temp) {
+int sl_temp_keep(char *temp, int create(char *temp)) {
+    int slot = 0, fd = 0;
+    while (slot < MAX_TEMPS && temps[slot]) slot++;
+    if (slot == MAX_TEMPS) return errno = EMFILE, -1;
+    sigset_t old;
+    block_signals(&old);
+    if (create) fd = create(temp);
+    if (fd >= 0) temps[slot] = temp;
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return fd;
+}
+
+void sl_temp_forget(const char *temp) {
     for (int i = 0; i < MAX_TEMPS; i++)
         if (temps[i] == temp) temps[i] = NULL;
 }
 
+/* Folders, which have to be empty, after all files. */
 static void remove_temps(void) {
     for (int i = 0; i < MAX_TEMPS; i++)
         if (temps[i]) unlink(temps[i]);
+    for (int i = 0; i < MAX_TEMPS; i++)
+        if (temps[i]) rmdir(temps[i]);
 }
 
 /* The signal is blocked here and has its default action again, so that the process dies of it on return. */
@@ -150,14 +165,7 @@ static specrt_status open_temp(out_file *out, const char *path, specrt_error *er
     if (!out->temp) return sl_error_no_memory(err, path);
     snprintf(out->temp, n, "%s" TEMP_SUFFIX, path);
     sl_leftovers_remove(sl_folder_open(path), path);
-    int slot = 0;
-    while (slot < MAX_TEMPS && temps[slot]) slot++;
-    if (slot == MAX_TEMPS) errno = EMFILE;
-    sigset_t old;
-    block_signals(&old);
-    int fd = slot < MAX_TEMPS ? sl_leftovers_create(out->temp) : -1;
-    if (fd >= 0) temps[slot] = out->temp;
-    sigprocmask(SIG_SETMASK, &old, NULL);
+    int fd = sl_temp_keep(out->temp, sl_leftovers_create);
     if (fd < 0) return io_error(err, path, "cannot create");
     mode_t mask = umask(0);
     umask(mask);
@@ -266,7 +274,7 @@ static specrt_status take_name(out_file *out, specrt_error *err) {
     if (rename(out->temp, out->path) != 0)
         status = io_error(err, out->path, "cannot replace");
     else
-        forget_temp(out->temp), free(out->temp), out->temp = NULL, sync_folder(out->path);
+        sl_temp_forget(out->temp), free(out->temp), out->temp = NULL, sync_folder(out->path);
     sigprocmask(SIG_SETMASK, &old, NULL);
     return status;
 }
@@ -288,7 +296,7 @@ void sl_out_abort(out_file *out) {
     if (out->f) fclose(out->f);
     if (out->temp) {
         unlink(out->temp);
-        forget_temp(out->temp);
+        sl_temp_forget(out->temp);
     }
     free(out->temp);
     free(out->path);

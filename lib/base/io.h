@@ -52,6 +52,13 @@ bool sl_out_is_stdout(const char *path);
 /* sl_out_flush_stdout() : @return IO when not all that was printed has reached stdout. */
 specrt_status sl_out_flush_stdout(specrt_error *err);
 
+/* sl_temp_keep() : note a file or an empty folder that an interrupt removes, with its files first.
+ *   create : makes it and gives a descriptor, or -1; NULL: it is there
+ * @return the descriptor, 0 without create, or -1 with errno: EMFILE where too many are noted */
+int sl_temp_keep(char *temp, int create(char *temp));
+/* sl_temp_forget() : an interrupt leaves it from now on; the same pointer. */
+void sl_temp_forget(const char *temp);
+
 /* sl_folder_open() : a descriptor of the folder that holds `path`, or -1. */
 int sl_folder_open(const char *path);
 

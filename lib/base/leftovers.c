@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -24,17 +25,33 @@ static bool was_taken(int fd) {
     return fstat(fd, &st) == 0 && st.st_nlink == 0;
 }
 
-int sl_leftovers_create(char *temp) {
+static int make_file(char *temp) {
+    return mkostemp(temp, O_CLOEXEC);
+}
+
+static int make_folder(char *temp) {
+    return mkdtemp(temp) ? open(temp, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+}
+
+static int create(char *temp, int make(char *temp)) {
     size_t n = strlen(temp);
     for (int i = 0; i < N_TRIES; i++) {
         memset(temp + n - N_RANDOM, 'X', N_RANDOM);
-        int fd = mkostemp(temp, O_CLOEXEC);
+        int fd = make(temp);
         if (fd < 0 || !was_taken(fd)) return fd;
-        unlink(temp);
+        remove(temp);
         close(fd);
     }
     errno = EBUSY;
     return -1;
+}
+
+int sl_leftovers_create(char *temp) {
+    return create(temp, make_file);
+}
+
+int sl_leftovers_create_folder(char *temp) {
+    return create(temp, make_folder);
 }
 
 /* File systems of one machine, where every writer's lock is seen. */
@@ -58,12 +75,25 @@ static bool is_temp_of(const char *name, const char *base, size_t n_base) {
     return true;
 }
 
+/* The files of a folder, which has no folders. */
+static void empty(int fd) {
+    DIR *folder = fdopendir(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(fd, entry->d_name, 0);
+    if (folder) closedir(folder);
+}
+
 static void remove_unless_locked(int folder, const char *name) {
     struct stat st;
     int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == EISDIR)
+        fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0)
-        unlinkat(folder, name, 0);
+    bool ours = fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
+                flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (ours && S_ISDIR(st.st_mode)) empty(fd);
+    if (ours) unlinkat(folder, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
     close(fd);
 }
 

@@ -10,8 +10,11 @@
  * @return a descriptor, or -1 with errno */
 int sl_leftovers_create(char *temp);
 
-/* sl_leftovers_remove() : remove temporary files of `path` that nobody writes any more. Where locks may not
- * reach every writer, on file systems of several machines, they stay.
+/* sl_leftovers_create_folder() : the same for a folder. */
+int sl_leftovers_create_folder(char *temp);
+
+/* sl_leftovers_remove() : remove temporary files and folders of `path` that nobody writes any more.
+ * Where locks may not reach every writer, on file systems of several machines, they stay.
  *   folder : a descriptor of the one that holds `path`, closed here; -1: none */
 void sl_leftovers_remove(int folder, const char *path);
 

@@ -1,4 +1,4 @@
-/* out_folder.h : several files of one folder, all complete before any of them gets its name. */
+/* out_folder.h : several files of one folder, which appears whole or not at all. */
 #ifndef BASE_OUT_FOLDER_H
 #define BASE_OUT_FOLDER_H
 
@@ -7,25 +7,31 @@
 enum { OUT_FOLDER_FILES = 24 };
 
 typedef struct out_folder {
-    const char *path;         /* borrowed */
+    char *path; /* owned */
+    char *temp; /* where files are written: PATH.specrt-tmp-XXXXXX, owned; NULL: none */
     const char *const *names; /* [n_names] borrowed */
     int n_names, n;           /* files begun */
-    bool made, force;
+    int lock;                 /* the descriptor of temp */
+    bool exists, beside;      /* path was there; temp is beside it, not in it */
     out_file files[OUT_FOLDER_FILES];
+    char *named[OUT_FOLDER_FILES]; /* files that are complete, in temp; owned */
 } out_folder;
 
-/* sl_out_folder_open() : the folder, made if it is missing.
- *   names : [n] what will be written, at most OUT_FOLDER_FILES. A folder with anything else in it is
- *           refused: a reader would take both for one thing
- * @return IO, BAD_ARG naming what is there. */
+/* sl_out_folder_open() : begin a folder, which may be there.
+ *   names  : [n] what will be written, at most OUT_FOLDER_FILES
+ *   others : other files may be in it, and stay; else a folder with anything else is refused: a reader would
+ *            take both for one thing
+ *   force  : files of these names are replaced
+ * @return IO, NO_MEMORY, BAD_ARG naming what is there. Nothing is left to close then. */
 specrt_status sl_out_folder_open(out_folder *f, const char *path, const char *const *names, int n,
-                                 bool force, specrt_error *err);
+                                 bool others, bool force, specrt_error *err);
 
 /* sl_out_folder_next() : begin the file of the next of those names; borrowed. @return as sl_out_open(). */
 specrt_status sl_out_folder_next(out_folder *f, out_file **out, specrt_error *err);
 
-/* sl_out_folder_finish() : give all files their names if status is OK, else, and on failure, take back what
- * was written and a folder that was made. @return the status, or what went wrong. */
+/* sl_out_folder_finish() : give the folder its name if status is OK, in place of one that was there; else,
+ * and on failure, take back what was written. In a folder with other files, and where a folder cannot be
+ * replaced, files get their names one after another. @return the status, or what went wrong. */
 specrt_status sl_out_folder_finish(out_folder *f, specrt_status status, specrt_error *err);
 
 #endif

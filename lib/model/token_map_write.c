@@ -1,5 +1,4 @@
 /* token_map_write.c : the table of formats, and writing each of them. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/order.h"
+#include "base/out_folder.h"
 #include "formats/npy.h"
 #include "formats/pt.h"
 #include "formats/safetensors.h"
@@ -227,91 +227,92 @@ static specrt_status write_eagle3(const job *j) {
     return finish(&out, status, j->err);
 }
 
-/* Both files are complete before either gets its name. */
-static specrt_status write_two(const job *j, const pair *p, const char *d2t, const char *t2d) {
-    out_file a, b;
-    TRY(sl_out_open(&a, d2t, j->force, j->err));
-    specrt_status status = sl_npy_write('i', 8, p->d2t, j->n, &a, j->err);
-    if (status == SPECRT_STATUS_OK) status = sl_out_open(&b, t2d, j->force, j->err);
-    if (status != SPECRT_STATUS_OK) return finish(&a, status, j->err);
-    status = sl_npy_write('b', 1, p->t2d, j->n_vocab, &b, j->err);
-    if (status == SPECRT_STATUS_OK)
-        status = sl_out_commit(&a, j->err);
-    else
-        sl_out_abort(&a);
-    return finish(&b, status, j->err);
-}
-
-/* The two files of a folder, and whether it is there. */
-typedef struct npy_folder {
-    char d2t[4096], t2d[4096];
-    bool exists;
-} npy_folder;
+/* The names of the two files. Without its d2t a folder is no map, so t2d comes first. */
+typedef struct npy_names {
+    char t2d[32], d2t[32];
+} npy_names;
 
 /* Those of speculators have their size in their names. */
 static bool is_sized(const char *format) {
     return strcmp(format, "speculators") == 0;
 }
 
-static specrt_status npy_files(const char *format, const char *path, int32_t size, npy_folder *out,
+static npy_names npy_files(const char *format, int32_t size) {
+    npy_names names = {"t2d.npy", "d2t.npy"};
+    if (is_sized(format)) {
+        snprintf(names.t2d, sizeof names.t2d, "t2d-%" PRId32 ".npy", size);
+        snprintf(names.d2t, sizeof names.d2t, "d2t-%" PRId32 ".npy", size);
+    }
+    return names;
+}
+
+static specrt_status check_npy(const char *format, const char *path, bool *exists,
                                specrt_error *err) {
     struct stat info;
-    char ending[32] = ".npy";
-    out->exists = stat(path, &info) == 0;
-    if (strlen(path) > sizeof out->d2t - 32)
+    *exists = stat(path, &info) == 0;
+    if (strlen(path) > 4000)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%.100s...: expected a shorter path",
                                 path);
-    if (out->exists && !S_ISDIR(info.st_mode))
+    if (*exists && !S_ISDIR(info.st_mode))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: is a file; %s writes d2t.npy and t2d.npy into a folder", path,
                                 format);
     const char *dot = strrchr(path, '.');
-    if (!out->exists && dot && strcmp(dot, ".npy") == 0)
+    if (!*exists && dot && strcmp(dot, ".npy") == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: %s writes d2t.npy and t2d.npy into a folder; expected a name "
                                 "without .npy",
                                 path, format);
-    if (is_sized(format)) snprintf(ending, sizeof ending, "-%" PRId32 ".npy", size);
-    snprintf(out->d2t, sizeof out->d2t, "%s/d2t%s", path, ending);
-    snprintf(out->t2d, sizeof out->t2d, "%s/t2d%s", path, ending);
     return SPECRT_STATUS_OK;
 }
 
 specrt_status sl_token_map_check(const char *format, const char *path, bool force,
                                  specrt_error *err) {
-    npy_folder folder;
+    const npy_names names = npy_files(format, 0);
+    char inside[4096];
+    bool exists;
     if (strcmp(format, "npy") != 0 && !is_sized(format)) return sl_out_check(path, force, err);
-    TRY(npy_files(format, path, 0, &folder, err));
-    if (!folder.exists) return sl_out_check(path, force, err);
+    TRY(check_npy(format, path, &exists, err));
+    if (!exists) return sl_out_check(path, force, err);
     if (is_sized(format)) return SPECRT_STATUS_OK;
-    TRY(sl_out_check(folder.d2t, force, err));
-    return sl_out_check(folder.t2d, force, err);
+    snprintf(inside, sizeof inside, "%s/%s", path, names.d2t);
+    TRY(sl_out_check(inside, force, err));
+    snprintf(inside, sizeof inside, "%s/%s", path, names.t2d);
+    return sl_out_check(inside, force, err);
+}
+
+static specrt_status write_two(const job *j, const pair *p, out_folder *folder) {
+    out_file *out;
+    TRY(sl_out_folder_next(folder, &out, j->err));
+    TRY(sl_npy_write('b', 1, p->t2d, j->n_vocab, out, j->err));
+    TRY(sl_out_folder_next(folder, &out, j->err));
+    return sl_npy_write('i', 8, p->d2t, j->n, out, j->err);
 }
 
 static specrt_status write_npy(const job *j) {
-    npy_folder folder;
+    const npy_names files = npy_files(j->format, j->n);
+    const char *const names[] = {files.t2d, files.d2t};
+    out_folder folder;
+    bool exists;
     pair p;
-    TRY(npy_files(j->format, j->path, j->n, &folder, j->err));
+    TRY(check_npy(j->format, j->path, &exists, j->err));
     TRY(pair_make(j, &p));
-    specrt_status status = SPECRT_STATUS_OK;
-    if (!folder.exists && mkdir(j->path, 0777) != 0)
-        status = specrt_error_set(j->err, SPECRT_STATUS_IO, "%s: cannot make the folder: %s",
-                                  j->path, strerror(errno));
-    if (status == SPECRT_STATUS_OK) status = write_two(j, &p, folder.d2t, folder.t2d);
-    if (status != SPECRT_STATUS_OK && !folder.exists) rmdir(j->path);
+    specrt_status status = sl_out_folder_open(&folder, j->path, names, 2, true, j->force, j->err);
+    if (status == SPECRT_STATUS_OK)
+        status = sl_out_folder_finish(&folder, write_two(j, &p, &folder), j->err);
     pair_free(&p);
     return status;
 }
 
 void sl_token_map_remove(const char *format, const char *path, int32_t n) {
-    npy_folder folder;
-    if (strcmp(format, "npy") != 0 && !is_sized(format)) {
-        unlink(path);
-    } else if (npy_files(format, path, n, &folder, NULL) == SPECRT_STATUS_OK) {
-        unlink(folder.d2t);
-        unlink(folder.t2d);
-        rmdir(path);
-    }
+    const npy_names names = npy_files(format, n);
+    char inside[4096];
+    unlink(path);
+    snprintf(inside, sizeof inside, "%s/%s", path, names.d2t);
+    unlink(inside);
+    snprintf(inside, sizeof inside, "%s/%s", path, names.t2d);
+    unlink(inside);
+    if (strcmp(format, "npy") == 0 || is_sized(format)) rmdir(path);
 }
 
 /* ---- weights ---------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "folder.h"
 #include "test.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -26,16 +27,28 @@ static void check_file(const char *name, const char *text) {
 }
 
 /* Both files of a folder, which get their names if `status` is OK. */
-static specrt_status write_both(const char *path, bool force, specrt_status status) {
+static specrt_status write_in(const char *path, bool others, bool force, specrt_status status) {
     out_folder f;
     out_file *out;
-    specrt_status opened = sl_out_folder_open(&f, path, names, 2, force, &err);
+    specrt_status opened = sl_out_folder_open(&f, path, names, 2, others, force, &err);
     if (opened) return opened;
     for (int i = 0; i < 2 && !status; i++) {
         status = sl_out_folder_next(&f, &out, &err);
         if (!status) status = sl_out_write(out, names[i], 3, &err);
     }
     return sl_out_folder_finish(&f, status, &err);
+}
+
+static specrt_status write_both(const char *path, bool force, specrt_status status) {
+    return write_in(path, false, force, status);
+}
+
+static int count_entries(const char *path) {
+    int n = 0;
+    DIR *d = opendir(path);
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n - 2; /* "." and ".." */
 }
 
 static void test_out_folder(void) {
@@ -63,16 +76,46 @@ static void test_out_folder(void) {
     CHECK_INT(clear_folder(), 4);
 }
 
-/* A name that cannot be given: a folder is in the way of the second file. */
+/* A name that cannot be given: a folder of this name came while the files were written. */
 static void test_out_folder_taken(void) {
     out_folder f;
     out_file *out;
-    REQUIRE(sl_out_folder_open(&f, in_folder("new"), names, 2, false, &err) == SPECRT_STATUS_OK);
+    REQUIRE(sl_out_folder_open(&f, in_folder("new"), names, 2, false, false, &err) ==
+            SPECRT_STATUS_OK);
     for (int i = 0; i < 2; i++) REQUIRE(sl_out_folder_next(&f, &out, &err) == SPECRT_STATUS_OK);
-    CHECK_INT(mkdir(in_folder("new/two"), 0777), 0);
+    CHECK(mkdir(in_folder("new"), 0777) == 0 && mkdir(in_folder("new/two"), 0777) == 0);
     CHECK_INT(sl_out_folder_finish(&f, SPECRT_STATUS_OK, &err), SPECRT_STATUS_IO);
-    CHECK_HAS(err.msg, "new/two: cannot replace: ");
+    CHECK_HAS(err.msg, "new: cannot replace: ");
     CHECK_INT(clear_folder(), 2); /* the folders */
+}
+
+/* Beside other files; where the folder is the one that a process stands in; with the folder's permissions. */
+static void test_out_folder_shared(void) {
+    struct stat st;
+    int start = open(".", O_RDONLY);
+    REQUIRE(mkdir(in_folder("shared"), 0770) == 0 && chmod(in_folder("shared"), 0750) == 0);
+    put("shared/other", "other");
+    CHECK_INT(write_in(in_folder("shared"), true, false, SPECRT_STATUS_OK), SPECRT_STATUS_OK);
+    CHECK_INT(write_in(in_folder("shared"), true, false, SPECRT_STATUS_OK), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(write_in(in_folder("shared"), true, true, SPECRT_STATUS_IO), SPECRT_STATUS_IO);
+    check_file("shared/other", "other");
+    check_file("shared/two", "two");
+    CHECK_INT(count_entries(in_folder("shared")), 3);
+    CHECK_INT(unlink(in_folder("shared/other")), 0);
+    CHECK_INT(symlink("shared", in_folder("link")), 0);
+    put("shared/two", "old");
+    CHECK_INT(write_both(in_folder("link//"), true, SPECRT_STATUS_OK), SPECRT_STATUS_OK);
+    check_file("shared/two", "two");
+    CHECK(stat(in_folder("shared"), &st) == 0 && (st.st_mode & 0777) == 0750);
+    CHECK(lstat(in_folder("link"), &st) == 0 && S_ISLNK(st.st_mode));
+    put("shared/two", "old");
+    REQUIRE(chdir(in_folder("shared")) == 0);
+    CHECK_INT(write_both(".", true, SPECRT_STATUS_OK), SPECRT_STATUS_OK);
+    CHECK(access("two", R_OK) == 0);
+    REQUIRE(fchdir(start) == 0);
+    close(start);
+    check_file("shared/two", "two");
+    CHECK_INT(clear_folder(), 4);
 }
 
 /* The file behind a link is replaced, not the link; the file is as any program would create it. */
@@ -97,6 +140,84 @@ static int child_code(int (*run)(void)) {
     if (child == 0) _exit(run());
     REQUIRE(waitpid(child, &state, 0) == child);
     return WIFEXITED(state) ? WEXITSTATUS(state) : 1000 + WTERMSIG(state);
+}
+
+/* Ends by a signal while the second file is written. */
+static int stop_in_folder(int signal_number) {
+    out_folder f;
+    out_file *out;
+    fclose(stderr);
+    sl_io_cleanup_on_signals();
+    if (sl_out_folder_open(&f, in_folder("new"), names, 2, true, true, &err)) return 1;
+    for (int i = 0; i < 2; i++)
+        if (sl_out_folder_next(&f, &out, &err)) return 1;
+    raise(signal_number);
+    return 1;
+}
+
+static int interrupted_in_folder(void) {
+    return stop_in_folder(SIGTERM);
+}
+
+static int killed_in_folder(void) {
+    return stop_in_folder(SIGKILL);
+}
+
+/* An interrupt leaves nothing; what a killed writer leaves goes when the next one begins, in the folder and
+ * beside it. */
+static void test_stopped_folders(void) {
+    const char *all = folder(), *path = in_folder("new");
+    CHECK_INT(child_code(interrupted_in_folder), 130);
+    CHECK_INT(count_entries(all), 0);
+    CHECK_INT(child_code(killed_in_folder), 1000 + SIGKILL);
+    CHECK_INT(count_entries(all), 1);
+    CHECK_INT(write_both(path, false, SPECRT_STATUS_OK), SPECRT_STATUS_OK);
+    CHECK_INT(count_entries(all), 1);
+    put("new/other", "");
+    CHECK_INT(child_code(killed_in_folder), 1000 + SIGKILL);
+    CHECK_INT(count_entries(path), 4);
+    CHECK_INT(unlink(in_folder("new/other")), 0);
+    CHECK_INT(write_both(path, true, SPECRT_STATUS_OK), SPECRT_STATUS_OK);
+    CHECK_INT(count_entries(path), 2);
+    CHECK_INT(clear_folder(), 3);
+}
+
+/* Writes the folder again and again, the same digit into both files. */
+static void write_forever(void) {
+    for (char digit = '0';; digit = digit == '9' ? '0' : (char)(digit + 1)) {
+        out_folder f;
+        out_file *out;
+        if (sl_out_folder_open(&f, in_folder("new"), names, 2, false, true, &err)) _exit(1);
+        for (int i = 0; i < 2; i++)
+            if (sl_out_folder_next(&f, &out, &err) || sl_out_write(out, &digit, 1, &err)) _exit(1);
+        if (sl_out_folder_finish(&f, SPECRT_STATUS_OK, &err)) _exit(1);
+    }
+}
+
+static char digit_of(const char *name) {
+    file_view view;
+    if (sl_file_map(in_folder(name), &view, NULL) != SPECRT_STATUS_OK) return 0;
+    char digit = view.n == 1 ? (char)view.bytes[0] : 1;
+    sl_file_unmap(&view);
+    return digit;
+}
+
+/* Whenever a writer is killed, the folder is whole, of one writing, or not there. */
+static void test_killed_folders(void) {
+    int state;
+    in_folder(""); /* made by the parent */
+    for (int i = 0; i < 40; i++) {
+        pid_t child = fork();
+        if (child == 0) write_forever();
+        usleep((useconds_t)(500 * i));
+        kill(child, SIGKILL);
+        REQUIRE(waitpid(child, &state, 0) == child && WIFSIGNALED(state));
+        CHECK_INT(digit_of("new/one"), digit_of("new/two"));
+        CHECK(digit_of("new/one") != 1);
+    }
+    CHECK_INT(write_both(in_folder("new"), true, SPECRT_STATUS_OK), SPECRT_STATUS_OK);
+    CHECK_INT(count_entries(folder()), 1);
+    clear_folder();
 }
 
 static int open_after_guard(void) {
@@ -155,6 +276,9 @@ static void test_json(void) {
 static const test_case cases[] = {
     {"out_folder", "all files of a folder or none", test_out_folder},
     {"out_folder_taken", "what got its name is taken back", test_out_folder_taken},
+    {"out_folder_shared", "beside other files, and in place", test_out_folder_shared},
+    {"stopped_folders", "nothing is left of folders that were begun", test_stopped_folders},
+    {"killed_folders", "a folder is whole whenever its writer is killed", test_killed_folders},
     {"behind_link", "a link stays, with the permissions of a new file", test_behind_link},
     {"signals", "streams that are closed, signals that are ignored", test_signals},
     {"peak", "bytes of a block that is used", test_peak},

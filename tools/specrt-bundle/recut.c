@@ -486,7 +486,7 @@ static specrt_status write_folder(work *w) {
         snprintf(path, sizeof path, "%s%s", w->c.folder, companions[i]);
         if (access(path, R_OK) == 0) names[n++] = companions[i];
     }
-    TRY(sl_out_folder_open(&folder, w->r->output, names, n, w->r->force, w->err));
+    TRY(sl_out_folder_open(&folder, w->r->output, names, n, false, w->r->force, w->err));
     return sl_out_folder_finish(&folder, write_files(w, &folder), w->err);
 }
 
