@@ -140,13 +140,25 @@ static specrt_status map_fd(int fd, const char *path, file_view *out, specrt_err
     return SPECRT_STATUS_OK;
 }
 
+/* Git leaves a line of text where it has not fetched a large file. */
+static specrt_status refuse_pointer(const char *path, file_view *view, specrt_error *err) {
+    static const char start[] = "version https://git-lfs.github.com/spec/v1";
+    if (view->n < sizeof start - 1 || memcmp(view->bytes, start, sizeof start - 1) != 0)
+        return SPECRT_STATUS_OK;
+    sl_file_unmap(view);
+    return specrt_error_set(err, SPECRT_STATUS_IO,
+                            "%s: expected a file, found a Git LFS pointer to it; run git lfs pull "
+                            "in its repository",
+                            path);
+}
+
 specrt_status sl_file_map(const char *path, file_view *out, specrt_error *err) {
     *out = (file_view){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return io_error(err, path, "cannot open");
     specrt_status status = map_fd(fd, path, out, err);
     close(fd);
-    return status;
+    return status ? status : refuse_pointer(path, out, err);
 }
 
 void sl_file_unmap(file_view *view) {

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/missing.h"
 #include "model/checkpoint.h"
 #include "tokenizer/tokenizer.h"
 
@@ -59,8 +60,29 @@ static const char *best_name(struct dirent *const *names, int n) {
     return several ? NULL : best;
 }
 
+/* Weights as torch saves them, which are not read: a pickle names code to run. */
+static int is_pickle(const struct dirent *item) {
+    return strncmp(item->d_name, "pytorch_model", 13) == 0 && ends_with(item->d_name, ".bin");
+}
+
+static bool has_pickles(const char *folder) {
+    struct dirent **names = NULL;
+    int n = scandir(folder, &names, is_pickle, NULL);
+    for (int i = 0; i < n; i++) free(names[i]);
+    free(names);
+    return n > 0;
+}
+
 static specrt_status choose(const char *folder, struct dirent *const *names, int n, char **path,
                             specrt_error *err) {
+    if (n == 0 && has_pickles(folder))
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT,
+            "%.120s: expected safetensors, found pytorch_model*.bin alone; convert them in this "
+            "folder: python3 -c 'import glob, torch, safetensors.torch as s; s.save_file({k: "
+            "v.clone().contiguous() for f in glob.glob(\"pytorch_model*.bin\") for k, v in "
+            "torch.load(f, \"cpu\", weights_only=True).items()}, \"model.safetensors\")'",
+            folder);
     if (n == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: no model inside; expected a .gguf, a .safetensors or the "
@@ -80,7 +102,8 @@ static specrt_status choose(const char *folder, struct dirent *const *names, int
 static specrt_status resolve(const char *path, char **out, specrt_error *err) {
     struct stat info;
     struct dirent **names = NULL;
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+    if (stat(path, &info) != 0) return sl_missing(path, err);
+    if (!S_ISDIR(info.st_mode)) {
         *out = strdup(path);
         return *out ? SPECRT_STATUS_OK : sl_error_no_memory(err, path);
     }

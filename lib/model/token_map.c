@@ -68,10 +68,10 @@ specrt_status sl_token_map_from_ranks(const specrt_ranks *ranks, int32_t size, t
 
 static specrt_status set_kind(raw_map *raw, const char *kind, int64_t n, specrt_error *err) {
     raw->kind = kind;
-    if (n > 0 && n <= INT32_MAX) return SPECRT_STATUS_OK;
+    if (n > 0 && n <= SPECRT_MAX_VOCAB) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                            "%s: %s of %" PRId64 " entries; expected at least one", raw->path, kind,
-                            n);
+                            "%s: %s of %" PRId64 " entries; expected at %s", raw->path, kind, n,
+                            n < 1 ? "least one" : "most 16777216, of a vocabulary");
 }
 
 static specrt_status alloc_values(raw_map *raw, const char *kind, int64_t n, specrt_error *err) {
@@ -249,10 +249,8 @@ static specrt_status take_json(raw_map *raw, json_object *list, specrt_error *er
         json_object_is_type(digest, json_type_string))
         take_digest(raw, json_object_get_string(digest),
                     (size_t)json_object_get_string_len(digest));
-    if (json_object_object_get_ex(list, "ids", &ids)) {
-        list = ids;
-        raw->only_absolute = true;
-    }
+    if (json_object_object_get_ex(list, "ids", &ids)) list = ids;
+    raw->only_absolute = true; /* nothing writes offsets in JSON */
     if (!json_object_is_type(list, json_type_array))
         return bad(raw->path, "JSON: expected a flat list of token ids", err);
     int64_t n = (int64_t)json_object_array_length(list);

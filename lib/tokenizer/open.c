@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/error.h"
+#include "base/missing.h"
 #include "formats/gguf.h"
 
 /* ---- which loader ---- */
@@ -134,7 +135,8 @@ specrt_status sl_tokenizer_open(const char *path, tokenizer **out, specrt_error 
     *out = NULL;
     struct stat st;
     char *inside = NULL;
-    bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (stat(path, &st) != 0) return sl_missing(path, err);
+    bool is_folder = S_ISDIR(st.st_mode);
     if (is_folder) TRY(folder_pick(path, &inside, err));
     if (is_folder && !inside)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,

@@ -15,6 +15,18 @@ prints '{"file":"data","format":"speculators","kind":"text list","values":"absol
 same data/d2t-6.npy map.npy.x/d2t.npy
 accepts specrt-bundle map /dev/stdin --values absolute --format text -o - -q < <(cat ranked.txt)
 cmp ../out ranked.txt || fail "a pipe gives $(xargs <../out)"
+# A list of JSON is of ids, also a short one whose values would do as offsets.
+seq 3 4 1200 >spread.txt
+accepts specrt-bundle map spread.txt --values absolute --format vllm-json -o spread.json
+accepts specrt-bundle map spread.json --format text -o back.txt
+same back.txt spread.txt
+# More entries than a vocabulary has are refused before they are read.
+{ printf '\223NUMPY\1\0\166\0'; printf '%-117s\n' \
+    "{'descr': '<i8', 'fortran_order': False, 'shape': (20000000,), }"; } >huge.npy
+truncate -s 160000128 huge.npy
+refuses 3 "*huge.npy: npy array of 20000000 entries; expected at most 16777216, *" \
+    specrt-bundle map huge.npy --format text -o x
+rm huge.npy
 refuses 2 "*expected --format, one of *" specrt-bundle map ranked.txt -o x
 refuses 2 "*expected -o FILE" specrt-bundle map ranked.txt --format text
 refuses 2 "*--values: expected absolute, offset or blocks, found 'x'" specrt-bundle map ranked.txt \

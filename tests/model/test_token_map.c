@@ -574,14 +574,19 @@ static void test_gguf_other_heads(void) {
     CHECK_INT(
         sl_token_map_write(&map, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
         SPECRT_STATUS_UNSUPPORTED);
-    CHECK_HAS(err.msg, "architecture 'llama' without MTP layers: llama.cpp reads d2t of eagle3 and "
-                       "dflash drafters");
+    CHECK_HAS(err.msg, "architecture 'llama' without MTP layers: llama.cpp reads d2t of eagle3 "
+                       "drafters");
     put_drafter("d.gguf", "eagle3", 400, head, rows_500, 1, NULL, 0);
     CHECK_INT(
         sl_token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
         SPECRT_STATUS_BAD_INPUT);
     CHECK_HAS(err.msg, "its vocabulary has 400 tokens, the map names id 499");
-    put_drafter("d.gguf", "dflash", 500, head, rows_5, 1, NULL, 0);
+    put_drafter("d.gguf", "dflash", 500, head, rows_500, 1, NULL, 0);
+    CHECK_INT(
+        sl_token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
+        SPECRT_STATUS_UNSUPPORTED);
+    CHECK_HAS(err.msg, "is a DFlash drafter: expected an EAGLE, EAGLE-3 or MTP drafter");
+    put_drafter("d.gguf", "eagle3", 500, head, rows_5, 1, NULL, 0);
     CHECK_INT(
         sl_token_map_write(&sample, "gguf", in_folder("o.gguf"), in_folder("d.gguf"), true, &err),
         SPECRT_STATUS_BAD_INPUT);

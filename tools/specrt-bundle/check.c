@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/missing.h"
 #include "engines.h"
 
 /* Of findings: whether the engine drafts wrong tokens, and whether `export --for` writes the drafter without
@@ -63,7 +64,8 @@ static specrt_status examine_kind(exam *e, bool *is_list, specrt_error *err) {
     struct stat info;
     file_view file;
     *is_list = false;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+    if (stat(path, &info) != 0) return sl_missing(path, err);
+    if (S_ISDIR(info.st_mode)) {
         snprintf(inside, sizeof inside, "%s/d2t.npy", path);
         *is_list = access(inside, F_OK) == 0;
         return *is_list ? exam_list(e, err) : exam_folder(e, err);
