@@ -78,7 +78,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header abi abi-accept docs docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format man install dist deb calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header abi abi-accept docs docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format man completion install dist deb calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 # The two files that users copy.
@@ -467,7 +467,10 @@ format: ## clang-format everything in place
 man: tools ## manual pages of tools and verbs, in build/man, from their --help
 	@tools/man.sh $(BUILD)/bin $(VERSION) $(BUILD)/man
 
-install: man lib ## header, libspecrt.so, files for pkg-config and CMake, tools and their manual pages under PREFIX [LIBDIR=lib]
+completion: tools ## completion of the tools for bash, zsh and fish, in build/completion, from their --help
+	@tools/completion.sh $(BUILD)/bin $(BUILD)/completion
+
+install: man completion lib ## header, libspecrt.so, files for pkg-config and CMake, tools with manual pages and completion under PREFIX [LIBDIR=lib]
 	@exec tools/install.sh "$$DESTDIR" "$$PREFIX" "$$LIBDIR" $(BUILD) $(VERSION)
 
 dist: $(SINGLE) ## a release's files in build/dist: sources, single files, SPDX, checksums

@@ -10,7 +10,7 @@ while IFS=: read -r path names; do # what it says is there
     [ -e "$path" ] || { echo "install names $path, which is not there"; exit 1; }
     case $path in */bin) for name in $names; do [ -x "$path/$name" ]; done ;; esac
 done < <(grep "^$root/usr/" "$root/said")
-[ "$(grep -c "^$root/usr/" "$root/said")" = 6 ] || { cat "$root/said"; exit 1; }
+[ "$(grep -c "^$root/usr/" "$root/said")" = 7 ] || { cat "$root/said"; exit 1; }
 export PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR=
 flags=$(pkg-config --define-variable=prefix="$root/usr" --cflags --libs specrt)
 cc -std=c99 examples/minimal.c $flags -o "$root/minimal"

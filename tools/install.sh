@@ -20,6 +20,15 @@ for folder in tools/*/; do
 done
 install -d "$to/share/man/man1"
 install -m 644 "$build"/man/*.1 "$to/share/man/man1/"
+bash=$to/share/bash-completion/completions zsh=$to/share/zsh/site-functions
+fish=$to/share/fish/vendor_completions.d
+install -D -m 644 -t "$bash" "$build/completion/bash/specrt"
+install -D -m 644 -t "$zsh" "$build/completion/zsh/_specrt"
+install -D -m 644 -t "$fish" "$build/completion/fish/specrt.fish"
+for tool in ${names:-}; do # shells look for the file of a command's name
+    [ "$tool" = specrt ] || ln -sf specrt "$bash/$tool"
+    [ "$tool" = specrt ] || ln -sf specrt.fish "$fish/$tool.fish"
+done
 # pc NAME DESCRIPTION LIBS [REQUIRES] : a file for pkg-config.
 pc() {
     cat >"$lib/pkgconfig/$1.pc" <<PC
@@ -68,5 +77,6 @@ echo "$to/include/specrt.h: the header"
 echo "$lib/$library: the same as a shared library"
 echo "$to/bin:${names:-}"
 echo "$to/share/man/man1: a page for each tool and verb"
+echo "$bash: completion, and for zsh and fish beside it"
 echo "$lib/pkgconfig/specrt.pc: pkg-config --cflags --libs specrt; libspecrt for the library"
 echo "$lib/cmake/specrt: find_package(specrt), specrt::specrt or specrt::library"
