@@ -78,7 +78,7 @@ comma    := ,
 LLAMA ?=
 WITH_LLAMA := $(patsubst %.c,$(BUILD)/%.o,$(wildcard adapters/llama/*.c tools/specrt-llama/*.c))
 
-.PHONY: all tools lib single-header abi abi-accept docs docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format man completion install dist deb calibrate calibrate-smollm2 models clean help
+.PHONY: all tools lib single-header abi abi-accept docs docs-api wheel test-python interop cuda llama llama-programs llama-fetch llama-patched test-llama test-llama-server test test-build test-threads test-races test-cli test-docs test-single test-arm64 test-long sass test-ptx test-cuda asan ubsan tsan tsan-gpu fuzz bench bench-build benchmarks mutate lint format man completion install dist deb calibrate calibrate-smollm2 models clean help
 .SECONDARY:
 
 # The two files that users copy.
@@ -313,6 +313,9 @@ test: test-build ## unit tests, compile tests, examples, command-line tests
 
 test-cli: tools $(BUILD)/tests/trace $(BUILD)/tests/eagle3_head $(BUILD)/tests/mtp_gguf ## the command-line tests alone
 	@tests/cli/run.sh $(BUILD)/bin
+
+test-docs: all $(BUILD)/tests/eagle3_head $(BUILD)/tests/mtp_gguf ## every command of pages and help texts, on the sample pair
+	@tests/docs/run.sh $(BUILD)
 
 test-long: $(BUILD)/tests/test_lossless ## every policy against plain decoding: 200 prompts of 128 tokens [EVERY=N-th]
 	@SPECRT_TEST_LONG=$(or $(EVERY),1) $<

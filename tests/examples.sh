@@ -65,15 +65,5 @@ check own-loop-context 1 "fills the context" "$bin/own_loop" $target $draft full
 check own-loop-policy 1 "policy 'nothing'" "$bin/own_loop" $target $draft nothing "$text"
 check host-loop-missing 1 "none.gguf: cannot open: No such file" "$bin/host_loop" $target \
     none.gguf full "$text"
-# The tutorials' commands as they are, except those that build, in a folder that looks like the
-# root.
-mkdir -p "$work/root/build"
-ln -s "$(realpath "$bin")" "$work/root/build/bin"
-ln -s "$PWD/data" "$PWD/tests" "$work/root"
-for page in docs/tutorial-*.md; do
-    awk '/^```/{ fence = /^```sh test$/; next } fence && !/^make /' $page >"$work/commands"
-    check "$page commands" 0 "" test -s "$work/commands"
-    check "$page" 0 "" sh -c 'cd "$0/root" && sh -eu ../commands' "$work"
-done
 echo "examples: $passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]
