@@ -252,12 +252,21 @@ static bool out_of_bounds(const cli_option *o, double x) {
     return (o->min != 0 || o->max != 0) && !(x >= o->min && x <= o->max);
 }
 
-static int store_number(const cli_option *o, const char *value) {
+/* Decimal digits; a k multiplies by 1,024, as 32k tokens are 32,768 in the literature. */
+static bool read_whole(const char *value, int64_t *out) {
     char *end;
     errno = 0;
+    *out = strtoll(value, &end, 10);
+    if (end == value || errno) return false;
+    if (*end == 'k' && __builtin_mul_overflow(*out, 1024, out)) return false;
+    return *end == '\0' || strcmp(end, "k") == 0;
+}
+
+static int store_number(const cli_option *o, const char *value) {
+    char *end;
     if (o->kind == CLI_INT) {
-        long long x = strtoll(value, &end, 10);
-        if (end == value || *end || errno || out_of_bounds(o, (double)x)) goto bad;
+        int64_t x;
+        if (!read_whole(value, &x) || out_of_bounds(o, (double)x)) goto bad;
         *(int64_t *)o->target = x;
     } else {
         double x = strtod(value, &end);
@@ -324,7 +333,7 @@ int sl_cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common
     bool progress = false, no_progress = false, want_help = false, want_version = false;
     *common = (cli_common){.seed = 1};
     const cli_option common_options[] = {
-        sl_cli_heading("Common options"),
+        sl_cli_heading("Common options (in any whole number, 32k is 32,768)"),
         sl_cli_letter('o', sl_cli_string("output", "FILE", &common->output, "write FILE")),
         sl_cli_letter('f', sl_cli_flag("force", &common->force, "replace an existing file")),
         sl_cli_int("threads", "N", &common->threads, 0, 1024, "threads; 0 (default): all cores"),
@@ -401,9 +410,11 @@ static int run_without_verb(const cli_tool *tool, const cli_verb *verbs, int n, 
     list_verbs(tool, verbs, n, summary);
     name_verbs(verbs, n, names);
     with_verbs.summary = summary;
-    int code = sl_cli_parse(&with_verbs, argc, argv, &common, &rest);
-    if (code < 0 && rest.n)
-        code = sl_cli_usage("unknown verb '%s'; expected %s", rest.items[0], names);
+    tool_name = tool->name;
+    const char *verb = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
+    int code = verb ? -1 : sl_cli_parse(&with_verbs, argc, argv, &common, &rest);
+    if (code < 0 && rest.n) verb = rest.items[0];
+    if (verb) code = sl_cli_usage("unknown verb '%s'; expected %s", verb, names);
     sl_cli_list_free(&rest);
     return code < 0 ? sl_cli_usage("expected a verb: %s", names) : code;
 }

@@ -109,6 +109,8 @@ static void test_parse_errors(void) {
     int saved = quietly(STDERR_FILENO);
     int codes[] = {PARSE(&c, NULL, "-n", "11"),
                    PARSE(&c, NULL, "-n", "x"),
+                   PARSE(&c, NULL, "-n", "1k"),
+                   PARSE(&c, NULL, "-n", "1K"),
                    PARSE(&c, NULL, "-n"),
                    PARSE(&c, NULL, "--real=nan"),
                    PARSE(&c, NULL, "--string="),
@@ -137,7 +139,8 @@ static void test_help(void) {
         "\n\nMore\n      --of-a-name-that-is-long X \n                               a line as "
         "long as",
         " 32 to 100 of the help;\n                               the next is broken\n"
-        "                               where it says\n\nCommon options\n",
+        "                               where it says\n\nCommon options (in any whole number, "
+        "32k is 32,768)\n",
         "\n      --force                  replace an existing file\n      --threads N ",
         "\n      --version                print the version\n\nExit codes: 0 ok, 1 I/O or memory, ",
     };

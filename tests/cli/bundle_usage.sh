@@ -17,3 +17,5 @@ prints "specrt-bundle *"
 refuses 2 "specrt-bundle: expected a verb: info, verify, *" specrt-bundle
 refuses 2 "specrt-bundle: unknown verb 'inform'; expected info, verify, *" specrt-bundle inform \
     a.specb
+refuses 2 "specrt-bundle: unknown verb 'inform'; expected info, *" specrt-bundle inform -h
+refuses 2 "specrt-bundle: unknown verb 'inform'; expected info, *" specrt-bundle -q inform
