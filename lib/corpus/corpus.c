@@ -165,6 +165,14 @@ static void skip_file(corpus *c, const char *why) {
     c->stats.n_skipped_files++;
 }
 
+static void note_doubt(corpus *c, const corpus_open_file *file) {
+    if (!file->format.doubt[0]) return;
+    if (c->stats.n_doubtful_files < CORPUS_EXAMPLES)
+        snprintf(c->stats.doubtful_examples[c->stats.n_doubtful_files], 256, "%.90s: %s",
+                 file->stream.name, file->format.doubt);
+    c->stats.n_doubtful_files++;
+}
+
 static void end_file(corpus *c) {
     const corpus_open_file *file = c->current;
     c->bytes_done += file->stream.sized ? file->stream.n_raw : sl_corpus_file_position(file);
@@ -187,6 +195,7 @@ static specrt_status start_file(corpus *c, specrt_error *err) {
     c->current->index = c->next_file++;
     if (!refusal[0]) {
         c->stats.n_files++;
+        note_doubt(c, c->current);
         return SPECRT_STATUS_OK;
     }
     if (listed->named) return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s", refusal);
@@ -452,6 +461,10 @@ static void warn_examples(const char (*examples)[256]) {
 }
 
 void sl_corpus_warn(const corpus_stats *stats) {
+    for (uint64_t i = 0; i < stats->n_doubtful_files && i < CORPUS_EXAMPLES; i++)
+        sl_cli_warn("%s", stats->doubtful_examples[i]);
+    if (stats->n_doubtful_files > CORPUS_EXAMPLES)
+        sl_cli_warn("%" PRIu64 " more such files", stats->n_doubtful_files - CORPUS_EXAMPLES);
     if (stats->n_bad_records) {
         sl_cli_warn("%" PRIu64 " bad records were skipped, such as:", stats->n_bad_records);
         warn_examples(stats->bad_examples);

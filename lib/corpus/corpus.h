@@ -11,8 +11,8 @@
  *          byte-order mark is dropped.
  *   JSON   .jsonl and .json: values one per line or one after another, or the elements of
  *          top-level arrays, as ShareGPT "conversations", OpenAI "messages", a prompt and its
- *          "output", "response", "completion" or "answer", API "choices", plain "text" or
- *          "content", bare strings.
+ *          "output", "response", "completion" or "answer", API "choices", requests and results
+ *          of an API's batches, plain "text" or "content", bare strings.
  *   ids    .bin (u16, u32) and .npy (1-dimensional, or a document per row)
  *
  * Invalid UTF-8 becomes U+FFFD as in Python, and so does each lone surrogate escape of JSON; both
@@ -30,14 +30,18 @@
 #include <stdint.h>
 #include "specrt.h"
 
+/* CORPUS_BY_NAME: by content and name, as above. */
+typedef enum corpus_reading { CORPUS_BY_NAME, CORPUS_AS_TEXT, CORPUS_AS_JSON } corpus_reading;
+
 typedef struct corpus_options {
-    bool all_messages;   /* false: only what the target would generate (assistant, output) */
-    const char *field;   /* take this field of each record instead of the known shapes; NULL */
-    const char *exclude; /* a file or folder that folders are walked without; NULL: none */
-    bool strict;         /* a bad record is fatal */
-    bool token_ids;      /* --tokenizer none: accept .bin/.npy only */
-    int id_bytes;        /* width of .bin ids: 2 or 4; 0 is an error naming --id-bytes */
-    int32_t n_vocab;     /* ids must be below it; 0: unknown */
+    bool all_messages;      /* false: only what the target would generate (assistant, output) */
+    const char *field;      /* take this field of each record instead of the known shapes; NULL */
+    const char *exclude;    /* a file or folder that folders are walked without; NULL: none */
+    bool strict;            /* a bad record is fatal */
+    corpus_reading reading; /* of all files but ids */
+    bool token_ids;         /* --tokenizer none: accept .bin/.npy only */
+    int id_bytes;           /* width of .bin ids: 2 or 4; 0 is an error naming --id-bytes */
+    int32_t n_vocab;        /* ids must be below it; 0: unknown */
     int64_t shard,
         n_shards;  /* this one's part: n_shards together take all, none twice; 0, 0: all */
     uint64_t seed; /* of corpus_doc.unit_hash */
@@ -76,6 +80,8 @@ typedef struct corpus_stats {
     uint64_t n_forced_cuts; /* of text, at places that may change tokens */
     char bad_examples[CORPUS_EXAMPLES][256]; /* "file.jsonl:17: ...", the first few in file order */
     char skipped_examples[CORPUS_EXAMPLES][256];
+    uint64_t n_doubtful_files;                    /* counted as text, though records are in them */
+    char doubtful_examples[CORPUS_EXAMPLES][256]; /* each names what to do */
 } corpus_stats;
 
 typedef struct corpus corpus;
@@ -100,7 +106,7 @@ void sl_corpus_batch_free(corpus_batch *batch);
 /* sl_corpus_get_stats() : thread-safe snapshot. */
 void sl_corpus_get_stats(corpus *c, corpus_stats *out);
 
-/* sl_corpus_warn() : what was skipped, repaired or cut, a line each. */
+/* sl_corpus_warn() : what was skipped, repaired, cut or is perhaps no text, a line each. */
 void sl_corpus_warn(const corpus_stats *stats);
 
 /* sl_corpus_digest() : of all content of a domain after the end, for provenance, added up so that packing and

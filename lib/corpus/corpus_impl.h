@@ -54,6 +54,7 @@ typedef enum corpus_kind {
 typedef struct corpus_format {
     corpus_kind kind;
     const char *refusal; /* why the content cannot be counted; NULL: it can */
+    char doubt[160];     /* why it is perhaps no text, and what to do; "": no doubt */
     uint64_t first;      /* offset of the data: after a byte-order mark or a .npy header */
     bool is_signed;      /* ids */
     uint32_t id_bytes;

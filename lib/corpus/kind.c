@@ -3,6 +3,7 @@
 #include "specrt_tools.h"
 #include "corpus/corpus_impl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -99,18 +100,45 @@ static corpus_kind kind_of_content(const char *head, size_t n) {
     return seen[0] == '[' && seen[1] == '{' ? KIND_VALUES : KIND_TEXT;
 }
 
-static void tell_text(corpus_format *f, const char *ext, const char *head, size_t n) {
+/* The first line of a table, as column names. */
+static void doubt_table(corpus_format *f, const char *head, size_t n) {
+    const char *end = (const char *)memchr(head, '\n', n);
+    int length = (int)(end ? end - head : (ptrdiff_t)n);
+    if (length > 0 && head[length - 1] == '\r') length--;
+    snprintf(f->doubt, sizeof f->doubt,
+             "a table, counted as text with its separators; put the column to count into .jsonl, "
+             "found columns %.*s",
+             length < 60 ? length : 60, head);
+}
+
+/* Records in a file whose name says text. */
+static void doubt_text(corpus_format *f, const char *ext, const char *head, size_t n) {
+    static const char *const tables[] = {"csv", "tsv", NULL}, *const texts[] = {
+                                                                  "txt", "text", "log", "out",
+                                                                  "dat", "data", NULL};
+    if (one_of(ext, tables)) doubt_table(f, head, n);
+    if (one_of(ext, texts) && kind_of_content(head, n) != KIND_TEXT)
+        snprintf(f->doubt, sizeof f->doubt,
+                 "JSON records, counted as text with their keys; --format json reads the records, "
+                 "as does the name .jsonl");
+}
+
+static void tell_text(corpus_format *f, const char *ext, const char *head, size_t n,
+                      corpus_reading reading) {
     static const char *const lines[] = {"jsonl", "ndjson", "jsonlines", NULL};
     f->first = sl_utf8_mark(head, n);
     head += f->first;
     n -= f->first;
     f->refusal = binary_reason(head, n);
-    if (one_of(ext, lines))
+    if (reading == CORPUS_AS_TEXT)
+        f->kind = KIND_TEXT;
+    else if (one_of(ext, lines) || reading == CORPUS_AS_JSON)
         f->kind = sl_corpus_lines_are_values(head, n) ? KIND_LINES : KIND_VALUES;
     else if (strcasecmp(ext, "json") == 0)
         f->kind = KIND_VALUES;
     else
         f->kind = ext[0] ? KIND_TEXT : kind_of_content(head, n);
+    if (f->kind == KIND_TEXT && reading == CORPUS_BY_NAME) doubt_text(f, ext, head, n);
 }
 
 static specrt_status tell_bin(corpus_format *f, const char *name, const corpus_options *options,
@@ -134,7 +162,7 @@ specrt_status sl_corpus_format_tell(corpus_format *f, const char *name, const ch
     bool npy = sl_npy_probe(head, n);
     bool ids = npy || strcasecmp(ext, "npy") == 0 || strcasecmp(ext, "bin") == 0 ||
                (options->token_ids && ext[0] == '\0');
-    if (!ids) tell_text(f, ext, head, n);
+    if (!ids) tell_text(f, ext, head, n, options->reading);
     if (ids) f->kind = KIND_IDS;
     if (ids && !options->token_ids)
         f->refusal = "token ids, not text; they are counted with --tokenizer none";

@@ -135,6 +135,12 @@ static json_object *array_under(json_object *record, const char *key) {
     return json_object_is_type(value, json_type_array) ? value : NULL;
 }
 
+/* The object under a key; NULL: none. */
+static json_object *object_under(json_object *record, const char *key) {
+    json_object *value = sl_json_get(record, key);
+    return json_object_is_type(value, json_type_object) ? value : NULL;
+}
+
 /* A text, below which an Alpaca instruction has its input. */
 static specrt_status take_text(json_object *record, const char *key, prompt *p) {
     const char *input = strcmp(key, "instruction") ? NULL : sl_json_get_text(record, "input");
@@ -143,6 +149,8 @@ static specrt_status take_text(json_object *record, const char *key, prompt *p) 
 
 static specrt_status take_record(json_object *record, prompt *p) {
     static const char *const keys[] = {"prompt", "question", "instruction", "text"};
+    json_object *body = sl_json_get_text(record, "custom_id") ? object_under(record, "body") : NULL;
+    if (body) record = body; /* a request of an OpenAI batch */
     const char *system = sl_json_get_text(record, "system"), *told = "";
     json_object *ids = array_under(record, "prompt_ids"), *turns = array_under(record, "turns"),
                 *calls = array_under(record, "question"),

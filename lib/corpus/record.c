@@ -1,7 +1,8 @@
 /* record.c : one JSON record to documents. Knows the shapes corpora come in: conversations
  * (ShareGPT, OpenAI messages), an answer beside its prompt (Alpaca and kin), completions by an API,
- * and plain text. json-c puts one U+FFFD for each lone surrogate escape, as Python's json gives
- * after UTF-16 with errors="replace"; a repeated key takes its last value. */
+ * requests and results of an API's batches, and plain text. json-c puts one U+FFFD for each lone
+ * surrogate escape, as Python's json gives after UTF-16 with errors="replace"; a repeated key takes
+ * its last value. */
 #include "corpus/corpus_impl.h"
 
 #include <json-c/json.h>
@@ -208,7 +209,16 @@ static struct json_object *conversation_of(struct json_object *record) {
     return value;
 }
 
+/* A line of an OpenAI batch: the request is under "body", the result under "response"."body". */
+static struct json_object *batch_body(struct json_object *record) {
+    struct json_object *response = get(record, "response"), *body = get(response, "body");
+    if (!response && get(record, "custom_id")) body = get(record, "body");
+    return json_object_is_type(body, json_type_object) ? body : NULL;
+}
+
 static specrt_status add_object(record_sink *sink, struct json_object *record) {
+    struct json_object *body = batch_body(record);
+    if (body) return add_object(sink, body);
     struct json_object *found = conversation_of(record);
     if (found) {
         specrt_status status = add_content(sink, get(record, "system"), SPEAKER_OTHER);

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include "corpus/corpus.h"
 
 static bool reads_stdin(const cli_list *paths) {
     for (int i = 0; i < paths->n; i++)
@@ -10,9 +11,18 @@ static bool reads_stdin(const cli_list *paths) {
     return false;
 }
 
+int sl_counts_input_reading(const char *format) {
+    if (!format || strcmp(format, "auto") == 0) return CORPUS_BY_NAME;
+    return strcmp(format, "text") == 0   ? CORPUS_AS_TEXT
+           : strcmp(format, "json") == 0 ? CORPUS_AS_JSON
+                                         : -1;
+}
+
 static int check_text(const counts_input *in) {
     if (in->messages && strcmp(in->messages, "assistant") != 0 && strcmp(in->messages, "all") != 0)
         return sl_cli_usage("--messages: expected assistant or all, found '%s'", in->messages);
+    if (sl_counts_input_reading(in->format) < 0)
+        return sl_cli_usage("--format: expected auto, text or json, found '%s'", in->format);
     if (in->id_bytes != 0 && in->id_bytes != 2 && in->id_bytes != 4)
         return sl_cli_usage("--id-bytes: expected 2 or 4, found %" PRId64, in->id_bytes);
     if (in->field && strpbrk(in->field, "\t\n"))

@@ -85,7 +85,45 @@ static void case_contents(void) {
         }
 }
 
+/* Records in files whose name says text: counted as such, with a line that says what to do; and either way of
+ * reading on demand. */
+static void case_doubts(void) {
+    static const struct {
+        const char *name, *text, *doubt; /* "" : none */
+    } rows[] = {
+        {"x.txt", "{\"text\":\"a\"}\n{\"text\":\"b\"}\n",
+         "x.txt: JSON records, counted as text with their keys; --format json reads the records"},
+        {"x.log.gz", "[{\"text\":\"a\"}]", "x.log.gz: JSON records"},
+        {"x.csv", "id,prompt,response\r\n1,a,b\r\n",
+         "x.csv: a table, counted as text with its separators; put the column to count into "
+         ".jsonl, "
+         "found columns id,prompt,response"},
+        {"x.tsv", "", "x.tsv: a table"},
+        {"x.txt", "{a} brace", ""},
+        {"x.c", "{\"a\"}", ""},
+        {"x.jsonl", "{\"text\":\"a\"}", ""},
+    };
+    const corpus_options as_text = {.reading = CORPUS_AS_TEXT},
+                         as_json = {.reading = CORPUS_AS_JSON};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        gathered g = gather_string(rows[i].name, rows[i].text, NULL);
+        CHECK_INT(g.status, SPECRT_STATUS_OK);
+        CHECK_INT(g.stats.n_doubtful_files, rows[i].doubt[0] != '\0');
+        CHECK_HAS(g.stats.doubtful_examples[0], rows[i].doubt);
+        gather_free(&g);
+        g = gather_string(rows[i].name, rows[i].text, &as_text);
+        CHECK_INT(g.stats.n_doubtful_files, 0);
+        CHECK_STR(show(&g), rows[i].text);
+        gather_free(&g);
+    }
+    gathered g = gather_string("x.txt", rows[0].text, &as_json);
+    CHECK_STR(show(&g), "a|b");
+    CHECK_INT(g.stats.n_doubtful_files, 0);
+    gather_free(&g);
+}
+
 static const test_case cases[] = {
+    {"doubts", "records in a file whose name says text", case_doubts},
     {"bad-files", "files that hold no text say what they are", case_bad_files},
     {"nuls", "text with NULs is text, binary data is not", case_nuls},
     {"limits", "how many NULs and control bytes a text may have", case_limits},

@@ -33,6 +33,8 @@ static const char *show(void) {
 static void test_shapes(void) {
     static const char *const rows[][2] = {
         {"{\"prompt\":\"p\",\"input\":\"no\"}", "qa[]p"},
+        {"{\"custom_id\":\"1\",\"body\":{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}]}}",
+         "qa[]u"},
         {"{\"question\":\"q\",\"text\":\"no\"}", "qa[]q"},
         {"{\"instruction\":\"i\",\"input\":\"x\"}", "qa[]i\n\nx"},
         {"{\"instruction\":\"i\",\"input\":\"\"}", "qa[]i"},

@@ -60,6 +60,18 @@ static void case_shapes(void) {
         {"[\"s\", {\"text\":\"t\"}]", "s|t", "s|t"},
         {"{\"text\":\"first\",\"text\":\"last\"}", "last", "last"},
         {"{\"output\":\"\"}", "!", "!"},
+        /* Lines of an OpenAI batch: a result, one of the Responses API, and a request. */
+        {"{\"custom_id\":\"1\",\"response\":{\"status_code\":200,\"body\":{\"choices\":[{"
+         "\"message\":"
+         "{\"role\":\"assistant\",\"content\":\"a\"}}]}},\"error\":null}",
+         "a!", "a!"},
+        {"{\"custom_id\":\"1\",\"response\":{\"body\":{\"output\":[{\"type\":\"reasoning\"},{"
+         "\"role\":"
+         "\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"a\"}]}]}}}",
+         "a!", "a!"},
+        {"{\"custom_id\":\"1\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[{\"role\":"
+         "\"user\",\"content\":\"u\"}]}}",
+         "", "u"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char array[1024];

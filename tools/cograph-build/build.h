@@ -16,7 +16,7 @@ typedef struct cograph_options {
     cli_common common;
     const char *tokenizer; /* NULL with --merge alone; "none": the corpus holds ids */
     cli_list corpus, merge;
-    const char *messages, *field, *exclude;
+    const char *messages, *field, *exclude, *format;
     bool strict;
     int64_t id_bytes, n_vocab;
     const char *breaks; /* ids that no pair spans, of --tokenizer none */

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "counts/input.h"
 
 typedef struct job {
     const cograph_options *options;
@@ -126,6 +127,7 @@ specrt_status count_pairs(const cograph_options *o, const tokenizer *tok, const 
                               .field = o->field,
                               .exclude = o->exclude,
                               .strict = o->strict,
+                              .reading = (corpus_reading)sl_counts_input_reading(o->format),
                               .token_ids = tok == NULL,
                               .id_bytes = (int)o->id_bytes,
                               .n_vocab = header->n_vocab,

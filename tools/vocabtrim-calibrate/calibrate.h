@@ -22,7 +22,7 @@ typedef struct calibrate_options {
     /* input */
     const char *tokenizer; /* NULL with --merge alone; "none": the corpus holds ids */
     cli_list corpus, merge;
-    const char *messages, *field, *exclude, *provenance, *domain;
+    const char *messages, *field, *exclude, *format, *provenance, *domain;
     bool strict, by_language;
     int64_t id_bytes, n_vocab;
     const char *shard; /* "I/N"; NULL: from the scheduler */

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "counts/input.h"
 #include "corpus/script.h"
 
 typedef struct job {
@@ -225,6 +226,7 @@ specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, cha
                               .field = o->field,
                               .exclude = o->exclude,
                               .strict = o->strict,
+                              .reading = (corpus_reading)sl_counts_input_reading(o->format),
                               .token_ids = tok == NULL,
                               .id_bytes = (int)o->id_bytes,
                               .n_vocab = c->vocab.n_vocab,
