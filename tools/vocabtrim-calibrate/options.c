@@ -128,10 +128,11 @@ static int check_input(const calibrate_options *o) {
     if (o->n_vocab && !ids) return sl_cli_usage("--n-vocab goes with --tokenizer none");
     if (ids && o->by_language)
         return sl_cli_usage("--by-language needs text: expected a --tokenizer, found none");
-    if (!o->corpus.n &&
-        (o->messages || o->field || o->format || o->provenance || o->by_language || !isnan(o->holdout)))
-        return sl_cli_usage("--messages, --field, --format, --provenance, --by-language and --holdout are "
-                            "fixed in count files; give them where the corpus is counted");
+    if (!o->corpus.n && (o->messages || o->field || o->format || o->provenance || o->by_language ||
+                         !isnan(o->holdout)))
+        return sl_cli_usage(
+            "--messages, --field, --format, --provenance, --by-language and --holdout are "
+            "fixed in count files; give them where the corpus is counted");
     if (o->corpus.n > MAX_DOMAINS && o->weights.n)
         return sl_cli_usage("--weights with more than %d --corpus arguments; give folders",
                             MAX_DOMAINS);
