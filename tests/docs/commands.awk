@@ -2,7 +2,7 @@
 # appends PAGE:LINE to the file $AT, each skipped block gives "skipped PAGE:LINE: REASON" on the file -v skips=.
 # A block begins with ```sh; words behind that are the reason why it is not run.
 function emit(    at) {
-    if (command !~ /^[ \n]*(#[^\n]*)?$/) printf "echo '%s:%d' >>\"$AT\"\n%s\n", FILENAME, line, command
+    if (command !~ /^ *(#.*)?$/) printf "echo '%s:%d' >>\"$AT\"\n%s\n", FILENAME, line, command
     command = ""
 }
 /^```/ {
@@ -21,9 +21,9 @@ function emit(    at) {
 }
 run {
     if (command == "") line = FNR
+    else sub(/^ +/, "")
     command = command $0
-    if (/\\$/) command = command "\n"
-    else emit()
+    if (!sub(/\\$/, "", command)) emit()
 }
 # Whole commands of README's tables.
 FILENAME == "README.md" && /^\|/ {

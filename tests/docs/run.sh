@@ -11,6 +11,9 @@ server=
 trap '[ -z "$server" ] || kill $server; rm -rf "$work"' EXIT
 export PATH="$build/bin:$PATH" LC_ALL=C
 unset MAKEFLAGS MAKELEVEL MFLAGS
+for program in python3 curl; do
+    command -v $program >/dev/null || { echo "skipped: needs $program"; exit 77; }
+done
 die() { echo "FAIL tests/docs: $*"; echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 
 # ---- the files that pages name, of the sample pair ----
@@ -57,12 +60,10 @@ world() {
 }
 mkdir "$work/world"
 (cd "$work/world" && set -e && world) >"$work/log" 2>&1 || die "no files: $(tail -n 5 "$work/log")"
-if command -v python3 >/dev/null; then
-    python3 tests/cli/endpoint.py "$work/port" none &
-    server=$!
-    for ((i = 0; i < 100; i++)); do [ -e "$work/port" ] && break; sleep 0.1; done
-fi
-port=$(cat "$work/port" 2>/dev/null)
+python3 tests/cli/endpoint.py "$work/port" none &
+server=$!
+for ((i = 0; i < 100; i++)); do [ -e "$work/port" ] && break; sleep 0.1; done
+port=$(cat "$work/port") || die "no server"
 
 # ---- pages ----
 
@@ -73,7 +74,7 @@ run() {
     for path in "$root"/*; do [ -e "$page/in/${path##*/}" ] || ln -s "$path" "$page/in/"; done
     ln -sfn "$build" "$page/in/build"
     sed -i "s/32768/8192/g; s/32000/8000/g; s/65536/16384/g
-        ${port:+s/localhost:8000/127.0.0.1:$port/}" "$page/script"
+        s/localhost:8000/127.0.0.1:$port/" "$page/script"
     # What the page makes before it uses it is not there.
     for path in $(grep -oE -- "$makes[^ ]+" "$page/script" | sed -E "s/$makes//"); do
         grep -oE -- "($makes|[^ ]+ )?$path/?( |\$)" "$page/script" | head -n 1 |
@@ -98,12 +99,13 @@ put() {
     cat >"$page/script"
     [ -s "$page/script" ] && echo "$1" >>"$work/names"
 }
-# example TOOL [VERB] : the command of its help.
+# example TOOL [VERB] : the command of its help, unless a page has it.
 example() {
-    {
-        echo "echo '$* -h' >>\"\$AT\""
-        "$@" -h | awk '/^Example:$/ { on = 1; next } on && !/^ / { exit } on { printf "%s", $0 }'
-    } | put "$*"
+    local command
+    command=$("$@" -h | awk '/^Example:$/ { on = 1; next } on && !/^ / { exit }
+        on { sub(/^ +/, ""); printf "%s%s", n++ ? " " : "", $0 }')
+    grep -qxF -- "$command" "$work"/pages/*/script 2>/dev/null ||
+        printf '%s\n' "echo '$* -h' >>\"\$AT\"" "$command" | put "$*"
 }
 examples() {
     local tool verb
@@ -126,5 +128,5 @@ xargs -d '\n' -n 1 -P "$(nproc)" bash -c 'run "$0"' <"$work/names"
 cat "$work/skips" "$work"/pages/*/report 2>/dev/null
 [ -z "${TIMES:-}" ] || awk -f tests/times.awk "$work"/pages/*.times | sort -rn
 n=$(cat "$work"/pages/*/at | wc -l) failed=$(cat "$work"/pages/*/code | grep -vcx 0)
-echo "pages and help: $((n - failed)) passed, $failed failed, $(wc -l <"$work/skips") skipped"
+echo "$((n - failed)) passed, $failed failed, $(wc -l <"$work/skips") skipped"
 [ "$failed" = 0 ]
