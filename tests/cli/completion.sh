@@ -16,7 +16,7 @@ completes "extract export" /usr/bin/specrt bundle e
 completes "--format --for --force" specrt bundle export x.specb --fo
 completes "--format --for --force" specrt-bundle export x.specb --fo
 completes "sglang-pt speculators safetensors" specrt-bundle export x.specb --format s
-completes "vllm sglang llama.cpp" specrt prepare --for ""
+completes "vllm" specrt prepare --for v
 completes "raw target draft" specrt calibrate --provenance ""
 completes "2 4" cograph-build --id-bytes ""
 completes "a file.specb" specrt-bundle info a
