@@ -60,7 +60,7 @@ world() {
 }
 mkdir "$work/world"
 (cd "$work/world" && set -e && world) >"$work/log" 2>&1 || die "no files: $(tail -n 5 "$work/log")"
-python3 tests/cli/endpoint.py "$work/port" none &
+python3 tests/cli/endpoint.py "$work/port" "$work/asked" &
 server=$!
 for ((i = 0; i < 100; i++)); do [ -e "$work/port" ] && break; sleep 0.1; done
 port=$(cat "$work/port") || die "no server"
