@@ -1,0 +1,52 @@
+/* test_token_pick.c : the most frequent tokens that a head has rows for, and what they cover. */
+#include "model/token_pick.h"
+#include "test.h"
+
+#include <math.h>
+
+/* A terminator, a forced id, three counted ids, one never seen and one reserved. */
+static const specrt_ranks_header header = {
+    .n_vocab = 7, .n_ranked = 7, .n_forced = 2, .n_terminators = 1, .n_valid = 6, .n_default = 3};
+static const int32_t ids[] = {6, 0, 3, 5, 1, 2, 4};
+static const uint64_t counts[] = {100, 0, 60, 30, 10, 0, 0};
+static const specrt_ranks ranks = {&header, ids, counts};
+
+static void test_pick(void) {
+    static const struct {
+        int32_t rows[7], n_ids, size, picked[7], n, n_missing, n_terminators;
+    } table[] = {
+        {{0, 1, 2, 3, 4, 5, 6}, 7, 0, {6, 0, 3}, 3, 0, 0},
+        {{0, 1, 2, 3, 4, 5, 6}, 7, 9, {6, 0, 3, 5, 1, 2}, 6, 0, 0}, /* no reserved one */
+        {{0, 1, 2, 3, 4, 5, 6}, 6, 2, {0, 3}, 2, 1, 1},
+        {{-1, 0, 1, -1, 2, 3, -1}, 7, 2, {5, 1}, 2, 3, 1},
+        {{-1, -1, -1, -1, -1, -1, -1}, 7, 2, {0}, 0, 6, 1},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        token_pick p;
+        REQUIRE(sl_token_pick(&ranks, table[i].size, table[i].rows, table[i].n_ids, &p, NULL) ==
+                SPECRT_STATUS_OK);
+        CHECK_INT(p.n, table[i].n);
+        for (int32_t k = 0; k < p.n; k++) CHECK_INT(p.ids[k], table[i].picked[k]);
+        CHECK_INT(p.n_missing, table[i].n_missing);
+        CHECK_INT(p.n_terminators, table[i].n_terminators);
+        free(p.ids);
+    }
+}
+
+static void test_coverage(void) {
+    static const uint64_t none[7];
+    const specrt_ranks uncounted = {&header, ids, none};
+    double x;
+    REQUIRE(!sl_token_coverage(&ranks, (const int32_t[]){6, 3, 2}, 3, &x, NULL));
+    CHECK(x == 0.6);
+    REQUIRE(!sl_token_coverage(&ranks, (const int32_t[]){1, 3, 5, 9}, 4, &x, NULL));
+    CHECK(x == 1);
+    REQUIRE(!sl_token_coverage(&uncounted, ids, 7, &x, NULL));
+    CHECK(isnan(x));
+}
+
+static const test_case cases[] = {
+    {"pick", "by rank, of those with rows", test_pick},
+    {"coverage", "without terminators, NaN without counts", test_coverage},
+};
+TEST_MAIN(cases)
