@@ -375,9 +375,9 @@ count_guesses() {
                 print line
                 if (split(line, part, "\t") && part[1] == "#tokenizer") n_normal = part[4]
             }
-            print "#domain", "draft", 1, 0, 0, 0, "0000000000000000", name
+            print "#domain", "draft", 1, 0, 0, "0000000000000000", name
         }
-        NF == 2 && $2 >= 0 && $2 < n_normal { print $2, $1, 0; n++; sum += $1 + $2 }
+        NF == 2 && $2 >= 0 && $2 < n_normal { print $2, $1; n++; sum += $1 + $2 }
         END { print "#end", n, sum }' >"$work/$1.counts"
 }
 

@@ -13,6 +13,11 @@ enum {
     MAX_LINE = 1 << 25, /* an id list of the largest vocabulary in the worst order */
 };
 
+/* What #end states of the lines above: a lost line or a changed number shows. */
+typedef struct tally {
+    uint64_t n_lines, sum;
+} tally;
+
 static const char *const type_tags[] = {"", "#terminators", "#special", "#reserved"};
 
 void sl_counts_free(counts *c) {
@@ -32,9 +37,25 @@ const char *sl_counts_language(const counts *c, const counts_domain *d) {
 
 uint64_t sl_counts_n_tokens(const counts *c) {
     uint64_t sum = 0;
-    for (int i = 0; i < c->n_domains; i++)
-        for (int s = 0; s < COUNTS_SPLITS; s++) sum += c->domains[i].n_tokens[s];
+    for (int i = 0; i < c->n_domains; i++) sum += c->domains[i].n_tokens;
     return sum;
+}
+
+/* 0: the options are of version 1; -1: no number of folds. */
+static int given_folds(const counts *c) {
+    const char *folds = strstr(c->options, COUNTS_FOLDS);
+    long n = folds ? strtol(folds + strlen(COUNTS_FOLDS), NULL, 10) : 0;
+    return folds && (n < 1 || n > COUNTS_MAX_FOLDS) ? -1 : (int)n;
+}
+
+int sl_counts_n_folds(const counts *c) {
+    int n = given_folds(c);
+    return n ? n : 2;
+}
+
+bool sl_counts_holds_out(const counts *c, int fold) {
+    int n = given_folds(c);
+    return n ? n > 1 : fold == 1;
 }
 
 /* ---- adding ---- */
@@ -69,7 +90,12 @@ static counts_domain *domain_get(counts *c, const counts_domain *like, specrt_er
     return &grown[at];
 }
 
-/* a and b, both by ascending id, into one; false: no memory. */
+static int by_id_and_fold(const counts_row *a, const counts_row *b) {
+    int order = (a->id > b->id) - (a->id < b->id);
+    return order ? order : (a->fold > b->fold) - (a->fold < b->fold);
+}
+
+/* a and b, both by ascending id and fold, into one; false: no memory. */
 static bool rows_merge(counts_domain *into, const counts_row *b, int32_t n_b) {
     const counts_row *a = into->rows;
     int32_t n_a = into->n_rows, i = 0, j = 0, n = 0;
@@ -77,15 +103,10 @@ static bool rows_merge(counts_domain *into, const counts_row *b, int32_t n_b) {
     counts_row *rows = (counts_row *)malloc(((size_t)n_a + (size_t)n_b) * sizeof *rows);
     if (!rows) return false;
     while (i < n_a || j < n_b) {
-        if (j == n_b || (i < n_a && a[i].id < b[j].id)) {
-            rows[n++] = a[i++];
-        } else if (i == n_a || b[j].id < a[i].id) {
-            rows[n++] = b[j++];
-        } else {
-            rows[n] = a[i++];
-            for (int s = 0; s < COUNTS_SPLITS; s++) rows[n].n[s] += b[j].n[s];
-            n++, j++;
-        }
+        int order = j == n_b ? -1 : i == n_a ? 1 : by_id_and_fold(&a[i], &b[j]);
+        rows[n] = order <= 0 ? a[i++] : b[j++];
+        if (order == 0) rows[n].n += b[j++].n;
+        n++;
     }
     counts_row *fitted = (counts_row *)realloc(rows, (size_t)n * sizeof *rows);
     free(into->rows);
@@ -101,22 +122,15 @@ static bool add(uint64_t *sum, uint64_t x) {
 specrt_status sl_counts_add(counts *c, const counts_domain *delta, specrt_error *err) {
     counts_domain *d = domain_get(c, delta, err);
     if (!d) return err ? err->status : SPECRT_STATUS_NO_MEMORY;
-    /* A row never exceeds its column's sum, so the sums alone can tell an overflow. */
-    bool fits = add(&d->n_docs, delta->n_docs) && add(&d->n_bytes, delta->n_bytes);
-    for (int s = 0; s < COUNTS_SPLITS; s++)
-        fits = fits && add(&d->n_tokens[s], delta->n_tokens[s]) &&
-               add(&d->n_completions[s], delta->n_completions[s]);
+    /* A row never exceeds the sum of all, so the sums alone can tell an overflow. */
+    bool fits = add(&d->n_docs, delta->n_docs) && add(&d->n_bytes, delta->n_bytes) &&
+                add(&d->n_tokens, delta->n_tokens) && add(&d->n_completions, delta->n_completions);
     if (!fits)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "domain '%s': counts exceed 64 bits",
                                 delta->name);
     d->digest += delta->digest;
     return rows_merge(d, delta->rows, delta->n_rows) ? SPECRT_STATUS_OK
                                                      : sl_error_no_memory(err, NULL);
-}
-
-/* What #end sums: every number of a row, so that a changed one shows. */
-static uint64_t row_sum(const counts_row *r) {
-    return (uint64_t)r->id + r->n[COUNTS_CALIBRATION] + r->n[COUNTS_HOLDOUT];
 }
 
 /* ---- writing ---- */
@@ -144,7 +158,7 @@ static specrt_status write_header(const counts *c, out_file *out, specrt_error *
     char text[512], hex[65];
     for (int i = 0; i < 32; i++) snprintf(hex + 2 * i, 3, "%02x", c->vocab.sha256[i]);
     int n = snprintf(text, sizeof text,
-                     "#specrt-counts\t1\n#tokenizer\t%s\t%" PRId32 "\t%" PRId32 "\t%s\n", hex,
+                     "#specrt-counts\t2\n#tokenizer\t%s\t%" PRId32 "\t%" PRId32 "\t%s\n", hex,
                      c->vocab.n_vocab, c->vocab.n_normal, c->vocab.name);
     specrt_status status = sl_out_write(out, text, (size_t)n, err);
     for (int type = COUNTS_TERMINATOR; type <= COUNTS_RESERVED && !status; type++)
@@ -153,36 +167,54 @@ static specrt_status write_header(const counts *c, out_file *out, specrt_error *
     return status == SPECRT_STATUS_OK ? sl_out_write(out, text, (size_t)n, err) : status;
 }
 
-static specrt_status write_domain(const counts_domain *d, out_file *out, uint64_t *sum,
+/* In decimal; snprintf would take most of the time of a file. @return the bytes. */
+static size_t put_number(uint64_t n, char *out) {
+    size_t n_digits = 1;
+    for (uint64_t rest = n; rest > 9; rest /= 10) n_digits++;
+    for (size_t i = n_digits; i-- > 0; n /= 10) out[i] = (char)('0' + n % 10);
+    return n_digits;
+}
+
+/* One id's counts by fold: its n rows. */
+static specrt_status write_line(const counts_row *rows, int32_t n, out_file *out, tally *all,
+                                specrt_error *err) {
+    char text[16 + 21 * COUNTS_MAX_FOLDS];
+    size_t at = put_number((uint64_t)rows->id, text);
+    all->n_lines++;
+    all->sum += (uint64_t)rows->id;
+    for (int32_t fold = 0, i = 0; i < n; fold++) {
+        uint64_t count = rows[i].fold == fold ? rows[i++].n : 0;
+        text[at++] = '\t';
+        at += put_number(count, text + at);
+        all->sum += count;
+    }
+    text[at++] = '\n';
+    return sl_out_write(out, text, at, err);
+}
+
+static specrt_status write_domain(const counts_domain *d, out_file *out, tally *all,
                                   specrt_error *err) {
     char text[256];
     int n = snprintf(text, sizeof text,
-                     "#domain\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%016" PRIx64
-                     "\t",
-                     d->provenance, d->n_docs, d->n_bytes, d->n_completions[COUNTS_CALIBRATION],
-                     d->n_completions[COUNTS_HOLDOUT], d->digest);
+                     "#domain\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%016" PRIx64 "\t",
+                     d->provenance, d->n_docs, d->n_bytes, d->n_completions, d->digest);
     specrt_status status = sl_out_write(out, text, (size_t)n, err);
     if (status == SPECRT_STATUS_OK) status = sl_out_write(out, d->name, strlen(d->name), err);
     if (status == SPECRT_STATUS_OK) status = sl_out_write(out, "\n", 1, err);
-    for (int32_t i = 0; i < d->n_rows && status == SPECRT_STATUS_OK; i++) {
-        const counts_row *r = &d->rows[i];
-        n = snprintf(text, sizeof text, "%" PRId32 "\t%" PRIu64 "\t%" PRIu64 "\n", r->id,
-                     r->n[COUNTS_CALIBRATION], r->n[COUNTS_HOLDOUT]);
-        status = sl_out_write(out, text, (size_t)n, err);
-        *sum += row_sum(r);
+    for (int32_t i = 0, end; i < d->n_rows && status == SPECRT_STATUS_OK; i = end) {
+        for (end = i; end < d->n_rows && d->rows[end].id == d->rows[i].id;) end++;
+        status = write_line(&d->rows[i], end - i, out, all, err);
     }
     return status;
 }
 
 specrt_status sl_counts_write(const counts *c, out_file *out, specrt_error *err) {
     char text[64];
-    uint64_t n_rows = 0, sum = 0;
+    tally all = {0};
     specrt_status status = write_header(c, out, err);
-    for (int i = 0; i < c->n_domains && status == SPECRT_STATUS_OK; i++) {
-        status = write_domain(&c->domains[i], out, &sum, err);
-        n_rows += (uint64_t)c->domains[i].n_rows;
-    }
-    int n = snprintf(text, sizeof text, "#end\t%" PRIu64 "\t%" PRIu64 "\n", n_rows, sum);
+    for (int i = 0; i < c->n_domains && status == SPECRT_STATUS_OK; i++)
+        status = write_domain(&c->domains[i], out, &all, err);
+    int n = snprintf(text, sizeof text, "#end\t%" PRIu64 "\t%" PRIu64 "\n", all.n_lines, all.sum);
     return status == SPECRT_STATUS_OK ? sl_out_write(out, text, (size_t)n, err) : status;
 }
 
@@ -197,6 +229,8 @@ typedef struct reader {
     char *line; /* without its newline; NUL-terminated */
     size_t capacity, length;
     uint64_t number; /* of the line, from 1 */
+    int version, n_folds;
+    tally all; /* of the domains since the header */
     specrt_error *err;
 } reader;
 
@@ -346,7 +380,8 @@ static specrt_status read_header(reader *r, counts *c) {
     }
     TRY(expect_tag(r, "#options", &rest));
     snprintf(c->options, sizeof c->options, "%s", rest);
-    return SPECRT_STATUS_OK;
+    r->n_folds = sl_counts_n_folds(c);
+    return r->n_folds > 0 ? SPECRT_STATUS_OK : bad(r, "#options: expected folds=1 to folds=20");
 }
 
 /* What both sides call themselves, for the message of a mismatch. */
@@ -389,14 +424,16 @@ static bool is_provenance(const char *text) {
 }
 
 /* The name is a view of the line: copied before the next one is read. */
-static bool parse_domain(char *rest, counts_domain *d) {
+static bool parse_domain(const reader *r, counts_domain *d) {
+    char *rest = r->line + strlen("#domain\t");
     uint8_t digest[8] = {0};
+    uint64_t held_out = 0; /* completions, in version 1 */
     const char *provenance = field(&rest);
     if (!is_provenance(provenance)) return false;
     snprintf(d->provenance, sizeof d->provenance, "%s", provenance);
     bool ok = field_u64(&rest, &d->n_docs) && field_u64(&rest, &d->n_bytes) &&
-              field_u64(&rest, &d->n_completions[COUNTS_CALIBRATION]) &&
-              field_u64(&rest, &d->n_completions[COUNTS_HOLDOUT]) &&
+              field_u64(&rest, &d->n_completions) &&
+              (r->version > 1 || field_u64(&rest, &held_out)) && add(&d->n_completions, held_out) &&
               parse_hex(field(&rest), 8, digest) && rest && *rest;
     for (const char *p = rest; ok && *p; p++) ok = (unsigned char)*p >= ' ' && *p != 0x7f;
     for (int i = 0; i < 8; i++) d->digest = d->digest << 8 | digest[i];
@@ -404,16 +441,8 @@ static bool parse_domain(char *rest, counts_domain *d) {
     return ok;
 }
 
-static specrt_status parse_row(reader *r, counts_domain *d, int32_t n_vocab, int32_t *capacity) {
-    char *rest = r->line;
-    counts_row row = {0};
-    bool ok = field_i32(&rest, n_vocab - 1, &row.id);
-    for (int s = 0; s < COUNTS_SPLITS; s++) ok = ok && field_u64(&rest, &row.n[s]);
-    if (!ok || rest)
-        return bad(r, "expected ID, CALIBRATION, HOLDOUT with an id of the vocabulary");
-    if (row.n[COUNTS_CALIBRATION] == 0 && row.n[COUNTS_HOLDOUT] == 0)
-        return bad(r, "a row without a count");
-    if (d->n_rows && d->rows[d->n_rows - 1].id >= row.id) return bad(r, "ids are not ascending");
+static specrt_status add_row(reader *r, counts_domain *d, const counts_row *row,
+                             int32_t *capacity) {
     if (d->n_rows == *capacity) {
         int32_t wanted = *capacity ? 2 * *capacity : 1024;
         counts_row *grown = (counts_row *)realloc(d->rows, (size_t)wanted * sizeof *grown);
@@ -421,9 +450,25 @@ static specrt_status parse_row(reader *r, counts_domain *d, int32_t n_vocab, int
         d->rows = grown;
         *capacity = wanted;
     }
-    d->rows[d->n_rows++] = row;
-    for (int s = 0; s < COUNTS_SPLITS; s++)
-        if (!add(&d->n_tokens[s], row.n[s])) return bad(r, "counts exceed 64 bits");
+    d->rows[d->n_rows++] = *row;
+    r->all.sum += row->n;
+    return add(&d->n_tokens, row->n) ? SPECRT_STATUS_OK : bad(r, "counts exceed 64 bits");
+}
+
+static specrt_status parse_row(reader *r, counts_domain *d, int32_t n_vocab, int32_t *capacity) {
+    char *rest = r->line;
+    counts_row row = {0};
+    int32_t before = d->n_rows;
+    bool ok = field_i32(&rest, n_vocab - 1, &row.id) && rest;
+    if (ok && before && d->rows[before - 1].id >= row.id) return bad(r, "ids are not ascending");
+    for (; ok && rest; row.fold++) {
+        ok = row.fold < r->n_folds && field_u64(&rest, &row.n);
+        if (ok && row.n) TRY(add_row(r, d, &row, capacity));
+    }
+    if (!ok) return bad(r, "expected ID and a count for each fold, with an id of the vocabulary");
+    if (d->n_rows == before) return bad(r, "a row without a count");
+    r->all.n_lines++;
+    r->all.sum += (uint64_t)row.id;
     return SPECRT_STATUS_OK;
 }
 
@@ -448,17 +493,14 @@ static specrt_status add_domain(reader *r, counts *c, const counts_domain *d) {
     return specrt_error_set(r->err, status, "%s: %s", r->stream.name, inner.msg);
 }
 
-static specrt_status read_domain(reader *r, counts *c, uint64_t *n_rows, uint64_t *sum) {
+static specrt_status read_domain(reader *r, counts *c) {
     counts_domain d = {0};
     specrt_status status = SPECRT_STATUS_OK;
-    if (!parse_domain(r->line + strlen("#domain\t"), &d))
-        return bad(r, "#domain: expected PROVENANCE, N_DOCS, N_BYTES, COMPLETIONS, "
-                      "COMPLETIONS_HOLDOUT, DIGEST, NAME");
+    if (!parse_domain(r, &d))
+        return bad(r, "#domain: expected PROVENANCE, N_DOCS, N_BYTES, COMPLETIONS, DIGEST, NAME");
     if (!d.name) return sl_error_no_memory(r->err, NULL);
     status = read_rows(r, &d, c->vocab.n_vocab);
     if (status == SPECRT_STATUS_OK) status = add_domain(r, c, &d);
-    *n_rows += (uint64_t)d.n_rows;
-    for (int32_t i = 0; i < d.n_rows; i++) *sum += row_sum(&d.rows[i]);
     free(d.name);
     free(d.rows);
     return status;
@@ -466,20 +508,29 @@ static specrt_status read_domain(reader *r, counts *c, uint64_t *n_rows, uint64_
 
 /* Domains and the closing line, after the header. */
 static specrt_status read_body(reader *r, counts *c) {
-    uint64_t n_rows = 0, sum = 0, said_rows, said_sum;
+    uint64_t said_lines, said_sum;
     bool end;
+    r->all = (tally){0};
     specrt_status status = next_line(r, &end);
     while (status == SPECRT_STATUS_OK && !end && has_tag(r, "#domain") && r->length > 8)
-        status = read_domain(r, c, &n_rows, &sum);
+        status = read_domain(r, c);
     if (status != SPECRT_STATUS_OK) return status;
     if (end) return bad(r, "expected #domain or #end, found the end: a cut file");
     if (!has_tag(r, "#end") || r->length < 6) return bad(r, "expected #domain or #end");
     char *rest = r->line + strlen("#end\t");
-    if (!field_u64(&rest, &said_rows) || !field_u64(&rest, &said_sum) || rest)
-        return bad(r, "#end: expected N_ROWS, SUM");
-    if (said_rows != n_rows || said_sum != sum)
+    if (!field_u64(&rest, &said_lines) || !field_u64(&rest, &said_sum) || rest)
+        return bad(r, "#end: expected N_LINES, SUM");
+    if (said_lines != r->all.n_lines || said_sum != r->all.sum)
         return bad(r, "#end does not agree with the rows above: lines were lost or changed");
     return SPECRT_STATUS_OK;
+}
+
+/* 0: the line begins no count file. */
+static int version_of(const reader *r) {
+    const char *tag = "#specrt-counts\t";
+    bool is_first = r->line && strncmp(r->line, tag, strlen(tag)) == 0;
+    const char *version = is_first ? r->line + strlen(tag) : "";
+    return strcmp(version, "2") == 0 ? 2 : strcmp(version, "1") == 0;
 }
 
 static specrt_status read_all(reader *r, counts *c) {
@@ -491,8 +542,8 @@ static specrt_status read_all(reader *r, counts *c) {
             return specrt_error_set(r->err, SPECRT_STATUS_BAD_INPUT,
                                     "%s: empty; expected a count file", r->stream.name);
         if (end) return SPECRT_STATUS_OK;
-        if (!r->line || strcmp(r->line, "#specrt-counts\t1") != 0)
-            return bad(r, "not a count file; expected '#specrt-counts 1'");
+        r->version = version_of(r);
+        if (!r->version) return bad(r, "not a count file; expected '#specrt-counts 1' or 2");
         specrt_status status = read_header(r, &head);
         if (status == SPECRT_STATUS_OK) status = adopt_header(c, &head, r);
         sl_counts_free(&head);

@@ -13,7 +13,7 @@ accepts vocabtrim-calibrate --tokenizer none --n-vocab 10 --id-bytes 2 --corpus 
 count same 1 1 1 1 2 2 2 3 3 4
 count other 1 5 5 5 6 6 7 2 4 4
 accepts specrt-bundle drift a.specb --counts same.counts --json
-prints '{"size":2,"n_tokens":10,"coverage":0.7,"coverage_calibrated":0.7,"drop":0,*'
+prints '{"size":2,"n_tokens":10,"coverage":0.7,*"coverage_calibrated":0.7,*"drop":0,*'
 prints '*"missing":\[{"id":3,"n":2},{"id":4,"n":1}\]}*'
 
 # Another text: 2 of its 10 tokens; of both files together 9 of 20.
@@ -34,7 +34,38 @@ specrt-bundle drift quarters.specb --counts half.counts --max-drop 0.249 >../out
 [ $? = 4 ] || fail "$(cat ../out ../err)"
 # Of another size no coverage is recorded, so none can have fallen.
 accepts specrt-bundle drift a.specb --counts other.counts --size 4 --json
-prints '*"coverage":0.4,"coverage_calibrated":null,"drop":null*'
+prints '*"coverage":0.4,*"coverage_calibrated":null,*"drop":null,"drop_low":null*'
+
+# Judged by intervals. Half of a text by the list of the other half: a fall of 2 points is chance.
+faq=$CLI_TESTS/../../data/corpus/qa/faq.jsonl
+awk 'NR % 2' "$faq" >odd.jsonl
+awk 'NR % 2 == 0' "$faq" >even.jsonl
+# Where the interval is narrow less than 2 points are more than chance: two new words in a tenth of
+# the records.
+for ((i = 0; i < 400; i++)); do
+    echo "{\"text\": \"The list number $((i % 7)) and $((i % 11)) of $((i % 13)) quick brown foxes \
+that jump over the lazy dogs, again and again, all day long.\"}"
+done >words.jsonl
+awk 'NR % 10 == 0 { sub("dogs", "zyzzyva zyzzyva") } { print }' words.jsonl >new.jsonl
+for name in odd words; do
+    accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus $name.jsonl -o $name.specb \
+        --size $([ $name = words ] && echo 300 || echo 2000)
+done
+for name in even new; do
+    accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --corpus $name.jsonl \
+        --counts-out $name.counts
+done
+accepts specrt-bundle drift odd.specb --counts even.counts
+prints '*at calibration *% *(95% interval *% to *%)*in this text *% *(95% interval *% to *%)*'
+specrt-bundle drift words.specb --counts new.counts >../out 2>../err
+[ $? = 4 ] || fail "$(cat ../out ../err)"
+warns '*coverage fell by 1.94 points since calibration (95% interval 1.63 to 2.31), more than 0*'
+accepts specrt-bundle drift words.specb --counts new.counts --max-drop 0.02 --json
+prints '*"coverage_low":0.97*,"drop":0.019*,"drop_low":0.016*,"drop_high":0.023*'
+accepts specrt-bundle info odd.specb
+prints '*coverage   0.9* of the calibration text, 0.79* of held-out text (95% interval 0.77*)*'
+accepts specrt-bundle info odd.specb --json
+prints '*"coverage_holdout":0.79*,"coverage_holdout_low":0.77*,"coverage_holdout_high":0.8*'
 
 # As calibrate counts it.
 code=$CLI_TESTS/../../data/corpus/code

@@ -79,7 +79,7 @@ centroid   made by cluster-build *, model model.safetensors
 cograph    made by cograph-build *
 hnsw       made by hnsw-build *, model model.safetensors, queries synthetic
 ranks      made by vocabtrim-calibrate *, domains frequent.bin,
-           options messages=assistant holdout=0 seed=1
+           options messages=assistant folds=1 seed=1
 sketch     made by sketch-build *"
 ! grep -q recall_at_10 ../out || fail "figures of sections without -v: $(cat ../out)"
 [ "$(wc -l <../out)" -le 40 ] || fail "$(wc -l <../out) lines are no screen"

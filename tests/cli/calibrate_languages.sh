@@ -23,13 +23,13 @@ for d in json.load(open("../out"))["domains"]:
 }
 
 accepts count c
-names=$(grep '^#domain' c | cut -f 8 | tr '\n' ' ')
+names=$(grep '^#domain' c | cut -f 7 | tr '\n' ' ')
 expected="mixed.jsonl mixed.jsonl/Cyrillic mixed.jsonl/Han mixed.jsonl/Japanese "
 expected="${expected}mixed.jsonl/Latin mixed.jsonl/none qa qa/Latin "
 [ "$names" = "$expected" ] || fail "$names"
-grep -q '^#options	messages=assistant holdout=0 seed=[0-9]* by=language$' c ||
+grep -q '^#options	messages=assistant folds=1 seed=[0-9]* by=language$' c ||
     fail "$(grep '#opt' c)"
-documents=$(grep '^#domain	raw' c | awk -F '\t' '$8 ~ /^mixed.*[/]/ { printf "%s ", $3 }')
+documents=$(grep '^#domain	raw' c | awk -F '\t' '$7 ~ /^mixed.*[/]/ { printf "%s ", $3 }')
 [ "$documents" = "120 40 20 40 2 " ] || fail "documents: $documents"
 
 # What was counted does not depend on who counted it.
@@ -48,7 +48,7 @@ by_language=$(grep -o '"n_tokens":[0-9]*' ../out | head -n 1)
 accepts vocabtrim-calibrate --merge plain --json --size 2000
 [ "$by_language" = "$(grep -o '"n_tokens":[0-9]*' ../out | head -n 1)" ] || fail "$by_language"
 
-# --balance: each language has the ranked tokens of the largest, over both arguments.
+# --balance: each language has the tokens of the largest, over both arguments.
 accepts run --corpus mixed.jsonl "$english" --balance --json
 [ "$(field mixed.jsonl/Han language)" = Han ] && [ "$(field mixed.jsonl language)" = None ] ||
     fail "$(cat ../out)"

@@ -55,4 +55,4 @@ prints '*"target_params":228,"draft_params":100,"d_draft":4,*'
 # c at 4 ids is (260 - 12 * 4) / 228, tau is 1 + 0.5 x 8/9 + (0.5 x 8/9)^2.
 accepts run --model model.safetensors --size 4 --accept-rate 0.5,0.5 --json
 prints \
-    '*{"size":4,"coverage_calibration":0.888888889,"coverage_holdout":null,"tau":1.64197531,"c":0.929824561,"mbsu":0.574187685}*'
+    '*{"size":4,"coverage_calibration":0.888888889,"coverage_holdout":null,*"tau":1.64197531,"c":0.929824561,"mbsu":0.574187685}*'

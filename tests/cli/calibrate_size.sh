@@ -8,6 +8,11 @@ for size in 0 -3 3 13 99999999999; do
     refuses 2 "vocabtrim-calibrate: --size $size; expected 4 (*) to 12 (*)" run --size "$size"
 done
 refuses 2 "*--size: expected a whole number, found 'many'" run --size many
+# A k is 1,024; other suffixes are refused.
+refuses 2 "vocabtrim-calibrate: --size 32768; expected 4 (*) to 12 (*)" run --size 32k
+for size in 32K 32m 32kb k 1.5k 9007199254740993k; do
+    refuses 2 "*--size: expected a whole number, found '$size'" run --size $size
+done
 for rules in "--size 4 --mass 0.5" "--size 4 --min-count 2" "--mass 0.5 --min-count 2" \
     "--min-count 2 --budget-mib 3"; do
     refuses 2 "*give one of --size, --mass, --min-count and --budget-mib" run $rules

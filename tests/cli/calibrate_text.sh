@@ -18,7 +18,11 @@ cat >openai.jsonl <<'END'
 {"messages": [{"role": "system", "content": "Be brief."}, {"role": "assistant", "content": "One two three, one two three."}]}
 END
 count c.alpaca --corpus alpaca.json
-for shape in sharegpt.json openai.jsonl; do
+cat >batch.jsonl <<'END'
+{"custom_id": "1", "response": {"status_code": 200, "body": {"choices": [{"message": {"role": "assistant", "content": "Hello, world! Hello again."}}]}}, "error": null}
+{"custom_id": "2", "response": {"status_code": 200, "body": {"choices": [{"message": {"role": "assistant", "content": "One two three, one two three."}}]}}, "error": null}
+END
+for shape in sharegpt.json openai.jsonl batch.jsonl; do
     count c.$shape --corpus $shape
     diff <(rows c.alpaca) <(rows c.$shape) || fail "$shape counts differently"
 done
@@ -38,6 +42,19 @@ printf 'Say hello.' >say.txt
 printf 'Count.' >count.txt
 count c.plain --corpus say.txt count.txt
 diff <(rows c.field) <(rows c.plain) || fail "--field counts something else"
+
+# Records in .txt and tables are text until told otherwise, with a line that says what to do.
+cp batch.jsonl batch.txt
+printf 'id,answer\n1,"Hello, world!"\n' >table.csv
+count c.raw --corpus batch.txt table.csv
+warns '*warning: batch.txt: JSON records, counted as text with their keys; --format json reads *'
+warns '*warning: table.csv: a table, counted as text with its separators; *found columns id,answer*'
+count c.txt --corpus batch.txt --format json
+! grep -q warning ../err || fail "$(cat ../err)"
+diff <(rows c.alpaca) <(rows c.txt) || fail "--format json counts something else"
+count c.same --corpus batch.txt table.csv --format text
+! grep -q warning ../err || fail "$(cat ../err)"
+same c.raw c.same
 
 # Each answer ends with one terminator, which is in the ranks and not in the number of tokens.
 accepts vocabtrim-calibrate --tokenizer "$TOKENIZER" --holdout 0 --corpus alpaca.json \

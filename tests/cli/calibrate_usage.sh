@@ -18,7 +18,9 @@ refuses 2 "*unexpected argument 'stray'" none -o x.specb stray
 refuses 2 "*--messages: expected assistant or all, found 'user'" none --messages user -o x.specb
 refuses 2 "*--provenance: expected raw, target or draft, found 'me'" none --provenance me -o x.specb
 refuses 2 "*--id-bytes: expected 2 or 4, found 3" none --id-bytes 3 -o x.specb
-refuses 2 "*--holdout: expected a number from 0 to 0.9, found '1'" none --holdout 1 -o x.specb
+refuses 2 "*--holdout: expected a number from 0 to 0.5, found '1'" none --holdout 1 -o x.specb
+refuses 2 "*--holdout: expected 0, or 0.05 to 0.5, found 0.04" none --holdout 0.04 -o x.specb
+refuses 2 "*--format: expected auto, text or json, found 'csv'" none --format csv -o x.specb
 refuses 2 "*--keep: expected ids below 12 as in 5,7-9, found '12'" none --keep 3,12 -o x.specb
 refuses 1 "*keep.txt: cannot open: No such file*" none --keep keep.txt -o x.specb
 refuses 2 "*--weights: 'b.bin' is no --corpus argument and no domain" none --weights b.bin:2 \

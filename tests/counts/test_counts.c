@@ -1,12 +1,12 @@
 /* test_counts.c : count files add up exactly, in any order, and refuse what does not belong. */
-#include "counts/counts.h"
+#include "counts/coverage.h"
 #include "test.h"
 
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
-enum { N_VOCAB = 300 };
+enum { N_VOCAB = 300, N_FOLDS = 4 };
 
 static uint64_t random_state;
 static uint32_t random_below(uint32_t n) {
@@ -22,23 +22,22 @@ static void vocab_fill(counts *c) {
     c->vocab.types[290] = c->vocab.types[292] = COUNTS_TERMINATOR;
     c->vocab.types[291] = COUNTS_SPECIAL;
     memset(c->vocab.types + 293, COUNTS_RESERVED, 7);
-    strcpy(c->options, "messages=assistant holdout=0.05 seed=1");
+    strcpy(c->options, "messages=assistant folds=4 seed=1");
 }
 
 /* A document of random ids, added to `c` and to the dense oracle. */
-static void add_document(counts *c, const char *domain, uint64_t dense[COUNTS_SPLITS][N_VOCAB]) {
+static void add_document(counts *c, const char *domain, uint64_t dense[N_FOLDS][N_VOCAB]) {
     counts_domain d = {.name = (char *)(uintptr_t)domain, .n_docs = 1, .n_bytes = 100};
     counts_row rows[N_VOCAB];
-    int split = random_below(4) == 0;
+    int32_t fold = (int32_t)random_below(N_FOLDS);
     strcpy(d.provenance, "raw");
     d.rows = rows;
     d.digest = random_below(1u << 30) * 0x9e3779b97f4a7c15u;
-    d.n_completions[split] = 1;
+    d.n_completions = 1;
     for (int32_t id = (int32_t)random_below(20); id < 290; id += 1 + (int32_t)random_below(60)) {
-        counts_row row = {.id = id};
-        row.n[split] = 1 + random_below(1000);
-        d.n_tokens[split] += row.n[split];
-        if (dense) dense[split][id] += row.n[split];
+        counts_row row = {id, fold, 1 + random_below(1000)};
+        d.n_tokens += row.n;
+        if (dense) dense[fold][id] += row.n;
         rows[d.n_rows++] = row;
     }
     CHECK_INT(sl_counts_add(c, &d, NULL), SPECRT_STATUS_OK);
@@ -63,21 +62,23 @@ static char *to_text(const counts *c, size_t *n) {
     return text;
 }
 
-static void check_dense(const counts_domain *d, uint64_t dense[COUNTS_SPLITS][N_VOCAB]) {
-    uint64_t sums[COUNTS_SPLITS] = {0};
-    for (int s = 0; s < COUNTS_SPLITS; s++)
-        for (int id = 0; id < N_VOCAB; id++) sums[s] += dense[s][id];
-    for (int s = 0; s < COUNTS_SPLITS; s++) CHECK_INT(d->n_tokens[s], sums[s]);
-    for (int32_t i = 0; i < d->n_rows; i++)
-        for (int s = 0; s < COUNTS_SPLITS; s++) {
-            CHECK_INT(d->rows[i].n[s], dense[s][d->rows[i].id]);
-            dense[s][d->rows[i].id] = 0;
+static void check_dense(const counts_domain *d, uint64_t dense[N_FOLDS][N_VOCAB]) {
+    uint64_t sum = 0;
+    int32_t i = 0;
+    for (int id = 0; id < N_VOCAB; id++)
+        for (int fold = 0; fold < N_FOLDS; fold++) {
+            if (!dense[fold][id]) continue;
+            REQUIRE(i < d->n_rows);
+            CHECK(d->rows[i].id == id && d->rows[i].fold == fold);
+            CHECK_INT(d->rows[i++].n, dense[fold][id]);
+            sum += dense[fold][id];
         }
-    for (int id = 0; id < N_VOCAB; id++) CHECK(dense[0][id] == 0 && dense[1][id] == 0);
+    CHECK_INT(d->n_rows, i);
+    CHECK_INT(d->n_tokens, sum);
 }
 
 static void test_add(void) {
-    static uint64_t dense[COUNTS_SPLITS][N_VOCAB];
+    static uint64_t dense[N_FOLDS][N_VOCAB];
     counts c = {0};
     memset(dense, 0, sizeof dense);
     random_state = 1;
@@ -85,7 +86,7 @@ static void test_add(void) {
     for (int i = 0; i < 50; i++) add_document(&c, "news", dense);
     REQUIRE(c.n_domains == 1);
     CHECK_INT(c.domains[0].n_docs, 50);
-    CHECK_INT(c.domains[0].n_completions[0] + c.domains[0].n_completions[1], 50);
+    CHECK_INT(c.domains[0].n_completions, 50);
     check_dense(&c.domains[0], dense);
     sl_counts_free(&c);
 }
@@ -159,16 +160,27 @@ static void test_damage(void) {
 }
 
 #define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-static const char sample[] = "#specrt-counts\t1\n"
+static const char sample[] = "#specrt-counts\t2\n"
                              "#tokenizer\t" DIGEST "\t10\t8\ttoy\n"
                              "#terminators\t8\n"
                              "#special\n"
                              "#reserved\t3,5-6\n"
-                             "#options\tx by=language\n"
-                             "#domain\traw\t1\t2\t3\t4\t00000000000000ff\tnews/han\n"
+                             "#options\tx folds=3 by=language\n"
+                             "#domain\traw\t1\t2\t7\t00000000000000ff\tnews/han\n"
                              "1\t2\t3\n"
-                             "4\t5\t6\n"
+                             "4\t5\t0\t6\n"
                              "#end\t2\t21\n";
+/* The same in version 1: a calibration part and a hold-out part. */
+static const char sample_1[] = "#specrt-counts\t1\n"
+                               "#tokenizer\t" DIGEST "\t10\t8\ttoy\n"
+                               "#terminators\t8\n"
+                               "#special\n"
+                               "#reserved\t3,5-6\n"
+                               "#options\tmessages=assistant holdout=0.05 seed=1\n"
+                               "#domain\traw\t1\t2\t3\t4\t00000000000000ff\tnews\n"
+                               "1\t2\t3\n"
+                               "4\t5\t0\n"
+                               "#end\t2\t15\n";
 
 static void test_fields(void) {
     static const uint8_t types[10] = {0, 0, 0, 3, 0, 3, 3, 0, 1, 0};
@@ -183,9 +195,10 @@ static void test_fields(void) {
     counts_domain *d = &c.domains[0];
     CHECK_STR(d->provenance, "raw");
     CHECK(d->n_docs == 1 && d->n_bytes == 2 && d->digest == 255);
-    CHECK(d->n_completions[COUNTS_CALIBRATION] == 3 && d->n_completions[COUNTS_HOLDOUT] == 4);
-    CHECK(d->n_tokens[COUNTS_CALIBRATION] == 7 && d->n_tokens[COUNTS_HOLDOUT] == 9);
+    CHECK(d->n_completions == 7 && d->n_tokens == 16);
     CHECK_INT(sl_counts_n_tokens(&c), 16);
+    CHECK_INT(sl_counts_n_folds(&c), 3);
+    for (int fold = 0; fold < 3; fold++) CHECK(sl_counts_holds_out(&c, fold));
     CHECK_STR(sl_counts_language(&c, d), "han");
     char *text = to_text(&c, &n);
     CHECK_STR(text, sample);
@@ -194,9 +207,36 @@ static void test_fields(void) {
     CHECK(!sl_counts_language(&c, d));
     d->n_docs = 1, d->name[4] = '-';
     CHECK(!sl_counts_language(&c, d));
-    d->name[4] = '/', c.options[1] = '\0';
+    d->name[4] = '/', c.options[9] = '\0';
     CHECK(!sl_counts_language(&c, d));
     sl_counts_free(&c);
+}
+
+/* A file of version 1 is read as two folds of which the second is held out, and written as version 2; counts
+ * by folds are not added to it. */
+static void test_version_1(void) {
+    counts c = {0}, again = {0};
+    specrt_error err;
+    size_t n;
+    REQUIRE(sl_counts_read_memory(&c, sample_1, strlen(sample_1), "a", NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(sl_counts_n_folds(&c), 2);
+    CHECK(!sl_counts_holds_out(&c, 0) && sl_counts_holds_out(&c, 1));
+    const counts_domain *d = &c.domains[0];
+    CHECK(d->n_completions == 7 && d->n_tokens == 10 && d->n_rows == 3);
+    CHECK(d->rows[1].id == 1 && d->rows[1].fold == 1 && d->rows[1].n == 3);
+    char *text = to_text(&c, &n);
+    CHECK_HAS(text, "#specrt-counts\t2\n");
+    CHECK_HAS(text, "\n1\t2\t3\n4\t5\n#end\t2\t15\n");
+    CHECK_INT(sl_counts_read_memory(&again, text, n, "b", NULL), SPECRT_STATUS_OK);
+    CHECK_INT(sl_counts_read_memory(&again, sample_1, strlen(sample_1), "a", NULL),
+              SPECRT_STATUS_OK);
+    CHECK_INT(again.domains[0].n_tokens, 20);
+    CHECK_INT(sl_counts_read_memory(&c, sample, strlen(sample), "c", &err),
+              SPECRT_STATUS_BAD_INPUT);
+    CHECK_HAS(err.msg, "c: counted with other options");
+    free(text);
+    sl_counts_free(&c);
+    sl_counts_free(&again);
 }
 
 /* One change of the sample; where nothing is wrong it is read. */
@@ -204,7 +244,8 @@ static void test_lines(void) {
     static const struct {
         const char *from, *to, *wrong; /* "" : nothing */
     } rows[] = {
-        {"counts\t1", "counts\t2", "bad:1: not a count file"},
+        {"counts\t2", "counts\t3", "bad:1: not a count file"},
+        {"counts\t2", "counts\t1", "bad:7: #domain: expected"},
         {"abcdef\t10", "abcdeg\t10", "bad:2: #tokenizer: expected"},
         {"abcdef\t10", "abcde\t10", "bad:2: #tokenizer: expected"},
         {"\t10\t8\t", "\t0\t0\t", "bad:2: #tokenizer: expected"},
@@ -225,10 +266,14 @@ static void test_lines(void) {
         {"3,5-6", ",5-6", "bad:5: expected ids of the vocabulary"},
         {"3,5-6", "3,5-10", "bad:5: expected ids of the vocabulary"},
         {"#options\t", "#option\t", "bad:6: expected #options"},
+        {"folds=3", "folds=0", "bad:6: #options: expected folds=1 to folds=20"},
+        {"folds=3", "folds=21", "bad:6: #options: expected folds=1 to folds=20"},
+        {"folds=3", "folds=20", ""},
+        {"folds=3", "folds=2", "bad:9: expected ID and a count for each fold"},
         {"\traw", "\tdraft", ""},
         {"\traw", "\trow", "bad:7: #domain: expected"},
-        {"\t1\t2\t3\t4", "\t1\t2\t3", "bad:7: #domain: expected"},
-        {"\t1\t2\t3\t4", "\t1\t2\t3\t-4", "bad:7: #domain: expected"},
+        {"\t1\t2\t7", "\t1\t2", "bad:7: #domain: expected"},
+        {"\t1\t2\t7", "\t1\t2\t-7", "bad:7: #domain: expected"},
         {"0000ff", "0000f", "bad:7: #domain: expected"},
         {"\tnews/han", "\t", "bad:7: #domain: expected"},
         {"\tnews/han", "", "bad:7: #domain: expected"},
@@ -236,17 +281,18 @@ static void test_lines(void) {
         {"news", "n\177ws", "bad:7: #domain: expected"},
         {"news", "n ws", ""},
         {"#domain\t", "#domain\n", "bad:7: expected #domain or #end"},
-        {"1\t2\t3\n", "1\t2\n", "bad:8: expected ID, CALIBRATION, HOLDOUT"},
-        {"1\t2\t3\n", "1\t2\t3\t\n", "bad:8: expected ID, CALIBRATION, HOLDOUT"},
-        {"1\t2\t3\n", "\t2\t3\n", "bad:8: expected ID, CALIBRATION, HOLDOUT"},
+        {"1\t2\t3\n", "1\t5\n", ""},
+        {"1\t2\t3\n", "1\n", "bad:8: expected ID and a count for each fold"},
+        {"1\t2\t3\n", "1\t2\t3\t\n", "bad:8: expected ID and a count for each fold"},
+        {"1\t2\t3\n", "\t2\t3\n", "bad:8: expected ID and a count for each fold"},
         {"1\t2\t3\n", "1\t0\t0\n", "bad:8: a row without a count"},
         {"1\t2\t3\n", "0\t0\t6\n", ""},
-        {"4\t5\t6\n", "9\t0\t6\n", ""},
-        {"4\t5\t6\n", "10\t0\t5\n", "bad:9: expected ID, CALIBRATION, HOLDOUT"},
-        {"4\t5\t6\n", "1\t8\t6\n", "bad:9: ids are not ascending"},
-        {"4\t5\t6\n", "4\t18446744073709551615\t6\n", "bad:9: counts exceed 64 bits"},
-        {"4\t5\t6\n", "4\t18446744073709551616\t6\n", "bad:9: expected ID"},
-        {"4\t5\t6\n", "\n", "bad:9: empty line"},
+        {"4\t5\t0\t6\n", "9\t0\t6\n", ""},
+        {"4\t5\t0\t6\n", "10\t0\t5\n", "bad:9: expected ID and a count for each fold"},
+        {"4\t5\t0\t6\n", "1\t8\t6\n", "bad:9: ids are not ascending"},
+        {"4\t5\t0\t6\n", "4\t18446744073709551615\t6\n", "bad:9: counts exceed 64 bits"},
+        {"4\t5\t0\t6\n", "4\t18446744073709551616\t6\n", "bad:9: expected ID"},
+        {"4\t5\t0\t6\n", "\n", "bad:9: empty line"},
         {"#end\t2", "#end\t3", "bad:10: #end does not agree"},
         {"\t21\n", "\t22\n", "bad:10: #end does not agree"},
         {"\t21\n", "\n", "bad:10: #end: expected"},
@@ -279,14 +325,14 @@ static void test_long(void) {
                           .provenance = "raw",
                           .rows = rows,
                           .n_rows = ROWS,
-                          .n_tokens = {0, ROWS}};
+                          .n_tokens = ROWS};
     size_t n, m;
     char *name = (char *)malloc(NAME + 1);
     memset(name, 'n', NAME);
     name[NAME] = '\0';
     vocab_fill(&a);
     add_document(&a, name, NULL);
-    for (int32_t i = 0; i < ROWS; i++) rows[i] = (counts_row){i, {0, 1}};
+    for (int32_t i = 0; i < ROWS; i++) rows[i] = (counts_row){i, 1, 1};
     CHECK_INT(sl_counts_add(&a, &many, NULL), SPECRT_STATUS_OK);
     a.vocab.n_vocab = ROWS;
     a.vocab.types = (uint8_t *)realloc(a.vocab.types, ROWS);
@@ -328,8 +374,8 @@ static void test_mismatch(void) {
     b.vocab.types[0] = COUNTS_SPECIAL;
     expect_refusal(&a, &b, "special tokens");
     b.vocab.types[0] = COUNTS_NORMAL;
-    strcpy(b.options, "messages=all holdout=0.05 seed=1");
-    expect_refusal(&a, &b, "found 'messages=all holdout=0.05 seed=1'");
+    strcpy(b.options, "messages=all folds=4 seed=1");
+    expect_refusal(&a, &b, "found 'messages=all folds=4 seed=1'");
     strcpy(b.options, a.options);
     strcpy(b.domains[0].provenance, "target");
     expect_refusal(
@@ -401,12 +447,12 @@ static void test_packed(void) {
 
 static void test_overflow(void) {
     counts c = {0};
-    counts_row row = {.id = 1, .n = {UINT64_MAX - 5, 0}};
+    counts_row row = {.id = 1, .n = UINT64_MAX - 5};
     counts_domain d = {.name = (char *)(uintptr_t) "x",
                        .provenance = "raw",
                        .rows = &row,
                        .n_rows = 1,
-                       .n_tokens = {UINT64_MAX - 5, 0}};
+                       .n_tokens = UINT64_MAX - 5};
     vocab_fill(&c);
     specrt_error err;
     CHECK_INT(sl_counts_add(&c, &d, &err), SPECRT_STATUS_OK);
@@ -414,11 +460,45 @@ static void test_overflow(void) {
     sl_counts_free(&c);
 }
 
+/* Folds drawn from records of known coverage: the interval contains the true share in about 95 of 100 draws,
+ * and is as wide as a formula of its own says. */
+static void test_range(void) {
+    int n_inside = 0;
+    random_state = 21;
+    for (int draw = 0; draw < 1000; draw++) {
+        double covered[10] = {0}, all[10] = {0}, n = 0;
+        for (int record = 0; record < 200; record++) {
+            int fold = (int)random_below(10), length = 20 + (int)random_below(200);
+            /* Records differ: 70% to 90% covered. */
+            int share = 70 + (int)random_below(21);
+            for (int i = 0; i < length; i++) covered[fold] += random_below(100) < (uint32_t)share;
+            all[fold] += length;
+            n += length;
+        }
+        coverage_range range = sl_coverage_range(covered, all, 10, n);
+        n_inside += range.low <= 0.8 && 0.8 <= range.high;
+    }
+    CHECK(n_inside >= 930 && n_inside <= 975);
+    /* Two folds of 100, 80 and 90 covered: variance (5^2 + 5^2) / 200^2 x 2, n = 51, t = 12.706. */
+    const double covered[] = {80, 0, 90}, all[] = {100, 0, 100}, whole[] = {100, 0, 100};
+    coverage_range range = sl_coverage_range(covered, all, 3, 200);
+    CHECK_NEAR(range.low, 0.174589, 1e-6);
+    CHECK_NEAR(range.high, 0.993456, 1e-6);
+    /* Nothing missed of 200 tokens, and one fold alone. */
+    range = sl_coverage_range(whole, all, 3, 200);
+    CHECK_NEAR(range.low, 1 / (1 + 12.706 * 12.706 / 200), 1e-12);
+    CHECK_NEAR(range.high, 1, 0);
+    range = sl_coverage_range(covered, all, 2, 200);
+    CHECK(range.low != range.low && range.high != range.high);
+}
+
 static const test_case cases[] = {
     {"counts_add", "sums equal a dense oracle", test_add},
     {"counts_merge", "shards in any order give the bytes of one run", test_merge_is_exact},
     {"counts_damage", "cut files and changed numbers are refused", test_damage},
     {"counts_fields", "every field of a file, read and written", test_fields},
+    {"counts_version_1", "files of version 1 are read as two folds", test_version_1},
+    {"counts_range", "the interval of coverage, against draws and by hand", test_range},
     {"counts_lines", "a line that is wrong is named", test_lines},
     {"counts_long", "lines of any length", test_long},
     {"counts_mismatch", "other tokenizers and options are refused by name", test_mismatch},

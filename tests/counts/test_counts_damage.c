@@ -51,8 +51,8 @@ static specrt_status read_pairs(const void *bytes, size_t n, uint64_t *content, 
 }
 
 static void test_damage(void) {
-    static const char *const of_counts[] = {"joined", "one", NULL}, *const of_pairs[] = {"small",
-                                                                                         NULL};
+    static const char *const of_counts[] = {"joined", "one", "folds", NULL}, *const of_pairs[] = {
+                                                                                 "small", NULL};
     damage_seeds("fuzz_counts", of_counts, read_counts);
     damage_seeds("fuzz_pairs", of_pairs, read_pairs);
     approved_compare("tests/counts/counts_damage.exact");

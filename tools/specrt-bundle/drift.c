@@ -7,11 +7,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "bundle_file.h"
-#include "counts/counts.h"
+#include "counts/coverage.h"
 #include "verbs.h"
 
 enum { SHOWN = 8 };        /* missing ids */
 #define LANGUAGE_DROP 0.05 /* as vocabtrim-calibrate warns */
+#define PLAIN_DROP    0.02 /* tolerated where neither text has an interval */
 
 typedef struct missing {
     int32_t id;
@@ -22,19 +23,16 @@ typedef struct drift {
     const char *bundle;
     cli_list files;
     int64_t size;
-    double max_drop;
+    double max_drop; /* NaN: not given */
     counts counts;
     bool *in_list; /* [n_vocab] */
-    double
-        calibrated; /* coverage of held-out text then, else of the ranked text; NaN: not recorded */
+    /* coverage of held-out text then, else of the ranked text; NaN: not recorded */
+    double calibrated;
+    coverage_range then, now; /* 95% intervals; NaN: unknown */
     uint64_t n_tokens, n_covered;
     missing worst[SHOWN]; /* by count, then the lower id */
     int n_worst;
 } drift;
-
-static uint64_t of_row(const counts_row *row) {
-    return row->n[COUNTS_CALIBRATION] + row->n[COUNTS_HOLDOUT];
-}
 
 /* ---- the list ---- */
 
@@ -81,12 +79,24 @@ static double plain_coverage(json_object *provenance, bool held_out) {
     return n > 0 ? covered / n : NAN;
 }
 
+/* The recorded interval is of the weighted coverage: its widths are taken for the plain one. */
+static coverage_range recorded_range(json_object *provenance, double plain) {
+    json_object *share = verb_coverage(provenance, "coverage_holdout"),
+                *low = verb_coverage(provenance, "coverage_holdout_low"),
+                *high = verb_coverage(provenance, "coverage_holdout_high");
+    if (!share || !low || !high) return (coverage_range){NAN, NAN};
+    double off = plain - json_object_get_double(share);
+    return (coverage_range){json_object_get_double(low) + off, json_object_get_double(high) + off};
+}
+
 /* Coverage is recorded for the calibrated size alone. */
 static void take_calibrated(drift *d, const specrt_bundle *bundle, int32_t n_default) {
     json_object *provenance = verb_provenance(bundle);
+    d->then = (coverage_range){NAN, NAN};
     d->calibrated = plain_coverage(provenance, true);
+    if (!isnan(d->calibrated)) d->then = recorded_range(provenance, d->calibrated);
     if (isnan(d->calibrated)) d->calibrated = plain_coverage(provenance, false);
-    if (d->size != n_default) d->calibrated = NAN;
+    if (d->size != n_default) d->calibrated = d->then.low = d->then.high = NAN;
     json_object_put(provenance);
 }
 
@@ -117,10 +127,15 @@ static void keep_missing(drift *d, int32_t id, uint64_t n) {
 /* A token may be in several domains. */
 static specrt_status add_up(drift *d, specrt_error *err) {
     uint64_t *n = (uint64_t *)calloc((size_t)d->counts.vocab.n_vocab, sizeof *n);
+    double all[COUNTS_MAX_FOLDS] = {0}, covered[COUNTS_MAX_FOLDS] = {0};
     if (!n) return sl_error_no_memory(err, d->files.items[0]);
     for (int i = 0; i < d->counts.n_domains; i++)
-        for (int32_t j = 0; j < d->counts.domains[i].n_rows; j++)
-            n[d->counts.domains[i].rows[j].id] += of_row(&d->counts.domains[i].rows[j]);
+        for (int32_t j = 0; j < d->counts.domains[i].n_rows; j++) {
+            const counts_row *row = &d->counts.domains[i].rows[j];
+            n[row->id] += row->n;
+            all[row->fold] += (double)row->n;
+            if (d->in_list[row->id]) covered[row->fold] += (double)row->n;
+        }
     for (int32_t id = 0; id < d->counts.vocab.n_vocab; id++) {
         d->n_tokens += n[id];
         if (d->in_list[id])
@@ -129,6 +144,7 @@ static specrt_status add_up(drift *d, specrt_error *err) {
             keep_missing(d, id, n[id]);
     }
     free(n);
+    d->now = sl_coverage_range(covered, all, COUNTS_MAX_FOLDS, (double)d->n_tokens);
     return SPECRT_STATUS_OK;
 }
 
@@ -136,8 +152,8 @@ static specrt_status add_up(drift *d, specrt_error *err) {
 static double domain_coverage(const drift *d, const counts_domain *domain, uint64_t *n) {
     uint64_t all = 0, covered = 0;
     for (int32_t j = 0; j < domain->n_rows; j++) {
-        all += of_row(&domain->rows[j]);
-        if (d->in_list[domain->rows[j].id]) covered += of_row(&domain->rows[j]);
+        all += domain->rows[j].n;
+        if (d->in_list[domain->rows[j].id]) covered += domain->rows[j].n;
     }
     *n = all;
     return all ? (double)covered / (double)all : NAN;
@@ -156,6 +172,29 @@ static specrt_status measure(drift *d, specrt_error *err) {
 
 static double today(const drift *d) {
     return (double)d->n_covered / (double)d->n_tokens;
+}
+
+static double drop_of(const drift *d) {
+    return d->calibrated - today(d);
+}
+
+static double half(double width) {
+    return isnan(width) ? 0 : width;
+}
+
+/* The interval of the difference of two independent shares, from the interval of each; that of a text without
+ * one counts as 0 wide. */
+static coverage_range drop_range(const drift *d) {
+    double then = d->calibrated, now = today(d), drop = drop_of(d);
+    if (isnan(d->then.low) && isnan(d->now.low)) return (coverage_range){NAN, NAN};
+    return (coverage_range){drop - hypot(half(then - d->then.low), half(d->now.high - now)),
+                            drop + hypot(half(d->then.high - then), half(now - d->now.low))};
+}
+
+/* The drop that must be exceeded, by the whole interval where there is one. */
+static double tolerated(const drift *d) {
+    if (!isnan(d->max_drop)) return d->max_drop;
+    return isnan(drop_range(d).low) ? PLAIN_DROP : 0;
 }
 
 static json_object *domains_json(const drift *d) {
@@ -186,23 +225,41 @@ static json_object *missing_json(const drift *d) {
     return all;
 }
 
+static void put_range(json_object *o, const char *key, coverage_range range) {
+    char name[64];
+    snprintf(name, sizeof name, "%s_low", key);
+    sl_json_put(o, name, sl_json_real(range.low));
+    snprintf(name, sizeof name, "%s_high", key);
+    sl_json_put(o, name, sl_json_real(range.high));
+}
+
 static void print_json(const drift *d) {
     json_object *o = json_object_new_object();
     sl_json_put(o, "size", sl_json_whole((uint64_t)d->size));
     sl_json_put(o, "n_tokens", sl_json_whole(d->n_tokens));
     sl_json_put(o, "coverage", sl_json_real(today(d)));
+    put_range(o, "coverage", d->now);
     sl_json_put(o, "coverage_calibrated", sl_json_real(d->calibrated));
-    sl_json_put(o, "drop", sl_json_real(d->calibrated - today(d)));
+    put_range(o, "coverage_calibrated", d->then);
+    sl_json_put(o, "drop", sl_json_real(drop_of(d)));
+    put_range(o, "drop", drop_range(d));
     sl_json_put(o, "domains", domains_json(d));
     sl_json_put(o, "missing", missing_json(d));
     sl_json_print(o);
 }
 
+static void print_share(const char *what, double share, coverage_range range) {
+    printf("  %-16s %6.2f%%", what, 100 * share);
+    if (!isnan(range.low))
+        printf("  (95%% interval %.2f%% to %.2f%%)", 100 * range.low, 100 * range.high);
+    printf("\n");
+}
+
 static void print_table(const drift *d) {
     printf("%s tokens, a list of %s\n\n", sl_text_count(d->n_tokens),
            sl_text_count((uint64_t)d->size));
-    if (d->calibrated == d->calibrated) printf("  at calibration   %6.2f%%\n", 100 * d->calibrated);
-    printf("  in this text     %6.2f%%\n", 100 * today(d));
+    if (!isnan(d->calibrated)) print_share("at calibration", d->calibrated, d->then);
+    print_share("in this text", today(d), d->now);
     for (int i = 0; d->counts.n_domains > 1 && i < d->counts.n_domains; i++) {
         uint64_t n;
         double coverage = domain_coverage(d, &d->counts.domains[i], &n);
@@ -233,34 +290,46 @@ static void warn_languages(const drift *d) {
     }
 }
 
+static void warn_drop(const drift *d, coverage_range range) {
+    char interval[80] = "";
+    if (!isnan(range.low))
+        snprintf(interval, sizeof interval, " (95%% interval %.2f to %.2f)", 100 * range.low,
+                 100 * range.high);
+    sl_cli_warn("coverage fell by %.2f points since calibration%s, more than %.2f; calibrate again "
+                "with this text",
+                100 * drop_of(d), interval, 100 * tolerated(d));
+}
+
 static int report(const drift *d, const cli_common *common) {
-    double drop = d->calibrated - today(d);
+    coverage_range range = drop_range(d);
+    double least = isnan(range.low) ? drop_of(d) : range.low;
     if (common->json)
         print_json(d);
     else
         print_table(d);
     warn_languages(d);
-    if (!(drop > d->max_drop)) return CLI_OK;
-    sl_cli_warn("coverage fell by %.2f points since calibration, more than %.2f; calibrate again "
-                "with this text",
-                100 * drop, 100 * d->max_drop);
+    if (!(least > tolerated(d))) return CLI_OK;
+    warn_drop(d, range);
     return CLI_BELOW;
 }
 
 int drift_main(int argc, char **argv) {
-    drift d = {.max_drop = 0.02};
+    drift d = {.max_drop = NAN};
     const cli_option options[] = {
         sl_cli_strings("counts", "FILE...", &d.files,
                        "counts of today's text (vocabtrim-calibrate --counts-out)"),
         sl_cli_int("size", "N", &d.size, 1, INT32_MAX,
                    "size of the list (default: the calibrated size)"),
         sl_cli_real("max-drop", "P", &d.max_drop, 0, 1,
-                    "exit code 4 if coverage fell by more since calibration (default 0.02)"),
+                    "exit code 4 if coverage fell by more, beyond chance (default 0; 0.02 where "
+                    "neither text has an interval)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle drift model.specb --counts today.counts",
         "Compares how much of today's text the list of a bundle covers with what it covered when "
-        "it was calibrated. Several count files are added, so give one file per day:\n"
+        "it was calibrated. A drop counts where its 95% interval lies above --max-drop: it follows "
+        "from the interval that calibration recorded and from how much the records of today's "
+        "text differ. Several count files are added, so give one file per day:\n"
         "vocabtrim-calibrate --tokenizer T --corpus today.jsonl --counts-out today.counts\n"
         "With --by-language there, coverage is printed by language, and languages that the list "
         "was not built for are named.",

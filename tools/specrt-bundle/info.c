@@ -168,9 +168,14 @@ static void print_ranks(const specrt_ranks *r) {
 static void print_coverage(json_object *provenance) {
     json_object *calibration = verb_coverage(provenance, "coverage_calibration");
     json_object *holdout = verb_coverage(provenance, "coverage_holdout");
+    json_object *low = verb_coverage(provenance, "coverage_holdout_low");
+    json_object *high = verb_coverage(provenance, "coverage_holdout_high");
     if (calibration)
         printf("coverage   %.4f of the calibration text", json_object_get_double(calibration));
     if (holdout) printf(", %.4f of held-out text", json_object_get_double(holdout));
+    if (low && high)
+        printf(" (95%% interval %.4f to %.4f)", json_object_get_double(low),
+               json_object_get_double(high));
     if (calibration) printf("\n");
 }
 
@@ -312,10 +317,10 @@ static json_object *ranks_json(const specrt_ranks *r, json_object *provenance) {
     sl_json_put(o, "n_tokens", sl_json_whole(h->n_tokens));
     sl_json_put(o, "forced", ids_json(r->ids, h->n_forced));
     sl_json_put(o, "top", ids_json(r->ids + h->n_forced, n_top));
-    sl_json_put(o, "coverage_calibration",
-                json_object_get(verb_coverage(provenance, "coverage_calibration")));
-    sl_json_put(o, "coverage_holdout",
-                json_object_get(verb_coverage(provenance, "coverage_holdout")));
+    static const char *const figures[] = {"coverage_calibration", "coverage_holdout",
+                                          "coverage_holdout_low", "coverage_holdout_high"};
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+        sl_json_put(o, figures[i], json_object_get(verb_coverage(provenance, figures[i])));
     return o;
 }
 

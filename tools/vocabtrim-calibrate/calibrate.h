@@ -32,6 +32,7 @@ typedef struct calibrate_options {
     int64_t size, min_count; /* INT64_MIN: not given */
     double mass, budget_mib; /* NaN: not given */
     double holdout;          /* NaN: not given, the default */
+    int n_folds;             /* 1: nothing is held out */
     const char *keep;
     cli_list weights;
     bool balance;
@@ -119,18 +120,18 @@ typedef struct calibration {
     const char *head_name;
 } calibration;
 
-/* calibration_coverage() : of the chosen size; split COUNTS_HOLDOUT may be NaN. */
-double calibration_coverage(const calibration *run, int split);
+/* calibration_coverage() : of the chosen size; COVERAGE_HOLDOUT may be NaN. */
+double calibration_coverage(const calibration *run, int kind);
 
 /* ---- languages.c ---- */
 
 /* calibrate_balance() : multiply the weights so that every language, or every domain where counts are not by
- * language, has the ranked tokens of the largest.
+ * language, has the tokens of the largest.
  *   weights : [c->n_domains] */
 void calibrate_balance(const counts *c, double *weights);
 
-/* calibration_coverage_domain() : the same for a domain; NaN where it has no text in the split. */
-double calibration_coverage_domain(const calibration *run, int domain, int split);
+/* calibration_coverage_domain() : the same for a domain; NaN where it has no text of that kind. */
+double calibration_coverage_domain(const calibration *run, int domain, int kind);
 
 /* calibration_worst_first() : domains that have documents, by rising coverage; owned. NULL: no memory. */
 int *calibration_worst_first(const calibration *run, int *n);

@@ -1,10 +1,9 @@
 /* count.c : corpus to counts. Every thread pulls batches and counts into dense arrays of its own, one for
- * each split of the domain at hand (of each script in it), and adds them to the shared sparse counts
+ * each fold of the domain at hand (of each script in it), and adds them to the shared sparse counts
  * when the domain changes. So memory does not grow with the number of domains times threads, and sums,
  * being exact, do not depend on who counted what. */
 #include "calibrate.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +19,8 @@ typedef struct job {
     char *const *names; /* by --corpus argument */
     corpus *corpus;
     counts *total;
-    uint64_t holdout_limit; /* unit hashes below it are held out */
-    pthread_mutex_t lock;   /* over total, status and error */
+    int n_folds;
+    pthread_mutex_t lock; /* over total, status and error */
     specrt_status status;
     specrt_error error;
     progress bar; /* drawn by worker 0 */
@@ -29,8 +28,8 @@ typedef struct job {
 
 /* What was counted of one script; of all text without --by-language. */
 typedef struct group {
-    uint64_t *dense[COUNTS_SPLITS]; /* [n_vocab]; NULL: no document yet */
-    counts_domain tally;            /* without name and rows */
+    uint64_t *dense[COUNTS_MAX_FOLDS]; /* [n_vocab] by fold; NULL: no document yet */
+    counts_domain tally;               /* without name and rows */
 } group;
 
 typedef struct counter {
@@ -59,21 +58,18 @@ static bool has_failed(job *j) {
 }
 
 /* Move the dense counts into rows and clear them; false: no memory. */
-static bool take_rows(group *g, int32_t n_vocab) {
-    int32_t n = 0;
-    for (int32_t id = 0; id < n_vocab; id++)
-        n += g->dense[COUNTS_CALIBRATION][id] || g->dense[COUNTS_HOLDOUT][id];
-    g->tally.rows = (counts_row *)malloc((size_t)(n ? n : 1) * sizeof *g->tally.rows);
+static bool take_rows(group *g, int n_folds, int32_t n_vocab) {
+    size_t n = 0;
+    for (int fold = 0; fold < n_folds; fold++)
+        for (int32_t id = 0; g->dense[fold] && id < n_vocab; id++) n += g->dense[fold][id] > 0;
+    g->tally.rows = (counts_row *)malloc((n ? n : 1) * sizeof *g->tally.rows);
     if (!g->tally.rows) return false;
-    for (int32_t id = 0; id < n_vocab; id++) {
-        counts_row row = {.id = id,
-                          .n = {[COUNTS_CALIBRATION] = g->dense[COUNTS_CALIBRATION][id],
-                                [COUNTS_HOLDOUT] = g->dense[COUNTS_HOLDOUT][id]}};
-        if (row.n[COUNTS_CALIBRATION] || row.n[COUNTS_HOLDOUT])
-            g->tally.rows[g->tally.n_rows++] = row;
-    }
-    for (int s = 0; s < COUNTS_SPLITS; s++)
-        memset(g->dense[s], 0, (size_t)n_vocab * sizeof *g->dense[s]);
+    for (int32_t id = 0; id < n_vocab; id++)
+        for (int fold = 0; fold < n_folds; fold++)
+            if (g->dense[fold] && g->dense[fold][id])
+                g->tally.rows[g->tally.n_rows++] = (counts_row){id, fold, g->dense[fold][id]};
+    for (int fold = 0; fold < n_folds; fold++)
+        if (g->dense[fold]) memset(g->dense[fold], 0, (size_t)n_vocab * sizeof *g->dense[fold]);
     return true;
 }
 
@@ -94,7 +90,7 @@ static specrt_status flush_group(counter *w, int script, specrt_error *err) {
     group *g = &w->groups[script];
     if (!g->tally.n_docs) return SPECRT_STATUS_OK;
     g->tally.name = group_name(w, script);
-    if (!g->tally.name || !take_rows(g, j->total->vocab.n_vocab)) {
+    if (!g->tally.name || !take_rows(g, j->n_folds, j->total->vocab.n_vocab)) {
         free(g->tally.name);
         return sl_error_no_memory(err, NULL);
     }
@@ -115,46 +111,56 @@ static specrt_status flush(counter *w, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-/* The group that a document counts in, ready to count. */
-static specrt_status group_of(counter *w, const corpus_doc *doc, group **out, specrt_error *err) {
+/* The group that a document counts in, ready to count its fold. */
+static specrt_status group_of(counter *w, const corpus_doc *doc, int fold, group **out,
+                              specrt_error *err) {
     group *g = &w->groups[w->scripts ? sl_script_of(w->scripts, doc->text, doc->n_bytes) : 0];
-    for (int s = 0; s < COUNTS_SPLITS; s++) {
-        if (!g->dense[s])
-            g->dense[s] =
-                (uint64_t *)calloc((size_t)w->job->total->vocab.n_vocab, sizeof *g->dense[s]);
-        if (!g->dense[s]) return sl_error_no_memory(err, NULL);
-    }
+    if (!g->dense[fold])
+        g->dense[fold] =
+            (uint64_t *)calloc((size_t)w->job->total->vocab.n_vocab, sizeof *g->dense[fold]);
     *out = g;
-    return SPECRT_STATUS_OK;
+    return g->dense[fold] ? SPECRT_STATUS_OK : sl_error_no_memory(err, NULL);
 }
 
 /* A file of ids holds BOS and terminators as the tokenizer wrote them: terminators end completions,
  * other specials are never drafted and not counted. */
-static void count_ids(const counter *w, group *g, const corpus_doc *doc, int split) {
+static void count_ids(const counter *w, group *g, const corpus_doc *doc, int fold) {
     const uint8_t *types = w->job->total->vocab.types;
     for (size_t i = 0; i < doc->n_ids; i++) {
         int32_t id = doc->ids[i];
         if (types[id] == COUNTS_NORMAL)
-            g->dense[split][id]++, g->tally.n_tokens[split]++;
+            g->dense[fold][id]++, g->tally.n_tokens++;
         else if (types[id] == COUNTS_TERMINATOR)
-            g->tally.n_completions[split]++;
+            g->tally.n_completions++;
     }
 }
 
-static specrt_status count_doc(counter *w, const corpus_doc *doc, specrt_error *err) {
-    int split = doc->unit_hash < w->job->holdout_limit ? COUNTS_HOLDOUT : COUNTS_CALIBRATION;
+/* By the hash of its record, whatever the order, the thread and the shard. */
+static int fold_of(const job *j, const corpus_doc *doc) {
+    return (int)((doc->unit_hash >> 32) * (uint64_t)j->n_folds >> 32);
+}
+
+static specrt_status count_doc(counter *w, const corpus_doc *doc, int fold, specrt_error *err) {
     group *g = NULL;
     if (doc->domain != w->domain) TRY(flush(w, err));
     w->domain = doc->domain;
-    TRY(group_of(w, doc, &g, err));
+    TRY(group_of(w, doc, fold, &g, err));
     g->tally.n_docs++;
     g->tally.n_bytes += doc->text ? doc->n_bytes : doc->n_ids * sizeof *doc->ids;
-    g->tally.n_completions[split] += doc->completion;
-    if (!doc->text) return count_ids(w, g, doc, split), SPECRT_STATUS_OK;
+    g->tally.n_completions += doc->completion;
+    if (!doc->text) return count_ids(w, g, doc, fold), SPECRT_STATUS_OK;
     sl_tok_worker_continue(w->worker, doc->continues);
-    if (sl_tok_count(w->worker, doc->text, doc->n_bytes, g->dense[split],
-                     &g->tally.n_tokens[split]))
+    if (sl_tok_count(w->worker, doc->text, doc->n_bytes, g->dense[fold], &g->tally.n_tokens))
         return sl_error_no_memory(err, NULL);
+    return SPECRT_STATUS_OK;
+}
+
+/* Fold by fold, so that one array at a time is in the cache. */
+static specrt_status count_batch(counter *w, specrt_error *err) {
+    const corpus_batch *b = &w->batch;
+    for (int fold = 0; fold < w->job->n_folds; fold++)
+        for (int64_t i = 0; i < b->n_docs; i++)
+            if (fold_of(w->job, &b->docs[i]) == fold) TRY(count_doc(w, &b->docs[i], fold, err));
     return SPECRT_STATUS_OK;
 }
 
@@ -163,7 +169,7 @@ static specrt_status count_batches(counter *w, bool draws, specrt_error *err) {
     for (;;) {
         bool end = false;
         TRY(sl_corpus_next(j->corpus, &w->batch, &end, err));
-        for (int64_t i = 0; i < w->batch.n_docs; i++) TRY(count_doc(w, &w->batch.docs[i], err));
+        TRY(count_batch(w, err));
         if (end && w->batch.n_docs == 0) return flush(w, err);
         if (has_failed(j)) return SPECRT_STATUS_OK;
         if (draws) {
@@ -182,7 +188,7 @@ static specrt_status counter_open(counter *w, job *j, specrt_error *err) {
 
 static void counter_close(counter *w) {
     for (int i = 0; i < N_SCRIPTS; i++)
-        for (int s = 0; s < COUNTS_SPLITS; s++) free(w->groups[i].dense[s]);
+        for (int f = 0; f < COUNTS_MAX_FOLDS; f++) free(w->groups[i].dense[f]);
     sl_script_finder_free(w->scripts);
     sl_tok_worker_free(w->worker);
     sl_corpus_batch_free(&w->batch);
@@ -233,11 +239,7 @@ specrt_status count_corpus(const calibrate_options *o, const tokenizer *tok, cha
                               .shard = o->part.index,
                               .n_shards = o->part.n,
                               .seed = (uint64_t)o->common.seed};
-    job j = {.options = o,
-             .tok = tok,
-             .names = names,
-             .total = c,
-             .holdout_limit = (uint64_t)ldexp(o->holdout, 64)};
+    job j = {.options = o, .tok = tok, .names = names, .total = c, .n_folds = sl_counts_n_folds(c)};
     TRY(sl_corpus_open(o->corpus.items, o->corpus.n, &reading, &j.corpus, err));
     count_all(&j, stats);
     if (j.status == SPECRT_STATUS_OK) j.status = add_digests(&j, &j.error);

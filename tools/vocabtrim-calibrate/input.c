@@ -3,7 +3,6 @@
 #include "input.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/mpi.h"
@@ -26,15 +25,9 @@ static specrt_status vocab_from_ids(const calibrate_options *o, counts_vocab *v,
 
 /* Everything that must be equal for counts to be added up, as the count file's #options. */
 static void options_text(const calibrate_options *o, char out[256]) {
-    char holdout[32];
-    /* The shortest decimal that reads back as the same number. */
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(holdout, sizeof holdout, "%.*g", digits, o->holdout);
-        if (strtod(holdout, NULL) == o->holdout) break;
-    }
-    snprintf(out, 256, "messages=%s holdout=%s seed=%" PRId64 "%s%s%s", o->messages, holdout,
-             o->common.seed, o->by_language ? COUNTS_BY_LANGUAGE : "", o->field ? " field=" : "",
-             o->field ? o->field : "");
+    snprintf(out, 256, "messages=%s" COUNTS_FOLDS "%d seed=%" PRId64 "%s%s%s", o->messages,
+             o->n_folds, o->common.seed, o->by_language ? COUNTS_BY_LANGUAGE : "",
+             o->field ? " field=" : "", o->field ? o->field : "");
 }
 
 /* Merged counts must be of the tokenizer that was given. */

@@ -18,23 +18,22 @@ static const char *share_of(const counts *c, const counts_domain *d) {
     return language ? language : d->name;
 }
 
-static uint64_t ranked_tokens(const counts *c, const char *share) {
+static uint64_t tokens_of(const counts *c, const char *share) {
     uint64_t n = 0;
     for (int i = 0; i < c->n_domains; i++)
-        if (strcmp(share_of(c, &c->domains[i]), share) == 0)
-            n += c->domains[i].n_tokens[COUNTS_CALIBRATION];
+        if (strcmp(share_of(c, &c->domains[i]), share) == 0) n += c->domains[i].n_tokens;
     return n;
 }
 
 void calibrate_balance(const counts *c, double *weights) {
     uint64_t most = 0;
     for (int i = 0; i < c->n_domains; i++) {
-        uint64_t n = ranked_tokens(c, share_of(c, &c->domains[i]));
+        uint64_t n = tokens_of(c, share_of(c, &c->domains[i]));
         if (n > most) most = n;
     }
     for (int i = 0; i < c->n_domains; i++) {
         const char *language = sl_counts_language(c, &c->domains[i]);
-        uint64_t n = ranked_tokens(c, share_of(c, &c->domains[i]));
+        uint64_t n = tokens_of(c, share_of(c, &c->domains[i]));
         bool wordless = language && strcmp(language, sl_script_name(SCRIPT_NONE)) == 0;
         if (n && !wordless) weights[i] *= (double)most / (double)n;
     }
@@ -42,18 +41,17 @@ void calibrate_balance(const counts *c, double *weights) {
 
 /* ---- coverage ---- */
 
-double calibration_coverage_domain(const calibration *run, int domain, int split) {
+double calibration_coverage_domain(const calibration *run, int domain, int kind) {
     double coverage;
-    calibrate_ranking_coverage_domain(&run->ranking, &run->counts.domains[domain], split,
-                                      &run->size, 1, &coverage);
+    calibrate_ranking_coverage_domain(&run->ranking, &run->counts.domains[domain], kind, &run->size,
+                                      1, &coverage);
     return coverage;
 }
 
 /* On held-out text where the domain has some. */
 static double coverage_of(const calibration *run, int domain) {
-    double coverage = calibration_coverage_domain(run, domain, COUNTS_HOLDOUT);
-    return isnan(coverage) ? calibration_coverage_domain(run, domain, COUNTS_CALIBRATION)
-                           : coverage;
+    double coverage = calibration_coverage_domain(run, domain, COVERAGE_HOLDOUT);
+    return isnan(coverage) ? calibration_coverage_domain(run, domain, COVERAGE_RANKED) : coverage;
 }
 
 typedef struct placed {
@@ -87,16 +85,15 @@ int *calibration_worst_first(const calibration *run, int *n) {
 /* Much text of a language, and a list that was not made for it. */
 static bool is_neglected(const calibration *run, int domain, double all) {
     const counts_domain *d = &run->counts.domains[domain];
-    uint64_t n = d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT];
-    bool much = n >= 1000 && 1000 * n >= sl_counts_n_tokens(&run->counts);
+    bool much = d->n_tokens >= 1000 && 1000 * d->n_tokens >= sl_counts_n_tokens(&run->counts);
     return much && all - coverage_of(run, domain) > 0.05;
 }
 
 void calibrate_warn_languages(const calibration *run) {
-    double all = calibration_coverage(run, COUNTS_HOLDOUT);
+    double all = calibration_coverage(run, COVERAGE_HOLDOUT);
     char named[400] = "";
     int n, *order = calibration_worst_first(run, &n);
-    if (isnan(all)) all = calibration_coverage(run, COUNTS_CALIBRATION);
+    if (isnan(all)) all = calibration_coverage(run, COVERAGE_RANKED);
     for (int i = 0; order && i < n; i++) {
         const counts_domain *d = &run->counts.domains[order[i]];
         size_t length = strlen(named);

@@ -54,17 +54,11 @@ static void tell_speed(const calibration *run, double seconds) {
                 (double)sl_measure_peak_bytes() / 1e6);
 }
 
-/* Where the corpus is smaller than the reader's steps, a split may be empty. */
 static specrt_status check_counted(const calibration *run, specrt_error *err) {
-    uint64_t n[COUNTS_SPLITS] = {0};
-    for (int i = 0; i < run->counts.n_domains; i++)
-        for (int s = 0; s < COUNTS_SPLITS; s++) n[s] += run->counts.domains[i].n_tokens[s];
-    if (n[COUNTS_CALIBRATION]) return SPECRT_STATUS_OK;
+    if (sl_counts_n_tokens(&run->counts)) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                            n[COUNTS_HOLDOUT]
-                                ? "all text fell into the hold-out part; give more, or --holdout 0"
-                                : "no tokens were counted: the corpus holds no text to count "
-                                  "(--messages all counts prompts too)");
+                            "no tokens were counted: the corpus holds no text to count "
+                            "(--messages all counts prompts too)");
 }
 
 /* A draft vocabulary of half the vocabulary or more saves little: small ones get a quarter. */
@@ -88,11 +82,18 @@ static specrt_status choose_size(calibration *run, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+/* " (95% interval 80.4% to 82.3%)", or nothing where there is none. */
+static const char *range_text(coverage_range range, char out[64]) {
+    snprintf(out, 64, " (95%% interval %.1f%% to %.1f%%)", 100 * range.low, 100 * range.high);
+    return isnan(range.low) ? "" : out;
+}
+
 /* Says where --mass rests on too little. @return whether it said so. */
 static bool warn_mass(const calibration *run) {
     const calibrate_ranking *r = &run->ranking;
     double share = run->options->rule_value, n = (double)r->n_held_out;
-    double held_out = calibration_coverage(run, COUNTS_HOLDOUT);
+    double held_out = calibration_coverage(run, COVERAGE_HOLDOUT);
+    coverage_range range = calibrate_ranking_interval(r, NULL, run->size);
     if (run->options->rule != SELECT_MASS) return false;
     if (held_out < share)
         sl_cli_warn("--mass %g: cannot be reached: all %s ids that a list may hold cover %.2f%% of "
@@ -103,35 +104,65 @@ static bool warn_mass(const calibration *run) {
             "--mass %g: %s held-out tokens cannot show it, so the list errs to the long side "
             "(%.1f%% of further text may be any of the ids not seen); give more text%s",
             share, sl_text_count(r->n_held_out), 100 * r->unseen,
-            r->n_held_out ? "" : ", some of it held out (--holdout 0.2)");
-    else if (n < select_mass_wants(share))
-        sl_cli_warn(
-            "--mass %g: %s held-out tokens tell it within %.1f points, %.0f would within %.1f; "
-            "give more text",
-            share, sl_text_count(r->n_held_out), 200 * select_deviation(share, n),
-            ceil(select_mass_wants(share)), 50 * (1 - share));
+            r->n_held_out ? "" : ", some of it held out (--holdout 0.1)");
+    else if (share - range.low > (1 - share) / 2)
+        sl_cli_warn("--mass %g: coverage of held-out text is known only within %.2f%% to %.2f%% "
+                    "(95%% interval over %d parts of the text); more records narrow it",
+                    share, 100 * range.low, 100 * range.high, r->n_folds);
     else
         return false;
     return true;
 }
 
+/* The domain that misses most of what the list misses more of held-out than of ranked text; -1: none misses
+ * half of it. */
+static int gap_domain(const calibration *run, double gap) {
+    const counts *c = &run->counts;
+    double all = gap * (double)run->ranking.n_held_out;
+    for (int i = 0; c->n_domains > 1 && i < c->n_domains; i++) {
+        double own = calibration_coverage_domain(run, i, COVERAGE_RANKED) -
+                     calibration_coverage_domain(run, i, COVERAGE_HOLDOUT);
+        uint64_t n = calibrate_ranking_held_out(&run->ranking, &c->domains[i]);
+        if (own > 1.5 * gap && own * (double)n > all / 2) return i;
+    }
+    return -1;
+}
+
+/* Why a list covers more of the text that was ranked: one domain, ids that are new in any text, or records
+ * that have words of their own. */
+static void name_cause(const calibration *run, double gap, char *out, size_t n) {
+    const calibrate_ranking *r = &run->ranking;
+    int domain = gap_domain(run, gap);
+    if (domain >= 0)
+        snprintf(out, n, "most of the difference is in %s: give more records of it",
+                 sl_text_name(run->counts.domains[domain].name));
+    else if (run->size > r->n_seen || 2 * r->unseen > gap)
+        snprintf(out, n,
+                 "%.1f%% of further tokens will be ids not seen here (%s were seen): give "
+                 "more text%s",
+                 100 * r->unseen, sl_text_count((uint64_t)r->n_seen),
+                 run->options->rule == SELECT_MASS ? "" : ", or let --mass choose the size");
+    else
+        snprintf(out, n,
+                 "records have words of their own: give more records of each kind, rather "
+                 "than longer ones");
+}
+
 /* Where the list knows the text that was ranked better than other text, beyond chance, or nothing tells. */
 static void warn_gap(const calibration *run) {
     const calibrate_ranking *r = &run->ranking;
-    if (r->n_held_out == 0 && run->options->corpus.n && run->options->holdout > 0)
-        sl_cli_warn(
-            "no document was held out, so nothing tells how much of other text the list covers; "
-            "give more text or a larger --holdout");
-    double ranked = calibration_coverage(run, COUNTS_CALIBRATION);
-    double held_out = calibration_coverage(run, COUNTS_HOLDOUT);
-    double chance = 2 * select_deviation(held_out, (double)r->n_held_out);
-    if (isnan(held_out) || ranked - held_out <= fmax(0.01, chance)) return;
-    sl_cli_warn(
-        "the list covers %.1f%% of the text that was ranked, %.1f%% of held-out text: too little "
-        "text for %s ids (%s were seen in it); give more%s",
-        100 * ranked, 100 * held_out, sl_text_count((uint64_t)run->size),
-        sl_text_count((uint64_t)r->n_seen),
-        run->options->rule == SELECT_MASS ? ", and fewer will do" : ", or let --mass choose");
+    char cause[256], interval[64];
+    if (r->n_held_out == 0 && run->options->corpus.n && run->options->n_folds > 1)
+        sl_cli_warn("all records fell into one part of %d, so nothing was held out and coverage of "
+                    "other text is unknown; give more records",
+                    run->options->n_folds);
+    double ranked = calibration_coverage(run, COVERAGE_RANKED);
+    double held_out = calibration_coverage(run, COVERAGE_HOLDOUT);
+    coverage_range range = calibrate_ranking_interval(r, NULL, run->size);
+    if (!(ranked - held_out > 0.01) || !(ranked > range.high)) return;
+    name_cause(run, ranked - held_out, cause, sizeof cause);
+    sl_cli_warn("the list covers %.1f%% of the text that was ranked, %.1f%% of held-out text%s: %s",
+                100 * ranked, 100 * held_out, range_text(range, interval), cause);
 }
 
 static specrt_status select_and_sweep(calibration *run, char *const *names, specrt_error *err) {
@@ -154,20 +185,24 @@ static specrt_status count(calibration *run, char *const *names, specrt_error *e
     return reduce_counts(&run->counts, status, err);
 }
 
-/* The quality gate: hold-out coverage, or calibration coverage where there is none. */
+/* The quality gate: hold-out coverage, or that of the ranked text where there is none. */
 static bool is_below(const calibration *run) {
-    double coverage = calibration_coverage(run, COUNTS_HOLDOUT), least = run->options->min_coverage;
+    double coverage = calibration_coverage(run, COVERAGE_HOLDOUT),
+           least = run->options->min_coverage;
     bool held_out = !isnan(coverage);
+    char interval[64];
     if (isnan(least)) return false;
     if (!held_out) {
-        coverage = calibration_coverage(run, COUNTS_CALIBRATION);
+        coverage = calibration_coverage(run, COVERAGE_RANKED);
         sl_cli_warn(
             "no text was held out, so --min-coverage is held against the text that was ranked, "
             "which flatters");
     }
     if (coverage >= least) return false;
-    sl_cli_warn("%" PRId32 " ids cover %.4f%% of the %s tokens, less than --min-coverage %g%%%s",
-                run->size, 100 * coverage, held_out ? "held-out" : "ranked", 100 * least,
+    sl_cli_warn("%" PRId32 " ids cover %.4f%% of the %s tokens%s, less than --min-coverage %g%%%s",
+                run->size, 100 * coverage, held_out ? "held-out" : "ranked",
+                range_text(calibrate_ranking_interval(&run->ranking, NULL, run->size), interval),
+                100 * least,
                 run->options->allow_below ? "" : "; nothing is written (--allow-below writes)");
     return true;
 }

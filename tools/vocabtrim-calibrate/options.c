@@ -11,7 +11,8 @@
 #include "counts/input.h"
 #include "model/token_map.h"
 
-#define NOT_GIVEN INT64_MIN
+#define NOT_GIVEN       INT64_MIN
+#define DEFAULT_HOLDOUT 0.1
 
 /* ---- the table ---- */
 
@@ -47,11 +48,10 @@ static int parse_table(calibrate_options *o, int argc, char **argv) {
                        "weight of a --corpus argument or domain (default 1)"),
         sl_cli_flag("balance", &o->balance,
                     "the same share for each language of --by-language, else for each domain"),
-        sl_cli_real(
-            "holdout", "F", &o->holdout, 0, 0.9,
-            "share of documents kept out of the ranking to measure coverage (default 0.05, with "
-            "--mass "
-            "0.2)"),
+        sl_cli_real("holdout", "F", &o->holdout, 0, 0.5,
+                    "share of records held out at a time to measure coverage: 1/F parts are "
+                    "tested, each by "
+                    "the list of the others (default 0.1; 0: none, else 0.05 to 0.5)"),
         sl_cli_real("min-coverage", "P", &o->min_coverage, 0, 1,
                     "fail with exit code 4 when hold-out coverage (without one, that of the ranked "
                     "text) is "
@@ -133,6 +133,8 @@ static int check_input(const calibrate_options *o) {
         return sl_cli_usage(
             "--messages, --field, --format, --provenance, --by-language and --holdout are "
             "fixed in count files; give them where the corpus is counted");
+    if (o->holdout > 0 && o->holdout < 1.0 / COUNTS_MAX_FOLDS)
+        return sl_cli_usage("--holdout: expected 0, or 0.05 to 0.5, found %g", o->holdout);
     if (o->corpus.n > MAX_DOMAINS && o->weights.n)
         return sl_cli_usage("--weights with more than %d --corpus arguments; give folders",
                             MAX_DOMAINS);
@@ -199,8 +201,8 @@ int calibrate_options_parse(calibrate_options *o, int argc, char **argv) {
                                "outputs", &o->part);
     if (!o->messages) o->messages = "assistant";
     if (!o->provenance) o->provenance = "raw";
-    bool chooses = o->rule_given && o->rule == SELECT_MASS && !o->merge.n;
-    if (isnan(o->holdout)) o->holdout = chooses ? 0.2 : 0.05;
+    if (isnan(o->holdout)) o->holdout = DEFAULT_HOLDOUT;
+    o->n_folds = o->holdout > 0 ? (int)lround(1 / o->holdout) : 1;
     return code;
 }
 

@@ -11,8 +11,8 @@
 
 enum { BAR_CELLS = 24 };
 
-double calibration_coverage(const calibration *run, int split) {
-    return calibrate_ranking_coverage(&run->ranking, split, run->size);
+double calibration_coverage(const calibration *run, int kind) {
+    return calibrate_ranking_coverage(&run->ranking, kind, run->size);
 }
 
 /* A bar of eighths of cells, or of whole '#' where the terminal is not UTF-8. */
@@ -32,6 +32,22 @@ static void print_share(double share, int width, FILE *out) {
         fprintf(out, "%*.3f%%", width - 1, 100 * share);
 }
 
+/* Whether the tables have a column of intervals, in percent: " 98.71 to  98.95". */
+static bool has_range(const calibration *run) {
+    return !isnan(run->sweep.rows[run->sweep.chosen].holdout.low);
+}
+
+static void print_range(const calibration *run, coverage_range range, FILE *out) {
+    if (has_range(run) && isnan(range.low))
+        fprintf(out, "%18s", "-");
+    else if (has_range(run))
+        fprintf(out, "%8.2f to %6.2f", 100 * range.low, 100 * range.high);
+}
+
+static const char *range_head(const calibration *run) {
+    return has_range(run) ? "      95% interval" : "";
+}
+
 static void print_head(const calibration *run, FILE *out) {
     const specrt_ranks_header *h = &run->ranking.header;
     uint64_t n_docs = 0;
@@ -45,18 +61,19 @@ static void print_head(const calibration *run, FILE *out) {
 /* Bars begin at the round share under the smallest row, where the differences can be seen. */
 static void print_sweep(const calibration *run, bool utf8, FILE *out) {
     const sweep *s = &run->sweep;
-    bool has_holdout = !isnan(calibration_coverage(run, COUNTS_HOLDOUT));
-    int curve = has_holdout ? COUNTS_HOLDOUT : COUNTS_CALIBRATION;
+    bool has_holdout = !isnan(calibration_coverage(run, COVERAGE_HOLDOUT));
+    int curve = has_holdout ? COVERAGE_HOLDOUT : COVERAGE_RANKED;
     double floor_share = fmin(floor(s->rows[0].coverage[curve] * 10) / 10, 0.9);
     bool has_tau = run->speed.n_rates > 0, has_mbsu = s->best >= 0;
-    fprintf(out, "      size  calibration   hold-out%s%s  %.0f%%%*s\n", has_tau ? "     tau" : "",
-            has_mbsu ? "    MBSU" : "", 100 * floor_share, BAR_CELLS - (floor_share >= 0.1 ? 3 : 2),
-            "100%");
+    fprintf(out, "      size  calibration   hold-out%s%s%s  %.0f%%%*s\n", range_head(run),
+            has_tau ? "     tau" : "", has_mbsu ? "    MBSU" : "", 100 * floor_share,
+            BAR_CELLS - (floor_share >= 0.1 ? 3 : 2), "100%");
     for (int i = 0; i < s->n_rows; i++) {
         const sweep_row *row = &s->rows[i];
         fprintf(out, "%c %8s ", i == s->chosen ? '>' : ' ', sl_text_count((uint64_t)row->size));
-        print_share(row->coverage[COUNTS_CALIBRATION], 12, out);
-        print_share(row->coverage[COUNTS_HOLDOUT], 11, out);
+        print_share(row->coverage[COVERAGE_RANKED], 12, out);
+        print_share(row->coverage[COVERAGE_HOLDOUT], 11, out);
+        print_range(run, row->holdout, out);
         if (has_tau) fprintf(out, "%8.3f", row->tau);
         if (has_mbsu) fprintf(out, "%8.3f", row->mbsu);
         fputs("  ", out);
@@ -82,11 +99,11 @@ static void print_domain(const calibration *run, int domain, int width, FILE *ou
     const counts_domain *d = &run->counts.domains[domain];
     fputs("  ", out);
     sl_text_pad(d->name, width, out);
-    fprintf(out, " %15s  %6.5g ",
-            sl_text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
+    fprintf(out, " %15s  %6.5g ", sl_text_count(d->n_tokens),
             run->weights ? run->weights[domain] : 1);
-    print_share(calibration_coverage_domain(run, domain, COUNTS_CALIBRATION), 12, out);
-    print_share(calibration_coverage_domain(run, domain, COUNTS_HOLDOUT), 11, out);
+    print_share(calibration_coverage_domain(run, domain, COVERAGE_RANKED), 12, out);
+    print_share(calibration_coverage_domain(run, domain, COVERAGE_HOLDOUT), 11, out);
+    print_range(run, calibrate_ranking_interval(&run->ranking, d, run->size), out);
     fputc('\n', out);
 }
 
@@ -98,8 +115,8 @@ static void print_domains(const calibration *run, FILE *out) {
     if (order && n > 1) {
         fprintf(out,
                 "At %s ids, by domain, the worst first:\n  %-*s          tokens  weight  "
-                "calibration   hold-out\n",
-                sl_text_count((uint64_t)run->size), width, "");
+                "calibration   hold-out%s\n",
+                sl_text_count((uint64_t)run->size), width, "", range_head(run));
         for (int i = 0; i < n; i++) print_domain(run, order[i], width, out);
         fputc('\n', out);
     }

@@ -72,18 +72,18 @@ static double floor_of(const double *y, int n, double floor_so_far) {
 
 static void plot_coverage(const calibration *run, FILE *f) {
     int32_t sizes[CURVE_POINTS];
-    double x[CURVE_POINTS], y[COUNTS_SPLITS][CURVE_POINTS], low = 0.9;
+    double x[CURVE_POINTS], y[COVERAGE_KINDS][CURVE_POINTS], low = 0.9;
     int n = curve_sizes(run, sizes);
-    bool has_holdout = !isnan(calibration_coverage(run, COUNTS_HOLDOUT));
+    bool has_holdout = !isnan(calibration_coverage(run, COVERAGE_HOLDOUT));
     to_double(sizes, n, x);
-    for (int s = 0; s < COUNTS_SPLITS; s++) {
+    for (int s = 0; s < COVERAGE_KINDS; s++) {
         for (int i = 0; i < n; i++)
             y[s][i] = calibrate_ranking_coverage(&run->ranking, s, sizes[i]);
         low = floor_of(y[s], n, low);
     }
     const plot_series series[] = {
-        {"calibration", x, y[COUNTS_CALIBRATION], n, 0, false, false},
-        {"hold-out", x, y[COUNTS_HOLDOUT], n, 1, true, false},
+        {"calibration", x, y[COVERAGE_RANKED], n, 0, false, false},
+        {"hold-out", x, y[COVERAGE_HOLDOUT], n, 1, true, false},
     };
     char chosen[40];
     const plot_mark mark = {run->size, mark_text("chosen", run->size, chosen)};
@@ -102,8 +102,7 @@ static void plot_coverage(const calibration *run, FILE *f) {
 static int by_tokens(const void *left, const void *right) {
     const counts_domain *a = *(const counts_domain *const *)left,
                         *b = *(const counts_domain *const *)right;
-    uint64_t x = a->n_tokens[0] + a->n_tokens[1], y = b->n_tokens[0] + b->n_tokens[1];
-    int order = (x < y) - (x > y);
+    int order = (a->n_tokens < b->n_tokens) - (a->n_tokens > b->n_tokens);
     return order ? order : strcmp(a->name, b->name);
 }
 
@@ -120,9 +119,10 @@ static void plot_domains(const calibration *run, FILE *f) {
     for (int i = 0; order && i < n_domains; i++) order[i] = &run->counts.domains[i];
     if (order) qsort((void *)order, total, sizeof *order, by_tokens);
     for (int i = 0; order && series && y && i < n_domains; i++) {
-        int split = order[i]->n_tokens[COUNTS_HOLDOUT] ? COUNTS_HOLDOUT : COUNTS_CALIBRATION;
+        int kind = calibrate_ranking_held_out(&run->ranking, order[i]) ? COVERAGE_HOLDOUT
+                                                                       : COVERAGE_RANKED;
         double *curve = y + (size_t)i * CURVE_POINTS;
-        calibrate_ranking_coverage_domain(&run->ranking, order[i], split, sizes, n, curve);
+        calibrate_ranking_coverage_domain(&run->ranking, order[i], kind, sizes, n, curve);
         low = floor_of(curve, n, low);
         series[i] = (plot_series){i < HTML_COLORS ? order[i]->name : NULL,
                                   x,
@@ -194,12 +194,19 @@ static void cell_share(double share, FILE *f) {
         fprintf(f, "<td>%.3f%%</td>", 100 * share);
 }
 
+static void cell_range(coverage_range range, FILE *f) {
+    if (isnan(range.low))
+        fputs("<td>-</td>", f);
+    else
+        fprintf(f, "<td>%.2f%% to %.2f%%</td>", 100 * range.low, 100 * range.high);
+}
+
 static void table_sweep(const calibration *run, FILE *f) {
     const sweep *s = &run->sweep;
     bool has_tau = run->speed.n_rates > 0, has_mbsu = s->best >= 0;
     fprintf(f,
             "<h2>Sizes</h2>\n<div class=\"scroll\"><table>\n<tr><th>ids</th><th>calibration</th>"
-            "<th>hold-out</th>%s%s</tr>\n",
+            "<th>hold-out</th><th>95%% interval</th>%s%s</tr>\n",
             has_tau ? "<th>tau</th>" : "", has_mbsu ? "<th>c</th><th>MBSU</th>" : "");
     for (int i = 0; i < s->n_rows; i++) {
         const sweep_row *row = &s->rows[i];
@@ -207,7 +214,8 @@ static void table_sweep(const calibration *run, FILE *f) {
                 sl_text_count((uint64_t)row->size),
                 i == s->chosen ? "<span class=\"badge\">chosen</span>" : "",
                 i == s->best ? "<span class=\"badge best\">best MBSU</span>" : "");
-        for (int k = 0; k < COUNTS_SPLITS; k++) cell_share(row->coverage[k], f);
+        for (int k = 0; k < COVERAGE_KINDS; k++) cell_share(row->coverage[k], f);
+        cell_range(row->holdout, f);
         if (has_tau) fprintf(f, "<td>%.3f</td>", row->tau);
         if (has_mbsu) fprintf(f, "<td>%.5f</td><td>%.3f</td>", row->c, row->mbsu);
         fputs("</tr>\n", f);
@@ -227,7 +235,7 @@ static void table_domains(const calibration *run, FILE *f) {
     fprintf(f,
             "<h2>Domains at %s ids</h2>\n<div class=\"scroll\"><table>\n<tr><th>domain</th>"
             "<th>text by</th><th>documents</th><th>tokens</th><th>weight</th><th>calibration</th>"
-            "<th>hold-out</th></tr>\n",
+            "<th>hold-out</th><th>95%% interval</th></tr>\n",
             sl_text_count((uint64_t)run->size));
     int n, *order = calibration_worst_first(run, &n);
     for (int k = 0; order && k < n; k++) {
@@ -236,11 +244,11 @@ static void table_domains(const calibration *run, FILE *f) {
         fputs("<tr><td>", f);
         sl_html_text(f, d->name);
         fprintf(f, "</td><td>%s</td><td>%s</td><td>%s</td><td>%g</td>", d->provenance,
-                sl_text_count(d->n_docs),
-                sl_text_count(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]),
+                sl_text_count(d->n_docs), sl_text_count(d->n_tokens),
                 run->weights ? run->weights[i] : 1);
-        cell_share(calibration_coverage_domain(run, i, COUNTS_CALIBRATION), f);
-        cell_share(calibration_coverage_domain(run, i, COUNTS_HOLDOUT), f);
+        cell_share(calibration_coverage_domain(run, i, COVERAGE_RANKED), f);
+        cell_share(calibration_coverage_domain(run, i, COVERAGE_HOLDOUT), f);
+        cell_range(calibrate_ranking_interval(&run->ranking, d, run->size), f);
         fputs("</tr>\n", f);
     }
     free(order);
@@ -273,13 +281,16 @@ static void fact(const char *value, const char *what, FILE *f) {
 }
 
 static void facts(const calibration *run, FILE *f) {
-    char share[32];
-    double holdout = calibration_coverage(run, COUNTS_HOLDOUT);
+    char share[32], range[64];
+    double holdout = calibration_coverage(run, COVERAGE_HOLDOUT);
     fputs("<div class=\"facts\">\n", f);
     fact(sl_text_count((uint64_t)run->size), "ids in the draft vocabulary", f);
     snprintf(share, sizeof share, "%.3f%%",
-             100 * (isnan(holdout) ? calibration_coverage(run, COUNTS_CALIBRATION) : holdout));
+             100 * (isnan(holdout) ? calibration_coverage(run, COVERAGE_RANKED) : holdout));
     fact(share, isnan(holdout) ? "of the corpus covered" : "of unseen text covered (hold-out)", f);
+    const coverage_range *interval = &run->sweep.rows[run->sweep.chosen].holdout;
+    snprintf(range, sizeof range, "%.2f%% to %.2f%%", 100 * interval->low, 100 * interval->high);
+    if (!isnan(interval->low)) fact(range, "95% interval of the coverage of unseen text", f);
     fact(sl_text_count(sl_counts_n_tokens(&run->counts)), "tokens counted", f);
     fact(sl_text_count((uint64_t)run->ranking.header.n_valid), "ids in the full vocabulary", f);
     fact(sl_text_count((uint64_t)run->ranking.header.n_forced), "ids forced in", f);

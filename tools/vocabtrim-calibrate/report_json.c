@@ -18,6 +18,12 @@ static json_object *tokenizer_json(const calibration *run) {
     return o;
 }
 
+static void put_holdout(json_object *o, double share, coverage_range range) {
+    sl_json_put(o, "coverage_holdout", sl_json_real(share));
+    sl_json_put(o, "coverage_holdout_low", sl_json_real(range.low));
+    sl_json_put(o, "coverage_holdout_high", sl_json_real(range.high));
+}
+
 static json_object *domain_json(const calibration *run, int i) {
     const counts_domain *d = &run->counts.domains[i];
     const char *language = sl_counts_language(&run->counts, d);
@@ -29,16 +35,13 @@ static json_object *domain_json(const calibration *run, int i) {
     sl_json_put(o, "n_documents", sl_json_whole(d->n_docs));
     sl_json_put(o, "n_bytes", sl_json_whole(d->n_bytes));
     sl_json_put(o, "digest", language ? NULL : sl_json_hex64(d->digest));
-    sl_json_put(o, "n_tokens",
-                sl_json_whole(d->n_tokens[COUNTS_CALIBRATION] + d->n_tokens[COUNTS_HOLDOUT]));
-    sl_json_put(o, "n_tokens_holdout", sl_json_whole(d->n_tokens[COUNTS_HOLDOUT]));
-    sl_json_put(
-        o, "n_completions",
-        sl_json_whole(d->n_completions[COUNTS_CALIBRATION] + d->n_completions[COUNTS_HOLDOUT]));
+    sl_json_put(o, "n_tokens", sl_json_whole(d->n_tokens));
+    sl_json_put(o, "n_tokens_holdout", sl_json_whole(calibrate_ranking_held_out(&run->ranking, d)));
+    sl_json_put(o, "n_completions", sl_json_whole(d->n_completions));
     sl_json_put(o, "coverage_calibration",
-                sl_json_real(calibration_coverage_domain(run, i, COUNTS_CALIBRATION)));
-    sl_json_put(o, "coverage_holdout",
-                sl_json_real(calibration_coverage_domain(run, i, COUNTS_HOLDOUT)));
+                sl_json_real(calibration_coverage_domain(run, i, COVERAGE_RANKED)));
+    put_holdout(o, calibration_coverage_domain(run, i, COVERAGE_HOLDOUT),
+                calibrate_ranking_interval(&run->ranking, d, run->size));
     return o;
 }
 
@@ -71,8 +74,9 @@ static json_object *common_json(const calibration *run) {
     sl_json_put(o, "n_forced", json_object_new_int(h->n_forced));
     sl_json_put(o, "n_valid", json_object_new_int(h->n_valid));
     sl_json_put(o, "coverage_calibration",
-                sl_json_real(calibration_coverage(run, COUNTS_CALIBRATION)));
-    sl_json_put(o, "coverage_holdout", sl_json_real(calibration_coverage(run, COUNTS_HOLDOUT)));
+                sl_json_real(calibration_coverage(run, COVERAGE_RANKED)));
+    put_holdout(o, calibration_coverage(run, COVERAGE_HOLDOUT),
+                calibrate_ranking_interval(&run->ranking, NULL, run->size));
     sl_json_put(o, "domains", domains);
     return o;
 }
@@ -101,8 +105,8 @@ static json_object *sweep_json(const calibration *run) {
         const sweep_row *row = &run->sweep.rows[i];
         json_object *o = json_object_new_object();
         sl_json_put(o, "size", json_object_new_int(row->size));
-        sl_json_put(o, "coverage_calibration", sl_json_real(row->coverage[COUNTS_CALIBRATION]));
-        sl_json_put(o, "coverage_holdout", sl_json_real(row->coverage[COUNTS_HOLDOUT]));
+        sl_json_put(o, "coverage_calibration", sl_json_real(row->coverage[COVERAGE_RANKED]));
+        put_holdout(o, row->coverage[COVERAGE_HOLDOUT], row->holdout);
         sl_json_put(o, "tau", sl_json_real(row->tau));
         sl_json_put(o, "c", sl_json_real(row->c));
         sl_json_put(o, "mbsu", sl_json_real(row->mbsu));
@@ -126,7 +130,7 @@ static json_object *speed_json(const calibration *run) {
     return o;
 }
 
-/* Ids seen at least once, in either part. */
+/* Ids seen at least once. */
 static uint64_t count_distinct(const counts *c) {
     uint64_t n = 0;
     uint8_t *seen = (uint8_t *)calloc((size_t)c->vocab.n_vocab, 1);

@@ -76,50 +76,132 @@ static double smallest_weight(const double *weights, int n) {
     return smallest;
 }
 
-/* Tokens by id and split over all domains; *completions: of the calibration part. */
-static void sum_domains(const counts *c, const double *weights, uint64_t *scores[COUNTS_SPLITS],
-                        uint64_t *completions) {
-    double unit = weights ? smallest_weight(weights, c->n_domains) : 1;
-    for (int i = 0; i < c->n_domains; i++) {
-        const counts_domain *d = &c->domains[i];
-        double weight = weights ? weights[i] / unit : 1;
-        for (int32_t j = 0; j < d->n_rows; j++)
-            for (int s = 0; s < COUNTS_SPLITS; s++)
-                add_saturating(&scores[s][d->rows[j].id], weighted(d->rows[j].n[s], weight));
-        add_saturating(completions, weighted(d->n_completions[COUNTS_CALIBRATION], weight));
+/* Tokens by id: of all text, and by fold. */
+typedef struct scores {
+    uint64_t *all, *folds[COUNTS_MAX_FOLDS]; /* [n_vocab], owned */
+    entry *entries;                          /* [n_vocab] ranked by all text, owned */
+    entry *parted, *ranked;                  /* [n_vocab] of rank_rest(), owned */
+    uint64_t completions;
+} scores;
+
+static bool scores_create(scores *s, int n_folds, size_t n_vocab) {
+    bool ok = true;
+    *s = (scores){.all = (uint64_t *)calloc(n_vocab, sizeof *s->all),
+                  .entries = (entry *)malloc(n_vocab * sizeof *s->entries),
+                  .parted = (entry *)malloc(n_vocab * sizeof *s->parted),
+                  .ranked = (entry *)malloc(n_vocab * sizeof *s->ranked)};
+    for (int f = 0; f < n_folds; f++) {
+        s->folds[f] = (uint64_t *)calloc(n_vocab, sizeof *s->folds[f]);
+        ok = ok && s->folds[f];
     }
+    return ok && s->all && s->entries && s->parted && s->ranked;
+}
+
+static void scores_free(scores *s) {
+    for (int f = 0; f < COUNTS_MAX_FOLDS; f++) free(s->folds[f]);
+    free(s->all);
+    free(s->entries);
+    free(s->parted);
+    free(s->ranked);
+}
+
+/* All text is rounded without regard to its folds, so they do not change the ranking. */
+static void sum_domain(const counts_domain *d, double weight, scores *s) {
+    uint64_t n = 0;
+    for (int32_t j = 0; j < d->n_rows; j++) {
+        const counts_row *row = &d->rows[j];
+        add_saturating(&s->folds[row->fold][row->id], weighted(row->n, weight));
+        n += row->n;
+        if (j + 1 < d->n_rows && d->rows[j + 1].id == row->id) continue;
+        add_saturating(&s->all[row->id], weighted(n, weight));
+        n = 0;
+    }
+    add_saturating(&s->completions, weighted(d->n_completions, weight));
+}
+
+static void sum_domains(const counts *c, const double *weights, scores *s) {
+    double unit = weights ? smallest_weight(weights, c->n_domains) : 1;
+    for (int i = 0; i < c->n_domains; i++)
+        sum_domain(&c->domains[i], weights ? weights[i] / unit : 1, s);
 }
 
 /* A ranking's entries by id; completions end with the highest terminator. */
-static void list_entries(const counts_vocab *v, const uint64_t *scores, uint64_t completions,
+static void list_entries(const counts_vocab *v, const uint64_t *text, uint64_t completions,
                          const int32_t *keep, int32_t n_keep, entry *entries) {
     entry *end = NULL;
     for (int32_t id = 0; id < v->n_vocab; id++) {
-        entries[id] = (entry){scores[id], id, group_of(v, id, keep, n_keep)};
+        entries[id] = (entry){text[id], id, group_of(v, id, keep, n_keep)};
         if (entries[id].group == TERMINATOR) end = &entries[id];
     }
     if (end) add_saturating(&end->count, completions);
 }
 
-static void fill(calibrate_ranking *r, const entry *entries, uint64_t *scores[COUNTS_SPLITS]) {
+static bool curve_create(rank_curve *curve, size_t n) {
+    curve->position = (int32_t *)malloc(n * sizeof *curve->position);
+    curve->covered = (uint64_t *)calloc(n + 1, sizeof *curve->covered);
+    return curve->position && curve->covered;
+}
+
+/* @return the tokens of the text. */
+static uint64_t curve_fill(rank_curve *curve, const entry *entries, const uint64_t *text,
+                           int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        curve->position[entries[i].id] = i;
+        curve->covered[i + 1] = curve->covered[i];
+        add_saturating(&curve->covered[i + 1], text[entries[i].id]);
+    }
+    return curve->covered[n];
+}
+
+static void fill(calibrate_ranking *r, const scores *s) {
     specrt_ranks_header *h = &r->header;
     for (int32_t i = 0; i < h->n_ranked; i++) {
-        int32_t id = entries[i].id;
-        h->n_terminators += entries[i].group == TERMINATOR;
-        h->n_forced += entries[i].group <= KEPT;
-        h->n_valid += entries[i].group != RESERVED;
-        r->ids[i] = id;
-        r->counts[i] = entries[i].count;
-        r->position[id] = i;
-        for (int s = 0; s < COUNTS_SPLITS; s++) {
-            r->covered[s][i + 1] = r->covered[s][i];
-            add_saturating(&r->covered[s][i + 1], scores[s][id]);
+        const entry *e = &s->entries[i];
+        h->n_terminators += e->group == TERMINATOR;
+        h->n_forced += e->group <= KEPT;
+        h->n_valid += e->group != RESERVED;
+        r->ids[i] = e->id;
+        r->counts[i] = e->count;
+    }
+    h->n_tokens = curve_fill(&r->all, s->entries, s->all, h->n_ranked);
+    r->n_seen = h->n_ranked;
+    while (r->n_seen > 0 && r->all.covered[r->n_seen - 1] == h->n_tokens) r->n_seen--;
+}
+
+/* The entries for all text but a fold's, in s->ranked: those that the fold lacks keep their order, the others
+ * are sorted and merged into them. @return whether both the fold and the rest have text. */
+static bool rank_rest(const uint64_t *text, size_t n, scores *s) {
+    const uint64_t *all = s->all;
+    size_t n_kept = 0, n_moved = 0, i = 0;
+    bool has_rest = false;
+    entry *moved = s->parted + n;
+    for (size_t k = 0; k < n; k++) {
+        entry e = s->entries[k];
+        uint64_t inside = text[e.id];
+        has_rest |= all[e.id] > inside;
+        if (inside) {
+            e.count = all[e.id] > inside ? all[e.id] - inside : 0;
+            *--moved = e;
+            n_moved++;
+        } else {
+            s->parted[n_kept++] = e;
         }
     }
-    h->n_tokens = r->covered[COUNTS_CALIBRATION][h->n_ranked];
-    r->n_seen = h->n_ranked;
-    while (r->n_seen > 0 && r->covered[COUNTS_CALIBRATION][r->n_seen - 1] == h->n_tokens)
-        r->n_seen--;
+    qsort(moved, n_moved, sizeof *moved, by_rank);
+    for (size_t k = 0, j = 0; k < n; k++) {
+        bool keeps = j == n_moved || (i < n_kept && by_rank(&s->parted[i], &moved[j]) < 0);
+        s->ranked[k] = keeps ? s->parted[i++] : moved[j++];
+    }
+    return n_moved && has_rest;
+}
+
+/* @return false: no memory. */
+static bool rank_fold(int fold, scores *s, calibrate_ranking *r) {
+    size_t n = (size_t)r->header.n_vocab;
+    if (!rank_rest(s->folds[fold], n, s)) return true;
+    if (!curve_create(&r->folds[fold], n)) return false;
+    curve_fill(&r->folds[fold], s->ranked, s->folds[fold], r->header.n_vocab);
+    return true;
 }
 
 /* What occurred once, whatever its weight, and how much was held out. @return false: no memory. */
@@ -130,9 +212,8 @@ static bool count_unseen(const counts *c, const double *weights, calibrate_ranki
     for (int i = 0; i < c->n_domains; i++) {
         const counts_domain *d = &c->domains[i];
         if (weights && !(weights[i] > 0)) continue;
-        for (int32_t j = 0; j < d->n_rows; j++)
-            add_saturating(&plain[d->rows[j].id], d->rows[j].n[COUNTS_CALIBRATION]);
-        add_saturating(&r->n_held_out, d->n_tokens[COUNTS_HOLDOUT]);
+        for (int32_t j = 0; j < d->n_rows; j++) add_saturating(&plain[d->rows[j].id], d->rows[j].n);
+        add_saturating(&r->n_held_out, calibrate_ranking_held_out(r, d));
     }
     for (int32_t id = 0; id < c->vocab.n_vocab; id++) {
         add_saturating(&n, plain[id]);
@@ -143,55 +224,73 @@ static bool count_unseen(const counts *c, const double *weights, calibrate_ranki
     return true;
 }
 
-static bool allocate(calibrate_ranking *r, size_t n) {
+static bool rank_all(const counts *c, const double *weights, const int32_t *keep, int32_t n_keep,
+                     scores *s, calibrate_ranking *r) {
+    size_t n = (size_t)c->vocab.n_vocab;
     r->ids = (int32_t *)malloc(n * sizeof *r->ids);
     r->counts = (uint64_t *)malloc(n * sizeof *r->counts);
-    r->position = (int32_t *)malloc(n * sizeof *r->position);
-    for (int s = 0; s < COUNTS_SPLITS; s++)
-        r->covered[s] = (uint64_t *)calloc(n + 1, sizeof *r->covered[s]);
-    return r->ids && r->counts && r->position && r->covered[0] && r->covered[1];
+    if (!r->ids || !r->counts || !curve_create(&r->all, n)) return false;
+    sum_domains(c, weights, s);
+    list_entries(&c->vocab, s->all, s->completions, keep, n_keep, s->entries);
+    qsort(s->entries, n, sizeof *s->entries, by_rank);
+    fill(r, s);
+    for (int fold = 0; fold < r->n_folds; fold++)
+        if (sl_counts_holds_out(c, fold) && !rank_fold(fold, s, r)) return false;
+    return count_unseen(c, weights, r);
 }
 
 specrt_status calibrate_ranking_create(const counts *c, const double *weights, const int32_t *keep,
                                        int32_t n_keep, calibrate_ranking *out, specrt_error *err) {
-    size_t n = (size_t)c->vocab.n_vocab;
-    uint64_t completions = 0, *scores[COUNTS_SPLITS];
-    entry *entries = (entry *)malloc(n * sizeof *entries);
-    for (int s = 0; s < COUNTS_SPLITS; s++) scores[s] = (uint64_t *)calloc(n, sizeof *scores[s]);
-    *out =
-        (calibrate_ranking){.header = {.n_vocab = c->vocab.n_vocab, .n_ranked = c->vocab.n_vocab}};
+    scores s;
+    int32_t n = c->vocab.n_vocab;
+    *out = (calibrate_ranking){.header = {.n_vocab = n, .n_ranked = n},
+                               .n_folds = sl_counts_n_folds(c)};
     bool ok =
-        allocate(out, n) && entries && scores[0] && scores[1] && count_unseen(c, weights, out);
-    if (ok) {
-        sum_domains(c, weights, scores, &completions);
-        list_entries(&c->vocab, scores[COUNTS_CALIBRATION], completions, keep, n_keep, entries);
-        qsort(entries, n, sizeof *entries, by_rank);
-        fill(out, entries, scores);
-    } else {
-        calibrate_ranking_free(out);
-    }
-    for (int s = 0; s < COUNTS_SPLITS; s++) free(scores[s]);
-    free(entries);
+        scores_create(&s, out->n_folds, (size_t)n) && rank_all(c, weights, keep, n_keep, &s, out);
+    scores_free(&s);
+    if (!ok) calibrate_ranking_free(out);
     return ok ? SPECRT_STATUS_OK : sl_error_no_memory(err, NULL);
+}
+
+static void curve_free(rank_curve *curve) {
+    free(curve->position);
+    free(curve->covered);
 }
 
 void calibrate_ranking_free(calibrate_ranking *r) {
     free(r->ids);
     free(r->counts);
-    free(r->position);
-    for (int s = 0; s < COUNTS_SPLITS; s++) free(r->covered[s]);
+    curve_free(&r->all);
+    for (int fold = 0; fold < r->n_folds; fold++) curve_free(&r->folds[fold]);
     *r = (calibrate_ranking){0};
 }
 
 /* ---- coverage ---- */
 
-double calibrate_ranking_coverage(const calibrate_ranking *r, int split, int32_t size) {
-    uint64_t all = r->covered[split][r->header.n_ranked];
-    return all ? (double)r->covered[split][size] / (double)all : NAN;
+double calibrate_ranking_coverage(const calibrate_ranking *r, int kind, int32_t size) {
+    double all = 0, covered = 0;
+    int32_t n = r->header.n_ranked;
+    if (kind == COVERAGE_RANKED) {
+        all = (double)r->all.covered[n];
+        covered = (double)r->all.covered[size];
+    }
+    for (int fold = 0; kind == COVERAGE_HOLDOUT && fold < r->n_folds; fold++) {
+        if (!r->folds[fold].position) continue;
+        all += (double)r->folds[fold].covered[n];
+        covered += (double)r->folds[fold].covered[size];
+    }
+    return all > 0 ? covered / all : NAN;
+}
+
+uint64_t calibrate_ranking_held_out(const calibrate_ranking *r, const counts_domain *d) {
+    uint64_t n = 0;
+    for (int32_t j = 0; j < d->n_rows; j++)
+        if (r->folds[d->rows[j].fold].position) n += d->rows[j].n;
+    return n;
 }
 
 double calibrate_ranking_estimate(const calibrate_ranking *r, int32_t size) {
-    double known = calibrate_ranking_coverage(r, COUNTS_CALIBRATION, size) * (1 - r->unseen);
+    double known = calibrate_ranking_coverage(r, COVERAGE_RANKED, size) * (1 - r->unseen);
     int32_t n_new = r->header.n_valid - r->n_seen;
     if (size <= r->n_seen || n_new <= 0) return known;
     return known + r->unseen * fmin(1, (double)(size - r->n_seen) / n_new);
@@ -210,18 +309,40 @@ static int first_size_over(const int32_t *sizes, int n_sizes, int32_t rank) {
     return low;
 }
 
-void calibrate_ranking_coverage_domain(const calibrate_ranking *r, const counts_domain *d,
-                                       int split, const int32_t *sizes, int n_sizes, double *out) {
-    double all = (double)d->n_tokens[split], inside = 0;
+void calibrate_ranking_coverage_domain(const calibrate_ranking *r, const counts_domain *d, int kind,
+                                       const int32_t *sizes, int n_sizes, double *out) {
+    double all = 0, inside = 0;
     for (int k = 0; k < n_sizes; k++) out[k] = 0;
     for (int32_t j = 0; j < d->n_rows; j++) {
-        int k = first_size_over(sizes, n_sizes, r->position[d->rows[j].id]);
-        if (k < n_sizes) out[k] += (double)d->rows[j].n[split];
+        const counts_row *row = &d->rows[j];
+        const rank_curve *curve = kind == COVERAGE_RANKED ? &r->all : &r->folds[row->fold];
+        if (!curve->position) continue;
+        int k = first_size_over(sizes, n_sizes, curve->position[row->id]);
+        if (k < n_sizes) out[k] += (double)row->n;
+        all += (double)row->n;
     }
     for (int k = 0; k < n_sizes; k++) {
         inside += out[k];
         out[k] = all > 0 ? inside / all : NAN;
     }
+}
+
+coverage_range calibrate_ranking_interval(const calibrate_ranking *r, const counts_domain *d,
+                                          int32_t size) {
+    double all[COUNTS_MAX_FOLDS] = {0}, covered[COUNTS_MAX_FOLDS] = {0};
+    for (int fold = 0; !d && fold < r->n_folds; fold++) {
+        if (!r->folds[fold].position) continue;
+        all[fold] = (double)r->folds[fold].covered[r->header.n_ranked];
+        covered[fold] = (double)r->folds[fold].covered[size];
+    }
+    for (int32_t j = 0; d && j < d->n_rows; j++) {
+        const counts_row *row = &d->rows[j];
+        if (!r->folds[row->fold].position) continue;
+        all[row->fold] += (double)row->n;
+        if (r->folds[row->fold].position[row->id] < size) covered[row->fold] += (double)row->n;
+    }
+    uint64_t n_tokens = d ? calibrate_ranking_held_out(r, d) : r->n_held_out;
+    return sl_coverage_range(covered, all, r->n_folds, (double)n_tokens);
 }
 
 /* ---- size ---- */
@@ -244,16 +365,8 @@ double select_mass_needs(double share) {
     return 3 / fmax(1 - share, 1e-12);
 }
 
-double select_deviation(double share, double n) {
-    return sqrt(10 * share * (1 - share) / fmax(n, 1));
-}
-
-double select_mass_wants(double share) {
-    return 160 * share / fmax(1 - share, 1e-12);
-}
-
 static double held_out_coverage(const calibrate_ranking *r, int32_t size) {
-    return calibrate_ranking_coverage(r, COUNTS_HOLDOUT, size);
+    return calibrate_ranking_coverage(r, COVERAGE_HOLDOUT, size);
 }
 
 /* The smallest size from `low` on that covers the share; no kind of coverage ever falls. */

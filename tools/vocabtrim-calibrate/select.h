@@ -2,19 +2,30 @@
 #ifndef VOCABTRIM_CALIBRATE_SELECT_H
 #define VOCABTRIM_CALIBRATE_SELECT_H
 
-#include "counts/counts.h"
+#include "counts/coverage.h"
+
+/* Coverage of the text that was ranked, all of it; of held-out text: each fold by the list that the other
+ * folds give, summed over the folds. */
+enum { COVERAGE_RANKED, COVERAGE_HOLDOUT, COVERAGE_KINDS };
+
+/* Ranks of all ids, and what they cover of a text, weighted; terminators excluded. */
+typedef struct rank_curve {
+    int32_t *position; /* [n_vocab] rank of an id, owned; NULL: no ranking of this fold */
+    uint64_t *covered; /* [n_ranked + 1] tokens that the first k ranks cover, owned */
+} rank_curve;
 
 /* A ranking of the whole vocabulary, as section "ranks" stores it. */
 typedef struct calibrate_ranking {
     specrt_ranks_header header; /* n_default is set by whoever chooses the size */
     int32_t *ids;               /* [n_ranked] by rank, owned */
-    uint64_t *counts;           /* [n_ranked] by rank, calibration part, weighted, owned */
-    int32_t *position;          /* [n_vocab] rank of an id, owned */
-    /* [n_ranked + 1] tokens covered by the first k ranks, weighted, owned; terminators excluded. */
-    uint64_t *covered[COUNTS_SPLITS];
-    int32_t n_seen;      /* the first so many cover all of the calibration part */
+    uint64_t *counts;           /* [n_ranked] by rank, weighted, owned */
+    rank_curve all;             /* of the ranking above, and of all text */
+    /* [n_folds] by the text of the other folds, and what that covers of the fold; of folds held out */
+    rank_curve folds[COUNTS_MAX_FOLDS];
+    int n_folds;
+    int32_t n_seen;      /* the first so many cover all text */
     uint64_t n_held_out; /* tokens, whatever their weight */
-    double unseen;       /* of further text, the share that the calibration part has not seen */
+    double unseen;       /* of further text, the share of ids that this text has not */
 } calibrate_ranking;
 
 /* How many ids every list must hold, and how many it may. */
@@ -36,18 +47,27 @@ specrt_status calibrate_ranking_create(const counts *c, const double *weights, c
                                        int32_t n_keep, calibrate_ranking *out, specrt_error *err);
 void calibrate_ranking_free(calibrate_ranking *r);
 
-/* calibrate_ranking_estimate() : what of further text the first `size` ranks should cover, from the
- * calibration part alone: by Good and Turing as much is new as tokens occurred once, spread here over all
+/* calibrate_ranking_estimate() : what of further text the first `size` ranks should cover, without held-out
+ * text: by Good and Turing as much is new as tokens occurred once, spread here over all
  * ids not seen. It knows nothing of tokens that come in bursts, nor that ids not seen come by merge order. */
 double calibrate_ranking_estimate(const calibrate_ranking *r, int32_t size);
 
-/* calibrate_ranking_coverage() : share of a split's tokens in the first `size` ranks; NaN: it is empty. */
-double calibrate_ranking_coverage(const calibrate_ranking *r, int split, int32_t size);
+/* calibrate_ranking_coverage() : share of tokens in the first `size` ranks; NaN: no text of that kind. */
+double calibrate_ranking_coverage(const calibrate_ranking *r, int kind, int32_t size);
 
 /* calibrate_ranking_coverage_domain() : the same for one domain at several ascending sizes.
  *   out : f64 [n_sizes] */
-void calibrate_ranking_coverage_domain(const calibrate_ranking *r, const counts_domain *d,
-                                       int split, const int32_t *sizes, int n_sizes, double *out);
+void calibrate_ranking_coverage_domain(const calibrate_ranking *r, const counts_domain *d, int kind,
+                                       const int32_t *sizes, int n_sizes, double *out);
+
+/* calibrate_ranking_interval() : the 95% interval of coverage on held-out text (sl_coverage_range() over the
+ * folds).
+ *   d : of one domain; NULL: of all text */
+coverage_range calibrate_ranking_interval(const calibrate_ranking *r, const counts_domain *d,
+                                          int32_t size);
+
+/* calibrate_ranking_held_out() : tokens of a domain that lie in folds held out. */
+uint64_t calibrate_ranking_held_out(const calibrate_ranking *r, const counts_domain *d);
 
 typedef enum select_rule { SELECT_SIZE, SELECT_MASS, SELECT_MIN_COUNT, SELECT_BUDGET } select_rule;
 
@@ -55,15 +75,9 @@ typedef enum select_rule { SELECT_SIZE, SELECT_MASS, SELECT_MIN_COUNT, SELECT_BU
  * @return OK, or BAD_ARG naming the range. */
 specrt_status select_size_check(const select_limits *limits, double size, specrt_error *err);
 
-/* select_deviation() : by how much a share of n held-out tokens may be off by chance: one deviation. Tokens
- * come in bursts, so it is that of a tenth as many drawn ones. */
-double select_deviation(double share, double n);
-
 /* select_mass_needs() : held-out tokens without which a share cannot be shown, since all of them may be
- * covered where it is not reached (3 / (1 - share)); _wants() : those with two deviations of half of 1 -
- * share. */
+ * covered where it is not reached (3 / (1 - share)). */
 double select_mass_needs(double share);
-double select_mass_wants(double share);
 
 /* select_size() : the size a rule asks for, forced ids included; all valid ones where it cannot be had.
  *   value     : size; share of held-out tokens, where there are too few to show it also of

@@ -41,10 +41,11 @@ static int sizes_of(const specrt_ranks_header *h, int32_t chosen, int32_t sizes[
 
 static sweep_row row_of(const calibrate_ranking *r, const speed_model *m, int32_t size) {
     sweep_row row = {.size = size, .tau = NAN, .c = NAN, .mbsu = NAN};
-    for (int s = 0; s < COUNTS_SPLITS; s++)
+    for (int s = 0; s < COVERAGE_KINDS; s++)
         row.coverage[s] = calibrate_ranking_coverage(r, s, size);
-    double coverage = row.coverage[COUNTS_HOLDOUT];
-    if (isnan(coverage)) coverage = row.coverage[COUNTS_CALIBRATION];
+    row.holdout = calibrate_ranking_interval(r, NULL, size);
+    double coverage = row.coverage[COVERAGE_HOLDOUT];
+    if (isnan(coverage)) coverage = row.coverage[COVERAGE_RANKED];
     if (m->n_rates) row.tau = speed_tau(m->rates, m->n_rates, coverage);
     if (m->n_rates && m->target_params > 0) {
         row.c = speed_c(m, size);

@@ -18,10 +18,11 @@ typedef struct speed_model {
 /* Nothing above 3 is known without rates, nothing above 4 without parameters: NaN then. */
 typedef struct sweep_row {
     int32_t size;
-    double coverage[COUNTS_SPLITS];
-    double tau;  /* expected accept length, bonus token included */
-    double c;    /* drafter parameters at this size / target parameters */
-    double mbsu; /* memory-bound speed-up */
+    double coverage[COVERAGE_KINDS];
+    coverage_range holdout; /* 95% interval of coverage on held-out text */
+    double tau;             /* expected accept length, bonus token included */
+    double c;               /* drafter parameters at this size / target parameters */
+    double mbsu;            /* memory-bound speed-up */
 } sweep_row;
 
 typedef struct sweep {
