@@ -298,7 +298,7 @@ step "ranks: which tokens come most${weights:+$heavy}"
 [ -z "$ours" ] || rm -f "$out"
 # shellcheck disable=SC2086
 run "$bin/vocabtrim-calibrate" -q $bar --tokenizer "$tokenizer" --corpus "$@" \
-    ${ranked:+--model "$ranked"} ${weights:+--weights "$weights"} --holdout 0.05 \
+    ${ranked:+--model "$ranked"} ${weights:+--weights "$weights"} \
     --report "$report" -f -o "$out"
 
 add cograph "which tokens follow which" cograph-build --tokenizer "$tokenizer" --corpus "$@"
