@@ -330,7 +330,7 @@ static void test_out_file(void) {
 
 /* As many as the signal handler can remove, and one more. */
 static void test_out_many(void) {
-    enum { MOST = 32 };
+    enum { MOST = 64 };
     specrt_error err;
     out_file out[MOST + 1];
     char name[32];
@@ -340,7 +340,7 @@ static void test_out_many(void) {
         CHECK_INT(sl_out_open(&out[i], in_folder(name), false, &err),
                   i < MOST ? SPECRT_STATUS_OK : SPECRT_STATUS_IO);
     }
-    CHECK_HAS(err.msg, "out32: cannot create: Too many open files");
+    CHECK_HAS(err.msg, "out64: cannot create: Too many open files");
     for (int i = 0; i < MOST; i++) sl_out_abort(&out[i]);
     CHECK_INT(clear_folder(), 0);
 }
