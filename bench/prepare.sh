@@ -24,5 +24,5 @@ ranks = json.loads(next((work / "out").rglob("ranks.json")).read_text())
 n_bytes = sum(f.stat().st_size for f in (work / "drafter").iterdir())
 print(f"{ranks['n_tokens']:,} tokens, drafter of {n_bytes / 1e9:.2f} GB: {end - begin:.1f} s;",
       f"{said['n_selected']:,} tokens kept,",
-      f"coverage of held-out text {said['coverage_holdout']:.4f}")
+      f"coverage {said['coverage']:.4f}")
 EOF
