@@ -211,12 +211,14 @@ static void put_rows(json_object *o, int32_t n, int32_t n_before, double coverag
     sl_json_put(o, "coverage", sl_json_real(coverage));
 }
 
+/* --json says the same. */
 static void say_rows(const request *r, int32_t n, int32_t n_before, double coverage, bool json) {
+    if (json) return;
     if (n >= n_before)
         sl_cli_warn("%s: nothing was cut: the drafter had %" PRId32 " rows, and the list is not "
                     "smaller; a smaller --size cuts it",
                     r->output, n_before);
-    if (!json && !isnan(coverage))
+    if (!isnan(coverage))
         sl_cli_info("%s: its %" PRId32 " rows cover %.2f%% of the counted tokens", r->output, n,
                     100 * coverage);
 }

@@ -268,7 +268,7 @@ static void print_cut(const prepare *p, const outcome *o) {
         sl_cli_info("%s: the list of %s tokens%s", p->cut, count_of(o->size),
                     p->kind == CHECKPOINT_EAGLE && p->engine == FOR_SGLANG ? ", and the drafter"
                                                                            : "");
-    if (json_object_get_int64(o->missing) > 0)
+    if (!p->uncut && json_object_get_int64(o->missing) > 0)
         sl_cli_info("%s more frequent tokens have no row in this drafter", count_of(o->missing));
 }
 
