@@ -93,6 +93,7 @@ static int end_parent(int number, const char *command) {
     if (parent == 0) {
         pid_t child;
         const int fds[] = {-1, ends[1]};
+        signal(SIGHUP, SIG_DFL); /* tests may run under nohup */
         sl_io_cleanup_on_signals();
         close(ends[0]);
         if (!freopen("/dev/null", "w", stderr)) _exit(1);
