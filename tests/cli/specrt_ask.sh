@@ -287,9 +287,12 @@ same <(sort plain.jsonl) <(sort out/answers.jsonl)
 stalled=$base/once-stall/v1
 specrt ask --endpoint "$stalled" --prompts prompts.jsonl -o asked.jsonl --limit 1 --timeout 1 -q
 [ "$(wc -l <asked.jsonl)" = 1 ] || fail "$(cat asked.jsonl)" # answered at once from now on
-timeout -s INT 2 specrt prepare --target target --drafter eagle --endpoint "$stalled" \
-    --prompts prompts.jsonl --for sglang --size 30 --with none -o halted 2>../err
-[ $? = 124 ] || fail "not interrupted: $(cat ../err)"
+specrt prepare --target target --drafter eagle --endpoint "$stalled" --prompts prompts.jsonl \
+    --for sglang --size 30 --with none -o halted 2>../err &
+until [ -s halted/answers.jsonl ]; do kill -0 $! || fail "$(cat ../err)"; sleep 0.1; done
+kill -INT $!
+wait $!
+[ $? = 130 ] || fail "not interrupted: $(cat ../err)"
 same asked.jsonl halted/answers.jsonl
 [ ! -e halted/steps/ask.key ] && [ ! -e halted/start.sh ] || fail "looks finished: $(ls halted)"
 accepts specrt prepare --target target --drafter eagle --endpoint "$stalled" \
