@@ -48,7 +48,7 @@ verbs && /^  [a-z]/ {
 }
 { verbs = 0 }
 /^Usage: / { body = 1 }
-body && /^ +-/ {
+body && /^(  |      )-/ {
     emit()
     sub(/^ +/, "")
     match($0, /   *[^ ]|$/)

@@ -81,21 +81,44 @@ case \$found in *files) _files ;; esac
 END
 awk -F '\t' '
     function quoted(text) { gsub(/[\\\047]/, "\\\\&", text); return "\047" text "\047" }
-    BEGIN { print "# fish completion of the tools of specrt, written by tools/completion.sh." }
-    {
-        n = split($1, key, " ")
-        line = "complete -c " key[1]
-        if (n > 1) line = line " -n \"__fish_seen_subcommand_from " key[2] "\""
-        if ($3 == "verb" || $3 ~ /^tool /) {
-            print line " -n __fish_use_subcommand -f -a " $2 " -d " quoted($4)
-            if (sub(/^tool /, "", $3))
-                print "complete -c specrt -n \"__fish_seen_subcommand_from " $2 "\" -w " $3
-            next
+    # line COMMAND WORDS ROW : the row of a tool, for a command behind these words.
+    function line(command, words, row,    f, names, m, i, text) {
+        split(rows[row], f, "\t")
+        text = "complete -c " command
+        if (f[3] == "verb" || f[3] ~ /^tool /) {
+            print text " -n \"__specrt_is " words "\" -f -a " f[2] " -d " quoted(f[4])
+            return
         }
-        m = split($2, names, " ")
+        if (words != "") text = text " -n \"__specrt_in " words "\""
+        m = split(f[2], names, " ")
         for (i = 1; i <= m; i++)
-            line = line (names[i] ~ /^--/ ? " -l " substr(names[i], 3) : " -s " substr(names[i], 2))
-        if ($3 == "files") line = line " -r"
-        else if ($3 != "-") line = line " -x" ($3 == "" ? "" : " -a " quoted($3))
-        print line " -d " quoted($4)
+            text = text (names[i] ~ /^--/ ? " -l " substr(names[i], 3) : " -s " substr(names[i], 2))
+        if (f[3] == "files") text = text " -r"
+        else if (f[3] != "-") text = text " -x" (f[3] == "" ? "" : " -a " quoted(f[3]))
+        print text " -d " quoted(f[4])
+    }
+    { rows[NR] = $0; if ($3 ~ /^tool /) name[substr($3, 6)] = $2 }
+    END {
+        print "# fish completion of the tools of specrt, written by tools/completion.sh."
+        print "function __specrt_words # the words behind the command, up to the first option"
+        print "    set -l words (commandline -opc)"
+        print "    for word in $words[2..]"
+        print "        string match -q -- \"-*\" $word; and break"
+        print "        echo $word"
+        print "    end"
+        print "end"
+        print "function __specrt_is"
+        print "    set -l words (__specrt_words)"
+        print "    test \"$words\" = \"$argv\""
+        print "end"
+        print "function __specrt_in"
+        print "    set -l words (__specrt_words)"
+        print "    string match -q -- \"$argv *\" \"$words \""
+        print "end"
+        for (row = 1; row <= NR; row++) {
+            split(rows[row], f, "\t")
+            n = split(f[1], key, " ")
+            line(key[1], n > 1 ? key[2] : "", row)
+            if (key[1] in name) line("specrt", name[key[1]] (n > 1 ? " " key[2] : ""), row)
+        }
     }' <<<"$table" >"$out/fish/specrt.fish"

@@ -52,7 +52,7 @@ END {
     for (i = 1; i <= n_options; i++) {
         if (options[i] ~ /^[^ ]/)
             print ".SS " quoted(options[i])
-        else if (options[i] ~ /^ +-/)
+        else if (options[i] ~ /^(  |      )-/)
             option(options[i])
         else {
             sub(/^ +/, "", options[i])

@@ -36,6 +36,8 @@ static const struct {
     {"ARROW1", 6, 0, "an Arrow file; convert it to .jsonl"},
     {"SQLite format 3", 15, 0, "an SQLite database"},
     {"GGUF", 4, 0, "a GGUF model"},
+    {"version https://git-lfs.github.com/spec/v1", 42, 0,
+     "a Git LFS pointer; run git lfs pull in its repository"},
     {"\xFF\xFE", 2, 0, "UTF-16 text; convert it to UTF-8"},
     {"\xFE\xFF", 2, 0, "UTF-16 text; convert it to UTF-8"},
 };

@@ -77,7 +77,7 @@ long 1 *expected an answer of at most 589824 bytes, found more*the server sent: 
 400-list 1 *expected status 200, found 400: {"error": *
 401 1 *expected status 200, found 401: no such key
 403 1 *expected status 200, found 403: *
-404 1 *expected status 200, found 404: <html>
+404 1 *expected status 200, found 404*: <html>
 422 1 *expected status 200, found 422: {"detail"*
 302 1 *found 302, a redirect to http*/elsewhere/v1; name that address by --endpoint
 307 1 *found 307, a redirect to http*/elsewhere/v1; *
@@ -123,7 +123,7 @@ END
 
 accepts specrt ask --endpoint "$url//" --prompts prompts.jsonl -o slash.jsonl
 same <(sort plain.jsonl) <(sort slash.jsonl)
-refuses 1 '*/nowhere/v1/models: expected status 200, found 404: no such path' \
+refuses 1 "*/nowhere/v1/models: expected status 200, found 404 (--endpoint usually*): no such path" \
     specrt ask --endpoint "$base/nowhere/v1" --prompts prompts.jsonl -o x
 refuses 1 '*/models: expected an answer within 30 s, found no connection (curl*7); start *' \
     specrt ask --endpoint http://127.0.0.1:1/v1 --prompts prompts.jsonl -o x
@@ -240,6 +240,13 @@ warns '*slow.jsonl: another specrt ask writes this file; wait for its end'
 wait $asking || fail "$(cat bar)"
 grep -q ' 33%.* 67%.*100%' bar || fail "$(cat bar)"
 
+# The beginning of a line may be anybody's.
+printf '{"prompt":"my notes' >notes
+cp notes notes-before
+specrt ask --endpoint "$url" --prompts prompts.jsonl -o notes >../out 2>../err
+[ $? = 3 ] || fail "exit $?: $(cat ../err)"
+same notes notes-before
+
 # 20 runs that are ended at any moment: no curl stays, the file has whole lines, and a second run
 # completes it.
 head -n 8 many.jsonl >eight.jsonl
@@ -294,7 +301,7 @@ kill -INT $!
 wait $!
 [ $? = 130 ] || fail "not interrupted: $(cat ../err)"
 same asked.jsonl halted/answers.jsonl
-[ ! -e halted/steps/ask.key ] && [ ! -e halted/start.sh ] || fail "looks finished: $(ls halted)"
+[ ! -e halted/specrt-steps/ask.key ] && [ ! -e halted/start.sh ] || fail "looks finished: $(ls halted)"
 accepts specrt prepare --target target --drafter eagle --endpoint "$stalled" \
     --prompts prompts.jsonl --for sglang --size 30 --with none -v -o halted
 warns '*3 answers, 1 of them from an earlier run*'

@@ -42,7 +42,7 @@ accepts prepare eagle3 --text text --for vllm --size 300 -o out
 ! grep 'done before' ../err | grep -v "drafter: check" || fail "kept what changed: $(cat ../err)"
 same first.specb out/model.specb
 # What was interrupted after the second step goes on with the third.
-rm -r out/drafter out/steps/cut.key out/steps/check.key
+rm -r out/drafter out/specrt-steps/cut.key out/specrt-steps/check.key
 accepts prepare eagle3 --text text --for vllm --size 300 -o out
 [ "$(grep -c 'done before' ../err)" = 3 ] || fail "$(cat ../err)"
 
@@ -163,7 +163,7 @@ accepts "$CLI_BIN/specrt" prepare --target target --drafter eagle3 --text text -
 prints "*  $CLI_BIN/vocabtrim-calibrate *  $CLI_BIN/specrt-bundle export *"
 
 # For any other engine a list of ids.
-accepts prepare eagle --text text --for text --size 300 --with none -o ids-of-any
+accepts prepare eagle3 --text text --for text --size 300 --with none -o ids-of-any
 accepts specrt-bundle export ids-of-any/model.specb --format text -o list.txt
 same list.txt ids-of-any/token_map.txt
 [ ! -e ids-of-any/start.sh ] || fail "a command for an engine that has no name"
@@ -183,9 +183,25 @@ accepts prepare eagle3 --text own-text --for vllm --size 300 --with none -o own-
 accepts prepare eagle3 --text text --for vllm --seed 7 --dry-run -o dry
 prints '*vocabtrim-calibrate *--seed 7*'
 
+# An output that another program removed or changed is made again.
+rm own-text/out/coverage.html
+accepts prepare eagle3 --text own-text --for vllm --size 300 --with none -o own-text/out
+[ -s own-text/out/coverage.html ] || fail "no report"
+rm own-text/out/drafter/model.safetensors
+accepts prepare eagle3 --text own-text --for vllm --size 300 --with none -o own-text/out
+[ "$(grep -c 'done before' ../err)" = 2 ] || fail "$(cat ../err)"
+[ -s own-text/out/drafter/model.safetensors ] || fail "no drafter"
+
+# A drafter is not replaced by what is cut from it, with -f or without.
+refuses 2 '*--drafter own-text/out/drafter: expected another path than own-text/out/drafter*' \
+    prepare own-text/out/drafter --text text --for vllm --size 100 -f -o own-text/out
+# Several steps read the text.
+refuses 2 '*-: expected a file or a folder, found a pipe or a device*' \
+    prepare eagle3 --text - --for vllm -o x
+
 # What another program put there is not replaced without -f.
-mkdir -p theirs/drafter && echo precious >theirs/drafter/model.safetensors
-refuses 2 'specrt: theirs: expected a new or empty folder*found drafter in it*(-f)' \
+mkdir -p theirs/drafter theirs/steps && echo precious >theirs/drafter/model.safetensors
+refuses 2 'specrt: theirs: expected a new or empty folder*found * in it*(-f)' \
     prepare eagle3 --text text --for vllm --size 300 -o theirs
 accepts prepare eagle3 --text text --for vllm --size 300 --with none -f -o theirs
 
@@ -199,6 +215,14 @@ sed 's/"vocab_size"/"bias": true, "vocab_size"/' eagle/config.json >biased.json
 cp -r eagle biased && mv biased.json biased/config.json
 refuses 3 '*biased: config.json: "bias": true is taken for biases*; remove "bias"*' \
     prepare biased --text text --for vllm --with none -o x -q
+
+# A drafter that stays as it is has no later check: what is found is said, and is the exit code.
+cp -r eagle lossy
+safetensors lossy/model.safetensors layers.0.x:BF16:1:0000 fc.weight:BF16:1,2:00000000 \
+    fc.bias:BF16:1:803f
+prepare lossy --text text --for vllm --size 300 --with none -o lossy-out >../out 2>../err
+[ $? = 3 ] && [ -x lossy-out/start.sh ] || fail "exit $?: $(cat ../err)"
+warns '*lossy: tensor "fc.bias" is left out; train fc without a bias*'
 
 # Interrupted at any moment a run leaves no process, and the next run ends the work.
 echo "$PWD/kills" >pattern
@@ -227,9 +251,13 @@ accepts prepare eagle3 --text text --for vllm --size 300 -o "$PWD/kills"
 NARRATES=1
 same whole/model.specb kills/model.specb
 same whole/drafter/model.safetensors kills/drafter/model.safetensors
-# Two runs do not write to one folder.
-(flock 9 && refuses 1 '*kills: another specrt prepare writes to this folder*' \
-    prepare eagle3 --text text --for vllm --size 200 -o kills) 9<kills/steps || exit
+# Two runs do not write to one folder, and the second one leaves the folder to the first.
+mkdir -p begun/specrt-steps
+for folder in kills begun; do
+    (flock 9 && refuses 1 "*$folder: another specrt prepare writes to this folder*" \
+        prepare eagle3 --text text --for vllm --size 200 -o $folder) 9<$folder/specrt-steps || exit
+    [ -d $folder/specrt-steps ] || fail "$folder is gone"
+done
 
 # Every wrong input is refused in one line, before anything is written.
 refuses 2 '*expected --target, --drafter, --text or --endpoint, --for and -o*' \

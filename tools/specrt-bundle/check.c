@@ -159,13 +159,13 @@ int check_main(int argc, char **argv) {
         sl_cli_string("for", "ENGINE", &q.engine,
                       "vllm sglang specforge speculators llama.cpp specrt exllamav3 mtplx text "
                       "(default: what concerns any)"),
-        sl_cli_string("bundle", "FILE", &q.bundle, "that the list is this bundle's, of its size"),
+        sl_cli_string("bundle", "FILE", &q.bundle, "check that the list is that of this bundle"),
         sl_cli_string("keep", "bytes", &q.keep, "ask for a row for every token of one byte, too"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle check drafter/ --target llama3/ --for vllm",
-        "Says what engines would load otherwise than it is meant, and never tell: each finding\n"
-        "with its fix. Exit code 3 where there is one. docs/TOKEN_MAPS.md has what engines do.",
+        "Finds faults that engines load without a message: each finding with its fix. Exit code 3\n"
+        "where there is one. docs/TOKEN_MAPS.md says what engines do.",
         "specrt-bundle check DRAFTER|LIST [--target DIR] [--for ENGINE] [--bundle FILE] [--keep "
         "bytes]",
         options};

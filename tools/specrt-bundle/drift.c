@@ -12,7 +12,7 @@
 
 enum { SHOWN = 8 };        /* missing ids */
 #define LANGUAGE_DROP 0.05 /* as vocabtrim-calibrate warns */
-#define PLAIN_DROP    0.02 /* tolerated where neither text has an interval */
+#define PLAIN_DROP    0.02 /* tolerated where one of the texts has no interval */
 
 typedef struct missing {
     int32_t id;
@@ -178,17 +178,18 @@ static double drop_of(const drift *d) {
     return d->calibrated - today(d);
 }
 
-static double half(double width) {
-    return isnan(width) ? 0 : width;
+/* hypot() is of glibc 2.35, sqrt() of any. */
+static double both(double a, double b) {
+    return sqrt(a * a + b * b);
 }
 
-/* The interval of the difference of two independent shares, from the interval of each; that of a text without
- * one counts as 0 wide. */
+/* The interval of the difference of two independent shares, from the interval of each; none where one of them
+ * has none. */
 static coverage_range drop_range(const drift *d) {
     double then = d->calibrated, now = today(d), drop = drop_of(d);
-    if (isnan(d->then.low) && isnan(d->now.low)) return (coverage_range){NAN, NAN};
-    return (coverage_range){drop - hypot(half(then - d->then.low), half(d->now.high - now)),
-                            drop + hypot(half(d->then.high - then), half(now - d->now.low))};
+    if (isnan(d->then.low) || isnan(d->now.low)) return (coverage_range){NAN, NAN};
+    return (coverage_range){drop - both(then - d->then.low, d->now.high - now),
+                            drop + both(d->then.high - then, now - d->now.low)};
 }
 
 /* The drop that must be exceeded, by the whole interval where there is one. */
@@ -291,13 +292,14 @@ static void warn_languages(const drift *d) {
 }
 
 static void warn_drop(const drift *d, coverage_range range) {
-    char interval[80] = "";
+    char interval[80] = "", limit[32] = "";
+    if (tolerated(d) > 0) snprintf(limit, sizeof limit, ", more than %.2f", 100 * tolerated(d));
     if (!isnan(range.low))
         snprintf(interval, sizeof interval, " (95%% interval %.2f to %.2f)", 100 * range.low,
                  100 * range.high);
-    sl_cli_warn("coverage fell by %.2f points since calibration%s, more than %.2f; calibrate again "
-                "with this text",
-                100 * drop_of(d), interval, 100 * tolerated(d));
+    sl_cli_warn(
+        "coverage fell by %.2f points since calibration%s%s; calibrate again with this text",
+        100 * drop_of(d), interval, limit);
 }
 
 static int report(const drift *d, const cli_common *common) {
@@ -322,7 +324,7 @@ int drift_main(int argc, char **argv) {
                    "size of the list (default: the calibrated size)"),
         sl_cli_real("max-drop", "P", &d.max_drop, 0, 1,
                     "exit code 4 if coverage fell by more, beyond chance (default 0; 0.02 where "
-                    "neither text has an interval)"),
+                    "one of the texts has no interval)"),
         {0}};
     const cli_tool tool = {
         "specrt-bundle", "specrt-bundle drift model.specb --counts today.counts",

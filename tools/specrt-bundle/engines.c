@@ -51,7 +51,7 @@ static specrt_status check_sglang(const char *drafter, const mtp_tail *tail, spe
 /* Rows of the target's head, which may be more than there are tokens. */
 static int32_t head_rows(model *m) {
     specrt_head_desc head;
-    if (m->g && sl_gguf_find_tensor(m->g, "d2t")) return 0;
+    if (m->g ? sl_gguf_find_tensor(m->g, "d2t") != NULL : sl_st_find(m->s, "d2t") != NULL) return 0;
     if (sl_model_head(m, NULL, &head, NULL, NULL) != SPECRT_STATUS_OK) return 0;
     return head.n_rows <= SPECRT_MAX_VOCAB ? (int32_t)head.n_rows : 0;
 }

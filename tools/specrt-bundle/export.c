@@ -46,17 +46,18 @@ static specrt_status check_model(const char *path, const specrt_bundle *bundle, 
 /* The drafter, and the rows that it scores before and after. */
 typedef struct drafter {
     checkpoint_id id;
-    bool is_checkpoint; /* an EAGLE-3 head in safetensors */
-    int32_t n_before;   /* 0: it has no head of its own */
+    bool converts;     /* from an EAGLE-3 head in safetensors to a GGUF */
+    int32_t n_before;  /* 0: it has no head of its own */
+    int32_t n_missing; /* ids that are more frequent than one taken, and have no row */
     double coverage;
 } drafter;
 
-static specrt_status take_drafter(model *m, drafter *out, specrt_error *err) {
+static specrt_status take_drafter(const request *r, model *m, drafter *out, specrt_error *err) {
     const gguf_tensor *d2t = m->g ? sl_gguf_find_tensor(m->g, "d2t") : NULL;
     specrt_head_desc head = {0};
     TRY(sl_checkpoint_identify(m, &out->id, err));
     TRY(sl_checkpoint_refuse_block(&out->id, m->path, err));
-    out->is_checkpoint = out->id.kind == CHECKPOINT_EAGLE3 && !m->g;
+    out->converts = out->id.kind == CHECKPOINT_EAGLE3 && !m->g && strcmp(r->format, "gguf") == 0;
     if (!d2t) sl_model_head(m, NULL, &head, NULL, NULL);
     int64_t n = d2t ? d2t->dims[0] : head.n_rows;
     out->n_before = n <= SPECRT_MAX_VOCAB ? (int32_t)n : 0;
@@ -67,7 +68,7 @@ static specrt_status open_drafter(const request *r, drafter *out, specrt_error *
     model m;
     if (!r->drafter) return SPECRT_STATUS_OK;
     TRY(sl_model_open(r->drafter, &m, err));
-    specrt_status status = take_drafter(&m, out, err);
+    specrt_status status = take_drafter(r, &m, out, err);
     sl_model_close(&m);
     return status;
 }
@@ -75,8 +76,8 @@ static specrt_status open_drafter(const request *r, drafter *out, specrt_error *
 /* ---- a list, or a GGUF cut to it -------------------------------------------------------------- */
 
 /* Of a head that is cut already, the most frequent tokens that it has rows for. */
-static specrt_status keep_rows(const request *r, const specrt_ranks *ranks, const token_map *old,
-                               token_map *map, specrt_error *err) {
+static specrt_status keep_rows(const request *r, drafter *d, const specrt_ranks *ranks,
+                               const token_map *old, token_map *map, specrt_error *err) {
     int32_t n_vocab = ranks->header->n_vocab, *row_of;
     token_pick pick;
     TRY(sl_new(&row_of, (size_t)n_vocab, sizeof *row_of, r->drafter, err));
@@ -91,6 +92,7 @@ static specrt_status keep_rows(const request *r, const specrt_ranks *ranks, cons
     map->counts = NULL;
     map->ids = pick.ids;
     map->n = pick.n;
+    d->n_missing = pick.n_missing;
     if (pick.n == 0 || pick.n < r->size)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "size %" PRId64 ": expected at most %" PRId32
@@ -103,15 +105,15 @@ static specrt_status keep_rows(const request *r, const specrt_ranks *ranks, cons
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status select_rows(const request *r, const drafter *d, const specrt_ranks *ranks,
+static specrt_status select_rows(const request *r, drafter *d, const specrt_ranks *ranks,
                                  token_map *map, specrt_error *err) {
     token_map old;
     specrt_error why;
-    if (!d->id.is_gguf || strcmp(r->format, "gguf") != 0) return SPECRT_STATUS_OK;
+    if (!d->converts && !(d->id.is_gguf && strcmp(r->format, "gguf") == 0)) return SPECRT_STATUS_OK;
     /* Without a d2t rows are ids; a damaged one is refused where the head is cut. */
     if (sl_token_map_read(r->drafter, NULL, &old, &why) != SPECRT_STATUS_OK)
         return SPECRT_STATUS_OK;
-    specrt_status status = keep_rows(r, ranks, &old, map, err);
+    specrt_status status = keep_rows(r, d, ranks, &old, map, err);
     sl_token_map_free(&old);
     return status;
 }
@@ -150,7 +152,7 @@ static specrt_status check_llama_target(const char *path, specrt_error *err) {
 }
 
 static specrt_status check_target(const request *r, const drafter *d, specrt_error *err) {
-    if (!r->target && d->is_checkpoint)
+    if (!r->target && d->converts)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: an EAGLE-3 checkpoint has no tokenizer: expected --target "
                                 "FILE.gguf, the model that it was trained for",
@@ -167,7 +169,7 @@ static specrt_status write_map(request *r, const drafter *d, token_map *map, spe
         TRY(sl_token_map_default_name(r->format, map->n, r->name, sizeof r->name, err));
         r->output = r->name;
     }
-    if (d->is_checkpoint) return write_eagle3(r, map, err);
+    if (d->converts) return write_eagle3(r, map, err);
     if (r->target) return write_headless(r, map, err);
     const char *weights = r->drafter ? r->drafter : r->head;
     if (r->engine && strcmp(r->format, "gguf") != 0) weights = NULL;
@@ -177,7 +179,7 @@ static specrt_status write_map(request *r, const drafter *d, token_map *map, spe
 static specrt_status run_bundle(request *r, const specrt_bundle *bundle, drafter *d, token_map *map,
                                 specrt_error *err) {
     const specrt_ident *ident = specrt_bundle_ident(bundle);
-    const char *source = d->is_checkpoint ? r->target : r->drafter ? r->drafter : r->head;
+    const char *source = d->converts ? r->target : r->drafter ? r->drafter : r->head;
     specrt_ranks ranks;
     TRY(specrt_bundle_ranks(bundle, &ranks, err));
     TRY(sl_token_map_for(r->format, &ranks, (int32_t)r->size,
@@ -232,6 +234,7 @@ static void report(const request *r, const drafter *d, const token_map *map,
         sl_json_put(o, "format", sl_json_text(r->format));
         sl_json_put(o, "n_ids", json_object_new_int(map->n));
         sl_json_put(o, "n_vocab", json_object_new_int(map->n_vocab));
+        if (r->drafter) sl_json_put(o, "n_missing", json_object_new_int(d->n_missing));
         if (r->drafter) put_rows(o, map->n, d->n_before, d->coverage);
         sl_json_print(o);
     } else {

@@ -73,12 +73,13 @@ static specrt_status cut(answers *a, specrt_error *err) {
     return ftruncate(a->fd, a->whole) == 0 ? SPECRT_STATUS_OK : failed(a, "write", err);
 }
 
-/* Only the last line may lack its end: of a whole answer the end is written, the beginning of one goes. */
+/* Only the last line may lack its end: of a whole answer the end is written, the beginning of one goes. The
+ * beginning of a single line may be anybody's. */
 static specrt_status read_line(answers *a, const char *line, size_t n, int64_t number,
                                answers_take *take, void *arg, specrt_error *err) {
     json_object *o = json_tokener_parse(line);
     bool ends = line[n - 1] == '\n';
-    if (begins(line, n) && !o && !ends) return cut(a, err);
+    if (begins(line, n) && !o && !ends && number > 1) return cut(a, err);
     specrt_status status =
         begins(line, n) && o ? take(arg, o, number, err) : refuse_content(a, number, err);
     json_object_put(o);

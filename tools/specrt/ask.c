@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "corpus/prompts.h"
 #include "answers.h"
 #include "http.h"
@@ -64,11 +65,16 @@ static specrt_status take_answer(void *arg, json_object *o, int64_t line, specrt
     asking *a = (asking *)arg;
     const char *text = sl_json_get_text(o, "prompt"), *model = sl_json_get_text(o, "model");
     double temperature = json_object_get_double(sl_json_get(o, "temperature"));
-    if (!text || !model || !sl_json_get_text(o, "output") || strcmp(model, a->served) != 0)
-        return specrt_error_set(
-            err, SPECRT_STATUS_BAD_INPUT,
-            "%s:%lld: expected an answer of the model %s, found another text; name another file",
-            a->common.output, (long long)line, a->served);
+    if (!text || !model || !sl_json_get_text(o, "output"))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s:%lld: expected an answer of the model %s, found another text; "
+                                "name another file",
+                                a->common.output, (long long)line, a->served);
+    if (strcmp(model, a->served) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s:%lld: expected an answer of the model %s, found one of %s; "
+                                "name that model (--model) or another file",
+                                a->common.output, (long long)line, a->served, sl_text_name(model));
     if (fabs(temperature - a->temperature) > 1e-6) /* the file has nine digits */
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--temperature %g: expected %g, as in %s:%lld; name another file",
@@ -365,7 +371,7 @@ int ask_main(int argc, char **argv) {
         sl_cli_real("temperature", "T", &a.temperature, 0, 10, "of sampling (default 0)"),
         sl_cli_flag("no-reasoning", &a.no_reasoning,
                     "leave out what the model writes before its answer"),
-        sl_cli_int("parallel", "N", &a.n_parallel, 1, 256, "requests at a time (default 4)"),
+        sl_cli_int("parallel", "N", &a.n_parallel, 1, 128, "requests at a time (default 4)"),
         sl_cli_int("timeout", "SECONDS", &a.seconds, 1, 86400, "for one answer (default 600)"),
         {0}};
     const cli_tool tool = {

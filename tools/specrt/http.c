@@ -87,7 +87,7 @@ static void take_status(reply *out) {
 
 static specrt_status run_curl(const http_request *r, FILE *options, FILE *body, reply *out,
                               specrt_error *err) {
-    static const char *const words[] = {"curl", "--config", "-", NULL};
+    static const char *const words[] = {"curl", "-q", "--config", "-", NULL};
     enum { STATUS_LINE = 4096 };
     int pipe_fds[2];
     pid_t child;
@@ -189,8 +189,9 @@ static specrt_status judge_status(const http_request *r, const reply *sent, json
                                 "that address by --endpoint",
                                 r->url, status, sent->location);
     quote_message(o, sent, quote);
-    return specrt_error_set(err, SPECRT_STATUS_IO, "%s: expected status 200, found %d: %s", r->url,
-                            status, quote);
+    return specrt_error_set(err, SPECRT_STATUS_IO, "%s: expected status 200, found %d%s: %s",
+                            r->url, status,
+                            status == 404 ? " (--endpoint usually ends in /v1)" : "", quote);
 }
 
 static specrt_status judge(const http_request *r, const reply *sent, json_object *o,

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/missing.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "estimate.h"
@@ -93,8 +94,7 @@ static specrt_status check_target(const prepare *p, bool *is_gguf, specrt_error 
     char config[TOOL_PATH_BYTES];
     struct stat s;
     tokenizer *tok;
-    if (stat(p->target, &s) != 0)
-        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s", p->target, strerror(errno));
+    if (stat(p->target, &s) != 0) return sl_missing(p->target, err);
     *is_gguf = !S_ISDIR(s.st_mode);
     snprintf(config, sizeof config, "%s/config.json", p->target);
     if (!*is_gguf && access(config, R_OK) != 0)
@@ -110,11 +110,22 @@ static specrt_status check_target(const prepare *p, bool *is_gguf, specrt_error 
     return status;
 }
 
+/* Several steps read each path, and a second run reads it again. */
+static specrt_status check_path(const char *path, specrt_error *err) {
+    struct stat s;
+    bool is_stdin = strcmp(path, "-") == 0;
+    if (!is_stdin && (access(path, R_OK) != 0 || stat(path, &s) != 0))
+        return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot open: %s", path,
+                                strerror(errno));
+    if (!is_stdin && (S_ISREG(s.st_mode) || S_ISDIR(s.st_mode))) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: expected a file or a folder, found a pipe or a device; write its "
+                            "text to a file",
+                            path);
+}
+
 static specrt_status check_paths(const cli_list *paths, specrt_error *err) {
-    for (int i = 0; i < paths->n; i++)
-        if (strcmp(paths->items[i], "-") != 0 && access(paths->items[i], R_OK) != 0)
-            return specrt_error_set(err, SPECRT_STATUS_IO, "%s: cannot open: %s", paths->items[i],
-                                    strerror(errno));
+    for (int i = 0; i < paths->n; i++) TRY(check_path(paths->items[i], err));
     return SPECRT_STATUS_OK;
 }
 
@@ -175,6 +186,16 @@ static const char *name_of_cut(const prepare *p) {
     return p->cut_is_gguf ? "drafter.gguf" : "drafter";
 }
 
+/* Whether the cut would replace the drafter that it is made from. */
+static bool replaces_drafter(const prepare *p) {
+    char *from = realpath(p->drafter, NULL), *to = realpath(p->cut, NULL);
+    size_t n = to ? strlen(to) : 0;
+    bool is = from && to && strncmp(from, to, n) == 0 && (from[n] == '/' || from[n] == 0);
+    free(from);
+    free(to);
+    return is && p->way != WAY_BUNDLE;
+}
+
 static int name_outputs(prepare *p) {
     const char *folder = p->common.output;
     bool shows = p->common.progress > 0 || (p->common.progress < 0 && isatty(STDERR_FILENO));
@@ -190,6 +211,10 @@ static int name_outputs(prepare *p) {
     snprintf(p->bundle, sizeof p->bundle, "%s/model.specb", folder);
     snprintf(p->report, sizeof p->report, "%s/coverage.html", folder);
     snprintf(p->cut, sizeof p->cut, "%s/%s", folder, name_of_cut(p));
+    if (replaces_drafter(p))
+        return sl_cli_usage("--drafter %s: expected another path than %s, where the cut drafter "
+                            "goes; name another folder (-o)",
+                            p->drafter, p->cut);
     snprintf(p->size_text, sizeof p->size_text, "%lld", (long long)p->size);
     snprintf(p->mass_text, sizeof p->mass_text, "%.9g", p->mass);
     snprintf(p->seed_text, sizeof p->seed_text, "%lld", (long long)p->common.seed);
@@ -363,6 +388,8 @@ int prepare_main(int argc, char **argv) {
                       "llama.cpp"),
         sl_cli_strings("text", "PATH...", &p.text,
                        "what the target writes: files and folders that calibrate reads"),
+        sl_cli_string("format", "WHICH", &p.format,
+                      "read every file of --text as text or as json; auto (default): by name"),
         sl_cli_string("endpoint", "URL", &p.endpoint,
                       "where the target is served: its answers to --prompts are text, too"),
         sl_cli_strings("prompts", "FILE...", &p.prompts, "questions of your users, for --endpoint"),
@@ -382,8 +409,9 @@ int prepare_main(int argc, char **argv) {
                     "the same share for each language of --by-language, else for each --text"),
         sl_cli_string("with", "LIST", &p.with,
                       "other sections of the bundle: graph (default), sketch, clusters; or none"),
-        sl_cli_flag("dry-run", &p.dry_run,
-                    "print the commands, which are done, and the time of the others; run none"),
+        sl_cli_flag(
+            "dry-run", &p.dry_run,
+            "print the commands, say which are done, estimate the time of the others; run none"),
         {0}};
     const cli_tool tool = {
         "specrt",

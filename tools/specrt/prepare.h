@@ -24,7 +24,7 @@ typedef enum prepare_way {
 } prepare_way;
 
 typedef struct prepare {
-    const char *target, *drafter, *engine_name, *with, *endpoint, *model;
+    const char *target, *drafter, *format, *engine_name, *with, *endpoint, *model;
     int64_t size; /* 0: not given */
     double mass;  /* 0: not given */
     cli_list text, prompts;

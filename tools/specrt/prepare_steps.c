@@ -36,12 +36,16 @@ static bool flag_of(json_object *o, const char *key) {
 }
 
 /* A finding stops the work where the engine would draft wrong tokens, and the cut does not fix it. */
-static int judge_findings(const prepare *p, json_object *findings) {
+static int judge_findings(prepare *p, json_object *findings) {
     int code = CLI_OK;
     specrt_error err;
     for (size_t i = 0; findings && i < json_object_array_length(findings); i++) {
         json_object *f = json_object_array_get_idx(findings, i);
         bool fixed = flag_of(f, "export_fixes") && p->way != WAY_BUNDLE;
+        if (!fixed && !flag_of(f, "wrong_drafts") && p->way == WAY_BUNDLE) { /* no later check */
+            sl_cli_warn("%s: %s; %s", p->drafter, text_of(f, "what"), text_of(f, "fix"));
+            p->found = true;
+        }
         if (fixed || !flag_of(f, "wrong_drafts")) continue;
         specrt_error_set(&err, SPECRT_STATUS_BAD_INPUT, "%s: %s; %s", p->drafter,
                          text_of(f, "what"), text_of(f, "fix"));
@@ -69,7 +73,7 @@ static int run_drafter(prepare *p) {
 
 static int run_ask(prepare *p) {
     step s = {
-        .name = "ask", .what = "let the served target answer the prompts", .output = p->answers};
+        .name = "ask", .what = "let the served target answer the prompts", .outputs = {p->answers}};
     step_word(&s, "specrt");
     step_word(&s, "ask");
     step_option(&s, "--endpoint", p->endpoint);
@@ -87,13 +91,14 @@ static void add_corpus(const prepare *p, step *s) {
     step_word(s, "--corpus");
     for (int i = 0; i < p->text.n; i++) step_word(s, p->text.items[i]);
     if (p->endpoint) step_word(s, p->answers);
+    step_option(s, "--format", p->format);
     step_option(s, "--exclude", p->common.output);
 }
 
 static int write_bundle(prepare *p, step *s) {
     step_word(s, "-f");
     step_option(s, "-o", p->bundle);
-    s->output = p->bundle;
+    s->outputs[0] = p->bundle;
     return step_run(&p->steps, s);
 }
 
@@ -109,6 +114,7 @@ static int run_ranks(prepare *p) {
     if (p->balance) step_word(&s, "--balance");
     add_seed(p, &s);
     step_option(&s, "--report", p->report);
+    s.outputs[1] = p->report;
     return write_bundle(p, &s);
 }
 
@@ -151,7 +157,7 @@ static int run_clusters(prepare *p) {
 /* ---- what the engine loads -------------------------------------------------------------------- */
 
 static int run_cut(prepare *p) {
-    step s = {.name = "cut", .what = "cut the drafter's head to these tokens", .output = p->cut};
+    step s = {.name = "cut", .what = "cut the drafter's head to these tokens", .outputs = {p->cut}};
     if (p->way == WAY_LIST) s.what = "write these tokens as the engine reads them";
     s.seconds = estimate_copy(p->drafter);
     step_word(&s, "specrt-bundle");

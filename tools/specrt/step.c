@@ -1,5 +1,6 @@
-/* step.c : see step.h. The record of a step is FOLDER/steps/NAME.key: the digest of its command, of the sizes
- * and times of the files that the command names, and of the steps before it. */
+/* step.c : see step.h. The record of a step is FOLDER/specrt-steps/NAME.key: the digest of its command, of the
+ * sizes and times of the files that the command names, and of the steps before it. OUTPUT.stamp is the digest of
+ * an output's size and time. */
 #include "step.h"
 
 #include <dirent.h>
@@ -19,6 +20,8 @@
 #include "estimate.h"
 #include "tool.h"
 
+#define RECORDS "specrt-steps" /* the folder of records, and the mark of a folder of ours */
+
 void step_word(step *s, const char *word) {
     if (s->n < STEP_WORDS - 1) s->words[s->n++] = word; /* the last one stays NULL, for execve() */
 }
@@ -30,7 +33,7 @@ void step_option(step *s, const char *name, const char *value) {
 }
 
 static bool record_path(const steps *all, const char *name, const char *ending, char *path) {
-    int n = snprintf(path, TOOL_PATH_BYTES, "%s/steps/%s%s", all->folder, name, ending);
+    int n = snprintf(path, TOOL_PATH_BYTES, "%s/" RECORDS "/%s%s", all->folder, name, ending);
     return n < TOOL_PATH_BYTES;
 }
 
@@ -45,24 +48,30 @@ static void add_stamp(specrt_sha256 *sha, const struct stat *s) {
     specrt_sha256_update(sha, stamp, sizeof stamp);
 }
 
-/* Whether a path is the folder of outputs, or in it. */
-static bool is_ours(const steps *all, const char *path) {
-    size_t n = strlen(all->folder);
-    return strncmp(path, all->folder, n) == 0 && (path[n] == '/' || path[n] == 0);
+/* Whether a path is this folder, or in it. */
+static bool is_within(const char *path, const char *folder) {
+    size_t n = strlen(folder);
+    return strncmp(path, folder, n) == 0 && (path[n] == '/' || path[n] == 0);
 }
 
-/* The files of a folder in the order of their names; those of its folders count by the folder's own time. */
-static void add_folder(steps *all, const char *path) {
+/* The size and time of a file; of a folder those of all files in it, by name.
+ *   without : a folder that is passed over; NULL: none */
+static void add_path(specrt_sha256 *sha, const char *path, const char *without, int depth) {
     struct dirent **entries;
-    int n = scandir(path, &entries, NULL, alphasort);
+    struct stat s;
+    if (stat(path, &s) != 0) return;
+    if (!S_ISDIR(s.st_mode)) {
+        add_stamp(sha, &s);
+        return;
+    }
+    int n = depth < 16 ? scandir(path, &entries, NULL, alphasort) : -1;
     for (int i = 0; i < n; i++) {
         char file[TOOL_PATH_BYTES];
-        struct stat s;
         int length = snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name);
-        if (entries[i]->d_name[0] != '.' && length < (int)sizeof file && !is_ours(all, file) &&
-            stat(file, &s) == 0) {
-            add_text(&all->chain, entries[i]->d_name);
-            add_stamp(&all->chain, &s);
+        if (entries[i]->d_name[0] != '.' && length < (int)sizeof file &&
+            !(without && is_within(file, without))) {
+            add_text(sha, entries[i]->d_name);
+            add_path(sha, file, without, depth + 1);
         }
         free(entries[i]);
     }
@@ -73,13 +82,9 @@ static void add_folder(steps *all, const char *path) {
 static void add_step(steps *all, const step *s) {
     add_text(&all->chain, SPECRT_VERSION_STRING);
     for (int i = 0; i < s->n; i++) {
-        struct stat file;
         add_text(&all->chain, s->words[i]);
-        if (i == 0 || is_ours(all, s->words[i]) || stat(s->words[i], &file) != 0) continue;
-        if (S_ISDIR(file.st_mode))
-            add_folder(all, s->words[i]);
-        else
-            add_stamp(&all->chain, &file);
+        if (i > 0 && !is_within(s->words[i], all->folder))
+            add_path(&all->chain, s->words[i], all->folder, 0);
     }
 }
 
@@ -90,14 +95,37 @@ static void key_of(const specrt_sha256 *chain, char text[65]) {
     for (int i = 0; i < 32; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
 }
 
-static bool is_done(const steps *all, const step *s, const char *key) {
+/* What an output is now. */
+static void stamp_of(const char *output, char text[65]) {
+    specrt_sha256 sha;
+    specrt_sha256_init(&sha);
+    add_path(&sha, output, NULL, 0);
+    key_of(&sha, text);
+}
+
+/* The record of an output that several steps write is the last one's. */
+static const char *name_of(const char *output) {
+    return strrchr(output, '/') + 1; /* it is in the folder */
+}
+
+static bool says(const steps *all, const char *name, const char *ending, const char *text) {
     char path[TOOL_PATH_BYTES], found[65] = "";
-    if (all->changed || (s->output && access(s->output, R_OK) != 0)) return false;
-    FILE *f = record_path(all, s->name, ".key", path) ? fopen(path, "r") : NULL;
+    FILE *f = record_path(all, name, ending, path) ? fopen(path, "r") : NULL;
     if (!f) return false;
-    bool same = fread(found, 1, 64, f) == 64 && strcmp(found, key) == 0;
+    bool same = fread(found, 1, 64, f) == 64 && strcmp(found, text) == 0;
     fclose(f);
     return same;
+}
+
+/* An output that another program changed or removed is made again. */
+static bool is_done(const steps *all, const step *s, const char *key) {
+    char stamp[65];
+    bool done = !all->changed && says(all, s->name, ".key", key);
+    for (int i = 0; i < STEP_OUTPUTS && done && s->outputs[i]; i++) {
+        stamp_of(s->outputs[i], stamp);
+        done = says(all, name_of(s->outputs[i]), ".stamp", stamp);
+    }
+    return done;
 }
 
 /* ---- running a tool ---- */
@@ -121,7 +149,8 @@ static char *read_all(int fd) {
 static int code_of(int code, const char *name) {
     if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP)
         return CLI_INTERRUPTED;
-    if (code < 128) return code;
+    /* 4 is prepare's own word for a head that was not cut. */
+    if (code < 128) return code == CLI_BELOW ? CLI_INVALID : code;
     sl_cli_warn("%s: ended by signal %d", name, code - 128);
     return CLI_IO;
 }
@@ -195,10 +224,10 @@ static int print_command(const step *s) {
     return CLI_OK;
 }
 
-static int keep(const steps *all, const step *s, const char *ending, const char *text) {
+static int keep(const steps *all, const char *name, const char *ending, const char *text) {
     char path[TOOL_PATH_BYTES];
     specrt_error err;
-    record_path(all, s->name, ending, path); /* steps_open() has checked the length */
+    record_path(all, name, ending, path); /* steps_open() has checked the length */
     specrt_status status =
         text ? sl_out_bytes(path, true, text, strlen(text), &err) : sl_error_no_memory(&err, path);
     return status == SPECRT_STATUS_OK ? CLI_OK : sl_cli_fail(&err);
@@ -212,12 +241,23 @@ static void add_common(const steps *all, step *s) {
     if (all->threads) step_option(s, "--threads", all->threads);
 }
 
+static int keep_stamps(const steps *all, const step *s) {
+    char stamp[65];
+    int code = CLI_OK;
+    for (int i = 0; i < STEP_OUTPUTS && code == CLI_OK && s->outputs[i]; i++) {
+        stamp_of(s->outputs[i], stamp);
+        code = keep(all, name_of(s->outputs[i]), ".stamp", stamp);
+    }
+    return code;
+}
+
 static int run_and_keep(const steps *all, step *s, const char *key) {
     char *text;
     add_common(all, s);
     int code = run(s, &text);
-    if (code == CLI_OK && !s->shows) code = keep(all, s, ".json", text);
-    if (code == CLI_OK) code = keep(all, s, ".key", key);
+    if (code == CLI_OK && !s->shows) code = keep(all, s->name, ".json", text);
+    if (code == CLI_OK) code = keep_stamps(all, s);
+    if (code == CLI_OK) code = keep(all, s->name, ".key", key);
     if (code == CLI_INVALID && !s->shows && text) s->findings = json_tokener_parse(text);
     free(text);
     return code;
@@ -232,7 +272,7 @@ int step_run(steps *all, step *s) {
     sl_cli_info("[%d/%d] %s: %s%s%s%s", ++all->n_done, all->n_steps, s->name, s->what,
                 *time ? " (" : "", time, *time ? ")" : "");
     if (done) return CLI_OK;
-    all->changed = true;
+    if (s->outputs[0]) all->changed = true; /* a check changes nothing that later steps read */
     all->seconds += s->seconds;
     if (!all->dry) return run_and_keep(all, s, key);
     char path[TOOL_PATH_BYTES];
@@ -248,16 +288,16 @@ json_object *step_result(const steps *all, const char *name) {
 
 /* ---- the folder ---- */
 
-/* What is in a folder that no preparation made: its first entry but ours; false: nothing. */
-static bool find_stranger(const char *path, char name[256]) {
-    bool found = false, ours = false;
+/* The first entry of a folder, by name, other than this one; false: there is none. */
+static bool find_other(const char *path, const char *than, char name[256]) {
+    bool found = false;
     DIR *folder = opendir(path);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        ours = ours || strcmp(entry->d_name, "steps") == 0;
-        if (entry->d_name[0] != '.') snprintf(name, 256, "%s", entry->d_name), found = true;
-    }
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, than) != 0 &&
+            (!found || strcmp(entry->d_name, name) < 0))
+            snprintf(name, 256, "%s", entry->d_name), found = true;
     if (folder) closedir(folder);
-    return found && !ours;
+    return found;
 }
 
 static int fail(const char *path, const char *what, const char *why) {
@@ -274,13 +314,14 @@ static int make_folder(const char *path) {
 }
 
 int steps_check(const steps *all, bool force) {
-    char name[256];
+    char name[256], records[TOOL_PATH_BYTES];
     struct stat s;
     if (strlen(all->folder) > TOOL_PATH_BYTES / 2)
         return sl_cli_usage("-o: expected a shorter path");
     if (stat(all->folder, &s) == 0 && !S_ISDIR(s.st_mode))
         return fail(all->folder, "expected a folder, found a file", "");
-    if (force || !find_stranger(all->folder, name)) return -1;
+    snprintf(records, sizeof records, "%s/" RECORDS, all->folder);
+    if (force || access(records, F_OK) == 0 || !find_other(all->folder, "", name)) return -1;
     return sl_cli_usage("%s: expected a new or empty folder, or one of an earlier run, found %s in "
                         "it; name another folder, or replace files in this one (-f)",
                         all->folder, sl_text_name(name));
@@ -288,20 +329,23 @@ int steps_check(const steps *all, bool force) {
 
 int steps_open(steps *all) {
     char path[TOOL_PATH_BYTES];
-    snprintf(path, sizeof path, "%s/steps", all->folder);
+    snprintf(path, sizeof path, "%s/" RECORDS, all->folder);
     if (all->dry) return print_command(&(step){.words = {"mkdir", "-p", path}, .n = 3});
     int code = make_folder(all->folder);
     if (code == CLI_OK) code = make_folder(path);
     if (code != CLI_OK) return code;
     all->lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (all->lock < 0 || flock(all->lock, LOCK_EX | LOCK_NB) == 0) return CLI_OK;
+    if (all->lock < 0) return fail(path, "cannot open: ", strerror(errno));
+    if (flock(all->lock, LOCK_EX | LOCK_NB) == 0) return CLI_OK;
+    close(all->lock);
+    all->lock = -1; /* steps_close() leaves the folder to the other run */
     return fail(all->folder, "another specrt prepare writes to this folder; wait for its end", "");
 }
 
 void steps_close(steps *all) {
-    char path[TOOL_PATH_BYTES];
-    snprintf(path, sizeof path, "%s/steps", all->folder);
+    char path[TOOL_PATH_BYTES], name[256];
+    snprintf(path, sizeof path, "%s/" RECORDS, all->folder);
     if (all->lock < 0) return;
-    if (rmdir(path) == 0) rmdir(all->folder); /* where no step was done */
+    if (!find_other(all->folder, RECORDS, name) && rmdir(path) == 0) rmdir(all->folder);
     close(all->lock);
 }

@@ -1,5 +1,5 @@
 /* step.h : the steps of a preparation. A step runs one tool, which ends when this program ends. A step is
- * skipped when an earlier run finished the same command over the same files. */
+ * skipped when an earlier run finished the same command over the same files, and the outputs are as they were. */
 #ifndef SPECRT_STEP_H
 #define SPECRT_STEP_H
 
@@ -7,10 +7,11 @@
 #include "base/cli.h"
 #include "specrt_tools.h"
 
-enum { STEP_WORDS = 64 };
+enum { STEP_WORDS = 64, STEP_OUTPUTS = 2 };
 
 typedef struct steps {
-    const char *folder; /* borrowed: of all outputs; records of steps are in its folder "steps" */
+    const char
+        *folder; /* borrowed: of all outputs; records of steps are in its folder specrt-steps */
     int n_steps, n_done;
     bool dry;            /* print commands, run nothing */
     bool verbose;        /* let tools print their messages */
@@ -26,7 +27,7 @@ typedef struct step {
     const char *name, *what;       /* what: for people, behind the name */
     const char *words[STEP_WORDS]; /* [n] the command; words[0] names a tool */
     int n;
-    const char *output;    /* file or folder that the tool writes; NULL: none */
+    const char *outputs[STEP_OUTPUTS]; /* in the folder: files and folders that the tool writes */
     bool shows;            /* what the tool prints is for people; else it is kept as JSON */
     json_object *findings; /* what the tool printed with exit code 3, owned; NULL: nothing */
     double seconds;        /* how long it takes, estimated; 0: unknown */
