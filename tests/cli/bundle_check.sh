@@ -17,10 +17,11 @@ finds() { found "$1" e "${@:2}"; }
 
 config
 weights $layer $fc "$(list 3 8 10)" $head t2d:BOOL:20:$(mask 20 3 9 12)
-for engine in vllm sglang specforge speculators llama.cpp; do
+for engine in vllm sglang specforge llama.cpp; do
     finds "" --target t --for $engine
 done
 finds "" --target t
+finds config-form --target t --for speculators # which reads its own form alone
 accepts specrt-bundle check e --target t
 warns "*e: an EAGLE-3 drafter, nothing found"
 
@@ -59,7 +60,10 @@ finds draft-vocab-size
 # config.json, and names.
 config "$good, \"bias\": true, \"attention_bias\": true, \"tie_word_embeddings\": true"
 finds "bias attention-bias tied"
-finds attention-bias --for speculators
+finds "attention-bias config-form" --for speculators
+config "${good/\"vocab_size\": 20, /}"
+weights $layer "$(list 3 8 10)" $head
+finds "d2t-ambiguous vocab-size" --for vllm
 weights layers.0.x:BF16:1:0000 fc.weight:BF16:1,2:00000000
 config '"architectures": ["LlamaForCausalLMEagle"], "vocab_size": 20, "tie_word_embeddings": true'
 finds tied

@@ -123,7 +123,7 @@ END
 
 accepts specrt ask --endpoint "$url//" --prompts prompts.jsonl -o slash.jsonl
 same <(sort plain.jsonl) <(sort slash.jsonl)
-refuses 1 "*/nowhere/v1/models: expected status 200, found 404 (--endpoint usually*): no such path" \
+refuses 1 "*/nowhere/v1/models: expected status 200, found 404 (--endpoint*): no such path" \
     specrt ask --endpoint "$base/nowhere/v1" --prompts prompts.jsonl -o x
 refuses 1 '*/models: expected an answer within 30 s, found no connection (curl*7); start *' \
     specrt ask --endpoint http://127.0.0.1:1/v1 --prompts prompts.jsonl -o x
@@ -301,7 +301,8 @@ kill -INT $!
 wait $!
 [ $? = 130 ] || fail "not interrupted: $(cat ../err)"
 same asked.jsonl halted/answers.jsonl
-[ ! -e halted/specrt-steps/ask.key ] && [ ! -e halted/start.sh ] || fail "looks finished: $(ls halted)"
+[ ! -e halted/specrt-steps/ask.key ] && [ ! -e halted/start.sh ] ||
+    fail "looks finished: $(ls halted)"
 accepts specrt prepare --target target --drafter eagle --endpoint "$stalled" \
     --prompts prompts.jsonl --for sglang --size 30 --with none -v -o halted
 warns '*3 answers, 1 of them from an earlier run*'

@@ -185,6 +185,13 @@ static void check_sizes(exam *e) {
     const checkpoint *c = &e->c;
     const st_tensor *fc = sl_st_find(c->m.s, "fc.weight");
     int64_t parts = c->kind == CHECKPOINT_EAGLE3 ? 3 : 2;
+    if (is_cut(c) && !c->n_vocab)
+        exam_find(e, "vocab-size", NULL, "set \"vocab_size\" to the target's",
+                  "config.json: vocab_size: missing");
+    if (e->q->engine && is_cut(c) && !recut_reads_config(e->q->engine, c))
+        exam_find(e, "config-form", e->q->engine, "convert the drafter with speculators",
+                  "config.json: its form, EAGLE's own or that of speculators, is not read by %s",
+                  e->q->engine);
     if (e->t.n_vocab && c->n_vocab && e->t.n_vocab != c->n_vocab)
         exam_find(e, "vocab-size", NULL, "take the drafter of this target",
                   "config.json: vocab_size: %" PRId64 ", and the target has %" PRId64, c->n_vocab,

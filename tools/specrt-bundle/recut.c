@@ -79,16 +79,21 @@ static specrt_status refuse(const work *w, specrt_status status, const char *wha
 
 /* ---- what can be cut -------------------------------------------------------------------------- */
 
-static specrt_status check_config(const work *w) {
+bool recut_reads_config(const char *engine, const checkpoint *c) {
+    const struct engine *e = find_engine(engine);
     json_object *type;
-    bool speculators = json_object_object_get_ex(w->c.config, "speculators_model_type", &type);
-    if (speculators ? w->engine->reads_speculators : w->engine->reads_plain)
-        return SPECRT_STATUS_OK;
+    bool speculators = json_object_object_get_ex(c->config, "speculators_model_type", &type);
+    return !e || (speculators ? e->reads_speculators : e->reads_plain);
+}
+
+static specrt_status check_config(const work *w) {
+    if (recut_reads_config(w->engine->name, &w->c)) return SPECRT_STATUS_OK;
+    bool plain = w->engine->reads_plain;
     return specrt_error_set(w->err, SPECRT_STATUS_UNSUPPORTED,
                             "%sconfig.json: is %s, which %s does not read; expected %s; convert "
                             "the drafter with speculators first",
-                            w->c.folder, speculators ? "that of speculators" : "EAGLE's own",
-                            w->engine->name, speculators ? "EAGLE's own" : "that of speculators");
+                            w->c.folder, plain ? "that of speculators" : "EAGLE's own",
+                            w->engine->name, plain ? "EAGLE's own" : "that of speculators");
 }
 
 /* Whether its head is cut, rather than a list written beside it. */

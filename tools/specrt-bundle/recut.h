@@ -2,6 +2,7 @@
 #ifndef SPECRT_BUNDLE_RECUT_H
 #define SPECRT_BUNDLE_RECUT_H
 
+#include "model/checkpoint.h"
 #include "model/token_map.h"
 
 typedef struct recut_request {
@@ -32,6 +33,10 @@ bool recut_is_engine(const char *name);
 /* recut_refuses_mtp() : why an engine takes no MTP layers with a cut head, static; NULL: it does, or is none
  * of recut_engines(). */
 const char *recut_refuses_mtp(const char *engine);
+
+/* recut_reads_config() : whether an engine reads this form of config.json, EAGLE's own or that of
+ * speculators; true for what is none of recut_engines(). */
+bool recut_reads_config(const char *engine, const checkpoint *c);
 
 /* recut() : config.json, model.safetensors, the tokenizer's files if there are any.
  * @return UNSUPPORTED where the engine takes no shorter head of this kind of drafter; BAD_ARG for a size

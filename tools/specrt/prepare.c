@@ -151,6 +151,13 @@ static int check_engine_files(prepare *p, bool target_is_gguf) {
             p->drafter, p->engine_name);
     if (p->way == WAY_NONE)
         return sl_cli_usage("--drafter %s: is %s: %s", p->drafter, p->id.words, why);
+    if (p->engine == FOR_SGLANG && p->kind == CHECKPOINT_MTP &&
+        (p->id.tail.tied || p->id.tail.n_layers > 1))
+        return sl_cli_usage("--drafter %s: %s: SGLang scores such layers by the whole head; start "
+                            "SGLang without a list",
+                            p->drafter,
+                            p->id.tail.tied ? "its head is tied to the embedding"
+                                            : "has more than one MTP layer");
     if (is_llama && !target_is_gguf)
         return sl_cli_usage("--target %s: expected a GGUF, which llama.cpp loads; found a folder; "
                             "convert it first: convert_hf_to_gguf.py %s",

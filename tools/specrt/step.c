@@ -1,6 +1,6 @@
-/* step.c : see step.h. The record of a step is FOLDER/specrt-steps/NAME.key: the digest of its command, of the
- * sizes and times of the files that the command names, and of the steps before it. OUTPUT.stamp is the digest of
- * an output's size and time. */
+/* step.c : see step.h. The record of a step is FOLDER/specrt-steps/NAME.key: the digest of its command, of
+ * the sizes and times of the files that the command names, and of the steps before it. OUTPUT.stamp is the
+ * digest of an output's size and time. */
 #include "step.h"
 
 #include <dirent.h>

@@ -1,5 +1,6 @@
 /* step.h : the steps of a preparation. A step runs one tool, which ends when this program ends. A step is
- * skipped when an earlier run finished the same command over the same files, and the outputs are as they were. */
+ * skipped when an earlier run finished the same command over the same files, and its outputs are as that run
+ * left them. */
 #ifndef SPECRT_STEP_H
 #define SPECRT_STEP_H
 
