@@ -59,7 +59,7 @@ accepts specrt-bundle drift odd.specb --counts even.counts
 prints '*at calibration *% *(95% interval *% to *%)*in this text *% *(95% interval *% to *%)*'
 specrt-bundle drift words.specb --counts new.counts >../out 2>../err
 [ $? = 4 ] || fail "$(cat ../out ../err)"
-warns '*coverage fell by 1.94 points since calibration (95% interval 1.63 to 2.31); calibrate again*'
+warns '*coverage fell by 1.94 points since*(95% interval 1.63 to 2.31); calibrate again*'
 accepts specrt-bundle drift words.specb --counts new.counts --max-drop 0.02 --json
 prints '*"coverage_low":0.97*,"drop":0.019*,"drop_low":0.016*,"drop_high":0.023*'
 # A text of one record has no interval, and so has its drop: 2 points count.

@@ -5,6 +5,8 @@
 #include <string.h>
 #include "recut.h"
 
+static const char *const MAPPING =
+    "add d2t and t2d from the mapping that the drafter was trained with";
 static const char *const EXPORT = "specrt-bundle export BUNDLE --drafter DIR --for ENGINE -o OUT";
 
 /* ---- config.json ------------------------------------------------------------------------------ */
@@ -101,8 +103,7 @@ static void check_head(exam *e) {
                   "config.json: draft_vocab_size: %" PRId64 "; lm_head.weight has %" PRId64 " rows",
                   size, c->n_rows);
     if (c->head && !c->d2t && c->n_rows < c->n_vocab)
-        exam_find(e, "no-d2t", NULL,
-                  "add d2t and t2d from the mapping that the drafter was trained with",
+        exam_find(e, "no-d2t", NULL, MAPPING,
                   "tensor \"d2t\" is missing: row i of %" PRId64
                   " passes for token i, and most drafts are refused",
                   c->n_rows);
@@ -112,8 +113,7 @@ static void check_head(exam *e) {
 static void check_filled(exam *e) {
     const checkpoint *c = &e->c;
     if (is_zero(c->d2t) && c->d2t->shape[0] < c->n_vocab)
-        exam_find(e, "d2t-zero", NULL,
-                  "add d2t and t2d from the mapping that the drafter was trained with",
+        exam_find(e, "d2t-zero", NULL, MAPPING,
                   "tensor \"d2t\" is all zeros: row i passes for token i");
 }
 
@@ -134,7 +134,7 @@ static void check_d2t(exam *e) {
     specrt_error why;
     if (!c->d2t) return;
     if (c->d2t->shape[0] != c->n_rows)
-        exam_find(e, "d2t-length", NULL, EXPORT,
+        exam_find(e, "d2t-length", NULL, MAPPING,
                   "tensor \"d2t\" has %" PRId64 " entries, and lm_head.weight has %" PRId64 " rows",
                   c->d2t->shape[0], c->n_rows);
     check_filled(e);
@@ -147,9 +147,12 @@ static void check_d2t(exam *e) {
         return;
     }
     bool offsets = sl_checkpoint_map(c, TOKEN_MAP_OFFSET, &e->map, NULL) == SPECRT_STATUS_OK;
-    exam_find(e, offsets && !c->t2d ? "d2t-ambiguous" : "d2t-content", NULL, EXPORT, "%s",
-              offsets && !c->t2d ? "tensor \"d2t\" reads as ids, too, and no t2d says which"
-                                 : why.msg);
+    if (offsets && !c->t2d)
+        exam_find(e, "d2t-ambiguous", NULL,
+                  "say which by export --values absolute or offset, which adds t2d",
+                  "tensor \"d2t\" reads as ids, too, and no t2d says which");
+    else
+        exam_find(e, "d2t-content", NULL, MAPPING, "%s", why.msg);
     check_order(e);
 }
 
