@@ -43,7 +43,7 @@ static void write_options(FILE *to, const http_request *r) {
             "write-out = \"\\n%%{http_code} %%{redirect_url}\"\n",
             r->seconds);
     put_quoted(to, "url", "", r->url);
-    if (r->key) put_quoted(to, "header", "Authorization: Bearer ", r->key);
+    if (r->key && *r->key) put_quoted(to, "header", "Authorization: Bearer ", r->key);
     if (r->body) fprintf(to, "header = \"Content-Type: application/json\"\n");
     if (r->body) fprintf(to, "data-binary = \"@/dev/fd/3\"\n");
 }

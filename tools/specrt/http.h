@@ -7,7 +7,7 @@
 #include "specrt.h"
 
 typedef struct http_request {
-    const char *url, *key; /* key: of the header "Authorization: Bearer"; NULL: none */
+    const char *url, *key; /* key: of the header "Authorization: Bearer"; NULL, "": none */
     const char *body;      /* JSON to post; NULL: a GET */
     int seconds;           /* an answer must be whole by then */
     size_t most;           /* bytes of an answer; a longer one is refused */
