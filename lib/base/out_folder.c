@@ -27,7 +27,7 @@ static char *join(const char *folder, const char *between, const char *name) {
 /* ---- what is there ---------------------------------------------------------------------------- */
 
 static bool is_ours(const out_folder *f, const char *name) {
-    for (int i = 0; i < f->n_names; i++)
+    for (int i = 0; i < f->n_known; i++)
         if (strcmp(f->names[i], name) == 0) return true;
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
@@ -48,7 +48,7 @@ static bool has_others(const out_folder *f, specrt_error *err) {
 
 static specrt_status check_names(const out_folder *f, bool force, specrt_error *err) {
     specrt_status status = SPECRT_STATUS_OK;
-    for (int i = 0; i < f->n_names && status == SPECRT_STATUS_OK; i++) {
+    for (int i = 0; i < f->n_known && status == SPECRT_STATUS_OK; i++) {
         char *path = join(f->path, "/", f->names[i]);
         if (!path) return sl_error_no_memory(err, f->path);
         status = sl_out_check(path, force, err);
@@ -150,8 +150,8 @@ static void close_folder(out_folder *f) {
 }
 
 specrt_status sl_out_folder_open(out_folder *f, const char *path, const char *const *names, int n,
-                                 bool others, bool force, specrt_error *err) {
-    *f = (out_folder){.names = names, .n_names = n, .lock = -1};
+                                 int n_known, bool others, bool force, specrt_error *err) {
+    *f = (out_folder){.names = names, .n_names = n, .n_known = n_known, .lock = -1};
     specrt_status status = open_folder(f, path, others, force, err);
     if (status != SPECRT_STATUS_OK) close_folder(f);
     return status;
@@ -195,6 +195,17 @@ static specrt_status give_name(out_folder *f, specrt_error *err) {
     return move_files(f, err);
 }
 
+/* Of an earlier writer; after an exchange the temporary folder has them. */
+static void remove_stale(const out_folder *f) {
+    const char *const folders[2] = {f->path, f->temp};
+    for (int i = f->n_names; i < f->n_known; i++)
+        for (int k = 0; k < 2; k++) {
+            char *path = join(folders[k], "/", f->names[i]);
+            if (path) unlink(path);
+            free(path);
+        }
+}
+
 static void sync_folders(const out_folder *f) {
     int folders[2] = {open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), sl_folder_open(f->path)};
     for (int i = 0; i < 2; i++)
@@ -208,6 +219,7 @@ specrt_status sl_out_folder_finish(out_folder *f, specrt_status status, specrt_e
     sigprocmask(SIG_BLOCK, &all, &old);
     if (status == SPECRT_STATUS_OK) {
         status = give_name(f, err);
+        if (status == SPECRT_STATUS_OK) remove_stale(f);
         sync_folders(f);
     }
     sigprocmask(SIG_SETMASK, &old, NULL);

@@ -9,8 +9,8 @@ enum { OUT_FOLDER_FILES = 24 };
 typedef struct out_folder {
     char *path; /* owned */
     char *temp; /* where files are written: PATH.specrt-tmp-XXXXXX, owned; NULL: none */
-    const char *const *names; /* [n_names] borrowed */
-    int n_names, n;           /* files begun */
+    const char *const *names; /* [n_known] borrowed; the first n_names are written */
+    int n_names, n_known, n;  /* n: files begun */
     int lock;                 /* the descriptor of temp */
     bool exists, beside;      /* path was there; temp is beside it, not in it */
     out_file files[OUT_FOLDER_FILES];
@@ -18,13 +18,14 @@ typedef struct out_folder {
 } out_folder;
 
 /* sl_out_folder_open() : begin a folder, which may be there.
- *   names  : [n] what will be written, at most OUT_FOLDER_FILES
+ *   names  : [n_known] the first n are what will be written, at most OUT_FOLDER_FILES; the others are what an
+ *            earlier writer may have left, which goes
  *   others : other files may be in it, and stay; else a folder with anything else is refused: a reader would
  *            take both for one thing
  *   force  : files of these names are replaced
  * @return IO, NO_MEMORY, BAD_ARG naming what is there. Nothing is left to close then. */
 specrt_status sl_out_folder_open(out_folder *f, const char *path, const char *const *names, int n,
-                                 bool others, bool force, specrt_error *err);
+                                 int n_known, bool others, bool force, specrt_error *err);
 
 /* sl_out_folder_next() : begin the file of the next of those names; borrowed. @return as sl_out_open(). */
 specrt_status sl_out_folder_next(out_folder *f, out_file **out, specrt_error *err);

@@ -297,7 +297,8 @@ static specrt_status write_npy(const job *j) {
     pair p;
     TRY(check_npy(j->format, j->path, &exists, j->err));
     TRY(pair_make(j, &p));
-    specrt_status status = sl_out_folder_open(&folder, j->path, names, 2, true, j->force, j->err);
+    specrt_status status =
+        sl_out_folder_open(&folder, j->path, names, 2, 2, true, j->force, j->err);
     if (status == SPECRT_STATUS_OK)
         status = sl_out_folder_finish(&folder, write_two(j, &p, &folder), j->err);
     pair_free(&p);

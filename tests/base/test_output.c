@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-static const char *const names[] = {"one", "two"};
+static const char *const names[] = {"one", "two", "stale"}; /* two are written */
 static specrt_error err;
 
 static void put(const char *name, const char *text) {
@@ -30,7 +30,7 @@ static void check_file(const char *name, const char *text) {
 static specrt_status write_in(const char *path, bool others, bool force, specrt_status status) {
     out_folder f;
     out_file *out;
-    specrt_status opened = sl_out_folder_open(&f, path, names, 2, others, force, &err);
+    specrt_status opened = sl_out_folder_open(&f, path, names, 2, 2, others, force, &err);
     if (opened) return opened;
     for (int i = 0; i < 2 && !status; i++) {
         status = sl_out_folder_next(&f, &out, &err);
@@ -76,11 +76,32 @@ static void test_out_folder(void) {
     CHECK_INT(clear_folder(), 4);
 }
 
+/* What an earlier writer left goes with the folder, in an exchange and without one. */
+static void test_out_folder_stale(void) {
+    for (int shared = 0; shared < 2; shared++) {
+        out_folder f;
+        out_file *out;
+        CHECK_INT(write_both(in_folder("new"), true, SPECRT_STATUS_OK), SPECRT_STATUS_OK);
+        put("new/stale", "old");
+        if (shared) put("new/other", "other");
+        CHECK_INT(sl_out_folder_open(&f, in_folder("new"), names, 2, 3, shared, false, &err),
+                  SPECRT_STATUS_BAD_ARG); /* nothing goes without -f */
+        REQUIRE(sl_out_folder_open(&f, in_folder("new"), names, 2, 3, shared, true, &err) ==
+                SPECRT_STATUS_OK);
+        for (int i = 0; i < 2; i++) REQUIRE(sl_out_folder_next(&f, &out, &err) == SPECRT_STATUS_OK);
+        CHECK_INT(sl_out_folder_finish(&f, SPECRT_STATUS_OK, &err), SPECRT_STATUS_OK);
+        CHECK_INT(count_entries(in_folder("new")), 2 + shared);
+        CHECK(access(in_folder("new/stale"), F_OK) != 0);
+        CHECK_INT(count_entries(folder()), 1);
+    }
+    CHECK_INT(clear_folder(), 4);
+}
+
 /* A name that cannot be given: a folder of this name came while the files were written. */
 static void test_out_folder_taken(void) {
     out_folder f;
     out_file *out;
-    REQUIRE(sl_out_folder_open(&f, in_folder("new"), names, 2, false, false, &err) ==
+    REQUIRE(sl_out_folder_open(&f, in_folder("new"), names, 2, 2, false, false, &err) ==
             SPECRT_STATUS_OK);
     for (int i = 0; i < 2; i++) REQUIRE(sl_out_folder_next(&f, &out, &err) == SPECRT_STATUS_OK);
     CHECK(mkdir(in_folder("new"), 0777) == 0 && mkdir(in_folder("new/two"), 0777) == 0);
@@ -148,7 +169,7 @@ static int stop_in_folder(int signal_number) {
     out_file *out;
     fclose(stderr);
     sl_io_cleanup_on_signals();
-    if (sl_out_folder_open(&f, in_folder("new"), names, 2, true, true, &err)) return 1;
+    if (sl_out_folder_open(&f, in_folder("new"), names, 2, 2, true, true, &err)) return 1;
     for (int i = 0; i < 2; i++)
         if (sl_out_folder_next(&f, &out, &err)) return 1;
     raise(signal_number);
@@ -187,7 +208,7 @@ static void write_forever(void) {
     for (char digit = '0';; digit = digit == '9' ? '0' : (char)(digit + 1)) {
         out_folder f;
         out_file *out;
-        if (sl_out_folder_open(&f, in_folder("new"), names, 2, false, true, &err)) _exit(1);
+        if (sl_out_folder_open(&f, in_folder("new"), names, 2, 2, false, true, &err)) _exit(1);
         for (int i = 0; i < 2; i++)
             if (sl_out_folder_next(&f, &out, &err) || sl_out_write(out, &digit, 1, &err)) _exit(1);
         if (sl_out_folder_finish(&f, SPECRT_STATUS_OK, &err)) _exit(1);
@@ -275,6 +296,7 @@ static void test_json(void) {
 
 static const test_case cases[] = {
     {"out_folder", "all files of a folder or none", test_out_folder},
+    {"stale", "what an earlier writer left goes", test_out_folder_stale},
     {"out_folder_taken", "what got its name is taken back", test_out_folder_taken},
     {"out_folder_shared", "beside other files, and in place", test_out_folder_shared},
     {"stopped_folders", "nothing is left of folders that were begun", test_stopped_folders},

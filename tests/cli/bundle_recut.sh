@@ -140,7 +140,9 @@ config plain/config.json LlamaForCausalLMEagle3 3
 refuses 3 "*d2t: missing; expected one for the 3 rows*fewer than the target's 20*" cut plain \
     --for vllm -o x
 refuses 3 "*is EAGLE's own, which speculators does not read*" cut e --for speculators -o x
-refuses 2 "*same: expected a new or empty folder, found *" cut g --for vllm -o same
+touch same/notes
+refuses 2 "*same: expected a new or empty folder, found notes in it*" cut g --for vllm -f -o same
+rm same/notes
 refuses 2 "*same/config.json: exists; use -f*" cut e --for vllm -o same
 accepts cut e --for vllm -o same -f
 refuses 2 "*e/config.json: expected a folder, found a file" cut e --for vllm \

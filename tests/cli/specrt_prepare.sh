@@ -179,6 +179,11 @@ same first.specb own-text/out/model.specb
 accepts prepare eagle3 --text own-text --for vllm --size 300 --with none -o own-text/out
 [ "$(grep -c 'done before' ../err)" = 4 ] || fail "its own output counts as new text: $(cat ../err)"
 
+# Another engine, and then another drafter, in the same folder.
+accepts prepare eagle --text text --for sglang --size 300 --with none -o again
+accepts prepare eagle3 --text text --for vllm --size 300 --with none -o again
+[ ! -e again/drafter/token_map.pt ] || fail "a list of another drafter is left"
+
 # --seed reaches the tools.
 accepts prepare eagle3 --text text --for vllm --seed 7 --dry-run -o dry
 prints '*vocabtrim-calibrate *--seed 7*'

@@ -482,16 +482,27 @@ static specrt_status write_files(work *w, out_folder *folder) {
     return SPECRT_STATUS_OK;
 }
 
+/* What is not written now may be there from an export of another drafter, or for another engine. */
 static specrt_status write_folder(work *w) {
-    const char *names[OUT_FOLDER_FILES] = {"config.json", "model.safetensors", "token_map.pt"};
-    int n = w->report->has_map ? 3 : 2;
+    const char *names[OUT_FOLDER_FILES] = {"config.json", "model.safetensors"};
+    const char *absent[OUT_FOLDER_FILES];
+    int n = 2, n_absent = 0;
     char path[4096];
     out_folder folder;
+    if (w->report->has_map)
+        names[n++] = "token_map.pt";
+    else
+        absent[n_absent++] = "token_map.pt";
     for (int i = 0; i < N_COMPANIONS; i++) {
         snprintf(path, sizeof path, "%s%s", w->c.folder, companions[i]);
-        if (access(path, R_OK) == 0) names[n++] = companions[i];
+        if (access(path, R_OK) == 0)
+            names[n++] = companions[i];
+        else
+            absent[n_absent++] = companions[i];
     }
-    TRY(sl_out_folder_open(&folder, w->r->output, names, n, false, w->r->force, w->err));
+    memcpy((void *)(names + n), (const void *)absent, (size_t)n_absent * sizeof *absent);
+    TRY(sl_out_folder_open(&folder, w->r->output, names, n, n + n_absent, false, w->r->force,
+                           w->err));
     return sl_out_folder_finish(&folder, write_files(w, &folder), w->err);
 }
 
