@@ -342,6 +342,8 @@ refuses 2 '*--size 40000: expected at most 32768, the tokens of target*' \
     prepare eagle3 --text text --for vllm --size 40000 -o x
 refuses 2 '*--mass: expected a number from*to 1, found*2*' prepare eagle3 --text text --for vllm \
     --mass 2 -o x
+refuses 2 '*-lead: expected a path that does not begin with a dash; write ./-lead' \
+    prepare eagle3 --text text --for vllm -o -lead
 mkdir locked && chmod 500 locked
 [ "$(id -u)" = 0 ] || refuses 1 '*locked/x: cannot make this folder: Permission denied*' \
     prepare eagle3 --text text --for vllm -o locked/x

@@ -75,6 +75,11 @@ static int check_options(prepare *p) {
     if (!p->target || !p->drafter || (p->text.n == 0 && !p->endpoint) || !p->engine_name ||
         !p->common.output)
         return sl_cli_usage("expected --target, --drafter, --text or --endpoint, --for and -o");
+    const char *paths[] = {p->target, p->drafter, p->common.output}; /* words of other tools */
+    for (int i = 0; i < 3; i++)
+        if (paths[i][0] == '-')
+            return sl_cli_usage("%s: expected a path that does not begin with a dash; write ./%s",
+                                paths[i], paths[i]);
     if ((p->endpoint != NULL) != (p->prompts.n > 0))
         return sl_cli_usage("expected --endpoint and --prompts together");
     if (p->text.n > STEP_WORDS / 2 || p->prompts.n > STEP_WORDS / 2)
