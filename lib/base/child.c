@@ -20,8 +20,8 @@
 static pid_t children[CHILD_MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of free slots */
 
-/* Puts `now` into a slot that has `was`. @return whether there was one */
-static bool change_slot(pid_t was, pid_t now) {
+/* Puts `now` into a slot that has `was`. */
+static void change_slot(pid_t was, pid_t now) {
     bool found = false;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < CHILD_MOST && !found; i++) {
@@ -29,7 +29,6 @@ static bool change_slot(pid_t was, pid_t now) {
         if (found) __atomic_store_n(&children[i], now, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&lock);
-    return found;
 }
 
 /* ---- starting --------------------------------------------------------------------------------- */

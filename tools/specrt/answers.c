@@ -1,5 +1,5 @@
 /* answers.c : see answers.h. Every line begins with BEGINNING, because sl_json_to_text() keeps the order of
- * keys: this is how a file of answers differs from any other, also where its only line was cut. */
+ * keys: this is how a file of answers differs from any other. */
 #include "answers.h"
 
 #include <errno.h>

@@ -237,17 +237,10 @@ static int name_outputs(prepare *p) {
 
 /* ---- what came out ---------------------------------------------------------------------------- */
 
-/* A figure that a step printed, owned; null where there is none. */
-static json_object *figure(const prepare *p, const char *step_name, const char *key) {
-    json_object *all = step_result(&p->steps, step_name), *value = NULL;
-    json_object_object_get_ex(all, key, &value);
-    json_object_get(value);
-    json_object_put(all);
-    return value;
-}
-
-/* What is reported, from what the steps say of the files that they wrote. */
+/* What is reported: what the steps say of the files that they wrote. Figures are borrowed from `ranks` and
+ * `cut`; NULL: there is none. */
 typedef struct outcome {
+    json_object *ranks, *cut; /* owned */
     json_object *size, *rows, *rows_before, *missing, *low, *high, *coverage;
     bool held_out; /* the coverage is of text that was not counted, and has an interval */
     char *start;   /* owned; NULL: no engine */
@@ -255,25 +248,25 @@ typedef struct outcome {
 
 /* Held-out coverage is of the bundle's list. A drafter that has other rows covers what these cover. */
 static void read_outcome(prepare *p, outcome *o) {
-    *o = (outcome){.size = figure(p, "ranks", "n_selected"),
-                   .rows = figure(p, "cut", "n_rows"),
-                   .rows_before = figure(p, "cut", "n_rows_before"),
-                   .missing = figure(p, "cut", "n_missing")};
-    json_object *cut = figure(p, "cut", "cut");
-    bool says = cut != NULL;
-    p->uncut = p->way == WAY_CUT && says && !json_object_get_boolean(cut);
-    json_object_put(cut);
+    json_object *ranks = step_result(&p->steps, "ranks"), *cut = step_result(&p->steps, "cut");
+    json_object *is_cut = sl_json_get(cut, "cut");
+    *o = (outcome){.ranks = ranks,
+                   .cut = cut,
+                   .size = sl_json_get(ranks, "n_selected"),
+                   .rows = sl_json_get(cut, "n_rows"),
+                   .rows_before = sl_json_get(cut, "n_rows_before"),
+                   .missing = sl_json_get(cut, "n_missing")};
+    p->uncut = p->way == WAY_CUT && is_cut && !json_object_get_boolean(is_cut);
     o->held_out = !p->uncut && json_object_get_int64(o->missing) == 0;
     o->coverage =
-        o->held_out ? figure(p, "ranks", "coverage_holdout") : figure(p, "cut", "coverage");
-    o->low = o->held_out ? figure(p, "ranks", "coverage_holdout_low") : NULL;
-    o->high = o->held_out ? figure(p, "ranks", "coverage_holdout_high") : NULL;
+        o->held_out ? sl_json_get(ranks, "coverage_holdout") : sl_json_get(cut, "coverage");
+    o->low = o->held_out ? sl_json_get(ranks, "coverage_holdout_low") : NULL;
+    o->high = o->held_out ? sl_json_get(ranks, "coverage_holdout_high") : NULL;
 }
 
 static void free_outcome(outcome *o) {
-    json_object *all[] = {o->size, o->rows, o->rows_before, o->missing,
-                          o->low,  o->high, o->coverage};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) json_object_put(all[i]);
+    json_object_put(o->ranks);
+    json_object_put(o->cut);
     free(o->start);
 }
 

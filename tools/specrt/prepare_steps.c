@@ -2,7 +2,7 @@
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/text.h"
+#include "base/json.h"
 #include "estimate.h"
 #include "prepare.h"
 
@@ -23,16 +23,8 @@ static void add_seed(const prepare *p, step *s) {
 
 /* ---- before anything is counted --------------------------------------------------------------- */
 
-static const char *text_of(json_object *o, const char *key) {
-    json_object *value = NULL;
-    json_object_object_get_ex(o, key, &value);
-    return value ? json_object_get_string(value) : "";
-}
-
 static bool flag_of(json_object *o, const char *key) {
-    json_object *value = NULL;
-    json_object_object_get_ex(o, key, &value);
-    return json_object_get_boolean(value);
+    return json_object_get_boolean(sl_json_get(o, key));
 }
 
 /* A finding stops the work where the engine would draft wrong tokens, and the cut does not fix it. */
@@ -43,12 +35,13 @@ static int judge_findings(prepare *p, json_object *findings) {
         json_object *f = json_object_array_get_idx(findings, i);
         bool fixed = flag_of(f, "export_fixes") && p->way != WAY_BUNDLE;
         if (!fixed && !flag_of(f, "wrong_drafts") && p->way == WAY_BUNDLE) { /* no later check */
-            sl_cli_warn("%s: %s; %s", p->drafter, text_of(f, "what"), text_of(f, "fix"));
+            sl_cli_warn("%s: %s; %s", p->drafter, sl_json_get_text(f, "what"),
+                        sl_json_get_text(f, "fix"));
             p->found = true;
         }
         if (fixed || !flag_of(f, "wrong_drafts")) continue;
         specrt_error_set(&err, SPECRT_STATUS_BAD_INPUT, "%s: %s; %s", p->drafter,
-                         text_of(f, "what"), text_of(f, "fix"));
+                         sl_json_get_text(f, "what"), sl_json_get_text(f, "fix"));
         code = sl_cli_fail(&err);
     }
     return code;
@@ -56,15 +49,14 @@ static int judge_findings(prepare *p, json_object *findings) {
 
 static int run_drafter(prepare *p) {
     step s = {.name = "drafter", .what = "check the drafter beside the target"};
-    json_object *findings = NULL;
     step_word(&s, "specrt-bundle");
     step_word(&s, "check");
     step_word(&s, p->drafter);
     step_option(&s, "--target", p->target);
     step_option(&s, "--for", p->engine_name);
     int code = step_run(&p->steps, &s);
-    if (json_object_object_get_ex(s.findings, "findings", &findings))
-        code = judge_findings(p, findings);
+    json_object *findings = sl_json_get(s.findings, "findings");
+    if (findings) code = judge_findings(p, findings);
     json_object_put(s.findings);
     return code;
 }
@@ -174,9 +166,8 @@ static int run_cut(prepare *p) {
 
 /* The list is the bundle's, unless the drafter has no rows for some of its tokens, which the cut reports. */
 static bool has_all_rows(const prepare *p) {
-    json_object *cut = step_result(&p->steps, "cut"), *missing = NULL;
-    json_object_object_get_ex(cut, "n_missing", &missing);
-    bool all = json_object_get_int64(missing) == 0;
+    json_object *cut = step_result(&p->steps, "cut");
+    bool all = json_object_get_int64(sl_json_get(cut, "n_missing")) == 0;
     json_object_put(cut);
     return all;
 }
