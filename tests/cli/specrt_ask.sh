@@ -251,9 +251,16 @@ same notes notes-before
 # completes it.
 head -n 8 many.jsonl >eight.jsonl
 accepts specrt ask --endpoint "$url" --prompts eight.jsonl -o eight-plain.jsonl
-marked() { grep -lsz "^KILLED=$1\$" /proc/[0-9]*/environ; } # NAME: the processes that have it
+marked() { # NAME: the processes that still have it after 5 s; an end may be seen late
+    local left tries
+    for ((tries = 0; tries < 50; tries++)); do
+        left=$(grep -lsz "^KILLED=$1\$" /proc/[0-9]*/environ) || return 0
+        sleep 0.1
+    done
+    echo "$left"
+}
 end_one() { # NUMBER SIGNAL CODE
-    local out=killed-$1.jsonl asking code
+    local out=killed-$1.jsonl asking code left
     KILLED=$1 specrt ask --endpoint "$base/slow/v1" --prompts eight.jsonl --parallel 2 -q \
         -o "$out" 2>"killed-$1.err" &
     asking=$!
@@ -263,8 +270,8 @@ end_one() { # NUMBER SIGNAL CODE
     code=$?
     [ $code = "$3" ] || [ $code = 0 ] || [ ! -e "$out" ] || # else it had not begun
         echo "$2: exit $code: $(cat "killed-$1.err")"
-    [ "$2" = KILL ] && sleep 1 # Linux ends curl, and nobody waits for the end
-    [ -z "$(marked "$1")" ] || echo "$2: left $(marked "$1" | xargs -I{} cat {}/../cmdline)"
+    left=$(marked "$1") # after KILL Linux ends curl, and nobody waits for the end
+    [ -z "$left" ] || echo "$2: left $(xargs -n 1 dirname <<<"$left" | xargs -I{} cat {}/cmdline)"
     [ ! -s "$out" ] || [ -z "$(tail -c 1 "$out")" ] || echo "$2: an incomplete line"
     specrt ask --endpoint "$url" --prompts eight.jsonl -q -o "$out" || echo "$2: no second run"
     cmp <(sort eight-plain.jsonl) <(sort "$out")
