@@ -59,7 +59,7 @@ static void run_openblas(const blas *b, const float *rows, int n_rows, int n_col
 typedef struct shape {
     specrt_head *head;
     specrt_segment packed, in_place;
-    specrt_active active;
+    specrt_shortlist shortlist;
     uint8_t *rows;   /* [SPREAD * n_rows] of the head */
     uint8_t *buffer; /* [n_rows] */
     int32_t *ids;
@@ -110,7 +110,7 @@ static shape shape_make(specrt_dtype dtype, int32_t n_rows, int64_t n_cols) {
     s.in_place = s.packed;
     s.in_place.rows = s.rows;
     s.in_place.places = s.ids;
-    s.active = (specrt_active){specrt_head_compute(s.head), NULL, 1, n_rows, n_cols, NULL};
+    s.shortlist = (specrt_shortlist){specrt_head_compute(s.head), NULL, 1, n_rows, n_cols, NULL};
     gather(&s);
     return s;
 }
@@ -121,9 +121,9 @@ static void shape_free(shape *s) {
 }
 
 static void product(shape *s, const specrt_segment *segment, int n, double *best) {
-    s->active.segments = segment;
+    s->shortlist.segments = segment;
     double start = sl_measure_seconds();
-    specrt_active_logits(&s->active, s->hidden, n, s->logits);
+    specrt_shortlist_logits(&s->shortlist, s->hidden, n, s->logits);
     keep_least(best, start);
 }
 
@@ -140,18 +140,19 @@ static void measure(shape *s, const blas *b, times *t) {
         product(s, &s->packed, batches[i], &t->product[i]);
         double start = sl_measure_seconds();
         if (!b->gemv || s->packed.dtype != SPECRT_DTYPE_F32) continue;
-        run_openblas(b, (const float *)(void *)s->buffer, s->packed.n_rows, (int)s->active.n_cols,
-                     s->hidden, batches[i], s->logits);
+        run_openblas(b, (const float *)(void *)s->buffer, s->packed.n_rows,
+                     (int)s->shortlist.n_cols, s->hidden, batches[i], s->logits);
         keep_least(&t->openblas[i], start);
     }
     product(s, &s->in_place, 1, &t->in_place);
     double start = sl_measure_seconds();
     gather(s);
-    specrt_active_logits((s->active.segments = &s->packed, &s->active), s->hidden, 1, s->logits);
+    specrt_shortlist_logits((s->shortlist.segments = &s->packed, &s->shortlist), s->hidden, 1,
+                            s->logits);
     keep_least(&t->gathered, start);
-    specrt_active_logits(&s->active, s->hidden, TOPK, s->logits);
+    specrt_shortlist_logits(&s->shortlist, s->hidden, TOPK, s->logits);
     start = sl_measure_seconds();
-    specrt_active_topk(&s->active, s->logits, 10, TOPK, ids, logprobs);
+    specrt_shortlist_topk(&s->shortlist, s->logits, 10, TOPK, ids, logprobs);
     keep_least(&t->topk, start);
 }
 
@@ -159,9 +160,9 @@ static void measure(shape *s, const blas *b, times *t) {
 
 static void print(const shape *s, const times *t, double peak) {
     double bytes = (double)s->row_bytes * s->packed.n_rows;
-    double flops = 2.0 * s->packed.n_rows * (double)s->active.n_cols;
+    double flops = 2.0 * s->packed.n_rows * (double)s->shortlist.n_cols;
     printf("%-5s %6d x %-5d %5.0f MB %-6s read %5.1f GB/s | 1: %8.3f ms %5.1f GB/s %3.0f%% |",
-           specrt_dtype_name(s->packed.dtype), (int)s->packed.n_rows, (int)s->active.n_cols,
+           specrt_dtype_name(s->packed.dtype), (int)s->packed.n_rows, (int)s->shortlist.n_cols,
            1e-6 * bytes, machine_level((size_t)bytes), 1e-9 * bytes / t->read, 1e3 * t->product[0],
            1e-9 * bytes / t->product[0], 100 * t->read / t->product[0]);
     for (int i = 1; i < N_BATCHES; i++)
@@ -187,7 +188,7 @@ static json_object *row(const shape *s, const times *t) {
     size_t bytes = s->row_bytes * (size_t)s->packed.n_rows;
     json_object_object_add(o, "type", json_object_new_string(specrt_dtype_name(s->packed.dtype)));
     json_object_object_add(o, "n_rows", json_object_new_int(s->packed.n_rows));
-    json_object_object_add(o, "n_cols", json_object_new_int64(s->active.n_cols));
+    json_object_object_add(o, "n_cols", json_object_new_int64(s->shortlist.n_cols));
     json_object_object_add(o, "bytes", json_object_new_int64((int64_t)bytes));
     json_object_object_add(o, "resident", json_object_new_string(machine_level(bytes)));
     json_object_object_add(o, "read", json_object_new_double(t->read));
@@ -203,7 +204,7 @@ static json_object *row(const shape *s, const times *t) {
 
 /* The least a product can take: reading its rows once, or its multiplications. */
 static double least(const shape *s, double read, int n, double peak) {
-    double flops = 2.0 * s->packed.n_rows * (double)s->active.n_cols * n / peak;
+    double flops = 2.0 * s->packed.n_rows * (double)s->shortlist.n_cols * n / peak;
     return read > flops ? read : flops;
 }
 

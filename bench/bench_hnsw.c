@@ -120,7 +120,7 @@ static void scan(const specrt_hnsw *g, const float *query, int32_t *ids, void *s
             specrt__hnsw_keep(s.keys, &n, RERANKED, specrt__hnsw_key(scores[r], nodes[r]));
     }
     specrt__hnsw_rerank(g, &s, n);
-    for (int32_t i = 0; i < RECALL_K; i++) ids[i] = specrt__active_key_id(s.keys[i]);
+    for (int32_t i = 0; i < RECALL_K; i++) ids[i] = specrt__shortlist_key_id(s.keys[i]);
 }
 
 static void bench_scan(const scene *s, const specrt_hnsw *index) {

@@ -91,13 +91,13 @@ static void level(bench *b, specrt_session *s, int32_t n, times *best) {
     specrt_error err = {SPECRT_STATUS_OK, "start"};
     require(specrt_session_start(s, 1), &err); /* a cycle routes each level once */
     double start = sl_measure_seconds();
-    const specrt_active *active = specrt_session_route(s, 0, &beam, b->hidden, NULL);
+    const specrt_shortlist *shortlist = specrt_session_route(s, 0, &beam, b->hidden, NULL);
     keep_least(&best->route, start);
     start = sl_measure_seconds();
-    specrt_active_logits(active, b->hidden, n, b->logits);
+    specrt_shortlist_logits(shortlist, b->hidden, n, b->logits);
     keep_least(&best->logits, start);
     start = sl_measure_seconds();
-    specrt_active_topk(active, b->logits, n, TOPK, b->ids, b->logprobs);
+    specrt_shortlist_topk(shortlist, b->logits, n, TOPK, b->ids, b->logprobs);
     keep_least(&best->topk, start);
 }
 
@@ -107,9 +107,10 @@ static void floors(bench *b, int32_t n, times *best) {
     specrt_error err;
     require(specrt_bundle_sketch(b->bundle, &view, &err), &err);
     specrt_segment basis = specrt__sketch_basis(&view);
-    specrt_active active = {specrt_head_compute(b->head), &basis, 1, basis.n_rows, b->n_cols, NULL};
+    specrt_shortlist shortlist = {
+        specrt_head_compute(b->head), &basis, 1, basis.n_rows, b->n_cols, NULL};
     double start = sl_measure_seconds();
-    specrt_active_logits(&active, b->hidden, n, b->logits);
+    specrt_shortlist_logits(&shortlist, b->hidden, n, b->logits);
     keep_least(&best->project, start);
     machine_read_time(view.signs,
                       (size_t)b->n_rows * (size_t)(b->n_signs / 8 + 2) + (size_t)b->keep * 64,

@@ -68,7 +68,7 @@ static void run_greedy(bench *b) {
            bytes = 4.0 * N_NODES * N_VOCAB;
     printf("reading %d rows: %.2f ms (%.1f GB/s); greedy: %.2f ms (%.1f GB/s, %.0f%% of it)\n",
            N_NODES, 1e3 * a, 1e-9 * bytes / a, 1e3 * c, 1e-9 * bytes / c, 100 * a / c);
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 static void run_draws(bench *b) {
@@ -99,7 +99,7 @@ static void run_draws(bench *b) {
     for (int i = 0; i < N_DISTRIBUTIONS; i++) {
         printf("draw, %-34s %.3f ms\n", distributions[i].name,
                1e3 * sl_median_of(seconds[i], N_ROUNDS));
-        specrt_verifier_free(v[i]);
+        specrt_verifier_close(v[i]);
     }
 }
 
@@ -133,7 +133,7 @@ static void run_chain(bench *b) {
         "sampled chain, list of %d: %.3f ms a draft token, %.3f ms an emitted one (%.1f a cycle)\n",
         N_LIST, 1e3 * sl_median_of(propose, N_ROUNDS), 1e3 * sl_median_of(verify, N_ROUNDS),
         (double)n_emitted / N_ROUNDS);
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 int main(void) {

@@ -52,7 +52,7 @@ static double observe(specrt_session *s, int32_t n_new) {
 typedef struct row {
     const char *policy;
     int32_t n_new; /* tokens a cycle that may be new */
-    double active, copied, product, cycle, update;
+    double shortlist, copied, product, cycle, update;
 } row;
 
 /* Fills a row but for its first two fields. */
@@ -75,14 +75,14 @@ static void run(const specrt_head *head, const float *hidden, float *logits, row
     int64_t n_before = stats.n_copied;
     for (int i = 0; i < N_CYCLES; i++) {
         double start = sl_measure_seconds();
-        specrt_active_logits(specrt_session_shortlist(s), hidden, 1, logits);
+        specrt_shortlist_logits(specrt_session_shortlist(s), hidden, 1, logits);
         product[i] = sl_measure_seconds() - start;
-        specrt_active_logits(specrt_session_shortlist(s), hidden, TOPK, logits);
+        specrt_shortlist_logits(specrt_session_shortlist(s), hidden, TOPK, logits);
         level[i] = sl_measure_seconds() - start - product[i];
         update[i] = observe(s, out->n_new);
     }
     specrt_session_get_stats(s, &stats);
-    out->active = (double)stats.n_rows / N_CYCLES;
+    out->shortlist = (double)stats.n_rows / N_CYCLES;
     out->copied = (double)(stats.n_copied - n_before) / N_CYCLES;
     out->product = sl_median_of(product, N_CYCLES);
     out->cycle = out->product + (N_LEVELS - 1) * sl_median_of(level, N_CYCLES);
@@ -112,7 +112,7 @@ static void run_scan(double *scan, double *read) {
 static void print(const row *r) {
     printf("%s, %d tokens a cycle new to anything: %.0f rows, %.1f copied: product %.3f ms, six "
            "levels %.2f ms, update %.4f ms (%.1f%%, %.1f%%)\n",
-           r->policy, (int)r->n_new, r->active, r->copied, 1e3 * r->product, 1e3 * r->cycle,
+           r->policy, (int)r->n_new, r->shortlist, r->copied, 1e3 * r->product, 1e3 * r->cycle,
            1e3 * r->update, 100 * r->update / r->product, 100 * r->update / r->cycle);
 }
 
@@ -120,7 +120,7 @@ static json_object *row_json(const row *r) {
     json_object *o = json_object_new_object();
     json_object_object_add(o, "policy", json_object_new_string(r->policy));
     json_object_object_add(o, "n_new", json_object_new_int(r->n_new));
-    json_object_object_add(o, "active_rows", json_object_new_double(r->active));
+    json_object_object_add(o, "shortlist_rows", json_object_new_double(r->shortlist));
     json_object_object_add(o, "copied_rows", json_object_new_double(r->copied));
     json_object_object_add(o, "product", json_object_new_double(r->product));
     json_object_object_add(o, "cycle", json_object_new_double(r->cycle));

@@ -36,14 +36,14 @@ def measure(pair, policies, rows, read):
         share = {d: rows[p, d]["accept_length"] / full[d] for d in full}
         task = min((d for d in full if d != "all"), key=share.get)
         row = rows[p, "all"]
-        out.append((p, row, share["all"], share[task], task, (beside[p] + row_bytes * row["active_rows"]) / 1e6))
+        out.append((p, row, share["all"], share[task], task, (beside[p] + row_bytes * row["shortlist_rows"]) / 1e6))
     return out
 
 
 def print_table(measured):
     head = ["policy", "accept length", "95%", "of full", "worst task", "", "rows", "MB a pass"]
     lines = [(f"`{p}`", published.accept(row), "{:.2f}-{:.2f}".format(*row["ci95"]["accept_length"]), f"{100 * share:.1f}%",
-              f"{100 * worst:.1f}%", task, f"{row['active_rows']:,.0f}", f"{mb:.2f}")
+              f"{100 * worst:.1f}%", task, f"{row['shortlist_rows']:,.0f}", f"{mb:.2f}")
              for p, row, share, worst, task, mb in measured]
     published.table(head, lines)
 

@@ -86,7 +86,7 @@ for row in bench["rows"]:
         told = f"best with {c['num_steps']} steps: {c['tokens_per_second']:.1f}"
     print(f"{row['name']:50} {speed:9.1f} {speed / plain['tokens_per_second']:8.2f} "
           f"{speed / whole['tokens_per_second']:8.2f} {row['accept_length']:7.2f} "
-          f"{row['active_rows']:7.0f} {row['n_same']:3} of {bench['n_prompts']:<2}  {told}")
+          f"{row['shortlist_rows']:7.0f} {row['n_same']:3} of {bench['n_prompts']:<2}  {told}")
 for s in bench["splits"]:
     print(f"{bench['rows'][s['row']]['name']}, prompt {s['prompt'] + 1}, token {s['token'] + 1}: "
           f"plain decoding had the two {s['plain_margin']:.3g} apart; the target alone, fed the "

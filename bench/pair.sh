@@ -168,7 +168,7 @@ rows() {
         }
         /^\{"policy"/ {
             print field("policy"), field("domain"), field("accept_length"), bound(1), bound(2),
-                field("coverage"), field("active_rows"), field("tokens_per_second"),
+                field("coverage"), field("shortlist_rows"), field("tokens_per_second"),
                 field("tokens_per_second_prompt"), field("speedup_plain"), field("speedup_full"),
                 field("head_ms"), field("mass"), field("10"), field("50"), field("100"),
                 field("loop_share"), field("bytes_pass"), field("accept_full")

@@ -124,7 +124,7 @@ def main():
                 bundle = make()
                 seconds = time.perf_counter() - begin
                 mine, full = decode(build, bundle, files["test"])
-                print(f"{rule:24s} {seconds:7.2f} s {mine['active_rows']:7.0f} {100 * mine['coverage']:7.1f}% "
+                print(f"{rule:24s} {seconds:7.2f} s {mine['shortlist_rows']:7.0f} {100 * mine['coverage']:7.1f}% "
                       f"{mine['accept_length']:7.3f}  {100 * mine['accept_length'] / full['accept_length']:6.1f}%", flush=True)
 
 

@@ -88,8 +88,8 @@ class Pair:
                                     "--bundle", self.bundle, "--policy", ",".join(policies[1:]),
                                     "--prompt", "Why?", "--max-tokens", "6", "--json", "-q"]))
         read = {r["policy"]: r for r in said["rows"] if r["domain"] == "all"}
-        row = read["full"]["bytes_pass"] / read["full"]["active_rows"]
-        return {p: max(0, read[p]["bytes_pass"] - row * read[p]["active_rows"]) for p in policies}, row
+        row = read["full"]["bytes_pass"] / read["full"]["shortlist_rows"]
+        return {p: max(0, read[p]["bytes_pass"] - row * read[p]["shortlist_rows"]) for p in policies}, row
 
 
 def accept(row):
@@ -110,9 +110,9 @@ def whole(pair, policies, rows, read):
     def line(p):
         r = rows[p, "all"]
         low, high = r["ci95"]["accept_length"]
-        megabytes = (bytes_beside[p] + bytes_row * r["active_rows"]) / 1e6
+        megabytes = (bytes_beside[p] + bytes_row * r["shortlist_rows"]) / 1e6
         return (f"`{p}`", accept(r), f"{low:.2f}-{high:.2f}", f"{100 * r['accept_length'] / full:.1f}%",
-                f"{100 * r['coverage']:.1f}%", f"{r['active_rows']:,.0f}", f"{megabytes:.2f}")
+                f"{100 * r['coverage']:.1f}%", f"{r['shortlist_rows']:,.0f}", f"{megabytes:.2f}")
     table(["policy", "accept length", "95%", "of full", "covered", "rows", "MB a pass"], map(line, policies))
 
 
@@ -135,7 +135,7 @@ def equal_bytes(pair, policies, rows, read, paths):
     """A fixed list of as many bytes a pass as each policy that pays for its choice."""
     bytes_beside, bytes_row = read
     chosen = [p for p in policies if not p.startswith("static:") or "+" in p][1:]
-    size = {p: int(bytes_beside[p] / bytes_row + rows[p, "all"]["active_rows"]) for p in chosen}
+    size = {p: int(bytes_beside[p] / bytes_row + rows[p, "all"]["shortlist_rows"]) for p in chosen}
     lists = pair.replay(paths, sorted({f"static:{n}" for n in size.values()}))
     print("Beside a fixed list that reads as many bytes a pass:\n")
     def line(p):

@@ -42,7 +42,7 @@ three() {
 beside() {
     run=$(record "$1" "$2" own) own=$(replay own "$1") estimate=$(replay full "$1")
     # shellcheck disable=SC2046
-    set -- "$1" "$2" $(three accept_length) $(three coverage) $(three active_rows)
+    set -- "$1" "$2" $(three accept_length) $(three coverage) $(three shortlist_rows)
     awk -v name="$1" -v tree="$2" -v accept="$3 $4 $5" -v covered="$6 $7 $8" \
         -v rows="$9 ${10} ${11}" '
         function off(x, y) { return sprintf("%+.1f%%", 100 * (x / y - 1)) }

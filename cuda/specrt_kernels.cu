@@ -16,11 +16,11 @@
  *                      allocates | cycle: its calls
  *
  * Kernels:
- *     specrt__active_pack_rows, _split_
+ *     specrt__shortlist_pack_rows, _split_
  *                                    rows of the head to their places in packed segments
  *     specrt__head_tiles             logits, on tensor cores
  *     specrt__head_f32               logits of f32 rows
- *     specrt__active_rank_kernel     the best k of rows of logits, and log-probabilities; the same goes
+ *     specrt__shortlist_rank_kernel     the best k of rows of logits, and log-probabilities; the same goes
  *                                    before the next pass in specrt__tree_rank_kernel, before the path in
  *                                    specrt__verify_rank_kernel
  *     specrt__window_begin_kernel, _prefill_, _start_, _observe_
@@ -175,8 +175,8 @@ SPECRT__KERNEL specrt_status specrt__cuda_pack(const specrt__cuda_head *head,
                                                void *stream);
 
 /* specrt__cuda_logits() : products of hidden states with the rows of segments, biases included; -inf where
- * masked. CPU twin: specrt_active_logits(), which it meets within 2e-6 of the product of the lengths of row
- * and state (bf16 rows with other states: 2e-5), whatever n. Tensor cores round sums towards 0: over
+ * masked. CPU twin: specrt_shortlist_logits(), which it meets within 2e-6 of the product of the lengths of
+ * row and state (bf16 rows with other states: 2e-5), whatever n. Tensor cores round sums towards 0: over
  * thousands of columns whose products have one sign it may be 1e-5. Rows with `places` are indexed, not
  * packed.
  *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster, of q8_0
@@ -194,7 +194,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
                                                  float *logits, void *stream);
 
 /* specrt__cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
- * lower id. CPU twin: specrt_active_topk(), whose ids it finds; log-probabilities within 1e-5.
+ * lower id. CPU twin: specrt_shortlist_topk(), whose ids it finds; log-probabilities within 1e-5.
  *   batch    : as there
  *   logits   : DEVICE f32 [n_batch, max_n, n_columns] as specrt__cuda_logits() left them
  *   k        : 1 to 256
@@ -1113,7 +1113,7 @@ static __device__ bool specrt__block_last(uint32_t *ticket, int32_t n) {
     return out;
 }
 
-/* Orders a logit as an unsigned number: NaN below all, -0 as 0. Twin: specrt__active_key. */
+/* Orders a logit as an unsigned number: NaN below all, -0 as 0. Twin: specrt__shortlist_key. */
 static __device__ uint32_t specrt__block_order(float logit) {
     uint32_t bits = __float_as_uint(logit + 0.0f);
     if (logit != logit) return 0;
@@ -1522,7 +1522,7 @@ static __device__ void specrt__head_f32_put(const specrt__head_product &p,
  * rows[:, :]^T for kRows rows of segment s a warp; lane l sums columns 8 l to 8 l + 7 of every 256, then
  * lanes in pairs.
  *   grid (rows / (warps * kRows), n_segments, n_batch), block 32 * SPECRT__HEAD_F32_WARPS
- *   CPU twin: specrt_active_logits() */
+ *   CPU twin: specrt_shortlist_logits() */
 template <int kStates>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_F32_WARPS)
     specrt__head_f32(specrt__head_product p) {
@@ -1718,7 +1718,7 @@ specrt__head_tile_share(const specrt__head_product &p, int32_t n, const specrt__
  * each of which takes its share of the columns; their sums are added in order.
  *   grid (rows / (16 * kGroups * sets), n_segments, n_batch), block 32 * SPECRT__HEAD_TILE_WARPS
  *   n_splits : a power of two up to SPECRT__HEAD_TILE_WARPS
- *   CPU twin: specrt_active_logits() */
+ *   CPU twin: specrt_shortlist_logits() */
 template <specrt_dtype kDtype, int kTiles, bool kExact>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     specrt__head_tiles(specrt__head_product p, int32_t n_splits) {
@@ -1930,24 +1930,24 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
     return specrt__head_run_batch(p, batch->n_batch, stream);
 }
 
-// >>active : src/cuda/active.cuh
-/* active.cuh : owns the packing of rows, and rankings: a number orders a logit and its token, so that what
+// >>shortlist : src/cuda/shortlist.cuh
+/* shortlist.cuh : owns the packing of rows, and rankings: a number orders a logit and its token, so that what
  * is found does not depend on where it stands. */
 
 enum {
-    SPECRT__ACTIVE_PACK_THREADS = 128,
-    SPECRT__ACTIVE_PACK_BLOCKS = 1024 /* of a sequence: mostly few rows are new, others idle */
+    SPECRT__SHORTLIST_PACK_THREADS = 128,
+    SPECRT__SHORTLIST_PACK_BLOCKS = 1024 /* of a sequence: mostly few rows are new, others idle */
 };
 
 /* Block (i, b): rows[slot, :] = head[row_of[ids[slot]], :] where slot = slots[i], the i-th place to fill of
  * sequence b, and its bias; then the next as many places further as there are blocks.
- *   grid (max_n at most, n_batch), block SPECRT__ACTIVE_PACK_THREADS
+ *   grid (max_n at most, n_batch), block SPECRT__SHORTLIST_PACK_THREADS
  *   Unit : 16, 4 or 2 bytes; divides addresses, strides and row_bytes
- *   CPU twin: specrt__active_pack() */
+ *   CPU twin: specrt__shortlist_pack() */
 template <typename Unit>
-static __global__ void specrt__active_pack_rows(specrt__cuda_head head,
-                                                const specrt__cuda_packing *packings,
-                                                size_t row_bytes, size_t row_stride) {
+static __global__ void specrt__shortlist_pack_rows(specrt__cuda_head head,
+                                                   const specrt__cuda_packing *packings,
+                                                   size_t row_bytes, size_t row_stride) {
     specrt__cuda_packing p = packings[blockIdx.y];
     int32_t n = *p.n, n_units = (int32_t)(row_bytes / sizeof(Unit));
     for (int32_t i = (int32_t)blockIdx.x; i < n; i += (int32_t)gridDim.x) {
@@ -1965,9 +1965,9 @@ static __global__ void specrt__active_pack_rows(specrt__cuda_head head,
 /* Block (i, b): as above, of q8_0 rows in blocks, which become planes. Each thread takes eight codes, and a
  * scale.
  *   CPU twin: specrt__head_split() */
-static __global__ void specrt__active_split_rows(specrt__cuda_head head,
-                                                 const specrt__cuda_packing *packings,
-                                                 size_t row_stride) {
+static __global__ void specrt__shortlist_split_rows(specrt__cuda_head head,
+                                                    const specrt__cuda_packing *packings,
+                                                    size_t row_stride) {
     specrt__cuda_packing p = packings[blockIdx.y];
     int32_t n = *p.n, n_cols = (int32_t)head.n_cols, n_blocks = n_cols / 32;
     for (int32_t i = (int32_t)blockIdx.x; i < n; i += (int32_t)gridDim.x) {
@@ -1999,35 +1999,36 @@ SPECRT__KERNEL specrt_status specrt__cuda_pack(const specrt__cuda_head *head,
     if (bytes == 0) return SPECRT_STATUS_UNSUPPORTED;
     if (head->row_stride < bytes || row_stride < bytes) return SPECRT_STATUS_BAD_ARG;
     uint64_t all = (uintptr_t)head->rows | head->row_stride | row_stride | bytes;
-    int32_t n_blocks = specrt__block_size(SPECRT__ACTIVE_PACK_BLOCKS);
+    int32_t n_blocks = specrt__block_size(SPECRT__SHORTLIST_PACK_BLOCKS);
     dim3 grid((unsigned)(max_n < n_blocks ? max_n : n_blocks), (unsigned)n_batch);
-    dim3 block(SPECRT__ACTIVE_PACK_THREADS);
+    dim3 block(SPECRT__SHORTLIST_PACK_THREADS);
     if (all % sizeof(uint16_t) != 0) return SPECRT_STATUS_BAD_ARG;
     if (head->dtype == SPECRT_DTYPE_Q8_0)
         return row_stride % 16 != 0 ? SPECRT_STATUS_BAD_ARG
-                                    : SPECRT__LAUNCH(specrt__active_split_rows, grid, block, 0,
+                                    : SPECRT__LAUNCH(specrt__shortlist_split_rows, grid, block, 0,
                                                      stream, *head, packings, row_stride);
     if (all % sizeof(uint4) == 0)
-        return SPECRT__LAUNCH(specrt__active_pack_rows<uint4>, grid, block, 0, stream, *head,
+        return SPECRT__LAUNCH(specrt__shortlist_pack_rows<uint4>, grid, block, 0, stream, *head,
                               packings, bytes, row_stride);
     if (all % sizeof(uint32_t) == 0)
-        return SPECRT__LAUNCH(specrt__active_pack_rows<uint32_t>, grid, block, 0, stream, *head,
+        return SPECRT__LAUNCH(specrt__shortlist_pack_rows<uint32_t>, grid, block, 0, stream, *head,
                               packings, bytes, row_stride);
-    return SPECRT__LAUNCH(specrt__active_pack_rows<uint16_t>, grid, block, 0, stream, *head,
+    return SPECRT__LAUNCH(specrt__shortlist_pack_rows<uint16_t>, grid, block, 0, stream, *head,
                           packings, bytes, row_stride);
 }
 
 /* --- the greatest of many keys --- */
 
-enum { SPECRT__ACTIVE_DIGITS = 256, SPECRT__ACTIVE_THREADS = 256 };
+enum { SPECRT__SHORTLIST_DIGITS = 256, SPECRT__SHORTLIST_THREADS = 256 };
 
 /* The digit, from the greatest down, at which `need` of the keys counted are reached. One warp calls.
- *   counts : [SPECRT__ACTIVE_DIGITS]
+ *   counts : [SPECRT__SHORTLIST_DIGITS]
  *   *above : keys of greater digits */
-static __device__ int32_t specrt__active_digit(const int32_t *counts, int32_t need,
-                                               int32_t *above) {
-    const int32_t kEach = SPECRT__ACTIVE_DIGITS / 32;
-    int32_t lane = (int32_t)(threadIdx.x % 32), highest = SPECRT__ACTIVE_DIGITS - 1 - kEach * lane;
+static __device__ int32_t specrt__shortlist_digit(const int32_t *counts, int32_t need,
+                                                  int32_t *above) {
+    const int32_t kEach = SPECRT__SHORTLIST_DIGITS / 32;
+    int32_t lane = (int32_t)(threadIdx.x % 32),
+            highest = SPECRT__SHORTLIST_DIGITS - 1 - kEach * lane;
     int32_t sum = 0;
     for (int32_t i = 0; i < kEach; i++) sum += counts[highest - i];
     int32_t upto = sum;
@@ -2045,12 +2046,13 @@ static __device__ int32_t specrt__active_digit(const int32_t *counts, int32_t ne
 
 /* The least of the k greatest of n keys, found a digit of 8 bits at a time; at least 1, since a key of 0 is
  * none. More than k keys reach it only where keys are equal. */
-static __device__ uint64_t specrt__active_least(const uint64_t *keys, int32_t n, int32_t k) {
+static __device__ uint64_t specrt__shortlist_least(const uint64_t *keys, int32_t n, int32_t k) {
     const int32_t kEach = 4, step = (int32_t)blockDim.x; /* keys under way */
-    __shared__ int32_t counts[SPECRT__ACTIVE_DIGITS], digit, above;
+    __shared__ int32_t counts[SPECRT__SHORTLIST_DIGITS], digit, above;
     uint64_t prefix = 0, mask = 0;
     for (int shift = 56; shift >= 0 && n > k; shift -= 8) {
-        for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__ACTIVE_DIGITS; i += step) counts[i] = 0;
+        for (int32_t i = (int32_t)threadIdx.x; i < SPECRT__SHORTLIST_DIGITS; i += step)
+            counts[i] = 0;
         __syncthreads();
         for (int32_t i = (int32_t)threadIdx.x; i < n; i += kEach * step) {
             uint64_t some[kEach];
@@ -2063,7 +2065,7 @@ static __device__ uint64_t specrt__active_least(const uint64_t *keys, int32_t n,
         }
         __syncthreads();
         if (threadIdx.x < 32) {
-            int32_t higher, found = specrt__active_digit(counts, k, &higher);
+            int32_t higher, found = specrt__shortlist_digit(counts, k, &higher);
             if (threadIdx.x == 0) digit = found, above = higher;
         }
         __syncthreads();
@@ -2078,8 +2080,8 @@ static __device__ uint64_t specrt__active_least(const uint64_t *keys, int32_t n,
 }
 
 /* Those of n keys that reach `least`, in order, at most k of them. @return how many. */
-static __device__ int32_t specrt__active_collect(const uint64_t *keys, int32_t n, int32_t k,
-                                                 uint64_t least, uint64_t *out) {
+static __device__ int32_t specrt__shortlist_collect(const uint64_t *keys, int32_t n, int32_t k,
+                                                    uint64_t least, uint64_t *out) {
     int32_t n_out = 0, before;
     for (int32_t first = 0; first < n; first += (int32_t)blockDim.x) {
         int32_t i = first + (int32_t)threadIdx.x;
@@ -2092,14 +2094,14 @@ static __device__ int32_t specrt__active_collect(const uint64_t *keys, int32_t n
     return n_out < k ? n_out : k;
 }
 
-/* The k greatest of n keys, descending, into best [SPECRT__ACTIVE_MAX_K]. @return how many. */
-static __device__ __noinline__ int32_t specrt__active_choose(const uint64_t *keys, int32_t n,
-                                                             int32_t k, uint64_t *best) {
-    __shared__ uint64_t some[SPECRT__ACTIVE_MAX_K];
+/* The k greatest of n keys, descending, into best [SPECRT__SHORTLIST_MAX_K]. @return how many. */
+static __device__ __noinline__ int32_t specrt__shortlist_choose(const uint64_t *keys, int32_t n,
+                                                                int32_t k, uint64_t *best) {
+    __shared__ uint64_t some[SPECRT__SHORTLIST_MAX_K];
     const int32_t kFew = 512; /* that are sooner compared with each other than counted by digits */
     if (n > kFew) {
-        uint64_t least = specrt__active_least(keys, n, k);
-        n = specrt__active_collect(keys, n, k, least, some);
+        uint64_t least = specrt__shortlist_least(keys, n, k);
+        n = specrt__shortlist_collect(keys, n, k, least, some);
         keys = some;
     }
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
@@ -2114,14 +2116,14 @@ static __device__ __noinline__ int32_t specrt__active_choose(const uint64_t *key
 /* --- the best k of every row of logits --- */
 
 enum {
-    SPECRT__ACTIVE_EACH = 16,  /* columns of a thread */
-    SPECRT__ACTIVE_BLOCKS = 4, /* on a multiprocessor: with more, columns would not fit */
-    SPECRT__ACTIVE_PART = SPECRT__ACTIVE_EACH * SPECRT__ACTIVE_THREADS,
-    SPECRT__ACTIVE_GROUPS = 32, /* of threads, as many as a warp has lanes */
-    SPECRT__ACTIVE_TICKETS = SPECRT__CUDA_MAX_BATCH * (SPECRT__CUDA_MAX_STATES + 1)
+    SPECRT__SHORTLIST_EACH = 16,  /* columns of a thread */
+    SPECRT__SHORTLIST_BLOCKS = 4, /* on a multiprocessor: with more, columns would not fit */
+    SPECRT__SHORTLIST_PART = SPECRT__SHORTLIST_EACH * SPECRT__SHORTLIST_THREADS,
+    SPECRT__SHORTLIST_GROUPS = 32, /* of threads, as many as a warp has lanes */
+    SPECRT__SHORTLIST_TICKETS = SPECRT__CUDA_MAX_BATCH * (SPECRT__CUDA_MAX_STATES + 1)
 };
 
-typedef struct specrt__active_ranks {
+typedef struct specrt__shortlist_ranks {
     const specrt__cuda_segment *segments; /* [n_batch, n_segments]; NULL: column i is token i */
     int32_t starts[SPECRT__CUDA_MAX_SEGMENTS], n_segments;
     int32_t n_columns, n_parts, k;
@@ -2133,20 +2135,20 @@ typedef struct specrt__active_ranks {
     double *sums;            /* [n_batch, max_n, n_parts] of exp(logit - most) */
     int32_t *ids, row_step;  /* [n_batch, row_step, k] */
     float *logprobs, *total; /* [n_batch, row_step, k]; [n_batch, row_step]; NULL: not asked for */
-} specrt__active_ranks;
+} specrt__shortlist_ranks;
 
 /* What a part of a row has, or all of it: the best keys, how many, and the sum of exp(logit - greatest). */
-typedef struct specrt__active_found {
-    uint64_t *best; /* [SPECRT__ACTIVE_MAX_K] */
+typedef struct specrt__shortlist_found {
+    uint64_t *best; /* [SPECRT__SHORTLIST_MAX_K] */
     int32_t n;
     double sum;
-} specrt__active_found;
+} specrt__shortlist_found;
 
 /* The token of a column; -1: it has none.
  *   segments [n_segments] of the sequence */
-static __device__ int32_t specrt__active_token(const specrt__cuda_segment *segments,
-                                               const int32_t *starts, int32_t n_segments,
-                                               int32_t column) {
+static __device__ int32_t specrt__shortlist_token(const specrt__cuda_segment *segments,
+                                                  const int32_t *starts, int32_t n_segments,
+                                                  int32_t column) {
     int32_t s = 0;
     while (s + 1 < n_segments && starts[s + 1] <= column) s++;
     int32_t row = column - starts[s];
@@ -2154,32 +2156,33 @@ static __device__ int32_t specrt__active_token(const specrt__cuda_segment *segme
     return row < n_rows ? segments[s].ids[row] : -1;
 }
 
-static __device__ float specrt__active_logit(uint64_t key) {
+static __device__ float specrt__shortlist_logit(uint64_t key) {
     uint32_t order = (uint32_t)(key >> 32);
     return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
 }
 
 /* What a logit adds to a sum of exp(logit - most); most infinite: how many there are. */
-static __device__ double specrt__active_exp(float logit, float most) {
+static __device__ double specrt__shortlist_exp(float logit, float most) {
     if (logit == most) return 1;
     return logit < most ? (double)expf(logit - most) : 0.0;
 }
 
 /* orders[j]: of column first + j * threads + thread; 0: it has no token, 1: NaN, which only a shortlist
  * knows. */
-static __device__ void specrt__active_read(const specrt__active_ranks &r, int32_t b, int32_t first,
-                                           const float *logits, uint32_t *orders) {
+static __device__ void specrt__shortlist_read(const specrt__shortlist_ranks &r, int32_t b,
+                                              int32_t first, const float *logits,
+                                              uint32_t *orders) {
     __shared__ int32_t ends[SPECRT__CUDA_MAX_SEGMENTS]; /* of segments' tokens */
     const specrt__cuda_segment *segments = r.segments + b * r.n_segments;
     int32_t thread = (int32_t)threadIdx.x;
-    float row[SPECRT__ACTIVE_EACH]; /* loads under way */
+    float row[SPECRT__SHORTLIST_EACH]; /* loads under way */
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
-        int32_t column = first + j * SPECRT__ACTIVE_THREADS + thread;
+    for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++) {
+        int32_t column = first + j * SPECRT__SHORTLIST_THREADS + thread;
         row[j] = column < r.n_columns ? logits[column] : -INFINITY;
     }
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++)
+    for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++)
         orders[j] = row[j] > -INFINITY ? specrt__block_order(row[j]) : 0;
     if (!r.segments) return;
     if (thread < r.n_segments)
@@ -2187,8 +2190,8 @@ static __device__ void specrt__active_read(const specrt__active_ranks &r, int32_
                                                                    : segments[thread].max_rows);
     __syncthreads();
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
-        int32_t column = first + j * SPECRT__ACTIVE_THREADS + thread, s = 0;
+    for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++) {
+        int32_t column = first + j * SPECRT__SHORTLIST_THREADS + thread, s = 0;
         while (s + 1 < r.n_segments && r.starts[s + 1] <= column) s++;
         uint32_t order = specrt__block_order(row[j]);
         bool has = column < r.n_columns && column < ends[s];
@@ -2198,101 +2201,101 @@ static __device__ void specrt__active_read(const specrt__active_ranks &r, int32_
 
 /* The k-th greatest of what groups of threads have for their greatest, at least 1: k columns reach it,
  * and not many more. *greatest: of all. */
-static __device__ uint32_t specrt__active_floor(const uint32_t *orders, int32_t k,
-                                                uint32_t *greatest) {
-    __shared__ uint32_t groups[SPECRT__ACTIVE_GROUPS], sorted[SPECRT__ACTIVE_GROUPS];
-    const int kThreads = SPECRT__ACTIVE_THREADS / SPECRT__ACTIVE_GROUPS;
+static __device__ uint32_t specrt__shortlist_floor(const uint32_t *orders, int32_t k,
+                                                   uint32_t *greatest) {
+    __shared__ uint32_t groups[SPECRT__SHORTLIST_GROUPS], sorted[SPECRT__SHORTLIST_GROUPS];
+    const int kThreads = SPECRT__SHORTLIST_THREADS / SPECRT__SHORTLIST_GROUPS;
     int thread = specrt__block_thread();
     uint32_t most = 0;
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) most = max(most, orders[j]);
+    for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++) most = max(most, orders[j]);
     for (int by = 1; by < kThreads; by *= 2)
         most = max(most, __shfl_xor_sync(0xffffffffu, most, by));
     if (thread % kThreads == 0) groups[thread / kThreads] = most;
     __syncthreads();
-    if (thread < SPECRT__ACTIVE_GROUPS) {
+    if (thread < SPECRT__SHORTLIST_GROUPS) {
         uint32_t mine = groups[thread];
         int rank = 0;
         SPECRT__LAUNCH_UNROLL
-        for (int i = 0; i < SPECRT__ACTIVE_GROUPS; i++)
+        for (int i = 0; i < SPECRT__SHORTLIST_GROUPS; i++)
             rank += groups[i] > mine || (groups[i] == mine && i < thread);
         sorted[rank] = mine;
     }
     __syncthreads();
     *greatest = sorted[0];
-    uint32_t least = k <= SPECRT__ACTIVE_GROUPS ? sorted[k - 1] : 0;
+    uint32_t least = k <= SPECRT__SHORTLIST_GROUPS ? sorted[k - 1] : 0;
     return least > 0 ? least : 1;
 }
 
 /* The greatest logit that keys [n], in order, tell of. */
-static __device__ float specrt__active_most(const specrt__active_found &f) {
-    return f.n > 0 && f.best[0] >> 32 ? specrt__active_logit(f.best[0]) : -INFINITY;
+static __device__ float specrt__shortlist_most(const specrt__shortlist_found &f) {
+    return f.n > 0 && f.best[0] >> 32 ? specrt__shortlist_logit(f.best[0]) : -INFINITY;
 }
 
 /* Whether sums are asked for, which take longer than all else. */
-static __device__ bool specrt__active_sums(const specrt__active_ranks &r) {
+static __device__ bool specrt__shortlist_sums(const specrt__shortlist_ranks &r) {
     return r.logprobs || r.total;
 }
 
 /* The part of a row that begins at column `first`.
- *   keys : [SPECRT__ACTIVE_PART] */
-static __device__ void specrt__active_rank_part(const specrt__active_ranks &r, int32_t b,
-                                                int32_t first, const float *logits, uint64_t *keys,
-                                                specrt__active_found *out) {
-    uint32_t orders[SPECRT__ACTIVE_EACH], greatest;
+ *   keys : [SPECRT__SHORTLIST_PART] */
+static __device__ void specrt__shortlist_rank_part(const specrt__shortlist_ranks &r, int32_t b,
+                                                   int32_t first, const float *logits,
+                                                   uint64_t *keys, specrt__shortlist_found *out) {
+    uint32_t orders[SPECRT__SHORTLIST_EACH], greatest;
     int32_t n_mine = 0, place;
-    specrt__active_read(r, b, first, logits, orders);
-    uint32_t least = specrt__active_floor(orders, r.k, &greatest);
-    float most = specrt__active_logit((uint64_t)greatest << 32);
+    specrt__shortlist_read(r, b, first, logits, orders);
+    uint32_t least = specrt__shortlist_floor(orders, r.k, &greatest);
+    float most = specrt__shortlist_logit((uint64_t)greatest << 32);
     double sum = 0;
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
+    for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++) {
         n_mine += orders[j] >= least;
-        if (!specrt__active_sums(r) || orders[j] <= 1) continue;
-        sum += specrt__active_exp(specrt__active_logit((uint64_t)orders[j] << 32), most);
+        if (!specrt__shortlist_sums(r) || orders[j] <= 1) continue;
+        sum += specrt__shortlist_exp(specrt__shortlist_logit((uint64_t)orders[j] << 32), most);
     }
     int32_t n = specrt__block_scan(n_mine, &place);
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__ACTIVE_EACH; j++) {
+    for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++) {
         if (orders[j] < least) continue;
-        int32_t id = first + j * SPECRT__ACTIVE_THREADS + (int32_t)threadIdx.x;
+        int32_t id = first + j * SPECRT__SHORTLIST_THREADS + (int32_t)threadIdx.x;
         if (r.segments)
-            id = specrt__active_token(r.segments + b * r.n_segments, r.starts, r.n_segments, id);
+            id = specrt__shortlist_token(r.segments + b * r.n_segments, r.starts, r.n_segments, id);
         keys[place++] = (uint64_t)(orders[j] > 1 ? orders[j] : 0) << 32 | (uint32_t)~id;
     }
-    if (specrt__active_sums(r)) out->sum = specrt__block_sum(sum);
+    if (specrt__shortlist_sums(r)) out->sum = specrt__block_sum(sum);
     __syncthreads();
-    out->n = specrt__active_choose(keys, n, r.k, out->best);
+    out->n = specrt__shortlist_choose(keys, n, r.k, out->best);
 }
 
 /* All parts of a row, whose keys and sums are there.
- *   some : [SPECRT__ACTIVE_PART] */
-static __device__ void specrt__active_join(const specrt__active_ranks &r, const uint64_t *keys,
-                                           const double *sums, uint64_t *some,
-                                           specrt__active_found *out) {
+ *   some : [SPECRT__SHORTLIST_PART] */
+static __device__ void specrt__shortlist_join(const specrt__shortlist_ranks &r,
+                                              const uint64_t *keys, const double *sums,
+                                              uint64_t *some, specrt__shortlist_found *out) {
     int32_t n = r.n_parts * r.k, threads = (int32_t)blockDim.x;
     double sum = 0;
-    for (int32_t i = (int32_t)threadIdx.x; i < n && n <= SPECRT__ACTIVE_PART; i += threads)
+    for (int32_t i = (int32_t)threadIdx.x; i < n && n <= SPECRT__SHORTLIST_PART; i += threads)
         some[i] = keys[i];
     __syncthreads();
-    out->n = specrt__active_choose(n <= SPECRT__ACTIVE_PART ? some : keys, n, r.k, out->best);
-    float most = specrt__active_most(*out);
+    out->n = specrt__shortlist_choose(n <= SPECRT__SHORTLIST_PART ? some : keys, n, r.k, out->best);
+    float most = specrt__shortlist_most(*out);
     for (int32_t i = (int32_t)threadIdx.x; i < r.n_parts; i += threads) {
         uint64_t first = keys[(int64_t)i * r.k]; /* the part's greatest */
-        if (specrt__active_sums(r) && sums[i] > 0)
-            sum += sums[i] * specrt__active_exp(specrt__active_logit(first), most);
+        if (specrt__shortlist_sums(r) && sums[i] > 0)
+            sum += sums[i] * specrt__shortlist_exp(specrt__shortlist_logit(first), most);
     }
-    if (specrt__active_sums(r)) out->sum = specrt__block_sum(sum);
+    if (specrt__shortlist_sums(r)) out->sum = specrt__block_sum(sum);
 }
 
 /* Row `at` of all: ids and log-probabilities, best first. */
-static __device__ void specrt__active_write(const specrt__active_ranks &r, size_t at,
-                                            const specrt__active_found &f) {
-    float most = specrt__active_most(f);
+static __device__ void specrt__shortlist_write(const specrt__shortlist_ranks &r, size_t at,
+                                               const specrt__shortlist_found &f) {
+    float most = specrt__shortlist_most(f);
     double total = log(f.sum);
     for (int32_t i = (int32_t)threadIdx.x; i < r.k; i += (int32_t)blockDim.x) {
         uint64_t key = i < f.n ? f.best[i] : 0;
-        float logit = key >> 32 ? specrt__active_logit(key) : -INFINITY;
+        float logit = key >> 32 ? specrt__shortlist_logit(key) : -INFINITY;
         double logprob = (logit == most ? 0.0 : (double)logit - (double)most) - total;
         r.ids[at * (size_t)r.k + (size_t)i] = specrt__block_key_id(key);
         if (r.logprobs)
@@ -2303,19 +2306,19 @@ static __device__ void specrt__active_write(const specrt__active_ranks &r, size_
 
 /* Block (i, h, b): of logits[b, h, i * PART : (i + 1) * PART] the k greatest keys and the sum of
  * exponentials; the last block of a row joins what its parts have.
- *   grid (n_parts, max_n, n_batch), block SPECRT__ACTIVE_THREADS; k <= SPECRT__ACTIVE_MAX_K
- *   CPU twins: specrt_active_topk(), specrt_logits_topk()
+ *   grid (n_parts, max_n, n_batch), block SPECRT__SHORTLIST_THREADS; k <= SPECRT__SHORTLIST_MAX_K
+ *   CPU twins: specrt_shortlist_topk(), specrt_logits_topk()
  * @return for all threads of the sequence's last block true: its rows are ranked, and what it was asked with
  *         is read no more. */
-static __device__ bool specrt__active_rank(const specrt__active_ranks &r) {
-    __shared__ uint64_t keys[SPECRT__ACTIVE_PART], best[SPECRT__ACTIVE_MAX_K];
+static __device__ bool specrt__shortlist_rank(const specrt__shortlist_ranks &r) {
+    __shared__ uint64_t keys[SPECRT__SHORTLIST_PART], best[SPECRT__SHORTLIST_MAX_K];
     int32_t b = (int32_t)blockIdx.z, h = (int32_t)blockIdx.y;
     bool counts = h < (r.n ? r.n[(int64_t)b * r.n_step] : r.max_n);
     size_t row = (size_t)b * (size_t)r.max_n + (size_t)h, part = row * (size_t)r.n_parts;
-    specrt__active_found found = {best, 0, 0};
+    specrt__shortlist_found found = {best, 0, 0};
     if (counts)
-        specrt__active_rank_part(r, b, (int32_t)blockIdx.x * SPECRT__ACTIVE_PART,
-                                 r.logits + row * (size_t)r.n_columns, keys, &found);
+        specrt__shortlist_rank_part(r, b, (int32_t)blockIdx.x * SPECRT__SHORTLIST_PART,
+                                    r.logits + row * (size_t)r.n_columns, keys, &found);
     if (r.n_parts > 1) {
         uint64_t *out = r.keys + (part + blockIdx.x) * (size_t)r.k;
         for (int32_t i = (int32_t)threadIdx.x; i < r.k; i += (int32_t)blockDim.x)
@@ -2323,40 +2326,40 @@ static __device__ bool specrt__active_rank(const specrt__active_ranks &r) {
         if (threadIdx.x == 0) r.sums[part + blockIdx.x] = found.sum;
         if (!specrt__block_last(&r.tickets[gridDim.z + row], r.n_parts)) return false;
         if (counts)
-            specrt__active_join(r, r.keys + part * (size_t)r.k, r.sums + part, keys, &found);
+            specrt__shortlist_join(r, r.keys + part * (size_t)r.k, r.sums + part, keys, &found);
     }
-    if (counts) specrt__active_write(r, (size_t)b * (size_t)r.row_step + (size_t)h, found);
+    if (counts) specrt__shortlist_write(r, (size_t)b * (size_t)r.row_step + (size_t)h, found);
     return specrt__block_last(&r.tickets[b], r.max_n);
 }
 
-static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
-    specrt__active_rank_kernel(specrt__active_ranks r) {
-    specrt__active_rank(r);
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__shortlist_rank_kernel(specrt__shortlist_ranks r) {
+    specrt__shortlist_rank(r);
 }
 
 /* Scratch of a ranking of n rows. Tickets come first, whatever the shape. */
-static size_t specrt__active_lay_out(void *scratch, size_t n, specrt__active_ranks *r) {
+static size_t specrt__shortlist_lay_out(void *scratch, size_t n, specrt__shortlist_ranks *r) {
     specrt__launch_arena arena = {scratch, 0};
-    r->n_parts = (int32_t)specrt__launch_blocks(r->n_columns, SPECRT__ACTIVE_PART);
-    specrt__launch_carve(&arena, SPECRT__ACTIVE_TICKETS, &r->tickets);
+    r->n_parts = (int32_t)specrt__launch_blocks(r->n_columns, SPECRT__SHORTLIST_PART);
+    specrt__launch_carve(&arena, SPECRT__SHORTLIST_TICKETS, &r->tickets);
     specrt__launch_carve(&arena, n * (size_t)r->n_parts * (size_t)r->k, &r->keys);
     specrt__launch_carve(&arena, n * (size_t)r->n_parts, &r->sums);
     return arena.bytes;
 }
 
 SPECRT__KERNEL size_t specrt__cuda_topk_bytes(int64_t n_columns, int64_t n_rows, int32_t k) {
-    if (n_columns < 1 || n_columns > INT32_MAX || k < 1 || k > SPECRT__ACTIVE_MAX_K) return 0;
+    if (n_columns < 1 || n_columns > INT32_MAX || k < 1 || k > SPECRT__SHORTLIST_MAX_K) return 0;
     if (n_rows < 1 || n_rows > SPECRT__CUDA_MAX_BATCH * SPECRT__CUDA_MAX_STATES) return 0;
-    specrt__active_ranks r;
+    specrt__shortlist_ranks r;
     r.n_columns = (int32_t)n_columns;
     r.k = k;
-    return specrt__active_lay_out(NULL, (size_t)n_rows, &r);
+    return specrt__shortlist_lay_out(NULL, (size_t)n_rows, &r);
 }
 
 /* Checks and fills in what all rankings have, for a kernel on *grid; r: the rest. */
-static specrt_status specrt__active_prepare(specrt__active_ranks *r,
-                                            const specrt__cuda_batch *batch, const float *logits,
-                                            int32_t k, int32_t *ids, void *scratch, dim3 *grid) {
+static specrt_status specrt__shortlist_prepare(specrt__shortlist_ranks *r,
+                                               const specrt__cuda_batch *batch, const float *logits,
+                                               int32_t k, int32_t *ids, void *scratch, dim3 *grid) {
     r->logits = logits;
     r->k = k;
     r->ids = ids;
@@ -2367,21 +2370,22 @@ static specrt_status specrt__active_prepare(specrt__active_ranks *r,
     if (!logits || !ids || !scratch || (uintptr_t)scratch % 8) return SPECRT_STATUS_BAD_ARG;
     int32_t n_rows = batch->n_batch * batch->max_n;
     if (specrt__cuda_topk_bytes(r->n_columns, n_rows, k) == 0) return SPECRT_STATUS_BAD_ARG;
-    specrt__active_lay_out(scratch, (size_t)n_rows, r);
+    specrt__shortlist_lay_out(scratch, (size_t)n_rows, r);
     *grid = dim3((unsigned)r->n_parts, (unsigned)batch->max_n, (unsigned)batch->n_batch);
     return SPECRT_STATUS_OK;
 }
 
 /* A ranking of a shortlist, as specrt__cuda_topk() is asked for it. */
-static specrt_status specrt__active_shortlist(const specrt__cuda_layout *layout,
-                                              const specrt__cuda_segment *segments,
-                                              const specrt__cuda_batch *batch, const float *logits,
-                                              int32_t k, int32_t *ids, float *logprobs,
-                                              void *scratch, specrt__active_ranks *r, dim3 *grid) {
+static specrt_status specrt__shortlist_shortlist(const specrt__cuda_layout *layout,
+                                                 const specrt__cuda_segment *segments,
+                                                 const specrt__cuda_batch *batch,
+                                                 const float *logits, int32_t k, int32_t *ids,
+                                                 float *logprobs, void *scratch,
+                                                 specrt__shortlist_ranks *r, dim3 *grid) {
     SPECRT__CLEAR(r, 1);
     r->n_columns = specrt__head_lay_out(layout, r->starts);
     if (r->n_columns == 0 || !segments || !logprobs) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__active_prepare(r, batch, logits, k, ids, scratch, grid));
+    SPECRT__TRY(specrt__shortlist_prepare(r, batch, logits, k, ids, scratch, grid));
     r->segments = segments;
     r->n_segments = layout->n_segments;
     r->row_step = batch->max_n;
@@ -2394,37 +2398,37 @@ SPECRT__KERNEL specrt_status specrt__cuda_topk(const specrt__cuda_layout *layout
                                                const specrt__cuda_batch *batch, const float *logits,
                                                int32_t k, int32_t *ids, float *logprobs,
                                                void *scratch, void *stream) {
-    specrt__active_ranks r;
+    specrt__shortlist_ranks r;
     dim3 grid;
-    SPECRT__TRY(specrt__active_shortlist(layout, segments, batch, logits, k, ids, logprobs, scratch,
-                                         &r, &grid));
-    return SPECRT__LAUNCH(specrt__active_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
-                          r);
+    SPECRT__TRY(specrt__shortlist_shortlist(layout, segments, batch, logits, k, ids, logprobs,
+                                            scratch, &r, &grid));
+    return SPECRT__LAUNCH(specrt__shortlist_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
+                          stream, r);
 }
 
 /* A ranking of whole rows of the target's logits. */
-static specrt_status specrt__active_whole(const specrt__cuda_batch *batch, const float *logits,
-                                          int32_t n_vocab, int32_t k, int32_t *ids,
-                                          int32_t row_step, void *scratch, specrt__active_ranks *r,
-                                          dim3 *grid) {
+static specrt_status specrt__shortlist_whole(const specrt__cuda_batch *batch, const float *logits,
+                                             int32_t n_vocab, int32_t k, int32_t *ids,
+                                             int32_t row_step, void *scratch,
+                                             specrt__shortlist_ranks *r, dim3 *grid) {
     SPECRT__CLEAR(r, 1);
     if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB) return SPECRT_STATUS_BAD_ARG;
     r->n_columns = n_vocab;
     r->row_step = row_step;
-    return specrt__active_prepare(r, batch, logits, k, ids, scratch, grid);
+    return specrt__shortlist_prepare(r, batch, logits, k, ids, scratch, grid);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_target_topk(const specrt__cuda_batch *batch,
                                                       const float *logits, int32_t n_vocab,
                                                       int32_t k, int32_t *ids, float *logsumexp,
                                                       void *scratch, void *stream) {
-    specrt__active_ranks r;
+    specrt__shortlist_ranks r;
     dim3 grid;
-    SPECRT__TRY(specrt__active_whole(batch, logits, n_vocab, k, ids, SPECRT_TREE_MAX_NODES, scratch,
-                                     &r, &grid));
+    SPECRT__TRY(specrt__shortlist_whole(batch, logits, n_vocab, k, ids, SPECRT_TREE_MAX_NODES,
+                                        scratch, &r, &grid));
     r.total = logsumexp;
-    return SPECRT__LAUNCH(specrt__active_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
-                          r);
+    return SPECRT__LAUNCH(specrt__shortlist_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
+                          stream, r);
 }
 
 // >>pool : src/cuda/pool.cuh
@@ -2469,7 +2473,7 @@ static __device__ int32_t *specrt__window_batch(void) {
 }
 
 /* Every thread may change what is wanted of kEach tokens, -1: none; those of a call are distinct. Tokens
- * that come to be packed or cease to be are listed, once. Twin: specrt__active_change. */
+ * that come to be packed or cease to be are listed, once. Twin: specrt__shortlist_change. */
 template <int kEach>
 static __device__ void specrt__window_change_all(specrt_cuda_state *s, const int32_t *ids, int drop,
                                                  int want) {
@@ -2587,7 +2591,7 @@ static __device__ void specrt__window_move(specrt_cuda_state *s, int32_t end, in
 }
 
 /* New tokens take holes first, then the end. Beyond the capacity, which sources do not exceed, they are
- * refused and counted. Twin: specrt__active_sync, but for the copying, which s->fresh lists. */
+ * refused and counted. Twin: specrt__shortlist_sync, but for the copying, which s->fresh lists. */
 static __device__ void specrt__window_sync(specrt_cuda_state *s) {
     int32_t n_holes, n_rows = s->n_rows, n_entering = specrt__window_sort_out(s, &n_holes);
     int32_t n_free = n_holes + s->params.capacity - n_rows, n_fresh = n_entering;
@@ -3729,8 +3733,8 @@ specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_
     __syncthreads();
     specrt__successor_merge(&q, n);
     int32_t n_found = specrt__successor_keys(&q, n * s.degree, s.keys + at);
-    uint64_t least = specrt__active_least(s.keys + at, n_found, c.max_rows);
-    n_found = specrt__active_collect(s.keys + at, n_found, c.max_rows, least, s.best + out);
+    uint64_t least = specrt__shortlist_least(s.keys + at, n_found, c.max_rows);
+    n_found = specrt__shortlist_collect(s.keys + at, n_found, c.max_rows, least, s.best + out);
     for (int32_t i = specrt__block_thread(); i < n_found; i += specrt__block_threads()) {
         int32_t id = specrt__block_key_id(s.best[out + i]);
         c.ids[out + i] = id;
@@ -4143,11 +4147,11 @@ static __device__ int32_t specrt__sketch_find(const specrt__cuda_sketch &s,
     const int32_t *groups = level.groups + row * (size_t)level.n_most;
     int32_t room = 16 * level.n_most;
     specrt__sketch_keys keys = {level.keys + row * (size_t)room, 0, 0, room};
-    keys.least = specrt__active_least(best, level.scan.n_groups, s.size);
+    keys.least = specrt__shortlist_least(best, level.scan.n_groups, s.size);
     int32_t n_groups = specrt__sketch_take_groups(level, row, keys.least);
     specrt__sketch_take_keys(s, level, row, groups, n_groups, &keys);
-    uint64_t least = specrt__active_least(keys.out, keys.n, s.size);
-    return specrt__active_collect(keys.out, keys.n, s.size, least, found);
+    uint64_t least = specrt__shortlist_least(keys.out, keys.n, s.size);
+    return specrt__shortlist_collect(keys.out, keys.n, s.size, least, found);
 }
 
 /* --- the same by several blocks --- */
@@ -4256,7 +4260,8 @@ static __device__ int32_t specrt__sketch_choose(const specrt__cuda_sketch &s,
         counts[i] = make_uint4(0, 0, 0, 0);
     int32_t n = specrt__sketch_bring(level, row, some);
     if (n < 0) return specrt__sketch_find(s, level, row, found); /* where thousands are alike */
-    return specrt__active_collect(some, n, s.size, specrt__active_least(some, n, s.size), found);
+    return specrt__shortlist_collect(some, n, s.size, specrt__shortlist_least(some, n, s.size),
+                                     found);
 }
 
 /* --- what they find together --- */
@@ -4286,14 +4291,14 @@ static __device__ void specrt__sketch_add(const uint64_t *found, int32_t n, int3
     uint64_t greatest = 0, sum = 0, before;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
         if (found[i] > greatest) greatest = found[i];
-    float most = specrt__active_logit(specrt__block_max(greatest));
+    float most = specrt__shortlist_logit(specrt__block_max(greatest));
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-        sum += specrt__sketch_decay(most - specrt__active_logit(found[i]));
+        sum += specrt__sketch_decay(most - specrt__shortlist_logit(found[i]));
     sum = specrt__block_scan(sum, &before);
     double share = sum > 0 ? (double)path * 65536.0 / (double)sum : 0;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
         int32_t id = specrt__block_key_id(found[i]);
-        uint64_t e = specrt__sketch_decay(most - specrt__active_logit(found[i]));
+        uint64_t e = specrt__sketch_decay(most - specrt__shortlist_logit(found[i]));
         uint64_t weight = e > 0 ? (uint64_t)((double)e * share) : 0;
         atomicAdd((unsigned long long *)&weights[id], weight > 0 ? weight : 1);
         atomicMax(&finders[id], (uint32_t)(SPECRT__CUDA_MAX_STATES - h));
@@ -4345,7 +4350,7 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
 static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t b,
                                            const uint64_t *keys, int32_t n,
                                            const specrt__cuda_choice &choice) {
-    uint64_t least = specrt__active_least(keys, n, s.size);
+    uint64_t least = specrt__shortlist_least(keys, n, s.size);
     int32_t *ids = choice.ids + (int64_t)b * s.size, n_out = 0, before;
     int32_t *places = choice.places + (int64_t)b * s.size;
     for (int32_t first = 0; first < n; first += (int32_t)blockDim.x) {
@@ -4605,12 +4610,12 @@ static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, cons
     specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, &beams[b]);
 }
 
-/* As specrt__active_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
-static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
-    specrt__tree_rank_kernel(specrt__active_ranks r, specrt__cuda_tree *trees,
+/* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
                              specrt_cuda_beam *beams) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
-    if (specrt__active_rank(r))
+    if (specrt__shortlist_rank(r))
         specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
 }
 
@@ -4709,11 +4714,11 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t t
 }
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
- *   r, grid : the ranking, as specrt__active_shortlist() prepares it */
-static specrt_status specrt__tree_rank(const specrt__active_ranks *r, dim3 grid,
+ *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it */
+static specrt_status specrt__tree_rank(const specrt__shortlist_ranks *r, dim3 grid,
                                        specrt__cuda_tree *trees, specrt_cuda_beam *beams,
                                        void *stream) {
-    return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
+    return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0, stream,
                           *r, trees, beams);
 }
 
@@ -5159,13 +5164,13 @@ static __global__ void specrt__verify_walk_kernel(specrt__cuda_verifier v,
                         &verdicts[b]);
 }
 
-/* As specrt__active_rank_kernel, of the target's logits at the nodes of drafts; the last block of a sequence
- * follows the best tokens. */
-static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
-    specrt__verify_rank_kernel(specrt__active_ranks r, const specrt_cuda_draft *drafts,
+/* As specrt__shortlist_rank_kernel, of the target's logits at the nodes of drafts; the last block of a
+ * sequence follows the best tokens. */
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__verify_rank_kernel(specrt__shortlist_ranks r, const specrt_cuda_draft *drafts,
                                specrt_verdict *verdicts) {
     int64_t b = blockIdx.z;
-    if (specrt__active_rank(r) && threadIdx.x < 32)
+    if (specrt__shortlist_rank(r) && threadIdx.x < 32)
         specrt__verify_walk(&drafts[b], r.ids + b * r.row_step * r.k, r.k, r.max_n, &verdicts[b]);
 }
 
@@ -5233,7 +5238,7 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
     uint64_t best = 0;
     double sum = 0;
     for (int32_t i = thread; i < n; i += threads) {
-        ids[i] = specrt__active_token(segments, from.starts, from.n_segments, i);
+        ids[i] = specrt__shortlist_token(segments, from.starts, from.n_segments, i);
         uint64_t key = ids[i] >= 0 && logits[i] > -INFINITY ? specrt__block_key(logits[i], i) : 0;
         if (key > best) best = key;
     }
@@ -5446,14 +5451,14 @@ static specrt_status specrt__verify_greedily(const specrt__cuda_verifier_params 
                                              int32_t k, int32_t *ids, int32_t row_step,
                                              void *scratch, specrt_verdict *verdicts,
                                              void *stream) {
-    specrt__active_ranks r;
+    specrt__shortlist_ranks r;
     dim3 grid;
     if (!drafts || !verdicts) return SPECRT_STATUS_BAD_ARG;
     specrt__cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
     SPECRT__TRY(
-        specrt__active_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
-    return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
-                          r, drafts, verdicts);
+        specrt__shortlist_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
+    return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
+                          stream, r, drafts, verdicts);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_verify(const specrt__cuda_verifier *verifier,
@@ -5988,7 +5993,7 @@ typedef struct specrt__batch_choice {
 /* Thread (r, b): bit r of the mask of sequence b: whether an earlier source has the token of row r at this
  * level, or none may. What is new is this level's from here on.
  *   masks [n_batch, words of max_rows]
- *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__active_route */
+ *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__shortlist_route */
 static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt__batch_choice c,
                                                   int32_t level, uint32_t *masks) {
     int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -6201,8 +6206,8 @@ static specrt_status specrt__device_map(specrt__device_memory *memory, size_t n,
 
 /* n elements of the host's own memory. NULL: out of memory, which *err says. */
 template <typename T>
-static T *specrt__device_host(const specrt_desc *desc, size_t n, specrt_error *err) {
-    T *p = (T *)specrt__base_alloc(desc, n * sizeof(T));
+static T *specrt__device_host(const specrt_env *env, size_t n, specrt_error *err) {
+    T *p = (T *)specrt__base_alloc(env, n * sizeof(T));
     if (!p) specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     return p;
 }
@@ -6274,10 +6279,10 @@ static specrt_status specrt__device_copy_rows(const specrt_head *head, const spe
                                               void *rows, specrt_error *err) {
     const size_t stride = out->row_stride;
     const int64_t n_rows = head->desc.n_rows, n_most = 1 + (int64_t)((4u << 20) / stride);
-    const specrt_desc *desc = &head->compute.desc;
+    const specrt_env *env = &head->compute.env;
     const bool splits = out->dtype == SPECRT__CUDA_Q8_0_PLANES;
     cudaError_t error = cudaSuccess;
-    uint8_t *buffer = (uint8_t *)specrt__base_alloc(desc, (size_t)(n_most + 1) * stride), *row;
+    uint8_t *buffer = (uint8_t *)specrt__base_alloc(env, (size_t)(n_most + 1) * stride), *row;
     if (!buffer) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     SPECRT__CLEAR(buffer, (size_t)n_most * stride);
     for (int64_t first = 0; first < n_rows && error == cudaSuccess; first += n_most) {
@@ -6291,7 +6296,7 @@ static specrt_status specrt__device_copy_rows(const specrt_head *head, const spe
         error = cudaMemcpy((uint8_t *)rows + (size_t)first * stride, buffer, (size_t)n * stride,
                            cudaMemcpyHostToDevice);
     }
-    specrt__base_free(desc, buffer);
+    specrt__base_free(env, buffer);
     return error == cudaSuccess ? SPECRT_STATUS_OK
                                 : specrt__device_fail(error, (size_t)n_most * stride, err);
 }
@@ -6369,14 +6374,14 @@ static specrt_dtype specrt__device_type(const specrt_cuda_policy *p, const void 
 /* A host segment's packed rows, of q8_0 as planes. */
 static specrt_status specrt__device_upload_rows(specrt_cuda_policy *p, const specrt_segment *s,
                                                 specrt__cuda_segment *out, specrt_error *err) {
-    const specrt_desc *desc = &p->policy->desc;
+    const specrt_env *env = &p->policy->env;
     const int32_t n_cols = (int32_t)p->head.n_cols;
     const uint8_t *rows = (const uint8_t *)s->rows, *copy = NULL;
     size_t n = (size_t)s->n_rows, stride = specrt__device_stride(s->dtype, n_cols);
     uint8_t *split = NULL;
     out->row_stride = s->row_stride;
     if (s->dtype == SPECRT_DTYPE_Q8_0) {
-        split = specrt__device_host<uint8_t>(desc, n * stride, err);
+        split = specrt__device_host<uint8_t>(env, n * stride, err);
         if (!split) return SPECRT_STATUS_NO_MEMORY;
         SPECRT__CLEAR(split, n * stride);
         for (size_t i = 0; i < n; i++)
@@ -6386,7 +6391,7 @@ static specrt_status specrt__device_upload_rows(specrt_cuda_policy *p, const spe
     }
     specrt_status status = specrt__device_upload(&p->memory, rows, n * out->row_stride, &copy, err);
     out->rows = copy;
-    specrt__base_free(desc, split);
+    specrt__base_free(env, split);
     return status;
 }
 
@@ -6410,15 +6415,15 @@ static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_se
 
 /* Which tokens no sequence may propose, and which are fixed. */
 static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_error *err) {
-    const specrt_desc *desc = &p->policy->desc;
-    specrt__active_pool *pool =
-        specrt__active_pool_create(p->policy->head, p->policy->head->n_ids, 0, desc);
+    const specrt_env *env = &p->policy->env;
+    specrt__shortlist_pool *pool =
+        specrt__shortlist_pool_create(p->policy->head, p->policy->head->n_ids, 0, env);
     if (!pool) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     specrt__session_mark(pool, p->policy);
     p->n_fixed = pool->n_fixed;
     specrt_status status =
         specrt__device_upload(&p->memory, pool->wants, (size_t)pool->n_ids, &p->marks, err);
-    specrt__active_pool_free(pool);
+    specrt__shortlist_pool_free(pool);
     return status;
 }
 
@@ -6467,7 +6472,7 @@ static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_he
     specrt_head *rows;
     void *copy;
     if (!host->rows) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt_head_bind(NULL, host, &p->policy->desc, &rows, err));
+    SPECRT__TRY(specrt_head_bind(NULL, host, &p->policy->env, &rows, err));
     out->dtype = specrt__head_packed_dtype(rows);
     out->n_rows = (int32_t)host->n_rows;
     out->n_cols = host->n_cols;
@@ -6549,10 +6554,10 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
 static specrt_status specrt__device_upload_basis(specrt_cuda_policy *p,
                                                  const specrt__sketch_shared *s,
                                                  const uint16_t **out, specrt_error *err) {
-    const specrt_desc *desc = &p->policy->desc;
+    const specrt_env *env = &p->policy->env;
     size_t n_cols = (size_t)s->view.header->n_cols, n = n_cols * (size_t)s->rank;
-    float *row = (float *)specrt__base_alloc(desc, n_cols * sizeof *row);
-    uint16_t *halves = (uint16_t *)specrt__base_alloc(desc, n * sizeof *halves);
+    float *row = (float *)specrt__base_alloc(env, n_cols * sizeof *row);
+    uint16_t *halves = (uint16_t *)specrt__base_alloc(env, n * sizeof *halves);
     specrt_status status =
         row && halves ? SPECRT_STATUS_OK
                       : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "sketch: out of memory");
@@ -6562,8 +6567,8 @@ static specrt_status specrt__device_upload_basis(specrt_cuda_policy *p,
         specrt_to_f16(row, (int64_t)n_cols, halves + (size_t)k * n_cols);
     }
     if (!status) status = specrt__device_upload(&p->memory, halves, n, out, err);
-    if (row) specrt__base_free(desc, row);
-    if (halves) specrt__base_free(desc, halves);
+    if (row) specrt__base_free(env, row);
+    if (halves) specrt__base_free(env, halves);
     return status;
 }
 
@@ -6669,7 +6674,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                 "logit_scale of %g and a softcap of %g; use a session on the CPU",
                                 (double)head->logit_scale, (double)head->softcap);
     specrt_cuda_policy *p =
-        (specrt_cuda_policy *)specrt__base_alloc(&policy->desc, sizeof(specrt_cuda_policy));
+        (specrt_cuda_policy *)specrt__base_alloc(&policy->env, sizeof(specrt_cuda_policy));
     if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     SPECRT__CLEAR(p, 1);
     p->policy = policy;
@@ -6683,11 +6688,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
 
 SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
     if (!policy) return;
-    specrt_desc desc = policy->policy->desc;
+    specrt_env env = policy->policy->env;
     int before = specrt__device_switch(policy->device);
     specrt__device_release(&policy->memory);
     (void)specrt__device_switch(before);
-    specrt__base_free(&desc, policy);
+    specrt__base_free(&env, policy);
 }
 
 // >>side : src/cuda/side.cuh
@@ -6806,7 +6811,7 @@ struct specrt_cuda_session {
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
     float *queries;                /* likewise */
-    specrt__active_pool *pool;     /* for its marks */
+    specrt__shortlist_pool *pool;  /* for its marks */
     specrt__retrieve **retrievers; /* [n_batch] */
     uint32_t *n_begun;             /* [n_batch] the rings', as the host last saw them */
     uint32_t warming;              /* 1: prefill() wants the caches next */
@@ -6894,30 +6899,30 @@ static specrt_status specrt__session_fill_states(specrt_cuda_session *s, specrt_
 
 static specrt_status specrt__session_make_states(specrt_cuda_session *s, specrt_error *err) {
     size_t n = (size_t)s->batch.n;
-    const specrt_desc *desc = &s->policy->policy->desc;
+    const specrt_env *env = &s->policy->policy->env;
     SPECRT__TRY(specrt__session_clear(s, n, specrt__session_state_bytes(s), &s->state_memory, err));
-    specrt_cuda_state *host = specrt__device_host<specrt_cuda_state>(desc, n, err);
+    specrt_cuda_state *host = specrt__device_host<specrt_cuda_state>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     specrt_status status = specrt__session_fill_states(s, host, err);
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 
 static specrt_status specrt__session_make_trees(specrt_cuda_session *s, specrt_error *err) {
     size_t n = (size_t)s->batch.n,
            bytes = specrt__session_spread(specrt__cuda_tree_bytes(&s->tree));
-    const specrt_desc *desc = &s->policy->policy->desc;
+    const specrt_env *env = &s->policy->policy->env;
     specrt_status status = SPECRT_STATUS_OK;
     void *memory;
     SPECRT__TRY(specrt__session_clear(s, n, bytes, &memory, err));
-    specrt__cuda_tree *host = specrt__device_host<specrt__cuda_tree>(desc, n, err);
+    specrt__cuda_tree *host = specrt__device_host<specrt__cuda_tree>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
         status =
             specrt__cuda_tree_place(&s->tree, 0, specrt__session_at(memory, i, bytes), &host[i]);
     if (status == SPECRT_STATUS_OK)
         status = specrt__device_upload(&s->memory, host, n, &s->batch.trees, err);
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 
@@ -6926,15 +6931,15 @@ static specrt_status specrt__session_make_samplings(specrt_cuda_session *s,
                                                     const specrt_sampling *sampling,
                                                     specrt_error *err) {
     size_t n = (size_t)s->batch.n;
-    const specrt_desc *desc = &s->policy->policy->desc;
-    specrt_sampling *host = specrt__device_host<specrt_sampling>(desc, n, err);
+    const specrt_env *env = &s->policy->policy->env;
+    specrt_sampling *host = specrt__device_host<specrt_sampling>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n; i++) {
         host[i] = *sampling;
         host[i].sequence += i;
     }
     specrt_status status = specrt__device_upload(&s->memory, host, n, &s->batch.samplings, err);
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 
@@ -6995,19 +7000,19 @@ static specrt_status specrt__session_packing(const specrt_cuda_session *s, size_
 static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specrt_error *err) {
     const specrt__cuda_head *head = &s->policy->head;
     size_t n = (size_t)s->batch.n, m = (size_t)s->capacity;
-    const specrt_desc *desc = &s->policy->policy->desc;
+    const specrt_env *env = &s->policy->policy->env;
     specrt_status status = SPECRT_STATUS_OK;
     s->row_stride =
         (size_t)specrt__base_align(specrt__head_stored_bytes(head->dtype, head->n_cols), 16);
     SPECRT__TRY(specrt__session_clear(s, n * m, s->row_stride, &s->rows, err));
     if (head->bias) SPECRT__TRY(specrt__device_clear(&s->memory, n * m, &s->bias, err));
-    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(desc, n, err);
+    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
         status = specrt__session_packing(s, i, &host[i]);
     if (status == SPECRT_STATUS_OK)
         status = specrt__device_upload(&s->memory, host, n, &s->packings, err);
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 
@@ -7122,9 +7127,9 @@ static specrt_status specrt__session_make_level(specrt_cuda_session *s, int32_t 
 
 static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specrt_error *err) {
     size_t n_segments = (size_t)s->layout.n_segments, n = (size_t)s->batch.n * n_segments;
-    const specrt_desc *desc = &s->policy->policy->desc;
+    const specrt_env *env = &s->policy->policy->env;
     specrt_status status = SPECRT_STATUS_OK;
-    specrt__cuda_segment *host = specrt__device_host<specrt__cuda_segment>(desc, n, err);
+    specrt__cuda_segment *host = specrt__device_host<specrt__cuda_segment>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
         status = specrt__session_make_level(s, t, host, err);
@@ -7137,7 +7142,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 
@@ -7254,14 +7259,14 @@ static specrt_status specrt__session_make_rings(specrt_cuda_session *s, specrt_e
 
 static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, specrt_error *err) {
     const specrt_policy *policy = s->policy->policy;
-    const specrt_desc *desc = &policy->desc;
+    const specrt_env *env = &policy->env;
     size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
     const specrt__retrieve_params *shared = specrt__device_retrieval(policy);
     if (!shared) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt__session_make_rings(s, err));
-    s->pool = specrt__active_pool_create(policy->head, policy->head->n_ids, 0, desc);
-    s->retrievers = specrt__device_host<specrt__retrieve *>(desc, n, err);
-    s->n_begun = specrt__device_host<uint32_t>(desc, n, err);
+    s->pool = specrt__shortlist_pool_create(policy->head, policy->head->n_ids, 0, env);
+    s->retrievers = specrt__device_host<specrt__retrieve *>(env, n, err);
+    s->n_begun = specrt__device_host<uint32_t>(env, n, err);
     if (s->retrievers) SPECRT__CLEAR(s->retrievers, n);
     if (!s->pool || !s->retrievers || !s->n_begun)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
@@ -7270,7 +7275,7 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
     specrt__retrieve_params params = *shared;
     params.async = true; /* as many records as the ring has */
     for (size_t i = 0; i < n; i++) {
-        specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, desc);
+        specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, env);
         if (!r) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
         s->retrievers[i] = r;
         r->records = s->rings[i].records;
@@ -7381,7 +7386,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
                                                          const specrt_cuda_session_params *params,
                                                          specrt_cuda_session **out,
                                                          specrt_error *err) {
-    const specrt_desc *desc = &policy->policy->desc;
+    const specrt_env *env = &policy->policy->env;
     *out = NULL;
     if (!specrt__device_is_current(policy))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -7389,7 +7394,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
                                 "another; call cudaSetDevice(%d)",
                                 policy->device, policy->device);
     specrt_cuda_session *s =
-        (specrt_cuda_session *)specrt__base_alloc(desc, sizeof(specrt_cuda_session));
+        (specrt_cuda_session *)specrt__base_alloc(env, sizeof(specrt_cuda_session));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     SPECRT__CLEAR(s, 1);
     s->policy = policy;
@@ -7410,7 +7415,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
 
 SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     if (!s) return;
-    specrt_desc desc = s->policy->policy->desc;
+    specrt_env env = s->policy->policy->env;
     int before = specrt__device_switch(s->policy->device);
     (void)cudaDeviceSynchronize();
     for (int32_t i = 0; i < s->batch.n && s->retrievers; i++) {
@@ -7418,14 +7423,14 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
         s->retrievers[i]->limit = s->retrievers[i]->done; /* no task is out */
         specrt__retrieve_close(s->retrievers[i]);
     }
-    specrt__base_free(&desc, s->retrievers);
-    specrt__base_free(&desc, s->n_begun);
-    specrt__active_pool_free(s->pool);
+    specrt__base_free(&env, s->retrievers);
+    specrt__base_free(&env, s->n_begun);
+    specrt__shortlist_pool_free(s->pool);
     specrt__device_release(&s->memory);
     specrt__side_close(&s->side);
     specrt__side_close(&s->ahead);
     (void)specrt__device_switch(before);
-    specrt__base_free(&desc, s);
+    specrt__base_free(&env, s);
 }
 
 SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
@@ -7727,14 +7732,14 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
     const specrt__cuda_segment *segments = s->segments[level];
     int32_t k = s->tree.topk;
-    specrt__active_ranks r;
+    specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
     SPECRT__TRY(specrt__cuda_logits(&s->layout, segments, &beam, draft_hidden, s->hidden, s->logits,
                                     stream));
     if (s->distributions.n_steps == 0) {
-        SPECRT__TRY(specrt__active_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
-                                             s->logprobs, s->scratch, &r, &grid));
+        SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
+                                                s->logprobs, s->scratch, &r, &grid));
         return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams, stream);
     }
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,

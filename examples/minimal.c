@@ -61,17 +61,17 @@ int main(int argc, char **argv) {
     specrt_policy_desc wanted = {.text = "static"};
     specrt_policy *policy;
     if (specrt_policy_create(bundle, head, &wanted, &policy, &err)) return fail(err.msg);
-    const specrt_active *active = specrt_policy_get_info(policy)->active;
+    const specrt_shortlist *shortlist = specrt_policy_get_info(policy)->shortlist;
 
     /* One draft step: a hidden state in, logits over the list, the best target ids out. */
     float *hidden = malloc((size_t)n_cols * sizeof *hidden), logprobs[10];
-    float *logits = malloc((size_t)active->n_rows * sizeof *logits);
-    int32_t ids[10], k = active->n_rows < 10 ? active->n_rows : 10;
+    float *logits = malloc((size_t)shortlist->n_rows * sizeof *logits);
+    int32_t ids[10], k = shortlist->n_rows < 10 ? shortlist->n_rows : 10;
     for (int64_t i = 0; i < n_cols; i++) hidden[i] = sinf((float)i);
-    specrt_active_logits(active, hidden, 1, logits);
-    specrt_active_topk(active, logits, 1, k, ids, logprobs);
+    specrt_shortlist_logits(shortlist, hidden, 1, logits);
+    specrt_shortlist_topk(shortlist, logits, 1, k, ids, logprobs);
 
-    printf("the best of %d tokens (of %d)\n", active->n_rows, ranks.header->n_vocab);
+    printf("the best of %d tokens (of %d)\n", shortlist->n_rows, ranks.header->n_vocab);
     for (int i = 0; i < k; i++) printf("%8d  %8.4f\n", ids[i], logprobs[i]);
 
     free(logits), free(hidden);

@@ -30,7 +30,7 @@ typedef struct loop {
     float *pairs;             /* [ENGINE_MAX_BATCH, d] features that go with the emitted tokens */
     float *hidden, *draft_input; /* [ENGINE_MAX_BATCH, d] what a drafter pass gives, and was fed */
     float *head_input;           /* what the head multiplies: with EAGLE-2 `hidden` again */
-    float *scores;               /* [TOPK, active rows] */
+    float *scores;               /* [TOPK, rows of the shortlist] */
     int32_t emitted[SPECRT_TREE_MAX_NODES], n_emitted;
 } loop;
 
@@ -72,7 +72,7 @@ static void draft_level(loop *l, const specrt_beam *beam, int32_t *before, int32
     *n_open += beam->n;
 }
 
-/* Level by level: score the active vocabulary, take the best, run the drafter on the beam. */
+/* Level by level: score the shortlist, take the best, run the drafter on the beam. */
 static void draft(loop *l, specrt_draft *out) {
     int32_t ids[TOPK * TOPK], before = -1, n_open = 0, last = l->n_emitted - 1;
     float logprobs[TOPK * TOPK], no_path = 0;
@@ -81,12 +81,12 @@ static void draft(loop *l, specrt_draft *out) {
     const float *draft_input = l->pairs + (size_t)last * l->d;
     feed_drafter(l, l->emitted, l->pairs, l->n_emitted);
     for (int32_t level = 0;; level++, draft_input = l->draft_input) {
-        const specrt_active *active =
+        const specrt_shortlist *shortlist =
             specrt_session_route(l->session, level, &beam, l->hidden, draft_input);
-        int32_t k = active->n_rows < TOPK ? active->n_rows : TOPK;
+        int32_t k = shortlist->n_rows < TOPK ? shortlist->n_rows : TOPK;
         if (k == 0) break;
-        check(specrt_active_logits(active, l->hidden, beam.n, l->scores));
-        check(specrt_active_topk(active, l->scores, beam.n, k, ids, logprobs));
+        check(specrt_shortlist_logits(shortlist, l->hidden, beam.n, l->scores));
+        check(specrt_shortlist_topk(shortlist, l->scores, beam.n, k, ids, logprobs));
         check(specrt_tree_expand(l->tree, ids, logprobs, beam.n, k, &beam));
         if (beam.n == 0) break;
         draft_level(l, &beam, &before, &n_open);
@@ -204,8 +204,8 @@ static void open_loop(loop *l, const char *policy) {
 static void close_loop(loop *l) {
     free(l->logits), free(l->features), free(l->pairs), free(l->hidden);
     free(l->head_input), free(l->draft_input), free(l->scores);
-    specrt_verifier_free(l->verifier);
-    specrt_tree_free(l->tree);
+    specrt_verifier_close(l->verifier);
+    specrt_tree_close(l->tree);
     specrt_session_close(l->session);
     specrt_policy_close(l->policy);
     specrt_head_close(l->head);

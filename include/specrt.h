@@ -10,7 +10,7 @@
  *     open a bundle          bundle_open, bundle_open_memory, bundle_check_tokenizer, bundle_close
  *     bind the LM head       head_bind, head_check_states, head_close
  *     choose a policy        policy_check, policy_create, policy_get_info, policy_ends, policy_close
- *     score and rank rows    active_logits, active_topk, logits_topk
+ *     score and rank rows    shortlist_logits, shortlist_topk, logits_topk
  *     generate text          generate; or one cycle per call: host_begin, host_cycle
  *     run your own loop      session_create, _begin, _prefill, _draw, _start, _get_beam, _expand, _finish,
  *                            _verify, _observe, _get_stats, _set_sequence, _close
@@ -21,8 +21,8 @@
  *     learn beside decoding  worker_create, worker_submit, worker_close
  *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
  *                            _get_stats, _close
- *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _free; verifier_create,
- *                            _set_sequence, _draw, _propose, _free; verify_tree, verify_chain
+ *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _close; verifier_create,
+ *                            _set_sequence, _draw, _propose, _close; verify_tree, verify_chain
  *     name things            version, status_name
  * On a GPU: specrt_cuda.h. To build, inspect, record or train: specrt_tools.h. Methods and papers:
  * docs/methods/. Policies: docs/policy-text.md. Words: docs/concepts.md. Files: docs/FORMAT.md.
@@ -41,9 +41,9 @@
  *     specrt_head_bind(bundle, &hd, NULL, &head, &err);
  *     specrt_policy_desc pd = {.text = "static:32768"};
  *     specrt_policy_create(bundle, head, &pd, &policy, &err);
- *     const specrt_active *active = specrt_policy_get_info(policy)->active;
- *     specrt_active_logits(active, hidden, 1, logits);          // hidden f32 [1, 4096]
- *     specrt_active_topk(active, logits, 1, 10, ids, logprobs); // target ids, best first
+ *     const specrt_shortlist *shortlist = specrt_policy_get_info(policy)->shortlist;
+ *     specrt_shortlist_logits(shortlist, hidden, 1, logits);          // hidden f32 [1, 4096]
+ *     specrt_shortlist_topk(shortlist, logits, 1, 10, ids, logprobs); // target ids, best first
  *
  * This policy has one fixed list. For policies whose list follows the text, create a session.
  *
@@ -56,7 +56,7 @@
  * CONVENTIONS. They hold unless a comment says otherwise.
  *     Memory     "borrowed": the caller owns it and keeps it alive for the stated time. "owned": the object
  *                frees it. "scratch": the caller owns it; its contents are undefined after the call.
- *                Objects allocate in open, bind and create, through specrt_desc.alloc; libzstd allocates its
+ *                Objects allocate in open, bind and create, through specrt_env.alloc; libzstd allocates its
  *                own memory while a bundle opens. No other call allocates.
  *     Closing    close and free accept NULL. Close an object before the objects that it borrows.
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
@@ -165,7 +165,7 @@ SPECRT_API const char *specrt_status_name(specrt_status status);
 #define SPECRT_LOG_INFO 2 /* level of a log line */
 
 /* Callbacks of the application. Zero-initialise it. */
-typedef struct specrt_desc {
+typedef struct specrt_env {
     void *(*alloc)(void *user, size_t bytes); /* aligned to 16 bytes; NULL: malloc */
     void (*free)(void *user, void *ptr);      /* NULL: free */
     void *user;                               /* first argument of all these callbacks */
@@ -173,7 +173,7 @@ typedef struct specrt_desc {
     void (*log)(void *user, int level, const char *section, const char *msg);
     /* Runs task(arg, i) for i in [0, n) in any order and returns when all are done; NULL: on this thread */
     void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
-} specrt_desc;
+} specrt_env;
 
 /* ---- formats of weight rows ---- */
 
@@ -210,7 +210,7 @@ typedef struct specrt_bundle specrt_bundle; /* an open bundle */
 /* specrt_bundle_open() : Maps a file, checks its header, table and checksums, and decompresses zstd sections.
  *   path : file name
  * @return OK, IO, NO_MEMORY, BUNDLE_*. */
-SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_desc *desc,
+SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_env *env,
                                             specrt_bundle **out, specrt_error *err);
 
 /* specrt_bundle_open_memory() : Opens a bundle that is in memory.
@@ -219,7 +219,7 @@ SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_desc 
  *   name : copied; replaces the path in messages
  * @return OK, NO_MEMORY, BUNDLE_*. */
 SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_bytes,
-                                                   const char *name, const specrt_desc *desc,
+                                                   const char *name, const specrt_env *env,
                                                    specrt_bundle **out, specrt_error *err);
 SPECRT_API void specrt_bundle_close(specrt_bundle *bundle);
 
@@ -272,11 +272,11 @@ SPECRT_API specrt_status specrt_head_check_states(const specrt_head_desc *desc, 
  *   env : copied; policies and sessions of this head use it
  * @return OK, NO_MEMORY, UNSUPPORTED dtype, BUNDLE_MISMATCH with both sides. */
 SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
-                                          const specrt_desc *env, specrt_head **out,
+                                          const specrt_env *env, specrt_head **out,
                                           specrt_error *err);
 SPECRT_API void specrt_head_close(specrt_head *head);
 
-/* ---- active vocabularies: the rows that are scored ---- */
+/* ---- shortlists: the rows that are scored ---- */
 
 /* Rows that are contiguous in memory, or listed by place. */
 typedef struct specrt_segment {
@@ -295,29 +295,30 @@ typedef struct specrt_segment {
 
 /* The tokens that the drafter may propose now. Logit column i is the i-th row, segments in order. Each token
  * is scored once. */
-typedef struct specrt_active {
+typedef struct specrt_shortlist {
     const specrt_compute *compute;  /* how products run */
     const specrt_segment *segments; /* [n_segments] */
     int32_t n_segments;             /* number of segments */
     int32_t n_rows;                 /* sum over segments: columns of the logits */
     int64_t n_cols;                 /* width of hidden states */
     const specrt_head *head;        /* for logit_scale and softcap; NULL: neither */
-} specrt_active;
+} specrt_shortlist;
 
-/* specrt_active_logits() : Computes the logits of all active rows. A row of the result does not depend on n.
+/* specrt_shortlist_logits() : Computes the logits of all rows. A row of the result does not depend on n.
  * Uses 64 KB of stack.
  *   hidden : f32 [n, n_cols]
- *   logits : f32 [n, active->n_rows], written; -inf where masked */
-SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const float *hidden,
-                                              int32_t n, float *logits);
+ *   logits : f32 [n, shortlist->n_rows], written; -inf where masked */
+SPECRT_API specrt_status specrt_shortlist_logits(const specrt_shortlist *shortlist,
+                                                 const float *hidden, int32_t n, float *logits);
 
-/* specrt_active_topk() : The k best tokens of each hidden state. Ties go to the lower id; NaN ranks last.
- *   logits : f32 [n, active->n_rows], from specrt_active_logits()
- *   k : 1 to min(active->n_rows, 256)
+/* specrt_shortlist_topk() : The k best tokens of each hidden state. Ties go to the lower id; NaN ranks last.
+ *   logits : f32 [n, shortlist->n_rows], from specrt_shortlist_logits()
+ *   k : 1 to min(shortlist->n_rows, 256)
  *   ids : i32 [n, k], written: target ids, best first
- *   logprobs : f32 [n, k], written: natural log of the softmax over the active rows */
-SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const float *logits,
-                                            int32_t n, int32_t k, int32_t *ids, float *logprobs);
+ *   logprobs : f32 [n, k], written: natural log of the softmax over the shortlist */
+SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist,
+                                               const float *logits, int32_t n, int32_t k,
+                                               int32_t *ids, float *logprobs);
 
 #define SPECRT_LOGITS_MAX_K 16 /* most tokens of specrt_logits_topk() */
 
@@ -386,7 +387,8 @@ typedef struct specrt_policy_info {
     int32_t bound;        /* most rows that any session scores in one draft step */
     int32_t hidden_width; /* columns of specrt_target_rows.hidden that a source reads; 0: none */
     int32_t needs_prompt_logits; /* 1: a source reads the target's logits of the prompt; else 0 */
-    const specrt_active *active; /* if the same at every step (full, static); NULL: ask a session */
+    const specrt_shortlist
+        *shortlist; /* if the same at every step (full, static); NULL: ask a session */
 } specrt_policy_info;
 
 /* specrt_policy_get_info() : Never NULL. */
@@ -436,10 +438,9 @@ typedef struct specrt_tree
 
 /* specrt_tree_create() : Allocates a tree.
  * @return OK, NO_MEMORY, BAD_ARG with the limit. */
-SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
-                                            const specrt_desc *env, specrt_tree **out,
-                                            specrt_error *err);
-SPECRT_API void specrt_tree_free(specrt_tree *tree);
+SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params, const specrt_env *env,
+                                            specrt_tree **out, specrt_error *err);
+SPECRT_API void specrt_tree_close(specrt_tree *tree);
 
 /* specrt_tree_get_params() : The shape with defaults filled in, borrowed for the tree's life. */
 SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree);
@@ -449,7 +450,7 @@ SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *t
 SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root);
 
 /* specrt_tree_expand() : Adds the proposals of one pass.
- *   ids, logprobs : i32, f32 [n, k] from specrt_active_topk(), best first
+ *   ids, logprobs : i32, f32 [n, k] from specrt_shortlist_topk(), best first
  *   n : 1 at the first level, then the beam's n
  *   k : 0 to topk
  *   beam : the next pass, borrowed until the next call; n = 0: continue with finish */
@@ -488,9 +489,9 @@ typedef struct specrt_verifier specrt_verifier; /* memory of verification for on
  *   sampling : copied; NULL: greedy
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
-                                                const specrt_desc *env, specrt_verifier **out,
+                                                const specrt_env *env, specrt_verifier **out,
                                                 specrt_error *err);
-SPECRT_API void specrt_verifier_free(specrt_verifier *verifier);
+SPECRT_API void specrt_verifier_close(specrt_verifier *verifier);
 
 /* specrt_verifier_set_sequence() : Sets the key of all later draws.
  *   sequence : a number for each generation; generations with equal numbers are not independent */
@@ -573,7 +574,7 @@ typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one seque
 
 /* specrt_auto_create() : Creates it from desc, which it copies. What it learns stays for later sequences.
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
-SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_desc *env,
+SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_env *env,
                                             specrt_auto **out, specrt_error *err);
 SPECRT_API void specrt_auto_close(specrt_auto *a);
 
@@ -659,7 +660,7 @@ typedef struct specrt_task {
 typedef struct specrt_worker specrt_worker; /* a thread that runs tasks in their order */
 
 /* specrt_worker_create() : Starts the thread. @return OK, NO_MEMORY. */
-SPECRT_API specrt_status specrt_worker_create(const specrt_desc *env, specrt_worker **out,
+SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err);
 
 /* specrt_worker_submit() : Queues a task and returns at once; use it as specrt_session_params.submit.
@@ -725,7 +726,7 @@ typedef struct specrt_session_stats {
  * another head. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
-                                               const specrt_desc *env, specrt_session **out,
+                                               const specrt_env *env, specrt_session **out,
                                                specrt_error *err);
 SPECRT_API void specrt_session_close(specrt_session *session);
 
@@ -770,17 +771,17 @@ SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_be
 
 /* specrt_session_shortlist() : The tokens that may be proposed, borrowed until the next start or observe.
  * After expand or route it includes the routed rows of that level. */
-SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session);
+SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session *session);
 
 /* specrt_session_route() : The shortlist of a level, for trees of your own. Call it once per level, in order.
  *   level : 0 for the first pass
  *   beam : rows of the pass, at most topk; parents are not read
  *   draft_hidden, draft_input : as for specrt_session_expand()
  * @return borrowed until the next call; NULL for a level or beam out of range. */
-SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, int32_t level,
-                                                     const specrt_beam *beam,
-                                                     const float *draft_hidden,
-                                                     const float *draft_input);
+SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *session, int32_t level,
+                                                        const specrt_beam *beam,
+                                                        const float *draft_hidden,
+                                                        const float *draft_input);
 
 /* specrt_session_expand() : Scores a drafter pass over the shortlist and adds its best tokens to the tree.
  *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced
@@ -935,7 +936,7 @@ typedef struct specrt_stock_params {
  * @return OK, NO_MEMORY with the rows, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
                                              const specrt_stock_params *params,
-                                             const specrt_desc *env, specrt_stock **out,
+                                             const specrt_env *env, specrt_stock **out,
                                              specrt_error *err);
 SPECRT_API void specrt_stock_close(specrt_stock *stock);
 
@@ -1337,7 +1338,7 @@ SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt
  *   a, b : digests */
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
 
-/* specrt_head_compute() : How the head's products run, borrowed from the head; for a specrt_active of any
+/* specrt_head_compute() : How the head's products run, borrowed from the head; for a specrt_shortlist of any
  * matrix. */
 SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head);
 
@@ -1517,7 +1518,7 @@ typedef struct specrt_trace_writer specrt_trace_writer; /* a trace that is being
  * @return OK, NO_MEMORY, IO, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_trace_writer_create(
     const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
-    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err);
+    void *user, const specrt_env *env, specrt_trace_writer **out, specrt_error *err);
 
 /* specrt_trace_write() : Adds a record.
  *   record : to write
@@ -1534,7 +1535,7 @@ typedef struct specrt_trace_reader specrt_trace_reader; /* an open trace */
 /* specrt_trace_open() : Maps a file.
  *   path : file name
  * @return OK, IO, NO_MEMORY, TRACE_MAGIC, TRACE_VERSION, TRACE_DAMAGED. */
-SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
+SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_env *env,
                                            specrt_trace_reader **out, specrt_error *err);
 
 /* specrt_trace_open_memory() : Opens a trace that is in memory.
@@ -1543,7 +1544,7 @@ SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *
  *   name : copied; replaces the path in messages
  * @return OK, NO_MEMORY, TRACE_MAGIC, TRACE_VERSION, TRACE_DAMAGED. */
 SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
-                                                  const char *name, const specrt_desc *env,
+                                                  const char *name, const specrt_env *env,
                                                   specrt_trace_reader **out, specrt_error *err);
 SPECRT_API void specrt_trace_close(specrt_trace_reader *reader);
 
@@ -1650,7 +1651,7 @@ typedef struct specrt_align
  * @return OK, NO_MEMORY, BAD_ARG with the field and its limits. */
 SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
                                              const specrt_align_params *params,
-                                             const specrt_desc *env, specrt_align **out,
+                                             const specrt_env *env, specrt_align **out,
                                              specrt_error *err);
 SPECRT_API void specrt_align_close(specrt_align *align);
 
@@ -2016,25 +2017,25 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
 /* --- memory and sizes --- */
 
 /* NULL: out of memory, or of addresses. */
-static inline void *specrt__base_alloc(const specrt_desc *desc, uint64_t bytes) {
+static inline void *specrt__base_alloc(const specrt_env *env, uint64_t bytes) {
     if (bytes > PTRDIFF_MAX) return NULL;
-    if (desc->alloc) return desc->alloc(desc->user, (size_t)bytes);
+    if (env->alloc) return env->alloc(env->user, (size_t)bytes);
     return malloc(bytes ? (size_t)bytes : 1);
 }
 
-static inline void specrt__base_free(const specrt_desc *desc, void *ptr) {
+static inline void specrt__base_free(const specrt_env *env, void *ptr) {
     if (!ptr) return;
-    if (desc->free)
-        desc->free(desc->user, ptr);
+    if (env->free)
+        env->free(env->user, ptr);
     else
         free(ptr);
 }
 
 /* What callers gave, or all defaults. */
-static inline specrt_desc specrt__base_desc(const specrt_desc *desc) {
-    specrt_desc none;
+static inline specrt_env specrt__base_env(const specrt_env *env) {
+    specrt_env none;
     memset(&none, 0, sizeof none);
-    return desc ? *desc : none;
+    return env ? *env : none;
 }
 
 /* *out = a * b, a + b; false when that overflows. */
@@ -2141,7 +2142,7 @@ static inline double specrt__base_uniform(const uint64_t *key, int n) {
 }
 
 // >>base : src/core/base.c
-/* base.c : owns status texts, errors, allocation through specrt_desc, overflow-checked sizes, unaligned
+/* base.c : owns status texts, errors, allocation through specrt_env, overflow-checked sizes, unaligned
  * little-endian loads, half and bfloat16 conversion, keyed random numbers, XXH64 and SHA-256.
  * Refuses big-endian hosts. Nothing here knows of files, bundles or heads. */
 
@@ -2454,7 +2455,7 @@ SPECRT__INTERNAL void specrt__os_yield(void) {
 #include <pthread.h>
 
 struct specrt_worker {
-    specrt_desc desc;
+    specrt_env env;
     pthread_t thread;
     pthread_mutex_t lock; /* over all below */
     pthread_cond_t more;
@@ -2494,20 +2495,20 @@ SPECRT_API void specrt_worker_submit(void *worker, specrt_task *task) {
 }
 
 static void specrt__os_worker_free(specrt_worker *w) {
-    specrt_desc desc = w->desc;
+    specrt_env env = w->env;
     pthread_cond_destroy(&w->more);
     pthread_mutex_destroy(&w->lock);
-    specrt__base_free(&desc, w);
+    specrt__base_free(&env, w);
 }
 
-SPECRT_API specrt_status specrt_worker_create(const specrt_desc *env, specrt_worker **out,
+SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
-    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&desc, sizeof(specrt_worker));
+    specrt_env own = specrt__base_env(env);
+    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&own, sizeof(specrt_worker));
     *out = NULL;
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: out of memory");
     memset(w, 0, sizeof *w);
-    w->desc = desc;
+    w->env = own;
     pthread_mutex_init(&w->lock, NULL); /* neither fails without attributes */
     pthread_cond_init(&w->more, NULL);
     int code = pthread_create(&w->thread, NULL, specrt__os_work, w);
@@ -2535,7 +2536,7 @@ SPECRT_API void specrt_worker_close(specrt_worker *worker) {
 /* bundle.h : an open bundle, for the files that read its sections */
 
 struct specrt_bundle {
-    specrt_desc desc;
+    specrt_env env;
     specrt__os_map map; /* of a bundle opened by path */
     const uint8_t *bytes;
     uint64_t n_bytes;
@@ -2741,10 +2742,10 @@ static specrt_status specrt__bundle_know(const specrt_bundle *b, int32_t i, bool
                                 "%s: section '%.8s' version %u is unknown to specrt %s and not "
                                 "optional; update specrt",
                                 b->name, s->tag, (unsigned)s->version, SPECRT_VERSION_STRING);
-    if (!*known && b->desc.log) {
+    if (!*known && b->env.log) {
         char line[96];
         snprintf(line, sizeof line, "skipping the unknown optional section '%.8s'", s->tag);
-        b->desc.log(b->desc.user, SPECRT_LOG_INFO, "bundle", line);
+        b->env.log(b->env.user, SPECRT_LOG_INFO, "bundle", line);
     }
     if (*known && s->raw_bytes > kind->max_bytes)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_LIMIT,
@@ -2827,7 +2828,7 @@ static specrt_status specrt__bundle_load_all(specrt_bundle *b, specrt_error *err
             total += specrt__base_align(s->raw_bytes, SPECRT_BUNDLE_ALIGN);
     }
     if (total > 0) {
-        b->decoded = (uint8_t *)specrt__base_alloc(&b->desc, total + SPECRT_BUNDLE_ALIGN);
+        b->decoded = (uint8_t *)specrt__base_alloc(&b->env, total + SPECRT_BUNDLE_ALIGN);
         if (!b->decoded)
             return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                     "%s: out of memory for %llu bytes of sections", b->name,
@@ -2910,12 +2911,12 @@ static specrt_status specrt__bundle_check_ranks(const specrt_bundle *b, specrt_e
             b, "ranks", "size: expected 12 bytes per ranked id after the header, found another",
             err);
     size_t n_seen = ((size_t)h->n_vocab + 7) / 8;
-    uint8_t *seen = (uint8_t *)specrt__base_alloc(&b->desc, n_seen);
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(&b->env, n_seen);
     if (!seen) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", b->name);
     memset(seen, 0, n_seen);
     specrt_ranks view = specrt__bundle_ranks_view(data);
     const char *wrong = specrt__bundle_check_ids(&view, seen);
-    specrt__base_free(&b->desc, seen);
+    specrt__base_free(&b->env, seen);
     return wrong ? specrt__bundle_bad(b, "ranks", wrong, err) : SPECRT_STATUS_OK;
 }
 
@@ -2933,17 +2934,17 @@ static specrt_status specrt__bundle_read(specrt_bundle *b, specrt_error *err) {
 
 /* Takes over the mapping, also on failure. */
 static specrt_status specrt__bundle_open(specrt__os_map map, const void *bytes, size_t n_bytes,
-                                         const char *name, const specrt_desc *desc,
+                                         const char *name, const specrt_env *env,
                                          specrt_bundle **out, specrt_error *err) {
-    specrt_desc env = specrt__base_desc(desc);
-    specrt_bundle *b = (specrt_bundle *)specrt__base_alloc(&env, sizeof *b);
+    specrt_env own = specrt__base_env(env);
+    specrt_bundle *b = (specrt_bundle *)specrt__base_alloc(&own, sizeof *b);
     *out = NULL;
     if (!b) {
         specrt__os_map_close(&map);
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", name);
     }
     memset(b, 0, sizeof *b);
-    b->desc = env;
+    b->env = own;
     b->map = map;
     b->bytes = (const uint8_t *)bytes;
     b->n_bytes = n_bytes;
@@ -2956,16 +2957,16 @@ static specrt_status specrt__bundle_open(specrt__os_map map, const void *bytes, 
     return status;
 }
 
-SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_desc *desc,
+SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_env *env,
                                             specrt_bundle **out, specrt_error *err) {
     specrt__os_map map;
     *out = NULL;
     SPECRT__TRY(specrt__os_map_open(path, &map, err));
-    return specrt__bundle_open(map, map.bytes, map.n, path, desc, out, err);
+    return specrt__bundle_open(map, map.bytes, map.n, path, env, out, err);
 }
 
 SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_bytes,
-                                                   const char *name, const specrt_desc *desc,
+                                                   const char *name, const specrt_env *env,
                                                    specrt_bundle **out, specrt_error *err) {
     specrt__os_map none;
     memset(&none, 0, sizeof none);
@@ -2974,12 +2975,12 @@ SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_b
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: expected bytes aligned to 16, found an address that is not",
                                 name);
-    return specrt__bundle_open(none, bytes, n_bytes, name, desc, out, err);
+    return specrt__bundle_open(none, bytes, n_bytes, name, env, out, err);
 }
 
 SPECRT_API void specrt_bundle_close(specrt_bundle *bundle) {
     if (!bundle) return;
-    specrt_desc env = bundle->desc;
+    specrt_env env = bundle->env;
     specrt__base_free(&env, bundle->decoded);
     specrt__os_map_close(&bundle->map);
     specrt__base_free(&env, bundle);
@@ -4616,7 +4617,7 @@ specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype) {
 
 struct specrt_compute {
     const specrt__simd_kernels *kernels;
-    specrt_desc desc;
+    specrt_env env;
 };
 
 struct specrt_head {
@@ -5233,10 +5234,10 @@ static specrt_status specrt__head_map_ids(specrt_head *head, specrt_error *err) 
 }
 
 SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
-                                          const specrt_desc *env, specrt_head **out,
+                                          const specrt_env *env, specrt_head **out,
                                           specrt_error *err) {
     specrt_head_desc resolved;
-    specrt_desc allocator = specrt__base_desc(env);
+    specrt_env allocator = specrt__base_env(env);
     int32_t n_ids;
     *out = NULL;
     SPECRT__TRY(specrt__head_resolve("head", desc, &resolved, err));
@@ -5246,7 +5247,7 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
     specrt_head *head = (specrt_head *)specrt__base_alloc(&allocator, sizeof *head + map_bytes);
     if (!head) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "head: out of memory");
     head->compute.kernels = specrt__simd_choose();
-    head->compute.desc = allocator;
+    head->compute.env = allocator;
     head->desc = resolved;
     head->n_ids = n_ids;
     head->row_of = NULL;
@@ -5260,7 +5261,7 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
 
 SPECRT_API void specrt_head_close(specrt_head *head) {
     if (!head) return;
-    specrt_desc allocator = head->compute.desc;
+    specrt_env allocator = head->compute.env;
     specrt__base_free(&allocator, head);
 }
 
@@ -5296,97 +5297,97 @@ SPECRT__INTERNAL void specrt__head_pack(const specrt_head *head, int64_t row, ui
     }
 }
 
-// >>active : src/core/active.h
-/* active.h : ranking keys, and products of segments */
+// >>shortlist : src/core/shortlist.h
+/* shortlist.h : ranking keys, and products of segments */
 
-enum { SPECRT__ACTIVE_BLOCK = 128 }; /* rows of one task, a multiple of a tile's four */
+enum { SPECRT__SHORTLIST_BLOCK = 128 }; /* rows of one task, a multiple of a tile's four */
 
-SPECRT__INTERNAL void specrt__active_run(const specrt_compute *compute, int64_t n,
-                                         void (*task)(void *arg, int64_t i), void *arg);
+SPECRT__INTERNAL void specrt__shortlist_run(const specrt_compute *compute, int64_t n,
+                                            void (*task)(void *arg, int64_t i), void *arg);
 
-static inline int64_t specrt__active_blocks(int32_t n_rows) {
-    return ((int64_t)n_rows + SPECRT__ACTIVE_BLOCK - 1) / SPECRT__ACTIVE_BLOCK;
+static inline int64_t specrt__shortlist_blocks(int32_t n_rows) {
+    return ((int64_t)n_rows + SPECRT__SHORTLIST_BLOCK - 1) / SPECRT__SHORTLIST_BLOCK;
 }
 
 /* --- logits --- */
 
 /* Whether hidden row h has logits of a segment. */
-static inline bool specrt__active_scored(const specrt_segment *s, int32_t h) {
+static inline bool specrt__shortlist_scored(const specrt_segment *s, int32_t h) {
     return s->scored_by == 0 || (h < 64 && (s->scored_by >> h & 1));
 }
 
-typedef struct specrt__active_product {
-    const specrt_active *active;
+typedef struct specrt__shortlist_product {
+    const specrt_shortlist *shortlist;
     const float *hidden;
     int32_t n;
     float *logits;
     int32_t first; /* of the segments to multiply */
-} specrt__active_product;
+} specrt__shortlist_product;
 
-SPECRT__INTERNAL void specrt__active_multiply(const specrt__active_product *p,
-                                              const specrt_segment *s, int32_t begin, int32_t end,
-                                              float *logits);
-SPECRT__INTERNAL void specrt__active_complete(const specrt_active *active, int32_t first,
-                                              const float *hidden, int32_t n, float *logits);
+SPECRT__INTERNAL void specrt__shortlist_multiply(const specrt__shortlist_product *p,
+                                                 const specrt_segment *s, int32_t begin,
+                                                 int32_t end, float *logits);
+SPECRT__INTERNAL void specrt__shortlist_complete(const specrt_shortlist *shortlist, int32_t first,
+                                                 const float *hidden, int32_t n, float *logits);
 
 /* --- logits of rows that several sequences share --- */
 
-enum { SPECRT__ACTIVE_SHARED = 64 }; /* hidden rows of one product: 32 KB of a task's stack */
+enum { SPECRT__SHORTLIST_SHARED = 64 }; /* hidden rows of one product: 32 KB of a task's stack */
 
-/* An active's first segment times the hidden rows of several sequences, each with a place of its own for
+/* A shortlist's first segment times the hidden rows of several sequences, each with a place of its own for
  * its logits. */
-typedef struct specrt__active_shared {
-    const specrt_active *active;
+typedef struct specrt__shortlist_shared {
+    const specrt_shortlist *shortlist;
     const float *hidden;  /* f32 [n, n_cols] */
-    int32_t n;            /* at most SPECRT__ACTIVE_SHARED */
+    int32_t n;            /* at most SPECRT__SHORTLIST_SHARED */
     float *const *logits; /* [n] f32 [n_rows of the segment] */
-} specrt__active_shared;
+} specrt__shortlist_shared;
 
-SPECRT__INTERNAL void specrt__active_shared_task(void *arg, int64_t i);
+SPECRT__INTERNAL void specrt__shortlist_shared_task(void *arg, int64_t i);
 
-static inline void specrt__active_share(specrt__active_shared *product) {
-    const specrt_active *active = product->active;
-    specrt__active_run(active->compute, specrt__active_blocks(active->segments->n_rows),
-                       specrt__active_shared_task, product);
+static inline void specrt__shortlist_share(specrt__shortlist_shared *product) {
+    const specrt_shortlist *shortlist = product->shortlist;
+    specrt__shortlist_run(shortlist->compute, specrt__shortlist_blocks(shortlist->segments->n_rows),
+                          specrt__shortlist_shared_task, product);
 }
 
 /* --- the best k --- */
 
-enum { SPECRT__ACTIVE_MAX_K = 256 };
+enum { SPECRT__SHORTLIST_MAX_K = 256 };
 
 /* Orders candidates as one number: by logit, NaN below all, -0 as 0; then by lower id. */
-static inline uint64_t specrt__active_key(float logit, int32_t id) {
+static inline uint64_t specrt__shortlist_key(float logit, int32_t id) {
     uint32_t bits = specrt__base_bits(logit + 0.0f);
     uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     return (uint64_t)(logit != logit ? 0 : order) << 32 | (uint32_t)~id;
 }
 
-static inline int32_t specrt__active_key_id(uint64_t key) {
+static inline int32_t specrt__shortlist_key_id(uint64_t key) {
     return (int32_t) ~(uint32_t)key;
 }
 
-SPECRT__INTERNAL void specrt__active_select(uint64_t *keys, int32_t n, int32_t k);
+SPECRT__INTERNAL void specrt__shortlist_select(uint64_t *keys, int32_t n, int32_t k);
 
 /* The k best tokens of the target at position i, at most SPECRT_LOGITS_MAX_K. @return how many are known. */
-SPECRT__INTERNAL int32_t specrt__active_target_best(const specrt_target_rows *rows, int32_t i,
-                                                    int32_t n_logits, int32_t k, int32_t *ids);
+SPECRT__INTERNAL int32_t specrt__shortlist_target_best(const specrt_target_rows *rows, int32_t i,
+                                                       int32_t n_logits, int32_t k, int32_t *ids);
 
-static inline float specrt__active_key_logit(uint64_t key) {
+static inline float specrt__shortlist_key_logit(uint64_t key) {
     uint32_t order = (uint32_t)(key >> 32);
     return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
 }
 
-// >>active : src/core/active.c
-/* active.c : owns the products and the ranking over a list of segments, the packing of rows into one, and
+// >>shortlist : src/core/shortlist.c
+/* shortlist.c : owns the products and the ranking over a list of segments, the packing of rows into one, and
  * which sources want which token. Refuses nothing of the world: its inputs were checked when they were
  * made. Work is cut into blocks that do not depend on who runs them. */
 
 /* task(arg, i) for every i in [0, n), on the application's threads if it lends any. */
-SPECRT__INTERNAL void specrt__active_run(const specrt_compute *compute, int64_t n,
-                                         void (*task)(void *arg, int64_t i), void *arg) {
-    const specrt_desc *desc = &compute->desc;
-    if (desc->parallel_for && n > 1) {
-        desc->parallel_for(desc->user, n, task, arg);
+SPECRT__INTERNAL void specrt__shortlist_run(const specrt_compute *compute, int64_t n,
+                                            void (*task)(void *arg, int64_t i), void *arg) {
+    const specrt_env *env = &compute->env;
+    if (env->parallel_for && n > 1) {
+        env->parallel_for(env->user, n, task, arg);
         return;
     }
     for (int64_t i = 0; i < n; i++) task(arg, i);
@@ -5395,20 +5396,20 @@ SPECRT__INTERNAL void specrt__active_run(const specrt_compute *compute, int64_t 
 /* --- logits --- */
 
 /* Rows [begin, end) of a segment for each run of hidden rows that score it. */
-SPECRT__INTERNAL void specrt__active_multiply(const specrt__active_product *p,
-                                              const specrt_segment *s, int32_t begin, int32_t end,
-                                              float *logits) {
-    const specrt_active *active = p->active;
-    size_t stride = (size_t)active->n_rows;
+SPECRT__INTERNAL void specrt__shortlist_multiply(const specrt__shortlist_product *p,
+                                                 const specrt_segment *s, int32_t begin,
+                                                 int32_t end, float *logits) {
+    const specrt_shortlist *shortlist = p->shortlist;
+    size_t stride = (size_t)shortlist->n_rows;
     for (int32_t h = 0, n; h < p->n; h += n) {
-        bool scored = specrt__active_scored(s, h);
+        bool scored = specrt__shortlist_scored(s, h);
         float *out = logits + (size_t)h * stride;
-        for (n = 1; h + n < p->n && specrt__active_scored(s, h + n) == scored;) n++;
+        for (n = 1; h + n < p->n && specrt__shortlist_scored(s, h + n) == scored;) n++;
         if (scored)
-            specrt__head_products(active->compute->kernels, s, begin, end, active->n_cols,
-                                  p->hidden + h * active->n_cols, n, out, stride);
-        for (int32_t i = 0; i < n && scored && active->head; i++)
-            specrt__head_shape(&active->head->desc, end - begin,
+            specrt__head_products(shortlist->compute->kernels, s, begin, end, shortlist->n_cols,
+                                  p->hidden + h * shortlist->n_cols, n, out, stride);
+        for (int32_t i = 0; i < n && scored && shortlist->head; i++)
+            specrt__head_shape(&shortlist->head->desc, end - begin,
                                out + (size_t)i * stride + (size_t)begin);
         for (int32_t i = 0; i < n && !scored; i++)
             for (int32_t r = begin; r < end; r++) out[(size_t)i * stride + (size_t)r] = -INFINITY;
@@ -5416,54 +5417,54 @@ SPECRT__INTERNAL void specrt__active_multiply(const specrt__active_product *p,
 }
 
 /* Block i, counted through the segments from the first on. */
-static void specrt__active_product_task(void *arg, int64_t i) {
-    const specrt__active_product *p = (const specrt__active_product *)arg;
-    const specrt_active *active = p->active;
-    const specrt_segment *s = active->segments + p->first;
+static void specrt__shortlist_product_task(void *arg, int64_t i) {
+    const specrt__shortlist_product *p = (const specrt__shortlist_product *)arg;
+    const specrt_shortlist *shortlist = p->shortlist;
+    const specrt_segment *s = shortlist->segments + p->first;
     float *logits = p->logits;
-    for (int32_t j = 0; j < p->first; j++) logits += active->segments[j].n_rows;
-    for (; i >= specrt__active_blocks(s->n_rows); s++) {
-        i -= specrt__active_blocks(s->n_rows);
+    for (int32_t j = 0; j < p->first; j++) logits += shortlist->segments[j].n_rows;
+    for (; i >= specrt__shortlist_blocks(s->n_rows); s++) {
+        i -= specrt__shortlist_blocks(s->n_rows);
         logits += s->n_rows;
     }
-    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_rows - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
-    specrt__active_multiply(p, s, begin, end, logits);
+    int32_t begin = (int32_t)i * SPECRT__SHORTLIST_BLOCK, left = s->n_rows - begin;
+    int32_t end = begin + (left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK);
+    specrt__shortlist_multiply(p, s, begin, end, logits);
 }
 
 /* Each token is scored once: what an earlier segment covers does not count again. */
-static void specrt__active_mask(const specrt_active *active, int32_t n, float *logits) {
-    for (int32_t i = 0; i < active->n_segments; i++) {
-        const specrt_segment *s = &active->segments[i];
+static void specrt__shortlist_mask(const specrt_shortlist *shortlist, int32_t n, float *logits) {
+    for (int32_t i = 0; i < shortlist->n_segments; i++) {
+        const specrt_segment *s = &shortlist->segments[i];
         for (int32_t row = 0; row < n; row++)
             for (int32_t j = 0; j < s->n_masked; j++)
-                logits[(int64_t)row * active->n_rows + s->masked[j]] = -INFINITY;
+                logits[(int64_t)row * shortlist->n_rows + s->masked[j]] = -INFINITY;
         logits += s->n_rows;
     }
 }
 
 /* The logits of the segments from `first` on, beside those that are there already; then all masks. */
-SPECRT__INTERNAL void specrt__active_complete(const specrt_active *active, int32_t first,
-                                              const float *hidden, int32_t n, float *logits) {
-    specrt__active_product p = {active, hidden, n, logits, first};
+SPECRT__INTERNAL void specrt__shortlist_complete(const specrt_shortlist *shortlist, int32_t first,
+                                                 const float *hidden, int32_t n, float *logits) {
+    specrt__shortlist_product p = {shortlist, hidden, n, logits, first};
     int64_t n_blocks = 0;
-    for (int32_t i = first; i < active->n_segments; i++)
-        n_blocks += specrt__active_blocks(active->segments[i].n_rows);
-    specrt__active_run(active->compute, n_blocks, specrt__active_product_task, &p);
-    specrt__active_mask(active, n, logits);
+    for (int32_t i = first; i < shortlist->n_segments; i++)
+        n_blocks += specrt__shortlist_blocks(shortlist->segments[i].n_rows);
+    specrt__shortlist_run(shortlist->compute, n_blocks, specrt__shortlist_product_task, &p);
+    specrt__shortlist_mask(shortlist, n, logits);
 }
 
-SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const float *hidden,
-                                              int32_t n, float *logits) {
-    if (!active || !hidden || !logits || n < 1) return SPECRT_STATUS_BAD_ARG;
-    specrt__active_complete(active, 0, hidden, n, logits);
+SPECRT_API specrt_status specrt_shortlist_logits(const specrt_shortlist *shortlist,
+                                                 const float *hidden, int32_t n, float *logits) {
+    if (!shortlist || !hidden || !logits || n < 1) return SPECRT_STATUS_BAD_ARG;
+    specrt__shortlist_complete(shortlist, 0, hidden, n, logits);
     return SPECRT_STATUS_OK;
 }
 
 /* --- logits of rows that several sequences share --- */
 
 /* The rows of a segment from `begin` on, for products, which look at no ids or masks. */
-static specrt_segment specrt__active_rest(const specrt_segment *s, int32_t begin) {
+static specrt_segment specrt__shortlist_rest(const specrt_segment *s, int32_t begin) {
     specrt_segment rest = *s;
     rest.n_rows -= begin;
     if (s->places)
@@ -5474,16 +5475,17 @@ static specrt_segment specrt__active_rest(const specrt_segment *s, int32_t begin
     return rest;
 }
 
-SPECRT__INTERNAL void specrt__active_shared_task(void *arg, int64_t i) {
-    const specrt__active_shared *p = (const specrt__active_shared *)arg;
-    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->active->segments->n_rows - begin;
-    int32_t n_rows = left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK;
-    float tile[(int)SPECRT__ACTIVE_SHARED * (int)SPECRT__ACTIVE_BLOCK];
-    specrt_segment rest = specrt__active_rest(p->active->segments, begin);
-    specrt_active tiled = *p->active;
-    specrt__active_product product = {&tiled, p->hidden, p->n, tile, 0};
+SPECRT__INTERNAL void specrt__shortlist_shared_task(void *arg, int64_t i) {
+    const specrt__shortlist_shared *p = (const specrt__shortlist_shared *)arg;
+    int32_t begin = (int32_t)i * SPECRT__SHORTLIST_BLOCK,
+            left = p->shortlist->segments->n_rows - begin;
+    int32_t n_rows = left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK;
+    float tile[(int)SPECRT__SHORTLIST_SHARED * (int)SPECRT__SHORTLIST_BLOCK];
+    specrt_segment rest = specrt__shortlist_rest(p->shortlist->segments, begin);
+    specrt_shortlist tiled = *p->shortlist;
+    specrt__shortlist_product product = {&tiled, p->hidden, p->n, tile, 0};
     tiled.n_rows = n_rows;
-    specrt__active_multiply(&product, &rest, 0, n_rows, tile);
+    specrt__shortlist_multiply(&product, &rest, 0, n_rows, tile);
     for (int32_t h = 0; h < p->n; h++)
         memcpy(p->logits[h] + begin, tile + (size_t)h * (size_t)n_rows,
                (size_t)n_rows * sizeof *tile);
@@ -5493,7 +5495,7 @@ SPECRT__INTERNAL void specrt__active_shared_task(void *arg, int64_t i) {
 
 /* Moves the k greatest of n distinct keys to the front. They come in no order, so which half one goes to
  * cannot be foretold: no branch asks. */
-SPECRT__INTERNAL void specrt__active_select(uint64_t *keys, int32_t n, int32_t k) {
+SPECRT__INTERNAL void specrt__shortlist_select(uint64_t *keys, int32_t n, int32_t k) {
     int32_t begin = 0, end = n;
     while (begin < k && k < end) {
         int32_t middle = begin + (end - begin) / 2, last = end - 1, front = begin;
@@ -5522,69 +5524,70 @@ SPECRT__INTERNAL void specrt__active_select(uint64_t *keys, int32_t n, int32_t k
 }
 
 /* The k greatest keys of a row, descending. */
-static void specrt__active_best(const specrt_active *active, const float *logits, int32_t k,
-                                uint64_t *best) {
-    const specrt__simd_kernels *kernels = active->compute->kernels;
+static void specrt__shortlist_best(const specrt_shortlist *shortlist, const float *logits,
+                                   int32_t k, uint64_t *best) {
+    const specrt__simd_kernels *kernels = shortlist->compute->kernels;
     int32_t n_best = 0;
     float worst = -INFINITY; /* logit of best[k - 1] once there are k */
-    for (int32_t i = 0; i < active->n_segments; i++) {
-        const specrt_segment *s = &active->segments[i];
+    for (int32_t i = 0; i < shortlist->n_segments; i++) {
+        const specrt_segment *s = &shortlist->segments[i];
         for (int32_t r = 0; r < s->n_rows; r++) {
             if (r % SPECRT__SIMD_SCAN == 0 && n_best == k && worst == worst) {
                 r += (int32_t)kernels->find(logits + r, s->n_rows - r, worst);
                 if (r >= s->n_rows) break;
             }
             if (logits[r] < worst) continue;
-            uint64_t key = specrt__active_key(logits[r], s->ids[r]);
+            uint64_t key = specrt__shortlist_key(logits[r], s->ids[r]);
             if (n_best == k && key < best[k - 1]) continue;
             int32_t at = n_best < k ? n_best++ : k - 1;
             for (; at > 0 && best[at - 1] < key; at--) best[at] = best[at - 1];
             best[at] = key;
-            if (n_best == k) worst = specrt__active_key_logit(best[k - 1]);
+            if (n_best == k) worst = specrt__shortlist_key_logit(best[k - 1]);
         }
         logits += s->n_rows;
     }
 }
 
-typedef struct specrt__active_ranking {
-    const specrt_active *active;
+typedef struct specrt__shortlist_ranking {
+    const specrt_shortlist *shortlist;
     const float *logits;
     int32_t k;
     int32_t *ids;
     float *logprobs;
-} specrt__active_ranking;
+} specrt__shortlist_ranking;
 
 /* How many of n are equal to x: what the sum of exponentials comes to when x is infinite. */
-static double specrt__active_count(const float *logits, int32_t n, float x) {
+static double specrt__shortlist_count(const float *logits, int32_t n, float x) {
     int32_t count = 0;
     for (int32_t i = 0; i < n; i++) count += logits[i] == x;
     return count;
 }
 
-static void specrt__active_ranking_task(void *arg, int64_t i) {
-    const specrt__active_ranking *r = (const specrt__active_ranking *)arg;
-    int32_t n = r->active->n_rows;
+static void specrt__shortlist_ranking_task(void *arg, int64_t i) {
+    const specrt__shortlist_ranking *r = (const specrt__shortlist_ranking *)arg;
+    int32_t n = r->shortlist->n_rows;
     const float *logits = r->logits + i * n;
-    uint64_t best[SPECRT__ACTIVE_MAX_K];
-    specrt__active_best(r->active, logits, r->k, best);
-    float max = specrt__active_key_logit(best[0]);
-    double total = fabsf(max) <= FLT_MAX ? r->active->compute->kernels->sum_exp(logits, n, max)
-                                         : specrt__active_count(logits, n, max);
+    uint64_t best[SPECRT__SHORTLIST_MAX_K];
+    specrt__shortlist_best(r->shortlist, logits, r->k, best);
+    float max = specrt__shortlist_key_logit(best[0]);
+    double total = fabsf(max) <= FLT_MAX ? r->shortlist->compute->kernels->sum_exp(logits, n, max)
+                                         : specrt__shortlist_count(logits, n, max);
     double log_total = log(total);
     for (int32_t j = 0; j < r->k; j++) {
-        float logit = specrt__active_key_logit(best[j]);
+        float logit = specrt__shortlist_key_logit(best[j]);
         double logprob = (logit == max ? 0.0 : (double)logit - max) - log_total;
-        r->ids[i * r->k + j] = specrt__active_key_id(best[j]);
+        r->ids[i * r->k + j] = specrt__shortlist_key_id(best[j]);
         r->logprobs[i * r->k + j] = logit != logit ? -INFINITY : (float)logprob;
     }
 }
 
-SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const float *logits,
-                                            int32_t n, int32_t k, int32_t *ids, float *logprobs) {
-    specrt__active_ranking r = {active, logits, k, ids, logprobs};
-    if (!active || !logits || !ids || !logprobs || n < 1) return SPECRT_STATUS_BAD_ARG;
-    if (k < 1 || k > active->n_rows || k > SPECRT__ACTIVE_MAX_K) return SPECRT_STATUS_BAD_ARG;
-    specrt__active_run(active->compute, n, specrt__active_ranking_task, &r);
+SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist,
+                                               const float *logits, int32_t n, int32_t k,
+                                               int32_t *ids, float *logprobs) {
+    specrt__shortlist_ranking r = {shortlist, logits, k, ids, logprobs};
+    if (!shortlist || !logits || !ids || !logprobs || n < 1) return SPECRT_STATUS_BAD_ARG;
+    if (k < 1 || k > shortlist->n_rows || k > SPECRT__SHORTLIST_MAX_K) return SPECRT_STATUS_BAD_ARG;
+    specrt__shortlist_run(shortlist->compute, n, specrt__shortlist_ranking_task, &r);
     return SPECRT_STATUS_OK;
 }
 
@@ -5612,8 +5615,8 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
     return n_best;
 }
 
-SPECRT__INTERNAL int32_t specrt__active_target_best(const specrt_target_rows *rows, int32_t i,
-                                                    int32_t n_logits, int32_t k, int32_t *ids) {
+SPECRT__INTERNAL int32_t specrt__shortlist_target_best(const specrt_target_rows *rows, int32_t i,
+                                                       int32_t n_logits, int32_t k, int32_t *ids) {
     if (!rows) return 0;
     if (rows->logits)
         return specrt_logits_topk(rows->logits + (int64_t)i * n_logits, n_logits, k, ids);
@@ -5627,7 +5630,7 @@ SPECRT__INTERNAL int32_t specrt__active_target_best(const specrt_target_rows *ro
 
 /* --- packing --- */
 
-typedef struct specrt__active_packing {
+typedef struct specrt__shortlist_packing {
     const specrt_head *head;
     const int32_t *ids; /* the token of each place; it has a row */
     int32_t n;
@@ -5635,24 +5638,24 @@ typedef struct specrt__active_packing {
     size_t row_stride;
     float *bias;          /* NULL when the head has none */
     const int32_t *slots; /* [n] the places to fill; NULL: 0 to n - 1 */
-} specrt__active_packing;
+} specrt__shortlist_packing;
 
-SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i);
+SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i);
 
 /* Rows of the head, each to its place. */
-static inline void specrt__active_pack(specrt__active_packing *packing) {
-    specrt__active_run(&packing->head->compute, specrt__active_blocks(packing->n),
-                       specrt__active_packing_task, packing);
+static inline void specrt__shortlist_pack(specrt__shortlist_packing *packing) {
+    specrt__shortlist_run(&packing->head->compute, specrt__shortlist_blocks(packing->n),
+                          specrt__shortlist_packing_task, packing);
 }
 
-SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *named,
-                                                      int32_t *places);
+SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packing *named,
+                                                         int32_t *places);
 
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
 /* A place is taken while a session holds its token. */
 struct specrt_stock {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     int32_t n_rows;     /* places */
     int32_t n_promised; /* rows that its sessions may hold: at most n_rows, unless those are all */
@@ -5674,30 +5677,30 @@ struct specrt_stock {
     int32_t *shared;     /* [max_shared] places, ascending */
     int32_t *shared_at;  /* [n_rows] where among them; -1 */
     int32_t *n_of_batch; /* [n_used] scratch: holders in a batch */
-    float *logits;       /* [SPECRT__ACTIVE_SHARED, max_shared] */
+    float *logits;       /* [SPECRT__SHORTLIST_SHARED, max_shared] */
     int32_t n_costs;
     double *costs; /* [n_costs] */
 };
 
 /* --- membership: who wants a token, and the slots of packed rows --- */
 
-/* A token has a bit for every source that wants it; it is packed while one of SPECRT__ACTIVE_PACKED
+/* A token has a bit for every source that wants it; it is packed while one of SPECRT__SHORTLIST_PACKED
  * wants it and no fixed segment holds it. */
 enum {
-    SPECRT__ACTIVE_INVALID = 1, /* never proposed */
-    SPECRT__ACTIVE_FIXED = 2,   /* a row of a fixed segment */
-    SPECRT__ACTIVE_PINNED = 4,  /* terminators */
-    SPECRT__ACTIVE_FILL = 8,    /* makes up a least number of rows */
-    SPECRT__ACTIVE_WINDOW = 16,
-    SPECRT__ACTIVE_RETRIEVE = 32,
-    SPECRT__ACTIVE_CHANGED = 128, /* listed in `changed` */
-    SPECRT__ACTIVE_PACKED = SPECRT__ACTIVE_PINNED | SPECRT__ACTIVE_FILL | SPECRT__ACTIVE_WINDOW |
-                            SPECRT__ACTIVE_RETRIEVE
+    SPECRT__SHORTLIST_INVALID = 1, /* never proposed */
+    SPECRT__SHORTLIST_FIXED = 2,   /* a row of a fixed segment */
+    SPECRT__SHORTLIST_PINNED = 4,  /* terminators */
+    SPECRT__SHORTLIST_FILL = 8,    /* makes up a least number of rows */
+    SPECRT__SHORTLIST_WINDOW = 16,
+    SPECRT__SHORTLIST_RETRIEVE = 32,
+    SPECRT__SHORTLIST_CHANGED = 128, /* listed in `changed` */
+    SPECRT__SHORTLIST_PACKED = SPECRT__SHORTLIST_PINNED | SPECRT__SHORTLIST_FILL |
+                               SPECRT__SHORTLIST_WINDOW | SPECRT__SHORTLIST_RETRIEVE
 };
 
 /* Wishes may change any number of times; sync() then moves as few rows as the difference needs. */
-typedef struct specrt__active_pool {
-    specrt_desc desc;
+typedef struct specrt__shortlist_pool {
+    specrt_env env;
     const specrt_head *head;
     int32_t n_ids,
         capacity;     /* tokens are below n_ids; sources never want more than capacity rows */
@@ -5716,62 +5719,63 @@ typedef struct specrt__active_pool {
     size_t row_stride;
     specrt_stock *stock; /* borrowed: rows and biases are its own; NULL: they are here */
     int32_t *places;     /* [capacity] of a slot's row in it */
-} specrt__active_pool;
+} specrt__shortlist_pool;
 
-SPECRT__INTERNAL specrt__active_pool *specrt__active_pool_make(const specrt_head *head,
-                                                               int32_t n_ids, int32_t capacity,
-                                                               specrt_stock *stock,
-                                                               const specrt_desc *desc);
+SPECRT__INTERNAL specrt__shortlist_pool *
+specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capacity,
+                            specrt_stock *stock, const specrt_env *env);
 
-static inline specrt__active_pool *specrt__active_pool_create(const specrt_head *head,
-                                                              int32_t n_ids, int32_t capacity,
-                                                              const specrt_desc *desc) {
-    return specrt__active_pool_make(head, n_ids, capacity, NULL, desc);
+static inline specrt__shortlist_pool *specrt__shortlist_pool_create(const specrt_head *head,
+                                                                    int32_t n_ids, int32_t capacity,
+                                                                    const specrt_env *env) {
+    return specrt__shortlist_pool_make(head, n_ids, capacity, NULL, env);
 }
 
-SPECRT__INTERNAL void specrt__active_pool_free(specrt__active_pool *p);
-SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p);
+SPECRT__INTERNAL void specrt__shortlist_pool_free(specrt__shortlist_pool *p);
+SPECRT__INTERNAL void specrt__shortlist_pool_reset(specrt__shortlist_pool *p);
 
 /* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
-static inline void specrt__active_mark(specrt__active_pool *p, int32_t id, int bit) {
-    if (bit == SPECRT__ACTIVE_FIXED && !(p->wants[id] & SPECRT__ACTIVE_FIXED)) p->n_fixed++;
+static inline void specrt__shortlist_mark(specrt__shortlist_pool *p, int32_t id, int bit) {
+    if (bit == SPECRT__SHORTLIST_FIXED && !(p->wants[id] & SPECRT__SHORTLIST_FIXED)) p->n_fixed++;
     p->wants[id] = (uint8_t)(p->wants[id] | bit);
 }
 
 /* An id that a source may propose. */
-static inline bool specrt__active_valid(const specrt__active_pool *p, int32_t id) {
-    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__ACTIVE_INVALID);
+static inline bool specrt__shortlist_valid(const specrt__shortlist_pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__SHORTLIST_INVALID);
 }
 
-static inline bool specrt__active_member(const specrt__active_pool *p, int32_t id) {
+static inline bool specrt__shortlist_member(const specrt__shortlist_pool *p, int32_t id) {
     return id >= 0 && id < p->n_ids &&
-           (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_PACKED)) != 0;
+           (p->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_PACKED)) != 0;
 }
 
-static inline void specrt__active_change(specrt__active_pool *p, int32_t id, int wants) {
-    int fixed = p->wants[id] & SPECRT__ACTIVE_FIXED;
-    bool before = !fixed && (p->wants[id] & SPECRT__ACTIVE_PACKED) != 0;
-    bool after = !fixed && (wants & SPECRT__ACTIVE_PACKED) != 0;
+static inline void specrt__shortlist_change(specrt__shortlist_pool *p, int32_t id, int wants) {
+    int fixed = p->wants[id] & SPECRT__SHORTLIST_FIXED;
+    bool before = !fixed && (p->wants[id] & SPECRT__SHORTLIST_PACKED) != 0;
+    bool after = !fixed && (wants & SPECRT__SHORTLIST_PACKED) != 0;
     p->n_wanted += (int32_t)after - (int32_t)before;
-    if (before != after && !(wants & SPECRT__ACTIVE_CHANGED)) {
+    if (before != after && !(wants & SPECRT__SHORTLIST_CHANGED)) {
         p->changed[p->n_changed++] = id;
-        wants |= SPECRT__ACTIVE_CHANGED;
+        wants |= SPECRT__SHORTLIST_CHANGED;
     }
     p->wants[id] = (uint8_t)wants;
 }
 
 /* The source of this bit wants a valid token, or no longer does. */
-static inline void specrt__active_want(specrt__active_pool *p, int32_t id, int bit) {
-    specrt__active_change(p, id, p->wants[id] | bit);
+static inline void specrt__shortlist_want(specrt__shortlist_pool *p, int32_t id, int bit) {
+    specrt__shortlist_change(p, id, p->wants[id] | bit);
 }
 
-static inline void specrt__active_drop(specrt__active_pool *p, int32_t id, int bit) {
-    specrt__active_change(p, id, p->wants[id] & ~bit);
+static inline void specrt__shortlist_drop(specrt__shortlist_pool *p, int32_t id, int bit) {
+    specrt__shortlist_change(p, id, p->wants[id] & ~bit);
 }
 
-SPECRT__INTERNAL void specrt__active_sync(specrt__active_pool *p);
-SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids, int32_t n);
-SPECRT__INTERNAL void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out);
+SPECRT__INTERNAL void specrt__shortlist_sync(specrt__shortlist_pool *p);
+SPECRT__INTERNAL bool specrt__shortlist_arrange(specrt__shortlist_pool *p, const uint8_t *ids,
+                                                int32_t n);
+SPECRT__INTERNAL void specrt__shortlist_segment(const specrt__shortlist_pool *p,
+                                                specrt_segment *out);
 
 // >>pool : src/core/pool.c
 /* pool.c : owns membership: which sources want a token, the slots of packed rows, and the rows of a stock
@@ -5779,10 +5783,10 @@ SPECRT__INTERNAL void specrt__active_segment(const specrt__active_pool *p, specr
 
 /* --- packing --- */
 
-SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i) {
-    const specrt__active_packing *p = (const specrt__active_packing *)arg;
-    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->n - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i) {
+    const specrt__shortlist_packing *p = (const specrt__shortlist_packing *)arg;
+    int32_t begin = (int32_t)i * SPECRT__SHORTLIST_BLOCK, left = p->n - begin;
+    int32_t end = begin + (left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK);
     for (int32_t r = begin; r < end; r++) {
         int32_t slot = p->slots ? p->slots[r] : r;
         int32_t row = specrt__head_row_of(p->head, p->ids[slot]);
@@ -5797,8 +5801,8 @@ SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i) {
 
 /* A segment of these tokens: packed where there is room for rows, else the head's own rows by number.
  *   places : [n] room for those numbers */
-SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *named,
-                                                      int32_t *places) {
+SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packing *named,
+                                                         int32_t *places) {
     const specrt_head *head = named->head;
     specrt_segment s;
     memset(&s, 0, sizeof s);
@@ -5809,7 +5813,7 @@ SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *na
     s.row_stride = named->rows ? named->row_stride : head->desc.row_stride;
     s.bias = named->rows ? named->bias : head->desc.bias;
     s.places = named->rows ? NULL : places;
-    if (named->rows) specrt__active_pack(named);
+    if (named->rows) specrt__shortlist_pack(named);
     for (int32_t i = 0; i < s.n_rows && s.places; i++)
         places[i] = specrt__head_row_of(head, s.ids[i]);
     return s;
@@ -5818,7 +5822,7 @@ SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *na
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
 /* A session's hold of a token. @return its place; *fresh: the row must be packed first. */
-static int32_t specrt__active_hold(specrt_stock *stock, int32_t id, bool *fresh) {
+static int32_t specrt__shortlist_hold(specrt_stock *stock, int32_t id, bool *fresh) {
     int32_t place = stock->place_of[id];
     *fresh = place < 0;
     if (*fresh) {
@@ -5832,7 +5836,7 @@ static int32_t specrt__active_hold(specrt_stock *stock, int32_t id, bool *fresh)
     return place;
 }
 
-static void specrt__active_release(specrt_stock *stock, int32_t place) {
+static void specrt__shortlist_release(specrt_stock *stock, int32_t place) {
     stock->version++;
     if (--stock->n_holders[place] > 0) return;
     stock->place_of[stock->ids[place]] = -1;
@@ -5843,22 +5847,21 @@ static void specrt__active_release(specrt_stock *stock, int32_t place) {
 
 /* Its rows in a stock that has promised them, or, where that is NULL, its own.
  * @return NULL when memory or the address space do not hold it. */
-SPECRT__INTERNAL specrt__active_pool *specrt__active_pool_make(const specrt_head *head,
-                                                               int32_t n_ids, int32_t capacity,
-                                                               specrt_stock *stock,
-                                                               const specrt_desc *desc) {
+SPECRT__INTERNAL specrt__shortlist_pool *
+specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capacity,
+                            specrt_stock *stock, const specrt_env *env) {
     size_t packed_bytes = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     size_t n = (size_t)n_ids, m = (size_t)capacity, stride = stock ? 0 : packed_bytes;
     size_t words = 2 * n + (stock || head->desc.bias ? 4 : 3) * m;
-    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__active_pool) + 4 * words + n, 64);
+    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__shortlist_pool) + 4 * words + n, 64);
     uint64_t bytes;
     if (!specrt__base_mul(stride, m, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes))
         return NULL;
-    specrt__active_pool *p = (specrt__active_pool *)specrt__base_alloc(desc, bytes);
+    specrt__shortlist_pool *p = (specrt__shortlist_pool *)specrt__base_alloc(env, bytes);
     if (!p) return NULL;
     specrt__os_advise_huge(p, (size_t)bytes);
     memset(p, 0, sizeof *p);
-    p->desc = *desc;
+    p->env = *env;
     p->head = head;
     p->n_ids = n_ids;
     p->capacity = capacity;
@@ -5880,38 +5883,38 @@ SPECRT__INTERNAL specrt__active_pool *specrt__active_pool_make(const specrt_head
 }
 
 /* Leaves no row packed; gives back what it holds of a stock. */
-static void specrt__active_vacate(specrt__active_pool *p) {
+static void specrt__shortlist_vacate(specrt__shortlist_pool *p) {
     for (int32_t slot = 0; slot < p->n_rows; slot++) {
         p->slots[p->ids[slot]] = -1;
-        if (p->stock) specrt__active_release(p->stock, p->places[slot]);
+        if (p->stock) specrt__shortlist_release(p->stock, p->places[slot]);
     }
     p->n_rows = 0;
 }
 
-SPECRT__INTERNAL void specrt__active_pool_free(specrt__active_pool *p) {
+SPECRT__INTERNAL void specrt__shortlist_pool_free(specrt__shortlist_pool *p) {
     if (!p) return;
-    specrt_desc desc = p->desc;
-    specrt__active_vacate(p);
+    specrt_env env = p->env;
+    specrt__shortlist_vacate(p);
     if (p->stock) p->stock->n_sessions--, p->stock->n_promised -= p->capacity;
-    specrt__base_free(&desc, p);
+    specrt__base_free(&env, p);
 }
 
 /* As created, but for tokens marked invalid or fixed. */
-SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p) {
-    const uint8_t keep = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
+SPECRT__INTERNAL void specrt__shortlist_pool_reset(specrt__shortlist_pool *p) {
+    const uint8_t keep = SPECRT__SHORTLIST_INVALID | SPECRT__SHORTLIST_FIXED;
     for (int32_t i = 0; i < p->n_ids; i++) p->wants[i] &= keep;
-    specrt__active_vacate(p);
+    specrt__shortlist_vacate(p);
     p->n_wanted = p->n_changed = 0;
 }
 
 /* Slots of tokens that nobody wants any more become holes. @return how many. */
-static int32_t specrt__active_leave(specrt__active_pool *p) {
+static int32_t specrt__shortlist_leave(specrt__shortlist_pool *p) {
     int32_t n_holes = 0;
     for (int32_t i = 0; i < p->n_changed; i++) {
         int32_t id = p->changed[i];
-        if (p->slots[id] < 0 || (p->wants[id] & SPECRT__ACTIVE_PACKED)) continue;
+        if (p->slots[id] < 0 || (p->wants[id] & SPECRT__SHORTLIST_PACKED)) continue;
         p->holes[n_holes++] = p->slots[id];
-        if (p->stock) specrt__active_release(p->stock, p->places[p->slots[id]]);
+        if (p->stock) specrt__shortlist_release(p->stock, p->places[p->slots[id]]);
         p->ids[p->slots[id]] = -1;
         p->slots[id] = -1;
     }
@@ -5919,12 +5922,12 @@ static int32_t specrt__active_leave(specrt__active_pool *p) {
 }
 
 /* New tokens take holes first, then the end. @return how many. */
-static int32_t specrt__active_enter(specrt__active_pool *p, int32_t *n_holes) {
+static int32_t specrt__shortlist_enter(specrt__shortlist_pool *p, int32_t *n_holes) {
     int32_t n_fresh = 0;
     for (int32_t i = 0; i < p->n_changed; i++) {
         int32_t id = p->changed[i];
-        p->wants[id] &= (uint8_t)~SPECRT__ACTIVE_CHANGED;
-        if (p->slots[id] >= 0 || !(p->wants[id] & SPECRT__ACTIVE_PACKED)) continue;
+        p->wants[id] &= (uint8_t)~SPECRT__SHORTLIST_CHANGED;
+        if (p->slots[id] >= 0 || !(p->wants[id] & SPECRT__SHORTLIST_PACKED)) continue;
         int32_t slot = *n_holes > 0 ? p->holes[--*n_holes] : p->n_rows++;
         p->slots[id] = slot;
         p->ids[slot] = id;
@@ -5935,7 +5938,7 @@ static int32_t specrt__active_enter(specrt__active_pool *p, int32_t *n_holes) {
 }
 
 /* The last rows move into the holes that are left. */
-static void specrt__active_compact(specrt__active_pool *p, int32_t n_holes) {
+static void specrt__shortlist_compact(specrt__shortlist_pool *p, int32_t n_holes) {
     while (n_holes > 0) {
         int32_t last = p->n_rows - 1, hole = p->holes[n_holes - 1];
         if (hole >= p->n_rows) {
@@ -5959,12 +5962,12 @@ static void specrt__active_compact(specrt__active_pool *p, int32_t n_holes) {
 
 /* Holds the rows of slots in `fresh`, which becomes the list of places to pack: rows that nobody held.
  * @return how many. */
-static int32_t specrt__active_hold_all(specrt__active_pool *p, int32_t n_fresh) {
+static int32_t specrt__shortlist_hold_all(specrt__shortlist_pool *p, int32_t n_fresh) {
     int32_t n_packed = 0;
     bool fresh;
     for (int32_t i = 0; i < n_fresh; i++) {
         int32_t slot = p->fresh[i];
-        p->places[slot] = specrt__active_hold(p->stock, p->ids[slot], &fresh);
+        p->places[slot] = specrt__shortlist_hold(p->stock, p->ids[slot], &fresh);
         if (fresh) p->fresh[n_packed++] = p->places[slot];
     }
     p->stock->n_packed += n_packed;
@@ -5973,46 +5976,47 @@ static int32_t specrt__active_hold_all(specrt__active_pool *p, int32_t n_fresh) 
 
 /* Pack what is wanted now. Only rows that were not there at the last sync are read from the head, of a stock
  * those that no session held. */
-SPECRT__INTERNAL void specrt__active_sync(specrt__active_pool *p) {
+SPECRT__INTERNAL void specrt__shortlist_sync(specrt__shortlist_pool *p) {
     const specrt_stock *stock = p->stock;
-    int32_t n_holes = specrt__active_leave(p), n_fresh = specrt__active_enter(p, &n_holes);
-    specrt__active_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
-                                      p->row_stride, p->bias, p->fresh};
+    int32_t n_holes = specrt__shortlist_leave(p), n_fresh = specrt__shortlist_enter(p, &n_holes);
+    specrt__shortlist_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
+                                         p->row_stride, p->bias, p->fresh};
     if (stock) {
-        packing.n = specrt__active_hold_all(p, n_fresh);
+        packing.n = specrt__shortlist_hold_all(p, n_fresh);
         packing.ids = stock->ids;
         packing.rows = stock->rows;
         packing.row_stride = stock->row_stride;
         packing.bias = stock->bias;
     }
-    specrt__active_pack(&packing);
+    specrt__shortlist_pack(&packing);
     p->n_copied += packing.n;
-    specrt__active_compact(p, n_holes);
+    specrt__shortlist_compact(p, n_holes);
 }
 
 /* Packs what is wanted now in this order of slots, whatever was packed before.
  *   ids : n words of 4 bytes, unaligned
  * @return false, with nothing packed, unless they are the tokens that are wanted, each once. */
-SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids,
-                                             int32_t n) {
-    specrt__active_vacate(p);
+SPECRT__INTERNAL bool specrt__shortlist_arrange(specrt__shortlist_pool *p, const uint8_t *ids,
+                                                int32_t n) {
+    specrt__shortlist_vacate(p);
     for (int32_t i = 0; i < p->n_changed; i++)
-        p->wants[p->changed[i]] &= (uint8_t)~SPECRT__ACTIVE_CHANGED;
+        p->wants[p->changed[i]] &= (uint8_t)~SPECRT__SHORTLIST_CHANGED;
     p->n_changed = 0;
     if (n != p->n_wanted || n > p->capacity) return false;
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)specrt__base_load32(ids + 4 * (size_t)i);
-        if (!specrt__active_member(p, id)) return false;
-        if (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED)) return false;
-        p->wants[id] |= SPECRT__ACTIVE_CHANGED;
+        if (!specrt__shortlist_member(p, id)) return false;
+        if (p->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_CHANGED)) return false;
+        p->wants[id] |= SPECRT__SHORTLIST_CHANGED;
         p->changed[p->n_changed++] = id;
     }
-    specrt__active_sync(p); /* gives slots in the order of changes */
+    specrt__shortlist_sync(p); /* gives slots in the order of changes */
     return true;
 }
 
 /* The packed rows as a segment. */
-SPECRT__INTERNAL void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out) {
+SPECRT__INTERNAL void specrt__shortlist_segment(const specrt__shortlist_pool *p,
+                                                specrt_segment *out) {
     out->rows = p->stock ? p->stock->rows : p->rows;
     out->row_stride = p->stock ? p->stock->row_stride : p->row_stride;
     out->ids = p->ids;
@@ -6086,7 +6090,7 @@ static inline bool specrt__saved_within(const specrt__saved_list *list, int32_t 
 
 /* What a source may route by. Nothing here depends on the tokens that the level will propose, which
  * keeps the shortlist a function of the prefix (docs/methods). */
-typedef struct specrt__active_level {
+typedef struct specrt__shortlist_level {
     int32_t level;         /* 0: the first pass */
     int32_t n;             /* rows of the pass */
     const int32_t *tokens; /* [n] that the pass was fed, the root at level 0 */
@@ -6094,34 +6098,36 @@ typedef struct specrt__active_level {
     const float
         *draft_input; /* f32 [n, n_cols] hidden states that the pass reads; NULL: not known */
     const float *draft_hidden; /* f32 [n, n_cols] hidden states that it produces */
-} specrt__active_level;
+} specrt__shortlist_level;
 
-enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
+enum { SPECRT__SHORTLIST_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
 
 /* The segments of a level, as sources add them, and which tokens they brought at which level of this
  * cycle: a token is scored by the first segment that has it. */
-typedef struct specrt__active_routed {
-    const specrt__active_pool *pool; /* fixed and packed tokens come first */
+typedef struct specrt__shortlist_routed {
+    const specrt__shortlist_pool *pool; /* fixed and packed tokens come first */
     uint32_t *levels; /* [pool->n_ids] bit i: routed at level i; NULL: nothing routes */
     int32_t level;
-    specrt_segment segments[SPECRT__ACTIVE_MAX_SEGMENTS];
+    specrt_segment segments[SPECRT__SHORTLIST_MAX_SEGMENTS];
     int32_t n_segments, n_rows, n_masked;
     int32_t max_rows; /* of a level: the policy's bound on what is routed */
     int64_t n_read;   /* bytes of weights and codes that this level's sources chose by */
     int32_t *masked;  /* [max_rows] */
-} specrt__active_routed;
+} specrt__shortlist_routed;
 
 /* Whether a token would be a new row of the level. */
-static inline bool specrt__active_is_new(const specrt__active_routed *r, int32_t id) {
-    return specrt__active_valid(r->pool, id) && !specrt__active_member(r->pool, id) &&
+static inline bool specrt__shortlist_is_new(const specrt__shortlist_routed *r, int32_t id) {
+    return specrt__shortlist_valid(r->pool, id) && !specrt__shortlist_member(r->pool, id) &&
            !(r->levels[id] >> r->level & 1);
 }
 
 /* Adds a segment without its mask, which is found here. @return false, and nothing is added, beyond
  * the bounds. Ids must be distinct within the segment. */
-static inline bool specrt__active_route(specrt__active_routed *r, const specrt_segment *segment) {
+static inline bool specrt__shortlist_route(specrt__shortlist_routed *r,
+                                           const specrt_segment *segment) {
     if (segment->n_rows < 1) return true;
-    if (r->n_segments == SPECRT__ACTIVE_MAX_SEGMENTS || r->n_rows + segment->n_rows > r->max_rows)
+    if (r->n_segments == SPECRT__SHORTLIST_MAX_SEGMENTS ||
+        r->n_rows + segment->n_rows > r->max_rows)
         return false;
     specrt_segment *s = &r->segments[r->n_segments++];
     uint32_t bit = 1u << r->level;
@@ -6130,7 +6136,7 @@ static inline bool specrt__active_route(specrt__active_routed *r, const specrt_s
     s->n_masked = 0;
     for (int32_t i = 0; i < s->n_rows; i++) {
         int32_t id = s->ids[i];
-        if (specrt__active_is_new(r, id))
+        if (specrt__shortlist_is_new(r, id))
             r->levels[id] |= bit;
         else
             r->masked[r->n_masked + s->n_masked++] = i;
@@ -6140,18 +6146,20 @@ static inline bool specrt__active_route(specrt__active_routed *r, const specrt_s
     return true;
 }
 
-typedef struct specrt__active_option {
+typedef struct specrt__shortlist_option {
     const char *key;
     const char *names;          /* "off on": they stand for 0, 1...; NULL: it is a number */
     int32_t least, most, value; /* limits of a number; the default */
-} specrt__active_option;
+} specrt__shortlist_option;
 
-enum { SPECRT__ACTIVE_MAX_OPTIONS = 8 };
+enum { SPECRT__SHORTLIST_MAX_OPTIONS = 8 };
 
 /* Does not compile unless a table has n options and a source has room for their values. */
-#define SPECRT__ACTIVE_FITS(table, n)                                                              \
-    typedef char table##_fit                                                                       \
-        [sizeof table / sizeof *table == (n) && (n) <= (int)SPECRT__ACTIVE_MAX_OPTIONS ? 1 : -1]
+#define SPECRT__SHORTLIST_FITS(table, n)                                                           \
+    typedef char table##_fit[sizeof table / sizeof *table == (n) &&                                \
+                                     (n) <= (int)SPECRT__SHORTLIST_MAX_OPTIONS                     \
+                                 ? 1                                                               \
+                                 : -1]
 
 /* --- a source --- */
 
@@ -6177,11 +6185,11 @@ typedef struct specrt__source_shared {
 
 /* What a session lends to its sources. All pointers are borrowed. */
 typedef struct specrt__source_session {
-    specrt__active_pool *pool; /* marked already */
-    int32_t topk;              /* rows of a pass at most */
-    int32_t n_logits;          /* columns of the target's logits */
-    int32_t bound;             /* rows that are fixed or packed at most */
-    const specrt_desc *desc;
+    specrt__shortlist_pool *pool; /* marked already */
+    int32_t topk;                 /* rows of a pass at most */
+    int32_t n_logits;             /* columns of the target's logits */
+    int32_t bound;                /* rows that are fixed or packed at most */
+    const specrt_env *env;
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
 } specrt__source_session;
@@ -6206,8 +6214,8 @@ typedef struct specrt__source {
     /* A session's state; NULL: out of memory. Without open(), the state is what sessions share. */
     void *(*open)(void *shared, const specrt__source_session *with);
     void (*close)(void *state);
-    /* Adds the level's segments with specrt__active_route. Never allocates. */
-    void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
+    /* Adds the level's segments with specrt__shortlist_route. Never allocates. */
+    void (*route)(void *state, const specrt__shortlist_level *level, specrt__shortlist_routed *out);
     /* A new sequence. The pool was reset. */
     void (*begin)(void *state);
     /* Prompt tokens [n], and what the target thought after each of them; rows NULL: not known. */
@@ -6236,8 +6244,8 @@ enum { SPECRT__RANKS_MAX_LEVELS = 8 };
 
 /* The head's rows of leading ranks, packed once. */
 typedef struct specrt__ranks_list {
-    specrt_desc desc;
-    specrt_active active;
+    specrt_env env;
+    specrt_shortlist shortlist;
     specrt_segment segment; /* rows, ids and bias stand behind this struct, in one block */
     int32_t n_levels;       /* of those that have a size of their own; 0: all are alike */
     int32_t levels[SPECRT__RANKS_MAX_LEVELS]; /* [n_levels] rows; the last holds from there on */
@@ -6335,21 +6343,21 @@ static void specrt__ranks_fill(specrt__ranks_list *list, const specrt_head *head
     memset(list, 0, sizeof *list);
     specrt__ranks_keep(head, ids, n_ids, own_ids);
     uint8_t *rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)(block + at->rows), 64);
-    specrt__active_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
-    specrt__active_pack(&packing);
-    list->desc = head->compute.desc;
+    specrt__shortlist_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
+    specrt__shortlist_pack(&packing);
+    list->env = head->compute.env;
     list->segment.rows = packing.rows;
     list->segment.row_stride = at->row_stride;
     list->segment.ids = own_ids;
     list->segment.bias = bias;
     list->segment.dtype = specrt__head_packed_dtype(head);
     list->segment.n_rows = n;
-    list->active.compute = &head->compute;
-    list->active.segments = &list->segment;
-    list->active.n_segments = 1;
-    list->active.n_rows = n;
-    list->active.n_cols = head->desc.n_cols;
-    list->active.head = head;
+    list->shortlist.compute = &head->compute;
+    list->shortlist.segments = &list->segment;
+    list->shortlist.n_segments = 1;
+    list->shortlist.n_rows = n;
+    list->shortlist.n_cols = head->desc.n_cols;
+    list->shortlist.head = head;
 }
 
 /* The tokens of ids [n_ids] that have rows.
@@ -6359,8 +6367,7 @@ SPECRT__INTERNAL specrt__ranks_list *specrt__ranks_pack(const specrt_head *head,
     specrt__ranks_layout at;
     int32_t n = specrt__ranks_keep(head, ids, n_ids, NULL);
     if (!specrt__ranks_lay_out(head, n, &at)) return NULL;
-    specrt__ranks_list *list =
-        (specrt__ranks_list *)specrt__base_alloc(&head->compute.desc, at.end);
+    specrt__ranks_list *list = (specrt__ranks_list *)specrt__base_alloc(&head->compute.env, at.end);
     if (!list) return NULL;
     specrt__os_advise_huge(list, at.end);
     specrt__ranks_fill(list, head, ids, n_ids, n, &at);
@@ -6385,8 +6392,8 @@ SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
 
 SPECRT__INTERNAL void specrt__ranks_free(specrt__ranks_list *list) {
     if (!list) return;
-    specrt_desc desc = list->desc;
-    specrt__base_free(&desc, list);
+    specrt_env env = list->env;
+    specrt__base_free(&env, list);
 }
 
 /* --- a size for every level: the rows of all are fixed, the others are routed --- */
@@ -6407,8 +6414,8 @@ static void specrt__ranks_unshare(void *shared) {
     specrt__ranks_free((specrt__ranks_list *)shared);
 }
 
-static void specrt__ranks_route(void *state, const specrt__active_level *level,
-                                specrt__active_routed *out) {
+static void specrt__ranks_route(void *state, const specrt__shortlist_level *level,
+                                specrt__shortlist_routed *out) {
     const specrt__ranks_list *list = (const specrt__ranks_list *)state;
     int32_t i = level->level < list->n_levels ? level->level : list->n_levels - 1;
     specrt_segment rest = list->segment;
@@ -6416,7 +6423,8 @@ static void specrt__ranks_route(void *state, const specrt__active_level *level,
     rest.ids += list->n_always;
     if (rest.bias) rest.bias += list->n_always;
     rest.n_rows = list->levels[i] - list->n_always;
-    (void)specrt__active_route(out, &rest); /* fits: the policy's bound has room for the largest */
+    (void)specrt__shortlist_route(out,
+                                  &rest); /* fits: the policy's bound has room for the largest */
 }
 
 /* Its list is made with its sizes, by >>policy. */
@@ -6462,14 +6470,14 @@ typedef struct specrt__window_params {
 } specrt__window_params;
 
 typedef struct specrt__window_shared {
-    specrt_desc desc;
+    specrt_env env;
     specrt__window_params params;
 } specrt__window_shared;
 
 typedef struct specrt__window {
-    specrt_desc desc;
+    specrt_env env;
     specrt__window_params params;
-    specrt__active_pool *pool;
+    specrt__shortlist_pool *pool;
     int32_t n_logits;
     /* Distinct tokens by recency: a doubly linked ring whose entry `list_size` stands between the
      * newest and the oldest. In the mode unique_lru they are the window, in `stream` the set that is
@@ -6486,9 +6494,9 @@ typedef struct specrt__window {
     int32_t n_fill; /* of params.frequent, in use */
 } specrt__window;
 
-SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool,
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *pool,
                                                        const specrt__window_params *params,
-                                                       int32_t n_logits, const specrt_desc *desc);
+                                                       int32_t n_logits, const specrt_env *env);
 
 SPECRT__INTERNAL void specrt__window_close(void *state);
 SPECRT__INTERNAL void specrt__window_begin(void *state);
@@ -6510,22 +6518,22 @@ SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_c
  * lately saw or thought likely. Every step takes constant time; nothing is allocated after creation.
  * Refuses nothing: tokens that may not be proposed are passed over. */
 
-SPECRT__INTERNAL const specrt__active_option specrt__window_options[] = {
+SPECRT__INTERNAL const specrt__shortlist_option specrt__window_options[] = {
     {"mode", "unique_lru stream", 0, 0, 0},     {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
     {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3}, {"positions", "all last tree", 0, 0, 0},
     {"only", "both ctx ext", 0, 0, 0},          {"emitted", "off on", 0, 0, 1},
     {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
 };
-SPECRT__ACTIVE_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
+SPECRT__SHORTLIST_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
 
 static specrt_status specrt__window_share(const specrt__source_request *request,
                                           specrt__source_shared *out, specrt_error *err) {
     const int32_t *options = request->options;
-    const specrt_desc *desc = &request->head->compute.desc;
+    const specrt_env *env = &request->head->compute.env;
     specrt__window_shared *s =
-        (specrt__window_shared *)specrt__base_alloc(desc, sizeof(specrt__window_shared));
+        (specrt__window_shared *)specrt__base_alloc(env, sizeof(specrt__window_shared));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "window: out of memory");
-    s->desc = *desc;
+    s->env = *env;
     s->params.size = request->size;
     s->params.mode = options[SPECRT__WINDOW_OPTION_MODE];
     s->params.positions = options[SPECRT__WINDOW_OPTION_POSITIONS];
@@ -6544,8 +6552,8 @@ static specrt_status specrt__window_share(const specrt__source_request *request,
 }
 
 static void specrt__window_unshare(void *shared) {
-    specrt_desc desc = ((specrt__window_shared *)shared)->desc;
-    specrt__base_free(&desc, shared);
+    specrt_env env = ((specrt__window_shared *)shared)->env;
+    specrt__base_free(&env, shared);
 }
 
 /* --- a session's --- */
@@ -6555,18 +6563,18 @@ static void specrt__window_list_clear(specrt__window *w) {
     w->older[w->list_size] = w->newer[w->list_size] = w->list_size;
 }
 
-SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool,
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *pool,
                                                        const specrt__window_params *params,
-                                                       int32_t n_logits, const specrt_desc *desc) {
+                                                       int32_t n_logits, const specrt_env *env) {
     bool stream = params->mode == SPECRT__WINDOW_STREAM;
     size_t n_ids = (size_t)pool->n_ids, size = (size_t)params->size;
     size_t list = (size < n_ids ? size : n_ids) + 1;
     size_t words = 3 * list + n_ids + (stream ? size + n_ids : 0);
     size_t bytes = sizeof(specrt__window) + words * sizeof(int32_t);
-    specrt__window *w = (specrt__window *)specrt__base_alloc(desc, bytes);
+    specrt__window *w = (specrt__window *)specrt__base_alloc(env, bytes);
     if (!w) return NULL;
     memset(w, 0, bytes);
-    w->desc = *desc;
+    w->env = *env;
     w->params = *params;
     w->pool = pool;
     w->n_logits = n_logits;
@@ -6586,12 +6594,12 @@ static void *specrt__window_open(void *shared, const specrt__source_session *wit
     specrt__window_params params = ((const specrt__window_shared *)shared)->params;
     if (params.min < with->topk) params.min = with->topk;
     if (params.min > with->bound) params.min = with->bound;
-    return specrt__window_create(with->pool, &params, with->n_logits, with->desc);
+    return specrt__window_create(with->pool, &params, with->n_logits, with->env);
 }
 
 SPECRT__INTERNAL void specrt__window_close(void *state) {
-    specrt_desc desc = ((specrt__window *)state)->desc;
-    specrt__base_free(&desc, state);
+    specrt_env env = ((specrt__window *)state)->env;
+    specrt__base_free(&env, state);
 }
 
 /* Only what the list and the ring name is not as created. */
@@ -6633,7 +6641,8 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
     int32_t size = w->params.size;
     if (w->n_ring == size) {
         int32_t oldest = w->ring[w->ring_begin];
-        if (--w->counts[oldest] == 0) specrt__active_drop(w->pool, oldest, SPECRT__ACTIVE_WINDOW);
+        if (--w->counts[oldest] == 0)
+            specrt__shortlist_drop(w->pool, oldest, SPECRT__SHORTLIST_WINDOW);
         w->ring_begin = w->ring_begin + 1 == size ? 0 : w->ring_begin + 1;
         w->n_ring--;
     }
@@ -6641,19 +6650,19 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
                                                    : w->ring_begin - (size - w->n_ring);
     w->ring[end] = id;
     w->n_ring++;
-    if (w->counts[id]++ == 0) specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+    if (w->counts[id]++ == 0) specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
 }
 
 /* A single element. */
 static void specrt__window_push(specrt__window *w, int32_t id) {
-    if (!specrt__active_valid(w->pool, id)) return;
+    if (!specrt__shortlist_valid(w->pool, id)) return;
     if (w->params.mode == SPECRT__WINDOW_STREAM) {
         specrt__window_append(w, id);
         return;
     }
     int32_t evicted = specrt__window_touch(w, id);
-    specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
-    if (evicted >= 0) specrt__active_drop(w->pool, evicted, SPECRT__ACTIVE_WINDOW);
+    specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
+    if (evicted >= 0) specrt__shortlist_drop(w->pool, evicted, SPECRT__SHORTLIST_WINDOW);
 }
 
 /* An element of a set. The stream takes sets as tuples without repetition, ordered by last
@@ -6661,7 +6670,7 @@ static void specrt__window_push(specrt__window *w, int32_t id) {
 static void specrt__window_add(specrt__window *w, int32_t id) {
     if (w->params.mode != SPECRT__WINDOW_STREAM)
         specrt__window_push(w, id);
-    else if (specrt__active_valid(w->pool, id))
+    else if (specrt__shortlist_valid(w->pool, id))
         specrt__window_touch(w, id);
 }
 
@@ -6683,7 +6692,7 @@ SPECRT__INTERNAL void specrt__window_prefill(void *state, const int32_t *tokens,
     bool ext = w->params.only == SPECRT__WINDOW_EXT;
     for (int32_t i = 0; i < n; i++) {
         if (!ext) specrt__window_push(w, tokens[i]);
-        w->n_seed = specrt__active_target_best(rows, i, w->n_logits, w->params.kpre, w->seed);
+        w->n_seed = specrt__shortlist_target_best(rows, i, w->n_logits, w->params.kpre, w->seed);
         for (int32_t j = 0; j < w->n_seed && !ext; j++) specrt__window_add(w, w->seed[j]);
     }
 }
@@ -6695,14 +6704,14 @@ static int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
 /* Tokens by frequency make up for a short window, and give way as it grows: the shortest prefix of the
  * list that reaches the least number of rows, found from the one before. */
 static void specrt__window_fill(specrt__window *w) {
-    specrt__active_pool *pool = w->pool;
+    specrt__shortlist_pool *pool = w->pool;
     int32_t n_wanted = w->params.min - pool->n_fixed;
     while (w->n_fill > 0) {
         int32_t id = specrt__window_frequent(w, w->n_fill - 1);
-        if (specrt__active_valid(pool, id)) {
-            specrt__active_drop(pool, id, SPECRT__ACTIVE_FILL);
+        if (specrt__shortlist_valid(pool, id)) {
+            specrt__shortlist_drop(pool, id, SPECRT__SHORTLIST_FILL);
             if (pool->n_wanted < n_wanted) {
-                specrt__active_want(pool, id, SPECRT__ACTIVE_FILL);
+                specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_FILL);
                 break;
             }
         }
@@ -6710,7 +6719,8 @@ static void specrt__window_fill(specrt__window *w) {
     }
     while (w->n_fill < w->params.n_frequent && pool->n_wanted < n_wanted) {
         int32_t id = specrt__window_frequent(w, w->n_fill++);
-        if (specrt__active_valid(pool, id)) specrt__active_want(pool, id, SPECRT__ACTIVE_FILL);
+        if (specrt__shortlist_valid(pool, id))
+            specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_FILL);
     }
 }
 
@@ -6727,7 +6737,7 @@ SPECRT__INTERNAL void specrt__window_start(void *state, int32_t token) {
 static void specrt__window_add_row(specrt__window *w, const specrt_target_rows *rows,
                                    int32_t node) {
     int32_t best[SPECRT_LOGITS_MAX_K];
-    int32_t n = specrt__active_target_best(rows, node, w->n_logits, w->params.kver, best);
+    int32_t n = specrt__shortlist_target_best(rows, node, w->n_logits, w->params.kver, best);
     for (int32_t j = 0; j < n; j++) specrt__window_add(w, best[j]);
 }
 
@@ -6794,21 +6804,21 @@ static const char *specrt__window_load(void *state, const specrt__saved *in) {
         return "tokens";
     for (int32_t i = 0; i < tokens->n; i++) {
         int32_t id = specrt__saved_word(tokens, i);
-        if (!specrt__active_valid(w->pool, id) || w->places[id] >= 0) return "window";
+        if (!specrt__shortlist_valid(w->pool, id) || w->places[id] >= 0) return "window";
         specrt__window_touch(w, id);
-        if (!w->ring) specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+        if (!w->ring) specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
     }
     for (int32_t i = 0; i < ring->n; i++) {
         int32_t id = specrt__saved_word(ring, i);
-        if (!specrt__active_valid(w->pool, id)) return "window";
+        if (!specrt__shortlist_valid(w->pool, id)) return "window";
         specrt__window_append(w, id);
     }
     w->n_seed = seed->n;
     for (int32_t i = 0; i < seed->n; i++) w->seed[i] = specrt__saved_word(seed, i);
     for (; w->n_fill < n_fill; w->n_fill++) {
         int32_t id = specrt__window_frequent(w, w->n_fill);
-        if (specrt__active_valid(w->pool, id))
-            specrt__active_want(w->pool, id, SPECRT__ACTIVE_FILL);
+        if (specrt__shortlist_valid(w->pool, id))
+            specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_FILL);
     }
     return NULL;
 }
@@ -6848,7 +6858,7 @@ typedef struct specrt__hnsw_scratch {
 
 /* The better the greater, ties to the lower node; the lowest bit tells that it is not yet expanded. */
 static inline uint64_t specrt__hnsw_key(float score, int32_t node) {
-    uint64_t key = specrt__active_key(score, node);
+    uint64_t key = specrt__shortlist_key(score, node);
     return key >> 32 << 32 | (uint32_t)(key << 1) | 1;
 }
 
@@ -7113,7 +7123,7 @@ static void specrt__hnsw_score(const specrt_hnsw *g, specrt__hnsw_scratch *s, in
 }
 
 static int32_t specrt__hnsw_node(uint64_t key) {
-    return specrt__active_key_id(key >> 1 | 0x80000000u);
+    return specrt__shortlist_key_id(key >> 1 | 0x80000000u);
 }
 
 /* Keeps a key if it is among the ef best so far. @return its place, or ef. */
@@ -7213,7 +7223,7 @@ static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, i
     for (int32_t i = 0; i < n; i++) s->nodes[i] = g->ids[specrt__hnsw_node(s->keys[i])];
     specrt__head_products(s->kernels, &rows, 0, n, head->n_cols, s->query, 1, s->scores, 0);
     for (int32_t i = 0; i < n; i++) {
-        uint64_t key = specrt__active_key(s->scores[i], s->nodes[i]);
+        uint64_t key = specrt__shortlist_key(s->scores[i], s->nodes[i]);
         int32_t at = i;
         for (; at > 0 && s->keys[at - 1] < key; at--) s->keys[at] = s->keys[at - 1];
         s->keys[at] = key;
@@ -7231,8 +7241,8 @@ SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *que
     if (exact) specrt__hnsw_rerank(index, &s, n);
     for (int32_t i = 0; i < n && i < k; i++) {
         ids[i] =
-            exact ? specrt__active_key_id(s.keys[i]) : index->ids[specrt__hnsw_node(s.keys[i])];
-        scores[i] = specrt__active_key_logit(s.keys[i]);
+            exact ? specrt__shortlist_key_id(s.keys[i]) : index->ids[specrt__hnsw_node(s.keys[i])];
+        scores[i] = specrt__shortlist_key_logit(s.keys[i]);
     }
     return n < k ? n : k;
 }
@@ -7254,7 +7264,7 @@ SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, i
     int32_t n = specrt__hnsw_descend(index, &s, level, ef);
     for (int32_t i = 0; i < n; i++) {
         nodes[i] = specrt__hnsw_node(s.keys[i]);
-        scores[i] = specrt__active_key_logit(s.keys[i]);
+        scores[i] = specrt__shortlist_key_logit(s.keys[i]);
     }
     return n;
 }
@@ -7391,7 +7401,7 @@ enum {
 
 /* The head cluster by cluster, a copy of its most frequent rows, and the router. One block. */
 typedef struct specrt__cluster_shared {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     specrt_clusters view;
     specrt_head_desc embedding; /* rows NULL: not read */
@@ -7416,14 +7426,14 @@ SPECRT__INTERNAL int32_t specrt__cluster_bound(const specrt__cluster_shared *s, 
 
 static inline void specrt__cluster_unshare(void *shared) {
     specrt__cluster_shared *s = (specrt__cluster_shared *)shared;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 /* --- a session's router --- */
 
 typedef struct specrt__cluster {
-    specrt_desc desc;
+    specrt_env env;
     const specrt__cluster_shared *shared;
     float *inputs;    /* [topk, n_embed + n_state] */
     float *hidden;    /* [topk, n_hidden] */
@@ -7438,12 +7448,12 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_s
 
 static inline void specrt__cluster_close(void *state) {
     specrt__cluster *s = (specrt__cluster *)state;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
-                                              const specrt__active_level *level);
+                                              const specrt__shortlist_level *level);
 
 /* --- the choice --- */
 
@@ -7563,12 +7573,12 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
     if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
     specrt__cluster_lay_out(&view);
     size_t n_seen = ((size_t)view.header->n_rows + 7) / 8;
-    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->desc, n_seen);
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->env, n_seen);
     if (!seen)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", bundle->name);
     memset(seen, 0, n_seen);
     wrong = specrt__cluster_check_ids(&view, seen);
-    specrt__base_free(&bundle->desc, seen);
+    specrt__base_free(&bundle->env, seen);
     if (!wrong) wrong = specrt__cluster_check_router(&view, n);
     if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
     *out = view;
@@ -7580,13 +7590,13 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
 
 /* --- sources --- */
 
-SPECRT__INTERNAL const specrt__active_option specrt__cluster_options[] = {
+SPECRT__INTERNAL const specrt__shortlist_option specrt__cluster_options[] = {
     {"schedule", "table harmonic flat", 0, 0, 0},
     {"beam", "level per_row", 0, 0, 0},
     {"cap", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"always", NULL, 0, 65536, 256},
 };
-SPECRT__ACTIVE_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
+SPECRT__SHORTLIST_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
 
 /* Clusters of level t. */
 static int32_t specrt__cluster_level(const specrt_clusters *c, int32_t size, int32_t shape,
@@ -7690,7 +7700,7 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
         !specrt__base_add(bytes, at_rows + 64, &bytes))
         return NULL;
     specrt__cluster_shared *s =
-        (specrt__cluster_shared *)specrt__base_alloc(&head->compute.desc, bytes);
+        (specrt__cluster_shared *)specrt__base_alloc(&head->compute.env, bytes);
     if (!s) return NULL;
     specrt__os_advise_huge(s, (size_t)bytes);
     memset(s, 0, sizeof *s);
@@ -7707,7 +7717,7 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
     s->always.rows = (const void *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->always.row_stride = stride;
     s->always.dtype = specrt__head_packed_dtype(head);
-    s->desc = head->compute.desc;
+    s->env = head->compute.env;
     s->head = head;
     s->view = *c;
     return s;
@@ -7734,14 +7744,14 @@ SPECRT__INTERNAL void specrt__cluster_pack(specrt__cluster_shared *s, const int3
                                            int32_t n_always, int32_t first) {
     const specrt_head_desc *head = &s->head->desc;
     int32_t n = specrt__cluster_list(s, always, n_always);
-    specrt__active_packing packing = {s->head,
-                                      s->ids,
-                                      first < 0 ? n : n_always,
-                                      (uint8_t *)(uintptr_t)s->always.rows,
-                                      s->always.row_stride,
-                                      (float *)(uintptr_t)s->always.bias,
-                                      NULL};
-    specrt__active_pack(&packing);
+    specrt__shortlist_packing packing = {s->head,
+                                         s->ids,
+                                         first < 0 ? n : n_always,
+                                         (uint8_t *)(uintptr_t)s->always.rows,
+                                         s->always.row_stride,
+                                         (float *)(uintptr_t)s->always.bias,
+                                         NULL};
+    specrt__shortlist_pack(&packing);
     s->always.ids = s->ids;
     s->always.n_rows = n_always;
     s->rows = s->always;
@@ -7811,17 +7821,17 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     int32_t first = specrt__cluster_in_place(&c, head);
     specrt__cluster_shared *s = specrt__cluster_allocate(
         &c, head, n_always, n_always + (first < 0 ? c.header->n_members : 0));
-    int32_t *always = (int32_t *)specrt__base_alloc(&head->compute.desc,
-                                                    ((size_t)n_always + 1) * sizeof(int32_t));
+    int32_t *always =
+        (int32_t *)specrt__base_alloc(&head->compute.env, ((size_t)n_always + 1) * sizeof(int32_t));
     if (!s || !always) {
-        specrt__base_free(&head->compute.desc, s);
-        specrt__base_free(&head->compute.desc, always);
+        specrt__base_free(&head->compute.env, s);
+        specrt__base_free(&head->compute.env, always);
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory for %d rows", tag,
                                 (int)c.header->n_members);
     }
     n_always = specrt__cluster_always(bundle, head, n_always, always);
     specrt__cluster_pack(s, always, n_always, first);
-    specrt__base_free(&head->compute.desc, always);
+    specrt__base_free(&head->compute.env, always);
     s->embedding = embedding;
     s->per_row = options[SPECRT__CLUSTER_BEAM] != 0;
     s->cap = options[SPECRT__CLUSTER_CAP];
@@ -7845,10 +7855,10 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_s
     size_t n_inputs = k * (size_t)specrt__cluster_inputs(h), n_hidden = k * (size_t)h->n_hidden;
     size_t n_scores = k * m, words = n_inputs + n_hidden + n_scores + 2 * m;
     size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
-    specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(with->desc, at_floats + 4 * words);
+    specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(with->env, at_floats + 4 * words);
     if (!s) return NULL;
     memset(s, 0, sizeof *s);
-    s->desc = *with->desc;
+    s->env = *with->env;
     s->shared = shared;
     uint8_t *at = (uint8_t *)(s + 1);
     s->heap = SPECRT__CARVE(uint64_t, &at, m);
@@ -7870,7 +7880,7 @@ static void specrt__cluster_rms(float *x, int64_t n) {
 }
 
 /* What the router reads at a level; a hidden state that was not told is 0. */
-static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level *level) {
+static void specrt__cluster_read(specrt__cluster *s, const specrt__shortlist_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const specrt_head_desc *embedding = &s->shared->embedding;
     bool before = h->router == SPECRT_ROUTER_DYNASPEC;
@@ -7898,13 +7908,13 @@ static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level 
 /* out f32 [n, rows of the layer] = layer times x f32 [n, n_in] */
 static void specrt__cluster_multiply(const specrt_compute *compute, const specrt_segment *layer,
                                      int64_t n_in, const float *x, int32_t n, float *out) {
-    specrt_active product = {compute, layer, 1, layer->n_rows, n_in, NULL};
-    specrt_active_logits(&product, x, n, out);
+    specrt_shortlist product = {compute, layer, 1, layer->n_rows, n_in, NULL};
+    specrt_shortlist_logits(&product, x, n, out);
 }
 
 /* Scores of all clusters for every row of the level. */
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
-                                              const specrt__active_level *level) {
+                                              const specrt__shortlist_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const float *x = s->inputs;
     specrt__cluster_read(s, level);
@@ -7978,22 +7988,22 @@ static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t
 
 /* Adds rows [begin, end) of the stored head. */
 static void specrt__cluster_add(const specrt__cluster_shared *shared, int32_t begin, int32_t end,
-                                uint64_t takers, specrt__active_routed *out) {
+                                uint64_t takers, specrt__shortlist_routed *out) {
     specrt_segment s = shared->rows;
     s.rows = (const uint8_t *)s.rows + (size_t)begin * s.row_stride;
     s.ids += begin;
     if (s.bias) s.bias += begin;
     s.n_rows = end - begin;
     s.scored_by = takers;
-    specrt__active_route(out, &s);
+    specrt__shortlist_route(out, &s);
 }
 
 /* What always comes and what was taken, clusters side by side for the same rows as one range. */
-static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_routed *out) {
+static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__shortlist_routed *out) {
     const specrt__cluster_shared *shared = s->shared;
     int32_t begin = 0, end = 0;
     uint64_t takers = 0;
-    specrt__active_route(out, &shared->always);
+    specrt__shortlist_route(out, &shared->always);
     for (int32_t m = 0; m < shared->view.header->n_clusters; m++) {
         if (s->taken[m] == 0) continue;
         if (shared->starts[m] != end || s->takers[m] != takers) {
@@ -8007,7 +8017,7 @@ static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_r
 }
 
 /* Which clusters a level takes, and for which of its rows. */
-static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_level *level) {
+static void specrt__cluster_decide(specrt__cluster *s, const specrt__shortlist_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     int32_t n = s->shared->levels[level->level];
     specrt__cluster_choice choice = {0, 0};
@@ -8024,8 +8034,8 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_leve
     if (!s->shared->per_row) specrt__cluster_take(s, s->totals, n, 0, &choice);
 }
 
-static void specrt__cluster_route(void *state, const specrt__active_level *level,
-                                  specrt__active_routed *out) {
+static void specrt__cluster_route(void *state, const specrt__shortlist_level *level,
+                                  specrt__shortlist_routed *out) {
     specrt__cluster *s = (specrt__cluster *)state;
     specrt__cluster_decide(s, level);
     specrt__cluster_add_taken(s, out);
@@ -8069,14 +8079,14 @@ SPECRT__INTERNAL const specrt__source specrt__cluster_centroids = {
 /* successor.h : tokens that follow those of a level */
 
 typedef struct specrt__successor_shared {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     specrt_cograph graph;
     int32_t size;
 } specrt__successor_shared;
 
 typedef struct specrt__successor {
-    specrt_desc desc;
+    specrt_env env;
     const specrt__successor_shared *shared;
     float *scores;   /* [n_ids] of tokens found, else 0 */
     uint64_t *keys;  /* [max_found] */
@@ -8091,8 +8101,8 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
 
 static inline void specrt__successor_close(void *state) {
     specrt__successor *s = (specrt__successor *)state;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 // >>successor : src/sources/successor.c
@@ -8116,9 +8126,9 @@ static specrt_status specrt__successor_share(const specrt__source_request *reque
                                 "use the bundle made for this model",
                                 (int)graph.header->n_vocab, (long long)head->desc.n_rows);
     specrt__successor_shared *s =
-        (specrt__successor_shared *)specrt__base_alloc(&head->compute.desc, sizeof *s);
+        (specrt__successor_shared *)specrt__base_alloc(&head->compute.env, sizeof *s);
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-    s->desc = head->compute.desc;
+    s->env = head->compute.env;
     s->head = head;
     s->graph = graph;
     s->size = request->size < graph.header->n_vocab ? request->size : graph.header->n_vocab;
@@ -8129,8 +8139,8 @@ static specrt_status specrt__successor_share(const specrt__source_request *reque
 
 static void specrt__successor_unshare(void *shared) {
     specrt__successor_shared *s = (specrt__successor_shared *)shared;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source_session *with) {
@@ -8148,10 +8158,10 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
     uint64_t bytes = 0;
     if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
     if (!specrt__base_add(bytes, at_rows + 64, &bytes)) return NULL;
-    specrt__successor *s = (specrt__successor *)specrt__base_alloc(with->desc, bytes);
+    specrt__successor *s = (specrt__successor *)specrt__base_alloc(with->env, bytes);
     if (!s) return NULL;
     memset(s, 0, at_rows);
-    s->desc = *with->desc;
+    s->env = *with->env;
     s->shared = shared;
     uint8_t *at = (uint8_t *)(s + 1);
     s->keys = SPECRT__CARVE(uint64_t, &at, n_found);
@@ -8166,12 +8176,12 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
 
 /* The first `size` new successors of one token, which are in order. @return how many. */
 static int32_t specrt__successor_chain(const specrt__successor *s, int32_t token,
-                                       const specrt__active_routed *out) {
+                                       const specrt__shortlist_routed *out) {
     const int32_t *ids;
     const float *counts;
     int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_ids = 0;
     for (int32_t i = 0; i < n && n_ids < s->shared->size; i++) {
-        if (!specrt__active_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
+        if (!specrt__shortlist_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
         s->scores[ids[i]] = 1;
         s->ids[n_ids++] = ids[i];
     }
@@ -8182,7 +8192,7 @@ static int32_t specrt__successor_chain(const specrt__successor *s, int32_t token
 /* Adds the new successors of a token on a path of this probability to what was found. Half a pair is
  * taken off each count: what followed a rare token once need not do so again. */
 static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float weight,
-                                     const specrt__active_routed *out, int32_t n_found) {
+                                     const specrt__shortlist_routed *out, int32_t n_found) {
     const int32_t *ids;
     const float *counts;
     int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_new = 0;
@@ -8190,7 +8200,7 @@ static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float 
     float scale = weight / (float)s->shared->graph.totals[token];
     for (int32_t i = 0; i < n && n_new < s->shared->size; i++) {
         float score = scale * (counts[i] - 0.5f);
-        if (!specrt__active_is_new(out, ids[i])) continue;
+        if (!specrt__shortlist_is_new(out, ids[i])) continue;
         if (!(score > FLT_MIN)) score = FLT_MIN;
         n_new++;
         if (!(s->scores[ids[i]] > 0)) s->keys[n_found++] = (uint32_t)ids[i];
@@ -8200,8 +8210,8 @@ static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float 
 }
 
 /* The best `size` over all tokens of the level. @return how many. */
-static int32_t specrt__successor_union(specrt__successor *s, const specrt__active_level *level,
-                                       const specrt__active_routed *out) {
+static int32_t specrt__successor_union(specrt__successor *s, const specrt__shortlist_level *level,
+                                       const specrt__shortlist_routed *out) {
     int32_t n_found = 0, size = s->shared->size;
     for (int32_t i = 0; i < level->n; i++)
         n_found = specrt__successor_add(
@@ -8211,21 +8221,21 @@ static int32_t specrt__successor_union(specrt__successor *s, const specrt__activ
         s->keys[i] = (uint64_t)specrt__base_bits(s->scores[id]) << 32 | (uint32_t)~id;
         s->scores[id] = 0;
     }
-    if (n_found > size) specrt__active_select(s->keys, n_found, size);
+    if (n_found > size) specrt__shortlist_select(s->keys, n_found, size);
     if (n_found > size) n_found = size;
     for (int32_t i = 0; i < n_found; i++) s->ids[i] = (int32_t) ~(uint32_t)s->keys[i];
     return n_found;
 }
 
-static void specrt__successor_route(void *state, const specrt__active_level *level,
-                                    specrt__active_routed *out) {
+static void specrt__successor_route(void *state, const specrt__shortlist_level *level,
+                                    specrt__shortlist_routed *out) {
     specrt__successor *s = (specrt__successor *)state;
     int32_t n = level->n == 1 ? specrt__successor_chain(s, level->tokens[0], out)
                               : specrt__successor_union(s, level, out);
-    specrt__active_packing found = {s->shared->head, s->ids,  n,   s->rows,
-                                    s->row_stride,   s->bias, NULL};
-    specrt_segment segment = specrt__active_gather(&found, s->places);
-    specrt__active_route(out, &segment);
+    specrt__shortlist_packing found = {s->shared->head, s->ids,  n,   s->rows,
+                                       s->row_stride,   s->bias, NULL};
+    specrt_segment segment = specrt__shortlist_gather(&found, s->places);
+    specrt__shortlist_route(out, &segment);
 }
 
 SPECRT__INTERNAL const specrt__source specrt__successor_source = {
@@ -8723,7 +8733,7 @@ enum {
 };
 
 typedef struct specrt__sketch_shared {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     specrt_sketch view;
     specrt_segment basis;
@@ -8742,12 +8752,12 @@ SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view);
 
 /* Keys of the best so far. */
 typedef struct specrt__sketch_best {
-    uint64_t *keys; /* specrt__active_key() of places, or of tokens that count */
+    uint64_t *keys; /* specrt__shortlist_key() of places, or of tokens that count */
     int32_t n, size, room;
 } specrt__sketch_best;
 
 typedef struct specrt__sketch {
-    specrt_desc desc;
+    specrt_env env;
     const specrt__sketch_shared *shared;
     specrt__scan_query *queries; /* [topk], or as many as it takes with STATES in each */
     uint64_t *keys;              /* of the lists */
@@ -8764,17 +8774,17 @@ typedef struct specrt__sketch {
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
     float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
-    int32_t n, n_queries, topk;          /* states of the level at hand */
-    int64_t n_read;                      /* bytes of the sketch, at the level at hand */
-    const specrt__active_routed *routed; /* of the level at hand */
+    int32_t n, n_queries, topk;             /* states of the level at hand */
+    int64_t n_read;                         /* bytes of the sketch, at the level at hand */
+    const specrt__shortlist_routed *routed; /* of the level at hand */
 } specrt__sketch;
 
 SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with);
 
 static inline void specrt__sketch_close(void *state) {
     specrt__sketch *s = (specrt__sketch *)state;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 /* Keys that lists have room for. Guessed bounds let few more places pass than are kept; of tokens the bound
@@ -8805,7 +8815,8 @@ static inline int32_t specrt__sketch_token(const specrt__sketch *s, int32_t plac
 SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s);
 
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n);
-SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level);
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
+                                             const specrt__shortlist_level *level);
 
 /* --- routing --- */
 
@@ -8913,12 +8924,12 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
         wrong = "size: expected the bytes of its header's counts, found others";
     if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
     size_t n_seen = ((size_t)header->n_rows + 7) / 8;
-    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->desc, n_seen);
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->env, n_seen);
     if (!seen)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", bundle->name);
     memset(seen, 0, n_seen);
     wrong = specrt__sketch_check(&view, seen);
-    specrt__base_free(&bundle->desc, seen);
+    specrt__base_free(&bundle->env, seen);
     if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
     *out = view;
     return SPECRT_STATUS_OK;
@@ -8931,12 +8942,12 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
 
 /* --- what sessions share --- */
 
-SPECRT__INTERNAL const specrt__active_option specrt__sketch_options[] = {
+SPECRT__INTERNAL const specrt__shortlist_option specrt__sketch_options[] = {
     {"signs", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
     {"keep", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
 };
-SPECRT__ACTIVE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
+SPECRT__SHORTLIST_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
 
 static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                               const specrt_sketch *view, const specrt_head *head,
@@ -8988,9 +8999,9 @@ static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options
     const specrt_sketch_header *h = v->header;
     float *center = (float *)(void *)(s + 1);
     int8_t *constants = (int8_t *)(center + h->rank);
-    specrt_active basis = {&s->head->compute, &s->basis, 1, h->rank, h->n_cols, NULL};
+    specrt_shortlist basis = {&s->head->compute, &s->basis, 1, h->rank, h->n_cols, NULL};
     int32_t n_signs = options[SPECRT__SKETCH_SIGNS];
-    specrt_active_logits(&basis, v->center, 1, center);
+    specrt_shortlist_logits(&basis, v->center, 1, center);
     s->center = center;
     s->signs.codes = v->signs;
     s->signs.stride = 64 * (size_t)(h->n_signs / 32);
@@ -9026,10 +9037,10 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     size_t n_constants = head->desc.bias ? ((size_t)n + 15) / 16 * 16 : 0;
     size_t bytes = sizeof(specrt__sketch_shared) + 4 * (size_t)view.header->rank + n_constants;
     specrt__sketch_shared *s =
-        (specrt__sketch_shared *)specrt__base_alloc(&head->compute.desc, bytes);
+        (specrt__sketch_shared *)specrt__base_alloc(&head->compute.env, bytes);
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
     memset(s, 0, bytes);
-    s->desc = head->compute.desc;
+    s->env = head->compute.env;
     s->head = head;
     s->view = view;
     s->rank = view.header->rank;
@@ -9049,8 +9060,8 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
 
 static void specrt__sketch_unshare(void *shared) {
     specrt__sketch_shared *s = (specrt__sketch_shared *)shared;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 /* --- a session --- */
@@ -9097,13 +9108,13 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
 SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with) {
     specrt__sketch plan, *s;
     memset(&plan, 0, sizeof plan);
-    plan.desc = *with->desc;
+    plan.env = *with->env;
     plan.shared = (const specrt__sketch_shared *)opaque;
     plan.topk = with->topk;
     plan.row_stride = specrt_row_bytes(specrt__head_packed_dtype(plan.shared->head),
                                        plan.shared->head->desc.n_cols);
     uint64_t bytes = specrt__sketch_allot(&plan, NULL);
-    s = (specrt__sketch *)specrt__base_alloc(with->desc, bytes);
+    s = (specrt__sketch *)specrt__base_alloc(with->env, bytes);
     if (!s) return NULL;
     memset(s, 0, (size_t)bytes);
     *s = plan;
@@ -9195,12 +9206,13 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_best
     float most = -INFINITY, scale = s->shared->head->desc.logit_scale;
     uint64_t sum = 0;
     for (int32_t j = 0; j < found->n; j++) {
-        float score = specrt__active_key_logit(found->keys[j]);
+        float score = specrt__shortlist_key_logit(found->keys[j]);
         most = score > most ? score : most;
     }
     for (int32_t j = 0; j < found->n; j++) {
-        uint64_t e = specrt__base_decay(scale * (most - specrt__active_key_logit(found->keys[j])));
-        s->ids[j] = specrt__active_key_id(found->keys[j]);
+        uint64_t e =
+            specrt__base_decay(scale * (most - specrt__shortlist_key_logit(found->keys[j])));
+        s->ids[j] = specrt__shortlist_key_id(found->keys[j]);
         found->keys[j] = e;
         sum += e;
     }
@@ -9215,17 +9227,18 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_best
 
 /* The first n of ids as rows: those of the head by number, or decoded. */
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
-    specrt__active_packing named = {s->shared->head, s->ids,  n,   s->rows,
-                                    s->row_stride,   s->bias, NULL};
-    return specrt__active_gather(&named, s->places);
+    specrt__shortlist_packing named = {s->shared->head, s->ids,  n,   s->rows,
+                                       s->row_stride,   s->bias, NULL};
+    return specrt__shortlist_gather(&named, s->places);
 }
 
 /* The level's tokens: the best over all states by probability. @return how many. */
-SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level) {
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
+                                             const specrt__shortlist_level *level) {
     int32_t n = 0, bound = s->shared->size;
     float most = -INFINITY;
     if (s->n == 1) {
-        for (; n < s->found->n; n++) s->ids[n] = specrt__active_key_id(s->found->keys[n]);
+        for (; n < s->found->n; n++) s->ids[n] = specrt__shortlist_key_id(s->found->keys[n]);
         return n;
     }
     for (int32_t i = 0; i < s->n; i++) most = level->logprobs[i] > most ? level->logprobs[i] : most;
@@ -9233,31 +9246,31 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
         n = specrt__sketch_weigh(s, &s->found[i], specrt__base_decay(most - level->logprobs[i]), n);
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)s->merged[i];
-        s->merged[i] = specrt__active_key((float)s->weights[id], id);
+        s->merged[i] = specrt__shortlist_key((float)s->weights[id], id);
         s->weights[id] = 0;
     }
-    if (n > bound) specrt__active_select(s->merged, n, bound);
+    if (n > bound) specrt__shortlist_select(s->merged, n, bound);
     if (n > bound) n = bound;
-    for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__active_key_id(s->merged[i]);
+    for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__shortlist_key_id(s->merged[i]);
     return n;
 }
 
 /* --- routing --- */
 
-static void specrt__sketch_route(void *state, const specrt__active_level *level,
-                                 specrt__active_routed *out) {
+static void specrt__sketch_route(void *state, const specrt__shortlist_level *level,
+                                 specrt__shortlist_routed *out) {
     specrt__sketch *s = (specrt__sketch *)state;
     const specrt__sketch_shared *shared = s->shared;
-    specrt_active basis = {
+    specrt_shortlist basis = {
         &shared->head->compute, &shared->basis, 1, shared->rank, shared->head->desc.n_cols, NULL};
     s->routed = out;
     s->n = level->n;
     s->n_read = (int64_t)shared->basis.row_stride * shared->rank;
-    specrt_active_logits(&basis, level->draft_hidden, s->n, s->z);
+    specrt_shortlist_logits(&basis, level->draft_hidden, s->n, s->z);
     specrt__sketch_round(s);
     specrt__sketch_search(s);
     specrt_segment segment = specrt__sketch_segment(s, specrt__sketch_join(s, level));
-    specrt__active_route(out, &segment);
+    specrt__shortlist_route(out, &segment);
     out->n_read += s->n_read;
 }
 
@@ -9283,10 +9296,10 @@ static void specrt__sketch_clear(specrt__sketch_best *list, int32_t size, int32_
 static float specrt__sketch_trim(specrt__sketch_best *list) {
     uint64_t least = UINT64_MAX;
     if (list->n < list->size) return -INFINITY;
-    if (list->n > list->size) specrt__active_select(list->keys, list->n, list->size);
+    if (list->n > list->size) specrt__shortlist_select(list->keys, list->n, list->size);
     list->n = list->size;
     for (int32_t i = 0; i < list->n; i++) least = list->keys[i] < least ? list->keys[i] : least;
-    return specrt__active_key_logit(least);
+    return specrt__shortlist_key_logit(least);
 }
 
 /* --- the preview --- */
@@ -9297,7 +9310,7 @@ static float specrt__sketch_collect(specrt__sketch_best *list, const specrt__sca
     if (list->n + hits->n > list->room) least = specrt__sketch_trim(list);
     for (int32_t i = 0; i < hits->n; i++)
         if (hits->places[i] < n_places && !(hits->scores[i] < least))
-            list->keys[list->n++] = specrt__active_key(hits->scores[i], hits->places[i]);
+            list->keys[list->n++] = specrt__shortlist_key(hits->scores[i], hits->places[i]);
     return least;
 }
 
@@ -9380,8 +9393,8 @@ static void specrt__sketch_preview(specrt__sketch *s) {
     for (int32_t i = 0; i < s->n_queries && shared->keep < shared->n_places; i++)
         specrt__sketch_guess(s, i);
     do {
-        specrt__active_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
-                           specrt__sketch_preview_part, s);
+        specrt__shortlist_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
+                              specrt__sketch_preview_part, s);
         s->n_read += ((int64_t)shared->n_places + 15) / 16 * block;
     } while (!specrt__sketch_gather_all(s));
 }
@@ -9416,8 +9429,8 @@ static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32
         float score = specrt__sketch_score(s, i, places[j], sums[j]);
         if (score < least) continue;
         int32_t id = specrt__sketch_token(s, places[j]);
-        if (!specrt__active_is_new(s->routed, id)) continue;
-        found->keys[found->n++] = specrt__active_key(score, id);
+        if (!specrt__shortlist_is_new(s->routed, id)) continue;
+        found->keys[found->n++] = specrt__shortlist_key(score, id);
         if (found->n == found->room) least = specrt__sketch_trim(found);
     }
     return least;
@@ -9433,7 +9446,7 @@ static void specrt__sketch_refine(void *arg, int64_t i) {
     specrt__sketch_clear(&s->found[i], s->shared->size, specrt__sketch_found_room(s->shared->size));
     for (int32_t at = 0; at < kept->n; at += n) {
         n = kept->n - at < SPECRT__SKETCH_BATCH ? kept->n - at : SPECRT__SKETCH_BATCH;
-        for (int32_t j = 0; j < n; j++) places[j] = specrt__active_key_id(kept->keys[at + j]);
+        for (int32_t j = 0; j < n; j++) places[j] = specrt__shortlist_key_id(kept->keys[at + j]);
         s->shared->scan->pairs(&s->shared->records, places, n, q, sums);
         least = specrt__sketch_name(s, (int32_t)i, places, sums, n, least);
     }
@@ -9444,7 +9457,7 @@ SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s) {
     int64_t record = 64 * s->shared->records.n_lines;
     specrt__sketch_preview(s);
     for (int32_t i = 0; i < s->n; i++) s->n_read += record * s->kept[i * SPECRT__SKETCH_PARTS].n;
-    specrt__active_run(&s->shared->head->compute, s->n, specrt__sketch_refine, s);
+    specrt__shortlist_run(&s->shared->head->compute, s->n, specrt__sketch_refine, s);
 }
 
 // >>arc : src/sources/arc.h
@@ -9628,7 +9641,7 @@ typedef struct specrt__retrieve_params {
 } specrt__retrieve_params;
 
 typedef struct specrt__retrieve_shared {
-    specrt_desc desc;
+    specrt_env env;
     specrt__retrieve_params params;
 } specrt__retrieve_shared;
 
@@ -9644,9 +9657,9 @@ typedef struct specrt__retrieve_record {
 
 typedef struct specrt__retrieve {
     specrt_task task; /* first, so that it leads back here */
-    specrt_desc desc;
+    specrt_env env;
     specrt__retrieve_params params;
-    specrt__active_pool *pool;
+    specrt__shortlist_pool *pool;
     int32_t n_logits;
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
@@ -9677,10 +9690,9 @@ static inline int32_t specrt__retrieve_width(const specrt__retrieve_params *para
 /* --- a session's --- */
 
 SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r);
-SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_pool *pool,
                                                            const specrt__retrieve_params *params,
-                                                           int32_t n_logits,
-                                                           const specrt_desc *desc);
+                                                           int32_t n_logits, const specrt_env *env);
 
 /* Returns when no task is out. */
 static inline void specrt__retrieve_settle(const specrt__retrieve *r) {
@@ -9706,7 +9718,7 @@ static inline void specrt__retrieve_finish(specrt__retrieve *r) {
 
 SPECRT__INTERNAL void specrt__retrieve_begin(void *state);
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
-                                            int32_t n_best, specrt__active_pool *pool);
+                                            int32_t n_best, specrt__shortlist_pool *pool);
 SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *tokens, int32_t n,
                                                const specrt_target_rows *rows);
 SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source_cycle *cycle);
@@ -9721,14 +9733,14 @@ SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source
  * session between cycles. Who works them off, the session at once or a task on another thread, changes
  * nothing but when: the cache depends on the records alone. */
 
-SPECRT__INTERNAL const specrt__active_option specrt__retrieve_options[] = {
+SPECRT__INTERNAL const specrt__shortlist_option specrt__retrieve_options[] = {
     {"sem", "logits hnsw_h hnsw_w", 0, 0, 0},
     {"graph", "off on", 0, 0, 1},
     {"keep", "off on", 0, 0, 0},
     {"mode", "sync async", 0, 0, 0},
     {"prompt", "off tokens best", 0, 0, 0},
 };
-SPECRT__ACTIVE_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
+SPECRT__SHORTLIST_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
 
 /* --- what a policy's sessions share --- */
 
@@ -9786,14 +9798,14 @@ static specrt_status specrt__retrieve_resolve(const specrt__source_request *requ
 
 static specrt_status specrt__retrieve_share(const specrt__source_request *request,
                                             specrt__source_shared *out, specrt_error *err) {
-    const specrt_desc *desc = &request->head->compute.desc;
+    const specrt_env *env = &request->head->compute.env;
     specrt__retrieve_params params;
     memset(&params, 0, sizeof params);
     SPECRT__TRY(specrt__retrieve_resolve(request, &params, err));
     specrt__retrieve_shared *s =
-        (specrt__retrieve_shared *)specrt__base_alloc(desc, sizeof(specrt__retrieve_shared));
+        (specrt__retrieve_shared *)specrt__base_alloc(env, sizeof(specrt__retrieve_shared));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "retrieve: out of memory");
-    s->desc = *desc;
+    s->env = *env;
     s->params = params;
     out->data = s;
     out->bound = params.size;
@@ -9804,8 +9816,8 @@ static specrt_status specrt__retrieve_share(const specrt__source_request *reques
 }
 
 static void specrt__retrieve_unshare(void *shared) {
-    specrt_desc desc = ((specrt__retrieve_shared *)shared)->desc;
-    specrt__base_free(&desc, shared);
+    specrt_env env = ((specrt__retrieve_shared *)shared)->env;
+    specrt__base_free(&env, shared);
 }
 
 /* --- a session's --- */
@@ -9813,15 +9825,15 @@ static void specrt__retrieve_unshare(void *shared) {
 /* Tokens that may not be proposed, or always are. The pool's marks are made before. */
 SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r) {
     for (int32_t i = 0; i < r->pool->n_ids; i++) {
-        int marks = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
+        int marks = SPECRT__SHORTLIST_INVALID | SPECRT__SHORTLIST_FIXED;
         r->offered[i] = r->pool->wants[i] & marks ? SPECRT__RETRIEVE_NEVER : 0;
     }
 }
 
-SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_pool *pool,
                                                            const specrt__retrieve_params *params,
                                                            int32_t n_logits,
-                                                           const specrt_desc *desc) {
+                                                           const specrt_env *env) {
     const specrt_hnsw *index = params->index.header ? &params->index : NULL;
     size_t n_ids = (size_t)pool->n_ids, n_records = params->async ? SPECRT__RETRIEVE_RECORDS : 1;
     size_t at_queries = (size_t)specrt__base_align(
@@ -9832,10 +9844,10 @@ SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *
     size_t at_scratch = (size_t)specrt__base_align(at_queries + n_queries * sizeof(float), 64);
     int32_t ef = index && index->header->ef > SPECRT__RETRIEVE_TOP ? 0 : SPECRT__RETRIEVE_TOP;
     size_t bytes = at_scratch + (index ? specrt_hnsw_scratch_bytes(index, ef) : 0);
-    specrt__retrieve *r = (specrt__retrieve *)specrt__base_alloc(desc, bytes + 64);
+    specrt__retrieve *r = (specrt__retrieve *)specrt__base_alloc(env, bytes + 64);
     if (!r) return NULL;
     memset(r, 0, bytes + 64);
-    r->desc = *desc;
+    r->env = *env;
     r->params = *params;
     r->pool = pool;
     r->n_logits = n_logits;
@@ -9854,7 +9866,7 @@ SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *
 static void *specrt__retrieve_open(void *shared, const specrt__source_session *with) {
     const specrt__retrieve_shared *s = (const specrt__retrieve_shared *)shared;
     specrt__retrieve *r =
-        specrt__retrieve_create(with->pool, &s->params, with->n_logits, with->desc);
+        specrt__retrieve_create(with->pool, &s->params, with->n_logits, with->env);
     if (!r) return NULL;
     r->submit = with->submit;
     r->submit_user = with->submit_user;
@@ -9863,9 +9875,9 @@ static void *specrt__retrieve_open(void *shared, const specrt__source_session *w
 
 SPECRT__INTERNAL void specrt__retrieve_close(void *state) {
     specrt__retrieve *r = (specrt__retrieve *)state;
-    specrt_desc desc = r->desc;
+    specrt_env env = r->env;
     specrt__retrieve_settle(r);
-    specrt__base_free(&desc, r);
+    specrt__base_free(&env, r);
 }
 
 /* --- working off --- */
@@ -9971,9 +9983,9 @@ SPECRT__INTERNAL void specrt__retrieve_take(specrt__retrieve *r) {
         for (int32_t i = 0; i < record->n_changes; i++) {
             int32_t id = record->changes[i];
             if (id >= 0)
-                specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+                specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
             else
-                specrt__active_drop(r->pool, ~id, SPECRT__ACTIVE_RETRIEVE);
+                specrt__shortlist_drop(r->pool, ~id, SPECRT__SHORTLIST_RETRIEVE);
         }
     }
 }
@@ -10002,7 +10014,7 @@ SPECRT__INTERNAL void specrt__retrieve_begin(void *state) {
     for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
         for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
              id = r->arc.newer[id])
-            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+            specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
 }
 
 /* A token of the prompt, or one that the target thought likely there: it may give way at once.
@@ -10021,13 +10033,13 @@ static bool specrt__retrieve_warm(specrt__retrieve *r, int32_t id, int32_t *vict
 /* A prompt token, then the target's best there, the best of all last.
  *   pool : whose members these become; NULL: the caller sees to it */
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
-                                            int32_t n_best, specrt__active_pool *pool) {
+                                            int32_t n_best, specrt__shortlist_pool *pool) {
     int32_t victim;
     for (int32_t i = n_best; i >= 0; i--) {
         int32_t id = i == n_best ? token : best[i];
         if (!specrt__retrieve_warm(r, id, &victim) || !pool) continue;
-        if (victim >= 0) specrt__active_drop(pool, victim, SPECRT__ACTIVE_RETRIEVE);
-        specrt__active_want(pool, id, SPECRT__ACTIVE_RETRIEVE);
+        if (victim >= 0) specrt__shortlist_drop(pool, victim, SPECRT__SHORTLIST_RETRIEVE);
+        specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_RETRIEVE);
     }
 }
 
@@ -10041,7 +10053,8 @@ SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *token
     for (int32_t i = 0; i < n; i++) {
         int32_t n_best = 0;
         if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_BEST)
-            n_best = specrt__active_target_best(rows, i, r->n_logits, SPECRT__RETRIEVE_TOP, best);
+            n_best =
+                specrt__shortlist_target_best(rows, i, r->n_logits, SPECRT__RETRIEVE_TOP, best);
         specrt__retrieve_read(r, tokens[i], best, n_best, r->pool);
     }
 }
@@ -10063,7 +10076,7 @@ static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *ve
     if (!event) return;
     r->due = true;
     record->n_best =
-        specrt__active_target_best(rows, node, r->n_logits, SPECRT__RETRIEVE_TOP, record->best);
+        specrt__shortlist_target_best(rows, node, r->n_logits, SPECRT__RETRIEVE_TOP, record->best);
     record->told = width > 0 && rows && rows->hidden;
     if (record->told)
         memcpy(r->queries + slot * (size_t)width, rows->hidden + (size_t)node * (size_t)width,
@@ -10081,7 +10094,8 @@ SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source
     specrt__retrieve *r = (specrt__retrieve *)state;
     const specrt_verdict *verdict = cycle->verdict;
     int32_t token = verdict->tokens[verdict->n - 1];
-    bool event = specrt__active_valid(r->pool, token) && !specrt__active_member(r->pool, token);
+    bool event =
+        specrt__shortlist_valid(r->pool, token) && !specrt__shortlist_member(r->pool, token);
     r->n_cycles++;
     cycle->stats->n_events += event;
     specrt__retrieve_take(r);
@@ -10155,7 +10169,8 @@ static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
     const char *wrong = specrt__retrieve_saved_wrong(r, in, p);
     if (wrong) return wrong;
     for (int32_t id = 0; id < a->n_ids; id++) /* keep=on outlives begin */
-        if (specrt__arc_resident(a, id)) specrt__active_drop(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+        if (specrt__arc_resident(a, id))
+            specrt__shortlist_drop(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
     specrt__arc_reset(a, p);
     specrt__retrieve_bar(r);
     r->n_cycles = SPECRT__ARC_RESIDENCY;
@@ -10170,7 +10185,7 @@ static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
             specrt__arc_move(a, id, list);
             if (!specrt__arc_resident(a, id)) continue;
             a->births[id] = r->n_cycles - specrt__saved_word(ages, age++);
-            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+            specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
         }
     }
     return NULL;
@@ -10213,7 +10228,7 @@ typedef struct specrt__align_buffer {
 } specrt__align_buffer;
 
 struct specrt_align {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     specrt_compute compute; /* the head's, on the calling thread alone */
     specrt_align_params params;
@@ -10296,26 +10311,26 @@ static void specrt__align_carve(specrt_align *a, uint8_t *at) {
 
 SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
                                              const specrt_align_params *params,
-                                             const specrt_desc *env, specrt_align **out,
+                                             const specrt_env *env, specrt_align **out,
                                              specrt_error *err) {
     static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
-    specrt_desc desc = specrt__base_desc(env);
+    specrt_env own = specrt__base_env(env);
     specrt_align probe;
     SPECRT__CLEAR(&probe, 1);
     *out = NULL;
-    probe.desc = desc;
+    probe.env = own;
     probe.head = head;
     probe.params = params ? *params : defaults;
     probe.n_logits = n_logits;
     SPECRT__TRY(specrt__align_check(&probe.params, n_logits, err));
     uint64_t bytes = sizeof probe + specrt__align_size(&probe);
-    uint8_t *block = (uint8_t *)specrt__base_alloc(&desc, bytes);
+    uint8_t *block = (uint8_t *)specrt__base_alloc(&own, bytes);
     if (!block) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "align: out of memory");
     specrt_align *a = (specrt_align *)(void *)block;
     *a = probe;
     a->bytes = (size_t)bytes;
     a->compute = head->compute;
-    a->compute.desc.parallel_for = NULL;
+    a->compute.env.parallel_for = NULL;
     specrt__align_carve(a, block + sizeof *a);
     *out = a;
     return SPECRT_STATUS_OK;
@@ -10323,8 +10338,8 @@ SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_
 
 SPECRT_API void specrt_align_close(specrt_align *align) {
     if (!align) return;
-    specrt_desc desc = align->desc;
-    specrt__base_free(&desc, align);
+    specrt_env env = align->env;
+    specrt__base_free(&env, align);
 }
 
 /* --- the two distributions over the retained support --- */
@@ -10350,7 +10365,7 @@ static void specrt__align_score(const specrt_align *a, const specrt__align_buffe
                                 const float *hidden, const int32_t *ids, int32_t n) {
     const specrt_head_desc *head = &a->head->desc;
     specrt_segment rows;
-    specrt_active few;
+    specrt_shortlist few;
     for (int32_t i = 0; i < n; i++) b->places[i] = specrt__head_row_of(a->head, ids[i]);
     SPECRT__CLEAR(&rows, 1);
     SPECRT__CLEAR(&few, 1);
@@ -10366,7 +10381,7 @@ static void specrt__align_score(const specrt_align *a, const specrt__align_buffe
     few.n_rows = n;
     few.n_cols = head->n_cols;
     few.head = a->head;
-    specrt_active_logits(&few, hidden, 1, b->logits);
+    specrt_shortlist_logits(&few, hidden, 1, b->logits);
 }
 
 /* log sum exp(x / t); NaN where an x is NaN. */
@@ -10580,7 +10595,7 @@ typedef struct specrt__auto_tally {
 } specrt__auto_tally;
 
 struct specrt_auto {
-    specrt_desc desc;
+    specrt_env env;
     int32_t num_steps, n_lists, rows[SPECRT_AUTO_MAX_LISTS]; /* rows[0] 0: the whole policy */
     int64_t costs[SPECRT_AUTO_MAX_LISTS][SPECRT_TREE_MAX_STEPS + 1];
     int64_t read;
@@ -10933,14 +10948,14 @@ static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d
     return specrt__auto_take_costs(a, d, err);
 }
 
-SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_desc *env,
+SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_env *env,
                                             specrt_auto **out, specrt_error *err) {
-    specrt_desc own = specrt__base_desc(env);
+    specrt_env own = specrt__base_env(env);
     *out = NULL;
     specrt_auto *a = (specrt_auto *)specrt__base_alloc(&own, sizeof *a);
     if (!a) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "auto: out of memory");
     SPECRT__CLEAR(a, 1);
-    a->desc = own;
+    a->env = own;
     specrt_status status = specrt__auto_take(a, desc, err);
     if (status == SPECRT_STATUS_OK)
         *out = a;
@@ -10951,8 +10966,8 @@ SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const 
 
 SPECRT_API void specrt_auto_close(specrt_auto *a) {
     if (!a) return;
-    specrt_desc desc = a->desc;
-    specrt__base_free(&desc, a);
+    specrt_env env = a->env;
+    specrt__base_free(&env, a);
 }
 
 // >>policy : src/decode/policy.h
@@ -10978,7 +10993,7 @@ typedef struct specrt__policy_kind {
     const char *name;
     int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
     int32_t size;    /* when the text names none; 0: as calibrated */
-    const specrt__active_option *options;
+    const specrt__shortlist_option *options;
     int n_options;
     const specrt__source *source; /* NULL: its rows are fixed */
     bool of_head;                 /* its section was made of the very head that drafts */
@@ -10989,7 +11004,7 @@ typedef struct specrt__policy_source {
     int32_t size;     /* of the first level, or of all */
     int32_t n_levels; /* 0: all are alike */
     int32_t levels[SPECRT__RANKS_MAX_LEVELS];
-    int32_t options[SPECRT__ACTIVE_MAX_OPTIONS];
+    int32_t options[SPECRT__SHORTLIST_MAX_OPTIONS];
 } specrt__policy_source;
 
 typedef struct specrt__policy_spec {
@@ -11008,9 +11023,9 @@ SPECRT__INTERNAL void specrt__policy_print(const specrt__policy_spec *spec, char
 /* --- what sessions share --- */
 
 struct specrt_policy {
-    specrt_desc desc;
+    specrt_env env;
     specrt_policy_info info;
-    specrt_active active; /* of a policy that never changes */
+    specrt_shortlist shortlist; /* of a policy that never changes */
     const specrt_head *head;
     char text[SPECRT__POLICY_MAX_TEXT];
     int32_t n_vocab, bound;
@@ -11169,7 +11184,8 @@ static void specrt__policy_list(char *text, size_t size, const char *name, int l
 }
 
 /* The value's name and those that follow it; NULL: it has none. */
-static const char *specrt__policy_value_name(const specrt__active_option *option, int32_t value) {
+static const char *specrt__policy_value_name(const specrt__shortlist_option *option,
+                                             int32_t value) {
     const char *name = option->names;
     for (; name && value > 0; value--) {
         name = strchr(name, ' ');
@@ -11180,7 +11196,7 @@ static const char *specrt__policy_value_name(const specrt__active_option *option
 
 /* What stands after `key=`. */
 static specrt_status specrt__policy_value(specrt__policy_parser *p,
-                                          const specrt__active_option *option, int32_t *out) {
+                                          const specrt__shortlist_option *option, int32_t *out) {
     char expected[128] = "";
     int32_t n = 0;
     if (!option->names) return specrt__policy_number(p, option->least, option->most, out);
@@ -11324,7 +11340,7 @@ static void specrt__policy_print_options(const specrt__policy_kind *kind,
                                          const specrt__policy_source *source, char *text) {
     char number[16], name[32];
     for (int i = 0; i < kind->n_options; i++) {
-        const specrt__active_option *option = &kind->options[i];
+        const specrt__shortlist_option *option = &kind->options[i];
         const char *names = specrt__policy_value_name(option, source->options[i]);
         if (source->options[i] == option->value) continue;
         snprintf(number, sizeof number, "%d", (int)source->options[i]);
@@ -11393,7 +11409,7 @@ static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt
 
 /* Ids of rows that are their numbers. */
 static specrt_status specrt__policy_number_rows(specrt_policy *p, specrt_error *err) {
-    p->full_ids = (int32_t *)specrt__base_alloc(&p->desc, (size_t)p->n_vocab * sizeof(int32_t));
+    p->full_ids = (int32_t *)specrt__base_alloc(&p->env, (size_t)p->n_vocab * sizeof(int32_t));
     if (!p->full_ids) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
     for (int32_t i = 0; i < p->n_vocab; i++) p->full_ids[i] = i;
     return SPECRT_STATUS_OK;
@@ -11526,13 +11542,13 @@ static void specrt__policy_tell(specrt_policy *p) {
         if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
     }
     if (p->n_sources > 0 || p->n_terminators > 0) return;
-    p->active.compute = &p->head->compute;
-    p->active.segments = &p->fixed;
-    p->active.n_segments = 1;
-    p->active.n_rows = p->fixed.n_rows;
-    p->active.n_cols = p->head->desc.n_cols;
-    p->active.head = p->head;
-    info->active = &p->active;
+    p->shortlist.compute = &p->head->compute;
+    p->shortlist.segments = &p->fixed;
+    p->shortlist.n_segments = 1;
+    p->shortlist.n_rows = p->fixed.n_rows;
+    p->shortlist.n_cols = p->head->desc.n_cols;
+    p->shortlist.head = p->head;
+    info->shortlist = &p->shortlist;
 }
 
 static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *bundle,
@@ -11575,12 +11591,12 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
     *out = NULL;
     SPECRT__TRY(specrt__policy_parse(text, &spec, err));
     specrt_policy *p =
-        (specrt_policy *)specrt__base_alloc(&head->compute.desc, sizeof(specrt_policy));
+        (specrt_policy *)specrt__base_alloc(&head->compute.env, sizeof(specrt_policy));
     if (!p)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy '%.100s': out of memory",
                                 text);
     memset(p, 0, sizeof *p);
-    p->desc = head->compute.desc;
+    p->env = head->compute.env;
     p->head = head;
     specrt_status status = specrt__policy_make(p, bundle, desc, &spec, err);
     if (status == SPECRT_STATUS_OK)
@@ -11592,13 +11608,13 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
 
 SPECRT_API void specrt_policy_close(specrt_policy *policy) {
     if (!policy) return;
-    specrt_desc desc = policy->desc;
+    specrt_env env = policy->env;
     for (int i = 0; i < policy->n_sources; i++)
         if (policy->sources[i].source->unshare)
             policy->sources[i].source->unshare(policy->sources[i].shared.data);
     specrt__ranks_free(policy->list);
-    specrt__base_free(&desc, policy->full_ids);
-    specrt__base_free(&desc, policy);
+    specrt__base_free(&env, policy->full_ids);
+    specrt__base_free(&env, policy);
 }
 
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy) {
@@ -11620,7 +11636,7 @@ typedef struct specrt__tree_candidate {
 } specrt__tree_candidate;
 
 struct specrt_tree {
-    specrt_desc desc;
+    specrt_env env;
     specrt_tree_params params;
     int32_t root, level, n_candidates, n_beam;
     specrt__tree_candidate *candidates; /* [topk + (num_steps - 1) * topk^2] */
@@ -11673,20 +11689,19 @@ SPECRT__INTERNAL specrt_status specrt__tree_resolve(const specrt_tree_params *in
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
-                                            const specrt_desc *env, specrt_tree **out,
-                                            specrt_error *err) {
+SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params, const specrt_env *env,
+                                            specrt_tree **out, specrt_error *err) {
     specrt_tree_params p;
-    specrt_desc desc = specrt__base_desc(env);
+    specrt_env own = specrt__base_env(env);
     *out = NULL;
     SPECRT__TRY(specrt__tree_resolve(params, &p, err));
     size_t k = (size_t)p.topk, n = k + (size_t)(p.num_steps - 1) * k * k;
     size_t bytes = sizeof(specrt_tree) + n * sizeof(specrt__tree_candidate) +
                    k * (3 * sizeof(int32_t) + sizeof(float));
-    specrt_tree *t = (specrt_tree *)specrt__base_alloc(&desc, bytes);
+    specrt_tree *t = (specrt_tree *)specrt__base_alloc(&own, bytes);
     if (!t) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "tree: out of memory");
     memset(t, 0, sizeof *t);
-    t->desc = desc;
+    t->env = own;
     t->params = p;
     t->candidates = (specrt__tree_candidate *)(void *)(t + 1);
     t->beam = (int32_t *)(void *)(t->candidates + n);
@@ -11697,10 +11712,10 @@ SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API void specrt_tree_free(specrt_tree *tree) {
+SPECRT_API void specrt_tree_close(specrt_tree *tree) {
     if (!tree) return;
-    specrt_desc desc = tree->desc;
-    specrt__base_free(&desc, tree);
+    specrt_env env = tree->env;
+    specrt__base_free(&env, tree);
 }
 
 SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree) {
@@ -11807,7 +11822,7 @@ enum { SPECRT__VERIFY_BLOCK = 1024 }; /* weights of one partial sum, a multiple 
 enum { SPECRT__VERIFY_DRAW, SPECRT__VERIFY_DRAFT, SPECRT__VERIFY_ACCEPT, SPECRT__VERIFY_INSTEAD };
 
 struct specrt_verifier {
-    specrt_desc desc;
+    specrt_env env;
     specrt_sampling sampling;
     int32_t n_vocab, n_blocks;
     double total;   /* of the weights */
@@ -11870,9 +11885,9 @@ SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specr
 }
 
 SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
-                                                const specrt_desc *env, specrt_verifier **out,
+                                                const specrt_env *env, specrt_verifier **out,
                                                 specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
+    specrt_env own = specrt__base_env(env);
     specrt_sampling s;
     *out = NULL;
     memset(&s, 0, sizeof s);
@@ -11880,9 +11895,9 @@ SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sa
     SPECRT__TRY(specrt__verify_check(n_vocab, &s, err));
     size_t n = (size_t)n_vocab, n_blocks = (n + SPECRT__VERIFY_BLOCK - 1) / SPECRT__VERIFY_BLOCK;
     size_t bytes = n_blocks * sizeof(double) + n * (2 * sizeof(float) + sizeof(int32_t));
-    specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&desc, sizeof *v + bytes);
+    specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&own, sizeof *v + bytes);
     if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "verifier: out of memory");
-    v->desc = desc;
+    v->env = own;
     v->sampling = s;
     v->n_vocab = n_vocab;
     v->n_blocks = (int32_t)n_blocks;
@@ -11894,10 +11909,10 @@ SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sa
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API void specrt_verifier_free(specrt_verifier *verifier) {
+SPECRT_API void specrt_verifier_close(specrt_verifier *verifier) {
     if (!verifier) return;
-    specrt_desc desc = verifier->desc;
-    specrt__base_free(&desc, verifier);
+    specrt_env env = verifier->env;
+    specrt__base_free(&env, verifier);
 }
 
 SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence) {
@@ -12261,12 +12276,12 @@ SPECRT__INTERNAL specrt_status specrt__stock_check_room(const specrt_stock *stoc
 
 /* A sequence of a batch, and where its rows of the stock go. */
 typedef struct specrt__stock_member {
-    const specrt_active *active;
-    const specrt_segment *segment; /* the rows, of those of the active */
+    const specrt_shortlist *shortlist;
+    const specrt_segment *segment; /* the rows, of those of the shortlist */
     const float *hidden;           /* f32 [n, n_cols] */
-    float *logits;                 /* f32 [n, n_rows of the active], the segment's first column */
-    int32_t n, first;              /* first: of its states in the batch */
-    int64_t block;                 /* of its first block of rows */
+    float *logits;    /* f32 [n, n_rows of the shortlist], the segment's first column */
+    int32_t n, first; /* first: of its states in the batch */
+    int64_t block;    /* of its first block of rows */
 } specrt__stock_member;
 
 /* --- products --- */
@@ -12284,7 +12299,7 @@ SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
 
 enum {
     SPECRT__STOCK_MAX_SHARED = 16384, /* rows: 4 MiB of logits */
-    SPECRT__STOCK_MAX_COSTS = SPECRT__ACTIVE_SHARED
+    SPECRT__STOCK_MAX_COSTS = SPECRT__SHORTLIST_SHARED
 };
 
 /* A state beyond the first, in products of the first, and what shared products must save of all: to look for
@@ -12315,15 +12330,15 @@ static specrt_status specrt__stock_check(const specrt_head *head, const specrt_s
 
 /* Rows are not touched: a system that backs memory as it is used has but those that were held. */
 static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_rows,
-                                            int32_t n_costs, const specrt_desc *desc) {
+                                            int32_t n_costs, const specrt_env *env) {
     size_t n = (size_t)n_rows, most = SPECRT__STOCK_MAX_SHARED, n_shared = n < most ? n : most;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     size_t n_words = (size_t)head->n_ids + (head->desc.bias ? 6 : 5) * n + n_shared +
-                     (size_t)SPECRT__ACTIVE_SHARED * n_shared;
+                     (size_t)SPECRT__SHORTLIST_SHARED * n_shared;
     uint64_t bytes, extra = sizeof(specrt_stock) + 8 * (uint64_t)n_costs + 4 * (uint64_t)n_words;
     if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, extra + 64, &bytes))
         return NULL;
-    specrt_stock *s = (specrt_stock *)specrt__base_alloc(desc, bytes);
+    specrt_stock *s = (specrt_stock *)specrt__base_alloc(env, bytes);
     if (!s) return NULL;
     SPECRT__CLEAR(s, 1);
     uint8_t *at = (uint8_t *)(s + 1);
@@ -12334,7 +12349,7 @@ static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_r
     s->vacant = SPECRT__CARVE(int32_t, &at, n);
     s->shared_at = SPECRT__CARVE(int32_t, &at, n);
     s->shared = SPECRT__CARVE(int32_t, &at, n_shared);
-    s->logits = SPECRT__CARVE(float, &at, SPECRT__ACTIVE_SHARED *n_shared);
+    s->logits = SPECRT__CARVE(float, &at, SPECRT__SHORTLIST_SHARED *n_shared);
     if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, n);
     s->n_of_batch = SPECRT__CARVE(int32_t, &at, n);
     s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
@@ -12346,22 +12361,22 @@ static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_r
 
 SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
                                              const specrt_stock_params *params,
-                                             const specrt_desc *env, specrt_stock **out,
+                                             const specrt_env *env, specrt_stock **out,
                                              specrt_error *err) {
     specrt_stock_params defaults;
-    const specrt_desc *desc = env ? env : &head->compute.desc;
     SPECRT__CLEAR(&defaults, 1);
     if (!params) params = &defaults;
+    if (!env) env = &head->compute.env;
     *out = NULL;
     SPECRT__TRY(specrt__stock_check(head, params, err));
     int32_t most = (int32_t)head->desc.n_rows, n_rows = params->n_rows;
     if (n_rows == 0 || n_rows > most) n_rows = most;
-    specrt_stock *s = specrt__stock_allocate(head, n_rows, params->n_costs, desc);
+    specrt_stock *s = specrt__stock_allocate(head, n_rows, params->n_costs, env);
     if (!s)
         return specrt_error_set(
             err, SPECRT_STATUS_NO_MEMORY, "stock: out of memory for %d rows of %zu bytes",
             (int)n_rows, specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols));
-    s->desc = *desc;
+    s->env = *env;
     s->head = head;
     s->n_costs = params->n_costs;
     for (int32_t i = 0; i < s->n_costs; i++) s->costs[i] = params->costs[i];
@@ -12377,8 +12392,8 @@ SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
 
 SPECRT_API void specrt_stock_close(specrt_stock *stock) {
     if (!stock) return;
-    specrt_desc desc = stock->desc;
-    specrt__base_free(&desc, stock);
+    specrt_env env = stock->env;
+    specrt__base_free(&env, stock);
 }
 
 SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out) {
@@ -12472,21 +12487,21 @@ static void specrt__stock_shared_task(void *arg, int64_t i) {
     const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
     const specrt_stock *s = b->stock;
     specrt_segment rows = *b->members->segment;
-    specrt_active active = *b->members->active;
-    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_shared - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    specrt_shortlist shortlist = *b->members->shortlist;
+    int32_t begin = (int32_t)i * SPECRT__SHORTLIST_BLOCK, left = s->n_shared - begin;
+    int32_t end = begin + (left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK);
     rows.places = s->shared;
     rows.n_rows = s->n_shared;
-    active.n_rows = s->max_shared;
-    specrt__active_product product = {&active, b->hidden, b->n_states, s->logits, 0};
-    specrt__active_multiply(&product, &rows, begin, end, s->logits);
+    shortlist.n_rows = s->max_shared;
+    specrt__shortlist_product product = {&shortlist, b->hidden, b->n_states, s->logits, 0};
+    specrt__shortlist_multiply(&product, &rows, begin, end, s->logits);
 }
 
 /* Takes what is shared of the rows [begin, end). @return how many are left, places and rows of which are
  * listed. */
 static int32_t specrt__stock_take(const specrt_stock *s, const specrt__stock_member *m,
                                   int32_t begin, int32_t end, int32_t *places, int32_t *rows) {
-    size_t stride = (size_t)m->active->n_rows, shared_stride = (size_t)s->max_shared;
+    size_t stride = (size_t)m->shortlist->n_rows, shared_stride = (size_t)s->max_shared;
     const float *shared = s->logits + (size_t)m->first * shared_stride;
     int32_t n_left = 0;
     for (int32_t r = begin; r < end; r++) {
@@ -12503,27 +12518,27 @@ static int32_t specrt__stock_take(const specrt_stock *s, const specrt__stock_mem
 static void specrt__stock_member_task(void *arg, int64_t i) {
     const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
     const specrt__stock_member *m = b->members + b->n - 1;
-    float tile[(int)SPECRT__ACTIVE_SHARED * (int)SPECRT__ACTIVE_BLOCK];
-    int32_t places[SPECRT__ACTIVE_BLOCK], rows[SPECRT__ACTIVE_BLOCK];
+    float tile[(int)SPECRT__SHORTLIST_SHARED * (int)SPECRT__SHORTLIST_BLOCK];
+    int32_t places[SPECRT__SHORTLIST_BLOCK], rows[SPECRT__SHORTLIST_BLOCK];
     while (m->block > i) m--;
-    int32_t begin = (int32_t)(i - m->block) * SPECRT__ACTIVE_BLOCK;
+    int32_t begin = (int32_t)(i - m->block) * SPECRT__SHORTLIST_BLOCK;
     int32_t left = m->segment->n_rows - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    int32_t end = begin + (left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK);
     int32_t n = specrt__stock_take(b->stock, m, begin, end, places, rows);
     if (n == 0) return;
     specrt_segment rest = *m->segment;
-    specrt_active active = *m->active;
+    specrt_shortlist shortlist = *m->shortlist;
     rest.places = places;
-    rest.n_rows = active.n_rows = n;
-    specrt__active_product product = {&active, m->hidden, m->n, tile, 0};
-    specrt__active_multiply(&product, &rest, 0, n, tile);
+    rest.n_rows = shortlist.n_rows = n;
+    specrt__shortlist_product product = {&shortlist, m->hidden, m->n, tile, 0};
+    specrt__shortlist_multiply(&product, &rest, 0, n, tile);
     for (int32_t h = 0; h < m->n; h++)
         for (int32_t j = 0; j < n; j++)
-            m->logits[h * m->active->n_rows + rows[j]] = tile[h * n + j];
+            m->logits[h * m->shortlist->n_rows + rows[j]] = tile[h * n + j];
 }
 
 /* Logits of the members' rows in the stock, where shared products are cheaper. hidden: of all, one after
- * another, at most SPECRT__ACTIVE_SHARED. @return false: they are not, and nothing was done. */
+ * another, at most SPECRT__SHORTLIST_SHARED. @return false: they are not, and nothing was done. */
 SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
                                              const specrt__stock_member *members, int32_t n,
                                              const float *hidden, int32_t n_states) {
@@ -12533,11 +12548,11 @@ SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
     if (least > n) return false;
     specrt__stock_choose(stock, members, n, n_states, least);
     if (stock->n_shared == 0) return false;
-    const specrt_compute *compute = members->active->compute;
-    specrt__active_run(compute, specrt__active_blocks(stock->n_shared), specrt__stock_shared_task,
-                       &b);
-    specrt__active_run(compute, last->block + specrt__active_blocks(last->segment->n_rows),
-                       specrt__stock_member_task, &b);
+    const specrt_compute *compute = members->shortlist->compute;
+    specrt__shortlist_run(compute, specrt__shortlist_blocks(stock->n_shared),
+                          specrt__stock_shared_task, &b);
+    specrt__shortlist_run(compute, last->block + specrt__shortlist_blocks(last->segment->n_rows),
+                          specrt__stock_member_task, &b);
     return true;
 }
 
@@ -12553,15 +12568,15 @@ typedef struct specrt__session_open {
 } specrt__session_open;
 
 struct specrt_session {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_policy *policy;
-    specrt__active_pool *pool;
+    specrt__shortlist_pool *pool;
     specrt_tree *tree;
     specrt_verifier *verifier;
-    specrt_active active;
-    specrt_segment segments[2 + SPECRT__ACTIVE_MAX_SEGMENTS]; /* fixed, packed, routed */
+    specrt_shortlist shortlist;
+    specrt_segment segments[2 + SPECRT__SHORTLIST_MAX_SEGMENTS]; /* fixed, packed, routed */
     int32_t n_kept; /* of the segments, fixed and packed ones; the others are the last level's */
-    specrt__active_routed *routed;      /* NULL: the policy routes nothing */
+    specrt__shortlist_routed *routed;   /* NULL: the policy routes nothing */
     void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
     int n_open;                         /* of them */
     int64_t n_routed_rows, n_levels;    /* of this cycle */
@@ -12595,7 +12610,8 @@ static inline void *specrt__session_state(const specrt_session *s, int kind) {
     return i < 0 ? NULL : s->states[i];
 }
 
-SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy);
+SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
+                                           const specrt_policy *policy);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
                                                      specrt_tree_params *tree, specrt_error *err);
 SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
@@ -12621,15 +12637,16 @@ SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n,
  * do not fit. */
 
 /* Marks that hold for every sequence. */
-SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy) {
+SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
+                                           const specrt_policy *policy) {
     for (int32_t i = 0; i < pool->n_ids; i++)
         if (i >= policy->n_vocab || specrt__head_row_of(policy->head, i) < 0)
-            specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
+            specrt__shortlist_mark(pool, i, SPECRT__SHORTLIST_INVALID);
     for (int32_t i = 0; i < policy->n_invalid; i++)
         if (policy->invalid[i] < pool->n_ids)
-            specrt__active_mark(pool, policy->invalid[i], SPECRT__ACTIVE_INVALID);
+            specrt__shortlist_mark(pool, policy->invalid[i], SPECRT__SHORTLIST_INVALID);
     for (int32_t i = 0; i < policy->fixed.n_rows; i++)
-        specrt__active_mark(pool, policy->fixed.ids[i], SPECRT__ACTIVE_FIXED);
+        specrt__shortlist_mark(pool, policy->fixed.ids[i], SPECRT__SHORTLIST_FIXED);
 }
 
 static bool specrt__session_make_routed(specrt_session *s) {
@@ -12637,9 +12654,9 @@ static bool specrt__session_make_routed(specrt_session *s) {
     size_t n_ids = (size_t)s->pool->n_ids, n_rows = (size_t)policy->routed_bound;
     if (policy->routed_bound == 0) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
-        &s->desc, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
+        &s->env, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
     if (!at) return false;
-    s->routed = SPECRT__CARVE(specrt__active_routed, &at, 1);
+    s->routed = SPECRT__CARVE(specrt__shortlist_routed, &at, 1);
     SPECRT__CLEAR(s->routed, 1);
     s->routed->pool = s->pool;
     s->routed->levels = SPECRT__CARVE(uint32_t, &at, n_ids);
@@ -12651,8 +12668,7 @@ static bool specrt__session_make_routed(specrt_session *s) {
 static bool specrt__session_open_sources(specrt_session *s, const specrt_session_params *params,
                                          int32_t n_logits) {
     const specrt__source_session with = {
-        s->pool,  s->topk,        n_logits,           s->policy->bound,
-        &s->desc, params->submit, params->submit_user};
+        s->pool, s->topk, n_logits, s->policy->bound, &s->env, params->submit, params->submit_user};
     for (; s->n_open < s->policy->n_sources; s->n_open++) {
         const specrt__source *source = s->policy->sources[s->n_open].source;
         void *shared = s->policy->sources[s->n_open].shared.data;
@@ -12665,7 +12681,7 @@ static bool specrt__session_open_sources(specrt_session *s, const specrt_session
 
 static bool specrt__session_make_scratch(specrt_session *s) {
     uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)s->policy->info.bound;
-    uint8_t *at = (uint8_t *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
+    uint8_t *at = (uint8_t *)specrt__base_alloc(&s->env, (n + 2 * k * k) * sizeof(float));
     if (!at) return false;
     s->logits = SPECRT__CARVE(float, &at, n);
     s->logprobs = SPECRT__CARVE(float, &at, k *k);
@@ -12713,8 +12729,8 @@ static bool specrt__session_make_distributions(specrt_session *s,
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
     uint64_t n = n_steps * (uint64_t)s->policy->info.bound;
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
-    uint8_t *at = (uint8_t *)specrt__base_alloc(
-        &s->desc, n_steps * sizeof *s->distributions + n * (sizeof(int32_t) + sizeof(float)));
+    uint8_t *at = (uint8_t *)specrt__base_alloc(&s->env, n_steps * sizeof *s->distributions +
+                                                             n * (sizeof(int32_t) + sizeof(float)));
     if (!at) return false;
     s->distributions = SPECRT__CARVE(specrt_draft_distribution, &at, n_steps);
     s->distribution_ids = SPECRT__CARVE(int32_t, &at, n);
@@ -12758,7 +12774,7 @@ static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_
     for (int32_t i = least; i < n_fixed; i++)
         if (specrt_policy_ends(policy, policy->fixed.ids[i]))
             return specrt__session_refuse_auto(s, "lists that hold all terminators", least, err);
-    s->fixed_at = (int32_t *)specrt__base_alloc(&s->desc, (size_t)n_ids * sizeof(int32_t));
+    s->fixed_at = (int32_t *)specrt__base_alloc(&s->env, (size_t)n_ids * sizeof(int32_t));
     if (!s->fixed_at)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "session: out of memory for lists");
     for (int32_t i = 0; i < n_ids; i++) s->fixed_at[i] = -1;
@@ -12793,8 +12809,8 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     specrt_tree_params tree;
     SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &n_logits, err));
     SPECRT__TRY(specrt__session_shape(params, &tree, err));
-    SPECRT__TRY(specrt_tree_create(&tree, &s->desc, &s->tree, err));
-    SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));
+    SPECRT__TRY(specrt_tree_create(&tree, &s->env, &s->tree, err));
+    SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->env, &s->verifier, err));
     s->topk = specrt_tree_get_params(s->tree)->topk;
     if (s->topk > policy->info.bound)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -12808,7 +12824,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 policy->text);
     if (params->stock)
         SPECRT__TRY(specrt__stock_check_room(params->stock, policy->head, capacity, err));
-    s->pool = specrt__active_pool_make(policy->head, n_ids, capacity, params->stock, &s->desc);
+    s->pool = specrt__shortlist_pool_make(policy->head, n_ids, capacity, params->stock, &s->env);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_open_sources(s, params, n_logits) ||
         !specrt__session_make_routed(s) || !specrt__session_make_scratch(s) ||
@@ -12816,10 +12832,10 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     SPECRT__TRY(specrt__session_make_auto(s, params->auto_draft, err));
-    s->active.compute = &policy->head->compute;
-    s->active.segments = s->segments;
-    s->active.n_cols = policy->head->desc.n_cols;
-    s->active.head = policy->head;
+    s->shortlist.compute = &policy->head->compute;
+    s->shortlist.segments = s->segments;
+    s->shortlist.n_cols = policy->head->desc.n_cols;
+    s->shortlist.head = policy->head;
     s->sequence = params->sampling.sequence;
     specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     return SPECRT_STATUS_OK;
@@ -12827,18 +12843,18 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
 
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
-                                               const specrt_desc *env, specrt_session **out,
+                                               const specrt_env *env, specrt_session **out,
                                                specrt_error *err) {
     specrt_session_params defaults;
-    specrt_desc desc = env ? *env : policy->desc;
+    specrt_env own = env ? *env : policy->env;
     SPECRT__CLEAR(&defaults, 1);
     *out = NULL;
-    specrt_session *s = (specrt_session *)specrt__base_alloc(&desc, sizeof(specrt_session));
+    specrt_session *s = (specrt_session *)specrt__base_alloc(&own, sizeof(specrt_session));
     if (!s)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     SPECRT__CLEAR(s, 1);
-    s->desc = desc;
+    s->env = own;
     s->policy = policy;
     specrt_status status = specrt__session_make(s, params ? params : &defaults, err);
     if (status == SPECRT_STATUS_OK)
@@ -12850,18 +12866,18 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
 
 SPECRT_API void specrt_session_close(specrt_session *session) {
     if (!session) return;
-    specrt_desc desc = session->desc;
+    specrt_env env = session->env;
     for (int i = 0; i < session->n_open; i++)
         if (session->policy->sources[i].source->close)
             session->policy->sources[i].source->close(session->states[i]);
-    specrt__base_free(&desc, session->routed);
-    specrt__active_pool_free(session->pool);
-    specrt_tree_free(session->tree);
-    specrt_verifier_free(session->verifier);
-    specrt__base_free(&desc, session->fixed_at);
-    specrt__base_free(&desc, session->distributions);
-    specrt__base_free(&desc, session->logits);
-    specrt__base_free(&desc, session);
+    specrt__base_free(&env, session->routed);
+    specrt__shortlist_pool_free(session->pool);
+    specrt_tree_close(session->tree);
+    specrt_verifier_close(session->verifier);
+    specrt__base_free(&env, session->fixed_at);
+    specrt__base_free(&env, session->distributions);
+    specrt__base_free(&env, session->logits);
+    specrt__base_free(&env, session);
 }
 
 // >>session : src/decode/session.c
@@ -12880,39 +12896,39 @@ static void specrt__session_choose(specrt_session *s) {
 SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     int32_t n = 0;
     specrt__session_choose(s);
-    specrt__active_sync(s->pool);
+    specrt__shortlist_sync(s->pool);
     if (s->n_fixed > 0) s->segments[n] = s->policy->fixed, s->segments[n++].n_rows = s->n_fixed;
-    if (s->pool->n_rows > 0) specrt__active_segment(s->pool, &s->segments[n++]);
-    s->active.n_segments = s->n_kept = n;
-    s->active.n_rows = s->n_fixed + s->pool->n_rows;
+    if (s->pool->n_rows > 0) specrt__shortlist_segment(s->pool, &s->segments[n++]);
+    s->shortlist.n_segments = s->n_kept = n;
+    s->shortlist.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
     s->n_levels = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
 
 /* Rows of the routed segments that a row of the level scores, mean. */
-static int64_t specrt__session_scored(const specrt__active_routed *routed, int32_t n) {
+static int64_t specrt__session_scored(const specrt__shortlist_routed *routed, int32_t n) {
     int64_t n_products = 0;
     for (int32_t i = 0; i < routed->n_segments; i++)
         for (int32_t h = 0; h < n; h++)
-            if (specrt__active_scored(&routed->segments[i], h))
+            if (specrt__shortlist_scored(&routed->segments[i], h))
                 n_products += routed->segments[i].n_rows;
     return n_products / n;
 }
 
 /* The shortlist of a level for which sources read so many bytes. */
-static const specrt_active *specrt__session_count_read(specrt_session *s, int64_t n_read) {
+static const specrt_shortlist *specrt__session_count_read(specrt_session *s, int64_t n_read) {
     const specrt_head *head = s->pool->head;
     size_t row = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    s->stats.n_bytes += n_read + s->active.n_rows * (int64_t)row;
-    return &s->active;
+    s->stats.n_bytes += n_read + s->shortlist.n_rows * (int64_t)row;
+    return &s->shortlist;
 }
 
 /* What sources route a pass by. */
-static specrt__active_level specrt__session_level(int32_t at, const specrt_beam *beam,
-                                                  const float *draft_hidden,
-                                                  const float *draft_input) {
-    specrt__active_level level;
+static specrt__shortlist_level specrt__session_level(int32_t at, const specrt_beam *beam,
+                                                     const float *draft_hidden,
+                                                     const float *draft_input) {
+    specrt__shortlist_level level;
     level.level = at;
     level.n = beam->n;
     level.tokens = beam->tokens;
@@ -12923,9 +12939,9 @@ static specrt__active_level specrt__session_level(int32_t at, const specrt_beam 
 }
 
 /* The last level's routed segments make way for those of this one. */
-static const specrt_active *specrt__session_route_by(specrt_session *s,
-                                                     specrt__active_level level) {
-    specrt__active_routed *routed = s->routed;
+static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
+                                                        specrt__shortlist_level level) {
+    specrt__shortlist_routed *routed = s->routed;
     s->stats.n_passes++;
     if (!routed) return specrt__session_count_read(s, 0);
     routed->level = level.level;
@@ -12936,17 +12952,17 @@ static const specrt_active *specrt__session_route_by(specrt_session *s,
             s->policy->sources[i].source->route(s->states[i], &level, routed);
     memcpy(s->segments + s->n_kept, routed->segments,
            (size_t)routed->n_segments * sizeof *s->segments);
-    s->active.n_segments = s->n_kept + routed->n_segments;
-    s->active.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
+    s->shortlist.n_segments = s->n_kept + routed->n_segments;
+    s->shortlist.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
     s->n_routed_rows += specrt__session_scored(routed, level.n);
     s->n_levels++;
     return specrt__session_count_read(s, routed->n_read);
 }
 
-SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
-                                                     const specrt_beam *beam,
-                                                     const float *draft_hidden,
-                                                     const float *draft_input) {
+SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *s, int32_t at,
+                                                        const specrt_beam *beam,
+                                                        const float *draft_hidden,
+                                                        const float *draft_input) {
     if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
     return specrt__session_route_by(s, specrt__session_level(at, beam, draft_hidden, draft_input));
 }
@@ -12961,11 +12977,11 @@ static void specrt__session_count(specrt_session *s) {
 }
 
 static void specrt__session_forget(specrt_session *s) {
-    specrt__active_pool_reset(s->pool);
+    specrt__shortlist_pool_reset(s->pool);
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
-        specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
+        specrt__shortlist_want(s->pool, s->policy->terminators[i], SPECRT__SHORTLIST_PINNED);
     s->n_copied_before = s->pool->n_copied;
     s->cycle = 0;
     SPECRT__CLEAR(&s->stats, 1);
@@ -13036,8 +13052,8 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
 
 /* --- a cycle --- */
 
-SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session) {
-    return &session->active;
+SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session *session) {
+    return &session->shortlist;
 }
 
 /* One token, sampled from the distribution that verification will be shown. */
@@ -13046,7 +13062,7 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
     size_t at = (size_t)level * (size_t)s->policy->info.bound;
     int32_t *ids = s->distribution_ids + at;
     float *probs = s->distribution_probs + at, logprob = -INFINITY;
-    for (int32_t i = 0; i < s->active.n_segments; n += s->segments[i++].n_rows)
+    for (int32_t i = 0; i < s->shortlist.n_segments; n += s->segments[i++].n_rows)
         memcpy(ids + n, s->segments[i].ids, (size_t)s->segments[i].n_rows * sizeof *ids);
     int32_t i = specrt_verifier_propose(s->verifier, s->logits, n, s->draft_temperature, s->cycle,
                                         level, probs);
@@ -13059,10 +13075,10 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
 
 /* The tree's next level, from the logits of a pass of n rows. */
 static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_beam *beam) {
-    int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
+    int32_t k = s->topk < s->shortlist.n_rows ? s->topk : s->shortlist.n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     if (!s->distributions)
-        SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
+        SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
     SPECRT__TRY(s->distributions ? specrt__session_sample(s, beam)
                                  : specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
     if (s->auto_draft && beam->n > 0 &&
@@ -13096,7 +13112,7 @@ SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_be
 static void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
                                        const float *draft_input) {
     specrt_beam own = specrt__session_beam(s);
-    specrt__active_level level =
+    specrt__shortlist_level level =
         specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
     specrt__session_route_by(s, level);
 }
@@ -13108,7 +13124,7 @@ SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *d
     if (n < 1 || n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
     specrt__session_route_pass(s, draft_hidden, draft_input);
-    SPECRT__TRY(specrt_active_logits(&s->active, draft_hidden, n, s->logits));
+    SPECRT__TRY(specrt_shortlist_logits(&s->shortlist, draft_hidden, n, s->logits));
     return specrt__session_grow(s, n, beam);
 }
 
@@ -13133,27 +13149,27 @@ static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n,
 static specrt__session_group specrt__session_group_of(specrt_session *const *sessions, int32_t n,
                                                       const float *draft_hidden) {
     specrt__session_group g = {sessions, 0, 0, draft_hidden};
-    while (g.n < n && g.n_states + sessions[g.n]->tree->n_beam <= SPECRT__ACTIVE_SHARED)
+    while (g.n < n && g.n_states + sessions[g.n]->tree->n_beam <= SPECRT__SHORTLIST_SHARED)
         g.n_states += sessions[g.n++]->tree->n_beam;
     return g;
 }
 
 /* The logits of the rows that all have. */
 static void specrt__session_share(const specrt__session_group *g) {
-    float *logits[SPECRT__ACTIVE_SHARED];
-    specrt__active_shared product = {&g->sessions[0]->active, g->hidden, 0, logits};
+    float *logits[SPECRT__SHORTLIST_SHARED];
+    specrt__shortlist_shared product = {&g->sessions[0]->shortlist, g->hidden, 0, logits};
     for (int32_t i = 0; i < g->n; i++) {
         specrt_session *s = g->sessions[i];
         for (int32_t row = 0; row < s->tree->n_beam; row++)
-            logits[product.n++] = s->logits + (size_t)row * (size_t)s->active.n_rows;
+            logits[product.n++] = s->logits + (size_t)row * (size_t)s->shortlist.n_rows;
     }
-    specrt__active_share(&product);
+    specrt__shortlist_share(&product);
 }
 
 /* The logits of the rows that all hold of one stock. @return false: shared products do not pay, or there is
  * none. */
 static bool specrt__session_join(const specrt__session_group *g) {
-    specrt__stock_member members[SPECRT__ACTIVE_SHARED];
+    specrt__stock_member members[SPECRT__SHORTLIST_SHARED];
     specrt_stock *stock = g->sessions[0]->pool->stock;
     const float *draft_hidden = g->hidden;
     int64_t n_blocks = 0;
@@ -13163,15 +13179,15 @@ static bool specrt__session_join(const specrt__session_group *g) {
         specrt_session *s = g->sessions[i];
         specrt__stock_member *m = &members[i];
         if (s->pool->stock != stock || s->pool->n_rows == 0) return false;
-        m->active = &s->active;
+        m->shortlist = &s->shortlist;
         m->segment = &s->segments[s->n_kept - 1];
         m->hidden = draft_hidden;
         m->logits = s->logits + s->n_fixed;
         m->n = s->tree->n_beam;
         m->first = first;
         m->block = n_blocks;
-        n_blocks += specrt__active_blocks(m->segment->n_rows);
-        draft_hidden += m->n * s->active.n_cols;
+        n_blocks += specrt__shortlist_blocks(m->segment->n_rows);
+        draft_hidden += m->n * s->shortlist.n_cols;
         first += m->n;
     }
     return specrt__stock_multiply(stock, members, g->n, g->hidden, g->n_states);
@@ -13188,10 +13204,10 @@ static specrt_status specrt__session_expand_group(const specrt__session_group *g
     for (int32_t i = 0; i < g->n; i++) {
         specrt_session *s = g->sessions[i];
         int32_t n_rows = s->tree->n_beam;
-        specrt__active_complete(&s->active, n_done, draft_hidden, n_rows, s->logits);
+        specrt__shortlist_complete(&s->shortlist, n_done, draft_hidden, n_rows, s->logits);
         SPECRT__CLEAR(&beams[i], 1);
         SPECRT__TRY(specrt__session_grow(s, n_rows, &beams[i]));
-        draft_hidden += n_rows * s->active.n_cols;
+        draft_hidden += n_rows * s->shortlist.n_cols;
     }
     return SPECRT_STATUS_OK;
 }
@@ -13204,7 +13220,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
     bool alike = true; /* each may have chosen another list */
     if (!sessions || !draft_hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
         return SPECRT_STATUS_BAD_ARG;
-    int64_t n_cols = sessions[0]->active.n_cols;
+    int64_t n_cols = sessions[0]->shortlist.n_cols;
     for (int32_t i = 0; i < n; i++) {
         alike &= sessions[i]->n_fixed == sessions[0]->n_fixed;
         specrt__session_route_pass(sessions[i], at,
@@ -13251,8 +13267,8 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
                                                int32_t level) {
     if (token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
     if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
-    if (s->pool->wants[token] & SPECRT__ACTIVE_FIXED) return SPECRT_MEMBER_FIXED;
-    if (specrt__active_member(s->pool, token)) return SPECRT_MEMBER_NOW;
+    if (s->pool->wants[token] & SPECRT__SHORTLIST_FIXED) return SPECRT_MEMBER_FIXED;
+    if (specrt__shortlist_member(s->pool, token)) return SPECRT_MEMBER_NOW;
     if (s->n_levels == 0) return SPECRT_MEMBER_NO;
     if (level >= s->n_levels) level = (int32_t)s->n_levels - 1;
     return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
@@ -13343,8 +13359,8 @@ static specrt_status specrt__session_leave_open(specrt_session *s, const int32_t
     memcpy(open->tokens, tokens, (size_t)n * sizeof *tokens);
     memset(open->ids, 0xff, sizeof open->ids); /* -1: none */
     for (int32_t i = 0; i < n; i++)
-        specrt__active_target_best(rows, i, s->verifier->n_vocab, SPECRT_LOGITS_MAX_K,
-                                   open->ids + i * SPECRT_LOGITS_MAX_K);
+        specrt__shortlist_target_best(rows, i, s->verifier->n_vocab, SPECRT_LOGITS_MAX_K,
+                                      open->ids + i * SPECRT_LOGITS_MAX_K);
     return SPECRT_STATUS_OK;
 }
 
@@ -13641,7 +13657,7 @@ static specrt_status specrt__snapshot_enter(specrt_session *s, const specrt__sna
         const char *wrong = parts[i].state ? parts[i].source->load(parts[i].state, &own) : NULL;
         if (wrong) return specrt__snapshot_damaged(wrong, err);
     }
-    if (!specrt__active_arrange(s->pool, in->lists[0].words, in->lists[0].n))
+    if (!specrt__shortlist_arrange(s->pool, in->lists[0].words, in->lists[0].n))
         return specrt__snapshot_damaged("rows", err);
     specrt__snapshot_enter_rest(s, in);
     specrt__session_pack(s);
@@ -13885,11 +13901,11 @@ typedef struct specrt__trace_buffer {
     size_t n, at, capacity; /* at: where reading goes on */
 } specrt__trace_buffer;
 
-SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_desc *desc, specrt__trace_buffer *b,
+SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_env *env, specrt__trace_buffer *b,
                                             size_t n);
 
-static inline void specrt__trace_release(const specrt_desc *desc, specrt__trace_buffer *b) {
-    specrt__base_free(desc, b->p);
+static inline void specrt__trace_release(const specrt_env *env, specrt__trace_buffer *b) {
+    specrt__base_free(env, b->p);
     memset(b, 0, sizeof *b);
 }
 
@@ -13980,13 +13996,13 @@ SPECRT__INTERNAL bool specrt__trace_info_ok(const specrt_trace_info *info) {
 }
 
 /* Room for n bytes, of which those that there are stay. */
-SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_desc *desc, specrt__trace_buffer *b,
+SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_env *env, specrt__trace_buffer *b,
                                             size_t n) {
     if (n <= b->capacity) return true;
-    uint8_t *grown = (uint8_t *)specrt__base_alloc(desc, n + n / 2);
+    uint8_t *grown = (uint8_t *)specrt__base_alloc(env, n + n / 2);
     if (!grown) return false;
     if (b->n) memcpy(grown, b->p, b->n);
-    specrt__base_free(desc, b->p);
+    specrt__base_free(env, b->p);
     b->p = grown;
     b->capacity = n + n / 2;
     return true;
@@ -13998,7 +14014,7 @@ SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_desc *desc, specrt__tra
 /* --- writing --- */
 
 struct specrt_trace_writer {
-    specrt_desc desc;
+    specrt_env env;
     specrt_trace_info info;
     int (*write)(void *user, const void *bytes, size_t n);
     void *user;
@@ -14056,17 +14072,17 @@ static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_err
 
 SPECRT_API specrt_status specrt_trace_writer_create(
     const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
-    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
+    void *user, const specrt_env *env, specrt_trace_writer **out, specrt_error *err) {
+    specrt_env own = specrt__base_env(env);
     *out = NULL;
     if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
             "trace: expected a write callback and widths within limits, found others");
-    specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&desc, sizeof *w);
+    specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&own, sizeof *w);
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     memset(w, 0, sizeof *w);
-    w->desc = desc;
+    w->env = own;
     w->info = *info;
     w->write = write;
     w->user = user;
@@ -14074,7 +14090,7 @@ SPECRT_API specrt_status specrt_trace_writer_create(
     if (status == SPECRT_STATUS_OK)
         *out = w;
     else
-        specrt__base_free(&desc, w);
+        specrt__base_free(&own, w);
     return status;
 }
 
@@ -14084,7 +14100,7 @@ static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, const specrt__t
     *n_stored = raw->n;
 #if !defined(SPECRT_NO_ZSTD)
     size_t bound = ZSTD_compressBound(raw->n);
-    if (specrt__trace_reserve(&w->desc, &w->stored, bound)) {
+    if (specrt__trace_reserve(&w->env, &w->stored, bound)) {
         size_t n = ZSTD_compress(w->stored.p, bound, raw->p, raw->n, 3);
         if (!ZSTD_isError(n) && n < raw->n) return *n_stored = n, w->stored.p;
     }
@@ -14155,8 +14171,8 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
         n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "trace: record: expected less than a block, found more");
-    if (!specrt__trace_reserve(&w->desc, &w->records, w->records.n + (size_t)n) ||
-        !specrt__trace_reserve(&w->desc, &w->hidden, w->hidden.n + (size_t)n_hidden))
+    if (!specrt__trace_reserve(&w->env, &w->records, w->records.n + (size_t)n) ||
+        !specrt__trace_reserve(&w->env, &w->hidden, w->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
     r.domain[sizeof r.domain - 1] = '\0';
@@ -14174,11 +14190,11 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
 SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specrt_error *err) {
     if (!w) return SPECRT_STATUS_OK;
     specrt_status status = specrt__trace_flush(w, err);
-    specrt_desc desc = w->desc;
-    specrt__trace_release(&desc, &w->records);
-    specrt__trace_release(&desc, &w->hidden);
-    specrt__trace_release(&desc, &w->stored);
-    specrt__base_free(&desc, w);
+    specrt_env env = w->env;
+    specrt__trace_release(&env, &w->records);
+    specrt__trace_release(&env, &w->hidden);
+    specrt__trace_release(&env, &w->stored);
+    specrt__base_free(&env, w);
     return status;
 }
 
@@ -14188,7 +14204,7 @@ SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specr
 /* --- reading --- */
 
 struct specrt_trace_reader {
-    specrt_desc desc;
+    specrt_env env;
     specrt__os_map map;
     char name[256]; /* path, for messages */
     const uint8_t *bytes;
@@ -14289,17 +14305,17 @@ static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_er
 }
 
 static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, size_t n_bytes,
-                                         const char *name, const specrt_desc *env,
+                                         const char *name, const specrt_env *env,
                                          specrt_trace_reader **out, specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
-    specrt_trace_reader *r = (specrt_trace_reader *)specrt__base_alloc(&desc, sizeof *r);
+    specrt_env own = specrt__base_env(env);
+    specrt_trace_reader *r = (specrt_trace_reader *)specrt__base_alloc(&own, sizeof *r);
     *out = NULL;
     if (!r) {
         specrt__os_map_close(&map);
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", name);
     }
     memset(r, 0, sizeof *r);
-    r->desc = desc;
+    r->env = own;
     r->map = map;
     snprintf(r->name, sizeof r->name, "%s", name);
     r->bytes = (const uint8_t *)bytes;
@@ -14312,7 +14328,7 @@ static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, 
     return status;
 }
 
-SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
+SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_env *env,
                                            specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map map;
     *out = NULL;
@@ -14321,7 +14337,7 @@ SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *
 }
 
 SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
-                                                  const char *name, const specrt_desc *env,
+                                                  const char *name, const specrt_env *env,
                                                   specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map none = {NULL, 0};
     return specrt__trace_start(none, bytes, n_bytes, name, env, out, err);
@@ -14329,11 +14345,11 @@ SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_by
 
 SPECRT_API void specrt_trace_close(specrt_trace_reader *r) {
     if (!r) return;
-    specrt_desc desc = r->desc;
+    specrt_env env = r->env;
     specrt__os_map_close(&r->map);
-    specrt__trace_release(&desc, &r->records);
-    specrt__trace_release(&desc, &r->hidden);
-    specrt__base_free(&desc, r);
+    specrt__trace_release(&env, &r->records);
+    specrt__trace_release(&env, &r->hidden);
+    specrt__base_free(&env, r);
 }
 
 SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader) {
@@ -14409,7 +14425,7 @@ static specrt_status specrt__trace_load(specrt_trace_reader *r, const specrt__tr
     if (specrt__trace_sum(r, stored, n, specrt__trace_sum_of(r, b->header, 24)) != b->checksum)
         return specrt__trace_damaged(r, "checksum: expected the stored one, found another", err);
     out->n = out->at = 0;
-    if (!specrt__trace_reserve(&r->desc, out, (size_t)b->n_raw))
+    if (!specrt__trace_reserve(&r->env, out, (size_t)b->n_raw))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", r->name);
     if (!specrt__trace_unpack(stored, n, out->p, (size_t)b->n_raw))
         return specrt__trace_damaged(
@@ -14486,8 +14502,8 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_
     memset(record, 0, sizeof *record);
     if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
     if (r->n_left == 0) { /* who reads many traces need not keep a block of each */
-        specrt__trace_release(&r->desc, &r->records);
-        specrt__trace_release(&r->desc, &r->hidden);
+        specrt__trace_release(&r->env, &r->records);
+        specrt__trace_release(&r->env, &r->hidden);
         return SPECRT_STATUS_OK;
     }
     r->n_left--;

@@ -23,7 +23,7 @@
 #include "core/blocks.c"
 #include "core/head_products.c"
 #include "core/head.c"
-#include "core/active.c"
+#include "core/shortlist.c"
 #include "core/pool.c"
 #include "sources/ranks.c"
 #include "sources/window.c"

@@ -9,7 +9,7 @@
  *     open a bundle          bundle_open, bundle_open_memory, bundle_check_tokenizer, bundle_close
  *     bind the LM head       head_bind, head_check_states, head_close
  *     choose a policy        policy_check, policy_create, policy_get_info, policy_ends, policy_close
- *     score and rank rows    active_logits, active_topk, logits_topk
+ *     score and rank rows    shortlist_logits, shortlist_topk, logits_topk
  *     generate text          generate; or one cycle per call: host_begin, host_cycle
  *     run your own loop      session_create, _begin, _prefill, _draw, _start, _get_beam, _expand, _finish,
  *                            _verify, _observe, _get_stats, _set_sequence, _close
@@ -20,8 +20,8 @@
  *     learn beside decoding  worker_create, worker_submit, worker_close
  *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
  *                            _get_stats, _close
- *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _free; verifier_create,
- *                            _set_sequence, _draw, _propose, _free; verify_tree, verify_chain
+ *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _close; verifier_create,
+ *                            _set_sequence, _draw, _propose, _close; verify_tree, verify_chain
  *     name things            version, status_name
  * On a GPU: specrt_cuda.h. To build, inspect, record or train: specrt_tools.h. Methods and papers:
  * docs/methods/. Policies: docs/policy-text.md. Words: docs/concepts.md. Files: docs/FORMAT.md.
@@ -40,9 +40,9 @@
  *     specrt_head_bind(bundle, &hd, NULL, &head, &err);
  *     specrt_policy_desc pd = {.text = "static:32768"};
  *     specrt_policy_create(bundle, head, &pd, &policy, &err);
- *     const specrt_active *active = specrt_policy_get_info(policy)->active;
- *     specrt_active_logits(active, hidden, 1, logits);          // hidden f32 [1, 4096]
- *     specrt_active_topk(active, logits, 1, 10, ids, logprobs); // target ids, best first
+ *     const specrt_shortlist *shortlist = specrt_policy_get_info(policy)->shortlist;
+ *     specrt_shortlist_logits(shortlist, hidden, 1, logits);          // hidden f32 [1, 4096]
+ *     specrt_shortlist_topk(shortlist, logits, 1, 10, ids, logprobs); // target ids, best first
  *
  * This policy has one fixed list. For policies whose list follows the text, create a session.
  *
@@ -55,7 +55,7 @@
  * CONVENTIONS. They hold unless a comment says otherwise.
  *     Memory     "borrowed": the caller owns it and keeps it alive for the stated time. "owned": the object
  *                frees it. "scratch": the caller owns it; its contents are undefined after the call.
- *                Objects allocate in open, bind and create, through specrt_desc.alloc; libzstd allocates its
+ *                Objects allocate in open, bind and create, through specrt_env.alloc; libzstd allocates its
  *                own memory while a bundle opens. No other call allocates.
  *     Closing    close and free accept NULL. Close an object before the objects that it borrows.
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
@@ -164,7 +164,7 @@ SPECRT_API const char *specrt_status_name(specrt_status status);
 #define SPECRT_LOG_INFO 2 /* level of a log line */
 
 /* Callbacks of the application. Zero-initialise it. */
-typedef struct specrt_desc {
+typedef struct specrt_env {
     void *(*alloc)(void *user, size_t bytes); /* aligned to 16 bytes; NULL: malloc */
     void (*free)(void *user, void *ptr);      /* NULL: free */
     void *user;                               /* first argument of all these callbacks */
@@ -172,7 +172,7 @@ typedef struct specrt_desc {
     void (*log)(void *user, int level, const char *section, const char *msg);
     /* Runs task(arg, i) for i in [0, n) in any order and returns when all are done; NULL: on this thread */
     void (*parallel_for)(void *user, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
-} specrt_desc;
+} specrt_env;
 
 /* ---- formats of weight rows ---- */
 
@@ -209,7 +209,7 @@ typedef struct specrt_bundle specrt_bundle; /* an open bundle */
 /* specrt_bundle_open() : Maps a file, checks its header, table and checksums, and decompresses zstd sections.
  *   path : file name
  * @return OK, IO, NO_MEMORY, BUNDLE_*. */
-SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_desc *desc,
+SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_env *env,
                                             specrt_bundle **out, specrt_error *err);
 
 /* specrt_bundle_open_memory() : Opens a bundle that is in memory.
@@ -218,7 +218,7 @@ SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_desc 
  *   name : copied; replaces the path in messages
  * @return OK, NO_MEMORY, BUNDLE_*. */
 SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_bytes,
-                                                   const char *name, const specrt_desc *desc,
+                                                   const char *name, const specrt_env *env,
                                                    specrt_bundle **out, specrt_error *err);
 SPECRT_API void specrt_bundle_close(specrt_bundle *bundle);
 
@@ -271,11 +271,11 @@ SPECRT_API specrt_status specrt_head_check_states(const specrt_head_desc *desc, 
  *   env : copied; policies and sessions of this head use it
  * @return OK, NO_MEMORY, UNSUPPORTED dtype, BUNDLE_MISMATCH with both sides. */
 SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
-                                          const specrt_desc *env, specrt_head **out,
+                                          const specrt_env *env, specrt_head **out,
                                           specrt_error *err);
 SPECRT_API void specrt_head_close(specrt_head *head);
 
-/* ---- active vocabularies: the rows that are scored ---- */
+/* ---- shortlists: the rows that are scored ---- */
 
 /* Rows that are contiguous in memory, or listed by place. */
 typedef struct specrt_segment {
@@ -294,29 +294,30 @@ typedef struct specrt_segment {
 
 /* The tokens that the drafter may propose now. Logit column i is the i-th row, segments in order. Each token
  * is scored once. */
-typedef struct specrt_active {
+typedef struct specrt_shortlist {
     const specrt_compute *compute;  /* how products run */
     const specrt_segment *segments; /* [n_segments] */
     int32_t n_segments;             /* number of segments */
     int32_t n_rows;                 /* sum over segments: columns of the logits */
     int64_t n_cols;                 /* width of hidden states */
     const specrt_head *head;        /* for logit_scale and softcap; NULL: neither */
-} specrt_active;
+} specrt_shortlist;
 
-/* specrt_active_logits() : Computes the logits of all active rows. A row of the result does not depend on n.
+/* specrt_shortlist_logits() : Computes the logits of all rows. A row of the result does not depend on n.
  * Uses 64 KB of stack.
  *   hidden : f32 [n, n_cols]
- *   logits : f32 [n, active->n_rows], written; -inf where masked */
-SPECRT_API specrt_status specrt_active_logits(const specrt_active *active, const float *hidden,
-                                              int32_t n, float *logits);
+ *   logits : f32 [n, shortlist->n_rows], written; -inf where masked */
+SPECRT_API specrt_status specrt_shortlist_logits(const specrt_shortlist *shortlist,
+                                                 const float *hidden, int32_t n, float *logits);
 
-/* specrt_active_topk() : The k best tokens of each hidden state. Ties go to the lower id; NaN ranks last.
- *   logits : f32 [n, active->n_rows], from specrt_active_logits()
- *   k : 1 to min(active->n_rows, 256)
+/* specrt_shortlist_topk() : The k best tokens of each hidden state. Ties go to the lower id; NaN ranks last.
+ *   logits : f32 [n, shortlist->n_rows], from specrt_shortlist_logits()
+ *   k : 1 to min(shortlist->n_rows, 256)
  *   ids : i32 [n, k], written: target ids, best first
- *   logprobs : f32 [n, k], written: natural log of the softmax over the active rows */
-SPECRT_API specrt_status specrt_active_topk(const specrt_active *active, const float *logits,
-                                            int32_t n, int32_t k, int32_t *ids, float *logprobs);
+ *   logprobs : f32 [n, k], written: natural log of the softmax over the shortlist */
+SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist,
+                                               const float *logits, int32_t n, int32_t k,
+                                               int32_t *ids, float *logprobs);
 
 #define SPECRT_LOGITS_MAX_K 16 /* most tokens of specrt_logits_topk() */
 
@@ -385,7 +386,8 @@ typedef struct specrt_policy_info {
     int32_t bound;        /* most rows that any session scores in one draft step */
     int32_t hidden_width; /* columns of specrt_target_rows.hidden that a source reads; 0: none */
     int32_t needs_prompt_logits; /* 1: a source reads the target's logits of the prompt; else 0 */
-    const specrt_active *active; /* if the same at every step (full, static); NULL: ask a session */
+    const specrt_shortlist
+        *shortlist; /* if the same at every step (full, static); NULL: ask a session */
 } specrt_policy_info;
 
 /* specrt_policy_get_info() : Never NULL. */
@@ -435,10 +437,9 @@ typedef struct specrt_tree
 
 /* specrt_tree_create() : Allocates a tree.
  * @return OK, NO_MEMORY, BAD_ARG with the limit. */
-SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
-                                            const specrt_desc *env, specrt_tree **out,
-                                            specrt_error *err);
-SPECRT_API void specrt_tree_free(specrt_tree *tree);
+SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params, const specrt_env *env,
+                                            specrt_tree **out, specrt_error *err);
+SPECRT_API void specrt_tree_close(specrt_tree *tree);
 
 /* specrt_tree_get_params() : The shape with defaults filled in, borrowed for the tree's life. */
 SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree);
@@ -448,7 +449,7 @@ SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *t
 SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root);
 
 /* specrt_tree_expand() : Adds the proposals of one pass.
- *   ids, logprobs : i32, f32 [n, k] from specrt_active_topk(), best first
+ *   ids, logprobs : i32, f32 [n, k] from specrt_shortlist_topk(), best first
  *   n : 1 at the first level, then the beam's n
  *   k : 0 to topk
  *   beam : the next pass, borrowed until the next call; n = 0: continue with finish */
@@ -487,9 +488,9 @@ typedef struct specrt_verifier specrt_verifier; /* memory of verification for on
  *   sampling : copied; NULL: greedy
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
-                                                const specrt_desc *env, specrt_verifier **out,
+                                                const specrt_env *env, specrt_verifier **out,
                                                 specrt_error *err);
-SPECRT_API void specrt_verifier_free(specrt_verifier *verifier);
+SPECRT_API void specrt_verifier_close(specrt_verifier *verifier);
 
 /* specrt_verifier_set_sequence() : Sets the key of all later draws.
  *   sequence : a number for each generation; generations with equal numbers are not independent */
@@ -572,7 +573,7 @@ typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one seque
 
 /* specrt_auto_create() : Creates it from desc, which it copies. What it learns stays for later sequences.
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
-SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_desc *env,
+SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_env *env,
                                             specrt_auto **out, specrt_error *err);
 SPECRT_API void specrt_auto_close(specrt_auto *a);
 
@@ -658,7 +659,7 @@ typedef struct specrt_task {
 typedef struct specrt_worker specrt_worker; /* a thread that runs tasks in their order */
 
 /* specrt_worker_create() : Starts the thread. @return OK, NO_MEMORY. */
-SPECRT_API specrt_status specrt_worker_create(const specrt_desc *env, specrt_worker **out,
+SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err);
 
 /* specrt_worker_submit() : Queues a task and returns at once; use it as specrt_session_params.submit.
@@ -724,7 +725,7 @@ typedef struct specrt_session_stats {
  * another head. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
-                                               const specrt_desc *env, specrt_session **out,
+                                               const specrt_env *env, specrt_session **out,
                                                specrt_error *err);
 SPECRT_API void specrt_session_close(specrt_session *session);
 
@@ -769,17 +770,17 @@ SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_be
 
 /* specrt_session_shortlist() : The tokens that may be proposed, borrowed until the next start or observe.
  * After expand or route it includes the routed rows of that level. */
-SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session);
+SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session *session);
 
 /* specrt_session_route() : The shortlist of a level, for trees of your own. Call it once per level, in order.
  *   level : 0 for the first pass
  *   beam : rows of the pass, at most topk; parents are not read
  *   draft_hidden, draft_input : as for specrt_session_expand()
  * @return borrowed until the next call; NULL for a level or beam out of range. */
-SPECRT_API const specrt_active *specrt_session_route(specrt_session *session, int32_t level,
-                                                     const specrt_beam *beam,
-                                                     const float *draft_hidden,
-                                                     const float *draft_input);
+SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *session, int32_t level,
+                                                        const specrt_beam *beam,
+                                                        const float *draft_hidden,
+                                                        const float *draft_input);
 
 /* specrt_session_expand() : Scores a drafter pass over the shortlist and adds its best tokens to the tree.
  *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced
@@ -934,7 +935,7 @@ typedef struct specrt_stock_params {
  * @return OK, NO_MEMORY with the rows, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
                                              const specrt_stock_params *params,
-                                             const specrt_desc *env, specrt_stock **out,
+                                             const specrt_env *env, specrt_stock **out,
                                              specrt_error *err);
 SPECRT_API void specrt_stock_close(specrt_stock *stock);
 

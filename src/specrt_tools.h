@@ -346,7 +346,7 @@ SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt
  *   a, b : digests */
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
 
-/* specrt_head_compute() : How the head's products run, borrowed from the head; for a specrt_active of any
+/* specrt_head_compute() : How the head's products run, borrowed from the head; for a specrt_shortlist of any
  * matrix. */
 SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head);
 
@@ -526,7 +526,7 @@ typedef struct specrt_trace_writer specrt_trace_writer; /* a trace that is being
  * @return OK, NO_MEMORY, IO, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_trace_writer_create(
     const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
-    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err);
+    void *user, const specrt_env *env, specrt_trace_writer **out, specrt_error *err);
 
 /* specrt_trace_write() : Adds a record.
  *   record : to write
@@ -543,7 +543,7 @@ typedef struct specrt_trace_reader specrt_trace_reader; /* an open trace */
 /* specrt_trace_open() : Maps a file.
  *   path : file name
  * @return OK, IO, NO_MEMORY, TRACE_MAGIC, TRACE_VERSION, TRACE_DAMAGED. */
-SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
+SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_env *env,
                                            specrt_trace_reader **out, specrt_error *err);
 
 /* specrt_trace_open_memory() : Opens a trace that is in memory.
@@ -552,7 +552,7 @@ SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *
  *   name : copied; replaces the path in messages
  * @return OK, NO_MEMORY, TRACE_MAGIC, TRACE_VERSION, TRACE_DAMAGED. */
 SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
-                                                  const char *name, const specrt_desc *env,
+                                                  const char *name, const specrt_env *env,
                                                   specrt_trace_reader **out, specrt_error *err);
 SPECRT_API void specrt_trace_close(specrt_trace_reader *reader);
 
@@ -659,7 +659,7 @@ typedef struct specrt_align
  * @return OK, NO_MEMORY, BAD_ARG with the field and its limits. */
 SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
                                              const specrt_align_params *params,
-                                             const specrt_desc *env, specrt_align **out,
+                                             const specrt_env *env, specrt_align **out,
                                              specrt_error *err);
 SPECRT_API void specrt_align_close(specrt_align *align);
 

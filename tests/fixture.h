@@ -315,9 +315,9 @@ static inline void fixture_free(void *user, void *ptr) {
     free(memory);
 }
 
-static inline specrt_desc fixture_desc(fixture_allocator *a) {
-    specrt_desc desc = {.alloc = fixture_alloc, .free = fixture_free, .user = a};
-    return desc;
+static inline specrt_env fixture_desc(fixture_allocator *a) {
+    specrt_env env = {.alloc = fixture_alloc, .free = fixture_free, .user = a};
+    return env;
 }
 
 #endif

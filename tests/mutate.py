@@ -31,10 +31,10 @@ from typing import NamedTuple
 SECTION_OF = {"reader": "trace", "writer": "trace"}
 # Tests of a section of src/ where they are not tests/specrt/test_<section>.c alone.
 RUNTIME_TESTS = {
-    "active": "active row_ids session successor", "arc": "arc retrieve snapshot", "auto": "auto session_auto",
+    "shortlist": "shortlist row_ids session successor", "arc": "arc retrieve snapshot", "auto": "auto session_auto",
     "blocks": "row_ids simd", "cluster": "cluster_view router row_ids session", "cograph": "cograph successor",
-    "head": "head active row_ids session_make simd", "host": "host retrieve", "os": "bundle base retrieve",
-    "pool": "pool active stock window snapshot", "ranks": "ranks row_ids session", "retrieve": "retrieve snapshot",
+    "head": "head shortlist row_ids session_make simd", "host": "host retrieve", "os": "bundle base retrieve",
+    "pool": "pool shortlist stock window snapshot", "ranks": "ranks row_ids session", "retrieve": "retrieve snapshot",
     "rows": "rows row_ids", "scan": "sketch",
     "session": "session session_make session_auto stock host retrieve distribution router", "snapshot": "snapshot host",
     "stock": "stock session", "window": "window snapshot",

@@ -15,6 +15,6 @@ static inline void zeroed_free(void *user, void *ptr) {
     free(ptr);
 }
 
-static const specrt_desc zeroed = {.alloc = zeroed_alloc, .free = zeroed_free};
+static const specrt_env zeroed = {.alloc = zeroed_alloc, .free = zeroed_free};
 
 #endif

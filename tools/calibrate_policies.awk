@@ -42,7 +42,7 @@ function commas(n,  digits) {
     kept[n] = number("accept_full")
     worst[n] = number("worst_accept_full") # "": the prompts have one task
     task[n] = worst[n] == "" ? "" : text("worst_domain")
-    rows[n] = number("active_rows")
+    rows[n] = number("shortlist_rows")
     bytes[n] = number("bytes_pass")
     plain[n] = number("speedup_plain")
     full[n] = number("speedup_full")

@@ -336,7 +336,7 @@ static specrt_status take_params(specrt_llama *s, const struct llama_model *targ
     int32_t trained = llama_model_n_ctx_train(target);
     TRY(specrt_tree_create(&p->tree, NULL, &tree, err));
     s->tree = *specrt_tree_get_params(tree);
-    specrt_tree_free(tree);
+    specrt_tree_close(tree);
     s->n_context = p->n_context ? p->n_context : trained < 4096 ? trained : 4096;
     s->n_batch = p->n_batch ? p->n_batch : 128;
     if (s->n_batch < SPECRT_TREE_MAX_NODES)

@@ -114,13 +114,13 @@ static int project(specrt_llama *s) {
                                  .ids = e->places,
                                  .dtype = by->dtype,
                                  .n_rows = (int32_t)by->n_rows};
-    const specrt_active all = {.compute = specrt_head_compute(e->projection),
-                               .segments = &rows,
-                               .n_segments = 1,
-                               .n_rows = rows.n_rows,
-                               .n_cols = by->n_cols};
+    const specrt_shortlist all = {.compute = specrt_head_compute(e->projection),
+                                  .segments = &rows,
+                                  .n_segments = 1,
+                                  .n_rows = rows.n_rows,
+                                  .n_cols = by->n_cols};
     e->n_own = s->n_hidden;
-    if (specrt_active_logits(&all, s->hidden, (int32_t)s->n_hidden, e->own) == SPECRT_STATUS_OK)
+    if (specrt_shortlist_logits(&all, s->hidden, (int32_t)s->n_hidden, e->own) == SPECRT_STATUS_OK)
         return 0;
     return specrt_llama_fail(s, "drafter: nextn.post_projection: no product of its rows");
 }

@@ -15,7 +15,7 @@ BEGIN {
     usual["host"] = "the application's models"; usual["stream"] = "a cudaStream_t; NULL: the default stream"
     usual["text"] = "the policy"; usual["batch"] = "from specrt_align_acquire()"
     usual["cycle"] = "the finished cycle"
-    objects = " bundle head active policy tree verifier a session worker stock align writer reader "
+    objects = " bundle head shortlist policy tree verifier a session worker stock align writer reader "
 }
 
 # parameters DECLARATION : the last word of each parameter; that of a function pointer is in its parentheses.

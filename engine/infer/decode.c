@@ -77,7 +77,7 @@ void engine_decoder_free(engine_decoder *d) {
     engine_cache_close(d->cache);
     engine_cache_close(d->draft_cache);
     specrt_session_close(d->session);
-    specrt_verifier_free(d->verifier);
+    specrt_verifier_close(d->verifier);
     free(d);
 }
 

@@ -9,7 +9,7 @@
 typedef struct engine_decode_times {
     double prefill;
     double draft;  /* the drafter's layer */
-    double head;   /* products with the active rows, their ranking, the tree */
+    double head;   /* products with the shortlist, their ranking, the tree */
     double target; /* the target's pass over the tree */
     double verify; /* drawing and descending */
     double update; /* sources learning, rows packed */

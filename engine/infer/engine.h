@@ -45,7 +45,7 @@ void engine_embedding(const engine_model *m, specrt_head_desc *out);
 
 /* engine_lend() : the model's threads, for head products between its passes; borrowed from the model. With
  * threads of their own the two would wait in each other's way. */
-void engine_lend(const engine_model *m, specrt_desc *out);
+void engine_lend(const engine_model *m, specrt_env *out);
 
 typedef struct engine_cache engine_cache;
 

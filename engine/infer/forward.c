@@ -29,9 +29,9 @@ static void rope_head(float *head, const float *cos_sin, int32_t d, bool adjacen
 
 void engine_product(const engine_model *m, const engine_matrix *w, const float *x, int32_t n,
                     float *out) {
-    specrt_active one = {
+    specrt_shortlist one = {
         specrt_head_compute(m->compute_owner), &w->segment, 1, w->segment.n_rows, w->n_cols, NULL};
-    specrt_active_logits(&one, x, n, out);
+    specrt_shortlist_logits(&one, x, n, out);
 }
 
 /* ---- the batch: depths, paths, positions ----------------------------------------------------- */
@@ -258,11 +258,11 @@ static void attend(const engine_cache *c, int32_t layer, int32_t kv, int32_t fir
                            .row_stride = (size_t)d * sizeof(float),
                            .dtype = SPECRT_DTYPE_F32,
                            .n_rows = n_keys};
-    specrt_active all = {specrt_head_compute(c->m->serial_owner), &keys, 1, n_keys, d, NULL};
+    specrt_shortlist all = {specrt_head_compute(c->m->serial_owner), &keys, 1, n_keys, d, NULL};
     for (int32_t i = 0; i < n; i++)
         memcpy(queries + (int64_t)i * group * d, c->q + at + i * stride,
                sizeof(float) * (size_t)group * (size_t)d);
-    specrt_active_logits(&all, queries, n * group, scores);
+    specrt_shortlist_logits(&all, queries, n * group, scores);
     int32_t n_heads = group % 2 == 0 ? 2 : 1;
     for (int32_t i = 0; i < n * group; i += n_heads) {
         const sight *s = &seen[i / group];
@@ -414,11 +414,11 @@ specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
 }
 
 void engine_score(const engine_model *m, const float *hidden, int32_t n, float *logits) {
-    specrt_active head = {specrt_head_compute(m->compute_owner),
-                          &m->head.segment,
-                          1,
-                          m->head.segment.n_rows,
-                          m->head.n_cols,
-                          m->compute_owner};
-    specrt_active_logits(&head, hidden, n, logits);
+    specrt_shortlist head = {specrt_head_compute(m->compute_owner),
+                             &m->head.segment,
+                             1,
+                             m->head.segment.n_rows,
+                             m->head.n_cols,
+                             m->compute_owner};
+    specrt_shortlist_logits(&head, hidden, n, logits);
 }

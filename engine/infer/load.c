@@ -322,11 +322,11 @@ static specrt_status load(loader *l, parallel_pool *lent, int threads) {
     if (!m->pool || !m->layers) return sl_error_no_memory(l->err, l->path);
     for (int32_t i = 0; i < m->config.n_layers; i++) TRY(load_layer(l, i, &m->layers[i]));
     specrt_head_desc head;
-    specrt_desc desc;
-    engine_lend(m, &desc);
+    specrt_env env;
+    engine_lend(m, &env);
     engine_head(m, &head);
     TRY(specrt_head_bind(NULL, &head, NULL, &m->serial_owner, l->err));
-    return specrt_head_bind(NULL, &head, &desc, &m->compute_owner, l->err);
+    return specrt_head_bind(NULL, &head, &env, &m->compute_owner, l->err);
 }
 
 /* One allocation, which begins with the model. */
@@ -359,8 +359,8 @@ specrt_status engine_open_beside(const char *path, const engine_model *other, en
     return open_model(path, other->pool, 0, out, err);
 }
 
-void engine_lend(const engine_model *m, specrt_desc *out) {
-    *out = (specrt_desc){.user = m->pool, .parallel_for = sl_parallel_pool_for};
+void engine_lend(const engine_model *m, specrt_env *out) {
+    *out = (specrt_env){.user = m->pool, .parallel_for = sl_parallel_pool_for};
 }
 
 void engine_close(engine_model *m) {

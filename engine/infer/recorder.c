@@ -14,7 +14,7 @@ enum { MOST = SPECRT_TREE_MAX_NODES };
 
 struct recorder {
     specrt_host host, inner; /* ours, before theirs */
-    const specrt_active *whole;
+    const specrt_shortlist *whole;
     specrt_trace_info info;
     bool feeds_state;
     specrt_trace_writer *trace;
@@ -119,7 +119,7 @@ static void take_draft_row(recorder *r, int32_t i, int32_t level, int32_t row) {
     }
     const float *hidden = hidden_row(r, level, row);
     specrt_to_f16(hidden, r->info.d_draft, r->draft_half + (size_t)i * d);
-    specrt_active_logits(r->whole, hidden, 1, r->scores);
+    specrt_shortlist_logits(r->whole, hidden, 1, r->scores);
     best_of(r->scores, r->row_ids, r->whole->n_rows, k, r->draft_ids + i * k,
             r->draft_logits + i * k);
     r->draft_logsumexp[i] = logsumexp_of(r->scores, r->whole->n_rows);

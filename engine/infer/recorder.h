@@ -13,7 +13,7 @@ typedef struct recorder_params {
     /* The host, copied. Its target_hidden() tells of prompts, too: f32 [n, width] of its last call. */
     specrt_host host;
     /* All rows of the drafter's head: its own ranking. Borrowed. */
-    const specrt_active *whole;
+    const specrt_shortlist *whole;
     /* What the trace says of itself; d_draft follows from `whole`. */
     specrt_trace_info info;
     bool feeds_state; /* what drafter passes begin with is the target's state */

@@ -123,7 +123,7 @@ static specrt_status check(const engine_drafter *d, const engine_align_params *p
 
 static specrt_status open_compute(engine_align *a, specrt_error *err) {
     specrt_head_desc head;
-    specrt_desc env = {.user = a->pool, .parallel_for = sl_parallel_pool_for};
+    specrt_env env = {.user = a->pool, .parallel_for = sl_parallel_pool_for};
     engine_head(&a->d->body, &head);
     return specrt_head_bind(NULL, &head, &env, &a->compute, err);
 }

@@ -65,9 +65,9 @@ engine_matrix align_matrix(const float *rows, int32_t n_rows, int32_t n_cols) {
 
 void align_product(const engine_align *a, const engine_matrix *w, const float *x, int32_t n,
                    float *y) {
-    specrt_active one = {
+    specrt_shortlist one = {
         specrt_head_compute(a->compute), &w->segment, 1, w->segment.n_rows, w->n_cols, NULL};
-    if (n > 0) specrt_active_logits(&one, x, n, y);
+    if (n > 0) specrt_shortlist_logits(&one, x, n, y);
 }
 
 typedef struct product_back {

@@ -21,7 +21,7 @@ void sl_parallel_pool_free(parallel_pool *pool);
 int sl_parallel_pool_threads(const parallel_pool *pool);
 
 /* sl_parallel_pool_for() : task(arg, i) for every i in [0, n), in ascending order of start. The shape of
- * specrt_desc.parallel_for, with the pool as its user. */
+ * specrt_env.parallel_for, with the pool as its user. */
 void sl_parallel_pool_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
 int sl_parallel_cores(void);

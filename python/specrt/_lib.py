@@ -68,7 +68,7 @@ class CSegment(C.Structure):
                 ("scored_by", C.c_uint64)]
 
 
-class CActive(C.Structure):
+class CShortlist(C.Structure):
     _fields_ = [("compute", C.c_void_p), ("segments", C.POINTER(CSegment)), ("n_segments", C.c_int32),
                 ("n_rows", C.c_int32), ("n_cols", C.c_int64), ("head", C.c_void_p)]
 
@@ -80,7 +80,7 @@ class CPolicyDesc(C.Structure):
 
 class CPolicyInfo(C.Structure):
     _fields_ = [("text", C.c_char_p), ("bound", C.c_int32), ("hidden_width", C.c_int32),
-                ("needs_prompt_logits", C.c_int32), ("active", C.c_void_p)]
+                ("needs_prompt_logits", C.c_int32), ("shortlist", C.c_void_p)]
 
 
 class CTreeParams(C.Structure):
@@ -151,7 +151,7 @@ class CTraceRecord(C.Structure):
 
 STRUCTS = {"specrt_error": CError, "specrt_bundle_section": CSection, "specrt_ident": CIdent,
            "specrt_ranks_header": CRanksHeader, "specrt_ranks": CRanks, "specrt_head_desc": CHeadDesc,
-           "specrt_segment": CSegment, "specrt_active": CActive, "specrt_policy_desc": CPolicyDesc,
+           "specrt_segment": CSegment, "specrt_shortlist": CShortlist, "specrt_policy_desc": CPolicyDesc,
            "specrt_policy_info": CPolicyInfo,
            "specrt_tree_params": CTreeParams, "specrt_sampling": CSampling,
            "specrt_session_params": CSessionParams, "specrt_stock_params": CStockParams,
@@ -162,7 +162,7 @@ STRUCTS = {"specrt_error": CError, "specrt_bundle_section": CSection, "specrt_id
 # What does not return a status (int), or takes more than pointers and ints of 32 bits.
 _RESULTS = {"specrt_bundle_sections": C.POINTER(CSection), "specrt_bundle_data": C.c_void_p,
             "specrt_bundle_ident": C.POINTER(CIdent), "specrt_policy_get_info": C.POINTER(CPolicyInfo),
-            "specrt_session_shortlist": C.POINTER(CActive), "specrt_session_route": C.POINTER(CActive),
+            "specrt_session_shortlist": C.POINTER(CShortlist), "specrt_session_route": C.POINTER(CShortlist),
             "specrt_status_name": C.c_char_p, "specrt_bundle_close": None, "specrt_head_close": None,
             "specrt_policy_close": None, "specrt_session_close": None,
             "specrt_session_finish": None, "specrt_session_set_sequence": None,

@@ -84,7 +84,7 @@ class Stats:
         return self.n_emitted / self.n_cycles if self.n_cycles else 0.0
 
     @property
-    def active_rows(self) -> float:
+    def shortlist_rows(self) -> float:
         """Rows of the head scored, mean over cycles."""
         return self.n_rows / self.n_cycles if self.n_cycles else 0.0
 
@@ -314,10 +314,10 @@ class Session(Owner):
             return self._ids(self._lib.session_shortlist(self.handle))
 
     @staticmethod
-    def _ids(active: Any) -> np.ndarray:
+    def _ids(shortlist: Any) -> np.ndarray:
         out = [np.empty(0, np.int32)]
-        for i in range(active.contents.n_segments):
-            s = active.contents.segments[i]
+        for i in range(shortlist.contents.n_segments):
+            s = shortlist.contents.segments[i]
             ids = array_of(s.ids, s.n_rows, np.int32)
             out.append(np.delete(ids, array_of(s.masked, s.n_masked, np.int32)) if s.n_masked else ids.copy())
         return np.concatenate(out)

@@ -20,7 +20,7 @@ typedef struct specrt__align_buffer {
 } specrt__align_buffer;
 
 struct specrt_align {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     specrt_compute compute; /* the head's, on the calling thread alone */
     specrt_align_params params;
@@ -103,26 +103,26 @@ static void specrt__align_carve(specrt_align *a, uint8_t *at) {
 
 SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
                                              const specrt_align_params *params,
-                                             const specrt_desc *env, specrt_align **out,
+                                             const specrt_env *env, specrt_align **out,
                                              specrt_error *err) {
     static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
-    specrt_desc desc = specrt__base_desc(env);
+    specrt_env own = specrt__base_env(env);
     specrt_align probe;
     SPECRT__CLEAR(&probe, 1);
     *out = NULL;
-    probe.desc = desc;
+    probe.env = own;
     probe.head = head;
     probe.params = params ? *params : defaults;
     probe.n_logits = n_logits;
     SPECRT__TRY(specrt__align_check(&probe.params, n_logits, err));
     uint64_t bytes = sizeof probe + specrt__align_size(&probe);
-    uint8_t *block = (uint8_t *)specrt__base_alloc(&desc, bytes);
+    uint8_t *block = (uint8_t *)specrt__base_alloc(&own, bytes);
     if (!block) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "align: out of memory");
     specrt_align *a = (specrt_align *)(void *)block;
     *a = probe;
     a->bytes = (size_t)bytes;
     a->compute = head->compute;
-    a->compute.desc.parallel_for = NULL;
+    a->compute.env.parallel_for = NULL;
     specrt__align_carve(a, block + sizeof *a);
     *out = a;
     return SPECRT_STATUS_OK;
@@ -130,8 +130,8 @@ SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_
 
 SPECRT_API void specrt_align_close(specrt_align *align) {
     if (!align) return;
-    specrt_desc desc = align->desc;
-    specrt__base_free(&desc, align);
+    specrt_env env = align->env;
+    specrt__base_free(&env, align);
 }
 
 /* --- the two distributions over the retained support --- */
@@ -157,7 +157,7 @@ static void specrt__align_score(const specrt_align *a, const specrt__align_buffe
                                 const float *hidden, const int32_t *ids, int32_t n) {
     const specrt_head_desc *head = &a->head->desc;
     specrt_segment rows;
-    specrt_active few;
+    specrt_shortlist few;
     for (int32_t i = 0; i < n; i++) b->places[i] = specrt__head_row_of(a->head, ids[i]);
     SPECRT__CLEAR(&rows, 1);
     SPECRT__CLEAR(&few, 1);
@@ -173,7 +173,7 @@ static void specrt__align_score(const specrt_align *a, const specrt__align_buffe
     few.n_rows = n;
     few.n_cols = head->n_cols;
     few.head = a->head;
-    specrt_active_logits(&few, hidden, 1, b->logits);
+    specrt_shortlist_logits(&few, hidden, 1, b->logits);
 }
 
 /* log sum exp(x / t); NaN where an x is NaN. */

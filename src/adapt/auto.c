@@ -314,14 +314,14 @@ static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d
     return specrt__auto_take_costs(a, d, err);
 }
 
-SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_desc *env,
+SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_env *env,
                                             specrt_auto **out, specrt_error *err) {
-    specrt_desc own = specrt__base_desc(env);
+    specrt_env own = specrt__base_env(env);
     *out = NULL;
     specrt_auto *a = (specrt_auto *)specrt__base_alloc(&own, sizeof *a);
     if (!a) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "auto: out of memory");
     SPECRT__CLEAR(a, 1);
-    a->desc = own;
+    a->env = own;
     specrt_status status = specrt__auto_take(a, desc, err);
     if (status == SPECRT_STATUS_OK)
         *out = a;
@@ -332,6 +332,6 @@ SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const 
 
 SPECRT_API void specrt_auto_close(specrt_auto *a) {
     if (!a) return;
-    specrt_desc desc = a->desc;
-    specrt__base_free(&desc, a);
+    specrt_env env = a->env;
+    specrt__base_free(&env, a);
 }

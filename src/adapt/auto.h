@@ -19,7 +19,7 @@ typedef struct specrt__auto_tally {
 } specrt__auto_tally;
 
 struct specrt_auto {
-    specrt_desc desc;
+    specrt_env env;
     int32_t num_steps, n_lists, rows[SPECRT_AUTO_MAX_LISTS]; /* rows[0] 0: the whole policy */
     int64_t costs[SPECRT_AUTO_MAX_LISTS][SPECRT_TREE_MAX_STEPS + 1];
     int64_t read;

@@ -1,4 +1,4 @@
-/* base.c : owns status texts, errors, allocation through specrt_desc, overflow-checked sizes, unaligned
+/* base.c : owns status texts, errors, allocation through specrt_env, overflow-checked sizes, unaligned
  * little-endian loads, half and bfloat16 conversion, keyed random numbers, XXH64 and SHA-256.
  * Refuses big-endian hosts. Nothing here knows of files, bundles or heads. */
 #include "core/base.h"

@@ -41,25 +41,25 @@
 /* --- memory and sizes --- */
 
 /* NULL: out of memory, or of addresses. */
-static inline void *specrt__base_alloc(const specrt_desc *desc, uint64_t bytes) {
+static inline void *specrt__base_alloc(const specrt_env *env, uint64_t bytes) {
     if (bytes > PTRDIFF_MAX) return NULL;
-    if (desc->alloc) return desc->alloc(desc->user, (size_t)bytes);
+    if (env->alloc) return env->alloc(env->user, (size_t)bytes);
     return malloc(bytes ? (size_t)bytes : 1);
 }
 
-static inline void specrt__base_free(const specrt_desc *desc, void *ptr) {
+static inline void specrt__base_free(const specrt_env *env, void *ptr) {
     if (!ptr) return;
-    if (desc->free)
-        desc->free(desc->user, ptr);
+    if (env->free)
+        env->free(env->user, ptr);
     else
         free(ptr);
 }
 
 /* What callers gave, or all defaults. */
-static inline specrt_desc specrt__base_desc(const specrt_desc *desc) {
-    specrt_desc none;
+static inline specrt_env specrt__base_env(const specrt_env *env) {
+    specrt_env none;
     memset(&none, 0, sizeof none);
-    return desc ? *desc : none;
+    return env ? *env : none;
 }
 
 /* *out = a * b, a + b; false when that overflows. */

@@ -175,10 +175,10 @@ static specrt_status specrt__bundle_know(const specrt_bundle *b, int32_t i, bool
                                 "%s: section '%.8s' version %u is unknown to specrt %s and not "
                                 "optional; update specrt",
                                 b->name, s->tag, (unsigned)s->version, SPECRT_VERSION_STRING);
-    if (!*known && b->desc.log) {
+    if (!*known && b->env.log) {
         char line[96];
         snprintf(line, sizeof line, "skipping the unknown optional section '%.8s'", s->tag);
-        b->desc.log(b->desc.user, SPECRT_LOG_INFO, "bundle", line);
+        b->env.log(b->env.user, SPECRT_LOG_INFO, "bundle", line);
     }
     if (*known && s->raw_bytes > kind->max_bytes)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_LIMIT,
@@ -261,7 +261,7 @@ static specrt_status specrt__bundle_load_all(specrt_bundle *b, specrt_error *err
             total += specrt__base_align(s->raw_bytes, SPECRT_BUNDLE_ALIGN);
     }
     if (total > 0) {
-        b->decoded = (uint8_t *)specrt__base_alloc(&b->desc, total + SPECRT_BUNDLE_ALIGN);
+        b->decoded = (uint8_t *)specrt__base_alloc(&b->env, total + SPECRT_BUNDLE_ALIGN);
         if (!b->decoded)
             return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                     "%s: out of memory for %llu bytes of sections", b->name,
@@ -344,12 +344,12 @@ static specrt_status specrt__bundle_check_ranks(const specrt_bundle *b, specrt_e
             b, "ranks", "size: expected 12 bytes per ranked id after the header, found another",
             err);
     size_t n_seen = ((size_t)h->n_vocab + 7) / 8;
-    uint8_t *seen = (uint8_t *)specrt__base_alloc(&b->desc, n_seen);
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(&b->env, n_seen);
     if (!seen) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", b->name);
     memset(seen, 0, n_seen);
     specrt_ranks view = specrt__bundle_ranks_view(data);
     const char *wrong = specrt__bundle_check_ids(&view, seen);
-    specrt__base_free(&b->desc, seen);
+    specrt__base_free(&b->env, seen);
     return wrong ? specrt__bundle_bad(b, "ranks", wrong, err) : SPECRT_STATUS_OK;
 }
 
@@ -367,17 +367,17 @@ static specrt_status specrt__bundle_read(specrt_bundle *b, specrt_error *err) {
 
 /* Takes over the mapping, also on failure. */
 static specrt_status specrt__bundle_open(specrt__os_map map, const void *bytes, size_t n_bytes,
-                                         const char *name, const specrt_desc *desc,
+                                         const char *name, const specrt_env *env,
                                          specrt_bundle **out, specrt_error *err) {
-    specrt_desc env = specrt__base_desc(desc);
-    specrt_bundle *b = (specrt_bundle *)specrt__base_alloc(&env, sizeof *b);
+    specrt_env own = specrt__base_env(env);
+    specrt_bundle *b = (specrt_bundle *)specrt__base_alloc(&own, sizeof *b);
     *out = NULL;
     if (!b) {
         specrt__os_map_close(&map);
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", name);
     }
     memset(b, 0, sizeof *b);
-    b->desc = env;
+    b->env = own;
     b->map = map;
     b->bytes = (const uint8_t *)bytes;
     b->n_bytes = n_bytes;
@@ -390,16 +390,16 @@ static specrt_status specrt__bundle_open(specrt__os_map map, const void *bytes, 
     return status;
 }
 
-SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_desc *desc,
+SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_env *env,
                                             specrt_bundle **out, specrt_error *err) {
     specrt__os_map map;
     *out = NULL;
     SPECRT__TRY(specrt__os_map_open(path, &map, err));
-    return specrt__bundle_open(map, map.bytes, map.n, path, desc, out, err);
+    return specrt__bundle_open(map, map.bytes, map.n, path, env, out, err);
 }
 
 SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_bytes,
-                                                   const char *name, const specrt_desc *desc,
+                                                   const char *name, const specrt_env *env,
                                                    specrt_bundle **out, specrt_error *err) {
     specrt__os_map none;
     memset(&none, 0, sizeof none);
@@ -408,12 +408,12 @@ SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_b
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: expected bytes aligned to 16, found an address that is not",
                                 name);
-    return specrt__bundle_open(none, bytes, n_bytes, name, desc, out, err);
+    return specrt__bundle_open(none, bytes, n_bytes, name, env, out, err);
 }
 
 SPECRT_API void specrt_bundle_close(specrt_bundle *bundle) {
     if (!bundle) return;
-    specrt_desc env = bundle->desc;
+    specrt_env env = bundle->env;
     specrt__base_free(&env, bundle->decoded);
     specrt__os_map_close(&bundle->map);
     specrt__base_free(&env, bundle);

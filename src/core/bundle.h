@@ -5,7 +5,7 @@
 #include "core/os.h"
 
 struct specrt_bundle {
-    specrt_desc desc;
+    specrt_env env;
     specrt__os_map map; /* of a bundle opened by path */
     const uint8_t *bytes;
     uint64_t n_bytes;

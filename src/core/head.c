@@ -257,10 +257,10 @@ static specrt_status specrt__head_map_ids(specrt_head *head, specrt_error *err) 
 }
 
 SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
-                                          const specrt_desc *env, specrt_head **out,
+                                          const specrt_env *env, specrt_head **out,
                                           specrt_error *err) {
     specrt_head_desc resolved;
-    specrt_desc allocator = specrt__base_desc(env);
+    specrt_env allocator = specrt__base_env(env);
     int32_t n_ids;
     *out = NULL;
     SPECRT__TRY(specrt__head_resolve("head", desc, &resolved, err));
@@ -270,7 +270,7 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
     specrt_head *head = (specrt_head *)specrt__base_alloc(&allocator, sizeof *head + map_bytes);
     if (!head) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "head: out of memory");
     head->compute.kernels = specrt__simd_choose();
-    head->compute.desc = allocator;
+    head->compute.env = allocator;
     head->desc = resolved;
     head->n_ids = n_ids;
     head->row_of = NULL;
@@ -284,7 +284,7 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
 
 SPECRT_API void specrt_head_close(specrt_head *head) {
     if (!head) return;
-    specrt_desc allocator = head->compute.desc;
+    specrt_env allocator = head->compute.env;
     specrt__base_free(&allocator, head);
 }
 

@@ -7,7 +7,7 @@
 
 struct specrt_compute {
     const specrt__simd_kernels *kernels;
-    specrt_desc desc;
+    specrt_env env;
 };
 
 struct specrt_head {

@@ -96,7 +96,7 @@ SPECRT__INTERNAL void specrt__os_yield(void) {
 #include <pthread.h>
 
 struct specrt_worker {
-    specrt_desc desc;
+    specrt_env env;
     pthread_t thread;
     pthread_mutex_t lock; /* over all below */
     pthread_cond_t more;
@@ -136,20 +136,20 @@ SPECRT_API void specrt_worker_submit(void *worker, specrt_task *task) {
 }
 
 static void specrt__os_worker_free(specrt_worker *w) {
-    specrt_desc desc = w->desc;
+    specrt_env env = w->env;
     pthread_cond_destroy(&w->more);
     pthread_mutex_destroy(&w->lock);
-    specrt__base_free(&desc, w);
+    specrt__base_free(&env, w);
 }
 
-SPECRT_API specrt_status specrt_worker_create(const specrt_desc *env, specrt_worker **out,
+SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
-    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&desc, sizeof(specrt_worker));
+    specrt_env own = specrt__base_env(env);
+    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&own, sizeof(specrt_worker));
     *out = NULL;
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: out of memory");
     memset(w, 0, sizeof *w);
-    w->desc = desc;
+    w->env = own;
     pthread_mutex_init(&w->lock, NULL); /* neither fails without attributes */
     pthread_cond_init(&w->more, NULL);
     int code = pthread_create(&w->thread, NULL, specrt__os_work, w);

@@ -4,14 +4,14 @@
 #include "core/base.h"
 #include "core/os.h"
 #include "core/head.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 
 /* --- packing --- */
 
-SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i) {
-    const specrt__active_packing *p = (const specrt__active_packing *)arg;
-    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = p->n - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i) {
+    const specrt__shortlist_packing *p = (const specrt__shortlist_packing *)arg;
+    int32_t begin = (int32_t)i * SPECRT__SHORTLIST_BLOCK, left = p->n - begin;
+    int32_t end = begin + (left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK);
     for (int32_t r = begin; r < end; r++) {
         int32_t slot = p->slots ? p->slots[r] : r;
         int32_t row = specrt__head_row_of(p->head, p->ids[slot]);
@@ -26,8 +26,8 @@ SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i) {
 
 /* A segment of these tokens: packed where there is room for rows, else the head's own rows by number.
  *   places : [n] room for those numbers */
-SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *named,
-                                                      int32_t *places) {
+SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packing *named,
+                                                         int32_t *places) {
     const specrt_head *head = named->head;
     specrt_segment s;
     memset(&s, 0, sizeof s);
@@ -38,7 +38,7 @@ SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *na
     s.row_stride = named->rows ? named->row_stride : head->desc.row_stride;
     s.bias = named->rows ? named->bias : head->desc.bias;
     s.places = named->rows ? NULL : places;
-    if (named->rows) specrt__active_pack(named);
+    if (named->rows) specrt__shortlist_pack(named);
     for (int32_t i = 0; i < s.n_rows && s.places; i++)
         places[i] = specrt__head_row_of(head, s.ids[i]);
     return s;
@@ -47,7 +47,7 @@ SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *na
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
 /* A session's hold of a token. @return its place; *fresh: the row must be packed first. */
-static int32_t specrt__active_hold(specrt_stock *stock, int32_t id, bool *fresh) {
+static int32_t specrt__shortlist_hold(specrt_stock *stock, int32_t id, bool *fresh) {
     int32_t place = stock->place_of[id];
     *fresh = place < 0;
     if (*fresh) {
@@ -61,7 +61,7 @@ static int32_t specrt__active_hold(specrt_stock *stock, int32_t id, bool *fresh)
     return place;
 }
 
-static void specrt__active_release(specrt_stock *stock, int32_t place) {
+static void specrt__shortlist_release(specrt_stock *stock, int32_t place) {
     stock->version++;
     if (--stock->n_holders[place] > 0) return;
     stock->place_of[stock->ids[place]] = -1;
@@ -72,22 +72,21 @@ static void specrt__active_release(specrt_stock *stock, int32_t place) {
 
 /* Its rows in a stock that has promised them, or, where that is NULL, its own.
  * @return NULL when memory or the address space do not hold it. */
-SPECRT__INTERNAL specrt__active_pool *specrt__active_pool_make(const specrt_head *head,
-                                                               int32_t n_ids, int32_t capacity,
-                                                               specrt_stock *stock,
-                                                               const specrt_desc *desc) {
+SPECRT__INTERNAL specrt__shortlist_pool *
+specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capacity,
+                            specrt_stock *stock, const specrt_env *env) {
     size_t packed_bytes = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     size_t n = (size_t)n_ids, m = (size_t)capacity, stride = stock ? 0 : packed_bytes;
     size_t words = 2 * n + (stock || head->desc.bias ? 4 : 3) * m;
-    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__active_pool) + 4 * words + n, 64);
+    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__shortlist_pool) + 4 * words + n, 64);
     uint64_t bytes;
     if (!specrt__base_mul(stride, m, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes))
         return NULL;
-    specrt__active_pool *p = (specrt__active_pool *)specrt__base_alloc(desc, bytes);
+    specrt__shortlist_pool *p = (specrt__shortlist_pool *)specrt__base_alloc(env, bytes);
     if (!p) return NULL;
     specrt__os_advise_huge(p, (size_t)bytes);
     memset(p, 0, sizeof *p);
-    p->desc = *desc;
+    p->env = *env;
     p->head = head;
     p->n_ids = n_ids;
     p->capacity = capacity;
@@ -109,38 +108,38 @@ SPECRT__INTERNAL specrt__active_pool *specrt__active_pool_make(const specrt_head
 }
 
 /* Leaves no row packed; gives back what it holds of a stock. */
-static void specrt__active_vacate(specrt__active_pool *p) {
+static void specrt__shortlist_vacate(specrt__shortlist_pool *p) {
     for (int32_t slot = 0; slot < p->n_rows; slot++) {
         p->slots[p->ids[slot]] = -1;
-        if (p->stock) specrt__active_release(p->stock, p->places[slot]);
+        if (p->stock) specrt__shortlist_release(p->stock, p->places[slot]);
     }
     p->n_rows = 0;
 }
 
-SPECRT__INTERNAL void specrt__active_pool_free(specrt__active_pool *p) {
+SPECRT__INTERNAL void specrt__shortlist_pool_free(specrt__shortlist_pool *p) {
     if (!p) return;
-    specrt_desc desc = p->desc;
-    specrt__active_vacate(p);
+    specrt_env env = p->env;
+    specrt__shortlist_vacate(p);
     if (p->stock) p->stock->n_sessions--, p->stock->n_promised -= p->capacity;
-    specrt__base_free(&desc, p);
+    specrt__base_free(&env, p);
 }
 
 /* As created, but for tokens marked invalid or fixed. */
-SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p) {
-    const uint8_t keep = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
+SPECRT__INTERNAL void specrt__shortlist_pool_reset(specrt__shortlist_pool *p) {
+    const uint8_t keep = SPECRT__SHORTLIST_INVALID | SPECRT__SHORTLIST_FIXED;
     for (int32_t i = 0; i < p->n_ids; i++) p->wants[i] &= keep;
-    specrt__active_vacate(p);
+    specrt__shortlist_vacate(p);
     p->n_wanted = p->n_changed = 0;
 }
 
 /* Slots of tokens that nobody wants any more become holes. @return how many. */
-static int32_t specrt__active_leave(specrt__active_pool *p) {
+static int32_t specrt__shortlist_leave(specrt__shortlist_pool *p) {
     int32_t n_holes = 0;
     for (int32_t i = 0; i < p->n_changed; i++) {
         int32_t id = p->changed[i];
-        if (p->slots[id] < 0 || (p->wants[id] & SPECRT__ACTIVE_PACKED)) continue;
+        if (p->slots[id] < 0 || (p->wants[id] & SPECRT__SHORTLIST_PACKED)) continue;
         p->holes[n_holes++] = p->slots[id];
-        if (p->stock) specrt__active_release(p->stock, p->places[p->slots[id]]);
+        if (p->stock) specrt__shortlist_release(p->stock, p->places[p->slots[id]]);
         p->ids[p->slots[id]] = -1;
         p->slots[id] = -1;
     }
@@ -148,12 +147,12 @@ static int32_t specrt__active_leave(specrt__active_pool *p) {
 }
 
 /* New tokens take holes first, then the end. @return how many. */
-static int32_t specrt__active_enter(specrt__active_pool *p, int32_t *n_holes) {
+static int32_t specrt__shortlist_enter(specrt__shortlist_pool *p, int32_t *n_holes) {
     int32_t n_fresh = 0;
     for (int32_t i = 0; i < p->n_changed; i++) {
         int32_t id = p->changed[i];
-        p->wants[id] &= (uint8_t)~SPECRT__ACTIVE_CHANGED;
-        if (p->slots[id] >= 0 || !(p->wants[id] & SPECRT__ACTIVE_PACKED)) continue;
+        p->wants[id] &= (uint8_t)~SPECRT__SHORTLIST_CHANGED;
+        if (p->slots[id] >= 0 || !(p->wants[id] & SPECRT__SHORTLIST_PACKED)) continue;
         int32_t slot = *n_holes > 0 ? p->holes[--*n_holes] : p->n_rows++;
         p->slots[id] = slot;
         p->ids[slot] = id;
@@ -164,7 +163,7 @@ static int32_t specrt__active_enter(specrt__active_pool *p, int32_t *n_holes) {
 }
 
 /* The last rows move into the holes that are left. */
-static void specrt__active_compact(specrt__active_pool *p, int32_t n_holes) {
+static void specrt__shortlist_compact(specrt__shortlist_pool *p, int32_t n_holes) {
     while (n_holes > 0) {
         int32_t last = p->n_rows - 1, hole = p->holes[n_holes - 1];
         if (hole >= p->n_rows) {
@@ -188,12 +187,12 @@ static void specrt__active_compact(specrt__active_pool *p, int32_t n_holes) {
 
 /* Holds the rows of slots in `fresh`, which becomes the list of places to pack: rows that nobody held.
  * @return how many. */
-static int32_t specrt__active_hold_all(specrt__active_pool *p, int32_t n_fresh) {
+static int32_t specrt__shortlist_hold_all(specrt__shortlist_pool *p, int32_t n_fresh) {
     int32_t n_packed = 0;
     bool fresh;
     for (int32_t i = 0; i < n_fresh; i++) {
         int32_t slot = p->fresh[i];
-        p->places[slot] = specrt__active_hold(p->stock, p->ids[slot], &fresh);
+        p->places[slot] = specrt__shortlist_hold(p->stock, p->ids[slot], &fresh);
         if (fresh) p->fresh[n_packed++] = p->places[slot];
     }
     p->stock->n_packed += n_packed;
@@ -202,46 +201,47 @@ static int32_t specrt__active_hold_all(specrt__active_pool *p, int32_t n_fresh) 
 
 /* Pack what is wanted now. Only rows that were not there at the last sync are read from the head, of a stock
  * those that no session held. */
-SPECRT__INTERNAL void specrt__active_sync(specrt__active_pool *p) {
+SPECRT__INTERNAL void specrt__shortlist_sync(specrt__shortlist_pool *p) {
     const specrt_stock *stock = p->stock;
-    int32_t n_holes = specrt__active_leave(p), n_fresh = specrt__active_enter(p, &n_holes);
-    specrt__active_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
-                                      p->row_stride, p->bias, p->fresh};
+    int32_t n_holes = specrt__shortlist_leave(p), n_fresh = specrt__shortlist_enter(p, &n_holes);
+    specrt__shortlist_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
+                                         p->row_stride, p->bias, p->fresh};
     if (stock) {
-        packing.n = specrt__active_hold_all(p, n_fresh);
+        packing.n = specrt__shortlist_hold_all(p, n_fresh);
         packing.ids = stock->ids;
         packing.rows = stock->rows;
         packing.row_stride = stock->row_stride;
         packing.bias = stock->bias;
     }
-    specrt__active_pack(&packing);
+    specrt__shortlist_pack(&packing);
     p->n_copied += packing.n;
-    specrt__active_compact(p, n_holes);
+    specrt__shortlist_compact(p, n_holes);
 }
 
 /* Packs what is wanted now in this order of slots, whatever was packed before.
  *   ids : n words of 4 bytes, unaligned
  * @return false, with nothing packed, unless they are the tokens that are wanted, each once. */
-SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids,
-                                             int32_t n) {
-    specrt__active_vacate(p);
+SPECRT__INTERNAL bool specrt__shortlist_arrange(specrt__shortlist_pool *p, const uint8_t *ids,
+                                                int32_t n) {
+    specrt__shortlist_vacate(p);
     for (int32_t i = 0; i < p->n_changed; i++)
-        p->wants[p->changed[i]] &= (uint8_t)~SPECRT__ACTIVE_CHANGED;
+        p->wants[p->changed[i]] &= (uint8_t)~SPECRT__SHORTLIST_CHANGED;
     p->n_changed = 0;
     if (n != p->n_wanted || n > p->capacity) return false;
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)specrt__base_load32(ids + 4 * (size_t)i);
-        if (!specrt__active_member(p, id)) return false;
-        if (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_CHANGED)) return false;
-        p->wants[id] |= SPECRT__ACTIVE_CHANGED;
+        if (!specrt__shortlist_member(p, id)) return false;
+        if (p->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_CHANGED)) return false;
+        p->wants[id] |= SPECRT__SHORTLIST_CHANGED;
         p->changed[p->n_changed++] = id;
     }
-    specrt__active_sync(p); /* gives slots in the order of changes */
+    specrt__shortlist_sync(p); /* gives slots in the order of changes */
     return true;
 }
 
 /* The packed rows as a segment. */
-SPECRT__INTERNAL void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out) {
+SPECRT__INTERNAL void specrt__shortlist_segment(const specrt__shortlist_pool *p,
+                                                specrt_segment *out) {
     out->rows = p->stock ? p->stock->rows : p->rows;
     out->row_stride = p->stock ? p->stock->row_stride : p->row_stride;
     out->ids = p->ids;

@@ -3,11 +3,11 @@
 #define CORE_POOL_H
 
 #include "core/head.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 
 /* --- packing --- */
 
-typedef struct specrt__active_packing {
+typedef struct specrt__shortlist_packing {
     const specrt_head *head;
     const int32_t *ids; /* the token of each place; it has a row */
     int32_t n;
@@ -15,24 +15,24 @@ typedef struct specrt__active_packing {
     size_t row_stride;
     float *bias;          /* NULL when the head has none */
     const int32_t *slots; /* [n] the places to fill; NULL: 0 to n - 1 */
-} specrt__active_packing;
+} specrt__shortlist_packing;
 
-SPECRT__INTERNAL void specrt__active_packing_task(void *arg, int64_t i);
+SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i);
 
 /* Rows of the head, each to its place. */
-static inline void specrt__active_pack(specrt__active_packing *packing) {
-    specrt__active_run(&packing->head->compute, specrt__active_blocks(packing->n),
-                       specrt__active_packing_task, packing);
+static inline void specrt__shortlist_pack(specrt__shortlist_packing *packing) {
+    specrt__shortlist_run(&packing->head->compute, specrt__shortlist_blocks(packing->n),
+                          specrt__shortlist_packing_task, packing);
 }
 
-SPECRT__INTERNAL specrt_segment specrt__active_gather(specrt__active_packing *named,
-                                                      int32_t *places);
+SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packing *named,
+                                                         int32_t *places);
 
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
 /* A place is taken while a session holds its token. */
 struct specrt_stock {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     int32_t n_rows;     /* places */
     int32_t n_promised; /* rows that its sessions may hold: at most n_rows, unless those are all */
@@ -54,30 +54,30 @@ struct specrt_stock {
     int32_t *shared;     /* [max_shared] places, ascending */
     int32_t *shared_at;  /* [n_rows] where among them; -1 */
     int32_t *n_of_batch; /* [n_used] scratch: holders in a batch */
-    float *logits;       /* [SPECRT__ACTIVE_SHARED, max_shared] */
+    float *logits;       /* [SPECRT__SHORTLIST_SHARED, max_shared] */
     int32_t n_costs;
     double *costs; /* [n_costs] */
 };
 
 /* --- membership: who wants a token, and the slots of packed rows --- */
 
-/* A token has a bit for every source that wants it; it is packed while one of SPECRT__ACTIVE_PACKED
+/* A token has a bit for every source that wants it; it is packed while one of SPECRT__SHORTLIST_PACKED
  * wants it and no fixed segment holds it. */
 enum {
-    SPECRT__ACTIVE_INVALID = 1, /* never proposed */
-    SPECRT__ACTIVE_FIXED = 2,   /* a row of a fixed segment */
-    SPECRT__ACTIVE_PINNED = 4,  /* terminators */
-    SPECRT__ACTIVE_FILL = 8,    /* makes up a least number of rows */
-    SPECRT__ACTIVE_WINDOW = 16,
-    SPECRT__ACTIVE_RETRIEVE = 32,
-    SPECRT__ACTIVE_CHANGED = 128, /* listed in `changed` */
-    SPECRT__ACTIVE_PACKED = SPECRT__ACTIVE_PINNED | SPECRT__ACTIVE_FILL | SPECRT__ACTIVE_WINDOW |
-                            SPECRT__ACTIVE_RETRIEVE
+    SPECRT__SHORTLIST_INVALID = 1, /* never proposed */
+    SPECRT__SHORTLIST_FIXED = 2,   /* a row of a fixed segment */
+    SPECRT__SHORTLIST_PINNED = 4,  /* terminators */
+    SPECRT__SHORTLIST_FILL = 8,    /* makes up a least number of rows */
+    SPECRT__SHORTLIST_WINDOW = 16,
+    SPECRT__SHORTLIST_RETRIEVE = 32,
+    SPECRT__SHORTLIST_CHANGED = 128, /* listed in `changed` */
+    SPECRT__SHORTLIST_PACKED = SPECRT__SHORTLIST_PINNED | SPECRT__SHORTLIST_FILL |
+                               SPECRT__SHORTLIST_WINDOW | SPECRT__SHORTLIST_RETRIEVE
 };
 
 /* Wishes may change any number of times; sync() then moves as few rows as the difference needs. */
-typedef struct specrt__active_pool {
-    specrt_desc desc;
+typedef struct specrt__shortlist_pool {
+    specrt_env env;
     const specrt_head *head;
     int32_t n_ids,
         capacity;     /* tokens are below n_ids; sources never want more than capacity rows */
@@ -96,61 +96,62 @@ typedef struct specrt__active_pool {
     size_t row_stride;
     specrt_stock *stock; /* borrowed: rows and biases are its own; NULL: they are here */
     int32_t *places;     /* [capacity] of a slot's row in it */
-} specrt__active_pool;
+} specrt__shortlist_pool;
 
-SPECRT__INTERNAL specrt__active_pool *specrt__active_pool_make(const specrt_head *head,
-                                                               int32_t n_ids, int32_t capacity,
-                                                               specrt_stock *stock,
-                                                               const specrt_desc *desc);
+SPECRT__INTERNAL specrt__shortlist_pool *
+specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capacity,
+                            specrt_stock *stock, const specrt_env *env);
 
-static inline specrt__active_pool *specrt__active_pool_create(const specrt_head *head,
-                                                              int32_t n_ids, int32_t capacity,
-                                                              const specrt_desc *desc) {
-    return specrt__active_pool_make(head, n_ids, capacity, NULL, desc);
+static inline specrt__shortlist_pool *specrt__shortlist_pool_create(const specrt_head *head,
+                                                                    int32_t n_ids, int32_t capacity,
+                                                                    const specrt_env *env) {
+    return specrt__shortlist_pool_make(head, n_ids, capacity, NULL, env);
 }
 
-SPECRT__INTERNAL void specrt__active_pool_free(specrt__active_pool *p);
-SPECRT__INTERNAL void specrt__active_pool_reset(specrt__active_pool *p);
+SPECRT__INTERNAL void specrt__shortlist_pool_free(specrt__shortlist_pool *p);
+SPECRT__INTERNAL void specrt__shortlist_pool_reset(specrt__shortlist_pool *p);
 
 /* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
-static inline void specrt__active_mark(specrt__active_pool *p, int32_t id, int bit) {
-    if (bit == SPECRT__ACTIVE_FIXED && !(p->wants[id] & SPECRT__ACTIVE_FIXED)) p->n_fixed++;
+static inline void specrt__shortlist_mark(specrt__shortlist_pool *p, int32_t id, int bit) {
+    if (bit == SPECRT__SHORTLIST_FIXED && !(p->wants[id] & SPECRT__SHORTLIST_FIXED)) p->n_fixed++;
     p->wants[id] = (uint8_t)(p->wants[id] | bit);
 }
 
 /* An id that a source may propose. */
-static inline bool specrt__active_valid(const specrt__active_pool *p, int32_t id) {
-    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__ACTIVE_INVALID);
+static inline bool specrt__shortlist_valid(const specrt__shortlist_pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__SHORTLIST_INVALID);
 }
 
-static inline bool specrt__active_member(const specrt__active_pool *p, int32_t id) {
+static inline bool specrt__shortlist_member(const specrt__shortlist_pool *p, int32_t id) {
     return id >= 0 && id < p->n_ids &&
-           (p->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_PACKED)) != 0;
+           (p->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_PACKED)) != 0;
 }
 
-static inline void specrt__active_change(specrt__active_pool *p, int32_t id, int wants) {
-    int fixed = p->wants[id] & SPECRT__ACTIVE_FIXED;
-    bool before = !fixed && (p->wants[id] & SPECRT__ACTIVE_PACKED) != 0;
-    bool after = !fixed && (wants & SPECRT__ACTIVE_PACKED) != 0;
+static inline void specrt__shortlist_change(specrt__shortlist_pool *p, int32_t id, int wants) {
+    int fixed = p->wants[id] & SPECRT__SHORTLIST_FIXED;
+    bool before = !fixed && (p->wants[id] & SPECRT__SHORTLIST_PACKED) != 0;
+    bool after = !fixed && (wants & SPECRT__SHORTLIST_PACKED) != 0;
     p->n_wanted += (int32_t)after - (int32_t)before;
-    if (before != after && !(wants & SPECRT__ACTIVE_CHANGED)) {
+    if (before != after && !(wants & SPECRT__SHORTLIST_CHANGED)) {
         p->changed[p->n_changed++] = id;
-        wants |= SPECRT__ACTIVE_CHANGED;
+        wants |= SPECRT__SHORTLIST_CHANGED;
     }
     p->wants[id] = (uint8_t)wants;
 }
 
 /* The source of this bit wants a valid token, or no longer does. */
-static inline void specrt__active_want(specrt__active_pool *p, int32_t id, int bit) {
-    specrt__active_change(p, id, p->wants[id] | bit);
+static inline void specrt__shortlist_want(specrt__shortlist_pool *p, int32_t id, int bit) {
+    specrt__shortlist_change(p, id, p->wants[id] | bit);
 }
 
-static inline void specrt__active_drop(specrt__active_pool *p, int32_t id, int bit) {
-    specrt__active_change(p, id, p->wants[id] & ~bit);
+static inline void specrt__shortlist_drop(specrt__shortlist_pool *p, int32_t id, int bit) {
+    specrt__shortlist_change(p, id, p->wants[id] & ~bit);
 }
 
-SPECRT__INTERNAL void specrt__active_sync(specrt__active_pool *p);
-SPECRT__INTERNAL bool specrt__active_arrange(specrt__active_pool *p, const uint8_t *ids, int32_t n);
-SPECRT__INTERNAL void specrt__active_segment(const specrt__active_pool *p, specrt_segment *out);
+SPECRT__INTERNAL void specrt__shortlist_sync(specrt__shortlist_pool *p);
+SPECRT__INTERNAL bool specrt__shortlist_arrange(specrt__shortlist_pool *p, const uint8_t *ids,
+                                                int32_t n);
+SPECRT__INTERNAL void specrt__shortlist_segment(const specrt__shortlist_pool *p,
+                                                specrt_segment *out);
 
 #endif

@@ -222,7 +222,7 @@ typedef struct specrt__batch_choice {
 /* Thread (r, b): bit r of the mask of sequence b: whether an earlier source has the token of row r at this
  * level, or none may. What is new is this level's from here on.
  *   masks [n_batch, words of max_rows]
- *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__active_route */
+ *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__shortlist_route */
 static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt__batch_choice c,
                                                   int32_t level, uint32_t *masks) {
     int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);

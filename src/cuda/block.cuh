@@ -134,7 +134,7 @@ static __device__ bool specrt__block_last(uint32_t *ticket, int32_t n) {
     return out;
 }
 
-/* Orders a logit as an unsigned number: NaN below all, -0 as 0. Twin: specrt__active_key. */
+/* Orders a logit as an unsigned number: NaN below all, -0 as 0. Twin: specrt__shortlist_key. */
 static __device__ uint32_t specrt__block_order(float logit) {
     uint32_t bits = __float_as_uint(logit + 0.0f);
     if (logit != logit) return 0;

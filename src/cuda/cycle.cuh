@@ -11,7 +11,7 @@
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
 #include "cuda/head.cuh"
-#include "cuda/active.cuh"
+#include "cuda/shortlist.cuh"
 #include "cuda/pool.cuh"
 #include "cuda/tree.cuh"
 #include "cuda/verify.cuh"
@@ -291,14 +291,14 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
     specrt__cuda_batch beam = specrt__head_beam_rows(s->batch.beams, s->batch.n, s->tree.topk);
     const specrt__cuda_segment *segments = s->segments[level];
     int32_t k = s->tree.topk;
-    specrt__active_ranks r;
+    specrt__shortlist_ranks r;
     dim3 grid;
     SPECRT__TRY(specrt__session_route_level(s, level, draft_hidden, draft_input, stream));
     SPECRT__TRY(specrt__cuda_logits(&s->layout, segments, &beam, draft_hidden, s->hidden, s->logits,
                                     stream));
     if (s->distributions.n_steps == 0) {
-        SPECRT__TRY(specrt__active_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
-                                             s->logprobs, s->scratch, &r, &grid));
+        SPECRT__TRY(specrt__shortlist_shortlist(&s->layout, segments, &beam, s->logits, k, s->ids,
+                                                s->logprobs, s->scratch, &r, &grid));
         return specrt__tree_rank(&r, grid, s->batch.trees, s->batch.beams, stream);
     }
     SPECRT__TRY(specrt__cuda_propose(&s->layout, segments, s->batch.n, s->logits, s->batch.trees,

@@ -98,8 +98,8 @@ static specrt_status specrt__device_map(specrt__device_memory *memory, size_t n,
 
 /* n elements of the host's own memory. NULL: out of memory, which *err says. */
 template <typename T>
-static T *specrt__device_host(const specrt_desc *desc, size_t n, specrt_error *err) {
-    T *p = (T *)specrt__base_alloc(desc, n * sizeof(T));
+static T *specrt__device_host(const specrt_env *env, size_t n, specrt_error *err) {
+    T *p = (T *)specrt__base_alloc(env, n * sizeof(T));
     if (!p) specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     return p;
 }
@@ -171,10 +171,10 @@ static specrt_status specrt__device_copy_rows(const specrt_head *head, const spe
                                               void *rows, specrt_error *err) {
     const size_t stride = out->row_stride;
     const int64_t n_rows = head->desc.n_rows, n_most = 1 + (int64_t)((4u << 20) / stride);
-    const specrt_desc *desc = &head->compute.desc;
+    const specrt_env *env = &head->compute.env;
     const bool splits = out->dtype == SPECRT__CUDA_Q8_0_PLANES;
     cudaError_t error = cudaSuccess;
-    uint8_t *buffer = (uint8_t *)specrt__base_alloc(desc, (size_t)(n_most + 1) * stride), *row;
+    uint8_t *buffer = (uint8_t *)specrt__base_alloc(env, (size_t)(n_most + 1) * stride), *row;
     if (!buffer) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     SPECRT__CLEAR(buffer, (size_t)n_most * stride);
     for (int64_t first = 0; first < n_rows && error == cudaSuccess; first += n_most) {
@@ -188,7 +188,7 @@ static specrt_status specrt__device_copy_rows(const specrt_head *head, const spe
         error = cudaMemcpy((uint8_t *)rows + (size_t)first * stride, buffer, (size_t)n * stride,
                            cudaMemcpyHostToDevice);
     }
-    specrt__base_free(desc, buffer);
+    specrt__base_free(env, buffer);
     return error == cudaSuccess ? SPECRT_STATUS_OK
                                 : specrt__device_fail(error, (size_t)n_most * stride, err);
 }
@@ -266,14 +266,14 @@ static specrt_dtype specrt__device_type(const specrt_cuda_policy *p, const void 
 /* A host segment's packed rows, of q8_0 as planes. */
 static specrt_status specrt__device_upload_rows(specrt_cuda_policy *p, const specrt_segment *s,
                                                 specrt__cuda_segment *out, specrt_error *err) {
-    const specrt_desc *desc = &p->policy->desc;
+    const specrt_env *env = &p->policy->env;
     const int32_t n_cols = (int32_t)p->head.n_cols;
     const uint8_t *rows = (const uint8_t *)s->rows, *copy = NULL;
     size_t n = (size_t)s->n_rows, stride = specrt__device_stride(s->dtype, n_cols);
     uint8_t *split = NULL;
     out->row_stride = s->row_stride;
     if (s->dtype == SPECRT_DTYPE_Q8_0) {
-        split = specrt__device_host<uint8_t>(desc, n * stride, err);
+        split = specrt__device_host<uint8_t>(env, n * stride, err);
         if (!split) return SPECRT_STATUS_NO_MEMORY;
         SPECRT__CLEAR(split, n * stride);
         for (size_t i = 0; i < n; i++)
@@ -283,7 +283,7 @@ static specrt_status specrt__device_upload_rows(specrt_cuda_policy *p, const spe
     }
     specrt_status status = specrt__device_upload(&p->memory, rows, n * out->row_stride, &copy, err);
     out->rows = copy;
-    specrt__base_free(desc, split);
+    specrt__base_free(env, split);
     return status;
 }
 
@@ -307,15 +307,15 @@ static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_se
 
 /* Which tokens no sequence may propose, and which are fixed. */
 static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_error *err) {
-    const specrt_desc *desc = &p->policy->desc;
-    specrt__active_pool *pool =
-        specrt__active_pool_create(p->policy->head, p->policy->head->n_ids, 0, desc);
+    const specrt_env *env = &p->policy->env;
+    specrt__shortlist_pool *pool =
+        specrt__shortlist_pool_create(p->policy->head, p->policy->head->n_ids, 0, env);
     if (!pool) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     specrt__session_mark(pool, p->policy);
     p->n_fixed = pool->n_fixed;
     specrt_status status =
         specrt__device_upload(&p->memory, pool->wants, (size_t)pool->n_ids, &p->marks, err);
-    specrt__active_pool_free(pool);
+    specrt__shortlist_pool_free(pool);
     return status;
 }
 
@@ -364,7 +364,7 @@ static specrt_status specrt__device_embed(specrt_cuda_policy *p, const specrt_he
     specrt_head *rows;
     void *copy;
     if (!host->rows) return SPECRT_STATUS_OK;
-    SPECRT__TRY(specrt_head_bind(NULL, host, &p->policy->desc, &rows, err));
+    SPECRT__TRY(specrt_head_bind(NULL, host, &p->policy->env, &rows, err));
     out->dtype = specrt__head_packed_dtype(rows);
     out->n_rows = (int32_t)host->n_rows;
     out->n_cols = host->n_cols;
@@ -446,10 +446,10 @@ static specrt_status specrt__device_route_successors(specrt_cuda_policy *p,
 static specrt_status specrt__device_upload_basis(specrt_cuda_policy *p,
                                                  const specrt__sketch_shared *s,
                                                  const uint16_t **out, specrt_error *err) {
-    const specrt_desc *desc = &p->policy->desc;
+    const specrt_env *env = &p->policy->env;
     size_t n_cols = (size_t)s->view.header->n_cols, n = n_cols * (size_t)s->rank;
-    float *row = (float *)specrt__base_alloc(desc, n_cols * sizeof *row);
-    uint16_t *halves = (uint16_t *)specrt__base_alloc(desc, n * sizeof *halves);
+    float *row = (float *)specrt__base_alloc(env, n_cols * sizeof *row);
+    uint16_t *halves = (uint16_t *)specrt__base_alloc(env, n * sizeof *halves);
     specrt_status status =
         row && halves ? SPECRT_STATUS_OK
                       : specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "sketch: out of memory");
@@ -459,8 +459,8 @@ static specrt_status specrt__device_upload_basis(specrt_cuda_policy *p,
         specrt_to_f16(row, (int64_t)n_cols, halves + (size_t)k * n_cols);
     }
     if (!status) status = specrt__device_upload(&p->memory, halves, n, out, err);
-    if (row) specrt__base_free(desc, row);
-    if (halves) specrt__base_free(desc, halves);
+    if (row) specrt__base_free(env, row);
+    if (halves) specrt__base_free(env, halves);
     return status;
 }
 
@@ -566,7 +566,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                 "logit_scale of %g and a softcap of %g; use a session on the CPU",
                                 (double)head->logit_scale, (double)head->softcap);
     specrt_cuda_policy *p =
-        (specrt_cuda_policy *)specrt__base_alloc(&policy->desc, sizeof(specrt_cuda_policy));
+        (specrt_cuda_policy *)specrt__base_alloc(&policy->env, sizeof(specrt_cuda_policy));
     if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     SPECRT__CLEAR(p, 1);
     p->policy = policy;
@@ -580,11 +580,11 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
 
 SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy) {
     if (!policy) return;
-    specrt_desc desc = policy->policy->desc;
+    specrt_env env = policy->policy->env;
     int before = specrt__device_switch(policy->device);
     specrt__device_release(&policy->memory);
     (void)specrt__device_switch(before);
-    specrt__base_free(&desc, policy);
+    specrt__base_free(&env, policy);
 }
 
 #endif

@@ -170,7 +170,7 @@ specrt__head_tile_share(const specrt__head_product &p, int32_t n, const specrt__
  * each of which takes its share of the columns; their sums are added in order.
  *   grid (rows / (16 * kGroups * sets), n_segments, n_batch), block 32 * SPECRT__HEAD_TILE_WARPS
  *   n_splits : a power of two up to SPECRT__HEAD_TILE_WARPS
- *   CPU twin: specrt_active_logits() */
+ *   CPU twin: specrt_shortlist_logits() */
 template <specrt_dtype kDtype, int kTiles, bool kExact>
 static __global__ void __launch_bounds__(32 * SPECRT__HEAD_TILE_WARPS, 2)
     specrt__head_tiles(specrt__head_product p, int32_t n_splits) {

@@ -113,8 +113,8 @@ SPECRT__KERNEL specrt_status specrt__cuda_pack(const specrt__cuda_head *head,
                                                void *stream);
 
 /* specrt__cuda_logits() : products of hidden states with the rows of segments, biases included; -inf where
- * masked. CPU twin: specrt_active_logits(), which it meets within 2e-6 of the product of the lengths of row
- * and state (bf16 rows with other states: 2e-5), whatever n. Tensor cores round sums towards 0: over
+ * masked. CPU twin: specrt_shortlist_logits(), which it meets within 2e-6 of the product of the lengths of
+ * row and state (bf16 rows with other states: 2e-5), whatever n. Tensor cores round sums towards 0: over
  * thousands of columns whose products have one sign it may be 1e-5. Rows with `places` are indexed, not
  * packed.
  *   segments : DEVICE [n_batch, layout->n_segments]; rows aligned to 16 bytes are read the faster, of q8_0
@@ -132,7 +132,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_logits(const specrt__cuda_layout *layo
                                                  float *logits, void *stream);
 
 /* specrt__cuda_topk() : the k best target ids of each row with log-probabilities over the row, ties to the
- * lower id. CPU twin: specrt_active_topk(), whose ids it finds; log-probabilities within 1e-5.
+ * lower id. CPU twin: specrt_shortlist_topk(), whose ids it finds; log-probabilities within 1e-5.
  *   batch    : as there
  *   logits   : DEVICE f32 [n_batch, max_n, n_columns] as specrt__cuda_logits() left them
  *   k        : 1 to 256

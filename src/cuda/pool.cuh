@@ -44,7 +44,7 @@ static __device__ int32_t *specrt__window_batch(void) {
 }
 
 /* Every thread may change what is wanted of kEach tokens, -1: none; those of a call are distinct. Tokens
- * that come to be packed or cease to be are listed, once. Twin: specrt__active_change. */
+ * that come to be packed or cease to be are listed, once. Twin: specrt__shortlist_change. */
 template <int kEach>
 static __device__ void specrt__window_change_all(specrt_cuda_state *s, const int32_t *ids, int drop,
                                                  int want) {
@@ -162,7 +162,7 @@ static __device__ void specrt__window_move(specrt_cuda_state *s, int32_t end, in
 }
 
 /* New tokens take holes first, then the end. Beyond the capacity, which sources do not exceed, they are
- * refused and counted. Twin: specrt__active_sync, but for the copying, which s->fresh lists. */
+ * refused and counted. Twin: specrt__shortlist_sync, but for the copying, which s->fresh lists. */
 static __device__ void specrt__window_sync(specrt_cuda_state *s) {
     int32_t n_holes, n_rows = s->n_rows, n_entering = specrt__window_sort_out(s, &n_holes);
     int32_t n_free = n_holes + s->params.capacity - n_rows, n_fresh = n_entering;

@@ -38,14 +38,14 @@ static specrt_status specrt__session_make_rings(specrt_cuda_session *s, specrt_e
 
 static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, specrt_error *err) {
     const specrt_policy *policy = s->policy->policy;
-    const specrt_desc *desc = &policy->desc;
+    const specrt_env *env = &policy->env;
     size_t n = (size_t)s->batch.n, width = (size_t)s->ring.width;
     const specrt__retrieve_params *shared = specrt__device_retrieval(policy);
     if (!shared) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt__session_make_rings(s, err));
-    s->pool = specrt__active_pool_create(policy->head, policy->head->n_ids, 0, desc);
-    s->retrievers = specrt__device_host<specrt__retrieve *>(desc, n, err);
-    s->n_begun = specrt__device_host<uint32_t>(desc, n, err);
+    s->pool = specrt__shortlist_pool_create(policy->head, policy->head->n_ids, 0, env);
+    s->retrievers = specrt__device_host<specrt__retrieve *>(env, n, err);
+    s->n_begun = specrt__device_host<uint32_t>(env, n, err);
     if (s->retrievers) SPECRT__CLEAR(s->retrievers, n);
     if (!s->pool || !s->retrievers || !s->n_begun)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
@@ -54,7 +54,7 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
     specrt__retrieve_params params = *shared;
     params.async = true; /* as many records as the ring has */
     for (size_t i = 0; i < n; i++) {
-        specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, desc);
+        specrt__retrieve *r = specrt__retrieve_create(s->pool, &params, s->n_logits, env);
         if (!r) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
         s->retrievers[i] = r;
         r->records = s->rings[i].records;
@@ -165,7 +165,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
                                                          const specrt_cuda_session_params *params,
                                                          specrt_cuda_session **out,
                                                          specrt_error *err) {
-    const specrt_desc *desc = &policy->policy->desc;
+    const specrt_env *env = &policy->policy->env;
     *out = NULL;
     if (!specrt__device_is_current(policy))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -173,7 +173,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
                                 "another; call cudaSetDevice(%d)",
                                 policy->device, policy->device);
     specrt_cuda_session *s =
-        (specrt_cuda_session *)specrt__base_alloc(desc, sizeof(specrt_cuda_session));
+        (specrt_cuda_session *)specrt__base_alloc(env, sizeof(specrt_cuda_session));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     SPECRT__CLEAR(s, 1);
     s->policy = policy;
@@ -194,7 +194,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
 
 SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     if (!s) return;
-    specrt_desc desc = s->policy->policy->desc;
+    specrt_env env = s->policy->policy->env;
     int before = specrt__device_switch(s->policy->device);
     (void)cudaDeviceSynchronize();
     for (int32_t i = 0; i < s->batch.n && s->retrievers; i++) {
@@ -202,14 +202,14 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
         s->retrievers[i]->limit = s->retrievers[i]->done; /* no task is out */
         specrt__retrieve_close(s->retrievers[i]);
     }
-    specrt__base_free(&desc, s->retrievers);
-    specrt__base_free(&desc, s->n_begun);
-    specrt__active_pool_free(s->pool);
+    specrt__base_free(&env, s->retrievers);
+    specrt__base_free(&env, s->n_begun);
+    specrt__shortlist_pool_free(s->pool);
     specrt__device_release(&s->memory);
     specrt__side_close(&s->side);
     specrt__side_close(&s->ahead);
     (void)specrt__device_switch(before);
-    specrt__base_free(&desc, s);
+    specrt__base_free(&env, s);
 }
 
 SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,

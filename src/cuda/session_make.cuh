@@ -67,7 +67,7 @@ struct specrt_cuda_session {
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
     float *queries;                /* likewise */
-    specrt__active_pool *pool;     /* for its marks */
+    specrt__shortlist_pool *pool;  /* for its marks */
     specrt__retrieve **retrievers; /* [n_batch] */
     uint32_t *n_begun;             /* [n_batch] the rings', as the host last saw them */
     uint32_t warming;              /* 1: prefill() wants the caches next */
@@ -155,30 +155,30 @@ static specrt_status specrt__session_fill_states(specrt_cuda_session *s, specrt_
 
 static specrt_status specrt__session_make_states(specrt_cuda_session *s, specrt_error *err) {
     size_t n = (size_t)s->batch.n;
-    const specrt_desc *desc = &s->policy->policy->desc;
+    const specrt_env *env = &s->policy->policy->env;
     SPECRT__TRY(specrt__session_clear(s, n, specrt__session_state_bytes(s), &s->state_memory, err));
-    specrt_cuda_state *host = specrt__device_host<specrt_cuda_state>(desc, n, err);
+    specrt_cuda_state *host = specrt__device_host<specrt_cuda_state>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     specrt_status status = specrt__session_fill_states(s, host, err);
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 
 static specrt_status specrt__session_make_trees(specrt_cuda_session *s, specrt_error *err) {
     size_t n = (size_t)s->batch.n,
            bytes = specrt__session_spread(specrt__cuda_tree_bytes(&s->tree));
-    const specrt_desc *desc = &s->policy->policy->desc;
+    const specrt_env *env = &s->policy->policy->env;
     specrt_status status = SPECRT_STATUS_OK;
     void *memory;
     SPECRT__TRY(specrt__session_clear(s, n, bytes, &memory, err));
-    specrt__cuda_tree *host = specrt__device_host<specrt__cuda_tree>(desc, n, err);
+    specrt__cuda_tree *host = specrt__device_host<specrt__cuda_tree>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
         status =
             specrt__cuda_tree_place(&s->tree, 0, specrt__session_at(memory, i, bytes), &host[i]);
     if (status == SPECRT_STATUS_OK)
         status = specrt__device_upload(&s->memory, host, n, &s->batch.trees, err);
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 
@@ -187,15 +187,15 @@ static specrt_status specrt__session_make_samplings(specrt_cuda_session *s,
                                                     const specrt_sampling *sampling,
                                                     specrt_error *err) {
     size_t n = (size_t)s->batch.n;
-    const specrt_desc *desc = &s->policy->policy->desc;
-    specrt_sampling *host = specrt__device_host<specrt_sampling>(desc, n, err);
+    const specrt_env *env = &s->policy->policy->env;
+    specrt_sampling *host = specrt__device_host<specrt_sampling>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n; i++) {
         host[i] = *sampling;
         host[i].sequence += i;
     }
     specrt_status status = specrt__device_upload(&s->memory, host, n, &s->batch.samplings, err);
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 
@@ -256,19 +256,19 @@ static specrt_status specrt__session_packing(const specrt_cuda_session *s, size_
 static specrt_status specrt__session_make_packings(specrt_cuda_session *s, specrt_error *err) {
     const specrt__cuda_head *head = &s->policy->head;
     size_t n = (size_t)s->batch.n, m = (size_t)s->capacity;
-    const specrt_desc *desc = &s->policy->policy->desc;
+    const specrt_env *env = &s->policy->policy->env;
     specrt_status status = SPECRT_STATUS_OK;
     s->row_stride =
         (size_t)specrt__base_align(specrt__head_stored_bytes(head->dtype, head->n_cols), 16);
     SPECRT__TRY(specrt__session_clear(s, n * m, s->row_stride, &s->rows, err));
     if (head->bias) SPECRT__TRY(specrt__device_clear(&s->memory, n * m, &s->bias, err));
-    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(desc, n, err);
+    specrt__cuda_packing *host = specrt__device_host<specrt__cuda_packing>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n && status == SPECRT_STATUS_OK; i++)
         status = specrt__session_packing(s, i, &host[i]);
     if (status == SPECRT_STATUS_OK)
         status = specrt__device_upload(&s->memory, host, n, &s->packings, err);
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 
@@ -383,9 +383,9 @@ static specrt_status specrt__session_make_level(specrt_cuda_session *s, int32_t 
 
 static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specrt_error *err) {
     size_t n_segments = (size_t)s->layout.n_segments, n = (size_t)s->batch.n * n_segments;
-    const specrt_desc *desc = &s->policy->policy->desc;
+    const specrt_env *env = &s->policy->policy->env;
     specrt_status status = SPECRT_STATUS_OK;
-    specrt__cuda_segment *host = specrt__device_host<specrt__cuda_segment>(desc, n, err);
+    specrt__cuda_segment *host = specrt__device_host<specrt__cuda_segment>(env, n, err);
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (int32_t t = 0; t < s->tree.num_steps && status == SPECRT_STATUS_OK; t++)
         status = specrt__session_make_level(s, t, host, err);
@@ -398,7 +398,7 @@ static specrt_status specrt__session_make_segments(specrt_cuda_session *s, specr
         s->layout.max_rows[i] = host[i].max_rows;
         s->n_columns += host[i].max_rows;
     }
-    specrt__base_free(desc, host);
+    specrt__base_free(env, host);
     return status;
 }
 

@@ -7,7 +7,7 @@
 #include "sources/sketch.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
-#include "cuda/active.cuh"
+#include "cuda/shortlist.cuh"
 #include "cuda/scan.cuh"
 
 enum {
@@ -114,11 +114,11 @@ static __device__ int32_t specrt__sketch_find(const specrt__cuda_sketch &s,
     const int32_t *groups = level.groups + row * (size_t)level.n_most;
     int32_t room = 16 * level.n_most;
     specrt__sketch_keys keys = {level.keys + row * (size_t)room, 0, 0, room};
-    keys.least = specrt__active_least(best, level.scan.n_groups, s.size);
+    keys.least = specrt__shortlist_least(best, level.scan.n_groups, s.size);
     int32_t n_groups = specrt__sketch_take_groups(level, row, keys.least);
     specrt__sketch_take_keys(s, level, row, groups, n_groups, &keys);
-    uint64_t least = specrt__active_least(keys.out, keys.n, s.size);
-    return specrt__active_collect(keys.out, keys.n, s.size, least, found);
+    uint64_t least = specrt__shortlist_least(keys.out, keys.n, s.size);
+    return specrt__shortlist_collect(keys.out, keys.n, s.size, least, found);
 }
 
 /* --- the same by several blocks --- */
@@ -227,7 +227,8 @@ static __device__ int32_t specrt__sketch_choose(const specrt__cuda_sketch &s,
         counts[i] = make_uint4(0, 0, 0, 0);
     int32_t n = specrt__sketch_bring(level, row, some);
     if (n < 0) return specrt__sketch_find(s, level, row, found); /* where thousands are alike */
-    return specrt__active_collect(some, n, s.size, specrt__active_least(some, n, s.size), found);
+    return specrt__shortlist_collect(some, n, s.size, specrt__shortlist_least(some, n, s.size),
+                                     found);
 }
 
 /* --- what they find together --- */
@@ -257,14 +258,14 @@ static __device__ void specrt__sketch_add(const uint64_t *found, int32_t n, int3
     uint64_t greatest = 0, sum = 0, before;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
         if (found[i] > greatest) greatest = found[i];
-    float most = specrt__active_logit(specrt__block_max(greatest));
+    float most = specrt__shortlist_logit(specrt__block_max(greatest));
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-        sum += specrt__sketch_decay(most - specrt__active_logit(found[i]));
+        sum += specrt__sketch_decay(most - specrt__shortlist_logit(found[i]));
     sum = specrt__block_scan(sum, &before);
     double share = sum > 0 ? (double)path * 65536.0 / (double)sum : 0;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
         int32_t id = specrt__block_key_id(found[i]);
-        uint64_t e = specrt__sketch_decay(most - specrt__active_logit(found[i]));
+        uint64_t e = specrt__sketch_decay(most - specrt__shortlist_logit(found[i]));
         uint64_t weight = e > 0 ? (uint64_t)((double)e * share) : 0;
         atomicAdd((unsigned long long *)&weights[id], weight > 0 ? weight : 1);
         atomicMax(&finders[id], (uint32_t)(SPECRT__CUDA_MAX_STATES - h));
@@ -316,7 +317,7 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
 static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t b,
                                            const uint64_t *keys, int32_t n,
                                            const specrt__cuda_choice &choice) {
-    uint64_t least = specrt__active_least(keys, n, s.size);
+    uint64_t least = specrt__shortlist_least(keys, n, s.size);
     int32_t *ids = choice.ids + (int64_t)b * s.size, n_out = 0, before;
     int32_t *places = choice.places + (int64_t)b * s.size;
     for (int32_t first = 0; first < n; first += (int32_t)blockDim.x) {

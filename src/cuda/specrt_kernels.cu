@@ -15,11 +15,11 @@
  *                      allocates | cycle: its calls
  *
  * Kernels:
- *     specrt__active_pack_rows, _split_
+ *     specrt__shortlist_pack_rows, _split_
  *                                    rows of the head to their places in packed segments
  *     specrt__head_tiles             logits, on tensor cores
  *     specrt__head_f32               logits of f32 rows
- *     specrt__active_rank_kernel     the best k of rows of logits, and log-probabilities; the same goes
+ *     specrt__shortlist_rank_kernel     the best k of rows of logits, and log-probabilities; the same goes
  *                                    before the next pass in specrt__tree_rank_kernel, before the path in
  *                                    specrt__verify_rank_kernel
  *     specrt__window_begin_kernel, _prefill_, _start_, _observe_

@@ -7,7 +7,7 @@
 #include "core/base.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
-#include "cuda/active.cuh"
+#include "cuda/shortlist.cuh"
 #include "cuda/pool.cuh"
 #include "cuda/window.cuh"
 
@@ -127,8 +127,8 @@ specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_
     __syncthreads();
     specrt__successor_merge(&q, n);
     int32_t n_found = specrt__successor_keys(&q, n * s.degree, s.keys + at);
-    uint64_t least = specrt__active_least(s.keys + at, n_found, c.max_rows);
-    n_found = specrt__active_collect(s.keys + at, n_found, c.max_rows, least, s.best + out);
+    uint64_t least = specrt__shortlist_least(s.keys + at, n_found, c.max_rows);
+    n_found = specrt__shortlist_collect(s.keys + at, n_found, c.max_rows, least, s.best + out);
     for (int32_t i = specrt__block_thread(); i < n_found; i += specrt__block_threads()) {
         int32_t id = specrt__block_key_id(s.best[out + i]);
         c.ids[out + i] = id;

@@ -8,7 +8,7 @@
 #include "decode/tree.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
-#include "cuda/active.cuh"
+#include "cuda/shortlist.cuh"
 #include "cuda/pool.cuh"
 #include "cuda/window.cuh"
 
@@ -115,12 +115,12 @@ static __global__ void specrt__tree_expand_kernel(specrt__cuda_tree *trees, cons
     specrt__tree_grow(&trees[b], ids + at, logprobs + at, topk, &beams[b]);
 }
 
-/* As specrt__active_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
-static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
-    specrt__tree_rank_kernel(specrt__active_ranks r, specrt__cuda_tree *trees,
+/* As specrt__shortlist_rank_kernel, of topk rows; the last block of a sequence goes on with its tree. */
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__tree_rank_kernel(specrt__shortlist_ranks r, specrt__cuda_tree *trees,
                              specrt_cuda_beam *beams) {
     int64_t b = blockIdx.z, at = b * r.k * r.k;
-    if (specrt__active_rank(r))
+    if (specrt__shortlist_rank(r))
         specrt__tree_grow(&trees[b], r.ids + at, r.logprobs + at, r.k, &beams[b]);
 }
 
@@ -219,11 +219,11 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_expand(int32_t n_batch, int32_t t
 }
 
 /* specrt__cuda_topk() of topk rows for each beam, then specrt__cuda_tree_expand(), in one launch.
- *   r, grid : the ranking, as specrt__active_shortlist() prepares it */
-static specrt_status specrt__tree_rank(const specrt__active_ranks *r, dim3 grid,
+ *   r, grid : the ranking, as specrt__shortlist_shortlist() prepares it */
+static specrt_status specrt__tree_rank(const specrt__shortlist_ranks *r, dim3 grid,
                                        specrt__cuda_tree *trees, specrt_cuda_beam *beams,
                                        void *stream) {
-    return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
+    return SPECRT__LAUNCH(specrt__tree_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0, stream,
                           *r, trees, beams);
 }
 

@@ -8,7 +8,7 @@
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
 #include "cuda/head.cuh"
-#include "cuda/active.cuh"
+#include "cuda/shortlist.cuh"
 #include "cuda/pool.cuh"
 #include "cuda/window.cuh"
 #include "cuda/verify_distribution.cuh"
@@ -193,13 +193,13 @@ static __global__ void specrt__verify_walk_kernel(specrt__cuda_verifier v,
                         &verdicts[b]);
 }
 
-/* As specrt__active_rank_kernel, of the target's logits at the nodes of drafts; the last block of a sequence
- * follows the best tokens. */
-static __global__ void __launch_bounds__(SPECRT__ACTIVE_THREADS, SPECRT__ACTIVE_BLOCKS)
-    specrt__verify_rank_kernel(specrt__active_ranks r, const specrt_cuda_draft *drafts,
+/* As specrt__shortlist_rank_kernel, of the target's logits at the nodes of drafts; the last block of a
+ * sequence follows the best tokens. */
+static __global__ void __launch_bounds__(SPECRT__SHORTLIST_THREADS, SPECRT__SHORTLIST_BLOCKS)
+    specrt__verify_rank_kernel(specrt__shortlist_ranks r, const specrt_cuda_draft *drafts,
                                specrt_verdict *verdicts) {
     int64_t b = blockIdx.z;
-    if (specrt__active_rank(r) && threadIdx.x < 32)
+    if (specrt__shortlist_rank(r) && threadIdx.x < 32)
         specrt__verify_walk(&drafts[b], r.ids + b * r.row_step * r.k, r.k, r.max_n, &verdicts[b]);
 }
 
@@ -267,7 +267,7 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
     uint64_t best = 0;
     double sum = 0;
     for (int32_t i = thread; i < n; i += threads) {
-        ids[i] = specrt__active_token(segments, from.starts, from.n_segments, i);
+        ids[i] = specrt__shortlist_token(segments, from.starts, from.n_segments, i);
         uint64_t key = ids[i] >= 0 && logits[i] > -INFINITY ? specrt__block_key(logits[i], i) : 0;
         if (key > best) best = key;
     }
@@ -480,14 +480,14 @@ static specrt_status specrt__verify_greedily(const specrt__cuda_verifier_params 
                                              int32_t k, int32_t *ids, int32_t row_step,
                                              void *scratch, specrt_verdict *verdicts,
                                              void *stream) {
-    specrt__active_ranks r;
+    specrt__shortlist_ranks r;
     dim3 grid;
     if (!drafts || !verdicts) return SPECRT_STATUS_BAD_ARG;
     specrt__cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
     SPECRT__TRY(
-        specrt__active_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
-    return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__ACTIVE_THREADS, 0, stream,
-                          r, drafts, verdicts);
+        specrt__shortlist_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
+    return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
+                          stream, r, drafts, verdicts);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_verify(const specrt__cuda_verifier *verifier,

@@ -45,7 +45,7 @@ static specrt_status specrt__policy_resolve_vocab(specrt_policy *p, const specrt
 
 /* Ids of rows that are their numbers. */
 static specrt_status specrt__policy_number_rows(specrt_policy *p, specrt_error *err) {
-    p->full_ids = (int32_t *)specrt__base_alloc(&p->desc, (size_t)p->n_vocab * sizeof(int32_t));
+    p->full_ids = (int32_t *)specrt__base_alloc(&p->env, (size_t)p->n_vocab * sizeof(int32_t));
     if (!p->full_ids) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
     for (int32_t i = 0; i < p->n_vocab; i++) p->full_ids[i] = i;
     return SPECRT_STATUS_OK;
@@ -178,13 +178,13 @@ static void specrt__policy_tell(specrt_policy *p) {
         if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
     }
     if (p->n_sources > 0 || p->n_terminators > 0) return;
-    p->active.compute = &p->head->compute;
-    p->active.segments = &p->fixed;
-    p->active.n_segments = 1;
-    p->active.n_rows = p->fixed.n_rows;
-    p->active.n_cols = p->head->desc.n_cols;
-    p->active.head = p->head;
-    info->active = &p->active;
+    p->shortlist.compute = &p->head->compute;
+    p->shortlist.segments = &p->fixed;
+    p->shortlist.n_segments = 1;
+    p->shortlist.n_rows = p->fixed.n_rows;
+    p->shortlist.n_cols = p->head->desc.n_cols;
+    p->shortlist.head = p->head;
+    info->shortlist = &p->shortlist;
 }
 
 static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *bundle,
@@ -227,12 +227,12 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
     *out = NULL;
     SPECRT__TRY(specrt__policy_parse(text, &spec, err));
     specrt_policy *p =
-        (specrt_policy *)specrt__base_alloc(&head->compute.desc, sizeof(specrt_policy));
+        (specrt_policy *)specrt__base_alloc(&head->compute.env, sizeof(specrt_policy));
     if (!p)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "policy '%.100s': out of memory",
                                 text);
     memset(p, 0, sizeof *p);
-    p->desc = head->compute.desc;
+    p->env = head->compute.env;
     p->head = head;
     specrt_status status = specrt__policy_make(p, bundle, desc, &spec, err);
     if (status == SPECRT_STATUS_OK)
@@ -244,13 +244,13 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
 
 SPECRT_API void specrt_policy_close(specrt_policy *policy) {
     if (!policy) return;
-    specrt_desc desc = policy->desc;
+    specrt_env env = policy->env;
     for (int i = 0; i < policy->n_sources; i++)
         if (policy->sources[i].source->unshare)
             policy->sources[i].source->unshare(policy->sources[i].shared.data);
     specrt__ranks_free(policy->list);
-    specrt__base_free(&desc, policy->full_ids);
-    specrt__base_free(&desc, policy);
+    specrt__base_free(&env, policy->full_ids);
+    specrt__base_free(&env, policy);
 }
 
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy) {

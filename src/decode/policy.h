@@ -26,7 +26,7 @@ typedef struct specrt__policy_kind {
     const char *name;
     int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
     int32_t size;    /* when the text names none; 0: as calibrated */
-    const specrt__active_option *options;
+    const specrt__shortlist_option *options;
     int n_options;
     const specrt__source *source; /* NULL: its rows are fixed */
     bool of_head;                 /* its section was made of the very head that drafts */
@@ -39,7 +39,7 @@ typedef struct specrt__policy_source {
     int32_t size;     /* of the first level, or of all */
     int32_t n_levels; /* 0: all are alike */
     int32_t levels[SPECRT__RANKS_MAX_LEVELS];
-    int32_t options[SPECRT__ACTIVE_MAX_OPTIONS];
+    int32_t options[SPECRT__SHORTLIST_MAX_OPTIONS];
 } specrt__policy_source;
 
 typedef struct specrt__policy_spec {
@@ -58,9 +58,9 @@ SPECRT__INTERNAL void specrt__policy_print(const specrt__policy_spec *spec, char
 /* --- what sessions share --- */
 
 struct specrt_policy {
-    specrt_desc desc;
+    specrt_env env;
     specrt_policy_info info;
-    specrt_active active; /* of a policy that never changes */
+    specrt_shortlist shortlist; /* of a policy that never changes */
     const specrt_head *head;
     char text[SPECRT__POLICY_MAX_TEXT];
     int32_t n_vocab, bound;

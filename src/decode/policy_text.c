@@ -129,7 +129,8 @@ static void specrt__policy_list(char *text, size_t size, const char *name, int l
 }
 
 /* The value's name and those that follow it; NULL: it has none. */
-static const char *specrt__policy_value_name(const specrt__active_option *option, int32_t value) {
+static const char *specrt__policy_value_name(const specrt__shortlist_option *option,
+                                             int32_t value) {
     const char *name = option->names;
     for (; name && value > 0; value--) {
         name = strchr(name, ' ');
@@ -140,7 +141,7 @@ static const char *specrt__policy_value_name(const specrt__active_option *option
 
 /* What stands after `key=`. */
 static specrt_status specrt__policy_value(specrt__policy_parser *p,
-                                          const specrt__active_option *option, int32_t *out) {
+                                          const specrt__shortlist_option *option, int32_t *out) {
     char expected[128] = "";
     int32_t n = 0;
     if (!option->names) return specrt__policy_number(p, option->least, option->most, out);
@@ -284,7 +285,7 @@ static void specrt__policy_print_options(const specrt__policy_kind *kind,
                                          const specrt__policy_source *source, char *text) {
     char number[16], name[32];
     for (int i = 0; i < kind->n_options; i++) {
-        const specrt__active_option *option = &kind->options[i];
+        const specrt__shortlist_option *option = &kind->options[i];
         const char *names = specrt__policy_value_name(option, source->options[i]);
         if (source->options[i] == option->value) continue;
         snprintf(number, sizeof number, "%d", (int)source->options[i]);

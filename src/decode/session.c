@@ -2,7 +2,7 @@
 #include "decode/session.h"
 #include "core/base.h"
 #include "core/head.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 #include "core/pool.h"
 #include "sources/source.h"
 #include "decode/tree.h"
@@ -21,39 +21,39 @@ static void specrt__session_choose(specrt_session *s) {
 SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     int32_t n = 0;
     specrt__session_choose(s);
-    specrt__active_sync(s->pool);
+    specrt__shortlist_sync(s->pool);
     if (s->n_fixed > 0) s->segments[n] = s->policy->fixed, s->segments[n++].n_rows = s->n_fixed;
-    if (s->pool->n_rows > 0) specrt__active_segment(s->pool, &s->segments[n++]);
-    s->active.n_segments = s->n_kept = n;
-    s->active.n_rows = s->n_fixed + s->pool->n_rows;
+    if (s->pool->n_rows > 0) specrt__shortlist_segment(s->pool, &s->segments[n++]);
+    s->shortlist.n_segments = s->n_kept = n;
+    s->shortlist.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
     s->n_levels = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
 
 /* Rows of the routed segments that a row of the level scores, mean. */
-static int64_t specrt__session_scored(const specrt__active_routed *routed, int32_t n) {
+static int64_t specrt__session_scored(const specrt__shortlist_routed *routed, int32_t n) {
     int64_t n_products = 0;
     for (int32_t i = 0; i < routed->n_segments; i++)
         for (int32_t h = 0; h < n; h++)
-            if (specrt__active_scored(&routed->segments[i], h))
+            if (specrt__shortlist_scored(&routed->segments[i], h))
                 n_products += routed->segments[i].n_rows;
     return n_products / n;
 }
 
 /* The shortlist of a level for which sources read so many bytes. */
-static const specrt_active *specrt__session_count_read(specrt_session *s, int64_t n_read) {
+static const specrt_shortlist *specrt__session_count_read(specrt_session *s, int64_t n_read) {
     const specrt_head *head = s->pool->head;
     size_t row = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    s->stats.n_bytes += n_read + s->active.n_rows * (int64_t)row;
-    return &s->active;
+    s->stats.n_bytes += n_read + s->shortlist.n_rows * (int64_t)row;
+    return &s->shortlist;
 }
 
 /* What sources route a pass by. */
-static specrt__active_level specrt__session_level(int32_t at, const specrt_beam *beam,
-                                                  const float *draft_hidden,
-                                                  const float *draft_input) {
-    specrt__active_level level;
+static specrt__shortlist_level specrt__session_level(int32_t at, const specrt_beam *beam,
+                                                     const float *draft_hidden,
+                                                     const float *draft_input) {
+    specrt__shortlist_level level;
     level.level = at;
     level.n = beam->n;
     level.tokens = beam->tokens;
@@ -64,9 +64,9 @@ static specrt__active_level specrt__session_level(int32_t at, const specrt_beam 
 }
 
 /* The last level's routed segments make way for those of this one. */
-static const specrt_active *specrt__session_route_by(specrt_session *s,
-                                                     specrt__active_level level) {
-    specrt__active_routed *routed = s->routed;
+static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
+                                                        specrt__shortlist_level level) {
+    specrt__shortlist_routed *routed = s->routed;
     s->stats.n_passes++;
     if (!routed) return specrt__session_count_read(s, 0);
     routed->level = level.level;
@@ -77,17 +77,17 @@ static const specrt_active *specrt__session_route_by(specrt_session *s,
             s->policy->sources[i].source->route(s->states[i], &level, routed);
     memcpy(s->segments + s->n_kept, routed->segments,
            (size_t)routed->n_segments * sizeof *s->segments);
-    s->active.n_segments = s->n_kept + routed->n_segments;
-    s->active.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
+    s->shortlist.n_segments = s->n_kept + routed->n_segments;
+    s->shortlist.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
     s->n_routed_rows += specrt__session_scored(routed, level.n);
     s->n_levels++;
     return specrt__session_count_read(s, routed->n_read);
 }
 
-SPECRT_API const specrt_active *specrt_session_route(specrt_session *s, int32_t at,
-                                                     const specrt_beam *beam,
-                                                     const float *draft_hidden,
-                                                     const float *draft_input) {
+SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *s, int32_t at,
+                                                        const specrt_beam *beam,
+                                                        const float *draft_hidden,
+                                                        const float *draft_input) {
     if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
     return specrt__session_route_by(s, specrt__session_level(at, beam, draft_hidden, draft_input));
 }
@@ -102,11 +102,11 @@ static void specrt__session_count(specrt_session *s) {
 }
 
 static void specrt__session_forget(specrt_session *s) {
-    specrt__active_pool_reset(s->pool);
+    specrt__shortlist_pool_reset(s->pool);
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
-        specrt__active_want(s->pool, s->policy->terminators[i], SPECRT__ACTIVE_PINNED);
+        specrt__shortlist_want(s->pool, s->policy->terminators[i], SPECRT__SHORTLIST_PINNED);
     s->n_copied_before = s->pool->n_copied;
     s->cycle = 0;
     SPECRT__CLEAR(&s->stats, 1);
@@ -177,8 +177,8 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
 
 /* --- a cycle --- */
 
-SPECRT_API const specrt_active *specrt_session_shortlist(const specrt_session *session) {
-    return &session->active;
+SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session *session) {
+    return &session->shortlist;
 }
 
 /* One token, sampled from the distribution that verification will be shown. */
@@ -187,7 +187,7 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
     size_t at = (size_t)level * (size_t)s->policy->info.bound;
     int32_t *ids = s->distribution_ids + at;
     float *probs = s->distribution_probs + at, logprob = -INFINITY;
-    for (int32_t i = 0; i < s->active.n_segments; n += s->segments[i++].n_rows)
+    for (int32_t i = 0; i < s->shortlist.n_segments; n += s->segments[i++].n_rows)
         memcpy(ids + n, s->segments[i].ids, (size_t)s->segments[i].n_rows * sizeof *ids);
     int32_t i = specrt_verifier_propose(s->verifier, s->logits, n, s->draft_temperature, s->cycle,
                                         level, probs);
@@ -200,10 +200,10 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
 
 /* The tree's next level, from the logits of a pass of n rows. */
 static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_beam *beam) {
-    int32_t k = s->topk < s->active.n_rows ? s->topk : s->active.n_rows;
+    int32_t k = s->topk < s->shortlist.n_rows ? s->topk : s->shortlist.n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     if (!s->distributions)
-        SPECRT__TRY(specrt_active_topk(&s->active, s->logits, n, k, s->ids, s->logprobs));
+        SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
     SPECRT__TRY(s->distributions ? specrt__session_sample(s, beam)
                                  : specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
     if (s->auto_draft && beam->n > 0 &&
@@ -237,7 +237,7 @@ SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_be
 static void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
                                        const float *draft_input) {
     specrt_beam own = specrt__session_beam(s);
-    specrt__active_level level =
+    specrt__shortlist_level level =
         specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
     specrt__session_route_by(s, level);
 }
@@ -249,7 +249,7 @@ SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *d
     if (n < 1 || n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
     specrt__session_route_pass(s, draft_hidden, draft_input);
-    SPECRT__TRY(specrt_active_logits(&s->active, draft_hidden, n, s->logits));
+    SPECRT__TRY(specrt_shortlist_logits(&s->shortlist, draft_hidden, n, s->logits));
     return specrt__session_grow(s, n, beam);
 }
 
@@ -274,27 +274,27 @@ static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n,
 static specrt__session_group specrt__session_group_of(specrt_session *const *sessions, int32_t n,
                                                       const float *draft_hidden) {
     specrt__session_group g = {sessions, 0, 0, draft_hidden};
-    while (g.n < n && g.n_states + sessions[g.n]->tree->n_beam <= SPECRT__ACTIVE_SHARED)
+    while (g.n < n && g.n_states + sessions[g.n]->tree->n_beam <= SPECRT__SHORTLIST_SHARED)
         g.n_states += sessions[g.n++]->tree->n_beam;
     return g;
 }
 
 /* The logits of the rows that all have. */
 static void specrt__session_share(const specrt__session_group *g) {
-    float *logits[SPECRT__ACTIVE_SHARED];
-    specrt__active_shared product = {&g->sessions[0]->active, g->hidden, 0, logits};
+    float *logits[SPECRT__SHORTLIST_SHARED];
+    specrt__shortlist_shared product = {&g->sessions[0]->shortlist, g->hidden, 0, logits};
     for (int32_t i = 0; i < g->n; i++) {
         specrt_session *s = g->sessions[i];
         for (int32_t row = 0; row < s->tree->n_beam; row++)
-            logits[product.n++] = s->logits + (size_t)row * (size_t)s->active.n_rows;
+            logits[product.n++] = s->logits + (size_t)row * (size_t)s->shortlist.n_rows;
     }
-    specrt__active_share(&product);
+    specrt__shortlist_share(&product);
 }
 
 /* The logits of the rows that all hold of one stock. @return false: shared products do not pay, or there is
  * none. */
 static bool specrt__session_join(const specrt__session_group *g) {
-    specrt__stock_member members[SPECRT__ACTIVE_SHARED];
+    specrt__stock_member members[SPECRT__SHORTLIST_SHARED];
     specrt_stock *stock = g->sessions[0]->pool->stock;
     const float *draft_hidden = g->hidden;
     int64_t n_blocks = 0;
@@ -304,15 +304,15 @@ static bool specrt__session_join(const specrt__session_group *g) {
         specrt_session *s = g->sessions[i];
         specrt__stock_member *m = &members[i];
         if (s->pool->stock != stock || s->pool->n_rows == 0) return false;
-        m->active = &s->active;
+        m->shortlist = &s->shortlist;
         m->segment = &s->segments[s->n_kept - 1];
         m->hidden = draft_hidden;
         m->logits = s->logits + s->n_fixed;
         m->n = s->tree->n_beam;
         m->first = first;
         m->block = n_blocks;
-        n_blocks += specrt__active_blocks(m->segment->n_rows);
-        draft_hidden += m->n * s->active.n_cols;
+        n_blocks += specrt__shortlist_blocks(m->segment->n_rows);
+        draft_hidden += m->n * s->shortlist.n_cols;
         first += m->n;
     }
     return specrt__stock_multiply(stock, members, g->n, g->hidden, g->n_states);
@@ -329,10 +329,10 @@ static specrt_status specrt__session_expand_group(const specrt__session_group *g
     for (int32_t i = 0; i < g->n; i++) {
         specrt_session *s = g->sessions[i];
         int32_t n_rows = s->tree->n_beam;
-        specrt__active_complete(&s->active, n_done, draft_hidden, n_rows, s->logits);
+        specrt__shortlist_complete(&s->shortlist, n_done, draft_hidden, n_rows, s->logits);
         SPECRT__CLEAR(&beams[i], 1);
         SPECRT__TRY(specrt__session_grow(s, n_rows, &beams[i]));
-        draft_hidden += n_rows * s->active.n_cols;
+        draft_hidden += n_rows * s->shortlist.n_cols;
     }
     return SPECRT_STATUS_OK;
 }
@@ -345,7 +345,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
     bool alike = true; /* each may have chosen another list */
     if (!sessions || !draft_hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
         return SPECRT_STATUS_BAD_ARG;
-    int64_t n_cols = sessions[0]->active.n_cols;
+    int64_t n_cols = sessions[0]->shortlist.n_cols;
     for (int32_t i = 0; i < n; i++) {
         alike &= sessions[i]->n_fixed == sessions[0]->n_fixed;
         specrt__session_route_pass(sessions[i], at,
@@ -392,8 +392,8 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
                                                int32_t level) {
     if (token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
     if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
-    if (s->pool->wants[token] & SPECRT__ACTIVE_FIXED) return SPECRT_MEMBER_FIXED;
-    if (specrt__active_member(s->pool, token)) return SPECRT_MEMBER_NOW;
+    if (s->pool->wants[token] & SPECRT__SHORTLIST_FIXED) return SPECRT_MEMBER_FIXED;
+    if (specrt__shortlist_member(s->pool, token)) return SPECRT_MEMBER_NOW;
     if (s->n_levels == 0) return SPECRT_MEMBER_NO;
     if (level >= s->n_levels) level = (int32_t)s->n_levels - 1;
     return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
@@ -484,8 +484,8 @@ static specrt_status specrt__session_leave_open(specrt_session *s, const int32_t
     memcpy(open->tokens, tokens, (size_t)n * sizeof *tokens);
     memset(open->ids, 0xff, sizeof open->ids); /* -1: none */
     for (int32_t i = 0; i < n; i++)
-        specrt__active_target_best(rows, i, s->verifier->n_vocab, SPECRT_LOGITS_MAX_K,
-                                   open->ids + i * SPECRT_LOGITS_MAX_K);
+        specrt__shortlist_target_best(rows, i, s->verifier->n_vocab, SPECRT_LOGITS_MAX_K,
+                                      open->ids + i * SPECRT_LOGITS_MAX_K);
     return SPECRT_STATUS_OK;
 }
 

@@ -18,15 +18,15 @@ typedef struct specrt__session_open {
 } specrt__session_open;
 
 struct specrt_session {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_policy *policy;
-    specrt__active_pool *pool;
+    specrt__shortlist_pool *pool;
     specrt_tree *tree;
     specrt_verifier *verifier;
-    specrt_active active;
-    specrt_segment segments[2 + SPECRT__ACTIVE_MAX_SEGMENTS]; /* fixed, packed, routed */
+    specrt_shortlist shortlist;
+    specrt_segment segments[2 + SPECRT__SHORTLIST_MAX_SEGMENTS]; /* fixed, packed, routed */
     int32_t n_kept; /* of the segments, fixed and packed ones; the others are the last level's */
-    specrt__active_routed *routed;      /* NULL: the policy routes nothing */
+    specrt__shortlist_routed *routed;   /* NULL: the policy routes nothing */
     void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
     int n_open;                         /* of them */
     int64_t n_routed_rows, n_levels;    /* of this cycle */
@@ -60,7 +60,8 @@ static inline void *specrt__session_state(const specrt_session *s, int kind) {
     return i < 0 ? NULL : s->states[i];
 }
 
-SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy);
+SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
+                                           const specrt_policy *policy);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
                                                      specrt_tree_params *tree, specrt_error *err);
 SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,

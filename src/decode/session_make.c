@@ -10,15 +10,16 @@
 #include "decode/stock.h"
 
 /* Marks that hold for every sequence. */
-SPECRT__INTERNAL void specrt__session_mark(specrt__active_pool *pool, const specrt_policy *policy) {
+SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
+                                           const specrt_policy *policy) {
     for (int32_t i = 0; i < pool->n_ids; i++)
         if (i >= policy->n_vocab || specrt__head_row_of(policy->head, i) < 0)
-            specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
+            specrt__shortlist_mark(pool, i, SPECRT__SHORTLIST_INVALID);
     for (int32_t i = 0; i < policy->n_invalid; i++)
         if (policy->invalid[i] < pool->n_ids)
-            specrt__active_mark(pool, policy->invalid[i], SPECRT__ACTIVE_INVALID);
+            specrt__shortlist_mark(pool, policy->invalid[i], SPECRT__SHORTLIST_INVALID);
     for (int32_t i = 0; i < policy->fixed.n_rows; i++)
-        specrt__active_mark(pool, policy->fixed.ids[i], SPECRT__ACTIVE_FIXED);
+        specrt__shortlist_mark(pool, policy->fixed.ids[i], SPECRT__SHORTLIST_FIXED);
 }
 
 static bool specrt__session_make_routed(specrt_session *s) {
@@ -26,9 +27,9 @@ static bool specrt__session_make_routed(specrt_session *s) {
     size_t n_ids = (size_t)s->pool->n_ids, n_rows = (size_t)policy->routed_bound;
     if (policy->routed_bound == 0) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
-        &s->desc, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
+        &s->env, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
     if (!at) return false;
-    s->routed = SPECRT__CARVE(specrt__active_routed, &at, 1);
+    s->routed = SPECRT__CARVE(specrt__shortlist_routed, &at, 1);
     SPECRT__CLEAR(s->routed, 1);
     s->routed->pool = s->pool;
     s->routed->levels = SPECRT__CARVE(uint32_t, &at, n_ids);
@@ -40,8 +41,7 @@ static bool specrt__session_make_routed(specrt_session *s) {
 static bool specrt__session_open_sources(specrt_session *s, const specrt_session_params *params,
                                          int32_t n_logits) {
     const specrt__source_session with = {
-        s->pool,  s->topk,        n_logits,           s->policy->bound,
-        &s->desc, params->submit, params->submit_user};
+        s->pool, s->topk, n_logits, s->policy->bound, &s->env, params->submit, params->submit_user};
     for (; s->n_open < s->policy->n_sources; s->n_open++) {
         const specrt__source *source = s->policy->sources[s->n_open].source;
         void *shared = s->policy->sources[s->n_open].shared.data;
@@ -54,7 +54,7 @@ static bool specrt__session_open_sources(specrt_session *s, const specrt_session
 
 static bool specrt__session_make_scratch(specrt_session *s) {
     uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)s->policy->info.bound;
-    uint8_t *at = (uint8_t *)specrt__base_alloc(&s->desc, (n + 2 * k * k) * sizeof(float));
+    uint8_t *at = (uint8_t *)specrt__base_alloc(&s->env, (n + 2 * k * k) * sizeof(float));
     if (!at) return false;
     s->logits = SPECRT__CARVE(float, &at, n);
     s->logprobs = SPECRT__CARVE(float, &at, k *k);
@@ -102,8 +102,8 @@ static bool specrt__session_make_distributions(specrt_session *s,
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
     uint64_t n = n_steps * (uint64_t)s->policy->info.bound;
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
-    uint8_t *at = (uint8_t *)specrt__base_alloc(
-        &s->desc, n_steps * sizeof *s->distributions + n * (sizeof(int32_t) + sizeof(float)));
+    uint8_t *at = (uint8_t *)specrt__base_alloc(&s->env, n_steps * sizeof *s->distributions +
+                                                             n * (sizeof(int32_t) + sizeof(float)));
     if (!at) return false;
     s->distributions = SPECRT__CARVE(specrt_draft_distribution, &at, n_steps);
     s->distribution_ids = SPECRT__CARVE(int32_t, &at, n);
@@ -147,7 +147,7 @@ static specrt_status specrt__session_make_lists(specrt_session *s, const specrt_
     for (int32_t i = least; i < n_fixed; i++)
         if (specrt_policy_ends(policy, policy->fixed.ids[i]))
             return specrt__session_refuse_auto(s, "lists that hold all terminators", least, err);
-    s->fixed_at = (int32_t *)specrt__base_alloc(&s->desc, (size_t)n_ids * sizeof(int32_t));
+    s->fixed_at = (int32_t *)specrt__base_alloc(&s->env, (size_t)n_ids * sizeof(int32_t));
     if (!s->fixed_at)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "session: out of memory for lists");
     for (int32_t i = 0; i < n_ids; i++) s->fixed_at[i] = -1;
@@ -182,8 +182,8 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     specrt_tree_params tree;
     SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &n_logits, err));
     SPECRT__TRY(specrt__session_shape(params, &tree, err));
-    SPECRT__TRY(specrt_tree_create(&tree, &s->desc, &s->tree, err));
-    SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->desc, &s->verifier, err));
+    SPECRT__TRY(specrt_tree_create(&tree, &s->env, &s->tree, err));
+    SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->env, &s->verifier, err));
     s->topk = specrt_tree_get_params(s->tree)->topk;
     if (s->topk > policy->info.bound)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -197,7 +197,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 policy->text);
     if (params->stock)
         SPECRT__TRY(specrt__stock_check_room(params->stock, policy->head, capacity, err));
-    s->pool = specrt__active_pool_make(policy->head, n_ids, capacity, params->stock, &s->desc);
+    s->pool = specrt__shortlist_pool_make(policy->head, n_ids, capacity, params->stock, &s->env);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_open_sources(s, params, n_logits) ||
         !specrt__session_make_routed(s) || !specrt__session_make_scratch(s) ||
@@ -205,10 +205,10 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     SPECRT__TRY(specrt__session_make_auto(s, params->auto_draft, err));
-    s->active.compute = &policy->head->compute;
-    s->active.segments = s->segments;
-    s->active.n_cols = policy->head->desc.n_cols;
-    s->active.head = policy->head;
+    s->shortlist.compute = &policy->head->compute;
+    s->shortlist.segments = s->segments;
+    s->shortlist.n_cols = policy->head->desc.n_cols;
+    s->shortlist.head = policy->head;
     s->sequence = params->sampling.sequence;
     specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
     return SPECRT_STATUS_OK;
@@ -216,18 +216,18 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
 
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
-                                               const specrt_desc *env, specrt_session **out,
+                                               const specrt_env *env, specrt_session **out,
                                                specrt_error *err) {
     specrt_session_params defaults;
-    specrt_desc desc = env ? *env : policy->desc;
+    specrt_env own = env ? *env : policy->env;
     SPECRT__CLEAR(&defaults, 1);
     *out = NULL;
-    specrt_session *s = (specrt_session *)specrt__base_alloc(&desc, sizeof(specrt_session));
+    specrt_session *s = (specrt_session *)specrt__base_alloc(&own, sizeof(specrt_session));
     if (!s)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     SPECRT__CLEAR(s, 1);
-    s->desc = desc;
+    s->env = own;
     s->policy = policy;
     specrt_status status = specrt__session_make(s, params ? params : &defaults, err);
     if (status == SPECRT_STATUS_OK)
@@ -239,16 +239,16 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
 
 SPECRT_API void specrt_session_close(specrt_session *session) {
     if (!session) return;
-    specrt_desc desc = session->desc;
+    specrt_env env = session->env;
     for (int i = 0; i < session->n_open; i++)
         if (session->policy->sources[i].source->close)
             session->policy->sources[i].source->close(session->states[i]);
-    specrt__base_free(&desc, session->routed);
-    specrt__active_pool_free(session->pool);
-    specrt_tree_free(session->tree);
-    specrt_verifier_free(session->verifier);
-    specrt__base_free(&desc, session->fixed_at);
-    specrt__base_free(&desc, session->distributions);
-    specrt__base_free(&desc, session->logits);
-    specrt__base_free(&desc, session);
+    specrt__base_free(&env, session->routed);
+    specrt__shortlist_pool_free(session->pool);
+    specrt_tree_close(session->tree);
+    specrt_verifier_close(session->verifier);
+    specrt__base_free(&env, session->fixed_at);
+    specrt__base_free(&env, session->distributions);
+    specrt__base_free(&env, session->logits);
+    specrt__base_free(&env, session);
 }

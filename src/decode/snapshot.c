@@ -261,7 +261,7 @@ static specrt_status specrt__snapshot_enter(specrt_session *s, const specrt__sna
         const char *wrong = parts[i].state ? parts[i].source->load(parts[i].state, &own) : NULL;
         if (wrong) return specrt__snapshot_damaged(wrong, err);
     }
-    if (!specrt__active_arrange(s->pool, in->lists[0].words, in->lists[0].n))
+    if (!specrt__shortlist_arrange(s->pool, in->lists[0].words, in->lists[0].n))
         return specrt__snapshot_damaged("rows", err);
     specrt__snapshot_enter_rest(s, in);
     specrt__session_pack(s);

@@ -6,12 +6,12 @@
 #include "decode/stock.h"
 #include "core/base.h"
 #include "core/head.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 #include "core/pool.h"
 
 enum {
     SPECRT__STOCK_MAX_SHARED = 16384, /* rows: 4 MiB of logits */
-    SPECRT__STOCK_MAX_COSTS = SPECRT__ACTIVE_SHARED
+    SPECRT__STOCK_MAX_COSTS = SPECRT__SHORTLIST_SHARED
 };
 
 /* A state beyond the first, in products of the first, and what shared products must save of all: to look for
@@ -42,15 +42,15 @@ static specrt_status specrt__stock_check(const specrt_head *head, const specrt_s
 
 /* Rows are not touched: a system that backs memory as it is used has but those that were held. */
 static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_rows,
-                                            int32_t n_costs, const specrt_desc *desc) {
+                                            int32_t n_costs, const specrt_env *env) {
     size_t n = (size_t)n_rows, most = SPECRT__STOCK_MAX_SHARED, n_shared = n < most ? n : most;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     size_t n_words = (size_t)head->n_ids + (head->desc.bias ? 6 : 5) * n + n_shared +
-                     (size_t)SPECRT__ACTIVE_SHARED * n_shared;
+                     (size_t)SPECRT__SHORTLIST_SHARED * n_shared;
     uint64_t bytes, extra = sizeof(specrt_stock) + 8 * (uint64_t)n_costs + 4 * (uint64_t)n_words;
     if (!specrt__base_mul(stride, n, &bytes) || !specrt__base_add(bytes, extra + 64, &bytes))
         return NULL;
-    specrt_stock *s = (specrt_stock *)specrt__base_alloc(desc, bytes);
+    specrt_stock *s = (specrt_stock *)specrt__base_alloc(env, bytes);
     if (!s) return NULL;
     SPECRT__CLEAR(s, 1);
     uint8_t *at = (uint8_t *)(s + 1);
@@ -61,7 +61,7 @@ static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_r
     s->vacant = SPECRT__CARVE(int32_t, &at, n);
     s->shared_at = SPECRT__CARVE(int32_t, &at, n);
     s->shared = SPECRT__CARVE(int32_t, &at, n_shared);
-    s->logits = SPECRT__CARVE(float, &at, SPECRT__ACTIVE_SHARED *n_shared);
+    s->logits = SPECRT__CARVE(float, &at, SPECRT__SHORTLIST_SHARED *n_shared);
     if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, n);
     s->n_of_batch = SPECRT__CARVE(int32_t, &at, n);
     s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
@@ -73,22 +73,22 @@ static specrt_stock *specrt__stock_allocate(const specrt_head *head, int32_t n_r
 
 SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
                                              const specrt_stock_params *params,
-                                             const specrt_desc *env, specrt_stock **out,
+                                             const specrt_env *env, specrt_stock **out,
                                              specrt_error *err) {
     specrt_stock_params defaults;
-    const specrt_desc *desc = env ? env : &head->compute.desc;
     SPECRT__CLEAR(&defaults, 1);
     if (!params) params = &defaults;
+    if (!env) env = &head->compute.env;
     *out = NULL;
     SPECRT__TRY(specrt__stock_check(head, params, err));
     int32_t most = (int32_t)head->desc.n_rows, n_rows = params->n_rows;
     if (n_rows == 0 || n_rows > most) n_rows = most;
-    specrt_stock *s = specrt__stock_allocate(head, n_rows, params->n_costs, desc);
+    specrt_stock *s = specrt__stock_allocate(head, n_rows, params->n_costs, env);
     if (!s)
         return specrt_error_set(
             err, SPECRT_STATUS_NO_MEMORY, "stock: out of memory for %d rows of %zu bytes",
             (int)n_rows, specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols));
-    s->desc = *desc;
+    s->env = *env;
     s->head = head;
     s->n_costs = params->n_costs;
     for (int32_t i = 0; i < s->n_costs; i++) s->costs[i] = params->costs[i];
@@ -104,8 +104,8 @@ SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
 
 SPECRT_API void specrt_stock_close(specrt_stock *stock) {
     if (!stock) return;
-    specrt_desc desc = stock->desc;
-    specrt__base_free(&desc, stock);
+    specrt_env env = stock->env;
+    specrt__base_free(&env, stock);
 }
 
 SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out) {
@@ -199,21 +199,21 @@ static void specrt__stock_shared_task(void *arg, int64_t i) {
     const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
     const specrt_stock *s = b->stock;
     specrt_segment rows = *b->members->segment;
-    specrt_active active = *b->members->active;
-    int32_t begin = (int32_t)i * SPECRT__ACTIVE_BLOCK, left = s->n_shared - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    specrt_shortlist shortlist = *b->members->shortlist;
+    int32_t begin = (int32_t)i * SPECRT__SHORTLIST_BLOCK, left = s->n_shared - begin;
+    int32_t end = begin + (left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK);
     rows.places = s->shared;
     rows.n_rows = s->n_shared;
-    active.n_rows = s->max_shared;
-    specrt__active_product product = {&active, b->hidden, b->n_states, s->logits, 0};
-    specrt__active_multiply(&product, &rows, begin, end, s->logits);
+    shortlist.n_rows = s->max_shared;
+    specrt__shortlist_product product = {&shortlist, b->hidden, b->n_states, s->logits, 0};
+    specrt__shortlist_multiply(&product, &rows, begin, end, s->logits);
 }
 
 /* Takes what is shared of the rows [begin, end). @return how many are left, places and rows of which are
  * listed. */
 static int32_t specrt__stock_take(const specrt_stock *s, const specrt__stock_member *m,
                                   int32_t begin, int32_t end, int32_t *places, int32_t *rows) {
-    size_t stride = (size_t)m->active->n_rows, shared_stride = (size_t)s->max_shared;
+    size_t stride = (size_t)m->shortlist->n_rows, shared_stride = (size_t)s->max_shared;
     const float *shared = s->logits + (size_t)m->first * shared_stride;
     int32_t n_left = 0;
     for (int32_t r = begin; r < end; r++) {
@@ -230,27 +230,27 @@ static int32_t specrt__stock_take(const specrt_stock *s, const specrt__stock_mem
 static void specrt__stock_member_task(void *arg, int64_t i) {
     const specrt__stock_batch *b = (const specrt__stock_batch *)arg;
     const specrt__stock_member *m = b->members + b->n - 1;
-    float tile[(int)SPECRT__ACTIVE_SHARED * (int)SPECRT__ACTIVE_BLOCK];
-    int32_t places[SPECRT__ACTIVE_BLOCK], rows[SPECRT__ACTIVE_BLOCK];
+    float tile[(int)SPECRT__SHORTLIST_SHARED * (int)SPECRT__SHORTLIST_BLOCK];
+    int32_t places[SPECRT__SHORTLIST_BLOCK], rows[SPECRT__SHORTLIST_BLOCK];
     while (m->block > i) m--;
-    int32_t begin = (int32_t)(i - m->block) * SPECRT__ACTIVE_BLOCK;
+    int32_t begin = (int32_t)(i - m->block) * SPECRT__SHORTLIST_BLOCK;
     int32_t left = m->segment->n_rows - begin;
-    int32_t end = begin + (left < SPECRT__ACTIVE_BLOCK ? left : SPECRT__ACTIVE_BLOCK);
+    int32_t end = begin + (left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK);
     int32_t n = specrt__stock_take(b->stock, m, begin, end, places, rows);
     if (n == 0) return;
     specrt_segment rest = *m->segment;
-    specrt_active active = *m->active;
+    specrt_shortlist shortlist = *m->shortlist;
     rest.places = places;
-    rest.n_rows = active.n_rows = n;
-    specrt__active_product product = {&active, m->hidden, m->n, tile, 0};
-    specrt__active_multiply(&product, &rest, 0, n, tile);
+    rest.n_rows = shortlist.n_rows = n;
+    specrt__shortlist_product product = {&shortlist, m->hidden, m->n, tile, 0};
+    specrt__shortlist_multiply(&product, &rest, 0, n, tile);
     for (int32_t h = 0; h < m->n; h++)
         for (int32_t j = 0; j < n; j++)
-            m->logits[h * m->active->n_rows + rows[j]] = tile[h * n + j];
+            m->logits[h * m->shortlist->n_rows + rows[j]] = tile[h * n + j];
 }
 
 /* Logits of the members' rows in the stock, where shared products are cheaper. hidden: of all, one after
- * another, at most SPECRT__ACTIVE_SHARED. @return false: they are not, and nothing was done. */
+ * another, at most SPECRT__SHORTLIST_SHARED. @return false: they are not, and nothing was done. */
 SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
                                              const specrt__stock_member *members, int32_t n,
                                              const float *hidden, int32_t n_states) {
@@ -260,10 +260,10 @@ SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
     if (least > n) return false;
     specrt__stock_choose(stock, members, n, n_states, least);
     if (stock->n_shared == 0) return false;
-    const specrt_compute *compute = members->active->compute;
-    specrt__active_run(compute, specrt__active_blocks(stock->n_shared), specrt__stock_shared_task,
-                       &b);
-    specrt__active_run(compute, last->block + specrt__active_blocks(last->segment->n_rows),
-                       specrt__stock_member_task, &b);
+    const specrt_compute *compute = members->shortlist->compute;
+    specrt__shortlist_run(compute, specrt__shortlist_blocks(stock->n_shared),
+                          specrt__stock_shared_task, &b);
+    specrt__shortlist_run(compute, last->block + specrt__shortlist_blocks(last->segment->n_rows),
+                          specrt__stock_member_task, &b);
     return true;
 }

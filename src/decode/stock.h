@@ -15,12 +15,12 @@ SPECRT__INTERNAL specrt_status specrt__stock_check_room(const specrt_stock *stoc
 
 /* A sequence of a batch, and where its rows of the stock go. */
 typedef struct specrt__stock_member {
-    const specrt_active *active;
-    const specrt_segment *segment; /* the rows, of those of the active */
+    const specrt_shortlist *shortlist;
+    const specrt_segment *segment; /* the rows, of those of the shortlist */
     const float *hidden;           /* f32 [n, n_cols] */
-    float *logits;                 /* f32 [n, n_rows of the active], the segment's first column */
-    int32_t n, first;              /* first: of its states in the batch */
-    int64_t block;                 /* of its first block of rows */
+    float *logits;    /* f32 [n, n_rows of the shortlist], the segment's first column */
+    int32_t n, first; /* first: of its states in the batch */
+    int64_t block;    /* of its first block of rows */
 } specrt__stock_member;
 
 /* --- products --- */

@@ -27,20 +27,19 @@ SPECRT__INTERNAL specrt_status specrt__tree_resolve(const specrt_tree_params *in
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
-                                            const specrt_desc *env, specrt_tree **out,
-                                            specrt_error *err) {
+SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params, const specrt_env *env,
+                                            specrt_tree **out, specrt_error *err) {
     specrt_tree_params p;
-    specrt_desc desc = specrt__base_desc(env);
+    specrt_env own = specrt__base_env(env);
     *out = NULL;
     SPECRT__TRY(specrt__tree_resolve(params, &p, err));
     size_t k = (size_t)p.topk, n = k + (size_t)(p.num_steps - 1) * k * k;
     size_t bytes = sizeof(specrt_tree) + n * sizeof(specrt__tree_candidate) +
                    k * (3 * sizeof(int32_t) + sizeof(float));
-    specrt_tree *t = (specrt_tree *)specrt__base_alloc(&desc, bytes);
+    specrt_tree *t = (specrt_tree *)specrt__base_alloc(&own, bytes);
     if (!t) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "tree: out of memory");
     memset(t, 0, sizeof *t);
-    t->desc = desc;
+    t->env = own;
     t->params = p;
     t->candidates = (specrt__tree_candidate *)(void *)(t + 1);
     t->beam = (int32_t *)(void *)(t->candidates + n);
@@ -51,10 +50,10 @@ SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params,
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API void specrt_tree_free(specrt_tree *tree) {
+SPECRT_API void specrt_tree_close(specrt_tree *tree) {
     if (!tree) return;
-    specrt_desc desc = tree->desc;
-    specrt__base_free(&desc, tree);
+    specrt_env env = tree->env;
+    specrt__base_free(&env, tree);
 }
 
 SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree) {

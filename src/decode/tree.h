@@ -12,7 +12,7 @@ typedef struct specrt__tree_candidate {
 } specrt__tree_candidate;
 
 struct specrt_tree {
-    specrt_desc desc;
+    specrt_env env;
     specrt_tree_params params;
     int32_t root, level, n_candidates, n_beam;
     specrt__tree_candidate *candidates; /* [topk + (num_steps - 1) * topk^2] */

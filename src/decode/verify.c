@@ -25,9 +25,9 @@ SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specr
 }
 
 SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
-                                                const specrt_desc *env, specrt_verifier **out,
+                                                const specrt_env *env, specrt_verifier **out,
                                                 specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
+    specrt_env own = specrt__base_env(env);
     specrt_sampling s;
     *out = NULL;
     memset(&s, 0, sizeof s);
@@ -35,9 +35,9 @@ SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sa
     SPECRT__TRY(specrt__verify_check(n_vocab, &s, err));
     size_t n = (size_t)n_vocab, n_blocks = (n + SPECRT__VERIFY_BLOCK - 1) / SPECRT__VERIFY_BLOCK;
     size_t bytes = n_blocks * sizeof(double) + n * (2 * sizeof(float) + sizeof(int32_t));
-    specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&desc, sizeof *v + bytes);
+    specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&own, sizeof *v + bytes);
     if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "verifier: out of memory");
-    v->desc = desc;
+    v->env = own;
     v->sampling = s;
     v->n_vocab = n_vocab;
     v->n_blocks = (int32_t)n_blocks;
@@ -49,10 +49,10 @@ SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sa
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API void specrt_verifier_free(specrt_verifier *verifier) {
+SPECRT_API void specrt_verifier_close(specrt_verifier *verifier) {
     if (!verifier) return;
-    specrt_desc desc = verifier->desc;
-    specrt__base_free(&desc, verifier);
+    specrt_env env = verifier->env;
+    specrt__base_free(&env, verifier);
 }
 
 SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence) {

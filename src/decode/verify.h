@@ -10,7 +10,7 @@ enum { SPECRT__VERIFY_BLOCK = 1024 }; /* weights of one partial sum, a multiple 
 enum { SPECRT__VERIFY_DRAW, SPECRT__VERIFY_DRAFT, SPECRT__VERIFY_ACCEPT, SPECRT__VERIFY_INSTEAD };
 
 struct specrt_verifier {
-    specrt_desc desc;
+    specrt_env env;
     specrt_sampling sampling;
     int32_t n_vocab, n_blocks;
     double total;   /* of the weights */

@@ -9,13 +9,13 @@
 
 /* --- sources --- */
 
-SPECRT__INTERNAL const specrt__active_option specrt__cluster_options[] = {
+SPECRT__INTERNAL const specrt__shortlist_option specrt__cluster_options[] = {
     {"schedule", "table harmonic flat", 0, 0, 0},
     {"beam", "level per_row", 0, 0, 0},
     {"cap", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"always", NULL, 0, 65536, 256},
 };
-SPECRT__ACTIVE_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
+SPECRT__SHORTLIST_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
 
 /* Clusters of level t. */
 static int32_t specrt__cluster_level(const specrt_clusters *c, int32_t size, int32_t shape,
@@ -119,7 +119,7 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
         !specrt__base_add(bytes, at_rows + 64, &bytes))
         return NULL;
     specrt__cluster_shared *s =
-        (specrt__cluster_shared *)specrt__base_alloc(&head->compute.desc, bytes);
+        (specrt__cluster_shared *)specrt__base_alloc(&head->compute.env, bytes);
     if (!s) return NULL;
     specrt__os_advise_huge(s, (size_t)bytes);
     memset(s, 0, sizeof *s);
@@ -136,7 +136,7 @@ SPECRT__INTERNAL specrt__cluster_shared *specrt__cluster_allocate(const specrt_c
     s->always.rows = (const void *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->always.row_stride = stride;
     s->always.dtype = specrt__head_packed_dtype(head);
-    s->desc = head->compute.desc;
+    s->env = head->compute.env;
     s->head = head;
     s->view = *c;
     return s;
@@ -163,14 +163,14 @@ SPECRT__INTERNAL void specrt__cluster_pack(specrt__cluster_shared *s, const int3
                                            int32_t n_always, int32_t first) {
     const specrt_head_desc *head = &s->head->desc;
     int32_t n = specrt__cluster_list(s, always, n_always);
-    specrt__active_packing packing = {s->head,
-                                      s->ids,
-                                      first < 0 ? n : n_always,
-                                      (uint8_t *)(uintptr_t)s->always.rows,
-                                      s->always.row_stride,
-                                      (float *)(uintptr_t)s->always.bias,
-                                      NULL};
-    specrt__active_pack(&packing);
+    specrt__shortlist_packing packing = {s->head,
+                                         s->ids,
+                                         first < 0 ? n : n_always,
+                                         (uint8_t *)(uintptr_t)s->always.rows,
+                                         s->always.row_stride,
+                                         (float *)(uintptr_t)s->always.bias,
+                                         NULL};
+    specrt__shortlist_pack(&packing);
     s->always.ids = s->ids;
     s->always.n_rows = n_always;
     s->rows = s->always;
@@ -240,17 +240,17 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     int32_t first = specrt__cluster_in_place(&c, head);
     specrt__cluster_shared *s = specrt__cluster_allocate(
         &c, head, n_always, n_always + (first < 0 ? c.header->n_members : 0));
-    int32_t *always = (int32_t *)specrt__base_alloc(&head->compute.desc,
-                                                    ((size_t)n_always + 1) * sizeof(int32_t));
+    int32_t *always =
+        (int32_t *)specrt__base_alloc(&head->compute.env, ((size_t)n_always + 1) * sizeof(int32_t));
     if (!s || !always) {
-        specrt__base_free(&head->compute.desc, s);
-        specrt__base_free(&head->compute.desc, always);
+        specrt__base_free(&head->compute.env, s);
+        specrt__base_free(&head->compute.env, always);
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory for %d rows", tag,
                                 (int)c.header->n_members);
     }
     n_always = specrt__cluster_always(bundle, head, n_always, always);
     specrt__cluster_pack(s, always, n_always, first);
-    specrt__base_free(&head->compute.desc, always);
+    specrt__base_free(&head->compute.env, always);
     s->embedding = embedding;
     s->per_row = options[SPECRT__CLUSTER_BEAM] != 0;
     s->cap = options[SPECRT__CLUSTER_CAP];
@@ -274,10 +274,10 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_s
     size_t n_inputs = k * (size_t)specrt__cluster_inputs(h), n_hidden = k * (size_t)h->n_hidden;
     size_t n_scores = k * m, words = n_inputs + n_hidden + n_scores + 2 * m;
     size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
-    specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(with->desc, at_floats + 4 * words);
+    specrt__cluster *s = (specrt__cluster *)specrt__base_alloc(with->env, at_floats + 4 * words);
     if (!s) return NULL;
     memset(s, 0, sizeof *s);
-    s->desc = *with->desc;
+    s->env = *with->env;
     s->shared = shared;
     uint8_t *at = (uint8_t *)(s + 1);
     s->heap = SPECRT__CARVE(uint64_t, &at, m);
@@ -299,7 +299,7 @@ static void specrt__cluster_rms(float *x, int64_t n) {
 }
 
 /* What the router reads at a level; a hidden state that was not told is 0. */
-static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level *level) {
+static void specrt__cluster_read(specrt__cluster *s, const specrt__shortlist_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const specrt_head_desc *embedding = &s->shared->embedding;
     bool before = h->router == SPECRT_ROUTER_DYNASPEC;
@@ -327,13 +327,13 @@ static void specrt__cluster_read(specrt__cluster *s, const specrt__active_level 
 /* out f32 [n, rows of the layer] = layer times x f32 [n, n_in] */
 static void specrt__cluster_multiply(const specrt_compute *compute, const specrt_segment *layer,
                                      int64_t n_in, const float *x, int32_t n, float *out) {
-    specrt_active product = {compute, layer, 1, layer->n_rows, n_in, NULL};
-    specrt_active_logits(&product, x, n, out);
+    specrt_shortlist product = {compute, layer, 1, layer->n_rows, n_in, NULL};
+    specrt_shortlist_logits(&product, x, n, out);
 }
 
 /* Scores of all clusters for every row of the level. */
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
-                                              const specrt__active_level *level) {
+                                              const specrt__shortlist_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const float *x = s->inputs;
     specrt__cluster_read(s, level);
@@ -407,22 +407,22 @@ static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t
 
 /* Adds rows [begin, end) of the stored head. */
 static void specrt__cluster_add(const specrt__cluster_shared *shared, int32_t begin, int32_t end,
-                                uint64_t takers, specrt__active_routed *out) {
+                                uint64_t takers, specrt__shortlist_routed *out) {
     specrt_segment s = shared->rows;
     s.rows = (const uint8_t *)s.rows + (size_t)begin * s.row_stride;
     s.ids += begin;
     if (s.bias) s.bias += begin;
     s.n_rows = end - begin;
     s.scored_by = takers;
-    specrt__active_route(out, &s);
+    specrt__shortlist_route(out, &s);
 }
 
 /* What always comes and what was taken, clusters side by side for the same rows as one range. */
-static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_routed *out) {
+static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__shortlist_routed *out) {
     const specrt__cluster_shared *shared = s->shared;
     int32_t begin = 0, end = 0;
     uint64_t takers = 0;
-    specrt__active_route(out, &shared->always);
+    specrt__shortlist_route(out, &shared->always);
     for (int32_t m = 0; m < shared->view.header->n_clusters; m++) {
         if (s->taken[m] == 0) continue;
         if (shared->starts[m] != end || s->takers[m] != takers) {
@@ -436,7 +436,7 @@ static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__active_r
 }
 
 /* Which clusters a level takes, and for which of its rows. */
-static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_level *level) {
+static void specrt__cluster_decide(specrt__cluster *s, const specrt__shortlist_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     int32_t n = s->shared->levels[level->level];
     specrt__cluster_choice choice = {0, 0};
@@ -453,8 +453,8 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__active_leve
     if (!s->shared->per_row) specrt__cluster_take(s, s->totals, n, 0, &choice);
 }
 
-static void specrt__cluster_route(void *state, const specrt__active_level *level,
-                                  specrt__active_routed *out) {
+static void specrt__cluster_route(void *state, const specrt__shortlist_level *level,
+                                  specrt__shortlist_routed *out) {
     specrt__cluster *s = (specrt__cluster *)state;
     specrt__cluster_decide(s, level);
     specrt__cluster_add_taken(s, out);

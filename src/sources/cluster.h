@@ -25,7 +25,7 @@ enum {
     SPECRT__CLUSTER_OPTIONS
 };
 
-extern const specrt__active_option specrt__cluster_options[];
+extern const specrt__shortlist_option specrt__cluster_options[];
 
 enum {
     SPECRT__CLUSTER_MOST =
@@ -34,7 +34,7 @@ enum {
 
 /* The head cluster by cluster, a copy of its most frequent rows, and the router. One block. */
 typedef struct specrt__cluster_shared {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     specrt_clusters view;
     specrt_head_desc embedding; /* rows NULL: not read */
@@ -59,14 +59,14 @@ SPECRT__INTERNAL int32_t specrt__cluster_bound(const specrt__cluster_shared *s, 
 
 static inline void specrt__cluster_unshare(void *shared) {
     specrt__cluster_shared *s = (specrt__cluster_shared *)shared;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 /* --- a session's router --- */
 
 typedef struct specrt__cluster {
-    specrt_desc desc;
+    specrt_env env;
     const specrt__cluster_shared *shared;
     float *inputs;    /* [topk, n_embed + n_state] */
     float *hidden;    /* [topk, n_hidden] */
@@ -81,12 +81,12 @@ SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_s
 
 static inline void specrt__cluster_close(void *state) {
     specrt__cluster *s = (specrt__cluster *)state;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
-                                              const specrt__active_level *level);
+                                              const specrt__shortlist_level *level);
 
 /* --- the choice --- */
 

@@ -112,12 +112,12 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
     if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
     specrt__cluster_lay_out(&view);
     size_t n_seen = ((size_t)view.header->n_rows + 7) / 8;
-    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->desc, n_seen);
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->env, n_seen);
     if (!seen)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", bundle->name);
     memset(seen, 0, n_seen);
     wrong = specrt__cluster_check_ids(&view, seen);
-    specrt__base_free(&bundle->desc, seen);
+    specrt__base_free(&bundle->env, seen);
     if (!wrong) wrong = specrt__cluster_check_router(&view, n);
     if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
     *out = view;

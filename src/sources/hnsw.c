@@ -9,7 +9,7 @@
 #include "core/simd.h"
 #include "core/simd_kernels.h"
 #include "core/head.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 
 enum {
     SPECRT__HNSW_AHEAD = 8, /* rows fetched into the cache before they are scored */
@@ -265,7 +265,7 @@ static void specrt__hnsw_score(const specrt_hnsw *g, specrt__hnsw_scratch *s, in
 }
 
 static int32_t specrt__hnsw_node(uint64_t key) {
-    return specrt__active_key_id(key >> 1 | 0x80000000u);
+    return specrt__shortlist_key_id(key >> 1 | 0x80000000u);
 }
 
 /* Keeps a key if it is among the ef best so far. @return its place, or ef. */
@@ -365,7 +365,7 @@ static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, i
     for (int32_t i = 0; i < n; i++) s->nodes[i] = g->ids[specrt__hnsw_node(s->keys[i])];
     specrt__head_products(s->kernels, &rows, 0, n, head->n_cols, s->query, 1, s->scores, 0);
     for (int32_t i = 0; i < n; i++) {
-        uint64_t key = specrt__active_key(s->scores[i], s->nodes[i]);
+        uint64_t key = specrt__shortlist_key(s->scores[i], s->nodes[i]);
         int32_t at = i;
         for (; at > 0 && s->keys[at - 1] < key; at--) s->keys[at] = s->keys[at - 1];
         s->keys[at] = key;
@@ -383,8 +383,8 @@ SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *que
     if (exact) specrt__hnsw_rerank(index, &s, n);
     for (int32_t i = 0; i < n && i < k; i++) {
         ids[i] =
-            exact ? specrt__active_key_id(s.keys[i]) : index->ids[specrt__hnsw_node(s.keys[i])];
-        scores[i] = specrt__active_key_logit(s.keys[i]);
+            exact ? specrt__shortlist_key_id(s.keys[i]) : index->ids[specrt__hnsw_node(s.keys[i])];
+        scores[i] = specrt__shortlist_key_logit(s.keys[i]);
     }
     return n < k ? n : k;
 }
@@ -406,7 +406,7 @@ SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, i
     int32_t n = specrt__hnsw_descend(index, &s, level, ef);
     for (int32_t i = 0; i < n; i++) {
         nodes[i] = specrt__hnsw_node(s.keys[i]);
-        scores[i] = specrt__active_key_logit(s.keys[i]);
+        scores[i] = specrt__shortlist_key_logit(s.keys[i]);
     }
     return n;
 }

@@ -3,7 +3,7 @@
 #define SOURCES_HNSW_H
 
 #include "core/simd.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 
 typedef struct specrt__hnsw_scratch {
     const specrt__simd_kernels *kernels;
@@ -20,7 +20,7 @@ typedef struct specrt__hnsw_scratch {
 
 /* The better the greater, ties to the lower node; the lowest bit tells that it is not yet expanded. */
 static inline uint64_t specrt__hnsw_key(float score, int32_t node) {
-    uint64_t key = specrt__active_key(score, node);
+    uint64_t key = specrt__shortlist_key(score, node);
     return key >> 32 << 32 | (uint32_t)(key << 1) | 1;
 }
 

@@ -78,21 +78,21 @@ static void specrt__ranks_fill(specrt__ranks_list *list, const specrt_head *head
     memset(list, 0, sizeof *list);
     specrt__ranks_keep(head, ids, n_ids, own_ids);
     uint8_t *rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)(block + at->rows), 64);
-    specrt__active_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
-    specrt__active_pack(&packing);
-    list->desc = head->compute.desc;
+    specrt__shortlist_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
+    specrt__shortlist_pack(&packing);
+    list->env = head->compute.env;
     list->segment.rows = packing.rows;
     list->segment.row_stride = at->row_stride;
     list->segment.ids = own_ids;
     list->segment.bias = bias;
     list->segment.dtype = specrt__head_packed_dtype(head);
     list->segment.n_rows = n;
-    list->active.compute = &head->compute;
-    list->active.segments = &list->segment;
-    list->active.n_segments = 1;
-    list->active.n_rows = n;
-    list->active.n_cols = head->desc.n_cols;
-    list->active.head = head;
+    list->shortlist.compute = &head->compute;
+    list->shortlist.segments = &list->segment;
+    list->shortlist.n_segments = 1;
+    list->shortlist.n_rows = n;
+    list->shortlist.n_cols = head->desc.n_cols;
+    list->shortlist.head = head;
 }
 
 /* The tokens of ids [n_ids] that have rows.
@@ -102,8 +102,7 @@ SPECRT__INTERNAL specrt__ranks_list *specrt__ranks_pack(const specrt_head *head,
     specrt__ranks_layout at;
     int32_t n = specrt__ranks_keep(head, ids, n_ids, NULL);
     if (!specrt__ranks_lay_out(head, n, &at)) return NULL;
-    specrt__ranks_list *list =
-        (specrt__ranks_list *)specrt__base_alloc(&head->compute.desc, at.end);
+    specrt__ranks_list *list = (specrt__ranks_list *)specrt__base_alloc(&head->compute.env, at.end);
     if (!list) return NULL;
     specrt__os_advise_huge(list, at.end);
     specrt__ranks_fill(list, head, ids, n_ids, n, &at);
@@ -128,8 +127,8 @@ SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
 
 SPECRT__INTERNAL void specrt__ranks_free(specrt__ranks_list *list) {
     if (!list) return;
-    specrt_desc desc = list->desc;
-    specrt__base_free(&desc, list);
+    specrt_env env = list->env;
+    specrt__base_free(&env, list);
 }
 
 /* --- a size for every level: the rows of all are fixed, the others are routed --- */
@@ -150,8 +149,8 @@ static void specrt__ranks_unshare(void *shared) {
     specrt__ranks_free((specrt__ranks_list *)shared);
 }
 
-static void specrt__ranks_route(void *state, const specrt__active_level *level,
-                                specrt__active_routed *out) {
+static void specrt__ranks_route(void *state, const specrt__shortlist_level *level,
+                                specrt__shortlist_routed *out) {
     const specrt__ranks_list *list = (const specrt__ranks_list *)state;
     int32_t i = level->level < list->n_levels ? level->level : list->n_levels - 1;
     specrt_segment rest = list->segment;
@@ -159,7 +158,8 @@ static void specrt__ranks_route(void *state, const specrt__active_level *level,
     rest.ids += list->n_always;
     if (rest.bias) rest.bias += list->n_always;
     rest.n_rows = list->levels[i] - list->n_always;
-    (void)specrt__active_route(out, &rest); /* fits: the policy's bound has room for the largest */
+    (void)specrt__shortlist_route(out,
+                                  &rest); /* fits: the policy's bound has room for the largest */
 }
 
 /* Its list is made with its sizes, by >>policy. */

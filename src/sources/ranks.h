@@ -10,8 +10,8 @@ enum { SPECRT__RANKS_MAX_LEVELS = 8 };
 
 /* The head's rows of leading ranks, packed once. */
 typedef struct specrt__ranks_list {
-    specrt_desc desc;
-    specrt_active active;
+    specrt_env env;
+    specrt_shortlist shortlist;
     specrt_segment segment; /* rows, ids and bias stand behind this struct, in one block */
     int32_t n_levels;       /* of those that have a size of their own; 0: all are alike */
     int32_t levels[SPECRT__RANKS_MAX_LEVELS]; /* [n_levels] rows; the last holds from there on */

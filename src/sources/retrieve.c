@@ -15,14 +15,14 @@
 #include "sources/source.h"
 #include "sources/arc.h"
 
-SPECRT__INTERNAL const specrt__active_option specrt__retrieve_options[] = {
+SPECRT__INTERNAL const specrt__shortlist_option specrt__retrieve_options[] = {
     {"sem", "logits hnsw_h hnsw_w", 0, 0, 0},
     {"graph", "off on", 0, 0, 1},
     {"keep", "off on", 0, 0, 0},
     {"mode", "sync async", 0, 0, 0},
     {"prompt", "off tokens best", 0, 0, 0},
 };
-SPECRT__ACTIVE_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
+SPECRT__SHORTLIST_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
 
 /* --- what a policy's sessions share --- */
 
@@ -80,14 +80,14 @@ static specrt_status specrt__retrieve_resolve(const specrt__source_request *requ
 
 static specrt_status specrt__retrieve_share(const specrt__source_request *request,
                                             specrt__source_shared *out, specrt_error *err) {
-    const specrt_desc *desc = &request->head->compute.desc;
+    const specrt_env *env = &request->head->compute.env;
     specrt__retrieve_params params;
     memset(&params, 0, sizeof params);
     SPECRT__TRY(specrt__retrieve_resolve(request, &params, err));
     specrt__retrieve_shared *s =
-        (specrt__retrieve_shared *)specrt__base_alloc(desc, sizeof(specrt__retrieve_shared));
+        (specrt__retrieve_shared *)specrt__base_alloc(env, sizeof(specrt__retrieve_shared));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "retrieve: out of memory");
-    s->desc = *desc;
+    s->env = *env;
     s->params = params;
     out->data = s;
     out->bound = params.size;
@@ -98,8 +98,8 @@ static specrt_status specrt__retrieve_share(const specrt__source_request *reques
 }
 
 static void specrt__retrieve_unshare(void *shared) {
-    specrt_desc desc = ((specrt__retrieve_shared *)shared)->desc;
-    specrt__base_free(&desc, shared);
+    specrt_env env = ((specrt__retrieve_shared *)shared)->env;
+    specrt__base_free(&env, shared);
 }
 
 /* --- a session's --- */
@@ -107,15 +107,15 @@ static void specrt__retrieve_unshare(void *shared) {
 /* Tokens that may not be proposed, or always are. The pool's marks are made before. */
 SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r) {
     for (int32_t i = 0; i < r->pool->n_ids; i++) {
-        int marks = SPECRT__ACTIVE_INVALID | SPECRT__ACTIVE_FIXED;
+        int marks = SPECRT__SHORTLIST_INVALID | SPECRT__SHORTLIST_FIXED;
         r->offered[i] = r->pool->wants[i] & marks ? SPECRT__RETRIEVE_NEVER : 0;
     }
 }
 
-SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_pool *pool,
                                                            const specrt__retrieve_params *params,
                                                            int32_t n_logits,
-                                                           const specrt_desc *desc) {
+                                                           const specrt_env *env) {
     const specrt_hnsw *index = params->index.header ? &params->index : NULL;
     size_t n_ids = (size_t)pool->n_ids, n_records = params->async ? SPECRT__RETRIEVE_RECORDS : 1;
     size_t at_queries = (size_t)specrt__base_align(
@@ -126,10 +126,10 @@ SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *
     size_t at_scratch = (size_t)specrt__base_align(at_queries + n_queries * sizeof(float), 64);
     int32_t ef = index && index->header->ef > SPECRT__RETRIEVE_TOP ? 0 : SPECRT__RETRIEVE_TOP;
     size_t bytes = at_scratch + (index ? specrt_hnsw_scratch_bytes(index, ef) : 0);
-    specrt__retrieve *r = (specrt__retrieve *)specrt__base_alloc(desc, bytes + 64);
+    specrt__retrieve *r = (specrt__retrieve *)specrt__base_alloc(env, bytes + 64);
     if (!r) return NULL;
     memset(r, 0, bytes + 64);
-    r->desc = *desc;
+    r->env = *env;
     r->params = *params;
     r->pool = pool;
     r->n_logits = n_logits;
@@ -148,7 +148,7 @@ SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *
 static void *specrt__retrieve_open(void *shared, const specrt__source_session *with) {
     const specrt__retrieve_shared *s = (const specrt__retrieve_shared *)shared;
     specrt__retrieve *r =
-        specrt__retrieve_create(with->pool, &s->params, with->n_logits, with->desc);
+        specrt__retrieve_create(with->pool, &s->params, with->n_logits, with->env);
     if (!r) return NULL;
     r->submit = with->submit;
     r->submit_user = with->submit_user;
@@ -157,9 +157,9 @@ static void *specrt__retrieve_open(void *shared, const specrt__source_session *w
 
 SPECRT__INTERNAL void specrt__retrieve_close(void *state) {
     specrt__retrieve *r = (specrt__retrieve *)state;
-    specrt_desc desc = r->desc;
+    specrt_env env = r->env;
     specrt__retrieve_settle(r);
-    specrt__base_free(&desc, r);
+    specrt__base_free(&env, r);
 }
 
 /* --- working off --- */
@@ -265,9 +265,9 @@ SPECRT__INTERNAL void specrt__retrieve_take(specrt__retrieve *r) {
         for (int32_t i = 0; i < record->n_changes; i++) {
             int32_t id = record->changes[i];
             if (id >= 0)
-                specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+                specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
             else
-                specrt__active_drop(r->pool, ~id, SPECRT__ACTIVE_RETRIEVE);
+                specrt__shortlist_drop(r->pool, ~id, SPECRT__SHORTLIST_RETRIEVE);
         }
     }
 }
@@ -296,7 +296,7 @@ SPECRT__INTERNAL void specrt__retrieve_begin(void *state) {
     for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
         for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
              id = r->arc.newer[id])
-            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+            specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
 }
 
 /* A token of the prompt, or one that the target thought likely there: it may give way at once.
@@ -315,13 +315,13 @@ static bool specrt__retrieve_warm(specrt__retrieve *r, int32_t id, int32_t *vict
 /* A prompt token, then the target's best there, the best of all last.
  *   pool : whose members these become; NULL: the caller sees to it */
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
-                                            int32_t n_best, specrt__active_pool *pool) {
+                                            int32_t n_best, specrt__shortlist_pool *pool) {
     int32_t victim;
     for (int32_t i = n_best; i >= 0; i--) {
         int32_t id = i == n_best ? token : best[i];
         if (!specrt__retrieve_warm(r, id, &victim) || !pool) continue;
-        if (victim >= 0) specrt__active_drop(pool, victim, SPECRT__ACTIVE_RETRIEVE);
-        specrt__active_want(pool, id, SPECRT__ACTIVE_RETRIEVE);
+        if (victim >= 0) specrt__shortlist_drop(pool, victim, SPECRT__SHORTLIST_RETRIEVE);
+        specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_RETRIEVE);
     }
 }
 
@@ -335,7 +335,8 @@ SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *token
     for (int32_t i = 0; i < n; i++) {
         int32_t n_best = 0;
         if (r->params.prompt == SPECRT__RETRIEVE_PROMPT_BEST)
-            n_best = specrt__active_target_best(rows, i, r->n_logits, SPECRT__RETRIEVE_TOP, best);
+            n_best =
+                specrt__shortlist_target_best(rows, i, r->n_logits, SPECRT__RETRIEVE_TOP, best);
         specrt__retrieve_read(r, tokens[i], best, n_best, r->pool);
     }
 }
@@ -357,7 +358,7 @@ static void specrt__retrieve_write(specrt__retrieve *r, const specrt_verdict *ve
     if (!event) return;
     r->due = true;
     record->n_best =
-        specrt__active_target_best(rows, node, r->n_logits, SPECRT__RETRIEVE_TOP, record->best);
+        specrt__shortlist_target_best(rows, node, r->n_logits, SPECRT__RETRIEVE_TOP, record->best);
     record->told = width > 0 && rows && rows->hidden;
     if (record->told)
         memcpy(r->queries + slot * (size_t)width, rows->hidden + (size_t)node * (size_t)width,
@@ -375,7 +376,8 @@ SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source
     specrt__retrieve *r = (specrt__retrieve *)state;
     const specrt_verdict *verdict = cycle->verdict;
     int32_t token = verdict->tokens[verdict->n - 1];
-    bool event = specrt__active_valid(r->pool, token) && !specrt__active_member(r->pool, token);
+    bool event =
+        specrt__shortlist_valid(r->pool, token) && !specrt__shortlist_member(r->pool, token);
     r->n_cycles++;
     cycle->stats->n_events += event;
     specrt__retrieve_take(r);
@@ -449,7 +451,8 @@ static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
     const char *wrong = specrt__retrieve_saved_wrong(r, in, p);
     if (wrong) return wrong;
     for (int32_t id = 0; id < a->n_ids; id++) /* keep=on outlives begin */
-        if (specrt__arc_resident(a, id)) specrt__active_drop(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+        if (specrt__arc_resident(a, id))
+            specrt__shortlist_drop(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
     specrt__arc_reset(a, p);
     specrt__retrieve_bar(r);
     r->n_cycles = SPECRT__ARC_RESIDENCY;
@@ -464,7 +467,7 @@ static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
             specrt__arc_move(a, id, list);
             if (!specrt__arc_resident(a, id)) continue;
             a->births[id] = r->n_cycles - specrt__saved_word(ages, age++);
-            specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+            specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
         }
     }
     return NULL;

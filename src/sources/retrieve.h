@@ -31,7 +31,7 @@ enum {
 };
 enum { SPECRT__RETRIEVE_PROMPT_OFF, SPECRT__RETRIEVE_PROMPT_TOKENS, SPECRT__RETRIEVE_PROMPT_BEST };
 
-extern const specrt__active_option specrt__retrieve_options[];
+extern const specrt__shortlist_option specrt__retrieve_options[];
 
 typedef struct specrt__retrieve_params {
     int32_t size;
@@ -43,7 +43,7 @@ typedef struct specrt__retrieve_params {
 } specrt__retrieve_params;
 
 typedef struct specrt__retrieve_shared {
-    specrt_desc desc;
+    specrt_env env;
     specrt__retrieve_params params;
 } specrt__retrieve_shared;
 
@@ -59,9 +59,9 @@ typedef struct specrt__retrieve_record {
 
 typedef struct specrt__retrieve {
     specrt_task task; /* first, so that it leads back here */
-    specrt_desc desc;
+    specrt_env env;
     specrt__retrieve_params params;
-    specrt__active_pool *pool;
+    specrt__shortlist_pool *pool;
     int32_t n_logits;
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
@@ -92,10 +92,9 @@ static inline int32_t specrt__retrieve_width(const specrt__retrieve_params *para
 /* --- a session's --- */
 
 SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r);
-SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__active_pool *pool,
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_pool *pool,
                                                            const specrt__retrieve_params *params,
-                                                           int32_t n_logits,
-                                                           const specrt_desc *desc);
+                                                           int32_t n_logits, const specrt_env *env);
 
 /* Returns when no task is out. */
 static inline void specrt__retrieve_settle(const specrt__retrieve *r) {
@@ -121,7 +120,7 @@ static inline void specrt__retrieve_finish(specrt__retrieve *r) {
 
 SPECRT__INTERNAL void specrt__retrieve_begin(void *state);
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
-                                            int32_t n_best, specrt__active_pool *pool);
+                                            int32_t n_best, specrt__shortlist_pool *pool);
 SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *tokens, int32_t n,
                                                const specrt_target_rows *rows);
 SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source_cycle *cycle);

@@ -6,19 +6,19 @@
 #include "core/bundle.h"
 #include "core/simd_kernels.h"
 #include "core/head.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 #include "core/pool.h"
 #include "sources/source.h"
 #include "sources/scan.h"
 
 /* --- what sessions share --- */
 
-SPECRT__INTERNAL const specrt__active_option specrt__sketch_options[] = {
+SPECRT__INTERNAL const specrt__shortlist_option specrt__sketch_options[] = {
     {"signs", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
     {"keep", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
 };
-SPECRT__ACTIVE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
+SPECRT__SHORTLIST_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
 
 static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                               const specrt_sketch *view, const specrt_head *head,
@@ -70,9 +70,9 @@ static void specrt__sketch_fill(specrt__sketch_shared *s, const int32_t *options
     const specrt_sketch_header *h = v->header;
     float *center = (float *)(void *)(s + 1);
     int8_t *constants = (int8_t *)(center + h->rank);
-    specrt_active basis = {&s->head->compute, &s->basis, 1, h->rank, h->n_cols, NULL};
+    specrt_shortlist basis = {&s->head->compute, &s->basis, 1, h->rank, h->n_cols, NULL};
     int32_t n_signs = options[SPECRT__SKETCH_SIGNS];
-    specrt_active_logits(&basis, v->center, 1, center);
+    specrt_shortlist_logits(&basis, v->center, 1, center);
     s->center = center;
     s->signs.codes = v->signs;
     s->signs.stride = 64 * (size_t)(h->n_signs / 32);
@@ -108,10 +108,10 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     size_t n_constants = head->desc.bias ? ((size_t)n + 15) / 16 * 16 : 0;
     size_t bytes = sizeof(specrt__sketch_shared) + 4 * (size_t)view.header->rank + n_constants;
     specrt__sketch_shared *s =
-        (specrt__sketch_shared *)specrt__base_alloc(&head->compute.desc, bytes);
+        (specrt__sketch_shared *)specrt__base_alloc(&head->compute.env, bytes);
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
     memset(s, 0, bytes);
-    s->desc = head->compute.desc;
+    s->env = head->compute.env;
     s->head = head;
     s->view = view;
     s->rank = view.header->rank;
@@ -131,8 +131,8 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
 
 static void specrt__sketch_unshare(void *shared) {
     specrt__sketch_shared *s = (specrt__sketch_shared *)shared;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 /* --- a session --- */
@@ -179,13 +179,13 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
 SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with) {
     specrt__sketch plan, *s;
     memset(&plan, 0, sizeof plan);
-    plan.desc = *with->desc;
+    plan.env = *with->env;
     plan.shared = (const specrt__sketch_shared *)opaque;
     plan.topk = with->topk;
     plan.row_stride = specrt_row_bytes(specrt__head_packed_dtype(plan.shared->head),
                                        plan.shared->head->desc.n_cols);
     uint64_t bytes = specrt__sketch_allot(&plan, NULL);
-    s = (specrt__sketch *)specrt__base_alloc(with->desc, bytes);
+    s = (specrt__sketch *)specrt__base_alloc(with->env, bytes);
     if (!s) return NULL;
     memset(s, 0, (size_t)bytes);
     *s = plan;
@@ -277,12 +277,13 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_best
     float most = -INFINITY, scale = s->shared->head->desc.logit_scale;
     uint64_t sum = 0;
     for (int32_t j = 0; j < found->n; j++) {
-        float score = specrt__active_key_logit(found->keys[j]);
+        float score = specrt__shortlist_key_logit(found->keys[j]);
         most = score > most ? score : most;
     }
     for (int32_t j = 0; j < found->n; j++) {
-        uint64_t e = specrt__base_decay(scale * (most - specrt__active_key_logit(found->keys[j])));
-        s->ids[j] = specrt__active_key_id(found->keys[j]);
+        uint64_t e =
+            specrt__base_decay(scale * (most - specrt__shortlist_key_logit(found->keys[j])));
+        s->ids[j] = specrt__shortlist_key_id(found->keys[j]);
         found->keys[j] = e;
         sum += e;
     }
@@ -297,17 +298,18 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_best
 
 /* The first n of ids as rows: those of the head by number, or decoded. */
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
-    specrt__active_packing named = {s->shared->head, s->ids,  n,   s->rows,
-                                    s->row_stride,   s->bias, NULL};
-    return specrt__active_gather(&named, s->places);
+    specrt__shortlist_packing named = {s->shared->head, s->ids,  n,   s->rows,
+                                       s->row_stride,   s->bias, NULL};
+    return specrt__shortlist_gather(&named, s->places);
 }
 
 /* The level's tokens: the best over all states by probability. @return how many. */
-SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level) {
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
+                                             const specrt__shortlist_level *level) {
     int32_t n = 0, bound = s->shared->size;
     float most = -INFINITY;
     if (s->n == 1) {
-        for (; n < s->found->n; n++) s->ids[n] = specrt__active_key_id(s->found->keys[n]);
+        for (; n < s->found->n; n++) s->ids[n] = specrt__shortlist_key_id(s->found->keys[n]);
         return n;
     }
     for (int32_t i = 0; i < s->n; i++) most = level->logprobs[i] > most ? level->logprobs[i] : most;
@@ -315,31 +317,31 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__ac
         n = specrt__sketch_weigh(s, &s->found[i], specrt__base_decay(most - level->logprobs[i]), n);
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)s->merged[i];
-        s->merged[i] = specrt__active_key((float)s->weights[id], id);
+        s->merged[i] = specrt__shortlist_key((float)s->weights[id], id);
         s->weights[id] = 0;
     }
-    if (n > bound) specrt__active_select(s->merged, n, bound);
+    if (n > bound) specrt__shortlist_select(s->merged, n, bound);
     if (n > bound) n = bound;
-    for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__active_key_id(s->merged[i]);
+    for (int32_t i = 0; i < n; i++) s->ids[i] = specrt__shortlist_key_id(s->merged[i]);
     return n;
 }
 
 /* --- routing --- */
 
-static void specrt__sketch_route(void *state, const specrt__active_level *level,
-                                 specrt__active_routed *out) {
+static void specrt__sketch_route(void *state, const specrt__shortlist_level *level,
+                                 specrt__shortlist_routed *out) {
     specrt__sketch *s = (specrt__sketch *)state;
     const specrt__sketch_shared *shared = s->shared;
-    specrt_active basis = {
+    specrt_shortlist basis = {
         &shared->head->compute, &shared->basis, 1, shared->rank, shared->head->desc.n_cols, NULL};
     s->routed = out;
     s->n = level->n;
     s->n_read = (int64_t)shared->basis.row_stride * shared->rank;
-    specrt_active_logits(&basis, level->draft_hidden, s->n, s->z);
+    specrt_shortlist_logits(&basis, level->draft_hidden, s->n, s->z);
     specrt__sketch_round(s);
     specrt__sketch_search(s);
     specrt_segment segment = specrt__sketch_segment(s, specrt__sketch_join(s, level));
-    specrt__active_route(out, &segment);
+    specrt__shortlist_route(out, &segment);
     out->n_read += s->n_read;
 }
 

@@ -25,10 +25,10 @@ enum {
     SPECRT__SKETCH_SPARE = 512 /* keys beyond what is kept: a call's hits */
 };
 
-extern const specrt__active_option specrt__sketch_options[];
+extern const specrt__shortlist_option specrt__sketch_options[];
 
 typedef struct specrt__sketch_shared {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     specrt_sketch view;
     specrt_segment basis;
@@ -47,12 +47,12 @@ SPECRT__INTERNAL specrt_segment specrt__sketch_basis(const specrt_sketch *view);
 
 /* Keys of the best so far. */
 typedef struct specrt__sketch_best {
-    uint64_t *keys; /* specrt__active_key() of places, or of tokens that count */
+    uint64_t *keys; /* specrt__shortlist_key() of places, or of tokens that count */
     int32_t n, size, room;
 } specrt__sketch_best;
 
 typedef struct specrt__sketch {
-    specrt_desc desc;
+    specrt_env env;
     const specrt__sketch_shared *shared;
     specrt__scan_query *queries; /* [topk], or as many as it takes with STATES in each */
     uint64_t *keys;              /* of the lists */
@@ -69,17 +69,17 @@ typedef struct specrt__sketch {
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
     float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
-    int32_t n, n_queries, topk;          /* states of the level at hand */
-    int64_t n_read;                      /* bytes of the sketch, at the level at hand */
-    const specrt__active_routed *routed; /* of the level at hand */
+    int32_t n, n_queries, topk;             /* states of the level at hand */
+    int64_t n_read;                         /* bytes of the sketch, at the level at hand */
+    const specrt__shortlist_routed *routed; /* of the level at hand */
 } specrt__sketch;
 
 SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with);
 
 static inline void specrt__sketch_close(void *state) {
     specrt__sketch *s = (specrt__sketch *)state;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 /* Keys that lists have room for. Guessed bounds let few more places pass than are kept; of tokens the bound
@@ -110,7 +110,8 @@ static inline int32_t specrt__sketch_token(const specrt__sketch *s, int32_t plac
 SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s);
 
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n);
-SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__active_level *level);
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
+                                             const specrt__shortlist_level *level);
 
 /* --- routing --- */
 

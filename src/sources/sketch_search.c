@@ -1,7 +1,7 @@
 /* sketch_search.c : owns how a sketch is searched: signs of all rows preview them, records of those that
  * score best refine the scores, and the best of these are named. */
 #include "sources/sketch.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 #include "core/head.h"
 #include "core/simd_kernels.h"
 #include "sources/scan.h"
@@ -18,10 +18,10 @@ static void specrt__sketch_clear(specrt__sketch_best *list, int32_t size, int32_
 static float specrt__sketch_trim(specrt__sketch_best *list) {
     uint64_t least = UINT64_MAX;
     if (list->n < list->size) return -INFINITY;
-    if (list->n > list->size) specrt__active_select(list->keys, list->n, list->size);
+    if (list->n > list->size) specrt__shortlist_select(list->keys, list->n, list->size);
     list->n = list->size;
     for (int32_t i = 0; i < list->n; i++) least = list->keys[i] < least ? list->keys[i] : least;
-    return specrt__active_key_logit(least);
+    return specrt__shortlist_key_logit(least);
 }
 
 /* --- the preview --- */
@@ -32,7 +32,7 @@ static float specrt__sketch_collect(specrt__sketch_best *list, const specrt__sca
     if (list->n + hits->n > list->room) least = specrt__sketch_trim(list);
     for (int32_t i = 0; i < hits->n; i++)
         if (hits->places[i] < n_places && !(hits->scores[i] < least))
-            list->keys[list->n++] = specrt__active_key(hits->scores[i], hits->places[i]);
+            list->keys[list->n++] = specrt__shortlist_key(hits->scores[i], hits->places[i]);
     return least;
 }
 
@@ -115,8 +115,8 @@ static void specrt__sketch_preview(specrt__sketch *s) {
     for (int32_t i = 0; i < s->n_queries && shared->keep < shared->n_places; i++)
         specrt__sketch_guess(s, i);
     do {
-        specrt__active_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
-                           specrt__sketch_preview_part, s);
+        specrt__shortlist_run(&shared->head->compute, SPECRT__SKETCH_PARTS,
+                              specrt__sketch_preview_part, s);
         s->n_read += ((int64_t)shared->n_places + 15) / 16 * block;
     } while (!specrt__sketch_gather_all(s));
 }
@@ -151,8 +151,8 @@ static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32
         float score = specrt__sketch_score(s, i, places[j], sums[j]);
         if (score < least) continue;
         int32_t id = specrt__sketch_token(s, places[j]);
-        if (!specrt__active_is_new(s->routed, id)) continue;
-        found->keys[found->n++] = specrt__active_key(score, id);
+        if (!specrt__shortlist_is_new(s->routed, id)) continue;
+        found->keys[found->n++] = specrt__shortlist_key(score, id);
         if (found->n == found->room) least = specrt__sketch_trim(found);
     }
     return least;
@@ -168,7 +168,7 @@ static void specrt__sketch_refine(void *arg, int64_t i) {
     specrt__sketch_clear(&s->found[i], s->shared->size, specrt__sketch_found_room(s->shared->size));
     for (int32_t at = 0; at < kept->n; at += n) {
         n = kept->n - at < SPECRT__SKETCH_BATCH ? kept->n - at : SPECRT__SKETCH_BATCH;
-        for (int32_t j = 0; j < n; j++) places[j] = specrt__active_key_id(kept->keys[at + j]);
+        for (int32_t j = 0; j < n; j++) places[j] = specrt__shortlist_key_id(kept->keys[at + j]);
         s->shared->scan->pairs(&s->shared->records, places, n, q, sums);
         least = specrt__sketch_name(s, (int32_t)i, places, sums, n, least);
     }
@@ -179,5 +179,5 @@ SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s) {
     int64_t record = 64 * s->shared->records.n_lines;
     specrt__sketch_preview(s);
     for (int32_t i = 0; i < s->n; i++) s->n_read += record * s->kept[i * SPECRT__SKETCH_PARTS].n;
-    specrt__active_run(&s->shared->head->compute, s->n, specrt__sketch_refine, s);
+    specrt__shortlist_run(&s->shared->head->compute, s->n, specrt__sketch_refine, s);
 }

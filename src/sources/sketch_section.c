@@ -104,12 +104,12 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
         wrong = "size: expected the bytes of its header's counts, found others";
     if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
     size_t n_seen = ((size_t)header->n_rows + 7) / 8;
-    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->desc, n_seen);
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->env, n_seen);
     if (!seen)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", bundle->name);
     memset(seen, 0, n_seen);
     wrong = specrt__sketch_check(&view, seen);
-    specrt__base_free(&bundle->desc, seen);
+    specrt__base_free(&bundle->env, seen);
     if (wrong) return specrt__bundle_bad(bundle, "sketch", wrong, err);
     *out = view;
     return SPECRT_STATUS_OK;

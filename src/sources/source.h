@@ -11,7 +11,7 @@
 
 /* What a source may route by. Nothing here depends on the tokens that the level will propose, which
  * keeps the shortlist a function of the prefix (docs/methods). */
-typedef struct specrt__active_level {
+typedef struct specrt__shortlist_level {
     int32_t level;         /* 0: the first pass */
     int32_t n;             /* rows of the pass */
     const int32_t *tokens; /* [n] that the pass was fed, the root at level 0 */
@@ -19,34 +19,36 @@ typedef struct specrt__active_level {
     const float
         *draft_input; /* f32 [n, n_cols] hidden states that the pass reads; NULL: not known */
     const float *draft_hidden; /* f32 [n, n_cols] hidden states that it produces */
-} specrt__active_level;
+} specrt__shortlist_level;
 
-enum { SPECRT__ACTIVE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
+enum { SPECRT__SHORTLIST_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
 
 /* The segments of a level, as sources add them, and which tokens they brought at which level of this
  * cycle: a token is scored by the first segment that has it. */
-typedef struct specrt__active_routed {
-    const specrt__active_pool *pool; /* fixed and packed tokens come first */
+typedef struct specrt__shortlist_routed {
+    const specrt__shortlist_pool *pool; /* fixed and packed tokens come first */
     uint32_t *levels; /* [pool->n_ids] bit i: routed at level i; NULL: nothing routes */
     int32_t level;
-    specrt_segment segments[SPECRT__ACTIVE_MAX_SEGMENTS];
+    specrt_segment segments[SPECRT__SHORTLIST_MAX_SEGMENTS];
     int32_t n_segments, n_rows, n_masked;
     int32_t max_rows; /* of a level: the policy's bound on what is routed */
     int64_t n_read;   /* bytes of weights and codes that this level's sources chose by */
     int32_t *masked;  /* [max_rows] */
-} specrt__active_routed;
+} specrt__shortlist_routed;
 
 /* Whether a token would be a new row of the level. */
-static inline bool specrt__active_is_new(const specrt__active_routed *r, int32_t id) {
-    return specrt__active_valid(r->pool, id) && !specrt__active_member(r->pool, id) &&
+static inline bool specrt__shortlist_is_new(const specrt__shortlist_routed *r, int32_t id) {
+    return specrt__shortlist_valid(r->pool, id) && !specrt__shortlist_member(r->pool, id) &&
            !(r->levels[id] >> r->level & 1);
 }
 
 /* Adds a segment without its mask, which is found here. @return false, and nothing is added, beyond
  * the bounds. Ids must be distinct within the segment. */
-static inline bool specrt__active_route(specrt__active_routed *r, const specrt_segment *segment) {
+static inline bool specrt__shortlist_route(specrt__shortlist_routed *r,
+                                           const specrt_segment *segment) {
     if (segment->n_rows < 1) return true;
-    if (r->n_segments == SPECRT__ACTIVE_MAX_SEGMENTS || r->n_rows + segment->n_rows > r->max_rows)
+    if (r->n_segments == SPECRT__SHORTLIST_MAX_SEGMENTS ||
+        r->n_rows + segment->n_rows > r->max_rows)
         return false;
     specrt_segment *s = &r->segments[r->n_segments++];
     uint32_t bit = 1u << r->level;
@@ -55,7 +57,7 @@ static inline bool specrt__active_route(specrt__active_routed *r, const specrt_s
     s->n_masked = 0;
     for (int32_t i = 0; i < s->n_rows; i++) {
         int32_t id = s->ids[i];
-        if (specrt__active_is_new(r, id))
+        if (specrt__shortlist_is_new(r, id))
             r->levels[id] |= bit;
         else
             r->masked[r->n_masked + s->n_masked++] = i;
@@ -65,18 +67,20 @@ static inline bool specrt__active_route(specrt__active_routed *r, const specrt_s
     return true;
 }
 
-typedef struct specrt__active_option {
+typedef struct specrt__shortlist_option {
     const char *key;
     const char *names;          /* "off on": they stand for 0, 1...; NULL: it is a number */
     int32_t least, most, value; /* limits of a number; the default */
-} specrt__active_option;
+} specrt__shortlist_option;
 
-enum { SPECRT__ACTIVE_MAX_OPTIONS = 8 };
+enum { SPECRT__SHORTLIST_MAX_OPTIONS = 8 };
 
 /* Does not compile unless a table has n options and a source has room for their values. */
-#define SPECRT__ACTIVE_FITS(table, n)                                                              \
-    typedef char table##_fit                                                                       \
-        [sizeof table / sizeof *table == (n) && (n) <= (int)SPECRT__ACTIVE_MAX_OPTIONS ? 1 : -1]
+#define SPECRT__SHORTLIST_FITS(table, n)                                                           \
+    typedef char table##_fit[sizeof table / sizeof *table == (n) &&                                \
+                                     (n) <= (int)SPECRT__SHORTLIST_MAX_OPTIONS                     \
+                                 ? 1                                                               \
+                                 : -1]
 
 /* --- a source --- */
 
@@ -102,11 +106,11 @@ typedef struct specrt__source_shared {
 
 /* What a session lends to its sources. All pointers are borrowed. */
 typedef struct specrt__source_session {
-    specrt__active_pool *pool; /* marked already */
-    int32_t topk;              /* rows of a pass at most */
-    int32_t n_logits;          /* columns of the target's logits */
-    int32_t bound;             /* rows that are fixed or packed at most */
-    const specrt_desc *desc;
+    specrt__shortlist_pool *pool; /* marked already */
+    int32_t topk;                 /* rows of a pass at most */
+    int32_t n_logits;             /* columns of the target's logits */
+    int32_t bound;                /* rows that are fixed or packed at most */
+    const specrt_env *env;
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
 } specrt__source_session;
@@ -131,8 +135,8 @@ typedef struct specrt__source {
     /* A session's state; NULL: out of memory. Without open(), the state is what sessions share. */
     void *(*open)(void *shared, const specrt__source_session *with);
     void (*close)(void *state);
-    /* Adds the level's segments with specrt__active_route. Never allocates. */
-    void (*route)(void *state, const specrt__active_level *level, specrt__active_routed *out);
+    /* Adds the level's segments with specrt__shortlist_route. Never allocates. */
+    void (*route)(void *state, const specrt__shortlist_level *level, specrt__shortlist_routed *out);
     /* A new sequence. The pool was reset. */
     void (*begin)(void *state);
     /* Prompt tokens [n], and what the target thought after each of them; rows NULL: not known. */

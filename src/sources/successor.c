@@ -6,7 +6,7 @@
 #include "core/base.h"
 #include "core/bundle.h"
 #include "core/head.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 #include "core/pool.h"
 #include "sources/source.h"
 
@@ -25,9 +25,9 @@ static specrt_status specrt__successor_share(const specrt__source_request *reque
                                 "use the bundle made for this model",
                                 (int)graph.header->n_vocab, (long long)head->desc.n_rows);
     specrt__successor_shared *s =
-        (specrt__successor_shared *)specrt__base_alloc(&head->compute.desc, sizeof *s);
+        (specrt__successor_shared *)specrt__base_alloc(&head->compute.env, sizeof *s);
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "out of memory");
-    s->desc = head->compute.desc;
+    s->env = head->compute.env;
     s->head = head;
     s->graph = graph;
     s->size = request->size < graph.header->n_vocab ? request->size : graph.header->n_vocab;
@@ -38,8 +38,8 @@ static specrt_status specrt__successor_share(const specrt__source_request *reque
 
 static void specrt__successor_unshare(void *shared) {
     specrt__successor_shared *s = (specrt__successor_shared *)shared;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source_session *with) {
@@ -57,10 +57,10 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
     uint64_t bytes = 0;
     if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
     if (!specrt__base_add(bytes, at_rows + 64, &bytes)) return NULL;
-    specrt__successor *s = (specrt__successor *)specrt__base_alloc(with->desc, bytes);
+    specrt__successor *s = (specrt__successor *)specrt__base_alloc(with->env, bytes);
     if (!s) return NULL;
     memset(s, 0, at_rows);
-    s->desc = *with->desc;
+    s->env = *with->env;
     s->shared = shared;
     uint8_t *at = (uint8_t *)(s + 1);
     s->keys = SPECRT__CARVE(uint64_t, &at, n_found);
@@ -75,12 +75,12 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
 
 /* The first `size` new successors of one token, which are in order. @return how many. */
 static int32_t specrt__successor_chain(const specrt__successor *s, int32_t token,
-                                       const specrt__active_routed *out) {
+                                       const specrt__shortlist_routed *out) {
     const int32_t *ids;
     const float *counts;
     int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_ids = 0;
     for (int32_t i = 0; i < n && n_ids < s->shared->size; i++) {
-        if (!specrt__active_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
+        if (!specrt__shortlist_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
         s->scores[ids[i]] = 1;
         s->ids[n_ids++] = ids[i];
     }
@@ -91,7 +91,7 @@ static int32_t specrt__successor_chain(const specrt__successor *s, int32_t token
 /* Adds the new successors of a token on a path of this probability to what was found. Half a pair is
  * taken off each count: what followed a rare token once need not do so again. */
 static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float weight,
-                                     const specrt__active_routed *out, int32_t n_found) {
+                                     const specrt__shortlist_routed *out, int32_t n_found) {
     const int32_t *ids;
     const float *counts;
     int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_new = 0;
@@ -99,7 +99,7 @@ static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float 
     float scale = weight / (float)s->shared->graph.totals[token];
     for (int32_t i = 0; i < n && n_new < s->shared->size; i++) {
         float score = scale * (counts[i] - 0.5f);
-        if (!specrt__active_is_new(out, ids[i])) continue;
+        if (!specrt__shortlist_is_new(out, ids[i])) continue;
         if (!(score > FLT_MIN)) score = FLT_MIN;
         n_new++;
         if (!(s->scores[ids[i]] > 0)) s->keys[n_found++] = (uint32_t)ids[i];
@@ -109,8 +109,8 @@ static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float 
 }
 
 /* The best `size` over all tokens of the level. @return how many. */
-static int32_t specrt__successor_union(specrt__successor *s, const specrt__active_level *level,
-                                       const specrt__active_routed *out) {
+static int32_t specrt__successor_union(specrt__successor *s, const specrt__shortlist_level *level,
+                                       const specrt__shortlist_routed *out) {
     int32_t n_found = 0, size = s->shared->size;
     for (int32_t i = 0; i < level->n; i++)
         n_found = specrt__successor_add(
@@ -120,21 +120,21 @@ static int32_t specrt__successor_union(specrt__successor *s, const specrt__activ
         s->keys[i] = (uint64_t)specrt__base_bits(s->scores[id]) << 32 | (uint32_t)~id;
         s->scores[id] = 0;
     }
-    if (n_found > size) specrt__active_select(s->keys, n_found, size);
+    if (n_found > size) specrt__shortlist_select(s->keys, n_found, size);
     if (n_found > size) n_found = size;
     for (int32_t i = 0; i < n_found; i++) s->ids[i] = (int32_t) ~(uint32_t)s->keys[i];
     return n_found;
 }
 
-static void specrt__successor_route(void *state, const specrt__active_level *level,
-                                    specrt__active_routed *out) {
+static void specrt__successor_route(void *state, const specrt__shortlist_level *level,
+                                    specrt__shortlist_routed *out) {
     specrt__successor *s = (specrt__successor *)state;
     int32_t n = level->n == 1 ? specrt__successor_chain(s, level->tokens[0], out)
                               : specrt__successor_union(s, level, out);
-    specrt__active_packing found = {s->shared->head, s->ids,  n,   s->rows,
-                                    s->row_stride,   s->bias, NULL};
-    specrt_segment segment = specrt__active_gather(&found, s->places);
-    specrt__active_route(out, &segment);
+    specrt__shortlist_packing found = {s->shared->head, s->ids,  n,   s->rows,
+                                       s->row_stride,   s->bias, NULL};
+    specrt_segment segment = specrt__shortlist_gather(&found, s->places);
+    specrt__shortlist_route(out, &segment);
 }
 
 SPECRT__INTERNAL const specrt__source specrt__successor_source = {

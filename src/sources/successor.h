@@ -7,14 +7,14 @@
 #include "sources/source.h"
 
 typedef struct specrt__successor_shared {
-    specrt_desc desc;
+    specrt_env env;
     const specrt_head *head;
     specrt_cograph graph;
     int32_t size;
 } specrt__successor_shared;
 
 typedef struct specrt__successor {
-    specrt_desc desc;
+    specrt_env env;
     const specrt__successor_shared *shared;
     float *scores;   /* [n_ids] of tokens found, else 0 */
     uint64_t *keys;  /* [max_found] */
@@ -29,8 +29,8 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
 
 static inline void specrt__successor_close(void *state) {
     specrt__successor *s = (specrt__successor *)state;
-    specrt_desc desc = s->desc;
-    specrt__base_free(&desc, s);
+    specrt_env env = s->env;
+    specrt__base_free(&env, s);
 }
 
 extern const specrt__source specrt__successor_source;

@@ -5,22 +5,22 @@
 #include "core/base.h"
 #include "core/pool.h"
 
-SPECRT__INTERNAL const specrt__active_option specrt__window_options[] = {
+SPECRT__INTERNAL const specrt__shortlist_option specrt__window_options[] = {
     {"mode", "unique_lru stream", 0, 0, 0},     {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
     {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3}, {"positions", "all last tree", 0, 0, 0},
     {"only", "both ctx ext", 0, 0, 0},          {"emitted", "off on", 0, 0, 1},
     {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
 };
-SPECRT__ACTIVE_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
+SPECRT__SHORTLIST_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
 
 static specrt_status specrt__window_share(const specrt__source_request *request,
                                           specrt__source_shared *out, specrt_error *err) {
     const int32_t *options = request->options;
-    const specrt_desc *desc = &request->head->compute.desc;
+    const specrt_env *env = &request->head->compute.env;
     specrt__window_shared *s =
-        (specrt__window_shared *)specrt__base_alloc(desc, sizeof(specrt__window_shared));
+        (specrt__window_shared *)specrt__base_alloc(env, sizeof(specrt__window_shared));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "window: out of memory");
-    s->desc = *desc;
+    s->env = *env;
     s->params.size = request->size;
     s->params.mode = options[SPECRT__WINDOW_OPTION_MODE];
     s->params.positions = options[SPECRT__WINDOW_OPTION_POSITIONS];
@@ -39,8 +39,8 @@ static specrt_status specrt__window_share(const specrt__source_request *request,
 }
 
 static void specrt__window_unshare(void *shared) {
-    specrt_desc desc = ((specrt__window_shared *)shared)->desc;
-    specrt__base_free(&desc, shared);
+    specrt_env env = ((specrt__window_shared *)shared)->env;
+    specrt__base_free(&env, shared);
 }
 
 /* --- a session's --- */
@@ -50,18 +50,18 @@ static void specrt__window_list_clear(specrt__window *w) {
     w->older[w->list_size] = w->newer[w->list_size] = w->list_size;
 }
 
-SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool,
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *pool,
                                                        const specrt__window_params *params,
-                                                       int32_t n_logits, const specrt_desc *desc) {
+                                                       int32_t n_logits, const specrt_env *env) {
     bool stream = params->mode == SPECRT__WINDOW_STREAM;
     size_t n_ids = (size_t)pool->n_ids, size = (size_t)params->size;
     size_t list = (size < n_ids ? size : n_ids) + 1;
     size_t words = 3 * list + n_ids + (stream ? size + n_ids : 0);
     size_t bytes = sizeof(specrt__window) + words * sizeof(int32_t);
-    specrt__window *w = (specrt__window *)specrt__base_alloc(desc, bytes);
+    specrt__window *w = (specrt__window *)specrt__base_alloc(env, bytes);
     if (!w) return NULL;
     memset(w, 0, bytes);
-    w->desc = *desc;
+    w->env = *env;
     w->params = *params;
     w->pool = pool;
     w->n_logits = n_logits;
@@ -81,12 +81,12 @@ static void *specrt__window_open(void *shared, const specrt__source_session *wit
     specrt__window_params params = ((const specrt__window_shared *)shared)->params;
     if (params.min < with->topk) params.min = with->topk;
     if (params.min > with->bound) params.min = with->bound;
-    return specrt__window_create(with->pool, &params, with->n_logits, with->desc);
+    return specrt__window_create(with->pool, &params, with->n_logits, with->env);
 }
 
 SPECRT__INTERNAL void specrt__window_close(void *state) {
-    specrt_desc desc = ((specrt__window *)state)->desc;
-    specrt__base_free(&desc, state);
+    specrt_env env = ((specrt__window *)state)->env;
+    specrt__base_free(&env, state);
 }
 
 /* Only what the list and the ring name is not as created. */
@@ -128,7 +128,8 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
     int32_t size = w->params.size;
     if (w->n_ring == size) {
         int32_t oldest = w->ring[w->ring_begin];
-        if (--w->counts[oldest] == 0) specrt__active_drop(w->pool, oldest, SPECRT__ACTIVE_WINDOW);
+        if (--w->counts[oldest] == 0)
+            specrt__shortlist_drop(w->pool, oldest, SPECRT__SHORTLIST_WINDOW);
         w->ring_begin = w->ring_begin + 1 == size ? 0 : w->ring_begin + 1;
         w->n_ring--;
     }
@@ -136,19 +137,19 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
                                                    : w->ring_begin - (size - w->n_ring);
     w->ring[end] = id;
     w->n_ring++;
-    if (w->counts[id]++ == 0) specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+    if (w->counts[id]++ == 0) specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
 }
 
 /* A single element. */
 static void specrt__window_push(specrt__window *w, int32_t id) {
-    if (!specrt__active_valid(w->pool, id)) return;
+    if (!specrt__shortlist_valid(w->pool, id)) return;
     if (w->params.mode == SPECRT__WINDOW_STREAM) {
         specrt__window_append(w, id);
         return;
     }
     int32_t evicted = specrt__window_touch(w, id);
-    specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
-    if (evicted >= 0) specrt__active_drop(w->pool, evicted, SPECRT__ACTIVE_WINDOW);
+    specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
+    if (evicted >= 0) specrt__shortlist_drop(w->pool, evicted, SPECRT__SHORTLIST_WINDOW);
 }
 
 /* An element of a set. The stream takes sets as tuples without repetition, ordered by last
@@ -156,7 +157,7 @@ static void specrt__window_push(specrt__window *w, int32_t id) {
 static void specrt__window_add(specrt__window *w, int32_t id) {
     if (w->params.mode != SPECRT__WINDOW_STREAM)
         specrt__window_push(w, id);
-    else if (specrt__active_valid(w->pool, id))
+    else if (specrt__shortlist_valid(w->pool, id))
         specrt__window_touch(w, id);
 }
 
@@ -178,7 +179,7 @@ SPECRT__INTERNAL void specrt__window_prefill(void *state, const int32_t *tokens,
     bool ext = w->params.only == SPECRT__WINDOW_EXT;
     for (int32_t i = 0; i < n; i++) {
         if (!ext) specrt__window_push(w, tokens[i]);
-        w->n_seed = specrt__active_target_best(rows, i, w->n_logits, w->params.kpre, w->seed);
+        w->n_seed = specrt__shortlist_target_best(rows, i, w->n_logits, w->params.kpre, w->seed);
         for (int32_t j = 0; j < w->n_seed && !ext; j++) specrt__window_add(w, w->seed[j]);
     }
 }
@@ -190,14 +191,14 @@ static int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
 /* Tokens by frequency make up for a short window, and give way as it grows: the shortest prefix of the
  * list that reaches the least number of rows, found from the one before. */
 static void specrt__window_fill(specrt__window *w) {
-    specrt__active_pool *pool = w->pool;
+    specrt__shortlist_pool *pool = w->pool;
     int32_t n_wanted = w->params.min - pool->n_fixed;
     while (w->n_fill > 0) {
         int32_t id = specrt__window_frequent(w, w->n_fill - 1);
-        if (specrt__active_valid(pool, id)) {
-            specrt__active_drop(pool, id, SPECRT__ACTIVE_FILL);
+        if (specrt__shortlist_valid(pool, id)) {
+            specrt__shortlist_drop(pool, id, SPECRT__SHORTLIST_FILL);
             if (pool->n_wanted < n_wanted) {
-                specrt__active_want(pool, id, SPECRT__ACTIVE_FILL);
+                specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_FILL);
                 break;
             }
         }
@@ -205,7 +206,8 @@ static void specrt__window_fill(specrt__window *w) {
     }
     while (w->n_fill < w->params.n_frequent && pool->n_wanted < n_wanted) {
         int32_t id = specrt__window_frequent(w, w->n_fill++);
-        if (specrt__active_valid(pool, id)) specrt__active_want(pool, id, SPECRT__ACTIVE_FILL);
+        if (specrt__shortlist_valid(pool, id))
+            specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_FILL);
     }
 }
 
@@ -222,7 +224,7 @@ SPECRT__INTERNAL void specrt__window_start(void *state, int32_t token) {
 static void specrt__window_add_row(specrt__window *w, const specrt_target_rows *rows,
                                    int32_t node) {
     int32_t best[SPECRT_LOGITS_MAX_K];
-    int32_t n = specrt__active_target_best(rows, node, w->n_logits, w->params.kver, best);
+    int32_t n = specrt__shortlist_target_best(rows, node, w->n_logits, w->params.kver, best);
     for (int32_t j = 0; j < n; j++) specrt__window_add(w, best[j]);
 }
 
@@ -289,21 +291,21 @@ static const char *specrt__window_load(void *state, const specrt__saved *in) {
         return "tokens";
     for (int32_t i = 0; i < tokens->n; i++) {
         int32_t id = specrt__saved_word(tokens, i);
-        if (!specrt__active_valid(w->pool, id) || w->places[id] >= 0) return "window";
+        if (!specrt__shortlist_valid(w->pool, id) || w->places[id] >= 0) return "window";
         specrt__window_touch(w, id);
-        if (!w->ring) specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+        if (!w->ring) specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
     }
     for (int32_t i = 0; i < ring->n; i++) {
         int32_t id = specrt__saved_word(ring, i);
-        if (!specrt__active_valid(w->pool, id)) return "window";
+        if (!specrt__shortlist_valid(w->pool, id)) return "window";
         specrt__window_append(w, id);
     }
     w->n_seed = seed->n;
     for (int32_t i = 0; i < seed->n; i++) w->seed[i] = specrt__saved_word(seed, i);
     for (; w->n_fill < n_fill; w->n_fill++) {
         int32_t id = specrt__window_frequent(w, w->n_fill);
-        if (specrt__active_valid(w->pool, id))
-            specrt__active_want(w->pool, id, SPECRT__ACTIVE_FILL);
+        if (specrt__shortlist_valid(w->pool, id))
+            specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_FILL);
     }
     return NULL;
 }

@@ -22,7 +22,7 @@ enum {
     SPECRT__WINDOW_OPTIONS
 };
 
-extern const specrt__active_option specrt__window_options[];
+extern const specrt__shortlist_option specrt__window_options[];
 
 typedef struct specrt__window_params {
     int32_t size; /* stream: elements; else distinct tokens */
@@ -37,14 +37,14 @@ typedef struct specrt__window_params {
 } specrt__window_params;
 
 typedef struct specrt__window_shared {
-    specrt_desc desc;
+    specrt_env env;
     specrt__window_params params;
 } specrt__window_shared;
 
 typedef struct specrt__window {
-    specrt_desc desc;
+    specrt_env env;
     specrt__window_params params;
-    specrt__active_pool *pool;
+    specrt__shortlist_pool *pool;
     int32_t n_logits;
     /* Distinct tokens by recency: a doubly linked ring whose entry `list_size` stands between the
      * newest and the oldest. In the mode unique_lru they are the window, in `stream` the set that is
@@ -61,9 +61,9 @@ typedef struct specrt__window {
     int32_t n_fill; /* of params.frequent, in use */
 } specrt__window;
 
-SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__active_pool *pool,
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *pool,
                                                        const specrt__window_params *params,
-                                                       int32_t n_logits, const specrt_desc *desc);
+                                                       int32_t n_logits, const specrt_env *env);
 
 SPECRT__INTERNAL void specrt__window_close(void *state);
 SPECRT__INTERNAL void specrt__window_begin(void *state);

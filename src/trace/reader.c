@@ -7,7 +7,7 @@
 /* --- reading --- */
 
 struct specrt_trace_reader {
-    specrt_desc desc;
+    specrt_env env;
     specrt__os_map map;
     char name[256]; /* path, for messages */
     const uint8_t *bytes;
@@ -108,17 +108,17 @@ static specrt_status specrt__trace_read_header(specrt_trace_reader *r, specrt_er
 }
 
 static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, size_t n_bytes,
-                                         const char *name, const specrt_desc *env,
+                                         const char *name, const specrt_env *env,
                                          specrt_trace_reader **out, specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
-    specrt_trace_reader *r = (specrt_trace_reader *)specrt__base_alloc(&desc, sizeof *r);
+    specrt_env own = specrt__base_env(env);
+    specrt_trace_reader *r = (specrt_trace_reader *)specrt__base_alloc(&own, sizeof *r);
     *out = NULL;
     if (!r) {
         specrt__os_map_close(&map);
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", name);
     }
     memset(r, 0, sizeof *r);
-    r->desc = desc;
+    r->env = own;
     r->map = map;
     snprintf(r->name, sizeof r->name, "%s", name);
     r->bytes = (const uint8_t *)bytes;
@@ -131,7 +131,7 @@ static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, 
     return status;
 }
 
-SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *env,
+SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_env *env,
                                            specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map map;
     *out = NULL;
@@ -140,7 +140,7 @@ SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_desc *
 }
 
 SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_bytes,
-                                                  const char *name, const specrt_desc *env,
+                                                  const char *name, const specrt_env *env,
                                                   specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map none = {NULL, 0};
     return specrt__trace_start(none, bytes, n_bytes, name, env, out, err);
@@ -148,11 +148,11 @@ SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_by
 
 SPECRT_API void specrt_trace_close(specrt_trace_reader *r) {
     if (!r) return;
-    specrt_desc desc = r->desc;
+    specrt_env env = r->env;
     specrt__os_map_close(&r->map);
-    specrt__trace_release(&desc, &r->records);
-    specrt__trace_release(&desc, &r->hidden);
-    specrt__base_free(&desc, r);
+    specrt__trace_release(&env, &r->records);
+    specrt__trace_release(&env, &r->hidden);
+    specrt__base_free(&env, r);
 }
 
 SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader) {
@@ -228,7 +228,7 @@ static specrt_status specrt__trace_load(specrt_trace_reader *r, const specrt__tr
     if (specrt__trace_sum(r, stored, n, specrt__trace_sum_of(r, b->header, 24)) != b->checksum)
         return specrt__trace_damaged(r, "checksum: expected the stored one, found another", err);
     out->n = out->at = 0;
-    if (!specrt__trace_reserve(&r->desc, out, (size_t)b->n_raw))
+    if (!specrt__trace_reserve(&r->env, out, (size_t)b->n_raw))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", r->name);
     if (!specrt__trace_unpack(stored, n, out->p, (size_t)b->n_raw))
         return specrt__trace_damaged(
@@ -305,8 +305,8 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_
     memset(record, 0, sizeof *record);
     if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
     if (r->n_left == 0) { /* who reads many traces need not keep a block of each */
-        specrt__trace_release(&r->desc, &r->records);
-        specrt__trace_release(&r->desc, &r->hidden);
+        specrt__trace_release(&r->env, &r->records);
+        specrt__trace_release(&r->env, &r->hidden);
         return SPECRT_STATUS_OK;
     }
     r->n_left--;

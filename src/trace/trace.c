@@ -86,13 +86,13 @@ SPECRT__INTERNAL bool specrt__trace_info_ok(const specrt_trace_info *info) {
 }
 
 /* Room for n bytes, of which those that there are stay. */
-SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_desc *desc, specrt__trace_buffer *b,
+SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_env *env, specrt__trace_buffer *b,
                                             size_t n) {
     if (n <= b->capacity) return true;
-    uint8_t *grown = (uint8_t *)specrt__base_alloc(desc, n + n / 2);
+    uint8_t *grown = (uint8_t *)specrt__base_alloc(env, n + n / 2);
     if (!grown) return false;
     if (b->n) memcpy(grown, b->p, b->n);
-    specrt__base_free(desc, b->p);
+    specrt__base_free(env, b->p);
     b->p = grown;
     b->capacity = n + n / 2;
     return true;

@@ -53,11 +53,11 @@ typedef struct specrt__trace_buffer {
     size_t n, at, capacity; /* at: where reading goes on */
 } specrt__trace_buffer;
 
-SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_desc *desc, specrt__trace_buffer *b,
+SPECRT__INTERNAL bool specrt__trace_reserve(const specrt_env *env, specrt__trace_buffer *b,
                                             size_t n);
 
-static inline void specrt__trace_release(const specrt_desc *desc, specrt__trace_buffer *b) {
-    specrt__base_free(desc, b->p);
+static inline void specrt__trace_release(const specrt_env *env, specrt__trace_buffer *b) {
+    specrt__base_free(env, b->p);
     memset(b, 0, sizeof *b);
 }
 

@@ -5,7 +5,7 @@
 /* --- writing --- */
 
 struct specrt_trace_writer {
-    specrt_desc desc;
+    specrt_env env;
     specrt_trace_info info;
     int (*write)(void *user, const void *bytes, size_t n);
     void *user;
@@ -63,17 +63,17 @@ static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_err
 
 SPECRT_API specrt_status specrt_trace_writer_create(
     const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
-    void *user, const specrt_desc *env, specrt_trace_writer **out, specrt_error *err) {
-    specrt_desc desc = specrt__base_desc(env);
+    void *user, const specrt_env *env, specrt_trace_writer **out, specrt_error *err) {
+    specrt_env own = specrt__base_env(env);
     *out = NULL;
     if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
             "trace: expected a write callback and widths within limits, found others");
-    specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&desc, sizeof *w);
+    specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&own, sizeof *w);
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     memset(w, 0, sizeof *w);
-    w->desc = desc;
+    w->env = own;
     w->info = *info;
     w->write = write;
     w->user = user;
@@ -81,7 +81,7 @@ SPECRT_API specrt_status specrt_trace_writer_create(
     if (status == SPECRT_STATUS_OK)
         *out = w;
     else
-        specrt__base_free(&desc, w);
+        specrt__base_free(&own, w);
     return status;
 }
 
@@ -91,7 +91,7 @@ static const uint8_t *specrt__trace_pack(specrt_trace_writer *w, const specrt__t
     *n_stored = raw->n;
 #if !defined(SPECRT_NO_ZSTD)
     size_t bound = ZSTD_compressBound(raw->n);
-    if (specrt__trace_reserve(&w->desc, &w->stored, bound)) {
+    if (specrt__trace_reserve(&w->env, &w->stored, bound)) {
         size_t n = ZSTD_compress(w->stored.p, bound, raw->p, raw->n, 3);
         if (!ZSTD_isError(n) && n < raw->n) return *n_stored = n, w->stored.p;
     }
@@ -162,8 +162,8 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
         n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "trace: record: expected less than a block, found more");
-    if (!specrt__trace_reserve(&w->desc, &w->records, w->records.n + (size_t)n) ||
-        !specrt__trace_reserve(&w->desc, &w->hidden, w->hidden.n + (size_t)n_hidden))
+    if (!specrt__trace_reserve(&w->env, &w->records, w->records.n + (size_t)n) ||
+        !specrt__trace_reserve(&w->env, &w->hidden, w->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
     r.domain[sizeof r.domain - 1] = '\0';
@@ -181,10 +181,10 @@ SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
 SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specrt_error *err) {
     if (!w) return SPECRT_STATUS_OK;
     specrt_status status = specrt__trace_flush(w, err);
-    specrt_desc desc = w->desc;
-    specrt__trace_release(&desc, &w->records);
-    specrt__trace_release(&desc, &w->hidden);
-    specrt__trace_release(&desc, &w->stored);
-    specrt__base_free(&desc, w);
+    specrt_env env = w->env;
+    specrt__trace_release(&env, &w->records);
+    specrt__trace_release(&env, &w->hidden);
+    specrt__trace_release(&env, &w->stored);
+    specrt__base_free(&env, w);
     return status;
 }

@@ -6,8 +6,8 @@ tools=$CLI_TESTS/../../tools
 # row POLICY ACCEPT ROWS PLAIN [FULL WORST] : of a comparison's JSON, PLAIN times plain decoding's
 # speed; FULL and WORST are shares of the full vocabulary's accept length.
 row() {
-    printf '{"policy":"%s","domain":"all","accept_length":%s,"accept_full":%s,"active_rows":%s,' \
-        "$1" "$2" "${5:-1}" "$3"
+    printf '{"policy":"%s","domain":"all","accept_length":%s,"accept_full":%s,' "$1" "$2" "${5:-1}"
+    printf '"shortlist_rows":%s,' "$3"
     [ -z "${6:-}" ] || printf '"worst_domain":"code","worst_accept_full":%s,' "$6"
     printf '"bytes_pass":%s,"tokens_per_second":%s,"speedup_plain":%s,"speedup_full":2,' \
         "$3" "${4/./}" "$4"

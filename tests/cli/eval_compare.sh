@@ -69,7 +69,7 @@ prints '*"accept_length_since_change":{*"before":*"256-":null*'
 accepts compare --json --temperature 0.7
 for key in recommended recommended_policy recommended_by worst_domain worst_accept_full \
     as_fast speculation_pays pruning_pays \
-    policy domain n_prompts n_tokens accept_length coverage active_rows draft_ms head_ms \
+    policy domain n_prompts n_tokens accept_length coverage shortlist_rows draft_ms head_ms \
     update_ms verify_ms prefill_ms tokens_per_second speedup_plain speedup_full bytes_extra \
     temperature drafter ci95 n_compared first_divergence loop_share acceptance; do
     prints "*\"$key\":*"

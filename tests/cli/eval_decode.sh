@@ -19,7 +19,7 @@ cp ../out plain
 warns "* tokens in *"
 accepts decode --prompts prompts.jsonl --draft "$draft" --topk 1 --num-steps 2 --policy full
 same plain ../out
-warns "*full: accept length *32768 active rows*ms per cycle: *"
+warns "*full: accept length *32768 shortlist rows*ms per cycle: *"
 accepts decode --prompts prompts.jsonl --draft "$draft" "${tree[@]}"
 same plain ../out
 accepts decode --prompts prompts.jsonl --draft none -q --threads 1

@@ -9,7 +9,7 @@ accepts cograph-build --tokenizer "$sample/target.gguf" --corpus "$text" -o a.sp
 accepts cluster-build --model "$sample/target.gguf" --router centroid --clusters 64 -o a.specb
 accepts hnsw-build --model "$sample/target.gguf" --m 4 --ef-construction 16 --min-recall 0 \
     -o a.specb
-figures() { grep -o '"\(accept_length\|coverage\|active_rows\)":[0-9.]*' <<<"$1" | head -n 3 |
+figures() { grep -o '"\(accept_length\|coverage\|shortlist_rows\)":[0-9.]*' <<<"$1" | head -n 3 |
     tr '\n' ' '; }
 row() { # POLICY : its figures over all domains, of the replay at hand
     sed 's/{"policy"/\n&/g' ../out | grep -m 1 -F "{\"policy\":\"$1\",\"policy_text\""
@@ -53,7 +53,7 @@ for policy in static:600+successor:64 centroid:8; do
     case $(row $policy) in *'"coverage_estimated":false'*) ;;
         *) fail "$policy: expected exact coverage" ;; esac
 done
-case $(row $policy) in *'"active_rows_estimated":true'*) ;;
+case $(row $policy) in *'"shortlist_rows_estimated":true'*) ;;
     *) fail "centroid: expected rows to be estimated" ;; esac
 record a.trace static:600+retrieve:64@mode=async
 accepts specrt-eval replay --trace a.trace --bundle a.specb \

@@ -26,9 +26,9 @@ static int best_token(const specrt_bundle *bundle) {
     desc.n_cols = 32;
     if (specrt_head_bind(NULL, &desc, NULL, &head, NULL) != SPECRT_STATUS_OK) return -1;
     if (specrt_policy_create(bundle, head, &wanted, &policy, NULL) == SPECRT_STATUS_OK) {
-        const specrt_active *active = specrt_policy_get_info(policy)->active;
-        specrt_active_logits(active, hidden, 1, logits);
-        specrt_active_topk(active, logits, 1, 1, &id, &logprob);
+        const specrt_shortlist *shortlist = specrt_policy_get_info(policy)->shortlist;
+        specrt_shortlist_logits(shortlist, hidden, 1, logits);
+        specrt_shortlist_topk(shortlist, logits, 1, 1, &id, &logprob);
         specrt_policy_close(policy);
     }
     specrt_head_close(head);

@@ -55,7 +55,7 @@ readme() { # compiler
         sed -n '/^```c$/,/^```$/{/^```/!{/^#/!p}}' README.md
         echo 'return 0; }'
     } >"$work/readme.c"
-    grep -q specrt_active_topk "$work/readme.c" &&
+    grep -q specrt_shortlist_topk "$work/readme.c" &&
         $1 -std=c99 $warn -fsyntax-only "$work/readme.c"
 }
 readme_cpp() { # compiler

@@ -30,10 +30,10 @@ static void use(const specrt_bundle *bundle) {
     specrt_head_bind(bundle, &desc, NULL, &head, NULL);
     if (!head) specrt_head_bind(NULL, &desc, NULL, &head, NULL);
     if (specrt__ranks_create(bundle, head, 0, &list, NULL) == SPECRT_STATUS_OK) {
-        const specrt_active *active = &list->active;
-        specrt_active_logits(active, zeros[0], 1, logits);
-        specrt_active_topk(active, logits, 1, active->n_rows < 4 ? active->n_rows : 4, ids,
-                           logprobs);
+        const specrt_shortlist *shortlist = &list->shortlist;
+        specrt_shortlist_logits(shortlist, zeros[0], 1, logits);
+        specrt_shortlist_topk(shortlist, logits, 1, shortlist->n_rows < 4 ? shortlist->n_rows : 4,
+                              ids, logprobs);
         specrt__ranks_free(list);
     }
     specrt_head_close(head);

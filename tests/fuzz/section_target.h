@@ -34,12 +34,12 @@ static inline specrt_bundle *section_open(const char *tag, uint32_t flags, const
     return section_open_version(tag, 1, flags, data, size, memory);
 }
 
-static inline void section_check(const specrt_active *active, int32_t n_vocab,
+static inline void section_check(const specrt_shortlist *shortlist, int32_t n_vocab,
                                  const float *logits) {
     uint8_t seen[SECTION_MAX_ROWS] = {0};
-    for (int32_t i = 0; i < active->n_segments; i++)
-        for (int32_t r = 0; r < active->segments[i].n_rows; r++, logits++) {
-            int32_t id = active->segments[i].ids[r];
+    for (int32_t i = 0; i < shortlist->n_segments; i++)
+        for (int32_t r = 0; r < shortlist->segments[i].n_rows; r++, logits++) {
+            int32_t id = shortlist->segments[i].ids[r];
             if (id < 0 || id >= n_vocab || (*logits > -INFINITY && seen[id]++)) abort();
         }
 }
@@ -52,11 +52,11 @@ static inline void section_draft(specrt_session *s, int32_t n_vocab, specrt_draf
     for (int32_t level = 0; beam.n > 0; level++) {
         const float *draft_input = section_weights() + level, *hidden = draft_input + level;
         if (specrt_session_expand(s, hidden, draft_input, beam.n, &beam)) abort();
-        const specrt_active *active = specrt_session_shortlist(s);
-        if (active->n_rows > 4 * SECTION_MAX_ROWS ||
-            specrt_active_logits(active, section_weights(), 1, logits))
+        const specrt_shortlist *shortlist = specrt_session_shortlist(s);
+        if (shortlist->n_rows > 4 * SECTION_MAX_ROWS ||
+            specrt_shortlist_logits(shortlist, section_weights(), 1, logits))
             abort();
-        section_check(active, n_vocab, logits);
+        section_check(shortlist, n_vocab, logits);
     }
     specrt_session_finish(s, draft);
 }

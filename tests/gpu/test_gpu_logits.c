@@ -165,11 +165,11 @@ static void run_case(shape first, shape second) {
     for (int b = 0; b < BATCH; b++)
         for (int i = 0; i < 2; i++) {
             specrt_segment segment = cpu_segment(&shapes[i], &rows[b][i]);
-            specrt_active active = {
+            specrt_shortlist shortlist = {
                 specrt_head_compute(head), &segment, 1, segment.n_rows, d, NULL};
             const float *x = values + b * max_n * d;
             if (n[2 * b] == 0 || segment.n_rows == 0) continue;
-            specrt_active_logits(&active, x, n[2 * b], expected);
+            specrt_shortlist_logits(&shortlist, x, n[2 * b], expected);
             for (int32_t h = 0; h < n[2 * b]; h++)
                 for (int32_t r = 0; r < segment.n_rows; r++) {
                     float got = logits[(b * max_n + h) * width + (i ? first.max_rows : 0) + r];

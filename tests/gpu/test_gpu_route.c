@@ -21,7 +21,7 @@ static int32_t random_below(int32_t n) {
 static float head_rows[N_IDS][N_COLS];
 static uint8_t embedding[N_IDS * (MAX_EMBED * 4 + 8)];
 static specrt_head *head;
-static specrt__active_pool *pool;
+static specrt__shortlist_pool *pool;
 
 static int by_number(const void *a, const void *b) {
     return *(const int32_t *)a - *(const int32_t *)b;
@@ -46,8 +46,8 @@ static void draw_level(level_input *in) {
     }
 }
 
-static specrt__active_routed *make_routed(int32_t max_rows) {
-    specrt__active_routed *r = (specrt__active_routed *)calloc(1, sizeof *r);
+static specrt__shortlist_routed *make_routed(int32_t max_rows) {
+    specrt__shortlist_routed *r = (specrt__shortlist_routed *)calloc(1, sizeof *r);
     r->pool = pool;
     r->levels = (uint32_t *)calloc(N_IDS, sizeof(uint32_t));
     r->masked = (int32_t *)calloc((size_t)max_rows, sizeof(int32_t));
@@ -56,7 +56,7 @@ static specrt__active_routed *make_routed(int32_t max_rows) {
     return r;
 }
 
-static void free_routed(specrt__active_routed *r) {
+static void free_routed(specrt__shortlist_routed *r) {
     free(r->levels);
     free(r->masked);
     free(r);
@@ -68,9 +68,9 @@ static void free_routed(specrt__active_routed *r) {
 static int32_t route_on_cpu(const specrt__source *routed, void *state, const level_input *in, int b,
                             const uint32_t *taken, int32_t *ids, uint64_t *takers) {
     const specrt_cuda_beam *beam = &in->beams[b];
-    specrt__active_level level = {
+    specrt__shortlist_level level = {
         1, beam->n, beam->tokens, beam->logprobs, in->states[b][0], in->states[b][0]};
-    specrt__active_routed *r = make_routed(2 * N_IDS);
+    specrt__shortlist_routed *r = make_routed(2 * N_IDS);
     int32_t n = 0;
     if (taken) memcpy(r->levels, taken, N_IDS * sizeof *taken);
     if (beam->n > 0) routed->route(state, &level, r);
@@ -240,7 +240,7 @@ static void free_clusters(cluster_case *c) {
 static void run_clusters(cluster_case *c, int32_t n_take) {
     static level_input in;
     int32_t ids[2 * N_IDS];
-    specrt__source_session with = {.topk = MAX_N, .desc = &c->shared->desc};
+    specrt__source_session with = {.topk = MAX_N, .env = &c->shared->env};
     void *state = specrt__cluster_open(c->shared, &with);
     void *scratch = gpu_alloc(specrt__cuda_router_bytes(&c->router, BATCH, MAX_N));
     specrt__cuda_choice out = make_output(N_IDS);
@@ -318,14 +318,14 @@ static void run_successors(const graph_case *g, const specrt__cuda_cograph *grap
                            specrt_cuda_state *states, int32_t size, bool mapped,
                            const uint32_t *taken) {
     static level_input in;
-    specrt__successor_shared shared = {specrt__base_desc(NULL), head, {0}, size};
+    specrt__successor_shared shared = {specrt__base_env(NULL), head, {0}, size};
     int32_t ids[N_IDS], *row_of = (int32_t *)gpu_copy(g->row_of, sizeof g->row_of);
     shared.graph.header = &g->header;
     shared.graph.totals = g->totals;
     shared.graph.offsets = g->offsets;
     shared.graph.ids = g->ids;
     shared.graph.counts = g->counts;
-    specrt__source_session with = {.topk = MAX_N, .desc = &shared.desc};
+    specrt__source_session with = {.topk = MAX_N, .env = &shared.env};
     void *state = specrt__successor_open(&shared, &with);
     uint32_t *levels = taken ? (uint32_t *)gpu_copy(taken, (size_t)BATCH * N_IDS * 4) : NULL;
     void *scratch = gpu_alloc(specrt__cuda_successors_bytes(graph, BATCH, MAX_N, size));
@@ -453,13 +453,13 @@ static void test_refusals(void) {
 static void with_head(void (*fn)(void)) {
     specrt_head_desc desc = {
         .rows = head_rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
-    specrt_desc env = specrt__base_desc(NULL);
+    specrt_env env = specrt__base_env(NULL);
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
-    pool = specrt__active_pool_create(head, N_IDS, 0, &env);
-    for (int i = 0; i < N_IDS; i += 13) specrt__active_mark(pool, i, SPECRT__ACTIVE_FIXED);
-    for (int i = 5; i < N_IDS; i += 29) specrt__active_mark(pool, i, SPECRT__ACTIVE_INVALID);
+    pool = specrt__shortlist_pool_create(head, N_IDS, 0, &env);
+    for (int i = 0; i < N_IDS; i += 13) specrt__shortlist_mark(pool, i, SPECRT__SHORTLIST_FIXED);
+    for (int i = 5; i < N_IDS; i += 29) specrt__shortlist_mark(pool, i, SPECRT__SHORTLIST_INVALID);
     fn();
-    specrt__active_pool_free(pool);
+    specrt__shortlist_pool_free(pool);
     specrt_head_close(head);
 }
 

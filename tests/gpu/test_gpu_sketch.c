@@ -1,7 +1,7 @@
 /* test_gpu_sketch.c : the tokens that a sketch names, on the device and by the CPU. */
 #include "specrt_tools.h"
 #include "core/base.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 #include "core/pool.h"
 #include "sources/source.h"
 #include "sources/scan.h"
@@ -98,13 +98,13 @@ static specrt__sketch *twin_open(world *w, const specrt_head *head, int32_t n_pl
     s->size = size;
     s->basis = specrt__sketch_basis(&s->view);
     s->scan = specrt__scan_choose();
-    s->desc = head->compute.desc;
+    s->env = head->compute.env;
     s->signs = (specrt__scan_signs){w->signs, 64, 1, w->scales, w->constants, 0};
     s->records = (specrt__scan_records){w->records, w->n_lines};
-    specrt_active basis = {&head->compute, &s->basis, 1, w->rank, w->n_cols, NULL};
-    REQUIRE(specrt_active_logits(&basis, w->center, 1, w->projected) == SPECRT_STATUS_OK);
+    specrt_shortlist basis = {&head->compute, &s->basis, 1, w->rank, w->n_cols, NULL};
+    REQUIRE(specrt_shortlist_logits(&basis, w->center, 1, w->projected) == SPECRT_STATUS_OK);
     s->center = w->projected;
-    specrt__source_session with = {.topk = MAX_N, .desc = &head->compute.desc};
+    specrt__source_session with = {.topk = MAX_N, .env = &head->compute.env};
     return specrt__sketch_open(s, &with);
 }
 
@@ -114,7 +114,7 @@ static void twin_close(specrt__sketch *s) {
 }
 
 /* The same tokens; of a projection whose sums run otherwise here, most of them. */
-static void check_names(const world *w, specrt__sketch *s, const specrt__active_level *level,
+static void check_names(const world *w, specrt__sketch *s, const specrt__shortlist_level *level,
                         const int32_t *ids, const int32_t *places, int32_t n) {
     static uint8_t seen[2 * MAX_ROWS];
     int32_t n_common = 0;
@@ -212,8 +212,9 @@ static void run_case(world *w, sizes z) {
     gpu_get(places, out_places, sizeof places);
     gpu_get(n_rows, out_n, sizeof n_rows);
 
-    specrt__active_pool *pool = specrt__active_pool_create(head, w->n_ids, 1, &head->compute.desc);
-    specrt__active_routed *routed = calloc(1, sizeof *routed);
+    specrt__shortlist_pool *pool =
+        specrt__shortlist_pool_create(head, w->n_ids, 1, &head->compute.env);
+    specrt__shortlist_routed *routed = calloc(1, sizeof *routed);
     memcpy(pool->wants, w->wants, (size_t)w->n_ids);
     routed->pool = pool;
     routed->levels = calloc((size_t)w->n_ids, sizeof *routed->levels);
@@ -222,19 +223,19 @@ static void run_case(world *w, sizes z) {
     for (int b = 0; b < BATCH; b++) {
         const float *h = hidden + b * z.max_n * d;
         memcpy(routed->levels, levels + b * w->n_ids, (size_t)w->n_ids * sizeof *levels);
-        specrt__active_level level = {3, counts[b], NULL, logprobs + b * z.max_n, NULL, h};
-        specrt_active basis = {&head->compute, &twin->shared->basis, 1, w->rank, d, NULL};
+        specrt__shortlist_level level = {3, counts[b], NULL, logprobs + b * z.max_n, NULL, h};
+        specrt_shortlist basis = {&head->compute, &twin->shared->basis, 1, w->rank, d, NULL};
         twin->n = counts[b];
         if (counts[b] == 0) {
             CHECK_INT(n_rows[b], 0);
             continue;
         }
-        specrt_active_logits(&basis, h, counts[b], twin->z);
+        specrt_shortlist_logits(&basis, h, counts[b], twin->z);
         check_names(w, twin, &level, ids + b * bound, places + b * bound, n_rows[b]);
     }
     twin_close(twin);
     free(routed->levels), free(routed);
-    specrt__active_pool_free(pool);
+    specrt__shortlist_pool_free(pool);
     specrt_head_close(head);
     const void *used[] = {
         in,   paths, all, n, scratch, out_ids, out_places, out_n, states[0].wants, states[1].wants,

@@ -44,14 +44,14 @@ static int32_t gather(const float *row, const int32_t *max_rows, const int32_t *
     return n;
 }
 
-static void check_row(const specrt_active *active, const float *logits, int32_t k,
+static void check_row(const specrt_shortlist *shortlist, const float *logits, int32_t k,
                       const int32_t *ids, const float *logprobs) {
-    int32_t want_ids[MOST_K], n = active->n_rows < k ? active->n_rows : k;
+    int32_t want_ids[MOST_K], n = shortlist->n_rows < k ? shortlist->n_rows : k;
     float want[MOST_K];
     bool finite = true;
     if (n > 0)
-        REQUIRE(specrt_active_topk(active, logits, 1, n, want_ids, want) == SPECRT_STATUS_OK);
-    for (int32_t i = 0; i < active->n_rows; i++) finite = finite && !isnan(logits[i]);
+        REQUIRE(specrt_shortlist_topk(shortlist, logits, 1, n, want_ids, want) == SPECRT_STATUS_OK);
+    for (int32_t i = 0; i < shortlist->n_rows; i++) finite = finite && !isnan(logits[i]);
     for (int32_t i = 0; i < n; i++) {
         REQUIRE(ids[i] == want_ids[i]);
         if (!finite) continue; /* the CPU's sum is not defined then */
@@ -123,8 +123,8 @@ static void run_case(int32_t n_segments, const int32_t *max_rows, int32_t max_n,
             }
             int32_t n_columns =
                 gather(logits + (size_t)at * (size_t)width, max_rows, n_rows[b], n_segments, row);
-            specrt_active active = {compute, twin, n_segments, n_columns, 32, NULL};
-            check_row(&active, row, k, found + at * k, logprobs + at * k);
+            specrt_shortlist shortlist = {compute, twin, n_segments, n_columns, 32, NULL};
+            check_row(&shortlist, row, k, found + at * k, logprobs + at * k);
         }
     specrt_head_close(head);
     for (int b = 0; b < BATCH; b++) gpu_free(device_ids[b]), gpu_free(device_rows[b]);

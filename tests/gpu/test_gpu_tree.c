@@ -66,7 +66,7 @@ static void make_forest(forest *f, const specrt_tree_params *p, int64_t position
 
 static void free_forest(forest *f) {
     for (int b = 0; b < BATCH; b++) {
-        specrt_tree_free(f->trees[b]);
+        specrt_tree_close(f->trees[b]);
         gpu_free(f->memory[b]);
     }
     gpu_free(f->device);
@@ -237,7 +237,7 @@ static void run_verify(int32_t n_vocab, int sampled, int kind) {
         draft.tokens = c.drafts[b].tokens;
         draft.parents = c.drafts[b].parents;
         CHECK_INT(specrt_verify_tree(v, &draft, mine, 1001, &c.verdicts[b]), SPECRT_STATUS_OK);
-        specrt_verifier_free(v);
+        specrt_verifier_close(v);
     }
     if (sampled == 0 && kind == 0) c.drafts[2].n = c.verdicts[2].n = 0; /* rests */
     void *memory = gpu_zeros(specrt__cuda_verifier_bytes(&p)), *d_logits = gpu_copy(logits, n * 4);
@@ -365,7 +365,7 @@ static void free_chain(chain_case *c) {
     const void *used[] = {c->segments,     c->d_ids,          c->d_n_rows,      c->device.ids,
                           c->device.probs, c->device.chances, c->device.weights};
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
-    for (int b = 0; b < BATCH; b++) specrt_verifier_free(c->verifiers[b]);
+    for (int b = 0; b < BATCH; b++) specrt_verifier_close(c->verifiers[b]);
     free(c->ids), free(c->logits), free(c->distribution_ids), free(c->distribution_probs);
 }
 

@@ -353,7 +353,7 @@ class Sessions(Folder):
         one, _ = self.decode("full", temperature=1.0, seed=5)
         other, session = self.decode("window:64@min=0", temperature=1.0, seed=5)
         self.assertEqual(one, other)
-        self.assertLess(session.stats().active_rows, self.n)
+        self.assertLess(session.stats().shortlist_rows, self.n)
         self.assertNotEqual(one, self.decode("full", temperature=1.0, seed=6)[0])
 
     def test_lists(self):

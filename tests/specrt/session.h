@@ -76,7 +76,7 @@ static inline void decode_plain(const specrt_sampling *sampling, run *r) {
         pair_target(&models, r->stream[r->n - 2], r->stream[r->n - 1], logits);
         r->stream[r->n] = specrt_verifier_draw(v, logits, r->n);
     }
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* The true rows, or ids that mislead: chance, or the tokens the target likes least. */
@@ -96,16 +96,16 @@ static inline specrt_target_rows told(truth_kind truth, const float *logits, int
 }
 
 static inline void check_shortlist(const specrt_session *s, int32_t bound) {
-    const specrt_active *active = specrt_session_shortlist(s);
+    const specrt_shortlist *shortlist = specrt_session_shortlist(s);
     bool seen[V] = {false};
     int32_t n = 0;
-    for (int32_t i = 0; i < active->n_segments; i++)
-        for (int32_t r = 0; r < active->segments[i].n_rows; r++, n++) {
-            int32_t id = active->segments[i].ids[r];
+    for (int32_t i = 0; i < shortlist->n_segments; i++)
+        for (int32_t r = 0; r < shortlist->segments[i].n_rows; r++, n++) {
+            int32_t id = shortlist->segments[i].ids[r];
             REQUIRE(id >= 0 && id < V && !seen[id]);
             seen[id] = true;
         }
-    CHECK_INT(n, active->n_rows);
+    CHECK_INT(n, shortlist->n_rows);
     CHECK(n >= 1 && n <= bound);
     CHECK(seen[3]); /* the fixture's terminator */
     for (int32_t id = -1; id <= V; id++) {
@@ -173,7 +173,7 @@ static inline specrt_policy *make_policy(const char *text) {
 }
 
 static inline specrt_session *make_session(const specrt_policy *policy, const setting *set,
-                                           const specrt_desc *env) {
+                                           const specrt_env *env) {
     specrt_session_params params = {.tree = set->tree, .sampling = set->sampling, .n_logits = V};
     specrt_session *s;
     REQUIRE(specrt_session_create(policy, &params, env, &s, NULL) == SPECRT_STATUS_OK);

@@ -28,7 +28,7 @@ static void count_free(void *user, void *p) {
     (void)user;
     free(p);
 }
-static const specrt_desc counting = {.alloc = count_alloc, .free = count_free};
+static const specrt_env counting = {.alloc = count_alloc, .free = count_free};
 
 typedef struct world {
     float rows[V * D], bias[V];
@@ -428,7 +428,7 @@ static void test_params(void) {
         {{32, 6, 64, 1, -1, 0.1f}, "beta"},
         {{32, 6, 64, 1, 0.3f, NAN}, "epsilon"},
     };
-    const specrt_desc none = {.alloc = no_memory};
+    const specrt_env none = {.alloc = no_memory};
     specrt_align *a;
     specrt_error err;
     world_make(&w, false, 3);

@@ -473,7 +473,7 @@ static void test_refusals(void) {
 static void test_memory(void) {
     double costs[LISTS * (STEPS + 1)];
     fixture_allocator counted = {0, 0, 0}, scarce = {.fail_at = 1};
-    specrt_desc env = fixture_desc(&counted), none = fixture_desc(&scarce);
+    specrt_env env = fixture_desc(&counted), none = fixture_desc(&scarce);
     specrt_auto *a;
     fill_costs(costs, 0.1, 0.1, 0);
     const specrt_auto_desc desc = {.num_steps = STEPS, .n_lists = 1, .costs = costs};

@@ -394,7 +394,7 @@ static void test_newer_minor(void) {
     content c = content_make();
     size_t n;
     specrt_bundle *bundle;
-    specrt_desc desc = {.log = count_log};
+    specrt_env env = {.log = count_log};
     fixture_section s[3] = {{"ident", 1, 0, &c.ident, sizeof c.ident, sizeof c.ident},
                             {"ranks", 2, SPECRT_SECTION_OPTIONAL, "new", 3, 3},
                             {"zebra", 1, SPECRT_SECTION_OPTIONAL | SPECRT_SECTION_ZSTD | 1u << 31,
@@ -404,7 +404,7 @@ static void test_newer_minor(void) {
     bytes[offsetof(specrt_bundle_header, reserved)] = 1;
     fixture_seal(bytes, n);
     n_logged = 0;
-    REQUIRE(specrt_bundle_open_memory(bytes, n, "x", &desc, &bundle, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "x", &env, &bundle, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(n_logged, 1);
     CHECK(specrt_bundle_ident(bundle) != NULL);
     CHECK(!specrt_bundle_data(bundle, "ranks", &n) && n == 0);
@@ -582,10 +582,10 @@ static void test_allocations(void) {
         for (specrt_status status = SPECRT_STATUS_NO_MEMORY; status != SPECRT_STATUS_OK;
              fail_at++) {
             fixture_allocator a = {.fail_at = fail_at};
-            specrt_desc desc = fixture_desc(&a);
+            specrt_env env = fixture_desc(&a);
             specrt_error err;
             REQUIRE(fail_at < 20);
-            status = specrt_bundle_open_memory(bytes, n, "x", &desc, &bundle, &err);
+            status = specrt_bundle_open_memory(bytes, n, "x", &env, &bundle, &err);
             CHECK(status == SPECRT_STATUS_OK || status == SPECRT_STATUS_NO_MEMORY);
             CHECK((bundle != NULL) == (status == SPECRT_STATUS_OK));
             specrt_bundle_close(bundle);

@@ -146,7 +146,7 @@ static distribution_fit own_fit(const specrt_sampling *sampling, fault_kind faul
         own_sequence(&o, stream);
         count(&t, stream);
     }
-    specrt_verifier_free(o.v);
+    specrt_verifier_close(o.v);
     return fit_of(&t, sampling, (int)n);
 }
 
@@ -206,7 +206,7 @@ static void test_refused(void) {
           SPECRT_STATUS_BAD_ARG);
     CHECK(specrt_verify_chain(v, &token, &distribution, SPECRT_TREE_MAX_NODES, logits, 0,
                               &verdict) == SPECRT_STATUS_BAD_ARG);
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* ---- sessions ------------------------------------------------------------------------------- */
@@ -565,7 +565,7 @@ static void test_no_allocation(void) {
     specrt_session_params params = {
         .draft = SPECRT_DRAFT_SAMPLED, .sampling = samplings[5], .tree = chain};
     fixture_allocator a = {0, 0, 0};
-    specrt_desc env = fixture_desc(&a);
+    specrt_env env = fixture_desc(&a);
     weather w = {.wild = true, .state = 5};
     int32_t stream[MAX_STREAM];
     specrt_session *s;
@@ -579,7 +579,7 @@ static void test_no_allocation(void) {
     CHECK_INT(a.n_live, 0);
     for (int n = 0; n < n_calls; n++) { /* out of memory at every point */
         fixture_allocator scarce = {.fail_at = n + 1};
-        specrt_desc short_env = fixture_desc(&scarce);
+        specrt_env short_env = fixture_desc(&scarce);
         CHECK(specrt_session_create(st.policy, &params, &short_env, &s, NULL) ==
               SPECRT_STATUS_NO_MEMORY);
         CHECK_INT(scarce.n_live, 0);

@@ -470,7 +470,7 @@ static void test_bind_memory(void) {
     specrt_head *head;
     specrt_error err;
     fixture_allocator a = {.fail_at = 1};
-    specrt_desc env = fixture_desc(&a);
+    specrt_env env = fixture_desc(&a);
     CHECK_INT(specrt_head_bind(NULL, &desc, &env, &head, &err), SPECRT_STATUS_NO_MEMORY);
     CHECK(!head);
     CHECK_INT(specrt_head_bind(NULL, &desc, &env, &head, &err), SPECRT_STATUS_OK);

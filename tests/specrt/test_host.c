@@ -124,7 +124,7 @@ static void bench_make(bench *b, const char *policy, int32_t topk, float tempera
     uint64_t state = 3;
     memset(b, 0, sizeof *b);
     for (int i = 0; i < V * D; i++) weights[i] = fixture_normal(&state);
-    specrt_desc env = fixture_desc(&b->allocator);
+    specrt_env env = fixture_desc(&b->allocator);
     specrt_head_desc head = {.rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
     specrt_policy_desc desc = {
         .text = policy, .terminators = terminator, .n_terminators = terminator ? 1 : 0};
@@ -165,7 +165,7 @@ static void plain(float temperature, uint64_t sequence, int32_t *out, int32_t n)
         before = last;
         last = out[i];
     }
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* --- tests --- */
@@ -374,8 +374,8 @@ static void check_answers(const crowd *c) {
 static void test_turns(void) {
     crowd c;
     crowd_make(&c, "full", 3);
-    const specrt_active *first = specrt_session_shortlist(c.sessions[0]);
-    const specrt_active *last = specrt_session_shortlist(c.sessions[N_SEQUENCES - 1]);
+    const specrt_shortlist *first = specrt_session_shortlist(c.sessions[0]);
+    const specrt_shortlist *last = specrt_session_shortlist(c.sessions[N_SEQUENCES - 1]);
     CHECK(first->segments[0].rows == last->segments[0].rows);
     while (crowd_takes(&c))
         for (int i = 0; i < N_SEQUENCES; i++)

@@ -76,7 +76,7 @@ static void test_good(void) {
         REQUIRE(policy != NULL);
         CHECK_STR(specrt_policy_get_info(policy)->text, good[i].canonical);
         CHECK_INT(specrt_policy_get_info(policy)->bound, good[i].bound);
-        const specrt_active *fixed = specrt_policy_get_info(policy)->active;
+        const specrt_shortlist *fixed = specrt_policy_get_info(policy)->shortlist;
         CHECK((fixed != NULL) == (strpbrk(good[i].canonical, "+/w") == NULL)); /* one list */
         if (fixed) CHECK_INT(fixed->n_rows, good[i].bound);
         if (fixed && fixed->n_rows == N_VOCAB) /* the head's own, not a copy */
@@ -171,7 +171,7 @@ static void test_names(void) {
     int n_names = 0;
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++)
         for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++) {
-            const specrt__active_option *option = &specrt__policy_kinds[kind].options[i];
+            const specrt__shortlist_option *option = &specrt__policy_kinds[kind].options[i];
             specrt_error err = {SPECRT_STATUS_OK, ""};
             char text[80], names[80] = "";
             int n =
@@ -357,14 +357,14 @@ static void test_fill(void) {
         REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
         CHECK_INT(specrt_session_shortlist(session)->n_rows, with ? 3 : 2);
         REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);
-        const specrt_active *active = specrt_session_shortlist(session);
-        CHECK_INT(active->n_rows, 14);
+        const specrt_shortlist *shortlist = specrt_session_shortlist(session);
+        CHECK_INT(shortlist->n_rows, 14);
         bool seen[N_VOCAB] = {false};
-        for (int32_t i = 0; i < 14; i++) seen[active->segments[0].ids[i]] = true;
+        for (int32_t i = 0; i < 14; i++) seen[shortlist->segments[0].ids[i]] = true;
         CHECK(seen[499] && seen[0] && seen[7]);
         /* rank r of the fixture is id (7 r + 3) mod 500; ranks 0 to 2 are forced, 0 a terminator */
         if (with) CHECK(seen[3]);
-        CHECK(specrt__active_valid(session->pool, 496) == !with); /* the last rank */
+        CHECK(specrt__shortlist_valid(session->pool, 496) == !with); /* the last rank */
         for (int32_t i = 0; i < 10; i++) CHECK(seen[with ? 7 * (i + 3) + 3 : i]);
         specrt_session_close(session);
         specrt_policy_close(policy);
@@ -406,9 +406,9 @@ static void test_full_decoded(void) {
     REQUIRE(specrt_policy_create(NULL, q4_head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(policy, NULL, NULL, &session, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
-    const specrt_active *active = specrt_session_shortlist(session);
-    CHECK_INT(active->n_rows, N_VOCAB);
-    REQUIRE(specrt_active_logits(active, hidden, 1, logits) == SPECRT_STATUS_OK);
+    const specrt_shortlist *shortlist = specrt_session_shortlist(session);
+    CHECK_INT(shortlist->n_rows, N_VOCAB);
+    REQUIRE(specrt_shortlist_logits(shortlist, hidden, 1, logits) == SPECRT_STATUS_OK);
     for (int id = 0; id < N_VOCAB; id++) {
         double sum = 0, size = 0;
         specrt_row_decode(SPECRT_DTYPE_Q4_0, q4_weights + 18 * id, N_COLS, row);
@@ -431,7 +431,7 @@ static void test_no_memory(void) {
         specrt_status status = SPECRT_STATUS_NO_MEMORY;
         for (int fail_at = 1; status == SPECRT_STATUS_NO_MEMORY; fail_at++) {
             fixture_allocator a = {0, 0, fail_at};
-            specrt_desc env = fixture_desc(&a);
+            specrt_env env = fixture_desc(&a);
             specrt_policy_desc desc = {.text = texts[i]};
             specrt_head *h = NULL;
             specrt_policy *policy = NULL;

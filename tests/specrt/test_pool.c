@@ -18,7 +18,8 @@ static int32_t random_below(int32_t n) {
 
 /* --- membership and packed rows --- */
 
-static const int bits[3] = {SPECRT__ACTIVE_PINNED, SPECRT__ACTIVE_FILL, SPECRT__ACTIVE_WINDOW};
+static const int bits[3] = {SPECRT__SHORTLIST_PINNED, SPECRT__SHORTLIST_FILL,
+                            SPECRT__SHORTLIST_WINDOW};
 
 static specrt_head *make_head(specrt_dtype dtype, const float *bias) {
     static uint8_t rows[N_IDS * N_COLS * 4];
@@ -48,7 +49,7 @@ static void expected_row(const specrt_head *head, int32_t id, uint8_t *out) {
 }
 
 /* The slots hold exactly `members`, each row once and right. */
-static void check_slots(const specrt__active_pool *p, const bool *members) {
+static void check_slots(const specrt__shortlist_pool *p, const bool *members) {
     uint8_t row[N_COLS * 4];
     int32_t n = 0;
     for (int32_t id = 0; id < N_IDS; id++) {
@@ -65,19 +66,19 @@ static void check_slots(const specrt__active_pool *p, const bool *members) {
 }
 
 /* Products with the packed rows are those with the head's own, bit for bit. */
-static void check_products(const specrt__active_pool *p) {
+static void check_products(const specrt__shortlist_pool *p) {
     static float packed[CAPACITY], whole[N_IDS];
     static int32_t all[N_IDS];
     float hidden[N_COLS];
     const specrt_head_desc *d = &p->head->desc;
     specrt_segment own,
         full = {d->rows, d->row_stride, all, d->bias, d->dtype, N_IDS, NULL, 0, NULL, 0};
-    specrt__active_segment(p, &own);
-    specrt_active few = {specrt_head_compute(p->head), &own, 1, own.n_rows, N_COLS, NULL};
-    specrt_active many = {specrt_head_compute(p->head), &full, 1, N_IDS, N_COLS, NULL};
+    specrt__shortlist_segment(p, &own);
+    specrt_shortlist few = {specrt_head_compute(p->head), &own, 1, own.n_rows, N_COLS, NULL};
+    specrt_shortlist many = {specrt_head_compute(p->head), &full, 1, N_IDS, N_COLS, NULL};
     for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
-    REQUIRE(specrt_active_logits(&few, hidden, 1, packed) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_active_logits(&many, hidden, 1, whole) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_shortlist_logits(&few, hidden, 1, packed) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_shortlist_logits(&many, hidden, 1, whole) == SPECRT_STATUS_OK);
     for (int32_t i = 0; i < own.n_rows; i++) REQUIRE(packed[i] == whole[own.ids[i]]);
 }
 
@@ -85,25 +86,26 @@ static void check_products(const specrt__active_pool *p) {
 static void run_history(specrt_dtype dtype, const float *bias) {
     static bool wants[3][N_IDS], before[N_IDS], members[N_IDS];
     specrt_head *head = make_head(dtype, bias);
-    specrt__active_pool *p = specrt__active_pool_create(head, N_IDS, CAPACITY, &zeroed);
+    specrt__shortlist_pool *p = specrt__shortlist_pool_create(head, N_IDS, CAPACITY, &zeroed);
     REQUIRE(p && (uintptr_t)p->rows % 64 == 0);
     memset(wants, 0, sizeof wants);
     memset(before, 0, sizeof before);
-    for (int32_t id = 1; id < N_IDS; id += 10) specrt__active_mark(p, id, SPECRT__ACTIVE_FIXED);
+    for (int32_t id = 1; id < N_IDS; id += 10)
+        specrt__shortlist_mark(p, id, SPECRT__SHORTLIST_FIXED);
     int64_t n_copied = 0;
     for (int cycle = 0; cycle < 400; cycle++) {
         for (int i = random_below(80); i > 0; i--) {
             int32_t id = random_below(CAPACITY) * 3 % N_IDS, source = random_below(3);
             wants[source][id] = random_below(2) == 1;
             if (wants[source][id])
-                specrt__active_want(p, id, bits[source]);
+                specrt__shortlist_want(p, id, bits[source]);
             else
-                specrt__active_drop(p, id, bits[source]);
+                specrt__shortlist_drop(p, id, bits[source]);
         }
-        specrt__active_sync(p);
+        specrt__shortlist_sync(p);
         for (int32_t id = 0; id < N_IDS; id++) {
             bool wanted = wants[0][id] || wants[1][id] || wants[2][id];
-            CHECK(specrt__active_member(p, id) == (wanted || id % 10 == 1));
+            CHECK(specrt__shortlist_member(p, id) == (wanted || id % 10 == 1));
             members[id] = wanted && id % 10 != 1;
             n_copied += members[id] && !before[id];
         }
@@ -113,13 +115,13 @@ static void run_history(specrt_dtype dtype, const float *bias) {
     }
     CHECK(p->n_moved > 0);
     if (dtype != SPECRT_DTYPE_Q4_0) check_products(p);
-    specrt__active_pool_reset(p);
-    specrt__active_sync(p);
+    specrt__shortlist_pool_reset(p);
+    specrt__shortlist_sync(p);
     memset(members, 0, sizeof members);
     check_slots(p, members);
-    CHECK(specrt__active_member(p, 11) && !specrt__active_member(p, 10));
-    CHECK(!specrt__active_member(p, -1) && !specrt__active_member(p, N_IDS));
-    specrt__active_pool_free(p);
+    CHECK(specrt__shortlist_member(p, 11) && !specrt__shortlist_member(p, 10));
+    CHECK(!specrt__shortlist_member(p, -1) && !specrt__shortlist_member(p, N_IDS));
+    specrt__shortlist_pool_free(p);
     specrt_head_close(head);
 }
 
@@ -136,25 +138,26 @@ static void test_history(void) {
 /* Leaving and coming back before the next sync moves nothing; the full capacity fits. */
 static void test_few_copies(void) {
     specrt_head *head = make_head(SPECRT_DTYPE_F16, NULL);
-    specrt__active_pool *p = specrt__active_pool_create(head, N_IDS, CAPACITY, &zeroed);
-    for (int32_t id = 0; id < CAPACITY; id++) specrt__active_want(p, id, bits[2]);
-    specrt__active_sync(p);
+    specrt__shortlist_pool *p = specrt__shortlist_pool_create(head, N_IDS, CAPACITY, &zeroed);
+    for (int32_t id = 0; id < CAPACITY; id++) specrt__shortlist_want(p, id, bits[2]);
+    specrt__shortlist_sync(p);
     CHECK_INT(p->n_copied, CAPACITY);
-    for (int32_t id = 0; id < CAPACITY; id++) specrt__active_drop(p, id, bits[2]);
-    for (int32_t id = CAPACITY; id > 0; id--) specrt__active_want(p, id, bits[2]);
-    specrt__active_sync(p);
+    for (int32_t id = 0; id < CAPACITY; id++) specrt__shortlist_drop(p, id, bits[2]);
+    for (int32_t id = CAPACITY; id > 0; id--) specrt__shortlist_want(p, id, bits[2]);
+    specrt__shortlist_sync(p);
     CHECK_INT(p->n_rows, CAPACITY);
     CHECK_INT(p->n_copied, CAPACITY + 1);
     CHECK_INT(p->n_moved, 0);
-    specrt__active_want(p, 5, bits[0]); /* a second source: nothing moves when the first lets go */
-    specrt__active_drop(p, 5, bits[2]);
-    specrt__active_sync(p);
+    specrt__shortlist_want(p, 5,
+                           bits[0]); /* a second source: nothing moves when the first lets go */
+    specrt__shortlist_drop(p, 5, bits[2]);
+    specrt__shortlist_sync(p);
     CHECK_INT(p->n_copied, CAPACITY + 1);
-    specrt__active_mark(p, 200, SPECRT__ACTIVE_INVALID);
-    CHECK(!specrt__active_valid(p, 200) && !specrt__active_valid(p, -1));
-    CHECK(!specrt__active_valid(p, N_IDS) && specrt__active_valid(p, 201));
-    specrt__active_pool_free(p);
-    specrt__active_pool_free(NULL);
+    specrt__shortlist_mark(p, 200, SPECRT__SHORTLIST_INVALID);
+    CHECK(!specrt__shortlist_valid(p, 200) && !specrt__shortlist_valid(p, -1));
+    CHECK(!specrt__shortlist_valid(p, N_IDS) && specrt__shortlist_valid(p, 201));
+    specrt__shortlist_pool_free(p);
+    specrt__shortlist_pool_free(NULL);
     specrt_head_close(head);
 }
 
@@ -165,20 +168,20 @@ enum { MAX_ROWS = 300, N_RANGES = 4, ROUNDS = 40 };
 typedef struct world {
     float rows[N_IDS * N_COLS];
     specrt_head *head;
-    specrt__active_pool *pool;
-    specrt__active_routed *routed;
+    specrt__shortlist_pool *pool;
+    specrt__shortlist_routed *routed;
     int32_t order[N_IDS]; /* ranges lie in a shuffled copy of the head, as clusters do */
     float shuffled[N_IDS * N_COLS];
 } world;
 
 static void world_make(world *w) {
-    specrt_desc env = {0};
+    specrt_env env = {0};
     for (int i = 0; i < N_IDS * N_COLS; i++) w->rows[i] = fixture_normal(&random_state);
     specrt_head_desc desc = {
         .rows = w->rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &w->head, NULL) == SPECRT_STATUS_OK);
-    w->pool = specrt__active_pool_create(w->head, N_IDS, CAPACITY, &env);
-    w->routed = (specrt__active_routed *)calloc(1, sizeof *w->routed);
+    w->pool = specrt__shortlist_pool_create(w->head, N_IDS, CAPACITY, &env);
+    w->routed = (specrt__shortlist_routed *)calloc(1, sizeof *w->routed);
     REQUIRE(w->pool && w->routed);
     w->routed->pool = w->pool;
     w->routed->levels = (uint32_t *)calloc(N_IDS, sizeof(uint32_t));
@@ -197,7 +200,7 @@ static void world_free(world *w) {
     free(w->routed->levels);
     free(w->routed->masked);
     free(w->routed);
-    specrt__active_pool_free(w->pool);
+    specrt__shortlist_pool_free(w->pool);
     specrt_head_close(w->head);
 }
 
@@ -215,20 +218,20 @@ static void choose(world *w, int32_t level, bool member[N_IDS], specrt_segment *
     memset(member, 0, N_IDS * sizeof *member);
     for (int i = 0; i < CAPACITY / 2; i++) {
         int32_t id = random_below(N_IDS);
-        if (specrt__active_valid(w->pool, id))
-            specrt__active_want(w->pool, id, SPECRT__ACTIVE_WINDOW);
+        if (specrt__shortlist_valid(w->pool, id))
+            specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
     }
-    specrt__active_sync(w->pool);
-    for (int32_t id = 0; id < N_IDS; id++) member[id] = specrt__active_member(w->pool, id);
-    specrt__active_segment(w->pool, &segments[0]);
+    specrt__shortlist_sync(w->pool);
+    for (int32_t id = 0; id < N_IDS; id++) member[id] = specrt__shortlist_member(w->pool, id);
+    specrt__shortlist_segment(w->pool, &segments[0]);
     w->routed->level = level;
     w->routed->n_segments = w->routed->n_rows = w->routed->n_masked = 0;
     for (int i = 0; i < N_RANGES; i++) {
         int32_t first = random_below(N_IDS - 60);
         specrt_segment s = range_of(w, first, 1 + random_below(60));
-        REQUIRE(specrt__active_route(w->routed, &s));
+        REQUIRE(specrt__shortlist_route(w->routed, &s));
         for (int32_t r = 0; r < s.n_rows; r++)
-            if (specrt__active_valid(w->pool, s.ids[r])) member[s.ids[r]] = true;
+            if (specrt__shortlist_valid(w->pool, s.ids[r])) member[s.ids[r]] = true;
     }
     memcpy(segments + 1, w->routed->segments, N_RANGES * sizeof *segments);
     *n_segments = 1 + N_RANGES;
@@ -251,25 +254,25 @@ static void test_union(void) {
     static world w;
     world_make(&w);
     for (int32_t id = 0; id < N_IDS; id += 17)
-        specrt__active_mark(w.pool, id, SPECRT__ACTIVE_INVALID);
+        specrt__shortlist_mark(w.pool, id, SPECRT__SHORTLIST_INVALID);
     for (int32_t round = 0; round < ROUNDS; round++) {
         bool member[N_IDS], seen[N_IDS] = {false};
         specrt_segment segments[1 + N_RANGES];
-        specrt_active active = {&w.head->compute, segments, 0, 0, N_COLS, NULL};
+        specrt_shortlist shortlist = {&w.head->compute, segments, 0, 0, N_COLS, NULL};
         float hidden[N_COLS], logits[CAPACITY + MAX_ROWS], logprobs[K];
         int32_t ids[K];
-        choose(&w, round % 32, member, segments, &active.n_segments);
+        choose(&w, round % 32, member, segments, &shortlist.n_segments);
         if (round % 32 == 31) memset(w.routed->levels, 0, N_IDS * sizeof(uint32_t));
-        for (int i = 0; i < active.n_segments; i++) active.n_rows += segments[i].n_rows;
+        for (int i = 0; i < shortlist.n_segments; i++) shortlist.n_rows += segments[i].n_rows;
         for (int j = 0; j < N_COLS; j++) hidden[j] = fixture_normal(&random_state);
-        REQUIRE(specrt_active_logits(&active, hidden, 1, logits) == SPECRT_STATUS_OK);
-        REQUIRE(specrt_active_topk(&active, logits, 1, K, ids, logprobs) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_shortlist_logits(&shortlist, hidden, 1, logits) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_shortlist_topk(&shortlist, logits, 1, K, ids, logprobs) == SPECRT_STATUS_OK);
         for (int i = 0; i < K; i++) {
             CHECK(member[ids[i]] && !seen[ids[i]]);
             seen[ids[i]] = true;
             CHECK_NEAR(logprobs[i], logprob_of(&w, member, hidden, ids[i]), 1e-4);
         }
-        specrt__active_pool_reset(w.pool);
+        specrt__shortlist_pool_reset(w.pool);
     }
     world_free(&w);
 }
@@ -279,25 +282,25 @@ static void test_bounds(void) {
     static world w;
     world_make(&w);
     specrt_segment s = range_of(&w, 0, 200);
-    CHECK(specrt__active_route(w.routed, &s));
+    CHECK(specrt__shortlist_route(w.routed, &s));
     CHECK_INT(w.routed->n_masked, 0);
     s.n_rows = MAX_ROWS - 200 + 1;
-    CHECK(!specrt__active_route(w.routed, &s));
+    CHECK(!specrt__shortlist_route(w.routed, &s));
     CHECK_INT(w.routed->n_segments, 1);
     s.n_rows = MAX_ROWS - 200;
-    CHECK(specrt__active_route(w.routed, &s));
+    CHECK(specrt__shortlist_route(w.routed, &s));
     CHECK_INT(w.routed->segments[1].n_masked, MAX_ROWS - 200);
     w.routed->level = 1;
     w.routed->n_segments = w.routed->n_rows = w.routed->n_masked = 0;
     s.n_rows = 0;
-    CHECK(specrt__active_route(w.routed, &s));
+    CHECK(specrt__shortlist_route(w.routed, &s));
     CHECK_INT(w.routed->n_segments, 0);
     s.n_rows = 50;
-    CHECK(specrt__active_route(w.routed, &s));
+    CHECK(specrt__shortlist_route(w.routed, &s));
     CHECK_INT(w.routed->n_masked, 0);
     world_free(&w);
     /* All that a policy may route: clusters by three routers, what always comes with each, other lists. */
-    CHECK(3 * (SPECRT__CLUSTER_MOST + 1) + 3 <= SPECRT__ACTIVE_MAX_SEGMENTS);
+    CHECK(3 * (SPECRT__CLUSTER_MOST + 1) + 3 <= SPECRT__SHORTLIST_MAX_SEGMENTS);
 }
 
 static const test_case cases[] = {

@@ -19,7 +19,7 @@ typedef struct setup {
     specrt_head_desc desc;
 } setup;
 
-static setup setup_make(specrt_dtype dtype, bool bias, const specrt_desc *env) {
+static setup setup_make(specrt_dtype dtype, bool bias, const specrt_env *env) {
     setup s = {.desc = {.dtype = dtype, .n_rows = N_VOCAB + 8, .n_cols = N_COLS}};
     size_t n, n_rows = (size_t)s.desc.n_rows, n_bytes = n_rows * specrt_row_bytes(dtype, N_COLS);
     uint64_t seed = 3;
@@ -50,14 +50,14 @@ static int32_t id_of_rank(int32_t rank) {
 }
 
 /* Rows of the list are the head's, by rank: byte for byte, or decoded and rounded to halves. */
-static void check_rows(const setup *s, const specrt_active *active, int32_t size) {
-    const specrt_segment *segment = active->segments;
+static void check_rows(const setup *s, const specrt_shortlist *shortlist, int32_t size) {
+    const specrt_segment *segment = shortlist->segments;
     float expected[N_COLS], got[N_COLS];
     size_t row_bytes = specrt_row_bytes(s->desc.dtype, N_COLS);
-    CHECK_INT(active->n_segments, 1);
-    CHECK_INT(active->n_rows, size);
+    CHECK_INT(shortlist->n_segments, 1);
+    CHECK_INT(shortlist->n_rows, size);
     CHECK_INT(segment->n_rows, size);
-    CHECK_INT(active->n_cols, N_COLS);
+    CHECK_INT(shortlist->n_cols, N_COLS);
     CHECK((uintptr_t)segment->rows % 64 == 0);
     bool copied = segment->dtype == s->desc.dtype;
     CHECK(copied || segment->dtype == SPECRT_DTYPE_F16);
@@ -88,8 +88,8 @@ static void test_packed(void) {
             specrt_error err;
             CHECK_INT(specrt__ranks_create(s.bundle, s.head, sizes[i], &list, &err), 0);
             REQUIRE(list);
-            CHECK((list->active.segments->bias != NULL) == (t % 2 == 1));
-            check_rows(&s, &list->active, sizes[i]);
+            CHECK((list->shortlist.segments->bias != NULL) == (t % 2 == 1));
+            check_rows(&s, &list->shortlist, sizes[i]);
             specrt__ranks_free(list);
         }
         setup_free(&s);
@@ -104,12 +104,12 @@ static void test_owned(void) {
     float hidden[N_COLS], before[N_DEFAULT], after[N_DEFAULT];
     for (int j = 0; j < N_COLS; j++) hidden[j] = (float)(j % 7) - 3;
     REQUIRE(specrt__ranks_create(s.bundle, s.head, 0, &list, NULL) == 0);
-    CHECK_INT(list->active.n_rows, N_DEFAULT);
-    specrt_active_logits(&list->active, hidden, 1, before);
+    CHECK_INT(list->shortlist.n_rows, N_DEFAULT);
+    specrt_shortlist_logits(&list->shortlist, hidden, 1, before);
     memset(s.rows, 0, (N_VOCAB + 8) * specrt_row_bytes(SPECRT_DTYPE_F16, N_COLS));
     memset(s.bytes, 0, 64);
     specrt_bundle_close(s.bundle), s.bundle = NULL;
-    specrt_active_logits(&list->active, hidden, 1, after);
+    specrt_shortlist_logits(&list->shortlist, hidden, 1, after);
     CHECK(memcmp(before, after, sizeof before) == 0);
     specrt__ranks_free(list);
     setup_free(&s);
@@ -126,9 +126,9 @@ static void test_top_tokens(void) {
     int32_t ids[K];
     for (int j = 0; j < N_COLS; j++) hidden[j] = fixture_normal(&seed) / 4;
     REQUIRE(specrt__ranks_create(s.bundle, s.head, SIZE, &list, NULL) == 0);
-    const specrt_active *active = &list->active;
-    CHECK_INT(specrt_active_logits(active, hidden, 1, logits), SPECRT_STATUS_OK);
-    CHECK_INT(specrt_active_topk(active, logits, 1, K, ids, logprobs), SPECRT_STATUS_OK);
+    const specrt_shortlist *shortlist = &list->shortlist;
+    CHECK_INT(specrt_shortlist_logits(shortlist, hidden, 1, logits), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_shortlist_topk(shortlist, logits, 1, K, ids, logprobs), SPECRT_STATUS_OK);
     for (int r = 0; r < SIZE; r++) {
         int32_t id = id_of_rank(r);
         specrt_row_decode(SPECRT_DTYPE_F16, s.rows + (size_t)id * 2 * N_COLS, N_COLS, row);
@@ -202,7 +202,7 @@ static void test_short_head(void) {
 
 static void test_memory(void) {
     fixture_allocator a = {0};
-    specrt_desc env = fixture_desc(&a);
+    specrt_env env = fixture_desc(&a);
     setup s = setup_make(SPECRT_DTYPE_Q4_0, true, &env);
     specrt__ranks_list *list;
     specrt_error err;
@@ -226,12 +226,12 @@ static void run_backwards(void *user, int64_t n, void (*task)(void *arg, int64_t
 
 static void test_packing_lent(void) {
     int calls = 0;
-    specrt_desc env = {.user = &calls, .parallel_for = run_backwards};
+    specrt_env env = {.user = &calls, .parallel_for = run_backwards};
     setup s = setup_make(SPECRT_DTYPE_Q6_K, true, &env);
     specrt__ranks_list *list;
     REQUIRE(specrt__ranks_create(s.bundle, s.head, 400, &list, NULL) == 0);
     CHECK_INT(calls, 1);
-    check_rows(&s, &list->active, 400);
+    check_rows(&s, &list->shortlist, 400);
     specrt__ranks_free(list);
     setup_free(&s);
 }
@@ -241,17 +241,17 @@ static void test_levels(void) {
     const int32_t sizes[] = {50, 20, 30, 40}, expected[] = {30, 0, 10, 20, 20, 20};
     setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
     specrt__ranks_list *list;
-    const specrt_desc zeroed = {0};
-    specrt__active_pool *pool = specrt__active_pool_create(s.head, N_VOCAB, 1, &zeroed);
+    const specrt_env zeroed = {0};
+    specrt__shortlist_pool *pool = specrt__shortlist_pool_create(s.head, N_VOCAB, 1, &zeroed);
     REQUIRE(specrt__ranks_create(s.bundle, s.head, 60, &list, NULL) == 0);
     specrt__ranks_set_levels(list, s.head, list->segment.ids, sizes, 4);
     CHECK_INT(list->n_always, 20);
     for (int32_t level = 0; level < 6; level++) {
         uint32_t levels[N_VOCAB] = {0};
         int32_t masked[100];
-        specrt__active_routed routed = {
+        specrt__shortlist_routed routed = {
             .pool = pool, .levels = levels, .masked = masked, .max_rows = 100, .level = level};
-        const specrt__active_level at = {.level = level, .n = 1};
+        const specrt__shortlist_level at = {.level = level, .n = 1};
         specrt__ranks_levels.route(list, &at, &routed);
         CHECK_INT(routed.n_rows, expected[level]);
         for (int32_t i = 0; i < expected[level]; i++) {
@@ -259,14 +259,14 @@ static void test_levels(void) {
             CHECK(routed.segments[0].bias[i] == s.bias[id_of_rank(20 + i)]);
         }
     }
-    specrt__active_pool_free(pool);
+    specrt__shortlist_pool_free(pool);
     specrt__ranks_free(list);
     setup_free(&s);
 }
 
 /* One list, many threads. */
 typedef struct reader {
-    const specrt_active *active;
+    const specrt_shortlist *shortlist;
     float logits[2 * N_DEFAULT];
     int32_t ids[20];
 } reader;
@@ -276,8 +276,8 @@ static void *reader_run(void *opaque) {
     float hidden[2 * N_COLS], logprobs[20];
     for (int j = 0; j < 2 * N_COLS; j++) hidden[j] = (float)(j % 11) / 8 - 0.5f;
     for (int i = 0; i < 50; i++) {
-        specrt_active_logits(r->active, hidden, 2, r->logits);
-        specrt_active_topk(r->active, r->logits, 2, 10, r->ids, logprobs);
+        specrt_shortlist_logits(r->shortlist, hidden, 2, r->logits);
+        specrt_shortlist_topk(r->shortlist, r->logits, 2, 10, r->ids, logprobs);
     }
     return NULL;
 }
@@ -289,7 +289,7 @@ static void test_shared(void) {
     static reader readers[4];
     REQUIRE(specrt__ranks_create(s.bundle, s.head, 0, &list, NULL) == 0);
     for (int i = 0; i < 4; i++) {
-        readers[i].active = &list->active;
+        readers[i].shortlist = &list->shortlist;
         pthread_create(&threads[i], NULL, reader_run, &readers[i]);
     }
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);

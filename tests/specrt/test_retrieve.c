@@ -107,7 +107,7 @@ static void world_make(world *w, bool with_index, int32_t vectors) {
         {"ranks", 1, SPECRT_SECTION_DEPENDS_TOKENIZER, ranks, n_ranks, n_ranks},
     };
     w->bytes = fixture_bundle(sections + (with_index ? 0 : 2), with_index ? 4 : 2, &n);
-    specrt_desc env = fixture_desc(&w->allocator);
+    specrt_env env = fixture_desc(&w->allocator);
     REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, NULL));
     REQUIRE(!specrt_head_bind(w->bundle, &rows, &env, &w->head, NULL));
     draft_rows.rows = draft_weights;
@@ -236,8 +236,8 @@ static void check_same(const run *a, const run *b) {
         for (; i < V && j < V; i = x->newer[i], j = y->newer[j]) CHECK_INT(i, j);
     }
     for (int32_t i = 0; i < V; i++)
-        CHECK_INT(specrt__active_member(a->session->pool, i),
-                  specrt__active_member(b->session->pool, i));
+        CHECK_INT(specrt__shortlist_member(a->session->pool, i),
+                  specrt__shortlist_member(b->session->pool, i));
 }
 
 /* --- tests --- */
@@ -253,7 +253,7 @@ static void test_lossless(void) {
     static const int32_t vectors[] = {SPECRT_HNSW_NONE, SPECRT_HNSW_F16, SPECRT_HNSW_INT8};
     specrt_worker *thread;
     fixture_allocator allocator = {0};
-    specrt_desc env = fixture_desc(&allocator);
+    specrt_env env = fixture_desc(&allocator);
     REQUIRE(!specrt_worker_create(&env, &thread, NULL));
     for (int i = 0; i < 36; i++) {
         char text[128];
@@ -317,8 +317,8 @@ static void test_row_query(void) {
         REQUIRE(!specrt_session_observe(r.session, &draft, &verdict, NULL));
         logits_of(weights + token * D, logits);
         CHECK_INT(specrt_logits_topk(logits, V, 10, near), 10);
-        for (int i = 0; i < 10; i++) CHECK(specrt__active_member(r.session->pool, near[i]));
-        CHECK(specrt__active_member(r.session->pool, token));
+        for (int i = 0; i < 10; i++) CHECK(specrt__shortlist_member(r.session->pool, near[i]));
+        CHECK(specrt__shortlist_member(r.session->pool, token));
     }
     CHECK(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1] > 15);
     run_free(&r);
@@ -460,7 +460,7 @@ static void test_narrow_index(void) {
     world w;
     run r;
     fixture_allocator tight = {0, 0, 0};
-    specrt_desc env = fixture_desc(&tight);
+    specrt_env env = fixture_desc(&tight);
     size_t n;
     world_make(&w, true, SPECRT_HNSW_F16);
     ((specrt_hnsw_header *)(uintptr_t)specrt_bundle_data(w.bundle, "hnsw", &n))->ef = 1;
@@ -498,7 +498,7 @@ static void test_turns(void) {
         CHECK_INT(window_of(r.session)->n_list, n_window);
         for (int32_t id = 0; id < V && i == 0; id++)
             if (specrt__arc_resident(&before, id))
-                CHECK(specrt__active_member(r.session->pool, id));
+                CHECK(specrt__shortlist_member(r.session->pool, id));
         run_prompt(&r);
         CHECK_INT(r.session->position, N_PROMPT + 1);
         while (r.n < N_TOKENS) run_cycle(&r);
@@ -523,25 +523,25 @@ static void test_prompt(void) {
     specrt_target_rows rows = {.ids = best, .k = 2};
     world_make(&w, true, SPECRT_HNSW_F16);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=tokens", false, NULL, NULL);
-    const specrt__active_pool *pool = r.session->pool;
+    const specrt__shortlist_pool *pool = r.session->pool;
     CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 0);
     REQUIRE(!specrt_session_prefill(r.session, tokens, 16, &rows));
     const specrt__arc *arc = &cache_of(r.session)->arc;
     CHECK_INT(n_resident(r.session), 12);
     CHECK_INT(arc->lists[20], SPECRT__ARC_T2); /* it came twice */
-    for (int i = 2; i < 16; i++) CHECK(specrt__active_member(pool, tokens[i]) == (i >= 4));
-    CHECK(arc->lists[3] == SPECRT__ARC_NONE && !specrt__active_member(pool, 100));
+    for (int i = 2; i < 16; i++) CHECK(specrt__shortlist_member(pool, tokens[i]) == (i >= 4));
+    CHECK(arc->lists[3] == SPECRT__ARC_NONE && !specrt__shortlist_member(pool, 100));
     REQUIRE(!specrt_session_start(r.session, 33));
     observe(&r, 0, 100);
     CHECK_INT(cache_of(r.session)->n_blocked, 0);
-    CHECK(specrt__active_member(pool, 100));
+    CHECK(specrt__shortlist_member(pool, 100));
     CHECK_INT(arc->lists[4], SPECRT__ARC_T1); /* of the last node's best, where it stands twice */
     run_free(&r);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
     CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 1);
     REQUIRE(!specrt_session_prefill(r.session, tokens, 3, &rows));
     static const int32_t members[] = {20, 30, 100, 101, 0, 299};
-    for (int i = 0; i < 6; i++) CHECK(specrt__active_member(r.session->pool, members[i]));
+    for (int i = 0; i < 6; i++) CHECK(specrt__shortlist_member(r.session->pool, members[i]));
     CHECK_INT(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1], 5);
     rows.ids = no_token; /* the next prompt token is resident already, and nothing else comes in */
     REQUIRE(!specrt_session_prefill(r.session, tokens, 1, &rows));

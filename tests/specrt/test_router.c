@@ -84,7 +84,7 @@ static uint8_t *make_section(world *w, int32_t router, size_t *n) {
     return bytes;
 }
 
-static void open_world(world *w, int32_t router, const char *policy, const specrt_desc *env) {
+static void open_world(world *w, int32_t router, const char *policy, const specrt_env *env) {
     const char *tags[] = {"cluster", "centroid", "cluster", "group"};
     size_t n_ranks, n_section, n;
     uint8_t *ranks = fixture_ranks(N_IDS, 1, 20, &n_ranks);
@@ -169,7 +169,7 @@ typedef struct level {
     float logprobs[TOPK], draft_input[TOPK * N_COLS], hidden[TOPK * N_COLS];
 } level;
 
-static specrt__active_level random_level(level *l, int32_t t, int32_t n) {
+static specrt__shortlist_level random_level(level *l, int32_t t, int32_t n) {
     l->n = n;
     for (int32_t i = 0; i < n; i++) {
         l->tokens[i] = below(N_IDS);
@@ -179,7 +179,7 @@ static specrt__active_level random_level(level *l, int32_t t, int32_t n) {
             l->hidden[i * N_COLS + j] = fixture_normal(&state);
         }
     }
-    specrt__active_level out = {t, n, l->tokens, l->logprobs, l->draft_input, l->hidden};
+    specrt__shortlist_level out = {t, n, l->tokens, l->logprobs, l->draft_input, l->hidden};
     return out;
 }
 
@@ -191,7 +191,7 @@ static void test_forward(void) {
         open_world(&w, router, policies[router], NULL);
         specrt__cluster *s = (specrt__cluster *)w.session->states[0];
         for (int round = 0; round < 20; round++) {
-            specrt__active_level at = random_level(&l, 0, 1 + round % TOPK);
+            specrt__shortlist_level at = random_level(&l, 0, 1 + round % TOPK);
             specrt__cluster_forward(s, &w.head->compute, &at);
             for (int32_t i = 0; i < at.n; i++) {
                 double expected[M];
@@ -217,7 +217,7 @@ static void mark_best(const double *probs, int32_t k, bool *marked) {
 }
 
 /* The clusters that a level should have, as members by token. */
-static void expect(const world *w, const specrt__active_level *l, int32_t k, bool *member) {
+static void expect(const world *w, const specrt__shortlist_level *l, int32_t k, bool *member) {
     double totals[M] = {0};
     bool marked[M] = {false};
     for (int32_t i = 0; i < l->n; i++) {
@@ -242,8 +242,8 @@ static void expect(const world *w, const specrt__active_level *l, int32_t k, boo
 }
 
 /* What the session routes at a level: as often as each token stands in its segments. */
-static int32_t route(world *w, const specrt__active_level *l, int32_t *count) {
-    specrt__active_routed *r = w->session->routed;
+static int32_t route(world *w, const specrt__shortlist_level *l, int32_t *count) {
+    specrt__shortlist_routed *r = w->session->routed;
     int32_t n = 0;
     memset(count, 0, N_IDS * sizeof *count);
     memset(r->levels, 0, N_IDS * sizeof *r->levels);
@@ -279,7 +279,7 @@ static void check_levels(int32_t router, const char *policy, const int32_t *k) {
     for (int round = 0; round < 60; round++) {
         int32_t t = round % 6, far = SPECRT_TREE_MAX_STEPS - 1 - round % 26, count[N_IDS];
         bool member[N_IDS];
-        specrt__active_level at = random_level(&l, t, t ? 1 + below(TOPK) : 1);
+        specrt__shortlist_level at = random_level(&l, t, t ? 1 + below(TOPK) : 1);
         /* scores whose exponentials are beyond a float */
         for (int32_t i = 0; round % 5 == 4 && i < TOPK * N_COLS; i++) l.hidden[i] *= 8;
         route(&w, &at, count);
@@ -301,19 +301,19 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
     open_world(&w, router, policy, NULL);
     for (int round = 0; round < 40; round++) {
         int32_t count[N_IDS];
-        specrt__active_level at = random_level(&l, round % 6, 1 + below(TOPK));
+        specrt__shortlist_level at = random_level(&l, round % 6, 1 + below(TOPK));
         route(&w, &at, count);
-        const specrt__active_routed *r = w.session->routed;
-        specrt_active active = {&w.head->compute, r->segments, r->n_segments,
-                                r->n_rows,        N_COLS,      NULL};
-        REQUIRE(!specrt_active_logits(&active, l.hidden, at.n, logits));
+        const specrt__shortlist_routed *r = w.session->routed;
+        specrt_shortlist shortlist = {&w.head->compute, r->segments, r->n_segments,
+                                      r->n_rows,        N_COLS,      NULL};
+        REQUIRE(!specrt_shortlist_logits(&shortlist, l.hidden, at.n, logits));
         for (int32_t i = 0; i < at.n; i++) {
-            specrt__active_level alone = {at.level,
-                                          1,
-                                          l.tokens + i,
-                                          l.logprobs + i,
-                                          l.draft_input + i * N_COLS,
-                                          l.hidden + i * N_COLS};
+            specrt__shortlist_level alone = {at.level,
+                                             1,
+                                             l.tokens + i,
+                                             l.logprobs + i,
+                                             l.draft_input + i * N_COLS,
+                                             l.hidden + i * N_COLS};
             bool member[N_IDS], seen[N_IDS] = {false};
             const float *x = logits + i * r->n_rows;
             expect(&w, &alone, k, member);
@@ -328,8 +328,8 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
                     CHECK_NEAR((double)*x, dot, 1e-4);
                 }
             for (int32_t id = 0; id < N_IDS; id++) {
-                const specrt__active_pool *p = w.session->pool;
-                bool other = specrt__active_member(p, id) || !specrt__active_valid(p, id);
+                const specrt__shortlist_pool *p = w.session->pool;
+                bool other = specrt__shortlist_member(p, id) || !specrt__shortlist_valid(p, id);
                 CHECK_INT(seen[id], member[id] && !other);
             }
         }
@@ -365,16 +365,16 @@ static void test_always_and_cap(void) {
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster:13@cap=40@always=9", NULL);
     CHECK(specrt_policy_get_info(w.policy)->bound >= 49);
     for (int round = 0; round < 30; round++) {
-        specrt__active_level at = random_level(&l, round % 3, 1 + round % TOPK);
+        specrt__shortlist_level at = random_level(&l, round % 3, 1 + round % TOPK);
         CHECK_INT(route(&w, &at, count), 49);
         for (int32_t i = 1; i < 10; i++) CHECK(count[(7 * i + 3) % N_IDS] >= 1);
-        const specrt__active_routed *r = w.session->routed;
+        const specrt__shortlist_routed *r = w.session->routed;
         int32_t n_masked = 0, n_twice = 0, n_ends = 0;
         for (int32_t i = 0; i < r->n_segments; i++) n_masked += r->segments[i].n_masked;
         for (int32_t id = 0; id < N_IDS; id++) n_twice += count[id] == 2;
         for (int32_t id = 0; id < N_IDS; id++)
-            n_ends += count[id] == 1 && specrt__active_member(w.session->pool, id);
-        n_ends += specrt__active_valid(w.session->pool, (7 * (N_IDS - 1) + 3) % N_IDS)
+            n_ends += count[id] == 1 && specrt__shortlist_member(w.session->pool, id);
+        n_ends += specrt__shortlist_valid(w.session->pool, (7 * (N_IDS - 1) + 3) % N_IDS)
                       ? 0
                       : count[(7 * (N_IDS - 1) + 3) % N_IDS];
         CHECK_INT(n_masked, n_twice + n_ends);
@@ -391,7 +391,7 @@ static void test_per_row_and_cap(void) {
     open_world(&w, SPECRT_ROUTER_CENTROID, policy, NULL);
     specrt__cluster_shared *shared = (specrt__cluster_shared *)w.policy->sources[0].shared.data;
     for (int round = 0; round < 40; round++) {
-        specrt__active_level at = random_level(&l, round % 6, 1 + below(TOPK));
+        specrt__shortlist_level at = random_level(&l, round % 6, 1 + below(TOPK));
         shared->cap = 0;
         int32_t whole = route(&w, &at, count);
         shared->cap = 70 + 10 * (round % 8);
@@ -430,10 +430,10 @@ static void check_in_place(int32_t first) {
     REQUIRE(!specrt_session_create(moved.policy, &params, NULL, &moved.session, NULL));
     CHECK_INT(specrt_policy_get_info(moved.policy)->bound, specrt_policy_get_info(w.policy)->bound);
     for (int round = 0; round < 20; round++) {
-        specrt__active_level at = random_level(&l, round % 6, 1 + round % TOPK);
+        specrt__shortlist_level at = random_level(&l, round % 6, 1 + round % TOPK);
         route(&w, &at, expected);
         route(&moved, &at, count);
-        const specrt__active_routed *r = moved.session->routed;
+        const specrt__shortlist_routed *r = moved.session->routed;
         for (int32_t id = 0; id < N_IDS; id++) CHECK_INT(count[id], expected[id]);
         for (int32_t i = 1; i < r->n_segments; i++)
             CHECK(r->segments[i].rows >= (void *)rows &&
@@ -457,7 +457,7 @@ static void test_untold(void) {
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "dynaspec", NULL);
     CHECK_STR(specrt_policy_get_info(w.policy)->text, "cluster");
     specrt__cluster *s = (specrt__cluster *)w.session->states[0];
-    specrt__active_level at = random_level(&l, 0, 1);
+    specrt__shortlist_level at = random_level(&l, 0, 1);
     double expected[M];
     l.tokens[0] = 0; /* has an embedding as all others have */
     at.draft_input = NULL;
@@ -473,11 +473,11 @@ static void test_no_allocation(void) {
     level l;
     int32_t count[N_IDS];
     fixture_allocator a = {0, 0, 0};
-    specrt_desc env = fixture_desc(&a);
+    specrt_env env = fixture_desc(&a);
     open_world(&w, SPECRT_ROUTER_CORAL, "coral", &env);
     int n_calls = a.n_calls;
     for (int round = 0; round < 10; round++) {
-        specrt__active_level at = random_level(&l, round % 6, 1 + round % TOPK);
+        specrt__shortlist_level at = random_level(&l, round % 6, 1 + round % TOPK);
         route(&w, &at, count);
     }
     CHECK_INT(a.n_calls, n_calls);
@@ -492,7 +492,7 @@ static void test_memory(void) {
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster", NULL);
     for (int fail_at = 1; status == SPECRT_STATUS_NO_MEMORY; fail_at++) {
         fixture_allocator a = {.fail_at = fail_at};
-        specrt_desc env = fixture_desc(&a);
+        specrt_env env = fixture_desc(&a);
         const specrt_head_desc rows = {
             .rows = w.rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
         const specrt_head_desc embedding = {

@@ -127,10 +127,10 @@ static void cycle(specrt_session *s, const specrt_draft *d, specrt_verdict *verd
 }
 
 /* Every token of the list once, with its own row. */
-static void check_list(const specrt_active *active) {
+static void check_list(const specrt_shortlist *shortlist) {
     int seen[V] = {0};
-    for (int32_t i = 0; i < active->n_segments; i++) {
-        const specrt_segment *s = &active->segments[i];
+    for (int32_t i = 0; i < shortlist->n_segments; i++) {
+        const specrt_segment *s = &shortlist->segments[i];
         for (int32_t r = 0; r < s->n_rows; r++) {
             const char *row = (const char *)s->rows + (size_t)r * s->row_stride;
             CHECK_INT(seen[s->ids[r]]++, 0);
@@ -198,11 +198,11 @@ static void test_static(void) {
     open_all();
     REQUIRE(specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt__ranks_create(bundle, head, 0, &list, NULL) == SPECRT_STATUS_OK);
-    const specrt_active *active = &list->active;
+    const specrt_shortlist *shortlist = &list->shortlist;
     for (int32_t i = 0; i < 60; i++)
-        if (has_row(ranks.ids[i])) CHECK_INT(active->segments[0].ids[n++], ranks.ids[i]);
-    CHECK_INT(active->n_rows, n);
-    check_list(active);
+        if (has_row(ranks.ids[i])) CHECK_INT(shortlist->segments[0].ids[n++], ranks.ids[i]);
+    CHECK_INT(shortlist->n_rows, n);
+    check_list(shortlist);
     specrt__ranks_free(list);
 }
 
@@ -218,10 +218,10 @@ static void test_full_decoded(void) {
         .rows = q4, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = N_ROWS, .n_cols = 32, .ids = ids};
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, NULL) == SPECRT_STATUS_OK);
     s = open_session(h, "full", &policy);
-    const specrt_active *active = specrt_session_shortlist(s);
-    CHECK_INT(active->n_rows, N_ROWS);
-    CHECK_INT(active->segments[0].dtype, SPECRT_DTYPE_F16);
-    CHECK(memcmp(active->segments[0].ids, ids, sizeof ids) == 0);
+    const specrt_shortlist *shortlist = specrt_session_shortlist(s);
+    CHECK_INT(shortlist->n_rows, N_ROWS);
+    CHECK_INT(shortlist->segments[0].dtype, SPECRT_DTYPE_F16);
+    CHECK(memcmp(shortlist->segments[0].ids, ids, sizeof ids) == 0);
     specrt_session_close(s);
     specrt_policy_close(policy);
     specrt_head_close(h);

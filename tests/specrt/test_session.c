@@ -134,25 +134,25 @@ static void test_union(void) {
     specrt_policy *policy = make_policy(set.policy);
     specrt_session *s = make_session(policy, &set, NULL);
     decode(s, &set, specrt_policy_get_info(policy)->bound, false, &r);
-    const specrt_active *active = specrt_session_shortlist(s);
-    REQUIRE(active->n_segments == 2);
+    const specrt_shortlist *shortlist = specrt_session_shortlist(s);
+    REQUIRE(shortlist->n_segments == 2);
     int n_both = 0;
     for (int32_t id = 0; id < V; id++)
-        n_both += (s->pool->wants[id] & SPECRT__ACTIVE_FIXED) &&
-                  (s->pool->wants[id] & SPECRT__ACTIVE_WINDOW);
+        n_both += (s->pool->wants[id] & SPECRT__SHORTLIST_FIXED) &&
+                  (s->pool->wants[id] & SPECRT__SHORTLIST_WINDOW);
     CHECK(n_both > 0); /* else the sources do not overlap and the case says little */
     for (int i = 0; i < D; i++) hidden[i] = fixture_normal(&state);
     double total = 0, x[V];
     for (int32_t id = 0; id < V; id++) {
         x[id] = -INFINITY;
-        if (!(s->pool->wants[id] & (SPECRT__ACTIVE_FIXED | SPECRT__ACTIVE_WINDOW))) continue;
+        if (!(s->pool->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_WINDOW))) continue;
         x[id] = pair_score(id, hidden);
         total += exp(x[id]);
     }
     int32_t ids[K];
     float logprobs[K];
-    REQUIRE(specrt_active_logits(active, hidden, 1, logits) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_active_topk(active, logits, 1, K, ids, logprobs) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_shortlist_logits(shortlist, hidden, 1, logits) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_shortlist_topk(shortlist, logits, 1, K, ids, logprobs) == SPECRT_STATUS_OK);
     for (int k = 0; k < K; k++) {
         int32_t best = 0;
         for (int32_t id = 0; id < V; id++)
@@ -170,7 +170,7 @@ static void test_union(void) {
 static bool at_level(const specrt_session *s, int32_t level, int32_t id) {
     int32_t size = level == 0 ? 60 : level == 1 ? 25 : 9, rank = 0;
     while ((7 * rank + 3) % V != id) rank++;
-    return rank < size || (s->pool->wants[id] & SPECRT__ACTIVE_WINDOW);
+    return rank < size || (s->pool->wants[id] & SPECRT__SHORTLIST_WINDOW);
 }
 
 /* Every level is one softmax over its own prefix of the ranks and the window. */
@@ -241,8 +241,8 @@ static void make_batch(const specrt_policy *policy, const setting *set, specrt_d
 /* What two sessions made of the same pass: bit for bit. */
 static void check_same_level(const specrt_session *a, const specrt_session *b,
                              const specrt_beam *beam_a, const specrt_beam *beam_b, int32_t n) {
-    size_t n_logits = (size_t)n * (size_t)a->active.n_rows, n_beam = (size_t)beam_a->n;
-    REQUIRE(a->active.n_rows == b->active.n_rows && beam_a->n == beam_b->n);
+    size_t n_logits = (size_t)n * (size_t)a->shortlist.n_rows, n_beam = (size_t)beam_a->n;
+    REQUIRE(a->shortlist.n_rows == b->shortlist.n_rows && beam_a->n == beam_b->n);
     CHECK(memcmp(a->logits, b->logits, n_logits * sizeof *a->logits) == 0);
     CHECK(memcmp(beam_a->tokens, beam_b->tokens, n_beam * sizeof *beam_a->tokens) == 0);
     CHECK(memcmp(beam_a->parents, beam_b->parents, n_beam * sizeof *beam_a->parents) == 0);
@@ -371,9 +371,9 @@ static void test_route(void) {
     REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
     CHECK_INT(specrt_session_shortlist(s)->n_rows, 9);
     for (int32_t level = 0; level < 5; level++) {
-        const specrt_active *active = specrt_session_route(s, level, &beam, hidden, NULL);
-        REQUIRE(active == specrt_session_shortlist(s));
-        CHECK_INT(active->n_rows, sizes[level]);
+        const specrt_shortlist *shortlist = specrt_session_route(s, level, &beam, hidden, NULL);
+        REQUIRE(shortlist == specrt_session_shortlist(s));
+        CHECK_INT(shortlist->n_rows, sizes[level]);
     }
     CHECK(specrt_session_route(t, 0, &beam, hidden, NULL) == specrt_session_shortlist(t));
     CHECK(!specrt_session_route(s, -1, &beam, hidden, NULL));

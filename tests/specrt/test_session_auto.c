@@ -60,18 +60,19 @@ static void test_session_lists(void) {
     for (int i = 0; i < 400; i++) {
         specrt_auto_choice choice;
         specrt_auto_choose(auto_draft, &choice);
-        const specrt_active *active = specrt_session_shortlist(s);
-        CHECK_INT(active->segments[0].n_rows, rows[choice.list]);
+        const specrt_shortlist *shortlist = specrt_session_shortlist(s);
+        CHECK_INT(shortlist->segments[0].n_rows, rows[choice.list]);
         specrt_beam beam;
         specrt_session_get_beam(s, &beam);
         CHECK_INT(beam.n, choice.num_steps > 0);
         seen[choice.list] = true;
         for (int32_t k = 0; k < FIXED; k++)
-            CHECK_INT(specrt_session_member(s, active->segments[0].ids[k], 0) != SPECRT_MEMBER_NO,
+            CHECK_INT(specrt_session_member(s, shortlist->segments[0].ids[k], 0) !=
+                          SPECRT_MEMBER_NO,
                       k < rows[choice.list]);
         /* First what the short list has, then what it lacks. */
         int32_t at = i < 200 ? i % 10 : 30 + i % 60;
-        int32_t tokens[4] = {5, active->segments[0].ids[at], active->segments[0].ids[at], 7};
+        int32_t tokens[4] = {5, shortlist->segments[0].ids[at], shortlist->segments[0].ids[at], 7};
         int32_t n = choice.num_steps + 1;
         const specrt_target_rows told = {.logits = logits};
         bool tells = i % 100 == 99; /* rarely: these logits say that nothing will be accepted */

@@ -11,7 +11,7 @@ static void test_no_allocation(void) {
     open_all();
     for (int i = 0; i < 4; i++) {
         fixture_allocator a = {0, 0, 0};
-        specrt_desc env = fixture_desc(&a);
+        specrt_env env = fixture_desc(&a);
         setting set = {texts[i], HONEST, {4, 5, 20}, {0.8f, 5, 0.9f, 0, 9, 4}};
         run r;
         specrt_policy *policy = make_policy(set.policy);
@@ -34,7 +34,7 @@ static void test_failed_allocations(void) {
     for (int kind = SPECRT_DRAFT_TOP_K; kind <= SPECRT_DRAFT_SAMPLED; kind++)
         for (int fail_at = 1;; fail_at++) {
             fixture_allocator a = {0, 0, fail_at};
-            specrt_desc env = fixture_desc(&a);
+            specrt_env env = fixture_desc(&a);
             specrt_session_params params = {.tree = set.tree,
                                             .sampling = set.sampling,
                                             .draft = (specrt_draft_kind)kind,
@@ -70,7 +70,7 @@ static void test_first_terminator(void) {
     CHECK(specrt_session_member(s, -1, 0) == SPECRT_MEMBER_NO);
     CHECK(specrt_session_member(s, V, 0) == SPECRT_MEMBER_NO);
     CHECK(specrt_session_member(s, INT32_MAX, 0) == SPECRT_MEMBER_NO);
-    const specrt_active *rows = specrt_session_shortlist(s);
+    const specrt_shortlist *rows = specrt_session_shortlist(s);
     for (int32_t i = 0; i < rows->n_segments; i++) CHECK(rows->segments[i].n_rows > 0);
     CHECK_INT(specrt_session_shortlist(s)->n_rows, 3); /* with the root */
     specrt_session_close(s);
@@ -90,7 +90,7 @@ static void test_padding(void) {
     REQUIRE(specrt_policy_create(NULL, padded, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(s->pool->n_ids, V);
-    for (int32_t id = 0; id < V; id++) CHECK_INT(specrt__active_valid(s->pool, id), id < V - 4);
+    for (int32_t id = 0; id < V; id++) CHECK_INT(specrt__shortlist_valid(s->pool, id), id < V - 4);
     specrt_session_close(s);
     specrt_policy_close(policy);
     specrt_head_close(padded);
@@ -99,7 +99,7 @@ static void test_padding(void) {
 /* --- logits that are scaled and capped --- */
 
 /* By token, what a distribution over the shortlist says at this temperature; 0 for those outside. */
-static void distribution_of(const specrt_active *list, const specrt_head_desc *desc,
+static void distribution_of(const specrt_shortlist *list, const specrt_head_desc *desc,
                             const float *hidden, double temperature, double *out) {
     double total = 0, scale = (double)desc->logit_scale, cap = (double)desc->softcap;
     for (int i = 0; i < V; i++) out[i] = 0;
@@ -160,7 +160,7 @@ static void test_shape(void) {
 static void test_marks(void) {
     open_all();
     specrt_policy *policy = make_policy("static:30");
-    specrt__active_pool pool = {.n_ids = V + 16 - V % 16};
+    specrt__shortlist_pool pool = {.n_ids = V + 16 - V % 16};
     pool.wants = (uint8_t *)calloc((size_t)pool.n_ids, 1);
     REQUIRE(pool.wants);
     const int32_t invalid[] = {9, pool.n_ids}, *own = policy->invalid, n_own = policy->n_invalid;
@@ -170,8 +170,8 @@ static void test_marks(void) {
     policy->invalid = own;
     policy->n_invalid = n_own;
     CHECK_INT(pool.n_fixed, policy->fixed.n_rows);
-    CHECK(pool.wants[9] & SPECRT__ACTIVE_INVALID);
-    for (int32_t i = V; i < pool.n_ids; i++) CHECK_INT(pool.wants[i], SPECRT__ACTIVE_INVALID);
+    CHECK(pool.wants[9] & SPECRT__SHORTLIST_INVALID);
+    for (int32_t i = V; i < pool.n_ids; i++) CHECK_INT(pool.wants[i], SPECRT__SHORTLIST_INVALID);
     free(pool.wants);
     specrt_policy_close(policy);
 }

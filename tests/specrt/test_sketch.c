@@ -1,6 +1,6 @@
 /* test_sketch.c : the scans against plain sums, what sketch:m names against brute force. */
 #include "specrt_tools.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 #include "core/base.h"
 #include "core/simd.h"
 #include "core/head.h"
@@ -72,7 +72,8 @@ static void world_make(world *w, int32_t n_rows, int32_t n_cols, int32_t n_signs
     free(sketch);
 }
 
-static const specrt_active *route(world *w, const float *hidden, int32_t n, const float *logprobs) {
+static const specrt_shortlist *route(world *w, const float *hidden, int32_t n,
+                                     const float *logprobs) {
     static const int32_t tokens[TOPK] = {1, 2, 3, 4, 5, 6, 7, 8};
     specrt_beam beam = {n, tokens, NULL, logprobs};
     REQUIRE(!specrt_session_start(w->session, 1));
@@ -227,10 +228,10 @@ static float round_z(const float *z, int32_t n, int32_t *q) {
 static void project(const world *w, const float *hidden, float *z) {
     specrt_segment basis = specrt__sketch_basis(&w->view);
     int32_t rank = w->view.header->rank;
-    specrt_active active = {&w->head->compute, &basis, 1, rank, w->n_cols, NULL};
+    specrt_shortlist shortlist = {&w->head->compute, &basis, 1, rank, w->n_cols, NULL};
     float center[MOST_RANK];
-    REQUIRE(!specrt_active_logits(&active, hidden, 1, z));
-    REQUIRE(!specrt_active_logits(&active, w->view.center, 1, center));
+    REQUIRE(!specrt_shortlist_logits(&shortlist, hidden, 1, z));
+    REQUIRE(!specrt_shortlist_logits(&shortlist, w->view.center, 1, center));
     for (int k = 0; k < rank; k++) z[k] -= center[k];
 }
 
@@ -276,14 +277,14 @@ static void score_tokens(const world *w, const float *hidden, int32_t n_signs, i
         int32_t above = 0, id = w->view.rows[i];
         for (int32_t j = 0; j < n_places; j++)
             above += preview[j] > preview[i] || (preview[j] == preview[i] && j < i);
-        if (above < keep && specrt__active_valid(w->session->pool, id) &&
-            !specrt__active_member(w->session->pool, id))
+        if (above < keep && specrt__shortlist_valid(w->session->pool, id) &&
+            !specrt__shortlist_member(w->session->pool, id))
             scores[id] = (double)refined[i];
     }
 }
 
-static const specrt_segment *routed(const specrt_active *active) {
-    return &active->segments[active->n_segments - 1];
+static const specrt_segment *routed(const specrt_shortlist *shortlist) {
+    return &shortlist->segments[shortlist->n_segments - 1];
 }
 
 static const specrt__sketch *sketch_of(const world *w) {
@@ -373,7 +374,7 @@ static void test_bytes(void) {
         for (int k = 0; k < tries[i].states; k++)
             n_kept += sketch_of(&w)->kept[k * SPECRT__SKETCH_PARTS].n;
         CHECK_INT(stats.n_passes, 1);
-        CHECK_INT(stats.n_bytes, w.session->active.n_rows * 80 + tries[i].rank * 40 +
+        CHECK_INT(stats.n_bytes, w.session->shortlist.n_rows * 80 + tries[i].rank * 40 +
                                      tries[i].blocks * (tries[i].lines * 64 + 32) +
                                      n_kept * (tries[i].rank + 16) / 4);
         world_close(&w);
@@ -450,19 +451,19 @@ static void check_everything(const char *policy) {
     world_make(&w, 601, 24, 64, true);
     world_open(&w, policy);
     for (int32_t j = 0; j < w.n_cols; j++) hidden[j] = fixture_normal(&state);
-    const specrt_active *active = route(&w, hidden, 1, &sure);
-    CHECK_INT(active->n_rows, 599); /* n_vocab leaves one out, the ranks another */
+    const specrt_shortlist *shortlist = route(&w, hidden, 1, &sure);
+    CHECK_INT(shortlist->n_rows, 599); /* n_vocab leaves one out, the ranks another */
     specrt_segment all = {.rows = w.rows,
                           .dtype = SPECRT_DTYPE_F32,
                           .row_stride = 24 * 4,
                           .n_rows = 601,
                           .bias = w.bias};
     specrt__head_products(w.head->compute.kernels, &all, 0, 601, 24, hidden, 1, expected, 601);
-    REQUIRE(!specrt_active_logits(active, hidden, 1, logits));
+    REQUIRE(!specrt_shortlist_logits(shortlist, hidden, 1, logits));
     const float *at = logits;
-    for (int32_t i = 0; i < active->n_segments; at += active->segments[i++].n_rows)
-        for (int32_t r = 0; r < active->segments[i].n_rows; r++)
-            CHECK(memcmp(&at[r], &expected[active->segments[i].ids[r]], 4) == 0);
+    for (int32_t i = 0; i < shortlist->n_segments; at += shortlist->segments[i++].n_rows)
+        for (int32_t r = 0; r < shortlist->segments[i].n_rows; r++)
+            CHECK(memcmp(&at[r], &expected[shortlist->segments[i].ids[r]], 4) == 0);
     world_close(&w);
     free(w.bytes);
 }

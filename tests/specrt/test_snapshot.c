@@ -41,7 +41,7 @@ static void open_all(void) {
     bundle = open_bundle(60, -1, &bytes[0]);
     other_bundle = open_bundle(80, -1, &bytes[1]);
     specrt_head_desc desc = pair_head();
-    specrt_desc env = fixture_desc(&allocator);
+    specrt_env env = fixture_desc(&allocator);
     REQUIRE(!specrt_head_bind(bundle, &desc, &env, &head, NULL));
 }
 

@@ -11,7 +11,7 @@
 /* --- the source --- */
 
 typedef struct recent {
-    specrt__active_pool *pool;
+    specrt__shortlist_pool *pool;
     int32_t n, size;
     int32_t ids[]; /* [size] oldest first */
 } recent;
@@ -23,15 +23,15 @@ static void recent_leave(recent *r, int32_t i) {
 static void recent_push(void *state, int32_t id) {
     recent *r = (recent *)state;
     int32_t i = 0;
-    if (!specrt__active_valid(r->pool, id)) return;
+    if (!specrt__shortlist_valid(r->pool, id)) return;
     while (i < r->n && r->ids[i] != id) i++;
     if (i < r->n) recent_leave(r, i);
     if (r->n == r->size) {
-        specrt__active_drop(r->pool, r->ids[0], SPECRT__ACTIVE_RETRIEVE);
+        specrt__shortlist_drop(r->pool, r->ids[0], SPECRT__SHORTLIST_RETRIEVE);
         recent_leave(r, 0);
     }
     r->ids[r->n++] = id;
-    specrt__active_want(r->pool, id, SPECRT__ACTIVE_RETRIEVE);
+    specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
 }
 
 static void *recent_open(void *shared, const specrt__source_session *with) {
@@ -106,7 +106,7 @@ static void check_wanted(const specrt_session *s, const int32_t *output, int32_t
     for (int32_t i = n, n_found = 0; i-- > 0 && n_found < LAST;)
         if (!wanted[output[i]]) wanted[output[i]] = true, n_found++;
     for (int32_t id = 0; id < V; id++) {
-        CHECK_INT((s->pool->wants[id] & SPECRT__ACTIVE_RETRIEVE) != 0, wanted[id]);
+        CHECK_INT((s->pool->wants[id] & SPECRT__SHORTLIST_RETRIEVE) != 0, wanted[id]);
         if (wanted[id]) CHECK_INT(specrt_session_member(s, id, 0), SPECRT_MEMBER_NOW);
     }
 }

@@ -44,7 +44,7 @@ static void fill_rows(world *w, specrt_dtype dtype) {
 }
 
 static void world_open(world *w, specrt_dtype dtype, bool biased, const char *policy,
-                       const specrt_desc *env) {
+                       const specrt_env *env) {
     size_t n;
     memset(w, 0, sizeof *w);
     w->bytes = fixture_ranks_bundle(V - 1, 2, 60, &n);
@@ -81,7 +81,7 @@ static void check_stock(const world *w, specrt_session *const *sessions, int32_t
     memset(holders, 0, sizeof holders);
     memset(vacant, 0, sizeof vacant);
     for (int32_t i = 0; i < n; i++) {
-        const specrt__active_pool *p = sessions[i]->pool;
+        const specrt__shortlist_pool *p = sessions[i]->pool;
         n_holds += p->n_rows;
         for (int32_t slot = 0; slot < p->n_rows; slot++) {
             REQUIRE(k->place_of[p->ids[slot]] == p->places[slot]);
@@ -152,8 +152,8 @@ static void open_sessions(world *w, const specrt_session_params *kind, specrt_se
 
 static void check_same_level(const specrt_session *a, const specrt_session *b,
                              const specrt_beam *beam_a, const specrt_beam *beam_b, int32_t n) {
-    size_t n_logits = (size_t)n * (size_t)a->active.n_rows, n_beam = (size_t)beam_a->n;
-    REQUIRE(a->active.n_rows == b->active.n_rows && beam_a->n == beam_b->n);
+    size_t n_logits = (size_t)n * (size_t)a->shortlist.n_rows, n_beam = (size_t)beam_a->n;
+    REQUIRE(a->shortlist.n_rows == b->shortlist.n_rows && beam_a->n == beam_b->n);
     REQUIRE(memcmp(a->logits, b->logits, n_logits * sizeof *a->logits) == 0);
     REQUIRE(memcmp(beam_a->tokens, beam_b->tokens, n_beam * sizeof *beam_a->tokens) == 0);
     REQUIRE(memcmp(beam_a->logprobs, beam_b->logprobs, n_beam * sizeof *beam_a->logprobs) == 0);
@@ -298,7 +298,7 @@ static void lend(void *user, int64_t n, void (*task)(void *arg, int64_t i), void
 
 static void test_threads(void) {
     static world w;
-    specrt_desc env = {.parallel_for = lend};
+    specrt_env env = {.parallel_for = lend};
     world_open(&w, SPECRT_DTYPE_F16, true, "window:300@min=300", &env);
     CHECK(run_batches(&w, &kinds[0], COSTS_DEFAULT, 33) > 0);
     CHECK(run_batches(&w, &kinds[1], COSTS_ALWAYS, 9) > 0);
@@ -374,7 +374,7 @@ static void test_refused(void) {
 static void test_memory(void) {
     static world w;
     fixture_allocator a = {0};
-    specrt_desc env = fixture_desc(&a);
+    specrt_env env = fixture_desc(&a);
     specrt_session *s[4] = {NULL};
     specrt_session_params params = {.tree = {2, 1, 3}};
     specrt_beam beams[4];

@@ -1,7 +1,7 @@
 /* test_successor.c : what successor:k adds to a level, against brute force over the graph, and its
  * logits against those of packed rows. */
 #include "specrt_tools.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 #include "core/pool.h"
 #include "decode/session.h"
 #include "fixture.h"
@@ -95,8 +95,8 @@ static void score_all(const world *w, const int32_t *tokens, const float *logpro
         const float *counts;
         int32_t m = specrt_cograph_successors(&w->graph, tokens[i], &ids, &counts), n_new = 0;
         for (int32_t j = 0; j < m && n_new < SIZE; j++) {
-            if (specrt__active_member(w->session->pool, ids[j])) continue;
-            if (!specrt__active_valid(w->session->pool, ids[j])) continue;
+            if (specrt__shortlist_member(w->session->pool, ids[j])) continue;
+            if (!specrt__shortlist_valid(w->session->pool, ids[j])) continue;
             n_new++;
             scores[ids[j]] += exp((double)logprobs[i]) * ((double)counts[j] - 0.5) /
                               (double)w->graph.totals[tokens[i]];
@@ -106,14 +106,14 @@ static void score_all(const world *w, const int32_t *tokens, const float *logpro
 
 /* The routed segment holds the best by score, none twice, no member, and no more than SIZE. */
 static void check_level(const world *w, const int32_t *tokens, const float *logprobs, int32_t n) {
-    const specrt_active *active = specrt_session_shortlist(w->session);
+    const specrt_shortlist *shortlist = specrt_session_shortlist(w->session);
     double scores[N_IDS], worst = INFINITY;
     bool held[N_IDS] = {false};
     int32_t n_found = 0, n_rows = 0;
     score_all(w, tokens, logprobs, n, scores);
     for (int32_t v = 0; v < N_IDS; v++) n_found += scores[v] > 0;
-    if (active->n_segments > 1) {
-        const specrt_segment *s = &active->segments[1];
+    if (shortlist->n_segments > 1) {
+        const specrt_segment *s = &shortlist->segments[1];
         n_rows = s->n_rows;
         CHECK_INT(s->n_masked, 0);
         for (int32_t i = 0; i < s->n_rows; i++) {
@@ -129,13 +129,13 @@ static void check_level(const world *w, const int32_t *tokens, const float *logp
 
 /* Every row's logit by the definition, whatever segment it lies in. */
 static void check_logits(const world *w, specrt_dtype dtype, const float *hidden, int32_t n) {
-    const specrt_active *active = specrt_session_shortlist(w->session);
-    float *logits = (float *)malloc((size_t)n * (size_t)active->n_rows * sizeof *logits);
+    const specrt_shortlist *shortlist = specrt_session_shortlist(w->session);
+    float *logits = (float *)malloc((size_t)n * (size_t)shortlist->n_rows * sizeof *logits);
     int32_t column = 0;
-    REQUIRE(!specrt_active_logits(active, hidden, n, logits));
-    for (int32_t i = 0; i < active->n_segments; i++)
-        for (int32_t r = 0; r < active->segments[i].n_rows; r++, column++) {
-            int32_t id = active->segments[i].ids[r];
+    REQUIRE(!specrt_shortlist_logits(shortlist, hidden, n, logits));
+    for (int32_t i = 0; i < shortlist->n_segments; i++)
+        for (int32_t r = 0; r < shortlist->segments[i].n_rows; r++, column++) {
+            int32_t id = shortlist->segments[i].ids[r];
             float row[N_COLS];
             const void *from = dtype == SPECRT_DTYPE_F32
                                    ? (const void *)(w->rows + id * N_COLS)
@@ -144,7 +144,7 @@ static void check_logits(const world *w, specrt_dtype dtype, const float *hidden
             for (int32_t h = 0; h < n; h++) {
                 double sum = w->bias[id];
                 for (int j = 0; j < N_COLS; j++) sum += (double)row[j] * hidden[h * N_COLS + j];
-                CHECK_NEAR(logits[h * active->n_rows + column], sum, 2e-2);
+                CHECK_NEAR(logits[h * shortlist->n_rows + column], sum, 2e-2);
             }
         }
     free(logits);
@@ -204,7 +204,7 @@ static void test_select(void) {
     for (int round = 0; round < 2000; round++) {
         int32_t n = 1 + below(300), k = 1 + below(n);
         for (int32_t i = 0; i < n; i++) keys[i] = (uint64_t)(uint32_t)below(40) << 32 | (uint32_t)i;
-        specrt__active_select(keys, n, k);
+        specrt__shortlist_select(keys, n, k);
         uint64_t least = UINT64_MAX;
         for (int32_t i = 0; i < k; i++) least = keys[i] < least ? keys[i] : least;
         for (int32_t i = k; i < n; i++) CHECK(keys[i] < least);

@@ -684,7 +684,7 @@ static void test_memory(void) {
     bytes whole = write_trace(30);
     for (int fail_at = 1; fail_at < 6; fail_at++) {
         fixture_allocator a = {.fail_at = fail_at};
-        specrt_desc env = fixture_desc(&a);
+        specrt_env env = fixture_desc(&a);
         bytes b = {0};
         specrt_trace_writer *w;
         specrt_trace_reader *r;

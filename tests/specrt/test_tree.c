@@ -103,7 +103,7 @@ static void run_random(specrt_tree_params params, int k, int n_steps) {
     CHECK_INT(draft.parents[0], -1);
     CHECK_INT(draft.beam_rows[0], n_steps ? 0 : -1);
     check_finished(&draft, nodes, n, params.num_draft_tokens);
-    specrt_tree_free(tree);
+    specrt_tree_close(tree);
 }
 
 static void test_random(void) {
@@ -138,7 +138,7 @@ static void test_chain(void) {
         CHECK_INT(draft.masks[i], (1 << (i + 1)) - 1);
         CHECK_INT(draft.beam_rows[i], i < 4 ? 0 : -1); /* the last was not fed to a pass */
     }
-    specrt_tree_free(tree);
+    specrt_tree_close(tree);
 }
 
 /* Impossible proposals are never drafted, and certain ones never lose their parent. */
@@ -169,7 +169,7 @@ static void test_extremes(void) {
     CHECK_INT(draft.parents[1], 0);
     CHECK_INT(draft.parents[2], 0);
     CHECK(specrt_tree_expand(tree, ids, certain, 2, 2, &beam) == SPECRT_STATUS_BAD_ARG);
-    specrt_tree_free(tree);
+    specrt_tree_close(tree);
 }
 
 /* Every proposal as good as its parent: the earlier wins, so the first levels are kept whole. */
@@ -193,7 +193,7 @@ static void test_forced_ties(void) {
         CHECK_INT(draft.parents[i], i <= K ? 0 : (i - K - 1) / K + 1);
         CHECK_INT(draft.depths[i], i <= K ? 1 : 2);
     }
-    specrt_tree_free(tree);
+    specrt_tree_close(tree);
 }
 
 static void test_limits(void) {
@@ -208,15 +208,15 @@ static void test_limits(void) {
     CHECK_INT(specrt_tree_get_params(tree)->num_steps, 6);
     CHECK_INT(specrt_tree_get_params(tree)->topk, 10);
     CHECK_INT(specrt_tree_get_params(tree)->num_draft_tokens, 60);
-    specrt_tree_free(tree);
+    specrt_tree_close(tree);
     for (int i = 0; i < 3; i++) { /* the greatest of each that is accepted */
         const specrt_tree_params most[] = {{SPECRT_TREE_MAX_STEPS, 1, 2},
                                            {1, SPECRT_TREE_MAX_TOPK, 2},
                                            {1, 1, SPECRT_TREE_MAX_NODES}};
         CHECK_INT(specrt_tree_create(&most[i], NULL, &tree, &err), SPECRT_STATUS_OK);
-        specrt_tree_free(tree);
+        specrt_tree_close(tree);
     }
-    specrt_tree_free(NULL);
+    specrt_tree_close(NULL);
 }
 
 /* Rows that are not the beam's, more proposals a row than topk, and a level too many. */
@@ -227,8 +227,8 @@ static void test_refused(void) {
     specrt_tree *tree;
     specrt_beam beam;
     fixture_allocator allocator = {0, 0, 0};
-    specrt_desc desc = fixture_desc(&allocator);
-    REQUIRE(specrt_tree_create(&p, &desc, &tree, NULL) == SPECRT_STATUS_OK);
+    specrt_env env = fixture_desc(&allocator);
+    REQUIRE(specrt_tree_create(&p, &env, &tree, NULL) == SPECRT_STATUS_OK);
     specrt_tree_begin(tree, 7);
     CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 2, 3, &beam), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 1, 4, &beam), SPECRT_STATUS_BAD_ARG);
@@ -238,7 +238,7 @@ static void test_refused(void) {
     CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 3, 3, &beam), SPECRT_STATUS_OK);
     CHECK_INT(beam.n, 0);
     CHECK_INT(specrt_tree_expand(tree, ids, logprobs, 0, 3, &beam), SPECRT_STATUS_BAD_ARG);
-    specrt_tree_free(tree);
+    specrt_tree_close(tree);
     CHECK_INT(allocator.n_live, 0);
 }
 

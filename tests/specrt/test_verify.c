@@ -37,7 +37,7 @@ static void test_distribution(void) {
         distribution_of(logits, V, &settings[k], p);
         for (int64_t i = 0; i < N; i++) seen[specrt_verifier_draw(v, logits, i)]++;
         CHECK(distribution_holds(distribution_fit_of(seen, p, V, N)));
-        specrt_verifier_free(v);
+        specrt_verifier_close(v);
     }
 }
 
@@ -82,7 +82,7 @@ static void test_filters(void) {
         specrt_verifier *v;
         REQUIRE(specrt_verifier_create(n, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
         check_weights(v, logits, n);
-        specrt_verifier_free(v);
+        specrt_verifier_close(v);
     }
 }
 
@@ -147,7 +147,7 @@ static void check_picks(const specrt_sampling *s, float *logits, int n, int n_dr
         double u = specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, at, 0);
         if (verdict.n == 1) CHECK(distribution_picks(rest, n, u, verdict.tokens[0]));
     }
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 static void test_blocks(void) {
@@ -184,7 +184,7 @@ static void test_pick_edges(void) {
         CHECK_INT(specrt__verify_pick(v, 0.25 * i), expected[i]);
         CHECK_INT(specrt__verify_pick(v, 0.25 * i + 0.2499), expected[i]);
     }
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* Sums go by eight lanes, which are added pairwise: to the bit, and over nothing that lies behind. */
@@ -213,7 +213,7 @@ static void test_page_end(void) {
             for (int i = 0; i < n; i++) logits[i] = (float)(4 * random_real());
             REQUIRE(specrt_verifier_create(n, &filters[f], NULL, &v, NULL) == SPECRT_STATUS_OK);
             for (int k = 0; k < 3; k++) CHECK(specrt_verifier_draw(v, logits, k) < n);
-            specrt_verifier_free(v);
+            specrt_verifier_close(v);
             fixture_pages_close(&pages);
         }
 }
@@ -230,18 +230,18 @@ static void test_nucleus_edge(void) {
         specrt__verify_distribution(v, logits);
         CHECK(v->total == 2);
         for (int i = 0; i < 6; i++) CHECK((v->weights[i] > 0) == (i == first || i == first + 1));
-        specrt_verifier_free(v);
+        specrt_verifier_close(v);
     }
     const specrt_sampling least = {1, 0, 0, 0.5f, 1, 0}; /* of the best: those weigh as much */
     REQUIRE(specrt_verifier_create(6, &least, NULL, &v, NULL) == SPECRT_STATUS_OK);
     specrt__verify_distribution(v, logits);
     CHECK(v->total == 4);
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
     for (int i = 0; i < 6; i++) logits[i] = i < 4 ? 0 : -INFINITY; /* two of four are the mass */
     REQUIRE(specrt_verifier_create(6, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
     specrt__verify_distribution(v, logits);
     for (int i = 0; i < 6; i++) CHECK((v->weights[i] > 0) == (i < 2));
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* Rows that hold no distribution: the greedy token, whatever the temperature. */
@@ -256,7 +256,7 @@ static void test_degenerate(void) {
         CHECK_INT(specrt_verifier_draw(v, logits, 2), 9);
         logits[4] = logits[6] = INFINITY;
         CHECK_INT(specrt_verifier_draw(v, logits, 3), 4);
-        specrt_verifier_free(v);
+        specrt_verifier_close(v);
     }
 }
 
@@ -270,7 +270,7 @@ static void test_cold(void) {
         specrt_verifier *v;
         REQUIRE(specrt_verifier_create(V, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
         for (int64_t i = 0; i < 20; i++) CHECK_INT(specrt_verifier_draw(v, logits, i), 12);
-        specrt_verifier_free(v);
+        specrt_verifier_close(v);
     }
 }
 
@@ -284,7 +284,7 @@ static void test_greedy(void) {
     CHECK_INT(specrt_verifier_draw(v, logits, 3), 5);
     for (int i = 0; i < V; i++) logits[i] = i == 8 ? INFINITY : -INFINITY;
     CHECK_INT(specrt_verifier_draw(v, logits, 4), 8);
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* A target whose logits depend on the last two tokens, so that a wrong path shows. */
@@ -348,7 +348,7 @@ static void test_stream(void) {
         }
         CHECK(memcmp(plain, stream, sizeof(int32_t) * LENGTH) == 0);
         CHECK(n_longer > 5);
-        specrt_verifier_free(v);
+        specrt_verifier_close(v);
     }
 }
 
@@ -384,7 +384,7 @@ static void test_propose(void) {
     logits[4] = logits[9] = INFINITY;
     CHECK_INT(specrt_verifier_propose(v, logits, V, 1, 0, 0, probs), 4);
     CHECK(probs[4] == 1 && probs[9] == 0 && probs[3] == 0);
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* Emissions of one drafted token and what follows, over many cycles: counts, and how many accepted. */
@@ -430,7 +430,7 @@ static void test_rejection(void) {
         int n_accepted = chain_counts(v, draft_logits, ids, N_IDS, logits, N, seen);
         CHECK(distribution_holds(distribution_fit_of(seen, p, V, N)));
         CHECK_NEAR((double)n_accepted / N, expected, 4.5 * sqrt(expected * (1 - expected) / N));
-        specrt_verifier_free(v);
+        specrt_verifier_close(v);
     }
 }
 
@@ -473,7 +473,7 @@ static void test_rejection_edges(void) {
         doubled[i] = i == V - 1 ? -26 : 0, probs[i] = i == V - 1 ? 0 : 0.05f;
     specrt__verify_distribution(v, doubled); /* e^-26 is left, of a total of 22 */
     CHECK(!specrt__verify_subtract(v, &distribution));
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
     REQUIRE(specrt_verifier_create(V, &greedy, NULL, &v, NULL) == SPECRT_STATUS_OK);
     memset(seen, 0, sizeof seen);
     chain_counts(v, logits, ids, V, logits, 100, seen);
@@ -482,7 +482,7 @@ static void test_rejection_edges(void) {
     memset(seen, 0, sizeof seen);
     chain_counts(v, doubled, ids, V, logits, 100, seen);
     CHECK_INT(seen[0], 100);
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* Drafts without a root, with too many nodes, before the text; and the smallest and largest that are none
@@ -520,7 +520,7 @@ static void test_refused_drafts(void) {
                   fits ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_ARG);
         CHECK_INT(verdict.n, fits ? n + 1 : 0);
     }
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* What lies before a draft is not of it, though it looks like the root's child. */
@@ -535,7 +535,7 @@ static void test_before(void) {
     REQUIRE(!specrt_verify_tree(v, &draft, logits, 0, &verdict));
     CHECK_INT(verdict.n, 2);
     CHECK_INT(verdict.nodes[1], 1);
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* Distributions that are none: they do not sum to 1, name tokens that are not there, or give the drafted
@@ -569,7 +569,7 @@ static void test_refused_distributions(void) {
         CHECK_INT(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict),
                   distributions[i].status);
     }
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 /* A greedy target has one token, the lower of two that tie: the other is rejected. */
@@ -586,7 +586,7 @@ static void test_greedy_chain(void) {
         CHECK_INT(verdict.n, i == 0 ? 2 : 1);
         CHECK_INT(verdict.tokens[0], 4);
     }
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
 }
 
 static void test_refused(void) {
@@ -602,16 +602,16 @@ static void test_refused(void) {
     CHECK(specrt_verifier_create(0, NULL, NULL, &v, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK(specrt_verifier_create(SPECRT_MAX_VOCAB + 1, NULL, NULL, &v, &err) ==
           SPECRT_STATUS_BAD_ARG);
-    specrt_verifier_free(NULL);
+    specrt_verifier_close(NULL);
     fixture_allocator a = {0};
-    specrt_desc env = fixture_desc(&a);
+    specrt_env env = fixture_desc(&a);
     const specrt_sampling hottest = {100, 0, 0, 0, 0, 0};
     float logits[2] = {0, 0}, probs[2];
     REQUIRE(!specrt_verifier_create(2, &hottest, &env, &v, NULL));
     CHECK(specrt_verifier_propose(v, logits, 2, 100, 0, 0, probs) >= 0);
     CHECK_INT(specrt_verifier_propose(v, logits, 2, 100.1f, 0, 0, probs), -1);
     CHECK_INT(a.n_live, 1);
-    specrt_verifier_free(v);
+    specrt_verifier_close(v);
     CHECK_INT(a.n_live, 0);
 }
 

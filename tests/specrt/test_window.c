@@ -136,7 +136,7 @@ static int32_t oracle_members(const oracle *o, bool *members) {
 typedef struct history {
     oracle o;
     specrt_head *head;
-    specrt__active_pool *pool;
+    specrt__shortlist_pool *pool;
     specrt__window *window;
 } history;
 
@@ -151,8 +151,8 @@ static void check(const history *h) {
     }
     for (int32_t id = 0; id < N_IDS; id++) {
         int wants = h->pool->wants[id];
-        REQUIRE(((wants & SPECRT__ACTIVE_WINDOW) != 0) == members[id]);
-        REQUIRE(((wants & SPECRT__ACTIVE_FILL) != 0) == (id < n_fill && id != INVALID));
+        REQUIRE(((wants & SPECRT__SHORTLIST_WINDOW) != 0) == members[id]);
+        REQUIRE(((wants & SPECRT__SHORTLIST_FILL) != 0) == (id < n_fill && id != INVALID));
     }
     CHECK_INT(h->pool->n_wanted, n + n_all);
 }
@@ -222,25 +222,25 @@ static void run_cycle(history *h, int32_t cycle) {
 static void run_history(const specrt__window_params *params, int n_cycles) {
     static float rows[N_IDS * 4];
     static history h;
-    specrt_desc env = {.alloc = NULL};
+    specrt_env env = {.alloc = NULL};
     specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = 4};
     memset(&h, 0, sizeof h);
     h.o.params = *params;
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &h.head, NULL) == SPECRT_STATUS_OK);
-    h.pool = specrt__active_pool_create(h.head, N_IDS, N_IDS, &env);
+    h.pool = specrt__shortlist_pool_create(h.head, N_IDS, N_IDS, &env);
     h.window = specrt__window_create(h.pool, params, N_LOGITS, &env);
     REQUIRE(h.pool && h.window);
     h.window->params.n_frequent = N_RANKED;
-    specrt__active_mark(h.pool, INVALID, SPECRT__ACTIVE_INVALID);
+    specrt__shortlist_mark(h.pool, INVALID, SPECRT__SHORTLIST_INVALID);
     for (int sequence = 0; sequence < 2; sequence++) { /* the second finds nothing of the first */
         h.o.n_stream = h.o.n_list = h.o.n_set = h.o.n_seed = 0;
-        specrt__active_pool_reset(h.pool);
+        specrt__shortlist_pool_reset(h.pool);
         specrt__window_begin(h.window);
         run_prompt(&h, random_below(400));
         for (int cycle = 0; cycle < n_cycles; cycle++) run_cycle(&h, cycle);
     }
     specrt__window_close(h.window);
-    specrt__active_pool_free(h.pool);
+    specrt__shortlist_pool_free(h.pool);
     specrt_head_close(h.head);
 }
 

@@ -85,7 +85,7 @@ static void test_means(void) {
     CHECK_INT(f.n_tokens, 200);
     CHECK_NEAR(f.accept_length, 140.0 / 50, 1e-12);
     CHECK_NEAR(f.coverage, 130.0 / 140, 1e-12);
-    CHECK_NEAR(f.active_rows, (40 * 256 + 10 * 512) / 50.0, 1e-12);
+    CHECK_NEAR(f.shortlist_rows, (40 * 256 + 10 * 512) / 50.0, 1e-12);
     CHECK_NEAR(f.bytes_pass, 1200, 1e-9);
     CHECK_NEAR(f.loop_share, 0.15, 1e-12);
     CHECK_NEAR(f.draft, 0.001, 1e-12);

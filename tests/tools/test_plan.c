@@ -200,9 +200,9 @@ static void test_smaller_trees(void) {
                 n_missed += vb.n - found;
                 n_seen++;
             }
-            specrt_tree_free(small);
+            specrt_tree_close(small);
         }
-        specrt_tree_free(wide);
+        specrt_tree_close(wide);
     }
     CHECK(n_shapes > 60);
     CHECK(n_missed < n_seen / 50);

@@ -83,8 +83,8 @@ static void test_thresholds(void) {
                 bool fits = all.depths[i] <= small[t].num_steps && all.logprobs[i] >= threshold;
                 CHECK_INT(fits, has_path(&some, &all, i));
             }
-            specrt_tree_free(a);
-            specrt_tree_free(b);
+            specrt_tree_close(a);
+            specrt_tree_close(b);
         }
 }
 
@@ -269,7 +269,7 @@ typedef struct failing {
 static void open_failing(failing *f, const char *const texts[N_TEXTS], int32_t topk) {
     static float weights[N_ROWS * 4];
     const specrt_head_desc desc = {.rows = weights, .n_rows = N_ROWS, .n_cols = 4};
-    specrt_desc env = fixture_desc(&f->memory);
+    specrt_env env = fixture_desc(&f->memory);
     REQUIRE(specrt_head_bind(NULL, &desc, &env, &f->head, NULL) == SPECRT_STATUS_OK);
     f->info.n_vocab = N_ROWS;
     f->infos[0] = &f->info;

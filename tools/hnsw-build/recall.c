@@ -119,7 +119,7 @@ specrt_status hnsw_recall_truth(hnsw_recall_set *set, const specrt_head *head,
     s.row_stride =
         rows->row_stride ? rows->row_stride : specrt_row_bytes(rows->dtype, rows->n_cols);
     s.n_rows = n_ids;
-    specrt_active active = {specrt_head_compute(head), &s, 1, n_ids, rows->n_cols, NULL};
+    specrt_shortlist shortlist = {specrt_head_compute(head), &s, 1, n_ids, rows->n_cols, NULL};
     int32_t k = n_ids < RECALL_K ? n_ids : RECALL_K, best[BATCH * RECALL_K];
     float logprobs[BATCH * RECALL_K];
     float *logits = (float *)malloc((size_t)n_ids * BATCH * sizeof *logits);
@@ -127,8 +127,8 @@ specrt_status hnsw_recall_truth(hnsw_recall_set *set, const specrt_head *head,
     memset(set->truth, 0xff, (size_t)set->n * RECALL_K * sizeof *set->truth);
     for (int32_t q = 0; q < set->n; q += BATCH) {
         int32_t n = set->n - q < BATCH ? set->n - q : BATCH;
-        specrt_active_logits(&active, set->queries + q * set->dim, n, logits);
-        specrt_active_topk(&active, logits, n, k, best, logprobs);
+        specrt_shortlist_logits(&shortlist, set->queries + q * set->dim, n, logits);
+        specrt_shortlist_topk(&shortlist, logits, n, k, best, logprobs);
         for (int32_t i = 0; i < n; i++)
             memcpy(set->truth + (q + i) * RECALL_K, best + i * k, (size_t)k * sizeof *best);
     }

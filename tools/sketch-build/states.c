@@ -147,9 +147,9 @@ enum { TRUTH_ROWS = 2048, TRUTH_BATCH = 16 };
 typedef struct truth {
     state_set *s;
     const row_order *o;
-    specrt_active block; /* f32 rows */
-    float *logits;       /* [threads, TRUTH_BATCH, TRUTH_ROWS] */
-    float *scores;       /* [n, BUILD_K] of best */
+    specrt_shortlist block; /* f32 rows */
+    float *logits;          /* [threads, TRUTH_BATCH, TRUTH_ROWS] */
+    float *scores;          /* [n, BUILD_K] of best */
 } truth;
 
 /* Ties go to the lower row, as in the runtime. */
@@ -170,7 +170,7 @@ static void rank_batch(void *arg, int64_t batch, int worker) {
             rows = t->block.n_rows;
     float *logits = t->logits + (size_t)worker * TRUTH_BATCH * TRUTH_ROWS;
     if (n > TRUTH_BATCH) n = TRUTH_BATCH;
-    specrt_active_logits(&t->block, t->s->states + first * t->s->dim, n, logits);
+    specrt_shortlist_logits(&t->block, t->s->states + first * t->s->dim, n, logits);
     for (int32_t i = 0; i < n; i++) {
         int32_t *best = t->s->best + (size_t)(first + i) * BUILD_K;
         float *scores = t->scores + (size_t)(first + i) * BUILD_K;
@@ -192,7 +192,7 @@ static specrt_status rank_all(truth *t, float *rows, int threads, specrt_error *
         for (int32_t i = 0; i < n; i++) order_read(t->o, first + i, rows + i * t->s->dim);
         segment.ids = t->o->rows + first;
         segment.n_rows = n;
-        t->block = (specrt_active){specrt_head_compute(head), &segment, 1, n, t->s->dim, NULL};
+        t->block = (specrt_shortlist){specrt_head_compute(head), &segment, 1, n, t->s->dim, NULL};
         sl_parallel_for(threads, (t->s->n_measured + TRUTH_BATCH - 1) / TRUTH_BATCH, rank_batch, t);
     }
     specrt_head_close(head);

@@ -150,7 +150,7 @@ static void print_json(const decoding *run) {
         sl_json_put(o, "accept_length", sl_json_real((double)s->n_emitted / cycles));
         sl_json_put(o, "coverage",
                     sl_json_real(s->n_emitted ? (double)s->n_covered / (double)s->n_emitted : 0));
-        sl_json_put(o, "active_rows", sl_json_real((double)s->n_rows / cycles));
+        sl_json_put(o, "shortlist_rows", sl_json_real((double)s->n_rows / cycles));
     }
     sl_json_print(o);
 }
@@ -163,7 +163,7 @@ static void print_figures(const decoding *run) {
                 t->seconds, (double)t->tokens.n / t->seconds, t->times.prefill);
     if (s->n_cycles == 0) return;
     double n = (double)s->n_cycles;
-    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
+    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f shortlist rows",
                 specrt_policy_get_info(run->policy)->text, (double)s->n_emitted / n,
                 100.0 * (double)s->n_covered / (double)s->n_emitted, (double)s->n_rows / n);
     sl_cli_info("ms per cycle: draft %.2f, head %.2f, target %.2f, verify %.2f, update %.2f",

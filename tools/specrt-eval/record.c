@@ -184,7 +184,7 @@ static void print_figures(const recording *r) {
     double coverage = s->n_emitted ? (double)s->n_covered / (double)s->n_emitted : 0;
     sl_cli_info("%s: %s cycles, %s tokens", r->options.common.output,
                 sl_text_count((uint64_t)s->n_cycles), sl_text_count((uint64_t)figures.n_tokens));
-    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f active rows",
+    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f shortlist rows",
                 specrt_policy_get_info(r->policy)->text, accept_length, 100 * coverage, rows);
     if (!r->options.common.json) return;
     json_object *o = json_object_new_object();
@@ -196,7 +196,7 @@ static void print_figures(const recording *r) {
     sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)s->n_cycles));
     sl_json_put(o, "accept_length", sl_json_real(accept_length));
     sl_json_put(o, "coverage", sl_json_real(coverage));
-    sl_json_put(o, "active_rows", sl_json_real(rows));
+    sl_json_put(o, "shortlist_rows", sl_json_real(rows));
     sl_json_print(o);
 }
 

@@ -143,7 +143,7 @@ static specrt_status print_json(writer *w, const inputs *in, const char *policy,
     sl_json_put(o, "n_tokens", sl_json_whole((uint64_t)s->n_tokens));
     sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)s->n_cycles));
     sl_json_put(o, "accept_length", sl_json_real(ratio((double)s->n_emitted, (double)s->n_cycles)));
-    sl_json_put(o, "active_rows", sl_json_real(ratio((double)s->n_rows, (double)s->n_cycles)));
+    sl_json_put(o, "shortlist_rows", sl_json_real(ratio((double)s->n_rows, (double)s->n_cycles)));
     put_auto(w, o);
     sl_json_put(o, "seconds", sl_json_real(s->seconds));
     sl_json_put(o, "tokens_per_second", sl_json_real(speed(s, in->n)));

@@ -356,7 +356,7 @@ static json_object *json_way(const bench *b, const way *w) {
     sl_json_put(o, "tokens_per_second", sl_json_real(speed(w)));
     sl_json_put(o, "speedup_plain", sl_json_real(ratio(speed(w), speed(&b->ways[0]))));
     sl_json_put(o, "accept_length", sl_json_real(ratio((double)w->n_emitted, (double)w->n_cycles)));
-    sl_json_put(o, "active_rows", sl_json_real(ratio((double)w->n_rows, (double)w->n_cycles)));
+    sl_json_put(o, "shortlist_rows", sl_json_real(ratio((double)w->n_rows, (double)w->n_cycles)));
     sl_json_put(o, "seconds", sl_json_real(w->best_seconds));
     sl_json_put(o, "round_seconds", rounds);
     sl_json_put(o, "draft_seconds", sl_json_real(w->best_draft));

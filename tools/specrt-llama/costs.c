@@ -90,15 +90,15 @@ static specrt_status run_head(costs *c, int32_t n_rows, int32_t n, double *secon
                                  .ids = c->ids,
                                  .dtype = head->dtype,
                                  .n_rows = n_rows};
-    const specrt_active active = {.compute = specrt_head_compute(c->m->head),
-                                  .segments = &rows,
-                                  .n_segments = 1,
-                                  .n_rows = n_rows,
-                                  .n_cols = head->n_cols,
-                                  .head = c->m->head};
+    const specrt_shortlist shortlist = {.compute = specrt_head_compute(c->m->head),
+                                        .segments = &rows,
+                                        .n_segments = 1,
+                                        .n_rows = n_rows,
+                                        .n_cols = head->n_cols,
+                                        .head = c->m->head};
     double began = sl_measure_seconds();
-    TRY(specrt_active_logits(&active, c->hidden, n, c->logits));
-    specrt_status status = specrt_active_topk(&active, c->logits, n, n, c->best_ids, c->best);
+    TRY(specrt_shortlist_logits(&shortlist, c->hidden, n, c->logits));
+    specrt_status status = specrt_shortlist_topk(&shortlist, c->logits, n, n, c->best_ids, c->best);
     *seconds = sl_measure_seconds() - began;
     return status;
 }

@@ -66,6 +66,6 @@ specrt_status plain_generate(plain_decoder *p, const options *o, const models *m
 
 void plain_close(plain_decoder *p) {
     if (p->context) llama_free(p->context);
-    specrt_verifier_free(p->verifier);
+    specrt_verifier_close(p->verifier);
     *p = (plain_decoder){0};
 }

@@ -90,7 +90,8 @@ void compare_write_cards(FILE *f, const comparison *c) {
                     "no policy beat the whole vocabulary; the nearest is");
         write_card(f, 100 * x.accept_length / full.accept_length, 1, "%",
                    "of its accept length</span></div>\n");
-        write_card(f, 100 * x.active_rows / full.active_rows, 1, "%", "of its rows</span></div>\n");
+        write_card(f, 100 * x.shortlist_rows / full.shortlist_rows, 1, "%",
+                   "of its rows</span></div>\n");
     }
     fputs("</div>\n", f);
 }

@@ -117,7 +117,7 @@ typedef struct interval {
 typedef struct figures {
     int64_t n_prompts, n_turns, n_tokens;
     double accept_length, accept_full; /* the latter: as a share of the full vocabulary's */
-    double coverage, active_rows, loop_share;
+    double coverage, shortlist_rows, loop_share;
     double bytes_pass;  /* read for a drafter's pass: rows scored, and what they were chosen by */
     double rows_copied; /* a cycle */
     double draft, head, target, verify, update, prefill; /* prefill: per turn */

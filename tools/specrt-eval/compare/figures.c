@@ -247,7 +247,7 @@ static void means_of(const turn_sample *sum, int n_turns, int num_steps, figures
     out->n_turns = n_turns;
     out->n_tokens = sum->n_tokens;
     out->coverage = emitted > 0 ? (double)sum->stats.n_covered / emitted : NAN;
-    out->active_rows = sum->stats.n_cycles ? (double)sum->stats.n_rows / cycles : NAN;
+    out->shortlist_rows = sum->stats.n_cycles ? (double)sum->stats.n_rows / cycles : NAN;
     out->bytes_pass = ratio((double)sum->stats.n_bytes, (double)sum->stats.n_passes);
     out->rows_copied = sum->stats.n_cycles ? (double)sum->stats.n_copied / cycles : NAN;
     out->loop_share = tokens > 0 ? (double)sum->n_loop / tokens : 0;

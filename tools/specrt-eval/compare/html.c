@@ -57,7 +57,7 @@ static void main_table(FILE *f, const comparison *c) {
         cell(f, i == PLAIN ? NAN : x.accept_length, 2);
         interval_cell(f, i == PLAIN ? &none : &x.accept_length_ci);
         cell(f, 100 * x.coverage, 1);
-        count_cell(f, x.active_rows);
+        count_cell(f, x.shortlist_rows);
         cell(f, i == PLAIN ? NAN : (double)c->contestants[i].bytes_extra / 1e6, 2);
         count_cell(f, x.tokens_per_second);
         count_cell(f, x.tokens_per_second_prompt);
@@ -98,10 +98,11 @@ static void time_table(FILE *f, const comparison *c) {
         cell(f, x.prefill * 1e3, 1);
         fputs("</tr>\n", f);
     }
-    fputs("</table></div>\n<p class=\"note\">draft: the drafter's layer; head: products with the "
-          "active rows, their ranking, the tree; target: its pass over the tree; verify: drawing; "
-          "update: learning and packing. A cycle of plain decoding is one token.</p>\n",
-          f);
+    fputs(
+        "</table></div>\n<p class=\"note\">draft: the drafter's layer; head: products with the "
+        "shortlist rows, their ranking, the tree; target: its pass over the tree; verify: drawing; "
+        "update: learning and packing. A cycle of plain decoding is one token.</p>\n",
+        f);
 }
 
 static void spread_cell(FILE *f, double x, const interval *ci) {
@@ -206,7 +207,7 @@ static void plot_points(FILE *f, const comparison *c, const char *title, const c
         figures x;
         figures_of(c, i, -1, &x);
         interval line = spread(&x);
-        const double values[5] = {x.active_rows, x.active_rows, y(&x), line.low, line.high};
+        const double values[5] = {x.shortlist_rows, x.shortlist_rows, y(&x), line.low, line.high};
         memcpy(at[i], values, sizeof values);
         series[2 * k] =
             (plot_series){NULL, at[i], at[i] + 3, 2, k % HTML_COLORS, k >= HTML_COLORS, false};
@@ -215,7 +216,7 @@ static void plot_points(FILE *f, const comparison *c, const char *title, const c
     }
     const plot p = {.title = title,
                     .caption = "Lines are 95% intervals.",
-                    .x = {"active rows", PLOT_LOG2, false, 0, 0},
+                    .x = {"shortlist rows", PLOT_LOG2, false, 0, 0},
                     .y = {label, PLOT_LINEAR, false, 0, 0},
                     .series = series,
                     .n_series = 2 * (c->n_contestants - FULL)};

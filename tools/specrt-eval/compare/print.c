@@ -17,7 +17,7 @@ static void print_row(const comparison *c, int i, int name_width) {
     else
         printf("  %4.2f-%-4.2f", f.accept_length_ci.low, f.accept_length_ci.high);
     sl_text_number(100 * f.coverage, 7, 1);
-    sl_text_number(f.active_rows, 7, 0);
+    sl_text_number(f.shortlist_rows, 7, 0);
     sl_text_number(f.bytes_pass / 1e6, 7, 3);
     sl_text_number(i == PLAIN ? NAN : f.draft * 1e3, 7, 2);
     sl_text_number(i == PLAIN ? NAN : f.head * 1e3, 7, 2);
@@ -287,7 +287,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     if (domain < 0 && i != PLAIN) put_worst(o, c, i);
     sl_json_put(o, "acceptance", json_acceptance(&f));
     sl_json_put(o, "coverage", sl_json_real(f.coverage));
-    sl_json_put(o, "active_rows", sl_json_real(f.active_rows));
+    sl_json_put(o, "shortlist_rows", sl_json_real(f.shortlist_rows));
     sl_json_put(o, "bytes_pass", sl_json_real(f.bytes_pass));
     sl_json_put(o, "rows_copied", sl_json_real(f.rows_copied));
     put_times(o, &f);

@@ -235,14 +235,14 @@ static specrt_status cpu_head(void *user, int32_t n_rows, int32_t n, int32_t k) 
         .bias = c->head.bias,
         .dtype = c->head.dtype,
         .n_rows = n_rows};
-    const specrt_active active = {.compute = specrt_head_compute(c->models->head),
-                                  .segments = &rows,
-                                  .n_segments = 1,
-                                  .n_rows = n_rows,
-                                  .n_cols = c->head.n_cols,
-                                  .head = c->models->head};
-    TRY(specrt_active_logits(&active, c->hidden, n, c->logits));
-    return specrt_active_topk(&active, c->logits, n, k, c->best_ids, c->best);
+    const specrt_shortlist shortlist = {.compute = specrt_head_compute(c->models->head),
+                                        .segments = &rows,
+                                        .n_segments = 1,
+                                        .n_rows = n_rows,
+                                        .n_cols = c->head.n_cols,
+                                        .head = c->models->head};
+    TRY(specrt_shortlist_logits(&shortlist, c->hidden, n, c->logits));
+    return specrt_shortlist_topk(&shortlist, c->logits, n, k, c->best_ids, c->best);
 }
 
 static specrt_status cpu_draft(void *user, int32_t n) {

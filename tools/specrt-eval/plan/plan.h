@@ -67,7 +67,7 @@ void plan_tally_chain(plan_tally *t, int ran, int accepted, int num_steps);
 
 /* One prompt under one policy and widest tree. */
 typedef struct plan_turn {
-    double n_cycles, n_rows;       /* cycles, and the sum of their active rows */
+    double n_cycles, n_rows;       /* cycles, and the sum of their shortlist rows */
     plan_tally tally[PLAN_SHAPES]; /* of each shape */
     double seconds;
     engine_decode_times times;

@@ -188,7 +188,7 @@ static json_object *json_choice(const plan *p, const plan_choice *c) {
     sl_json_put(o, "accept_full", sl_json_real(c->kept.mean > 0 ? c->kept.mean : NAN));
     sl_json_put(o, "worst_domain", sl_json_text(by_task ? c->kept.task : NULL));
     sl_json_put(o, "worst_accept_full", sl_json_real(by_task ? c->kept.worst : NAN));
-    sl_json_put(o, "active_rows", sl_json_real(plain ? NAN : c->rows));
+    sl_json_put(o, "shortlist_rows", sl_json_real(plain ? NAN : c->rows));
     sl_json_put(o, "cycle_ms", sl_json_real(1e3 * c->cycle));
     sl_json_put(o, "tokens_per_second", sl_json_real(c->speed));
     sl_json_put(o, "ci95", sl_json_range(c->low, c->high));

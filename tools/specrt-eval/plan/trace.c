@@ -71,7 +71,7 @@ static void add_choice(plan *p, const trial *t, int policy, const replay *r, con
         const specrt_tree_params *tree = &t->trees[i];
         plan_choice c = {.policy = policy,
                          .shape = {tree->num_steps, tree->topk, tree->num_draft_tokens},
-                         .rows = f.active_rows.value,
+                         .rows = f.shortlist_rows.value,
                          .accept_length = f.accept_length.value,
                          .accept_half = 0.5 * (f.accept_length.high - f.accept_length.low)};
         plan_choose_from_curves(p, t->width, &c);

@@ -237,7 +237,7 @@ static specrt_status run(auto_run *a, specrt_error *err) {
     for (int p = 0; p < n_policies; p++) {
         replay_figures f;
         replay_figures_of(a->r, p, 0, -1, &f);
-        a->rows[p] = f.active_rows.value;
+        a->rows[p] = f.shortlist_rows.value;
     }
     for (int p = 0; p < n_policies; p++)
         for (int32_t k = 1; k <= a->num_steps; k++) run_fixed(a, p, k);

@@ -152,7 +152,7 @@ void replay_figures_of(const replay *r, int policy, int tree, int domain, replay
     count_shared(r, e, domain, out);
     count_levels(r, e, tree, out);
     out->coverage = clip(figure_of(r, e, tree, domain, COVERAGE, pairs), 0, 1);
-    out->active_rows = clip(figure_of(r, e, tree, domain, ROWS, pairs), 0, r->infos[0]->n_vocab);
+    out->shortlist_rows = clip(figure_of(r, e, tree, domain, ROWS, pairs), 0, r->infos[0]->n_vocab);
     out->mass = clip(figure_of(r, e, tree, domain, MASS, pairs), 0, 1);
     if (isnan(out->mass_known)) out->mass = (replay_figure){NAN, NAN, NAN};
     out->accept_length =

@@ -63,7 +63,7 @@ typedef struct replay_figure {
 
 typedef struct replay_figures {
     int64_t n_sequences, n_cycles, n_tokens; /* as recorded */
-    replay_figure coverage, active_rows;
+    replay_figure coverage, shortlist_rows;
     replay_figure
         mass; /* of the target's distribution at temperature 1, at least; NaN: not recorded */
     double mass_known; /* what the trace keeps of it: no list can show more */

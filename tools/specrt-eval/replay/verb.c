@@ -165,7 +165,7 @@ static void print_row(const replaying *a, int policy, int width) {
         printf("  %11s", "-     ");
     else
         printf("  %5.2f-%-5.2f", 100 * f.coverage.low, 100 * f.coverage.high);
-    put_marked(f.active_rows.value, 8, 1, f.exact_rows);
+    put_marked(f.shortlist_rows.value, 8, 1, f.exact_rows);
     sl_text_number(100 * f.mass.value, 7, 2);
     for (int k = 0; k < REPLAY_RECALLS; k++) sl_text_number(100 * f.recall[k], 7, 2);
     putchar('\n');
@@ -295,8 +295,8 @@ static json_object *row_json(const replaying *a, int policy, int tree, int domai
     sl_json_put(o, "estimated", json_object_new_boolean(!f.exact_accept_length));
     sl_json_put(o, "coverage", sl_json_real(f.coverage.value));
     sl_json_put(o, "coverage_estimated", json_object_new_boolean(!f.exact_coverage));
-    sl_json_put(o, "active_rows", sl_json_real(f.active_rows.value));
-    sl_json_put(o, "active_rows_estimated", json_object_new_boolean(!f.exact_rows));
+    sl_json_put(o, "shortlist_rows", sl_json_real(f.shortlist_rows.value));
+    sl_json_put(o, "shortlist_rows_estimated", json_object_new_boolean(!f.exact_rows));
     sl_json_put(o, "mass", sl_json_real(f.mass.value));
     sl_json_put(o, "mass_known", sl_json_real(f.mass_known));
     for (int k = 0; k < REPLAY_RECALLS; k++)
@@ -304,7 +304,7 @@ static json_object *row_json(const replaying *a, int policy, int tree, int domai
     sl_json_put(o, "recall", recall);
     sl_json_put(ci, "accept_length", sl_json_range(f.accept_length.low, f.accept_length.high));
     sl_json_put(ci, "coverage", sl_json_range(f.coverage.low, f.coverage.high));
-    sl_json_put(ci, "active_rows", sl_json_range(f.active_rows.low, f.active_rows.high));
+    sl_json_put(ci, "shortlist_rows", sl_json_range(f.shortlist_rows.low, f.shortlist_rows.high));
     sl_json_put(ci, "mass", sl_json_range(f.mass.low, f.mass.high));
     sl_json_put(o, "ci95", ci);
     if (domain >= 0) return o;
@@ -404,12 +404,13 @@ int replay_main(int argc, char **argv) {
         "      --policy static:8192,static:32768,microspec",
         "Runs policies over recorded cycles without a model.\n\n"
         "accept   tokens per cycle\n"
-        "covered  share of emitted tokens that were in the active vocabulary\n"
+        "covered  share of emitted tokens that were in the shortlist vocabulary\n"
         "rows     number of LM-head rows scored per draft step\n"
-        "mass     the target's probability in the active vocabulary: a lower bound, from the\n"
+        "mass     the target's probability in the shortlist vocabulary: a lower bound, from the\n"
         "         tokens that the trace has\n"
         "~        an estimate; docs/methods/replay.md has the reasons and the errors\n"
-        "best     share of the best tokens that were in the active vocabulary: the target's best\n"
+        "best     share of the best tokens that were in the shortlist vocabulary: the target's "
+        "best\n"
         "         one, all of the target's in the trace, the drafter's 10 best, all of the "
         "drafter's",
         "specrt-eval replay --trace FILE... [--policy SPEC...] [--bundle FILE]", options};

@@ -83,7 +83,7 @@ typedef struct eval_models {
     specrt_head *head;     /* the drafter's */
     specrt_head *target_head;
     specrt_worker *worker; /* of policies that work beside the cycles */
-    specrt_desc env;
+    specrt_env env;
 } eval_models;
 
 /* models_open() : all that the options name, checked against each other.

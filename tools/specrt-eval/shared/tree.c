@@ -7,6 +7,6 @@ specrt_status eval_tree(const specrt_tree_params *asked, specrt_tree_params *out
     *out = *asked;
     specrt_status status = specrt_tree_create(asked, NULL, &tree, err);
     if (status == SPECRT_STATUS_OK) *out = *specrt_tree_get_params(tree);
-    specrt_tree_free(tree);
+    specrt_tree_close(tree);
     return status;
 }

@@ -1,7 +1,7 @@
-/* test_active.c : products and ranking over a list of segments, against brute force. */
+/* test_shortlist.c : products and ranking over a list of segments, against brute force. */
 #include <stdlib.h>
 
-/* Whatever the header would allocate behind specrt_desc's back is counted too. */
+/* Whatever the header would allocate behind specrt_env's back is counted too. */
 static int n_mallocs;
 static void *counted_malloc(size_t n) {
     n_mallocs++;
@@ -10,7 +10,7 @@ static void *counted_malloc(size_t n) {
 #define malloc(n) counted_malloc(n)
 #include "specrt_tools.h"
 #include "core/base.h"
-#include "core/active.h"
+#include "core/shortlist.h"
 #undef malloc
 
 #include "fixture.h"
@@ -28,12 +28,12 @@ static int32_t random_below(int32_t n) {
 typedef struct list {
     specrt_head *head;
     specrt_segment segments[3];
-    specrt_active active;
+    specrt_shortlist shortlist;
     float *rows[3], *bias;
     int32_t *ids;
 } list;
 
-static list *list_make(const int32_t sizes[3], const specrt_desc *env, uint64_t seed) {
+static list *list_make(const int32_t sizes[3], const specrt_env *env, uint64_t seed) {
     list *l = (list *)calloc(1, sizeof *l);
     int32_t n = sizes[0] + sizes[1] + sizes[2], done = 0;
     l->ids = (int32_t *)calloc((size_t)n, sizeof *l->ids);
@@ -64,7 +64,7 @@ static list *list_make(const int32_t sizes[3], const specrt_desc *env, uint64_t 
     }
     specrt_head_desc desc = {.rows = l->rows, .n_rows = 1, .n_cols = 1, .dtype = SPECRT_DTYPE_F32};
     REQUIRE(specrt_head_bind(NULL, &desc, env, &l->head, NULL) == SPECRT_STATUS_OK);
-    l->active = (specrt_active){&l->head->compute, l->segments, 3, n, N_COLS, NULL};
+    l->shortlist = (specrt_shortlist){&l->head->compute, l->segments, 3, n, N_COLS, NULL};
     return l;
 }
 
@@ -89,12 +89,12 @@ static void test_logits(void) {
         list *l = list_make(shapes[t], NULL, t + 1);
         const uint64_t scored_by[3] = {0, t % 2 ? 0x19 : 0, 0x6}; /* bit h: hidden row h; 0: all */
         for (int s = 0; s < 3; s++) l->segments[s].scored_by = scored_by[s];
-        int32_t n_rows = l->active.n_rows;
+        int32_t n_rows = l->shortlist.n_rows;
         uint64_t seed = 77;
         float hidden[N * N_COLS], *logits = (float *)calloc((size_t)n_rows * N + 1, sizeof(float));
         for (int i = 0; i < N * N_COLS; i++) hidden[i] = fixture_normal(&seed);
         logits[n_rows * N] = 12345;
-        CHECK_INT(specrt_active_logits(&l->active, hidden, N, logits), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_shortlist_logits(&l->shortlist, hidden, N, logits), SPECRT_STATUS_OK);
         for (int h = 0; h < N; h++) {
             const float *out = logits + h * n_rows;
             for (int s = 0; s < 3; out += shapes[t][s++])
@@ -129,10 +129,10 @@ static void test_shared(void) {
     for (int32_t i = 0; i < ROWS; i++) places[i] = 5 * i % ROWS;
     segments[2].places = places;
     for (int s = 0; s < 3; s++) {
-        specrt_active active = {&l->head->compute, &segments[s], 1, ROWS, N_COLS, NULL};
-        specrt__active_shared shared = {&active, hidden, N, each};
-        REQUIRE(!specrt_active_logits(&active, hidden, N, expected));
-        specrt__active_share(&shared);
+        specrt_shortlist shortlist = {&l->head->compute, &segments[s], 1, ROWS, N_COLS, NULL};
+        specrt__shortlist_shared shared = {&shortlist, hidden, N, each};
+        REQUIRE(!specrt_shortlist_logits(&shortlist, hidden, N, expected));
+        specrt__shortlist_share(&shared);
         CHECK(memcmp(got, expected, sizeof got) == 0);
     }
     list_free(l);
@@ -194,13 +194,14 @@ static void test_shape(void) {
                                  .softcap = shapes[t][1]};
         specrt_head_close(l->head);
         REQUIRE(specrt_head_bind(NULL, &desc, NULL, &l->head, NULL) == SPECRT_STATUS_OK);
-        l->active.compute = &l->head->compute;
+        l->shortlist.compute = &l->head->compute;
         l->segments[1].masked = masked, l->segments[1].n_masked = 2;
         for (int i = 0; i < N * N_COLS; i++) hidden[i] = fixture_normal(&seed);
-        REQUIRE(specrt_active_logits(&l->active, hidden, N, products) == SPECRT_STATUS_OK);
-        l->active.head = l->head;
-        REQUIRE(specrt_active_logits(&l->active, hidden, N, logits) == SPECRT_STATUS_OK);
-        REQUIRE(specrt_active_topk(&l->active, logits, N, K, ids, logprobs) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_shortlist_logits(&l->shortlist, hidden, N, products) == SPECRT_STATUS_OK);
+        l->shortlist.head = l->head;
+        REQUIRE(specrt_shortlist_logits(&l->shortlist, hidden, N, logits) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_shortlist_topk(&l->shortlist, logits, N, K, ids, logprobs) ==
+                SPECRT_STATUS_OK);
         if (t < 2) CHECK(memcmp(products, logits, sizeof logits) == 0);
         for (int h = 0, at = 0; h < N; h++) {
             double total = 0;
@@ -235,11 +236,11 @@ static void test_parallel(void) {
     uint64_t seed = 5;
     for (int i = 0; i < N * N_COLS; i++) hidden[i] = fixture_normal(&seed);
     for (int r = 0; r < 3; r++) {
-        specrt_desc env = {.parallel_for = runs[r]};
+        specrt_env env = {.parallel_for = runs[r]};
         list *l = list_make(sizes, &env, 9);
         logits[r] = (float *)calloc(N * (size_t)n_rows, sizeof(float));
-        CHECK_INT(specrt_active_logits(&l->active, hidden, N, logits[r]), SPECRT_STATUS_OK);
-        CHECK_INT(specrt_active_topk(&l->active, logits[r], N, K, ids[r], logprobs[r]),
+        CHECK_INT(specrt_shortlist_logits(&l->shortlist, hidden, N, logits[r]), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_shortlist_topk(&l->shortlist, logits[r], N, K, ids[r], logprobs[r]),
                   SPECRT_STATUS_OK);
         list_free(l);
     }
@@ -279,12 +280,12 @@ static long double logprob(const candidate *sorted, int32_t n, int32_t i) {
 }
 
 static void check_topk(const list *l, const float *logits, int32_t k) {
-    int32_t n = l->active.n_rows, ids[256];
+    int32_t n = l->shortlist.n_rows, ids[256];
     float logprobs[256];
     candidate *all = (candidate *)calloc((size_t)n, sizeof *all);
     for (int32_t i = 0; i < n; i++) all[i] = (candidate){logits[i], l->ids[i]};
     qsort(all, (size_t)n, sizeof *all, better);
-    CHECK_INT(specrt_active_topk(&l->active, logits, 1, k, ids, logprobs), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_shortlist_topk(&l->shortlist, logits, 1, k, ids, logprobs), SPECRT_STATUS_OK);
     for (int32_t i = 0; i < k; i++) {
         long double expected = logprob(all, n, i);
         CHECK_INT(ids[i], all[i].id);
@@ -321,13 +322,13 @@ static void test_topk(void) {
     const int32_t shapes[][3] = {{1, 0, 0}, {3, 5, 2}, {20, 0, 21}, {300, 1, 413}};
     for (size_t t = 0; t < sizeof shapes / sizeof shapes[0]; t++) {
         list *l = list_make(shapes[t], NULL, t + 1);
-        float *logits = (float *)calloc((size_t)l->active.n_rows + 64, sizeof(float));
-        for (int i = 0; i < 64; i++) logits[l->active.n_rows + i] = INFINITY; /* of no row */
+        float *logits = (float *)calloc((size_t)l->shortlist.n_rows + 64, sizeof(float));
+        for (int i = 0; i < 64; i++) logits[l->shortlist.n_rows + i] = INFINITY; /* of no row */
         for (int kind = 0; kind < 12; kind++) {
-            logits_fill(logits, l->active.n_rows, kind, (uint64_t)kind + 3);
-            for (int32_t k = 1; k <= l->active.n_rows && k <= 256; k += k < 12 ? 1 : 61)
+            logits_fill(logits, l->shortlist.n_rows, kind, (uint64_t)kind + 3);
+            for (int32_t k = 1; k <= l->shortlist.n_rows && k <= 256; k += k < 12 ? 1 : 61)
                 check_topk(l, logits, k);
-            if (l->active.n_rows >= 256) check_topk(l, logits, 256);
+            if (l->shortlist.n_rows >= 256) check_topk(l, logits, 256);
         }
         free(logits);
         list_free(l);
@@ -341,8 +342,8 @@ static void test_order(void) {
     float x[90], y[90], logprobs_a[30], logprobs_b[30];
     int32_t ids_a[30], ids_b[30];
     for (int i = 0; i < 90; i++) x[i] = (float)(a->ids[i] % 7), y[i] = (float)(b->ids[i] % 7);
-    specrt_active_topk(&a->active, x, 1, 30, ids_a, logprobs_a);
-    specrt_active_topk(&b->active, y, 1, 30, ids_b, logprobs_b);
+    specrt_shortlist_topk(&a->shortlist, x, 1, 30, ids_a, logprobs_a);
+    specrt_shortlist_topk(&b->shortlist, y, 1, 30, ids_b, logprobs_b);
     CHECK(memcmp(ids_a, ids_b, sizeof ids_a) == 0);
     for (int i = 0; i < 30; i++) CHECK_NEAR(logprobs_a[i], logprobs_b[i], 1e-6);
     list_free(a), list_free(b);
@@ -353,34 +354,35 @@ static void test_arguments(void) {
     list *l = list_make(sizes, NULL, 1);
     static float x[320], hidden[N_COLS], logprobs[320];
     int32_t ids[320];
-    const specrt_active *a = &l->active;
-    CHECK_INT(specrt_active_logits(a, hidden, 0, x), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_logits(a, hidden, -3, x), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_logits(a, NULL, 1, x), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_logits(a, hidden, 1, NULL), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_logits(NULL, hidden, 1, x), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_topk(NULL, x, 1, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_topk(a, NULL, 1, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_topk(a, x, 0, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_topk(a, x, 1, 0, ids, logprobs), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_topk(a, x, 1, 257, ids, logprobs), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_topk(a, x, 1, 1, NULL, logprobs), SPECRT_STATUS_BAD_ARG);
-    l->active.n_rows = 100, l->active.n_segments = 1, l->segments[0].n_rows = 100;
-    CHECK_INT(specrt_active_topk(a, x, 1, 101, ids, logprobs), SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_active_topk(a, x, 1, 100, ids, logprobs), SPECRT_STATUS_OK);
+    const specrt_shortlist *a = &l->shortlist;
+    CHECK_INT(specrt_shortlist_logits(a, hidden, 0, x), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_logits(a, hidden, -3, x), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_logits(a, NULL, 1, x), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_logits(a, hidden, 1, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_logits(NULL, hidden, 1, x), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_topk(NULL, x, 1, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_topk(a, NULL, 1, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_topk(a, x, 0, 1, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_topk(a, x, 1, 0, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_topk(a, x, 1, 257, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_topk(a, x, 1, 1, NULL, logprobs), SPECRT_STATUS_BAD_ARG);
+    l->shortlist.n_rows = 100, l->shortlist.n_segments = 1, l->segments[0].n_rows = 100;
+    CHECK_INT(specrt_shortlist_topk(a, x, 1, 101, ids, logprobs), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_shortlist_topk(a, x, 1, 100, ids, logprobs), SPECRT_STATUS_OK);
     list_free(l);
 }
 
 static void test_no_allocation(void) {
     const int32_t sizes[3] = {200, 100, 20};
     fixture_allocator allocator = {0};
-    specrt_desc env = fixture_desc(&allocator);
+    specrt_env env = fixture_desc(&allocator);
     list *l = list_make(sizes, &env, 1);
     static float logits[3 * 320], hidden[3 * N_COLS], logprobs[3 * 256];
     int32_t ids[3 * 256], calls = allocator.n_calls, mallocs = n_mallocs;
     for (int i = 0; i < 10; i++) {
-        CHECK_INT(specrt_active_logits(&l->active, hidden, 3, logits), SPECRT_STATUS_OK);
-        CHECK_INT(specrt_active_topk(&l->active, logits, 3, 256, ids, logprobs), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_shortlist_logits(&l->shortlist, hidden, 3, logits), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_shortlist_topk(&l->shortlist, logits, 3, 256, ids, logprobs),
+                  SPECRT_STATUS_OK);
     }
     CHECK_INT(allocator.n_calls, calls);
     CHECK_INT(n_mallocs, mallocs);
@@ -437,17 +439,17 @@ static void test_target_best(void) {
     for (int32_t i = 0; i < N; i++)
         for (int32_t k = 1; k <= K + 1; k++) {
             int32_t n = k < K ? k : K;
-            CHECK_INT(specrt__active_target_best(&known, i, N_LOGITS, n, ids), n);
+            CHECK_INT(specrt__shortlist_target_best(&known, i, N_LOGITS, n, ids), n);
             specrt_logits_topk(logits + i * N_LOGITS, N_LOGITS, n, expected);
             CHECK(memcmp(ids, expected, (size_t)n * sizeof *ids) == 0);
             memset(ids, 0xff, sizeof ids);
-            CHECK_INT(specrt__active_target_best(&listed, i, N_LOGITS, k, ids), n);
+            CHECK_INT(specrt__shortlist_target_best(&listed, i, N_LOGITS, k, ids), n);
             CHECK(memcmp(ids, lists + i * K, (size_t)n * sizeof *ids) == 0);
             CHECK_INT(ids[n], -1);
         }
-    CHECK_INT(specrt__active_target_best(NULL, 0, N_LOGITS, K, ids), 0);
-    CHECK_INT(specrt__active_target_best(&none, 0, N_LOGITS, K, ids), 0);
-    CHECK_INT(specrt__active_target_best(&empty, 0, N_LOGITS, K, ids), 0);
+    CHECK_INT(specrt__shortlist_target_best(NULL, 0, N_LOGITS, K, ids), 0);
+    CHECK_INT(specrt__shortlist_target_best(&none, 0, N_LOGITS, K, ids), 0);
+    CHECK_INT(specrt__shortlist_target_best(&empty, 0, N_LOGITS, K, ids), 0);
 }
 
 static const test_case cases[] = {
