@@ -12,8 +12,9 @@
  *     choose a policy        policy_check, policy_create, policy_get_info, policy_ends, policy_close
  *     score and rank rows    shortlist_logits, shortlist_topk, logits_topk
  *     generate text          generate; or one cycle per call: host_begin, host_cycle
- *     run your own loop      session_create, _begin, _prefill, _draw, _start, _get_beam, _expand, _finish,
- *                            _verify, _observe, _get_stats, _set_sequence, _close
+ *     run your own loop      session_create, _begin, _prefill, _first, _get_beam, _expand, _finish, _accept,
+ *                            _get_stats, _last_error, _close
+ *     with calls between     session_draw and _start (together: _first); _verify and _observe (_accept)
  *     verify on your own     session_observe_chain
  *     grow your own tree     session_shortlist, session_route, session_member
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
@@ -22,7 +23,7 @@
  *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
  *                            _get_stats, _close
  *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _close; verifier_create,
- *                            _set_sequence, _draw, _propose, _close; verify_tree, verify_chain
+ *                            _set_generation, _draw, _propose, _close; verify_tree, verify_chain
  *     name things            version, status_name
  * On a GPU: specrt_cuda.h. To build, inspect, record or train: specrt_tools.h. Methods and papers:
  * docs/methods/. Policies: docs/policy-text.md. Words: docs/concepts.md. Files: docs/FORMAT.md.
@@ -62,8 +63,10 @@
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
  *     Arguments  n: rows of an array. out: receives the result. desc, params: copied; NULL: all defaults.
  *                env: copied; NULL: all defaults, or those of the head. token: target id. host: the models.
- *     Errors     Every status function may return OK and BAD_ARG. A failed call sets *out to zeros and writes
- *                one line to err, which may be NULL.
+ *     Errors     Every status function may return OK and BAD_ARG: a NULL argument that is not documented, a
+ *                value out of range. A failed call changes nothing else, sets *out to zeros and writes one
+ *                line to err, which may be NULL. Calls on a session have no err: the line is in
+ *                specrt_session_last_error(). A call in the wrong order returns BAD_ORDER.
  *     Threads    Bundles, heads and policies are immutable and shareable. One thread at a time may use a
  *                session, or a stock with all its sessions. There are no global variables.
  *     Limits     The library does not tokenise, run models, write bundles, print, exit or abort.
@@ -119,6 +122,7 @@ SPECRT_API int32_t specrt_version(void);
     X(UNSUPPORTED, 4, "unsupported")                                                               \
     X(BAD_INPUT, 5, "invalid input")                                                               \
     X(HOST, 6, "the application's models failed")                                                  \
+    X(BAD_ORDER, 7, "call in the wrong order")                                                     \
     X(BUNDLE_MAGIC, 20, "not a specrt bundle")                                                     \
     X(BUNDLE_VERSION, 21, "unknown bundle version")                                                \
     X(BUNDLE_TRUNCATED, 22, "bundle is truncated")                                                 \
@@ -471,43 +475,60 @@ typedef struct specrt_sampling {
     int32_t top_k;     /* tokens; 0: off */
     float top_p;       /* probability in (0, 1]; 0: off */
     float min_p;       /* share of the best token's probability, in [0, 1); 0: off */
-    uint64_t seed;     /* key of every draw, with sequence and position (or cycle and level) */
-    uint64_t sequence; /* a number for each generation, part of the key */
+    /* The key of every draw is these three numbers, and the position (or cycle and level). Two generations
+     * with the same three numbers draw the same random numbers: equal prompts get equal texts. */
+    uint64_t seed;
+    uint64_t session;    /* number of the session, 1 or more; a temperature needs it */
+    uint64_t generation; /* number of the generation in its session */
 } specrt_sampling;
+
+/* Why a generation ended. */
+typedef enum specrt_end {
+    SPECRT_END_NONE = 0,       /* it goes on */
+    SPECRT_END_TERMINATOR = 1, /* a terminator, which is the last token */
+    SPECRT_END_LENGTH = 2,     /* max_tokens */
+    SPECRT_END_CONTEXT = 3,    /* the context is full */
+    SPECRT_END_STOPPED = 4     /* the application stopped it */
+} specrt_end;
 
 /* What a cycle emits. */
 typedef struct specrt_verdict {
     int32_t n; /* accepted drafts, then the target's own token; at least 1 */
     int32_t tokens[SPECRT_TREE_MAX_NODES]; /* [n] target ids */
     int32_t nodes[SPECRT_TREE_MAX_NODES];  /* [n] to keep in caches: root, accepted nodes */
+    specrt_end
+        end; /* whether the generation ends with these tokens; specrt_session_verify(): NONE */
 } specrt_verdict;
 
 typedef struct specrt_verifier specrt_verifier; /* memory of verification for one sequence */
 
 /* specrt_verifier_create() : Creates a verifier.
- *   n_vocab : columns of the target's logits
+ *   n_logits : columns of the target's logits
+ *   n_vocab : tokens are in [0, n_vocab); at most n_logits. Later columns are padding: never emitted
  *   sampling : copied; NULL: greedy
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
-SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
+SPECRT_API specrt_status specrt_verifier_create(int32_t n_logits, int32_t n_vocab,
+                                                const specrt_sampling *sampling,
                                                 const specrt_env *env, specrt_verifier **out,
                                                 specrt_error *err);
 SPECRT_API void specrt_verifier_close(specrt_verifier *verifier);
 
-/* specrt_verifier_set_sequence() : Sets the key of all later draws.
- *   sequence : a number for each generation; generations with equal numbers are not independent */
-SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence);
+/* specrt_verifier_set_generation() : Sets the third number of the key of all later draws. */
+SPECRT_API void specrt_verifier_set_generation(specrt_verifier *verifier, uint64_t generation);
 
 /* specrt_verifier_draw() : The token that plain decoding emits at a position.
- *   logits : f32 [n_vocab] of the target; NaN counts as -inf
- *   position : of the emitted token, counted from 0 at the start of the sequence */
+ *   logits : f32 [n_logits] of the target
+ *   position : of the emitted token, counted from 0 at the start of the sequence
+ * @return the token; -1 if a logit is NaN, none is above -inf, or an argument is out of range. */
 SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *verifier, const float *logits,
                                         int64_t position);
 
 /* specrt_verify_tree() : Draws the target's token at the root and descends to the child that has it, until no
  * child does. Draws depend on logits and keys alone, so the output equals plain decoding token for token.
- *   draft : the tree
- *   logits : f32 [draft->n, n_vocab] of the target
- *   position : of the token after the root */
+ *   draft : the tree; its tokens and parents are read
+ *   logits : f32 [draft->n, n_logits] of the target
+ *   position : of the token after the root
+ * @return OK; BAD_ARG for a draft that is no tree; BAD_INPUT for logits as in specrt_verifier_draw(). */
 SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *verifier, const specrt_draft *draft,
                                             const float *logits, int64_t position,
                                             specrt_verdict *out);
@@ -534,9 +555,10 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *verifier, cons
  * target's distribution, but is not the token stream of plain decoding.
  *   tokens : i32 [n] sampled target ids; n may be 0; node i + 1 of the verdict is tokens[i]
  *   distributions : [n] of each token
- *   logits : f32 [n + 1, n_vocab] of the target, the root's first
+ *   logits : f32 [n + 1, n_logits] of the target, the root's first
  *   cycle : key of the draws, as for specrt_verifier_propose()
- * @return OK; BAD_ARG if probabilities do not sum to 1 within 0.001, or a token has probability 0. */
+ * @return OK; BAD_ARG if probabilities do not sum to 1 within 0.001, or a token has probability 0; BAD_INPUT
+ * for logits as in specrt_verifier_draw(). */
 SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const int32_t *tokens,
                                              const specrt_draft_distribution *distributions,
                                              int32_t n, const float *logits, int64_t cycle,
@@ -631,22 +653,25 @@ SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *o
 
 /* ---- sessions: one sequence ----
  *
- *     specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+ *     specrt_session_begin(s, NULL);
  *     for each chunk of the prompt:
  *         specrt_session_prefill(s, tokens, n, &rows);      // the target's results at these positions
- *     token = specrt_session_draw(s, logits);               // after the last prompt token
- *     specrt_session_start(s, token);
- *     while (token is not the last):
+ *     specrt_session_first(s, logits, &verdict);            // logits after the last prompt token
+ *     while (emit verdict.tokens, verdict.end == SPECRT_END_NONE):
  *         for (specrt_session_get_beam(s, &beam); beam.n > 0;)
  *             draft_hidden = your drafter(beam.tokens, beam.parents)
  *             specrt_session_expand(s, draft_hidden, draft_input, beam.n, &beam)
  *         specrt_session_finish(s, &draft);
- *         logits = your target(draft.tokens, draft.masks, draft.depths)
- *         specrt_session_verify(s, &draft, logits, &verdict);
- *         keep verdict.nodes in your caches, emit verdict.tokens
- *         specrt_session_observe(s, &draft, &verdict, &rows);
- * You may score specrt_session_shortlist(), build trees or verify on your own. Sources learn only in begin,
- * prefill, start and observe. */
+ *         rows.logits = your target(draft.tokens, draft.masks, draft.depths)
+ *         specrt_session_accept(s, &draft, &rows, &verdict);
+ *         keep verdict.nodes in your caches
+ *
+ * Other calls may take the place of these: draw and start for first, verify and observe for accept; route and
+ * your own tree for expand; observe_chain for the whole cycle. Every call checks that it comes in order:
+ *
+ *     begin -> prefill... -> first -> (expand... -> finish -> accept)... -> begin
+ *
+ * Sources learn only in begin, prefill, first and accept (start, observe, observe_chain). */
 
 typedef struct specrt_session specrt_session; /* one sequence: sources, tree and verifier */
 
@@ -684,7 +709,8 @@ typedef struct specrt_stock specrt_stock; /* packed rows that several sessions s
 typedef struct specrt_session_params {
     specrt_tree_params tree;  /* sampled drafts: topk is 1, num_draft_tokens is num_steps + 1 */
     specrt_sampling sampling; /* of the target */
-    int32_t n_logits;        /* columns of the target's logits; 0: head rows, or with ids n_vocab */
+    int32_t n_logits; /* columns of the target's logits; required. Ids at or above the policy's
+                              * n_vocab are padding: never emitted or accepted */
     specrt_draft_kind draft; /* how draft tokens are chosen */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
     /* Queues a task for another thread and returns at once; mode=async needs it. A session has one task at
@@ -704,7 +730,7 @@ typedef struct specrt_target_rows {
     int32_t d_hidden;    /* the policy's hidden_width, unless that is 0 */
 } specrt_target_rows;
 
-/* Sums since begin. */
+/* Sums since the sequence began. */
 typedef struct specrt_session_stats {
     int64_t n_cycles;  /* observed cycles */
     int64_t n_emitted; /* emitted tokens; the accept length is n_emitted / n_cycles */
@@ -721,8 +747,9 @@ typedef struct specrt_session_stats {
 
 /* specrt_session_create() : Creates a session. The other calls never allocate.
  *   policy : borrowed for the session's life
- * @return OK, NO_MEMORY, BAD_ARG with the field: topk above the policy's bound, sampled drafts of a greedy
- * target, mode=async without submit, lists of auto_draft that `static` lacks, or a stock that is full or of
+ *   params : n_logits is required
+ * @return OK, NO_MEMORY, BAD_ARG with the field: no n_logits, a temperature without a session number, topk
+ * above the policy's bound, sampled drafts of a greedy target, mode=async without submit, lists of auto_draft that `static` lacks, or a stock that is full or of
  * another head. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
@@ -730,44 +757,73 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                specrt_error *err);
 SPECRT_API void specrt_session_close(specrt_session *session);
 
-/* How a sequence begins. */
+/* specrt_session_last_error() : What failed in the last call on this session that failed, with one line for
+ * a person. Borrowed; the next failure replaces it. Status OK: nothing has failed.
+ * @return NULL for a session that is NULL. */
+SPECRT_API const specrt_error *specrt_session_last_error(const specrt_session *session);
+
+/* How a prompt continues what was before. */
 typedef enum specrt_begin {
     SPECRT_BEGIN_NEW = 0, /* a new sequence: sources and statistics are reset */
     SPECRT_BEGIN_TURN = 1 /* the next turn of a conversation: both are kept */
 } specrt_begin;
 
-/* specrt_session_begin() : Begins a prompt; prefill follows. Draws use the next number after the last
- * sequence's; the first number is sampling.sequence.
- *   kind : SPECRT_BEGIN_NEW or SPECRT_BEGIN_TURN
- *   position : of the first token to prefill: 0 if the prompt repeats the conversation, else the number of
- *       tokens in the target's cache
- * @return OK; BAD_ARG for a negative position. */
-SPECRT_API specrt_status specrt_session_begin(specrt_session *session, specrt_begin kind,
-                                              int64_t position);
+/* A prompt and its answer. Zero-initialise it.
+ *
+ * `position` is the number of tokens that the target has read: its cache has so many, and the prompt starts
+ * there. The last token of an answer was emitted but never read, so it leads the next prompt:
+ *
+ *     tokens     p0 p1 p2 a0 a1 a2      prompt p, answer a; n = 6
+ *     read       p0 p1 p2 a0 a1         position n - 1 = 5
+ *     next turn  prefill a2 u0 u1       u: what the user wrote
+ *
+ * Position 0 repeats the whole conversation; any number between drops the end of the cache. */
+typedef struct specrt_request {
+    specrt_begin begin; /* a new sequence, or a turn of this one */
+    int64_t
+        position; /* of the first token of the prompt; of a turn at most what the target has read */
+    int64_t max_tokens; /* where first, accept and generate end the answer; 0: no limit */
+    const specrt_sampling *sampling; /* copied; NULL: as before, with the next generation number */
+} specrt_request;
 
-/* specrt_session_set_sequence() : Sets the number that keys the draws after the next begin; later ones count
- * on.
- *   sequence : sessions with one seed need different numbers */
-SPECRT_API void specrt_session_set_sequence(specrt_session *session, uint64_t sequence);
+/* specrt_session_begin() : Begins a prompt; prefill follows. It may come at any time; a cycle that is under
+ * way is forgotten. The first generation has the number sampling.generation.
+ *   request : NULL: a new sequence
+ * @return OK; BAD_ARG with the field, and then nothing has changed. */
+SPECRT_API specrt_status specrt_session_begin(specrt_session *session,
+                                              const specrt_request *request);
 
 /* specrt_session_prefill() : The next tokens of the prompt.
  *   tokens : i32 [n] target ids
  *   rows : at these n positions; hidden is not read; NULL: not computed (a cached prefix)
- * @return OK; BAD_ARG for a token outside the vocabulary, and then nothing is learned. */
+ * @return OK; BAD_ARG for a token outside the vocabulary; BAD_ORDER after start. Then nothing is learned. */
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *session, const int32_t *tokens,
                                                 int32_t n, const specrt_target_rows *rows);
 
+/* specrt_session_first() : Draws the first token of the answer and roots the first tree in it: draw, then
+ * start.
+ *   logits : f32 [n_logits] of the target, after the last token of the prompt
+ *   out : the token, and whether the answer ends with it
+ * @return OK, BAD_ORDER, BAD_INPUT as specrt_session_draw(). */
+SPECRT_API specrt_status specrt_session_first(specrt_session *session, const float *logits,
+                                              specrt_verdict *out);
+
 /* specrt_session_draw() : The token that plain decoding emits next.
- *   logits : f32 [n_logits] of the target */
-SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *logits);
+ *   logits : f32 [n_logits] of the target
+ *   token : receives it
+ * @return OK, BAD_ORDER; BAD_INPUT if a logit is NaN or none is above -inf. */
+SPECRT_API specrt_status specrt_session_draw(specrt_session *session, const float *logits,
+                                             int32_t *token);
 
 /* specrt_session_start() : Roots the first tree.
- *   token : the first token after the prompt, or the last token that specrt_session_observe_chain() lacked */
+ *   token : the first token after the prompt, or the last token that specrt_session_observe_chain() lacked
+ * @return OK; BAD_ARG for a token outside the vocabulary; BAD_ORDER before prefill. */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
 /* specrt_session_get_beam() : The rows of the next drafter pass. The first pass has the root alone.
- *   beam : borrowed until the next call; n = 0: continue with finish */
-SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_beam *beam);
+ *   beam : borrowed until the next call; n = 0: continue with finish
+ * @return OK, BAD_ORDER. */
+SPECRT_API specrt_status specrt_session_get_beam(specrt_session *session, specrt_beam *beam);
 
 /* specrt_session_shortlist() : The tokens that may be proposed, borrowed until the next start or observe.
  * After expand or route it includes the routed rows of that level. */
@@ -777,7 +833,7 @@ SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session
  *   level : 0 for the first pass
  *   beam : rows of the pass, at most topk; parents are not read
  *   draft_hidden, draft_input : as for specrt_session_expand()
- * @return borrowed until the next call; NULL for a level or beam out of range. */
+ * @return borrowed until the next call; NULL for a level or beam out of range or order. */
 SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *session, int32_t level,
                                                         const specrt_beam *beam,
                                                         const float *draft_hidden,
@@ -787,20 +843,34 @@ SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *session,
  *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced
  *   draft_input : f32 [n, n_cols] hidden states that the pass read, which DynaSpec routes by; NULL: unknown
  *   n : 1 at the first pass, then the beam's n
- *   beam : rows of the next pass, borrowed until the next call; n = 0: continue with finish */
+ *   beam : rows of the next pass, borrowed until the next call; n = 0: continue with finish
+ * @return OK, BAD_ORDER, BAD_ARG. */
 SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *draft_hidden,
                                                const float *draft_input, int32_t n,
                                                specrt_beam *beam);
 
 /* specrt_session_finish() : Ends the draft.
- *   draft : the tree to verify, borrowed until the next start or observe */
-SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft);
+ *   draft : the tree to verify, borrowed until the next start or observe; NULL: you have a tree of your own
+ * @return OK, BAD_ORDER. */
+SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_draft *draft);
+
+/* specrt_session_accept() : Verifies, cuts what is emitted after a terminator or max_tokens, and learns:
+ * verify, then observe.
+ *   draft : as for specrt_session_verify()
+ *   rows : the target's results at the draft->n nodes; logits are required
+ *   out : what to emit and to keep in caches, and whether the answer ends there. Then begin comes next
+ * @return as specrt_session_verify() and specrt_session_observe(). */
+SPECRT_API specrt_status specrt_session_accept(specrt_session *session, const specrt_draft *draft,
+                                               const specrt_target_rows *rows, specrt_verdict *out);
 
 /* specrt_session_verify() : Decides what to emit, by specrt_verify_tree() or, for sampled drafts,
- * specrt_verify_chain(). A sampled draft may be cut, but the length must not depend on the tokens that are
- * cut off.
- *   draft : from finish, or a tree of your own
- *   logits : f32 [draft->n, n_logits] of the target */
+ * specrt_verify_chain(). It may be called again.
+ *   draft : from finish, or a tree of your own whose root is the last emitted token. A sampled draft must be
+ *       the session's, since its distributions are; it may be cut, but the length must not depend on the
+ *       tokens that are cut off
+ *   logits : f32 [draft->n, n_logits] of the target
+ * @return OK, BAD_ORDER; BAD_ARG for a draft that is no tree, has another root or tokens that the session did
+ * not sample; BAD_INPUT as specrt_session_draw(). */
 SPECRT_API specrt_status specrt_session_verify(specrt_session *session, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out);
 
@@ -816,24 +886,26 @@ typedef enum specrt_member {
 SPECRT_API specrt_member specrt_session_member(const specrt_session *session, int32_t token,
                                                int32_t level);
 
-/* specrt_session_observe() : Learns from a cycle and roots the next tree in its last token.
- *   draft : as verified
- *   verdict : as returned, or cut at a terminator or a limit
+/* specrt_session_observe() : Learns from a cycle and roots the next tree in its last token. Once per finish
+ * or verify.
+ *   draft : as verified; without verify, a tree of your own
+ *   verdict : as returned, or cut at a terminator or a limit; or what you decided
  *   rows : at the draft->n nodes; NULL: sources learn from the tokens alone
- * @return OK; BAD_ARG for tokens, nodes or widths out of range, and then nothing is learned. */
+ * @return OK, BAD_ORDER; BAD_ARG for tokens, nodes or widths out of range, and for nodes that are no path of
+ * the draft. Then nothing is learned. */
 SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows);
 
 /* specrt_session_observe_chain() : Learns from a chain that the application verified, or from plain decoding
  * (n = 1).
- *   tokens : i32 [n] that the target read: the root, then the draft
+ *   tokens : i32 [n] that the target read: the root, which is the last emitted token, then the draft
  *   n : 1 to SPECRT_TREE_MAX_NODES
  *   n_accepted : accepted draft tokens, 0 to n - 1
  *   last : the target's own token after them; -1: not drawn yet. Then call specrt_session_start(last) later;
  *       until then the session keeps the best tokens of rows but not the hidden states
  *   rows : at the n tokens; NULL: sources learn from the tokens alone
- * @return OK; BAD_ARG as for specrt_session_observe(), and for a second call without start. */
+ * @return OK, BAD_ARG as for specrt_session_observe(); BAD_ORDER for a second call without start. */
 SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *session,
                                                       const int32_t *tokens, int32_t n,
                                                       int32_t n_accepted, int32_t last,
@@ -843,7 +915,7 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 /* ---- the whole loop over callbacks ---- */
 
 /* The application's models. Results are borrowed until the next callback. Each returns 0; any other value
- * ends the call with HOST, and the sequence must begin again. Sequences may take turns: a session each, and
+ * ends the call with HOST, and begin must come next. Sequences may take turns: a session each, and
  * copies of one specrt_host that differ in `user`. To run them in one model batch, use
  * specrt_session_expand_batch(). */
 typedef struct specrt_host {
@@ -874,32 +946,22 @@ typedef struct specrt_host {
 } specrt_host;
 
 /* specrt_host_begin() : Begins a sequence, reads the prompt and draws the first token.
- *   kind : SPECRT_BEGIN_NEW or SPECRT_BEGIN_TURN
- *   prompt : i32 [n], n >= 1; of a turn the whole conversation including the new text
- *   first : receives the first token after the prompt
- * @return OK, HOST, BAD_ARG with the missing callback, the token, or the context size. */
+ *   request : as for specrt_session_begin(); target_prefill gets the prompt alone
+ *   prompt : i32 [n], n >= 1, from request->position on
+ *   out : the first token, and whether the answer ends with it
+ * @return OK, HOST, BAD_INPUT, BAD_ARG with the missing callback, the token, or the context size. */
 SPECRT_API specrt_status specrt_host_begin(specrt_session *session, const specrt_host *host,
-                                           specrt_begin kind, const int32_t *prompt, int64_t n,
-                                           int32_t *first, specrt_error *err);
+                                           const specrt_request *request, const int32_t *prompt,
+                                           int64_t n, specrt_verdict *out);
 
 /* specrt_host_cycle() : One cycle of draft, verify, commit and observe.
- *   verdict : written after the draft; n = 0: the context is full
- * @return OK, HOST, BAD_ARG. */
+ *   out : what is emitted, cut where the answer ends; n = 0 and end CONTEXT: the context is full
+ * @return OK, HOST, BAD_ORDER, BAD_INPUT, BAD_ARG. */
 SPECRT_API specrt_status specrt_host_cycle(specrt_session *session, const specrt_host *host,
-                                           specrt_verdict *verdict, specrt_error *err);
+                                           specrt_verdict *out);
 
-/* Why a generation ended. */
-typedef enum specrt_end {
-    SPECRT_END_TERMINATOR, /* a terminator, which is the last token */
-    SPECRT_END_LENGTH,     /* max_tokens */
-    SPECRT_END_CONTEXT,    /* the context is full */
-    SPECRT_END_STOPPED     /* `each` returned a value other than 0 */
-} specrt_end;
-
-/* One generation. */
+/* Where an answer goes, and what came of it. */
 typedef struct specrt_generation {
-    int64_t max_tokens; /* 0: no limit */
-    specrt_begin begin; /* kind of specrt_host_begin() */
     /* Receives new tokens i32 [n]; any value but 0 stops the generation; NULL: none */
     int (*each)(void *user, const int32_t *tokens, int32_t n);
     void *user;       /* first argument of each */
@@ -907,14 +969,13 @@ typedef struct specrt_generation {
     specrt_end end;   /* out: why it ended */
 } specrt_generation;
 
-/* specrt_generate() : Answers a prompt, up to a terminator or max_tokens. Repeated calls draw with new
- * numbers.
- *   prompt : i32 [n], n >= 1
- *   generation : limits and results
+/* specrt_generate() : Answers a prompt.
+ *   request, prompt : as for specrt_host_begin()
+ *   generation : receives the tokens
  * @return as specrt_host_begin(). */
 SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_host *host,
-                                         const int32_t *prompt, int64_t n,
-                                         specrt_generation *generation, specrt_error *err);
+                                         const specrt_request *request, const int32_t *prompt,
+                                         int64_t n, specrt_generation *generation);
 
 // >>many
 // Several sequences on a CPU: rows that they share are read once.
@@ -960,7 +1021,7 @@ SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_s
  *   draft_input : f32 [n_hidden, n_cols] as for specrt_session_expand(); NULL: unknown
  *   n_hidden : sum of the sessions' beam rows
  *   beams : [n], written: the next passes, borrowed; n = 0: continue with that session's finish
- * @return OK; BAD_ARG before any tree has changed. */
+ * @return OK; BAD_ORDER or BAD_ARG before any tree has changed, with the text in sessions[0]. */
 SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
                                                      const float *draft_hidden,
                                                      const float *draft_input, int32_t n_hidden,
@@ -974,18 +1035,17 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
- * @return OK; BAD_ARG between expand and observe, or when the capacity is below *n_bytes. */
+ * @return OK; BAD_ORDER before begin, and between expand and observe; BAD_ARG when the capacity is below
+ * *n_bytes. */
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 
 /* specrt_session_load() : Restores a saved session of the same policy, in place of begin. Tree shape and
- * sampling stay this session's. Two sessions that load the same bytes draw equally: see
- * specrt_session_set_sequence().
+ * sampling stay this session's, its session number too; the number of the generation is the saved one.
  *   bytes : u8 [n] of any origin; checked
  * @return OK, SESSION_MAGIC, SESSION_VERSION, SESSION_DAMAGED with the fault, SESSION_MISMATCH with both
- * sides. After a failure the session is as after begin. */
-SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void *bytes, size_t n,
-                                             specrt_error *err);
+ * sides. After a failure the session is as after create. */
+SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void *bytes, size_t n);
 
 #ifdef __cplusplus
 }
@@ -3296,8 +3356,8 @@ typedef struct specrt__simd_kernels {
     specrt__simd_lanes *lanes;
     specrt__simd_tile_i8 *tile_i8;
     double (*sum_exp)(const float *x, int64_t n, float max); /* of exp(x - max); NaN counts 0 */
-    /* The first multiple of SPECRT__SIMD_SCAN from which on some of as many are at least `bound` or
-     * fewer are left */
+    /* The first multiple of SPECRT__SIMD_SCAN from which on some of as many are at least `bound`, NaN or
+     * infinite, or fewer are left */
     int64_t (*find)(const float *x, int64_t n, float bound);
 } specrt__simd_kernels;
 
@@ -3532,16 +3592,21 @@ static inline void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *
         return specrt__simd_total(lanes);                                                          \
     }
 
-/* Leaves the loop when any of n is at least the bound; NaN is not. */
+/* Leaves the loop when any of n reaches the bound, or may be NaN: max() passes over NaN, a sum keeps it. */
 #define SPECRT__SIMD_BREAK(isa, V, L, x, n, bound)                                                 \
-    V most = SPECRT__SIMD_OP(isa, splat)(-INFINITY);                                               \
-    SPECRT__SIMD_UNROLL for (int j = 0; j < n; j += L) most =                                      \
-        SPECRT__SIMD_OP(isa, max)(SPECRT__SIMD_OP(isa, load)(x + j), most);                        \
-    if (SPECRT__SIMD_OP(isa, any_ge)(most, bound)) break;
+    V most = SPECRT__SIMD_OP(isa, splat)(-INFINITY), sum = SPECRT__SIMD_OP(isa, splat)(0);         \
+    SPECRT__SIMD_UNROLL for (int j = 0; j < n; j += L) {                                           \
+        V part = SPECRT__SIMD_OP(isa, load)(x + j);                                                \
+        most = SPECRT__SIMD_OP(isa, max)(part, most);                                              \
+        sum = SPECRT__SIMD_OP(isa, fma)(part, one, sum);                                           \
+    }                                                                                              \
+    if (SPECRT__SIMD_OP(isa, any_reach)(most, bound)) break;                                       \
+    if (SPECRT__SIMD_OP(isa, any_reach)(sum, infinite)) break;
 
 #define SPECRT__SIMD_FIND(isa, target, V, L)                                                       \
     target static int64_t specrt__simd_find_##isa(const float *x, int64_t n, float bound) {        \
-        V b = SPECRT__SIMD_OP(isa, splat)(bound);                                                  \
+        V b = SPECRT__SIMD_OP(isa, splat)(bound), one = SPECRT__SIMD_OP(isa, splat)(1);            \
+        V infinite = SPECRT__SIMD_OP(isa, splat)(INFINITY);                                        \
         int64_t i = 0;                                                                             \
         for (; i + 4 * SPECRT__SIMD_SCAN <= n; i += 4 * SPECRT__SIMD_SCAN) {                       \
             SPECRT__SIMD_BREAK(isa, V, L, x + i, 4 * SPECRT__SIMD_SCAN, b)                         \
@@ -3944,9 +4009,9 @@ static inline specrt__simd_v16 specrt__simd_max_scalar(specrt__simd_v16 a, specr
     return a;
 }
 
-static inline int specrt__simd_any_ge_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+static inline int specrt__simd_any_reach_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
     int any = 0;
-    SPECRT__EACH_LANE (i) any |= a.lane[i] >= b.lane[i];
+    SPECRT__EACH_LANE (i) any |= !(a.lane[i] < b.lane[i]);
     return any;
 }
 
@@ -4095,8 +4160,8 @@ SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_max_avx2(__m256 a, __m256 b)
     return _mm256_max_ps(a, b);
 }
 
-SPECRT__SIMD_AVX2 static inline int specrt__simd_any_ge_avx2(__m256 a, __m256 b) {
-    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
+SPECRT__SIMD_AVX2 static inline int specrt__simd_any_reach_avx2(__m256 a, __m256 b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ));
 }
 
 SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_pow2_avx2(__m256 z) {
@@ -4253,8 +4318,8 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_max_avx512(__m512 a, __m51
     return _mm512_max_ps(a, b);
 }
 
-SPECRT__SIMD_AVX512 static inline int specrt__simd_any_ge_avx512(__m512 a, __m512 b) {
-    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0;
+SPECRT__SIMD_AVX512 static inline int specrt__simd_any_reach_avx512(__m512 a, __m512 b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ) != 0;
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_pow2_avx512(__m512 z) {
@@ -4486,8 +4551,8 @@ static inline specrt__simd_v4x2 specrt__simd_max_neon(specrt__simd_v4x2 a, specr
                                   vbslq_f32(vcgtq_f32(a.hi, b.hi), a.hi, b.hi));
 }
 
-static inline int specrt__simd_any_ge_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
-    return vmaxvq_u32(vorrq_u32(vcgeq_f32(a.lo, b.lo), vcgeq_f32(a.hi, b.hi))) != 0;
+static inline int specrt__simd_any_reach_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return vminvq_u32(vandq_u32(vcltq_f32(a.lo, b.lo), vcltq_f32(a.hi, b.hi))) == 0;
 }
 
 static inline float32x4_t specrt__simd_exponent_neon(float32x4_t z) {
@@ -5368,6 +5433,9 @@ static inline int32_t specrt__shortlist_key_id(uint64_t key) {
 
 SPECRT__INTERNAL void specrt__shortlist_select(uint64_t *keys, int32_t n, int32_t k);
 
+/* The best of a row of logits, by lower id among equals; -1: one is NaN, or none is above -inf. */
+SPECRT__INTERNAL int32_t specrt__shortlist_argmax(const float *logits, int32_t n);
+
 /* The k best tokens of the target at position i, at most SPECRT_LOGITS_MAX_K. @return how many are known. */
 SPECRT__INTERNAL int32_t specrt__shortlist_target_best(const specrt_target_rows *rows, int32_t i,
                                                        int32_t n_logits, int32_t k, int32_t *ids);
@@ -5613,6 +5681,19 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
         if (n_best == k) bound = best[k - 1];
     }
     return n_best;
+}
+
+SPECRT__INTERNAL int32_t specrt__shortlist_argmax(const float *logits, int32_t n) {
+    const specrt__simd_kernels *kernels = specrt__simd_choose();
+    float bound = -INFINITY;
+    int32_t best = -1;
+    for (int32_t i = 0; i < n; i++) {
+        if (i % SPECRT__SIMD_SCAN == 0) i += (int32_t)kernels->find(logits + i, n - i, bound);
+        if (i >= n) break;
+        if (logits[i] != logits[i]) return -1; /* find() stops at NaN too */
+        if (logits[i] > bound) bound = logits[i], best = i;
+    }
+    return best;
 }
 
 SPECRT__INTERNAL int32_t specrt__shortlist_target_best(const specrt_target_rows *rows, int32_t i,
@@ -11824,6 +11905,7 @@ enum { SPECRT__VERIFY_DRAW, SPECRT__VERIFY_DRAFT, SPECRT__VERIFY_ACCEPT, SPECRT_
 struct specrt_verifier {
     specrt_env env;
     specrt_sampling sampling;
+    int32_t n_logits; /* columns of the target's logits */
     int32_t n_vocab, n_blocks;
     double total;   /* of the weights */
     double *sums;   /* [n_blocks] of each block of weights */
@@ -11832,8 +11914,8 @@ struct specrt_verifier {
     int32_t *kept;  /* [n_vocab] ids that a filter keeps; a heap meanwhile */
 };
 
-SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
-                                                    specrt_error *err);
+SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_logits, int32_t n_vocab,
+                                                    const specrt_sampling *s, specrt_error *err);
 
 SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
                                                int64_t b);
@@ -11849,7 +11931,8 @@ static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t blo
 
 /* --- filters --- */
 
-SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits);
+/* @return false for logits that are none: NaN, or nothing above -inf. */
+SPECRT__INTERNAL bool specrt__verify_distribution(specrt_verifier *v, const float *logits);
 
 /* specrt__verify_pick() : the token at which the running sum of weights passes u times the total; u in [0,
  * 1). */
@@ -11866,12 +11949,17 @@ SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v,
  * distribution. Draws of plain decoding are keyed by position, those of a sampled chain by cycle and level:
  * a position is drafted again after a rejection, when what was rejected may already have changed q. */
 
-SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
-                                                    specrt_error *err) {
-    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB)
+SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_logits, int32_t n_vocab,
+                                                    const specrt_sampling *s, specrt_error *err) {
+    if (n_logits < 1 || n_logits > SPECRT_MAX_VOCAB)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "verifier: n_vocab: expected 1 to %d, found %d", SPECRT_MAX_VOCAB,
-                                (int)n_vocab);
+                                "verifier: n_logits: expected 1 to %d, found %d", SPECRT_MAX_VOCAB,
+                                (int)n_logits);
+    if (n_vocab < 1 || n_vocab > n_logits)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: n_vocab: expected 1 to the %d columns of logits, found "
+                                "%d",
+                                (int)n_logits, (int)n_vocab);
     if (!(s->temperature >= 0 && s->temperature <= 100))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "verifier: temperature: expected 0 to 100, found %g",
@@ -11881,24 +11969,34 @@ SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specr
                                 "verifier: expected top_k >= 0, top_p in [0, 1] and min_p in [0, "
                                 "1), found %d, %g and %g",
                                 (int)s->top_k, (double)s->top_p, (double)s->min_p);
+    if (s->temperature > 0 && s->session == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: session: expected a number of 1 or more, another one "
+                                "for each session with this seed, since equal numbers draw equal "
+                                "texts; found 0");
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
+SPECRT_API specrt_status specrt_verifier_create(int32_t n_logits, int32_t n_vocab,
+                                                const specrt_sampling *sampling,
                                                 const specrt_env *env, specrt_verifier **out,
                                                 specrt_error *err) {
     specrt_env own = specrt__base_env(env);
     specrt_sampling s;
+    if (!out)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: out: expected a pointer, found NULL");
     *out = NULL;
     memset(&s, 0, sizeof s);
     if (sampling) s = *sampling;
-    SPECRT__TRY(specrt__verify_check(n_vocab, &s, err));
+    SPECRT__TRY(specrt__verify_check(n_logits, n_vocab, &s, err));
     size_t n = (size_t)n_vocab, n_blocks = (n + SPECRT__VERIFY_BLOCK - 1) / SPECRT__VERIFY_BLOCK;
     size_t bytes = n_blocks * sizeof(double) + n * (2 * sizeof(float) + sizeof(int32_t));
     specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&own, sizeof *v + bytes);
     if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "verifier: out of memory");
     v->env = own;
     v->sampling = s;
+    v->n_logits = n_logits;
     v->n_vocab = n_vocab;
     v->n_blocks = (int32_t)n_blocks;
     v->sums = (double *)(void *)(v + 1);
@@ -11915,20 +12013,21 @@ SPECRT_API void specrt_verifier_close(specrt_verifier *verifier) {
     specrt__base_free(&env, verifier);
 }
 
-SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence) {
-    verifier->sampling.sequence = sequence;
+SPECRT_API void specrt_verifier_set_generation(specrt_verifier *verifier, uint64_t generation) {
+    if (verifier) verifier->sampling.generation = generation;
 }
 
 /* The random number in [0, 1) of a purpose at two places; the device has the same. */
 SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
                                                int64_t b) {
-    uint64_t key[5];
+    uint64_t key[6];
     key[0] = v->sampling.seed;
-    key[1] = v->sampling.sequence;
-    key[2] = (uint64_t)purpose;
-    key[3] = (uint64_t)a;
-    key[4] = (uint64_t)b;
-    return specrt__base_uniform(key, 5);
+    key[1] = v->sampling.session;
+    key[2] = v->sampling.generation;
+    key[3] = (uint64_t)purpose;
+    key[4] = (uint64_t)a;
+    key[5] = (uint64_t)b;
+    return specrt__base_uniform(key, 6);
 }
 
 /* --- weights --- */
@@ -12096,18 +12195,18 @@ static void specrt__verify_keep(specrt_verifier *v, int32_t n) {
 /* The distribution of a row of logits, into weights, sums and total.
  * A nucleus is found without sorting the vocabulary: tokens below (1 - top_p) / n_vocab of the total
  * weigh less than 1 - top_p of it together, so the nucleus ends above that. */
-SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits) {
+SPECRT__INTERNAL bool specrt__verify_distribution(specrt_verifier *v, const float *logits) {
     const specrt_sampling *s = &v->sampling;
-    int32_t n = v->n_vocab, best = 0;
+    int32_t n = v->n_vocab, best = specrt__shortlist_argmax(logits, n);
     bool top_k = s->top_k > 0 && s->top_k<n, top_p = s->top_p> 0 && s->top_p < 1;
-    specrt_logits_topk(logits, n, 1, &best);
+    if (best < 0) return false;
     float max = logits[best];
     const int32_t *ids = v->kept;
-    if (s->temperature == 0 || !(max > -INFINITY) || max == INFINITY) {
+    if (s->temperature == 0 || max == INFINITY) {
         v->weights[best] = 1;
         v->kept[0] = best;
         specrt__verify_keep(v, 1);
-        return;
+        return true;
     }
     if (top_k) {
         n = specrt__verify_collect(v, logits, -INFINITY, s->top_k);
@@ -12117,13 +12216,14 @@ SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const floa
         v->total = specrt__verify_sum(v->values, n);
     } else {
         specrt__verify_weigh(v, logits, max);
-        if (!top_p && !(s->min_p > 0)) return;
+        if (!top_p && !(s->min_p > 0)) return true;
         float least = top_p ? (float)(0.99 * (1 - (double)s->top_p) * v->total / n) : s->min_p;
         if (least < s->min_p) least = s->min_p;
         n = specrt__verify_collect(v, v->weights, nextafterf(least, 0), 0);
     }
     if (top_p) n = specrt__verify_nucleus(v, logits, (double)s->top_p * v->total, n);
     specrt__verify_keep(v, n);
+    return true;
 }
 
 SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u) {
@@ -12145,16 +12245,21 @@ SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u)
 }
 
 SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits, int64_t position) {
-    int32_t best = 0;
-    if (v->sampling.temperature == 0) {
-        specrt_logits_topk(logits, v->n_vocab, 1, &best);
-        return best;
-    }
-    specrt__verify_distribution(v, logits);
+    if (!v || !logits || position < 0) return -1;
+    if (v->sampling.temperature == 0) return specrt__shortlist_argmax(logits, v->n_vocab);
+    if (!specrt__verify_distribution(v, logits)) return -1;
     return specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, position, 0));
 }
 
 /* --- draw-and-descend --- */
+
+static bool specrt__verify_is_tree(const specrt_draft *draft) {
+    bool ok = draft && draft->n >= 1 && draft->n <= SPECRT_TREE_MAX_NODES && draft->tokens &&
+              draft->parents;
+    for (int32_t i = 1; ok && i < draft->n; i++)
+        ok = draft->parents[i] >= 0 && draft->parents[i] < i;
+    return ok;
+}
 
 static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, int32_t token) {
     for (int32_t i = parent + 1; i < draft->n; i++)
@@ -12165,11 +12270,13 @@ static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, i
 SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *v, const specrt_draft *draft,
                                             const float *logits, int64_t position,
                                             specrt_verdict *out) {
+    if (!out) return SPECRT_STATUS_BAD_ARG;
     memset(out, 0, sizeof *out);
-    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || position < 0)
+    if (!v || !logits || position < 0 || !specrt__verify_is_tree(draft))
         return SPECRT_STATUS_BAD_ARG;
     for (int32_t node = 0; node >= 0;) {
-        int32_t token = specrt_verifier_draw(v, logits + (int64_t)node * v->n_vocab, position++);
+        int32_t token = specrt_verifier_draw(v, logits + (int64_t)node * v->n_logits, position++);
+        if (token < 0) return memset(out, 0, sizeof *out), SPECRT_STATUS_BAD_INPUT;
         out->nodes[out->n] = node;
         out->tokens[out->n++] = token;
         node = specrt__verify_child(draft, node, token);
@@ -12185,6 +12292,7 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float
                                            float *probs) {
     int32_t best = 0;
     double target, sum = 0;
+    if (!v || !logits || !probs) return -1;
     for (int32_t i = 0; i < n; i++) probs[i] = 0;
     if (!(temperature > 0 && temperature <= 100) || specrt_logits_topk(logits, n, 1, &best) == 0)
         return -1;
@@ -12208,6 +12316,7 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float
 /* q of a token; 0 when the distribution is none. */
 static double specrt__verify_chance(const specrt_verifier *v,
                                     const specrt_draft_distribution *distribution, int32_t token) {
+    if (distribution->n < 1 || !distribution->ids || !distribution->probs) return 0;
     double sum = specrt__verify_sum(distribution->probs, distribution->n), q = 0;
     if (!(fabs(sum - 1) <= 1e-3)) return 0;
     for (int32_t i = 0; i < distribution->n; i++) {
@@ -12239,14 +12348,18 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
                                              int32_t n, const float *logits, int64_t cycle,
                                              specrt_verdict *out) {
     double q[SPECRT_TREE_MAX_NODES];
+    if (!out) return SPECRT_STATUS_BAD_ARG;
     memset(out, 0, sizeof *out);
-    if (n < 0 || n >= SPECRT_TREE_MAX_NODES) return SPECRT_STATUS_BAD_ARG;
+    if (!v || !logits || n < 0 || n >= SPECRT_TREE_MAX_NODES ||
+        (n > 0 && (!tokens || !distributions)))
+        return SPECRT_STATUS_BAD_ARG;
     for (int32_t i = 0; i < n; i++) {
         q[i] = specrt__verify_chance(v, &distributions[i], tokens[i]);
         if (!(q[i] > 0)) return SPECRT_STATUS_BAD_ARG;
     }
-    for (int32_t i = 0; i <= n; i++, logits += v->n_vocab) {
-        specrt__verify_distribution(v, logits);
+    for (int32_t i = 0; i <= n; i++, logits += v->n_logits) {
+        if (!specrt__verify_distribution(v, logits))
+            return memset(out, 0, sizeof *out), SPECRT_STATUS_BAD_INPUT;
         out->nodes[i] = i;
         out->n = i + 1;
         if (i < n) {
@@ -12254,7 +12367,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
             out->tokens[i] = tokens[i];
             if (specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p) continue;
             if (!specrt__verify_subtract(v, &distributions[i]))
-                specrt__verify_distribution(v, logits);
+                (void)specrt__verify_distribution(v, logits);
         }
         out->tokens[i] =
             specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, cycle, i));
@@ -12559,6 +12672,18 @@ SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
 // >>session : src/decode/session.h
 /* session.h : a session's state */
 
+/* Where a session stands in the order of calls. What is allowed in several places is a sum of them. */
+enum {
+    SPECRT__AT_CREATED = 1,  /* begin has not come */
+    SPECRT__AT_PROMPT = 2,   /* no token of the prompt has come */
+    SPECRT__AT_READ = 4,     /* some have; the first token of the answer has not */
+    SPECRT__AT_OPEN = 8,     /* observe_chain left its last token to start */
+    SPECRT__AT_DRAFT = 16,   /* a tree has its root, and grows */
+    SPECRT__AT_DRAFTED = 32, /* it is finished, or another was verified */
+    SPECRT__AT_ENDED = 64,   /* the answer ended, or a model failed */
+    SPECRT__AT_BEGUN = 126   /* any but the first */
+};
+
 /* A chain whose last token is not drawn yet, and the target's best tokens at each of its nodes. */
 typedef struct specrt__session_open {
     int32_t n, n_accepted; /* n 0: there is none */
@@ -12583,8 +12708,12 @@ struct specrt_session {
     int64_t position;                   /* of the next token to emit */
     int64_t n_copied_before;            /* by the pool, until begin */
     int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
-    uint64_t sequence; /* keys the draws; or, once it is named, those after begin */
-    bool sequence_named;
+    uint64_t generation;                /* number of the one that the next begin begins */
+    int64_t n_left;                     /* tokens that the answer may still have */
+    int32_t n_logits;                   /* columns of the target's logits */
+    int32_t level;                      /* passes scored in this cycle */
+    int at;                             /* SPECRT__AT_* */
+    specrt_error error;                 /* of the last call that failed */
     specrt_session_stats stats;
     int32_t topk;
     int32_t *ids;    /* [topk, topk] */
@@ -12595,7 +12724,8 @@ struct specrt_session {
         *distributions;        /* [num_steps]; NULL: drafts are top-k; owns what follows */
     int32_t *distribution_ids; /* [num_steps, bound + routed_bound] */
     float *distribution_probs;
-    float draft_temperature;
+    int32_t sampled[SPECRT_TREE_MAX_STEPS]; /* those tokens; -1: none */
+    float draft_temperature;                /* 0: the target's */
     specrt__session_open open;
     specrt_auto *auto_draft; /* NULL: drafts are as deep as the tree */
     specrt_auto_choice choice;
@@ -12610,25 +12740,51 @@ static inline void *specrt__session_state(const specrt_session *s, int kind) {
     return i < 0 ? NULL : s->states[i];
 }
 
+/* Whether a call comes in order; else the session's error names what was expected.
+ *   allowed : sum of SPECRT__AT_* */
+SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, const char *call);
+static inline specrt_status specrt__session_order(specrt_session *s, int allowed,
+                                                  const char *call) {
+    return s->at & allowed ? SPECRT_STATUS_OK : specrt__session_refuse_order(s, call);
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_refuse_null(specrt_session *s, const char *call,
+                                                           const char *argument);
+/* Before anything is read of an argument. */
+#define SPECRT__SESSION_NEEDS(s, argument, call)                                                   \
+    do {                                                                                           \
+        if (!(s) || !(argument)) return specrt__session_refuse_null(s, call, #argument);           \
+    } while (0)
+
 SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
                                            const specrt_policy *policy);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
                                                      specrt_tree_params *tree, specrt_error *err);
-SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
-                                                       int32_t *out, specrt_error *err);
+SPECRT__INTERNAL specrt_status specrt__session_check_columns(const specrt_policy *policy,
+                                                             int32_t n_logits, specrt_error *err);
 
 /* --- a sequence --- */
 
 SPECRT__INTERNAL void specrt__session_pack(specrt_session *s);
+SPECRT__INTERNAL void specrt__session_reset(specrt_session *s);
 
 /* --- a cycle --- */
 
-/* What sequences multiply together: as many as one product takes the states of. */
-typedef struct specrt__session_group {
-    specrt_session *const *sessions;
-    int32_t n, n_states;
-    const float *hidden; /* f32 [n_states, n_cols] */
-} specrt__session_group;
+/* Whether a pass of n rows may come now. */
+SPECRT__INTERNAL specrt_status specrt__session_check_expand(specrt_session *s, int32_t n);
+/* The rows of the pass to come, for the tree at hand. */
+SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
+                                                 const float *draft_input);
+/* The tree's next level, from the logits of a pass of n rows. */
+SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
+                                                    specrt_beam *beam);
+
+/* Cuts what is emitted where the answer ends. */
+SPECRT__INTERNAL void specrt__session_cut(const specrt_session *s, specrt_verdict *verdict);
+/* Learns from a cycle that was cut, and ends the answer where it says so. */
+SPECRT__INTERNAL specrt_status specrt__session_end(specrt_session *s, const specrt_draft *draft,
+                                                   const specrt_target_rows *rows,
+                                                   const specrt_verdict *cut);
 
 SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token);
 
@@ -12735,23 +12891,21 @@ static bool specrt__session_make_distributions(specrt_session *s,
     s->distributions = SPECRT__CARVE(specrt_draft_distribution, &at, n_steps);
     s->distribution_ids = SPECRT__CARVE(int32_t, &at, n);
     s->distribution_probs = SPECRT__CARVE(float, &at, n);
-    s->draft_temperature =
-        params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
+    s->draft_temperature = params->draft_temperature;
     return true;
 }
 
-/* Columns of the target's logits: as many as the application says, or 0: one a token. */
-SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
-                                                       int32_t *out, specrt_error *err) {
+/* Columns of the target's logits, which the application must say: it alone knows what lies behind them. */
+SPECRT__INTERNAL specrt_status specrt__session_check_columns(const specrt_policy *policy,
+                                                             int32_t n_logits, specrt_error *err) {
     const specrt_head *head = policy->head;
-    int32_t n_proposed = head->row_of ? head->n_ids : policy->n_vocab;
-    *out = head->row_of ? policy->n_vocab : head->n_ids;
-    if (n_said) *out = n_said;
-    if (*out >= n_proposed) return SPECRT_STATUS_OK;
+    int32_t least = head->row_of ? head->n_ids : policy->n_vocab;
+    if (n_logits >= least && n_logits <= SPECRT_MAX_VOCAB) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "session: n_logits: expected at least %d, one for every token that "
-                            "may be proposed (specrt_policy_desc.n_vocab), found %d",
-                            (int)n_proposed, (int)*out);
+                            "session: n_logits: expected the columns of the target's logits, at "
+                            "least %d, one for every token that may be proposed "
+                            "(specrt_policy_desc.n_vocab), found %d",
+                            (int)least, (int)n_logits);
 }
 
 static specrt_status specrt__session_refuse_auto(const specrt_session *s, const char *expected,
@@ -12804,13 +12958,15 @@ static bool specrt__session_submits(const specrt_policy *policy) {
 static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
                                           specrt_error *err) {
     const specrt_policy *policy = s->policy;
-    int32_t n_ids = policy->head->n_ids, n_logits;
+    int32_t n_ids = policy->head->n_ids, n_logits = params->n_logits;
+    int32_t n_vocab = policy->n_vocab < n_logits ? policy->n_vocab : n_logits;
     int32_t capacity = policy->bound - policy->fixed.n_rows;
     specrt_tree_params tree;
-    SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &n_logits, err));
+    SPECRT__TRY(specrt__session_check_columns(policy, n_logits, err));
     SPECRT__TRY(specrt__session_shape(params, &tree, err));
     SPECRT__TRY(specrt_tree_create(&tree, &s->env, &s->tree, err));
-    SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->env, &s->verifier, err));
+    SPECRT__TRY(
+        specrt_verifier_create(n_logits, n_vocab, &params->sampling, &s->env, &s->verifier, err));
     s->topk = specrt_tree_get_params(s->tree)->topk;
     if (s->topk > policy->info.bound)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -12836,8 +12992,9 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->shortlist.segments = s->segments;
     s->shortlist.n_cols = policy->head->desc.n_cols;
     s->shortlist.head = policy->head;
-    s->sequence = params->sampling.sequence;
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    s->n_logits = n_logits;
+    s->generation = params->sampling.generation;
+    specrt__session_reset(s);
     return SPECRT_STATUS_OK;
 }
 
@@ -12846,9 +13003,12 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_env *env, specrt_session **out,
                                                specrt_error *err) {
     specrt_session_params defaults;
+    if (out) *out = NULL;
+    if (!policy || !out)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: policy, out: expected pointers, found NULL");
     specrt_env own = env ? *env : policy->env;
     SPECRT__CLEAR(&defaults, 1);
-    *out = NULL;
     specrt_session *s = (specrt_session *)specrt__base_alloc(&own, sizeof(specrt_session));
     if (!s)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
@@ -12880,8 +13040,119 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
     specrt__base_free(&env, session);
 }
 
+// >>session_order : src/decode/session_order.c
+/* session_order.c : owns the order of calls on a session: where it stands, which call is expected there, and
+ * what a request may begin with. Refuses what comes too early, too late or twice, for an engine that goes on
+ * would emit tokens of another text. */
+
+/* What is expected where a session stands. */
+static const char *specrt__session_expected(int at) {
+    if (at & SPECRT__AT_CREATED) return "specrt_session_begin()";
+    if (at & SPECRT__AT_PROMPT) return "specrt_session_prefill() with the prompt";
+    if (at & SPECRT__AT_READ) return "specrt_session_first() or start(), which root a tree";
+    if (at & SPECRT__AT_OPEN)
+        return "specrt_session_start() with the token that observe_chain() lacked";
+    if (at & SPECRT__AT_DRAFT) return "specrt_session_expand() or finish()";
+    if (at & SPECRT__AT_DRAFTED) return "specrt_session_accept(), or verify() and observe()";
+    return "specrt_session_begin(), since the generation has ended";
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, const char *call) {
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s first", call,
+                            specrt__session_expected(s->at));
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_refuse_null(specrt_session *s, const char *call,
+                                                           const char *argument) {
+    return specrt_error_set(s ? &s->error : NULL, SPECRT_STATUS_BAD_ARG,
+                            "%s: %s: expected a pointer, found NULL", call, argument);
+}
+
+SPECRT_API const specrt_error *specrt_session_last_error(const specrt_session *session) {
+    return session ? &session->error : NULL;
+}
+
+/* How many tokens the target has read: all but the last one that was emitted. */
+static int64_t specrt__session_n_read(const specrt_session *s) {
+    if (s->at & SPECRT__AT_OPEN) return s->position + s->open.n_accepted;
+    if (s->at & (SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED | SPECRT__AT_ENDED))
+        return s->position > 0 ? s->position - 1 : 0;
+    return s->position;
+}
+
+static specrt_status specrt__session_check_request(specrt_session *s, const specrt_request *r) {
+    bool turn = r->begin == SPECRT_BEGIN_TURN;
+    int64_t most = turn ? specrt__session_n_read(s) : INT64_MAX / 2;
+    if (!turn && r->begin != SPECRT_BEGIN_NEW)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "begin: begin: expected new (0) or turn (1), found %d",
+                                (int)r->begin);
+    if (r->position < 0 || r->position > most)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "begin: position: expected 0 to %lld%s, found %lld",
+                                (long long)most,
+                                turn ? ", the tokens that the target has read (the last emitted "
+                                       "one leads the prompt)"
+                                     : "",
+                                (long long)r->position);
+    if (r->max_tokens < 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "begin: max_tokens: expected 0 for no limit, or more, found %lld",
+                                (long long)r->max_tokens);
+    if (!r->sampling) return SPECRT_STATUS_OK;
+    if (s->distributions && r->sampling->temperature == 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "begin: sampling: expected a temperature above 0, since the "
+                                "session has sampled drafts, found 0");
+    return specrt__verify_check(s->verifier->n_logits, s->verifier->n_vocab, r->sampling,
+                                &s->error);
+}
+
+/* Sources forget the sequence. */
+static void specrt__session_forget(specrt_session *s) {
+    specrt__shortlist_pool_reset(s->pool);
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
+    for (int32_t i = 0; i < s->policy->n_terminators; i++)
+        specrt__shortlist_want(s->pool, s->policy->terminators[i], SPECRT__SHORTLIST_PINNED);
+    s->n_copied_before = s->pool->n_copied;
+    s->cycle = 0;
+    SPECRT__CLEAR(&s->stats, 1);
+    specrt__session_pack(s);
+}
+
+SPECRT__INTERNAL void specrt__session_reset(specrt_session *s) {
+    specrt__session_forget(s);
+    s->at = SPECRT__AT_CREATED;
+    s->position = 0;
+    s->open.n = 0;
+    s->n_left = INT64_MAX;
+    specrt_tree_begin(s->tree, 0);
+}
+
+SPECRT_API specrt_status specrt_session_begin(specrt_session *s, const specrt_request *request) {
+    specrt_request r;
+    SPECRT__SESSION_NEEDS(s, s, "begin");
+    SPECRT__CLEAR(&r, 1);
+    if (request) r = *request;
+    SPECRT__TRY(specrt__session_check_request(s, &r));
+    if (r.sampling) s->verifier->sampling = *r.sampling, s->generation = r.sampling->generation;
+    specrt_verifier_set_generation(s->verifier, s->generation++);
+    s->position = r.position;
+    s->n_left = r.max_tokens > 0 ? r.max_tokens : INT64_MAX;
+    s->open.n = 0;
+    s->level = 0;
+    specrt_tree_begin(s->tree, s->tree->root); /* a draft that was left is forgotten */
+    if (r.begin == SPECRT_BEGIN_NEW) specrt__session_forget(s);
+    /* what a new sequence starts behind has been read, and perhaps all of its prompt */
+    s->at = r.begin == SPECRT_BEGIN_NEW && r.position > 0 ? SPECRT__AT_PROMPT | SPECRT__AT_READ
+                                                          : SPECRT__AT_PROMPT;
+    return SPECRT_STATUS_OK;
+}
+
 // >>session : src/decode/session.c
-/* session.c */
+/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees and
+ * paths that no cycle can have. */
 
 /* --- a sequence --- */
 
@@ -12903,6 +13174,7 @@ SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     s->shortlist.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
     s->n_levels = 0;
+    s->level = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
 
@@ -12943,6 +13215,7 @@ static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
                                                         specrt__shortlist_level level) {
     specrt__shortlist_routed *routed = s->routed;
     s->stats.n_passes++;
+    s->level++;
     if (!routed) return specrt__session_count_read(s, 0);
     routed->level = level.level;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
@@ -12959,85 +13232,105 @@ static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
     return specrt__session_count_read(s, routed->n_read);
 }
 
+/* Whether a pass of your own may come now. */
+static specrt_status specrt__session_check_pass(specrt_session *s, int32_t at,
+                                                const specrt_beam *beam) {
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT, "route"));
+    if (at != s->level)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "route: level: expected %d, the next of this cycle, found %d",
+                                (int)s->level, (int)at);
+    if (at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "route: expected at most %d levels of 1 to %d rows, found level %d "
+                                "of %d rows",
+                                SPECRT_TREE_MAX_STEPS, (int)s->topk, (int)at, (int)beam->n);
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *s, int32_t at,
                                                         const specrt_beam *beam,
                                                         const float *draft_hidden,
                                                         const float *draft_input) {
-    if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
+    if (!s || !beam || !draft_hidden || !beam->tokens) {
+        (void)specrt__session_refuse_null(s, "route", "beam, its tokens, or draft_hidden");
+        return NULL;
+    }
+    if (specrt__session_check_pass(s, at, beam) != SPECRT_STATUS_OK) return NULL;
     return specrt__session_route_by(s, specrt__session_level(at, beam, draft_hidden, draft_input));
 }
 
-/* The draws to come are another generation's, unless there were none yet; an open cycle is forgotten. */
-static void specrt__session_count(specrt_session *s) {
-    if (s->position > 0 && !s->sequence_named) s->sequence++;
-    s->open.n = 0;
-    s->sequence_named = false;
-    specrt_verifier_set_sequence(s->verifier, s->sequence);
-    specrt_tree_begin(s->tree, s->tree->root); /* a draft that was left is forgotten */
-}
-
-static void specrt__session_forget(specrt_session *s) {
-    specrt__shortlist_pool_reset(s->pool);
-    for (int i = s->policy->n_sources; i-- > 0;)
-        if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
-    for (int32_t i = 0; i < s->policy->n_terminators; i++)
-        specrt__shortlist_want(s->pool, s->policy->terminators[i], SPECRT__SHORTLIST_PINNED);
-    s->n_copied_before = s->pool->n_copied;
-    s->cycle = 0;
-    SPECRT__CLEAR(&s->stats, 1);
-    specrt__session_pack(s);
-}
-
-SPECRT_API specrt_status specrt_session_begin(specrt_session *s, specrt_begin kind,
-                                              int64_t position) {
-    if (position < 0 || (kind != SPECRT_BEGIN_NEW && kind != SPECRT_BEGIN_TURN))
-        return SPECRT_STATUS_BAD_ARG;
-    specrt__session_count(s);
-    s->position = position;
-    if (kind == SPECRT_BEGIN_NEW) specrt__session_forget(s);
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API void specrt_session_set_sequence(specrt_session *session, uint64_t sequence) {
-    session->sequence = sequence;
-    session->sequence_named = true;
-}
-
-static bool specrt__session_tokens_ok(const specrt_session *s, const int32_t *tokens, int32_t n) {
+static specrt_status specrt__session_check_tokens(specrt_session *s, const char *call,
+                                                  const int32_t *tokens, int32_t n) {
     for (int32_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= s->verifier->n_vocab) return false;
-    return true;
+        if (tokens[i] < 0 || tokens[i] >= s->verifier->n_vocab)
+            return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                    "%s: token %d: expected 0 to %d, found %d", call, (int)i,
+                                    (int)s->verifier->n_vocab - 1, (int)tokens[i]);
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *s, const int32_t *tokens, int32_t n,
                                                 const specrt_target_rows *rows) {
-    if (n < 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__SESSION_NEEDS(s, tokens || n == 0, "prefill: tokens");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_PROMPT | SPECRT__AT_READ, "prefill"));
+    if (n < 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "prefill: n: expected 0 or more tokens, found %d", (int)n);
+    SPECRT__TRY(specrt__session_check_tokens(s, "prefill", tokens, n));
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->prefill)
             s->policy->sources[i].source->prefill(s->states[i], tokens, n, rows);
     s->position += n;
+    if (n > 0) s->at = SPECRT__AT_READ;
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API int32_t specrt_session_draw(specrt_session *s, const float *logits) {
-    return specrt_verifier_draw(s->verifier, logits, s->position);
+static specrt_status specrt__session_refuse_logits(specrt_session *s, const char *call) {
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_INPUT,
+                            "%s: logits: expected numbers, one of them above -inf, found NaN or "
+                            "-inf alone",
+                            call);
 }
+
+SPECRT_API specrt_status specrt_session_draw(specrt_session *s, const float *logits,
+                                             int32_t *token) {
+    SPECRT__SESSION_NEEDS(s, token, "draw");
+    *token = 0;
+    SPECRT__SESSION_NEEDS(s, logits, "draw");
+    SPECRT__TRY(
+        specrt__session_order(s, SPECRT__AT_READ | SPECRT__AT_OPEN | SPECRT__AT_DRAFT, "draw"));
+    int32_t drawn = specrt_verifier_draw(
+        s->verifier, logits, s->position + (s->at & SPECRT__AT_OPEN ? s->open.n_accepted : 0));
+    if (drawn < 0) return specrt__session_refuse_logits(s, "draw");
+    *token = drawn;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__session_observe_chain(specrt_session *s, specrt_draft *chain,
+                                                   int32_t n_accepted, int32_t last,
+                                                   const specrt_target_rows *rows);
 
 /* The cycle that waited for its last token. */
 static specrt_status specrt__session_end_open(specrt_session *s, int32_t last) {
     specrt__session_open *open = &s->open;
     specrt_target_rows rows;
-    int32_t n = open->n;
+    specrt_draft chain;
     SPECRT__CLEAR(&rows, 1);
+    SPECRT__CLEAR(&chain, 1);
     rows.ids = open->ids;
     rows.k = SPECRT_LOGITS_MAX_K;
+    chain.n = open->n;
+    chain.tokens = open->tokens;
     open->n = 0;
-    return specrt_session_observe_chain(s, open->tokens, n, open->n_accepted, last,
-                                        open->told ? &rows : NULL);
+    return specrt__session_observe_chain(s, &chain, open->n_accepted, last,
+                                         open->told ? &rows : NULL);
 }
 
 SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
-    if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__SESSION_NEEDS(s, s, "start");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_READ | SPECRT__AT_OPEN, "start"));
+    SPECRT__TRY(specrt__session_check_tokens(s, "start", &token, 1));
     if (s->open.n > 0) return specrt__session_end_open(s, token);
     if (s->auto_draft) specrt_auto_begin(s->auto_draft);
     for (int i = s->policy->n_sources; i-- > 0;)
@@ -13045,15 +13338,42 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
             s->policy->sources[i].source->start(s->states[i], token);
     specrt__session_pack(s);
     s->position++;
+    s->n_left--;
     s->cycle++;
+    s->at = SPECRT__AT_DRAFT;
     specrt_tree_begin(s->tree, token);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL void specrt__session_cut(const specrt_session *s, specrt_verdict *v) {
+    int64_t left = s->n_left > 0 ? s->n_left : 0;
+    if (v->n >= left) v->end = SPECRT_END_LENGTH, v->n = left > 1 ? (int32_t)left : 1;
+    for (int32_t i = 0; i < v->n; i++)
+        if (specrt_policy_ends(s->policy, v->tokens[i]))
+            v->end = SPECRT_END_TERMINATOR, v->n = i + 1;
+}
+
+SPECRT_API specrt_status specrt_session_first(specrt_session *s, const float *logits,
+                                              specrt_verdict *out) {
+    specrt_verdict first;
+    SPECRT__SESSION_NEEDS(s, out, "first");
+    SPECRT__CLEAR(out, 1);
+    SPECRT__CLEAR(&first, 1);
+    SPECRT__SESSION_NEEDS(s, logits, "first");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_READ, "first"));
+    SPECRT__TRY(specrt_session_draw(s, logits, &first.tokens[0]));
+    first.n = 1;
+    specrt__session_cut(s, &first);
+    SPECRT__TRY(specrt_session_start(s, first.tokens[0]));
+    if (first.end != SPECRT_END_NONE) s->at = SPECRT__AT_ENDED;
+    *out = first;
     return SPECRT_STATUS_OK;
 }
 
 /* --- a cycle --- */
 
 SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session *session) {
-    return &session->shortlist;
+    return session ? &session->shortlist : NULL;
 }
 
 /* One token, sampled from the distribution that verification will be shown. */
@@ -13064,8 +13384,11 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
     float *probs = s->distribution_probs + at, logprob = -INFINITY;
     for (int32_t i = 0; i < s->shortlist.n_segments; n += s->segments[i++].n_rows)
         memcpy(ids + n, s->segments[i].ids, (size_t)s->segments[i].n_rows * sizeof *ids);
-    int32_t i = specrt_verifier_propose(s->verifier, s->logits, n, s->draft_temperature, s->cycle,
-                                        level, probs);
+    float temperature =
+        s->draft_temperature > 0 ? s->draft_temperature : s->verifier->sampling.temperature;
+    int32_t i =
+        specrt_verifier_propose(s->verifier, s->logits, n, temperature, s->cycle, level, probs);
+    s->sampled[level] = i < 0 ? -1 : ids[i];
     if (i >= 0) logprob = logf(probs[i]);
     s->distributions[level].n = n;
     s->distributions[level].ids = ids;
@@ -13074,7 +13397,8 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
 }
 
 /* The tree's next level, from the logits of a pass of n rows. */
-static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_beam *beam) {
+SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
+                                                    specrt_beam *beam) {
     int32_t k = s->topk < s->shortlist.n_rows ? s->topk : s->shortlist.n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     if (!s->distributions)
@@ -13101,48 +13425,357 @@ static specrt_beam specrt__session_beam(const specrt_session *s) {
     return beam;
 }
 
-SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_beam *beam) {
+SPECRT_API specrt_status specrt_session_get_beam(specrt_session *session, specrt_beam *beam) {
+    SPECRT__SESSION_NEEDS(session, beam, "get_beam");
+    SPECRT__CLEAR(beam, 1);
+    SPECRT__TRY(specrt__session_order(session, SPECRT__AT_DRAFT, "get_beam"));
     *beam = specrt__session_beam(session);
     if (session->tree->level == session->tree->params.num_steps ||
         (session->auto_draft && session->choice.num_steps == 0))
         beam->n = 0;
+    return SPECRT_STATUS_OK;
 }
 
 /* The rows of the pass to come, for the tree at hand. */
-static void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
-                                       const float *draft_input) {
+SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
+                                                 const float *draft_input) {
     specrt_beam own = specrt__session_beam(s);
     specrt__shortlist_level level =
         specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
     specrt__session_route_by(s, level);
 }
 
+/* Whether a pass of n rows may come now: the tree's next level, if no pass of your own came before. */
+SPECRT__INTERNAL specrt_status specrt__session_check_expand(specrt_session *s, int32_t n) {
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT, "expand"));
+    if (s->level != s->tree->level)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "expand: expected route() again, which scored level %d of this "
+                                "cycle",
+                                (int)s->level - 1);
+    if (s->tree->level == s->tree->params.num_steps || s->tree->n_beam == 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "expand: expected finish(): the tree has its last level");
+    if (n == s->tree->n_beam) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "expand: n: expected the %d rows of the beam, found %d",
+                            (int)s->tree->n_beam, (int)n);
+}
+
 SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *draft_hidden,
                                                const float *draft_input, int32_t n,
                                                specrt_beam *beam) {
+    SPECRT__SESSION_NEEDS(s, beam, "expand");
     SPECRT__CLEAR(beam, 1);
-    if (n < 1 || n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
-        return SPECRT_STATUS_BAD_ARG;
+    SPECRT__SESSION_NEEDS(s, draft_hidden, "expand");
+    SPECRT__TRY(specrt__session_check_expand(s, n));
     specrt__session_route_pass(s, draft_hidden, draft_input);
     SPECRT__TRY(specrt_shortlist_logits(&s->shortlist, draft_hidden, n, s->logits));
     return specrt__session_grow(s, n, beam);
 }
 
-/* Whether these sessions can take a pass of so many rows together. */
-static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n, int32_t n_hidden) {
+SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_draft *draft) {
+    SPECRT__SESSION_NEEDS(session, session, "finish");
+    if (draft) SPECRT__CLEAR(draft, 1);
+    SPECRT__TRY(specrt__session_order(session, SPECRT__AT_DRAFT, "finish"));
+    if (draft) specrt_tree_finish(session->tree, draft);
+    session->at = SPECRT__AT_DRAFTED;
+    return SPECRT_STATUS_OK;
+}
+
+/* Whether it is a tree of tokens behind the last emitted one. */
+static specrt_status specrt__session_check_draft(specrt_session *s, const char *call,
+                                                 const specrt_draft *draft) {
+    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || !draft->tokens)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "%s: draft: expected 1 to %d nodes with tokens, found %d%s", call,
+                                SPECRT_TREE_MAX_NODES, (int)draft->n,
+                                draft->tokens ? "" : " without");
+    SPECRT__TRY(specrt__session_check_tokens(s, call, draft->tokens, draft->n));
+    if (draft->tokens[0] != s->tree->root)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "%s: draft: root: expected %d, the last emitted token, found %d",
+                                call, (int)s->tree->root, (int)draft->tokens[0]);
+    for (int32_t i = 1; i < draft->n && draft->parents; i++)
+        if (draft->parents[i] < 0 || draft->parents[i] >= i)
+            return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                    "%s: draft: parent of node %d: expected 0 to %d, found %d",
+                                    call, (int)i, (int)i - 1, (int)draft->parents[i]);
+    return SPECRT_STATUS_OK;
+}
+
+/* A sampled chain is judged by what its tokens were sampled from, so it must be of those tokens. */
+static specrt_status specrt__session_check_sampled(specrt_session *s, const specrt_draft *draft) {
+    bool own = draft->n <= s->tree->level + 1;
+    for (int32_t i = 1; i < draft->n && own; i++)
+        own = draft->parents[i] == i - 1 && draft->tokens[i] == s->sampled[i - 1];
+    if (own) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "verify: draft: expected the chain that the session sampled, or its "
+                            "beginning, found another; verify your own with specrt_verify_chain()");
+}
+
+SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_draft *draft,
+                                               const float *logits, specrt_verdict *out) {
+    SPECRT__SESSION_NEEDS(s, out, "verify");
+    SPECRT__CLEAR(out, 1);
+    SPECRT__SESSION_NEEDS(s, draft, "verify");
+    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
+    SPECRT__SESSION_NEEDS(s, logits, "verify");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED, "verify"));
+    SPECRT__TRY(specrt__session_check_draft(s, "verify", draft));
+    if (s->distributions) SPECRT__TRY(specrt__session_check_sampled(s, draft));
+    specrt_status status =
+        s->distributions ? specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions,
+                                               draft->n - 1, logits, s->cycle, out)
+                         : specrt_verify_tree(s->verifier, draft, logits, s->position, out);
+    if (status == SPECRT_STATUS_OK) s->at = SPECRT__AT_DRAFTED;
+    return status == SPECRT_STATUS_BAD_INPUT ? specrt__session_refuse_logits(s, "verify") : status;
+}
+
+/* Whether a verdict names a path of the draft from its root, and tokens. */
+static specrt_status specrt__session_check_verdict(specrt_session *s, const specrt_draft *draft,
+                                                   const specrt_verdict *verdict) {
+    bool path = verdict->n >= 1 && verdict->n <= draft->n && verdict->nodes[0] == 0;
+    for (int32_t i = 1; i < verdict->n && path; i++) {
+        int32_t node = verdict->nodes[i];
+        path = node > 0 && node < draft->n && draft->tokens[node] == verdict->tokens[i - 1] &&
+               (!draft->parents || draft->parents[node] == verdict->nodes[i - 1]);
+    }
+    if (path) return specrt__session_check_tokens(s, "observe", verdict->tokens, verdict->n);
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "observe: verdict: expected a path of the draft from its root, and a "
+                            "token after it, found %d nodes that are none",
+                            (int)verdict->n);
+}
+
+static specrt_status specrt__session_check_rows(specrt_session *s, const specrt_target_rows *rows) {
+    int32_t width = s->policy->info.hidden_width;
+    if (width == 0 || !rows || !rows->hidden || rows->d_hidden == width) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "observe: rows: d_hidden: expected %d, the policy's hidden_width, "
+                            "found %d",
+                            (int)width, (int)rows->d_hidden);
+}
+
+/* Whether the level that would have drafted a token could; beyond the last that drafted, that one. */
+SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t token,
+                                               int32_t level) {
+    if (!s || token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
+    if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
+    if (s->pool->wants[token] & SPECRT__SHORTLIST_FIXED) return SPECRT_MEMBER_FIXED;
+    if (specrt__shortlist_member(s->pool, token)) return SPECRT_MEMBER_NOW;
+    if (s->n_levels == 0) return SPECRT_MEMBER_NO;
+    if (level >= s->n_levels) level = (int32_t)s->n_levels - 1;
+    return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
+}
+
+/* The first of the lists that holds a token. */
+static int32_t specrt__session_list_of(const specrt_session *s, int32_t token) {
+    int32_t list = 0, at = token < s->pool->n_ids ? s->fixed_at[token] : -1;
+    if (at < 0) return specrt_session_member(s, token, 0) ? 0 : s->auto_draft->n_lists;
+    while (list < s->auto_draft->n_lists && at >= s->auto_draft->rows[list]) list++;
+    return list;
+}
+
+/* What the target's 16 best leave out is little wherever its probability is large enough to matter. */
+SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token) {
+    int32_t best[SPECRT_LOGITS_MAX_K] = {0};
+    int32_t k = specrt_logits_topk(logits, n, SPECRT_LOGITS_MAX_K, best);
+    float sum = 0;
+    for (int32_t i = 0; i < k; i++) sum += expf(logits[best[i]] - logits[best[0]]);
+    return logits[token] - logits[best[0]] - logf(sum);
+}
+
+/* Probabilities are told of a chain that is the session's own. */
+static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
+                                  const specrt_verdict *verdict, const float *logits) {
+    specrt_auto_cycle cycle;
+    int32_t lists[SPECRT_TREE_MAX_NODES], n_logits = s->n_logits;
+    float certain[SPECRT_TREE_MAX_NODES];
+    SPECRT__CLEAR(&cycle, 1);
+    if (!s->auto_draft) return;
+    if (s->topk > 1) cycle.n_passes = s->tree->level; /* its last ones may be in no node */
+    for (int32_t i = 0; i < draft->n; i++)
+        if (draft->depths[i] > cycle.n_passes) cycle.n_passes = draft->depths[i];
+    if (cycle.n_passes > s->auto_draft->num_steps) cycle.n_passes = s->auto_draft->num_steps;
+    cycle.n_accepted = verdict->n - 1 < cycle.n_passes ? verdict->n - 1 : cycle.n_passes;
+    if (s->topk == 1 && draft->logprobs == s->tree->logprobs) cycle.logprobs = draft->logprobs + 1;
+    for (int32_t i = 0; s->fixed_at && i <= cycle.n_accepted; i++)
+        lists[i] = specrt__session_list_of(s, verdict->tokens[i]);
+    if (s->fixed_at) cycle.lists = lists;
+    for (int32_t i = 0; logits && i <= cycle.n_accepted; i++)
+        certain[i] = specrt__session_certainty(logits + (int64_t)verdict->nodes[i] * n_logits,
+                                               s->verifier->n_vocab, verdict->tokens[i]);
+    if (logits) cycle.target_logprobs = certain;
+    (void)specrt_auto_observe(s->auto_draft, &cycle);
+}
+
+static void specrt__session_learn(specrt_session *s, const specrt_draft *draft,
+                                  const specrt_verdict *verdict, const specrt_target_rows *rows) {
+    const specrt__source_cycle cycle = {draft, verdict, rows, &s->stats};
+    for (int i = s->policy->n_sources; i-- > 0;)
+        if (s->policy->sources[i].source->observe)
+            s->policy->sources[i].source->observe(s->states[i], &cycle);
+}
+
+/* What came of a cycle that was checked. */
+static void specrt__session_close_cycle(specrt_session *s, const specrt_draft *draft,
+                                        const specrt_verdict *verdict,
+                                        const specrt_target_rows *rows) {
+    s->stats.n_cycles++;
+    s->stats.n_emitted += verdict->n;
+    s->stats.n_drafted += draft->n - 1;
+    s->stats.n_rows += s->n_fixed + s->pool->n_rows;
+    if (s->n_levels) s->stats.n_rows += s->n_routed_rows / s->n_levels;
+    s->stats.n_by_length[verdict->n]++;
+    for (int32_t i = 0; i < verdict->n; i++)
+        s->stats.n_covered += specrt_session_member(s, verdict->tokens[i], i) != SPECRT_MEMBER_NO;
+    int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
+    specrt__session_spend(s, draft, verdict, rows ? rows->logits : NULL);
+    specrt__session_learn(s, draft, verdict, rows);
+    specrt__session_pack(s);
+    s->position += verdict->n;
+    s->n_left -= verdict->n;
+    s->cycle++;
+    s->at = SPECRT__AT_DRAFT;
+    specrt_tree_begin(s->tree, root);
+}
+
+SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
+                                                const specrt_verdict *verdict,
+                                                const specrt_target_rows *rows) {
+    SPECRT__SESSION_NEEDS(s, draft, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->parents && draft->depths, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->logprobs, "observe");
+    SPECRT__SESSION_NEEDS(s, verdict, "observe");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFTED, "observe"));
+    SPECRT__TRY(specrt__session_check_draft(s, "observe", draft));
+    SPECRT__TRY(specrt__session_check_verdict(s, draft, verdict));
+    SPECRT__TRY(specrt__session_check_rows(s, rows));
+    specrt__session_close_cycle(s, draft, verdict, rows);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_end(specrt_session *s, const specrt_draft *draft,
+                                                   const specrt_target_rows *rows,
+                                                   const specrt_verdict *cut) {
+    SPECRT__TRY(specrt_session_observe(s, draft, cut, rows));
+    if (cut->end != SPECRT_END_NONE) s->at = SPECRT__AT_ENDED;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_session_accept(specrt_session *s, const specrt_draft *draft,
+                                               const specrt_target_rows *rows,
+                                               specrt_verdict *out) {
+    SPECRT__SESSION_NEEDS(s, out, "accept");
+    SPECRT__CLEAR(out, 1);
+    SPECRT__SESSION_NEEDS(s, rows, "accept");
+    SPECRT__TRY(specrt__session_check_rows(s, rows));
+    SPECRT__TRY(specrt_session_verify(s, draft, rows->logits, out));
+    specrt__session_cut(s, out);
+    return specrt__session_end(s, draft, rows, out);
+}
+
+/* Keeps a chain until its last token is known. */
+static specrt_status specrt__session_leave_open(specrt_session *s, const specrt_draft *chain,
+                                                int32_t n_accepted,
+                                                const specrt_target_rows *rows) {
+    specrt__session_open *open = &s->open;
+    open->n = chain->n;
+    open->n_accepted = n_accepted;
+    open->told = rows && (rows->logits || (rows->ids && rows->k > 0));
+    memcpy(open->tokens, chain->tokens, (size_t)chain->n * sizeof *chain->tokens);
+    memset(open->ids, 0xff, sizeof open->ids); /* -1: none */
+    for (int32_t i = 0; i < chain->n; i++)
+        specrt__shortlist_target_best(rows, i, s->n_logits, SPECRT_LOGITS_MAX_K,
+                                      open->ids + i * SPECRT_LOGITS_MAX_K);
+    s->at = SPECRT__AT_OPEN;
+    return SPECRT_STATUS_OK;
+}
+
+/* A chain that came in order, with its last token. */
+static specrt_status specrt__session_observe_chain(specrt_session *s, specrt_draft *chain,
+                                                   int32_t n_accepted, int32_t last,
+                                                   const specrt_target_rows *rows) {
+    static const float none[SPECRT_TREE_MAX_NODES] = {0};
+    specrt_verdict verdict;
+    SPECRT__CLEAR(&verdict, 1);
+    for (int32_t i = 0; i < chain->n; i++) verdict.nodes[i] = i; /* they are depths, too */
+    chain->depths = verdict.nodes;
+    chain->logprobs = none;
+    verdict.n = n_accepted + 1;
+    for (int32_t i = 0; i < verdict.n; i++)
+        verdict.tokens[i] = i < n_accepted ? chain->tokens[i + 1] : last;
+    SPECRT__TRY(specrt__session_check_verdict(s, chain, &verdict));
+    specrt__session_close_cycle(s, chain, &verdict, rows);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const int32_t *tokens,
+                                                      int32_t n, int32_t n_accepted, int32_t last,
+                                                      const specrt_target_rows *rows) {
+    specrt_draft chain;
+    SPECRT__SESSION_NEEDS(s, tokens, "observe_chain");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED, "observe_chain"));
+    if (n_accepted < 0 || n_accepted >= n)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "observe_chain: n_accepted: expected 0 to %d, found %d", (int)n - 1,
+                                (int)n_accepted);
+    SPECRT__CLEAR(&chain, 1);
+    chain.n = n;
+    chain.tokens = tokens;
+    SPECRT__TRY(specrt__session_check_draft(s, "observe_chain", &chain));
+    SPECRT__TRY(specrt__session_check_rows(s, rows));
+    if (last == -1) return specrt__session_leave_open(s, &chain, n_accepted, rows);
+    return specrt__session_observe_chain(s, &chain, n_accepted, last, rows);
+}
+
+SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out) {
+    if (!out) return;
+    SPECRT__CLEAR(out, 1);
+    if (!session) return;
+    *out = session->stats;
+    out->n_copied = session->pool->n_copied - session->n_copied_before;
+}
+
+// >>session_batch : src/decode/session_batch.c
+/* session_batch.c : owns one pass of several sequences, whose common rows are read once. Refuses a batch before
+ * any of its trees has changed. */
+
+/* What sequences multiply together: as many as one product takes the states of. */
+typedef struct specrt__session_group {
+    specrt_session *const *sessions;
+    int32_t n, n_states;
+    const float *hidden; /* f32 [n_states, n_cols] */
+} specrt__session_group;
+
+/* Whether these sessions can take a pass of so many rows together; if not, the first says why. */
+static specrt_status specrt__session_check_batch(specrt_session *const *sessions, int32_t n,
+                                                 int32_t n_hidden) {
+    specrt_session *first = sessions[0];
+    specrt_status status = SPECRT_STATUS_OK;
     int64_t n_rows = 0;
     int32_t n_seen = 0;
-    bool ok = n >= 1 && n <= SPECRT_SESSION_MAX_BATCH;
-    while (ok && n_seen < n) {
+    for (; n_seen < n && status == SPECRT_STATUS_OK; n_seen++) {
         specrt_session *s = sessions[n_seen];
-        ok = !s->in_batch && s->policy == sessions[0]->policy && s->tree->n_beam >= 1 &&
-             s->tree->level != s->tree->params.num_steps;
+        bool fits = s && !s->in_batch && s->policy == first->policy;
+        if (!fits)
+            status = specrt_error_set(&first->error, SPECRT_STATUS_BAD_ARG,
+                                      "expand_batch: session %d: expected another session of the "
+                                      "same policy, found NULL, one twice, or another policy",
+                                      (int)n_seen);
+        else if ((status = specrt__session_check_expand(s, s->tree->n_beam)) != SPECRT_STATUS_OK)
+            first->error = s->error;
+        if (!fits) break;
         s->in_batch = true;
         n_rows += s->tree->n_beam;
-        n_seen++;
     }
     for (int32_t i = 0; i < n_seen; i++) sessions[i]->in_batch = false;
-    return ok && n_rows == n_hidden;
+    if (status != SPECRT_STATUS_OK || n_rows == n_hidden) return status;
+    return specrt_error_set(&first->error, SPECRT_STATUS_BAD_ARG,
+                            "expand_batch: n_hidden: expected the %lld rows of the beams, found %d",
+                            (long long)n_rows, (int)n_hidden);
 }
 
 /* The first of n sequences, by their states. A pass has SPECRT_TREE_MAX_TOPK at most. */
@@ -13218,8 +13851,11 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
                                                      specrt_beam *beams) {
     const float *at = draft_hidden;
     bool alike = true; /* each may have chosen another list */
-    if (!sessions || !draft_hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
+    if (n < 1 || n > SPECRT_SESSION_MAX_BATCH || !sessions || !sessions[0])
         return SPECRT_STATUS_BAD_ARG;
+    SPECRT__SESSION_NEEDS(sessions[0], beams, "expand_batch");
+    SPECRT__SESSION_NEEDS(sessions[0], draft_hidden, "expand_batch");
+    SPECRT__TRY(specrt__session_check_batch(sessions, n, n_hidden));
     int64_t n_cols = sessions[0]->shortlist.n_cols;
     for (int32_t i = 0; i < n; i++) {
         alike &= sessions[i]->n_fixed == sessions[0]->n_fixed;
@@ -13236,166 +13872,11 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft) {
-    specrt_tree_finish(session->tree, draft);
-}
-
-SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_draft *draft,
-                                               const float *logits, specrt_verdict *out) {
-    if (!s->distributions) return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
-    SPECRT__CLEAR(out, 1);
-    if (draft->n < 1 || draft->n > s->tree->level + 1) return SPECRT_STATUS_BAD_ARG;
-    for (int32_t i = 1; i < draft->n; i++)
-        if (draft->parents[i] != i - 1) return SPECRT_STATUS_BAD_ARG;
-    return specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions, draft->n - 1,
-                               logits, s->cycle, out);
-}
-
-static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft *draft,
-                                     const specrt_verdict *verdict) {
-    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || verdict->n < 1 ||
-        verdict->n > SPECRT_TREE_MAX_NODES)
-        return false;
-    for (int32_t i = 0; i < verdict->n; i++)
-        if (verdict->nodes[i] < 0 || verdict->nodes[i] >= draft->n) return false;
-    return specrt__session_tokens_ok(s, draft->tokens, draft->n) &&
-           specrt__session_tokens_ok(s, verdict->tokens, verdict->n);
-}
-
-/* Whether the level that would have drafted a token could; beyond the last that drafted, that one. */
-SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t token,
-                                               int32_t level) {
-    if (token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
-    if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
-    if (s->pool->wants[token] & SPECRT__SHORTLIST_FIXED) return SPECRT_MEMBER_FIXED;
-    if (specrt__shortlist_member(s->pool, token)) return SPECRT_MEMBER_NOW;
-    if (s->n_levels == 0) return SPECRT_MEMBER_NO;
-    if (level >= s->n_levels) level = (int32_t)s->n_levels - 1;
-    return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
-}
-
-/* The first of the lists that holds a token. */
-static int32_t specrt__session_list_of(const specrt_session *s, int32_t token) {
-    int32_t list = 0, at = token < s->pool->n_ids ? s->fixed_at[token] : -1;
-    if (at < 0) return specrt_session_member(s, token, 0) ? 0 : s->auto_draft->n_lists;
-    while (list < s->auto_draft->n_lists && at >= s->auto_draft->rows[list]) list++;
-    return list;
-}
-
-/* What the target's 16 best leave out is little wherever its probability is large enough to matter. */
-SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token) {
-    int32_t best[SPECRT_LOGITS_MAX_K] = {0};
-    int32_t k = specrt_logits_topk(logits, n, SPECRT_LOGITS_MAX_K, best);
-    float sum = 0;
-    for (int32_t i = 0; i < k; i++) sum += expf(logits[best[i]] - logits[best[0]]);
-    return logits[token] - logits[best[0]] - logf(sum);
-}
-
-/* Probabilities are told of a chain that is the session's own. */
-static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
-                                  const specrt_verdict *verdict, const float *logits) {
-    specrt_auto_cycle cycle;
-    int32_t lists[SPECRT_TREE_MAX_NODES], n_vocab = s->verifier->n_vocab;
-    float certain[SPECRT_TREE_MAX_NODES];
-    SPECRT__CLEAR(&cycle, 1);
-    if (!s->auto_draft) return;
-    if (s->topk > 1) cycle.n_passes = s->tree->level; /* its last ones may be in no node */
-    for (int32_t i = 0; i < draft->n; i++)
-        if (draft->depths[i] > cycle.n_passes) cycle.n_passes = draft->depths[i];
-    if (cycle.n_passes > s->auto_draft->num_steps) cycle.n_passes = s->auto_draft->num_steps;
-    cycle.n_accepted = verdict->n - 1 < cycle.n_passes ? verdict->n - 1 : cycle.n_passes;
-    if (s->topk == 1 && draft->logprobs == s->tree->logprobs) cycle.logprobs = draft->logprobs + 1;
-    for (int32_t i = 0; s->fixed_at && i <= cycle.n_accepted; i++)
-        lists[i] = specrt__session_list_of(s, verdict->tokens[i]);
-    if (s->fixed_at) cycle.lists = lists;
-    for (int32_t i = 0; logits && i <= cycle.n_accepted; i++)
-        certain[i] = specrt__session_certainty(logits + (int64_t)verdict->nodes[i] * n_vocab,
-                                               n_vocab, verdict->tokens[i]);
-    if (logits) cycle.target_logprobs = certain;
-    (void)specrt_auto_observe(s->auto_draft, &cycle);
-}
-
-static void specrt__session_learn(specrt_session *s, const specrt_draft *draft,
-                                  const specrt_verdict *verdict, const specrt_target_rows *rows) {
-    const specrt__source_cycle cycle = {draft, verdict, rows, &s->stats};
-    for (int i = s->policy->n_sources; i-- > 0;)
-        if (s->policy->sources[i].source->observe)
-            s->policy->sources[i].source->observe(s->states[i], &cycle);
-}
-
-SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
-                                                const specrt_verdict *verdict,
-                                                const specrt_target_rows *rows) {
-    if (s->open.n > 0 || !specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
-    int32_t width = s->policy->info.hidden_width;
-    if (width > 0 && rows && rows->hidden && rows->d_hidden != width) return SPECRT_STATUS_BAD_ARG;
-    s->stats.n_cycles++;
-    s->stats.n_emitted += verdict->n;
-    s->stats.n_drafted += draft->n - 1;
-    s->stats.n_rows += s->n_fixed + s->pool->n_rows;
-    if (s->n_levels) s->stats.n_rows += s->n_routed_rows / s->n_levels;
-    s->stats.n_by_length[verdict->n]++;
-    for (int32_t i = 0; i < verdict->n; i++)
-        s->stats.n_covered += specrt_session_member(s, verdict->tokens[i], i) != SPECRT_MEMBER_NO;
-    int32_t root = verdict->tokens[verdict->n - 1]; /* the tree may hold the draft: read it first */
-    specrt__session_spend(s, draft, verdict, rows ? rows->logits : NULL);
-    specrt__session_learn(s, draft, verdict, rows);
-    specrt__session_pack(s);
-    s->position += verdict->n;
-    s->cycle++;
-    specrt_tree_begin(s->tree, root);
-    return SPECRT_STATUS_OK;
-}
-
-/* Keeps a chain until its last token is known. */
-static specrt_status specrt__session_leave_open(specrt_session *s, const int32_t *tokens, int32_t n,
-                                                int32_t n_accepted,
-                                                const specrt_target_rows *rows) {
-    specrt__session_open *open = &s->open;
-    if (open->n > 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
-    open->n = n;
-    open->n_accepted = n_accepted;
-    open->told = rows && (rows->logits || (rows->ids && rows->k > 0));
-    memcpy(open->tokens, tokens, (size_t)n * sizeof *tokens);
-    memset(open->ids, 0xff, sizeof open->ids); /* -1: none */
-    for (int32_t i = 0; i < n; i++)
-        specrt__shortlist_target_best(rows, i, s->verifier->n_vocab, SPECRT_LOGITS_MAX_K,
-                                      open->ids + i * SPECRT_LOGITS_MAX_K);
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const int32_t *tokens,
-                                                      int32_t n, int32_t n_accepted, int32_t last,
-                                                      const specrt_target_rows *rows) {
-    static const float none[SPECRT_TREE_MAX_NODES] = {0};
-    specrt_draft draft;
-    specrt_verdict verdict;
-    if (n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
-        return SPECRT_STATUS_BAD_ARG;
-    if (last == -1) return specrt__session_leave_open(s, tokens, n, n_accepted, rows);
-    SPECRT__CLEAR(&draft, 1);
-    SPECRT__CLEAR(&verdict, 1);
-    for (int32_t i = 0; i < n; i++) verdict.nodes[i] = i; /* in a chain they are depths, too */
-    draft.n = n;
-    draft.tokens = tokens;
-    draft.depths = verdict.nodes;
-    draft.logprobs = none;
-    verdict.n = n_accepted + 1;
-    for (int32_t i = 0; i < verdict.n; i++)
-        verdict.tokens[i] = i < n_accepted ? tokens[i + 1] : last;
-    return specrt_session_observe(s, &draft, &verdict, rows);
-}
-
-SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out) {
-    *out = session->stats;
-    out->n_copied = session->pool->n_copied - session->n_copied_before;
-}
-
 // >>snapshot : src/decode/snapshot.h
-/* snapshot.h :  */
+/* snapshot.h : the numbers of the format of saved sessions */
 
 enum {
-    SPECRT__SNAPSHOT_VERSION = 1,
+    SPECRT__SNAPSHOT_VERSION = 2,  /* 1 did not say where the session stood */
     SPECRT__SNAPSHOT_CHECKED = 24, /* bytes before those that the checksum is of */
     SPECRT__SNAPSHOT_PARTS = SPECRT__POLICY_KINDS + 2,
     SPECRT__SNAPSHOT_LISTS = 3 + 8 * SPECRT__SNAPSHOT_PARTS /* with eight of a source at most */
@@ -13492,7 +13973,7 @@ static void specrt__snapshot_put_lists(specrt__save *out, const specrt_session *
 
 /* What sources keep in the header is there already. */
 static void specrt__snapshot_put_header(uint8_t *h, const specrt_session *s, size_t n_bytes) {
-    uint32_t version = SPECRT__SNAPSHOT_VERSION, n = (uint32_t)n_bytes, named = s->sequence_named;
+    uint32_t version = SPECRT__SNAPSHOT_VERSION, n = (uint32_t)n_bytes, at = (uint32_t)s->at;
     uint32_t n_text = (uint32_t)strlen(s->policy->text);
     uint64_t digest = specrt__snapshot_digest(s);
     memcpy(h, "SPECRSES", 8);
@@ -13501,9 +13982,9 @@ static void specrt__snapshot_put_header(uint8_t *h, const specrt_session *s, siz
     memcpy(h + 24, &digest, 8);
     memcpy(h + 32, &s->position, 8);
     memcpy(h + 40, &s->cycle, 8);
-    memcpy(h + 48, &s->sequence, 8);
-    memcpy(h + 56, &s->verifier->sampling.sequence, 8);
-    memcpy(h + 72, &named, 4);
+    memcpy(h + 48, &s->generation, 8);
+    memcpy(h + 56, &s->verifier->sampling.generation, 8);
+    memcpy(h + 72, &at, 4);
     memcpy(h + 76, &s->tree->root, 4);
     memcpy(h + 88, &s->open.n_accepted, 4);
     memcpy(h + 92, &n_text, 4);
@@ -13521,17 +14002,35 @@ static void specrt__snapshot_settle(specrt_session *s) {
     if (s->pool->n_changed > 0) specrt__session_pack(s);
 }
 
+/* A cycle that is under way has state that a save omits. */
+static specrt_status specrt__snapshot_check_order(specrt_session *s) {
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_BEGUN, "save"));
+    if (!(s->at & SPECRT__AT_DRAFTED) && (s->level == 0 || s->open.n > 0)) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                            "save: expected specrt_session_accept() or observe() first, which end "
+                            "the cycle");
+}
+
 SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, size_t capacity,
                                              size_t *n_bytes) {
+    SPECRT__SESSION_NEEDS(s, n_bytes, "save");
+    *n_bytes = 0;
+    SPECRT__TRY(specrt__snapshot_check_order(s));
     specrt__save w = {NULL, SPECRT__SAVED_HEADER + specrt__snapshot_text(s)};
     *n_bytes = specrt__snapshot_bound(s);
-    bool drafting = s->tree->level > 0 && s->open.n == 0;
-    if (drafting || *n_bytes > UINT32_MAX) return SPECRT_STATUS_BAD_ARG;
+    if (*n_bytes > UINT32_MAX)
+        return specrt_error_set(&s->error, SPECRT_STATUS_UNSUPPORTED,
+                                "save: expected at most %u bytes, found %llu", UINT32_MAX,
+                                (unsigned long long)*n_bytes);
     if (capacity == 0) return SPECRT_STATUS_OK;
     specrt__snapshot_settle(s);
     specrt__snapshot_put_lists(&w, s);
     *n_bytes = w.n;
-    if (!bytes || capacity < w.n) return SPECRT_STATUS_BAD_ARG;
+    if (!bytes || capacity < w.n)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "save: capacity: expected at least %llu bytes, found %llu",
+                                (unsigned long long)w.n,
+                                (unsigned long long)(bytes ? capacity : 0));
     w.bytes = (uint8_t *)bytes;
     w.n = SPECRT__SAVED_HEADER + specrt__snapshot_text(s);
     memset(w.bytes, 0, w.n);
@@ -13563,9 +14062,9 @@ static specrt_status specrt__snapshot_check(const specrt__snapshot *in, specrt_e
                                 "session: expected bytes of specrt_session_save(), found others");
     if (in->n < SPECRT__SAVED_HEADER) return specrt__snapshot_damaged("header", err);
     uint32_t version = specrt__base_load32(in->bytes + 8);
-    if (version != SPECRT__SNAPSHOT_VERSION)
+    if (version < 1 || version > SPECRT__SNAPSHOT_VERSION)
         return specrt_error_set(err, SPECRT_STATUS_SESSION_VERSION,
-                                "session: version: expected %d, found %u; save it again",
+                                "session: version: expected 1 to %d, found %u; save it again",
                                 (int)SPECRT__SNAPSHOT_VERSION, (unsigned)version);
     if (specrt__base_load32(in->bytes + 12) != in->n)
         return specrt_error_set(err, SPECRT_STATUS_SESSION_DAMAGED,
@@ -13613,6 +14112,17 @@ static bool specrt__snapshot_cut(const specrt_session *s, size_t at, specrt__sna
     return at == in->n;
 }
 
+/* Where the session stood: one place. Of version 1, which does not say, what such bytes can mean: a prompt may
+ * go on, or the tree that it has. */
+static int specrt__snapshot_at(const specrt__snapshot *in) {
+    uint32_t at = specrt__base_load32(in->bytes + 72);
+    bool open = in->lists[in->n_lists - 2].n > 0;
+    if (specrt__base_load32(in->bytes + 8) == 1)
+        return open ? SPECRT__AT_OPEN : SPECRT__AT_PROMPT | SPECRT__AT_READ | SPECRT__AT_DRAFT;
+    bool begun = (at & ~(uint32_t)(SPECRT__AT_BEGUN & ~SPECRT__AT_DRAFTED)) == 0 && at != 0;
+    return begun && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
+}
+
 /* Every index within its array, but for what the target thought best: those are checked before use, as an
  * application's are. Sources check their own lists. @return what is wrong, or NULL. */
 static const char *specrt__snapshot_wrong(const specrt_session *s, const specrt__snapshot *in) {
@@ -13624,6 +14134,7 @@ static const char *specrt__snapshot_wrong(const specrt_session *s, const specrt_
     if (specrt__base_load64(in->bytes + 32) > INT64_MAX / 2) return "position"; /* and goes on */
     if (specrt__base_load64(in->bytes + 40) > INT64_MAX / 2) return "cycle";
     if (root < 0 || root >= n_vocab) return "root";
+    if (specrt__snapshot_at(in) == 0) return "place in the order of calls";
     if (n_accepted < 0 || (chain->n > 0 && n_accepted >= chain->n) ||
         (n_best > 0 && n_best != chain->n * SPECRT_LOGITS_MAX_K) ||
         !specrt__saved_within(chain, n_vocab))
@@ -13637,9 +14148,9 @@ static void specrt__snapshot_enter_rest(specrt_session *s, const specrt__snapsho
     const specrt__saved_list *chain = &in->lists[in->n_lists - 2], *best = chain + 1;
     s->position = (int64_t)specrt__base_load64(in->bytes + 32);
     s->cycle = (int64_t)specrt__base_load64(in->bytes + 40);
-    s->sequence = specrt__base_load64(in->bytes + 48);
-    s->sequence_named = specrt__base_load32(in->bytes + 72) != 0;
-    specrt_verifier_set_sequence(s->verifier, specrt__base_load64(in->bytes + 56));
+    s->at = specrt__snapshot_at(in);
+    s->generation = specrt__base_load64(in->bytes + 48);
+    specrt_verifier_set_generation(s->verifier, specrt__base_load64(in->bytes + 56));
     specrt_tree_begin(s->tree, (int32_t)specrt__base_load32(in->bytes + 76));
     s->open.n = chain->n;
     s->open.n_accepted = (int32_t)specrt__base_load32(in->bytes + 88);
@@ -13674,15 +14185,15 @@ static specrt_status specrt__snapshot_load(specrt_session *s, specrt__snapshot *
     return wrong ? specrt__snapshot_damaged(wrong, err) : specrt__snapshot_enter(s, in, err);
 }
 
-SPECRT_API specrt_status specrt_session_load(specrt_session *s, const void *bytes, size_t n,
-                                             specrt_error *err) {
+SPECRT_API specrt_status specrt_session_load(specrt_session *s, const void *bytes, size_t n) {
     specrt__snapshot in;
+    SPECRT__SESSION_NEEDS(s, bytes, "load");
     SPECRT__CLEAR(&in, 1);
     in.bytes = (const uint8_t *)bytes;
-    in.n = bytes ? n : 0;
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
-    specrt_status status = specrt__snapshot_load(s, &in, err);
-    if (status != SPECRT_STATUS_OK) specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    in.n = n;
+    specrt__session_reset(s);
+    specrt_status status = specrt__snapshot_load(s, &in, &s->error);
+    if (status != SPECRT_STATUS_OK) specrt__session_reset(s);
     return status;
 }
 
@@ -13691,24 +14202,23 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *s, const void *byte
  * context, and generations that a model failed. */
 
 /* Before a model sees it: a host need not check tokens. */
-static specrt_status specrt__host_check_prompt(const specrt_session *s, const specrt_host *host,
-                                               const int32_t *prompt, int64_t n,
-                                               specrt_error *err) {
+static specrt_status specrt__host_check_prompt(specrt_session *s, const specrt_host *host,
+                                               int64_t position, const int32_t *prompt, int64_t n) {
     int32_t n_vocab = s->verifier->n_vocab;
-    if (n < 1 || (host->n_context != 0 && n >= host->n_context))
-        return specrt_error_set(
-            err, SPECRT_STATUS_BAD_ARG, "prompt: expected 1 to %lld tokens, found %lld",
-            host->n_context ? (long long)host->n_context - 1 : (long long)INT64_MAX, (long long)n);
+    int64_t most = host->n_context ? host->n_context - 1 - position : INT64_MAX;
+    if (n < 1 || n > most)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "prompt: expected 1 to %lld tokens, found %lld", (long long)most,
+                                (long long)n);
     for (int64_t i = 0; i < n; i++)
         if (prompt[i] < 0 || prompt[i] >= n_vocab)
-            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+            return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                     "prompt: token %lld: expected 0 to %d, found %d", (long long)i,
                                     (int)n_vocab - 1, (int)prompt[i]);
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status specrt__host_check(const specrt_session *s, const specrt_host *host,
-                                        const int32_t *prompt, int64_t n, specrt_error *err) {
+static specrt_status specrt__host_check(specrt_session *s, const specrt_host *host) {
     bool reads = s->policy->info.hidden_width > 0;
     const char *missing = !host->target_prefill           ? "target_prefill"
                           : !host->draft_step             ? "draft_step"
@@ -13717,53 +14227,63 @@ static specrt_status specrt__host_check(const specrt_session *s, const specrt_ho
                           : reads && !host->target_hidden ? "target_hidden"
                                                           : NULL;
     if (missing)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "host: %s: expected a function, found NULL", missing);
     if (host->n_context < 0 || host->n_context == 1)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "host: n_context: expected 0 for no limit, or at least 2 for a "
                                 "prompt and what follows it, found %lld",
                                 (long long)host->n_context);
-    return specrt__host_check_prompt(s, host, prompt, n, err);
+    return SPECRT_STATUS_OK;
 }
 
-static specrt_status specrt__host_failed(const char *callback, int code, specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_HOST, "host: %s: returned %d", callback, code);
+/* What a callback returned. After a failure nobody knows what the models have read. */
+static specrt_status specrt__host_returned(specrt_session *s, const char *callback, int code,
+                                           bool has_result) {
+    if (code == 0 && has_result) return SPECRT_STATUS_OK;
+    s->at = SPECRT__AT_ENDED;
+    if (code == 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_HOST,
+                                "host: %s: returned 0, expected a result with it, found NULL",
+                                callback);
+    return specrt_error_set(&s->error, SPECRT_STATUS_HOST, "host: %s: returned %d", callback, code);
 }
 
 /* One batch of the prompt. *last: the logits of its last token. */
 static specrt_status specrt__host_prefill(specrt_session *s, const specrt_host *host,
-                                          const int32_t *tokens, int32_t n, const float **last,
-                                          specrt_error *err) {
+                                          const int32_t *tokens, int32_t n, const float **last) {
     specrt_target_rows rows;
     memset(&rows, 0, sizeof rows);
     int all = s->policy->info.needs_prompt_logits;
     int code = host->target_prefill(host->user, tokens, n, all, &rows.logits);
-    if (code != 0) return specrt__host_failed("target_prefill", code, err);
-    *last = rows.logits + (all ? (int64_t)(n - 1) * s->verifier->n_vocab : 0);
+    SPECRT__TRY(specrt__host_returned(s, "target_prefill", code, rows.logits != NULL));
+    *last = rows.logits + (all ? (int64_t)(n - 1) * s->n_logits : 0);
     return specrt_session_prefill(s, tokens, n, all ? &rows : NULL);
 }
 
 /* The prompt and the first token after it. */
 static specrt_status specrt__host_start(specrt_session *s, const specrt_host *host,
-                                        const int32_t *prompt, int64_t n, int32_t *first,
-                                        specrt_error *err) {
+                                        const int32_t *prompt, int64_t n, specrt_verdict *out) {
     const float *last = NULL;
     int64_t batch = host->max_batch > 0 ? host->max_batch : INT32_MAX;
     for (int64_t done = 0; done < n; done += batch) {
         int64_t left = n - done < batch ? n - done : batch;
-        SPECRT__TRY(specrt__host_prefill(s, host, prompt + done, (int32_t)left, &last, err));
+        SPECRT__TRY(specrt__host_prefill(s, host, prompt + done, (int32_t)left, &last));
     }
-    *first = specrt_session_draw(s, last);
-    return specrt_session_start(s, *first);
+    return specrt_session_first(s, last, out);
 }
 
 SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host *host,
-                                           specrt_begin kind, const int32_t *prompt, int64_t n,
-                                           int32_t *first, specrt_error *err) {
-    SPECRT__TRY(specrt__host_check(s, host, prompt, n, err));
-    SPECRT__TRY(specrt_session_begin(s, kind, 0));
-    return specrt__host_start(s, host, prompt, n, first, err);
+                                           const specrt_request *request, const int32_t *prompt,
+                                           int64_t n, specrt_verdict *out) {
+    SPECRT__SESSION_NEEDS(s, out, "host_begin");
+    memset(out, 0, sizeof *out);
+    SPECRT__SESSION_NEEDS(s, host, "host_begin");
+    SPECRT__SESSION_NEEDS(s, prompt, "host_begin");
+    SPECRT__TRY(specrt__host_check(s, host));
+    SPECRT__TRY(specrt__host_check_prompt(s, host, request ? request->position : 0, prompt, n));
+    SPECRT__TRY(specrt_session_begin(s, request));
+    return specrt__host_start(s, host, prompt, n, out);
 }
 
 /* Passes of a draft at most. */
@@ -13773,78 +14293,82 @@ static int32_t specrt__host_steps(const specrt_session *s, const specrt_host *ho
 }
 
 /* Where it ends follows from tokens that stay in the draft, as a sampled chain must have it. */
-static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *host,
-                                        specrt_error *err) {
+static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *host) {
     specrt_beam beam;
     const int32_t n_steps = specrt__host_steps(s, host);
     const float least = host->p_min > 0 ? logf(host->p_min) : -INFINITY;
-    specrt_session_get_beam(s, &beam);
+    SPECRT__TRY(specrt_session_get_beam(s, &beam));
     for (int32_t level = 0; level < n_steps && beam.n > 0 && beam.logprobs[0] >= least; level++) {
         const float *draft_hidden = NULL, *draft_input = NULL;
         int code = host->draft_step(host->user, level, &beam, &draft_hidden, &draft_input);
-        if (code != 0) return specrt__host_failed("draft_step", code, err);
+        SPECRT__TRY(specrt__host_returned(s, "draft_step", code, draft_hidden != NULL));
         SPECRT__TRY(specrt_session_expand(s, draft_hidden, draft_input, beam.n, &beam));
     }
     return SPECRT_STATUS_OK;
 }
 
 /* The hidden states that the last verification computed, where a source reads them. */
-static specrt_status specrt__host_hidden(const specrt_session *s, const specrt_host *host,
-                                         specrt_target_rows *rows, specrt_error *err) {
+static specrt_status specrt__host_hidden(specrt_session *s, const specrt_host *host,
+                                         specrt_target_rows *rows) {
     int32_t width = s->policy->info.hidden_width;
     if (width == 0) return SPECRT_STATUS_OK;
     int code = host->target_hidden(host->user, &rows->hidden, &rows->d_hidden);
-    if (code != 0) return specrt__host_failed("target_hidden", code, err);
+    SPECRT__TRY(specrt__host_returned(s, "target_hidden", code, rows->hidden != NULL));
     if (rows->d_hidden == width) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                             "host: target_hidden: expected %d columns, which the index has, found "
                             "%d",
                             (int)width, (int)rows->d_hidden);
 }
 
-SPECRT_API specrt_status specrt_host_cycle(specrt_session *s, const specrt_host *host,
-                                           specrt_verdict *verdict, specrt_error *err) {
-    specrt_draft draft;
-    specrt_target_rows rows;
-    memset(&rows, 0, sizeof rows);
-    int64_t left = host->n_context ? host->n_context - (s->position - 1) : INT64_MAX;
-    if (left < 1) return verdict->n = 0, SPECRT_STATUS_OK;
-    if (left > specrt__host_steps(s, host)) SPECRT__TRY(specrt__host_draft(s, host, err));
-    specrt_session_finish(s, &draft);
-    int code = host->target_verify(host->user, &draft, &rows.logits);
-    if (code != 0) return specrt__host_failed("target_verify", code, err);
-    SPECRT__TRY(specrt__host_hidden(s, host, &rows, err));
-    SPECRT__TRY(specrt_session_verify(s, &draft, rows.logits, verdict));
-    code = host->commit(host->user, &draft, verdict);
-    if (code != 0) return specrt__host_failed("commit", code, err);
-    return specrt_session_observe(s, &draft, verdict, &rows);
+/* Verifies a draft that the target has read, tells the host what to keep, and learns. */
+static specrt_status specrt__host_accept(specrt_session *s, const specrt_host *host,
+                                         const specrt_draft *draft, const specrt_target_rows *rows,
+                                         specrt_verdict *out) {
+    SPECRT__TRY(specrt_session_verify(s, draft, rows->logits, out));
+    specrt__session_cut(s, out);
+    SPECRT__TRY(specrt__host_returned(s, "commit", host->commit(host->user, draft, out), true));
+    return specrt__session_end(s, draft, rows, out);
 }
 
-/* Gives new tokens to the application, cut where the answer ends. @return whether it goes on. */
-static bool specrt__host_give(const specrt_session *s, specrt_generation *g, const int32_t *tokens,
-                              int32_t n) {
-    int64_t left = g->max_tokens > 0 ? g->max_tokens - g->n_tokens : INT64_MAX;
-    bool more = n > 0; /* none where the context is full */
-    if (n >= left) n = (int32_t)left, g->end = SPECRT_END_LENGTH, more = false;
-    for (int32_t i = 0; i < n; i++)
-        if (specrt_policy_ends(s->policy, tokens[i]))
-            n = i + 1, g->end = SPECRT_END_TERMINATOR, more = false;
-    g->n_tokens += n;
-    if (n > 0 && g->each && g->each(g->user, tokens, n) != 0 && more)
-        g->end = SPECRT_END_STOPPED, more = false;
-    return more;
+SPECRT_API specrt_status specrt_host_cycle(specrt_session *s, const specrt_host *host,
+                                           specrt_verdict *out) {
+    specrt_draft draft;
+    specrt_target_rows rows;
+    SPECRT__SESSION_NEEDS(s, out, "host_cycle");
+    memset(&rows, 0, sizeof rows);
+    memset(out, 0, sizeof *out);
+    SPECRT__SESSION_NEEDS(s, host, "host_cycle");
+    SPECRT__TRY(specrt__host_check(s, host));
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT, "host_cycle"));
+    int64_t left = host->n_context ? host->n_context - (s->position - 1) : INT64_MAX;
+    if (left < 1) return out->end = SPECRT_END_CONTEXT, SPECRT_STATUS_OK;
+    if (left > specrt__host_steps(s, host)) SPECRT__TRY(specrt__host_draft(s, host));
+    SPECRT__TRY(specrt_session_finish(s, &draft));
+    int code = host->target_verify(host->user, &draft, &rows.logits);
+    SPECRT__TRY(specrt__host_returned(s, "target_verify", code, rows.logits != NULL));
+    SPECRT__TRY(specrt__host_hidden(s, host, &rows));
+    return specrt__host_accept(s, host, &draft, &rows, out);
+}
+
+/* Gives new tokens to the application. @return whether it goes on. */
+static bool specrt__host_give(specrt_generation *g, const specrt_verdict *v) {
+    g->n_tokens += v->n;
+    g->end = v->end;
+    if (v->n > 0 && g->each && g->each(g->user, v->tokens, v->n) != 0 && g->end == SPECRT_END_NONE)
+        g->end = SPECRT_END_STOPPED;
+    return g->end == SPECRT_END_NONE;
 }
 
 SPECRT_API specrt_status specrt_generate(specrt_session *s, const specrt_host *host,
-                                         const int32_t *prompt, int64_t n, specrt_generation *g,
-                                         specrt_error *err) {
+                                         const specrt_request *request, const int32_t *prompt,
+                                         int64_t n, specrt_generation *g) {
     specrt_verdict verdict;
+    SPECRT__SESSION_NEEDS(s, g, "generate");
     g->n_tokens = 0;
-    g->end = SPECRT_END_CONTEXT; /* unless something else ends it first */
-    verdict.n = 1;
-    SPECRT__TRY(specrt_host_begin(s, host, g->begin, prompt, n, &verdict.tokens[0], err));
-    while (specrt__host_give(s, g, verdict.tokens, verdict.n))
-        SPECRT__TRY(specrt_host_cycle(s, host, &verdict, err));
+    g->end = SPECRT_END_NONE;
+    SPECRT__TRY(specrt_host_begin(s, host, request, prompt, n, &verdict));
+    while (specrt__host_give(g, &verdict)) SPECRT__TRY(specrt_host_cycle(s, host, &verdict));
     return SPECRT_STATUS_OK;
 }
 

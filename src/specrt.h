@@ -11,8 +11,9 @@
  *     choose a policy        policy_check, policy_create, policy_get_info, policy_ends, policy_close
  *     score and rank rows    shortlist_logits, shortlist_topk, logits_topk
  *     generate text          generate; or one cycle per call: host_begin, host_cycle
- *     run your own loop      session_create, _begin, _prefill, _draw, _start, _get_beam, _expand, _finish,
- *                            _verify, _observe, _get_stats, _set_sequence, _close
+ *     run your own loop      session_create, _begin, _prefill, _first, _get_beam, _expand, _finish, _accept,
+ *                            _get_stats, _last_error, _close
+ *     with calls between     session_draw and _start (together: _first); _verify and _observe (_accept)
  *     verify on your own     session_observe_chain
  *     grow your own tree     session_shortlist, session_route, session_member
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
@@ -21,7 +22,7 @@
  *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
  *                            _get_stats, _close
  *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _close; verifier_create,
- *                            _set_sequence, _draw, _propose, _close; verify_tree, verify_chain
+ *                            _set_generation, _draw, _propose, _close; verify_tree, verify_chain
  *     name things            version, status_name
  * On a GPU: specrt_cuda.h. To build, inspect, record or train: specrt_tools.h. Methods and papers:
  * docs/methods/. Policies: docs/policy-text.md. Words: docs/concepts.md. Files: docs/FORMAT.md.
@@ -61,8 +62,10 @@
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
  *     Arguments  n: rows of an array. out: receives the result. desc, params: copied; NULL: all defaults.
  *                env: copied; NULL: all defaults, or those of the head. token: target id. host: the models.
- *     Errors     Every status function may return OK and BAD_ARG. A failed call sets *out to zeros and writes
- *                one line to err, which may be NULL.
+ *     Errors     Every status function may return OK and BAD_ARG: a NULL argument that is not documented, a
+ *                value out of range. A failed call changes nothing else, sets *out to zeros and writes one
+ *                line to err, which may be NULL. Calls on a session have no err: the line is in
+ *                specrt_session_last_error(). A call in the wrong order returns BAD_ORDER.
  *     Threads    Bundles, heads and policies are immutable and shareable. One thread at a time may use a
  *                session, or a stock with all its sessions. There are no global variables.
  *     Limits     The library does not tokenise, run models, write bundles, print, exit or abort.
@@ -118,6 +121,7 @@ SPECRT_API int32_t specrt_version(void);
     X(UNSUPPORTED, 4, "unsupported")                                                               \
     X(BAD_INPUT, 5, "invalid input")                                                               \
     X(HOST, 6, "the application's models failed")                                                  \
+    X(BAD_ORDER, 7, "call in the wrong order")                                                     \
     X(BUNDLE_MAGIC, 20, "not a specrt bundle")                                                     \
     X(BUNDLE_VERSION, 21, "unknown bundle version")                                                \
     X(BUNDLE_TRUNCATED, 22, "bundle is truncated")                                                 \
@@ -470,43 +474,60 @@ typedef struct specrt_sampling {
     int32_t top_k;     /* tokens; 0: off */
     float top_p;       /* probability in (0, 1]; 0: off */
     float min_p;       /* share of the best token's probability, in [0, 1); 0: off */
-    uint64_t seed;     /* key of every draw, with sequence and position (or cycle and level) */
-    uint64_t sequence; /* a number for each generation, part of the key */
+    /* The key of every draw is these three numbers, and the position (or cycle and level). Two generations
+     * with the same three numbers draw the same random numbers: equal prompts get equal texts. */
+    uint64_t seed;
+    uint64_t session;    /* number of the session, 1 or more; a temperature needs it */
+    uint64_t generation; /* number of the generation in its session */
 } specrt_sampling;
+
+/* Why a generation ended. */
+typedef enum specrt_end {
+    SPECRT_END_NONE = 0,       /* it goes on */
+    SPECRT_END_TERMINATOR = 1, /* a terminator, which is the last token */
+    SPECRT_END_LENGTH = 2,     /* max_tokens */
+    SPECRT_END_CONTEXT = 3,    /* the context is full */
+    SPECRT_END_STOPPED = 4     /* the application stopped it */
+} specrt_end;
 
 /* What a cycle emits. */
 typedef struct specrt_verdict {
     int32_t n; /* accepted drafts, then the target's own token; at least 1 */
     int32_t tokens[SPECRT_TREE_MAX_NODES]; /* [n] target ids */
     int32_t nodes[SPECRT_TREE_MAX_NODES];  /* [n] to keep in caches: root, accepted nodes */
+    specrt_end
+        end; /* whether the generation ends with these tokens; specrt_session_verify(): NONE */
 } specrt_verdict;
 
 typedef struct specrt_verifier specrt_verifier; /* memory of verification for one sequence */
 
 /* specrt_verifier_create() : Creates a verifier.
- *   n_vocab : columns of the target's logits
+ *   n_logits : columns of the target's logits
+ *   n_vocab : tokens are in [0, n_vocab); at most n_logits. Later columns are padding: never emitted
  *   sampling : copied; NULL: greedy
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
-SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
+SPECRT_API specrt_status specrt_verifier_create(int32_t n_logits, int32_t n_vocab,
+                                                const specrt_sampling *sampling,
                                                 const specrt_env *env, specrt_verifier **out,
                                                 specrt_error *err);
 SPECRT_API void specrt_verifier_close(specrt_verifier *verifier);
 
-/* specrt_verifier_set_sequence() : Sets the key of all later draws.
- *   sequence : a number for each generation; generations with equal numbers are not independent */
-SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence);
+/* specrt_verifier_set_generation() : Sets the third number of the key of all later draws. */
+SPECRT_API void specrt_verifier_set_generation(specrt_verifier *verifier, uint64_t generation);
 
 /* specrt_verifier_draw() : The token that plain decoding emits at a position.
- *   logits : f32 [n_vocab] of the target; NaN counts as -inf
- *   position : of the emitted token, counted from 0 at the start of the sequence */
+ *   logits : f32 [n_logits] of the target
+ *   position : of the emitted token, counted from 0 at the start of the sequence
+ * @return the token; -1 if a logit is NaN, none is above -inf, or an argument is out of range. */
 SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *verifier, const float *logits,
                                         int64_t position);
 
 /* specrt_verify_tree() : Draws the target's token at the root and descends to the child that has it, until no
  * child does. Draws depend on logits and keys alone, so the output equals plain decoding token for token.
- *   draft : the tree
- *   logits : f32 [draft->n, n_vocab] of the target
- *   position : of the token after the root */
+ *   draft : the tree; its tokens and parents are read
+ *   logits : f32 [draft->n, n_logits] of the target
+ *   position : of the token after the root
+ * @return OK; BAD_ARG for a draft that is no tree; BAD_INPUT for logits as in specrt_verifier_draw(). */
 SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *verifier, const specrt_draft *draft,
                                             const float *logits, int64_t position,
                                             specrt_verdict *out);
@@ -533,9 +554,10 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *verifier, cons
  * target's distribution, but is not the token stream of plain decoding.
  *   tokens : i32 [n] sampled target ids; n may be 0; node i + 1 of the verdict is tokens[i]
  *   distributions : [n] of each token
- *   logits : f32 [n + 1, n_vocab] of the target, the root's first
+ *   logits : f32 [n + 1, n_logits] of the target, the root's first
  *   cycle : key of the draws, as for specrt_verifier_propose()
- * @return OK; BAD_ARG if probabilities do not sum to 1 within 0.001, or a token has probability 0. */
+ * @return OK; BAD_ARG if probabilities do not sum to 1 within 0.001, or a token has probability 0; BAD_INPUT
+ * for logits as in specrt_verifier_draw(). */
 SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const int32_t *tokens,
                                              const specrt_draft_distribution *distributions,
                                              int32_t n, const float *logits, int64_t cycle,
@@ -630,22 +652,25 @@ SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *o
 
 /* ---- sessions: one sequence ----
  *
- *     specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+ *     specrt_session_begin(s, NULL);
  *     for each chunk of the prompt:
  *         specrt_session_prefill(s, tokens, n, &rows);      // the target's results at these positions
- *     token = specrt_session_draw(s, logits);               // after the last prompt token
- *     specrt_session_start(s, token);
- *     while (token is not the last):
+ *     specrt_session_first(s, logits, &verdict);            // logits after the last prompt token
+ *     while (emit verdict.tokens, verdict.end == SPECRT_END_NONE):
  *         for (specrt_session_get_beam(s, &beam); beam.n > 0;)
  *             draft_hidden = your drafter(beam.tokens, beam.parents)
  *             specrt_session_expand(s, draft_hidden, draft_input, beam.n, &beam)
  *         specrt_session_finish(s, &draft);
- *         logits = your target(draft.tokens, draft.masks, draft.depths)
- *         specrt_session_verify(s, &draft, logits, &verdict);
- *         keep verdict.nodes in your caches, emit verdict.tokens
- *         specrt_session_observe(s, &draft, &verdict, &rows);
- * You may score specrt_session_shortlist(), build trees or verify on your own. Sources learn only in begin,
- * prefill, start and observe. */
+ *         rows.logits = your target(draft.tokens, draft.masks, draft.depths)
+ *         specrt_session_accept(s, &draft, &rows, &verdict);
+ *         keep verdict.nodes in your caches
+ *
+ * Other calls may take the place of these: draw and start for first, verify and observe for accept; route and
+ * your own tree for expand; observe_chain for the whole cycle. Every call checks that it comes in order:
+ *
+ *     begin -> prefill... -> first -> (expand... -> finish -> accept)... -> begin
+ *
+ * Sources learn only in begin, prefill, first and accept (start, observe, observe_chain). */
 
 typedef struct specrt_session specrt_session; /* one sequence: sources, tree and verifier */
 
@@ -683,7 +708,8 @@ typedef struct specrt_stock specrt_stock; /* packed rows that several sessions s
 typedef struct specrt_session_params {
     specrt_tree_params tree;  /* sampled drafts: topk is 1, num_draft_tokens is num_steps + 1 */
     specrt_sampling sampling; /* of the target */
-    int32_t n_logits;        /* columns of the target's logits; 0: head rows, or with ids n_vocab */
+    int32_t n_logits; /* columns of the target's logits; required. Ids at or above the policy's
+                              * n_vocab are padding: never emitted or accepted */
     specrt_draft_kind draft; /* how draft tokens are chosen */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
     /* Queues a task for another thread and returns at once; mode=async needs it. A session has one task at
@@ -703,7 +729,7 @@ typedef struct specrt_target_rows {
     int32_t d_hidden;    /* the policy's hidden_width, unless that is 0 */
 } specrt_target_rows;
 
-/* Sums since begin. */
+/* Sums since the sequence began. */
 typedef struct specrt_session_stats {
     int64_t n_cycles;  /* observed cycles */
     int64_t n_emitted; /* emitted tokens; the accept length is n_emitted / n_cycles */
@@ -720,8 +746,9 @@ typedef struct specrt_session_stats {
 
 /* specrt_session_create() : Creates a session. The other calls never allocate.
  *   policy : borrowed for the session's life
- * @return OK, NO_MEMORY, BAD_ARG with the field: topk above the policy's bound, sampled drafts of a greedy
- * target, mode=async without submit, lists of auto_draft that `static` lacks, or a stock that is full or of
+ *   params : n_logits is required
+ * @return OK, NO_MEMORY, BAD_ARG with the field: no n_logits, a temperature without a session number, topk
+ * above the policy's bound, sampled drafts of a greedy target, mode=async without submit, lists of auto_draft that `static` lacks, or a stock that is full or of
  * another head. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
@@ -729,44 +756,73 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                specrt_error *err);
 SPECRT_API void specrt_session_close(specrt_session *session);
 
-/* How a sequence begins. */
+/* specrt_session_last_error() : What failed in the last call on this session that failed, with one line for
+ * a person. Borrowed; the next failure replaces it. Status OK: nothing has failed.
+ * @return NULL for a session that is NULL. */
+SPECRT_API const specrt_error *specrt_session_last_error(const specrt_session *session);
+
+/* How a prompt continues what was before. */
 typedef enum specrt_begin {
     SPECRT_BEGIN_NEW = 0, /* a new sequence: sources and statistics are reset */
     SPECRT_BEGIN_TURN = 1 /* the next turn of a conversation: both are kept */
 } specrt_begin;
 
-/* specrt_session_begin() : Begins a prompt; prefill follows. Draws use the next number after the last
- * sequence's; the first number is sampling.sequence.
- *   kind : SPECRT_BEGIN_NEW or SPECRT_BEGIN_TURN
- *   position : of the first token to prefill: 0 if the prompt repeats the conversation, else the number of
- *       tokens in the target's cache
- * @return OK; BAD_ARG for a negative position. */
-SPECRT_API specrt_status specrt_session_begin(specrt_session *session, specrt_begin kind,
-                                              int64_t position);
+/* A prompt and its answer. Zero-initialise it.
+ *
+ * `position` is the number of tokens that the target has read: its cache has so many, and the prompt starts
+ * there. The last token of an answer was emitted but never read, so it leads the next prompt:
+ *
+ *     tokens     p0 p1 p2 a0 a1 a2      prompt p, answer a; n = 6
+ *     read       p0 p1 p2 a0 a1         position n - 1 = 5
+ *     next turn  prefill a2 u0 u1       u: what the user wrote
+ *
+ * Position 0 repeats the whole conversation; any number between drops the end of the cache. */
+typedef struct specrt_request {
+    specrt_begin begin; /* a new sequence, or a turn of this one */
+    int64_t
+        position; /* of the first token of the prompt; of a turn at most what the target has read */
+    int64_t max_tokens; /* where first, accept and generate end the answer; 0: no limit */
+    const specrt_sampling *sampling; /* copied; NULL: as before, with the next generation number */
+} specrt_request;
 
-/* specrt_session_set_sequence() : Sets the number that keys the draws after the next begin; later ones count
- * on.
- *   sequence : sessions with one seed need different numbers */
-SPECRT_API void specrt_session_set_sequence(specrt_session *session, uint64_t sequence);
+/* specrt_session_begin() : Begins a prompt; prefill follows. It may come at any time; a cycle that is under
+ * way is forgotten. The first generation has the number sampling.generation.
+ *   request : NULL: a new sequence
+ * @return OK; BAD_ARG with the field, and then nothing has changed. */
+SPECRT_API specrt_status specrt_session_begin(specrt_session *session,
+                                              const specrt_request *request);
 
 /* specrt_session_prefill() : The next tokens of the prompt.
  *   tokens : i32 [n] target ids
  *   rows : at these n positions; hidden is not read; NULL: not computed (a cached prefix)
- * @return OK; BAD_ARG for a token outside the vocabulary, and then nothing is learned. */
+ * @return OK; BAD_ARG for a token outside the vocabulary; BAD_ORDER after start. Then nothing is learned. */
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *session, const int32_t *tokens,
                                                 int32_t n, const specrt_target_rows *rows);
 
+/* specrt_session_first() : Draws the first token of the answer and roots the first tree in it: draw, then
+ * start.
+ *   logits : f32 [n_logits] of the target, after the last token of the prompt
+ *   out : the token, and whether the answer ends with it
+ * @return OK, BAD_ORDER, BAD_INPUT as specrt_session_draw(). */
+SPECRT_API specrt_status specrt_session_first(specrt_session *session, const float *logits,
+                                              specrt_verdict *out);
+
 /* specrt_session_draw() : The token that plain decoding emits next.
- *   logits : f32 [n_logits] of the target */
-SPECRT_API int32_t specrt_session_draw(specrt_session *session, const float *logits);
+ *   logits : f32 [n_logits] of the target
+ *   token : receives it
+ * @return OK, BAD_ORDER; BAD_INPUT if a logit is NaN or none is above -inf. */
+SPECRT_API specrt_status specrt_session_draw(specrt_session *session, const float *logits,
+                                             int32_t *token);
 
 /* specrt_session_start() : Roots the first tree.
- *   token : the first token after the prompt, or the last token that specrt_session_observe_chain() lacked */
+ *   token : the first token after the prompt, or the last token that specrt_session_observe_chain() lacked
+ * @return OK; BAD_ARG for a token outside the vocabulary; BAD_ORDER before prefill. */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
 /* specrt_session_get_beam() : The rows of the next drafter pass. The first pass has the root alone.
- *   beam : borrowed until the next call; n = 0: continue with finish */
-SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_beam *beam);
+ *   beam : borrowed until the next call; n = 0: continue with finish
+ * @return OK, BAD_ORDER. */
+SPECRT_API specrt_status specrt_session_get_beam(specrt_session *session, specrt_beam *beam);
 
 /* specrt_session_shortlist() : The tokens that may be proposed, borrowed until the next start or observe.
  * After expand or route it includes the routed rows of that level. */
@@ -776,7 +832,7 @@ SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session
  *   level : 0 for the first pass
  *   beam : rows of the pass, at most topk; parents are not read
  *   draft_hidden, draft_input : as for specrt_session_expand()
- * @return borrowed until the next call; NULL for a level or beam out of range. */
+ * @return borrowed until the next call; NULL for a level or beam out of range or order. */
 SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *session, int32_t level,
                                                         const specrt_beam *beam,
                                                         const float *draft_hidden,
@@ -786,20 +842,34 @@ SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *session,
  *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced
  *   draft_input : f32 [n, n_cols] hidden states that the pass read, which DynaSpec routes by; NULL: unknown
  *   n : 1 at the first pass, then the beam's n
- *   beam : rows of the next pass, borrowed until the next call; n = 0: continue with finish */
+ *   beam : rows of the next pass, borrowed until the next call; n = 0: continue with finish
+ * @return OK, BAD_ORDER, BAD_ARG. */
 SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *draft_hidden,
                                                const float *draft_input, int32_t n,
                                                specrt_beam *beam);
 
 /* specrt_session_finish() : Ends the draft.
- *   draft : the tree to verify, borrowed until the next start or observe */
-SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft);
+ *   draft : the tree to verify, borrowed until the next start or observe; NULL: you have a tree of your own
+ * @return OK, BAD_ORDER. */
+SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_draft *draft);
+
+/* specrt_session_accept() : Verifies, cuts what is emitted after a terminator or max_tokens, and learns:
+ * verify, then observe.
+ *   draft : as for specrt_session_verify()
+ *   rows : the target's results at the draft->n nodes; logits are required
+ *   out : what to emit and to keep in caches, and whether the answer ends there. Then begin comes next
+ * @return as specrt_session_verify() and specrt_session_observe(). */
+SPECRT_API specrt_status specrt_session_accept(specrt_session *session, const specrt_draft *draft,
+                                               const specrt_target_rows *rows, specrt_verdict *out);
 
 /* specrt_session_verify() : Decides what to emit, by specrt_verify_tree() or, for sampled drafts,
- * specrt_verify_chain(). A sampled draft may be cut, but the length must not depend on the tokens that are
- * cut off.
- *   draft : from finish, or a tree of your own
- *   logits : f32 [draft->n, n_logits] of the target */
+ * specrt_verify_chain(). It may be called again.
+ *   draft : from finish, or a tree of your own whose root is the last emitted token. A sampled draft must be
+ *       the session's, since its distributions are; it may be cut, but the length must not depend on the
+ *       tokens that are cut off
+ *   logits : f32 [draft->n, n_logits] of the target
+ * @return OK, BAD_ORDER; BAD_ARG for a draft that is no tree, has another root or tokens that the session did
+ * not sample; BAD_INPUT as specrt_session_draw(). */
 SPECRT_API specrt_status specrt_session_verify(specrt_session *session, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out);
 
@@ -815,24 +885,26 @@ typedef enum specrt_member {
 SPECRT_API specrt_member specrt_session_member(const specrt_session *session, int32_t token,
                                                int32_t level);
 
-/* specrt_session_observe() : Learns from a cycle and roots the next tree in its last token.
- *   draft : as verified
- *   verdict : as returned, or cut at a terminator or a limit
+/* specrt_session_observe() : Learns from a cycle and roots the next tree in its last token. Once per finish
+ * or verify.
+ *   draft : as verified; without verify, a tree of your own
+ *   verdict : as returned, or cut at a terminator or a limit; or what you decided
  *   rows : at the draft->n nodes; NULL: sources learn from the tokens alone
- * @return OK; BAD_ARG for tokens, nodes or widths out of range, and then nothing is learned. */
+ * @return OK, BAD_ORDER; BAD_ARG for tokens, nodes or widths out of range, and for nodes that are no path of
+ * the draft. Then nothing is learned. */
 SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows);
 
 /* specrt_session_observe_chain() : Learns from a chain that the application verified, or from plain decoding
  * (n = 1).
- *   tokens : i32 [n] that the target read: the root, then the draft
+ *   tokens : i32 [n] that the target read: the root, which is the last emitted token, then the draft
  *   n : 1 to SPECRT_TREE_MAX_NODES
  *   n_accepted : accepted draft tokens, 0 to n - 1
  *   last : the target's own token after them; -1: not drawn yet. Then call specrt_session_start(last) later;
  *       until then the session keeps the best tokens of rows but not the hidden states
  *   rows : at the n tokens; NULL: sources learn from the tokens alone
- * @return OK; BAD_ARG as for specrt_session_observe(), and for a second call without start. */
+ * @return OK, BAD_ARG as for specrt_session_observe(); BAD_ORDER for a second call without start. */
 SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *session,
                                                       const int32_t *tokens, int32_t n,
                                                       int32_t n_accepted, int32_t last,
@@ -842,7 +914,7 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 /* ---- the whole loop over callbacks ---- */
 
 /* The application's models. Results are borrowed until the next callback. Each returns 0; any other value
- * ends the call with HOST, and the sequence must begin again. Sequences may take turns: a session each, and
+ * ends the call with HOST, and begin must come next. Sequences may take turns: a session each, and
  * copies of one specrt_host that differ in `user`. To run them in one model batch, use
  * specrt_session_expand_batch(). */
 typedef struct specrt_host {
@@ -873,32 +945,22 @@ typedef struct specrt_host {
 } specrt_host;
 
 /* specrt_host_begin() : Begins a sequence, reads the prompt and draws the first token.
- *   kind : SPECRT_BEGIN_NEW or SPECRT_BEGIN_TURN
- *   prompt : i32 [n], n >= 1; of a turn the whole conversation including the new text
- *   first : receives the first token after the prompt
- * @return OK, HOST, BAD_ARG with the missing callback, the token, or the context size. */
+ *   request : as for specrt_session_begin(); target_prefill gets the prompt alone
+ *   prompt : i32 [n], n >= 1, from request->position on
+ *   out : the first token, and whether the answer ends with it
+ * @return OK, HOST, BAD_INPUT, BAD_ARG with the missing callback, the token, or the context size. */
 SPECRT_API specrt_status specrt_host_begin(specrt_session *session, const specrt_host *host,
-                                           specrt_begin kind, const int32_t *prompt, int64_t n,
-                                           int32_t *first, specrt_error *err);
+                                           const specrt_request *request, const int32_t *prompt,
+                                           int64_t n, specrt_verdict *out);
 
 /* specrt_host_cycle() : One cycle of draft, verify, commit and observe.
- *   verdict : written after the draft; n = 0: the context is full
- * @return OK, HOST, BAD_ARG. */
+ *   out : what is emitted, cut where the answer ends; n = 0 and end CONTEXT: the context is full
+ * @return OK, HOST, BAD_ORDER, BAD_INPUT, BAD_ARG. */
 SPECRT_API specrt_status specrt_host_cycle(specrt_session *session, const specrt_host *host,
-                                           specrt_verdict *verdict, specrt_error *err);
+                                           specrt_verdict *out);
 
-/* Why a generation ended. */
-typedef enum specrt_end {
-    SPECRT_END_TERMINATOR, /* a terminator, which is the last token */
-    SPECRT_END_LENGTH,     /* max_tokens */
-    SPECRT_END_CONTEXT,    /* the context is full */
-    SPECRT_END_STOPPED     /* `each` returned a value other than 0 */
-} specrt_end;
-
-/* One generation. */
+/* Where an answer goes, and what came of it. */
 typedef struct specrt_generation {
-    int64_t max_tokens; /* 0: no limit */
-    specrt_begin begin; /* kind of specrt_host_begin() */
     /* Receives new tokens i32 [n]; any value but 0 stops the generation; NULL: none */
     int (*each)(void *user, const int32_t *tokens, int32_t n);
     void *user;       /* first argument of each */
@@ -906,14 +968,13 @@ typedef struct specrt_generation {
     specrt_end end;   /* out: why it ended */
 } specrt_generation;
 
-/* specrt_generate() : Answers a prompt, up to a terminator or max_tokens. Repeated calls draw with new
- * numbers.
- *   prompt : i32 [n], n >= 1
- *   generation : limits and results
+/* specrt_generate() : Answers a prompt.
+ *   request, prompt : as for specrt_host_begin()
+ *   generation : receives the tokens
  * @return as specrt_host_begin(). */
 SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_host *host,
-                                         const int32_t *prompt, int64_t n,
-                                         specrt_generation *generation, specrt_error *err);
+                                         const specrt_request *request, const int32_t *prompt,
+                                         int64_t n, specrt_generation *generation);
 
 // >>many
 // Several sequences on a CPU: rows that they share are read once.
@@ -959,7 +1020,7 @@ SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_s
  *   draft_input : f32 [n_hidden, n_cols] as for specrt_session_expand(); NULL: unknown
  *   n_hidden : sum of the sessions' beam rows
  *   beams : [n], written: the next passes, borrowed; n = 0: continue with that session's finish
- * @return OK; BAD_ARG before any tree has changed. */
+ * @return OK; BAD_ORDER or BAD_ARG before any tree has changed, with the text in sessions[0]. */
 SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
                                                      const float *draft_hidden,
                                                      const float *draft_input, int32_t n_hidden,
@@ -973,18 +1034,17 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
- * @return OK; BAD_ARG between expand and observe, or when the capacity is below *n_bytes. */
+ * @return OK; BAD_ORDER before begin, and between expand and observe; BAD_ARG when the capacity is below
+ * *n_bytes. */
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 
 /* specrt_session_load() : Restores a saved session of the same policy, in place of begin. Tree shape and
- * sampling stay this session's. Two sessions that load the same bytes draw equally: see
- * specrt_session_set_sequence().
+ * sampling stay this session's, its session number too; the number of the generation is the saved one.
  *   bytes : u8 [n] of any origin; checked
  * @return OK, SESSION_MAGIC, SESSION_VERSION, SESSION_DAMAGED with the fault, SESSION_MISMATCH with both
- * sides. After a failure the session is as after begin. */
-SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void *bytes, size_t n,
-                                             specrt_error *err);
+ * sides. After a failure the session is as after create. */
+SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void *bytes, size_t n);
 
 #ifdef __cplusplus
 }

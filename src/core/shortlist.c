@@ -238,6 +238,19 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
     return n_best;
 }
 
+SPECRT__INTERNAL int32_t specrt__shortlist_argmax(const float *logits, int32_t n) {
+    const specrt__simd_kernels *kernels = specrt__simd_choose();
+    float bound = -INFINITY;
+    int32_t best = -1;
+    for (int32_t i = 0; i < n; i++) {
+        if (i % SPECRT__SIMD_SCAN == 0) i += (int32_t)kernels->find(logits + i, n - i, bound);
+        if (i >= n) break;
+        if (logits[i] != logits[i]) return -1; /* find() stops at NaN too */
+        if (logits[i] > bound) bound = logits[i], best = i;
+    }
+    return best;
+}
+
 SPECRT__INTERNAL int32_t specrt__shortlist_target_best(const specrt_target_rows *rows, int32_t i,
                                                        int32_t n_logits, int32_t k, int32_t *ids) {
     if (!rows) return 0;

@@ -73,6 +73,9 @@ static inline int32_t specrt__shortlist_key_id(uint64_t key) {
 
 SPECRT__INTERNAL void specrt__shortlist_select(uint64_t *keys, int32_t n, int32_t k);
 
+/* The best of a row of logits, by lower id among equals; -1: one is NaN, or none is above -inf. */
+SPECRT__INTERNAL int32_t specrt__shortlist_argmax(const float *logits, int32_t n);
+
 /* The k best tokens of the target at position i, at most SPECRT_LOGITS_MAX_K. @return how many are known. */
 SPECRT__INTERNAL int32_t specrt__shortlist_target_best(const specrt_target_rows *rows, int32_t i,
                                                        int32_t n_logits, int32_t k, int32_t *ids);

@@ -69,8 +69,8 @@ typedef struct specrt__simd_kernels {
     specrt__simd_lanes *lanes;
     specrt__simd_tile_i8 *tile_i8;
     double (*sum_exp)(const float *x, int64_t n, float max); /* of exp(x - max); NaN counts 0 */
-    /* The first multiple of SPECRT__SIMD_SCAN from which on some of as many are at least `bound` or
-     * fewer are left */
+    /* The first multiple of SPECRT__SIMD_SCAN from which on some of as many are at least `bound`, NaN or
+     * infinite, or fewer are left */
     int64_t (*find)(const float *x, int64_t n, float bound);
 } specrt__simd_kernels;
 

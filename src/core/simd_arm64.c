@@ -75,8 +75,8 @@ static inline specrt__simd_v4x2 specrt__simd_max_neon(specrt__simd_v4x2 a, specr
                                   vbslq_f32(vcgtq_f32(a.hi, b.hi), a.hi, b.hi));
 }
 
-static inline int specrt__simd_any_ge_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
-    return vmaxvq_u32(vorrq_u32(vcgeq_f32(a.lo, b.lo), vcgeq_f32(a.hi, b.hi))) != 0;
+static inline int specrt__simd_any_reach_neon(specrt__simd_v4x2 a, specrt__simd_v4x2 b) {
+    return vminvq_u32(vandq_u32(vcltq_f32(a.lo, b.lo), vcltq_f32(a.hi, b.hi))) == 0;
 }
 
 static inline float32x4_t specrt__simd_exponent_neon(float32x4_t z) {

@@ -229,16 +229,21 @@ static inline void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *
         return specrt__simd_total(lanes);                                                          \
     }
 
-/* Leaves the loop when any of n is at least the bound; NaN is not. */
+/* Leaves the loop when any of n reaches the bound, or may be NaN: max() passes over NaN, a sum keeps it. */
 #define SPECRT__SIMD_BREAK(isa, V, L, x, n, bound)                                                 \
-    V most = SPECRT__SIMD_OP(isa, splat)(-INFINITY);                                               \
-    SPECRT__SIMD_UNROLL for (int j = 0; j < n; j += L) most =                                      \
-        SPECRT__SIMD_OP(isa, max)(SPECRT__SIMD_OP(isa, load)(x + j), most);                        \
-    if (SPECRT__SIMD_OP(isa, any_ge)(most, bound)) break;
+    V most = SPECRT__SIMD_OP(isa, splat)(-INFINITY), sum = SPECRT__SIMD_OP(isa, splat)(0);         \
+    SPECRT__SIMD_UNROLL for (int j = 0; j < n; j += L) {                                           \
+        V part = SPECRT__SIMD_OP(isa, load)(x + j);                                                \
+        most = SPECRT__SIMD_OP(isa, max)(part, most);                                              \
+        sum = SPECRT__SIMD_OP(isa, fma)(part, one, sum);                                           \
+    }                                                                                              \
+    if (SPECRT__SIMD_OP(isa, any_reach)(most, bound)) break;                                       \
+    if (SPECRT__SIMD_OP(isa, any_reach)(sum, infinite)) break;
 
 #define SPECRT__SIMD_FIND(isa, target, V, L)                                                       \
     target static int64_t specrt__simd_find_##isa(const float *x, int64_t n, float bound) {        \
-        V b = SPECRT__SIMD_OP(isa, splat)(bound);                                                  \
+        V b = SPECRT__SIMD_OP(isa, splat)(bound), one = SPECRT__SIMD_OP(isa, splat)(1);            \
+        V infinite = SPECRT__SIMD_OP(isa, splat)(INFINITY);                                        \
         int64_t i = 0;                                                                             \
         for (; i + 4 * SPECRT__SIMD_SCAN <= n; i += 4 * SPECRT__SIMD_SCAN) {                       \
             SPECRT__SIMD_BREAK(isa, V, L, x + i, 4 * SPECRT__SIMD_SCAN, b)                         \

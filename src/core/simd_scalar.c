@@ -86,9 +86,9 @@ static inline specrt__simd_v16 specrt__simd_max_scalar(specrt__simd_v16 a, specr
     return a;
 }
 
-static inline int specrt__simd_any_ge_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
+static inline int specrt__simd_any_reach_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
     int any = 0;
-    SPECRT__EACH_LANE (i) any |= a.lane[i] >= b.lane[i];
+    SPECRT__EACH_LANE (i) any |= !(a.lane[i] < b.lane[i]);
     return any;
 }
 

@@ -65,8 +65,8 @@ SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_max_avx2(__m256 a, __m256 b)
     return _mm256_max_ps(a, b);
 }
 
-SPECRT__SIMD_AVX2 static inline int specrt__simd_any_ge_avx2(__m256 a, __m256 b) {
-    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ));
+SPECRT__SIMD_AVX2 static inline int specrt__simd_any_reach_avx2(__m256 a, __m256 b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NLT_UQ));
 }
 
 SPECRT__SIMD_AVX2 static inline __m256 specrt__simd_pow2_avx2(__m256 z) {
@@ -223,8 +223,8 @@ SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_max_avx512(__m512 a, __m51
     return _mm512_max_ps(a, b);
 }
 
-SPECRT__SIMD_AVX512 static inline int specrt__simd_any_ge_avx512(__m512 a, __m512 b) {
-    return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ) != 0;
+SPECRT__SIMD_AVX512 static inline int specrt__simd_any_reach_avx512(__m512 a, __m512 b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ) != 0;
 }
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__simd_pow2_avx512(__m512 z) {

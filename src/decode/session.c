@@ -1,4 +1,5 @@
-/* session.c */
+/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees and
+ * paths that no cycle can have. */
 #include "decode/session.h"
 #include "core/base.h"
 #include "core/head.h"
@@ -6,7 +7,6 @@
 #include "core/pool.h"
 #include "sources/source.h"
 #include "decode/tree.h"
-#include "decode/stock.h"
 
 /* --- a sequence --- */
 
@@ -28,6 +28,7 @@ SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     s->shortlist.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
     s->n_levels = 0;
+    s->level = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
 
@@ -68,6 +69,7 @@ static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
                                                         specrt__shortlist_level level) {
     specrt__shortlist_routed *routed = s->routed;
     s->stats.n_passes++;
+    s->level++;
     if (!routed) return specrt__session_count_read(s, 0);
     routed->level = level.level;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
@@ -84,85 +86,105 @@ static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
     return specrt__session_count_read(s, routed->n_read);
 }
 
+/* Whether a pass of your own may come now. */
+static specrt_status specrt__session_check_pass(specrt_session *s, int32_t at,
+                                                const specrt_beam *beam) {
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT, "route"));
+    if (at != s->level)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "route: level: expected %d, the next of this cycle, found %d",
+                                (int)s->level, (int)at);
+    if (at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "route: expected at most %d levels of 1 to %d rows, found level %d "
+                                "of %d rows",
+                                SPECRT_TREE_MAX_STEPS, (int)s->topk, (int)at, (int)beam->n);
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *s, int32_t at,
                                                         const specrt_beam *beam,
                                                         const float *draft_hidden,
                                                         const float *draft_input) {
-    if (at < 0 || at >= SPECRT_TREE_MAX_STEPS || beam->n < 1 || beam->n > s->topk) return NULL;
+    if (!s || !beam || !draft_hidden || !beam->tokens) {
+        (void)specrt__session_refuse_null(s, "route", "beam, its tokens, or draft_hidden");
+        return NULL;
+    }
+    if (specrt__session_check_pass(s, at, beam) != SPECRT_STATUS_OK) return NULL;
     return specrt__session_route_by(s, specrt__session_level(at, beam, draft_hidden, draft_input));
 }
 
-/* The draws to come are another generation's, unless there were none yet; an open cycle is forgotten. */
-static void specrt__session_count(specrt_session *s) {
-    if (s->position > 0 && !s->sequence_named) s->sequence++;
-    s->open.n = 0;
-    s->sequence_named = false;
-    specrt_verifier_set_sequence(s->verifier, s->sequence);
-    specrt_tree_begin(s->tree, s->tree->root); /* a draft that was left is forgotten */
-}
-
-static void specrt__session_forget(specrt_session *s) {
-    specrt__shortlist_pool_reset(s->pool);
-    for (int i = s->policy->n_sources; i-- > 0;)
-        if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
-    for (int32_t i = 0; i < s->policy->n_terminators; i++)
-        specrt__shortlist_want(s->pool, s->policy->terminators[i], SPECRT__SHORTLIST_PINNED);
-    s->n_copied_before = s->pool->n_copied;
-    s->cycle = 0;
-    SPECRT__CLEAR(&s->stats, 1);
-    specrt__session_pack(s);
-}
-
-SPECRT_API specrt_status specrt_session_begin(specrt_session *s, specrt_begin kind,
-                                              int64_t position) {
-    if (position < 0 || (kind != SPECRT_BEGIN_NEW && kind != SPECRT_BEGIN_TURN))
-        return SPECRT_STATUS_BAD_ARG;
-    specrt__session_count(s);
-    s->position = position;
-    if (kind == SPECRT_BEGIN_NEW) specrt__session_forget(s);
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API void specrt_session_set_sequence(specrt_session *session, uint64_t sequence) {
-    session->sequence = sequence;
-    session->sequence_named = true;
-}
-
-static bool specrt__session_tokens_ok(const specrt_session *s, const int32_t *tokens, int32_t n) {
+static specrt_status specrt__session_check_tokens(specrt_session *s, const char *call,
+                                                  const int32_t *tokens, int32_t n) {
     for (int32_t i = 0; i < n; i++)
-        if (tokens[i] < 0 || tokens[i] >= s->verifier->n_vocab) return false;
-    return true;
+        if (tokens[i] < 0 || tokens[i] >= s->verifier->n_vocab)
+            return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                    "%s: token %d: expected 0 to %d, found %d", call, (int)i,
+                                    (int)s->verifier->n_vocab - 1, (int)tokens[i]);
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *s, const int32_t *tokens, int32_t n,
                                                 const specrt_target_rows *rows) {
-    if (n < 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__SESSION_NEEDS(s, tokens || n == 0, "prefill: tokens");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_PROMPT | SPECRT__AT_READ, "prefill"));
+    if (n < 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "prefill: n: expected 0 or more tokens, found %d", (int)n);
+    SPECRT__TRY(specrt__session_check_tokens(s, "prefill", tokens, n));
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->prefill)
             s->policy->sources[i].source->prefill(s->states[i], tokens, n, rows);
     s->position += n;
+    if (n > 0) s->at = SPECRT__AT_READ;
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API int32_t specrt_session_draw(specrt_session *s, const float *logits) {
-    return specrt_verifier_draw(s->verifier, logits, s->position);
+static specrt_status specrt__session_refuse_logits(specrt_session *s, const char *call) {
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_INPUT,
+                            "%s: logits: expected numbers, one of them above -inf, found NaN or "
+                            "-inf alone",
+                            call);
 }
+
+SPECRT_API specrt_status specrt_session_draw(specrt_session *s, const float *logits,
+                                             int32_t *token) {
+    SPECRT__SESSION_NEEDS(s, token, "draw");
+    *token = 0;
+    SPECRT__SESSION_NEEDS(s, logits, "draw");
+    SPECRT__TRY(
+        specrt__session_order(s, SPECRT__AT_READ | SPECRT__AT_OPEN | SPECRT__AT_DRAFT, "draw"));
+    int32_t drawn = specrt_verifier_draw(
+        s->verifier, logits, s->position + (s->at & SPECRT__AT_OPEN ? s->open.n_accepted : 0));
+    if (drawn < 0) return specrt__session_refuse_logits(s, "draw");
+    *token = drawn;
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__session_observe_chain(specrt_session *s, specrt_draft *chain,
+                                                   int32_t n_accepted, int32_t last,
+                                                   const specrt_target_rows *rows);
 
 /* The cycle that waited for its last token. */
 static specrt_status specrt__session_end_open(specrt_session *s, int32_t last) {
     specrt__session_open *open = &s->open;
     specrt_target_rows rows;
-    int32_t n = open->n;
+    specrt_draft chain;
     SPECRT__CLEAR(&rows, 1);
+    SPECRT__CLEAR(&chain, 1);
     rows.ids = open->ids;
     rows.k = SPECRT_LOGITS_MAX_K;
+    chain.n = open->n;
+    chain.tokens = open->tokens;
     open->n = 0;
-    return specrt_session_observe_chain(s, open->tokens, n, open->n_accepted, last,
-                                        open->told ? &rows : NULL);
+    return specrt__session_observe_chain(s, &chain, open->n_accepted, last,
+                                         open->told ? &rows : NULL);
 }
 
 SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) {
-    if (!specrt__session_tokens_ok(s, &token, 1)) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__SESSION_NEEDS(s, s, "start");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_READ | SPECRT__AT_OPEN, "start"));
+    SPECRT__TRY(specrt__session_check_tokens(s, "start", &token, 1));
     if (s->open.n > 0) return specrt__session_end_open(s, token);
     if (s->auto_draft) specrt_auto_begin(s->auto_draft);
     for (int i = s->policy->n_sources; i-- > 0;)
@@ -170,15 +192,42 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
             s->policy->sources[i].source->start(s->states[i], token);
     specrt__session_pack(s);
     s->position++;
+    s->n_left--;
     s->cycle++;
+    s->at = SPECRT__AT_DRAFT;
     specrt_tree_begin(s->tree, token);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL void specrt__session_cut(const specrt_session *s, specrt_verdict *v) {
+    int64_t left = s->n_left > 0 ? s->n_left : 0;
+    if (v->n >= left) v->end = SPECRT_END_LENGTH, v->n = left > 1 ? (int32_t)left : 1;
+    for (int32_t i = 0; i < v->n; i++)
+        if (specrt_policy_ends(s->policy, v->tokens[i]))
+            v->end = SPECRT_END_TERMINATOR, v->n = i + 1;
+}
+
+SPECRT_API specrt_status specrt_session_first(specrt_session *s, const float *logits,
+                                              specrt_verdict *out) {
+    specrt_verdict first;
+    SPECRT__SESSION_NEEDS(s, out, "first");
+    SPECRT__CLEAR(out, 1);
+    SPECRT__CLEAR(&first, 1);
+    SPECRT__SESSION_NEEDS(s, logits, "first");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_READ, "first"));
+    SPECRT__TRY(specrt_session_draw(s, logits, &first.tokens[0]));
+    first.n = 1;
+    specrt__session_cut(s, &first);
+    SPECRT__TRY(specrt_session_start(s, first.tokens[0]));
+    if (first.end != SPECRT_END_NONE) s->at = SPECRT__AT_ENDED;
+    *out = first;
     return SPECRT_STATUS_OK;
 }
 
 /* --- a cycle --- */
 
 SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session *session) {
-    return &session->shortlist;
+    return session ? &session->shortlist : NULL;
 }
 
 /* One token, sampled from the distribution that verification will be shown. */
@@ -189,8 +238,11 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
     float *probs = s->distribution_probs + at, logprob = -INFINITY;
     for (int32_t i = 0; i < s->shortlist.n_segments; n += s->segments[i++].n_rows)
         memcpy(ids + n, s->segments[i].ids, (size_t)s->segments[i].n_rows * sizeof *ids);
-    int32_t i = specrt_verifier_propose(s->verifier, s->logits, n, s->draft_temperature, s->cycle,
-                                        level, probs);
+    float temperature =
+        s->draft_temperature > 0 ? s->draft_temperature : s->verifier->sampling.temperature;
+    int32_t i =
+        specrt_verifier_propose(s->verifier, s->logits, n, temperature, s->cycle, level, probs);
+    s->sampled[level] = i < 0 ? -1 : ids[i];
     if (i >= 0) logprob = logf(probs[i]);
     s->distributions[level].n = n;
     s->distributions[level].ids = ids;
@@ -199,7 +251,8 @@ static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam
 }
 
 /* The tree's next level, from the logits of a pass of n rows. */
-static specrt_status specrt__session_grow(specrt_session *s, int32_t n, specrt_beam *beam) {
+SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
+                                                    specrt_beam *beam) {
     int32_t k = s->topk < s->shortlist.n_rows ? s->topk : s->shortlist.n_rows;
     if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
     if (!s->distributions)
@@ -226,171 +279,143 @@ static specrt_beam specrt__session_beam(const specrt_session *s) {
     return beam;
 }
 
-SPECRT_API void specrt_session_get_beam(const specrt_session *session, specrt_beam *beam) {
+SPECRT_API specrt_status specrt_session_get_beam(specrt_session *session, specrt_beam *beam) {
+    SPECRT__SESSION_NEEDS(session, beam, "get_beam");
+    SPECRT__CLEAR(beam, 1);
+    SPECRT__TRY(specrt__session_order(session, SPECRT__AT_DRAFT, "get_beam"));
     *beam = specrt__session_beam(session);
     if (session->tree->level == session->tree->params.num_steps ||
         (session->auto_draft && session->choice.num_steps == 0))
         beam->n = 0;
+    return SPECRT_STATUS_OK;
 }
 
 /* The rows of the pass to come, for the tree at hand. */
-static void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
-                                       const float *draft_input) {
+SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
+                                                 const float *draft_input) {
     specrt_beam own = specrt__session_beam(s);
     specrt__shortlist_level level =
         specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
     specrt__session_route_by(s, level);
 }
 
+/* Whether a pass of n rows may come now: the tree's next level, if no pass of your own came before. */
+SPECRT__INTERNAL specrt_status specrt__session_check_expand(specrt_session *s, int32_t n) {
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT, "expand"));
+    if (s->level != s->tree->level)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "expand: expected route() again, which scored level %d of this "
+                                "cycle",
+                                (int)s->level - 1);
+    if (s->tree->level == s->tree->params.num_steps || s->tree->n_beam == 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "expand: expected finish(): the tree has its last level");
+    if (n == s->tree->n_beam) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "expand: n: expected the %d rows of the beam, found %d",
+                            (int)s->tree->n_beam, (int)n);
+}
+
 SPECRT_API specrt_status specrt_session_expand(specrt_session *s, const float *draft_hidden,
                                                const float *draft_input, int32_t n,
                                                specrt_beam *beam) {
+    SPECRT__SESSION_NEEDS(s, beam, "expand");
     SPECRT__CLEAR(beam, 1);
-    if (n < 1 || n != s->tree->n_beam || s->tree->level == s->tree->params.num_steps)
-        return SPECRT_STATUS_BAD_ARG;
+    SPECRT__SESSION_NEEDS(s, draft_hidden, "expand");
+    SPECRT__TRY(specrt__session_check_expand(s, n));
     specrt__session_route_pass(s, draft_hidden, draft_input);
     SPECRT__TRY(specrt_shortlist_logits(&s->shortlist, draft_hidden, n, s->logits));
     return specrt__session_grow(s, n, beam);
 }
 
-/* Whether these sessions can take a pass of so many rows together. */
-static bool specrt__session_batch_ok(specrt_session *const *sessions, int32_t n, int32_t n_hidden) {
-    int64_t n_rows = 0;
-    int32_t n_seen = 0;
-    bool ok = n >= 1 && n <= SPECRT_SESSION_MAX_BATCH;
-    while (ok && n_seen < n) {
-        specrt_session *s = sessions[n_seen];
-        ok = !s->in_batch && s->policy == sessions[0]->policy && s->tree->n_beam >= 1 &&
-             s->tree->level != s->tree->params.num_steps;
-        s->in_batch = true;
-        n_rows += s->tree->n_beam;
-        n_seen++;
-    }
-    for (int32_t i = 0; i < n_seen; i++) sessions[i]->in_batch = false;
-    return ok && n_rows == n_hidden;
-}
-
-/* The first of n sequences, by their states. A pass has SPECRT_TREE_MAX_TOPK at most. */
-static specrt__session_group specrt__session_group_of(specrt_session *const *sessions, int32_t n,
-                                                      const float *draft_hidden) {
-    specrt__session_group g = {sessions, 0, 0, draft_hidden};
-    while (g.n < n && g.n_states + sessions[g.n]->tree->n_beam <= SPECRT__SHORTLIST_SHARED)
-        g.n_states += sessions[g.n++]->tree->n_beam;
-    return g;
-}
-
-/* The logits of the rows that all have. */
-static void specrt__session_share(const specrt__session_group *g) {
-    float *logits[SPECRT__SHORTLIST_SHARED];
-    specrt__shortlist_shared product = {&g->sessions[0]->shortlist, g->hidden, 0, logits};
-    for (int32_t i = 0; i < g->n; i++) {
-        specrt_session *s = g->sessions[i];
-        for (int32_t row = 0; row < s->tree->n_beam; row++)
-            logits[product.n++] = s->logits + (size_t)row * (size_t)s->shortlist.n_rows;
-    }
-    specrt__shortlist_share(&product);
-}
-
-/* The logits of the rows that all hold of one stock. @return false: shared products do not pay, or there is
- * none. */
-static bool specrt__session_join(const specrt__session_group *g) {
-    specrt__stock_member members[SPECRT__SHORTLIST_SHARED];
-    specrt_stock *stock = g->sessions[0]->pool->stock;
-    const float *draft_hidden = g->hidden;
-    int64_t n_blocks = 0;
-    int32_t first = 0;
-    if (!stock || g->n < 2) return false;
-    for (int32_t i = 0; i < g->n; i++) {
-        specrt_session *s = g->sessions[i];
-        specrt__stock_member *m = &members[i];
-        if (s->pool->stock != stock || s->pool->n_rows == 0) return false;
-        m->shortlist = &s->shortlist;
-        m->segment = &s->segments[s->n_kept - 1];
-        m->hidden = draft_hidden;
-        m->logits = s->logits + s->n_fixed;
-        m->n = s->tree->n_beam;
-        m->first = first;
-        m->block = n_blocks;
-        n_blocks += specrt__shortlist_blocks(m->segment->n_rows);
-        draft_hidden += m->n * s->shortlist.n_cols;
-        first += m->n;
-    }
-    return specrt__stock_multiply(stock, members, g->n, g->hidden, g->n_states);
-}
-
-/* Scores a pass of each of the group and grows the trees.
- *   alike : the fixed rows, if any, are the same of all */
-static specrt_status specrt__session_expand_group(const specrt__session_group *g, bool alike,
-                                                  specrt_beam *beams) {
-    const float *draft_hidden = g->hidden;
-    int32_t n_done = 0;
-    if (alike && g->sessions[0]->n_fixed > 0) specrt__session_share(g), n_done++;
-    if (alike && specrt__session_join(g)) n_done++;
-    for (int32_t i = 0; i < g->n; i++) {
-        specrt_session *s = g->sessions[i];
-        int32_t n_rows = s->tree->n_beam;
-        specrt__shortlist_complete(&s->shortlist, n_done, draft_hidden, n_rows, s->logits);
-        SPECRT__CLEAR(&beams[i], 1);
-        SPECRT__TRY(specrt__session_grow(s, n_rows, &beams[i]));
-        draft_hidden += n_rows * s->shortlist.n_cols;
-    }
+SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_draft *draft) {
+    SPECRT__SESSION_NEEDS(session, session, "finish");
+    if (draft) SPECRT__CLEAR(draft, 1);
+    SPECRT__TRY(specrt__session_order(session, SPECRT__AT_DRAFT, "finish"));
+    if (draft) specrt_tree_finish(session->tree, draft);
+    session->at = SPECRT__AT_DRAFTED;
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
-                                                     const float *draft_hidden,
-                                                     const float *draft_input, int32_t n_hidden,
-                                                     specrt_beam *beams) {
-    const float *at = draft_hidden;
-    bool alike = true; /* each may have chosen another list */
-    if (!sessions || !draft_hidden || !beams || !specrt__session_batch_ok(sessions, n, n_hidden))
-        return SPECRT_STATUS_BAD_ARG;
-    int64_t n_cols = sessions[0]->shortlist.n_cols;
-    for (int32_t i = 0; i < n; i++) {
-        alike &= sessions[i]->n_fixed == sessions[0]->n_fixed;
-        specrt__session_route_pass(sessions[i], at,
-                                   draft_input ? draft_input + (at - draft_hidden) : NULL);
-        at += sessions[i]->tree->n_beam * n_cols;
-    }
-    for (int32_t i = 0; i < n;) {
-        specrt__session_group g = specrt__session_group_of(sessions + i, n - i, draft_hidden);
-        SPECRT__TRY(specrt__session_expand_group(&g, alike, beams + i));
-        draft_hidden += g.n_states * n_cols;
-        i += g.n;
-    }
+/* Whether it is a tree of tokens behind the last emitted one. */
+static specrt_status specrt__session_check_draft(specrt_session *s, const char *call,
+                                                 const specrt_draft *draft) {
+    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || !draft->tokens)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "%s: draft: expected 1 to %d nodes with tokens, found %d%s", call,
+                                SPECRT_TREE_MAX_NODES, (int)draft->n,
+                                draft->tokens ? "" : " without");
+    SPECRT__TRY(specrt__session_check_tokens(s, call, draft->tokens, draft->n));
+    if (draft->tokens[0] != s->tree->root)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "%s: draft: root: expected %d, the last emitted token, found %d",
+                                call, (int)s->tree->root, (int)draft->tokens[0]);
+    for (int32_t i = 1; i < draft->n && draft->parents; i++)
+        if (draft->parents[i] < 0 || draft->parents[i] >= i)
+            return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                    "%s: draft: parent of node %d: expected 0 to %d, found %d",
+                                    call, (int)i, (int)i - 1, (int)draft->parents[i]);
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API void specrt_session_finish(specrt_session *session, specrt_draft *draft) {
-    specrt_tree_finish(session->tree, draft);
+/* A sampled chain is judged by what its tokens were sampled from, so it must be of those tokens. */
+static specrt_status specrt__session_check_sampled(specrt_session *s, const specrt_draft *draft) {
+    bool own = draft->n <= s->tree->level + 1;
+    for (int32_t i = 1; i < draft->n && own; i++)
+        own = draft->parents[i] == i - 1 && draft->tokens[i] == s->sampled[i - 1];
+    if (own) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "verify: draft: expected the chain that the session sampled, or its "
+                            "beginning, found another; verify your own with specrt_verify_chain()");
 }
 
 SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out) {
-    if (!s->distributions) return specrt_verify_tree(s->verifier, draft, logits, s->position, out);
+    SPECRT__SESSION_NEEDS(s, out, "verify");
     SPECRT__CLEAR(out, 1);
-    if (draft->n < 1 || draft->n > s->tree->level + 1) return SPECRT_STATUS_BAD_ARG;
-    for (int32_t i = 1; i < draft->n; i++)
-        if (draft->parents[i] != i - 1) return SPECRT_STATUS_BAD_ARG;
-    return specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions, draft->n - 1,
-                               logits, s->cycle, out);
+    SPECRT__SESSION_NEEDS(s, draft, "verify");
+    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
+    SPECRT__SESSION_NEEDS(s, logits, "verify");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED, "verify"));
+    SPECRT__TRY(specrt__session_check_draft(s, "verify", draft));
+    if (s->distributions) SPECRT__TRY(specrt__session_check_sampled(s, draft));
+    specrt_status status =
+        s->distributions ? specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions,
+                                               draft->n - 1, logits, s->cycle, out)
+                         : specrt_verify_tree(s->verifier, draft, logits, s->position, out);
+    if (status == SPECRT_STATUS_OK) s->at = SPECRT__AT_DRAFTED;
+    return status == SPECRT_STATUS_BAD_INPUT ? specrt__session_refuse_logits(s, "verify") : status;
 }
 
-static bool specrt__session_cycle_ok(const specrt_session *s, const specrt_draft *draft,
-                                     const specrt_verdict *verdict) {
-    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || verdict->n < 1 ||
-        verdict->n > SPECRT_TREE_MAX_NODES)
-        return false;
-    for (int32_t i = 0; i < verdict->n; i++)
-        if (verdict->nodes[i] < 0 || verdict->nodes[i] >= draft->n) return false;
-    return specrt__session_tokens_ok(s, draft->tokens, draft->n) &&
-           specrt__session_tokens_ok(s, verdict->tokens, verdict->n);
+/* Whether a verdict names a path of the draft from its root, and tokens. */
+static specrt_status specrt__session_check_verdict(specrt_session *s, const specrt_draft *draft,
+                                                   const specrt_verdict *verdict) {
+    bool path = verdict->n >= 1 && verdict->n <= draft->n && verdict->nodes[0] == 0;
+    for (int32_t i = 1; i < verdict->n && path; i++) {
+        int32_t node = verdict->nodes[i];
+        path = node > 0 && node < draft->n && draft->tokens[node] == verdict->tokens[i - 1] &&
+               (!draft->parents || draft->parents[node] == verdict->nodes[i - 1]);
+    }
+    if (path) return specrt__session_check_tokens(s, "observe", verdict->tokens, verdict->n);
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "observe: verdict: expected a path of the draft from its root, and a "
+                            "token after it, found %d nodes that are none",
+                            (int)verdict->n);
+}
+
+static specrt_status specrt__session_check_rows(specrt_session *s, const specrt_target_rows *rows) {
+    int32_t width = s->policy->info.hidden_width;
+    if (width == 0 || !rows || !rows->hidden || rows->d_hidden == width) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "observe: rows: d_hidden: expected %d, the policy's hidden_width, "
+                            "found %d",
+                            (int)width, (int)rows->d_hidden);
 }
 
 /* Whether the level that would have drafted a token could; beyond the last that drafted, that one. */
 SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t token,
                                                int32_t level) {
-    if (token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
+    if (!s || token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
     if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
     if (s->pool->wants[token] & SPECRT__SHORTLIST_FIXED) return SPECRT_MEMBER_FIXED;
     if (specrt__shortlist_member(s->pool, token)) return SPECRT_MEMBER_NOW;
@@ -420,7 +445,7 @@ SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n,
 static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
                                   const specrt_verdict *verdict, const float *logits) {
     specrt_auto_cycle cycle;
-    int32_t lists[SPECRT_TREE_MAX_NODES], n_vocab = s->verifier->n_vocab;
+    int32_t lists[SPECRT_TREE_MAX_NODES], n_logits = s->n_logits;
     float certain[SPECRT_TREE_MAX_NODES];
     SPECRT__CLEAR(&cycle, 1);
     if (!s->auto_draft) return;
@@ -434,8 +459,8 @@ static void specrt__session_spend(specrt_session *s, const specrt_draft *draft,
         lists[i] = specrt__session_list_of(s, verdict->tokens[i]);
     if (s->fixed_at) cycle.lists = lists;
     for (int32_t i = 0; logits && i <= cycle.n_accepted; i++)
-        certain[i] = specrt__session_certainty(logits + (int64_t)verdict->nodes[i] * n_vocab,
-                                               n_vocab, verdict->tokens[i]);
+        certain[i] = specrt__session_certainty(logits + (int64_t)verdict->nodes[i] * n_logits,
+                                               s->verifier->n_vocab, verdict->tokens[i]);
     if (logits) cycle.target_logprobs = certain;
     (void)specrt_auto_observe(s->auto_draft, &cycle);
 }
@@ -448,12 +473,10 @@ static void specrt__session_learn(specrt_session *s, const specrt_draft *draft,
             s->policy->sources[i].source->observe(s->states[i], &cycle);
 }
 
-SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
-                                                const specrt_verdict *verdict,
-                                                const specrt_target_rows *rows) {
-    if (s->open.n > 0 || !specrt__session_cycle_ok(s, draft, verdict)) return SPECRT_STATUS_BAD_ARG;
-    int32_t width = s->policy->info.hidden_width;
-    if (width > 0 && rows && rows->hidden && rows->d_hidden != width) return SPECRT_STATUS_BAD_ARG;
+/* What came of a cycle that was checked. */
+static void specrt__session_close_cycle(specrt_session *s, const specrt_draft *draft,
+                                        const specrt_verdict *verdict,
+                                        const specrt_target_rows *rows) {
     s->stats.n_cycles++;
     s->stats.n_emitted += verdict->n;
     s->stats.n_drafted += draft->n - 1;
@@ -467,51 +490,105 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
     specrt__session_learn(s, draft, verdict, rows);
     specrt__session_pack(s);
     s->position += verdict->n;
+    s->n_left -= verdict->n;
     s->cycle++;
+    s->at = SPECRT__AT_DRAFT;
     specrt_tree_begin(s->tree, root);
+}
+
+SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_draft *draft,
+                                                const specrt_verdict *verdict,
+                                                const specrt_target_rows *rows) {
+    SPECRT__SESSION_NEEDS(s, draft, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->parents && draft->depths, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->logprobs, "observe");
+    SPECRT__SESSION_NEEDS(s, verdict, "observe");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFTED, "observe"));
+    SPECRT__TRY(specrt__session_check_draft(s, "observe", draft));
+    SPECRT__TRY(specrt__session_check_verdict(s, draft, verdict));
+    SPECRT__TRY(specrt__session_check_rows(s, rows));
+    specrt__session_close_cycle(s, draft, verdict, rows);
     return SPECRT_STATUS_OK;
 }
 
+SPECRT__INTERNAL specrt_status specrt__session_end(specrt_session *s, const specrt_draft *draft,
+                                                   const specrt_target_rows *rows,
+                                                   const specrt_verdict *cut) {
+    SPECRT__TRY(specrt_session_observe(s, draft, cut, rows));
+    if (cut->end != SPECRT_END_NONE) s->at = SPECRT__AT_ENDED;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_session_accept(specrt_session *s, const specrt_draft *draft,
+                                               const specrt_target_rows *rows,
+                                               specrt_verdict *out) {
+    SPECRT__SESSION_NEEDS(s, out, "accept");
+    SPECRT__CLEAR(out, 1);
+    SPECRT__SESSION_NEEDS(s, rows, "accept");
+    SPECRT__TRY(specrt__session_check_rows(s, rows));
+    SPECRT__TRY(specrt_session_verify(s, draft, rows->logits, out));
+    specrt__session_cut(s, out);
+    return specrt__session_end(s, draft, rows, out);
+}
+
 /* Keeps a chain until its last token is known. */
-static specrt_status specrt__session_leave_open(specrt_session *s, const int32_t *tokens, int32_t n,
+static specrt_status specrt__session_leave_open(specrt_session *s, const specrt_draft *chain,
                                                 int32_t n_accepted,
                                                 const specrt_target_rows *rows) {
     specrt__session_open *open = &s->open;
-    if (open->n > 0 || !specrt__session_tokens_ok(s, tokens, n)) return SPECRT_STATUS_BAD_ARG;
-    open->n = n;
+    open->n = chain->n;
     open->n_accepted = n_accepted;
     open->told = rows && (rows->logits || (rows->ids && rows->k > 0));
-    memcpy(open->tokens, tokens, (size_t)n * sizeof *tokens);
+    memcpy(open->tokens, chain->tokens, (size_t)chain->n * sizeof *chain->tokens);
     memset(open->ids, 0xff, sizeof open->ids); /* -1: none */
-    for (int32_t i = 0; i < n; i++)
-        specrt__shortlist_target_best(rows, i, s->verifier->n_vocab, SPECRT_LOGITS_MAX_K,
+    for (int32_t i = 0; i < chain->n; i++)
+        specrt__shortlist_target_best(rows, i, s->n_logits, SPECRT_LOGITS_MAX_K,
                                       open->ids + i * SPECRT_LOGITS_MAX_K);
+    s->at = SPECRT__AT_OPEN;
+    return SPECRT_STATUS_OK;
+}
+
+/* A chain that came in order, with its last token. */
+static specrt_status specrt__session_observe_chain(specrt_session *s, specrt_draft *chain,
+                                                   int32_t n_accepted, int32_t last,
+                                                   const specrt_target_rows *rows) {
+    static const float none[SPECRT_TREE_MAX_NODES] = {0};
+    specrt_verdict verdict;
+    SPECRT__CLEAR(&verdict, 1);
+    for (int32_t i = 0; i < chain->n; i++) verdict.nodes[i] = i; /* they are depths, too */
+    chain->depths = verdict.nodes;
+    chain->logprobs = none;
+    verdict.n = n_accepted + 1;
+    for (int32_t i = 0; i < verdict.n; i++)
+        verdict.tokens[i] = i < n_accepted ? chain->tokens[i + 1] : last;
+    SPECRT__TRY(specrt__session_check_verdict(s, chain, &verdict));
+    specrt__session_close_cycle(s, chain, &verdict, rows);
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *s, const int32_t *tokens,
                                                       int32_t n, int32_t n_accepted, int32_t last,
                                                       const specrt_target_rows *rows) {
-    static const float none[SPECRT_TREE_MAX_NODES] = {0};
-    specrt_draft draft;
-    specrt_verdict verdict;
-    if (n > SPECRT_TREE_MAX_NODES || n_accepted < 0 || n_accepted >= n)
-        return SPECRT_STATUS_BAD_ARG;
-    if (last == -1) return specrt__session_leave_open(s, tokens, n, n_accepted, rows);
-    SPECRT__CLEAR(&draft, 1);
-    SPECRT__CLEAR(&verdict, 1);
-    for (int32_t i = 0; i < n; i++) verdict.nodes[i] = i; /* in a chain they are depths, too */
-    draft.n = n;
-    draft.tokens = tokens;
-    draft.depths = verdict.nodes;
-    draft.logprobs = none;
-    verdict.n = n_accepted + 1;
-    for (int32_t i = 0; i < verdict.n; i++)
-        verdict.tokens[i] = i < n_accepted ? tokens[i + 1] : last;
-    return specrt_session_observe(s, &draft, &verdict, rows);
+    specrt_draft chain;
+    SPECRT__SESSION_NEEDS(s, tokens, "observe_chain");
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED, "observe_chain"));
+    if (n_accepted < 0 || n_accepted >= n)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "observe_chain: n_accepted: expected 0 to %d, found %d", (int)n - 1,
+                                (int)n_accepted);
+    SPECRT__CLEAR(&chain, 1);
+    chain.n = n;
+    chain.tokens = tokens;
+    SPECRT__TRY(specrt__session_check_draft(s, "observe_chain", &chain));
+    SPECRT__TRY(specrt__session_check_rows(s, rows));
+    if (last == -1) return specrt__session_leave_open(s, &chain, n_accepted, rows);
+    return specrt__session_observe_chain(s, &chain, n_accepted, last, rows);
 }
 
 SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_session_stats *out) {
+    if (!out) return;
+    SPECRT__CLEAR(out, 1);
+    if (!session) return;
     *out = session->stats;
     out->n_copied = session->pool->n_copied - session->n_copied_before;
 }

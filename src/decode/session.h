@@ -9,6 +9,18 @@
 #include "decode/tree.h"
 #include "decode/verify.h"
 
+/* Where a session stands in the order of calls. What is allowed in several places is a sum of them. */
+enum {
+    SPECRT__AT_CREATED = 1,  /* begin has not come */
+    SPECRT__AT_PROMPT = 2,   /* no token of the prompt has come */
+    SPECRT__AT_READ = 4,     /* some have; the first token of the answer has not */
+    SPECRT__AT_OPEN = 8,     /* observe_chain left its last token to start */
+    SPECRT__AT_DRAFT = 16,   /* a tree has its root, and grows */
+    SPECRT__AT_DRAFTED = 32, /* it is finished, or another was verified */
+    SPECRT__AT_ENDED = 64,   /* the answer ended, or a model failed */
+    SPECRT__AT_BEGUN = 126   /* any but the first */
+};
+
 /* A chain whose last token is not drawn yet, and the target's best tokens at each of its nodes. */
 typedef struct specrt__session_open {
     int32_t n, n_accepted; /* n 0: there is none */
@@ -33,8 +45,12 @@ struct specrt_session {
     int64_t position;                   /* of the next token to emit */
     int64_t n_copied_before;            /* by the pool, until begin */
     int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
-    uint64_t sequence; /* keys the draws; or, once it is named, those after begin */
-    bool sequence_named;
+    uint64_t generation;                /* number of the one that the next begin begins */
+    int64_t n_left;                     /* tokens that the answer may still have */
+    int32_t n_logits;                   /* columns of the target's logits */
+    int32_t level;                      /* passes scored in this cycle */
+    int at;                             /* SPECRT__AT_* */
+    specrt_error error;                 /* of the last call that failed */
     specrt_session_stats stats;
     int32_t topk;
     int32_t *ids;    /* [topk, topk] */
@@ -45,7 +61,8 @@ struct specrt_session {
         *distributions;        /* [num_steps]; NULL: drafts are top-k; owns what follows */
     int32_t *distribution_ids; /* [num_steps, bound + routed_bound] */
     float *distribution_probs;
-    float draft_temperature;
+    int32_t sampled[SPECRT_TREE_MAX_STEPS]; /* those tokens; -1: none */
+    float draft_temperature;                /* 0: the target's */
     specrt__session_open open;
     specrt_auto *auto_draft; /* NULL: drafts are as deep as the tree */
     specrt_auto_choice choice;
@@ -60,25 +77,51 @@ static inline void *specrt__session_state(const specrt_session *s, int kind) {
     return i < 0 ? NULL : s->states[i];
 }
 
+/* Whether a call comes in order; else the session's error names what was expected.
+ *   allowed : sum of SPECRT__AT_* */
+SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, const char *call);
+static inline specrt_status specrt__session_order(specrt_session *s, int allowed,
+                                                  const char *call) {
+    return s->at & allowed ? SPECRT_STATUS_OK : specrt__session_refuse_order(s, call);
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_refuse_null(specrt_session *s, const char *call,
+                                                           const char *argument);
+/* Before anything is read of an argument. */
+#define SPECRT__SESSION_NEEDS(s, argument, call)                                                   \
+    do {                                                                                           \
+        if (!(s) || !(argument)) return specrt__session_refuse_null(s, call, #argument);           \
+    } while (0)
+
 SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
                                            const specrt_policy *policy);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
                                                      specrt_tree_params *tree, specrt_error *err);
-SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
-                                                       int32_t *out, specrt_error *err);
+SPECRT__INTERNAL specrt_status specrt__session_check_columns(const specrt_policy *policy,
+                                                             int32_t n_logits, specrt_error *err);
 
 /* --- a sequence --- */
 
 SPECRT__INTERNAL void specrt__session_pack(specrt_session *s);
+SPECRT__INTERNAL void specrt__session_reset(specrt_session *s);
 
 /* --- a cycle --- */
 
-/* What sequences multiply together: as many as one product takes the states of. */
-typedef struct specrt__session_group {
-    specrt_session *const *sessions;
-    int32_t n, n_states;
-    const float *hidden; /* f32 [n_states, n_cols] */
-} specrt__session_group;
+/* Whether a pass of n rows may come now. */
+SPECRT__INTERNAL specrt_status specrt__session_check_expand(specrt_session *s, int32_t n);
+/* The rows of the pass to come, for the tree at hand. */
+SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
+                                                 const float *draft_input);
+/* The tree's next level, from the logits of a pass of n rows. */
+SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
+                                                    specrt_beam *beam);
+
+/* Cuts what is emitted where the answer ends. */
+SPECRT__INTERNAL void specrt__session_cut(const specrt_session *s, specrt_verdict *verdict);
+/* Learns from a cycle that was cut, and ends the answer where it says so. */
+SPECRT__INTERNAL specrt_status specrt__session_end(specrt_session *s, const specrt_draft *draft,
+                                                   const specrt_target_rows *rows,
+                                                   const specrt_verdict *cut);
 
 SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n, int32_t token);
 

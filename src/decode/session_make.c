@@ -108,23 +108,21 @@ static bool specrt__session_make_distributions(specrt_session *s,
     s->distributions = SPECRT__CARVE(specrt_draft_distribution, &at, n_steps);
     s->distribution_ids = SPECRT__CARVE(int32_t, &at, n);
     s->distribution_probs = SPECRT__CARVE(float, &at, n);
-    s->draft_temperature =
-        params->draft_temperature > 0 ? params->draft_temperature : params->sampling.temperature;
+    s->draft_temperature = params->draft_temperature;
     return true;
 }
 
-/* Columns of the target's logits: as many as the application says, or 0: one a token. */
-SPECRT__INTERNAL specrt_status specrt__session_columns(const specrt_policy *policy, int32_t n_said,
-                                                       int32_t *out, specrt_error *err) {
+/* Columns of the target's logits, which the application must say: it alone knows what lies behind them. */
+SPECRT__INTERNAL specrt_status specrt__session_check_columns(const specrt_policy *policy,
+                                                             int32_t n_logits, specrt_error *err) {
     const specrt_head *head = policy->head;
-    int32_t n_proposed = head->row_of ? head->n_ids : policy->n_vocab;
-    *out = head->row_of ? policy->n_vocab : head->n_ids;
-    if (n_said) *out = n_said;
-    if (*out >= n_proposed) return SPECRT_STATUS_OK;
+    int32_t least = head->row_of ? head->n_ids : policy->n_vocab;
+    if (n_logits >= least && n_logits <= SPECRT_MAX_VOCAB) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "session: n_logits: expected at least %d, one for every token that "
-                            "may be proposed (specrt_policy_desc.n_vocab), found %d",
-                            (int)n_proposed, (int)*out);
+                            "session: n_logits: expected the columns of the target's logits, at "
+                            "least %d, one for every token that may be proposed "
+                            "(specrt_policy_desc.n_vocab), found %d",
+                            (int)least, (int)n_logits);
 }
 
 static specrt_status specrt__session_refuse_auto(const specrt_session *s, const char *expected,
@@ -177,13 +175,15 @@ static bool specrt__session_submits(const specrt_policy *policy) {
 static specrt_status specrt__session_make(specrt_session *s, const specrt_session_params *params,
                                           specrt_error *err) {
     const specrt_policy *policy = s->policy;
-    int32_t n_ids = policy->head->n_ids, n_logits;
+    int32_t n_ids = policy->head->n_ids, n_logits = params->n_logits;
+    int32_t n_vocab = policy->n_vocab < n_logits ? policy->n_vocab : n_logits;
     int32_t capacity = policy->bound - policy->fixed.n_rows;
     specrt_tree_params tree;
-    SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &n_logits, err));
+    SPECRT__TRY(specrt__session_check_columns(policy, n_logits, err));
     SPECRT__TRY(specrt__session_shape(params, &tree, err));
     SPECRT__TRY(specrt_tree_create(&tree, &s->env, &s->tree, err));
-    SPECRT__TRY(specrt_verifier_create(n_logits, &params->sampling, &s->env, &s->verifier, err));
+    SPECRT__TRY(
+        specrt_verifier_create(n_logits, n_vocab, &params->sampling, &s->env, &s->verifier, err));
     s->topk = specrt_tree_get_params(s->tree)->topk;
     if (s->topk > policy->info.bound)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -209,8 +209,9 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->shortlist.segments = s->segments;
     s->shortlist.n_cols = policy->head->desc.n_cols;
     s->shortlist.head = policy->head;
-    s->sequence = params->sampling.sequence;
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    s->n_logits = n_logits;
+    s->generation = params->sampling.generation;
+    specrt__session_reset(s);
     return SPECRT_STATUS_OK;
 }
 
@@ -219,9 +220,12 @@ SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_env *env, specrt_session **out,
                                                specrt_error *err) {
     specrt_session_params defaults;
+    if (out) *out = NULL;
+    if (!policy || !out)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: policy, out: expected pointers, found NULL");
     specrt_env own = env ? *env : policy->env;
     SPECRT__CLEAR(&defaults, 1);
-    *out = NULL;
     specrt_session *s = (specrt_session *)specrt__base_alloc(&own, sizeof(specrt_session));
     if (!s)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,

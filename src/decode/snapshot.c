@@ -96,7 +96,7 @@ static void specrt__snapshot_put_lists(specrt__save *out, const specrt_session *
 
 /* What sources keep in the header is there already. */
 static void specrt__snapshot_put_header(uint8_t *h, const specrt_session *s, size_t n_bytes) {
-    uint32_t version = SPECRT__SNAPSHOT_VERSION, n = (uint32_t)n_bytes, named = s->sequence_named;
+    uint32_t version = SPECRT__SNAPSHOT_VERSION, n = (uint32_t)n_bytes, at = (uint32_t)s->at;
     uint32_t n_text = (uint32_t)strlen(s->policy->text);
     uint64_t digest = specrt__snapshot_digest(s);
     memcpy(h, "SPECRSES", 8);
@@ -105,9 +105,9 @@ static void specrt__snapshot_put_header(uint8_t *h, const specrt_session *s, siz
     memcpy(h + 24, &digest, 8);
     memcpy(h + 32, &s->position, 8);
     memcpy(h + 40, &s->cycle, 8);
-    memcpy(h + 48, &s->sequence, 8);
-    memcpy(h + 56, &s->verifier->sampling.sequence, 8);
-    memcpy(h + 72, &named, 4);
+    memcpy(h + 48, &s->generation, 8);
+    memcpy(h + 56, &s->verifier->sampling.generation, 8);
+    memcpy(h + 72, &at, 4);
     memcpy(h + 76, &s->tree->root, 4);
     memcpy(h + 88, &s->open.n_accepted, 4);
     memcpy(h + 92, &n_text, 4);
@@ -125,17 +125,35 @@ static void specrt__snapshot_settle(specrt_session *s) {
     if (s->pool->n_changed > 0) specrt__session_pack(s);
 }
 
+/* A cycle that is under way has state that a save omits. */
+static specrt_status specrt__snapshot_check_order(specrt_session *s) {
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_BEGUN, "save"));
+    if (!(s->at & SPECRT__AT_DRAFTED) && (s->level == 0 || s->open.n > 0)) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                            "save: expected specrt_session_accept() or observe() first, which end "
+                            "the cycle");
+}
+
 SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, size_t capacity,
                                              size_t *n_bytes) {
+    SPECRT__SESSION_NEEDS(s, n_bytes, "save");
+    *n_bytes = 0;
+    SPECRT__TRY(specrt__snapshot_check_order(s));
     specrt__save w = {NULL, SPECRT__SAVED_HEADER + specrt__snapshot_text(s)};
     *n_bytes = specrt__snapshot_bound(s);
-    bool drafting = s->tree->level > 0 && s->open.n == 0;
-    if (drafting || *n_bytes > UINT32_MAX) return SPECRT_STATUS_BAD_ARG;
+    if (*n_bytes > UINT32_MAX)
+        return specrt_error_set(&s->error, SPECRT_STATUS_UNSUPPORTED,
+                                "save: expected at most %u bytes, found %llu", UINT32_MAX,
+                                (unsigned long long)*n_bytes);
     if (capacity == 0) return SPECRT_STATUS_OK;
     specrt__snapshot_settle(s);
     specrt__snapshot_put_lists(&w, s);
     *n_bytes = w.n;
-    if (!bytes || capacity < w.n) return SPECRT_STATUS_BAD_ARG;
+    if (!bytes || capacity < w.n)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "save: capacity: expected at least %llu bytes, found %llu",
+                                (unsigned long long)w.n,
+                                (unsigned long long)(bytes ? capacity : 0));
     w.bytes = (uint8_t *)bytes;
     w.n = SPECRT__SAVED_HEADER + specrt__snapshot_text(s);
     memset(w.bytes, 0, w.n);
@@ -167,9 +185,9 @@ static specrt_status specrt__snapshot_check(const specrt__snapshot *in, specrt_e
                                 "session: expected bytes of specrt_session_save(), found others");
     if (in->n < SPECRT__SAVED_HEADER) return specrt__snapshot_damaged("header", err);
     uint32_t version = specrt__base_load32(in->bytes + 8);
-    if (version != SPECRT__SNAPSHOT_VERSION)
+    if (version < 1 || version > SPECRT__SNAPSHOT_VERSION)
         return specrt_error_set(err, SPECRT_STATUS_SESSION_VERSION,
-                                "session: version: expected %d, found %u; save it again",
+                                "session: version: expected 1 to %d, found %u; save it again",
                                 (int)SPECRT__SNAPSHOT_VERSION, (unsigned)version);
     if (specrt__base_load32(in->bytes + 12) != in->n)
         return specrt_error_set(err, SPECRT_STATUS_SESSION_DAMAGED,
@@ -217,6 +235,17 @@ static bool specrt__snapshot_cut(const specrt_session *s, size_t at, specrt__sna
     return at == in->n;
 }
 
+/* Where the session stood: one place. Of version 1, which does not say, what such bytes can mean: a prompt may
+ * go on, or the tree that it has. */
+static int specrt__snapshot_at(const specrt__snapshot *in) {
+    uint32_t at = specrt__base_load32(in->bytes + 72);
+    bool open = in->lists[in->n_lists - 2].n > 0;
+    if (specrt__base_load32(in->bytes + 8) == 1)
+        return open ? SPECRT__AT_OPEN : SPECRT__AT_PROMPT | SPECRT__AT_READ | SPECRT__AT_DRAFT;
+    bool begun = (at & ~(uint32_t)(SPECRT__AT_BEGUN & ~SPECRT__AT_DRAFTED)) == 0 && at != 0;
+    return begun && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
+}
+
 /* Every index within its array, but for what the target thought best: those are checked before use, as an
  * application's are. Sources check their own lists. @return what is wrong, or NULL. */
 static const char *specrt__snapshot_wrong(const specrt_session *s, const specrt__snapshot *in) {
@@ -228,6 +257,7 @@ static const char *specrt__snapshot_wrong(const specrt_session *s, const specrt_
     if (specrt__base_load64(in->bytes + 32) > INT64_MAX / 2) return "position"; /* and goes on */
     if (specrt__base_load64(in->bytes + 40) > INT64_MAX / 2) return "cycle";
     if (root < 0 || root >= n_vocab) return "root";
+    if (specrt__snapshot_at(in) == 0) return "place in the order of calls";
     if (n_accepted < 0 || (chain->n > 0 && n_accepted >= chain->n) ||
         (n_best > 0 && n_best != chain->n * SPECRT_LOGITS_MAX_K) ||
         !specrt__saved_within(chain, n_vocab))
@@ -241,9 +271,9 @@ static void specrt__snapshot_enter_rest(specrt_session *s, const specrt__snapsho
     const specrt__saved_list *chain = &in->lists[in->n_lists - 2], *best = chain + 1;
     s->position = (int64_t)specrt__base_load64(in->bytes + 32);
     s->cycle = (int64_t)specrt__base_load64(in->bytes + 40);
-    s->sequence = specrt__base_load64(in->bytes + 48);
-    s->sequence_named = specrt__base_load32(in->bytes + 72) != 0;
-    specrt_verifier_set_sequence(s->verifier, specrt__base_load64(in->bytes + 56));
+    s->at = specrt__snapshot_at(in);
+    s->generation = specrt__base_load64(in->bytes + 48);
+    specrt_verifier_set_generation(s->verifier, specrt__base_load64(in->bytes + 56));
     specrt_tree_begin(s->tree, (int32_t)specrt__base_load32(in->bytes + 76));
     s->open.n = chain->n;
     s->open.n_accepted = (int32_t)specrt__base_load32(in->bytes + 88);
@@ -278,14 +308,14 @@ static specrt_status specrt__snapshot_load(specrt_session *s, specrt__snapshot *
     return wrong ? specrt__snapshot_damaged(wrong, err) : specrt__snapshot_enter(s, in, err);
 }
 
-SPECRT_API specrt_status specrt_session_load(specrt_session *s, const void *bytes, size_t n,
-                                             specrt_error *err) {
+SPECRT_API specrt_status specrt_session_load(specrt_session *s, const void *bytes, size_t n) {
     specrt__snapshot in;
+    SPECRT__SESSION_NEEDS(s, bytes, "load");
     SPECRT__CLEAR(&in, 1);
     in.bytes = (const uint8_t *)bytes;
-    in.n = bytes ? n : 0;
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
-    specrt_status status = specrt__snapshot_load(s, &in, err);
-    if (status != SPECRT_STATUS_OK) specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    in.n = n;
+    specrt__session_reset(s);
+    specrt_status status = specrt__snapshot_load(s, &in, &s->error);
+    if (status != SPECRT_STATUS_OK) specrt__session_reset(s);
     return status;
 }

@@ -4,14 +4,20 @@
  * a position is drafted again after a rejection, when what was rejected may already have changed q. */
 #include "decode/verify.h"
 #include "core/base.h"
+#include "core/shortlist.h"
 #include "core/simd.h"
 
-SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
-                                                    specrt_error *err) {
-    if (n_vocab < 1 || n_vocab > SPECRT_MAX_VOCAB)
+SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_logits, int32_t n_vocab,
+                                                    const specrt_sampling *s, specrt_error *err) {
+    if (n_logits < 1 || n_logits > SPECRT_MAX_VOCAB)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "verifier: n_vocab: expected 1 to %d, found %d", SPECRT_MAX_VOCAB,
-                                (int)n_vocab);
+                                "verifier: n_logits: expected 1 to %d, found %d", SPECRT_MAX_VOCAB,
+                                (int)n_logits);
+    if (n_vocab < 1 || n_vocab > n_logits)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: n_vocab: expected 1 to the %d columns of logits, found "
+                                "%d",
+                                (int)n_logits, (int)n_vocab);
     if (!(s->temperature >= 0 && s->temperature <= 100))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "verifier: temperature: expected 0 to 100, found %g",
@@ -21,24 +27,34 @@ SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specr
                                 "verifier: expected top_k >= 0, top_p in [0, 1] and min_p in [0, "
                                 "1), found %d, %g and %g",
                                 (int)s->top_k, (double)s->top_p, (double)s->min_p);
+    if (s->temperature > 0 && s->session == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: session: expected a number of 1 or more, another one "
+                                "for each session with this seed, since equal numbers draw equal "
+                                "texts; found 0");
     return SPECRT_STATUS_OK;
 }
 
-SPECRT_API specrt_status specrt_verifier_create(int32_t n_vocab, const specrt_sampling *sampling,
+SPECRT_API specrt_status specrt_verifier_create(int32_t n_logits, int32_t n_vocab,
+                                                const specrt_sampling *sampling,
                                                 const specrt_env *env, specrt_verifier **out,
                                                 specrt_error *err) {
     specrt_env own = specrt__base_env(env);
     specrt_sampling s;
+    if (!out)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "verifier: out: expected a pointer, found NULL");
     *out = NULL;
     memset(&s, 0, sizeof s);
     if (sampling) s = *sampling;
-    SPECRT__TRY(specrt__verify_check(n_vocab, &s, err));
+    SPECRT__TRY(specrt__verify_check(n_logits, n_vocab, &s, err));
     size_t n = (size_t)n_vocab, n_blocks = (n + SPECRT__VERIFY_BLOCK - 1) / SPECRT__VERIFY_BLOCK;
     size_t bytes = n_blocks * sizeof(double) + n * (2 * sizeof(float) + sizeof(int32_t));
     specrt_verifier *v = (specrt_verifier *)specrt__base_alloc(&own, sizeof *v + bytes);
     if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "verifier: out of memory");
     v->env = own;
     v->sampling = s;
+    v->n_logits = n_logits;
     v->n_vocab = n_vocab;
     v->n_blocks = (int32_t)n_blocks;
     v->sums = (double *)(void *)(v + 1);
@@ -55,20 +71,21 @@ SPECRT_API void specrt_verifier_close(specrt_verifier *verifier) {
     specrt__base_free(&env, verifier);
 }
 
-SPECRT_API void specrt_verifier_set_sequence(specrt_verifier *verifier, uint64_t sequence) {
-    verifier->sampling.sequence = sequence;
+SPECRT_API void specrt_verifier_set_generation(specrt_verifier *verifier, uint64_t generation) {
+    if (verifier) verifier->sampling.generation = generation;
 }
 
 /* The random number in [0, 1) of a purpose at two places; the device has the same. */
 SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
                                                int64_t b) {
-    uint64_t key[5];
+    uint64_t key[6];
     key[0] = v->sampling.seed;
-    key[1] = v->sampling.sequence;
-    key[2] = (uint64_t)purpose;
-    key[3] = (uint64_t)a;
-    key[4] = (uint64_t)b;
-    return specrt__base_uniform(key, 5);
+    key[1] = v->sampling.session;
+    key[2] = v->sampling.generation;
+    key[3] = (uint64_t)purpose;
+    key[4] = (uint64_t)a;
+    key[5] = (uint64_t)b;
+    return specrt__base_uniform(key, 6);
 }
 
 /* --- weights --- */
@@ -236,18 +253,18 @@ static void specrt__verify_keep(specrt_verifier *v, int32_t n) {
 /* The distribution of a row of logits, into weights, sums and total.
  * A nucleus is found without sorting the vocabulary: tokens below (1 - top_p) / n_vocab of the total
  * weigh less than 1 - top_p of it together, so the nucleus ends above that. */
-SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits) {
+SPECRT__INTERNAL bool specrt__verify_distribution(specrt_verifier *v, const float *logits) {
     const specrt_sampling *s = &v->sampling;
-    int32_t n = v->n_vocab, best = 0;
+    int32_t n = v->n_vocab, best = specrt__shortlist_argmax(logits, n);
     bool top_k = s->top_k > 0 && s->top_k<n, top_p = s->top_p> 0 && s->top_p < 1;
-    specrt_logits_topk(logits, n, 1, &best);
+    if (best < 0) return false;
     float max = logits[best];
     const int32_t *ids = v->kept;
-    if (s->temperature == 0 || !(max > -INFINITY) || max == INFINITY) {
+    if (s->temperature == 0 || max == INFINITY) {
         v->weights[best] = 1;
         v->kept[0] = best;
         specrt__verify_keep(v, 1);
-        return;
+        return true;
     }
     if (top_k) {
         n = specrt__verify_collect(v, logits, -INFINITY, s->top_k);
@@ -257,13 +274,14 @@ SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const floa
         v->total = specrt__verify_sum(v->values, n);
     } else {
         specrt__verify_weigh(v, logits, max);
-        if (!top_p && !(s->min_p > 0)) return;
+        if (!top_p && !(s->min_p > 0)) return true;
         float least = top_p ? (float)(0.99 * (1 - (double)s->top_p) * v->total / n) : s->min_p;
         if (least < s->min_p) least = s->min_p;
         n = specrt__verify_collect(v, v->weights, nextafterf(least, 0), 0);
     }
     if (top_p) n = specrt__verify_nucleus(v, logits, (double)s->top_p * v->total, n);
     specrt__verify_keep(v, n);
+    return true;
 }
 
 SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u) {
@@ -285,16 +303,21 @@ SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u)
 }
 
 SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits, int64_t position) {
-    int32_t best = 0;
-    if (v->sampling.temperature == 0) {
-        specrt_logits_topk(logits, v->n_vocab, 1, &best);
-        return best;
-    }
-    specrt__verify_distribution(v, logits);
+    if (!v || !logits || position < 0) return -1;
+    if (v->sampling.temperature == 0) return specrt__shortlist_argmax(logits, v->n_vocab);
+    if (!specrt__verify_distribution(v, logits)) return -1;
     return specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, position, 0));
 }
 
 /* --- draw-and-descend --- */
+
+static bool specrt__verify_is_tree(const specrt_draft *draft) {
+    bool ok = draft && draft->n >= 1 && draft->n <= SPECRT_TREE_MAX_NODES && draft->tokens &&
+              draft->parents;
+    for (int32_t i = 1; ok && i < draft->n; i++)
+        ok = draft->parents[i] >= 0 && draft->parents[i] < i;
+    return ok;
+}
 
 static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, int32_t token) {
     for (int32_t i = parent + 1; i < draft->n; i++)
@@ -305,11 +328,13 @@ static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, i
 SPECRT_API specrt_status specrt_verify_tree(specrt_verifier *v, const specrt_draft *draft,
                                             const float *logits, int64_t position,
                                             specrt_verdict *out) {
+    if (!out) return SPECRT_STATUS_BAD_ARG;
     memset(out, 0, sizeof *out);
-    if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || position < 0)
+    if (!v || !logits || position < 0 || !specrt__verify_is_tree(draft))
         return SPECRT_STATUS_BAD_ARG;
     for (int32_t node = 0; node >= 0;) {
-        int32_t token = specrt_verifier_draw(v, logits + (int64_t)node * v->n_vocab, position++);
+        int32_t token = specrt_verifier_draw(v, logits + (int64_t)node * v->n_logits, position++);
+        if (token < 0) return memset(out, 0, sizeof *out), SPECRT_STATUS_BAD_INPUT;
         out->nodes[out->n] = node;
         out->tokens[out->n++] = token;
         node = specrt__verify_child(draft, node, token);
@@ -325,6 +350,7 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float
                                            float *probs) {
     int32_t best = 0;
     double target, sum = 0;
+    if (!v || !logits || !probs) return -1;
     for (int32_t i = 0; i < n; i++) probs[i] = 0;
     if (!(temperature > 0 && temperature <= 100) || specrt_logits_topk(logits, n, 1, &best) == 0)
         return -1;
@@ -348,6 +374,7 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float
 /* q of a token; 0 when the distribution is none. */
 static double specrt__verify_chance(const specrt_verifier *v,
                                     const specrt_draft_distribution *distribution, int32_t token) {
+    if (distribution->n < 1 || !distribution->ids || !distribution->probs) return 0;
     double sum = specrt__verify_sum(distribution->probs, distribution->n), q = 0;
     if (!(fabs(sum - 1) <= 1e-3)) return 0;
     for (int32_t i = 0; i < distribution->n; i++) {
@@ -379,14 +406,18 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
                                              int32_t n, const float *logits, int64_t cycle,
                                              specrt_verdict *out) {
     double q[SPECRT_TREE_MAX_NODES];
+    if (!out) return SPECRT_STATUS_BAD_ARG;
     memset(out, 0, sizeof *out);
-    if (n < 0 || n >= SPECRT_TREE_MAX_NODES) return SPECRT_STATUS_BAD_ARG;
+    if (!v || !logits || n < 0 || n >= SPECRT_TREE_MAX_NODES ||
+        (n > 0 && (!tokens || !distributions)))
+        return SPECRT_STATUS_BAD_ARG;
     for (int32_t i = 0; i < n; i++) {
         q[i] = specrt__verify_chance(v, &distributions[i], tokens[i]);
         if (!(q[i] > 0)) return SPECRT_STATUS_BAD_ARG;
     }
-    for (int32_t i = 0; i <= n; i++, logits += v->n_vocab) {
-        specrt__verify_distribution(v, logits);
+    for (int32_t i = 0; i <= n; i++, logits += v->n_logits) {
+        if (!specrt__verify_distribution(v, logits))
+            return memset(out, 0, sizeof *out), SPECRT_STATUS_BAD_INPUT;
         out->nodes[i] = i;
         out->n = i + 1;
         if (i < n) {
@@ -394,7 +425,7 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
             out->tokens[i] = tokens[i];
             if (specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p) continue;
             if (!specrt__verify_subtract(v, &distributions[i]))
-                specrt__verify_distribution(v, logits);
+                (void)specrt__verify_distribution(v, logits);
         }
         out->tokens[i] =
             specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, cycle, i));

@@ -12,6 +12,7 @@ enum { SPECRT__VERIFY_DRAW, SPECRT__VERIFY_DRAFT, SPECRT__VERIFY_ACCEPT, SPECRT_
 struct specrt_verifier {
     specrt_env env;
     specrt_sampling sampling;
+    int32_t n_logits; /* columns of the target's logits */
     int32_t n_vocab, n_blocks;
     double total;   /* of the weights */
     double *sums;   /* [n_blocks] of each block of weights */
@@ -20,8 +21,8 @@ struct specrt_verifier {
     int32_t *kept;  /* [n_vocab] ids that a filter keeps; a heap meanwhile */
 };
 
-SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_vocab, const specrt_sampling *s,
-                                                    specrt_error *err);
+SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_logits, int32_t n_vocab,
+                                                    const specrt_sampling *s, specrt_error *err);
 
 SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
                                                int64_t b);
@@ -37,7 +38,8 @@ static inline int32_t specrt__verify_block(const specrt_verifier *v, int32_t blo
 
 /* --- filters --- */
 
-SPECRT__INTERNAL void specrt__verify_distribution(specrt_verifier *v, const float *logits);
+/* @return false for logits that are none: NaN, or nothing above -inf. */
+SPECRT__INTERNAL bool specrt__verify_distribution(specrt_verifier *v, const float *logits);
 
 /* specrt__verify_pick() : the token at which the running sum of weights passes u times the total; u in [0,
  * 1). */
