@@ -75,7 +75,8 @@ class CShortlist(C.Structure):
 
 class CPolicyDesc(C.Structure):
     _fields_ = [("text", C.c_char_p), ("n_vocab", C.c_int32), ("n_terminators", C.c_int32),
-                ("terminators", C.c_void_p), ("embedding", C.c_void_p), ("target", C.c_void_p)]
+                ("terminators", C.c_void_p), ("ids", C.c_void_p), ("n_ids", C.c_int32), ("embedding", C.c_void_p),
+                ("target", C.c_void_p)]
 
 
 class CPolicyInfo(C.Structure):
