@@ -317,7 +317,7 @@ static void test_topk(void) {
     CHECK(specrt_session_create(policy, NULL, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK(session == NULL);
     CHECK_HAS(err.msg, "topk: expected at most the 5 rows of policy 'static:5', found 10");
-    specrt_session_params params = {.tree = {.topk = 5}};
+    specrt_session_params params = {.n_logits = V, .tree = {.topk = 5}};
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
     specrt_session_close(session);
     specrt_policy_close(policy);
@@ -347,7 +347,7 @@ static void test_fill(void) {
         const int32_t end[2] = {499, 0};
         specrt_policy_desc desc = {
             .text = "window:30@min=12", .terminators = end, .n_terminators = 2};
-        specrt_session_params params = {.tree = {.topk = 14}};
+        specrt_session_params params = {.n_logits = V, .tree = {.topk = 14}};
         specrt_policy *policy;
         specrt_session *session;
         REQUIRE(specrt_policy_create(with ? bundle : NULL, head, &desc, &policy, NULL) ==
@@ -375,7 +375,7 @@ static void test_fill(void) {
 static void test_late_prompt(void) {
     open_all();
     specrt_policy_desc desc = {.text = "window:8@only=ctx"};
-    specrt_session_params params = {.tree = {.topk = 8}};
+    specrt_session_params params = {.n_logits = V, .tree = {.topk = 8}};
     specrt_policy *policy;
     specrt_session *session;
     specrt_draft draft;

@@ -105,7 +105,8 @@ static void open_world(world *w, int32_t router, const char *policy, const specr
     specrt_head_desc embedding = {
         .rows = w->embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_EMBED};
     specrt_policy_desc pd = {.text = policy, .n_vocab = N_IDS, .embedding = &embedding};
-    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
+    specrt_session_params params = {.n_logits = V,
+                                    .tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, &err));
     REQUIRE(!specrt_head_bind(w->bundle, &desc, env, &w->head, &err));
@@ -338,10 +339,10 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
 }
 
 static void test_choice(void) {
-    const int32_t table[] = {6, 4, 2, 1, 1, 1}, scaled[] = {12, 8, 4, 2, 2, 2};
-    const int32_t harmonic[] = {12, 12, 2, 1, 1, 1};
-    const int32_t flat[] = {5, 5, 5, 5, 5, 5}, one[] = {1, 1, 1, 1, 1, 1},
-                  all[] = {13, 13, 13, 13, 13, 13};
+    const int32_t table[] = {6, 4, 2, 1, 1, 1, 1}, scaled[] = {12, 8, 4, 2, 2, 1, 2};
+    const int32_t harmonic[] = {12, 12, 2, 1, 1, 1, 1};
+    const int32_t flat[] = {5, 5, 5, 5, 5, 1, 5}, one[] = {1, 1, 1, 1, 1, 1, 1},
+                  all[] = {13, 13, 13, 13, 13, 1, 13};
     check_levels(SPECRT_ROUTER_DYNASPEC, "cluster@always=0", table);
     check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0", scaled);
     check_levels(SPECRT_ROUTER_DYNASPEC, "cluster:12@always=0@schedule=harmonic", harmonic);
@@ -423,7 +424,8 @@ static void check_in_place(int32_t first) {
                              .bias = bias,
                              .ids = ids};
     specrt_policy_desc pd = {.text = "centroid:5@always=9", .n_vocab = N_IDS};
-    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
+    specrt_session_params params = {.n_logits = V,
+                                    .tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
     moved = w;
     REQUIRE(!specrt_head_bind(w.bundle, &desc, NULL, &moved.head, NULL));
     REQUIRE(!specrt_policy_create(w.bundle, moved.head, &pd, &moved.policy, NULL));
@@ -519,7 +521,7 @@ static void test_memory(void) {
 static void test_batch(void) {
     static world w;
     specrt_session *s[4];
-    const specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK}};
+    const specrt_session_params params = {.n_logits = V, .tree = {.num_steps = 6, .topk = TOPK}};
     specrt_beam beams[2], beam;
     level l;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster@always=0", NULL);

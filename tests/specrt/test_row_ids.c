@@ -73,7 +73,8 @@ static specrt_session *open_session(const specrt_head *h, const char *text,
     static const int32_t terminators[] = {250, 251}; /* at most one has a row */
     specrt_policy_desc desc = {
         .text = text, .n_vocab = V, .n_terminators = 2, .terminators = terminators};
-    specrt_session_params params = {.tree = {.num_steps = 4, .topk = 4, .num_draft_tokens = 16}};
+    specrt_session_params params = {.n_logits = V,
+                                    .tree = {.num_steps = 4, .topk = 4, .num_draft_tokens = 16}};
     specrt_session *s;
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_policy_create(bundle, h, &desc, policy, &err);
@@ -89,7 +90,7 @@ static void begin(specrt_session *s) {
     specrt_target_rows rows = {.logits = logits};
     for (int32_t i = 0; i < N_PROMPT; i++) prompt[i] = i * 37 % V;
     target(prompt, N_PROMPT, logits);
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    specrt_session_begin(s, NULL);
     REQUIRE(specrt_session_prefill(s, prompt, N_PROMPT, &rows) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_start(s, 11) == SPECRT_STATUS_OK);
 }

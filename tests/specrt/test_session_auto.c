@@ -51,7 +51,7 @@ static void test_session_lists(void) {
     specrt_auto_desc desc = {.num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs};
     open_scene(&c, "static:120+window:16@min=0");
     REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
-    specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = auto_draft};
+    specrt_session_params params = {.n_logits = V, .tree = {3, 1, 4}, .auto_draft = auto_draft};
     REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, &err) == 0);
     REQUIRE(specrt_session_start(s, 5) == 0);
     float logits[4 * V];
@@ -115,7 +115,8 @@ static void test_session_batch(void) {
         const specrt_auto_desc desc = {
             .num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs[i % 2]};
         REQUIRE(specrt_auto_create(&desc, NULL, &autos[i], NULL) == 0);
-        const specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = autos[i]};
+        const specrt_session_params params = {
+            .n_logits = V, .tree = {3, 1, 4}, .auto_draft = autos[i]};
         REQUIRE(specrt_session_create(c.policy, &params, NULL, &s[i], NULL) == 0);
         REQUIRE(specrt_session_start(s[i], 5 + i % 2) == 0);
         specrt_session_get_beam(s[i], &beam);
@@ -181,7 +182,8 @@ static void check_session_tells(int32_t n_lists, const char *text) {
     open_scene(&c, text);
     REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
     REQUIRE(specrt_auto_create(&desc, NULL, &twin, NULL) == 0);
-    const specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = auto_draft};
+    const specrt_session_params params = {
+        .n_logits = V, .tree = {3, 1, 4}, .auto_draft = auto_draft};
     REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, NULL) == 0);
     REQUIRE(specrt_session_start(s, 5) == 0);
     for (int i = 0; i < 300; i++) {

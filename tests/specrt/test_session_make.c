@@ -12,7 +12,7 @@ static void test_no_allocation(void) {
     for (int i = 0; i < 4; i++) {
         fixture_allocator a = {0, 0, 0};
         specrt_env env = fixture_desc(&a);
-        setting set = {texts[i], HONEST, {4, 5, 20}, {0.8f, 5, 0.9f, 0, 9, 4}};
+        setting set = {texts[i], HONEST, {4, 5, 20}, {0.8f, 5, 0.9f, 0, 9, 1, 4}};
         run r;
         specrt_policy *policy = make_policy(set.policy);
         specrt_session *s = make_session(policy, &set, &env);
@@ -28,7 +28,7 @@ static void test_no_allocation(void) {
 
 /* Whatever allocation fails, creation says so and leaves nothing behind. */
 static void test_failed_allocations(void) {
-    setting set = {"static:20+window:48+centroid:3", HONEST, {4, 1, 5}, {0.8f, 0, 0, 0, 9, 4}};
+    setting set = {"static:20+window:48+centroid:3", HONEST, {4, 1, 5}, {0.8f, 0, 0, 0, 9, 1, 4}};
     open_all();
     specrt_policy *policy = make_policy(set.policy);
     for (int kind = SPECRT_DRAFT_TOP_K; kind <= SPECRT_DRAFT_SAMPLED; kind++)
@@ -129,8 +129,9 @@ static void test_shape(void) {
         desc.logit_scale = shapes[i / 2][0];
         desc.softcap = shapes[i / 2][1];
         specrt_policy_desc wanted = {.text = "static:30+window:48"};
-        specrt_session_params params = {.tree = {3, sampled ? 1 : 5, sampled ? 4 : 12},
-                                        .sampling = {.temperature = 0.7f, .seed = 2},
+        specrt_session_params params = {.n_logits = V,
+                                        .tree = {3, sampled ? 1 : 5, sampled ? 4 : 12},
+                                        .sampling = {.temperature = 0.7f, .seed = 2, .session = 1},
                                         .draft =
                                             sampled ? SPECRT_DRAFT_SAMPLED : SPECRT_DRAFT_TOP_K};
         REQUIRE(specrt_head_bind(bundle, &desc, NULL, &shaped, NULL) == SPECRT_STATUS_OK);

@@ -39,7 +39,7 @@ static void world_open(world *w, const char *policy) {
                              .bias = w->biased ? w->bias : NULL};
     specrt_policy_desc pd = {.text = policy, .n_vocab = w->n_rows - 1};
     specrt_session_params params = {
-        .tree = {.num_steps = 3, .topk = w->topk, .num_draft_tokens = 12}};
+        .n_logits = V, .tree = {.num_steps = 3, .topk = w->topk, .num_draft_tokens = 12}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_bundle_open_memory(w->bytes, w->n_bytes, "b", NULL, &w->bundle, &err);
     CHECK_STR(err.msg, "");
@@ -48,7 +48,7 @@ static void world_open(world *w, const char *policy) {
     CHECK_STR(err.msg, "");
     REQUIRE(!specrt_session_create(w->policy, &params, NULL, &w->session, &err));
     REQUIRE(!specrt_bundle_sketch(w->bundle, &w->view, &err));
-    specrt_session_begin(w->session, SPECRT_BEGIN_NEW, 0);
+    specrt_session_begin(w->session, NULL);
 }
 
 static void world_close(world *w) {

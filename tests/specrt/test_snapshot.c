@@ -85,7 +85,8 @@ static specrt_policy *make_policy(const char *text, const specrt_bundle *from) {
 }
 
 static specrt_session *make_session(const specrt_policy *policy, const setting *set) {
-    specrt_session_params params = {.tree = set->tree,
+    specrt_session_params params = {.n_logits = V,
+                                    .tree = set->tree,
                                     .sampling = {set->temperature, 0, 0, 0, 9, 4},
                                     .draft = set->draft,
                                     .submit = run_now,
@@ -120,7 +121,7 @@ static void prompt(run *r, int32_t first, int32_t from, int32_t n) {
 static void start(run *r) {
     float logits[V];
     pair_target(&models, r->stream[r->n - 2], r->stream[r->n - 1], logits);
-    r->stream[r->n] = specrt_session_draw(r->s, logits);
+    REQUIRE(!specrt_session_draw(r->s, logits, &r->stream[r->n]));
     REQUIRE(!specrt_session_start(r->s, r->stream[r->n]));
     r->n++;
 }
@@ -167,7 +168,9 @@ static void go_to(run *r, int place) {
     if (place == AT_START) return;
     cycles(r, place == LATE ? 90 : 7);
     if (place == OPEN) cycle(r, true, true);
-    if (place == AT_TURN) REQUIRE(!specrt_session_begin(r->s, SPECRT_BEGIN_TURN, r->n));
+    if (place == AT_TURN)
+        REQUIRE(
+            !specrt_session_begin(r->s, &(specrt_request){SPECRT_BEGIN_TURN, .position = r->n}));
 }
 
 /* From a place on: the rest of the prompt, an answer, and another turn. */
@@ -178,7 +181,7 @@ static void go_on(run *r, int place) {
     if (place == AT_BEGIN || place == IN_PROMPT || place == AT_TURN) start(r);
     if (place == OPEN) REQUIRE(!specrt_session_start(r->s, r->stream[r->n - 1]));
     cycles(r, 30);
-    REQUIRE(!specrt_session_begin(r->s, SPECRT_BEGIN_TURN, r->n));
+    REQUIRE(!specrt_session_begin(r->s, &(specrt_request){SPECRT_BEGIN_TURN, .position = r->n}));
     prompt(r, 40, 0, 10);
     start(r);
     cycles(r, 20);
@@ -195,7 +198,7 @@ static size_t save(specrt_session *s, uint8_t *bytes) {
 
 static void load(specrt_session *s, const uint8_t *bytes, size_t n) {
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_session_load(s, bytes, n, &err);
+    specrt_session_load(s, bytes, n);
     CHECK_STR(err.msg, "");
 }
 
@@ -275,7 +278,8 @@ static void test_lossless(void) {
         for (int k = 0; k < 2; k++) {
             run *r = k ? &plain : &taught;
             specrt_session_set_sequence(r->s, 77);
-            REQUIRE(!specrt_session_begin(r->s, SPECRT_BEGIN_TURN, 0));
+            REQUIRE(
+                !specrt_session_begin(r->s, &(specrt_request){SPECRT_BEGIN_TURN, .position = 0}));
             prompt(r, 8, 0, N_PROMPT);
             start(r);
             cycles(r, 40);
@@ -375,7 +379,7 @@ static void test_between_cycles(void) {
     go_to(&r, IN_ANSWER);
     pair_draft(&models, r.s, r.stream[r.n - 2], r.stream[r.n - 1], &draft);
     CHECK_INT(specrt_session_save(r.s, bytes, sizeof bytes, &n), SPECRT_STATUS_BAD_ARG);
-    REQUIRE(!specrt_session_begin(r.s, SPECRT_BEGIN_TURN, r.n));
+    REQUIRE(!specrt_session_begin(r.s, &(specrt_request){SPECRT_BEGIN_TURN, .position = r.n}));
     CHECK_INT(specrt_session_save(r.s, bytes, sizeof bytes, &n), SPECRT_STATUS_OK);
     specrt_session_close(r.s);
     specrt_policy_close(policy);
@@ -393,9 +397,9 @@ static void refuses(specrt_session *s, const uint8_t *bytes, size_t n, specrt_st
                     const char *part) {
     static uint8_t before[MAX_BYTES], after[MAX_BYTES];
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    specrt_session_begin(s, NULL);
     size_t n_before = save(s, before);
-    CHECK_INT(specrt_session_load(s, bytes, n, &err), expected);
+    CHECK_INT(specrt_session_load(s, bytes, n), expected);
     CHECK_INT(err.status, expected);
     if (part) CHECK_HAS(err.msg, part);
     CHECK(!strchr(err.msg, '\n'));

@@ -69,7 +69,8 @@ static void world_make(world *w, specrt_dtype dtype, const char *policy) {
                              .n_cols = N_COLS,
                              .bias = w->bias};
     specrt_policy_desc pd = {.text = policy, .n_vocab = N_IDS - 1};
-    specrt_session_params params = {.tree = {.num_steps = 4, .topk = TOPK, .num_draft_tokens = 12}};
+    specrt_session_params params = {.n_logits = V,
+                                    .tree = {.num_steps = 4, .topk = TOPK, .num_draft_tokens = 12}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, &err));
     REQUIRE(!specrt_bundle_cograph(w->bundle, &w->graph, &err));
@@ -152,7 +153,7 @@ static void check_logits(const world *w, specrt_dtype dtype, const float *hidden
 
 static void draft_some(world *w, specrt_dtype dtype) {
     static float hidden[TOPK * N_COLS];
-    specrt_session_begin(w->session, SPECRT_BEGIN_NEW, 0);
+    specrt_session_begin(w->session, NULL);
     for (int32_t root = 0; root < N_IDS - 1; root += 3) {
         static const float sure = 0;
         specrt_beam beam = {1, &root, NULL, &sure};
@@ -188,7 +189,7 @@ static void test_unlikely(void) {
     static world w;
     static const float hidden[2 * N_COLS], logprobs[2] = {-100, -101};
     world_make(&w, SPECRT_DTYPE_F32, "static:20+successor:12");
-    specrt_session_begin(w.session, SPECRT_BEGIN_NEW, 0);
+    specrt_session_begin(w.session, NULL);
     for (int32_t root = 0; root + 3 < N_IDS - 1; root += 7) {
         const int32_t tokens[2] = {root, root + 3};
         specrt_beam beam = {2, tokens, NULL, logprobs};
