@@ -7,6 +7,7 @@
 #include "fixture.h"
 #include "specrt/pair.h"
 #include "test.h"
+#include "specrt/root.h"
 
 enum { V = PAIR_V, D = PAIR_D, N_PROMPT = 20, N_TOKENS = 160, MAX_STREAM = N_TOKENS + 64 };
 
@@ -165,13 +166,6 @@ static inline void decode_as(specrt_session *s, const specrt_request *request, c
 static inline void decode(specrt_session *s, const setting *set, int32_t bound, bool with_prefix,
                           run *r) {
     decode_as(s, NULL, set, bound, with_prefix, r);
-}
-
-/* A sequence whose first tree has this root. */
-static inline void root(specrt_session *s, int32_t token) {
-    REQUIRE(specrt_session_begin(s, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_prefill(s, &token, 1, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(s, token) == SPECRT_STATUS_OK);
 }
 
 static inline specrt_policy *make_policy(const char *text) {

@@ -10,6 +10,7 @@
 #include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 
 #include "tools/hnsw-build/index.h"
 
@@ -174,14 +175,20 @@ static void run_free(run *r) {
     specrt_policy_close(r->policy);
 }
 
-static void run_prompt(run *r) {
+/* As what: NULL: a new sequence. */
+static void run_prompt_as(run *r, const specrt_request *request) {
     float hidden[D], logits[V];
+    REQUIRE(!specrt_session_begin(r->session, request));
     for (r->n = 0; r->n < N_PROMPT; r->n++) r->stream[r->n] = 17 * r->n % 50;
     REQUIRE(!specrt_session_prefill(r->session, r->stream, N_PROMPT, NULL));
     hidden_of(r->stream[N_PROMPT - 2], r->stream[N_PROMPT - 1], hidden, D);
     logits_of(hidden, logits);
     REQUIRE(!specrt_session_draw(r->session, logits, &r->stream[r->n++]));
     REQUIRE(!specrt_session_start(r->session, r->stream[N_PROMPT]));
+}
+
+static void run_prompt(run *r) {
+    run_prompt_as(r, NULL);
 }
 
 /* A cycle whose drafter knows the target's state where it is as wide. */
@@ -331,10 +338,11 @@ static void observe(run *r, int32_t i, int32_t last) {
     specrt_verdict verdict = {.n = 2, .tokens = {i * 7 % 50, last}, .nodes = {0, 1}};
     int32_t top[20];
     float hidden[2 * D];
-    const int32_t tokens[2] = {0, verdict.tokens[0]}, parents[2] = {-1, 0};
-    specrt_draft draft;
-    specrt_session_finish(r->session, &draft);
-    draft.n = 2, draft.tokens = tokens, draft.parents = parents;
+    const int32_t tokens[2] = {r->session->tree->root, verdict.tokens[0]}, parents[2] = {-1, 0};
+    const int32_t depths[2] = {0, 1};
+    const float logprobs[2] = {0, -1};
+    const specrt_draft draft = {2, tokens, parents, depths, NULL, logprobs, NULL};
+    REQUIRE(!specrt_session_finish(r->session, NULL));
     for (int k = 0; k < 10; k++) top[k] = 200 + k, top[10 + k] = (i * 31 + k * k) % 60;
     for (int32_t row = 0; row < 2; row++) hidden_of(i, row, hidden + row * D, D);
     specrt_target_rows rows = {.ids = top, .k = 10, .hidden = hidden, .d_hidden = D};
@@ -423,7 +431,6 @@ static void test_worker(void) {
         }
         for (int32_t k = 0; k < round; k++)
             for (int i = 0; i < 3; i++) observe(&r[i], k, 100 + k);
-        specrt_session_begin(r[0].session, NULL);
         run_prompt(&r[0]);
         for (int i = 0; i < 3; i++) run_free(&r[i]);
     }
@@ -445,11 +452,11 @@ static void test_bounded(void) {
     REQUIRE(!specrt_session_create(r.policy, &params, NULL, &r.session, NULL));
     run_prompt(&r);
     for (int32_t i = 0; i < 40; i++) {
+        const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
         observe(&r, i, 100 + i);
         hand_run(&h);
-        REQUIRE(!specrt_session_begin(r.session,
-                                      &(specrt_request){SPECRT_BEGIN_TURN, .position = N_PROMPT}));
-        REQUIRE(!specrt_session_start(r.session, 200 + i % 8));
+        REQUIRE(!specrt_session_begin(r.session, &turn));
+        root_prompt(r.session, 200 + i % 8);
         CHECK(specrt_session_shortlist(r.session)->n_rows <=
               specrt_policy_get_info(r.policy)->bound);
     }
@@ -460,6 +467,7 @@ static void test_bounded(void) {
 
 /* An index may name a search narrower than the ten that are asked of it. */
 static void test_narrow_index(void) {
+    const specrt_session_params params = {.n_logits = V};
     world w;
     run r;
     fixture_allocator tight = {0, 0, 0};
@@ -469,7 +477,7 @@ static void test_narrow_index(void) {
     ((specrt_hnsw_header *)(uintptr_t)specrt_bundle_data(w.bundle, "hnsw", &n))->ef = 1;
     run_make(&r, &w, "retrieve:64@sem=hnsw_w@graph=off", false, NULL, NULL);
     specrt_session_close(r.session);
-    REQUIRE(!specrt_session_create(r.policy, NULL, &env, &r.session, NULL));
+    REQUIRE(!specrt_session_create(r.policy, &params, &env, &r.session, NULL));
     run_prompt(&r);
     for (int32_t i = 0; i < 8; i++) observe(&r, i, 100 + i);
     run_free(&r);
@@ -498,15 +506,14 @@ static void test_turns(void) {
         CHECK_INT(
             specrt_session_begin(r.session, &(specrt_request){SPECRT_BEGIN_TURN, .position = -1}),
             SPECRT_STATUS_BAD_ARG);
-        CHECK_INT(
-            specrt_session_begin(r.session, &(specrt_request){SPECRT_BEGIN_TURN, .position = 0}),
-            SPECRT_STATUS_OK);
+        const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
+        CHECK_INT(specrt_session_begin(r.session, &turn), SPECRT_STATUS_OK);
         CHECK(memcmp(&before, &cache_of(r.session)->arc, sizeof before) == 0);
         CHECK_INT(window_of(r.session)->n_list, n_window);
         for (int32_t id = 0; id < V && i == 0; id++)
             if (specrt__arc_resident(&before, id))
                 CHECK(specrt__shortlist_member(r.session->pool, id));
-        run_prompt(&r);
+        run_prompt_as(&r, &turn);
         CHECK_INT(r.session->position, N_PROMPT + 1);
         while (r.n < N_TOKENS) run_cycle(&r);
         check_plain(&r);
@@ -532,6 +539,7 @@ static void test_prompt(void) {
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=tokens", false, NULL, NULL);
     const specrt__shortlist_pool *pool = r.session->pool;
     CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 0);
+    REQUIRE(!specrt_session_begin(r.session, NULL));
     REQUIRE(!specrt_session_prefill(r.session, tokens, 16, &rows));
     const specrt__arc *arc = &cache_of(r.session)->arc;
     CHECK_INT(n_resident(r.session), 12);
@@ -546,6 +554,7 @@ static void test_prompt(void) {
     run_free(&r);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
     CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 1);
+    REQUIRE(!specrt_session_begin(r.session, NULL));
     REQUIRE(!specrt_session_prefill(r.session, tokens, 3, &rows));
     static const int32_t members[] = {20, 30, 100, 101, 0, 1, 299};
     for (int i = 0; i < 6; i++) CHECK(specrt__shortlist_member(r.session->pool, members[i]));
@@ -569,11 +578,11 @@ static void test_prompt_async(void) {
              thread);
     for (int turn = 0; turn < 20; turn++) {
         for (int i = 0; i < 2; i++) {
-            REQUIRE(!specrt_session_begin(r[i].session,
-                                          &(specrt_request){SPECRT_BEGIN_TURN, .position = 0}));
-            run_prompt(&r[i]);
+            const specrt_request request = {.begin = SPECRT_BEGIN_TURN};
+            run_prompt_as(&r[i], &request);
             for (int32_t k = 0; k < 9; k++) observe(&r[i], 10 * turn + k, 100 + 10 * turn + k);
             int32_t next = 60 + turn;
+            REQUIRE(!specrt_session_begin(r[i].session, &request));
             REQUIRE(!specrt_session_prefill(r[i].session, &next, 1, NULL));
         }
         check_same(&r[0], &r[1]);

@@ -62,7 +62,7 @@ static void test_first_terminator(void) {
     specrt_session *s;
     REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    root(s, 9);
     CHECK(specrt_session_member(s, 0, 0) != SPECRT_MEMBER_NO);
     CHECK(specrt_session_member(s, 3, 0) != SPECRT_MEMBER_NO); /* the fixture's */
     CHECK(specrt_session_member(s, 1, 0) == SPECRT_MEMBER_NO);
@@ -137,7 +137,7 @@ static void test_shape(void) {
         REQUIRE(specrt_head_bind(bundle, &desc, NULL, &shaped, NULL) == SPECRT_STATUS_OK);
         REQUIRE(!specrt_policy_create(bundle, shaped, &wanted, &policy, NULL));
         REQUIRE(!specrt_session_create(policy, &params, NULL, &s, NULL));
-        REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+        root(s, 9);
         pair_hidden(&models, 3, 9, hidden);
         REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
         distribution_of(specrt_session_shortlist(s), &desc, hidden, sampled ? 0.7 : 1,

@@ -7,6 +7,7 @@
 #include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 
 /* --- the source --- */
 
@@ -126,9 +127,8 @@ static void test_recent(void) {
     specrt_session *s[2] = {make_session(policy), make_session(policy)};
     for (int round = 0; round < 2; round++) {
         int32_t n = 0;
-        specrt_session_begin(s[0], NULL);
         output[n++] = 3;
-        REQUIRE(specrt_session_start(s[0], 3) == SPECRT_STATUS_OK);
+        root(s[0], 3);
         for (int cycle = 0; cycle < N_CYCLES; cycle++) {
             int32_t chain[3] = {output[n - 1], fixture_below(&random, V),
                                 fixture_below(&random, V)};

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 #include "zeroed.h"
 
 enum { V = 700, D = 64, MAX_N = 70, WIDE = 5, N_STEPS = 4, N_BEST = 8 };
@@ -234,10 +235,8 @@ static int64_t run_batches(world *w, const specrt_session_params *kind, int cost
             if (random_below(4)) check_observe(held[i], own[i]);
         check_stock(w, held, n);
         int32_t again = random_below(n), token = random_below(V - 1);
-        specrt_session_begin(held[again], NULL);
-        specrt_session_begin(own[again], NULL);
-        CHECK(specrt_session_start(held[again], token) == SPECRT_STATUS_OK);
-        CHECK(specrt_session_start(own[again], token) == SPECRT_STATUS_OK);
+        root(held[again], token);
+        root(own[again], token);
         check_stock(w, held, n);
     }
     for (int32_t i = 0; i < n; i++) {
@@ -323,6 +322,7 @@ static void test_full(void) {
     for (int i = 0; i < 2; i++) {
         REQUIRE(specrt_session_create(w.policy, &params, NULL, &s[i], NULL) == SPECRT_STATUS_OK);
         for (int32_t j = 0; j < 100; j++) text[j] = 50 + 300 * i + j;
+        REQUIRE(specrt_session_begin(s[i], NULL) == SPECRT_STATUS_OK);
         REQUIRE(specrt_session_prefill(s[i], text, 100, NULL) == SPECRT_STATUS_OK);
         REQUIRE(specrt_session_start(s[i], text[0]) == SPECRT_STATUS_OK);
     }
@@ -399,7 +399,7 @@ static void test_memory(void) {
     for (int i = 1; i < 4; i++)
         REQUIRE(specrt_session_create(w.policy, &params, &env, &s[i], NULL) == SPECRT_STATUS_OK);
     int64_t n_calls = a.n_calls;
-    for (int i = 0; i < 4; i++) REQUIRE(specrt_session_start(s[i], 7 * i) == SPECRT_STATUS_OK);
+    for (int i = 0; i < 4; i++) root(s[i], 7 * i);
     REQUIRE(specrt_session_expand_batch(s, 4, hidden, NULL, 4, beams) == SPECRT_STATUS_OK);
     for (int i = 0; i < 4; i++) specrt_session_begin(s[i], NULL);
     CHECK_INT(a.n_calls, n_calls);
