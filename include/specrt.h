@@ -1039,8 +1039,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
- * @return OK; BAD_ORDER before begin, and between expand and observe; BAD_ARG when the capacity is below
- * *n_bytes. */
+ * @return OK; BAD_ORDER between expand and observe; BAD_ARG when the capacity is below *n_bytes. */
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 
@@ -12773,8 +12772,7 @@ enum {
     SPECRT__AT_OPEN = 8,     /* observe_chain left its last token to start */
     SPECRT__AT_DRAFT = 16,   /* a tree has its root, and grows */
     SPECRT__AT_DRAFTED = 32, /* it is finished, or another was verified */
-    SPECRT__AT_ENDED = 64,   /* the answer ended, or a model failed */
-    SPECRT__AT_BEGUN = 126   /* any but the first */
+    SPECRT__AT_ENDED = 64    /* the answer ended, or a model failed */
 };
 
 /* A chain whose last token is not drawn yet, and the target's best tokens at each of its nodes. */
@@ -13140,18 +13138,20 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
 
 /* What is expected where a session stands. */
 static const char *specrt__session_expected(int at) {
-    if (at & SPECRT__AT_CREATED) return "specrt_session_begin()";
-    if (at & SPECRT__AT_PROMPT) return "specrt_session_prefill() with the prompt";
-    if (at & SPECRT__AT_READ) return "specrt_session_first() or start(), which root a tree";
+    if (at & SPECRT__AT_CREATED) return "specrt_session_begin() first";
+    if (at & SPECRT__AT_PROMPT) return "specrt_session_prefill() first, with the prompt";
+    if (at & SPECRT__AT_READ) return "specrt_session_first() or start() first, which root a tree";
     if (at & SPECRT__AT_OPEN)
-        return "specrt_session_start() with the token that observe_chain() lacked";
-    if (at & SPECRT__AT_DRAFT) return "specrt_session_expand() or finish()";
-    if (at & SPECRT__AT_DRAFTED) return "specrt_session_accept(), or verify() and observe()";
-    return "specrt_session_begin(), since the generation has ended";
+        return "specrt_session_start() first, with the token that observe_chain() lacked";
+    if (at & SPECRT__AT_DRAFT)
+        return "specrt_session_expand() or finish(), or begin() for another prompt";
+    if (at & SPECRT__AT_DRAFTED)
+        return "specrt_session_accept(), or verify() and observe(), which end the cycle";
+    return "specrt_session_begin() first: the generation has ended";
 }
 
 SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, const char *call) {
-    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s first", call,
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s", call,
                             specrt__session_expected(s->at));
 }
 
@@ -14095,20 +14095,15 @@ static void specrt__snapshot_settle(specrt_session *s) {
     if (s->pool->n_changed > 0) specrt__session_pack(s);
 }
 
-/* A cycle that is under way has state that a save omits. */
-static specrt_status specrt__snapshot_check_order(specrt_session *s) {
-    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_BEGUN, "save"));
-    if (!(s->at & SPECRT__AT_DRAFTED) && (s->level == 0 || s->open.n > 0)) return SPECRT_STATUS_OK;
-    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
-                            "save: expected specrt_session_accept() or observe() first, which end "
-                            "the cycle");
-}
-
 SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, size_t capacity,
                                              size_t *n_bytes) {
     SPECRT__SESSION_NEEDS(s, n_bytes, "save");
     *n_bytes = 0;
-    SPECRT__TRY(specrt__snapshot_check_order(s));
+    bool drafting = s->at & SPECRT__AT_DRAFTED || (s->level > 0 && s->open.n == 0);
+    if (drafting && capacity > 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "save: expected specrt_session_accept() or observe() first, which "
+                                "end the cycle");
     specrt__save w = {NULL, SPECRT__SAVED_HEADER + specrt__snapshot_text(s)};
     *n_bytes = specrt__snapshot_bound(s);
     if (*n_bytes > UINT32_MAX)
@@ -14212,8 +14207,9 @@ static int specrt__snapshot_at(const specrt__snapshot *in) {
     bool open = in->lists[in->n_lists - 2].n > 0;
     if (specrt__base_load32(in->bytes + 8) == 1)
         return open ? SPECRT__AT_OPEN : SPECRT__AT_PROMPT | SPECRT__AT_READ | SPECRT__AT_DRAFT;
-    bool begun = (at & ~(uint32_t)(SPECRT__AT_BEGUN & ~SPECRT__AT_DRAFTED)) == 0 && at != 0;
-    return begun && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
+    const uint32_t places = SPECRT__AT_CREATED | SPECRT__AT_PROMPT | SPECRT__AT_READ |
+                            SPECRT__AT_OPEN | SPECRT__AT_DRAFT | SPECRT__AT_ENDED;
+    return (at & ~places) == 0 && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
 }
 
 /* Every index within its array, but for what the target thought best: those are checked before use, as an

@@ -1038,8 +1038,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
- * @return OK; BAD_ORDER before begin, and between expand and observe; BAD_ARG when the capacity is below
- * *n_bytes. */
+ * @return OK; BAD_ORDER between expand and observe; BAD_ARG when the capacity is below *n_bytes. */
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 

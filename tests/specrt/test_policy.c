@@ -5,6 +5,7 @@
 #include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 
 enum { N_VOCAB = 500, N_COLS = 32, N_FORCED = 3, N_DEFAULT = 100 };
 
@@ -459,9 +460,12 @@ static void test_topk(void) {
     specrt_error err;
     REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
     CHECK(specrt_session_create(policy, NULL, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "n_logits: expected the columns of the target's logits, at least 500");
+    specrt_session_params params = {.n_logits = N_VOCAB};
+    CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK(session == NULL);
     CHECK_HAS(err.msg, "topk: expected at most the 5 rows of policy 'static:5', found 10");
-    specrt_session_params params = {.tree = {.topk = 5}};
+    params.tree.topk = 5;
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
     specrt_session_close(session);
     specrt_policy_close(policy);
@@ -477,7 +481,7 @@ static void test_few_logits(void) {
     specrt_error err;
     REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
-    CHECK_HAS(err.msg, "n_logits: expected at least 400, one for every token that may be proposed");
+    CHECK_HAS(err.msg, "at least 400, one for every token that may be proposed");
     params.n_logits = 400;
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
     specrt_session_close(session);
@@ -491,7 +495,7 @@ static void test_fill(void) {
         const int32_t end[2] = {499, 0};
         specrt_policy_desc desc = {
             .text = "window:30@min=12", .terminators = end, .n_terminators = 2};
-        specrt_session_params params = {.tree = {.topk = 14}};
+        specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 14}};
         specrt_policy *policy;
         specrt_session *session;
         REQUIRE(specrt_policy_create(with ? bundle : NULL, head, &desc, &policy, NULL) ==
@@ -500,7 +504,7 @@ static void test_fill(void) {
         CHECK_INT(policy->n_frequent, with ? 499 - 3 : 500); /* all but invalid and forced ones */
         REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
         CHECK_INT(specrt_session_shortlist(session)->n_rows, with ? 3 : 2);
-        REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);
+        root(session, 7);
         const specrt_shortlist *shortlist = specrt_session_shortlist(session);
         CHECK_INT(shortlist->n_rows, 14);
         bool seen[N_VOCAB] = {false};
@@ -519,22 +523,21 @@ static void test_fill(void) {
 static void test_late_prompt(void) {
     open_all();
     specrt_policy_desc desc = {.text = "window:8@only=ctx"};
-    specrt_session_params params = {.tree = {.topk = 8}};
+    specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 8}};
     specrt_policy *policy;
     specrt_session *session;
-    specrt_draft draft;
-    specrt_verdict verdict = {.n = 1, .tokens = {5}};
+    const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
     REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);
+    root(session, 7);
     for (int32_t token = 100; token < 130; token++) {
-        REQUIRE(specrt_session_prefill(session, &token, 1, NULL) == SPECRT_STATUS_OK);
-        specrt_session_finish(session, &draft);
-        REQUIRE(specrt_session_observe(session, &draft, &verdict, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_session_begin(session, &turn) == SPECRT_STATUS_OK);
+        root_prompt(session, token);
+        REQUIRE(specrt_session_observe_chain(session, &token, 1, 0, 5, NULL) == SPECRT_STATUS_OK);
         CHECK_INT(specrt_session_shortlist(session)->n_rows, 8);
         CHECK(specrt_session_member(session, token, 0) == SPECRT_MEMBER_NOW);
         CHECK(specrt_session_member(session, 0, 0) ==
-              (token < 107 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO));
+              (token < 106 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO));
     }
     specrt_session_close(session);
     specrt_policy_close(policy);
@@ -547,8 +550,9 @@ static void test_full_decoded(void) {
     specrt_policy *policy;
     specrt_session *session;
     float hidden[N_COLS], logits[N_VOCAB], row[N_COLS];
+    const specrt_session_params params = {.n_logits = N_VOCAB};
     REQUIRE(specrt_policy_create(NULL, q4_head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(policy, NULL, NULL, &session, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
     const specrt_shortlist *shortlist = specrt_session_shortlist(session);
     CHECK_INT(shortlist->n_rows, N_VOCAB);
@@ -584,7 +588,8 @@ static void test_no_memory(void) {
             specrt_session *session = NULL;
             status = specrt_head_bind(bundle, &hd, &env, &h, NULL);
             if (h) status = specrt_policy_create(bundle, h, &desc, &policy, NULL);
-            if (policy) status = specrt_session_create(policy, NULL, NULL, &session, NULL);
+            const specrt_session_params params = {.n_logits = N_VOCAB};
+            if (policy) status = specrt_session_create(policy, &params, NULL, &session, NULL);
             CHECK((session != NULL) == (status == SPECRT_STATUS_OK));
             specrt_session_close(session);
             specrt_policy_close(policy);

@@ -75,7 +75,8 @@ static specrt_session *open_listed(const specrt_head *h, const char *text,
     specrt_policy_desc desc = {
         .text = text, .n_vocab = V, .n_terminators = 2, .terminators = terminators};
     if (ranks) desc.ids = ranks->ids, desc.n_ids = ranks->n;
-    specrt_session_params params = {.tree = {.num_steps = 4, .topk = 4, .num_draft_tokens = 16}};
+    specrt_session_params params = {.n_logits = V,
+                                    .tree = {.num_steps = 4, .topk = 4, .num_draft_tokens = 16}};
     specrt_session *s;
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_policy_create(ranks ? NULL : bundle, h, &desc, policy, &err);
@@ -96,7 +97,7 @@ static void begin(specrt_session *s) {
     specrt_target_rows rows = {.logits = logits};
     for (int32_t i = 0; i < N_PROMPT; i++) prompt[i] = i * 37 % V;
     target(prompt, N_PROMPT, logits);
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    specrt_session_begin(s, NULL);
     REQUIRE(specrt_session_prefill(s, prompt, N_PROMPT, &rows) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_start(s, 11) == SPECRT_STATUS_OK);
 }
