@@ -342,7 +342,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *     policy := source ('+' source)*      source := name[:size][@key=value]...
  *
  *     full                         every token
- *     static:N                     the N most frequent tokens of the bundle; static:N/M/... by tree level
+ *     static:N                     the N most frequent tokens, by the bundle or by ids; N/M/... by tree level
  *     window:W                     MicroSpec: tokens that the target recently emitted or ranked high
  *     retrieve:B                   EvoSpec: tokens near those that the list lacked
  *     successor:K                  the K likeliest successors of the tokens being extended
@@ -363,6 +363,10 @@ typedef struct specrt_policy_desc {
     int32_t n_vocab;       /* tokens are in [0, n_vocab); 0: from the bundle, else from the head */
     int32_t n_terminators; /* tokens that end a generation, in addition to the bundle's */
     const int32_t *terminators; /* i32 [n_terminators], copied */
+    /* i32 [n_ids] distinct target ids, most frequent first, copied: the list of `static`, in place of the
+     * bundle's. Tokens without a row in a head with ids are skipped. NULL: the bundle's list */
+    const int32_t *ids;
+    int32_t n_ids; /* also the size of `static` without N */
     /* [n_vocab, n_embed] the embedding that DynaSpec's router reads, copied; its rows are borrowed for the
      * policy's life. NULL: no source needs it */
     const specrt_head_desc *embedding;
@@ -1035,8 +1039,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
- * @return OK; BAD_ORDER before begin, and between expand and observe; BAD_ARG when the capacity is below
- * *n_bytes. */
+ * @return OK; BAD_ORDER between expand and observe; BAD_ARG when the capacity is below *n_bytes. */
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 
@@ -6359,7 +6362,7 @@ typedef struct specrt__source {
 #define SPECRT__SOURCE_SAVES_NOTHING  0, NULL, NULL, NULL
 
 // >>ranks : src/sources/ranks.h
-/* ranks.h : lists from a bundle's ranks */
+/* ranks.h : lists of leading tokens of a ranking: a bundle's, or an application's */
 
 enum { SPECRT__RANKS_MAX_LEVELS = 8 };
 
@@ -6373,12 +6376,30 @@ typedef struct specrt__ranks_list {
     int32_t n_always;                         /* rows of every level */
 } specrt__ranks_list;
 
-SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt_bundle *bundle,
-                                                  const specrt_ranks *ranks, int32_t size,
+/* Distinct tokens, most frequent first. A list is a prefix of n_forced or more, and at least one. */
+typedef struct specrt__ranks_order {
+    const char *name;   /* for messages: the bundle's, or "ids" */
+    const int32_t *ids; /* i32 [n], borrowed */
+    int32_t n;
+    int32_t n_forced;       /* leading tokens that every list contains */
+    int32_t n_default;      /* size of a list for which none was asked */
+    int32_t n_vocab;        /* ids are below it */
+    specrt_status mismatch; /* status of tokens that the head lacks */
+} specrt__ranks_order;
+
+/* @return OK; BUNDLE_SECTION_MISSING, also without a bundle. */
+SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bundle,
+                                                       specrt__ranks_order *out, specrt_error *err);
+/* Of specrt_policy_desc.ids. @return OK, NO_MEMORY, BAD_ARG with the entry. */
+SPECRT__INTERNAL specrt_status specrt__ranks_of_ids(const specrt_policy_desc *desc, int32_t n_vocab,
+                                                    const specrt_env *env, specrt__ranks_order *out,
+                                                    specrt_error *err);
+
+/* size : 0 takes the default one. @return OK, BAD_ARG naming the limits. */
+SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt__ranks_order *order, int32_t size,
                                                   int32_t *out, specrt_error *err);
-/* size : 0 takes the calibrated size. @return OK, BAD_ARG naming the limits, NO_MEMORY,
- * BUNDLE_SECTION_MISSING. */
-SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
+/* size : as above. @return OK, BAD_ARG, NO_MEMORY, or the order's mismatch. */
+SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt__ranks_order *order,
                                                     const specrt_head *head, int32_t size,
                                                     specrt__ranks_list **out, specrt_error *err);
 SPECRT__INTERNAL void specrt__ranks_free(specrt__ranks_list *list);
@@ -6391,9 +6412,9 @@ SPECRT__INTERNAL void specrt__ranks_set_levels(specrt__ranks_list *list, const s
                                                const int32_t *ids, const int32_t *sizes, int32_t n);
 
 // >>ranks : src/sources/ranks.c
-/* ranks.c : owns the static source: a prefix of the ranks, packed once and shared by all sessions.
- * Refuses sizes outside [n_forced, n_valid] and ids beyond the head. Ids are distinct, since ranks
- * were checked when the bundle was opened. */
+/* ranks.c : owns the static source: a prefix of a ranking, packed once and shared by all sessions. The
+ * ranking is the bundle's, which was checked when the bundle was opened, or the application's, which is
+ * checked here. Refuses sizes outside the ranking's limits and ids beyond the head. */
 
 /* Where the arrays of a list of n rows lie in its block; rows at the next multiple of 64 in memory. */
 typedef struct specrt__ranks_layout {
@@ -6412,20 +6433,80 @@ static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ra
     return true;
 }
 
-/* The size asked for, or the calibrated one. */
-SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt_bundle *bundle,
-                                                  const specrt_ranks *ranks, int32_t size,
-                                                  int32_t *out, specrt_error *err) {
-    const specrt_ranks_header *h = ranks->header;
-    int32_t least = h->n_forced > 1 ? h->n_forced : 1;
-    *out = size == 0 ? h->n_default : size;
-    if (*out >= least && *out <= h->n_valid) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "%s: static: size: expected %d (%d forced tokens) to %d, or 0 for the "
-                            "calibrated %d, found %d",
-                            bundle->name, (int)least, (int)h->n_forced, (int)h->n_valid,
-                            (int)h->n_default, (int)size);
+/* --- rankings --- */
+
+SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bundle,
+                                                       specrt__ranks_order *out,
+                                                       specrt_error *err) {
+    specrt_ranks ranks;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "static: needs a list: a bundle with section 'ranks', which "
+                                "vocabtrim-calibrate builds, or specrt_policy_desc.ids");
+    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
+    out->name = bundle->name;
+    out->ids = ranks.ids;
+    out->n = ranks.header->n_valid;
+    out->n_forced = ranks.header->n_forced;
+    out->n_default = ranks.header->n_default;
+    out->n_vocab = ranks.header->n_vocab;
+    out->mismatch = SPECRT_STATUS_BUNDLE_MISMATCH;
+    return SPECRT_STATUS_OK;
 }
+
+/* seen : u8 [n_vocab / 8 + 1] zeros */
+static specrt_status specrt__ranks_check_ids(const specrt_policy_desc *desc, int32_t n_vocab,
+                                             uint8_t *seen, specrt_error *err) {
+    const int32_t *ids = desc->ids;
+    for (int32_t i = 0; i < desc->n_ids; i++) {
+        int32_t before = 0;
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "ids: entry %d: expected a token from 0 to %d (n_vocab - 1), "
+                                    "found %d",
+                                    (int)i, (int)n_vocab - 1, (int)ids[i]);
+        bool twice = seen[ids[i] / 8] >> (ids[i] % 8) & 1;
+        while (twice && ids[before] != ids[i]) before++;
+        if (twice)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "ids: expected distinct tokens, found %d at entries %d and %d",
+                                    (int)ids[i], (int)before, (int)i);
+        seen[ids[i] / 8] = (uint8_t)(seen[ids[i] / 8] | 1u << (ids[i] % 8));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL specrt_status specrt__ranks_of_ids(const specrt_policy_desc *desc, int32_t n_vocab,
+                                                    const specrt_env *env, specrt__ranks_order *out,
+                                                    specrt_error *err) {
+    size_t n = (size_t)n_vocab / 8 + 1;
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(env, n);
+    if (!seen) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "ids: out of memory");
+    memset(seen, 0, n);
+    specrt_status status = specrt__ranks_check_ids(desc, n_vocab, seen, err);
+    specrt__base_free(env, seen);
+    out->name = "ids";
+    out->ids = desc->ids;
+    out->n = out->n_default = desc->n_ids;
+    out->n_forced = 0;
+    out->n_vocab = n_vocab;
+    out->mismatch = SPECRT_STATUS_BAD_ARG;
+    return status;
+}
+
+SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt__ranks_order *order, int32_t size,
+                                                  int32_t *out, specrt_error *err) {
+    int32_t least = order->n_forced > 1 ? order->n_forced : 1;
+    *out = size == 0 ? order->n_default : size;
+    if (*out >= least && *out <= order->n) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: static: size: expected %d (%d forced tokens) to %d, or none for "
+                            "the default %d, found %d",
+                            order->name, (int)least, (int)order->n_forced, (int)order->n,
+                            (int)order->n_default, (int)size);
+}
+
+/* --- lists --- */
 
 /* A list keeps the tokens that have a row. @return how many of ids [n], which `out` takes if not NULL. */
 static int32_t specrt__ranks_keep(const specrt_head *head, const int32_t *ids, int32_t n,
@@ -6440,19 +6521,21 @@ static int32_t specrt__ranks_keep(const specrt_head *head, const int32_t *ids, i
 }
 
 /* A head with ids of its own leaves tokens out on purpose, but not all. */
-static specrt_status specrt__ranks_check_rows(const specrt_bundle *bundle, const specrt_head *head,
-                                              const int32_t *ids, int32_t n, specrt_error *err) {
+static specrt_status specrt__ranks_check_rows(const specrt__ranks_order *order,
+                                              const specrt_head *head, int32_t n,
+                                              specrt_error *err) {
+    const int32_t *ids = order->ids;
     for (int32_t i = 0; i < n && !head->row_of; i++)
         if (ids[i] >= head->n_ids)
-            return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+            return specrt_error_set(err, order->mismatch,
                                     "%s: static: token %d: expected an id below the head's %d "
-                                    "rows; use the bundle made for this model",
-                                    bundle->name, (int)ids[i], (int)head->n_ids);
+                                    "rows; use the list made for this model",
+                                    order->name, (int)ids[i], (int)head->n_ids);
     if (specrt__ranks_keep(head, ids, n, NULL) > 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+    return specrt_error_set(err, order->mismatch,
                             "%s: static: expected the head to have rows for some of its %d tokens, "
                             "found none",
-                            bundle->name, (int)n);
+                            order->name, (int)n);
 }
 
 static void specrt__ranks_fill(specrt__ranks_list *list, const specrt_head *head,
@@ -6495,19 +6578,17 @@ SPECRT__INTERNAL specrt__ranks_list *specrt__ranks_pack(const specrt_head *head,
     return list;
 }
 
-SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
+SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt__ranks_order *order,
                                                     const specrt_head *head, int32_t size,
                                                     specrt__ranks_list **out, specrt_error *err) {
-    specrt_ranks ranks;
     int32_t n;
     *out = NULL;
-    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
-    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, size, &n, err));
-    SPECRT__TRY(specrt__ranks_check_rows(bundle, head, ranks.ids, n, err));
-    *out = specrt__ranks_pack(head, ranks.ids, n);
+    SPECRT__TRY(specrt__ranks_size(order, size, &n, err));
+    SPECRT__TRY(specrt__ranks_check_rows(order, head, n, err));
+    *out = specrt__ranks_pack(head, order->ids, n);
     if (!*out)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                "%s: static: out of memory for %d rows", bundle->name, (int)n);
+                                "%s: static: out of memory for %d rows", order->name, (int)n);
     return SPECRT_STATUS_OK;
 }
 
@@ -11556,11 +11637,11 @@ static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *er
 }
 
 /* 32,768 of Llama-3's 128,256 tokens, 32,000 of Qwen3's 151,936 rows, for any vocabulary. */
-static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32_t which) {
-    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)h->n_vocab * 32768 / 128256
-                                                  : (int64_t)h->n_vocab * 32000 / 151936;
-    if (size < h->n_forced) size = h->n_forced;
-    if (size > h->n_valid) size = h->n_valid;
+static int32_t specrt__policy_published_size(const specrt__ranks_order *order, int32_t which) {
+    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)order->n_vocab * 32768 / 128256
+                                                  : (int64_t)order->n_vocab * 32000 / 151936;
+    if (size < order->n_forced) size = order->n_forced;
+    if (size > order->n) size = order->n;
     return size > 1 ? (int32_t)size : 1;
 }
 
@@ -11576,25 +11657,36 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
     p->list = NULL;
 }
 
+/* A list that no source takes would be ignored. */
+static specrt_status specrt__policy_check_ids(const specrt_policy_desc *desc, bool taken,
+                                              specrt_error *err) {
+    if (desc->n_ids < 0 || (desc->n_ids > 0) != (desc->ids != NULL))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "ids: expected n_ids tokens, or NULL and 0, found %s and %d",
+                                desc->ids ? "a list" : "NULL", (int)desc->n_ids);
+    if (!desc->ids || taken) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "ids: expected source static, which takes them, found a policy "
+                            "without it; add it or pass no ids");
+}
+
 static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_bundle *bundle,
+                                                const specrt_policy_desc *desc,
                                                 specrt__policy_source *source, specrt_error *err) {
-    specrt_ranks ranks;
-    if (!bundle)
-        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "static: needs a bundle with section 'ranks'; "
-                                "vocabtrim-calibrate builds it");
-    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
-    if (source->size < 0) source->size = specrt__policy_published_size(ranks.header, source->size);
-    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, source->size, &source->size, err));
+    specrt__ranks_order order;
+    SPECRT__TRY(desc->ids ? specrt__ranks_of_ids(desc, p->n_vocab, &p->env, &order, err)
+                          : specrt__ranks_of_bundle(bundle, &order, err));
+    if (source->size < 0) source->size = specrt__policy_published_size(&order, source->size);
+    SPECRT__TRY(specrt__ranks_size(&order, source->size, &source->size, err));
     int32_t most = source->size;
     for (int32_t i = 1; i < source->n_levels; i++) {
         int32_t *size = &source->levels[i];
-        SPECRT__TRY(specrt__ranks_size(bundle, &ranks, *size, size, err));
+        SPECRT__TRY(specrt__ranks_size(&order, *size, size, err));
         if (*size > most) most = *size;
     }
-    SPECRT__TRY(specrt__ranks_create(bundle, p->head, most, &p->list, err));
+    SPECRT__TRY(specrt__ranks_create(&order, p->head, most, &p->list, err));
     p->fixed = p->list->segment;
-    if (source->n_levels > 0) specrt__policy_make_levels(p, source, ranks.ids);
+    if (source->n_levels > 0) specrt__policy_make_levels(p, source, order.ids);
     return SPECRT_STATUS_OK;
 }
 
@@ -11676,11 +11768,11 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
                                          const specrt_policy_desc *desc, specrt__policy_spec *spec,
                                          specrt_error *err) {
     specrt_ranks ranks;
+    specrt__policy_source *list = &spec->sources[SPECRT__POLICY_STATIC];
     SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
+    SPECRT__TRY(specrt__policy_check_ids(desc, list->present, err));
     if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
-    if (spec->sources[SPECRT__POLICY_STATIC].present)
-        SPECRT__TRY(
-            specrt__policy_make_static(p, bundle, &spec->sources[SPECRT__POLICY_STATIC], err));
+    if (list->present) SPECRT__TRY(specrt__policy_make_static(p, bundle, desc, list, err));
     SPECRT__TRY(specrt__policy_make_sources(p, bundle, desc, spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
@@ -12720,8 +12812,7 @@ enum {
     SPECRT__AT_OPEN = 8,     /* observe_chain left its last token to start */
     SPECRT__AT_DRAFT = 16,   /* a tree has its root, and grows */
     SPECRT__AT_DRAFTED = 32, /* it is finished, or another was verified */
-    SPECRT__AT_ENDED = 64,   /* the answer ended, or a model failed */
-    SPECRT__AT_BEGUN = 126   /* any but the first */
+    SPECRT__AT_ENDED = 64    /* the answer ended, or a model failed */
 };
 
 /* A chain whose last token is not drawn yet, and the target's best tokens at each of its nodes. */
@@ -13087,18 +13178,20 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
 
 /* What is expected where a session stands. */
 static const char *specrt__session_expected(int at) {
-    if (at & SPECRT__AT_CREATED) return "specrt_session_begin()";
-    if (at & SPECRT__AT_PROMPT) return "specrt_session_prefill() with the prompt";
-    if (at & SPECRT__AT_READ) return "specrt_session_first() or start(), which root a tree";
+    if (at & SPECRT__AT_CREATED) return "specrt_session_begin() first";
+    if (at & SPECRT__AT_PROMPT) return "specrt_session_prefill() first, with the prompt";
+    if (at & SPECRT__AT_READ) return "specrt_session_first() or start() first, which root a tree";
     if (at & SPECRT__AT_OPEN)
-        return "specrt_session_start() with the token that observe_chain() lacked";
-    if (at & SPECRT__AT_DRAFT) return "specrt_session_expand() or finish()";
-    if (at & SPECRT__AT_DRAFTED) return "specrt_session_accept(), or verify() and observe()";
-    return "specrt_session_begin(), since the generation has ended";
+        return "specrt_session_start() first, with the token that observe_chain() lacked";
+    if (at & SPECRT__AT_DRAFT)
+        return "specrt_session_expand() or finish(), or begin() for another prompt";
+    if (at & SPECRT__AT_DRAFTED)
+        return "specrt_session_accept(), or verify() and observe(), which end the cycle";
+    return "specrt_session_begin() first: the generation has ended";
 }
 
 SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, const char *call) {
-    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s first", call,
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s", call,
                             specrt__session_expected(s->at));
 }
 
@@ -14042,20 +14135,15 @@ static void specrt__snapshot_settle(specrt_session *s) {
     if (s->pool->n_changed > 0) specrt__session_pack(s);
 }
 
-/* A cycle that is under way has state that a save omits. */
-static specrt_status specrt__snapshot_check_order(specrt_session *s) {
-    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_BEGUN, "save"));
-    if (!(s->at & SPECRT__AT_DRAFTED) && (s->level == 0 || s->open.n > 0)) return SPECRT_STATUS_OK;
-    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
-                            "save: expected specrt_session_accept() or observe() first, which end "
-                            "the cycle");
-}
-
 SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, size_t capacity,
                                              size_t *n_bytes) {
     SPECRT__SESSION_NEEDS(s, n_bytes, "save");
     *n_bytes = 0;
-    SPECRT__TRY(specrt__snapshot_check_order(s));
+    bool drafting = s->at & SPECRT__AT_DRAFTED || (s->level > 0 && s->open.n == 0);
+    if (drafting && capacity > 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "save: expected specrt_session_accept() or observe() first, which "
+                                "end the cycle");
     specrt__save w = {NULL, SPECRT__SAVED_HEADER + specrt__snapshot_text(s)};
     *n_bytes = specrt__snapshot_bound(s);
     if (*n_bytes > UINT32_MAX)
@@ -14159,8 +14247,9 @@ static int specrt__snapshot_at(const specrt__snapshot *in) {
     bool open = in->lists[in->n_lists - 2].n > 0;
     if (specrt__base_load32(in->bytes + 8) == 1)
         return open ? SPECRT__AT_OPEN : SPECRT__AT_PROMPT | SPECRT__AT_READ | SPECRT__AT_DRAFT;
-    bool begun = (at & ~(uint32_t)(SPECRT__AT_BEGUN & ~SPECRT__AT_DRAFTED)) == 0 && at != 0;
-    return begun && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
+    const uint32_t places = SPECRT__AT_CREATED | SPECRT__AT_PROMPT | SPECRT__AT_READ |
+                            SPECRT__AT_OPEN | SPECRT__AT_DRAFT | SPECRT__AT_ENDED;
+    return (at & ~places) == 0 && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
 }
 
 /* Every index within its array, but for what the target thought best: those are checked before use, as an

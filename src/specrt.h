@@ -341,7 +341,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *     policy := source ('+' source)*      source := name[:size][@key=value]...
  *
  *     full                         every token
- *     static:N                     the N most frequent tokens of the bundle; static:N/M/... by tree level
+ *     static:N                     the N most frequent tokens, by the bundle or by ids; N/M/... by tree level
  *     window:W                     MicroSpec: tokens that the target recently emitted or ranked high
  *     retrieve:B                   EvoSpec: tokens near those that the list lacked
  *     successor:K                  the K likeliest successors of the tokens being extended
@@ -362,6 +362,10 @@ typedef struct specrt_policy_desc {
     int32_t n_vocab;       /* tokens are in [0, n_vocab); 0: from the bundle, else from the head */
     int32_t n_terminators; /* tokens that end a generation, in addition to the bundle's */
     const int32_t *terminators; /* i32 [n_terminators], copied */
+    /* i32 [n_ids] distinct target ids, most frequent first, copied: the list of `static`, in place of the
+     * bundle's. Tokens without a row in a head with ids are skipped. NULL: the bundle's list */
+    const int32_t *ids;
+    int32_t n_ids; /* also the size of `static` without N */
     /* [n_vocab, n_embed] the embedding that DynaSpec's router reads, copied; its rows are borrowed for the
      * policy's life. NULL: no source needs it */
     const specrt_head_desc *embedding;
@@ -1034,8 +1038,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
- * @return OK; BAD_ORDER before begin, and between expand and observe; BAD_ARG when the capacity is below
- * *n_bytes. */
+ * @return OK; BAD_ORDER between expand and observe; BAD_ARG when the capacity is below *n_bytes. */
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 

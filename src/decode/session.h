@@ -17,8 +17,7 @@ enum {
     SPECRT__AT_OPEN = 8,     /* observe_chain left its last token to start */
     SPECRT__AT_DRAFT = 16,   /* a tree has its root, and grows */
     SPECRT__AT_DRAFTED = 32, /* it is finished, or another was verified */
-    SPECRT__AT_ENDED = 64,   /* the answer ended, or a model failed */
-    SPECRT__AT_BEGUN = 126   /* any but the first */
+    SPECRT__AT_ENDED = 64    /* the answer ended, or a model failed */
 };
 
 /* A chain whose last token is not drawn yet, and the target's best tokens at each of its nodes. */

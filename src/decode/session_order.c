@@ -6,18 +6,20 @@
 
 /* What is expected where a session stands. */
 static const char *specrt__session_expected(int at) {
-    if (at & SPECRT__AT_CREATED) return "specrt_session_begin()";
-    if (at & SPECRT__AT_PROMPT) return "specrt_session_prefill() with the prompt";
-    if (at & SPECRT__AT_READ) return "specrt_session_first() or start(), which root a tree";
+    if (at & SPECRT__AT_CREATED) return "specrt_session_begin() first";
+    if (at & SPECRT__AT_PROMPT) return "specrt_session_prefill() first, with the prompt";
+    if (at & SPECRT__AT_READ) return "specrt_session_first() or start() first, which root a tree";
     if (at & SPECRT__AT_OPEN)
-        return "specrt_session_start() with the token that observe_chain() lacked";
-    if (at & SPECRT__AT_DRAFT) return "specrt_session_expand() or finish()";
-    if (at & SPECRT__AT_DRAFTED) return "specrt_session_accept(), or verify() and observe()";
-    return "specrt_session_begin(), since the generation has ended";
+        return "specrt_session_start() first, with the token that observe_chain() lacked";
+    if (at & SPECRT__AT_DRAFT)
+        return "specrt_session_expand() or finish(), or begin() for another prompt";
+    if (at & SPECRT__AT_DRAFTED)
+        return "specrt_session_accept(), or verify() and observe(), which end the cycle";
+    return "specrt_session_begin() first: the generation has ended";
 }
 
 SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, const char *call) {
-    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s first", call,
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s", call,
                             specrt__session_expected(s->at));
 }
 

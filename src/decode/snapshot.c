@@ -125,20 +125,15 @@ static void specrt__snapshot_settle(specrt_session *s) {
     if (s->pool->n_changed > 0) specrt__session_pack(s);
 }
 
-/* A cycle that is under way has state that a save omits. */
-static specrt_status specrt__snapshot_check_order(specrt_session *s) {
-    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_BEGUN, "save"));
-    if (!(s->at & SPECRT__AT_DRAFTED) && (s->level == 0 || s->open.n > 0)) return SPECRT_STATUS_OK;
-    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
-                            "save: expected specrt_session_accept() or observe() first, which end "
-                            "the cycle");
-}
-
 SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, size_t capacity,
                                              size_t *n_bytes) {
     SPECRT__SESSION_NEEDS(s, n_bytes, "save");
     *n_bytes = 0;
-    SPECRT__TRY(specrt__snapshot_check_order(s));
+    bool drafting = s->at & SPECRT__AT_DRAFTED || (s->level > 0 && s->open.n == 0);
+    if (drafting && capacity > 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "save: expected specrt_session_accept() or observe() first, which "
+                                "end the cycle");
     specrt__save w = {NULL, SPECRT__SAVED_HEADER + specrt__snapshot_text(s)};
     *n_bytes = specrt__snapshot_bound(s);
     if (*n_bytes > UINT32_MAX)
@@ -242,8 +237,9 @@ static int specrt__snapshot_at(const specrt__snapshot *in) {
     bool open = in->lists[in->n_lists - 2].n > 0;
     if (specrt__base_load32(in->bytes + 8) == 1)
         return open ? SPECRT__AT_OPEN : SPECRT__AT_PROMPT | SPECRT__AT_READ | SPECRT__AT_DRAFT;
-    bool begun = (at & ~(uint32_t)(SPECRT__AT_BEGUN & ~SPECRT__AT_DRAFTED)) == 0 && at != 0;
-    return begun && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
+    const uint32_t places = SPECRT__AT_CREATED | SPECRT__AT_PROMPT | SPECRT__AT_READ |
+                            SPECRT__AT_OPEN | SPECRT__AT_DRAFT | SPECRT__AT_ENDED;
+    return (at & ~places) == 0 && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
 }
 
 /* Every index within its array, but for what the target thought best: those are checked before use, as an

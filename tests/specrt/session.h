@@ -7,6 +7,7 @@
 #include "fixture.h"
 #include "specrt/pair.h"
 #include "test.h"
+#include "specrt/root.h"
 
 enum { V = PAIR_V, D = PAIR_D, N_PROMPT = 20, N_TOKENS = 160, MAX_STREAM = N_TOKENS + 64 };
 
@@ -70,7 +71,7 @@ static inline void make_prompt(int32_t *stream) {
 static inline void decode_plain(const specrt_sampling *sampling, run *r) {
     float logits[V];
     specrt_verifier *v;
-    REQUIRE(specrt_verifier_create(V, sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
     make_prompt(r->stream);
     for (r->n = N_PROMPT; r->n < N_TOKENS; r->n++) {
         pair_target(&models, r->stream[r->n - 2], r->stream[r->n - 1], logits);
@@ -121,23 +122,23 @@ static inline specrt_status tell(specrt_session *s, const specrt_draft *draft,
     if (telling == TELLS_CHAINS)
         return specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, last, rows);
     REQUIRE(!specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, -1, rows));
-    CHECK_INT(specrt_session_observe(s, draft, verdict, rows), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_observe(s, draft, verdict, rows), SPECRT_STATUS_BAD_ORDER);
     CHECK_INT(specrt_session_observe_chain(s, draft->tokens, draft->n, n_accepted, -1, rows),
-              SPECRT_STATUS_BAD_ARG);
+              SPECRT_STATUS_BAD_ORDER);
     CHECK_INT(specrt_session_start(s, V), SPECRT_STATUS_BAD_ARG); /* it stays open */
     return specrt_session_start(s, last);
 }
 
 /* One sequence through a session; with_prefix: the first half of the prompt has no logits. */
-static inline void decode(specrt_session *s, const setting *set, int32_t bound, bool with_prefix,
-                          run *r) {
+static inline void decode_as(specrt_session *s, const specrt_request *request, const setting *set,
+                             int32_t bound, bool with_prefix, run *r) {
     static __thread float logits[SPECRT_TREE_MAX_NODES * V];
     int32_t ids[SPECRT_TREE_MAX_NODES * 3];
     uint64_t state = 77;
     specrt_draft draft;
     specrt_verdict verdict;
     make_prompt(r->stream);
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    REQUIRE(specrt_session_begin(s, request) == SPECRT_STATUS_OK);
     int32_t n_prefix = with_prefix ? N_PROMPT / 2 : 0;
     REQUIRE(specrt_session_prefill(s, r->stream, n_prefix, NULL) == SPECRT_STATUS_OK);
     for (int32_t i = n_prefix; i < N_PROMPT; i++)
@@ -146,7 +147,7 @@ static inline void decode(specrt_session *s, const setting *set, int32_t bound, 
     specrt_target_rows rows = told(set->truth, logits, N_PROMPT - n_prefix, ids, &state);
     REQUIRE(specrt_session_prefill(s, r->stream + n_prefix, N_PROMPT - n_prefix, &rows) ==
             SPECRT_STATUS_OK);
-    r->stream[N_PROMPT] = specrt_session_draw(s, logits + (N_PROMPT - 1 - n_prefix) * V);
+    REQUIRE(!specrt_session_draw(s, logits + (N_PROMPT - 1 - n_prefix) * V, &r->stream[N_PROMPT]));
     REQUIRE(specrt_session_start(s, r->stream[N_PROMPT]) == SPECRT_STATUS_OK);
     for (r->n = N_PROMPT + 1; r->n < N_TOKENS; r->n += verdict.n) {
         int32_t before = r->stream[r->n - 2];
@@ -160,6 +161,11 @@ static inline void decode(specrt_session *s, const setting *set, int32_t bound, 
         REQUIRE(tell(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
     }
     specrt_session_get_stats(s, &r->stats);
+}
+
+static inline void decode(specrt_session *s, const setting *set, int32_t bound, bool with_prefix,
+                          run *r) {
+    decode_as(s, NULL, set, bound, with_prefix, r);
 }
 
 static inline specrt_policy *make_policy(const char *text) {

@@ -10,8 +10,8 @@
 enum { V = TOY_V, N_SEQUENCES = 60000, MAX_STREAM = 5 + SPECRT_TREE_MAX_NODES };
 
 static const specrt_sampling samplings[] = {
-    {1, 0, 0, 0, 1, 0},       {0.7f, 0, 0, 0, 2, 0}, {1, 4, 0, 0, 3, 0},
-    {1.2f, 0, 0.8f, 0, 4, 0}, {1, 0, 0, 0.2f, 5, 0}, {0.9f, 6, 0.9f, 0.05f, 6, 0},
+    {1, 0, 0, 0, 1, 1, 0},       {0.7f, 0, 0, 0, 2, 1, 0}, {1, 4, 0, 0, 3, 1, 0},
+    {1.2f, 0, 0.8f, 0, 4, 1, 0}, {1, 0, 0, 0.2f, 5, 1, 0}, {0.9f, 6, 0.9f, 0.05f, 6, 1, 0},
 };
 enum { N_SAMPLINGS = sizeof samplings / sizeof *samplings };
 
@@ -140,9 +140,9 @@ static distribution_fit own_fit(const specrt_sampling *sampling, fault_kind faul
     tally t = {{0}};
     own_loop o = {.fault = fault};
     int32_t stream[MAX_STREAM];
-    REQUIRE(specrt_verifier_create(V, sampling, NULL, &o.v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, sampling, NULL, &o.v, NULL) == SPECRT_STATUS_OK);
     for (uint64_t i = 0; i < n; i++) {
-        o.v->sampling.sequence = i;
+        o.v->sampling.generation = i;
         own_sequence(&o, stream);
         count(&t, stream);
     }
@@ -172,7 +172,7 @@ static void test_refused(void) {
     specrt_verifier *v;
     specrt_verdict verdict;
     specrt_draft_distribution distribution = {V, ids, q};
-    REQUIRE(specrt_verifier_create(V, &samplings[0], NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, &samplings[0], NULL, &v, NULL) == SPECRT_STATUS_OK);
     toy_logits(1, 1, 2, all);
     token = specrt_verifier_propose(v, all, V, 1, 0, 0, q);
     CHECK(specrt_verify_chain(v, &token, &distribution, 1, logits, 0, &verdict) ==
@@ -325,7 +325,7 @@ static void session_sequence(specrt_session *s, weather *w, int32_t *stream) {
     static float logits[SPECRT_TREE_MAX_NODES * V];
     specrt_draft draft;
     specrt_verdict verdict;
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    specrt_session_begin(s, NULL);
     stream[0] = 1, stream[1] = 2;
     REQUIRE(specrt_session_prefill(s, stream, 1, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_start(s, stream[1]) == SPECRT_STATUS_OK);
@@ -351,7 +351,7 @@ static distribution_fit session_fit(const char *text, const specrt_session_param
     int32_t stream[MAX_STREAM];
     stage st = open_stage(text, params);
     for (uint64_t i = 0; i < N_SESSION; i++) {
-        specrt_session_set_sequence(st.s, i);
+        st.s->generation = i;
         session_sequence(st.s, &w, stream);
         count(&t, stream);
     }
@@ -364,9 +364,10 @@ static const specrt_tree_params chain = {3, 1, 4}, tree = {3, 3, 12};
 static void test_sessions(void) {
     const weather calm = {.state = 1};
     for (int i = 0; i < N_SAMPLINGS; i++) {
-        specrt_session_params top = {.tree = i % 2 ? tree : chain, .sampling = samplings[i]};
+        specrt_session_params top = {
+            .n_logits = V, .tree = i % 2 ? tree : chain, .sampling = samplings[i]};
         specrt_session_params sampled = {
-            .tree = chain, .sampling = samplings[i], .draft = SPECRT_DRAFT_SAMPLED};
+            .n_logits = V, .tree = chain, .sampling = samplings[i], .draft = SPECRT_DRAFT_SAMPLED};
         if (i % 2) sampled.draft_temperature = 0.5f;
         CHECK(holds("top-k", session_fit("window:4@min=3", &top, calm)));
         CHECK(holds("sampled", session_fit("window:4@min=3", &sampled, calm)));
@@ -380,7 +381,7 @@ static void test_auto(void) {
     const specrt_auto_desc desc = {.num_steps = 4, .n_lists = 1, .costs = costs};
     for (int i = 0; i < N_SAMPLINGS; i++) {
         specrt_auto_stats stats;
-        specrt_session_params params = {.tree = {4, 1, 5}, .sampling = samplings[i]};
+        specrt_session_params params = {.n_logits = V, .tree = {4, 1, 5}, .sampling = samplings[i]};
         if (i % 3) params.draft = SPECRT_DRAFT_SAMPLED;
         REQUIRE(specrt_auto_create(&desc, NULL, &params.auto_draft, NULL) == SPECRT_STATUS_OK);
         CHECK(holds("auto_draft", session_fit("window:4@min=3", &params, calm)));
@@ -403,9 +404,10 @@ static void test_routed(void) {
     };
     const weather calm = {.state = 1};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        specrt_session_params top = {.tree = i % 2 ? tree : chain, .sampling = samplings[i]};
+        specrt_session_params top = {
+            .n_logits = V, .tree = i % 2 ? tree : chain, .sampling = samplings[i]};
         specrt_session_params sampled = {
-            .tree = chain, .sampling = samplings[i], .draft = SPECRT_DRAFT_SAMPLED};
+            .n_logits = V, .tree = chain, .sampling = samplings[i], .draft = SPECRT_DRAFT_SAMPLED};
         top.tree.topk = top.tree.topk < 2 ? top.tree.topk : 2;
         CHECK(holds(texts[i], session_fit(texts[i], &top, calm)));
         CHECK(holds(texts[i], session_fit(texts[i], &sampled, calm)));
@@ -428,7 +430,7 @@ static distribution_fit answers_fit(const specrt_session_params *params, bool ag
     for (int i = 0; i < CELLS; i++) p[i] = one[i / (V * V)] * one[i % (V * V)];
     for (int i = 0; i < N; i++) {
         session_sequence(st.s, &calm, stream[0]);
-        if (again) specrt_session_set_sequence(st.s, st.s->sequence);
+        if (again) st.s->generation--; /* as if each begin took the same number */
         session_sequence(st.s, &calm, stream[1]);
         seen[((stream[0][2] * V + stream[0][3]) * V + stream[1][2]) * V + stream[1][3]]++;
     }
@@ -437,9 +439,9 @@ static distribution_fit answers_fit(const specrt_session_params *params, bool ag
 }
 
 static void test_answers(void) {
-    specrt_session_params top = {.tree = tree, .sampling = samplings[0]};
+    specrt_session_params top = {.n_logits = V, .tree = tree, .sampling = samplings[0]};
     specrt_session_params sampled = {
-        .tree = chain, .sampling = samplings[5], .draft = SPECRT_DRAFT_SAMPLED};
+        .n_logits = V, .tree = chain, .sampling = samplings[5], .draft = SPECRT_DRAFT_SAMPLED};
     CHECK(holds("top-k answers", answers_fit(&top, false)));
     CHECK(holds("sampled answers", answers_fit(&sampled, false)));
     CHECK(broken("one answer twice", answers_fit(&top, true)));
@@ -448,9 +450,9 @@ static void test_answers(void) {
 
 static void test_session_mutants(void) {
     const weather stale = {.stale = true, .state = 1}, twice = {.twice = true, .state = 1};
-    specrt_session_params top = {.tree = tree, .sampling = samplings[0]};
+    specrt_session_params top = {.n_logits = V, .tree = tree, .sampling = samplings[0]};
     specrt_session_params sampled = {
-        .sampling = samplings[0], .tree = chain, .draft = SPECRT_DRAFT_SAMPLED};
+        .n_logits = V, .sampling = samplings[0], .tree = chain, .draft = SPECRT_DRAFT_SAMPLED};
     CHECK(broken("stale tree", session_fit("window:4", &top, stale)));
     CHECK(broken("stale chain", session_fit("window:4", &sampled, stale)));
     top.tree = chain;
@@ -470,14 +472,15 @@ static void test_wild(void) {
         tally all = {{0}}, sampled = {{0}};
         int n_sampled = 0;
         for (int i = 0; i < N_STAGES; i++) {
-            specrt_session_params params = {.sampling = *sampling, .tree = {4, 1 + i % 2, 5}};
+            specrt_session_params params = {
+                .n_logits = V, .sampling = *sampling, .tree = {4, 1 + i % 2, 5}};
             if (i % 4 == 0) params.draft = SPECRT_DRAFT_SAMPLED;
             if (i % 8 == 0) params.draft_temperature = 2;
             stages[i] = open_stage(texts[i / 4], &params);
         }
         for (uint64_t i = 0; i < N_SEQUENCES; i++) {
             int32_t stream[MAX_STREAM], at = whim(&w, N_STAGES);
-            specrt_session_set_sequence(stages[at].s, i);
+            stages[at].s->generation = i;
             session_sequence(stages[at].s, &w, stream);
             count(&all, stream);
             if (at % 4) continue;
@@ -498,29 +501,40 @@ static void test_kinds(void) {
         const char *what;
     } bad[] = {
         {{.draft = SPECRT_DRAFT_SAMPLED}, "greedy"},
-        {{.draft = SPECRT_DRAFT_SAMPLED, .sampling = {.temperature = 1}, .tree = {.topk = 2}},
+        {{.draft = SPECRT_DRAFT_SAMPLED,
+          .sampling = {.temperature = 1, .session = 1},
+          .tree = {.topk = 2}},
          "topk 1"},
-        {{.sampling = {.temperature = 1}, .draft_temperature = 1}, "top-k drafts are not sampled"},
-        {{.draft = SPECRT_DRAFT_SAMPLED, .sampling = {.temperature = 1}, .draft_temperature = -1},
-         "draft_temperature"},
-        {{.draft = SPECRT_DRAFT_SAMPLED, .sampling = {.temperature = 1}, .draft_temperature = NAN},
+        {{.sampling = {.temperature = 1, .session = 1}, .draft_temperature = 1},
+         "top-k drafts are not sampled"},
+        {{.draft = SPECRT_DRAFT_SAMPLED,
+          .sampling = {.temperature = 1, .session = 1},
+          .draft_temperature = -1},
          "draft_temperature"},
         {{.draft = SPECRT_DRAFT_SAMPLED,
-          .sampling = {.temperature = 1},
+          .sampling = {.temperature = 1, .session = 1},
+          .draft_temperature = NAN},
+         "draft_temperature"},
+        {{.draft = SPECRT_DRAFT_SAMPLED,
+          .sampling = {.temperature = 1, .session = 1},
           .draft_temperature = 100.1f},
          "draft_temperature"},
-        {{.draft = (specrt_draft_kind)2, .sampling = {.temperature = 1}}, "sampled (1)"},
+        {{.draft = (specrt_draft_kind)2, .sampling = {.temperature = 1, .session = 1}},
+         "sampled (1)"},
     };
-    specrt_session_params good = {
-        .draft = SPECRT_DRAFT_SAMPLED, .sampling = {.temperature = 1}, .draft_temperature = 100};
+    specrt_session_params good = {.n_logits = V,
+                                  .draft = SPECRT_DRAFT_SAMPLED,
+                                  .sampling = {.temperature = 1, .session = 1},
+                                  .draft_temperature = 100};
     stage st = open_stage("full", &good);
     const specrt_tree_params *p = specrt_tree_get_params(st.s->tree);
     CHECK(p->topk == 1 && p->num_steps == 6 && p->num_draft_tokens == 7);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         specrt_session *s;
         specrt_error err;
-        CHECK(specrt_session_create(st.policy, &bad[i].params, NULL, &s, &err) ==
-              SPECRT_STATUS_BAD_ARG);
+        specrt_session_params params = bad[i].params;
+        params.n_logits = V;
+        CHECK(specrt_session_create(st.policy, &params, NULL, &s, &err) == SPECRT_STATUS_BAD_ARG);
         CHECK_HAS(err.msg, bad[i].what);
         CHECK(s == NULL);
     }
@@ -529,14 +543,19 @@ static void test_kinds(void) {
 
 /* A sampled draft is verified as it was sampled: not as a tree, not with tokens put in its place. */
 static void test_edited(void) {
-    specrt_session_params params = {
-        .draft = SPECRT_DRAFT_SAMPLED, .sampling = {.temperature = 1}, .tree = {.num_steps = 2}};
+    specrt_session_params params = {.n_logits = V,
+                                    .draft = SPECRT_DRAFT_SAMPLED,
+                                    .sampling = {.temperature = 1, .session = 1},
+                                    .tree = {.num_steps = 2}};
     weather w = {.state = 1};
     stage st = open_stage("window:3@min=3", &params);
     float logits[4 * V] = {0};
     int32_t parents[3] = {-1, 0, 0}, tokens[4] = {2, 0, 0, 0};
     specrt_draft draft, edited;
     specrt_verdict verdict;
+    const int32_t prompt = 1;
+    REQUIRE(specrt_session_begin(st.s, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_prefill(st.s, &prompt, 1, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_start(st.s, 2) == SPECRT_STATUS_OK);
     draft_stage(st.s, 1, 2, &w, &draft);
     REQUIRE(draft.n == 3);
@@ -550,11 +569,9 @@ static void test_edited(void) {
     edited = draft;
     edited.tokens = tokens;
     memcpy(tokens, draft.tokens, 2 * sizeof *tokens);
-    for (tokens[2] = 0; tokens[2] < V; tokens[2]++) { /* those outside the shortlist have no q */
-        bool listed = specrt_session_member(st.s, tokens[2], 0) != SPECRT_MEMBER_NO;
+    for (tokens[2] = 0; tokens[2] < V; tokens[2]++) /* the others were not drawn from its q */
         CHECK(specrt_session_verify(st.s, &edited, logits, &verdict) ==
-              (listed ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_ARG));
-    }
+              (tokens[2] == draft.tokens[2] ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_ARG));
     edited.n = 1;
     CHECK(specrt_session_verify(st.s, &edited, logits, &verdict) == SPECRT_STATUS_OK);
     CHECK_INT(verdict.n, 1);
@@ -563,7 +580,7 @@ static void test_edited(void) {
 
 static void test_no_allocation(void) {
     specrt_session_params params = {
-        .draft = SPECRT_DRAFT_SAMPLED, .sampling = samplings[5], .tree = chain};
+        .n_logits = V, .draft = SPECRT_DRAFT_SAMPLED, .sampling = samplings[5], .tree = chain};
     fixture_allocator a = {0, 0, 0};
     specrt_env env = fixture_desc(&a);
     weather w = {.wild = true, .state = 5};

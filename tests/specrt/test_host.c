@@ -111,6 +111,7 @@ typedef struct bench {
     specrt_head *head;
     specrt_policy *policy;
     specrt_session *session;
+    specrt_sampling sampling;
     specrt_host host;
     toy *toy;
 } bench;
@@ -128,11 +129,14 @@ static void bench_make(bench *b, const char *policy, int32_t topk, float tempera
     specrt_head_desc head = {.rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = D};
     specrt_policy_desc desc = {
         .text = policy, .terminators = terminator, .n_terminators = terminator ? 1 : 0};
-    specrt_session_params params = {.tree = {.num_steps = 4, .topk = topk, .num_draft_tokens = 12},
-                                    .sampling = {.temperature = temperature, .seed = 9}};
+    specrt_session_params params = {
+        .tree = {.num_steps = 4, .topk = topk, .num_draft_tokens = 12},
+        .sampling = {.temperature = temperature, .seed = 9, .session = 1},
+        .n_logits = V};
     REQUIRE(specrt_head_bind(NULL, &head, &env, &b->head, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_policy_create(NULL, b->head, &desc, &b->policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(b->policy, &params, NULL, &b->session, NULL) == SPECRT_STATUS_OK);
+    b->sampling = params.sampling;
     b->toy = (toy *)calloc(1, sizeof *b->toy);
     b->host = (specrt_host){b->toy, 0, 10, prefill, draft, verify, commit, NULL, 0, 0};
 }
@@ -144,21 +148,37 @@ static void bench_free(bench *b) {
     free(b->toy);
 }
 
-static specrt_status generate(bench *b, specrt_generation *g, specrt_error *err) {
+/* generation : its number; -1: the next */
+static specrt_status generate_as(bench *b, specrt_generation *g, int64_t max_tokens,
+                                 int64_t generation) {
     int32_t prompt[N_PROMPT];
     for (int32_t i = 0; i < N_PROMPT; i++) prompt[i] = prompt_token(i);
     b->toy->n = b->toy->n_given = 0;
     g->user = b->toy;
     g->each = take;
-    return specrt_generate(b->session, &b->host, prompt, N_PROMPT, g, err);
+    specrt_sampling sampling = b->sampling;
+    sampling.generation = (uint64_t)generation;
+    const specrt_request request = {.max_tokens = max_tokens,
+                                    .sampling = generation < 0 ? NULL : &sampling};
+    return specrt_generate(b->session, &b->host, &request, prompt, N_PROMPT, g);
 }
 
-static void plain(float temperature, uint64_t sequence, int32_t *out, int32_t n) {
+static specrt_status generate(bench *b, specrt_generation *g, int64_t max_tokens) {
+    return generate_as(b, g, max_tokens, -1);
+}
+
+static const char *error_of(const bench *b) {
+    return specrt_session_last_error(b->session)->msg;
+}
+
+static void plain(float temperature, uint64_t session, uint64_t generation, int32_t *out,
+                  int32_t n) {
     float logits[V];
     specrt_verifier *v;
-    specrt_sampling sampling = {.temperature = temperature, .seed = 9, .sequence = sequence};
+    specrt_sampling sampling = {
+        .temperature = temperature, .seed = 9, .session = session, .generation = generation};
     int32_t before = prompt_token(N_PROMPT - 2), last = prompt_token(N_PROMPT - 1);
-    REQUIRE(specrt_verifier_create(V, &sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, &sampling, NULL, &v, NULL) == SPECRT_STATUS_OK);
     for (int32_t i = 0; i < n; i++) {
         logits_of(before, last, logits);
         out[i] = specrt_verifier_draw(v, logits, N_PROMPT + i);
@@ -175,19 +195,20 @@ static void test_same(void) {
     static const char *const policies[] = {"full", "window:64@min=8", "microspec-paper"};
     for (int i = 0; i < 12; i++) {
         bench b;
-        specrt_generation g = {.max_tokens = 150};
+        specrt_generation g = {0};
+        const int64_t max_tokens = 150;
         float temperature = i % 2 ? 0.8f : 0;
         int32_t expected[150];
         specrt_session_stats stats;
         bench_make(&b, policies[i / 4], i / 2 % 2 ? 1 : 3, temperature, NULL);
         b.host.max_batch = i % 3 ? 10 : N_PROMPT;
         int n_before = b.allocator.n_calls;
-        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+        CHECK_INT(generate(&b, &g, max_tokens), SPECRT_STATUS_OK);
         CHECK_INT(b.allocator.n_calls, n_before);
         CHECK_INT(g.end, SPECRT_END_LENGTH);
         CHECK_INT(g.n_tokens, 150);
         CHECK_INT(b.toy->n_given, 150);
-        plain(temperature, 0, expected, 150);
+        plain(temperature, 1, 0, expected, 150);
         CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
         specrt_session_get_stats(b.session, &stats);
         CHECK(stats.n_emitted > stats.n_cycles); /* drafts were accepted */
@@ -199,14 +220,15 @@ static void test_same(void) {
 static void test_depth(void) {
     for (int i = 0; i < 16; i++) {
         bench b;
-        specrt_generation g = {.max_tokens = 100};
+        specrt_generation g = {0};
+        const int64_t max_tokens = 100;
         int32_t expected[100], topk = i % 2 ? 1 : 3, num_steps = i / 2 % 2 ? 2 : 9;
         float p_min = i / 4 % 2 ? 0.2f : 0, temperature = i / 8 ? 0.8f : 0;
         bench_make(&b, "full", topk, temperature, NULL);
         b.host.num_steps = num_steps;
         b.host.p_min = p_min;
-        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
-        plain(temperature, 0, expected, 100);
+        CHECK_INT(generate(&b, &g, max_tokens), SPECRT_STATUS_OK);
+        plain(temperature, 1, 0, expected, 100);
         CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
         int32_t most = num_steps < 4 ? num_steps : 4;
         CHECK(p_min > 0 ? b.toy->most_passes > 1 && b.toy->most_passes <= most
@@ -222,21 +244,24 @@ static void test_auto(void) {
         const double levels[] = {0.02, 0.25, 1.2};
         double costs[5] = {1};
         bench b;
-        specrt_generation g = {.max_tokens = 300};
+        specrt_generation g = {0};
+        const int64_t max_tokens = 300;
         int32_t expected[300], topk = i % 2 ? 1 : 3;
         float temperature = i / 2 % 2 ? 0.8f : 0;
         specrt_auto_stats stats;
         specrt_auto_desc desc = {.num_steps = 4, .n_lists = 1, .costs = costs};
-        specrt_session_params params = {.tree = {4, topk, 12},
-                                        .sampling = {.temperature = temperature, .seed = 9}};
+        specrt_session_params params = {
+            .tree = {4, topk, 12},
+            .sampling = {.temperature = temperature, .seed = 9, .session = 1},
+            .n_logits = V};
         for (int n = 1; n <= 4; n++) costs[n] = 1 + levels[i / 4] * n;
         REQUIRE(specrt_auto_create(&desc, NULL, &params.auto_draft, NULL) == SPECRT_STATUS_OK);
         bench_make(&b, "full", topk, temperature, NULL);
         specrt_session_close(b.session);
         REQUIRE(specrt_session_create(b.policy, &params, NULL, &b.session, NULL) ==
                 SPECRT_STATUS_OK);
-        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
-        plain(temperature, 0, expected, 300);
+        CHECK_INT(generate(&b, &g, max_tokens), SPECRT_STATUS_OK);
+        plain(temperature, 1, 0, expected, 300);
         CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
         specrt_auto_get_stats(params.auto_draft, &stats);
         CHECK(stats.n_emitted >= 299 && stats.n_passes > 0 && b.toy->n_levels == stats.n_passes);
@@ -250,7 +275,7 @@ static void test_ends(void) {
     bench b;
     int32_t expected[MOST];
     specrt_generation g = {0};
-    plain(0.8f, 0, expected, MOST);
+    plain(0.8f, 1, 0, expected, MOST);
     int32_t end = 0; /* a token that first comes late */
     for (int32_t i = 30; i < 60 && !end; i++) {
         bool before = false;
@@ -259,35 +284,34 @@ static void test_ends(void) {
     }
     REQUIRE(end);
     bench_make(&b, "full", 3, 0.8f, &expected[end]);
-    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(generate(&b, &g, 0), SPECRT_STATUS_OK);
     CHECK_INT(g.end, SPECRT_END_TERMINATOR);
     CHECK_INT(b.toy->n_given, end + 1);
     CHECK(specrt_policy_ends(b.policy, expected[end]) && !specrt_policy_ends(b.policy, V + 5));
+    specrt_verdict verdict; /* an answer that has ended does not go on */
+    CHECK_INT(specrt_host_cycle(b.session, &b.host, &verdict), SPECRT_STATUS_BAD_ORDER);
+    CHECK_STR(error_of(&b), "host_cycle: expected specrt_session_begin() first: the generation has "
+                            "ended");
     b.toy->stop_after = 5;
-    specrt_session_set_sequence(b.session, 0);
-    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(generate_as(&b, &g, 0, 0), SPECRT_STATUS_OK);
     CHECK_INT(g.end, SPECRT_END_STOPPED);
     CHECK(b.toy->n_given >= 5 && b.toy->n_given <= 5 + 5);
-    b.toy->stop_after = 0;
-    specrt_session_set_sequence(b.session, 0);
-    g.max_tokens = end + 1; /* both at once: the terminator is what ended it */
-    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    b.toy->stop_after = 0; /* both at once: the terminator is what ended it */
+    CHECK_INT(generate_as(&b, &g, end + 1, 0), SPECRT_STATUS_OK);
     CHECK_INT(g.end, SPECRT_END_TERMINATOR);
-    specrt_session_set_sequence(b.session, 0);
-    g.max_tokens = end; /* what ends it comes right behind, perhaps in the same verdict */
-    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(b.toy->n, N_PROMPT + end); /* what is cut off is in no cache, nor the last token */
+    /* what ends it comes right behind, perhaps in the same verdict */
+    CHECK_INT(generate_as(&b, &g, end, 0), SPECRT_STATUS_OK);
     CHECK_INT(g.end, SPECRT_END_LENGTH);
     CHECK_INT(b.toy->n_given, end);
-    specrt_session_set_sequence(b.session, 0);
+    CHECK_INT(b.toy->n, N_PROMPT + end - 1);
     b.toy->most_passes = 0;
     b.host.p_min = 1; /* of the root alone, so that one level is drafted */
-    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    CHECK_INT(generate_as(&b, &g, end, 0), SPECRT_STATUS_OK);
     CHECK_INT(b.toy->most_passes, 1);
     b.host.p_min = 0;
-    specrt_session_set_sequence(b.session, 0);
-    b.toy->n_levels = 0;
-    g.max_tokens = 1; /* the prompt's own: nothing is drafted */
-    CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+    b.toy->n_levels = 0; /* the prompt's own: nothing is drafted */
+    CHECK_INT(generate_as(&b, &g, 1, 0), SPECRT_STATUS_OK);
     CHECK_INT(g.end, SPECRT_END_LENGTH);
     CHECK_INT(b.toy->n_levels, 0);
     bench_free(&b);
@@ -300,11 +324,10 @@ static void test_answers(void) {
     bench_make(&b, "window:64@min=8", 3, 0.8f, NULL);
     for (int i = 0; i < 7; i++) {
         int32_t expected[40];
-        specrt_generation g = {.max_tokens = 40};
-        if (i > 0 && numbers[i] != numbers[i - 1] + 1)
-            specrt_session_set_sequence(b.session, numbers[i]);
-        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
-        plain(0.8f, numbers[i], expected, 40);
+        specrt_generation g = {0};
+        bool counts_on = i == 0 || numbers[i] == numbers[i - 1] + 1;
+        CHECK_INT(generate_as(&b, &g, 40, counts_on ? -1 : (int64_t)numbers[i]), SPECRT_STATUS_OK);
+        plain(0.8f, 1, numbers[i], expected, 40);
         CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
     }
     bench_free(&b);
@@ -330,16 +353,16 @@ static void crowd_make(crowd *c, const char *policy, int32_t topk) {
     for (int i = 0; i < N_SEQUENCES; i++) {
         specrt_session_params params = {
             .tree = {.num_steps = 4, .topk = topk, .num_draft_tokens = 12},
-            .sampling = {.temperature = 0.8f, .seed = 9, .sequence = (uint64_t)(10 * i)}};
+            .sampling = {.temperature = 0.8f, .seed = 9, .session = (uint64_t)(i + 1)},
+            .n_logits = V};
         c->toys[i] = (toy *)calloc(1, sizeof *c->toys[i]);
         REQUIRE(specrt_session_create(c->of.policy, &params, NULL, &c->sessions[i], NULL) ==
                 SPECRT_STATUS_OK);
         c->host[i] = c->of.host;
         c->host[i].user = c->toys[i];
-        c->verdicts[i].n = 1;
-        CHECK_INT(specrt_host_begin(c->sessions[i], &c->host[i], SPECRT_BEGIN_NEW, prompt, N_PROMPT,
-                                    &c->verdicts[i].tokens[0], NULL),
-                  SPECRT_STATUS_OK);
+        CHECK_INT(
+            specrt_host_begin(c->sessions[i], &c->host[i], NULL, prompt, N_PROMPT, &c->verdicts[i]),
+            SPECRT_STATUS_OK);
     }
 }
 
@@ -364,7 +387,7 @@ static bool crowd_takes(crowd *c) {
 static void check_answers(const crowd *c) {
     int32_t expected[N_ANSWER];
     for (int i = 0; i < N_SEQUENCES; i++) {
-        plain(0.8f, (uint64_t)(10 * i), expected, N_ANSWER);
+        plain(0.8f, (uint64_t)(i + 1), 0, expected, N_ANSWER);
         CHECK(memcmp(expected, c->toys[i]->given, sizeof expected) == 0);
     }
     CHECK(memcmp(c->toys[0]->given, c->toys[1]->given, sizeof expected) != 0);
@@ -379,7 +402,7 @@ static void test_turns(void) {
     CHECK(first->segments[0].rows == last->segments[0].rows);
     while (crowd_takes(&c))
         for (int i = 0; i < N_SEQUENCES; i++)
-            CHECK_INT(specrt_host_cycle(c.sessions[i], &c.host[i], &c.verdicts[i], NULL),
+            CHECK_INT(specrt_host_cycle(c.sessions[i], &c.host[i], &c.verdicts[i]),
                       SPECRT_STATUS_OK);
     check_answers(&c);
     crowd_free(&c);
@@ -458,55 +481,99 @@ static void test_context(void) {
     for (int32_t room = 1; room < 12; room++) {
         bench_make(&b, "full", 3, 0, NULL);
         b.host.n_context = N_PROMPT + room;
-        CHECK_INT(generate(&b, &g, NULL), SPECRT_STATUS_OK);
+        CHECK_INT(generate(&b, &g, 0), SPECRT_STATUS_OK);
         CHECK_INT(g.end, SPECRT_END_CONTEXT);
         CHECK_INT(g.n_tokens, room + 1); /* the last needs no position of its own */
         CHECK(b.toy->deepest <= N_PROMPT + room);
         bench_free(&b);
     }
-    specrt_error err;
     bench_make(&b, "full", 3, 0, NULL);
     b.host.n_context = N_PROMPT;
-    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_STR(err.msg, "prompt: expected 1 to 22 tokens, found 23");
+    CHECK_INT(generate(&b, &g, 0), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(error_of(&b), "prompt: expected 1 to 22 tokens, found 23");
     b.host.n_context = 1;
-    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_STR(err.msg,
+    CHECK_INT(generate(&b, &g, 0), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(error_of(&b),
               "host: n_context: expected 0 for no limit, or at least 2 for a prompt and what "
               "follows it, found 1");
     b.host.n_context = -5;
-    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_HAS(err.msg, "n_context: expected 0 for no limit, or at least 2");
+    CHECK_INT(generate(&b, &g, 0), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(error_of(&b), "n_context: expected 0 for no limit, or at least 2");
     bench_free(&b);
+}
+
+/* A second turn: the whole conversation again, or what follows the target's cache. */
+static void test_conversation(void) {
+    int32_t first[40], answers[2][40];
+    for (int again = 0; again < 2; again++) {
+        bench b;
+        specrt_generation g = {0};
+        specrt_request turn = {.begin = SPECRT_BEGIN_TURN, .max_tokens = 40};
+        int32_t talk[N_PROMPT + 42];
+        bench_make(&b, "window:64@min=8", 3, 0.8f, NULL);
+        CHECK_INT(generate(&b, &g, 40), SPECRT_STATUS_OK);
+        memcpy(first, b.toy->given, sizeof first);
+        int32_t n_read = b.toy->n; /* the last token of the answer was never read */
+        CHECK_INT(n_read, N_PROMPT + 39);
+        memcpy(talk, b.toy->stream, (size_t)n_read * sizeof *talk);
+        talk[n_read] = first[39];
+        talk[n_read + 1] = 5;
+        turn.position = again ? 0 : n_read + 1;
+        b.toy->n = again ? 0 : n_read;
+        if (!again) {
+            CHECK_INT(specrt_generate(b.session, &b.host, &turn, talk, 1, &g),
+                      SPECRT_STATUS_BAD_ARG);
+            CHECK_STR(error_of(&b), "begin: position: expected 0 to 62, the tokens that the target "
+                                    "has read (the last emitted one leads the prompt), found 63");
+            turn.position = n_read;
+        }
+        b.toy->n_given = 0;
+        CHECK_INT(specrt_generate(b.session, &b.host, &turn, talk + turn.position,
+                                  n_read + 2 - turn.position, &g),
+                  SPECRT_STATUS_OK);
+        CHECK_INT(b.toy->n_given, 40);
+        memcpy(answers[again], b.toy->given, sizeof answers[again]);
+        bench_free(&b);
+    }
+    CHECK(memcmp(answers[0], answers[1], sizeof answers[0]) == 0);
+    CHECK(memcmp(answers[0], first, sizeof first) != 0);
+}
+
+static int no_logits(void *user, const specrt_draft *d, const float **logits) {
+    return (void)user, (void)d, (void)logits, 0;
 }
 
 static void test_refusals(void) {
     bench b;
-    specrt_error err;
-    specrt_generation g = {.max_tokens = 50};
+    specrt_generation g = {0};
+    specrt_verdict first;
     bench_make(&b, "microspec", 3, 0, NULL);
     specrt_host good = b.host;
     b.host.draft_step = NULL;
-    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_STR(err.msg, "host: draft_step: expected a function, found NULL");
+    CHECK_INT(generate(&b, &g, 50), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(error_of(&b), "host: draft_step: expected a function, found NULL");
     b.host = good;
     b.host.commit = NULL;
-    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_STR(err.msg, "host: commit: expected a function, found NULL");
+    CHECK_INT(generate(&b, &g, 50), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(error_of(&b), "host: commit: expected a function, found NULL");
+    b.host = good;
+    b.host.target_verify = no_logits;
+    CHECK_INT(generate(&b, &g, 50), SPECRT_STATUS_HOST);
+    CHECK_STR(error_of(&b), "host: target_verify: returned 0, expected a result with it, found "
+                            "NULL");
     b.host = good;
     b.toy->fail_at = 3;
-    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_HOST);
-    CHECK_STR(err.msg, "host: target_verify: returned 7");
+    CHECK_INT(generate(&b, &g, 50), SPECRT_STATUS_HOST);
+    CHECK_STR(error_of(&b), "host: target_verify: returned 7");
     CHECK(b.toy->n_given > 0);
-    int32_t bad[2] = {1, V}, first;
+    CHECK_INT(specrt_host_cycle(b.session, &b.host, &first), SPECRT_STATUS_BAD_ORDER);
+    int32_t bad[2] = {1, V};
     b.toy->n = 0;
-    CHECK_INT(specrt_host_begin(b.session, &b.host, SPECRT_BEGIN_NEW, bad, 2, &first, &err),
-              SPECRT_STATUS_BAD_ARG);
-    CHECK_STR(err.msg, "prompt: token 1: expected 0 to 199, found 200");
+    CHECK_INT(specrt_host_begin(b.session, &b.host, NULL, bad, 2, &first), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(error_of(&b), "prompt: token 1: expected 0 to 199, found 200");
     CHECK_INT(b.toy->n, 0); /* the model did not see it */
-    CHECK_INT(specrt_host_begin(b.session, &b.host, SPECRT_BEGIN_NEW, bad, 0, &first, &err),
-              SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(generate(&b, &g, &err), SPECRT_STATUS_OK); /* a session outlives its failures */
+    CHECK_INT(specrt_host_begin(b.session, &b.host, NULL, bad, 0, &first), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(generate(&b, &g, 50), SPECRT_STATUS_OK); /* a session outlives its failures */
     bench_free(&b);
 }
 
@@ -519,6 +586,7 @@ static const test_case cases[] = {
     {"turns", "sessions take turns at an engine, by one table", test_turns},
     {"together", "sessions share each pass of an engine", test_together},
     {"context", "a full context ends it too", test_context},
+    {"conversation", "a turn repeats the conversation, or follows the cache", test_conversation},
     {"refusals", "holes in the table, failing models, bad prompts", test_refusals},
 };
 TEST_MAIN(cases)

@@ -5,6 +5,7 @@
 #include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 
 enum { N_VOCAB = 500, N_COLS = 32, N_FORCED = 3, N_DEFAULT = 100 };
 
@@ -251,7 +252,8 @@ static void test_refused(void) {
     check_refused(NULL, &list, SPECRT_STATUS_BUNDLE_SECTION_MISSING, "vocabtrim-calibrate");
     check_refused(
         bundle, &large, SPECRT_STATUS_BAD_ARG,
-        "policy 'static:501': b.specb: static: size: expected 3 (3 forced tokens) to 499");
+        "policy 'static:501': b.specb: static: size: expected 3 (3 forced tokens) to 499, or none "
+        "for the default 100, found 501");
     check_refused(
         bundle, &levels, SPECRT_STATUS_BAD_ARG,
         "policy 'static:90/2': b.specb: static: size: expected 3 (3 forced tokens) to 499");
@@ -265,6 +267,149 @@ static void test_refused(void) {
     specrt_policy_desc flood = {.terminators = terminators, .n_terminators = 70};
     check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "expected at most 64, found more");
 }
+
+/* --- a list that the application passes --- */
+
+enum { N_LIST = 60 };
+
+/* Distinct tokens by chance. */
+static void choose_list(int32_t *ids) {
+    int32_t all[N_VOCAB];
+    for (int32_t i = 0; i < N_VOCAB; i++) all[i] = i;
+    for (int32_t i = 0; i < N_LIST; i++) {
+        int32_t j = i + random_below(N_VOCAB - i);
+        ids[i] = all[j];
+        all[j] = all[i];
+    }
+}
+
+/* The shortlist scores these tokens, each once and with the product of its row. */
+static void check_tokens(const specrt_shortlist *shortlist, const bool *expected) {
+    float hidden[N_COLS], logits[2 * N_VOCAB];
+    int32_t column = 0;
+    bool seen[N_VOCAB] = {false};
+    for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
+    REQUIRE(specrt_shortlist_logits(shortlist, hidden, 1, logits) == SPECRT_STATUS_OK);
+    for (int32_t k = 0; k < shortlist->n_segments; k++)
+        for (int32_t i = 0; i < shortlist->segments[k].n_rows; i++, column++) {
+            int32_t id = shortlist->segments[k].ids[i];
+            double sum = 0;
+            if (isinf(logits[column])) continue; /* masked: another segment has it */
+            for (int c = 0; c < N_COLS; c++) sum += (double)weights[id * N_COLS + c] * hidden[c];
+            CHECK_NEAR((double)logits[column], sum, 1e-4);
+            CHECK(!seen[id]);
+            seen[id] = true;
+        }
+    CHECK(memcmp(seen, expected, sizeof seen) == 0);
+}
+
+static void check_ids(const specrt_bundle *b, const char *text, const char *canonical,
+                      const int32_t *sizes, int32_t n_sizes) {
+    static const int32_t end = 77;
+    int32_t given[N_LIST], list[N_LIST];
+    float hidden[N_COLS] = {0};
+    choose_list(list);
+    memcpy(given, list, sizeof list);
+    specrt_policy_desc desc = {.text = text,
+                               .n_vocab = N_VOCAB,
+                               .terminators = &end,
+                               .n_terminators = 1,
+                               .ids = given,
+                               .n_ids = N_LIST};
+    specrt_session_params params = {.tree = {.topk = 4}};
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_policy *policy;
+    specrt_session *s;
+    specrt_policy_create(b, head, &desc, &policy, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(policy != NULL);
+    memset(given, 0, sizeof given); /* it was copied */
+    CHECK_STR(specrt_policy_get_info(policy)->text, canonical);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    for (int32_t level = 0; level < 6; level++) {
+        const specrt_beam beam = {.n = 1, .tokens = &end, .logprobs = hidden};
+        bool expected[N_VOCAB] = {
+            [77] = true, [3] = b != NULL}; /* rank 0 ends the bundle's texts */
+        for (int32_t i = 0; i < sizes[level < n_sizes ? level : n_sizes - 1]; i++)
+            expected[list[i]] = true;
+        const specrt_shortlist *shortlist = specrt_session_route(s, level, &beam, hidden, NULL);
+        REQUIRE(shortlist != NULL);
+        check_tokens(shortlist, expected);
+    }
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+/* The application's list, with and without a bundle, whose ranks are another one. */
+static void test_ids(void) {
+    static const int32_t all = N_LIST, some = 40, levels[] = {20, 50, 5};
+    open_all();
+    for (int with = 0; with < 2; with++) {
+        const specrt_bundle *b = with ? bundle : NULL;
+        for (int round = 0; round < 5; round++) {
+            check_ids(b, "static", "static:60", &all, 1);
+            check_ids(b, "static:40", "static:40", &some, 1);
+            check_ids(b, "static:20/50/5", "static:20/50/5", levels, 3);
+            check_ids(b, "frspec", "static:60", &all, 1); /* 127 of this vocabulary */
+        }
+    }
+}
+
+/* Other sources keep to the bundle: a window is filled up by its ranks. */
+static void test_ids_and_window(void) {
+    static const int32_t list[] = {400, 401, 402};
+    specrt_policy_desc desc = {.text = "static+window:12@min=12", .ids = list, .n_ids = 3};
+    specrt_session_params params = {.tree = {.topk = 4}};
+    bool expected[N_VOCAB] = {[3] = true, [7] = true, [400] = true, [401] = true, [402] = true};
+    specrt_policy *policy;
+    specrt_session *s;
+    open_all();
+    REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_start(s, 7) == SPECRT_STATUS_OK);
+    int32_t n = specrt_session_shortlist(s)->n_rows;
+    for (int32_t i = 0; i < n - 5; i++) expected[7 * (i + N_FORCED) + 3] = true;
+    CHECK(n > 5 && n <= specrt_policy_get_info(policy)->bound);
+    check_tokens(specrt_session_shortlist(s), expected);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+static void test_ids_refused(void) {
+    const struct {
+        const char *text;
+        int32_t ids[4], n_ids;
+        const char *message;
+    } wrong[] = {
+        {"static",
+         {5, 6, 7, 5},
+         4,
+         "'static': ids: expected distinct tokens, found 5 at entries 0"},
+        {"static", {5, 6, 6, 6}, 4, "ids: expected distinct tokens, found 6 at entries 1 and 2"},
+        {"static:2", {5, 6, 6, 6}, 4, "found 6 at entries 1 and 2"}, /* beyond the size, too */
+        {"static", {5, -1, 6, 7}, 4, "ids: entry 1: expected a token from 0 to 499 (n_vocab - 1)"},
+        {"static", {5, 6, N_VOCAB, 7}, 4, "ids: entry 2: expected a token from 0 to 499"},
+        {"static:5", {5, 6, 7, 8}, 4, "static: size: expected 1 (0 forced tokens) to 4, or none"},
+        {"static:2/5", {5, 6, 7, 8}, 4, "static: size: expected 1 (0 forced tokens) to 4, or none"},
+        {"static", {5}, 0, "ids: expected n_ids tokens, or NULL and 0, found a list and 0"},
+        {"static", {5}, -3, "ids: expected n_ids tokens, or NULL and 0, found a list and -3"},
+        {"window:40", {5}, 1, "policy 'window:40': ids: expected source static, which takes them"},
+        {"full", {5}, 1, "policy 'full': ids: expected source static, which takes them"},
+    };
+    open_all();
+    for (int with = 0; with < 2; with++)
+        for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+            specrt_policy_desc desc = {
+                .text = wrong[i].text, .ids = wrong[i].ids, .n_ids = wrong[i].n_ids};
+            check_refused(with ? bundle : NULL, &desc, SPECRT_STATUS_BAD_ARG, wrong[i].message);
+        }
+    specrt_policy_desc none = {.text = "static", .n_ids = 3};
+    check_refused(bundle, &none, SPECRT_STATUS_BAD_ARG, "or NULL and 0, found NULL and 3");
+    none.n_ids = -3;
+    check_refused(bundle, &none, SPECRT_STATUS_BAD_ARG, "or NULL and 0, found NULL and -3");
+}
+
+/* --- sizes and vocabularies that do not fit each other --- */
 
 /* A head with fewer rows than the bundle has tokens, whatever the vocabulary is said to be. */
 static void test_small_head(void) {
@@ -315,9 +460,12 @@ static void test_topk(void) {
     specrt_error err;
     REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
     CHECK(specrt_session_create(policy, NULL, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "n_logits: expected the columns of the target's logits, at least 500");
+    specrt_session_params params = {.n_logits = N_VOCAB};
+    CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK(session == NULL);
     CHECK_HAS(err.msg, "topk: expected at most the 5 rows of policy 'static:5', found 10");
-    specrt_session_params params = {.tree = {.topk = 5}};
+    params.tree.topk = 5;
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
     specrt_session_close(session);
     specrt_policy_close(policy);
@@ -333,7 +481,7 @@ static void test_few_logits(void) {
     specrt_error err;
     REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_BAD_ARG);
-    CHECK_HAS(err.msg, "n_logits: expected at least 400, one for every token that may be proposed");
+    CHECK_HAS(err.msg, "at least 400, one for every token that may be proposed");
     params.n_logits = 400;
     CHECK(specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK);
     specrt_session_close(session);
@@ -347,7 +495,7 @@ static void test_fill(void) {
         const int32_t end[2] = {499, 0};
         specrt_policy_desc desc = {
             .text = "window:30@min=12", .terminators = end, .n_terminators = 2};
-        specrt_session_params params = {.tree = {.topk = 14}};
+        specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 14}};
         specrt_policy *policy;
         specrt_session *session;
         REQUIRE(specrt_policy_create(with ? bundle : NULL, head, &desc, &policy, NULL) ==
@@ -356,7 +504,7 @@ static void test_fill(void) {
         CHECK_INT(policy->n_frequent, with ? 499 - 3 : 500); /* all but invalid and forced ones */
         REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
         CHECK_INT(specrt_session_shortlist(session)->n_rows, with ? 3 : 2);
-        REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);
+        root(session, 7);
         const specrt_shortlist *shortlist = specrt_session_shortlist(session);
         CHECK_INT(shortlist->n_rows, 14);
         bool seen[N_VOCAB] = {false};
@@ -375,22 +523,21 @@ static void test_fill(void) {
 static void test_late_prompt(void) {
     open_all();
     specrt_policy_desc desc = {.text = "window:8@only=ctx"};
-    specrt_session_params params = {.tree = {.topk = 8}};
+    specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 8}};
     specrt_policy *policy;
     specrt_session *session;
-    specrt_draft draft;
-    specrt_verdict verdict = {.n = 1, .tokens = {5}};
+    const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
     REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(session, 7) == SPECRT_STATUS_OK);
+    root(session, 7);
     for (int32_t token = 100; token < 130; token++) {
-        REQUIRE(specrt_session_prefill(session, &token, 1, NULL) == SPECRT_STATUS_OK);
-        specrt_session_finish(session, &draft);
-        REQUIRE(specrt_session_observe(session, &draft, &verdict, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_session_begin(session, &turn) == SPECRT_STATUS_OK);
+        root_prompt(session, token);
+        REQUIRE(specrt_session_observe_chain(session, &token, 1, 0, 5, NULL) == SPECRT_STATUS_OK);
         CHECK_INT(specrt_session_shortlist(session)->n_rows, 8);
         CHECK(specrt_session_member(session, token, 0) == SPECRT_MEMBER_NOW);
         CHECK(specrt_session_member(session, 0, 0) ==
-              (token < 107 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO));
+              (token < 106 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO));
     }
     specrt_session_close(session);
     specrt_policy_close(policy);
@@ -403,8 +550,9 @@ static void test_full_decoded(void) {
     specrt_policy *policy;
     specrt_session *session;
     float hidden[N_COLS], logits[N_VOCAB], row[N_COLS];
+    const specrt_session_params params = {.n_logits = N_VOCAB};
     REQUIRE(specrt_policy_create(NULL, q4_head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_create(policy, NULL, NULL, &session, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &session, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
     const specrt_shortlist *shortlist = specrt_session_shortlist(session);
     CHECK_INT(shortlist->n_rows, N_VOCAB);
@@ -426,19 +574,22 @@ static void test_no_memory(void) {
     specrt_head_desc hd = {
         .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = N_VOCAB, .n_cols = N_COLS};
     static const char *const texts[] = {"full", "static:50+window:40@mode=stream", "microspec",
-                                        "static:50/20/90+window:40"};
+                                        "static:50/20/90+window:40", "static"};
+    static const int32_t list[] = {9, 4, 7, 300, 2, 11, 200, 30, 31, 32};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         specrt_status status = SPECRT_STATUS_NO_MEMORY;
         for (int fail_at = 1; status == SPECRT_STATUS_NO_MEMORY; fail_at++) {
             fixture_allocator a = {0, 0, fail_at};
             specrt_env env = fixture_desc(&a);
             specrt_policy_desc desc = {.text = texts[i]};
+            if (i == 4) desc.ids = list, desc.n_ids = 10;
             specrt_head *h = NULL;
             specrt_policy *policy = NULL;
             specrt_session *session = NULL;
             status = specrt_head_bind(bundle, &hd, &env, &h, NULL);
             if (h) status = specrt_policy_create(bundle, h, &desc, &policy, NULL);
-            if (policy) status = specrt_session_create(policy, NULL, NULL, &session, NULL);
+            const specrt_session_params params = {.n_logits = N_VOCAB};
+            if (policy) status = specrt_session_create(policy, &params, NULL, &session, NULL);
             CHECK((session != NULL) == (status == SPECRT_STATUS_OK));
             specrt_session_close(session);
             specrt_policy_close(policy);
@@ -459,6 +610,9 @@ static const test_case cases[] = {
     {"longest", "the longest text is printed whole", test_longest},
     {"round_trip", "random texts are refused or printed as themselves", test_round_trip},
     {"refused", "missing sections, sizes and terminators out of range", test_refused},
+    {"ids", "a list of the application, with and without a bundle", test_ids},
+    {"ids_and_window", "beside such a list, other sources use the bundle", test_ids_and_window},
+    {"ids_refused", "lists with doubles, ids or sizes out of range, or no use", test_ids_refused},
     {"small_head", "a bundle of more tokens than the head has rows", test_small_head},
     {"no_tokenizer", "a bundle of a head alone leaves the vocabulary to it", test_no_tokenizer},
     {"topk", "topk above the shortlist is refused", test_topk},

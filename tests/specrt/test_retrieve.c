@@ -10,6 +10,7 @@
 #include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 
 #include "tools/hnsw-build/index.h"
 
@@ -157,7 +158,8 @@ static void run_make(run *r, const world *w, const char *text, bool target, hand
                      specrt_worker *thread) {
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_policy_desc desc = {.text = text, .target = target ? w->head : NULL};
-    specrt_session_params params = {.tree = {.num_steps = 3, .topk = 3, .num_draft_tokens = 8},
+    specrt_session_params params = {.n_logits = V,
+                                    .tree = {.num_steps = 3, .topk = 3, .num_draft_tokens = 8},
                                     .submit = h ? hand_submit : specrt_worker_submit,
                                     .submit_user = h ? (void *)h : thread};
     memset(r, 0, sizeof *r);
@@ -173,14 +175,20 @@ static void run_free(run *r) {
     specrt_policy_close(r->policy);
 }
 
-static void run_prompt(run *r) {
+/* As what: NULL: a new sequence. */
+static void run_prompt_as(run *r, const specrt_request *request) {
     float hidden[D], logits[V];
+    REQUIRE(!specrt_session_begin(r->session, request));
     for (r->n = 0; r->n < N_PROMPT; r->n++) r->stream[r->n] = 17 * r->n % 50;
     REQUIRE(!specrt_session_prefill(r->session, r->stream, N_PROMPT, NULL));
     hidden_of(r->stream[N_PROMPT - 2], r->stream[N_PROMPT - 1], hidden, D);
     logits_of(hidden, logits);
-    r->stream[r->n++] = specrt_session_draw(r->session, logits);
+    REQUIRE(!specrt_session_draw(r->session, logits, &r->stream[r->n++]));
     REQUIRE(!specrt_session_start(r->session, r->stream[N_PROMPT]));
+}
+
+static void run_prompt(run *r) {
+    run_prompt_as(r, NULL);
 }
 
 /* A cycle whose drafter knows the target's state where it is as wide. */
@@ -330,10 +338,11 @@ static void observe(run *r, int32_t i, int32_t last) {
     specrt_verdict verdict = {.n = 2, .tokens = {i * 7 % 50, last}, .nodes = {0, 1}};
     int32_t top[20];
     float hidden[2 * D];
-    const int32_t tokens[2] = {0, verdict.tokens[0]}, parents[2] = {-1, 0};
-    specrt_draft draft;
-    specrt_session_finish(r->session, &draft);
-    draft.n = 2, draft.tokens = tokens, draft.parents = parents;
+    const int32_t tokens[2] = {r->session->tree->root, verdict.tokens[0]}, parents[2] = {-1, 0};
+    const int32_t depths[2] = {0, 1};
+    const float logprobs[2] = {0, -1};
+    const specrt_draft draft = {2, tokens, parents, depths, NULL, logprobs, NULL};
+    REQUIRE(!specrt_session_finish(r->session, NULL));
     for (int k = 0; k < 10; k++) top[k] = 200 + k, top[10 + k] = (i * 31 + k * k) % 60;
     for (int32_t row = 0; row < 2; row++) hidden_of(i, row, hidden + row * D, D);
     specrt_target_rows rows = {.ids = top, .k = 10, .hidden = hidden, .d_hidden = D};
@@ -422,7 +431,6 @@ static void test_worker(void) {
         }
         for (int32_t k = 0; k < round; k++)
             for (int i = 0; i < 3; i++) observe(&r[i], k, 100 + k);
-        specrt_session_begin(r[0].session, SPECRT_BEGIN_NEW, 0);
         run_prompt(&r[0]);
         for (int i = 0; i < 3; i++) run_free(&r[i]);
     }
@@ -437,16 +445,18 @@ static void test_bounded(void) {
     run r;
     hand h = {NULL, 0};
     world_make(&w, true, SPECRT_HNSW_F16);
-    specrt_session_params params = {.tree = {.topk = 30}, .submit = hand_submit, .submit_user = &h};
+    specrt_session_params params = {
+        .n_logits = V, .tree = {.topk = 30}, .submit = hand_submit, .submit_user = &h};
     run_make(&r, &w, "window:1@min=0+retrieve:32@graph=off@mode=async", false, &h, NULL);
     specrt_session_close(r.session);
     REQUIRE(!specrt_session_create(r.policy, &params, NULL, &r.session, NULL));
     run_prompt(&r);
     for (int32_t i = 0; i < 40; i++) {
+        const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
         observe(&r, i, 100 + i);
         hand_run(&h);
-        REQUIRE(!specrt_session_begin(r.session, SPECRT_BEGIN_TURN, N_PROMPT));
-        REQUIRE(!specrt_session_start(r.session, 200 + i % 8));
+        REQUIRE(!specrt_session_begin(r.session, &turn));
+        root_prompt(r.session, 200 + i % 8);
         CHECK(specrt_session_shortlist(r.session)->n_rows <=
               specrt_policy_get_info(r.policy)->bound);
     }
@@ -457,6 +467,7 @@ static void test_bounded(void) {
 
 /* An index may name a search narrower than the ten that are asked of it. */
 static void test_narrow_index(void) {
+    const specrt_session_params params = {.n_logits = V};
     world w;
     run r;
     fixture_allocator tight = {0, 0, 0};
@@ -466,7 +477,7 @@ static void test_narrow_index(void) {
     ((specrt_hnsw_header *)(uintptr_t)specrt_bundle_data(w.bundle, "hnsw", &n))->ef = 1;
     run_make(&r, &w, "retrieve:64@sem=hnsw_w@graph=off", false, NULL, NULL);
     specrt_session_close(r.session);
-    REQUIRE(!specrt_session_create(r.policy, NULL, &env, &r.session, NULL));
+    REQUIRE(!specrt_session_create(r.policy, &params, &env, &r.session, NULL));
     run_prompt(&r);
     for (int32_t i = 0; i < 8; i++) observe(&r, i, 100 + i);
     run_free(&r);
@@ -492,19 +503,22 @@ static void test_turns(void) {
         int32_t n_window = window_of(r.session)->n_list;
         CHECK(i == 1 || before.sizes[SPECRT__ARC_B1] + before.sizes[SPECRT__ARC_B2] > 0);
         CHECK(n_window > 0);
-        CHECK_INT(specrt_session_begin(r.session, SPECRT_BEGIN_TURN, -1), SPECRT_STATUS_BAD_ARG);
-        CHECK_INT(specrt_session_begin(r.session, SPECRT_BEGIN_TURN, 0), SPECRT_STATUS_OK);
+        CHECK_INT(
+            specrt_session_begin(r.session, &(specrt_request){SPECRT_BEGIN_TURN, .position = -1}),
+            SPECRT_STATUS_BAD_ARG);
+        const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
+        CHECK_INT(specrt_session_begin(r.session, &turn), SPECRT_STATUS_OK);
         CHECK(memcmp(&before, &cache_of(r.session)->arc, sizeof before) == 0);
         CHECK_INT(window_of(r.session)->n_list, n_window);
         for (int32_t id = 0; id < V && i == 0; id++)
             if (specrt__arc_resident(&before, id))
                 CHECK(specrt__shortlist_member(r.session->pool, id));
-        run_prompt(&r);
+        run_prompt_as(&r, &turn);
         CHECK_INT(r.session->position, N_PROMPT + 1);
         while (r.n < N_TOKENS) run_cycle(&r);
         check_plain(&r);
-        specrt_session_begin(r.session, SPECRT_BEGIN_NEW, 0);
-        specrt_session_begin(once.session, SPECRT_BEGIN_NEW, 0);
+        specrt_session_begin(r.session, NULL);
+        specrt_session_begin(once.session, NULL);
         check_same(&r, &once);
         run_free(&r);
         run_free(&once);
@@ -517,7 +531,7 @@ static void test_turns(void) {
  * They make way for the first event. */
 static void test_prompt(void) {
     static const int32_t tokens[] = {20, 3, 30, 21, 22, 23, 20, 34, 25, 26, 27, 28, 29, 0, 32, 33};
-    static const int32_t best[32] = {100, 101, 30, 3, 0, 299}, no_token[2] = {V, -1};
+    static const int32_t best[32] = {100, 101, 30, 3, 0, 1, 299}, no_token[2] = {V, -1};
     world w;
     run r;
     specrt_target_rows rows = {.ids = best, .k = 2};
@@ -525,6 +539,7 @@ static void test_prompt(void) {
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=tokens", false, NULL, NULL);
     const specrt__shortlist_pool *pool = r.session->pool;
     CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 0);
+    REQUIRE(!specrt_session_begin(r.session, NULL));
     REQUIRE(!specrt_session_prefill(r.session, tokens, 16, &rows));
     const specrt__arc *arc = &cache_of(r.session)->arc;
     CHECK_INT(n_resident(r.session), 12);
@@ -539,8 +554,9 @@ static void test_prompt(void) {
     run_free(&r);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
     CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 1);
+    REQUIRE(!specrt_session_begin(r.session, NULL));
     REQUIRE(!specrt_session_prefill(r.session, tokens, 3, &rows));
-    static const int32_t members[] = {20, 30, 100, 101, 0, 299};
+    static const int32_t members[] = {20, 30, 100, 101, 0, 1, 299};
     for (int i = 0; i < 6; i++) CHECK(specrt__shortlist_member(r.session->pool, members[i]));
     CHECK_INT(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1], 5);
     rows.ids = no_token; /* the next prompt token is resident already, and nothing else comes in */
@@ -562,10 +578,11 @@ static void test_prompt_async(void) {
              thread);
     for (int turn = 0; turn < 20; turn++) {
         for (int i = 0; i < 2; i++) {
-            REQUIRE(!specrt_session_begin(r[i].session, SPECRT_BEGIN_TURN, 0));
-            run_prompt(&r[i]);
+            const specrt_request request = {.begin = SPECRT_BEGIN_TURN};
+            run_prompt_as(&r[i], &request);
             for (int32_t k = 0; k < 9; k++) observe(&r[i], 10 * turn + k, 100 + 10 * turn + k);
             int32_t next = 60 + turn;
+            REQUIRE(!specrt_session_begin(r[i].session, &request));
             REQUIRE(!specrt_session_prefill(r[i].session, &next, 1, NULL));
         }
         check_same(&r[0], &r[1]);
@@ -656,7 +673,7 @@ static void test_refused_calls(void) {
     specrt_session *s;
     specrt_session_params none = {.n_logits = V};
     specrt_verdict verdict = {.n = 1, .tokens = {70}};
-    int32_t first, prompt = 1;
+    int32_t prompt = 1;
     specrt_draft draft;
     world_make(&w, true, SPECRT_HNSW_F16);
     run_make(&r, &w, "static+retrieve:32@sem=hnsw_h@mode=async", false, NULL, NULL);
@@ -670,14 +687,16 @@ static void test_refused_calls(void) {
     CHECK_INT(specrt_session_observe(r.session, &draft, &verdict, &rows), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(cache_of(r.session)->n_cycles, 0);
     specrt_host host = {NULL, 0, 0, any_prefill, any_draft, any_verify, any_commit, NULL, 0, 0};
-    CHECK_INT(specrt_host_begin(r.session, &host, SPECRT_BEGIN_NEW, &prompt, 1, &first, &err),
+    CHECK_INT(specrt_host_begin(r.session, &host, NULL, &prompt, 1, &verdict),
               SPECRT_STATUS_BAD_ARG);
-    CHECK_STR(err.msg, "host: target_hidden: expected a function, found NULL");
+    CHECK_STR(specrt_session_last_error(r.session)->msg,
+              "host: target_hidden: expected a function, found NULL");
     host.target_hidden = no_hidden;
-    CHECK_INT(specrt_host_begin(r.session, &host, SPECRT_BEGIN_TURN, &prompt, 1, &first, &err),
-              SPECRT_STATUS_OK);
-    CHECK_INT(specrt_host_cycle(r.session, &host, &verdict, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_STR(err.msg, "host: target_hidden: expected 16 columns, which the index has, found 17");
+    const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
+    CHECK_INT(specrt_host_begin(r.session, &host, &turn, &prompt, 1, &verdict), SPECRT_STATUS_OK);
+    CHECK_INT(specrt_host_cycle(r.session, &host, &verdict), SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(specrt_session_last_error(r.session)->msg,
+              "host: target_hidden: expected 16 columns, which the index has, found 17");
     run_free(&r);
     world_free(&w);
 }

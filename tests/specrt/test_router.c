@@ -8,6 +8,7 @@
 #include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 
 enum { N_IDS = 205, N_COLS = 24, N_EMBED = 10, M = 13, TOPK = 6, N_HIDDEN = 20, LEVELS = 4 };
 enum { MAX_WEIGHTS = 4096 };
@@ -105,7 +106,8 @@ static void open_world(world *w, int32_t router, const char *policy, const specr
     specrt_head_desc embedding = {
         .rows = w->embedding, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_EMBED};
     specrt_policy_desc pd = {.text = policy, .n_vocab = N_IDS, .embedding = &embedding};
-    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
+    specrt_session_params params = {.n_logits = N_IDS,
+                                    .tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, &err));
     REQUIRE(!specrt_head_bind(w->bundle, &desc, env, &w->head, &err));
@@ -423,7 +425,8 @@ static void check_in_place(int32_t first) {
                              .bias = bias,
                              .ids = ids};
     specrt_policy_desc pd = {.text = "centroid:5@always=9", .n_vocab = N_IDS};
-    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
+    specrt_session_params params = {.n_logits = N_IDS,
+                                    .tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 30}};
     moved = w;
     REQUIRE(!specrt_head_bind(w.bundle, &desc, NULL, &moved.head, NULL));
     REQUIRE(!specrt_policy_create(w.bundle, moved.head, &pd, &moved.policy, NULL));
@@ -502,9 +505,10 @@ static void test_memory(void) {
         specrt_head *head = NULL;
         specrt_policy *policy = NULL;
         specrt_session *s = NULL;
+        const specrt_session_params params = {.n_logits = N_IDS};
         status = specrt_head_bind(NULL, &rows, &env, &head, NULL);
         if (head) status = specrt_policy_create(w.bundle, head, &pd, &policy, NULL);
-        if (policy) status = specrt_session_create(policy, NULL, NULL, &s, NULL);
+        if (policy) status = specrt_session_create(policy, &params, NULL, &s, NULL);
         CHECK((s != NULL) == (status == SPECRT_STATUS_OK));
         specrt_session_close(s);
         specrt_policy_close(policy);
@@ -519,13 +523,14 @@ static void test_memory(void) {
 static void test_batch(void) {
     static world w;
     specrt_session *s[4];
-    const specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK}};
+    const specrt_session_params params = {.n_logits = N_IDS,
+                                          .tree = {.num_steps = 6, .topk = TOPK}};
     specrt_beam beams[2], beam;
     level l;
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster@always=0", NULL);
     for (int i = 0; i < 4; i++) {
         REQUIRE(!specrt_session_create(w.policy, &params, NULL, &s[i], NULL));
-        REQUIRE(!specrt_session_start(s[i], 7 + 20 * (i % 2)));
+        root(s[i], 7 + 20 * (i % 2));
     }
     random_level(&l, 0, 2);
     REQUIRE(!specrt_session_expand_batch(s, 2, l.hidden, l.draft_input, 2, beams));
@@ -550,6 +555,7 @@ static void test_no_token(void) {
         static float scores[M];
         const specrt__cluster *s = (const specrt__cluster *)w.session->states[0];
         specrt_beam beam = {.n = 1, .tokens = &tokens[i], .logprobs = &logprob};
+        root(w.session, 0);
         CHECK(specrt_session_route(w.session, 0, &beam, hidden, NULL) != NULL);
         if (i > 0) CHECK(memcmp(scores, s->scores, sizeof scores) == 0); /* all read the same */
         memcpy(scores, s->scores, sizeof scores);

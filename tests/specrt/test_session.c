@@ -26,7 +26,7 @@ enum { N_POLICIES = sizeof policies / sizeof policies[0] };
 
 static const specrt_tree_params trees[] = {{4, 5, 20}, {4, 1, 5}, {6, 10, 60}};
 static const specrt_sampling samplings[] = {
-    {0, 0, 0, 0, 0, 0}, {0.8f, 0, 0, 0, 9, 4}, {1.3f, 20, 0.9f, 0.02f, 3, 1}};
+    {.temperature = 0}, {0.8f, 0, 0, 0, 9, 4, 0}, {1.3f, 20, 0.9f, 0.02f, 3, 1, 5}};
 
 static void check_lossless(truth_kind truth) {
     run plain, r;
@@ -57,7 +57,7 @@ static void test_adversarial(void) {
 
 /* A better list drafts better, and the statistics say so. */
 static void test_stats(void) {
-    setting full = {"full", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    setting full = {"full", HONEST, {4, 5, 20}, {.temperature = 0}};
     setting window = full, misled = full, bare = full;
     window.policy = "window:60@min=0";
     misled.policy = "window:20@min=0@emitted=off";
@@ -90,30 +90,28 @@ static void test_stats(void) {
     CHECK(b.stats.n_rows <= 61 * b.stats.n_cycles);
     CHECK(b.stats.n_copied > 0 && b.stats.n_copied < b.stats.n_rows / 2);
     CHECK_INT(d.stats.n_rows, 5 * d.stats.n_cycles);
-    setting levels = {"static:60/25/9", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    setting levels = {"static:60/25/9", HONEST, {4, 5, 20}, {.temperature = 0}};
     decode_setting(&levels, false, &d);
     CHECK_INT(d.stats.n_rows, d.stats.n_cycles * ((60 + 25 + 9 + 9) / 4));
 }
 
 /* Nothing of a sequence but its number is left for the next: named as before, it is the first one again,
- * else it is what a new session with the next number says. */
+ * else it is what a new session with the next number draws. */
 static void test_again(void) {
-    setting set = {"static:30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 4}};
+    setting set = {"static:30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 1, 4}};
     run first, next, again, fresh;
     open_all();
     specrt_policy *policy = make_policy(set.policy);
     int32_t bound = specrt_policy_get_info(policy)->bound;
     specrt_session *s = make_session(policy, &set, NULL);
     decode(s, &set, bound, false, &first);
-    specrt_session_begin(s, SPECRT_BEGIN_NEW, 0); /* nothing was drawn: no number is lost */
     decode(s, &set, bound, false, &next);
-    specrt_session_set_sequence(s, 4);
-    decode(s, &set, bound, false, &again);
+    decode_as(s, &(specrt_request){.sampling = &set.sampling}, &set, bound, false, &again);
     CHECK(memcmp(&first.stats, &again.stats, sizeof first.stats) == 0);
     CHECK(memcmp(first.stream, again.stream, N_TOKENS * sizeof *first.stream) == 0);
     CHECK(memcmp(first.stream, next.stream, N_TOKENS * sizeof *first.stream) != 0);
     specrt_session_close(s);
-    set.sampling.sequence = 5;
+    set.sampling.generation = 5;
     s = make_session(policy, &set, NULL);
     decode(s, &set, bound, false, &fresh);
     CHECK(memcmp(fresh.stream, next.stream, N_TOKENS * sizeof *fresh.stream) == 0);
@@ -126,7 +124,7 @@ static void test_again(void) {
 /* Scores of a sum are a plain softmax over the union of its sources. */
 static void test_union(void) {
     enum { K = 6 };
-    setting set = {"static:40+window:70@min=0", HONEST, {4, K, 20}, {0, 0, 0, 0, 0, 0}};
+    setting set = {"static:40+window:70@min=0", HONEST, {4, K, 20}, {.temperature = 0}};
     float hidden[D], *logits = (float *)malloc(V * sizeof *logits);
     uint64_t state = 8;
     run r;
@@ -175,7 +173,7 @@ static bool at_level(const specrt_session *s, int32_t level, int32_t id) {
 
 /* Every level is one softmax over its own prefix of the ranks and the window. */
 static void test_levels(void) {
-    setting set = {"static:60/25/9+window:40@min=0", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    setting set = {"static:60/25/9+window:40@min=0", HONEST, {4, 5, 20}, {.temperature = 0}};
     specrt_beam beam = {.n = 1};
     uint64_t state = 8;
     int n_both = 0;
@@ -227,9 +225,9 @@ static void make_batch(const specrt_policy *policy, const setting *set, specrt_d
     specrt_beam beam;
     for (int32_t i = 0; i < N_BATCH; i++) {
         int32_t text[] = {i, 3 * i + 40, 100 + 7 * i % 90, 250 - i};
-        params.sampling.sequence = (uint64_t)i;
+        params.sampling.session = (uint64_t)(i + 1);
         REQUIRE(specrt_session_create(policy, &params, NULL, &batch[i], NULL) == SPECRT_STATUS_OK);
-        specrt_session_begin(batch[i], SPECRT_BEGIN_NEW, 0);
+        specrt_session_begin(batch[i], NULL);
         REQUIRE(specrt_session_prefill(batch[i], text, 4, NULL) == SPECRT_STATUS_OK);
         REQUIRE(specrt_session_start(batch[i], 5 + i) == SPECRT_STATUS_OK);
         if (i % 3) continue;
@@ -310,9 +308,9 @@ static void test_batch(void) {
                                         "static:140+window:40@min=0",
                                         "static:60/25/9+window:40@min=0",
                                         "static:20+centroid:3"};
-    setting tree = {NULL, HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
-    setting wide = {NULL, HONEST, {2, N_WIDE, SPECRT_TREE_MAX_NODES}, {0, 0, 0, 0, 0, 0}};
-    setting chain = {NULL, HONEST, {4, 1, 5}, {0.9f, 0, 0, 0, 3, 0}};
+    setting tree = {NULL, HONEST, {4, 5, 20}, {.temperature = 0}};
+    setting wide = {NULL, HONEST, {2, N_WIDE, SPECRT_TREE_MAX_NODES}, {.temperature = 0}};
+    setting chain = {NULL, HONEST, {4, 1, 5}, {0.9f, 0, 0, 0, 3, 1, 0}};
     open_all();
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         check_batch(texts[i], &tree, SPECRT_DRAFT_TOP_K);
@@ -323,15 +321,15 @@ static void test_batch(void) {
 
 /* What is refused grows no tree. */
 static void test_batch_refused(void) {
-    setting set = {"static:60", HONEST, {1, 2, 3}, {0, 0, 0, 0, 0, 0}};
+    setting set = {"static:60", HONEST, {1, 2, 3}, {.temperature = 0}};
     float hidden[3 * D] = {0};
     specrt_beam beams[2];
     open_all();
     specrt_policy *policy = make_policy(set.policy), *other = make_policy("static:30");
     specrt_session *s[] = {make_session(policy, &set, NULL), make_session(policy, &set, NULL)};
     specrt_session *twice[] = {s[0], s[0]}, *mixed[] = {s[0], make_session(other, &set, NULL)};
-    for (int i = 0; i < 2; i++) REQUIRE(specrt_session_start(s[i], 9) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(mixed[1], 9) == SPECRT_STATUS_OK);
+    for (int i = 0; i < 2; i++) root(s[i], 9);
+    root(mixed[1], 9);
     specrt_session **lists[] = {s, s, s, s, twice, mixed};
     const int32_t n[] = {0, SPECRT_SESSION_MAX_BATCH + 1, 2, 2, 2, 2}, rows[] = {0, 2, 1, 3, 2, 2};
     for (int i = 0; i < 6; i++)
@@ -341,13 +339,15 @@ static void test_batch_refused(void) {
     CHECK_INT(specrt_session_expand_batch(s, 2, hidden, NULL, 2, NULL), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(specrt_session_expand_batch(s, 2, hidden, NULL, 2, beams), SPECRT_STATUS_OK);
     CHECK(beams[0].n == 0 && beams[1].n == 0); /* of one level */
-    CHECK_INT(specrt_session_expand_batch(s, 2, hidden, NULL, 2, beams), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_expand_batch(s, 2, hidden, NULL, 2, beams), SPECRT_STATUS_BAD_ORDER);
+    CHECK_STR(specrt_session_last_error(s[0])->msg,
+              "expand: expected finish(): the tree has its last level");
     static specrt_session *many[SPECRT_SESSION_MAX_BATCH];
     static float rows_of_many[SPECRT_SESSION_MAX_BATCH * D];
     static specrt_beam beams_of_many[SPECRT_SESSION_MAX_BATCH];
     for (int i = 0; i < SPECRT_SESSION_MAX_BATCH; i++) {
         many[i] = make_session(policy, &set, NULL);
-        REQUIRE(specrt_session_start(many[i], 9) == SPECRT_STATUS_OK);
+        root(many[i], 9);
     }
     CHECK_INT(specrt_session_expand_batch(many, SPECRT_SESSION_MAX_BATCH, rows_of_many, NULL,
                                           SPECRT_SESSION_MAX_BATCH, beams_of_many),
@@ -361,14 +361,15 @@ static void test_batch_refused(void) {
 
 /* An application that grows its own tree asks for the list of each level. */
 static void test_route(void) {
-    setting set = {"static:60/25/9", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
+    setting set = {"static:60/25/9", HONEST, {4, 5, 20}, {.temperature = 0}};
     static const int32_t sizes[] = {60, 25, 9, 9, 9}, tokens[6] = {9, 8, 7, 6, 5, 4};
-    const float logprobs[6] = {0, 0, 0, 0, 0, 0}, hidden[6 * D] = {0};
+    const float logprobs[6] = {0}, hidden[6 * D] = {0};
     specrt_beam beam = {5, tokens, NULL, logprobs};
     open_all();
     specrt_policy *policy = make_policy(set.policy), *plain = make_policy("static:60");
     specrt_session *s = make_session(policy, &set, NULL), *t = make_session(plain, &set, NULL);
-    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    root(s, 9);
+    root(t, 9);
     CHECK_INT(specrt_session_shortlist(s)->n_rows, 9);
     for (int32_t level = 0; level < 5; level++) {
         const specrt_shortlist *shortlist = specrt_session_route(s, level, &beam, hidden, NULL);
@@ -376,16 +377,26 @@ static void test_route(void) {
         CHECK_INT(shortlist->n_rows, sizes[level]);
     }
     CHECK(specrt_session_route(t, 0, &beam, hidden, NULL) == specrt_session_shortlist(t));
-    CHECK(!specrt_session_route(s, -1, &beam, hidden, NULL));
-    CHECK_INT(specrt_session_start(t, 9), SPECRT_STATUS_OK);
-    CHECK(!specrt_session_route(s, SPECRT_TREE_MAX_STEPS, &beam, hidden, NULL));
+    static const int32_t not_next[] = {-1, 0, 4, 6, SPECRT_TREE_MAX_STEPS};
+    for (int i = 0; i < 5; i++) {
+        CHECK(!specrt_session_route(s, not_next[i], &beam, hidden, NULL));
+        CHECK_INT(specrt_session_last_error(s)->status, SPECRT_STATUS_BAD_ORDER);
+    }
+    root(t, 9);
     beam.n = 1;
     CHECK(specrt_session_route(t, 0, &beam, hidden, NULL) == specrt_session_shortlist(t));
     CHECK_INT(specrt_session_shortlist(t)->n_segments, 1);
-    beam.n = 6;
-    CHECK(!specrt_session_route(s, 5, &beam, hidden, NULL));
-    beam.n = 0;
-    CHECK(!specrt_session_route(t, 0, &beam, hidden, NULL));
+    static const int32_t no_rows[] = {6, 0};
+    for (int i = 0; i < 2; i++) {
+        beam.n = no_rows[i];
+        CHECK(!specrt_session_route(s, 5, &beam, hidden, NULL));
+        CHECK_INT(specrt_session_last_error(s)->status, SPECRT_STATUS_BAD_ARG);
+    }
+    beam.n = 1;
+    for (int32_t level = 5; level < SPECRT_TREE_MAX_STEPS; level++)
+        CHECK(specrt_session_route(s, level, &beam, hidden, NULL));
+    CHECK(!specrt_session_route(s, SPECRT_TREE_MAX_STEPS, &beam, hidden, NULL));
+    CHECK_INT(specrt_session_last_error(s)->status, SPECRT_STATUS_BAD_ARG);
     specrt_session_close(s);
     specrt_session_close(t);
     specrt_policy_close(policy);
@@ -395,7 +406,7 @@ static void test_route(void) {
 /* --- threads --- */
 
 static const setting threaded = {
-    "static:60/30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 4}};
+    "static:60/30+window:48", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 1, 4}};
 
 static void *decode_thread(void *arg) {
     const specrt_policy *policy = *(const specrt_policy **)arg;
@@ -430,7 +441,7 @@ static void test_observe_chain(void) {
         static run whole, chain;
         truth_kind truth = i < N_POLICIES ? HONEST : RANDOM;
         setting set = {
-            policies[i % N_POLICIES], truth, {4, 1, 5}, {.temperature = 0.7f, .seed = 3}};
+            policies[i % N_POLICIES], truth, {4, 1, 5}, {.temperature = 0.7f, .session = 3}};
         decode_setting(&set, true, &whole);
         for (telling = TELLS_CHAINS; telling <= TELLS_LAST_LATER; telling++) {
             decode_setting(&set, true, &chain);
@@ -444,24 +455,24 @@ static void test_observe_chain(void) {
 
 /* A cycle that never got its last token is forgotten with its sequence. */
 static void test_left_open(void) {
-    setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {0, 0, 0, 0, 0, 0}};
+    setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {.temperature = 0}};
     const int32_t tokens[] = {5, 6, 7};
     specrt_session_stats stats;
     open_all();
     specrt_policy *policy = make_policy(set.policy);
     specrt_session *s = make_session(policy, &set, NULL);
     for (int turn = 0; turn < 2; turn++) {
-        REQUIRE(specrt_session_start(s, 5) == SPECRT_STATUS_OK);
+        root(s, 5);
         CHECK_INT(specrt_session_observe_chain(s, tokens, 3, 1, -1, NULL), SPECRT_STATUS_OK);
-        if (turn)
-            CHECK_INT(specrt_session_begin(s, SPECRT_BEGIN_TURN, 0), SPECRT_STATUS_OK);
-        else
-            specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+        CHECK_INT(specrt_session_begin(s, &(specrt_request){.begin = (specrt_begin)turn}),
+                  SPECRT_STATUS_OK);
+        REQUIRE(specrt_session_prefill(s, tokens, 1, NULL) == SPECRT_STATUS_OK);
         CHECK_INT(specrt_session_start(s, 9), SPECRT_STATUS_OK);
         specrt_session_get_stats(s, &stats);
         CHECK_INT(stats.n_cycles, 0);
         CHECK(specrt_session_member(s, 7, 0) == SPECRT_MEMBER_NO);
     }
+    root(s, 5);
     CHECK_INT(specrt_session_observe_chain(s, tokens, 3, 1, -2, NULL), SPECRT_STATUS_BAD_ARG);
     float *logits = (float *)calloc(3 * V, sizeof *logits); /* of three rows, and nothing behind */
     int32_t *ids = (int32_t *)calloc(3 * 4, sizeof *ids);
@@ -470,12 +481,11 @@ static void test_left_open(void) {
         {.logits = logits}, {.ids = ids, .k = 4}, {.ids = NULL, .k = 4}, {.ids = ids, .k = 0}};
     for (int i = 0; i < 4; i++) {
         CHECK_INT(specrt_session_observe_chain(s, tokens, 3, 1, -1, &told[i]), SPECRT_STATUS_OK);
-        specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
-        CHECK_INT(specrt_session_start(s, 9), SPECRT_STATUS_OK);
+        root(s, 5);
     }
     free(logits);
     free(ids);
-    int32_t most[SPECRT_TREE_MAX_NODES] = {9}; /* all of the longest chain is accepted */
+    int32_t most[SPECRT_TREE_MAX_NODES] = {5}; /* all of the longest chain is accepted */
     CHECK_INT(specrt_session_observe_chain(s, most, SPECRT_TREE_MAX_NODES,
                                            SPECRT_TREE_MAX_NODES - 1, V - 1, NULL),
               SPECRT_STATUS_OK);
@@ -487,7 +497,7 @@ static void test_left_open(void) {
 
 /* Tokens of plain decoding, and what is refused. */
 static void test_observe_plain(void) {
-    setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {0, 0, 0, 0, 0, 0}};
+    setting set = {"window:40@min=0", HONEST, {4, 1, 5}, {.temperature = 0}};
     int32_t tokens[SPECRT_TREE_MAX_NODES + 1] = {5, 6, 7};
     float logits[V];
     specrt_session_stats stats;
@@ -495,7 +505,7 @@ static void test_observe_plain(void) {
     specrt_policy *policy = make_policy(set.policy);
     specrt_session *s = make_session(policy, &set, NULL);
     const specrt_target_rows rows = {.logits = logits};
-    REQUIRE(specrt_session_start(s, 5) == SPECRT_STATUS_OK);
+    root(s, 5);
     pair_target(&models, 0, 5, logits);
     CHECK(specrt_session_member(s, 8, 0) == SPECRT_MEMBER_NO);
     CHECK_INT(specrt_session_observe_chain(s, tokens, 1, 0, 8, &rows), SPECRT_STATUS_OK);
@@ -506,13 +516,16 @@ static void test_observe_plain(void) {
     CHECK_INT(stats.n_drafted, 0);
     const struct {
         int32_t n, n_accepted, last;
-    } bad[] = {
-        {0, 0, 8},  {SPECRT_TREE_MAX_NODES + 1, 0, 8}, {3, 3, 8}, {3, -1, 8}, {3, 1, V}, {3, 3, -1},
-        {3, -1, -1}};
+    } bad[] = {{0, 0, 8},   {SPECRT_TREE_MAX_NODES + 1, 0, 8},
+               {3, 3, 8},   {3, -1, 8},
+               {3, 1, V},   {3, 3, -1},
+               {3, -1, -1}, {3, 1, 8}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_INT(
             specrt_session_observe_chain(s, tokens, bad[i].n, bad[i].n_accepted, bad[i].last, NULL),
             SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(specrt_session_last_error(s)->msg,
+              "observe_chain: draft: root: expected 8, the last emitted token, found 5");
     specrt_session_get_stats(s, &stats);
     CHECK_INT(stats.n_cycles, 1);
     specrt_session_close(s);
@@ -521,35 +534,58 @@ static void test_observe_plain(void) {
 
 /* Tokens that are none are refused before anything is learnt. */
 static void test_bad_tokens(void) {
-    setting set = {"window:40@min=0", HONEST, {4, 5, 20}, {0, 0, 0, 0, 0, 0}};
-    int32_t tokens[2] = {5, V};
-    int32_t parents[2] = {-1, 0};
+    setting set = {"window:40@min=0", HONEST, {4, 5, 20}, {.temperature = 0}};
+    int32_t tokens[3] = {5, V, 7}, parents[3] = {-1, 0, 1}, depths[3] = {0, 1, 2};
+    const float logprobs[3] = {0};
     open_all();
     specrt_policy *policy = make_policy(set.policy);
     specrt_session *s = make_session(policy, &set, NULL);
-    specrt_draft draft = {2, tokens, parents, NULL, NULL, NULL, NULL};
-    specrt_verdict verdict = {.n = 1, .tokens = {5}};
+    specrt_draft draft = {3, tokens, parents, depths, NULL, logprobs, NULL};
     specrt_beam beam;
     float hidden[6 * D] = {0};
+    specrt_session_begin(s, NULL);
     CHECK(specrt_session_prefill(s, tokens, 2, NULL) == SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(specrt_session_last_error(s)->msg, "prefill: token 1: expected 0 to 299, found 300");
     CHECK(specrt_session_prefill(s, tokens, -1, NULL) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_session_prefill(s, tokens, 1, NULL) == SPECRT_STATUS_OK);
     CHECK(specrt_session_start(s, -1) == SPECRT_STATUS_BAD_ARG);
-    CHECK(specrt_session_observe(s, &draft, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
-    tokens[1] = 6;
-    verdict.nodes[0] = 2;
-    CHECK(specrt_session_observe(s, &draft, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
-    verdict.n = 0;
-    CHECK(specrt_session_observe(s, &draft, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
-    static const int32_t many[SPECRT_TREE_MAX_NODES + 1], depths[SPECRT_TREE_MAX_NODES + 1];
-    const specrt_draft longest = {
-        .n = SPECRT_TREE_MAX_NODES + 1, .tokens = many, .parents = many, .depths = depths};
-    verdict = (specrt_verdict){.n = 1, .tokens = {5}};
-    CHECK(specrt_session_observe(s, &longest, &verdict, NULL) == SPECRT_STATUS_BAD_ARG);
-    CHECK_INT(specrt_session_shortlist(s)->n_rows, 1);
-    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    CHECK(specrt_session_start(s, 5) == SPECRT_STATUS_OK);
+    const int32_t n_rows = specrt_session_shortlist(s)->n_rows;
     CHECK(specrt_session_expand(s, hidden, NULL, 6, &beam) == SPECRT_STATUS_BAD_ARG);
+    CHECK_STR(specrt_session_last_error(s)->msg,
+              "expand: n: expected the 1 rows of the beam, found 6");
     CHECK(specrt_session_expand(s, hidden, NULL, 0, &beam) == SPECRT_STATUS_BAD_ARG);
-    CHECK(specrt_session_expand(s, hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
+    CHECK(specrt_session_finish(s, NULL) == SPECRT_STATUS_OK);
+    const struct {
+        int32_t second, parent, n, n_verdict, node, token;
+        const char *says;
+    } bad[] = {
+        {V, 0, 3, 1, 0, 5, "observe: token 1: expected 0 to 299, found 300"},
+        {6, 0, 0, 1, 0, 5, "observe: draft: expected 1 to 64 nodes with tokens, found 0"},
+        {6, 0, 65, 1, 0, 5, "observe: draft: expected 1 to 64 nodes with tokens, found 65"},
+        {6, 1, 3, 1, 0, 5, "observe: draft: parent of node 1: expected 0 to 0, found 1"},
+        {6, 0, 3, 0, 0, 5, "a token after it, found 0 nodes that are none"},
+        {6, 0, 3, 4, 1, 6, "a token after it, found 4 nodes that are none"},
+        {6, 0, 3, 2, 3, 6, "a token after it, found 2 nodes that are none"},
+        {6, 0, 3, 2, 2, 7, "a token after it, found 2 nodes that are none"}, /* not a child */
+        {6, 0, 3, 2, 1, 7, "a token after it, found 2 nodes that are none"}, /* not its token */
+        {6, 0, 3, 1, 0, V, "observe: token 0: expected 0 to 299, found 300"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        specrt_verdict verdict = {.n = bad[i].n_verdict, .nodes = {0, bad[i].node}};
+        verdict.tokens[0] = bad[i].token;
+        tokens[1] = bad[i].second;
+        parents[1] = bad[i].parent;
+        draft.n = bad[i].n;
+        CHECK_INT(specrt_session_observe(s, &draft, &verdict, NULL), SPECRT_STATUS_BAD_ARG);
+        CHECK_HAS(specrt_session_last_error(s)->msg, bad[i].says);
+    }
+    CHECK_INT(specrt_session_shortlist(s)->n_rows, n_rows); /* nothing was learned */
+    tokens[1] = 6;
+    parents[1] = 0;
+    draft.n = 3;
+    const specrt_verdict good = {.n = 2, .nodes = {0, 1}, .tokens = {6, 8}};
+    CHECK_INT(specrt_session_observe(s, &draft, &good, NULL), SPECRT_STATUS_OK);
     specrt_session_close(s);
     specrt_policy_close(policy);
 }
@@ -562,12 +598,12 @@ static void test_bad_drafts(void) {
     open_all();
     specrt_policy *policy = make_policy("static:60");
     const specrt_session_params params = {.tree = {3, 1, 4},
-                                          .sampling = {.temperature = 1, .seed = 1},
+                                          .sampling = {.temperature = 1, .session = 1},
                                           .draft = SPECRT_DRAFT_SAMPLED,
                                           .n_logits = V};
     specrt_session *s;
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    root(s, 9);
     pair_draft(&models, s, 3, 9, &draft);
     CHECK_INT(draft.n, 4);
     CHECK_INT(specrt_session_verify(s, &draft, logits, &verdict), SPECRT_STATUS_OK);
@@ -585,6 +621,10 @@ static void test_bad_drafts(void) {
     parents[3] = 1;
     CHECK_INT(specrt_session_verify(s, &other, logits, &verdict), SPECRT_STATUS_BAD_ARG);
     parents[3] = kept;
+    tokens[2] = (tokens[2] + 1) % V; /* drawn by nobody: its distribution is another's */
+    CHECK_INT(specrt_session_verify(s, &other, logits, &verdict), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(specrt_session_last_error(s)->msg, "expected the chain that the session sampled");
+    tokens[2] = draft.tokens[2];
     CHECK_INT(specrt_session_verify(s, &other, logits, &verdict), SPECRT_STATUS_OK);
     specrt_session_close(s);
     specrt_policy_close(policy);

@@ -6,6 +6,7 @@
 #include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 
 static uint64_t state = 7;
 
@@ -51,9 +52,9 @@ static void test_session_lists(void) {
     specrt_auto_desc desc = {.num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs};
     open_scene(&c, "static:120+window:16@min=0");
     REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
-    specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = auto_draft};
+    specrt_session_params params = {.n_logits = V, .tree = {3, 1, 4}, .auto_draft = auto_draft};
     REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, &err) == 0);
-    REQUIRE(specrt_session_start(s, 5) == 0);
+    root(s, 5);
     float logits[4 * V];
     bool seen[2] = {false, false};
     for (int32_t i = 0; i < 4 * V; i++) logits[i] = fixture_normal(&state);
@@ -72,7 +73,8 @@ static void test_session_lists(void) {
                       k < rows[choice.list]);
         /* First what the short list has, then what it lacks. */
         int32_t at = i < 200 ? i % 10 : 30 + i % 60;
-        int32_t tokens[4] = {5, shortlist->segments[0].ids[at], shortlist->segments[0].ids[at], 7};
+        int32_t tokens[4] = {s->tree->root, shortlist->segments[0].ids[at],
+                             shortlist->segments[0].ids[at], 7};
         int32_t n = choice.num_steps + 1;
         const specrt_target_rows told = {.logits = logits};
         bool tells = i % 100 == 99; /* rarely: these logits say that nothing will be accepted */
@@ -115,9 +117,10 @@ static void test_session_batch(void) {
         const specrt_auto_desc desc = {
             .num_steps = 3, .n_lists = 2, .rows = rows, .costs = costs[i % 2]};
         REQUIRE(specrt_auto_create(&desc, NULL, &autos[i], NULL) == 0);
-        const specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = autos[i]};
+        const specrt_session_params params = {
+            .n_logits = V, .tree = {3, 1, 4}, .auto_draft = autos[i]};
         REQUIRE(specrt_session_create(c.policy, &params, NULL, &s[i], NULL) == 0);
-        REQUIRE(specrt_session_start(s[i], 5 + i % 2) == 0);
+        root(s[i], 5 + i % 2);
         specrt_session_get_beam(s[i], &beam);
         REQUIRE(beam.n == 1);
         CHECK_INT(specrt_session_shortlist(s[i])->n_rows, rows[i % 2]);
@@ -181,9 +184,10 @@ static void check_session_tells(int32_t n_lists, const char *text) {
     open_scene(&c, text);
     REQUIRE(specrt_auto_create(&desc, NULL, &auto_draft, NULL) == 0);
     REQUIRE(specrt_auto_create(&desc, NULL, &twin, NULL) == 0);
-    const specrt_session_params params = {.tree = {3, 1, 4}, .auto_draft = auto_draft};
+    const specrt_session_params params = {
+        .n_logits = V, .tree = {3, 1, 4}, .auto_draft = auto_draft};
     REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, NULL) == 0);
-    REQUIRE(specrt_session_start(s, 5) == 0);
+    root(s, 5);
     for (int i = 0; i < 300; i++) {
         specrt_draft draft;
         specrt_verdict verdict;
@@ -245,13 +249,14 @@ static void test_told_chain(void) {
     const specrt_session_params params = {
         .tree = {3, 1, 4}, .auto_draft = auto_draft, .n_logits = V + 8};
     REQUIRE(specrt_session_create(c.policy, &params, NULL, &s, NULL) == 0);
-    REQUIRE(specrt_session_start(s, 5) == 0);
+    root(s, 5);
     for (specrt_session_get_beam(s, &beam); beam.n > 0;)
         REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == 0);
     REQUIRE(s->tree->level > 1);
     const specrt__auto_tally none[SPECRT__AUTO_BINS] = {{0, 0}};
     specrt_auto_get_stats(auto_draft, &before);
-    CHECK_INT(specrt_session_observe_chain(s, tokens, 2, 1, V, NULL), 0); /* V is padding */
+    CHECK_INT(specrt_session_observe_chain(s, tokens, 2, 1, V, NULL), SPECRT_STATUS_BAD_ARG);
+    CHECK_INT(specrt_session_observe_chain(s, tokens, 2, 1, V - 1, NULL), 0); /* V is padding */
     specrt_auto_get_stats(auto_draft, &after);
     CHECK_INT(after.n_passes, before.n_passes + 1);
     CHECK(memcmp(auto_draft->bins, none, sizeof none) == 0);

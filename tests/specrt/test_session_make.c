@@ -12,7 +12,7 @@ static void test_no_allocation(void) {
     for (int i = 0; i < 4; i++) {
         fixture_allocator a = {0, 0, 0};
         specrt_env env = fixture_desc(&a);
-        setting set = {texts[i], HONEST, {4, 5, 20}, {0.8f, 5, 0.9f, 0, 9, 4}};
+        setting set = {texts[i], HONEST, {4, 5, 20}, {0.8f, 5, 0.9f, 0, 9, 1, 4}};
         run r;
         specrt_policy *policy = make_policy(set.policy);
         specrt_session *s = make_session(policy, &set, &env);
@@ -28,7 +28,7 @@ static void test_no_allocation(void) {
 
 /* Whatever allocation fails, creation says so and leaves nothing behind. */
 static void test_failed_allocations(void) {
-    setting set = {"static:20+window:48+centroid:3", HONEST, {4, 1, 5}, {0.8f, 0, 0, 0, 9, 4}};
+    setting set = {"static:20+window:48+centroid:3", HONEST, {4, 1, 5}, {0.8f, 0, 0, 0, 9, 1, 4}};
     open_all();
     specrt_policy *policy = make_policy(set.policy);
     for (int kind = SPECRT_DRAFT_TOP_K; kind <= SPECRT_DRAFT_SAMPLED; kind++)
@@ -62,7 +62,7 @@ static void test_first_terminator(void) {
     specrt_session *s;
     REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+    root(s, 9);
     CHECK(specrt_session_member(s, 0, 0) != SPECRT_MEMBER_NO);
     CHECK(specrt_session_member(s, 3, 0) != SPECRT_MEMBER_NO); /* the fixture's */
     CHECK(specrt_session_member(s, 1, 0) == SPECRT_MEMBER_NO);
@@ -129,14 +129,15 @@ static void test_shape(void) {
         desc.logit_scale = shapes[i / 2][0];
         desc.softcap = shapes[i / 2][1];
         specrt_policy_desc wanted = {.text = "static:30+window:48"};
-        specrt_session_params params = {.tree = {3, sampled ? 1 : 5, sampled ? 4 : 12},
-                                        .sampling = {.temperature = 0.7f, .seed = 2},
+        specrt_session_params params = {.n_logits = V,
+                                        .tree = {3, sampled ? 1 : 5, sampled ? 4 : 12},
+                                        .sampling = {.temperature = 0.7f, .seed = 2, .session = 1},
                                         .draft =
                                             sampled ? SPECRT_DRAFT_SAMPLED : SPECRT_DRAFT_TOP_K};
         REQUIRE(specrt_head_bind(bundle, &desc, NULL, &shaped, NULL) == SPECRT_STATUS_OK);
         REQUIRE(!specrt_policy_create(bundle, shaped, &wanted, &policy, NULL));
         REQUIRE(!specrt_session_create(policy, &params, NULL, &s, NULL));
-        REQUIRE(specrt_session_start(s, 9) == SPECRT_STATUS_OK);
+        root(s, 9);
         pair_hidden(&models, 3, 9, hidden);
         REQUIRE(specrt_session_expand(s, hidden, NULL, 1, &beam) == SPECRT_STATUS_OK);
         distribution_of(specrt_session_shortlist(s), &desc, hidden, sampled ? 0.7 : 1,

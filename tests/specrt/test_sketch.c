@@ -11,6 +11,7 @@
 #include "sources/sketch.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 
 enum { MOST_ROWS = 2105, MOST_COLS = 32, TOPK = 8, N_STATIC = 20, MOST_RANK = 496 };
 
@@ -39,7 +40,7 @@ static void world_open(world *w, const char *policy) {
                              .bias = w->biased ? w->bias : NULL};
     specrt_policy_desc pd = {.text = policy, .n_vocab = w->n_rows - 1};
     specrt_session_params params = {
-        .tree = {.num_steps = 3, .topk = w->topk, .num_draft_tokens = 12}};
+        .n_logits = MOST_ROWS, .tree = {.num_steps = 3, .topk = w->topk, .num_draft_tokens = 12}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_bundle_open_memory(w->bytes, w->n_bytes, "b", NULL, &w->bundle, &err);
     CHECK_STR(err.msg, "");
@@ -48,7 +49,6 @@ static void world_open(world *w, const char *policy) {
     CHECK_STR(err.msg, "");
     REQUIRE(!specrt_session_create(w->policy, &params, NULL, &w->session, &err));
     REQUIRE(!specrt_bundle_sketch(w->bundle, &w->view, &err));
-    specrt_session_begin(w->session, SPECRT_BEGIN_NEW, 0);
 }
 
 static void world_close(world *w) {
@@ -76,7 +76,7 @@ static const specrt_shortlist *route(world *w, const float *hidden, int32_t n,
                                      const float *logprobs) {
     static const int32_t tokens[TOPK] = {1, 2, 3, 4, 5, 6, 7, 8};
     specrt_beam beam = {n, tokens, NULL, logprobs};
-    REQUIRE(!specrt_session_start(w->session, 1));
+    root(w->session, 1);
     return specrt_session_route(w->session, 0, &beam, hidden, NULL);
 }
 

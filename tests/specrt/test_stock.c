@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 #include "zeroed.h"
 
 enum { V = 700, D = 64, MAX_N = 70, WIDE = 5, N_STEPS = 4, N_BEST = 8 };
@@ -122,10 +123,11 @@ static void open_stock(world *w, int costs, int32_t n_rows) {
 }
 
 static const specrt_session_params kinds[] = {
-    {.tree = {N_STEPS, 1, N_STEPS + 1}},
-    {.tree = {N_STEPS, WIDE, 20}},
-    {.tree = {N_STEPS, 1, N_STEPS + 1},
-     .sampling = {.temperature = 0.8f, .seed = 4},
+    {.n_logits = V, .tree = {N_STEPS, 1, N_STEPS + 1}},
+    {.n_logits = V, .tree = {N_STEPS, WIDE, 20}},
+    {.n_logits = V,
+     .tree = {N_STEPS, 1, N_STEPS + 1},
+     .sampling = {.temperature = 0.8f, .seed = 4, .session = 1},
      .draft = SPECRT_DRAFT_SAMPLED},
 };
 
@@ -135,7 +137,7 @@ static void open_sessions(world *w, const specrt_session_params *kind, specrt_se
     for (int32_t i = 0; i < n; i++) {
         int32_t text[24];
         specrt_session_params params = *kind;
-        params.sampling.sequence = (uint64_t)i;
+        params.sampling.session = (uint64_t)(i + 1);
         params.stock = w->stock;
         REQUIRE(specrt_session_create(w->policy, &params, NULL, &held[i], NULL) ==
                 SPECRT_STATUS_OK);
@@ -144,6 +146,7 @@ static void open_sessions(world *w, const specrt_session_params *kind, specrt_se
         for (int j = 0; j < 24; j++) text[j] = j < 12 ? 5 * j : random_below(V - 1);
         for (int k = 0; k < 2; k++) {
             specrt_session *s = k ? own[i] : held[i];
+            REQUIRE(specrt_session_begin(s, NULL) == SPECRT_STATUS_OK);
             REQUIRE(specrt_session_prefill(s, text, 24, NULL) == SPECRT_STATUS_OK);
             REQUIRE(specrt_session_start(s, text[23]) == SPECRT_STATUS_OK);
         }
@@ -232,16 +235,14 @@ static int64_t run_batches(world *w, const specrt_session_params *kind, int cost
             if (random_below(4)) check_observe(held[i], own[i]);
         check_stock(w, held, n);
         int32_t again = random_below(n), token = random_below(V - 1);
-        specrt_session_begin(held[again], SPECRT_BEGIN_NEW, 0);
-        specrt_session_begin(own[again], SPECRT_BEGIN_NEW, 0);
-        CHECK(specrt_session_start(held[again], token) == SPECRT_STATUS_OK);
-        CHECK(specrt_session_start(own[again], token) == SPECRT_STATUS_OK);
+        root(held[again], token);
+        root(own[again], token);
         check_stock(w, held, n);
     }
     for (int32_t i = 0; i < n; i++) {
         check_stats(held[i], own[i]);
         specrt_session_close(own[i]);
-        specrt_session_begin(held[i], SPECRT_BEGIN_NEW, 0);
+        specrt_session_begin(held[i], NULL);
     }
     for (int32_t i = 0; i < n; i++) CHECK_INT(held[i]->pool->n_rows, held[0]->pool->n_rows);
     CHECK_INT(w->stock->n_held, held[0]->pool->n_rows); /* what ends a generation, if anything */
@@ -311,7 +312,7 @@ static void test_threads(void) {
 static void test_full(void) {
     static world w;
     specrt_session *s[3];
-    specrt_session_params params = {.tree = {2, 1, 3}};
+    specrt_session_params params = {.n_logits = V, .tree = {2, 1, 3}};
     specrt_error err;
     int32_t text[100];
     world_open(&w, SPECRT_DTYPE_F32, true, "window:100@min=0", NULL);
@@ -321,6 +322,7 @@ static void test_full(void) {
     for (int i = 0; i < 2; i++) {
         REQUIRE(specrt_session_create(w.policy, &params, NULL, &s[i], NULL) == SPECRT_STATUS_OK);
         for (int32_t j = 0; j < 100; j++) text[j] = 50 + 300 * i + j;
+        REQUIRE(specrt_session_begin(s[i], NULL) == SPECRT_STATUS_OK);
         REQUIRE(specrt_session_prefill(s[i], text, 100, NULL) == SPECRT_STATUS_OK);
         REQUIRE(specrt_session_start(s[i], text[0]) == SPECRT_STATUS_OK);
     }
@@ -362,7 +364,7 @@ static void test_refused(void) {
         CHECK_HAS(err.msg, "stock: ");
     }
     open_stock(&w, COSTS_DEFAULT, 0);
-    specrt_session_params params = {.tree = {2, 1, 3}, .stock = w.stock};
+    specrt_session_params params = {.n_logits = V, .tree = {2, 1, 3}, .stock = w.stock};
     CHECK_INT(specrt_session_create(other.policy, &params, NULL, &s, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "another head");
     specrt_stock_close(NULL);
@@ -376,7 +378,7 @@ static void test_memory(void) {
     fixture_allocator a = {0};
     specrt_env env = fixture_desc(&a);
     specrt_session *s[4] = {NULL};
-    specrt_session_params params = {.tree = {2, 1, 3}};
+    specrt_session_params params = {.n_logits = V, .tree = {2, 1, 3}};
     specrt_beam beams[4];
     static float hidden[4 * D];
     specrt_status status = SPECRT_STATUS_NO_MEMORY;
@@ -397,9 +399,9 @@ static void test_memory(void) {
     for (int i = 1; i < 4; i++)
         REQUIRE(specrt_session_create(w.policy, &params, &env, &s[i], NULL) == SPECRT_STATUS_OK);
     int64_t n_calls = a.n_calls;
-    for (int i = 0; i < 4; i++) REQUIRE(specrt_session_start(s[i], 7 * i) == SPECRT_STATUS_OK);
+    for (int i = 0; i < 4; i++) root(s[i], 7 * i);
     REQUIRE(specrt_session_expand_batch(s, 4, hidden, NULL, 4, beams) == SPECRT_STATUS_OK);
-    for (int i = 0; i < 4; i++) specrt_session_begin(s[i], SPECRT_BEGIN_NEW, 0);
+    for (int i = 0; i < 4; i++) specrt_session_begin(s[i], NULL);
     CHECK_INT(a.n_calls, n_calls);
     CHECK(w.stock->n_shared > 0);
     for (int i = 0; i < 4; i++) specrt_session_close(s[i]);

@@ -6,6 +6,7 @@
 #include "decode/session.h"
 #include "fixture.h"
 #include "test.h"
+#include "specrt/root.h"
 
 enum { N_IDS = 121, N_COLS = 256, N_STATIC = 20, SIZE = 12, TOPK = 5, DEGREE = 40 };
 
@@ -69,7 +70,8 @@ static void world_make(world *w, specrt_dtype dtype, const char *policy) {
                              .n_cols = N_COLS,
                              .bias = w->bias};
     specrt_policy_desc pd = {.text = policy, .n_vocab = N_IDS - 1};
-    specrt_session_params params = {.tree = {.num_steps = 4, .topk = TOPK, .num_draft_tokens = 12}};
+    specrt_session_params params = {.n_logits = N_IDS,
+                                    .tree = {.num_steps = 4, .topk = TOPK, .num_draft_tokens = 12}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     REQUIRE(!specrt_bundle_open_memory(w->bytes, n, "b", NULL, &w->bundle, &err));
     REQUIRE(!specrt_bundle_cograph(w->bundle, &w->graph, &err));
@@ -152,13 +154,12 @@ static void check_logits(const world *w, specrt_dtype dtype, const float *hidden
 
 static void draft_some(world *w, specrt_dtype dtype) {
     static float hidden[TOPK * N_COLS];
-    specrt_session_begin(w->session, SPECRT_BEGIN_NEW, 0);
-    for (int32_t root = 0; root < N_IDS - 1; root += 3) {
+    for (int32_t first = 0; first < N_IDS - 1; first += 3) {
         static const float sure = 0;
-        specrt_beam beam = {1, &root, NULL, &sure};
+        specrt_beam beam = {1, &first, NULL, &sure};
         int32_t tokens[TOPK];
         float logprobs[TOPK];
-        REQUIRE(!specrt_session_start(w->session, root));
+        root(w->session, first);
         while (beam.n > 0) {
             int32_t n = beam.n;
             memcpy(tokens, beam.tokens, (size_t)n * sizeof *tokens);
@@ -188,11 +189,10 @@ static void test_unlikely(void) {
     static world w;
     static const float hidden[2 * N_COLS], logprobs[2] = {-100, -101};
     world_make(&w, SPECRT_DTYPE_F32, "static:20+successor:12");
-    specrt_session_begin(w.session, SPECRT_BEGIN_NEW, 0);
-    for (int32_t root = 0; root + 3 < N_IDS - 1; root += 7) {
-        const int32_t tokens[2] = {root, root + 3};
+    for (int32_t first = 0; first + 3 < N_IDS - 1; first += 7) {
+        const int32_t tokens[2] = {first, first + 3};
         specrt_beam beam = {2, tokens, NULL, logprobs};
-        REQUIRE(!specrt_session_start(w.session, root));
+        root(w.session, first);
         REQUIRE(specrt_session_route(w.session, 0, &beam, hidden, NULL));
         check_level(&w, tokens, logprobs, 2);
     }

@@ -16,9 +16,9 @@ static double random_real(void) {
 enum { V = 23 };
 
 static const specrt_sampling settings[] = {
-    {1, 0, 0, 0, 1, 0},    {0.7f, 0, 0, 0, 2, 0}, {1.5f, 5, 0, 0, 3, 0},
-    {1, 0, 0.8f, 0, 4, 0}, {1, 0, 0, 0.1f, 5, 0}, {0.9f, 9, 0.9f, 0.05f, 6, 3},
-    {1, 1, 0, 0, 7, 0},    {1, V, 1, 0, 8, 0},
+    {1, 0, 0, 0, 1, 1, 0},    {0.7f, 0, 0, 0, 2, 1, 0}, {1.5f, 5, 0, 0, 3, 1, 0},
+    {1, 0, 0.8f, 0, 4, 1, 0}, {1, 0, 0, 0.1f, 5, 1, 0}, {0.9f, 9, 0.9f, 0.05f, 6, 1, 3},
+    {1, 1, 0, 0, 7, 1, 0},    {1, V, 1, 0, 8, 1, 0},
 };
 enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
 
@@ -26,14 +26,13 @@ static void test_distribution(void) {
     float logits[V];
     for (int i = 0; i < V; i++) logits[i] = (float)(4 * random_real());
     logits[3] = logits[11]; /* a tie */
-    logits[7] = NAN;
-    logits[8] = -INFINITY;
+    logits[7] = logits[8] = -INFINITY;
     for (int k = 0; k < N_SETTINGS; k++) {
         enum { N = 40000 };
         double p[V];
         int seen[V] = {0};
         specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_verifier_create(V, V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
         distribution_of(logits, V, &settings[k], p);
         for (int64_t i = 0; i < N; i++) seen[specrt_verifier_draw(v, logits, i)]++;
         CHECK(distribution_holds(distribution_fit_of(seen, p, V, N)));
@@ -70,17 +69,17 @@ static void test_filters(void) {
     for (int round = 0; round < 400; round++) {
         int n = sizes[round % 13];
         double spread = round % 3 == 0 ? 0.5 : round % 3 == 1 ? 8 : 60;
-        specrt_sampling s = {(float)(0.05 + 2 * random_real()), 0, 0, 0, 1, 0};
+        specrt_sampling s = {(float)(0.05 + 2 * random_real()), 0, 0, 0, 1, 1, 0};
         if (random_real() < 0.5) s.top_k = 1 + (int32_t)(random_real() * 1.2 * n);
         if (random_real() < 0.5) s.top_p = (float)(0.01 + 0.98 * random_real());
         if (random_real() < 0.4) s.min_p = (float)(0.3 * random_real() * random_real());
         for (int i = 0; i < n; i++) {
             logits[i] = (float)(spread * (random_real() - random_real()));
             if (round % 5 == 0) logits[i] = floorf(logits[i]); /* many ties */
-            if (i != n / 2 && random_real() < 0.02) logits[i] = i % 2 ? NAN : -INFINITY;
+            if (i != n / 2 && random_real() < 0.02) logits[i] = -INFINITY;
         }
         specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(n, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_verifier_create(n, n, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
         check_weights(v, logits, n);
         specrt_verifier_close(v);
     }
@@ -124,7 +123,7 @@ static void check_picks(const specrt_sampling *s, float *logits, int n, int n_dr
     specrt_verdict verdict;
     specrt_draft_distribution distribution = {block_edges(n, ids), ids, probs};
     double q = 1.0 / distribution.n, left = 0;
-    REQUIRE(specrt_verifier_create(n, s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(n, n, s, NULL, &v, NULL) == SPECRT_STATUS_OK);
     check_weights(v, logits, n);
     distribution_of(logits, n, s, p);
     for (int64_t at = 0; at < n_draws; at++) {
@@ -154,8 +153,8 @@ static void test_blocks(void) {
     static float logits[2 * DISTRIBUTION_MAX_VOCAB];
     static const int sizes[] = {1, 1023, 1024, 1025, DISTRIBUTION_MAX_VOCAB};
     static const specrt_sampling filters[] = {
-        {1, 0, 0, 0, 1, 0},    {0.8f, 6, 0, 0, 2, 0},           {1, 0, 0.6f, 0, 3, 0},
-        {1, 0, 0, 0.3f, 4, 0}, {1.2f, 3000, 0.9f, 0.05f, 5, 0},
+        {1, 0, 0, 0, 1, 1, 0},    {0.8f, 6, 0, 0, 2, 1, 0},           {1, 0, 0.6f, 0, 3, 1, 0},
+        {1, 0, 0, 0.3f, 4, 1, 0}, {1.2f, 3000, 0.9f, 0.05f, 5, 1, 0},
     };
     for (int size = 0; size < 5; size++)
         for (int shape = 0; shape < N_SHAPES; shape++)
@@ -173,11 +172,11 @@ static void test_blocks(void) {
 static void test_pick_edges(void) {
     enum { N = 3000 };
     static float logits[N];
-    const specrt_sampling s = {1, 0, 0, 0, 1, 0};
+    const specrt_sampling s = {1, 0, 0, 0, 1, 1, 0};
     specrt_verifier *v;
     for (int i = 0; i < N; i++) logits[i] = -INFINITY;
     logits[1500] = logits[1501] = logits[2900] = logits[2901] = 0; /* the first block has none */
-    REQUIRE(specrt_verifier_create(N, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(N, N, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
     specrt__verify_distribution(v, logits);
     static const int32_t expected[] = {1500, 1501, 2900, 2901};
     for (int i = 0; i < 4; i++) {
@@ -202,8 +201,10 @@ static void test_sum(void) {
 /* Logits that end where a page does: nothing behind the last one is read. */
 static void test_page_end(void) {
     static const int sizes[] = {1, 63, 1023, 1024, 1025, 5000};
-    static const specrt_sampling filters[] = {
-        {0, 0, 0, 0, 1, 0}, {1, 0, 0, 0, 1, 0}, {0.8f, 6, 0, 0, 2, 0}, {1, 0, 0.6f, 0, 3, 0}};
+    static const specrt_sampling filters[] = {{0, 0, 0, 0, 1, 1, 0},
+                                              {1, 0, 0, 0, 1, 1, 0},
+                                              {0.8f, 6, 0, 0, 2, 1, 0},
+                                              {1, 0, 0.6f, 0, 3, 1, 0}};
     for (int size = 0; size < 6; size++)
         for (int f = 0; f < 4; f++) {
             int n = sizes[size];
@@ -211,7 +212,7 @@ static void test_page_end(void) {
             float *logits = (float *)(void *)pages.bytes;
             specrt_verifier *v;
             for (int i = 0; i < n; i++) logits[i] = (float)(4 * random_real());
-            REQUIRE(specrt_verifier_create(n, &filters[f], NULL, &v, NULL) == SPECRT_STATUS_OK);
+            REQUIRE(specrt_verifier_create(n, n, &filters[f], NULL, &v, NULL) == SPECRT_STATUS_OK);
             for (int k = 0; k < 3; k++) CHECK(specrt_verifier_draw(v, logits, k) < n);
             specrt_verifier_close(v);
             fixture_pages_close(&pages);
@@ -220,43 +221,109 @@ static void test_page_end(void) {
 
 /* Where the running sum is the mass to the bit, the nucleus ends. */
 static void test_nucleus_edge(void) {
-    const specrt_sampling s = {1, 0, 0.5f, 0, 1, 0};
+    const specrt_sampling s = {1, 0, 0.5f, 0, 1, 1, 0};
     float logits[6];
     specrt_verifier *v;
     for (int first = 0; first < 5;
          first++) { /* weights of 1, 1 and four times 0.5; 2 of 4 are the mass */
         for (int i = 0; i < 6; i++) logits[i] = i == first || i == first + 1 ? 0 : (float)-log(2);
-        REQUIRE(specrt_verifier_create(6, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_verifier_create(6, 6, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
         specrt__verify_distribution(v, logits);
         CHECK(v->total == 2);
         for (int i = 0; i < 6; i++) CHECK((v->weights[i] > 0) == (i == first || i == first + 1));
         specrt_verifier_close(v);
     }
-    const specrt_sampling least = {1, 0, 0, 0.5f, 1, 0}; /* of the best: those weigh as much */
-    REQUIRE(specrt_verifier_create(6, &least, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    const specrt_sampling least = {1, 0, 0, 0.5f, 1, 1, 0}; /* of the best: those weigh as much */
+    REQUIRE(specrt_verifier_create(6, 6, &least, NULL, &v, NULL) == SPECRT_STATUS_OK);
     specrt__verify_distribution(v, logits);
     CHECK(v->total == 4);
     specrt_verifier_close(v);
     for (int i = 0; i < 6; i++) logits[i] = i < 4 ? 0 : -INFINITY; /* two of four are the mass */
-    REQUIRE(specrt_verifier_create(6, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(6, 6, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
     specrt__verify_distribution(v, logits);
     for (int i = 0; i < 6; i++) CHECK((v->weights[i] > 0) == (i < 2));
     specrt_verifier_close(v);
 }
 
-/* Rows that hold no distribution: the greedy token, whatever the temperature. */
+/* Rows with an infinite best: the greedy token, whatever the temperature. Rows that hold no distribution:
+ * none. */
 static void test_degenerate(void) {
     float logits[V];
     for (int k = 0; k < N_SETTINGS; k++) {
         specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
-        for (int i = 0; i < V; i++) logits[i] = i % 2 ? NAN : -INFINITY;
-        CHECK_INT(specrt_verifier_draw(v, logits, 1), 0);
+        REQUIRE(specrt_verifier_create(V, V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
+        for (int i = 0; i < V; i++) logits[i] = -INFINITY;
+        CHECK_INT(specrt_verifier_draw(v, logits, 1), -1);
         logits[9] = -1e30f;
         CHECK_INT(specrt_verifier_draw(v, logits, 2), 9);
         logits[4] = logits[6] = INFINITY;
         CHECK_INT(specrt_verifier_draw(v, logits, 3), 4);
+        CHECK_INT(specrt_verifier_draw(v, logits, -1), -1);
+        CHECK_INT(specrt_verifier_draw(v, NULL, 3), -1);
+        CHECK_INT(specrt_verifier_draw(NULL, logits, 3), -1);
         specrt_verifier_close(v);
+    }
+}
+
+/* One NaN anywhere, also behind the best token and beside others that are infinite, is found; behind the
+ * vocabulary it is padding. */
+static void test_nan(void) {
+    enum { N = 200, N_VOCAB = 190 };
+    float logits[2 * N];
+    const int32_t tokens[2] = {3, 4}, parents[2] = {-1, 0};
+    const specrt_draft draft = {.n = 2, .tokens = tokens, .parents = parents};
+    specrt_verdict verdict;
+    for (int k = 0; k < N_SETTINGS; k++) {
+        specrt_verifier *v;
+        REQUIRE(specrt_verifier_create(N, N_VOCAB, &settings[k], NULL, &v, NULL) ==
+                SPECRT_STATUS_OK);
+        for (int at = 0; at < N; at++)
+            for (int others = 0; others < 3; others++) {
+                for (int i = 0; i < 2 * N; i++) logits[i] = i % 3 || !others ? 0 : -INFINITY;
+                logits[4] = logits[N + 9] = others == 2 ? INFINITY : 60;
+                logits[N + at] = NAN;
+                int32_t drawn = specrt_verifier_draw(v, logits + N, 5);
+                CHECK_INT(drawn, at < N_VOCAB ? -1 : 9);
+                CHECK_INT(specrt_verify_tree(v, &draft, logits, 5, &verdict),
+                          at < N_VOCAB ? SPECRT_STATUS_BAD_INPUT : SPECRT_STATUS_OK);
+                CHECK_INT(verdict.n, at < N_VOCAB ? 0 : 2);
+            }
+        specrt_verifier_close(v);
+    }
+}
+
+/* Padding is never emitted, however great its logits; the distribution is that of the vocabulary alone. */
+static void test_padding(void) {
+    enum { N = 64, N_VOCAB = 50 };
+    float padded[3 * N], plain[3 * N_VOCAB];
+    const int32_t tokens[3] = {3, 4, 5}, parents[3] = {-1, 0, 0}, ids[1] = {4};
+    const float certain[1] = {1};
+    const specrt_draft draft = {.n = 3, .tokens = tokens, .parents = parents};
+    const specrt_draft_distribution q = {1, ids, certain};
+    specrt_verdict a, b;
+    for (int i = 0; i < 3 * N; i++)
+        padded[i] = i % N < N_VOCAB ? (float)(4 * random_real()) : i % 2 ? 1e9f : INFINITY;
+    for (int i = 0; i < 3 * N_VOCAB; i++) plain[i] = padded[i / N_VOCAB * N + i % N_VOCAB];
+    for (int k = -1; k < N_SETTINGS; k++) {
+        const specrt_sampling *s = k < 0 ? NULL : &settings[k];
+        specrt_verifier *wide, *narrow;
+        REQUIRE(specrt_verifier_create(N, N_VOCAB, s, NULL, &wide, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_verifier_create(N_VOCAB, N_VOCAB, s, NULL, &narrow, NULL) ==
+                SPECRT_STATUS_OK);
+        for (int64_t i = 0; i < 500; i++) {
+            CHECK_INT(specrt_verifier_draw(wide, padded, i),
+                      specrt_verifier_draw(narrow, plain, i));
+            CHECK_INT(specrt_verify_tree(wide, &draft, padded, i, &a), SPECRT_STATUS_OK);
+            CHECK_INT(specrt_verify_tree(narrow, &draft, plain, i, &b), SPECRT_STATUS_OK);
+            CHECK(memcmp(&a, &b, sizeof a) == 0);
+            CHECK_INT(specrt_verify_chain(wide, tokens + 1, &q, 1, padded, i, &a),
+                      SPECRT_STATUS_OK);
+            CHECK_INT(specrt_verify_chain(narrow, tokens + 1, &q, 1, plain, i, &b),
+                      SPECRT_STATUS_OK);
+            CHECK(memcmp(&a, &b, sizeof a) == 0);
+        }
+        specrt_verifier_close(wide);
+        specrt_verifier_close(narrow);
     }
 }
 
@@ -266,9 +333,9 @@ static void test_cold(void) {
     float logits[V] = {0};
     logits[12] = 1e-3f, logits[2] = -3e38f;
     for (int k = 0; k < 4; k++) {
-        specrt_sampling s = {temperatures[k], 0, 0, 0, 1, 0};
+        specrt_sampling s = {temperatures[k], 0, 0, 0, 1, 1, 0};
         specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(V, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_verifier_create(V, V, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
         for (int64_t i = 0; i < 20; i++) CHECK_INT(specrt_verifier_draw(v, logits, i), 12);
         specrt_verifier_close(v);
     }
@@ -277,10 +344,9 @@ static void test_cold(void) {
 static void test_greedy(void) {
     specrt_verifier *v;
     float logits[V] = {0};
-    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(specrt_verifier_draw(v, logits, 0), 0);
     logits[5] = logits[9] = 1;
-    logits[0] = NAN;
     CHECK_INT(specrt_verifier_draw(v, logits, 3), 5);
     for (int i = 0; i < V; i++) logits[i] = i == 8 ? INFINITY : -INFINITY;
     CHECK_INT(specrt_verifier_draw(v, logits, 4), 8);
@@ -324,7 +390,7 @@ static void test_stream(void) {
         specrt_verifier *v;
         specrt_verdict verdict;
         int n_longer = 0;
-        REQUIRE(specrt_verifier_create(V, k < 0 ? NULL : &settings[k], NULL, &v, NULL) ==
+        REQUIRE(specrt_verifier_create(V, V, k < 0 ? NULL : &settings[k], NULL, &v, NULL) ==
                 SPECRT_STATUS_OK);
         for (int n = 2; n < LENGTH; n++) {
             target(plain[n - 2], plain[n - 1], logits[0]);
@@ -360,7 +426,7 @@ static void test_propose(void) {
     const float temperatures[] = {1, 0.4f, 3};
     float logits[V], probs[V + 1];
     specrt_verifier *v;
-    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < V; i++) logits[i] = (float)(4 * random_real());
     probs[V] = 7; /* behind the list */
     logits[0] = logits[10] = NAN;
@@ -368,7 +434,7 @@ static void test_propose(void) {
     for (int k = 0; k < 3; k++) {
         int seen[V] = {0};
         double p[V];
-        specrt_sampling s = {temperatures[k], 0, 0, 0, 0, 0};
+        specrt_sampling s = {temperatures[k], 0, 0, 0, 0, 1, 0};
         distribution_of(logits, V, &s, p);
         for (int64_t i = 0; i < N; i++)
             seen[specrt_verifier_propose(v, logits, V, temperatures[k], i / 3, (int32_t)(i % 3),
@@ -411,7 +477,7 @@ static void test_rejection(void) {
     float logits[2 * V], draft_logits[N_IDS];
     int32_t ids[N_IDS];
     for (int i = 0; i < 2 * V; i++) logits[i] = (float)(4 * random_real());
-    logits[2] = NAN, logits[5] = -INFINITY;
+    logits[2] = logits[5] = -INFINITY;
     for (int i = 0; i < N_IDS; i++) {
         ids[i] = 2 * i;
         draft_logits[i] = 0.7f * logits[2 * i] + (float)random_real();
@@ -419,11 +485,11 @@ static void test_rejection(void) {
     draft_logits[1] = 2; /* a token that the target excludes */
     draft_logits[3] = -INFINITY;
     for (int k = 0; k < N_SETTINGS; k++) {
-        specrt_sampling plain = {1, 0, 0, 0, 0, 0};
+        specrt_sampling plain = {1, 0, 0, 0, 0, 1, 0};
         double p[V], q[N_IDS], expected = 0;
         int seen[V] = {0};
         specrt_verifier *v;
-        REQUIRE(specrt_verifier_create(V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(specrt_verifier_create(V, V, &settings[k], NULL, &v, NULL) == SPECRT_STATUS_OK);
         distribution_of(logits, V, &settings[k], p);
         distribution_of(draft_logits, N_IDS, &plain, q);
         for (int i = 0; i < N_IDS; i++) expected += fmin(p[ids[i]], q[i]);
@@ -443,14 +509,14 @@ static void test_rejection_edges(void) {
     int seen[V] = {0};
     double p[V];
     specrt_verifier *v;
-    specrt_sampling s = {1, 0, 0, 0, 7, 0}, greedy = {0, 0, 0, 0, 0, 0};
+    specrt_sampling s = {1, 0, 0, 0, 7, 1, 0}, greedy = {0, 0, 0, 0, 0, 1, 0};
     for (int i = 0; i < V; i++) {
         logits[i] = doubled[i] = (float)(3 * random_real());
         ids[i] = i;
     }
     doubled[V] = doubled[V + 1] = 1;
     ids[V] = ids[V + 1] = 5;
-    REQUIRE(specrt_verifier_create(V, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, &s, NULL, &v, NULL) == SPECRT_STATUS_OK);
     CHECK(chain_counts(v, logits, ids, V, logits, N, seen) >= N - 1);
     memset(seen, 0, sizeof seen);
     float probs[V + 2];
@@ -474,14 +540,14 @@ static void test_rejection_edges(void) {
     specrt__verify_distribution(v, doubled); /* e^-26 is left, of a total of 22 */
     CHECK(!specrt__verify_subtract(v, &distribution));
     specrt_verifier_close(v);
-    REQUIRE(specrt_verifier_create(V, &greedy, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, &greedy, NULL, &v, NULL) == SPECRT_STATUS_OK);
     memset(seen, 0, sizeof seen);
     chain_counts(v, logits, ids, V, logits, 100, seen);
     CHECK_INT(seen[specrt_verifier_draw(v, logits, 0)], 100);
-    for (int i = 0; i < V; i++) logits[i] = NAN;
-    memset(seen, 0, sizeof seen);
-    chain_counts(v, doubled, ids, V, logits, 100, seen);
-    CHECK_INT(seen[0], 100);
+    for (int i = 0; i < V; i++) logits[i] = -INFINITY;
+    specrt_verdict none;
+    CHECK_INT(specrt_verify_chain(v, ids, NULL, 0, logits, 1, &none), SPECRT_STATUS_BAD_INPUT);
+    CHECK_INT(none.n, 0);
     specrt_verifier_close(v);
 }
 
@@ -498,7 +564,7 @@ static void test_refused_drafts(void) {
     specrt_verdict verdict;
     for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) parents[i] = i - 1;
     for (int i = 0; i < SPECRT_TREE_MAX_NODES; i++) distributions[i] = distribution;
-    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     const struct {
         int32_t n;
         int64_t position;
@@ -531,7 +597,7 @@ static void test_before(void) {
     specrt_verifier *v;
     specrt_verdict verdict;
     logits[4] = 2;
-    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     REQUIRE(!specrt_verify_tree(v, &draft, logits, 0, &verdict));
     CHECK_INT(verdict.n, 2);
     CHECK_INT(verdict.nodes[1], 1);
@@ -562,7 +628,7 @@ static void test_refused_distributions(void) {
     specrt_verifier *v;
     specrt_verdict verdict;
     const int32_t token = 3;
-    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     for (size_t i = 0; i < sizeof distributions / sizeof *distributions; i++) {
         const specrt_draft_distribution distribution = {2, distributions[i].ids,
                                                         distributions[i].probs};
@@ -579,7 +645,7 @@ static void test_greedy_chain(void) {
     specrt_verifier *v;
     specrt_verdict verdict;
     logits[4] = logits[9] = 2;
-    REQUIRE(specrt_verifier_create(V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_verifier_create(V, V, NULL, NULL, &v, NULL) == SPECRT_STATUS_OK);
     for (int i = 0; i < 2; i++) {
         const specrt_draft_distribution distribution = {1, &tied[i], probs};
         REQUIRE(!specrt_verify_chain(v, &tied[i], &distribution, 1, logits, i, &verdict));
@@ -592,22 +658,23 @@ static void test_greedy_chain(void) {
 static void test_refused(void) {
     specrt_verifier *v;
     specrt_error err;
-    const specrt_sampling bad[] = {
-        {-1, 0, 0, 0, 0, 0},   {NAN, 0, 0, 0, 0, 0}, {100.1f, 0, 0, 0, 0, 0}, {1, -1, 0, 0, 0, 0},
-        {1, 0, 1.5f, 0, 0, 0}, {1, 0, 0, 1, 0, 0},   {1, 0, NAN, 0, 0, 0}};
+    const specrt_sampling bad[] = {{-1, 0, 0, 0, 0, 1, 0},     {NAN, 0, 0, 0, 0, 1, 0},
+                                   {100.1f, 0, 0, 0, 0, 1, 0}, {1, -1, 0, 0, 0, 1, 0},
+                                   {1, 0, 1.5f, 0, 0, 1, 0},   {1, 0, 0, 1, 0, 1, 0},
+                                   {1, 0, NAN, 0, 0, 1, 0}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        CHECK(specrt_verifier_create(V, &bad[i], NULL, &v, &err) == SPECRT_STATUS_BAD_ARG);
+        CHECK(specrt_verifier_create(V, V, &bad[i], NULL, &v, &err) == SPECRT_STATUS_BAD_ARG);
         CHECK(v == NULL);
     }
-    CHECK(specrt_verifier_create(0, NULL, NULL, &v, &err) == SPECRT_STATUS_BAD_ARG);
-    CHECK(specrt_verifier_create(SPECRT_MAX_VOCAB + 1, NULL, NULL, &v, &err) ==
-          SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_verifier_create(0, 0, NULL, NULL, &v, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(specrt_verifier_create(SPECRT_MAX_VOCAB + 1, SPECRT_MAX_VOCAB + 1, NULL, NULL, &v,
+                                 &err) == SPECRT_STATUS_BAD_ARG);
     specrt_verifier_close(NULL);
     fixture_allocator a = {0};
     specrt_env env = fixture_desc(&a);
-    const specrt_sampling hottest = {100, 0, 0, 0, 0, 0};
+    const specrt_sampling hottest = {100, 0, 0, 0, 0, 1, 0};
     float logits[2] = {0, 0}, probs[2];
-    REQUIRE(!specrt_verifier_create(2, &hottest, &env, &v, NULL));
+    REQUIRE(!specrt_verifier_create(2, 2, &hottest, &env, &v, NULL));
     CHECK(specrt_verifier_propose(v, logits, 2, 100, 0, 0, probs) >= 0);
     CHECK_INT(specrt_verifier_propose(v, logits, 2, 100.1f, 0, 0, probs), -1);
     CHECK_INT(a.n_live, 1);
@@ -623,6 +690,8 @@ static const test_case cases[] = {
     {"pick_edges", "draws on a running sum pick tokens that have mass", test_pick_edges},
     {"sum", "in lanes, to the bit", test_sum},
     {"page_end", "nothing behind a row of logits is read", test_page_end},
+    {"nan", "NaN is refused wherever it is", test_nan},
+    {"padding", "columns behind the vocabulary are never emitted", test_padding},
     {"degenerate", "rows of NaN and infinities give the greedy token", test_degenerate},
     {"cold", "temperatures near 0 are greedy", test_cold},
     {"greedy", "ties to the lower id, NaN never", test_greedy},
