@@ -489,7 +489,7 @@ static inline void capture_halves(device *d, twin *twins) {
               SPECRT_STATUS_CAPTURE);
     CHECK_HAS(specrt_status_name(SPECRT_STATUS_CAPTURE), "observe()");
     device_observe(d);
-    gpu_check(cudaStreamSynchronize(d->stream), "observe");
+    gpu_check(cudaDeviceSynchronize(), "observe"); /* the session's own stream tells of it */
     specrt_cuda_session_serve(d->session);
 }
 
