@@ -435,6 +435,8 @@ typedef struct specrt_draft {
     const float *logprobs;  /* f32 [n] natural log of the path's probability; root: 0 */
     /* i32 [n] the beam row of the node in pass depths[i]; -1: no pass read the node. NULL: unknown */
     const int32_t *beam_rows;
+    int64_t
+        cycle; /* the session's number of the cycle, which verify checks; 0: a tree of your own */
 } specrt_draft;
 
 typedef struct specrt_tree
@@ -496,8 +498,8 @@ typedef struct specrt_verdict {
     int32_t n; /* accepted drafts, then the target's own token; at least 1 */
     int32_t tokens[SPECRT_TREE_MAX_NODES]; /* [n] target ids */
     int32_t nodes[SPECRT_TREE_MAX_NODES];  /* [n] to keep in caches: root, accepted nodes */
-    specrt_end
-        end; /* whether the generation ends with these tokens; specrt_session_verify(): NONE */
+    specrt_end end; /* whether the generation ends here; NONE after specrt_session_verify() */
+    int64_t cycle;  /* the session's number of the cycle, which observe checks; 0: you decided */
 } specrt_verdict;
 
 typedef struct specrt_verifier specrt_verifier; /* memory of verification for one sequence */
@@ -1035,8 +1037,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
- * @return OK; BAD_ORDER before begin, and between expand and observe; BAD_ARG when the capacity is below
- * *n_bytes. */
+ * @return OK; BAD_ORDER between expand and observe; BAD_ARG when the capacity is below *n_bytes. */
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 
@@ -11892,6 +11893,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
     draft->masks = t->masks;
     draft->logprobs = t->logprobs;
     draft->beam_rows = t->beam_rows;
+    draft->cycle = 0;
 }
 
 // >>verify : src/decode/verify.h
@@ -12680,8 +12682,7 @@ enum {
     SPECRT__AT_OPEN = 8,     /* observe_chain left its last token to start */
     SPECRT__AT_DRAFT = 16,   /* a tree has its root, and grows */
     SPECRT__AT_DRAFTED = 32, /* it is finished, or another was verified */
-    SPECRT__AT_ENDED = 64,   /* the answer ended, or a model failed */
-    SPECRT__AT_BEGUN = 126   /* any but the first */
+    SPECRT__AT_ENDED = 64    /* the answer ended, or a model failed */
 };
 
 /* A chain whose last token is not drawn yet, and the target's best tokens at each of its nodes. */
@@ -12708,12 +12709,13 @@ struct specrt_session {
     int64_t position;                   /* of the next token to emit */
     int64_t n_copied_before;            /* by the pool, until begin */
     int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
-    uint64_t generation;                /* number of the one that the next begin begins */
-    int64_t n_left;                     /* tokens that the answer may still have */
-    int32_t n_logits;                   /* columns of the target's logits */
-    int32_t level;                      /* passes scored in this cycle */
-    int at;                             /* SPECRT__AT_* */
-    specrt_error error;                 /* of the last call that failed */
+    int64_t stamp;       /* counts them without end, so that verdicts are told apart */
+    uint64_t generation; /* number of the one that the next begin begins */
+    int64_t n_left;      /* tokens that the answer may still have */
+    int32_t n_logits;    /* columns of the target's logits */
+    int32_t level;       /* passes scored in this cycle */
+    int at;              /* SPECRT__AT_* */
+    specrt_error error;  /* of the last call that failed */
     specrt_session_stats stats;
     int32_t topk;
     int32_t *ids;    /* [topk, topk] */
@@ -12993,6 +12995,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->shortlist.n_cols = policy->head->desc.n_cols;
     s->shortlist.head = policy->head;
     s->n_logits = n_logits;
+    s->stamp = 1;
     s->generation = params->sampling.generation;
     specrt__session_reset(s);
     return SPECRT_STATUS_OK;
@@ -13047,18 +13050,20 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
 
 /* What is expected where a session stands. */
 static const char *specrt__session_expected(int at) {
-    if (at & SPECRT__AT_CREATED) return "specrt_session_begin()";
-    if (at & SPECRT__AT_PROMPT) return "specrt_session_prefill() with the prompt";
-    if (at & SPECRT__AT_READ) return "specrt_session_first() or start(), which root a tree";
+    if (at & SPECRT__AT_CREATED) return "specrt_session_begin() first";
+    if (at & SPECRT__AT_PROMPT) return "specrt_session_prefill() first, with the prompt";
+    if (at & SPECRT__AT_READ) return "specrt_session_first() or start() first, which root a tree";
     if (at & SPECRT__AT_OPEN)
-        return "specrt_session_start() with the token that observe_chain() lacked";
-    if (at & SPECRT__AT_DRAFT) return "specrt_session_expand() or finish()";
-    if (at & SPECRT__AT_DRAFTED) return "specrt_session_accept(), or verify() and observe()";
-    return "specrt_session_begin(), since the generation has ended";
+        return "specrt_session_start() first, with the token that observe_chain() lacked";
+    if (at & SPECRT__AT_DRAFT)
+        return "specrt_session_expand() or finish(), or begin() for another prompt";
+    if (at & SPECRT__AT_DRAFTED)
+        return "specrt_session_accept(), or verify() and observe(), which end the cycle";
+    return "specrt_session_begin() first: the generation has ended";
 }
 
 SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, const char *call) {
-    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s first", call,
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s", call,
                             specrt__session_expected(s->at));
 }
 
@@ -13142,6 +13147,7 @@ SPECRT_API specrt_status specrt_session_begin(specrt_session *s, const specrt_re
     s->n_left = r.max_tokens > 0 ? r.max_tokens : INT64_MAX;
     s->open.n = 0;
     s->level = 0;
+    s->stamp++;
     specrt_tree_begin(s->tree, s->tree->root); /* a draft that was left is forgotten */
     if (r.begin == SPECRT_BEGIN_NEW) specrt__session_forget(s);
     /* what a new sequence starts behind has been read, and perhaps all of its prompt */
@@ -13340,6 +13346,7 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
     s->position++;
     s->n_left--;
     s->cycle++;
+    s->stamp++;
     s->at = SPECRT__AT_DRAFT;
     specrt_tree_begin(s->tree, token);
     return SPECRT_STATUS_OK;
@@ -13363,6 +13370,7 @@ SPECRT_API specrt_status specrt_session_first(specrt_session *s, const float *lo
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_READ, "first"));
     SPECRT__TRY(specrt_session_draw(s, logits, &first.tokens[0]));
     first.n = 1;
+    first.cycle = s->stamp;
     specrt__session_cut(s, &first);
     SPECRT__TRY(specrt_session_start(s, first.tokens[0]));
     if (first.end != SPECRT_END_NONE) s->at = SPECRT__AT_ENDED;
@@ -13478,7 +13486,7 @@ SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_d
     SPECRT__SESSION_NEEDS(session, session, "finish");
     if (draft) SPECRT__CLEAR(draft, 1);
     SPECRT__TRY(specrt__session_order(session, SPECRT__AT_DRAFT, "finish"));
-    if (draft) specrt_tree_finish(session->tree, draft);
+    if (draft) specrt_tree_finish(session->tree, draft), draft->cycle = session->stamp;
     session->at = SPECRT__AT_DRAFTED;
     return SPECRT_STATUS_OK;
 }
@@ -13486,6 +13494,11 @@ SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_d
 /* Whether it is a tree of tokens behind the last emitted one. */
 static specrt_status specrt__session_check_draft(specrt_session *s, const char *call,
                                                  const specrt_draft *draft) {
+    if (draft->cycle != 0 && draft->cycle != s->stamp)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "%s: draft: expected that of this cycle, found an older one; call "
+                                "specrt_session_finish() first",
+                                call);
     if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || !draft->tokens)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "%s: draft: expected 1 to %d nodes with tokens, found %d%s", call,
@@ -13520,22 +13533,26 @@ SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_d
     SPECRT__SESSION_NEEDS(s, out, "verify");
     SPECRT__CLEAR(out, 1);
     SPECRT__SESSION_NEEDS(s, draft, "verify");
-    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     SPECRT__SESSION_NEEDS(s, logits, "verify");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED, "verify"));
+    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     SPECRT__TRY(specrt__session_check_draft(s, "verify", draft));
     if (s->distributions) SPECRT__TRY(specrt__session_check_sampled(s, draft));
     specrt_status status =
         s->distributions ? specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions,
                                                draft->n - 1, logits, s->cycle, out)
                          : specrt_verify_tree(s->verifier, draft, logits, s->position, out);
-    if (status == SPECRT_STATUS_OK) s->at = SPECRT__AT_DRAFTED;
+    if (status == SPECRT_STATUS_OK) s->at = SPECRT__AT_DRAFTED, out->cycle = s->stamp;
     return status == SPECRT_STATUS_BAD_INPUT ? specrt__session_refuse_logits(s, "verify") : status;
 }
 
 /* Whether a verdict names a path of the draft from its root, and tokens. */
 static specrt_status specrt__session_check_verdict(specrt_session *s, const specrt_draft *draft,
                                                    const specrt_verdict *verdict) {
+    if (verdict->cycle != 0 && verdict->cycle != s->stamp)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "observe: verdict: expected that of this cycle, found an older "
+                                "one; call specrt_session_verify() first");
     bool path = verdict->n >= 1 && verdict->n <= draft->n && verdict->nodes[0] == 0;
     for (int32_t i = 1; i < verdict->n && path; i++) {
         int32_t node = verdict->nodes[i];
@@ -13638,6 +13655,7 @@ static void specrt__session_close_cycle(specrt_session *s, const specrt_draft *d
     s->position += verdict->n;
     s->n_left -= verdict->n;
     s->cycle++;
+    s->stamp++;
     s->at = SPECRT__AT_DRAFT;
     specrt_tree_begin(s->tree, root);
 }
@@ -13646,10 +13664,11 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows) {
     SPECRT__SESSION_NEEDS(s, draft, "observe");
-    SPECRT__SESSION_NEEDS(s, draft->parents && draft->depths, "observe");
-    SPECRT__SESSION_NEEDS(s, draft->logprobs, "observe");
     SPECRT__SESSION_NEEDS(s, verdict, "observe");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFTED, "observe"));
+    SPECRT__SESSION_NEEDS(s, draft->parents, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->depths, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->logprobs, "observe");
     SPECRT__TRY(specrt__session_check_draft(s, "observe", draft));
     SPECRT__TRY(specrt__session_check_verdict(s, draft, verdict));
     SPECRT__TRY(specrt__session_check_rows(s, rows));
@@ -14002,20 +14021,15 @@ static void specrt__snapshot_settle(specrt_session *s) {
     if (s->pool->n_changed > 0) specrt__session_pack(s);
 }
 
-/* A cycle that is under way has state that a save omits. */
-static specrt_status specrt__snapshot_check_order(specrt_session *s) {
-    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_BEGUN, "save"));
-    if (!(s->at & SPECRT__AT_DRAFTED) && (s->level == 0 || s->open.n > 0)) return SPECRT_STATUS_OK;
-    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
-                            "save: expected specrt_session_accept() or observe() first, which end "
-                            "the cycle");
-}
-
 SPECRT_API specrt_status specrt_session_save(specrt_session *s, void *bytes, size_t capacity,
                                              size_t *n_bytes) {
     SPECRT__SESSION_NEEDS(s, n_bytes, "save");
     *n_bytes = 0;
-    SPECRT__TRY(specrt__snapshot_check_order(s));
+    bool drafting = s->at & SPECRT__AT_DRAFTED || (s->level > 0 && s->open.n == 0);
+    if (drafting && capacity > 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "save: expected specrt_session_accept() or observe() first, which "
+                                "end the cycle");
     specrt__save w = {NULL, SPECRT__SAVED_HEADER + specrt__snapshot_text(s)};
     *n_bytes = specrt__snapshot_bound(s);
     if (*n_bytes > UINT32_MAX)
@@ -14119,8 +14133,9 @@ static int specrt__snapshot_at(const specrt__snapshot *in) {
     bool open = in->lists[in->n_lists - 2].n > 0;
     if (specrt__base_load32(in->bytes + 8) == 1)
         return open ? SPECRT__AT_OPEN : SPECRT__AT_PROMPT | SPECRT__AT_READ | SPECRT__AT_DRAFT;
-    bool begun = (at & ~(uint32_t)(SPECRT__AT_BEGUN & ~SPECRT__AT_DRAFTED)) == 0 && at != 0;
-    return begun && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
+    const uint32_t places = SPECRT__AT_CREATED | SPECRT__AT_PROMPT | SPECRT__AT_READ |
+                            SPECRT__AT_OPEN | SPECRT__AT_DRAFT | SPECRT__AT_ENDED;
+    return (at & ~places) == 0 && open == ((at & SPECRT__AT_OPEN) != 0) ? (int)at : 0;
 }
 
 /* Every index within its array, but for what the target thought best: those are checked before use, as an

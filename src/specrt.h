@@ -434,6 +434,8 @@ typedef struct specrt_draft {
     const float *logprobs;  /* f32 [n] natural log of the path's probability; root: 0 */
     /* i32 [n] the beam row of the node in pass depths[i]; -1: no pass read the node. NULL: unknown */
     const int32_t *beam_rows;
+    int64_t
+        cycle; /* the session's number of the cycle, which verify checks; 0: a tree of your own */
 } specrt_draft;
 
 typedef struct specrt_tree
@@ -495,8 +497,8 @@ typedef struct specrt_verdict {
     int32_t n; /* accepted drafts, then the target's own token; at least 1 */
     int32_t tokens[SPECRT_TREE_MAX_NODES]; /* [n] target ids */
     int32_t nodes[SPECRT_TREE_MAX_NODES];  /* [n] to keep in caches: root, accepted nodes */
-    specrt_end
-        end; /* whether the generation ends with these tokens; specrt_session_verify(): NONE */
+    specrt_end end; /* whether the generation ends here; NONE after specrt_session_verify() */
+    int64_t cycle;  /* the session's number of the cycle, which observe checks; 0: you decided */
 } specrt_verdict;
 
 typedef struct specrt_verifier specrt_verifier; /* memory of verification for one sequence */
