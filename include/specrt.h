@@ -322,8 +322,7 @@ SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist
 
 #define SPECRT_LOGITS_MAX_K 16 /* most tokens of specrt_logits_topk() */
 
-/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN. Ties go to the lower
- * id.
+/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN; ties: the lower id.
  *   logits : f32 [n] of the target
  *   n : number of logits
  *   k : 0 to SPECRT_LOGITS_MAX_K
@@ -345,12 +344,10 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *     cluster:K group:K centroid:K DynaSpec, CORAL, centroids: the rows of K clusters that a router chooses
  *     sketch:M                     the M best rows by a low-rank copy of the head
  *
- * A sum scores each token once. Terminators are always included if the head has rows for them. Presets name
- * published settings: frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: exactly as
- * published), and hybrid, which is specrt's own. */
+ * A sum scores each token once. Terminators are always included if the head has rows for them. Presets:
+ * frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: as published), hybrid (specrt's). */
 
-#define SPECRT_MAX_TERMINATORS 64 /* most tokens that end a generation */
-
+#define SPECRT_MAX_TERMINATORS 64           /* most tokens that end a generation */
 typedef struct specrt_policy specrt_policy; /* a policy bound to a bundle and a head */
 
 /* What to create. Zero-initialise it. */
@@ -385,17 +382,25 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
                                               specrt_error *err);
 SPECRT_API void specrt_policy_close(specrt_policy *policy);
 
-/* Facts about a policy, borrowed for its life. */
+/* Facts about a policy, borrowed for its life. From is_full on: 1: yes, 0: no. */
 typedef struct specrt_policy_info {
     const char *text;     /* canonical form: sizes filled in, defaults omitted */
     int32_t bound;        /* most rows that any session scores in one draft step */
     int32_t hidden_width; /* columns of specrt_target_rows.hidden that a source reads; 0: none */
-    int32_t needs_prompt_logits; /* 1: a source reads the target's logits of the prompt; else 0 */
-    const specrt_shortlist
-        *shortlist; /* if the same at every step (full, static); NULL: ask a session */
+    const specrt_shortlist *shortlist; /* of all steps (full, static); NULL: ask a session */
+    const int32_t *static_ids; /* i32 [n_static] target ids of the rows of `static`, by frequency */
+    int32_t n_static;          /* 0: no source static, or one with sizes by level */
+    int32_t is_full;           /* source full: all rows, in place */
+    int32_t learns;            /* rows follow the text (window, retrieve) */
+    int32_t keeps;             /* what a source learned outlives SPECRT_BEGIN_NEW (keep=on) */
+    int32_t by_level;          /* rows differ by tree level: call expand or route at each */
+    int32_t by_path;           /* rows follow the drafted tokens (successor, sketch, clusters) */
+    int32_t by_states;         /* rows follow the drafter's hidden states (sketch, clusters) */
+    int32_t needs_prompt_logits; /* a source reads the target's logits of the prompt */
+    int32_t needs_tree_rows;     /* a source reads the target's results at rejected nodes */
+    int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
+    int32_t needs_submit;        /* sessions need params.submit (mode=async) */
 } specrt_policy_info;
-
-/* specrt_policy_get_info() : Never NULL. */
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 if a token is a terminator of the bundle or the desc, else 0. */
@@ -437,8 +442,7 @@ typedef struct specrt_draft {
     const int32_t *beam_rows;
 } specrt_draft;
 
-typedef struct specrt_tree
-    specrt_tree; /* a tree of one sequence: memory for its nodes and results */
+typedef struct specrt_tree specrt_tree; /* a tree of one sequence, and memory for its results */
 
 /* specrt_tree_create() : Allocates a tree.
  * @return OK, NO_MEMORY, BAD_ARG with the limit. */
@@ -548,15 +552,9 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls:
- *
- *     specrt_auto_begin(a);                        // after the drafter has read the prompt
- *     specrt_auto_choose(a, &choice);              // each cycle; num_steps = 0: decode plainly
- *     for (n = 0; n < choice.num_steps; n++) {
- *         your drafter's next level, from choice.list
- *         if (!specrt_auto_should_continue(a, n + 1, logprob)) break;
- *     }
- *     your target's pass; then specrt_auto_observe(a, &cycle); */
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls begin
+ * when the drafter has read the prompt. Each cycle it calls choose, drafts up to choice.num_steps levels from
+ * choice.list (0: decodes plainly) while should_continue returns 1, runs the target, and calls observe. */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 
@@ -6183,6 +6181,10 @@ typedef struct specrt__source_shared {
     void *data;           /* owned: unshare() frees it */
     int32_t bound;        /* rows at most: of each level if the source routes, else packed ones */
     bool reads_prompt;    /* prefill() reads the target's logits or best ids */
+    bool reads_tree;      /* observe() reads them at rejected nodes, too */
+    bool reads_states;    /* route() reads the drafter's hidden states: */
+    bool reads_input;     /* those that the pass read */
+    bool keeps;           /* begin() does not forget */
     int32_t hidden_width; /* of the target's hidden states that observe() reads; 0: none */
     bool submits;         /* hands tasks to specrt_session_params.submit */
 } specrt__source_shared;
@@ -6321,8 +6323,8 @@ SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bund
     specrt_ranks ranks;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "static: needs a list: a bundle with section 'ranks', which "
-                                "vocabtrim-calibrate builds, or specrt_policy_desc.ids");
+                                "static: needs a bundle with section 'ranks', or ids from the "
+                                "application; vocabtrim-calibrate builds it");
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     out->name = bundle->name;
     out->ids = ranks.ids;
@@ -6630,6 +6632,8 @@ static specrt_status specrt__window_share(const specrt__source_request *request,
     out->data = s;
     out->bound = request->size;
     out->reads_prompt = s->params.kpre > 0;
+    out->reads_tree = s->params.positions == SPECRT__WINDOW_POSITIONS_TREE && s->params.kver > 0 &&
+                      s->params.only != SPECRT__WINDOW_CTX;
     return SPECRT_STATUS_OK;
 }
 
@@ -7925,6 +7929,8 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     }
     out->data = s;
     out->bound = specrt__cluster_bound(s, most);
+    out->reads_states = true;
+    out->reads_input = c.header->router == SPECRT_ROUTER_DYNASPEC;
     return SPECRT_STATUS_OK;
 }
 
@@ -9136,6 +9142,7 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     s->scan = specrt__scan_choose();
     specrt__sketch_fill(s, options);
     out->bound = s->size;
+    out->reads_states = true;
     out->data = s;
     return SPECRT_STATUS_OK;
 }
@@ -9894,6 +9901,7 @@ static specrt_status specrt__retrieve_share(const specrt__source_request *reques
     out->reads_prompt = params.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
     out->hidden_width = specrt__retrieve_width(&params);
     out->submits = params.async;
+    out->keeps = params.keep;
     return SPECRT_STATUS_OK;
 }
 
@@ -11624,15 +11632,33 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
     return SPECRT_STATUS_OK;
 }
 
+static void specrt__policy_tell_source(specrt_policy_info *info, int kind,
+                                       const specrt__source *source,
+                                       const specrt__source_shared *shared) {
+    if (source->observe) info->learns = 1;
+    if (source->route) info->by_level = 1;
+    if (source->route && kind != SPECRT__POLICY_STATIC) info->by_path = 1;
+    if (shared->reads_states) info->by_states = 1;
+    if (shared->keeps) info->keeps = 1;
+    if (shared->reads_prompt) info->needs_prompt_logits = 1;
+    if (shared->reads_tree) info->needs_tree_rows = 1;
+    if (shared->reads_input) info->needs_draft_input = 1;
+    if (shared->submits) info->needs_submit = 1;
+    if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+}
+
 /* What applications ask of it. */
-static void specrt__policy_tell(specrt_policy *p) {
+static void specrt__policy_tell(specrt_policy *p, bool is_full) {
     specrt_policy_info *info = &p->info;
     info->text = p->text;
     info->bound = p->bound + p->routed_bound;
-    for (int i = 0; i < p->n_sources; i++) {
-        const specrt__source_shared *shared = &p->sources[i].shared;
-        if (shared->reads_prompt) info->needs_prompt_logits = 1;
-        if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+    info->is_full = is_full;
+    for (int i = 0; i < p->n_sources; i++)
+        specrt__policy_tell_source(info, p->sources[i].kind, p->sources[i].source,
+                                   &p->sources[i].shared);
+    if (p->list && !is_full) {
+        info->n_static = p->fixed.n_rows;
+        info->static_ids = p->fixed.ids;
     }
     if (p->n_sources > 0 || p->n_terminators > 0) return;
     p->shortlist.compute = &p->head->compute;
@@ -11661,7 +11687,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
-    specrt__policy_tell(p);
+    specrt__policy_tell(p, spec->sources[SPECRT__POLICY_FULL].present);
     return SPECRT_STATUS_OK;
 }
 
