@@ -326,8 +326,7 @@ SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist
 
 #define SPECRT_LOGITS_MAX_K 16 /* most tokens of specrt_logits_topk() */
 
-/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN. Ties go to the lower
- * id.
+/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN; ties: the lower id.
  *   logits : f32 [n] of the target
  *   n : number of logits
  *   k : 0 to SPECRT_LOGITS_MAX_K
@@ -342,19 +341,17 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *     policy := source ('+' source)*      source := name[:size][@key=value]...
  *
  *     full                         every token
- *     static:N                     the N most frequent tokens of the bundle; static:N/M/... by tree level
+ *     static:N                     the N most frequent tokens, by the bundle or by ids; N/M/... by tree level
  *     window:W                     MicroSpec: tokens that the target recently emitted or ranked high
  *     retrieve:B                   EvoSpec: tokens near those that the list lacked
  *     successor:K                  the K likeliest successors of the tokens being extended
  *     cluster:K group:K centroid:K DynaSpec, CORAL, centroids: the rows of K clusters that a router chooses
  *     sketch:M                     the M best rows by a low-rank copy of the head
  *
- * A sum scores each token once. Terminators are always included if the head has rows for them. Presets name
- * published settings: frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: exactly as
- * published), and hybrid, which is specrt's own. */
+ * A sum scores each token once. Terminators are always included if the head has rows for them. Presets:
+ * frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: as published), hybrid (specrt's). */
 
-#define SPECRT_MAX_TERMINATORS 64 /* most tokens that end a generation */
-
+#define SPECRT_MAX_TERMINATORS 64           /* most tokens that end a generation */
 typedef struct specrt_policy specrt_policy; /* a policy bound to a bundle and a head */
 
 /* What to create. Zero-initialise it. */
@@ -363,6 +360,10 @@ typedef struct specrt_policy_desc {
     int32_t n_vocab;       /* tokens are in [0, n_vocab); 0: from the bundle, else from the head */
     int32_t n_terminators; /* tokens that end a generation, in addition to the bundle's */
     const int32_t *terminators; /* i32 [n_terminators], copied */
+    /* i32 [n_ids] distinct target ids, most frequent first, copied: the list of `static`, in place of the
+     * bundle's. Tokens without a row in a head with ids are skipped. NULL: the bundle's list */
+    const int32_t *ids;
+    int32_t n_ids; /* also the size of `static` without N */
     /* [n_vocab, n_embed] the embedding that DynaSpec's router reads, copied; its rows are borrowed for the
      * policy's life. NULL: no source needs it */
     const specrt_head_desc *embedding;
@@ -385,17 +386,25 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
                                               specrt_error *err);
 SPECRT_API void specrt_policy_close(specrt_policy *policy);
 
-/* Facts about a policy, borrowed for its life. */
+/* Facts about a policy, borrowed for its life. From is_full on: 1: yes, 0: no. */
 typedef struct specrt_policy_info {
     const char *text;     /* canonical form: sizes filled in, defaults omitted */
     int32_t bound;        /* most rows that any session scores in one draft step */
     int32_t hidden_width; /* columns of specrt_target_rows.hidden that a source reads; 0: none */
-    int32_t needs_prompt_logits; /* 1: a source reads the target's logits of the prompt; else 0 */
-    const specrt_shortlist
-        *shortlist; /* if the same at every step (full, static); NULL: ask a session */
+    const specrt_shortlist *shortlist; /* of all steps (full, static); NULL: ask a session */
+    const int32_t *static_ids; /* i32 [n_static] target ids of the rows of `static`, by frequency */
+    int32_t n_static;          /* 0: no source static, or one with sizes by level */
+    int32_t is_full;           /* source full: all rows, in place */
+    int32_t learns;            /* rows follow the text (window, retrieve) */
+    int32_t keeps;             /* what a source learned outlives SPECRT_BEGIN_NEW (keep=on) */
+    int32_t by_level;          /* rows differ by tree level: call expand or route at each */
+    int32_t by_path;           /* rows follow the drafted tokens (successor, sketch, clusters) */
+    int32_t by_states;         /* rows follow the drafter's hidden states (sketch, clusters) */
+    int32_t needs_prompt_logits; /* a source reads the target's logits of the prompt */
+    int32_t needs_tree_rows;     /* a source reads the target's results at rejected nodes */
+    int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
+    int32_t needs_submit;        /* sessions need params.submit (mode=async) */
 } specrt_policy_info;
-
-/* specrt_policy_get_info() : Never NULL. */
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 if a token is a terminator of the bundle or the desc, else 0. */
@@ -439,8 +448,7 @@ typedef struct specrt_draft {
         cycle; /* the session's number of the cycle, which verify checks; 0: a tree of your own */
 } specrt_draft;
 
-typedef struct specrt_tree
-    specrt_tree; /* a tree of one sequence: memory for its nodes and results */
+typedef struct specrt_tree specrt_tree; /* a tree of one sequence, and memory for its results */
 
 /* specrt_tree_create() : Allocates a tree.
  * @return OK, NO_MEMORY, BAD_ARG with the limit. */
@@ -568,15 +576,9 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls:
- *
- *     specrt_auto_begin(a);                        // after the drafter has read the prompt
- *     specrt_auto_choose(a, &choice);              // each cycle; num_steps = 0: decode plainly
- *     for (n = 0; n < choice.num_steps; n++) {
- *         your drafter's next level, from choice.list
- *         if (!specrt_auto_should_continue(a, n + 1, logprob)) break;
- *     }
- *     your target's pass; then specrt_auto_observe(a, &cycle); */
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls begin
+ * when the drafter has read the prompt. Each cycle it calls choose, drafts up to choice.num_steps levels from
+ * choice.list (0: decodes plainly) while should_continue returns 1, runs the target, and calls observe. */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 
@@ -6261,6 +6263,10 @@ typedef struct specrt__source_shared {
     void *data;           /* owned: unshare() frees it */
     int32_t bound;        /* rows at most: of each level if the source routes, else packed ones */
     bool reads_prompt;    /* prefill() reads the target's logits or best ids */
+    bool reads_tree;      /* observe() reads them at rejected nodes, too */
+    bool reads_states;    /* route() reads the drafter's hidden states: */
+    bool reads_input;     /* those that the pass read */
+    bool keeps;           /* begin() does not forget */
     int32_t hidden_width; /* of the target's hidden states that observe() reads; 0: none */
     bool submits;         /* hands tasks to specrt_session_params.submit */
 } specrt__source_shared;
@@ -6320,7 +6326,7 @@ typedef struct specrt__source {
 #define SPECRT__SOURCE_SAVES_NOTHING  0, NULL, NULL, NULL
 
 // >>ranks : src/sources/ranks.h
-/* ranks.h : lists from a bundle's ranks */
+/* ranks.h : lists of leading tokens of a ranking: a bundle's, or an application's */
 
 enum { SPECRT__RANKS_MAX_LEVELS = 8 };
 
@@ -6334,12 +6340,30 @@ typedef struct specrt__ranks_list {
     int32_t n_always;                         /* rows of every level */
 } specrt__ranks_list;
 
-SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt_bundle *bundle,
-                                                  const specrt_ranks *ranks, int32_t size,
+/* Distinct tokens, most frequent first. A list is a prefix of n_forced or more, and at least one. */
+typedef struct specrt__ranks_order {
+    const char *name;   /* for messages: the bundle's, or "ids" */
+    const int32_t *ids; /* i32 [n], borrowed */
+    int32_t n;
+    int32_t n_forced;       /* leading tokens that every list contains */
+    int32_t n_default;      /* size of a list for which none was asked */
+    int32_t n_vocab;        /* ids are below it */
+    specrt_status mismatch; /* status of tokens that the head lacks */
+} specrt__ranks_order;
+
+/* @return OK; BUNDLE_SECTION_MISSING, also without a bundle. */
+SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bundle,
+                                                       specrt__ranks_order *out, specrt_error *err);
+/* Of specrt_policy_desc.ids. @return OK, NO_MEMORY, BAD_ARG with the entry. */
+SPECRT__INTERNAL specrt_status specrt__ranks_of_ids(const specrt_policy_desc *desc, int32_t n_vocab,
+                                                    const specrt_env *env, specrt__ranks_order *out,
+                                                    specrt_error *err);
+
+/* size : 0 takes the default one. @return OK, BAD_ARG naming the limits. */
+SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt__ranks_order *order, int32_t size,
                                                   int32_t *out, specrt_error *err);
-/* size : 0 takes the calibrated size. @return OK, BAD_ARG naming the limits, NO_MEMORY,
- * BUNDLE_SECTION_MISSING. */
-SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
+/* size : as above. @return OK, BAD_ARG, NO_MEMORY, or the order's mismatch. */
+SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt__ranks_order *order,
                                                     const specrt_head *head, int32_t size,
                                                     specrt__ranks_list **out, specrt_error *err);
 SPECRT__INTERNAL void specrt__ranks_free(specrt__ranks_list *list);
@@ -6352,9 +6376,9 @@ SPECRT__INTERNAL void specrt__ranks_set_levels(specrt__ranks_list *list, const s
                                                const int32_t *ids, const int32_t *sizes, int32_t n);
 
 // >>ranks : src/sources/ranks.c
-/* ranks.c : owns the static source: a prefix of the ranks, packed once and shared by all sessions.
- * Refuses sizes outside [n_forced, n_valid] and ids beyond the head. Ids are distinct, since ranks
- * were checked when the bundle was opened. */
+/* ranks.c : owns the static source: a prefix of a ranking, packed once and shared by all sessions. The
+ * ranking is the bundle's, which was checked when the bundle was opened, or the application's, which is
+ * checked here. Refuses sizes outside the ranking's limits and ids beyond the head. */
 
 /* Where the arrays of a list of n rows lie in its block; rows at the next multiple of 64 in memory. */
 typedef struct specrt__ranks_layout {
@@ -6373,20 +6397,80 @@ static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ra
     return true;
 }
 
-/* The size asked for, or the calibrated one. */
-SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt_bundle *bundle,
-                                                  const specrt_ranks *ranks, int32_t size,
-                                                  int32_t *out, specrt_error *err) {
-    const specrt_ranks_header *h = ranks->header;
-    int32_t least = h->n_forced > 1 ? h->n_forced : 1;
-    *out = size == 0 ? h->n_default : size;
-    if (*out >= least && *out <= h->n_valid) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "%s: static: size: expected %d (%d forced tokens) to %d, or 0 for the "
-                            "calibrated %d, found %d",
-                            bundle->name, (int)least, (int)h->n_forced, (int)h->n_valid,
-                            (int)h->n_default, (int)size);
+/* --- rankings --- */
+
+SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bundle,
+                                                       specrt__ranks_order *out,
+                                                       specrt_error *err) {
+    specrt_ranks ranks;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "static: needs a bundle with section 'ranks', or ids from the "
+                                "application; vocabtrim-calibrate builds it");
+    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
+    out->name = bundle->name;
+    out->ids = ranks.ids;
+    out->n = ranks.header->n_valid;
+    out->n_forced = ranks.header->n_forced;
+    out->n_default = ranks.header->n_default;
+    out->n_vocab = ranks.header->n_vocab;
+    out->mismatch = SPECRT_STATUS_BUNDLE_MISMATCH;
+    return SPECRT_STATUS_OK;
 }
+
+/* seen : u8 [n_vocab / 8 + 1] zeros */
+static specrt_status specrt__ranks_check_ids(const specrt_policy_desc *desc, int32_t n_vocab,
+                                             uint8_t *seen, specrt_error *err) {
+    const int32_t *ids = desc->ids;
+    for (int32_t i = 0; i < desc->n_ids; i++) {
+        int32_t before = 0;
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "ids: entry %d: expected a token from 0 to %d (n_vocab - 1), "
+                                    "found %d",
+                                    (int)i, (int)n_vocab - 1, (int)ids[i]);
+        bool twice = seen[ids[i] / 8] >> (ids[i] % 8) & 1;
+        while (twice && ids[before] != ids[i]) before++;
+        if (twice)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "ids: expected distinct tokens, found %d at entries %d and %d",
+                                    (int)ids[i], (int)before, (int)i);
+        seen[ids[i] / 8] = (uint8_t)(seen[ids[i] / 8] | 1u << (ids[i] % 8));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL specrt_status specrt__ranks_of_ids(const specrt_policy_desc *desc, int32_t n_vocab,
+                                                    const specrt_env *env, specrt__ranks_order *out,
+                                                    specrt_error *err) {
+    size_t n = (size_t)n_vocab / 8 + 1;
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(env, n);
+    if (!seen) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "ids: out of memory");
+    memset(seen, 0, n);
+    specrt_status status = specrt__ranks_check_ids(desc, n_vocab, seen, err);
+    specrt__base_free(env, seen);
+    out->name = "ids";
+    out->ids = desc->ids;
+    out->n = out->n_default = desc->n_ids;
+    out->n_forced = 0;
+    out->n_vocab = n_vocab;
+    out->mismatch = SPECRT_STATUS_BAD_ARG;
+    return status;
+}
+
+SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt__ranks_order *order, int32_t size,
+                                                  int32_t *out, specrt_error *err) {
+    int32_t least = order->n_forced > 1 ? order->n_forced : 1;
+    *out = size == 0 ? order->n_default : size;
+    if (*out >= least && *out <= order->n) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: static: size: expected %d (%d forced tokens) to %d, or none for "
+                            "the default %d, found %d",
+                            order->name, (int)least, (int)order->n_forced, (int)order->n,
+                            (int)order->n_default, (int)size);
+}
+
+/* --- lists --- */
 
 /* A list keeps the tokens that have a row. @return how many of ids [n], which `out` takes if not NULL. */
 static int32_t specrt__ranks_keep(const specrt_head *head, const int32_t *ids, int32_t n,
@@ -6401,19 +6485,21 @@ static int32_t specrt__ranks_keep(const specrt_head *head, const int32_t *ids, i
 }
 
 /* A head with ids of its own leaves tokens out on purpose, but not all. */
-static specrt_status specrt__ranks_check_rows(const specrt_bundle *bundle, const specrt_head *head,
-                                              const int32_t *ids, int32_t n, specrt_error *err) {
+static specrt_status specrt__ranks_check_rows(const specrt__ranks_order *order,
+                                              const specrt_head *head, int32_t n,
+                                              specrt_error *err) {
+    const int32_t *ids = order->ids;
     for (int32_t i = 0; i < n && !head->row_of; i++)
         if (ids[i] >= head->n_ids)
-            return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+            return specrt_error_set(err, order->mismatch,
                                     "%s: static: token %d: expected an id below the head's %d "
-                                    "rows; use the bundle made for this model",
-                                    bundle->name, (int)ids[i], (int)head->n_ids);
+                                    "rows; use the list made for this model",
+                                    order->name, (int)ids[i], (int)head->n_ids);
     if (specrt__ranks_keep(head, ids, n, NULL) > 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+    return specrt_error_set(err, order->mismatch,
                             "%s: static: expected the head to have rows for some of its %d tokens, "
                             "found none",
-                            bundle->name, (int)n);
+                            order->name, (int)n);
 }
 
 static void specrt__ranks_fill(specrt__ranks_list *list, const specrt_head *head,
@@ -6456,19 +6542,17 @@ SPECRT__INTERNAL specrt__ranks_list *specrt__ranks_pack(const specrt_head *head,
     return list;
 }
 
-SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
+SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt__ranks_order *order,
                                                     const specrt_head *head, int32_t size,
                                                     specrt__ranks_list **out, specrt_error *err) {
-    specrt_ranks ranks;
     int32_t n;
     *out = NULL;
-    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
-    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, size, &n, err));
-    SPECRT__TRY(specrt__ranks_check_rows(bundle, head, ranks.ids, n, err));
-    *out = specrt__ranks_pack(head, ranks.ids, n);
+    SPECRT__TRY(specrt__ranks_size(order, size, &n, err));
+    SPECRT__TRY(specrt__ranks_check_rows(order, head, n, err));
+    *out = specrt__ranks_pack(head, order->ids, n);
     if (!*out)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                "%s: static: out of memory for %d rows", bundle->name, (int)n);
+                                "%s: static: out of memory for %d rows", order->name, (int)n);
     return SPECRT_STATUS_OK;
 }
 
@@ -6630,6 +6714,8 @@ static specrt_status specrt__window_share(const specrt__source_request *request,
     out->data = s;
     out->bound = request->size;
     out->reads_prompt = s->params.kpre > 0;
+    out->reads_tree = s->params.positions == SPECRT__WINDOW_POSITIONS_TREE && s->params.kver > 0 &&
+                      s->params.only != SPECRT__WINDOW_CTX;
     return SPECRT_STATUS_OK;
 }
 
@@ -7925,6 +8011,8 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     }
     out->data = s;
     out->bound = specrt__cluster_bound(s, most);
+    out->reads_states = true;
+    out->reads_input = c.header->router == SPECRT_ROUTER_DYNASPEC;
     return SPECRT_STATUS_OK;
 }
 
@@ -9136,6 +9224,7 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     s->scan = specrt__scan_choose();
     specrt__sketch_fill(s, options);
     out->bound = s->size;
+    out->reads_states = true;
     out->data = s;
     return SPECRT_STATUS_OK;
 }
@@ -9894,6 +9983,7 @@ static specrt_status specrt__retrieve_share(const specrt__source_request *reques
     out->reads_prompt = params.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
     out->hidden_width = specrt__retrieve_width(&params);
     out->submits = params.async;
+    out->keeps = params.keep;
     return SPECRT_STATUS_OK;
 }
 
@@ -11517,11 +11607,11 @@ static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *er
 }
 
 /* 32,768 of Llama-3's 128,256 tokens, 32,000 of Qwen3's 151,936 rows, for any vocabulary. */
-static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32_t which) {
-    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)h->n_vocab * 32768 / 128256
-                                                  : (int64_t)h->n_vocab * 32000 / 151936;
-    if (size < h->n_forced) size = h->n_forced;
-    if (size > h->n_valid) size = h->n_valid;
+static int32_t specrt__policy_published_size(const specrt__ranks_order *order, int32_t which) {
+    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)order->n_vocab * 32768 / 128256
+                                                  : (int64_t)order->n_vocab * 32000 / 151936;
+    if (size < order->n_forced) size = order->n_forced;
+    if (size > order->n) size = order->n;
     return size > 1 ? (int32_t)size : 1;
 }
 
@@ -11537,25 +11627,36 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
     p->list = NULL;
 }
 
+/* A list that no source takes would be ignored. */
+static specrt_status specrt__policy_check_ids(const specrt_policy_desc *desc, bool taken,
+                                              specrt_error *err) {
+    if (desc->n_ids < 0 || (desc->n_ids > 0) != (desc->ids != NULL))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "ids: expected n_ids tokens, or NULL and 0, found %s and %d",
+                                desc->ids ? "a list" : "NULL", (int)desc->n_ids);
+    if (!desc->ids || taken) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "ids: expected source static, which takes them, found a policy "
+                            "without it; add it or pass no ids");
+}
+
 static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_bundle *bundle,
+                                                const specrt_policy_desc *desc,
                                                 specrt__policy_source *source, specrt_error *err) {
-    specrt_ranks ranks;
-    if (!bundle)
-        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "static: needs a bundle with section 'ranks'; "
-                                "vocabtrim-calibrate builds it");
-    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
-    if (source->size < 0) source->size = specrt__policy_published_size(ranks.header, source->size);
-    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, source->size, &source->size, err));
+    specrt__ranks_order order;
+    SPECRT__TRY(desc->ids ? specrt__ranks_of_ids(desc, p->n_vocab, &p->env, &order, err)
+                          : specrt__ranks_of_bundle(bundle, &order, err));
+    if (source->size < 0) source->size = specrt__policy_published_size(&order, source->size);
+    SPECRT__TRY(specrt__ranks_size(&order, source->size, &source->size, err));
     int32_t most = source->size;
     for (int32_t i = 1; i < source->n_levels; i++) {
         int32_t *size = &source->levels[i];
-        SPECRT__TRY(specrt__ranks_size(bundle, &ranks, *size, size, err));
+        SPECRT__TRY(specrt__ranks_size(&order, *size, size, err));
         if (*size > most) most = *size;
     }
-    SPECRT__TRY(specrt__ranks_create(bundle, p->head, most, &p->list, err));
+    SPECRT__TRY(specrt__ranks_create(&order, p->head, most, &p->list, err));
     p->fixed = p->list->segment;
-    if (source->n_levels > 0) specrt__policy_make_levels(p, source, ranks.ids);
+    if (source->n_levels > 0) specrt__policy_make_levels(p, source, order.ids);
     return SPECRT_STATUS_OK;
 }
 
@@ -11613,15 +11714,33 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
     return SPECRT_STATUS_OK;
 }
 
+static void specrt__policy_tell_source(specrt_policy_info *info, int kind,
+                                       const specrt__source *source,
+                                       const specrt__source_shared *shared) {
+    if (source->observe) info->learns = 1;
+    if (source->route) info->by_level = 1;
+    if (source->route && kind != SPECRT__POLICY_STATIC) info->by_path = 1;
+    if (shared->reads_states) info->by_states = 1;
+    if (shared->keeps) info->keeps = 1;
+    if (shared->reads_prompt) info->needs_prompt_logits = 1;
+    if (shared->reads_tree) info->needs_tree_rows = 1;
+    if (shared->reads_input) info->needs_draft_input = 1;
+    if (shared->submits) info->needs_submit = 1;
+    if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+}
+
 /* What applications ask of it. */
-static void specrt__policy_tell(specrt_policy *p) {
+static void specrt__policy_tell(specrt_policy *p, bool is_full) {
     specrt_policy_info *info = &p->info;
     info->text = p->text;
     info->bound = p->bound + p->routed_bound;
-    for (int i = 0; i < p->n_sources; i++) {
-        const specrt__source_shared *shared = &p->sources[i].shared;
-        if (shared->reads_prompt) info->needs_prompt_logits = 1;
-        if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+    info->is_full = is_full;
+    for (int i = 0; i < p->n_sources; i++)
+        specrt__policy_tell_source(info, p->sources[i].kind, p->sources[i].source,
+                                   &p->sources[i].shared);
+    if (p->list && !is_full) {
+        info->n_static = p->fixed.n_rows;
+        info->static_ids = p->fixed.ids;
     }
     if (p->n_sources > 0 || p->n_terminators > 0) return;
     p->shortlist.compute = &p->head->compute;
@@ -11637,11 +11756,11 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
                                          const specrt_policy_desc *desc, specrt__policy_spec *spec,
                                          specrt_error *err) {
     specrt_ranks ranks;
+    specrt__policy_source *list = &spec->sources[SPECRT__POLICY_STATIC];
     SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
+    SPECRT__TRY(specrt__policy_check_ids(desc, list->present, err));
     if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
-    if (spec->sources[SPECRT__POLICY_STATIC].present)
-        SPECRT__TRY(
-            specrt__policy_make_static(p, bundle, &spec->sources[SPECRT__POLICY_STATIC], err));
+    if (list->present) SPECRT__TRY(specrt__policy_make_static(p, bundle, desc, list, err));
     SPECRT__TRY(specrt__policy_make_sources(p, bundle, desc, spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
@@ -11650,7 +11769,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
-    specrt__policy_tell(p);
+    specrt__policy_tell(p, spec->sources[SPECRT__POLICY_FULL].present);
     return SPECRT_STATUS_OK;
 }
 

@@ -325,8 +325,7 @@ SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist
 
 #define SPECRT_LOGITS_MAX_K 16 /* most tokens of specrt_logits_topk() */
 
-/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN. Ties go to the lower
- * id.
+/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN; ties: the lower id.
  *   logits : f32 [n] of the target
  *   n : number of logits
  *   k : 0 to SPECRT_LOGITS_MAX_K
@@ -341,19 +340,17 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *     policy := source ('+' source)*      source := name[:size][@key=value]...
  *
  *     full                         every token
- *     static:N                     the N most frequent tokens of the bundle; static:N/M/... by tree level
+ *     static:N                     the N most frequent tokens, by the bundle or by ids; N/M/... by tree level
  *     window:W                     MicroSpec: tokens that the target recently emitted or ranked high
  *     retrieve:B                   EvoSpec: tokens near those that the list lacked
  *     successor:K                  the K likeliest successors of the tokens being extended
  *     cluster:K group:K centroid:K DynaSpec, CORAL, centroids: the rows of K clusters that a router chooses
  *     sketch:M                     the M best rows by a low-rank copy of the head
  *
- * A sum scores each token once. Terminators are always included if the head has rows for them. Presets name
- * published settings: frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: exactly as
- * published), and hybrid, which is specrt's own. */
+ * A sum scores each token once. Terminators are always included if the head has rows for them. Presets:
+ * frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: as published), hybrid (specrt's). */
 
-#define SPECRT_MAX_TERMINATORS 64 /* most tokens that end a generation */
-
+#define SPECRT_MAX_TERMINATORS 64           /* most tokens that end a generation */
 typedef struct specrt_policy specrt_policy; /* a policy bound to a bundle and a head */
 
 /* What to create. Zero-initialise it. */
@@ -362,6 +359,10 @@ typedef struct specrt_policy_desc {
     int32_t n_vocab;       /* tokens are in [0, n_vocab); 0: from the bundle, else from the head */
     int32_t n_terminators; /* tokens that end a generation, in addition to the bundle's */
     const int32_t *terminators; /* i32 [n_terminators], copied */
+    /* i32 [n_ids] distinct target ids, most frequent first, copied: the list of `static`, in place of the
+     * bundle's. Tokens without a row in a head with ids are skipped. NULL: the bundle's list */
+    const int32_t *ids;
+    int32_t n_ids; /* also the size of `static` without N */
     /* [n_vocab, n_embed] the embedding that DynaSpec's router reads, copied; its rows are borrowed for the
      * policy's life. NULL: no source needs it */
     const specrt_head_desc *embedding;
@@ -384,17 +385,25 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
                                               specrt_error *err);
 SPECRT_API void specrt_policy_close(specrt_policy *policy);
 
-/* Facts about a policy, borrowed for its life. */
+/* Facts about a policy, borrowed for its life. From is_full on: 1: yes, 0: no. */
 typedef struct specrt_policy_info {
     const char *text;     /* canonical form: sizes filled in, defaults omitted */
     int32_t bound;        /* most rows that any session scores in one draft step */
     int32_t hidden_width; /* columns of specrt_target_rows.hidden that a source reads; 0: none */
-    int32_t needs_prompt_logits; /* 1: a source reads the target's logits of the prompt; else 0 */
-    const specrt_shortlist
-        *shortlist; /* if the same at every step (full, static); NULL: ask a session */
+    const specrt_shortlist *shortlist; /* of all steps (full, static); NULL: ask a session */
+    const int32_t *static_ids; /* i32 [n_static] target ids of the rows of `static`, by frequency */
+    int32_t n_static;          /* 0: no source static, or one with sizes by level */
+    int32_t is_full;           /* source full: all rows, in place */
+    int32_t learns;            /* rows follow the text (window, retrieve) */
+    int32_t keeps;             /* what a source learned outlives SPECRT_BEGIN_NEW (keep=on) */
+    int32_t by_level;          /* rows differ by tree level: call expand or route at each */
+    int32_t by_path;           /* rows follow the drafted tokens (successor, sketch, clusters) */
+    int32_t by_states;         /* rows follow the drafter's hidden states (sketch, clusters) */
+    int32_t needs_prompt_logits; /* a source reads the target's logits of the prompt */
+    int32_t needs_tree_rows;     /* a source reads the target's results at rejected nodes */
+    int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
+    int32_t needs_submit;        /* sessions need params.submit (mode=async) */
 } specrt_policy_info;
-
-/* specrt_policy_get_info() : Never NULL. */
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 if a token is a terminator of the bundle or the desc, else 0. */
@@ -438,8 +447,7 @@ typedef struct specrt_draft {
         cycle; /* the session's number of the cycle, which verify checks; 0: a tree of your own */
 } specrt_draft;
 
-typedef struct specrt_tree
-    specrt_tree; /* a tree of one sequence: memory for its nodes and results */
+typedef struct specrt_tree specrt_tree; /* a tree of one sequence, and memory for its results */
 
 /* specrt_tree_create() : Allocates a tree.
  * @return OK, NO_MEMORY, BAD_ARG with the limit. */
@@ -567,15 +575,9 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls:
- *
- *     specrt_auto_begin(a);                        // after the drafter has read the prompt
- *     specrt_auto_choose(a, &choice);              // each cycle; num_steps = 0: decode plainly
- *     for (n = 0; n < choice.num_steps; n++) {
- *         your drafter's next level, from choice.list
- *         if (!specrt_auto_should_continue(a, n + 1, logprob)) break;
- *     }
- *     your target's pass; then specrt_auto_observe(a, &cycle); */
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls begin
+ * when the drafter has read the prompt. Each cycle it calls choose, drafts up to choice.num_steps levels from
+ * choice.list (0: decodes plainly) while should_continue returns 1, runs the target, and calls observe. */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 

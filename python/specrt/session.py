@@ -121,16 +121,20 @@ class Policy(Owner):
     """A policy, as "static:512+window+successor:256" (specrt.h has the grammar); shared by any number of sessions.
 
     terminators: token ids that end a text, beside those that the bundle knows. embedding: [n_vocab, d], where
-    routers read it. target: the target's Head, where retrieval searches it.
+    routers read it. target: the target's Head, where retrieval searches it. ids: distinct token ids, most frequent
+    first, the list of "static" in place of the bundle's ("static:N": the first N of them); None: the bundle's.
     """
 
     _close = "policy_close"
 
     def __init__(self, text: str, head: Head, bundle: Bundle | None = None, n_vocab: int = 0,
-                 terminators: Any = (), embedding: Any = None, target: Head | None = None) -> None:
+                 terminators: Any = (), embedding: Any = None, target: Head | None = None, ids: Any = None) -> None:
         ends = ints(terminators, "terminators")
+        listed = ints(ids, "ids") if ids is not None else None
         known = _matrix("embedding", embedding) if embedding is not None else None
         desc = CPolicyDesc(c_text(text, "text"), n_vocab, len(ends), ends.ctypes.data,
+                           listed.ctypes.data if listed is not None else None,
+                           len(listed) if listed is not None else 0,
                            C.addressof(known) if known is not None else None,
                            target.handle.value if target else None)
         self.head, self.bundle, self.n_vocab, self.keep = head, bundle, n_vocab, (embedding, target)
@@ -159,6 +163,16 @@ class Policy(Owner):
     def needs_prompt_logits(self) -> bool:
         """Whether a source learns from the target's logits at prompt positions, which prefill() passes."""
         return bool(self._info.needs_prompt_logits)
+
+    @property
+    def needs_draft_input(self) -> bool:
+        """Whether a router reads what drafter passes read, which expand() takes as draft_input."""
+        return bool(self._info.needs_draft_input)
+
+    @property
+    def static_ids(self) -> np.ndarray:
+        """Target ids of the rows of "static", int32 [n], most frequent first; none with sizes by level."""
+        return array_of(self._info.static_ids, self._info.n_static, np.int32).copy()
 
     @property
     def hidden_width(self) -> int:

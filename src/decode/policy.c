@@ -71,11 +71,11 @@ static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *er
 }
 
 /* 32,768 of Llama-3's 128,256 tokens, 32,000 of Qwen3's 151,936 rows, for any vocabulary. */
-static int32_t specrt__policy_published_size(const specrt_ranks_header *h, int32_t which) {
-    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)h->n_vocab * 32768 / 128256
-                                                  : (int64_t)h->n_vocab * 32000 / 151936;
-    if (size < h->n_forced) size = h->n_forced;
-    if (size > h->n_valid) size = h->n_valid;
+static int32_t specrt__policy_published_size(const specrt__ranks_order *order, int32_t which) {
+    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)order->n_vocab * 32768 / 128256
+                                                  : (int64_t)order->n_vocab * 32000 / 151936;
+    if (size < order->n_forced) size = order->n_forced;
+    if (size > order->n) size = order->n;
     return size > 1 ? (int32_t)size : 1;
 }
 
@@ -91,25 +91,36 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
     p->list = NULL;
 }
 
+/* A list that no source takes would be ignored. */
+static specrt_status specrt__policy_check_ids(const specrt_policy_desc *desc, bool taken,
+                                              specrt_error *err) {
+    if (desc->n_ids < 0 || (desc->n_ids > 0) != (desc->ids != NULL))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "ids: expected n_ids tokens, or NULL and 0, found %s and %d",
+                                desc->ids ? "a list" : "NULL", (int)desc->n_ids);
+    if (!desc->ids || taken) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "ids: expected source static, which takes them, found a policy "
+                            "without it; add it or pass no ids");
+}
+
 static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_bundle *bundle,
+                                                const specrt_policy_desc *desc,
                                                 specrt__policy_source *source, specrt_error *err) {
-    specrt_ranks ranks;
-    if (!bundle)
-        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "static: needs a bundle with section 'ranks'; "
-                                "vocabtrim-calibrate builds it");
-    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
-    if (source->size < 0) source->size = specrt__policy_published_size(ranks.header, source->size);
-    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, source->size, &source->size, err));
+    specrt__ranks_order order;
+    SPECRT__TRY(desc->ids ? specrt__ranks_of_ids(desc, p->n_vocab, &p->env, &order, err)
+                          : specrt__ranks_of_bundle(bundle, &order, err));
+    if (source->size < 0) source->size = specrt__policy_published_size(&order, source->size);
+    SPECRT__TRY(specrt__ranks_size(&order, source->size, &source->size, err));
     int32_t most = source->size;
     for (int32_t i = 1; i < source->n_levels; i++) {
         int32_t *size = &source->levels[i];
-        SPECRT__TRY(specrt__ranks_size(bundle, &ranks, *size, size, err));
+        SPECRT__TRY(specrt__ranks_size(&order, *size, size, err));
         if (*size > most) most = *size;
     }
-    SPECRT__TRY(specrt__ranks_create(bundle, p->head, most, &p->list, err));
+    SPECRT__TRY(specrt__ranks_create(&order, p->head, most, &p->list, err));
     p->fixed = p->list->segment;
-    if (source->n_levels > 0) specrt__policy_make_levels(p, source, ranks.ids);
+    if (source->n_levels > 0) specrt__policy_make_levels(p, source, order.ids);
     return SPECRT_STATUS_OK;
 }
 
@@ -167,15 +178,33 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
     return SPECRT_STATUS_OK;
 }
 
+static void specrt__policy_tell_source(specrt_policy_info *info, int kind,
+                                       const specrt__source *source,
+                                       const specrt__source_shared *shared) {
+    if (source->observe) info->learns = 1;
+    if (source->route) info->by_level = 1;
+    if (source->route && kind != SPECRT__POLICY_STATIC) info->by_path = 1;
+    if (shared->reads_states) info->by_states = 1;
+    if (shared->keeps) info->keeps = 1;
+    if (shared->reads_prompt) info->needs_prompt_logits = 1;
+    if (shared->reads_tree) info->needs_tree_rows = 1;
+    if (shared->reads_input) info->needs_draft_input = 1;
+    if (shared->submits) info->needs_submit = 1;
+    if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+}
+
 /* What applications ask of it. */
-static void specrt__policy_tell(specrt_policy *p) {
+static void specrt__policy_tell(specrt_policy *p, bool is_full) {
     specrt_policy_info *info = &p->info;
     info->text = p->text;
     info->bound = p->bound + p->routed_bound;
-    for (int i = 0; i < p->n_sources; i++) {
-        const specrt__source_shared *shared = &p->sources[i].shared;
-        if (shared->reads_prompt) info->needs_prompt_logits = 1;
-        if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+    info->is_full = is_full;
+    for (int i = 0; i < p->n_sources; i++)
+        specrt__policy_tell_source(info, p->sources[i].kind, p->sources[i].source,
+                                   &p->sources[i].shared);
+    if (p->list && !is_full) {
+        info->n_static = p->fixed.n_rows;
+        info->static_ids = p->fixed.ids;
     }
     if (p->n_sources > 0 || p->n_terminators > 0) return;
     p->shortlist.compute = &p->head->compute;
@@ -191,11 +220,11 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
                                          const specrt_policy_desc *desc, specrt__policy_spec *spec,
                                          specrt_error *err) {
     specrt_ranks ranks;
+    specrt__policy_source *list = &spec->sources[SPECRT__POLICY_STATIC];
     SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
+    SPECRT__TRY(specrt__policy_check_ids(desc, list->present, err));
     if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
-    if (spec->sources[SPECRT__POLICY_STATIC].present)
-        SPECRT__TRY(
-            specrt__policy_make_static(p, bundle, &spec->sources[SPECRT__POLICY_STATIC], err));
+    if (list->present) SPECRT__TRY(specrt__policy_make_static(p, bundle, desc, list, err));
     SPECRT__TRY(specrt__policy_make_sources(p, bundle, desc, spec, err));
     if (p->frequent && specrt_bundle_ranks(bundle, &ranks, err) == SPECRT_STATUS_OK)
         SPECRT__TRY(specrt__policy_add_terminators(p, ranks.ids, ranks.header->n_terminators, err));
@@ -204,7 +233,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
-    specrt__policy_tell(p);
+    specrt__policy_tell(p, spec->sources[SPECRT__POLICY_FULL].present);
     return SPECRT_STATUS_OK;
 }
 

@@ -1,6 +1,6 @@
-/* ranks.c : owns the static source: a prefix of the ranks, packed once and shared by all sessions.
- * Refuses sizes outside [n_forced, n_valid] and ids beyond the head. Ids are distinct, since ranks
- * were checked when the bundle was opened. */
+/* ranks.c : owns the static source: a prefix of a ranking, packed once and shared by all sessions. The
+ * ranking is the bundle's, which was checked when the bundle was opened, or the application's, which is
+ * checked here. Refuses sizes outside the ranking's limits and ids beyond the head. */
 #include "sources/ranks.h"
 #include "core/base.h"
 #include "core/os.h"
@@ -26,20 +26,80 @@ static bool specrt__ranks_lay_out(const specrt_head *head, int32_t n, specrt__ra
     return true;
 }
 
-/* The size asked for, or the calibrated one. */
-SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt_bundle *bundle,
-                                                  const specrt_ranks *ranks, int32_t size,
-                                                  int32_t *out, specrt_error *err) {
-    const specrt_ranks_header *h = ranks->header;
-    int32_t least = h->n_forced > 1 ? h->n_forced : 1;
-    *out = size == 0 ? h->n_default : size;
-    if (*out >= least && *out <= h->n_valid) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "%s: static: size: expected %d (%d forced tokens) to %d, or 0 for the "
-                            "calibrated %d, found %d",
-                            bundle->name, (int)least, (int)h->n_forced, (int)h->n_valid,
-                            (int)h->n_default, (int)size);
+/* --- rankings --- */
+
+SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bundle,
+                                                       specrt__ranks_order *out,
+                                                       specrt_error *err) {
+    specrt_ranks ranks;
+    if (!bundle)
+        return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
+                                "static: needs a bundle with section 'ranks', or ids from the "
+                                "application; vocabtrim-calibrate builds it");
+    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
+    out->name = bundle->name;
+    out->ids = ranks.ids;
+    out->n = ranks.header->n_valid;
+    out->n_forced = ranks.header->n_forced;
+    out->n_default = ranks.header->n_default;
+    out->n_vocab = ranks.header->n_vocab;
+    out->mismatch = SPECRT_STATUS_BUNDLE_MISMATCH;
+    return SPECRT_STATUS_OK;
 }
+
+/* seen : u8 [n_vocab / 8 + 1] zeros */
+static specrt_status specrt__ranks_check_ids(const specrt_policy_desc *desc, int32_t n_vocab,
+                                             uint8_t *seen, specrt_error *err) {
+    const int32_t *ids = desc->ids;
+    for (int32_t i = 0; i < desc->n_ids; i++) {
+        int32_t before = 0;
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "ids: entry %d: expected a token from 0 to %d (n_vocab - 1), "
+                                    "found %d",
+                                    (int)i, (int)n_vocab - 1, (int)ids[i]);
+        bool twice = seen[ids[i] / 8] >> (ids[i] % 8) & 1;
+        while (twice && ids[before] != ids[i]) before++;
+        if (twice)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                    "ids: expected distinct tokens, found %d at entries %d and %d",
+                                    (int)ids[i], (int)before, (int)i);
+        seen[ids[i] / 8] = (uint8_t)(seen[ids[i] / 8] | 1u << (ids[i] % 8));
+    }
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL specrt_status specrt__ranks_of_ids(const specrt_policy_desc *desc, int32_t n_vocab,
+                                                    const specrt_env *env, specrt__ranks_order *out,
+                                                    specrt_error *err) {
+    size_t n = (size_t)n_vocab / 8 + 1;
+    uint8_t *seen = (uint8_t *)specrt__base_alloc(env, n);
+    if (!seen) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "ids: out of memory");
+    memset(seen, 0, n);
+    specrt_status status = specrt__ranks_check_ids(desc, n_vocab, seen, err);
+    specrt__base_free(env, seen);
+    out->name = "ids";
+    out->ids = desc->ids;
+    out->n = out->n_default = desc->n_ids;
+    out->n_forced = 0;
+    out->n_vocab = n_vocab;
+    out->mismatch = SPECRT_STATUS_BAD_ARG;
+    return status;
+}
+
+SPECRT__INTERNAL specrt_status specrt__ranks_size(const specrt__ranks_order *order, int32_t size,
+                                                  int32_t *out, specrt_error *err) {
+    int32_t least = order->n_forced > 1 ? order->n_forced : 1;
+    *out = size == 0 ? order->n_default : size;
+    if (*out >= least && *out <= order->n) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: static: size: expected %d (%d forced tokens) to %d, or none for "
+                            "the default %d, found %d",
+                            order->name, (int)least, (int)order->n_forced, (int)order->n,
+                            (int)order->n_default, (int)size);
+}
+
+/* --- lists --- */
 
 /* A list keeps the tokens that have a row. @return how many of ids [n], which `out` takes if not NULL. */
 static int32_t specrt__ranks_keep(const specrt_head *head, const int32_t *ids, int32_t n,
@@ -54,19 +114,21 @@ static int32_t specrt__ranks_keep(const specrt_head *head, const int32_t *ids, i
 }
 
 /* A head with ids of its own leaves tokens out on purpose, but not all. */
-static specrt_status specrt__ranks_check_rows(const specrt_bundle *bundle, const specrt_head *head,
-                                              const int32_t *ids, int32_t n, specrt_error *err) {
+static specrt_status specrt__ranks_check_rows(const specrt__ranks_order *order,
+                                              const specrt_head *head, int32_t n,
+                                              specrt_error *err) {
+    const int32_t *ids = order->ids;
     for (int32_t i = 0; i < n && !head->row_of; i++)
         if (ids[i] >= head->n_ids)
-            return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+            return specrt_error_set(err, order->mismatch,
                                     "%s: static: token %d: expected an id below the head's %d "
-                                    "rows; use the bundle made for this model",
-                                    bundle->name, (int)ids[i], (int)head->n_ids);
+                                    "rows; use the list made for this model",
+                                    order->name, (int)ids[i], (int)head->n_ids);
     if (specrt__ranks_keep(head, ids, n, NULL) > 0) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BUNDLE_MISMATCH,
+    return specrt_error_set(err, order->mismatch,
                             "%s: static: expected the head to have rows for some of its %d tokens, "
                             "found none",
-                            bundle->name, (int)n);
+                            order->name, (int)n);
 }
 
 static void specrt__ranks_fill(specrt__ranks_list *list, const specrt_head *head,
@@ -109,19 +171,17 @@ SPECRT__INTERNAL specrt__ranks_list *specrt__ranks_pack(const specrt_head *head,
     return list;
 }
 
-SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt_bundle *bundle,
+SPECRT__INTERNAL specrt_status specrt__ranks_create(const specrt__ranks_order *order,
                                                     const specrt_head *head, int32_t size,
                                                     specrt__ranks_list **out, specrt_error *err) {
-    specrt_ranks ranks;
     int32_t n;
     *out = NULL;
-    SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
-    SPECRT__TRY(specrt__ranks_size(bundle, &ranks, size, &n, err));
-    SPECRT__TRY(specrt__ranks_check_rows(bundle, head, ranks.ids, n, err));
-    *out = specrt__ranks_pack(head, ranks.ids, n);
+    SPECRT__TRY(specrt__ranks_size(order, size, &n, err));
+    SPECRT__TRY(specrt__ranks_check_rows(order, head, n, err));
+    *out = specrt__ranks_pack(head, order->ids, n);
     if (!*out)
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                "%s: static: out of memory for %d rows", bundle->name, (int)n);
+                                "%s: static: out of memory for %d rows", order->name, (int)n);
     return SPECRT_STATUS_OK;
 }
 

@@ -26,10 +26,12 @@ static void use(const specrt_bundle *bundle) {
     specrt_head_desc desc = {
         .rows = zeros, .dtype = SPECRT_DTYPE_F32, .n_rows = 1000, .n_cols = 32};
     specrt_head *head;
+    specrt__ranks_order order;
     specrt__ranks_list *list;
     specrt_head_bind(bundle, &desc, NULL, &head, NULL);
     if (!head) specrt_head_bind(NULL, &desc, NULL, &head, NULL);
-    if (specrt__ranks_create(bundle, head, 0, &list, NULL) == SPECRT_STATUS_OK) {
+    if (specrt__ranks_of_bundle(bundle, &order, NULL) == SPECRT_STATUS_OK &&
+        specrt__ranks_create(&order, head, 0, &list, NULL) == SPECRT_STATUS_OK) {
         const specrt_shortlist *shortlist = &list->shortlist;
         specrt_shortlist_logits(shortlist, zeros[0], 1, logits);
         specrt_shortlist_topk(shortlist, logits, 1, shortlist->n_rows < 4 ? shortlist->n_rows : 4,

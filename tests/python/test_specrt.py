@@ -366,6 +366,30 @@ class Sessions(Folder):
         self.assertTrue(policy.ends(3) and policy.bound == 8 and not policy.needs_prompt_logits)
         self.assertTrue(session.member(3) and not session.member(int(bundle.ids(19)[-1])))
 
+    def test_own_list(self):
+        """A list without a bundle; beside a bundle it is the caller's. A token without a row is skipped."""
+        head, order = specrt.Head(self.rows), np.random.default_rng(4).permutation(self.n)
+        for bundle in None, specrt.Bundle(GOLDEN):
+            for text, n in ("static", 50), ("static:20", 20), ("static:20/20", 20):
+                policy = specrt.Policy(text, head, bundle, n_vocab=self.n, ids=order[:50])
+                session = specrt.Session(policy, tree=specrt.Tree(2, 2, 4))
+                terminators = set() if bundle is None else {i for i in range(20) if policy.ends(i)}
+                self.assertEqual(set(session.shortlist().tolist()), set(order[:n].tolist()) | terminators)
+                self.assertEqual(str(policy), f"static:{n}")
+                self.assertEqual(policy.static_ids.tolist(), order[:n].tolist())
+                self.assertFalse(policy.needs_draft_input)
+        half = specrt.Head(self.rows[:200], ids=np.arange(0, 400, 2, dtype=np.int32))
+        policy = specrt.Policy("static", half, n_vocab=self.n, ids=[9, 8, 7, 6])
+        session = specrt.Session(policy, tree=specrt.Tree(1, 1, 2))
+        self.assertEqual(session.shortlist().tolist(), [8, 6])
+        self.assertEqual(policy.static_ids.tolist(), [8, 6])
+        self.assertEqual(len(specrt.Policy("full", head).static_ids), 0)
+        for ids, says in (([5, 5], "found 5 at entries 0 and 1"), ([400], "entry 0: expected a token from 0 to 399"),
+                          ([], "ids: expected n_ids tokens, or NULL and 0"), ([[1]], "ids: expected token ids [n]")):
+            self.says(says, specrt.Policy, "static", head, ids=ids)
+        self.says("ids: expected source static", specrt.Policy, "window", head, ids=[5])
+        self.says("size: expected 1 (0 forced tokens) to 2", specrt.Policy, "static:3", head, ids=[5, 6])
+
     def test_chain(self):
         head = specrt.Head(self.rows)
         session = specrt.Session(specrt.Policy("window:64@min=0", head))

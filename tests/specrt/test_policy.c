@@ -252,7 +252,8 @@ static void test_refused(void) {
     check_refused(NULL, &list, SPECRT_STATUS_BUNDLE_SECTION_MISSING, "vocabtrim-calibrate");
     check_refused(
         bundle, &large, SPECRT_STATUS_BAD_ARG,
-        "policy 'static:501': b.specb: static: size: expected 3 (3 forced tokens) to 499");
+        "policy 'static:501': b.specb: static: size: expected 3 (3 forced tokens) to 499, or none "
+        "for the default 100, found 501");
     check_refused(
         bundle, &levels, SPECRT_STATUS_BAD_ARG,
         "policy 'static:90/2': b.specb: static: size: expected 3 (3 forced tokens) to 499");
@@ -266,6 +267,225 @@ static void test_refused(void) {
     specrt_policy_desc flood = {.terminators = terminators, .n_terminators = 70};
     check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "expected at most 64, found more");
 }
+
+/* --- facts --- */
+
+/* Short names of the facts that are true. */
+static void list_facts(const specrt_policy_info *info, char *out) {
+    const struct {
+        const char *name;
+        int32_t value;
+    } facts[] = {{"full ", info->is_full},
+                 {"learns ", info->learns},
+                 {"keeps ", info->keeps},
+                 {"level ", info->by_level},
+                 {"path ", info->by_path},
+                 {"states ", info->by_states},
+                 {"prompt ", info->needs_prompt_logits},
+                 {"tree ", info->needs_tree_rows},
+                 {"input ", info->needs_draft_input},
+                 {"submit ", info->needs_submit}};
+    *out = '\0';
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        CHECK(facts[i].value == 0 || facts[i].value == 1);
+        if (facts[i].value) strcat(out, facts[i].name);
+    }
+}
+
+static void test_facts(void) {
+    static const struct {
+        const char *text;
+        int32_t n_static;
+        const char *facts;
+    } policies[] = {
+        {"full", 0, "full "},
+        {"static:50", 50, ""},
+        {"static:50/20", 0, "level "},
+        {"static:50+window:9", 50, "learns prompt "},
+        {"window:9@kpre=0", 0, "learns "},
+        {"microspec", 0, "learns prompt tree "},
+        {"window:9@positions=tree@kver=0@kpre=0", 0, "learns "}, /* the tree's tokens alone */
+        {"window:9@positions=tree@only=ctx", 0, "learns prompt "},
+        {"retrieve:9", 0, "learns "},
+        {"static+retrieve:9@keep=on@prompt=best", 20, "learns keeps prompt "},
+        {"retrieve:9@mode=async", 0, "learns submit "},
+        {"successor:9", 0, "level path "},
+        {"sketch:9", 0, "level path states "},
+        {"centroid:2", 0, "level path states "},
+        {"group:2", 0, "level path states "},
+        {"cluster:2", 0, "level path states input "},
+        {"static:40+cluster:2+window:9", 40, "learns level path states prompt input "},
+    };
+    static float rows[N_VOCAB * 8];
+    const specrt_head_desc embedding = {.rows = rows, .n_rows = N_VOCAB, .n_cols = 8};
+    specrt_bundle *b;
+    size_t n;
+    open_all();
+    uint8_t *bytes = fixture_all_sections(N_VOCAB, N_COLS, 8, &n);
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &b, NULL) == SPECRT_STATUS_OK);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        const specrt_policy_desc desc = {.text = policies[i].text, .embedding = &embedding};
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        specrt_policy *policy;
+        char facts[128];
+        specrt_policy_create(b, head, &desc, &policy, &err);
+        CHECK_STR(err.msg, "");
+        REQUIRE(policy != NULL);
+        const specrt_policy_info *info = specrt_policy_get_info(policy);
+        list_facts(info, facts);
+        CHECK_STR(facts, policies[i].facts);
+        CHECK_INT(info->n_static, policies[i].n_static);
+        CHECK((info->static_ids != NULL) == (info->n_static > 0));
+        for (int32_t k = 0; k < info->n_static; k++)
+            CHECK_INT(info->static_ids[k], (7 * k + 3) % N_VOCAB);
+        specrt_policy_close(policy);
+    }
+    specrt_bundle_close(b);
+    free(bytes);
+}
+
+/* --- a list that the application passes --- */
+
+enum { N_LIST = 60 };
+
+/* Distinct tokens by chance. */
+static void choose_list(int32_t *ids) {
+    int32_t all[N_VOCAB];
+    for (int32_t i = 0; i < N_VOCAB; i++) all[i] = i;
+    for (int32_t i = 0; i < N_LIST; i++) {
+        int32_t j = i + random_below(N_VOCAB - i);
+        ids[i] = all[j];
+        all[j] = all[i];
+    }
+}
+
+/* The shortlist scores these tokens, each once and with the product of its row. */
+static void check_tokens(const specrt_shortlist *shortlist, const bool *expected) {
+    float hidden[N_COLS], logits[2 * N_VOCAB];
+    int32_t column = 0;
+    bool seen[N_VOCAB] = {false};
+    for (int i = 0; i < N_COLS; i++) hidden[i] = fixture_normal(&random_state);
+    REQUIRE(specrt_shortlist_logits(shortlist, hidden, 1, logits) == SPECRT_STATUS_OK);
+    for (int32_t k = 0; k < shortlist->n_segments; k++)
+        for (int32_t i = 0; i < shortlist->segments[k].n_rows; i++, column++) {
+            int32_t id = shortlist->segments[k].ids[i];
+            double sum = 0;
+            if (isinf(logits[column])) continue; /* masked: another segment has it */
+            for (int c = 0; c < N_COLS; c++) sum += (double)weights[id * N_COLS + c] * hidden[c];
+            CHECK_NEAR((double)logits[column], sum, 1e-4);
+            CHECK(!seen[id]);
+            seen[id] = true;
+        }
+    CHECK(memcmp(seen, expected, sizeof seen) == 0);
+}
+
+static void check_ids(const specrt_bundle *b, const char *text, const char *canonical,
+                      const int32_t *sizes, int32_t n_sizes) {
+    static const int32_t end = 77;
+    int32_t given[N_LIST], list[N_LIST];
+    float hidden[N_COLS] = {0};
+    choose_list(list);
+    memcpy(given, list, sizeof list);
+    specrt_policy_desc desc = {.text = text,
+                               .n_vocab = N_VOCAB,
+                               .terminators = &end,
+                               .n_terminators = 1,
+                               .ids = given,
+                               .n_ids = N_LIST};
+    specrt_session_params params = {.tree = {.topk = 4}};
+    specrt_error err = {SPECRT_STATUS_OK, ""};
+    specrt_policy *policy;
+    specrt_session *s;
+    specrt_policy_create(b, head, &desc, &policy, &err);
+    CHECK_STR(err.msg, "");
+    REQUIRE(policy != NULL);
+    memset(given, 0, sizeof given); /* it was copied */
+    CHECK_STR(specrt_policy_get_info(policy)->text, canonical);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    for (int32_t level = 0; level < 6; level++) {
+        const specrt_beam beam = {.n = 1, .tokens = &end, .logprobs = hidden};
+        bool expected[N_VOCAB] = {
+            [77] = true, [3] = b != NULL}; /* rank 0 ends the bundle's texts */
+        for (int32_t i = 0; i < sizes[level < n_sizes ? level : n_sizes - 1]; i++)
+            expected[list[i]] = true;
+        const specrt_shortlist *shortlist = specrt_session_route(s, level, &beam, hidden, NULL);
+        REQUIRE(shortlist != NULL);
+        check_tokens(shortlist, expected);
+    }
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+/* The application's list, with and without a bundle, whose ranks are another one. */
+static void test_ids(void) {
+    static const int32_t all = N_LIST, some = 40, levels[] = {20, 50, 5};
+    open_all();
+    for (int with = 0; with < 2; with++) {
+        const specrt_bundle *b = with ? bundle : NULL;
+        for (int round = 0; round < 5; round++) {
+            check_ids(b, "static", "static:60", &all, 1);
+            check_ids(b, "static:40", "static:40", &some, 1);
+            check_ids(b, "static:20/50/5", "static:20/50/5", levels, 3);
+            check_ids(b, "frspec", "static:60", &all, 1); /* 127 of this vocabulary */
+        }
+    }
+}
+
+/* Other sources keep to the bundle: a window is filled up by its ranks. */
+static void test_ids_and_window(void) {
+    static const int32_t list[] = {400, 401, 402};
+    specrt_policy_desc desc = {.text = "static+window:12@min=12", .ids = list, .n_ids = 3};
+    specrt_session_params params = {.tree = {.topk = 4}};
+    bool expected[N_VOCAB] = {[3] = true, [7] = true, [400] = true, [401] = true, [402] = true};
+    specrt_policy *policy;
+    specrt_session *s;
+    open_all();
+    REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt_session_start(s, 7) == SPECRT_STATUS_OK);
+    int32_t n = specrt_session_shortlist(s)->n_rows;
+    for (int32_t i = 0; i < n - 5; i++) expected[7 * (i + N_FORCED) + 3] = true;
+    CHECK(n > 5 && n <= specrt_policy_get_info(policy)->bound);
+    check_tokens(specrt_session_shortlist(s), expected);
+    specrt_session_close(s);
+    specrt_policy_close(policy);
+}
+
+static void test_ids_refused(void) {
+    const struct {
+        const char *text;
+        int32_t ids[4], n_ids;
+        const char *message;
+    } wrong[] = {
+        {"static",
+         {5, 6, 7, 5},
+         4,
+         "'static': ids: expected distinct tokens, found 5 at entries 0"},
+        {"static", {5, 6, 6, 6}, 4, "ids: expected distinct tokens, found 6 at entries 1 and 2"},
+        {"static:2", {5, 6, 6, 6}, 4, "found 6 at entries 1 and 2"}, /* beyond the size, too */
+        {"static", {5, -1, 6, 7}, 4, "ids: entry 1: expected a token from 0 to 499 (n_vocab - 1)"},
+        {"static", {5, 6, N_VOCAB, 7}, 4, "ids: entry 2: expected a token from 0 to 499"},
+        {"static:5", {5, 6, 7, 8}, 4, "static: size: expected 1 (0 forced tokens) to 4, or none"},
+        {"static:2/5", {5, 6, 7, 8}, 4, "static: size: expected 1 (0 forced tokens) to 4, or none"},
+        {"static", {5}, 0, "ids: expected n_ids tokens, or NULL and 0, found a list and 0"},
+        {"static", {5}, -3, "ids: expected n_ids tokens, or NULL and 0, found a list and -3"},
+        {"window:40", {5}, 1, "policy 'window:40': ids: expected source static, which takes them"},
+        {"full", {5}, 1, "policy 'full': ids: expected source static, which takes them"},
+    };
+    open_all();
+    for (int with = 0; with < 2; with++)
+        for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+            specrt_policy_desc desc = {
+                .text = wrong[i].text, .ids = wrong[i].ids, .n_ids = wrong[i].n_ids};
+            check_refused(with ? bundle : NULL, &desc, SPECRT_STATUS_BAD_ARG, wrong[i].message);
+        }
+    specrt_policy_desc none = {.text = "static", .n_ids = 3};
+    check_refused(bundle, &none, SPECRT_STATUS_BAD_ARG, "or NULL and 0, found NULL and 3");
+    none.n_ids = -3;
+    check_refused(bundle, &none, SPECRT_STATUS_BAD_ARG, "or NULL and 0, found NULL and -3");
+}
+
+/* --- sizes and vocabularies that do not fit each other --- */
 
 /* A head with fewer rows than the bundle has tokens, whatever the vocabulary is said to be. */
 static void test_small_head(void) {
@@ -430,13 +650,15 @@ static void test_no_memory(void) {
     specrt_head_desc hd = {
         .rows = weights, .dtype = SPECRT_DTYPE_F32, .n_rows = N_VOCAB, .n_cols = N_COLS};
     static const char *const texts[] = {"full", "static:50+window:40@mode=stream", "microspec",
-                                        "static:50/20/90+window:40"};
+                                        "static:50/20/90+window:40", "static"};
+    static const int32_t list[] = {9, 4, 7, 300, 2, 11, 200, 30, 31, 32};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         specrt_status status = SPECRT_STATUS_NO_MEMORY;
         for (int fail_at = 1; status == SPECRT_STATUS_NO_MEMORY; fail_at++) {
             fixture_allocator a = {0, 0, fail_at};
             specrt_env env = fixture_desc(&a);
             specrt_policy_desc desc = {.text = texts[i]};
+            if (i == 4) desc.ids = list, desc.n_ids = 10;
             specrt_head *h = NULL;
             specrt_policy *policy = NULL;
             specrt_session *session = NULL;
@@ -464,6 +686,10 @@ static const test_case cases[] = {
     {"longest", "the longest text is printed whole", test_longest},
     {"round_trip", "random texts are refused or printed as themselves", test_round_trip},
     {"refused", "missing sections, sizes and terminators out of range", test_refused},
+    {"facts", "what a policy needs and how its rows change", test_facts},
+    {"ids", "a list of the application, with and without a bundle", test_ids},
+    {"ids_and_window", "beside such a list, other sources use the bundle", test_ids_and_window},
+    {"ids_refused", "lists with doubles, ids or sizes out of range, or no use", test_ids_refused},
     {"small_head", "a bundle of more tokens than the head has rows", test_small_head},
     {"no_tokenizer", "a bundle of a head alone leaves the vocabulary to it", test_no_tokenizer},
     {"topk", "topk above the shortlist is refused", test_topk},

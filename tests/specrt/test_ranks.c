@@ -45,6 +45,14 @@ static void setup_free(setup *s) {
     free(s->bytes), free(s->rows), free(s->bias);
 }
 
+static specrt_status create(const specrt_bundle *bundle, const specrt_head *head, int32_t size,
+                            specrt__ranks_list **out, specrt_error *err) {
+    specrt__ranks_order order;
+    specrt_status status = specrt__ranks_of_bundle(bundle, &order, err);
+    *out = NULL;
+    return status ? status : specrt__ranks_create(&order, head, size, out, err);
+}
+
 static int32_t id_of_rank(int32_t rank) {
     return (7 * rank + 3) % N_VOCAB;
 }
@@ -86,7 +94,7 @@ static void test_packed(void) {
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
             specrt__ranks_list *list;
             specrt_error err;
-            CHECK_INT(specrt__ranks_create(s.bundle, s.head, sizes[i], &list, &err), 0);
+            CHECK_INT(create(s.bundle, s.head, sizes[i], &list, &err), 0);
             REQUIRE(list);
             CHECK((list->shortlist.segments->bias != NULL) == (t % 2 == 1));
             check_rows(&s, &list->shortlist, sizes[i]);
@@ -103,7 +111,7 @@ static void test_owned(void) {
     specrt__ranks_list *list;
     float hidden[N_COLS], before[N_DEFAULT], after[N_DEFAULT];
     for (int j = 0; j < N_COLS; j++) hidden[j] = (float)(j % 7) - 3;
-    REQUIRE(specrt__ranks_create(s.bundle, s.head, 0, &list, NULL) == 0);
+    REQUIRE(create(s.bundle, s.head, 0, &list, NULL) == 0);
     CHECK_INT(list->shortlist.n_rows, N_DEFAULT);
     specrt_shortlist_logits(&list->shortlist, hidden, 1, before);
     memset(s.rows, 0, (N_VOCAB + 8) * specrt_row_bytes(SPECRT_DTYPE_F16, N_COLS));
@@ -125,7 +133,7 @@ static void test_top_tokens(void) {
     double exact[SIZE], total = 0;
     int32_t ids[K];
     for (int j = 0; j < N_COLS; j++) hidden[j] = fixture_normal(&seed) / 4;
-    REQUIRE(specrt__ranks_create(s.bundle, s.head, SIZE, &list, NULL) == 0);
+    REQUIRE(create(s.bundle, s.head, SIZE, &list, NULL) == 0);
     const specrt_shortlist *shortlist = &list->shortlist;
     CHECK_INT(specrt_shortlist_logits(shortlist, hidden, 1, logits), SPECRT_STATUS_OK);
     CHECK_INT(specrt_shortlist_topk(shortlist, logits, 1, K, ids, logprobs), SPECRT_STATUS_OK);
@@ -154,11 +162,10 @@ static void test_limits(void) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         specrt__ranks_list *list = (specrt__ranks_list *)(void *)&s;
         specrt_error err;
-        CHECK_INT(specrt__ranks_create(s.bundle, s.head, bad[i], &list, &err),
-                  SPECRT_STATUS_BAD_ARG);
+        CHECK_INT(create(s.bundle, s.head, bad[i], &list, &err), SPECRT_STATUS_BAD_ARG);
         CHECK(!list);
-        CHECK_HAS(err.msg, "r.specb: static: size: expected 5 (5 forced tokens) to 599, or 0 for "
-                           "the calibrated 100, found");
+        CHECK_HAS(err.msg, "r.specb: static: size: expected 5 (5 forced tokens) to 599, or none "
+                           "for the default 100, found");
     }
     setup_free(&s);
 }
@@ -174,8 +181,7 @@ static void test_missing(void) {
     specrt_error err;
     REQUIRE(specrt_bundle_open_memory(bytes, n, "x", NULL, &bundle, NULL) == 0);
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &head, NULL) == 0);
-    CHECK_INT(specrt__ranks_create(bundle, head, 0, &list, &err),
-              SPECRT_STATUS_BUNDLE_SECTION_MISSING);
+    CHECK_INT(create(bundle, head, 0, &list, &err), SPECRT_STATUS_BUNDLE_SECTION_MISSING);
     CHECK_HAS(err.msg, "has no section 'ranks'; vocabtrim-calibrate builds it");
     specrt_head_close(head);
     specrt_bundle_close(bundle);
@@ -191,9 +197,9 @@ static void test_short_head(void) {
     specrt_error err;
     desc.n_rows = 500;
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == 0);
-    CHECK_INT(specrt__ranks_create(s.bundle, head, 71, &list, &err), SPECRT_STATUS_OK);
+    CHECK_INT(create(s.bundle, head, 71, &list, &err), SPECRT_STATUS_OK);
     specrt__ranks_free(list); /* rank 71 is token 500 */
-    CHECK_INT(specrt__ranks_create(s.bundle, head, 72, &list, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
+    CHECK_INT(create(s.bundle, head, 72, &list, &err), SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "token 500: expected an id below the head's 500 rows");
     CHECK(!list);
     specrt_head_close(head);
@@ -208,10 +214,10 @@ static void test_memory(void) {
     specrt_error err;
     int live = a.n_live;
     a.fail_at = a.n_calls + 1;
-    CHECK_INT(specrt__ranks_create(s.bundle, s.head, 0, &list, &err), SPECRT_STATUS_NO_MEMORY);
+    CHECK_INT(create(s.bundle, s.head, 0, &list, &err), SPECRT_STATUS_NO_MEMORY);
     CHECK(!list);
     CHECK_INT(a.n_live, live);
-    CHECK_INT(specrt__ranks_create(s.bundle, s.head, 0, &list, &err), SPECRT_STATUS_OK);
+    CHECK_INT(create(s.bundle, s.head, 0, &list, &err), SPECRT_STATUS_OK);
     CHECK_INT(a.n_live, live + 1);
     specrt__ranks_free(list);
     CHECK_INT(a.n_live, live);
@@ -229,7 +235,7 @@ static void test_packing_lent(void) {
     specrt_env env = {.user = &calls, .parallel_for = run_backwards};
     setup s = setup_make(SPECRT_DTYPE_Q6_K, true, &env);
     specrt__ranks_list *list;
-    REQUIRE(specrt__ranks_create(s.bundle, s.head, 400, &list, NULL) == 0);
+    REQUIRE(create(s.bundle, s.head, 400, &list, NULL) == 0);
     CHECK_INT(calls, 1);
     check_rows(&s, &list->shortlist, 400);
     specrt__ranks_free(list);
@@ -243,7 +249,7 @@ static void test_levels(void) {
     specrt__ranks_list *list;
     const specrt_env zeroed = {0};
     specrt__shortlist_pool *pool = specrt__shortlist_pool_create(s.head, N_VOCAB, 1, &zeroed);
-    REQUIRE(specrt__ranks_create(s.bundle, s.head, 60, &list, NULL) == 0);
+    REQUIRE(create(s.bundle, s.head, 60, &list, NULL) == 0);
     specrt__ranks_set_levels(list, s.head, list->segment.ids, sizes, 4);
     CHECK_INT(list->n_always, 20);
     for (int32_t level = 0; level < 6; level++) {
@@ -287,7 +293,7 @@ static void test_shared(void) {
     specrt__ranks_list *list;
     pthread_t threads[4];
     static reader readers[4];
-    REQUIRE(specrt__ranks_create(s.bundle, s.head, 0, &list, NULL) == 0);
+    REQUIRE(create(s.bundle, s.head, 0, &list, NULL) == 0);
     for (int i = 0; i < 4; i++) {
         readers[i].shortlist = &list->shortlist;
         pthread_create(&threads[i], NULL, reader_run, &readers[i]);

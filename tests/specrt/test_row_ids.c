@@ -68,20 +68,27 @@ static void target(const int32_t *tokens, int32_t n, float *logits) {
     }
 }
 
-static specrt_session *open_session(const specrt_head *h, const char *text,
-                                    specrt_policy **policy) {
+/* ranks : NULL: the list of `static` is the bundle's; else there is no bundle, and its ids are the list */
+static specrt_session *open_listed(const specrt_head *h, const char *text,
+                                   const specrt__ranks_order *ranks, specrt_policy **policy) {
     static const int32_t terminators[] = {250, 251}; /* at most one has a row */
     specrt_policy_desc desc = {
         .text = text, .n_vocab = V, .n_terminators = 2, .terminators = terminators};
+    if (ranks) desc.ids = ranks->ids, desc.n_ids = ranks->n;
     specrt_session_params params = {.n_logits = V,
                                     .tree = {.num_steps = 4, .topk = 4, .num_draft_tokens = 16}};
     specrt_session *s;
     specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_policy_create(bundle, h, &desc, policy, &err);
+    specrt_policy_create(ranks ? NULL : bundle, h, &desc, policy, &err);
     CHECK_STR(err.msg, "");
     REQUIRE(*policy != NULL);
     REQUIRE(specrt_session_create(*policy, &params, NULL, &s, &err) == SPECRT_STATUS_OK);
     return s;
+}
+
+static specrt_session *open_session(const specrt_head *h, const char *text,
+                                    specrt_policy **policy) {
+    return open_listed(h, text, NULL, policy);
 }
 
 static void begin(specrt_session *s) {
@@ -194,17 +201,72 @@ static void test_short_window(void) {
 
 static void test_static(void) {
     specrt__ranks_list *list;
-    specrt_ranks ranks;
+    specrt__ranks_order ranks;
     int32_t n = 0;
     open_all();
-    REQUIRE(specrt_bundle_ranks(bundle, &ranks, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt__ranks_create(bundle, head, 0, &list, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt__ranks_of_bundle(bundle, &ranks, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(specrt__ranks_create(&ranks, head, 0, &list, NULL) == SPECRT_STATUS_OK);
     const specrt_shortlist *shortlist = &list->shortlist;
     for (int32_t i = 0; i < 60; i++)
         if (has_row(ranks.ids[i])) CHECK_INT(shortlist->segments[0].ids[n++], ranks.ids[i]);
     CHECK_INT(shortlist->n_rows, n);
     check_list(shortlist);
     specrt__ranks_free(list);
+}
+
+/* Drafts over the application's list are those over a bundle of the same ranks. */
+static void test_own_list(void) {
+    static const char *const policies[] = {"static:50", "static:80/20/50"};
+    specrt__ranks_order ranks;
+    open_all();
+    REQUIRE(specrt__ranks_of_bundle(bundle, &ranks, NULL) == SPECRT_STATUS_OK);
+    for (int p = 0; p < 4; p++) {
+        const specrt_head *h = p < 2 ? head : oracle;
+        specrt_policy *ours, *of_bundle;
+        specrt_session *a = open_listed(h, policies[p % 2], &ranks, &ours);
+        specrt_session *b = open_session(h, policies[p % 2], &of_bundle);
+        CHECK_STR(specrt_policy_get_info(ours)->text, policies[p % 2]);
+        CHECK_INT(specrt_policy_get_info(ours)->bound, specrt_policy_get_info(of_bundle)->bound);
+        begin(a);
+        begin(b);
+        for (int i = 0; i < N_CYCLES; i++) {
+            specrt_draft x, y;
+            specrt_verdict verdict;
+            draft(a, &x);
+            draft(b, &y);
+            CHECK_INT(x.n, y.n);
+            CHECK(memcmp(x.tokens, y.tokens, sizeof *x.tokens * (size_t)x.n) == 0);
+            CHECK(memcmp(x.logprobs, y.logprobs, sizeof *x.logprobs * (size_t)x.n) == 0);
+            CHECK(x.n > 4);
+            cycle(a, &x, &verdict);
+            cycle(b, &y, &verdict);
+        }
+        specrt_session_close(a);
+        specrt_session_close(b);
+        specrt_policy_close(ours);
+        specrt_policy_close(of_bundle);
+    }
+}
+
+/* A head with ids skips what it has no row for, and refuses a list of nothing else. */
+static void test_own_list_rows(void) {
+    int32_t absent = 0;
+    specrt_policy *policy;
+    specrt_error err;
+    open_all();
+    while (has_row(absent)) absent++;
+    const int32_t list[] = {absent, ids[5], ids[2]};
+    specrt_policy_desc desc = {.text = "static", .n_vocab = V, .ids = list, .n_ids = 3};
+    REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
+    CHECK_STR(specrt_policy_get_info(policy)->text, "static:3");
+    const specrt_shortlist *shortlist = specrt_policy_get_info(policy)->shortlist;
+    REQUIRE(shortlist && shortlist->n_rows == 2);
+    CHECK(memcmp(shortlist->segments[0].ids, list + 1, 2 * sizeof *list) == 0);
+    check_list(shortlist);
+    specrt_policy_close(policy);
+    desc.n_ids = 1;
+    CHECK_INT(specrt_policy_create(NULL, head, &desc, &policy, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "ids: static: expected the head to have rows for some of its 1 tokens");
 }
 
 /* Rows without kernels of their own are decoded, in the head's order. */
@@ -338,6 +400,8 @@ static const test_case cases[] = {
     {"scattered", "trees are those of a head with a row for every token", test_scattered},
     {"short_window", "full windows hold tokens with rows only", test_short_window},
     {"static", "a list keeps the ranks that have rows", test_static},
+    {"own_list", "an application's list is as good as a bundle's", test_own_list},
+    {"own_list_rows", "of an application's list, tokens with rows", test_own_list_rows},
     {"full_decoded", "full over rows that are decoded", test_full_decoded},
     {"refused", "ids twice, out of range, or none to propose", test_refused},
     {"bundle_head", "bundles are checked as far as they depend on the head", test_bundle_head},
