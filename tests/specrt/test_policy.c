@@ -392,7 +392,7 @@ static void check_ids(const specrt_bundle *b, const char *text, const char *cano
                                .n_terminators = 1,
                                .ids = given,
                                .n_ids = N_LIST};
-    specrt_session_params params = {.tree = {.topk = 4}};
+    specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 4}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_policy *policy;
     specrt_session *s;
@@ -402,6 +402,7 @@ static void check_ids(const specrt_bundle *b, const char *text, const char *cano
     memset(given, 0, sizeof given); /* it was copied */
     CHECK_STR(specrt_policy_get_info(policy)->text, canonical);
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    root(s, 77);
     for (int32_t level = 0; level < 6; level++) {
         const specrt_beam beam = {.n = 1, .tokens = &end, .logprobs = hidden};
         bool expected[N_VOCAB] = {
@@ -435,14 +436,14 @@ static void test_ids(void) {
 static void test_ids_and_window(void) {
     static const int32_t list[] = {400, 401, 402};
     specrt_policy_desc desc = {.text = "static+window:12@min=12", .ids = list, .n_ids = 3};
-    specrt_session_params params = {.tree = {.topk = 4}};
+    specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 4}};
     bool expected[N_VOCAB] = {[3] = true, [7] = true, [400] = true, [401] = true, [402] = true};
     specrt_policy *policy;
     specrt_session *s;
     open_all();
     REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(s, 7) == SPECRT_STATUS_OK);
+    root(s, 7);
     int32_t n = specrt_session_shortlist(s)->n_rows;
     for (int32_t i = 0; i < n - 5; i++) expected[7 * (i + N_FORCED) + 3] = true;
     CHECK(n > 5 && n <= specrt_policy_get_info(policy)->bound);

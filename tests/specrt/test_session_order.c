@@ -89,7 +89,7 @@ static int32_t next_token(app *a) {
     return specrt_verifier_draw(a->plain, logits, a->n);
 }
 
-/* What the session says it emits is plain decoding's; of sampled drafts (test_distribution.c) it is some token. */
+/* What the session emits is plain decoding's; of sampled drafts (test_distribution.c) it is some token. */
 static void emit(app *a, const int32_t *tokens, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         REQUIRE(a->samples ? tokens[i] >= 0 && tokens[i] < V : tokens[i] == next_token(a));
