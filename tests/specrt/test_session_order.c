@@ -1,6 +1,6 @@
-/* test_session_order.c : every call on a session in every place of the order of calls, with every argument that
- * may be NULL or of a wrong width. Each is refused, or the text is plain decoding's: nothing else. The
- * target's logits follow from all tokens before, so that a position, a path or a key that is wrong shows. */
+/* test_session_order.c : every call on a session at every place of the order of calls, with NULL and wrong
+ * widths. Each call is refused, or the text is plain decoding's: nothing else. The target's logits depend on
+ * all tokens before, so that a wrong position, path or key shows. */
 #include <stdbool.h>
 #include "specrt.h"
 #include "specrt/pair.h"
