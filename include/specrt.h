@@ -13219,8 +13219,8 @@ SPECRT_API specrt_status specrt_session_begin(specrt_session *s, const specrt_re
 }
 
 // >>session : src/decode/session.c
-/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees and
- * paths that no cycle can have. */
+/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees
+ * and paths that no cycle can have. */
 
 /* --- a sequence --- */
 
@@ -13821,8 +13821,8 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 }
 
 // >>session_batch : src/decode/session_batch.c
-/* session_batch.c : owns one pass of several sequences, whose common rows are read once. Refuses a batch before
- * any of its trees has changed. */
+/* session_batch.c : owns one pass of several sequences, whose common rows are read once. Refuses a batch
+ * before any of its trees has changed. */
 
 /* What sequences multiply together: as many as one product takes the states of. */
 typedef struct specrt__session_group {

@@ -1,5 +1,5 @@
-/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees and
- * paths that no cycle can have. */
+/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees
+ * and paths that no cycle can have. */
 #include "decode/session.h"
 #include "core/base.h"
 #include "core/head.h"
