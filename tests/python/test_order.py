@@ -21,7 +21,7 @@ ORDER = {
     "start": ("read open", "draft"), "beam": ("draft", SAME), "expand": ("draft", SAME), "batch": ("draft", SAME),
     "finish": ("draft", "drafted"), "verify": ("draft drafted", "drafted"), "accept": ("draft drafted", "draft"),
     "observe": ("drafted", "draft"), "observe_chain": ("draft drafted", "draft"), "wait": ("draft drafted", "open"),
-    "save": ("prompt read open draft ended", SAME), "load": (EVERYWHERE, "draft"), "shortlist": (EVERYWHERE, SAME),
+    "save": ("created prompt read open draft ended", SAME), "load": (EVERYWHERE, "draft"), "shortlist": (EVERYWHERE, SAME),
     "stats": (EVERYWHERE, SAME), "member": (EVERYWHERE, SAME)}
 METHODS = {"short": "begin", "wait": "observe_chain", "batch": "expand"}  # of calls that are none
 # How to come to each place; what comes next there.
