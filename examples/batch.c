@@ -1,4 +1,5 @@
-/* batch.c : four sequences at once, whose sessions share packed rows in a stock. A sequence whose answer ends leaves the batch.
+/* batch.c : four sequences at once, whose sessions share packed rows in a stock. A sequence whose answer ends
+ * leaves the batch.
  *
  *     batch
  */

@@ -1,5 +1,5 @@
-/* block_drafter.c : a drafter that emits the states of several levels at once, as parallel and block drafters do. The session
- * makes a tree of them: every row of a level's beam is scored with the state of that level.
+/* block_drafter.c : a drafter that emits the states of several levels at once, as parallel and block drafters
+ * do. The session makes a tree of them: every row of a level's beam is scored with the state of that level.
  *
  *     block_drafter
  */

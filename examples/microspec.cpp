@@ -1,5 +1,5 @@
-// microspec.cpp : conversations under MicroSpec's policy, in C++17: a chain, a tree, the next turn, sampling, and a session that
-// is saved and loaded. docs/tutorial-embed.md explains each step.
+// microspec.cpp : conversations under MicroSpec's policy, in C++17: a chain, a tree, the next turn, sampling,
+// and a session that is saved and loaded. docs/tutorial-embed.md explains each step.
 //
 //     microspec
 #define SPECRT_IMPLEMENTATION // before other headers
@@ -36,8 +36,8 @@ struct conversation {
 
     void check(specrt_status status) const { toy_check_session(session.get(), status); }
 
-    // Reads what is new in the text and draws the first token of the answer. The target never read the last token that it
-    // emitted, so that token leads the prompt.
+    // Reads what is new in the text and draws the first token of the answer. The target never read the last
+    // token that it emitted, so that token leads the prompt.
     specrt_verdict begin(const specrt_sampling &sampling) {
         const auto kind = models.n ? SPECRT_BEGIN_TURN : SPECRT_BEGIN_NEW;
         const specrt_request request{kind, models.n, TOY_TOKENS, &sampling};

@@ -1,5 +1,5 @@
-/* minimal.c : a drafter that scores a static list of tokens, in a decode loop that verifies on its own. A list never changes, so
- * it needs no session.
+/* minimal.c : a drafter that scores a static list of tokens, in a decode loop that verifies on its own. A
+ * list never changes, so it needs no session.
  *
  *     minimal [BUNDLE]    the list of the application, or that of a bundle
  */
@@ -24,7 +24,7 @@ static void draft(toy *models, const specrt_shortlist *list, int32_t *chain) {
     }
 }
 
-/* The target reads the chain and says what follows each token. @return how many tokens were emitted, into out. */
+/* The target reads the chain. @return how many tokens were emitted, into out. */
 static int32_t verify(toy *models, const int32_t *chain, int32_t *out) {
     const float *logits = toy_read(models, chain, NULL, NULL, STEPS + 1);
     int32_t n = 0;

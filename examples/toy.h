@@ -1,7 +1,7 @@
-/* toy.h : a target and a drafter for the examples, so that they need no files. As in a transformer, the target's cache holds
- * what it has read, and the logits of a row follow from every token that the row attends to and from its position. A wrong
- * position, mask or kept node, or a turn that begins with the wrong token, therefore changes the text. The examples compare
- * their text with toy_plain(), which has no cache, and fail. */
+/* toy.h : a target and a drafter for the examples, so that they need no files. As in a transformer, the
+ * target's cache has what it read, and the logits of a row follow from every token that the row attends to
+ * and from its position. A wrong position, mask or kept node, or a turn that begins with the wrong token,
+ * therefore changes the text. The examples compare their text with toy_plain(), which has no cache. */
 #ifndef EXAMPLES_TOY_H
 #define EXAMPLES_TOY_H
 

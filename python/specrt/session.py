@@ -1,6 +1,6 @@
 """Policies and sessions over memory of numpy, torch on the CPU, or whatever speaks DLPack: nothing is copied.
 
-    head = Head(drafter.lm_head.weight)                        # [n_rows, d], f32, f16 or bf16, as it lies
+    head = Head(drafter.lm_head.weight)                        # [n_rows, d], f32, f16 or bf16, in place
     policy = Policy("static:512+window", head, bundle=bundle)
     session = Session(policy, n_logits=logits.shape[-1], tree=Tree(num_steps=4, topk=1, num_draft_tokens=5))
     session.begin(max_tokens=256)
@@ -149,8 +149,8 @@ class Head(Owner):
 class Policy(Owner):
     """A policy, as "static:512+window+successor:256" (specrt.h has the grammar); shared by any number of sessions.
 
-    terminators: token ids that end a text, beside those that the bundle knows. embedding: [n_vocab, d], where
-    routers read it. target: the target's Head, where retrieval searches it. ids: distinct token ids, most frequent
+    n_vocab: tokens are below it; 0: the bundle's number of tokens, or the head's rows. terminators: token ids that end a
+    text, beside those that the bundle knows. embedding: [n_vocab, d], where routers read it. target: the target's Head, where retrieval searches it. ids: distinct token ids, most frequent
     first, the list of "static" in place of the bundle's ("static:N": the first N of them); None: the bundle's.
     """
 

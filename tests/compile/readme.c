@@ -1,5 +1,5 @@
-/* readme.c : runs the README's lines of C over the examples' models, and compares the answer with plain decoding. run.sh takes
- * the lines from the page: those that begin with # are readme_head.h, the others readme_body.h. */
+/* readme.c : runs the README's lines of C over the examples' models, and compares the answer with plain
+ * decoding. run.sh takes the lines from the page, those with # into readme_head.h. */
 #include "readme_head.h"
 #include "examples/toy.h"
 

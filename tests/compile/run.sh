@@ -50,8 +50,10 @@ readme() { # compiler
     local lines='/^```c$/,/^```$/'
     sed -n "$lines{/^#/p}" README.md >"$work/readme_head.h"
     sed -n "$lines{/^\`\`\`/!{/^#/!p}}" README.md >"$work/readme_body.h"
-    [ "$(cat "$work"/readme_*.h | grep -c .)" -le 20 ] || { echo "README: over 20 lines of C"; return 1; }
-    $1 -std=c99 $warn -O0 -I. -I"$work" "$here/readme.c" -lzstd -lm -o "$work/readme" && "$work/readme"
+    [ "$(cat "$work"/readme_*.h | grep -c .)" -le 20 ] ||
+        { echo "README: over 20 lines of C"; return 1; }
+    $1 -std=c99 $warn -O0 -I. -I"$work" "$here/readme.c" -lzstd -lm -o "$work/readme" &&
+        "$work/readme"
 }
 readme_cpp() { # compiler
     {

@@ -330,6 +330,16 @@ class Sessions(Folder):
             self.assertGreaterEqual(stats.n_emitted, 39)
         self.assertIn("window", str(session.policy))  # what microspec stands for
 
+    def test_readme(self):
+        """The loop of the package's README."""
+        with open(os.path.join(ROOT, "python", "README.md")) as file:
+            loop = re.search(r"^```python\n(session = .*?)^```", file.read(), re.S | re.M).group(1)
+        names = {"specrt": specrt, "policy": specrt.Policy("microspec", specrt.Head(self.rows)), "prompt": [5, 17, 3],
+                 "logits": self.target([5, 17, 3]), "target": lambda tokens, masks, depths: self.target(tokens),
+                 "drafter": lambda tokens, parents: self.states[tokens]}
+        exec(loop, names)
+        self.assertEqual(names["answer"], self.plain(256))
+
     def test_rows(self):
         """The target scores its whole vocabulary, where an EAGLE-3 head has a part of the rows."""
         ids = np.sort(np.random.default_rng(2).permutation(self.n)[:150]).astype(np.int32)
