@@ -45,8 +45,7 @@ int32_t auto_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]);
 /* auto_lists() : leading rows of a policy's `static` that auto chooses from: all, half of them and so on,
  * down to 512 and never without what ends a generation; ascending.
  * @return how many; 0: the policy has no such source, or another for each level. */
-int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
-                   specrt_error *err);
+int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS]);
 
 /* auto_create() : for sessions of a policy that draft such trees. */
 specrt_status auto_create(const pass_costs *costs, const specrt_tree_params *tree,

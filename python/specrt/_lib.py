@@ -91,8 +91,11 @@ class CPolicyDesc(C.Structure):
 
 
 class CPolicyInfo(C.Structure):
-    _fields_ = [("text", C.c_char_p), ("bound", C.c_int32), ("hidden_width", C.c_int32),
-                ("needs_prompt_logits", C.c_int32), ("shortlist", C.c_void_p)]
+    _fields_ = [("text", C.c_char_p), ("bound", C.c_int32), ("hidden_width", C.c_int32), ("shortlist", C.c_void_p),
+                ("static_ids", C.POINTER(C.c_int32))]
+    _fields_ += [(name, C.c_int32) for name in
+                 "n_static is_full learns keeps by_level by_path by_states needs_prompt_logits needs_tree_rows "
+                 "needs_draft_input needs_submit".split()]
 
 
 class CTreeParams(C.Structure):

@@ -184,6 +184,16 @@ class Policy(Owner):
         return bool(self._info.needs_prompt_logits)
 
     @property
+    def needs_draft_input(self) -> bool:
+        """Whether a router reads what drafter passes read, which expand() takes as draft_input."""
+        return bool(self._info.needs_draft_input)
+
+    @property
+    def static_ids(self) -> np.ndarray:
+        """Target ids of the rows of "static", int32 [n], most frequent first; none with sizes by level."""
+        return array_of(self._info.static_ids, self._info.n_static, np.int32).copy()
+
+    @property
     def hidden_width(self) -> int:
         """Columns of the target's hidden states that observe() wants; 0: none."""
         return self._info.hidden_width

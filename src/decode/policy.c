@@ -178,15 +178,33 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
     return SPECRT_STATUS_OK;
 }
 
+static void specrt__policy_tell_source(specrt_policy_info *info, int kind,
+                                       const specrt__source *source,
+                                       const specrt__source_shared *shared) {
+    if (source->observe) info->learns = 1;
+    if (source->route) info->by_level = 1;
+    if (source->route && kind != SPECRT__POLICY_STATIC) info->by_path = 1;
+    if (shared->reads_states) info->by_states = 1;
+    if (shared->keeps) info->keeps = 1;
+    if (shared->reads_prompt) info->needs_prompt_logits = 1;
+    if (shared->reads_tree) info->needs_tree_rows = 1;
+    if (shared->reads_input) info->needs_draft_input = 1;
+    if (shared->submits) info->needs_submit = 1;
+    if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+}
+
 /* What applications ask of it. */
-static void specrt__policy_tell(specrt_policy *p) {
+static void specrt__policy_tell(specrt_policy *p, bool is_full) {
     specrt_policy_info *info = &p->info;
     info->text = p->text;
     info->bound = p->bound + p->routed_bound;
-    for (int i = 0; i < p->n_sources; i++) {
-        const specrt__source_shared *shared = &p->sources[i].shared;
-        if (shared->reads_prompt) info->needs_prompt_logits = 1;
-        if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+    info->is_full = is_full;
+    for (int i = 0; i < p->n_sources; i++)
+        specrt__policy_tell_source(info, p->sources[i].kind, p->sources[i].source,
+                                   &p->sources[i].shared);
+    if (p->list && !is_full) {
+        info->n_static = p->fixed.n_rows;
+        info->static_ids = p->fixed.ids;
     }
     if (p->n_sources > 0 || p->n_terminators > 0) return;
     p->shortlist.compute = &p->head->compute;
@@ -215,7 +233,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
-    specrt__policy_tell(p);
+    specrt__policy_tell(p, spec->sources[SPECRT__POLICY_FULL].present);
     return SPECRT_STATUS_OK;
 }
 

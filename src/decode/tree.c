@@ -149,4 +149,5 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
     draft->masks = t->masks;
     draft->logprobs = t->logprobs;
     draft->beam_rows = t->beam_rows;
+    draft->cycle = 0;
 }

@@ -217,7 +217,7 @@ static void test_lists(void) {
         const specrt_policy_desc p = {
             .text = by_policy[i].text, .n_terminators = 1, .terminators = &end};
         REQUIRE(specrt_policy_create(bundle, head, &p, &policy, &err) == SPECRT_STATUS_OK);
-        check_sizes(&by_policy[i], auto_lists(policy, found, &err), found);
+        check_sizes(&by_policy[i], auto_lists(policy, found), found);
         specrt_policy_close(policy);
     }
     specrt_head_close(head);

@@ -157,6 +157,12 @@ static specrt_status open_lanes(recording *r, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
+/* Whether what a source learnt outlives a prompt, so that prompts cannot change places. Lanes share the
+ * threads that the models open with, and before that there is no policy, only its text. */
+static bool policy_keeps(const char *text) {
+    return strstr(text, "keep=on") != NULL;
+}
+
 static specrt_status open_recording(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
     specrt_session_params one = {.tree = {.topk = 1}};

@@ -15,7 +15,7 @@
 /* `full` scores the head where it lies; all else packs rows. */
 static int64_t bytes_of(const eval_models *m, const contestant *k) {
     specrt_head_desc head;
-    if (strcmp(specrt_policy_get_info(k->policy)->text, "full") == 0) return 0;
+    if (specrt_policy_get_info(k->policy)->is_full) return 0;
     engine_drafter_head(m->drafter, &head);
     return (int64_t)specrt_policy_get_info(k->policy)->bound *
            (int64_t)specrt_row_bytes(head.dtype, head.n_cols);

@@ -96,11 +96,6 @@ void models_close(eval_models *m);
 typedef specrt_status policy_taker(void *user, const char *text, specrt_error *err);
 specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user, specrt_error *err);
 
-/* policy_keeps() : whether what a source learnt outlives a prompt, so that prompts cannot change places. */
-static inline bool policy_keeps(const char *text) {
-    return strstr(text, "keep=on") != NULL;
-}
-
 /* models_policy() : a policy for its drafter (of auto: auto_policy()); terminators are the tokenizer's. */
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err);
