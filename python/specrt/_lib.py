@@ -140,12 +140,12 @@ class CBeam(C.Structure):
 class CDraft(C.Structure):
     _fields_ = [("n", C.c_int32), ("tokens", C.POINTER(C.c_int32)), ("parents", C.POINTER(C.c_int32)),
                 ("depths", C.POINTER(C.c_int32)), ("masks", C.POINTER(C.c_uint64)),
-                ("logprobs", C.POINTER(C.c_float)), ("beam_rows", C.POINTER(C.c_int32))]
+                ("logprobs", C.POINTER(C.c_float)), ("beam_rows", C.POINTER(C.c_int32)), ("cycle", C.c_int64)]
 
 
 class CVerdict(C.Structure):
     _fields_ = [("n", C.c_int32), ("tokens", C.c_int32 * MAX_NODES), ("nodes", C.c_int32 * MAX_NODES),
-                ("end", C.c_int)]
+                ("end", C.c_int), ("cycle", C.c_int64)]
 
 
 class CStats(C.Structure):

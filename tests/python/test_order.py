@@ -303,6 +303,19 @@ class Order(Folder):
             self.assertRaises(specrt.SpecrtError, talk.session.observe_chain, *args)
         talk.go_on(12)
 
+    def test_stale(self):
+        """A draft or a verdict of an older cycle is refused, also where the root is the same token."""
+        talk = self.talk("verified")
+        draft, verdict = talk.draft, talk.verdict
+        talk.make("observe")
+        draft = draft._replace(tokens=[talk.text[-1], *draft.tokens[1:]])
+        rows = np.zeros((len(draft.tokens), WIDE), np.float32)
+        self.says("verify: draft: expected that of this cycle", talk.session.verify, draft, rows)
+        self.says("verify: draft: expected that of this cycle", talk.session.accept, draft, rows)
+        talk.make("finish")
+        self.says("observe: verdict: expected that of this cycle", talk.session.observe, talk.draft, verdict)
+        talk.go_on(12)
+
     def test_nan(self):
         """Logits that are no numbers give no token."""
         for place, call in ("read", "first"), ("read", "draw"), ("drafted", "verify"), ("drafted", "accept"):
