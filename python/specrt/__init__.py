@@ -12,25 +12,27 @@
     TraceWriter                  decoding cycles of any stack, for `specrt-eval replay` and `plan`
 
 All of it is libspecrt.so or a command-line tool: nothing is computed here. What either refuses raises
-SpecrtError, whose one line says what was expected, what was found and what to do.
+SpecrtError, whose one line says what was expected, what was found and what to do. A session's call in the wrong order
+raises OrderError, which is one of them.
 """
 from __future__ import annotations
 
 from typing import Any
 
-from ._lib import Library, SpecrtError, library
+from ._lib import Library, OrderError, SpecrtError, library
 from .bundle import Bundle
 from .drafters import ENGINES, Finding, check, recut
 from .maps import FORMATS, read_map, write_map
 from .metrics import Metrics
 from .publish import Report, calibrate, prepare
-from .session import Beam, Draft, Head, Policy, Session, Stats, Stock, StockStats, Tree, Verdict, expand_batch
+from .session import (Beam, Draft, End, Head, Policy, Sampling, Session, Stats, Stock, StockStats, Tree, Verdict,
+                      expand_batch)
 from .trace import TraceWriter
 
 __version__ = "1.0.0-rc1"
-__all__ = ["Beam", "Bundle", "Draft", "ENGINES", "FORMATS", "Finding", "Head", "Library", "Metrics", "Policy", "Report",
-           "Session", "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree", "Verdict", "calibrate",
-           "check", "expand_batch", "library", "prepare", "read_map", "recut", "write_map"]
+__all__ = ["Beam", "Bundle", "Draft", "ENGINES", "End", "FORMATS", "Finding", "Head", "Library", "Metrics", "OrderError",
+           "Policy", "Report", "Sampling", "Session", "SpecrtError", "Stats", "Stock", "StockStats", "TraceWriter", "Tree",
+           "Verdict", "calibrate", "check", "expand_batch", "library", "prepare", "read_map", "recut", "write_map"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,8 @@ import numpy as np
 INTERFACE = "1"  # of the soname; structs below are this interface's
 MAX_NODES = 64     # SPECRT_TREE_MAX_NODES
 
+BAD_ORDER = 7      # SPECRT_STATUS_BAD_ORDER
+
 # specrt_dtype, by the names of numpy and torch.
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 30}
 ITEM_BYTES = {0: 4, 1: 2, 30: 2}
@@ -28,8 +30,17 @@ class SpecrtError(Exception):
         self.status = status
 
 
+class OrderError(SpecrtError):
+    """A call that came too early, too late or twice. The line names the call that was expected."""
+
+
 class CError(C.Structure):
     _fields_ = [("status", C.c_int), ("msg", C.c_char * 512)]
+
+
+def refusal(status: int, text: bytes) -> SpecrtError:
+    """The error to raise for a status and its line."""
+    return (OrderError if status == BAD_ORDER else SpecrtError)(text.decode(errors="replace"), status)
 
 
 class CSection(C.Structure):
@@ -93,7 +104,12 @@ class CTreeParams(C.Structure):
 
 class CSampling(C.Structure):
     _fields_ = [("temperature", C.c_float), ("top_k", C.c_int32), ("top_p", C.c_float), ("min_p", C.c_float),
-                ("seed", C.c_uint64), ("sequence", C.c_uint64)]
+                ("seed", C.c_uint64), ("session", C.c_uint64), ("generation", C.c_uint64)]
+
+
+class CRequest(C.Structure):
+    _fields_ = [("begin", C.c_int), ("position", C.c_int64), ("max_tokens", C.c_int64),
+                ("sampling", C.POINTER(CSampling))]
 
 
 class CSessionParams(C.Structure):
@@ -124,11 +140,12 @@ class CBeam(C.Structure):
 class CDraft(C.Structure):
     _fields_ = [("n", C.c_int32), ("tokens", C.POINTER(C.c_int32)), ("parents", C.POINTER(C.c_int32)),
                 ("depths", C.POINTER(C.c_int32)), ("masks", C.POINTER(C.c_uint64)),
-                ("logprobs", C.POINTER(C.c_float)), ("beam_rows", C.POINTER(C.c_int32))]
+                ("logprobs", C.POINTER(C.c_float)), ("beam_rows", C.POINTER(C.c_int32)), ("cycle", C.c_int64)]
 
 
 class CVerdict(C.Structure):
-    _fields_ = [("n", C.c_int32), ("tokens", C.c_int32 * MAX_NODES), ("nodes", C.c_int32 * MAX_NODES)]
+    _fields_ = [("n", C.c_int32), ("tokens", C.c_int32 * MAX_NODES), ("nodes", C.c_int32 * MAX_NODES),
+                ("end", C.c_int), ("cycle", C.c_int64)]
 
 
 class CStats(C.Structure):
@@ -157,7 +174,7 @@ STRUCTS = {"specrt_error": CError, "specrt_bundle_section": CSection, "specrt_id
            "specrt_ranks_header": CRanksHeader, "specrt_ranks": CRanks, "specrt_head_desc": CHeadDesc,
            "specrt_segment": CSegment, "specrt_shortlist": CShortlist, "specrt_policy_desc": CPolicyDesc,
            "specrt_policy_info": CPolicyInfo,
-           "specrt_tree_params": CTreeParams, "specrt_sampling": CSampling,
+           "specrt_tree_params": CTreeParams, "specrt_sampling": CSampling, "specrt_request": CRequest,
            "specrt_session_params": CSessionParams, "specrt_stock_params": CStockParams,
            "specrt_stock_stats": CStockStats, "specrt_target_rows": CTargetRows, "specrt_beam": CBeam,
            "specrt_draft": CDraft, "specrt_verdict": CVerdict, "specrt_session_stats": CStats,
@@ -169,10 +186,8 @@ _RESULTS = {"specrt_bundle_sections": C.POINTER(CSection), "specrt_bundle_data":
             "specrt_session_shortlist": C.POINTER(CShortlist), "specrt_session_route": C.POINTER(CShortlist),
             "specrt_status_name": C.c_char_p, "specrt_bundle_close": None, "specrt_head_close": None,
             "specrt_policy_close": None, "specrt_session_close": None,
-            "specrt_session_finish": None, "specrt_session_set_sequence": None,
-            "specrt_session_get_stats": None, "specrt_stock_close": None, "specrt_stock_get_stats": None}
-_ARGUMENTS = {"specrt_session_set_sequence": [C.c_void_p, C.c_uint64],
-              "specrt_session_begin": [C.c_void_p, C.c_int, C.c_int64]}
+            "specrt_session_last_error": C.POINTER(CError), "specrt_session_get_stats": None,
+            "specrt_stock_close": None, "specrt_stock_get_stats": None}
 
 
 class Library:
@@ -188,8 +203,6 @@ class Library:
         try:
             for name, result in _RESULTS.items():
                 getattr(self.lib, name).restype = result
-            for name, arguments in _ARGUMENTS.items():
-                getattr(self.lib, name).argtypes = arguments
         except AttributeError as error:
             raise SpecrtError(f"{path}: expected libspecrt.so.{INTERFACE}, found another library ({error})") from None
 
@@ -201,20 +214,21 @@ class Library:
         """Calls what takes an error last and gives a handle before it."""
         handle, err = C.c_void_p(), CError()
         if getattr(self, name)(*args, C.byref(handle), C.byref(err)):
-            raise SpecrtError(err.msg.decode(errors="replace"), err.status)
+            raise refusal(err.status, err.msg)
         return handle
 
     def call(self, name: str, *args: Any) -> None:
         """Calls what takes an error last."""
         err = CError()
         if getattr(self, name)(*args, C.byref(err)):
-            raise SpecrtError(err.msg.decode(errors="replace"), err.status)
+            raise refusal(err.status, err.msg)
 
-    def step(self, name: str, *args: Any, expected: str) -> None:
-        """Calls what returns a status alone; `expected` says what the call needs."""
+    def step(self, session: C.c_void_p, name: str, *args: Any) -> None:
+        """Calls a function whose errors a session has: session_last_error() has the line."""
         status = getattr(self, name)(*args)
         if status:
-            raise SpecrtError(f"specrt_{name}: {self.status_name(status).decode()}: expected {expected}", status)
+            err = self.session_last_error(session).contents
+            raise refusal(status, err.msg if err.status == status else self.status_name(status))
 
 
 def _find() -> str:
@@ -276,7 +290,7 @@ def check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             if types and not isinstance(value, types):
                 raise TypeError(f"{function.__qualname__}: {name}: expected {annotated[name]}, "
                                 f"found {type(value).__name__}")
-            if isinstance(value, Integral) and bits and not -1 << bits - 1 <= int(value) < 1 << bits - (bits == 32):
+            if isinstance(value, Integral) and bits and not -1 << bits - 1 <= int(value) < 1 << bits - 1:
                 raise SpecrtError(f"{function.__qualname__}: {name}: expected an integer of {bits} bits, found {value}")
         return function(*args, **more)
     return call
@@ -418,10 +432,13 @@ class Memory:
             item = array.element_size()
         else:
             if not isinstance(array, np.ndarray):
-                array = self.array = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+                array = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+                if array.base is None:  # a copy, which nobody would keep
+                    raise TypeError(f"{name}: expected an array of numpy, PyTorch or DLPack, found "
+                                    f"{type(self.array).__name__}")
+                self.array = array
             if array.dtype.kind in "OSUV":
-                raise TypeError(f"{name}: expected an array of numbers, found {type(self.array).__name__} of "
-                                f"{array.dtype.name}")
+                raise TypeError(f"{name}: expected an array of numbers, found {array.dtype.name}")
             self.address, self.shape, self.dtype = array.ctypes.data, array.shape, array.dtype.name
             strides, item = array.strides, array.itemsize
         self.row_stride = strides[0] if len(strides) > 1 else item
@@ -443,7 +460,9 @@ def pointer(array: Any, dtype: str, shape: tuple[int | None, ...], name: str) ->
         expected = "[" + ", ".join("n" if e is None else str(e) for e in shape) + "]"
         raise SpecrtError(f"{name}: expected {dtype} {expected} in one piece, found {m.dtype} {list(m.shape)}"
                           f"{'' if m.whole else ' with gaps'}")
-    return C.c_void_p(m.address)
+    address = C.c_void_p(m.address)
+    address.array = m.array  # type: ignore[attr-defined]  # held as long as its address
+    return address
 
 
 def size_of(array: Any, axis: int, name: str) -> int:
@@ -456,8 +475,8 @@ def size_of(array: Any, axis: int, name: str) -> int:
     return shape[axis]
 
 
-def ints(values: Any, name: str, n_ids: int = 0) -> np.ndarray:
-    """Token ids as int32 [n], all below n_ids (0: any); a copy only where they are not that already."""
+def ints(values: Any, name: str, least: int = 0) -> np.ndarray:
+    """Token ids or other numbers of at least `least` as int32 [n]; a copy only where they are not that already."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     array = np.asarray(values)
@@ -466,10 +485,24 @@ def ints(values: Any, name: str, n_ids: int = 0) -> np.ndarray:
     if array.ndim > 1:
         raise SpecrtError(f"{name}: expected token ids [n], found {list(array.shape)}")
     array = array.reshape(-1)
-    wrong = np.flatnonzero((array < 0) | (array >= (n_ids or 1 << 31)))
+    wrong = np.flatnonzero((array < least) | (array >= 1 << 31))
     if len(wrong):
-        raise SpecrtError(f"{name}: expected ids in [0, {n_ids or 1 << 31}), found {array[wrong[0]]} at {wrong[0]}")
+        raise SpecrtError(f"{name}: expected numbers in [{least}, {1 << 31}), found {array[wrong[0]]} at {wrong[0]}")
     return np.ascontiguousarray(array, np.int32)
+
+
+def numbers(struct: type[C.Structure], values: tuple[Any, ...], name: str) -> C.Structure:
+    """A struct of numbers, each of which its field can hold."""
+    out = struct()
+    for (field, kind), value in zip(struct._fields_, values):
+        real, bits = kind is C.c_float, 8 * C.sizeof(kind)
+        if not isinstance(value, Real if real else Integral):
+            raise TypeError(f"{name}: {field}: expected {'a number' if real else 'an integer'}, found "
+                            f"{type(value).__name__}")
+        setattr(out, field, value)
+        if not real and getattr(out, field) != value:
+            raise SpecrtError(f"{name}: {field}: expected an integer of {bits} bits, found {value}")
+    return out
 
 
 def array_of(address: Any, n: int, dtype: Any) -> np.ndarray:

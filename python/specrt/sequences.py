@@ -20,6 +20,7 @@ class Sequence:
     """A session, and as much of its text as tells whether vLLM goes on where it stands."""
 
     def __init__(self, session: Session) -> None:
+        session.begin()
         self.session = session
         self.n_read = 0  # prompt tokens that the session knows
         self.last = -1   # the newest token, which the target has not read; -1: the prompt goes on
@@ -103,7 +104,7 @@ class Sequences:
         self.batch, self.level = [], 0
         for i, name in enumerate(names):
             if name not in self.known:
-                self.known[name] = Sequence(Session(self.policy, self.tree, n_logits=logits.shape[-1],
+                self.known[name] = Sequence(Session(self.policy, logits.shape[-1], self.tree,
                                                     stock=self.stock if len(names) >= self.crowd else None))
             sequence = self.known[name]
             begin, end, n_draft = int(bounds[i]), int(bounds[i + 1]), drafted[i] if drafted else 0

@@ -1,36 +1,37 @@
 """Policies and sessions over memory of numpy, torch on the CPU, or whatever speaks DLPack: nothing is copied.
 
-    head = Head(drafter.lm_head.weight)                        # [n_rows, d], f32, f16 or bf16, as it lies
+    head = Head(drafter.lm_head.weight)                        # [n_rows, d], f32, f16 or bf16, in place
     policy = Policy("static:512+window", head, bundle=bundle)
-    session = Session(policy, tree=Tree(num_steps=4, topk=1, num_draft_tokens=5))
-    session.begin()
-    session.prefill(prompt_ids, logits)                        # the target at the prompt, f32 [n, n_logits]
-    token = session.draw(logits[-1])
-    session.start(token)
-    while not policy.ends(token):
-        beam = session.expand(drafter(token))                  # f32 [1, d], what the head would multiply
+    session = Session(policy, n_logits=logits.shape[-1], tree=Tree(num_steps=4, topk=1, num_draft_tokens=5))
+    session.begin(max_tokens=256)
+    session.prefill(prompt, logits)                            # the target at the prompt, f32 [n, n_logits]
+    verdict = session.first(logits[-1])
+    answer = verdict.tokens.tolist()
+    while not verdict.end:
+        beam = session.beam()                                  # at first the last token alone
         while len(beam.tokens):
-            beam = session.expand(drafter(beam.tokens, beam.parents))
+            beam = session.expand(drafter(beam.tokens, beam.parents))  # f32 [n, d], what the head would multiply
         draft = session.finish()
-        logits, states = target(draft.tokens, draft.masks, draft.depths)
-        verdict = session.verify(logits)                       # keep verdict.nodes, emit verdict.tokens
-        session.observe(logits)
-        token = verdict.tokens[-1]
+        verdict = session.accept(draft, target(draft.tokens, draft.masks, draft.depths))
+        answer += verdict.tokens.tolist()                      # and keep verdict.nodes in your caches
 
-The models are the caller's. Whatever the policy, tokens are those of plain decoding.
+The models are the caller's. Whatever the policy, tokens are those of plain decoding. A call that comes in the wrong order
+raises OrderError, and a wrong argument SpecrtError; the session is then as before the call.
 """
 from __future__ import annotations
 
 import ctypes as C
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._lib import (CBeam, CDraft, CHeadDesc, CPolicyDesc, CSampling, CSessionParams, CStats, CStockParams,
-                   CStockStats, CTargetRows, CTreeParams, CVerdict, DTYPES, Exclusive, ITEM_BYTES, Int64, Memory, Owner,
-                   SpecrtError, array_of, c_text, check_arguments, checked, ints, library, pointer, size_of)
+from ._lib import (CBeam, CDraft, CHeadDesc, CPolicyDesc, CRequest, CSampling, CSessionParams, CStats, CStockParams,
+                   CStockStats, CTargetRows, CTreeParams, CVerdict, DTYPES, Exclusive, ITEM_BYTES, Int64, MAX_NODES,
+                   Memory, Owner, SpecrtError, array_of, c_text, check_arguments, checked, ints, library, numbers,
+                   pointer, size_of)
 from .bundle import Bundle
 
 
@@ -42,10 +43,26 @@ class Tree(NamedTuple):
     num_draft_tokens: int = 0
 
 
+class Sampling(NamedTuple):
+    """How the target samples. All zeros: greedy. top_k, top_p and min_p: 0 is off; they apply in this order.
+
+    The key of every random draw is (seed, session, generation) and the position. Two generations with the same three
+    numbers draw the same random numbers. A temperature needs a session number of 1 or more, a different one for each
+    Session; each begin() and turn() takes the next generation number.
+    """
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 0.0
+    min_p: float = 0.0
+    seed: int = 0        # 64 bits, as the two others
+    session: int = 0
+    generation: int = 0  # of the next begin()
+
+
 class Beam(NamedTuple):
     """The rows of the next pass, best first; none: go on with finish()."""
     tokens: np.ndarray    # int32 [n] target ids
-    parents: np.ndarray   # int32 [n] rows of the pass before, whose state each is fed
+    parents: np.ndarray   # int32 [n] rows of the pass before, whose states each row continues
     logprobs: np.ndarray  # float32 [n] of the path
 
 
@@ -56,12 +73,24 @@ class Draft(NamedTuple):
     depths: np.ndarray   # int32 [n] 0: the root
     masks: np.ndarray    # uint64 [n] bit j: node j is seen
     logprobs: np.ndarray  # float32 [n] of the path
+    cycle: int = 0       # a number that the session checks; 0: a tree of your own
+
+
+class End(IntEnum):
+    """Why an answer ended; NONE, which is false: it goes on."""
+    NONE = 0
+    TERMINATOR = 1  # a terminator, which is the last token
+    LENGTH = 2      # max_tokens
+    CONTEXT = 3     # of specrt_generate(), which Python does not have
+    STOPPED = 4     # the same
 
 
 class Verdict(NamedTuple):
     """What a cycle emits: drafts that the target agreed to, then its own token."""
     tokens: np.ndarray  # int32 [n]
     nodes: np.ndarray   # int32 [n] to keep in caches: the root, then those agreed to
+    end: End = End.NONE  # whether the answer ends with these tokens; of verify(): NONE
+    cycle: int = 0       # a number that the session checks; 0: you decided
 
 
 @dataclass(frozen=True)
@@ -96,8 +125,10 @@ def _matrix(name: str, rows: Any, bias: Any = None, ids: Any = None) -> CHeadDes
         raise SpecrtError(f"{name}: expected [n_rows, d] of {', '.join(DTYPES)}, each row in one piece, found "
                           f"{m.dtype} {list(m.shape)}")
     n = m.shape[0]
-    return CHeadDesc(m.address, dtype, n, m.shape[1], m.row_stride, pointer(bias, "float32", (n,), "bias"),
-                     pointer(ids, "int32", (n,), "ids"))
+    held = m, pointer(bias, "float32", (n,), "bias"), pointer(ids, "int32", (n,), "ids")
+    desc = CHeadDesc(m.address, dtype, n, m.shape[1], m.row_stride, *held[1:])
+    desc.held = held
+    return desc
 
 
 @checked
@@ -111,7 +142,7 @@ class Head(Owner):
     _close = "head_close"
 
     def __init__(self, rows: Any, bias: Any = None, ids: Any = None, bundle: Bundle | None = None) -> None:
-        self.keep, self.desc = (rows, bias, ids), _matrix("rows", rows, bias, ids)
+        self.desc = _matrix("rows", rows, bias, ids)
         self.n_rows, self.width = self.desc.n_rows, self.desc.n_cols
         self._own(library(), (bundle,), "head_bind", bundle.handle if bundle else None, C.byref(self.desc), None)
 
@@ -120,8 +151,8 @@ class Head(Owner):
 class Policy(Owner):
     """A policy, as "static:512+window+successor:256" (specrt.h has the grammar); shared by any number of sessions.
 
-    terminators: token ids that end a text, beside those that the bundle knows. embedding: [n_vocab, d], where
-    routers read it. target: the target's Head, where retrieval searches it. ids: distinct token ids, most frequent
+    n_vocab: tokens are below it; 0: the bundle's number of tokens, or the head's rows. terminators: token ids that end a
+    text, beside those that the bundle knows. embedding: [n_vocab, d], where routers read it. target: the target's Head, where retrieval searches it. ids: distinct token ids, most frequent
     first, the list of "static" in place of the bundle's ("static:N": the first N of them); None: the bundle's.
     """
 
@@ -137,19 +168,9 @@ class Policy(Owner):
                            len(listed) if listed is not None else 0,
                            C.addressof(known) if known is not None else None,
                            target.handle.value if target else None)
-        self.head, self.bundle, self.n_vocab, self.keep = head, bundle, n_vocab, (embedding, target)
+        self.head, self.bundle, self.embedding = head, bundle, known
         self._own(head._lib, (head, bundle, target), "policy_create", bundle.handle if bundle else None, head.handle,
                   C.byref(desc))
-
-    def _n_logits(self) -> int:
-        """Columns of the target's logits: the head's rows, unless it has those of some tokens only."""
-        if self.head.keep[2] is None:
-            return self.head.n_rows
-        n = self.n_vocab or (self.bundle.n_vocab if self.bundle else 0)
-        if not n:
-            raise SpecrtError("n_logits: expected the columns of the target's logits, found 0; a head with ids needs "
-                              "n_logits, or a policy with n_vocab or a bundle")
-        return n
 
     def __str__(self) -> str:
         """In canonical form: sizes filled in."""
@@ -228,99 +249,143 @@ def _beam(b: CBeam) -> Beam:
                 array_of(b.logprobs, b.n, np.float32).copy())
 
 
+def _verdict(v: CVerdict) -> Verdict:
+    return Verdict(np.array(v.tokens[:v.n], np.int32), np.array(v.nodes[:v.n], np.int32), End(v.end), v.cycle)
+
+
+def _c_verdict(verdict: Verdict) -> CVerdict:
+    tokens, nodes, end, cycle = Verdict(*verdict)
+    tokens, nodes = ints(tokens, "verdict.tokens"), ints(nodes, "verdict.nodes")
+    n, end = len(tokens), End(end)
+    if n != len(nodes) or n > MAX_NODES:
+        raise SpecrtError(f"verdict: expected as many nodes as tokens, at most {MAX_NODES}, found {n} tokens and "
+                          f"{len(nodes)} nodes")
+    padding = [0] * (MAX_NODES - n)
+    return CVerdict(n, (*tokens.tolist(), *padding), (*nodes.tolist(), *padding), end, cycle)
+
+
+def _c_draft(draft: Draft) -> CDraft:
+    """A draft for C, which holds the arrays that it points to."""
+    d, out = Draft(*draft), CDraft()
+    lists = [ints(d.tokens, "draft.tokens"), ints(d.parents, "draft.parents", -1), ints(d.depths, "draft.depths")]
+    out.n = n = len(lists[0])
+    for name, array in zip(Draft._fields, lists):
+        if len(array) != n:
+            raise SpecrtError(f"draft.{name}: expected {n} numbers, one for each token, found {len(array)}")
+    addresses = [C.c_void_p(array.ctypes.data) for array in lists]
+    addresses += [pointer(d.masks, "uint64", (n,), "draft.masks"), pointer(d.logprobs, "float32", (n,), "draft.logprobs")]
+    for (field, kind), address in zip(CDraft._fields_[1:], addresses):
+        setattr(out, field, C.cast(address, kind))
+    out.cycle = d.cycle
+    out.held = lists, addresses
+    return out
+
+
 @checked
 class Session(Owner):
     """One sequence; one thread at a time. Sequences of a batch have a session each.
 
-    temperature 0 is greedy; top_k, top_p, min_p and seed are the target's sampling, 0: off. n_logits: columns of the
-    target's logits; 0: the head's rows or, where it has ids, the tokens of policy or bundle. sampled: chains sampled from the drafter's distribution, verified by rejection.
+    n_logits: columns of the target's logits; tokens at or above the policy's vocabulary are padding and never emitted.
+    sampling: the target's; None: greedy. sampled: chains sampled from the drafter's distribution, verified by rejection.
     stock: a Stock of the policy's head, which holds the rows that the session packs; None: it has its own.
     """
 
     _close = "session_close"
 
-    def __init__(self, policy: Policy, tree: Tree = Tree(), temperature: float = 0.0, top_k: int = 0,
-                 top_p: float = 0.0, min_p: float = 0.0, seed: Int64 = 0, sequence: Int64 = 0, n_logits: int = 0,
+    def __init__(self, policy: Policy, n_logits: int, tree: Tree = Tree(), sampling: Sampling = Sampling(),
                  sampled: bool = False, draft_temperature: float = 0.0, stock: Stock | None = None) -> None:
-        self.width, self.n_logits = policy.head.width, n_logits or policy._n_logits()
-        params = CSessionParams(CTreeParams(*Tree(*tree)), CSampling(temperature, top_k, top_p, min_p, seed, sequence),
-                                self.n_logits, int(sampled), draft_temperature,
-                                stock=stock.handle if stock else None)
-        self.policy, self.stock = policy, stock
+        self.policy, self.stock, self.width, self.n_logits = policy, stock, policy.head.width, n_logits
+        params = CSessionParams(numbers(CTreeParams, Tree(*tree), "tree"),
+                                numbers(CSampling, Sampling(*sampling), "sampling"), n_logits, int(sampled),
+                                draft_temperature, stock=stock.handle if stock else None)
         self._own(policy._lib, (policy, stock), "session_create", policy.handle, C.byref(params), None)
         self._busy = stock._busy if stock else self._busy  # a stock and its sessions are one thread's
-        self._forget()
-
-    def _forget(self, n_next: int | None = None) -> None:
-        """No draft is under way; the next pass has n_next rows, None: it needs start() first."""
-        self._draft, self._verdict, self._beam, self._n_next = CDraft(), CVerdict(), CBeam(), n_next
 
     def _ask(self, name: str, *args: Any) -> Any:
         """Calls a function that cannot fail."""
         with self._exclusive():
             return getattr(self._lib, "session_" + name)(self.handle, *args)
 
-    def _step(self, name: str, *args: Any, expected: str) -> None:
+    def _step(self, name: str, *args: Any) -> None:
         with self._exclusive():
-            self._lib.step("session_" + name, self.handle, *args, expected=expected)
+            self._lib.step(self.handle, "session_" + name, self.handle, *args)
 
-    def begin(self) -> None:
-        """A new sequence: everything is forgotten."""
-        self._step("begin", 0, 0, expected="a new sequence")
-        self._forget()
+    def _begin(self, kind: int, position: int, max_tokens: int, sampling: Sampling | None) -> None:
+        request = CRequest(kind, position, max_tokens)
+        if sampling is not None:
+            request.sampling = C.pointer(numbers(CSampling, Sampling(*sampling), "sampling"))
+        self._step("begin", C.byref(request))
 
-    def turn(self, position: Int64) -> None:
-        """In place of begin(): the next turn of a conversation, whose cache holds `position` tokens."""
-        self._step("begin", 1, position, expected="position at least 0")
-        self._forget()
+    def begin(self, position: Int64 = 0, max_tokens: Int64 = 0, sampling: Sampling | None = None) -> None:
+        """A new sequence: everything is forgotten. prefill() follows.
+
+        position: of the first token that prefill() passes, behind a prefix that the session never sees. max_tokens: where
+        first() and accept() end the answer; 0: no limit. sampling: from now on; None: as before, with the next generation
+        number.
+        """
+        self._begin(0, position, max_tokens, sampling)
+
+    def turn(self, position: Int64, max_tokens: Int64 = 0, sampling: Sampling | None = None) -> None:
+        """In place of begin(): the next turn of a conversation. position: the number of tokens that the target has read.
+        It never read the last one that it emitted, which therefore leads the next prompt."""
+        self._begin(1, position, max_tokens, sampling)
 
     def save(self) -> bytes:
         """All that drafts follow from: a session of the same policy that load()s it, in another process too, drafts
         what this one would. Between cycles; statistics and a draft that is under way are not in it."""
-        n, between = C.c_size_t(), "a session between cycles, after begin() or observe()"
-        self._step("save", None, C.c_size_t(0), C.byref(n), expected=between)
+        n = C.c_size_t()
+        self._step("save", None, C.c_size_t(0), C.byref(n))
         out = C.create_string_buffer(n.value)
-        self._step("save", out, n, C.byref(n), expected=between)
+        self._step("save", out, n, C.byref(n))
         return out.raw[:n.value]
 
     def load(self, saved: bytes) -> None:
         """In place of begin(): go on where a session was saved, with turn() before the next prompt. Bytes of another
-        policy, vocabulary or origin are refused (SpecrtError), and the session is as after begin()."""
-        self._forget()
-        with self._exclusive():
-            self._lib.call("session_load", self.handle, saved, C.c_size_t(len(saved)))
-        self._forget(1)
+        policy, vocabulary or origin are refused (SpecrtError), and the session then needs begin()."""
+        self._step("load", saved, C.c_size_t(len(saved)))
 
-    def set_sequence(self, number: Int64) -> None:
-        """The number that keys the draws after the next begin() or turn()."""
-        self._ask("set_sequence", number)
-
-    def _rows(self, n: int, logits: Any, ids: Any, hidden: Any = None) -> CTargetRows | None:
+    def _rows(self, n: int, logits: Any, ids: Any, hidden: Any = None) -> Any:
+        """The target's results at n positions by reference; None: unknown."""
         if logits is None and ids is None and hidden is None:
             return None
         k, width = size_of(ids, 1, "ids"), size_of(hidden, 1, "hidden")
-        return CTargetRows(pointer(logits, "float32", (n, self.n_logits), "logits"),
-                           pointer(ids, "int32", (n, k), "ids"), k,
-                           pointer(hidden, "float32", (n, width), "hidden"), width)
+        held = (pointer(logits, "float32", (n, self.n_logits), "logits"), pointer(ids, "int32", (n, k), "ids"),
+                pointer(hidden, "float32", (n, width), "hidden"))
+        rows = CTargetRows(held[0], held[1], k, held[2], width)
+        rows.held = held
+        return C.byref(rows)
+
+    def _logits(self, logits: Any) -> C.c_void_p | None:
+        return pointer(logits, "float32", (self.n_logits,), "logits")
 
     def prefill(self, tokens: Any, logits: Any = None, ids: Any = None) -> None:
         """The next prompt tokens [n], and what the target said there: logits float32 [n, n_logits], or its best
         ids int32 [n, k]; neither where it did not compute them."""
-        tokens = ints(tokens, "tokens", self.n_logits)
-        rows = self._rows(len(tokens), logits, ids)
-        self._step("prefill", C.c_void_p(tokens.ctypes.data), len(tokens), C.byref(rows) if rows else None,
-                   expected=f"tokens in [0, {self.n_logits})")
+        tokens = ints(tokens, "tokens")
+        self._step("prefill", C.c_void_p(tokens.ctypes.data), len(tokens), self._rows(len(tokens), logits, ids))
+
+    def first(self, logits: Any) -> Verdict:
+        """The first token of the answer, which roots the first draft. logits: float32 [n_logits] of the target, after the
+        last token of the prompt. NaN is refused."""
+        out = CVerdict()
+        self._step("first", self._logits(logits), C.byref(out))
+        return _verdict(out)
 
     def draw(self, logits: Any) -> int:
-        """The token that plain decoding emits next. logits: float32 [n_logits] of the target."""
-        if logits is None:
-            raise TypeError("logits: expected float32 [n_logits], found None")
-        return self._ask("draw", pointer(logits, "float32", (self.n_logits,), "logits"))
+        """The token that plain decoding emits next. logits: float32 [n_logits] of the target. NaN is refused."""
+        out = C.c_int32()
+        self._step("draw", self._logits(logits), C.byref(out))
+        return out.value
 
     def start(self, token: int) -> None:
-        """The first token after the prompt, the root of the first draft."""
-        self._step("start", token, expected=f"token in [0, {self.n_logits}), found {token}")
-        self._forget(1)
+        """The first token after the prompt, the root of the first draft; or the last that observe_chain() lacked."""
+        self._step("start", token)
+
+    def beam(self) -> Beam:
+        """The rows of the next drafter pass: at first the last emitted token."""
+        out = CBeam()
+        self._step("get_beam", C.byref(out))
+        return _beam(out)
 
     def shortlist(self) -> np.ndarray:
         """Target ids int32 [n] that may be drafted in this cycle; of routed sources those of the last level."""
@@ -339,67 +404,56 @@ class Session(Owner):
     def expand(self, draft_hidden: Any, draft_input: Any = None) -> Beam:
         """Scores a drafter pass and grows the draft by it. @return the next pass.
 
-        draft_hidden: float32 [n, d] what the pass gave, 1 row at first, then one for each of the beam. draft_input: the same of
-        what it reads, for policies that route by it.
+        draft_hidden: float32 [n, d] what the pass gave, one row for each of the beam. draft_input: the same of what it
+        reads, for policies that route by it.
         """
-        n = self._check_next(size_of(draft_hidden, 0, "draft_hidden"))
+        n, out = size_of(draft_hidden, 0, "draft_hidden"), CBeam()
         self._step("expand", pointer(draft_hidden, "float32", (n, self.width), "draft_hidden"),
-                   pointer(draft_input, "float32", (n, self.width), "draft_input"), n, C.byref(self._beam),
-                   expected=f"finite states; `draft_input` too, where the policy {self.policy} routes by it")
-        self._n_next = self._beam.n
-        return _beam(self._beam)
-
-    def _check_next(self, n: int) -> int:
-        """The rows of the next pass, of which n were given."""
-        if self.handle and not self._n_next:
-            raise SpecrtError("Session.expand: expected start() or observe() before it; after an empty beam, finish()")
-        if n != self._n_next:
-            raise SpecrtError(f"hidden: expected {self._n_next} row{'s' * (self._n_next > 1)}, one for each of the "
-                              f"beam (at first the last token's), found {n}")
-        return n
+                   pointer(draft_input, "float32", (n, self.width), "draft_input"), n, C.byref(out))
+        return _beam(out)
 
     def finish(self) -> Draft:
         """The tree to verify."""
-        d = self._draft
-        self._ask("finish", C.byref(d))
-        self._n_next = None
-        return Draft(array_of(d.tokens, d.n, np.int32).copy(), array_of(d.parents, d.n, np.int32).copy(),
-                     array_of(d.depths, d.n, np.int32).copy(), array_of(d.masks, d.n, np.uint64).copy(),
-                     array_of(d.logprobs, d.n, np.float32).copy())
+        d = CDraft()
+        with self._exclusive():
+            self._lib.step(self.handle, "session_finish", self.handle, C.byref(d))
+            return Draft(array_of(d.tokens, d.n, np.int32).copy(), array_of(d.parents, d.n, np.int32).copy(),
+                         array_of(d.depths, d.n, np.int32).copy(), array_of(d.masks, d.n, np.uint64).copy(),
+                         array_of(d.logprobs, d.n, np.float32).copy(), d.cycle)
 
-    def verify(self, logits: Any) -> Verdict:
-        """What the target, float32 [n, n_logits] at the draft's nodes, makes of it: losslessly."""
-        self._check_draft("verify", self._draft.n, "finish()")
-        self._step("verify", C.byref(self._draft),
-                   pointer(logits, "float32", (self._draft.n, self.n_logits), "logits"), C.byref(self._verdict),
-                   expected="the draft of finish()")
-        v = self._verdict
-        return Verdict(np.array(v.tokens[:v.n], np.int32), np.array(v.nodes[:v.n], np.int32))
+    def accept(self, draft: Draft, logits: Any, hidden: Any = None) -> Verdict:
+        """Verifies a draft losslessly, ends the answer at a terminator or at max_tokens, and learns: verify() and
+        observe() in one.
 
-    def _check_draft(self, name: str, n: int, before: str) -> None:
-        if self.handle and not n:
-            raise SpecrtError(f"Session.{name}: expected {before} before it in this cycle")
+        draft: of finish(), or a tree of your own, whose root is the last emitted token. logits: float32 [n, n_logits] of
+        the target at the draft's nodes. hidden: float32 [n, policy.hidden_width] there, where that is not 0.
+        """
+        d, out = _c_draft(draft), CVerdict()
+        rows = self._rows(d.n, logits, None, hidden)
+        self._step("accept", C.byref(d), rows, C.byref(out))
+        return _verdict(out)
 
-    def observe(self, logits: Any = None, ids: Any = None, hidden: Any = None) -> None:
-        """Learns from the cycle: the target at the draft's nodes, as for prefill(); hidden: float32 [n,
-        policy.hidden_width] where that is not 0."""
-        self._check_draft("observe", self._verdict.n, "verify()")
-        rows = self._rows(self._draft.n, logits, ids, hidden)
-        self._step("observe", C.byref(self._draft), C.byref(self._verdict), C.byref(rows) if rows else None,
-                   expected=f"hidden [n, {self.policy.hidden_width}] where the policy reads states")
-        self._forget(1)
+    def verify(self, draft: Draft, logits: Any) -> Verdict:
+        """What the target makes of a draft, as accept(), but without an end. observe() follows."""
+        d, out = _c_draft(draft), CVerdict()
+        logits = pointer(logits, "float32", (d.n, self.n_logits), "logits")
+        self._step("verify", C.byref(d), logits, C.byref(out))
+        return _verdict(out)
+
+    def observe(self, draft: Draft, verdict: Verdict, logits: Any = None, ids: Any = None, hidden: Any = None) -> None:
+        """Learns from a cycle. verdict: of verify(), or cut, or your own. logits, ids and hidden: the target's at the
+        draft's nodes, as for prefill() and accept()."""
+        d = _c_draft(draft)
+        rows = self._rows(d.n, logits, ids, hidden)
+        self._step("observe", C.byref(d), C.byref(_c_verdict(verdict)), rows)
 
     def observe_chain(self, tokens: Any, n_accepted: int, last: int, logits: Any = None, ids: Any = None,
                       hidden: Any = None) -> None:
-        """The same of a chain that was verified elsewhere: tokens [n] the root and what was drafted, how many of
-        those were accepted, and the target's own token after them."""
-        tokens = ints(tokens, "tokens", self.n_logits)
+        """Learns from a chain that was verified elsewhere: tokens [n] the root and what was drafted, how many of these
+        were accepted, and the target's own token after them. last: -1 if that is not drawn yet; start() then passes it."""
+        tokens = ints(tokens, "tokens")
         rows = self._rows(len(tokens), logits, ids, hidden)
-        self._step("observe_chain", C.c_void_p(tokens.ctypes.data), len(tokens), n_accepted, last,
-                   C.byref(rows) if rows else None,
-                   expected=f"at least 1 token, n_accepted below their number and last in "
-                            f"[0, {self.n_logits}), found {len(tokens)}, {n_accepted} and {last}")
-        self._forget(1)
+        self._step("observe_chain", C.c_void_p(tokens.ctypes.data), len(tokens), n_accepted, last, rows)
 
     def member(self, token: int, level: int = 0) -> bool:
         """Whether a token could be drafted at a level."""
@@ -425,20 +479,10 @@ def expand_batch(sessions: Sequence[Session], draft_hidden: Any, draft_input: An
             raise TypeError(f"sessions: expected Session objects, found {type(session).__name__}")
     if not sessions:
         return []
-    n, count, first = size_of(draft_hidden, 0, "draft_hidden"), len(sessions), sessions[0]
-    for i, session in enumerate(sessions):
-        if session.handle and session._n_next is None:
-            raise SpecrtError(f"sessions[{i}]: expected start() or observe() before expand_batch()")
-    expected = sum(s._n_next or 0 for s in sessions)
-    if n != expected:
-        raise SpecrtError(f"draft_hidden: expected {expected} rows, one for each of the sessions' "
-                          f"beams, found {n}")
-    beams = (CBeam * count)()
+    n, first, beams = size_of(draft_hidden, 0, "draft_hidden"), sessions[0], (CBeam * len(sessions))()
     with Exclusive(list(sessions)):
-        first._lib.step("session_expand_batch", (C.c_void_p * count)(*(s.handle.value for s in sessions)), count,
+        handles = (C.c_void_p * len(sessions))(*(s.handle.value for s in sessions))
+        first._lib.step(first.handle, "session_expand_batch", handles, len(sessions),
                         pointer(draft_hidden, "float32", (n, first.width), "draft_hidden"),
-                        pointer(draft_input, "float32", (n, first.width), "draft_input"), n, beams,
-                        expected="each session once, all of one policy")
-    for session, beam in zip(sessions, beams):
-        session._n_next = beam.n
-    return [_beam(b) for b in beams]
+                        pointer(draft_input, "float32", (n, first.width), "draft_input"), n, beams)
+        return [_beam(b) for b in beams]

@@ -26,8 +26,10 @@ class Distribution(Folder):
         policy = specrt.Policy(text, specrt.Head(self.rows), specrt.Bundle(GOLDEN))
         out = []
         for i in range(N_BATCH):
-            session = specrt.Session(policy, tree, temperature=1.0, seed=11, sequence=i, **more)
+            noisy = specrt.Sampling(temperature=1.0, seed=11, session=i + 1)
+            session = specrt.Session(policy, N_VOCAB, tree, noisy, **more)
             session.begin()
+            session.prefill([i])
             session.start(i)
             out.append(session)
         return out
@@ -42,9 +44,11 @@ class Distribution(Folder):
                 last[i] = beam.tokens
             drafting = [i for i in drafting if len(last[i])]
         for session, text in zip(sessions, texts):
-            logits = self.logits[session.finish().tokens]
-            text += session.verify(logits).tokens.tolist()
-            session.observe(logits)
+            draft = session.finish()
+            logits = self.logits[draft.tokens]
+            verdict = session.verify(draft, logits)  # not accept(), which would end at a terminator
+            session.observe(draft, verdict, logits)
+            text += verdict.tokens.tolist()
 
     def check(self, sessions):
         texts = [[i] for i in range(N_BATCH)]

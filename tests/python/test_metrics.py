@@ -26,7 +26,7 @@ class Sums(Folder):
         for text, answers in ("window:8@kpre=0@kver=1@min=0", ([3, 4, 5, 3], [6, 6])), ("full", ([7, 8, 9],)):
             policy = specrt.Policy(text, head)
             for answer in answers:
-                session = specrt.Session(policy, tree=specrt.Tree(1, 1, 2), n_logits=60)
+                session = specrt.Session(policy, 60, specrt.Tree(1, 1, 2))
                 session.begin()
                 session.prefill([1, 2])
                 session.start(answer[0])

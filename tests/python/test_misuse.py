@@ -1,5 +1,6 @@
-"""test_misuse.py : every public method called where it must not be: closed, out of order, with wrong arguments, from several
-threads, after fork(), and let go in any order. Each gives one line that says why, and none ends the process."""
+"""test_misuse.py : every public method called where it must not be: closed, with wrong arguments, from several threads,
+after fork(), and let go in any order. Each gives one line that says why, and none ends the process. test_order.py has the
+calls of a session in every order."""
 import copy
 import gc
 import inspect
@@ -18,6 +19,8 @@ from test_specrt import GOLDEN, Folder
 N, D = 20, 8
 LOGITS = np.zeros((1, N), np.float32)
 STATES = np.ones((1, D), np.float32)
+ROOT = specrt.Draft([1], [-1], [0], np.ones(1, np.uint64), np.zeros(1, np.float32))  # a draft of the last token alone
+VERDICT = specrt.Verdict([2], [0])
 
 # Arguments with which each public method of an open object is called; the value of a property is read.
 CALLS = {
@@ -27,10 +30,10 @@ CALLS = {
     "Policy": {"needs_prompt_logits": None, "needs_draft_input": None, "static_ids": None, "hidden_width": None,
                "bound": None, "ends": (1,)},
     "Stock": {"stats": ()},
-    "Session": {"begin": (), "turn": (0,), "save": (), "load": (b"",), "set_sequence": (1,), "prefill": ([1],),
-                "draw": (LOGITS[0],), "start": (1,), "shortlist": (), "expand": (STATES,), "finish": (),
-                "verify": (LOGITS,), "observe": (LOGITS,), "observe_chain": ([1], 0, 2), "member": (1,),
-                "stats": ()},
+    "Session": {"begin": (), "turn": (0,), "save": (), "load": (b"",), "prefill": ([1],), "first": (LOGITS[0],),
+                "draw": (LOGITS[0],), "start": (1,), "beam": (), "shortlist": (), "expand": (STATES,), "finish": (),
+                "accept": (ROOT, LOGITS), "verify": (ROOT, LOGITS), "observe": (ROOT, VERDICT, LOGITS),
+                "observe_chain": ([1], 0, 2), "member": (1,), "stats": ()},
     "TraceWriter": {"sequence": ([1],), "cycle": ([1],)},
 }
 # Arguments that a method refuses, each with the error and a part of its message.
@@ -41,39 +44,45 @@ WRONG = {
                ("check_tokenizer", (7,), TypeError, "tokenizer: ")],
     "Policy": [("ends", ("a",), TypeError, "token: expected int, found str"), ("ends", (None,), TypeError, "token: ")],
     "Session": [
-        ("turn", ("a",), TypeError, "position: "), ("turn", (-1,), specrt.SpecrtError, "position at least 0"),
+        ("begin", ("a",), TypeError, "position: "), ("begin", (-1,), specrt.SpecrtError, "position: expected 0 to"),
+        ("begin", (0, -1), specrt.SpecrtError, "max_tokens: "), ("begin", (0, 0, 5), TypeError, "sampling: "),
+        ("begin", (0, 0, (1.0,)), specrt.SpecrtError, "session: expected a number of 1 or more"),
+        ("begin", (0, 0, ("x",)), TypeError, "sampling: temperature: expected a number, found str"),
+        ("begin", (0, 0, (1.0, 0, 0, 0, 1 << 64)), specrt.SpecrtError, "seed: expected an integer of 64 bits"),
+        ("begin", (0, 0, (1.0, 0, 0, 0, -1)), specrt.SpecrtError, "seed: expected an integer of 64 bits"),
+        ("begin", (0, 0, (float("nan"), 0, 0, 0, 0, 1)), specrt.SpecrtError, "temperature"),
+        ("turn", ("a",), TypeError, "position: "), ("turn", (-1,), specrt.SpecrtError, "position: expected 0 to 1"),
+        ("turn", (2,), specrt.SpecrtError, "position: expected 0 to 1, the tokens that the target has read"),
+        ("turn", (1 << 63,), specrt.SpecrtError, "position: expected an integer of 64 bits"),
         ("load", ("text",), TypeError, "saved: expected bytes, found str"),
         ("load", (b"short",), specrt.SpecrtError, "session"),
-        ("set_sequence", (1.5,), TypeError, "number: "),
         ("prefill", ("text",), TypeError, "tokens: "), ("prefill", ([1.5],), TypeError, "tokens: "),
-        ("prefill", ([3, N],), specrt.SpecrtError, f"tokens: expected ids in [0, {N}), found {N} at 1"),
+        ("prefill", ([3, N],), specrt.SpecrtError, f"prefill: token 1: expected 0 to {N - 1}, found {N}"),
         ("prefill", ([-1],), specrt.SpecrtError, "found -1 at 0"),
         ("prefill", ([1 << 40],), specrt.SpecrtError, f"found {1 << 40} at 0"),
         ("prefill", ([[1]],), specrt.SpecrtError, "tokens: expected token ids [n], found [1, 1]"),
-        ("prefill", ([1, 2], LOGITS), specrt.SpecrtError, f"logits: expected float32 [2, {N}]"),
-        ("prefill", ([1], "x"), TypeError, "logits: "), ("prefill", ([1], None, [1]), specrt.SpecrtError, "ids: "),
-        ("prefill", ([1], LOGITS.astype(np.float64)), specrt.SpecrtError, "found float64"),
-        ("prefill", ([1, 2], np.zeros((4, N), np.float32)[::2]), specrt.SpecrtError, "with gaps"),
-        ("draw", (LOGITS,), specrt.SpecrtError, f"logits: expected float32 [{N}]"), ("draw", (None,), TypeError, "logits"),
-        ("draw", ("x",), TypeError, "logits: "),
+        ("prefill", ([1], "x"), TypeError, "logits: "), ("prefill", ([1], None, [1]), TypeError, "ids: "),
+        ("draw", (None,), specrt.SpecrtError, "logits: expected a pointer, found NULL"), ("draw", ("x",), TypeError, "logits: "),
+        ("draw", (LOGITS[0].tolist(),), TypeError, "logits: expected an array of numpy, PyTorch or DLPack, found list"),
+        ("first", (None,), specrt.SpecrtError, "logits: expected a pointer, found NULL"), ("first", ("x",), TypeError, "logits: "),
         ("start", ("a",), TypeError, "token: expected int, found str"),
-        ("start", (N,), specrt.SpecrtError, f"token in [0, {N}), found {N}"),
+        ("start", (N,), specrt.SpecrtError, f"token 0: expected 0 to {N - 1}, found {N}"),
         ("start", (1 << 32,), specrt.SpecrtError, "32 bits"),
-        ("expand", (None,), specrt.SpecrtError, "expected start()"), ("expand", (5,), specrt.SpecrtError, "matrix"),
-        ("expand", ("x",), TypeError, "hidden: "),
-        ("observe_chain", ([1], 1, 2), specrt.SpecrtError, "n_accepted below"),
+        ("expand", (None,), specrt.SpecrtError, "draft_hidden: expected a pointer, found NULL"),
+        ("expand", (5,), TypeError, "draft_hidden: "), ("expand", ("x",), TypeError, "draft_hidden: "),
+        ("accept", (5, LOGITS), TypeError, "draft: expected Draft"), ("accept", (ROOT, None), specrt.SpecrtError, "rows: "),
+        ("accept", (ROOT._replace(depths=[0, 1]), LOGITS), specrt.SpecrtError, "draft.depths: expected 1 numbers"),
+        ("verify", (ROOT, None), specrt.SpecrtError, "logits: "), ("verify", (None, LOGITS), TypeError, "draft: "),
+        ("verify", (ROOT._replace(tokens=["a"]), LOGITS), TypeError, "draft.tokens: "),
+        ("observe", (ROOT, 5), TypeError, "verdict: expected Verdict"),
+        ("observe", (ROOT, VERDICT._replace(nodes=[0, 1])), specrt.SpecrtError, "verdict: expected as many nodes as tokens"),
+        ("observe", (ROOT, specrt.Verdict(range(65), range(65))), specrt.SpecrtError, "verdict: expected"),
         ("observe_chain", ([1], 0, "a"), TypeError, "last: "), ("observe_chain", ("a", 0, 1), TypeError, "tokens: "),
-        ("observe_chain", ([1], 0, N), specrt.SpecrtError, "last in"),
         ("member", ("a",), TypeError, "token: "), ("member", (1, "a"), TypeError, "level: "),
     ],
     "TraceWriter": [("sequence", (["a"],), TypeError, "tokens: "), ("sequence", ([1], 5), TypeError, "domain: "),
                     ("cycle", ([],), specrt.SpecrtError, "tokens: ")],
 }
-# Calls of a session that has only begun, with what is missing.
-EARLY = [("expand", (STATES,), "expected start()"), ("verify", (LOGITS,), "expected finish()"),
-         ("observe", (LOGITS,), "expected verify()")]
-
-
 def public(cls):
     """Methods and properties that the class adds, but for close() and __init__."""
     return {name for name, member in inspect.getmembers(cls)
@@ -91,7 +100,7 @@ class Misuse(Folder):
         out = {"Bundle": specrt.Bundle(GOLDEN), "Head": specrt.Head(self.rows)}
         out["Policy"] = specrt.Policy("static:8+window:5@min=0", out["Head"], out["Bundle"])
         out["Stock"] = specrt.Stock(out["Head"])
-        out["Session"] = specrt.Session(out["Policy"], tree=specrt.Tree(3, 2, 6), stock=out["Stock"] if stock else None)
+        out["Session"] = specrt.Session(out["Policy"], N, specrt.Tree(3, 2, 6), stock=out["Stock"] if stock else None)
         out["Session"].begin()
         out["TraceWriter"] = specrt.TraceWriter(self.path("a.trace"), n_vocab=N)
         return dict(reversed(out.items()))
@@ -119,7 +128,7 @@ class Misuse(Folder):
                 with self.subTest(name=name, method=method):
                     call = (lambda: getattr(object_, method)) if args is None else getattr(type(object_), method)
                     self.raises(specrt.SpecrtError, f"{name} is closed", call, *(() if args is None else (object_, *args)))
-        for make in (lambda: specrt.Policy("full", opened["Head"]), lambda: specrt.Session(opened["Policy"]),
+        for make in (lambda: specrt.Policy("full", opened["Head"]), lambda: specrt.Session(opened["Policy"], N),
                      lambda: specrt.Stock(opened["Head"]), lambda: specrt.Head(self.rows, bundle=opened["Bundle"]),
                      lambda: specrt.expand_batch([opened["Session"]], STATES)):
             self.raises(specrt.SpecrtError, "is closed", make)
@@ -136,7 +145,7 @@ class Misuse(Folder):
             object_.close()
 
     def test_with(self):
-        with specrt.Head(self.rows) as head, specrt.Policy("full", head) as policy, specrt.Session(policy) as session:
+        with specrt.Head(self.rows) as head, specrt.Policy("full", head) as policy, specrt.Session(policy, N) as session:
             session.begin()
         for object_ in head, policy, session:
             self.raises(specrt.SpecrtError, "is closed", lambda: object_.handle)
@@ -146,6 +155,8 @@ class Misuse(Folder):
         for name, rows in WRONG.items():
             for method, args, kind, text in rows:
                 with self.subTest(name=name, method=method, args=args):
+                    opened["Session"].begin()
+                    opened["Session"].prefill([2])
                     self.raises(kind, text, getattr(opened[name], method), *args)
 
     def test_wrong_constructors(self):
@@ -161,17 +172,25 @@ class Misuse(Folder):
                 (lambda: specrt.Head("x"), TypeError, "rows: "), (lambda: specrt.Head(None), TypeError, "rows: "),
                 (lambda: specrt.Head(self.rows[0]), specrt.SpecrtError, "rows: expected [n_rows, d]"),
                 (lambda: specrt.Head(gaps), specrt.SpecrtError, "each row in one piece"),
-                (lambda: specrt.Head(self.rows, bias=[1.0]), specrt.SpecrtError, "bias: "),
+                (lambda: specrt.Head(self.rows, bias=[1.0]), TypeError, "bias: "),
                 (lambda: specrt.Head(self.rows, bundle=head), TypeError, "bundle: "),
-                (lambda: specrt.Session(head), TypeError, "policy: expected Policy, found Head"),
-                (lambda: specrt.Session(policy, tree=5), TypeError, "tree: "),
-                (lambda: specrt.Session(policy, temperature="x"), TypeError, "temperature: "),
-                (lambda: specrt.Session(policy, stock=head), TypeError, "stock: "),
+                (lambda: specrt.Head([[1.0] * D] * N), TypeError, "rows: expected an array of numpy, PyTorch or DLPack"),
+                (lambda: specrt.Session(head, N), TypeError, "policy: expected Policy, found Head"),
+                (lambda: specrt.Session(policy), TypeError, "n_logits"),
+                (lambda: specrt.Session(policy, 0), specrt.SpecrtError, "n_logits"),
+                (lambda: specrt.Session(policy, N - 1), specrt.SpecrtError, "n_logits"),
+                (lambda: specrt.Session(policy, N, tree=5), TypeError, "tree: "),
+                (lambda: specrt.Session(policy, N, (1 << 32, 1, 2)), specrt.SpecrtError, "tree: num_steps: expected an integer"),
+                (lambda: specrt.Session(policy, N, (1.5, 1, 2)), TypeError, "tree: num_steps: expected an integer, found float"),
+                (lambda: specrt.Session(policy, N, sampling="x"), TypeError, "sampling: "),
+                (lambda: specrt.Session(policy, N, sampling=specrt.Sampling(1.0)), specrt.SpecrtError, "session: expected"),
+                (lambda: specrt.Session(policy, N, sampled=True), specrt.SpecrtError, "session: "),
+                (lambda: specrt.Session(policy, N, stock=head), TypeError, "stock: "),
                 (lambda: specrt.Stock(policy), TypeError, "head: "), (lambda: specrt.Stock(head, "x"), TypeError, "n_rows"),
                 (lambda: specrt.Bundle(5), TypeError, "path: "),
                 (lambda: specrt.expand_batch([None], STATES), TypeError, "sessions: expected Session objects, found NoneType"),
                 (lambda: specrt.expand_batch(stock, STATES), TypeError, "sessions: "),
-                (lambda: specrt.expand_batch([opened["Session"]], STATES), specrt.SpecrtError, "sessions[0]: expected start()"),
+                (lambda: specrt.expand_batch([opened["Session"]], STATES), specrt.OrderError, "expand: expected"),
                 (lambda: specrt.TraceWriter(self.path("b"), n_vocab="x"), TypeError, "n_vocab: ")):
             with self.subTest(text=text):
                 self.raises(kind, text, make)
@@ -197,38 +216,6 @@ class Misuse(Folder):
             with self.assertRaises(ValueError):
                 call()
 
-    def test_order(self):
-        session = self.objects()["Session"]
-        for method, args, text in EARLY:
-            self.raises(specrt.SpecrtError, text, getattr(session, method), *args)
-        session.start(1)
-        self.raises(specrt.SpecrtError, "expected 1 row, one", session.expand, np.ones((2, D), np.float32))
-        self.raises(specrt.SpecrtError, f"[1, {D}]", session.expand, np.ones((1, D + 1), np.float32))
-        beam = session.expand(STATES)
-        self.raises(specrt.SpecrtError, "expected 2 rows", session.expand, STATES)
-        self.assertEqual(len(beam.tokens), 2)
-        draft = session.finish()
-        self.raises(specrt.SpecrtError, "expected start()", session.expand, STATES)
-        self.raises(specrt.SpecrtError, f"[{len(draft.tokens)}, {N}]", session.verify, LOGITS)
-        session.verify(np.zeros((len(draft.tokens), N), np.float32))
-        session.begin()
-        self.raises(specrt.SpecrtError, "expected finish()", session.verify, LOGITS)
-
-    def test_any_calls(self):
-        """Sequences of calls at random: errors, and no crash."""
-        rng, logits = np.random.default_rng(4), np.zeros((6, N), np.float32)
-        calls = list(CALLS["Session"].items())
-        for _ in range(60):
-            session = self.objects()["Session"]
-            for _ in range(40):
-                method, args = calls[rng.integers(len(calls))]
-                n = int(rng.integers(1, 4))
-                args = tuple(np.repeat(x, n, 0) if x is STATES else logits[:n] if x is LOGITS else x for x in args)
-                try:
-                    getattr(session, method)(*args)
-                except specrt.SpecrtError:
-                    pass
-
     def test_threads(self):
         """A session in use by one thread refuses another; a policy serves all."""
         opened, errors, done = self.objects(), set(), []
@@ -237,7 +224,7 @@ class Misuse(Folder):
         def work():
             for _ in range(300):
                 try:
-                    session.prefill(list(range(N)) * 50)
+                    session.prefill(list(range(N)) * 50)  # of one prompt
                     session.shortlist()
                     policy.ends(3)
                 except specrt.SpecrtError as error:
@@ -266,6 +253,7 @@ class Misuse(Folder):
         """A child drafts what its parent drafts, and closes what it has, without a trace in the parent."""
         opened = self.objects()
         session = opened["Session"]
+        session.prefill([2])
         session.start(1)
         read, write = os.pipe()
         child = os.fork()

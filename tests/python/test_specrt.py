@@ -294,28 +294,26 @@ class Sessions(Folder):
 
     def decode(self, text, n=40, rows=None, wrap=lambda x: x, ids=None, n_vocab=0, **more):
         head = specrt.Head(wrap(self.rows if rows is None else rows), ids=ids)
-        policy = specrt.Policy(text, head, n_vocab=n_vocab)
-        session = specrt.Session(policy, tree=specrt.Tree(3, 2, 6), **more)
+        session = specrt.Session(specrt.Policy(text, head, n_vocab=n_vocab), self.n, specrt.Tree(3, 2, 6), **more)
         prompt = [5, 17, 3]
-        session.begin()
+        session.begin(max_tokens=n)
         session.prefill(prompt, wrap(self.target(prompt)))
-        out = [session.draw(wrap(self.target(prompt)[-1]))]
-        session.start(out[0])
-        noise = np.random.default_rng(1)
-        while len(out) < n:
-            beam = session.expand(wrap(self.states[out[-1:]]))
+        verdict = session.first(wrap(self.target(prompt)[-1]))
+        out, noise = verdict.tokens.tolist(), np.random.default_rng(1)
+        while not verdict.end:
+            beam = session.beam()
+            self.assertEqual(beam.tokens.tolist(), out[-1:])
             while len(beam.tokens):
                 wrong = noise.standard_normal((len(beam.tokens), self.d)).astype(np.float32)
                 beam = session.expand(wrap(np.ascontiguousarray(self.states[beam.tokens] + 0.3 * wrong)))
             draft = session.finish()
             self.assertEqual(draft.tokens[0], out[-1])
             self.assertTrue(all(int(draft.masks[i]) >> i & 1 for i in range(len(draft.tokens))))
-            logits = wrap(self.target(draft.tokens))
-            verdict = session.verify(logits)
+            verdict = session.accept(draft, wrap(self.target(draft.tokens)))
             self.assertEqual(verdict.nodes[0], 0)
-            session.observe(logits)
             out += verdict.tokens.tolist()
-        return out[:n], session
+        self.assertEqual(verdict.end, specrt.End.LENGTH)
+        return out, session
 
     def plain(self, n=40):
         out = [int(self.target([3])[0].argmax())]
@@ -332,35 +330,107 @@ class Sessions(Folder):
             self.assertGreaterEqual(stats.n_emitted, 39)
         self.assertIn("window", str(session.policy))  # what microspec stands for
 
+    def test_readme(self):
+        """The loop of the package's README."""
+        with open(os.path.join(ROOT, "python", "README.md")) as file:
+            loop = re.search(r"^```python\n(session = .*?)^```", file.read(), re.S | re.M).group(1)
+        names = {"specrt": specrt, "policy": specrt.Policy("microspec", specrt.Head(self.rows)), "prompt": [5, 17, 3],
+                 "logits": self.target([5, 17, 3]), "target": lambda tokens, masks, depths: self.target(tokens),
+                 "drafter": lambda tokens, parents: self.states[tokens]}
+        exec(loop, names)
+        self.assertEqual(names["answer"], self.plain(256))
+
     def test_rows(self):
         """The target scores its whole vocabulary, where an EAGLE-3 head has a part of the rows."""
         ids = np.sort(np.random.default_rng(2).permutation(self.n)[:150]).astype(np.int32)
+        noisy = specrt.Sampling(temperature=1.0, seed=5, session=1)
         for text in "full", "window:64@min=0":
-            for more in {"n_vocab": self.n}, {"n_logits": self.n}, {"n_vocab": self.n, "temperature": 1.0, "seed": 5}:
-                out, session = self.decode(text, rows=self.rows[ids], ids=ids, **more)
-                self.assertEqual(session.n_logits, self.n)
-                self.assertEqual(out, self.decode("full", **more)[0] if "seed" in more else self.plain(), (text, more))
-        head = specrt.Head(self.rows[ids], ids=ids)
-        self.says("n_logits: expected the columns of the target's logits", specrt.Session, specrt.Policy("full", head))
-        self.says("n_logits: expected at least", specrt.Session, specrt.Policy("full", head), n_logits=150)
-        self.says("logits: expected float32 [400]", specrt.Session(session.policy, n_logits=self.n).draw,
-                  np.zeros(150, np.float32))
-        few = specrt.Policy("full", specrt.Head(self.rows[:5], ids=np.arange(5, dtype=np.int32)), specrt.Bundle(GOLDEN))
-        self.assertEqual(specrt.Session(few, tree=specrt.Tree(2, 2, 4)).n_logits, 20)
+            for more in {}, {"n_vocab": self.n}, {"n_vocab": self.n, "sampling": noisy}:
+                out, _ = self.decode(text, rows=self.rows[ids], ids=ids, **more)
+                expected = self.decode("full", **more)[0] if "sampling" in more else self.plain()
+                self.assertEqual(out, expected, (text, more))
+
+    def test_width(self):
+        """The width of logits is never guessed, and columns of padding are never emitted."""
+        with self.assertRaisesRegex(TypeError, "n_logits"):
+            specrt.Session(specrt.Policy("full", specrt.Head(self.rows)))
+        padded = np.concatenate([self.rows, self.rows[:16]])  # of an engine that wants a multiple of 32
+        policy = specrt.Policy("full", specrt.Head(padded), n_vocab=self.n)
+        self.says("n_logits: expected", specrt.Session, policy, self.n - 1)
+        for n_logits in self.n, self.n + 1, self.n + 16:
+            session = specrt.Session(policy, n_logits, specrt.Tree(3, 2, 6))
+            session.begin()
+            session.prefill([3])
+            logits = np.full(n_logits, 9, np.float32)
+            logits[:self.n] = self.target([3])[0]
+            self.says(f"logits: expected float32 [{n_logits}] in one piece, found float32 [{n_logits - 1}]", session.draw,
+                      logits[:-1])
+            self.assertEqual(session.draw(logits), self.plain()[0])
+            session.first(logits)
+            while len(session.expand(np.repeat(self.states[:1], len(session.beam().tokens), 0)).tokens):
+                pass
+            draft = session.finish()
+            self.assertLess(draft.tokens.max(), self.n)
+            rows = np.full((len(draft.tokens), n_logits), 9, np.float32)
+            rows[:, :self.n] = self.target(draft.tokens)
+            self.assertLess(session.accept(draft, rows).tokens.max(), self.n)
 
     def test_sampled(self):
-        """A seed's answer does not depend on who drafts."""
-        one, _ = self.decode("full", temperature=1.0, seed=5)
-        other, session = self.decode("window:64@min=0", temperature=1.0, seed=5)
+        """A seed's answer does not depend on who drafts. Each number of the key gives other texts."""
+        noisy = specrt.Sampling(temperature=1.0, seed=5, session=1)
+        one, _ = self.decode("full", sampling=noisy)
+        other, session = self.decode("window:64@min=0", sampling=noisy)
         self.assertEqual(one, other)
         self.assertLess(session.stats().shortlist_rows, self.n)
-        self.assertNotEqual(one, self.decode("full", temperature=1.0, seed=6)[0])
+        for change in {"seed": 6}, {"session": 2}, {"generation": 1}:
+            self.assertNotEqual(one, self.decode("full", sampling=noisy._replace(**change))[0], change)
+        self.says("session: expected a number of 1 or more", self.decode, "full", sampling=specrt.Sampling(temperature=1.0))
+
+    def test_requests(self):
+        """Sampling and the length of an answer by begin(); generations are numbered on."""
+        session = specrt.Session(specrt.Policy("full", specrt.Head(self.rows)), self.n, specrt.Tree(1, 1, 2))
+        noisy = specrt.Sampling(temperature=2.0, seed=5, session=1)
+
+        def first(**request):
+            session.begin(**request)
+            session.prefill([3])
+            return int(session.first(self.target([3])[0]).tokens[0])
+        self.assertEqual(first(), self.plain()[0])
+        drawn = [first(sampling=noisy), *(first() for _ in range(7))]
+        self.assertGreater(len(set(drawn)), 2)
+        numbered = [first(sampling=noisy._replace(generation=i)) for i in range(8)]
+        self.assertEqual(drawn, numbered)
+        self.assertEqual(first(sampling=specrt.Sampling()), self.plain()[0])
+        session.begin(max_tokens=1)
+        session.prefill([3])
+        self.assertEqual(session.first(self.target([3])[0]).end, specrt.End.LENGTH)
+        self.says("max_tokens: expected 0 for no limit", session.begin, max_tokens=-1)
+        self.says("top_p in [0, 1]", session.begin, sampling=noisy._replace(top_p=2.0))
+
+    def test_terminator(self):
+        """The answer ends behind a terminator, wherever in a cycle it is."""
+        text = self.plain()
+        head = specrt.Head(self.rows)
+        session = specrt.Session(specrt.Policy("full", head, terminators=[text[9]]), self.n, specrt.Tree(3, 2, 6))
+        session.begin()
+        session.prefill([3])
+        verdict = session.first(self.target([3])[0])
+        out = verdict.tokens.tolist()
+        while not verdict.end:
+            beam = session.beam()
+            while len(beam.tokens):
+                beam = session.expand(self.states[beam.tokens])
+            draft = session.finish()
+            verdict = session.accept(draft, self.target(draft.tokens))
+            out += verdict.tokens.tolist()
+        self.assertEqual(verdict.end, specrt.End.TERMINATOR)
+        self.assertEqual(out, text[:text.index(text[9]) + 1])
 
     def test_lists(self):
         head = specrt.Head(np.zeros((20, 8), np.float32))
         bundle = specrt.Bundle(GOLDEN)
         policy = specrt.Policy("static:8", head, bundle)
-        session = specrt.Session(policy, tree=specrt.Tree(2, 2, 4))
+        session = specrt.Session(policy, 20, specrt.Tree(2, 2, 4))
         session.begin()
         self.assertEqual(sorted(session.shortlist().tolist()), sorted(bundle.ids(8).tolist()))
         self.assertTrue(policy.ends(3) and policy.bound == 8 and not policy.needs_prompt_logits)
@@ -372,7 +442,7 @@ class Sessions(Folder):
         for bundle in None, specrt.Bundle(GOLDEN):
             for text, n in ("static", 50), ("static:20", 20), ("static:20/20", 20):
                 policy = specrt.Policy(text, head, bundle, n_vocab=self.n, ids=order[:50])
-                session = specrt.Session(policy, tree=specrt.Tree(2, 2, 4))
+                session = specrt.Session(policy, self.n, specrt.Tree(2, 2, 4))
                 terminators = set() if bundle is None else {i for i in range(20) if policy.ends(i)}
                 self.assertEqual(set(session.shortlist().tolist()), set(order[:n].tolist()) | terminators)
                 self.assertEqual(str(policy), f"static:{n}")
@@ -380,7 +450,7 @@ class Sessions(Folder):
                 self.assertFalse(policy.needs_draft_input)
         half = specrt.Head(self.rows[:200], ids=np.arange(0, 400, 2, dtype=np.int32))
         policy = specrt.Policy("static", half, n_vocab=self.n, ids=[9, 8, 7, 6])
-        session = specrt.Session(policy, tree=specrt.Tree(1, 1, 2))
+        session = specrt.Session(policy, self.n, specrt.Tree(1, 1, 2))
         self.assertEqual(session.shortlist().tolist(), [8, 6])
         self.assertEqual(policy.static_ids.tolist(), [8, 6])
         self.assertEqual(len(specrt.Policy("full", head).static_ids), 0)
@@ -392,8 +462,9 @@ class Sessions(Folder):
 
     def test_chain(self):
         head = specrt.Head(self.rows)
-        session = specrt.Session(specrt.Policy("window:64@min=0", head))
+        session = specrt.Session(specrt.Policy("window:64@min=0", head), self.n)
         session.begin()
+        session.prefill([1])
         session.start(4)
         session.observe_chain([4, 9], 1, 11, ids=np.array([[9, 30], [11, 31]], np.int32))
         self.assertTrue({9, 11, 30, 31} <= set(session.shortlist().tolist()))
@@ -402,13 +473,17 @@ class Sessions(Folder):
         """Loaded elsewhere it has the same rows; bytes of another policy or origin are refused."""
         out, session = self.decode("window:64@min=0")
         saved = session.save()
-        other = specrt.Session(session.policy, tree=specrt.Tree(3, 2, 6))
+        other = specrt.Session(session.policy, self.n, specrt.Tree(3, 2, 6))
         other.load(saved)
         self.assertEqual(other.shortlist().tolist(), session.shortlist().tolist())
         self.assertEqual(other.save(), saved)
-        for a, b in zip(session.expand(self.states[out[-1:]]), other.expand(self.states[out[-1:]])):
+        for one in session, other:
+            one.turn(42)
+            one.prefill(out[-1:])
+            one.start(7)
+        for a, b in zip(session.expand(self.states[7:8]), other.expand(self.states[7:8])):
             self.assertEqual(a.tolist(), b.tolist())
-        another = specrt.Session(specrt.Policy("window:65@min=0", specrt.Head(self.rows)))
+        another = specrt.Session(specrt.Policy("window:65@min=0", specrt.Head(self.rows)), self.n)
         self.says("expected 'window:65@min=0', found 'window:64@min=0'", another.load, saved)
         self.says("checksum", other.load, saved[:-1] + bytes([saved[-1] ^ 1]))
 
@@ -419,7 +494,7 @@ class Sessions(Folder):
         policy = specrt.Policy("static:8+window:5@min=0", specrt.Head(rows), bundle)
 
         def make():
-            out = [specrt.Session(policy, tree=specrt.Tree(3, 2, 6)) for _ in range(40)]
+            out = [specrt.Session(policy, 20, specrt.Tree(3, 2, 6)) for _ in range(40)]
             for i, session in enumerate(out):
                 session.begin()
                 session.prefill([i % 20, (3 * i + 1) % 20])
@@ -437,13 +512,13 @@ class Sessions(Folder):
                 self.assertEqual(a.tolist(), b.tolist())
             at += n
         self.assertEqual(specrt.expand_batch([], hidden[:0]), [])
-        self.says("hidden: expected 80 rows", specrt.expand_batch, together, hidden[:3])
+        self.says("n_hidden: expected the 80 rows of the beams, found 3", specrt.expand_batch, together, hidden[:3])
         self.says("hidden: expected float32 [80, 8]", specrt.expand_batch, together, np.zeros((80, 9), np.float32))
 
     def cycles(self, policy, stock, n_sessions, n):
         """What sessions side by side draft and emit in so many cycles, to the bit, and the sessions."""
         noise, out = np.random.default_rng(7), []
-        sessions = [specrt.Session(policy, tree=specrt.Tree(3, 2, 6), stock=stock) for _ in range(n_sessions)]
+        sessions = [specrt.Session(policy, self.n, specrt.Tree(3, 2, 6), stock=stock) for _ in range(n_sessions)]
         last = [i % self.n for i in range(n_sessions)]
         for token, session in zip(last, sessions):
             session.begin()
@@ -459,8 +534,8 @@ class Sessions(Folder):
             for i, session in enumerate(sessions):
                 draft = session.finish()
                 logits = self.target(draft.tokens)
-                verdict = session.verify(logits)
-                session.observe(logits)
+                verdict = session.verify(draft, logits)
+                session.observe(draft, verdict, logits)
                 last[i] = int(verdict.tokens[-1])
                 out += [draft.tokens.tolist(), draft.logprobs.tolist(), verdict.tokens.tolist()]
         return out, sessions
@@ -490,13 +565,13 @@ class Sessions(Folder):
     def test_stock_refused(self):
         head = specrt.Head(self.rows)
         policy, small = specrt.Policy("window:64@min=0", head), specrt.Stock(head, n_rows=100)
-        first = specrt.Session(policy, stock=small)
-        self.says("session: stock: expected room for the 64 rows", specrt.Session, policy, stock=small)
+        first = specrt.Session(policy, self.n, stock=small)
+        self.says("session: stock: expected room for the 64 rows", specrt.Session, policy, self.n, stock=small)
         del first
         self.assertEqual(small.stats().n_sessions, 0)
-        specrt.Session(policy, stock=small)
+        specrt.Session(policy, self.n, stock=small)
         other = specrt.Stock(specrt.Head(self.rows))
-        self.says("session: stock: expected one of the policy's head", specrt.Session, policy, stock=other)
+        self.says("session: stock: expected one of the policy's head", specrt.Session, policy, self.n, stock=other)
         self.says("stock: n_rows", specrt.Stock, head, n_rows=-1)
         self.says("stock: costs", specrt.Stock, head, costs=[1.0, 0.0])
 
@@ -514,7 +589,7 @@ class Sessions(Folder):
         bundle = specrt.Bundle(GOLDEN)
         head = specrt.Head(np.zeros((20, 8), np.float32))
         policy, stock = specrt.Policy("window:16@min=0", head, bundle), specrt.Stock(head)
-        circle = [bundle, head, stock, policy, specrt.Session(policy, stock=stock), specrt.Session(policy, stock=stock)]
+        circle = [bundle, head, stock, policy, *(specrt.Session(policy, 20, stock=stock) for _ in range(2))]
         circle.append(circle)
         del bundle, head, stock, policy, circle
         self.assertEqual(closed, [])
@@ -532,15 +607,18 @@ class Sessions(Folder):
         self.assertEqual(head.desc.rows, wide.ctypes.data)
         self.assertEqual(head.desc.row_stride, 4 * (self.d + 8))
         self.assertEqual(self.decode("full", rows=wide[:, :self.d])[0], self.plain())
-        session = specrt.Session(specrt.Policy("full", head), tree=specrt.Tree(1, 1, 2))
+        session = specrt.Session(specrt.Policy("full", head), self.n, specrt.Tree(1, 1, 2))
         session.begin()
+        session.prefill([2])
+        self.says("start: token 0: expected 0 to 399, found 400", session.start, self.n)
         session.start(1)
         self.says("hidden: expected float32 [1, 32] in one piece, found float64 [1, 32]", session.expand,
                   np.zeros((1, self.d)))
         self.says("with gaps", session.expand, np.zeros((1, 2 * self.d), np.float32)[:, ::2])
         self.says("rows: expected [n_rows, d] of float32, float16, bfloat16", specrt.Head, np.zeros((4, 4), "i4"))
         self.says("policy 'nothing'", specrt.Policy, "nothing", head)
-        self.says("specrt_session_start: bad argument", session.start, self.n)
+        with self.assertRaisesRegex(TypeError, "rows: expected an array of numpy, PyTorch or DLPack, found list"):
+            specrt.Head(list(self.rows))  # whose copy nobody would keep
 
     def test_torch(self):
         torch = torch_or_skip()
