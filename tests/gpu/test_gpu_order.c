@@ -37,6 +37,11 @@ static batch *open_batch(const setting *how) {
         gpu_put(b->last + i * V, logits + (N_PROMPT - 1) * V, V * sizeof *logits);
     }
     b->prompt = (int32_t *)gpu_copy(tokens, sizeof tokens);
+    /* What calls read that come without those before them. */
+    gpu_check(cudaMemset(b->d.tokens, 0, (size_t)b->d.n * sizeof(int32_t)), "memset");
+    gpu_check(cudaMemset(b->d.logits, 0, (size_t)b->d.n * NODES * V * sizeof(float)), "memset");
+    gpu_check(cudaMemset(b->d.draft_input, 0, (size_t)b->d.n * TOPK * D * sizeof(float)), "memset");
+    gpu_check(cudaDeviceSynchronize(), "memset");
     return b;
 }
 
