@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/io.h"
 
 enum { LEAST_ROWS = 512 };
 
@@ -104,17 +105,20 @@ static int32_t least_rows(const specrt_policy *policy, const specrt_segment *fix
     return least;
 }
 
-int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
-                   specrt_error *err) {
+specrt_status auto_lists(const specrt_policy *policy, const specrt_session_params *params,
+                         int32_t rows[SPECRT_AUTO_MAX_LISTS], int32_t *n, specrt_error *err) {
     const char *text = specrt_policy_get_info(policy)->text;
-    const specrt_session_params params = {.tree = {.topk = 1}};
+    specrt_session_params own = *params;
     specrt_session *session;
-    if (strncmp(text, "static", 6) != 0 || strchr(text, '/')) return 0;
-    if (specrt_session_create(policy, &params, NULL, &session, err) != SPECRT_STATUS_OK) return 0;
+    own.auto_draft = NULL;
+    own.stock = NULL;
+    *n = 0;
+    if (strncmp(text, "static", 6) != 0 || strchr(text, '/')) return SPECRT_STATUS_OK;
+    TRY(specrt_session_create(policy, &own, NULL, &session, err));
     const specrt_segment *fixed = specrt_session_shortlist(session)->segments;
-    int32_t n = halve(fixed->n_rows, least_rows(policy, fixed), rows);
+    *n = halve(fixed->n_rows, least_rows(policy, fixed), rows);
     specrt_session_close(session);
-    return n;
+    return SPECRT_STATUS_OK;
 }
 
 /* Sums and windows that nothing fills up score fewer rows than their bound. */
@@ -124,17 +128,18 @@ static int32_t rows_of(const pass_costs *costs, const specrt_policy *policy) {
     return known && seen < bound ? seen : bound;
 }
 
-specrt_status auto_create(const pass_costs *costs, const specrt_tree_params *tree,
+specrt_status auto_create(const pass_costs *costs, const specrt_session_params *session,
                           const specrt_policy *policy, specrt_auto **out, specrt_error *err) {
-    int32_t lists[SPECRT_AUTO_MAX_LISTS], rows[SPECRT_AUTO_MAX_LISTS];
-    int32_t n = auto_lists(policy, lists, err), all = rows_of(costs, policy);
+    int32_t lists[SPECRT_AUTO_MAX_LISTS], rows[SPECRT_AUTO_MAX_LISTS], n;
+    int32_t all = rows_of(costs, policy);
+    TRY(auto_lists(policy, session, lists, &n, err));
     rows[0] = all;
     for (int32_t i = 0; i < n; i++) {
         int32_t left = all - (lists[n - 1] - lists[i]);
         rows[i] = left > lists[i] ? left : lists[i];
     }
     const auto_desc desc = {.costs = costs,
-                            .tree = tree,
+                            .tree = &session->tree,
                             .rows = rows,
                             .lists = n ? lists : NULL,
                             .n_lists = n ? n : 1};

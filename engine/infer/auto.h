@@ -44,12 +44,16 @@ int32_t auto_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]);
 
 /* auto_lists() : leading rows of a policy's `static` that auto chooses from: all, half of them and so on,
  * down to 512 and never without what ends a generation; ascending.
- * @return how many; 0: the policy has no such source, or another for each level. */
-int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
-                   specrt_error *err);
+ *   session : what a session of the policy is created with
+ *   n : receives how many; 0: the policy has no such source, or another for each level
+ * @return as specrt_session_create() */
+specrt_status auto_lists(const specrt_policy *policy, const specrt_session_params *session,
+                         int32_t rows[SPECRT_AUTO_MAX_LISTS], int32_t *n, specrt_error *err);
 
-/* auto_create() : for sessions of a policy that draft such trees. */
-specrt_status auto_create(const pass_costs *costs, const specrt_tree_params *tree,
+/* auto_create() : for a session of a policy, which may then be created with it.
+ *   session : what the session is created with, its tree without zeros
+ * @return as specrt_session_create() and specrt_auto_create() */
+specrt_status auto_create(const pass_costs *costs, const specrt_session_params *session,
                           const specrt_policy *policy, specrt_auto **out, specrt_error *err);
 
 #endif

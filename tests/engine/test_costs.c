@@ -199,7 +199,8 @@ static void test_lists(void) {
                                       {"full", 0, 0, {0}}};
     enum { V = 4096 };
     static float rows[V][8];
-    int32_t found[SPECRT_AUTO_MAX_LISTS];
+    const specrt_session_params session = {.tree = {.topk = 1}, .n_logits = V};
+    int32_t found[SPECRT_AUTO_MAX_LISTS], n_lists;
     size_t n;
     uint8_t *bytes = fixture_ranks_bundle(V, 1, 3000, &n);
     specrt_bundle *bundle;
@@ -217,7 +218,8 @@ static void test_lists(void) {
         const specrt_policy_desc p = {
             .text = by_policy[i].text, .n_terminators = 1, .terminators = &end};
         REQUIRE(specrt_policy_create(bundle, head, &p, &policy, &err) == SPECRT_STATUS_OK);
-        check_sizes(&by_policy[i], auto_lists(policy, found, &err), found);
+        REQUIRE(auto_lists(policy, &session, found, &n_lists, &err) == SPECRT_STATUS_OK);
+        check_sizes(&by_policy[i], n_lists, found);
         specrt_policy_close(policy);
     }
     specrt_head_close(head);
@@ -231,7 +233,8 @@ static int32_t first_steps(const char *text, const char *costs_policy, int32_t p
     static float rows[V][8];
     const specrt_head_desc desc = {
         .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = V, .n_cols = 8};
-    const specrt_tree_params tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4};
+    const specrt_session_params session = {
+        .tree = {.num_steps = 3, .topk = 1, .num_draft_tokens = 4}, .n_logits = V};
     const specrt_policy_desc p = {.text = text};
     specrt_policy *policy;
     specrt_head *head;
@@ -246,7 +249,7 @@ static int32_t first_steps(const char *text, const char *costs_policy, int32_t p
     set_line(&costs.target, 1000, 0);
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
     REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
-    REQUIRE(auto_create(&costs, &tree, policy, &a, &err) == SPECRT_STATUS_OK);
+    REQUIRE(auto_create(&costs, &session, policy, &a, &err) == SPECRT_STATUS_OK);
     specrt_auto_begin(a);
     specrt_auto_choose(a, &choice);
     specrt_auto_close(a);

@@ -149,26 +149,38 @@ specrt_status models_policy(const eval_models *m, const char *text, specrt_polic
     return specrt_policy_create(m->bundle, m->head, &desc, out, err);
 }
 
-bool models_ends(const eval_models *m, int32_t token) {
-    int32_t n;
-    const int32_t *ends = sl_tokenizer_terminators(m->tok, &n);
+static bool is_listed(const int32_t *ids, int32_t n, int32_t token) {
     for (int32_t i = 0; i < n; i++)
-        if (ends[i] == token) return true;
+        if (ids[i] == token) return true;
     return false;
 }
 
-specrt_session_params models_session(const eval_models *m, const eval_options *o,
-                                     uint64_t sequence) {
+bool models_ends(const eval_models *m, int32_t token) {
+    int32_t n;
+    const int32_t *ends = sl_tokenizer_terminators(m->tok, &n);
+    specrt_ranks ranks;
+    if (is_listed(ends, n, token)) return true;
+    return m->bundle && specrt_bundle_ranks(m->bundle, &ranks, NULL) == SPECRT_STATUS_OK &&
+           is_listed(ranks.ids, ranks.header->n_terminators, token);
+}
+
+specrt_sampling eval_sampling(const eval_options *o, int number, int turn) {
+    return (specrt_sampling){.temperature = (float)o->temperature,
+                             .top_k = (int32_t)o->top_k,
+                             .top_p = (float)o->top_p,
+                             .min_p = (float)o->min_p,
+                             .seed = (uint64_t)o->common.seed,
+                             .session = (uint64_t)number + 1,
+                             .generation = (uint64_t)turn};
+}
+
+specrt_session_params models_session(const eval_models *m, const eval_options *o, int number) {
     specrt_session_params p = {
         .tree = {.num_steps = (int32_t)o->num_steps,
                  .topk = (int32_t)o->topk,
                  .num_draft_tokens = (int32_t)o->num_draft_tokens},
-        .sampling = {.temperature = (float)o->temperature,
-                     .top_k = (int32_t)o->top_k,
-                     .top_p = (float)o->top_p,
-                     .min_p = (float)o->min_p,
-                     .seed = (uint64_t)o->common.seed,
-                     .sequence = sequence},
+        .sampling = eval_sampling(o, number, 0),
+        .n_logits = engine_get_config(m->target)->n_vocab,
         .draft = o->sampled_drafts ? SPECRT_DRAFT_SAMPLED : SPECRT_DRAFT_TOP_K,
         .draft_temperature = (float)o->draft_temperature,
         .submit = specrt_worker_submit,
@@ -179,4 +191,12 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
     eval_tree(&p.tree, &p.tree, NULL);
     if (whole_chain) p.tree.num_draft_tokens = p.tree.num_steps + 1;
     return p;
+}
+
+specrt_status models_decoder(const eval_models *m, const eval_options *o,
+                             const engine_drafter *drafter, const specrt_policy *policy,
+                             const specrt_session_params *params, engine_decoder **out,
+                             specrt_error *err) {
+    return engine_decoder_create(m->target, drafter, policy, params, sl_tokenizer_n_vocab(m->tok),
+                                 (int32_t)o->n_context, out, err);
 }
