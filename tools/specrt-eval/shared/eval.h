@@ -116,8 +116,8 @@ specrt_status eval_tree(const specrt_tree_params *asked, specrt_tree_params *out
  * turn of its conversation. Equal prompts are answered differently, and all verbs answer a prompt alike. */
 specrt_sampling eval_sampling(const eval_options *o, int number, int turn);
 
-/* models_session() : what trees and sampling the options ask for; its draws are those of a prompt's turns, one
- * after the other. A tree that is refused stays as asked for, so that its session says why. */
+/* models_session() : what trees and sampling the options ask for; its draws are those of a prompt's turns,
+ * one after the other. A tree that is refused stays as asked for, so that its session says why. */
 specrt_session_params models_session(const eval_models *m, const eval_options *o, int number);
 
 /* models_decoder() : a decoder over the target, with the tokenizer's vocabulary and the options' context.
