@@ -28,7 +28,8 @@ says_as_generate() { # TRACE.txt PROMPTS.jsonl FLAGS...
     accepts specrt-eval generate --target "$target" --prompts "$2" --max-tokens 12 --ids "${@:3}"
     local ids found
     ids=$(sed 's/.*"ids": *\[//; s/\].*//; s/,/ /g; s/  */ /g' ../out | head -n 1)
-    found=$(awk '/^s/ && n++ { exit } /^c/ { sub(/^c/, ""); sub(/ :.*/, ""); printf "%s", $0 }' "$1")
+    found=$(awk '/^s/ && n++ { exit } /^c/ { sub(/^c/, ""); sub(/ :.*/, ""); printf "%s", $0 }' \
+        "$1")
     case "$found " in " ${ids#* } "*) ;; *) fail "expected $ids, found$found" ;; esac
 }
 says_as_generate a.txt "$prompts" --limit 2

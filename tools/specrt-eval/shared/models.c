@@ -149,19 +149,12 @@ specrt_status models_policy(const eval_models *m, const char *text, specrt_polic
     return specrt_policy_create(m->bundle, m->head, &desc, out, err);
 }
 
-static bool is_listed(const int32_t *ids, int32_t n, int32_t token) {
-    for (int32_t i = 0; i < n; i++)
-        if (ids[i] == token) return true;
-    return false;
-}
-
 bool models_ends(const eval_models *m, int32_t token) {
     int32_t n;
     const int32_t *ends = sl_tokenizer_terminators(m->tok, &n);
-    specrt_ranks ranks;
-    if (is_listed(ends, n, token)) return true;
-    return m->bundle && specrt_bundle_ranks(m->bundle, &ranks, NULL) == SPECRT_STATUS_OK &&
-           is_listed(ranks.ids, ranks.header->n_terminators, token);
+    for (int32_t i = 0; i < n; i++)
+        if (ends[i] == token) return true;
+    return sl_bundle_ends(m->bundle, token);
 }
 
 specrt_sampling eval_sampling(const eval_options *o, int number, int turn) {
