@@ -12,8 +12,8 @@
  *     device code      launch block | head active pool window cluster successor scan sketch tree verify, as
  *                      on the CPU | ring batch shared: retrieval's records, and what a session does with each
  *                      sequence
- *     host glue        device: what a policy shares | side: the other streams | session: what a batch
- *                      allocates | cycle: its calls
+ *     host glue        device: what a policy shares | side: the other streams | order: of a batch's calls |
+ *                      session: what a batch allocates | cycle: its calls
  *
  * Kernels:
  *     specrt__shortlist_pack_rows, _split_
@@ -389,7 +389,9 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
 
 /* Scratch of specrt__cuda_verify(). */
 typedef struct specrt__cuda_verifier_params {
-    int32_t n_batch, n_vocab;
+    int32_t n_batch;
+    int32_t n_logits;  /* columns of the target's logits, from row to row */
+    int32_t n_vocab;   /* tokens are below it; later columns are padding, and never read */
     int32_t max_nodes; /* 1 to SPECRT_TREE_MAX_NODES; times n_batch at most 65,535 */
     int32_t sampled;   /* 0: every sequence is greedy; 1: some may be sampled; 2: with filters */
 } specrt__cuda_verifier_params;
@@ -417,8 +419,9 @@ SPECRT__KERNEL specrt_status specrt__cuda_verifier_place(const specrt__cuda_veri
  *   verifier  : host
  *   drafts    : DEVICE [n_batch]; a draft that is a root alone draws the token after it
  *   samplings : DEVICE [n_batch]; its filters matter where the verifier was made for them
- *   logits    : DEVICE f32 [n_batch, max_nodes, n_vocab]
- *   verdicts  : DEVICE [n_batch]; n = 0 for an empty draft */
+ *   logits    : DEVICE f32 [n_batch, max_nodes, n_logits]; NaN counts as -inf
+ *   verdicts  : DEVICE [n_batch]; end is NONE; n = 0 for an empty draft, and where a node of the path has no
+ *              logit above -inf, which the twin refuses */
 SPECRT__KERNEL specrt_status specrt__cuda_verify(const specrt__cuda_verifier *verifier,
                                                  const specrt_cuda_draft *drafts,
                                                  const specrt_sampling *samplings,
@@ -433,6 +436,7 @@ typedef struct specrt__cuda_distributions {
     int32_t *ids;      /* tokens; -1: the column has none */
     float *probs;      /* f32, 0 where nothing is drawn */
     float *chances;    /* f32 [n_batch, n_steps] of the token that was drawn */
+    int32_t *sampled;  /* [n_batch, n_steps] that token; -1: none was drawn */
     float *weights;    /* f32 [n_batch, n_vocab] scratch of specrt__cuda_verify_chain() */
 } specrt__cuda_distributions;
 
@@ -454,8 +458,9 @@ SPECRT__KERNEL specrt_status specrt__cuda_propose(
 /* specrt__cuda_verify_chain() : chain rejection sampling. Twin: specrt_verify_chain(), given drafts that
  * specrt__cuda_propose() drew; the same tokens but as there.
  *   verifier : host, made for sampling
- *   trees    : DEVICE [n_batch] whose cycle is the draws' key
- *   others as in specrt__cuda_verify(), whose drafts are chains here */
+ *   trees    : DEVICE [n_batch] whose cycle is the draws' key, and level the levels that were drawn
+ *   others as in specrt__cuda_verify(), whose drafts are chains here; n = 0 also for a draft that is not the
+ *   chain that was drawn, nor its beginning */
 SPECRT__KERNEL specrt_status specrt__cuda_verify_chain(
     const specrt__cuda_verifier *verifier, const specrt__cuda_distributions *distributions,
     const specrt_cuda_draft *drafts, const specrt__cuda_tree *trees,
@@ -2127,7 +2132,8 @@ typedef struct specrt__shortlist_ranks {
     const specrt__cuda_segment *segments; /* [n_batch, n_segments]; NULL: column i is token i */
     int32_t starts[SPECRT__CUDA_MAX_SEGMENTS], n_segments;
     int32_t n_columns, n_parts, k;
-    const float *logits; /* [n_batch, max_n, n_columns] */
+    int32_t row_size;    /* floats from row to row of logits, of which n_columns are ranked */
+    const float *logits; /* [n_batch, max_n, row_size] */
     int32_t max_n, n_step;
     const int32_t *n;        /* as in specrt__head_product */
     uint32_t *tickets;       /* [n_batch], then [n_batch, max_n]: 0 */
@@ -2318,7 +2324,7 @@ static __device__ bool specrt__shortlist_rank(const specrt__shortlist_ranks &r) 
     specrt__shortlist_found found = {best, 0, 0};
     if (counts)
         specrt__shortlist_rank_part(r, b, (int32_t)blockIdx.x * SPECRT__SHORTLIST_PART,
-                                    r.logits + row * (size_t)r.n_columns, keys, &found);
+                                    r.logits + row * (size_t)r.row_size, keys, &found);
     if (r.n_parts > 1) {
         uint64_t *out = r.keys + (part + blockIdx.x) * (size_t)r.k;
         for (int32_t i = (int32_t)threadIdx.x; i < r.k; i += (int32_t)blockDim.x)
@@ -2360,6 +2366,7 @@ SPECRT__KERNEL size_t specrt__cuda_topk_bytes(int64_t n_columns, int64_t n_rows,
 static specrt_status specrt__shortlist_prepare(specrt__shortlist_ranks *r,
                                                const specrt__cuda_batch *batch, const float *logits,
                                                int32_t k, int32_t *ids, void *scratch, dim3 *grid) {
+    r->row_size = r->n_columns;
     r->logits = logits;
     r->k = k;
     r->ids = ids;
@@ -4750,7 +4757,8 @@ enum {
 /* How a node's token is drawn: a token is kept when it stands at or before (order, id) by (logit descending,
  * id ascending) and weighs `least` or more. */
 struct specrt__cuda_distribution {
-    int32_t best, id;
+    int32_t best; /* -1: no logit is above -inf */
+    int32_t id;
     uint32_t order;
     bool drawn; /* else the best is taken */
     float max, scale, least;
@@ -4789,8 +4797,10 @@ static __device__ float specrt__verify_kept(const specrt__cuda_distribution *dis
 /* Twin: specrt__verify_uniform. */
 static __device__ double specrt__verify_uniform(const specrt_sampling *s, int purpose, int64_t a,
                                                 int64_t b) {
-    uint64_t key[5] = {s->seed, s->sequence, (uint64_t)purpose, (uint64_t)a, (uint64_t)b}, z = 0;
-    for (int i = 0; i < 5; i++) {
+    uint64_t key[6] = {s->seed,           s->session,  s->generation,
+                       (uint64_t)purpose, (uint64_t)a, (uint64_t)b};
+    uint64_t z = 0;
+    for (int i = 0; i < 6; i++) {
         z += key[i] + 0x9E3779B97F4A7C15u;
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
         z = (z ^ z >> 27) * 0x94D049BB133111EBu;
@@ -4803,7 +4813,7 @@ static __device__ double specrt__verify_uniform(const specrt_sampling *s, int pu
 
 /* Block (p, node): the greatest key of logits [p * PART, + PART) of a node of all; NaN and -inf
  * are none.
- *   logits [n_batch, max_nodes, n_vocab] -> best u64 [n_batch, max_nodes, gridDim.x]
+ *   logits [n_batch, max_nodes, n_logits] -> best u64 [n_batch, max_nodes, gridDim.x]
  *   grid (parts, n_batch * max_nodes), any block.  Twin: specrt_logits_topk */
 static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
                                                   const specrt_cuda_draft *drafts,
@@ -4813,7 +4823,7 @@ static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
     int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_PART;
     int32_t end = specrt__window_least(n_vocab, begin + SPECRT__VERIFY_PART);
     uint64_t best = 0;
-    logits += (int64_t)at * n_vocab;
+    logits += (int64_t)at * v.params.n_logits;
     for (int32_t i = begin + specrt__block_thread(); i < end; i += specrt__block_threads()) {
         uint64_t key = specrt__block_key(logits[i], i);
         if (logits[i] > -INFINITY && key > best) best = key;
@@ -4999,12 +5009,12 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     const specrt_sampling *s = &samplings[sequence];
     specrt__cuda_distribution *distribution = &v.distributions[at];
     uint64_t best = 0;
-    logits += at * n_vocab;
+    logits += at * v.params.n_logits;
     for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
         if (v.best[at * n_parts + i] > best) best = v.best[at * n_parts + i];
     best = specrt__block_max(best);
-    int32_t id = best ? specrt__block_key_id(best) : 0;
-    float max = logits[id];
+    int32_t id = best ? specrt__block_key_id(best) : -1;
+    float max = id < 0 ? 0 : logits[id];
     bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
     if (specrt__block_thread() == 0) {
         distribution->best = id;
@@ -5039,7 +5049,7 @@ static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
     const specrt__cuda_distribution *distribution = &v.distributions[at];
     if (!distribution->drawn) return;
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_vocab, begin + i);
+        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
     __syncthreads();
     if (thread < SPECRT__VERIFY_LANES) {
         double sum = 0;
@@ -5106,7 +5116,7 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
     int32_t begin = block * SPECRT__VERIFY_BLOCK;
     int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_vocab, begin + i);
+        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
     __syncthreads();
     if (thread > 0) return;
     for (int32_t i = 0; i < n && before <= target; i++) {
@@ -5117,8 +5127,8 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
     v.tokens[at] = token;
 }
 
-/* The path of a sequence: while a child has the token that its parent drew. A warp calls, of which a lane
- * holds every 32nd node.
+/* The path of a sequence: while a child has the token that its parent drew; none, if a node of it drew
+ * nothing. A warp calls, of which a lane holds every 32nd node.
  *   tokens : of node i at i * step, -1: none.  Twin: specrt_verify_tree */
 static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const int32_t *tokens,
                                            int32_t step, int32_t max_nodes, specrt_verdict *out) {
@@ -5133,11 +5143,15 @@ static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const
         drawn[j] = i < n ? tokens[i * step] : 0;
     }
     while (node >= 0) {
-        int32_t token = 0, child = -1;
+        int32_t token = -1, child = -1;
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t x = __shfl_sync(0xffffffffu, drawn[j], node % 32);
-            if (node / 32 == j) token = x < 0 ? 0 : x;
+            if (node / 32 == j) token = x;
+        }
+        if (token < 0) {
+            n_out = 0;
+            break;
         }
         if (lane == 0) {
             out->nodes[n_out] = node;
@@ -5152,7 +5166,9 @@ static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const
         }
         node = child;
     }
-    if (lane == 0) out->n = n_out;
+    if (lane > 0) return;
+    out->n = n_out;
+    out->end = SPECRT_END_NONE;
 }
 
 /* Block b: the path of sequence b.  grid (n_batch), block 32 */
@@ -5281,6 +5297,7 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     ids[blockIdx.x] = sum > 0 ? tokens[i] : 0;
     logprobs[blockIdx.x] = sum > 0 ? logf(probs[i]) : -INFINITY;
     distributions.chances[at] = sum > 0 ? probs[i] : 0;
+    distributions.sampled[at] = sum > 0 ? tokens[i] : -1;
 }
 
 /* What the distribution of a node gives a token. */
@@ -5322,8 +5339,19 @@ static __device__ double specrt__verify_rest(const specrt__cuda_distribution *di
     return specrt__block_sum(sum);
 }
 
-/* Block b: how many of sequence b's draws the target takes, and what it emits instead of the next.
- *   grid (n_batch), any block.  Twin: specrt_verify_chain */
+/* Whether a draft is the chain that was sampled, or its beginning: any other would be judged by distributions
+ * that its tokens do not come from.
+ *   sampled : of each level, `level` of them.  Twin: specrt__session_check_sampled */
+static __device__ bool specrt__verify_is_sampled(const specrt_cuda_draft *draft, int32_t max_nodes,
+                                                 const int32_t *sampled, int32_t level) {
+    bool own = draft->n >= 1 && draft->n <= max_nodes && draft->n <= level + 1;
+    for (int32_t i = 1; own && i < draft->n; i++) own = draft->tokens[i] == sampled[i - 1];
+    return own;
+}
+
+/* Block b: how many of sequence b's draws the target takes, and what it emits instead of the next; nothing,
+ * if the draft is another or a node has no logit above -inf.
+ *   grid (n_batch), any block.  Twins: specrt_verify_chain, specrt_session_verify */
 static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     specrt__verify_chain_kernel(specrt__cuda_verifier v, specrt__cuda_distributions distributions,
                                 const specrt_cuda_draft *drafts, const specrt__cuda_tree *trees,
@@ -5334,15 +5362,19 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     const specrt_sampling *s = &samplings[b];
     specrt_verdict *out = &verdicts[b];
     int64_t cycle = (int64_t)trees[b].cycle, level = b * distributions.n_steps;
-    int32_t n = specrt__window_least(draft->n, v.params.max_nodes), n_vocab = v.params.n_vocab;
-    int32_t i = 0, thread = specrt__block_thread();
+    int32_t n = draft->n, n_vocab = v.params.n_vocab, i = 0, thread = specrt__block_thread();
     float *weights = distributions.weights + b * n_vocab;
     double total = 0;
-    n = specrt__window_least(n, distributions.n_steps + 1);
-    if (thread == 0) out->n = 0;
-    if (n < 1) return;
-    logits += at * n_vocab;
-    for (;; i++, at++, level++, logits += n_vocab) {
+    if (thread == 0) {
+        out->n = 0;
+        out->end = SPECRT_END_NONE;
+    }
+    if (!specrt__verify_is_sampled(draft, v.params.max_nodes, distributions.sampled + level,
+                                   trees[b].level))
+        return;
+    logits += at * v.params.n_logits;
+    for (;; i++, at++, level++, logits += v.params.n_logits) {
+        if (v.distributions[at].best < 0) return;
         total = specrt__verify_total(v, at, n_blocks);
         if (i + 1 >= n) break;
         int32_t token = draft->tokens[i + 1];
@@ -5378,7 +5410,7 @@ static __global__ void specrt__verify_remap_kernel(const int32_t *ids, int32_t n
 
 static bool specrt__verify_params_ok(const specrt__cuda_verifier_params *p) {
     return p && p->n_batch >= 1 && p->n_batch <= SPECRT__CUDA_MAX_BATCH && p->n_vocab >= 1 &&
-           p->n_vocab <= SPECRT_MAX_VOCAB && p->max_nodes >= 1 &&
+           p->n_vocab <= p->n_logits && p->n_logits <= SPECRT_MAX_VOCAB && p->max_nodes >= 1 &&
            p->max_nodes <= SPECRT_TREE_MAX_NODES && p->sampled >= 0 && p->sampled <= 2 &&
            p->n_batch * p->max_nodes <= 65535;
 }
@@ -5457,6 +5489,7 @@ static specrt_status specrt__verify_greedily(const specrt__cuda_verifier_params 
     specrt__cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
     SPECRT__TRY(
         specrt__shortlist_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
+    r.row_size = p->n_logits;
     return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
                           stream, r, drafts, verdicts);
 }
@@ -5484,7 +5517,7 @@ static bool specrt__verify_distributions_ok(const specrt__cuda_distributions *di
     return distributions && distributions->n_steps >= 1 &&
            distributions->n_steps <= SPECRT_TREE_MAX_STEPS && distributions->n_columns >= 1 &&
            distributions->ids && distributions->probs && distributions->chances &&
-           distributions->weights;
+           distributions->sampled && distributions->weights;
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_propose(
@@ -5808,7 +5841,7 @@ typedef struct specrt__batch_part {
     specrt_session_stats *stats;
     /* Bit i of [n, n_ids]: routed at level i of this cycle; NULL: nothing routes. */
     uint32_t *routed;
-    int32_t n_ids;
+    int32_t n_ids, n_vocab;       /* n_vocab: what the target emits is below it */
     specrt__batch_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
     specrt__batch_costs costs;
 } specrt__batch_part;
@@ -5835,15 +5868,14 @@ static __device__ int32_t specrt__batch_index(void) {
     return (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
 }
 
-/* Position 0, nothing drafted or emitted; draws are another generation's, unless there were none yet. Twin:
- * specrt_session_begin.
- *   step : what the sequences' numbers go on by */
-static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, int32_t step) {
+/* Position 0, nothing drafted or emitted. Twin: specrt_session_begin.
+ *   step : what the number of the generation goes on by */
+static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, uint64_t step) {
     int32_t b = specrt__batch_index();
     if (b >= all.n) return;
     specrt__cuda_tree *tree = &all.trees[b];
     SPECRT__CLEAR(&all.stats[b], 1);
-    if (tree->position > 0 || all.verdicts[b].n > 0) all.samplings[b].sequence += (uint64_t)step;
+    all.samplings[b].generation += step;
     tree->position = 0;
     tree->cycle = 0;
     tree->level = tree->n_candidates = tree->n_beam = 0;
@@ -5870,10 +5902,11 @@ static __global__ void specrt__batch_ask_kernel(specrt__batch_part all, specrt_c
     asked[b].positions[0] = all.trees[b].position - 1;
 }
 
+/* tokens: -1 where nothing was drawn. */
 static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdict *verdicts,
                                                    int32_t *tokens) {
     int32_t b = specrt__batch_index();
-    if (b < n) tokens[b] = verdicts[b].tokens[0];
+    if (b < n) tokens[b] = verdicts[b].n > 0 ? verdicts[b].tokens[0] : -1;
 }
 
 /* Whether the level that would have drafted a token could; beyond the last that drafted, that one. Twin:
@@ -5928,29 +5961,52 @@ static __device__ void specrt__batch_forget(const specrt__batch_part &all, int32
 }
 
 /* The first token after the prompt is what a verdict says that has no draft; it is the root of the first
- * tree. A warp is a sequence. Twin: specrt_session_start. */
+ * tree. What is no token roots none: the sequence rests. A warp is a sequence. Twin: specrt_session_start. */
 static __global__ void specrt__batch_start_kernel(specrt__batch_part all, const int32_t *tokens) {
     int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32;
     if (b >= all.n) return;
     if (lane == 0) {
         specrt__batch_count(all, b, 0, 0);
         all.drafts[b].n = 0;
-        all.verdicts[b].n = 1;
+        all.verdicts[b].n = tokens[b] >= 0 && tokens[b] < all.n_vocab;
         all.verdicts[b].tokens[0] = tokens[b];
         all.verdicts[b].nodes[0] = 0;
+        all.verdicts[b].end = SPECRT_END_NONE;
         specrt__tree_root(&all.trees[b], &all.verdicts[b], &all.beams[b]);
     }
     specrt__batch_forget(all, b, lane);
 }
 
+/* Whether a verdict is a path of its draft from the root, and both are of tokens: an engine that verifies on
+ * its own writes them. Lanes of a warp call. Twin: specrt_session_observe, which refuses others.
+ *   max_nodes : of a draft */
+static __device__ bool specrt__batch_is_path(const specrt_cuda_draft *draft,
+                                             const specrt_verdict *verdict, int32_t max_nodes,
+                                             int32_t n_vocab, int32_t lane) {
+    int32_t n_nodes = draft->n, n = verdict->n;
+    bool ok = n >= 1 && n <= n_nodes && n_nodes <= max_nodes && verdict->nodes[0] == 0;
+    for (int32_t i = lane; i < n_nodes && ok; i += 32)
+        ok = draft->tokens[i] >= 0 && draft->tokens[i] < n_vocab;
+    for (int32_t i = lane; i < n && ok; i += 32) {
+        int32_t node = verdict->nodes[i];
+        ok = node >= i && node < n_nodes && verdict->tokens[i] >= 0 && verdict->tokens[i] < n_vocab;
+        if (ok && i > 0)
+            ok = node > verdict->nodes[i - 1] && draft->tokens[node] == verdict->tokens[i - 1];
+    }
+    return __ballot_sync(0xffffffffu, !ok) == 0;
+}
+
 /* What observe() learns from: verdicts of drafts, which are counted; then their next trees begin. Where there
- * was no draft, as after start(), the tree is there. A warp is a sequence. Twin: specrt_session_observe. */
+ * was no draft, as after start(), or the verdict is no path of it, the tree stays. A warp is a sequence.
+ * Twin: specrt_session_observe. */
 static __global__ void specrt__batch_learn_kernel(specrt__batch_part all) {
     int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32, n_covered = 0;
     if (b >= all.n) return;
     const specrt_verdict *verdict = &all.verdicts[b];
     const uint32_t *routed = all.routed ? all.routed + (int64_t)b * all.n_ids : NULL;
-    int32_t n_levels = all.trees[b].level, n_emitted = all.drafts[b].n > 0 ? verdict->n : 0;
+    bool known = specrt__batch_is_path(&all.drafts[b], verdict,
+                                       all.trees[b].params.num_draft_tokens, all.n_vocab, lane);
+    int32_t n_levels = all.trees[b].level, n_emitted = known ? verdict->n : 0;
     for (int32_t i = lane; i < n_emitted; i += 32) {
         int32_t token = verdict->tokens[i];
         all.learns[b].tokens[i] = token;
@@ -6264,6 +6320,15 @@ struct specrt_cuda_policy {
 static bool specrt__device_is_current(const specrt_cuda_policy *p) {
     int device = -1;
     return cudaGetDevice(&device) == cudaSuccess && device == p->device;
+}
+
+/* Whose that is not. */
+static specrt_status specrt__device_refuse(const specrt_cuda_policy *p, const char *call,
+                                           specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: device: expected number %d, where the policy is, found another; "
+                            "call cudaSetDevice(%d)",
+                            call, p->device, p->device);
 }
 
 /* Makes a device the current one. @return the one before, for a second call. */
@@ -6665,9 +6730,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                                         specrt_cuda_policy **out,
                                                         specrt_error *err) {
     specrt_cuda_policy_desc defaults;
-    const specrt_head_desc *head = &policy->head->desc;
     SPECRT__CLEAR(&defaults, 1);
-    *out = NULL;
+    if (out) *out = NULL;
+    if (!policy || !out)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: policy, out: expected pointers, found NULL");
+    const specrt_head_desc *head = &policy->head->desc;
     if (!specrt__head_is_plain(head))
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "cuda: head: expected logits that are its products, found a "
@@ -6743,18 +6811,202 @@ static specrt_status specrt__side_end(specrt__side *side) {
     return SPECRT_STATUS_OK;
 }
 
-/* The stream goes on when what was forked is done. A graph on one side only is refused, before the runtime
- * invalidates it. */
+/* Whether a join may come on a stream. A graph on one side only is refused, before the runtime invalidates
+ * it.
+ *   captured : the stream is */
+static specrt_status specrt__side_check(specrt__side *side, bool captured) {
+    if (!side->forked || captured == side->captured) return SPECRT_STATUS_OK;
+    /* A captured fork that cannot be joined is a graph's that has ended without it. */
+    if (side->captured) side->forked = false;
+    return SPECRT_STATUS_CAPTURE;
+}
+
+/* The stream goes on when what was forked is done. */
 static specrt_status specrt__side_join(specrt__side *side, void *stream) {
-    specrt_status status = SPECRT_STATUS_CAPTURE;
     bool captured;
     if (!side->forked) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt__side_captured(stream, &captured));
-    if (captured == side->captured)
-        status = specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, side->join, 0));
-    /* A captured fork that cannot be joined is a graph's that has ended without it. */
+    SPECRT__TRY(specrt__side_check(side, captured));
+    specrt_status status =
+        specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, side->join, 0));
     if (status == SPECRT_STATUS_OK || side->captured) side->forked = false;
     return status;
+}
+
+// >>order : src/cuda/order.cuh
+/* order.cuh : owns the order of calls on a batch: where each sequence is, and where the cycle of all is.
+ * Refuses what comes too early, too late or twice, before anything starts. A graph's launches are no calls:
+ * the order of calls that a graph may contain is not known. */
+
+/* Where a sequence is. What is allowed in several places is a sum. */
+enum {
+    SPECRT__ORDER_CREATED = 1, /* begin has not come */
+    SPECRT__ORDER_PROMPT = 2,  /* no token of the prompt has come */
+    SPECRT__ORDER_READ = 4,    /* some have; the first token of the answer has not */
+    SPECRT__ORDER_STARTED = 8  /* it takes part in cycles */
+};
+
+/* Where the cycle is; likewise. */
+enum { SPECRT__ORDER_DRAFT = 1, SPECRT__ORDER_DRAFTED = 2, SPECRT__ORDER_VERIFIED = 4 };
+
+/* Kinds of calls. */
+enum { SPECRT__ORDER_PROMPTS, SPECRT__ORDER_CYCLES, SPECRT__ORDER_KINDS };
+
+typedef struct specrt__order_cycle {
+    int32_t level; /* passes so far */
+    int stage;     /* SPECRT__ORDER_DRAFT... */
+    bool
+        learnt; /* observe() began it; else start(), and observe() may come, which learns nothing */
+} specrt__order_cycle;
+
+/* What the host knows of a batch's calls. */
+typedef struct specrt__order {
+    uint8_t at[SPECRT__CUDA_MAX_BATCH]; /* of each sequence: SPECRT__ORDER_CREATED... */
+    int32_t n_batch, n_begun, n_started;
+    specrt__order_cycle cycles[2];      /* of calls, and of the graph that is being captured */
+    bool captured[SPECRT__ORDER_KINDS]; /* a graph has calls of this kind */
+    specrt_error error;                 /* of the last call that was refused */
+} specrt__order;
+
+/* A call under way. */
+typedef struct specrt__order_call {
+    specrt__order *order;
+    const char *name;
+    int kind;
+    specrt__order_cycle *cycle; /* that it is part of */
+    bool captured, checks;      /* checks: its order is known */
+} specrt__order_call;
+
+static void specrt__order_create(specrt__order *o, int32_t n_batch) {
+    SPECRT__CLEAR(o, 1);
+    memset(o->at, SPECRT__ORDER_CREATED, sizeof o->at);
+    o->n_batch = n_batch;
+    o->cycles[0].stage = o->cycles[1].stage = SPECRT__ORDER_DRAFT;
+}
+
+/* --- what is refused --- */
+
+static specrt_status specrt__order_refuse(specrt__order_call *c, const char *expected) {
+    return specrt_error_set(&c->order->error, SPECRT_STATUS_BAD_ORDER, "%s: expected %s", c->name,
+                            expected);
+}
+
+/* The call that starts now. */
+static specrt_status specrt__order_call_begin(specrt__order *o, const char *name, int kind,
+                                              void *stream, specrt__order_call *c) {
+    c->order = o;
+    c->name = name;
+    c->kind = kind;
+    SPECRT__TRY(specrt__side_captured(stream, &c->captured));
+    c->checks = !c->captured && !o->captured[kind];
+    c->cycle = &o->cycles[c->captured];
+    return SPECRT_STATUS_OK;
+}
+
+/* What a sequence expects. */
+static const char *specrt__order_expected(int at) {
+    if (at == SPECRT__ORDER_CREATED) return "begin() before it";
+    if (at == SPECRT__ORDER_PROMPT) return "prefill() before it, with tokens of the prompt";
+    if (at == SPECRT__ORDER_READ) return "start() before it";
+    return "begin() before it, since the sequence has started";
+}
+
+/* Whether the sequences that a call is about are where it may come. */
+static specrt_status specrt__order_check_each(specrt__order_call *c, int32_t first, int32_t n,
+                                              int allowed) {
+    for (int32_t i = first; i < first + n && c->checks; i++)
+        if (!(c->order->at[i] & allowed))
+            return specrt_error_set(&c->order->error, SPECRT_STATUS_BAD_ORDER,
+                                    "%s: sequence %d: expected %s", c->name, (int)i,
+                                    specrt__order_expected(c->order->at[i]));
+    return SPECRT_STATUS_OK;
+}
+
+/* Whether any sequence is where a call for all may come. Others rest. */
+static specrt_status specrt__order_check_any(specrt__order_call *c, int allowed) {
+    for (int32_t i = 0; i < c->order->n_batch && c->checks; i++)
+        if (c->order->at[i] & allowed) return SPECRT_STATUS_OK;
+    return c->checks ? specrt__order_refuse(c, specrt__order_expected(c->order->at[0]))
+                     : SPECRT_STATUS_OK;
+}
+
+/* A sequence that starts while others draft would take their next level for its first. */
+static specrt_status specrt__order_check_start(specrt__order_call *c) {
+    const specrt__order_cycle *cycle = c->cycle;
+    if (!c->checks || c->order->n_started == 0 || cycle->stage != SPECRT__ORDER_DRAFT ||
+        cycle->level == 0)
+        return SPECRT_STATUS_OK;
+    return specrt__order_refuse(c, "finish(), verify() and observe() before it, since other "
+                                   "sequences are drafting");
+}
+
+/* Whether any sequence has ever begun. Those that have not started rest. */
+static specrt_status specrt__order_check_begun(specrt__order_call *c) {
+    if (!c->checks || c->order->n_begun > 0) return SPECRT_STATUS_OK;
+    return specrt__order_refuse(c, specrt__order_expected(SPECRT__ORDER_CREATED));
+}
+
+static specrt_status specrt__order_refuse_stage(specrt__order_call *c) {
+    int stage = c->cycle->stage;
+    return specrt__order_refuse(c, stage == SPECRT__ORDER_DRAFT ? "expand() or finish() before it"
+                                   : stage == SPECRT__ORDER_DRAFTED ? "verify() before it"
+                                                                    : "observe() before it");
+}
+
+/* Whether the cycle is in one of these stages. */
+static specrt_status specrt__order_check_stage(specrt__order_call *c, int allowed) {
+    SPECRT__TRY(specrt__order_check_begun(c));
+    if (!c->checks || c->cycle->stage & allowed) return SPECRT_STATUS_OK;
+    return specrt__order_refuse_stage(c);
+}
+
+/* Whether a level may be drafted now. A graph has all levels of a cycle, or none. */
+static specrt_status specrt__order_check_level(specrt__order_call *c, int32_t num_steps) {
+    SPECRT__TRY(specrt__order_check_begun(c));
+    if (c->cycle->stage != SPECRT__ORDER_DRAFT) return specrt__order_refuse_stage(c);
+    if (c->cycle->level < num_steps) return SPECRT_STATUS_OK;
+    return specrt__order_refuse(c, "finish() in its place: the trees have their last level");
+}
+
+/* Whether there may be something to learn, or nothing because the sequences have just started. */
+static specrt_status specrt__order_check_observe(specrt__order_call *c) {
+    const specrt__order_cycle *cycle = c->cycle;
+    bool fresh = cycle->stage == SPECRT__ORDER_DRAFT && cycle->level == 0 && !cycle->learnt;
+    return specrt__order_check_stage(c, fresh ? SPECRT__ORDER_DRAFT : SPECRT__ORDER_VERIFIED);
+}
+
+/* --- what came --- */
+
+/* A call has started all that it is for. */
+static void specrt__order_call_end(const specrt__order_call *c) {
+    if (c->captured) c->order->captured[c->kind] = true;
+}
+
+/* A cycle begins. */
+static void specrt__order_renew(const specrt__order_call *c, bool learnt) {
+    c->cycle->level = 0;
+    c->cycle->stage = SPECRT__ORDER_DRAFT;
+    c->cycle->learnt = learnt;
+    specrt__order_call_end(c);
+}
+
+/* Sequences are at another place. With the first to take part a cycle begins. */
+static void specrt__order_move(const specrt__order_call *c, int32_t first, int32_t n, int at) {
+    specrt__order *o = c->order;
+    bool renews = o->n_started == 0 && at == SPECRT__ORDER_STARTED;
+    memset(o->at + first, at, (size_t)n);
+    o->n_begun = o->n_started = 0;
+    for (int32_t i = 0; i < o->n_batch; i++) {
+        o->n_begun += o->at[i] != SPECRT__ORDER_CREATED;
+        o->n_started += o->at[i] == SPECRT__ORDER_STARTED;
+    }
+    if (renews) specrt__order_renew(c, false);
+    specrt__order_call_end(c);
+}
+
+static void specrt__order_end_stage(const specrt__order_call *c, int stage) {
+    c->cycle->stage = stage;
+    specrt__order_call_end(c);
 }
 
 // >>session_make : src/cuda/session_make.cuh
@@ -6777,9 +7029,10 @@ struct specrt_cuda_session {
     const specrt_cuda_policy *policy;
     specrt__device_memory memory;
     specrt_tree_params tree;
-    int32_t n_logits, k_best; /* k_best: of the target's best at a node; 0: none */
-    int32_t level;            /* passes since the last start() or observe() */
-    int32_t capacity;         /* packed rows of a sequence */
+    int32_t n_logits, n_vocab; /* columns of the target's logits; tokens are below n_vocab */
+    int32_t k_best;            /* of the target's best at a node; 0: none */
+    int32_t capacity;          /* packed rows of a sequence */
+    specrt__order order;
     specrt_dtype hidden;
     specrt__batch_part batch;
     specrt_cuda_draft *asked;       /* DEVICE [n_batch] what draw() has the verifier look at */
@@ -6926,7 +7179,8 @@ static specrt_status specrt__session_make_trees(specrt_cuda_session *s, specrt_e
     return status;
 }
 
-/* Who draws by which key. */
+/* Who draws by which key. The first begin() of the application takes a generation's number, as later ones do:
+ * it is counted from one before sampling.generation. */
 static specrt_status specrt__session_make_samplings(specrt_cuda_session *s,
                                                     const specrt_sampling *sampling,
                                                     specrt_error *err) {
@@ -6936,7 +7190,8 @@ static specrt_status specrt__session_make_samplings(specrt_cuda_session *s,
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n; i++) {
         host[i] = *sampling;
-        host[i].sequence += i;
+        host[i].session += i;
+        host[i].generation--;
     }
     specrt_status status = specrt__device_upload(&s->memory, host, n, &s->batch.samplings, err);
     specrt__base_free(env, host);
@@ -6951,7 +7206,8 @@ static specrt_status specrt__session_make_verifier(specrt_cuda_session *s, int32
     bool filters = sampling->top_k > 0 || sampling->top_p > 0 || sampling->min_p > 0;
     void *memory;
     p.n_batch = s->batch.n;
-    p.n_vocab = s->n_logits;
+    p.n_logits = s->n_logits;
+    p.n_vocab = s->n_vocab;
     p.max_nodes = max_nodes;
     p.sampled = sampling->temperature > 0 ? (filters ? 2 : 1) : 0;
     size_t bytes = specrt__cuda_verifier_bytes(&p);
@@ -6979,7 +7235,8 @@ static specrt_status specrt__session_make_distributions(specrt_cuda_session *s,
     SPECRT__TRY(specrt__device_clear(m, n_all, &distributions->ids, err));
     SPECRT__TRY(specrt__device_clear(m, n_all, &distributions->probs, err));
     SPECRT__TRY(specrt__device_clear(m, n, &distributions->chances, err));
-    return specrt__device_clear(m, n_batch * (size_t)s->n_logits, &distributions->weights, err);
+    SPECRT__TRY(specrt__device_clear(m, n, &distributions->sampled, err));
+    return specrt__device_clear(m, n_batch * (size_t)s->n_vocab, &distributions->weights, err);
 }
 
 /* What to pack of sequence i, and where. */
@@ -7191,6 +7448,7 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     const specrt_cuda_policy *p = s->policy;
     size_t n = (size_t)s->batch.n;
     s->batch.n_ids = p->policy->head->n_ids;
+    s->batch.n_vocab = s->n_vocab;
     s->batch.costs.packs = s->shared.max_rows == 0;
     s->batch.costs.n_fixed = p->policy->fixed.n_rows;
     s->batch.costs.row =
@@ -7291,7 +7549,7 @@ static bool specrt__session_claims(specrt_cuda_session *s) {
 
 SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
     int32_t n = 0;
-    if (!s->rings || specrt__os_load(&s->warming) || !specrt__session_claims(s)) return 0;
+    if (!s || !s->rings || specrt__os_load(&s->warming) || !specrt__session_claims(s)) return 0;
     for (int32_t i = 0; i < s->batch.n; i++)
         n += specrt__ring_serve(&s->rings[i], s->retrievers[i], &s->n_begun[i]);
     specrt__os_store(&s->serving, 0);
@@ -7312,12 +7570,14 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     twin.sampling = params->sampling;
     twin.draft = params->draft;
     twin.draft_temperature = params->draft_temperature;
-    SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &s->n_logits, err));
+    s->n_logits = params->n_logits;
+    s->n_vocab = policy->n_vocab < s->n_logits ? policy->n_vocab : s->n_logits;
+    SPECRT__TRY(specrt__session_check_columns(policy, s->n_logits, err));
     SPECRT__TRY(specrt__session_shape(&twin, &tree, err));
     s->batch.n = params->n_batch ? params->n_batch : 1;
     s->hidden = hidden;
     SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
-    SPECRT__TRY(specrt__verify_check(s->n_logits, &params->sampling, err));
+    SPECRT__TRY(specrt__verify_check(s->n_logits, s->n_vocab, &params->sampling, err));
     if (s->batch.n < 1 || s->batch.n > SPECRT__CUDA_MAX_BATCH)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: n_batch: expected 1 to %d, found %d", SPECRT__CUDA_MAX_BATCH,
@@ -7382,17 +7642,55 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
+static unsigned specrt__session_blocks(int32_t n) {
+    return specrt__launch_blocks(n, SPECRT__SESSION_THREADS);
+}
+
+/* New rows are copied, or those that sequences share are found anew. */
+static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
+                                               void *stream) {
+    if (s->capacity == 0) return SPECRT_STATUS_OK;
+    if (s->shared.max_rows > 0) return specrt__shared_update(s->shared, s->batch.states, stream);
+    return specrt__cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
+                             stream);
+}
+
+/* The stream goes on when both sides are done, and no level is routed ahead. */
+static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
+    s->n_ahead = 0;
+    SPECRT__TRY(specrt__side_join(&s->ahead, stream));
+    return specrt__side_join(&s->side, stream);
+}
+
+/* Sequences as they were before their first token.
+ *   step : what the numbers of their generations go on by */
+static specrt_status specrt__session_empty(specrt_cuda_session *s, int32_t first, int32_t n,
+                                           uint64_t step, void *stream) {
+    const specrt_cuda_policy *p = s->policy;
+    specrt__batch_part part = specrt__batch_of(s->batch, first, n);
+    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
+                               SPECRT__SESSION_THREADS, 0, stream, part, step));
+    if (s->ring.caches)
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, (unsigned)n,
+                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, stream,
+                                   specrt__device_retrieval(p->policy)->keep,
+                                   s->ring.caches + first, s->ring.rings + first));
+    SPECRT__TRY(
+        specrt__cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
+    return specrt__session_pack_rows(s, first, n, stream);
+}
+
 SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,
                                                          const specrt_cuda_session_params *params,
                                                          specrt_cuda_session **out,
                                                          specrt_error *err) {
-    const specrt_env *env = &policy->policy->env;
-    *out = NULL;
-    if (!specrt__device_is_current(policy))
+    if (out) *out = NULL;
+    if (!policy || !params || !out)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "cuda: device: expected number %d, where the policy is, found "
-                                "another; call cudaSetDevice(%d)",
-                                policy->device, policy->device);
+                                "cuda: policy, params, out: expected pointers, found NULL");
+    if (!specrt__device_is_current(policy)) return specrt__device_refuse(policy, "cuda", err);
+    const specrt_env *env = &policy->policy->env;
     specrt_cuda_session *s =
         (specrt_cuda_session *)specrt__base_alloc(env, sizeof(specrt_cuda_session));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
@@ -7400,12 +7698,13 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
     s->policy = policy;
     specrt_status status = specrt__session_make_batch(s, params, err);
     if (status == SPECRT_STATUS_OK) {
-        status = specrt_cuda_session_begin(s, -1, NULL);
+        status = specrt__session_empty(s, 0, s->batch.n, 0, NULL);
         if (status != SPECRT_STATUS_OK && specrt_cuda_check(err) == SPECRT_STATUS_OK)
             specrt_error_set(err, status, "cuda: session: first launch: %s",
                              specrt_status_name(status));
     }
     if (status == SPECRT_STATUS_OK) status = specrt__device_settle(err);
+    specrt__order_create(&s->order, s->batch.n);
     if (status == SPECRT_STATUS_OK)
         *out = s;
     else
@@ -7435,7 +7734,9 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
 
 SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
                                                   specrt_cuda_view *out) {
+    if (!out) return;
     SPECRT__CLEAR(out, 1);
+    if (!s) return;
     out->beam = s->batch.beams;
     out->draft = s->batch.drafts;
     out->verdict = s->batch.verdicts;
@@ -7450,42 +7751,50 @@ SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
     out->side = s->side.stream;
 }
 
-/* New rows are copied, or those that sequences share are found anew. */
-static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
-                                               void *stream) {
-    if (s->capacity == 0) return SPECRT_STATUS_OK;
-    if (s->shared.max_rows > 0) return specrt__shared_update(s->shared, s->batch.states, stream);
-    return specrt__cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
-                             stream);
-}
-
 // >>cycle : src/cuda/cycle.cuh
 /* cycle.cuh : owns the calls of a cycle: which kernels run on which stream, and when streams wait for each
  * other. */
 
-/* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range, or another
- * device is current. */
-static int32_t specrt__session_range(const specrt_cuda_session *s, int32_t i, int32_t *first) {
+/* Whether a call's pointers are there, and the policy's device is the current one.
+ *   given : the pointers that `names` names */
+static specrt_status specrt__session_check(specrt_cuda_session *s, const char *call, bool given,
+                                           const char *names) {
+    if (!s || !given)
+        return specrt_error_set(s ? &s->order.error : NULL, SPECRT_STATUS_BAD_ARG,
+                                "%s: %s: expected a pointer, found NULL", call,
+                                s ? names : "session");
+    if (specrt__device_is_current(s->policy)) return SPECRT_STATUS_OK;
+    return specrt__device_refuse(s->policy, call, &s->order.error);
+}
+
+/* Begins a call in the order of its kind. */
+static specrt_status specrt__session_call(specrt_cuda_session *s, const char *call, int kind,
+                                          bool given, const char *names, void *stream,
+                                          specrt__order_call *out) {
+    SPECRT__TRY(specrt__session_check(s, call, given, names));
+    return specrt__order_call_begin(&s->order, call, kind, stream, out);
+}
+
+/* The sequences that a call is about: number i, or all for -1. */
+static specrt_status specrt__session_range(specrt_cuda_session *s, const char *call, int32_t least,
+                                           int32_t i, int32_t *first, int32_t *n) {
     *first = i < 0 ? 0 : i;
-    if (i < -1 || i >= s->batch.n || !specrt__device_is_current(s->policy)) return 0;
-    return i < 0 ? s->batch.n : 1;
+    *n = i < 0 ? s->batch.n : 1;
+    if (i >= least && i < s->batch.n) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                            "%s: i: expected a sequence of %d to %d, found %d", call, (int)least,
+                            (int)s->batch.n - 1, (int)i);
 }
 
-/* The stream goes on when both sides are done, and no level is routed ahead. */
-static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
-    s->n_ahead = 0;
-    SPECRT__TRY(specrt__side_join(&s->ahead, stream));
-    return specrt__side_join(&s->side, stream);
-}
-
-static unsigned specrt__session_blocks(int32_t n) {
-    return specrt__launch_blocks(n, SPECRT__SESSION_THREADS);
+SPECRT_CUDA_API const specrt_error *
+specrt_cuda_session_last_error(const specrt_cuda_session *session) {
+    return session ? &session->order.error : NULL;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *s,
                                                             specrt_session_stats *stats,
                                                             void *stream) {
-    if (!stats || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_check(s, "get_stats", stats != NULL, "stats"));
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     return SPECRT__LAUNCH(specrt__batch_stats_kernel, specrt__session_blocks(s->batch.n),
                           SPECRT__SESSION_THREADS, 0, stream, s->batch, s->ring.caches, stats);
@@ -7493,22 +7802,13 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session 
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, int32_t i,
                                                         void *stream) {
-    int32_t first, n = specrt__session_range(s, i, &first);
-    const specrt_cuda_policy *p = s->policy;
-    if (n == 0) return SPECRT_STATUS_BAD_ARG;
-    specrt__batch_part part = specrt__batch_of(s->batch, first, n);
-    s->level = 0;
-    SPECRT__TRY(specrt__session_join(s, stream));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
-                               SPECRT__SESSION_THREADS, 0, stream, part, s->batch.n));
-    if (s->ring.caches)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, (unsigned)n,
-                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, stream,
-                                   specrt__device_retrieval(p->policy)->keep,
-                                   s->ring.caches + first, s->ring.rings + first));
-    SPECRT__TRY(
-        specrt__cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
-    return specrt__session_pack_rows(s, first, n, stream);
+    specrt__order_call call;
+    int32_t first, n;
+    SPECRT__TRY(specrt__session_call(s, "begin", SPECRT__ORDER_PROMPTS, true, NULL, stream, &call));
+    SPECRT__TRY(specrt__session_range(s, "begin", -1, i, &first, &n));
+    SPECRT__TRY(specrt__session_empty(s, first, n, 1, stream));
+    specrt__order_move(&call, first, n, SPECRT__ORDER_PROMPT);
+    return SPECRT_STATUS_OK;
 }
 
 /* At most SPECRT_TREE_MAX_NODES tokens, for which `best` has room. at : their place in the part of the prompt
@@ -7550,14 +7850,12 @@ static specrt_status specrt__session_warm(specrt_cuda_session *s, int32_t i, int
                           0, stream, s->device_residents, s->ring.caches + i, s->batch.states + i);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s, int32_t i,
-                                                          const int32_t *tokens, int32_t n,
-                                                          const float *logits, void *stream) {
+/* Tokens in parts. */
+static specrt_status specrt__session_read_all(specrt_cuda_session *s, int32_t i,
+                                              const int32_t *tokens, int32_t n, const float *logits,
+                                              void *stream) {
     const int32_t most = SPECRT_TREE_MAX_NODES;
-    int32_t waiting = 0, first;
-    if (i < 0 || specrt__session_range(s, i, &first) == 0 || !tokens || n < 0)
-        return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    int32_t waiting = 0;
     for (int32_t at = 0; at < n; at += most) {
         int32_t here = n - at < most ? n - at : most;
         SPECRT__TRY(specrt__session_read(s, i, tokens + at, here,
@@ -7571,17 +7869,40 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s
     return SPECRT_STATUS_OK;
 }
 
+SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s, int32_t i,
+                                                          const int32_t *tokens, int32_t n,
+                                                          const float *logits, void *stream) {
+    specrt__order_call call;
+    int32_t first, n_here;
+    SPECRT__TRY(specrt__session_call(s, "prefill", SPECRT__ORDER_PROMPTS, tokens || n == 0,
+                                     "tokens", stream, &call));
+    SPECRT__TRY(specrt__session_range(s, "prefill", 0, i, &first, &n_here));
+    SPECRT__TRY(specrt__order_check_each(&call, i, 1, SPECRT__ORDER_PROMPT | SPECRT__ORDER_READ));
+    if (n < 0)
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                                "prefill: n: expected 0 or more tokens, found %d", (int)n);
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    SPECRT__TRY(specrt__session_read_all(s, i, tokens, n, logits, stream));
+    if (n > 0) specrt__order_move(&call, i, 1, SPECRT__ORDER_READ);
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, const float *logits,
                                                        int32_t *tokens, void *stream) {
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "draw", SPECRT__ORDER_PROMPTS, logits && tokens,
+                                     "logits, tokens", stream, &call));
+    SPECRT__TRY(specrt__order_check_any(&call, SPECRT__ORDER_READ | SPECRT__ORDER_STARTED));
     unsigned blocks = specrt__session_blocks(s->batch.n);
-    if (!logits || !tokens || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__side_join(&s->side, stream)); /* which may be reading what it learns from */
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                                s->batch, s->asked));
     SPECRT__TRY(specrt__cuda_verify(&s->drawer, s->asked, s->batch.samplings, logits,
                                     s->batch.learns, stream));
-    return SPECRT__LAUNCH(specrt__batch_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
-                          s->batch.n, s->batch.learns, tokens);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0,
+                               stream, s->batch.n, s->batch.learns, tokens));
+    specrt__order_call_end(&call);
+    return SPECRT_STATUS_OK;
 }
 
 /* Nothing is routed of the trees to come. */
@@ -7592,16 +7913,22 @@ static specrt_status specrt__session_clear_routed(specrt__batch_part part, void 
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, int32_t i,
                                                         const int32_t *tokens, void *stream) {
-    int32_t first, n = specrt__session_range(s, i, &first);
-    if (n == 0 || !tokens) return SPECRT_STATUS_BAD_ARG;
+    specrt__order_call call;
+    int32_t first, n;
+    SPECRT__TRY(specrt__session_call(s, "start", SPECRT__ORDER_PROMPTS, tokens != NULL, "tokens",
+                                     stream, &call));
+    SPECRT__TRY(specrt__session_range(s, "start", -1, i, &first, &n));
+    SPECRT__TRY(specrt__order_check_each(&call, first, n, SPECRT__ORDER_READ));
+    SPECRT__TRY(specrt__order_check_start(&call));
     specrt__batch_part part = specrt__batch_of(s->batch, first, n);
-    s->level = 0;
     SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_start_kernel, specrt__session_blocks(32 * n),
                                SPECRT__SESSION_THREADS, 0, stream, part, tokens + first));
     SPECRT__TRY(specrt__session_clear_routed(part, stream));
     SPECRT__TRY(specrt__cuda_state_start(n, part.verdicts, part.states, stream));
-    return specrt__session_pack_rows(s, first, n, stream);
+    SPECRT__TRY(specrt__session_pack_rows(s, first, n, stream));
+    specrt__order_move(&call, first, n, SPECRT__ORDER_STARTED);
+    return SPECRT_STATUS_OK;
 }
 
 /* Learning and packing, beside the drafter's first pass. */
@@ -7621,8 +7948,10 @@ static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
                                                           const float *hidden, void *stream) {
-    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
-    s->level = 0;
+    specrt__order_call call;
+    SPECRT__TRY(
+        specrt__session_call(s, "observe", SPECRT__ORDER_CYCLES, true, NULL, stream, &call));
+    SPECRT__TRY(specrt__order_check_observe(&call));
     SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
                                SPECRT__SESSION_THREADS, 0, stream, s->batch));
@@ -7630,6 +7959,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
     SPECRT__TRY(specrt__session_clear_routed(s->batch, stream)); /* beside what is learnt */
     specrt_status status = specrt__session_learn(s, hidden);
     SPECRT__TRY(specrt__side_end(&s->side));
+    if (status == SPECRT_STATUS_OK) specrt__order_renew(&call, true);
     return status;
 }
 
@@ -7685,22 +8015,30 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
                                                               const void *draft_input,
                                                               void *stream) {
     specrt_status status = SPECRT_STATUS_OK;
-    if (s->level == s->tree.num_steps || s->n_ahead > s->level) return SPECRT_STATUS_BAD_ARG;
-    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
+    specrt__order_call call;
+    SPECRT__TRY(
+        specrt__session_call(s, "route_ahead", SPECRT__ORDER_CYCLES, true, NULL, stream, &call));
+    SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    int32_t level = call.cycle->level;
+    if (s->n_ahead > level)
+        return specrt__order_refuse(&call, "expand() before it: this level is being routed");
     bool any = specrt__session_foresees_any(s);
     if (any) SPECRT__TRY(specrt__side_fork(&s->ahead, stream));
     for (int32_t i = 0; i < s->policy->n_routed && status == SPECRT_STATUS_OK; i++)
         if (specrt__session_foresees(s, i))
             status =
-                specrt__session_route_clusters(s, i, s->level, NULL, draft_input, s->ahead.stream);
+                specrt__session_route_clusters(s, i, level, NULL, draft_input, s->ahead.stream);
     if (any) SPECRT__TRY(specrt__side_end(&s->ahead));
-    if (status == SPECRT_STATUS_OK) s->n_ahead = s->level + 1;
-    return status;
+    if (status != SPECRT_STATUS_OK) return status;
+    s->n_ahead = level + 1;
+    specrt__order_call_end(&call);
+    return SPECRT_STATUS_OK;
 }
 
-/* What was routed ahead is waited for. Where a graph holds half of it, this level is routed anew. */
-static specrt_status specrt__session_join_ahead(specrt_cuda_session *s, void *stream) {
-    specrt_status status = specrt__side_join(&s->ahead, stream);
+/* Whether a graph holds half of what must be in it whole. Then the level is routed anew. */
+static specrt_status specrt__session_check_halves(specrt_cuda_session *s, bool captured) {
+    specrt_status status = specrt__side_check(&s->ahead, captured);
+    if (status == SPECRT_STATUS_OK) status = specrt__side_check(&s->side, captured);
     if (status != SPECRT_STATUS_OK) s->n_ahead = 0;
     return status;
 }
@@ -7711,7 +8049,7 @@ static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t
                                                  const void *draft_hidden, const void *draft_input,
                                                  void *stream) {
     const specrt_cuda_policy *p = s->policy;
-    SPECRT__TRY(specrt__session_join_ahead(s, stream));
+    SPECRT__TRY(specrt__side_join(&s->ahead, stream));
     for (int32_t i = 0; i < p->n_routed; i++) {
         bool there = s->n_ahead > level && specrt__session_foresees(s, i);
         if (p->routed[i].kind == SPECRT__DEVICE_CLUSTERS && !there)
@@ -7752,38 +8090,58 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream) {
-    if (s->level == s->tree.num_steps || !draft_hidden) return SPECRT_STATUS_BAD_ARG;
-    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__session_expand(s, s->level, draft_hidden, draft_input, stream));
-    s->level++;
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "expand", SPECRT__ORDER_CYCLES, draft_hidden != NULL,
+                                     "draft_hidden", stream, &call));
+    SPECRT__TRY(specrt__session_check_halves(s, call.captured));
+    SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    SPECRT__TRY(specrt__session_expand(s, call.cycle->level, draft_hidden, draft_input, stream));
+    call.cycle->level++;
+    specrt__order_call_end(&call);
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
-    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "finish", SPECRT__ORDER_CYCLES, true, NULL, stream, &call));
+    SPECRT__TRY(specrt__order_check_stage(&call, SPECRT__ORDER_DRAFT));
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
-    return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
+    SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
+    specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
+    return SPECRT_STATUS_OK;
 }
 
+/* Verdicts of the drafts.
+ *   ranks : the target's best are found on the way */
+static specrt_status specrt__session_verify(specrt_cuda_session *s, const float *logits, bool ranks,
+                                            void *stream) {
+    const specrt__batch_part *b = &s->batch;
+    if (ranks)
+        return specrt__verify_greedily(&s->verifier.params, b->drafts, logits, s->k_best, s->best,
+                                       SPECRT_TREE_MAX_NODES, s->scratch, b->verdicts, stream);
+    if (s->distributions.n_steps > 0)
+        return specrt__cuda_verify_chain(&s->verifier, &s->distributions, b->drafts, b->trees,
+                                         b->samplings, logits, b->verdicts, stream);
+    return specrt__cuda_verify(&s->verifier, b->drafts, b->samplings, logits, b->verdicts, stream);
+}
+
+/* The best of a greedy target are ranked once for both, unless padding may be among the best: it is never
+ * emitted, but read with the rest. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
                                                          const float *logits, void *stream) {
-    bool ranks = s->k_best > 0, sampled = s->verifier.params.sampled > 0; /* then rank apart */
-    if (!logits || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
-    if (s->distributions.n_steps > 0)
-        SPECRT__TRY(specrt__cuda_verify_chain(&s->verifier, &s->distributions, s->batch.drafts,
-                                              s->batch.trees, s->batch.samplings, logits,
-                                              s->batch.verdicts, stream));
-    else if (sampled || !ranks)
-        SPECRT__TRY(specrt__cuda_verify(&s->verifier, s->batch.drafts, s->batch.samplings, logits,
-                                        s->batch.verdicts, stream));
-    else
-        SPECRT__TRY(specrt__verify_greedily(&s->verifier.params, s->batch.drafts, logits, s->k_best,
-                                            s->best, SPECRT_TREE_MAX_NODES, s->scratch,
-                                            s->batch.verdicts, stream));
-    if (!ranks || !sampled) return SPECRT_STATUS_OK;
-    specrt__cuda_batch nodes =
-        specrt__verify_nodes(s->batch.drafts, s->batch.n, s->tree.num_draft_tokens);
-    return specrt__cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
-                                    s->scratch, stream);
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "verify", SPECRT__ORDER_CYCLES, logits != NULL, "logits",
+                                     stream, &call));
+    SPECRT__TRY(specrt__order_check_stage(&call, SPECRT__ORDER_DRAFTED | SPECRT__ORDER_VERIFIED));
+    bool once = s->k_best > 0 && s->verifier.params.sampled == 0 && s->n_vocab == s->n_logits;
+    SPECRT__TRY(specrt__session_verify(s, logits, once, stream));
+    if (s->k_best > 0 && !once) {
+        specrt__cuda_batch nodes =
+            specrt__verify_nodes(s->batch.drafts, s->batch.n, s->tree.num_draft_tokens);
+        SPECRT__TRY(specrt__cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
+                                             s->scratch, stream));
+    }
+    specrt__order_end_stage(&call, SPECRT__ORDER_VERIFIED);
+    return SPECRT_STATUS_OK;
 }
 

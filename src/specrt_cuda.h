@@ -5,7 +5,7 @@
  *     check the device    open, check
  *     create a policy     policy_create, policy_close
  *     run a batch         session_create, _begin, _prefill, _draw, _start, _route_ahead, _expand, _finish,
- *                         _verify, _observe, _serve, _get_view, _get_stats, _close
+ *                         _verify, _observe, _serve, _get_view, _get_stats, _last_error, _close
  *
  * CONVENTIONS
  *     Memory     `stream` is a cudaStream_t as void *; NULL: the legacy default stream. DEVICE marks pointers
@@ -17,6 +17,21 @@
  *                wait, and a CUDA graph can capture them; comments name exceptions. A status other than OK
  *                means that not all kernels were started. specrt_cuda_check() reports faults of running ones.
  *     Batches    Arrays are [n_batch, ...], one entry per sequence. A count of 0 skips a sequence.
+ *     Order      A call that comes too early, too late or twice returns BAD_ORDER and starts nothing:
+ *                begin -> prefill... -> draw, start -> (expand... -> finish -> verify -> observe)...
+ *                prefill and start check their sequences. The calls for all sequences check the cycle;
+ *                sequences that have not started draft and emit nothing (n = 0). The host does not see what a
+ *                graph launches. Once a call was captured, calls of its half of the order (begin to start, or
+ *                expand to observe) may come any time, except that expand still counts its levels.
+ *     Contents   The host does not see DEVICE memory, so that its contents are no errors. They have these
+ *                results, where a session on the CPU returns BAD_INPUT or BAD_ARG:
+ *                    NaN logits                           count as -inf
+ *                    no logit above -inf                  draw: -1; verify: verdict.n = 0
+ *                    start: a token outside [0, n_vocab)  the sequence drafts nothing until its begin
+ *                    prefill: such a token                it is not learned
+ *                    verify: a sampled draft of your own  verdict.n = 0
+ *                    observe: a verdict of your own that  nothing is learned, and the tree stays
+ *                    is no path of its draft
  *     Results    They equal those of the CPU twin that a comment names: integers exactly, products up to the
  *                order of summation. They do not depend on the order of threads.
  *
@@ -24,9 +39,9 @@
  *
  *     specrt_session_                      specrt_cuda_session_         on the device
  *     create                               create                       with a specrt_cuda_policy
- *     begin(s, kind, position)             begin(s, i)                  i = -1: all; always a new sequence
+ *     begin(s, request)                    begin(s, i)                  i = -1: all; always a new sequence
  *     prefill(s, tokens, n, rows)          prefill(s, i, tokens, n, logits)
- *     draw(s, logits)                      draw(s, logits, tokens)      writes tokens
+ *     draw(s, logits, &token)              draw(s, logits, tokens)      writes tokens
  *     start(s, token)                      start(s, i, tokens)          i = -1: all
  *     none                                 route_ahead(s, input)        DynaSpec's router, beside the drafter
  *     expand(s, hidden, input, n, &beam)   expand(s, hidden, input)     the next beam is view.beam
@@ -34,9 +49,10 @@
  *     verify(s, &draft, logits, &verdict)  verify(s, logits)            the verdict is view.verdict
  *     observe(s, &draft, &verdict, rows)   observe(s, hidden)           logits are those of verify()
  *     get_stats(s, &stats)                 get_stats(s, stats)          writes the sums of all sequences
+ *     last_error(s)                        last_error(s)                of calls that were refused
  *     shortlist, member                    get_view                     view.states is the membership
  *     params.submit                        serve(s)                     runs retrieval's host part
- *     set_sequence, route                  none
+ *     first, accept, route, observe_chain  none                         the host ends answers
  */
 #ifndef SPECRT_CUDA_H
 #define SPECRT_CUDA_H
@@ -143,10 +159,15 @@ SPECRT_CUDA_API void specrt_cuda_policy_close(specrt_cuda_policy *policy);
 
 /* What to create. Zero-initialise it. */
 typedef struct specrt_cuda_session_params {
-    specrt_tree_params tree;  /* of all sequences */
-    specrt_sampling sampling; /* sequence i draws with sampling.sequence + i; see begin */
-    int32_t n_batch;          /* sequences; 0: 1 */
-    int32_t n_logits;         /* as in specrt_session_params */
+    specrt_tree_params tree; /* of all sequences */
+    /* Sequence i has the session number sampling.session + i, so sessions with one seed need numbers that are
+     * n_batch apart. The first begin() of a sequence takes generation number sampling.generation, each later
+     * one the next */
+    specrt_sampling sampling;
+    int32_t n_batch; /* sequences; 0: 1 */
+    int32_t
+        n_logits; /* columns of the target's logits; required. Ids at or above the policy's n_vocab are
+                       * padding: never emitted or accepted */
     specrt_dtype hidden; /* of draft hidden states: f32, f16, bf16; f32 if a router reads them */
     specrt_draft_kind draft; /* sampled: chains, which need 8 more bytes per row and level */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
@@ -166,6 +187,13 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
                                                          specrt_cuda_session **out,
                                                          specrt_error *err);
 
+/* specrt_cuda_session_last_error() : The last call on this session that was refused as BAD_ARG or BAD_ORDER,
+ * with one line for a person. Borrowed; the next refusal replaces it. Status OK: none was. For DEVICE see
+ * specrt_cuda_check().
+ * @return NULL for a session that is NULL. */
+SPECRT_CUDA_API const specrt_error *
+specrt_cuda_session_last_error(const specrt_cuda_session *session);
+
 /* specrt_cuda_session_close() : Waits for the device and frees the session. */
 SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *session);
 
@@ -173,7 +201,8 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *session);
  *
  * An engine that verifies chains on its own, as vLLM does, calls finish() and writes what its target read
  * to `draft` (tokens and n; n = 0: no cycle). It calls verify(), which ranks the target's tokens, and writes
- * what it emitted to `verdict` before it calls observe(). It writes on the stream of these calls. */
+ * what it emitted to `verdict` (n, tokens, nodes) before it calls observe(). It writes on the stream of these
+ * calls. */
 typedef struct specrt_cuda_view {
     const specrt_cuda_beam *beam;    /* DEVICE [n_batch] rows of the next pass */
     const specrt_cuda_draft *draft;  /* DEVICE [n_batch] trees to verify */
@@ -193,9 +222,10 @@ typedef struct specrt_cuda_view {
 SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *session,
                                                   specrt_cuda_view *out);
 
-/* specrt_cuda_session_begin() : Resets a sequence. Its draws use the next number: sampling.sequence + i at
- * first, then n_batch more each time. CPU twin: specrt_session_begin().
- *   i : the sequence; -1: all */
+/* specrt_cuda_session_begin() : Begins a new sequence at position 0, with the next generation number. It may
+ * come at any time. The other sequences continue their cycle. CPU twin: specrt_session_begin().
+ *   i : the sequence; -1: all
+ * @return OK, BAD_ARG. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *session, int32_t i,
                                                         void *stream);
 
@@ -204,14 +234,18 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *ses
  * in serve().
  *   i : the sequence
  *   tokens : DEVICE i32 [n] target ids
- *   logits : DEVICE f32 [n, n_logits], read if the policy's needs_prompt_logits is 1; NULL: not computed */
+ *   n : 0 or more
+ *   logits : DEVICE f32 [n, n_logits], read if the policy's needs_prompt_logits is 1; NULL: not computed
+ * @return OK, BAD_ARG; BAD_ORDER before the sequence's begin(), and after its start(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *session, int32_t i,
                                                           const int32_t *tokens, int32_t n,
                                                           const float *logits, void *stream);
 
 /* specrt_cuda_session_draw() : The tokens that plain decoding emits next. CPU twin: specrt_session_draw().
  *   logits : DEVICE f32 [n_batch, n_logits]
- *   tokens : DEVICE i32 [n_batch], written */
+ *   tokens : DEVICE i32 [n_batch], written; -1: no logit is above -inf. Those of sequences whose prompt was
+ *       not read have no meaning
+ * @return OK, BAD_ARG; BAD_ORDER while no sequence has read a prompt. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *session,
                                                        const float *logits, int32_t *tokens,
                                                        void *stream);
@@ -219,7 +253,9 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *sess
 /* specrt_cuda_session_start() : Roots the first tree in the first token after the prompt. CPU twin:
  * specrt_session_start().
  *   i : the sequence; -1: all
- *   tokens : DEVICE i32 [n_batch] */
+ *   tokens : DEVICE i32 [n_batch]
+ * @return OK, BAD_ARG; BAD_ORDER without a prompt of the sequence, after its start(), and between the first
+ * expand() of other sequences and their finish(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *session, int32_t i,
                                                         const int32_t *tokens, void *stream);
 
@@ -227,7 +263,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *ses
  * (as in the paper). expand() waits for it and scores the same rows as without this call. Policies without
  * DynaSpec do nothing. A graph must contain this call and its expand(), or neither.
  *   draft_input : DEVICE as for expand, unchanged until expand has run; NULL: unknown
- * @return OK; BAD_ARG after num_steps passes, or for a second call in one pass. */
+ * @return OK, BAD_ARG; BAD_ORDER as expand(), and for a second call in one pass. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_session *session,
                                                               const void *draft_input,
                                                               void *stream);
@@ -237,18 +273,20 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
  *   draft_hidden : DEVICE [n_batch, topk, n_cols] of params.hidden, in the order of the beam; at first the
  *       root's
  *   draft_input : DEVICE [n_batch, topk, n_cols] of params.hidden, which DynaSpec routes by; NULL: unknown
- * @return OK; BAD_ARG, also after num_steps passes; CAPTURE. */
+ * @return OK, BAD_ARG, CAPTURE; BAD_ORDER after num_steps passes, and from finish() to observe(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *session,
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream);
 
-/* specrt_cuda_session_finish() : Writes view.draft. CPU twin: specrt_session_finish(). */
+/* specrt_cuda_session_finish() : Writes view.draft. CPU twin: specrt_session_finish().
+ * @return OK, BAD_ARG, CAPTURE; BAD_ORDER for a second call in one cycle. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *session,
                                                          void *stream);
 
-/* specrt_cuda_session_verify() : Writes view.verdict and keeps the target's best tokens for observe(). CPU
- * twin: specrt_session_verify().
- *   logits : DEVICE f32 [n_batch, num_draft_tokens, n_logits] of the target */
+/* specrt_cuda_session_verify() : Writes view.verdict, whose end is always NONE, and keeps the target's best
+ * tokens for observe(). It may be called again. CPU twin: specrt_session_verify().
+ *   logits : DEVICE f32 [n_batch, num_draft_tokens, n_logits] of the target
+ * @return OK, BAD_ARG; BAD_ORDER before finish(). */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *session,
                                                          const float *logits, void *stream);
 
@@ -256,13 +294,15 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *se
  * verdict since its start(). CPU twin: specrt_session_observe().
  *   hidden : DEVICE f32 [n_batch, num_draft_tokens, width] of the target at the nodes, if view.width is not
  *       0, borrowed until the next expand or finish has run; NULL: unknown
- * @return OK, CAPTURE. */
+ * @return OK, BAD_ARG, CAPTURE; BAD_ORDER before verify() and for a second call in one cycle. Right after
+ * start() it may come, so that a loop can begin with it. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *session,
                                                           const float *hidden, void *stream);
 
 /* specrt_cuda_session_get_stats() : Sums since begin. CPU twin: specrt_session_get_stats(), but n_copied also
  * counts rows that were packed again to close a gap, and n_bytes counts one scan per level.
- *   stats : DEVICE [n_batch], written */
+ *   stats : DEVICE [n_batch], written
+ * @return OK, BAD_ARG, CAPTURE. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *session,
                                                             specrt_session_stats *stats,
                                                             void *stream);

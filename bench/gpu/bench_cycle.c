@@ -107,6 +107,7 @@ static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch, in
     specrt_cuda_policy_desc desc = {.rows = m->rows};
     specrt_cuda_session_params params = {.tree = {STEPS, BENCH_K, NODES},
                                          .n_batch = n_batch,
+                                         .n_logits = m->shape->n_rows,
                                          .hidden = SPECRT_DTYPE_F16,
                                          .stock = shared};
     specrt_error err = {0};
@@ -126,6 +127,10 @@ static void open_cycle(cycle *c, model *m, const char *text, int32_t n_batch, in
     c->logits = (float *)gpu_alloc(n * NODES * n_logits * sizeof(float));
     c->tokens = (int32_t *)gpu_alloc(n * sizeof(int32_t));
     gpu_check(cudaMemset(c->tokens, 0, n * sizeof(int32_t)), "memset");
+    bench_must(specrt_cuda_session_begin(c->session, -1, bench_stream), "begin");
+    for (int32_t i = 0; i < n_batch; i++)
+        bench_must(specrt_cuda_session_prefill(c->session, i, c->tokens, 1, NULL, bench_stream),
+                   "prefill");
     bench_must(specrt_cuda_session_start(c->session, -1, c->tokens, bench_stream), "start");
     run_draft(c);
 }

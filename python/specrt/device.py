@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ._lib import (CError, CSampling, CStats, CTreeParams, DTYPES, Library, MAX_NODES, Owner, SpecrtError, library)
+from ._lib import (CError, CSampling, CStats, CTreeParams, DTYPES, Library, MAX_NODES, Owner, SpecrtError, library,
+                   refusal)
 from .metrics import Metrics, sums
 from .sequences import BLOCK, Sequences
 from .session import Policy, Stats
@@ -48,6 +49,7 @@ def cuda_library(path: str = "") -> Library:
     lib = library(path or "libspecrt_cuda.so")
     if not hasattr(lib.lib, "specrt_cuda_open"):
         raise SpecrtError(f"{lib.path}: expected libspecrt_cuda.so, found a library without GPU sessions; `make cuda` builds it")
+    lib.cuda_session_last_error.restype = C.POINTER(CError)
     lib.call("cuda_open")
     return lib
 
@@ -103,11 +105,14 @@ class DeviceSession(Owner):
         stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else 0
         pointers = [C.c_void_p(a.data_ptr()) if torch.is_tensor(a) else a for a in args]
         status = getattr(self._lib, "cuda_session_" + name)(self.handle, *pointers, C.c_void_p(stream))
-        if status:
-            err = CError()
-            self._lib.cuda_check(C.byref(err))
-            raise SpecrtError(f"specrt_cuda_session_{name}: {self._lib.status_name(status).decode()}: "
-                              f"{err.msg.decode(errors='replace') or 'expected the calls of a cycle in order, and valid arguments'}", status)
+        if not status:
+            return
+        refused = self._lib.cuda_session_last_error(self.handle).contents
+        if refused.status == status:
+            raise refusal(status, b"specrt_cuda_session_" + refused.msg)
+        err = CError()
+        self._lib.cuda_check(C.byref(err))
+        raise refusal(status, f"specrt_cuda_session_{name}: ".encode() + (err.msg or self._lib.status_name(status)))
 
 
 class Slot:

@@ -37,7 +37,7 @@ typedef struct specrt__batch_part {
     specrt_session_stats *stats;
     /* Bit i of [n, n_ids]: routed at level i of this cycle; NULL: nothing routes. */
     uint32_t *routed;
-    int32_t n_ids;
+    int32_t n_ids, n_vocab;       /* n_vocab: what the target emits is below it */
     specrt__batch_tally *tallies; /* [n, SPECRT_TREE_MAX_STEPS] of this cycle; NULL likewise */
     specrt__batch_costs costs;
 } specrt__batch_part;
@@ -64,15 +64,14 @@ static __device__ int32_t specrt__batch_index(void) {
     return (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
 }
 
-/* Position 0, nothing drafted or emitted; draws are another generation's, unless there were none yet. Twin:
- * specrt_session_begin.
- *   step : what the sequences' numbers go on by */
-static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, int32_t step) {
+/* Position 0, nothing drafted or emitted. Twin: specrt_session_begin.
+ *   step : what the number of the generation goes on by */
+static __global__ void specrt__batch_begin_kernel(specrt__batch_part all, uint64_t step) {
     int32_t b = specrt__batch_index();
     if (b >= all.n) return;
     specrt__cuda_tree *tree = &all.trees[b];
     SPECRT__CLEAR(&all.stats[b], 1);
-    if (tree->position > 0 || all.verdicts[b].n > 0) all.samplings[b].sequence += (uint64_t)step;
+    all.samplings[b].generation += step;
     tree->position = 0;
     tree->cycle = 0;
     tree->level = tree->n_candidates = tree->n_beam = 0;
@@ -99,10 +98,11 @@ static __global__ void specrt__batch_ask_kernel(specrt__batch_part all, specrt_c
     asked[b].positions[0] = all.trees[b].position - 1;
 }
 
+/* tokens: -1 where nothing was drawn. */
 static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdict *verdicts,
                                                    int32_t *tokens) {
     int32_t b = specrt__batch_index();
-    if (b < n) tokens[b] = verdicts[b].tokens[0];
+    if (b < n) tokens[b] = verdicts[b].n > 0 ? verdicts[b].tokens[0] : -1;
 }
 
 /* Whether the level that would have drafted a token could; beyond the last that drafted, that one. Twin:
@@ -157,29 +157,52 @@ static __device__ void specrt__batch_forget(const specrt__batch_part &all, int32
 }
 
 /* The first token after the prompt is what a verdict says that has no draft; it is the root of the first
- * tree. A warp is a sequence. Twin: specrt_session_start. */
+ * tree. What is no token roots none: the sequence rests. A warp is a sequence. Twin: specrt_session_start. */
 static __global__ void specrt__batch_start_kernel(specrt__batch_part all, const int32_t *tokens) {
     int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32;
     if (b >= all.n) return;
     if (lane == 0) {
         specrt__batch_count(all, b, 0, 0);
         all.drafts[b].n = 0;
-        all.verdicts[b].n = 1;
+        all.verdicts[b].n = tokens[b] >= 0 && tokens[b] < all.n_vocab;
         all.verdicts[b].tokens[0] = tokens[b];
         all.verdicts[b].nodes[0] = 0;
+        all.verdicts[b].end = SPECRT_END_NONE;
         specrt__tree_root(&all.trees[b], &all.verdicts[b], &all.beams[b]);
     }
     specrt__batch_forget(all, b, lane);
 }
 
+/* Whether a verdict is a path of its draft from the root, and both are of tokens: an engine that verifies on
+ * its own writes them. Lanes of a warp call. Twin: specrt_session_observe, which refuses others.
+ *   max_nodes : of a draft */
+static __device__ bool specrt__batch_is_path(const specrt_cuda_draft *draft,
+                                             const specrt_verdict *verdict, int32_t max_nodes,
+                                             int32_t n_vocab, int32_t lane) {
+    int32_t n_nodes = draft->n, n = verdict->n;
+    bool ok = n >= 1 && n <= n_nodes && n_nodes <= max_nodes && verdict->nodes[0] == 0;
+    for (int32_t i = lane; i < n_nodes && ok; i += 32)
+        ok = draft->tokens[i] >= 0 && draft->tokens[i] < n_vocab;
+    for (int32_t i = lane; i < n && ok; i += 32) {
+        int32_t node = verdict->nodes[i];
+        ok = node >= i && node < n_nodes && verdict->tokens[i] >= 0 && verdict->tokens[i] < n_vocab;
+        if (ok && i > 0)
+            ok = node > verdict->nodes[i - 1] && draft->tokens[node] == verdict->tokens[i - 1];
+    }
+    return __ballot_sync(0xffffffffu, !ok) == 0;
+}
+
 /* What observe() learns from: verdicts of drafts, which are counted; then their next trees begin. Where there
- * was no draft, as after start(), the tree is there. A warp is a sequence. Twin: specrt_session_observe. */
+ * was no draft, as after start(), or the verdict is no path of it, the tree stays. A warp is a sequence.
+ * Twin: specrt_session_observe. */
 static __global__ void specrt__batch_learn_kernel(specrt__batch_part all) {
     int32_t b = specrt__batch_index() / 32, lane = specrt__batch_index() % 32, n_covered = 0;
     if (b >= all.n) return;
     const specrt_verdict *verdict = &all.verdicts[b];
     const uint32_t *routed = all.routed ? all.routed + (int64_t)b * all.n_ids : NULL;
-    int32_t n_levels = all.trees[b].level, n_emitted = all.drafts[b].n > 0 ? verdict->n : 0;
+    bool known = specrt__batch_is_path(&all.drafts[b], verdict,
+                                       all.trees[b].params.num_draft_tokens, all.n_vocab, lane);
+    int32_t n_levels = all.trees[b].level, n_emitted = known ? verdict->n : 0;
     for (int32_t i = lane; i < n_emitted; i += 32) {
         int32_t token = verdict->tokens[i];
         all.learns[b].tokens[i] = token;

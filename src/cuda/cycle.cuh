@@ -19,32 +19,50 @@
 #include "cuda/batch.cuh"
 #include "cuda/device.cuh"
 #include "cuda/side.cuh"
+#include "cuda/order.cuh"
 #include "cuda/session_make.cuh"
 #include "cuda/session.cuh"
 
-/* The sequences that a call is about: number i, or all for -1. @return how many; 0: out of range, or another
- * device is current. */
-static int32_t specrt__session_range(const specrt_cuda_session *s, int32_t i, int32_t *first) {
+/* Whether a call's pointers are there, and the policy's device is the current one.
+ *   given : the pointers that `names` names */
+static specrt_status specrt__session_check(specrt_cuda_session *s, const char *call, bool given,
+                                           const char *names) {
+    if (!s || !given)
+        return specrt_error_set(s ? &s->order.error : NULL, SPECRT_STATUS_BAD_ARG,
+                                "%s: %s: expected a pointer, found NULL", call,
+                                s ? names : "session");
+    if (specrt__device_is_current(s->policy)) return SPECRT_STATUS_OK;
+    return specrt__device_refuse(s->policy, call, &s->order.error);
+}
+
+/* Begins a call in the order of its kind. */
+static specrt_status specrt__session_call(specrt_cuda_session *s, const char *call, int kind,
+                                          bool given, const char *names, void *stream,
+                                          specrt__order_call *out) {
+    SPECRT__TRY(specrt__session_check(s, call, given, names));
+    return specrt__order_call_begin(&s->order, call, kind, stream, out);
+}
+
+/* The sequences that a call is about: number i, or all for -1. */
+static specrt_status specrt__session_range(specrt_cuda_session *s, const char *call, int32_t least,
+                                           int32_t i, int32_t *first, int32_t *n) {
     *first = i < 0 ? 0 : i;
-    if (i < -1 || i >= s->batch.n || !specrt__device_is_current(s->policy)) return 0;
-    return i < 0 ? s->batch.n : 1;
+    *n = i < 0 ? s->batch.n : 1;
+    if (i >= least && i < s->batch.n) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                            "%s: i: expected a sequence of %d to %d, found %d", call, (int)least,
+                            (int)s->batch.n - 1, (int)i);
 }
 
-/* The stream goes on when both sides are done, and no level is routed ahead. */
-static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
-    s->n_ahead = 0;
-    SPECRT__TRY(specrt__side_join(&s->ahead, stream));
-    return specrt__side_join(&s->side, stream);
-}
-
-static unsigned specrt__session_blocks(int32_t n) {
-    return specrt__launch_blocks(n, SPECRT__SESSION_THREADS);
+SPECRT_CUDA_API const specrt_error *
+specrt_cuda_session_last_error(const specrt_cuda_session *session) {
+    return session ? &session->order.error : NULL;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session *s,
                                                             specrt_session_stats *stats,
                                                             void *stream) {
-    if (!stats || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
+    SPECRT__TRY(specrt__session_check(s, "get_stats", stats != NULL, "stats"));
     SPECRT__TRY(specrt__side_join(&s->side, stream));
     return SPECRT__LAUNCH(specrt__batch_stats_kernel, specrt__session_blocks(s->batch.n),
                           SPECRT__SESSION_THREADS, 0, stream, s->batch, s->ring.caches, stats);
@@ -52,22 +70,13 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_get_stats(specrt_cuda_session 
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_begin(specrt_cuda_session *s, int32_t i,
                                                         void *stream) {
-    int32_t first, n = specrt__session_range(s, i, &first);
-    const specrt_cuda_policy *p = s->policy;
-    if (n == 0) return SPECRT_STATUS_BAD_ARG;
-    specrt__batch_part part = specrt__batch_of(s->batch, first, n);
-    s->level = 0;
-    SPECRT__TRY(specrt__session_join(s, stream));
-    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
-                               SPECRT__SESSION_THREADS, 0, stream, part, s->batch.n));
-    if (s->ring.caches)
-        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, (unsigned)n,
-                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, stream,
-                                   specrt__device_retrieval(p->policy)->keep,
-                                   s->ring.caches + first, s->ring.rings + first));
-    SPECRT__TRY(
-        specrt__cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
-    return specrt__session_pack_rows(s, first, n, stream);
+    specrt__order_call call;
+    int32_t first, n;
+    SPECRT__TRY(specrt__session_call(s, "begin", SPECRT__ORDER_PROMPTS, true, NULL, stream, &call));
+    SPECRT__TRY(specrt__session_range(s, "begin", -1, i, &first, &n));
+    SPECRT__TRY(specrt__session_empty(s, first, n, 1, stream));
+    specrt__order_move(&call, first, n, SPECRT__ORDER_PROMPT);
+    return SPECRT_STATUS_OK;
 }
 
 /* At most SPECRT_TREE_MAX_NODES tokens, for which `best` has room. at : their place in the part of the prompt
@@ -109,14 +118,12 @@ static specrt_status specrt__session_warm(specrt_cuda_session *s, int32_t i, int
                           0, stream, s->device_residents, s->ring.caches + i, s->batch.states + i);
 }
 
-SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s, int32_t i,
-                                                          const int32_t *tokens, int32_t n,
-                                                          const float *logits, void *stream) {
+/* Tokens in parts. */
+static specrt_status specrt__session_read_all(specrt_cuda_session *s, int32_t i,
+                                              const int32_t *tokens, int32_t n, const float *logits,
+                                              void *stream) {
     const int32_t most = SPECRT_TREE_MAX_NODES;
-    int32_t waiting = 0, first;
-    if (i < 0 || specrt__session_range(s, i, &first) == 0 || !tokens || n < 0)
-        return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    int32_t waiting = 0;
     for (int32_t at = 0; at < n; at += most) {
         int32_t here = n - at < most ? n - at : most;
         SPECRT__TRY(specrt__session_read(s, i, tokens + at, here,
@@ -130,17 +137,40 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s
     return SPECRT_STATUS_OK;
 }
 
+SPECRT_CUDA_API specrt_status specrt_cuda_session_prefill(specrt_cuda_session *s, int32_t i,
+                                                          const int32_t *tokens, int32_t n,
+                                                          const float *logits, void *stream) {
+    specrt__order_call call;
+    int32_t first, n_here;
+    SPECRT__TRY(specrt__session_call(s, "prefill", SPECRT__ORDER_PROMPTS, tokens || n == 0,
+                                     "tokens", stream, &call));
+    SPECRT__TRY(specrt__session_range(s, "prefill", 0, i, &first, &n_here));
+    SPECRT__TRY(specrt__order_check_each(&call, i, 1, SPECRT__ORDER_PROMPT | SPECRT__ORDER_READ));
+    if (n < 0)
+        return specrt_error_set(&s->order.error, SPECRT_STATUS_BAD_ARG,
+                                "prefill: n: expected 0 or more tokens, found %d", (int)n);
+    SPECRT__TRY(specrt__side_join(&s->side, stream));
+    SPECRT__TRY(specrt__session_read_all(s, i, tokens, n, logits, stream));
+    if (n > 0) specrt__order_move(&call, i, 1, SPECRT__ORDER_READ);
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT_CUDA_API specrt_status specrt_cuda_session_draw(specrt_cuda_session *s, const float *logits,
                                                        int32_t *tokens, void *stream) {
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "draw", SPECRT__ORDER_PROMPTS, logits && tokens,
+                                     "logits, tokens", stream, &call));
+    SPECRT__TRY(specrt__order_check_any(&call, SPECRT__ORDER_READ | SPECRT__ORDER_STARTED));
     unsigned blocks = specrt__session_blocks(s->batch.n);
-    if (!logits || !tokens || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
     SPECRT__TRY(specrt__side_join(&s->side, stream)); /* which may be reading what it learns from */
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_ask_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
                                s->batch, s->asked));
     SPECRT__TRY(specrt__cuda_verify(&s->drawer, s->asked, s->batch.samplings, logits,
                                     s->batch.learns, stream));
-    return SPECRT__LAUNCH(specrt__batch_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0, stream,
-                          s->batch.n, s->batch.learns, tokens);
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_answer_kernel, blocks, SPECRT__SESSION_THREADS, 0,
+                               stream, s->batch.n, s->batch.learns, tokens));
+    specrt__order_call_end(&call);
+    return SPECRT_STATUS_OK;
 }
 
 /* Nothing is routed of the trees to come. */
@@ -151,16 +181,22 @@ static specrt_status specrt__session_clear_routed(specrt__batch_part part, void 
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_start(specrt_cuda_session *s, int32_t i,
                                                         const int32_t *tokens, void *stream) {
-    int32_t first, n = specrt__session_range(s, i, &first);
-    if (n == 0 || !tokens) return SPECRT_STATUS_BAD_ARG;
+    specrt__order_call call;
+    int32_t first, n;
+    SPECRT__TRY(specrt__session_call(s, "start", SPECRT__ORDER_PROMPTS, tokens != NULL, "tokens",
+                                     stream, &call));
+    SPECRT__TRY(specrt__session_range(s, "start", -1, i, &first, &n));
+    SPECRT__TRY(specrt__order_check_each(&call, first, n, SPECRT__ORDER_READ));
+    SPECRT__TRY(specrt__order_check_start(&call));
     specrt__batch_part part = specrt__batch_of(s->batch, first, n);
-    s->level = 0;
     SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_start_kernel, specrt__session_blocks(32 * n),
                                SPECRT__SESSION_THREADS, 0, stream, part, tokens + first));
     SPECRT__TRY(specrt__session_clear_routed(part, stream));
     SPECRT__TRY(specrt__cuda_state_start(n, part.verdicts, part.states, stream));
-    return specrt__session_pack_rows(s, first, n, stream);
+    SPECRT__TRY(specrt__session_pack_rows(s, first, n, stream));
+    specrt__order_move(&call, first, n, SPECRT__ORDER_STARTED);
+    return SPECRT_STATUS_OK;
 }
 
 /* Learning and packing, beside the drafter's first pass. */
@@ -180,8 +216,10 @@ static specrt_status specrt__session_learn(specrt_cuda_session *s, const float *
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s,
                                                           const float *hidden, void *stream) {
-    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
-    s->level = 0;
+    specrt__order_call call;
+    SPECRT__TRY(
+        specrt__session_call(s, "observe", SPECRT__ORDER_CYCLES, true, NULL, stream, &call));
+    SPECRT__TRY(specrt__order_check_observe(&call));
     SPECRT__TRY(specrt__session_join(s, stream));
     SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_learn_kernel, specrt__session_blocks(32 * s->batch.n),
                                SPECRT__SESSION_THREADS, 0, stream, s->batch));
@@ -189,6 +227,7 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_observe(specrt_cuda_session *s
     SPECRT__TRY(specrt__session_clear_routed(s->batch, stream)); /* beside what is learnt */
     specrt_status status = specrt__session_learn(s, hidden);
     SPECRT__TRY(specrt__side_end(&s->side));
+    if (status == SPECRT_STATUS_OK) specrt__order_renew(&call, true);
     return status;
 }
 
@@ -244,22 +283,30 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_route_ahead(specrt_cuda_sessio
                                                               const void *draft_input,
                                                               void *stream) {
     specrt_status status = SPECRT_STATUS_OK;
-    if (s->level == s->tree.num_steps || s->n_ahead > s->level) return SPECRT_STATUS_BAD_ARG;
-    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
+    specrt__order_call call;
+    SPECRT__TRY(
+        specrt__session_call(s, "route_ahead", SPECRT__ORDER_CYCLES, true, NULL, stream, &call));
+    SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    int32_t level = call.cycle->level;
+    if (s->n_ahead > level)
+        return specrt__order_refuse(&call, "expand() before it: this level is being routed");
     bool any = specrt__session_foresees_any(s);
     if (any) SPECRT__TRY(specrt__side_fork(&s->ahead, stream));
     for (int32_t i = 0; i < s->policy->n_routed && status == SPECRT_STATUS_OK; i++)
         if (specrt__session_foresees(s, i))
             status =
-                specrt__session_route_clusters(s, i, s->level, NULL, draft_input, s->ahead.stream);
+                specrt__session_route_clusters(s, i, level, NULL, draft_input, s->ahead.stream);
     if (any) SPECRT__TRY(specrt__side_end(&s->ahead));
-    if (status == SPECRT_STATUS_OK) s->n_ahead = s->level + 1;
-    return status;
+    if (status != SPECRT_STATUS_OK) return status;
+    s->n_ahead = level + 1;
+    specrt__order_call_end(&call);
+    return SPECRT_STATUS_OK;
 }
 
-/* What was routed ahead is waited for. Where a graph holds half of it, this level is routed anew. */
-static specrt_status specrt__session_join_ahead(specrt_cuda_session *s, void *stream) {
-    specrt_status status = specrt__side_join(&s->ahead, stream);
+/* Whether a graph holds half of what must be in it whole. Then the level is routed anew. */
+static specrt_status specrt__session_check_halves(specrt_cuda_session *s, bool captured) {
+    specrt_status status = specrt__side_check(&s->ahead, captured);
+    if (status == SPECRT_STATUS_OK) status = specrt__side_check(&s->side, captured);
     if (status != SPECRT_STATUS_OK) s->n_ahead = 0;
     return status;
 }
@@ -270,7 +317,7 @@ static specrt_status specrt__session_route_level(specrt_cuda_session *s, int32_t
                                                  const void *draft_hidden, const void *draft_input,
                                                  void *stream) {
     const specrt_cuda_policy *p = s->policy;
-    SPECRT__TRY(specrt__session_join_ahead(s, stream));
+    SPECRT__TRY(specrt__side_join(&s->ahead, stream));
     for (int32_t i = 0; i < p->n_routed; i++) {
         bool there = s->n_ahead > level && specrt__session_foresees(s, i);
         if (p->routed[i].kind == SPECRT__DEVICE_CLUSTERS && !there)
@@ -311,39 +358,59 @@ static specrt_status specrt__session_expand(specrt_cuda_session *s, int32_t leve
 SPECRT_CUDA_API specrt_status specrt_cuda_session_expand(specrt_cuda_session *s,
                                                          const void *draft_hidden,
                                                          const void *draft_input, void *stream) {
-    if (s->level == s->tree.num_steps || !draft_hidden) return SPECRT_STATUS_BAD_ARG;
-    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
-    SPECRT__TRY(specrt__session_expand(s, s->level, draft_hidden, draft_input, stream));
-    s->level++;
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "expand", SPECRT__ORDER_CYCLES, draft_hidden != NULL,
+                                     "draft_hidden", stream, &call));
+    SPECRT__TRY(specrt__session_check_halves(s, call.captured));
+    SPECRT__TRY(specrt__order_check_level(&call, s->tree.num_steps));
+    SPECRT__TRY(specrt__session_expand(s, call.cycle->level, draft_hidden, draft_input, stream));
+    call.cycle->level++;
+    specrt__order_call_end(&call);
     return SPECRT_STATUS_OK;
 }
 
 SPECRT_CUDA_API specrt_status specrt_cuda_session_finish(specrt_cuda_session *s, void *stream) {
-    if (!specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "finish", SPECRT__ORDER_CYCLES, true, NULL, stream, &call));
+    SPECRT__TRY(specrt__order_check_stage(&call, SPECRT__ORDER_DRAFT));
     SPECRT__TRY(specrt__session_join(s, stream)); /* where nothing was drafted */
-    return specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream);
+    SPECRT__TRY(specrt__cuda_tree_finish(s->batch.n, s->batch.trees, s->batch.drafts, stream));
+    specrt__order_end_stage(&call, SPECRT__ORDER_DRAFTED);
+    return SPECRT_STATUS_OK;
 }
 
+/* Verdicts of the drafts.
+ *   ranks : the target's best are found on the way */
+static specrt_status specrt__session_verify(specrt_cuda_session *s, const float *logits, bool ranks,
+                                            void *stream) {
+    const specrt__batch_part *b = &s->batch;
+    if (ranks)
+        return specrt__verify_greedily(&s->verifier.params, b->drafts, logits, s->k_best, s->best,
+                                       SPECRT_TREE_MAX_NODES, s->scratch, b->verdicts, stream);
+    if (s->distributions.n_steps > 0)
+        return specrt__cuda_verify_chain(&s->verifier, &s->distributions, b->drafts, b->trees,
+                                         b->samplings, logits, b->verdicts, stream);
+    return specrt__cuda_verify(&s->verifier, b->drafts, b->samplings, logits, b->verdicts, stream);
+}
+
+/* The best of a greedy target are ranked once for both, unless padding may be among the best: it is never
+ * emitted, but read with the rest. */
 SPECRT_CUDA_API specrt_status specrt_cuda_session_verify(specrt_cuda_session *s,
                                                          const float *logits, void *stream) {
-    bool ranks = s->k_best > 0, sampled = s->verifier.params.sampled > 0; /* then rank apart */
-    if (!logits || !specrt__device_is_current(s->policy)) return SPECRT_STATUS_BAD_ARG;
-    if (s->distributions.n_steps > 0)
-        SPECRT__TRY(specrt__cuda_verify_chain(&s->verifier, &s->distributions, s->batch.drafts,
-                                              s->batch.trees, s->batch.samplings, logits,
-                                              s->batch.verdicts, stream));
-    else if (sampled || !ranks)
-        SPECRT__TRY(specrt__cuda_verify(&s->verifier, s->batch.drafts, s->batch.samplings, logits,
-                                        s->batch.verdicts, stream));
-    else
-        SPECRT__TRY(specrt__verify_greedily(&s->verifier.params, s->batch.drafts, logits, s->k_best,
-                                            s->best, SPECRT_TREE_MAX_NODES, s->scratch,
-                                            s->batch.verdicts, stream));
-    if (!ranks || !sampled) return SPECRT_STATUS_OK;
-    specrt__cuda_batch nodes =
-        specrt__verify_nodes(s->batch.drafts, s->batch.n, s->tree.num_draft_tokens);
-    return specrt__cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
-                                    s->scratch, stream);
+    specrt__order_call call;
+    SPECRT__TRY(specrt__session_call(s, "verify", SPECRT__ORDER_CYCLES, logits != NULL, "logits",
+                                     stream, &call));
+    SPECRT__TRY(specrt__order_check_stage(&call, SPECRT__ORDER_DRAFTED | SPECRT__ORDER_VERIFIED));
+    bool once = s->k_best > 0 && s->verifier.params.sampled == 0 && s->n_vocab == s->n_logits;
+    SPECRT__TRY(specrt__session_verify(s, logits, once, stream));
+    if (s->k_best > 0 && !once) {
+        specrt__cuda_batch nodes =
+            specrt__verify_nodes(s->batch.drafts, s->batch.n, s->tree.num_draft_tokens);
+        SPECRT__TRY(specrt__cuda_target_topk(&nodes, logits, s->n_logits, s->k_best, s->best, NULL,
+                                             s->scratch, stream));
+    }
+    specrt__order_end_stage(&call, SPECRT__ORDER_VERIFIED);
+    return SPECRT_STATUS_OK;
 }
 
 #endif

@@ -158,6 +158,15 @@ static bool specrt__device_is_current(const specrt_cuda_policy *p) {
     return cudaGetDevice(&device) == cudaSuccess && device == p->device;
 }
 
+/* Whose that is not. */
+static specrt_status specrt__device_refuse(const specrt_cuda_policy *p, const char *call,
+                                           specrt_error *err) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                            "%s: device: expected number %d, where the policy is, found another; "
+                            "call cudaSetDevice(%d)",
+                            call, p->device, p->device);
+}
+
 /* Makes a device the current one. @return the one before, for a second call. */
 static int specrt__device_switch(int device) {
     int before = device;
@@ -557,9 +566,12 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                                         specrt_cuda_policy **out,
                                                         specrt_error *err) {
     specrt_cuda_policy_desc defaults;
-    const specrt_head_desc *head = &policy->head->desc;
     SPECRT__CLEAR(&defaults, 1);
-    *out = NULL;
+    if (out) *out = NULL;
+    if (!policy || !out)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "cuda: policy, out: expected pointers, found NULL");
+    const specrt_head_desc *head = &policy->head->desc;
     if (!specrt__head_is_plain(head))
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "cuda: head: expected logits that are its products, found a "

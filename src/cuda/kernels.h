@@ -327,7 +327,9 @@ SPECRT__KERNEL specrt_status specrt__cuda_tree_finish(int32_t n_batch,
 
 /* Scratch of specrt__cuda_verify(). */
 typedef struct specrt__cuda_verifier_params {
-    int32_t n_batch, n_vocab;
+    int32_t n_batch;
+    int32_t n_logits;  /* columns of the target's logits, from row to row */
+    int32_t n_vocab;   /* tokens are below it; later columns are padding, and never read */
     int32_t max_nodes; /* 1 to SPECRT_TREE_MAX_NODES; times n_batch at most 65,535 */
     int32_t sampled;   /* 0: every sequence is greedy; 1: some may be sampled; 2: with filters */
 } specrt__cuda_verifier_params;
@@ -355,8 +357,9 @@ SPECRT__KERNEL specrt_status specrt__cuda_verifier_place(const specrt__cuda_veri
  *   verifier  : host
  *   drafts    : DEVICE [n_batch]; a draft that is a root alone draws the token after it
  *   samplings : DEVICE [n_batch]; its filters matter where the verifier was made for them
- *   logits    : DEVICE f32 [n_batch, max_nodes, n_vocab]
- *   verdicts  : DEVICE [n_batch]; n = 0 for an empty draft */
+ *   logits    : DEVICE f32 [n_batch, max_nodes, n_logits]; NaN counts as -inf
+ *   verdicts  : DEVICE [n_batch]; end is NONE; n = 0 for an empty draft, and where a node of the path has no
+ *              logit above -inf, which the twin refuses */
 SPECRT__KERNEL specrt_status specrt__cuda_verify(const specrt__cuda_verifier *verifier,
                                                  const specrt_cuda_draft *drafts,
                                                  const specrt_sampling *samplings,
@@ -371,6 +374,7 @@ typedef struct specrt__cuda_distributions {
     int32_t *ids;      /* tokens; -1: the column has none */
     float *probs;      /* f32, 0 where nothing is drawn */
     float *chances;    /* f32 [n_batch, n_steps] of the token that was drawn */
+    int32_t *sampled;  /* [n_batch, n_steps] that token; -1: none was drawn */
     float *weights;    /* f32 [n_batch, n_vocab] scratch of specrt__cuda_verify_chain() */
 } specrt__cuda_distributions;
 
@@ -392,8 +396,9 @@ SPECRT__KERNEL specrt_status specrt__cuda_propose(
 /* specrt__cuda_verify_chain() : chain rejection sampling. Twin: specrt_verify_chain(), given drafts that
  * specrt__cuda_propose() drew; the same tokens but as there.
  *   verifier : host, made for sampling
- *   trees    : DEVICE [n_batch] whose cycle is the draws' key
- *   others as in specrt__cuda_verify(), whose drafts are chains here */
+ *   trees    : DEVICE [n_batch] whose cycle is the draws' key, and level the levels that were drawn
+ *   others as in specrt__cuda_verify(), whose drafts are chains here; n = 0 also for a draft that is not the
+ *   chain that was drawn, nor its beginning */
 SPECRT__KERNEL specrt_status specrt__cuda_verify_chain(
     const specrt__cuda_verifier *verifier, const specrt__cuda_distributions *distributions,
     const specrt_cuda_draft *drafts, const specrt__cuda_tree *trees,

@@ -11,10 +11,13 @@
 #include "decode/verify.h"
 #include "decode/session.h"
 #include "cuda/launch.cuh"
+#include "cuda/pool.cuh"
 #include "cuda/ring.cuh"
+#include "cuda/batch.cuh"
 #include "cuda/shared.cuh"
 #include "cuda/device.cuh"
 #include "cuda/side.cuh"
+#include "cuda/order.cuh"
 #include "cuda/session_make.cuh"
 
 /* --- retrieval's part on the host --- */
@@ -70,7 +73,7 @@ static bool specrt__session_claims(specrt_cuda_session *s) {
 
 SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *s) {
     int32_t n = 0;
-    if (!s->rings || specrt__os_load(&s->warming) || !specrt__session_claims(s)) return 0;
+    if (!s || !s->rings || specrt__os_load(&s->warming) || !specrt__session_claims(s)) return 0;
     for (int32_t i = 0; i < s->batch.n; i++)
         n += specrt__ring_serve(&s->rings[i], s->retrievers[i], &s->n_begun[i]);
     specrt__os_store(&s->serving, 0);
@@ -91,12 +94,14 @@ static specrt_status specrt__session_check_params(specrt_cuda_session *s,
     twin.sampling = params->sampling;
     twin.draft = params->draft;
     twin.draft_temperature = params->draft_temperature;
-    SPECRT__TRY(specrt__session_columns(policy, params->n_logits, &s->n_logits, err));
+    s->n_logits = params->n_logits;
+    s->n_vocab = policy->n_vocab < s->n_logits ? policy->n_vocab : s->n_logits;
+    SPECRT__TRY(specrt__session_check_columns(policy, s->n_logits, err));
     SPECRT__TRY(specrt__session_shape(&twin, &tree, err));
     s->batch.n = params->n_batch ? params->n_batch : 1;
     s->hidden = hidden;
     SPECRT__TRY(specrt__tree_resolve(&tree, &s->tree, err));
-    SPECRT__TRY(specrt__verify_check(s->n_logits, &params->sampling, err));
+    SPECRT__TRY(specrt__verify_check(s->n_logits, s->n_vocab, &params->sampling, err));
     if (s->batch.n < 1 || s->batch.n > SPECRT__CUDA_MAX_BATCH)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "cuda: n_batch: expected 1 to %d, found %d", SPECRT__CUDA_MAX_BATCH,
@@ -161,17 +166,55 @@ static specrt_status specrt__session_make_batch(specrt_cuda_session *s,
     return SPECRT_STATUS_OK;
 }
 
+static unsigned specrt__session_blocks(int32_t n) {
+    return specrt__launch_blocks(n, SPECRT__SESSION_THREADS);
+}
+
+/* New rows are copied, or those that sequences share are found anew. */
+static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
+                                               void *stream) {
+    if (s->capacity == 0) return SPECRT_STATUS_OK;
+    if (s->shared.max_rows > 0) return specrt__shared_update(s->shared, s->batch.states, stream);
+    return specrt__cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
+                             stream);
+}
+
+/* The stream goes on when both sides are done, and no level is routed ahead. */
+static specrt_status specrt__session_join(specrt_cuda_session *s, void *stream) {
+    s->n_ahead = 0;
+    SPECRT__TRY(specrt__side_join(&s->ahead, stream));
+    return specrt__side_join(&s->side, stream);
+}
+
+/* Sequences as they were before their first token.
+ *   step : what the numbers of their generations go on by */
+static specrt_status specrt__session_empty(specrt_cuda_session *s, int32_t first, int32_t n,
+                                           uint64_t step, void *stream) {
+    const specrt_cuda_policy *p = s->policy;
+    specrt__batch_part part = specrt__batch_of(s->batch, first, n);
+    SPECRT__TRY(specrt__session_join(s, stream));
+    SPECRT__TRY(SPECRT__LAUNCH(specrt__batch_begin_kernel, specrt__session_blocks(n),
+                               SPECRT__SESSION_THREADS, 0, stream, part, step));
+    if (s->ring.caches)
+        SPECRT__TRY(SPECRT__LAUNCH(specrt__ring_begin_kernel, (unsigned)n,
+                                   specrt__block_size(SPECRT__SESSION_THREADS), 0, stream,
+                                   specrt__device_retrieval(p->policy)->keep,
+                                   s->ring.caches + first, s->ring.rings + first));
+    SPECRT__TRY(
+        specrt__cuda_state_begin(n, p->terminators, p->policy->n_terminators, part.states, stream));
+    return specrt__session_pack_rows(s, first, n, stream);
+}
+
 SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_policy *policy,
                                                          const specrt_cuda_session_params *params,
                                                          specrt_cuda_session **out,
                                                          specrt_error *err) {
-    const specrt_env *env = &policy->policy->env;
-    *out = NULL;
-    if (!specrt__device_is_current(policy))
+    if (out) *out = NULL;
+    if (!policy || !params || !out)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "cuda: device: expected number %d, where the policy is, found "
-                                "another; call cudaSetDevice(%d)",
-                                policy->device, policy->device);
+                                "cuda: policy, params, out: expected pointers, found NULL");
+    if (!specrt__device_is_current(policy)) return specrt__device_refuse(policy, "cuda", err);
+    const specrt_env *env = &policy->policy->env;
     specrt_cuda_session *s =
         (specrt_cuda_session *)specrt__base_alloc(env, sizeof(specrt_cuda_session));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
@@ -179,12 +222,13 @@ SPECRT_CUDA_API specrt_status specrt_cuda_session_create(const specrt_cuda_polic
     s->policy = policy;
     specrt_status status = specrt__session_make_batch(s, params, err);
     if (status == SPECRT_STATUS_OK) {
-        status = specrt_cuda_session_begin(s, -1, NULL);
+        status = specrt__session_empty(s, 0, s->batch.n, 0, NULL);
         if (status != SPECRT_STATUS_OK && specrt_cuda_check(err) == SPECRT_STATUS_OK)
             specrt_error_set(err, status, "cuda: session: first launch: %s",
                              specrt_status_name(status));
     }
     if (status == SPECRT_STATUS_OK) status = specrt__device_settle(err);
+    specrt__order_create(&s->order, s->batch.n);
     if (status == SPECRT_STATUS_OK)
         *out = s;
     else
@@ -214,7 +258,9 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
 
 SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
                                                   specrt_cuda_view *out) {
+    if (!out) return;
     SPECRT__CLEAR(out, 1);
+    if (!s) return;
     out->beam = s->batch.beams;
     out->draft = s->batch.drafts;
     out->verdict = s->batch.verdicts;
@@ -227,15 +273,6 @@ SPECRT_CUDA_API void specrt_cuda_session_get_view(const specrt_cuda_session *s,
     out->width = s->ring.width;
     out->n_bytes = s->memory.n_bytes;
     out->side = s->side.stream;
-}
-
-/* New rows are copied, or those that sequences share are found anew. */
-static specrt_status specrt__session_pack_rows(specrt_cuda_session *s, int32_t first, int32_t n,
-                                               void *stream) {
-    if (s->capacity == 0) return SPECRT_STATUS_OK;
-    if (s->shared.max_rows > 0) return specrt__shared_update(s->shared, s->batch.states, stream);
-    return specrt__cuda_pack(&s->policy->head, s->packings + first, n, s->capacity, s->row_stride,
-                             stream);
 }
 
 #endif

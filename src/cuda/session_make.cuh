@@ -18,6 +18,7 @@
 #include "cuda/shared.cuh"
 #include "cuda/device.cuh"
 #include "cuda/side.cuh"
+#include "cuda/order.cuh"
 
 enum { SPECRT__SESSION_THREADS = 128 };
 
@@ -33,9 +34,10 @@ struct specrt_cuda_session {
     const specrt_cuda_policy *policy;
     specrt__device_memory memory;
     specrt_tree_params tree;
-    int32_t n_logits, k_best; /* k_best: of the target's best at a node; 0: none */
-    int32_t level;            /* passes since the last start() or observe() */
-    int32_t capacity;         /* packed rows of a sequence */
+    int32_t n_logits, n_vocab; /* columns of the target's logits; tokens are below n_vocab */
+    int32_t k_best;            /* of the target's best at a node; 0: none */
+    int32_t capacity;          /* packed rows of a sequence */
+    specrt__order order;
     specrt_dtype hidden;
     specrt__batch_part batch;
     specrt_cuda_draft *asked;       /* DEVICE [n_batch] what draw() has the verifier look at */
@@ -182,7 +184,8 @@ static specrt_status specrt__session_make_trees(specrt_cuda_session *s, specrt_e
     return status;
 }
 
-/* Who draws by which key. */
+/* Who draws by which key. The first begin() of the application takes a generation's number, as later ones do:
+ * it is counted from one before sampling.generation. */
 static specrt_status specrt__session_make_samplings(specrt_cuda_session *s,
                                                     const specrt_sampling *sampling,
                                                     specrt_error *err) {
@@ -192,7 +195,8 @@ static specrt_status specrt__session_make_samplings(specrt_cuda_session *s,
     if (!host) return SPECRT_STATUS_NO_MEMORY;
     for (size_t i = 0; i < n; i++) {
         host[i] = *sampling;
-        host[i].sequence += i;
+        host[i].session += i;
+        host[i].generation--;
     }
     specrt_status status = specrt__device_upload(&s->memory, host, n, &s->batch.samplings, err);
     specrt__base_free(env, host);
@@ -207,7 +211,8 @@ static specrt_status specrt__session_make_verifier(specrt_cuda_session *s, int32
     bool filters = sampling->top_k > 0 || sampling->top_p > 0 || sampling->min_p > 0;
     void *memory;
     p.n_batch = s->batch.n;
-    p.n_vocab = s->n_logits;
+    p.n_logits = s->n_logits;
+    p.n_vocab = s->n_vocab;
     p.max_nodes = max_nodes;
     p.sampled = sampling->temperature > 0 ? (filters ? 2 : 1) : 0;
     size_t bytes = specrt__cuda_verifier_bytes(&p);
@@ -235,7 +240,8 @@ static specrt_status specrt__session_make_distributions(specrt_cuda_session *s,
     SPECRT__TRY(specrt__device_clear(m, n_all, &distributions->ids, err));
     SPECRT__TRY(specrt__device_clear(m, n_all, &distributions->probs, err));
     SPECRT__TRY(specrt__device_clear(m, n, &distributions->chances, err));
-    return specrt__device_clear(m, n_batch * (size_t)s->n_logits, &distributions->weights, err);
+    SPECRT__TRY(specrt__device_clear(m, n, &distributions->sampled, err));
+    return specrt__device_clear(m, n_batch * (size_t)s->n_vocab, &distributions->weights, err);
 }
 
 /* What to pack of sequence i, and where. */
@@ -447,6 +453,7 @@ static specrt_status specrt__session_make_routes(specrt_cuda_session *s, specrt_
     const specrt_cuda_policy *p = s->policy;
     size_t n = (size_t)s->batch.n;
     s->batch.n_ids = p->policy->head->n_ids;
+    s->batch.n_vocab = s->n_vocab;
     s->batch.costs.packs = s->shared.max_rows == 0;
     s->batch.costs.n_fixed = p->policy->fixed.n_rows;
     s->batch.costs.row =

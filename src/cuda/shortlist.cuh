@@ -203,7 +203,8 @@ typedef struct specrt__shortlist_ranks {
     const specrt__cuda_segment *segments; /* [n_batch, n_segments]; NULL: column i is token i */
     int32_t starts[SPECRT__CUDA_MAX_SEGMENTS], n_segments;
     int32_t n_columns, n_parts, k;
-    const float *logits; /* [n_batch, max_n, n_columns] */
+    int32_t row_size;    /* floats from row to row of logits, of which n_columns are ranked */
+    const float *logits; /* [n_batch, max_n, row_size] */
     int32_t max_n, n_step;
     const int32_t *n;        /* as in specrt__head_product */
     uint32_t *tickets;       /* [n_batch], then [n_batch, max_n]: 0 */
@@ -394,7 +395,7 @@ static __device__ bool specrt__shortlist_rank(const specrt__shortlist_ranks &r) 
     specrt__shortlist_found found = {best, 0, 0};
     if (counts)
         specrt__shortlist_rank_part(r, b, (int32_t)blockIdx.x * SPECRT__SHORTLIST_PART,
-                                    r.logits + row * (size_t)r.n_columns, keys, &found);
+                                    r.logits + row * (size_t)r.row_size, keys, &found);
     if (r.n_parts > 1) {
         uint64_t *out = r.keys + (part + blockIdx.x) * (size_t)r.k;
         for (int32_t i = (int32_t)threadIdx.x; i < r.k; i += (int32_t)blockDim.x)
@@ -436,6 +437,7 @@ SPECRT__KERNEL size_t specrt__cuda_topk_bytes(int64_t n_columns, int64_t n_rows,
 static specrt_status specrt__shortlist_prepare(specrt__shortlist_ranks *r,
                                                const specrt__cuda_batch *batch, const float *logits,
                                                int32_t k, int32_t *ids, void *scratch, dim3 *grid) {
+    r->row_size = r->n_columns;
     r->logits = logits;
     r->k = k;
     r->ids = ids;

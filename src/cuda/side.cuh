@@ -51,16 +51,24 @@ static specrt_status specrt__side_end(specrt__side *side) {
     return SPECRT_STATUS_OK;
 }
 
-/* The stream goes on when what was forked is done. A graph on one side only is refused, before the runtime
- * invalidates it. */
+/* Whether a join may come on a stream. A graph on one side only is refused, before the runtime invalidates
+ * it.
+ *   captured : the stream is */
+static specrt_status specrt__side_check(specrt__side *side, bool captured) {
+    if (!side->forked || captured == side->captured) return SPECRT_STATUS_OK;
+    /* A captured fork that cannot be joined is a graph's that has ended without it. */
+    if (side->captured) side->forked = false;
+    return SPECRT_STATUS_CAPTURE;
+}
+
+/* The stream goes on when what was forked is done. */
 static specrt_status specrt__side_join(specrt__side *side, void *stream) {
-    specrt_status status = SPECRT_STATUS_CAPTURE;
     bool captured;
     if (!side->forked) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt__side_captured(stream, &captured));
-    if (captured == side->captured)
-        status = specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, side->join, 0));
-    /* A captured fork that cannot be joined is a graph's that has ended without it. */
+    SPECRT__TRY(specrt__side_check(side, captured));
+    specrt_status status =
+        specrt__launch_status(cudaStreamWaitEvent((cudaStream_t)stream, side->join, 0));
     if (status == SPECRT_STATUS_OK || side->captured) side->forked = false;
     return status;
 }

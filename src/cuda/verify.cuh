@@ -28,12 +28,12 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     const specrt_sampling *s = &samplings[sequence];
     specrt__cuda_distribution *distribution = &v.distributions[at];
     uint64_t best = 0;
-    logits += at * n_vocab;
+    logits += at * v.params.n_logits;
     for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
         if (v.best[at * n_parts + i] > best) best = v.best[at * n_parts + i];
     best = specrt__block_max(best);
-    int32_t id = best ? specrt__block_key_id(best) : 0;
-    float max = logits[id];
+    int32_t id = best ? specrt__block_key_id(best) : -1;
+    float max = id < 0 ? 0 : logits[id];
     bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
     if (specrt__block_thread() == 0) {
         distribution->best = id;
@@ -68,7 +68,7 @@ static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
     const specrt__cuda_distribution *distribution = &v.distributions[at];
     if (!distribution->drawn) return;
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_vocab, begin + i);
+        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
     __syncthreads();
     if (thread < SPECRT__VERIFY_LANES) {
         double sum = 0;
@@ -135,7 +135,7 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
     int32_t begin = block * SPECRT__VERIFY_BLOCK;
     int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     for (int32_t i = thread; i < n; i += specrt__block_threads())
-        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_vocab, begin + i);
+        weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
     __syncthreads();
     if (thread > 0) return;
     for (int32_t i = 0; i < n && before <= target; i++) {
@@ -146,8 +146,8 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
     v.tokens[at] = token;
 }
 
-/* The path of a sequence: while a child has the token that its parent drew. A warp calls, of which a lane
- * holds every 32nd node.
+/* The path of a sequence: while a child has the token that its parent drew; none, if a node of it drew
+ * nothing. A warp calls, of which a lane holds every 32nd node.
  *   tokens : of node i at i * step, -1: none.  Twin: specrt_verify_tree */
 static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const int32_t *tokens,
                                            int32_t step, int32_t max_nodes, specrt_verdict *out) {
@@ -162,11 +162,15 @@ static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const
         drawn[j] = i < n ? tokens[i * step] : 0;
     }
     while (node >= 0) {
-        int32_t token = 0, child = -1;
+        int32_t token = -1, child = -1;
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t x = __shfl_sync(0xffffffffu, drawn[j], node % 32);
-            if (node / 32 == j) token = x < 0 ? 0 : x;
+            if (node / 32 == j) token = x;
+        }
+        if (token < 0) {
+            n_out = 0;
+            break;
         }
         if (lane == 0) {
             out->nodes[n_out] = node;
@@ -181,7 +185,9 @@ static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const
         }
         node = child;
     }
-    if (lane == 0) out->n = n_out;
+    if (lane > 0) return;
+    out->n = n_out;
+    out->end = SPECRT_END_NONE;
 }
 
 /* Block b: the path of sequence b.  grid (n_batch), block 32 */
@@ -310,6 +316,7 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     ids[blockIdx.x] = sum > 0 ? tokens[i] : 0;
     logprobs[blockIdx.x] = sum > 0 ? logf(probs[i]) : -INFINITY;
     distributions.chances[at] = sum > 0 ? probs[i] : 0;
+    distributions.sampled[at] = sum > 0 ? tokens[i] : -1;
 }
 
 /* What the distribution of a node gives a token. */
@@ -351,8 +358,19 @@ static __device__ double specrt__verify_rest(const specrt__cuda_distribution *di
     return specrt__block_sum(sum);
 }
 
-/* Block b: how many of sequence b's draws the target takes, and what it emits instead of the next.
- *   grid (n_batch), any block.  Twin: specrt_verify_chain */
+/* Whether a draft is the chain that was sampled, or its beginning: any other would be judged by distributions
+ * that its tokens do not come from.
+ *   sampled : of each level, `level` of them.  Twin: specrt__session_check_sampled */
+static __device__ bool specrt__verify_is_sampled(const specrt_cuda_draft *draft, int32_t max_nodes,
+                                                 const int32_t *sampled, int32_t level) {
+    bool own = draft->n >= 1 && draft->n <= max_nodes && draft->n <= level + 1;
+    for (int32_t i = 1; own && i < draft->n; i++) own = draft->tokens[i] == sampled[i - 1];
+    return own;
+}
+
+/* Block b: how many of sequence b's draws the target takes, and what it emits instead of the next; nothing,
+ * if the draft is another or a node has no logit above -inf.
+ *   grid (n_batch), any block.  Twins: specrt_verify_chain, specrt_session_verify */
 static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     specrt__verify_chain_kernel(specrt__cuda_verifier v, specrt__cuda_distributions distributions,
                                 const specrt_cuda_draft *drafts, const specrt__cuda_tree *trees,
@@ -363,15 +381,19 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     const specrt_sampling *s = &samplings[b];
     specrt_verdict *out = &verdicts[b];
     int64_t cycle = (int64_t)trees[b].cycle, level = b * distributions.n_steps;
-    int32_t n = specrt__window_least(draft->n, v.params.max_nodes), n_vocab = v.params.n_vocab;
-    int32_t i = 0, thread = specrt__block_thread();
+    int32_t n = draft->n, n_vocab = v.params.n_vocab, i = 0, thread = specrt__block_thread();
     float *weights = distributions.weights + b * n_vocab;
     double total = 0;
-    n = specrt__window_least(n, distributions.n_steps + 1);
-    if (thread == 0) out->n = 0;
-    if (n < 1) return;
-    logits += at * n_vocab;
-    for (;; i++, at++, level++, logits += n_vocab) {
+    if (thread == 0) {
+        out->n = 0;
+        out->end = SPECRT_END_NONE;
+    }
+    if (!specrt__verify_is_sampled(draft, v.params.max_nodes, distributions.sampled + level,
+                                   trees[b].level))
+        return;
+    logits += at * v.params.n_logits;
+    for (;; i++, at++, level++, logits += v.params.n_logits) {
+        if (v.distributions[at].best < 0) return;
         total = specrt__verify_total(v, at, n_blocks);
         if (i + 1 >= n) break;
         int32_t token = draft->tokens[i + 1];
@@ -407,7 +429,7 @@ static __global__ void specrt__verify_remap_kernel(const int32_t *ids, int32_t n
 
 static bool specrt__verify_params_ok(const specrt__cuda_verifier_params *p) {
     return p && p->n_batch >= 1 && p->n_batch <= SPECRT__CUDA_MAX_BATCH && p->n_vocab >= 1 &&
-           p->n_vocab <= SPECRT_MAX_VOCAB && p->max_nodes >= 1 &&
+           p->n_vocab <= p->n_logits && p->n_logits <= SPECRT_MAX_VOCAB && p->max_nodes >= 1 &&
            p->max_nodes <= SPECRT_TREE_MAX_NODES && p->sampled >= 0 && p->sampled <= 2 &&
            p->n_batch * p->max_nodes <= 65535;
 }
@@ -486,6 +508,7 @@ static specrt_status specrt__verify_greedily(const specrt__cuda_verifier_params 
     specrt__cuda_batch nodes = specrt__verify_nodes(drafts, p->n_batch, p->max_nodes);
     SPECRT__TRY(
         specrt__shortlist_whole(&nodes, logits, p->n_vocab, k, ids, row_step, scratch, &r, &grid));
+    r.row_size = p->n_logits;
     return SPECRT__LAUNCH(specrt__verify_rank_kernel, grid, (int)SPECRT__SHORTLIST_THREADS, 0,
                           stream, r, drafts, verdicts);
 }
@@ -513,7 +536,7 @@ static bool specrt__verify_distributions_ok(const specrt__cuda_distributions *di
     return distributions && distributions->n_steps >= 1 &&
            distributions->n_steps <= SPECRT_TREE_MAX_STEPS && distributions->n_columns >= 1 &&
            distributions->ids && distributions->probs && distributions->chances &&
-           distributions->weights;
+           distributions->sampled && distributions->weights;
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_propose(

@@ -23,7 +23,8 @@ enum {
 /* How a node's token is drawn: a token is kept when it stands at or before (order, id) by (logit descending,
  * id ascending) and weighs `least` or more. */
 struct specrt__cuda_distribution {
-    int32_t best, id;
+    int32_t best; /* -1: no logit is above -inf */
+    int32_t id;
     uint32_t order;
     bool drawn; /* else the best is taken */
     float max, scale, least;
@@ -62,8 +63,10 @@ static __device__ float specrt__verify_kept(const specrt__cuda_distribution *dis
 /* Twin: specrt__verify_uniform. */
 static __device__ double specrt__verify_uniform(const specrt_sampling *s, int purpose, int64_t a,
                                                 int64_t b) {
-    uint64_t key[5] = {s->seed, s->sequence, (uint64_t)purpose, (uint64_t)a, (uint64_t)b}, z = 0;
-    for (int i = 0; i < 5; i++) {
+    uint64_t key[6] = {s->seed,           s->session,  s->generation,
+                       (uint64_t)purpose, (uint64_t)a, (uint64_t)b};
+    uint64_t z = 0;
+    for (int i = 0; i < 6; i++) {
         z += key[i] + 0x9E3779B97F4A7C15u;
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
         z = (z ^ z >> 27) * 0x94D049BB133111EBu;
@@ -76,7 +79,7 @@ static __device__ double specrt__verify_uniform(const specrt_sampling *s, int pu
 
 /* Block (p, node): the greatest key of logits [p * PART, + PART) of a node of all; NaN and -inf
  * are none.
- *   logits [n_batch, max_nodes, n_vocab] -> best u64 [n_batch, max_nodes, gridDim.x]
+ *   logits [n_batch, max_nodes, n_logits] -> best u64 [n_batch, max_nodes, gridDim.x]
  *   grid (parts, n_batch * max_nodes), any block.  Twin: specrt_logits_topk */
 static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
                                                   const specrt_cuda_draft *drafts,
@@ -86,7 +89,7 @@ static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
     int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_PART;
     int32_t end = specrt__window_least(n_vocab, begin + SPECRT__VERIFY_PART);
     uint64_t best = 0;
-    logits += (int64_t)at * n_vocab;
+    logits += (int64_t)at * v.params.n_logits;
     for (int32_t i = begin + specrt__block_thread(); i < end; i += specrt__block_threads()) {
         uint64_t key = specrt__block_key(logits[i], i);
         if (logits[i] > -INFINITY && key > best) best = key;

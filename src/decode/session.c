@@ -541,7 +541,9 @@ SPECRT_API specrt_status specrt_session_accept(specrt_session *s, const specrt_d
     SPECRT__TRY(specrt__session_check_rows(s, rows));
     SPECRT__TRY(specrt_session_verify(s, draft, rows->logits, out));
     specrt__session_cut(s, out);
-    return specrt__session_end(s, draft, rows, out);
+    specrt_status status = specrt__session_end(s, draft, rows, out);
+    if (status != SPECRT_STATUS_OK) SPECRT__CLEAR(out, 1);
+    return status;
 }
 
 /* Keeps a chain until its last token is known. */

@@ -34,6 +34,7 @@ static float bias[V];
 static uint8_t embedding[V * 34]; /* q8_0, 32 columns */
 static specrt_bundle *bundle;
 static specrt_head *head;
+static int32_t n_vocab = V; /* tokens are below it; the columns after them are padding */
 
 /* A multiple of 1/16, roughly normal. Sums of products of such numbers are exact, whatever their order. */
 static inline float draw_sixteenths(uint64_t *state, float deviation) {
@@ -114,7 +115,7 @@ static inline void target_logits(const int32_t *tokens, int32_t n, float *out) {
 }
 
 static inline int32_t prompt_token(int32_t sequence, int32_t i) {
-    return (37 * i + 11 * sequence + 5) % V;
+    return (37 * i + 11 * sequence + 5) % n_vocab;
 }
 
 /* --- the same on the device --- */
@@ -207,17 +208,16 @@ static inline void device_close(device *d) {
     cudaStreamDestroy(d->stream);
 }
 
-/* Begin, the prompts from number `first` on, each in two parts, the first tokens. */
-static inline void device_start(device *d, int32_t first, int32_t n_prompt) {
+/* The prompts from number `first` on, each in two parts, and the first tokens. */
+static inline void device_read(device *d, int32_t first, int32_t n_prompt) {
     static float logits[MAX_PROMPT * V], last[MAX_BATCH * V];
-    int32_t tokens[MAX_PROMPT], n_part = n_prompt / 9, end = n_prompt > 0 ? n_prompt : 1;
-    REQUIRE(!specrt_cuda_session_begin(d->session, -1, d->stream));
+    int32_t tokens[MAX_PROMPT], n_part = n_prompt / 9;
     for (int32_t i = 0; i < d->n; i++) {
-        for (int32_t j = 0; j < end; j++) tokens[j] = prompt_token(first + i, j);
-        target_logits(tokens, end, logits);
-        memcpy(last + i * V, logits + (end - 1) * V, V * sizeof *last);
+        for (int32_t j = 0; j < n_prompt; j++) tokens[j] = prompt_token(first + i, j);
+        target_logits(tokens, n_prompt, logits);
+        memcpy(last + i * V, logits + (n_prompt - 1) * V, V * sizeof *last);
         int32_t *device_tokens = (int32_t *)gpu_copy(tokens, sizeof tokens);
-        float *device_logits = (float *)gpu_copy(logits, (size_t)end * V * sizeof *logits);
+        float *device_logits = (float *)gpu_copy(logits, (size_t)n_prompt * V * sizeof *logits);
         REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens, n_part, device_logits,
                                              d->stream));
         REQUIRE(!specrt_cuda_session_prefill(d->session, i, device_tokens + n_part,
@@ -232,6 +232,11 @@ static inline void device_start(device *d, int32_t first, int32_t n_prompt) {
     REQUIRE(!specrt_cuda_session_start(d->session, -1, d->tokens, d->stream));
 }
 
+static inline void device_start(device *d, int32_t first, int32_t n_prompt) {
+    REQUIRE(!specrt_cuda_session_begin(d->session, -1, d->stream));
+    device_read(d, first, n_prompt);
+}
+
 /* A pass of the drafter, whose input is any state: what it gives. Expand is not told what was fed where that
  * was routed by before. */
 static inline void device_pass(device *d) {
@@ -241,7 +246,7 @@ static inline void device_pass(device *d) {
                                    D * sizeof(float), d->stream));
         REQUIRE(!specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream));
         CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream),
-                  SPECRT_STATUS_BAD_ARG);
+                  SPECRT_STATUS_BAD_ORDER);
         draft_input = NULL;
     }
     REQUIRE(!specrt__cuda_pack(&d->draft_table, d->passes, d->n, d->view.topk, D * sizeof(float),
@@ -266,9 +271,9 @@ static inline void device_cycle(device *d) {
     const specrt_cuda_view *v = &d->view;
     for (int32_t level = 0; level < v->num_steps; level++) device_pass(d);
     CHECK_INT(specrt_cuda_session_route_ahead(d->session, d->draft_input, d->stream),
-              SPECRT_STATUS_BAD_ARG);
+              SPECRT_STATUS_BAD_ORDER);
     CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, d->hidden, d->stream),
-              SPECRT_STATUS_BAD_ARG);
+              SPECRT_STATUS_BAD_ORDER);
     REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
     device_target(d);
     REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, d->stream));
@@ -312,14 +317,14 @@ static inline void submit(void *user, specrt_task *task) {
 }
 
 static inline void twin_start(twin *t, int32_t sequence, int32_t n_prompt) {
-    specrt_session_begin(t->session, SPECRT_BEGIN_NEW, 0);
     static float logits[MAX_PROMPT * V];
-    int32_t tokens[MAX_PROMPT], end = n_prompt > 0 ? n_prompt : 1;
+    int32_t tokens[MAX_PROMPT];
     specrt_target_rows rows = {.logits = logits};
-    for (int32_t j = 0; j < end; j++) tokens[j] = prompt_token(sequence, j);
-    target_logits(tokens, end, logits);
+    REQUIRE(!specrt_session_begin(t->session, NULL));
+    for (int32_t j = 0; j < n_prompt; j++) tokens[j] = prompt_token(sequence, j);
+    target_logits(tokens, n_prompt, logits);
     REQUIRE(!specrt_session_prefill(t->session, tokens, n_prompt, &rows));
-    t->root = specrt_session_draw(t->session, logits + (end - 1) * V);
+    REQUIRE(!specrt_session_draw(t->session, logits + (n_prompt - 1) * V, &t->root));
     REQUIRE(!specrt_session_start(t->session, t->root));
 }
 
@@ -330,7 +335,7 @@ static inline void twin_cycle(twin *t) {
         states_after(draft_table, beam.tokens, beam.n, hidden);
         REQUIRE(!specrt_session_expand(t->session, hidden, hidden, beam.n, &beam)); /* fed: any */
     }
-    specrt_session_finish(t->session, &t->draft);
+    REQUIRE(!specrt_session_finish(t->session, &t->draft));
     target_logits(t->draft.tokens, t->draft.n, t->logits);
     REQUIRE(!specrt_session_verify(t->session, &t->draft, t->logits, &t->verdict));
 }
@@ -376,6 +381,7 @@ static inline void check_cycle(const device *d, const twin *t, int32_t i) {
     gpu_get(&verdict, &d->view.verdict[i], sizeof verdict);
     CHECK_INT(draft.n, t->draft.n);
     CHECK_INT(verdict.n, t->verdict.n);
+    CHECK_INT(verdict.end, SPECRT_END_NONE);
     for (int32_t j = 0; j < draft.n && j < t->draft.n; j++) {
         CHECK_INT(draft.tokens[j], t->draft.tokens[j]);
         CHECK_INT(draft.parents[j], t->draft.parents[j]);
@@ -385,6 +391,7 @@ static inline void check_cycle(const device *d, const twin *t, int32_t i) {
     for (int32_t j = 0; j < verdict.n && j < t->verdict.n; j++) {
         CHECK_INT(verdict.tokens[j], t->verdict.tokens[j]);
         CHECK_INT(verdict.nodes[j], t->verdict.nodes[j]);
+        CHECK(verdict.tokens[j] < n_vocab);
     }
 }
 
@@ -421,7 +428,7 @@ typedef struct setting {
     specrt_draft_kind draft;
     float draft_temperature;
     int32_t n_more;   /* sequences after the first */
-    int32_t n_prompt; /* 0: N_PROMPT; below: none */
+    int32_t n_prompt; /* 0: N_PROMPT */
     bool abandons;    /* each sequence follows one of which the prompt alone was read */
     bool lends;       /* the device has the head and the embedding */
     bool halves;      /* graphs are begun that do not hold all they must */
@@ -493,8 +500,7 @@ static inline void ahead_halves(device *d) {
     device_cycle(d);
     device_observe(d);
     REQUIRE(!specrt_cuda_session_route_ahead(s, d->draft_input, d->stream));
-    device_observe(d); /* of no draft: the tree is there */
-    REQUIRE(!specrt_cuda_session_route_ahead(s, d->draft_input, d->stream));
+    CHECK_INT(specrt_cuda_session_observe(s, NULL, d->stream), SPECRT_STATUS_BAD_ORDER);
     cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
     CHECK_INT(specrt_cuda_session_expand(s, d->hidden, NULL, d->stream), SPECRT_STATUS_CAPTURE);
     CHECK_INT(cudaStreamEndCapture(d->stream, &graph), cudaSuccess);
@@ -511,12 +517,8 @@ static inline void ahead_halves(device *d) {
 
 /* The batch that comes after n_begun others. */
 static inline void start(device *d, twin *twins, const setting *how, int32_t n_begun) {
-    int32_t n_prompt = how->n_prompt > 0 ? how->n_prompt : how->n_prompt < 0 ? 0 : N_PROMPT;
-    for (int32_t i = 0; i < d->n; i++) {
-        specrt_session_set_sequence(twins[i].session,
-                                    how->sampling.sequence + (uint64_t)(n_begun * d->n + i));
-        twin_start(&twins[i], i + 3 * n_begun, n_prompt);
-    }
+    int32_t n_prompt = how->n_prompt > 0 ? how->n_prompt : N_PROMPT;
+    for (int32_t i = 0; i < d->n; i++) twin_start(&twins[i], i + 3 * n_begun, n_prompt);
     device_start(d, 3 * n_begun, n_prompt);
 }
 
@@ -542,11 +544,11 @@ typedef struct shared_policy {
 } shared_policy;
 
 static inline void open_policy(shared_policy *p, const char *text, bool lends) {
-    const int32_t reserved = V - 4; /* the last rank */
+    const int32_t reserved = n_vocab - 4; /* the last rank, where nothing is padding */
     specrt_head_desc known = {
         .rows = embedding, .dtype = SPECRT_DTYPE_Q8_0, .n_rows = V, .n_cols = 32};
     specrt_policy_desc desc = {.text = text,
-                               .n_vocab = V,
+                               .n_vocab = n_vocab,
                                .n_terminators = 1,
                                .terminators = &reserved,
                                .embedding = &known};
@@ -554,7 +556,9 @@ static inline void open_policy(shared_policy *p, const char *text, bool lends) {
     memset(p, 0, sizeof *p);
     open_all();
     desc.target = head;
-    REQUIRE(!specrt_policy_create(bundle, head, &desc, &p->policy, &err));
+    if (specrt_policy_create(bundle, head, &desc, &p->policy, &err))
+        test_fail(__FILE__, __LINE__, err.msg);
+    REQUIRE(p->policy);
     if (lends) lend(&p->lent);
     if (specrt_cuda_policy_create(p->policy, &p->lent, &p->device, &err))
         test_fail(__FILE__, __LINE__, err.msg);
@@ -571,6 +575,7 @@ static inline void open_device(device *d, const shared_policy *p, const setting 
     specrt_cuda_session_params wanted = {.tree = how->tree,
                                          .sampling = how->sampling,
                                          .n_batch = how->n_batch,
+                                         .n_logits = V,
                                          .draft = how->draft,
                                          .draft_temperature = how->draft_temperature,
                                          .stock = how->shared};
@@ -581,12 +586,13 @@ static inline void open_device(device *d, const shared_policy *p, const setting 
 static inline void open_twin(twin *t, const shared_policy *p, const setting *how, int32_t i) {
     specrt_session_params params = {.tree = how->tree,
                                     .sampling = how->sampling,
+                                    .n_logits = V,
                                     .draft = how->draft,
                                     .draft_temperature = how->draft_temperature,
                                     .submit = submit,
                                     .submit_user = how->neglects ? &t->left : NULL};
     specrt_error err = {0};
-    params.sampling.sequence += (uint64_t)i;
+    params.sampling.session += (uint64_t)i;
     REQUIRE(!specrt_session_create(p->policy, &params, NULL, &t->session, &err));
 }
 

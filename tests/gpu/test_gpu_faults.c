@@ -58,7 +58,7 @@ static void open_all(void) {
 
 /* Makes a policy and a session of it, and gives them back. */
 static specrt_status make_all(const specrt_policy *policy, specrt_error *err) {
-    specrt_cuda_session_params params = {.tree = {2, 3, 7}, .n_batch = 2};
+    specrt_cuda_session_params params = {.tree = {2, 3, 7}, .n_batch = 2, .n_logits = N_IDS};
     specrt_cuda_policy *shared = NULL;
     specrt_cuda_session *session = NULL;
     memset(err, 0, sizeof *err);
@@ -131,6 +131,7 @@ static int run_all(specrt_cuda_session *s, const float *x, int32_t *tokens, void
     specrt_session_stats *stats = (specrt_session_stats *)gpu_zeros(2 * sizeof *stats);
     specrt_status all[] = {specrt_cuda_session_begin(s, -1, stream),
                            specrt_cuda_session_prefill(s, 0, tokens, 2, NULL, stream),
+                           specrt_cuda_session_prefill(s, 1, tokens, 2, NULL, stream),
                            specrt_cuda_session_draw(s, x, tokens, stream),
                            specrt_cuda_session_start(s, -1, tokens, stream),
                            specrt_cuda_session_route_ahead(s, x, stream),
@@ -151,7 +152,7 @@ static int run_all(specrt_cuda_session *s, const float *x, int32_t *tokens, void
 
 /* With another device current nothing is started on it, and closing gives back what is on the first. */
 static void test_other_device(void) {
-    specrt_cuda_session_params params = {.tree = {1, 3, 4}, .n_batch = 2};
+    specrt_cuda_session_params params = {.tree = {1, 3, 4}, .n_batch = 2, .n_logits = N_IDS};
     specrt_cuda_policy *shared;
     specrt_cuda_session *session, *none;
     specrt_error err;
@@ -166,11 +167,11 @@ static void test_other_device(void) {
     for (int named = 0; named < 2; named++) {
         cudaStream_t stream = NULL;
         if (named) gpu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-        CHECK_INT(run_all(session, x, tokens, stream), 10);
+        CHECK_INT(run_all(session, x, tokens, stream), 11);
         gpu_check(cudaSetDevice(1), "cudaSetDevice");
         CHECK_INT(run_all(session, x, tokens, stream), 0);
         gpu_check(cudaSetDevice(0), "cudaSetDevice");
-        CHECK_INT(run_all(session, x, tokens, stream), 10);
+        CHECK_INT(run_all(session, x, tokens, stream), 11);
         if (named) gpu_check(cudaStreamDestroy(stream), "stream");
     }
     gpu_check(cudaSetDevice(1), "cudaSetDevice");

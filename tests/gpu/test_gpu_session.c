@@ -35,7 +35,7 @@ static bool is_long(void) {
 static setting setting_of(const char *policy) {
     return (setting){.policy = policy,
                      .tree = {2, 3, 7},
-                     .sampling = {.temperature = 1, .seed = gpu_seed(4), .sequence = 9},
+                     .sampling = {.temperature = 1, .seed = gpu_seed(4), .session = 9},
                      .n_batch = 2,
                      .n_cycles = is_long()      ? 60
                                  : test_brief() ? 2
@@ -68,6 +68,88 @@ static void test_greedy(void) {
         if (i) how.n_batch = 1, how.graph = true;
         run(&how);
     }
+}
+
+/* Columns of logits behind the vocabulary, which the target's greatest logits are in. */
+static void test_padded(void) {
+    static const char *const texts[] = {"static:30+window:16@positions=tree", "full",
+                                        "static:20+window:12+retrieve:9@prompt=best@graph=off"
+                                        "@mode=async",
+                                        "window:40@min=30"};
+    size_t n;
+    open_all();
+    specrt_bundle *usual = bundle;
+    n_vocab = V - 12;
+    uint8_t *bytes = fixture_ranks_bundle(n_vocab, 2, 40, &n);
+    REQUIRE(!specrt_bundle_open_memory(bytes, n, "b", NULL, &bundle, NULL));
+    for (int32_t i = n_vocab; i < V; i++) bias[i] += 50;
+    for (int i = 0; i < 8; i++) {
+        setting how = setting_of(texts[i / 2]);
+        if (i % 2) memset(&how.sampling, 0, sizeof how.sampling);
+        if (i == 2) how.draft = SPECRT_DRAFT_SAMPLED, how.tree = (specrt_tree_params){4, 1, 5};
+        how.graph = i < 4;
+        how.n_more = i == 4;
+        run(&how);
+    }
+    for (int32_t i = n_vocab; i < V; i++) bias[i] -= 50;
+    specrt_bundle_close(bundle);
+    free(bytes);
+    bundle = usual;
+    n_vocab = V;
+}
+
+enum { GENERATIONS = 3, DRAWS = 8 };
+
+/* What two sequences and their twins draw at the first positions of a generation, all tokens being alike. */
+static void draw_keys(device *d, twin *twins, const int32_t *token, const float *logits,
+                      int32_t (*out)[DRAWS]) {
+    static const float alike[V] = {0};
+    int32_t found[2], expected;
+    for (int j = 0; j < DRAWS; j++) {
+        for (int32_t i = 0; i < 2; i++)
+            REQUIRE(!specrt_cuda_session_prefill(d->session, i, token, 1, NULL, d->stream));
+        REQUIRE(!specrt_cuda_session_draw(d->session, logits, d->tokens, d->stream));
+        gpu_get(found, d->tokens, sizeof found);
+        for (int i = 0; i < 2; i++) {
+            REQUIRE(!specrt_session_prefill(twins[i].session, &(const int32_t){3}, 1, NULL));
+            REQUIRE(!specrt_session_draw(twins[i].session, alike, &expected));
+            CHECK_INT(found[i], expected);
+            out[i][j] = found[i];
+        }
+    }
+}
+
+/* No two generations of two sequences have a key in common, and the twins have the same keys: also where a
+ * sequence begins alone, and where it begins twice. */
+static void test_keys(void) {
+    static twin twins[2];
+    const int32_t token = 3;
+    int32_t drawn[GENERATIONS][2][DRAWS], *all = drawn[0][0];
+    setting how = setting_of("full");
+    shared_policy shared;
+    device d;
+    how.sampling.generation = 5;
+    open_policy(&shared, how.policy, false);
+    open_device(&d, &shared, &how);
+    for (int i = 0; i < 2; i++) open_twin(&twins[i], &shared, &how, i);
+    int32_t *read = (int32_t *)gpu_copy(&token, sizeof token);
+    float *logits = (float *)gpu_zeros(2 * V * sizeof *logits);
+    for (int g = 0; g < GENERATIONS; g++) {
+        for (int32_t i = 0; i < 2; i++) REQUIRE(!specrt_session_begin(twins[i].session, NULL));
+        REQUIRE(!specrt_cuda_session_begin(d.session, -1, d.stream));
+        for (int again = 0; again < g; again++) {
+            REQUIRE(!specrt_session_begin(twins[1].session, NULL));
+            REQUIRE(!specrt_cuda_session_begin(d.session, 1, d.stream));
+        }
+        draw_keys(&d, twins, read, logits, drawn[g]);
+    }
+    for (int i = 0; i < 2 * GENERATIONS; i++)
+        for (int j = 0; j < i; j++)
+            CHECK(memcmp(all + i * DRAWS, all + j * DRAWS, DRAWS * sizeof *all) != 0);
+    for (int i = 0; i < 2; i++) specrt_session_close(twins[i].session);
+    gpu_free(read), gpu_free(logits);
+    device_close(&d);
+    close_policy(&shared);
 }
 
 /* Chains sampled from shortlists whose rows stand in the twin's order: packed ones need not. */
@@ -117,7 +199,7 @@ static void test_prompt(void) {
     how.n_cycles = 2;
     run(&how);
     how = setting_of("static:20+window:12");
-    how.n_prompt = -1;
+    how.n_prompt = 1;
     how.n_cycles = 1;
     how.abandons = true;
     run(&how);
@@ -390,7 +472,7 @@ static void draw_policy(char *text) {
 }
 
 static void test_random(void) {
-    static const int32_t prompts[] = {-1, 5, 80};
+    static const int32_t prompts[] = {1, 5, 80};
     char text[512];
     random_state = gpu_seed(31);
     for (int i = 0; i < (is_long() ? 60 : 2); i++) {
@@ -430,7 +512,7 @@ extern int harness_allocations_left __attribute__((weak));
 /* Memory that runs out at any call leaves nothing behind. */
 static void test_memory(void) {
     specrt_policy_desc desc = {.text = "static:20+retrieve:8@mode=async"};
-    specrt_cuda_session_params params = {.tree = {2, 3, 7}, .n_batch = 2};
+    specrt_cuda_session_params params = {.tree = {2, 3, 7}, .n_batch = 2, .n_logits = V};
     specrt_policy *policy;
     specrt_cuda_policy *shared = NULL;
     specrt_cuda_session *session = NULL;
@@ -464,7 +546,8 @@ static void test_most(void) {
                 "+centroid:2@always=8@beam=per_row+successor:6+sketch:8@keep=999",
         .embedding = &known};
     specrt_cuda_session_params params = {.tree = {SPECRT_TREE_MAX_STEPS, 1, NODES},
-                                         .sampling = {.temperature = 1},
+                                         .sampling = {.temperature = 1, .session = 1},
+                                         .n_logits = V,
                                          .draft = SPECRT_DRAFT_SAMPLED};
     specrt_policy *policy;
     specrt_cuda_policy *shared;
@@ -499,7 +582,7 @@ static void check_refused(const char *text, specrt_cuda_session_params params,
 }
 
 static void test_refusals(void) {
-    specrt_cuda_session_params good = {.tree = {2, 3, 7}}, p = good;
+    specrt_cuda_session_params good = {.tree = {2, 3, 7}, .n_logits = V}, p = good;
     open_all();
     p.hidden = SPECRT_DTYPE_F16;
     check_refused("centroid", p, SPECRT_STATUS_BAD_ARG, "f32");
@@ -517,6 +600,11 @@ static void test_refusals(void) {
     p = good;
     p.n_logits = V - 1;
     check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "n_logits");
+    p.n_logits = 0;
+    check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "n_logits");
+    p = good;
+    p.sampling.temperature = 1;
+    check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "session: expected a number of 1 or more");
     specrt_head *plain = head;
     specrt_head_desc capped = plain->desc;
     capped.softcap = 30;
@@ -531,6 +619,8 @@ static const test_case cases[] = {
      test_policies},
     {"calls", "so do its calls one by one", test_calls},
     {"greedy", "a chain and trees of a greedy target", test_greedy},
+    {"padded", "columns that are no tokens", test_padded},
+    {"keys", "of two sequences and their generations", test_keys},
     {"sampled", "chains sampled from the drafter", test_sampled},
     {"keep", "one sequence after another, with what was retrieved", test_keep},
     {"lost", "cycles that nobody works off", test_lost},

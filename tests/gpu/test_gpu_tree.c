@@ -184,6 +184,37 @@ static void draw_logits(float *x, int32_t n, int kind) {
     }
 }
 
+/* Rows of logits [n, n_vocab + n_padding], whose padding is greater than all tokens' logits. */
+static float *draw_rows(int32_t n, int32_t n_vocab, int32_t n_padding, int kind) {
+    int32_t row = n_vocab + n_padding;
+    float *out = (float *)malloc((size_t)n * (size_t)row * sizeof *out);
+    for (int32_t i = 0; i < n; i++) {
+        draw_logits(out + i * row, n_vocab, kind);
+        for (int32_t j = n_vocab; j < row; j++) out[i * row + j] = 1e6f + (float)j;
+    }
+    return out;
+}
+
+/* Logits as the device takes them: NaN, which the twins refuse, counts as -inf. */
+static float *without_nan(const float *logits, size_t n) {
+    float *out = (float *)malloc(n * sizeof *out);
+    for (size_t i = 0; i < n; i++) out[i] = isnan(logits[i]) ? -INFINITY : logits[i];
+    return out;
+}
+
+/* Where the twin refuses logits, the device emits nothing. */
+static void compare_verdict(const specrt_verdict *found, specrt_status status,
+                            const specrt_verdict *expected) {
+    CHECK(status == SPECRT_STATUS_OK || status == SPECRT_STATUS_BAD_INPUT);
+    CHECK((status == SPECRT_STATUS_OK) == (expected->n > 0));
+    CHECK_INT(found->n, expected->n);
+    CHECK_INT(found->end, SPECRT_END_NONE);
+    for (int32_t i = 0; i < expected->n; i++) {
+        CHECK_INT(found->tokens[i], expected->tokens[i]);
+        CHECK_INT(found->nodes[i], expected->nodes[i]);
+    }
+}
+
 /* A tree whose children are often what the target draws. */
 static void draw_draft(specrt_cuda_draft *d, int32_t n_vocab, bool chain) {
     d->n = 1 + random_below(MAX_NODES);
@@ -197,10 +228,10 @@ static void draw_draft(specrt_cuda_draft *d, int32_t n_vocab, bool chain) {
 }
 
 /* Gives nodes the tokens that their parents draw, so that paths are long. */
-static void plant(specrt_cuda_draft *d, specrt_verifier *v, const float *logits, int32_t n_vocab) {
+static void plant(specrt_cuda_draft *d, specrt_verifier *v, const float *logits, int32_t n_logits) {
     for (int32_t i = 1; i < d->n; i++)
         if (random_below(3))
-            d->tokens[i] = specrt_verifier_draw(v, logits + (int64_t)d->parents[i] * n_vocab,
+            d->tokens[i] = specrt_verifier_draw(v, logits + (int64_t)d->parents[i] * n_logits,
                                                 d->positions[d->parents[i]] + 1);
 }
 
@@ -210,36 +241,45 @@ typedef struct verify_case {
     specrt_verdict verdicts[BATCH];
 } verify_case;
 
-static void run_verify(int32_t n_vocab, int sampled, int kind) {
+static void draw_sampling(specrt_sampling *s, int32_t n_vocab, int sampled, int b) {
+    memset(s, 0, sizeof *s);
+    s->seed = fixture_random(&random_state);
+    s->session = 1 + (uint64_t)b;
+    s->generation = fixture_random(&random_state) % 5;
+    if (sampled && b > 0) s->temperature = random_below(4) ? 0.7f : 1e-35f;
+    if (sampled == 2 && random_below(3)) s->top_k = 1 + random_below(n_vocab + 5);
+    if (sampled == 2 && random_below(3)) s->top_p = 0.05f + 0.09f * (float)random_below(10);
+    if (sampled == 2 && random_below(3) == 0) s->min_p = 0.02f * (float)random_below(20);
+}
+
+static void run_padded(int32_t n_vocab, int32_t n_padding, int sampled, int kind) {
     static verify_case c;
     static specrt_verdict found[BATCH];
-    size_t row = (size_t)n_vocab, n = BATCH * MAX_NODES * row;
-    float *logits = (float *)malloc(n * sizeof *logits);
-    specrt__cuda_verifier_params p = {BATCH, n_vocab, MAX_NODES, sampled};
+    specrt_status statuses[BATCH];
+    int32_t row = n_vocab + n_padding;
+    size_t n = BATCH * MAX_NODES * (size_t)row;
+    float *logits = draw_rows(BATCH * MAX_NODES, n_vocab, n_padding, kind);
+    float *known = without_nan(logits, n);
+    specrt__cuda_verifier_params p = {BATCH, row, n_vocab, MAX_NODES, sampled};
     specrt__cuda_verifier verifier;
-    for (size_t i = 0; i < BATCH * MAX_NODES; i++) draw_logits(logits + i * row, n_vocab, kind);
     for (int b = 0; b < BATCH; b++) {
-        specrt_sampling *s = &c.samplings[b];
-        const float *mine = logits + (size_t)b * MAX_NODES * row;
+        const float *mine = known + (size_t)b * MAX_NODES * (size_t)row;
         specrt_verifier *v;
         specrt_draft draft = {0};
-        memset(s, 0, sizeof *s);
-        s->seed = fixture_random(&random_state);
-        s->sequence = (uint64_t)b;
-        if (sampled && b > 0) s->temperature = random_below(4) ? 0.7f : 1e-35f;
-        if (sampled == 2 && random_below(3)) s->top_k = 1 + random_below(n_vocab + 5);
-        if (sampled == 2 && random_below(3)) s->top_p = 0.05f + 0.09f * (float)random_below(10);
-        if (sampled == 2 && random_below(3) == 0) s->min_p = 0.02f * (float)random_below(20);
+        draw_sampling(&c.samplings[b], n_vocab, sampled, b);
         draw_draft(&c.drafts[b], n_vocab, b == 1);
-        REQUIRE(specrt_verifier_create(n_vocab, s, NULL, &v, NULL) == SPECRT_STATUS_OK);
-        plant(&c.drafts[b], v, mine, n_vocab);
+        REQUIRE(!specrt_verifier_create(row, n_vocab, &c.samplings[b], NULL, &v, NULL));
+        plant(&c.drafts[b], v, mine, row);
         draft.n = c.drafts[b].n;
         draft.tokens = c.drafts[b].tokens;
         draft.parents = c.drafts[b].parents;
-        CHECK_INT(specrt_verify_tree(v, &draft, mine, 1001, &c.verdicts[b]), SPECRT_STATUS_OK);
+        statuses[b] = specrt_verify_tree(v, &draft, mine, 1001, &c.verdicts[b]);
         specrt_verifier_close(v);
     }
-    if (sampled == 0 && kind == 0) c.drafts[2].n = c.verdicts[2].n = 0; /* rests */
+    if (sampled == 0 && kind == 0) { /* rests */
+        c.drafts[2].n = c.verdicts[2].n = 0;
+        statuses[2] = SPECRT_STATUS_BAD_INPUT;
+    }
     void *memory = gpu_zeros(specrt__cuda_verifier_bytes(&p)), *d_logits = gpu_copy(logits, n * 4);
     verify_case *d = (verify_case *)gpu_copy(&c, sizeof c);
     REQUIRE(specrt__cuda_verifier_place(&p, memory, &verifier) == SPECRT_STATUS_OK);
@@ -247,17 +287,13 @@ static void run_verify(int32_t n_vocab, int sampled, int kind) {
                                   d->verdicts, NULL),
               SPECRT_STATUS_OK);
     gpu_get(found, d->verdicts, sizeof found);
-    for (int b = 0; b < BATCH; b++) {
-        CHECK_INT(found[b].n, c.verdicts[b].n);
-        for (int32_t i = 0; i < c.verdicts[b].n; i++) {
-            CHECK_INT(found[b].tokens[i], c.verdicts[b].tokens[i]);
-            CHECK_INT(found[b].nodes[i], c.verdicts[b].nodes[i]);
-        }
-    }
-    gpu_free(memory);
-    gpu_free(d_logits);
-    gpu_free(d);
-    free(logits);
+    for (int b = 0; b < BATCH; b++) compare_verdict(&found[b], statuses[b], &c.verdicts[b]);
+    gpu_free(memory), gpu_free(d_logits), gpu_free(d);
+    free(logits), free(known);
+}
+
+static void run_verify(int32_t n_vocab, int sampled, int kind) {
+    run_padded(n_vocab, 0, sampled, kind);
 }
 
 static void test_greedy(void) {
@@ -297,6 +333,16 @@ static void test_whole(void) {
     run_verify(n_vocab, 2, 0);
 }
 
+/* Columns behind the vocabulary, whose logits are the greatest, are nobody's tokens. */
+static void test_padded(void) {
+    for (int sampled = 0; sampled < 3; sampled++)
+        for (int kind = 0; kind < 6; kind++)
+            if (takes((size_t)sampled, kind, 3)) run_padded(500, 12, sampled, kind);
+    run_padded(1023, 1026, 0, 1);
+    run_padded(1023, 1026, 2, 6);
+    if (!test_brief()) run_padded(4096, 5, 0, 0); /* the padding is a part of its own */
+}
+
 /* --- sampled chains --- */
 
 enum { STEPS = 4, CYCLE = 77 };
@@ -317,7 +363,7 @@ typedef struct chain_case {
     specrt__cuda_distributions device;
 } chain_case;
 
-static void draw_chain(chain_case *c, int32_t n_vocab, int kind, bool filters) {
+static void draw_chain(chain_case *c, int32_t n_vocab, int32_t n_logits, int kind, bool filters) {
     size_t n = (size_t)c->n_columns;
     c->ids = (int32_t *)malloc(BATCH * n * sizeof *c->ids);
     c->logits = (float *)malloc(STEPS * BATCH * n * sizeof *c->logits);
@@ -333,8 +379,10 @@ static void draw_chain(chain_case *c, int32_t n_vocab, int kind, bool filters) {
         memset(s, 0, sizeof *s);
         s->temperature = 0.8f;
         s->seed = fixture_random(&random_state);
+        s->session = 1 + (uint64_t)b;
+        s->generation = fixture_random(&random_state) % 5;
         if (filters) s->top_k = 1 + random_below(n_vocab), s->top_p = 0.8f;
-        REQUIRE(!specrt_verifier_create(n_vocab, s, NULL, &c->verifiers[b], NULL));
+        REQUIRE(!specrt_verifier_create(n_logits, n_vocab, s, NULL, &c->verifiers[b], NULL));
         c->drafts[b].n = b < BATCH - 1; /* the last rests */
     }
 }
@@ -358,12 +406,13 @@ static void send_chain(chain_case *c, int32_t n_vocab) {
     c->device.ids = (int32_t *)gpu_alloc(n);
     c->device.probs = (float *)gpu_alloc(n);
     c->device.chances = (float *)gpu_alloc(BATCH * STEPS * sizeof(float));
+    c->device.sampled = (int32_t *)gpu_alloc(BATCH * STEPS * sizeof(int32_t));
     c->device.weights = (float *)gpu_alloc(BATCH * (size_t)n_vocab * sizeof(float));
 }
 
 static void free_chain(chain_case *c) {
-    const void *used[] = {c->segments,     c->d_ids,          c->d_n_rows,      c->device.ids,
-                          c->device.probs, c->device.chances, c->device.weights};
+    const void *used[] = {c->segments,     c->d_ids,          c->d_n_rows,       c->device.ids,
+                          c->device.probs, c->device.chances, c->device.sampled, c->device.weights};
     for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) gpu_free((void *)(uintptr_t)used[i]);
     for (int b = 0; b < BATCH; b++) specrt_verifier_close(c->verifiers[b]);
     free(c->ids), free(c->logits), free(c->distribution_ids), free(c->distribution_probs);
@@ -427,12 +476,12 @@ static void propose_chain(chain_case *c, const specrt__cuda_layout *layout,
 }
 
 /* Logits of the target at the chain's nodes: what the drafter had, and a little noise. */
-static float *target_of_chain(const chain_case *c, int32_t n_vocab, int kind) {
-    float *out = (float *)malloc((size_t)(BATCH * (STEPS + 1) * n_vocab) * sizeof *out);
+static float *target_of_chain(const chain_case *c, int32_t n_vocab, int32_t n_padding, int kind) {
+    float *out = draw_rows(BATCH * (STEPS + 1), n_vocab, n_padding, kind);
     for (int b = 0; b < BATCH; b++)
         for (int32_t t = 0; t <= STEPS; t++) {
-            float *row = out + (b * (STEPS + 1) + t) * n_vocab;
-            draw_logits(row, n_vocab, t == STEPS ? 0 : kind);
+            float *row = out + (b * (STEPS + 1) + t) * (n_vocab + n_padding);
+            if (t == STEPS) draw_logits(row, n_vocab, 0);
             for (int32_t i = 0; i < c->n_columns && t < STEPS && kind == 0; i++)
                 row[c->ids[b * c->n_columns + i]] =
                     1.2f * c->logits[(t * BATCH + b) * c->n_columns + i];
@@ -440,24 +489,63 @@ static float *target_of_chain(const chain_case *c, int32_t n_vocab, int kind) {
     return out;
 }
 
-static void run_chain(int32_t n_vocab, int32_t n_first, int32_t n_second, int kind, bool filters) {
+/* Where all levels are drawn. The first sequence's draft is replaced, the second's is cut. */
+static specrt__cuda_tree *end_chain(chain_case *c, bool altered, int32_t n_vocab) {
+    specrt__cuda_tree trees[BATCH];
+    memset(trees, 0, sizeof trees);
+    for (int b = 0; b < BATCH; b++) {
+        trees[b].cycle = CYCLE;
+        trees[b].level = c->drafts[b].n - 1;
+    }
+    if (altered && c->drafts[0].n > 1) {
+        int32_t *token = &c->drafts[0].tokens[c->drafts[0].n - 1];
+        *token = (*token + 1) % n_vocab;
+    }
+    if (altered && c->drafts[1].n > 1) c->drafts[1].n--;
+    return (specrt__cuda_tree *)gpu_copy(trees, sizeof trees);
+}
+
+/* The verdicts on the device's drafts, beside the twin's; those of a draft that is another say nothing. */
+static void compare_chain(chain_case *c, const specrt_verdict *found, const float *target,
+                          int32_t n_logits, bool altered) {
+    specrt_verdict expected;
+    CHECK_INT(found[BATCH - 1].n, 0);
+    for (int b = 0; b < BATCH - 1; b++) {
+        if (altered && b == 0 && c->drafts[0].n > 1) {
+            CHECK_INT(found[0].n, 0);
+            continue;
+        }
+        specrt_status status = specrt_verify_chain(
+            c->verifiers[b], c->drafts[b].tokens + 1, c->distributions[b], c->drafts[b].n - 1,
+            target + b * (STEPS + 1) * n_logits, CYCLE, &expected);
+        compare_verdict(&found[b], status, &expected);
+    }
+}
+
+typedef struct chain_sizes {
+    int32_t n_vocab, n_padding, n_first, n_second;
+} chain_sizes;
+
+static void run_chain(chain_sizes size, int kind, bool filters, bool altered) {
     static chain_case c;
+    int32_t n_logits = size.n_vocab + size.n_padding;
     specrt__cuda_layout layout = {
-        2, 32, {SPECRT_DTYPE_F16, SPECRT_DTYPE_F16}, {n_first, n_second}, {0}};
-    specrt__cuda_verifier_params p = {BATCH, n_vocab, STEPS + 1, filters ? 2 : 1};
+        2, 32, {SPECRT_DTYPE_F16, SPECRT_DTYPE_F16}, {size.n_first, size.n_second}, {0}};
+    specrt__cuda_verifier_params p = {BATCH, n_logits, size.n_vocab, STEPS + 1, filters ? 2 : 1};
     specrt__cuda_verifier verifier;
-    specrt_verdict found[BATCH], expected;
+    specrt_verdict found[BATCH];
     memset(&c, 0, sizeof c);
-    c.n_columns = n_first + n_second;
-    c.max_rows[0] = n_first, c.max_rows[1] = n_second;
-    draw_chain(&c, n_vocab, kind, filters);
-    send_chain(&c, n_vocab);
+    c.n_columns = size.n_first + size.n_second;
+    c.max_rows[0] = size.n_first, c.max_rows[1] = size.n_second;
+    draw_chain(&c, size.n_vocab, n_logits, kind, filters);
+    send_chain(&c, size.n_vocab);
     specrt_sampling *samplings = (specrt_sampling *)gpu_copy(c.samplings, sizeof c.samplings);
-    specrt__cuda_tree *trees = (specrt__cuda_tree *)gpu_alloc(BATCH * sizeof *trees);
-    propose_chain(&c, &layout, samplings, trees);
-    float *target = target_of_chain(&c, n_vocab, kind);
-    size_t bytes = (size_t)(BATCH * (STEPS + 1) * n_vocab) * sizeof *target;
-    float *logits = (float *)gpu_copy(target, bytes);
+    specrt__cuda_tree *levels = (specrt__cuda_tree *)gpu_alloc(BATCH * sizeof *levels);
+    propose_chain(&c, &layout, samplings, levels);
+    specrt__cuda_tree *trees = end_chain(&c, altered, size.n_vocab);
+    float *target = target_of_chain(&c, size.n_vocab, size.n_padding, kind);
+    size_t n = (size_t)(BATCH * (STEPS + 1) * n_logits);
+    float *logits = (float *)gpu_copy(target, n * sizeof *target), *known = without_nan(target, n);
     void *memory = gpu_zeros(specrt__cuda_verifier_bytes(&p));
     specrt_cuda_draft *drafts = (specrt_cuda_draft *)gpu_copy(c.drafts, sizeof c.drafts);
     specrt_verdict *verdicts = (specrt_verdict *)gpu_alloc(sizeof found);
@@ -466,31 +554,35 @@ static void run_chain(int32_t n_vocab, int32_t n_first, int32_t n_second, int ki
                                         verdicts, NULL),
               SPECRT_STATUS_OK);
     gpu_get(found, verdicts, sizeof found);
-    CHECK_INT(found[BATCH - 1].n, 0);
-    for (int b = 0; b < BATCH - 1; b++) {
-        REQUIRE(!specrt_verify_chain(c.verifiers[b], c.drafts[b].tokens + 1, c.distributions[b],
-                                     c.drafts[b].n - 1, target + b * (STEPS + 1) * n_vocab, CYCLE,
-                                     &expected));
-        CHECK_INT(found[b].n, expected.n);
-        for (int32_t i = 0; i < expected.n; i++) {
-            CHECK_INT(found[b].tokens[i], expected.tokens[i]);
-            CHECK_INT(found[b].nodes[i], expected.nodes[i]);
-        }
-    }
-    void *used[] = {samplings, trees, logits, memory, drafts, verdicts};
-    for (int i = 0; i < 6; i++) gpu_free(used[i]);
-    free(target);
+    compare_chain(&c, found, known, n_logits, altered);
+    void *used[] = {samplings, levels, trees, logits, memory, drafts, verdicts};
+    for (int i = 0; i < 7; i++) gpu_free(used[i]);
+    free(target), free(known);
     free_chain(&c);
 }
 
 static void test_chains(void) {
+    const chain_sizes few = {9, 0, 5, 2}, more = {333, 0, 200, 33}, blocks = {2503, 0, 1200, 611};
     for (int kind = 0; kind < 6; kind++) {
-        if (!test_brief() || kind % 2 == 0) run_chain(9, 5, 2, kind, kind % 2);
-        if (!test_brief() || kind % 2 == 1) run_chain(333, 200, 33, kind, kind % 2 == 0);
+        if (!test_brief() || kind % 2 == 0) run_chain(few, kind, kind % 2, false);
+        if (!test_brief() || kind % 2 == 1) run_chain(more, kind, kind % 2 == 0, false);
     }
-    for (int i = 0; i < (test_brief() ? 1 : 2); i++) run_chain(2503, 1200, 611, 0, !i);
+    for (int i = 0; i < (test_brief() ? 1 : 2); i++) run_chain(blocks, 0, !i, false);
     for (int i = 0; i < (test_brief() ? 6 : 20); i++)
-        run_chain(9, 5, 2, 1, true); /* filters that cut among equals */
+        run_chain(few, 1, true, false); /* filters that cut among equals */
+}
+
+/* Padding is never emitted instead of a rejected token. */
+static void test_padded_chains(void) {
+    const chain_sizes size = {500, 12, 200, 33};
+    for (int kind = 0; kind < (test_brief() ? 2 : 6); kind++)
+        run_chain(size, kind, kind % 2, false);
+}
+
+/* A chain whose tokens were not drawn has no distribution to be judged by; a part of the one that was has. */
+static void test_altered_chains(void) {
+    const chain_sizes few = {9, 0, 5, 2}, more = {333, 0, 200, 33};
+    for (int i = 0; i < 3; i++) run_chain(i ? more : few, 0, i == 2, true);
 }
 
 static void test_remap(void) {
@@ -509,7 +601,7 @@ static void test_remap(void) {
 static void test_refusals(void) {
     specrt_tree_params shape = {33, 1, 2};
     specrt__cuda_tree tree;
-    specrt__cuda_verifier_params p = {1, 100, 65, 0};
+    specrt__cuda_verifier_params p = {1, 100, 100, 65, 0};
     specrt__cuda_verifier verifier;
     char memory[16];
     CHECK_INT(specrt__cuda_tree_bytes(&shape), 0);
@@ -524,6 +616,9 @@ static void test_refusals(void) {
     CHECK_INT(specrt__cuda_verifier_place(&p, memory, &verifier), SPECRT_STATUS_BAD_ARG);
     p.max_nodes = 64;
     CHECK(specrt__cuda_verifier_bytes(&p) > 0);
+    p.n_logits = 99;
+    CHECK_INT(specrt__cuda_verifier_bytes(&p), 0);
+    p.n_logits = 100;
     p.n_batch = 1024;
     p.max_nodes = 64;
     CHECK_INT(specrt__cuda_verifier_bytes(&p), 0);
@@ -541,7 +636,10 @@ static const test_case cases[] = {
     {"sampled", "the CPU's draws, token for token", test_sampled},
     {"filtered", "top_k, top_p and min_p", test_filtered},
     {"whole", "the best token and filters over a whole vocabulary", test_whole},
+    {"padded", "columns that are no tokens", test_padded},
     {"chains", "draws of sampled chains, and what the target makes of them", test_chains},
+    {"padded chains", "beside columns that are no tokens", test_padded_chains},
+    {"altered chains", "are not judged", test_altered_chains},
     {"remap", "rows to target ids", test_remap},
     {"refusals", "bad arguments give a status", test_refusals},
 };

@@ -6,7 +6,7 @@
 static setting setting_of(const char *policy) {
     return (setting){.policy = policy,
                      .tree = {2, 3, 7},
-                     .sampling = {.temperature = 0.4f, .seed = gpu_seed(4), .sequence = 9},
+                     .sampling = {.temperature = 0.4f, .seed = gpu_seed(4), .session = 9},
                      .n_batch = 2,
                      .n_cycles = 2, /* by calls, then as a graph */
                      .graph = true};

@@ -7,7 +7,7 @@ import unittest
 
 import numpy as np
 
-from specrt import SpecrtError, _lib
+from specrt import OrderError, SpecrtError, _lib
 from specrt import vllm as plugin
 from test_specrt import GOLDEN, ROOT, torch_or_skip
 
@@ -147,10 +147,17 @@ class Device(unittest.TestCase):
             cuda_library(_lib.library().path)
         vllm = Vllm(self.torch, 3)
         (_, _), (watch, proposer) = self.watches(vllm, "full")
+        with self.assertRaisesRegex(OrderError, r"specrt_cuda_session_expand: expected begin\(\) before it"):
+            watch.session.call("expand", watch.hidden, None)
+        watch.session.call("begin", -1)
         for _ in range(N_DRAFT + 1):
             watch.session.call("expand", watch.hidden, None)
-        with self.assertRaisesRegex(SpecrtError, "cuda_session_expand: .*expected the calls of a cycle in order, and"):
+        with self.assertRaisesRegex(OrderError, r"specrt_cuda_session_expand: expected finish\(\) in its place"):
             watch.session.call("expand", watch.hidden, None)
+        with self.assertRaisesRegex(SpecrtError, "specrt_cuda_session_begin: i: expected a sequence of -1 to 2, found 3"):
+            watch.session.call("begin", N_SLOTS)
+        with self.assertRaisesRegex(SpecrtError, "specrt_cuda_session_verify: logits: expected a pointer, found NULL"):
+            watch.session.call("verify", None)
 
     def compare_metrics(self, watches):
         host, device = ([*json.loads(watch.collect().json())["policies"].values()][0] for watch, _ in watches)

@@ -478,6 +478,10 @@ static void test_null(void) {
     NULLS(specrt_session_accept(s, &a->draft, NULL, &v));
     NULLS(specrt_session_accept(s, &a->draft, &none, &v));
     NULLS(specrt_session_accept(s, &a->draft, &rows, NULL));
+    specrt_draft half = a->draft; /* verified, but nothing can be learned of it */
+    half.depths = NULL;
+    NULLS(specrt_session_accept(s, &half, &rows, &v));
+    CHECK_INT(v.n, 0);
     NULLS(specrt_session_observe(s, NULL, &v, &rows));
     NULLS(specrt_session_observe(s, &a->draft, NULL, &rows));
     NULLS(specrt_session_observe(s, &bare, &v, &rows));
