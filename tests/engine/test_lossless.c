@@ -177,7 +177,7 @@ static void make_auto(const specrt_policy *policy, const specrt_session_params *
     sl_curve_add(&costs.head_first, 1000, 0.05);
     sl_curve_add(&costs.head_first, 32000, 0.3);
     for (int w = 0; w < PASS_WIDTHS; w++) costs.head[w] = costs.head_first;
-    REQUIRE(auto_create(&costs, params, policy, out, NULL) == SPECRT_STATUS_OK);
+    REQUIRE(auto_create(&costs, &params->tree, policy, out, NULL) == SPECRT_STATUS_OK);
 }
 
 /* autos : NULL: whole drafts. @return the accept length over all prompts; 0 when plain. */

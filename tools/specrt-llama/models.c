@@ -135,7 +135,7 @@ static specrt_status add_auto(models *m, const pass_costs *costs, const specrt_p
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected at most %d of auto and auto+SPEC, found more",
                                 MOST_AUTOS);
-    TRY(auto_create(costs, params, policy, &params->auto_draft, err));
+    TRY(auto_create(costs, &params->tree, policy, &params->auto_draft, err));
     m->autos[m->n_autos++] = params->auto_draft;
     return SPECRT_STATUS_OK;
 }

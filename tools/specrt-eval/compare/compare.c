@@ -45,7 +45,7 @@ static specrt_status know_costs(comparison *c, specrt_error *err) {
 
 static specrt_status add_auto(comparison *c, contestant *k, specrt_session_params *params,
                               specrt_error *err) {
-    TRY(auto_create(&c->costs, params, k->policy, &k->auto_draft, err));
+    TRY(auto_create(&c->costs, &params->tree, k->policy, &k->auto_draft, err));
     params->auto_draft = k->auto_draft;
     return SPECRT_STATUS_OK;
 }

@@ -260,7 +260,8 @@ static bool wants_hidden(const visit *v, const specrt_trace_record *r) {
 static void learn_recorded(visit *v, const replay_cycle *c) {
     const specrt_trace_record *r = &c->r;
     specrt_draft draft = {
-        r->n_nodes, r->tree_tokens, r->tree_parents, c->depths, c->masks, r->tree_logprobs, NULL};
+        r->n_nodes, r->tree_tokens, r->tree_parents, c->depths, c->masks, r->tree_logprobs, NULL,
+        0};
     specrt_verdict verdict;
     specrt_target_rows rows = {.ids = c->best, .k = replay_best_width(v->s->info)};
     const float *hidden = NULL;
@@ -341,7 +342,7 @@ static void learn(visit *v, place last) {
     p.k = replay_best_width(v->s->info);
     if (!add_path(v, &p, last)) return;
     add_trees(v, &p, last);
-    specrt_draft draft = {p.n, p.tokens, p.parents, p.depths, p.masks, p.logprobs, NULL};
+    specrt_draft draft = {p.n, p.tokens, p.parents, p.depths, p.masks, p.logprobs, NULL, 0};
     specrt_target_rows rows = {.ids = p.best, .k = p.k};
     const float *hidden = NULL;
     int32_t d = v->s->info->d_target, node = p.verdict.n - 1; /* events read the last one alone */
