@@ -181,10 +181,11 @@ static void read_prompt(batch *b, int32_t i) {
     gpu_free(read), gpu_free(known);
 }
 
-/* A cycle of the sequences that have started. */
-static void follow_cycle(batch *b, const bool *started) {
+/* The rest of a cycle of the sequences that have started; the first starts meanwhile, if it does. */
+static void follow_cycle(batch *b, const bool *started, bool starts) {
     device *d = &b->d;
     REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
+    if (starts) REQUIRE(!specrt_cuda_session_start(d->session, 0, d->tokens, d->stream));
     device_target(d);
     REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, d->stream));
     gpu_check(cudaStreamSynchronize(d->stream), "cycle");
@@ -224,13 +225,32 @@ static void test_others(void) {
         if (c == 3) REQUIRE(!specrt_cuda_session_begin(s, 0, d->stream));
         started[0] = c == 2;
         device_pass(d);
-        follow_cycle(b, started);
-        if (c == 1) REQUIRE(!specrt_cuda_session_start(s, 0, d->tokens, d->stream));
+        follow_cycle(b, started, c == 1);
     }
     close_batch(b);
 }
 
 /* --- graphs --- */
+
+/* The first cycle of a generation, whose draft alone is a graph: the host sees no finish() before verify(). */
+static void graph_draft(batch *b) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    device *d = &b->d;
+    cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeThreadLocal);
+    device_observe(d);
+    for (int32_t level = 0; level < d->view.num_steps; level++) device_pass(d);
+    REQUIRE(!specrt_cuda_session_finish(d->session, d->stream));
+    REQUIRE(cudaStreamEndCapture(d->stream, &graph) == cudaSuccess);
+    REQUIRE(cudaGraphInstantiateWithFlags(&exec, graph, 0) == cudaSuccess);
+    REQUIRE(cudaGraphLaunch(exec, d->stream) == cudaSuccess);
+    device_target(d);
+    REQUIRE(!specrt_cuda_session_verify(d->session, d->logits, d->stream));
+    gpu_check(cudaStreamSynchronize(d->stream), "cycle");
+    twin_cycle(&b->twins[0]);
+    check_cycle(d, &b->twins[0], 0);
+    cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
+}
 
 /* What a capture contains is not what came: a graph that is thrown away leaves the order as it was, and one
  * that is launched is known to the device alone. */
@@ -257,6 +277,9 @@ static void test_graphs(void) {
     CHECK_INT(specrt_cuda_session_expand(d->session, d->hidden, NULL, d->stream),
               SPECRT_STATUS_BAD_ORDER);
     CHECK_INT(call(b, PREFILL), SPECRT_STATUS_BAD_ORDER); /* no graph has prompts */
+    twin_start(&b->twins[0], 5, N_PROMPT);
+    device_start(d, 5, N_PROMPT);
+    graph_draft(b);
     close_batch(b);
 }
 

@@ -301,6 +301,8 @@ static void test_greedy(void) {
     for (size_t i = 0; i < sizeof n_vocab / sizeof n_vocab[0]; i++)
         for (int kind = 0; kind < 6; kind++)
             if (takes(i, kind, n_vocab[i] < 1000 ? 2 : 3)) run_verify(n_vocab[i], 0, kind);
+    run_verify(300, 0, 3);
+    for (int i = 0; i < 3; i++) run_verify(3, 0, 2); /* some nodes of a path have no logit */
 }
 
 static void test_sampled(void) {
