@@ -42,11 +42,12 @@
  *                own memory while a bundle opens. No other call allocates.
  *     Closing    close and free accept NULL. Close an object before the objects that it borrows.
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
- *     Arguments  n: rows of an array. out: receives the result. desc, params: copied; NULL: all defaults.
- *                env: copied; NULL: all defaults, or those of the head. token: target id. host: the models.
- *     Errors     Every status function may return OK and BAD_ARG: a NULL argument that is not documented, a
- *                value out of range. A failed call changes nothing else, sets *out to zeros and writes one
- *                line to err, which may be NULL. Calls on a session have no err: the line is in
+ *     Arguments  n: rows of an array. out: receives the result. desc: copied. params: copied; NULL: all
+ *                defaults. env: copied; NULL: all defaults, or those of the head. token: target id. host: the
+ *                models. Other pointers may be NULL only where a comment says so, or the array is empty.
+ *     Errors     Every status function may return OK and BAD_ARG. A failed call changes nothing else, sets
+ *                *out to zeros and writes one line to err, which may be NULL. For a NULL argument, a function
+ *                without a status returns NULL, 0 or -1. Calls on a session have no err: the line is in
  *                specrt_session_last_error(). They return BAD_ORDER when they do not come in order, and
  *                BAD_INPUT for logits with a NaN, or with none above -inf.
  *     Threads    Bundles, heads and policies are immutable and shareable. One thread at a time may use a
@@ -334,7 +335,7 @@ typedef struct specrt_policy specrt_policy; /* a policy bound to a bundle and a 
 
 /* What to create. Zero-initialise it. */
 typedef struct specrt_policy_desc {
-    const char *text;      /* the policy, copied; NULL: "microspec" */
+    const char *text;      /* the policy, copied; required */
     int32_t n_vocab;       /* tokens are in [0, n_vocab); 0: from the bundle, else from the head */
     int32_t n_terminators; /* tokens that end a generation, in addition to the bundle's */
     const int32_t *terminators; /* i32 [n_terminators], copied */
@@ -1340,7 +1341,8 @@ SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt
 #define SPECRT_DIGEST_TOLERANCE 0.5f /* largest distance of digests of one head */
 
 /* specrt_digest_distance() : 0 for equal heads, about 0.1 for a 4-bit quantisation, about 1.4 for another
- * head or row order. It ignores a constant that is added to every row, because softmax does.
+ * head or row order; infinity for NULL. It ignores a constant that is added to every row, because softmax
+ * does.
  *   a, b : digests */
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
 
@@ -1663,7 +1665,8 @@ SPECRT_API void specrt_align_close(specrt_align *align);
 
 /* specrt_align_observe() : Adds the positions of one cycle.
  *   positions : [n] steps ascending
- * @return how many were kept; -1, and none is, for a token out of range or steps out of order. */
+ * @return how many were kept; -1, and none is, for a token out of range, steps out of order, or a covered
+ * position without logits or hidden. */
 SPECRT_API int32_t specrt_align_observe(specrt_align *align, const specrt_align_position *positions,
                                         int32_t n);
 
@@ -2057,6 +2060,15 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
         if (specrt__try != SPECRT_STATUS_OK) return specrt__try;                                   \
     } while (0)
 
+/* Refuses NULL for an argument that the call needs, by the names in the header. */
+#define SPECRT__NEED(argument)                                                                     \
+    do {                                                                                           \
+        if (!(argument)) return specrt__base_refuse_null(err, __func__, #argument);                \
+    } while (0)
+
+SPECRT__INTERNAL specrt_status specrt__base_refuse_null(specrt_error *err, const char *function,
+                                                        const char *argument);
+
 /* Zeroes the n elements that a typed pointer points to. */
 #define SPECRT__CLEAR(pointer, n) ((void)memset((pointer), 0, (size_t)(n) * sizeof *(pointer)))
 
@@ -2212,12 +2224,19 @@ SPECRT_API specrt_status specrt_error_set(specrt_error *err, specrt_status statu
         va_list args;
         va_start(args, format);
         err->status = status;
-        vsnprintf(err->msg, sizeof err->msg, format, args);
+        err->msg[0] = '\0';
+        if (format) vsnprintf(err->msg, sizeof err->msg, format, args);
         va_end(args);
         for (char *p = err->msg; *p; p++) /* names from hostile files stay on one line */
             if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
     }
     return status;
+}
+
+SPECRT__INTERNAL specrt_status specrt__base_refuse_null(specrt_error *err, const char *function,
+                                                        const char *argument) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: %s: expected a pointer, found NULL",
+                            function, argument);
 }
 
 /* --- half and bfloat16 --- */
@@ -2254,6 +2273,7 @@ SPECRT_API uint64_t specrt_hash64(const void *data, size_t bytes, uint64_t seed)
     const uint8_t *p = (const uint8_t *)data;
     size_t left = bytes;
     uint64_t hash = seed + SPECRT__BASE_P5;
+    if (!data && bytes > 0) return 0;
     if (bytes >= 32) {
         uint64_t lane[4] = {seed + SPECRT__BASE_P1 + SPECRT__BASE_P2, seed + SPECRT__BASE_P2, seed,
                             seed - SPECRT__BASE_P1};
@@ -2333,12 +2353,14 @@ static void specrt__base_sha_block(uint32_t state[8], const uint8_t *block) {
 SPECRT_API void specrt_sha256_init(specrt_sha256 *sha) {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    if (!sha) return;
     memset(sha, 0, sizeof *sha);
     memcpy(sha->state, start, sizeof start);
 }
 
 SPECRT_API void specrt_sha256_update(specrt_sha256 *sha, const void *data, size_t bytes) {
     const uint8_t *p = (const uint8_t *)data;
+    if (!sha || !data) return;
     size_t held = (size_t)(sha->n_bytes % 64);
     sha->n_bytes += bytes;
     if (held + bytes >= 64 && held > 0) {
@@ -2352,6 +2374,8 @@ SPECRT_API void specrt_sha256_update(specrt_sha256 *sha, const void *data, size_
 
 SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]) {
     uint8_t tail[72] = {0x80};
+    if (digest) memset(digest, 0, 32);
+    if (!sha || !digest) return;
     uint64_t n_bits = sha->n_bytes * 8;
     size_t n_pad = 64 - (size_t)((sha->n_bytes + 8) % 64);
     for (int i = 0; i < 8; i++) tail[n_pad + (size_t)i] = (uint8_t)(n_bits >> (56 - 8 * i));
@@ -2363,6 +2387,7 @@ SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]) {
 SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, const void *bytes,
                                             size_t n) {
     uint8_t head[8];
+    if (!bytes && n > 0) return;
     for (int i = 0; i < 4; i++) {
         head[i] = (uint8_t)((uint32_t)id >> (8 * i));
         head[4 + i] = (uint8_t)((uint32_t)n >> (8 * i));
@@ -2529,6 +2554,7 @@ static void *specrt__os_work(void *arg) {
 
 SPECRT_API void specrt_worker_submit(void *worker, specrt_task *task) {
     specrt_worker *w = (specrt_worker *)worker;
+    if (!w || !task) return;
     task->next = NULL;
     pthread_mutex_lock(&w->lock);
     if (w->first)
@@ -2550,8 +2576,9 @@ static void specrt__os_worker_free(specrt_worker *w) {
 SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err) {
     specrt_env own = specrt__base_env(env);
-    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&own, sizeof(specrt_worker));
+    SPECRT__NEED(out);
     *out = NULL;
+    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&own, sizeof(specrt_worker));
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: out of memory");
     memset(w, 0, sizeof *w);
     w->env = own;
@@ -3006,7 +3033,9 @@ static specrt_status specrt__bundle_open(specrt__os_map map, const void *bytes, 
 SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_env *env,
                                             specrt_bundle **out, specrt_error *err) {
     specrt__os_map map;
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(path);
     SPECRT__TRY(specrt__os_map_open(path, &map, err));
     return specrt__bundle_open(map, map.bytes, map.n, path, env, out, err);
 }
@@ -3016,7 +3045,10 @@ SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_b
                                                    specrt_bundle **out, specrt_error *err) {
     specrt__os_map none;
     memset(&none, 0, sizeof none);
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(bytes);
+    SPECRT__NEED(name);
     if ((uintptr_t)bytes % 16 != 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: expected bytes aligned to 16, found an address that is not",
@@ -3036,14 +3068,14 @@ SPECRT_API void specrt_bundle_close(specrt_bundle *bundle) {
 
 SPECRT_API const specrt_bundle_section *specrt_bundle_sections(const specrt_bundle *bundle,
                                                                int32_t *n_sections) {
-    *n_sections = bundle->n_sections;
-    return bundle->sections;
+    if (n_sections) *n_sections = bundle ? bundle->n_sections : 0;
+    return bundle && n_sections ? bundle->sections : NULL;
 }
 
 SPECRT_API const void *specrt_bundle_data(const specrt_bundle *bundle, const char *tag,
                                           size_t *n_bytes) {
-    *n_bytes = 0;
-    for (int32_t i = 0; i < bundle->n_sections; i++) {
+    if (n_bytes) *n_bytes = 0;
+    for (int32_t i = 0; bundle && tag && n_bytes && i < bundle->n_sections; i++) {
         if (strncmp(bundle->sections[i].tag, tag, 8) != 0 || strlen(tag) > 8) continue;
         if (bundle->data[i]) *n_bytes = (size_t)bundle->sections[i].raw_bytes;
         return bundle->data[i];
@@ -3067,6 +3099,8 @@ SPECRT_API specrt_status specrt_bundle_check_tokenizer(const specrt_bundle *bund
                                                        specrt_error *err) {
     const specrt_ident *ident = specrt_bundle_ident(bundle);
     char ours[20], theirs[20];
+    SPECRT__NEED(bundle);
+    SPECRT__NEED(sha256);
     if (!ident || specrt__bundle_all_zero(ident->tokenizer_sha256, 32) ||
         memcmp(ident->tokenizer_sha256, sha256, 32) == 0)
         return SPECRT_STATUS_OK;
@@ -3090,8 +3124,10 @@ SPECRT__INTERNAL specrt_status specrt__bundle_missing(const specrt_bundle *bundl
 SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
                                              specrt_error *err) {
     size_t n;
-    const void *data = specrt_bundle_data(bundle, "ranks", &n);
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
+    const void *data = specrt_bundle_data(bundle, "ranks", &n);
     if (!data) return specrt__bundle_missing(bundle, "ranks", err);
     *out = specrt__bundle_ranks_view(data);
     return SPECRT_STATUS_OK;
@@ -3256,6 +3292,7 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
                                            float *out) {
     const uint8_t *p = (const uint8_t *)row;
     bool blocks = specrt__rows_find_decoder(dtype) != NULL;
+    if (!row || !out) return SPECRT_STATUS_BAD_ARG;
     if (!blocks && dtype != SPECRT_DTYPE_F32 && dtype != SPECRT_DTYPE_F16 &&
         dtype != SPECRT_DTYPE_BF16)
         return SPECRT_STATUS_UNSUPPORTED;
@@ -5102,7 +5139,9 @@ static void specrt__head_project(const specrt_head_desc *desc, int64_t row, floa
 SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt_digest *out,
                                             specrt_error *err) {
     specrt_head_desc head;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(desc);
     SPECRT__TRY(specrt__head_resolve("head", desc, &head, err));
     for (int i = 0; i < SPECRT_DIGEST_ROWS; i++) {
         int64_t row = (2 * i + 1) * head.n_rows / (2 * SPECRT_DIGEST_ROWS);
@@ -5165,6 +5204,9 @@ SPECRT_API specrt_status specrt_head_check_states(const specrt_head_desc *desc, 
     specrt__head_match m = {0, 0, 0, 0, 0, 0};
     double rms = 0, apart = 0;
     bool same = true;
+    SPECRT__NEED(desc);
+    SPECRT__NEED(hidden);
+    SPECRT__NEED(logits);
     SPECRT__TRY(specrt__head_resolve("head", desc, &head, err));
     if (n < 1 || n_logits < 1)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -5196,6 +5238,7 @@ static void specrt__head_center(const specrt_digest *digest, int k, double *out)
 /* |a - b| / sqrt(|a| |b|) of the centred digests. */
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b) {
     double aa = 0, bb = 0, difference = 0;
+    if (!a || !b) return INFINITY;
     for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++) {
         double x[SPECRT_DIGEST_ROWS], y[SPECRT_DIGEST_ROWS];
         specrt__head_center(a, k, x);
@@ -5290,7 +5333,9 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
     specrt_head_desc resolved;
     specrt_env allocator = specrt__base_env(env);
     int32_t n_ids;
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(desc);
     SPECRT__TRY(specrt__head_resolve("head", desc, &resolved, err));
     SPECRT__TRY(specrt__head_count_ids(&resolved, &n_ids, err));
     if (bundle) SPECRT__TRY(specrt__head_check(bundle, &resolved, err));
@@ -5317,7 +5362,7 @@ SPECRT_API void specrt_head_close(specrt_head *head) {
 }
 
 SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head) {
-    return &head->compute;
+    return head ? &head->compute : NULL;
 }
 
 /* Ask for a row that is packed next: the beginning of each of its pages, from where hardware goes on. */
@@ -5652,7 +5697,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
     const specrt__simd_kernels *kernels = specrt__simd_choose();
     float best[SPECRT_LOGITS_MAX_K], bound = -INFINITY;
     int32_t n_best = 0;
-    if (k < 1 || k > SPECRT_LOGITS_MAX_K) return 0;
+    if (!logits || !ids || k < 1 || k > SPECRT_LOGITS_MAX_K) return 0;
     for (int32_t i = 0; i < n; i++) {
         if (i % SPECRT__SIMD_SCAN == 0) i += (int32_t)kernels->find(logits + i, n - i, bound);
         if (i >= n) break;
@@ -6388,8 +6433,8 @@ SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bund
     specrt_ranks ranks;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "static: needs a bundle with section 'ranks', or ids from the "
-                                "application; vocabtrim-calibrate builds it");
+                                "static: needs a bundle with section 'ranks'; "
+                                "vocabtrim-calibrate builds it");
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     out->name = bundle->name;
     out->ids = ranks.ids;
@@ -7056,7 +7101,7 @@ static int32_t specrt__hnsw_ef(const specrt_hnsw *g, int32_t ef) {
 SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef) {
     uint64_t anywhere = 0; /* offsets do not depend on it */
     specrt__hnsw_scratch s;
-    ef = specrt__hnsw_ef(index, ef);
+    ef = index ? specrt__hnsw_ef(index, ef) : 0;
     return ef ? specrt__hnsw_lay_out(index, ef, (uint8_t *)&anywhere, &s) : 0;
 }
 
@@ -7183,7 +7228,9 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
                                             specrt_hnsw *out, specrt_error *err) {
     size_t n;
     specrt_hnsw view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
     memset(&view, 0, sizeof view);
     const uint8_t *bytes = (const uint8_t *)specrt_bundle_data(bundle, "hnsw", &n);
     if (!bytes) return specrt__bundle_missing(bundle, "hnsw", err);
@@ -7383,6 +7430,7 @@ static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, i
 
 SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
                                       int32_t ef, int32_t *ids, float *scores, void *scratch) {
+    if (!index || !query || !ids || !scores || !scratch) return 0;
     if (ef == 0) ef = index->header->ef > k ? index->header->ef : k;
     if (k < 1 || k > ef || ef > SPECRT_HNSW_MAX_EF) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
@@ -7410,6 +7458,7 @@ static void specrt__hnsw_ask_node(const specrt_hnsw *g, specrt__hnsw_scratch *s,
 
 SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, int32_t level,
                                        int32_t ef, int32_t *nodes, float *scores, void *scratch) {
+    if (!index || !nodes || !scores || !scratch) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
     specrt__hnsw_ask_node(index, &s, node);
     int32_t n = specrt__hnsw_descend(index, &s, level, ef);
@@ -7422,6 +7471,7 @@ SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, i
 
 SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
                                    int32_t n, float *scores, void *scratch) {
+    if (!index || !nodes || !scores || !scratch) return;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, 1, scratch);
     specrt__hnsw_ask_node(index, &s, node);
     specrt__hnsw_score_codes(index, &s, nodes, n, scores);
@@ -7429,6 +7479,7 @@ SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const
 
 SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
                                      int32_t n, float bound, void *scratch) {
+    if (!index || !nodes || !scratch) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, 1, scratch);
     float scores[4];
     specrt__hnsw_ask_node(index, &s, node);
@@ -7497,7 +7548,9 @@ SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, spec
                                                specrt_error *err) {
     size_t n;
     specrt_cograph view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
     view.header = (const specrt_cograph_header *)specrt_bundle_data(bundle, "cograph", &n);
     if (!view.header) return specrt__bundle_missing(bundle, "cograph", err);
     const char *wrong = specrt__cograph_check_sizes(view.header, n);
@@ -7514,9 +7567,9 @@ SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, spec
 
 SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_t token,
                                              const int32_t **ids, const float **counts) {
-    *ids = NULL;
-    *counts = NULL;
-    if (token < 0 || token >= graph->header->n_vocab) return 0;
+    if (ids) *ids = NULL;
+    if (counts) *counts = NULL;
+    if (!graph || !ids || !counts || token < 0 || token >= graph->header->n_vocab) return 0;
     uint32_t begin = graph->offsets[token];
     *ids = graph->ids + begin;
     *counts = graph->counts + begin;
@@ -7716,7 +7769,10 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
                                                 specrt_clusters *out, specrt_error *err) {
     size_t n;
     specrt_clusters view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
+    SPECRT__NEED(tag);
     memset(&view, 0, sizeof view);
     view.header = (const specrt_clusters_header *)specrt_bundle_data(bundle, tag, &n);
     if (!view.header) return specrt__bundle_missing(bundle, tag, err);
@@ -9062,7 +9118,9 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
                                               specrt_error *err) {
     size_t n;
     specrt_sketch view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
     const uint8_t *base = (const uint8_t *)specrt_bundle_data(bundle, "sketch", &n);
     const specrt_sketch_header *header = (const specrt_sketch_header *)(const void *)base;
     if (!base) return specrt__bundle_missing(bundle, "sketch", err);
@@ -10471,8 +10529,10 @@ SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_
     static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
     specrt_env own = specrt__base_env(env);
     specrt_align probe;
-    SPECRT__CLEAR(&probe, 1);
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(head);
+    SPECRT__CLEAR(&probe, 1);
     probe.env = own;
     probe.head = head;
     probe.params = params ? *params : defaults;
@@ -10639,15 +10699,17 @@ static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *
     return 1;
 }
 
-/* Whether all its tokens have logits. */
+/* Whether all its tokens have logits, and a covered one what is compared. */
 static bool specrt__align_valid(const specrt_align *a, const specrt_align_position *e) {
-    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits;
+    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits &&
+           (!e->covered || (e->logits && e->hidden));
 }
 
 SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_position *positions,
                                         int32_t n) {
     double base_loss = 0;
     int32_t n_kept = 0;
+    if (!a || (!positions && n > 0)) return -1;
     for (int32_t i = 0; i < n; i++)
         if (!specrt__align_valid(a, &positions[i]) ||
             positions[i].step <= (i ? positions[i - 1].step : 0))
@@ -10664,6 +10726,7 @@ SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_posi
 }
 
 SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *a) {
+    if (!a) return NULL;
     specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
     if (full->view.n < a->params.n_batch || other->out) return NULL;
     full->out = true;
@@ -10678,16 +10741,19 @@ static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
 }
 
 SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch) {
+    if (!align || !batch) return;
     specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
     b->out = false;
     b->view.n = 0;
 }
 
 SPECRT_API void specrt_align_clear(specrt_align *align) {
-    align->buffers[align->filling].view.n = 0;
+    if (align) align->buffers[align->filling].view.n = 0;
 }
 
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!align || !out) return;
     *out = align->stats;
     out->n_bytes = (int64_t)align->bytes;
 }
@@ -10721,6 +10787,7 @@ static double specrt__align_entry(const specrt_align *a, const specrt__align_buf
 SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
                                                const specrt_align_batch *batch, const float *hidden,
                                                float *dh, double *loss) {
+    if (!align || !batch || !hidden || !dh) return SPECRT_STATUS_BAD_ARG;
     const specrt__align_buffer *b = &align->buffers[batch == &align->buffers[1].view];
     int64_t n_cols = align->head->desc.n_cols;
     double sum = 0;
@@ -10872,6 +10939,8 @@ static bool specrt__auto_pays(const specrt_auto *a) {
 }
 
 SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!a || !out) return;
     if (!a->chosen) {
         specrt__auto_best(a);
         bool pays = specrt__auto_pays(a);
@@ -10926,6 +10995,7 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
 }
 
 SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob) {
+    if (!a) return 0;
     int32_t bin = specrt__auto_bin(a->logprob, logprob);
     if (n < 1 || n >= a->choice.num_steps) return 0;
     if (a->probes) return 1;
@@ -10997,7 +11067,7 @@ static void specrt__auto_wait(specrt_auto *a, const specrt_auto_cycle *c) {
 
 SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *c) {
     specrt_auto_choice choice;
-    if (c->n_passes < 0 || c->n_passes > a->num_steps || c->n_accepted < 0 ||
+    if (!a || !c || c->n_passes < 0 || c->n_passes > a->num_steps || c->n_accepted < 0 ||
         c->n_accepted > c->n_passes)
         return SPECRT_STATUS_BAD_ARG;
     specrt_auto_choose(a, &choice);
@@ -11023,6 +11093,7 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
 }
 
 SPECRT_API void specrt_auto_begin(specrt_auto *a) {
+    if (!a) return;
     a->n_unread = 1;
     if (!a->told) a->waited = a->interval; /* another text: look again */
     memset(a->paths, 0, sizeof a->paths);
@@ -11030,7 +11101,8 @@ SPECRT_API void specrt_auto_begin(specrt_auto *a) {
 }
 
 SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *out) {
-    *out = a->stats;
+    if (out) memset(out, 0, sizeof *out);
+    if (a && out) *out = a->stats;
 }
 
 /* --- from costs --- */
@@ -11067,6 +11139,8 @@ static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_d
 
 SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
                                                specrt_error *err) {
+    SPECRT__NEED(a);
+    SPECRT__NEED(costs);
     specrt_auto was = *a;
     specrt_auto_desc desc;
     SPECRT__CLEAR(&desc, 1);
@@ -11080,7 +11154,7 @@ SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *cos
 }
 
 SPECRT_API void specrt_auto_skip(specrt_auto *a) {
-    a->skips = true;
+    if (a) a->skips = true;
 }
 
 static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d,
@@ -11106,7 +11180,9 @@ static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d
 SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_env *env,
                                             specrt_auto **out, specrt_error *err) {
     specrt_env own = specrt__base_env(env);
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(desc);
     specrt_auto *a = (specrt_auto *)specrt__base_alloc(&own, sizeof *a);
     if (!a) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "auto: out of memory");
     SPECRT__CLEAR(a, 1);
@@ -11480,6 +11556,7 @@ SPECRT__INTERNAL specrt_status specrt__policy_parse(const char *text, specrt__po
 
 SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err) {
     specrt__policy_spec spec;
+    SPECRT__NEED(text);
     return specrt__policy_parse(text, &spec, err);
 }
 
@@ -11611,8 +11688,12 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
 }
 
 /* A list that no source takes would be ignored. */
-static specrt_status specrt__policy_check_ids(const specrt_policy_desc *desc, bool taken,
-                                              specrt_error *err) {
+static specrt_status specrt__policy_check_arrays(const specrt_policy_desc *desc, bool taken,
+                                                 specrt_error *err) {
+    if (desc->n_terminators < 0 || (desc->n_terminators > 0 && !desc->terminators))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "terminators: expected n_terminators tokens, found %s and %d",
+                                desc->terminators ? "a list" : "NULL", (int)desc->n_terminators);
     if (desc->n_ids < 0 || (desc->n_ids > 0) != (desc->ids != NULL))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "ids: expected n_ids tokens, or NULL and 0, found %s and %d",
@@ -11741,7 +11822,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     specrt_ranks ranks;
     specrt__policy_source *list = &spec->sources[SPECRT__POLICY_STATIC];
     SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
-    SPECRT__TRY(specrt__policy_check_ids(desc, list->present, err));
+    SPECRT__TRY(specrt__policy_check_arrays(desc, list->present, err));
     if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
     if (list->present) SPECRT__TRY(specrt__policy_make_static(p, bundle, desc, list, err));
     SPECRT__TRY(specrt__policy_make_sources(p, bundle, desc, spec, err));
@@ -11767,12 +11848,13 @@ static void specrt__policy_blame(const char *text, specrt_error *err) {
 SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
                                               const specrt_policy_desc *desc, specrt_policy **out,
                                               specrt_error *err) {
-    specrt_policy_desc defaults;
     specrt__policy_spec spec;
-    memset(&defaults, 0, sizeof defaults);
-    if (!desc) desc = &defaults;
-    const char *text = desc->text ? desc->text : "microspec";
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(head);
+    SPECRT__NEED(desc);
+    SPECRT__NEED(desc->text);
+    const char *text = desc->text;
     SPECRT__TRY(specrt__policy_parse(text, &spec, err));
     specrt_policy *p =
         (specrt_policy *)specrt__base_alloc(&head->compute.env, sizeof(specrt_policy));
@@ -11802,11 +11884,11 @@ SPECRT_API void specrt_policy_close(specrt_policy *policy) {
 }
 
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy) {
-    return &policy->info;
+    return policy ? &policy->info : NULL;
 }
 
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
-    return specrt__policy_holds(policy->ends, policy->n_ends, token);
+    return policy && specrt__policy_holds(policy->ends, policy->n_ends, token);
 }
 
 // >>tree : src/decode/tree.h
@@ -11877,6 +11959,7 @@ SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params, co
                                             specrt_tree **out, specrt_error *err) {
     specrt_tree_params p;
     specrt_env own = specrt__base_env(env);
+    SPECRT__NEED(out);
     *out = NULL;
     SPECRT__TRY(specrt__tree_resolve(params, &p, err));
     size_t k = (size_t)p.topk, n = k + (size_t)(p.num_steps - 1) * k * k;
@@ -11903,10 +11986,11 @@ SPECRT_API void specrt_tree_close(specrt_tree *tree) {
 }
 
 SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree) {
-    return &tree->params;
+    return tree ? &tree->params : NULL;
 }
 
 SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root) {
+    if (!tree) return;
     tree->root = root;
     tree->level = tree->n_candidates = 0;
     tree->n_beam = 1; /* the root */
@@ -11934,8 +12018,9 @@ static float specrt__tree_add(float path, float logprob) {
 SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
                                             const float *logprobs, int32_t n, int32_t k,
                                             specrt_beam *beam) {
-    memset(beam, 0, sizeof *beam);
-    if (n != t->n_beam || k < 0 || k > t->params.topk || t->level == t->params.num_steps)
+    if (beam) memset(beam, 0, sizeof *beam);
+    if (!t || !beam || (k > 0 && (!ids || !logprobs)) || n != t->n_beam || k < 0 ||
+        k > t->params.topk || t->level == t->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
     int32_t first = t->n_candidates;
     for (int32_t r = 0; r < n; r++) {
@@ -11966,6 +12051,8 @@ SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
 }
 
 SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
+    if (draft) memset(draft, 0, sizeof *draft);
+    if (!t || !draft) return;
     int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, t->chosen);
     for (int32_t i = 1; i < n; i++) { /* into candidate order: parents first, levels together */
         int32_t x = t->chosen[i], at = i;
@@ -12581,10 +12668,12 @@ SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
                                              const specrt_env *env, specrt_stock **out,
                                              specrt_error *err) {
     specrt_stock_params defaults;
+    SPECRT__NEED(out);
+    *out = NULL;
+    SPECRT__NEED(head);
     SPECRT__CLEAR(&defaults, 1);
     if (!params) params = &defaults;
     if (!env) env = &head->compute.env;
-    *out = NULL;
     SPECRT__TRY(specrt__stock_check(head, params, err));
     int32_t most = (int32_t)head->desc.n_rows, n_rows = params->n_rows;
     if (n_rows == 0 || n_rows > most) n_rows = most;
@@ -12614,12 +12703,13 @@ SPECRT_API void specrt_stock_close(specrt_stock *stock) {
 }
 
 SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!stock || !out) return;
     out->n_rows = stock->n_rows;
     out->n_held = stock->n_held;
     out->n_sessions = stock->n_sessions;
     out->n_shared = stock->n_shared;
     out->n_packed = stock->n_packed;
-    out->n_holds = 0;
     for (int32_t i = 0; i < stock->n_rows; i++) out->n_holds += stock->n_holders[i];
 }
 
@@ -14558,7 +14648,7 @@ static inline void specrt__trace_release(const specrt_env *env, specrt__trace_bu
  * arrays in one order, described once. */
 
 SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
-    for (int64_t i = 0; i < n; i++) out[i] = specrt__base_to_f16(x[i]);
+    for (int64_t i = 0; x && out && i < n; i++) out[i] = specrt__base_to_f16(x[i]);
 }
 
 /* The arrays of a record in file order; those of no bytes do not apply. */
@@ -14717,11 +14807,14 @@ SPECRT_API specrt_status specrt_trace_writer_create(
     const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
     void *user, const specrt_env *env, specrt_trace_writer **out, specrt_error *err) {
     specrt_env own = specrt__base_env(env);
+    SPECRT__NEED(out);
     *out = NULL;
-    if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
+    SPECRT__NEED(info);
+    SPECRT__NEED(write);
+    if (!specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
-            "trace: expected a write callback and widths within limits, found others");
+            "trace: expected widths and terminators within limits, found others");
     specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&own, sizeof *w);
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     memset(w, 0, sizeof *w);
@@ -14797,37 +14890,41 @@ static void specrt__trace_append(specrt__trace_buffer *b, const void *bytes, uin
 
 /* A record: kind, n, n_nodes, which arrays, the domain of a sequence, the arrays, each up to a multiple
  * of 4 bytes. */
-SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
+SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *writer,
                                             const specrt_trace_record *record, specrt_error *err) {
     specrt__trace_field fields[SPECRT__TRACE_FIELDS];
+    SPECRT__NEED(writer);
+    SPECRT__NEED(record);
     specrt_trace_record r = *record;
     bool begins = r.kind == SPECRT_TRACE_SEQUENCE;
     uint64_t n = 16 + (begins ? sizeof r.domain : 0), n_hidden = 0;
-    const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
+    const char *wrong =
+        specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&writer->info, &r) : "counts";
     if (wrong)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "trace: record: %s: expected values within limits, found others",
                                 wrong);
-    specrt__trace_layout(&w->info, &r, fields);
+    specrt__trace_layout(&writer->info, &r, fields);
     uint32_t has = specrt__trace_measure(fields, &n, &n_hidden);
-    if (n > SPECRT__TRACE_MAX_BLOCK - w->records.n ||
-        n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
+    if (n > SPECRT__TRACE_MAX_BLOCK - writer->records.n ||
+        n_hidden > SPECRT__TRACE_MAX_BLOCK - writer->hidden.n)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "trace: record: expected less than a block, found more");
-    if (!specrt__trace_reserve(&w->env, &w->records, w->records.n + (size_t)n) ||
-        !specrt__trace_reserve(&w->env, &w->hidden, w->hidden.n + (size_t)n_hidden))
+    if (!specrt__trace_reserve(&writer->env, &writer->records, writer->records.n + (size_t)n) ||
+        !specrt__trace_reserve(&writer->env, &writer->hidden, writer->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
     r.domain[sizeof r.domain - 1] = '\0';
-    specrt__trace_append(&w->records, head, sizeof head);
-    if (begins) specrt__trace_append(&w->records, r.domain, sizeof r.domain);
+    specrt__trace_append(&writer->records, head, sizeof head);
+    if (begins) specrt__trace_append(&writer->records, r.domain, sizeof r.domain);
     for (int i = 0; i < SPECRT__TRACE_FIELDS; i++)
         if (has >> i & 1)
-            specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &w->hidden : &w->records,
+            specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &writer->hidden : &writer->records,
                                  specrt__trace_get(&fields[i]), fields[i].n_bytes);
-    w->n_records++;
-    return w->records.n + w->hidden.n >= SPECRT__TRACE_FLUSH ? specrt__trace_flush(w, err)
-                                                             : SPECRT_STATUS_OK;
+    writer->n_records++;
+    return writer->records.n + writer->hidden.n >= SPECRT__TRACE_FLUSH
+               ? specrt__trace_flush(writer, err)
+               : SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specrt_error *err) {
@@ -14974,7 +15071,9 @@ static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, 
 SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_env *env,
                                            specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map map;
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(path);
     SPECRT__TRY(specrt__os_map_open(path, &map, err));
     return specrt__trace_start(map, map.bytes, map.n, path, env, out, err);
 }
@@ -14983,6 +15082,10 @@ SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_by
                                                   const char *name, const specrt_env *env,
                                                   specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map none = {NULL, 0};
+    SPECRT__NEED(out);
+    *out = NULL;
+    SPECRT__NEED(bytes);
+    SPECRT__NEED(name);
     return specrt__trace_start(none, bytes, n_bytes, name, env, out, err);
 }
 
@@ -14996,33 +15099,35 @@ SPECRT_API void specrt_trace_close(specrt_trace_reader *r) {
 }
 
 SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader) {
-    return &reader->info;
+    return reader ? &reader->info : NULL;
 }
 SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader) {
-    return reader->cut;
+    return reader && reader->cut;
 }
 SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader) {
-    reader->skips = true;
+    if (reader) reader->skips = true;
 }
 
-SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *r, const uint8_t sha256[32],
-                                            int32_t d_target, int32_t d_draft, specrt_error *err) {
+SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *reader,
+                                            const uint8_t sha256[32], int32_t d_target,
+                                            int32_t d_draft, specrt_error *err) {
     static const uint8_t unknown[32] = {0};
-    const specrt_trace_info *info = &r->info;
+    SPECRT__NEED(reader);
+    const specrt_trace_info *info = &reader->info;
     if (sha256 && memcmp(info->tokenizer_sha256, unknown, 32) != 0 &&
         memcmp(info->tokenizer_sha256, sha256, 32) != 0)
         return specrt_error_set(
             err, SPECRT_STATUS_TRACE_MISMATCH,
             "%s: tokenizer: expected this tokenizer's digest, found another; record "
             "the trace again",
-            r->name);
+            reader->name);
     if ((d_target == 0 || d_target == info->d_target) && (d_draft == 0 || d_draft == info->d_draft))
         return SPECRT_STATUS_OK;
     return specrt_error_set(
         err, SPECRT_STATUS_TRACE_MISMATCH,
         "%s: hidden states: expected widths %d (target) and %d (drafter), found "
         "%d and %d",
-        r->name, (int)d_target, (int)d_draft, (int)info->d_target, (int)info->d_draft);
+        reader->name, (int)d_target, (int)d_draft, (int)info->d_target, (int)info->d_draft);
 }
 
 static bool specrt__trace_unpack(const uint8_t *stored, size_t n_stored, uint8_t *raw,
@@ -15140,21 +15245,23 @@ static const char *specrt__trace_take(specrt_trace_reader *r, specrt_trace_recor
     return specrt__trace_wrong(&r->info, out) ? "a record's ids are out of range" : NULL;
 }
 
-SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_record *record,
+SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *reader, specrt_trace_record *record,
                                            specrt_error *err) {
+    SPECRT__NEED(record);
     memset(record, 0, sizeof *record);
-    if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
-    if (r->n_left == 0) { /* who reads many traces need not keep a block of each */
-        specrt__trace_release(&r->env, &r->records);
-        specrt__trace_release(&r->env, &r->hidden);
+    SPECRT__NEED(reader);
+    if (reader->n_left == 0) SPECRT__TRY(specrt__trace_next_block(reader, err));
+    if (reader->n_left == 0) { /* who reads many traces need not keep a block of each */
+        specrt__trace_release(&reader->env, &reader->records);
+        specrt__trace_release(&reader->env, &reader->hidden);
         return SPECRT_STATUS_OK;
     }
-    r->n_left--;
-    const char *wrong = specrt__trace_take(r, record);
+    reader->n_left--;
+    const char *wrong = specrt__trace_take(reader, record);
     if (!wrong) return SPECRT_STATUS_OK;
     memset(record, 0, sizeof *record);
-    r->n_left = 0;
-    return specrt__trace_damaged(r, wrong, err);
+    reader->n_left = 0;
+    return specrt__trace_damaged(reader, wrong, err);
 }
 
 #endif /* SPECRT_IMPLEMENTATION */

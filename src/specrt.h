@@ -41,11 +41,12 @@
  *                own memory while a bundle opens. No other call allocates.
  *     Closing    close and free accept NULL. Close an object before the objects that it borrows.
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
- *     Arguments  n: rows of an array. out: receives the result. desc, params: copied; NULL: all defaults.
- *                env: copied; NULL: all defaults, or those of the head. token: target id. host: the models.
- *     Errors     Every status function may return OK and BAD_ARG: a NULL argument that is not documented, a
- *                value out of range. A failed call changes nothing else, sets *out to zeros and writes one
- *                line to err, which may be NULL. Calls on a session have no err: the line is in
+ *     Arguments  n: rows of an array. out: receives the result. desc: copied. params: copied; NULL: all
+ *                defaults. env: copied; NULL: all defaults, or those of the head. token: target id. host: the
+ *                models. Other pointers may be NULL only where a comment says so, or the array is empty.
+ *     Errors     Every status function may return OK and BAD_ARG. A failed call changes nothing else, sets
+ *                *out to zeros and writes one line to err, which may be NULL. For a NULL argument, a function
+ *                without a status returns NULL, 0 or -1. Calls on a session have no err: the line is in
  *                specrt_session_last_error(). They return BAD_ORDER when they do not come in order, and
  *                BAD_INPUT for logits with a NaN, or with none above -inf.
  *     Threads    Bundles, heads and policies are immutable and shareable. One thread at a time may use a
@@ -333,7 +334,7 @@ typedef struct specrt_policy specrt_policy; /* a policy bound to a bundle and a 
 
 /* What to create. Zero-initialise it. */
 typedef struct specrt_policy_desc {
-    const char *text;      /* the policy, copied; NULL: "microspec" */
+    const char *text;      /* the policy, copied; required */
     int32_t n_vocab;       /* tokens are in [0, n_vocab); 0: from the bundle, else from the head */
     int32_t n_terminators; /* tokens that end a generation, in addition to the bundle's */
     const int32_t *terminators; /* i32 [n_terminators], copied */

@@ -8,7 +8,7 @@
  *     specrt_llama_head_open("draft.gguf", &rows, &err);
  *     specrt_llama_create(target, draft, &rows, &params, &pair, &err);      // checks the pair, see below
  *     specrt_head_bind(NULL, &rows.desc, NULL, &head, &err);
- *     specrt_llama_describe(pair, &policy_desc, &session_params);
+ *     specrt_llama_describe(pair, &policy_desc, &session_params);         // and set policy_desc.text
  *     specrt_policy_create(bundle, head, &policy_desc, &policy, &err);
  *     specrt_session_create(policy, &session_params, NULL, &session, &err);
  *     specrt_host host = specrt_llama_host(pair);

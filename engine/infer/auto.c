@@ -15,6 +15,7 @@ bool auto_is_named(const char *text) {
 }
 
 const char *auto_policy(const char *text, const pass_costs *costs) {
+    if (!text) return "microspec";
     if (!auto_is_named(text)) return text;
     if (text[4] == '+') return text + 5;
     return costs && costs->policy[0] ? costs->policy : "microspec";

@@ -7,8 +7,9 @@
 /* auto_is_named() : of `auto` and `auto+POLICY`, not of NULL (no policy was named). */
 bool auto_is_named(const char *text);
 
-/* auto_policy() : the policy that is drafted from: POLICY, of `auto` alone what the costs name, else (NULL
- * too) microspec, which needs no bundle; any other text itself, NULL too. Borrowed from both, or static. */
+/* auto_policy() : the policy that is drafted from: POLICY; of `auto` alone what the costs name. Any other
+ * text is returned itself. Without a text, or costs that name a policy: microspec, which needs no bundle.
+ * Borrowed from both, or static. */
 const char *auto_policy(const char *text, const pass_costs *costs);
 
 /* auto_policy_file() : the file of costs that named that policy; NULL: text names it, or nothing does. */

@@ -92,8 +92,12 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
 }
 
 /* A list that no source takes would be ignored. */
-static specrt_status specrt__policy_check_ids(const specrt_policy_desc *desc, bool taken,
-                                              specrt_error *err) {
+static specrt_status specrt__policy_check_arrays(const specrt_policy_desc *desc, bool taken,
+                                                 specrt_error *err) {
+    if (desc->n_terminators < 0 || (desc->n_terminators > 0 && !desc->terminators))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "terminators: expected n_terminators tokens, found %s and %d",
+                                desc->terminators ? "a list" : "NULL", (int)desc->n_terminators);
     if (desc->n_ids < 0 || (desc->n_ids > 0) != (desc->ids != NULL))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "ids: expected n_ids tokens, or NULL and 0, found %s and %d",
@@ -222,7 +226,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     specrt_ranks ranks;
     specrt__policy_source *list = &spec->sources[SPECRT__POLICY_STATIC];
     SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
-    SPECRT__TRY(specrt__policy_check_ids(desc, list->present, err));
+    SPECRT__TRY(specrt__policy_check_arrays(desc, list->present, err));
     if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
     if (list->present) SPECRT__TRY(specrt__policy_make_static(p, bundle, desc, list, err));
     SPECRT__TRY(specrt__policy_make_sources(p, bundle, desc, spec, err));
@@ -248,12 +252,13 @@ static void specrt__policy_blame(const char *text, specrt_error *err) {
 SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
                                               const specrt_policy_desc *desc, specrt_policy **out,
                                               specrt_error *err) {
-    specrt_policy_desc defaults;
     specrt__policy_spec spec;
-    memset(&defaults, 0, sizeof defaults);
-    if (!desc) desc = &defaults;
-    const char *text = desc->text ? desc->text : "microspec";
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(head);
+    SPECRT__NEED(desc);
+    SPECRT__NEED(desc->text);
+    const char *text = desc->text;
     SPECRT__TRY(specrt__policy_parse(text, &spec, err));
     specrt_policy *p =
         (specrt_policy *)specrt__base_alloc(&head->compute.env, sizeof(specrt_policy));
@@ -283,9 +288,9 @@ SPECRT_API void specrt_policy_close(specrt_policy *policy) {
 }
 
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy) {
-    return &policy->info;
+    return policy ? &policy->info : NULL;
 }
 
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
-    return specrt__policy_holds(policy->ends, policy->n_ends, token);
+    return policy && specrt__policy_holds(policy->ends, policy->n_ends, token);
 }

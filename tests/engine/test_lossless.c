@@ -495,7 +495,8 @@ static void test_context_limit(void) {
     specrt_policy *policy;
     int32_t more = test_brief() ? 10 : 40;
     open_pair(p, eagle);
-    REQUIRE(specrt_policy_create(NULL, p->head, NULL, &policy, NULL) == SPECRT_STATUS_OK);
+    const specrt_policy_desc desc = {.text = "microspec"};
+    REQUIRE(specrt_policy_create(NULL, p->head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(count_tokens(p, NULL, p->prompts[0].n + more), more + 1);
     CHECK_INT(count_tokens(p, policy, p->prompts[0].n + more), more + 1);
     specrt_policy_close(policy);

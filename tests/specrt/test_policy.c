@@ -63,7 +63,6 @@ static const struct {
     {"microspec", "window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
     {"microspec-paper", "window:3072@mode=stream@positions=last@emitted=off@min=0", N_VOCAB},
     {"microspec+static:4", "static:4+window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
-    {NULL, "window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
 };
 
 static void test_good(void) {
@@ -257,15 +256,21 @@ static void test_refused(void) {
     check_refused(
         bundle, &levels, SPECRT_STATUS_BAD_ARG,
         "policy 'static:90/2': b.specb: static: size: expected 3 (3 forced tokens) to 499");
-    specrt_policy_desc few = {.n_vocab = 300}, many = {.n_vocab = 501};
+    specrt_policy_desc few = {.text = "microspec", .n_vocab = 300};
+    specrt_policy_desc many = {.text = "microspec", .n_vocab = 501};
     check_refused(bundle, &few, SPECRT_STATUS_BAD_ARG,
                   "policy 'microspec': n_vocab: expected 500 (the bundle's)");
     check_refused(bundle, &many, SPECRT_STATUS_BAD_ARG, "the head's 500 rows, found 501");
-    specrt_policy_desc outside = {.terminators = terminators, .n_terminators = 3};
+    specrt_policy_desc outside = {.text = "full", .terminators = terminators, .n_terminators = 3};
     check_refused(bundle, &outside, SPECRT_STATUS_BAD_ARG, "from 0 to 499, found 500");
     for (int32_t i = 0; i < 70; i++) terminators[i] = i;
-    specrt_policy_desc flood = {.terminators = terminators, .n_terminators = 70};
+    specrt_policy_desc flood = {.text = "full", .terminators = terminators, .n_terminators = 70};
     check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "expected at most 64, found more");
+    flood.n_terminators = -1;
+    check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG,
+                  "terminators: expected n_terminators tokens, found a list and -1");
+    flood.n_terminators = 1, flood.terminators = NULL;
+    check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "n_terminators tokens, found NULL and 1");
 }
 
 /* --- facts --- */

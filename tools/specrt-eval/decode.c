@@ -179,8 +179,8 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
                                 "--policy: expected one, found more; compare takes several");
     TRY(models_open(o, (int)o->common.threads, &run->models, err));
     if (run->models.drafter)
-        TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : NULL, &run->policy,
-                          err));
+        TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : "microspec",
+                          &run->policy, err));
     run->text = (text_stream){.tok = run->models.tok, .f = stdout};
     TRY(chat_create(o, run->models.tok, &run->chat, err));
     return begin_conversation(run, 0, NULL,
