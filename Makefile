@@ -55,7 +55,7 @@ TOOLS    := $(filter-out specrt-llama,$(notdir $(patsubst %/,%,$(dir $(wildcard 
 RUNTIME  := $(wildcard src/*/*.c)
 LIBRARY  := $(RUNTIME) $(wildcard lib/*/*.c engine/*/*.c)
 TESTS    := $(filter-out tests/gpu/%,$(wildcard tests/$(if $(SMOKE),base,*)/test_*.c))
-EXAMPLES := $(patsubst examples/%.c,%,$(wildcard examples/*.c))
+EXAMPLES := $(basename $(notdir $(wildcard examples/*.c examples/*.cpp)))
 BENCHES  := $(patsubst bench/%.c,%,$(wildcard bench/bench_*.c))
 FUZZERS  := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_SECONDS ?= 60
@@ -282,6 +282,9 @@ $(BUILD)/bin/%: override OPT := -O0 -g1
 $(BUILD)/bin/%: examples/%.c $(wildcard examples/*.h) include/specrt.h
 	$(TELL) "CC $<"
 	$(Q)$(CC) -std=c99 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@
+$(BUILD)/bin/%: examples/%.cpp $(wildcard examples/*.h) include/specrt.h
+	$(TELL) "CXX $<"
+	$(Q)$(CXX) -std=c++17 $(OPT) $(WARN) $(SAN) -Iinclude $< $(shell pkg-config --cflags --libs libzstd) -lm -o $@
 
 # The implementation of the single header, beside which nothing of src/ is linked: for benchmarks, and for the
 # header's unit tests a second time.
@@ -440,7 +443,7 @@ mutate: test-build ## change one operator at a time: does a test notice? [SECTIO
 	    python3 tests/mutate.py -n $(or $(N),100) --seed $(MUTATE_SEED) --least $(or $(LEAST),0) --build $(BUILD) \
 	    $(and $(SANITIZE_SURVIVORS),--sanitize) $$SECTION
 
-LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc tests/gpu/ptx/*.h tests/gpu/ptx/*.cc examples/*.[ch] bench/*.c bench/*/*.[ch])
+LINTED := $(wildcard src/*.h src/*/*.[ch] src/cuda/*.cu* lib/*/*.[ch] tools/*/*.[ch] tools/*/*/*.[ch] engine/*/*.[ch] adapters/*/*.[ch] adapters/*/*.hpp tests/*.[ch] tests/*/*.[ch] tests/*/*.cc tests/gpu/ptx/*.h tests/gpu/ptx/*.cc examples/*.[ch] examples/*.cpp bench/*.c bench/*/*.[ch])
 # Data and patterns of one line are as long as they are.
 SCRIPTS := $(wildcard docs/site/*.sh bench/*.sh tests/*.sh tests/*/*.sh tests/gpu/ptx/*.sh tools/*.sh adapters/*/*.sh)
 PAGES := $(wildcard *.md data/*.md docs/*.md docs/*/*.md tools/*/*.md bench/results/*.md python/*.md)

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 ls build/deb/specrt_*.deb >/dev/null || { echo "build/deb: expected packages; run make deb"; exit 1; }
 . .ci/empty_debian.bash
-cp build/deb/*.deb examples/minimal.c tests/compile/program.c tests/compile/other.c "$root/"
+cp build/deb/*.deb examples/minimal.c examples/toy.h tests/compile/{program,other}.c "$root/"
 cp tests/golden/bundles/v1.0-zstd.specb "$root/b.specb"
 rm "$root"/*dbgsym*
 cp -r data/corpus/code data/tokenizer.json "$root/"

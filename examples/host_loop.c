@@ -128,9 +128,10 @@ int main(int argc, char **argv) {
                         .draft_step = draft_step,
                         .target_verify = target_verify,
                         .commit = commit};
-    specrt_generation answer = {.max_tokens = 64, .each = print_tokens, .user = tok};
-    if (specrt_generate(session, &host, prompt.ids, (int64_t)prompt.n, &answer, &err))
-        return fail(err.msg);
+    specrt_request request = {.max_tokens = 64};
+    specrt_generation answer = {.each = print_tokens, .user = tok};
+    if (specrt_generate(session, &host, &request, prompt.ids, (int64_t)prompt.n, &answer))
+        return fail(specrt_session_last_error(session)->msg);
 
     specrt_session_stats stats;
     specrt_session_get_stats(session, &stats);

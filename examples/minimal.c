@@ -1,83 +1,75 @@
-/* minimal.c : the ten likeliest draft tokens for one hidden state, over a bundle's static list.
+/* minimal.c : a drafter that scores a static list of tokens, in a decode loop that verifies on its own. A
+ * list never changes, so it needs no session.
  *
- *     minimal BUNDLE                                  with made-up weights: the calls, not sense
- *     minimal BUNDLE --head ROWS.f16 N_ROWS N_COLS    with yours, raw half-precision rows
+ *     minimal [BUNDLE]    the list of the application, or that of a bundle
  */
 #define SPECRT_IMPLEMENTATION /* before other headers, in strict C */
 #include "specrt.h"
 
-#include <fcntl.h>
-#include <math.h>
+#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include "toy.h"
 
-static int fail(const char *message) {
-    fprintf(stderr, "minimal: %s\n", message);
-    return 1;
-}
+enum { STEPS = 3 };
 
-/* The application's weights, mapped; NULL unless the file holds exactly n_bytes. */
-static void *map_rows(const char *path, int64_t n_bytes) {
-    int fd = open(path, O_RDONLY);
-    if (fd < 0 || lseek(fd, 0, SEEK_END) != n_bytes) return NULL;
-    void *rows = mmap(NULL, (size_t)n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    return rows == MAP_FAILED ? NULL : rows;
-}
-
-/* Halves of either sign between 1/16 and 1/8. */
-static void *make_up_rows(int64_t n) {
-    uint16_t *rows = malloc((size_t)n * sizeof *rows);
-    uint32_t random = 1;
-    for (int64_t i = 0; rows && i < n; i++) {
-        random = random * 1664525u + 1013904223u;
-        rows[i] = (uint16_t)((random >> 16 & 0x83ff) | 0x2c00);
+/* Drafts STEPS tokens behind chain[0]: each is the best of the list. */
+static void draft(toy *models, const specrt_shortlist *list, int32_t *chain) {
+    static float scores[TOY_VOCAB];
+    const int32_t parent = 0;
+    float logprob;
+    for (int i = 0; i < STEPS; i++) {
+        const float *hidden = toy_draft(models, &chain[i], &parent, 1);
+        toy_check(specrt_shortlist_logits(list, hidden, 1, scores));
+        toy_check(specrt_shortlist_topk(list, scores, 1, 1, &chain[i + 1], &logprob));
     }
-    return rows;
+}
+
+/* The target reads the chain. @return how many tokens were emitted, into out. */
+static int32_t verify(toy *models, const int32_t *chain, int32_t *out) {
+    const float *logits = toy_read(models, chain, NULL, NULL, STEPS + 1);
+    int32_t n = 0;
+    do specrt_logits_topk(logits + n * TOY_VOCAB, TOY_VOCAB, 1, &out[n]);
+    while (n < STEPS && out[n] == chain[n + 1] && ++n);
+    toy_keep(models, NULL, n + 1);
+    return n + 1;
 }
 
 int main(int argc, char **argv) {
-    int own = argc == 6 && strcmp(argv[2], "--head") == 0;
-    if (argc != 2 && !own) return fail("usage: minimal BUNDLE [--head ROWS.f16 N_ROWS N_COLS]");
-
-    specrt_error err;
-    specrt_bundle *bundle;
-    specrt_ranks ranks;
-    if (specrt_bundle_open(argv[1], NULL, &bundle, &err)) return fail(err.msg);
-    if (specrt_bundle_ranks(bundle, &ranks, &err)) return fail(err.msg);
-
-    /* The draft head stays the application's. What is made up cannot be checked against the bundle. */
-    int64_t n_rows = own ? atoi(argv[4]) : ranks.header->n_vocab, n_cols = own ? atoi(argv[5]) : 64;
-    void *rows = own ? map_rows(argv[3], 2 * n_rows * n_cols) : make_up_rows(n_rows * n_cols);
-    if (!rows) return fail("expected a file of N_ROWS x N_COLS halves");
-    specrt_head_desc desc = {
-        .rows = rows, .dtype = SPECRT_DTYPE_F16, .n_rows = n_rows, .n_cols = n_cols};
+    static toy models;
+    const int32_t prompt[] = {5, 17, 3};
+    int32_t ids[TOY_FREQUENT], answer[TOY_TOKENS + STEPS], chain[STEPS + 1], n = 1, n_passes = 0;
+    specrt_bundle *bundle = NULL;
     specrt_head *head;
-    if (specrt_head_bind(own ? bundle : NULL, &desc, NULL, &head, &err)) return fail(err.msg);
-
-    /* Packed once, shared by all sessions; `static` without a size is what the bundle was calibrated for. */
-    specrt_policy_desc wanted = {.text = "static"};
     specrt_policy *policy;
-    if (specrt_policy_create(bundle, head, &wanted, &policy, &err)) return fail(err.msg);
+    specrt_error err;
+    toy_init();
+
+    /* Frequent tokens, from an FR-Spec list, a token map or a d2t; a bundle has its own list. */
+    for (int32_t i = 0; i < TOY_FREQUENT; i++) ids[i] = i;
+    const specrt_head_desc rows = {
+        .rows = toy_rows, .dtype = SPECRT_DTYPE_F32, .n_rows = TOY_VOCAB, .n_cols = TOY_WIDTH};
+    specrt_policy_desc list = {
+        .text = "static", .n_vocab = TOY_VOCAB, .ids = ids, .n_ids = TOY_FREQUENT};
+    if (argc > 1) list = (specrt_policy_desc){.text = "static"};
+    if ((argc > 1 && specrt_bundle_open(argv[1], NULL, &bundle, &err)) ||
+        specrt_head_bind(NULL, &rows, NULL, &head, &err) ||
+        specrt_policy_create(bundle, head, &list, &policy, &err))
+        toy_fail(err.msg);
     const specrt_shortlist *shortlist = specrt_policy_get_info(policy)->shortlist;
 
-    /* One draft step: a hidden state in, logits over the list, the best target ids out. */
-    float *hidden = malloc((size_t)n_cols * sizeof *hidden), logprobs[10];
-    float *logits = malloc((size_t)shortlist->n_rows * sizeof *logits);
-    int32_t ids[10], k = shortlist->n_rows < 10 ? shortlist->n_rows : 10;
-    for (int64_t i = 0; i < n_cols; i++) hidden[i] = sinf((float)i);
-    specrt_shortlist_logits(shortlist, hidden, 1, logits);
-    specrt_shortlist_topk(shortlist, logits, 1, k, ids, logprobs);
-
-    printf("the best of %d tokens (of %d)\n", shortlist->n_rows, ranks.header->n_vocab);
-    for (int i = 0; i < k; i++) printf("%8d  %8.4f\n", ids[i], logprobs[i]);
-
-    free(logits), free(hidden);
+    const float *logits = toy_read(&models, prompt, NULL, NULL, 3);
+    toy_keep(&models, NULL, 3);
+    specrt_logits_topk(logits + 2 * TOY_VOCAB, TOY_VOCAB, 1, &answer[0]);
+    for (; n < TOY_TOKENS; n_passes++) {
+        chain[0] = answer[n - 1];
+        draft(&models, shortlist, chain);
+        n += verify(&models, chain, answer + n);
+    }
+    toy_compare(NULL, prompt, 3, answer);
+    printf("accept length %.2f with a list of %d of %d tokens\n", (n - 1.0) / n_passes,
+           shortlist->n_rows, TOY_VOCAB);
     specrt_policy_close(policy);
     specrt_head_close(head);
     specrt_bundle_close(bundle);
-    if (!own) free(rows);
     return 0;
 }

@@ -43,6 +43,10 @@ static void check(specrt_status status) {
     if (status) fail(specrt_status_name(status));
 }
 
+static void check_session(const loop *l, specrt_status status) {
+    if (status) fail(specrt_session_last_error(l->session)->msg);
+}
+
 static void keep_all(engine_cache *c, int32_t n) {
     int32_t nodes[ENGINE_MAX_BATCH];
     for (int32_t i = 0; i < n; i++) nodes[i] = i;
@@ -83,6 +87,7 @@ static void draft(loop *l, specrt_draft *out) {
     for (int32_t level = 0;; level++, draft_input = l->draft_input) {
         const specrt_shortlist *shortlist =
             specrt_session_route(l->session, level, &beam, l->hidden, draft_input);
+        if (!shortlist) fail(specrt_session_last_error(l->session)->msg);
         int32_t k = shortlist->n_rows < TOPK ? shortlist->n_rows : TOPK;
         if (k == 0) break;
         check(specrt_shortlist_logits(shortlist, l->hidden, beam.n, l->scores));
@@ -92,6 +97,7 @@ static void draft(loop *l, specrt_draft *out) {
         draft_level(l, &beam, &before, &n_open);
     }
     specrt_tree_finish(l->tree, out);
+    check_session(l, specrt_session_finish(l->session, NULL)); /* the tree is ours */
 }
 
 /* What the target said at the rows of its last batch. */
@@ -112,7 +118,7 @@ static void cycle(loop *l, int64_t position) {
         memcpy(l->pairs + (size_t)i * l->d, l->features + (size_t)verdict.nodes[i] * l->d,
                l->d * sizeof(float));
     const specrt_target_rows rows = said(l);
-    check(specrt_session_observe(l->session, &tree, &verdict, &rows));
+    check_session(l, specrt_session_observe(l->session, &tree, &verdict, &rows));
     memcpy(l->emitted, verdict.tokens, (size_t)verdict.n * sizeof *l->emitted);
     l->n_emitted = verdict.n;
 }
@@ -121,19 +127,21 @@ static void cycle(loop *l, int64_t position) {
  * which goes with the first token drawn. */
 static void prefill(loop *l, const int32_t *tokens, int32_t n) {
     int32_t k = 0;
+    check_session(l, specrt_session_begin(l->session, NULL));
     for (int32_t done = 0; done < n; done += k) {
         k = n - done < ENGINE_MAX_BATCH ? n - done : ENGINE_MAX_BATCH;
         int32_t n_pairs = done + k < n ? k : k - 1;
         check(engine_forward(l->cache, tokens + done, k, NULL, l->features, l->logits));
         keep_all(l->cache, k);
         const specrt_target_rows rows = said(l);
-        check(specrt_session_prefill(l->session, tokens + done, k, &rows));
+        check_session(l, specrt_session_prefill(l->session, tokens + done, k, &rows));
         if (n_pairs > 0) feed_drafter(l, tokens + done + 1, l->features, n_pairs);
     }
     memcpy(l->pairs, l->features + (size_t)(k - 1) * l->d, l->d * sizeof(float));
     l->emitted[0] = specrt_verifier_draw(l->verifier, l->logits + (size_t)(k - 1) * l->n_vocab, n);
     l->n_emitted = 1;
-    check(specrt_session_start(l->session, l->emitted[0]));
+    if (l->emitted[0] < 0) fail("the target's logits are no numbers");
+    check_session(l, specrt_session_start(l->session, l->emitted[0]));
 }
 
 /* @return how many tokens of those emitted belong to the answer: up to a terminator. */
@@ -190,7 +198,8 @@ static void open_loop(loop *l, const char *policy) {
         specrt_policy_create(l->bundle, l->head, &desc, &l->policy, &err) ||
         specrt_session_create(l->policy, &params, NULL, &l->session, &err) ||
         specrt_tree_create(&shape, NULL, &l->tree, &err) ||
-        specrt_verifier_create((int32_t)l->n_vocab, &greedy, NULL, &l->verifier, &err))
+        specrt_verifier_create((int32_t)l->n_vocab, desc.n_vocab, &greedy, NULL, &l->verifier,
+                               &err))
         fail(err.msg);
     l->logits = rows_of(l->n_vocab);
     l->features = rows_of(l->d);

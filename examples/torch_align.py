@@ -1,7 +1,7 @@
 """torch_align.py : a PyTorch drafter that learns while it serves. specrt.h says where and with which gradient
 (EvoSpec's online alignment: specrt_align_*); the layer, its backward pass and the optimiser are PyTorch's.
 
-    cc -O2 -shared -fPIC -DSPECRT_IMPLEMENTATION -DSPECRT_NO_ZSTD -x c include/specrt.h -lm -o build/libspecrt.so
+    make lib
     python3 examples/torch_align.py --target data/sample/target.gguf --draft data/sample/draft.safetensors
 
 Models as in torch_host.py, on the CPU. The prompts are answered round after round, greedily, with chains; every
@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from torch_host import Error, HeadDesc, Target, causal, fail, plain, read_config, read_safetensors, rms_norm, settings
-from torch_host import Layer
+from torch_host import Layer, Target, causal, plain, read_config, read_safetensors, rms_norm, settings  # noqa: E402
+import specrt  # noqa: E402  # torch_host says where it is
 
 
 # --- the library: structs of specrt.h, by name and order ---
@@ -37,21 +37,6 @@ class AlignPosition(C.Structure):
 class AlignBatch(C.Structure):
     _fields_ = [("n", C.c_int32), ("contexts", C.POINTER(C.c_uint64)), ("steps", C.c_void_p),
                 ("weights", C.c_void_p), ("n_top", C.c_void_p), ("ids", C.c_void_p), ("probs", C.c_void_p)]
-
-
-class Library:
-    def __init__(self, path):
-        try:
-            self.lib = C.CDLL(path)
-        except OSError as error:
-            fail("%s; the first lines of this file say how to build it" % error)
-        self.lib.specrt_align_acquire.restype = C.POINTER(AlignBatch)
-
-    def create(self, name, *args):
-        handle, err = C.c_void_p(), Error()
-        if getattr(self.lib, name)(*args, C.byref(handle), C.byref(err)):
-            fail(err.msg.decode())
-        return handle
 
 
 # --- the drafter ---
@@ -95,9 +80,10 @@ class Alignment:
     """What waits to be learnt from is the library's; where it was drafted is kept here, by number."""
 
     def __init__(self, library, head, drafter, args):
-        params = AlignParams(args.batch, 6, 64, 1.0, 0.3, 0.1, 0)
-        self.lib, self.drafter, self.kept, self.next = library.lib, drafter, {}, 0
-        self.handle = library.create("specrt_align_create", head, drafter.target.head.shape[0], C.byref(params), None)
+        params = AlignParams(args.batch, 6, 64, 1.0, 0.3, 0.1)
+        self.lib, self.head, self.drafter, self.kept, self.next = library.lib, head, drafter, {}, 0
+        self.lib.specrt_align_acquire.restype = C.POINTER(AlignBatch)
+        self.handle = library.open("align_create", head.handle, head.n_rows, C.byref(params), None)
         self.optimiser = torch.optim.AdamW(drafter.lora, lr=args.rate, weight_decay=0.0)
         self.n_steps, self.loss = 0, 0.0
 
@@ -185,19 +171,16 @@ def main():
     p.add_argument("--rank", type=int, default=32)
     p.add_argument("--batch", type=int, default=32)
     p.add_argument("--rate", type=float, default=1e-3)
-    p.add_argument("--library", default="build/libspecrt.so")
+    p.add_argument("--library", help="libspecrt.so; by default that of the package or of build/")
     args = p.parse_args()
     prompts = [[int(i) for i in text.split(",")] for text in args.ids or ["300,711,4096,98", "17000,21,5,900,33"]]
     torch.manual_seed(0)
-    library, wrong = Library(os.path.abspath(args.library)), 0
+    library, wrong = specrt.library(args.library), 0
     with torch.no_grad():
         size = max(map(len, prompts)) + args.max_tokens + 2 * args.num_steps + 8
         target = Target(args.target, size, torch.device("cpu"), torch.float32)
         drafter = Drafter(args.draft, target, args.rank)
-        rows = target.output.float().contiguous()
-        desc = HeadDesc(rows=rows.data_ptr(), dtype=0, n_rows=rows.shape[0], n_cols=rows.shape[1])
-        head = library.create("specrt_head_bind", None, C.byref(desc), None)
-        alignment = Alignment(library, head, drafter, args)
+        alignment = Alignment(library, specrt.Head(target.output.float().contiguous()), drafter, args)
         expected = [plain(target, prompt, args.max_tokens, []) for prompt in prompts]
         for turn in range(args.rounds + 1):
             emitted = cycles = 0

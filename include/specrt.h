@@ -2,9 +2,8 @@
 /* specrt.h : vocabulary-pruned speculative decoding, a runtime in one header (MIT).
  *
  * In speculative decoding a drafter proposes tokens and the target model verifies them with its full
- * vocabulary. The output therefore equals the target's even when the drafter scores only a few thousand rows
- * of its LM head. specrt chooses these rows at every draft step, computes their logits, builds the draft
- * tree, verifies it without loss, and learns from the outcome.
+ * vocabulary, so a drafter may score only a few thousand rows of its LM head. specrt chooses these rows at
+ * every draft step, computes their logits, builds the draft tree, verifies it, and learns from the outcome.
  *
  * FUNCTIONS, by task (prefix specrt_):
  *     open a bundle          bundle_open, bundle_open_memory, bundle_check_tokenizer, bundle_close
@@ -14,12 +13,11 @@
  *     generate text          generate; or one cycle per call: host_begin, host_cycle
  *     run your own loop      session_create, _begin, _prefill, _first, _get_beam, _expand, _finish, _accept,
  *                            _get_stats, _last_error, _close
- *     with calls between     session_draw and _start (together: _first); _verify and _observe (_accept)
- *     verify on your own     session_observe_chain
- *     grow your own tree     session_shortlist, session_route, session_member
+ *     with steps of your own session_draw, _start, _shortlist, _route, _member, _verify, _observe,
+ *                            _observe_chain
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
  *     save a conversation    session_save, session_load
- *     learn beside decoding  worker_create, worker_submit, worker_close
+ *     learn beside decoding  worker_create, _submit, _close
  *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
  *                            _get_stats, _close
  *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _close; verifier_create,
@@ -28,25 +26,8 @@
  * On a GPU: specrt_cuda.h. To build, inspect, record or train: specrt_tools.h. Methods and papers:
  * docs/methods/. Policies: docs/policy-text.md. Words: docs/concepts.md. Files: docs/FORMAT.md.
  *
- * USE. In exactly one source file:
- *
- *     #define SPECRT_IMPLEMENTATION
- *     #include "specrt.h"          // link with -lzstd -lm
- *
- *     specrt_error err;
- *     specrt_bundle *bundle;
- *     specrt_head *head;
- *     specrt_policy *policy;
- *     if (specrt_bundle_open("llama3.specb", NULL, &bundle, &err)) { puts(err.msg); exit(1); }
- *     specrt_head_desc hd = {.rows = weights, .dtype = SPECRT_DTYPE_F16, .n_rows = 128256, .n_cols = 4096};
- *     specrt_head_bind(bundle, &hd, NULL, &head, &err);
- *     specrt_policy_desc pd = {.text = "static:32768"};
- *     specrt_policy_create(bundle, head, &pd, &policy, &err);
- *     const specrt_shortlist *shortlist = specrt_policy_get_info(policy)->shortlist;
- *     specrt_shortlist_logits(shortlist, hidden, 1, logits);          // hidden f32 [1, 4096]
- *     specrt_shortlist_topk(shortlist, logits, 1, 10, ids, logprobs); // target ids, best first
- *
- * This policy has one fixed list. For policies whose list follows the text, create a session.
+ * USE. In exactly one source file, define SPECRT_IMPLEMENTATION before the include; link with -lzstd -lm.
+ * README.md has a whole decode loop, examples/ has programs, and >>decoding has the order of calls.
  *
  * OPTIONS, defined before the include:
  *     SPECRT_STATIC    all functions are static to the including file
@@ -61,12 +42,14 @@
  *                own memory while a bundle opens. No other call allocates.
  *     Closing    close and free accept NULL. Close an object before the objects that it borrows.
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
- *     Arguments  n: rows of an array. out: receives the result. desc, params: copied; NULL: all defaults.
- *                env: copied; NULL: all defaults, or those of the head. token: target id. host: the models.
- *     Errors     Every status function may return OK and BAD_ARG: a NULL argument that is not documented, a
- *                value out of range. A failed call changes nothing else, sets *out to zeros and writes one
- *                line to err, which may be NULL. Calls on a session have no err: the line is in
- *                specrt_session_last_error(). A call in the wrong order returns BAD_ORDER.
+ *     Arguments  n: rows of an array. out: receives the result. desc: copied. params: copied; NULL: all
+ *                defaults. env: copied; NULL: all defaults, or those of the head. token: target id. host: the
+ *                models. Other pointers may be NULL only where a comment says so, or the array is empty.
+ *     Errors     Every status function may return OK and BAD_ARG. A failed call changes nothing else, sets
+ *                *out to zeros and writes one line to err, which may be NULL. For a NULL argument, a function
+ *                without a status returns NULL, 0 or -1. Calls on a session have no err: the line is in
+ *                specrt_session_last_error(). They return BAD_ORDER when they do not come in order, and
+ *                BAD_INPUT for logits with a NaN, or with none above -inf.
  *     Threads    Bundles, heads and policies are immutable and shareable. One thread at a time may use a
  *                session, or a stock with all its sessions. There are no global variables.
  *     Limits     The library does not tokenise, run models, write bundles, print, exit or abort.
@@ -167,7 +150,6 @@ SPECRT_API const char *specrt_status_name(specrt_status status);
 /* ---- environment ---- */
 
 #define SPECRT_LOG_INFO 2 /* level of a log line */
-
 /* Callbacks of the application. Zero-initialise it. */
 typedef struct specrt_env {
     void *(*alloc)(void *user, size_t bytes); /* aligned to 16 bytes; NULL: malloc */
@@ -210,7 +192,6 @@ typedef enum specrt_dtype {
 #define SPECRT_MAX_VOCAB 16777216 /* most tokens of a vocabulary */
 
 typedef struct specrt_bundle specrt_bundle; /* an open bundle */
-
 /* specrt_bundle_open() : Maps a file, checks its header, table and checksums, and decompresses zstd sections.
  *   path : file name
  * @return OK, IO, NO_MEMORY, BUNDLE_*. */
@@ -255,9 +236,8 @@ typedef struct specrt_head_desc {
 } specrt_head_desc;
 
 #define SPECRT_HEAD_MAX_RMS 0.02 /* most error of check_states; 8-bit states have 0.012 */
-
-/* specrt_head_check_states() : Checks that an engine's hidden states give the engine's logits. Call it once
- * at the start. It detects states of another layer, rows of another file, and another scale or cap.
+/* specrt_head_check_states() : Checks that an engine's hidden states give its logits. It detects states of
+ * another layer, rows of another file, and another scale or cap.
  *   hidden : f32 [n, n_cols] states
  *   n : number of states
  *   logits : f32 [n, n_logits] of the engine, by target id
@@ -325,9 +305,7 @@ SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist
                                                int32_t *ids, float *logprobs);
 
 #define SPECRT_LOGITS_MAX_K 16 /* most tokens of specrt_logits_topk() */
-
-/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN. Ties go to the lower
- * id.
+/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN; ties: the lower id.
  *   logits : f32 [n] of the target
  *   n : number of logits
  *   k : 0 to SPECRT_LOGITS_MAX_K
@@ -349,17 +327,15 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *     cluster:K group:K centroid:K DynaSpec, CORAL, centroids: the rows of K clusters that a router chooses
  *     sketch:M                     the M best rows by a low-rank copy of the head
  *
- * A sum scores each token once. Terminators are always included if the head has rows for them. Presets name
- * published settings: frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: exactly as
- * published), and hybrid, which is specrt's own. */
+ * A sum scores each token once. Terminators are always included if the head has rows for them. Presets:
+ * frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: as published), hybrid (specrt's). */
 
-#define SPECRT_MAX_TERMINATORS 64 /* most tokens that end a generation */
-
+#define SPECRT_MAX_TERMINATORS 64           /* most tokens that end a generation */
 typedef struct specrt_policy specrt_policy; /* a policy bound to a bundle and a head */
 
 /* What to create. Zero-initialise it. */
 typedef struct specrt_policy_desc {
-    const char *text;      /* the policy, copied; NULL: "microspec" */
+    const char *text;      /* the policy, copied; required */
     int32_t n_vocab;       /* tokens are in [0, n_vocab); 0: from the bundle, else from the head */
     int32_t n_terminators; /* tokens that end a generation, in addition to the bundle's */
     const int32_t *terminators; /* i32 [n_terminators], copied */
@@ -389,17 +365,25 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
                                               specrt_error *err);
 SPECRT_API void specrt_policy_close(specrt_policy *policy);
 
-/* Facts about a policy, borrowed for its life. */
+/* Facts about a policy, borrowed for its life. From is_full on: 1: yes, 0: no. */
 typedef struct specrt_policy_info {
     const char *text;     /* canonical form: sizes filled in, defaults omitted */
     int32_t bound;        /* most rows that any session scores in one draft step */
     int32_t hidden_width; /* columns of specrt_target_rows.hidden that a source reads; 0: none */
-    int32_t needs_prompt_logits; /* 1: a source reads the target's logits of the prompt; else 0 */
-    const specrt_shortlist
-        *shortlist; /* if the same at every step (full, static); NULL: ask a session */
+    const specrt_shortlist *shortlist; /* of all steps (full, static); NULL: ask a session */
+    const int32_t *static_ids; /* i32 [n_static] target ids of the rows of `static`, by frequency */
+    int32_t n_static;          /* 0: no source static, or one with sizes by level */
+    int32_t is_full;           /* source full: all rows, in place */
+    int32_t learns;            /* rows follow the text (window, retrieve) */
+    int32_t keeps;             /* what a source learned outlives SPECRT_BEGIN_NEW (keep=on) */
+    int32_t by_level;          /* rows differ by tree level: call expand or route at each */
+    int32_t by_path;           /* rows follow the drafted tokens (successor, sketch, clusters) */
+    int32_t by_states;         /* rows follow the drafter's hidden states (sketch, clusters) */
+    int32_t needs_prompt_logits; /* a source reads the target's logits of the prompt */
+    int32_t needs_tree_rows;     /* a source reads the target's results at rejected nodes */
+    int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
+    int32_t needs_submit;        /* sessions need params.submit (mode=async) */
 } specrt_policy_info;
-
-/* specrt_policy_get_info() : Never NULL. */
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 if a token is a terminator of the bundle or the desc, else 0. */
@@ -439,11 +423,10 @@ typedef struct specrt_draft {
     const float *logprobs;  /* f32 [n] natural log of the path's probability; root: 0 */
     /* i32 [n] the beam row of the node in pass depths[i]; -1: no pass read the node. NULL: unknown */
     const int32_t *beam_rows;
+    int64_t cycle; /* a number that the session checks; 0: a tree of your own */
 } specrt_draft;
 
-typedef struct specrt_tree
-    specrt_tree; /* a tree of one sequence: memory for its nodes and results */
-
+typedef struct specrt_tree specrt_tree; /* a tree of one sequence, and memory for its results */
 /* specrt_tree_create() : Allocates a tree.
  * @return OK, NO_MEMORY, BAD_ARG with the limit. */
 SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params, const specrt_env *env,
@@ -500,15 +483,14 @@ typedef struct specrt_verdict {
     int32_t n; /* accepted drafts, then the target's own token; at least 1 */
     int32_t tokens[SPECRT_TREE_MAX_NODES]; /* [n] target ids */
     int32_t nodes[SPECRT_TREE_MAX_NODES];  /* [n] to keep in caches: root, accepted nodes */
-    specrt_end
-        end; /* whether the generation ends with these tokens; specrt_session_verify(): NONE */
+    specrt_end end; /* whether the generation ends here; NONE after specrt_session_verify() */
+    int64_t cycle;  /* a number that the session checks; 0: you decided */
 } specrt_verdict;
 
 typedef struct specrt_verifier specrt_verifier; /* memory of verification for one sequence */
-
 /* specrt_verifier_create() : Creates a verifier.
  *   n_logits : columns of the target's logits
- *   n_vocab : tokens are in [0, n_vocab); at most n_logits. Later columns are padding: never emitted
+ *   n_vocab : tokens are in [0, n_vocab), n_vocab <= n_logits. The other columns are padding, never emitted
  *   sampling : copied; NULL: greedy
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_verifier_create(int32_t n_logits, int32_t n_vocab,
@@ -570,18 +552,11 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls:
- *
- *     specrt_auto_begin(a);                        // after the drafter has read the prompt
- *     specrt_auto_choose(a, &choice);              // each cycle; num_steps = 0: decode plainly
- *     for (n = 0; n < choice.num_steps; n++) {
- *         your drafter's next level, from choice.list
- *         if (!specrt_auto_should_continue(a, n + 1, logprob)) break;
- *     }
- *     your target's pass; then specrt_auto_observe(a, &cycle); */
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls begin
+ * when the drafter has read the prompt. Each cycle it calls choose, drafts up to choice.num_steps levels from
+ * choice.list (0: decodes plainly) while should_continue returns 1, runs the target, and calls observe. */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
-
 /* Choices and their costs. */
 typedef struct specrt_auto_desc {
     int32_t num_steps; /* most levels of a draft, 1 to SPECRT_TREE_MAX_STEPS */
@@ -597,7 +572,6 @@ typedef struct specrt_auto_desc {
 } specrt_auto_desc;
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */
-
 /* specrt_auto_create() : Creates it from desc, which it copies. What it learns stays for later sequences.
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_env *env,
@@ -670,15 +644,10 @@ SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *o
  *         specrt_session_accept(s, &draft, &rows, &verdict);
  *         keep verdict.nodes in your caches
  *
- * Other calls may take the place of these: draw and start for first, verify and observe for accept; route and
- * your own tree for expand; observe_chain for the whole cycle. Every call checks that it comes in order:
- *
- *     begin -> prefill... -> first -> (expand... -> finish -> accept)... -> begin
- *
- * Sources learn only in begin, prefill, first and accept (start, observe, observe_chain). */
+ * With steps of your own: draw and start for first; verify and observe for accept; route and your own tree
+ * for expand; observe_chain for a whole cycle. Sources learn in begin, prefill, first and accept alone. */
 
 typedef struct specrt_session specrt_session; /* one sequence: sources, tree and verifier */
-
 /* A task to run once on another thread. */
 typedef struct specrt_task {
     void (*run)(struct specrt_task *task); /* runs it */
@@ -713,8 +682,8 @@ typedef struct specrt_stock specrt_stock; /* packed rows that several sessions s
 typedef struct specrt_session_params {
     specrt_tree_params tree;  /* sampled drafts: topk is 1, num_draft_tokens is num_steps + 1 */
     specrt_sampling sampling; /* of the target */
-    int32_t n_logits; /* columns of the target's logits; required. Ids at or above the policy's
-                              * n_vocab are padding: never emitted or accepted */
+    int32_t
+        n_logits; /* columns of the target's logits, required; those from n_vocab on are padding */
     specrt_draft_kind draft; /* how draft tokens are chosen */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
     /* Queues a task for another thread and returns at once; mode=async needs it. A session has one task at
@@ -753,17 +722,16 @@ typedef struct specrt_session_stats {
  *   policy : borrowed for the session's life
  *   params : n_logits is required
  * @return OK, NO_MEMORY, BAD_ARG with the field: no n_logits, a temperature without a session number, topk
- * above the policy's bound, sampled drafts of a greedy target, mode=async without submit, lists of auto_draft that `static` lacks, or a stock that is full or of
- * another head. */
+ * above the policy's bound, sampled drafts of a greedy target, mode=async without submit, lists of
+ * auto_draft that `static` lacks, or a stock that is full or of another head. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
                                                const specrt_env *env, specrt_session **out,
                                                specrt_error *err);
 SPECRT_API void specrt_session_close(specrt_session *session);
 
-/* specrt_session_last_error() : What failed in the last call on this session that failed, with one line for
- * a person. Borrowed; the next failure replaces it. Status OK: nothing has failed.
- * @return NULL for a session that is NULL. */
+/* specrt_session_last_error() : The failure of the last call on this session that failed, borrowed until the
+ * next. Status OK: none has failed. @return NULL for NULL. */
 SPECRT_API const specrt_error *specrt_session_last_error(const specrt_session *session);
 
 /* How a prompt continues what was before. */
@@ -772,61 +740,50 @@ typedef enum specrt_begin {
     SPECRT_BEGIN_TURN = 1 /* the next turn of a conversation: both are kept */
 } specrt_begin;
 
-/* A prompt and its answer. Zero-initialise it.
+/* A prompt and its answer. Zero-initialise it. `position` is the number of tokens in the target's cache. The
+ * last token of an answer was emitted but never read, so it leads the next prompt:
  *
- * `position` is the number of tokens that the target has read: its cache has so many, and the prompt starts
- * there. The last token of an answer was emitted but never read, so it leads the next prompt:
- *
- *     tokens     p0 p1 p2 a0 a1 a2      prompt p, answer a; n = 6
- *     read       p0 p1 p2 a0 a1         position n - 1 = 5
+ *     tokens     p0 p1 p2 a0 a1 a2      prompt p, answer a
+ *     read       p0 p1 p2 a0 a1         position 5
  *     next turn  prefill a2 u0 u1       u: what the user wrote
  *
- * Position 0 repeats the whole conversation; any number between drops the end of the cache. */
+ * Position 0 repeats the whole conversation. A position between drops the end of the cache. */
 typedef struct specrt_request {
     specrt_begin begin; /* a new sequence, or a turn of this one */
-    int64_t
-        position; /* of the first token of the prompt; of a turn at most what the target has read */
+    int64_t position; /* of the first token of the prompt; of a turn at most what the target read */
     int64_t max_tokens; /* where first, accept and generate end the answer; 0: no limit */
     const specrt_sampling *sampling; /* copied; NULL: as before, with the next generation number */
 } specrt_request;
 
-/* specrt_session_begin() : Begins a prompt; prefill follows. It may come at any time; a cycle that is under
- * way is forgotten. The first generation has the number sampling.generation.
- *   request : NULL: a new sequence
- * @return OK; BAD_ARG with the field, and then nothing has changed. */
+/* specrt_session_begin() : Begins a prompt, at any time. It ends a cycle that has not been observed.
+ *   request : NULL: a new sequence */
 SPECRT_API specrt_status specrt_session_begin(specrt_session *session,
                                               const specrt_request *request);
 
 /* specrt_session_prefill() : The next tokens of the prompt.
  *   tokens : i32 [n] target ids
- *   rows : at these n positions; hidden is not read; NULL: not computed (a cached prefix)
- * @return OK; BAD_ARG for a token outside the vocabulary; BAD_ORDER after start. Then nothing is learned. */
+ *   rows : at these n positions; hidden is not read; NULL: not computed (a cached prefix) */
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *session, const int32_t *tokens,
                                                 int32_t n, const specrt_target_rows *rows);
 
-/* specrt_session_first() : Draws the first token of the answer and roots the first tree in it: draw, then
- * start.
+/* specrt_session_first() : Draws the first token of the answer and roots the first tree in it (draw, start).
  *   logits : f32 [n_logits] of the target, after the last token of the prompt
- *   out : the token, and whether the answer ends with it
- * @return OK, BAD_ORDER, BAD_INPUT as specrt_session_draw(). */
+ *   out : the token, and whether the answer ends with it */
 SPECRT_API specrt_status specrt_session_first(specrt_session *session, const float *logits,
                                               specrt_verdict *out);
 
 /* specrt_session_draw() : The token that plain decoding emits next.
  *   logits : f32 [n_logits] of the target
- *   token : receives it
- * @return OK, BAD_ORDER; BAD_INPUT if a logit is NaN or none is above -inf. */
+ *   token : receives it */
 SPECRT_API specrt_status specrt_session_draw(specrt_session *session, const float *logits,
                                              int32_t *token);
 
 /* specrt_session_start() : Roots the first tree.
- *   token : the first token after the prompt, or the last token that specrt_session_observe_chain() lacked
- * @return OK; BAD_ARG for a token outside the vocabulary; BAD_ORDER before prefill. */
+ *   token : the first token after the prompt, or the last token that specrt_session_observe_chain() lacked */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
 /* specrt_session_get_beam() : The rows of the next drafter pass. The first pass has the root alone.
- *   beam : borrowed until the next call; n = 0: continue with finish
- * @return OK, BAD_ORDER. */
+ *   beam : borrowed until the next call; n = 0: continue with finish */
 SPECRT_API specrt_status specrt_session_get_beam(specrt_session *session, specrt_beam *beam);
 
 /* specrt_session_shortlist() : The tokens that may be proposed, borrowed until the next start or observe.
@@ -847,34 +804,28 @@ SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *session,
  *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced
  *   draft_input : f32 [n, n_cols] hidden states that the pass read, which DynaSpec routes by; NULL: unknown
  *   n : 1 at the first pass, then the beam's n
- *   beam : rows of the next pass, borrowed until the next call; n = 0: continue with finish
- * @return OK, BAD_ORDER, BAD_ARG. */
+ *   beam : rows of the next pass, borrowed until the next call; n = 0: continue with finish */
 SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *draft_hidden,
                                                const float *draft_input, int32_t n,
                                                specrt_beam *beam);
 
 /* specrt_session_finish() : Ends the draft.
- *   draft : the tree to verify, borrowed until the next start or observe; NULL: you have a tree of your own
- * @return OK, BAD_ORDER. */
+ *   draft : the tree to verify, borrowed until the next start or observe; NULL: you use your own tree */
 SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_draft *draft);
 
-/* specrt_session_accept() : Verifies, cuts what is emitted after a terminator or max_tokens, and learns:
- * verify, then observe.
+/* specrt_session_accept() : Verifies, cuts after a terminator or max_tokens, and learns (verify, observe).
  *   draft : as for specrt_session_verify()
  *   rows : the target's results at the draft->n nodes; logits are required
- *   out : what to emit and to keep in caches, and whether the answer ends there. Then begin comes next
- * @return as specrt_session_verify() and specrt_session_observe(). */
+ *   out : what to emit and to keep in caches, and whether the answer ends there. Then begin comes next */
 SPECRT_API specrt_status specrt_session_accept(specrt_session *session, const specrt_draft *draft,
                                                const specrt_target_rows *rows, specrt_verdict *out);
 
 /* specrt_session_verify() : Decides what to emit, by specrt_verify_tree() or, for sampled drafts,
  * specrt_verify_chain(). It may be called again.
- *   draft : from finish, or a tree of your own whose root is the last emitted token. A sampled draft must be
- *       the session's, since its distributions are; it may be cut, but the length must not depend on the
- *       tokens that are cut off
+ *   draft : from finish, or your own tree, rooted in the last emitted token. A sampled draft must be the
+ *       session's; it may be cut, but its length must not depend on the tokens that are cut off
  *   logits : f32 [draft->n, n_logits] of the target
- * @return OK, BAD_ORDER; BAD_ARG for a draft that is no tree, has another root or tokens that the session did
- * not sample; BAD_INPUT as specrt_session_draw(). */
+ * @return OK; BAD_ARG for a draft that is no tree, has another root, or tokens that were not sampled. */
 SPECRT_API specrt_status specrt_session_verify(specrt_session *session, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out);
 
@@ -890,13 +841,12 @@ typedef enum specrt_member {
 SPECRT_API specrt_member specrt_session_member(const specrt_session *session, int32_t token,
                                                int32_t level);
 
-/* specrt_session_observe() : Learns from a cycle and roots the next tree in its last token. Once per finish
+/* specrt_session_observe() : Learns from a cycle and roots the next tree in its last token. It follows finish
  * or verify.
  *   draft : as verified; without verify, a tree of your own
  *   verdict : as returned, or cut at a terminator or a limit; or what you decided
  *   rows : at the draft->n nodes; NULL: sources learn from the tokens alone
- * @return OK, BAD_ORDER; BAD_ARG for tokens, nodes or widths out of range, and for nodes that are no path of
- * the draft. Then nothing is learned. */
+ * @return OK; BAD_ARG for tokens or widths out of range, and for nodes that are no path of the draft. */
 SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows);
@@ -909,7 +859,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const s
  *   last : the target's own token after them; -1: not drawn yet. Then call specrt_session_start(last) later;
  *       until then the session keeps the best tokens of rows but not the hidden states
  *   rows : at the n tokens; NULL: sources learn from the tokens alone
- * @return OK, BAD_ARG as for specrt_session_observe(); BAD_ORDER for a second call without start. */
+ * @return as specrt_session_observe(). */
 SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *session,
                                                       const int32_t *tokens, int32_t n,
                                                       int32_t n_accepted, int32_t last,
@@ -919,9 +869,8 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 /* ---- the whole loop over callbacks ---- */
 
 /* The application's models. Results are borrowed until the next callback. Each returns 0; any other value
- * ends the call with HOST, and begin must come next. Sequences may take turns: a session each, and
- * copies of one specrt_host that differ in `user`. To run them in one model batch, use
- * specrt_session_expand_batch(). */
+ * ends the call with HOST, and begin must come next. Sequences may take turns: a session each, and copies of
+ * one specrt_host that differ in `user`. specrt_session_expand_batch() runs them in one model batch. */
 typedef struct specrt_host {
     void *user;        /* first argument of all callbacks */
     int64_t n_context; /* target's cache positions, 2 or more, tree nodes included; 0: no limit */
@@ -953,24 +902,23 @@ typedef struct specrt_host {
  *   request : as for specrt_session_begin(); target_prefill gets the prompt alone
  *   prompt : i32 [n], n >= 1, from request->position on
  *   out : the first token, and whether the answer ends with it
- * @return OK, HOST, BAD_INPUT, BAD_ARG with the missing callback, the token, or the context size. */
+ * @return OK, HOST, BAD_ARG with the missing callback, the token, or the context size. */
 SPECRT_API specrt_status specrt_host_begin(specrt_session *session, const specrt_host *host,
                                            const specrt_request *request, const int32_t *prompt,
                                            int64_t n, specrt_verdict *out);
 
 /* specrt_host_cycle() : One cycle of draft, verify, commit and observe.
  *   out : what is emitted, cut where the answer ends; n = 0 and end CONTEXT: the context is full
- * @return OK, HOST, BAD_ORDER, BAD_INPUT, BAD_ARG. */
+ * @return OK, HOST. */
 SPECRT_API specrt_status specrt_host_cycle(specrt_session *session, const specrt_host *host,
                                            specrt_verdict *out);
 
-/* Where an answer goes, and what came of it. */
+/* Where an answer goes, and what came of it. `each` receives new tokens i32 [n]; any value but 0 stops it. */
 typedef struct specrt_generation {
-    /* Receives new tokens i32 [n]; any value but 0 stops the generation; NULL: none */
-    int (*each)(void *user, const int32_t *tokens, int32_t n);
-    void *user;       /* first argument of each */
-    int64_t n_tokens; /* out: number of tokens */
-    specrt_end end;   /* out: why it ended */
+    int (*each)(void *user, const int32_t *tokens, int32_t n); /* NULL: none */
+    void *user;                                                /* first argument of each */
+    int64_t n_tokens;                                          /* out: number of tokens */
+    specrt_end end;                                            /* out: why it ended */
 } specrt_generation;
 
 /* specrt_generate() : Answers a prompt.
@@ -982,12 +930,9 @@ SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_h
                                          int64_t n, specrt_generation *generation);
 
 // >>many
-// Several sequences on a CPU: rows that they share are read once.
-
 /* ---- stocks: packed rows that several sessions share ----
- * Windows and caches of several sequences hold mostly the same rows. A stock packs each row once and frees it
- * with the last session that holds it. specrt_session_expand_batch() multiplies rows that many sessions hold
- * once for the whole batch. Drafts are bitwise equal to those of sessions without a stock. */
+ * Windows and caches of several sequences hold mostly the same rows. A stock packs each row once for all, and
+ * specrt_session_expand_batch() multiplies it once. Drafts are bitwise equal to those without a stock. */
 
 /* What to create. Zero-initialise it. */
 typedef struct specrt_stock_params {
@@ -1017,7 +962,6 @@ typedef struct specrt_stock_stats {
 SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out);
 
 #define SPECRT_SESSION_MAX_BATCH 1024 /* most sessions of a batch */
-
 /* specrt_session_expand_batch() : specrt_session_expand() for several sessions, each at its own level,
  * bitwise equal to separate calls. Rows of `full`, `static` and a common stock are read once for the batch.
  *   sessions : [n] distinct, of one policy; n is 1 to SPECRT_SESSION_MAX_BATCH
@@ -1025,7 +969,7 @@ SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_s
  *   draft_input : f32 [n_hidden, n_cols] as for specrt_session_expand(); NULL: unknown
  *   n_hidden : sum of the sessions' beam rows
  *   beams : [n], written: the next passes, borrowed; n = 0: continue with that session's finish
- * @return OK; BAD_ORDER or BAD_ARG before any tree has changed, with the text in sessions[0]. */
+ * @return OK; a failure comes before any tree has changed, with its text in sessions[0]. */
 SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
                                                      const float *draft_hidden,
                                                      const float *draft_input, int32_t n_hidden,
@@ -1039,7 +983,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
- * @return OK; BAD_ORDER between expand and observe; BAD_ARG when the capacity is below *n_bytes. */
+ * @return OK; BAD_ORDER between expand and observe; BAD_ARG: *n_bytes is above the capacity. */
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 
@@ -1397,7 +1341,8 @@ SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt
 #define SPECRT_DIGEST_TOLERANCE 0.5f /* largest distance of digests of one head */
 
 /* specrt_digest_distance() : 0 for equal heads, about 0.1 for a 4-bit quantisation, about 1.4 for another
- * head or row order. It ignores a constant that is added to every row, because softmax does.
+ * head or row order; infinity for NULL. It ignores a constant that is added to every row, because softmax
+ * does.
  *   a, b : digests */
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
 
@@ -1720,7 +1665,8 @@ SPECRT_API void specrt_align_close(specrt_align *align);
 
 /* specrt_align_observe() : Adds the positions of one cycle.
  *   positions : [n] steps ascending
- * @return how many were kept; -1, and none is, for a token out of range or steps out of order. */
+ * @return how many were kept; -1, and none is, for a token out of range, steps out of order, or a covered
+ * position without logits or hidden. */
 SPECRT_API int32_t specrt_align_observe(specrt_align *align, const specrt_align_position *positions,
                                         int32_t n);
 
@@ -2114,6 +2060,15 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
         if (specrt__try != SPECRT_STATUS_OK) return specrt__try;                                   \
     } while (0)
 
+/* Refuses NULL for an argument that the call needs, by the names in the header. */
+#define SPECRT__NEED(argument)                                                                     \
+    do {                                                                                           \
+        if (!(argument)) return specrt__base_refuse_null(err, __func__, #argument);                \
+    } while (0)
+
+SPECRT__INTERNAL specrt_status specrt__base_refuse_null(specrt_error *err, const char *function,
+                                                        const char *argument);
+
 /* Zeroes the n elements that a typed pointer points to. */
 #define SPECRT__CLEAR(pointer, n) ((void)memset((pointer), 0, (size_t)(n) * sizeof *(pointer)))
 
@@ -2269,12 +2224,19 @@ SPECRT_API specrt_status specrt_error_set(specrt_error *err, specrt_status statu
         va_list args;
         va_start(args, format);
         err->status = status;
-        vsnprintf(err->msg, sizeof err->msg, format, args);
+        err->msg[0] = '\0';
+        if (format) vsnprintf(err->msg, sizeof err->msg, format, args);
         va_end(args);
         for (char *p = err->msg; *p; p++) /* names from hostile files stay on one line */
             if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
     }
     return status;
+}
+
+SPECRT__INTERNAL specrt_status specrt__base_refuse_null(specrt_error *err, const char *function,
+                                                        const char *argument) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: %s: expected a pointer, found NULL",
+                            function, argument);
 }
 
 /* --- half and bfloat16 --- */
@@ -2311,6 +2273,7 @@ SPECRT_API uint64_t specrt_hash64(const void *data, size_t bytes, uint64_t seed)
     const uint8_t *p = (const uint8_t *)data;
     size_t left = bytes;
     uint64_t hash = seed + SPECRT__BASE_P5;
+    if (!data && bytes > 0) return 0;
     if (bytes >= 32) {
         uint64_t lane[4] = {seed + SPECRT__BASE_P1 + SPECRT__BASE_P2, seed + SPECRT__BASE_P2, seed,
                             seed - SPECRT__BASE_P1};
@@ -2390,12 +2353,14 @@ static void specrt__base_sha_block(uint32_t state[8], const uint8_t *block) {
 SPECRT_API void specrt_sha256_init(specrt_sha256 *sha) {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    if (!sha) return;
     memset(sha, 0, sizeof *sha);
     memcpy(sha->state, start, sizeof start);
 }
 
 SPECRT_API void specrt_sha256_update(specrt_sha256 *sha, const void *data, size_t bytes) {
     const uint8_t *p = (const uint8_t *)data;
+    if (!sha || !data) return;
     size_t held = (size_t)(sha->n_bytes % 64);
     sha->n_bytes += bytes;
     if (held + bytes >= 64 && held > 0) {
@@ -2409,6 +2374,8 @@ SPECRT_API void specrt_sha256_update(specrt_sha256 *sha, const void *data, size_
 
 SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]) {
     uint8_t tail[72] = {0x80};
+    if (digest) memset(digest, 0, 32);
+    if (!sha || !digest) return;
     uint64_t n_bits = sha->n_bytes * 8;
     size_t n_pad = 64 - (size_t)((sha->n_bytes + 8) % 64);
     for (int i = 0; i < 8; i++) tail[n_pad + (size_t)i] = (uint8_t)(n_bits >> (56 - 8 * i));
@@ -2420,6 +2387,7 @@ SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]) {
 SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, const void *bytes,
                                             size_t n) {
     uint8_t head[8];
+    if (!bytes && n > 0) return;
     for (int i = 0; i < 4; i++) {
         head[i] = (uint8_t)((uint32_t)id >> (8 * i));
         head[4 + i] = (uint8_t)((uint32_t)n >> (8 * i));
@@ -2586,6 +2554,7 @@ static void *specrt__os_work(void *arg) {
 
 SPECRT_API void specrt_worker_submit(void *worker, specrt_task *task) {
     specrt_worker *w = (specrt_worker *)worker;
+    if (!w || !task) return;
     task->next = NULL;
     pthread_mutex_lock(&w->lock);
     if (w->first)
@@ -2607,8 +2576,9 @@ static void specrt__os_worker_free(specrt_worker *w) {
 SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err) {
     specrt_env own = specrt__base_env(env);
-    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&own, sizeof(specrt_worker));
+    SPECRT__NEED(out);
     *out = NULL;
+    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&own, sizeof(specrt_worker));
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: out of memory");
     memset(w, 0, sizeof *w);
     w->env = own;
@@ -3063,7 +3033,9 @@ static specrt_status specrt__bundle_open(specrt__os_map map, const void *bytes, 
 SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_env *env,
                                             specrt_bundle **out, specrt_error *err) {
     specrt__os_map map;
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(path);
     SPECRT__TRY(specrt__os_map_open(path, &map, err));
     return specrt__bundle_open(map, map.bytes, map.n, path, env, out, err);
 }
@@ -3073,7 +3045,10 @@ SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_b
                                                    specrt_bundle **out, specrt_error *err) {
     specrt__os_map none;
     memset(&none, 0, sizeof none);
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(bytes);
+    SPECRT__NEED(name);
     if ((uintptr_t)bytes % 16 != 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: expected bytes aligned to 16, found an address that is not",
@@ -3093,14 +3068,14 @@ SPECRT_API void specrt_bundle_close(specrt_bundle *bundle) {
 
 SPECRT_API const specrt_bundle_section *specrt_bundle_sections(const specrt_bundle *bundle,
                                                                int32_t *n_sections) {
-    *n_sections = bundle->n_sections;
-    return bundle->sections;
+    if (n_sections) *n_sections = bundle ? bundle->n_sections : 0;
+    return bundle && n_sections ? bundle->sections : NULL;
 }
 
 SPECRT_API const void *specrt_bundle_data(const specrt_bundle *bundle, const char *tag,
                                           size_t *n_bytes) {
-    *n_bytes = 0;
-    for (int32_t i = 0; i < bundle->n_sections; i++) {
+    if (n_bytes) *n_bytes = 0;
+    for (int32_t i = 0; bundle && tag && n_bytes && i < bundle->n_sections; i++) {
         if (strncmp(bundle->sections[i].tag, tag, 8) != 0 || strlen(tag) > 8) continue;
         if (bundle->data[i]) *n_bytes = (size_t)bundle->sections[i].raw_bytes;
         return bundle->data[i];
@@ -3124,6 +3099,8 @@ SPECRT_API specrt_status specrt_bundle_check_tokenizer(const specrt_bundle *bund
                                                        specrt_error *err) {
     const specrt_ident *ident = specrt_bundle_ident(bundle);
     char ours[20], theirs[20];
+    SPECRT__NEED(bundle);
+    SPECRT__NEED(sha256);
     if (!ident || specrt__bundle_all_zero(ident->tokenizer_sha256, 32) ||
         memcmp(ident->tokenizer_sha256, sha256, 32) == 0)
         return SPECRT_STATUS_OK;
@@ -3147,8 +3124,10 @@ SPECRT__INTERNAL specrt_status specrt__bundle_missing(const specrt_bundle *bundl
 SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
                                              specrt_error *err) {
     size_t n;
-    const void *data = specrt_bundle_data(bundle, "ranks", &n);
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
+    const void *data = specrt_bundle_data(bundle, "ranks", &n);
     if (!data) return specrt__bundle_missing(bundle, "ranks", err);
     *out = specrt__bundle_ranks_view(data);
     return SPECRT_STATUS_OK;
@@ -3313,6 +3292,7 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
                                            float *out) {
     const uint8_t *p = (const uint8_t *)row;
     bool blocks = specrt__rows_find_decoder(dtype) != NULL;
+    if (!row || !out) return SPECRT_STATUS_BAD_ARG;
     if (!blocks && dtype != SPECRT_DTYPE_F32 && dtype != SPECRT_DTYPE_F16 &&
         dtype != SPECRT_DTYPE_BF16)
         return SPECRT_STATUS_UNSUPPORTED;
@@ -5159,7 +5139,9 @@ static void specrt__head_project(const specrt_head_desc *desc, int64_t row, floa
 SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt_digest *out,
                                             specrt_error *err) {
     specrt_head_desc head;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(desc);
     SPECRT__TRY(specrt__head_resolve("head", desc, &head, err));
     for (int i = 0; i < SPECRT_DIGEST_ROWS; i++) {
         int64_t row = (2 * i + 1) * head.n_rows / (2 * SPECRT_DIGEST_ROWS);
@@ -5222,6 +5204,9 @@ SPECRT_API specrt_status specrt_head_check_states(const specrt_head_desc *desc, 
     specrt__head_match m = {0, 0, 0, 0, 0, 0};
     double rms = 0, apart = 0;
     bool same = true;
+    SPECRT__NEED(desc);
+    SPECRT__NEED(hidden);
+    SPECRT__NEED(logits);
     SPECRT__TRY(specrt__head_resolve("head", desc, &head, err));
     if (n < 1 || n_logits < 1)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -5253,6 +5238,7 @@ static void specrt__head_center(const specrt_digest *digest, int k, double *out)
 /* |a - b| / sqrt(|a| |b|) of the centred digests. */
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b) {
     double aa = 0, bb = 0, difference = 0;
+    if (!a || !b) return INFINITY;
     for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++) {
         double x[SPECRT_DIGEST_ROWS], y[SPECRT_DIGEST_ROWS];
         specrt__head_center(a, k, x);
@@ -5347,7 +5333,9 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
     specrt_head_desc resolved;
     specrt_env allocator = specrt__base_env(env);
     int32_t n_ids;
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(desc);
     SPECRT__TRY(specrt__head_resolve("head", desc, &resolved, err));
     SPECRT__TRY(specrt__head_count_ids(&resolved, &n_ids, err));
     if (bundle) SPECRT__TRY(specrt__head_check(bundle, &resolved, err));
@@ -5374,7 +5362,7 @@ SPECRT_API void specrt_head_close(specrt_head *head) {
 }
 
 SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head) {
-    return &head->compute;
+    return head ? &head->compute : NULL;
 }
 
 /* Ask for a row that is packed next: the beginning of each of its pages, from where hardware goes on. */
@@ -5709,7 +5697,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
     const specrt__simd_kernels *kernels = specrt__simd_choose();
     float best[SPECRT_LOGITS_MAX_K], bound = -INFINITY;
     int32_t n_best = 0;
-    if (k < 1 || k > SPECRT_LOGITS_MAX_K) return 0;
+    if (!logits || !ids || k < 1 || k > SPECRT_LOGITS_MAX_K) return 0;
     for (int32_t i = 0; i < n; i++) {
         if (i % SPECRT__SIMD_SCAN == 0) i += (int32_t)kernels->find(logits + i, n - i, bound);
         if (i >= n) break;
@@ -6303,6 +6291,10 @@ typedef struct specrt__source_shared {
     void *data;           /* owned: unshare() frees it */
     int32_t bound;        /* rows at most: of each level if the source routes, else packed ones */
     bool reads_prompt;    /* prefill() reads the target's logits or best ids */
+    bool reads_tree;      /* observe() reads them at rejected nodes, too */
+    bool reads_states;    /* route() reads the drafter's hidden states: */
+    bool reads_input;     /* those that the pass read */
+    bool keeps;           /* begin() does not forget */
     int32_t hidden_width; /* of the target's hidden states that observe() reads; 0: none */
     bool submits;         /* hands tasks to specrt_session_params.submit */
 } specrt__source_shared;
@@ -6441,8 +6433,8 @@ SPECRT__INTERNAL specrt_status specrt__ranks_of_bundle(const specrt_bundle *bund
     specrt_ranks ranks;
     if (!bundle)
         return specrt_error_set(err, SPECRT_STATUS_BUNDLE_SECTION_MISSING,
-                                "static: needs a list: a bundle with section 'ranks', which "
-                                "vocabtrim-calibrate builds, or specrt_policy_desc.ids");
+                                "static: needs a bundle with section 'ranks'; "
+                                "vocabtrim-calibrate builds it");
     SPECRT__TRY(specrt_bundle_ranks(bundle, &ranks, err));
     out->name = bundle->name;
     out->ids = ranks.ids;
@@ -6750,6 +6742,8 @@ static specrt_status specrt__window_share(const specrt__source_request *request,
     out->data = s;
     out->bound = request->size;
     out->reads_prompt = s->params.kpre > 0;
+    out->reads_tree = s->params.positions == SPECRT__WINDOW_POSITIONS_TREE && s->params.kver > 0 &&
+                      s->params.only != SPECRT__WINDOW_CTX;
     return SPECRT_STATUS_OK;
 }
 
@@ -7107,7 +7101,7 @@ static int32_t specrt__hnsw_ef(const specrt_hnsw *g, int32_t ef) {
 SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef) {
     uint64_t anywhere = 0; /* offsets do not depend on it */
     specrt__hnsw_scratch s;
-    ef = specrt__hnsw_ef(index, ef);
+    ef = index ? specrt__hnsw_ef(index, ef) : 0;
     return ef ? specrt__hnsw_lay_out(index, ef, (uint8_t *)&anywhere, &s) : 0;
 }
 
@@ -7234,7 +7228,9 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
                                             specrt_hnsw *out, specrt_error *err) {
     size_t n;
     specrt_hnsw view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
     memset(&view, 0, sizeof view);
     const uint8_t *bytes = (const uint8_t *)specrt_bundle_data(bundle, "hnsw", &n);
     if (!bytes) return specrt__bundle_missing(bundle, "hnsw", err);
@@ -7434,6 +7430,7 @@ static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, i
 
 SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
                                       int32_t ef, int32_t *ids, float *scores, void *scratch) {
+    if (!index || !query || !ids || !scores || !scratch) return 0;
     if (ef == 0) ef = index->header->ef > k ? index->header->ef : k;
     if (k < 1 || k > ef || ef > SPECRT_HNSW_MAX_EF) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
@@ -7461,6 +7458,7 @@ static void specrt__hnsw_ask_node(const specrt_hnsw *g, specrt__hnsw_scratch *s,
 
 SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, int32_t level,
                                        int32_t ef, int32_t *nodes, float *scores, void *scratch) {
+    if (!index || !nodes || !scores || !scratch) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
     specrt__hnsw_ask_node(index, &s, node);
     int32_t n = specrt__hnsw_descend(index, &s, level, ef);
@@ -7473,6 +7471,7 @@ SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, i
 
 SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
                                    int32_t n, float *scores, void *scratch) {
+    if (!index || !nodes || !scores || !scratch) return;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, 1, scratch);
     specrt__hnsw_ask_node(index, &s, node);
     specrt__hnsw_score_codes(index, &s, nodes, n, scores);
@@ -7480,6 +7479,7 @@ SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const
 
 SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
                                      int32_t n, float bound, void *scratch) {
+    if (!index || !nodes || !scratch) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, 1, scratch);
     float scores[4];
     specrt__hnsw_ask_node(index, &s, node);
@@ -7548,7 +7548,9 @@ SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, spec
                                                specrt_error *err) {
     size_t n;
     specrt_cograph view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
     view.header = (const specrt_cograph_header *)specrt_bundle_data(bundle, "cograph", &n);
     if (!view.header) return specrt__bundle_missing(bundle, "cograph", err);
     const char *wrong = specrt__cograph_check_sizes(view.header, n);
@@ -7565,9 +7567,9 @@ SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, spec
 
 SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_t token,
                                              const int32_t **ids, const float **counts) {
-    *ids = NULL;
-    *counts = NULL;
-    if (token < 0 || token >= graph->header->n_vocab) return 0;
+    if (ids) *ids = NULL;
+    if (counts) *counts = NULL;
+    if (!graph || !ids || !counts || token < 0 || token >= graph->header->n_vocab) return 0;
     uint32_t begin = graph->offsets[token];
     *ids = graph->ids + begin;
     *counts = graph->counts + begin;
@@ -7767,7 +7769,10 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
                                                 specrt_clusters *out, specrt_error *err) {
     size_t n;
     specrt_clusters view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
+    SPECRT__NEED(tag);
     memset(&view, 0, sizeof view);
     view.header = (const specrt_clusters_header *)specrt_bundle_data(bundle, tag, &n);
     if (!view.header) return specrt__bundle_missing(bundle, tag, err);
@@ -8045,6 +8050,8 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     }
     out->data = s;
     out->bound = specrt__cluster_bound(s, most);
+    out->reads_states = true;
+    out->reads_input = c.header->router == SPECRT_ROUTER_DYNASPEC;
     return SPECRT_STATUS_OK;
 }
 
@@ -9111,7 +9118,9 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
                                               specrt_error *err) {
     size_t n;
     specrt_sketch view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
     const uint8_t *base = (const uint8_t *)specrt_bundle_data(bundle, "sketch", &n);
     const specrt_sketch_header *header = (const specrt_sketch_header *)(const void *)base;
     if (!base) return specrt__bundle_missing(bundle, "sketch", err);
@@ -9256,6 +9265,7 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     s->scan = specrt__scan_choose();
     specrt__sketch_fill(s, options);
     out->bound = s->size;
+    out->reads_states = true;
     out->data = s;
     return SPECRT_STATUS_OK;
 }
@@ -10014,6 +10024,7 @@ static specrt_status specrt__retrieve_share(const specrt__source_request *reques
     out->reads_prompt = params.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
     out->hidden_width = specrt__retrieve_width(&params);
     out->submits = params.async;
+    out->keeps = params.keep;
     return SPECRT_STATUS_OK;
 }
 
@@ -10518,8 +10529,10 @@ SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_
     static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
     specrt_env own = specrt__base_env(env);
     specrt_align probe;
-    SPECRT__CLEAR(&probe, 1);
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(head);
+    SPECRT__CLEAR(&probe, 1);
     probe.env = own;
     probe.head = head;
     probe.params = params ? *params : defaults;
@@ -10686,15 +10699,17 @@ static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *
     return 1;
 }
 
-/* Whether all its tokens have logits. */
+/* Whether all its tokens have logits, and a covered one what is compared. */
 static bool specrt__align_valid(const specrt_align *a, const specrt_align_position *e) {
-    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits;
+    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits &&
+           (!e->covered || (e->logits && e->hidden));
 }
 
 SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_position *positions,
                                         int32_t n) {
     double base_loss = 0;
     int32_t n_kept = 0;
+    if (!a || (!positions && n > 0)) return -1;
     for (int32_t i = 0; i < n; i++)
         if (!specrt__align_valid(a, &positions[i]) ||
             positions[i].step <= (i ? positions[i - 1].step : 0))
@@ -10711,6 +10726,7 @@ SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_posi
 }
 
 SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *a) {
+    if (!a) return NULL;
     specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
     if (full->view.n < a->params.n_batch || other->out) return NULL;
     full->out = true;
@@ -10725,16 +10741,19 @@ static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
 }
 
 SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch) {
+    if (!align || !batch) return;
     specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
     b->out = false;
     b->view.n = 0;
 }
 
 SPECRT_API void specrt_align_clear(specrt_align *align) {
-    align->buffers[align->filling].view.n = 0;
+    if (align) align->buffers[align->filling].view.n = 0;
 }
 
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!align || !out) return;
     *out = align->stats;
     out->n_bytes = (int64_t)align->bytes;
 }
@@ -10768,6 +10787,7 @@ static double specrt__align_entry(const specrt_align *a, const specrt__align_buf
 SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
                                                const specrt_align_batch *batch, const float *hidden,
                                                float *dh, double *loss) {
+    if (!align || !batch || !hidden || !dh) return SPECRT_STATUS_BAD_ARG;
     const specrt__align_buffer *b = &align->buffers[batch == &align->buffers[1].view];
     int64_t n_cols = align->head->desc.n_cols;
     double sum = 0;
@@ -10919,6 +10939,8 @@ static bool specrt__auto_pays(const specrt_auto *a) {
 }
 
 SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!a || !out) return;
     if (!a->chosen) {
         specrt__auto_best(a);
         bool pays = specrt__auto_pays(a);
@@ -10973,6 +10995,7 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
 }
 
 SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob) {
+    if (!a) return 0;
     int32_t bin = specrt__auto_bin(a->logprob, logprob);
     if (n < 1 || n >= a->choice.num_steps) return 0;
     if (a->probes) return 1;
@@ -11044,7 +11067,7 @@ static void specrt__auto_wait(specrt_auto *a, const specrt_auto_cycle *c) {
 
 SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *c) {
     specrt_auto_choice choice;
-    if (c->n_passes < 0 || c->n_passes > a->num_steps || c->n_accepted < 0 ||
+    if (!a || !c || c->n_passes < 0 || c->n_passes > a->num_steps || c->n_accepted < 0 ||
         c->n_accepted > c->n_passes)
         return SPECRT_STATUS_BAD_ARG;
     specrt_auto_choose(a, &choice);
@@ -11070,6 +11093,7 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
 }
 
 SPECRT_API void specrt_auto_begin(specrt_auto *a) {
+    if (!a) return;
     a->n_unread = 1;
     if (!a->told) a->waited = a->interval; /* another text: look again */
     memset(a->paths, 0, sizeof a->paths);
@@ -11077,7 +11101,8 @@ SPECRT_API void specrt_auto_begin(specrt_auto *a) {
 }
 
 SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *out) {
-    *out = a->stats;
+    if (out) memset(out, 0, sizeof *out);
+    if (a && out) *out = a->stats;
 }
 
 /* --- from costs --- */
@@ -11114,6 +11139,8 @@ static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_d
 
 SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
                                                specrt_error *err) {
+    SPECRT__NEED(a);
+    SPECRT__NEED(costs);
     specrt_auto was = *a;
     specrt_auto_desc desc;
     SPECRT__CLEAR(&desc, 1);
@@ -11127,7 +11154,7 @@ SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *cos
 }
 
 SPECRT_API void specrt_auto_skip(specrt_auto *a) {
-    a->skips = true;
+    if (a) a->skips = true;
 }
 
 static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d,
@@ -11153,7 +11180,9 @@ static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d
 SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_env *env,
                                             specrt_auto **out, specrt_error *err) {
     specrt_env own = specrt__base_env(env);
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(desc);
     specrt_auto *a = (specrt_auto *)specrt__base_alloc(&own, sizeof *a);
     if (!a) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "auto: out of memory");
     SPECRT__CLEAR(a, 1);
@@ -11527,6 +11556,7 @@ SPECRT__INTERNAL specrt_status specrt__policy_parse(const char *text, specrt__po
 
 SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err) {
     specrt__policy_spec spec;
+    SPECRT__NEED(text);
     return specrt__policy_parse(text, &spec, err);
 }
 
@@ -11658,8 +11688,12 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
 }
 
 /* A list that no source takes would be ignored. */
-static specrt_status specrt__policy_check_ids(const specrt_policy_desc *desc, bool taken,
-                                              specrt_error *err) {
+static specrt_status specrt__policy_check_arrays(const specrt_policy_desc *desc, bool taken,
+                                                 specrt_error *err) {
+    if (desc->n_terminators < 0 || (desc->n_terminators > 0 && !desc->terminators))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "terminators: expected n_terminators tokens, found %s and %d",
+                                desc->terminators ? "a list" : "NULL", (int)desc->n_terminators);
     if (desc->n_ids < 0 || (desc->n_ids > 0) != (desc->ids != NULL))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "ids: expected n_ids tokens, or NULL and 0, found %s and %d",
@@ -11744,15 +11778,33 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
     return SPECRT_STATUS_OK;
 }
 
+static void specrt__policy_tell_source(specrt_policy_info *info, int kind,
+                                       const specrt__source *source,
+                                       const specrt__source_shared *shared) {
+    if (source->observe) info->learns = 1;
+    if (source->route) info->by_level = 1;
+    if (source->route && kind != SPECRT__POLICY_STATIC) info->by_path = 1;
+    if (shared->reads_states) info->by_states = 1;
+    if (shared->keeps) info->keeps = 1;
+    if (shared->reads_prompt) info->needs_prompt_logits = 1;
+    if (shared->reads_tree) info->needs_tree_rows = 1;
+    if (shared->reads_input) info->needs_draft_input = 1;
+    if (shared->submits) info->needs_submit = 1;
+    if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+}
+
 /* What applications ask of it. */
-static void specrt__policy_tell(specrt_policy *p) {
+static void specrt__policy_tell(specrt_policy *p, bool is_full) {
     specrt_policy_info *info = &p->info;
     info->text = p->text;
     info->bound = p->bound + p->routed_bound;
-    for (int i = 0; i < p->n_sources; i++) {
-        const specrt__source_shared *shared = &p->sources[i].shared;
-        if (shared->reads_prompt) info->needs_prompt_logits = 1;
-        if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+    info->is_full = is_full;
+    for (int i = 0; i < p->n_sources; i++)
+        specrt__policy_tell_source(info, p->sources[i].kind, p->sources[i].source,
+                                   &p->sources[i].shared);
+    if (p->list && !is_full) {
+        info->n_static = p->fixed.n_rows;
+        info->static_ids = p->fixed.ids;
     }
     if (p->n_sources > 0 || p->n_terminators > 0) return;
     p->shortlist.compute = &p->head->compute;
@@ -11770,7 +11822,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     specrt_ranks ranks;
     specrt__policy_source *list = &spec->sources[SPECRT__POLICY_STATIC];
     SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
-    SPECRT__TRY(specrt__policy_check_ids(desc, list->present, err));
+    SPECRT__TRY(specrt__policy_check_arrays(desc, list->present, err));
     if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
     if (list->present) SPECRT__TRY(specrt__policy_make_static(p, bundle, desc, list, err));
     SPECRT__TRY(specrt__policy_make_sources(p, bundle, desc, spec, err));
@@ -11781,7 +11833,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
-    specrt__policy_tell(p);
+    specrt__policy_tell(p, spec->sources[SPECRT__POLICY_FULL].present);
     return SPECRT_STATUS_OK;
 }
 
@@ -11796,12 +11848,13 @@ static void specrt__policy_blame(const char *text, specrt_error *err) {
 SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
                                               const specrt_policy_desc *desc, specrt_policy **out,
                                               specrt_error *err) {
-    specrt_policy_desc defaults;
     specrt__policy_spec spec;
-    memset(&defaults, 0, sizeof defaults);
-    if (!desc) desc = &defaults;
-    const char *text = desc->text ? desc->text : "microspec";
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(head);
+    SPECRT__NEED(desc);
+    SPECRT__NEED(desc->text);
+    const char *text = desc->text;
     SPECRT__TRY(specrt__policy_parse(text, &spec, err));
     specrt_policy *p =
         (specrt_policy *)specrt__base_alloc(&head->compute.env, sizeof(specrt_policy));
@@ -11831,11 +11884,11 @@ SPECRT_API void specrt_policy_close(specrt_policy *policy) {
 }
 
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy) {
-    return &policy->info;
+    return policy ? &policy->info : NULL;
 }
 
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
-    return specrt__policy_holds(policy->ends, policy->n_ends, token);
+    return policy && specrt__policy_holds(policy->ends, policy->n_ends, token);
 }
 
 // >>tree : src/decode/tree.h
@@ -11906,6 +11959,7 @@ SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params, co
                                             specrt_tree **out, specrt_error *err) {
     specrt_tree_params p;
     specrt_env own = specrt__base_env(env);
+    SPECRT__NEED(out);
     *out = NULL;
     SPECRT__TRY(specrt__tree_resolve(params, &p, err));
     size_t k = (size_t)p.topk, n = k + (size_t)(p.num_steps - 1) * k * k;
@@ -11932,10 +11986,11 @@ SPECRT_API void specrt_tree_close(specrt_tree *tree) {
 }
 
 SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree) {
-    return &tree->params;
+    return tree ? &tree->params : NULL;
 }
 
 SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root) {
+    if (!tree) return;
     tree->root = root;
     tree->level = tree->n_candidates = 0;
     tree->n_beam = 1; /* the root */
@@ -11963,8 +12018,9 @@ static float specrt__tree_add(float path, float logprob) {
 SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
                                             const float *logprobs, int32_t n, int32_t k,
                                             specrt_beam *beam) {
-    memset(beam, 0, sizeof *beam);
-    if (n != t->n_beam || k < 0 || k > t->params.topk || t->level == t->params.num_steps)
+    if (beam) memset(beam, 0, sizeof *beam);
+    if (!t || !beam || (k > 0 && (!ids || !logprobs)) || n != t->n_beam || k < 0 ||
+        k > t->params.topk || t->level == t->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
     int32_t first = t->n_candidates;
     for (int32_t r = 0; r < n; r++) {
@@ -11995,6 +12051,8 @@ SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
 }
 
 SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
+    if (draft) memset(draft, 0, sizeof *draft);
+    if (!t || !draft) return;
     int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, t->chosen);
     for (int32_t i = 1; i < n; i++) { /* into candidate order: parents first, levels together */
         int32_t x = t->chosen[i], at = i;
@@ -12024,6 +12082,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
     draft->masks = t->masks;
     draft->logprobs = t->logprobs;
     draft->beam_rows = t->beam_rows;
+    draft->cycle = 0;
 }
 
 // >>verify : src/decode/verify.h
@@ -12609,10 +12668,12 @@ SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
                                              const specrt_env *env, specrt_stock **out,
                                              specrt_error *err) {
     specrt_stock_params defaults;
+    SPECRT__NEED(out);
+    *out = NULL;
+    SPECRT__NEED(head);
     SPECRT__CLEAR(&defaults, 1);
     if (!params) params = &defaults;
     if (!env) env = &head->compute.env;
-    *out = NULL;
     SPECRT__TRY(specrt__stock_check(head, params, err));
     int32_t most = (int32_t)head->desc.n_rows, n_rows = params->n_rows;
     if (n_rows == 0 || n_rows > most) n_rows = most;
@@ -12642,12 +12703,13 @@ SPECRT_API void specrt_stock_close(specrt_stock *stock) {
 }
 
 SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!stock || !out) return;
     out->n_rows = stock->n_rows;
     out->n_held = stock->n_held;
     out->n_sessions = stock->n_sessions;
     out->n_shared = stock->n_shared;
     out->n_packed = stock->n_packed;
-    out->n_holds = 0;
     for (int32_t i = 0; i < stock->n_rows; i++) out->n_holds += stock->n_holders[i];
 }
 
@@ -12839,12 +12901,13 @@ struct specrt_session {
     int64_t position;                   /* of the next token to emit */
     int64_t n_copied_before;            /* by the pool, until begin */
     int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
-    uint64_t generation;                /* number of the one that the next begin begins */
-    int64_t n_left;                     /* tokens that the answer may still have */
-    int32_t n_logits;                   /* columns of the target's logits */
-    int32_t level;                      /* passes scored in this cycle */
-    int at;                             /* SPECRT__AT_* */
-    specrt_error error;                 /* of the last call that failed */
+    int64_t stamp;       /* counts them without end, so that verdicts are told apart */
+    uint64_t generation; /* number of the one that the next begin begins */
+    int64_t n_left;      /* tokens that the answer may still have */
+    int32_t n_logits;    /* columns of the target's logits */
+    int32_t level;       /* passes scored in this cycle */
+    int at;              /* SPECRT__AT_* */
+    specrt_error error;  /* of the last call that failed */
     specrt_session_stats stats;
     int32_t topk;
     int32_t *ids;    /* [topk, topk] */
@@ -13124,6 +13187,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->shortlist.n_cols = policy->head->desc.n_cols;
     s->shortlist.head = policy->head;
     s->n_logits = n_logits;
+    s->stamp = 1;
     s->generation = params->sampling.generation;
     specrt__session_reset(s);
     return SPECRT_STATUS_OK;
@@ -13275,6 +13339,7 @@ SPECRT_API specrt_status specrt_session_begin(specrt_session *s, const specrt_re
     s->n_left = r.max_tokens > 0 ? r.max_tokens : INT64_MAX;
     s->open.n = 0;
     s->level = 0;
+    s->stamp++;
     specrt_tree_begin(s->tree, s->tree->root); /* a draft that was left is forgotten */
     if (r.begin == SPECRT_BEGIN_NEW) specrt__session_forget(s);
     /* what a new sequence starts behind has been read, and perhaps all of its prompt */
@@ -13284,8 +13349,8 @@ SPECRT_API specrt_status specrt_session_begin(specrt_session *s, const specrt_re
 }
 
 // >>session : src/decode/session.c
-/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees and
- * paths that no cycle can have. */
+/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees
+ * and paths that no cycle can have. */
 
 /* --- a sequence --- */
 
@@ -13473,6 +13538,7 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
     s->position++;
     s->n_left--;
     s->cycle++;
+    s->stamp++;
     s->at = SPECRT__AT_DRAFT;
     specrt_tree_begin(s->tree, token);
     return SPECRT_STATUS_OK;
@@ -13496,6 +13562,7 @@ SPECRT_API specrt_status specrt_session_first(specrt_session *s, const float *lo
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_READ, "first"));
     SPECRT__TRY(specrt_session_draw(s, logits, &first.tokens[0]));
     first.n = 1;
+    first.cycle = s->stamp;
     specrt__session_cut(s, &first);
     SPECRT__TRY(specrt_session_start(s, first.tokens[0]));
     if (first.end != SPECRT_END_NONE) s->at = SPECRT__AT_ENDED;
@@ -13611,7 +13678,7 @@ SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_d
     SPECRT__SESSION_NEEDS(session, session, "finish");
     if (draft) SPECRT__CLEAR(draft, 1);
     SPECRT__TRY(specrt__session_order(session, SPECRT__AT_DRAFT, "finish"));
-    if (draft) specrt_tree_finish(session->tree, draft);
+    if (draft) specrt_tree_finish(session->tree, draft), draft->cycle = session->stamp;
     session->at = SPECRT__AT_DRAFTED;
     return SPECRT_STATUS_OK;
 }
@@ -13619,6 +13686,11 @@ SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_d
 /* Whether it is a tree of tokens behind the last emitted one. */
 static specrt_status specrt__session_check_draft(specrt_session *s, const char *call,
                                                  const specrt_draft *draft) {
+    if (draft->cycle != 0 && draft->cycle != s->stamp)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "%s: draft: expected that of this cycle, found an older one; call "
+                                "specrt_session_finish() first",
+                                call);
     if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || !draft->tokens)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "%s: draft: expected 1 to %d nodes with tokens, found %d%s", call,
@@ -13653,22 +13725,26 @@ SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_d
     SPECRT__SESSION_NEEDS(s, out, "verify");
     SPECRT__CLEAR(out, 1);
     SPECRT__SESSION_NEEDS(s, draft, "verify");
-    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     SPECRT__SESSION_NEEDS(s, logits, "verify");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED, "verify"));
+    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     SPECRT__TRY(specrt__session_check_draft(s, "verify", draft));
     if (s->distributions) SPECRT__TRY(specrt__session_check_sampled(s, draft));
     specrt_status status =
         s->distributions ? specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions,
                                                draft->n - 1, logits, s->cycle, out)
                          : specrt_verify_tree(s->verifier, draft, logits, s->position, out);
-    if (status == SPECRT_STATUS_OK) s->at = SPECRT__AT_DRAFTED;
+    if (status == SPECRT_STATUS_OK) s->at = SPECRT__AT_DRAFTED, out->cycle = s->stamp;
     return status == SPECRT_STATUS_BAD_INPUT ? specrt__session_refuse_logits(s, "verify") : status;
 }
 
 /* Whether a verdict names a path of the draft from its root, and tokens. */
 static specrt_status specrt__session_check_verdict(specrt_session *s, const specrt_draft *draft,
                                                    const specrt_verdict *verdict) {
+    if (verdict->cycle != 0 && verdict->cycle != s->stamp)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "observe: verdict: expected that of this cycle, found an older "
+                                "one; call specrt_session_verify() first");
     bool path = verdict->n >= 1 && verdict->n <= draft->n && verdict->nodes[0] == 0;
     for (int32_t i = 1; i < verdict->n && path; i++) {
         int32_t node = verdict->nodes[i];
@@ -13771,6 +13847,7 @@ static void specrt__session_close_cycle(specrt_session *s, const specrt_draft *d
     s->position += verdict->n;
     s->n_left -= verdict->n;
     s->cycle++;
+    s->stamp++;
     s->at = SPECRT__AT_DRAFT;
     specrt_tree_begin(s->tree, root);
 }
@@ -13779,10 +13856,11 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows) {
     SPECRT__SESSION_NEEDS(s, draft, "observe");
-    SPECRT__SESSION_NEEDS(s, draft->parents && draft->depths, "observe");
-    SPECRT__SESSION_NEEDS(s, draft->logprobs, "observe");
     SPECRT__SESSION_NEEDS(s, verdict, "observe");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFTED, "observe"));
+    SPECRT__SESSION_NEEDS(s, draft->parents, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->depths, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->logprobs, "observe");
     SPECRT__TRY(specrt__session_check_draft(s, "observe", draft));
     SPECRT__TRY(specrt__session_check_verdict(s, draft, verdict));
     SPECRT__TRY(specrt__session_check_rows(s, rows));
@@ -13807,7 +13885,9 @@ SPECRT_API specrt_status specrt_session_accept(specrt_session *s, const specrt_d
     SPECRT__TRY(specrt__session_check_rows(s, rows));
     SPECRT__TRY(specrt_session_verify(s, draft, rows->logits, out));
     specrt__session_cut(s, out);
-    return specrt__session_end(s, draft, rows, out);
+    specrt_status status = specrt__session_end(s, draft, rows, out);
+    if (status != SPECRT_STATUS_OK) SPECRT__CLEAR(out, 1);
+    return status;
 }
 
 /* Keeps a chain until its last token is known. */
@@ -13873,8 +13953,8 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 }
 
 // >>session_batch : src/decode/session_batch.c
-/* session_batch.c : owns one pass of several sequences, whose common rows are read once. Refuses a batch before
- * any of its trees has changed. */
+/* session_batch.c : owns one pass of several sequences, whose common rows are read once. Refuses a batch
+ * before any of its trees has changed. */
 
 /* What sequences multiply together: as many as one product takes the states of. */
 typedef struct specrt__session_group {
@@ -14240,8 +14320,8 @@ static bool specrt__snapshot_cut(const specrt_session *s, size_t at, specrt__sna
     return at == in->n;
 }
 
-/* Where the session stood: one place. Of version 1, which does not say, what such bytes can mean: a prompt may
- * go on, or the tree that it has. */
+/* Where the session was in the order of calls; 0: nowhere. Version 1 does not say, so its sessions may do
+ * whatever such bytes allow: continue the prompt, or the tree that they have. */
 static int specrt__snapshot_at(const specrt__snapshot *in) {
     uint32_t at = specrt__base_load32(in->bytes + 72);
     bool open = in->lists[in->n_lists - 2].n > 0;
@@ -14568,7 +14648,7 @@ static inline void specrt__trace_release(const specrt_env *env, specrt__trace_bu
  * arrays in one order, described once. */
 
 SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
-    for (int64_t i = 0; i < n; i++) out[i] = specrt__base_to_f16(x[i]);
+    for (int64_t i = 0; x && out && i < n; i++) out[i] = specrt__base_to_f16(x[i]);
 }
 
 /* The arrays of a record in file order; those of no bytes do not apply. */
@@ -14727,11 +14807,14 @@ SPECRT_API specrt_status specrt_trace_writer_create(
     const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
     void *user, const specrt_env *env, specrt_trace_writer **out, specrt_error *err) {
     specrt_env own = specrt__base_env(env);
+    SPECRT__NEED(out);
     *out = NULL;
-    if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
+    SPECRT__NEED(info);
+    SPECRT__NEED(write);
+    if (!specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
-            "trace: expected a write callback and widths within limits, found others");
+            "trace: expected widths and terminators within limits, found others");
     specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&own, sizeof *w);
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     memset(w, 0, sizeof *w);
@@ -14807,37 +14890,41 @@ static void specrt__trace_append(specrt__trace_buffer *b, const void *bytes, uin
 
 /* A record: kind, n, n_nodes, which arrays, the domain of a sequence, the arrays, each up to a multiple
  * of 4 bytes. */
-SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
+SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *writer,
                                             const specrt_trace_record *record, specrt_error *err) {
     specrt__trace_field fields[SPECRT__TRACE_FIELDS];
+    SPECRT__NEED(writer);
+    SPECRT__NEED(record);
     specrt_trace_record r = *record;
     bool begins = r.kind == SPECRT_TRACE_SEQUENCE;
     uint64_t n = 16 + (begins ? sizeof r.domain : 0), n_hidden = 0;
-    const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
+    const char *wrong =
+        specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&writer->info, &r) : "counts";
     if (wrong)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "trace: record: %s: expected values within limits, found others",
                                 wrong);
-    specrt__trace_layout(&w->info, &r, fields);
+    specrt__trace_layout(&writer->info, &r, fields);
     uint32_t has = specrt__trace_measure(fields, &n, &n_hidden);
-    if (n > SPECRT__TRACE_MAX_BLOCK - w->records.n ||
-        n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
+    if (n > SPECRT__TRACE_MAX_BLOCK - writer->records.n ||
+        n_hidden > SPECRT__TRACE_MAX_BLOCK - writer->hidden.n)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "trace: record: expected less than a block, found more");
-    if (!specrt__trace_reserve(&w->env, &w->records, w->records.n + (size_t)n) ||
-        !specrt__trace_reserve(&w->env, &w->hidden, w->hidden.n + (size_t)n_hidden))
+    if (!specrt__trace_reserve(&writer->env, &writer->records, writer->records.n + (size_t)n) ||
+        !specrt__trace_reserve(&writer->env, &writer->hidden, writer->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
     r.domain[sizeof r.domain - 1] = '\0';
-    specrt__trace_append(&w->records, head, sizeof head);
-    if (begins) specrt__trace_append(&w->records, r.domain, sizeof r.domain);
+    specrt__trace_append(&writer->records, head, sizeof head);
+    if (begins) specrt__trace_append(&writer->records, r.domain, sizeof r.domain);
     for (int i = 0; i < SPECRT__TRACE_FIELDS; i++)
         if (has >> i & 1)
-            specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &w->hidden : &w->records,
+            specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &writer->hidden : &writer->records,
                                  specrt__trace_get(&fields[i]), fields[i].n_bytes);
-    w->n_records++;
-    return w->records.n + w->hidden.n >= SPECRT__TRACE_FLUSH ? specrt__trace_flush(w, err)
-                                                             : SPECRT_STATUS_OK;
+    writer->n_records++;
+    return writer->records.n + writer->hidden.n >= SPECRT__TRACE_FLUSH
+               ? specrt__trace_flush(writer, err)
+               : SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specrt_error *err) {
@@ -14984,7 +15071,9 @@ static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, 
 SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_env *env,
                                            specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map map;
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(path);
     SPECRT__TRY(specrt__os_map_open(path, &map, err));
     return specrt__trace_start(map, map.bytes, map.n, path, env, out, err);
 }
@@ -14993,6 +15082,10 @@ SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_by
                                                   const char *name, const specrt_env *env,
                                                   specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map none = {NULL, 0};
+    SPECRT__NEED(out);
+    *out = NULL;
+    SPECRT__NEED(bytes);
+    SPECRT__NEED(name);
     return specrt__trace_start(none, bytes, n_bytes, name, env, out, err);
 }
 
@@ -15006,33 +15099,35 @@ SPECRT_API void specrt_trace_close(specrt_trace_reader *r) {
 }
 
 SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader) {
-    return &reader->info;
+    return reader ? &reader->info : NULL;
 }
 SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader) {
-    return reader->cut;
+    return reader && reader->cut;
 }
 SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader) {
-    reader->skips = true;
+    if (reader) reader->skips = true;
 }
 
-SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *r, const uint8_t sha256[32],
-                                            int32_t d_target, int32_t d_draft, specrt_error *err) {
+SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *reader,
+                                            const uint8_t sha256[32], int32_t d_target,
+                                            int32_t d_draft, specrt_error *err) {
     static const uint8_t unknown[32] = {0};
-    const specrt_trace_info *info = &r->info;
+    SPECRT__NEED(reader);
+    const specrt_trace_info *info = &reader->info;
     if (sha256 && memcmp(info->tokenizer_sha256, unknown, 32) != 0 &&
         memcmp(info->tokenizer_sha256, sha256, 32) != 0)
         return specrt_error_set(
             err, SPECRT_STATUS_TRACE_MISMATCH,
             "%s: tokenizer: expected this tokenizer's digest, found another; record "
             "the trace again",
-            r->name);
+            reader->name);
     if ((d_target == 0 || d_target == info->d_target) && (d_draft == 0 || d_draft == info->d_draft))
         return SPECRT_STATUS_OK;
     return specrt_error_set(
         err, SPECRT_STATUS_TRACE_MISMATCH,
         "%s: hidden states: expected widths %d (target) and %d (drafter), found "
         "%d and %d",
-        r->name, (int)d_target, (int)d_draft, (int)info->d_target, (int)info->d_draft);
+        reader->name, (int)d_target, (int)d_draft, (int)info->d_target, (int)info->d_draft);
 }
 
 static bool specrt__trace_unpack(const uint8_t *stored, size_t n_stored, uint8_t *raw,
@@ -15150,21 +15245,23 @@ static const char *specrt__trace_take(specrt_trace_reader *r, specrt_trace_recor
     return specrt__trace_wrong(&r->info, out) ? "a record's ids are out of range" : NULL;
 }
 
-SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_record *record,
+SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *reader, specrt_trace_record *record,
                                            specrt_error *err) {
+    SPECRT__NEED(record);
     memset(record, 0, sizeof *record);
-    if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
-    if (r->n_left == 0) { /* who reads many traces need not keep a block of each */
-        specrt__trace_release(&r->env, &r->records);
-        specrt__trace_release(&r->env, &r->hidden);
+    SPECRT__NEED(reader);
+    if (reader->n_left == 0) SPECRT__TRY(specrt__trace_next_block(reader, err));
+    if (reader->n_left == 0) { /* who reads many traces need not keep a block of each */
+        specrt__trace_release(&reader->env, &reader->records);
+        specrt__trace_release(&reader->env, &reader->hidden);
         return SPECRT_STATUS_OK;
     }
-    r->n_left--;
-    const char *wrong = specrt__trace_take(r, record);
+    reader->n_left--;
+    const char *wrong = specrt__trace_take(reader, record);
     if (!wrong) return SPECRT_STATUS_OK;
     memset(record, 0, sizeof *record);
-    r->n_left = 0;
-    return specrt__trace_damaged(r, wrong, err);
+    reader->n_left = 0;
+    return specrt__trace_damaged(reader, wrong, err);
 }
 
 #endif /* SPECRT_IMPLEMENTATION */

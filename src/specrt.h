@@ -1,9 +1,8 @@
 /* specrt.h : vocabulary-pruned speculative decoding, a runtime in one header (MIT).
  *
  * In speculative decoding a drafter proposes tokens and the target model verifies them with its full
- * vocabulary. The output therefore equals the target's even when the drafter scores only a few thousand rows
- * of its LM head. specrt chooses these rows at every draft step, computes their logits, builds the draft
- * tree, verifies it without loss, and learns from the outcome.
+ * vocabulary, so a drafter may score only a few thousand rows of its LM head. specrt chooses these rows at
+ * every draft step, computes their logits, builds the draft tree, verifies it, and learns from the outcome.
  *
  * FUNCTIONS, by task (prefix specrt_):
  *     open a bundle          bundle_open, bundle_open_memory, bundle_check_tokenizer, bundle_close
@@ -13,12 +12,11 @@
  *     generate text          generate; or one cycle per call: host_begin, host_cycle
  *     run your own loop      session_create, _begin, _prefill, _first, _get_beam, _expand, _finish, _accept,
  *                            _get_stats, _last_error, _close
- *     with calls between     session_draw and _start (together: _first); _verify and _observe (_accept)
- *     verify on your own     session_observe_chain
- *     grow your own tree     session_shortlist, session_route, session_member
+ *     with steps of your own session_draw, _start, _shortlist, _route, _member, _verify, _observe,
+ *                            _observe_chain
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
  *     save a conversation    session_save, session_load
- *     learn beside decoding  worker_create, worker_submit, worker_close
+ *     learn beside decoding  worker_create, _submit, _close
  *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
  *                            _get_stats, _close
  *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _close; verifier_create,
@@ -27,25 +25,8 @@
  * On a GPU: specrt_cuda.h. To build, inspect, record or train: specrt_tools.h. Methods and papers:
  * docs/methods/. Policies: docs/policy-text.md. Words: docs/concepts.md. Files: docs/FORMAT.md.
  *
- * USE. In exactly one source file:
- *
- *     #define SPECRT_IMPLEMENTATION
- *     #include "specrt.h"          // link with -lzstd -lm
- *
- *     specrt_error err;
- *     specrt_bundle *bundle;
- *     specrt_head *head;
- *     specrt_policy *policy;
- *     if (specrt_bundle_open("llama3.specb", NULL, &bundle, &err)) { puts(err.msg); exit(1); }
- *     specrt_head_desc hd = {.rows = weights, .dtype = SPECRT_DTYPE_F16, .n_rows = 128256, .n_cols = 4096};
- *     specrt_head_bind(bundle, &hd, NULL, &head, &err);
- *     specrt_policy_desc pd = {.text = "static:32768"};
- *     specrt_policy_create(bundle, head, &pd, &policy, &err);
- *     const specrt_shortlist *shortlist = specrt_policy_get_info(policy)->shortlist;
- *     specrt_shortlist_logits(shortlist, hidden, 1, logits);          // hidden f32 [1, 4096]
- *     specrt_shortlist_topk(shortlist, logits, 1, 10, ids, logprobs); // target ids, best first
- *
- * This policy has one fixed list. For policies whose list follows the text, create a session.
+ * USE. In exactly one source file, define SPECRT_IMPLEMENTATION before the include; link with -lzstd -lm.
+ * README.md has a whole decode loop, examples/ has programs, and >>decoding has the order of calls.
  *
  * OPTIONS, defined before the include:
  *     SPECRT_STATIC    all functions are static to the including file
@@ -60,12 +41,14 @@
  *                own memory while a bundle opens. No other call allocates.
  *     Closing    close and free accept NULL. Close an object before the objects that it borrows.
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
- *     Arguments  n: rows of an array. out: receives the result. desc, params: copied; NULL: all defaults.
- *                env: copied; NULL: all defaults, or those of the head. token: target id. host: the models.
- *     Errors     Every status function may return OK and BAD_ARG: a NULL argument that is not documented, a
- *                value out of range. A failed call changes nothing else, sets *out to zeros and writes one
- *                line to err, which may be NULL. Calls on a session have no err: the line is in
- *                specrt_session_last_error(). A call in the wrong order returns BAD_ORDER.
+ *     Arguments  n: rows of an array. out: receives the result. desc: copied. params: copied; NULL: all
+ *                defaults. env: copied; NULL: all defaults, or those of the head. token: target id. host: the
+ *                models. Other pointers may be NULL only where a comment says so, or the array is empty.
+ *     Errors     Every status function may return OK and BAD_ARG. A failed call changes nothing else, sets
+ *                *out to zeros and writes one line to err, which may be NULL. For a NULL argument, a function
+ *                without a status returns NULL, 0 or -1. Calls on a session have no err: the line is in
+ *                specrt_session_last_error(). They return BAD_ORDER when they do not come in order, and
+ *                BAD_INPUT for logits with a NaN, or with none above -inf.
  *     Threads    Bundles, heads and policies are immutable and shareable. One thread at a time may use a
  *                session, or a stock with all its sessions. There are no global variables.
  *     Limits     The library does not tokenise, run models, write bundles, print, exit or abort.
@@ -166,7 +149,6 @@ SPECRT_API const char *specrt_status_name(specrt_status status);
 /* ---- environment ---- */
 
 #define SPECRT_LOG_INFO 2 /* level of a log line */
-
 /* Callbacks of the application. Zero-initialise it. */
 typedef struct specrt_env {
     void *(*alloc)(void *user, size_t bytes); /* aligned to 16 bytes; NULL: malloc */
@@ -209,7 +191,6 @@ typedef enum specrt_dtype {
 #define SPECRT_MAX_VOCAB 16777216 /* most tokens of a vocabulary */
 
 typedef struct specrt_bundle specrt_bundle; /* an open bundle */
-
 /* specrt_bundle_open() : Maps a file, checks its header, table and checksums, and decompresses zstd sections.
  *   path : file name
  * @return OK, IO, NO_MEMORY, BUNDLE_*. */
@@ -254,9 +235,8 @@ typedef struct specrt_head_desc {
 } specrt_head_desc;
 
 #define SPECRT_HEAD_MAX_RMS 0.02 /* most error of check_states; 8-bit states have 0.012 */
-
-/* specrt_head_check_states() : Checks that an engine's hidden states give the engine's logits. Call it once
- * at the start. It detects states of another layer, rows of another file, and another scale or cap.
+/* specrt_head_check_states() : Checks that an engine's hidden states give its logits. It detects states of
+ * another layer, rows of another file, and another scale or cap.
  *   hidden : f32 [n, n_cols] states
  *   n : number of states
  *   logits : f32 [n, n_logits] of the engine, by target id
@@ -324,9 +304,7 @@ SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist
                                                int32_t *ids, float *logprobs);
 
 #define SPECRT_LOGITS_MAX_K 16 /* most tokens of specrt_logits_topk() */
-
-/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN. Ties go to the lower
- * id.
+/* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN; ties: the lower id.
  *   logits : f32 [n] of the target
  *   n : number of logits
  *   k : 0 to SPECRT_LOGITS_MAX_K
@@ -348,17 +326,15 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
  *     cluster:K group:K centroid:K DynaSpec, CORAL, centroids: the rows of K clusters that a router chooses
  *     sketch:M                     the M best rows by a low-rank copy of the head
  *
- * A sum scores each token once. Terminators are always included if the head has rows for them. Presets name
- * published settings: frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: exactly as
- * published), and hybrid, which is specrt's own. */
+ * A sum scores each token once. Terminators are always included if the head has rows for them. Presets:
+ * frspec, vocabtrim, microspec, evospec, dynaspec, coral (NAME-paper: as published), hybrid (specrt's). */
 
-#define SPECRT_MAX_TERMINATORS 64 /* most tokens that end a generation */
-
+#define SPECRT_MAX_TERMINATORS 64           /* most tokens that end a generation */
 typedef struct specrt_policy specrt_policy; /* a policy bound to a bundle and a head */
 
 /* What to create. Zero-initialise it. */
 typedef struct specrt_policy_desc {
-    const char *text;      /* the policy, copied; NULL: "microspec" */
+    const char *text;      /* the policy, copied; required */
     int32_t n_vocab;       /* tokens are in [0, n_vocab); 0: from the bundle, else from the head */
     int32_t n_terminators; /* tokens that end a generation, in addition to the bundle's */
     const int32_t *terminators; /* i32 [n_terminators], copied */
@@ -388,17 +364,25 @@ SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const
                                               specrt_error *err);
 SPECRT_API void specrt_policy_close(specrt_policy *policy);
 
-/* Facts about a policy, borrowed for its life. */
+/* Facts about a policy, borrowed for its life. From is_full on: 1: yes, 0: no. */
 typedef struct specrt_policy_info {
     const char *text;     /* canonical form: sizes filled in, defaults omitted */
     int32_t bound;        /* most rows that any session scores in one draft step */
     int32_t hidden_width; /* columns of specrt_target_rows.hidden that a source reads; 0: none */
-    int32_t needs_prompt_logits; /* 1: a source reads the target's logits of the prompt; else 0 */
-    const specrt_shortlist
-        *shortlist; /* if the same at every step (full, static); NULL: ask a session */
+    const specrt_shortlist *shortlist; /* of all steps (full, static); NULL: ask a session */
+    const int32_t *static_ids; /* i32 [n_static] target ids of the rows of `static`, by frequency */
+    int32_t n_static;          /* 0: no source static, or one with sizes by level */
+    int32_t is_full;           /* source full: all rows, in place */
+    int32_t learns;            /* rows follow the text (window, retrieve) */
+    int32_t keeps;             /* what a source learned outlives SPECRT_BEGIN_NEW (keep=on) */
+    int32_t by_level;          /* rows differ by tree level: call expand or route at each */
+    int32_t by_path;           /* rows follow the drafted tokens (successor, sketch, clusters) */
+    int32_t by_states;         /* rows follow the drafter's hidden states (sketch, clusters) */
+    int32_t needs_prompt_logits; /* a source reads the target's logits of the prompt */
+    int32_t needs_tree_rows;     /* a source reads the target's results at rejected nodes */
+    int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
+    int32_t needs_submit;        /* sessions need params.submit (mode=async) */
 } specrt_policy_info;
-
-/* specrt_policy_get_info() : Never NULL. */
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 if a token is a terminator of the bundle or the desc, else 0. */
@@ -438,11 +422,10 @@ typedef struct specrt_draft {
     const float *logprobs;  /* f32 [n] natural log of the path's probability; root: 0 */
     /* i32 [n] the beam row of the node in pass depths[i]; -1: no pass read the node. NULL: unknown */
     const int32_t *beam_rows;
+    int64_t cycle; /* a number that the session checks; 0: a tree of your own */
 } specrt_draft;
 
-typedef struct specrt_tree
-    specrt_tree; /* a tree of one sequence: memory for its nodes and results */
-
+typedef struct specrt_tree specrt_tree; /* a tree of one sequence, and memory for its results */
 /* specrt_tree_create() : Allocates a tree.
  * @return OK, NO_MEMORY, BAD_ARG with the limit. */
 SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params, const specrt_env *env,
@@ -499,15 +482,14 @@ typedef struct specrt_verdict {
     int32_t n; /* accepted drafts, then the target's own token; at least 1 */
     int32_t tokens[SPECRT_TREE_MAX_NODES]; /* [n] target ids */
     int32_t nodes[SPECRT_TREE_MAX_NODES];  /* [n] to keep in caches: root, accepted nodes */
-    specrt_end
-        end; /* whether the generation ends with these tokens; specrt_session_verify(): NONE */
+    specrt_end end; /* whether the generation ends here; NONE after specrt_session_verify() */
+    int64_t cycle;  /* a number that the session checks; 0: you decided */
 } specrt_verdict;
 
 typedef struct specrt_verifier specrt_verifier; /* memory of verification for one sequence */
-
 /* specrt_verifier_create() : Creates a verifier.
  *   n_logits : columns of the target's logits
- *   n_vocab : tokens are in [0, n_vocab); at most n_logits. Later columns are padding: never emitted
+ *   n_vocab : tokens are in [0, n_vocab), n_vocab <= n_logits. The other columns are padding, never emitted
  *   sampling : copied; NULL: greedy
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_verifier_create(int32_t n_logits, int32_t n_vocab,
@@ -569,18 +551,11 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls:
- *
- *     specrt_auto_begin(a);                        // after the drafter has read the prompt
- *     specrt_auto_choose(a, &choice);              // each cycle; num_steps = 0: decode plainly
- *     for (n = 0; n < choice.num_steps; n++) {
- *         your drafter's next level, from choice.list
- *         if (!specrt_auto_should_continue(a, n + 1, logprob)) break;
- *     }
- *     your target's pass; then specrt_auto_observe(a, &cycle); */
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls begin
+ * when the drafter has read the prompt. Each cycle it calls choose, drafts up to choice.num_steps levels from
+ * choice.list (0: decodes plainly) while should_continue returns 1, runs the target, and calls observe. */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
-
 /* Choices and their costs. */
 typedef struct specrt_auto_desc {
     int32_t num_steps; /* most levels of a draft, 1 to SPECRT_TREE_MAX_STEPS */
@@ -596,7 +571,6 @@ typedef struct specrt_auto_desc {
 } specrt_auto_desc;
 
 typedef struct specrt_auto specrt_auto; /* the state of draft lengths: one sequence at a time */
-
 /* specrt_auto_create() : Creates it from desc, which it copies. What it learns stays for later sequences.
  * @return OK, NO_MEMORY, BAD_ARG with the field. */
 SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_env *env,
@@ -669,15 +643,10 @@ SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *o
  *         specrt_session_accept(s, &draft, &rows, &verdict);
  *         keep verdict.nodes in your caches
  *
- * Other calls may take the place of these: draw and start for first, verify and observe for accept; route and
- * your own tree for expand; observe_chain for the whole cycle. Every call checks that it comes in order:
- *
- *     begin -> prefill... -> first -> (expand... -> finish -> accept)... -> begin
- *
- * Sources learn only in begin, prefill, first and accept (start, observe, observe_chain). */
+ * With steps of your own: draw and start for first; verify and observe for accept; route and your own tree
+ * for expand; observe_chain for a whole cycle. Sources learn in begin, prefill, first and accept alone. */
 
 typedef struct specrt_session specrt_session; /* one sequence: sources, tree and verifier */
-
 /* A task to run once on another thread. */
 typedef struct specrt_task {
     void (*run)(struct specrt_task *task); /* runs it */
@@ -712,8 +681,8 @@ typedef struct specrt_stock specrt_stock; /* packed rows that several sessions s
 typedef struct specrt_session_params {
     specrt_tree_params tree;  /* sampled drafts: topk is 1, num_draft_tokens is num_steps + 1 */
     specrt_sampling sampling; /* of the target */
-    int32_t n_logits; /* columns of the target's logits; required. Ids at or above the policy's
-                              * n_vocab are padding: never emitted or accepted */
+    int32_t
+        n_logits; /* columns of the target's logits, required; those from n_vocab on are padding */
     specrt_draft_kind draft; /* how draft tokens are chosen */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
     /* Queues a task for another thread and returns at once; mode=async needs it. A session has one task at
@@ -752,17 +721,16 @@ typedef struct specrt_session_stats {
  *   policy : borrowed for the session's life
  *   params : n_logits is required
  * @return OK, NO_MEMORY, BAD_ARG with the field: no n_logits, a temperature without a session number, topk
- * above the policy's bound, sampled drafts of a greedy target, mode=async without submit, lists of auto_draft that `static` lacks, or a stock that is full or of
- * another head. */
+ * above the policy's bound, sampled drafts of a greedy target, mode=async without submit, lists of
+ * auto_draft that `static` lacks, or a stock that is full or of another head. */
 SPECRT_API specrt_status specrt_session_create(const specrt_policy *policy,
                                                const specrt_session_params *params,
                                                const specrt_env *env, specrt_session **out,
                                                specrt_error *err);
 SPECRT_API void specrt_session_close(specrt_session *session);
 
-/* specrt_session_last_error() : What failed in the last call on this session that failed, with one line for
- * a person. Borrowed; the next failure replaces it. Status OK: nothing has failed.
- * @return NULL for a session that is NULL. */
+/* specrt_session_last_error() : The failure of the last call on this session that failed, borrowed until the
+ * next. Status OK: none has failed. @return NULL for NULL. */
 SPECRT_API const specrt_error *specrt_session_last_error(const specrt_session *session);
 
 /* How a prompt continues what was before. */
@@ -771,61 +739,50 @@ typedef enum specrt_begin {
     SPECRT_BEGIN_TURN = 1 /* the next turn of a conversation: both are kept */
 } specrt_begin;
 
-/* A prompt and its answer. Zero-initialise it.
+/* A prompt and its answer. Zero-initialise it. `position` is the number of tokens in the target's cache. The
+ * last token of an answer was emitted but never read, so it leads the next prompt:
  *
- * `position` is the number of tokens that the target has read: its cache has so many, and the prompt starts
- * there. The last token of an answer was emitted but never read, so it leads the next prompt:
- *
- *     tokens     p0 p1 p2 a0 a1 a2      prompt p, answer a; n = 6
- *     read       p0 p1 p2 a0 a1         position n - 1 = 5
+ *     tokens     p0 p1 p2 a0 a1 a2      prompt p, answer a
+ *     read       p0 p1 p2 a0 a1         position 5
  *     next turn  prefill a2 u0 u1       u: what the user wrote
  *
- * Position 0 repeats the whole conversation; any number between drops the end of the cache. */
+ * Position 0 repeats the whole conversation. A position between drops the end of the cache. */
 typedef struct specrt_request {
     specrt_begin begin; /* a new sequence, or a turn of this one */
-    int64_t
-        position; /* of the first token of the prompt; of a turn at most what the target has read */
+    int64_t position; /* of the first token of the prompt; of a turn at most what the target read */
     int64_t max_tokens; /* where first, accept and generate end the answer; 0: no limit */
     const specrt_sampling *sampling; /* copied; NULL: as before, with the next generation number */
 } specrt_request;
 
-/* specrt_session_begin() : Begins a prompt; prefill follows. It may come at any time; a cycle that is under
- * way is forgotten. The first generation has the number sampling.generation.
- *   request : NULL: a new sequence
- * @return OK; BAD_ARG with the field, and then nothing has changed. */
+/* specrt_session_begin() : Begins a prompt, at any time. It ends a cycle that has not been observed.
+ *   request : NULL: a new sequence */
 SPECRT_API specrt_status specrt_session_begin(specrt_session *session,
                                               const specrt_request *request);
 
 /* specrt_session_prefill() : The next tokens of the prompt.
  *   tokens : i32 [n] target ids
- *   rows : at these n positions; hidden is not read; NULL: not computed (a cached prefix)
- * @return OK; BAD_ARG for a token outside the vocabulary; BAD_ORDER after start. Then nothing is learned. */
+ *   rows : at these n positions; hidden is not read; NULL: not computed (a cached prefix) */
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *session, const int32_t *tokens,
                                                 int32_t n, const specrt_target_rows *rows);
 
-/* specrt_session_first() : Draws the first token of the answer and roots the first tree in it: draw, then
- * start.
+/* specrt_session_first() : Draws the first token of the answer and roots the first tree in it (draw, start).
  *   logits : f32 [n_logits] of the target, after the last token of the prompt
- *   out : the token, and whether the answer ends with it
- * @return OK, BAD_ORDER, BAD_INPUT as specrt_session_draw(). */
+ *   out : the token, and whether the answer ends with it */
 SPECRT_API specrt_status specrt_session_first(specrt_session *session, const float *logits,
                                               specrt_verdict *out);
 
 /* specrt_session_draw() : The token that plain decoding emits next.
  *   logits : f32 [n_logits] of the target
- *   token : receives it
- * @return OK, BAD_ORDER; BAD_INPUT if a logit is NaN or none is above -inf. */
+ *   token : receives it */
 SPECRT_API specrt_status specrt_session_draw(specrt_session *session, const float *logits,
                                              int32_t *token);
 
 /* specrt_session_start() : Roots the first tree.
- *   token : the first token after the prompt, or the last token that specrt_session_observe_chain() lacked
- * @return OK; BAD_ARG for a token outside the vocabulary; BAD_ORDER before prefill. */
+ *   token : the first token after the prompt, or the last token that specrt_session_observe_chain() lacked */
 SPECRT_API specrt_status specrt_session_start(specrt_session *session, int32_t token);
 
 /* specrt_session_get_beam() : The rows of the next drafter pass. The first pass has the root alone.
- *   beam : borrowed until the next call; n = 0: continue with finish
- * @return OK, BAD_ORDER. */
+ *   beam : borrowed until the next call; n = 0: continue with finish */
 SPECRT_API specrt_status specrt_session_get_beam(specrt_session *session, specrt_beam *beam);
 
 /* specrt_session_shortlist() : The tokens that may be proposed, borrowed until the next start or observe.
@@ -846,34 +803,28 @@ SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *session,
  *   draft_hidden : f32 [n, n_cols] hidden states that the pass produced
  *   draft_input : f32 [n, n_cols] hidden states that the pass read, which DynaSpec routes by; NULL: unknown
  *   n : 1 at the first pass, then the beam's n
- *   beam : rows of the next pass, borrowed until the next call; n = 0: continue with finish
- * @return OK, BAD_ORDER, BAD_ARG. */
+ *   beam : rows of the next pass, borrowed until the next call; n = 0: continue with finish */
 SPECRT_API specrt_status specrt_session_expand(specrt_session *session, const float *draft_hidden,
                                                const float *draft_input, int32_t n,
                                                specrt_beam *beam);
 
 /* specrt_session_finish() : Ends the draft.
- *   draft : the tree to verify, borrowed until the next start or observe; NULL: you have a tree of your own
- * @return OK, BAD_ORDER. */
+ *   draft : the tree to verify, borrowed until the next start or observe; NULL: you use your own tree */
 SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_draft *draft);
 
-/* specrt_session_accept() : Verifies, cuts what is emitted after a terminator or max_tokens, and learns:
- * verify, then observe.
+/* specrt_session_accept() : Verifies, cuts after a terminator or max_tokens, and learns (verify, observe).
  *   draft : as for specrt_session_verify()
  *   rows : the target's results at the draft->n nodes; logits are required
- *   out : what to emit and to keep in caches, and whether the answer ends there. Then begin comes next
- * @return as specrt_session_verify() and specrt_session_observe(). */
+ *   out : what to emit and to keep in caches, and whether the answer ends there. Then begin comes next */
 SPECRT_API specrt_status specrt_session_accept(specrt_session *session, const specrt_draft *draft,
                                                const specrt_target_rows *rows, specrt_verdict *out);
 
 /* specrt_session_verify() : Decides what to emit, by specrt_verify_tree() or, for sampled drafts,
  * specrt_verify_chain(). It may be called again.
- *   draft : from finish, or a tree of your own whose root is the last emitted token. A sampled draft must be
- *       the session's, since its distributions are; it may be cut, but the length must not depend on the
- *       tokens that are cut off
+ *   draft : from finish, or your own tree, rooted in the last emitted token. A sampled draft must be the
+ *       session's; it may be cut, but its length must not depend on the tokens that are cut off
  *   logits : f32 [draft->n, n_logits] of the target
- * @return OK, BAD_ORDER; BAD_ARG for a draft that is no tree, has another root or tokens that the session did
- * not sample; BAD_INPUT as specrt_session_draw(). */
+ * @return OK; BAD_ARG for a draft that is no tree, has another root, or tokens that were not sampled. */
 SPECRT_API specrt_status specrt_session_verify(specrt_session *session, const specrt_draft *draft,
                                                const float *logits, specrt_verdict *out);
 
@@ -889,13 +840,12 @@ typedef enum specrt_member {
 SPECRT_API specrt_member specrt_session_member(const specrt_session *session, int32_t token,
                                                int32_t level);
 
-/* specrt_session_observe() : Learns from a cycle and roots the next tree in its last token. Once per finish
+/* specrt_session_observe() : Learns from a cycle and roots the next tree in its last token. It follows finish
  * or verify.
  *   draft : as verified; without verify, a tree of your own
  *   verdict : as returned, or cut at a terminator or a limit; or what you decided
  *   rows : at the draft->n nodes; NULL: sources learn from the tokens alone
- * @return OK, BAD_ORDER; BAD_ARG for tokens, nodes or widths out of range, and for nodes that are no path of
- * the draft. Then nothing is learned. */
+ * @return OK; BAD_ARG for tokens or widths out of range, and for nodes that are no path of the draft. */
 SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const specrt_draft *draft,
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows);
@@ -908,7 +858,7 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *session, const s
  *   last : the target's own token after them; -1: not drawn yet. Then call specrt_session_start(last) later;
  *       until then the session keeps the best tokens of rows but not the hidden states
  *   rows : at the n tokens; NULL: sources learn from the tokens alone
- * @return OK, BAD_ARG as for specrt_session_observe(); BAD_ORDER for a second call without start. */
+ * @return as specrt_session_observe(). */
 SPECRT_API specrt_status specrt_session_observe_chain(specrt_session *session,
                                                       const int32_t *tokens, int32_t n,
                                                       int32_t n_accepted, int32_t last,
@@ -918,9 +868,8 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 /* ---- the whole loop over callbacks ---- */
 
 /* The application's models. Results are borrowed until the next callback. Each returns 0; any other value
- * ends the call with HOST, and begin must come next. Sequences may take turns: a session each, and
- * copies of one specrt_host that differ in `user`. To run them in one model batch, use
- * specrt_session_expand_batch(). */
+ * ends the call with HOST, and begin must come next. Sequences may take turns: a session each, and copies of
+ * one specrt_host that differ in `user`. specrt_session_expand_batch() runs them in one model batch. */
 typedef struct specrt_host {
     void *user;        /* first argument of all callbacks */
     int64_t n_context; /* target's cache positions, 2 or more, tree nodes included; 0: no limit */
@@ -952,24 +901,23 @@ typedef struct specrt_host {
  *   request : as for specrt_session_begin(); target_prefill gets the prompt alone
  *   prompt : i32 [n], n >= 1, from request->position on
  *   out : the first token, and whether the answer ends with it
- * @return OK, HOST, BAD_INPUT, BAD_ARG with the missing callback, the token, or the context size. */
+ * @return OK, HOST, BAD_ARG with the missing callback, the token, or the context size. */
 SPECRT_API specrt_status specrt_host_begin(specrt_session *session, const specrt_host *host,
                                            const specrt_request *request, const int32_t *prompt,
                                            int64_t n, specrt_verdict *out);
 
 /* specrt_host_cycle() : One cycle of draft, verify, commit and observe.
  *   out : what is emitted, cut where the answer ends; n = 0 and end CONTEXT: the context is full
- * @return OK, HOST, BAD_ORDER, BAD_INPUT, BAD_ARG. */
+ * @return OK, HOST. */
 SPECRT_API specrt_status specrt_host_cycle(specrt_session *session, const specrt_host *host,
                                            specrt_verdict *out);
 
-/* Where an answer goes, and what came of it. */
+/* Where an answer goes, and what came of it. `each` receives new tokens i32 [n]; any value but 0 stops it. */
 typedef struct specrt_generation {
-    /* Receives new tokens i32 [n]; any value but 0 stops the generation; NULL: none */
-    int (*each)(void *user, const int32_t *tokens, int32_t n);
-    void *user;       /* first argument of each */
-    int64_t n_tokens; /* out: number of tokens */
-    specrt_end end;   /* out: why it ended */
+    int (*each)(void *user, const int32_t *tokens, int32_t n); /* NULL: none */
+    void *user;                                                /* first argument of each */
+    int64_t n_tokens;                                          /* out: number of tokens */
+    specrt_end end;                                            /* out: why it ended */
 } specrt_generation;
 
 /* specrt_generate() : Answers a prompt.
@@ -981,12 +929,9 @@ SPECRT_API specrt_status specrt_generate(specrt_session *session, const specrt_h
                                          int64_t n, specrt_generation *generation);
 
 // >>many
-// Several sequences on a CPU: rows that they share are read once.
-
 /* ---- stocks: packed rows that several sessions share ----
- * Windows and caches of several sequences hold mostly the same rows. A stock packs each row once and frees it
- * with the last session that holds it. specrt_session_expand_batch() multiplies rows that many sessions hold
- * once for the whole batch. Drafts are bitwise equal to those of sessions without a stock. */
+ * Windows and caches of several sequences hold mostly the same rows. A stock packs each row once for all, and
+ * specrt_session_expand_batch() multiplies it once. Drafts are bitwise equal to those without a stock. */
 
 /* What to create. Zero-initialise it. */
 typedef struct specrt_stock_params {
@@ -1016,7 +961,6 @@ typedef struct specrt_stock_stats {
 SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out);
 
 #define SPECRT_SESSION_MAX_BATCH 1024 /* most sessions of a batch */
-
 /* specrt_session_expand_batch() : specrt_session_expand() for several sessions, each at its own level,
  * bitwise equal to separate calls. Rows of `full`, `static` and a common stock are read once for the batch.
  *   sessions : [n] distinct, of one policy; n is 1 to SPECRT_SESSION_MAX_BATCH
@@ -1024,7 +968,7 @@ SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_s
  *   draft_input : f32 [n_hidden, n_cols] as for specrt_session_expand(); NULL: unknown
  *   n_hidden : sum of the sessions' beam rows
  *   beams : [n], written: the next passes, borrowed; n = 0: continue with that session's finish
- * @return OK; BAD_ORDER or BAD_ARG before any tree has changed, with the text in sessions[0]. */
+ * @return OK; a failure comes before any tree has changed, with its text in sessions[0]. */
 SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sessions, int32_t n,
                                                      const float *draft_hidden,
                                                      const float *draft_input, int32_t n_hidden,
@@ -1038,7 +982,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
- * @return OK; BAD_ORDER between expand and observe; BAD_ARG when the capacity is below *n_bytes. */
+ * @return OK; BAD_ORDER between expand and observe; BAD_ARG: *n_bytes is above the capacity. */
 SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *bytes, size_t capacity,
                                              size_t *n_bytes);
 

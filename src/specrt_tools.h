@@ -342,7 +342,8 @@ SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt
 #define SPECRT_DIGEST_TOLERANCE 0.5f /* largest distance of digests of one head */
 
 /* specrt_digest_distance() : 0 for equal heads, about 0.1 for a 4-bit quantisation, about 1.4 for another
- * head or row order. It ignores a constant that is added to every row, because softmax does.
+ * head or row order; infinity for NULL. It ignores a constant that is added to every row, because softmax
+ * does.
  *   a, b : digests */
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b);
 
@@ -665,7 +666,8 @@ SPECRT_API void specrt_align_close(specrt_align *align);
 
 /* specrt_align_observe() : Adds the positions of one cycle.
  *   positions : [n] steps ascending
- * @return how many were kept; -1, and none is, for a token out of range or steps out of order. */
+ * @return how many were kept; -1, and none is, for a token out of range, steps out of order, or a covered
+ * position without logits or hidden. */
 SPECRT_API int32_t specrt_align_observe(specrt_align *align, const specrt_align_position *positions,
                                         int32_t n);
 

@@ -15,20 +15,15 @@ check() { # name, expected exit, expected text, command...
 }
 
 golden=tests/golden/bundles
-check minimal-zstd 0 "the best of 8 tokens (of 20)" "$bin/minimal" $golden/v1.0-zstd.specb
-check minimal-raw 0 "the best of 8 tokens (of 20)" "$bin/minimal" $golden/v1.0-raw.specb
-check minimal-usage 1 "usage:" "$bin/minimal"
+# The programs over toy models compare themselves with plain decoding.
+check minimal 0 "with a list of 500 of 2000 tokens" "$bin/minimal"
+check minimal-zstd 0 "with a list of 8 of 2000 tokens" "$bin/minimal" $golden/v1.0-zstd.specb
+check minimal-raw 0 "with a list of 8 of 2000 tokens" "$bin/minimal" $golden/v1.0-raw.specb
 check minimal-missing 1 "absent.specb: No such file" "$bin/minimal" absent.specb
 check minimal-damaged 1 "overlaps" "$bin/minimal" tests/golden-errors/bundles/overlap.23.specb
-# A head of the right size that is not the bundle's; a file of another size.
-head -c $((20 * 64 * 2)) /dev/zero >"$work/rows.f16"
-check minimal-other-head 1 "expected the weights of 'golden head'" \
-    "$bin/minimal" $golden/v1.0-raw.specb --head "$work/rows.f16" 20 64
-check minimal-short-head 1 "halves" "$bin/minimal" $golden/v1.0-raw.specb --head "$work/rows.f16" \
-    21 64
-# The tutorial's programs compare themselves with plain decoding.
-check tutorial-session 0 "moved session  accept length" "$bin/tutorial_session"
-check tutorial-batch 0 "all tokens equal plain decoding" "$bin/tutorial_batch"
+check microspec 0 "moved session  accept length 3" "$bin/microspec"
+check block-drafter 0 "accept length 2" "$bin/block_drafter"
+check batch 0 "4 sequences use 2048 rows" "$bin/batch"
 # The loops write what plain decoding writes: the same under every policy, through either API.
 sample=data/sample
 target=$sample/target.gguf draft=$sample/draft.safetensors small=$sample/draft-small.gguf

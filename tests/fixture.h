@@ -263,6 +263,44 @@ static inline uint8_t *fixture_sketch(int32_t n_rows, int32_t n_cols, int32_t n_
     return bytes;
 }
 
+/* A bundle of every section that a policy reads, of a head without ids, malloc'ed. n_embed: of DynaSpec's
+ * router. */
+static inline uint8_t *fixture_all_sections(int32_t n_vocab, int32_t n_cols, int32_t n_embed,
+                                            size_t *n) {
+    enum {
+        HEAD = SPECRT_SECTION_DEPENDS_HEAD,
+        TOKENIZER = SPECRT_SECTION_DEPENDS_TOKENIZER,
+        N = 7
+    };
+    specrt_clusters_header h[] = {
+        {.router = SPECRT_ROUTER_CENTROID},
+        {.router = SPECRT_ROUTER_DYNASPEC, .n_embed = n_embed, .n_hidden = 5},
+        {.router = SPECRT_ROUTER_CORAL, .n_hidden = n_cols}};
+    uint8_t *made[N];
+    size_t sizes[N];
+    for (int i = 0; i < 3; i++) {
+        h[i].n_rows = n_vocab;
+        h[i].n_cols = h[i].n_state = n_cols;
+        h[i].n_clusters = 6;
+        h[i].n_schedule = 3;
+        made[i == 2 ? 3 : i] = fixture_clusters(h[i], NULL, 5, &sizes[i == 2 ? 3 : i]);
+    }
+    made[2] = fixture_graph(n_vocab, 4, NULL, 5, &sizes[2]);
+    made[4] = fixture_index(n_vocab, n_cols, NULL, 5, &sizes[4]);
+    made[5] = fixture_ranks(n_vocab, 3, 20, &sizes[5]);
+    made[6] = fixture_sketch(n_vocab, n_cols, 32, 5, &sizes[6]);
+    static const char *const tags[] = {"centroid", "cluster", "cograph", "group",
+                                       "hnsw",     "ranks",   "sketch"};
+    fixture_section sections[N];
+    for (int i = 0; i < N; i++)
+        sections[i] =
+            (fixture_section){tags[i], i == 6 ? 3 : 1, i == 2 || i == 5 ? TOKENIZER : HEAD,
+                              made[i], sizes[i],       sizes[i]};
+    uint8_t *bytes = fixture_bundle(sections, N, n);
+    for (int i = 0; i < N; i++) free(made[i]);
+    return bytes;
+}
+
 /* --- bytes that end where a page does: whoever reads or writes behind them dies --- */
 
 typedef struct fixture_pages {

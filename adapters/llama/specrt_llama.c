@@ -413,13 +413,14 @@ static specrt_status open_pair(specrt_llama *s, struct llama_model *target,
 }
 
 specrt_status specrt_llama_create(struct llama_model *target, struct llama_model *draft,
-                                  const specrt_llama_head *head, const specrt_llama_params *params,
+                                  specrt_llama_head *head, const specrt_llama_params *params,
                                   specrt_llama **out, specrt_error *err) {
     const specrt_llama_params defaults = {.n_context = 0};
     specrt_llama *s = *out = (specrt_llama *)calloc(1, sizeof *s);
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a pair");
     s->head = head;
     specrt_status status = open_pair(s, target, draft, params ? params : &defaults, err);
+    if (status == SPECRT_STATUS_OK) status = specrt_llama_head_number(head, s->n_logits, err);
     if (status == SPECRT_STATUS_OK) return status;
     specrt_llama_free(s);
     *out = NULL;
@@ -442,7 +443,7 @@ void specrt_llama_free(specrt_llama *s) {
 
 void specrt_llama_describe(const specrt_llama *s, specrt_policy_desc *policy,
                            specrt_session_params *session) {
-    policy->n_vocab = s->n_vocab;
+    policy->n_vocab = s->n_logits;
     policy->terminators = s->terminators;
     policy->n_terminators = s->n_terminators;
     session->n_logits = s->n_logits;

@@ -8,11 +8,11 @@
  *     specrt_llama_head_open("draft.gguf", &rows, &err);
  *     specrt_llama_create(target, draft, &rows, &params, &pair, &err);      // checks the pair, see below
  *     specrt_head_bind(NULL, &rows.desc, NULL, &head, &err);
- *     specrt_llama_describe(pair, &policy_desc, &session_params);
+ *     specrt_llama_describe(pair, &policy_desc, &session_params);         // and set policy_desc.text
  *     specrt_policy_create(bundle, head, &policy_desc, &policy, &err);
  *     specrt_session_create(policy, &session_params, NULL, &session, &err);
  *     specrt_host host = specrt_llama_host(pair);
- *     for each prompt: specrt_llama_reset(pair); specrt_generate(session, &host, prompt, n, &answer, &err);
+ *     for each prompt: specrt_llama_reset(pair); specrt_generate(session, &host, NULL, prompt, n, &answer);
  *
  * Compile specrt_llama*.c beside the file that defines SPECRT_IMPLEMENTATION, and link llama and ggml;
  * with SPECRT_LLAMA_STATES defined where llama.h has llama_batch_ext_set_embd_token(). Then a drafter may
@@ -62,6 +62,13 @@ typedef struct specrt_llama_head {
 specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, specrt_error *err);
 void specrt_llama_head_close(specrt_llama_head *head);
 
+/* specrt_llama_head_number() : Gives the rows their tokens' ids where the target has more tokens than the
+ * head has rows: the others are emitted like any token, but never drafted. specrt_llama_create() calls it;
+ * loops of your own call it before specrt_head_bind().
+ *   n_vocab : tokens of the target
+ * @return OK, NO_MEMORY. */
+specrt_status specrt_llama_head_number(specrt_llama_head *head, int32_t n_vocab, specrt_error *err);
+
 /* specrt_llama_mtp_node() : for loops of your own, before llama.cpp makes a context of MTP layers: whether
  * they may draft for a target. llama.cpp aborts where they are not as it expects.
  *   n_mtp : layers that the draft has
@@ -95,16 +102,18 @@ typedef struct specrt_llama specrt_llama;
 /* specrt_llama_create() : makes both contexts and checks the pair: its vocabulary, that head rows times a
  * state of the drafter are llama.cpp's logits (specrt_head_check_states()), and that a pass ends before the
  * head.
- *   target, draft : borrowed; draft's head, borrowed too, is that of its file
+ *   target, draft : borrowed
+ *   head : of draft's file, borrowed; its rows are numbered (specrt_llama_head_number())
  *   params : NULL: all defaults
  * @return OK; BAD_ARG naming the parameter, UNSUPPORTED or BAD_INPUT naming the model and why, NO_MEMORY. */
 specrt_status specrt_llama_create(struct llama_model *target, struct llama_model *draft,
-                                  const specrt_llama_head *head, const specrt_llama_params *params,
+                                  specrt_llama_head *head, const specrt_llama_params *params,
                                   specrt_llama **out, specrt_error *err);
 void specrt_llama_free(specrt_llama *pair);
 
-/* specrt_llama_describe() : what policy and session must know of the pair: n_vocab, terminators (borrowed
- * from the pair), n_logits and the tree. Other fields are left as they are. */
+/* specrt_llama_describe() : what policy and session must know of the pair: n_vocab and n_logits, which are
+ * both the tokens of the target's vocabulary, terminators (borrowed from the pair) and the tree. Other fields
+ * are left as they are. */
 void specrt_llama_describe(const specrt_llama *pair, specrt_policy_desc *policy,
                            specrt_session_params *session);
 

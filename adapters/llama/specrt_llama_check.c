@@ -19,7 +19,7 @@ void specrt_llama_fingerprint(const struct llama_vocab *vocab, uint8_t sha256[32
     specrt_sha256_final(&sha, sha256);
 }
 
-/* Lists of one family may differ in what pads their ends: the shorter one is what may be drafted. */
+/* Lists of one family may differ at their ends. Tokens that only the target has are not drafted. */
 enum { MOST_PADDING = 128 }; /* as llama.cpp's own drafts allow */
 
 static specrt_status check_vocabularies(specrt_llama *s, const struct llama_vocab *target,

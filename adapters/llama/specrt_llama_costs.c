@@ -113,7 +113,7 @@ static specrt_status read_prompt(specrt_session *s, int32_t n_vocab) {
     for (int32_t i = 0; i < WINDOW_TOKENS * k; i++) best[i] = (int32_t)(i * 31LL % n_vocab);
     for (int32_t i = 0; i < WINDOW_TOKENS; i++) tokens[i] = best[i * k];
     const specrt_target_rows rows = {.ids = best, .k = k};
-    specrt_status status = specrt_session_begin(s, SPECRT_BEGIN_NEW, 0);
+    specrt_status status = specrt_session_begin(s, NULL);
     if (status == SPECRT_STATUS_OK)
         status = specrt_session_prefill(s, tokens, WINDOW_TOKENS, &rows);
     return status == SPECRT_STATUS_OK ? specrt_session_start(s, tokens[0]) : status;
@@ -124,7 +124,7 @@ static double time_levels(specrt_session *s, const float *hidden, int32_t num_st
     specrt_beam beam;
     double sum = 0;
     int32_t n = 0;
-    specrt_session_get_beam(s, &beam);
+    if (specrt_session_get_beam(s, &beam) != SPECRT_STATUS_OK) return 0;
     for (; n < num_steps && beam.n > 0; n++) {
         fill_cache();
         double began = specrt_llama_seconds();

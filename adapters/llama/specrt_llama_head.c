@@ -203,6 +203,18 @@ specrt_status specrt_llama_head_open(const char *path, specrt_llama_head *out, s
     return status;
 }
 
+specrt_status specrt_llama_head_number(specrt_llama_head *head, int32_t n_vocab,
+                                       specrt_error *err) {
+    int32_t n = (int32_t)head->desc.n_rows;
+    if (head->desc.ids || n >= n_vocab) return SPECRT_STATUS_OK;
+    head->ids = (int32_t *)malloc((size_t)n * sizeof *head->ids);
+    if (!head->ids)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for %d ids", (int)n);
+    for (int32_t i = 0; i < n; i++) head->ids[i] = i;
+    head->desc.ids = head->ids;
+    return SPECRT_STATUS_OK;
+}
+
 void specrt_llama_head_close(specrt_llama_head *head) {
     if (head->map) munmap(head->map, head->n_map);
     free(head->ids);

@@ -19,7 +19,7 @@ struct specrt_llama {
     struct llama_batch to_target, to_draft;
     specrt_tree_params tree;
     int32_t n_context, n_batch;
-    int32_t n_vocab, n_logits; /* that may be drafted; columns of the target's logits */
+    int32_t n_vocab, n_logits; /* tokens of both models; of the target, as many as its logits */
     int32_t d;                 /* the drafter's width */
     int32_t terminators[SPECRT_MAX_TERMINATORS], n_terminators;
 

@@ -29,10 +29,20 @@ struct common_specrt_slot {
         pending.assign(after.begin() + i * d, after.begin() + (i + 1) * d);
     }
 
-    static void check(specrt_status status, llama_token token) {
+    /* The session's call, or what it says is wrong. */
+    void check(specrt_status status) const {
         if (status != SPECRT_STATUS_OK) {
-            SPC_ERR("draft-specrt: token %d: %s\n", token, specrt_status_name(status));
+            SPC_ERR("draft-specrt: %s\n", specrt_session_last_error(session)->msg);
         }
+    }
+
+    /* Tokens [n] of a prompt, of which images have `n_unknown` others. */
+    void begin(const llama_tokens &prompt, int64_t n_unknown) {
+        specrt_request request = {};
+        request.position = n_unknown; // a prompt of images alone has been read, too
+        check(specrt_session_begin(session, &request));
+        check(specrt_session_prefill(session, prompt.data(), (int32_t)prompt.size(), nullptr));
+        started = verified = false;
     }
 
     /* Of auto; NULL: every draft has the same length. */
@@ -81,8 +91,7 @@ struct common_specrt_slot {
         told.ids = top.data();
         told.k = n_top;
         check(specrt_session_observe_chain(session, tokens.data(), (int32_t)tokens.size(), accepted,
-                                           -1, &told),
-              root);
+                                           -1, &told));
         n_accepted = accepted;
         verified = true;
     }
@@ -99,7 +108,9 @@ struct common_specrt_slot {
         cycle.n_accepted = accepted;
         cycle.logprobs = (int32_t)logprobs.size() >= cycle.n_passes ? logprobs.data() : nullptr;
         cycle.target_logprobs = certain.data();
-        check(specrt_auto_observe(auto_draft, &cycle), last);
+        if (specrt_auto_observe(auto_draft, &cycle) != SPECRT_STATUS_OK) {
+            SPC_ERR("draft-specrt: token %d: a cycle that auto does not learn from\n", last);
+        }
     }
 
     /* The token that ends a cycle, or the prompt. */
@@ -114,8 +125,7 @@ struct common_specrt_slot {
             observe(last);
         }
         check(plain ? specrt_session_observe_chain(session, &root, 1, 0, last, nullptr)
-                    : specrt_session_start(session, last),
-              last);
+                    : specrt_session_start(session, last));
         started = true;
         verified = false;
         root = last;

@@ -82,7 +82,8 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
     specrt_bundle *bundle = nullptr;
     specrt_head *head = nullptr;
     specrt_policy *policy = nullptr;
-    int32_t n_vocab = 0;
+    int32_t n_target = 0; // tokens of the target, as many as its logits
+    int32_t n_vocab = 0;  // tokens of both models
     std::vector<common_specrt_slot> slots;
     std::vector<float> zeros; // a row of the draft model's input
     size_t d_pair = 0;        // of MTP layers: the width of the states that they read
@@ -118,8 +119,8 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             throw std::runtime_error(
                 "draft-specrt: the draft model has another vocabulary than the target");
         }
-        n_vocab = std::min(llama_vocab_n_tokens(llama_model_get_vocab(model_tgt)),
-                           llama_vocab_n_tokens(llama_model_get_vocab(model_dft)));
+        n_target = llama_vocab_n_tokens(llama_model_get_vocab(model_tgt));
+        n_vocab = std::min(n_target, llama_vocab_n_tokens(llama_model_get_vocab(model_dft)));
         n_max = params.n_max = std::min(params.n_max, (int32_t)SPECRT_TREE_MAX_STEPS - 1);
         batch = common_batch(params.ctx_dft);
         zeros.assign(llama_model_n_embd_inp(model_dft), 0.0f);
@@ -127,6 +128,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             open_pairs(model_dft);
         }
         require(specrt_llama_head_open(states->path.c_str(), &rows, &err), err);
+        require(specrt_llama_head_number(&rows, n_target, &err), err);
         require(specrt_head_bind(nullptr, &rows.desc, nullptr, &head, &err), err);
         check_states();
         open_bundle(llama_model_get_vocab(model_tgt));
@@ -210,7 +212,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
     void open_sessions(const llama_vocab *vocab) {
         specrt_error err = {};
         std::vector<int32_t> ends;
-        for (int32_t id = 0; id < n_vocab && ends.size() < SPECRT_MAX_TERMINATORS; ++id) {
+        for (int32_t id = 0; id < n_target && ends.size() < SPECRT_MAX_TERMINATORS; ++id) {
             if (llama_vocab_is_eog(vocab, id)) {
                 ends.push_back(id);
             }
@@ -219,13 +221,13 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         drafts.bundle = bundle;
         drafts.head = head;
         drafts.n_cols = rows.desc.n_cols;
-        drafts.policy.n_vocab = n_vocab;
+        drafts.policy.n_vocab = n_target;
         drafts.policy.terminators = ends.data();
         drafts.policy.n_terminators = (int32_t)ends.size();
         drafts.params.tree.num_steps = params.n_max;
         drafts.params.tree.topk = 1;
         drafts.params.tree.num_draft_tokens = params.n_max + 1;
-        drafts.params.n_logits = n_vocab;
+        drafts.params.n_logits = n_target;
 
         const std::string text = params.specrt_policy.empty() ? "auto" : params.specrt_policy;
         is_auto = text == "auto" || text.rfind("auto+", 0) == 0;
@@ -409,10 +411,8 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         slot.in_prompt = false;
         llama_tokens known; // images have no tokens
         std::copy_if(prompt.begin(), prompt.end(), std::back_inserter(known),
-                     [&](llama_token id) { return id >= 0 && id < n_vocab; });
-        specrt_session_begin(slot.session, SPECRT_BEGIN_NEW, 0);
-        specrt_session_prefill(slot.session, known.data(), (int32_t)known.size(), nullptr);
-        slot.started = slot.verified = false;
+                     [&](llama_token id) { return id >= 0 && id < n_target; });
+        slot.begin(known, (int64_t)(prompt.size() - known.size()));
         cycle.is_whole = false;
         if (slot.auto_draft) {
             specrt_auto_begin(slot.auto_draft);
@@ -530,7 +530,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
                                                        [](const auto &dp) { return dp.drafting; });
         for (llama_seq_id id = 0; id < (llama_seq_id)n_seq; ++id) {
             if (dparams[id].drafting) {
-                slots[id].learn(params.ctx_tgt, n_vocab, dparams[id].id_last);
+                slots[id].learn(params.ctx_tgt, n_target, dparams[id].id_last);
                 choose(slots[id], n_slots, skips);
                 if (slots[id].n_levels > 0) {
                     live.push_back(id);
@@ -605,9 +605,8 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             specrt_beam beam = {};
             const float *hidden = states->rows.data() + i * rows.desc.n_cols;
             cycle.seen.n_scored++;
-            if (specrt_session_expand(slot.session, hidden, nullptr, 1, &beam) !=
-                    SPECRT_STATUS_OK ||
-                beam.n == 0 || expf(beam.logprobs[0] - slot.logprob) < params.p_min) {
+            slot.check(specrt_session_expand(slot.session, hidden, nullptr, 1, &beam));
+            if (beam.n == 0 || expf(beam.logprobs[0] - slot.logprob) < params.p_min) {
                 continue;
             }
             slot.logprob = beam.logprobs[0];
@@ -634,7 +633,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         }
         if (slot.started && !slot.verified && n_accepted < slot.tokens.size() &&
             slot.tokens.size() <= SPECRT_TREE_MAX_NODES && slot.tokens[0] == slot.root) {
-            slot.verify(params.ctx_tgt, n_vocab, n_accepted);
+            slot.verify(params.ctx_tgt, n_target, n_accepted);
         }
     }
 };

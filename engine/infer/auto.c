@@ -15,6 +15,7 @@ bool auto_is_named(const char *text) {
 }
 
 const char *auto_policy(const char *text, const pass_costs *costs) {
+    if (!text) return "microspec";
     if (!auto_is_named(text)) return text;
     if (text[4] == '+') return text + 5;
     return costs && costs->policy[0] ? costs->policy : "microspec";
@@ -96,25 +97,12 @@ int32_t auto_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]) {
     return halve(size, LEAST_ROWS, sizes);
 }
 
-/* Rows that hold all that ends a generation, LEAST_ROWS at least. */
-static int32_t least_rows(const specrt_policy *policy, const specrt_segment *fixed) {
+int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS]) {
+    const specrt_policy_info *info = specrt_policy_get_info(policy);
     int32_t least = LEAST_ROWS;
-    for (int32_t i = 0; i < fixed->n_rows; i++)
-        if (specrt_policy_ends(policy, fixed->ids[i]) && i >= least) least = i + 1;
-    return least;
-}
-
-int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
-                   specrt_error *err) {
-    const char *text = specrt_policy_get_info(policy)->text;
-    const specrt_session_params params = {.tree = {.topk = 1}};
-    specrt_session *session;
-    if (strncmp(text, "static", 6) != 0 || strchr(text, '/')) return 0;
-    if (specrt_session_create(policy, &params, NULL, &session, err) != SPECRT_STATUS_OK) return 0;
-    const specrt_segment *fixed = specrt_session_shortlist(session)->segments;
-    int32_t n = halve(fixed->n_rows, least_rows(policy, fixed), rows);
-    specrt_session_close(session);
-    return n;
+    for (int32_t i = least; i < info->n_static; i++)
+        if (specrt_policy_ends(policy, info->static_ids[i])) least = i + 1;
+    return info->n_static > 0 ? halve(info->n_static, least, rows) : 0;
 }
 
 /* Sums and windows that nothing fills up score fewer rows than their bound. */
@@ -127,7 +115,7 @@ static int32_t rows_of(const pass_costs *costs, const specrt_policy *policy) {
 specrt_status auto_create(const pass_costs *costs, const specrt_tree_params *tree,
                           const specrt_policy *policy, specrt_auto **out, specrt_error *err) {
     int32_t lists[SPECRT_AUTO_MAX_LISTS], rows[SPECRT_AUTO_MAX_LISTS];
-    int32_t n = auto_lists(policy, lists, err), all = rows_of(costs, policy);
+    int32_t n = auto_lists(policy, lists), all = rows_of(costs, policy);
     rows[0] = all;
     for (int32_t i = 0; i < n; i++) {
         int32_t left = all - (lists[n - 1] - lists[i]);

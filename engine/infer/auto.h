@@ -7,8 +7,9 @@
 /* auto_is_named() : of `auto` and `auto+POLICY`, not of NULL (no policy was named). */
 bool auto_is_named(const char *text);
 
-/* auto_policy() : the policy that is drafted from: POLICY, of `auto` alone what the costs name, else (NULL
- * too) microspec, which needs no bundle; any other text itself, NULL too. Borrowed from both, or static. */
+/* auto_policy() : the policy that is drafted from: POLICY; of `auto` alone what the costs name. Any other
+ * text is returned itself. Without a text, or costs that name a policy: microspec, which needs no bundle.
+ * Borrowed from both, or static. */
 const char *auto_policy(const char *text, const pass_costs *costs);
 
 /* auto_policy_file() : the file of costs that named that policy; NULL: text names it, or nothing does. */
@@ -45,8 +46,7 @@ int32_t auto_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]);
 /* auto_lists() : leading rows of a policy's `static` that auto chooses from: all, half of them and so on,
  * down to 512 and never without what ends a generation; ascending.
  * @return how many; 0: the policy has no such source, or another for each level. */
-int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS],
-                   specrt_error *err);
+int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS]);
 
 /* auto_create() : for sessions of a policy that draft such trees. */
 specrt_status auto_create(const pass_costs *costs, const specrt_tree_params *tree,

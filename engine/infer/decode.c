@@ -20,11 +20,15 @@ struct engine_decoder {
     engine_cache *cache, *draft_cache;
     specrt_session *session;
     specrt_host host;
-    specrt_verifier *verifier;       /* of plain decoding */
-    int32_t d_model, n_vocab, width; /* width: of a target feature */
-    int32_t d_draft;                 /* of the drafter's hidden states */
+    specrt_verifier *verifier; /* of plain decoding; NULL: there is a session */
+    uint64_t generation;       /* of the next plain answer */
+    int64_t n_left;            /* tokens that the plain answer may still have */
+    int64_t position;          /* of the next token, plain */
+    int32_t n_logits, n_vocab; /* columns of the target's logits; those that are tokens */
+    int32_t d_model, width;    /* width: of a target feature */
+    int32_t d_draft;           /* of the drafter's hidden states */
     int32_t tap_layers[3];
-    float *logits;   /* [ENGINE_MAX_BATCH, n_vocab] */
+    float *logits;   /* [ENGINE_MAX_BATCH, n_logits] */
     float *final;    /* [ENGINE_MAX_BATCH, d_model] hidden states of the target's last batch */
     float *features; /* [ENGINE_MAX_BATCH, width] its taps; without any, `final` */
     float *pairs;    /* [ENGINE_MAX_BATCH, width] features that go with the emitted tokens */
@@ -34,10 +38,7 @@ struct engine_decoder {
     bool drafted;                                      /* it has read them, for the cycle at hand */
     int32_t before, n_open; /* nodes of the drafter's cache: where the last level began, how many */
     int32_t n_context;
-    int64_t position;  /* of the next token, plain */
-    uint64_t sequence; /* keys the draws of the next answer */
-    bool begun;        /* the first token was given */
-    bool keep;
+    bool begun;                    /* the first token was given */
     engine_controller *controller; /* NULL: the drafter stays as it is */
     bool sampled;                  /* drafts are */
     void (*watch)(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
@@ -95,7 +96,7 @@ static specrt_status create_drafting(engine_decoder *d, const specrt_policy *pol
     int32_t n_taps = engine_drafter_features(d->drafter, d->tap_layers);
     if (n_taps) d->width = n_taps * d->d_model;
     specrt_session_params p = *params;
-    p.n_logits = d->n_vocab;
+    p.n_logits = d->n_logits;
     TRY(engine_drafter_cache(d->drafter, n_context, &d->draft_cache, err));
     TRY(specrt_session_create(policy, &p, NULL, &d->session, err));
     d->host = (specrt_host){.user = d,
@@ -114,13 +115,24 @@ static specrt_status create_drafting(engine_decoder *d, const specrt_policy *pol
     return new_rows(&d->head_input, d->d_draft, err);
 }
 
+/* Plain decoding draws as a session of this sampling does. */
+static specrt_status key_answers(engine_decoder *d, const specrt_sampling *sampling,
+                                 specrt_error *err) {
+    specrt_verifier *verifier;
+    TRY(specrt_verifier_create(d->n_logits, d->n_vocab, sampling, NULL, &verifier, err));
+    specrt_verifier_close(d->verifier);
+    d->verifier = verifier;
+    d->generation = sampling->generation;
+    return SPECRT_STATUS_OK;
+}
+
 static specrt_status create(engine_decoder *d, const specrt_policy *policy,
                             const specrt_session_params *params, int32_t n_context,
                             specrt_error *err) {
     TRY(engine_cache_create(d->target, n_context, &d->cache, err));
-    TRY(specrt_verifier_create(d->n_vocab, &params->sampling, NULL, &d->verifier, err));
-    if (d->drafter) TRY(create_drafting(d, policy, params, n_context, err));
-    TRY(new_rows(&d->logits, d->n_vocab, err));
+    TRY(d->drafter ? create_drafting(d, policy, params, n_context, err)
+                   : key_answers(d, &params->sampling, err));
+    TRY(new_rows(&d->logits, d->n_logits, err));
     TRY(new_rows(&d->final, d->d_model, err));
     d->features = d->final;
     if (d->width == d->d_model) return SPECRT_STATUS_OK;
@@ -131,8 +143,8 @@ static specrt_status create(engine_decoder *d, const specrt_policy *policy,
 
 specrt_status engine_decoder_create(const engine_model *target, const engine_drafter *drafter,
                                     const specrt_policy *policy,
-                                    const specrt_session_params *params, int32_t n_context,
-                                    engine_decoder **out, specrt_error *err) {
+                                    const specrt_session_params *params, int32_t n_vocab,
+                                    int32_t n_context, engine_decoder **out, specrt_error *err) {
     const engine_config *k = engine_get_config(target);
     engine_decoder *d;
     *out = NULL;
@@ -140,8 +152,8 @@ specrt_status engine_decoder_create(const engine_model *target, const engine_dra
     d->target = target;
     d->drafter = drafter;
     d->d_model = d->width = k->d_model;
-    d->n_vocab = k->n_vocab;
-    d->sequence = params->sampling.sequence;
+    d->n_logits = k->n_vocab;
+    d->n_vocab = n_vocab ? n_vocab : k->n_vocab;
     d->n_context = n_context ? n_context : k->n_context;
     specrt_status status = create(d, policy, params, n_context, err);
     if (status == SPECRT_STATUS_OK)
@@ -311,14 +323,14 @@ static bool all_finite(const float *values, int32_t n) {
 static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                           const float **logits) {
     engine_decoder *d = (engine_decoder *)user;
-    const float *last = d->logits + (all ? (size_t)(n - 1) * (size_t)d->n_vocab : 0);
+    const float *last = d->logits + (all ? (size_t)(n - 1) * (size_t)d->n_logits : 0);
     specrt_status status = run_target(d, tokens, n, NULL, all);
     if (status != SPECRT_STATUS_OK) return (int)status;
     if (!all)
         engine_score(d->target, d->final + (size_t)(n - 1) * (size_t)d->d_model, 1, d->logits);
     keep_first(d->cache, n);
     *logits = d->logits;
-    if (!all_finite(last, d->n_vocab)) return d->damaged = "target", (int)SPECRT_STATUS_BAD_INPUT;
+    if (!all_finite(last, d->n_logits)) return d->damaged = "target", (int)SPECRT_STATUS_BAD_INPUT;
     if (!d->drafter) return 0;
     if (d->controller) engine_controller_prompt(d->controller);
     status = prefill_drafter(d, tokens, n);
@@ -343,18 +355,42 @@ static specrt_status check_prompt(const engine_decoder *d, const int32_t *prompt
     return SPECRT_STATUS_OK;
 }
 
-/* What specrt_host_begin does, without a session. */
-static specrt_status begin_plain(engine_decoder *d, const int32_t *prompt, int32_t n,
-                                 int32_t *first) {
+/* The token that plain decoding emits, and whether the answer ends with it. */
+static specrt_status draw_plain(engine_decoder *d, const float *logits, specrt_error *err) {
+    specrt_verdict *v = &d->verdict;
+    v->n = 1;
+    v->tokens[0] = specrt_verifier_draw(d->verifier, logits, d->position++);
+    v->end = --d->n_left == 0 ? SPECRT_END_LENGTH : SPECRT_END_NONE;
+    if (v->tokens[0] >= 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                            "target: expected logits that are numbers, found NaN or -inf alone");
+}
+
+static specrt_status check_pass(int code, specrt_error *err) {
+    if (code == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(err, (specrt_status)code, "target: a pass failed: %s",
+                            specrt_status_name((specrt_status)code));
+}
+
+/* What specrt_host_begin() does, without a session. */
+static specrt_status begin_plain(engine_decoder *d, const specrt_request *request,
+                                 const int32_t *prompt, int32_t n, specrt_error *err) {
     const float *logits = NULL;
+    if (request && request->sampling) TRY(key_answers(d, request->sampling, err));
+    specrt_verifier_set_generation(d->verifier, d->generation++);
+    d->n_left = request && request->max_tokens > 0 ? request->max_tokens : INT64_MAX;
     for (int32_t done = 0, k; done < n; done += k) {
         k = n - done < ENGINE_MAX_BATCH ? n - done : ENGINE_MAX_BATCH;
-        int code = target_prefill(d, prompt + done, k, 0, &logits);
-        if (code != 0) return (specrt_status)code;
+        TRY(check_pass(target_prefill(d, prompt + done, k, 0, &logits), err));
     }
-    *first = specrt_verifier_draw(d->verifier, logits, n);
-    d->position = n + 1;
-    return SPECRT_STATUS_OK;
+    d->position = n;
+    return draw_plain(d, logits, err);
+}
+
+/* Of the call that failed on the session. */
+static specrt_status take_error(const engine_decoder *d, specrt_status status, specrt_error *err) {
+    if (status != SPECRT_STATUS_OK && err) *err = *specrt_session_last_error(d->session);
+    return status;
 }
 
 void engine_decoder_reset(engine_decoder *d) {
@@ -369,23 +405,15 @@ void engine_decoder_reset(engine_decoder *d) {
     d->damaged = NULL;
 }
 
-void engine_decoder_set_sequence(engine_decoder *d, uint64_t sequence) {
-    d->sequence = sequence;
-}
-
-specrt_status engine_decoder_begin(engine_decoder *d, const int32_t *prompt, int32_t n,
-                                   specrt_error *err) {
+specrt_status engine_decoder_begin(engine_decoder *d, const specrt_request *request,
+                                   const int32_t *prompt, int32_t n, specrt_error *err) {
     TRY(check_prompt(d, prompt, n, err));
     engine_decoder_reset(d);
-    specrt_verifier_set_sequence(d->verifier, d->sequence);
-    if (d->session) specrt_session_set_sequence(d->session, d->sequence);
-    d->sequence++;
-    d->verdict.n = 1;
-    specrt_status status = !d->session
-                               ? begin_plain(d, prompt, n, &d->verdict.tokens[0])
-                               : specrt_host_begin(d->session, &d->host,
-                                                   d->keep ? SPECRT_BEGIN_TURN : SPECRT_BEGIN_NEW,
-                                                   prompt, n, &d->verdict.tokens[0], err);
+    specrt_status status =
+        d->session
+            ? take_error(
+                  d, specrt_host_begin(d->session, &d->host, request, prompt, n, &d->verdict), err)
+            : begin_plain(d, request, prompt, n, err);
     d->times.prefill = tick(&d->since);
     if (d->damaged)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -397,38 +425,30 @@ specrt_status engine_decoder_begin(engine_decoder *d, const int32_t *prompt, int
 
 /* ---- decoding ------------------------------------------------------------------------------ */
 
-static specrt_status plain_cycle(engine_decoder *d) {
-    TRY(run_target(d, d->verdict.tokens, 1, NULL, true));
+static specrt_status plain_cycle(engine_decoder *d, specrt_error *err) {
+    if (engine_cache_length(d->cache) >= d->n_context)
+        return d->verdict.n = 0, d->verdict.end = SPECRT_END_CONTEXT, SPECRT_STATUS_OK;
+    TRY(check_pass((int)run_target(d, d->verdict.tokens, 1, NULL, true), err));
     keep_first(d->cache, 1);
     d->times.target += tick(&d->since);
-    d->verdict.tokens[0] = specrt_verifier_draw(d->verifier, d->logits, d->position++);
+    TRY(draw_plain(d, d->logits, err));
     d->times.verify += tick(&d->since);
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status speculative_cycle(engine_decoder *d) {
-    TRY(specrt_host_cycle(d->session, &d->host, &d->verdict, NULL));
+static specrt_status speculative_cycle(engine_decoder *d, specrt_error *err) {
+    TRY(take_error(d, specrt_host_cycle(d->session, &d->host, &d->verdict), err));
     d->times.update += tick(&d->since);
     return SPECRT_STATUS_OK;
 }
 
-/* The first token came with the prompt. */
-specrt_status engine_decoder_next(engine_decoder *d, const int32_t **tokens, int32_t *n) {
+specrt_status engine_decoder_next(engine_decoder *d, const specrt_verdict **out,
+                                  specrt_error *err) {
     d->since = sl_measure_seconds();
-    *tokens = d->verdict.tokens;
-    *n = 0;
-    if (!d->begun)
-        d->begun = true;
-    else if (engine_cache_length(d->cache) >= d->n_context)
-        return SPECRT_STATUS_OK;
-    else
-        TRY(d->session ? speculative_cycle(d) : plain_cycle(d));
-    *n = d->verdict.n;
+    *out = &d->verdict;
+    if (d->begun) return d->session ? speculative_cycle(d, err) : plain_cycle(d, err);
+    d->begun = true; /* the first token came with the prompt */
     return SPECRT_STATUS_OK;
-}
-
-void engine_decoder_keep(engine_decoder *d, bool keep) {
-    d->keep = keep;
 }
 
 void engine_decoder_align(engine_decoder *d, engine_controller *controller) {

@@ -29,6 +29,7 @@ struct recorder {
     specrt_trace_record sequence;
     int (*each)(void *user, const int32_t *tokens, int32_t n);
     void *user;
+    int64_t n_left;      /* tokens that the answer may still have */
     int32_t *prompt_top; /* [prompt_room, n_top] */
     int64_t n_prompt_rows, prompt_room;
     /* The drafter's passes of this cycle: a row of each is extended by a row of the next. */
@@ -232,6 +233,8 @@ static int record_commit(void *user, const specrt_draft *draft, const specrt_ver
 /* The first tokens come when the prompt has been read. */
 static int record_tokens(void *user, const int32_t *tokens, int32_t n) {
     recorder *r = (recorder *)user;
+    if (n > r->n_left) n = (int32_t)r->n_left;
+    r->n_left -= n;
     r->figures.n_tokens += n;
     if (r->sequence.kind == SPECRT_TRACE_SEQUENCE) {
         r->sequence.top_ids = r->prompt_top;
@@ -239,7 +242,8 @@ static int record_tokens(void *user, const int32_t *tokens, int32_t n) {
         if (specrt_trace_write(r->trace, &r->sequence, &r->why) != SPECRT_STATUS_OK) return 1;
         r->sequence.kind = SPECRT_TRACE_END;
     }
-    return r->each ? r->each(r->user, tokens, n) : 0;
+    int code = r->each ? r->each(r->user, tokens, n) : 0;
+    return code != 0 || r->n_left == 0;
 }
 
 /* ---- a run ---- */
@@ -288,19 +292,23 @@ static specrt_status end_part(recorder *r, specrt_status status, specrt_error *e
     return closed == SPECRT_STATUS_OK ? closed : sl_error_no_memory_for(err, "a trace");
 }
 
-static specrt_status generate(recorder *r, specrt_session *session, const int32_t *prompt,
-                              int32_t n, int64_t max_tokens, specrt_error *err) {
-    specrt_generation g = {.max_tokens = max_tokens, .each = record_tokens, .user = r};
+static specrt_status generate(recorder *r, specrt_session *session, const specrt_request *request,
+                              const int32_t *prompt, int32_t n, specrt_error *err) {
+    specrt_generation g = {.each = record_tokens, .user = r};
+    specrt_request whole = request ? *request : (specrt_request){.max_tokens = 0};
     specrt_session_stats stats;
-    specrt_status status = specrt_generate(session, &r->host, prompt, n, &g, err);
+    r->n_left = whole.max_tokens > 0 ? whole.max_tokens : INT64_MAX;
+    whole.max_tokens = 0;
+    specrt_status status = specrt_generate(session, &r->host, &whole, prompt, n, &g);
     if (r->why.status != SPECRT_STATUS_OK) return *err = r->why, err->status;
+    if (status != SPECRT_STATUS_OK) return *err = *specrt_session_last_error(session), status;
     specrt_session_get_stats(session, &stats);
-    if (status == SPECRT_STATUS_OK) add_stats(&r->figures, &stats);
+    add_stats(&r->figures, &stats);
     return status;
 }
 
-specrt_status recorder_generate(recorder *r, specrt_session *session, const int32_t *prompt,
-                                int32_t n, const char *domain, int64_t max_tokens,
+specrt_status recorder_generate(recorder *r, specrt_session *session, const specrt_request *request,
+                                const int32_t *prompt, int32_t n, const char *domain,
                                 int (*each)(void *user, const int32_t *tokens, int32_t n),
                                 void *user, specrt_error *err) {
     TRY(make_room(r, n, err));
@@ -311,7 +319,7 @@ specrt_status recorder_generate(recorder *r, specrt_session *session, const int3
     r->sequence = (specrt_trace_record){.kind = SPECRT_TRACE_SEQUENCE, .n = n, .tokens = prompt};
     snprintf(r->sequence.domain, sizeof r->sequence.domain, "%s", domain);
     specrt_status status = r->in_memory ? begin_part(r, err) : SPECRT_STATUS_OK;
-    if (status == SPECRT_STATUS_OK) status = generate(r, session, prompt, n, max_tokens, err);
+    if (status == SPECRT_STATUS_OK) status = generate(r, session, request, prompt, n, err);
     return r->in_memory ? end_part(r, status, err) : status;
 }
 

@@ -25,11 +25,13 @@ typedef struct recorder_params {
 specrt_status recorder_create(const recorder_params *params, recorder **out, specrt_error *err);
 void recorder_free(recorder *r); /* what was not committed is removed */
 
-/* recorder_generate() : a prompt, i32 [n], decoded as specrt_generate() does it, each cycle recorded. The
+/* recorder_generate() : Answers a prompt, i32 [n], as specrt_generate() does, and records each cycle. The
  * host has forgotten the sequence before. A prompt that is refused (BAD_ARG) leaves nothing in the trace.
+ *   request : as for specrt_generate(). max_tokens ends the answer but does not cut the trace's last cycle:
+ *       its accept length is the verifier's, whatever the limit
  *   each : called with new tokens as they come; may be NULL */
-specrt_status recorder_generate(recorder *r, specrt_session *session, const int32_t *prompt,
-                                int32_t n, const char *domain, int64_t max_tokens,
+specrt_status recorder_generate(recorder *r, specrt_session *session, const specrt_request *request,
+                                const int32_t *prompt, int32_t n, const char *domain,
                                 int (*each)(void *user, const int32_t *tokens, int32_t n),
                                 void *user, specrt_error *err);
 

@@ -372,6 +372,15 @@ static int32_t child_of(const specrt_draft *draft, int32_t node) {
     return -1;
 }
 
+/* Whether the target's last token refused what was drafted there. Where the answer's end cut a path, it is a
+ * drafted token itself. */
+static bool refuses(const specrt_draft *draft, const specrt_verdict *verdict) {
+    int32_t node = verdict->nodes[verdict->n - 1], token = verdict->tokens[verdict->n - 1];
+    for (int32_t i = node + 1; i < draft->n; i++)
+        if (draft->parents[i] == node && draft->tokens[i] == token) return false;
+    return child_of(draft, node) >= 0;
+}
+
 static bool reserve_places(kept_batch *b, int32_t n) {
     if (b->n + n <= b->capacity) return true;
     int32_t capacity = 2 * b->n + n + 64;
@@ -403,7 +412,7 @@ static int32_t list_positions(engine_controller *c, const specrt_session *sessio
             .step = n + 1,
             .token = verdict->tokens[n],
             .covered = specrt_session_member(session, verdict->tokens[n], n) != SPECRT_MEMBER_NO,
-            .rejected = n + 1 == verdict->n && child >= 0,
+            .rejected = n + 1 == verdict->n && refuses(draft, verdict),
             .logits = logits + (int64_t)node * c->n_logits,
             .hidden = l->hidden + (int64_t)row * c->d_model,
             .drafted = child < 0 || sampled ? -1 : draft->tokens[child],
@@ -434,7 +443,7 @@ static void gather_refused(engine_controller *c, const specrt_session *session,
     c->stats.n_positions += verdict->n;
     if (specrt_session_member(session, verdict->tokens[last], last) == SPECRT_MEMBER_NO)
         c->stats.n_missing++;
-    if (child_of(draft, verdict->nodes[last]) < 0 || !reserve_places(b, 1)) return;
+    if (!refuses(draft, verdict) || !reserve_places(b, 1)) return;
     c->stats.n_rejected++;
     c->stats.n_kept++;
     b->places[b->n++] = (kept_place){-1, c->current.n + last, 0, 0};

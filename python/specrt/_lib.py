@@ -91,8 +91,11 @@ class CPolicyDesc(C.Structure):
 
 
 class CPolicyInfo(C.Structure):
-    _fields_ = [("text", C.c_char_p), ("bound", C.c_int32), ("hidden_width", C.c_int32),
-                ("needs_prompt_logits", C.c_int32), ("shortlist", C.c_void_p)]
+    _fields_ = [("text", C.c_char_p), ("bound", C.c_int32), ("hidden_width", C.c_int32), ("shortlist", C.c_void_p),
+                ("static_ids", C.POINTER(C.c_int32))]
+    _fields_ += [(name, C.c_int32) for name in
+                 "n_static is_full learns keeps by_level by_path by_states needs_prompt_logits needs_tree_rows "
+                 "needs_draft_input needs_submit".split()]
 
 
 class CTreeParams(C.Structure):
@@ -137,12 +140,12 @@ class CBeam(C.Structure):
 class CDraft(C.Structure):
     _fields_ = [("n", C.c_int32), ("tokens", C.POINTER(C.c_int32)), ("parents", C.POINTER(C.c_int32)),
                 ("depths", C.POINTER(C.c_int32)), ("masks", C.POINTER(C.c_uint64)),
-                ("logprobs", C.POINTER(C.c_float)), ("beam_rows", C.POINTER(C.c_int32))]
+                ("logprobs", C.POINTER(C.c_float)), ("beam_rows", C.POINTER(C.c_int32)), ("cycle", C.c_int64)]
 
 
 class CVerdict(C.Structure):
     _fields_ = [("n", C.c_int32), ("tokens", C.c_int32 * MAX_NODES), ("nodes", C.c_int32 * MAX_NODES),
-                ("end", C.c_int)]
+                ("end", C.c_int), ("cycle", C.c_int64)]
 
 
 class CStats(C.Structure):

@@ -22,7 +22,7 @@ from .sequences import BLOCK, Sequences
 from .session import Policy, Stats
 
 # int32 words of specrt_cuda_beam, specrt_cuda_draft and specrt_verdict, and where their arrays begin.
-BEAM_WORDS, DRAFT_WORDS, VERDICT_WORDS = 1 + 3 * MAX_NODES, 2 + 8 * MAX_NODES, 2 + 2 * MAX_NODES
+BEAM_WORDS, DRAFT_WORDS, VERDICT_WORDS = 1 + 3 * MAX_NODES, 2 + 8 * MAX_NODES, 4 + 2 * MAX_NODES
 TOKENS, NODES = 1, 1 + MAX_NODES  # of a draft and a verdict; of a verdict
 N_SUMS = len(Stats.__dataclass_fields__)  # which CStats begins with
 

@@ -1,6 +1,6 @@
 """Policies and sessions over memory of numpy, torch on the CPU, or whatever speaks DLPack: nothing is copied.
 
-    head = Head(drafter.lm_head.weight)                        # [n_rows, d], f32, f16 or bf16, as it lies
+    head = Head(drafter.lm_head.weight)                        # [n_rows, d], f32, f16 or bf16, in place
     policy = Policy("static:512+window", head, bundle=bundle)
     session = Session(policy, n_logits=logits.shape[-1], tree=Tree(num_steps=4, topk=1, num_draft_tokens=5))
     session.begin(max_tokens=256)
@@ -73,6 +73,7 @@ class Draft(NamedTuple):
     depths: np.ndarray   # int32 [n] 0: the root
     masks: np.ndarray    # uint64 [n] bit j: node j is seen
     logprobs: np.ndarray  # float32 [n] of the path
+    cycle: int = 0       # a number that the session checks; 0: a tree of your own
 
 
 class End(IntEnum):
@@ -89,6 +90,7 @@ class Verdict(NamedTuple):
     tokens: np.ndarray  # int32 [n]
     nodes: np.ndarray   # int32 [n] to keep in caches: the root, then those agreed to
     end: End = End.NONE  # whether the answer ends with these tokens; of verify(): NONE
+    cycle: int = 0       # a number that the session checks; 0: you decided
 
 
 @dataclass(frozen=True)
@@ -149,8 +151,8 @@ class Head(Owner):
 class Policy(Owner):
     """A policy, as "static:512+window+successor:256" (specrt.h has the grammar); shared by any number of sessions.
 
-    terminators: token ids that end a text, beside those that the bundle knows. embedding: [n_vocab, d], where
-    routers read it. target: the target's Head, where retrieval searches it. ids: distinct token ids, most frequent
+    n_vocab: tokens are below it; 0: the bundle's number of tokens, or the head's rows. terminators: token ids that end a
+    text, beside those that the bundle knows. embedding: [n_vocab, d], where routers read it. target: the target's Head, where retrieval searches it. ids: distinct token ids, most frequent
     first, the list of "static" in place of the bundle's ("static:N": the first N of them); None: the bundle's.
     """
 
@@ -182,6 +184,16 @@ class Policy(Owner):
     def needs_prompt_logits(self) -> bool:
         """Whether a source learns from the target's logits at prompt positions, which prefill() passes."""
         return bool(self._info.needs_prompt_logits)
+
+    @property
+    def needs_draft_input(self) -> bool:
+        """Whether a router reads what drafter passes read, which expand() takes as draft_input."""
+        return bool(self._info.needs_draft_input)
+
+    @property
+    def static_ids(self) -> np.ndarray:
+        """Target ids of the rows of "static", int32 [n], most frequent first; none with sizes by level."""
+        return array_of(self._info.static_ids, self._info.n_static, np.int32).copy()
 
     @property
     def hidden_width(self) -> int:
@@ -238,18 +250,18 @@ def _beam(b: CBeam) -> Beam:
 
 
 def _verdict(v: CVerdict) -> Verdict:
-    return Verdict(np.array(v.tokens[:v.n], np.int32), np.array(v.nodes[:v.n], np.int32), End(v.end))
+    return Verdict(np.array(v.tokens[:v.n], np.int32), np.array(v.nodes[:v.n], np.int32), End(v.end), v.cycle)
 
 
 def _c_verdict(verdict: Verdict) -> CVerdict:
-    tokens, nodes, end = Verdict(*verdict)
+    tokens, nodes, end, cycle = Verdict(*verdict)
     tokens, nodes = ints(tokens, "verdict.tokens"), ints(nodes, "verdict.nodes")
     n, end = len(tokens), End(end)
     if n != len(nodes) or n > MAX_NODES:
         raise SpecrtError(f"verdict: expected as many nodes as tokens, at most {MAX_NODES}, found {n} tokens and "
                           f"{len(nodes)} nodes")
     padding = [0] * (MAX_NODES - n)
-    return CVerdict(n, (*tokens.tolist(), *padding), (*nodes.tolist(), *padding), end)
+    return CVerdict(n, (*tokens.tolist(), *padding), (*nodes.tolist(), *padding), end, cycle)
 
 
 def _c_draft(draft: Draft) -> CDraft:
@@ -264,6 +276,7 @@ def _c_draft(draft: Draft) -> CDraft:
     addresses += [pointer(d.masks, "uint64", (n,), "draft.masks"), pointer(d.logprobs, "float32", (n,), "draft.logprobs")]
     for (field, kind), address in zip(CDraft._fields_[1:], addresses):
         setattr(out, field, C.cast(address, kind))
+    out.cycle = d.cycle
     out.held = lists, addresses
     return out
 
@@ -406,7 +419,7 @@ class Session(Owner):
             self._lib.step(self.handle, "session_finish", self.handle, C.byref(d))
             return Draft(array_of(d.tokens, d.n, np.int32).copy(), array_of(d.parents, d.n, np.int32).copy(),
                          array_of(d.depths, d.n, np.int32).copy(), array_of(d.masks, d.n, np.uint64).copy(),
-                         array_of(d.logprobs, d.n, np.float32).copy())
+                         array_of(d.logprobs, d.n, np.float32).copy(), d.cycle)
 
     def accept(self, draft: Draft, logits: Any, hidden: Any = None) -> Verdict:
         """Verifies a draft losslessly, ends the answer at a terminator or at max_tokens, and learns: verify() and

@@ -108,8 +108,10 @@ SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_
     static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
     specrt_env own = specrt__base_env(env);
     specrt_align probe;
-    SPECRT__CLEAR(&probe, 1);
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(head);
+    SPECRT__CLEAR(&probe, 1);
     probe.env = own;
     probe.head = head;
     probe.params = params ? *params : defaults;
@@ -276,15 +278,17 @@ static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *
     return 1;
 }
 
-/* Whether all its tokens have logits. */
+/* Whether all its tokens have logits, and a covered one what is compared. */
 static bool specrt__align_valid(const specrt_align *a, const specrt_align_position *e) {
-    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits;
+    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits &&
+           (!e->covered || (e->logits && e->hidden));
 }
 
 SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_position *positions,
                                         int32_t n) {
     double base_loss = 0;
     int32_t n_kept = 0;
+    if (!a || (!positions && n > 0)) return -1;
     for (int32_t i = 0; i < n; i++)
         if (!specrt__align_valid(a, &positions[i]) ||
             positions[i].step <= (i ? positions[i - 1].step : 0))
@@ -301,6 +305,7 @@ SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_posi
 }
 
 SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *a) {
+    if (!a) return NULL;
     specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
     if (full->view.n < a->params.n_batch || other->out) return NULL;
     full->out = true;
@@ -315,16 +320,19 @@ static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
 }
 
 SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch) {
+    if (!align || !batch) return;
     specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
     b->out = false;
     b->view.n = 0;
 }
 
 SPECRT_API void specrt_align_clear(specrt_align *align) {
-    align->buffers[align->filling].view.n = 0;
+    if (align) align->buffers[align->filling].view.n = 0;
 }
 
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!align || !out) return;
     *out = align->stats;
     out->n_bytes = (int64_t)align->bytes;
 }
@@ -358,6 +366,7 @@ static double specrt__align_entry(const specrt_align *a, const specrt__align_buf
 SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
                                                const specrt_align_batch *batch, const float *hidden,
                                                float *dh, double *loss) {
+    if (!align || !batch || !hidden || !dh) return SPECRT_STATUS_BAD_ARG;
     const specrt__align_buffer *b = &align->buffers[batch == &align->buffers[1].view];
     int64_t n_cols = align->head->desc.n_cols;
     double sum = 0;

@@ -83,6 +83,8 @@ static bool specrt__auto_pays(const specrt_auto *a) {
 }
 
 SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!a || !out) return;
     if (!a->chosen) {
         specrt__auto_best(a);
         bool pays = specrt__auto_pays(a);
@@ -137,6 +139,7 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
 }
 
 SPECRT_API int specrt_auto_should_continue(specrt_auto *a, int32_t n, float logprob) {
+    if (!a) return 0;
     int32_t bin = specrt__auto_bin(a->logprob, logprob);
     if (n < 1 || n >= a->choice.num_steps) return 0;
     if (a->probes) return 1;
@@ -208,7 +211,7 @@ static void specrt__auto_wait(specrt_auto *a, const specrt_auto_cycle *c) {
 
 SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_cycle *c) {
     specrt_auto_choice choice;
-    if (c->n_passes < 0 || c->n_passes > a->num_steps || c->n_accepted < 0 ||
+    if (!a || !c || c->n_passes < 0 || c->n_passes > a->num_steps || c->n_accepted < 0 ||
         c->n_accepted > c->n_passes)
         return SPECRT_STATUS_BAD_ARG;
     specrt_auto_choose(a, &choice);
@@ -234,6 +237,7 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
 }
 
 SPECRT_API void specrt_auto_begin(specrt_auto *a) {
+    if (!a) return;
     a->n_unread = 1;
     if (!a->told) a->waited = a->interval; /* another text: look again */
     memset(a->paths, 0, sizeof a->paths);
@@ -241,7 +245,8 @@ SPECRT_API void specrt_auto_begin(specrt_auto *a) {
 }
 
 SPECRT_API void specrt_auto_get_stats(const specrt_auto *a, specrt_auto_stats *out) {
-    *out = a->stats;
+    if (out) memset(out, 0, sizeof *out);
+    if (a && out) *out = a->stats;
 }
 
 /* --- from costs --- */
@@ -278,6 +283,8 @@ static specrt_status specrt__auto_take_costs(specrt_auto *a, const specrt_auto_d
 
 SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *costs, double read,
                                                specrt_error *err) {
+    SPECRT__NEED(a);
+    SPECRT__NEED(costs);
     specrt_auto was = *a;
     specrt_auto_desc desc;
     SPECRT__CLEAR(&desc, 1);
@@ -291,7 +298,7 @@ SPECRT_API specrt_status specrt_auto_set_costs(specrt_auto *a, const double *cos
 }
 
 SPECRT_API void specrt_auto_skip(specrt_auto *a) {
-    a->skips = true;
+    if (a) a->skips = true;
 }
 
 static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d,
@@ -317,7 +324,9 @@ static specrt_status specrt__auto_take(specrt_auto *a, const specrt_auto_desc *d
 SPECRT_API specrt_status specrt_auto_create(const specrt_auto_desc *desc, const specrt_env *env,
                                             specrt_auto **out, specrt_error *err) {
     specrt_env own = specrt__base_env(env);
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(desc);
     specrt_auto *a = (specrt_auto *)specrt__base_alloc(&own, sizeof *a);
     if (!a) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "auto: out of memory");
     SPECRT__CLEAR(a, 1);

@@ -23,12 +23,19 @@ SPECRT_API specrt_status specrt_error_set(specrt_error *err, specrt_status statu
         va_list args;
         va_start(args, format);
         err->status = status;
-        vsnprintf(err->msg, sizeof err->msg, format, args);
+        err->msg[0] = '\0';
+        if (format) vsnprintf(err->msg, sizeof err->msg, format, args);
         va_end(args);
         for (char *p = err->msg; *p; p++) /* names from hostile files stay on one line */
             if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
     }
     return status;
+}
+
+SPECRT__INTERNAL specrt_status specrt__base_refuse_null(specrt_error *err, const char *function,
+                                                        const char *argument) {
+    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: %s: expected a pointer, found NULL",
+                            function, argument);
 }
 
 /* --- half and bfloat16 --- */
@@ -65,6 +72,7 @@ SPECRT_API uint64_t specrt_hash64(const void *data, size_t bytes, uint64_t seed)
     const uint8_t *p = (const uint8_t *)data;
     size_t left = bytes;
     uint64_t hash = seed + SPECRT__BASE_P5;
+    if (!data && bytes > 0) return 0;
     if (bytes >= 32) {
         uint64_t lane[4] = {seed + SPECRT__BASE_P1 + SPECRT__BASE_P2, seed + SPECRT__BASE_P2, seed,
                             seed - SPECRT__BASE_P1};
@@ -144,12 +152,14 @@ static void specrt__base_sha_block(uint32_t state[8], const uint8_t *block) {
 SPECRT_API void specrt_sha256_init(specrt_sha256 *sha) {
     static const uint32_t start[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    if (!sha) return;
     memset(sha, 0, sizeof *sha);
     memcpy(sha->state, start, sizeof start);
 }
 
 SPECRT_API void specrt_sha256_update(specrt_sha256 *sha, const void *data, size_t bytes) {
     const uint8_t *p = (const uint8_t *)data;
+    if (!sha || !data) return;
     size_t held = (size_t)(sha->n_bytes % 64);
     sha->n_bytes += bytes;
     if (held + bytes >= 64 && held > 0) {
@@ -163,6 +173,8 @@ SPECRT_API void specrt_sha256_update(specrt_sha256 *sha, const void *data, size_
 
 SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]) {
     uint8_t tail[72] = {0x80};
+    if (digest) memset(digest, 0, 32);
+    if (!sha || !digest) return;
     uint64_t n_bits = sha->n_bytes * 8;
     size_t n_pad = 64 - (size_t)((sha->n_bytes + 8) % 64);
     for (int i = 0; i < 8; i++) tail[n_pad + (size_t)i] = (uint8_t)(n_bits >> (56 - 8 * i));
@@ -174,6 +186,7 @@ SPECRT_API void specrt_sha256_final(specrt_sha256 *sha, uint8_t digest[32]) {
 SPECRT_API void specrt_tokenizer_hash_token(specrt_sha256 *sha, int32_t id, const void *bytes,
                                             size_t n) {
     uint8_t head[8];
+    if (!bytes && n > 0) return;
     for (int i = 0; i < 4; i++) {
         head[i] = (uint8_t)((uint32_t)id >> (8 * i));
         head[4 + i] = (uint8_t)((uint32_t)n >> (8 * i));

@@ -35,6 +35,15 @@
         if (specrt__try != SPECRT_STATUS_OK) return specrt__try;                                   \
     } while (0)
 
+/* Refuses NULL for an argument that the call needs, by the names in the header. */
+#define SPECRT__NEED(argument)                                                                     \
+    do {                                                                                           \
+        if (!(argument)) return specrt__base_refuse_null(err, __func__, #argument);                \
+    } while (0)
+
+SPECRT__INTERNAL specrt_status specrt__base_refuse_null(specrt_error *err, const char *function,
+                                                        const char *argument);
+
 /* Zeroes the n elements that a typed pointer points to. */
 #define SPECRT__CLEAR(pointer, n) ((void)memset((pointer), 0, (size_t)(n) * sizeof *(pointer)))
 

@@ -393,7 +393,9 @@ static specrt_status specrt__bundle_open(specrt__os_map map, const void *bytes, 
 SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_env *env,
                                             specrt_bundle **out, specrt_error *err) {
     specrt__os_map map;
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(path);
     SPECRT__TRY(specrt__os_map_open(path, &map, err));
     return specrt__bundle_open(map, map.bytes, map.n, path, env, out, err);
 }
@@ -403,7 +405,10 @@ SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_b
                                                    specrt_bundle **out, specrt_error *err) {
     specrt__os_map none;
     memset(&none, 0, sizeof none);
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(bytes);
+    SPECRT__NEED(name);
     if ((uintptr_t)bytes % 16 != 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "%s: expected bytes aligned to 16, found an address that is not",
@@ -423,14 +428,14 @@ SPECRT_API void specrt_bundle_close(specrt_bundle *bundle) {
 
 SPECRT_API const specrt_bundle_section *specrt_bundle_sections(const specrt_bundle *bundle,
                                                                int32_t *n_sections) {
-    *n_sections = bundle->n_sections;
-    return bundle->sections;
+    if (n_sections) *n_sections = bundle ? bundle->n_sections : 0;
+    return bundle && n_sections ? bundle->sections : NULL;
 }
 
 SPECRT_API const void *specrt_bundle_data(const specrt_bundle *bundle, const char *tag,
                                           size_t *n_bytes) {
-    *n_bytes = 0;
-    for (int32_t i = 0; i < bundle->n_sections; i++) {
+    if (n_bytes) *n_bytes = 0;
+    for (int32_t i = 0; bundle && tag && n_bytes && i < bundle->n_sections; i++) {
         if (strncmp(bundle->sections[i].tag, tag, 8) != 0 || strlen(tag) > 8) continue;
         if (bundle->data[i]) *n_bytes = (size_t)bundle->sections[i].raw_bytes;
         return bundle->data[i];
@@ -454,6 +459,8 @@ SPECRT_API specrt_status specrt_bundle_check_tokenizer(const specrt_bundle *bund
                                                        specrt_error *err) {
     const specrt_ident *ident = specrt_bundle_ident(bundle);
     char ours[20], theirs[20];
+    SPECRT__NEED(bundle);
+    SPECRT__NEED(sha256);
     if (!ident || specrt__bundle_all_zero(ident->tokenizer_sha256, 32) ||
         memcmp(ident->tokenizer_sha256, sha256, 32) == 0)
         return SPECRT_STATUS_OK;
@@ -477,8 +484,10 @@ SPECRT__INTERNAL specrt_status specrt__bundle_missing(const specrt_bundle *bundl
 SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
                                              specrt_error *err) {
     size_t n;
-    const void *data = specrt_bundle_data(bundle, "ranks", &n);
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
+    const void *data = specrt_bundle_data(bundle, "ranks", &n);
     if (!data) return specrt__bundle_missing(bundle, "ranks", err);
     *out = specrt__bundle_ranks_view(data);
     return SPECRT_STATUS_OK;

@@ -74,7 +74,9 @@ static void specrt__head_project(const specrt_head_desc *desc, int64_t row, floa
 SPECRT_API specrt_status specrt_head_digest(const specrt_head_desc *desc, specrt_digest *out,
                                             specrt_error *err) {
     specrt_head_desc head;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(desc);
     SPECRT__TRY(specrt__head_resolve("head", desc, &head, err));
     for (int i = 0; i < SPECRT_DIGEST_ROWS; i++) {
         int64_t row = (2 * i + 1) * head.n_rows / (2 * SPECRT_DIGEST_ROWS);
@@ -137,6 +139,9 @@ SPECRT_API specrt_status specrt_head_check_states(const specrt_head_desc *desc, 
     specrt__head_match m = {0, 0, 0, 0, 0, 0};
     double rms = 0, apart = 0;
     bool same = true;
+    SPECRT__NEED(desc);
+    SPECRT__NEED(hidden);
+    SPECRT__NEED(logits);
     SPECRT__TRY(specrt__head_resolve("head", desc, &head, err));
     if (n < 1 || n_logits < 1)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -168,6 +173,7 @@ static void specrt__head_center(const specrt_digest *digest, int k, double *out)
 /* |a - b| / sqrt(|a| |b|) of the centred digests. */
 SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_digest *b) {
     double aa = 0, bb = 0, difference = 0;
+    if (!a || !b) return INFINITY;
     for (int k = 0; k < SPECRT_DIGEST_PROJECTIONS; k++) {
         double x[SPECRT_DIGEST_ROWS], y[SPECRT_DIGEST_ROWS];
         specrt__head_center(a, k, x);
@@ -262,7 +268,9 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
     specrt_head_desc resolved;
     specrt_env allocator = specrt__base_env(env);
     int32_t n_ids;
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(desc);
     SPECRT__TRY(specrt__head_resolve("head", desc, &resolved, err));
     SPECRT__TRY(specrt__head_count_ids(&resolved, &n_ids, err));
     if (bundle) SPECRT__TRY(specrt__head_check(bundle, &resolved, err));
@@ -289,7 +297,7 @@ SPECRT_API void specrt_head_close(specrt_head *head) {
 }
 
 SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head) {
-    return &head->compute;
+    return head ? &head->compute : NULL;
 }
 
 /* Ask for a row that is packed next: the beginning of each of its pages, from where hardware goes on. */

@@ -124,6 +124,7 @@ static void *specrt__os_work(void *arg) {
 
 SPECRT_API void specrt_worker_submit(void *worker, specrt_task *task) {
     specrt_worker *w = (specrt_worker *)worker;
+    if (!w || !task) return;
     task->next = NULL;
     pthread_mutex_lock(&w->lock);
     if (w->first)
@@ -145,8 +146,9 @@ static void specrt__os_worker_free(specrt_worker *w) {
 SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err) {
     specrt_env own = specrt__base_env(env);
-    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&own, sizeof(specrt_worker));
+    SPECRT__NEED(out);
     *out = NULL;
+    specrt_worker *w = (specrt_worker *)specrt__base_alloc(&own, sizeof(specrt_worker));
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: out of memory");
     memset(w, 0, sizeof *w);
     w->env = own;

@@ -150,6 +150,7 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
                                            float *out) {
     const uint8_t *p = (const uint8_t *)row;
     bool blocks = specrt__rows_find_decoder(dtype) != NULL;
+    if (!row || !out) return SPECRT_STATUS_BAD_ARG;
     if (!blocks && dtype != SPECRT_DTYPE_F32 && dtype != SPECRT_DTYPE_F16 &&
         dtype != SPECRT_DTYPE_BF16)
         return SPECRT_STATUS_UNSUPPORTED;

@@ -221,7 +221,7 @@ SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k,
     const specrt__simd_kernels *kernels = specrt__simd_choose();
     float best[SPECRT_LOGITS_MAX_K], bound = -INFINITY;
     int32_t n_best = 0;
-    if (k < 1 || k > SPECRT_LOGITS_MAX_K) return 0;
+    if (!logits || !ids || k < 1 || k > SPECRT_LOGITS_MAX_K) return 0;
     for (int32_t i = 0; i < n; i++) {
         if (i % SPECRT__SIMD_SCAN == 0) i += (int32_t)kernels->find(logits + i, n - i, bound);
         if (i >= n) break;

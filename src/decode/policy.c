@@ -92,8 +92,12 @@ static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_so
 }
 
 /* A list that no source takes would be ignored. */
-static specrt_status specrt__policy_check_ids(const specrt_policy_desc *desc, bool taken,
-                                              specrt_error *err) {
+static specrt_status specrt__policy_check_arrays(const specrt_policy_desc *desc, bool taken,
+                                                 specrt_error *err) {
+    if (desc->n_terminators < 0 || (desc->n_terminators > 0 && !desc->terminators))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "terminators: expected n_terminators tokens, found %s and %d",
+                                desc->terminators ? "a list" : "NULL", (int)desc->n_terminators);
     if (desc->n_ids < 0 || (desc->n_ids > 0) != (desc->ids != NULL))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "ids: expected n_ids tokens, or NULL and 0, found %s and %d",
@@ -178,15 +182,33 @@ static specrt_status specrt__policy_add_terminators(specrt_policy *p, const int3
     return SPECRT_STATUS_OK;
 }
 
+static void specrt__policy_tell_source(specrt_policy_info *info, int kind,
+                                       const specrt__source *source,
+                                       const specrt__source_shared *shared) {
+    if (source->observe) info->learns = 1;
+    if (source->route) info->by_level = 1;
+    if (source->route && kind != SPECRT__POLICY_STATIC) info->by_path = 1;
+    if (shared->reads_states) info->by_states = 1;
+    if (shared->keeps) info->keeps = 1;
+    if (shared->reads_prompt) info->needs_prompt_logits = 1;
+    if (shared->reads_tree) info->needs_tree_rows = 1;
+    if (shared->reads_input) info->needs_draft_input = 1;
+    if (shared->submits) info->needs_submit = 1;
+    if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+}
+
 /* What applications ask of it. */
-static void specrt__policy_tell(specrt_policy *p) {
+static void specrt__policy_tell(specrt_policy *p, bool is_full) {
     specrt_policy_info *info = &p->info;
     info->text = p->text;
     info->bound = p->bound + p->routed_bound;
-    for (int i = 0; i < p->n_sources; i++) {
-        const specrt__source_shared *shared = &p->sources[i].shared;
-        if (shared->reads_prompt) info->needs_prompt_logits = 1;
-        if (shared->hidden_width > 0) info->hidden_width = shared->hidden_width;
+    info->is_full = is_full;
+    for (int i = 0; i < p->n_sources; i++)
+        specrt__policy_tell_source(info, p->sources[i].kind, p->sources[i].source,
+                                   &p->sources[i].shared);
+    if (p->list && !is_full) {
+        info->n_static = p->fixed.n_rows;
+        info->static_ids = p->fixed.ids;
     }
     if (p->n_sources > 0 || p->n_terminators > 0) return;
     p->shortlist.compute = &p->head->compute;
@@ -204,7 +226,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     specrt_ranks ranks;
     specrt__policy_source *list = &spec->sources[SPECRT__POLICY_STATIC];
     SPECRT__TRY(specrt__policy_resolve_vocab(p, bundle, desc->n_vocab, err));
-    SPECRT__TRY(specrt__policy_check_ids(desc, list->present, err));
+    SPECRT__TRY(specrt__policy_check_arrays(desc, list->present, err));
     if (spec->sources[SPECRT__POLICY_FULL].present) SPECRT__TRY(specrt__policy_make_full(p, err));
     if (list->present) SPECRT__TRY(specrt__policy_make_static(p, bundle, desc, list, err));
     SPECRT__TRY(specrt__policy_make_sources(p, bundle, desc, spec, err));
@@ -215,7 +237,7 @@ static specrt_status specrt__policy_make(specrt_policy *p, const specrt_bundle *
     int32_t most = p->head->row_of ? (int32_t)p->head->desc.n_rows : p->n_vocab;
     p->bound = bound < most ? (int32_t)bound : most;
     specrt__policy_print(spec, p->text);
-    specrt__policy_tell(p);
+    specrt__policy_tell(p, spec->sources[SPECRT__POLICY_FULL].present);
     return SPECRT_STATUS_OK;
 }
 
@@ -230,12 +252,13 @@ static void specrt__policy_blame(const char *text, specrt_error *err) {
 SPECRT_API specrt_status specrt_policy_create(const specrt_bundle *bundle, const specrt_head *head,
                                               const specrt_policy_desc *desc, specrt_policy **out,
                                               specrt_error *err) {
-    specrt_policy_desc defaults;
     specrt__policy_spec spec;
-    memset(&defaults, 0, sizeof defaults);
-    if (!desc) desc = &defaults;
-    const char *text = desc->text ? desc->text : "microspec";
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(head);
+    SPECRT__NEED(desc);
+    SPECRT__NEED(desc->text);
+    const char *text = desc->text;
     SPECRT__TRY(specrt__policy_parse(text, &spec, err));
     specrt_policy *p =
         (specrt_policy *)specrt__base_alloc(&head->compute.env, sizeof(specrt_policy));
@@ -265,9 +288,9 @@ SPECRT_API void specrt_policy_close(specrt_policy *policy) {
 }
 
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy) {
-    return &policy->info;
+    return policy ? &policy->info : NULL;
 }
 
 SPECRT_API int specrt_policy_ends(const specrt_policy *policy, int32_t token) {
-    return specrt__policy_holds(policy->ends, policy->n_ends, token);
+    return policy && specrt__policy_holds(policy->ends, policy->n_ends, token);
 }

@@ -270,6 +270,7 @@ SPECRT__INTERNAL specrt_status specrt__policy_parse(const char *text, specrt__po
 
 SPECRT_API specrt_status specrt_policy_check(const char *text, specrt_error *err) {
     specrt__policy_spec spec;
+    SPECRT__NEED(text);
     return specrt__policy_parse(text, &spec, err);
 }
 

@@ -1,5 +1,5 @@
-/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees and
- * paths that no cycle can have. */
+/* session.c : owns a sequence and its cycles: what is drafted, verified and learned. Refuses tokens, trees
+ * and paths that no cycle can have. */
 #include "decode/session.h"
 #include "core/base.h"
 #include "core/head.h"
@@ -194,6 +194,7 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
     s->position++;
     s->n_left--;
     s->cycle++;
+    s->stamp++;
     s->at = SPECRT__AT_DRAFT;
     specrt_tree_begin(s->tree, token);
     return SPECRT_STATUS_OK;
@@ -217,6 +218,7 @@ SPECRT_API specrt_status specrt_session_first(specrt_session *s, const float *lo
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_READ, "first"));
     SPECRT__TRY(specrt_session_draw(s, logits, &first.tokens[0]));
     first.n = 1;
+    first.cycle = s->stamp;
     specrt__session_cut(s, &first);
     SPECRT__TRY(specrt_session_start(s, first.tokens[0]));
     if (first.end != SPECRT_END_NONE) s->at = SPECRT__AT_ENDED;
@@ -332,7 +334,7 @@ SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_d
     SPECRT__SESSION_NEEDS(session, session, "finish");
     if (draft) SPECRT__CLEAR(draft, 1);
     SPECRT__TRY(specrt__session_order(session, SPECRT__AT_DRAFT, "finish"));
-    if (draft) specrt_tree_finish(session->tree, draft);
+    if (draft) specrt_tree_finish(session->tree, draft), draft->cycle = session->stamp;
     session->at = SPECRT__AT_DRAFTED;
     return SPECRT_STATUS_OK;
 }
@@ -340,6 +342,11 @@ SPECRT_API specrt_status specrt_session_finish(specrt_session *session, specrt_d
 /* Whether it is a tree of tokens behind the last emitted one. */
 static specrt_status specrt__session_check_draft(specrt_session *s, const char *call,
                                                  const specrt_draft *draft) {
+    if (draft->cycle != 0 && draft->cycle != s->stamp)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "%s: draft: expected that of this cycle, found an older one; call "
+                                "specrt_session_finish() first",
+                                call);
     if (draft->n < 1 || draft->n > SPECRT_TREE_MAX_NODES || !draft->tokens)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "%s: draft: expected 1 to %d nodes with tokens, found %d%s", call,
@@ -374,22 +381,26 @@ SPECRT_API specrt_status specrt_session_verify(specrt_session *s, const specrt_d
     SPECRT__SESSION_NEEDS(s, out, "verify");
     SPECRT__CLEAR(out, 1);
     SPECRT__SESSION_NEEDS(s, draft, "verify");
-    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     SPECRT__SESSION_NEEDS(s, logits, "verify");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT | SPECRT__AT_DRAFTED, "verify"));
+    SPECRT__SESSION_NEEDS(s, draft->parents, "verify");
     SPECRT__TRY(specrt__session_check_draft(s, "verify", draft));
     if (s->distributions) SPECRT__TRY(specrt__session_check_sampled(s, draft));
     specrt_status status =
         s->distributions ? specrt_verify_chain(s->verifier, draft->tokens + 1, s->distributions,
                                                draft->n - 1, logits, s->cycle, out)
                          : specrt_verify_tree(s->verifier, draft, logits, s->position, out);
-    if (status == SPECRT_STATUS_OK) s->at = SPECRT__AT_DRAFTED;
+    if (status == SPECRT_STATUS_OK) s->at = SPECRT__AT_DRAFTED, out->cycle = s->stamp;
     return status == SPECRT_STATUS_BAD_INPUT ? specrt__session_refuse_logits(s, "verify") : status;
 }
 
 /* Whether a verdict names a path of the draft from its root, and tokens. */
 static specrt_status specrt__session_check_verdict(specrt_session *s, const specrt_draft *draft,
                                                    const specrt_verdict *verdict) {
+    if (verdict->cycle != 0 && verdict->cycle != s->stamp)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "observe: verdict: expected that of this cycle, found an older "
+                                "one; call specrt_session_verify() first");
     bool path = verdict->n >= 1 && verdict->n <= draft->n && verdict->nodes[0] == 0;
     for (int32_t i = 1; i < verdict->n && path; i++) {
         int32_t node = verdict->nodes[i];
@@ -492,6 +503,7 @@ static void specrt__session_close_cycle(specrt_session *s, const specrt_draft *d
     s->position += verdict->n;
     s->n_left -= verdict->n;
     s->cycle++;
+    s->stamp++;
     s->at = SPECRT__AT_DRAFT;
     specrt_tree_begin(s->tree, root);
 }
@@ -500,10 +512,11 @@ SPECRT_API specrt_status specrt_session_observe(specrt_session *s, const specrt_
                                                 const specrt_verdict *verdict,
                                                 const specrt_target_rows *rows) {
     SPECRT__SESSION_NEEDS(s, draft, "observe");
-    SPECRT__SESSION_NEEDS(s, draft->parents && draft->depths, "observe");
-    SPECRT__SESSION_NEEDS(s, draft->logprobs, "observe");
     SPECRT__SESSION_NEEDS(s, verdict, "observe");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFTED, "observe"));
+    SPECRT__SESSION_NEEDS(s, draft->parents, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->depths, "observe");
+    SPECRT__SESSION_NEEDS(s, draft->logprobs, "observe");
     SPECRT__TRY(specrt__session_check_draft(s, "observe", draft));
     SPECRT__TRY(specrt__session_check_verdict(s, draft, verdict));
     SPECRT__TRY(specrt__session_check_rows(s, rows));
@@ -528,7 +541,9 @@ SPECRT_API specrt_status specrt_session_accept(specrt_session *s, const specrt_d
     SPECRT__TRY(specrt__session_check_rows(s, rows));
     SPECRT__TRY(specrt_session_verify(s, draft, rows->logits, out));
     specrt__session_cut(s, out);
-    return specrt__session_end(s, draft, rows, out);
+    specrt_status status = specrt__session_end(s, draft, rows, out);
+    if (status != SPECRT_STATUS_OK) SPECRT__CLEAR(out, 1);
+    return status;
 }
 
 /* Keeps a chain until its last token is known. */

@@ -44,12 +44,13 @@ struct specrt_session {
     int64_t position;                   /* of the next token to emit */
     int64_t n_copied_before;            /* by the pool, until begin */
     int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
-    uint64_t generation;                /* number of the one that the next begin begins */
-    int64_t n_left;                     /* tokens that the answer may still have */
-    int32_t n_logits;                   /* columns of the target's logits */
-    int32_t level;                      /* passes scored in this cycle */
-    int at;                             /* SPECRT__AT_* */
-    specrt_error error;                 /* of the last call that failed */
+    int64_t stamp;       /* counts them without end, so that verdicts are told apart */
+    uint64_t generation; /* number of the one that the next begin begins */
+    int64_t n_left;      /* tokens that the answer may still have */
+    int32_t n_logits;    /* columns of the target's logits */
+    int32_t level;       /* passes scored in this cycle */
+    int at;              /* SPECRT__AT_* */
+    specrt_error error;  /* of the last call that failed */
     specrt_session_stats stats;
     int32_t topk;
     int32_t *ids;    /* [topk, topk] */

@@ -1,5 +1,5 @@
-/* session_batch.c : owns one pass of several sequences, whose common rows are read once. Refuses a batch before
- * any of its trees has changed. */
+/* session_batch.c : owns one pass of several sequences, whose common rows are read once. Refuses a batch
+ * before any of its trees has changed. */
 #include "decode/session.h"
 #include "core/base.h"
 #include "core/shortlist.h"

@@ -210,6 +210,7 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
     s->shortlist.n_cols = policy->head->desc.n_cols;
     s->shortlist.head = policy->head;
     s->n_logits = n_logits;
+    s->stamp = 1;
     s->generation = params->sampling.generation;
     specrt__session_reset(s);
     return SPECRT_STATUS_OK;

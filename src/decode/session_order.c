@@ -103,6 +103,7 @@ SPECRT_API specrt_status specrt_session_begin(specrt_session *s, const specrt_re
     s->n_left = r.max_tokens > 0 ? r.max_tokens : INT64_MAX;
     s->open.n = 0;
     s->level = 0;
+    s->stamp++;
     specrt_tree_begin(s->tree, s->tree->root); /* a draft that was left is forgotten */
     if (r.begin == SPECRT_BEGIN_NEW) specrt__session_forget(s);
     /* what a new sequence starts behind has been read, and perhaps all of its prompt */

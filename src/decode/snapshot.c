@@ -230,8 +230,8 @@ static bool specrt__snapshot_cut(const specrt_session *s, size_t at, specrt__sna
     return at == in->n;
 }
 
-/* Where the session stood: one place. Of version 1, which does not say, what such bytes can mean: a prompt may
- * go on, or the tree that it has. */
+/* Where the session was in the order of calls; 0: nowhere. Version 1 does not say, so its sessions may do
+ * whatever such bytes allow: continue the prompt, or the tree that they have. */
 static int specrt__snapshot_at(const specrt__snapshot *in) {
     uint32_t at = specrt__base_load32(in->bytes + 72);
     bool open = in->lists[in->n_lists - 2].n > 0;

@@ -76,10 +76,12 @@ SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
                                              const specrt_env *env, specrt_stock **out,
                                              specrt_error *err) {
     specrt_stock_params defaults;
+    SPECRT__NEED(out);
+    *out = NULL;
+    SPECRT__NEED(head);
     SPECRT__CLEAR(&defaults, 1);
     if (!params) params = &defaults;
     if (!env) env = &head->compute.env;
-    *out = NULL;
     SPECRT__TRY(specrt__stock_check(head, params, err));
     int32_t most = (int32_t)head->desc.n_rows, n_rows = params->n_rows;
     if (n_rows == 0 || n_rows > most) n_rows = most;
@@ -109,12 +111,13 @@ SPECRT_API void specrt_stock_close(specrt_stock *stock) {
 }
 
 SPECRT_API void specrt_stock_get_stats(const specrt_stock *stock, specrt_stock_stats *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!stock || !out) return;
     out->n_rows = stock->n_rows;
     out->n_held = stock->n_held;
     out->n_sessions = stock->n_sessions;
     out->n_shared = stock->n_shared;
     out->n_packed = stock->n_packed;
-    out->n_holds = 0;
     for (int32_t i = 0; i < stock->n_rows; i++) out->n_holds += stock->n_holders[i];
 }
 

@@ -31,6 +31,7 @@ SPECRT_API specrt_status specrt_tree_create(const specrt_tree_params *params, co
                                             specrt_tree **out, specrt_error *err) {
     specrt_tree_params p;
     specrt_env own = specrt__base_env(env);
+    SPECRT__NEED(out);
     *out = NULL;
     SPECRT__TRY(specrt__tree_resolve(params, &p, err));
     size_t k = (size_t)p.topk, n = k + (size_t)(p.num_steps - 1) * k * k;
@@ -57,10 +58,11 @@ SPECRT_API void specrt_tree_close(specrt_tree *tree) {
 }
 
 SPECRT_API const specrt_tree_params *specrt_tree_get_params(const specrt_tree *tree) {
-    return &tree->params;
+    return tree ? &tree->params : NULL;
 }
 
 SPECRT_API void specrt_tree_begin(specrt_tree *tree, int32_t root) {
+    if (!tree) return;
     tree->root = root;
     tree->level = tree->n_candidates = 0;
     tree->n_beam = 1; /* the root */
@@ -88,8 +90,9 @@ static float specrt__tree_add(float path, float logprob) {
 SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
                                             const float *logprobs, int32_t n, int32_t k,
                                             specrt_beam *beam) {
-    memset(beam, 0, sizeof *beam);
-    if (n != t->n_beam || k < 0 || k > t->params.topk || t->level == t->params.num_steps)
+    if (beam) memset(beam, 0, sizeof *beam);
+    if (!t || !beam || (k > 0 && (!ids || !logprobs)) || n != t->n_beam || k < 0 ||
+        k > t->params.topk || t->level == t->params.num_steps)
         return SPECRT_STATUS_BAD_ARG;
     int32_t first = t->n_candidates;
     for (int32_t r = 0; r < n; r++) {
@@ -120,6 +123,8 @@ SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
 }
 
 SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
+    if (draft) memset(draft, 0, sizeof *draft);
+    if (!t || !draft) return;
     int32_t n = specrt__tree_best(t, 0, t->params.num_draft_tokens - 1, t->chosen);
     for (int32_t i = 1; i < n; i++) { /* into candidate order: parents first, levels together */
         int32_t x = t->chosen[i], at = i;
@@ -149,4 +154,5 @@ SPECRT_API void specrt_tree_finish(specrt_tree *t, specrt_draft *draft) {
     draft->masks = t->masks;
     draft->logprobs = t->logprobs;
     draft->beam_rows = t->beam_rows;
+    draft->cycle = 0;
 }

@@ -262,6 +262,8 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     }
     out->data = s;
     out->bound = specrt__cluster_bound(s, most);
+    out->reads_states = true;
+    out->reads_input = c.header->router == SPECRT_ROUTER_DYNASPEC;
     return SPECRT_STATUS_OK;
 }
 

@@ -104,7 +104,10 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
                                                 specrt_clusters *out, specrt_error *err) {
     size_t n;
     specrt_clusters view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
+    SPECRT__NEED(tag);
     memset(&view, 0, sizeof view);
     view.header = (const specrt_clusters_header *)specrt_bundle_data(bundle, tag, &n);
     if (!view.header) return specrt__bundle_missing(bundle, tag, err);

@@ -55,7 +55,9 @@ SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, spec
                                                specrt_error *err) {
     size_t n;
     specrt_cograph view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
     view.header = (const specrt_cograph_header *)specrt_bundle_data(bundle, "cograph", &n);
     if (!view.header) return specrt__bundle_missing(bundle, "cograph", err);
     const char *wrong = specrt__cograph_check_sizes(view.header, n);
@@ -72,9 +74,9 @@ SPECRT_API specrt_status specrt_bundle_cograph(const specrt_bundle *bundle, spec
 
 SPECRT_API int32_t specrt_cograph_successors(const specrt_cograph *graph, int32_t token,
                                              const int32_t **ids, const float **counts) {
-    *ids = NULL;
-    *counts = NULL;
-    if (token < 0 || token >= graph->header->n_vocab) return 0;
+    if (ids) *ids = NULL;
+    if (counts) *counts = NULL;
+    if (!graph || !ids || !counts || token < 0 || token >= graph->header->n_vocab) return 0;
     uint32_t begin = graph->offsets[token];
     *ids = graph->ids + begin;
     *counts = graph->counts + begin;

@@ -47,7 +47,7 @@ static int32_t specrt__hnsw_ef(const specrt_hnsw *g, int32_t ef) {
 SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef) {
     uint64_t anywhere = 0; /* offsets do not depend on it */
     specrt__hnsw_scratch s;
-    ef = specrt__hnsw_ef(index, ef);
+    ef = index ? specrt__hnsw_ef(index, ef) : 0;
     return ef ? specrt__hnsw_lay_out(index, ef, (uint8_t *)&anywhere, &s) : 0;
 }
 
@@ -174,7 +174,9 @@ SPECRT_API specrt_status specrt_bundle_hnsw(const specrt_bundle *bundle, const s
                                             specrt_hnsw *out, specrt_error *err) {
     size_t n;
     specrt_hnsw view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
     memset(&view, 0, sizeof view);
     const uint8_t *bytes = (const uint8_t *)specrt_bundle_data(bundle, "hnsw", &n);
     if (!bytes) return specrt__bundle_missing(bundle, "hnsw", err);
@@ -374,6 +376,7 @@ static void specrt__hnsw_rerank(const specrt_hnsw *g, specrt__hnsw_scratch *s, i
 
 SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
                                       int32_t ef, int32_t *ids, float *scores, void *scratch) {
+    if (!index || !query || !ids || !scores || !scratch) return 0;
     if (ef == 0) ef = index->header->ef > k ? index->header->ef : k;
     if (k < 1 || k > ef || ef > SPECRT_HNSW_MAX_EF) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
@@ -401,6 +404,7 @@ static void specrt__hnsw_ask_node(const specrt_hnsw *g, specrt__hnsw_scratch *s,
 
 SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, int32_t level,
                                        int32_t ef, int32_t *nodes, float *scores, void *scratch) {
+    if (!index || !nodes || !scores || !scratch) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, ef, scratch);
     specrt__hnsw_ask_node(index, &s, node);
     int32_t n = specrt__hnsw_descend(index, &s, level, ef);
@@ -413,6 +417,7 @@ SPECRT_API int32_t specrt_hnsw_nearest(const specrt_hnsw *index, int32_t node, i
 
 SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
                                    int32_t n, float *scores, void *scratch) {
+    if (!index || !nodes || !scores || !scratch) return;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, 1, scratch);
     specrt__hnsw_ask_node(index, &s, node);
     specrt__hnsw_score_codes(index, &s, nodes, n, scores);
@@ -420,6 +425,7 @@ SPECRT_API void specrt_hnsw_scores(const specrt_hnsw *index, int32_t node, const
 
 SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, const int32_t *nodes,
                                      int32_t n, float bound, void *scratch) {
+    if (!index || !nodes || !scratch) return 0;
     specrt__hnsw_scratch s = specrt__hnsw_begin(index, 1, scratch);
     float scores[4];
     specrt__hnsw_ask_node(index, &s, node);

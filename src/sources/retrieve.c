@@ -94,6 +94,7 @@ static specrt_status specrt__retrieve_share(const specrt__source_request *reques
     out->reads_prompt = params.prompt == SPECRT__RETRIEVE_PROMPT_BEST;
     out->hidden_width = specrt__retrieve_width(&params);
     out->submits = params.async;
+    out->keeps = params.keep;
     return SPECRT_STATUS_OK;
 }
 

@@ -125,6 +125,7 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     s->scan = specrt__scan_choose();
     specrt__sketch_fill(s, options);
     out->bound = s->size;
+    out->reads_states = true;
     out->data = s;
     return SPECRT_STATUS_OK;
 }

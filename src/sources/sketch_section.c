@@ -89,7 +89,9 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
                                               specrt_error *err) {
     size_t n;
     specrt_sketch view;
+    SPECRT__NEED(out);
     memset(out, 0, sizeof *out);
+    SPECRT__NEED(bundle);
     const uint8_t *base = (const uint8_t *)specrt_bundle_data(bundle, "sketch", &n);
     const specrt_sketch_header *header = (const specrt_sketch_header *)(const void *)base;
     if (!base) return specrt__bundle_missing(bundle, "sketch", err);

@@ -100,6 +100,10 @@ typedef struct specrt__source_shared {
     void *data;           /* owned: unshare() frees it */
     int32_t bound;        /* rows at most: of each level if the source routes, else packed ones */
     bool reads_prompt;    /* prefill() reads the target's logits or best ids */
+    bool reads_tree;      /* observe() reads them at rejected nodes, too */
+    bool reads_states;    /* route() reads the drafter's hidden states: */
+    bool reads_input;     /* those that the pass read */
+    bool keeps;           /* begin() does not forget */
     int32_t hidden_width; /* of the target's hidden states that observe() reads; 0: none */
     bool submits;         /* hands tasks to specrt_session_params.submit */
 } specrt__source_shared;

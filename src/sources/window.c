@@ -35,6 +35,8 @@ static specrt_status specrt__window_share(const specrt__source_request *request,
     out->data = s;
     out->bound = request->size;
     out->reads_prompt = s->params.kpre > 0;
+    out->reads_tree = s->params.positions == SPECRT__WINDOW_POSITIONS_TREE && s->params.kver > 0 &&
+                      s->params.only != SPECRT__WINDOW_CTX;
     return SPECRT_STATUS_OK;
 }
 

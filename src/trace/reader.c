@@ -134,7 +134,9 @@ static specrt_status specrt__trace_start(specrt__os_map map, const void *bytes, 
 SPECRT_API specrt_status specrt_trace_open(const char *path, const specrt_env *env,
                                            specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map map;
+    SPECRT__NEED(out);
     *out = NULL;
+    SPECRT__NEED(path);
     SPECRT__TRY(specrt__os_map_open(path, &map, err));
     return specrt__trace_start(map, map.bytes, map.n, path, env, out, err);
 }
@@ -143,6 +145,10 @@ SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_by
                                                   const char *name, const specrt_env *env,
                                                   specrt_trace_reader **out, specrt_error *err) {
     specrt__os_map none = {NULL, 0};
+    SPECRT__NEED(out);
+    *out = NULL;
+    SPECRT__NEED(bytes);
+    SPECRT__NEED(name);
     return specrt__trace_start(none, bytes, n_bytes, name, env, out, err);
 }
 
@@ -156,33 +162,35 @@ SPECRT_API void specrt_trace_close(specrt_trace_reader *r) {
 }
 
 SPECRT_API const specrt_trace_info *specrt_trace_get_info(const specrt_trace_reader *reader) {
-    return &reader->info;
+    return reader ? &reader->info : NULL;
 }
 SPECRT_API int specrt_trace_is_cut(const specrt_trace_reader *reader) {
-    return reader->cut;
+    return reader && reader->cut;
 }
 SPECRT_API void specrt_trace_skip_hidden(specrt_trace_reader *reader) {
-    reader->skips = true;
+    if (reader) reader->skips = true;
 }
 
-SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *r, const uint8_t sha256[32],
-                                            int32_t d_target, int32_t d_draft, specrt_error *err) {
+SPECRT_API specrt_status specrt_trace_check(const specrt_trace_reader *reader,
+                                            const uint8_t sha256[32], int32_t d_target,
+                                            int32_t d_draft, specrt_error *err) {
     static const uint8_t unknown[32] = {0};
-    const specrt_trace_info *info = &r->info;
+    SPECRT__NEED(reader);
+    const specrt_trace_info *info = &reader->info;
     if (sha256 && memcmp(info->tokenizer_sha256, unknown, 32) != 0 &&
         memcmp(info->tokenizer_sha256, sha256, 32) != 0)
         return specrt_error_set(
             err, SPECRT_STATUS_TRACE_MISMATCH,
             "%s: tokenizer: expected this tokenizer's digest, found another; record "
             "the trace again",
-            r->name);
+            reader->name);
     if ((d_target == 0 || d_target == info->d_target) && (d_draft == 0 || d_draft == info->d_draft))
         return SPECRT_STATUS_OK;
     return specrt_error_set(
         err, SPECRT_STATUS_TRACE_MISMATCH,
         "%s: hidden states: expected widths %d (target) and %d (drafter), found "
         "%d and %d",
-        r->name, (int)d_target, (int)d_draft, (int)info->d_target, (int)info->d_draft);
+        reader->name, (int)d_target, (int)d_draft, (int)info->d_target, (int)info->d_draft);
 }
 
 static bool specrt__trace_unpack(const uint8_t *stored, size_t n_stored, uint8_t *raw,
@@ -300,19 +308,21 @@ static const char *specrt__trace_take(specrt_trace_reader *r, specrt_trace_recor
     return specrt__trace_wrong(&r->info, out) ? "a record's ids are out of range" : NULL;
 }
 
-SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_record *record,
+SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *reader, specrt_trace_record *record,
                                            specrt_error *err) {
+    SPECRT__NEED(record);
     memset(record, 0, sizeof *record);
-    if (r->n_left == 0) SPECRT__TRY(specrt__trace_next_block(r, err));
-    if (r->n_left == 0) { /* who reads many traces need not keep a block of each */
-        specrt__trace_release(&r->env, &r->records);
-        specrt__trace_release(&r->env, &r->hidden);
+    SPECRT__NEED(reader);
+    if (reader->n_left == 0) SPECRT__TRY(specrt__trace_next_block(reader, err));
+    if (reader->n_left == 0) { /* who reads many traces need not keep a block of each */
+        specrt__trace_release(&reader->env, &reader->records);
+        specrt__trace_release(&reader->env, &reader->hidden);
         return SPECRT_STATUS_OK;
     }
-    r->n_left--;
-    const char *wrong = specrt__trace_take(r, record);
+    reader->n_left--;
+    const char *wrong = specrt__trace_take(reader, record);
     if (!wrong) return SPECRT_STATUS_OK;
     memset(record, 0, sizeof *record);
-    r->n_left = 0;
-    return specrt__trace_damaged(r, wrong, err);
+    reader->n_left = 0;
+    return specrt__trace_damaged(reader, wrong, err);
 }

@@ -5,7 +5,7 @@
 #include "core/base.h"
 
 SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
-    for (int64_t i = 0; i < n; i++) out[i] = specrt__base_to_f16(x[i]);
+    for (int64_t i = 0; x && out && i < n; i++) out[i] = specrt__base_to_f16(x[i]);
 }
 
 /* The arrays of a record in file order; those of no bytes do not apply. */

@@ -65,11 +65,14 @@ SPECRT_API specrt_status specrt_trace_writer_create(
     const specrt_trace_info *info, int (*write)(void *user, const void *bytes, size_t n),
     void *user, const specrt_env *env, specrt_trace_writer **out, specrt_error *err) {
     specrt_env own = specrt__base_env(env);
+    SPECRT__NEED(out);
     *out = NULL;
-    if (!write || !specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
+    SPECRT__NEED(info);
+    SPECRT__NEED(write);
+    if (!specrt__trace_info_ok(info) || (info->n_terminators > 0 && !info->terminators))
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
-            "trace: expected a write callback and widths within limits, found others");
+            "trace: expected widths and terminators within limits, found others");
     specrt_trace_writer *w = (specrt_trace_writer *)specrt__base_alloc(&own, sizeof *w);
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     memset(w, 0, sizeof *w);
@@ -145,37 +148,41 @@ static void specrt__trace_append(specrt__trace_buffer *b, const void *bytes, uin
 
 /* A record: kind, n, n_nodes, which arrays, the domain of a sequence, the arrays, each up to a multiple
  * of 4 bytes. */
-SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *w,
+SPECRT_API specrt_status specrt_trace_write(specrt_trace_writer *writer,
                                             const specrt_trace_record *record, specrt_error *err) {
     specrt__trace_field fields[SPECRT__TRACE_FIELDS];
+    SPECRT__NEED(writer);
+    SPECRT__NEED(record);
     specrt_trace_record r = *record;
     bool begins = r.kind == SPECRT_TRACE_SEQUENCE;
     uint64_t n = 16 + (begins ? sizeof r.domain : 0), n_hidden = 0;
-    const char *wrong = specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&w->info, &r) : "counts";
+    const char *wrong =
+        specrt__trace_counts_ok(&r) ? specrt__trace_wrong(&writer->info, &r) : "counts";
     if (wrong)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "trace: record: %s: expected values within limits, found others",
                                 wrong);
-    specrt__trace_layout(&w->info, &r, fields);
+    specrt__trace_layout(&writer->info, &r, fields);
     uint32_t has = specrt__trace_measure(fields, &n, &n_hidden);
-    if (n > SPECRT__TRACE_MAX_BLOCK - w->records.n ||
-        n_hidden > SPECRT__TRACE_MAX_BLOCK - w->hidden.n)
+    if (n > SPECRT__TRACE_MAX_BLOCK - writer->records.n ||
+        n_hidden > SPECRT__TRACE_MAX_BLOCK - writer->hidden.n)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "trace: record: expected less than a block, found more");
-    if (!specrt__trace_reserve(&w->env, &w->records, w->records.n + (size_t)n) ||
-        !specrt__trace_reserve(&w->env, &w->hidden, w->hidden.n + (size_t)n_hidden))
+    if (!specrt__trace_reserve(&writer->env, &writer->records, writer->records.n + (size_t)n) ||
+        !specrt__trace_reserve(&writer->env, &writer->hidden, writer->hidden.n + (size_t)n_hidden))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "trace: out of memory");
     const uint32_t head[4] = {(uint32_t)r.kind, (uint32_t)r.n, (uint32_t)r.n_nodes, has};
     r.domain[sizeof r.domain - 1] = '\0';
-    specrt__trace_append(&w->records, head, sizeof head);
-    if (begins) specrt__trace_append(&w->records, r.domain, sizeof r.domain);
+    specrt__trace_append(&writer->records, head, sizeof head);
+    if (begins) specrt__trace_append(&writer->records, r.domain, sizeof r.domain);
     for (int i = 0; i < SPECRT__TRACE_FIELDS; i++)
         if (has >> i & 1)
-            specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &w->hidden : &w->records,
+            specrt__trace_append(SPECRT__TRACE_HIDDEN >> i & 1 ? &writer->hidden : &writer->records,
                                  specrt__trace_get(&fields[i]), fields[i].n_bytes);
-    w->n_records++;
-    return w->records.n + w->hidden.n >= SPECRT__TRACE_FLUSH ? specrt__trace_flush(w, err)
-                                                             : SPECRT_STATUS_OK;
+    writer->n_records++;
+    return writer->records.n + writer->hidden.n >= SPECRT__TRACE_FLUSH
+               ? specrt__trace_flush(writer, err)
+               : SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_trace_writer_close(specrt_trace_writer *w, specrt_error *err) {

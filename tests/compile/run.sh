@@ -44,19 +44,16 @@ options() { # name, compiler with language and standard
     check "$name -O2" $cc $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
 }
 
-# The README's lines for C, and those of docs/integrations/c.md for C++, as readers would use them.
+# The README's lines for C decode over the models of the examples; those of docs/integrations/c.md
+# for C++ compile.
 readme() { # compiler
-    {
-        sed -n '/^```c$/,/^```$/{/^#/p}' README.md
-        echo 'int fail(const char *message);'
-        parameters='const void *weights, const float *hidden, float *logits, int32_t *ids'
-        echo "int readme($parameters, float *logprobs);"
-        echo "int readme($parameters, float *logprobs) {"
-        sed -n '/^```c$/,/^```$/{/^```/!{/^#/!p}}' README.md
-        echo 'return 0; }'
-    } >"$work/readme.c"
-    grep -q specrt_shortlist_topk "$work/readme.c" &&
-        $1 -std=c99 $warn -fsyntax-only "$work/readme.c"
+    local lines='/^```c$/,/^```$/'
+    sed -n "$lines{/^#/p}" README.md >"$work/readme_head.h"
+    sed -n "$lines{/^\`\`\`/!{/^#/!p}}" README.md >"$work/readme_body.h"
+    [ "$(cat "$work"/readme_*.h | grep -c .)" -le 20 ] ||
+        { echo "README: over 20 lines of C"; return 1; }
+    $1 -std=c99 $warn -O0 -I. -I"$work" "$here/readme.c" -lzstd -lm -o "$work/readme" &&
+        "$work/readme"
 }
 readme_cpp() { # compiler
     {
@@ -73,9 +70,9 @@ readme_cpp() { # compiler
 
 # An example includes what it uses: the header's declarations bring <stddef.h> and <stdint.h>, and
 # its implementation, which brings more, is left out.
-example() { # compiler, file
+example() { # compiler with standard, file, language
     sed '/^#define SPECRT_IMPLEMENTATION/d' "$2" |
-        $1 -std=c99 -D_DEFAULT_SOURCE $warn -Ilib -I. -Isrc -Iexamples -fsyntax-only -x c -
+        $1 -D_DEFAULT_SOURCE $warn -Ilib -I. -Isrc -Iexamples -fsyntax-only -x "$3" -
 }
 
 # Functions that a header declares. The single header has the tools' and the device's too.
@@ -167,7 +164,8 @@ family() (
         check "$1 readme" readme "$1"
         check "$2 readme" readme_cpp "$2"
         check "$1 late" late "$1"
-        for file in examples/*.c; do check "$1 $file" example "$1" "$file"; done
+        for file in examples/*.c; do check "$1 $file" example "$1 -std=c99" "$file" c; done
+        for file in examples/*.cpp; do check "$2 $file" example "$2 -std=c++17" "$file" c++; done
         check "$1 symbols" symbols "$work/$1.o"
         check "$1 tiers" tiers "$1"
     else

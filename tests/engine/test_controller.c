@@ -39,6 +39,7 @@ typedef struct run {
     const char *order; /* which prompt at each turn; NULL: one after the other */
     const char *load;  /* a snapshot to begin with */
     int n_prompts;
+    int64_t max_tokens; /* where answers end; 0: nowhere */
     int32_t tokens[MOST_PROMPTS][MOST], n_tokens[MOST_PROMPTS];
     int64_t n_cycles, cycles[MOST_PROMPTS];
     engine_controller_stats stats;
@@ -59,17 +60,19 @@ static int turn_of(const run *r, int i) {
     return r->order ? r->order[i] - '0' : i;
 }
 
-/* @return how many were emitted: the last cycle goes beyond LENGTH. */
-static int32_t decode(engine_decoder *d, int i, int32_t *out) {
+/* @return how many were emitted: without max_tokens the last cycle goes beyond LENGTH. */
+static int32_t decode(engine_decoder *d, int i, int64_t max_tokens, int32_t *out) {
+    const specrt_request request = {.max_tokens = max_tokens};
     int32_t prompt[PROMPT];
-    const int32_t *tokens;
+    const specrt_verdict *v;
     make_prompt(i, prompt);
-    REQUIRE(engine_decoder_begin(d, prompt, PROMPT, &err) == SPECRT_STATUS_OK);
+    REQUIRE(engine_decoder_begin(d, &request, prompt, PROMPT, &err) == SPECRT_STATUS_OK);
     int32_t n = 0;
-    for (int32_t k; n < LENGTH; n += k) {
-        REQUIRE(engine_decoder_next(d, &tokens, &k) == SPECRT_STATUS_OK && k > 0);
-        memcpy(out + n, tokens, sizeof *out * (size_t)k);
-    }
+    do {
+        REQUIRE(engine_decoder_next(d, &v, &err) == SPECRT_STATUS_OK && v->n > 0);
+        memcpy(out + n, v->tokens, sizeof *out * (size_t)v->n);
+        n += v->n;
+    } while (n < LENGTH && v->end == SPECRT_END_NONE);
     return n;
 }
 
@@ -101,7 +104,7 @@ static void check_times(const engine_decode_times *t) {
 static void decode_all(run *r, engine_drafter *drafter, specrt_head *head, specrt_policy *policy) {
     engine_decoder *d;
     engine_controller *c = NULL;
-    REQUIRE(engine_decoder_create(target, drafter, policy, &r->session, CONTEXT, &d, &err) == 0);
+    REQUIRE(engine_decoder_create(target, drafter, policy, &r->session, 0, CONTEXT, &d, &err) == 0);
     if (!r->frozen) {
         specrt_status status = engine_controller_create(
             drafter, head, engine_get_config(target)->n_vocab, CONTEXT, &r->params, &c, &err);
@@ -114,7 +117,7 @@ static void decode_all(run *r, engine_drafter *drafter, specrt_head *head, specr
     r->n_cycles = 0;
     for (int i = 0; i < r->n_prompts; i++) {
         specrt_session_stats stats;
-        r->n_tokens[i] = decode(d, turn_of(r, i), r->tokens[i]);
+        r->n_tokens[i] = decode(d, turn_of(r, i), r->max_tokens, r->tokens[i]);
         specrt_session_get_stats(engine_decoder_session(d), &stats);
         r->cycles[i] = stats.n_cycles;
         r->n_cycles += stats.n_cycles;
@@ -154,9 +157,9 @@ static void run_all(run *r) {
 static void check_lossless(const run *r) {
     engine_decoder *plain;
     int32_t expected[MOST];
-    REQUIRE(engine_decoder_create(target, NULL, NULL, &r->session, CONTEXT, &plain, &err) == 0);
+    REQUIRE(engine_decoder_create(target, NULL, NULL, &r->session, 0, CONTEXT, &plain, &err) == 0);
     for (int i = 0; i < r->n_prompts; i++) {
-        decode(plain, turn_of(r, i), expected);
+        decode(plain, turn_of(r, i), 0, expected);
         CHECK(memcmp(expected, r->tokens[i], sizeof(int32_t) * (size_t)LENGTH) == 0);
     }
     engine_decoder_free(plain);
@@ -173,16 +176,22 @@ static engine_controller_params learning(int32_t n_batch, float rate) {
 /* ---- what is learnt from --------------------------------------------------------------------------- */
 
 static int32_t refused[MOST], n_refused, n_before, n_draft_input; /* rows, of the last sequence */
+static int32_t n_cut; /* paths that end before a drafted token that was right */
 
 /* Row i of a sequence reads token i + 1; a cycle's root is the token at PROMPT + what was emitted before. */
 static void note_refused(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
                          const float *logits) {
-    bool child = false;
+    bool child = false, right = false;
+    int32_t last = verdict->n - 1;
     (void)user, (void)logits;
-    for (int32_t i = 1; i < draft->n; i++)
-        child = child || draft->parents[i] == verdict->nodes[verdict->n - 1];
+    for (int32_t i = 1; i < draft->n; i++) {
+        child |= draft->parents[i] == verdict->nodes[last];
+        right |=
+            draft->parents[i] == verdict->nodes[last] && draft->tokens[i] == verdict->tokens[last];
+    }
     n_draft_input = PROMPT + n_before - 1;
-    if (child) refused[n_refused++] = n_draft_input + verdict->n - 2;
+    n_cut += right;
+    if (child && !right) refused[n_refused++] = n_draft_input + verdict->n - 2;
     n_before += verdict->n;
 }
 
@@ -219,6 +228,22 @@ static void test_places(void) {
     run_places(&chain, "full");
     if (!test_brief()) run_places(&tree, "full");
     run_places(&tree, "window:64@min=16");
+}
+
+/* An answer's end refuses no draft, though its path may end before one that was right. */
+static void test_end(void) {
+    NOT_OF_THREADS();
+    for (int osd = 0; osd < 2; osd++) {
+        run r = {.session = chain, .max_tokens = 2, .n_prompts = MOST_PROMPTS};
+        r.params = learning(1, 0);
+        if (osd) r.params.align.mode = ENGINE_ALIGN_FULL;
+        r.watch = note_refused;
+        n_refused = n_cut = 0;
+        run_all(&r);
+        CHECK(n_cut > 0);
+        CHECK_INT(r.stats.n_rejected, n_refused);
+        free(r.masters);
+    }
 }
 
 /* ---- what comes of it ------------------------------------------------------------------------------ */
@@ -300,11 +325,13 @@ static void test_sampled(void) {
     run r = {.session = tree, .params = learning(4, 0.05f)};
     NOT_OF_THREADS();
     r.session.sampling.temperature = 0.8f;
+    r.session.sampling.session = 1;
     run_all(&r);
     check_lossless(&r);
     CHECK(r.stats.n_steps > (test_brief() ? 0 : 2));
     r.session = chain;
     r.session.sampling.temperature = 0.8f;
+    r.session.sampling.session = 1;
     r.session.draft = SPECRT_DRAFT_SAMPLED;
     run_all(&r); /* of another draw than plain decoding */
     CHECK(r.stats.n_steps > 0);
@@ -513,6 +540,7 @@ static void test_refused(void) {
 }
 
 static const test_case cases[] = {
+    {"end", "what an answer's end cuts off is no refusal", test_end},
     {"places", "what is gone through again is what was drafted", test_places},
     {"repeats", "the same bytes on every run and for any threads", test_repeats},
     {"learns", "fewer cycles than the frozen drafter, by LoRA and by OSD", test_learns},

@@ -39,7 +39,7 @@ static void open_pair(pair *p, bool same, specrt_tree_params tree) {
     REQUIRE(specrt_head_bind(NULL, &head, NULL, &p->head, &err) == SPECRT_STATUS_OK);
     REQUIRE(specrt_policy_create(NULL, p->head, &(specrt_policy_desc){.text = "full"}, &p->policy,
                                  &err) == SPECRT_STATUS_OK);
-    REQUIRE(engine_decoder_create(p->target, p->drafter, p->policy, &params, 0, &p->decoder,
+    REQUIRE(engine_decoder_create(p->target, p->drafter, p->policy, &params, 0, 0, &p->decoder,
                                   &err) == SPECRT_STATUS_OK);
     free_tiny(&target);
     free_tiny(&draft);
@@ -83,10 +83,12 @@ static int collect(void *user, const int32_t *tokens, int32_t n) {
 }
 
 static void generate(pair *p, recorder *r, int i, answer *out) {
+    const specrt_request request = {.max_tokens = 20};
     *out = (answer){0};
     engine_decoder_reset(p->decoder);
-    REQUIRE(recorder_generate(r, engine_decoder_session(p->decoder), prompts[i], lengths[i],
-                              i ? "one" : "nought", 20, collect, out, &err) == SPECRT_STATUS_OK);
+    REQUIRE(recorder_generate(r, engine_decoder_session(p->decoder), &request, prompts[i],
+                              lengths[i], i ? "one" : "nought", collect, out,
+                              &err) == SPECRT_STATUS_OK);
     CHECK_INT(out->n, 20);
 }
 
@@ -280,8 +282,9 @@ static void test_refused(void) {
     pair p;
     open_pair(&p, true, (specrt_tree_params){STEPS, 1, STEPS + 1});
     recorder *r = create(&p, NULL);
-    CHECK(recorder_generate(r, engine_decoder_session(p.decoder), long_prompt, 300, "", 4, NULL,
+    CHECK(recorder_generate(r, engine_decoder_session(p.decoder), NULL, long_prompt, 300, "", NULL,
                             NULL, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "prompt: expected 1 to");
     CHECK_INT(recorder_get_figures(r).n_prompts, 0);
     recorder *full = create(&p, "/dev/full");
     answer a;

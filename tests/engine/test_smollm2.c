@@ -96,16 +96,17 @@ static const int32_t prompt[] = {1,     9690, 198, 2683,  359,  253,  5356, 5646
                                  31011, 47,   2,   198,   1,    520,  9531, 198};
 
 static void decode(engine_decoder *d, int32_t *out) {
-    const int32_t *tokens;
+    const specrt_request request = {.max_tokens = LENGTH};
+    const specrt_verdict *v;
     specrt_error err;
     int32_t n_prompt = (int32_t)(sizeof prompt / sizeof prompt[0]);
-    REQUIRE(engine_decoder_begin(d, prompt, n_prompt, &err) == SPECRT_STATUS_OK);
-    for (int32_t n = 0, k; n < LENGTH; n += k) {
-        REQUIRE(engine_decoder_next(d, &tokens, &k) == SPECRT_STATUS_OK);
-        REQUIRE(k > 0);
-        int32_t take = k < LENGTH - n ? k : LENGTH - n;
-        memcpy(out + n, tokens, (size_t)take * sizeof *out);
-    }
+    REQUIRE(engine_decoder_begin(d, &request, prompt, n_prompt, &err) == SPECRT_STATUS_OK);
+    do {
+        REQUIRE(engine_decoder_next(d, &v, &err) == SPECRT_STATUS_OK);
+        memcpy(out, v->tokens, (size_t)v->n * sizeof *out);
+        out += v->n;
+    } while (v->end == SPECRT_END_NONE);
+    CHECK_INT(v->end, SPECRT_END_LENGTH);
 }
 
 static void test_decodes(void) {
@@ -126,9 +127,9 @@ static void test_decodes(void) {
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
     REQUIRE(specrt_policy_create(NULL, head, &(specrt_policy_desc){.text = "full"}, &policy,
                                  &err) == SPECRT_STATUS_OK);
-    REQUIRE(engine_decoder_create(target, NULL, NULL, &params, 128, &plain, &err) ==
+    REQUIRE(engine_decoder_create(target, NULL, NULL, &params, 0, 128, &plain, &err) ==
             SPECRT_STATUS_OK);
-    REQUIRE(engine_decoder_create(target, drafter, policy, &params, 128, &speculative, &err) ==
+    REQUIRE(engine_decoder_create(target, drafter, policy, &params, 0, 128, &speculative, &err) ==
             SPECRT_STATUS_OK);
     decode(plain, expected);
     decode(speculative, found);

@@ -408,7 +408,7 @@ static inline int64_t decode_tokens(const engine_model *e, const engine_drafter 
     specrt_session_params params = {.tree = {.num_steps = 3, .topk = 3, .num_draft_tokens = 9}};
     specrt_session_stats stats = {0};
     specrt_error err = {0};
-    const int32_t *tokens;
+    const specrt_verdict *v;
     engine_decoder *d;
     if (text) {
         engine_drafter_head(drafter, &desc);
@@ -416,13 +416,16 @@ static inline int64_t decode_tokens(const engine_model *e, const engine_drafter 
         specrt_policy_desc p = {.text = text, .n_vocab = engine_get_config(e)->n_vocab};
         REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
     }
-    REQUIRE(engine_decoder_create(e, text ? drafter : NULL, policy, &params, 0, &d, &err) ==
+    REQUIRE(engine_decoder_create(e, text ? drafter : NULL, policy, &params, 0, 0, &d, &err) ==
             SPECRT_STATUS_OK);
-    REQUIRE(engine_decoder_begin(d, prompt, 8, &err) == SPECRT_STATUS_OK);
-    for (int32_t n = 0, k; n < length; n += k) {
-        REQUIRE(engine_decoder_next(d, &tokens, &k) == SPECRT_STATUS_OK && k > 0);
-        memcpy(out + n, tokens, (size_t)(k < length - n ? k : length - n) * sizeof *out);
-    }
+    const specrt_request request = {.max_tokens = length};
+    REQUIRE(engine_decoder_begin(d, &request, prompt, 8, &err) == SPECRT_STATUS_OK);
+    do {
+        REQUIRE(engine_decoder_next(d, &v, &err) == SPECRT_STATUS_OK && v->n > 0);
+        memcpy(out, v->tokens, (size_t)v->n * sizeof *out);
+        out += v->n;
+    } while (v->end == SPECRT_END_NONE);
+    CHECK_INT(v->end, SPECRT_END_LENGTH);
     if (text) specrt_session_get_stats(engine_decoder_session(d), &stats);
     engine_decoder_free(d);
     specrt_policy_close(policy);

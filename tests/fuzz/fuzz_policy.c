@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-enum { N_VOCAB = 60, N_COLS = 12, N_EMBED = 8, N_SECTIONS = 7 };
+enum { N_VOCAB = 60, N_COLS = 12, N_EMBED = 8 };
 
 static specrt_bundle *bundle; /* of every section that a source reads */
 static specrt_head *head;
@@ -14,42 +14,6 @@ static void run_now(void *user, specrt_task *task) {
     task->run(task);
 }
 
-static uint8_t *clusters(int32_t router, int32_t n_embed, int32_t n_hidden, size_t *n) {
-    const specrt_clusters_header h = {.n_rows = N_VOCAB,
-                                      .n_cols = N_COLS,
-                                      .n_clusters = 6,
-                                      .router = router,
-                                      .n_embed = n_embed,
-                                      .n_state = N_COLS,
-                                      .n_hidden = n_hidden,
-                                      .n_schedule = 3};
-    return fixture_clusters(h, NULL, 5, n);
-}
-
-/* All sections, in the order of their tags. */
-static uint8_t *make_bundle(size_t *n) {
-    enum { HEAD = SPECRT_SECTION_DEPENDS_HEAD, TOKENIZER = SPECRT_SECTION_DEPENDS_TOKENIZER };
-    uint8_t *made[N_SECTIONS];
-    size_t sizes[N_SECTIONS];
-    made[0] = clusters(SPECRT_ROUTER_CENTROID, 0, 0, &sizes[0]);
-    made[1] = clusters(SPECRT_ROUTER_DYNASPEC, N_EMBED, 5, &sizes[1]);
-    made[2] = fixture_graph(N_VOCAB, 4, NULL, 5, &sizes[2]);
-    made[3] = clusters(SPECRT_ROUTER_CORAL, 0, N_COLS, &sizes[3]);
-    made[4] = fixture_index(N_VOCAB, N_COLS, NULL, 5, &sizes[4]);
-    made[5] = fixture_ranks(N_VOCAB, 3, 20, &sizes[5]);
-    made[6] = fixture_sketch(N_VOCAB, N_COLS, 32, 5, &sizes[6]);
-    static const char *const tags[] = {"centroid", "cluster", "cograph", "group",
-                                       "hnsw",     "ranks",   "sketch"};
-    fixture_section sections[N_SECTIONS];
-    for (int i = 0; i < N_SECTIONS; i++)
-        sections[i] =
-            (fixture_section){tags[i], i == 6 ? 3 : 1, i == 2 || i == 5 ? TOKENIZER : HEAD,
-                              made[i], sizes[i],       sizes[i]};
-    uint8_t *bytes = fixture_bundle(sections, N_SECTIONS, n);
-    for (int i = 0; i < N_SECTIONS; i++) free(made[i]);
-    return bytes;
-}
-
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     const specrt_head_desc desc = {.rows = section_weights(), .n_rows = N_VOCAB, .n_cols = N_COLS};
@@ -57,7 +21,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     size_t n;
     specrt_error err;
     (void)argc, (void)argv;
-    bytes = make_bundle(&n);
+    bytes = fixture_all_sections(N_VOCAB, N_COLS, N_EMBED, &n);
     if (specrt_bundle_open_memory(bytes, n, "fuzz", NULL, &bundle, &err) ||
         specrt_head_bind(NULL, &desc, NULL, &head, &err)) {
         fprintf(stderr, "%s\n", err.msg);

@@ -115,8 +115,9 @@ static void count(draws *d, const written *w) {
 static int draw_drafted(const distribution *l, const char *policy_text, float temperature,
                         draws *d) {
     specrt_policy_desc desc = {.text = policy_text};
-    specrt_session_params params = {.sampling = {.temperature = temperature, .seed = 7},
-                                    .draft = SPECRT_DRAFT_SAMPLED};
+    specrt_session_params params = {
+        .sampling = {.temperature = temperature, .seed = 7, .session = 1},
+        .draft = SPECRT_DRAFT_SAMPLED};
     specrt_policy *policy = NULL;
     specrt_session *session = NULL;
     specrt_session_stats stats;
@@ -127,9 +128,11 @@ static int draw_drafted(const distribution *l, const char *policy_text, float te
     if (!status) status = specrt_session_create(policy, &params, NULL, &session, &err);
     for (int i = 0; !status && i < N_DRAWS; i++) {
         written w = {.n = 0};
-        specrt_generation g = {.max_tokens = 3, .each = each, .user = &w};
+        const specrt_request request = {.max_tokens = 3};
+        specrt_generation g = {.each = each, .user = &w};
         specrt_llama_reset(l->pair);
-        status = specrt_generate(session, &l->host, prompt, N_PROMPT, &g, &err);
+        status = specrt_generate(session, &l->host, &request, prompt, N_PROMPT, &g);
+        if (status) err = *specrt_session_last_error(session);
         count(d, &w);
         specrt_session_get_stats(session, &stats);
         d->n_cycles += stats.n_cycles;

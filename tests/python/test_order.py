@@ -21,7 +21,7 @@ ORDER = {
     "start": ("read open", "draft"), "beam": ("draft", SAME), "expand": ("draft", SAME), "batch": ("draft", SAME),
     "finish": ("draft", "drafted"), "verify": ("draft drafted", "drafted"), "accept": ("draft drafted", "draft"),
     "observe": ("drafted", "draft"), "observe_chain": ("draft drafted", "draft"), "wait": ("draft drafted", "open"),
-    "save": ("prompt read open draft ended", SAME), "load": (EVERYWHERE, "draft"), "shortlist": (EVERYWHERE, SAME),
+    "save": ("created prompt read open draft ended", SAME), "load": (EVERYWHERE, "draft"), "shortlist": (EVERYWHERE, SAME),
     "stats": (EVERYWHERE, SAME), "member": (EVERYWHERE, SAME)}
 METHODS = {"short": "begin", "wait": "observe_chain", "batch": "expand"}  # of calls that are none
 # How to come to each place; what comes next there.
@@ -301,6 +301,19 @@ class Order(Folder):
         talk = self.talk("draft")
         for args in (([(talk.text[-1] + 1) % N], 0, 1), (talk.text[-1:], 1, 1), (talk.text[-1:], -1, 1), ([], 0, 1)):
             self.assertRaises(specrt.SpecrtError, talk.session.observe_chain, *args)
+        talk.go_on(12)
+
+    def test_stale(self):
+        """A draft or a verdict of an older cycle is refused, also where the root is the same token."""
+        talk = self.talk("verified")
+        draft, verdict = talk.draft, talk.verdict
+        talk.make("observe")
+        draft = draft._replace(tokens=[talk.text[-1], *draft.tokens[1:]])
+        rows = np.zeros((len(draft.tokens), WIDE), np.float32)
+        self.says("verify: draft: expected that of this cycle", talk.session.verify, draft, rows)
+        self.says("verify: draft: expected that of this cycle", talk.session.accept, draft, rows)
+        talk.make("finish")
+        self.says("observe: verdict: expected that of this cycle", talk.session.observe, talk.draft, verdict)
         talk.go_on(12)
 
     def test_nan(self):

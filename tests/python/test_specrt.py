@@ -330,6 +330,16 @@ class Sessions(Folder):
             self.assertGreaterEqual(stats.n_emitted, 39)
         self.assertIn("window", str(session.policy))  # what microspec stands for
 
+    def test_readme(self):
+        """The loop of the package's README."""
+        with open(os.path.join(ROOT, "python", "README.md")) as file:
+            loop = re.search(r"^```python\n(session = .*?)^```", file.read(), re.S | re.M).group(1)
+        names = {"specrt": specrt, "policy": specrt.Policy("microspec", specrt.Head(self.rows)), "prompt": [5, 17, 3],
+                 "logits": self.target([5, 17, 3]), "target": lambda tokens, masks, depths: self.target(tokens),
+                 "drafter": lambda tokens, parents: self.states[tokens]}
+        exec(loop, names)
+        self.assertEqual(names["answer"], self.plain(256))
+
     def test_rows(self):
         """The target scores its whole vocabulary, where an EAGLE-3 head has a part of the rows."""
         ids = np.sort(np.random.default_rng(2).permutation(self.n)[:150]).astype(np.int32)
@@ -436,10 +446,14 @@ class Sessions(Folder):
                 terminators = set() if bundle is None else {i for i in range(20) if policy.ends(i)}
                 self.assertEqual(set(session.shortlist().tolist()), set(order[:n].tolist()) | terminators)
                 self.assertEqual(str(policy), f"static:{n}")
+                self.assertEqual(policy.static_ids.tolist(), order[:n].tolist())
+                self.assertFalse(policy.needs_draft_input)
         half = specrt.Head(self.rows[:200], ids=np.arange(0, 400, 2, dtype=np.int32))
         policy = specrt.Policy("static", half, n_vocab=self.n, ids=[9, 8, 7, 6])
         session = specrt.Session(policy, self.n, specrt.Tree(1, 1, 2))
-        self.assertEqual(sorted(session.shortlist().tolist()), [6, 8])
+        self.assertEqual(session.shortlist().tolist(), [8, 6])
+        self.assertEqual(policy.static_ids.tolist(), [8, 6])
+        self.assertEqual(len(specrt.Policy("full", head).static_ids), 0)
         for ids, says in (([5, 5], "found 5 at entries 0 and 1"), ([400], "entry 0: expected a token from 0 to 399"),
                           ([], "ids: expected n_ids tokens, or NULL and 0"), ([[1]], "ids: expected token ids [n]")):
             self.says(says, specrt.Policy, "static", head, ids=ids)

@@ -63,7 +63,6 @@ static const struct {
     {"microspec", "window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
     {"microspec-paper", "window:3072@mode=stream@positions=last@emitted=off@min=0", N_VOCAB},
     {"microspec+static:4", "static:4+window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
-    {NULL, "window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
 };
 
 static void test_good(void) {
@@ -257,15 +256,97 @@ static void test_refused(void) {
     check_refused(
         bundle, &levels, SPECRT_STATUS_BAD_ARG,
         "policy 'static:90/2': b.specb: static: size: expected 3 (3 forced tokens) to 499");
-    specrt_policy_desc few = {.n_vocab = 300}, many = {.n_vocab = 501};
+    specrt_policy_desc few = {.text = "microspec", .n_vocab = 300};
+    specrt_policy_desc many = {.text = "microspec", .n_vocab = 501};
     check_refused(bundle, &few, SPECRT_STATUS_BAD_ARG,
                   "policy 'microspec': n_vocab: expected 500 (the bundle's)");
     check_refused(bundle, &many, SPECRT_STATUS_BAD_ARG, "the head's 500 rows, found 501");
-    specrt_policy_desc outside = {.terminators = terminators, .n_terminators = 3};
+    specrt_policy_desc outside = {.text = "full", .terminators = terminators, .n_terminators = 3};
     check_refused(bundle, &outside, SPECRT_STATUS_BAD_ARG, "from 0 to 499, found 500");
     for (int32_t i = 0; i < 70; i++) terminators[i] = i;
-    specrt_policy_desc flood = {.terminators = terminators, .n_terminators = 70};
+    specrt_policy_desc flood = {.text = "full", .terminators = terminators, .n_terminators = 70};
     check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "expected at most 64, found more");
+    flood.n_terminators = -1;
+    check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG,
+                  "terminators: expected n_terminators tokens, found a list and -1");
+    flood.n_terminators = 1, flood.terminators = NULL;
+    check_refused(bundle, &flood, SPECRT_STATUS_BAD_ARG, "n_terminators tokens, found NULL and 1");
+}
+
+/* --- facts --- */
+
+/* Short names of the facts that are true. */
+static void list_facts(const specrt_policy_info *info, char *out) {
+    const struct {
+        const char *name;
+        int32_t value;
+    } facts[] = {{"full ", info->is_full},
+                 {"learns ", info->learns},
+                 {"keeps ", info->keeps},
+                 {"level ", info->by_level},
+                 {"path ", info->by_path},
+                 {"states ", info->by_states},
+                 {"prompt ", info->needs_prompt_logits},
+                 {"tree ", info->needs_tree_rows},
+                 {"input ", info->needs_draft_input},
+                 {"submit ", info->needs_submit}};
+    *out = '\0';
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        CHECK(facts[i].value == 0 || facts[i].value == 1);
+        if (facts[i].value) strcat(out, facts[i].name);
+    }
+}
+
+static void test_facts(void) {
+    static const struct {
+        const char *text;
+        int32_t n_static;
+        const char *facts;
+    } policies[] = {
+        {"full", 0, "full "},
+        {"static:50", 50, ""},
+        {"static:50/20", 0, "level "},
+        {"static:50+window:9", 50, "learns prompt "},
+        {"window:9@kpre=0", 0, "learns "},
+        {"microspec", 0, "learns prompt tree "},
+        {"window:9@positions=tree@kver=0@kpre=0", 0, "learns "}, /* the tree's tokens alone */
+        {"window:9@positions=tree@only=ctx", 0, "learns prompt "},
+        {"retrieve:9", 0, "learns "},
+        {"static+retrieve:9@keep=on@prompt=best", 20, "learns keeps prompt "},
+        {"retrieve:9@mode=async", 0, "learns submit "},
+        {"successor:9", 0, "level path "},
+        {"sketch:9", 0, "level path states "},
+        {"centroid:2", 0, "level path states "},
+        {"group:2", 0, "level path states "},
+        {"cluster:2", 0, "level path states input "},
+        {"static:40+cluster:2+window:9", 40, "learns level path states prompt input "},
+    };
+    static float rows[N_VOCAB * 8];
+    const specrt_head_desc embedding = {.rows = rows, .n_rows = N_VOCAB, .n_cols = 8};
+    specrt_bundle *b;
+    size_t n;
+    open_all();
+    uint8_t *bytes = fixture_all_sections(N_VOCAB, N_COLS, 8, &n);
+    REQUIRE(specrt_bundle_open_memory(bytes, n, "b", NULL, &b, NULL) == SPECRT_STATUS_OK);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        const specrt_policy_desc desc = {.text = policies[i].text, .embedding = &embedding};
+        specrt_error err = {SPECRT_STATUS_OK, ""};
+        specrt_policy *policy;
+        char facts[128];
+        specrt_policy_create(b, head, &desc, &policy, &err);
+        CHECK_STR(err.msg, "");
+        REQUIRE(policy != NULL);
+        const specrt_policy_info *info = specrt_policy_get_info(policy);
+        list_facts(info, facts);
+        CHECK_STR(facts, policies[i].facts);
+        CHECK_INT(info->n_static, policies[i].n_static);
+        CHECK((info->static_ids != NULL) == (info->n_static > 0));
+        for (int32_t k = 0; k < info->n_static; k++)
+            CHECK_INT(info->static_ids[k], (7 * k + 3) % N_VOCAB);
+        specrt_policy_close(policy);
+    }
+    specrt_bundle_close(b);
+    free(bytes);
 }
 
 /* --- a list that the application passes --- */
@@ -316,7 +397,7 @@ static void check_ids(const specrt_bundle *b, const char *text, const char *cano
                                .n_terminators = 1,
                                .ids = given,
                                .n_ids = N_LIST};
-    specrt_session_params params = {.tree = {.topk = 4}};
+    specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 4}};
     specrt_error err = {SPECRT_STATUS_OK, ""};
     specrt_policy *policy;
     specrt_session *s;
@@ -326,6 +407,7 @@ static void check_ids(const specrt_bundle *b, const char *text, const char *cano
     memset(given, 0, sizeof given); /* it was copied */
     CHECK_STR(specrt_policy_get_info(policy)->text, canonical);
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
+    root(s, 77);
     for (int32_t level = 0; level < 6; level++) {
         const specrt_beam beam = {.n = 1, .tokens = &end, .logprobs = hidden};
         bool expected[N_VOCAB] = {
@@ -359,14 +441,14 @@ static void test_ids(void) {
 static void test_ids_and_window(void) {
     static const int32_t list[] = {400, 401, 402};
     specrt_policy_desc desc = {.text = "static+window:12@min=12", .ids = list, .n_ids = 3};
-    specrt_session_params params = {.tree = {.topk = 4}};
+    specrt_session_params params = {.n_logits = N_VOCAB, .tree = {.topk = 4}};
     bool expected[N_VOCAB] = {[3] = true, [7] = true, [400] = true, [401] = true, [402] = true};
     specrt_policy *policy;
     specrt_session *s;
     open_all();
     REQUIRE(specrt_policy_create(bundle, head, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
-    REQUIRE(specrt_session_start(s, 7) == SPECRT_STATUS_OK);
+    root(s, 7);
     int32_t n = specrt_session_shortlist(s)->n_rows;
     for (int32_t i = 0; i < n - 5; i++) expected[7 * (i + N_FORCED) + 3] = true;
     CHECK(n > 5 && n <= specrt_policy_get_info(policy)->bound);
@@ -610,6 +692,7 @@ static const test_case cases[] = {
     {"longest", "the longest text is printed whole", test_longest},
     {"round_trip", "random texts are refused or printed as themselves", test_round_trip},
     {"refused", "missing sections, sizes and terminators out of range", test_refused},
+    {"facts", "what a policy needs and how its rows change", test_facts},
     {"ids", "a list of the application, with and without a bundle", test_ids},
     {"ids_and_window", "beside such a list, other sources use the bundle", test_ids_and_window},
     {"ids_refused", "lists with doubles, ids or sizes out of range, or no use", test_ids_refused},

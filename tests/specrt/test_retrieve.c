@@ -341,7 +341,7 @@ static void observe(run *r, int32_t i, int32_t last) {
     const int32_t tokens[2] = {r->session->tree->root, verdict.tokens[0]}, parents[2] = {-1, 0};
     const int32_t depths[2] = {0, 1};
     const float logprobs[2] = {0, -1};
-    const specrt_draft draft = {2, tokens, parents, depths, NULL, logprobs, NULL};
+    const specrt_draft draft = {2, tokens, parents, depths, NULL, logprobs, NULL, 0};
     REQUIRE(!specrt_session_finish(r->session, NULL));
     for (int k = 0; k < 10; k++) top[k] = 200 + k, top[10 + k] = (i * 31 + k * k) % 60;
     for (int32_t row = 0; row < 2; row++) hidden_of(i, row, hidden + row * D, D);

@@ -350,12 +350,13 @@ static void test_refused(void) {
     specrt_head_close(h);
     desc.ids = beyond;
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, &err) == SPECRT_STATUS_OK);
-    CHECK(specrt_policy_create(bundle, h, NULL, &policy, &err) == SPECRT_STATUS_BAD_ARG);
+    specrt_policy_desc few = {.text = "microspec"};
+    CHECK(specrt_policy_create(bundle, h, &few, &policy, &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "expected rows of tokens below 300, found one of 301");
     specrt_head_close(h);
     desc.ids = rare;
     REQUIRE(specrt_head_bind(bundle, &desc, NULL, &h, &err) == SPECRT_STATUS_OK);
-    specrt_policy_desc few = {.text = "static:10"};
+    few.text = "static:10";
     CHECK(specrt_policy_create(bundle, h, &few, &policy, &err) == SPECRT_STATUS_BUNDLE_MISMATCH);
     CHECK_HAS(err.msg, "expected the head to have rows for some of its 10 tokens, found none");
     uint8_t *bytes;

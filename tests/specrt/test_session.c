@@ -540,7 +540,7 @@ static void test_bad_tokens(void) {
     open_all();
     specrt_policy *policy = make_policy(set.policy);
     specrt_session *s = make_session(policy, &set, NULL);
-    specrt_draft draft = {3, tokens, parents, depths, NULL, logprobs, NULL};
+    specrt_draft draft = {3, tokens, parents, depths, NULL, logprobs, NULL, 0};
     specrt_beam beam;
     float hidden[6 * D] = {0};
     specrt_session_begin(s, NULL);

@@ -690,8 +690,8 @@ static void test_untold_chain(void) {
     specrt_policy_close(policy);
 }
 
-/* Sessions that were saved in an answer, with an open chain and in a turn's prompt by version 1, which did not
- * say so. Never replace the files. */
+/* Sessions that version 1 saved: in an answer, with an open chain, and in a turn's prompt. The files do not
+ * say where. Never replace the files. */
 static void test_golden(void) {
     const struct {
         const char *path;

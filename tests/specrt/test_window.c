@@ -204,7 +204,7 @@ static void run_prompt(history *h, int32_t n_prompt) {
 static void run_cycle(history *h, int32_t cycle) {
     int32_t tokens[SPECRT_TREE_MAX_NODES];
     specrt_draft draft = {
-        1 + random_below(SPECRT_TREE_MAX_NODES), tokens, NULL, NULL, NULL, NULL, NULL};
+        1 + random_below(SPECRT_TREE_MAX_NODES), tokens, NULL, NULL, NULL, NULL, NULL, 0};
     specrt_verdict verdict = {.n = 1 + random_below(draft.n < 6 ? draft.n : 6)};
     specrt_target_rows rows;
     for (int32_t i = 0; i < draft.n; i++) tokens[i] = random_token(cycle / 50);

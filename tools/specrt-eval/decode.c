@@ -51,22 +51,21 @@ static void add_result(decoding *run) {
     run->n_turns++;
 }
 
-/* Draws are keyed by the conversation's number, as in generate, so equal prompts may be answered
- * differently. */
 static specrt_status begin_conversation(decoding *run, int number, const char *system,
                                         specrt_error *err) {
     const eval_options *o = &run->options;
-    specrt_session_params params = models_session(&run->models, o, (uint64_t)number);
+    specrt_session_params params = models_session(&run->models, o, number);
     engine_decoder_free(run->decoder);
-    TRY(engine_decoder_create(run->models.target, run->models.drafter, run->policy, &params,
-                              (int32_t)o->n_context, &run->decoder, err));
+    TRY(models_decoder(&run->models, o, run->models.drafter, run->policy, &params, &run->decoder,
+                       err));
     return chat_begin(run->chat, system, &run->prompt);
 }
 
 /* The answer joins the conversation as the target wrote it, token for token. */
 static specrt_status answer(decoding *run, specrt_error *err) {
-    TRY(run_prompt(&run->models, run->decoder, &run->prompt, run->options.max_tokens, put_text, run,
-                   &run->result, err));
+    const specrt_request request = {.max_tokens = run->options.max_tokens};
+    TRY(run_prompt(&run->models, run->decoder, &request, &run->prompt, put_text, run, &run->result,
+                   err));
     if (!run->options.common.json) {
         text_stream_end(&run->text);
         putchar('\n');
@@ -180,8 +179,8 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
                                 "--policy: expected one, found more; compare takes several");
     TRY(models_open(o, (int)o->common.threads, &run->models, err));
     if (run->models.drafter)
-        TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : NULL, &run->policy,
-                          err));
+        TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : "microspec",
+                          &run->policy, err));
     run->text = (text_stream){.tok = run->models.tok, .f = stdout};
     TRY(chat_create(o, run->models.tok, &run->chat, err));
     return begin_conversation(run, 0, NULL,

@@ -58,16 +58,15 @@ static char *line_of(const generation *g, const prompt *p, const id_list *tokens
     return sl_json_to_text(o);
 }
 
-/* Draws are keyed by the prompt's number, so equal prompts may be answered differently. */
 static specrt_status generate(generation *g, int64_t i, int worker, run_result *result,
                               id_list *ids, specrt_error *err) {
     const eval_options *o = &g->options;
     const prompt *p = &g->prompts.items[i];
-    specrt_session_params params = models_session(&g->models, o, (uint64_t)i);
+    const specrt_request request = {.max_tokens = o->max_tokens};
+    specrt_session_params params = models_session(&g->models, o, (int)i);
     TRY(chat_prompt(g->chats[worker], p, ids));
-    TRY(engine_decoder_create(g->models.target, NULL, NULL, &params, (int32_t)o->n_context,
-                              &g->decoders[worker], err));
-    TRY(run_prompt(&g->models, g->decoders[worker], ids, o->max_tokens, NULL, NULL, result, err));
+    TRY(models_decoder(&g->models, o, NULL, NULL, &params, &g->decoders[worker], err));
+    TRY(run_prompt(&g->models, g->decoders[worker], &request, ids, NULL, NULL, result, err));
     g->lines[i] = line_of(g, p, &result->tokens);
     return g->lines[i] ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "an answer");
 }

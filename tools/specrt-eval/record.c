@@ -34,9 +34,8 @@ typedef struct recording {
     eval_options options;
     int64_t n_top, n_draft_top, n_tree_top, n_turns;
     eval_models models;
-    specrt_policy *policy, *full;
-    specrt_session *whole; /* a list of all rows: the drafter's own ranking */
-    recorder *recorder;    /* of the trace */
+    specrt_policy *policy, *full; /* full: its list is of all rows, the drafter's own ranking */
+    recorder *recorder;           /* of the trace */
     prompt_list *prompts;
     lane *lanes; /* [n_lanes] */
     int n_lanes;
@@ -63,13 +62,13 @@ static specrt_status ask(lane *l, const prompt *p, int turn, specrt_error *err) 
 static specrt_status record_turn(recording *r, lane *l, int i, int turn, outcome *out,
                                  specrt_error *err) {
     const prompt *p = &r->prompts->items[i];
-    specrt_session *session = engine_decoder_session(l->decoder);
+    const specrt_sampling sampling = eval_sampling(&r->options, i, turn);
+    const specrt_request request = {.max_tokens = r->options.max_tokens, .sampling = &sampling};
     TRY(ask(l, p, turn, err));
     l->answer.n = 0;
     engine_decoder_reset(l->decoder);
-    specrt_session_set_sequence(session, (uint64_t)i + ((uint64_t)turn << 32));
-    TRY(recorder_generate(l->recorder, session, l->prompt.ids, (int32_t)l->prompt.n, p->domain,
-                          r->options.max_tokens, take_answer, l, err));
+    TRY(recorder_generate(l->recorder, engine_decoder_session(l->decoder), &request, l->prompt.ids,
+                          (int32_t)l->prompt.n, p->domain, take_answer, l, err));
     out->turns[out->n_turns++] = recorder_detach(l->recorder);
     return SPECRT_STATUS_OK;
 }
@@ -151,15 +150,19 @@ static specrt_status open_lanes(recording *r, specrt_error *err) {
     for (int i = 0; i < r->n_lanes; i++) {
         lane *l = &r->lanes[i];
         TRY(chat_create(o, r->models.tok, &l->chat, err));
-        TRY(engine_decoder_create(r->models.target, r->models.drafter, r->policy, &params,
-                                  (int32_t)o->n_context, &l->decoder, err));
+        TRY(models_decoder(&r->models, o, r->models.drafter, r->policy, &params, &l->decoder, err));
     }
     return SPECRT_STATUS_OK;
 }
 
+/* Whether what a source learnt outlives a prompt, so that prompts cannot change places. Lanes share the
+ * threads that the models open with, and before that there is no policy, only its text. */
+static bool policy_keeps(const char *text) {
+    return strstr(text, "keep=on") != NULL;
+}
+
 static specrt_status open_recording(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
-    specrt_session_params one = {.tree = {.topk = 1}};
     if (!o->draft || !o->common.output)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE and -o FILE for the trace");
@@ -172,7 +175,6 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
     TRY(models_open(o, r->n_lanes > 1 ? 1 : threads, &r->models, err));
     TRY(models_policy(&r->models, policy, &r->policy, err));
     TRY(models_policy(&r->models, "full", &r->full, err));
-    TRY(specrt_session_create(r->full, &one, NULL, &r->whole, err));
     return open_lanes(r, err);
 }
 
@@ -222,7 +224,7 @@ static specrt_trace_info describe(const recording *r) {
 static specrt_status open_recorders(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
     recorder_params params = {.host = *engine_decoder_host(r->lanes[0].decoder),
-                              .whole = specrt_session_shortlist(r->whole),
+                              .whole = specrt_policy_get_info(r->full)->shortlist,
                               .info = describe(r),
                               .feeds_state =
                                   engine_drafter_features(r->models.drafter, (int32_t[3]){0}) == 0,
@@ -259,7 +261,6 @@ static void close_recording(recording *r) {
     for (int i = 0; r->outcomes && i < r->prompts->n; i++) free_turns(&r->outcomes[i]);
     free(r->lanes);
     free(r->outcomes);
-    specrt_session_close(r->whole);
     specrt_policy_close(r->policy);
     specrt_policy_close(r->full);
     models_close(&r->models);

@@ -48,15 +48,17 @@ static int each(void *user, const int32_t *tokens, int32_t n) {
 }
 
 static specrt_status generate(writer *w, const input *in, specrt_error *err) {
-    int64_t most = w->o->n_predict < 0 ? 0 : w->o->n_predict;
-    specrt_generation g = {.max_tokens = most, .each = each, .user = w};
-    if (w->m->no_drafts[0]) return plain_generate(&w->plain, w->o, w->m, in->ids, in->n, &g, err);
+    const specrt_request request = {.max_tokens = w->o->n_predict < 0 ? 0 : w->o->n_predict};
+    specrt_generation g = {.each = each, .user = w};
+    if (w->m->no_drafts[0])
+        return plain_generate(&w->plain, w->o, w->m, &request, in->ids, in->n, &g, err);
     specrt_llama_reset(w->m->pair);
     specrt_host host = models_host(w->m, w->o, w->session);
     if (w->trace.recorder)
-        return recorder_generate(w->trace.recorder, w->session, in->ids, in->n, in->domain, most,
-                                 each, w, err);
-    return specrt_generate(w->session, &host, in->ids, in->n, &g, err);
+        return recorder_generate(w->trace.recorder, w->session, &request, in->ids, in->n,
+                                 in->domain, each, w, err);
+    return models_called(w->session,
+                         specrt_generate(w->session, &host, &request, in->ids, in->n, &g), err);
 }
 
 static specrt_status answer(writer *w, const input *in, specrt_error *err) {

@@ -79,7 +79,7 @@ static int32_t best_of(const float *logits, int32_t n) {
 }
 
 static bool ends(const bench *b, int32_t token) {
-    return llama_vocab_is_eog(b->m->vocab, token);
+    return models_ends(b->m, token);
 }
 
 /* Every way takes an answer's first token from the prompt's logits. */
@@ -196,16 +196,19 @@ static specrt_status decode_with(bench *b, way *w, const reading *from, answer *
                                  specrt_error *err) {
     specrt_host host = b->host;
     specrt_session_stats stats;
-    specrt_verdict v = {.n = 1};
+    specrt_status status = SPECRT_STATUS_OK;
+    specrt_verdict v;
     b->inner = auto_host(b->m, w->session, b->host);
     host.user = b;
     host.draft_step = forward_step;
     host.target_verify = forward_verify;
     host.commit = forward_commit;
     b->recorded = a;
-    TRY(reading_begin(from, b->m, w->session, &v.tokens[0], err));
+    TRY(reading_begin(from, b->m, w->session, &v, err));
     int64_t began = llama_time_us();
-    while (v.n > 0 && give(b, a, v.tokens, v.n)) TRY(specrt_host_cycle(w->session, &host, &v, err));
+    while (!status && give(b, a, v.tokens, v.n) && v.end == SPECRT_END_NONE)
+        status = specrt_host_cycle(w->session, &host, &v);
+    TRY(models_called(w->session, status, err));
     w->seconds += 1e-6 * (double)(llama_time_us() - began);
     specrt_session_get_stats(w->session, &stats);
     w->n_cycles += stats.n_cycles;

@@ -145,7 +145,8 @@ specrt_sampling models_sampling(const options *o) {
                              .top_k = (int32_t)o->top_k,
                              .top_p = (float)o->top_p,
                              .min_p = (float)o->min_p,
-                             .seed = (uint64_t)o->common.seed};
+                             .seed = (uint64_t)o->common.seed,
+                             .session = 1};
 }
 
 specrt_session_params models_params(const models *m, const options *o, specrt_policy_desc *desc) {
@@ -173,6 +174,16 @@ specrt_host models_host(const models *m, const options *o, const specrt_session 
     specrt_host host = specrt_llama_host(m->pair);
     host.p_min = (float)o->p_min;
     return auto_host(m, session, host);
+}
+
+specrt_status models_called(const specrt_session *session, specrt_status status,
+                            specrt_error *err) {
+    if (status != SPECRT_STATUS_OK) *err = *specrt_session_last_error(session);
+    return status;
+}
+
+bool models_ends(const models *m, int32_t token) {
+    return llama_vocab_is_eog(m->vocab, token) || sl_bundle_ends(m->bundle, token);
 }
 
 specrt_status models_error(const models *m, specrt_status status, specrt_error *err) {

@@ -22,7 +22,7 @@ static specrt_status open_plain(plain_decoder *p, const options *o, const models
         return specrt_error_set(err, SPECRT_STATUS_HOST,
                                 "target: llama.cpp made no context of %d positions",
                                 (int)p->n_context);
-    return specrt_verifier_create(m->n_vocab, &sampling, NULL, &p->verifier, err);
+    return specrt_verifier_create(m->n_vocab, m->n_vocab, &sampling, NULL, &p->verifier, err);
 }
 
 /* Tokens [n] behind those that are read. */
@@ -39,29 +39,38 @@ static specrt_status read_tokens(const plain_decoder *p, const int32_t *ids, int
     return SPECRT_STATUS_OK;
 }
 
-static bool goes_on(const models *m, const specrt_generation *g, int32_t token) {
-    return g->each(g->user, &token, 1) == 0 && !llama_vocab_is_eog(m->vocab, token) &&
-           (g->max_tokens == 0 || g->n_tokens < g->max_tokens);
+/* Gives a token to the application. @return why the answer ends with it */
+static specrt_end give(const models *m, const specrt_request *request, specrt_generation *g,
+                       int32_t token) {
+    bool stops = g->each(g->user, &token, 1) != 0;
+    g->n_tokens++;
+    if (models_ends(m, token)) return SPECRT_END_TERMINATOR;
+    if (g->n_tokens == request->max_tokens) return SPECRT_END_LENGTH;
+    return stops ? SPECRT_END_STOPPED : SPECRT_END_NONE;
 }
 
 specrt_status plain_generate(plain_decoder *p, const options *o, const models *m,
-                             const int32_t *ids, int32_t n, specrt_generation *g,
-                             specrt_error *err) {
+                             const specrt_request *request, const int32_t *ids, int32_t n,
+                             specrt_generation *g, specrt_error *err) {
     if (!p->context) TRY(open_plain(p, o, m, err));
     if (n < 1 || n >= p->n_context)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "prompt: expected 1 to %d tokens, found %d", (int)p->n_context - 1,
                                 (int)n);
     llama_memory_clear(llama_get_memory(p->context), false);
-    specrt_verifier_set_sequence(p->verifier, p->n_sequences++);
+    specrt_verifier_set_generation(p->verifier, p->n_answers++);
     TRY(read_tokens(p, ids, n, err));
-    for (int32_t position = n;; position++) {
+    for (int32_t position = n; g->end == SPECRT_END_NONE; position++) {
         int32_t token =
             specrt_verifier_draw(p->verifier, llama_get_logits_ith(p->context, -1), position);
-        g->n_tokens++;
-        if (!goes_on(m, g, token) || position == p->n_context) return SPECRT_STATUS_OK;
-        TRY(read_tokens(p, &token, 1, err));
+        if (token < 0)
+            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                    "target: expected logits that are numbers, found others");
+        g->end = give(m, request, g, token);
+        if (g->end == SPECRT_END_NONE && position == p->n_context) g->end = SPECRT_END_CONTEXT;
+        if (g->end == SPECRT_END_NONE) TRY(read_tokens(p, &token, 1, err));
     }
+    return SPECRT_STATUS_OK;
 }
 
 void plain_close(plain_decoder *p) {

@@ -43,13 +43,13 @@ specrt_status reading_resume(const reading *r, const models *m, specrt_error *er
 }
 
 specrt_status reading_begin(const reading *r, const models *m, specrt_session *session,
-                            int32_t *first, specrt_error *err) {
+                            specrt_verdict *first, specrt_error *err) {
     const specrt_target_rows rows = {.ids = r->best, .k = SPECRT_LOGITS_MAX_K};
     TRY(reading_resume(r, m, err));
-    specrt_session_begin(session, SPECRT_BEGIN_NEW, 0);
-    TRY(specrt_session_prefill(session, r->of->ids, r->of->n, &rows));
-    *first = specrt_session_draw(session, r->logits);
-    return specrt_session_start(session, *first);
+    specrt_status status = specrt_session_begin(session, NULL);
+    if (!status) status = specrt_session_prefill(session, r->of->ids, r->of->n, &rows);
+    if (!status) status = specrt_session_first(session, r->logits, first);
+    return models_called(session, status, err);
 }
 
 void reading_free(reading *r) {

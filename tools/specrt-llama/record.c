@@ -24,12 +24,11 @@ static specrt_trace_info describe(const options *o, const models *m, const specr
 
 specrt_status record_open(const options *o, models *m, const specrt_policy *policy,
                           record_file *out, specrt_error *err) {
-    specrt_policy_desc of_pair = {.text = NULL};
-    specrt_session_params params = {.n_logits = 0};
-    TRY(models_session(m, o, "full", &out->full, &out->whole, err));
-    specrt_llama_describe(m->pair, &of_pair, &params);
-    const recorder_params record = {.host = models_host(m, o, out->whole),
-                                    .whole = specrt_session_shortlist(out->whole),
+    specrt_policy_desc of_pair = {.text = "full"};
+    specrt_session_params params = models_params(m, o, &of_pair);
+    TRY(specrt_policy_create(m->bundle, m->head, &of_pair, &out->full, err));
+    const recorder_params record = {.host = models_host(m, o, NULL),
+                                    .whole = specrt_policy_get_info(out->full)->shortlist,
                                     .info = describe(o, m, policy, &params, &of_pair),
                                     .path = o->record,
                                     .force = o->common.force};
@@ -38,7 +37,6 @@ specrt_status record_open(const options *o, models *m, const specrt_policy *poli
 
 void record_close(record_file *r) {
     recorder_free(r->recorder);
-    specrt_session_close(r->whole);
     specrt_policy_close(r->full);
     *r = (record_file){0};
 }

@@ -58,15 +58,21 @@ specrt_status models_session(models *m, const options *o, const char *text, spec
                              specrt_session **session, specrt_error *err);
 
 /* models_params() : what a session of the pair is created with, beside its policy; of that what the pair
- * tells. models_sampling() : as the options say. */
+ * tells. models_sampling() : as the options say. One session answers all prompts, each with the next
+ * generation number. */
 specrt_session_params models_params(const models *m, const options *o, specrt_policy_desc *policy);
 specrt_sampling models_sampling(const options *o);
 
 /* models_host() : the pair as callbacks for a session, drafting as deep as the options say. */
 specrt_host models_host(const models *m, const options *o, const specrt_session *session);
 
-/* models_error() : a call's error; where a model failed (HOST), what the pair says of it. */
+/* models_error() : a call's error; where a model failed (HOST), what the pair says of it. models_called() :
+ * of a call on a session, which keeps its error. */
 specrt_status models_error(const models *m, specrt_status status, specrt_error *err);
+specrt_status models_called(const specrt_session *session, specrt_status status, specrt_error *err);
+
+/* models_ends() : whether a token ends answers: the target's, or the bundle's. */
+bool models_ends(const models *m, int32_t token);
 
 /* ---- auto.c ---- */
 
@@ -91,13 +97,14 @@ typedef struct plain_decoder {
     struct llama_context *context;
     specrt_verifier *verifier;
     int32_t n_context;
-    uint64_t n_sequences;
+    uint64_t n_answers;
 } plain_decoder;
 
-/* plain_generate() : an answer by the target alone, with the draws of a session of that seed. */
+/* plain_generate() : an answer by the target alone, with the draws of a session of models_sampling().
+ *   request : max_tokens is read */
 specrt_status plain_generate(plain_decoder *p, const options *o, const models *m,
-                             const int32_t *ids, int32_t n, specrt_generation *g,
-                             specrt_error *err);
+                             const specrt_request *request, const int32_t *ids, int32_t n,
+                             specrt_generation *g, specrt_error *err);
 void plain_close(plain_decoder *p);
 
 /* ---- prompts.c ---- */
@@ -158,7 +165,7 @@ specrt_status reading_resume(const reading *r, const models *m, specrt_error *er
 
 /* reading_begin() : the same, and a session begins as specrt_host_begin() does, from what the target said. */
 specrt_status reading_begin(const reading *r, const models *m, specrt_session *session,
-                            int32_t *first, specrt_error *err);
+                            specrt_verdict *first, specrt_error *err);
 void reading_free(reading *r);
 
 /* ---- record.c ---- */
@@ -167,7 +174,6 @@ void reading_free(reading *r);
 typedef struct record_file {
     struct recorder *recorder;
     specrt_policy *full;
-    specrt_session *whole;
 } record_file;
 
 /* record_open() : the trace that the options name, of a policy; its host is the recorder's. */

@@ -15,7 +15,7 @@
 /* `full` scores the head where it lies; all else packs rows. */
 static int64_t bytes_of(const eval_models *m, const contestant *k) {
     specrt_head_desc head;
-    if (strcmp(specrt_policy_get_info(k->policy)->text, "full") == 0) return 0;
+    if (specrt_policy_get_info(k->policy)->is_full) return 0;
     engine_drafter_head(m->drafter, &head);
     return (int64_t)specrt_policy_get_info(k->policy)->bound *
            (int64_t)specrt_row_bytes(head.dtype, head.n_cols);
@@ -78,8 +78,7 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     if (text) k->bytes_extra = bytes_of(&c->models, k);
     if (a) TRY(compare_align_open(c, k, a, err));
     const engine_drafter *drafter = a ? k->drafter : text ? c->models.drafter : NULL;
-    TRY(engine_decoder_create(c->models.target, drafter, k->policy, &params,
-                              (int32_t)c->options.n_context, &k->decoder, err));
+    TRY(models_decoder(&c->models, &c->options, drafter, k->policy, &params, &k->decoder, err));
     if (a) engine_decoder_align(k->decoder, k->controller);
     return SPECRT_STATUS_OK;
 }
@@ -146,13 +145,17 @@ static void take_sample(comparison *c, contestant *k, int domain, size_t n_promp
 
 static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int domain, bool warm_up,
                               specrt_error *err) {
+    const specrt_sampling sampling = eval_sampling(&c->options, c->prompt, c->turn);
+    const bool keeps = c->stream || (c->turn > 0 && c->remembers);
+    const specrt_request request = {.begin = keeps ? SPECRT_BEGIN_TURN : SPECRT_BEGIN_NEW,
+                                    .max_tokens = warm_up ? 8 : c->options.max_tokens,
+                                    .sampling = &sampling};
     TRY(reserve_turn(c, err));
     for (int i = 0; i < c->n_contestants; i++) {
         contestant *k = &c->contestants[(i + c->n_turns) % c->n_contestants];
         watch_begin(c, k);
         compare_align_begin(k, warm_up);
-        TRY(run_prompt(&c->models, k->decoder, prompt_ids, warm_up ? 8 : c->options.max_tokens,
-                       NULL, NULL, &k->result, err));
+        TRY(run_prompt(&c->models, k->decoder, &request, prompt_ids, NULL, NULL, &k->result, err));
         take_sample(c, k, domain, prompt_ids->n);
     }
     for (int i = 1; i < c->n_contestants; i++)
@@ -170,14 +173,13 @@ static specrt_status run_one(comparison *c, const prompt *p, id_list *ids, bool 
     TRY(chat_prompt(c->chat, p, ids));
     if (!warm_up && c->stream && c->domain >= 0 && c->domain != domain) watch_change(c);
     if (!warm_up) c->domain = domain;
-    c->in_turn = false;
+    c->turn = 0;
     TRY(run_turn(c, ids, domain, warm_up, err));
-    c->in_turn = true;
     const id_list *answer = &c->contestants[PLAIN].result.tokens;
-    for (int i = 1; i < p->n_turns && !warm_up; i++) {
+    while (++c->turn < p->n_turns && !warm_up) {
         TRY(ids_append(ids, answer->ids, (int32_t)answer->n));
         TRY(chat_answered(c->chat, ids));
-        TRY(chat_user(c->chat, p->turns[i], ids));
+        TRY(chat_user(c->chat, p->turns[c->turn], ids));
         TRY(run_turn(c, ids, domain, false, err));
     }
     return SPECRT_STATUS_OK;

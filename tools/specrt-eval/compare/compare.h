@@ -82,7 +82,7 @@ typedef struct comparison {
     bool stream, lists;     /* prompts are one stream; lists are looked into */
     const char *memory;     /* NULL: off */
     bool remembers;         /* later turns begin with what the earlier ones taught */
-    bool in_turn;           /* the turn at hand is not its conversation's first */
+    int turn;               /* of the conversation at hand, from 0 */
     const char *costs_file; /* what auto chooses by; NULL: timed when it is first asked for */
     pass_costs costs;
     align_options align;

@@ -111,14 +111,16 @@ void watch_change(comparison *c) {
 static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
                       const float *logits) {
     cycle_watch *w = (cycle_watch *)user;
-    int32_t n_vocab = sl_tokenizer_n_vocab(w->c->models.tok);
+    const eval_models *m = &w->c->models;
+    int32_t n_logits = engine_get_config(m->target)->n_vocab;
     (void)draft;
     add_event(w);
     if (w->c->stream) watch_add_cycle(w, verdict->n);
     w->n_since += verdict->n;
     for (int32_t i = 0; w->c->lists && i < verdict->n; i++)
         add_position(&w->lists, engine_decoder_session(w->k->decoder),
-                     logits + (size_t)verdict->nodes[i] * (size_t)n_vocab, n_vocab, i);
+                     logits + (size_t)verdict->nodes[i] * (size_t)n_logits,
+                     sl_tokenizer_n_vocab(m->tok), i);
 }
 
 void watch_begin(comparison *c, contestant *k) {
@@ -130,7 +132,6 @@ void watch_begin(comparison *c, contestant *k) {
     w->event_update = w->update = 0;
     w->n_events = -1; /* of this turn none is known yet */
     w->n_since = 0;
-    engine_decoder_keep(k->decoder, c->stream || (c->in_turn && c->remembers));
     engine_decoder_watch(k->decoder, see_cycle, w);
 }
 

@@ -363,16 +363,10 @@ specrt_status plan_decide(plan *p, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static bool scans(const char *policy) {
-    static const char *const sources[] = {"cluster", "group", "centroid", "sketch"};
-    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
-        if (strstr(policy, sources[i])) return true;
-    return false;
-}
-
-/* A choice at the curves' speed, where it beats the best so far. */
+/* A choice at the curves' speed, where it beats the best so far. Curves do not know of what sources read to
+ * choose rows by the drafter's states. */
 static void try_for_auto(const plan *p, int width, plan_choice c, plan_choice *best) {
-    if (c.policy < 0 || scans(specrt_policy_get_info(p->policies[c.policy].policy)->text)) return;
+    if (c.policy < 0 || specrt_policy_get_info(p->policies[c.policy].policy)->by_states) return;
     plan_choose_from_curves(p, width, &c);
     c = plan_at_worst(&c);
     if (c.speed > best->speed) *best = c;

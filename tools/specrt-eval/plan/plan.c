@@ -20,9 +20,10 @@ static specrt_status add_policy(void *user, const char *text, specrt_error *err)
     if (!grown) return sl_error_no_memory_for(err, "a plan");
     p->policies = grown;
     plan_policy *k = &grown[p->n_policies];
-    *k = (plan_policy){.full = strcmp(text, "full") == 0};
+    *k = (plan_policy){0};
     snprintf(k->name, sizeof k->name, "%s", text);
     TRY(models_policy(&p->models, text, &k->policy, err));
+    k->full = specrt_policy_get_info(k->policy)->is_full;
     for (int i = 0; i < p->n_policies; i++)
         if (strcmp(specrt_policy_get_info(grown[i].policy)->text,
                    specrt_policy_get_info(k->policy)->text) == 0) {

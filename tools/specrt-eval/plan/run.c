@@ -33,9 +33,8 @@ static specrt_status open_run(plan *p, plan_run *run, specrt_error *err) {
     specrt_session_params params = models_session(&p->models, &o, 0);
     run->turns = (plan_turn *)calloc((size_t)p->n_prompts, sizeof *run->turns);
     if (!run->turns) return sl_error_no_memory_for(err, "a plan");
-    return engine_decoder_create(p->models.target, p->models.drafter,
-                                 p->policies[run->policy].policy, &params, (int32_t)o.n_context,
-                                 &run->decoder, err);
+    return models_decoder(&p->models, &o, p->models.drafter, p->policies[run->policy].policy,
+                          &params, &run->decoder, err);
 }
 
 static plan_shape asked(const plan *p) {
@@ -76,13 +75,20 @@ void plan_free_runs(plan *p) {
 
 /* ---- decoding ---- */
 
+/* Draws are those of the prompt's number, whatever the order of the runs. */
+static specrt_status answer(const plan *p, engine_decoder *d, int i, run_result *result,
+                            specrt_error *err) {
+    const specrt_sampling sampling = eval_sampling(&p->options, i, 0);
+    const specrt_request request = {.max_tokens = p->options.max_tokens, .sampling = &sampling};
+    return run_prompt(&p->models, d, &request, &p->prompts[i], NULL, NULL, result, err);
+}
+
 static specrt_status run_turn(plan *p, plan_run *run, int i, run_result *result,
                               specrt_error *err) {
     plan_turn *t = run->turn = &run->turns[i];
     *t = (plan_turn){0};
     engine_decoder_watch(run->decoder, see_cycle, run);
-    TRY(run_prompt(&p->models, run->decoder, &p->prompts[i], p->options.max_tokens, NULL, NULL,
-                   result, err));
+    TRY(answer(p, run->decoder, i, result, err));
     t->n_cycles = (double)result->stats.n_cycles;
     t->n_rows = (double)result->stats.n_rows;
     t->seconds = result->seconds;
@@ -93,8 +99,7 @@ static specrt_status run_turn(plan *p, plan_run *run, int i, run_result *result,
 static specrt_status run_plain(plan *p, engine_decoder *plain, int i, run_result *result,
                                specrt_error *err) {
     plan_turn *t = &p->plain[i];
-    TRY(run_prompt(&p->models, plain, &p->prompts[i], p->options.max_tokens, NULL, NULL, result,
-                   err));
+    TRY(answer(p, plain, i, result, err));
     *t = (plan_turn){.n_cycles = (double)result->tokens.n - 1,
                      .seconds = result->seconds,
                      .times = result->times};
@@ -111,8 +116,7 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
     progress bar;
     specrt_status status = SPECRT_STATUS_OK;
     if (plain_too)
-        status = engine_decoder_create(p->models.target, NULL, NULL, &params,
-                                       (int32_t)p->options.n_context, &plain, err);
+        status = models_decoder(&p->models, &p->options, NULL, NULL, &params, &plain, err);
     sl_progress_begin(&bar, p->options.common.progress, phase, "prompts", (uint64_t)p->n_prompts);
     for (int i = 0; status == SPECRT_STATUS_OK && i < p->n_prompts; i++) {
         for (int k = 0; status == SPECRT_STATUS_OK && k < n; k++) {

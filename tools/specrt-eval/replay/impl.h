@@ -153,9 +153,10 @@ specrt_status replay_scratch(const replay *r, float **out, specrt_error *err);
 
 /* visit_sequence() : adds what a policy makes of a sequence to its sums.
  *   session : NULL: the oracle's
- *   scratch : replay_scratch() */
-void visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s, specrt_session *session,
-                    float *scratch);
+ *   scratch : replay_scratch()
+ * @return OK; what the session returned for a recorded cycle that is none, with its own text. */
+specrt_status visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s,
+                             specrt_session *session, float *scratch);
 
 /* ---- open.c ---- */
 

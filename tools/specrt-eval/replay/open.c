@@ -107,56 +107,54 @@ static specrt_status open_embedding(replay *r, specrt_error *err) {
 
 /* ---- policies ---- */
 
-static bool any_of(const char *text, const char *const *words) {
-    for (; *words; words++)
-        if (strstr(text, *words)) return true;
+/* Whether a text names a source that reads the head's rows to choose by: without a model no policy of such a
+ * text can be made, so the text has to say. */
+static bool reads_head(const char *text) {
+    static const char *const words[] = {"cluster",  "group", "centroid", "sketch",
+                                        "dynaspec", "coral", "hybrid"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strstr(text, words[i])) return true;
     return false;
 }
 
 /* Which figures are a run's own. Lists that never change are the same in every run; others are where what
  * they were made of is all there: in a tree not the tokens and states that were extended in vain, in a
  * chain not the states after the last emitted token. */
-static void tell_exact(const replay *r, replay_entrant *e) {
-    const char *text = e->text;
-    bool fixed = !strchr(text, '+') && !strchr(text, '/') &&
-                 (strncmp(text, "full", 4) == 0 || strncmp(text, "static", 6) == 0);
-    bool by_path = e->reads_hidden || strstr(text, "successor"), chain = r->trees[0].topk == 1;
-    bool known = e->recorded && !strstr(text, "mode=async");
+static void tell_exact(const replay *r, replay_entrant *e, const specrt_policy_info *info) {
+    bool fixed = !info->learns && !info->by_level, chain = r->trees[0].topk == 1;
+    bool known = e->recorded && !info->needs_submit;
     fixed &= e->recorded || r->infos[0]->draft == SPECRT_DRAFT_TOP_K;
     for (int i = 0; i < r->params.n_traces; i++)
-        known &= r->infos[i]->n_tree_top > 0 || !strstr(text, "positions=tree");
-    e->exact_coverage = fixed || (known && (chain || !by_path));
-    e->exact_rows = fixed || (known && !e->reads_hidden && (chain || !by_path));
+        known &= r->infos[i]->n_tree_top > 0 || !info->needs_tree_rows;
+    e->exact_coverage = fixed || (known && (chain || !info->by_path));
+    e->exact_rows = fixed || (known && !info->by_states && (chain || !info->by_path));
 }
 
 static specrt_status open_policy(replay *r, const char *text, replay_entrant *e,
                                  specrt_error *err) {
-    static const char *const routed[] = {"cluster",   "group", "centroid", "sketch",
-                                         "successor", "/",     NULL};
-    static const char *const by_hidden[] = {"cluster",  "group", "centroid", "sketch",
-                                            "dynaspec", "coral", NULL};
-    const specrt_trace_info *info = r->infos[0];
+    const specrt_trace_info *trace = r->infos[0];
     specrt_policy_desc desc = {.text = text,
-                               .n_vocab = info->n_ids,
-                               .n_terminators = info->n_terminators,
-                               .terminators = info->terminators,
+                               .n_vocab = trace->n_ids,
+                               .n_terminators = trace->n_terminators,
+                               .terminators = trace->terminators,
                                .target = r->params.model ? r->head : NULL};
     if (r->embedding.rows) desc.embedding = &r->embedding;
-    if (!r->params.model && any_of(text, by_hidden))
+    if (!r->params.model && reads_head(text))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "policy '%.60s': head: expected --model FILE, found none", text);
     TRY(specrt_policy_create(r->bundle, r->head, &desc, &e->policy, err));
-    snprintf(e->text, sizeof e->text, "%s", specrt_policy_get_info(e->policy)->text);
-    e->routed = any_of(e->text, routed);
-    e->reads_hidden = any_of(e->text, by_hidden);
-    e->reads_draft_input = strstr(e->text, "cluster") != NULL;
-    e->d_hidden = specrt_policy_get_info(e->policy)->hidden_width;
-    e->serial = r->params.stream || policy_keeps(e->text);
+    const specrt_policy_info *info = specrt_policy_get_info(e->policy);
+    snprintf(e->text, sizeof e->text, "%s", info->text);
+    e->routed = info->by_level;
+    e->reads_hidden = info->by_states;
+    e->reads_draft_input = info->needs_draft_input;
+    e->d_hidden = info->hidden_width;
+    e->serial = r->params.stream || info->keeps;
     r->keeps_hidden |= e->reads_hidden || e->d_hidden > 0;
     e->recorded = r->n_trees > 0;
     for (int i = 0; i < r->params.n_traces; i++)
         e->recorded &= r->infos[i]->policy && strcmp(r->infos[i]->policy, e->text) == 0;
-    tell_exact(r, e);
+    tell_exact(r, e, info);
     return SPECRT_STATUS_OK;
 }
 

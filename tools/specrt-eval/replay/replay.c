@@ -271,8 +271,15 @@ static specrt_session *session_of(job *j, worker *w, int entrant) {
 static void run_visit(job *j, worker *w, int entrant, int64_t sequence) {
     replay_entrant *e = &j->r->entrants[entrant];
     specrt_session *session = session_of(j, w, entrant);
-    if (session || !e->policy)
-        visit_sequence(j->r, e, &j->b->sequences[sequence], session, w->scratch);
+    specrt_error err;
+    if (!session && e->policy) return;
+    const replay_sequence *s = &j->b->sequences[sequence];
+    if (visit_sequence(j->r, e, s, session, w->scratch) == SPECRT_STATUS_OK) return;
+    (void)specrt_error_set(&err, SPECRT_STATUS_BAD_INPUT,
+                           "policy '%.60s': sequence %d: expected cycles that follow one another, "
+                           "found one that a session refuses: %.300s",
+                           e->text, s->number + 1, specrt_session_last_error(session)->msg);
+    note_failure(j, entrant, &err);
 }
 
 /* One policy and sequence a block, policies one after another; one whose sessions remember takes all of its

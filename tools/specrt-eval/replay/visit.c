@@ -31,6 +31,7 @@ typedef struct visit {
     bool recorded; /* with this policy */
     float slack;   /* slack_of() the recorded cycle at hand; NaN: not asked for yet */
     replay_told told;
+    specrt_status status; /* the first of the session's that is not OK */
 } visit;
 
 static int span_of(int64_t since) {
@@ -42,6 +43,10 @@ static int span_of(int64_t since) {
 static bool holds(const visit *v, int32_t token, int32_t level) {
     if (!v->session) return token >= 0;
     return specrt_session_member(v->session, token, level) != SPECRT_MEMBER_NO;
+}
+
+static void check(visit *v, specrt_status status) {
+    if (v->status == SPECRT_STATUS_OK) v->status = status;
 }
 
 /* ---- what lists hold ---- */
@@ -230,8 +235,9 @@ static void route(visit *v, const replay_cycle *c) {
         if (n > 0) beam.n = n;
         if (i < r->n && c->rows[i].known) last = i;
         if (hidden && level > 0 && last > 0) draft_input = hidden + (int64_t)(last - 1) * d;
-        specrt_session_route(v->session, level, &beam, hidden ? hidden + (int64_t)last * d : NULL,
-                             draft_input);
+        if (!specrt_session_route(v->session, level, &beam,
+                                  hidden ? hidden + (int64_t)last * d : v->scratch, draft_input))
+            check(v, specrt_session_last_error(v->session)->status);
     }
 }
 
@@ -241,7 +247,9 @@ static void observe(visit *v, const specrt_draft *draft, const specrt_verdict *v
                     specrt_target_rows *rows, const float *hidden) {
     rows->hidden = hidden;
     rows->d_hidden = hidden ? v->s->info->d_target : 0;
-    specrt_session_observe(v->session, draft, verdict, rows);
+    check(v, specrt_session_finish(v->session, NULL));
+    if (v->status == SPECRT_STATUS_OK)
+        check(v, specrt_session_observe(v->session, draft, verdict, rows));
 }
 
 static bool wants_hidden(const visit *v, const specrt_trace_record *r) {
@@ -252,7 +260,8 @@ static bool wants_hidden(const visit *v, const specrt_trace_record *r) {
 static void learn_recorded(visit *v, const replay_cycle *c) {
     const specrt_trace_record *r = &c->r;
     specrt_draft draft = {
-        r->n_nodes, r->tree_tokens, r->tree_parents, c->depths, c->masks, r->tree_logprobs, NULL};
+        r->n_nodes, r->tree_tokens, r->tree_parents, c->depths, c->masks, r->tree_logprobs, NULL,
+        0};
     specrt_verdict verdict;
     specrt_target_rows rows = {.ids = c->best, .k = replay_best_width(v->s->info)};
     const float *hidden = NULL;
@@ -333,7 +342,7 @@ static void learn(visit *v, place last) {
     p.k = replay_best_width(v->s->info);
     if (!add_path(v, &p, last)) return;
     add_trees(v, &p, last);
-    specrt_draft draft = {p.n, p.tokens, p.parents, p.depths, p.masks, p.logprobs, NULL};
+    specrt_draft draft = {p.n, p.tokens, p.parents, p.depths, p.masks, p.logprobs, NULL, 0};
     specrt_target_rows rows = {.ids = p.best, .k = p.k};
     const float *hidden = NULL;
     int32_t d = v->s->info->d_target, node = p.verdict.n - 1; /* events read the last one alone */
@@ -381,9 +390,13 @@ static void begin(visit *v) {
     const specrt_trace_record *p = &v->s->prompt;
     specrt_target_rows rows = {.ids = p->top_ids, .k = v->s->info->n_top};
     bool should_continue = v->r->params.stream && v->s->number > 0;
-    specrt_session_begin(v->session, should_continue ? SPECRT_BEGIN_TURN : SPECRT_BEGIN_NEW, 0);
-    specrt_session_prefill(v->session, p->tokens, p->n, p->top_ids ? &rows : NULL);
-    if (v->s->n_cycles > 0) specrt_session_start(v->session, v->s->cycles[0].r.tree_tokens[0]);
+    const specrt_request request = {.begin =
+                                        should_continue ? SPECRT_BEGIN_TURN : SPECRT_BEGIN_NEW};
+    check(v, specrt_session_begin(v->session, &request));
+    if (v->status == SPECRT_STATUS_OK)
+        check(v, specrt_session_prefill(v->session, p->tokens, p->n, p->top_ids ? &rows : NULL));
+    if (v->s->n_cycles > 0 && v->status == SPECRT_STATUS_OK)
+        check(v, specrt_session_start(v->session, v->s->cycles[0].r.tree_tokens[0]));
 }
 
 /* Sums over sequences are of whole numbers, so that it does not matter who comes first. */
@@ -418,18 +431,19 @@ static int64_t rows_of(const visit *v) {
     return stats.n_rows;
 }
 
-void visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s, specrt_session *session,
-                    float *scratch) {
+specrt_status visit_sequence(replay *r, replay_entrant *e, const replay_sequence *s,
+                             specrt_session *session, float *scratch) {
     visit v = {.r = r, .e = e, .s = s, .session = session, .scratch = scratch, .since = s->topic};
     v.recorded = s->info->policy && strcmp(s->info->policy, e->text) == 0;
     open_told(&v);
     if (session) begin(&v);
     if (session) v.sums.n_rows = -rows_of(&v);
-    for (place at = {0, 0}; at.cycle < s->n_cycles; at.cycle++)
+    for (place at = {0, 0}; at.cycle < s->n_cycles && v.status == SPECRT_STATUS_OK; at.cycle++)
         for (at.row = 0; at.row < s->cycles[at.cycle].r.n; at.row++) look_at_token(&v, at);
     if (session)
         v.sums.n_rows += rows_of(&v);
     else
         v.sums.n_rows = (v.sums.n_cycles = s->n_cycles) * (int64_t)s->info->n_vocab;
     merge(&v);
+    return v.status;
 }

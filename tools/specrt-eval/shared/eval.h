@@ -96,25 +96,32 @@ void models_close(eval_models *m);
 typedef specrt_status policy_taker(void *user, const char *text, specrt_error *err);
 specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user, specrt_error *err);
 
-/* policy_keeps() : whether what a source learnt outlives a prompt, so that prompts cannot change places. */
-static inline bool policy_keeps(const char *text) {
-    return strstr(text, "keep=on") != NULL;
-}
-
 /* models_policy() : a policy for its drafter (of auto: auto_policy()); terminators are the tokenizer's. */
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err);
 
-bool models_ends(const eval_models *m, int32_t token); /* a terminator */
+/* models_ends() : whether a token is a terminator, of the tokenizer or, as for policies, of the bundle. */
+bool models_ends(const eval_models *m, int32_t token);
 
 /* eval_tree() : a tree with the runtime's defaults for 0; on failure as it was asked for. */
 specrt_status eval_tree(const specrt_tree_params *asked, specrt_tree_params *out,
                         specrt_error *err);
 
-/* models_session() : what trees and sampling the options ask for; `sequence` keys the draws. A tree that is
- * refused stays as asked for, so that its session says why. */
-specrt_session_params models_session(const eval_models *m, const eval_options *o,
-                                     uint64_t sequence);
+/* eval_sampling() : the sampling that the options ask for, keyed by the number of a prompt, from 0, and of a
+ * turn of its conversation. Equal prompts are answered differently, and all verbs answer a prompt alike. */
+specrt_sampling eval_sampling(const eval_options *o, int number, int turn);
+
+/* models_session() : what trees and sampling the options ask for; its draws are those of a prompt's turns,
+ * one after the other. A tree that is refused stays as asked for, so that its session says why. */
+specrt_session_params models_session(const eval_models *m, const eval_options *o, int number);
+
+/* models_decoder() : a decoder over the target, with the tokenizer's vocabulary and the options' context.
+ *   drafter, policy : NULL: plain decoding
+ * @return as engine_decoder_create() */
+specrt_status models_decoder(const eval_models *m, const eval_options *o,
+                             const engine_drafter *drafter, const specrt_policy *policy,
+                             const specrt_session_params *params, engine_decoder **out,
+                             specrt_error *err);
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
@@ -157,11 +164,13 @@ typedef struct run_result {
     specrt_session_stats stats; /* of this turn alone; zero when plain */
 } run_result;
 
-/* run_prompt() : decode one turn, until a terminator, max_tokens or the context's end.
- * @return BAD_INPUT for a prompt that is empty, too long or of no such tokens.
- *   each : called with new tokens as they come; may be NULL */
-specrt_status run_prompt(const eval_models *m, engine_decoder *d, const id_list *input,
-                         int64_t max_tokens,
+/* run_prompt() : decodes one turn, until a terminator, max_tokens or the context's end.
+ *   request : as for engine_decoder_begin(). max_tokens cuts the answer, but statistics count the last cycle
+ *       whole, so that the accept length does not depend on the limit
+ *   each : called with new tokens as they come; may be NULL
+ * @return BAD_INPUT for a prompt that is empty, too long or has other tokens. */
+specrt_status run_prompt(const eval_models *m, engine_decoder *d, const specrt_request *request,
+                         const id_list *input,
                          void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
                          run_result *out, specrt_error *err);
 

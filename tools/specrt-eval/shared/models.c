@@ -154,21 +154,26 @@ bool models_ends(const eval_models *m, int32_t token) {
     const int32_t *ends = sl_tokenizer_terminators(m->tok, &n);
     for (int32_t i = 0; i < n; i++)
         if (ends[i] == token) return true;
-    return false;
+    return sl_bundle_ends(m->bundle, token);
 }
 
-specrt_session_params models_session(const eval_models *m, const eval_options *o,
-                                     uint64_t sequence) {
+specrt_sampling eval_sampling(const eval_options *o, int number, int turn) {
+    return (specrt_sampling){.temperature = (float)o->temperature,
+                             .top_k = (int32_t)o->top_k,
+                             .top_p = (float)o->top_p,
+                             .min_p = (float)o->min_p,
+                             .seed = (uint64_t)o->common.seed,
+                             .session = (uint64_t)number + 1,
+                             .generation = (uint64_t)turn};
+}
+
+specrt_session_params models_session(const eval_models *m, const eval_options *o, int number) {
     specrt_session_params p = {
         .tree = {.num_steps = (int32_t)o->num_steps,
                  .topk = (int32_t)o->topk,
                  .num_draft_tokens = (int32_t)o->num_draft_tokens},
-        .sampling = {.temperature = (float)o->temperature,
-                     .top_k = (int32_t)o->top_k,
-                     .top_p = (float)o->top_p,
-                     .min_p = (float)o->min_p,
-                     .seed = (uint64_t)o->common.seed,
-                     .sequence = sequence},
+        .sampling = eval_sampling(o, number, 0),
+        .n_logits = engine_get_config(m->target)->n_vocab,
         .draft = o->sampled_drafts ? SPECRT_DRAFT_SAMPLED : SPECRT_DRAFT_TOP_K,
         .draft_temperature = (float)o->draft_temperature,
         .submit = specrt_worker_submit,
@@ -179,4 +184,12 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
     eval_tree(&p.tree, &p.tree, NULL);
     if (whole_chain) p.tree.num_draft_tokens = p.tree.num_steps + 1;
     return p;
+}
+
+specrt_status models_decoder(const eval_models *m, const eval_options *o,
+                             const engine_drafter *drafter, const specrt_policy *policy,
+                             const specrt_session_params *params, engine_decoder **out,
+                             specrt_error *err) {
+    return engine_decoder_create(m->target, drafter, policy, params, sl_tokenizer_n_vocab(m->tok),
+                                 (int32_t)o->n_context, out, err);
 }

@@ -20,16 +20,6 @@ specrt_status ids_append(id_list *ids, const int32_t *tokens, int32_t n) {
     return SPECRT_STATUS_OK;
 }
 
-/* How many of the new tokens belong to the answer: up to a terminator, it included, or the limit. */
-static int32_t cut(const eval_models *m, const int32_t *tokens, int32_t n, int64_t left,
-                   bool *ended) {
-    int32_t kept = 0, most = left < n ? (int32_t)left : n;
-    bool ends = false;
-    while (kept < most && !ends) ends = models_ends(m, tokens[kept++]);
-    *ended = ends || kept == left;
-    return kept;
-}
-
 /* Statistics go on where a session keeps what it learnt. */
 static void subtract_stats(specrt_session_stats *s, const specrt_session_stats *before) {
     s->n_cycles -= before->n_cycles;
@@ -45,35 +35,51 @@ static void subtract_stats(specrt_session_stats *s, const specrt_session_stats *
     for (int i = 0; i <= SPECRT_TREE_MAX_NODES; i++) s->n_by_length[i] -= before->n_by_length[i];
 }
 
-specrt_status run_prompt(const eval_models *m, engine_decoder *d, const id_list *input,
-                         int64_t max_tokens,
-                         void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
-                         run_result *out, specrt_error *err) {
-    const int32_t *tokens;
-    int32_t n = 1;
-    out->tokens.n = 0;
-    out->stats = (specrt_session_stats){0};
+/* A prompt that cannot be answered is the file's fault, not the command line's. */
+static specrt_status begin_prompt(engine_decoder *d, const specrt_request *request,
+                                  const id_list *input, specrt_error *err) {
+    specrt_request whole = *request;
+    whole.max_tokens = 0;
     if (input->n > INT32_MAX)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "prompt: expected fewer tokens, found %zu", input->n);
-    specrt_session_stats before = {0};
-    specrt_status status = engine_decoder_begin(d, input->ids, (int32_t)input->n, err);
-    if (status == SPECRT_STATUS_BAD_ARG && err) err->status = SPECRT_STATUS_BAD_INPUT;
-    if (status != SPECRT_STATUS_OK)
-        return status == SPECRT_STATUS_BAD_ARG ? SPECRT_STATUS_BAD_INPUT : status;
-    if (engine_decoder_session(d)) specrt_session_get_stats(engine_decoder_session(d), &before);
-    double began = sl_measure_seconds();
-    for (bool ended = false; !ended && n > 0;) {
-        if (engine_decoder_next(d, &tokens, &n) != SPECRT_STATUS_OK)
-            return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "a decoding step failed");
-        n = cut(m, tokens, n, max_tokens - (int64_t)out->tokens.n, &ended);
-        if (ids_append(&out->tokens, tokens, n) != SPECRT_STATUS_OK)
+    specrt_status status = engine_decoder_begin(d, &whole, input->ids, (int32_t)input->n, err);
+    if (status != SPECRT_STATUS_BAD_ARG) return status;
+    if (err) err->status = SPECRT_STATUS_BAD_INPUT;
+    return SPECRT_STATUS_BAD_INPUT;
+}
+
+static specrt_status take_answer(const eval_models *m, engine_decoder *d, int64_t max_tokens,
+                                 void (*each)(void *user, const int32_t *tokens, int32_t n),
+                                 void *user, id_list *out, specrt_error *err) {
+    for (bool ended = false; !ended;) {
+        const specrt_verdict *v;
+        int64_t left = max_tokens - (int64_t)out->n;
+        TRY(engine_decoder_next(d, &v, err));
+        int32_t n = v->n < left ? v->n : (int32_t)left;
+        if (ids_append(out, v->tokens, n) != SPECRT_STATUS_OK)
             return sl_error_no_memory_for(err, "an answer");
-        if (each) each(user, tokens, n);
+        if (each) each(user, v->tokens, n);
+        ended = v->end != SPECRT_END_NONE || n == left || models_ends(m, v->tokens[n - 1]);
     }
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status run_prompt(const eval_models *m, engine_decoder *d, const specrt_request *request,
+                         const id_list *input,
+                         void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
+                         run_result *out, specrt_error *err) {
+    const specrt_session *session = engine_decoder_session(d);
+    specrt_session_stats before = {0};
+    out->tokens.n = 0;
+    out->stats = before;
+    TRY(begin_prompt(d, request, input, err));
+    if (session) specrt_session_get_stats(session, &before);
+    double began = sl_measure_seconds();
+    TRY(take_answer(m, d, request->max_tokens, each, user, &out->tokens, err));
     out->times = *engine_decoder_times(d);
     out->seconds = sl_measure_seconds() - began - out->times.watch;
-    if (engine_decoder_session(d)) specrt_session_get_stats(engine_decoder_session(d), &out->stats);
+    if (session) specrt_session_get_stats(session, &out->stats);
     subtract_stats(&out->stats, &before);
     return SPECRT_STATUS_OK;
 }
