@@ -1861,9 +1861,9 @@ typedef struct specrt_cuda_session_params {
      * one the next */
     specrt_sampling sampling;
     int32_t n_batch; /* sequences; 0: 1 */
-    int32_t
-        n_logits; /* columns of the target's logits; required. Ids at or above the policy's n_vocab are
-                       * padding: never emitted or accepted */
+    /* Columns of the target's logits; required. Ids at or above the policy's n_vocab are padding: never
+     * emitted or accepted */
+    int32_t n_logits;
     specrt_dtype hidden; /* of draft hidden states: f32, f16, bf16; f32 if a router reads them */
     specrt_draft_kind draft; /* sampled: chains, which need 8 more bytes per row and level */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
