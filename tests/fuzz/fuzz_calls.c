@@ -1,6 +1,7 @@
-/* fuzz_calls.c : calls on two sessions in any order, with arguments that fit and others. Whatever came before,
- * a token that a session emits is plain decoding's and within the vocabulary, although columns of padding are
- * the greatest; what is refused says why in one line. The first byte chooses policy, sampling and drafts. */
+/* fuzz_calls.c : calls on two sessions in any order, with arguments that fit and others. Whatever came
+ * before, calls that are OK came in the order of specrt.h. A token that a session emits is plain decoding's
+ * and within the vocabulary, although columns of padding are the greatest. What is refused says why in one
+ * line. The first byte chooses policy, sampling and drafts. */
 #include "calls_model.h"
 
 #include <stdio.h>
