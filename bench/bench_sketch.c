@@ -66,16 +66,20 @@ static void open_all(bench *b) {
     require(specrt_head_bind(NULL, &desc, NULL, &b->head, &err), &err);
 }
 
+static const int32_t root = 1; /* of every cycle */
+
 static specrt_session *session(bench *b, const char *text) {
     specrt_policy_desc pd = {.text = text};
-    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 60}};
+    specrt_session_params params = {.tree = {.num_steps = 6, .topk = TOPK, .num_draft_tokens = 60},
+                                    .n_logits = b->n_rows};
     specrt_policy *policy;
     specrt_session *out;
     specrt_error err;
     require(specrt_policy_create(b->bundle, b->head, &pd, &policy, &err), &err);
     require(specrt_session_create(policy, &params, NULL, &out, &err), &err);
-    specrt_session_begin(out, SPECRT_BEGIN_NEW, 0);
-    require(specrt_session_start(out, 1), &err);
+    require(specrt_session_begin(out, NULL), specrt_session_last_error(out));
+    require(specrt_session_prefill(out, &root, 1, NULL), specrt_session_last_error(out));
+    require(specrt_session_start(out, root), specrt_session_last_error(out));
     return out;
 }
 
@@ -88,8 +92,8 @@ static void level(bench *b, specrt_session *s, int32_t n, times *best) {
     static const float path[BEAMS] = {0, -1, -1, -2, -2, -2, -3, -3, -3, -3};
     static const int32_t tokens[BEAMS] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
     specrt_beam beam = {n, tokens, NULL, path};
-    specrt_error err = {SPECRT_STATUS_OK, "start"};
-    require(specrt_session_start(s, 1), &err); /* a cycle routes each level once */
+    require(specrt_session_observe_chain(s, &root, 1, 0, root, NULL), /* the next cycle */
+            specrt_session_last_error(s));
     double start = sl_measure_seconds();
     const specrt_shortlist *shortlist = specrt_session_route(s, 0, &beam, b->hidden, NULL);
     keep_least(&best->route, start);

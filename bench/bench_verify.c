@@ -47,7 +47,7 @@ read_words(const float *x, size_t n) {
 static specrt_verifier *make(const specrt_sampling *sampling) {
     specrt_verifier *v;
     specrt_error err;
-    if (specrt_verifier_create(N_VOCAB, sampling, NULL, &v, &err) != SPECRT_STATUS_OK)
+    if (specrt_verifier_create(N_VOCAB, N_VOCAB, sampling, NULL, &v, &err) != SPECRT_STATUS_OK)
         fprintf(stderr, "%s\n", err.msg), exit(1);
     return v;
 }
@@ -76,14 +76,14 @@ static void run_draws(bench *b) {
         const char *name;
         specrt_sampling sampling;
     } distributions[] = {
-        {"greedy", {0, 0, 0, 0, 1, 0}},
-        {"temperature 1", {1, 0, 0, 0, 1, 0}},
-        {"min-p 0.05", {1, 0, 0, 0.05f, 1, 0}},
-        {"top-k 40", {1, 40, 0, 0, 1, 0}},
-        {"top-k 4000", {1, 4000, 0, 0, 1, 0}},
-        {"top-p 0.95", {1, 0, 0.95f, 0, 1, 0}},
-        {"top-p 0.95, temperature 3", {3, 0, 0.95f, 0, 1, 0}},
-        {"top-k 40, top-p 0.95, min-p 0.05", {0.7f, 40, 0.95f, 0.05f, 1, 0}},
+        {"greedy", {0, 0, 0, 0, 1, 1, 0}},
+        {"temperature 1", {1, 0, 0, 0, 1, 1, 0}},
+        {"min-p 0.05", {1, 0, 0, 0.05f, 1, 1, 0}},
+        {"top-k 40", {1, 40, 0, 0, 1, 1, 0}},
+        {"top-k 4000", {1, 4000, 0, 0, 1, 1, 0}},
+        {"top-p 0.95", {1, 0, 0.95f, 0, 1, 1, 0}},
+        {"top-p 0.95, temperature 3", {3, 0, 0.95f, 0, 1, 1, 0}},
+        {"top-k 40, top-p 0.95, min-p 0.05", {0.7f, 40, 0.95f, 0.05f, 1, 1, 0}},
     };
     enum { N_DISTRIBUTIONS = sizeof distributions / sizeof *distributions };
     static double seconds[N_DISTRIBUTIONS][N_ROUNDS];
@@ -108,7 +108,7 @@ static void run_chain(bench *b) {
     static double propose[N_ROUNDS], verify[N_ROUNDS];
     static float probs[N_STEPS][N_LIST];
     static int32_t ids[N_LIST];
-    const specrt_sampling sampling = {1, 0, 0, 0, 1, 0};
+    const specrt_sampling sampling = {1, 0, 0, 0, 1, 1, 0};
     specrt_verifier *v = make(&sampling);
     int64_t n_emitted = 0;
     for (int i = 0; i < N_LIST; i++) ids[i] = i;

@@ -29,24 +29,39 @@ static int32_t random_below(int32_t n) {
     return fixture_below(&random_state, n);
 }
 
-/* A cycle: its tree comes from the shortlist; of the target's best n_new are any token.
+static void require(specrt_session *s, specrt_status status) {
+    if (status != SPECRT_STATUS_OK)
+        fprintf(stderr, "bench_window: %s\n", specrt_session_last_error(s)->msg), exit(1);
+}
+
+/* A cycle: its tree comes from the shortlist, a path and children of its root; of the target's best n_new are
+ * any token.
+ *   root : the last emitted token, in and out
  * @return the seconds that learning from it took. */
-static double observe(specrt_session *s, int32_t n_new) {
-    static int32_t tokens[N_DRAFT], parents[N_DRAFT], best[N_DRAFT * K];
+static double observe(specrt_session *s, int32_t n_new, int32_t *root) {
+    static int32_t tokens[N_DRAFT], parents[N_DRAFT], depths[N_DRAFT], best[N_DRAFT * K];
+    static float logprobs[N_DRAFT];
     const specrt_segment *packed = &specrt_session_shortlist(s)->segments[0];
-    specrt_draft draft = {N_DRAFT, tokens, parents, NULL, NULL, NULL, NULL};
+    specrt_draft draft = {N_DRAFT, tokens, parents, depths, NULL, logprobs, NULL};
     specrt_verdict verdict = {.n = N_ACCEPTED};
     specrt_target_rows rows = {.ids = best, .k = K};
-    for (int i = 0; i < N_DRAFT; i++) tokens[i] = packed->ids[random_below(packed->n_rows)];
+    for (int i = 0; i < N_DRAFT; i++) {
+        tokens[i] = i > 0 ? packed->ids[random_below(packed->n_rows)] : *root;
+        parents[i] = i < N_ACCEPTED ? i - 1 : 0;
+        depths[i] = i < N_ACCEPTED ? i : 1;
+    }
     for (int i = 0; i < N_DRAFT * K; i++) best[i] = tokens[i % N_DRAFT];
     for (int i = 0; i < n_new; i++) best[i * (N_DRAFT * K / n_new)] = random_below(N_VOCAB);
     for (int i = 0; i < N_ACCEPTED; i++) {
         verdict.nodes[i] = i;
-        verdict.tokens[i] = tokens[i];
+        verdict.tokens[i] = tokens[i + 1];
     }
+    require(s, specrt_session_finish(s, NULL));
     double start = sl_measure_seconds();
-    specrt_session_observe(s, &draft, &verdict, &rows);
-    return sl_measure_seconds() - start;
+    require(s, specrt_session_observe(s, &draft, &verdict, &rows));
+    double seconds = sl_measure_seconds() - start;
+    *root = verdict.tokens[N_ACCEPTED - 1];
+    return seconds;
 }
 
 typedef struct row {
@@ -58,19 +73,22 @@ typedef struct row {
 /* Fills a row but for its first two fields. */
 static void run(const specrt_head *head, const float *hidden, float *logits, row *out) {
     static double product[N_CYCLES], level[N_CYCLES], update[N_CYCLES];
-    specrt_policy_desc desc = {.text = out->policy};
+    const specrt_policy_desc desc = {.text = out->policy};
+    const specrt_session_params params = {.n_logits = N_VOCAB};
+    int32_t root = 1;
     specrt_policy *policy;
     specrt_session *s;
     specrt_session_stats stats;
     specrt_error err;
     if (specrt_policy_create(NULL, head, &desc, &policy, &err) != SPECRT_STATUS_OK ||
-        specrt_session_create(policy, NULL, NULL, &s, &err) != SPECRT_STATUS_OK)
+        specrt_session_create(policy, &params, NULL, &s, &err) != SPECRT_STATUS_OK)
         fprintf(stderr, "bench_window: %s\n", err.msg), exit(1);
+    require(s, specrt_session_begin(s, NULL));
     for (int i = 0; i < 3 * N_COLS; i++) { /* a long prompt: the window is full */
         int32_t token = random_below(N_VOCAB);
-        specrt_session_prefill(s, &token, 1, NULL);
+        require(s, specrt_session_prefill(s, &token, 1, NULL));
     }
-    specrt_session_start(s, 1);
+    require(s, specrt_session_start(s, root));
     specrt_session_get_stats(s, &stats);
     int64_t n_before = stats.n_copied;
     for (int i = 0; i < N_CYCLES; i++) {
@@ -79,7 +97,7 @@ static void run(const specrt_head *head, const float *hidden, float *logits, row
         product[i] = sl_measure_seconds() - start;
         specrt_shortlist_logits(specrt_session_shortlist(s), hidden, TOPK, logits);
         level[i] = sl_measure_seconds() - start - product[i];
-        update[i] = observe(s, out->n_new);
+        update[i] = observe(s, out->n_new, &root);
     }
     specrt_session_get_stats(s, &stats);
     out->shortlist = (double)stats.n_rows / N_CYCLES;

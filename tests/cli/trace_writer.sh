@@ -11,7 +11,8 @@ V, D, E, TOP, DRAFT, NODES = 5000, 24, 16, 10, 64, 30
 rng = np.random.default_rng(7)
 info = dict(n_vocab=V, d_target=D, d_draft=E, n_top=TOP, n_draft_top=DRAFT, n_tree_top=3)
 said = dict(tree=(4, 3, NODES), temperature=0.5, n_ids=4990, terminators=(7, 9), policy="full")
-ids = lambda *shape: rng.integers(0, V, shape)
+ids = lambda *shape: rng.integers(0, said["n_ids"], shape)
+last = 0
 class Tensor:  # as torch has them: numpy does not take one from a device
     def __init__(self, x): self.x = x
     def __len__(self): return len(self.x)
@@ -42,7 +43,10 @@ with trace_writer.TraceWriter("written.trace", **info, **said) as trace:
             show(f"s domain {i}:", arrays)
             continue
         order, scores, sums = best(rng.standard_normal((n, V)), DRAFT)
-        arrays.update(nodes=np.arange(n), tree_tokens=ids(NODES), tree_parents=np.arange(NODES) - 1,
+        tree, root = ids(NODES), arrays["tokens"][-1]  # the next cycle's: the last emitted token
+        tree[0], tree[1:n] = last, arrays["tokens"][:-1]
+        last = root
+        arrays.update(nodes=np.arange(n), tree_tokens=tree, tree_parents=np.arange(NODES) - 1,
                       tree_logprobs=-np.arange(NODES) / 7, draft_ids=order, draft_logits=scores,
                       draft_logsumexp=sums, target_hidden=rng.standard_normal((n, D)))
         if i % 2:

@@ -47,14 +47,14 @@ static void check_canonical(const specrt_policy *policy) {
 
 /* A prompt, and two cycles to learn from. */
 static void serve(const specrt_policy *policy) {
-    static const int32_t prompt[] = {1, 5, 9};
     const specrt_session_params params = {
         .tree = {.num_steps = SECTION_STEPS, .topk = SECTION_TOPK, .num_draft_tokens = 8},
+        .n_logits = N_VOCAB,
         .submit = run_now};
     specrt_target_rows rows = {.logits = section_weights()};
     specrt_session *s;
     if (specrt_session_create(policy, &params, NULL, &s, NULL)) return;
-    if (specrt_session_prefill(s, prompt, 3, &rows)) abort();
+    section_begin(s, NULL, &rows);
     rows.hidden = section_weights();
     rows.d_hidden = specrt_policy_get_info(policy)->hidden_width;
     for (int cycle = 0; cycle < 2; cycle++) {

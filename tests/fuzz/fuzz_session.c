@@ -17,7 +17,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     const specrt_head_desc rows = {.rows = section_weights(), .n_rows = N_VOCAB, .n_cols = N_COLS};
     const specrt_session_params params = {
-        .tree = {.num_steps = SECTION_STEPS, .topk = SECTION_TOPK, .num_draft_tokens = 8}};
+        .tree = {.num_steps = SECTION_STEPS, .topk = SECTION_TOPK, .num_draft_tokens = 8},
+        .n_logits = N_VOCAB};
     static uint8_t *bytes; /* kept: the bundle lies in it */
     size_t n_graph, n_ranks, n;
     specrt_error err = {SPECRT_STATUS_OK, ""};
@@ -44,11 +45,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 
 /* Two cycles and the next turn's prompt. */
 static void serve(specrt_session *s) {
-    static const int32_t prompt[] = {1, 5, 9};
+    const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
     specrt_target_rows rows = {.logits = section_weights()};
-    if (specrt_session_begin(s, SPECRT_BEGIN_TURN, 3) ||
-        specrt_session_prefill(s, prompt, 3, &rows))
-        abort();
+    section_begin(s, &turn, &rows);
     for (int cycle = 0; cycle < 2; cycle++) {
         const specrt_verdict verdict = {.n = 1, .tokens = {40 + cycle}};
         specrt_draft draft;
@@ -60,11 +59,14 @@ static void serve(specrt_session *s) {
 static void load(specrt_session *s, const uint8_t *bytes, size_t n) {
     static uint8_t first[MAX_BYTES], second[MAX_BYTES];
     size_t n_first, n_second;
-    specrt_error err = {SPECRT_STATUS_OK, ""};
-    specrt_status status = specrt_session_load(s, bytes, n, &err);
-    if (status != err.status || strchr(err.msg, '\n')) abort();
+    specrt_status status = specrt_session_load(s, bytes, n);
+    if (status != SPECRT_STATUS_OK) {
+        const specrt_error *err = specrt_session_last_error(s);
+        if (err->status != status || !err->msg[0] || strchr(err->msg, '\n')) abort();
+        if (specrt_session_begin(s, NULL)) abort();
+    }
     if (specrt_session_save(s, first, sizeof first, &n_first)) abort();
-    if (specrt_session_load(s, first, n_first, &err)) abort();
+    if (specrt_session_load(s, first, n_first)) abort();
     if (specrt_session_save(s, second, sizeof second, &n_second)) abort();
     if (n_first != n_second || memcmp(first, second, n_first) != 0) abort();
     serve(s);

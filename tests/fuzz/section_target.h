@@ -44,11 +44,11 @@ static inline void section_check(const specrt_shortlist *shortlist, int32_t n_vo
         }
 }
 
-/* A cycle up to what the target would verify. */
+/* A cycle up to what the target would verify, of a session that has a root. */
 static inline void section_draft(specrt_session *s, int32_t n_vocab, specrt_draft *draft) {
     static float logits[SECTION_TOPK * 4 * SECTION_MAX_ROWS];
-    specrt_beam beam = {1, &(int32_t){0}, NULL, &(float){0}};
-    if (specrt_session_start(s, 0)) abort();
+    specrt_beam beam;
+    if (specrt_session_get_beam(s, &beam)) abort();
     for (int32_t level = 0; beam.n > 0; level++) {
         const float *draft_input = section_weights() + level, *hidden = draft_input + level;
         if (specrt_session_expand(s, hidden, draft_input, beam.n, &beam)) abort();
@@ -58,7 +58,16 @@ static inline void section_draft(specrt_session *s, int32_t n_vocab, specrt_draf
             abort();
         section_check(shortlist, n_vocab, logits);
     }
-    specrt_session_finish(s, draft);
+    if (specrt_session_finish(s, draft)) abort();
+}
+
+/* A prompt and the first token after it. */
+static inline void section_begin(specrt_session *s, const specrt_request *request,
+                                 const specrt_target_rows *rows) {
+    static const int32_t prompt[] = {1, 5, 9};
+    if (specrt_session_begin(s, request) || specrt_session_prefill(s, prompt, 3, rows) ||
+        specrt_session_start(s, 0))
+        abort();
 }
 
 /* A session of such a policy over a head of these sizes, if there is one. */
@@ -70,7 +79,8 @@ static inline void section_serve(const specrt_bundle *bundle, const char *text, 
         .rows = section_weights(), .n_rows = n_rows, .n_cols = n_embed};
     specrt_policy_desc desc = {.text = text, .embedding = n_embed ? &embedding : NULL};
     specrt_session_params params = {
-        .tree = {.num_steps = SECTION_STEPS, .topk = SECTION_TOPK, .num_draft_tokens = 8}};
+        .tree = {.num_steps = SECTION_STEPS, .topk = SECTION_TOPK, .num_draft_tokens = 8},
+        .n_logits = n_rows};
     specrt_head *head;
     specrt_policy *policy = NULL;
     specrt_session *s = NULL;
@@ -79,8 +89,10 @@ static inline void section_serve(const specrt_bundle *bundle, const char *text, 
         return;
     if (specrt_head_bind(NULL, &head_desc, NULL, &head, NULL)) return;
     if (!specrt_policy_create(bundle, head, &desc, &policy, NULL) &&
-        !specrt_session_create(policy, &params, NULL, &s, NULL))
+        !specrt_session_create(policy, &params, NULL, &s, NULL)) {
+        section_begin(s, NULL, NULL);
         section_draft(s, n_rows, &draft);
+    }
     specrt_session_close(s);
     specrt_policy_close(policy);
     specrt_head_close(head);

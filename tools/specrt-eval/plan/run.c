@@ -8,6 +8,12 @@
 #include "base/error.h"
 #include "base/progress.h"
 
+/* Accepted tokens of a chain. Where the answer's end cut it, its last token may be a drafted one. */
+static int32_t chain_accepted(const specrt_draft *draft, const specrt_verdict *verdict) {
+    int32_t n = verdict->n;
+    return n < draft->n && draft->tokens[n] == verdict->tokens[n - 1] ? n : n - 1;
+}
+
 static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdict *verdict,
                       const float *logits) {
     const plan_run *run = (const plan_run *)user;
@@ -16,7 +22,8 @@ static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdic
     for (int s = 0; s < run->n_shapes; s++) {
         const plan_shape *shape = &run->shapes[s];
         if (shape->topk == 1) {
-            plan_tally_chain(&t->tally[s], draft->n - 1, verdict->n - 1, shape->num_steps);
+            plan_tally_chain(&t->tally[s], draft->n - 1, chain_accepted(draft, verdict),
+                             shape->num_steps);
             continue;
         }
         t->tally[s].tokens += plan_tree_tokens(draft, verdict, shape);
