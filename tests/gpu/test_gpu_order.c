@@ -232,7 +232,7 @@ static void test_others(void) {
 
 /* --- graphs --- */
 
-/* The first cycle of a generation, whose draft alone is a graph: the host sees verify() without finish(). */
+/* The first cycle of a generation. Its draft alone is a graph: the host sees no finish() before verify(). */
 static void graph_draft(batch *b) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
