@@ -5,6 +5,7 @@
  *     llama_convert KEY=VALUE IN.gguf OUT.gguf     KEY of "<architecture>.<key>", an f32; or
  *     llama_convert causal=false IN.gguf OUT.gguf
  *     llama_convert tokens=reversed IN.gguf OUT.gguf
+ *     llama_convert cut=N IN.gguf OUT.gguf         without its last N tokens, and their rows
  *     llama_convert template=llama3 IN.gguf OUT.gguf
  *     llama_convert mamba IN.gguf OUT.gguf         recurrent: one layer of zeros, with IN's tokens
  *     llama_convert granite=SCALE IN.gguf OUT.gguf a llama as a Granite, which divides its logits
@@ -36,15 +37,38 @@ static int requantise(enum llama_ftype type, const char *in, const char *out) {
     return (int)llama_model_quantize(in, out, &p);
 }
 
-static void reverse_tokens(struct gguf_context *gguf) {
+static size_t count_tokens(const struct gguf_context *gguf) {
+    return gguf_get_arr_n(gguf, gguf_find_key(gguf, "tokenizer.ggml.tokens"));
+}
+
+/* The first n, or all of them from the last on. */
+static void set_tokens(struct gguf_context *gguf, size_t n, bool reversed) {
     int64_t key = gguf_find_key(gguf, "tokenizer.ggml.tokens");
-    size_t n = gguf_get_arr_n(gguf, key);
     const char **tokens = (const char **)malloc(n * sizeof *tokens);
     if (!tokens) return;
-    for (size_t i = 0; i < n; i++) tokens[i] = strdup(gguf_get_arr_str(gguf, key, n - 1 - i));
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = strdup(gguf_get_arr_str(gguf, key, reversed ? n - 1 - i : i));
     gguf_set_arr_str(gguf, "tokenizer.ggml.tokens", tokens, n);
     for (size_t i = 0; i < n; i++) free((void *)(size_t)tokens[i]);
     free((void *)tokens);
+}
+
+static void cut_tokens(struct gguf_context *gguf, size_t n) {
+    int64_t key = gguf_find_key(gguf, "tokenizer.ggml.token_type");
+    int32_t *types = (int32_t *)malloc(n * sizeof *types);
+    if (!types) return;
+    memcpy(types, gguf_get_arr_data(gguf, key), n * sizeof *types);
+    gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types, n);
+    set_tokens(gguf, n, false);
+    free(types);
+}
+
+/* A tensor without its last rows, if it has one for each token. */
+static struct ggml_tensor without_rows(const struct ggml_tensor *t, size_t n_tokens, size_t n) {
+    struct ggml_tensor cut = *t;
+    if ((size_t)t->ne[1] == n_tokens) cut.ne[1] -= (int64_t)n;
+    cut.nb[2] = cut.nb[3] = (size_t)cut.ne[1] * cut.nb[1];
+    return cut;
 }
 
 /* The keys of another architecture in place of llama's; what they hold is the same. */
@@ -65,7 +89,7 @@ static void rename_keys(struct gguf_context *to, const struct gguf_context *from
     }
 }
 
-/* A copy of a file with one more key, or its tokens in another order. */
+/* A copy of a file with one more key, or its tokens in another order, or fewer of them. */
 static int with_key(const char *key, const char *value, const char *in, const char *out) {
     struct ggml_context *data = NULL;
     struct gguf_init_params how = {.no_alloc = false, .ctx = &data};
@@ -76,14 +100,21 @@ static int with_key(const char *key, const char *value, const char *in, const ch
         rename_keys(gguf, from, "granite");
     else
         gguf_set_kv(gguf, from);
-    for (int64_t i = 0; i < gguf_get_n_tensors(from); i++)
-        gguf_add_tensor(gguf, ggml_get_tensor(data, gguf_get_tensor_name(from, i)));
+    size_t n_tokens = count_tokens(from), n_cut = 0;
+    if (strcmp(key, "cut") == 0) n_cut = (size_t)atoi(value);
+    for (int64_t i = 0; i < gguf_get_n_tensors(from); i++) {
+        const struct ggml_tensor t =
+            without_rows(ggml_get_tensor(data, gguf_get_tensor_name(from, i)), n_tokens, n_cut);
+        gguf_add_tensor(gguf, &t);
+    }
     const char *arch = gguf_get_val_str(gguf, gguf_find_key(gguf, "general.architecture"));
     if (strcmp(key, "causal") == 0) {
         snprintf(name, sizeof name, "%s.attention.causal", arch);
         gguf_set_val_bool(gguf, name, strcmp(value, "true") == 0);
     } else if (strcmp(key, "tokens") == 0) {
-        reverse_tokens(gguf);
+        set_tokens(gguf, n_tokens, true);
+    } else if (n_cut > 0) {
+        cut_tokens(gguf, n_tokens - n_cut);
     } else if (strcmp(key, "template") == 0) {
         gguf_set_val_str(gguf, "tokenizer.chat_template", value);
     } else if (strcmp(key, "granite") == 0) {

@@ -260,6 +260,10 @@ refuses unknown 2 "unknown option '--what'" $pair --what
 refuses no-prompts 3 "found none" $pair --prompts /dev/null
 printf '{"prompt_ids": [5, 1000000]}\n' >"$work/ids"
 refuses ids 3 "prompt_ids: expected ids below " $pair --prompts "$work/ids"
+# A drafter without the target's last tokens, its terminators among them.
+check short "$convert" cut=7 $draft "$work/short.gguf"
+same_text short-chain answer_by "$work/short.gguf" --policy microspec
+same_text short-tree answer_by "$work/short.gguf" --policy full $tree
 # A drafter of another vocabulary: the golden one has other tokens.
 check other "$convert" tokens=reversed $draft "$work/other.gguf"
 refuses other 3 "drafter: its vocabulary is another: token " -m $target -md "$work/other.gguf"
