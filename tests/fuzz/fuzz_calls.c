@@ -195,7 +195,7 @@ static void call_chain(void) {
 static void call_save(void) {
     size_t n;
     if (!called(specrt_session_save(d->s, saved.bytes, MOST_BYTES, &n))) return;
-    came(d, PROMPT | READ | OPEN | DRAFT | ENDED, d->stage);
+    came(d, CREATED | PROMPT | READ | OPEN | DRAFT | ENDED, d->stage);
     saved.n = n;
     saved.stage = d->stage;
     saved.of = d->text;

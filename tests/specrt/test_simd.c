@@ -206,7 +206,7 @@ static void test_sum_exp(void) {
     }
 }
 
-/* Where the first block of 64 begins that holds something great, or the rest that is shorter. */
+/* Where the first block begins that has something great or NaN, or the rest that is shorter. */
 static void test_find(void) {
     const specrt__simd_kernels *family[3];
     enum { N = 300 };
@@ -214,9 +214,11 @@ static void test_find(void) {
     for (int f = families(family) - 1; f >= 0; f--)
         for (int n = 0; n <= N; n += 37)
             for (int at = 0; at < N; at++) {
-                for (int i = 0; i < N; i++) x[i] = i % 5 == 2 ? NAN : -INFINITY;
-                x[at] = 1;
+                for (int i = 0; i < N; i++) x[i] = i % 5 == 2 ? -7.0f : -INFINITY;
                 int expected = at < n / 16 * 16 ? at / 16 * 16 : n / 16 * 16;
+                x[at] = NAN;
+                CHECK_INT(family[f]->find(x, n, 1), expected);
+                x[at] = 1;
                 CHECK_INT(family[f]->find(x, n, 1), expected);
                 CHECK_INT(family[f]->find(x, n, 1.5f), n / 16 * 16);
                 CHECK_INT(family[f]->find(x, n, -INFINITY), 0);
