@@ -1,7 +1,7 @@
 """torch_align.py : a PyTorch drafter that learns while it serves. specrt.h says where and with which gradient
 (EvoSpec's online alignment: specrt_align_*); the layer, its backward pass and the optimiser are PyTorch's.
 
-    cc -O2 -shared -fPIC -DSPECRT_IMPLEMENTATION -DSPECRT_NO_ZSTD -x c include/specrt.h -lm -o build/libspecrt.so
+    cc -O2 -shared -fPIC -DSPECRT_IMPLEMENTATION -DSPECRT_TOOLS -DSPECRT_NO_ZSTD -x c include/specrt.h -lm -o build/libspecrt.so
     python3 examples/torch_align.py --target data/sample/target.gguf --draft data/sample/draft.safetensors
 
 Models as in torch_host.py, on the CPU. The prompts are answered round after round, greedily, with chains; every

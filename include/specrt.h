@@ -52,6 +52,9 @@
  *     SPECRT_NO_ZSTD   no libzstd; bundles must be uncompressed (specrt-bundle unpack)
  *     SPECRT_NO_SIMD   scalar code only
  *     SPECRT_WORKER    declares specrt_worker, a thread for background tasks (needs pthreads)
+ *     SPECRT_SMALL     only the policies of full, static and window, in three fifths of the size; others are
+ *                      UNSUPPORTED, and the views of their sections are left out
+ *     SPECRT_TOOLS     all of specrt_tools.h: also traces, alignment and construction of indexes
  *
  * CONVENTIONS. They hold unless a comment says otherwise.
  *     Memory     "borrowed": the caller owns it and keeps it alive for the stated time. "owned": the object
@@ -993,23 +996,21 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void
 
 #endif
 /* specrt_tools.h : for programs that build, inspect, record or train. An application needs it only for the
- * digest of its tokenizer and for alignment. The conventions of specrt.h hold.
+ * digest of its tokenizer and for alignment. The conventions of specrt.h hold. The single header has what is
+ * marked (*) where SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
- *     report one line        error_set
- *     hash                   hash64; sha256_init, sha256_update, sha256_final; tokenizer_hash_token
- *     decode rows            dtype_name; row_bytes, row_decode; to_f16
- *     read a bundle          bundle_sections, bundle_data, bundle_ident; sections as views: bundle_ranks,
- *                            bundle_cograph, bundle_clusters, bundle_sketch, bundle_hnsw; cograph_successors
- *     compare heads          head_digest, digest_distance
- *     multiply               head_compute
- *     search an index        hnsw_search, hnsw_scratch_bytes
- *     build an index         hnsw_nearest, hnsw_scores, hnsw_any_above
- *     write a trace          trace_writer_create, trace_write, trace_writer_close
- *     read a trace           trace_open, _open_memory, _close, _get_info, _check, _skip_hidden, _read,
- *                            _is_cut
- *     align the drafter      align_create, _observe, _acquire, _gradient, _release, _clear, _get_stats,
- *                            _close
+ *     report one line       error_set
+ *     hash                  hash64; sha256_init, sha256_update, sha256_final; tokenizer_hash_token
+ *     decode rows           dtype_name; row_bytes, row_decode; to_f16
+ *     read a bundle         bundle_sections, bundle_data, bundle_ident; sections as views: bundle_ranks,
+ *                           bundle_cograph, bundle_clusters, bundle_sketch, bundle_hnsw; cograph_successors
+ *     compare, multiply     head_digest, digest_distance; head_compute
+ *     search an index       hnsw_search, hnsw_scratch_bytes
+ *     build an index (*)    hnsw_nearest, hnsw_scores, hnsw_any_above
+ *     write a trace (*)     trace_writer_create, trace_write, trace_writer_close
+ *     read a trace (*)      trace_open, _open_memory, _close, _get_info, _check, _skip_hidden, _read, _is_cut
+ *     align the drafter (*) align_create, _observe, _acquire, _gradient, _release, _clear, _get_stats, _close
  */
 #ifndef SPECRT_TOOLS_H
 #define SPECRT_TOOLS_H
@@ -1092,6 +1093,11 @@ SPECRT_API size_t specrt_row_bytes(specrt_dtype dtype, int64_t n_cols);
  * @return OK; UNSUPPORTED for integer and unknown types; BAD_ARG if n_cols is not a multiple of the block. */
 SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, int64_t n_cols,
                                            float *out);
+
+/* specrt_to_f16() : Converts f32 to f16, rounding to nearest even.
+ *   x : f32 [n]
+ *   out : f16 [n], written */
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out);
 
 /* ---- the bundle file ----
  * docs/FORMAT.md describes every byte. These structs are the only definition of the layout. */
@@ -1267,6 +1273,7 @@ typedef struct specrt_ranks {
 SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
                                              specrt_error *err);
 
+#if !defined(SPECRT_STATIC) || !defined(SPECRT_SMALL) /* static functions must be defined */
 /* View of section "cograph", borrowed from the bundle. */
 typedef struct specrt_cograph {
     const specrt_cograph_header *header; /* sizes */
@@ -1323,6 +1330,7 @@ typedef struct specrt_sketch {
  * @return OK; BUNDLE_SECTION_MISSING with the tool that builds it; BUNDLE_CONTENT; NO_MEMORY. */
 SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specrt_sketch *out,
                                               specrt_error *err);
+#endif
 
 /* ---- heads ---- */
 
@@ -1342,6 +1350,7 @@ SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_dig
  * matrix. */
 SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head);
 
+#if !defined(SPECRT_STATIC) || !defined(SPECRT_SMALL)
 /* ---- HNSW: approximate search of the rows with the greatest products ---- */
 
 #define SPECRT_HNSW_MAX_M     256    /* most links per node above level 0 */
@@ -1416,7 +1425,9 @@ SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef
  * @return how many were found; 0 for arguments out of range. */
 SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
                                       int32_t ef, int32_t *ids, float *scores, void *scratch);
+#endif
 
+#if !defined(SPECRT_STATIC) || defined(SPECRT_TOOLS)
 /* ---- HNSW under construction ----
  * Builders search by nodes of an index of int8 vectors whose links may still change. Scores are symmetric. */
 
@@ -1454,8 +1465,7 @@ SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, con
  * A trace is a file of blocks, each with its own compression and checksum. Writing needs bounded memory. A
  * file that was cut is readable up to its last whole block. */
 
-/* What a trace was recorded with. Pointers are borrowed for the call when writing, the reader's when reading.
- */
+/* What a trace was recorded with. Pointers are borrowed: for the call when writing, else the reader's. */
 typedef struct specrt_trace_info {
     uint8_t tokenizer_sha256[32]; /* as in specrt_ident; 0: unknown */
     int32_t n_vocab;              /* ids are in [0, n_vocab) */
@@ -1503,11 +1513,6 @@ typedef struct specrt_trace_record {
     const int32_t *tree_top_ids;   /* i32 [n_nodes, n_tree_top] of the target by node; -1: none */
     const uint16_t *prompt_hidden; /* f16 [d_target] of a sequence's last token; NULL for EAGLE-3 */
 } specrt_trace_record;
-
-/* specrt_to_f16() : Converts f32 to f16, rounding to nearest even.
- *   x : f32 [n]
- *   out : f16 [n], written */
-SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out);
 
 typedef struct specrt_trace_writer specrt_trace_writer; /* a trace that is being written */
 
@@ -1681,6 +1686,7 @@ SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_bat
 /* specrt_align_clear() : Empties the filling buffer, for example when contexts are lost. */
 SPECRT_API void specrt_align_clear(specrt_align *align);
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out);
+#endif
 
 #ifdef __cplusplus
 }
@@ -1973,7 +1979,14 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
 #if defined(SPECRT_IMPLEMENTATION) && !defined(SPECRT_IMPLEMENTED)
 #define SPECRT_IMPLEMENTED
 
-#if !defined(SPECRT__INTERNAL)
+#if defined(SPECRT_SMALL) && defined(SPECRT_TOOLS)
+#error "specrt.h: SPECRT_SMALL leaves out what SPECRT_TOOLS needs; define one of them"
+#endif
+
+#if !defined(SPECRT__INTERNAL) && defined(SPECRT_SMALL) && defined(__GNUC__)
+#define SPECRT__INTERNAL                                                                           \
+    static __attribute__((unused)) /* some have callers in other sources only */
+#elif !defined(SPECRT__INTERNAL)
 #define SPECRT__INTERNAL static
 #endif
 
@@ -3228,6 +3241,10 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
     return SPECRT_STATUS_OK;
 }
 
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = specrt__base_to_f16(x[i]);
+}
+
 // >>simd : src/core/simd.h
 /* simd.h : owns the kernels: dot products, the sum of exponentials and the search for great logits, for
  * every instruction set. Refuses nothing; its callers checked. Rows and vectors may have any alignment.
@@ -3590,6 +3607,11 @@ static inline double specrt__simd_total(double *lanes) {
  * its offset it is rounded once, as there. Sums are added as in >>simd, and so a product has the bits
  * of the decoded row's, for any batch and instruction set. */
 
+/* Scalar kernels will do for a small program: the rows that it packs are never blocks. */
+#if !defined(SPECRT_SMALL) && (defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64))
+#define SPECRT__BLOCKS_VECTORS
+#endif
+
 enum { SPECRT__BLOCKS_COLS = 256 }; /* a multiple of every format's block */
 
 /*   four   : as a kernel of >>simd
@@ -3626,7 +3648,7 @@ specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype);
     SPECRT__INTERNAL const specrt__blocks_kernels specrt__blocks_kernels_##isa[] = {               \
         SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_ENTRY, isa)};
 
-#if defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64)
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 /* --- codes: 16 of a block as bytes, alike for every instruction set --- */
 
@@ -4222,6 +4244,7 @@ SPECRT__SIMD_AVX2 static void specrt__simd_tile_i8_avx2(const int8_t *const *row
 SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3, 3)
 
 /* --- AVX2: blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 SPECRT__SIMD_AVX2 static inline __m256 specrt__blocks_floats_avx2(specrt__blocks_codes codes,
                                                                   int at) {
@@ -4241,6 +4264,8 @@ SPECRT__BLOCKS_NIBBLES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_FIVES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_JOINED(avx2, SPECRT__SIMD_AVX2)
 SPECRT__BLOCKS_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8)
+
+#endif
 
 /* --- AVX-512 F and BW: 32 registers of 16 lanes --- */
 SPECRT__SIMD_UNASKED
@@ -4377,6 +4402,7 @@ SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const 
 SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 6, 5)
 
 /* --- AVX-512: blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_floats_avx512(specrt__blocks_codes codes,
                                                                       int at) {
@@ -4457,6 +4483,8 @@ SPECRT__SIMD_AVX512 static inline void specrt__blocks_codes_q6_k_avx512(const ui
 }
 
 SPECRT__BLOCKS_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16)
+
+#endif
 
 SPECRT__SIMD_ASKED
 
@@ -4596,6 +4624,7 @@ static void specrt__simd_tile_i8_neon(const int8_t *const *rows, const int16_t *
 SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3, 3)
 
 /* --- blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 static inline specrt__simd_v4x2 specrt__blocks_floats_neon(specrt__blocks_codes codes, int at) {
     int8x16_t q = (int8x16_t)codes;
@@ -4617,6 +4646,8 @@ SPECRT__BLOCKS_NIBBLES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_FIVES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_JOINED(neon, )
 SPECRT__BLOCKS_KERNELS(neon, , specrt__simd_v4x2, 8)
+
+#endif
 
 #endif
 
@@ -4652,13 +4683,13 @@ SPECRT__INTERNAL const specrt__simd_kernels *specrt__simd_choose(void) {
 SPECRT__INTERNAL const specrt__blocks_kernels *
 specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype) {
     const specrt__blocks_kernels *k = specrt__blocks_kernels_scalar;
-#if defined(SPECRT__SIMD_X86)
+#if !defined(SPECRT__BLOCKS_VECTORS)
+    (void)kernels;
+#elif defined(SPECRT__SIMD_X86)
     if (kernels == &specrt__simd_kernels_avx2) k = specrt__blocks_kernels_avx2;
     if (kernels == &specrt__simd_kernels_avx512) k = specrt__blocks_kernels_avx512;
-#elif defined(SPECRT__SIMD_ARM64)
-    if (kernels == &specrt__simd_kernels_neon) k = specrt__blocks_kernels_neon;
 #else
-    (void)kernels;
+    if (kernels == &specrt__simd_kernels_neon) k = specrt__blocks_kernels_neon;
 #endif
     while (k->dtype != dtype) k++;
     return k;
@@ -6094,6 +6125,9 @@ enum {
     SPECRT__SAVED_HEADER = 104
 };
 
+/* Lists of `retrieve`, which every save has, also of a program without it. */
+enum { SPECRT__SAVED_RETRIEVAL = 5 };
+
 typedef struct specrt__save {
     uint8_t *bytes; /* NULL: words are only counted */
     size_t n;
@@ -6892,6 +6926,8 @@ SPECRT__INTERNAL const specrt__source specrt__window_source = {
     specrt__window_load,
 };
 
+#if !defined(SPECRT_SMALL)
+
 // >>hnsw : src/sources/hnsw.h
 /* hnsw.h : search of an index, for builders and retrieval */
 
@@ -7300,6 +7336,7 @@ SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *que
 }
 
 /* --- for builders --- */
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 
 static void specrt__hnsw_ask_node(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t node) {
     const int8_t *codes = g->codes + (int64_t)node * g->n_cols;
@@ -7340,6 +7377,8 @@ SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, con
     }
     return 0;
 }
+
+#endif
 
 // >>cograph : src/sources/cograph.c
 /* cograph.c : owns the view of the successor graph (section 6.2 of EvoSpec's appendix;
@@ -10170,7 +10209,7 @@ SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source
 /* --- saved sessions --- */
 
 /* The cache's lists by recency, and the ages of T1's tokens, then of T2's, in cycles since they came in. */
-enum { SPECRT__RETRIEVE_SAVED_AGES = SPECRT__ARC_B2 - SPECRT__ARC_T1 + 1 };
+enum { SPECRT__RETRIEVE_SAVED_AGES = SPECRT__SAVED_RETRIEVAL - 1 };
 
 static void specrt__retrieve_limits(const void *state, int32_t *most) {
     for (int i = 0; i <= (int)SPECRT__RETRIEVE_SAVED_AGES; i++)
@@ -10254,380 +10293,13 @@ SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
     specrt__retrieve_start,
     specrt__retrieve_observe,
     specrt__retrieve_catch_up,
-    SPECRT__RETRIEVE_SAVED_AGES + 1,
+    SPECRT__SAVED_RETRIEVAL,
     specrt__retrieve_limits,
     specrt__retrieve_save,
     specrt__retrieve_load,
 };
 
-// >>align : src/adapt/align.c
-/* align.c : owns what waits to be learnt from: the gate, the buffers, the curriculum's weights, and the
- * gradient of the loss with respect to hidden states. Refuses settings out of range and values that are
- * not finite. Knows nothing of the drafter but its head: the layer's backward pass and the optimiser
- * are the application's. */
-
-typedef struct specrt__align_buffer {
-    specrt_align_batch view; /* of the arrays below */
-    bool out;
-    uint64_t *contexts; /* [capacity] */
-    int32_t *steps, *n_top;
-    float *weights;
-    int32_t *ids;    /* [capacity, width] */
-    float *probs;    /* [capacity, width] */
-    float *logits;   /* [width + 1] of the drafter, scratch */
-    int32_t *places; /* [width + 1] rows of the head, scratch */
-    float *row;      /* [n_cols] scratch */
-} specrt__align_buffer;
-
-struct specrt_align {
-    specrt_env env;
-    const specrt_head *head;
-    specrt_compute compute; /* the head's, on the calling thread alone */
-    specrt_align_params params;
-    int32_t n_logits;
-    size_t bytes;
-    specrt__align_buffer buffers[2];
-    int filling;
-    bool full;    /* since before this cycle */
-    int32_t *ids; /* [width + 1] of the position being looked at, then the token itself */
-    float *probs; /* [width] */
-    specrt_align_stats stats;
-};
-
-static specrt_status specrt__align_check(const specrt_align_params *p, int32_t n_logits,
-                                         specrt_error *err) {
-    const struct {
-        const char *name;
-        int32_t value, least, most;
-    } counts[] = {{"n_logits", n_logits, 1, SPECRT_MAX_VOCAB},
-                  {"n_batch", p->n_batch, 1, SPECRT_ALIGN_MAX_BATCH},
-                  {"n_steps", p->n_steps, 1, SPECRT_TREE_MAX_NODES},
-                  {"n_top", p->n_top, 1, SPECRT_ALIGN_MAX_TOP}};
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
-            return specrt_error_set(
-                err, SPECRT_STATUS_BAD_ARG, "align: %s: expected %d to %d, found %d",
-                counts[i].name, (int)counts[i].least, (int)counts[i].most, (int)counts[i].value);
-    if (!(p->temperature > 0 && p->temperature <= 1000))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "align: temperature: expected above 0, to 1000, found %g",
-                                (double)p->temperature);
-    if (!(p->beta >= 0 && p->beta <= 1000) || !(p->epsilon >= 0))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "align: expected beta in [0, 1000] and epsilon of at least 0, "
-                                "found %g and %g",
-                                (double)p->beta, (double)p->epsilon);
-    return SPECRT_STATUS_OK;
-}
-
-/* A cycle that fills a buffer goes into it as a whole. */
-static int32_t specrt__align_capacity(const specrt_align *a) {
-    return a->params.n_batch + a->params.n_steps - 1;
-}
-
-/* Tokens that a position may retain. */
-static int32_t specrt__align_width(const specrt_align *a) {
-    return a->params.n_top;
-}
-
-static uint64_t specrt__align_size(const specrt_align *a) {
-    uint64_t n = (uint64_t)specrt__align_capacity(a), k = (uint64_t)specrt__align_width(a);
-    uint64_t entry = sizeof(uint64_t) + 3 * sizeof(int32_t) + k * 2 * sizeof(float);
-    uint64_t scratch = 2 * (k + 1) * sizeof(float) + (uint64_t)a->head->desc.n_cols * sizeof(float);
-    return 2 * (n * entry + scratch) + (2 * k + 1) * sizeof(float);
-}
-
-static void specrt__align_carve(specrt_align *a, uint8_t *at) {
-    int32_t n = specrt__align_capacity(a), k = specrt__align_width(a);
-    for (int i = 0; i < 2; i++) a->buffers[i].contexts = SPECRT__CARVE(uint64_t, &at, n);
-    for (int i = 0; i < 2; i++) {
-        specrt__align_buffer *b = &a->buffers[i];
-        b->steps = SPECRT__CARVE(int32_t, &at, n);
-        b->n_top = SPECRT__CARVE(int32_t, &at, n);
-        b->weights = SPECRT__CARVE(float, &at, n);
-        b->ids = SPECRT__CARVE(int32_t, &at, (int64_t)n * k);
-        b->probs = SPECRT__CARVE(float, &at, (int64_t)n *k);
-        b->logits = SPECRT__CARVE(float, &at, k + 1);
-        b->places = SPECRT__CARVE(int32_t, &at, k + 1);
-        b->row = SPECRT__CARVE(float, &at, a->head->desc.n_cols);
-        b->view.contexts = b->contexts;
-        b->view.steps = b->steps;
-        b->view.weights = b->weights;
-        b->view.n_top = b->n_top;
-        b->view.ids = b->ids;
-        b->view.probs = b->probs;
-    }
-    a->ids = SPECRT__CARVE(int32_t, &at, k + 1);
-    a->probs = SPECRT__CARVE(float, &at, k);
-}
-
-SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
-                                             const specrt_align_params *params,
-                                             const specrt_env *env, specrt_align **out,
-                                             specrt_error *err) {
-    static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
-    specrt_env own = specrt__base_env(env);
-    specrt_align probe;
-    SPECRT__CLEAR(&probe, 1);
-    *out = NULL;
-    probe.env = own;
-    probe.head = head;
-    probe.params = params ? *params : defaults;
-    probe.n_logits = n_logits;
-    SPECRT__TRY(specrt__align_check(&probe.params, n_logits, err));
-    uint64_t bytes = sizeof probe + specrt__align_size(&probe);
-    uint8_t *block = (uint8_t *)specrt__base_alloc(&own, bytes);
-    if (!block) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "align: out of memory");
-    specrt_align *a = (specrt_align *)(void *)block;
-    *a = probe;
-    a->bytes = (size_t)bytes;
-    a->compute = head->compute;
-    a->compute.env.parallel_for = NULL;
-    specrt__align_carve(a, block + sizeof *a);
-    *out = a;
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API void specrt_align_close(specrt_align *align) {
-    if (!align) return;
-    specrt_env env = align->env;
-    specrt__base_free(&env, align);
-}
-
-/* --- the two distributions over the retained support --- */
-
-/* The k greatest finite logits of tokens that the head has rows for, best first, ties to the lower id.
- * @return how many; -1: a logit is NaN or +inf. */
-static int32_t specrt__align_top(const specrt_align *a, const float *logits, int32_t *ids) {
-    int32_t n = 0, k = a->params.n_top;
-    for (int32_t i = 0; i < a->n_logits; i++) {
-        float x = logits[i];
-        if (n == k && x <= logits[ids[k - 1]]) continue;
-        if (isnan(x) || x == INFINITY) return -1;
-        if (x == -INFINITY || specrt__head_row_of(a->head, i) < 0) continue;
-        int32_t at = n < k ? n++ : k - 1;
-        for (; at > 0 && x > logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
-        ids[at] = i;
-    }
-    return n;
-}
-
-/* Logits of the drafter for tokens [n] that the head has rows for. */
-static void specrt__align_score(const specrt_align *a, const specrt__align_buffer *b,
-                                const float *hidden, const int32_t *ids, int32_t n) {
-    const specrt_head_desc *head = &a->head->desc;
-    specrt_segment rows;
-    specrt_shortlist few;
-    for (int32_t i = 0; i < n; i++) b->places[i] = specrt__head_row_of(a->head, ids[i]);
-    SPECRT__CLEAR(&rows, 1);
-    SPECRT__CLEAR(&few, 1);
-    rows.rows = head->rows;
-    rows.row_stride = head->row_stride;
-    rows.bias = head->bias;
-    rows.dtype = head->dtype;
-    rows.n_rows = n;
-    rows.places = b->places;
-    few.compute = &a->compute;
-    few.segments = &rows;
-    few.n_segments = 1;
-    few.n_rows = n;
-    few.n_cols = head->n_cols;
-    few.head = a->head;
-    specrt_shortlist_logits(&few, hidden, 1, b->logits);
-}
-
-/* log sum exp(x / t); NaN where an x is NaN. */
-static double specrt__align_logsumexp(const float *x, int32_t n, double t) {
-    double best = -INFINITY, sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (!(x[i] <= best)) best = x[i];
-    for (int32_t i = 0; i < n; i++) sum += exp((x[i] - best) / t);
-    return best / t + log(sum);
-}
-
-/* KL(p || q), q the softmax of logits at t. */
-static double specrt__align_divergence(const float *probs, const float *logits, int32_t n,
-                                       double t) {
-    double total = specrt__align_logsumexp(logits, n, t), sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (probs[i] > 0)
-            sum += (double)probs[i] * (log((double)probs[i]) - (double)logits[i] / t + total);
-    return sum;
-}
-
-/* The first step's cross-entropy against the token that was emitted: over the shortlist where a proposal's
- * log-probability tells its logsumexp, else over the retained tokens and that one. */
-static double specrt__align_base_loss(const specrt_align *a, const specrt__align_buffer *b,
-                                      const specrt_align_position *e, int32_t n) {
-    if (specrt__head_row_of(a->head, e->token) < 0) return INFINITY;
-    if (e->drafted >= 0 && specrt__head_row_of(a->head, e->drafted) >= 0) {
-        const int32_t both[2] = {e->drafted, e->token};
-        specrt__align_score(a, b, e->hidden, both, 1);
-        double total = (double)b->logits[0] - (double)e->drafted_logprob;
-        specrt__align_score(a, b, e->hidden, both + 1, 1);
-        return total - (double)b->logits[0];
-    }
-    bool among = false;
-    for (int32_t i = 0; i < n; i++) among = among || a->ids[i] == e->token;
-    if (!among) a->ids[n] = e->token;
-    specrt__align_score(a, b, e->hidden, a->ids, n + !among);
-    double total = specrt__align_logsumexp(b->logits, n + !among, 1);
-    for (int32_t i = 0; i < n; i++)
-        if (a->ids[i] == e->token) return total - (double)b->logits[i];
-    return total - (double)b->logits[n];
-}
-
-/* --- the gate and the buffer --- */
-
-/* p over the retained tokens of a position, into a->ids and a->probs. @return how many; 0: none, or not
- * finite. */
-static int32_t specrt__align_retain(const specrt_align *a, const float *logits) {
-    double t = (double)a->params.temperature, sum = 0;
-    int32_t n = specrt__align_top(a, logits, a->ids);
-    for (int32_t i = 0; i < n; i++)
-        sum += exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t);
-    for (int32_t i = 0; i < n; i++)
-        a->probs[i] =
-            (float)(exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t) / sum);
-    return n < 0 ? 0 : n;
-}
-
-static void specrt__align_keep(specrt_align *a, const specrt_align_position *e, int32_t n,
-                               double base_loss) {
-    specrt__align_buffer *b = &a->buffers[a->filling];
-    size_t k = (size_t)specrt__align_width(a), at = (size_t)b->view.n;
-    /* At j = 1 the weight is 1, whatever the loss: infinity times 0 is none. */
-    double power = e->step > 1 ? (double)a->params.beta * base_loss * (e->step - 1) : 0;
-    if (a->params.beta == 0) power = 0;
-    b->contexts[at] = e->context;
-    b->steps[at] = e->step;
-    b->weights[at] = (float)exp(-(power > 0 ? power : 0));
-    b->n_top[at] = n;
-    memcpy(b->ids + at * k, a->ids, (size_t)n * sizeof *b->ids);
-    memcpy(b->probs + at * k, a->probs, (size_t)n * sizeof *b->probs);
-    b->view.n++;
-    a->stats.n_kept++;
-}
-
-/* What the gate says of a covered position. @return 1 if it was kept. */
-static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *e,
-                                  double *base_loss) {
-    specrt__align_buffer *b = &a->buffers[a->filling];
-    int32_t n = specrt__align_retain(a, e->logits);
-    double divergence = NAN;
-    if (n > 0) {
-        specrt__align_score(a, b, e->hidden, a->ids, n);
-        divergence =
-            specrt__align_divergence(a->probs, b->logits, n, (double)a->params.temperature);
-        if (e->step == 1) *base_loss = specrt__align_base_loss(a, b, e, n);
-    }
-    if (!(divergence < INFINITY)) {
-        a->stats.n_invalid++;
-        return 0;
-    }
-    a->stats.divergence += divergence;
-    a->stats.n_rejected += e->rejected != 0;
-    if (!e->rejected && !(divergence > (double)a->params.epsilon)) return 0;
-    if (a->full) {
-        a->stats.n_dropped++;
-        return 0;
-    }
-    specrt__align_keep(a, e, n, *base_loss);
-    return 1;
-}
-
-/* Whether all its tokens have logits. */
-static bool specrt__align_valid(const specrt_align *a, const specrt_align_position *e) {
-    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits;
-}
-
-SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_position *positions,
-                                        int32_t n) {
-    double base_loss = 0;
-    int32_t n_kept = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (!specrt__align_valid(a, &positions[i]) ||
-            positions[i].step <= (i ? positions[i - 1].step : 0))
-            return -1;
-    a->full = a->buffers[a->filling].view.n >= a->params.n_batch;
-    for (int32_t i = 0; i < n && positions[i].step <= a->params.n_steps; i++) {
-        a->stats.n_positions++;
-        if (positions[i].covered)
-            n_kept += specrt__align_look(a, &positions[i], &base_loss);
-        else
-            a->stats.n_missing++;
-    }
-    return n_kept;
-}
-
-SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *a) {
-    specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
-    if (full->view.n < a->params.n_batch || other->out) return NULL;
-    full->out = true;
-    a->filling = 1 - a->filling;
-    a->stats.n_batches++;
-    return &full->view;
-}
-
-static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
-                                                     const specrt_align_batch *batch) {
-    return &a->buffers[batch == &a->buffers[1].view];
-}
-
-SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch) {
-    specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
-    b->out = false;
-    b->view.n = 0;
-}
-
-SPECRT_API void specrt_align_clear(specrt_align *align) {
-    align->buffers[align->filling].view.n = 0;
-}
-
-SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
-    *out = align->stats;
-    out->n_bytes = (int64_t)align->bytes;
-}
-
-/* --- the gradient --- */
-
-/* dh = W[support]^T g with g_k = w T (q_k - p_k) of entry i, times how a logit follows its product.
- * @return its loss. */
-static double specrt__align_entry(const specrt_align *a, const specrt__align_buffer *b, int32_t i,
-                                  const float *hidden, float *dh) {
-    const specrt_head_desc *head = &a->head->desc;
-    int32_t n = b->n_top[i];
-    size_t at = (size_t)i * (size_t)specrt__align_width(a);
-    const int32_t *ids = b->ids + at;
-    const float *probs = b->probs + at;
-    double t = (double)a->params.temperature, w = (double)b->weights[i];
-    specrt__align_score(a, b, hidden, ids, n);
-    double total = specrt__align_logsumexp(b->logits, n, t);
-    SPECRT__CLEAR(dh, head->n_cols);
-    for (int32_t k = 0; k < n; k++) {
-        double q = exp((double)b->logits[k] / t - total);
-        float g = (float)(w * t * (q - (double)probs[k]) *
-                          specrt__head_slope(head, (double)b->logits[k]));
-        const uint8_t *row = (const uint8_t *)head->rows + (size_t)b->places[k] * head->row_stride;
-        specrt_row_decode(head->dtype, row, head->n_cols, b->row);
-        for (int64_t c = 0; c < head->n_cols; c++) dh[c] += g * b->row[c];
-    }
-    return w * t * t * specrt__align_divergence(probs, b->logits, n, t);
-}
-
-SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
-                                               const specrt_align_batch *batch, const float *hidden,
-                                               float *dh, double *loss) {
-    const specrt__align_buffer *b = &align->buffers[batch == &align->buffers[1].view];
-    int64_t n_cols = align->head->desc.n_cols;
-    double sum = 0;
-    for (int32_t i = 0; i < batch->n; i++)
-        sum += specrt__align_entry(align, b, i, hidden + i * n_cols, dh + i * n_cols);
-    if (loss) *loss = sum;
-    for (int64_t i = 0; i < batch->n * n_cols; i++)
-        if (!isfinite(dh[i])) return SPECRT_STATUS_BAD_INPUT;
-    return isfinite(sum) ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT;
-}
+#endif
 
 // >>auto : src/adapt/auto.h
 /* auto.h : the controller of draft length */
@@ -11117,12 +10789,31 @@ static inline const void *specrt__policy_shared(const specrt_policy *policy, int
 /* policy_text.c : owns the text of a policy: its sources, presets and options, parsed and printed. Refuses
  * texts that are no policy. */
 
+#if defined(SPECRT_SMALL)
+/* What is left out. A save has lists of `retrieve` all the same. */
+static const specrt__source specrt__policy_without = {
+    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING};
+SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
+    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SAVED_RETRIEVAL,
+    NULL, NULL, NULL};
+#define SPECRT__POLICY_WITHOUT(name, source)                                                       \
+    { name, 1, 0, NULL, 0, &source, false }
+#endif
+
 /* In the order in which a sum covers tokens and is printed. */
 SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
     {"full", 0, 0, NULL, 0, NULL, false},
     {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
     {"window", 1, 3072, specrt__window_options, SPECRT__WINDOW_OPTIONS, &specrt__window_source,
      false},
+#if defined(SPECRT_SMALL)
+    SPECRT__POLICY_WITHOUT("retrieve", specrt__retrieve_source),
+    SPECRT__POLICY_WITHOUT("cluster", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("group", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("centroid", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("successor", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("sketch", specrt__policy_without),
+#else
     {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS,
      &specrt__retrieve_source, false},
     {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
@@ -11134,6 +10825,7 @@ SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_K
     {"successor", 1, 1024, NULL, 0, &specrt__successor_source, false},
     {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source,
      true},
+#endif
 };
 
 typedef struct specrt__policy_preset {
@@ -11295,12 +10987,23 @@ static specrt_status specrt__policy_parse_options(specrt__policy_parser *p,
     return SPECRT_STATUS_OK;
 }
 
+/* A text that other programs understand. */
+static specrt_status specrt__policy_left_out(const specrt__policy_parser *p, int kind) {
+    return specrt_error_set(
+        p->err, SPECRT_STATUS_UNSUPPORTED,
+        "policy '%.100s': position %d: expected full, static or window, found '%s'; compile "
+        "specrt.h without SPECRT_SMALL",
+        p->text, (int)(p->at - p->text) + 1, specrt__policy_kinds[kind].name);
+}
+
 /* The source that a word begins, with its defaults. */
 static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__policy_spec *spec,
                                           int kind, int32_t size, specrt__policy_source **out) {
     specrt__policy_source *source = &spec->sources[kind];
     bool first = true;
     for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
+    if (specrt__policy_kinds[kind].source && !specrt__policy_kinds[kind].source->share)
+        return specrt__policy_left_out(p, kind);
     if (source->present) return specrt__policy_fail(p, "each source once");
     if (!first && (kind == SPECRT__POLICY_FULL || spec->sources[SPECRT__POLICY_FULL].present))
         return specrt__policy_fail(p, "'full' without other sources, because it has every token");
@@ -13900,6 +13603,377 @@ SPECRT_API specrt_status specrt_generate(specrt_session *s, const specrt_host *h
     return SPECRT_STATUS_OK;
 }
 
+#if defined(SPECRT_TOOLS)
+
+// >>align : src/adapt/align.c
+/* align.c : owns what waits to be learnt from: the gate, the buffers, the curriculum's weights, and the
+ * gradient of the loss with respect to hidden states. Refuses settings out of range and values that are
+ * not finite. Knows nothing of the drafter but its head: the layer's backward pass and the optimiser
+ * are the application's. */
+
+typedef struct specrt__align_buffer {
+    specrt_align_batch view; /* of the arrays below */
+    bool out;
+    uint64_t *contexts; /* [capacity] */
+    int32_t *steps, *n_top;
+    float *weights;
+    int32_t *ids;    /* [capacity, width] */
+    float *probs;    /* [capacity, width] */
+    float *logits;   /* [width + 1] of the drafter, scratch */
+    int32_t *places; /* [width + 1] rows of the head, scratch */
+    float *row;      /* [n_cols] scratch */
+} specrt__align_buffer;
+
+struct specrt_align {
+    specrt_env env;
+    const specrt_head *head;
+    specrt_compute compute; /* the head's, on the calling thread alone */
+    specrt_align_params params;
+    int32_t n_logits;
+    size_t bytes;
+    specrt__align_buffer buffers[2];
+    int filling;
+    bool full;    /* since before this cycle */
+    int32_t *ids; /* [width + 1] of the position being looked at, then the token itself */
+    float *probs; /* [width] */
+    specrt_align_stats stats;
+};
+
+static specrt_status specrt__align_check(const specrt_align_params *p, int32_t n_logits,
+                                         specrt_error *err) {
+    const struct {
+        const char *name;
+        int32_t value, least, most;
+    } counts[] = {{"n_logits", n_logits, 1, SPECRT_MAX_VOCAB},
+                  {"n_batch", p->n_batch, 1, SPECRT_ALIGN_MAX_BATCH},
+                  {"n_steps", p->n_steps, 1, SPECRT_TREE_MAX_NODES},
+                  {"n_top", p->n_top, 1, SPECRT_ALIGN_MAX_TOP}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
+            return specrt_error_set(
+                err, SPECRT_STATUS_BAD_ARG, "align: %s: expected %d to %d, found %d",
+                counts[i].name, (int)counts[i].least, (int)counts[i].most, (int)counts[i].value);
+    if (!(p->temperature > 0 && p->temperature <= 1000))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "align: temperature: expected above 0, to 1000, found %g",
+                                (double)p->temperature);
+    if (!(p->beta >= 0 && p->beta <= 1000) || !(p->epsilon >= 0))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "align: expected beta in [0, 1000] and epsilon of at least 0, "
+                                "found %g and %g",
+                                (double)p->beta, (double)p->epsilon);
+    return SPECRT_STATUS_OK;
+}
+
+/* A cycle that fills a buffer goes into it as a whole. */
+static int32_t specrt__align_capacity(const specrt_align *a) {
+    return a->params.n_batch + a->params.n_steps - 1;
+}
+
+/* Tokens that a position may retain. */
+static int32_t specrt__align_width(const specrt_align *a) {
+    return a->params.n_top;
+}
+
+static uint64_t specrt__align_size(const specrt_align *a) {
+    uint64_t n = (uint64_t)specrt__align_capacity(a), k = (uint64_t)specrt__align_width(a);
+    uint64_t entry = sizeof(uint64_t) + 3 * sizeof(int32_t) + k * 2 * sizeof(float);
+    uint64_t scratch = 2 * (k + 1) * sizeof(float) + (uint64_t)a->head->desc.n_cols * sizeof(float);
+    return 2 * (n * entry + scratch) + (2 * k + 1) * sizeof(float);
+}
+
+static void specrt__align_carve(specrt_align *a, uint8_t *at) {
+    int32_t n = specrt__align_capacity(a), k = specrt__align_width(a);
+    for (int i = 0; i < 2; i++) a->buffers[i].contexts = SPECRT__CARVE(uint64_t, &at, n);
+    for (int i = 0; i < 2; i++) {
+        specrt__align_buffer *b = &a->buffers[i];
+        b->steps = SPECRT__CARVE(int32_t, &at, n);
+        b->n_top = SPECRT__CARVE(int32_t, &at, n);
+        b->weights = SPECRT__CARVE(float, &at, n);
+        b->ids = SPECRT__CARVE(int32_t, &at, (int64_t)n * k);
+        b->probs = SPECRT__CARVE(float, &at, (int64_t)n *k);
+        b->logits = SPECRT__CARVE(float, &at, k + 1);
+        b->places = SPECRT__CARVE(int32_t, &at, k + 1);
+        b->row = SPECRT__CARVE(float, &at, a->head->desc.n_cols);
+        b->view.contexts = b->contexts;
+        b->view.steps = b->steps;
+        b->view.weights = b->weights;
+        b->view.n_top = b->n_top;
+        b->view.ids = b->ids;
+        b->view.probs = b->probs;
+    }
+    a->ids = SPECRT__CARVE(int32_t, &at, k + 1);
+    a->probs = SPECRT__CARVE(float, &at, k);
+}
+
+SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
+                                             const specrt_align_params *params,
+                                             const specrt_env *env, specrt_align **out,
+                                             specrt_error *err) {
+    static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
+    specrt_env own = specrt__base_env(env);
+    specrt_align probe;
+    SPECRT__CLEAR(&probe, 1);
+    *out = NULL;
+    probe.env = own;
+    probe.head = head;
+    probe.params = params ? *params : defaults;
+    probe.n_logits = n_logits;
+    SPECRT__TRY(specrt__align_check(&probe.params, n_logits, err));
+    uint64_t bytes = sizeof probe + specrt__align_size(&probe);
+    uint8_t *block = (uint8_t *)specrt__base_alloc(&own, bytes);
+    if (!block) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "align: out of memory");
+    specrt_align *a = (specrt_align *)(void *)block;
+    *a = probe;
+    a->bytes = (size_t)bytes;
+    a->compute = head->compute;
+    a->compute.env.parallel_for = NULL;
+    specrt__align_carve(a, block + sizeof *a);
+    *out = a;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_align_close(specrt_align *align) {
+    if (!align) return;
+    specrt_env env = align->env;
+    specrt__base_free(&env, align);
+}
+
+/* --- the two distributions over the retained support --- */
+
+/* The k greatest finite logits of tokens that the head has rows for, best first, ties to the lower id.
+ * @return how many; -1: a logit is NaN or +inf. */
+static int32_t specrt__align_top(const specrt_align *a, const float *logits, int32_t *ids) {
+    int32_t n = 0, k = a->params.n_top;
+    for (int32_t i = 0; i < a->n_logits; i++) {
+        float x = logits[i];
+        if (n == k && x <= logits[ids[k - 1]]) continue;
+        if (isnan(x) || x == INFINITY) return -1;
+        if (x == -INFINITY || specrt__head_row_of(a->head, i) < 0) continue;
+        int32_t at = n < k ? n++ : k - 1;
+        for (; at > 0 && x > logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
+        ids[at] = i;
+    }
+    return n;
+}
+
+/* Logits of the drafter for tokens [n] that the head has rows for. */
+static void specrt__align_score(const specrt_align *a, const specrt__align_buffer *b,
+                                const float *hidden, const int32_t *ids, int32_t n) {
+    const specrt_head_desc *head = &a->head->desc;
+    specrt_segment rows;
+    specrt_shortlist few;
+    for (int32_t i = 0; i < n; i++) b->places[i] = specrt__head_row_of(a->head, ids[i]);
+    SPECRT__CLEAR(&rows, 1);
+    SPECRT__CLEAR(&few, 1);
+    rows.rows = head->rows;
+    rows.row_stride = head->row_stride;
+    rows.bias = head->bias;
+    rows.dtype = head->dtype;
+    rows.n_rows = n;
+    rows.places = b->places;
+    few.compute = &a->compute;
+    few.segments = &rows;
+    few.n_segments = 1;
+    few.n_rows = n;
+    few.n_cols = head->n_cols;
+    few.head = a->head;
+    specrt_shortlist_logits(&few, hidden, 1, b->logits);
+}
+
+/* log sum exp(x / t); NaN where an x is NaN. */
+static double specrt__align_logsumexp(const float *x, int32_t n, double t) {
+    double best = -INFINITY, sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (!(x[i] <= best)) best = x[i];
+    for (int32_t i = 0; i < n; i++) sum += exp((x[i] - best) / t);
+    return best / t + log(sum);
+}
+
+/* KL(p || q), q the softmax of logits at t. */
+static double specrt__align_divergence(const float *probs, const float *logits, int32_t n,
+                                       double t) {
+    double total = specrt__align_logsumexp(logits, n, t), sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (probs[i] > 0)
+            sum += (double)probs[i] * (log((double)probs[i]) - (double)logits[i] / t + total);
+    return sum;
+}
+
+/* The first step's cross-entropy against the token that was emitted: over the shortlist where a proposal's
+ * log-probability tells its logsumexp, else over the retained tokens and that one. */
+static double specrt__align_base_loss(const specrt_align *a, const specrt__align_buffer *b,
+                                      const specrt_align_position *e, int32_t n) {
+    if (specrt__head_row_of(a->head, e->token) < 0) return INFINITY;
+    if (e->drafted >= 0 && specrt__head_row_of(a->head, e->drafted) >= 0) {
+        const int32_t both[2] = {e->drafted, e->token};
+        specrt__align_score(a, b, e->hidden, both, 1);
+        double total = (double)b->logits[0] - (double)e->drafted_logprob;
+        specrt__align_score(a, b, e->hidden, both + 1, 1);
+        return total - (double)b->logits[0];
+    }
+    bool among = false;
+    for (int32_t i = 0; i < n; i++) among = among || a->ids[i] == e->token;
+    if (!among) a->ids[n] = e->token;
+    specrt__align_score(a, b, e->hidden, a->ids, n + !among);
+    double total = specrt__align_logsumexp(b->logits, n + !among, 1);
+    for (int32_t i = 0; i < n; i++)
+        if (a->ids[i] == e->token) return total - (double)b->logits[i];
+    return total - (double)b->logits[n];
+}
+
+/* --- the gate and the buffer --- */
+
+/* p over the retained tokens of a position, into a->ids and a->probs. @return how many; 0: none, or not
+ * finite. */
+static int32_t specrt__align_retain(const specrt_align *a, const float *logits) {
+    double t = (double)a->params.temperature, sum = 0;
+    int32_t n = specrt__align_top(a, logits, a->ids);
+    for (int32_t i = 0; i < n; i++)
+        sum += exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t);
+    for (int32_t i = 0; i < n; i++)
+        a->probs[i] =
+            (float)(exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t) / sum);
+    return n < 0 ? 0 : n;
+}
+
+static void specrt__align_keep(specrt_align *a, const specrt_align_position *e, int32_t n,
+                               double base_loss) {
+    specrt__align_buffer *b = &a->buffers[a->filling];
+    size_t k = (size_t)specrt__align_width(a), at = (size_t)b->view.n;
+    /* At j = 1 the weight is 1, whatever the loss: infinity times 0 is none. */
+    double power = e->step > 1 ? (double)a->params.beta * base_loss * (e->step - 1) : 0;
+    if (a->params.beta == 0) power = 0;
+    b->contexts[at] = e->context;
+    b->steps[at] = e->step;
+    b->weights[at] = (float)exp(-(power > 0 ? power : 0));
+    b->n_top[at] = n;
+    memcpy(b->ids + at * k, a->ids, (size_t)n * sizeof *b->ids);
+    memcpy(b->probs + at * k, a->probs, (size_t)n * sizeof *b->probs);
+    b->view.n++;
+    a->stats.n_kept++;
+}
+
+/* What the gate says of a covered position. @return 1 if it was kept. */
+static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *e,
+                                  double *base_loss) {
+    specrt__align_buffer *b = &a->buffers[a->filling];
+    int32_t n = specrt__align_retain(a, e->logits);
+    double divergence = NAN;
+    if (n > 0) {
+        specrt__align_score(a, b, e->hidden, a->ids, n);
+        divergence =
+            specrt__align_divergence(a->probs, b->logits, n, (double)a->params.temperature);
+        if (e->step == 1) *base_loss = specrt__align_base_loss(a, b, e, n);
+    }
+    if (!(divergence < INFINITY)) {
+        a->stats.n_invalid++;
+        return 0;
+    }
+    a->stats.divergence += divergence;
+    a->stats.n_rejected += e->rejected != 0;
+    if (!e->rejected && !(divergence > (double)a->params.epsilon)) return 0;
+    if (a->full) {
+        a->stats.n_dropped++;
+        return 0;
+    }
+    specrt__align_keep(a, e, n, *base_loss);
+    return 1;
+}
+
+/* Whether all its tokens have logits. */
+static bool specrt__align_valid(const specrt_align *a, const specrt_align_position *e) {
+    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits;
+}
+
+SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_position *positions,
+                                        int32_t n) {
+    double base_loss = 0;
+    int32_t n_kept = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (!specrt__align_valid(a, &positions[i]) ||
+            positions[i].step <= (i ? positions[i - 1].step : 0))
+            return -1;
+    a->full = a->buffers[a->filling].view.n >= a->params.n_batch;
+    for (int32_t i = 0; i < n && positions[i].step <= a->params.n_steps; i++) {
+        a->stats.n_positions++;
+        if (positions[i].covered)
+            n_kept += specrt__align_look(a, &positions[i], &base_loss);
+        else
+            a->stats.n_missing++;
+    }
+    return n_kept;
+}
+
+SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *a) {
+    specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
+    if (full->view.n < a->params.n_batch || other->out) return NULL;
+    full->out = true;
+    a->filling = 1 - a->filling;
+    a->stats.n_batches++;
+    return &full->view;
+}
+
+static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
+                                                     const specrt_align_batch *batch) {
+    return &a->buffers[batch == &a->buffers[1].view];
+}
+
+SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch) {
+    specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
+    b->out = false;
+    b->view.n = 0;
+}
+
+SPECRT_API void specrt_align_clear(specrt_align *align) {
+    align->buffers[align->filling].view.n = 0;
+}
+
+SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
+    *out = align->stats;
+    out->n_bytes = (int64_t)align->bytes;
+}
+
+/* --- the gradient --- */
+
+/* dh = W[support]^T g with g_k = w T (q_k - p_k) of entry i, times how a logit follows its product.
+ * @return its loss. */
+static double specrt__align_entry(const specrt_align *a, const specrt__align_buffer *b, int32_t i,
+                                  const float *hidden, float *dh) {
+    const specrt_head_desc *head = &a->head->desc;
+    int32_t n = b->n_top[i];
+    size_t at = (size_t)i * (size_t)specrt__align_width(a);
+    const int32_t *ids = b->ids + at;
+    const float *probs = b->probs + at;
+    double t = (double)a->params.temperature, w = (double)b->weights[i];
+    specrt__align_score(a, b, hidden, ids, n);
+    double total = specrt__align_logsumexp(b->logits, n, t);
+    SPECRT__CLEAR(dh, head->n_cols);
+    for (int32_t k = 0; k < n; k++) {
+        double q = exp((double)b->logits[k] / t - total);
+        float g = (float)(w * t * (q - (double)probs[k]) *
+                          specrt__head_slope(head, (double)b->logits[k]));
+        const uint8_t *row = (const uint8_t *)head->rows + (size_t)b->places[k] * head->row_stride;
+        specrt_row_decode(head->dtype, row, head->n_cols, b->row);
+        for (int64_t c = 0; c < head->n_cols; c++) dh[c] += g * b->row[c];
+    }
+    return w * t * t * specrt__align_divergence(probs, b->logits, n, t);
+}
+
+SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
+                                               const specrt_align_batch *batch, const float *hidden,
+                                               float *dh, double *loss) {
+    const specrt__align_buffer *b = &align->buffers[batch == &align->buffers[1].view];
+    int64_t n_cols = align->head->desc.n_cols;
+    double sum = 0;
+    for (int32_t i = 0; i < batch->n; i++)
+        sum += specrt__align_entry(align, b, i, hidden + i * n_cols, dh + i * n_cols);
+    if (loss) *loss = sum;
+    for (int64_t i = 0; i < batch->n * n_cols; i++)
+        if (!isfinite(dh[i])) return SPECRT_STATUS_BAD_INPUT;
+    return isfinite(sum) ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT;
+}
+
 // >>trace : src/trace/trace.h
 /* trace.h : the layout that writer and reader of traces share */
 
@@ -13965,10 +14039,6 @@ static inline void specrt__trace_release(const specrt_env *env, specrt__trace_bu
 /* trace.c : owns trace files: records in blocks, their hidden states in blocks beside them. Refuses sizes
  * that do not fit each other, tokens outside the vocabulary, damaged blocks. Every record is a list of
  * arrays in one order, described once. */
-
-SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
-    for (int64_t i = 0; i < n; i++) out[i] = specrt__base_to_f16(x[i]);
-}
 
 /* The arrays of a record in file order; those of no bytes do not apply. */
 SPECRT__INTERNAL void specrt__trace_layout(const specrt_trace_info *info, specrt_trace_record *r,
@@ -14565,5 +14635,7 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *r, specrt_trace_
     r->n_left = 0;
     return specrt__trace_damaged(r, wrong, err);
 }
+
+#endif
 
 #endif /* SPECRT_IMPLEMENTATION */

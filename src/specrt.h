@@ -51,6 +51,9 @@
  *     SPECRT_NO_ZSTD   no libzstd; bundles must be uncompressed (specrt-bundle unpack)
  *     SPECRT_NO_SIMD   scalar code only
  *     SPECRT_WORKER    declares specrt_worker, a thread for background tasks (needs pthreads)
+ *     SPECRT_SMALL     only the policies of full, static and window, in three fifths of the size; others are
+ *                      UNSUPPORTED, and the views of their sections are left out
+ *     SPECRT_TOOLS     all of specrt_tools.h: also traces, alignment and construction of indexes
  *
  * CONVENTIONS. They hold unless a comment says otherwise.
  *     Memory     "borrowed": the caller owns it and keeps it alive for the stated time. "owned": the object

@@ -23,7 +23,7 @@
     SPECRT__INTERNAL const specrt__blocks_kernels specrt__blocks_kernels_##isa[] = {               \
         SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_ENTRY, isa)};
 
-#if defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64)
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 /* --- codes: 16 of a block as bytes, alike for every instruction set --- */
 
