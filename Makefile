@@ -41,7 +41,7 @@ CC      := mpicc
 MPIFLAG := -DSPECRT_MPI
 endif
 INCLUDES := -Isrc -Ilib -Itests -I.
-CFLAGS   := -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER $(OPT) $(WARN) $(SAN) $(MPIFLAG) $(INCLUDES) $(shell pkg-config --cflags $(PKGS))
+CFLAGS   := -std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -DSPECRT_TOOLS $(OPT) $(WARN) $(SAN) $(MPIFLAG) $(INCLUDES) $(shell pkg-config --cflags $(PKGS))
 LDLIBS   := $(LDFLAGS) $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 
 # Who copies the single header has no other: so do the examples, the adapters, the benchmarks, and the test of

@@ -51,7 +51,8 @@
 #pragma nv_diag_suppress 128  /* what a template argument rules out */
 #endif
 
-/* The implementation too, for what kernels share with their twins and sessions with policies. */
+/* The implementation too, for what kernels share with their twins and sessions with policies; all of it. */
+#undef SPECRT_SMALL
 #define SPECRT_STATIC
 #define SPECRT_NO_ZSTD
 #define SPECRT_IMPLEMENTATION

@@ -34,13 +34,14 @@
  *     SPECRT_NO_ZSTD   no libzstd; bundles must be uncompressed (specrt-bundle unpack)
  *     SPECRT_NO_SIMD   scalar code only
  *     SPECRT_WORKER    declares specrt_worker, a thread for background tasks (needs pthreads)
+ *     SPECRT_SMALL     only policies of full, static and window, in three fifths of the size
+ *     SPECRT_TOOLS     all of specrt_tools.h: also traces, alignment and construction of indexes
  *
  * CONVENTIONS. They hold unless a comment says otherwise.
  *     Memory     "borrowed": the caller owns it and keeps it alive for the stated time. "owned": the object
- *                frees it. "scratch": the caller owns it; its contents are undefined after the call.
- *                Objects allocate in open, bind and create, through specrt_env.alloc; libzstd allocates its
- *                own memory while a bundle opens. No other call allocates.
- *     Closing    close and free accept NULL. Close an object before the objects that it borrows.
+ *                frees it. "scratch": the caller owns it; its contents are undefined after the call. Only
+ *                open, bind and create allocate, through specrt_env.alloc; libzstd allocates its own.
+ *     Closing    close accepts NULL. Close an object before the objects that it borrows.
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
  *     Arguments  n: rows of an array. out: receives the result. desc: copied. params: copied; NULL: all
  *                defaults. env: copied; NULL: all defaults, or those of the head. token: target id. host: the
@@ -869,8 +870,8 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 /* ---- the whole loop over callbacks ---- */
 
 /* The application's models. Results are borrowed until the next callback. Each returns 0; any other value
- * ends the call with HOST, and begin must come next. Sequences may take turns: a session each, and copies of
- * one specrt_host that differ in `user`. specrt_session_expand_batch() runs them in one model batch. */
+ * ends the call with HOST, and begin must come next. Sequences may take turns, each with its session and
+ * `user`. specrt_session_expand_batch() runs them in one model batch. */
 typedef struct specrt_host {
     void *user;        /* first argument of all callbacks */
     int64_t n_context; /* target's cache positions, 2 or more, tree nodes included; 0: no limit */
@@ -976,10 +977,9 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
                                                      specrt_beam *beams);
 
 // >>saved
-// Sessions as bytes: move a conversation to another process, or store it until its next turn.
 
-/* specrt_session_save() : Writes all state that future drafts depend on (docs/FORMAT.md). It omits
- * statistics, auto_draft, and a tree that is not finished. Waits for the session's task.
+/* specrt_session_save() : Writes all state that future drafts depend on (docs/FORMAT.md), without statistics,
+ * auto_draft and max_tokens. Waits for the session's task.
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes
@@ -1000,23 +1000,21 @@ SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void
 
 #endif
 /* specrt_tools.h : for programs that build, inspect, record or train. An application needs it only for the
- * digest of its tokenizer and for alignment. The conventions of specrt.h hold.
+ * digest of its tokenizer and for alignment. The conventions of specrt.h hold. The single header has what is
+ * marked (*) where SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
- *     report one line        error_set
- *     hash                   hash64; sha256_init, sha256_update, sha256_final; tokenizer_hash_token
- *     decode rows            dtype_name; row_bytes, row_decode; to_f16
- *     read a bundle          bundle_sections, bundle_data, bundle_ident; sections as views: bundle_ranks,
- *                            bundle_cograph, bundle_clusters, bundle_sketch, bundle_hnsw; cograph_successors
- *     compare heads          head_digest, digest_distance
- *     multiply               head_compute
- *     search an index        hnsw_search, hnsw_scratch_bytes
- *     build an index         hnsw_nearest, hnsw_scores, hnsw_any_above
- *     write a trace          trace_writer_create, trace_write, trace_writer_close
- *     read a trace           trace_open, _open_memory, _close, _get_info, _check, _skip_hidden, _read,
- *                            _is_cut
- *     align the drafter      align_create, _observe, _acquire, _gradient, _release, _clear, _get_stats,
- *                            _close
+ *     report one line       error_set
+ *     hash                  hash64; sha256_init, sha256_update, sha256_final; tokenizer_hash_token
+ *     decode rows           dtype_name; row_bytes, row_decode; to_f16
+ *     read a bundle         bundle_sections, bundle_data, bundle_ident; sections as views: bundle_ranks,
+ *                           bundle_cograph, bundle_clusters, bundle_sketch, bundle_hnsw; cograph_successors
+ *     compare, multiply     head_digest, digest_distance; head_compute
+ *     search an index       hnsw_search, hnsw_scratch_bytes
+ *     build an index (*)    hnsw_nearest, hnsw_scores, hnsw_any_above
+ *     write a trace (*)     trace_writer_create, trace_write, trace_writer_close
+ *     read a trace (*)      trace_open, _open_memory, _close, _get_info, _check, _skip_hidden, _read, _is_cut
+ *     align the drafter (*) align_create, _observe, _acquire, _gradient, _release, _clear, _get_stats, _close
  */
 #ifndef SPECRT_TOOLS_H
 #define SPECRT_TOOLS_H
@@ -1099,6 +1097,11 @@ SPECRT_API size_t specrt_row_bytes(specrt_dtype dtype, int64_t n_cols);
  * @return OK; UNSUPPORTED for integer and unknown types; BAD_ARG if n_cols is not a multiple of the block. */
 SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, int64_t n_cols,
                                            float *out);
+
+/* specrt_to_f16() : Converts f32 to f16, rounding to nearest even.
+ *   x : f32 [n]
+ *   out : f16 [n], written */
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out);
 
 /* ---- the bundle file ----
  * docs/FORMAT.md describes every byte. These structs are the only definition of the layout. */
@@ -1274,6 +1277,7 @@ typedef struct specrt_ranks {
 SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
                                              specrt_error *err);
 
+#if !defined(SPECRT_STATIC) || !defined(SPECRT_SMALL) /* static functions must be defined */
 /* View of section "cograph", borrowed from the bundle. */
 typedef struct specrt_cograph {
     const specrt_cograph_header *header; /* sizes */
@@ -1330,6 +1334,7 @@ typedef struct specrt_sketch {
  * @return OK; BUNDLE_SECTION_MISSING with the tool that builds it; BUNDLE_CONTENT; NO_MEMORY. */
 SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specrt_sketch *out,
                                               specrt_error *err);
+#endif
 
 /* ---- heads ---- */
 
@@ -1349,7 +1354,7 @@ SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_dig
 /* specrt_head_compute() : How the head's products run, borrowed from the head; for a specrt_shortlist of any
  * matrix. */
 SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head);
-
+#if !defined(SPECRT_STATIC) || !defined(SPECRT_SMALL)
 /* ---- HNSW: approximate search of the rows with the greatest products ---- */
 
 #define SPECRT_HNSW_MAX_M     256    /* most links per node above level 0 */
@@ -1424,7 +1429,8 @@ SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef
  * @return how many were found; 0 for arguments out of range. */
 SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
                                       int32_t ef, int32_t *ids, float *scores, void *scratch);
-
+#endif
+#if !defined(SPECRT_STATIC) || defined(SPECRT_TOOLS)
 /* ---- HNSW under construction ----
  * Builders search by nodes of an index of int8 vectors whose links may still change. Scores are symmetric. */
 
@@ -1462,8 +1468,7 @@ SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, con
  * A trace is a file of blocks, each with its own compression and checksum. Writing needs bounded memory. A
  * file that was cut is readable up to its last whole block. */
 
-/* What a trace was recorded with. Pointers are borrowed for the call when writing, the reader's when reading.
- */
+/* What a trace was recorded with. Pointers are borrowed: for the call when writing, else the reader's. */
 typedef struct specrt_trace_info {
     uint8_t tokenizer_sha256[32]; /* as in specrt_ident; 0: unknown */
     int32_t n_vocab;              /* ids are in [0, n_vocab) */
@@ -1511,11 +1516,6 @@ typedef struct specrt_trace_record {
     const int32_t *tree_top_ids;   /* i32 [n_nodes, n_tree_top] of the target by node; -1: none */
     const uint16_t *prompt_hidden; /* f16 [d_target] of a sequence's last token; NULL for EAGLE-3 */
 } specrt_trace_record;
-
-/* specrt_to_f16() : Converts f32 to f16, rounding to nearest even.
- *   x : f32 [n]
- *   out : f16 [n], written */
-SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out);
 
 typedef struct specrt_trace_writer specrt_trace_writer; /* a trace that is being written */
 
@@ -1690,6 +1690,7 @@ SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_bat
 /* specrt_align_clear() : Empties the filling buffer, for example when contexts are lost. */
 SPECRT_API void specrt_align_clear(specrt_align *align);
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out);
+#endif
 
 #ifdef __cplusplus
 }
@@ -2022,7 +2023,14 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
 #if defined(SPECRT_IMPLEMENTATION) && !defined(SPECRT_IMPLEMENTED)
 #define SPECRT_IMPLEMENTED
 
-#if !defined(SPECRT__INTERNAL)
+#if defined(SPECRT_SMALL) && defined(SPECRT_TOOLS)
+#error "specrt.h: SPECRT_SMALL leaves out what SPECRT_TOOLS needs; define one of them"
+#endif
+
+#if !defined(SPECRT__INTERNAL) && defined(SPECRT_SMALL) && defined(__GNUC__)
+#define SPECRT__INTERNAL                                                                           \
+    static __attribute__((unused)) /* some have callers in other sources only */
+#elif !defined(SPECRT__INTERNAL)
 #define SPECRT__INTERNAL static
 #endif
 
@@ -3311,6 +3319,10 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
     return SPECRT_STATUS_OK;
 }
 
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
+    for (int64_t i = 0; x && out && i < n; i++) out[i] = specrt__base_to_f16(x[i]);
+}
+
 // >>simd : src/core/simd.h
 /* simd.h : owns the kernels: dot products, the sum of exponentials and the search for great logits, for
  * every instruction set. Refuses nothing; its callers checked. Rows and vectors may have any alignment.
@@ -3678,6 +3690,11 @@ static inline double specrt__simd_total(double *lanes) {
  * its offset it is rounded once, as there. Sums are added as in >>simd, and so a product has the bits
  * of the decoded row's, for any batch and instruction set. */
 
+/* Scalar kernels will do for a small program: the rows that it packs are never blocks. */
+#if !defined(SPECRT_SMALL) && (defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64))
+#define SPECRT__BLOCKS_VECTORS
+#endif
+
 enum { SPECRT__BLOCKS_COLS = 256 }; /* a multiple of every format's block */
 
 /*   four   : as a kernel of >>simd
@@ -3714,7 +3731,7 @@ specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype);
     SPECRT__INTERNAL const specrt__blocks_kernels specrt__blocks_kernels_##isa[] = {               \
         SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_ENTRY, isa)};
 
-#if defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64)
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 /* --- codes: 16 of a block as bytes, alike for every instruction set --- */
 
@@ -3878,6 +3895,15 @@ typedef struct specrt__blocks_ready {
 
 /* --- kernels --- */
 
+/* Groups at a time. Two of q4_k and q5_k share their bytes; 256 columns are an even number of groups. */
+#define SPECRT__BLOCKS_STEP_q4_0 1
+#define SPECRT__BLOCKS_STEP_q4_1 1
+#define SPECRT__BLOCKS_STEP_q5_0 1
+#define SPECRT__BLOCKS_STEP_q5_1 1
+#define SPECRT__BLOCKS_STEP_q4_k 2
+#define SPECRT__BLOCKS_STEP_q5_k 2
+#define SPECRT__BLOCKS_STEP_q6_k 2
+
 /* Group g of four rows against one hidden row. */
 #define SPECRT__BLOCKS_GROUP(isa, V, L, format, n_bytes, hidden)                                   \
     SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                                           \
@@ -3903,11 +3929,9 @@ typedef struct specrt__blocks_ready {
                     SPECRT__SIMD_PREFETCH(next[r] + n_bytes * i + line);                           \
                 SPECRT__BLOCKS_READY_##format(isa, L, rows[r] + n_bytes * i, n_groups, &ready[r]); \
             }                                                                                      \
-            int pairs = n_groups & ~1; /* two groups of q4_k share their bytes */                  \
-            for (int pair = 0; pair < pairs; pair += 2, hidden += 64)                              \
-                SPECRT__SIMD_UNROLL for (int g = pair; g < pair + 2; g++) SPECRT__BLOCKS_GROUP(    \
-                    isa, V, L, format, n_bytes,                                                    \
-                    hidden + 32 * (g - pair)) for (int g = pairs; g < n_groups; g++, hidden += 32) \
+            for (int first = 0; first < n_groups; first += SPECRT__BLOCKS_STEP_##format)           \
+                SPECRT__SIMD_UNROLL for (int g = first; g < first + SPECRT__BLOCKS_STEP_##format;  \
+                                         g++, hidden += 32)                                        \
                     SPECRT__BLOCKS_GROUP(isa, V, L, format, n_bytes, hidden)                       \
         }                                                                                          \
         SPECRT__SIMD_OP(isa, reduce)(sums, out);                                                   \
@@ -3924,19 +3948,16 @@ typedef struct specrt__blocks_ready {
     target static void specrt__blocks_expand_##format##_##isa(                                     \
         const uint8_t *const *rows, const uint8_t *const *next, int64_t n_cols, float *out) {      \
         specrt__blocks_ready ready[4];                                                             \
-        int n_groups = (int)(n_cols / 32), pairs = n_groups & ~1;                                  \
+        int n_groups = (int)(n_cols / 32);                                                         \
         for (int r = 0; r < 4; r++) {                                                              \
             for (int line = 0; line < n_bytes; line += 64) SPECRT__SIMD_PREFETCH(next[r] + line);  \
             SPECRT__BLOCKS_READY_##format(isa, L, rows[r], n_groups, &ready[r]);                   \
         }                                                                                          \
-        for (int pair = 0; pair < pairs; pair += 2, out += 64) {                                   \
-            SPECRT__SIMD_UNROLL for (int g = pair; g < pair + 2; g++) {                            \
-                SPECRT__BLOCKS_STORE(isa, L, format, out + 32 * (g - pair))                        \
+        for (int first = 0; first < n_groups; first += SPECRT__BLOCKS_STEP_##format)               \
+            SPECRT__SIMD_UNROLL for (int g = first; g < first + SPECRT__BLOCKS_STEP_##format;      \
+                                     g++, out += 32) {                                             \
+                SPECRT__BLOCKS_STORE(isa, L, format, out)                                          \
             }                                                                                      \
-        }                                                                                          \
-        for (int g = pairs; g < n_groups; g++) {                                                   \
-            SPECRT__BLOCKS_STORE(isa, L, format, out)                                              \
-        }                                                                                          \
     }
 
 #define SPECRT__BLOCKS_KERNELS(isa, target, V, L)                                                  \
@@ -3947,127 +3968,119 @@ typedef struct specrt__blocks_ready {
 #endif
 
 // >>simd_scalar : src/core/simd_scalar.c
-/* simd_scalar.c : the scalar instruction set, which the others must equal bit for bit. */
+/* simd_scalar.c : the scalar instruction set, which the others must equal bit for bit. Lanes are plain loops,
+ * which compilers turn into vectors where they can, and formats share functions: written out by
+ * SPECRT__SIMD_KERNELS() like the others, these kernels were a third of a program. */
 
-#define SPECRT__EACH_LANE(i) for (int i = 0; i < 16; i++)
-
-typedef struct specrt__simd_v16 {
-    float lane[16];
-} specrt__simd_v16;
-
-typedef struct specrt__simd_sums_scalar {
-    double lane[16];
-} specrt__simd_sums_scalar;
-
-static inline specrt__simd_v16 specrt__simd_splat_scalar(float x) {
-    specrt__simd_v16 v;
-    SPECRT__EACH_LANE (i) v.lane[i] = x;
-    return v;
+static inline float specrt__simd_fma_scalar(float a, float b, float c) {
+#if defined(FP_FAST_FMAF)
+    return fmaf(a, b, c);
+#else
+    return (float)((double)a * b + c);
+#endif
 }
 
-static inline specrt__simd_v16 specrt__simd_load_scalar(const float *p) {
-    specrt__simd_v16 v;
-    memcpy(v.lane, p, sizeof v.lane);
-    return v;
+/* --- products: 32 columns of a row are decoded, then multiplied with every hidden row --- */
+
+static inline void specrt__simd_f32_scalar(const uint8_t *block, float *out) {
+    for (int k = 0; k < 32; k++) out[k] = specrt__base_float(specrt__base_load32(block + 4 * k));
 }
 
-static inline void specrt__simd_store_scalar(float *p, specrt__simd_v16 v) {
-    memcpy(p, v.lane, sizeof v.lane);
+static inline void specrt__simd_f16_scalar(const uint8_t *block, float *out) {
+    for (int k = 0; k < 32; k++) out[k] = specrt__base_f16(specrt__base_load16(block + 2 * k));
 }
 
-static inline specrt__simd_v16 specrt__simd_f32_scalar(const uint8_t *row, int64_t i, int at) {
-    specrt__simd_v16 v;
-    memcpy(v.lane, row + 128 * i + 4 * at, sizeof v.lane);
-    return v;
-}
-
-static inline specrt__simd_v16 specrt__simd_f16_scalar(const uint8_t *row, int64_t i, int at) {
-    specrt__simd_v16 v;
-    row += 64 * i + 2 * at;
-    for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_f16(specrt__base_load16(row + 2 * k));
-    return v;
-}
-
-static inline specrt__simd_v16 specrt__simd_bf16_scalar(const uint8_t *row, int64_t i, int at) {
-    specrt__simd_v16 v;
-    row += 64 * i + 2 * at;
-    for (int k = 0; k < 16; k++) v.lane[k] = specrt__base_bf16(specrt__base_load16(row + 2 * k));
-    return v;
+static inline void specrt__simd_bf16_scalar(const uint8_t *block, float *out) {
+    for (int k = 0; k < 32; k++) out[k] = specrt__base_bf16(specrt__base_load16(block + 2 * k));
 }
 
 /* A half times an 8-bit number fits in 24 bits, so the decoded value is exact here too. */
-static inline specrt__simd_v16 specrt__simd_q8_0_scalar(const uint8_t *row, int64_t i, int at) {
-    specrt__simd_v16 v;
-    float d = specrt__base_f16(specrt__base_load16(row + 34 * i));
-    row += 34 * i + 2 + at;
-    for (int k = 0; k < 16; k++) v.lane[k] = d * (float)(int8_t)row[k];
-    return v;
+static inline void specrt__simd_q8_0_scalar(const uint8_t *block, float *out) {
+    float d = specrt__base_f16(specrt__base_load16(block));
+    for (int k = 0; k < 32; k++) out[k] = d * (float)(int8_t)block[2 + k];
 }
 
-static inline specrt__simd_v16 specrt__simd_fma_scalar(specrt__simd_v16 a, specrt__simd_v16 b,
-                                                       specrt__simd_v16 c) {
-    SPECRT__EACH_LANE (i) {
-#if defined(FP_FAST_FMAF)
-        c.lane[i] = fmaf(a.lane[i], b.lane[i], c.lane[i]);
-#else
-        c.lane[i] = (float)((double)a.lane[i] * b.lane[i] + c.lane[i]);
-#endif
+/* Adds 32 columns to the 16 lanes of a row's sums, which no other pointer reaches meanwhile. */
+static inline void specrt__simd_add_scalar(const float *weights, const float *hidden, float *sums) {
+    float lanes[16];
+    memcpy(lanes, sums, sizeof lanes);
+    for (int k = 0; k < 16; k++) {
+        lanes[k] = specrt__simd_fma_scalar(weights[k], hidden[k], lanes[k]);
+        lanes[k] = specrt__simd_fma_scalar(weights[16 + k], hidden[16 + k], lanes[k]);
     }
-    return c;
+    memcpy(sums, lanes, sizeof lanes);
 }
 
-static inline specrt__simd_v16 specrt__simd_sub_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    SPECRT__EACH_LANE (i) a.lane[i] -= b.lane[i];
-    return a;
+/* The lanes of four rows by n hidden rows, each added as a tree. */
+static void specrt__simd_lanes_scalar(const float *sums, int32_t n, float *out, size_t stride) {
+    float lanes[16];
+    for (; n > 0; n--, out += stride)
+        for (int r = 0; r < 4; r++, sums += 16) {
+            memcpy(lanes, sums, sizeof lanes);
+            for (int half = 8; half > 0; half /= 2)
+                for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
+            out[r] = lanes[0];
+        }
 }
 
-static inline specrt__simd_v16 specrt__simd_mul_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    SPECRT__EACH_LANE (i) a.lane[i] *= b.lane[i];
-    return a;
-}
+/* Adds blocks of four rows by n hidden rows to sums f32 [n, 4, 16]. */
+typedef void specrt__simd_multiply(int n, const uint8_t *const *rows, const float *const *hidden,
+                                   int64_t n_blocks, float *sums);
 
-/* NaN in a gives b. */
-static inline specrt__simd_v16 specrt__simd_max_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    SPECRT__EACH_LANE (i) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
-    return a;
-}
-
-static inline int specrt__simd_any_reach_scalar(specrt__simd_v16 a, specrt__simd_v16 b) {
-    int any = 0;
-    SPECRT__EACH_LANE (i) any |= !(a.lane[i] < b.lane[i]);
-    return any;
-}
-
-static inline specrt__simd_v16 specrt__simd_pow2_scalar(specrt__simd_v16 z) {
-    SPECRT__EACH_LANE (i)
-        z.lane[i] = specrt__base_float((specrt__base_bits(z.lane[i]) + 127) << 23);
-    return z;
-}
-
-/* The lanes of four rows, each added as a tree. */
-static inline void specrt__simd_reduce_scalar(specrt__simd_v16 (*rows)[1], float *out) {
-    for (int r = 0; r < 4; r++) {
-        for (int n = 8; n > 0; n /= 2)
-            for (int i = 0; i < n; i++) rows[r][0].lane[i] += rows[r][0].lane[i + n];
-        out[r] = rows[r][0].lane[0];
+#define SPECRT__SIMD_MULTIPLY(format, block_bytes)                                                 \
+    static void specrt__simd_multiply_##format(int n, const uint8_t *const *rows,                  \
+                                               const float *const *hidden, int64_t n_blocks,       \
+                                               float *sums) {                                      \
+        float weights[32];                                                                         \
+        for (int r = 0; r < 4; r++, sums += 16)                                                    \
+            for (int64_t i = 0; i < n_blocks; i++) {                                               \
+                specrt__simd_##format##_scalar(rows[r] + block_bytes * i, weights);                \
+                for (int h = 0; h < n; h++)                                                        \
+                    specrt__simd_add_scalar(weights, hidden[h] + 32 * i, sums + 64 * h);           \
+            }                                                                                      \
     }
+
+/* One hidden row; block_bytes: of 32 columns. */
+static void specrt__simd_single(specrt__simd_multiply *multiply, size_t block_bytes,
+                                const uint8_t *const *rows, const float *hidden, int64_t n_cols,
+                                float *out) {
+    float sums[64] = {0}, last[32] = {0};
+    const float *columns = hidden;
+    specrt__simd_tail tail;
+    multiply(1, rows, &columns, n_cols / 32, sums);
+    if (n_cols % 32 != 0) {
+        specrt__simd_pad(&tail, rows, n_cols, block_bytes / 32);
+        memcpy(last, hidden + n_cols / 32 * 32, (size_t)(n_cols % 32) * sizeof *last);
+        columns = last;
+        multiply(1, tail.rows, &columns, 1, sums);
+    }
+    specrt__simd_lanes_scalar(sums, 1, out, 4);
 }
 
-static inline specrt__simd_sums_scalar specrt__simd_zeros_scalar(void) {
-    specrt__simd_sums_scalar d;
-    memset(&d, 0, sizeof d);
-    return d;
-}
+#define SPECRT__SIMD_TILE_SCALAR(format, N)                                                        \
+    static void specrt__simd_tile_##format##x##N##_scalar(                                         \
+        const uint8_t *const *rows, const uint8_t *const *next, int64_t step,                      \
+        const float *const *hidden, int64_t n_blocks, const float *from, float *sums) {            \
+        (void)next, (void)step;                                                                    \
+        memmove(sums, from, N * 64 * sizeof *sums);                                                \
+        specrt__simd_multiply_##format(N, rows, hidden, n_blocks, sums);                           \
+    }
 
-static inline specrt__simd_sums_scalar specrt__simd_add_scalar(specrt__simd_sums_scalar d,
-                                                               specrt__simd_v16 v) {
-    SPECRT__EACH_LANE (i) d.lane[i] += v.lane[i];
-    return d;
-}
+#define SPECRT__SIMD_PRODUCTS_SCALAR(format, block_bytes)                                          \
+    SPECRT__SIMD_MULTIPLY(format, block_bytes)                                                     \
+    static void specrt__simd_four_##format##_scalar(                                               \
+        const uint8_t *const *rows, const uint8_t *const *next, const float *hidden,               \
+        int64_t n_cols, float *out) {                                                              \
+        (void)next;                                                                                \
+        specrt__simd_single(specrt__simd_multiply_##format, block_bytes, rows, hidden, n_cols,     \
+                            out);                                                                  \
+    }                                                                                              \
+    SPECRT__SIMD_EACH_3(SPECRT__SIMD_TILE_SCALAR, format)
 
-static inline void specrt__simd_lanes_scalar(specrt__simd_sums_scalar d, double *out) {
-    memcpy(out, d.lane, sizeof d.lane);
-}
+SPECRT__SIMD_PRODUCTS_SCALAR(f32, 128)
+SPECRT__SIMD_PRODUCTS_SCALAR(f16, 64)
+SPECRT__SIMD_PRODUCTS_SCALAR(bf16, 64)
+SPECRT__SIMD_PRODUCTS_SCALAR(q8_0, 34)
 
 static void specrt__simd_tile_i8_scalar(const int8_t *const *rows, const int16_t *x, int64_t n_cols,
                                         int32_t *out) {
@@ -4077,27 +4090,83 @@ static void specrt__simd_tile_i8_scalar(const int8_t *const *rows, const int16_t
     }
 }
 
-SPECRT__SIMD_KERNELS(scalar, , specrt__simd_v16, 16, 3, 3)
+/* --- the sum of exponentials and the search for great logits: as in >>simd_kernels --- */
 
-/* --- the scalar instruction set: blocks decoded by >>rows --- */
+/* x[16] becomes exp(x). */
+static inline void specrt__simd_exp_scalar(float *x) {
+    static const float taylor[7] = {1 / 720.0f, 1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f, 1.0f, 1.0f};
+    const float magic = 12582912.0f;
+    float z[16], r[16], y[16];
+    for (int k = 0; k < 16; k++) {
+        z[k] = specrt__simd_fma_scalar(x[k], 1.44269504f, magic);
+        r[k] = specrt__simd_fma_scalar(z[k] - magic, -0.693359375f, x[k]);
+        r[k] = specrt__simd_fma_scalar(z[k] - magic, 2.12194440e-4f, r[k]);
+        y[k] = 1 / 5040.0f;
+    }
+    for (int term = 0; term < 7; term++)
+        for (int k = 0; k < 16; k++) y[k] = specrt__simd_fma_scalar(y[k], r[k], taylor[term]);
+    for (int k = 0; k < 16; k++)
+        x[k] = y[k] * specrt__base_float((specrt__base_bits(z[k]) + 127) << 23);
+}
+
+static double specrt__simd_sum_exp_scalar(const float *x, int64_t n, float max) {
+    double lanes[16] = {0};
+    float t[16];
+    for (; n > 0; x += 16, n -= 16) {
+        for (int k = 0; k < 16; k++) t[k] = -INFINITY;
+        memcpy(t, x, (size_t)(n < 16 ? n : 16) * sizeof *t);
+        for (int k = 0; k < 16; k++) t[k] = t[k] - max > -87.0f ? t[k] - max : -87.0f;
+        specrt__simd_exp_scalar(t);
+        for (int k = 0; k < 16; k++) lanes[k] += t[k];
+    }
+    return specrt__simd_total(lanes);
+}
+
+static int64_t specrt__simd_find_scalar(const float *x, int64_t n, float bound) {
+    int64_t i = 0;
+    for (int any = 0; i + SPECRT__SIMD_SCAN <= n; i += SPECRT__SIMD_SCAN) {
+        for (int k = 0; k < SPECRT__SIMD_SCAN; k++) any |= !(x[i + k] < bound); /* NaN too */
+        if (any) break;
+    }
+    return i;
+}
+
+#define SPECRT__SIMD_TILES_SCALAR(format)                                                          \
+    { specrt__simd_tile_##format##x2_scalar, specrt__simd_tile_##format##x3_scalar }
+#define SPECRT__SIMD_FOURS_SCALAR                                                                  \
+    {                                                                                              \
+        specrt__simd_four_f32_scalar, specrt__simd_four_f16_scalar, specrt__simd_four_bf16_scalar, \
+            specrt__simd_four_q8_0_scalar                                                          \
+    }
+
+SPECRT__INTERNAL const specrt__simd_kernels specrt__simd_kernels_scalar = {
+    "scalar",
+    SPECRT__SIMD_FOURS_SCALAR,
+    SPECRT__SIMD_FOURS_SCALAR,
+    {SPECRT__SIMD_TILES_SCALAR(f32), SPECRT__SIMD_TILES_SCALAR(f16),
+     SPECRT__SIMD_TILES_SCALAR(bf16), SPECRT__SIMD_TILES_SCALAR(q8_0)},
+    {3, 3, 3, 3},
+    specrt__simd_lanes_scalar,
+    specrt__simd_tile_i8_scalar,
+    specrt__simd_sum_exp_scalar,
+    specrt__simd_find_scalar,
+};
+
+/* --- blocks decoded by >>rows --- */
 
 static void specrt__blocks_multiply(specrt_dtype dtype, int64_t n_bytes, const uint8_t *const *rows,
                                     const float *hidden, int64_t n_cols, float *out) {
-    specrt__simd_v16 sums[4][1];
-    float weights[256];
+    float sums[64] = {0}, weights[256];
     for (int r = 0; r < 4; r++) {
         const uint8_t *from = rows[r];
-        sums[r][0] = specrt__simd_splat_scalar(0);
         for (int64_t i = 0; i < n_cols; i += 256, from += n_bytes) {
             int64_t n = n_cols - i < 256 ? n_cols - i : 256;
             specrt__rows_decode_blocks(dtype, from, n, weights);
-            for (int64_t j = 0; j < n; j += 16)
-                sums[r][0] =
-                    specrt__simd_fma_scalar(specrt__simd_load_scalar(weights + j),
-                                            specrt__simd_load_scalar(hidden + i + j), sums[r][0]);
+            for (int64_t j = 0; j < n; j += 32)
+                specrt__simd_add_scalar(weights + j, hidden + i + j, sums + 16 * r);
         }
     }
-    specrt__simd_reduce_scalar(sums, out);
+    specrt__simd_lanes_scalar(sums, 1, out, 4);
 }
 
 #define SPECRT__BLOCKS_SCALAR(isa, format, name, n_bytes)                                          \
@@ -4258,6 +4327,7 @@ SPECRT__SIMD_AVX2 static void specrt__simd_tile_i8_avx2(const int8_t *const *row
 SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3, 3)
 
 /* --- AVX2: blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 SPECRT__SIMD_AVX2 static inline __m256 specrt__blocks_floats_avx2(specrt__blocks_codes codes,
                                                                   int at) {
@@ -4277,6 +4347,8 @@ SPECRT__BLOCKS_NIBBLES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_FIVES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_JOINED(avx2, SPECRT__SIMD_AVX2)
 SPECRT__BLOCKS_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8)
+
+#endif
 
 /* --- AVX-512 F and BW: 32 registers of 16 lanes --- */
 SPECRT__SIMD_UNASKED
@@ -4413,6 +4485,7 @@ SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const 
 SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 6, 5)
 
 /* --- AVX-512: blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_floats_avx512(specrt__blocks_codes codes,
                                                                       int at) {
@@ -4493,6 +4566,8 @@ SPECRT__SIMD_AVX512 static inline void specrt__blocks_codes_q6_k_avx512(const ui
 }
 
 SPECRT__BLOCKS_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16)
+
+#endif
 
 SPECRT__SIMD_ASKED
 
@@ -4632,6 +4707,7 @@ static void specrt__simd_tile_i8_neon(const int8_t *const *rows, const int16_t *
 SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3, 3)
 
 /* --- blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 static inline specrt__simd_v4x2 specrt__blocks_floats_neon(specrt__blocks_codes codes, int at) {
     int8x16_t q = (int8x16_t)codes;
@@ -4653,6 +4729,8 @@ SPECRT__BLOCKS_NIBBLES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_FIVES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_JOINED(neon, )
 SPECRT__BLOCKS_KERNELS(neon, , specrt__simd_v4x2, 8)
+
+#endif
 
 #endif
 
@@ -4688,13 +4766,13 @@ SPECRT__INTERNAL const specrt__simd_kernels *specrt__simd_choose(void) {
 SPECRT__INTERNAL const specrt__blocks_kernels *
 specrt__blocks_find(const specrt__simd_kernels *kernels, specrt_dtype dtype) {
     const specrt__blocks_kernels *k = specrt__blocks_kernels_scalar;
-#if defined(SPECRT__SIMD_X86)
+#if !defined(SPECRT__BLOCKS_VECTORS)
+    (void)kernels;
+#elif defined(SPECRT__SIMD_X86)
     if (kernels == &specrt__simd_kernels_avx2) k = specrt__blocks_kernels_avx2;
     if (kernels == &specrt__simd_kernels_avx512) k = specrt__blocks_kernels_avx512;
-#elif defined(SPECRT__SIMD_ARM64)
-    if (kernels == &specrt__simd_kernels_neon) k = specrt__blocks_kernels_neon;
 #else
-    (void)kernels;
+    if (kernels == &specrt__simd_kernels_neon) k = specrt__blocks_kernels_neon;
 #endif
     while (k->dtype != dtype) k++;
     return k;
@@ -6154,6 +6232,9 @@ enum {
     SPECRT__SAVED_HEADER = 104
 };
 
+/* Lists of `retrieve`, which every save has, also of a program without it. */
+enum { SPECRT__SAVED_RETRIEVAL = 5 };
+
 typedef struct specrt__save {
     uint8_t *bytes; /* NULL: words are only counted */
     size_t n;
@@ -7036,6 +7117,8 @@ SPECRT__INTERNAL const specrt__source specrt__window_source = {
     specrt__window_load,
 };
 
+#if !defined(SPECRT_SMALL)
+
 // >>hnsw : src/sources/hnsw.h
 /* hnsw.h : search of an index, for builders and retrieval */
 
@@ -7447,6 +7530,7 @@ SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *que
 }
 
 /* --- for builders --- */
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 
 static void specrt__hnsw_ask_node(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t node) {
     const int8_t *codes = g->codes + (int64_t)node * g->n_cols;
@@ -7490,6 +7574,8 @@ SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, con
     }
     return 0;
 }
+
+#endif
 
 // >>cograph : src/sources/cograph.c
 /* cograph.c : owns the view of the successor graph (section 6.2 of EvoSpec's appendix;
@@ -10331,7 +10417,7 @@ SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source
 /* --- saved sessions --- */
 
 /* The cache's lists by recency, and the ages of T1's tokens, then of T2's, in cycles since they came in. */
-enum { SPECRT__RETRIEVE_SAVED_AGES = SPECRT__ARC_B2 - SPECRT__ARC_T1 + 1 };
+enum { SPECRT__RETRIEVE_SAVED_AGES = SPECRT__SAVED_RETRIEVAL - 1 };
 
 static void specrt__retrieve_limits(const void *state, int32_t *most) {
     for (int i = 0; i <= (int)SPECRT__RETRIEVE_SAVED_AGES; i++)
@@ -10415,389 +10501,13 @@ SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
     specrt__retrieve_start,
     specrt__retrieve_observe,
     specrt__retrieve_catch_up,
-    SPECRT__RETRIEVE_SAVED_AGES + 1,
+    SPECRT__SAVED_RETRIEVAL,
     specrt__retrieve_limits,
     specrt__retrieve_save,
     specrt__retrieve_load,
 };
 
-// >>align : src/adapt/align.c
-/* align.c : owns what waits to be learnt from: the gate, the buffers, the curriculum's weights, and the
- * gradient of the loss with respect to hidden states. Refuses settings out of range and values that are
- * not finite. Knows nothing of the drafter but its head: the layer's backward pass and the optimiser
- * are the application's. */
-
-typedef struct specrt__align_buffer {
-    specrt_align_batch view; /* of the arrays below */
-    bool out;
-    uint64_t *contexts; /* [capacity] */
-    int32_t *steps, *n_top;
-    float *weights;
-    int32_t *ids;    /* [capacity, width] */
-    float *probs;    /* [capacity, width] */
-    float *logits;   /* [width + 1] of the drafter, scratch */
-    int32_t *places; /* [width + 1] rows of the head, scratch */
-    float *row;      /* [n_cols] scratch */
-} specrt__align_buffer;
-
-struct specrt_align {
-    specrt_env env;
-    const specrt_head *head;
-    specrt_compute compute; /* the head's, on the calling thread alone */
-    specrt_align_params params;
-    int32_t n_logits;
-    size_t bytes;
-    specrt__align_buffer buffers[2];
-    int filling;
-    bool full;    /* since before this cycle */
-    int32_t *ids; /* [width + 1] of the position being looked at, then the token itself */
-    float *probs; /* [width] */
-    specrt_align_stats stats;
-};
-
-static specrt_status specrt__align_check(const specrt_align_params *p, int32_t n_logits,
-                                         specrt_error *err) {
-    const struct {
-        const char *name;
-        int32_t value, least, most;
-    } counts[] = {{"n_logits", n_logits, 1, SPECRT_MAX_VOCAB},
-                  {"n_batch", p->n_batch, 1, SPECRT_ALIGN_MAX_BATCH},
-                  {"n_steps", p->n_steps, 1, SPECRT_TREE_MAX_NODES},
-                  {"n_top", p->n_top, 1, SPECRT_ALIGN_MAX_TOP}};
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
-            return specrt_error_set(
-                err, SPECRT_STATUS_BAD_ARG, "align: %s: expected %d to %d, found %d",
-                counts[i].name, (int)counts[i].least, (int)counts[i].most, (int)counts[i].value);
-    if (!(p->temperature > 0 && p->temperature <= 1000))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "align: temperature: expected above 0, to 1000, found %g",
-                                (double)p->temperature);
-    if (!(p->beta >= 0 && p->beta <= 1000) || !(p->epsilon >= 0))
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "align: expected beta in [0, 1000] and epsilon of at least 0, "
-                                "found %g and %g",
-                                (double)p->beta, (double)p->epsilon);
-    return SPECRT_STATUS_OK;
-}
-
-/* A cycle that fills a buffer goes into it as a whole. */
-static int32_t specrt__align_capacity(const specrt_align *a) {
-    return a->params.n_batch + a->params.n_steps - 1;
-}
-
-/* Tokens that a position may retain. */
-static int32_t specrt__align_width(const specrt_align *a) {
-    return a->params.n_top;
-}
-
-static uint64_t specrt__align_size(const specrt_align *a) {
-    uint64_t n = (uint64_t)specrt__align_capacity(a), k = (uint64_t)specrt__align_width(a);
-    uint64_t entry = sizeof(uint64_t) + 3 * sizeof(int32_t) + k * 2 * sizeof(float);
-    uint64_t scratch = 2 * (k + 1) * sizeof(float) + (uint64_t)a->head->desc.n_cols * sizeof(float);
-    return 2 * (n * entry + scratch) + (2 * k + 1) * sizeof(float);
-}
-
-static void specrt__align_carve(specrt_align *a, uint8_t *at) {
-    int32_t n = specrt__align_capacity(a), k = specrt__align_width(a);
-    for (int i = 0; i < 2; i++) a->buffers[i].contexts = SPECRT__CARVE(uint64_t, &at, n);
-    for (int i = 0; i < 2; i++) {
-        specrt__align_buffer *b = &a->buffers[i];
-        b->steps = SPECRT__CARVE(int32_t, &at, n);
-        b->n_top = SPECRT__CARVE(int32_t, &at, n);
-        b->weights = SPECRT__CARVE(float, &at, n);
-        b->ids = SPECRT__CARVE(int32_t, &at, (int64_t)n * k);
-        b->probs = SPECRT__CARVE(float, &at, (int64_t)n *k);
-        b->logits = SPECRT__CARVE(float, &at, k + 1);
-        b->places = SPECRT__CARVE(int32_t, &at, k + 1);
-        b->row = SPECRT__CARVE(float, &at, a->head->desc.n_cols);
-        b->view.contexts = b->contexts;
-        b->view.steps = b->steps;
-        b->view.weights = b->weights;
-        b->view.n_top = b->n_top;
-        b->view.ids = b->ids;
-        b->view.probs = b->probs;
-    }
-    a->ids = SPECRT__CARVE(int32_t, &at, k + 1);
-    a->probs = SPECRT__CARVE(float, &at, k);
-}
-
-SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
-                                             const specrt_align_params *params,
-                                             const specrt_env *env, specrt_align **out,
-                                             specrt_error *err) {
-    static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
-    specrt_env own = specrt__base_env(env);
-    specrt_align probe;
-    SPECRT__NEED(out);
-    *out = NULL;
-    SPECRT__NEED(head);
-    SPECRT__CLEAR(&probe, 1);
-    probe.env = own;
-    probe.head = head;
-    probe.params = params ? *params : defaults;
-    probe.n_logits = n_logits;
-    SPECRT__TRY(specrt__align_check(&probe.params, n_logits, err));
-    uint64_t bytes = sizeof probe + specrt__align_size(&probe);
-    uint8_t *block = (uint8_t *)specrt__base_alloc(&own, bytes);
-    if (!block) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "align: out of memory");
-    specrt_align *a = (specrt_align *)(void *)block;
-    *a = probe;
-    a->bytes = (size_t)bytes;
-    a->compute = head->compute;
-    a->compute.env.parallel_for = NULL;
-    specrt__align_carve(a, block + sizeof *a);
-    *out = a;
-    return SPECRT_STATUS_OK;
-}
-
-SPECRT_API void specrt_align_close(specrt_align *align) {
-    if (!align) return;
-    specrt_env env = align->env;
-    specrt__base_free(&env, align);
-}
-
-/* --- the two distributions over the retained support --- */
-
-/* The k greatest finite logits of tokens that the head has rows for, best first, ties to the lower id.
- * @return how many; -1: a logit is NaN or +inf. */
-static int32_t specrt__align_top(const specrt_align *a, const float *logits, int32_t *ids) {
-    int32_t n = 0, k = a->params.n_top;
-    for (int32_t i = 0; i < a->n_logits; i++) {
-        float x = logits[i];
-        if (n == k && x <= logits[ids[k - 1]]) continue;
-        if (isnan(x) || x == INFINITY) return -1;
-        if (x == -INFINITY || specrt__head_row_of(a->head, i) < 0) continue;
-        int32_t at = n < k ? n++ : k - 1;
-        for (; at > 0 && x > logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
-        ids[at] = i;
-    }
-    return n;
-}
-
-/* Logits of the drafter for tokens [n] that the head has rows for. */
-static void specrt__align_score(const specrt_align *a, const specrt__align_buffer *b,
-                                const float *hidden, const int32_t *ids, int32_t n) {
-    const specrt_head_desc *head = &a->head->desc;
-    specrt_segment rows;
-    specrt_shortlist few;
-    for (int32_t i = 0; i < n; i++) b->places[i] = specrt__head_row_of(a->head, ids[i]);
-    SPECRT__CLEAR(&rows, 1);
-    SPECRT__CLEAR(&few, 1);
-    rows.rows = head->rows;
-    rows.row_stride = head->row_stride;
-    rows.bias = head->bias;
-    rows.dtype = head->dtype;
-    rows.n_rows = n;
-    rows.places = b->places;
-    few.compute = &a->compute;
-    few.segments = &rows;
-    few.n_segments = 1;
-    few.n_rows = n;
-    few.n_cols = head->n_cols;
-    few.head = a->head;
-    specrt_shortlist_logits(&few, hidden, 1, b->logits);
-}
-
-/* log sum exp(x / t); NaN where an x is NaN. */
-static double specrt__align_logsumexp(const float *x, int32_t n, double t) {
-    double best = -INFINITY, sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (!(x[i] <= best)) best = x[i];
-    for (int32_t i = 0; i < n; i++) sum += exp((x[i] - best) / t);
-    return best / t + log(sum);
-}
-
-/* KL(p || q), q the softmax of logits at t. */
-static double specrt__align_divergence(const float *probs, const float *logits, int32_t n,
-                                       double t) {
-    double total = specrt__align_logsumexp(logits, n, t), sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (probs[i] > 0)
-            sum += (double)probs[i] * (log((double)probs[i]) - (double)logits[i] / t + total);
-    return sum;
-}
-
-/* The first step's cross-entropy against the token that was emitted: over the shortlist where a proposal's
- * log-probability tells its logsumexp, else over the retained tokens and that one. */
-static double specrt__align_base_loss(const specrt_align *a, const specrt__align_buffer *b,
-                                      const specrt_align_position *e, int32_t n) {
-    if (specrt__head_row_of(a->head, e->token) < 0) return INFINITY;
-    if (e->drafted >= 0 && specrt__head_row_of(a->head, e->drafted) >= 0) {
-        const int32_t both[2] = {e->drafted, e->token};
-        specrt__align_score(a, b, e->hidden, both, 1);
-        double total = (double)b->logits[0] - (double)e->drafted_logprob;
-        specrt__align_score(a, b, e->hidden, both + 1, 1);
-        return total - (double)b->logits[0];
-    }
-    bool among = false;
-    for (int32_t i = 0; i < n; i++) among = among || a->ids[i] == e->token;
-    if (!among) a->ids[n] = e->token;
-    specrt__align_score(a, b, e->hidden, a->ids, n + !among);
-    double total = specrt__align_logsumexp(b->logits, n + !among, 1);
-    for (int32_t i = 0; i < n; i++)
-        if (a->ids[i] == e->token) return total - (double)b->logits[i];
-    return total - (double)b->logits[n];
-}
-
-/* --- the gate and the buffer --- */
-
-/* p over the retained tokens of a position, into a->ids and a->probs. @return how many; 0: none, or not
- * finite. */
-static int32_t specrt__align_retain(const specrt_align *a, const float *logits) {
-    double t = (double)a->params.temperature, sum = 0;
-    int32_t n = specrt__align_top(a, logits, a->ids);
-    for (int32_t i = 0; i < n; i++)
-        sum += exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t);
-    for (int32_t i = 0; i < n; i++)
-        a->probs[i] =
-            (float)(exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t) / sum);
-    return n < 0 ? 0 : n;
-}
-
-static void specrt__align_keep(specrt_align *a, const specrt_align_position *e, int32_t n,
-                               double base_loss) {
-    specrt__align_buffer *b = &a->buffers[a->filling];
-    size_t k = (size_t)specrt__align_width(a), at = (size_t)b->view.n;
-    /* At j = 1 the weight is 1, whatever the loss: infinity times 0 is none. */
-    double power = e->step > 1 ? (double)a->params.beta * base_loss * (e->step - 1) : 0;
-    if (a->params.beta == 0) power = 0;
-    b->contexts[at] = e->context;
-    b->steps[at] = e->step;
-    b->weights[at] = (float)exp(-(power > 0 ? power : 0));
-    b->n_top[at] = n;
-    memcpy(b->ids + at * k, a->ids, (size_t)n * sizeof *b->ids);
-    memcpy(b->probs + at * k, a->probs, (size_t)n * sizeof *b->probs);
-    b->view.n++;
-    a->stats.n_kept++;
-}
-
-/* What the gate says of a covered position. @return 1 if it was kept. */
-static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *e,
-                                  double *base_loss) {
-    specrt__align_buffer *b = &a->buffers[a->filling];
-    int32_t n = specrt__align_retain(a, e->logits);
-    double divergence = NAN;
-    if (n > 0) {
-        specrt__align_score(a, b, e->hidden, a->ids, n);
-        divergence =
-            specrt__align_divergence(a->probs, b->logits, n, (double)a->params.temperature);
-        if (e->step == 1) *base_loss = specrt__align_base_loss(a, b, e, n);
-    }
-    if (!(divergence < INFINITY)) {
-        a->stats.n_invalid++;
-        return 0;
-    }
-    a->stats.divergence += divergence;
-    a->stats.n_rejected += e->rejected != 0;
-    if (!e->rejected && !(divergence > (double)a->params.epsilon)) return 0;
-    if (a->full) {
-        a->stats.n_dropped++;
-        return 0;
-    }
-    specrt__align_keep(a, e, n, *base_loss);
-    return 1;
-}
-
-/* Whether all its tokens have logits, and a covered one what is compared. */
-static bool specrt__align_valid(const specrt_align *a, const specrt_align_position *e) {
-    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits &&
-           (!e->covered || (e->logits && e->hidden));
-}
-
-SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_position *positions,
-                                        int32_t n) {
-    double base_loss = 0;
-    int32_t n_kept = 0;
-    if (!a || (!positions && n > 0)) return -1;
-    for (int32_t i = 0; i < n; i++)
-        if (!specrt__align_valid(a, &positions[i]) ||
-            positions[i].step <= (i ? positions[i - 1].step : 0))
-            return -1;
-    a->full = a->buffers[a->filling].view.n >= a->params.n_batch;
-    for (int32_t i = 0; i < n && positions[i].step <= a->params.n_steps; i++) {
-        a->stats.n_positions++;
-        if (positions[i].covered)
-            n_kept += specrt__align_look(a, &positions[i], &base_loss);
-        else
-            a->stats.n_missing++;
-    }
-    return n_kept;
-}
-
-SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *a) {
-    if (!a) return NULL;
-    specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
-    if (full->view.n < a->params.n_batch || other->out) return NULL;
-    full->out = true;
-    a->filling = 1 - a->filling;
-    a->stats.n_batches++;
-    return &full->view;
-}
-
-static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
-                                                     const specrt_align_batch *batch) {
-    return &a->buffers[batch == &a->buffers[1].view];
-}
-
-SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch) {
-    if (!align || !batch) return;
-    specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
-    b->out = false;
-    b->view.n = 0;
-}
-
-SPECRT_API void specrt_align_clear(specrt_align *align) {
-    if (align) align->buffers[align->filling].view.n = 0;
-}
-
-SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
-    if (out) memset(out, 0, sizeof *out);
-    if (!align || !out) return;
-    *out = align->stats;
-    out->n_bytes = (int64_t)align->bytes;
-}
-
-/* --- the gradient --- */
-
-/* dh = W[support]^T g with g_k = w T (q_k - p_k) of entry i, times how a logit follows its product.
- * @return its loss. */
-static double specrt__align_entry(const specrt_align *a, const specrt__align_buffer *b, int32_t i,
-                                  const float *hidden, float *dh) {
-    const specrt_head_desc *head = &a->head->desc;
-    int32_t n = b->n_top[i];
-    size_t at = (size_t)i * (size_t)specrt__align_width(a);
-    const int32_t *ids = b->ids + at;
-    const float *probs = b->probs + at;
-    double t = (double)a->params.temperature, w = (double)b->weights[i];
-    specrt__align_score(a, b, hidden, ids, n);
-    double total = specrt__align_logsumexp(b->logits, n, t);
-    SPECRT__CLEAR(dh, head->n_cols);
-    for (int32_t k = 0; k < n; k++) {
-        double q = exp((double)b->logits[k] / t - total);
-        float g = (float)(w * t * (q - (double)probs[k]) *
-                          specrt__head_slope(head, (double)b->logits[k]));
-        const uint8_t *row = (const uint8_t *)head->rows + (size_t)b->places[k] * head->row_stride;
-        specrt_row_decode(head->dtype, row, head->n_cols, b->row);
-        for (int64_t c = 0; c < head->n_cols; c++) dh[c] += g * b->row[c];
-    }
-    return w * t * t * specrt__align_divergence(probs, b->logits, n, t);
-}
-
-SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
-                                               const specrt_align_batch *batch, const float *hidden,
-                                               float *dh, double *loss) {
-    if (!align || !batch || !hidden || !dh) return SPECRT_STATUS_BAD_ARG;
-    const specrt__align_buffer *b = &align->buffers[batch == &align->buffers[1].view];
-    int64_t n_cols = align->head->desc.n_cols;
-    double sum = 0;
-    for (int32_t i = 0; i < batch->n; i++)
-        sum += specrt__align_entry(align, b, i, hidden + i * n_cols, dh + i * n_cols);
-    if (loss) *loss = sum;
-    for (int64_t i = 0; i < batch->n * n_cols; i++)
-        if (!isfinite(dh[i])) return SPECRT_STATUS_BAD_INPUT;
-    return isfinite(sum) ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT;
-}
+#endif
 
 // >>auto : src/adapt/auto.h
 /* auto.h : the controller of draft length */
@@ -11296,12 +11006,31 @@ static inline const void *specrt__policy_shared(const specrt_policy *policy, int
 /* policy_text.c : owns the text of a policy: its sources, presets and options, parsed and printed. Refuses
  * texts that are no policy. */
 
+#if defined(SPECRT_SMALL)
+/* What is left out. A save has lists of `retrieve` all the same. */
+static const specrt__source specrt__policy_without = {
+    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING};
+SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
+    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SAVED_RETRIEVAL,
+    NULL, NULL, NULL};
+#define SPECRT__POLICY_WITHOUT(name, source)                                                       \
+    { name, 1, 0, NULL, 0, &source, false }
+#endif
+
 /* In the order in which a sum covers tokens and is printed. */
 SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
     {"full", 0, 0, NULL, 0, NULL, false},
     {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
     {"window", 1, 3072, specrt__window_options, SPECRT__WINDOW_OPTIONS, &specrt__window_source,
      false},
+#if defined(SPECRT_SMALL)
+    SPECRT__POLICY_WITHOUT("retrieve", specrt__retrieve_source),
+    SPECRT__POLICY_WITHOUT("cluster", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("group", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("centroid", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("successor", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("sketch", specrt__policy_without),
+#else
     {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS,
      &specrt__retrieve_source, false},
     {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
@@ -11313,6 +11042,7 @@ SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_K
     {"successor", 1, 1024, NULL, 0, &specrt__successor_source, false},
     {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source,
      true},
+#endif
 };
 
 typedef struct specrt__policy_preset {
@@ -11474,12 +11204,23 @@ static specrt_status specrt__policy_parse_options(specrt__policy_parser *p,
     return SPECRT_STATUS_OK;
 }
 
+/* A text that other programs understand. */
+static specrt_status specrt__policy_left_out(const specrt__policy_parser *p, int kind) {
+    return specrt_error_set(
+        p->err, SPECRT_STATUS_UNSUPPORTED,
+        "policy '%.100s': position %d: expected full, static or window, found '%s'; compile "
+        "specrt.h without SPECRT_SMALL",
+        p->text, (int)(p->at - p->text) + 1, specrt__policy_kinds[kind].name);
+}
+
 /* The source that a word begins, with its defaults. */
 static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__policy_spec *spec,
                                           int kind, int32_t size, specrt__policy_source **out) {
     specrt__policy_source *source = &spec->sources[kind];
     bool first = true;
     for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
+    if (specrt__policy_kinds[kind].source && !specrt__policy_kinds[kind].source->share)
+        return specrt__policy_left_out(p, kind);
     if (source->present) return specrt__policy_fail(p, "each source once");
     if (!first && (kind == SPECRT__POLICY_FULL || spec->sources[SPECRT__POLICY_FULL].present))
         return specrt__policy_fail(p, "'full' without other sources, because it has every token");
@@ -14581,6 +14322,386 @@ SPECRT_API specrt_status specrt_generate(specrt_session *s, const specrt_host *h
     return SPECRT_STATUS_OK;
 }
 
+#if defined(SPECRT_TOOLS)
+
+// >>align : src/adapt/align.c
+/* align.c : owns what waits to be learnt from: the gate, the buffers, the curriculum's weights, and the
+ * gradient of the loss with respect to hidden states. Refuses settings out of range and values that are
+ * not finite. Knows nothing of the drafter but its head: the layer's backward pass and the optimiser
+ * are the application's. */
+
+typedef struct specrt__align_buffer {
+    specrt_align_batch view; /* of the arrays below */
+    bool out;
+    uint64_t *contexts; /* [capacity] */
+    int32_t *steps, *n_top;
+    float *weights;
+    int32_t *ids;    /* [capacity, width] */
+    float *probs;    /* [capacity, width] */
+    float *logits;   /* [width + 1] of the drafter, scratch */
+    int32_t *places; /* [width + 1] rows of the head, scratch */
+    float *row;      /* [n_cols] scratch */
+} specrt__align_buffer;
+
+struct specrt_align {
+    specrt_env env;
+    const specrt_head *head;
+    specrt_compute compute; /* the head's, on the calling thread alone */
+    specrt_align_params params;
+    int32_t n_logits;
+    size_t bytes;
+    specrt__align_buffer buffers[2];
+    int filling;
+    bool full;    /* since before this cycle */
+    int32_t *ids; /* [width + 1] of the position being looked at, then the token itself */
+    float *probs; /* [width] */
+    specrt_align_stats stats;
+};
+
+static specrt_status specrt__align_check(const specrt_align_params *p, int32_t n_logits,
+                                         specrt_error *err) {
+    const struct {
+        const char *name;
+        int32_t value, least, most;
+    } counts[] = {{"n_logits", n_logits, 1, SPECRT_MAX_VOCAB},
+                  {"n_batch", p->n_batch, 1, SPECRT_ALIGN_MAX_BATCH},
+                  {"n_steps", p->n_steps, 1, SPECRT_TREE_MAX_NODES},
+                  {"n_top", p->n_top, 1, SPECRT_ALIGN_MAX_TOP}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
+            return specrt_error_set(
+                err, SPECRT_STATUS_BAD_ARG, "align: %s: expected %d to %d, found %d",
+                counts[i].name, (int)counts[i].least, (int)counts[i].most, (int)counts[i].value);
+    if (!(p->temperature > 0 && p->temperature <= 1000))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "align: temperature: expected above 0, to 1000, found %g",
+                                (double)p->temperature);
+    if (!(p->beta >= 0 && p->beta <= 1000) || !(p->epsilon >= 0))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "align: expected beta in [0, 1000] and epsilon of at least 0, "
+                                "found %g and %g",
+                                (double)p->beta, (double)p->epsilon);
+    return SPECRT_STATUS_OK;
+}
+
+/* A cycle that fills a buffer goes into it as a whole. */
+static int32_t specrt__align_capacity(const specrt_align *a) {
+    return a->params.n_batch + a->params.n_steps - 1;
+}
+
+/* Tokens that a position may retain. */
+static int32_t specrt__align_width(const specrt_align *a) {
+    return a->params.n_top;
+}
+
+static uint64_t specrt__align_size(const specrt_align *a) {
+    uint64_t n = (uint64_t)specrt__align_capacity(a), k = (uint64_t)specrt__align_width(a);
+    uint64_t entry = sizeof(uint64_t) + 3 * sizeof(int32_t) + k * 2 * sizeof(float);
+    uint64_t scratch = 2 * (k + 1) * sizeof(float) + (uint64_t)a->head->desc.n_cols * sizeof(float);
+    return 2 * (n * entry + scratch) + (2 * k + 1) * sizeof(float);
+}
+
+static void specrt__align_carve(specrt_align *a, uint8_t *at) {
+    int32_t n = specrt__align_capacity(a), k = specrt__align_width(a);
+    for (int i = 0; i < 2; i++) a->buffers[i].contexts = SPECRT__CARVE(uint64_t, &at, n);
+    for (int i = 0; i < 2; i++) {
+        specrt__align_buffer *b = &a->buffers[i];
+        b->steps = SPECRT__CARVE(int32_t, &at, n);
+        b->n_top = SPECRT__CARVE(int32_t, &at, n);
+        b->weights = SPECRT__CARVE(float, &at, n);
+        b->ids = SPECRT__CARVE(int32_t, &at, (int64_t)n * k);
+        b->probs = SPECRT__CARVE(float, &at, (int64_t)n *k);
+        b->logits = SPECRT__CARVE(float, &at, k + 1);
+        b->places = SPECRT__CARVE(int32_t, &at, k + 1);
+        b->row = SPECRT__CARVE(float, &at, a->head->desc.n_cols);
+        b->view.contexts = b->contexts;
+        b->view.steps = b->steps;
+        b->view.weights = b->weights;
+        b->view.n_top = b->n_top;
+        b->view.ids = b->ids;
+        b->view.probs = b->probs;
+    }
+    a->ids = SPECRT__CARVE(int32_t, &at, k + 1);
+    a->probs = SPECRT__CARVE(float, &at, k);
+}
+
+SPECRT_API specrt_status specrt_align_create(const specrt_head *head, int32_t n_logits,
+                                             const specrt_align_params *params,
+                                             const specrt_env *env, specrt_align **out,
+                                             specrt_error *err) {
+    static const specrt_align_params defaults = SPECRT_ALIGN_DEFAULTS;
+    specrt_env own = specrt__base_env(env);
+    specrt_align probe;
+    SPECRT__NEED(out);
+    *out = NULL;
+    SPECRT__NEED(head);
+    SPECRT__CLEAR(&probe, 1);
+    probe.env = own;
+    probe.head = head;
+    probe.params = params ? *params : defaults;
+    probe.n_logits = n_logits;
+    SPECRT__TRY(specrt__align_check(&probe.params, n_logits, err));
+    uint64_t bytes = sizeof probe + specrt__align_size(&probe);
+    uint8_t *block = (uint8_t *)specrt__base_alloc(&own, bytes);
+    if (!block) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "align: out of memory");
+    specrt_align *a = (specrt_align *)(void *)block;
+    *a = probe;
+    a->bytes = (size_t)bytes;
+    a->compute = head->compute;
+    a->compute.env.parallel_for = NULL;
+    specrt__align_carve(a, block + sizeof *a);
+    *out = a;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_align_close(specrt_align *align) {
+    if (!align) return;
+    specrt_env env = align->env;
+    specrt__base_free(&env, align);
+}
+
+/* --- the two distributions over the retained support --- */
+
+/* The k greatest finite logits of tokens that the head has rows for, best first, ties to the lower id.
+ * @return how many; -1: a logit is NaN or +inf. */
+static int32_t specrt__align_top(const specrt_align *a, const float *logits, int32_t *ids) {
+    int32_t n = 0, k = a->params.n_top;
+    for (int32_t i = 0; i < a->n_logits; i++) {
+        float x = logits[i];
+        if (n == k && x <= logits[ids[k - 1]]) continue;
+        if (isnan(x) || x == INFINITY) return -1;
+        if (x == -INFINITY || specrt__head_row_of(a->head, i) < 0) continue;
+        int32_t at = n < k ? n++ : k - 1;
+        for (; at > 0 && x > logits[ids[at - 1]]; at--) ids[at] = ids[at - 1];
+        ids[at] = i;
+    }
+    return n;
+}
+
+/* Logits of the drafter for tokens [n] that the head has rows for. */
+static void specrt__align_score(const specrt_align *a, const specrt__align_buffer *b,
+                                const float *hidden, const int32_t *ids, int32_t n) {
+    const specrt_head_desc *head = &a->head->desc;
+    specrt_segment rows;
+    specrt_shortlist few;
+    for (int32_t i = 0; i < n; i++) b->places[i] = specrt__head_row_of(a->head, ids[i]);
+    SPECRT__CLEAR(&rows, 1);
+    SPECRT__CLEAR(&few, 1);
+    rows.rows = head->rows;
+    rows.row_stride = head->row_stride;
+    rows.bias = head->bias;
+    rows.dtype = head->dtype;
+    rows.n_rows = n;
+    rows.places = b->places;
+    few.compute = &a->compute;
+    few.segments = &rows;
+    few.n_segments = 1;
+    few.n_rows = n;
+    few.n_cols = head->n_cols;
+    few.head = a->head;
+    specrt_shortlist_logits(&few, hidden, 1, b->logits);
+}
+
+/* log sum exp(x / t); NaN where an x is NaN. */
+static double specrt__align_logsumexp(const float *x, int32_t n, double t) {
+    double best = -INFINITY, sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (!(x[i] <= best)) best = x[i];
+    for (int32_t i = 0; i < n; i++) sum += exp((x[i] - best) / t);
+    return best / t + log(sum);
+}
+
+/* KL(p || q), q the softmax of logits at t. */
+static double specrt__align_divergence(const float *probs, const float *logits, int32_t n,
+                                       double t) {
+    double total = specrt__align_logsumexp(logits, n, t), sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (probs[i] > 0)
+            sum += (double)probs[i] * (log((double)probs[i]) - (double)logits[i] / t + total);
+    return sum;
+}
+
+/* The first step's cross-entropy against the token that was emitted: over the shortlist where a proposal's
+ * log-probability tells its logsumexp, else over the retained tokens and that one. */
+static double specrt__align_base_loss(const specrt_align *a, const specrt__align_buffer *b,
+                                      const specrt_align_position *e, int32_t n) {
+    if (specrt__head_row_of(a->head, e->token) < 0) return INFINITY;
+    if (e->drafted >= 0 && specrt__head_row_of(a->head, e->drafted) >= 0) {
+        const int32_t both[2] = {e->drafted, e->token};
+        specrt__align_score(a, b, e->hidden, both, 1);
+        double total = (double)b->logits[0] - (double)e->drafted_logprob;
+        specrt__align_score(a, b, e->hidden, both + 1, 1);
+        return total - (double)b->logits[0];
+    }
+    bool among = false;
+    for (int32_t i = 0; i < n; i++) among = among || a->ids[i] == e->token;
+    if (!among) a->ids[n] = e->token;
+    specrt__align_score(a, b, e->hidden, a->ids, n + !among);
+    double total = specrt__align_logsumexp(b->logits, n + !among, 1);
+    for (int32_t i = 0; i < n; i++)
+        if (a->ids[i] == e->token) return total - (double)b->logits[i];
+    return total - (double)b->logits[n];
+}
+
+/* --- the gate and the buffer --- */
+
+/* p over the retained tokens of a position, into a->ids and a->probs. @return how many; 0: none, or not
+ * finite. */
+static int32_t specrt__align_retain(const specrt_align *a, const float *logits) {
+    double t = (double)a->params.temperature, sum = 0;
+    int32_t n = specrt__align_top(a, logits, a->ids);
+    for (int32_t i = 0; i < n; i++)
+        sum += exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t);
+    for (int32_t i = 0; i < n; i++)
+        a->probs[i] =
+            (float)(exp(((double)logits[a->ids[i]] - (double)logits[a->ids[0]]) / t) / sum);
+    return n < 0 ? 0 : n;
+}
+
+static void specrt__align_keep(specrt_align *a, const specrt_align_position *e, int32_t n,
+                               double base_loss) {
+    specrt__align_buffer *b = &a->buffers[a->filling];
+    size_t k = (size_t)specrt__align_width(a), at = (size_t)b->view.n;
+    /* At j = 1 the weight is 1, whatever the loss: infinity times 0 is none. */
+    double power = e->step > 1 ? (double)a->params.beta * base_loss * (e->step - 1) : 0;
+    if (a->params.beta == 0) power = 0;
+    b->contexts[at] = e->context;
+    b->steps[at] = e->step;
+    b->weights[at] = (float)exp(-(power > 0 ? power : 0));
+    b->n_top[at] = n;
+    memcpy(b->ids + at * k, a->ids, (size_t)n * sizeof *b->ids);
+    memcpy(b->probs + at * k, a->probs, (size_t)n * sizeof *b->probs);
+    b->view.n++;
+    a->stats.n_kept++;
+}
+
+/* What the gate says of a covered position. @return 1 if it was kept. */
+static int32_t specrt__align_look(specrt_align *a, const specrt_align_position *e,
+                                  double *base_loss) {
+    specrt__align_buffer *b = &a->buffers[a->filling];
+    int32_t n = specrt__align_retain(a, e->logits);
+    double divergence = NAN;
+    if (n > 0) {
+        specrt__align_score(a, b, e->hidden, a->ids, n);
+        divergence =
+            specrt__align_divergence(a->probs, b->logits, n, (double)a->params.temperature);
+        if (e->step == 1) *base_loss = specrt__align_base_loss(a, b, e, n);
+    }
+    if (!(divergence < INFINITY)) {
+        a->stats.n_invalid++;
+        return 0;
+    }
+    a->stats.divergence += divergence;
+    a->stats.n_rejected += e->rejected != 0;
+    if (!e->rejected && !(divergence > (double)a->params.epsilon)) return 0;
+    if (a->full) {
+        a->stats.n_dropped++;
+        return 0;
+    }
+    specrt__align_keep(a, e, n, *base_loss);
+    return 1;
+}
+
+/* Whether all its tokens have logits, and a covered one what is compared. */
+static bool specrt__align_valid(const specrt_align *a, const specrt_align_position *e) {
+    return e->token >= 0 && e->token < a->n_logits && e->drafted < a->n_logits &&
+           (!e->covered || (e->logits && e->hidden));
+}
+
+SPECRT_API int32_t specrt_align_observe(specrt_align *a, const specrt_align_position *positions,
+                                        int32_t n) {
+    double base_loss = 0;
+    int32_t n_kept = 0;
+    if (!a || (!positions && n > 0)) return -1;
+    for (int32_t i = 0; i < n; i++)
+        if (!specrt__align_valid(a, &positions[i]) ||
+            positions[i].step <= (i ? positions[i - 1].step : 0))
+            return -1;
+    a->full = a->buffers[a->filling].view.n >= a->params.n_batch;
+    for (int32_t i = 0; i < n && positions[i].step <= a->params.n_steps; i++) {
+        a->stats.n_positions++;
+        if (positions[i].covered)
+            n_kept += specrt__align_look(a, &positions[i], &base_loss);
+        else
+            a->stats.n_missing++;
+    }
+    return n_kept;
+}
+
+SPECRT_API const specrt_align_batch *specrt_align_acquire(specrt_align *a) {
+    if (!a) return NULL;
+    specrt__align_buffer *full = &a->buffers[a->filling], *other = &a->buffers[1 - a->filling];
+    if (full->view.n < a->params.n_batch || other->out) return NULL;
+    full->out = true;
+    a->filling = 1 - a->filling;
+    a->stats.n_batches++;
+    return &full->view;
+}
+
+static specrt__align_buffer *specrt__align_buffer_of(specrt_align *a,
+                                                     const specrt_align_batch *batch) {
+    return &a->buffers[batch == &a->buffers[1].view];
+}
+
+SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_batch *batch) {
+    if (!align || !batch) return;
+    specrt__align_buffer *b = specrt__align_buffer_of(align, batch);
+    b->out = false;
+    b->view.n = 0;
+}
+
+SPECRT_API void specrt_align_clear(specrt_align *align) {
+    if (align) align->buffers[align->filling].view.n = 0;
+}
+
+SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!align || !out) return;
+    *out = align->stats;
+    out->n_bytes = (int64_t)align->bytes;
+}
+
+/* --- the gradient --- */
+
+/* dh = W[support]^T g with g_k = w T (q_k - p_k) of entry i, times how a logit follows its product.
+ * @return its loss. */
+static double specrt__align_entry(const specrt_align *a, const specrt__align_buffer *b, int32_t i,
+                                  const float *hidden, float *dh) {
+    const specrt_head_desc *head = &a->head->desc;
+    int32_t n = b->n_top[i];
+    size_t at = (size_t)i * (size_t)specrt__align_width(a);
+    const int32_t *ids = b->ids + at;
+    const float *probs = b->probs + at;
+    double t = (double)a->params.temperature, w = (double)b->weights[i];
+    specrt__align_score(a, b, hidden, ids, n);
+    double total = specrt__align_logsumexp(b->logits, n, t);
+    SPECRT__CLEAR(dh, head->n_cols);
+    for (int32_t k = 0; k < n; k++) {
+        double q = exp((double)b->logits[k] / t - total);
+        float g = (float)(w * t * (q - (double)probs[k]) *
+                          specrt__head_slope(head, (double)b->logits[k]));
+        const uint8_t *row = (const uint8_t *)head->rows + (size_t)b->places[k] * head->row_stride;
+        specrt_row_decode(head->dtype, row, head->n_cols, b->row);
+        for (int64_t c = 0; c < head->n_cols; c++) dh[c] += g * b->row[c];
+    }
+    return w * t * t * specrt__align_divergence(probs, b->logits, n, t);
+}
+
+SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
+                                               const specrt_align_batch *batch, const float *hidden,
+                                               float *dh, double *loss) {
+    if (!align || !batch || !hidden || !dh) return SPECRT_STATUS_BAD_ARG;
+    const specrt__align_buffer *b = &align->buffers[batch == &align->buffers[1].view];
+    int64_t n_cols = align->head->desc.n_cols;
+    double sum = 0;
+    for (int32_t i = 0; i < batch->n; i++)
+        sum += specrt__align_entry(align, b, i, hidden + i * n_cols, dh + i * n_cols);
+    if (loss) *loss = sum;
+    for (int64_t i = 0; i < batch->n * n_cols; i++)
+        if (!isfinite(dh[i])) return SPECRT_STATUS_BAD_INPUT;
+    return isfinite(sum) ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT;
+}
+
 // >>trace : src/trace/trace.h
 /* trace.h : the layout that writer and reader of traces share */
 
@@ -14646,10 +14767,6 @@ static inline void specrt__trace_release(const specrt_env *env, specrt__trace_bu
 /* trace.c : owns trace files: records in blocks, their hidden states in blocks beside them. Refuses sizes
  * that do not fit each other, tokens outside the vocabulary, damaged blocks. Every record is a list of
  * arrays in one order, described once. */
-
-SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
-    for (int64_t i = 0; x && out && i < n; i++) out[i] = specrt__base_to_f16(x[i]);
-}
 
 /* The arrays of a record in file order; those of no bytes do not apply. */
 SPECRT__INTERNAL void specrt__trace_layout(const specrt_trace_info *info, specrt_trace_record *r,
@@ -15263,5 +15380,7 @@ SPECRT_API specrt_status specrt_trace_read(specrt_trace_reader *reader, specrt_t
     reader->n_left = 0;
     return specrt__trace_damaged(reader, wrong, err);
 }
+
+#endif
 
 #endif /* SPECRT_IMPLEMENTATION */

@@ -8,7 +8,14 @@
 #if defined(SPECRT_IMPLEMENTATION) && !defined(SPECRT_IMPLEMENTED)
 #define SPECRT_IMPLEMENTED
 
-#if !defined(SPECRT__INTERNAL)
+#if defined(SPECRT_SMALL) && defined(SPECRT_TOOLS)
+#error "specrt.h: SPECRT_SMALL leaves out what SPECRT_TOOLS needs; define one of them"
+#endif
+
+#if !defined(SPECRT__INTERNAL) && defined(SPECRT_SMALL) && defined(__GNUC__)
+#define SPECRT__INTERNAL                                                                           \
+    static __attribute__((unused)) /* some have callers in other sources only */
+#elif !defined(SPECRT__INTERNAL)
 #define SPECRT__INTERNAL static
 #endif
 
@@ -27,6 +34,7 @@
 #include "core/pool.c"
 #include "sources/ranks.c"
 #include "sources/window.c"
+#if !defined(SPECRT_SMALL)
 #include "sources/hnsw.c"
 #include "sources/cograph.c"
 #include "sources/cluster_section.c"
@@ -40,7 +48,7 @@
 #include "sources/sketch_search.c"
 #include "sources/arc.c"
 #include "sources/retrieve.c"
-#include "adapt/align.c"
+#endif
 #include "adapt/auto.c"
 #include "decode/policy_text.c"
 #include "decode/policy.c"
@@ -53,8 +61,11 @@
 #include "decode/session_batch.c"
 #include "decode/snapshot.c"
 #include "decode/host.c"
+#if defined(SPECRT_TOOLS)
+#include "adapt/align.c"
 #include "trace/trace.c"
 #include "trace/writer.c"
 #include "trace/reader.c"
+#endif
 
 #endif /* SPECRT_IMPLEMENTATION */

@@ -33,13 +33,14 @@
  *     SPECRT_NO_ZSTD   no libzstd; bundles must be uncompressed (specrt-bundle unpack)
  *     SPECRT_NO_SIMD   scalar code only
  *     SPECRT_WORKER    declares specrt_worker, a thread for background tasks (needs pthreads)
+ *     SPECRT_SMALL     only policies of full, static and window, in three fifths of the size
+ *     SPECRT_TOOLS     all of specrt_tools.h: also traces, alignment and construction of indexes
  *
  * CONVENTIONS. They hold unless a comment says otherwise.
  *     Memory     "borrowed": the caller owns it and keeps it alive for the stated time. "owned": the object
- *                frees it. "scratch": the caller owns it; its contents are undefined after the call.
- *                Objects allocate in open, bind and create, through specrt_env.alloc; libzstd allocates its
- *                own memory while a bundle opens. No other call allocates.
- *     Closing    close and free accept NULL. Close an object before the objects that it borrows.
+ *                frees it. "scratch": the caller owns it; its contents are undefined after the call. Only
+ *                open, bind and create allocate, through specrt_env.alloc; libzstd allocates its own.
+ *     Closing    close accepts NULL. Close an object before the objects that it borrows.
  *     Arrays     f32 [n, m]: n rows of m floats, without gaps. Pointer arguments are borrowed for the call.
  *     Arguments  n: rows of an array. out: receives the result. desc: copied. params: copied; NULL: all
  *                defaults. env: copied; NULL: all defaults, or those of the head. token: target id. host: the
@@ -868,8 +869,8 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 /* ---- the whole loop over callbacks ---- */
 
 /* The application's models. Results are borrowed until the next callback. Each returns 0; any other value
- * ends the call with HOST, and begin must come next. Sequences may take turns: a session each, and copies of
- * one specrt_host that differ in `user`. specrt_session_expand_batch() runs them in one model batch. */
+ * ends the call with HOST, and begin must come next. Sequences may take turns, each with its session and
+ * `user`. specrt_session_expand_batch() runs them in one model batch. */
 typedef struct specrt_host {
     void *user;        /* first argument of all callbacks */
     int64_t n_context; /* target's cache positions, 2 or more, tree nodes included; 0: no limit */
@@ -975,10 +976,9 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
                                                      specrt_beam *beams);
 
 // >>saved
-// Sessions as bytes: move a conversation to another process, or store it until its next turn.
 
-/* specrt_session_save() : Writes all state that future drafts depend on (docs/FORMAT.md). It omits
- * statistics, auto_draft, and a tree that is not finished. Waits for the session's task.
+/* specrt_session_save() : Writes all state that future drafts depend on (docs/FORMAT.md), without statistics,
+ * auto_draft and max_tokens. Waits for the session's task.
  *   bytes : u8 [capacity], written; with capacity 0 it may be NULL
  *   capacity : 0: nothing is written, and *n_bytes is the most that any save of this session needs
  *   n_bytes : receives the number of bytes

@@ -1,21 +1,19 @@
 /* specrt_tools.h : for programs that build, inspect, record or train. An application needs it only for the
- * digest of its tokenizer and for alignment. The conventions of specrt.h hold.
+ * digest of its tokenizer and for alignment. The conventions of specrt.h hold. The single header has what is
+ * marked (*) where SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
- *     report one line        error_set
- *     hash                   hash64; sha256_init, sha256_update, sha256_final; tokenizer_hash_token
- *     decode rows            dtype_name; row_bytes, row_decode; to_f16
- *     read a bundle          bundle_sections, bundle_data, bundle_ident; sections as views: bundle_ranks,
- *                            bundle_cograph, bundle_clusters, bundle_sketch, bundle_hnsw; cograph_successors
- *     compare heads          head_digest, digest_distance
- *     multiply               head_compute
- *     search an index        hnsw_search, hnsw_scratch_bytes
- *     build an index         hnsw_nearest, hnsw_scores, hnsw_any_above
- *     write a trace          trace_writer_create, trace_write, trace_writer_close
- *     read a trace           trace_open, _open_memory, _close, _get_info, _check, _skip_hidden, _read,
- *                            _is_cut
- *     align the drafter      align_create, _observe, _acquire, _gradient, _release, _clear, _get_stats,
- *                            _close
+ *     report one line       error_set
+ *     hash                  hash64; sha256_init, sha256_update, sha256_final; tokenizer_hash_token
+ *     decode rows           dtype_name; row_bytes, row_decode; to_f16
+ *     read a bundle         bundle_sections, bundle_data, bundle_ident; sections as views: bundle_ranks,
+ *                           bundle_cograph, bundle_clusters, bundle_sketch, bundle_hnsw; cograph_successors
+ *     compare, multiply     head_digest, digest_distance; head_compute
+ *     search an index       hnsw_search, hnsw_scratch_bytes
+ *     build an index (*)    hnsw_nearest, hnsw_scores, hnsw_any_above
+ *     write a trace (*)     trace_writer_create, trace_write, trace_writer_close
+ *     read a trace (*)      trace_open, _open_memory, _close, _get_info, _check, _skip_hidden, _read, _is_cut
+ *     align the drafter (*) align_create, _observe, _acquire, _gradient, _release, _clear, _get_stats, _close
  */
 #ifndef SPECRT_TOOLS_H
 #define SPECRT_TOOLS_H
@@ -100,6 +98,11 @@ SPECRT_API size_t specrt_row_bytes(specrt_dtype dtype, int64_t n_cols);
  * @return OK; UNSUPPORTED for integer and unknown types; BAD_ARG if n_cols is not a multiple of the block. */
 SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, int64_t n_cols,
                                            float *out);
+
+/* specrt_to_f16() : Converts f32 to f16, rounding to nearest even.
+ *   x : f32 [n]
+ *   out : f16 [n], written */
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out);
 
 /* ---- the bundle file ----
  * docs/FORMAT.md describes every byte. These structs are the only definition of the layout. */
@@ -275,6 +278,7 @@ typedef struct specrt_ranks {
 SPECRT_API specrt_status specrt_bundle_ranks(const specrt_bundle *bundle, specrt_ranks *out,
                                              specrt_error *err);
 
+#if !defined(SPECRT_STATIC) || !defined(SPECRT_SMALL) /* static functions must be defined */
 /* View of section "cograph", borrowed from the bundle. */
 typedef struct specrt_cograph {
     const specrt_cograph_header *header; /* sizes */
@@ -331,6 +335,7 @@ typedef struct specrt_sketch {
  * @return OK; BUNDLE_SECTION_MISSING with the tool that builds it; BUNDLE_CONTENT; NO_MEMORY. */
 SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specrt_sketch *out,
                                               specrt_error *err);
+#endif
 
 /* ---- heads ---- */
 
@@ -350,7 +355,7 @@ SPECRT_API float specrt_digest_distance(const specrt_digest *a, const specrt_dig
 /* specrt_head_compute() : How the head's products run, borrowed from the head; for a specrt_shortlist of any
  * matrix. */
 SPECRT_API const specrt_compute *specrt_head_compute(const specrt_head *head);
-
+#if !defined(SPECRT_STATIC) || !defined(SPECRT_SMALL)
 /* ---- HNSW: approximate search of the rows with the greatest products ---- */
 
 #define SPECRT_HNSW_MAX_M     256    /* most links per node above level 0 */
@@ -425,7 +430,8 @@ SPECRT_API size_t specrt_hnsw_scratch_bytes(const specrt_hnsw *index, int32_t ef
  * @return how many were found; 0 for arguments out of range. */
 SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *query, int32_t k,
                                       int32_t ef, int32_t *ids, float *scores, void *scratch);
-
+#endif
+#if !defined(SPECRT_STATIC) || defined(SPECRT_TOOLS)
 /* ---- HNSW under construction ----
  * Builders search by nodes of an index of int8 vectors whose links may still change. Scores are symmetric. */
 
@@ -463,8 +469,7 @@ SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, con
  * A trace is a file of blocks, each with its own compression and checksum. Writing needs bounded memory. A
  * file that was cut is readable up to its last whole block. */
 
-/* What a trace was recorded with. Pointers are borrowed for the call when writing, the reader's when reading.
- */
+/* What a trace was recorded with. Pointers are borrowed: for the call when writing, else the reader's. */
 typedef struct specrt_trace_info {
     uint8_t tokenizer_sha256[32]; /* as in specrt_ident; 0: unknown */
     int32_t n_vocab;              /* ids are in [0, n_vocab) */
@@ -512,11 +517,6 @@ typedef struct specrt_trace_record {
     const int32_t *tree_top_ids;   /* i32 [n_nodes, n_tree_top] of the target by node; -1: none */
     const uint16_t *prompt_hidden; /* f16 [d_target] of a sequence's last token; NULL for EAGLE-3 */
 } specrt_trace_record;
-
-/* specrt_to_f16() : Converts f32 to f16, rounding to nearest even.
- *   x : f32 [n]
- *   out : f16 [n], written */
-SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out);
 
 typedef struct specrt_trace_writer specrt_trace_writer; /* a trace that is being written */
 
@@ -691,6 +691,7 @@ SPECRT_API void specrt_align_release(specrt_align *align, const specrt_align_bat
 /* specrt_align_clear() : Empties the filling buffer, for example when contexts are lost. */
 SPECRT_API void specrt_align_clear(specrt_align *align);
 SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_stats *out);
+#endif
 
 #ifdef __cplusplus
 }

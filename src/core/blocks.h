@@ -8,6 +8,11 @@
 
 #include "core/simd.h"
 
+/* Scalar kernels will do for a small program: the rows that it packs are never blocks. */
+#if !defined(SPECRT_SMALL) && (defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64))
+#define SPECRT__BLOCKS_VECTORS
+#endif
+
 enum { SPECRT__BLOCKS_COLS = 256 }; /* a multiple of every format's block */
 
 /*   four   : as a kernel of >>simd

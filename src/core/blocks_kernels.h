@@ -23,7 +23,7 @@
     SPECRT__INTERNAL const specrt__blocks_kernels specrt__blocks_kernels_##isa[] = {               \
         SPECRT__BLOCKS_EACH(SPECRT__BLOCKS_ENTRY, isa)};
 
-#if defined(SPECRT__SIMD_X86) || defined(SPECRT__SIMD_ARM64)
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 /* --- codes: 16 of a block as bytes, alike for every instruction set --- */
 
@@ -187,6 +187,15 @@ typedef struct specrt__blocks_ready {
 
 /* --- kernels --- */
 
+/* Groups at a time. Two of q4_k and q5_k share their bytes; 256 columns are an even number of groups. */
+#define SPECRT__BLOCKS_STEP_q4_0 1
+#define SPECRT__BLOCKS_STEP_q4_1 1
+#define SPECRT__BLOCKS_STEP_q5_0 1
+#define SPECRT__BLOCKS_STEP_q5_1 1
+#define SPECRT__BLOCKS_STEP_q4_k 2
+#define SPECRT__BLOCKS_STEP_q5_k 2
+#define SPECRT__BLOCKS_STEP_q6_k 2
+
 /* Group g of four rows against one hidden row. */
 #define SPECRT__BLOCKS_GROUP(isa, V, L, format, n_bytes, hidden)                                   \
     SPECRT__SIMD_UNROLL for (int p = 0; p < 16 / L; p++)                                           \
@@ -212,11 +221,9 @@ typedef struct specrt__blocks_ready {
                     SPECRT__SIMD_PREFETCH(next[r] + n_bytes * i + line);                           \
                 SPECRT__BLOCKS_READY_##format(isa, L, rows[r] + n_bytes * i, n_groups, &ready[r]); \
             }                                                                                      \
-            int pairs = n_groups & ~1; /* two groups of q4_k share their bytes */                  \
-            for (int pair = 0; pair < pairs; pair += 2, hidden += 64)                              \
-                SPECRT__SIMD_UNROLL for (int g = pair; g < pair + 2; g++) SPECRT__BLOCKS_GROUP(    \
-                    isa, V, L, format, n_bytes,                                                    \
-                    hidden + 32 * (g - pair)) for (int g = pairs; g < n_groups; g++, hidden += 32) \
+            for (int first = 0; first < n_groups; first += SPECRT__BLOCKS_STEP_##format)           \
+                SPECRT__SIMD_UNROLL for (int g = first; g < first + SPECRT__BLOCKS_STEP_##format;  \
+                                         g++, hidden += 32)                                        \
                     SPECRT__BLOCKS_GROUP(isa, V, L, format, n_bytes, hidden)                       \
         }                                                                                          \
         SPECRT__SIMD_OP(isa, reduce)(sums, out);                                                   \
@@ -233,19 +240,16 @@ typedef struct specrt__blocks_ready {
     target static void specrt__blocks_expand_##format##_##isa(                                     \
         const uint8_t *const *rows, const uint8_t *const *next, int64_t n_cols, float *out) {      \
         specrt__blocks_ready ready[4];                                                             \
-        int n_groups = (int)(n_cols / 32), pairs = n_groups & ~1;                                  \
+        int n_groups = (int)(n_cols / 32);                                                         \
         for (int r = 0; r < 4; r++) {                                                              \
             for (int line = 0; line < n_bytes; line += 64) SPECRT__SIMD_PREFETCH(next[r] + line);  \
             SPECRT__BLOCKS_READY_##format(isa, L, rows[r], n_groups, &ready[r]);                   \
         }                                                                                          \
-        for (int pair = 0; pair < pairs; pair += 2, out += 64) {                                   \
-            SPECRT__SIMD_UNROLL for (int g = pair; g < pair + 2; g++) {                            \
-                SPECRT__BLOCKS_STORE(isa, L, format, out + 32 * (g - pair))                        \
+        for (int first = 0; first < n_groups; first += SPECRT__BLOCKS_STEP_##format)               \
+            SPECRT__SIMD_UNROLL for (int g = first; g < first + SPECRT__BLOCKS_STEP_##format;      \
+                                     g++, out += 32) {                                             \
+                SPECRT__BLOCKS_STORE(isa, L, format, out)                                          \
             }                                                                                      \
-        }                                                                                          \
-        for (int g = pairs; g < n_groups; g++) {                                                   \
-            SPECRT__BLOCKS_STORE(isa, L, format, out)                                              \
-        }                                                                                          \
     }
 
 #define SPECRT__BLOCKS_KERNELS(isa, target, V, L)                                                  \

@@ -168,3 +168,7 @@ SPECRT_API specrt_status specrt_row_decode(specrt_dtype dtype, const void *row, 
             out[i] = specrt__base_bf16(specrt__base_load16(p + 2 * i));
     return SPECRT_STATUS_OK;
 }
+
+SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
+    for (int64_t i = 0; x && out && i < n; i++) out[i] = specrt__base_to_f16(x[i]);
+}

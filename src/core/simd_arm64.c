@@ -133,6 +133,7 @@ static void specrt__simd_tile_i8_neon(const int8_t *const *rows, const int16_t *
 SPECRT__SIMD_KERNELS(neon, , specrt__simd_v4x2, 8, 3, 3)
 
 /* --- blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 static inline specrt__simd_v4x2 specrt__blocks_floats_neon(specrt__blocks_codes codes, int at) {
     int8x16_t q = (int8x16_t)codes;
@@ -154,5 +155,7 @@ SPECRT__BLOCKS_NIBBLES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_FIVES(neon, , specrt__simd_v4x2)
 SPECRT__BLOCKS_JOINED(neon, )
 SPECRT__BLOCKS_KERNELS(neon, , specrt__simd_v4x2, 8)
+
+#endif
 
 #endif

@@ -140,6 +140,7 @@ SPECRT__SIMD_AVX2 static void specrt__simd_tile_i8_avx2(const int8_t *const *row
 SPECRT__SIMD_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8, 3, 3)
 
 /* --- AVX2: blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 SPECRT__SIMD_AVX2 static inline __m256 specrt__blocks_floats_avx2(specrt__blocks_codes codes,
                                                                   int at) {
@@ -159,6 +160,8 @@ SPECRT__BLOCKS_NIBBLES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_FIVES(avx2, SPECRT__SIMD_AVX2, __m256)
 SPECRT__BLOCKS_JOINED(avx2, SPECRT__SIMD_AVX2)
 SPECRT__BLOCKS_KERNELS(avx2, SPECRT__SIMD_AVX2, __m256, 8)
+
+#endif
 
 /* --- AVX-512 F and BW: 32 registers of 16 lanes --- */
 SPECRT__SIMD_UNASKED
@@ -295,6 +298,7 @@ SPECRT__SIMD_AVX512 static void specrt__simd_tile_i8_avx512(const int8_t *const 
 SPECRT__SIMD_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16, 6, 5)
 
 /* --- AVX-512: blocks --- */
+#if defined(SPECRT__BLOCKS_VECTORS)
 
 SPECRT__SIMD_AVX512 static inline __m512 specrt__blocks_floats_avx512(specrt__blocks_codes codes,
                                                                       int at) {
@@ -375,6 +379,8 @@ SPECRT__SIMD_AVX512 static inline void specrt__blocks_codes_q6_k_avx512(const ui
 }
 
 SPECRT__BLOCKS_KERNELS(avx512, SPECRT__SIMD_AVX512, __m512, 16)
+
+#endif
 
 SPECRT__SIMD_ASKED
 

@@ -10,12 +10,31 @@
 #include "sources/sketch.h"
 #include "sources/retrieve.h"
 
+#if defined(SPECRT_SMALL)
+/* What is left out. A save has lists of `retrieve` all the same. */
+static const specrt__source specrt__policy_without = {
+    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING};
+SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
+    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SAVED_RETRIEVAL,
+    NULL, NULL, NULL};
+#define SPECRT__POLICY_WITHOUT(name, source)                                                       \
+    { name, 1, 0, NULL, 0, &source, false }
+#endif
+
 /* In the order in which a sum covers tokens and is printed. */
 SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
     {"full", 0, 0, NULL, 0, NULL, false},
     {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
     {"window", 1, 3072, specrt__window_options, SPECRT__WINDOW_OPTIONS, &specrt__window_source,
      false},
+#if defined(SPECRT_SMALL)
+    SPECRT__POLICY_WITHOUT("retrieve", specrt__retrieve_source),
+    SPECRT__POLICY_WITHOUT("cluster", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("group", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("centroid", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("successor", specrt__policy_without),
+    SPECRT__POLICY_WITHOUT("sketch", specrt__policy_without),
+#else
     {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS,
      &specrt__retrieve_source, false},
     {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
@@ -27,6 +46,7 @@ SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_K
     {"successor", 1, 1024, NULL, 0, &specrt__successor_source, false},
     {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source,
      true},
+#endif
 };
 
 typedef struct specrt__policy_preset {
@@ -188,12 +208,23 @@ static specrt_status specrt__policy_parse_options(specrt__policy_parser *p,
     return SPECRT_STATUS_OK;
 }
 
+/* A text that other programs understand. */
+static specrt_status specrt__policy_left_out(const specrt__policy_parser *p, int kind) {
+    return specrt_error_set(
+        p->err, SPECRT_STATUS_UNSUPPORTED,
+        "policy '%.100s': position %d: expected full, static or window, found '%s'; compile "
+        "specrt.h without SPECRT_SMALL",
+        p->text, (int)(p->at - p->text) + 1, specrt__policy_kinds[kind].name);
+}
+
 /* The source that a word begins, with its defaults. */
 static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__policy_spec *spec,
                                           int kind, int32_t size, specrt__policy_source **out) {
     specrt__policy_source *source = &spec->sources[kind];
     bool first = true;
     for (int i = 0; i < (int)SPECRT__POLICY_KINDS; i++) first = first && !spec->sources[i].present;
+    if (specrt__policy_kinds[kind].source && !specrt__policy_kinds[kind].source->share)
+        return specrt__policy_left_out(p, kind);
     if (source->present) return specrt__policy_fail(p, "each source once");
     if (!first && (kind == SPECRT__POLICY_FULL || spec->sources[SPECRT__POLICY_FULL].present))
         return specrt__policy_fail(p, "'full' without other sources, because it has every token");

@@ -393,6 +393,7 @@ SPECRT_API int32_t specrt_hnsw_search(const specrt_hnsw *index, const float *que
 }
 
 /* --- for builders --- */
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 
 static void specrt__hnsw_ask_node(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t node) {
     const int8_t *codes = g->codes + (int64_t)node * g->n_cols;
@@ -436,3 +437,5 @@ SPECRT_API int specrt_hnsw_any_above(const specrt_hnsw *index, int32_t node, con
     }
     return 0;
 }
+
+#endif

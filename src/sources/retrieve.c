@@ -401,7 +401,7 @@ SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source
 /* --- saved sessions --- */
 
 /* The cache's lists by recency, and the ages of T1's tokens, then of T2's, in cycles since they came in. */
-enum { SPECRT__RETRIEVE_SAVED_AGES = SPECRT__ARC_B2 - SPECRT__ARC_T1 + 1 };
+enum { SPECRT__RETRIEVE_SAVED_AGES = SPECRT__SAVED_RETRIEVAL - 1 };
 
 static void specrt__retrieve_limits(const void *state, int32_t *most) {
     for (int i = 0; i <= (int)SPECRT__RETRIEVE_SAVED_AGES; i++)
@@ -485,7 +485,7 @@ SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
     specrt__retrieve_start,
     specrt__retrieve_observe,
     specrt__retrieve_catch_up,
-    SPECRT__RETRIEVE_SAVED_AGES + 1,
+    SPECRT__SAVED_RETRIEVAL,
     specrt__retrieve_limits,
     specrt__retrieve_save,
     specrt__retrieve_load,

@@ -14,6 +14,9 @@ enum {
     SPECRT__SAVED_HEADER = 104
 };
 
+/* Lists of `retrieve`, which every save has, also of a program without it. */
+enum { SPECRT__SAVED_RETRIEVAL = 5 };
+
 typedef struct specrt__save {
     uint8_t *bytes; /* NULL: words are only counted */
     size_t n;

@@ -4,10 +4,6 @@
 #include "trace/trace.h"
 #include "core/base.h"
 
-SPECRT_API void specrt_to_f16(const float *x, int64_t n, uint16_t *out) {
-    for (int64_t i = 0; x && out && i < n; i++) out[i] = specrt__base_to_f16(x[i]);
-}
-
 /* The arrays of a record in file order; those of no bytes do not apply. */
 SPECRT__INTERNAL void specrt__trace_layout(const specrt_trace_info *info, specrt_trace_record *r,
                                            specrt__trace_field f[SPECRT__TRACE_FIELDS]) {

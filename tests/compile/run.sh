@@ -44,6 +44,55 @@ options() { # name, compiler with language and standard
     check "$name -O2" $cc $warn -O2 -c "$here/implementation.c" -o "$work/impl.o"
 }
 
+# Functions that the header declares, which its implementation with SPECRT_TOOLS has; without, and
+# small, it lacks some.
+has_all_but() { # object, those that it lacks
+    diff <(tools/exports.sh cc | grep -vE "$2") \
+        <(nm -g --defined-only "$1" | awk '$2 == "T" { print $3 }' | grep '^specrt_' | sort -u)
+}
+text_of() { size "$1" | awk 'NR == 2 { print $1 }'; }
+less() { # object, of a hundred parts of another's text, that other
+    [ $((100 * $(text_of "$1"))) -lt $(($2 * $(text_of "$3"))) ] ||
+        { echo "expected less than $2% of $(text_of "$3") bytes, found $(text_of "$1")"; return 1; }
+}
+parts() { # name, compiler with language and standard
+    local name=$1 cc=$2 part sections='specrt_(bundle_(cograph|clusters|sketch|hnsw)|cograph|hnsw)'
+    for part in "" SMALL TOOLS; do
+        check "$name implementation $part" $cc $warn -Os -DSPECRT_WORKER ${part:+-DSPECRT_$part} \
+            -c "$here/implementation.c" -o "$work/parts$part.o"
+        check "$name static $part" $cc $warn -O0 ${part:+-DSPECRT_$part} \
+            -DSPECRT_STATIC -fsyntax-only "$here/implementation.c"
+    done
+    check "$name has tools" has_all_but "$work/partsTOOLS.o" '^$'
+    check "$name has no tools" has_all_but "$work/parts.o" \
+        'specrt_(trace|align)_|specrt_hnsw_(nearest|scores|any_above)$'
+    check "$name small has no sections" has_all_but "$work/partsSMALL.o" \
+        "specrt_(trace|align)_|$sections"
+    check "$name is smaller without tools" less "$work/parts.o" 97 "$work/partsTOOLS.o"
+    check "$name small is smaller" less "$work/partsSMALL.o" 68 "$work/parts.o"
+    check "$name small or tools" eval "! $cc -Iinclude -DSPECRT_SMALL -DSPECRT_TOOLS \
+        -fsyntax-only $here/implementation.c 2>/dev/null"
+}
+
+# MicroSpec in a small program, whose saved sessions are those of others.
+small() { # compiler, with standard
+    local part
+    for part in SMALL TOOLS; do
+        check "small.c $part" $1 $warn -O0 -DSPECRT_$part "$here"/{small,implementation}.c \
+            -lzstd -lm -o "$work/with$part"
+        check "small.c $part saves" "$work/with$part" save "$work/saved$part"
+    done
+    check "small.c loads" "$work/withSMALL" load "$work/savedTOOLS"
+    check "small.c is loaded" "$work/withTOOLS" load "$work/savedSMALL"
+    check "small.c saves alike" cmp "$work/savedSMALL" "$work/savedTOOLS"
+    check "small.c refuses" "$work/withSMALL" refuse
+    for part in minimal batch; do
+        check "$part small" $1 $warn -O1 -DSPECRT_SMALL examples/$part.c -lzstd -lm -o "$work/$part"
+    done
+    check "minimal small runs" "$work/minimal"
+    check "batch small runs" "$work/batch"
+}
+
 # The README's lines for C decode over the models of the examples; those of docs/integrations/c.md
 # for C++ compile.
 readme() { # compiler
@@ -159,6 +208,8 @@ family() (
         language "$1" "$1 -std=c99"
         language "$2" "$2 -x c++ -std=c++11"
         [ "$2" != g++ ] || options "$2" "$2 -x c++ -std=c++11"
+        parts "$1" "$1 -std=c99"
+        [ "$1" != gcc ] || small "$1 -std=c99"
         check "$1 gnu17" $1 -std=gnu17 $warn -fsyntax-only "$here/implementation.c"
         check "$2 c++20" $2 -x c++ -std=c++20 $warn -fsyntax-only "$here/implementation.c"
         check "$1 readme" readme "$1"

@@ -186,7 +186,7 @@ check() {
 
 # --- build ---
 
-flags="-std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -O$opt -g -fPIC"
+flags="-std=c99 -D_GNU_SOURCE -DSPECRT_WORKER -DSPECRT_TOOLS -O$opt -g -fPIC"
 flags="$flags -Isrc -Itests -Itests/gpu -Ibench/gpu"
 zstd=-lzstd blas=
 if ! echo '#include <zstd.h>' | ${CC:-cc} -E - >/dev/null 2>&1; then
