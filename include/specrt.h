@@ -315,7 +315,6 @@ SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist
 SPECRT_API int32_t specrt_logits_topk(const float *logits, int32_t n, int32_t k, int32_t *ids);
 
 // >>decoding
-// The decoding loop: policies, trees, verification, draft lengths, sessions, alignment, host callbacks.
 
 /* ---- policies: which tokens the drafter may propose (docs/policy-text.md) ----
  *     policy := source ('+' source)*      source := name[:size][@key=value]...
@@ -385,6 +384,8 @@ typedef struct specrt_policy_info {
     int32_t needs_draft_input;   /* a source reads draft_input (DynaSpec's router) */
     int32_t needs_submit;        /* sessions need params.submit (mode=async) */
 } specrt_policy_info;
+
+/* specrt_policy_get_info() : NULL for NULL. */
 SPECRT_API const specrt_policy_info *specrt_policy_get_info(const specrt_policy *policy);
 
 /* specrt_policy_ends() : 1 if a token is a terminator of the bundle or the desc, else 0. */
@@ -500,7 +501,8 @@ SPECRT_API specrt_status specrt_verifier_create(int32_t n_logits, int32_t n_voca
                                                 specrt_error *err);
 SPECRT_API void specrt_verifier_close(specrt_verifier *verifier);
 
-/* specrt_verifier_set_generation() : Sets the third number of the key of all later draws. */
+/* specrt_verifier_set_generation() : Sets a number of the key of later draws.
+ *   generation : as in specrt_sampling */
 SPECRT_API void specrt_verifier_set_generation(specrt_verifier *verifier, uint64_t generation);
 
 /* specrt_verifier_draw() : The token that plain decoding emits at a position.
@@ -678,13 +680,11 @@ typedef enum specrt_draft_kind {
 } specrt_draft_kind;
 
 typedef struct specrt_stock specrt_stock; /* packed rows that several sessions share; see >>many */
-
 /* What to create. Zero-initialise it. */
 typedef struct specrt_session_params {
     specrt_tree_params tree;  /* sampled drafts: topk is 1, num_draft_tokens is num_steps + 1 */
     specrt_sampling sampling; /* of the target */
-    int32_t
-        n_logits; /* columns of the target's logits, required; those from n_vocab on are padding */
+    int32_t n_logits; /* columns of the target's logits, required; from n_vocab on: padding */
     specrt_draft_kind draft; /* how draft tokens are chosen */
     float draft_temperature; /* of sampled drafts, in (0, 100]; 0: the target's */
     /* Queues a task for another thread and returns at once; mode=async needs it. A session has one task at
@@ -988,7 +988,7 @@ SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *byte
                                              size_t *n_bytes);
 
 /* specrt_session_load() : Restores a saved session of the same policy, in place of begin. Tree shape and
- * sampling stay this session's, its session number too; the number of the generation is the saved one.
+ * sampling stay this session's; the number of the generation is the saved one.
  *   bytes : u8 [n] of any origin; checked
  * @return OK, SESSION_MAGIC, SESSION_VERSION, SESSION_DAMAGED with the fault, SESSION_MISMATCH with both
  * sides. After a failure the session is as after create. */

@@ -29,14 +29,15 @@ from typing import NamedTuple
 
 # Files of src/ are of the section that their name begins with; these of another one.
 SECTION_OF = {"reader": "trace", "writer": "trace"}
-# Tests of a section of src/ where they are not tests/specrt/test_<section>.c alone.
+# Tests of a section of src/ where they are not tests/specrt/test_<section>.c and test_null_arguments.c alone.
 RUNTIME_TESTS = {
     "shortlist": "shortlist row_ids session successor", "arc": "arc retrieve snapshot", "auto": "auto session_auto",
     "blocks": "row_ids simd", "cluster": "cluster_view router row_ids session", "cograph": "cograph successor",
     "head": "head shortlist row_ids session_make simd", "host": "host retrieve", "os": "bundle base retrieve",
     "pool": "pool shortlist stock window snapshot", "ranks": "ranks row_ids session", "retrieve": "retrieve snapshot",
     "rows": "rows row_ids", "scan": "sketch",
-    "session": "session session_make session_auto stock host retrieve distribution router", "snapshot": "snapshot host",
+    "session": "session session_order session_make session_auto stock host retrieve distribution router",
+    "snapshot": "snapshot host",
     "stock": "stock session", "window": "window snapshot",
 }
 ELSEWHERE = "arm64"  # in the name of a file that this machine does not run
@@ -225,7 +226,7 @@ def runtime_sections():
             files[SECTION_OF.get(stem, stem)].append(path)
     for name, paths in files.items():
         mutants = [m for path in paths for m in mutants_of(name, str(path))]
-        tests = unit_tests("specrt", RUNTIME_TESTS.get(name, name).split())
+        tests = unit_tests("specrt", [*RUNTIME_TESTS.get(name, name).split(), "null_arguments"])
         if mutants and tests:
             yield Section(name, mutants, tests, "")
 
