@@ -5,7 +5,7 @@
 # table in bench/results/standing.md.
 #
 # Names: one of bench_NAME.c (head, sketch, verify...); standing, standing-loops, mtp, plan,
-# compare, published, speeds, replay; a table of bench/reproduce.sh; decode; peers.
+# compare, published, speeds, replay; a table of bench/reproduce.sh; decode; peers; size.
 # Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
 # of published models smollm2 smollm2-self gemma-self qwen),
 # MACHINE (here), BUILD (build), THREADS (1),
@@ -272,6 +272,7 @@ run() {
         replay | decode | peers)
         keep "$1" "$1"
         ;;
+    size) keep size bench/size.sh ;;
     *)
         if [ -e "bench/bench_$1.c" ]; then
             keep "$1" "$build/bench/bench_$1"
@@ -291,6 +292,6 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 [ $# -gt 0 ] ||
     set -- $programs standing standing-loops plan compare published replay $reproductions \
-        decode peers
+        decode peers size
 for one; do run "$one"; done
 exit $failed
