@@ -2,7 +2,8 @@
 # size.sh [COMMIT] : bytes of text and seconds of compiling of two programs that include the
 # header's implementation: examples/minimal.c with a static list, examples/batch.c with MicroSpec's
 # sessions (tutorial_session.c in older commits). First as of a commit, if one is named; then as
-# the files are, also with SPECRT_SMALL. Without CC, gcc compiles. Seconds are the least of three processor times.
+# the files are, also with SPECRT_SMALL. Without CC, gcc compiles. Seconds are the least of three
+# processor times.
 set -eu
 cd "$(dirname "$0")/.."
 cc=${CC:-gcc}
