@@ -407,7 +407,7 @@ SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_b
     memset(&none, 0, sizeof none);
     SPECRT__NEED(out);
     *out = NULL;
-    SPECRT__NEED(bytes);
+    if (n_bytes > 0) SPECRT__NEED(bytes); /* an empty file has none */
     SPECRT__NEED(name);
     if ((uintptr_t)bytes % 16 != 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,

@@ -147,7 +147,7 @@ SPECRT_API specrt_status specrt_trace_open_memory(const void *bytes, size_t n_by
     specrt__os_map none = {NULL, 0};
     SPECRT__NEED(out);
     *out = NULL;
-    SPECRT__NEED(bytes);
+    if (n_bytes > 0) SPECRT__NEED(bytes); /* an empty file has none */
     SPECRT__NEED(name);
     return specrt__trace_start(none, bytes, n_bytes, name, env, out, err);
 }

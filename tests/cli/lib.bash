@@ -88,6 +88,7 @@ lasting() {
     }'
     sed -E "$table; s|$CLI_TESTS/../../||g; s|$CLI_TESTS/../|tests/|g; s|$CLI_TESTS|tests/cli|g
         s|$CLI_BIN/||g; s|${CLI_TESTS%/tests/cli}/||g; s|$PWD/||g"'
+        s/(replayed; )[0-9]+ s/\10 s/
         s/([0-9]\.[0-9]{4})[0-9]+/\1/g; s/(-(build|calibrate|bundle)) 1\.[-0-9a-z.]+/\1/g
         s/( sections), [0-9,]+ bytes( stored as [0-9,]+)?/\1/
         s/\},\{/},\n{/g; s/ in [0-9.]+ s(, [0-9]+ tokens\/s)?//
