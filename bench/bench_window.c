@@ -42,7 +42,7 @@ static double observe(specrt_session *s, int32_t n_new, int32_t *root) {
     static int32_t tokens[N_DRAFT], parents[N_DRAFT], depths[N_DRAFT], best[N_DRAFT * K];
     static float logprobs[N_DRAFT];
     const specrt_segment *packed = &specrt_session_shortlist(s)->segments[0];
-    specrt_draft draft = {N_DRAFT, tokens, parents, depths, NULL, logprobs, NULL};
+    specrt_draft draft = {N_DRAFT, tokens, parents, depths, NULL, logprobs, NULL, 0};
     specrt_verdict verdict = {.n = N_ACCEPTED};
     specrt_target_rows rows = {.ids = best, .k = K};
     for (int i = 0; i < N_DRAFT; i++) {
