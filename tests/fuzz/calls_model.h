@@ -22,7 +22,7 @@ static inline bool bytes_left(void) {
     return n_bytes_left > 0;
 }
 static inline uint8_t any(void) {
-    return n_bytes_left ? n_bytes_left--, *bytes_at++ : 0;
+    return n_bytes_left ? n_bytes_left--, *bytes_at++ : (uint8_t)0;
 }
 
 enum { MOST_ARRAYS = 1 << 14 };
@@ -231,8 +231,8 @@ static inline specrt_draft any_tree(const driven *d) {
     int32_t n = any() % 16 ? 1 + any() % 9 : (int32_t[]){0, -1, 64, 65, 70}[any() % 5];
     int32_t *tokens = any_tokens(n), *parents = any_tokens(n), *depths = any_tokens(n);
     uint64_t *masks = (uint64_t *)new_array(n, sizeof *masks);
-    specrt_draft draft = {n,   tokens, parents, depths, masks, (float *)new_array(n, sizeof(float)),
-                          NULL};
+    specrt_draft draft = {
+        n, tokens, parents, depths, masks, (float *)new_array(n, sizeof(float)), NULL, 0};
     bool sound = any() % 8 != 0;
     for (int32_t i = 0; i < n && sound; i++) {
         int32_t path[SPECRT_TREE_MAX_NODES], parent = i ? any() % i : -1;
