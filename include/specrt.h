@@ -11880,6 +11880,11 @@ SPECRT__INTERNAL bool specrt__verify_distribution(specrt_verifier *v, const floa
  * 1). */
 SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u);
 
+/* --- draw-and-descend --- */
+
+/* The first node whose parent is not before it; 0: there is none. Parents must be known. */
+SPECRT__INTERNAL int32_t specrt__verify_stray(const specrt_draft *draft);
+
 /* --- rejection sampling --- */
 
 SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v,
@@ -12195,12 +12200,15 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits,
 
 /* --- draw-and-descend --- */
 
+SPECRT__INTERNAL int32_t specrt__verify_stray(const specrt_draft *draft) {
+    for (int32_t i = 1; i < draft->n; i++)
+        if (draft->parents[i] < 0 || draft->parents[i] >= i) return i;
+    return 0;
+}
+
 static bool specrt__verify_is_tree(const specrt_draft *draft) {
-    bool ok = draft && draft->n >= 1 && draft->n <= SPECRT_TREE_MAX_NODES && draft->tokens &&
-              draft->parents;
-    for (int32_t i = 1; ok && i < draft->n; i++)
-        ok = draft->parents[i] >= 0 && draft->parents[i] < i;
-    return ok;
+    return draft && draft->n >= 1 && draft->n <= SPECRT_TREE_MAX_NODES && draft->tokens &&
+           draft->parents && specrt__verify_stray(draft) == 0;
 }
 
 static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, int32_t token) {
@@ -12648,7 +12656,7 @@ struct specrt_session {
     specrt__shortlist_routed *routed;   /* NULL: the policy routes nothing */
     void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
     int n_open;                         /* of them */
-    int64_t n_routed_rows, n_levels;    /* of this cycle */
+    int64_t n_routed_rows;              /* of this cycle */
     int64_t position;                   /* of the next token to emit */
     int64_t n_copied_before;            /* by the pool, until begin */
     int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
@@ -12685,6 +12693,10 @@ static inline void *specrt__session_state(const specrt_session *s, int kind) {
     return i < 0 ? NULL : s->states[i];
 }
 
+/* Whether a prompt may begin so. */
+SPECRT__INTERNAL specrt_status specrt__session_check_request(specrt_session *s,
+                                                             const specrt_request *request);
+
 /* Whether a call comes in order; else the session's error names what was expected.
  *   allowed : sum of SPECRT__AT_* */
 SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, const char *call);
@@ -12693,12 +12705,11 @@ static inline specrt_status specrt__session_order(specrt_session *s, int allowed
     return s->at & allowed ? SPECRT_STATUS_OK : specrt__session_refuse_order(s, call);
 }
 
-SPECRT__INTERNAL specrt_status specrt__session_refuse_null(specrt_session *s, const char *call,
-                                                           const char *argument);
 /* Before anything is read of an argument. */
 #define SPECRT__SESSION_NEEDS(s, argument, call)                                                   \
     do {                                                                                           \
-        if (!(s) || !(argument)) return specrt__session_refuse_null(s, call, #argument);           \
+        if (!(s) || !(argument))                                                                   \
+            return specrt__base_refuse_null((s) ? &(s)->error : NULL, call, #argument);            \
     } while (0)
 
 SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
@@ -13010,12 +13021,6 @@ SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, c
                             specrt__session_expected(s->at));
 }
 
-SPECRT__INTERNAL specrt_status specrt__session_refuse_null(specrt_session *s, const char *call,
-                                                           const char *argument) {
-    return specrt_error_set(s ? &s->error : NULL, SPECRT_STATUS_BAD_ARG,
-                            "%s: %s: expected a pointer, found NULL", call, argument);
-}
-
 SPECRT_API const specrt_error *specrt_session_last_error(const specrt_session *session) {
     return session ? &session->error : NULL;
 }
@@ -13028,7 +13033,8 @@ static int64_t specrt__session_n_read(const specrt_session *s) {
     return s->position;
 }
 
-static specrt_status specrt__session_check_request(specrt_session *s, const specrt_request *r) {
+SPECRT__INTERNAL specrt_status specrt__session_check_request(specrt_session *s,
+                                                             const specrt_request *r) {
     bool turn = r->begin == SPECRT_BEGIN_TURN;
     int64_t most = turn ? specrt__session_n_read(s) : INT64_MAX / 2;
     if (!turn && r->begin != SPECRT_BEGIN_NEW)
@@ -13122,7 +13128,6 @@ SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     s->shortlist.n_segments = s->n_kept = n;
     s->shortlist.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
-    s->n_levels = 0;
     s->level = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
@@ -13177,7 +13182,6 @@ static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
     s->shortlist.n_segments = s->n_kept + routed->n_segments;
     s->shortlist.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
     s->n_routed_rows += specrt__session_scored(routed, level.n);
-    s->n_levels++;
     return specrt__session_count_read(s, routed->n_read);
 }
 
@@ -13202,7 +13206,8 @@ SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *s, int32
                                                         const float *draft_hidden,
                                                         const float *draft_input) {
     if (!s || !beam || !draft_hidden || !beam->tokens) {
-        (void)specrt__session_refuse_null(s, "route", "beam, its tokens, or draft_hidden");
+        (void)specrt__base_refuse_null(s ? &s->error : NULL, "route",
+                                       "beam, its tokens, or draft_hidden");
         return NULL;
     }
     if (specrt__session_check_pass(s, at, beam) != SPECRT_STATUS_OK) return NULL;
@@ -13221,7 +13226,8 @@ static specrt_status specrt__session_check_tokens(specrt_session *s, const char 
 
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *s, const int32_t *tokens, int32_t n,
                                                 const specrt_target_rows *rows) {
-    SPECRT__SESSION_NEEDS(s, tokens || n == 0, "prefill: tokens");
+    SPECRT__SESSION_NEEDS(s, s, "prefill");
+    if (n > 0) SPECRT__SESSION_NEEDS(s, tokens, "prefill");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_PROMPT | SPECRT__AT_READ, "prefill"));
     if (n < 0)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
@@ -13452,12 +13458,11 @@ static specrt_status specrt__session_check_draft(specrt_session *s, const char *
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "%s: draft: root: expected %d, the last emitted token, found %d",
                                 call, (int)s->tree->root, (int)draft->tokens[0]);
-    for (int32_t i = 1; i < draft->n && draft->parents; i++)
-        if (draft->parents[i] < 0 || draft->parents[i] >= i)
-            return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
-                                    "%s: draft: parent of node %d: expected 0 to %d, found %d",
-                                    call, (int)i, (int)i - 1, (int)draft->parents[i]);
-    return SPECRT_STATUS_OK;
+    int32_t stray = draft->parents ? specrt__verify_stray(draft) : 0;
+    if (stray == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "%s: draft: parent of node %d: expected 0 to %d, found %d", call,
+                            (int)stray, (int)stray - 1, (int)draft->parents[stray]);
 }
 
 /* A sampled chain is judged by what its tokens were sampled from, so it must be of those tokens. */
@@ -13525,8 +13530,8 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
     if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
     if (s->pool->wants[token] & SPECRT__SHORTLIST_FIXED) return SPECRT_MEMBER_FIXED;
     if (specrt__shortlist_member(s->pool, token)) return SPECRT_MEMBER_NOW;
-    if (s->n_levels == 0) return SPECRT_MEMBER_NO;
-    if (level >= s->n_levels) level = (int32_t)s->n_levels - 1;
+    if (!s->routed || s->level == 0) return SPECRT_MEMBER_NO;
+    if (level >= s->level) level = s->level - 1;
     return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
 }
 
@@ -13587,7 +13592,7 @@ static void specrt__session_close_cycle(specrt_session *s, const specrt_draft *d
     s->stats.n_emitted += verdict->n;
     s->stats.n_drafted += draft->n - 1;
     s->stats.n_rows += s->n_fixed + s->pool->n_rows;
-    if (s->n_levels) s->stats.n_rows += s->n_routed_rows / s->n_levels;
+    if (s->level > 0) s->stats.n_rows += s->n_routed_rows / s->level;
     s->stats.n_by_length[verdict->n]++;
     for (int32_t i = 0; i < verdict->n; i++)
         s->stats.n_covered += specrt_session_member(s, verdict->tokens[i], i) != SPECRT_MEMBER_NO;
@@ -14241,6 +14246,7 @@ SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host 
     SPECRT__SESSION_NEEDS(s, host, "host_begin");
     SPECRT__SESSION_NEEDS(s, prompt, "host_begin");
     SPECRT__TRY(specrt__host_check(s, host));
+    if (request) SPECRT__TRY(specrt__session_check_request(s, request));
     SPECRT__TRY(specrt__host_check_prompt(s, host, request ? request->position : 0, prompt, n));
     SPECRT__TRY(specrt_session_begin(s, request));
     return specrt__host_start(s, host, prompt, n, out);

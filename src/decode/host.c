@@ -83,6 +83,7 @@ SPECRT_API specrt_status specrt_host_begin(specrt_session *s, const specrt_host 
     SPECRT__SESSION_NEEDS(s, host, "host_begin");
     SPECRT__SESSION_NEEDS(s, prompt, "host_begin");
     SPECRT__TRY(specrt__host_check(s, host));
+    if (request) SPECRT__TRY(specrt__session_check_request(s, request));
     SPECRT__TRY(specrt__host_check_prompt(s, host, request ? request->position : 0, prompt, n));
     SPECRT__TRY(specrt_session_begin(s, request));
     return specrt__host_start(s, host, prompt, n, out);

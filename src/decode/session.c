@@ -27,7 +27,6 @@ SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     s->shortlist.n_segments = s->n_kept = n;
     s->shortlist.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
-    s->n_levels = 0;
     s->level = 0;
     if (s->routed) SPECRT__CLEAR(s->routed->levels, s->pool->n_ids);
 }
@@ -82,7 +81,6 @@ static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
     s->shortlist.n_segments = s->n_kept + routed->n_segments;
     s->shortlist.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
     s->n_routed_rows += specrt__session_scored(routed, level.n);
-    s->n_levels++;
     return specrt__session_count_read(s, routed->n_read);
 }
 
@@ -107,7 +105,8 @@ SPECRT_API const specrt_shortlist *specrt_session_route(specrt_session *s, int32
                                                         const float *draft_hidden,
                                                         const float *draft_input) {
     if (!s || !beam || !draft_hidden || !beam->tokens) {
-        (void)specrt__session_refuse_null(s, "route", "beam, its tokens, or draft_hidden");
+        (void)specrt__base_refuse_null(s ? &s->error : NULL, "route",
+                                       "beam, its tokens, or draft_hidden");
         return NULL;
     }
     if (specrt__session_check_pass(s, at, beam) != SPECRT_STATUS_OK) return NULL;
@@ -126,7 +125,8 @@ static specrt_status specrt__session_check_tokens(specrt_session *s, const char 
 
 SPECRT_API specrt_status specrt_session_prefill(specrt_session *s, const int32_t *tokens, int32_t n,
                                                 const specrt_target_rows *rows) {
-    SPECRT__SESSION_NEEDS(s, tokens || n == 0, "prefill: tokens");
+    SPECRT__SESSION_NEEDS(s, s, "prefill");
+    if (n > 0) SPECRT__SESSION_NEEDS(s, tokens, "prefill");
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_PROMPT | SPECRT__AT_READ, "prefill"));
     if (n < 0)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
@@ -357,12 +357,11 @@ static specrt_status specrt__session_check_draft(specrt_session *s, const char *
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "%s: draft: root: expected %d, the last emitted token, found %d",
                                 call, (int)s->tree->root, (int)draft->tokens[0]);
-    for (int32_t i = 1; i < draft->n && draft->parents; i++)
-        if (draft->parents[i] < 0 || draft->parents[i] >= i)
-            return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
-                                    "%s: draft: parent of node %d: expected 0 to %d, found %d",
-                                    call, (int)i, (int)i - 1, (int)draft->parents[i]);
-    return SPECRT_STATUS_OK;
+    int32_t stray = draft->parents ? specrt__verify_stray(draft) : 0;
+    if (stray == 0) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "%s: draft: parent of node %d: expected 0 to %d, found %d", call,
+                            (int)stray, (int)stray - 1, (int)draft->parents[stray]);
 }
 
 /* A sampled chain is judged by what its tokens were sampled from, so it must be of those tokens. */
@@ -430,8 +429,8 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
     if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
     if (s->pool->wants[token] & SPECRT__SHORTLIST_FIXED) return SPECRT_MEMBER_FIXED;
     if (specrt__shortlist_member(s->pool, token)) return SPECRT_MEMBER_NOW;
-    if (s->n_levels == 0) return SPECRT_MEMBER_NO;
-    if (level >= s->n_levels) level = (int32_t)s->n_levels - 1;
+    if (!s->routed || s->level == 0) return SPECRT_MEMBER_NO;
+    if (level >= s->level) level = s->level - 1;
     return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
 }
 
@@ -492,7 +491,7 @@ static void specrt__session_close_cycle(specrt_session *s, const specrt_draft *d
     s->stats.n_emitted += verdict->n;
     s->stats.n_drafted += draft->n - 1;
     s->stats.n_rows += s->n_fixed + s->pool->n_rows;
-    if (s->n_levels) s->stats.n_rows += s->n_routed_rows / s->n_levels;
+    if (s->level > 0) s->stats.n_rows += s->n_routed_rows / s->level;
     s->stats.n_by_length[verdict->n]++;
     for (int32_t i = 0; i < verdict->n; i++)
         s->stats.n_covered += specrt_session_member(s, verdict->tokens[i], i) != SPECRT_MEMBER_NO;

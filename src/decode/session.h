@@ -40,7 +40,7 @@ struct specrt_session {
     specrt__shortlist_routed *routed;   /* NULL: the policy routes nothing */
     void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
     int n_open;                         /* of them */
-    int64_t n_routed_rows, n_levels;    /* of this cycle */
+    int64_t n_routed_rows;              /* of this cycle */
     int64_t position;                   /* of the next token to emit */
     int64_t n_copied_before;            /* by the pool, until begin */
     int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
@@ -77,6 +77,10 @@ static inline void *specrt__session_state(const specrt_session *s, int kind) {
     return i < 0 ? NULL : s->states[i];
 }
 
+/* Whether a prompt may begin so. */
+SPECRT__INTERNAL specrt_status specrt__session_check_request(specrt_session *s,
+                                                             const specrt_request *request);
+
 /* Whether a call comes in order; else the session's error names what was expected.
  *   allowed : sum of SPECRT__AT_* */
 SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, const char *call);
@@ -85,12 +89,11 @@ static inline specrt_status specrt__session_order(specrt_session *s, int allowed
     return s->at & allowed ? SPECRT_STATUS_OK : specrt__session_refuse_order(s, call);
 }
 
-SPECRT__INTERNAL specrt_status specrt__session_refuse_null(specrt_session *s, const char *call,
-                                                           const char *argument);
 /* Before anything is read of an argument. */
 #define SPECRT__SESSION_NEEDS(s, argument, call)                                                   \
     do {                                                                                           \
-        if (!(s) || !(argument)) return specrt__session_refuse_null(s, call, #argument);           \
+        if (!(s) || !(argument))                                                                   \
+            return specrt__base_refuse_null((s) ? &(s)->error : NULL, call, #argument);            \
     } while (0)
 
 SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,

@@ -23,12 +23,6 @@ SPECRT__INTERNAL specrt_status specrt__session_refuse_order(specrt_session *s, c
                             specrt__session_expected(s->at));
 }
 
-SPECRT__INTERNAL specrt_status specrt__session_refuse_null(specrt_session *s, const char *call,
-                                                           const char *argument) {
-    return specrt_error_set(s ? &s->error : NULL, SPECRT_STATUS_BAD_ARG,
-                            "%s: %s: expected a pointer, found NULL", call, argument);
-}
-
 SPECRT_API const specrt_error *specrt_session_last_error(const specrt_session *session) {
     return session ? &session->error : NULL;
 }
@@ -41,7 +35,8 @@ static int64_t specrt__session_n_read(const specrt_session *s) {
     return s->position;
 }
 
-static specrt_status specrt__session_check_request(specrt_session *s, const specrt_request *r) {
+SPECRT__INTERNAL specrt_status specrt__session_check_request(specrt_session *s,
+                                                             const specrt_request *r) {
     bool turn = r->begin == SPECRT_BEGIN_TURN;
     int64_t most = turn ? specrt__session_n_read(s) : INT64_MAX / 2;
     if (!turn && r->begin != SPECRT_BEGIN_NEW)

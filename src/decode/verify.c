@@ -311,12 +311,15 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits,
 
 /* --- draw-and-descend --- */
 
+SPECRT__INTERNAL int32_t specrt__verify_stray(const specrt_draft *draft) {
+    for (int32_t i = 1; i < draft->n; i++)
+        if (draft->parents[i] < 0 || draft->parents[i] >= i) return i;
+    return 0;
+}
+
 static bool specrt__verify_is_tree(const specrt_draft *draft) {
-    bool ok = draft && draft->n >= 1 && draft->n <= SPECRT_TREE_MAX_NODES && draft->tokens &&
-              draft->parents;
-    for (int32_t i = 1; ok && i < draft->n; i++)
-        ok = draft->parents[i] >= 0 && draft->parents[i] < i;
-    return ok;
+    return draft && draft->n >= 1 && draft->n <= SPECRT_TREE_MAX_NODES && draft->tokens &&
+           draft->parents && specrt__verify_stray(draft) == 0;
 }
 
 static int32_t specrt__verify_child(const specrt_draft *draft, int32_t parent, int32_t token) {

@@ -45,6 +45,11 @@ SPECRT__INTERNAL bool specrt__verify_distribution(specrt_verifier *v, const floa
  * 1). */
 SPECRT__INTERNAL int32_t specrt__verify_pick(const specrt_verifier *v, double u);
 
+/* --- draw-and-descend --- */
+
+/* The first node whose parent is not before it; 0: there is none. Parents must be known. */
+SPECRT__INTERNAL int32_t specrt__verify_stray(const specrt_draft *draft);
+
 /* --- rejection sampling --- */
 
 SPECRT__INTERNAL bool specrt__verify_subtract(specrt_verifier *v,

@@ -573,6 +573,15 @@ static void test_refusals(void) {
     CHECK_STR(error_of(&b), "prompt: token 1: expected 0 to 199, found 200");
     CHECK_INT(b.toy->n, 0); /* the model did not see it */
     CHECK_INT(specrt_host_begin(b.session, &b.host, NULL, bad, 0, &first), SPECRT_STATUS_BAD_ARG);
+    static const int64_t nowhere[] = {INT64_MIN, -1, INT64_MAX}; /* beside a context that ends */
+    b.host.n_context = 100;
+    for (int i = 0; i < 3; i++) {
+        const specrt_request request = {.position = nowhere[i]};
+        CHECK_INT(specrt_host_begin(b.session, &b.host, &request, bad, 1, &first),
+                  SPECRT_STATUS_BAD_ARG);
+        CHECK_HAS(error_of(&b), "begin: position: expected 0 to ");
+    }
+    b.host.n_context = 0;
     CHECK_INT(generate(&b, &g, 50), SPECRT_STATUS_OK); /* a session outlives its failures */
     bench_free(&b);
 }
