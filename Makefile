@@ -423,9 +423,9 @@ $(BUILD)/fuzz/libspecrt-tools.a: $(LIBRARY:%.c=$(BUILD)/fuzz/obj/%.o)
 	$(TELL) "AR $@"
 	$(Q)rm -f $@
 	$(Q)ar qcs $@ $^
-$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/fuzz/libspecrt-tools.a
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(BUILD)/fuzz/libspecrt-tools.a $(wildcard tests/fuzz/*.h tests/*.h)
 	$(TELL) "CLANG $<"
-	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $^ $(LDLIBS) -o $@
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $(filter-out %.h,$^) $(LDLIBS) -o $@
 fuzz: $(FUZZERS:%=$(BUILD)/fuzz/%) ## every fuzzer for FUZZ_SECONDS (60) each
 	@tests/fuzz/run.sh $(BUILD)/fuzz $(FUZZ_SECONDS)
 

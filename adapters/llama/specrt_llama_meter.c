@@ -35,7 +35,7 @@ static int verify(specrt_llama *s, int32_t n, specrt_draft *draft, double *secon
         depths[i] = i;
         masks[i] = ((uint64_t)2 << i) - 1;
     }
-    *draft = (specrt_draft){n, tokens, parents, depths, masks, none, NULL};
+    *draft = (specrt_draft){n, tokens, parents, depths, masks, none, NULL, 0};
     double began = specrt_llama_seconds();
     int code = specrt_llama_host(s).target_verify(s, draft, &logits);
     *seconds = specrt_llama_seconds() - began;

@@ -54,7 +54,7 @@ static void serve(const specrt_policy *policy) {
     specrt_target_rows rows = {.logits = section_weights()};
     specrt_session *s;
     if (specrt_session_create(policy, &params, NULL, &s, NULL)) return;
-    section_begin(s, NULL, &rows);
+    section_begin(s, N_VOCAB, NULL, &rows);
     rows.hidden = section_weights();
     rows.d_hidden = specrt_policy_get_info(policy)->hidden_width;
     for (int cycle = 0; cycle < 2; cycle++) {

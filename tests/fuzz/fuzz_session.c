@@ -47,7 +47,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 static void serve(specrt_session *s) {
     const specrt_request turn = {.begin = SPECRT_BEGIN_TURN};
     specrt_target_rows rows = {.logits = section_weights()};
-    section_begin(s, &turn, &rows);
+    section_begin(s, N_VOCAB, &turn, &rows);
     for (int cycle = 0; cycle < 2; cycle++) {
         const specrt_verdict verdict = {.n = 1, .tokens = {40 + cycle}};
         specrt_draft draft;

@@ -61,10 +61,10 @@ static inline void section_draft(specrt_session *s, int32_t n_vocab, specrt_draf
     if (specrt_session_finish(s, draft)) abort();
 }
 
-/* A prompt and the first token after it. */
-static inline void section_begin(specrt_session *s, const specrt_request *request,
+/* A prompt of the vocabulary and the first token after it. */
+static inline void section_begin(specrt_session *s, int32_t n_vocab, const specrt_request *request,
                                  const specrt_target_rows *rows) {
-    static const int32_t prompt[] = {1, 5, 9};
+    const int32_t prompt[] = {1 % n_vocab, 5 % n_vocab, 9 % n_vocab};
     if (specrt_session_begin(s, request) || specrt_session_prefill(s, prompt, 3, rows) ||
         specrt_session_start(s, 0))
         abort();
@@ -90,7 +90,7 @@ static inline void section_serve(const specrt_bundle *bundle, const char *text, 
     if (specrt_head_bind(NULL, &head_desc, NULL, &head, NULL)) return;
     if (!specrt_policy_create(bundle, head, &desc, &policy, NULL) &&
         !specrt_session_create(policy, &params, NULL, &s, NULL)) {
-        section_begin(s, NULL, NULL);
+        section_begin(s, n_rows, NULL, NULL);
         section_draft(s, n_rows, &draft);
     }
     specrt_session_close(s);

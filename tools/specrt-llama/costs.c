@@ -57,7 +57,7 @@ static int run_target(costs *c, int32_t n, double *seconds) {
         depths[i] = i;
         masks[i] = path |= (uint64_t)1 << i;
     }
-    const specrt_draft draft = {n, c->tokens, parents, depths, masks, none, NULL};
+    const specrt_draft draft = {n, c->tokens, parents, depths, masks, none, NULL, 0};
     const specrt_verdict verdict = {.n = 1};
     double began = sl_measure_seconds();
     int code = c->host.target_verify(c->host.user, &draft, &logits);
