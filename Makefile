@@ -160,7 +160,7 @@ $(SHARED): $(RUNTIME:%.c=$(BUILD)/%.o) $(BUILD)/libspecrt.map
 
 # The functions and structs of libspecrt.so, as abidw wrote them down; additions are no change.
 ABI := tests/abi/libspecrt.abi
-ABI_HEADERS := $(patsubst %,--header-file src/%,specrt.h specrt_tools.h)
+ABI_HEADERS := $(patsubst %,--header-file src/%,specrt.h specrt_tools.h specrt_adapt.h)
 build/abi/libspecrt.so: $(RUNTIME) src/*.h
 	+$(Q)$(MAKE) BUILD=build/abi OPT="-O1 -g" lib
 abi: build/abi/libspecrt.so ## whether libspecrt.so still fits programs built before (abidiff of abigail-tools)

@@ -1,5 +1,6 @@
 #include "specrt.h"
 #include "specrt_tools.h"
+#include "specrt_adapt.h"
 #include "specrt_cuda.h"
 
 /* =================================================================================================
@@ -63,6 +64,7 @@
 #include "decode/host.c"
 #if defined(SPECRT_TOOLS)
 #include "adapt/align.c"
+#include "adapt/advise.c"
 #include "trace/trace.c"
 #include "trace/writer.c"
 #include "trace/reader.c"

@@ -1,0 +1,154 @@
+/* advise.c : the one verdict on policies. Refuses times that are none. */
+#include "specrt_adapt.h"
+#include "core/base.h"
+
+#include <math.h>
+
+/* Most of an interval's width is how prompts differ, whatever the policy. So a way that is slower by more than
+ * this share does not tie with the fastest one, however wide the intervals are. */
+#define SPECRT__ADVISE_SLACK 0.05
+
+SPECRT_API specrt_outcome specrt_ratio_outcome(const specrt_ratio *r) {
+    if (r && r->low > 1) return SPECRT_OUTCOME_FASTER;
+    if (r && r->high < 1) return SPECRT_OUTCOME_SLOWER;
+    return SPECRT_OUTCOME_TIE;
+}
+
+/* --- the choice --- */
+
+static int specrt__advise_ties(const specrt_ratio *r, const specrt_ratio *fastest) {
+    if (r->value < (1 - SPECRT__ADVISE_SLACK) * fastest->value) return 0;
+    return !(r->high < fastest->low);
+}
+
+static int specrt__advise_prefers(const specrt_way *way, const specrt_way *chosen) {
+    if (way->bytes != chosen->bytes) return way->bytes < chosen->bytes;
+    return way->ratio.value > chosen->ratio.value;
+}
+
+static specrt_status specrt__advise_check(const specrt_way *ways, int32_t n,
+                                          const specrt_plain *plain, specrt_error *err) {
+    if (n < 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "advise: n: expected at least one way, found %d", (int)n);
+    if (!(plain->prompt_seconds >= 0 && plain->token_seconds > 0 && plain->answer_tokens > 0))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "advise: plain: expected times and lengths above 0, found %g s for "
+                                "a prompt, %g s for a token, %g tokens",
+                                plain->prompt_seconds, plain->token_seconds, plain->answer_tokens);
+    for (int32_t i = 0; i < n; i++)
+        if (!(ways[i].ratio.value > 0 && ways[i].prompt_seconds >= 0 && ways[i].token_seconds > 0 &&
+              ways[i].accept_length > 0))
+            return specrt_error_set(
+                err, SPECRT_STATUS_BAD_ARG,
+                "advise: %s: expected a ratio, an accept length and times above "
+                "0, found %g, %g, %g s and %g s",
+                ways[i].name ? ways[i].name : "?", ways[i].ratio.value, ways[i].accept_length,
+                ways[i].prompt_seconds, ways[i].token_seconds);
+    return SPECRT_STATUS_OK;
+}
+
+/* What would reach plain decoding's time: a longer answer, over which the prompt's extra time is regained; or a
+ * greater accept length, where a cycle takes as long. */
+static void specrt__advise_reach(const specrt_way *way, const specrt_plain *plain,
+                                 specrt_advice *out) {
+    double extra = way->prompt_seconds - plain->prompt_seconds;
+    double gain = plain->token_seconds - way->token_seconds;
+    double left = plain->token_seconds * plain->answer_tokens - extra;
+    if (extra <= gain * plain->answer_tokens) return;
+    out->answer_tokens = gain > 0 ? extra / gain : INFINITY;
+    out->accept_length = INFINITY;
+    if (left > 0)
+        out->accept_length = way->accept_length * way->token_seconds * plain->answer_tokens / left;
+}
+
+SPECRT_API specrt_status specrt_advise(const specrt_way *ways, int32_t n, const specrt_plain *plain,
+                                       uint8_t *ties, specrt_advice *out, specrt_error *err) {
+    SPECRT__NEED(ways);
+    SPECRT__NEED(plain);
+    SPECRT__NEED(out);
+    SPECRT__CLEAR(out, 1);
+    specrt_status status = specrt__advise_check(ways, n, plain, err);
+    if (status != SPECRT_STATUS_OK) return status;
+    int32_t fastest = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (ways[i].ratio.value > ways[fastest].ratio.value) fastest = i;
+    out->chosen = fastest;
+    out->n_ties = -1;
+    for (int32_t i = 0; i < n; i++) {
+        int is_tie = specrt__advise_ties(&ways[i].ratio, &ways[fastest].ratio);
+        if (ties) ties[i] = (uint8_t)is_tie;
+        out->n_ties += is_tie;
+        if (is_tie && specrt__advise_prefers(&ways[i], &ways[out->chosen])) out->chosen = i;
+    }
+    out->outcome = specrt_ratio_outcome(&ways[out->chosen].ratio);
+    specrt__advise_reach(&ways[out->chosen], plain, out);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- in words --- */
+
+typedef struct specrt__advise_line {
+    char *at;
+    size_t left;
+} specrt__advise_line;
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+static void
+specrt__advise_put(specrt__advise_line *line, const char *format, ...) {
+    va_list args;
+    if (line->left == 0) return;
+    va_start(args, format);
+    int n = vsnprintf(line->at, line->left, format, args);
+    va_end(args);
+    size_t used = n < 0 ? 0 : (size_t)n < line->left ? (size_t)n : line->left - 1;
+    line->at += used;
+    line->left -= used;
+}
+
+static void specrt__advise_put_ratio(specrt__advise_line *line, const specrt_ratio *r) {
+    specrt__advise_put(line, "%.2f times plain decoding's speed", r->value);
+    if (r->low == r->low) specrt__advise_put(line, " (95%%: %.2f to %.2f)", r->low, r->high);
+}
+
+/* Why a draft is not faster, in the terms that can be changed. */
+static void specrt__advise_put_reason(specrt__advise_line *line, const specrt_way *way,
+                                      const specrt_plain *plain, const specrt_advice *a) {
+    double cycle = way->accept_length * way->token_seconds / plain->token_seconds;
+    specrt__advise_put(line, " A cycle takes %.2f plain passes and gives %.2f tokens", cycle,
+                       way->accept_length);
+    if (way->prompt_seconds > 1.01 * plain->prompt_seconds)
+        specrt__advise_put(line, "; its prompts take %.2f times plain decoding's",
+                           way->prompt_seconds / plain->prompt_seconds);
+    specrt__advise_put(line, ".");
+    if (a->answer_tokens > 0 && a->answer_tokens < 1e6)
+        specrt__advise_put(line, " It is as fast for answers from %.0f tokens on.",
+                           ceil(a->answer_tokens));
+    if (a->accept_length > 0 && a->accept_length < 1e6)
+        specrt__advise_put(line, " It is as fast from an accept length of %.2f on.",
+                           a->accept_length);
+}
+
+SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *plain,
+                                   const specrt_advice *a, char *out, size_t size) {
+    static const char *const outcomes[] = {"slower than plain decoding",
+                                           "as fast as plain decoding, within the error",
+                                           "faster than plain decoding"};
+    specrt__advise_line line = {out, size};
+    if (out && size) *out = 0;
+    if (!ways || !plain || !a || !out) return;
+    const specrt_way *way = &ways[a->chosen];
+    specrt__advise_put(&line, "%s is %s: ", way->name, outcomes[a->outcome + 1]);
+    specrt__advise_put_ratio(&line, &way->ratio);
+    specrt__advise_put(&line, " over whole requests (prompt %.0f, answer %.0f tokens)",
+                       plain->prompt_tokens, plain->answer_tokens);
+    if (way->task) specrt__advise_put(&line, " in its worst task (%s)", way->task);
+    specrt__advise_put(&line, ".");
+    if (a->outcome != SPECRT_OUTCOME_FASTER) specrt__advise_put_reason(&line, way, plain, a);
+    if (way->ratio.low != way->ratio.low)
+        specrt__advise_put(&line, " One prompt gives no interval: ask more.");
+    else if (a->outcome == SPECRT_OUTCOME_TIE)
+        specrt__advise_put(&line, " More prompts narrow the interval.");
+}
