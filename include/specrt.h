@@ -1702,7 +1702,7 @@ SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_s
  * SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
- *     decide what to run    ratio_outcome, advise, advice_text
+ *     decide what to run    ratio_outcome, outcome_name, advise, advice_text
  */
 #ifndef SPECRT_ADAPT_H
 #define SPECRT_ADAPT_H
@@ -1719,10 +1719,14 @@ extern "C" {
  * A request counts whole: reading its prompt, and an answer of a named length. The worst task decides, for an
  * application has one task. */
 
+/* Requests of which an interval of 95% can be told: that all of six lie on one side comes by chance in 1 of
+ * 32 cases. Of fewer, give NaN. */
+enum { SPECRT_ADVISE_REQUESTS = 6 };
+
 /* A ratio of two speeds. */
 typedef struct specrt_ratio {
     double value;     /* above 1: faster */
-    double low, high; /* ends of the 95% interval; NaN: not known, as of a single prompt */
+    double low, high; /* ends of the 95% interval; NaN: not known, as of few requests */
 } specrt_ratio;
 
 typedef enum specrt_outcome {
@@ -1734,6 +1738,10 @@ typedef enum specrt_outcome {
 /* specrt_ratio_outcome() : Faster, a tie or slower.
  *   ratio : any; NULL: a tie */
 SPECRT_API specrt_outcome specrt_ratio_outcome(const specrt_ratio *ratio);
+
+/* specrt_outcome_name() : "slower", "a tie" or "faster"; static.
+ *   outcome : any; others are "a tie" */
+SPECRT_API const char *specrt_outcome_name(specrt_outcome outcome);
 
 /* A policy with its tree, as it was measured or as costs foretell. */
 typedef struct specrt_way {
@@ -1750,21 +1758,22 @@ typedef struct specrt_way {
 typedef struct specrt_plain {
     double prompt_seconds; /* of reading the prompt */
     double token_seconds;  /* of a token of the answer */
-    double prompt_tokens;  /* of a request, in the mean */
-    double answer_tokens;  /* of a request, in the mean */
+    double prompt_tokens;  /* of a request, in the mean; 0: prompts were not timed */
+    double answer_tokens; /* of a request, in the mean: 2 or more, for the prompt gives the first */
 } specrt_plain;
 
 typedef struct specrt_advice {
     int32_t chosen;         /* index of the way to draft with */
     int32_t n_ties;         /* other ways that are as fast as the fastest, within the error */
     specrt_outcome outcome; /* of the chosen way beside plain decoding */
-    /* Plain decoding's time of an answer is reached from these on; INFINITY: never. Where it is reached, 0. */
+    /* Plain decoding's time of an answer is reached from these on; INFINITY: never. Where it is reached, 0.
+     * */
     double answer_tokens; /* answers so long, at the same accept length */
     double accept_length; /* tokens a cycle, at the same length of answer */
 } specrt_advice;
 
-/* specrt_advise() : Chooses among ways. Of those that are as fast as the fastest within the error, and at most
- * 5% slower, the one that reads the fewest bytes.
+/* specrt_advise() : Chooses among ways. Of those that are as fast as the fastest within the error, and at
+ * most 5% slower, the one that reads the fewest bytes.
  *   ways : [n], n >= 1; ratios above 0
  *   plain : of the same requests
  *   ties : u8 [n], written: 1 for the chosen way and those that tie with the fastest; NULL: not wanted
@@ -14811,8 +14820,8 @@ SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
 
 #include <math.h>
 
-/* Most of an interval's width is how prompts differ, whatever the policy. So a way that is slower by more than
- * this share does not tie with the fastest one, however wide the intervals are. */
+/* Most of an interval's width is how prompts differ, whatever the policy. So a way that is slower by more
+ * than this share does not tie with the fastest one, however wide the intervals are. */
 #define SPECRT__ADVISE_SLACK 0.05
 
 SPECRT_API specrt_outcome specrt_ratio_outcome(const specrt_ratio *r) {
@@ -14821,11 +14830,19 @@ SPECRT_API specrt_outcome specrt_ratio_outcome(const specrt_ratio *r) {
     return SPECRT_OUTCOME_TIE;
 }
 
+SPECRT_API const char *specrt_outcome_name(specrt_outcome outcome) {
+    if (outcome == SPECRT_OUTCOME_FASTER) return "faster";
+    return outcome == SPECRT_OUTCOME_SLOWER ? "slower" : "a tie";
+}
+
 /* --- the choice --- */
 
+/* The error of a difference is the root of the squares of both errors. An unknown one is no reason to tell
+ * two ways apart. */
 static int specrt__advise_ties(const specrt_ratio *r, const specrt_ratio *fastest) {
-    if (r->value < (1 - SPECRT__ADVISE_SLACK) * fastest->value) return 0;
-    return !(r->high < fastest->low);
+    double apart = fastest->value - r->value;
+    if (apart > SPECRT__ADVISE_SLACK * fastest->value) return 0;
+    return !(apart > hypot(r->high - r->value, fastest->value - fastest->low));
 }
 
 static int specrt__advise_prefers(const specrt_way *way, const specrt_way *chosen) {
@@ -14843,6 +14860,11 @@ static specrt_status specrt__advise_check(const specrt_way *ways, int32_t n,
                                 "advise: plain: expected times and lengths above 0, found %g s for "
                                 "a prompt, %g s for a token, %g tokens",
                                 plain->prompt_seconds, plain->token_seconds, plain->answer_tokens);
+    if (plain->answer_tokens < 2)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "advise: plain: expected answers of 2 tokens or more, found %g; no "
+                                "draft is made before the first token",
+                                plain->answer_tokens);
     for (int32_t i = 0; i < n; i++)
         if (!(ways[i].ratio.value > 0 && ways[i].prompt_seconds >= 0 && ways[i].token_seconds > 0 &&
               ways[i].accept_length > 0))
@@ -14855,8 +14877,8 @@ static specrt_status specrt__advise_check(const specrt_way *ways, int32_t n,
     return SPECRT_STATUS_OK;
 }
 
-/* What would reach plain decoding's time: a longer answer, over which the prompt's extra time is regained; or a
- * greater accept length, where a cycle takes as long. */
+/* What would reach plain decoding's time: a longer answer, over which the prompt's extra time is regained;
+ * or a greater accept length, where a cycle takes as long. */
 static void specrt__advise_reach(const specrt_way *way, const specrt_plain *plain,
                                  specrt_advice *out) {
     double extra = way->prompt_seconds - plain->prompt_seconds;
@@ -14915,11 +14937,6 @@ specrt__advise_put(specrt__advise_line *line, const char *format, ...) {
     line->left -= used;
 }
 
-static void specrt__advise_put_ratio(specrt__advise_line *line, const specrt_ratio *r) {
-    specrt__advise_put(line, "%.2f times plain decoding's speed", r->value);
-    if (r->low == r->low) specrt__advise_put(line, " (95%%: %.2f to %.2f)", r->low, r->high);
-}
-
 /* Why a draft is not faster, in the terms that can be changed. */
 static void specrt__advise_put_reason(specrt__advise_line *line, const specrt_way *way,
                                       const specrt_plain *plain, const specrt_advice *a) {
@@ -14930,32 +14947,41 @@ static void specrt__advise_put_reason(specrt__advise_line *line, const specrt_wa
         specrt__advise_put(line, "; its prompts take %.2f times plain decoding's",
                            way->prompt_seconds / plain->prompt_seconds);
     specrt__advise_put(line, ".");
-    if (a->answer_tokens > 0 && a->answer_tokens < 1e6)
-        specrt__advise_put(line, " It is as fast for answers from %.0f tokens on.",
-                           ceil(a->answer_tokens));
-    if (a->accept_length > 0 && a->accept_length < 1e6)
-        specrt__advise_put(line, " It is as fast from an accept length of %.2f on.",
-                           a->accept_length);
+    int longer = a->answer_tokens > 0 && a->answer_tokens < 1e6;
+    int better = a->accept_length > 0 && a->accept_length < 1e3;
+    if (longer || better) specrt__advise_put(line, " It breaks even at");
+    if (longer) specrt__advise_put(line, " answers of %.0f tokens", ceil(a->answer_tokens));
+    if (longer && better) specrt__advise_put(line, ", or");
+    if (better)
+        specrt__advise_put(line, " an accept length of %.2f", ceil(100 * a->accept_length) / 100);
+    if (longer || better) specrt__advise_put(line, ".");
 }
 
 SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *plain,
                                    const specrt_advice *a, char *out, size_t size) {
-    static const char *const outcomes[] = {"slower than plain decoding",
-                                           "as fast as plain decoding, within the error",
-                                           "faster than plain decoding"};
+    static const char *const verdicts[] = {
+        "Decode plainly: %s is slower, %.2f times plain decoding's speed",
+        "Draft with %s or decode plainly: they are as fast within the error, a ratio of %.2f",
+        "Draft with %s: it is faster, %.2f times plain decoding's speed"};
     specrt__advise_line line = {out, size};
     if (out && size) *out = 0;
     if (!ways || !plain || !a || !out) return;
     const specrt_way *way = &ways[a->chosen];
-    specrt__advise_put(&line, "%s is %s: ", way->name, outcomes[a->outcome + 1]);
-    specrt__advise_put_ratio(&line, &way->ratio);
-    specrt__advise_put(&line, " over whole requests (prompt %.0f, answer %.0f tokens)",
-                       plain->prompt_tokens, plain->answer_tokens);
-    if (way->task) specrt__advise_put(&line, " in its worst task (%s)", way->task);
+    const specrt_ratio *r = &way->ratio;
+    specrt__advise_put(&line, verdicts[a->outcome + 1], way->name, r->value);
+    if (r->low == r->low) specrt__advise_put(&line, " (95%%: %.2f to %.2f)", r->low, r->high);
+    if (way->task) specrt__advise_put(&line, " in its worst task (%s),", way->task);
+    if (plain->prompt_tokens > 0)
+        specrt__advise_put(&line, " over whole requests (prompt %.0f, answer %.0f tokens)",
+                           plain->prompt_tokens, plain->answer_tokens);
+    else
+        specrt__advise_put(&line, " over answers of %.0f tokens without their prompts",
+                           plain->answer_tokens);
     specrt__advise_put(&line, ".");
     if (a->outcome != SPECRT_OUTCOME_FASTER) specrt__advise_put_reason(&line, way, plain, a);
-    if (way->ratio.low != way->ratio.low)
-        specrt__advise_put(&line, " One prompt gives no interval: ask more.");
+    if (r->low != r->low)
+        specrt__advise_put(&line, " Fewer than %d requests give no interval: ask more.",
+                           (int)SPECRT_ADVISE_REQUESTS);
     else if (a->outcome == SPECRT_OUTCOME_TIE)
         specrt__advise_put(&line, " More prompts narrow the interval.");
 }

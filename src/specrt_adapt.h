@@ -3,7 +3,7 @@
  * SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
- *     decide what to run    ratio_outcome, advise, advice_text
+ *     decide what to run    ratio_outcome, outcome_name, advise, advice_text
  */
 #ifndef SPECRT_ADAPT_H
 #define SPECRT_ADAPT_H
@@ -22,10 +22,14 @@ extern "C" {
  * A request counts whole: reading its prompt, and an answer of a named length. The worst task decides, for an
  * application has one task. */
 
+/* Requests of which an interval of 95% can be told: that all of six lie on one side comes by chance in 1 of
+ * 32 cases. Of fewer, give NaN. */
+enum { SPECRT_ADVISE_REQUESTS = 6 };
+
 /* A ratio of two speeds. */
 typedef struct specrt_ratio {
     double value;     /* above 1: faster */
-    double low, high; /* ends of the 95% interval; NaN: not known, as of a single prompt */
+    double low, high; /* ends of the 95% interval; NaN: not known, as of few requests */
 } specrt_ratio;
 
 typedef enum specrt_outcome {
@@ -37,6 +41,10 @@ typedef enum specrt_outcome {
 /* specrt_ratio_outcome() : Faster, a tie or slower.
  *   ratio : any; NULL: a tie */
 SPECRT_API specrt_outcome specrt_ratio_outcome(const specrt_ratio *ratio);
+
+/* specrt_outcome_name() : "slower", "a tie" or "faster"; static.
+ *   outcome : any; others are "a tie" */
+SPECRT_API const char *specrt_outcome_name(specrt_outcome outcome);
 
 /* A policy with its tree, as it was measured or as costs foretell. */
 typedef struct specrt_way {
@@ -53,21 +61,22 @@ typedef struct specrt_way {
 typedef struct specrt_plain {
     double prompt_seconds; /* of reading the prompt */
     double token_seconds;  /* of a token of the answer */
-    double prompt_tokens;  /* of a request, in the mean */
-    double answer_tokens;  /* of a request, in the mean */
+    double prompt_tokens;  /* of a request, in the mean; 0: prompts were not timed */
+    double answer_tokens; /* of a request, in the mean: 2 or more, for the prompt gives the first */
 } specrt_plain;
 
 typedef struct specrt_advice {
     int32_t chosen;         /* index of the way to draft with */
     int32_t n_ties;         /* other ways that are as fast as the fastest, within the error */
     specrt_outcome outcome; /* of the chosen way beside plain decoding */
-    /* Plain decoding's time of an answer is reached from these on; INFINITY: never. Where it is reached, 0. */
+    /* Plain decoding's time of an answer is reached from these on; INFINITY: never. Where it is reached, 0.
+     * */
     double answer_tokens; /* answers so long, at the same accept length */
     double accept_length; /* tokens a cycle, at the same length of answer */
 } specrt_advice;
 
-/* specrt_advise() : Chooses among ways. Of those that are as fast as the fastest within the error, and at most
- * 5% slower, the one that reads the fewest bytes.
+/* specrt_advise() : Chooses among ways. Of those that are as fast as the fastest within the error, and at
+ * most 5% slower, the one that reads the fewest bytes.
  *   ways : [n], n >= 1; ratios above 0
  *   plain : of the same requests
  *   ties : u8 [n], written: 1 for the chosen way and those that tie with the fastest; NULL: not wanted

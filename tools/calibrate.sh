@@ -365,7 +365,7 @@ if planned compare; then
     printf '\n'
     sed 's/{"policy":/\n&/g' "$work/compare.json" |
         awk -v own="$([ -n "$draft" ] || echo 1)" -v best="$work/best" \
-            -v num_steps="$num_steps" -f "$tools/calibrate_policies.awk"
+            -f "$tools/calibrate_policies.awk"
     [ ! -e "$work/best" ] || best=$(cat "$work/best")
 fi
 
@@ -385,21 +385,12 @@ decode_command() {
     quoted "$bin/specrt-eval" decode --target "$model" "$@" --max-tokens "$tokens" --prompt "$asked"
     printf '\n'
 }
-with_drafter() {
-    quoted make calibrate MODEL="$model" DRAFT="$1"
-    [ -n "$ours" ] || quoted OUT="$out"
-    printf '\n'
-}
 printf '\nNext:\n '
 if [ -n "$draft" ] && [ "$best" = plain ]; then
-    with_drafter larger-drafter.safetensors
-    printf 'or\n '
     decode_command
 elif [ -n "$best" ] && [ -n "$draft" ]; then
     decode_command --draft "$draft" --bundle "$out" --policy "$best" --num-steps "$num_steps" \
         --topk 1
-elif [ -n "$runs" ]; then
-    with_drafter your-drafter.safetensors
 else
     quoted "$bin/specrt-bundle" export "$out" --format sglang-pt -o "${out%.specb}.pt"
     printf '\n'

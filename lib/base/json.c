@@ -31,6 +31,15 @@ json_object *sl_json_text(const char *text) {
     return text ? text_of(text, strlen(text)) : NULL;
 }
 
+json_object *sl_json_lines(char *text) {
+    json_object *lines = json_object_new_array();
+    char *rest;
+    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line;
+         line = strtok_r(NULL, "\n", &rest))
+        json_object_array_add(lines, sl_json_text(line));
+    return lines;
+}
+
 json_object *sl_json_whole(uint64_t n) {
     return json_object_new_uint64(n);
 }

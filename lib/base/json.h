@@ -8,6 +8,7 @@
 
 void sl_json_put(json_object *to, const char *key, json_object *value);
 json_object *sl_json_text(const char *text); /* NULL is null; what is no UTF-8 becomes U+FFFD */
+json_object *sl_json_lines(char *text); /* an array; the text is cut into its lines; NULL: none */
 json_object *sl_json_whole(uint64_t n);
 json_object *sl_json_real(double x); /* NaN is null; nine digits read better than seventeen */
 json_object *sl_json_reals(const double *x, int n);    /* an array */

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* Most of an interval's width is how prompts differ, whatever the policy. So a way that is slower by more than
- * this share does not tie with the fastest one, however wide the intervals are. */
+/* Most of an interval's width is how prompts differ, whatever the policy. So a way that is slower by more
+ * than this share does not tie with the fastest one, however wide the intervals are. */
 #define SPECRT__ADVISE_SLACK 0.05
 
 SPECRT_API specrt_outcome specrt_ratio_outcome(const specrt_ratio *r) {
@@ -14,11 +14,19 @@ SPECRT_API specrt_outcome specrt_ratio_outcome(const specrt_ratio *r) {
     return SPECRT_OUTCOME_TIE;
 }
 
+SPECRT_API const char *specrt_outcome_name(specrt_outcome outcome) {
+    if (outcome == SPECRT_OUTCOME_FASTER) return "faster";
+    return outcome == SPECRT_OUTCOME_SLOWER ? "slower" : "a tie";
+}
+
 /* --- the choice --- */
 
+/* The error of a difference is the root of the squares of both errors. An unknown one is no reason to tell
+ * two ways apart. */
 static int specrt__advise_ties(const specrt_ratio *r, const specrt_ratio *fastest) {
-    if (r->value < (1 - SPECRT__ADVISE_SLACK) * fastest->value) return 0;
-    return !(r->high < fastest->low);
+    double apart = fastest->value - r->value;
+    if (apart > SPECRT__ADVISE_SLACK * fastest->value) return 0;
+    return !(apart > hypot(r->high - r->value, fastest->value - fastest->low));
 }
 
 static int specrt__advise_prefers(const specrt_way *way, const specrt_way *chosen) {
@@ -36,6 +44,11 @@ static specrt_status specrt__advise_check(const specrt_way *ways, int32_t n,
                                 "advise: plain: expected times and lengths above 0, found %g s for "
                                 "a prompt, %g s for a token, %g tokens",
                                 plain->prompt_seconds, plain->token_seconds, plain->answer_tokens);
+    if (plain->answer_tokens < 2)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "advise: plain: expected answers of 2 tokens or more, found %g; no "
+                                "draft is made before the first token",
+                                plain->answer_tokens);
     for (int32_t i = 0; i < n; i++)
         if (!(ways[i].ratio.value > 0 && ways[i].prompt_seconds >= 0 && ways[i].token_seconds > 0 &&
               ways[i].accept_length > 0))
@@ -48,8 +61,8 @@ static specrt_status specrt__advise_check(const specrt_way *ways, int32_t n,
     return SPECRT_STATUS_OK;
 }
 
-/* What would reach plain decoding's time: a longer answer, over which the prompt's extra time is regained; or a
- * greater accept length, where a cycle takes as long. */
+/* What would reach plain decoding's time: a longer answer, over which the prompt's extra time is regained;
+ * or a greater accept length, where a cycle takes as long. */
 static void specrt__advise_reach(const specrt_way *way, const specrt_plain *plain,
                                  specrt_advice *out) {
     double extra = way->prompt_seconds - plain->prompt_seconds;
@@ -108,11 +121,6 @@ specrt__advise_put(specrt__advise_line *line, const char *format, ...) {
     line->left -= used;
 }
 
-static void specrt__advise_put_ratio(specrt__advise_line *line, const specrt_ratio *r) {
-    specrt__advise_put(line, "%.2f times plain decoding's speed", r->value);
-    if (r->low == r->low) specrt__advise_put(line, " (95%%: %.2f to %.2f)", r->low, r->high);
-}
-
 /* Why a draft is not faster, in the terms that can be changed. */
 static void specrt__advise_put_reason(specrt__advise_line *line, const specrt_way *way,
                                       const specrt_plain *plain, const specrt_advice *a) {
@@ -123,32 +131,41 @@ static void specrt__advise_put_reason(specrt__advise_line *line, const specrt_wa
         specrt__advise_put(line, "; its prompts take %.2f times plain decoding's",
                            way->prompt_seconds / plain->prompt_seconds);
     specrt__advise_put(line, ".");
-    if (a->answer_tokens > 0 && a->answer_tokens < 1e6)
-        specrt__advise_put(line, " It is as fast for answers from %.0f tokens on.",
-                           ceil(a->answer_tokens));
-    if (a->accept_length > 0 && a->accept_length < 1e6)
-        specrt__advise_put(line, " It is as fast from an accept length of %.2f on.",
-                           a->accept_length);
+    int longer = a->answer_tokens > 0 && a->answer_tokens < 1e6;
+    int better = a->accept_length > 0 && a->accept_length < 1e3;
+    if (longer || better) specrt__advise_put(line, " It breaks even at");
+    if (longer) specrt__advise_put(line, " answers of %.0f tokens", ceil(a->answer_tokens));
+    if (longer && better) specrt__advise_put(line, ", or");
+    if (better)
+        specrt__advise_put(line, " an accept length of %.2f", ceil(100 * a->accept_length) / 100);
+    if (longer || better) specrt__advise_put(line, ".");
 }
 
 SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *plain,
                                    const specrt_advice *a, char *out, size_t size) {
-    static const char *const outcomes[] = {"slower than plain decoding",
-                                           "as fast as plain decoding, within the error",
-                                           "faster than plain decoding"};
+    static const char *const verdicts[] = {
+        "Decode plainly: %s is slower, %.2f times plain decoding's speed",
+        "Draft with %s or decode plainly: they are as fast within the error, a ratio of %.2f",
+        "Draft with %s: it is faster, %.2f times plain decoding's speed"};
     specrt__advise_line line = {out, size};
     if (out && size) *out = 0;
     if (!ways || !plain || !a || !out) return;
     const specrt_way *way = &ways[a->chosen];
-    specrt__advise_put(&line, "%s is %s: ", way->name, outcomes[a->outcome + 1]);
-    specrt__advise_put_ratio(&line, &way->ratio);
-    specrt__advise_put(&line, " over whole requests (prompt %.0f, answer %.0f tokens)",
-                       plain->prompt_tokens, plain->answer_tokens);
-    if (way->task) specrt__advise_put(&line, " in its worst task (%s)", way->task);
+    const specrt_ratio *r = &way->ratio;
+    specrt__advise_put(&line, verdicts[a->outcome + 1], way->name, r->value);
+    if (r->low == r->low) specrt__advise_put(&line, " (95%%: %.2f to %.2f)", r->low, r->high);
+    if (way->task) specrt__advise_put(&line, " in its worst task (%s),", way->task);
+    if (plain->prompt_tokens > 0)
+        specrt__advise_put(&line, " over whole requests (prompt %.0f, answer %.0f tokens)",
+                           plain->prompt_tokens, plain->answer_tokens);
+    else
+        specrt__advise_put(&line, " over answers of %.0f tokens without their prompts",
+                           plain->answer_tokens);
     specrt__advise_put(&line, ".");
     if (a->outcome != SPECRT_OUTCOME_FASTER) specrt__advise_put_reason(&line, way, plain, a);
-    if (way->ratio.low != way->ratio.low)
-        specrt__advise_put(&line, " One prompt gives no interval: ask more.");
+    if (r->low != r->low)
+        specrt__advise_put(&line, " Fewer than %d requests give no interval: ask more.",
+                           (int)SPECRT_ADVISE_REQUESTS);
     else if (a->outcome == SPECRT_OUTCOME_TIE)
         specrt__advise_put(&line, " More prompts narrow the interval.");
 }

@@ -45,7 +45,7 @@ prints "*auto is window:64@min=8*"
 planned() { # FILE POLICY FLAGS...
     accepts specrt-eval plan "${pair[@]}" --trace a.trace --topk 1 --costs named.json \
         --costs-out "$1" --policy "$2" "${@:3}"
-    prints "*Recommended: --policy ${2##*,} *With $1 auto drafts from *"
+    prints "*--policy ${2##*,} *With $1 auto drafts from *"
 }
 planned chosen.json window:256@min=256,microspec
 replay_json chosen.json auto a.json

@@ -16,13 +16,12 @@ window:16@min=8 *
 microspec-paper *
 accept length * code * qa*% in loops *
 accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*
-Recommended: *
-Speculation *; at best *plain decoding*
-Pruning *; at best *the full vocabulary*4 turns, 32 tokens, *% of them in repetition loops \
+* rows a pass *keeps *
+*plain*over whole requests (prompt *, answer * tokens)*4 turns, 32 tokens, *% of them in repetition loops \
 (period <= 64)*; 96 tokens compared with plain decoding: all equal"
 [ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 4 ] || fail "expected four plots"
 grep -q "Speed, times plain decoding, by task" page.html || fail "no speed by task"
-grep -q "<p>Recommended: " page.html || fail "no advice"
+grep -q "over whole requests (prompt " page.html || fail "no advice"
 grep -q "% of tokens in loops" page.html || fail "no loops by task"
 grep -qE 'nan|inf[^o]' page.html && fail "a page with nan"
 # A cycle is the sum of its parts: draft, head, target, verify, update.
@@ -68,7 +67,7 @@ prints '*"accept_length_since_change":{*"before":*"256-":null*'
 
 accepts compare --json --temperature 0.7
 for key in recommended recommended_policy recommended_by worst_domain worst_accept_full \
-    as_fast speculation_pays pruning_pays \
+    as_fast outcome pruning_outcome advice speedup_request \
     policy domain n_prompts n_tokens accept_length coverage shortlist_rows draft_ms head_ms \
     update_ms verify_ms prefill_ms tokens_per_second speedup_plain speedup_full bytes_extra \
     temperature drafter ci95 n_compared first_divergence loop_share acceptance; do

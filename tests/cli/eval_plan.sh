@@ -11,16 +11,14 @@ plan() {
 accepts plan --policy microspec --num-steps 3 --num-draft-tokens 8 --check 2 --costs-out here.json
 prints "head, ms for 1 row*32768: *target, ms by nodes  1: *60: *held back*error
 *microspec * s, 2 prompts*
-Recommended: *
-Speculation *; at best *plain decoding*
-Pruning *; at best *the full vocabulary's*
+*over whole requests (prompt *, answer * tokens)*
 With here.json auto drafts from *"
 grep -qE '"policy":"(full|window:3072@.*)"' here.json || fail "no policy: $(cat here.json)"
 
 seconds=0.1
 accepts plan --json --topk 4 --num-steps 2 --policy window:64@min=16
 for key in costs head draft target error_median recommended policy num_steps topk num_draft_tokens \
-    tokens_per_second ci95 speedup_plain speculation_pays pruning_pays choices accept_length; do
+    tokens_per_second ci95 speedup_plain outcome pruning_outcome advice choices accept_length; do
     prints "*\"$key\":*"
 done
 prints '{*"policy":"window:64@min=16",*"num_steps":2,"topk":4,*}'
@@ -32,7 +30,7 @@ accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace -
     --topk 1 --measure 0.1
 for policy in microspec full; do # which is faster is the machine's affair
     prints "*
-$policy *replayed; *Recommended: *Pruning *; at best *"
+$policy *replayed; *over answers of *Beside drafts from all rows *"
 done
 accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --costs here.json \
     --num-steps 3 --topk 1 --policy microspec
@@ -60,7 +58,7 @@ accepts theirs costs.json --policy full
 prints "*measured by another engine: costs.json*"
 costs 10 5 >dear.json # rows are dear: what is recommended scores few
 accepts theirs dear.json --policy microspec
-prints "*Recommended: --policy microspec *"
+prints "*--policy microspec *"
 # A drafter that keeps what it drafted reads less at the next draft's first pass than another.
 speed() {
     grep -o '"policy":"full"[^}]*' ../out | grep -oE '"tokens_per_second":[0-9.]+' | sed 's/.*://;q'

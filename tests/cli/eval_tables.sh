@@ -39,8 +39,8 @@ table() { # FLAGS... : without times; of the tables of times names, tokens, rows
     tells "${compare[@]}" "$@" |
         awk '/^ *accept .*draft/ { next } /^policy .*length/ { left = 5 } /^events/ { left = 2 }
             !NF { left = 0 } left { for (i = 1; i <= left; i++) printf "%s ", $i
-                print (left == 5 && NF > 16 ? $6 " " $16 " " $17 " " $18 : ""); next }
-            !/^(Recommended|Its accept|As fast|Speculation|Pruning)/'
+                print (left == 5 && NF > 16 ? $6 " " $17 " " $18 " " $19 : ""); next }
+            !/^(Draft with|Decode plainly|Its accept|As fast|Beside drafts)| rows a pass .* keeps /'
 }
 table --topk 3 --policy $policies --lists
 table --topk 1 --policy $retrieve --stream

@@ -3,6 +3,7 @@
  * Functions of sessions and of verification have their own tests. */
 #include <ctype.h>
 #include "specrt_tools.h"
+#include "specrt_adapt.h"
 #include "fixture.h"
 #include "test.h"
 
@@ -26,6 +27,7 @@ static const char *const optional[] = {
     "specrt_tree_create params",  "specrt_stock_create params",
     "specrt_align_create params", "specrt_align_gradient loss",
     "specrt_trace_check sha256",  "specrt_trace_writer_create user",
+    "specrt_advise ties",
 };
 
 static const char *const elsewhere[] = {"specrt_session_", "specrt_verifier_", "specrt_verify_",
@@ -341,6 +343,20 @@ static void test_auto(void) {
     specrt_auto_close(a);
 }
 
+static void test_advise(void) {
+    const specrt_plain plain = {0.1, 0.1, 10, 10};
+    const specrt_way way = {"full", 1, 2, 0.1, 0.1, {1, 1, 1}, NULL};
+    specrt_advice out;
+    char text[64];
+    REFUSES(specrt_advise, (A(ways, &way), 1, A(plain, &plain), NULL, A(out, &out), &err));
+    REQUIRE(specrt_advise(&way, 1, &plain, NULL, &out, &err) == SPECRT_STATUS_OK);
+    memset(text, 1, sizeof text);
+    IGNORES(specrt_advice_text,
+            (A(ways, &way), A(plain, &plain), A(advice, &out), A(out, text), sizeof text));
+    CHECK_STR(text, "");
+    RETURNS(SPECRT_OUTCOME_TIE, specrt_ratio_outcome, (A(ratio, (const specrt_ratio *)&way.ratio)));
+}
+
 static void run_nothing(specrt_task *task) {
     (void)task;
 }
@@ -424,9 +440,9 @@ static void test_traces(void) {
 
 /* Every function of the headers that takes a pointer was called. */
 static void test_complete(void) {
-    static void (*const tests[])(void) = {test_bundles, test_heads,  test_rows,    test_hashes,
-                                          test_indexes, test_trees,  test_auto,    test_stocks,
-                                          test_align,   test_traces, test_policies};
+    static void (*const tests[])(void) = {test_bundles, test_heads, test_rows,   test_hashes,
+                                          test_indexes, test_trees, test_auto,   test_advise,
+                                          test_stocks,  test_align, test_traces, test_policies};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tests[i]();
     for (int i = 0; i < n_functions; i++) {
         const function *f = &functions[i];
@@ -448,6 +464,7 @@ static const test_case cases[] = {
     {"policies", "whose text is required", test_policies},
     {"trees", "of drafts", test_trees},
     {"auto", "draft lengths", test_auto},
+    {"advise", "the verdict", test_advise},
     {"stocks", "and workers", test_stocks},
     {"align", "positions, batches", test_align},
     {"traces", "written and read", test_traces},

@@ -101,10 +101,12 @@ static void put_page(const comparison *c) {
 }
 
 static void tell_all(scene *s) {
+    REQUIRE(!compare_decide(&s->c, NULL));
     tell(compare_print_table, &s->c);
     tell(compare_print_json, &s->c);
     compare_write_cards(approved_out(), &s->c);
     put_page(&s->c);
+    compare_free_verdict(&s->c.verdict);
 }
 
 static void test_tables(void) {

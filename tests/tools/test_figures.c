@@ -1,5 +1,5 @@
 /* test_figures.c : what specrt-eval compare makes of its samples, on samples made by hand. */
-#include "tools/specrt-eval/shared/advice.h"
+#include "tools/specrt-eval/shared/retained.h"
 #include "tools/specrt-eval/compare/compare.h"
 #include "tools/specrt-eval/shared/eval.h"
 #include "fixture.h"
@@ -136,13 +136,15 @@ static void test_intervals(void) {
 /* --- what is best --- */
 
 /* Both ways of showing it, as one text. */
-static char *shown_best(const comparison *c) {
+static char *shown_best(comparison *c) {
     char *text = NULL;
     size_t n;
     FILE *f = open_memstream(&text, &n);
     REQUIRE(f != NULL);
+    REQUIRE(!compare_decide(c, NULL));
     compare_write_cards(f, c);
     compare_advice(c, f);
+    compare_free_verdict(&c->verdict);
     fclose(f);
     return text;
 }
@@ -156,13 +158,16 @@ static void set_named_scene(scene *s, int n_turns) {
 
 /* `full` and a policy that takes so many seconds a turn, where plain decoding takes one. */
 static char *best_of_speeds(scene *s, double full, double policy) {
-    set_named_scene(s, 2);
-    for (int i = 0; i < 2; i++) {
+    set_named_scene(s, N_TURNS);
+    for (int i = 0; i < N_TURNS; i++) {
         s->samples[FULL][i].seconds = full;
         s->samples[2][i].seconds = policy;
         for (int k = FULL; k < 3; k++)
-            s->samples[k][i].stats =
-                (specrt_session_stats){.n_cycles = 10, .n_emitted = 20, .n_rows = 100 / k};
+            s->samples[k][i].stats = (specrt_session_stats){.n_cycles = 10,
+                                                            .n_emitted = 20,
+                                                            .n_rows = 100 / k,
+                                                            .n_passes = 1,
+                                                            .n_bytes = 6000000 / k};
     }
     return shown_best(&s->c);
 }
@@ -170,36 +175,75 @@ static char *best_of_speeds(scene *s, double full, double policy) {
 static void test_best(void) {
     scene s;
     char *text = best_of_speeds(&s, 1, 0.5);
-    CHECK_HAS(text, "<b>2.00 x</b><span>plain decoding's speed, by <code>window:64</code>");
-    CHECK_HAS(text, "<b>2.00 x</b><span>the whole vocabulary's speed, by <code>window:64</code>");
+    CHECK_HAS(text, "<code>window:64</code></b><span>to run");
+    CHECK_HAS(text, "<b>2.00 x</b><span>plain decoding's speed: faster<");
+    CHECK_HAS(text, "<b>2.00 x</b><span>the whole vocabulary's speed: faster<");
     CHECK_HAS(text, "<b>100.0%</b><span>of its accept length");
     CHECK_HAS(text, "<b>50.0%</b><span>of its rows");
-    CHECK_HAS(text, "Recommended: window:64.\n" ADVICE_BY_MEAN
-                    "\nSpeculation is faster; at best 2.00 x plain decoding's speed, "
-                    "with window:64.\n");
-    CHECK_HAS(text,
-              "Pruning is faster; at best 2.00 x the full vocabulary's speed, with window:64.\n");
+    CHECK_HAS(
+        text,
+        "window:64 scores 5 of 10 rows a pass (3 of 6 MB) and keeps 100.0% of their accept "
+        "length.\nBeside drafts from all rows it is faster: 2.00 times their speed (95%: 2.00 "
+        "to 2.00) over whole requests.\nDraft with window:64: it is faster, 2.00 times");
+    CHECK_HAS(text, RETAINED_BY_MEAN);
     free(text);
     text = best_of_speeds(&s, 4, 2); /* faster than `full`, slower than no drafts */
-    CHECK_HAS(text, "<b>0.50 x</b><span>no policy beat plain decoding; the nearest is "
-                    "<code>window:64</code>");
-    CHECK_HAS(text, "<b>2.00 x</b><span>the whole vocabulary's speed, by <code>window:64</code>");
-    CHECK_HAS(text,
-              "Recommended: no drafts; plain decoding is fastest. Of the policies: window:64.\n");
-    CHECK_HAS(text,
-              "Speculation is slower; at best 0.50 x plain decoding's speed, with window:64.\n");
-    CHECK(!strstr(text, "<code>plain</code>"));
+    CHECK_HAS(text, "<code>plain</code></b><span>to run");
+    CHECK_HAS(text, "<b>0.50 x</b><span>plain decoding's speed: slower<");
+    CHECK_HAS(text, "Decode plainly: window:64 is slower, 0.50 times");
+    CHECK_HAS(text, "Beside drafts from all rows it is faster: 2.00 times");
     free(text);
     text = best_of_speeds(&s, 0.5, 2); /* less vocabulary only costs */
-    CHECK_HAS(text, "<b>2.00 x</b><span>plain decoding's speed, by <code>full</code>");
-    CHECK_HAS(text, "<b>0.25 x</b><span>no policy beat the whole vocabulary; the nearest is "
-                    "<code>window:64</code>");
-    CHECK_HAS(text,
-              "Pruning is slower; at best 0.25 x the full vocabulary's speed, with window:64.\n");
+    CHECK_HAS(text, "Draft with full: it is faster, 2.00 times");
+    CHECK(!strstr(text, "Beside drafts from all rows"));
     s.c.n_contestants = 2;
     free(text);
     text = shown_best(&s.c);
-    CHECK(!strstr(text, "vocabulary")); /* there is no other to hold against it */
+    CHECK(!strstr(text, "vocabulary's speed")); /* there is no other to hold against it */
+    free(text);
+}
+
+/* Prompts count: a policy that is faster after them and slower in them is slower over short answers. */
+static void test_whole_requests(void) {
+    scene s;
+    set_named_scene(&s, N_TURNS);
+    for (int i = 0; i < N_TURNS; i++) {
+        s.samples[PLAIN][i].times.prefill = 0.5;
+        s.samples[FULL][i].times.prefill = 1.0, s.samples[FULL][i].seconds = 0.75;
+        s.samples[2][i].times.prefill = 0.5, s.samples[2][i].seconds = 1.6;
+    }
+    char *text = shown_best(&s.c);
+    CHECK_HAS(text, "Decode plainly: full is slower, 0.86 times");
+    CHECK_HAS(text, "its prompts take 2.00 times plain decoding's");
+    CHECK_HAS(text, "It breaks even at answers of 200 tokens");
+    free(text);
+}
+
+/* Names of tasks come from files; a target that drafts for itself has no speed. */
+static void test_words(void) {
+    static char bad[] = "co\x1b[2Jde", good[] = "chat";
+    static char *names[] = {bad, good};
+    scene s;
+    set_named_scene(&s, N_TURNS);
+    s.c.domains = names, s.c.n_domains = 2;
+    for (int i = 0; i < N_TURNS; i++)
+        for (int k = 0; k < 3; k++)
+            s.samples[k][i].domain = i % 2,
+            s.samples[k][i].stats = (specrt_session_stats){.n_cycles = 10, .n_emitted = 20};
+    s.samples[2][0].stats.n_emitted = 19;
+    char *text = shown_best(&s.c);
+    CHECK(!strchr(text, 27));
+    free(text);
+    s.c.options.target = s.c.options.draft = "model.gguf";
+    text = shown_best(&s.c);
+    CHECK_HAS(text, "The target drafted for itself");
+    CHECK(!strstr(text, "plain decoding's speed"));
+    free(text);
+    s.c.options.draft = "other.gguf";
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < N_TURNS; i++) s.samples[k][i].n_tokens = 1;
+    text = shown_best(&s.c);
+    CHECK_HAS(text, "No verdict: advise: plain: expected answers of 2 tokens or more, found 1");
     free(text);
 }
 
@@ -211,10 +255,14 @@ static json_object *advice_of(scene *s, double slower, int64_t rows) {
     for (int i = 0; i < N_TURNS; i++) {
         s->samples[FULL][i].seconds = 0.5;
         s->samples[2][i].seconds = 0.5 * (1 + slower) * (i % 2 ? 1.1 : 1 / 1.1);
-        s->samples[FULL][i].stats = (specrt_session_stats){.n_cycles = 10, .n_rows = 10 * 200};
-        s->samples[2][i].stats = (specrt_session_stats){.n_cycles = 10, .n_rows = 10 * rows};
+        s->samples[FULL][i].stats = (specrt_session_stats){
+            .n_cycles = 10, .n_emitted = 20, .n_rows = 10 * 200, .n_passes = 1, .n_bytes = 200};
+        s->samples[2][i].stats = (specrt_session_stats){
+            .n_cycles = 10, .n_emitted = 20, .n_rows = 10 * rows, .n_passes = 1, .n_bytes = rows};
     }
+    REQUIRE(!compare_decide(&s->c, NULL));
     compare_advice_json(&s->c, o);
+    compare_free_verdict(&s->c.verdict);
     return o;
 }
 
@@ -235,13 +283,16 @@ static void test_recommended(void) {
     check_advice(-0.2, 300, "\"recommended\": \"window:64\"", "\"as_fast\": [ ]");
     scene s;
     json_object *o = advice_of(&s, 0.02, 64);
-    CHECK_HAS(json_object_to_json_string(o), "\"speculation_pays\": 1, \"pruning_pays\": 0");
+    CHECK_HAS(json_object_to_json_string(o),
+              "\"outcome\": \"faster\", \"pruning_outcome\": \"a tie\"");
     json_object_put(o);
     for (int i = 0; i < N_TURNS; i++) s.samples[PLAIN][i].seconds = 0.3;
+    REQUIRE(!compare_decide(&s.c, NULL));
     compare_advice_json(&s.c, o = json_object_new_object());
+    compare_free_verdict(&s.c.verdict);
     CHECK_HAS(json_object_to_json_string(o),
               "\"recommended\": \"plain\", \"recommended_policy\": \"window:64\"");
-    CHECK_HAS(json_object_to_json_string(o), "\"speculation_pays\": -1");
+    CHECK_HAS(json_object_to_json_string(o), "\"outcome\": \"slower\"");
     json_object_put(o);
 }
 
@@ -257,7 +308,8 @@ static char *advice_over_tasks(scene *s, double second) {
             turn_sample *t = &s->samples[k][i];
             t->domain = i % 2;
             t->seconds = k == FULL ? 0.55 : 0.5;
-            t->stats = (specrt_session_stats){.n_cycles = 1000, .n_rows = 200 / k};
+            t->stats = (specrt_session_stats){
+                .n_cycles = 1000, .n_rows = 200 / k, .n_passes = 1, .n_bytes = 200 / k};
             t->stats.n_emitted = k == FULL ? 2000 : (int64_t)(20 * (i % 2 ? second : 99));
         }
     return shown_best(&s->c);
@@ -266,23 +318,25 @@ static char *advice_over_tasks(scene *s, double second) {
 static void test_worst_task(void) {
     scene s;
     char *text = advice_over_tasks(&s, 95);
-    CHECK_HAS(text, "Recommended: window:64.\nIts accept length is 97.0% of the full vocabulary's, "
-                    "95.0% in the worst task (chat).\n");
+    CHECK_HAS(text,
+              "window:64 scores 0 of 0 rows a pass (0.0001 of 0.0002 MB) and keeps 97.0% of their "
+              "accept length, 95.0% in its worst task (chat).\n");
+    CHECK_HAS(text, "Draft with window:64: it is faster, 1.96 times");
+    CHECK_HAS(text, " in its worst task (chat), over answers of 100 tokens");
     free(text);
     retained r = compare_retained(&s.c, 2);
     CHECK_NEAR(r.mean, 0.97, 1e-12);
     CHECK_NEAR(r.worst, 0.95, 1e-12);
     CHECK_INT(r.n_tasks, 2);
     text = advice_over_tasks(&s, 70); /* the mean is still 10% faster, the worst task slower */
-    CHECK_HAS(text, "Recommended: full.\nIts accept length is 100.0% of the full vocabulary's, "
-                    "100.0% in the worst task (code).\nSpeculation is faster");
-    CHECK_HAS(text, "Pruning is faster; at best 1.10 x");
+    CHECK_HAS(text, "Draft with full: it is faster");
     free(text);
     s.c.n_domains = 1; /* as if there were one task: the mean decides */
     for (int i = 0; i < N_TURNS; i++)
         for (int k = 0; k < 3; k++) s.samples[k][i].domain = 0;
     text = shown_best(&s.c);
-    CHECK_HAS(text, "Recommended: window:64.\n" ADVICE_BY_MEAN "\n");
+    CHECK_HAS(text, "Draft with window:64");
+    CHECK_HAS(text, RETAINED_BY_MEAN "\n");
     free(text);
 }
 
@@ -294,11 +348,14 @@ static void test_pays(void) {
         s.samples[FULL][i].seconds = 1 + i % 10;
         s.samples[2][i].seconds = (1 + i % 10) / 1.03;
     }
-    CHECK_INT(compare_pays(&s.c, 2, FULL, 1), 1);
-    CHECK_INT(compare_pays(&s.c, FULL, 2, 1), -1);
-    CHECK_INT(compare_pays(&s.c, 2, 2, 1), 0);
-    s.c.n_turns = 1; /* one prompt tells nothing of others */
-    CHECK_INT(compare_pays(&s.c, 2, FULL, 1), 0);
+    specrt_ratio faster = compare_ratio(&s.c, 2, 1, FULL, 1);
+    CHECK_NEAR(faster.value, 1.03, 1e-9);
+    CHECK_NEAR(faster.low, 1.03, 1e-9);
+    CHECK_NEAR(faster.high, 1.03, 1e-9);
+    CHECK_NEAR(compare_ratio(&s.c, FULL, 1, 2, 1).high, 1 / 1.03, 1e-9);
+    CHECK_NEAR(compare_ratio(&s.c, 2, 0.5, FULL, 1).value, 1.03 / 2, 1e-9);
+    s.c.n_turns = SPECRT_ADVISE_REQUESTS - 1; /* few tell nothing of others */
+    CHECK(isnan(compare_ratio(&s.c, 2, 1, FULL, 1).low));
 }
 
 /* --- what is watched --- */
@@ -420,6 +477,8 @@ static const test_case cases[] = {
      test_recommended},
     {"worst_task", "a policy counts by the task where it loses most", test_worst_task},
     {"pays", "speeds over prompts in pairs", test_pays},
+    {"whole_requests", "prompts count", test_whole_requests},
+    {"words", "names of tasks, and what is no verdict", test_words},
     {"best", "policies race with policies, and may all lose to plain decoding", test_best},
     {"greatest", "best tokens, by counting those before each", test_greatest},
     {"changes", "cycles fall into spans of tokens since the domain changed", test_changes},

@@ -1,5 +1,5 @@
 /* test_plan.c : what calls cost by a clock of its own, and what a smaller tree would have emitted. */
-#include "tools/specrt-eval/shared/advice.h"
+#include "tools/specrt-eval/shared/retained.h"
 #include "tools/specrt-eval/plan/plan.h"
 #include "base/measure.h"
 #include "fixture.h"
@@ -259,36 +259,51 @@ static void test_shapes(void) {
     CHECK_INT(plan_shapes(0, &other, shapes), 0);
 }
 
-static void test_pays(void) {
-    const plan_choice slow = {.low = 1, .high = 2}, fast = {.low = 3, .high = 4},
-                      wide = {.low = 1.5, .high = 3.5}, unknown = {.low = NAN, .high = NAN};
-    CHECK_INT(plan_pays(&fast, &slow), 1);
-    CHECK_INT(plan_pays(&slow, &fast), -1);
-    CHECK_INT(plan_pays(&wide, &fast), 0);
-    CHECK_INT(plan_pays(&unknown, &fast), 0);
+static plan plan_of(plan_choice *choices, int n) {
+    static plan_policy policies[4];
+    for (int i = 0; i < 4; i++) snprintf(policies[i].name, sizeof policies[i].name, "p%d", i);
+    plan p = {.policies = policies, .choices = choices, .n_choices = n, .traces = {.n = 1}};
+    p.options.max_tokens = 50;
+    p.plain_choice = (plan_choice){.policy = -1, .speed = 99, .low = 89, .high = 109};
+    for (int i = 0; i < n; i++) choices[i].accept_length = 2;
+    return p;
 }
 
-/* Of choices whose speeds cannot be told apart, the one that scores the fewest rows; plain decoding, which
- * scores none, where it is the fastest. */
+/* Prompts count, and an answer's interval only as far as the answer does. */
+static void test_ratio(void) {
+    const plan_choice a = {.speed = 100, .low = 50, .high = 200, .prompt_seconds = 1},
+                      b = {.speed = 50, .low = 50, .high = 50, .prompt_seconds = 2},
+                      unknown = {.speed = 50, .low = NAN, .high = NAN};
+    plan p = {.plain_request = {.answer_tokens = 100}, .traces = {.n = 1}};
+    specrt_ratio r = plan_ratio(&p, &a, &b);
+    CHECK_NEAR(r.value, 2, 1e-12);
+    CHECK_NEAR(r.low, 2 / 1.5, 1e-12);
+    CHECK_NEAR(r.high, 2 * 1.5, 1e-12);
+    CHECK(isnan(plan_ratio(&p, &a, &unknown).low));
+    p.traces.n = 0, p.n_prompts = SPECRT_ADVISE_REQUESTS - 1; /* few tell nothing of others */
+    CHECK(isnan(plan_ratio(&p, &a, &b).low));
+}
+
+/* Of choices whose speeds cannot be told apart, the one that scores the fewest rows. */
 static void test_recommended(void) {
     plan_choice choices[] = {{.policy = 2, .rows = 700, .speed = 100, .low = 90, .high = 110},
                              {.policy = -1, .rows = 0, .speed = 99, .low = 89, .high = 109},
                              {.policy = 1, .rows = 500, .speed = 97, .low = 87, .high = 107},
                              {.policy = 3, .rows = 600, .speed = 96, .low = 86, .high = 106},
                              {.policy = 0, .rows = 100, .speed = 94, .low = 84, .high = 104}};
-    plan_policy policies[4] = {{.full = false}};
-    plan p = {.policies = policies, .choices = choices, .n_choices = 5};
-    plan_rank(&p);
-    CHECK_INT(p.best.policy, 2);
-    CHECK_INT(p.choices[p.recommended].policy, 1);
-    CHECK(plan_ties(&p, &choices[0]) && plan_ties(&p, &choices[3]));
-    CHECK(!plan_ties(&p, &choices[1]) && !plan_ties(&p, &choices[4])); /* plain, and 6% slower */
-    choices[2].high = 89, choices[3].high = 89; /* slower beyond the intervals */
-    plan_rank(&p);
-    CHECK_INT(p.choices[p.recommended].policy, 2);
-    choices[1].speed = 101, choices[2].high = 107;
-    plan_rank(&p);
-    CHECK_INT(p.choices[p.recommended].policy, -1);
+    plan p = plan_of(choices, 5);
+    REQUIRE(!plan_recommend(&p, NULL));
+    CHECK_INT(p.chosen, 2);
+    CHECK(choices[0].ties && choices[3].ties);
+    CHECK(!choices[1].ties && !choices[4].ties); /* plain, and 6% slower */
+    CHECK_HAS(p.advice_text,
+              "Draft with --policy p1 --num-steps 0 --topk 0 --num-draft-tokens 0 or "
+              "decode plainly: they are as fast within the error");
+    for (int i = 0; i < 5; i++)
+        if (choices[i].policy >= 0) choices[i].low = choices[i].speed - 9, choices[i].speed -= 40;
+    REQUIRE(!plan_recommend(&p, NULL));
+    CHECK_INT(p.advice.outcome, SPECRT_OUTCOME_SLOWER);
+    CHECK_HAS(p.advice_text, "Decode plainly: --policy");
 }
 
 /* The fastest choice loses in one task what another does not. */
@@ -296,26 +311,24 @@ static void test_worst_task(void) {
     plan_choice choices[] = {{.policy = 0, .rows = 100, .speed = 100, .low = 99, .high = 101},
                              {.policy = 1, .rows = 500, .speed = 97, .low = 96, .high = 98},
                              {.policy = 2, .rows = 900, .speed = 96, .low = 95, .high = 97}};
-    plan_policy policies[3] = {{.full = false}};
-    plan p = {.policies = policies, .choices = choices, .n_choices = 3};
-    plan_rank(&p);
+    plan p = plan_of(choices, 3);
+    REQUIRE(!plan_recommend(&p, NULL));
     CHECK(!plan_by_task(&p));
-    CHECK_INT(p.choices[p.recommended].policy, 0);
+    CHECK_INT(p.choices[p.chosen].policy, 0);
     static const double worst[] = {0.80, 0.97, 0.99};
     for (int i = 0; i < 3; i++) {
         choices[i].kept.mean = 0.99;
-        advice_add_task(&choices[i].kept, "code", 0.995);
-        advice_add_task(&choices[i].kept, "chat", worst[i]);
+        retained_add_task(&choices[i].kept, "code", 0.995);
+        retained_add_task(&choices[i].kept, "chat", worst[i]);
     }
-    plan_rank(&p);
+    REQUIRE(!plan_recommend(&p, NULL));
     CHECK(plan_by_task(&p));
     CHECK_STR(choices[0].kept.task, "chat");
     CHECK_NEAR(plan_at_worst(&choices[1]).speed, 97 * 0.97 / 0.99, 1e-9);
     CHECK_NEAR(plan_at_worst(&choices[1]).low, 96 * 0.97 / 0.99, 1e-9);
-    CHECK_INT(p.best.policy, 0); /* by the mean */
-    CHECK_INT(p.choices[p.recommended].policy,
-              1); /* ties with 2 in the worst task, with fewer rows */
-    CHECK(!plan_ties(&p, &choices[0]) && plan_ties(&p, &choices[2]));
+    CHECK_INT(p.choices[p.chosen].policy, 1); /* ties with 2 in the worst task, with fewer rows */
+    CHECK(!choices[0].ties && choices[2].ties);
+    CHECK_HAS(p.advice_text, "in its worst task (chat)");
 }
 
 /* What the first pass of a draft reads, where a chain is kept and where not. */
@@ -359,7 +372,7 @@ static const test_case cases[] = {
     {"first_pass", "tokens that a draft's first pass reads", test_first_pass},
     {"small_head", "rows with which the head stops to matter", test_small_head},
     {"shapes", "bounds on what is considered", test_shapes},
-    {"pays", "verdicts", test_pays},
+    {"ratio", "verdicts", test_ratio},
     {"recommended", "the fewest rows among choices that tie with the fastest", test_recommended},
     {"worst_task", "a choice counts by the task where it loses most", test_worst_task},
 };

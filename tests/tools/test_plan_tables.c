@@ -80,6 +80,7 @@ static void close_scene(scene *s) {
 }
 
 static void tell(plan *p) {
+    REQUIRE(!plan_recommend(p, NULL));
     FILE *out = approved_begin_stdout();
     plan_print_table(p);
     plan_print_json(p);
@@ -91,9 +92,9 @@ static void tell(plan *p) {
         const plan_choice *c = &p->choices[i];
         const plan_choice worst = plan_at_worst(c);
         if (c->policy < 0) continue;
-        fprintf(approved_out(), "%s: pays %d, ties %d, head %.4f, small %.4f, at worst %.1f\n",
-                plan_name(p, c), plan_pays(c, &p->plain_choice), plan_ties(p, c),
-                plan_head_share(p, c, 40), plan_small_head(p, c), worst.speed);
+        fprintf(approved_out(), "%s: ties %d, head %.4f, small %.4f, at worst %.1f\n",
+                plan_name(p, c), c->ties, plan_head_share(p, c, 40), plan_small_head(p, c),
+                worst.speed);
     }
 }
 

@@ -1,64 +1,100 @@
-/* best.c : what a comparison comes to: the policy to draft with, the fastest one beside plain
- * decoding, and the fastest that drafts from less than the whole vocabulary beside the one that drafts from
- * all of it. */
+/* best.c : what a comparison comes to: the policy to draft with, beside plain decoding and beside drafts from
+ * the whole vocabulary. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include "compare.h"
+#include "base/error.h"
+#include "base/io.h"
 #include "base/html_plot.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "base/text.h"
 
-/* Tokens per second in the policy's worst task. */
-static double worst_speed(const comparison *c, int policy) {
-    retained r = compare_retained(c, policy);
-    return compare_speed(c, policy) * advice_factor(&r);
-}
+/* ---- the verdict ---- */
 
-static candidate candidate_of(const comparison *c, int policy, int fastest) {
-    candidate k = {0};
-    retained mine = compare_retained(c, policy), other = compare_retained(c, fastest);
-    double factor = advice_factor(&mine) / advice_factor(&other);
-    double cycles = 0;
+/* Means of a request. */
+static specrt_plain plain_of(const comparison *c) {
+    specrt_plain p = {0};
+    double seconds = 0;
     for (int i = 0; i < c->n_turns; i++) {
-        const turn_sample *s = &c->contestants[policy].samples[i];
-        k.rows += (double)s->stats.n_rows;
-        cycles += (double)s->stats.n_cycles;
+        const turn_sample *s = &c->contestants[PLAIN].samples[i];
+        p.prompt_seconds += s->times.prefill / c->n_turns;
+        p.prompt_tokens += (double)s->n_prompt / c->n_turns;
+        p.answer_tokens += (double)s->n_tokens / c->n_turns;
+        seconds += s->seconds / c->n_turns;
     }
-    k.rows /= cycles;
-    k.speed = worst_speed(c, policy);
-    k.pays = policy == fastest ? 0 : compare_pays(c, policy, fastest, factor);
-    return k;
+    p.token_seconds = seconds / p.answer_tokens;
+    return p;
 }
 
-/* Policies race with policies: plain decoding is what they are measured by, and never wins.
- * @return -1: there is none from `first` on */
-static int fastest_from(const comparison *c, int first) {
-    int fastest = -1;
-    for (int i = first; i < c->n_contestants; i++)
-        if (fastest < 0 || compare_speed(c, i) > compare_speed(c, fastest)) fastest = i;
-    return fastest;
+/* A target that drafts for itself shows what lists keep. Its speeds say nothing, so accept lengths decide. */
+static bool drafts_itself(const comparison *c) {
+    return c->options.draft && c->options.target &&
+           strcmp(c->options.draft, c->options.target) == 0;
 }
 
-/* In its worst task. */
-static int fastest_at_worst(const comparison *c) {
-    int fastest = FULL;
-    for (int i = FULL; i < c->n_contestants; i++)
-        if (worst_speed(c, i) > worst_speed(c, fastest)) fastest = i;
-    return fastest;
-}
-
-int compare_recommended(const comparison *c) {
-    int fastest = fastest_at_worst(c), chosen = fastest;
-    candidate best = candidate_of(c, fastest, fastest), now = best;
-    for (int i = FULL; i < c->n_contestants; i++) {
-        candidate k = candidate_of(c, i, fastest);
-        if (!advice_prefers(&k, &now, &best)) continue;
-        now = k;
-        chosen = i;
+static specrt_way way_of(const comparison *c, int entrant) {
+    const contestant *k = &c->contestants[entrant];
+    retained kept = compare_retained(c, entrant);
+    double share = retained_factor(&kept), seconds = 0, tokens = 0;
+    specrt_way way = {.name = k->name};
+    figures f;
+    figures_of(c, entrant, -1, &f);
+    for (int i = 0; i < c->n_turns; i++) {
+        seconds += k->samples[i].seconds;
+        tokens += (double)k->samples[i].n_tokens;
     }
-    return chosen;
+    way.bytes = isnan(f.bytes_pass) ? 0 : f.bytes_pass;
+    way.accept_length = f.accept_length * share;
+    way.prompt_seconds = f.prefill;
+    way.token_seconds = seconds / tokens / share;
+    way.ratio = compare_ratio(c, entrant, share, PLAIN, 1);
+    if (drafts_itself(c))
+        way.ratio = (specrt_ratio){f.accept_full * share, f.accept_full_ci.low * share,
+                                   f.accept_full_ci.high * share};
+    for (int d = 0; retained_by_task(&kept) && d < c->n_domains; d++)
+        if (strncmp(c->domains[d], kept.task, sizeof kept.task - 1) == 0) way.task = c->domains[d];
+    return way;
 }
 
-bool compare_drafts(const comparison *c) {
-    return compare_speed(c, fastest_from(c, FULL)) > compare_speed(c, PLAIN);
+/* Names of tasks come from files. */
+static void decide_text(const comparison *c, compare_verdict *v) {
+    if (!drafts_itself(c)) {
+        specrt_advice_text(v->ways, &v->plain, &v->advice, v->text, sizeof v->text);
+        sl_text_clean(v->text);
+        return;
+    }
+    snprintf(v->text, sizeof v->text,
+             "The target drafted for itself: this shows what lists keep, not speed, which needs a "
+             "real drafter: an EAGLE head, an MTP module or a small GGUF with this tokenizer.");
+}
+
+specrt_status compare_decide(comparison *c, specrt_error *err) {
+    compare_verdict *v = &c->verdict;
+    size_t n = (size_t)(c->n_contestants - FULL);
+    specrt_error why;
+    *v = (compare_verdict){.plain = plain_of(c), .pruned = {NAN, NAN, NAN}};
+    TRY(sl_new(&v->ways, n, sizeof *v->ways, "a verdict", err));
+    TRY(sl_new(&v->ties, n, sizeof *v->ties, "a verdict", err));
+    for (size_t i = 0; i < n; i++) v->ways[i] = way_of(c, FULL + (int)i);
+    size_t first = drafts_itself(c) && n > 1; /* what lists keep, of lists */
+    if (specrt_advise(v->ways + first, (int32_t)(n - first), &v->plain, v->ties + first, &v->advice,
+                      &why)) {
+        snprintf(v->text, sizeof v->text, "No verdict: %.500s.", why.msg);
+        return SPECRT_STATUS_OK;
+    }
+    v->chosen = FULL + (int)first + v->advice.chosen;
+    v->to_run = v->chosen;
+    if (v->advice.outcome == SPECRT_OUTCOME_SLOWER && !drafts_itself(c)) v->to_run = PLAIN;
+    retained kept = compare_retained(c, v->chosen);
+    if (v->chosen != FULL) v->pruned = compare_ratio(c, v->chosen, retained_factor(&kept), FULL, 1);
+    decide_text(c, v);
+    return SPECRT_STATUS_OK;
+}
+
+void compare_free_verdict(compare_verdict *v) {
+    free(v->ways), free(v->ties);
 }
 
 /* ---- cards of the page ---- */
@@ -67,27 +103,24 @@ static void write_card(FILE *f, double value, int digits, const char *unit, cons
     fprintf(f, "<div><b>%.*f%s</b><span>%s", digits, value, unit, what);
 }
 
-static void write_speed(FILE *f, const comparison *c, int policy, double ratio, const char *won,
-                        const char *lost) {
-    write_card(f, ratio, 2, " x", ratio > 1 ? won : lost);
-    fputs(" <code>", f);
-    sl_html_text(f, c->contestants[policy].name);
-    fputs("</code></span></div>\n", f);
+static void write_speed(FILE *f, const specrt_ratio *r, const char *than) {
+    write_card(f, r->value, 2, " x", than);
+    fprintf(f, "%s</span></div>\n", specrt_outcome_name(specrt_ratio_outcome(r)));
 }
 
 void compare_write_cards(FILE *f, const comparison *c) {
+    const compare_verdict *v = &c->verdict;
     figures x, full;
-    int fastest = fastest_from(c, FULL);
-    figures_of(c, fastest, -1, &x);
-    fputs("<div class=\"facts\">\n", f);
-    write_speed(f, c, fastest, x.speedup_plain, "plain decoding's speed, by",
-                "no policy beat plain decoding; the nearest is");
-    fastest = fastest_from(c, FULL + 1);
-    if (fastest >= 0) {
-        figures_of(c, FULL, -1, &full);
-        figures_of(c, fastest, -1, &x);
-        write_speed(f, c, fastest, x.speedup_full, "the whole vocabulary's speed, by",
-                    "no policy beat the whole vocabulary; the nearest is");
+    if (!v->chosen) return;
+    figures_of(c, v->chosen, -1, &x);
+    figures_of(c, FULL, -1, &full);
+    fputs("<div class=\"facts\">\n<div><b><code>", f);
+    sl_html_text(f, c->contestants[v->to_run].name);
+    fputs("</code></b><span>to run</span></div>\n", f);
+    if (!drafts_itself(c))
+        write_speed(f, &v->ways[v->chosen - FULL].ratio, "plain decoding's speed: ");
+    if (v->chosen != FULL) {
+        if (!drafts_itself(c)) write_speed(f, &v->pruned, "the whole vocabulary's speed: ");
         write_card(f, 100 * x.accept_length / full.accept_length, 1, "%",
                    "of its accept length</span></div>\n");
         write_card(f, 100 * x.shortlist_rows / full.shortlist_rows, 1, "%",
@@ -98,72 +131,86 @@ void compare_write_cards(FILE *f, const comparison *c) {
 
 /* ---- in words, and as JSON ---- */
 
-static bool ties(const comparison *c, int policy) {
-    int fastest = fastest_at_worst(c);
-    candidate best = candidate_of(c, fastest, fastest), k = candidate_of(c, policy, fastest);
-    return advice_ties(&k, &best);
+static void put_kept(const comparison *c, FILE *f) {
+    const compare_verdict *v = &c->verdict;
+    retained r = compare_retained(c, v->chosen);
+    figures x, full;
+    figures_of(c, v->chosen, -1, &x);
+    figures_of(c, FULL, -1, &full);
+    fprintf(
+        f,
+        "%s scores %s of %s rows a pass (%.3g of %.3g MB) and keeps %.1f%% of their accept length",
+        c->contestants[v->chosen].name, sl_text_count((uint64_t)(x.shortlist_rows + 0.5)),
+        sl_text_count((uint64_t)(full.shortlist_rows + 0.5)), x.bytes_pass / 1e6,
+        full.bytes_pass / 1e6, 100 * r.mean);
+    if (retained_by_task(&r))
+        fprintf(f, ", %.1f%% in its worst task (%s)", 100 * r.worst, sl_text_name(r.task));
+    fputs(".\n", f);
 }
 
-static void put_ties(const comparison *c, FILE *f, int chosen) {
-    const char *before = "As fast, within the error of these prompts: ";
+static void put_pruned(const comparison *c, FILE *f) {
+    const specrt_ratio *r = &c->verdict.pruned;
+    if (isnan(r->value) || drafts_itself(c)) return;
+    fprintf(f, "Beside drafts from all rows it is %s: %.2f times their speed",
+            specrt_outcome_name(specrt_ratio_outcome(r)), r->value);
+    if (!isnan(r->low)) fprintf(f, " (95%%: %.2f to %.2f)", r->low, r->high);
+    fputs(" over whole requests.\n", f);
+}
+
+static void put_ties(const comparison *c, FILE *f) {
+    const compare_verdict *v = &c->verdict;
+    const char *before = "As fast within the error: ";
     for (int i = FULL; i < c->n_contestants; i++) {
-        if (i == chosen || !ties(c, i)) continue;
+        if (i == v->chosen || !v->ties[i - FULL]) continue;
         fprintf(f, "%s%s", before, c->contestants[i].name);
         before = ", ";
     }
-    if (before[0] == ',') fprintf(f, "; %s scores the fewest rows.\n", c->contestants[chosen].name);
-}
-
-static void put_retained(const comparison *c, FILE *f, int chosen) {
-    retained r = compare_retained(c, chosen);
-    if (!advice_by_task(&r)) {
-        fputs(ADVICE_BY_MEAN "\n", f);
-        return;
-    }
-    fprintf(
-        f, "Its accept length is %.1f%% of the full vocabulary's, %.1f%% in the worst task (%s).\n",
-        100 * r.mean, 100 * r.worst, sl_text_name(r.task));
-}
-
-static void put_verdict(const comparison *c, FILE *f, const char *what, int base,
-                        const char *than) {
-    int fastest = fastest_from(c, base + 1);
-    if (fastest < 0) return;
-    double ratio = compare_speed(c, fastest) / compare_speed(c, base);
-    fprintf(f, "%s %s; at best %.2f x %s's speed, with %s.\n", what,
-            advice_verdict(ratio, compare_pays(c, fastest, base, 1)), ratio, than,
-            c->contestants[fastest].name);
+    if (before[0] == ',')
+        fprintf(f, "; %s reads the fewest bytes.\n", c->contestants[v->chosen].name);
 }
 
 void compare_advice(const comparison *c, FILE *f) {
-    int chosen = compare_recommended(c);
-    fprintf(f, "Recommended: %s%s.\n",
-            compare_drafts(c) ? "" : "no drafts; plain decoding is fastest. Of the policies: ",
-            c->contestants[chosen].name);
-    put_retained(c, f, chosen);
-    put_ties(c, f, chosen);
-    put_verdict(c, f, "Speculation", PLAIN, "plain decoding");
-    put_verdict(c, f, "Pruning", FULL, "the full vocabulary");
+    const compare_verdict *v = &c->verdict;
+    if (v->chosen) {
+        put_kept(c, f);
+        put_pruned(c, f);
+    }
+    fprintf(f, "%s\n", v->text);
+    if (!v->chosen) return;
+    put_ties(c, f);
+    if (!v->ways[v->chosen - FULL].task) fputs(RETAINED_BY_MEAN "\n", f);
 }
 
-static json_object *json_pays(const comparison *c, int base) {
-    int fastest = fastest_from(c, base + 1);
-    return fastest < 0 ? NULL : json_object_new_int(compare_pays(c, fastest, base, 1));
+static json_object *json_words(const comparison *c) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *words = open_memstream(&text, &n);
+    if (!words) return NULL;
+    compare_advice(c, words);
+    fclose(words);
+    json_object *lines = sl_json_lines(text);
+    free(text);
+    return lines;
+}
+
+static const char *outcome_of(const specrt_ratio *r) {
+    return isnan(r->value) ? NULL : specrt_outcome_name(specrt_ratio_outcome(r));
 }
 
 void compare_advice_json(const comparison *c, json_object *to) {
-    int chosen = compare_recommended(c);
-    retained kept = compare_retained(c, chosen);
+    const compare_verdict *v = &c->verdict;
+    const specrt_way *way = v->chosen ? &v->ways[v->chosen - FULL] : NULL;
     json_object *as_fast = json_object_new_array();
     for (int i = FULL; i < c->n_contestants; i++)
-        if (i != chosen && ties(c, i))
+        if (v->chosen && i != v->chosen && v->ties[i - FULL])
             json_object_array_add(as_fast, sl_json_text(c->contestants[i].name));
-    sl_json_put(to, "recommended",
-                sl_json_text(c->contestants[compare_drafts(c) ? chosen : PLAIN].name));
-    sl_json_put(to, "recommended_policy", sl_json_text(c->contestants[chosen].name));
-    sl_json_put(to, "recommended_by",
-                sl_json_text(advice_by_task(&kept) ? "worst_domain" : "mean"));
+    sl_json_put(to, "recommended", sl_json_text(way ? c->contestants[v->to_run].name : NULL));
+    sl_json_put(to, "recommended_policy", sl_json_text(way ? way->name : NULL));
+    sl_json_put(to, "recommended_by", sl_json_text(way && way->task ? "worst_domain" : "mean"));
     sl_json_put(to, "as_fast", as_fast);
-    sl_json_put(to, "speculation_pays", json_pays(c, PLAIN));
-    sl_json_put(to, "pruning_pays", json_pays(c, FULL));
+    sl_json_put(to, "outcome",
+                sl_json_text(way && !drafts_itself(c) ? outcome_of(&way->ratio) : NULL));
+    sl_json_put(to, "pruning_outcome",
+                sl_json_text(drafts_itself(c) ? NULL : outcome_of(&v->pruned)));
+    sl_json_put(to, "advice", json_words(c));
 }

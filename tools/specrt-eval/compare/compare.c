@@ -239,6 +239,7 @@ static specrt_status compare(comparison *c, specrt_error *err) {
     for (int i = 0; i < c->n_contestants; i++)
         if (c->contestants[i].controller) engine_controller_finish(c->contestants[i].controller);
     TRY(compare_align_save(c, err));
+    TRY(compare_decide(c, err));
     if (o->common.json)
         compare_print_json(c);
     else
@@ -257,6 +258,7 @@ static void close_comparison(comparison *c) {
         free(k->samples);
         free(k->watch.lengths);
     }
+    compare_free_verdict(&c->verdict);
     for (int i = 0; i < c->n_domains; i++) free(c->domains[i]);
     free((void *)c->domains);
     free(c->contestants);
@@ -324,6 +326,8 @@ int compare_main(int argc, char **argv) {
         "update   ms per cycle in learning and packing\n"
         "tok/s    tokens per second without the prompt, mean over turns; x plain and x full are\n"
         "         ratios of such means\n"
+        "x whole  plain decoding's time of all requests, prompts included, beside the policy's;\n"
+        "         the verdict below the table goes by this\n"
         "% full   accept length as a share of the full vocabulary's\n"
         "worst    the lowest such share of a task (domain, category or task of the prompts).\n"
         "         Policies are recommended by it, so give prompts that no list or sketch was\n"

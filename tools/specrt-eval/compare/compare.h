@@ -2,8 +2,9 @@
 #ifndef SPECRT_EVAL_COMPARE_H
 #define SPECRT_EVAL_COMPARE_H
 
-#include "../shared/advice.h"
+#include "../shared/retained.h"
 #include "../shared/eval.h"
+#include "specrt_adapt.h"
 
 enum { COMPARE_POSITIONS = 16 }; /* draft positions shown */
 
@@ -76,6 +77,19 @@ typedef struct align_options {
     bool async;
 } align_options;
 
+/* What a comparison comes to. */
+typedef struct compare_verdict {
+    specrt_way
+        *ways;     /* [n_contestants - FULL], of contestants from FULL on, in their worst tasks */
+    uint8_t *ties; /* the same: as fast as the fastest */
+    specrt_plain plain;
+    specrt_advice advice;
+    specrt_ratio pruned; /* the chosen one beside the full vocabulary; value NaN: it is that */
+    int chosen;          /* contestant to draft with; 0: there is no verdict */
+    int to_run;          /* the same, or PLAIN where drafts are slower */
+    char text[640];      /* of specrt_advice_text() */
+} compare_verdict;
+
 typedef struct comparison {
     eval_options options;
     const char *report;
@@ -102,7 +116,8 @@ typedef struct comparison {
     int64_t since;         /* tokens of its domain before this turn */
     int64_t n_compared;
     bool diverged;
-    char divergence[320]; /* where the first one was */
+    char divergence[320];    /* where the first one was */
+    compare_verdict verdict; /* by compare_decide() */
 } comparison;
 
 enum { PLAIN = 0, FULL = 1 };
@@ -123,14 +138,15 @@ typedef struct figures {
     double draft, head, target, verify, update, prefill; /* prefill: per turn */
     double align;                                        /* the decoder's share of alignment */
     double tokens_per_second, speedup_plain, speedup_full;
-    double tokens_per_second_prompt;                            /* the prompt's time counted too */
+    double speedup_request;          /* over whole requests, beside plain decoding */
+    double tokens_per_second_prompt; /* the prompt's time counted too */
     double mass, recall[WATCH_TOPS], recall_beyond[WATCH_TOPS]; /* of lists; NaN: not looked into */
     double events;                                              /* a cycle */
     double update_event, update_other; /* of cycles with and without one; NaN: none */
     /* of position i + 1, given that i was accepted; NaN: never */
     double acceptance[COMPARE_POSITIONS];
     interval accept_length_ci, accept_full_ci; /* the latter: of prompts in pairs */
-    interval tokens_per_second_ci, speedup_plain_ci, speedup_full_ci;
+    interval tokens_per_second_ci, speedup_plain_ci, speedup_full_ci, speedup_request_ci;
 } figures;
 
 /* eval_check_tokens() : count a turn's tokens as compared, and keep where the first differs. Sampled drafts
@@ -143,12 +159,11 @@ int compare_num_steps(const comparison *c); /* levels of its trees */
 /* figures_of() : domain -1 takes all turns. */
 void figures_of(const comparison *c, int entrant, int domain, figures *out);
 
-/* compare_speed() : tokens per second, the mean over all turns.
- * compare_pays() : by the 95% interval of the ratio of two contestants' speeds, over prompts in pairs: 1: a
- * is faster than b; 0: that cannot be told; -1: a is slower. `factor` multiplies the ratio (1: as measured).
+/* compare_ratio() : the speed of contestant a over whole requests to that of b, with the interval over
+ * prompts in pairs. A share multiplies a contestant's speed after the prompt, as of its worst task; 1: as
+ * measured.
  * compare_retained() : accept length as a share of the full vocabulary's, in the mean and the worst task. */
-double compare_speed(const comparison *c, int entrant);
-int compare_pays(const comparison *c, int a, int b, double factor);
+specrt_ratio compare_ratio(const comparison *c, int a, double share, int b, double other_share);
 retained compare_retained(const comparison *c, int entrant);
 
 /* compare_span() : accept length over a span around changes of domain; NaN: no cycle was there. */
@@ -185,10 +200,10 @@ json_object *compare_align_json(const contestant *k); /* NULL: its drafter does 
 json_object *compare_align_requests(const comparison *c);
 void compare_align_print(const comparison *c, int width);
 
-/* compare_recommended() : the policy to draft with, by the rule of advice.h, which leaves plain decoding out.
- * compare_drafts() : whether a policy is faster than plain decoding at all. */
-int compare_recommended(const comparison *c);
-bool compare_drafts(const comparison *c);
+/* compare_decide() : fills in the verdict, of the contestants that draft, by specrt_advise(). Answers that
+ * take no time give none, and a text that says so. */
+specrt_status compare_decide(comparison *c, specrt_error *err);
+void compare_free_verdict(compare_verdict *v);
 
 /* What it comes to: on the page, in words under the table, and as keys of the JSON. */
 void compare_write_cards(FILE *f, const comparison *c);

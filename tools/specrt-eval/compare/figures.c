@@ -35,9 +35,10 @@ static double rate(const turn_sample *s) {
 }
 
 /* The figures that get intervals, over turns [n]. */
-enum { HEADLINES = 5 };
+enum { HEADLINES = 6 };
 typedef struct headline {
-    double accept_length, accept_full, tokens_per_second, speedup_plain, speedup_full;
+    double accept_length, accept_full, tokens_per_second, speedup_plain, speedup_full,
+        speedup_request;
 } headline;
 
 static double accept_length(const turn_sample *samples, const int *turns, int n) {
@@ -56,8 +57,14 @@ static double speed(const turn_sample *samples, const int *turns, int n) {
     return sum / n;
 }
 
-double compare_speed(const comparison *c, int entrant) {
-    return speed(c->contestants[entrant].samples, NULL, c->n_turns);
+/* Whole requests: their prompts, and their answers at a share of the mean speed. */
+static double request_seconds(const turn_sample *samples, const int *turns, int n, double share) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        const turn_sample *s = &samples[turns[i]];
+        sum += s->times.prefill + s->seconds / share;
+    }
+    return sum;
 }
 
 /* Over a domain's turns; -1: all. */
@@ -76,7 +83,7 @@ retained compare_retained(const comparison *c, int entrant) {
     retained r = {domain_accept(c, entrant, -1) / domain_accept(c, FULL, -1), NAN, 0, ""};
     for (int d = 0; d < c->n_domains; d++) {
         double share = domain_accept(c, entrant, d) / domain_accept(c, FULL, d);
-        if (!isnan(share)) advice_add_task(&r, c->domains[d], share);
+        if (!isnan(share)) retained_add_task(&r, c->domains[d], share);
     }
     return r;
 }
@@ -84,9 +91,13 @@ retained compare_retained(const comparison *c, int entrant) {
 static headline headline_of(const comparison *c, int entrant, const int *turns, int n) {
     const turn_sample *mine = c->contestants[entrant].samples, *full = c->contestants[FULL].samples;
     double length = accept_length(mine, turns, n), mean = speed(mine, turns, n);
-    return (headline){length, length / accept_length(full, turns, n), mean,
+    return (headline){length,
+                      length / accept_length(full, turns, n),
+                      mean,
                       mean / speed(c->contestants[PLAIN].samples, turns, n),
-                      mean / speed(full, turns, n)};
+                      mean / speed(full, turns, n),
+                      request_seconds(c->contestants[PLAIN].samples, turns, n, 1) /
+                          request_seconds(mine, turns, n, 1)};
 }
 
 static interval interval_of(double *values) {
@@ -127,9 +138,9 @@ static int *room_for_draws(const int *starts, int n_prompts) {
 
 static void resample(const comparison *c, int entrant, const int *turns, const int *starts,
                      figures *out) {
-    interval *const to[HEADLINES] = {&out->accept_length_ci, &out->accept_full_ci,
+    interval *const to[HEADLINES] = {&out->accept_length_ci,     &out->accept_full_ci,
                                      &out->tokens_per_second_ci, &out->speedup_plain_ci,
-                                     &out->speedup_full_ci};
+                                     &out->speedup_full_ci,      &out->speedup_request_ci};
     double values[HEADLINES][RESAMPLES];
     int n_prompts = (int)out->n_prompts, *drawn = room_for_draws(starts, n_prompts);
     for (int i = 0; i < HEADLINES; i++) *to[i] = (interval){NAN, NAN};
@@ -142,28 +153,38 @@ static void resample(const comparison *c, int entrant, const int *turns, const i
         values[2][r] = h.tokens_per_second;
         values[3][r] = h.speedup_plain;
         values[4][r] = h.speedup_full;
+        values[5][r] = h.speedup_request;
     }
     for (int i = 0; i < HEADLINES; i++) *to[i] = interval_of(values[i]);
     free(drawn);
 }
 
-int compare_pays(const comparison *c, int a, int b, double factor) {
+specrt_ratio compare_ratio(const comparison *c, int a, double share, int b, double other_share) {
     const turn_sample *mine = c->contestants[a].samples, *other = c->contestants[b].samples;
     int *turns = (int *)malloc(2 * ((size_t)c->n_turns + 1) * sizeof *turns), *drawn = NULL;
-    int *starts = turns ? turns + c->n_turns : NULL, n_prompts = 0, n;
-    interval ratio = {NAN, NAN};
+    int *starts = turns ? turns + c->n_turns : NULL, n_prompts = 0;
+    specrt_ratio ratio = {NAN, NAN, NAN};
     double values[RESAMPLES];
     for (int i = 0; turns && i < c->n_turns; i++) turns[i] = i;
-    if (turns) n_prompts = group_turns(mine, turns, c->n_turns, starts);
-    if (turns) drawn = room_for_draws(starts, n_prompts);
-    for (int r = 0; drawn && r < RESAMPLES; r++) {
-        n = draw_prompts(turns, starts, n_prompts, (uint64_t)c->options.common.seed, r, drawn);
-        values[r] = factor * speed(mine, drawn, n) / speed(other, drawn, n);
+    if (turns) {
+        ratio.value = request_seconds(other, turns, c->n_turns, other_share) /
+                      request_seconds(mine, turns, c->n_turns, share);
+        n_prompts = group_turns(mine, turns, c->n_turns, starts);
+        drawn = room_for_draws(starts, n_prompts);
     }
-    if (drawn) ratio = interval_of(values);
+    bool known = drawn && n_prompts >= SPECRT_ADVISE_REQUESTS;
+    for (int r = 0; known && r < RESAMPLES; r++) {
+        int n = draw_prompts(turns, starts, n_prompts, (uint64_t)c->options.common.seed, r, drawn);
+        values[r] =
+            request_seconds(other, drawn, n, other_share) / request_seconds(mine, drawn, n, share);
+    }
+    if (known) {
+        interval ends = interval_of(values);
+        ratio.low = ends.low, ratio.high = ends.high;
+    }
     free(drawn);
     free(turns);
-    return ratio.low > 1 ? 1 : ratio.high < 1 ? -1 : 0;
+    return ratio;
 }
 
 static void add_lists(list_sums *to, const list_sums *s) {
@@ -298,6 +319,7 @@ void figures_of(const comparison *c, int entrant, int domain, figures *out) {
         out->tokens_per_second_prompt = speed_with_prompt(samples, turns, n);
         out->speedup_plain = h.speedup_plain;
         out->speedup_full = h.speedup_full;
+        out->speedup_request = h.speedup_request;
         out->n_prompts = group_turns(samples, turns, n, starts);
         resample(c, entrant, turns, starts, out);
     }

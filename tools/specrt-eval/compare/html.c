@@ -41,17 +41,16 @@ static void interval_cell(FILE *f, const interval *x) {
 }
 
 static void main_table(FILE *f, const comparison *c) {
-    static const char *const titles[] = {"accept length", "95%",      "covered %",   "rows",
-                                         "packed MB",     "tokens/s", "with prompt", "x plain",
-                                         "95%",           "x full",   "% of full",   "worst task"};
-    int chosen = compare_drafts(c) ? compare_recommended(c) : PLAIN;
+    static const char *const titles[] = {"accept length", "95%",      "covered %", "rows",
+                                         "packed MB",     "tokens/s", "x plain",   "x full",
+                                         "x whole",       "95%",      "% of full", "worst task"};
     fputs("<h2>Policies</h2>\n", f);
     head_cells(f, titles, (int)(sizeof titles / sizeof *titles));
     for (int i = 0; i < c->n_contestants; i++) {
         figures x;
         figures_of(c, i, -1, &x);
         const interval none = {NAN, NAN};
-        fprintf(f, "<tr%s><td><code>", i == chosen ? " class=\"chosen\"" : "");
+        fprintf(f, "<tr%s><td><code>", i == c->verdict.to_run ? " class=\"chosen\"" : "");
         sl_html_text(f, c->contestants[i].name);
         fputs("</code></td>", f);
         cell(f, i == PLAIN ? NAN : x.accept_length, 2);
@@ -60,20 +59,21 @@ static void main_table(FILE *f, const comparison *c) {
         count_cell(f, x.shortlist_rows);
         cell(f, i == PLAIN ? NAN : (double)c->contestants[i].bytes_extra / 1e6, 2);
         count_cell(f, x.tokens_per_second);
-        count_cell(f, x.tokens_per_second_prompt);
         cell(f, x.speedup_plain, 2);
-        interval_cell(f, i == PLAIN ? &none : &x.speedup_plain_ci);
         cell(f, i == PLAIN ? NAN : x.speedup_full, 2);
+        cell(f, x.speedup_request, 2);
+        interval_cell(f, i == PLAIN ? &none : &x.speedup_request_ci);
         retained r = compare_retained(c, i);
         cell(f, i == PLAIN ? NAN : 100 * r.mean, 1);
-        cell(f, i == PLAIN || !advice_by_task(&r) ? NAN : 100 * r.worst, 1);
+        cell(f, i == PLAIN || !retained_by_task(&r) ? NAN : 100 * r.worst, 1);
         fputs("</tr>\n", f);
     }
     fputs("</table></div>\n<p class=\"note\">Rows of the head are scored at each drafter pass; "
           "packed MB are what the policy holds beside it, at most. Speeds are means over turns, "
-          "after the "
-          "prompt or with it; x is their ratio to plain decoding's and to the whole vocabulary's "
-          "in this run. The last columns are shares of the whole vocabulary's accept length; the "
+          "after the prompt; x plain and x full are their ratios to plain decoding's and to the "
+          "whole vocabulary's in this run; x whole is plain decoding's time of all requests, "
+          "prompts included, beside the policy's. The last columns are shares of the whole "
+          "vocabulary's accept length; the "
           "policy is "
           "recommended by the worst task. "
           "Intervals come from the bootstrap over prompts.</p>\n",

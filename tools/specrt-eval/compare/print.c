@@ -28,10 +28,11 @@ static void print_row(const comparison *c, int i, int name_width) {
     sl_text_number(f.tokens_per_second, 7, 1);
     sl_text_number(f.speedup_plain, 7, 2);
     sl_text_number(i == PLAIN ? NAN : f.speedup_full, 6, 2);
+    sl_text_number(f.speedup_request, 7, 2);
     retained r = compare_retained(c, i);
     sl_text_number(i == PLAIN ? NAN : 100 * r.mean, 7, 1);
-    sl_text_number(i == PLAIN || !advice_by_task(&r) ? NAN : 100 * r.worst, 7, 1);
-    printf("  %s\n", i > FULL && advice_by_task(&r) ? sl_text_name(r.task) : "");
+    sl_text_number(i == PLAIN || !retained_by_task(&r) ? NAN : 100 * r.worst, 7, 1);
+    printf("  %s\n", i > FULL && retained_by_task(&r) ? sl_text_name(r.task) : "");
 }
 
 static int name_width(const comparison *c) {
@@ -178,12 +179,12 @@ void compare_print_table(const comparison *c) {
     int width = name_width(c);
     figures plain;
     figures_of(c, PLAIN, -1, &plain);
-    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s %7s %7s\n", width, "",
+    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s %7s %7s %7s\n", width, "",
            "accept", "95%", "covered", "", "MB per", "draft", "head", "target", "verify", "update",
-           "prefill", "", "x", "x", "% of", "worst");
-    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s %7s %7s\n", width,
+           "prefill", "", "x", "x", "x", "% of", "worst");
+    printf("%-*s %6s  %9s %7s %7s %7s %7s %7s %7s %7s %7s %8s %7s %7s %6s %7s %7s %7s\n", width,
            "policy", "length", "interval", "%", "rows", "pass", "ms", "ms", "ms", "ms", "ms", "ms",
-           "tok/s", "plain", "full", "full", "task");
+           "tok/s", "plain", "full", "whole", "full", "task");
     for (int i = 0; i < c->n_contestants; i++) print_row(c, i, width);
     if (c->n_domains > 1) print_domains(c, width);
     if (c->n_contestants > FULL + 1) print_shares(c, width);
@@ -215,6 +216,8 @@ static json_object *json_intervals(const figures *f) {
     sl_json_put(o, "speedup_plain",
                 sl_json_range(f->speedup_plain_ci.low, f->speedup_plain_ci.high));
     sl_json_put(o, "speedup_full", sl_json_range(f->speedup_full_ci.low, f->speedup_full_ci.high));
+    sl_json_put(o, "speedup_request",
+                sl_json_range(f->speedup_request_ci.low, f->speedup_request_ci.high));
     return o;
 }
 
@@ -264,7 +267,7 @@ static void put_watched(json_object *o, const comparison *c, int entrant, int do
 
 static void put_worst(json_object *o, const comparison *c, int entrant) {
     retained r = compare_retained(c, entrant);
-    bool known = advice_by_task(&r);
+    bool known = retained_by_task(&r);
     sl_json_put(o, "worst_domain", sl_json_text(known ? r.task : NULL));
     sl_json_put(o, "worst_accept_full", sl_json_real(known ? r.worst : NAN));
 }
@@ -296,6 +299,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     sl_json_put(o, "tokens_per_second_prompt", sl_json_real(f.tokens_per_second_prompt));
     sl_json_put(o, "speedup_plain", sl_json_real(f.speedup_plain));
     sl_json_put(o, "speedup_full", sl_json_real(f.speedup_full));
+    sl_json_put(o, "speedup_request", sl_json_real(f.speedup_request));
     sl_json_put(o, "bytes_extra", sl_json_whole((uint64_t)k->bytes_extra));
     if (k->controller && domain < 0) sl_json_put(o, "align", compare_align_json(k));
     sl_json_put(o, "loop_share", sl_json_real(f.loop_share));

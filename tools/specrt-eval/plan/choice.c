@@ -159,6 +159,7 @@ plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
     phases l = phases_of(run, p->n_prompts);
     double half, emitted = accept_of(run, p->n_prompts, run->n_shapes - 1, &half);
     c.rows = l.rows;
+    c.prompt_seconds = plan_prompt_seconds(p, run->turns);
     c.accept_length = accept_of(run, p->n_prompts, shape, &c.accept_half);
     double extra = (l.head - curve_head(k, ran, run->width, l.rows)) / ran->num_steps;
     double head = fmax(curve_head(k, s, run->width, l.rows) + s->num_steps * extra,
@@ -228,6 +229,7 @@ static plan_choice plain_choice(const plan *p) {
     plan_choice c = {.policy = -1, .shape = {0, 0, 1}, .accept_length = 1};
     double spread;
     c.cycle = phase_of(p->plain, p->n_prompts, 0, &spread);
+    c.prompt_seconds = plan_prompt_seconds(p, p->plain);
     set_speed(&c, spread);
     return c;
 }
@@ -235,55 +237,6 @@ static plan_choice plain_choice(const plan *p) {
 static int faster_first(const void *a, const void *b) {
     const plan_choice *x = (const plan_choice *)a, *y = (const plan_choice *)b;
     return (x->speed < y->speed) - (x->speed > y->speed);
-}
-
-plan_choice plan_at_worst(const plan_choice *c) {
-    plan_choice worst = *c;
-    double factor = advice_factor(&c->kept);
-    worst.speed *= factor;
-    worst.low *= factor;
-    worst.high *= factor;
-    return worst;
-}
-
-bool plan_by_task(const plan *p) {
-    for (int i = 0; i < p->n_choices; i++)
-        if (advice_by_task(&p->choices[i].kept)) return true;
-    return false;
-}
-
-/* Of the choices that draft, the fastest in its worst task; policy -1: there is none. */
-static plan_choice fastest_at_worst(const plan *p) {
-    plan_choice fastest = {.policy = -1};
-    for (int i = 0; i < p->n_choices; i++) {
-        plan_choice c = plan_at_worst(&p->choices[i]);
-        if (c.policy >= 0 && (fastest.policy < 0 || c.speed > fastest.speed)) fastest = c;
-    }
-    return fastest;
-}
-
-static candidate candidate_of(const plan_choice *c, const plan_choice *fastest) {
-    plan_choice worst = plan_at_worst(c);
-    return (candidate){worst.speed, c->rows, plan_pays(&worst, fastest)};
-}
-
-bool plan_ties(const plan *p, const plan_choice *c) {
-    plan_choice fastest = fastest_at_worst(p);
-    candidate best = {fastest.speed, fastest.rows, 0}, other = candidate_of(c, &fastest);
-    return p->best.policy >= 0 && c->policy >= 0 && advice_ties(&other, &best);
-}
-
-/* Plain decoding scores no rows: it is recommended where it is the fastest, and there alone. */
-static void recommend(plan *p) {
-    plan_choice fastest = fastest_at_worst(p);
-    candidate best = {fastest.speed, fastest.rows, 0}, chosen = {.rows = INFINITY};
-    p->recommended = 0;
-    for (int i = 0; p->best.policy >= 0 && i < p->n_choices; i++) {
-        candidate c = candidate_of(&p->choices[i], &fastest);
-        if (p->choices[i].policy < 0 || !advice_prefers(&c, &chosen, &best)) continue;
-        chosen = c;
-        p->recommended = i;
-    }
 }
 
 void plan_rank(plan *p) {
@@ -296,7 +249,6 @@ void plan_rank(plan *p) {
     }
     qsort(p->choices, (size_t)p->n_choices, sizeof *p->choices, faster_first);
     p->best = p->choices[0];
-    recommend(p);
 }
 
 void plan_rank_curves(plan *p) {
@@ -329,7 +281,7 @@ static retained shares_of(const plan *p, const plan_run *run, const plan_run *fu
     for (int i = 0; i < p->n_prompts; i++) {
         if (seen_before(p, i)) continue;
         double share = task_accept(p, run, p->tasks[i]) / task_accept(p, full, p->tasks[i]);
-        if (!isnan(share)) advice_add_task(&r, p->tasks[i], share);
+        if (!isnan(share)) retained_add_task(&r, p->tasks[i], share);
     }
     return r;
 }
@@ -393,10 +345,6 @@ void plan_for_auto(plan *p) {
     snprintf(p->costs.policy, sizeof p->costs.policy, "%s",
              specrt_policy_get_info(p->policies[best.policy].policy)->text);
     p->costs.policy_rows = (int32_t)ceil(best.rows);
-}
-
-int plan_pays(const plan_choice *a, const plan_choice *b) {
-    return a->low > b->high ? 1 : a->high < b->low ? -1 : 0;
 }
 
 const char *plan_name(const plan *p, const plan_choice *c) {

@@ -225,6 +225,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     if (p->traces.n) TRY(plan_read_tree(p, err));
     TRY(measure_costs(p, err));
     TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
+    TRY(plan_recommend(p, err));
     if (p->costs_out) {
         plan_for_auto(p);
         TRY(pass_costs_write(&p->costs, p->costs_out, o->common.force, err));

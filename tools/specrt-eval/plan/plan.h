@@ -6,7 +6,8 @@
 #ifndef SPECRT_EVAL_PLAN_H
 #define SPECRT_EVAL_PLAN_H
 
-#include "../shared/advice.h"
+#include "../shared/retained.h"
+#include "specrt_adapt.h"
 #include "../shared/eval.h"
 #include "base/curve.h"
 #include "engine/infer/costs.h"
@@ -89,8 +90,10 @@ typedef struct plan_choice {
     double accept_length, accept_half; /* half of the 95% interval */
     double cycle;                      /* seconds */
     double rows;
-    retained kept;                              /* of the full vocabulary's accept length */
-    double speed, low, high;                    /* tokens per second, over all prompts */
+    double prompt_seconds;   /* of reading a prompt, in the mean; 0: from a trace */
+    bool ties;               /* of a policy: as fast as the fastest, within the error */
+    retained kept;           /* of the full vocabulary's accept length */
+    double speed, low, high; /* tokens per second, over all prompts */
     double measured, cycle_found, accept_found; /* by --check; NAN: not checked */
 } plan_choice;
 
@@ -125,8 +128,11 @@ typedef struct plan {
     plan_choice *choices; /* [n_choices] best first; plain is among them */
     int n_choices;
     plan_choice best, plain_choice, full_choice; /* full_choice.policy -1: it did not run */
-    int recommended;                             /* of the choices, by advice.h */
-    int n_skipped;                               /* runs of trees that could not have won */
+    int chosen;                                  /* of the choices that draft; -1: no verdict */
+    specrt_plain plain_request;
+    specrt_advice advice;
+    char advice_text[640];
+    int n_skipped; /* runs of trees that could not have won */
     double seconds;
 } plan;
 
@@ -153,7 +159,7 @@ double plan_bound(const plan *p, int width, double rows);
 /* plan_decide() : choices from runs, best first. */
 specrt_status plan_decide(plan *p, specrt_error *err);
 
-/* plan_rank() : the best choice, plain decoding, the full vocabulary's and the recommended one. */
+/* plan_rank() : the best choice, plain decoding and the full vocabulary's. */
 void plan_rank(plan *p);
 
 /* plan_first_tokens() : tokens that the first pass of a draft reads. That is what was emitted; where the
@@ -171,16 +177,21 @@ void plan_for_auto(plan *p);
 /* plan_check_shapes() : @return BAD_ARG where the options leave no tree. */
 specrt_status plan_check_shapes(const plan *p, specrt_error *err);
 
-/* plan_pays() : 1: faster beyond the intervals; 0: they overlap; -1: slower beyond them. */
-int plan_pays(const plan_choice *a, const plan_choice *b);
+/* plan_plain() : plain decoding of the plan's requests.
+ * plan_prompt_seconds() : of reading a prompt, in the mean over turns [n_prompts].
+ * plan_ratio() : the speed of a over whole requests to that of b. */
+enum { PLAN_NAME = 320 };
+specrt_plain plan_plain(const plan *p);
+double plan_prompt_seconds(const plan *p, const plan_turn *turns);
+specrt_ratio plan_ratio(const plan *p, const plan_choice *a, const plan_choice *b);
+
+/* plan_recommend() : of ranked choices the one to draft with, and the verdict in words. */
+specrt_status plan_recommend(plan *p, specrt_error *err);
 
 /* plan_at_worst() : a choice with speed and interval in its worst task.
  * plan_by_task() : whether prompts name two tasks or more. */
 plan_choice plan_at_worst(const plan_choice *c);
 bool plan_by_task(const plan *p);
-
-/* plan_ties() : whether a choice of a policy may be as fast in its worst task as the fastest there. */
-bool plan_ties(const plan *p, const plan_choice *c);
 
 const char *plan_name(const plan *p, const plan_choice *c);
 void plan_advice(const plan *p, FILE *f); /* the recommendation in plain words */

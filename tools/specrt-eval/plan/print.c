@@ -1,5 +1,6 @@
 /* print.c : a plan in words, as a table and as JSON. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
 #include "base/text.h"
@@ -7,42 +8,13 @@
 
 /* ---- in words ---- */
 
-static void put_shape(FILE *f, const plan_shape *s) {
-    fprintf(f, "--num-steps %d --topk %d --num-draft-tokens %d", (int)s->num_steps, (int)s->topk,
-            (int)s->num_draft_tokens);
-}
-
-static void put_speed(FILE *f, const plan_choice *c) {
-    fprintf(f, "%.0f tokens/s", c->speed);
-    if (!isnan(c->low)) fprintf(f, " (%.0f to %.0f)", c->low, c->high);
-}
-
-static const plan_choice *best_of(const plan *p, bool plain_too, bool full_too) {
-    for (int i = 0; i < p->n_choices; i++) {
-        const plan_choice *c = &p->choices[i];
-        if (c->policy < 0 ? plain_too : full_too || !p->policies[c->policy].full) return c;
-    }
-    return NULL;
-}
-
-/* How a compares with b, with what that means. */
-static void put_verdict(FILE *f, const plan *p, const char *what, const plan_choice *a,
-                        const plan_choice *b, const char *than) {
-    double ratio = a->speed / b->speed;
-    fprintf(f, "%s %s; at best ", what, advice_verdict(ratio, plan_pays(a, b)));
-    put_speed(f, a);
-    fprintf(f, " with %s, %.2f x %s's ", plan_name(p, a), ratio, than);
-    put_speed(f, b);
-    fputs(".\n", f);
-}
-
 /* Choices that the figures cannot tell from the recommended one. */
 static void put_rivals(FILE *f, const plan *p) {
-    const plan_choice *chosen = &p->choices[p->recommended];
-    const char *before = "As fast, within the error of these prompts: ";
+    const plan_choice *chosen = &p->choices[p->chosen];
+    const char *before = "As fast within the error: ";
     for (int i = 0, n = 0; i < p->n_choices && n < 4; i++) {
         const plan_choice *c = &p->choices[i];
-        if (!plan_ties(p, c) || c->policy == chosen->policy) continue;
+        if (!c->ties || c->policy == chosen->policy) continue;
         fprintf(f, "%s%s", before, plan_name(p, c));
         before = ", ";
         n++;
@@ -52,15 +24,32 @@ static void put_rivals(FILE *f, const plan *p) {
 
 static void put_retained(FILE *f, const plan *p, const plan_choice *chosen) {
     if (!plan_by_task(p))
-        fputs(ADVICE_BY_MEAN "\n", f);
-    else if (chosen->policy >= 0)
+        fputs(RETAINED_BY_MEAN "\n", f);
+    else
         fprintf(f,
                 "Its accept length is %.1f%% of the full vocabulary's, %.1f%% in the worst task "
                 "(%s).\n",
                 100 * chosen->kept.mean, 100 * chosen->kept.worst, sl_text_name(chosen->kept.task));
 }
 
-/* Of the fastest draft's cycle. */
+/* Beside the full vocabulary's best shape; value NaN: it is that, or did not run. */
+static specrt_ratio pruned_of(const plan *p) {
+    plan_choice chosen = plan_at_worst(&p->choices[p->chosen]);
+    if (p->full_choice.policy < 0 || chosen.policy == p->full_choice.policy)
+        return (specrt_ratio){NAN, NAN, NAN};
+    return plan_ratio(p, &chosen, &p->full_choice);
+}
+
+static void put_pruned(FILE *f, const plan *p) {
+    specrt_ratio r = pruned_of(p);
+    if (isnan(r.value)) return;
+    fprintf(f, "Beside drafts from all rows it is %s: %.2f times their speed",
+            specrt_outcome_name(specrt_ratio_outcome(&r)), r.value);
+    if (!isnan(r.low)) fprintf(f, " (95%%: %.2f to %.2f)", r.low, r.high);
+    fputs(" over whole requests.\n", f);
+}
+
+/* Of the chosen draft's cycle. */
 static void put_head(FILE *f, const plan *p, const plan_choice *drafted) {
     double all = plan_all_rows(p), small = plan_small_head(p, drafted);
     fprintf(f, "Scoring all %.0f rows takes %.0f%% of a cycle", all,
@@ -74,23 +63,13 @@ static void put_head(FILE *f, const plan *p, const plan_choice *drafted) {
 }
 
 void plan_advice(const plan *p, FILE *f) {
-    const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
-    const plan_choice *chosen = &p->choices[p->recommended];
-    if (chosen->policy < 0)
-        fputs("Recommended: no drafts; plain decoding is fastest, ", f);
-    else {
-        fprintf(f, "Recommended: --policy %s ", plan_name(p, chosen));
-        put_shape(f, &chosen->shape);
-        fputs(": ", f);
-    }
-    put_speed(f, chosen);
-    fputs(".\n", f);
+    fprintf(f, "%s\n", p->advice_text);
+    if (p->chosen < 0) return;
+    const plan_choice *chosen = &p->choices[p->chosen];
     put_retained(f, p, chosen);
+    put_pruned(f, p);
     put_rivals(f, p);
-    if (drafted) put_verdict(f, p, "Speculation", drafted, &p->plain_choice, "plain decoding");
-    if (pruned && p->full_choice.policy >= 0)
-        put_verdict(f, p, "Pruning", pruned, &p->full_choice, "the full vocabulary");
-    if (drafted) put_head(f, p, drafted);
+    put_head(f, p, chosen);
     if (p->costs_out)
         fprintf(f, "With %s auto drafts from %s.\n", sl_text_name(p->costs_out), p->costs.policy);
 }
@@ -121,8 +100,13 @@ static void print_costs(const plan *p) {
 static void print_retained(const retained *r) {
     char mean[16] = "", worst[16] = "";
     if (r->mean > 0) snprintf(mean, sizeof mean, "%.1f", 100 * r->mean);
-    if (advice_by_task(r)) snprintf(worst, sizeof worst, "%.1f", 100 * r->worst);
+    if (retained_by_task(r)) snprintf(worst, sizeof worst, "%.1f", 100 * r->worst);
     printf(" %9s %6s", mean, worst);
+}
+
+/* Over whole requests, beside plain decoding. */
+static double request_ratio(const plan *p, const plan_choice *c) {
+    return plan_ratio(p, c, &p->plain_choice).value;
 }
 
 static void print_choice(const plan *p, const plan_choice *c, int width) {
@@ -137,7 +121,7 @@ static void print_choice(const plan *p, const plan_choice *c, int width) {
         printf(" %13s", "-");
     else
         printf(" %6.0f-%-6.0f", c->low, c->high);
-    printf(" %7.2f", c->speed / p->plain_choice.speed);
+    printf(" %7.2f %7.2f", c->speed / p->plain_choice.speed, request_ratio(p, c));
     print_retained(&c->kept);
     if (!isnan(c->measured))
         printf(" %8.0f %7.2f %6.1f%%", c->measured, c->accept_found,
@@ -150,7 +134,8 @@ void plan_print_table(const plan *p) {
     for (int i = 0; i < p->n_policies; i++)
         if (strlen(p->policies[i].name) > width) width = strlen(p->policies[i].name);
     print_costs(p);
-    printf("%-*s steps  topk  nodes  accept    rows ms/cycle    tok/s      95%%      x plain %% of "
+    printf("%-*s steps  topk  nodes  accept    rows ms/cycle    tok/s      95%%      x plain x "
+           "whole %% of "
            "full  worst%s\n",
            (int)width, "policy", p->n_check ? "    found  accept  error" : "");
     for (int i = 0; i < p->n_choices; i++) print_choice(p, &p->choices[i], (int)width);
@@ -176,7 +161,7 @@ static json_object *json_costs(const pass_costs *k) {
 
 static json_object *json_choice(const plan *p, const plan_choice *c) {
     json_object *o = json_object_new_object();
-    bool plain = c->policy < 0, by_task = advice_by_task(&c->kept);
+    bool plain = c->policy < 0, by_task = retained_by_task(&c->kept);
     sl_json_put(o, "policy", sl_json_text(plan_name(p, c)));
     sl_json_put(
         o, "policy_text",
@@ -193,14 +178,48 @@ static json_object *json_choice(const plan *p, const plan_choice *c) {
     sl_json_put(o, "tokens_per_second", sl_json_real(c->speed));
     sl_json_put(o, "ci95", sl_json_range(c->low, c->high));
     sl_json_put(o, "speedup_plain", sl_json_real(c->speed / p->plain_choice.speed));
+    sl_json_put(o, "speedup_request", sl_json_real(request_ratio(p, c)));
     sl_json_put(o, "measured_tokens_per_second", sl_json_real(c->measured));
     sl_json_put(o, "measured_accept_length", sl_json_real(c->accept_found));
     sl_json_put(o, "measured_cycle_ms", sl_json_real(1e3 * c->cycle_found));
     return o;
 }
 
+static json_object *json_outcome(const specrt_ratio *r) {
+    return sl_json_text(isnan(r->value) ? NULL : specrt_outcome_name(specrt_ratio_outcome(r)));
+}
+
+static json_object *json_words(const plan *p) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *words = open_memstream(&text, &n);
+    if (!words) return NULL;
+    plan_advice(p, words);
+    fclose(words);
+    json_object *lines = sl_json_lines(text);
+    free(text);
+    return lines;
+}
+
+static void put_advice(json_object *o, const plan *p) {
+    const plan_choice *chosen = p->chosen < 0 ? NULL : &p->choices[p->chosen];
+    const specrt_ratio none = {NAN, NAN, NAN};
+    plan_choice worst = chosen ? plan_at_worst(chosen) : p->plain_choice;
+    specrt_ratio plain = chosen ? plan_ratio(p, &worst, &p->plain_choice) : none;
+    specrt_ratio pruned = chosen ? pruned_of(p) : none;
+    bool drafts = chosen && p->advice.outcome != SPECRT_OUTCOME_SLOWER;
+    sl_json_put(o, "recommended", json_choice(p, drafts ? chosen : &p->plain_choice));
+    sl_json_put(o, "recommended_policy", chosen ? json_choice(p, chosen) : NULL);
+    sl_json_put(o, "recommended_by", sl_json_text(plan_by_task(p) ? "worst_domain" : "mean"));
+    sl_json_put(o, "outcome", json_outcome(&plain));
+    sl_json_put(o, "pruning_outcome", json_outcome(&pruned));
+    sl_json_put(o, "advice", json_words(p));
+    sl_json_put(o, "head_share",
+                sl_json_real(chosen ? plan_head_share(p, chosen, plan_all_rows(p)) : NAN));
+    sl_json_put(o, "small_head_rows", sl_json_real(chosen ? plan_small_head(p, chosen) : NAN));
+}
+
 void plan_print_json(const plan *p) {
-    const plan_choice *drafted = best_of(p, false, true), *pruned = best_of(p, false, false);
     json_object *o = json_object_new_object(), *choices = json_object_new_array();
     sl_json_put(o, "target", sl_json_base_name(p->options.target));
     sl_json_put(o, "drafter", sl_json_base_name(p->options.draft));
@@ -211,17 +230,7 @@ void plan_print_json(const plan *p) {
     chat_put_json(p->chat, o);
     sl_json_put(o, "seconds", sl_json_real(p->seconds));
     sl_json_put(o, "costs", json_costs(&p->costs));
-    sl_json_put(o, "recommended", json_choice(p, &p->choices[p->recommended]));
-    sl_json_put(o, "recommended_by", sl_json_text(plan_by_task(p) ? "worst_domain" : "mean"));
-    sl_json_put(o, "speculation_pays",
-                drafted ? json_object_new_int(plan_pays(drafted, &p->plain_choice)) : NULL);
-    sl_json_put(o, "pruning_pays",
-                pruned && p->full_choice.policy >= 0
-                    ? json_object_new_int(plan_pays(pruned, &p->full_choice))
-                    : NULL);
-    sl_json_put(o, "head_share",
-                sl_json_real(drafted ? plan_head_share(p, drafted, plan_all_rows(p)) : NAN));
-    sl_json_put(o, "small_head_rows", sl_json_real(drafted ? plan_small_head(p, drafted) : NAN));
+    put_advice(o, p);
     for (int i = 0; i < p->n_choices; i++)
         json_object_array_add(choices, json_choice(p, &p->choices[i]));
     sl_json_put(o, "choices", choices);

@@ -56,7 +56,7 @@ static retained retained_of(const replay *r, const replay *full, int tree) {
     retained kept = {accept_of(r, tree, -1) / accept_of(full, tree, -1), NAN, 0, ""};
     for (int d = 0; d < replay_n_domains(r); d++) {
         double share = accept_of(r, tree, d) / accept_of(full, tree, d);
-        if (!isnan(share)) advice_add_task(&kept, replay_domain(r, d), share);
+        if (!isnan(share)) retained_add_task(&kept, replay_domain(r, d), share);
     }
     return kept;
 }
