@@ -17,7 +17,7 @@ sections=${SECTIONS-cograph centroid dynaspec coral sketch hnsw}
 tools=$(dirname "$0")
 data=$tools/../data
 [ "$0" != tools/calibrate.sh ] || data=data
-num_steps=3 # drafts of a chain
+num_steps=3 # drafts of a chain, as specrt-eval decodes and compares by default
 answers_weight=100 # a word of the target's own counts as so many of the sample text
 
 say() { printf 'calibrate: %s\n' "$*" >&2; }
@@ -345,7 +345,7 @@ if planned compare; then
     step "policies: each decodes other prompts, beside plain decoding"
     # shellcheck disable=SC2086
     run "$bin/specrt-eval" compare -q $bar --json --target "$model" --draft "${draft:-$model}" \
-        --bundle "$out" --policy "${POLICIES:-$policies}" --num-steps "$num_steps" --topk 1 \
+        --bundle "$out" --policy "${POLICIES:-$policies}" \
         --prompts "$work"/test/*.jsonl --limit "$compared" --max-tokens "$tokens" \
         --report "$comparison" -f >"$work/compare.json"
 fi
@@ -389,8 +389,7 @@ printf '\nNext:\n '
 if [ -n "$draft" ] && [ "$best" = plain ]; then
     decode_command
 elif [ -n "$best" ] && [ -n "$draft" ]; then
-    decode_command --draft "$draft" --bundle "$out" --policy "$best" --num-steps "$num_steps" \
-        --topk 1
+    decode_command --draft "$draft" --bundle "$out" --policy "$best"
 else
     quoted "$bin/specrt-bundle" export "$out" --format sglang-pt -o "${out%.specb}.pt"
     printf '\n'

@@ -27,7 +27,8 @@ prints "*full *static *all equal*"
 SECTIONS="cograph dynaspec sketch" accepts calibrate "" "" "$target" "" own.specb
 warns "*states: *with itself as drafter*dynaspec: *sketch: *policies: *"
 prints "*own-answers.jsonl*sketch *of full*MB read*full * 100.0%*sketch:128 *"
-prints "*all equal*keeps *% of their accept length*The target drafted for itself*Next:*specrt-bundle export own.specb *"
+prints "*all equal*keeps *% of their *The target drafted for itself*"
+prints "*Next:*specrt-bundle export own.specb *"
 specrt-bundle info --json own.specb >info
 grep -q '"queries":"trace"\|"states":"trace"' info || fail "the sketch is of states made up"
 [ "$(wc -l <own-answers.jsonl)" = 28 ] || fail "$(wc -l <own-answers.jsonl) answers"

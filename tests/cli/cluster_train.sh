@@ -20,7 +20,7 @@ accepts build --router dynaspec --threads 3 -o three.specb
 same one.specb three.specb
 accepts specrt-bundle verify one.specb
 accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" \
-    --bundle one.specb --policy dynaspec --prompt "The cat" --max-tokens 8
+    --bundle one.specb --policy dynaspec --tree --prompt "The cat" --max-tokens 8
 # a chain's coverage from the recording alone, which keeps what the drafter's first pass was fed
 record c.trace --bundle one.specb --policy dynaspec --prompt "The cat" --max-tokens 30 --json
 covered=$(grep -o '"coverage":[0-9.]*' ../out)
@@ -48,7 +48,7 @@ cp ../json ../out
 prints \
     '{*"router":{"kind":"coral","rows_mean":*"recall":*"recall_oracle":*"recall_static":*"levels":\[*"loss":"argmax"*"loss_holdout":\[*"seconds_router":*}'
 accepts specrt-eval decode --target "$target" --draft "$sample/draft.safetensors" \
-    --bundle one.specb --policy coral --prompt "The cat" --max-tokens 8
+    --bundle one.specb --policy coral --tree --prompt "The cat" --max-tokens 8
 
 # What is learnt beyond how often clusters are meant: recall held out is
 # above that of shuffled labels. Not briefly: a sanitizer has seen both kinds of training.

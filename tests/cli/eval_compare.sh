@@ -17,7 +17,7 @@ microspec-paper *
 accept length * code * qa*% in loops *
 accepted at * 1.* 2.*microspec-paper is window:3072@mode=stream*
 * rows a pass *keeps *
-*plain*over whole requests (prompt *, answer * tokens)*4 turns, 32 tokens, *% of them in repetition loops \
+*plain*over whole requests (prompt *, answer * tokens)*4 turns, 32 tokens, *% of them in *\
 (period <= 64)*; 96 tokens compared with plain decoding: all equal"
 [ "$(grep -o "<svg[^>]*role=.img" page.html | wc -l)" = 4 ] || fail "expected four plots"
 grep -q "Speed, times plain decoding, by task" page.html || fail "no speed by task"

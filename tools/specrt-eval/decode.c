@@ -177,6 +177,7 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
     if (o->policies.n > 1 || (o->policies.n && strchr(o->policies.items[0], ',')))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected one, found more; compare takes several");
+    TRY(eval_choose_tree(o, false, err));
     TRY(models_open(o, (int)o->common.threads, &run->models, err));
     if (run->models.drafter)
         TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : "microspec",
@@ -206,6 +207,7 @@ int decode_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
+        EVAL_CHAIN(*o, "draft steps per cycle (3; of a tree 6)"),
         sl_cli_strings("policy", "SPEC", &o->policies, "which tokens may be drafted (microspec)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),

@@ -162,13 +162,14 @@ static bool policy_keeps(const char *text) {
 }
 
 static specrt_status open_recording(recording *r, specrt_error *err) {
-    const eval_options *o = &r->options;
+    eval_options *o = &r->options;
     if (!o->draft || !o->common.output)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "expected --draft FILE and -o FILE for the trace");
     if (o->policies.n > 1 || (o->policies.n && strchr(o->policies.items[0], ',')))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected one, since a trace is of one run");
+    TRY(eval_choose_tree(o, true, err));
     const char *policy = o->policies.n ? o->policies.items[0] : "full";
     int threads = (int)o->common.threads;
     r->n_lanes = policy_keeps(policy) ? 1 : threads < r->prompts->n ? threads : r->prompts->n;
@@ -281,6 +282,11 @@ int record_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
+        sl_cli_flag("tree", &o->tree,
+                    "draft EAGLE-2's tree, as by default: replay and plan can estimate only trees "
+                    "within the recorded one"),
+        EVAL_SHAPE(*o, "draft steps per cycle (6)", "branches per node; 1 drafts a chain (10)",
+                   "nodes that the target verifies, with the root (60; a chain: num-steps + 1)"),
         sl_cli_strings("policy", "SPEC", &o->policies, "which tokens may be drafted (full)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),

@@ -45,6 +45,7 @@ static specrt_status know_costs(comparison *c, specrt_error *err) {
 
 static specrt_status add_auto(comparison *c, contestant *k, specrt_session_params *params,
                               specrt_error *err) {
+    params->tree = c->options.auto_tree;
     TRY(auto_create(&c->costs, &params->tree, k->policy, &k->auto_draft, err));
     params->auto_draft = k->auto_draft;
     return SPECRT_STATUS_OK;
@@ -224,11 +225,12 @@ static specrt_status check_memory(comparison *c, specrt_error *err) {
 }
 
 static specrt_status compare(comparison *c, specrt_error *err) {
-    const eval_options *o = &c->options;
+    eval_options *o = &c->options;
     if (!o->draft || strcmp(o->draft, "none") == 0)
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
             "expected --draft FILE, an EAGLE head, an MTP module or a small GGUF");
+    TRY(eval_choose_tree(o, false, err));
     if (c->report) TRY(sl_out_check(c->report, o->common.force, err));
     TRY(check_memory(c, err));
     TRY(compare_align_check(c, err));
@@ -290,6 +292,7 @@ int compare_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
+        EVAL_CHAIN(*o, "draft steps per cycle (3; auto: at most 6; of a tree 6)"),
         COMPARE_POLICIES(c),
         EVAL_PROMPTS(*o),
         COMPARE_KEEPS(c),

@@ -260,6 +260,9 @@ int plan_main(int argc, char **argv) {
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
+        EVAL_SHAPE(*o, "try at most N draft steps per cycle (chains 8, trees 6)",
+                   "try only trees of N branches per node, 1, 4 or 10; 1: only chains (all three)",
+                   "try at most N nodes, with the root (60)"),
         sl_cli_strings("policy", "SPEC", &o->policies,
                        "repeat, or a comma list; full is always added (default: some twenty, if "
                        "the bundle has their sections)"),
@@ -288,7 +291,7 @@ int plan_main(int argc, char **argv) {
         "policies. Recommends a policy, --num-steps, --topk and --num-draft-tokens with the speed "
         "to expect, and says if plain decoding or the full vocabulary is faster. If prompts name "
         "tasks (domain, category or task), a policy is recommended by its worst task, so give "
-        "prompts that no list or sketch was made from. The tree's options are upper bounds.",
+        "prompts that no list or sketch was made from.",
         "specrt-eval plan --target FILE --draft FILE --prompts FILE...", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;

@@ -24,7 +24,9 @@ typedef struct eval_options {
     bool takes_auto;    /* as a policy */
     int64_t limit;      /* prompts of each file; 0: all */
     int64_t max_tokens, n_context;
-    int64_t num_steps, topk, num_draft_tokens;
+    int64_t num_steps, topk, num_draft_tokens; /* 0: not given, until eval_choose_tree() */
+    bool tree;                                 /* --tree */
+    specrt_tree_params auto_tree;              /* of eval_choose_tree(): the largest of auto */
     bool sampled_drafts;
     double draft_temperature;
     double temperature, top_p, min_p;
@@ -42,17 +44,21 @@ typedef struct eval_options {
     sl_cli_string("draft", "FILE", &(o).draft, \
      "EAGLE head or MTP module (safetensors, config.json beside it), or a GGUF: an MTP module, or a " \
      "small model"), \
-    sl_cli_string("bundle", "FILE", &(o).bundle, "bundle with the sections that the policies need"), \
-    sl_cli_int("num-steps", "N", &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, \
-     "draft steps per cycle (6)"), \
-    sl_cli_int("topk", "N", &(o).topk, 1, SPECRT_TREE_MAX_TOPK, \
-     "branches per node; 1 drafts a chain (10)"), \
-    sl_cli_int("num-draft-tokens", "N", &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, \
-     "nodes that the target verifies, with the root (60; a chain: num-steps + 1)"), \
+    sl_cli_string("bundle", "FILE", &(o).bundle, "bundle with the sections that the policies need")
+/* The shape of a verb's drafts; what the numbers mean is the verb's. */
+#define EVAL_SHAPE(o, steps, topk_help, nodes) \
+    sl_cli_int("num-steps", "N", &(o).num_steps, 1, SPECRT_TREE_MAX_STEPS, steps), \
+    sl_cli_int("topk", "N", &(o).topk, 1, SPECRT_TREE_MAX_TOPK, topk_help), \
+    sl_cli_int("num-draft-tokens", "N", &(o).num_draft_tokens, 2, SPECRT_TREE_MAX_NODES, nodes), \
     sl_cli_flag("sampled-drafts", &(o).sampled_drafts, \
      "sample a chain from the drafter's distribution; needs a temperature"), \
     sl_cli_real("draft-temperature", "X", &(o).draft_temperature, 0, 100, \
      "temperature of sampled drafts (the target's)")
+#define EVAL_CHAIN(o, steps) \
+    sl_cli_flag("tree", &(o).tree, \
+     "draft EAGLE-2's tree, 6 levels of 10 with 60 nodes, instead of a chain; slow on a CPU"), \
+    EVAL_SHAPE(o, steps, "branches per node; above 1 a tree (1; with --tree 10)", \
+     "nodes that the target verifies, with the root (num-steps + 1; a tree 60)")
 #define EVAL_PROMPTS(o) \
     sl_cli_heading("Prompts"), \
     sl_cli_strings("prompts", "FILE", &(o).prompts, \
@@ -106,6 +112,13 @@ bool models_ends(const eval_models *m, int32_t token);
 /* eval_tree() : a tree with the runtime's defaults for 0; on failure as it was asked for. */
 specrt_status eval_tree(const specrt_tree_params *asked, specrt_tree_params *out,
                         specrt_error *err);
+
+/* eval_choose_tree() : fill in the three numbers of the drafts' shape that were not given: a chain of 3
+ * drafted tokens; with --tree, or --topk above 1, EAGLE-2's tree. auto_tree is that shape too, but its chain
+ * has up to 6 tokens: `auto` drafts only as many as are worth their cost.
+ *   tree_by_default : as with --tree; where the options ask for a chain, it is as long as the tree is deep
+ * @return BAD_ARG for options that contradict each other, or a tree beyond the runtime's limits */
+specrt_status eval_choose_tree(eval_options *o, bool tree_by_default, specrt_error *err);
 
 /* eval_sampling() : the sampling that the options ask for, keyed by the number of a prompt, from 0, and of a
  * turn of its conversation. Equal prompts are answered differently, and all verbs answer a prompt alike. */

@@ -179,10 +179,7 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
         .submit = specrt_worker_submit,
         .submit_user = m->worker,
     };
-    if (o->sampled_drafts && p.tree.topk == 0) p.tree.topk = 1;
-    bool whole_chain = p.tree.topk == 1 && p.tree.num_draft_tokens == 0;
     eval_tree(&p.tree, &p.tree, NULL);
-    if (whole_chain) p.tree.num_draft_tokens = p.tree.num_steps + 1;
     return p;
 }
 
