@@ -1703,6 +1703,7 @@ SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_s
  *
  * FUNCTIONS, by task (prefix specrt_):
  *     decide what to run    ratio_outcome, outcome_name, advise, advice_text
+ *     know policies         policy_preset, policy_untried
  */
 #ifndef SPECRT_ADAPT_H
 #define SPECRT_ADAPT_H
@@ -1787,6 +1788,23 @@ SPECRT_API specrt_status specrt_advise(const specrt_way *ways, int32_t n, const 
  *   out : char [size], written, cut at its size and always terminated */
 SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *plain,
                                    const specrt_advice *advice, char *out, size_t size);
+
+/* ---- where nothing was measured ---- */
+
+/* specrt_policy_preset() : A preset by its number, in the order in which errors list them.
+ *   i : from 0
+ *   text : char [size], written: the policy that the name stands for; NULL: not wanted
+ *   size : of text
+ * @return the name, static; NULL: there are fewer. */
+SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size);
+
+/* specrt_policy_untried() : What to draft with before anything of the pair was measured: of the policies
+ * whose sections are there, the one that retained most of the accept length on published models
+ * (bench/results/held-out.md).
+ *   has_graph : whether the bundle has a section `cograph`
+ *   has_sketch : whether the bundle has a section `sketch`
+ * @return static text of a policy. */
+SPECRT_API const char *specrt_policy_untried(int has_graph, int has_sketch);
 
 #ifdef __cplusplus
 }
@@ -11173,7 +11191,31 @@ static const specrt__policy_preset specrt__policy_presets[] = {
     {"coral", SPECRT__POLICY_GROUP, 0, ""},
     {"coral-paper", SPECRT__POLICY_GROUP, 0, "@schedule=flat@beam=per_row@always=0"},
 };
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
+/* By [graph][sketch]. */
+static const char *const specrt__policy_untried[2][2] = {
+    {"microspec", "window+sketch:256"},
+    {"static:512+window+successor:256", "hybrid"},
+};
+#endif
 enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
+
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
+SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size) {
+    if (i < 0 || i >= SPECRT__POLICY_PRESETS) return NULL;
+    const specrt__policy_preset *preset = &specrt__policy_presets[i];
+    const char *kind = specrt__policy_kinds[preset->kind].name;
+    if (text && size && preset->size > 0)
+        snprintf(text, size, "%s:%d%s", kind, (int)preset->size, preset->rest);
+    else if (text && size)
+        snprintf(text, size, "%s%s", kind, preset->rest);
+    return preset->name;
+}
+
+SPECRT_API const char *specrt_policy_untried(int has_graph, int has_sketch) {
+    return specrt__policy_untried[has_graph != 0][has_sketch != 0];
+}
+#endif
 
 /* --- parsing --- */
 

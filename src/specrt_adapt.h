@@ -4,6 +4,7 @@
  *
  * FUNCTIONS, by task (prefix specrt_):
  *     decide what to run    ratio_outcome, outcome_name, advise, advice_text
+ *     know policies         policy_preset, policy_untried
  */
 #ifndef SPECRT_ADAPT_H
 #define SPECRT_ADAPT_H
@@ -90,6 +91,23 @@ SPECRT_API specrt_status specrt_advise(const specrt_way *ways, int32_t n, const 
  *   out : char [size], written, cut at its size and always terminated */
 SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *plain,
                                    const specrt_advice *advice, char *out, size_t size);
+
+/* ---- where nothing was measured ---- */
+
+/* specrt_policy_preset() : A preset by its number, in the order in which errors list them.
+ *   i : from 0
+ *   text : char [size], written: the policy that the name stands for; NULL: not wanted
+ *   size : of text
+ * @return the name, static; NULL: there are fewer. */
+SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size);
+
+/* specrt_policy_untried() : What to draft with before anything of the pair was measured: of the policies
+ * whose sections are there, the one that retained most of the accept length on published models
+ * (bench/results/held-out.md).
+ *   has_graph : whether the bundle has a section `cograph`
+ *   has_sketch : whether the bundle has a section `sketch`
+ * @return static text of a policy. */
+SPECRT_API const char *specrt_policy_untried(int has_graph, int has_sketch);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 /* policy_text.c : owns the text of a policy: its sources, presets and options, parsed and printed. Refuses
  * texts that are no policy. */
+#include "specrt_adapt.h"
 #include "decode/policy.h"
 #include "core/base.h"
 #include "sources/source.h"
@@ -70,7 +71,31 @@ static const specrt__policy_preset specrt__policy_presets[] = {
     {"coral", SPECRT__POLICY_GROUP, 0, ""},
     {"coral-paper", SPECRT__POLICY_GROUP, 0, "@schedule=flat@beam=per_row@always=0"},
 };
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
+/* By [graph][sketch]. */
+static const char *const specrt__policy_untried[2][2] = {
+    {"microspec", "window+sketch:256"},
+    {"static:512+window+successor:256", "hybrid"},
+};
+#endif
 enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
+
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
+SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size) {
+    if (i < 0 || i >= SPECRT__POLICY_PRESETS) return NULL;
+    const specrt__policy_preset *preset = &specrt__policy_presets[i];
+    const char *kind = specrt__policy_kinds[preset->kind].name;
+    if (text && size && preset->size > 0)
+        snprintf(text, size, "%s:%d%s", kind, (int)preset->size, preset->rest);
+    else if (text && size)
+        snprintf(text, size, "%s%s", kind, preset->rest);
+    return preset->name;
+}
+
+SPECRT_API const char *specrt_policy_untried(int has_graph, int has_sketch) {
+    return specrt__policy_untried[has_graph != 0][has_sketch != 0];
+}
+#endif
 
 /* --- parsing --- */
 

@@ -27,7 +27,7 @@ static const char *const optional[] = {
     "specrt_tree_create params",  "specrt_stock_create params",
     "specrt_align_create params", "specrt_align_gradient loss",
     "specrt_trace_check sha256",  "specrt_trace_writer_create user",
-    "specrt_advise ties",
+    "specrt_advise ties",         "specrt_policy_preset text",
 };
 
 static const char *const elsewhere[] = {"specrt_session_", "specrt_verifier_", "specrt_verify_",

@@ -1,4 +1,5 @@
 /* test_policy.c : texts of policies, what they resolve to, and what is refused. */
+#include "specrt_adapt.h"
 #include "specrt_tools.h"
 #include "sources/source.h"
 #include "decode/policy.h"
@@ -684,8 +685,37 @@ static void test_no_memory(void) {
     specrt_session_close(NULL);
 }
 
+/* Each preset by number is one that parses by name and by what it stands for; errors list the same ones. */
+static void test_presets(void) {
+    char text[256], cut[4];
+    const char *name;
+    specrt_error err, list;
+    int32_t n = 0;
+    CHECK_INT(specrt_policy_check("nothing", &list), SPECRT_STATUS_BAD_ARG);
+    for (; (name = specrt_policy_preset(n, text, sizeof text)) != NULL; n++) {
+        CHECK_HAS(list.msg, name);
+        CHECK_INT(specrt_policy_check(name, &err), SPECRT_STATUS_OK);
+        CHECK_INT(specrt_policy_check(text, &err), SPECRT_STATUS_OK);
+        if (strcmp(name, "hybrid") == 0) CHECK_STR(text, "window:3072+successor:256+sketch:256");
+        if (strcmp(name, "coral") == 0) CHECK_STR(text, "group");
+        CHECK_STR(specrt_policy_preset(n, cut, sizeof cut), name);
+        CHECK(strncmp(cut, text, 3) == 0 && cut[3] == 0);
+    }
+    CHECK_INT(n, 11);
+    CHECK(specrt_policy_preset(-1, text, sizeof text) == NULL);
+    for (int i = 0; i < 4; i++) {
+        const char *untried = specrt_policy_untried(i & 1, i & 2);
+        CHECK_INT(specrt_policy_check(untried, &err), SPECRT_STATUS_OK);
+        for (int k = 0; k < i; k++)
+            CHECK(strcmp(untried, specrt_policy_untried(k & 1, k & 2)) != 0);
+    }
+    CHECK_STR(specrt_policy_untried(0, 0), "microspec"); /* needs no bundle */
+    CHECK_STR(specrt_policy_untried(1, 1), "hybrid");
+}
+
 static const test_case cases[] = {
     {"good", "sizes, options and presets resolve to a canonical text and a bound", test_good},
+    {"presets", "presets by number, and what to draft with untried", test_presets},
     {"papers", "presets of papers beside ours", test_papers},
     {"bad", "errors name the position, what was expected and what was found", test_bad},
     {"names", "every name of every option is taken, and no other", test_names},

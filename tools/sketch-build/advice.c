@@ -1,6 +1,7 @@
 /* advice.c : what recorded states of published models say of such a sketch (bench/results/sketch.md, "How
  * many states"; published.md). */
 #include <inttypes.h>
+#include "specrt_adapt.h"
 #include "build.h"
 
 /* Where the accept lengths on published models are. */
@@ -23,11 +24,11 @@ void advice_say(const sketch_facts *f, char *out) {
         snprintf(out, ADVICE_MOST, "record states and give --trace before this drafts");
     else if (f->n_states < states_enough(f))
         snprintf(out, ADVICE_MOST,
-                 "--policy hybrid, with cograph-build's graph, once %" PRId32
+                 "--policy %s, with cograph-build's graph, once %" PRId32
                  " states chose the sketch's directions (" ADVICE_FIGURES ")",
-                 states_enough(f));
+                 specrt_policy_untried(1, 1), states_enough(f));
     else
         snprintf(out, ADVICE_MOST,
-                 "--policy hybrid, with cograph-build's graph; without it window+sketch:256 "
-                 "(" ADVICE_FIGURES ")");
+                 "--policy %s, with cograph-build's graph; without it %s (" ADVICE_FIGURES ")",
+                 specrt_policy_untried(1, 1), specrt_policy_untried(0, 1));
 }

@@ -1,4 +1,5 @@
 /* prepare_start.c : the command that starts an engine with what was prepared. */
+#include "specrt_adapt.h"
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,7 @@
 
 /* A policy that the bundle has the sections for, for engines that run our runtime. */
 static const char *policy_of(const prepare *p) {
-    if (prepare_wants(p, "graph") && prepare_wants(p, "sketch")) return "hybrid";
-    return prepare_wants(p, "graph") ? "static:512+window+successor:256" : "microspec";
+    return specrt_policy_untried(prepare_wants(p, "graph"), prepare_wants(p, "sketch"));
 }
 
 /* What `vllm serve --speculative-config` takes, owned. */

@@ -1,4 +1,5 @@
 /* report.c : the table on the terminal. */
+#include "specrt_adapt.h"
 #include "calibrate.h"
 
 #include <inttypes.h>
@@ -125,9 +126,9 @@ static void print_domains(const calibration *run, FILE *out) {
 
 void calibrate_advice(char *out) {
     snprintf(out, CALIBRATE_ADVICE,
-             "--policy hybrid, with cograph-build's graph and sketch-build's sketch, retains more "
-             "of the "
-             "accept length than a list alone (figures: bench/results/held-out.md)");
+             "--policy %s, with cograph-build's graph and sketch-build's sketch, retains more of "
+             "the accept length than a list alone (figures: bench/results/held-out.md)",
+             specrt_policy_untried(1, 1));
 }
 
 void calibrate_report_table(const calibration *run, FILE *out) {

@@ -41,15 +41,9 @@ static specrt_status add_if_there(plan *p, const char *text, specrt_error *err) 
 }
 
 static specrt_status add_defaults(plan *p, specrt_error *err) {
-    static const char *const others[] = {"static",
-                                         "microspec",
-                                         "static:2048+retrieve",
-                                         "static:512+window+successor:256",
-                                         "centroid",
-                                         "dynaspec",
-                                         "coral",
-                                         "sketch:128",
-                                         "hybrid"};
+    static const char *const others[] = {"static", "static:2048+retrieve", "centroid",
+                                         "static:512+window+successor:256", "sketch:128"};
+    const char *preset;
     specrt_head_desc head;
     char text[64];
     engine_drafter_head(p->models.drafter, &head);
@@ -68,6 +62,8 @@ static specrt_status add_defaults(plan *p, specrt_error *err) {
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         TRY(add_if_there(p, others[i], err));
+    for (int32_t i = 0; (preset = specrt_policy_preset(i, NULL, 0)) != NULL; i++)
+        if (!strstr(preset, "-paper")) TRY(add_if_there(p, preset, err));
     return SPECRT_STATUS_OK;
 }
 

@@ -1,6 +1,7 @@
 /* open.c : what a replay is made from, opened and checked against each other. Policies get a head
  * without content where none is given: which rows are members does not depend on what is in them, and
  * nothing is multiplied. */
+#include "specrt_adapt.h"
 #include <stdlib.h>
 #include <string.h>
 #include "base/io.h"
@@ -110,10 +111,13 @@ static specrt_status open_embedding(replay *r, specrt_error *err) {
 /* Whether a text names a source that reads the head's rows to choose by: without a model no policy of such a
  * text can be made, so the text has to say. */
 static bool reads_head(const char *text) {
-    static const char *const words[] = {"cluster",  "group", "centroid", "sketch",
-                                        "dynaspec", "coral", "hybrid"};
+    static const char *const words[] = {"cluster", "group", "centroid", "sketch"};
+    char meant[256];
+    const char *preset;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strstr(text, words[i])) return true;
+    for (int32_t i = 0; (preset = specrt_policy_preset(i, meant, sizeof meant)) != NULL; i++)
+        if (strstr(text, preset) && reads_head(meant)) return true;
     return false;
 }
 
