@@ -56,7 +56,8 @@ less() { # object, of a hundred parts of another's text, that other
         { echo "expected less than $2% of $(text_of "$3") bytes, found $(text_of "$1")"; return 1; }
 }
 parts() { # name, compiler with language and standard
-    local name=$1 cc=$2 part sections='specrt_(bundle_(cograph|clusters|sketch|hnsw)|cograph|hnsw)'
+    local name=$1 cc=$2 part tools='specrt_(trace|align|curve|costs|clock|timer|advi[cs]e|ratio)'
+    local sections='specrt_(bundle_(cograph|clusters|sketch|hnsw)|cograph|hnsw)'
     for part in "" SMALL TOOLS; do
         check "$name implementation $part" $cc $warn -Os -DSPECRT_WORKER ${part:+-DSPECRT_$part} \
             -c "$here/implementation.c" -o "$work/parts$part.o"
@@ -65,9 +66,9 @@ parts() { # name, compiler with language and standard
     done
     check "$name has tools" has_all_but "$work/partsTOOLS.o" '^$'
     check "$name has no tools" has_all_but "$work/parts.o" \
-        'specrt_(trace|align)_|specrt_hnsw_(nearest|scores|any_above)$'
+        "$tools|specrt_hnsw_(nearest|scores|any_above)$"
     check "$name small has no sections" has_all_but "$work/partsSMALL.o" \
-        "specrt_(trace|align)_|$sections"
+        "$tools|$sections"
     check "$name is smaller without tools" less "$work/parts.o" 97 "$work/partsTOOLS.o"
     check "$name small is smaller" less "$work/partsSMALL.o" 68 "$work/parts.o"
     check "$name small or tools" eval "! $cc -Iinclude -DSPECRT_SMALL -DSPECRT_TOOLS \
