@@ -46,7 +46,7 @@ LDLIBS   := $(LDFLAGS) $(SAN) $(shell pkg-config --libs $(PKGS)) -lm -lpthread
 
 # Who copies the single header has no other: so do the examples, the adapters, the benchmarks, and the test of
 # kernels, which compiles all of it.
-COPIES := $(patsubst %.c,$(BUILD)/%.o,$(wildcard examples/*.c adapters/*/*.c bench/*.c) tests/specrt/test_simd.c)
+COPIES := $(patsubst %.c,$(BUILD)/%.o,$(wildcard examples/*.c adapters/*/*.c bench/*.c tests/llama/*.c) tests/specrt/test_simd.c)
 $(COPIES): SEES := -Iinclude
 $(COPIES): include/specrt.h
 
@@ -211,8 +211,7 @@ $(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(call tools_of,$(1)) $(L
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST,$(t))))
 $(BUILD)/tests/test_sketch_build: LDLIBS += $(sketch-build_LIBS)
-# What of the adapter needs no llama.cpp.
-$(BUILD)/tests/test_llama_costs: $(patsubst %,$(BUILD)/adapters/llama/specrt_llama_%.o,costs cache clock)
+$(BUILD)/tests/test_llama_costs: $(BUILD)/adapters/llama/specrt_llama_costs.o # needs no llama.cpp
 
 # The CUDA file on the harness of tests/gpu, and its tests.
 HARNESS := $(patsubst %,$(BUILD)/tests/gpu/%.o,specrt_kernels harness runtime)

@@ -1702,6 +1702,10 @@ SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_s
  * SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
+ *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, costs_head
+ *     keep costs            costs_find, costs_path, costs_read, costs_write; as text: costs_text, costs_parse
+ *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
+ *                           _begin
  *     decide what to run    ratio_outcome, outcome_name, advise, advice_text
  *     know policies         policy_preset, policy_untried
  */
@@ -1715,6 +1719,225 @@ SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_s
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- costs: what passes of both models and products of the head take ----
+ * Models are callbacks, so that any engine can be measured, and tests can set the time. */
+
+enum {
+    SPECRT_CURVE_MAX_SIZES = 64,
+    SPECRT_COSTS_MAX_HEADS = 8, /* policies whose scoring was timed */
+    SPECRT_COSTS_TEXT = 256, /* bytes of a policy, of a machine's name, of a line about a clock */
+    SPECRT_COSTS_KEY = 512,
+    SPECRT_COSTS_PATH = 1024,
+    SPECRT_COSTS_LINE = 1536,  /* bytes of a line about costs */
+    SPECRT_COSTS_BYTES = 32768 /* of a file, its NUL included, at most */
+};
+
+/* Seconds by size. Zero-initialise it. */
+typedef struct specrt_curve {
+    int32_t n;
+    int32_t sizes[SPECRT_CURVE_MAX_SIZES]; /* [n], ascending */
+    double seconds[SPECRT_CURVE_MAX_SIZES];
+} specrt_curve;
+
+/* specrt_curve_add() : Adds a measured size, in any order; each once. A full curve stays as it is. */
+SPECRT_API void specrt_curve_add(specrt_curve *curve, int32_t size, double seconds);
+
+/* specrt_curve_make_monotone() : The nearest curve that never falls, by least squares (pool adjacent
+ * violators: Ayer et al. 1955). More work takes no less time; where it seems to, the clock was disturbed. */
+SPECRT_API void specrt_curve_make_monotone(specrt_curve *curve);
+
+/* specrt_curve_at() : Seconds of a size: linear between measured sizes and beyond them, proportional to a
+ * single one; below the least size never under a tenth of its seconds. An empty curve: 0. */
+SPECRT_API double specrt_curve_at(const specrt_curve *curve, int32_t size);
+
+/* Scoring one level of a draft by a policy. */
+typedef struct specrt_scoring {
+    char policy[SPECRT_COSTS_TEXT];
+    double seconds;
+} specrt_scoring;
+
+/* Zero-initialise it. */
+typedef struct specrt_costs {
+    char machine[SPECRT_COSTS_TEXT]; /* where it was measured: processor, how many there are */
+    char key[SPECRT_COSTS_KEY]; /* of models, threads, context and build: what costs depend on */
+    specrt_curve target;        /* a pass of the target, by tokens, with logits of all tokens */
+    specrt_curve draft;         /* a pass of the drafter, by tokens, without its LM head */
+    specrt_scoring heads[SPECRT_COSTS_MAX_HEADS];
+    int32_t n_heads;
+    int32_t changed; /* 1: since it was read from a file or written to one */
+    int32_t
+        disturbed; /* 1: the machine was too busy to tell: not to be kept, and proof of nothing */
+} specrt_costs;
+
+/* The models, for measuring. Each callback runs one pass of n tokens, removes them from the cache again, and
+ * writes what the pass took. It returns 0, or another value where the model failed. */
+typedef struct specrt_meter {
+    void *user;
+    int (*target)(void *user, int32_t n, double *seconds);
+    int (*draft)(void *user, int32_t n, double *seconds);
+} specrt_meter;
+
+/* specrt_costs_measure() : Times passes of both models; the shortest of 5 rounds counts, of more where a time
+ * cannot be: longer than a larger pass takes, or than passes that do the same work. Such a time is lowered in
+ * the end. No round begins after 1.2 seconds, and no size is added after 2.
+ *   most : tokens of the target's largest pass, from 1
+ *   out : written: machine and curves, changed, disturbed; the rest zero
+ * @return OK; HOST: a callback failed. */
+SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t most,
+                                              specrt_costs *out, specrt_error *err);
+
+/* What a policy's sessions are created from, borrowed. */
+typedef struct specrt_costs_drafts {
+    const specrt_bundle *bundle; /* NULL: none */
+    const specrt_head *head;
+    int64_t n_cols;               /* columns of the head */
+    specrt_policy_desc policy;    /* its text is not read */
+    specrt_session_params params; /* the tree of drafts; auto_draft is not read */
+} specrt_costs_drafts;
+
+/* specrt_costs_head() : Seconds of scoring a level by a policy: measured once, kept in costs.
+ * @return 0: the policy does not open with this bundle and head. */
+SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_drafts *drafts,
+                                    const char *policy);
+
+/* ---- costs in a file ----
+ * A few lines of text that end in a checksum:
+ *
+ *     specrt costs 1
+ *     machine Intel(R) Xeon(R) Platinum 8481C, 2 processors
+ *     key target ... threads 2, context 4096, ...
+ *     target 1 0.0672
+ *     draft 1 0.0113
+ *     head 0.00031 window:3072@...
+ *     sum 5f0c8d1a2b3e4f60
+ *
+ * Seconds follow sizes; a head's policy ends its line. */
+
+/* specrt_costs_text() : The text of costs.
+ *   out : char [SPECRT_COSTS_BYTES], written
+ * @return its bytes, without the NUL */
+SPECRT_API size_t specrt_costs_text(const specrt_costs *costs, char *out);
+
+/* specrt_costs_parse() : Costs from text [n]; curves become monotone.
+ *   name : of the file, for errors
+ *   key : whose costs are asked for, of this machine; NULL: any, of any machine
+ * @return OK; BAD_INPUT: damaged, or of another machine or key. Then *out is zero. */
+SPECRT_API specrt_status specrt_costs_parse(const char *text, size_t n, const char *name,
+                                            const char *key, specrt_costs *out, specrt_error *err);
+
+/* specrt_costs_read() : Costs from a file.
+ *   key : as in specrt_costs_parse()
+ * @return as specrt_costs_parse(); IO: the file cannot be opened. */
+SPECRT_API specrt_status specrt_costs_read(const char *path, const char *key, specrt_costs *out,
+                                           specrt_error *err);
+
+/* specrt_costs_write() : Replaces the file as a whole. Does nothing where costs are disturbed.
+ * @return OK; IO: the file could not be written, and is as it was. */
+SPECRT_API specrt_status specrt_costs_write(specrt_costs *costs, const char *path,
+                                            specrt_error *err);
+
+/* specrt_costs_path() : Where costs are kept: beside the bundle, or in specrt/ of the user's cache folder
+ * where there is no bundle or its folder cannot be written; created if needed.
+ *   bundle : its path; NULL: none
+ *   key : the name has a hash of it
+ *   out : char [SPECRT_COSTS_PATH], written; "": there is no such folder, so nothing is kept */
+SPECRT_API void specrt_costs_path(const char *bundle, const char *key, char *out);
+
+/* specrt_costs_find() : Costs from the file, else measured.
+ *   path : of specrt_costs_path(); "": there is no file
+ *   line : char [SPECRT_COSTS_LINE], written: where the costs are from, and why a file was not used
+ * @return as specrt_costs_measure() */
+SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t most,
+                                           const char *path, const char *key, specrt_costs *out,
+                                           char *line, specrt_error *err);
+
+/* ---- the clock: what cycles cost now ----
+ * A busy machine makes everything slower, which changes no choice (`slow`); what changes choices is the share
+ * of each figure beside it, learned apart. */
+
+/* A cycle of one sequence, or of several in one pass of the target. */
+typedef struct specrt_clock_cycle {
+    int32_t n_slots;       /* sequences in the target's pass */
+    int32_t n_tokens;      /* of that pass, drafts included */
+    int32_t n_passes;      /* of the drafter; 0: a plain cycle */
+    int32_t n_read;        /* tokens of the drafter's first pass */
+    int32_t n_scored;      /* levels that were scored, of all slots */
+    double target_seconds; /* all that is no drafting */
+    double draft_seconds, head_seconds;
+} specrt_clock_cycle;
+
+/* The figures as they are now: natural logs of ratios to the costs measured at the start. */
+typedef struct specrt_clock {
+    specrt_costs costs;
+    specrt_tree_params tree; /* as specrt_tree_get_params() returns it */
+    double head;             /* seconds of scoring a level, as measured at the start */
+    double slow;
+    double target[SPECRT_TREE_MAX_NODES + 1]; /* by tokens of a pass */
+    double draft, scoring;
+    double drift;                     /* of late, of cycles with a draft */
+    int32_t since_plain, since_draft; /* cycles since such a cycle was timed */
+    int32_t asked;                    /* plain cycles that are still to be timed */
+} specrt_clock;
+
+/* specrt_clock_init() : As measured at the start.
+ *   head : of specrt_costs_head() */
+SPECRT_API void specrt_clock_init(specrt_clock *clock, const specrt_costs *costs,
+                                  const specrt_tree_params *tree, double head);
+
+/* specrt_clock_see() : Learns from a cycle.
+ * @return 1: time a plain cycle next, because cycles with drafts take other times than expected, or none was
+ * plain for long; else 0 */
+SPECRT_API int specrt_clock_see(specrt_clock *clock, const specrt_clock_cycle *cycle);
+
+/* specrt_clock_table() : Costs and read of specrt_auto_desc, for one list, where n_slots sequences draft
+ * alike.
+ *   cycles : f64 [tree.num_steps + 1], written
+ *   read : written */
+SPECRT_API void specrt_clock_table(const specrt_clock *clock, int32_t n_slots, double *cycles,
+                                   double *read);
+
+/* specrt_clock_auto() : A controller by the clock's table.
+ *   keeps_chains : as in specrt_auto_desc; trees keep none
+ * @return as specrt_auto_create() */
+SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t keeps_chains,
+                                           specrt_auto **out, specrt_error *err);
+
+/* specrt_clock_hopeless() : Whether drafts of any length are slower than plain decoding even if 95% of
+ * drafted tokens are accepted, as those of a drafter slower than its target.
+ *   line : char [SPECRT_COSTS_TEXT], written where they are: why
+ * @return 1: they are; 0: they are not, or costs are disturbed */
+SPECRT_API int specrt_clock_hopeless(const specrt_clock *clock, char *line);
+
+/* specrt_clock_explain() : One line: whether drafts were made, what decided, and what came of it.
+ *   out : char [SPECRT_COSTS_TEXT], written */
+SPECRT_API void specrt_clock_explain(const specrt_clock *clock, const specrt_auto_stats *stats,
+                                     char *out);
+
+/* specrt_clock_seconds() : The system's monotonic clock. */
+SPECRT_API double specrt_clock_seconds(void);
+
+/* A host whose cycles are timed for a controller. Its address must not change. Zero-initialise it. */
+typedef struct specrt_timer {
+    specrt_host host; /* whose callbacks are timed */
+    specrt_clock clock;
+    specrt_auto *auto_draft;  /* borrowed */
+    int32_t keeps_chains;     /* as in specrt_auto_desc */
+    double (*now)(void);      /* seconds; monotonic; NULL: specrt_clock_seconds() */
+    specrt_clock_cycle cycle; /* that goes on; the timer's own, as all below */
+    double began;             /* when the last cycle ended; 0: none has */
+    double drafted;           /* when the drafter's last pass ended; 0: it was counted */
+    int32_t n_unread;         /* tokens that the drafter's next pass reads */
+} specrt_timer;
+
+/* specrt_timer_host() : The callbacks of timer->host, timed. Before it, the caller sets host, clock,
+ * auto_draft and keeps_chains.
+ *   out : written; valid as long as the timer */
+SPECRT_API void specrt_timer_host(specrt_timer *timer, specrt_host *out);
+
+/* specrt_timer_begin() : Another sequence follows; the time until its first cycle ends is not counted. A
+ * prompt that goes through the host's target_prefill does so by itself. */
+SPECRT_API void specrt_timer_begin(specrt_timer *timer);
 
 /* ---- the verdict: which policy, and is it faster than plain decoding? ----
  * A request counts whole: reading its prompt, and an answer of a named length. The worst task decides, for an
@@ -2552,10 +2775,20 @@ SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map);
 SPECRT__INTERNAL void specrt__os_yield(void);
 SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n);
 
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
+/* For costs: a clock that does not go back, in seconds; processors in use; whether files can be created in a
+ * folder; whether a folder is there, or was created; whether a file was replaced as a whole. */
+SPECRT__INTERNAL double specrt__os_seconds(void);
+SPECRT__INTERNAL long specrt__os_processors(void);
+SPECRT__INTERNAL bool specrt__os_can_write(const char *folder);
+SPECRT__INTERNAL bool specrt__os_make_folder(const char *path);
+SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n);
+#endif
+
 // >>os : src/core/os.c
 /* os.c : owns what is asked of the operating system: read-only mappings of regular files, large pages,
- * numbers that two threads share, a worker thread where asked for. Refuses folders, pipes and devices;
- * elsewhere than on POSIX it refuses paths altogether, and bundles are opened from memory. */
+ * the clock, files of costs, numbers that two threads share, a worker thread where asked for. Refuses to map
+ * folders, pipes and devices; elsewhere than on POSIX it maps nothing, and bundles are opened from memory. */
 
 #if defined(_WIN32)
 
@@ -2643,6 +2876,84 @@ SPECRT__INTERNAL void specrt__os_yield(void) {
     sched_yield();
 }
 
+#endif
+
+/* --- for costs --- */
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
+#include <time.h>
+#if defined(_WIN32)
+#include <direct.h>
+#include <errno.h>
+#include <io.h>
+#include <process.h>
+
+SPECRT__INTERNAL double specrt__os_seconds(void) {
+    struct timespec t;
+    timespec_get(&t, TIME_UTC); /* C11's; Microsoft's C has it in any mode */
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+SPECRT__INTERNAL long specrt__os_processors(void) {
+    const char *n = getenv("NUMBER_OF_PROCESSORS");
+    return n ? atol(n) : 1;
+}
+
+SPECRT__INTERNAL bool specrt__os_can_write(const char *folder) {
+    return _access(folder, 2) == 0;
+}
+
+SPECRT__INTERNAL bool specrt__os_make_folder(const char *path) {
+    return _mkdir(path) == 0 || errno == EEXIST;
+}
+
+static long specrt__os_process(void) {
+    return _getpid();
+}
+
+/* Here rename() replaces nothing. */
+static bool specrt__os_rename(const char *from, const char *to) {
+    remove(to);
+    return rename(from, to) == 0;
+}
+#else
+
+SPECRT__INTERNAL double specrt__os_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+SPECRT__INTERNAL long specrt__os_processors(void) {
+    return sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+SPECRT__INTERNAL bool specrt__os_can_write(const char *folder) {
+    return access(folder, W_OK) == 0;
+}
+
+SPECRT__INTERNAL bool specrt__os_make_folder(const char *path) {
+    return mkdir(path, 0777) == 0 || errno == EEXIST;
+}
+
+static long specrt__os_process(void) {
+    return (long)getpid();
+}
+
+static bool specrt__os_rename(const char *from, const char *to) {
+    return rename(from, to) == 0;
+}
+#endif
+
+SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n) {
+    char part[1100];
+    int length = snprintf(part, sizeof part, "%s.%ld.tmp", path, specrt__os_process());
+    FILE *f = length < (int)sizeof part ? fopen(part, "wb") : NULL;
+    if (!f) return false;
+    bool written = fwrite(bytes, 1, n, f) == n;
+    written = fclose(f) == 0 && written && specrt__os_rename(part, path);
+    if (!written) remove(part);
+    return written;
+}
 #endif
 
 #if defined(SPECRT_WORKER)
@@ -14855,6 +15166,835 @@ SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
     for (int64_t i = 0; i < batch->n * n_cols; i++)
         if (!isfinite(dh[i])) return SPECRT_STATUS_BAD_INPUT;
     return isfinite(sum) ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT;
+}
+
+// >>costs : src/adapt/costs.h
+/* costs.h : what measuring and files of costs share */
+
+/* The processor's name and how many there are. out: char [SPECRT_COSTS_TEXT] */
+SPECRT__INTERNAL void specrt__costs_machine(char *out);
+
+// >>costs : src/adapt/costs.c
+/* costs.c : what passes take on this machine: curves by size, how they are measured, and what scoring by a
+ * policy takes. Lowers times that cannot be, and says that the machine was too busy. */
+
+#define SPECRT__COSTS_ROUNDS_SECONDS 1.2 /* no round begins later */
+#define SPECRT__COSTS_MOST_SECONDS   2.0 /* no size of the first round follows */
+#define SPECRT__COSTS_DISTURBED      1.5 /* times what a pass can take: the machine did something else */
+
+enum {
+    SPECRT__COSTS_ROUNDS = 5,
+    SPECRT__COSTS_MOST_ROUNDS = 20,
+    SPECRT__COSTS_HEAD_ROUNDS = 3,
+    SPECRT__COSTS_WINDOW_TOKENS = 256,
+    SPECRT__COSTS_CACHE_BYTES = 16 << 20
+};
+
+/* --- curves --- */
+
+SPECRT_API void specrt_curve_add(specrt_curve *c, int32_t size, double seconds) {
+    int32_t i;
+    if (!c || c->n == SPECRT_CURVE_MAX_SIZES) return;
+    for (i = c->n++; i > 0 && c->sizes[i - 1] > size; i--) {
+        c->sizes[i] = c->sizes[i - 1];
+        c->seconds[i] = c->seconds[i - 1];
+    }
+    c->sizes[i] = size;
+    c->seconds[i] = seconds;
+}
+
+SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
+    double level[SPECRT_CURVE_MAX_SIZES];
+    int32_t size[SPECRT_CURVE_MAX_SIZES], n = 0, at = 0;
+    for (int32_t i = 0; c && i < c->n; i++) {
+        level[n] = c->seconds[i];
+        size[n++] = 1;
+        for (; n > 1 && level[n - 2] > level[n - 1]; n--) {
+            int32_t both = size[n - 2] + size[n - 1];
+            level[n - 2] = (level[n - 2] * size[n - 2] + level[n - 1] * size[n - 1]) / both;
+            size[n - 2] = both;
+        }
+    }
+    for (int32_t b = 0; b < n; b++)
+        for (int32_t k = 0; k < size[b]; k++) c->seconds[at++] = level[b];
+}
+
+SPECRT_API double specrt_curve_at(const specrt_curve *c, int32_t size) {
+    int32_t i = 1;
+    if (!c || c->n == 0) return 0;
+    double least = 0.1 * c->seconds[0], slope = c->seconds[0] / c->sizes[0];
+    double seconds = slope * size;
+    if (c->n > 1) {
+        while (i + 1 < c->n && c->sizes[i] < size) i++;
+        slope = (c->seconds[i] - c->seconds[i - 1]) / (c->sizes[i] - c->sizes[i - 1]);
+        seconds = c->seconds[i] + slope * (size - c->sizes[i]);
+    }
+    return seconds > least ? seconds : least;
+}
+
+/* --- passes --- */
+
+/* Sizes below `most`, and that. */
+static void specrt__costs_sizes(specrt_curve *c, int32_t most) {
+    static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+    const int32_t n = (int32_t)(sizeof sizes / sizeof *sizes);
+    for (int32_t i = 0; i < n && sizes[i] < most; i++) specrt_curve_add(c, sizes[i], 0);
+    if (most <= sizes[n - 1]) specrt_curve_add(c, most, 0);
+}
+
+/* One pass of each size. The first round may end early; then the curve has fewer sizes. */
+static int specrt__costs_time(void *user, int (*pass)(void *, int32_t, double *), specrt_curve *c,
+                              bool first, double began) {
+    for (int32_t i = 0; i < c->n; i++) {
+        double seconds = 0;
+        if (first && i > 1 && specrt__os_seconds() - began > SPECRT__COSTS_MOST_SECONDS) c->n = i;
+        if (i == c->n) return 0;
+        int code = pass(user, c->sizes[i], &seconds);
+        if (code != 0) return code;
+        if (first || seconds < c->seconds[i]) c->seconds[i] = seconds;
+    }
+    return 0;
+}
+
+/* A pass takes no longer than a larger one, and no longer than passes of fewer tokens that do its work.
+ * @return whether one did, by more than noise */
+static bool specrt__costs_lower(specrt_curve *c) {
+    bool disturbed = false;
+    for (int32_t i = c->n - 2; i >= 0; i--)
+        if (c->seconds[i] > SPECRT__COSTS_DISTURBED * c->seconds[i + 1])
+            c->seconds[i] = c->seconds[i + 1], disturbed = true;
+    for (int32_t i = 1; i < c->n; i++) {
+        double most = c->seconds[i - 1] * c->sizes[i] / c->sizes[i - 1];
+        if (c->seconds[i] > SPECRT__COSTS_DISTURBED * most) c->seconds[i] = most, disturbed = true;
+    }
+    specrt_curve_make_monotone(c);
+    return disturbed;
+}
+
+/* The same of both. */
+static bool specrt__costs_disturbed(specrt_curve *target, specrt_curve *draft) {
+    bool is = specrt__costs_lower(target);
+    return specrt__costs_lower(draft) || is;
+}
+
+static int specrt__costs_rounds(const specrt_meter *m, specrt_costs *c) {
+    double began = specrt__os_seconds(), unused;
+    int code = m->target(m->user, 1, &unused); /* reads the weights from disk, if need be */
+    if (code == 0) code = m->draft(m->user, 1, &unused);
+    for (int round = 0; round < SPECRT__COSTS_MOST_ROUNDS && code == 0; round++) {
+        if (round > 0 && specrt__os_seconds() - began > SPECRT__COSTS_ROUNDS_SECONDS) break;
+        specrt_curve target = c->target, draft = c->draft;
+        if (round >= SPECRT__COSTS_ROUNDS && !specrt__costs_disturbed(&target, &draft)) break;
+        code = specrt__costs_time(m->user, m->draft, &c->draft, round == 0, began);
+        if (code == 0) code = specrt__costs_time(m->user, m->target, &c->target, round == 0, began);
+    }
+    return code;
+}
+
+SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t most,
+                                              specrt_costs *out, specrt_error *err) {
+    SPECRT__NEED(meter);
+    SPECRT__NEED(out);
+    SPECRT__CLEAR(out, 1);
+    if (most < 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "costs: most: expected 1 token or more, found %d", (int)most);
+    specrt__costs_machine(out->machine);
+    specrt__costs_sizes(&out->target, most);
+    specrt_curve_add(&out->draft, 1, 0);
+    specrt_curve_add(&out->draft, 8, 0);
+    int code = specrt__costs_rounds(meter, out);
+    if (code != 0) {
+        SPECRT__CLEAR(out, 1);
+        return specrt_error_set(err, SPECRT_STATUS_HOST,
+                                "costs: expected passes of both models, found that one failed with "
+                                "%d",
+                                code);
+    }
+    out->changed = 1;
+    out->disturbed = specrt__costs_disturbed(&out->target, &out->draft);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- the head --- */
+
+/* The models' passes come between products, so rows are not in the processor's cache. */
+static void specrt__costs_fill_cache(void) {
+    char *bytes = (char *)malloc(SPECRT__COSTS_CACHE_BYTES);
+    if (!bytes) return;
+    memset(bytes, 1, SPECRT__COSTS_CACHE_BYTES);
+    (void)*(volatile char *)bytes; /* so that no compiler leaves it out */
+    free(bytes);
+}
+
+/* A prompt that fills every window: SPECRT__COSTS_WINDOW_TOKENS tokens, each with other ones. */
+static specrt_status specrt__costs_read_prompt(specrt_session *s, int32_t n_vocab) {
+    static const int32_t k = SPECRT_LOGITS_MAX_K;
+    int32_t tokens[SPECRT__COSTS_WINDOW_TOKENS],
+        best[SPECRT__COSTS_WINDOW_TOKENS * SPECRT_LOGITS_MAX_K];
+    for (int32_t i = 0; i < SPECRT__COSTS_WINDOW_TOKENS * k; i++)
+        best[i] = (int32_t)(i * 31LL % n_vocab);
+    for (int32_t i = 0; i < SPECRT__COSTS_WINDOW_TOKENS; i++) tokens[i] = best[i * k];
+    specrt_target_rows rows;
+    memset(&rows, 0, sizeof rows);
+    rows.ids = best;
+    rows.k = k;
+    specrt_status status = specrt_session_begin(s, NULL);
+    if (status == SPECRT_STATUS_OK)
+        status = specrt_session_prefill(s, tokens, SPECRT__COSTS_WINDOW_TOKENS, &rows);
+    return status == SPECRT_STATUS_OK ? specrt_session_start(s, tokens[0]) : status;
+}
+
+/* All levels of a draft. @return seconds a level; 0: an error */
+static double specrt__costs_time_levels(specrt_session *s, const float *hidden, int32_t num_steps) {
+    specrt_beam beam;
+    double sum = 0;
+    int32_t n = 0;
+    if (specrt_session_get_beam(s, &beam) != SPECRT_STATUS_OK) return 0;
+    for (; n < num_steps && beam.n > 0; n++) {
+        specrt__costs_fill_cache();
+        double began = specrt__os_seconds();
+        if (specrt_session_expand(s, hidden, hidden, beam.n, &beam) != SPECRT_STATUS_OK) return 0;
+        sum += specrt__os_seconds() - began;
+    }
+    return n > 0 ? sum / n : 0;
+}
+
+static double specrt__costs_time_session(specrt_session *s, const specrt_costs_drafts *d) {
+    size_t n = SPECRT_TREE_MAX_TOPK * (size_t)d->n_cols;
+    double least = 0;
+    float *hidden = (float *)malloc(n * sizeof *hidden);
+    for (size_t i = 0; hidden && i < n; i++) hidden[i] = (float)(i * 2654435761u % 2001) / 1000 - 1;
+    for (int round = 0; hidden && round < SPECRT__COSTS_HEAD_ROUNDS; round++) {
+        double seconds = 0;
+        if (specrt__costs_read_prompt(s, d->policy.n_vocab) == SPECRT_STATUS_OK)
+            seconds = specrt__costs_time_levels(s, hidden, d->params.tree.num_steps);
+        if (seconds > 0 && (least == 0 || seconds < least)) least = seconds;
+    }
+    free(hidden);
+    return least;
+}
+
+static double specrt__costs_time_head(const specrt_costs_drafts *d, const char *text) {
+    specrt_policy_desc desc = d->policy;
+    specrt_session_params params = d->params;
+    specrt_policy *policy = NULL;
+    specrt_session *session = NULL;
+    specrt_error err;
+    double seconds = 0;
+    desc.text = text;
+    params.auto_draft = NULL;
+    if (specrt_policy_create(d->bundle, d->head, &desc, &policy, &err) == SPECRT_STATUS_OK &&
+        specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK)
+        seconds = specrt__costs_time_session(session, d);
+    specrt_session_close(session);
+    specrt_policy_close(policy);
+    return seconds;
+}
+
+SPECRT_API double specrt_costs_head(specrt_costs *c, const specrt_costs_drafts *d,
+                                    const char *policy) {
+    if (!c || !d || !policy) return 0;
+    for (int32_t i = 0; i < c->n_heads; i++)
+        if (strcmp(c->heads[i].policy, policy) == 0) return c->heads[i].seconds;
+    double seconds = specrt__costs_time_head(d, policy);
+    size_t n = strlen(policy);
+    if (seconds > 0 && n < SPECRT_COSTS_TEXT && c->n_heads < SPECRT_COSTS_MAX_HEADS) {
+        memcpy(c->heads[c->n_heads].policy, policy, n + 1);
+        c->heads[c->n_heads++].seconds = seconds;
+        c->changed = 1;
+    }
+    return seconds;
+}
+
+// >>costs_file : src/adapt/costs_file.c
+/* costs_file.c : owns the file of costs, its text and where it is kept. Refuses damaged files, and those of
+ * another machine or key. */
+
+static const char specrt__costs_first_line[] = "specrt costs 1\n";
+
+enum { SPECRT__COSTS_HASH = 16 }; /* hexadecimal digits */
+
+/* The first digits of a digest. out: char [SPECRT__COSTS_HASH + 1] */
+static void specrt__costs_hash(const char *bytes, size_t n, char *out) {
+    uint8_t digest[32];
+    specrt_sha256 sha;
+    specrt_sha256_init(&sha);
+    specrt_sha256_update(&sha, bytes, n);
+    specrt_sha256_final(&sha, digest);
+    for (int i = 0; i < SPECRT__COSTS_HASH / 2; i++) snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* --- where --- */
+
+SPECRT__INTERNAL void specrt__costs_machine(char *out) {
+    char line[SPECRT_COSTS_TEXT], name[128] = "unknown processor";
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "model name : %127[^\n]", name) == 1 ||
+            sscanf(line, "CPU part : %127[^\n]", name) == 1)
+            break;
+    if (f) fclose(f);
+    snprintf(out, SPECRT_COSTS_TEXT, "%s, %ld processors", name, specrt__os_processors());
+}
+
+static bool specrt__costs_fits(int n) {
+    return n > 0 && n < SPECRT_COSTS_PATH;
+}
+
+static bool specrt__costs_beside(const char *bundle, const char *hash, char *out) {
+    const char *slash = strrchr(bundle, '/');
+    char folder[SPECRT_COSTS_PATH] = ".";
+    if (slash && !specrt__costs_fits(
+                     snprintf(folder, sizeof folder, "%.*s", (int)(slash - bundle) + 1, bundle)))
+        return false;
+    return specrt__os_can_write(folder) &&
+           specrt__costs_fits(snprintf(out, SPECRT_COSTS_PATH, "%s.%s.costs", bundle, hash));
+}
+
+static bool specrt__costs_in_cache(const char *hash, char *out) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char folder[SPECRT_COSTS_PATH];
+    bool given = cache && cache[0];
+    if (!given && !(home && home[0])) return false;
+    if (!specrt__costs_fits(given ? snprintf(folder, sizeof folder, "%s", cache)
+                                  : snprintf(folder, sizeof folder, "%s/.cache", home)) ||
+        !specrt__os_make_folder(folder) ||
+        !specrt__costs_fits(snprintf(out, SPECRT_COSTS_PATH, "%s/specrt", folder)) ||
+        !specrt__os_make_folder(out))
+        return false;
+    return specrt__costs_fits(snprintf(out, SPECRT_COSTS_PATH, "%s/specrt/%s.costs", folder, hash));
+}
+
+SPECRT_API void specrt_costs_path(const char *bundle, const char *key, char *out) {
+    char hash[SPECRT__COSTS_HASH + 1];
+    if (!key || !out) return;
+    specrt__costs_hash(key, strlen(key), hash);
+    if (!(bundle && specrt__costs_beside(bundle, hash, out)) && !specrt__costs_in_cache(hash, out))
+        out[0] = '\0';
+}
+
+/* --- reading --- */
+
+/* Zero-initialise it. */
+typedef struct specrt__costs_reader {
+    const char *at, *end;
+    int n; /* lines read */
+    char line[SPECRT_COSTS_LINE];
+} specrt__costs_reader;
+
+/* @return whether there was a line that fits */
+static bool specrt__costs_next(specrt__costs_reader *r) {
+    const char *end = (const char *)memchr(r->at, '\n', (size_t)(r->end - r->at));
+    if (!end || end - r->at >= SPECRT_COSTS_LINE) return false;
+    size_t n = (size_t)(end - r->at);
+    memcpy(r->line, r->at, n);
+    r->line[n] = '\0';
+    r->at = end + 1;
+    r->n++;
+    return true;
+}
+
+/* The next line is "NAME VALUE", and VALUE fits in out, char [size]. */
+static bool specrt__costs_value(specrt__costs_reader *r, const char *name, char *out, size_t size) {
+    size_t n = strlen(name);
+    if (!specrt__costs_next(r) || strncmp(r->line, name, n) != 0 || r->line[n] != ' ') return false;
+    int written = snprintf(out, size, "%s", r->line + n + 1);
+    return written >= 0 && (size_t)written < size;
+}
+
+static bool specrt__costs_is_time(double seconds) {
+    return seconds > 0 && seconds < 1e6;
+}
+
+static bool specrt__costs_take_point(specrt_curve *c, long size, double seconds) {
+    if (c->n == SPECRT_CURVE_MAX_SIZES || size < 1 || size > 1 << 20 ||
+        !specrt__costs_is_time(seconds) || (c->n > 0 && size <= c->sizes[c->n - 1]))
+        return false;
+    specrt_curve_add(c, (int32_t)size, seconds);
+    return true;
+}
+
+static bool specrt__costs_take_head(specrt_costs *c, double seconds, const char *policy) {
+    size_t n = strlen(policy);
+    if (c->n_heads == SPECRT_COSTS_MAX_HEADS || n >= SPECRT_COSTS_TEXT ||
+        !specrt__costs_is_time(seconds))
+        return false;
+    memcpy(c->heads[c->n_heads].policy, policy, n + 1);
+    c->heads[c->n_heads++].seconds = seconds;
+    return true;
+}
+
+static bool specrt__costs_take_line(specrt_costs *c, const char *line) {
+    long size;
+    double seconds;
+    int at = 0;
+    if (sscanf(line, "target %ld %lf", &size, &seconds) == 2)
+        return specrt__costs_take_point(&c->target, size, seconds);
+    if (sscanf(line, "draft %ld %lf", &size, &seconds) == 2)
+        return specrt__costs_take_point(&c->draft, size, seconds);
+    if (sscanf(line, "head %lf %n", &seconds, &at) == 1 && at > 0)
+        return specrt__costs_take_head(c, seconds, line + at);
+    return false;
+}
+
+/* Whether text ends in the checksum of the lines before it, which *n then is the end of. */
+static bool specrt__costs_is_whole(const char *text, size_t *n) {
+    const size_t last = 4 + SPECRT__COSTS_HASH + 1; /* "sum HASH\n" */
+    char sum[4 + SPECRT__COSTS_HASH + 2] = "sum ";
+    if (*n < last) return false;
+    specrt__costs_hash(text, *n - last, sum + 4);
+    sum[last - 1] = '\n';
+    *n -= last;
+    return memcmp(text + *n, sum, last) == 0 && !memchr(text, 0, *n);
+}
+
+static specrt_status specrt__costs_take_lines(specrt__costs_reader *r, const char *name,
+                                              specrt_costs *out, specrt_error *err) {
+    bool fits = specrt__costs_value(r, "machine", out->machine, sizeof out->machine) &&
+                specrt__costs_value(r, "key", out->key, sizeof out->key);
+    while (fits && r->at < r->end)
+        fits = specrt__costs_next(r) && specrt__costs_take_line(out, r->line);
+    if (!fits)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: line %d: expected machine, key, then sizes that ascend with "
+                                "seconds above 0, found %.60s",
+                                name, r->n, r->line);
+    if (out->target.n == 0 || out->draft.n == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected times of target and draft, found %d and %d", name,
+                                (int)out->target.n, (int)out->draft.n);
+    specrt_curve_make_monotone(&out->target);
+    specrt_curve_make_monotone(&out->draft);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__costs_check_key(const specrt_costs *c, const char *name,
+                                             const char *key, specrt_error *err) {
+    char machine[SPECRT_COSTS_TEXT];
+    if (!key) return SPECRT_STATUS_OK;
+    specrt__costs_machine(machine);
+    if (strcmp(c->machine, machine) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: machine: expected %s, found %.100s", name, machine,
+                                c->machine);
+    if (strcmp(c->key, key) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: key: expected these models and settings, found others", name);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__costs_take_all(const char *text, size_t n, const char *name,
+                                            const char *key, specrt_costs *out, specrt_error *err) {
+    const size_t first = sizeof specrt__costs_first_line - 1;
+    specrt__costs_reader r;
+    SPECRT__CLEAR(&r, 1);
+    if (n < first || memcmp(text, specrt__costs_first_line, first) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected the first line `specrt costs 1`, found another",
+                                name);
+    if (!specrt__costs_is_whole(text, &n))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: sum: expected the checksum of its lines at the end, found "
+                                "another: the file is damaged",
+                                name);
+    r.at = text + first;
+    r.end = text + n;
+    r.n = 1;
+    SPECRT__TRY(specrt__costs_take_lines(&r, name, out, err));
+    return specrt__costs_check_key(out, name, key, err);
+}
+
+SPECRT_API specrt_status specrt_costs_parse(const char *text, size_t n, const char *name,
+                                            const char *key, specrt_costs *out, specrt_error *err) {
+    SPECRT__NEED(text);
+    SPECRT__NEED(name);
+    SPECRT__NEED(out);
+    SPECRT__CLEAR(out, 1);
+    specrt_status status = specrt__costs_take_all(text, n, name, key, out, err);
+    if (status != SPECRT_STATUS_OK) SPECRT__CLEAR(out, 1);
+    return status;
+}
+
+SPECRT_API specrt_status specrt_costs_read(const char *path, const char *key, specrt_costs *out,
+                                           specrt_error *err) {
+    char text[SPECRT_COSTS_BYTES];
+    SPECRT__NEED(path);
+    SPECRT__NEED(out);
+    SPECRT__CLEAR(out, 1);
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: expected a file of costs, found none that opens", path);
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    return specrt_costs_parse(text, n, path, key, out, err);
+}
+
+/* --- or measuring --- */
+
+SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t most,
+                                           const char *path, const char *key, specrt_costs *out,
+                                           char *line, specrt_error *err) {
+    specrt_error why;
+    SPECRT__NEED(meter);
+    SPECRT__NEED(path);
+    SPECRT__NEED(key);
+    SPECRT__NEED(out);
+    SPECRT__NEED(line);
+    specrt_status found = path[0] ? specrt_costs_read(path, key, out, &why) : SPECRT_STATUS_IO;
+    if (found == SPECRT_STATUS_OK) {
+        snprintf(line, SPECRT_COSTS_LINE, "costs: read from %s", path);
+        return found;
+    }
+    double began = specrt__os_seconds();
+    SPECRT__TRY(specrt_costs_measure(meter, most, out, err));
+    double seconds = specrt__os_seconds() - began;
+    snprintf(out->key, sizeof out->key, "%s", key);
+    const char *busy = out->disturbed ? " on a busy machine, not kept" : "";
+    if (found != SPECRT_STATUS_IO)
+        snprintf(line, SPECRT_COSTS_LINE, "costs: %s; measured again in %.1f s%s", why.msg, seconds,
+                 busy);
+    else
+        snprintf(line, SPECRT_COSTS_LINE, "costs: measured in %.1f s%s%s", seconds,
+                 out->disturbed ? busy : ", kept in ",
+                 out->disturbed ? ""
+                 : path[0]      ? path
+                                : "no file: there is no cache folder");
+    return SPECRT_STATUS_OK;
+}
+
+/* --- writing --- */
+
+/* A text of n bytes that grows; all that costs hold fits in SPECRT_COSTS_BYTES. */
+typedef struct specrt__costs_writer {
+    char *text;
+    size_t n;
+} specrt__costs_writer;
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+static void
+specrt__costs_put(specrt__costs_writer *w, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(w->text + w->n, SPECRT_COSTS_BYTES - w->n, format, args);
+    va_end(args);
+    if (n > 0 && (size_t)n < SPECRT_COSTS_BYTES - w->n) w->n += (size_t)n;
+}
+
+static void specrt__costs_put_curve(specrt__costs_writer *w, const char *name,
+                                    const specrt_curve *c) {
+    for (int32_t i = 0; i < c->n; i++)
+        specrt__costs_put(w, "%s %d %.9g\n", name, (int)c->sizes[i], c->seconds[i]);
+}
+
+SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
+    char hash[SPECRT__COSTS_HASH + 1];
+    specrt__costs_writer w = {out, 0};
+    if (!c || !out) return 0;
+    specrt__costs_put(&w, "%smachine %s\nkey %s\n", specrt__costs_first_line, c->machine, c->key);
+    specrt__costs_put_curve(&w, "target", &c->target);
+    specrt__costs_put_curve(&w, "draft", &c->draft);
+    for (int32_t i = 0; i < c->n_heads; i++)
+        specrt__costs_put(&w, "head %.9g %s\n", c->heads[i].seconds, c->heads[i].policy);
+    specrt__costs_hash(out, w.n, hash);
+    specrt__costs_put(&w, "sum %s\n", hash);
+    return w.n;
+}
+
+SPECRT_API specrt_status specrt_costs_write(specrt_costs *costs, const char *path,
+                                            specrt_error *err) {
+    char text[SPECRT_COSTS_BYTES];
+    SPECRT__NEED(costs);
+    SPECRT__NEED(path);
+    if (costs->disturbed) return SPECRT_STATUS_OK;
+    if (!specrt__os_replace(path, text, specrt_costs_text(costs, text)))
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: expected a file that can be written, found none", path);
+    costs->changed = 0;
+    return SPECRT_STATUS_OK;
+}
+
+// >>clock : src/adapt/clock.c
+/* clock.c : what cycles cost now, from the clock of cycles. Refuses nothing that it can count. */
+
+#include <math.h>
+
+/* A figure moves by 1/8 of what it was off by, and faster the longer it was not seen. */
+#define SPECRT__CLOCK_LEAST_WEIGHT (1.0 / 8)
+#define SPECRT__CLOCK_MOST_WEIGHT  0.5
+#define SPECRT__CLOCK_MOST_OFF                                                                     \
+    0.7 /* natural log: a pass that took twice as long or more counts as twice */
+#define SPECRT__CLOCK_MOST_RIGHT 0.95 /* of drafted tokens, that may be accepted */
+#define SPECRT__CLOCK_MOST_DRIFT 0.1  /* beyond which plain cycles are timed */
+
+enum { SPECRT__CLOCK_AGE = 128, SPECRT__CLOCK_KNOWN = 8, SPECRT__CLOCK_ASKED = 3 };
+
+SPECRT_API void specrt_clock_init(specrt_clock *c, const specrt_costs *costs,
+                                  const specrt_tree_params *tree, double head) {
+    if (!c || !costs || !tree) return;
+    memset(c, 0, sizeof *c);
+    c->costs = *costs;
+    c->tree = *tree;
+    c->head = head;
+}
+
+/* ---- the figures now ------------------------------------------------------------------------- */
+
+static double specrt__clock_target_at(const specrt_clock *c, int32_t n) {
+    int32_t i = n < SPECRT_TREE_MAX_NODES ? n : SPECRT_TREE_MAX_NODES;
+    return specrt_curve_at(&c->costs.target, n) * exp(c->slow + c->target[i]);
+}
+
+static double specrt__clock_draft_at(const specrt_clock *c, int32_t n) {
+    return specrt_curve_at(&c->costs.draft, n) * exp(c->slow + c->draft);
+}
+
+static double specrt__clock_head_at(const specrt_clock *c) {
+    return c->head * exp(c->slow + c->scoring);
+}
+
+static double specrt__clock_read_at(const specrt_clock *c) {
+    double more = (specrt__clock_draft_at(c, 8) - specrt__clock_draft_at(c, 1)) / 7;
+    return more > 0 ? more : 0;
+}
+
+/* Nodes of a draft of n levels. */
+static int32_t specrt__clock_nodes_of(const specrt_tree_params *t, int32_t n) {
+    int32_t all = t->topk + (n - 1) * t->topk * t->topk + 1;
+    if (t->topk == 1) return n + 1;
+    return all < t->num_draft_tokens ? all : t->num_draft_tokens;
+}
+
+/* Seconds of drafting n levels in each of so many slots. */
+static double specrt__clock_drafts_at(const specrt_clock *c, int32_t n_slots, int32_t n) {
+    return specrt__clock_draft_at(c, n_slots) +
+           (n - 1) * specrt__clock_draft_at(c, n_slots * c->tree.topk) +
+           n * n_slots * specrt__clock_head_at(c);
+}
+
+SPECRT_API void specrt_clock_table(const specrt_clock *c, int32_t n_slots, double *cycles,
+                                   double *read) {
+    if (!c || !cycles || !read) return;
+    cycles[0] = specrt__clock_target_at(c, n_slots);
+    for (int32_t n = 1; n <= c->tree.num_steps; n++)
+        cycles[n] = specrt__clock_drafts_at(c, n_slots, n) +
+                    specrt__clock_target_at(c, n_slots * specrt__clock_nodes_of(&c->tree, n));
+    *read = n_slots * specrt__clock_read_at(c);
+}
+
+SPECRT_API int specrt_clock_hopeless(const specrt_clock *c, char *line) {
+    double cycles[SPECRT_TREE_MAX_STEPS + 1], read, tokens = 1, reached = 1;
+    if (!c || !line || c->costs.disturbed) return 0;
+    specrt_clock_table(c, 1, cycles, &read);
+    for (int32_t n = 1; n <= c->tree.num_steps; n++) {
+        reached *= SPECRT__CLOCK_MOST_RIGHT;
+        tokens += reached;
+        if (tokens * cycles[0] > cycles[n]) return 0;
+    }
+    int32_t n = c->tree.num_steps < 3 ? c->tree.num_steps : 3;
+    snprintf(
+        line, SPECRT_COSTS_TEXT,
+        "drafting off: a pass of %d tokens costs %.2f passes here, its draft %.2f; too slow even "
+        "if %.0f%% of drafted tokens are accepted",
+        (int)specrt__clock_nodes_of(&c->tree, n),
+        specrt__clock_target_at(c, specrt__clock_nodes_of(&c->tree, n)) / cycles[0],
+        specrt__clock_drafts_at(c, 1, n) / cycles[0], 100 * SPECRT__CLOCK_MOST_RIGHT);
+    return 1;
+}
+
+SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t keeps_chains,
+                                           specrt_auto **out, specrt_error *err) {
+    double cycles[SPECRT_TREE_MAX_STEPS + 1], read;
+    specrt_auto_desc desc;
+    SPECRT__NEED(clock);
+    SPECRT__NEED(out);
+    specrt_clock_table(clock, 1, cycles, &read);
+    memset(&desc, 0, sizeof desc);
+    desc.num_steps = clock->tree.num_steps;
+    desc.n_lists = 1;
+    desc.costs = cycles;
+    desc.read = read;
+    desc.keeps_chains = keeps_chains && clock->tree.topk == 1;
+    return specrt_auto_create(&desc, NULL, out, err);
+}
+
+/* ---- learning -------------------------------------------------------------------------------- */
+
+/* How far a time is from what was expected. */
+static double specrt__clock_off_by(double seconds, double expected) {
+    if (!(seconds > 0 && expected > 0)) return 0;
+    double off = log(seconds / expected);
+    return off > SPECRT__CLOCK_MOST_OFF    ? SPECRT__CLOCK_MOST_OFF
+           : off < -SPECRT__CLOCK_MOST_OFF ? -SPECRT__CLOCK_MOST_OFF
+                                           : off;
+}
+
+static double specrt__clock_weight_of(int32_t since) {
+    double weight = (double)since / SPECRT__CLOCK_AGE;
+    return weight < SPECRT__CLOCK_LEAST_WEIGHT  ? SPECRT__CLOCK_LEAST_WEIGHT
+           : weight > SPECRT__CLOCK_MOST_WEIGHT ? SPECRT__CLOCK_MOST_WEIGHT
+                                                : weight;
+}
+
+/* Neighbouring sizes are off by the same causes; a plain pass has a token for each slot. */
+static void specrt__clock_move_target(specrt_clock *c, const specrt_clock_cycle *y, double by) {
+    int32_t n = y->n_tokens < SPECRT_TREE_MAX_NODES ? y->n_tokens : SPECRT_TREE_MAX_NODES;
+    for (int32_t i = y->n_slots + 1; i <= SPECRT_TREE_MAX_NODES; i++)
+        c->target[i] += ldexp(by, i < n ? i - n : n - i);
+}
+
+/* A pass with drafts. What it was off by is the shape's: plain cycles see the machine's speed. */
+static void specrt__clock_see_draft(specrt_clock *c, const specrt_clock_cycle *y) {
+    double weight = specrt__clock_weight_of(c->since_draft);
+    double off = specrt__clock_off_by(y->target_seconds, specrt__clock_target_at(c, y->n_tokens));
+    double passes = specrt__clock_draft_at(c, y->n_read) +
+                    (y->n_passes - 1) * specrt__clock_draft_at(c, y->n_slots * c->tree.topk);
+    specrt__clock_move_target(c, y, weight * off);
+    c->draft += weight * specrt__clock_off_by(y->draft_seconds, passes);
+    c->scoring +=
+        weight * specrt__clock_off_by(y->head_seconds, y->n_scored * specrt__clock_head_at(c));
+    c->drift += (off - c->drift) / 8;
+    c->since_draft = 0;
+    c->since_plain++;
+}
+
+/* Asked for, it counts half: the machine's speed has changed, or was not seen for long. */
+static void specrt__clock_see_plain(specrt_clock *c, const specrt_clock_cycle *y) {
+    double weight =
+        c->asked > 0 ? SPECRT__CLOCK_MOST_WEIGHT : specrt__clock_weight_of(c->since_plain);
+    c->slow +=
+        weight * specrt__clock_off_by(y->target_seconds, specrt__clock_target_at(c, y->n_tokens));
+    if (c->asked > 0) c->asked--;
+    c->drift = 0;
+    c->since_plain = 0;
+    c->since_draft++;
+}
+
+SPECRT_API int specrt_clock_see(specrt_clock *c, const specrt_clock_cycle *y) {
+    if (!c || !y) return 0;
+    if (y->n_passes == 0)
+        specrt__clock_see_plain(c, y);
+    else
+        specrt__clock_see_draft(c, y);
+    if (fabs(c->drift) > SPECRT__CLOCK_MOST_DRIFT && c->since_plain > SPECRT__CLOCK_KNOWN)
+        c->asked = SPECRT__CLOCK_ASKED;
+    if (c->since_plain >= SPECRT__CLOCK_AGE) c->asked = 1;
+    return c->asked > 0;
+}
+
+/* ---- in words -------------------------------------------------------------------------------- */
+
+SPECRT_API void specrt_clock_explain(const specrt_clock *c, const specrt_auto_stats *s, char *out) {
+    if (!c || !s || !out) return;
+    int64_t n_drafts = s->n_cycles - s->n_plain, n_accepted = s->n_emitted - s->n_cycles;
+    double n_cycles = s->n_cycles > 0 ? (double)s->n_cycles : 1;
+    int32_t n =
+        n_drafts > 0 ? (int32_t)((s->n_passes + n_drafts / 2) / n_drafts) : c->tree.num_steps;
+    if (n < 1) n = 1;
+    double plain = specrt__clock_target_at(c, 1);
+    bool off = 2 * s->n_plain >= s->n_cycles;
+    snprintf(
+        out, SPECRT_COSTS_TEXT,
+        "drafting %s in %.0f%% of cycles: a pass of %d tokens costs %.2f passes here, its draft "
+        "%.2f; %lld tokens drafted, %lld accepted; estimated %.2fx plain decoding",
+        off ? "off" : "on", 100 * (double)(off ? s->n_plain : n_drafts) / n_cycles,
+        (int)specrt__clock_nodes_of(&c->tree, n),
+        specrt__clock_target_at(c, specrt__clock_nodes_of(&c->tree, n)) / plain,
+        specrt__clock_drafts_at(c, 1, n) / plain, (long long)s->n_passes, (long long)n_accepted,
+        s->cost > 0 ? (double)s->n_emitted / s->cost : 1.0);
+}
+
+/* ---- a host that is timed -------------------------------------------------------------------- */
+
+SPECRT_API double specrt_clock_seconds(void) {
+    return specrt__os_seconds();
+}
+
+SPECRT_API void specrt_timer_begin(specrt_timer *t) {
+    if (!t) return;
+    t->began = t->drafted = 0;
+    t->n_unread = 1;
+    memset(&t->cycle, 0, sizeof t->cycle);
+}
+
+static int specrt__clock_time_prefill(void *user, const int32_t *tokens, int32_t n, int all,
+                                      const float **logits) {
+    specrt_timer *t = (specrt_timer *)user;
+    specrt_timer_begin(t);
+    return t->host.target_prefill(t->host.user, tokens, n, all, logits);
+}
+
+/* Between two passes of the drafter, and before the target's, a level is scored. */
+static void specrt__clock_end_scoring(specrt_timer *t, double now) {
+    if (t->drafted > 0) t->cycle.head_seconds += now - t->drafted;
+    t->drafted = 0;
+}
+
+static int specrt__clock_time_draft(void *user, int32_t level, const specrt_beam *beam,
+                                    const float **hidden, const float **draft_input) {
+    specrt_timer *t = (specrt_timer *)user;
+    double began = t->now();
+    specrt__clock_end_scoring(t, began);
+    int code = t->host.draft_step(t->host.user, level, beam, hidden, draft_input);
+    t->drafted = t->now();
+    t->cycle.draft_seconds += t->drafted - began;
+    t->cycle.n_passes++;
+    return code;
+}
+
+static int specrt__clock_time_verify(void *user, const specrt_draft *draft, const float **logits) {
+    specrt_timer *t = (specrt_timer *)user;
+    specrt__clock_end_scoring(t, t->now());
+    t->cycle.n_tokens = draft->n;
+    return t->host.target_verify(t->host.user, draft, logits);
+}
+
+static int specrt__clock_time_hidden(void *user, const float **hidden, int32_t *width) {
+    specrt_timer *t = (specrt_timer *)user;
+    return t->host.target_hidden(t->host.user, hidden, width);
+}
+
+/* Tokens that the drafter's next first pass reads, as specrt_auto counts them. */
+static int32_t specrt__clock_unread_after(const specrt_timer *t, int32_t n_accepted) {
+    if (t->cycle.n_passes == 0) return t->n_unread + 1;
+    if (!t->keeps_chains) return n_accepted + 1;
+    return n_accepted == t->cycle.n_passes ? 2 : 1;
+}
+
+/* The cycle ends here; observe() and what the application does before the next draft count to the next. */
+static int specrt__clock_time_commit(void *user, const specrt_draft *draft,
+                                     const specrt_verdict *verdict) {
+    specrt_timer *t = (specrt_timer *)user;
+    double cycles[SPECRT_TREE_MAX_STEPS + 1], read;
+    int code = t->host.commit(t->host.user, draft, verdict);
+    double now = t->now();
+    t->cycle.n_slots = 1;
+    t->cycle.n_read = t->n_unread;
+    t->cycle.n_scored = t->cycle.n_passes;
+    t->cycle.target_seconds = now - t->began - t->cycle.draft_seconds - t->cycle.head_seconds;
+    t->n_unread = specrt__clock_unread_after(t, verdict->n - 1);
+    if (t->began > 0 && specrt_clock_see(&t->clock, &t->cycle)) specrt_auto_skip(t->auto_draft);
+    specrt_clock_table(&t->clock, 1, cycles, &read);
+    (void)specrt_auto_set_costs(t->auto_draft, cycles, read, NULL);
+    t->began = now;
+    memset(&t->cycle, 0, sizeof t->cycle);
+    return code;
+}
+
+SPECRT_API void specrt_timer_host(specrt_timer *t, specrt_host *out) {
+    if (!t || !out) return;
+    if (!t->now) t->now = specrt_clock_seconds;
+    specrt_timer_begin(t);
+    *out = t->host;
+    out->user = t;
+    out->target_prefill = specrt__clock_time_prefill;
+    out->draft_step = specrt__clock_time_draft;
+    out->target_verify = specrt__clock_time_verify;
+    out->commit = specrt__clock_time_commit;
+    if (out->target_hidden) out->target_hidden = specrt__clock_time_hidden;
 }
 
 // >>advise : src/adapt/advise.c

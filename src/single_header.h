@@ -64,6 +64,9 @@
 #include "decode/host.c"
 #if defined(SPECRT_TOOLS)
 #include "adapt/align.c"
+#include "adapt/costs.c"
+#include "adapt/costs_file.c"
+#include "adapt/clock.c"
 #include "adapt/advise.c"
 #include "trace/trace.c"
 #include "trace/writer.c"

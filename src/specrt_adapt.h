@@ -3,6 +3,10 @@
  * SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
+ *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, costs_head
+ *     keep costs            costs_find, costs_path, costs_read, costs_write; as text: costs_text, costs_parse
+ *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
+ *                           _begin
  *     decide what to run    ratio_outcome, outcome_name, advise, advice_text
  *     know policies         policy_preset, policy_untried
  */
@@ -18,6 +22,225 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- costs: what passes of both models and products of the head take ----
+ * Models are callbacks, so that any engine can be measured, and tests can set the time. */
+
+enum {
+    SPECRT_CURVE_MAX_SIZES = 64,
+    SPECRT_COSTS_MAX_HEADS = 8, /* policies whose scoring was timed */
+    SPECRT_COSTS_TEXT = 256, /* bytes of a policy, of a machine's name, of a line about a clock */
+    SPECRT_COSTS_KEY = 512,
+    SPECRT_COSTS_PATH = 1024,
+    SPECRT_COSTS_LINE = 1536,  /* bytes of a line about costs */
+    SPECRT_COSTS_BYTES = 32768 /* of a file, its NUL included, at most */
+};
+
+/* Seconds by size. Zero-initialise it. */
+typedef struct specrt_curve {
+    int32_t n;
+    int32_t sizes[SPECRT_CURVE_MAX_SIZES]; /* [n], ascending */
+    double seconds[SPECRT_CURVE_MAX_SIZES];
+} specrt_curve;
+
+/* specrt_curve_add() : Adds a measured size, in any order; each once. A full curve stays as it is. */
+SPECRT_API void specrt_curve_add(specrt_curve *curve, int32_t size, double seconds);
+
+/* specrt_curve_make_monotone() : The nearest curve that never falls, by least squares (pool adjacent
+ * violators: Ayer et al. 1955). More work takes no less time; where it seems to, the clock was disturbed. */
+SPECRT_API void specrt_curve_make_monotone(specrt_curve *curve);
+
+/* specrt_curve_at() : Seconds of a size: linear between measured sizes and beyond them, proportional to a
+ * single one; below the least size never under a tenth of its seconds. An empty curve: 0. */
+SPECRT_API double specrt_curve_at(const specrt_curve *curve, int32_t size);
+
+/* Scoring one level of a draft by a policy. */
+typedef struct specrt_scoring {
+    char policy[SPECRT_COSTS_TEXT];
+    double seconds;
+} specrt_scoring;
+
+/* Zero-initialise it. */
+typedef struct specrt_costs {
+    char machine[SPECRT_COSTS_TEXT]; /* where it was measured: processor, how many there are */
+    char key[SPECRT_COSTS_KEY]; /* of models, threads, context and build: what costs depend on */
+    specrt_curve target;        /* a pass of the target, by tokens, with logits of all tokens */
+    specrt_curve draft;         /* a pass of the drafter, by tokens, without its LM head */
+    specrt_scoring heads[SPECRT_COSTS_MAX_HEADS];
+    int32_t n_heads;
+    int32_t changed; /* 1: since it was read from a file or written to one */
+    int32_t
+        disturbed; /* 1: the machine was too busy to tell: not to be kept, and proof of nothing */
+} specrt_costs;
+
+/* The models, for measuring. Each callback runs one pass of n tokens, removes them from the cache again, and
+ * writes what the pass took. It returns 0, or another value where the model failed. */
+typedef struct specrt_meter {
+    void *user;
+    int (*target)(void *user, int32_t n, double *seconds);
+    int (*draft)(void *user, int32_t n, double *seconds);
+} specrt_meter;
+
+/* specrt_costs_measure() : Times passes of both models; the shortest of 5 rounds counts, of more where a time
+ * cannot be: longer than a larger pass takes, or than passes that do the same work. Such a time is lowered in
+ * the end. No round begins after 1.2 seconds, and no size is added after 2.
+ *   most : tokens of the target's largest pass, from 1
+ *   out : written: machine and curves, changed, disturbed; the rest zero
+ * @return OK; HOST: a callback failed. */
+SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t most,
+                                              specrt_costs *out, specrt_error *err);
+
+/* What a policy's sessions are created from, borrowed. */
+typedef struct specrt_costs_drafts {
+    const specrt_bundle *bundle; /* NULL: none */
+    const specrt_head *head;
+    int64_t n_cols;               /* columns of the head */
+    specrt_policy_desc policy;    /* its text is not read */
+    specrt_session_params params; /* the tree of drafts; auto_draft is not read */
+} specrt_costs_drafts;
+
+/* specrt_costs_head() : Seconds of scoring a level by a policy: measured once, kept in costs.
+ * @return 0: the policy does not open with this bundle and head. */
+SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_drafts *drafts,
+                                    const char *policy);
+
+/* ---- costs in a file ----
+ * A few lines of text that end in a checksum:
+ *
+ *     specrt costs 1
+ *     machine Intel(R) Xeon(R) Platinum 8481C, 2 processors
+ *     key target ... threads 2, context 4096, ...
+ *     target 1 0.0672
+ *     draft 1 0.0113
+ *     head 0.00031 window:3072@...
+ *     sum 5f0c8d1a2b3e4f60
+ *
+ * Seconds follow sizes; a head's policy ends its line. */
+
+/* specrt_costs_text() : The text of costs.
+ *   out : char [SPECRT_COSTS_BYTES], written
+ * @return its bytes, without the NUL */
+SPECRT_API size_t specrt_costs_text(const specrt_costs *costs, char *out);
+
+/* specrt_costs_parse() : Costs from text [n]; curves become monotone.
+ *   name : of the file, for errors
+ *   key : whose costs are asked for, of this machine; NULL: any, of any machine
+ * @return OK; BAD_INPUT: damaged, or of another machine or key. Then *out is zero. */
+SPECRT_API specrt_status specrt_costs_parse(const char *text, size_t n, const char *name,
+                                            const char *key, specrt_costs *out, specrt_error *err);
+
+/* specrt_costs_read() : Costs from a file.
+ *   key : as in specrt_costs_parse()
+ * @return as specrt_costs_parse(); IO: the file cannot be opened. */
+SPECRT_API specrt_status specrt_costs_read(const char *path, const char *key, specrt_costs *out,
+                                           specrt_error *err);
+
+/* specrt_costs_write() : Replaces the file as a whole. Does nothing where costs are disturbed.
+ * @return OK; IO: the file could not be written, and is as it was. */
+SPECRT_API specrt_status specrt_costs_write(specrt_costs *costs, const char *path,
+                                            specrt_error *err);
+
+/* specrt_costs_path() : Where costs are kept: beside the bundle, or in specrt/ of the user's cache folder
+ * where there is no bundle or its folder cannot be written; created if needed.
+ *   bundle : its path; NULL: none
+ *   key : the name has a hash of it
+ *   out : char [SPECRT_COSTS_PATH], written; "": there is no such folder, so nothing is kept */
+SPECRT_API void specrt_costs_path(const char *bundle, const char *key, char *out);
+
+/* specrt_costs_find() : Costs from the file, else measured.
+ *   path : of specrt_costs_path(); "": there is no file
+ *   line : char [SPECRT_COSTS_LINE], written: where the costs are from, and why a file was not used
+ * @return as specrt_costs_measure() */
+SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t most,
+                                           const char *path, const char *key, specrt_costs *out,
+                                           char *line, specrt_error *err);
+
+/* ---- the clock: what cycles cost now ----
+ * A busy machine makes everything slower, which changes no choice (`slow`); what changes choices is the share
+ * of each figure beside it, learned apart. */
+
+/* A cycle of one sequence, or of several in one pass of the target. */
+typedef struct specrt_clock_cycle {
+    int32_t n_slots;       /* sequences in the target's pass */
+    int32_t n_tokens;      /* of that pass, drafts included */
+    int32_t n_passes;      /* of the drafter; 0: a plain cycle */
+    int32_t n_read;        /* tokens of the drafter's first pass */
+    int32_t n_scored;      /* levels that were scored, of all slots */
+    double target_seconds; /* all that is no drafting */
+    double draft_seconds, head_seconds;
+} specrt_clock_cycle;
+
+/* The figures as they are now: natural logs of ratios to the costs measured at the start. */
+typedef struct specrt_clock {
+    specrt_costs costs;
+    specrt_tree_params tree; /* as specrt_tree_get_params() returns it */
+    double head;             /* seconds of scoring a level, as measured at the start */
+    double slow;
+    double target[SPECRT_TREE_MAX_NODES + 1]; /* by tokens of a pass */
+    double draft, scoring;
+    double drift;                     /* of late, of cycles with a draft */
+    int32_t since_plain, since_draft; /* cycles since such a cycle was timed */
+    int32_t asked;                    /* plain cycles that are still to be timed */
+} specrt_clock;
+
+/* specrt_clock_init() : As measured at the start.
+ *   head : of specrt_costs_head() */
+SPECRT_API void specrt_clock_init(specrt_clock *clock, const specrt_costs *costs,
+                                  const specrt_tree_params *tree, double head);
+
+/* specrt_clock_see() : Learns from a cycle.
+ * @return 1: time a plain cycle next, because cycles with drafts take other times than expected, or none was
+ * plain for long; else 0 */
+SPECRT_API int specrt_clock_see(specrt_clock *clock, const specrt_clock_cycle *cycle);
+
+/* specrt_clock_table() : Costs and read of specrt_auto_desc, for one list, where n_slots sequences draft
+ * alike.
+ *   cycles : f64 [tree.num_steps + 1], written
+ *   read : written */
+SPECRT_API void specrt_clock_table(const specrt_clock *clock, int32_t n_slots, double *cycles,
+                                   double *read);
+
+/* specrt_clock_auto() : A controller by the clock's table.
+ *   keeps_chains : as in specrt_auto_desc; trees keep none
+ * @return as specrt_auto_create() */
+SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t keeps_chains,
+                                           specrt_auto **out, specrt_error *err);
+
+/* specrt_clock_hopeless() : Whether drafts of any length are slower than plain decoding even if 95% of
+ * drafted tokens are accepted, as those of a drafter slower than its target.
+ *   line : char [SPECRT_COSTS_TEXT], written where they are: why
+ * @return 1: they are; 0: they are not, or costs are disturbed */
+SPECRT_API int specrt_clock_hopeless(const specrt_clock *clock, char *line);
+
+/* specrt_clock_explain() : One line: whether drafts were made, what decided, and what came of it.
+ *   out : char [SPECRT_COSTS_TEXT], written */
+SPECRT_API void specrt_clock_explain(const specrt_clock *clock, const specrt_auto_stats *stats,
+                                     char *out);
+
+/* specrt_clock_seconds() : The system's monotonic clock. */
+SPECRT_API double specrt_clock_seconds(void);
+
+/* A host whose cycles are timed for a controller. Its address must not change. Zero-initialise it. */
+typedef struct specrt_timer {
+    specrt_host host; /* whose callbacks are timed */
+    specrt_clock clock;
+    specrt_auto *auto_draft;  /* borrowed */
+    int32_t keeps_chains;     /* as in specrt_auto_desc */
+    double (*now)(void);      /* seconds; monotonic; NULL: specrt_clock_seconds() */
+    specrt_clock_cycle cycle; /* that goes on; the timer's own, as all below */
+    double began;             /* when the last cycle ended; 0: none has */
+    double drafted;           /* when the drafter's last pass ended; 0: it was counted */
+    int32_t n_unread;         /* tokens that the drafter's next pass reads */
+} specrt_timer;
+
+/* specrt_timer_host() : The callbacks of timer->host, timed. Before it, the caller sets host, clock,
+ * auto_draft and keeps_chains.
+ *   out : written; valid as long as the timer */
+SPECRT_API void specrt_timer_host(specrt_timer *timer, specrt_host *out);
+
+/* specrt_timer_begin() : Another sequence follows; the time until its first cycle ends is not counted. A
+ * prompt that goes through the host's target_prefill does so by itself. */
+SPECRT_API void specrt_timer_begin(specrt_timer *timer);
 
 /* ---- the verdict: which policy, and is it faster than plain decoding? ----
  * A request counts whole: reading its prompt, and an answer of a named length. The worst task decides, for an

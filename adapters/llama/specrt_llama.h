@@ -14,11 +14,11 @@
  *     specrt_host host = specrt_llama_host(pair);
  *     for each prompt: specrt_llama_reset(pair); specrt_generate(session, &host, NULL, prompt, n, &answer);
  *
- * Compile specrt_llama*.c beside the file that defines SPECRT_IMPLEMENTATION, and link llama and ggml;
- * with SPECRT_LLAMA_STATES defined where llama.h has llama_batch_ext_set_embd_token(). Then a drafter may
- * be an EAGLE-3 head or MTP layers, too: they read states of the target, at no call of yours. Load models
- * whose MTP layers draft with load_mtp, without which llama.cpp aborts. Where these layers are the
- * target's own, pass the target as the drafter, too.
+ * Compile specrt_llama*.c beside the file that defines SPECRT_IMPLEMENTATION and SPECRT_TOOLS, and link
+ * llama and ggml; with SPECRT_LLAMA_STATES defined where llama.h has llama_batch_ext_set_embd_token(). Then a
+ * drafter may be an EAGLE-3 head or MTP layers, too: they read states of the target, at no call of yours.
+ * Load models whose MTP layers draft with load_mtp, without which llama.cpp aborts. Where these layers are
+ * the target's own, pass the target as the drafter, too.
  * tools/specrt-llama is a whole program. What a bundle holds for one head (sketch, cluster, centroid) must
  * have been built for the drafter's; ranks and successors follow from the tokenizer and serve any.
  *
@@ -161,10 +161,11 @@ specrt_llama_times specrt_llama_get_times(const specrt_llama *pair);
  * drafted. EAGLE-3 heads and MTP layers read it once more, with the target's states. */
 bool specrt_llama_keeps_chains(const specrt_llama *pair);
 
-/* ---- costs, for `auto` (specrt_llama_costs.h) ---- */
+/* ---- costs, for `auto` (specrt_adapt.h) ---- */
 
-/* specrt_llama_get_meter() : the pair's passes, to be measured. Its sequence is lost: reset it afterwards. */
-specrt_llama_meter specrt_llama_get_meter(specrt_llama *pair);
+/* specrt_llama_get_meter() : the pair's passes, for specrt_costs_measure(). Its sequence is lost: reset it
+ * afterwards. */
+void specrt_llama_get_meter(specrt_llama *pair, specrt_meter *out);
 
 /* What costs depend on. */
 typedef struct specrt_llama_setting {
@@ -173,9 +174,9 @@ typedef struct specrt_llama_setting {
     specrt_tree_params tree;
 } specrt_llama_setting;
 
-/* specrt_llama_key() : key of specrt_llama_cache_path(); specrt_llama_pair_key() : that of a pair. */
-void specrt_llama_key(const specrt_llama_setting *setting, char out[SPECRT_LLAMA_KEY]);
-void specrt_llama_pair_key(const specrt_llama *pair, char out[SPECRT_LLAMA_KEY]);
+/* specrt_llama_key() : key of specrt_costs_path(); specrt_llama_pair_key() : that of a pair. */
+void specrt_llama_key(const specrt_llama_setting *setting, char out[SPECRT_COSTS_KEY]);
+void specrt_llama_pair_key(const specrt_llama *pair, char out[SPECRT_COSTS_KEY]);
 
 /* specrt_llama_use_head() : whether draft_step runs llama.cpp's LM head (to compare with it) instead of
  * ending before it. Then draft_step gives no states, and specrt_llama_draft_logits() f32 [beam->n, n_vocab]

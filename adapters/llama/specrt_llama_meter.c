@@ -1,4 +1,4 @@
-/* specrt_llama_meter.c : passes of a pair, for specrt_llama_costs_measure(), and whose costs they are. */
+/* specrt_llama_meter.c : passes of a pair, for specrt_costs_measure(), and whose costs they are. */
 #include "specrt_llama_impl.h"
 
 #include <stdio.h>
@@ -36,9 +36,9 @@ static int verify(specrt_llama *s, int32_t n, specrt_draft *draft, double *secon
         masks[i] = ((uint64_t)2 << i) - 1;
     }
     *draft = (specrt_draft){n, tokens, parents, depths, masks, none, NULL, 0};
-    double began = specrt_llama_seconds();
+    double began = specrt_clock_seconds();
     int code = specrt_llama_host(s).target_verify(s, draft, &logits);
-    *seconds = specrt_llama_seconds() - began;
+    *seconds = specrt_clock_seconds() - began;
     return code;
 }
 
@@ -81,22 +81,22 @@ static int meter_draft(void *user, int32_t n, double *seconds) {
     const specrt_beam beam = {1, &root, &parent, &zero};
     const float *hidden, *input = NULL;
     if (make_room(s, n) || (s->n_past >= n && leave_unread(s, n))) return 1;
-    double began = specrt_llama_seconds();
+    double began = specrt_clock_seconds();
     int code = specrt_llama_host(s).draft_step(s, 0, &beam, &hidden, &input);
-    *seconds = specrt_llama_seconds() - began;
+    *seconds = specrt_clock_seconds() - began;
     return code;
 }
 
-specrt_llama_meter specrt_llama_get_meter(specrt_llama *s) {
+void specrt_llama_get_meter(specrt_llama *s, specrt_meter *out) {
     specrt_llama_reset(s);
-    return (specrt_llama_meter){s, meter_target, meter_draft};
+    *out = (specrt_meter){s, meter_target, meter_draft};
 }
 
-void specrt_llama_key(const specrt_llama_setting *t, char out[SPECRT_LLAMA_KEY]) {
+void specrt_llama_key(const specrt_llama_setting *t, char out[SPECRT_COSTS_KEY]) {
     char target[128] = "", draft[128] = "";
     llama_model_desc(t->target, target, sizeof target);
     llama_model_desc(t->draft, draft, sizeof draft);
-    snprintf(out, SPECRT_LLAMA_KEY,
+    snprintf(out, SPECRT_COSTS_KEY,
              "target %s of %llu bytes, draft %s of %llu bytes, threads %d, context %d, slots %d, "
              "tree %d/%d/%d, llama.cpp %s, specrt %s",
              target, (unsigned long long)llama_model_size(t->target), draft,
@@ -105,7 +105,7 @@ void specrt_llama_key(const specrt_llama_setting *t, char out[SPECRT_LLAMA_KEY])
              (int)t->tree.num_draft_tokens, llama_version(), SPECRT_VERSION_STRING);
 }
 
-void specrt_llama_pair_key(const specrt_llama *s, char out[SPECRT_LLAMA_KEY]) {
+void specrt_llama_pair_key(const specrt_llama *s, char out[SPECRT_COSTS_KEY]) {
     const specrt_llama_setting setting = {.target = llama_get_model(s->target),
                                           .draft = llama_get_model(s->draft),
                                           .n_threads = llama_n_threads(s->target),

@@ -71,7 +71,7 @@ static bool specrt_prepare(const common_params &params, const llama_model *targe
 struct common_specrt_cycle {
     int64_t began = 0;     // us; 0: there was none
     bool is_whole = false; // the target had one pass, of tokens that slots generate
-    specrt_llama_cycle seen = {};
+    specrt_clock_cycle seen = {};
 };
 
 struct common_speculative_impl_draft_specrt : public common_speculative_impl {
@@ -89,7 +89,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
     size_t d_pair = 0;        // of MTP layers: the width of the states that they read
 
     bool is_auto = false;
-    specrt_llama_clock clock = {};
+    specrt_clock clock = {};
     common_specrt_cycle cycle;
 
     common_speculative_impl_draft_specrt(const common_params_speculative &p, uint32_t n_seq)
@@ -217,7 +217,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
                 ends.push_back(id);
             }
         }
-        specrt_llama_drafts drafts = {};
+        specrt_costs_drafts drafts = {};
         drafts.bundle = bundle;
         drafts.head = head;
         drafts.n_cols = rows.desc.n_cols;
@@ -242,7 +242,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
             require(specrt_session_create(policy, &drafts.params, nullptr, &slot.session, &err),
                     err);
             if (is_auto) {
-                require(specrt_llama_clock_auto(&clock, false, &slot.auto_draft, &err), err);
+                require(specrt_clock_auto(&clock, false, &slot.auto_draft, &err), err);
             }
         }
     }
@@ -250,10 +250,11 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
     /* ---- auto ---- */
 
     /* Costs from their file, or measured. @return the policy: the named one, or the best by these costs */
-    std::string open_clock(const specrt_llama_drafts &drafts, const std::string &named) {
-        specrt_llama_costs costs = {};
-        char path[SPECRT_LLAMA_PATH], key[SPECRT_LLAMA_KEY], line[SPECRT_LLAMA_LINE],
-            machine[SPECRT_LLAMA_TEXT], why[SPECRT_LLAMA_TEXT];
+    std::string open_clock(const specrt_costs_drafts &drafts, const std::string &named) {
+        specrt_costs costs = {};
+        specrt_error err;
+        char path[SPECRT_COSTS_PATH], key[SPECRT_COSTS_KEY], line[SPECRT_COSTS_LINE],
+            why[SPECRT_COSTS_TEXT];
         const auto &tree = drafts.params.tree;
         const specrt_llama_setting setting = {llama_get_model(params.ctx_tgt),
                                               llama_get_model(params.ctx_dft),
@@ -263,25 +264,22 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
                                               tree};
         specrt_llama_key(&setting, key);
         const char *beside = params.specrt_bundle.empty() ? nullptr : params.specrt_bundle.c_str();
-        const bool keeps = specrt_llama_cache_path(beside, key, path);
-        const specrt_llama_meter meter = {this, time_target, time_draft};
-        const int code = specrt_llama_costs_find(&meter, most_tokens(), keeps ? path : nullptr, key,
-                                                 &costs, line);
+        specrt_costs_path(beside, key, path);
+        const specrt_meter meter = {this, time_target, time_draft};
+        const specrt_status status =
+            specrt_costs_find(&meter, most_tokens(), path, key, &costs, line, &err);
         llama_memory_clear(llama_get_memory(params.ctx_tgt), false);
         llama_memory_clear(llama_get_memory(params.ctx_dft), false);
-        if (code != 0) {
-            throw std::runtime_error("draft-specrt: costs: a pass failed");
-        }
+        require(status, err);
         SPC_INF("draft-specrt: %s\n", line);
         const std::string policy_text =
             named.empty() ? specrt_llama_costs_policy(&costs, &drafts) : named;
-        const double scoring = specrt_llama_costs_head(&costs, &drafts, policy_text.c_str());
-        specrt_llama_machine(machine);
-        if (keeps && costs.changed && !specrt_llama_cache_write(path, machine, key, &costs)) {
-            SPC_WRN("draft-specrt: costs: %s: cannot be written\n", path);
+        const double scoring = specrt_costs_head(&costs, &drafts, policy_text.c_str());
+        if (path[0] && costs.changed && specrt_costs_write(&costs, path, &err)) {
+            SPC_WRN("draft-specrt: costs: %s\n", err.msg);
         }
-        specrt_llama_clock_init(&clock, &costs, &tree, scoring);
-        if (specrt_llama_clock_hopeless(&clock, why)) {
+        specrt_clock_init(&clock, &costs, &tree, scoring);
+        if (specrt_clock_hopeless(&clock, why)) {
             throw std::runtime_error(std::string("draft-specrt: ") + why + "; plain decoding");
         }
         return policy_text;
@@ -327,7 +325,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         bool asks = false;
         seen.target_seconds = all - seen.draft_seconds - seen.head_seconds;
         if (cycle.began > 0 && cycle.is_whole) {
-            asks = specrt_llama_clock_see(&clock, &seen);
+            asks = specrt_clock_see(&clock, &seen);
         }
         cycle = {};
         cycle.began = now;
@@ -342,7 +340,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         if (!slot.auto_draft) {
             return;
         }
-        specrt_llama_clock_table(&clock, n_slots, cycles, &read);
+        specrt_clock_table(&clock, n_slots, cycles, &read);
         specrt_auto_set_costs(slot.auto_draft, cycles, read, nullptr);
         if (skips || !slot.reads) {
             specrt_auto_skip(slot.auto_draft);
@@ -357,7 +355,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         if (!slot.auto_draft) {
             return false;
         }
-        char line[SPECRT_LLAMA_TEXT];
+        char line[SPECRT_COSTS_TEXT];
         specrt_auto_stats stats;
         specrt_auto_get_stats(slot.auto_draft, &stats);
         stats.n_cycles -= slot.begun.n_cycles;
@@ -366,7 +364,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         stats.n_probes -= slot.begun.n_probes;
         stats.n_passes -= slot.begun.n_passes;
         stats.cost -= slot.begun.cost;
-        specrt_llama_clock_explain(&clock, &stats, line);
+        specrt_clock_explain(&clock, &stats, line);
         out = {stats.n_cycles, stats.n_plain, stats.n_emitted, stats.cost, line};
         return true;
     }

@@ -1,6 +1,6 @@
 /* os.c : owns what is asked of the operating system: read-only mappings of regular files, large pages,
- * numbers that two threads share, a worker thread where asked for. Refuses folders, pipes and devices;
- * elsewhere than on POSIX it refuses paths altogether, and bundles are opened from memory. */
+ * the clock, files of costs, numbers that two threads share, a worker thread where asked for. Refuses to map
+ * folders, pipes and devices; elsewhere than on POSIX it maps nothing, and bundles are opened from memory. */
 #include "core/os.h"
 #include "core/base.h"
 
@@ -90,6 +90,84 @@ SPECRT__INTERNAL void specrt__os_yield(void) {
     sched_yield();
 }
 
+#endif
+
+/* --- for costs --- */
+#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
+#include <time.h>
+#if defined(_WIN32)
+#include <direct.h>
+#include <errno.h>
+#include <io.h>
+#include <process.h>
+
+SPECRT__INTERNAL double specrt__os_seconds(void) {
+    struct timespec t;
+    timespec_get(&t, TIME_UTC); /* C11's; Microsoft's C has it in any mode */
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+SPECRT__INTERNAL long specrt__os_processors(void) {
+    const char *n = getenv("NUMBER_OF_PROCESSORS");
+    return n ? atol(n) : 1;
+}
+
+SPECRT__INTERNAL bool specrt__os_can_write(const char *folder) {
+    return _access(folder, 2) == 0;
+}
+
+SPECRT__INTERNAL bool specrt__os_make_folder(const char *path) {
+    return _mkdir(path) == 0 || errno == EEXIST;
+}
+
+static long specrt__os_process(void) {
+    return _getpid();
+}
+
+/* Here rename() replaces nothing. */
+static bool specrt__os_rename(const char *from, const char *to) {
+    remove(to);
+    return rename(from, to) == 0;
+}
+#else
+
+SPECRT__INTERNAL double specrt__os_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+SPECRT__INTERNAL long specrt__os_processors(void) {
+    return sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+SPECRT__INTERNAL bool specrt__os_can_write(const char *folder) {
+    return access(folder, W_OK) == 0;
+}
+
+SPECRT__INTERNAL bool specrt__os_make_folder(const char *path) {
+    return mkdir(path, 0777) == 0 || errno == EEXIST;
+}
+
+static long specrt__os_process(void) {
+    return (long)getpid();
+}
+
+static bool specrt__os_rename(const char *from, const char *to) {
+    return rename(from, to) == 0;
+}
+#endif
+
+SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n) {
+    char part[1100];
+    int length = snprintf(part, sizeof part, "%s.%ld.tmp", path, specrt__os_process());
+    FILE *f = length < (int)sizeof part ? fopen(part, "wb") : NULL;
+    if (!f) return false;
+    bool written = fwrite(bytes, 1, n, f) == n;
+    written = fclose(f) == 0 && written && specrt__os_rename(part, path);
+    if (!written) remove(part);
+    return written;
+}
 #endif
 
 #if defined(SPECRT_WORKER)

@@ -28,6 +28,8 @@ static const char *const optional[] = {
     "specrt_align_create params", "specrt_align_gradient loss",
     "specrt_trace_check sha256",  "specrt_trace_writer_create user",
     "specrt_advise ties",         "specrt_policy_preset text",
+    "specrt_costs_path bundle",   "specrt_costs_parse key",
+    "specrt_costs_read key",
 };
 
 static const char *const elsewhere[] = {"specrt_session_", "specrt_verifier_", "specrt_verify_",
@@ -438,11 +440,57 @@ static void test_traces(void) {
     CLOSES(specrt_trace_close);
 }
 
+static int pass(void *user, int32_t n, double *seconds) {
+    (void)user;
+    *seconds = n;
+    return 0;
+}
+
+static void test_costs(void) {
+    static specrt_costs costs;
+    const specrt_meter meter = {NULL, pass, pass};
+    const specrt_costs_drafts drafts = {.bundle = NULL};
+    char path[SPECRT_COSTS_PATH], text[SPECRT_COSTS_BYTES], line[SPECRT_COSTS_LINE];
+    IGNORES(specrt_curve_add, (A(curve, &costs.target), 1, 1));
+    IGNORES(specrt_curve_make_monotone, (A(curve, &costs.target)));
+    RETURNS(0, specrt_curve_at, (A(curve, &costs.target), 1));
+    REFUSES(specrt_costs_measure, (A(meter, &meter), 1, A(out, &costs), &err));
+    RETURNS(0, specrt_costs_head, (A(costs, &costs), A(drafts, &drafts), A(policy, "full")));
+    RETURNS(0u, specrt_costs_text, (A(costs, &costs), A(out, text)));
+    REFUSES(specrt_costs_parse, (A(text, "x"), 1, A(name, "t"), NULL, A(out, &costs), &err));
+    REFUSES(specrt_costs_read, (A(path, "no such file"), NULL, A(out, &costs), &err));
+    REFUSES(specrt_costs_write, (A(costs, &costs), A(path, "no such/file"), &err));
+    IGNORES(specrt_costs_path, (NULL, A(key, "k"), A(out, path)));
+    REFUSES(specrt_costs_find,
+            (A(meter, &meter), 1, A(path, ""), A(key, "k"), A(out, &costs), A(line, line), &err));
+}
+
+static void test_clock(void) {
+    static specrt_clock clock;
+    static specrt_timer timer;
+    const specrt_costs costs = {.n_heads = 0};
+    const specrt_tree_params tree = {.num_steps = 1, .topk = 1, .num_draft_tokens = 2};
+    const specrt_clock_cycle cycle = {.n_slots = 1, .n_tokens = 1};
+    const specrt_auto_stats stats = {.n_cycles = 1};
+    double cycles[2], read;
+    char line[SPECRT_COSTS_TEXT];
+    specrt_auto *out;
+    specrt_host host;
+    IGNORES(specrt_clock_init, (A(clock, &clock), A(costs, &costs), A(tree, &tree), 0));
+    RETURNS(0, specrt_clock_see, (A(clock, &clock), A(cycle, &cycle)));
+    IGNORES(specrt_clock_table, (A(clock, &clock), 1, A(cycles, cycles), A(read, &read)));
+    REFUSES(specrt_clock_auto, (A(clock, &clock), 0, A(out, &out), &err));
+    RETURNS(0, specrt_clock_hopeless, (A(clock, &clock), A(line, line)));
+    IGNORES(specrt_clock_explain, (A(clock, &clock), A(stats, &stats), A(out, line)));
+    IGNORES(specrt_timer_host, (A(timer, &timer), A(out, &host)));
+    IGNORES(specrt_timer_begin, (A(timer, &timer)));
+}
+
 /* Every function of the headers that takes a pointer was called. */
 static void test_complete(void) {
-    static void (*const tests[])(void) = {test_bundles, test_heads, test_rows,   test_hashes,
-                                          test_indexes, test_trees, test_auto,   test_advise,
-                                          test_stocks,  test_align, test_traces, test_policies};
+    static void (*const tests[])(void) = {
+        test_bundles, test_heads,  test_rows,  test_hashes, test_indexes,  test_trees, test_auto,
+        test_advise,  test_stocks, test_align, test_traces, test_policies, test_costs, test_clock};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tests[i]();
     for (int i = 0; i < n_functions; i++) {
         const function *f = &functions[i];
@@ -468,6 +516,8 @@ static const test_case cases[] = {
     {"stocks", "and workers", test_stocks},
     {"align", "positions, batches", test_align},
     {"traces", "written and read", test_traces},
+    {"costs", "curves and their file", test_costs},
+    {"clock", "and timed hosts", test_clock},
     {"complete", "no function of the headers is missing", test_complete},
 };
 TEST_MAIN(cases)

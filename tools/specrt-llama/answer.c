@@ -118,7 +118,7 @@ static specrt_status put_answers(writer *w, const inputs *in, json_object *to, s
 
 /* What auto did: {"drafting", "n_cycles", ..., "note"}; nothing for other policies. */
 static void put_auto(const writer *w, json_object *to) {
-    char line[SPECRT_LLAMA_TEXT];
+    char line[SPECRT_COSTS_TEXT];
     specrt_auto_stats s = {.n_cycles = 0};
     bool is_auto = w->session && auto_explain(w->m, w->session, &s, line), off = w->m->no_drafts[0];
     if (!is_auto && !off) return;
@@ -155,7 +155,7 @@ static specrt_status print_json(writer *w, const inputs *in, const char *policy,
 }
 
 static void tell(const writer *w, int n_prompts, const char *policy) {
-    char line[SPECRT_LLAMA_TEXT];
+    char line[SPECRT_COSTS_TEXT];
     specrt_auto_stats stats;
     const sums *s = &w->total;
     if (!w->m->no_drafts[0] && auto_explain(w->m, w->session, &stats, line))

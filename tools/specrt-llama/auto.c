@@ -10,13 +10,12 @@
 /* A session and its timed host. */
 typedef struct timed {
     specrt_session *session; /* borrowed */
-    specrt_llama_timer timer;
+    specrt_timer timer;
 } timed;
 
 struct auto_clock {
-    specrt_llama_costs costs;
-    char path[SPECRT_LLAMA_PATH], key[SPECRT_LLAMA_KEY];
-    bool keeps; /* there is a path */
+    specrt_costs costs;
+    char path[SPECRT_COSTS_PATH], key[SPECRT_COSTS_KEY];
     timed items[MOST_AUTOS];
     int n;
 };
@@ -25,14 +24,15 @@ struct auto_clock {
 
 static specrt_status find_costs(models *m, const options *o, specrt_error *err) {
     struct auto_clock *c = m->clock = (struct auto_clock *)calloc(1, sizeof *c);
-    char line[SPECRT_LLAMA_LINE];
+    char line[SPECRT_COSTS_LINE];
     if (!c) return sl_error_no_memory_for(err, "costs");
-    const specrt_llama_meter meter = specrt_llama_get_meter(m->pair);
+    specrt_meter meter;
+    specrt_llama_get_meter(m->pair, &meter);
     specrt_llama_pair_key(m->pair, c->key);
-    c->keeps = specrt_llama_cache_path(o->bundle, c->key, c->path);
-    int code = specrt_llama_costs_find(&meter, (int32_t)o->num_draft_tokens,
-                                       c->keeps ? c->path : NULL, c->key, &c->costs, line);
-    if (code != 0) return models_error(m, SPECRT_STATUS_HOST, err);
+    specrt_costs_path(o->bundle, c->key, c->path);
+    specrt_status status = specrt_costs_find(&meter, (int32_t)o->num_draft_tokens, c->path, c->key,
+                                             &c->costs, line, err);
+    if (status != SPECRT_STATUS_OK) return models_error(m, status, err);
     specrt_llama_reset(m->pair);
     sl_cli_info("%s", line);
     return SPECRT_STATUS_OK;
@@ -40,17 +40,16 @@ static specrt_status find_costs(models *m, const options *o, specrt_error *err) 
 
 /* A folder that cannot be written costs a measurement at the next start. */
 static void keep_costs(struct auto_clock *c) {
-    char machine[SPECRT_LLAMA_TEXT];
-    if (!c->costs.changed || !c->keeps) return;
-    specrt_llama_machine(machine);
-    if (!specrt_llama_cache_write(c->path, machine, c->key, &c->costs))
-        sl_cli_info("costs: %s: cannot be written", c->path);
+    specrt_error err;
+    if (!c->costs.changed || !c->path[0]) return;
+    if (specrt_costs_write(&c->costs, c->path, &err) != SPECRT_STATUS_OK)
+        sl_cli_info("costs: %s", err.msg);
 }
 
 /* ---- sessions ---- */
 
 /* The policy of auto+SPEC, or that with the best costs. */
-static const char *policy_of(struct auto_clock *c, const specrt_llama_drafts *drafts,
+static const char *policy_of(struct auto_clock *c, const specrt_costs_drafts *drafts,
                              const char *text) {
     return text[4] == '+' ? text + 5 : specrt_llama_costs_policy(&c->costs, drafts);
 }
@@ -62,10 +61,10 @@ static specrt_status add_timer(models *m, specrt_session_params *params, double 
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected at most %d of auto and auto+SPEC, found more",
                                 MOST_AUTOS);
-    specrt_llama_timer *t = &c->items[c->n].timer;
+    specrt_timer *t = &c->items[c->n].timer;
     t->keeps_chains = specrt_llama_keeps_chains(m->pair);
-    specrt_llama_clock_init(&t->clock, &c->costs, &params->tree, head);
-    TRY(specrt_llama_clock_auto(&t->clock, t->keeps_chains, &t->auto_draft, err));
+    specrt_clock_init(&t->clock, &c->costs, &params->tree, head);
+    TRY(specrt_clock_auto(&t->clock, t->keeps_chains, &t->auto_draft, err));
     params->auto_draft = t->auto_draft;
     c->n++;
     return SPECRT_STATUS_OK;
@@ -75,17 +74,16 @@ specrt_status auto_session(models *m, const options *o, const char *text, specrt
                            specrt_session **session, specrt_error *err) {
     if (!m->clock) TRY(find_costs(m, o, err));
     struct auto_clock *c = m->clock;
-    specrt_llama_drafts drafts = {
+    specrt_costs_drafts drafts = {
         .bundle = m->bundle, .head = m->head, .n_cols = m->rows.desc.n_cols};
     drafts.params = models_params(m, o, &drafts.policy);
     drafts.policy.text = policy_of(c, &drafts, text);
-    double head = specrt_llama_costs_head(&c->costs, &drafts, drafts.policy.text);
+    double head = specrt_costs_head(&c->costs, &drafts, drafts.policy.text);
     keep_costs(c);
     TRY(specrt_policy_create(m->bundle, m->head, &drafts.policy, policy, err));
     TRY(add_timer(m, &drafts.params, head, err));
     timed *t = &c->items[c->n - 1];
-    if (!o->bench && specrt_llama_clock_hopeless(&t->timer.clock, m->no_drafts))
-        return SPECRT_STATUS_OK;
+    if (!o->bench && specrt_clock_hopeless(&t->timer.clock, m->no_drafts)) return SPECRT_STATUS_OK;
     TRY(specrt_session_create(*policy, &drafts.params, NULL, session, err));
     t->session = *session;
     return SPECRT_STATUS_OK;
@@ -101,15 +99,16 @@ specrt_host auto_host(const models *m, const specrt_session *session, specrt_hos
     timed *t = find(m, session);
     if (!t) return host;
     t->timer.host = host;
-    return specrt_llama_timed_host(&t->timer);
+    specrt_timer_host(&t->timer, &host);
+    return host;
 }
 
 bool auto_explain(const models *m, const specrt_session *session, specrt_auto_stats *stats,
-                  char line[SPECRT_LLAMA_TEXT]) {
+                  char line[SPECRT_COSTS_TEXT]) {
     const timed *t = find(m, session);
     if (!t) return false;
     specrt_auto_get_stats(t->timer.auto_draft, stats);
-    specrt_llama_clock_explain(&t->timer.clock, stats, line);
+    specrt_clock_explain(&t->timer.clock, stats, line);
     return true;
 }
 

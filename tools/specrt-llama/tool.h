@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "corpus/prompts.h"
 #include "engine/infer/auto.h"
+#include "specrt_adapt.h"
 #include "llama/specrt_llama.h"
 
 /* ---- options.c ---- */
@@ -47,7 +48,7 @@ typedef struct models {
     specrt_auto *autos[MOST_AUTOS]; /* of sessions of auto, owned */
     int n_autos;
     struct auto_clock *clock;          /* of autos by measured costs; NULL: none, owned */
-    char no_drafts[SPECRT_LLAMA_LINE]; /* why this program decodes plainly; empty: it drafts */
+    char no_drafts[SPECRT_COSTS_LINE]; /* why this program decodes plainly; empty: it drafts */
 } models;
 
 specrt_status models_open(const options *o, models *out, specrt_error *err);
@@ -87,7 +88,7 @@ specrt_host auto_host(const models *m, const specrt_session *session, specrt_hos
 
 /* auto_explain() : what decided and what came of it. @return whether the session is one of auto_session() */
 bool auto_explain(const models *m, const specrt_session *session, specrt_auto_stats *stats,
-                  char line[SPECRT_LLAMA_TEXT]);
+                  char line[SPECRT_COSTS_TEXT]);
 void auto_close_all(models *m);
 
 /* ---- plain.c ---- */

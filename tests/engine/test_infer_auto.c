@@ -1,5 +1,5 @@
-/* test_costs.c : a file of costs, written and read: its curves, the policy that auto drafts from, the word
- * `auto` beside it; and what auto chooses from: costs of cycles and lists. */
+/* test_infer_auto.c : a file of costs, written and read: its curves, the policy that auto drafts from, the
+ * word `auto` beside it; and what auto chooses from: costs of cycles and lists. */
 #include "specrt_tools.h"
 #include "engine/infer/auto.h"
 #include "fixture.h"

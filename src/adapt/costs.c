@@ -1,0 +1,235 @@
+/* costs.c : what passes take on this machine: curves by size, how they are measured, and what scoring by a
+ * policy takes. Lowers times that cannot be, and says that the machine was too busy. */
+#include "specrt_adapt.h"
+#include "adapt/costs.h"
+#include "core/base.h"
+#include "core/os.h"
+
+#define SPECRT__COSTS_ROUNDS_SECONDS 1.2 /* no round begins later */
+#define SPECRT__COSTS_MOST_SECONDS   2.0 /* no size of the first round follows */
+#define SPECRT__COSTS_DISTURBED      1.5 /* times what a pass can take: the machine did something else */
+
+enum {
+    SPECRT__COSTS_ROUNDS = 5,
+    SPECRT__COSTS_MOST_ROUNDS = 20,
+    SPECRT__COSTS_HEAD_ROUNDS = 3,
+    SPECRT__COSTS_WINDOW_TOKENS = 256,
+    SPECRT__COSTS_CACHE_BYTES = 16 << 20
+};
+
+/* --- curves --- */
+
+SPECRT_API void specrt_curve_add(specrt_curve *c, int32_t size, double seconds) {
+    int32_t i;
+    if (!c || c->n == SPECRT_CURVE_MAX_SIZES) return;
+    for (i = c->n++; i > 0 && c->sizes[i - 1] > size; i--) {
+        c->sizes[i] = c->sizes[i - 1];
+        c->seconds[i] = c->seconds[i - 1];
+    }
+    c->sizes[i] = size;
+    c->seconds[i] = seconds;
+}
+
+SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
+    double level[SPECRT_CURVE_MAX_SIZES];
+    int32_t size[SPECRT_CURVE_MAX_SIZES], n = 0, at = 0;
+    for (int32_t i = 0; c && i < c->n; i++) {
+        level[n] = c->seconds[i];
+        size[n++] = 1;
+        for (; n > 1 && level[n - 2] > level[n - 1]; n--) {
+            int32_t both = size[n - 2] + size[n - 1];
+            level[n - 2] = (level[n - 2] * size[n - 2] + level[n - 1] * size[n - 1]) / both;
+            size[n - 2] = both;
+        }
+    }
+    for (int32_t b = 0; b < n; b++)
+        for (int32_t k = 0; k < size[b]; k++) c->seconds[at++] = level[b];
+}
+
+SPECRT_API double specrt_curve_at(const specrt_curve *c, int32_t size) {
+    int32_t i = 1;
+    if (!c || c->n == 0) return 0;
+    double least = 0.1 * c->seconds[0], slope = c->seconds[0] / c->sizes[0];
+    double seconds = slope * size;
+    if (c->n > 1) {
+        while (i + 1 < c->n && c->sizes[i] < size) i++;
+        slope = (c->seconds[i] - c->seconds[i - 1]) / (c->sizes[i] - c->sizes[i - 1]);
+        seconds = c->seconds[i] + slope * (size - c->sizes[i]);
+    }
+    return seconds > least ? seconds : least;
+}
+
+/* --- passes --- */
+
+/* Sizes below `most`, and that. */
+static void specrt__costs_sizes(specrt_curve *c, int32_t most) {
+    static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+    const int32_t n = (int32_t)(sizeof sizes / sizeof *sizes);
+    for (int32_t i = 0; i < n && sizes[i] < most; i++) specrt_curve_add(c, sizes[i], 0);
+    if (most <= sizes[n - 1]) specrt_curve_add(c, most, 0);
+}
+
+/* One pass of each size. The first round may end early; then the curve has fewer sizes. */
+static int specrt__costs_time(void *user, int (*pass)(void *, int32_t, double *), specrt_curve *c,
+                              bool first, double began) {
+    for (int32_t i = 0; i < c->n; i++) {
+        double seconds = 0;
+        if (first && i > 1 && specrt__os_seconds() - began > SPECRT__COSTS_MOST_SECONDS) c->n = i;
+        if (i == c->n) return 0;
+        int code = pass(user, c->sizes[i], &seconds);
+        if (code != 0) return code;
+        if (first || seconds < c->seconds[i]) c->seconds[i] = seconds;
+    }
+    return 0;
+}
+
+/* A pass takes no longer than a larger one, and no longer than passes of fewer tokens that do its work.
+ * @return whether one did, by more than noise */
+static bool specrt__costs_lower(specrt_curve *c) {
+    bool disturbed = false;
+    for (int32_t i = c->n - 2; i >= 0; i--)
+        if (c->seconds[i] > SPECRT__COSTS_DISTURBED * c->seconds[i + 1])
+            c->seconds[i] = c->seconds[i + 1], disturbed = true;
+    for (int32_t i = 1; i < c->n; i++) {
+        double most = c->seconds[i - 1] * c->sizes[i] / c->sizes[i - 1];
+        if (c->seconds[i] > SPECRT__COSTS_DISTURBED * most) c->seconds[i] = most, disturbed = true;
+    }
+    specrt_curve_make_monotone(c);
+    return disturbed;
+}
+
+/* The same of both. */
+static bool specrt__costs_disturbed(specrt_curve *target, specrt_curve *draft) {
+    bool is = specrt__costs_lower(target);
+    return specrt__costs_lower(draft) || is;
+}
+
+static int specrt__costs_rounds(const specrt_meter *m, specrt_costs *c) {
+    double began = specrt__os_seconds(), unused;
+    int code = m->target(m->user, 1, &unused); /* reads the weights from disk, if need be */
+    if (code == 0) code = m->draft(m->user, 1, &unused);
+    for (int round = 0; round < SPECRT__COSTS_MOST_ROUNDS && code == 0; round++) {
+        if (round > 0 && specrt__os_seconds() - began > SPECRT__COSTS_ROUNDS_SECONDS) break;
+        specrt_curve target = c->target, draft = c->draft;
+        if (round >= SPECRT__COSTS_ROUNDS && !specrt__costs_disturbed(&target, &draft)) break;
+        code = specrt__costs_time(m->user, m->draft, &c->draft, round == 0, began);
+        if (code == 0) code = specrt__costs_time(m->user, m->target, &c->target, round == 0, began);
+    }
+    return code;
+}
+
+SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t most,
+                                              specrt_costs *out, specrt_error *err) {
+    SPECRT__NEED(meter);
+    SPECRT__NEED(out);
+    SPECRT__CLEAR(out, 1);
+    if (most < 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "costs: most: expected 1 token or more, found %d", (int)most);
+    specrt__costs_machine(out->machine);
+    specrt__costs_sizes(&out->target, most);
+    specrt_curve_add(&out->draft, 1, 0);
+    specrt_curve_add(&out->draft, 8, 0);
+    int code = specrt__costs_rounds(meter, out);
+    if (code != 0) {
+        SPECRT__CLEAR(out, 1);
+        return specrt_error_set(err, SPECRT_STATUS_HOST,
+                                "costs: expected passes of both models, found that one failed with "
+                                "%d",
+                                code);
+    }
+    out->changed = 1;
+    out->disturbed = specrt__costs_disturbed(&out->target, &out->draft);
+    return SPECRT_STATUS_OK;
+}
+
+/* --- the head --- */
+
+/* The models' passes come between products, so rows are not in the processor's cache. */
+static void specrt__costs_fill_cache(void) {
+    char *bytes = (char *)malloc(SPECRT__COSTS_CACHE_BYTES);
+    if (!bytes) return;
+    memset(bytes, 1, SPECRT__COSTS_CACHE_BYTES);
+    (void)*(volatile char *)bytes; /* so that no compiler leaves it out */
+    free(bytes);
+}
+
+/* A prompt that fills every window: SPECRT__COSTS_WINDOW_TOKENS tokens, each with other ones. */
+static specrt_status specrt__costs_read_prompt(specrt_session *s, int32_t n_vocab) {
+    static const int32_t k = SPECRT_LOGITS_MAX_K;
+    int32_t tokens[SPECRT__COSTS_WINDOW_TOKENS],
+        best[SPECRT__COSTS_WINDOW_TOKENS * SPECRT_LOGITS_MAX_K];
+    for (int32_t i = 0; i < SPECRT__COSTS_WINDOW_TOKENS * k; i++)
+        best[i] = (int32_t)(i * 31LL % n_vocab);
+    for (int32_t i = 0; i < SPECRT__COSTS_WINDOW_TOKENS; i++) tokens[i] = best[i * k];
+    specrt_target_rows rows;
+    memset(&rows, 0, sizeof rows);
+    rows.ids = best;
+    rows.k = k;
+    specrt_status status = specrt_session_begin(s, NULL);
+    if (status == SPECRT_STATUS_OK)
+        status = specrt_session_prefill(s, tokens, SPECRT__COSTS_WINDOW_TOKENS, &rows);
+    return status == SPECRT_STATUS_OK ? specrt_session_start(s, tokens[0]) : status;
+}
+
+/* All levels of a draft. @return seconds a level; 0: an error */
+static double specrt__costs_time_levels(specrt_session *s, const float *hidden, int32_t num_steps) {
+    specrt_beam beam;
+    double sum = 0;
+    int32_t n = 0;
+    if (specrt_session_get_beam(s, &beam) != SPECRT_STATUS_OK) return 0;
+    for (; n < num_steps && beam.n > 0; n++) {
+        specrt__costs_fill_cache();
+        double began = specrt__os_seconds();
+        if (specrt_session_expand(s, hidden, hidden, beam.n, &beam) != SPECRT_STATUS_OK) return 0;
+        sum += specrt__os_seconds() - began;
+    }
+    return n > 0 ? sum / n : 0;
+}
+
+static double specrt__costs_time_session(specrt_session *s, const specrt_costs_drafts *d) {
+    size_t n = SPECRT_TREE_MAX_TOPK * (size_t)d->n_cols;
+    double least = 0;
+    float *hidden = (float *)malloc(n * sizeof *hidden);
+    for (size_t i = 0; hidden && i < n; i++) hidden[i] = (float)(i * 2654435761u % 2001) / 1000 - 1;
+    for (int round = 0; hidden && round < SPECRT__COSTS_HEAD_ROUNDS; round++) {
+        double seconds = 0;
+        if (specrt__costs_read_prompt(s, d->policy.n_vocab) == SPECRT_STATUS_OK)
+            seconds = specrt__costs_time_levels(s, hidden, d->params.tree.num_steps);
+        if (seconds > 0 && (least == 0 || seconds < least)) least = seconds;
+    }
+    free(hidden);
+    return least;
+}
+
+static double specrt__costs_time_head(const specrt_costs_drafts *d, const char *text) {
+    specrt_policy_desc desc = d->policy;
+    specrt_session_params params = d->params;
+    specrt_policy *policy = NULL;
+    specrt_session *session = NULL;
+    specrt_error err;
+    double seconds = 0;
+    desc.text = text;
+    params.auto_draft = NULL;
+    if (specrt_policy_create(d->bundle, d->head, &desc, &policy, &err) == SPECRT_STATUS_OK &&
+        specrt_session_create(policy, &params, NULL, &session, &err) == SPECRT_STATUS_OK)
+        seconds = specrt__costs_time_session(session, d);
+    specrt_session_close(session);
+    specrt_policy_close(policy);
+    return seconds;
+}
+
+SPECRT_API double specrt_costs_head(specrt_costs *c, const specrt_costs_drafts *d,
+                                    const char *policy) {
+    if (!c || !d || !policy) return 0;
+    for (int32_t i = 0; i < c->n_heads; i++)
+        if (strcmp(c->heads[i].policy, policy) == 0) return c->heads[i].seconds;
+    double seconds = specrt__costs_time_head(d, policy);
+    size_t n = strlen(policy);
+    if (seconds > 0 && n < SPECRT_COSTS_TEXT && c->n_heads < SPECRT_COSTS_MAX_HEADS) {
+        memcpy(c->heads[c->n_heads].policy, policy, n + 1);
+        c->heads[c->n_heads++].seconds = seconds;
+        c->changed = 1;
+    }
+    return seconds;
+}

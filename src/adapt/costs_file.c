@@ -1,0 +1,310 @@
+/* costs_file.c : owns the file of costs, its text and where it is kept. Refuses damaged files, and those of
+ * another machine or key. */
+#include "adapt/costs.h"
+#include "core/os.h"
+
+static const char specrt__costs_first_line[] = "specrt costs 1\n";
+
+enum { SPECRT__COSTS_HASH = 16 }; /* hexadecimal digits */
+
+/* The first digits of a digest. out: char [SPECRT__COSTS_HASH + 1] */
+static void specrt__costs_hash(const char *bytes, size_t n, char *out) {
+    uint8_t digest[32];
+    specrt_sha256 sha;
+    specrt_sha256_init(&sha);
+    specrt_sha256_update(&sha, bytes, n);
+    specrt_sha256_final(&sha, digest);
+    for (int i = 0; i < SPECRT__COSTS_HASH / 2; i++) snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+/* --- where --- */
+
+SPECRT__INTERNAL void specrt__costs_machine(char *out) {
+    char line[SPECRT_COSTS_TEXT], name[128] = "unknown processor";
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "model name : %127[^\n]", name) == 1 ||
+            sscanf(line, "CPU part : %127[^\n]", name) == 1)
+            break;
+    if (f) fclose(f);
+    snprintf(out, SPECRT_COSTS_TEXT, "%s, %ld processors", name, specrt__os_processors());
+}
+
+static bool specrt__costs_fits(int n) {
+    return n > 0 && n < SPECRT_COSTS_PATH;
+}
+
+static bool specrt__costs_beside(const char *bundle, const char *hash, char *out) {
+    const char *slash = strrchr(bundle, '/');
+    char folder[SPECRT_COSTS_PATH] = ".";
+    if (slash && !specrt__costs_fits(
+                     snprintf(folder, sizeof folder, "%.*s", (int)(slash - bundle) + 1, bundle)))
+        return false;
+    return specrt__os_can_write(folder) &&
+           specrt__costs_fits(snprintf(out, SPECRT_COSTS_PATH, "%s.%s.costs", bundle, hash));
+}
+
+static bool specrt__costs_in_cache(const char *hash, char *out) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char folder[SPECRT_COSTS_PATH];
+    bool given = cache && cache[0];
+    if (!given && !(home && home[0])) return false;
+    if (!specrt__costs_fits(given ? snprintf(folder, sizeof folder, "%s", cache)
+                                  : snprintf(folder, sizeof folder, "%s/.cache", home)) ||
+        !specrt__os_make_folder(folder) ||
+        !specrt__costs_fits(snprintf(out, SPECRT_COSTS_PATH, "%s/specrt", folder)) ||
+        !specrt__os_make_folder(out))
+        return false;
+    return specrt__costs_fits(snprintf(out, SPECRT_COSTS_PATH, "%s/specrt/%s.costs", folder, hash));
+}
+
+SPECRT_API void specrt_costs_path(const char *bundle, const char *key, char *out) {
+    char hash[SPECRT__COSTS_HASH + 1];
+    if (!key || !out) return;
+    specrt__costs_hash(key, strlen(key), hash);
+    if (!(bundle && specrt__costs_beside(bundle, hash, out)) && !specrt__costs_in_cache(hash, out))
+        out[0] = '\0';
+}
+
+/* --- reading --- */
+
+/* Zero-initialise it. */
+typedef struct specrt__costs_reader {
+    const char *at, *end;
+    int n; /* lines read */
+    char line[SPECRT_COSTS_LINE];
+} specrt__costs_reader;
+
+/* @return whether there was a line that fits */
+static bool specrt__costs_next(specrt__costs_reader *r) {
+    const char *end = (const char *)memchr(r->at, '\n', (size_t)(r->end - r->at));
+    if (!end || end - r->at >= SPECRT_COSTS_LINE) return false;
+    size_t n = (size_t)(end - r->at);
+    memcpy(r->line, r->at, n);
+    r->line[n] = '\0';
+    r->at = end + 1;
+    r->n++;
+    return true;
+}
+
+/* The next line is "NAME VALUE", and VALUE fits in out, char [size]. */
+static bool specrt__costs_value(specrt__costs_reader *r, const char *name, char *out, size_t size) {
+    size_t n = strlen(name);
+    if (!specrt__costs_next(r) || strncmp(r->line, name, n) != 0 || r->line[n] != ' ') return false;
+    int written = snprintf(out, size, "%s", r->line + n + 1);
+    return written >= 0 && (size_t)written < size;
+}
+
+static bool specrt__costs_is_time(double seconds) {
+    return seconds > 0 && seconds < 1e6;
+}
+
+static bool specrt__costs_take_point(specrt_curve *c, long size, double seconds) {
+    if (c->n == SPECRT_CURVE_MAX_SIZES || size < 1 || size > 1 << 20 ||
+        !specrt__costs_is_time(seconds) || (c->n > 0 && size <= c->sizes[c->n - 1]))
+        return false;
+    specrt_curve_add(c, (int32_t)size, seconds);
+    return true;
+}
+
+static bool specrt__costs_take_head(specrt_costs *c, double seconds, const char *policy) {
+    size_t n = strlen(policy);
+    if (c->n_heads == SPECRT_COSTS_MAX_HEADS || n >= SPECRT_COSTS_TEXT ||
+        !specrt__costs_is_time(seconds))
+        return false;
+    memcpy(c->heads[c->n_heads].policy, policy, n + 1);
+    c->heads[c->n_heads++].seconds = seconds;
+    return true;
+}
+
+static bool specrt__costs_take_line(specrt_costs *c, const char *line) {
+    long size;
+    double seconds;
+    int at = 0;
+    if (sscanf(line, "target %ld %lf", &size, &seconds) == 2)
+        return specrt__costs_take_point(&c->target, size, seconds);
+    if (sscanf(line, "draft %ld %lf", &size, &seconds) == 2)
+        return specrt__costs_take_point(&c->draft, size, seconds);
+    if (sscanf(line, "head %lf %n", &seconds, &at) == 1 && at > 0)
+        return specrt__costs_take_head(c, seconds, line + at);
+    return false;
+}
+
+/* Whether text ends in the checksum of the lines before it, which *n then is the end of. */
+static bool specrt__costs_is_whole(const char *text, size_t *n) {
+    const size_t last = 4 + SPECRT__COSTS_HASH + 1; /* "sum HASH\n" */
+    char sum[4 + SPECRT__COSTS_HASH + 2] = "sum ";
+    if (*n < last) return false;
+    specrt__costs_hash(text, *n - last, sum + 4);
+    sum[last - 1] = '\n';
+    *n -= last;
+    return memcmp(text + *n, sum, last) == 0 && !memchr(text, 0, *n);
+}
+
+static specrt_status specrt__costs_take_lines(specrt__costs_reader *r, const char *name,
+                                              specrt_costs *out, specrt_error *err) {
+    bool fits = specrt__costs_value(r, "machine", out->machine, sizeof out->machine) &&
+                specrt__costs_value(r, "key", out->key, sizeof out->key);
+    while (fits && r->at < r->end)
+        fits = specrt__costs_next(r) && specrt__costs_take_line(out, r->line);
+    if (!fits)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: line %d: expected machine, key, then sizes that ascend with "
+                                "seconds above 0, found %.60s",
+                                name, r->n, r->line);
+    if (out->target.n == 0 || out->draft.n == 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected times of target and draft, found %d and %d", name,
+                                (int)out->target.n, (int)out->draft.n);
+    specrt_curve_make_monotone(&out->target);
+    specrt_curve_make_monotone(&out->draft);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__costs_check_key(const specrt_costs *c, const char *name,
+                                             const char *key, specrt_error *err) {
+    char machine[SPECRT_COSTS_TEXT];
+    if (!key) return SPECRT_STATUS_OK;
+    specrt__costs_machine(machine);
+    if (strcmp(c->machine, machine) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: machine: expected %s, found %.100s", name, machine,
+                                c->machine);
+    if (strcmp(c->key, key) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: key: expected these models and settings, found others", name);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status specrt__costs_take_all(const char *text, size_t n, const char *name,
+                                            const char *key, specrt_costs *out, specrt_error *err) {
+    const size_t first = sizeof specrt__costs_first_line - 1;
+    specrt__costs_reader r;
+    SPECRT__CLEAR(&r, 1);
+    if (n < first || memcmp(text, specrt__costs_first_line, first) != 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: expected the first line `specrt costs 1`, found another",
+                                name);
+    if (!specrt__costs_is_whole(text, &n))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                "%s: sum: expected the checksum of its lines at the end, found "
+                                "another: the file is damaged",
+                                name);
+    r.at = text + first;
+    r.end = text + n;
+    r.n = 1;
+    SPECRT__TRY(specrt__costs_take_lines(&r, name, out, err));
+    return specrt__costs_check_key(out, name, key, err);
+}
+
+SPECRT_API specrt_status specrt_costs_parse(const char *text, size_t n, const char *name,
+                                            const char *key, specrt_costs *out, specrt_error *err) {
+    SPECRT__NEED(text);
+    SPECRT__NEED(name);
+    SPECRT__NEED(out);
+    SPECRT__CLEAR(out, 1);
+    specrt_status status = specrt__costs_take_all(text, n, name, key, out, err);
+    if (status != SPECRT_STATUS_OK) SPECRT__CLEAR(out, 1);
+    return status;
+}
+
+SPECRT_API specrt_status specrt_costs_read(const char *path, const char *key, specrt_costs *out,
+                                           specrt_error *err) {
+    char text[SPECRT_COSTS_BYTES];
+    SPECRT__NEED(path);
+    SPECRT__NEED(out);
+    SPECRT__CLEAR(out, 1);
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: expected a file of costs, found none that opens", path);
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    return specrt_costs_parse(text, n, path, key, out, err);
+}
+
+/* --- or measuring --- */
+
+SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t most,
+                                           const char *path, const char *key, specrt_costs *out,
+                                           char *line, specrt_error *err) {
+    specrt_error why;
+    SPECRT__NEED(meter);
+    SPECRT__NEED(path);
+    SPECRT__NEED(key);
+    SPECRT__NEED(out);
+    SPECRT__NEED(line);
+    specrt_status found = path[0] ? specrt_costs_read(path, key, out, &why) : SPECRT_STATUS_IO;
+    if (found == SPECRT_STATUS_OK) {
+        snprintf(line, SPECRT_COSTS_LINE, "costs: read from %s", path);
+        return found;
+    }
+    double began = specrt__os_seconds();
+    SPECRT__TRY(specrt_costs_measure(meter, most, out, err));
+    double seconds = specrt__os_seconds() - began;
+    snprintf(out->key, sizeof out->key, "%s", key);
+    const char *busy = out->disturbed ? " on a busy machine, not kept" : "";
+    if (found != SPECRT_STATUS_IO)
+        snprintf(line, SPECRT_COSTS_LINE, "costs: %s; measured again in %.1f s%s", why.msg, seconds,
+                 busy);
+    else
+        snprintf(line, SPECRT_COSTS_LINE, "costs: measured in %.1f s%s%s", seconds,
+                 out->disturbed ? busy : ", kept in ",
+                 out->disturbed ? ""
+                 : path[0]      ? path
+                                : "no file: there is no cache folder");
+    return SPECRT_STATUS_OK;
+}
+
+/* --- writing --- */
+
+/* A text of n bytes that grows; all that costs hold fits in SPECRT_COSTS_BYTES. */
+typedef struct specrt__costs_writer {
+    char *text;
+    size_t n;
+} specrt__costs_writer;
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+static void
+specrt__costs_put(specrt__costs_writer *w, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(w->text + w->n, SPECRT_COSTS_BYTES - w->n, format, args);
+    va_end(args);
+    if (n > 0 && (size_t)n < SPECRT_COSTS_BYTES - w->n) w->n += (size_t)n;
+}
+
+static void specrt__costs_put_curve(specrt__costs_writer *w, const char *name,
+                                    const specrt_curve *c) {
+    for (int32_t i = 0; i < c->n; i++)
+        specrt__costs_put(w, "%s %d %.9g\n", name, (int)c->sizes[i], c->seconds[i]);
+}
+
+SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
+    char hash[SPECRT__COSTS_HASH + 1];
+    specrt__costs_writer w = {out, 0};
+    if (!c || !out) return 0;
+    specrt__costs_put(&w, "%smachine %s\nkey %s\n", specrt__costs_first_line, c->machine, c->key);
+    specrt__costs_put_curve(&w, "target", &c->target);
+    specrt__costs_put_curve(&w, "draft", &c->draft);
+    for (int32_t i = 0; i < c->n_heads; i++)
+        specrt__costs_put(&w, "head %.9g %s\n", c->heads[i].seconds, c->heads[i].policy);
+    specrt__costs_hash(out, w.n, hash);
+    specrt__costs_put(&w, "sum %s\n", hash);
+    return w.n;
+}
+
+SPECRT_API specrt_status specrt_costs_write(specrt_costs *costs, const char *path,
+                                            specrt_error *err) {
+    char text[SPECRT_COSTS_BYTES];
+    SPECRT__NEED(costs);
+    SPECRT__NEED(path);
+    if (costs->disturbed) return SPECRT_STATUS_OK;
+    if (!specrt__os_replace(path, text, specrt_costs_text(costs, text)))
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: expected a file that can be written, found none", path);
+    costs->changed = 0;
+    return SPECRT_STATUS_OK;
+}

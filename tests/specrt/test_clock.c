@@ -1,0 +1,309 @@
+/* test_clock.c : whether to draft, by the time of cycles, without a clock: times are given. */
+#include "costs.h"
+
+#include <math.h>
+
+enum { STEPS = COSTS_STEPS };
+
+static uint64_t state = 3;
+static double chance(void) {
+    return (double)(fixture_random(&state) >> 11) / 9007199254740992.0;
+}
+
+/* A draft of n levels: n passes of the drafter, n levels scored, a pass of the target over n + 1 tokens. */
+static void test_table(void) {
+    const specrt_costs c = costs_of(0.5, 0.1);
+    specrt_clock clock;
+    double cycles[STEPS + 1], read;
+    specrt_clock_init(&clock, &c, &chain, 0.0002);
+    specrt_clock_table(&clock, 1, cycles, &read);
+    CHECK_NEAR(cycles[0], 0.01, 1e-9);
+    CHECK_NEAR(cycles[1], 0.015 + 0.001 + 0.0002, 1e-9);
+    CHECK_NEAR(cycles[4], 0.03 + 0.004 + 0.0008, 1e-9);
+    CHECK_NEAR(read, 0.0001, 1e-9);
+    /* Three slots that draft alike: one pass over all tokens, each of the drafter's too. */
+    specrt_clock_table(&clock, 3, cycles, &read);
+    CHECK_NEAR(cycles[0], 0.02, 1e-9);
+    CHECK_NEAR(cycles[2], 0.01 * (1 + 0.5 * 8) + 2 * 0.0012 + 6 * 0.0002, 1e-9);
+    CHECK_NEAR(read, 0.0003, 1e-9);
+    /* A tree of 2 levels with 3 branches has 1 + 3 + 9 nodes, at most 8 here. */
+    const specrt_tree_params tree = {.num_steps = 2, .topk = 3, .num_draft_tokens = 8};
+    specrt_clock_init(&clock, &c, &tree, 0.0002);
+    specrt_clock_table(&clock, 1, cycles, &read);
+    CHECK_NEAR(cycles[1], 0.025 + 0.001 + 0.0002, 1e-9);
+    CHECK_NEAR(cycles[2], 0.045 + 0.001 + 0.0012 + 0.0004, 1e-9);
+}
+
+/* ---- while decoding ---- */
+
+/* A machine whose time is given: passes of n tokens take target[n] seconds, of the drafter and a level
+ * draft. */
+typedef struct machine {
+    double time, target[STEPS + 2], draft, score, noise;
+    specrt_timer timer;
+    specrt_host host; /* timed */
+    int n_tokens;     /* of the target's last pass */
+} machine;
+static machine *running;
+
+static double machine_now(void) {
+    return running->time;
+}
+
+static void spend(double seconds) {
+    running->time += seconds * (1 + running->noise * (2 * chance() - 1));
+}
+
+static int fake_prefill(void *user, const int32_t *tokens, int32_t n, int all,
+                        const float **logits) {
+    (void)user, (void)tokens, (void)n, (void)all, (void)logits;
+    spend(1000);
+    return 0;
+}
+
+static int fake_draft(void *user, int32_t level, const specrt_beam *beam, const float **hidden,
+                      const float **input) {
+    (void)user, (void)level, (void)beam, (void)hidden, (void)input;
+    spend(running->draft);
+    return 0;
+}
+
+static int fake_verify(void *user, const specrt_draft *draft, const float **logits) {
+    (void)user, (void)logits;
+    spend(running->target[draft->n]);
+    return 0;
+}
+
+static int fake_commit(void *user, const specrt_draft *draft, const specrt_verdict *verdict) {
+    (void)user, (void)draft, (void)verdict;
+    return 0;
+}
+
+static void set_target(machine *m, double more) {
+    for (int n = 0; n <= STEPS + 1; n++) m->target[n] = 0.01 * (1 + more * (n - 1));
+}
+
+static void machine_open(machine *m, double more, double draft, double score) {
+    const specrt_costs c = costs_of(more, draft);
+    specrt_error err;
+    memset(m, 0, sizeof *m);
+    running = m;
+    state = 3;
+    set_target(m, more);
+    m->draft = 0.01 * draft;
+    m->score = score;
+    specrt_clock_init(&m->timer.clock, &c, &chain, score);
+    REQUIRE(specrt_clock_auto(&m->timer.clock, 1, &m->timer.auto_draft, &err) == SPECRT_STATUS_OK);
+    m->timer.host = (specrt_host){.target_prefill = fake_prefill,
+                                  .draft_step = fake_draft,
+                                  .target_verify = fake_verify,
+                                  .commit = fake_commit};
+    m->timer.keeps_chains = 1;
+    m->timer.now = machine_now;
+    specrt_timer_host(&m->timer, &m->host);
+    m->host.target_prefill(m->host.user, NULL, 1, 0, NULL);
+}
+
+/* A cycle as a session does it; the drafter is right with probability p, as the target is sure.
+ * @return levels drafted */
+static int32_t run_cycle(machine *m, double p) {
+    specrt_auto_choice choice;
+    specrt_auto *a = m->timer.auto_draft;
+    float certain[STEPS + 1];
+    int32_t n = 0, accepted = 0;
+    specrt_auto_choose(a, &choice);
+    while (n < choice.num_steps) {
+        m->host.draft_step(m->host.user, n, NULL, NULL, NULL);
+        spend(m->score);
+        n++;
+        if (!specrt_auto_should_continue(a, n, NAN)) break;
+    }
+    while (accepted < n && chance() < p) accepted++;
+    for (int i = 0; i <= STEPS; i++) certain[i] = (float)log(p);
+    const specrt_draft draft = {.n = n + 1};
+    const specrt_verdict verdict = {.n = accepted + 1};
+    m->host.target_verify(m->host.user, &draft, NULL);
+    m->host.commit(m->host.user, &draft, &verdict);
+    const specrt_auto_cycle cycle = {
+        .n_passes = n, .n_accepted = accepted, .target_logprobs = certain};
+    REQUIRE(specrt_auto_observe(a, &cycle) == SPECRT_STATUS_OK);
+    return n;
+}
+
+static int drafts_in(machine *m, double p, int n) {
+    int drafts = 0;
+    for (int i = 0; i < n; i++) drafts += run_cycle(m, p) > 0;
+    return drafts;
+}
+
+static void machine_close(machine *m) {
+    specrt_auto_close(m->timer.auto_draft);
+}
+
+/* Where drafts are faster, cycles without one are few: those that time a plain pass. */
+static void test_stays(void) {
+    machine m;
+    machine_open(&m, 0.1, 0.05, 0.0001);
+    m.noise = 0.1;
+    int drafts = drafts_in(&m, 0.8, 1000);
+    CHECK(drafts >= 970 && drafts < 1000);
+    machine_close(&m);
+}
+
+/* A machine that becomes slower as a whole changes no choice. */
+static void test_busy(void) {
+    machine m;
+    machine_open(&m, 0.1, 0.05, 0.0001);
+    drafts_in(&m, 0.8, 200);
+    for (int n = 0; n <= STEPS + 1; n++) m.target[n] *= 3;
+    m.draft *= 3, m.score *= 3;
+    CHECK(drafts_in(&m, 0.8, 1000) >= 950);
+    CHECK_NEAR(exp(m.timer.clock.slow), 3, 0.3);
+    machine_close(&m);
+}
+
+/* Passes of several tokens become slower, as those beside other sequences do, and drafting ends; then faster
+ * again, and drafting begins again. */
+static void test_shape(void) {
+    machine m;
+    machine_open(&m, 0.1, 0.05, 0.0001);
+    m.noise = 0.1;
+    CHECK(drafts_in(&m, 0.8, 200) >= 190);
+    set_target(&m, 1.2);
+    drafts_in(&m, 0.8, 200);
+    CHECK(drafts_in(&m, 0.8, 500) <= 25);
+    set_target(&m, 0.1);
+    drafts_in(&m, 0.8, 1200);
+    CHECK(drafts_in(&m, 0.8, 500) >= 480);
+    machine_close(&m);
+}
+
+/* The same of the drafter, and of its head. */
+static void test_drafter_slows(void) {
+    machine m;
+    machine_open(&m, 0.1, 0.05, 0.0001);
+    drafts_in(&m, 0.8, 200);
+    m.draft = 0.012; /* slower than the target */
+    drafts_in(&m, 0.8, 200);
+    CHECK(drafts_in(&m, 0.8, 500) <= 25);
+    machine_close(&m);
+    machine_open(&m, 0.1, 0.05, 0.0001);
+    drafts_in(&m, 0.8, 200);
+    m.score = 0.012;
+    drafts_in(&m, 0.8, 200);
+    CHECK(drafts_in(&m, 0.8, 500) <= 25);
+    machine_close(&m);
+}
+
+/* Costs measured on an idle machine that do not hold: drafts seemed slow, or fast. */
+static void test_wrong_start(void) {
+    machine m;
+    machine_open(&m, 1.2, 0.05, 0.0001);
+    set_target(&m, 0.1);
+    drafts_in(&m, 0.8, 1500);
+    CHECK(drafts_in(&m, 0.8, 300) >= 280);
+    machine_close(&m);
+    machine_open(&m, 0.1, 0.05, 0.0001);
+    set_target(&m, 1.2);
+    drafts_in(&m, 0.8, 200);
+    CHECK(drafts_in(&m, 0.8, 500) <= 25);
+    machine_close(&m);
+}
+
+/* Never slower than plain decoding by more than the guard allows, by the given clock: time passes 1 / 0.98
+ * of it only by what was lent, whatever is accepted. */
+static void test_never_slower(void) {
+    for (int round = 0; round < 20; round++) {
+        machine m;
+        double more = chance(), p = chance();
+        machine_open(&m, more, chance() * 0.5, 0.0001);
+        m.noise = 0.05;
+        double began = m.time, emitted = 0;
+        specrt_auto_stats stats;
+        for (int i = 0; i < 1000; i++) run_cycle(&m, i % 300 < 100 ? p : chance());
+        specrt_auto_get_stats(m.timer.auto_draft, &stats);
+        emitted = (double)stats.n_emitted;
+        CHECK((m.time - began) / 0.01 <= emitted / 0.98 + 4);
+        machine_close(&m);
+    }
+}
+
+/* One slow pass is no reason to stop. */
+static void test_outlier(void) {
+    machine m;
+    machine_open(&m, 0.1, 0.05, 0.0001);
+    drafts_in(&m, 0.8, 300);
+    m.time += 5;
+    CHECK(drafts_in(&m, 0.8, 20) >= 17);
+    m.host.target_prefill(m.host.user, NULL, 1, 0,
+                          NULL); /* 1,000 seconds of a prompt do not count */
+    const specrt_clock before = m.timer.clock;
+    run_cycle(&m, 0.8);
+    CHECK(memcmp(&before, &m.timer.clock, sizeof before) == 0);
+    machine_close(&m);
+}
+
+/* ---- in words ---- */
+
+static void test_words(void) {
+    const specrt_costs slow = costs_of(2.0 / 3, 0.1), fast = costs_of(0.1, 0.1);
+    specrt_clock clock;
+    char out[SPECRT_COSTS_TEXT];
+    const specrt_auto_stats off = {.n_cycles = 100,
+                                   .n_emitted = 103,
+                                   .n_plain = 97,
+                                   .n_probes = 3,
+                                   .n_passes = 9,
+                                   .cost = 104};
+    const specrt_auto_stats on = {
+        .n_cycles = 100, .n_emitted = 280, .n_plain = 2, .n_passes = 294, .cost = 160};
+    specrt_clock_init(&clock, &slow, &chain, 0.00033);
+    specrt_clock_explain(&clock, &off, out);
+    CHECK_STR(out, "drafting off in 97% of cycles: a pass of 4 tokens costs 3.00 passes here, its "
+                   "draft 0.40; 9 tokens drafted, 3 accepted; estimated 0.99x plain decoding");
+    specrt_clock_init(&clock, &fast, &chain, 0.00033);
+    specrt_clock_explain(&clock, &on, out);
+    CHECK_STR(out,
+              "drafting on in 98% of cycles: a pass of 4 tokens costs 1.30 passes here, its draft "
+              "0.40; 294 tokens drafted, 180 accepted; estimated 1.75x plain decoding");
+    const specrt_auto_stats none = {.n_cycles = 0};
+    specrt_clock_explain(&clock, &none, out);
+    CHECK_HAS(out, "0 tokens drafted, 0 accepted; estimated 1.00x plain decoding");
+}
+
+/* Drafts that cannot be faster, whatever is accepted: of a drafter slower than its target, or where a pass of
+ * several tokens costs as much as so many passes. */
+static void test_hopeless(void) {
+    const specrt_costs slow = costs_of(0.1, 1.1), steep = costs_of(1, 0.05),
+                       good = costs_of(0.1, 0.3);
+    specrt_clock clock;
+    char line[SPECRT_COSTS_TEXT] = "";
+    specrt_clock_init(&clock, &good, &chain, 0);
+    CHECK(!specrt_clock_hopeless(&clock, line));
+    CHECK_STR(line, "");
+    specrt_clock_init(&clock, &slow, &chain, 0);
+    CHECK(specrt_clock_hopeless(&clock, line));
+    CHECK_STR(
+        line,
+        "drafting off: a pass of 4 tokens costs 1.30 passes here, its draft 3.30; too slow even "
+        "if 95% of drafted tokens are accepted");
+    specrt_clock_init(&clock, &steep, &chain, 0);
+    CHECK(specrt_clock_hopeless(&clock, line));
+    CHECK_HAS(line, "a pass of 4 tokens costs 4.00 passes here, its draft 0.15;");
+    clock.costs.disturbed = 1; /* which proves nothing */
+    CHECK(!specrt_clock_hopeless(&clock, line));
+}
+
+static const test_case cases[] = {
+    {"table", "chains, trees, several slots", test_table},
+    {"stays", "drafts go on where they are faster", test_stays},
+    {"busy", "a machine that slows as a whole changes no choice", test_busy},
+    {"shape", "passes of several tokens become slow, and fast again", test_shape},
+    {"drafter", "drafter or head become slow", test_drafter_slows},
+    {"wrong_start", "costs that do not hold are found out", test_wrong_start},
+    {"never_slower", "than plain decoding, by the given clock", test_never_slower},
+    {"outlier", "one slow pass, or a prompt, is none", test_outlier},
+    {"hopeless", "drafts that cannot be faster", test_hopeless},
+    {"words", "the line that a person reads", test_words},
+};
+TEST_MAIN(cases)
