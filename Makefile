@@ -211,7 +211,6 @@ $(BUILD)/tests/$(notdir $(1:.c=)): $(BUILD)/$(1:.c=.o) $(call tools_of,$(1)) $(L
 endef
 $(foreach t,$(TESTS),$(eval $(call TEST,$(t))))
 $(BUILD)/tests/test_sketch_build: LDLIBS += $(sketch-build_LIBS)
-$(BUILD)/tests/test_llama_costs: $(BUILD)/adapters/llama/specrt_llama_costs.o # needs no llama.cpp
 
 # The CUDA file on the harness of tests/gpu, and its tests.
 HARNESS := $(patsubst %,$(BUILD)/tests/gpu/%.o,specrt_kernels harness runtime)

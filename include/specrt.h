@@ -1707,7 +1707,7 @@ SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_s
  *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
  *                           _begin
  *     decide what to run    ratio_outcome, outcome_name, advise, advice_text
- *     know policies         policy_preset, policy_untried
+ *     know policies         policy_preset, policy_untried, advise_untried
  */
 #ifndef SPECRT_ADAPT_H
 #define SPECRT_ADAPT_H
@@ -2028,6 +2028,14 @@ SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size);
  *   has_sketch : whether the bundle has a section `sketch`
  * @return static text of a policy. */
 SPECRT_API const char *specrt_policy_untried(int has_graph, int has_sketch);
+
+/* specrt_advise_untried() : The same by costs alone: `full` where scoring all rows makes a cycle of three drafts at
+ * most 2% longer, else specrt_policy_untried() for the sections of the bundle, of those that open.
+ *   costs : heads that were not timed yet are, and kept there
+ *   drafts : what policies are created from
+ * @return static text of a policy. */
+SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,
+                                             const specrt_costs_drafts *drafts);
 
 #ifdef __cplusplus
 }
@@ -16166,6 +16174,36 @@ SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *p
                            (int)SPECRT_ADVISE_REQUESTS);
     else if (a->outcome == SPECRT_OUTCOME_TIE)
         specrt__advise_put(&line, " More prompts narrow the interval.");
+}
+
+/* --- untried --- */
+
+#define SPECRT__ADVISE_SMALL 0.02 /* of a cycle: lists gain nothing */
+
+/* A cycle of three drafts, where a level is scored in so many seconds. */
+static double specrt__advise_cycle(const specrt_costs *c, const specrt_costs_drafts *d,
+                                   double scoring) {
+    int32_t n = d->params.tree.num_steps;
+    if (n < 1 || n > 3) n = 3;
+    return specrt_curve_at(&c->target, n + 1) + n * (specrt_curve_at(&c->draft, 1) + scoring);
+}
+
+SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,
+                                             const specrt_costs_drafts *drafts) {
+    specrt_cograph graph;
+    specrt_sketch sketch;
+    if (!costs || !drafts) return NULL;
+    const specrt_bundle *bundle = drafts->bundle;
+    int has_graph = bundle && specrt_bundle_cograph(bundle, &graph, NULL) == SPECRT_STATUS_OK;
+    int has_sketch = bundle && specrt_bundle_sketch(bundle, &sketch, NULL) == SPECRT_STATUS_OK;
+    const char *policy = specrt_policy_untried(has_graph, has_sketch);
+    double all = specrt_costs_head(costs, drafts, "full");
+    double list = specrt_costs_head(costs, drafts, policy);
+    if (list == 0) list = specrt_costs_head(costs, drafts, policy = specrt_policy_untried(0, 0));
+    if (list == 0) return "full";
+    double cycle = specrt__advise_cycle(costs, drafts, list);
+    int is_small = specrt__advise_cycle(costs, drafts, all) <= (1 + SPECRT__ADVISE_SMALL) * cycle;
+    return all > 0 && is_small ? "full" : policy;
 }
 
 // >>trace : src/trace/trace.h

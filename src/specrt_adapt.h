@@ -8,7 +8,7 @@
  *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
  *                           _begin
  *     decide what to run    ratio_outcome, outcome_name, advise, advice_text
- *     know policies         policy_preset, policy_untried
+ *     know policies         policy_preset, policy_untried, advise_untried
  */
 #ifndef SPECRT_ADAPT_H
 #define SPECRT_ADAPT_H
@@ -331,6 +331,14 @@ SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size);
  *   has_sketch : whether the bundle has a section `sketch`
  * @return static text of a policy. */
 SPECRT_API const char *specrt_policy_untried(int has_graph, int has_sketch);
+
+/* specrt_advise_untried() : The same by costs alone: `full` where scoring all rows makes a cycle of three drafts at
+ * most 2% longer, else specrt_policy_untried() for the sections of the bundle, of those that open.
+ *   costs : heads that were not timed yet are, and kept there
+ *   drafts : what policies are created from
+ * @return static text of a policy. */
+SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,
+                                             const specrt_costs_drafts *drafts);
 
 #ifdef __cplusplus
 }

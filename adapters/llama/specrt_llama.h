@@ -35,7 +35,6 @@
 #include <stddef.h>
 #include "llama.h"
 #include "specrt.h"
-#include "specrt_llama_costs.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -273,7 +273,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         require(status, err);
         SPC_INF("draft-specrt: %s\n", line);
         const std::string policy_text =
-            named.empty() ? specrt_llama_costs_policy(&costs, &drafts) : named;
+            named.empty() ? specrt_advise_untried(&costs, &drafts) : named;
         const double scoring = specrt_costs_head(&costs, &drafts, policy_text.c_str());
         if (path[0] && costs.changed && specrt_costs_write(&costs, path, &err)) {
             SPC_WRN("draft-specrt: costs: %s\n", err.msg);

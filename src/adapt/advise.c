@@ -1,5 +1,6 @@
 /* advise.c : the one verdict on policies. Refuses times that are none. */
 #include "specrt_adapt.h"
+#include "specrt_tools.h"
 #include "core/base.h"
 
 #include <math.h>
@@ -168,4 +169,34 @@ SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *p
                            (int)SPECRT_ADVISE_REQUESTS);
     else if (a->outcome == SPECRT_OUTCOME_TIE)
         specrt__advise_put(&line, " More prompts narrow the interval.");
+}
+
+/* --- untried --- */
+
+#define SPECRT__ADVISE_SMALL 0.02 /* of a cycle: lists gain nothing */
+
+/* A cycle of three drafts, where a level is scored in so many seconds. */
+static double specrt__advise_cycle(const specrt_costs *c, const specrt_costs_drafts *d,
+                                   double scoring) {
+    int32_t n = d->params.tree.num_steps;
+    if (n < 1 || n > 3) n = 3;
+    return specrt_curve_at(&c->target, n + 1) + n * (specrt_curve_at(&c->draft, 1) + scoring);
+}
+
+SPECRT_API const char *specrt_advise_untried(specrt_costs *costs,
+                                             const specrt_costs_drafts *drafts) {
+    specrt_cograph graph;
+    specrt_sketch sketch;
+    if (!costs || !drafts) return NULL;
+    const specrt_bundle *bundle = drafts->bundle;
+    int has_graph = bundle && specrt_bundle_cograph(bundle, &graph, NULL) == SPECRT_STATUS_OK;
+    int has_sketch = bundle && specrt_bundle_sketch(bundle, &sketch, NULL) == SPECRT_STATUS_OK;
+    const char *policy = specrt_policy_untried(has_graph, has_sketch);
+    double all = specrt_costs_head(costs, drafts, "full");
+    double list = specrt_costs_head(costs, drafts, policy);
+    if (list == 0) list = specrt_costs_head(costs, drafts, policy = specrt_policy_untried(0, 0));
+    if (list == 0) return "full";
+    double cycle = specrt__advise_cycle(costs, drafts, list);
+    int is_small = specrt__advise_cycle(costs, drafts, all) <= (1 + SPECRT__ADVISE_SMALL) * cycle;
+    return all > 0 && is_small ? "full" : policy;
 }

@@ -2,6 +2,7 @@
 #include "specrt_adapt.h"
 #include "fixture.h"
 #include "test.h"
+#include "costs.h"
 #include <math.h>
 #include <string.h>
 
@@ -175,6 +176,27 @@ static void test_what_is_no_time_is_refused(void) {
     CHECK(specrt_advise(&way, 1, &plain, NULL, &a, &err) == SPECRT_STATUS_BAD_ARG);
 }
 
+/* By costs alone, without a bundle; of a bundle's sections test_policy knows. */
+static void test_untried(void) {
+    specrt_head *head;
+    specrt_costs_drafts drafts = drafts_of(&head);
+    specrt_costs c = costs_of(0.2, 0.05), d = c;
+    put_head(&c, "full", 0.004);
+    put_head(&c, "microspec", 0.0001);
+    CHECK_STR(specrt_advise_untried(&c, &drafts), "microspec");
+    put_head(&d, "full", 0.0038);
+    put_head(&d, "microspec", 0.0001);
+    double cycle = specrt_curve_at(&d.target, 4) + 3 * (specrt_curve_at(&d.draft, 1) + 0.0001);
+    d.heads[0].seconds = 0.0001 + 0.0199 * cycle / 3;
+    CHECK_STR(specrt_advise_untried(&d, &drafts), "full");
+    d.heads[0].seconds = 0.0001 + 0.0201 * cycle / 3;
+    CHECK_STR(specrt_advise_untried(&d, &drafts), "microspec");
+    d.n_heads = 0; /* timed here */
+    CHECK(specrt_advise_untried(&d, &drafts) != NULL);
+    CHECK_INT(d.n_heads, 2);
+    specrt_head_close(head);
+}
+
 static const test_case cases[] = {
     {"interval_decides", "the interval decides", test_the_interval_decides},
     {"among_ties_fewest_bytes", "among ties the fewest bytes", test_among_ties_the_fewest_bytes},
@@ -188,5 +210,6 @@ static const test_case cases[] = {
     {"text_says_decided", "the text says what decided", test_the_text_says_what_decided},
     {"text_is_cut_at_its_size", "the text is cut at its size", test_the_text_is_cut_at_its_size},
     {"is_no_time_is_refused", "what is no time is refused", test_what_is_no_time_is_refused},
+    {"untried", "by costs alone", test_untried},
 };
 TEST_MAIN(cases)

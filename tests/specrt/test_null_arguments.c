@@ -456,6 +456,7 @@ static void test_costs(void) {
     RETURNS(0, specrt_curve_at, (A(curve, &costs.target), 1));
     REFUSES(specrt_costs_measure, (A(meter, &meter), 1, A(out, &costs), &err));
     RETURNS(0, specrt_costs_head, (A(costs, &costs), A(drafts, &drafts), A(policy, "full")));
+    RETURNS(NULL, specrt_advise_untried, (A(costs, &costs), A(drafts, &drafts)));
     RETURNS(0u, specrt_costs_text, (A(costs, &costs), A(out, text)));
     REFUSES(specrt_costs_parse, (A(text, "x"), 1, A(name, "t"), NULL, A(out, &costs), &err));
     REFUSES(specrt_costs_read, (A(path, "no such file"), NULL, A(out, &costs), &err));

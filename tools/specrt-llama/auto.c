@@ -51,7 +51,7 @@ static void keep_costs(struct auto_clock *c) {
 /* The policy of auto+SPEC, or that with the best costs. */
 static const char *policy_of(struct auto_clock *c, const specrt_costs_drafts *drafts,
                              const char *text) {
-    return text[4] == '+' ? text + 5 : specrt_llama_costs_policy(&c->costs, drafts);
+    return text[4] == '+' ? text + 5 : specrt_advise_untried(&c->costs, drafts);
 }
 
 static specrt_status add_timer(models *m, specrt_session_params *params, double head,
