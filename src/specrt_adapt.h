@@ -332,8 +332,8 @@ SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size);
  * @return static text of a policy. */
 SPECRT_API const char *specrt_policy_untried(int has_graph, int has_sketch);
 
-/* specrt_advise_untried() : The same by costs alone: `full` where scoring all rows makes a cycle of three drafts at
- * most 2% longer, else specrt_policy_untried() for the sections of the bundle, of those that open.
+/* specrt_advise_untried() : The same by costs alone: `full` where scoring all rows makes a cycle of three
+ * drafts at most 2% longer, else specrt_policy_untried() for the sections of the bundle, of those that open.
  *   costs : heads that were not timed yet are, and kept there
  *   drafts : what policies are created from
  * @return static text of a policy. */
