@@ -97,8 +97,9 @@ lasting() {
 # timeless : JSON without times, what follows from them, and sizes that other versions change.
 timeless() {
     tee ../json | grep -oE '"seconds[a-z_]*":[0-9]{4,}' && fail "a time of hours"
-    local words='second|speed|outcome|advice|_ms|threads|recommend|fast|peak_bytes|stored|offset|checksum'
+    local words='second|speed|outcome|_ms|threads|recommend|fast|peak_bytes|stored|offset|checksum'
     sed -E 's/"[a-z_]*('$words')[a-z_]*":(\[[^]]*\]|[^],}]*),?//g; s/"bytes":[0-9]*,//g
+        s/"advice":\[[^]]*\],?//g
         s/("tag":"prov".*"raw_bytes":)[0-9]+/\1/' ../json
 }
 
