@@ -20,42 +20,34 @@ gpu_costs() {
         return (read > work ? read : work) + layers * 12e-6
     }
     function product(values) { return values * 2 / 3.36e12 + 8e-6 }
-    function points(name, size, sizes, bytes, layers, head,   n, at, i) {
+    function points(name, sizes, bytes, layers, head,   n, at, i) {
         n = split(sizes, at, " ")
-        printf "\"%s\":[", name
         for (i = 1; i <= n; i++)
-            printf "%s{\"%s\":%d,\"seconds\":%.9f}", (i > 1 ? "," : ""), size, at[i],
+            printf "%s %d %.9f\n", name, at[i],
                 pass(bytes, layers, at[i]) + (head ? product(v * td) : 0)
-        printf "]"
     }
-    function rows(   n, at, i) {
+    function rows(name,   n, at, i) {
         n = split("256 1024 4096 16384 " v, at, " ")
-        for (i = 1; i <= n; i++)
-            printf "%s{\"rows\":%d,\"seconds\":%.9f}", (i > 1 ? "," : ""), at[i], product(at[i] * d)
+        for (i = 1; i <= n; i++) printf "%s %d %.9f\n", name, at[i], product(at[i] * d)
     }
     BEGIN {
-        printf "{\"source\":\"floors of an H200 by bench/auto.sh; nothing was timed\","
-        points("draft", "tokens", "1 2 4 8 10 60", db, dl, 0); printf ","
-        points("target", "nodes", "1 2 4 8 16 32 60", tb, tl, 1)
-        printf ",\"head_first\":["; rows()
-        printf "],\"head\":["
-        split("1 4 10", width, " ")
-        for (w = 1; w <= 3; w++) {
-            printf "%s{\"topk\":%d,\"points\":[", (w > 1 ? "," : ""), width[w]; rows(); printf "]}"
-        }
-        print "]}"
-    }'
+        print "specrt costs 1\nmachine floors of an H200, nothing was timed\nkey bench/auto.sh"
+        points("target", "1 2 4 8 16 32 60", tb, tl, 1)
+        points("draft", "1 2 4 8 10 60", db, dl, 0)
+        rows("first"); rows("next 1"); rows("next 4"); rows("next 10")
+    }' >"$costs"
+    echo "sum $(sha256sum <"$costs" | cut -c 1-16)" >>"$costs"
 }
 
 name=$1
 shift
-costs=${COSTS:-$work/costs.json}
+costs=${COSTS:-$work/pair.costs}
 # shellcheck disable=SC2086 # two words
 [ -z "${CURVES:-}" ] || python3 bench/curves.py $CURVES >"$costs"
 case ${GPU:-} in
-qwen) gpu_costs 2.62e9 28 0.72e9 24 896 151936 1536 >"$costs" ;;
-smollm2) gpu_costs 2.12e8 30 8e6 1 576 49152 576 >"$costs" ;;
-128k) gpu_costs 1.39e10 32 4.4e8 1 4096 128256 4096 >"$costs" ;; # Llama-3-8B and its EAGLE head
+qwen) gpu_costs 2.62e9 28 0.72e9 24 896 151936 1536 ;;
+smollm2) gpu_costs 2.12e8 30 8e6 1 576 49152 576 ;;
+128k) gpu_costs 1.39e10 32 4.4e8 1 4096 128256 4096 ;; # Llama-3-8B and its EAGLE head
 esac
 fixed=full,static:512,static:1024,static:2048,static:4096,static:8192,static:16384,static:32768
 fixed=$fixed,microspec,microspec-paper,static:2048+window,static:512+window+retrieve
@@ -66,9 +58,9 @@ echo "== $name: ${GPU:+floors of a GPU, }$# traces${TREE:+, trees of $TREE}"
 if [ -n "${CHOOSE:-}" ]; then
     read -r target draft other <<<"$CHOOSE"
     "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --trace "$other" -q \
-        ${BUNDLE:+--bundle "$BUNDLE"} --costs "$costs" --topk 1 --costs-out "$work/chosen.json" |
+        ${BUNDLE:+--bundle "$BUNDLE"} --costs "$costs" --topk 1 --costs-out "$work/chosen.costs" |
         sed -n 's/^With .* auto drafts from/auto drafts from/p'
-    costs=$work/chosen.json
+    costs=$work/chosen.costs
 fi
 "$build/bin/specrt-eval" replay "${traces[@]}" ${BUNDLE:+--bundle "$BUNDLE"} --costs "$costs" \
     --policy "$policies" ${TREE:+--tree "$TREE"} -q | sed -n '/^by the costs/,/^$/p'

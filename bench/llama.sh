@@ -117,7 +117,7 @@ plan() {
     local head=$1 listed=$2
     shift 2
     "$build/bin/specrt-eval" plan --target "$target" --draft "$head" --bundle "$work/pair.specb" \
-        --trace "$work/trace" --costs "$work/costs.json" --policy "$listed" --topk 1 --json "$@" \
+        --trace "$work/trace" --costs "$work/pair.costs" --policy "$listed" --topk 1 --json "$@" \
         >"$work/plan.json"
 }
 
@@ -136,7 +136,7 @@ run_pair() {
     "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" -n "$tokens" --num-steps 8 \
         --policy full --force --record "$work/trace" >"$work/answers"
     "$llama" "${pair[@]}" --prompts $PROMPTS --limit "$limit" -n "$tokens" --force \
-        --costs "$work/costs.json"
+        --costs "$work/pair.costs"
     plan "$head" "$listed"
     steps=$(python3 -c 'import json, sys
 print(max(1, json.load(open(sys.argv[1]))["recommended"]["num_steps"]))' "$work/plan.json")

@@ -1702,7 +1702,8 @@ SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_s
  * SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
- *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, costs_head
+ *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, _machine, _head, _width,
+ *                           _next
  *     keep costs            costs_find, costs_path, costs_read, costs_write; as text: costs_text, costs_parse
  *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
  *                           _begin
@@ -1726,8 +1727,10 @@ extern "C" {
 enum {
     SPECRT_CURVE_MAX_SIZES = 64,
     SPECRT_COSTS_MAX_HEADS = 8, /* policies whose scoring was timed */
+    SPECRT_COSTS_WIDTHS = 3,    /* hidden rows of one product that are timed: 1, 4, 10 */
     SPECRT_COSTS_TEXT = 256, /* bytes of a policy, of a machine's name, of a line about a clock */
     SPECRT_COSTS_KEY = 512,
+    SPECRT_COSTS_POLICY = 1024,
     SPECRT_COSTS_PATH = 1024,
     SPECRT_COSTS_LINE = 1536,  /* bytes of a line about costs */
     SPECRT_COSTS_BYTES = 32768 /* of a file, its NUL included, at most */
@@ -1747,9 +1750,10 @@ SPECRT_API void specrt_curve_add(specrt_curve *curve, int32_t size, double secon
  * violators: Ayer et al. 1955). More work takes no less time; where it seems to, the clock was disturbed. */
 SPECRT_API void specrt_curve_make_monotone(specrt_curve *curve);
 
-/* specrt_curve_at() : Seconds of a size: linear between measured sizes and beyond them, proportional to a
- * single one; below the least size never under a tenth of its seconds. An empty curve: 0. */
-SPECRT_API double specrt_curve_at(const specrt_curve *curve, int32_t size);
+/* specrt_curve_at() : Seconds of a size, which may lie between whole ones: linear between measured sizes and
+ * beyond them, proportional to a single one; below the least size never under a tenth of its seconds. An
+ * empty curve: 0. */
+SPECRT_API double specrt_curve_at(const specrt_curve *curve, double size);
 
 /* Scoring one level of a draft by a policy. */
 typedef struct specrt_scoring {
@@ -1763,12 +1767,33 @@ typedef struct specrt_costs {
     char key[SPECRT_COSTS_KEY]; /* of models, threads, context and build: what costs depend on */
     specrt_curve target;        /* a pass of the target, by tokens, with logits of all tokens */
     specrt_curve draft;         /* a pass of the drafter, by tokens, without its LM head */
-    specrt_scoring heads[SPECRT_COSTS_MAX_HEADS];
+    /* A product of the head, by its rows: for the one hidden row after the target's pass, and for
+     * specrt_costs_width(i) hidden rows of a cycle's next levels; empty: not measured */
+    specrt_curve head_first, head_next[SPECRT_COSTS_WIDTHS];
+    specrt_scoring heads[SPECRT_COSTS_MAX_HEADS]; /* [n_heads] of whole policies */
     int32_t n_heads;
+    int32_t keeps_chains; /* as in specrt_auto_desc */
+    int32_t policy_rows;  /* that the policy below scored in the mean, rounded up; 0: not known */
+    char policy[SPECRT_COSTS_POLICY]; /* the fastest by these costs; "": none was compared */
+    double seconds;                   /* that measuring took; 0: unknown, as of a file */
+    double error,
+        worst;       /* at sizes between the measured ones: median and greatest share; 0: unknown */
     int32_t changed; /* 1: since it was read from a file or written to one */
     int32_t
         disturbed; /* 1: the machine was too busy to tell: not to be kept, and proof of nothing */
 } specrt_costs;
+
+/* specrt_costs_width() : Hidden rows of the product that head_next[i] is about: 1, 4 or 10.
+ *   i : from 0, below SPECRT_COSTS_WIDTHS */
+SPECRT_API int32_t specrt_costs_width(int32_t i);
+
+/* specrt_costs_next() : head_next of the next width from so many hidden rows on, or the last. Borrowed from
+ * costs. */
+SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *costs, int32_t n);
+
+/* specrt_costs_machine() : The processor's name and how many there are.
+ *   out : char [SPECRT_COSTS_TEXT], written */
+SPECRT_API void specrt_costs_machine(char *out);
 
 /* The models, for measuring. Each callback runs one pass of n tokens, removes them from the cache again, and
  * writes what the pass took. It returns 0, or another value where the model failed. */
@@ -1810,9 +1835,15 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     target 1 0.0672
  *     draft 1 0.0113
  *     head 0.00031 window:3072@...
+ *     first 256 1.1e-05
+ *     next 4 256 3.9e-05
+ *     keeps_chains 1
+ *     policy 3072 window:3072@...
+ *     error 0.02 0.09
  *     sum 5f0c8d1a2b3e4f60
  *
- * Seconds follow sizes; a head's policy ends its line. */
+ * Seconds follow sizes; a head's policy ends its line. All below `draft` may be absent: `first` and `next`
+ * are head_first and head_next, after its width; `policy` is after its rows. */
 
 /* specrt_costs_text() : The text of costs.
  *   out : char [SPECRT_COSTS_BYTES], written
@@ -15176,12 +15207,6 @@ SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
     return isfinite(sum) ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT;
 }
 
-// >>costs : src/adapt/costs.h
-/* costs.h : what measuring and files of costs share */
-
-/* The processor's name and how many there are. out: char [SPECRT_COSTS_TEXT] */
-SPECRT__INTERNAL void specrt__costs_machine(char *out);
-
 // >>costs : src/adapt/costs.c
 /* costs.c : what passes take on this machine: curves by size, how they are measured, and what scoring by a
  * policy takes. Lowers times that cannot be, and says that the machine was too busy. */
@@ -15227,17 +15252,28 @@ SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
         for (int32_t k = 0; k < size[b]; k++) c->seconds[at++] = level[b];
 }
 
-SPECRT_API double specrt_curve_at(const specrt_curve *c, int32_t size) {
+SPECRT_API double specrt_curve_at(const specrt_curve *c, double size) {
     int32_t i = 1;
     if (!c || c->n == 0) return 0;
-    double least = 0.1 * c->seconds[0], slope = c->seconds[0] / c->sizes[0];
-    double seconds = slope * size;
-    if (c->n > 1) {
+    double least = 0.1 * c->seconds[0], seconds;
+    if (c->n == 1) {
+        seconds = c->seconds[0] * size / c->sizes[0];
+    } else {
         while (i + 1 < c->n && c->sizes[i] < size) i++;
-        slope = (c->seconds[i] - c->seconds[i - 1]) / (c->sizes[i] - c->sizes[i - 1]);
+        double slope = (c->seconds[i] - c->seconds[i - 1]) / (c->sizes[i] - c->sizes[i - 1]);
         seconds = c->seconds[i] + slope * (size - c->sizes[i]);
     }
     return seconds > least ? seconds : least;
+}
+
+SPECRT_API int32_t specrt_costs_width(int32_t i) {
+    return i <= 0 ? 1 : i == 1 ? 4 : 10;
+}
+
+SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *c, int32_t n) {
+    int32_t i = 0;
+    while (i + 1 < SPECRT_COSTS_WIDTHS && specrt_costs_width(i) < n) i++;
+    return c ? &c->head_next[i] : NULL;
 }
 
 /* --- passes --- */
@@ -15307,10 +15343,11 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t
     if (most < 1)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "costs: most: expected 1 token or more, found %d", (int)most);
-    specrt__costs_machine(out->machine);
+    specrt_costs_machine(out->machine);
     specrt__costs_sizes(&out->target, most);
     specrt_curve_add(&out->draft, 1, 0);
     specrt_curve_add(&out->draft, 8, 0);
+    double began = specrt__os_seconds();
     int code = specrt__costs_rounds(meter, out);
     if (code != 0) {
         SPECRT__CLEAR(out, 1);
@@ -15320,6 +15357,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t
                                 code);
     }
     out->changed = 1;
+    out->seconds = specrt__os_seconds() - began;
     out->disturbed = specrt__costs_disturbed(&out->target, &out->draft);
     return SPECRT_STATUS_OK;
 }
@@ -15435,8 +15473,9 @@ static void specrt__costs_hash(const char *bytes, size_t n, char *out) {
 
 /* --- where --- */
 
-SPECRT__INTERNAL void specrt__costs_machine(char *out) {
+SPECRT_API void specrt_costs_machine(char *out) {
     char line[SPECRT_COSTS_TEXT], name[128] = "unknown processor";
+    if (!out) return;
     FILE *f = fopen("/proc/cpuinfo", "r");
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "model name : %127[^\n]", name) == 1 ||
@@ -15516,7 +15555,7 @@ static bool specrt__costs_is_time(double seconds) {
 }
 
 static bool specrt__costs_take_point(specrt_curve *c, long size, double seconds) {
-    if (c->n == SPECRT_CURVE_MAX_SIZES || size < 1 || size > 1 << 20 ||
+    if (!c || c->n == SPECRT_CURVE_MAX_SIZES || size < 1 || size > INT32_MAX ||
         !specrt__costs_is_time(seconds) || (c->n > 0 && size <= c->sizes[c->n - 1]))
         return false;
     specrt_curve_add(c, (int32_t)size, seconds);
@@ -15533,17 +15572,44 @@ static bool specrt__costs_take_head(specrt_costs *c, double seconds, const char 
     return true;
 }
 
+/* One that parses. */
+static bool specrt__costs_take_policy(specrt_costs *c, long rows, const char *policy) {
+    size_t n = strlen(policy);
+    if (c->policy[0] || n >= sizeof c->policy || rows < 0 || rows > INT32_MAX ||
+        specrt_policy_check(policy, NULL) != SPECRT_STATUS_OK)
+        return false;
+    memcpy(c->policy, policy, n + 1);
+    c->policy_rows = (int32_t)rows;
+    return true;
+}
+
+/* @return NULL: no width that is measured */
+static specrt_curve *specrt__costs_of_width(specrt_costs *c, long width) {
+    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++)
+        if (specrt_costs_width(i) == width) return &c->head_next[i];
+    return NULL;
+}
+
 static bool specrt__costs_take_line(specrt_costs *c, const char *line) {
-    long size;
+    long size, width;
     double seconds;
     int at = 0;
     if (sscanf(line, "target %ld %lf", &size, &seconds) == 2)
         return specrt__costs_take_point(&c->target, size, seconds);
     if (sscanf(line, "draft %ld %lf", &size, &seconds) == 2)
         return specrt__costs_take_point(&c->draft, size, seconds);
+    if (sscanf(line, "first %ld %lf", &size, &seconds) == 2)
+        return specrt__costs_take_point(&c->head_first, size, seconds);
+    if (sscanf(line, "next %ld %ld %lf", &width, &size, &seconds) == 3)
+        return specrt__costs_take_point(specrt__costs_of_width(c, width), size, seconds);
     if (sscanf(line, "head %lf %n", &seconds, &at) == 1 && at > 0)
         return specrt__costs_take_head(c, seconds, line + at);
-    return false;
+    if (sscanf(line, "policy %ld %n", &size, &at) == 1 && at > 0)
+        return specrt__costs_take_policy(c, size, line + at);
+    if (sscanf(line, "error %lf %lf", &c->error, &c->worst) == 2)
+        return c->error >= 0 && c->worst >= c->error && c->worst < 1e6;
+    c->keeps_chains = 1;
+    return strcmp(line, "keeps_chains 1") == 0;
 }
 
 /* Whether text ends in the checksum of the lines before it, which *n then is the end of. */
@@ -15564,16 +15630,20 @@ static specrt_status specrt__costs_take_lines(specrt__costs_reader *r, const cha
     while (fits && r->at < r->end)
         fits = specrt__costs_next(r) && specrt__costs_take_line(out, r->line);
     if (!fits)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: line %d: expected machine, key, then sizes that ascend with "
-                                "seconds above 0, found %.60s",
-                                name, r->n, r->line);
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT,
+            "%s: line %d: expected machine, key, then costs, of sizes that ascend, "
+            "seconds above 0 and a policy that there is, found %.60s",
+            name, r->n, r->line);
     if (out->target.n == 0 || out->draft.n == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected times of target and draft, found %d and %d", name,
                                 (int)out->target.n, (int)out->draft.n);
     specrt_curve_make_monotone(&out->target);
     specrt_curve_make_monotone(&out->draft);
+    specrt_curve_make_monotone(&out->head_first);
+    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++)
+        specrt_curve_make_monotone(&out->head_next[i]);
     return SPECRT_STATUS_OK;
 }
 
@@ -15581,7 +15651,7 @@ static specrt_status specrt__costs_check_key(const specrt_costs *c, const char *
                                              const char *key, specrt_error *err) {
     char machine[SPECRT_COSTS_TEXT];
     if (!key) return SPECRT_STATUS_OK;
-    specrt__costs_machine(machine);
+    specrt_costs_machine(machine);
     if (strcmp(c->machine, machine) != 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: machine: expected %s, found %.100s", name, machine,
@@ -15599,7 +15669,9 @@ static specrt_status specrt__costs_take_all(const char *text, size_t n, const ch
     SPECRT__CLEAR(&r, 1);
     if (n < first || memcmp(text, specrt__costs_first_line, first) != 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: expected the first line `specrt costs 1`, found another",
+                                "%s: expected the first line `specrt costs 1`, found another; "
+                                "specrt-eval plan --costs-out and specrt-llama --costs write such "
+                                "files",
                                 name);
     if (!specrt__costs_is_whole(text, &n))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -15655,16 +15727,14 @@ SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t mo
         snprintf(line, SPECRT_COSTS_LINE, "costs: read from %s", path);
         return found;
     }
-    double began = specrt__os_seconds();
     SPECRT__TRY(specrt_costs_measure(meter, most, out, err));
-    double seconds = specrt__os_seconds() - began;
     snprintf(out->key, sizeof out->key, "%s", key);
     const char *busy = out->disturbed ? " on a busy machine, not kept" : "";
     if (found != SPECRT_STATUS_IO)
-        snprintf(line, SPECRT_COSTS_LINE, "costs: %s; measured again in %.1f s%s", why.msg, seconds,
-                 busy);
+        snprintf(line, SPECRT_COSTS_LINE, "costs: %s; measured again in %.1f s%s", why.msg,
+                 out->seconds, busy);
     else
-        snprintf(line, SPECRT_COSTS_LINE, "costs: measured in %.1f s%s%s", seconds,
+        snprintf(line, SPECRT_COSTS_LINE, "costs: measured in %.1f s%s%s", out->seconds,
                  out->disturbed ? busy : ", kept in ",
                  out->disturbed ? ""
                  : path[0]      ? path
@@ -15699,7 +15769,7 @@ static void specrt__costs_put_curve(specrt__costs_writer *w, const char *name,
 }
 
 SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
-    char hash[SPECRT__COSTS_HASH + 1];
+    char hash[SPECRT__COSTS_HASH + 1], next[16];
     specrt__costs_writer w = {out, 0};
     if (!c || !out) return 0;
     specrt__costs_put(&w, "%smachine %s\nkey %s\n", specrt__costs_first_line, c->machine, c->key);
@@ -15707,6 +15777,14 @@ SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
     specrt__costs_put_curve(&w, "draft", &c->draft);
     for (int32_t i = 0; i < c->n_heads; i++)
         specrt__costs_put(&w, "head %.9g %s\n", c->heads[i].seconds, c->heads[i].policy);
+    specrt__costs_put_curve(&w, "first", &c->head_first);
+    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++) {
+        snprintf(next, sizeof next, "next %d", (int)specrt_costs_width(i));
+        specrt__costs_put_curve(&w, next, &c->head_next[i]);
+    }
+    if (c->keeps_chains) specrt__costs_put(&w, "keeps_chains 1\n");
+    if (c->policy[0]) specrt__costs_put(&w, "policy %d %s\n", (int)c->policy_rows, c->policy);
+    if (c->worst > 0) specrt__costs_put(&w, "error %.9g %.9g\n", c->error, c->worst);
     specrt__costs_hash(out, w.n, hash);
     specrt__costs_put(&w, "sum %s\n", hash);
     return w.n;

@@ -3,7 +3,8 @@
  * SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
- *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, costs_head
+ *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, _machine, _head, _width,
+ *                           _next
  *     keep costs            costs_find, costs_path, costs_read, costs_write; as text: costs_text, costs_parse
  *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
  *                           _begin
@@ -29,8 +30,10 @@ extern "C" {
 enum {
     SPECRT_CURVE_MAX_SIZES = 64,
     SPECRT_COSTS_MAX_HEADS = 8, /* policies whose scoring was timed */
+    SPECRT_COSTS_WIDTHS = 3,    /* hidden rows of one product that are timed: 1, 4, 10 */
     SPECRT_COSTS_TEXT = 256, /* bytes of a policy, of a machine's name, of a line about a clock */
     SPECRT_COSTS_KEY = 512,
+    SPECRT_COSTS_POLICY = 1024,
     SPECRT_COSTS_PATH = 1024,
     SPECRT_COSTS_LINE = 1536,  /* bytes of a line about costs */
     SPECRT_COSTS_BYTES = 32768 /* of a file, its NUL included, at most */
@@ -50,9 +53,10 @@ SPECRT_API void specrt_curve_add(specrt_curve *curve, int32_t size, double secon
  * violators: Ayer et al. 1955). More work takes no less time; where it seems to, the clock was disturbed. */
 SPECRT_API void specrt_curve_make_monotone(specrt_curve *curve);
 
-/* specrt_curve_at() : Seconds of a size: linear between measured sizes and beyond them, proportional to a
- * single one; below the least size never under a tenth of its seconds. An empty curve: 0. */
-SPECRT_API double specrt_curve_at(const specrt_curve *curve, int32_t size);
+/* specrt_curve_at() : Seconds of a size, which may lie between whole ones: linear between measured sizes and
+ * beyond them, proportional to a single one; below the least size never under a tenth of its seconds. An
+ * empty curve: 0. */
+SPECRT_API double specrt_curve_at(const specrt_curve *curve, double size);
 
 /* Scoring one level of a draft by a policy. */
 typedef struct specrt_scoring {
@@ -66,12 +70,33 @@ typedef struct specrt_costs {
     char key[SPECRT_COSTS_KEY]; /* of models, threads, context and build: what costs depend on */
     specrt_curve target;        /* a pass of the target, by tokens, with logits of all tokens */
     specrt_curve draft;         /* a pass of the drafter, by tokens, without its LM head */
-    specrt_scoring heads[SPECRT_COSTS_MAX_HEADS];
+    /* A product of the head, by its rows: for the one hidden row after the target's pass, and for
+     * specrt_costs_width(i) hidden rows of a cycle's next levels; empty: not measured */
+    specrt_curve head_first, head_next[SPECRT_COSTS_WIDTHS];
+    specrt_scoring heads[SPECRT_COSTS_MAX_HEADS]; /* [n_heads] of whole policies */
     int32_t n_heads;
+    int32_t keeps_chains; /* as in specrt_auto_desc */
+    int32_t policy_rows;  /* that the policy below scored in the mean, rounded up; 0: not known */
+    char policy[SPECRT_COSTS_POLICY]; /* the fastest by these costs; "": none was compared */
+    double seconds;                   /* that measuring took; 0: unknown, as of a file */
+    double error,
+        worst;       /* at sizes between the measured ones: median and greatest share; 0: unknown */
     int32_t changed; /* 1: since it was read from a file or written to one */
     int32_t
         disturbed; /* 1: the machine was too busy to tell: not to be kept, and proof of nothing */
 } specrt_costs;
+
+/* specrt_costs_width() : Hidden rows of the product that head_next[i] is about: 1, 4 or 10.
+ *   i : from 0, below SPECRT_COSTS_WIDTHS */
+SPECRT_API int32_t specrt_costs_width(int32_t i);
+
+/* specrt_costs_next() : head_next of the next width from so many hidden rows on, or the last. Borrowed from
+ * costs. */
+SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *costs, int32_t n);
+
+/* specrt_costs_machine() : The processor's name and how many there are.
+ *   out : char [SPECRT_COSTS_TEXT], written */
+SPECRT_API void specrt_costs_machine(char *out);
 
 /* The models, for measuring. Each callback runs one pass of n tokens, removes them from the cache again, and
  * writes what the pass took. It returns 0, or another value where the model failed. */
@@ -113,9 +138,15 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     target 1 0.0672
  *     draft 1 0.0113
  *     head 0.00031 window:3072@...
+ *     first 256 1.1e-05
+ *     next 4 256 3.9e-05
+ *     keeps_chains 1
+ *     policy 3072 window:3072@...
+ *     error 0.02 0.09
  *     sum 5f0c8d1a2b3e4f60
  *
- * Seconds follow sizes; a head's policy ends its line. */
+ * Seconds follow sizes; a head's policy ends its line. All below `draft` may be absent: `first` and `next`
+ * are head_first and head_next, after its width; `policy` is after its rows. */
 
 /* specrt_costs_text() : The text of costs.
  *   out : char [SPECRT_COSTS_BYTES], written

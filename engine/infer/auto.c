@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/io.h"
 
 enum { LEAST_ROWS = 512 };
 
@@ -14,16 +15,16 @@ bool auto_is_named(const char *text) {
     return text && strncmp(text, "auto", 4) == 0 && (text[4] == '\0' || text[4] == '+');
 }
 
-const char *auto_policy(const char *text, const pass_costs *costs) {
+const char *auto_policy(const char *text, const specrt_costs *costs) {
     if (!text) return "microspec";
     if (!auto_is_named(text)) return text;
     if (text[4] == '+') return text + 5;
     return costs && costs->policy[0] ? costs->policy : "microspec";
 }
 
-const char *auto_policy_file(const char *text, const pass_costs *costs) {
+const char *auto_policy_file(const char *text, const specrt_costs *costs, const char *file) {
     bool named = auto_is_named(text) && text[4] == '\0' && costs->policy[0];
-    return named ? costs->file : NULL;
+    return named ? file : NULL;
 }
 
 specrt_status auto_policy_opened(specrt_status status, const char *file, specrt_error *err) {
@@ -38,32 +39,44 @@ specrt_status auto_policy_opened(specrt_status status, const char *file, specrt_
 
 /* ---- costs ---- */
 
+specrt_status auto_costs_read(const char *path, specrt_costs *out, specrt_error *err) {
+    TRY(specrt_costs_read(path, NULL, out, err));
+    bool has = out->head_first.n > 0;
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) has = has && out->head_next[w].n > 0;
+    return has ? SPECRT_STATUS_OK
+               : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
+                                  "%s: expected costs of the head, lines `first` and `next`, found "
+                                  "none; specrt-eval plan --costs-out and specrt-llama --costs "
+                                  "measure it",
+                                  path);
+}
+
+specrt_status auto_costs_write(const specrt_costs *costs, const char *path, bool force,
+                               specrt_error *err) {
+    char text[SPECRT_COSTS_BYTES];
+    return sl_out_bytes(path, force, text, specrt_costs_text(costs, text), err);
+}
+
 static int32_t nodes_of(const specrt_tree_params *tree, int32_t n) {
     int32_t all = tree->topk + (n - 1) * tree->topk * tree->topk + 1;
     if (tree->topk == 1) return n + 1;
     return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
 }
 
-/* The next measured width. */
-static const curve *head_of(const pass_costs *c, int32_t topk) {
-    int w = 0;
-    while (w + 1 < PASS_WIDTHS && pass_widths[w] < topk) w++;
-    return &c->head[w];
-}
-
 /* Seconds of cycles; a chain's target reads a node a level. Those of a drafter's pass for each token beyond
  * the first. */
 double auto_table(const auto_desc *d, double *cycles) {
-    const pass_costs *c = d->costs;
+    const specrt_costs *c = d->costs;
     const specrt_tree_params *tree = d->tree;
-    double more = (sl_curve_at(&c->draft, 8) - sl_curve_at(&c->draft, 1)) / 7;
+    double more = (specrt_curve_at(&c->draft, 8) - specrt_curve_at(&c->draft, 1)) / 7;
     for (int32_t list = 0; list < d->n_lists; list++) {
-        *cycles++ = sl_curve_at(&c->target, 1);
+        *cycles++ = specrt_curve_at(&c->target, 1);
         for (int32_t n = 1; n <= tree->num_steps; n++)
-            *cycles++ = sl_curve_at(&c->draft, 1) + (n - 1) * sl_curve_at(&c->draft, tree->topk) +
-                        sl_curve_at(&c->head_first, d->rows[list]) +
-                        (n - 1) * sl_curve_at(head_of(c, tree->topk), d->rows[list]) +
-                        sl_curve_at(&c->target, nodes_of(tree, n));
+            *cycles++ = specrt_curve_at(&c->draft, 1) +
+                        (n - 1) * specrt_curve_at(&c->draft, tree->topk) +
+                        specrt_curve_at(&c->head_first, d->rows[list]) +
+                        (n - 1) * specrt_curve_at(specrt_costs_next(c, tree->topk), d->rows[list]) +
+                        specrt_curve_at(&c->target, nodes_of(tree, n));
     }
     return more > 0 ? more : 0;
 }
@@ -106,13 +119,13 @@ int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LIS
 }
 
 /* Sums and windows that nothing fills up score fewer rows than their bound. */
-static int32_t rows_of(const pass_costs *costs, const specrt_policy *policy) {
+static int32_t rows_of(const specrt_costs *costs, const specrt_policy *policy) {
     int32_t bound = specrt_policy_get_info(policy)->bound, seen = costs->policy_rows;
     bool known = seen > 0 && strcmp(specrt_policy_get_info(policy)->text, costs->policy) == 0;
     return known && seen < bound ? seen : bound;
 }
 
-specrt_status auto_create(const pass_costs *costs, const specrt_tree_params *tree,
+specrt_status auto_create(const specrt_costs *costs, const specrt_tree_params *tree,
                           const specrt_policy *policy, specrt_auto **out, specrt_error *err) {
     int32_t lists[SPECRT_AUTO_MAX_LISTS], rows[SPECRT_AUTO_MAX_LISTS];
     int32_t n = auto_lists(policy, lists), all = rows_of(costs, policy);

@@ -1,19 +1,29 @@
-/* auto.h : the tools' policy word `auto`: from curves (costs.h) to the table of specrt_auto. */
+/* auto.h : the tools' policy word `auto`: from costs to the table of specrt_auto. */
 #ifndef INFER_AUTO_H
 #define INFER_AUTO_H
 
-#include "engine/infer/costs.h"
+#include <stdbool.h>
+#include "specrt_adapt.h"
+
+/* auto_costs_read() : costs of any machine from a file, the head's by rows among them.
+ * @return as specrt_costs_read(); BAD_INPUT: it has none of the head. */
+specrt_status auto_costs_read(const char *path, specrt_costs *out, specrt_error *err);
 
 /* auto_is_named() : of `auto` and `auto+POLICY`, not of NULL (no policy was named). */
 bool auto_is_named(const char *text);
 
+/* auto_costs_write() : a file of costs; one that is there needs force. */
+specrt_status auto_costs_write(const specrt_costs *costs, const char *path, bool force,
+                               specrt_error *err);
+
 /* auto_policy() : the policy that is drafted from: POLICY; of `auto` alone what the costs name. Any other
  * text is returned itself. Without a text, or costs that name a policy: microspec, which needs no bundle.
  * Borrowed from both, or static. */
-const char *auto_policy(const char *text, const pass_costs *costs);
+const char *auto_policy(const char *text, const specrt_costs *costs);
 
-/* auto_policy_file() : the file of costs that named that policy; NULL: text names it, or nothing does. */
-const char *auto_policy_file(const char *text, const pass_costs *costs);
+/* auto_policy_file() : `file`, of these costs, where they named that policy; NULL: text names it, or nothing
+ * does. */
+const char *auto_policy_file(const char *text, const specrt_costs *costs, const char *file);
 
 /* auto_policy_opened() : what opening a policy returned. An error names the file that named the policy too.
  *   file : of auto_policy_file()
@@ -22,7 +32,7 @@ specrt_status auto_policy_opened(specrt_status status, const char *file, specrt_
 
 /* What specrt_auto is made from, borrowed for the call. */
 typedef struct auto_desc {
-    const pass_costs *costs;
+    const specrt_costs *costs;
     const specrt_tree_params
         *tree;            /* its num_steps is the most levels; a chain has a node a level */
     const int32_t *rows;  /* i32 [n_lists] of the head that a product reads, by list */
@@ -49,7 +59,7 @@ int32_t auto_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]);
 int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS]);
 
 /* auto_create() : for sessions of a policy that draft such trees. */
-specrt_status auto_create(const pass_costs *costs, const specrt_tree_params *tree,
+specrt_status auto_create(const specrt_costs *costs, const specrt_tree_params *tree,
                           const specrt_policy *policy, specrt_auto **out, specrt_error *err);
 
 #endif

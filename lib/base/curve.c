@@ -1,48 +1,9 @@
-/* curve.c : isotonic curves and intervals of ratios. */
+/* curve.c : intervals of ratios, and means that single values do not move. */
 #include "base/curve.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 #include "base/order.h"
-
-void sl_curve_add(curve *c, double x, double y) {
-    int at = 0;
-    while (at < c->n && c->x[at] < x) at++;
-    if (c->n == CURVE_MOST) return;
-    size_t bytes = (size_t)(c->n - at) * sizeof *c->x;
-    memmove(c->x + at + 1, c->x + at, bytes);
-    memmove(c->y + at + 1, c->y + at, bytes);
-    c->x[at] = x;
-    c->y[at] = y;
-    c->n++;
-}
-
-void sl_curve_make_monotone(curve *c) {
-    double level[CURVE_MOST];
-    int size[CURVE_MOST], n = 0;
-    for (int i = 0; i < c->n; i++) {
-        level[n] = c->y[i];
-        size[n++] = 1;
-        for (; n > 1 && level[n - 2] > level[n - 1]; n--) {
-            int both = size[n - 2] + size[n - 1];
-            level[n - 2] = (level[n - 2] * size[n - 2] + level[n - 1] * size[n - 1]) / both;
-            size[n - 2] = both;
-        }
-    }
-    for (int b = 0, i = 0; b < n; b++)
-        for (int k = 0; k < size[b]; k++) c->y[i++] = level[b];
-}
-
-double sl_curve_at(const curve *c, double x) {
-    if (c->n == 0) return 0;
-    if (c->n == 1) return c->y[0];
-    int i = 1;
-    while (i + 1 < c->n && c->x[i] < x) i++;
-    double slope = (c->y[i] - c->y[i - 1]) / (c->x[i] - c->x[i - 1]);
-    double y = c->y[i] + slope * (x - c->x[i]);
-    return y > 0.1 * c->y[0] ? y : 0.1 * c->y[0]; /* below the least size */
-}
 
 /* Student's t at 97.5%, by degrees of freedom. */
 static double quantile(int freedom) {

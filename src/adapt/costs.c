@@ -1,7 +1,6 @@
 /* costs.c : what passes take on this machine: curves by size, how they are measured, and what scoring by a
  * policy takes. Lowers times that cannot be, and says that the machine was too busy. */
 #include "specrt_adapt.h"
-#include "adapt/costs.h"
 #include "core/base.h"
 #include "core/os.h"
 
@@ -46,17 +45,28 @@ SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
         for (int32_t k = 0; k < size[b]; k++) c->seconds[at++] = level[b];
 }
 
-SPECRT_API double specrt_curve_at(const specrt_curve *c, int32_t size) {
+SPECRT_API double specrt_curve_at(const specrt_curve *c, double size) {
     int32_t i = 1;
     if (!c || c->n == 0) return 0;
-    double least = 0.1 * c->seconds[0], slope = c->seconds[0] / c->sizes[0];
-    double seconds = slope * size;
-    if (c->n > 1) {
+    double least = 0.1 * c->seconds[0], seconds;
+    if (c->n == 1) {
+        seconds = c->seconds[0] * size / c->sizes[0];
+    } else {
         while (i + 1 < c->n && c->sizes[i] < size) i++;
-        slope = (c->seconds[i] - c->seconds[i - 1]) / (c->sizes[i] - c->sizes[i - 1]);
+        double slope = (c->seconds[i] - c->seconds[i - 1]) / (c->sizes[i] - c->sizes[i - 1]);
         seconds = c->seconds[i] + slope * (size - c->sizes[i]);
     }
     return seconds > least ? seconds : least;
+}
+
+SPECRT_API int32_t specrt_costs_width(int32_t i) {
+    return i <= 0 ? 1 : i == 1 ? 4 : 10;
+}
+
+SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *c, int32_t n) {
+    int32_t i = 0;
+    while (i + 1 < SPECRT_COSTS_WIDTHS && specrt_costs_width(i) < n) i++;
+    return c ? &c->head_next[i] : NULL;
 }
 
 /* --- passes --- */
@@ -126,10 +136,11 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t
     if (most < 1)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "costs: most: expected 1 token or more, found %d", (int)most);
-    specrt__costs_machine(out->machine);
+    specrt_costs_machine(out->machine);
     specrt__costs_sizes(&out->target, most);
     specrt_curve_add(&out->draft, 1, 0);
     specrt_curve_add(&out->draft, 8, 0);
+    double began = specrt__os_seconds();
     int code = specrt__costs_rounds(meter, out);
     if (code != 0) {
         SPECRT__CLEAR(out, 1);
@@ -139,6 +150,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t
                                 code);
     }
     out->changed = 1;
+    out->seconds = specrt__os_seconds() - began;
     out->disturbed = specrt__costs_disturbed(&out->target, &out->draft);
     return SPECRT_STATUS_OK;
 }

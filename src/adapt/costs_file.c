@@ -1,6 +1,7 @@
 /* costs_file.c : owns the file of costs, its text and where it is kept. Refuses damaged files, and those of
  * another machine or key. */
-#include "adapt/costs.h"
+#include "specrt_adapt.h"
+#include "core/base.h"
 #include "core/os.h"
 
 static const char specrt__costs_first_line[] = "specrt costs 1\n";
@@ -19,8 +20,9 @@ static void specrt__costs_hash(const char *bytes, size_t n, char *out) {
 
 /* --- where --- */
 
-SPECRT__INTERNAL void specrt__costs_machine(char *out) {
+SPECRT_API void specrt_costs_machine(char *out) {
     char line[SPECRT_COSTS_TEXT], name[128] = "unknown processor";
+    if (!out) return;
     FILE *f = fopen("/proc/cpuinfo", "r");
     while (f && fgets(line, sizeof line, f))
         if (sscanf(line, "model name : %127[^\n]", name) == 1 ||
@@ -100,7 +102,7 @@ static bool specrt__costs_is_time(double seconds) {
 }
 
 static bool specrt__costs_take_point(specrt_curve *c, long size, double seconds) {
-    if (c->n == SPECRT_CURVE_MAX_SIZES || size < 1 || size > 1 << 20 ||
+    if (!c || c->n == SPECRT_CURVE_MAX_SIZES || size < 1 || size > INT32_MAX ||
         !specrt__costs_is_time(seconds) || (c->n > 0 && size <= c->sizes[c->n - 1]))
         return false;
     specrt_curve_add(c, (int32_t)size, seconds);
@@ -117,17 +119,44 @@ static bool specrt__costs_take_head(specrt_costs *c, double seconds, const char 
     return true;
 }
 
+/* One that parses. */
+static bool specrt__costs_take_policy(specrt_costs *c, long rows, const char *policy) {
+    size_t n = strlen(policy);
+    if (c->policy[0] || n >= sizeof c->policy || rows < 0 || rows > INT32_MAX ||
+        specrt_policy_check(policy, NULL) != SPECRT_STATUS_OK)
+        return false;
+    memcpy(c->policy, policy, n + 1);
+    c->policy_rows = (int32_t)rows;
+    return true;
+}
+
+/* @return NULL: no width that is measured */
+static specrt_curve *specrt__costs_of_width(specrt_costs *c, long width) {
+    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++)
+        if (specrt_costs_width(i) == width) return &c->head_next[i];
+    return NULL;
+}
+
 static bool specrt__costs_take_line(specrt_costs *c, const char *line) {
-    long size;
+    long size, width;
     double seconds;
     int at = 0;
     if (sscanf(line, "target %ld %lf", &size, &seconds) == 2)
         return specrt__costs_take_point(&c->target, size, seconds);
     if (sscanf(line, "draft %ld %lf", &size, &seconds) == 2)
         return specrt__costs_take_point(&c->draft, size, seconds);
+    if (sscanf(line, "first %ld %lf", &size, &seconds) == 2)
+        return specrt__costs_take_point(&c->head_first, size, seconds);
+    if (sscanf(line, "next %ld %ld %lf", &width, &size, &seconds) == 3)
+        return specrt__costs_take_point(specrt__costs_of_width(c, width), size, seconds);
     if (sscanf(line, "head %lf %n", &seconds, &at) == 1 && at > 0)
         return specrt__costs_take_head(c, seconds, line + at);
-    return false;
+    if (sscanf(line, "policy %ld %n", &size, &at) == 1 && at > 0)
+        return specrt__costs_take_policy(c, size, line + at);
+    if (sscanf(line, "error %lf %lf", &c->error, &c->worst) == 2)
+        return c->error >= 0 && c->worst >= c->error && c->worst < 1e6;
+    c->keeps_chains = 1;
+    return strcmp(line, "keeps_chains 1") == 0;
 }
 
 /* Whether text ends in the checksum of the lines before it, which *n then is the end of. */
@@ -148,16 +177,20 @@ static specrt_status specrt__costs_take_lines(specrt__costs_reader *r, const cha
     while (fits && r->at < r->end)
         fits = specrt__costs_next(r) && specrt__costs_take_line(out, r->line);
     if (!fits)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: line %d: expected machine, key, then sizes that ascend with "
-                                "seconds above 0, found %.60s",
-                                name, r->n, r->line);
+        return specrt_error_set(
+            err, SPECRT_STATUS_BAD_INPUT,
+            "%s: line %d: expected machine, key, then costs, of sizes that ascend, "
+            "seconds above 0 and a policy that there is, found %.60s",
+            name, r->n, r->line);
     if (out->target.n == 0 || out->draft.n == 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected times of target and draft, found %d and %d", name,
                                 (int)out->target.n, (int)out->draft.n);
     specrt_curve_make_monotone(&out->target);
     specrt_curve_make_monotone(&out->draft);
+    specrt_curve_make_monotone(&out->head_first);
+    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++)
+        specrt_curve_make_monotone(&out->head_next[i]);
     return SPECRT_STATUS_OK;
 }
 
@@ -165,7 +198,7 @@ static specrt_status specrt__costs_check_key(const specrt_costs *c, const char *
                                              const char *key, specrt_error *err) {
     char machine[SPECRT_COSTS_TEXT];
     if (!key) return SPECRT_STATUS_OK;
-    specrt__costs_machine(machine);
+    specrt_costs_machine(machine);
     if (strcmp(c->machine, machine) != 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: machine: expected %s, found %.100s", name, machine,
@@ -183,7 +216,9 @@ static specrt_status specrt__costs_take_all(const char *text, size_t n, const ch
     SPECRT__CLEAR(&r, 1);
     if (n < first || memcmp(text, specrt__costs_first_line, first) != 0)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
-                                "%s: expected the first line `specrt costs 1`, found another",
+                                "%s: expected the first line `specrt costs 1`, found another; "
+                                "specrt-eval plan --costs-out and specrt-llama --costs write such "
+                                "files",
                                 name);
     if (!specrt__costs_is_whole(text, &n))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
@@ -239,16 +274,14 @@ SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t mo
         snprintf(line, SPECRT_COSTS_LINE, "costs: read from %s", path);
         return found;
     }
-    double began = specrt__os_seconds();
     SPECRT__TRY(specrt_costs_measure(meter, most, out, err));
-    double seconds = specrt__os_seconds() - began;
     snprintf(out->key, sizeof out->key, "%s", key);
     const char *busy = out->disturbed ? " on a busy machine, not kept" : "";
     if (found != SPECRT_STATUS_IO)
-        snprintf(line, SPECRT_COSTS_LINE, "costs: %s; measured again in %.1f s%s", why.msg, seconds,
-                 busy);
+        snprintf(line, SPECRT_COSTS_LINE, "costs: %s; measured again in %.1f s%s", why.msg,
+                 out->seconds, busy);
     else
-        snprintf(line, SPECRT_COSTS_LINE, "costs: measured in %.1f s%s%s", seconds,
+        snprintf(line, SPECRT_COSTS_LINE, "costs: measured in %.1f s%s%s", out->seconds,
                  out->disturbed ? busy : ", kept in ",
                  out->disturbed ? ""
                  : path[0]      ? path
@@ -283,7 +316,7 @@ static void specrt__costs_put_curve(specrt__costs_writer *w, const char *name,
 }
 
 SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
-    char hash[SPECRT__COSTS_HASH + 1];
+    char hash[SPECRT__COSTS_HASH + 1], next[16];
     specrt__costs_writer w = {out, 0};
     if (!c || !out) return 0;
     specrt__costs_put(&w, "%smachine %s\nkey %s\n", specrt__costs_first_line, c->machine, c->key);
@@ -291,6 +324,14 @@ SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
     specrt__costs_put_curve(&w, "draft", &c->draft);
     for (int32_t i = 0; i < c->n_heads; i++)
         specrt__costs_put(&w, "head %.9g %s\n", c->heads[i].seconds, c->heads[i].policy);
+    specrt__costs_put_curve(&w, "first", &c->head_first);
+    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++) {
+        snprintf(next, sizeof next, "next %d", (int)specrt_costs_width(i));
+        specrt__costs_put_curve(&w, next, &c->head_next[i]);
+    }
+    if (c->keeps_chains) specrt__costs_put(&w, "keeps_chains 1\n");
+    if (c->policy[0]) specrt__costs_put(&w, "policy %d %s\n", (int)c->policy_rows, c->policy);
+    if (c->worst > 0) specrt__costs_put(&w, "error %.9g %.9g\n", c->error, c->worst);
     specrt__costs_hash(out, w.n, hash);
     specrt__costs_put(&w, "sum %s\n", hash);
     return w.n;

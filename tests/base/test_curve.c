@@ -1,4 +1,4 @@
-/* test_curve.c : curves that never fall, means and intervals, against their definitions. */
+/* test_curve.c : means and intervals, against their definitions. */
 #include "base/curve.h"
 #include "base/order.h"
 #include "fixture.h"
@@ -6,73 +6,6 @@
 
 static double chance(uint64_t *state) {
     return (double)(fixture_random(state) >> 11) / 9007199254740992.0;
-}
-
-/* Isotonic regression by its min-max formula (Robertson et al. 1988). */
-static double isotonic_at(const double *y, int n, int i) {
-    double best = -INFINITY;
-    for (int from = 0; from <= i; from++) {
-        double least = INFINITY;
-        for (int to = i; to < n; to++) {
-            double sum = 0;
-            for (int k = from; k <= to; k++) sum += y[k];
-            least = fmin(least, sum / (to - from + 1));
-        }
-        best = fmax(best, least);
-    }
-    return best;
-}
-
-static void test_monotone(void) {
-    uint64_t state = 3;
-    for (int round = 0; round < 300; round++) {
-        curve c = {0};
-        double y[CURVE_MOST];
-        int n = 1 + (int)(fixture_random(&state) % CURVE_MOST);
-        for (int i = 0; i < n; i++) {
-            y[i] = 1 + i * 0.2 + chance(&state) * 3;
-            sl_curve_add(&c, i, y[i]);
-        }
-        sl_curve_make_monotone(&c);
-        CHECK_INT(c.n, n);
-        for (int i = 0; i < n; i++) CHECK_NEAR(c.y[i], isotonic_at(y, n, i), 1e-9);
-        for (double x = -2; x < n + 3; x += 0.25)
-            CHECK(sl_curve_at(&c, x) <= sl_curve_at(&c, x + 0.25) && sl_curve_at(&c, x) > 0);
-    }
-}
-
-static void test_curve(void) {
-    curve c = {0};
-    CHECK_NEAR(sl_curve_at(&c, 7), 0, 0);
-    sl_curve_add(&c, 4, 2);
-    CHECK_NEAR(sl_curve_at(&c, 9), 2, 0);
-    sl_curve_add(&c, 16, 8);
-    sl_curve_add(&c, 8, 4);
-    CHECK_INT(c.n, 3);
-    CHECK_NEAR(sl_curve_at(&c, 4), 2, 1e-12);
-    CHECK_NEAR(sl_curve_at(&c, 6), 3, 1e-12);
-    CHECK_NEAR(sl_curve_at(&c, 12), 6, 1e-12);
-    CHECK_NEAR(sl_curve_at(&c, 20), 10, 1e-12);
-    CHECK_NEAR(sl_curve_at(&c, 2), 1, 1e-12);
-    CHECK(sl_curve_at(&c, -100) > 0);
-    for (int i = 0; i < 2 * CURVE_MOST; i++) sl_curve_add(&c, 100 + i, 100);
-    CHECK_INT(c.n, CURVE_MOST);
-}
-
-/* Sizes in any order, each with its own time. */
-static void test_order(void) {
-    uint64_t state = 5;
-    for (int round = 0; round < 50; round++) {
-        curve c = {0};
-        int order[40];
-        for (int i = 0; i < 40; i++) {
-            int j = fixture_below(&state, i + 1);
-            order[i] = order[j];
-            order[j] = i;
-        }
-        for (int i = 0; i < 40; i++) sl_curve_add(&c, order[i], 1000 + order[i]);
-        for (int i = 0; i < 40; i++) CHECK(c.x[i] == i && c.y[i] == 1000 + i);
-    }
 }
 
 static void test_compare(void) {
@@ -151,9 +84,6 @@ static void test_student(void) {
 }
 
 static const test_case cases[] = {
-    {"monotone", "isotonic regression against its min-max formula", test_monotone},
-    {"curve", "interpolation, beyond the ends", test_curve},
-    {"order", "sizes in any order", test_order},
     {"compare", "less, equal, greater, of numbers whose difference does not fit", test_compare},
     {"median", "of odd and even numbers of values", test_median},
     {"midmean", "the mean of the middle half, and where it begins", test_midmean},

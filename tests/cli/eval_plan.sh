@@ -8,12 +8,12 @@ plan() {
         --prompts "$CLI_TESTS/../../data/prompts/code.jsonl" --limit 2 "$@"
 }
 
-accepts plan --policy microspec --num-steps 3 --num-draft-tokens 8 --check 2 --costs-out here.json
+accepts plan --policy microspec --num-steps 3 --num-draft-tokens 8 --check 2 --costs-out here.costs
 prints "head, ms for 1 row*32768: *target, ms by nodes  1: *60: *held back*error
 *microspec * s, 2 prompts*
 *over whole requests (prompt *, answer * tokens)*
-With here.json auto drafts from *"
-grep -qE '"policy":"(full|window:3072@.*)"' here.json || fail "no policy: $(cat here.json)"
+With here.costs auto drafts from *"
+grep -qE '^policy [0-9]+ (full|window:3072@.*)' here.costs || fail "no policy: $(cat here.costs)"
 
 seconds=0.1
 accepts plan --json --topk 4 --num-steps 2 --policy window:64@min=16
@@ -32,53 +32,53 @@ for policy in microspec full; do # which is faster is the machine's affair
     prints "*
 $policy *replayed; *over answers of *Beside drafts from all rows *"
 done
-accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --costs here.json \
+accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --costs here.costs \
     --num-steps 3 --topk 1 --policy microspec
 refuses 2 "*expected --prompts FILE*" specrt-eval plan --target "$target" --draft "$draft" \
     --trace run.trace --check 1
 
 # Costs of another engine: a pass takes 10 ms there whatever it does, and nothing else counts.
-point() {
-    printf '[{"%s": 1, "seconds": %s}, {"%s": 40000, "seconds": %s}]' "$1" "$2" "$1" "${3:-$2}"
-}
 costs() { # PASS HEAD : seconds of the target's pass, and of a product with 40,000 rows
-    rows=$(point rows 1e-9 "$2")
-    printf '{"head_first": %s, "head": [' "$rows"
-    for topk in 1 4 10; do printf '{"topk": %s, "points": %s},' $topk "$rows"; done | sed 's/,$//'
-    printf '], "draft": %s, "target": %s}' "$(point tokens 1e-9)" "$(point nodes "$1")"
+    printf '%s\n' "target 1 $1" "target 40000 $1" "draft 1 1e-9" "draft 40000 1e-9"
+    for name in first "next 1" "next 4" "next 10"; do
+        printf '%s\n' "$name 1 1e-9" "$name 40000 $2"
+    done
 }
-costs 0.01 1e-9 >costs.json
+costs 0.01 1e-9 >lines
+sealed costs.costs <lines
 theirs() {
     specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --costs "$@"
 }
-accepts theirs costs.json --policy full --json
+accepts theirs costs.costs --policy full --json
 prints '{*"policy":"plain",*"tokens_per_second":100,*}'
 prints '*"accept_full":1,"worst_domain":*"recommended_by":"*'
-accepts theirs costs.json --policy full
-prints "*measured by another engine: costs.json*"
-costs 10 5 >dear.json # rows are dear: what is recommended scores few
-accepts theirs dear.json --policy microspec
+accepts theirs costs.costs --policy full
+prints "*measured by another engine: costs.costs*"
+costs 10 5 | sealed dear.costs # rows are dear: what is recommended scores few
+accepts theirs dear.costs --policy microspec
 prints "*--policy microspec *"
 # A drafter that keeps what it drafted reads less at the next draft's first pass than another.
 speed() {
     grep -o '"policy":"full"[^}]*' ../out | grep -oE '"tokens_per_second":[0-9.]+' | sed 's/.*://;q'
 }
-dear=$(point tokens 0.001 40)
-sed "s/\"draft\": .*, \"target\"/\"draft\": $dear, \"target\"/" costs.json >again.json
-sed 's/}$/, "keeps_chains": true}/' again.json >kept.json
-accepts theirs again.json --policy full --num-steps 3 --topk 1 --json
+sed 's/^draft 1 .*/draft 1 0.001/; s/^draft 40000 .*/draft 40000 40/' lines >again
+sealed again.costs <again
+{ cat again; echo "keeps_chains 1"; } | sealed kept.costs
+accepts theirs again.costs --policy full --num-steps 3 --topk 1 --json
 again=$(speed)
-accepts theirs kept.json --policy full --num-steps 3 --topk 1 --json
+accepts theirs kept.costs --policy full --num-steps 3 --topk 1 --json
 kept=$(speed)
 awk "BEGIN { exit !($kept > $again && $kept < 1.5 * $again) }" || fail "kept $kept, again $again"
-refuses 2 "*--costs: expected --trace with it, *" theirs costs.json --check 1 --prompt x
-refuses 1 "*none.json: cannot open*" theirs none.json
-echo '[]' >bad.json
-refuses 3 "*bad.json: expected the JSON object that specrt-eval plan *writes" theirs bad.json
-sed 's/"topk": 4/"topk": 5/' costs.json >bad.json
-refuses 3 "*bad.json: head: expected points for a topk of 4, found none" theirs bad.json
-sed 's/0.01/-1/' costs.json >bad.json
-refuses 3 "*bad.json: target: expected 1 to 64 objects with nodes and seconds*" theirs bad.json
+refuses 2 "*--costs: expected --trace with it, *" theirs costs.costs --check 1 --prompt x
+refuses 1 "*none.costs: expected a file of costs, found none that opens" theirs none.costs
+echo '{"draft": []}' >bad.costs # of older versions
+refuses 3 "*bad.costs: expected the first line *; specrt-eval plan --costs-out *" theirs bad.costs
+sed '/^next 4/d' lines | sealed bad.costs
+refuses 3 "*bad.costs: expected costs of the head, lines *, found none; *" theirs bad.costs
+sed 's/0.01/-1/' lines | sealed bad.costs
+refuses 3 "*bad.costs: line 4: expected *, seconds above 0*, found target 1 -1" theirs bad.costs
+sed 's/0.01/0.02/' costs.costs >bad.costs
+refuses 3 "*bad.costs: sum: expected *: the file is damaged" theirs bad.costs
 
 refuses 2 "*no tree is within --topk (1, 4 or 10)*" plan --topk 7
 refuses 2 "*--context: expected at least 73 positions, *of 8 tokens and a tree, found 72*" \

@@ -6,15 +6,20 @@ is_brief && skip "other tests reach the same code under a sanitizer"
 sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors" -q)
 texts=(--prompts "$prompts/qa.jsonl" "$prompts/code.jsonl" "$prompts/math.jsonl" --limit 3)
-cat >costs.json <<'JSON'
-{"head_first": [{"rows": 1024, "seconds": 1e-5}, {"rows": 32768, "seconds": 3e-4}],
- "head": [
-  {"topk": 1, "points": [{"rows": 1024, "seconds": 1e-5}, {"rows": 32768, "seconds": 3e-4}]},
-  {"topk": 4, "points": [{"rows": 32768, "seconds": 7e-4}]},
-  {"topk": 10, "points": [{"rows": 32768, "seconds": 15e-4}]}],
- "draft": [{"tokens": 1, "seconds": 5e-5}, {"tokens": 10, "seconds": 2e-4}],
- "target": [{"nodes": 1, "seconds": 3e-3}, {"nodes": 60, "seconds": 4e-3}]}
-JSON
+sealed given.costs <<'LINES'
+first 1024 1e-5
+first 32768 3e-4
+next 1 1024 1e-5
+next 1 32768 3e-4
+next 4 1 7e-4
+next 4 32768 7e-4
+next 10 1 15e-4
+next 10 32768 15e-4
+draft 1 5e-5
+draft 10 2e-4
+target 1 3e-3
+target 60 4e-3
+LINES
 policies=full,window:200,window:64@min=8,microspec
 record=(specrt-eval record "${pair[@]}" "${texts[@]}")
 accepts "${record[@]}" --max-tokens 40 -o tree.trace
@@ -22,12 +27,12 @@ accepts "${record[@]}" --max-tokens 40 --topk 1 --num-steps 5 -o chain.trace
 accepts specrt-eval record "${pair[@]}" --prompts "$prompts/qa.jsonl" --limit 2 --max-tokens 12 \
     --topk 1 --num-steps 2 -o small.trace
 for trace in "tree.trace --tree 3/1/4 --tree 4/4/20" "chain.trace --tree 2/1/3"; do
-    replay="specrt-eval replay -q --costs costs.json --policy auto+window:64@min=8"
+    replay="specrt-eval replay -q --costs given.costs --policy auto+window:64@min=8"
     tells $replay,$policies --trace $trace
     tells $replay,window:200 --trace $trace --stream
 done
 tells $replay --trace small.trace --json
-plan=(specrt-eval plan "${pair[@]}" --costs costs.json --threads 1)
+plan=(specrt-eval plan "${pair[@]}" --costs given.costs --threads 1)
 for trace in tree.trace "chain.trace --topk 1"; do
     tells "${plan[@]}" --trace $trace --policy $policies
 done

@@ -169,14 +169,14 @@ static void run_prompt(void *arg, int64_t block, int worker) {
  * stops and starts. One for each worker. */
 static void make_auto(const specrt_policy *policy, const specrt_session_params *params,
                       specrt_auto **out) {
-    pass_costs costs = {.error = 0};
-    sl_curve_add(&costs.target, 1, 1);
-    sl_curve_add(&costs.target, 16, 3);
-    sl_curve_add(&costs.draft, 1, 0.1);
-    sl_curve_add(&costs.draft, 8, 0.2);
-    sl_curve_add(&costs.head_first, 1000, 0.05);
-    sl_curve_add(&costs.head_first, 32000, 0.3);
-    for (int w = 0; w < PASS_WIDTHS; w++) costs.head[w] = costs.head_first;
+    specrt_costs costs = {.error = 0};
+    specrt_curve_add(&costs.target, 1, 1);
+    specrt_curve_add(&costs.target, 16, 3);
+    specrt_curve_add(&costs.draft, 1, 0.1);
+    specrt_curve_add(&costs.draft, 8, 0.2);
+    specrt_curve_add(&costs.head_first, 1000, 0.05);
+    specrt_curve_add(&costs.head_first, 32000, 0.3);
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) costs.head_next[w] = costs.head_first;
     REQUIRE(auto_create(&costs, &params->tree, policy, out, NULL) == SPECRT_STATUS_OK);
 }
 

@@ -179,10 +179,13 @@ replays chain full
 replays list static:512 --bundle "$work/lists.specb"
 replays tree full $tree
 # What calls cost in llama.cpp, and a plan of both.
-check costs run -m $target -md $draft -t 1 -q --costs "$work/costs.json"
+check costs run -m $target -md $draft -t 1 -q --costs "$work/pair.costs"
 check plan logged "$build/bin/specrt-eval" plan --target $target --draft $draft --json \
-    --trace "$work/chain.trace" --costs "$work/costs.json" --policy window:64@min=0
+    --trace "$work/chain.trace" --costs "$work/pair.costs" --policy window:64@min=0 \
+    --topk 1 --costs-out "$work/plan.costs"
 check plan-policies grep -q '"policy":"window:64@min=0"' "$out"
+check plan-auto run -m $target -md $draft -t 1 -q -p x -n 8 --policy auto \
+    --auto-costs "$work/plan.costs"
 refuses trace-there 2 "chain.trace: exists" -m $target -md $draft --record "$work/chain.trace"
 refuses trace-bench 2 "expected no --bench" -m $target -md $draft --record "$work/b" --bench
 
@@ -421,9 +424,9 @@ if [ -x "$build/tests/llama_mtp" ]; then
     # A second layer drafts nothing in step35: the first drafts to any depth.
     mtp step35,two
     same "mtp step35 two" -m "$work/step35,two.gguf" -t 1 $few
-    check mtp-costs run -m "$work/glm4moe.gguf" -t 1 -q --costs "$work/mtp-costs.json"
+    check mtp-costs run -m "$work/glm4moe.gguf" -t 1 -q --costs "$work/mtp.costs"
     same "mtp auto" -m "$work/glm4moe.gguf" -t 1 $few --policy auto --auto-costs \
-        "$work/mtp-costs.json"
+        "$work/mtp.costs"
     md="-md $draft"
     tail="-md $work/qwen35,tail,own.gguf"
     mtp qwen35,two

@@ -1,11 +1,13 @@
 /* test_costs.c : curves, passes that are measured without a clock, and what scoring takes. */
 #include "costs.h"
 
+#include <math.h>
+
 static void test_curve(void) {
     const specrt_curve c = {3, {2, 4, 8}, {2, 4, 6}}, one = {1, {2}, {3}}, none = {0};
     CHECK_NEAR(specrt_curve_at(&c, 1), 1, 1e-9);
     CHECK_NEAR(specrt_curve_at(&c, 3), 3, 1e-9);
-    CHECK_NEAR(specrt_curve_at(&c, 6), 5, 1e-9);
+    CHECK_NEAR(specrt_curve_at(&c, 6.5), 5.25, 1e-9);
     CHECK_NEAR(specrt_curve_at(&c, 12), 8, 1e-9);
     CHECK_NEAR(specrt_curve_at(&one, 4), 6, 1e-9);
     CHECK_NEAR(specrt_curve_at(&none, 4), 0, 1e-9);
@@ -28,6 +30,42 @@ static void test_monotone(void) {
     for (int32_t i = c.n; i <= SPECRT_CURVE_MAX_SIZES; i++) specrt_curve_add(&c, 10 + i, 6);
     CHECK_INT(c.n, SPECRT_CURVE_MAX_SIZES);
     CHECK_INT(c.sizes[c.n - 1], 9 + SPECRT_CURVE_MAX_SIZES);
+}
+
+/* The nearest curve that never falls, by the means of all runs of points (Barlow et al. 1972). */
+static void test_nearest(void) {
+    uint64_t state = 5;
+    for (int turn = 0; turn < 200; turn++) {
+        specrt_curve c = {0};
+        double y[12], sum[13] = {0};
+        for (int i = 0; i < 12; i++) {
+            y[i] = 1 + i * 0.3 + fixture_below(&state, 1000) * 0.003;
+            sum[i + 1] = sum[i] + y[i];
+            specrt_curve_add(&c, i + 1, y[i]);
+        }
+        specrt_curve_make_monotone(&c);
+        for (int i = 0; i < 12; i++) {
+            double most = 0;
+            for (int from = 0; from <= i; from++) {
+                double least = INFINITY;
+                for (int to = i; to < 12; to++)
+                    least = fmin(least, (sum[to + 1] - sum[from]) / (to + 1 - from));
+                most = fmax(most, least);
+            }
+            CHECK_NEAR(c.seconds[i], most, 1e-9);
+        }
+    }
+}
+
+/* The next measured width of a product, or the last. */
+static void test_widths(void) {
+    const specrt_costs c = {.n_heads = 0};
+    CHECK(specrt_costs_width(0) == 1 && specrt_costs_width(1) == 4 && specrt_costs_width(2) == 10);
+    CHECK(specrt_costs_next(&c, 1) == &c.head_next[0]);
+    CHECK(specrt_costs_next(&c, 2) == &c.head_next[1]);
+    CHECK(specrt_costs_next(&c, 4) == &c.head_next[1]);
+    CHECK(specrt_costs_next(&c, 5) == &c.head_next[2]);
+    CHECK(specrt_costs_next(&c, 12) == &c.head_next[2]);
 }
 
 /* Sizes that were asked of a model. */
@@ -113,6 +151,8 @@ static void test_head(void) {
 static const test_case cases[] = {
     {"curve", "between measured sizes and beyond them", test_curve},
     {"monotone", "more work takes no less time", test_monotone},
+    {"nearest", "by least squares", test_nearest},
+    {"widths", "of products of the head", test_widths},
     {"measure", "sizes, rounds, and a model that fails", test_measure},
     {"disturbed", "times that cannot be", test_disturbed},
     {"head", "only of policies that open", test_head},

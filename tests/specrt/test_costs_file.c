@@ -10,16 +10,33 @@ static specrt_costs kept_costs(void) {
     strcpy(c.key, "k");
     put_head(&c, "full", 0.00125);
     put_head(&c, "static:2048+window+successor:256", 1.0 / 3072);
+    for (int32_t i = 0; i < SPECRT_CURVE_MAX_SIZES; i++) {
+        specrt_curve_add(&c.head_first, 100 + i, 1e-5 * (i + 1));
+        specrt_curve_add(&c.head_next[2], 100 + i, 1e-4 * (i + 1));
+    }
+    specrt_curve_add(&c.head_next[0], INT32_MAX, 1.0 / 3);
+    c.keeps_chains = 1;
+    c.policy_rows = 697;
+    strcpy(c.policy, "static:512+window:3072@min=3072");
+    c.error = 0.01, c.worst = 0.25;
     return c;
 }
 
+static bool same_curve(const specrt_curve *a, const specrt_curve *b) {
+    bool same = a->n == b->n;
+    for (int i = 0; same && i < a->n; i++)
+        same = a->sizes[i] == b->sizes[i] && fabs(a->seconds[i] / b->seconds[i] - 1) < 1e-8;
+    return same;
+}
+
 static bool same_costs(const specrt_costs *a, const specrt_costs *b) {
-    bool same = a->target.n == b->target.n && a->draft.n == b->draft.n && a->n_heads == b->n_heads;
-    for (int i = 0; same && i < a->target.n; i++)
-        same = a->target.sizes[i] == b->target.sizes[i] &&
-               fabs(a->target.seconds[i] / b->target.seconds[i] - 1) < 1e-8;
-    for (int i = 0; same && i < a->draft.n; i++)
-        same = fabs(a->draft.seconds[i] / b->draft.seconds[i] - 1) < 1e-8;
+    bool same = same_curve(&a->target, &b->target) && same_curve(&a->draft, &b->draft) &&
+                same_curve(&a->head_first, &b->head_first) && a->n_heads == b->n_heads &&
+                strcmp(a->machine, b->machine) == 0 && strcmp(a->key, b->key) == 0 &&
+                strcmp(a->policy, b->policy) == 0 && a->policy_rows == b->policy_rows &&
+                a->keeps_chains == b->keeps_chains && a->error == b->error && a->worst == b->worst;
+    for (int i = 0; i < SPECRT_COSTS_WIDTHS; i++)
+        same = same && same_curve(&a->head_next[i], &b->head_next[i]);
     for (int i = 0; same && i < a->n_heads; i++)
         same = strcmp(a->heads[i].policy, b->heads[i].policy) == 0 &&
                fabs(a->heads[i].seconds / b->heads[i].seconds - 1) < 1e-8;
@@ -90,6 +107,19 @@ static void test_bad_lines(void) {
                                 "machine m\nkey k\nhead 0 full\n",
                                 "machine m\nkey k\nwhat 1 2\n",
                                 "machine m\nkey k\ndraft 1 1\n",
+                                "machine m\nkey k\nfirst 2147483648 1\n",
+                                "machine m\nkey k\nnext 1 2 0\n",
+                                "machine m\nkey k\nnext 5 2 1\n",
+                                "machine m\nkey k\nnext 4 2\n",
+                                "machine m\nkey k\nkeeps_chains 2\n",
+                                "machine m\nkey k\nerror 0.2 0.1\n",
+                                "machine m\nkey k\nerror nan nan\n",
+                                "machine m\nkey k\npolicy 0 nothing\n",
+                                "machine m\nkey k\npolicy 0 auto\n",
+                                "machine m\nkey k\npolicy -1 full\n",
+                                "machine m\nkey k\npolicy 2147483648 full\n",
+                                "machine m\nkey k\npolicy full\n",
+                                "machine m\nkey k\npolicy 0 full\npolicy 0 full\n",
                                 "machine m\nkey k\n",
                                 "machine m\nkeys\n",
                                 "machine\n",
@@ -105,9 +135,8 @@ static void test_bad_lines(void) {
     }
     size_t n = seal(text, "machine m\nkey k\ntarget 1 0.1\ntarget 2 -1\n");
     CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, &err), SPECRT_STATUS_BAD_INPUT);
-    CHECK_STR(err.msg,
-              "t: line 5: expected machine, key, then sizes that ascend with seconds above "
-              "0, found target 2 -1");
+    CHECK_STR(err.msg, "t: line 5: expected machine, key, then costs, of sizes that ascend, "
+                       "seconds above 0 and a policy that there is, found target 2 -1");
     n = seal(text, "machine m\nkey k\ntarget 1 3\ntarget 2 1\ndraft 1 1\n"); /* times that fall */
     CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, &err), SPECRT_STATUS_OK);
     CHECK_NEAR(found.target.seconds[1], 2, 1e-9);

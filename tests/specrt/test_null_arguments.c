@@ -454,6 +454,8 @@ static void test_costs(void) {
     IGNORES(specrt_curve_add, (A(curve, &costs.target), 1, 1));
     IGNORES(specrt_curve_make_monotone, (A(curve, &costs.target)));
     RETURNS(0, specrt_curve_at, (A(curve, &costs.target), 1));
+    IGNORES(specrt_costs_machine, (A(out, line)));
+    RETURNS(NULL, specrt_costs_next, (A(costs, &costs), 1));
     REFUSES(specrt_costs_measure, (A(meter, &meter), 1, A(out, &costs), &err));
     RETURNS(0, specrt_costs_head, (A(costs, &costs), A(drafts, &drafts), A(policy, "full")));
     RETURNS(NULL, specrt_advise_untried, (A(costs, &costs), A(drafts, &drafts)));

@@ -55,35 +55,37 @@ static specrt_status fake_target(void *user, int32_t n) {
     return pass(f, 1e-3 + 2e-4 * n);
 }
 
-static void check_head(const curve *c, int32_t n, bool first) {
+static void check_head(const specrt_curve *c, int32_t n, bool first) {
     for (int32_t rows = 256; rows <= 128000; rows = rows * 9 / 8)
         if (rows < 19000 || rows > 22000) /* beside the edge */
-            CHECK_NEAR(sl_curve_at(c, rows) / head_time(rows, n, first), 1, 0.12);
+            CHECK_NEAR(specrt_curve_at(c, rows) / head_time(rows, n, first), 1, 0.12);
 }
 
 /* Products of the first level and the next ones, by a cache's edge and beside other programs. */
 static void test_measure(void) {
     fake f = {.n_rows = 128000, .busy = 10};
     const plan_machine m = {&f, f.n_rows, 64, 5, fake_head, fake_draft, fake_target};
-    pass_costs costs;
+    specrt_costs costs;
     the_fake = &f;
     REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
     CHECK_INT(f.most[0], f.n_rows);
     CHECK_INT(f.most[1], 10);
     CHECK_INT(f.most[2], 60);
     check_head(&costs.head_first, 1, true);
-    for (int w = 0; w < PASS_WIDTHS; w++) check_head(&costs.head[w], pass_widths[w], false);
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++)
+        check_head(&costs.head_next[w], specrt_costs_width(w), false);
     for (int32_t n = 1; n <= 60; n++)
-        CHECK_NEAR(sl_curve_at(&costs.target, n), 1e-3 + 2e-4 * n, 1e-6);
-    CHECK_NEAR(sl_curve_at(&costs.draft, 5), 1.5e-4, 1e-8);
+        CHECK_NEAR(specrt_curve_at(&costs.target, n), 1e-3 + 2e-4 * n, 1e-6);
+    CHECK_NEAR(specrt_curve_at(&costs.draft, 5), 1.5e-4, 1e-8);
     CHECK(costs.error < 0.01 && costs.worst > PLAN_TOLERANCE); /* at the edge */
-    CHECK_INT(costs.head_first.n, costs.head[0].n);            /* seen at the same sizes, */
-    CHECK(costs.head[0].n > 21);                               /* some of them about the edge */
+    CHECK_INT(costs.head_first.n, costs.head_next[0].n);       /* seen at the same sizes, */
+    CHECK(costs.head_next[0].n > 21);                          /* some of them about the edge */
 }
 
-static void check_rises(const curve *c, double last) {
-    CHECK_NEAR(c->x[c->n - 1], last, 0);
-    for (int i = 1; i < c->n; i++) CHECK(c->x[i] > c->x[i - 1] && c->y[i] >= c->y[i - 1]);
+static void check_rises(const specrt_curve *c, double last) {
+    CHECK_NEAR(c->sizes[c->n - 1], last, 0);
+    for (int i = 1; i < c->n; i++)
+        CHECK(c->sizes[i] > c->sizes[i - 1] && c->seconds[i] >= c->seconds[i - 1]);
 }
 
 /* Whatever the clock says, curves rise and reach the whole head, and an end is found. */
@@ -92,11 +94,11 @@ static void test_measure_noise(void) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         fake f = {.n_rows = sizes[i], .busy = 300};
         const plan_machine m = {&f, f.n_rows, 64, 5, fake_head, fake_draft, fake_target};
-        pass_costs costs;
+        specrt_costs costs;
         the_fake = &f;
         REQUIRE(plan_measure(&m, &costs) == SPECRT_STATUS_OK);
         check_rises(&costs.head_first, sizes[i]);
-        for (int w = 0; w < PASS_WIDTHS; w++) check_rises(&costs.head[w], sizes[i]);
+        for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) check_rises(&costs.head_next[w], sizes[i]);
         check_rises(&costs.target, 60);
         CHECK(isfinite(costs.worst));
     }
@@ -176,7 +178,7 @@ static specrt_tree *tree_of(const plan_shape *s) {
 static void test_smaller_trees(void) {
     const plan_shape none = {0, 0, 0};
     int n_shapes = 0, n_seen = 0, n_missed = 0;
-    for (int w = 0; w < PASS_WIDTHS; w++) {
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) {
         plan_shape shapes[PLAN_SHAPES];
         int n = plan_shapes(w, &none, shapes);
         specrt_tree *wide = tree_of(&shapes[n - 1]);
@@ -333,7 +335,7 @@ static void test_worst_task(void) {
 
 /* What the first pass of a draft reads, where a chain is kept and where not. */
 static void test_first_pass(void) {
-    pass_costs read = {.error = 0}, kept = {.keeps_chains = true};
+    specrt_costs read = {.error = 0}, kept = {.keeps_chains = true};
     const plan_shape one = {1, 1, 2}, four = {4, 1, 5}, tree = {4, 4, 16};
     CHECK_NEAR(plan_first_tokens(&read, &four, 2.5), 2.5, 1e-12);
     CHECK_NEAR(plan_first_tokens(&kept, &tree, 2.5), 2.5, 1e-12);
@@ -349,17 +351,17 @@ static void test_small_head(void) {
     const plan_choice one = {.shape = {1, 1, 2}, .accept_length = 1.5};
     const plan_choice two = {.shape = {2, 4, 8}, .accept_length = 1.5};
     for (int i = 0; i <= 1; i++) {
-        sl_curve_add(&p.costs.head_first, i ? 1000 : 0, i * 1e-3);
-        sl_curve_add(&p.costs.head[1], i ? 1000 : 0, i * 3e-3);
-        sl_curve_add(&p.costs.draft, 1 + i, 1e-3);
-        sl_curve_add(&p.costs.target, 1 + i, 9e-3);
+        specrt_curve_add(&p.costs.head_first, i ? 1000 : 0, i * 1e-3);
+        specrt_curve_add(&p.costs.head_next[1], i ? 1000 : 0, i * 3e-3);
+        specrt_curve_add(&p.costs.draft, 1 + i, 1e-3);
+        specrt_curve_add(&p.costs.target, 1 + i, 9e-3);
     }
     CHECK_NEAR(plan_head_share(&p, &one, 1000), 1.0 / 11, 1e-9);
     CHECK_NEAR(plan_small_head(&p, &one), 204, 1e-9);
     CHECK_NEAR(plan_head_share(&p, &two, 1000), 4.0 / 15,
                1e-9); /* two levels, the next one wider */
     CHECK_NEAR(plan_small_head(&p, &two), 56, 1e-9);
-    p.costs.target.y[0] = p.costs.target.y[1] = 9;
+    p.costs.target.seconds[0] = p.costs.target.seconds[1] = 9;
     CHECK_NEAR(plan_small_head(&p, &one), 1000, 1e-9);
 }
 

@@ -70,7 +70,7 @@ static void open_scene(scene *s) {
     s->p.options.target = "models/target.gguf";
     s->p.options.draft = "models/draft.safetensors";
     s->p.options.max_tokens = 64;
-    REQUIRE(!pass_costs_read("tests/fuzz/corpus/fuzz_costs/named", &s->p.costs, NULL));
+    REQUIRE(!auto_costs_read("tests/fuzz/corpus/fuzz_costs/named", &s->p.costs, NULL));
 }
 
 static void close_scene(scene *s) {
@@ -85,7 +85,7 @@ static void tell(plan *p) {
     plan_print_table(p);
     plan_print_json(p);
     stdout = out;
-    for (int w = 0; w < PASS_WIDTHS; w++)
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++)
         fprintf(approved_out(), "at most %.1f tokens/s\n", plan_bound(p, w, 40));
     plan_advice(p, approved_out());
     for (int i = 0; i < p->n_choices; i++) {

@@ -5,10 +5,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/curve.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "base/measure.h"
-#include "engine/infer/costs.h"
 
 enum { N_ROUNDS = 9, MOST_SIZES = 32, MOST_PASSES = 256 };
 static const int32_t drafted[] = {1, 2, 3, 4, 6, 8, 10};
@@ -25,7 +24,7 @@ typedef struct costs {
     const models *m;
     specrt_host host;
     int32_t vocabulary;
-    timing head_first, head[PASS_WIDTHS], draft, target;
+    timing head_first, head[SPECRT_COSTS_WIDTHS], draft, target;
     int32_t *ids;                  /* [rows of the head] */
     float *logits, *hidden, *best; /* [10, rows], [10, columns], [10, 10] */
     int32_t tokens[SPECRT_TREE_MAX_NODES], best_ids[100];
@@ -109,9 +108,9 @@ static specrt_status time_head(costs *c, int round, int i) {
     int32_t rows = c->head_first.sizes[i];
     if (run_target(c, 1, &unused) || run_draft(c, 1, &unused)) return SPECRT_STATUS_HOST;
     TRY(run_head(c, rows, 1, &c->head_first.seconds[i][round]));
-    for (int w = 0; w < PASS_WIDTHS; w++) {
-        if (run_draft(c, pass_widths[w], &unused)) return SPECRT_STATUS_HOST;
-        TRY(run_head(c, rows, pass_widths[w], &c->head[w].seconds[i][round]));
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) {
+        if (run_draft(c, specrt_costs_width(w), &unused)) return SPECRT_STATUS_HOST;
+        TRY(run_head(c, rows, specrt_costs_width(w), &c->head[w].seconds[i][round]));
     }
     double kept;
     return run_target(c, 1, &kept) ? SPECRT_STATUS_HOST : SPECRT_STATUS_OK;
@@ -134,21 +133,20 @@ static specrt_status time_round(costs *c, int round, specrt_error *err) {
 
 /* The mean of the middle half: runs to come will share the machine as these rounds did. The first round
  * warms up. */
-static void add_timing(timing *t, curve *out) {
+static void add_timing(timing *t, specrt_curve *out) {
     for (int i = 0; i < t->n; i++)
-        sl_curve_add(out, t->sizes[i], sl_midmean_of(t->seconds[i] + 1, N_ROUNDS - 1));
+        specrt_curve_add(out, t->sizes[i], sl_midmean_of(t->seconds[i] + 1, N_ROUNDS - 1));
 }
 
-static char *costs_text(costs *c) {
-    pass_costs found = {.keeps_chains = specrt_llama_keeps_chains(c->m->pair)};
-    json_object *o = json_object_new_object();
+static specrt_status write_costs(costs *c, const options *o, specrt_error *err) {
+    specrt_costs found = {.keeps_chains = specrt_llama_keeps_chains(c->m->pair)};
     add_timing(&c->head_first, &found.head_first);
-    for (int w = 0; w < PASS_WIDTHS; w++) add_timing(&c->head[w], &found.head[w]);
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) add_timing(&c->head[w], &found.head_next[w]);
     add_timing(&c->draft, &found.draft);
     add_timing(&c->target, &found.target);
-    sl_json_put(o, "llama_cpp", sl_json_text(llama_version()));
-    pass_costs_put(&found, o);
-    return sl_json_to_text(o);
+    specrt_costs_machine(found.machine);
+    specrt_llama_pair_key(c->m->pair, found.key);
+    return auto_costs_write(&found, o->costs, o->common.force, err);
 }
 
 static specrt_status prepare(costs *c, specrt_error *err) {
@@ -166,7 +164,7 @@ static specrt_status prepare(costs *c, specrt_error *err) {
     add_sizes(&c->draft, drafted, sizeof drafted / sizeof *drafted);
     add_sizes(&c->target, verified, sizeof verified / sizeof *verified);
     add_rows(&c->head_first, (int32_t)rows);
-    for (int w = 0; w < PASS_WIDTHS; w++) add_rows(&c->head[w], (int32_t)rows);
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) add_rows(&c->head[w], (int32_t)rows);
     return SPECRT_STATUS_OK;
 }
 
@@ -200,11 +198,7 @@ static specrt_status measure(costs *c, const options *o, const inputs *in, specr
         if (status != SPECRT_STATUS_OK)
             return specrt_error_set(err, status, "a product could not be timed");
     }
-    char *text = costs_text(c);
-    if (!text) return sl_error_no_memory_for(err, "costs");
-    specrt_status status = sl_out_bytes(o->costs, o->common.force, text, strlen(text), err);
-    free(text);
-    return status;
+    return write_costs(c, o, err);
 }
 
 specrt_status costs_measure(const options *o, const models *m, const inputs *in,

@@ -129,7 +129,7 @@ void models_close(models *m) {
     memset(m, 0, sizeof *m);
 }
 
-static specrt_status add_auto(models *m, const pass_costs *costs, const specrt_policy *policy,
+static specrt_status add_auto(models *m, const specrt_costs *costs, const specrt_policy *policy,
                               specrt_session_params *params, specrt_error *err) {
     if (m->n_autos == MOST_AUTOS)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
@@ -158,14 +158,14 @@ specrt_session_params models_params(const models *m, const options *o, specrt_po
 
 specrt_status models_session(models *m, const options *o, const char *text, specrt_policy **policy,
                              specrt_session **session, specrt_error *err) {
-    pass_costs costs = {.error = 0};
+    specrt_costs costs = {.error = 0};
     if (auto_is_named(text) && !o->auto_costs)
         return auto_session(m, o, text, policy, session, err);
-    if (auto_is_named(text)) TRY(pass_costs_read(o->auto_costs, &costs, err));
+    if (auto_is_named(text)) TRY(auto_costs_read(o->auto_costs, &costs, err));
     specrt_policy_desc desc = {.text = auto_policy(text, &costs)};
     specrt_session_params params = models_params(m, o, &desc);
     TRY(auto_policy_opened(specrt_policy_create(m->bundle, m->head, &desc, policy, err),
-                           auto_policy_file(text, &costs), err));
+                           auto_policy_file(text, &costs, o->auto_costs), err));
     if (auto_is_named(text)) TRY(add_auto(m, &costs, *policy, &params, err));
     return specrt_session_create(*policy, &params, NULL, session, err);
 }

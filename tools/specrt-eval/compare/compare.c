@@ -33,7 +33,7 @@ static bool drafts_alike(const comparison *c, int i) {
 static specrt_status know_costs(comparison *c, specrt_error *err) {
     plan_machine machine;
     if (c->costs.target.n > 0) return SPECRT_STATUS_OK;
-    if (c->costs_file) return pass_costs_read(c->costs_file, &c->costs, err);
+    if (c->costs_file) return auto_costs_read(c->costs_file, &c->costs, err);
     TRY(plan_cpu_create(&c->models, &machine, err));
     machine.seconds = 5;
     specrt_status status = plan_measure(&machine, &c->costs);
@@ -64,7 +64,7 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     if (text)
         TRY(auto_policy_opened(
             models_policy(&c->models, auto_policy(text, &c->costs), &k->policy, err),
-            auto_policy_file(text, &c->costs), err));
+            auto_policy_file(text, &c->costs, c->costs_file), err));
     if (auto_is_named(text)) TRY(add_auto(c, k, &params, err));
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)

@@ -98,7 +98,7 @@ typedef struct comparison {
     bool remembers;         /* later turns begin with what the earlier ones taught */
     int turn;               /* of the conversation at hand, from 0 */
     const char *costs_file; /* what auto chooses by; NULL: timed when it is first asked for */
-    pass_costs costs;
+    specrt_costs costs;
     align_options align;
     /* Each policy's drafter stays, and learns in further runs beside it. */
     alignment alignments[COMPARE_ALIGNMENTS];

@@ -17,7 +17,7 @@ static bool within(const plan_shape *s, const plan_shape *most) {
 
 int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]) {
     static const int32_t nodes[] = {8, 12, 16, 24, 32, 48, 60};
-    int32_t topk = pass_widths[width];
+    int32_t topk = specrt_costs_width(width);
     int n = 0;
     for (int32_t steps = topk == 1 ? 1 : 2; steps <= (topk == 1 ? 8 : 6); steps++)
         for (size_t i = 0; i < (topk == 1 ? 1 : sizeof nodes / sizeof *nodes); i++) {
@@ -70,19 +70,19 @@ static double accepted_whole(double accept_length, int32_t n) {
     return pow(high, n);
 }
 
-double plan_first_tokens(const pass_costs *c, const plan_shape *s, double emitted) {
+double plan_first_tokens(const specrt_costs *c, const plan_shape *s, double emitted) {
     return c->keeps_chains && s->topk == 1 ? 1 + accepted_whole(emitted, s->num_steps) : emitted;
 }
 
 /* Drafting by the curves: the first pass, then level by level. */
-static double curve_draft(const pass_costs *c, const plan_shape *s, double emitted) {
-    return sl_curve_at(&c->draft, plan_first_tokens(c, s, emitted)) +
-           (s->num_steps - 1) * sl_curve_at(&c->draft, s->topk);
+static double curve_draft(const specrt_costs *c, const plan_shape *s, double emitted) {
+    return specrt_curve_at(&c->draft, plan_first_tokens(c, s, emitted)) +
+           (s->num_steps - 1) * specrt_curve_at(&c->draft, s->topk);
 }
 
-static double curve_head(const pass_costs *c, const plan_shape *s, int width, double rows) {
-    return sl_curve_at(&c->head_first, rows) +
-           (s->num_steps - 1) * sl_curve_at(&c->head[width], rows);
+static double curve_head(const specrt_costs *c, const plan_shape *s, int width, double rows) {
+    return specrt_curve_at(&c->head_first, rows) +
+           (s->num_steps - 1) * specrt_curve_at(&c->head_next[width], rows);
 }
 
 typedef struct phases { /* a run's phases by cycle, and its shape's by the curves */
@@ -153,7 +153,7 @@ static void set_speed(plan_choice *c, double share) {
 /* The curves give what changes with the shape, the run what they leave out: a source's own scan or
  * route per pass, longer contexts, caches that others emptied. */
 plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
-    const pass_costs *k = &p->costs;
+    const specrt_costs *k = &p->costs;
     const plan_shape *s = &run->shapes[shape], *ran = &run->shapes[run->n_shapes - 1];
     plan_choice c = {.policy = run->policy, .shape = *s};
     phases l = phases_of(run, p->n_prompts);
@@ -165,8 +165,8 @@ plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
     double head = fmax(curve_head(k, s, run->width, l.rows) + s->num_steps * extra,
                        0.1 * l.head * s->num_steps / ran->num_steps);
     double draft = l.draft * curve_draft(k, s, c.accept_length) / curve_draft(k, ran, emitted);
-    double target = l.target * sl_curve_at(&k->target, s->num_draft_tokens) /
-                    sl_curve_at(&k->target, ran->num_draft_tokens);
+    double target = l.target * specrt_curve_at(&k->target, s->num_draft_tokens) /
+                    specrt_curve_at(&k->target, ran->num_draft_tokens);
     c.cycle = draft + head + target + l.rest;
     double accept = c.accept_half / c.accept_length;
     bool same = shape == run->n_shapes - 1;
@@ -175,27 +175,27 @@ plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
 }
 
 void plan_choose_from_curves(const plan *p, int width, plan_choice *c) {
-    const pass_costs *k = &p->costs;
+    const specrt_costs *k = &p->costs;
     double accept = c->accept_half / c->accept_length;
     c->cycle = curve_draft(k, &c->shape, c->accept_length) +
                curve_head(k, &c->shape, width, c->rows) +
-               sl_curve_at(&k->target, c->shape.num_draft_tokens);
+               specrt_curve_at(&k->target, c->shape.num_draft_tokens);
     set_speed(c, sqrt(accept * accept + k->error * k->error));
 }
 
 double plan_head_share(const plan *p, const plan_choice *c, double rows) {
-    const pass_costs *k = &p->costs;
+    const specrt_costs *k = &p->costs;
     int width = 0;
-    while (width < PASS_WIDTHS - 1 && pass_widths[width] != c->shape.topk) width++;
+    while (width < SPECRT_COSTS_WIDTHS - 1 && specrt_costs_width(width) != c->shape.topk) width++;
     double head = curve_head(k, &c->shape, width, rows);
     double rest = curve_draft(k, &c->shape, c->accept_length) +
-                  sl_curve_at(&k->target, c->shape.num_draft_tokens);
+                  specrt_curve_at(&k->target, c->shape.num_draft_tokens);
     return head / (head + rest);
 }
 
 double plan_all_rows(const plan *p) {
-    const curve *k = &p->costs.head_first;
-    return k->n > 0 ? k->x[k->n - 1] : 0;
+    const specrt_curve *k = &p->costs.head_first;
+    return k->n > 0 ? k->sizes[k->n - 1] : 0;
 }
 
 double plan_small_head(const plan *p, const plan_choice *c) {
@@ -217,7 +217,7 @@ double plan_bound(const plan *p, int width, double rows) {
     for (int i = 0; i < n; i++) {
         const plan_shape *s = &shapes[i];
         double cycle = curve_draft(&p->costs, s, 1) + curve_head(&p->costs, s, width, rows) +
-                       sl_curve_at(&p->costs.target, s->num_draft_tokens);
+                       specrt_curve_at(&p->costs.target, s->num_draft_tokens);
         best = fmax(best, (s->num_steps + 1) / cycle);
     }
     return best;
@@ -253,7 +253,7 @@ void plan_rank(plan *p) {
 
 void plan_rank_curves(plan *p) {
     plan_choice c = {.policy = -1, .shape = {0, 0, 1}, .accept_length = 1};
-    c.cycle = sl_curve_at(&p->costs.target, 1);
+    c.cycle = specrt_curve_at(&p->costs.target, 1);
     set_speed(&c, p->costs.error);
     p->plain_choice = p->choices[p->n_choices++] = c;
     plan_rank(p);
@@ -327,8 +327,8 @@ static void try_for_auto(const plan *p, int width, plan_choice c, plan_choice *b
 void plan_for_auto(plan *p) {
     plan_choice best = {.policy = -1};
     for (int i = 0; p->traces.n && i < p->n_choices; i++) /* by the curves as they are */
-        for (int w = 0; w < PASS_WIDTHS; w++)
-            if (p->choices[i].shape.topk == pass_widths[w])
+        for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++)
+            if (p->choices[i].shape.topk == specrt_costs_width(w))
                 try_for_auto(p, w, p->choices[i], &best);
     for (int i = 0; i < p->n_runs; i++)
         for (int s = 0; s < p->runs[i].n_shapes; s++) {

@@ -14,7 +14,7 @@ enum { N_PROMPT = 64 };
 /* ---- measuring ---- */
 
 enum { HEAD, DRAFT, TARGET, N_KINDS };
-enum { N_HEADS = 1 + PASS_WIDTHS, MOST_SITES = 128, MOST_ROUNDS = 12, MOST_TIMES = 40 };
+enum { N_HEADS = 1 + SPECRT_COSTS_WIDTHS, MOST_SITES = 128, MOST_ROUNDS = 12, MOST_TIMES = 40 };
 
 /* A size of one kind of call. */
 typedef struct site {
@@ -27,7 +27,7 @@ typedef struct site {
 
 typedef struct survey {
     const plan_machine *machine;
-    pass_costs *costs;
+    specrt_costs *costs;
     double began;
     int n;
     site sites[MOST_SITES];
@@ -35,9 +35,9 @@ typedef struct survey {
     double errors[MOST_SITES * N_HEADS];
 } survey;
 
-static curve *curve_of(pass_costs *c, int kind, int i) {
+static specrt_curve *curve_of(specrt_costs *c, int kind, int i) {
     if (kind != HEAD) return kind == DRAFT ? &c->draft : &c->target;
-    return i == 0 ? &c->head_first : &c->head[i - 1];
+    return i == 0 ? &c->head_first : &c->head_next[i - 1];
 }
 
 static int curves_of(int kind) {
@@ -80,8 +80,8 @@ static specrt_status time_levels(const plan_machine *m, site *s) {
     TRY(m->head(m->user, s->x, 1, 1)); /* of the cycle before */
     TRY(m->target(m->user, 1));
     TRY(time_head(m, s->x, 1, &s->times[0][s->n]));
-    for (int w = 0; w < PASS_WIDTHS; w++)
-        TRY(time_head(m, s->x, pass_widths[w], &s->times[1 + w][s->n]));
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++)
+        TRY(time_head(m, s->x, specrt_costs_width(w), &s->times[1 + w][s->n]));
     return SPECRT_STATUS_OK;
 }
 
@@ -114,21 +114,21 @@ static double time_of(site *s, int i) {
 }
 
 static void make_curves(survey *v) {
-    *v->costs = (pass_costs){.error = 0};
+    memset(v->costs, 0, sizeof *v->costs);
     for (int k = 0; k < v->n; k++)
         for (int i = 0; !v->sites[k].held && i < curves_of(v->sites[k].kind); i++)
-            sl_curve_add(curve_of(v->costs, v->sites[k].kind, i), v->sites[k].x,
-                         time_of(&v->sites[k], i));
+            specrt_curve_add(curve_of(v->costs, v->sites[k].kind, i), v->sites[k].x,
+                             time_of(&v->sites[k], i));
     for (int kind = 0; kind < N_KINDS; kind++)
         for (int i = 0; i < curves_of(kind); i++)
-            sl_curve_make_monotone(curve_of(v->costs, kind, i));
+            specrt_curve_make_monotone(curve_of(v->costs, kind, i));
 }
 
 /* By what shares the curves miss what they have not seen. @return the greatest. */
 static double misses(survey *v, site *s, double out[N_HEADS]) {
     double worst = 0;
     for (int i = 0; i < curves_of(s->kind); i++) {
-        out[i] = fabs(sl_curve_at(curve_of(v->costs, s->kind, i), s->x) / time_of(s, i) - 1);
+        out[i] = fabs(specrt_curve_at(curve_of(v->costs, s->kind, i), s->x) / time_of(s, i) - 1);
         worst = fmax(worst, out[i]);
     }
     return worst;
@@ -191,7 +191,7 @@ static specrt_status take_survey(survey *v) {
     return SPECRT_STATUS_OK;
 }
 
-specrt_status plan_measure(const plan_machine *m, pass_costs *out) {
+specrt_status plan_measure(const plan_machine *m, specrt_costs *out) {
     static const int32_t drafts[] = {1, 2, 3, 4, 6, 8, 10}, other_drafts[] = {5, 7, 9};
     /* as many nodes as plan_shapes() asks for */
     static const int32_t nodes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 48, 60};

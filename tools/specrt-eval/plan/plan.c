@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "base/measure.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "run.h"
 
 /* ---- policies ---- */
@@ -123,11 +124,15 @@ static specrt_status add_prompts(plan *p, specrt_error *err) {
 
 static specrt_status measure_costs(plan *p, specrt_error *err) {
     plan_machine machine;
-    if (p->costs_file) return pass_costs_read(p->costs_file, &p->costs, err);
+    if (p->costs_file) return auto_costs_read(p->costs_file, &p->costs, err);
     TRY(plan_cpu_create(&p->models, &machine, err));
     machine.seconds = p->measure;
     specrt_status status = plan_measure(&machine, &p->costs);
     plan_cpu_free(&machine);
+    specrt_costs_machine(p->costs.machine);
+    snprintf(p->costs.key, sizeof p->costs.key, "target %s, draft %s, threads %d, specrt %s",
+             sl_text_name(p->options.target), sl_text_name(p->options.draft),
+             (int)p->options.common.threads, SPECRT_VERSION_STRING);
     return status == SPECRT_STATUS_OK
                ? status
                : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "a call could not be measured");
@@ -144,7 +149,7 @@ static double rows_of(const plan *p, const plan_run *run) {
 
 /* Trees of one policy, those that could beat the best so far if every draft were accepted. */
 static specrt_status add_trees(plan *p, int policy, double rows, specrt_error *err) {
-    for (int w = 1; w < PASS_WIDTHS; w++)
+    for (int w = 1; w < SPECRT_COSTS_WIDTHS; w++)
         if (rows > 0 && 1.1 * plan_bound(p, w, rows) < p->best.speed)
             p->n_skipped++;
         else if (!plan_add_run(p, policy, w, err))
@@ -191,7 +196,7 @@ static specrt_status run_all(plan *p, specrt_error *err) {
     if (trees_matter(p, fastest))
         TRY(run_trees(p, -1, fastest, err));
     else
-        p->n_skipped += (PASS_WIDTHS - 1) * (p->n_policies - 1);
+        p->n_skipped += (SPECRT_COSTS_WIDTHS - 1) * (p->n_policies - 1);
     return p->n_runs > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 
@@ -224,7 +229,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     TRY(plan_recommend(p, err));
     if (p->costs_out) {
         plan_for_auto(p);
-        TRY(pass_costs_write(&p->costs, p->costs_out, o->common.force, err));
+        TRY(auto_costs_write(&p->costs, p->costs_out, o->common.force, err));
     }
     p->seconds = sl_measure_seconds() - began;
     if (p->n_check) TRY(plan_check(p, err));

@@ -1,6 +1,6 @@
 /* plan.h : what specrt-eval plan measures and makes of it.
  *
- *     machine (a call of each kind, timed) -> pass_costs, monotone curves
+ *     machine (a call of each kind, timed) -> specrt_costs, monotone curves
  *     plan_run (a policy decodes, each cycle's tree is looked at) -> tokens a cycle of many shapes
  *     both -> plan_choice: tokens per second of a policy and shape, with an interval */
 #ifndef SPECRT_EVAL_PLAN_H
@@ -10,7 +10,7 @@
 #include "specrt_adapt.h"
 #include "../shared/eval.h"
 #include "base/curve.h"
-#include "engine/infer/costs.h"
+#include "engine/infer/auto.h"
 
 /* ---- what calls cost ------------------------------------------------------------------------- */
 
@@ -31,7 +31,7 @@ typedef struct plan_machine {
 
 /* plan_measure() : every size in turn, several times over, and the sizes between again where curves were
  * far off. */
-specrt_status plan_measure(const plan_machine *m, pass_costs *out);
+specrt_status plan_measure(const plan_machine *m, specrt_costs *out);
 
 /* plan_cpu_create() : engine and drafter after a prompt of 64 tokens. */
 specrt_status plan_cpu_create(const eval_models *m, plan_machine *out, specrt_error *err);
@@ -46,7 +46,7 @@ typedef struct plan_shape {
 } plan_shape;
 
 /* plan_shapes() : those that one run of the widest tree tells about, the run's own the last.
- *   width : of pass_widths
+ *   width : index of specrt_costs_width()
  *   most  : bounds; 0: none  @return how many. */
 int plan_shapes(int width, const plan_shape *most, plan_shape out[PLAN_SHAPES]);
 specrt_status plan_no_tree(specrt_error *err); /* the options leave none */
@@ -115,7 +115,7 @@ typedef struct plan {
     specrt_tree_params recorded; /* the traces' own */
     eval_models models;
     chat *chat;
-    pass_costs costs;
+    specrt_costs costs;
     plan_policy *policies;
     int n_policies;
     prompt_list asked;
@@ -165,7 +165,7 @@ void plan_rank(plan *p);
 /* plan_first_tokens() : tokens that the first pass of a draft reads. That is what was emitted; where the
  * drafter keeps a chain, the root alone, and the last token before the root where the chain was accepted
  * whole. */
-double plan_first_tokens(const pass_costs *c, const plan_shape *s, double emitted);
+double plan_first_tokens(const specrt_costs *c, const plan_shape *s, double emitted);
 
 /* plan_rank_curves() : the same where choices came from a trace; plain decoding by the target's curve. */
 void plan_rank_curves(plan *p);

@@ -77,19 +77,23 @@ void plan_advice(const plan *p, FILE *f) {
 /* ---- table ---- */
 
 static void print_costs(const plan *p) {
-    const pass_costs *k = &p->costs;
+    const specrt_costs *k = &p->costs;
     printf("head, ms for 1 row after the target's pass, at the next levels for 1 (%d, %d)",
-           (int)pass_widths[1], (int)pass_widths[2]);
+           (int)specrt_costs_width(1), (int)specrt_costs_width(2));
     for (int i = 0; i < k->head_first.n; i++) {
-        double x = k->head_first.x[i], at[PASS_WIDTHS]; /* another engine's may be at other sizes */
-        for (int w = 0; w < PASS_WIDTHS; w++) at[w] = 1e3 * sl_curve_at(&k->head[w], x);
-        printf("  %.0f: %.3f, %.3f (%.3f, %.3f)", x, 1e3 * k->head_first.y[i], at[0], at[1], at[2]);
+        int32_t x = k->head_first.sizes[i];
+        double at[SPECRT_COSTS_WIDTHS]; /* another engine's may be at other sizes */
+        for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++)
+            at[w] = 1e3 * specrt_curve_at(&k->head_next[w], x);
+        printf("  %d: %.3f, %.3f (%.3f, %.3f)", (int)x, 1e3 * k->head_first.seconds[i], at[0],
+               at[1], at[2]);
     }
     printf("\ndrafter's layer, ms by tokens");
-    for (int i = 0; i < k->draft.n; i++) printf("  %.0f: %.3f", k->draft.x[i], 1e3 * k->draft.y[i]);
+    for (int i = 0; i < k->draft.n; i++)
+        printf("  %d: %.3f", (int)k->draft.sizes[i], 1e3 * k->draft.seconds[i]);
     printf("\ntarget, ms by nodes");
     for (int i = 0; i < k->target.n; i++)
-        printf("  %.0f: %.2f", k->target.x[i], 1e3 * k->target.y[i]);
+        printf("  %d: %.2f", (int)k->target.sizes[i], 1e3 * k->target.seconds[i]);
     if (p->costs_file)
         printf("\nmeasured by another engine: %s\n\n", sl_text_name(p->costs_file));
     else
@@ -150,9 +154,32 @@ void plan_print_table(const plan *p) {
 
 /* ---- JSON ---- */
 
-static json_object *json_costs(const pass_costs *k) {
-    json_object *o = json_object_new_object();
-    pass_costs_put(k, o);
+static json_object *json_curve(const specrt_curve *c, const char *size) {
+    json_object *points = json_object_new_array();
+    for (int i = 0; i < c->n; i++) {
+        json_object *o = json_object_new_object();
+        sl_json_put(o, size, sl_json_whole((uint64_t)c->sizes[i]));
+        sl_json_put(o, "seconds", sl_json_real(c->seconds[i]));
+        json_object_array_add(points, o);
+    }
+    return points;
+}
+
+static json_object *json_costs(const specrt_costs *k) {
+    json_object *o = json_object_new_object(), *heads = json_object_new_array();
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) {
+        json_object *head = json_object_new_object();
+        sl_json_put(head, "topk", sl_json_whole((uint64_t)specrt_costs_width(w)));
+        sl_json_put(head, "points", json_curve(&k->head_next[w], "rows"));
+        json_object_array_add(heads, head);
+    }
+    sl_json_put(o, "head_first", json_curve(&k->head_first, "rows"));
+    sl_json_put(o, "head", heads);
+    sl_json_put(o, "draft", json_curve(&k->draft, "tokens"));
+    sl_json_put(o, "target", json_curve(&k->target, "nodes"));
+    if (k->keeps_chains) sl_json_put(o, "keeps_chains", json_object_new_boolean(true));
+    if (k->policy[0]) sl_json_put(o, "policy", sl_json_text(k->policy));
+    if (k->policy_rows) sl_json_put(o, "policy_rows", sl_json_whole((uint64_t)k->policy_rows));
     sl_json_put(o, "error_median", sl_json_real(k->error));
     sl_json_put(o, "error_worst", sl_json_real(k->worst));
     sl_json_put(o, "seconds", sl_json_real(k->seconds));

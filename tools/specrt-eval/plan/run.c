@@ -53,7 +53,7 @@ specrt_status plan_check_shapes(const plan *p, specrt_error *err) {
     const plan_shape most = asked(p);
     plan_shape shapes[PLAN_SHAPES];
     int n = 0;
-    for (int w = 0; w < PASS_WIDTHS; w++) n += plan_shapes(w, &most, shapes);
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) n += plan_shapes(w, &most, shapes);
     return n > 0 ? SPECRT_STATUS_OK : plan_no_tree(err);
 }
 

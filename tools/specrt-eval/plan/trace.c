@@ -22,7 +22,7 @@ static trial trial_of(const plan *p, int width, const specrt_tree_params *record
                              lesser(o->num_draft_tokens, recorded->num_draft_tokens)};
     plan_shape shapes[PLAN_SHAPES];
     trial t = {.width = width};
-    if (pass_widths[width] <= recorded->topk) t.n = plan_shapes(width, &most, shapes);
+    if (specrt_costs_width(width) <= recorded->topk) t.n = plan_shapes(width, &most, shapes);
     for (int s = 0; s < t.n; s++)
         t.trees[s] =
             (specrt_tree_params){shapes[s].num_steps, shapes[s].topk, shapes[s].num_draft_tokens};
@@ -127,11 +127,11 @@ static specrt_status try_policies(plan *p, const trial *t, specrt_error *err) {
 
 specrt_status plan_from_trace(plan *p, specrt_error *err) {
     int n_shapes = 0;
-    p->choices =
-        (plan_choice *)malloc((size_t)(PASS_WIDTHS * p->n_policies + 1) * sizeof *p->choices);
+    p->choices = (plan_choice *)malloc((size_t)(SPECRT_COSTS_WIDTHS * p->n_policies + 1) *
+                                       sizeof *p->choices);
     if (!p->choices) return sl_error_no_memory_for(err, "a plan");
     p->n_choices = 0;
-    for (int w = 0; w < PASS_WIDTHS; w++) {
+    for (int w = 0; w < SPECRT_COSTS_WIDTHS; w++) {
         const trial t = trial_of(p, w, &p->recorded);
         n_shapes += t.n;
         if (t.n) TRY(try_policies(p, &t, err));

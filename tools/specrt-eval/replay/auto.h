@@ -11,7 +11,7 @@ enum { AUTO_WAYS = 2 };
 /* All borrowed for the run. */
 typedef struct auto_params {
     const replay *replay; /* with params.tells */
-    const pass_costs *costs;
+    const specrt_costs *costs;
     int first_tree, n_trees; /* of the replay's: one class, of 1, 2, ... levels */
     const int *lists; /* [n_lists] policies that auto chooses from, each holding those before it */
     int n_lists;

@@ -19,7 +19,7 @@ typedef struct replaying {
     specrt_tree_params *shapes; /* [n_trees] owned */
     replay *r;
     bool asks_auto;
-    pass_costs costs;
+    specrt_costs costs;
     int lists[SPECRT_AUTO_MAX_LISTS], n_lists; /* policies that auto chooses from */
     int first_tree, n_depths;                  /* of the trees: its, one a depth */
     auto_run *auto_run;
@@ -49,7 +49,7 @@ static specrt_status add_lists(replaying *a, const char *asked, specrt_error *er
     char list[32];
     const char *text = auto_policy(asked, &a->costs);
     int n = auto_sizes(text, sizes);
-    a->params.costs_file = auto_policy_file(asked, &a->costs);
+    a->params.costs_file = auto_policy_file(asked, &a->costs, a->costs_file);
     a->params.first_named = a->params.n_policies;
     a->asks_auto = true;
     a->n_lists = n ? n : 1;
@@ -115,7 +115,7 @@ static specrt_status take_options(replaying *a, specrt_error *err) {
     p->n_traces = a->traces.n;
     p->threads = (int)a->common.threads;
     p->progress = a->common.progress;
-    if (a->costs_file) TRY(pass_costs_read(a->costs_file, &a->costs, err));
+    if (a->costs_file) TRY(auto_costs_read(a->costs_file, &a->costs, err));
     TRY(each_policy(&a->policies, add_policy, a, err));
     if (a->policies.n == 0) TRY(add_policy(a, "full", err));
     if (a->policies.n == 0) TRY(add_policy(a, "microspec", err));
