@@ -63,17 +63,19 @@ refuses 2 "*: tree 6/10/60: expected *" specrt-eval replay --trace chain.trace -
 accepts specrt-eval replay --trace chain.trace --policy full --tree 6/1/7
 
 # Where nodes cost nothing, auto drafts as many tokens as it may, 6 or --num-steps. `full` drafts 3.
-cat >flat.json <<'JSON'
-{"head_first": [{"rows": 1, "seconds": 1e-9}, {"rows": 40000, "seconds": 1e-9}],
- "head": [{"topk": 1, "points": [{"rows": 40000, "seconds": 1e-9}]},
-  {"topk": 4, "points": [{"rows": 40000, "seconds": 1e-9}]},
-  {"topk": 10, "points": [{"rows": 40000, "seconds": 1e-9}]}],
- "draft": [{"tokens": 1, "seconds": 1e-9}], "target": [{"nodes": 60, "seconds": 1e-2}]}
-JSON
+sealed flat.costs <<'LINES'
+target 60 1e-2
+draft 1 1e-9
+first 1 1e-9
+first 40000 1e-9
+next 1 40000 1e-9
+next 4 40000 1e-9
+next 10 40000 1e-9
+LINES
 # lengths FLAGS... : accept lengths of full and of auto, which follow plain decoding's.
 lengths() {
     accepts specrt-eval compare "${pair[@]}" --prompt "1, 2, 3, 1, 2, 3, 1, 2, 3," -q \
-        --max-tokens "$(most 48 24)" --costs flat.json --policy auto+full --json "$@"
+        --max-tokens "$(most 48 24)" --costs flat.costs --policy auto+full --json "$@"
     grep -oE '"accept_length":[0-9.]+' ../out | sed '1d; s/.*://' | xargs
 }
 full=$(lengths | cut -d' ' -f1)

@@ -58,7 +58,7 @@ less() { # object, of a hundred parts of another's text, that other
 parts() { # name, compiler with language and standard
     local name=$1 cc=$2 part sections='specrt_(bundle_(cograph|clusters|sketch|hnsw)|cograph|hnsw)'
     local adapt
-    adapt=$(grep -oE 'specrt_[a-z0-9_]+\(' src/specrt_adapt.h | tr -d '(' | sort -u)
+    adapt=$(sed -nE 's/^SPECRT_API .*(specrt_[a-z0-9_]+)\(.*/\1/p' src/specrt_adapt.h)
     adapt="^(${adapt//$'\n'/|})$"
     for part in "" SMALL TOOLS; do
         check "$name implementation $part" $cc $warn -Os -DSPECRT_WORKER ${part:+-DSPECRT_$part} \
