@@ -16230,14 +16230,16 @@ SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *p
     static const char *const verdicts[] = {
         "Decode plainly: %s is slower, %.2f times plain decoding's speed",
         "Draft with %s or decode plainly: they are as fast within the error, a ratio of %.2f",
-        "Draft with %s: it is faster, %.2f times plain decoding's speed"};
+        "Draft with %s: it is faster, %.2f times plain decoding's speed",
+        "Draft with %s or decode plainly: these requests are too few to tell, a ratio of %.2f"};
     specrt__advise_line line = {out, size};
     if (out && size) *out = 0;
     if (!ways || !plain || !a || !out) return;
     const specrt_way *way = &ways[a->chosen];
     const specrt_ratio *r = &way->ratio;
-    specrt__advise_put(&line, verdicts[a->outcome + 1], way->name, r->value);
-    if (r->low == r->low) specrt__advise_put(&line, " (95%%: %.2f to %.2f)", r->low, r->high);
+    int known = r->low == r->low;
+    specrt__advise_put(&line, verdicts[known ? a->outcome + 1 : 3], way->name, r->value);
+    if (known) specrt__advise_put(&line, " (95%%: %.2f to %.2f)", r->low, r->high);
     if (way->task) specrt__advise_put(&line, " in its worst task (%s),", way->task);
     if (plain->prompt_tokens > 0)
         specrt__advise_put(&line, " over whole requests (prompt %.0f, answer %.0f tokens)",
@@ -16247,9 +16249,8 @@ SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *p
                            plain->answer_tokens);
     specrt__advise_put(&line, ".");
     if (a->outcome != SPECRT_OUTCOME_FASTER) specrt__advise_put_reason(&line, way, plain, a);
-    if (r->low != r->low)
-        specrt__advise_put(&line, " Fewer than %d requests give no interval: ask more.",
-                           (int)SPECRT_ADVISE_REQUESTS);
+    if (!known)
+        specrt__advise_put(&line, " Give %d or more.", (int)SPECRT_ADVISE_REQUESTS);
     else if (a->outcome == SPECRT_OUTCOME_TIE)
         specrt__advise_put(&line, " More prompts narrow the interval.");
 }

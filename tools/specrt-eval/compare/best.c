@@ -149,12 +149,7 @@ static void put_kept(const comparison *c, FILE *f) {
 }
 
 static void put_pruned(const comparison *c, FILE *f) {
-    const specrt_ratio *r = &c->verdict.pruned;
-    if (isnan(r->value) || drafts_itself(c)) return;
-    fprintf(f, "Beside drafts from all rows it is %s: %.2f times their speed",
-            specrt_outcome_name(specrt_ratio_outcome(r)), r->value);
-    if (!isnan(r->low)) fprintf(f, " (95%%: %.2f to %.2f)", r->low, r->high);
-    fputs(" over whole requests.\n", f);
+    if (!drafts_itself(c)) retained_put_speed(f, &c->verdict.pruned);
 }
 
 static void put_ties(const comparison *c, FILE *f) {

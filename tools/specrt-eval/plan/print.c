@@ -40,15 +40,6 @@ static specrt_ratio pruned_of(const plan *p) {
     return plan_ratio(p, &chosen, &p->full_choice);
 }
 
-static void put_pruned(FILE *f, const plan *p) {
-    specrt_ratio r = pruned_of(p);
-    if (isnan(r.value)) return;
-    fprintf(f, "Beside drafts from all rows it is %s: %.2f times their speed",
-            specrt_outcome_name(specrt_ratio_outcome(&r)), r.value);
-    if (!isnan(r.low)) fprintf(f, " (95%%: %.2f to %.2f)", r.low, r.high);
-    fputs(" over whole requests.\n", f);
-}
-
 /* Of the chosen draft's cycle. */
 static void put_head(FILE *f, const plan *p, const plan_choice *drafted) {
     double all = plan_all_rows(p), small = plan_small_head(p, drafted);
@@ -67,7 +58,8 @@ void plan_advice(const plan *p, FILE *f) {
     if (p->chosen < 0) return;
     const plan_choice *chosen = &p->choices[p->chosen];
     put_retained(f, p, chosen);
-    put_pruned(f, p);
+    specrt_ratio pruned = pruned_of(p);
+    retained_put_speed(f, &pruned);
     put_rivals(f, p);
     put_head(f, p, chosen);
     if (p->costs_out)

@@ -4,6 +4,8 @@
 #define SPECRT_EVAL_SHARED_RETAINED_H
 
 #include <stdbool.h>
+#include <stdio.h>
+#include "specrt_adapt.h"
 
 /* A policy's accept length as a share of the full vocabulary's. All zeros: not known. */
 typedef struct retained {
@@ -20,6 +22,10 @@ typedef struct retained {
 void retained_add_task(retained *r, const char *task, double share);
 bool retained_by_task(const retained *r);
 double retained_factor(const retained *r);
+
+/* retained_put_speed() : a sentence on its speed over whole requests beside drafts from all rows; nothing where
+ * the ratio's value is NaN. */
+void retained_put_speed(FILE *f, const specrt_ratio *r);
 
 /* RETAINED_BY_MEAN : what to say where it is not by the worst task. */
 #define RETAINED_BY_MEAN                                                                           \
