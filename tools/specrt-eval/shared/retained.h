@@ -23,8 +23,8 @@ void retained_add_task(retained *r, const char *task, double share);
 bool retained_by_task(const retained *r);
 double retained_factor(const retained *r);
 
-/* retained_put_speed() : a sentence on its speed over whole requests beside drafts from all rows; nothing where
- * the ratio's value is NaN. */
+/* retained_put_speed() : a sentence on its speed over whole requests beside drafts from all rows; nothing
+ * where the ratio's value is NaN. */
 void retained_put_speed(FILE *f, const specrt_ratio *r);
 
 /* RETAINED_BY_MEAN : what to say where it is not by the worst task. */
