@@ -1738,27 +1738,33 @@ enum {
 
 /* Seconds by size. Zero-initialise it. */
 typedef struct specrt_curve {
-    int32_t n;
-    int32_t sizes[SPECRT_CURVE_MAX_SIZES]; /* [n], ascending */
-    double seconds[SPECRT_CURVE_MAX_SIZES];
+    int32_t n;                              /* sizes */
+    int32_t sizes[SPECRT_CURVE_MAX_SIZES];  /* [n], ascending */
+    double seconds[SPECRT_CURVE_MAX_SIZES]; /* [n], of each size */
 } specrt_curve;
 
-/* specrt_curve_add() : Adds a measured size, in any order; each once. A full curve stays as it is. */
+/* specrt_curve_add() : Adds a measured size, in any order; each once. A full curve stays as it is.
+ *   curve : changed
+ *   size : above 0
+ *   seconds : above 0 */
 SPECRT_API void specrt_curve_add(specrt_curve *curve, int32_t size, double seconds);
 
 /* specrt_curve_make_monotone() : The nearest curve that never falls, by least squares (pool adjacent
- * violators: Ayer et al. 1955). More work takes no less time; where it seems to, the clock was disturbed. */
+ * violators: Ayer et al. 1955). More work takes no less time; where it seems to, the clock was disturbed.
+ *   curve : changed */
 SPECRT_API void specrt_curve_make_monotone(specrt_curve *curve);
 
 /* specrt_curve_at() : Seconds of a size, which may lie between whole ones: linear between measured sizes and
  * beyond them, proportional to a single one; below the least size never under a tenth of its seconds. An
- * empty curve: 0. */
+ * empty curve: 0.
+ *   curve : read
+ *   size : above 0 */
 SPECRT_API double specrt_curve_at(const specrt_curve *curve, double size);
 
 /* Scoring one level of a draft by a policy. */
 typedef struct specrt_scoring {
-    char policy[SPECRT_COSTS_TEXT];
-    double seconds;
+    char policy[SPECRT_COSTS_TEXT]; /* its text */
+    double seconds;                 /* of a level */
 } specrt_scoring;
 
 /* Zero-initialise it. */
@@ -1767,17 +1773,18 @@ typedef struct specrt_costs {
     char key[SPECRT_COSTS_KEY]; /* of models, threads, context and build: what costs depend on */
     specrt_curve target;        /* a pass of the target, by tokens, with logits of all tokens */
     specrt_curve draft;         /* a pass of the drafter, by tokens, without its LM head */
-    /* A product of the head, by its rows: for the one hidden row after the target's pass, and for
-     * specrt_costs_width(i) hidden rows of a cycle's next levels; empty: not measured */
-    specrt_curve head_first, head_next[SPECRT_COSTS_WIDTHS];
+    /* A product of the head, by its rows, for the one hidden row after the target's pass; empty: not timed */
+    specrt_curve head_first;
+    /* The same for specrt_costs_width(i) hidden rows of a cycle's next levels */
+    specrt_curve head_next[SPECRT_COSTS_WIDTHS];
     specrt_scoring heads[SPECRT_COSTS_MAX_HEADS]; /* [n_heads] of whole policies */
-    int32_t n_heads;
-    int32_t keeps_chains; /* as in specrt_auto_desc */
-    int32_t policy_rows;  /* that the policy below scored in the mean, rounded up; 0: not known */
+    int32_t n_heads;                              /* policies whose scoring was timed */
+    int32_t keeps_chains;                         /* as in specrt_auto_desc */
+    int32_t policy_rows; /* that the policy below scored in the mean, rounded up; 0: not known */
     char policy[SPECRT_COSTS_POLICY]; /* the fastest by these costs; "": none was compared */
     double seconds;                   /* that measuring took; 0: unknown, as of a file */
-    double error,
-        worst;       /* at sizes between the measured ones: median and greatest share; 0: unknown */
+    double error;    /* at sizes between the measured ones, as a share: the median; 0: unknown */
+    double worst;    /* the same: the greatest */
     int32_t changed; /* 1: since it was read from a file or written to one */
     int32_t
         disturbed; /* 1: the machine was too busy to tell: not to be kept, and proof of nothing */
@@ -1788,7 +1795,9 @@ typedef struct specrt_costs {
 SPECRT_API int32_t specrt_costs_width(int32_t i);
 
 /* specrt_costs_next() : head_next of the next width from so many hidden rows on, or the last. Borrowed from
- * costs. */
+ * costs.
+ *   costs : read
+ *   n : hidden rows, from 1 */
 SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *costs, int32_t n);
 
 /* specrt_costs_machine() : The processor's name and how many there are.
@@ -1798,14 +1807,15 @@ SPECRT_API void specrt_costs_machine(char *out);
 /* The models, for measuring. Each callback runs one pass of n tokens, removes them from the cache again, and
  * writes what the pass took. It returns 0, or another value where the model failed. */
 typedef struct specrt_meter {
-    void *user;
-    int (*target)(void *user, int32_t n, double *seconds);
-    int (*draft)(void *user, int32_t n, double *seconds);
+    void *user;                                            /* of the callbacks */
+    int (*target)(void *user, int32_t n, double *seconds); /* a pass of the target */
+    int (*draft)(void *user, int32_t n, double *seconds);  /* a pass of the drafter */
 } specrt_meter;
 
 /* specrt_costs_measure() : Times passes of both models; the shortest of 5 rounds counts, of more where a time
  * cannot be: longer than a larger pass takes, or than passes that do the same work. Such a time is lowered in
  * the end. No round begins after 1.2 seconds, and no size is added after 2.
+ *   meter : the models
  *   most : tokens of the target's largest pass, from 1
  *   out : written: machine and curves, changed, disturbed; the rest zero
  * @return OK; HOST: a callback failed. */
@@ -1814,14 +1824,17 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t
 
 /* What a policy's sessions are created from, borrowed. */
 typedef struct specrt_costs_drafts {
-    const specrt_bundle *bundle; /* NULL: none */
-    const specrt_head *head;
+    const specrt_bundle *bundle;  /* NULL: none */
+    const specrt_head *head;      /* of the drafter */
     int64_t n_cols;               /* columns of the head */
     specrt_policy_desc policy;    /* its text is not read */
     specrt_session_params params; /* the tree of drafts; auto_draft is not read */
 } specrt_costs_drafts;
 
 /* specrt_costs_head() : Seconds of scoring a level by a policy: measured once, kept in costs.
+ *   costs : read and changed
+ *   drafts : what the policy is created from
+ *   policy : its text
  * @return 0: the policy does not open with this bundle and head. */
 SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_drafts *drafts,
                                     const char *policy);
@@ -1846,6 +1859,7 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  * are head_first and head_next, after its width; `policy` is after its rows. */
 
 /* specrt_costs_text() : The text of costs.
+ *   costs : read
  *   out : char [SPECRT_COSTS_BYTES], written
  * @return its bytes, without the NUL */
 SPECRT_API size_t specrt_costs_text(const specrt_costs *costs, char *out);
@@ -1858,12 +1872,16 @@ SPECRT_API specrt_status specrt_costs_parse(const char *text, size_t n, const ch
                                             const char *key, specrt_costs *out, specrt_error *err);
 
 /* specrt_costs_read() : Costs from a file.
+ *   path : of the file
  *   key : as in specrt_costs_parse()
+ *   out : written
  * @return as specrt_costs_parse(); IO: the file cannot be opened. */
 SPECRT_API specrt_status specrt_costs_read(const char *path, const char *key, specrt_costs *out,
                                            specrt_error *err);
 
 /* specrt_costs_write() : Replaces the file as a whole. Does nothing where costs are disturbed.
+ *   costs : written there; no longer changed
+ *   path : of the file
  * @return OK; IO: the file could not be written, and is as it was. */
 SPECRT_API specrt_status specrt_costs_write(specrt_costs *costs, const char *path,
                                             specrt_error *err);
@@ -1876,7 +1894,11 @@ SPECRT_API specrt_status specrt_costs_write(specrt_costs *costs, const char *pat
 SPECRT_API void specrt_costs_path(const char *bundle, const char *key, char *out);
 
 /* specrt_costs_find() : Costs from the file, else measured.
+ *   meter : the models
+ *   most : as in specrt_costs_measure()
  *   path : of specrt_costs_path(); "": there is no file
+ *   key : as in specrt_costs_parse()
+ *   out : written
  *   line : char [SPECRT_COSTS_LINE], written: where the costs are from, and why a file was not used
  * @return as specrt_costs_measure() */
 SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t most,
@@ -1895,52 +1917,67 @@ typedef struct specrt_clock_cycle {
     int32_t n_read;        /* tokens of the drafter's first pass */
     int32_t n_scored;      /* levels that were scored, of all slots */
     double target_seconds; /* all that is no drafting */
-    double draft_seconds, head_seconds;
+    double draft_seconds;  /* of the drafter's passes */
+    double head_seconds;   /* of scoring */
 } specrt_clock_cycle;
 
 /* The figures as they are now: natural logs of ratios to the costs measured at the start. */
 typedef struct specrt_clock {
-    specrt_costs costs;
+    specrt_costs costs;      /* as measured at the start */
     specrt_tree_params tree; /* as specrt_tree_get_params() returns it */
     double head;             /* seconds of scoring a level, as measured at the start */
-    double slow;
+    double slow;             /* of all passes */
     double target[SPECRT_TREE_MAX_NODES + 1]; /* by tokens of a pass */
-    double draft, scoring;
-    double drift;                     /* of late, of cycles with a draft */
-    int32_t since_plain, since_draft; /* cycles since such a cycle was timed */
-    int32_t asked;                    /* plain cycles that are still to be timed */
+    double draft;                             /* of the drafter's passes */
+    double scoring;                           /* of levels */
+    double drift;                             /* of late, of cycles with a draft */
+    int32_t since_plain;                      /* cycles since a plain cycle was timed */
+    int32_t since_draft;                      /* cycles since one with a draft was */
+    int32_t asked;                            /* plain cycles that are still to be timed */
 } specrt_clock;
 
 /* specrt_clock_init() : As measured at the start.
+ *   clock : written
+ *   costs : copied
+ *   tree : copied
  *   head : of specrt_costs_head() */
 SPECRT_API void specrt_clock_init(specrt_clock *clock, const specrt_costs *costs,
                                   const specrt_tree_params *tree, double head);
 
 /* specrt_clock_see() : Learns from a cycle.
+ *   clock : changed
+ *   cycle : that ended
  * @return 1: time a plain cycle next, because cycles with drafts take other times than expected, or none was
  * plain for long; else 0 */
 SPECRT_API int specrt_clock_see(specrt_clock *clock, const specrt_clock_cycle *cycle);
 
 /* specrt_clock_table() : Costs and read of specrt_auto_desc, for one list, where n_slots sequences draft
  * alike.
+ *   clock : read
+ *   n_slots : 1 or more
  *   cycles : f64 [tree.num_steps + 1], written
  *   read : written */
 SPECRT_API void specrt_clock_table(const specrt_clock *clock, int32_t n_slots, double *cycles,
                                    double *read);
 
 /* specrt_clock_auto() : A controller by the clock's table.
+ *   clock : read
  *   keeps_chains : as in specrt_auto_desc; trees keep none
+ *   out : written, owned by the caller
  * @return as specrt_auto_create() */
 SPECRT_API specrt_status specrt_clock_auto(const specrt_clock *clock, int32_t keeps_chains,
                                            specrt_auto **out, specrt_error *err);
 
 /* specrt_clock_hopeless() : Whether drafts of any length are slower than plain decoding even if 95% of
  * drafted tokens are accepted, as those of a drafter slower than its target.
+ *   clock : read
  *   line : char [SPECRT_COSTS_TEXT], written where they are: why
  * @return 1: they are; 0: they are not, or costs are disturbed */
 SPECRT_API int specrt_clock_hopeless(const specrt_clock *clock, char *line);
 
 /* specrt_clock_explain() : One line: whether drafts were made, what decided, and what came of it.
+ *   clock : read
+ *   stats : of the controller
  *   out : char [SPECRT_COSTS_TEXT], written */
 SPECRT_API void specrt_clock_explain(const specrt_clock *clock, const specrt_auto_stats *stats,
                                      char *out);
@@ -1950,8 +1987,8 @@ SPECRT_API double specrt_clock_seconds(void);
 
 /* A host whose cycles are timed for a controller. Its address must not change. Zero-initialise it. */
 typedef struct specrt_timer {
-    specrt_host host; /* whose callbacks are timed */
-    specrt_clock clock;
+    specrt_host host;         /* whose callbacks are timed */
+    specrt_clock clock;       /* by which it decides */
     specrt_auto *auto_draft;  /* borrowed */
     int32_t keeps_chains;     /* as in specrt_auto_desc */
     double (*now)(void);      /* seconds; monotonic; NULL: specrt_clock_seconds() */
@@ -1963,11 +2000,13 @@ typedef struct specrt_timer {
 
 /* specrt_timer_host() : The callbacks of timer->host, timed. Before it, the caller sets host, clock,
  * auto_draft and keeps_chains.
+ *   timer : changed; borrowed by *out
  *   out : written; valid as long as the timer */
 SPECRT_API void specrt_timer_host(specrt_timer *timer, specrt_host *out);
 
 /* specrt_timer_begin() : Another sequence follows; the time until its first cycle ends is not counted. A
- * prompt that goes through the host's target_prefill does so by itself. */
+ * prompt that goes through the host's target_prefill does so by itself.
+ *   timer : changed */
 SPECRT_API void specrt_timer_begin(specrt_timer *timer);
 
 /* ---- the verdict: which policy, and is it faster than plain decoding? ----
@@ -1980,10 +2019,12 @@ enum { SPECRT_ADVISE_REQUESTS = 6 };
 
 /* A ratio of two speeds. */
 typedef struct specrt_ratio {
-    double value;     /* above 1: faster */
-    double low, high; /* ends of the 95% interval; NaN: not known, as of few requests */
+    double value; /* above 1: faster */
+    double low;   /* where the 95% interval begins; NaN: not known, as of few requests */
+    double high;  /* where it ends; NaN with low */
 } specrt_ratio;
 
+/* What a ratio comes to. */
 typedef enum specrt_outcome {
     SPECRT_OUTCOME_SLOWER = -1, /* the interval ends below 1 */
     SPECRT_OUTCOME_TIE = 0,     /* as fast, within the error; also where no interval is known */
@@ -2017,14 +2058,14 @@ typedef struct specrt_plain {
     double answer_tokens; /* of a request, in the mean: 2 or more, for the prompt gives the first */
 } specrt_plain;
 
+/* What specrt_advise() decides. */
 typedef struct specrt_advice {
     int32_t chosen;         /* index of the way to draft with */
     int32_t n_ties;         /* other ways that are as fast as the fastest, within the error */
     specrt_outcome outcome; /* of the chosen way beside plain decoding */
-    /* Plain decoding's time of an answer is reached from these on; INFINITY: never. Where it is reached, 0.
-     * */
-    double answer_tokens; /* answers so long, at the same accept length */
-    double accept_length; /* tokens a cycle, at the same length of answer */
+    /* The request would take plain decoding's time, INFINITY: never, 0: it takes no longer */
+    double answer_tokens; /* with answers so long, at the same accept length */
+    double accept_length; /* with so many tokens a cycle, at the same length of answer */
 } specrt_advice;
 
 /* specrt_advise() : Chooses among ways. Of those that are as fast as the fastest within the error, and at
@@ -2038,8 +2079,11 @@ SPECRT_API specrt_status specrt_advise(const specrt_way *ways, int32_t n, const 
 
 /* specrt_advice_text() : The verdict in two or three sentences: what to run, whether it is faster over which
  * requests, the reason, and what would change it.
- *   ways, plain, advice : of specrt_advise()
- *   out : char [size], written, cut at its size and always terminated */
+ *   ways : of specrt_advise()
+ *   plain : the same
+ *   advice : the same
+ *   out : char [size], written, cut at its size and always terminated
+ *   size : of out */
 SPECRT_API void specrt_advice_text(const specrt_way *ways, const specrt_plain *plain,
                                    const specrt_advice *advice, char *out, size_t size);
 
