@@ -1703,7 +1703,7 @@ SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_s
  *
  * FUNCTIONS, by task (prefix specrt_):
  *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, _machine, _head, _width,
- *                           _next
+ *                           _next, _nodes
  *     keep costs            costs_find, costs_path, costs_read, costs_write; as text: costs_text, costs_parse
  *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
  *                           _begin
@@ -1799,6 +1799,11 @@ SPECRT_API int32_t specrt_costs_width(int32_t i);
  *   costs : read
  *   n : hidden rows, from 1 */
 SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *costs, int32_t n);
+
+/* specrt_costs_nodes() : Nodes that the target verifies of a draft of n levels.
+ *   tree : as specrt_tree_get_params() returns it
+ *   n : from 1, at most its num_steps */
+SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n);
 
 /* specrt_costs_machine() : The processor's name and how many there are.
  *   out : char [SPECRT_COSTS_TEXT], written */
@@ -11585,16 +11590,15 @@ static const specrt__policy_preset specrt__policy_presets[] = {
     {"coral", SPECRT__POLICY_GROUP, 0, ""},
     {"coral-paper", SPECRT__POLICY_GROUP, 0, "@schedule=flat@beam=per_row@always=0"},
 };
+enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
+
 #if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 /* By [graph][sketch]. */
 static const char *const specrt__policy_untried[2][2] = {
     {"microspec", "window+sketch:256"},
     {"static:512+window+successor:256", "hybrid"},
 };
-#endif
-enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
 
-#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size) {
     if (i < 0 || i >= SPECRT__POLICY_PRESETS) return NULL;
     const specrt__policy_preset *preset = &specrt__policy_presets[i];
@@ -15320,6 +15324,13 @@ SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *c, int32_t 
     return c ? &c->head_next[i] : NULL;
 }
 
+SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n) {
+    if (!tree) return 0;
+    int32_t all = tree->topk + (n - 1) * tree->topk * tree->topk + 1;
+    if (tree->topk == 1) return n + 1;
+    return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
+}
+
 /* --- passes --- */
 
 /* Sizes below `most`, and that. */
@@ -15891,13 +15902,6 @@ static double specrt__clock_read_at(const specrt_clock *c) {
     return more > 0 ? more : 0;
 }
 
-/* Nodes of a draft of n levels. */
-static int32_t specrt__clock_nodes_of(const specrt_tree_params *t, int32_t n) {
-    int32_t all = t->topk + (n - 1) * t->topk * t->topk + 1;
-    if (t->topk == 1) return n + 1;
-    return all < t->num_draft_tokens ? all : t->num_draft_tokens;
-}
-
 /* Seconds of drafting n levels in each of so many slots. */
 static double specrt__clock_drafts_at(const specrt_clock *c, int32_t n_slots, int32_t n) {
     return specrt__clock_draft_at(c, n_slots) +
@@ -15911,7 +15915,7 @@ SPECRT_API void specrt_clock_table(const specrt_clock *c, int32_t n_slots, doubl
     cycles[0] = specrt__clock_target_at(c, n_slots);
     for (int32_t n = 1; n <= c->tree.num_steps; n++)
         cycles[n] = specrt__clock_drafts_at(c, n_slots, n) +
-                    specrt__clock_target_at(c, n_slots * specrt__clock_nodes_of(&c->tree, n));
+                    specrt__clock_target_at(c, n_slots * specrt_costs_nodes(&c->tree, n));
     *read = n_slots * specrt__clock_read_at(c);
 }
 
@@ -15929,8 +15933,8 @@ SPECRT_API int specrt_clock_hopeless(const specrt_clock *c, char *line) {
         line, SPECRT_COSTS_TEXT,
         "drafting off: a pass of %d tokens costs %.2f passes here, its draft %.2f; too slow even "
         "if %.0f%% of drafted tokens are accepted",
-        (int)specrt__clock_nodes_of(&c->tree, n),
-        specrt__clock_target_at(c, specrt__clock_nodes_of(&c->tree, n)) / cycles[0],
+        (int)specrt_costs_nodes(&c->tree, n),
+        specrt__clock_target_at(c, specrt_costs_nodes(&c->tree, n)) / cycles[0],
         specrt__clock_drafts_at(c, 1, n) / cycles[0], 100 * SPECRT__CLOCK_MOST_RIGHT);
     return 1;
 }
@@ -16031,8 +16035,8 @@ SPECRT_API void specrt_clock_explain(const specrt_clock *c, const specrt_auto_st
         "drafting %s in %.0f%% of cycles: a pass of %d tokens costs %.2f passes here, its draft "
         "%.2f; %lld tokens drafted, %lld accepted; estimated %.2fx plain decoding",
         off ? "off" : "on", 100 * (double)(off ? s->n_plain : n_drafts) / n_cycles,
-        (int)specrt__clock_nodes_of(&c->tree, n),
-        specrt__clock_target_at(c, specrt__clock_nodes_of(&c->tree, n)) / plain,
+        (int)specrt_costs_nodes(&c->tree, n),
+        specrt__clock_target_at(c, specrt_costs_nodes(&c->tree, n)) / plain,
         specrt__clock_drafts_at(c, 1, n) / plain, (long long)s->n_passes, (long long)n_accepted,
         s->cost > 0 ? (double)s->n_emitted / s->cost : 1.0);
 }

@@ -4,7 +4,7 @@
  *
  * FUNCTIONS, by task (prefix specrt_):
  *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, _machine, _head, _width,
- *                           _next
+ *                           _next, _nodes
  *     keep costs            costs_find, costs_path, costs_read, costs_write; as text: costs_text, costs_parse
  *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
  *                           _begin
@@ -102,6 +102,11 @@ SPECRT_API int32_t specrt_costs_width(int32_t i);
  *   costs : read
  *   n : hidden rows, from 1 */
 SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *costs, int32_t n);
+
+/* specrt_costs_nodes() : Nodes that the target verifies of a draft of n levels.
+ *   tree : as specrt_tree_get_params() returns it
+ *   n : from 1, at most its num_steps */
+SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n);
 
 /* specrt_costs_machine() : The processor's name and how many there are.
  *   out : char [SPECRT_COSTS_TEXT], written */

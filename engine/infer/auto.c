@@ -57,12 +57,6 @@ specrt_status auto_costs_write(const specrt_costs *costs, const char *path, bool
     return sl_out_bytes(path, force, text, specrt_costs_text(costs, text), err);
 }
 
-static int32_t nodes_of(const specrt_tree_params *tree, int32_t n) {
-    int32_t all = tree->topk + (n - 1) * tree->topk * tree->topk + 1;
-    if (tree->topk == 1) return n + 1;
-    return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
-}
-
 /* Seconds of cycles; a chain's target reads a node a level. Those of a drafter's pass for each token beyond
  * the first. */
 double auto_table(const auto_desc *d, double *cycles) {
@@ -76,7 +70,7 @@ double auto_table(const auto_desc *d, double *cycles) {
                         (n - 1) * specrt_curve_at(&c->draft, tree->topk) +
                         specrt_curve_at(&c->head_first, d->rows[list]) +
                         (n - 1) * specrt_curve_at(specrt_costs_next(c, tree->topk), d->rows[list]) +
-                        specrt_curve_at(&c->target, nodes_of(tree, n));
+                        specrt_curve_at(&c->target, specrt_costs_nodes(tree, n));
     }
     return more > 0 ? more : 0;
 }

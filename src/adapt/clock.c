@@ -44,13 +44,6 @@ static double specrt__clock_read_at(const specrt_clock *c) {
     return more > 0 ? more : 0;
 }
 
-/* Nodes of a draft of n levels. */
-static int32_t specrt__clock_nodes_of(const specrt_tree_params *t, int32_t n) {
-    int32_t all = t->topk + (n - 1) * t->topk * t->topk + 1;
-    if (t->topk == 1) return n + 1;
-    return all < t->num_draft_tokens ? all : t->num_draft_tokens;
-}
-
 /* Seconds of drafting n levels in each of so many slots. */
 static double specrt__clock_drafts_at(const specrt_clock *c, int32_t n_slots, int32_t n) {
     return specrt__clock_draft_at(c, n_slots) +
@@ -64,7 +57,7 @@ SPECRT_API void specrt_clock_table(const specrt_clock *c, int32_t n_slots, doubl
     cycles[0] = specrt__clock_target_at(c, n_slots);
     for (int32_t n = 1; n <= c->tree.num_steps; n++)
         cycles[n] = specrt__clock_drafts_at(c, n_slots, n) +
-                    specrt__clock_target_at(c, n_slots * specrt__clock_nodes_of(&c->tree, n));
+                    specrt__clock_target_at(c, n_slots * specrt_costs_nodes(&c->tree, n));
     *read = n_slots * specrt__clock_read_at(c);
 }
 
@@ -82,8 +75,8 @@ SPECRT_API int specrt_clock_hopeless(const specrt_clock *c, char *line) {
         line, SPECRT_COSTS_TEXT,
         "drafting off: a pass of %d tokens costs %.2f passes here, its draft %.2f; too slow even "
         "if %.0f%% of drafted tokens are accepted",
-        (int)specrt__clock_nodes_of(&c->tree, n),
-        specrt__clock_target_at(c, specrt__clock_nodes_of(&c->tree, n)) / cycles[0],
+        (int)specrt_costs_nodes(&c->tree, n),
+        specrt__clock_target_at(c, specrt_costs_nodes(&c->tree, n)) / cycles[0],
         specrt__clock_drafts_at(c, 1, n) / cycles[0], 100 * SPECRT__CLOCK_MOST_RIGHT);
     return 1;
 }
@@ -184,8 +177,8 @@ SPECRT_API void specrt_clock_explain(const specrt_clock *c, const specrt_auto_st
         "drafting %s in %.0f%% of cycles: a pass of %d tokens costs %.2f passes here, its draft "
         "%.2f; %lld tokens drafted, %lld accepted; estimated %.2fx plain decoding",
         off ? "off" : "on", 100 * (double)(off ? s->n_plain : n_drafts) / n_cycles,
-        (int)specrt__clock_nodes_of(&c->tree, n),
-        specrt__clock_target_at(c, specrt__clock_nodes_of(&c->tree, n)) / plain,
+        (int)specrt_costs_nodes(&c->tree, n),
+        specrt__clock_target_at(c, specrt_costs_nodes(&c->tree, n)) / plain,
         specrt__clock_drafts_at(c, 1, n) / plain, (long long)s->n_passes, (long long)n_accepted,
         s->cost > 0 ? (double)s->n_emitted / s->cost : 1.0);
 }

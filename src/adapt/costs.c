@@ -69,6 +69,13 @@ SPECRT_API const specrt_curve *specrt_costs_next(const specrt_costs *c, int32_t 
     return c ? &c->head_next[i] : NULL;
 }
 
+SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n) {
+    if (!tree) return 0;
+    int32_t all = tree->topk + (n - 1) * tree->topk * tree->topk + 1;
+    if (tree->topk == 1) return n + 1;
+    return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
+}
+
 /* --- passes --- */
 
 /* Sizes below `most`, and that. */

@@ -71,16 +71,15 @@ static const specrt__policy_preset specrt__policy_presets[] = {
     {"coral", SPECRT__POLICY_GROUP, 0, ""},
     {"coral-paper", SPECRT__POLICY_GROUP, 0, "@schedule=flat@beam=per_row@always=0"},
 };
+enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
+
 #if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 /* By [graph][sketch]. */
 static const char *const specrt__policy_untried[2][2] = {
     {"microspec", "window+sketch:256"},
     {"static:512+window+successor:256", "hybrid"},
 };
-#endif
-enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
 
-#if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size) {
     if (i < 0 || i >= SPECRT__POLICY_PRESETS) return NULL;
     const specrt__policy_preset *preset = &specrt__policy_presets[i];

@@ -3,20 +3,7 @@
 . "$CLI_TESTS/lib.bash"
 sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors")
-cat >lines <<'LINES'
-first 1024 1e-5
-first 32768 3e-4
-next 1 1024 1e-5
-next 1 32768 3e-4
-next 4 1 7e-4
-next 4 32768 7e-4
-next 10 1 15e-4
-next 10 32768 15e-4
-draft 1 5e-5
-draft 10 2e-4
-target 1 1e-3
-target 60 15e-3
-LINES
+costs_with "target 1 1e-3" "target 60 15e-3" >lines
 sealed given.costs <lines
 accepts specrt-eval record "${pair[@]}" --prompts "$prompts/qa.jsonl" --limit 3 --max-tokens 24 \
     --topk 1 --num-steps 4 -q -o a.trace

@@ -6,20 +6,7 @@ is_brief && skip "other tests reach the same code under a sanitizer"
 sample=$CLI_TESTS/../../data/sample prompts=$CLI_TESTS/../../data/prompts
 pair=(--target "$sample/target.gguf" --draft "$sample/draft.safetensors" -q)
 texts=(--prompts "$prompts/qa.jsonl" "$prompts/code.jsonl" "$prompts/math.jsonl" --limit 3)
-sealed given.costs <<'LINES'
-first 1024 1e-5
-first 32768 3e-4
-next 1 1024 1e-5
-next 1 32768 3e-4
-next 4 1 7e-4
-next 4 32768 7e-4
-next 10 1 15e-4
-next 10 32768 15e-4
-draft 1 5e-5
-draft 10 2e-4
-target 1 3e-3
-target 60 4e-3
-LINES
+costs_with "target 1 3e-3" "target 60 4e-3" | sealed given.costs
 policies=full,window:200,window:64@min=8,microspec
 record=(specrt-eval record "${pair[@]}" "${texts[@]}")
 accepts "${record[@]}" --max-tokens 40 -o tree.trace

@@ -190,6 +190,13 @@ needs_python_library() {
     export PYTHONDONTWRITEBYTECODE=1
 }
 
+# costs_with LINE... : lines of costs, some of a head and a drafter, and these of a target.
+costs_with() {
+    printf '%s\n' "first 1024 1e-5" "first 32768 3e-4" "next 1 1024 1e-5" "next 1 32768 3e-4" \
+        "next 4 1 7e-4" "next 4 32768 7e-4" "next 10 1 15e-4" "next 10 32768 15e-4" \
+        "draft 1 5e-5" "draft 10 2e-4" "$@"
+}
+
 # sealed FILE : a file of costs, from its lines.
 sealed() {
     { printf 'specrt costs 1\nmachine any\nkey any\n'; cat; } >"$1"

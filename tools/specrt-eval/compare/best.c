@@ -13,18 +13,26 @@
 
 /* ---- the verdict ---- */
 
+/* Of an answer, in the mean. */
+static double token_seconds(const comparison *c, int entrant) {
+    double seconds = 0, tokens = 0;
+    for (int i = 0; i < c->n_turns; i++) {
+        const turn_sample *s = &c->contestants[entrant].samples[i];
+        seconds += s->seconds;
+        tokens += (double)s->n_tokens;
+    }
+    return seconds / tokens;
+}
+
 /* Means of a request. */
 static specrt_plain plain_of(const comparison *c) {
-    specrt_plain p = {0};
-    double seconds = 0;
+    specrt_plain p = {.token_seconds = token_seconds(c, PLAIN)};
     for (int i = 0; i < c->n_turns; i++) {
         const turn_sample *s = &c->contestants[PLAIN].samples[i];
         p.prompt_seconds += s->times.prefill / c->n_turns;
         p.prompt_tokens += (double)s->n_prompt / c->n_turns;
         p.answer_tokens += (double)s->n_tokens / c->n_turns;
-        seconds += s->seconds / c->n_turns;
     }
-    p.token_seconds = seconds / p.answer_tokens;
     return p;
 }
 
@@ -34,27 +42,21 @@ static bool drafts_itself(const comparison *c) {
            strcmp(c->options.draft, c->options.target) == 0;
 }
 
-static specrt_way way_of(const comparison *c, int entrant) {
-    const contestant *k = &c->contestants[entrant];
-    retained kept = compare_retained(c, entrant);
-    double share = retained_factor(&kept), seconds = 0, tokens = 0;
-    specrt_way way = {.name = k->name};
+/* kept : outlives the way, whose task it names */
+static specrt_way way_of(const comparison *c, int entrant, const retained *kept) {
+    double share = retained_factor(kept);
     figures f;
     figures_of(c, entrant, -1, &f);
-    for (int i = 0; i < c->n_turns; i++) {
-        seconds += k->samples[i].seconds;
-        tokens += (double)k->samples[i].n_tokens;
-    }
-    way.bytes = isnan(f.bytes_pass) ? 0 : f.bytes_pass;
-    way.accept_length = f.accept_length * share;
-    way.prompt_seconds = f.prefill;
-    way.token_seconds = seconds / tokens / share;
-    way.ratio = compare_ratio(c, entrant, share, PLAIN, 1);
+    specrt_way way = {.name = c->contestants[entrant].name,
+                      .bytes = isnan(f.bytes_pass) ? 0 : f.bytes_pass,
+                      .accept_length = f.accept_length * share,
+                      .prompt_seconds = f.prefill,
+                      .token_seconds = token_seconds(c, entrant) / share,
+                      .ratio = compare_ratio(c, entrant, share, PLAIN, 1),
+                      .task = retained_by_task(kept) ? kept->task : NULL};
     if (drafts_itself(c))
         way.ratio = (specrt_ratio){f.accept_full * share, f.accept_full_ci.low * share,
                                    f.accept_full_ci.high * share};
-    for (int d = 0; retained_by_task(&kept) && d < c->n_domains; d++)
-        if (strncmp(c->domains[d], kept.task, sizeof kept.task - 1) == 0) way.task = c->domains[d];
     return way;
 }
 
@@ -75,9 +77,13 @@ specrt_status compare_decide(comparison *c, specrt_error *err) {
     size_t n = (size_t)(c->n_contestants - FULL);
     specrt_error why;
     *v = (compare_verdict){.plain = plain_of(c), .pruned = {NAN, NAN, NAN}};
+    TRY(sl_new(&v->kept, n, sizeof *v->kept, "a verdict", err));
     TRY(sl_new(&v->ways, n, sizeof *v->ways, "a verdict", err));
     TRY(sl_new(&v->ties, n, sizeof *v->ties, "a verdict", err));
-    for (size_t i = 0; i < n; i++) v->ways[i] = way_of(c, FULL + (int)i);
+    for (size_t i = 0; i < n; i++) {
+        v->kept[i] = compare_retained(c, FULL + (int)i);
+        v->ways[i] = way_of(c, FULL + (int)i, &v->kept[i]);
+    }
     size_t first = drafts_itself(c) && n > 1; /* what lists keep, of lists */
     if (specrt_advise(v->ways + first, (int32_t)(n - first), &v->plain, v->ties + first, &v->advice,
                       &why)) {
@@ -87,14 +93,14 @@ specrt_status compare_decide(comparison *c, specrt_error *err) {
     v->chosen = FULL + (int)first + v->advice.chosen;
     v->to_run = v->chosen;
     if (v->advice.outcome == SPECRT_OUTCOME_SLOWER && !drafts_itself(c)) v->to_run = PLAIN;
-    retained kept = compare_retained(c, v->chosen);
-    if (v->chosen != FULL) v->pruned = compare_ratio(c, v->chosen, retained_factor(&kept), FULL, 1);
+    double share = retained_factor(&v->kept[v->chosen - FULL]);
+    if (v->chosen != FULL) v->pruned = compare_ratio(c, v->chosen, share, FULL, 1);
     decide_text(c, v);
     return SPECRT_STATUS_OK;
 }
 
 void compare_free_verdict(compare_verdict *v) {
-    free(v->ways), free(v->ties);
+    free(v->kept), free(v->ways), free(v->ties);
 }
 
 /* ---- cards of the page ---- */
@@ -133,7 +139,7 @@ void compare_write_cards(FILE *f, const comparison *c) {
 
 static void put_kept(const comparison *c, FILE *f) {
     const compare_verdict *v = &c->verdict;
-    retained r = compare_retained(c, v->chosen);
+    const retained *r = &v->kept[v->chosen - FULL];
     figures x, full;
     figures_of(c, v->chosen, -1, &x);
     figures_of(c, FULL, -1, &full);
@@ -142,14 +148,10 @@ static void put_kept(const comparison *c, FILE *f) {
         "%s scores %s of %s rows a pass (%.3g of %.3g MB) and keeps %.1f%% of their accept length",
         c->contestants[v->chosen].name, sl_text_count((uint64_t)(x.shortlist_rows + 0.5)),
         sl_text_count((uint64_t)(full.shortlist_rows + 0.5)), x.bytes_pass / 1e6,
-        full.bytes_pass / 1e6, 100 * r.mean);
-    if (retained_by_task(&r))
-        fprintf(f, ", %.1f%% in its worst task (%s)", 100 * r.worst, sl_text_name(r.task));
+        full.bytes_pass / 1e6, 100 * r->mean);
+    if (retained_by_task(r))
+        fprintf(f, ", %.1f%% in its worst task (%s)", 100 * r->worst, sl_text_name(r->task));
     fputs(".\n", f);
-}
-
-static void put_pruned(const comparison *c, FILE *f) {
-    if (!drafts_itself(c)) retained_put_speed(f, &c->verdict.pruned);
 }
 
 static void put_ties(const comparison *c, FILE *f) {
@@ -168,7 +170,7 @@ void compare_advice(const comparison *c, FILE *f) {
     const compare_verdict *v = &c->verdict;
     if (v->chosen) {
         put_kept(c, f);
-        put_pruned(c, f);
+        if (!drafts_itself(c)) retained_put_speed(f, &v->pruned);
     }
     fprintf(f, "%s\n", v->text);
     if (!v->chosen) return;
@@ -176,16 +178,14 @@ void compare_advice(const comparison *c, FILE *f) {
     if (!v->ways[v->chosen - FULL].task) fputs(RETAINED_BY_MEAN "\n", f);
 }
 
-static json_object *json_words(const comparison *c) {
+char *compare_words(const comparison *c) {
     char *text = NULL;
     size_t n = 0;
     FILE *words = open_memstream(&text, &n);
     if (!words) return NULL;
     compare_advice(c, words);
     fclose(words);
-    json_object *lines = sl_json_lines(text);
-    free(text);
-    return lines;
+    return text;
 }
 
 static const char *outcome_of(const specrt_ratio *r) {
@@ -207,5 +207,7 @@ void compare_advice_json(const comparison *c, json_object *to) {
                 sl_json_text(way && !drafts_itself(c) ? outcome_of(&way->ratio) : NULL));
     sl_json_put(to, "pruning_outcome",
                 sl_json_text(drafts_itself(c) ? NULL : outcome_of(&v->pruned)));
-    sl_json_put(to, "advice", json_words(c));
+    char *words = compare_words(c);
+    sl_json_put(to, "advice", sl_json_lines(words));
+    free(words);
 }

@@ -79,9 +79,10 @@ typedef struct align_options {
 
 /* What a comparison comes to. */
 typedef struct compare_verdict {
-    specrt_way
-        *ways;     /* [n_contestants - FULL], of contestants from FULL on, in their worst tasks */
-    uint8_t *ties; /* the same: as fast as the fastest */
+    /* [n_contestants - FULL], of contestants from FULL on */
+    retained *kept;
+    specrt_way *ways; /* in their worst tasks */
+    uint8_t *ties;    /* as fast as the fastest */
     specrt_plain plain;
     specrt_advice advice;
     specrt_ratio pruned; /* the chosen one beside the full vocabulary; value NaN: it is that */
@@ -208,6 +209,7 @@ void compare_free_verdict(compare_verdict *v);
 /* What it comes to: on the page, in words under the table, and as keys of the JSON. */
 void compare_write_cards(FILE *f, const comparison *c);
 void compare_advice(const comparison *c, FILE *f);
+char *compare_words(const comparison *c); /* the same as a text, owned; NULL: no memory */
 void compare_advice_json(const comparison *c, json_object *to);
 
 void compare_print_table(const comparison *c);

@@ -313,12 +313,7 @@ static void name_policies(FILE *f, const comparison *c) {
 }
 
 static void write_advice(FILE *f, const comparison *c) {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *words = open_memstream(&text, &n);
-    if (!words) return;
-    compare_advice(c, words);
-    fclose(words);
+    char *text = compare_words(c);
     if (text) sl_html_lines(f, text);
     free(text);
 }

@@ -177,11 +177,9 @@ void plan_for_auto(plan *p);
 /* plan_check_shapes() : @return BAD_ARG where the options leave no tree. */
 specrt_status plan_check_shapes(const plan *p, specrt_error *err);
 
-/* plan_plain() : plain decoding of the plan's requests.
- * plan_prompt_seconds() : of reading a prompt, in the mean over turns [n_prompts].
+/* plan_prompt_seconds() : of reading a prompt, in the mean over turns [n_prompts].
  * plan_ratio() : the speed of a over whole requests to that of b. */
 enum { PLAN_NAME = 320 };
-specrt_plain plan_plain(const plan *p);
 double plan_prompt_seconds(const plan *p, const plan_turn *turns);
 specrt_ratio plan_ratio(const plan *p, const plan_choice *a, const plan_choice *b);
 

@@ -7,8 +7,14 @@
 
 /* ---- requests ---- */
 
+double plan_prompt_seconds(const plan *p, const plan_turn *turns) {
+    double sum = 0;
+    for (int i = 0; i < p->n_prompts; i++) sum += turns[i].times.prefill;
+    return p->n_prompts ? sum / p->n_prompts : 0;
+}
+
 /* Of recorded cycles, prompts were not timed. */
-specrt_plain plan_plain(const plan *p) {
+static specrt_plain plain_of(const plan *p) {
     specrt_plain plain = {.token_seconds = 1 / p->plain_choice.speed,
                           .answer_tokens = (double)p->options.max_tokens};
     if (p->traces.n || p->n_prompts == 0) return plain;
@@ -19,12 +25,6 @@ specrt_plain plan_plain(const plan *p) {
     }
     plain.prompt_seconds = plan_prompt_seconds(p, p->plain);
     return plain;
-}
-
-double plan_prompt_seconds(const plan *p, const plan_turn *turns) {
-    double sum = 0;
-    for (int i = 0; i < p->n_prompts; i++) sum += turns[i].times.prefill;
-    return p->n_prompts ? sum / p->n_prompts : 0;
 }
 
 static double request_seconds(const plan_choice *c, const specrt_plain *plain, double speed) {
@@ -85,7 +85,7 @@ static specrt_way way_of(const plan *p, const plan_choice *c) {
                         .task = retained_by_task(&c->kept) ? c->kept.task : NULL};
 }
 
-static void advise(plan *p, const specrt_way *ways, const int *places, int n, uint8_t *ties) {
+static void advise(plan *p, specrt_way *ways, const int *places, int n, uint8_t *ties) {
     char name[PLAN_NAME];
     specrt_error why;
     if (specrt_advise(ways, n, &p->plain_request, ties, &p->advice, &why)) {
@@ -94,12 +94,9 @@ static void advise(plan *p, const specrt_way *ways, const int *places, int n, ui
     }
     for (int i = 0; i < n; i++) p->choices[places[i]].ties = ties[i];
     p->chosen = places[p->advice.chosen];
-    specrt_way way = ways[p->advice.chosen];
-    specrt_advice advice = p->advice;
     name_way(p, &p->choices[p->chosen], name);
-    way.name = name;
-    advice.chosen = 0;
-    specrt_advice_text(&way, &p->plain_request, &advice, p->advice_text, sizeof p->advice_text);
+    ways[p->advice.chosen].name = name;
+    specrt_advice_text(ways, &p->plain_request, &p->advice, p->advice_text, sizeof p->advice_text);
     sl_text_clean(p->advice_text);
 }
 
@@ -109,7 +106,7 @@ specrt_status plan_recommend(plan *p, specrt_error *err) {
     uint8_t *ties = NULL;
     size_t most = (size_t)p->n_choices;
     p->chosen = -1;
-    p->plain_request = plan_plain(p);
+    p->plain_request = plain_of(p);
     specrt_status status = sl_new(&ways, most, sizeof *ways, "a plan", err);
     if (status == SPECRT_STATUS_OK) status = sl_new(&places, most, sizeof *places, "a plan", err);
     if (status == SPECRT_STATUS_OK) status = sl_new(&ties, most, 1, "a plan", err);
