@@ -18,8 +18,8 @@
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
  *     save a conversation    session_save, session_load
  *     learn beside decoding  worker_create, _submit, _close
- *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
- *                            _get_stats, _close
+ *     choose draft lengths   auto_create, _begin, _unread, _choose, _should_continue, _observe, _set_costs,
+ *                            _skip, _get_stats, _close
  *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _close; verifier_create,
  *                            _set_generation, _draw, _propose, _close; verify_tree, verify_chain
  *     name things            version, status_name
@@ -244,8 +244,7 @@ typedef struct specrt_head_desc {
  *   logits : f32 [n, n_logits] of the engine, by target id
  *   n_logits : columns; ids at or above are not compared
  *   relative_rms : receives the root of sum (logit - ours)^2 / sum logit^2 over all n; NULL: not wanted
- * @return OK; BAD_INPUT when relative_rms exceeds SPECRT_HEAD_MAX_RMS, or a state's best token differs by
- * more than rounding. */
+ * @return OK; BAD_INPUT: relative_rms above SPECRT_HEAD_MAX_RMS, or another best token beyond rounding. */
 SPECRT_API specrt_status specrt_head_check_states(const specrt_head_desc *desc, const float *hidden,
                                                   int32_t n, const float *logits, int32_t n_logits,
                                                   double *relative_rms, specrt_error *err);
@@ -278,8 +277,7 @@ typedef struct specrt_segment {
     uint64_t scored_by;    /* bit h: hidden state h scores it, others get -inf; 0: all do */
 } specrt_segment;
 
-/* The tokens that the drafter may propose now. Logit column i is the i-th row, segments in order. Each token
- * is scored once. */
+/* The tokens that the drafter may propose now, each once. Logit column i is the i-th row, segments in order. */
 typedef struct specrt_shortlist {
     const specrt_compute *compute;  /* how products run */
     const specrt_segment *segments; /* [n_segments] */
@@ -414,8 +412,7 @@ typedef struct specrt_beam {
     const float *logprobs;  /* f32 [n] natural log of the path's probability */
 } specrt_beam;
 
-/* A tree to verify. Parents precede children. Node 0 is the root: the last emitted token, which the target
- * has not read yet. */
+/* A tree to verify. Parents precede children. Node 0 is the root: the last emitted token, yet to be read. */
 typedef struct specrt_draft {
     int32_t n;              /* nodes */
     const int32_t *tokens;  /* i32 [n] target ids */
@@ -457,8 +454,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *tree, specrt_draft *draft);
 
 /* ---- lossless verification ---- */
 
-/* How the target samples; all zeros: greedy. Filters apply in the order of the fields, each to the tokens
- * that the filter before it left. */
+/* How the target samples; all zeros: greedy. Filters apply one after the other, in the order of the fields. */
 typedef struct specrt_sampling {
     float temperature; /* 0: greedy, ties go to the lower id */
     int32_t top_k;     /* tokens; 0: off */
@@ -555,9 +551,8 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls begin
- * when the drafter has read the prompt. Each cycle it calls choose, drafts up to choice.num_steps levels from
- * choice.list (0: decodes plainly) while should_continue returns 1, runs the target, and calls observe. */
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop: begin; in each
+ * cycle choose, up to choice.num_steps levels (0: none) while should_continue returns 1, the target, observe. */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 /* Choices and their costs. */
@@ -583,6 +578,9 @@ SPECRT_API void specrt_auto_close(specrt_auto *a);
 
 /* specrt_auto_begin() : Starts a sequence whose prompt the drafter has read. */
 SPECRT_API void specrt_auto_begin(specrt_auto *a);
+/* specrt_auto_unread() : After begin: the drafter reads n tokens of the prompt when it first drafts, for an
+ * answer of at most n_left tokens (0: unknown), which must repay that. */
+SPECRT_API void specrt_auto_unread(specrt_auto *a, int64_t n, int64_t n_left);
 
 /* What to draft in a cycle. */
 typedef struct specrt_auto_choice {
@@ -897,6 +895,8 @@ typedef struct specrt_host {
     int (*target_hidden)(void *user, const float **hidden, int32_t *width);
     int32_t num_steps; /* most levels of the next draft; 0: the session's. May change every cycle */
     float p_min; /* a draft ends if its best path is less probable; 0: never. May change too */
+    int32_t
+        reads_late; /* 1: the drafter reads the prompt in its first draft_step: it may never draft */
 } specrt_host;
 
 /* specrt_host_begin() : Begins a sequence, reads the prompt and draws the first token.
@@ -11043,6 +11043,7 @@ enum { SPECRT__AUTO_BINS = 8 };
 #define SPECRT__AUTO_COVER  62259 /* of a list: 0.95 */
 #define SPECRT__AUTO_WEIGHT 4     /* of what is supposed, in observations */
 #define SPECRT__AUTO_TRUST  16    /* the same of a drafter that is as right as the target is sure */
+#define SPECRT__AUTO_ANSWER 256   /* tokens that an answer is supposed to have at most */
 #define SPECRT__AUTO_LENT   (2 * SPECRT__AUTO_ONE) /* passes, once, to begin with */
 
 /* Seen and hits in 1 / 65,536, so that forgetting does not round. */
@@ -11064,7 +11065,8 @@ struct specrt_auto {
     int64_t paths[SPECRT_TREE_MAX_STEPS]; /* that the l tokens before this one were all drafted */
     int64_t balance;                      /* passes that drafting may still lose */
     int32_t waited, interval;             /* plain cycles since the last probe, and until */
-    int32_t n_unread;                     /* tokens that the first pass reads */
+    int32_t n_unread;                     /* tokens that the first pass reads, the prompt's apart */
+    int64_t n_prompt, n_left;             /* of the prompt, unread; that may repay reading them */
     bool told;                            /* plain cycles come with the target's probabilities */
     bool skips;                           /* the next choice is a plain cycle, asked for */
     bool chosen, probes;                  /* of the cycle at hand */
@@ -11121,6 +11123,11 @@ static int64_t specrt__auto_cost(const specrt_auto *a, int32_t list, int32_t n_s
     return a->costs[list][n_steps] + (n_steps > 0 ? (a->n_unread - 1) * a->read : 0);
 }
 
+/* Reading the prompt, once, before the first draft. */
+static int64_t specrt__auto_prompt(const specrt_auto *a, int32_t n_steps) {
+    return n_steps > 0 ? a->n_prompt * a->read : 0;
+}
+
 /* Tokens by cost of drafts of 1, 2, ... levels from a list, as long as acceptance stays as it was lately. */
 static void specrt__auto_rates(const specrt_auto *a, int32_t list,
                                int64_t rates[SPECRT_TREE_MAX_STEPS + 1]) {
@@ -11155,6 +11162,7 @@ static void specrt__auto_best(specrt_auto *a) {
 static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool pays) {
     int64_t most = a->balance + SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS;
     int64_t rates[SPECRT_TREE_MAX_STEPS + 1];
+    if (!pays) most -= specrt__auto_prompt(a, 1);
     if (n_steps == 0 || specrt__auto_cost(a, a->choice.list, n_steps) <= most) return n_steps;
     specrt__auto_rates(a, a->choice.list, rates);
     for (n_steps--; n_steps > 0; n_steps--)
@@ -11164,12 +11172,16 @@ static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool p
     return 0;
 }
 
-/* What the drafter must read first is to pay within 64 passes. Where plain cycles tell when to begin again,
- * a doubt is no reason to draft. */
+/* What the drafter must read first is to pay within 64 passes, and the prompt within the answer: at a rate r,
+ * n tokens save n (1 - 1 / r) passes. Where plain cycles tell when to begin again, a doubt is no reason to
+ * draft. */
 static bool specrt__auto_pays(const specrt_auto *a) {
     int64_t least = SPECRT__AUTO_ONE + ((a->n_unread - 1) * a->read >> SPECRT__AUTO_FORGET);
+    int64_t prompt = specrt__auto_prompt(a, 1);
     if (a->told) least += SPECRT__AUTO_MARGIN;
-    return a->rate > least;
+    if (a->rate <= least) return false;
+    return prompt == 0 || (double)a->n_left * (double)(a->rate - SPECRT__AUTO_ONE) >
+                              (double)prompt * (double)a->rate / SPECRT__AUTO_ONE;
 }
 
 SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
@@ -11313,7 +11325,9 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
     a->stats.n_plain += c->n_passes == 0;
     a->stats.n_probes += a->probes && c->n_passes > 0;
     a->stats.n_passes += c->n_passes;
-    a->stats.cost += (double)cost / SPECRT__AUTO_ONE;
+    a->stats.cost += (double)(cost + specrt__auto_prompt(a, c->n_passes)) / SPECRT__AUTO_ONE;
+    if (c->n_passes > 0) a->n_prompt = 0;
+    a->n_left = a->n_left > c->n_accepted + 1 ? a->n_left - c->n_accepted - 1 : 0;
     a->balance += (c->n_accepted + 1) * (int64_t)(SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS) - cost;
     if (a->balance > SPECRT__AUTO_SAVED) a->balance = SPECRT__AUTO_SAVED;
     if (c->n_passes == 0)
@@ -11329,8 +11343,16 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
 SPECRT_API void specrt_auto_begin(specrt_auto *a) {
     if (!a) return;
     a->n_unread = 1;
+    a->n_prompt = a->n_left = 0;
     if (!a->told) a->waited = a->interval; /* another text: look again */
     memset(a->paths, 0, sizeof a->paths);
+    a->chosen = false;
+}
+
+SPECRT_API void specrt_auto_unread(specrt_auto *a, int64_t n, int64_t n_left) {
+    if (!a || n < 0) return;
+    a->n_prompt = n < SPECRT_MAX_VOCAB ? n : SPECRT_MAX_VOCAB; /* sums of costs fit */
+    a->n_left = n_left > 0 && n_left < SPECRT__AUTO_ANSWER ? n_left : SPECRT__AUTO_ANSWER;
     a->chosen = false;
 }
 
@@ -13200,6 +13222,7 @@ struct specrt_session {
     int64_t stamp;       /* counts them without end, so that verdicts are told apart */
     uint64_t generation; /* number of the one that the next begin begins */
     int64_t n_left;      /* tokens that the answer may still have */
+    int64_t n_late;      /* of the prompt, that the drafter reads when it first drafts */
     int32_t n_logits;    /* columns of the target's logits */
     int32_t level;       /* passes scored in this cycle */
     int at;              /* SPECRT__AT_* */
@@ -13631,6 +13654,7 @@ SPECRT_API specrt_status specrt_session_begin(specrt_session *s, const specrt_re
     specrt_verifier_set_generation(s->verifier, s->generation++);
     s->position = r.position;
     s->n_left = r.max_tokens > 0 ? r.max_tokens : INT64_MAX;
+    s->n_late = 0;
     s->open.n = 0;
     s->level = 0;
     s->stamp++;
@@ -13825,6 +13849,7 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
     SPECRT__TRY(specrt__session_check_tokens(s, "start", &token, 1));
     if (s->open.n > 0) return specrt__session_end_open(s, token);
     if (s->auto_draft) specrt_auto_begin(s->auto_draft);
+    if (s->auto_draft) specrt_auto_unread(s->auto_draft, s->n_late, s->n_left);
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->start)
             s->policy->sources[i].source->start(s->states[i], token);
@@ -14772,6 +14797,7 @@ static specrt_status specrt__host_start(specrt_session *s, const specrt_host *ho
         int64_t left = n - done < batch ? n - done : batch;
         SPECRT__TRY(specrt__host_prefill(s, host, prompt + done, (int32_t)left, &last));
     }
+    s->n_late = host->reads_late ? n : 0;
     return specrt_session_first(s, last, out);
 }
 
@@ -15987,7 +16013,8 @@ static void specrt__clock_see_draft(specrt_clock *c, const specrt_clock_cycle *y
     double passes = specrt__clock_draft_at(c, y->n_read) +
                     (y->n_passes - 1) * specrt__clock_draft_at(c, y->n_slots * c->tree.topk);
     specrt__clock_move_target(c, y, weight * off);
-    c->draft += weight * specrt__clock_off_by(y->draft_seconds, passes);
+    if (y->n_read <= SPECRT_TREE_MAX_NODES) /* not a whole prompt */
+        c->draft += weight * specrt__clock_off_by(y->draft_seconds, passes);
     c->scoring +=
         weight * specrt__clock_off_by(y->head_seconds, y->n_scored * specrt__clock_head_at(c));
     c->drift += (off - c->drift) / 8;
@@ -16057,7 +16084,9 @@ SPECRT_API void specrt_timer_begin(specrt_timer *t) {
 static int specrt__clock_time_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                                       const float **logits) {
     specrt_timer *t = (specrt_timer *)user;
+    int32_t n_unread = t->began > 0 ? 1 : t->n_unread; /* batches of the same prompt add up */
     specrt_timer_begin(t);
+    if (t->host.reads_late) t->n_unread = n_unread + n;
     return t->host.target_prefill(t->host.user, tokens, n, all, logits);
 }
 

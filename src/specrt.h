@@ -17,8 +17,8 @@
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
  *     save a conversation    session_save, session_load
  *     learn beside decoding  worker_create, _submit, _close
- *     choose draft lengths   auto_create, _begin, _choose, _should_continue, _observe, _set_costs, _skip,
- *                            _get_stats, _close
+ *     choose draft lengths   auto_create, _begin, _unread, _choose, _should_continue, _observe, _set_costs,
+ *                            _skip, _get_stats, _close
  *     use parts alone        tree_create, _get_params, _begin, _expand, _finish, _close; verifier_create,
  *                            _set_generation, _draw, _propose, _close; verify_tree, verify_chain
  *     name things            version, status_name
@@ -243,8 +243,7 @@ typedef struct specrt_head_desc {
  *   logits : f32 [n, n_logits] of the engine, by target id
  *   n_logits : columns; ids at or above are not compared
  *   relative_rms : receives the root of sum (logit - ours)^2 / sum logit^2 over all n; NULL: not wanted
- * @return OK; BAD_INPUT when relative_rms exceeds SPECRT_HEAD_MAX_RMS, or a state's best token differs by
- * more than rounding. */
+ * @return OK; BAD_INPUT: relative_rms above SPECRT_HEAD_MAX_RMS, or another best token beyond rounding. */
 SPECRT_API specrt_status specrt_head_check_states(const specrt_head_desc *desc, const float *hidden,
                                                   int32_t n, const float *logits, int32_t n_logits,
                                                   double *relative_rms, specrt_error *err);
@@ -277,8 +276,7 @@ typedef struct specrt_segment {
     uint64_t scored_by;    /* bit h: hidden state h scores it, others get -inf; 0: all do */
 } specrt_segment;
 
-/* The tokens that the drafter may propose now. Logit column i is the i-th row, segments in order. Each token
- * is scored once. */
+/* The tokens that the drafter may propose now, each once. Logit column i is the i-th row, segments in order. */
 typedef struct specrt_shortlist {
     const specrt_compute *compute;  /* how products run */
     const specrt_segment *segments; /* [n_segments] */
@@ -413,8 +411,7 @@ typedef struct specrt_beam {
     const float *logprobs;  /* f32 [n] natural log of the path's probability */
 } specrt_beam;
 
-/* A tree to verify. Parents precede children. Node 0 is the root: the last emitted token, which the target
- * has not read yet. */
+/* A tree to verify. Parents precede children. Node 0 is the root: the last emitted token, yet to be read. */
 typedef struct specrt_draft {
     int32_t n;              /* nodes */
     const int32_t *tokens;  /* i32 [n] target ids */
@@ -456,8 +453,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *tree, specrt_draft *draft);
 
 /* ---- lossless verification ---- */
 
-/* How the target samples; all zeros: greedy. Filters apply in the order of the fields, each to the tokens
- * that the filter before it left. */
+/* How the target samples; all zeros: greedy. Filters apply one after the other, in the order of the fields. */
 typedef struct specrt_sampling {
     float temperature; /* 0: greedy, ties go to the lower id */
     int32_t top_k;     /* tokens; 0: off */
@@ -554,9 +550,8 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop calls begin
- * when the drafter has read the prompt. Each cycle it calls choose, drafts up to choice.num_steps levels from
- * choice.list (0: decodes plainly) while should_continue returns 1, runs the target, and calls observe. */
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop: begin; in each
+ * cycle choose, up to choice.num_steps levels (0: none) while should_continue returns 1, the target, observe. */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 /* Choices and their costs. */
@@ -582,6 +577,9 @@ SPECRT_API void specrt_auto_close(specrt_auto *a);
 
 /* specrt_auto_begin() : Starts a sequence whose prompt the drafter has read. */
 SPECRT_API void specrt_auto_begin(specrt_auto *a);
+/* specrt_auto_unread() : After begin: the drafter reads n tokens of the prompt when it first drafts, for an
+ * answer of at most n_left tokens (0: unknown), which must repay that. */
+SPECRT_API void specrt_auto_unread(specrt_auto *a, int64_t n, int64_t n_left);
 
 /* What to draft in a cycle. */
 typedef struct specrt_auto_choice {
@@ -896,6 +894,8 @@ typedef struct specrt_host {
     int (*target_hidden)(void *user, const float **hidden, int32_t *width);
     int32_t num_steps; /* most levels of the next draft; 0: the session's. May change every cycle */
     float p_min; /* a draft ends if its best path is less probable; 0: never. May change too */
+    int32_t
+        reads_late; /* 1: the drafter reads the prompt in its first draft_step: it may never draft */
 } specrt_host;
 
 /* specrt_host_begin() : Begins a sequence, reads the prompt and draws the first token.

@@ -31,6 +31,11 @@ static int64_t specrt__auto_cost(const specrt_auto *a, int32_t list, int32_t n_s
     return a->costs[list][n_steps] + (n_steps > 0 ? (a->n_unread - 1) * a->read : 0);
 }
 
+/* Reading the prompt, once, before the first draft. */
+static int64_t specrt__auto_prompt(const specrt_auto *a, int32_t n_steps) {
+    return n_steps > 0 ? a->n_prompt * a->read : 0;
+}
+
 /* Tokens by cost of drafts of 1, 2, ... levels from a list, as long as acceptance stays as it was lately. */
 static void specrt__auto_rates(const specrt_auto *a, int32_t list,
                                int64_t rates[SPECRT_TREE_MAX_STEPS + 1]) {
@@ -65,6 +70,7 @@ static void specrt__auto_best(specrt_auto *a) {
 static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool pays) {
     int64_t most = a->balance + SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS;
     int64_t rates[SPECRT_TREE_MAX_STEPS + 1];
+    if (!pays) most -= specrt__auto_prompt(a, 1);
     if (n_steps == 0 || specrt__auto_cost(a, a->choice.list, n_steps) <= most) return n_steps;
     specrt__auto_rates(a, a->choice.list, rates);
     for (n_steps--; n_steps > 0; n_steps--)
@@ -74,12 +80,16 @@ static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool p
     return 0;
 }
 
-/* What the drafter must read first is to pay within 64 passes. Where plain cycles tell when to begin again,
- * a doubt is no reason to draft. */
+/* What the drafter must read first is to pay within 64 passes, and the prompt within the answer: at a rate r,
+ * n tokens save n (1 - 1 / r) passes. Where plain cycles tell when to begin again, a doubt is no reason to
+ * draft. */
 static bool specrt__auto_pays(const specrt_auto *a) {
     int64_t least = SPECRT__AUTO_ONE + ((a->n_unread - 1) * a->read >> SPECRT__AUTO_FORGET);
+    int64_t prompt = specrt__auto_prompt(a, 1);
     if (a->told) least += SPECRT__AUTO_MARGIN;
-    return a->rate > least;
+    if (a->rate <= least) return false;
+    return prompt == 0 || (double)a->n_left * (double)(a->rate - SPECRT__AUTO_ONE) >
+                              (double)prompt * (double)a->rate / SPECRT__AUTO_ONE;
 }
 
 SPECRT_API void specrt_auto_choose(specrt_auto *a, specrt_auto_choice *out) {
@@ -223,7 +233,9 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
     a->stats.n_plain += c->n_passes == 0;
     a->stats.n_probes += a->probes && c->n_passes > 0;
     a->stats.n_passes += c->n_passes;
-    a->stats.cost += (double)cost / SPECRT__AUTO_ONE;
+    a->stats.cost += (double)(cost + specrt__auto_prompt(a, c->n_passes)) / SPECRT__AUTO_ONE;
+    if (c->n_passes > 0) a->n_prompt = 0;
+    a->n_left = a->n_left > c->n_accepted + 1 ? a->n_left - c->n_accepted - 1 : 0;
     a->balance += (c->n_accepted + 1) * (int64_t)(SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS) - cost;
     if (a->balance > SPECRT__AUTO_SAVED) a->balance = SPECRT__AUTO_SAVED;
     if (c->n_passes == 0)
@@ -239,8 +251,16 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
 SPECRT_API void specrt_auto_begin(specrt_auto *a) {
     if (!a) return;
     a->n_unread = 1;
+    a->n_prompt = a->n_left = 0;
     if (!a->told) a->waited = a->interval; /* another text: look again */
     memset(a->paths, 0, sizeof a->paths);
+    a->chosen = false;
+}
+
+SPECRT_API void specrt_auto_unread(specrt_auto *a, int64_t n, int64_t n_left) {
+    if (!a || n < 0) return;
+    a->n_prompt = n < SPECRT_MAX_VOCAB ? n : SPECRT_MAX_VOCAB; /* sums of costs fit */
+    a->n_left = n_left > 0 && n_left < SPECRT__AUTO_ANSWER ? n_left : SPECRT__AUTO_ANSWER;
     a->chosen = false;
 }
 

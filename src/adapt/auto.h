@@ -11,6 +11,7 @@ enum { SPECRT__AUTO_BINS = 8 };
 #define SPECRT__AUTO_COVER  62259 /* of a list: 0.95 */
 #define SPECRT__AUTO_WEIGHT 4     /* of what is supposed, in observations */
 #define SPECRT__AUTO_TRUST  16    /* the same of a drafter that is as right as the target is sure */
+#define SPECRT__AUTO_ANSWER 256   /* tokens that an answer is supposed to have at most */
 #define SPECRT__AUTO_LENT   (2 * SPECRT__AUTO_ONE) /* passes, once, to begin with */
 
 /* Seen and hits in 1 / 65,536, so that forgetting does not round. */
@@ -32,7 +33,8 @@ struct specrt_auto {
     int64_t paths[SPECRT_TREE_MAX_STEPS]; /* that the l tokens before this one were all drafted */
     int64_t balance;                      /* passes that drafting may still lose */
     int32_t waited, interval;             /* plain cycles since the last probe, and until */
-    int32_t n_unread;                     /* tokens that the first pass reads */
+    int32_t n_unread;                     /* tokens that the first pass reads, the prompt's apart */
+    int64_t n_prompt, n_left;             /* of the prompt, unread; that may repay reading them */
     bool told;                            /* plain cycles come with the target's probabilities */
     bool skips;                           /* the next choice is a plain cycle, asked for */
     bool chosen, probes;                  /* of the cycle at hand */

@@ -129,7 +129,8 @@ static void specrt__clock_see_draft(specrt_clock *c, const specrt_clock_cycle *y
     double passes = specrt__clock_draft_at(c, y->n_read) +
                     (y->n_passes - 1) * specrt__clock_draft_at(c, y->n_slots * c->tree.topk);
     specrt__clock_move_target(c, y, weight * off);
-    c->draft += weight * specrt__clock_off_by(y->draft_seconds, passes);
+    if (y->n_read <= SPECRT_TREE_MAX_NODES) /* not a whole prompt */
+        c->draft += weight * specrt__clock_off_by(y->draft_seconds, passes);
     c->scoring +=
         weight * specrt__clock_off_by(y->head_seconds, y->n_scored * specrt__clock_head_at(c));
     c->drift += (off - c->drift) / 8;
@@ -199,7 +200,9 @@ SPECRT_API void specrt_timer_begin(specrt_timer *t) {
 static int specrt__clock_time_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                                       const float **logits) {
     specrt_timer *t = (specrt_timer *)user;
+    int32_t n_unread = t->began > 0 ? 1 : t->n_unread; /* batches of the same prompt add up */
     specrt_timer_begin(t);
+    if (t->host.reads_late) t->n_unread = n_unread + n;
     return t->host.target_prefill(t->host.user, tokens, n, all, logits);
 }
 

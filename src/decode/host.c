@@ -72,6 +72,7 @@ static specrt_status specrt__host_start(specrt_session *s, const specrt_host *ho
         int64_t left = n - done < batch ? n - done : batch;
         SPECRT__TRY(specrt__host_prefill(s, host, prompt + done, (int32_t)left, &last));
     }
+    s->n_late = host->reads_late ? n : 0;
     return specrt_session_first(s, last, out);
 }
 

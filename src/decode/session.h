@@ -47,6 +47,7 @@ struct specrt_session {
     int64_t stamp;       /* counts them without end, so that verdicts are told apart */
     uint64_t generation; /* number of the one that the next begin begins */
     int64_t n_left;      /* tokens that the answer may still have */
+    int64_t n_late;      /* of the prompt, that the drafter reads when it first drafts */
     int32_t n_logits;    /* columns of the target's logits */
     int32_t level;       /* passes scored in this cycle */
     int at;              /* SPECRT__AT_* */

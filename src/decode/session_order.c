@@ -96,6 +96,7 @@ SPECRT_API specrt_status specrt_session_begin(specrt_session *s, const specrt_re
     specrt_verifier_set_generation(s->verifier, s->generation++);
     s->position = r.position;
     s->n_left = r.max_tokens > 0 ? r.max_tokens : INT64_MAX;
+    s->n_late = 0;
     s->open.n = 0;
     s->level = 0;
     s->stamp++;

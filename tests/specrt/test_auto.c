@@ -185,6 +185,49 @@ static void test_looks_again(void) {
     specrt_auto_close(a);
 }
 
+/* A prompt that the drafter has not read is read where the answer repays it: n tokens at a rate r save
+ * n (1 - 1 / r) passes. It is paid for once, and not out of the account. */
+static void test_prompt(void) {
+    specrt_auto *a = make(0.05, 0.2, 0.0);
+    specrt_auto_stats before, after;
+    for (int k = 0; k < 3000; k++) run_cycle(a, 0.9, 0, NAN);
+    for (int64_t n_left = 50; n_left <= 800; n_left *= 4) { /* beyond what a probe may lose */
+        double counted = n_left < 256 ? (double)n_left : 256, rate = a->rate / 65536.0;
+        double least = counted * (1 - 1 / rate) / (0.00001 / 0.004); /* prompt tokens */
+        specrt_auto_begin(a);
+        specrt_auto_unread(a, (int64_t)(1.2 * least), n_left);
+        CHECK_INT(drafts_in(a, 0.9, 1), 0);
+        specrt_auto_begin(a);
+        specrt_auto_unread(a, (int64_t)(0.8 * least), n_left);
+        int64_t balance = a->balance;
+        specrt_auto_get_stats(a, &before);
+        CHECK_INT(drafts_in(a, 0.9, 2), 2);
+        specrt_auto_get_stats(a, &after);
+        double prompt = 0.8 * least * (0.00001 / 0.004), cost = after.cost - before.cost;
+        CHECK(cost > 0.99 * prompt && cost < 1.01 * prompt + 2 * (1.05 + 0.2 * STEPS));
+        CHECK(a->balance >= balance - 2 * (1.05 + 0.2 * STEPS) * 65536);
+    }
+    specrt_auto_begin(a); /* nothing of it is left for a text that was read */
+    CHECK_INT(drafts_in(a, 0.9, 1), 1);
+    specrt_auto_close(a);
+}
+
+/* The end of an answer repays no prompt: what is not read by then stays unread. A probe reads none that it
+ * cannot afford. */
+static void test_prompt_unread(void) {
+    specrt_auto *a = make(0.05, 0.2, 0.0);
+    specrt_auto_unread(a, 100000, 0);
+    CHECK_INT(drafts_in(a, 0.9, 2000), 0);
+    specrt_auto_begin(a);
+    CHECK(drafts_in(a, 0, 2000) > 0);
+    specrt_auto_begin(a);
+    specrt_auto_unread(a, 100000, 0);
+    CHECK_INT(drafts_in(a, 0, 2000), 0);
+    specrt_auto_unread(a, -1, 0); /* no number of tokens */
+    CHECK_INT(a->n_prompt, 100000);
+    specrt_auto_close(a);
+}
+
 /* --- the target's certainty --- */
 
 /* A cycle whose tokens the target gives probability p, and the drafter has right as often. */
@@ -519,6 +562,8 @@ static const test_case cases[] = {
     {"account", "time never exceeds 1.01 plain passes a token and what was lent", test_account},
     {"stops", "drafting stops, is tried ever less, and starts again", test_stops_and_starts},
     {"looks", "a new sequence is looked at", test_looks_again},
+    {"prompt", "the drafter reads a prompt where the answer repays it, by arithmetic", test_prompt},
+    {"unread", "an unread prompt that nothing repays stays so", test_prompt_unread},
     {"supposes", "plain tokens count for every level, by sums in doubles", test_supposes},
     {"sure", "where a text turns sure, drafting sets in without a probe", test_turns_sure},
     {"probes", "few where the target's certainty is told", test_needs_no_probes},

@@ -271,6 +271,25 @@ static void test_words(void) {
     CHECK_HAS(out, "0 tokens drafted, 0 accepted; estimated 1.00x plain decoding");
 }
 
+/* Of a prompt that the drafter reads late, all batches wait for its first pass, whose time says nothing about
+ * a pass over a few tokens. */
+static void test_reads_late(void) {
+    machine m;
+    machine_open(&m, 0.1, 0.1, 0);
+    m.timer.host.reads_late = 1;
+    m.host.target_prefill(m.host.user, NULL, 64, 0, NULL);
+    m.host.target_prefill(m.host.user, NULL, 30, 0, NULL);
+    CHECK_INT(m.timer.n_unread, 95);
+    m.draft *= 50;
+    CHECK(run_cycle(&m, 0.9) > 0);
+    m.draft /= 50;
+    CHECK(fabs(m.timer.clock.draft) < 0.05);
+    CHECK(m.timer.n_unread <= 2);
+    m.host.target_prefill(m.host.user, NULL, 5, 0, NULL); /* another text */
+    CHECK_INT(m.timer.n_unread, 6);
+    machine_close(&m);
+}
+
 /* Drafts that cannot be faster, whatever is accepted: of a drafter slower than its target, or where a pass of
  * several tokens costs as much as so many passes. */
 static void test_hopeless(void) {
@@ -296,6 +315,7 @@ static void test_hopeless(void) {
 
 static const test_case cases[] = {
     {"table", "chains, trees, several slots", test_table},
+    {"late", "a prompt that is read late is no pass of a few tokens", test_reads_late},
     {"stays", "drafts go on where they are faster", test_stays},
     {"busy", "a machine that slows as a whole changes no choice", test_busy},
     {"shape", "passes of several tokens become slow, and fast again", test_shape},

@@ -138,7 +138,7 @@ static void bench_make(bench *b, const char *policy, int32_t topk, float tempera
     REQUIRE(specrt_session_create(b->policy, &params, NULL, &b->session, NULL) == SPECRT_STATUS_OK);
     b->sampling = params.sampling;
     b->toy = (toy *)calloc(1, sizeof *b->toy);
-    b->host = (specrt_host){b->toy, 0, 10, prefill, draft, verify, commit, NULL, 0, 0};
+    b->host = (specrt_host){b->toy, 0, 10, prefill, draft, verify, commit, NULL, 0, 0, 0};
 }
 
 static void bench_free(bench *b) {
@@ -266,6 +266,31 @@ static void test_auto(void) {
         specrt_auto_get_stats(params.auto_draft, &stats);
         CHECK(stats.n_emitted >= 299 && stats.n_passes > 0 && b.toy->n_levels == stats.n_passes);
         if (i / 4 == 2) CHECK(stats.n_plain > 0);
+        bench_free(&b);
+        specrt_auto_close(params.auto_draft);
+    }
+}
+
+/* A drafter that reads the prompt late does not read it for an answer that does not repay it. */
+static void test_reads_late(void) {
+    const double costs[5] = {1, 1.02, 1.04, 1.06, 1.08};
+    for (int i = 0; i < 4; i++) {
+        bench b;
+        specrt_generation g = {0};
+        int32_t expected[100];
+        specrt_auto_desc desc = {
+            .num_steps = 4, .n_lists = 1, .costs = costs, .read = i % 2 ? 100 : 0.001};
+        specrt_session_params params = {.tree = {4, 1, 5}, .n_logits = V};
+        REQUIRE(specrt_auto_create(&desc, NULL, &params.auto_draft, NULL) == SPECRT_STATUS_OK);
+        bench_make(&b, "full", 1, 0, NULL);
+        specrt_session_close(b.session);
+        REQUIRE(specrt_session_create(b.policy, &params, NULL, &b.session, NULL) ==
+                SPECRT_STATUS_OK);
+        b.host.reads_late = i / 2;
+        CHECK_INT(generate(&b, &g, 100), SPECRT_STATUS_OK);
+        plain(0, 0, 0, expected, 100);
+        CHECK(memcmp(expected, b.toy->given, sizeof expected) == 0);
+        CHECK((b.toy->n_levels == 0) == (i == 3));
         bench_free(&b);
         specrt_auto_close(params.auto_draft);
     }
@@ -590,6 +615,7 @@ static const test_case cases[] = {
     {"same", "tokens are plain decoding's, nothing is allocated", test_same},
     {"depth", "drafts end at a depth or probability that may change", test_depth},
     {"auto_draft", "auto_draft changes no token", test_auto},
+    {"late", "a prompt is read late where the answer repays it", test_reads_late},
     {"ends", "terminators, limits and the application end an answer", test_ends},
     {"answers", "each answer of a session draws anew, or again where asked", test_answers},
     {"turns", "sessions take turns at an engine, by one table", test_turns},

@@ -331,6 +331,7 @@ static void test_auto(void) {
     REQUIRE(specrt_auto_create(&desc, NULL, &a, NULL) == SPECRT_STATUS_OK);
     REFUSES(specrt_auto_create, (A(desc, &desc), NULL, A(out, &out), &err));
     IGNORES(specrt_auto_begin, (A(a, a)));
+    IGNORES(specrt_auto_unread, (A(a, a), 1, 0));
     memset(&choice, 1, sizeof choice);
     IGNORES(specrt_auto_choose, (A(a, a), A(out, &choice)));
     CHECK(choice.num_steps == 0 && choice.list == 0);
