@@ -17,7 +17,7 @@ typedef struct backend_desc {
     int threads;        /* of all passes that run at the same time */
     int n_sequences;    /* that the tool would run at the same time; 0: one */
     int64_t
-        n_context; /* positions of a sequence; 0, or more than the model has: the engine's choice */
+        n_context; /* positions of a sequence; 0, or more than the model's: the engine's choice */
     /* The greatest draft that any sequence will hold; zeros: the runtime's defaults */
     specrt_tree_params tree;
     bool keeps_states; /* hosts have target_hidden */
@@ -71,8 +71,7 @@ struct sequence {
      * drafts, not beside the target, for texts that may never need a draft; without effect on drafters that
      * read the target's states. is_plain: the text needs no draft, so no drafter need read it. */
     bool reads_late, is_plain;
-    double
-        learning; /* seconds that commit() spent on a drafter that learns, since the last reset */
+    double learning; /* seconds of commit() for a drafter that learns, since the last reset */
 };
 
 /* backend_close() : after its sequences; NULL is allowed. */

@@ -341,7 +341,9 @@ static void test_drafts_of_the_engine(void) {
     ops = *inner;
     ops.use_own = use_own;
     ops.own_logits = own_logits;
+    CHECK(own_target(p.engine) == p.target);
     p.engine->ops = &ops;
+    CHECK(own_target(p.engine) == NULL); /* it is another engine now */
     p.engine->info.has_own = true;
     p.sequence->host.commit = follow;
     d = add_decoder(&p, p.sequence, own);
