@@ -12,7 +12,7 @@
 #define SPECRT__MEASURE_OFF       1.5 /* times what a pass can take: the machine did something else */
 
 enum {
-    SPECRT__MEASURE_LEAST_ROUNDS = 3, /* for the sizes that the spread is of, whatever they take */
+    SPECRT__MEASURE_LEAST_ROUNDS = 2, /* for the sizes that the spread is of, whatever they take */
     SPECRT__MEASURE_ROUNDS = 5,
     SPECRT__MEASURE_ALL_ROUNDS = 12,
     SPECRT__MEASURE_MOST_ROUNDS = 20, /* of a disturbed machine */
@@ -195,7 +195,8 @@ static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *
 /* Late in the first round a size is left out if there are two of its kind; of all that a meter times, only
  * long prompts are. */
 static bool specrt__survey_skips(const specrt__survey *v, const specrt__site *s, int32_t round) {
-    if (round > 0) return !(round < SPECRT__MEASURE_LEAST_ROUNDS && specrt__survey_decides(v, s));
+    if (round < SPECRT__MEASURE_LEAST_ROUNDS + v->all && specrt__survey_decides(v, s)) return false;
+    if (round > 0) return true;
     return (!v->all || s->pass == SPECRT_PASS_PROMPT) && s - v->sites > 1 && s[-2].pass == s->pass;
 }
 
@@ -219,7 +220,8 @@ static int specrt__survey_rounds(specrt__survey *v, double until) {
     int32_t enough = v->all ? SPECRT__MEASURE_ALL_ROUNDS : SPECRT__MEASURE_ROUNDS;
     int code = 0;
     for (int32_t round = 0; round < SPECRT__MEASURE_MOST_ROUNDS && code == 0; round++) {
-        if (round >= SPECRT__MEASURE_LEAST_ROUNDS && specrt__survey_elapsed(v) > until) break;
+        if (round >= SPECRT__MEASURE_LEAST_ROUNDS + v->all && specrt__survey_elapsed(v) > until)
+            break;
         if (round >= enough && (specrt__survey_make_curves(v), !v->costs->disturbed)) break;
         code = specrt__survey_round(v, round, round ? until : SPECRT__MEASURE_EXTRA * v->seconds);
     }
@@ -359,16 +361,18 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
 }
 
 SPECRT_API int specrt_costs_busy(const specrt_costs *c, char *line) {
-    char cores[64] = "";
+    char cores[64] = "", why[64] = "more work took less time";
     if (!c || !line) return 0;
     line[0] = '\0';
     if (!c->disturbed) return 0;
+    if (c->spread > SPECRT__MEASURE_SPREAD)
+        snprintf(why, sizeof why, "costs differ by %.0f%% between rounds", 100 * c->spread);
     if (c->busy >= 0.5)
         snprintf(cores, sizeof cores, "; %.0f of %ld processors were in use", c->busy,
                  specrt__os_processors());
     snprintf(line, SPECRT_COSTS_TEXT,
-             "too busy to tell: costs differ by %.0f%% between rounds; wait until the machine is "
-             "idle, or measure for more seconds (plan --measure)%s",
-             100 * c->spread, cores);
+             "too busy to tell: %s; wait until the machine is idle, or measure for more seconds "
+             "(plan --measure)%s",
+             why, cores);
     return 1;
 }

@@ -171,7 +171,11 @@ static void test_late(void) {
     const specrt_meter meter = {calls, slow, {64, 8, 0, 0}};
     REQUIRE(specrt_costs_measure(&meter, 0.01, 0, &costs, NULL) == SPECRT_STATUS_OK);
     CHECK(costs.target.n >= 2 && costs.target.n < 10 && costs.draft.n == 2);
-    CHECK(calls[1] == 1 + 3 && calls[2] == 1 && calls[64] == 0);
+    CHECK(calls[1] == 1 + 2 && calls[2] == 1 && calls[4] == 2 && calls[64] == 0);
+    char line[SPECRT_COSTS_TEXT];
+    costs.disturbed = 1;
+    specrt_costs_busy(&costs, line);
+    CHECK_HAS(line, "too busy to tell: more work took less time; wait until the machine is idle");
 }
 
 static void test_fails(void) {
