@@ -241,7 +241,7 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  * @return its bytes, without the NUL */
 SPECRT_API size_t specrt_costs_text(const specrt_costs *costs, char *out);
 
-/* specrt_costs_parse() : Costs from text [n]; curves become monotone.
+/* specrt_costs_parse() : Costs from text [n]; curves become monotone, spread and disturbed follow from them.
  *   name : of the file, for errors
  *   key : whose costs are asked for, of this machine; NULL: any, of any machine
  * @return OK; BAD_INPUT: damaged, or of another machine or key. Then *out is zero. */

@@ -11,6 +11,9 @@ enum { SPECRT__COSTS_CURVES = 9 };
  * @return NULL: there are fewer */
 SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name);
 
+/* spread of the curves; disturbed where it is too wide to choose by */
+SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c);
+
 /* Processors in use, by the load average of the last minute; 0: unknown */
 SPECRT__INTERNAL double specrt__costs_load(void);
 

@@ -232,6 +232,7 @@ static specrt_status specrt__costs_take_lines(specrt__costs_reader *r, const cha
                                 (int)out->target.n, (int)out->draft.n);
     for (int32_t i = 0; (curve = specrt__costs_curve(out, i, &curve_name)) != NULL; i++)
         specrt_curve_make_monotone(curve);
+    specrt__costs_judge(out);
     return SPECRT_STATUS_OK;
 }
 

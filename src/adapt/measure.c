@@ -18,7 +18,8 @@ enum {
     SPECRT__MEASURE_MOST_ROUNDS = 20, /* of a disturbed machine */
     SPECRT__MEASURE_TIMES = 40,
     SPECRT__MEASURE_SITES = 128,
-    SPECRT__MEASURE_LEAST_ROWS = 256
+    SPECRT__MEASURE_LEAST_ROWS = 256,
+    SPECRT__MEASURE_VERIFIED = 4 /* tokens of the pass that verifies three drafts */
 };
 
 /* A size of one kind of pass. */
@@ -133,12 +134,13 @@ static specrt_curve *specrt__survey_curve(specrt_costs *c, specrt_pass pass, int
  * @return whether one did, by more than noise */
 static bool specrt__measure_lower(specrt_curve *c) {
     bool disturbed = false;
-    for (int32_t i = c->n - 2; i >= 0; i--)
-        if (c->seconds[i] > SPECRT__MEASURE_OFF * c->seconds[i + 1])
-            c->seconds[i] = c->seconds[i + 1], disturbed = true;
-    for (int32_t i = 1; i < c->n; i++) {
-        double most = c->seconds[i - 1] * c->sizes[i] / c->sizes[i - 1];
-        if (c->seconds[i] > SPECRT__MEASURE_OFF * most) c->seconds[i] = most, disturbed = true;
+    for (int32_t k = 2 * c->n - 2; k > 0; k--) { /* down the sizes, then up again */
+        int32_t i = k >= c->n ? k - c->n : c->n - k;
+        double most =
+            k >= c->n ? c->seconds[i + 1] : c->seconds[i - 1] * c->sizes[i] / c->sizes[i - 1];
+        if (c->seconds[i] <= SPECRT__MEASURE_OFF * most) continue;
+        c->seconds[i] = c->low[i] = c->high[i] = most;
+        disturbed = true;
     }
     return disturbed;
 }
@@ -150,18 +152,15 @@ static double specrt__measure_width(const specrt_curve *c, int32_t size) {
     return 0;
 }
 
-/* The pass that verifies three drafts, or fewer. */
-static int32_t specrt__survey_verified(const specrt__survey *v) {
-    int32_t most = v->meter->most[SPECRT_PASS_TARGET];
-    return most < 4 ? most : 4;
-}
-
-static double specrt__survey_spread(const specrt__survey *v) {
-    const specrt_curve *target = &v->costs->target, *draft = &v->costs->draft;
-    int32_t n = specrt__survey_verified(v);
+SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c) {
+    const specrt_curve *target = &c->target, *draft = &c->draft;
+    int32_t most = target->n > 0 ? target->sizes[target->n - 1] : 1;
+    int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
+    double plain = specrt_curve_at(target, 1);
     double cycle = specrt_curve_at(target, n) + (n - 1) * specrt_curve_at(draft, 1);
     double width = specrt__measure_width(target, n) + (n - 1) * specrt__measure_width(draft, 1);
-    return hypot(width / cycle, specrt__measure_width(target, 1) / specrt_curve_at(target, 1));
+    c->spread = hypot(width / cycle, specrt__measure_width(target, 1) / plain);
+    if (c->spread > SPECRT__MEASURE_SPREAD) c->disturbed = 1;
 }
 
 static void specrt__survey_make_curves(specrt__survey *v) {
@@ -177,19 +176,21 @@ static void specrt__survey_make_curves(specrt__survey *v) {
             if (at >= 0) curve->low[at] = low, curve->high[at] = high;
         }
     }
-    v->costs->spread = specrt__survey_spread(v);
     bool target = specrt__measure_lower(&v->costs->target);
     bool draft = specrt__measure_lower(&v->costs->draft);
-    v->costs->disturbed = target || draft || v->costs->spread > SPECRT__MEASURE_SPREAD;
+    v->costs->disturbed = target || draft;
     for (int32_t i = 0; (curve = specrt__costs_curve(v->costs, i, &name)) != NULL; i++)
         specrt_curve_make_monotone(curve);
+    specrt__costs_judge(v->costs);
 }
 
 /* --- rounds --- */
 
 static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *s) {
     if (s->pass == SPECRT_PASS_DRAFT) return s->size == 1;
-    return s->pass == SPECRT_PASS_TARGET && (s->size == 1 || s->size == specrt__survey_verified(v));
+    int32_t most = v->meter->most[SPECRT_PASS_TARGET];
+    int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
+    return s->pass == SPECRT_PASS_TARGET && (s->size == 1 || s->size == n);
 }
 
 /* Late in the first round a size is left out if there are two of its kind; of all that a meter times, only

@@ -179,8 +179,23 @@ static void test_numbers(void) {
         CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
         CHECK_NEAR(found.target.seconds[0] / numbers[i].seconds, 1, 1e-14);
         CHECK(found.target.low[0] == found.target.high[0]);
+        CHECK(!found.disturbed && found.spread == 0);
         CHECK(found.draft.low[0] == 2 && found.draft.seconds[0] == 3 && found.draft.high[0] == 4);
     }
+}
+
+/* What a file's intervals say of the machine that measured it. */
+static void test_disturbed(void) {
+    char text[512];
+    specrt_costs found;
+    size_t n = seal(text, "machine m\nkey k\ntarget 1 1\ntarget 4 2 1.9 2.1\ndraft 1 1 0.9 1.1\n");
+    CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
+    CHECK_NEAR(found.spread, (0.2 + 3 * 0.2) / 5, 1e-9);
+    CHECK(!found.disturbed);
+    n = seal(text, "machine m\nkey k\ntarget 1 1 0.8 1.1\ntarget 4 2\ndraft 1 1\n");
+    CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
+    CHECK_NEAR(found.spread, 0.3, 1e-9);
+    CHECK(found.disturbed);
 }
 
 /* The text is the same where the locale has a decimal comma. Where the machine has no such locale, it is made
@@ -282,6 +297,7 @@ static const test_case cases[] = {
     {"damaged", "cut, or with one bit changed, at every byte", test_damaged},
     {"bad_lines", "a whole file that holds no costs", test_bad_lines},
     {"numbers", "as printf() writes them", test_numbers},
+    {"disturbed", "by the intervals", test_disturbed},
     {"locale", "with a decimal comma, where there is one", test_locale},
     {"path", "beside the bundle, or in the user's cache folder", test_path},
     {"find", "from the file, or measured with one line", test_find},
