@@ -16,7 +16,7 @@ def methods(n_rows):
     sizes = [2 ** k for k in range(9, 18) if 2 ** k < n_rows]
     small = f"{n_rows * 13 // 30}"  # of the rows, those that a small budget previews
     return [*(f"static:{n}" for n in sizes), *(f"static:{n}+retrieve" for n in sizes[1:7]),
-            *(f"window:{n}@kpre=8@kver=8@positions=tree@min={n}" for n in sizes[:5]),
+            *(f"window:{n}@kver=8@positions=tree@min={n}" for n in sizes[:5]),
             "window+successor:256", *(f"static:{n}+window+successor:256" for n in sizes[:5:2]),
             f"sketch:64@signs=32@keep={n_rows // 64}@scan={small}", f"sketch:64@signs=32@keep={n_rows // 64}",
             f"sketch:128@signs=64@keep={n_rows // 32}", "sketch:128", f"sketch:256@keep={n_rows // 8}",

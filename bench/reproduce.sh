@@ -47,8 +47,8 @@ microspec_fig1() {
         [ "$size" -ge "$n_vocab" ] || list=$list,static:$size
     done
     beside static:2048 "fastest if nothing were lost" \
-        static:16384 "loses below, fastest about here" window:3072 "covers 73 to 97% by task"
-    ask $chain --policy "${list#,},window:3072,microspec" >"$work/rows"
+        static:16384 "loses below, fastest about here" window:3072@kpre=3 "covers 73 to 97% by task"
+    ask $chain --policy "${list#,},window:3072@kpre=3,microspec" >"$work/rows"
     table <"$work/rows"
     echo
     echo "(a) x plain: what the list gives, beside an oracle that loses nothing in the same cycles"
@@ -73,10 +73,10 @@ microspec_fig5() {
     files $spec_bench
     list=
     for size in 1024 2048 3072 4096 6144 8192; do
-        list=$list,window:$size,window:$size@kpre=8@kver=8@positions=tree@min=$size
+        list=$list,window:$size@kpre=3,window:$size@kver=8@positions=tree@min=$size
     done
-    beside window:1024 "accept length lower" window:2048 "fastest, accept length levels off" \
-        window:3072 fastest window:4096 fastest
+    beside window:1024@kpre=3 "accept length lower" window:2048@kpre=3 "fastest, accept length levels off" \
+        window:3072@kpre=3 fastest window:4096@kpre=3 fastest
     ask $chain --policy "${list#,}" | table
     note <<'END'
 By the paper's rules 3 candidates a position fill a window slowly: after short prompts it holds a
@@ -90,7 +90,7 @@ microspec_table3() {
     tokens=${TOKENS:-128}
     heading "MicroSpec, Table 3" "tokens of the prompt, of the answer, or both; packed or indexed"
     files $spec_bench
-    window=window:3072
+    window=window:3072@kpre=3
     beside $window@only=ctx "313 tokens/s" $window@only=ext 351 $window 395 "$window, indexed" 364
     ask $chain --policy $window@only=ctx,$window@only=ext,$window,microspec >"$work/rows"
     indexed=${INDEXED:-1.41}
@@ -98,7 +98,7 @@ microspec_table3() {
         $2 == "all" && $1 == "plain" { plain = $8; whole = $9 }
         $2 == "all" && $1 == "full" { full = $8 }
         { print }
-        $2 == "all" && $1 == "window:3072" {
+        $2 == "all" && $1 == "window:3072@kpre=3" {
             more = (slower - 1) * $12 / 1e3 / $3 # seconds a token
             $1 = $1 ", indexed"
             $8 = 1 / (1 / $8 + more)
@@ -217,7 +217,7 @@ evospec_turns() {
     heading "EvoSpec, two turns" "MT-Bench: what is learnt is forgotten after each turn, or kept"
     files mt_bench
     limit=$((limit * 4))
-    list=static:2048,static:2048+retrieve:256,window:3072,microspec
+    list=static:2048,static:2048+retrieve:256,window:3072@kpre=3,microspec
     part=forgotten
     echo $part
     ask $chain --policy $list | table

@@ -277,7 +277,7 @@ typedef struct specrt_segment {
     uint64_t scored_by;    /* bit h: hidden state h scores it, others get -inf; 0: all do */
 } specrt_segment;
 
-/* The tokens that the drafter may propose now, each once. Logit column i is the i-th row, segments in order. */
+/* The tokens that the drafter may propose now, each once. Logit column i is row i, segments in order. */
 typedef struct specrt_shortlist {
     const specrt_compute *compute;  /* how products run */
     const specrt_segment *segments; /* [n_segments] */
@@ -454,7 +454,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *tree, specrt_draft *draft);
 
 /* ---- lossless verification ---- */
 
-/* How the target samples; all zeros: greedy. Filters apply one after the other, in the order of the fields. */
+/* How the target samples; all zeros: greedy. Filters apply one after the other, in the fields' order. */
 typedef struct specrt_sampling {
     float temperature; /* 0: greedy, ties go to the lower id */
     int32_t top_k;     /* tokens; 0: off */
@@ -551,8 +551,8 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop: begin; in each
- * cycle choose, up to choice.num_steps levels (0: none) while should_continue returns 1, the target, observe. */
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop: begin; each
+ * cycle choose, up to choice.num_steps levels (0: none) while should_continue is 1, the target, observe. */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 /* Choices and their costs. */
@@ -7386,7 +7386,7 @@ SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_c
  * Refuses nothing: tokens that may not be proposed are passed over. */
 
 SPECRT__INTERNAL const specrt__shortlist_option specrt__window_options[] = {
-    {"mode", "unique_lru stream", 0, 0, 0},     {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 3},
+    {"mode", "unique_lru stream", 0, 0, 0},     {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 0},
     {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3}, {"positions", "all last tree", 0, 0, 0},
     {"only", "both ctx ext", 0, 0, 0},          {"emitted", "off on", 0, 0, 1},
     {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
@@ -11669,9 +11669,9 @@ typedef struct specrt__policy_preset {
 static const specrt__policy_preset specrt__policy_presets[] = {
     {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
     {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
-    {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@positions=tree@min=3072"},
+    {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kver=8@positions=tree@min=3072"},
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
-     "@mode=stream@positions=last@emitted=off@min=0"},
+     "@mode=stream@kpre=3@positions=last@emitted=off@min=0"},
     {"hybrid", SPECRT__POLICY_WINDOW, 3072, "+successor:256+sketch:256"},
     {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
     {"evospec-paper", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256@sem=hnsw_h"},

@@ -276,7 +276,7 @@ typedef struct specrt_segment {
     uint64_t scored_by;    /* bit h: hidden state h scores it, others get -inf; 0: all do */
 } specrt_segment;
 
-/* The tokens that the drafter may propose now, each once. Logit column i is the i-th row, segments in order. */
+/* The tokens that the drafter may propose now, each once. Logit column i is row i, segments in order. */
 typedef struct specrt_shortlist {
     const specrt_compute *compute;  /* how products run */
     const specrt_segment *segments; /* [n_segments] */
@@ -453,7 +453,7 @@ SPECRT_API void specrt_tree_finish(specrt_tree *tree, specrt_draft *draft);
 
 /* ---- lossless verification ---- */
 
-/* How the target samples; all zeros: greedy. Filters apply one after the other, in the order of the fields. */
+/* How the target samples; all zeros: greedy. Filters apply one after the other, in the fields' order. */
 typedef struct specrt_sampling {
     float temperature; /* 0: greedy, ties go to the lower id */
     int32_t top_k;     /* tokens; 0: off */
@@ -550,8 +550,8 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const in
 
 /* ---- auto: the draft length of every cycle (docs/methods/auto.md) ----
  * Chooses how many levels to draft, from which list, or not at all, by measured costs and recent acceptance.
- * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop: begin; in each
- * cycle choose, up to choice.num_steps levels (0: none) while should_continue returns 1, the target, observe. */
+ * Equal cycles and costs give equal choices. See specrt_session_params.auto_draft. Your own loop: begin; each
+ * cycle choose, up to choice.num_steps levels (0: none) while should_continue is 1, the target, observe. */
 
 #define SPECRT_AUTO_MAX_LISTS 8 /* most lists */
 /* Choices and their costs. */

@@ -60,9 +60,9 @@ typedef struct specrt__policy_preset {
 static const specrt__policy_preset specrt__policy_presets[] = {
     {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
     {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
-    {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kpre=8@kver=8@positions=tree@min=3072"},
+    {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kver=8@positions=tree@min=3072"},
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
-     "@mode=stream@positions=last@emitted=off@min=0"},
+     "@mode=stream@kpre=3@positions=last@emitted=off@min=0"},
     {"hybrid", SPECRT__POLICY_WINDOW, 3072, "+successor:256+sketch:256"},
     {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
     {"evospec-paper", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256@sem=hnsw_h"},

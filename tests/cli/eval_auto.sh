@@ -46,7 +46,7 @@ planned() { # FILE POLICY FLAGS...
 }
 planned chosen.costs window:256@min=256,microspec
 replay_json chosen.costs auto a.json
-replay_json given.costs auto+window:3072@kpre=8@kver=8@positions=tree@min=3072 b.json
+replay_json given.costs auto+window:3072@kver=8@positions=tree@min=3072 b.json
 same a.json b.json
 # Its rows are those that it scored, here fewer than its bound.
 planned few.costs window:1024

@@ -53,7 +53,7 @@ static const struct {
     {"window:64+static:50/20", "static:50/20+window:64", 114},
     {"window", "window:3072", N_VOCAB},
     {"window:64", "window:64", 65},
-    {"window:64@mode=unique_lru@kpre=3@positions=all@only=both@emitted=on@min=256", "window:64",
+    {"window:64@mode=unique_lru@kpre=0@positions=all@only=both@emitted=on@min=256", "window:64",
      65},
     {"window:64@kver=0@mode=stream", "window:64@mode=stream@kver=0", 65},
     {"window:64@min=2", "window:64@min=2", 65},
@@ -61,9 +61,9 @@ static const struct {
      114},
     {"frspec", "static:127", 127},
     {"vocabtrim+window:8", "static:127+window:8", 135},
-    {"microspec", "window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
-    {"microspec-paper", "window:3072@mode=stream@positions=last@emitted=off@min=0", N_VOCAB},
-    {"microspec+static:4", "static:4+window:3072@kpre=8@kver=8@positions=tree@min=3072", N_VOCAB},
+    {"microspec", "window:3072@kver=8@positions=tree@min=3072", N_VOCAB},
+    {"microspec-paper", "window:3072@mode=stream@kpre=3@positions=last@emitted=off@min=0", N_VOCAB},
+    {"microspec+static:4", "static:4+window:3072@kver=8@positions=tree@min=3072", N_VOCAB},
 };
 
 static void test_good(void) {
@@ -307,11 +307,12 @@ static void test_facts(void) {
         {"full", 0, "full "},
         {"static:50", 50, ""},
         {"static:50/20", 0, "level "},
-        {"static:50+window:9", 50, "learns prompt "},
-        {"window:9@kpre=0", 0, "learns "},
-        {"microspec", 0, "learns prompt tree "},
+        {"static:50+window:9", 50, "learns "},
+        {"window:9@kpre=1", 0, "learns prompt "},
+        {"microspec", 0, "learns tree "},
+        {"microspec-paper", 0, "learns prompt "},
         {"window:9@positions=tree@kver=0@kpre=0", 0, "learns "}, /* the tree's tokens alone */
-        {"window:9@positions=tree@only=ctx", 0, "learns prompt "},
+        {"window:9@positions=tree@only=ctx@kpre=1", 0, "learns prompt "},
         {"retrieve:9", 0, "learns "},
         {"static+retrieve:9@keep=on@prompt=best", 20, "learns keeps prompt "},
         {"retrieve:9@mode=async", 0, "learns submit "},
@@ -320,7 +321,7 @@ static void test_facts(void) {
         {"centroid:2", 0, "level path states "},
         {"group:2", 0, "level path states "},
         {"cluster:2", 0, "level path states input "},
-        {"static:40+cluster:2+window:9", 40, "learns level path states prompt input "},
+        {"static:40+cluster:2+window:9", 40, "learns level path states input "},
     };
     static float rows[N_VOCAB * 8];
     const specrt_head_desc embedding = {.rows = rows, .n_rows = N_VOCAB, .n_cols = 8};

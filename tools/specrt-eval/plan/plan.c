@@ -57,7 +57,7 @@ static specrt_status add_defaults(plan *p, specrt_error *err) {
         TRY(add_if_there(p, text, err));
     }
     for (int size = 512; size < 3072; size *= 2) { /* microspec of fewer rows */
-        snprintf(text, sizeof text, "window:%d@kpre=8@kver=8@positions=tree@min=%d", size, size);
+        snprintf(text, sizeof text, "window:%d@kver=8@positions=tree@min=%d", size, size);
         TRY(add_if_there(p, text, err));
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
