@@ -75,7 +75,8 @@ microspec_fig5() {
     for size in 1024 2048 3072 4096 6144 8192; do
         list=$list,window:$size@kpre=3,window:$size@kver=8@positions=tree@min=$size
     done
-    beside window:1024@kpre=3 "accept length lower" window:2048@kpre=3 "fastest, accept length levels off" \
+    beside window:1024@kpre=3 "accept length lower" \
+        window:2048@kpre=3 "fastest, accept length levels off" \
         window:3072@kpre=3 fastest window:4096@kpre=3 fastest
     ask $chain --policy "${list#,}" | table
     note <<'END'
