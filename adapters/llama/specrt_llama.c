@@ -99,7 +99,7 @@ static int run_target(specrt_llama *s, const float **logits) {
 static void forget_unread(specrt_llama *s) {
     if (s->reader)
         s->reader->forget(s);
-    else
+    else if (s->draft)
         llama_memory_seq_rm(llama_get_memory(s->draft), 0, s->n_read, -1);
 }
 
@@ -146,7 +146,8 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
     if (!all && s->outputs_all) *logits += (size_t)(n - 1) * (size_t)s->n_logits;
     if (s->reader) s->reader->keep(s, NULL, n);
     s->n_past += n;
-    return s->reader ? s->reader->read(s, 1) : read_pending(s, 0);
+    if (s->reader) return s->reader->read(s, 1);
+    return !s->draft || (s->reads_late && *s->reads_late) ? 0 : read_pending(s, 0);
 }
 
 /* ---- drafts -------------------------------------------------------------------------------------- */
@@ -190,6 +191,7 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
                       const float **draft_input) {
     specrt_llama *s = (specrt_llama *)user;
     *hidden = s->hidden;
+    if (!s->draft) return specrt_llama_fail(s, "draft: expected a drafter, found none");
     if (s->reader)
         *draft_input = s->reader->draft_input(s); /* a model of its own is fed tokens alone */
     if (s->reader && level == 0) return s->reader->root(s, beam->tokens[0]);
@@ -268,7 +270,7 @@ static void keep_drafted(specrt_llama *s, const specrt_draft *draft,
     while (n < most && draft->beam_rows && draft->beam_rows[verdict->nodes[n]] >= 0) n++;
     if (s->reader && n > 0) s->reader->advance(s);
     if (!s->reader && n > 0) s->n_read = s->n_past + n;
-    for (int32_t seq = 1; s->tree.topk > 1 && seq <= 2 * s->tree.topk; seq++)
+    for (int32_t seq = 1; s->draft && s->tree.topk > 1 && seq <= 2 * s->tree.topk; seq++)
         llama_memory_seq_rm(llama_get_memory(s->draft), seq, -1, -1);
 }
 
@@ -378,15 +380,17 @@ static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
     s->target =
         make_context(s, target, SPECRT_TREE_MAX_NODES, chain ? 1 : 1 + s->tree.num_draft_tokens,
                      p->n_threads, p->keeps_states || s->reader ? at_target_node : NULL);
-    s->draft = make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, p->n_threads,
-                            s->reader ? s->reader->at_node : at_node);
-    if (!s->target || !s->draft || !llama_get_memory(s->target) || !llama_get_memory(s->draft))
+    if (draft)
+        s->draft = make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, p->n_threads,
+                                s->reader ? s->reader->at_node : at_node);
+    if (!s->target || !llama_get_memory(s->target) ||
+        (draft && (!s->draft || !llama_get_memory(s->draft))))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "%s: llama.cpp made no context of %d positions",
                                 s->target ? "drafter" : "target", (int)s->n_context);
     s->to_target = llama_batch_init(s->n_batch, 0, SPECRT_TREE_MAX_NODES);
     s->to_draft = llama_batch_init(s->n_batch, 0, 1);
-    s->d = llama_model_n_embd(draft);
+    s->d = llama_model_n_embd(draft ? draft : target);
     s->d_target = llama_model_n_embd(target);
     s->hidden = (float *)malloc((size_t)s->n_batch * (size_t)s->d * sizeof *s->hidden);
     if (p->keeps_states)
@@ -406,8 +410,8 @@ static specrt_status open_pair(specrt_llama *s, struct llama_model *target,
     TRY(take_params(s, target, p, err));
     TRY(specrt_llama_check_branches(s, target, err));
     TRY(make_contexts(s, target, draft, p, err));
-    TRY(specrt_llama_check_rollback(s, target, err));
-    TRY(self_check(s, err));
+    if (draft) TRY(specrt_llama_check_rollback(s, target, err));
+    if (draft) TRY(self_check(s, err));
     specrt_llama_reset(s);
     return SPECRT_STATUS_OK;
 }
@@ -419,8 +423,10 @@ specrt_status specrt_llama_create(struct llama_model *target, struct llama_model
     specrt_llama *s = *out = (specrt_llama *)calloc(1, sizeof *s);
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a pair");
     s->head = head;
+    s->reads_late = params ? params->reads_late : NULL;
     specrt_status status = open_pair(s, target, draft, params ? params : &defaults, err);
-    if (status == SPECRT_STATUS_OK) status = specrt_llama_head_number(head, s->n_logits, err);
+    if (status == SPECRT_STATUS_OK && draft)
+        status = specrt_llama_head_number(head, s->n_logits, err);
     if (status == SPECRT_STATUS_OK) return status;
     specrt_llama_free(s);
     *out = NULL;
@@ -463,7 +469,7 @@ specrt_host specrt_llama_host(specrt_llama *s) {
 
 void specrt_llama_reset(specrt_llama *s) {
     llama_memory_clear(llama_get_memory(s->target), false);
-    llama_memory_clear(llama_get_memory(s->draft), false);
+    if (s->draft) llama_memory_clear(llama_get_memory(s->draft), false);
     s->n_past = s->n_read = s->n_owed = 0;
     s->times = (specrt_llama_times){.n_draft_passes = 0};
     s->fault[0] = '\0';
@@ -497,9 +503,9 @@ static specrt_status copy_waiting(const specrt_llama *s, specrt_llama_state *out
     return SPECRT_STATUS_OK;
 }
 
-/* The drafter has no cache but the target's. */
+/* The drafter, if there is one, has no cache but the target's. */
 static bool shares_cache(const specrt_llama *s) {
-    return s->head->projection.rows != NULL;
+    return !s->draft || s->head->projection.rows != NULL;
 }
 
 static specrt_status copy_sequence(const specrt_llama *s, specrt_llama_state *out,
