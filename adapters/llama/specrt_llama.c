@@ -43,10 +43,15 @@ static bool at_node(struct ggml_tensor *t, bool ask, void *user) {
     return false;
 }
 
+/* Who reads states of the text at hand; NULL: nobody. */
+static const specrt_llama_reader *reader_of(const specrt_llama *s) {
+    return s->is_plain && *s->is_plain ? NULL : s->reader;
+}
+
 /* The target's graph goes on behind what is read of it. */
 static bool at_target_node(struct ggml_tensor *t, bool ask, void *user) {
     specrt_llama *s = (specrt_llama *)user;
-    bool is_read = s->reader && s->reader->wants(s, t);
+    bool is_read = reader_of(s) && s->reader->wants(s, t);
     bool is_kept = s->states && strcmp(t->name, "result_norm") == 0;
     if (ask) return is_read || is_kept;
     if (is_read) s->reader->take(s, t);
@@ -92,7 +97,7 @@ static int run_target(specrt_llama *s, const float **logits) {
     s->times.target_seconds += 1e-6 * (double)(llama_time_us() - began);
     s->times.n_target_passes++;
     if (!*logits) return specrt_llama_fail(s, "target: llama_decode returned %d", code);
-    return s->reader ? s->reader->saw(s, s->to_target.n_tokens) : 0;
+    return reader_of(s) ? s->reader->saw(s, s->to_target.n_tokens) : 0;
 }
 
 /* The drafter's cells behind what it has read of the sequence. */
@@ -111,7 +116,7 @@ static void put_pending(specrt_llama *s, int32_t n) {
 
 /* The drafter reads what the target has, but for at most `rest` tokens. Nothing is asked of these. */
 static int read_pending(specrt_llama *s, int32_t rest) {
-    while (s->n_past - s->n_read > rest) {
+    while (s->draft && !(s->is_plain && *s->is_plain) && s->n_past - s->n_read > rest) {
         int32_t n = s->n_past - s->n_read < s->n_batch ? s->n_past - s->n_read : s->n_batch;
         put_pending(s, n);
         if (run_draft(s, 0)) return 1;
@@ -130,24 +135,25 @@ static int target_hidden(void *user, const float **hidden, int32_t *width) {
 static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                           const float **logits) {
     specrt_llama *s = (specrt_llama *)user;
+    const specrt_llama_reader *reader = reader_of(s);
+    const bool each = all || (reader && s->outputs_all);
     if (n > s->n_batch || s->n_past + n > s->n_context)
         return specrt_llama_fail(
             s, "prompt: %d tokens at %d; expected at most %d a pass, and %d in all", (int)n,
             (int)s->n_past, (int)s->n_batch, (int)s->n_context);
     if (specrt_llama_settle(s)) return 1;
-    if (s->reader && s->reader->read(s, 1)) return 1; /* makes room */
+    if (reader && reader->read(s, 1)) return 1; /* makes room */
     s->to_target.n_tokens = 0;
     for (int32_t i = 0; i < n; i++) {
-        specrt_llama_add(&s->to_target, tokens[i], s->n_past + i, 0,
-                         all || s->outputs_all || i == n - 1);
+        specrt_llama_add(&s->to_target, tokens[i], s->n_past + i, 0, each || i == n - 1);
         s->tokens[s->n_past + i] = tokens[i];
     }
     if (run_target(s, logits)) return 1;
-    if (!all && s->outputs_all) *logits += (size_t)(n - 1) * (size_t)s->n_logits;
-    if (s->reader) s->reader->keep(s, NULL, n);
+    if (each && !all) *logits += (size_t)(n - 1) * (size_t)s->n_logits;
+    if (reader) reader->keep(s, NULL, n);
     s->n_past += n;
-    if (s->reader) return s->reader->read(s, 1);
-    return !s->draft || (s->reads_late && *s->reads_late) ? 0 : read_pending(s, 0);
+    if (reader) return reader->read(s, 1);
+    return s->reads_late && *s->reads_late ? 0 : read_pending(s, 0);
 }
 
 /* ---- drafts -------------------------------------------------------------------------------------- */
@@ -278,12 +284,13 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
     specrt_llama *s = (specrt_llama *)user;
     if (keep_path(s, draft, verdict)) return 1;
     keep_drafted(s, draft, verdict);
-    if (s->reader) s->reader->keep(s, verdict->nodes, verdict->n);
+    const specrt_llama_reader *reader = reader_of(s);
+    if (reader) reader->keep(s, verdict->nodes, verdict->n);
     for (int32_t i = 0; i < verdict->n; i++)
         s->tokens[s->n_past + i] = draft->tokens[verdict->nodes[i]];
     s->n_past += verdict->n;
     /* Where nobody drafts, states must not heap up. */
-    return s->reader ? s->reader->read(s, s->n_batch - SPECRT_TREE_MAX_NODES + 1) : 0;
+    return reader ? reader->read(s, s->n_batch - SPECRT_TREE_MAX_NODES + 1) : 0;
 }
 
 /* ---- the check at the start ----------------------------------------------------------------------- */
@@ -424,6 +431,7 @@ specrt_status specrt_llama_create(struct llama_model *target, struct llama_model
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a pair");
     s->head = head;
     s->reads_late = params ? params->reads_late : NULL;
+    s->is_plain = params ? params->is_plain : NULL;
     specrt_status status = open_pair(s, target, draft, params ? params : &defaults, err);
     if (status == SPECRT_STATUS_OK && draft)
         status = specrt_llama_head_number(head, s->n_logits, err);

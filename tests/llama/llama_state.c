@@ -23,7 +23,7 @@ typedef struct pair {
     specrt_llama *of;
     specrt_host host;
     int32_t n_vocab, topk, prompt[N_PROMPT];
-    bool reads_late;
+    bool reads_late, is_plain;
 } pair;
 
 static int fail(const char *what, const char *why) {
@@ -43,7 +43,8 @@ static int open_pair(pair *p, const char *target, const char *draft, int32_t top
     specrt_llama_params params = {
         .tree = {.num_steps = 3, .topk = topk, .num_draft_tokens = topk == 1 ? 4 : 16},
         .n_threads = 1,
-        .reads_late = &p->reads_late};
+        .reads_late = &p->reads_late,
+        .is_plain = &p->is_plain};
     specrt_error err = {0};
     p->target = load(target);
     p->draft = load(draft);
@@ -297,16 +298,21 @@ static int check_alone(pair *p) {
     if (specrt_llama_create(p->target, NULL, NULL, &params, &alone.of, &err))
         return fail("alone", err.msg);
     alone.host = specrt_llama_host(alone.of);
-    int bad = read_prompt(p, 0, N_PROMPT) || read_prompt(&alone, 0, N_PROMPT) ||
-              p->host.target_verify(p->host.user, &draft, &paired) ||
-              alone.host.target_verify(alone.host.user, &draft, &logits) ||
-              near(logits, paired, n, "alone") ||
-              alone.host.commit(alone.host.user, &draft, &verdict) ||
-              alone.host.target_verify(alone.host.user, &draft, &logits);
+    int bad = read_prompt(&alone, 0, N_PROMPT);
+    p->is_plain = true;
+    bad = bad || read_prompt(p, 0, N_PROMPT) ||
+          p->host.target_verify(p->host.user, &draft, &paired) ||
+          alone.host.target_verify(alone.host.user, &draft, &logits) ||
+          near(logits, paired, n, "alone") ||
+          alone.host.commit(alone.host.user, &draft, &verdict) ||
+          alone.host.target_verify(alone.host.user, &draft, &logits);
     if (!bad && (!alone.host.draft_step(alone.host.user, 0, &beam, &hidden, &input) ||
                  !strstr(specrt_llama_fault(alone.of), "expected a drafter")))
         bad = fail("alone", "expected a refusal to draft");
     specrt_llama_free(alone.of);
+    p->is_plain = false;
+    if (!bad && specrt_llama_get_times(p->of).n_draft_passes > 0)
+        bad = fail("alone", "a drafter read a plain text");
     return bad ? fail("alone", "see above") : 0;
 }
 
