@@ -1,11 +1,11 @@
-/* backend.h : an engine with a target and its drafter. The tools know no other way to a model. Two engines are
- * behind it: ours (own.c, over engine/infer) and llama.cpp (tools/specrt-llama/backend.c).
+/* backend.h : an engine with a target and its drafter. The tools know no other way to a model. Two engines
+ * are behind it: ours (own.c, over engine/infer) and llama.cpp (tools/specrt-llama/backend.c).
  *
  *     backend   models, read-only
  *     sequence  caches of both models for one text, as a specrt_host; one thread at a time
  *     decoder   (decoder.h) a session, or plain decoding, over a sequence */
-#ifndef BACKEND_BACKEND_H
-#define BACKEND_BACKEND_H
+#ifndef BACKEND_H
+#define BACKEND_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,8 +14,10 @@
 typedef struct backend_desc {
     const char *target; /* a GGUF */
     const char *draft;  /* NULL or "none": no drafter */
-    int threads;        /* of every pass */
-    int64_t n_context;  /* positions of a sequence; 0: the engine's choice */
+    int threads;        /* of all passes that run at the same time */
+    int n_sequences;    /* that the tool would run at the same time; 0: one */
+    int64_t
+        n_context; /* positions of a sequence; 0, or more than the model's: the engine's choice */
     /* The greatest draft that any sequence will hold; zeros: the runtime's defaults */
     specrt_tree_params tree;
     bool keeps_states; /* hosts have target_hidden */
@@ -31,13 +33,12 @@ typedef struct backend_info {
     specrt_head_desc head; /* the drafter's, borrowed; rows NULL: there is no drafter */
     specrt_head_desc target_head, embedding; /* the target's, borrowed; rows NULL: not known */
     specrt_env env;                          /* for products with the head, borrowed */
-    bool
-        is_model; /* the drafter is a model with a head of its own, which a bundle's `head` is not */
-    bool has_vocab;    /* the drafter's file has a tokenizer, which must be the target's */
+    bool is_model;     /* the drafter has a head of its own, which a bundle's `head` is not */
+    bool has_vocab;    /* the drafter's file may have a tokenizer, which must be the target's */
     bool feeds_state;  /* a draft's first pass reads the target's state */
     bool keeps_chains; /* as in specrt_auto_desc */
     bool is_exact;     /* a token's logits are the same bits alone, in a chain and in a tree */
-    bool has_own;      /* the engine drafts with its whole head by itself: sequence_draft_own() */
+    bool has_own;      /* the engine drafts with its whole head by itself: sequence_use_own() */
 } backend_info;
 
 typedef struct backend backend;
@@ -63,12 +64,14 @@ struct backend {
 /* The same. */
 struct sequence {
     backend *of;
-    /* Callbacks, valid for the sequence's life; n_context and max_batch are set. After an error of a callback
-     * sequence_fault() says why. */
+    /* Callbacks, valid for the sequence's life; n_context and max_batch are set. A callback that fails
+     * returns BAD_INPUT where a model's file is at fault, else another value; sequence_fault() says why. */
     specrt_host host;
-    /* The drafter reads the prompt when it first drafts, not beside the target: for sequences that may never
-     * draft. Set between reset and prompt; has no effect on drafters that read the target's states. */
-    bool reads_late;
+    /* The next two are set between reset and prompt. reads_late: the drafter reads the prompt when it first
+     * drafts, not beside the target, for texts that may never need a draft; without effect on drafters that
+     * read the target's states. is_plain: the text needs no draft, so no drafter need read it. */
+    bool reads_late, is_plain;
+    double learning; /* seconds of commit() for a drafter that learns, since the last reset */
 };
 
 /* backend_close() : after its sequences; NULL is allowed. */

@@ -3,13 +3,13 @@
 #ifndef BACKEND_DECODER_H
 #define BACKEND_DECODER_H
 
-#include "backend.h"
+#include "engine/backend/backend.h"
 #include "specrt_adapt.h"
 
 /* Seconds since decoder_begin, by phase of a cycle. */
 typedef struct decoder_times {
     double prefill;
-    double draft;  /* passes of the drafter */
+    double draft;  /* passes of the drafter that draft */
     double head;   /* products with the shortlist, their ranking, the tree */
     double target; /* the target's pass over the tree */
     double verify; /* drawing, descending, caches */
@@ -20,7 +20,7 @@ typedef struct decoder_times {
 
 typedef enum decoder_kind {
     DECODER_PLAIN,  /* the target alone */
-    DECODER_OWN,    /* chains by the engine's own head, params.tree.num_steps long, greedy */
+    DECODER_OWN,    /* chains of the engine's own best tokens, params.tree.num_steps long */
     DECODER_SESSION /* a session of `policy` */
 } decoder_kind;
 
@@ -30,43 +30,48 @@ typedef struct decoder_desc {
     const specrt_policy *policy;  /* of a session, borrowed */
     specrt_session_params params; /* trees and sampling; n_logits is filled in */
     int32_t n_vocab; /* tokens are in [0, n_vocab); 0: all columns of the target's logits */
-    /* NULL: none. Cycles are timed for this clock, and params.auto_draft follows it. Borrowed */
+    /* NULL: none. Cycles are timed for a clock that begins as this one, and params.auto_draft follows it.
+     * Borrowed for the call */
     const specrt_clock *clock;
+    bool reads_late; /* as of sequences */
 } decoder_desc;
 
 typedef struct decoder decoder;
 
-/* decoder_create() : @return OK, NO_MEMORY, BAD_ARG. */
+/* decoder_create() : @return OK, NO_MEMORY, BAD_ARG; UNSUPPORTED: the engine has no drafts of its own. */
 specrt_status decoder_create(const decoder_desc *desc, decoder **out, specrt_error *err);
 void decoder_free(decoder *d);
 
-/* decoder_host() : the sequence's callbacks, timed; borrowed, for the decoder's own session. Reset before each
- * text. */
+/* decoder_host() : the sequence's callbacks, timed; borrowed, for the decoder's own session. Reset before
+ * each text. */
 const specrt_host *decoder_host(const decoder *d);
 void decoder_reset(decoder *d);
 
-/* decoder_watch() : called in each cycle, verified but not learnt from yet, while the session's lists are those
- * it was drafted from.  logits : f32 [draft->n, n_logits] of the target */
+/* decoder_watch() : called in each cycle, verified but not learnt from yet, while the session's lists are
+ * those it was drafted from.
+ *   logits : f32 [draft->n, n_logits] of the target */
 void decoder_watch(decoder *d,
                    void (*watch)(void *user, const specrt_draft *draft,
                                  const specrt_verdict *verdict, const float *logits),
                    void *user);
 
 /* decoder_begin() : Reads a prompt, i32 [n], n >= 1: all of the conversation so far.
- *   request : as for specrt_host_begin(), at position 0; NULL: a new sequence. Plain decoding takes its
- *       sampling and max_tokens too, and its draws have a session's keys
+ *   request : as for specrt_host_begin(), at position 0; NULL: a new sequence. The other kinds take its
+ *       sampling and max_tokens too, and their draws have a session's keys
  * @return OK; BAD_ARG when the prompt is empty, has ids outside the vocabulary or fills the context;
  * BAD_INPUT when a model answers with NaN; HOST with what the engine says. */
 specrt_status decoder_begin(decoder *d, const specrt_request *request, const int32_t *prompt,
                             int32_t n, specrt_error *err);
 
 /* decoder_next() : Emits the next tokens, at first the one that came with the prompt.
- *   out : borrowed until the next call; as from specrt_host_cycle(). Plain decoding knows no terminators
+ *   out : borrowed until the next call; as from specrt_host_cycle(). Without a session there are no
+ *       terminators
  * @return OK, and the statuses of specrt_host_cycle(). */
 specrt_status decoder_next(decoder *d, const specrt_verdict **out, specrt_error *err);
 
 const decoder_times *decoder_get_times(const decoder *d);
-specrt_session *decoder_session(const decoder *d); /* borrowed; NULL of the other kinds */
+specrt_session *decoder_session(const decoder *d);   /* borrowed; NULL of the other kinds */
+const specrt_clock *decoder_clock(const decoder *d); /* as it is now, borrowed; NULL: none */
 
 /* A cycle as the target verified it. */
 typedef struct decoder_cycle {
@@ -76,8 +81,9 @@ typedef struct decoder_cycle {
     uint64_t masks[SPECRT_TREE_MAX_NODES];
 } decoder_cycle;
 
-/* decoder_cycles() : all of the text since decoder_begin, where info.is_exact is false; else none. Borrowed
- * until the next text. @return how many */
+/* decoder_cycles() : all of the text since decoder_begin, where info.is_exact is false; else none.
+ *   out : borrowed until the decoder's next text
+ * @return how many */
 int32_t decoder_cycles(const decoder *d, const decoder_cycle **out);
 
 #endif

@@ -2,14 +2,21 @@
 #ifndef BACKEND_OWN_H
 #define BACKEND_OWN_H
 
-#include "backend.h"
+#include "engine/backend/backend.h"
 #include "engine/train/controller.h"
 
-/* own_open() : target and drafter by engine/infer, checked against each other but for their tokenizers.
- * @return as engine_open() and engine_drafter_open() */
+/* own_open() : target and drafter by engine/infer, checked against each other but for their tokenizers. Where
+ * several sequences run at the same time, each has one thread.
+ * @return as engine_open() and engine_drafter_open(); BAD_ARG: a tree that caches cannot hold */
 specrt_status own_open(const backend_desc *desc, backend **out, specrt_error *err);
 
-/* Its models, borrowed. */
+/* own_over() : the same over models that are open, borrowed.
+ *   drafter : NULL: none
+ *   n_context : positions of a sequence; 0: the model's */
+specrt_status own_over(const engine_model *target, const engine_drafter *drafter, int32_t n_context,
+                       backend **out, specrt_error *err);
+
+/* Its models, borrowed; NULL: the backend is another engine's, or has no drafter. */
 const engine_model *own_target(const backend *b);
 const engine_drafter *own_drafter(const backend *b);
 
@@ -23,6 +30,5 @@ specrt_status own_sequence(backend *b, const engine_drafter *drafter, sequence *
  *   sampled : drafts are */
 void own_align(sequence *s, engine_controller *controller, const specrt_session *session,
                bool sampled);
-double own_align_seconds(const sequence *s); /* of the controller, since the last reset */
 
 #endif

@@ -4,7 +4,7 @@
  * docs/methods/align.md says what is whose.
  *
  * A controller serves the decoders of one drafter, one at a time; what the drafter learnt outlives their
- * sequences. The calls under "the decoder's" are engine_decoder's. */
+ * sequences. The calls under "the sequence's" are engine/backend/own.c's. */
 #ifndef TRAIN_CONTROLLER_H
 #define TRAIN_CONTROLLER_H
 
@@ -75,7 +75,7 @@ void engine_controller_get_stats(const engine_controller *c, engine_controller_s
 /* engine_controller_get_bytes() : activations hold kept rows and buffers, too. */
 engine_align_bytes engine_controller_get_bytes(const engine_controller *c);
 
-/* ---- the decoder's ------------------------------------------------------------------------------- */
+/* ---- the sequence's ------------------------------------------------------------------------------- */
 
 /* A new sequence, drafted through this cache. */
 void engine_controller_begin(engine_controller *c, engine_cache *cache);

@@ -1,6 +1,6 @@
 /* test_controller.c : the sample pair decodes while its drafter learns: what is learnt from is what was
  * drafted, bytes repeat, and every token stays plain decoding's, whatever is learnt. */
-#include "engine/infer/decode.h"
+#include "over.h"
 #include "test.h"
 
 #include <unistd.h>
@@ -61,15 +61,15 @@ static int turn_of(const run *r, int i) {
 }
 
 /* @return how many were emitted: without max_tokens the last cycle goes beyond LENGTH. */
-static int32_t decode(engine_decoder *d, int i, int64_t max_tokens, int32_t *out) {
+static int32_t decode(decoder *d, int i, int64_t max_tokens, int32_t *out) {
     const specrt_request request = {.max_tokens = max_tokens};
     int32_t prompt[PROMPT];
     const specrt_verdict *v;
     make_prompt(i, prompt);
-    REQUIRE(engine_decoder_begin(d, &request, prompt, PROMPT, &err) == SPECRT_STATUS_OK);
+    REQUIRE(decoder_begin(d, &request, prompt, PROMPT, &err) == SPECRT_STATUS_OK);
     int32_t n = 0;
     do {
-        REQUIRE(engine_decoder_next(d, &v, &err) == SPECRT_STATUS_OK && v->n > 0);
+        REQUIRE(decoder_next(d, &v, &err) == SPECRT_STATUS_OK && v->n > 0);
         memcpy(out + n, v->tokens, sizeof *out * (size_t)v->n);
         n += v->n;
     } while (n < LENGTH && v->end == SPECRT_END_NONE);
@@ -96,32 +96,32 @@ static void read_masters(run *r, engine_controller *c) {
 }
 
 /* Phases follow one another: none takes less than no time. */
-static void check_times(const engine_decode_times *t) {
+static void check_times(const decoder_times *t) {
     CHECK(t->prefill > 0 && t->target > 0 && t->draft > 0 && t->head > 0);
     CHECK(t->verify >= 0 && t->update >= 0 && t->align >= 0 && t->watch >= 0);
 }
 
 static void decode_all(run *r, engine_drafter *drafter, specrt_head *head, specrt_policy *policy) {
-    engine_decoder *d;
     engine_controller *c = NULL;
-    REQUIRE(engine_decoder_create(target, drafter, policy, &r->session, 0, CONTEXT, &d, &err) == 0);
+    over o = over_models(target, drafter, policy, &r->session, 0, CONTEXT);
+    decoder *d = o.decoder;
     if (!r->frozen) {
         specrt_status status = engine_controller_create(
             drafter, head, engine_get_config(target)->n_vocab, CONTEXT, &r->params, &c, &err);
         if (status) fprintf(stderr, "%s\n", err.msg);
         REQUIRE(status == SPECRT_STATUS_OK);
         if (r->load) REQUIRE(engine_controller_load(c, r->load, &err) == SPECRT_STATUS_OK);
-        engine_decoder_align(d, c);
+        own_align(o.sequence, c, decoder_session(d), r->session.draft == SPECRT_DRAFT_SAMPLED);
     }
-    if (r->watch) engine_decoder_watch(d, r->watch, r);
+    if (r->watch) decoder_watch(d, r->watch, r);
     r->n_cycles = 0;
     for (int i = 0; i < r->n_prompts; i++) {
         specrt_session_stats stats;
         r->n_tokens[i] = decode(d, turn_of(r, i), r->max_tokens, r->tokens[i]);
-        specrt_session_get_stats(engine_decoder_session(d), &stats);
+        specrt_session_get_stats(decoder_session(d), &stats);
         r->cycles[i] = stats.n_cycles;
         r->n_cycles += stats.n_cycles;
-        check_times(engine_decoder_times(d));
+        check_times(decoder_get_times(d));
     }
     if (c) {
         engine_controller_finish(c);
@@ -129,7 +129,7 @@ static void decode_all(run *r, engine_drafter *drafter, specrt_head *head, specr
         r->bytes = engine_controller_get_bytes(c);
         read_masters(r, c);
     }
-    engine_decoder_free(d);
+    over_free(&o);
     engine_controller_free(c);
 }
 
@@ -155,14 +155,13 @@ static void run_all(run *r) {
 
 /* Every token is the one that plain decoding gives. */
 static void check_lossless(const run *r) {
-    engine_decoder *plain;
     int32_t expected[MOST];
-    REQUIRE(engine_decoder_create(target, NULL, NULL, &r->session, 0, CONTEXT, &plain, &err) == 0);
+    over plain = over_models(target, NULL, NULL, &r->session, 0, CONTEXT);
     for (int i = 0; i < r->n_prompts; i++) {
-        decode(plain, turn_of(r, i), 0, expected);
+        decode(plain.decoder, turn_of(r, i), 0, expected);
         CHECK(memcmp(expected, r->tokens[i], sizeof(int32_t) * (size_t)LENGTH) == 0);
     }
-    engine_decoder_free(plain);
+    over_free(&plain);
 }
 
 static engine_controller_params learning(int32_t n_batch, float rate) {

@@ -493,30 +493,29 @@ static int64_t decode_rounds(const engine_model *e, engine_drafter *drafter,
     specrt_policy *policy;
     specrt_error err = {0};
     engine_controller *c = NULL;
-    engine_decoder *d;
     int32_t n_vocab = engine_get_config(e)->n_vocab;
     engine_drafter_head(drafter, &desc);
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
     specrt_policy_desc p = {.text = "full", .n_vocab = n_vocab};
     REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
-    REQUIRE(engine_decoder_create(e, drafter, policy, &session, 0, 0, &d, &err) ==
-            SPECRT_STATUS_OK);
+    over o = over_models(e, drafter, policy, &session, 0, 0);
+    decoder *d = o.decoder;
     if (params)
         REQUIRE(engine_controller_create(drafter, head, n_vocab, 64, params, &c, &err) ==
                 SPECRT_STATUS_OK);
-    engine_decoder_align(d, c);
+    own_align(o.sequence, c, decoder_session(d), false);
     for (int round = 0; round < ROUNDS; round++) {
         const specrt_verdict *v;
-        REQUIRE(engine_decoder_begin(d, NULL, prompt, 8, &err) == SPECRT_STATUS_OK);
+        REQUIRE(decoder_begin(d, NULL, prompt, 8, &err) == SPECRT_STATUS_OK);
         for (int32_t n = 0; n < ANSWER; n += v->n) {
-            REQUIRE(engine_decoder_next(d, &v, &err) == SPECRT_STATUS_OK && v->n > 0);
+            REQUIRE(decoder_next(d, &v, &err) == SPECRT_STATUS_OK && v->n > 0);
             for (int32_t i = 0; i < v->n && n + i < ANSWER; i++)
                 CHECK_INT(v->tokens[i], expected[n + i]);
         }
-        specrt_session_get_stats(engine_decoder_session(d), &sums);
+        specrt_session_get_stats(decoder_session(d), &sums);
     }
     if (c) engine_controller_get_stats(c, stats);
-    engine_decoder_free(d);
+    over_free(&o);
     engine_controller_free(c);
     specrt_policy_close(policy);
     specrt_head_close(head);
@@ -625,20 +624,19 @@ static void decode_hot(const engine_model *e, const engine_drafter *drafter,
     specrt_head *head = NULL;
     specrt_policy *policy = NULL;
     specrt_error err;
-    engine_decoder *d;
     if (drafter) {
         engine_drafter_head(drafter, &rows);
         REQUIRE(specrt_head_bind(NULL, &rows, NULL, &head, &err) == SPECRT_STATUS_OK);
         REQUIRE(specrt_policy_create(NULL, head, &desc, &policy, &err) == SPECRT_STATUS_OK);
     }
-    REQUIRE(engine_decoder_create(e, drafter, policy, &params, TOKENS, 0, &d, &err) ==
-            SPECRT_STATUS_OK);
-    REQUIRE(engine_decoder_begin(d, &request, prompt, 8, &err) == SPECRT_STATUS_OK);
+    over o = over_models(e, drafter, policy, &params, TOKENS, 0);
+    decoder *d = o.decoder;
+    REQUIRE(decoder_begin(d, &request, prompt, 8, &err) == SPECRT_STATUS_OK);
     do {
-        REQUIRE(engine_decoder_next(d, &v, &err) == SPECRT_STATUS_OK);
+        REQUIRE(decoder_next(d, &v, &err) == SPECRT_STATUS_OK);
         for (int32_t i = 0; i < v->n; i++) CHECK((*out++ = v->tokens[i]) < TOKENS);
     } while (v->end == SPECRT_END_NONE);
-    engine_decoder_free(d);
+    over_free(&o);
     specrt_policy_close(policy);
     specrt_head_close(head);
 }

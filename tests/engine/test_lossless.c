@@ -6,8 +6,8 @@
  * tokens (`make test-long`), and gives each policy every N-th of them. */
 #include "corpus/corpus.h"
 #include "engine/infer/auto.h"
-#include "engine/infer/decode.h"
 #include "fixture.h"
+#include "over.h"
 #include "base/parallel.h"
 #include "test.h"
 #include "tokenizer/tokenizer.h"
@@ -128,17 +128,17 @@ typedef struct run {
     pair *p;
     bool plain;
     specrt_sampling sampling;
-    engine_decoder *decoders[MAX_WORKERS];
+    over decoders[MAX_WORKERS];
     int32_t n_same[N_PROMPTS]; /* leading tokens that are as expected; -1: decoding failed */
     specrt_session_stats stats[N_PROMPTS];
 } run;
 
-static bool decode(engine_decoder *d, const specrt_request *request, const text_prompt *prompt,
+static bool decode(decoder *d, const specrt_request *request, const text_prompt *prompt,
                    int32_t *out) {
     const specrt_verdict *v;
-    if (engine_decoder_begin(d, request, prompt->ids, prompt->n, NULL)) return false;
+    if (decoder_begin(d, request, prompt->ids, prompt->n, NULL)) return false;
     do {
-        if (engine_decoder_next(d, &v, NULL)) return false;
+        if (decoder_next(d, &v, NULL)) return false;
         memcpy(out, v->tokens, (size_t)v->n * sizeof *out);
         out += v->n;
     } while (v->end == SPECRT_END_NONE);
@@ -149,7 +149,7 @@ static void run_prompt(void *arg, int64_t block, int worker) {
     run *r = (run *)arg;
     int64_t i = r->p->first + block * r->p->share;
     text_prompt *prompt = &r->p->prompts[i];
-    engine_decoder *d = r->decoders[worker];
+    decoder *d = r->decoders[worker].decoder;
     int32_t found[N_TOKENS], n_tokens = r->p->n_tokens, same = 0;
     specrt_sampling sampling = r->sampling;
     sampling.session = (uint64_t)i + 1;
@@ -160,7 +160,7 @@ static void run_prompt(void *arg, int64_t block, int worker) {
     }
     if (!r->plain) {
         while (same < n_tokens && found[same] == prompt->expected[same]) same++;
-        specrt_session_get_stats(engine_decoder_session(d), &r->stats[i]);
+        specrt_session_get_stats(decoder_session(d), &r->stats[i]);
     }
     r->n_same[i] = r->plain ? n_tokens : same;
 }
@@ -186,7 +186,6 @@ static double run_prompts(pair *p, const specrt_policy *policy, const specrt_ses
     run *r = (run *)calloc(1, sizeof *r);
     specrt_session_params own = *whole, *params = &own;
     int64_t n_cycles = 0, n_emitted = 0;
-    specrt_error err;
     r->p = p;
     r->plain = !policy;
     own.n_logits = p->n_vocab;
@@ -195,8 +194,8 @@ static double run_prompts(pair *p, const specrt_policy *policy, const specrt_ses
     for (int i = 0; i < p->n_workers; i++) {
         if (autos) make_auto(policy, params, &autos[i]);
         if (autos) own.auto_draft = autos[i];
-        REQUIRE(engine_decoder_create(p->target, policy ? p->drafter : NULL, policy, params, 0,
-                                      N_CONTEXT, &r->decoders[i], &err) == SPECRT_STATUS_OK);
+        r->decoders[i] =
+            over_models(p->target, policy ? p->drafter : NULL, policy, params, 0, N_CONTEXT);
     }
     sl_parallel_for(p->n_workers, (p->n_prompts - p->first + p->share - 1) / p->share, run_prompt,
                     r);
@@ -208,7 +207,7 @@ static double run_prompts(pair *p, const specrt_policy *policy, const specrt_ses
         n_cycles += r->stats[i].n_cycles;
         n_emitted += r->stats[i].n_emitted;
     }
-    for (int i = 0; i < p->n_workers; i++) engine_decoder_free(r->decoders[i]);
+    for (int i = 0; i < p->n_workers; i++) over_free(&r->decoders[i]);
     free(r);
     return n_cycles ? (double)n_emitted / (double)n_cycles : 0;
 }
@@ -473,19 +472,18 @@ static void test_independent(void) {
 static int32_t count_tokens(const pair *p, const specrt_policy *policy, int32_t n_context) {
     specrt_session_params params = {.tree = small_tree};
     const text_prompt *prompt = &p->prompts[0];
-    engine_decoder *d;
     const specrt_verdict *v;
     int32_t total = 0;
-    REQUIRE(!engine_decoder_create(p->target, policy ? p->drafter : NULL, policy, &params, 0,
-                                   n_context, &d, NULL));
-    CHECK_INT(engine_decoder_begin(d, NULL, prompt->ids, 0, NULL), SPECRT_STATUS_BAD_ARG);
-    REQUIRE(!engine_decoder_begin(d, NULL, prompt->ids, prompt->n, NULL));
+    over o = over_models(p->target, policy ? p->drafter : NULL, policy, &params, 0, n_context);
+    decoder *d = o.decoder;
+    CHECK_INT(decoder_begin(d, NULL, prompt->ids, 0, NULL), SPECRT_STATUS_BAD_ARG);
+    REQUIRE(!decoder_begin(d, NULL, prompt->ids, prompt->n, NULL));
     do {
-        REQUIRE(engine_decoder_next(d, &v, NULL) == SPECRT_STATUS_OK);
+        REQUIRE(decoder_next(d, &v, NULL) == SPECRT_STATUS_OK);
         total += v->n;
     } while (v->end == SPECRT_END_NONE);
     CHECK_INT(v->end, SPECRT_END_CONTEXT);
-    engine_decoder_free(d);
+    over_free(&o);
     return total;
 }
 

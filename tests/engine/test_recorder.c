@@ -17,7 +17,8 @@ typedef struct pair {
     engine_drafter *drafter;
     specrt_head *head;
     specrt_policy *policy;
-    engine_decoder *decoder;
+    over over;
+    decoder *decoder;
     specrt_tree_params tree;
     int32_t d_draft;
 } pair;
@@ -39,14 +40,14 @@ static void open_pair(pair *p, bool same, specrt_tree_params tree) {
     REQUIRE(specrt_head_bind(NULL, &head, NULL, &p->head, &err) == SPECRT_STATUS_OK);
     REQUIRE(specrt_policy_create(NULL, p->head, &(specrt_policy_desc){.text = "full"}, &p->policy,
                                  &err) == SPECRT_STATUS_OK);
-    REQUIRE(engine_decoder_create(p->target, p->drafter, p->policy, &params, 0, 0, &p->decoder,
-                                  &err) == SPECRT_STATUS_OK);
+    p->over = over_models(p->target, p->drafter, p->policy, &params, 0, 0);
+    p->decoder = p->over.decoder;
     free_tiny(&target);
     free_tiny(&draft);
 }
 
 static void close_pair(pair *p) {
-    engine_decoder_free(p->decoder);
+    over_free(&p->over);
     specrt_policy_close(p->policy);
     specrt_head_close(p->head);
     engine_drafter_close(p->drafter);
@@ -56,17 +57,16 @@ static void close_pair(pair *p) {
 
 static recorder *create(const pair *p, const char *path) {
     recorder *r;
-    const recorder_params params = {
-        .host = *engine_decoder_host(p->decoder),
-        .whole = specrt_session_shortlist(engine_decoder_session(p->decoder)),
-        .info = {.n_vocab = V,
-                 .d_target = D,
-                 .n_top = TOP,
-                 .n_draft_top = DRAFT_TOP,
-                 .n_tree_top = TREE_TOP,
-                 .tree = p->tree},
-        .feeds_state = true,
-        .path = path};
+    const recorder_params params = {.host = *decoder_host(p->decoder),
+                                    .whole = specrt_session_shortlist(decoder_session(p->decoder)),
+                                    .info = {.n_vocab = V,
+                                             .d_target = D,
+                                             .n_top = TOP,
+                                             .n_draft_top = DRAFT_TOP,
+                                             .n_tree_top = TREE_TOP,
+                                             .tree = p->tree},
+                                    .feeds_state = true,
+                                    .path = path};
     REQUIRE(recorder_create(&params, &r, &err) == SPECRT_STATUS_OK);
     return r;
 }
@@ -85,10 +85,9 @@ static int collect(void *user, const int32_t *tokens, int32_t n) {
 static void generate(pair *p, recorder *r, int i, answer *out) {
     const specrt_request request = {.max_tokens = 20};
     *out = (answer){0};
-    engine_decoder_reset(p->decoder);
-    REQUIRE(recorder_generate(r, engine_decoder_session(p->decoder), &request, prompts[i],
-                              lengths[i], i ? "one" : "nought", collect, out,
-                              &err) == SPECRT_STATUS_OK);
+    decoder_reset(p->decoder);
+    REQUIRE(recorder_generate(r, decoder_session(p->decoder), &request, prompts[i], lengths[i],
+                              i ? "one" : "nought", collect, out, &err) == SPECRT_STATUS_OK);
     CHECK_INT(out->n, 20);
 }
 
@@ -242,7 +241,7 @@ static void check_recording(bool same, specrt_tree_params tree) {
     recorder *r = create(&p, path), *parts = create(&p, NULL), *all = create(&p, joined);
     for (int i = 0; i < 2; i++) {
         generate(&p, r, i, &answers[i]);
-        specrt_session_get_stats(engine_decoder_session(p.decoder), &stats);
+        specrt_session_get_stats(decoder_session(p.decoder), &stats);
         sum.n_emitted += stats.n_emitted, sum.n_covered += stats.n_covered;
         sum.n_rows += stats.n_rows;
         generate(&p, parts, i, &again);
@@ -282,8 +281,8 @@ static void test_refused(void) {
     pair p;
     open_pair(&p, true, (specrt_tree_params){STEPS, 1, STEPS + 1});
     recorder *r = create(&p, NULL);
-    CHECK(recorder_generate(r, engine_decoder_session(p.decoder), NULL, long_prompt, 300, "", NULL,
-                            NULL, &err) == SPECRT_STATUS_BAD_ARG);
+    CHECK(recorder_generate(r, decoder_session(p.decoder), NULL, long_prompt, 300, "", NULL, NULL,
+                            &err) == SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "prompt: expected 1 to");
     CHECK_INT(recorder_get_figures(r).n_prompts, 0);
     recorder *full = create(&p, "/dev/full");

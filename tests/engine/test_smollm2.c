@@ -1,7 +1,7 @@
 /* test_smollm2.c : the drafter of data/smollm2 is a head for SmolLM2-135M-Instruct and for no other target,
  * and decodes with it where `make models NAME=smollm2` has fetched that. */
-#include "engine/infer/decode.h"
 #include "formats/safetensors.h"
+#include "over.h"
 #include "test.h"
 
 #include <json-c/json.h>
@@ -95,14 +95,14 @@ static const int32_t prompt[] = {1,     9690, 198, 2683,  359,  253,  5356, 5646
                                  8182,  2,    198, 1,     4093, 198,  1780, 314,  253,
                                  31011, 47,   2,   198,   1,    520,  9531, 198};
 
-static void decode(engine_decoder *d, int32_t *out) {
+static void decode(decoder *d, int32_t *out) {
     const specrt_request request = {.max_tokens = LENGTH};
     const specrt_verdict *v;
     specrt_error err;
     int32_t n_prompt = (int32_t)(sizeof prompt / sizeof prompt[0]);
-    REQUIRE(engine_decoder_begin(d, &request, prompt, n_prompt, &err) == SPECRT_STATUS_OK);
+    REQUIRE(decoder_begin(d, &request, prompt, n_prompt, &err) == SPECRT_STATUS_OK);
     do {
-        REQUIRE(engine_decoder_next(d, &v, &err) == SPECRT_STATUS_OK);
+        REQUIRE(decoder_next(d, &v, &err) == SPECRT_STATUS_OK);
         memcpy(out, v->tokens, (size_t)v->n * sizeof *out);
         out += v->n;
     } while (v->end == SPECRT_END_NONE);
@@ -112,7 +112,6 @@ static void decode(engine_decoder *d, int32_t *out) {
 static void test_decodes(void) {
     engine_model *target;
     engine_drafter *drafter;
-    engine_decoder *plain, *speculative;
     specrt_head *head;
     specrt_head_desc desc;
     specrt_policy *policy;
@@ -127,19 +126,17 @@ static void test_decodes(void) {
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
     REQUIRE(specrt_policy_create(NULL, head, &(specrt_policy_desc){.text = "full"}, &policy,
                                  &err) == SPECRT_STATUS_OK);
-    REQUIRE(engine_decoder_create(target, NULL, NULL, &params, 0, 128, &plain, &err) ==
-            SPECRT_STATUS_OK);
-    REQUIRE(engine_decoder_create(target, drafter, policy, &params, 0, 128, &speculative, &err) ==
-            SPECRT_STATUS_OK);
-    decode(plain, expected);
-    decode(speculative, found);
+    over plain = over_models(target, NULL, NULL, &params, 0, 128);
+    over speculative = over_models(target, drafter, policy, &params, 0, 128);
+    decode(plain.decoder, expected);
+    decode(speculative.decoder, found);
     for (int i = 0; i < LENGTH; i++) CHECK_INT(found[i], expected[i]);
-    specrt_session_get_stats(engine_decoder_session(speculative), &stats);
+    specrt_session_get_stats(decoder_session(speculative.decoder), &stats);
     double length = (double)stats.n_emitted / (double)stats.n_cycles;
     printf("accept length %.2f\n", length);
     CHECK(length > 1.2); /* it was trained for this model */
-    engine_decoder_free(plain);
-    engine_decoder_free(speculative);
+    over_free(&plain);
+    over_free(&speculative);
     specrt_policy_close(policy);
     specrt_head_close(head);
     engine_drafter_close(drafter);

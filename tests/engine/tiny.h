@@ -4,7 +4,7 @@
 
 #include "specrt_tools.h"
 #include "base/io.h"
-#include "engine/infer/decode.h"
+#include "over.h"
 #include "test.h"
 
 #include <unistd.h>
@@ -409,25 +409,24 @@ static inline int64_t decode_tokens(const engine_model *e, const engine_drafter 
     specrt_session_stats stats = {0};
     specrt_error err = {0};
     const specrt_verdict *v;
-    engine_decoder *d;
     if (text) {
         engine_drafter_head(drafter, &desc);
         REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, &err) == SPECRT_STATUS_OK);
         specrt_policy_desc p = {.text = text, .n_vocab = engine_get_config(e)->n_vocab};
         REQUIRE(specrt_policy_create(NULL, head, &p, &policy, &err) == SPECRT_STATUS_OK);
     }
-    REQUIRE(engine_decoder_create(e, text ? drafter : NULL, policy, &params, 0, 0, &d, &err) ==
-            SPECRT_STATUS_OK);
+    over o = over_models(e, text ? drafter : NULL, policy, &params, 0, 0);
+    decoder *d = o.decoder;
     const specrt_request request = {.max_tokens = length};
-    REQUIRE(engine_decoder_begin(d, &request, prompt, 8, &err) == SPECRT_STATUS_OK);
+    REQUIRE(decoder_begin(d, &request, prompt, 8, &err) == SPECRT_STATUS_OK);
     do {
-        REQUIRE(engine_decoder_next(d, &v, &err) == SPECRT_STATUS_OK && v->n > 0);
+        REQUIRE(decoder_next(d, &v, &err) == SPECRT_STATUS_OK && v->n > 0);
         memcpy(out, v->tokens, (size_t)v->n * sizeof *out);
         out += v->n;
     } while (v->end == SPECRT_END_NONE);
     CHECK_INT(v->end, SPECRT_END_LENGTH);
-    if (text) specrt_session_get_stats(engine_decoder_session(d), &stats);
-    engine_decoder_free(d);
+    if (text) specrt_session_get_stats(decoder_session(d), &stats);
+    over_free(&o);
     specrt_policy_close(policy);
     specrt_head_close(head);
     return stats.n_drafted;

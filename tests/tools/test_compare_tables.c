@@ -22,12 +22,12 @@ static turn_sample sample_of(int k, int i) {
     int n_cycles = k == 0 ? (int)s.n_tokens : 40 - 3 * k - i % 3;
     s.n_loop = i == 4 ? 11 : 0;
     s.seconds = k == 0 ? 1.5 : 1.1 - 0.1 * k + 0.02 * i;
-    s.times = (engine_decode_times){.draft = 0.05 * k,
-                                    .head = 0.1 * k,
-                                    .target = 0.6,
-                                    .verify = 0.01,
-                                    .update = 0.002 * k,
-                                    .prefill = 0.2 + 0.01 * i};
+    s.times = (decoder_times){.draft = 0.05 * k,
+                              .head = 0.1 * k,
+                              .target = 0.6,
+                              .verify = 0.01,
+                              .update = 0.002 * k,
+                              .prefill = 0.2 + 0.01 * i};
     s.stats = (specrt_session_stats){.n_cycles = n_cycles, .n_emitted = s.n_tokens};
     s.stats.n_covered = s.n_tokens - k;
     s.stats.n_rows = (int64_t)n_cycles * (k < 2 ? V : 60 - 20 * (k - 2));

@@ -27,11 +27,11 @@ static void fill_turn(const plan_run *run, int i, plan_turn *t) {
         t->tally[s] =
             (plan_tally){n_cycles * (1 + more - 0.1 * run->policy + 0.02 * (i % 3)), n_cycles, 0};
     }
-    t->times = (engine_decode_times){.draft = 1e-4 * n_cycles * slow,
-                                     .head = 2e-4 * n_cycles * slow,
-                                     .target = 2e-3 * n_cycles * slow,
-                                     .verify = 1e-5 * n_cycles,
-                                     .update = 2e-5 * n_cycles};
+    t->times = (decoder_times){.draft = 1e-4 * n_cycles * slow,
+                               .head = 2e-4 * n_cycles * slow,
+                               .target = 2e-3 * n_cycles * slow,
+                               .verify = 1e-5 * n_cycles,
+                               .update = 2e-5 * n_cycles};
     t->seconds = 2.4e-3 * n_cycles * slow;
 }
 

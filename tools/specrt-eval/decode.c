@@ -13,7 +13,7 @@ typedef struct decoding {
     eval_options options;
     eval_models models;
     specrt_policy *policy;
-    engine_decoder *decoder;
+    decoder *decoder;
     chat *chat;
     prompt_list prompts;
     id_list prompt;
@@ -29,7 +29,7 @@ static void put_text(void *user, const int32_t *tokens, int32_t n) {
     fflush(stdout);
 }
 
-static void add_times(engine_decode_times *to, const engine_decode_times *t) {
+static void add_times(decoder_times *to, const decoder_times *t) {
     to->prefill += t->prefill;
     to->draft += t->draft;
     to->head += t->head;
@@ -55,8 +55,9 @@ static specrt_status begin_conversation(decoding *run, int number, const char *s
                                         specrt_error *err) {
     const eval_options *o = &run->options;
     specrt_session_params params = models_session(&run->models, o, number);
-    engine_decoder_free(run->decoder);
-    TRY(models_decoder(&run->models, o, run->models.drafter, run->policy, &params, &run->decoder,
+    decoder_free(run->decoder);
+    run->decoder = NULL;
+    TRY(models_decoder(&run->models, run->models.sequences[0], run->policy, &params, &run->decoder,
                        err));
     return chat_begin(run->chat, system, &run->prompt);
 }
@@ -178,8 +179,8 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected one, found more; compare takes several");
     TRY(eval_choose_tree(o, false, err));
-    TRY(models_open(o, (int)o->common.threads, &run->models, err));
-    if (run->models.drafter)
+    TRY(models_open(o, 1, &run->models, err));
+    if (run->models.head)
         TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : "microspec",
                           &run->policy, err));
     run->text = (text_stream){.tok = run->models.tok, .f = stdout};
@@ -189,7 +190,7 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
 }
 
 static void close_run(decoding *run) {
-    engine_decoder_free(run->decoder);
+    decoder_free(run->decoder);
     specrt_policy_close(run->policy);
     chat_free(run->chat);
     models_close(&run->models);

@@ -19,10 +19,10 @@ typedef struct generation {
     bool with_ids;
     eval_models models;
     prompt_list prompts;
-    chat **chats;              /* [threads] */
-    engine_decoder **decoders; /* [threads], of the next sequence each */
-    char **lines;              /* [n] JSON, owned */
-    specrt_error *errors;      /* [n] */
+    chat **chats;         /* [threads] */
+    decoder **decoders;   /* [threads], over a sequence each */
+    char **lines;         /* [n] JSON, owned */
+    specrt_error *errors; /* [n] */
     progress bar;
     int64_t n_done, n_tokens;
     pthread_mutex_t lock;
@@ -62,10 +62,9 @@ static specrt_status generate(generation *g, int64_t i, int worker, run_result *
                               id_list *ids, specrt_error *err) {
     const eval_options *o = &g->options;
     const prompt *p = &g->prompts.items[i];
-    const specrt_request request = {.max_tokens = o->max_tokens};
-    specrt_session_params params = models_session(&g->models, o, (int)i);
+    const specrt_sampling sampling = eval_sampling(o, (int)i, 0);
+    const specrt_request request = {.max_tokens = o->max_tokens, .sampling = &sampling};
     TRY(chat_prompt(g->chats[worker], p, ids));
-    TRY(models_decoder(&g->models, o, NULL, NULL, &params, &g->decoders[worker], err));
     TRY(run_prompt(&g->models, g->decoders[worker], &request, ids, NULL, NULL, result, err));
     g->lines[i] = line_of(g, p, &result->tokens);
     return g->lines[i] ? SPECRT_STATUS_OK : sl_error_no_memory_for(err, "an answer");
@@ -76,8 +75,6 @@ static void generate_task(void *arg, int64_t i, int worker) {
     run_result result = {0};
     id_list ids = {0};
     generate(g, i, worker, &result, &ids, &g->errors[i]);
-    engine_decoder_free(g->decoders[worker]);
-    g->decoders[worker] = NULL;
     pthread_mutex_lock(&g->lock);
     g->n_tokens += (int64_t)result.tokens.n;
     sl_progress_update(&g->bar, (uint64_t)++g->n_done);
@@ -107,13 +104,18 @@ static specrt_status write_lines(generation *g, out_file *out, int *n_written, s
 static specrt_status prepare(generation *g, specrt_error *err) {
     int threads = (int)g->options.common.threads;
     size_t n = (size_t)g->prompts.n;
+    if (threads > g->prompts.n) threads = g->prompts.n;
     TRY(sl_new(&g->chats, (size_t)threads, sizeof *g->chats, "prompts", err));
     TRY(sl_new(&g->decoders, (size_t)threads, sizeof *g->decoders, "prompts", err));
     TRY(sl_new(&g->lines, n, sizeof *g->lines, "prompts", err));
     TRY(sl_new(&g->errors, n, sizeof *g->errors, "prompts", err));
-    TRY(models_open(&g->options, 1, &g->models, err));
-    for (int i = 0; i < threads; i++)
+    TRY(models_open(&g->options, threads, &g->models, err));
+    specrt_session_params params = models_session(&g->models, &g->options, 0);
+    for (int i = 0; i < g->models.n_sequences; i++) {
         TRY(chat_create(&g->options, g->models.tok, &g->chats[i], err));
+        TRY(models_decoder(&g->models, g->models.sequences[i], NULL, &params, &g->decoders[i],
+                           err));
+    }
     return SPECRT_STATUS_OK;
 }
 
@@ -140,7 +142,7 @@ static specrt_status run(generation *g, specrt_error *err) {
     TRY(sl_out_open(&out, path, o->common.force, err));
     double began = sl_measure_seconds();
     sl_progress_begin(&g->bar, o->common.progress, "generate", "prompts", (uint64_t)g->prompts.n);
-    sl_parallel_for((int)o->common.threads, g->prompts.n, generate_task, g);
+    sl_parallel_for(g->models.n_sequences, g->prompts.n, generate_task, g);
     sl_progress_end(&g->bar);
     double seconds = sl_measure_seconds() - began;
     specrt_status status = write_lines(g, &out, &n_written, err);
@@ -154,7 +156,10 @@ static specrt_status run(generation *g, specrt_error *err) {
 }
 
 static void close_generation(generation *g) {
-    for (int i = 0; g->chats && i < (int)g->options.common.threads; i++) chat_free(g->chats[i]);
+    for (int i = 0; i < g->models.n_sequences; i++) {
+        chat_free(g->chats[i]);
+        decoder_free(g->decoders[i]);
+    }
     for (int i = 0; g->lines && i < g->prompts.n; i++) free(g->lines[i]);
     free((void *)g->chats);
     free((void *)g->decoders);

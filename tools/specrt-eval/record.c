@@ -16,7 +16,7 @@
 
 /* What one thread decodes with. */
 typedef struct lane {
-    engine_decoder *decoder;
+    decoder *decoder;
     recorder *recorder; /* in memory */
     chat *chat;
     id_list prompt, answer;
@@ -66,8 +66,8 @@ static specrt_status record_turn(recording *r, lane *l, int i, int turn, outcome
     const specrt_request request = {.max_tokens = r->options.max_tokens, .sampling = &sampling};
     TRY(ask(l, p, turn, err));
     l->answer.n = 0;
-    engine_decoder_reset(l->decoder);
-    TRY(recorder_generate(l->recorder, engine_decoder_session(l->decoder), &request, l->prompt.ids,
+    decoder_reset(l->decoder);
+    TRY(recorder_generate(l->recorder, decoder_session(l->decoder), &request, l->prompt.ids,
                           (int32_t)l->prompt.n, p->domain, take_answer, l, err));
     out->turns[out->n_turns++] = recorder_detach(l->recorder);
     return SPECRT_STATUS_OK;
@@ -150,7 +150,8 @@ static specrt_status open_lanes(recording *r, specrt_error *err) {
     for (int i = 0; i < r->n_lanes; i++) {
         lane *l = &r->lanes[i];
         TRY(chat_create(o, r->models.tok, &l->chat, err));
-        TRY(models_decoder(&r->models, o, r->models.drafter, r->policy, &params, &l->decoder, err));
+        TRY(models_decoder(&r->models, r->models.sequences[i], r->policy, &params, &l->decoder,
+                           err));
     }
     return SPECRT_STATUS_OK;
 }
@@ -172,8 +173,10 @@ static specrt_status open_recording(recording *r, specrt_error *err) {
     TRY(eval_choose_tree(o, true, err));
     const char *policy = o->policies.n ? o->policies.items[0] : "full";
     int threads = (int)o->common.threads;
-    r->n_lanes = policy_keeps(policy) ? 1 : threads < r->prompts->n ? threads : r->prompts->n;
-    TRY(models_open(o, r->n_lanes > 1 ? 1 : threads, &r->models, err));
+    int n_lanes = policy_keeps(policy) ? 1 : threads < r->prompts->n ? threads : r->prompts->n;
+    o->keeps_states = true;
+    TRY(models_open(o, n_lanes, &r->models, err));
+    r->n_lanes = r->models.n_sequences;
     TRY(models_policy(&r->models, policy, &r->policy, err));
     TRY(models_policy(&r->models, "full", &r->full, err));
     return open_lanes(r, err);
@@ -206,8 +209,8 @@ static void print_figures(const recording *r) {
 /* What the trace says of the recording. */
 static specrt_trace_info describe(const recording *r) {
     const eval_options *o = &r->options;
-    specrt_trace_info info = {.n_vocab = engine_get_config(r->models.target)->n_vocab,
-                              .d_target = engine_get_config(r->models.target)->d_model,
+    specrt_trace_info info = {.n_vocab = r->models.info->n_logits,
+                              .d_target = r->models.info->d_target,
                               .n_top = (int32_t)r->n_top,
                               .n_draft_top = (int32_t)r->n_draft_top,
                               .n_tree_top = (int32_t)r->n_tree_top,
@@ -224,17 +227,16 @@ static specrt_trace_info describe(const recording *r) {
 
 static specrt_status open_recorders(recording *r, specrt_error *err) {
     const eval_options *o = &r->options;
-    recorder_params params = {.host = *engine_decoder_host(r->lanes[0].decoder),
+    recorder_params params = {.host = *decoder_host(r->lanes[0].decoder),
                               .whole = specrt_policy_get_info(r->full)->shortlist,
                               .info = describe(r),
-                              .feeds_state =
-                                  engine_drafter_features(r->models.drafter, (int32_t[3]){0}) == 0,
+                              .feeds_state = r->models.info->feeds_state,
                               .path = o->common.output,
                               .force = o->common.force};
     TRY(recorder_create(&params, &r->recorder, err));
     params.path = NULL;
     for (int i = 0; i < r->n_lanes; i++) {
-        params.host = *engine_decoder_host(r->lanes[i].decoder);
+        params.host = *decoder_host(r->lanes[i].decoder);
         TRY(recorder_create(&params, &r->lanes[i].recorder, err));
     }
     return SPECRT_STATUS_OK;
@@ -254,7 +256,7 @@ static void close_recording(recording *r) {
     for (int i = 0; r->lanes && i < r->n_lanes; i++) {
         lane *l = &r->lanes[i];
         recorder_free(l->recorder);
-        engine_decoder_free(l->decoder);
+        decoder_free(l->decoder);
         chat_free(l->chat);
         free(l->prompt.ids);
         free(l->answer.ids);

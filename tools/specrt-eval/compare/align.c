@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "compare.h"
+#include "engine/backend/own.h"
 
 /* ---- settings ---- */
 
@@ -114,18 +115,25 @@ specrt_status compare_align_check(comparison *c, specrt_error *err) {
 
 specrt_status compare_align_open(comparison *c, contestant *k, const alignment *a,
                                  specrt_error *err) {
-    const engine_config *target = engine_get_config(c->models.target);
-    int32_t n_context = c->options.n_context ? (int32_t)c->options.n_context : target->n_context;
+    const engine_model *target = own_target(c->models.engine);
+    const backend_info *info = c->models.info;
     size_t n = strlen(k->name);
     snprintf(k->name + n, sizeof k->name - n, " (%s)", a->name);
-    TRY(engine_drafter_open(c->options.draft, c->models.target, &k->drafter, err));
-    TRY(engine_controller_create(k->drafter, c->models.head, target->n_vocab, n_context, &a->params,
-                                 &k->controller, err));
+    if (!target)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--align: expected the engine specrt, whose drafters learn, found "
+                                "%s",
+                                info->engine);
+    TRY(engine_drafter_open(c->options.draft, target, &k->drafter, err));
+    TRY(engine_controller_create(k->drafter, c->models.head, info->n_logits, info->n_context,
+                                 &a->params, &k->controller, err));
+    TRY(own_sequence(c->models.engine, k->drafter, &k->sequence, err));
     return c->align.load ? engine_controller_load(k->controller, c->align.load, err)
                          : SPECRT_STATUS_OK;
 }
 
 void compare_align_close(contestant *k) {
+    sequence_free(k->sequence);
     engine_controller_free(k->controller);
     engine_drafter_close(k->drafter);
 }

@@ -3,6 +3,7 @@
  * decoding's. */
 #include "compare.h"
 #include "../plan/plan.h"
+#include "engine/backend/own.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,9 @@
 
 /* `full` scores the head where it lies; all else packs rows. */
 static int64_t bytes_of(const eval_models *m, const contestant *k) {
-    specrt_head_desc head;
     if (specrt_policy_get_info(k->policy)->is_full) return 0;
-    engine_drafter_head(m->drafter, &head);
     return (int64_t)specrt_policy_get_info(k->policy)->bound *
-           (int64_t)specrt_row_bytes(head.dtype, head.n_cols);
+           (int64_t)specrt_row_bytes(m->info->head.dtype, m->info->head.n_cols);
 }
 
 /* Whether contestant i drafts as the last one does. */
@@ -78,9 +77,11 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
         }
     if (text) k->bytes_extra = bytes_of(&c->models, k);
     if (a) TRY(compare_align_open(c, k, a, err));
-    const engine_drafter *drafter = a ? k->drafter : text ? c->models.drafter : NULL;
-    TRY(models_decoder(&c->models, &c->options, drafter, k->policy, &params, &k->decoder, err));
-    if (a) engine_decoder_align(k->decoder, k->controller);
+    TRY(models_decoder(&c->models, a ? k->sequence : c->models.sequences[0], k->policy, &params,
+                       &k->decoder, err));
+    if (a)
+        own_align(k->sequence, k->controller, decoder_session(k->decoder),
+                  c->options.sampled_drafts);
     return SPECRT_STATUS_OK;
 }
 
@@ -234,7 +235,7 @@ static specrt_status compare(comparison *c, specrt_error *err) {
     if (c->report) TRY(sl_out_check(c->report, o->common.force, err));
     TRY(check_memory(c, err));
     TRY(compare_align_check(c, err));
-    TRY(models_open(o, (int)o->common.threads, &c->models, err));
+    TRY(models_open(o, 1, &c->models, err));
     TRY(chat_create(o, c->models.tok, &c->chat, err));
     TRY(add_contestants(c, err));
     TRY(run_all(c, err));
@@ -252,7 +253,7 @@ static specrt_status compare(comparison *c, specrt_error *err) {
 static void close_comparison(comparison *c) {
     for (int i = 0; i < c->n_contestants; i++) {
         contestant *k = &c->contestants[i];
-        engine_decoder_free(k->decoder);
+        decoder_free(k->decoder);
         specrt_auto_close(k->auto_draft);
         compare_align_close(k);
         specrt_policy_close(k->policy);

@@ -4,6 +4,7 @@
 
 #include "../shared/retained.h"
 #include "../shared/eval.h"
+#include "engine/train/controller.h"
 #include "specrt_adapt.h"
 
 enum { COMPARE_POSITIONS = 16 }; /* draft positions shown */
@@ -30,7 +31,7 @@ typedef struct turn_sample {
     int64_t n_prompt, n_tokens;
     int64_t n_loop; /* tokens inside repetitions */
     double seconds; /* after the prompt */
-    engine_decode_times times;
+    decoder_times times;
     specrt_session_stats stats;
     list_sums lists;
     double event_update;           /* of times.update, in cycles with an event */
@@ -59,8 +60,9 @@ typedef struct alignment {
 typedef struct contestant {
     char name[160]; /* the policy as it was given, or "plain" */
     specrt_policy *policy;
-    engine_decoder *decoder;
-    engine_drafter *drafter;    /* of its own, which learns; NULL: the models' */
+    decoder *decoder;
+    engine_drafter *drafter;    /* of its own, which learns; NULL: the models', on their sequence */
+    sequence *sequence;         /* with that drafter */
     const alignment *alignment; /* how; NULL: it stays */
     engine_controller *controller;
     specrt_auto *auto_draft;              /* of auto; NULL: drafts are whole */
@@ -189,7 +191,7 @@ enum {
 int watch_greatest(const float *logits, int32_t n, int k, int32_t *ids);
 
 /* compare_align_check() : of the settings, before models are loaded.
- * compare_align_open() : a contestant's own drafter and its controller; its name says so. */
+ * compare_align_open() : a contestant's own drafter, its controller and sequence; its name says so. */
 specrt_status compare_align_check(comparison *c, specrt_error *err);
 specrt_status compare_align_open(comparison *c, contestant *k, const alignment *a,
                                  specrt_error *err);

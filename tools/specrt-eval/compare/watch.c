@@ -60,8 +60,8 @@ static void add_position(list_sums *sums, const specrt_session *s, const float *
 static void add_event(cycle_watch *w) {
     const contestant *k = w->k;
     specrt_session_stats stats;
-    specrt_session_get_stats(engine_decoder_session(k->decoder), &stats);
-    double update = engine_decoder_times(k->decoder)->update;
+    specrt_session_get_stats(decoder_session(k->decoder), &stats);
+    double update = decoder_get_times(k->decoder)->update;
     if (w->n_events >= 0 && stats.n_events > w->n_events) w->event_update += update - w->update;
     w->n_events = stats.n_events;
     w->update = update;
@@ -112,13 +112,13 @@ static void see_cycle(void *user, const specrt_draft *draft, const specrt_verdic
                       const float *logits) {
     cycle_watch *w = (cycle_watch *)user;
     const eval_models *m = &w->c->models;
-    int32_t n_logits = engine_get_config(m->target)->n_vocab;
+    int32_t n_logits = m->info->n_logits;
     (void)draft;
     add_event(w);
     if (w->c->stream) watch_add_cycle(w, verdict->n);
     w->n_since += verdict->n;
     for (int32_t i = 0; w->c->lists && i < verdict->n; i++)
-        add_position(&w->lists, engine_decoder_session(w->k->decoder),
+        add_position(&w->lists, decoder_session(w->k->decoder),
                      logits + (size_t)verdict->nodes[i] * (size_t)n_logits,
                      sl_tokenizer_n_vocab(m->tok), i);
 }
@@ -132,7 +132,7 @@ void watch_begin(comparison *c, contestant *k) {
     w->event_update = w->update = 0;
     w->n_events = -1; /* of this turn none is known yet */
     w->n_since = 0;
-    engine_decoder_watch(k->decoder, see_cycle, w);
+    decoder_watch(k->decoder, see_cycle, w);
 }
 
 void watch_end(contestant *k, turn_sample *out) {

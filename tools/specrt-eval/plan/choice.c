@@ -90,7 +90,7 @@ typedef struct phases { /* a run's phases by cycle, and its shape's by the curve
     double spread; /* half of the 95% interval of its cycle, as a share */
 } phases;
 
-static double plan_cycle_seconds(const engine_decode_times *t) {
+static double plan_cycle_seconds(const decoder_times *t) {
     return t->draft + t->head + t->target + t->verify + t->update;
 }
 
@@ -118,7 +118,7 @@ double plan_cycle_midmean(const plan_turn *turns, int n) {
     return phase_of(turns, n, 0, NULL);
 }
 
-#define PHASE(name) phase_of(run->turns, n_turns, offsetof(engine_decode_times, name), NULL)
+#define PHASE(name) phase_of(run->turns, n_turns, offsetof(decoder_times, name), NULL)
 static phases phases_of(const plan_run *run, int n_turns) {
     phases l = {PHASE(draft), PHASE(head), PHASE(target), PHASE(verify) + PHASE(update), 0, 0};
     double cycles = 0;

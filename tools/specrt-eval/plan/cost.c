@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/measure.h"
 #include "base/memory.h"
+#include "engine/backend/own.h"
 #include "plan.h"
 
 enum { N_PROMPT = 64 };
@@ -250,7 +251,7 @@ static specrt_status cpu_draft(void *user, int32_t n) {
     int32_t parents[ENGINE_MAX_BATCH];
     for (int32_t i = 0; i < n; i++) parents[i] = -1;
     specrt_status status =
-        engine_draft(c->models->drafter, c->draft_cache, c->tokens, c->hidden,
+        engine_draft(own_drafter(c->models->engine), c->draft_cache, c->tokens, c->hidden,
                      (int32_t)c->head.n_cols, n, parents, c->hidden, c->head_input);
     engine_cache_truncate(c->draft_cache, engine_cache_length(c->draft_cache));
     return status;
@@ -264,8 +265,8 @@ static specrt_status cpu_target(void *user, int32_t n) {
 }
 
 static specrt_status cpu_allocate(cpu *c, specrt_error *err) {
-    size_t n_vocab = (size_t)engine_get_config(c->models->target)->n_vocab;
-    size_t d = (size_t)engine_get_config(c->models->target)->d_model;
+    size_t n_vocab = (size_t)engine_get_config(own_target(c->models->engine))->n_vocab;
+    size_t d = (size_t)engine_get_config(own_target(c->models->engine))->d_model;
     size_t n_rows = (size_t)c->head.n_rows, most = n_vocab, width = (size_t)c->head.n_cols;
     size_t n_best = (size_t)ENGINE_MAX_BATCH * SPECRT_TREE_MAX_TOPK;
     if (n_rows > most) most = n_rows;
@@ -292,12 +293,13 @@ static void keep_all(engine_cache *cache) {
 /* Features of the prompt are zero: what they are costs nothing. */
 static specrt_status cpu_begin(cpu *c, specrt_error *err) {
     TRY(cpu_allocate(c, err));
-    TRY(engine_cache_create(c->models->target, 2 * N_PROMPT + ENGINE_MAX_BATCH, &c->cache, err));
-    TRY(engine_drafter_cache(c->models->drafter, 2 * N_PROMPT + ENGINE_MAX_BATCH, &c->draft_cache,
-                             err));
+    TRY(engine_cache_create(own_target(c->models->engine), 2 * N_PROMPT + ENGINE_MAX_BATCH,
+                            &c->cache, err));
+    TRY(engine_drafter_cache(own_drafter(c->models->engine), 2 * N_PROMPT + ENGINE_MAX_BATCH,
+                             &c->draft_cache, err));
     TRY(engine_forward(c->cache, c->tokens, N_PROMPT, NULL, NULL, NULL));
     keep_all(c->cache);
-    TRY(engine_draft(c->models->drafter, c->draft_cache, c->tokens, c->hidden,
+    TRY(engine_draft(own_drafter(c->models->engine), c->draft_cache, c->tokens, c->hidden,
                      (int32_t)c->head.n_cols, N_PROMPT, NULL, c->hidden, c->head_input));
     keep_all(c->draft_cache);
     return SPECRT_STATUS_OK;
@@ -307,7 +309,7 @@ specrt_status plan_cpu_create(const eval_models *m, plan_machine *out, specrt_er
     cpu *c = (cpu *)calloc(1, sizeof *c);
     if (!c) return sl_error_no_memory_for(err, "measuring");
     c->models = m;
-    engine_drafter_head(m->drafter, &c->head);
+    c->head = m->info->head;
     *out = (plan_machine){.user = c,
                           .n_rows = (int32_t)c->head.n_rows,
                           .max_rows = ENGINE_MAX_BATCH,

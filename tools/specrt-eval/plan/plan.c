@@ -45,15 +45,14 @@ static specrt_status add_defaults(plan *p, specrt_error *err) {
     static const char *const others[] = {"static", "static:2048+retrieve", "centroid",
                                          "static:512+window+successor:256", "sketch:128"};
     const char *preset;
-    specrt_head_desc head;
+    const int64_t n_rows = p->models.info->head.n_rows;
     char text[64];
-    engine_drafter_head(p->models.drafter, &head);
-    for (int32_t size = 1024; size <= head.n_rows / 2; size *= 2) {
+    for (int32_t size = 1024; size <= n_rows / 2; size *= 2) {
         snprintf(text, sizeof text, "static:%d", (int)size);
         TRY(add_if_there(p, text, err));
     }
     /* With a window of what the prompt and the text bring. */
-    for (int size = 2048; size <= head.n_rows / 2; size *= 4) {
+    for (int size = 2048; size <= n_rows / 2; size *= 4) {
         snprintf(text, sizeof text, "static:%d+window:1024@min=0", size);
         TRY(add_if_there(p, text, err));
     }
@@ -78,8 +77,7 @@ static specrt_status add_policies(plan *p, specrt_error *err) {
 /* ---- prompts: first turns that fit ---- */
 
 static int64_t context_of(const plan *p) {
-    return p->options.n_context ? p->options.n_context
-                                : engine_get_config(p->models.target)->n_context;
+    return p->models.info->n_context;
 }
 
 static int64_t beside_prompt(const plan *p) {
@@ -218,7 +216,7 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
             "are another engine's");
     TRY(plan_check_shapes(p, err));
     if (p->costs_out) TRY(sl_out_check(p->costs_out, o->common.force, err));
-    TRY(models_open(o, (int)o->common.threads, &p->models, err));
+    TRY(models_open(o, 1, &p->models, err));
     if (p->asked.n) TRY(check_context(p, err));
     TRY(chat_create(o, p->models.tok, &p->chat, err));
     TRY(add_policies(p, err));

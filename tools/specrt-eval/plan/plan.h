@@ -71,7 +71,7 @@ typedef struct plan_turn {
     double n_cycles, n_rows;       /* cycles, and the sum of their shortlist rows */
     plan_tally tally[PLAN_SHAPES]; /* of each shape */
     double seconds;
-    engine_decode_times times;
+    decoder_times times;
 } plan_turn;
 
 typedef struct plan_run {
@@ -79,7 +79,7 @@ typedef struct plan_run {
     int width;
     int n_shapes;
     plan_shape shapes[PLAN_SHAPES];
-    engine_decoder *decoder;
+    decoder *decoder;
     plan_turn *turns; /* [n_prompts] */
     plan_turn *turn;  /* at hand */
 } plan_run;

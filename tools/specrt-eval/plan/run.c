@@ -40,7 +40,7 @@ static specrt_status open_run(plan *p, plan_run *run, specrt_error *err) {
     specrt_session_params params = models_session(&p->models, &o, 0);
     run->turns = (plan_turn *)calloc((size_t)p->n_prompts, sizeof *run->turns);
     if (!run->turns) return sl_error_no_memory_for(err, "a plan");
-    return models_decoder(&p->models, &o, p->models.drafter, p->policies[run->policy].policy,
+    return models_decoder(&p->models, p->models.sequences[0], p->policies[run->policy].policy,
                           &params, &run->decoder, err);
 }
 
@@ -72,7 +72,7 @@ plan_run *plan_add_run(plan *p, int policy, int width, specrt_error *err) {
 
 void plan_free_runs(plan *p) {
     for (int i = 0; i < p->n_runs; i++) {
-        engine_decoder_free(p->runs[i].decoder);
+        decoder_free(p->runs[i].decoder);
         free(p->runs[i].turns);
     }
     free(p->runs);
@@ -83,7 +83,7 @@ void plan_free_runs(plan *p) {
 /* ---- decoding ---- */
 
 /* Draws are those of the prompt's number, whatever the order of the runs. */
-static specrt_status answer(const plan *p, engine_decoder *d, int i, run_result *result,
+static specrt_status answer(const plan *p, decoder *d, int i, run_result *result,
                             specrt_error *err) {
     const specrt_sampling sampling = eval_sampling(&p->options, i, 0);
     const specrt_request request = {.max_tokens = p->options.max_tokens, .sampling = &sampling};
@@ -94,7 +94,7 @@ static specrt_status run_turn(plan *p, plan_run *run, int i, run_result *result,
                               specrt_error *err) {
     plan_turn *t = run->turn = &run->turns[i];
     *t = (plan_turn){0};
-    engine_decoder_watch(run->decoder, see_cycle, run);
+    decoder_watch(run->decoder, see_cycle, run);
     TRY(answer(p, run->decoder, i, result, err));
     t->n_cycles = (double)result->stats.n_cycles;
     t->n_rows = (double)result->stats.n_rows;
@@ -103,7 +103,7 @@ static specrt_status run_turn(plan *p, plan_run *run, int i, run_result *result,
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status run_plain(plan *p, engine_decoder *plain, int i, run_result *result,
+static specrt_status run_plain(plan *p, decoder *plain, int i, run_result *result,
                                specrt_error *err) {
     plan_turn *t = &p->plain[i];
     TRY(answer(p, plain, i, result, err));
@@ -118,12 +118,12 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
                           specrt_error *err) {
     specrt_session_params params = models_session(&p->models, &p->options, 0);
     int n = p->n_runs - first + plain_too;
-    engine_decoder *plain = NULL;
+    decoder *plain = NULL;
     run_result result = {.seconds = 0};
     progress bar;
     specrt_status status = SPECRT_STATUS_OK;
     if (plain_too)
-        status = models_decoder(&p->models, &p->options, NULL, NULL, &params, &plain, err);
+        status = models_decoder(&p->models, p->models.sequences[0], NULL, &params, &plain, err);
     sl_progress_begin(&bar, p->options.common.progress, phase, "prompts", (uint64_t)p->n_prompts);
     for (int i = 0; status == SPECRT_STATUS_OK && i < p->n_prompts; i++) {
         for (int k = 0; status == SPECRT_STATUS_OK && k < n; k++) {
@@ -134,7 +134,7 @@ specrt_status plan_decode(plan *p, int first, bool plain_too, const char *phase,
         sl_progress_update(&bar, (uint64_t)i + 1);
     }
     sl_progress_end(&bar);
-    engine_decoder_free(plain);
+    decoder_free(plain);
     free(result.tokens.ids);
     return status;
 }

@@ -33,7 +33,7 @@ static specrt_status replay_policy(const plan *p, const trial *t, int policy, re
                                    specrt_error *err) {
     const char *text = p->policies[policy].name;
     /* The file whose head the drafter's states are multiplied with. */
-    bool own_head = engine_drafter_is_model(p->models.drafter);
+    bool own_head = p->models.info->is_model;
     const replay_params params = {.traces = p->traces.items,
                                   .n_traces = p->traces.n,
                                   .policies = &text,

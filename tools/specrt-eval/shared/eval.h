@@ -5,18 +5,36 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/cli.h"
-#include "engine/infer/auto.h"
-#include "engine/infer/decode.h"
 #include "base/json.h"
+#include "engine/backend/decoder.h"
+#include "engine/infer/auto.h"
+#include "engine/infer/engine.h"
 #include "corpus/prompts.h"
 #include "tokenizer/tokenizer.h"
 
+/* eval_main() : the whole program over eval_engines. Where the arguments name the engine `llama` and the
+ * table lacks it, specrt-llama in the program's folder takes over. */
+int eval_main(int argc, char **argv);
+
 cli_verb_main decode_main, generate_main, compare_main, plan_main, record_main, replay_main;
+
+/* ---- engines --------------------------------------------------------------------------------- */
+
+typedef specrt_status backend_opener(const backend_desc *desc, backend **out, specrt_error *err);
+typedef struct eval_engine {
+    const char *name; /* for --engine */
+    backend_opener *open;
+} eval_engine;
+
+/* The program's, the first by default; NULL as a name ends them. Those of engines.c, unless a program's own
+ * object defines them. */
+extern const eval_engine eval_engines[];
 
 /* ---- options --------------------------------------------------------------------------------- */
 
 typedef struct eval_options {
     cli_common common;
+    const char *engine; /* NULL: the first of eval_engines */
     const char *target, *draft, *bundle, *template_name;
     const char *prompt; /* --prompt */
     cli_list prompts;   /* files */
@@ -26,7 +44,9 @@ typedef struct eval_options {
     int64_t max_tokens, n_context;
     int64_t num_steps, topk, num_draft_tokens; /* 0: not given, until eval_choose_tree() */
     bool tree;                                 /* --tree */
-    specrt_tree_params auto_tree;              /* of eval_choose_tree(): the largest of auto */
+    specrt_tree_params
+        auto_tree;     /* of eval_choose_tree(): the largest of auto; zeros: not called */
+    bool keeps_states; /* cycles are recorded, with the target's states */
     bool sampled_drafts;
     double draft_temperature;
     double temperature, top_p, min_p;
@@ -37,6 +57,7 @@ typedef struct eval_options {
 /* clang-format off */
 #define EVAL_TARGET(o) \
     sl_cli_heading("Model"), \
+    sl_cli_string("engine", "NAME", &(o).engine, "specrt, or llama where specrt-llama is built (specrt)"), \
     sl_cli_string("target", "FILE", &(o).target, "GGUF of the target"), \
     sl_cli_int("context", "N", &(o).n_context, ENGINE_LEAST_CONTEXT, ENGINE_MOST_CONTEXT, \
      "positions of a sequence (default: the model's)")
@@ -82,19 +103,21 @@ typedef struct eval_options {
 
 /* Target, drafter and what they share; zero-initialise. */
 typedef struct eval_models {
-    engine_model *target;
-    engine_drafter *drafter; /* NULL: plain decoding only */
+    backend *engine;
+    const backend_info *info; /* the engine's */
+    sequence **sequences;     /* [n_sequences] that may run at the same time */
+    int n_sequences;
     tokenizer *tok;
     specrt_bundle *bundle; /* NULL: none */
-    specrt_head *head;     /* the drafter's */
+    specrt_head *head;     /* the drafter's; NULL: plain decoding only */
     specrt_head *target_head;
     specrt_worker *worker; /* of policies that work beside the cycles */
-    specrt_env env;
 } eval_models;
 
 /* models_open() : all that the options name, checked against each other.
- *   threads : of the engine and of head products */
-specrt_status models_open(const eval_options *o, int threads, eval_models *out, specrt_error *err);
+ *   n_sequences : wanted, 1 or more; an engine may have fewer */
+specrt_status models_open(const eval_options *o, int n_sequences, eval_models *out,
+                          specrt_error *err);
 void models_close(eval_models *m);
 
 /* each_policy() : takes the texts of --policy one by one; an argument may be a list, "a,b".
@@ -128,13 +151,11 @@ specrt_sampling eval_sampling(const eval_options *o, int number, int turn);
  * one after the other. A tree that is refused stays as asked for, so that its session says why. */
 specrt_session_params models_session(const eval_models *m, const eval_options *o, int number);
 
-/* models_decoder() : a decoder over the target, with the tokenizer's vocabulary and the options' context.
- *   drafter, policy : NULL: plain decoding
- * @return as engine_decoder_create() */
-specrt_status models_decoder(const eval_models *m, const eval_options *o,
-                             const engine_drafter *drafter, const specrt_policy *policy,
-                             const specrt_session_params *params, engine_decoder **out,
-                             specrt_error *err);
+/* models_decoder() : a decoder over a sequence, with the tokenizer's vocabulary.
+ *   policy : NULL: plain decoding
+ * @return as decoder_create() */
+specrt_status models_decoder(const eval_models *m, sequence *over, const specrt_policy *policy,
+                             const specrt_session_params *params, decoder **out, specrt_error *err);
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
@@ -173,16 +194,16 @@ specrt_status chat_prompt(chat *c, const prompt *p, id_list *ids);
 typedef struct run_result {
     id_list tokens; /* what was written; a terminator, if any, is the last */
     double seconds; /* after the prompt */
-    engine_decode_times times;
+    decoder_times times;
     specrt_session_stats stats; /* of this turn alone; zero when plain */
 } run_result;
 
 /* run_prompt() : decodes one turn, until a terminator, max_tokens or the context's end.
- *   request : as for engine_decoder_begin(). max_tokens cuts the answer, but statistics count the last cycle
+ *   request : as for decoder_begin(). max_tokens cuts the answer, but statistics count the last cycle
  *       whole, so that the accept length does not depend on the limit
  *   each : called with new tokens as they come; may be NULL
  * @return BAD_INPUT for a prompt that is empty, too long or has other tokens. */
-specrt_status run_prompt(const eval_models *m, engine_decoder *d, const specrt_request *request,
+specrt_status run_prompt(const eval_models *m, decoder *d, const specrt_request *request,
                          const id_list *input,
                          void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
                          run_result *out, specrt_error *err);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/error.h"
 #include "base/io.h"
+#include "base/memory.h"
 #include "formats/bundle_open.h"
 
 void models_close(eval_models *m) {
@@ -13,15 +14,16 @@ void models_close(eval_models *m) {
     specrt_head_close(m->target_head);
     specrt_worker_close(m->worker);
     specrt_bundle_close(m->bundle);
-    engine_drafter_close(m->drafter);
-    engine_close(m->target);
+    for (int i = 0; i < m->n_sequences; i++) sequence_free(m->sequences[i]);
+    free((void *)m->sequences);
+    backend_close(m->engine);
     sl_tokenizer_close(m->tok);
     *m = (eval_models){0};
 }
 
 static specrt_status check_vocabulary(const eval_options *o, const eval_models *m,
                                       specrt_error *err) {
-    int32_t rows = engine_get_config(m->target)->n_vocab, ids = sl_tokenizer_n_vocab(m->tok);
+    int32_t rows = m->info->n_logits, ids = sl_tokenizer_n_vocab(m->tok);
     if (ids <= rows) return SPECRT_STATUS_OK;
     return specrt_error_set(
         err, SPECRT_STATUS_BAD_INPUT,
@@ -56,24 +58,16 @@ static specrt_status check_same_tokenizer(const eval_options *o, const eval_mode
     return status;
 }
 
-/* Policies that search it check it against the bundle. */
-static specrt_status open_target_head(eval_models *m, specrt_error *err) {
-    specrt_head_desc head;
-    engine_head(m->target, &head);
-    return specrt_head_bind(NULL, &head, &m->env, &m->target_head, err);
-}
-
 /* The bundle's head is the target's: that of an independent drafter is another, and the ranks, which
- * depend on the tokenizer alone, serve it as well. */
-static specrt_status open_drafter(const eval_options *o, eval_models *m, specrt_error *err) {
-    specrt_head_desc head;
-    TRY(engine_drafter_open(o->draft, m->target, &m->drafter, err));
-    engine_drafter_head(m->drafter, &head);
-    bool independent = engine_drafter_is_model(m->drafter);
-    if (engine_drafter_is_gguf(m->drafter)) TRY(check_same_tokenizer(o, m, independent, err));
+ * depend on the tokenizer alone, serve it as well. Policies that search the target's head check that
+ * against the bundle. */
+static specrt_status open_heads(const eval_options *o, eval_models *m, specrt_error *err) {
+    const backend_info *k = m->info;
+    if (k->has_vocab) TRY(check_same_tokenizer(o, m, k->is_model, err));
     TRY(specrt_worker_create(NULL, &m->worker, err));
-    TRY(open_target_head(m, err));
-    return specrt_head_bind(independent ? NULL : m->bundle, &head, &m->env, &m->head, err);
+    if (k->target_head.rows)
+        TRY(specrt_head_bind(NULL, &k->target_head, &k->env, &m->target_head, err));
+    return specrt_head_bind(k->is_model ? NULL : m->bundle, &k->head, &k->env, &m->head, err);
 }
 
 specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user,
@@ -108,43 +102,75 @@ static specrt_status check_policies(const eval_options *o, specrt_error *err) {
 }
 
 static specrt_status check_context(const eval_options *o, const eval_models *m, specrt_error *err) {
-    int64_t most = engine_get_config(m->target)->n_context;
-    if (o->n_context <= most) return SPECRT_STATUS_OK;
+    if (o->n_context <= m->info->n_context) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "--context: expected at most the %" PRId64 " positions of %s, found "
+                            "--context: expected at most the %d positions of %s, found "
                             "%" PRId64,
-                            most, o->target, o->n_context);
+                            (int)m->info->n_context, o->target, o->n_context);
 }
 
-static specrt_status open_all(const eval_options *o, int threads, eval_models *m,
+static specrt_status refuse_engine(const char *name, specrt_error *err) {
+    return strcmp(name, "llama") == 0
+               ? specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                  "--engine llama: expected specrt-llama in the folder of "
+                                  "specrt-eval, found none; `make llama` in a checkout builds it")
+               : specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                  "--engine: expected specrt or llama, found '%s'", name);
+}
+
+static specrt_status open_engine(const eval_options *o, int n_sequences, eval_models *m,
+                                 specrt_error *err) {
+    const backend_desc desc = {.target = o->target,
+                               .draft = o->draft,
+                               .threads = (int)o->common.threads,
+                               .n_sequences = n_sequences,
+                               .n_context = o->n_context,
+                               .tree = o->auto_tree,
+                               .keeps_states = o->keeps_states,
+                               .verbose = o->common.verbose};
+    const eval_engine *e = eval_engines;
+    while (o->engine && e->name && strcmp(e->name, o->engine) != 0) e++;
+    if (!e->name) return refuse_engine(o->engine, err);
+    TRY(e->open(&desc, &m->engine, err));
+    m->info = &m->engine->info;
+    return check_context(o, m, err);
+}
+
+static specrt_status create_sequences(eval_models *m, int n, specrt_error *err) {
+    if (n > m->info->n_threads) n = m->info->n_threads;
+    TRY(sl_new(&m->sequences, (size_t)n, sizeof *m->sequences, "sequences", err));
+    for (; m->n_sequences < n; m->n_sequences++)
+        TRY(sequence_create(m->engine, &m->sequences[m->n_sequences], err));
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status open_all(const eval_options *o, int n_sequences, eval_models *m,
                               specrt_error *err) {
     if (!o->target)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "expected --target FILE, a GGUF");
     TRY(check_policies(o, err));
-    TRY(engine_open(o->target, threads, &m->target, err));
-    TRY(check_context(o, m, err));
-    engine_lend(m->target, &m->env);
+    TRY(open_engine(o, n_sequences, m, err));
     TRY(sl_tokenizer_open(o->target, &m->tok, err));
     TRY(check_vocabulary(o, m, err));
     TRY(open_bundle(o, m, err));
-    return o->draft && strcmp(o->draft, "none") != 0 ? open_drafter(o, m, err) : SPECRT_STATUS_OK;
+    if (m->info->head.rows) TRY(open_heads(o, m, err));
+    return create_sequences(m, n_sequences, err);
 }
 
-specrt_status models_open(const eval_options *o, int threads, eval_models *out, specrt_error *err) {
+specrt_status models_open(const eval_options *o, int n_sequences, eval_models *out,
+                          specrt_error *err) {
     *out = (eval_models){0};
-    specrt_status status = open_all(o, threads, out, err);
+    specrt_status status = open_all(o, n_sequences, out, err);
     if (status != SPECRT_STATUS_OK) models_close(out);
     return status;
 }
 
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err) {
-    specrt_head_desc embedding;
     specrt_policy_desc desc = {.text = text,
                                .n_vocab = sl_tokenizer_n_vocab(m->tok),
-                               .embedding = &embedding,
+                               .embedding = m->info->embedding.rows ? &m->info->embedding : NULL,
                                .target = m->target_head};
-    engine_embedding(m->target, &embedding);
     desc.terminators = sl_tokenizer_terminators(m->tok, &desc.n_terminators);
     return specrt_policy_create(m->bundle, m->head, &desc, out, err);
 }
@@ -173,7 +199,7 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
                  .topk = (int32_t)o->topk,
                  .num_draft_tokens = (int32_t)o->num_draft_tokens},
         .sampling = eval_sampling(o, number, 0),
-        .n_logits = engine_get_config(m->target)->n_vocab,
+        .n_logits = m->info->n_logits,
         .draft = o->sampled_drafts ? SPECRT_DRAFT_SAMPLED : SPECRT_DRAFT_TOP_K,
         .draft_temperature = (float)o->draft_temperature,
         .submit = specrt_worker_submit,
@@ -183,10 +209,13 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
     return p;
 }
 
-specrt_status models_decoder(const eval_models *m, const eval_options *o,
-                             const engine_drafter *drafter, const specrt_policy *policy,
-                             const specrt_session_params *params, engine_decoder **out,
+specrt_status models_decoder(const eval_models *m, sequence *over, const specrt_policy *policy,
+                             const specrt_session_params *params, decoder **out,
                              specrt_error *err) {
-    return engine_decoder_create(m->target, drafter, policy, params, sl_tokenizer_n_vocab(m->tok),
-                                 (int32_t)o->n_context, out, err);
+    const decoder_desc desc = {.kind = policy ? DECODER_SESSION : DECODER_PLAIN,
+                               .sequence = over,
+                               .policy = policy,
+                               .params = *params,
+                               .n_vocab = sl_tokenizer_n_vocab(m->tok)};
+    return decoder_create(&desc, out, err);
 }

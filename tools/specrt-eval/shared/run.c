@@ -36,26 +36,26 @@ static void subtract_stats(specrt_session_stats *s, const specrt_session_stats *
 }
 
 /* A prompt that cannot be answered is the file's fault, not the command line's. */
-static specrt_status begin_prompt(engine_decoder *d, const specrt_request *request,
-                                  const id_list *input, specrt_error *err) {
+static specrt_status begin_prompt(decoder *d, const specrt_request *request, const id_list *input,
+                                  specrt_error *err) {
     specrt_request whole = *request;
     whole.max_tokens = 0;
     if (input->n > INT32_MAX)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "prompt: expected fewer tokens, found %zu", input->n);
-    specrt_status status = engine_decoder_begin(d, &whole, input->ids, (int32_t)input->n, err);
+    specrt_status status = decoder_begin(d, &whole, input->ids, (int32_t)input->n, err);
     if (status != SPECRT_STATUS_BAD_ARG) return status;
     if (err) err->status = SPECRT_STATUS_BAD_INPUT;
     return SPECRT_STATUS_BAD_INPUT;
 }
 
-static specrt_status take_answer(const eval_models *m, engine_decoder *d, int64_t max_tokens,
+static specrt_status take_answer(const eval_models *m, decoder *d, int64_t max_tokens,
                                  void (*each)(void *user, const int32_t *tokens, int32_t n),
                                  void *user, id_list *out, specrt_error *err) {
     for (bool ended = false; !ended;) {
         const specrt_verdict *v;
         int64_t left = max_tokens - (int64_t)out->n;
-        TRY(engine_decoder_next(d, &v, err));
+        TRY(decoder_next(d, &v, err));
         int32_t n = v->n < left ? v->n : (int32_t)left;
         if (ids_append(out, v->tokens, n) != SPECRT_STATUS_OK)
             return sl_error_no_memory_for(err, "an answer");
@@ -65,11 +65,11 @@ static specrt_status take_answer(const eval_models *m, engine_decoder *d, int64_
     return SPECRT_STATUS_OK;
 }
 
-specrt_status run_prompt(const eval_models *m, engine_decoder *d, const specrt_request *request,
+specrt_status run_prompt(const eval_models *m, decoder *d, const specrt_request *request,
                          const id_list *input,
                          void (*each)(void *user, const int32_t *tokens, int32_t n), void *user,
                          run_result *out, specrt_error *err) {
-    const specrt_session *session = engine_decoder_session(d);
+    const specrt_session *session = decoder_session(d);
     specrt_session_stats before = {0};
     out->tokens.n = 0;
     out->stats = before;
@@ -77,7 +77,7 @@ specrt_status run_prompt(const eval_models *m, engine_decoder *d, const specrt_r
     if (session) specrt_session_get_stats(session, &before);
     double began = sl_measure_seconds();
     TRY(take_answer(m, d, request->max_tokens, each, user, &out->tokens, err));
-    out->times = *engine_decoder_times(d);
+    out->times = *decoder_get_times(d);
     out->seconds = sl_measure_seconds() - began - out->times.watch;
     if (session) specrt_session_get_stats(session, &out->stats);
     subtract_stats(&out->stats, &before);
