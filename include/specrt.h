@@ -1702,8 +1702,8 @@ SPECRT_API void specrt_align_get_stats(const specrt_align *align, specrt_align_s
  * SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
- *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, _machine, _head, _width,
- *                           _next, _nodes
+ *     measure passes        meter_open, meter_close; curve_add, curve_at, curve_make_monotone; costs_measure,
+ *                           _busy, _machine, _head, _width, _next, _nodes
  *     keep costs            costs_find, costs_path, costs_read, costs_write; as text: costs_text, costs_parse
  *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
  *                           _begin
@@ -1722,7 +1722,7 @@ extern "C" {
 #endif
 
 /* ---- costs: what passes of both models and products of the head take ----
- * Models are callbacks, so that any engine can be measured, and tests can set the time. */
+ * The models are a specrt_host, so every engine is measured alike, and tests can set the time. */
 
 enum {
     SPECRT_CURVE_MAX_SIZES = 64,
@@ -1732,8 +1732,8 @@ enum {
     SPECRT_COSTS_KEY = 512,
     SPECRT_COSTS_POLICY = 1024,
     SPECRT_COSTS_PATH = 1024,
-    SPECRT_COSTS_LINE = 1536,  /* bytes of a line about costs */
-    SPECRT_COSTS_BYTES = 32768 /* of a file, its NUL included, at most */
+    SPECRT_COSTS_LINE = 2560,  /* bytes of a line about costs */
+    SPECRT_COSTS_BYTES = 65536 /* of a file, its NUL included, at most */
 };
 
 /* Seconds by size. Zero-initialise it. */
@@ -1741,13 +1741,16 @@ typedef struct specrt_curve {
     int32_t n;                              /* sizes */
     int32_t sizes[SPECRT_CURVE_MAX_SIZES];  /* [n], ascending */
     double seconds[SPECRT_CURVE_MAX_SIZES]; /* [n], of each size */
+    double low[SPECRT_CURVE_MAX_SIZES];     /* [n], lower end of the 95% interval of seconds */
+    double high[SPECRT_CURVE_MAX_SIZES];    /* [n], upper end; both are seconds where not known */
 } specrt_curve;
 
 /* specrt_curve_add() : Adds a measured size, in any order; each once. A full curve stays as it is.
- *   curve : changed
+ *   curve : changed; low and high become seconds
  *   size : above 0
- *   seconds : above 0 */
-SPECRT_API void specrt_curve_add(specrt_curve *curve, int32_t size, double seconds);
+ *   seconds : above 0
+ * @return its place in the curve; -1: the curve is full. */
+SPECRT_API int32_t specrt_curve_add(specrt_curve *curve, int32_t size, double seconds);
 
 /* specrt_curve_make_monotone() : The nearest curve that never falls, by least squares (pool adjacent
  * violators: Ayer et al. 1955). More work takes no less time; where it seems to, the clock was disturbed.
@@ -1773,6 +1776,11 @@ typedef struct specrt_costs {
     char key[SPECRT_COSTS_KEY]; /* of models, threads, context and build: what costs depend on */
     specrt_curve target;        /* a pass of the target, by tokens, with logits of all tokens */
     specrt_curve draft;         /* a pass of the drafter, by tokens, without its LM head */
+    specrt_curve prompt;        /* the target reads a prompt, by tokens, with logits of the last */
+    specrt_curve prompt_all;    /* the same with logits of all tokens */
+    /* The drafter's first pass after a prompt, by the prompt's tokens: it reads those that it has not read
+     * beside the target */
+    specrt_curve draft_prompt;
     /* A product of the head, by its rows, for the one hidden row after the target's pass; empty: not timed */
     specrt_curve head_first;
     /* The same for specrt_costs_width(i) hidden rows of a cycle's next levels */
@@ -1783,11 +1791,15 @@ typedef struct specrt_costs {
     int32_t policy_rows; /* that the policy below scored in the mean, rounded up; 0: not known */
     char policy[SPECRT_COSTS_POLICY]; /* the fastest by these costs; "": none was compared */
     double seconds;                   /* that measuring took; 0: unknown, as of a file */
-    double error;    /* at sizes between the measured ones, as a share: the median; 0: unknown */
-    double worst;    /* the same: the greatest */
+    double error; /* at sizes between the measured ones, as a share: the median; 0: unknown */
+    double worst; /* the same: the greatest */
+    /* Width of the 95% interval of a cycle with three drafts in plain passes, as a share; 0: unknown */
+    double spread;
+    double busy;     /* processors in use when measuring began, by the load average; 0: unknown */
     int32_t changed; /* 1: since it was read from a file or written to one */
-    int32_t
-        disturbed; /* 1: the machine was too busy to tell: not to be kept, and proof of nothing */
+    /* 1: spread is above 0.25, or times contradict each other: the machine was too busy to tell. Not to be
+     * kept, and proof of nothing */
+    int32_t disturbed;
 } specrt_costs;
 
 /* specrt_costs_width() : Hidden rows of the product that head_next[i] is about: 1, 4 or 10.
@@ -1809,23 +1821,76 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
  *   out : char [SPECRT_COSTS_TEXT], written */
 SPECRT_API void specrt_costs_machine(char *out);
 
-/* The models, for measuring. Each callback runs one pass of n tokens, removes them from the cache again, and
- * writes what the pass took. It returns 0, or another value where the model failed. */
+/* What is timed. */
+typedef enum specrt_pass {
+    /* The target's pass over a chain of n tokens, what a session takes from its logits, and the commit of the
+     * first token */
+    SPECRT_PASS_TARGET = 0,
+    SPECRT_PASS_DRAFT = 1, /* the first drafter pass of a draft, which reads n tokens */
+    /* Products of the head's first n rows in one cycle: with one hidden row after the target's pass, then at
+     * each next level with as many as specrt_costs_width() says */
+    SPECRT_PASS_HEAD = 2,
+    /* A prompt of n tokens: the target's part with logits of the last token; the drafter's first pass; the
+     * target's part with logits of all tokens */
+    SPECRT_PASS_PROMPT = 3
+} specrt_pass;
+
+enum {
+    SPECRT_PASSES = 4,    /* values of specrt_pass */
+    SPECRT_PASS_TIMES = 4 /* most times of one of them */
+};
+
+/* The models, for measuring: of specrt_meter_open(), or callbacks of your own. */
 typedef struct specrt_meter {
-    void *user;                                            /* of the callbacks */
-    int (*target)(void *user, int32_t n, double *seconds); /* a pass of the target */
-    int (*draft)(void *user, int32_t n, double *seconds);  /* a pass of the drafter */
+    void *user; /* first argument of pass */
+    /* Runs a pass of size n.
+     *   seconds : f64 [SPECRT_PASS_TIMES], zeros, written: its times in the order above; 0: not timed
+     * Returns 0, or another value where a model failed. */
+    int (*pass)(void *user, specrt_pass pass, int32_t n, double *seconds);
+    int32_t most[SPECRT_PASSES]; /* largest n of each pass; 0: it is not made */
 } specrt_meter;
 
-/* specrt_costs_measure() : Times passes of both models; the shortest of 5 rounds counts, of more where a time
- * cannot be: longer than a larger pass takes, or than passes that do the same work. Such a time is lowered in
- * the end. No round begins after 1.2 seconds, and no size is added after 2.
- *   meter : the models
- *   most : tokens of the target's largest pass, from 1
- *   out : written: machine and curves, changed, disturbed; the rest zero
- * @return OK; HOST: a callback failed. */
-SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t most,
+/* A host that is measured. Zero-initialise it. */
+typedef struct specrt_meter_desc {
+    specrt_host host;          /* copied */
+    void (*reset)(void *user); /* the models forget their sequence, which was any */
+    void *reset_user;          /* first argument of reset */
+    int32_t n_logits;          /* columns of the target's logits; lower numbers are tokens */
+    specrt_tree_params tree;   /* the largest draft that the host takes; no member is 0 */
+    const specrt_head *head;   /* the drafter's, borrowed; NULL: products are not timed */
+    specrt_head_desc rows;     /* what head was bound from; its arrays are borrowed */
+    int32_t n_before;          /* tokens in the caches before a pass; 0: 64 */
+    double (*now)(void);       /* seconds; monotonic; NULL: specrt_clock_seconds() */
+} specrt_meter_desc;
+
+/* specrt_meter_open() : A meter of the host's passes, by the calls that sessions make. The host's sequence is
+ * lost.
+ *   desc : copied
+ *   out : written, owned by the caller: specrt_meter_close()
+ * @return OK; NO_MEMORY; BAD_ARG with the member. */
+SPECRT_API specrt_status specrt_meter_open(const specrt_meter_desc *desc, specrt_meter *out,
+                                           specrt_error *err);
+
+/* specrt_meter_close() : Frees what specrt_meter_open() created, and resets the host.
+ *   meter : cleared */
+SPECRT_API void specrt_meter_close(specrt_meter *meter);
+
+/* specrt_costs_measure() : Times passes in rounds of one pass of each size. The lower quartile of a size's
+ * times counts. A target or drafter pass that takes longer than more work does is lowered.
+ *   meter : the models; it makes passes of target and drafter at least
+ *   seconds : no round begins later, but for what disturbed depends on; 0: 1.2
+ *   all : 0: passes of target and drafter at a few sizes, as auto needs; 1: all that the meter times, with
+ *       sizes in between, which show the error of the curves, for up to 1.6 times as long
+ *   out : written: machine, curves, seconds, error, worst, spread, busy, changed, disturbed; the rest zero
+ * @return OK; NO_MEMORY; BAD_ARG; HOST: a pass failed. */
+SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double seconds, int all,
                                               specrt_costs *out, specrt_error *err);
+
+/* specrt_costs_busy() : Whether the machine was too busy to tell, and what to do.
+ *   costs : read
+ *   line : char [SPECRT_COSTS_TEXT], written: one sentence without its full stop, or ""
+ * @return costs->disturbed */
+SPECRT_API int specrt_costs_busy(const specrt_costs *costs, char *line);
 
 /* What a policy's sessions are created from, borrowed. */
 typedef struct specrt_costs_drafts {
@@ -1850,18 +1915,22 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     specrt costs 1
  *     machine Intel(R) Xeon(R) Platinum 8481C, 2 processors
  *     key target ... threads 2, context 4096, ...
- *     target 1 0.0672
- *     draft 1 0.0113
+ *     target 1 0.0672 0.0669 0.0701
+ *     draft 1 0.0113 0.0112 0.0115
  *     head 0.00031 window:3072@...
  *     first 256 1.1e-05
  *     next 4 256 3.9e-05
+ *     prompt 64 0.81
+ *     prompt_all 64 0.97
+ *     draft_prompt 64 0.14
  *     keeps_chains 1
  *     policy 3072 window:3072@...
  *     error 0.02 0.09
  *     sum 5f0c8d1a2b3e4f60
  *
- * Seconds follow sizes; a head's policy ends its line. All below `draft` may be absent: `first` and `next`
- * are head_first and head_next, after its width; `policy` is after its rows. */
+ * Seconds follow sizes; low and high may follow them. A head's policy ends its line. All below `draft` may be
+ * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows.
+ * Numbers have a decimal point in every locale. */
 
 /* specrt_costs_text() : The text of costs.
  *   costs : read
@@ -1869,7 +1938,7 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  * @return its bytes, without the NUL */
 SPECRT_API size_t specrt_costs_text(const specrt_costs *costs, char *out);
 
-/* specrt_costs_parse() : Costs from text [n]; curves become monotone.
+/* specrt_costs_parse() : Costs from text [n]; curves become monotone, spread and disturbed follow from them.
  *   name : of the file, for errors
  *   key : whose costs are asked for, of this machine; NULL: any, of any machine
  * @return OK; BAD_INPUT: damaged, or of another machine or key. Then *out is zero. */
@@ -1900,15 +1969,14 @@ SPECRT_API void specrt_costs_path(const char *bundle, const char *key, char *out
 
 /* specrt_costs_find() : Costs from the file, else measured.
  *   meter : the models
- *   most : as in specrt_costs_measure()
  *   path : of specrt_costs_path(); "": there is no file
  *   key : as in specrt_costs_parse()
  *   out : written
  *   line : char [SPECRT_COSTS_LINE], written: where the costs are from, and why a file was not used
  * @return as specrt_costs_measure() */
-SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t most,
-                                           const char *path, const char *key, specrt_costs *out,
-                                           char *line, specrt_error *err);
+SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, const char *path,
+                                           const char *key, specrt_costs *out, char *line,
+                                           specrt_error *err);
 
 /* ---- the clock: what cycles cost now ----
  * A busy machine makes everything slower, which changes no choice (`slow`); what changes choices is the share
@@ -15255,40 +15323,51 @@ SPECRT_API specrt_status specrt_align_gradient(const specrt_align *align,
     return isfinite(sum) ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_INPUT;
 }
 
+// >>costs : src/adapt/costs.h
+/* costs.h : the curves of costs by number */
+
+enum { SPECRT__COSTS_CURVES = 9 };
+
+/* A curve, and the name of its lines in a file, static: in the order of specrt_pass and of the times of each.
+ * @return NULL: there are fewer */
+SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name);
+
+/* spread of the curves; disturbed where it is too wide to choose by */
+SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c);
+
+/* Processors in use, by the load average of the last minute; 0: unknown */
+SPECRT__INTERNAL double specrt__costs_load(void);
+
 // >>costs : src/adapt/costs.c
-/* costs.c : what passes take on this machine: curves by size, how they are measured, and what scoring by a
- * policy takes. Lowers times that cannot be, and says that the machine was too busy. */
+/* costs.c : what passes take on this machine: curves by size, and what scoring by a policy takes. */
 
-#define SPECRT__COSTS_ROUNDS_SECONDS 1.2 /* no round begins later */
-#define SPECRT__COSTS_MOST_SECONDS   2.0 /* no size of the first round follows */
-#define SPECRT__COSTS_DISTURBED      1.5 /* times what a pass can take: the machine did something else */
-
-enum {
-    SPECRT__COSTS_ROUNDS = 5,
-    SPECRT__COSTS_MOST_ROUNDS = 20,
-    SPECRT__COSTS_HEAD_ROUNDS = 3,
-    SPECRT__COSTS_WINDOW_TOKENS = 256,
-    SPECRT__COSTS_CACHE_BYTES = 16 << 20
-};
+enum { SPECRT__COSTS_HEAD_ROUNDS = 3, SPECRT__COSTS_WINDOW_TOKENS = 256 };
+#define SPECRT__COSTS_CACHE_BYTES ((size_t)16 << 20)
 
 /* --- curves --- */
 
-SPECRT_API void specrt_curve_add(specrt_curve *c, int32_t size, double seconds) {
-    int32_t i;
-    if (!c || c->n == SPECRT_CURVE_MAX_SIZES) return;
-    for (i = c->n++; i > 0 && c->sizes[i - 1] > size; i--) {
-        c->sizes[i] = c->sizes[i - 1];
-        c->seconds[i] = c->seconds[i - 1];
-    }
+static void specrt__curve_put(specrt_curve *c, int32_t i, int32_t size, double seconds, double low,
+                              double high) {
     c->sizes[i] = size;
     c->seconds[i] = seconds;
+    c->low[i] = low;
+    c->high[i] = high;
 }
 
-SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
+SPECRT_API int32_t specrt_curve_add(specrt_curve *c, int32_t size, double seconds) {
+    int32_t i;
+    if (!c || c->n == SPECRT_CURVE_MAX_SIZES) return -1;
+    for (i = c->n++; i > 0 && c->sizes[i - 1] > size; i--)
+        specrt__curve_put(c, i, c->sizes[i - 1], c->seconds[i - 1], c->low[i - 1], c->high[i - 1]);
+    specrt__curve_put(c, i, size, seconds, seconds, seconds);
+    return i;
+}
+
+static void specrt__curve_pool(double *y, int32_t n_sizes) {
     double level[SPECRT_CURVE_MAX_SIZES];
     int32_t size[SPECRT_CURVE_MAX_SIZES], n = 0, at = 0;
-    for (int32_t i = 0; c && i < c->n; i++) {
-        level[n] = c->seconds[i];
+    for (int32_t i = 0; i < n_sizes; i++) {
+        level[n] = y[i];
         size[n++] = 1;
         for (; n > 1 && level[n - 2] > level[n - 1]; n--) {
             int32_t both = size[n - 2] + size[n - 1];
@@ -15297,7 +15376,18 @@ SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
         }
     }
     for (int32_t b = 0; b < n; b++)
-        for (int32_t k = 0; k < size[b]; k++) c->seconds[at++] = level[b];
+        for (int32_t k = 0; k < size[b]; k++) y[at++] = level[b];
+}
+
+SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
+    if (!c) return;
+    specrt__curve_pool(c->seconds, c->n);
+    specrt__curve_pool(c->low, c->n);
+    specrt__curve_pool(c->high, c->n);
+    for (int32_t i = 0; i < c->n; i++) { /* rounding moves them apart */
+        if (c->low[i] > c->seconds[i]) c->low[i] = c->seconds[i];
+        if (c->high[i] < c->seconds[i]) c->high[i] = c->seconds[i];
+    }
 }
 
 SPECRT_API double specrt_curve_at(const specrt_curve *c, double size) {
@@ -15331,90 +15421,16 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
     return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
 }
 
-/* --- passes --- */
-
-/* Sizes below `most`, and that. */
-static void specrt__costs_sizes(specrt_curve *c, int32_t most) {
-    static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-    const int32_t n = (int32_t)(sizeof sizes / sizeof *sizes);
-    for (int32_t i = 0; i < n && sizes[i] < most; i++) specrt_curve_add(c, sizes[i], 0);
-    if (most <= sizes[n - 1]) specrt_curve_add(c, most, 0);
-}
-
-/* One pass of each size. The first round may end early; then the curve has fewer sizes. */
-static int specrt__costs_time(void *user, int (*pass)(void *, int32_t, double *), specrt_curve *c,
-                              bool first, double began) {
-    for (int32_t i = 0; i < c->n; i++) {
-        double seconds = 0;
-        if (first && i > 1 && specrt__os_seconds() - began > SPECRT__COSTS_MOST_SECONDS) c->n = i;
-        if (i == c->n) return 0;
-        int code = pass(user, c->sizes[i], &seconds);
-        if (code != 0) return code;
-        if (first || seconds < c->seconds[i]) c->seconds[i] = seconds;
-    }
-    return 0;
-}
-
-/* A pass takes no longer than a larger one, and no longer than passes of fewer tokens that do its work.
- * @return whether one did, by more than noise */
-static bool specrt__costs_lower(specrt_curve *c) {
-    bool disturbed = false;
-    for (int32_t i = c->n - 2; i >= 0; i--)
-        if (c->seconds[i] > SPECRT__COSTS_DISTURBED * c->seconds[i + 1])
-            c->seconds[i] = c->seconds[i + 1], disturbed = true;
-    for (int32_t i = 1; i < c->n; i++) {
-        double most = c->seconds[i - 1] * c->sizes[i] / c->sizes[i - 1];
-        if (c->seconds[i] > SPECRT__COSTS_DISTURBED * most) c->seconds[i] = most, disturbed = true;
-    }
-    specrt_curve_make_monotone(c);
-    return disturbed;
-}
-
-/* The same of both. */
-static bool specrt__costs_disturbed(specrt_curve *target, specrt_curve *draft) {
-    bool is = specrt__costs_lower(target);
-    return specrt__costs_lower(draft) || is;
-}
-
-static int specrt__costs_rounds(const specrt_meter *m, specrt_costs *c) {
-    double began = specrt__os_seconds(), unused;
-    int code = m->target(m->user, 1, &unused); /* reads the weights from disk, if need be */
-    if (code == 0) code = m->draft(m->user, 1, &unused);
-    for (int round = 0; round < SPECRT__COSTS_MOST_ROUNDS && code == 0; round++) {
-        if (round > 0 && specrt__os_seconds() - began > SPECRT__COSTS_ROUNDS_SECONDS) break;
-        specrt_curve target = c->target, draft = c->draft;
-        if (round >= SPECRT__COSTS_ROUNDS && !specrt__costs_disturbed(&target, &draft)) break;
-        code = specrt__costs_time(m->user, m->draft, &c->draft, round == 0, began);
-        if (code == 0) code = specrt__costs_time(m->user, m->target, &c->target, round == 0, began);
-    }
-    return code;
-}
-
-SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t most,
-                                              specrt_costs *out, specrt_error *err) {
-    SPECRT__NEED(meter);
-    SPECRT__NEED(out);
-    SPECRT__CLEAR(out, 1);
-    if (most < 1)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "costs: most: expected 1 token or more, found %d", (int)most);
-    specrt_costs_machine(out->machine);
-    specrt__costs_sizes(&out->target, most);
-    specrt_curve_add(&out->draft, 1, 0);
-    specrt_curve_add(&out->draft, 8, 0);
-    double began = specrt__os_seconds();
-    int code = specrt__costs_rounds(meter, out);
-    if (code != 0) {
-        SPECRT__CLEAR(out, 1);
-        return specrt_error_set(err, SPECRT_STATUS_HOST,
-                                "costs: expected passes of both models, found that one failed with "
-                                "%d",
-                                code);
-    }
-    out->changed = 1;
-    out->seconds = specrt__os_seconds() - began;
-    out->disturbed = specrt__costs_disturbed(&out->target, &out->draft);
-    return SPECRT_STATUS_OK;
+/* In the order of passes and their times. */
+SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name) {
+    static const char *const names[] = {"target",  "draft",  "first",        "next 1",    "next 4",
+                                        "next 10", "prompt", "draft_prompt", "prompt_all"};
+    specrt_curve *const curves[] = {&c->target,       &c->draft,        &c->head_first,
+                                    &c->head_next[0], &c->head_next[1], &c->head_next[2],
+                                    &c->prompt,       &c->draft_prompt, &c->prompt_all};
+    if (i >= SPECRT__COSTS_CURVES) return NULL;
+    *name = names[i];
+    return curves[i];
 }
 
 /* --- the head --- */
@@ -15540,6 +15556,14 @@ SPECRT_API void specrt_costs_machine(char *out) {
     snprintf(out, SPECRT_COSTS_TEXT, "%s, %ld processors", name, specrt__os_processors());
 }
 
+SPECRT__INTERNAL double specrt__costs_load(void) {
+    int whole = 0, cents = 0;
+    FILE *f = fopen("/proc/loadavg", "r");
+    if (f && fscanf(f, "%d.%d", &whole, &cents) != 2) whole = cents = 0;
+    if (f) fclose(f);
+    return whole + cents / 100.0;
+}
+
 static bool specrt__costs_fits(int n) {
     return n > 0 && n < SPECRT_COSTS_PATH;
 }
@@ -15606,15 +15630,48 @@ static bool specrt__costs_value(specrt__costs_reader *r, const char *name, char 
 }
 
 static bool specrt__costs_is_time(double seconds) {
-    return seconds > 0 && seconds < 1e6;
+    return seconds >= 1e-12 && seconds < 1e6;
 }
 
-static bool specrt__costs_take_point(specrt_curve *c, long size, double seconds) {
-    if (!c || c->n == SPECRT_CURVE_MAX_SIZES || size < 1 || size > INT32_MAX ||
-        !specrt__costs_is_time(seconds) || (c->n > 0 && size <= c->sizes[c->n - 1]))
+/* Numbers are read and written here, for scanf() and printf() take the decimal point of the locale. Moves *at
+ * behind a number and the space before it. @return NaN: there is none */
+static double specrt__costs_number(const char **at) {
+    const char *p = *at + (**at == ' ');
+    double digits = 0;
+    int exponent = 0, n = 0, after = 0;
+    for (; (*p >= '0' && *p <= '9') || (*p == '.' && !after); p++) {
+        if (*p == '.') {
+            after = 1;
+            continue;
+        }
+        digits = 10 * digits + (*p - '0');
+        exponent -= after;
+        n++;
+    }
+    if (n == 0 || n > 99) return NAN;
+    if (*p == 'e') {
+        bool below = p[1] == '-';
+        int power = 0;
+        for (p += 1 + (p[1] == '-' || p[1] == '+'); *p >= '0' && *p <= '9'; p++)
+            power = power < 1000 ? 10 * power + (*p - '0') : power;
+        exponent += below ? -power : power;
+    }
+    *at = p;
+    return exponent < 0 ? digits / pow(10, -exponent) : digits * pow(10, exponent);
+}
+
+static bool specrt__costs_take_point(specrt_curve *c, const char *at) {
+    double size = specrt__costs_number(&at), seconds = specrt__costs_number(&at), low = seconds,
+           high = seconds;
+    if (*at) low = specrt__costs_number(&at), high = specrt__costs_number(&at);
+    if (*at || !(size >= 1 && size <= INT32_MAX && size == floor(size)) ||
+        !(specrt__costs_is_time(low) && low <= seconds && seconds <= high &&
+          specrt__costs_is_time(high)) ||
+        (c->n > 0 && size <= c->sizes[c->n - 1]))
         return false;
-    specrt_curve_add(c, (int32_t)size, seconds);
-    return true;
+    int32_t i = specrt_curve_add(c, (int32_t)size, seconds);
+    if (i >= 0) c->low[i] = low, c->high[i] = high;
+    return i >= 0;
 }
 
 static bool specrt__costs_take_head(specrt_costs *c, double seconds, const char *policy) {
@@ -15628,9 +15685,9 @@ static bool specrt__costs_take_head(specrt_costs *c, double seconds, const char 
 }
 
 /* One that parses. */
-static bool specrt__costs_take_policy(specrt_costs *c, long rows, const char *policy) {
+static bool specrt__costs_take_policy(specrt_costs *c, double rows, const char *policy) {
     size_t n = strlen(policy);
-    if (c->policy[0] || n >= sizeof c->policy || rows < 0 || rows > INT32_MAX ||
+    if (c->policy[0] || n >= sizeof c->policy || !(rows >= 0 && rows <= INT32_MAX) ||
         specrt_policy_check(policy, NULL) != SPECRT_STATUS_OK)
         return false;
     memcpy(c->policy, policy, n + 1);
@@ -15638,31 +15695,31 @@ static bool specrt__costs_take_policy(specrt_costs *c, long rows, const char *po
     return true;
 }
 
-/* @return NULL: no width that is measured */
-static specrt_curve *specrt__costs_of_width(specrt_costs *c, long width) {
-    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++)
-        if (specrt_costs_width(i) == width) return &c->head_next[i];
-    return NULL;
+/* @return what follows NAME and a space; NULL: the line is another */
+static const char *specrt__costs_after(const char *line, const char *name) {
+    size_t n = strlen(name);
+    return strncmp(line, name, n) == 0 && line[n] == ' ' ? line + n + 1 : NULL;
 }
 
 static bool specrt__costs_take_line(specrt_costs *c, const char *line) {
-    long size, width;
-    double seconds;
-    int at = 0;
-    if (sscanf(line, "target %ld %lf", &size, &seconds) == 2)
-        return specrt__costs_take_point(&c->target, size, seconds);
-    if (sscanf(line, "draft %ld %lf", &size, &seconds) == 2)
-        return specrt__costs_take_point(&c->draft, size, seconds);
-    if (sscanf(line, "first %ld %lf", &size, &seconds) == 2)
-        return specrt__costs_take_point(&c->head_first, size, seconds);
-    if (sscanf(line, "next %ld %ld %lf", &width, &size, &seconds) == 3)
-        return specrt__costs_take_point(specrt__costs_of_width(c, width), size, seconds);
-    if (sscanf(line, "head %lf %n", &seconds, &at) == 1 && at > 0)
-        return specrt__costs_take_head(c, seconds, line + at);
-    if (sscanf(line, "policy %ld %n", &size, &at) == 1 && at > 0)
-        return specrt__costs_take_policy(c, size, line + at);
-    if (sscanf(line, "error %lf %lf", &c->error, &c->worst) == 2)
-        return c->error >= 0 && c->worst >= c->error && c->worst < 1e6;
+    specrt_curve *curve;
+    const char *name, *at;
+    for (int32_t i = 0; (curve = specrt__costs_curve(c, i, &name)) != NULL; i++)
+        if ((at = specrt__costs_after(line, name)) != NULL)
+            return specrt__costs_take_point(curve, at);
+    if ((at = specrt__costs_after(line, "head")) != NULL) {
+        double seconds = specrt__costs_number(&at);
+        return *at == ' ' && specrt__costs_take_head(c, seconds, at + 1);
+    }
+    if ((at = specrt__costs_after(line, "policy")) != NULL) {
+        double rows = specrt__costs_number(&at);
+        return *at == ' ' && specrt__costs_take_policy(c, rows, at + 1);
+    }
+    if ((at = specrt__costs_after(line, "error")) != NULL) {
+        c->error = specrt__costs_number(&at);
+        c->worst = specrt__costs_number(&at);
+        return !*at && c->error >= 0 && c->worst >= c->error && c->worst < 1e6;
+    }
     c->keeps_chains = 1;
     return strcmp(line, "keeps_chains 1") == 0;
 }
@@ -15680,6 +15737,8 @@ static bool specrt__costs_is_whole(const char *text, size_t *n) {
 
 static specrt_status specrt__costs_take_lines(specrt__costs_reader *r, const char *name,
                                               specrt_costs *out, specrt_error *err) {
+    specrt_curve *curve;
+    const char *curve_name;
     bool fits = specrt__costs_value(r, "machine", out->machine, sizeof out->machine) &&
                 specrt__costs_value(r, "key", out->key, sizeof out->key);
     while (fits && r->at < r->end)
@@ -15694,11 +15753,9 @@ static specrt_status specrt__costs_take_lines(specrt__costs_reader *r, const cha
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected times of target and draft, found %d and %d", name,
                                 (int)out->target.n, (int)out->draft.n);
-    specrt_curve_make_monotone(&out->target);
-    specrt_curve_make_monotone(&out->draft);
-    specrt_curve_make_monotone(&out->head_first);
-    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++)
-        specrt_curve_make_monotone(&out->head_next[i]);
+    for (int32_t i = 0; (curve = specrt__costs_curve(out, i, &curve_name)) != NULL; i++)
+        specrt_curve_make_monotone(curve);
+    specrt__costs_judge(out);
     return SPECRT_STATUS_OK;
 }
 
@@ -15768,9 +15825,10 @@ SPECRT_API specrt_status specrt_costs_read(const char *path, const char *key, sp
 
 /* --- or measuring --- */
 
-SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t most,
-                                           const char *path, const char *key, specrt_costs *out,
-                                           char *line, specrt_error *err) {
+SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, const char *path,
+                                           const char *key, specrt_costs *out, char *line,
+                                           specrt_error *err) {
+    char kept[SPECRT_COSTS_PATH + SPECRT_COSTS_TEXT + 16];
     specrt_error why;
     SPECRT__NEED(meter);
     SPECRT__NEED(path);
@@ -15782,18 +15840,16 @@ SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t mo
         snprintf(line, SPECRT_COSTS_LINE, "costs: read from %s", path);
         return found;
     }
-    SPECRT__TRY(specrt_costs_measure(meter, most, out, err));
+    SPECRT__TRY(specrt_costs_measure(meter, 0, 0, out, err));
     snprintf(out->key, sizeof out->key, "%s", key);
-    const char *busy = out->disturbed ? " on a busy machine, not kept" : "";
-    if (found != SPECRT_STATUS_IO)
-        snprintf(line, SPECRT_COSTS_LINE, "costs: %s; measured again in %.1f s%s", why.msg,
-                 out->seconds, busy);
+    if (specrt_costs_busy(out, line))
+        snprintf(kept, sizeof kept, "not kept: %s", line);
     else
-        snprintf(line, SPECRT_COSTS_LINE, "costs: measured in %.1f s%s%s", out->seconds,
-                 out->disturbed ? busy : ", kept in ",
-                 out->disturbed ? ""
-                 : path[0]      ? path
-                                : "no file: there is no cache folder");
+        snprintf(kept, sizeof kept, "kept in %s",
+                 path[0] ? path : "no file: there is no cache folder");
+    bool again = found != SPECRT_STATUS_IO;
+    snprintf(line, SPECRT_COSTS_LINE, "costs: %s%s in %.1f s, %s", again ? why.msg : "",
+             again ? "; measured again" : "measured", out->seconds, kept);
     return SPECRT_STATUS_OK;
 }
 
@@ -15817,29 +15873,53 @@ specrt__costs_put(specrt__costs_writer *w, const char *format, ...) {
     if (n > 0 && (size_t)n < SPECRT_COSTS_BYTES - w->n) w->n += (size_t)n;
 }
 
+/* What stands for the decimal point in this locale becomes one. */
+static void specrt__costs_put_number(specrt__costs_writer *w, double x) {
+    char text[48], *to = text;
+    snprintf(text, sizeof text, "%.9g", x);
+    for (const char *from = text; *from; from++) {
+        bool digit = strchr("0123456789+-e", *from) != NULL;
+        if (digit || to == text || to[-1] != '.') *to++ = digit ? *from : '.';
+    }
+    *to = '\0';
+    specrt__costs_put(w, " %s", text);
+}
+
 static void specrt__costs_put_curve(specrt__costs_writer *w, const char *name,
                                     const specrt_curve *c) {
-    for (int32_t i = 0; i < c->n; i++)
-        specrt__costs_put(w, "%s %d %.9g\n", name, (int)c->sizes[i], c->seconds[i]);
+    for (int32_t i = 0; i < c->n; i++) {
+        specrt__costs_put(w, "%s %d", name, (int)c->sizes[i]);
+        specrt__costs_put_number(w, c->seconds[i]);
+        if (c->low[i] < c->seconds[i] || c->high[i] > c->seconds[i]) {
+            specrt__costs_put_number(w, c->low[i]);
+            specrt__costs_put_number(w, c->high[i]);
+        }
+        specrt__costs_put(w, "\n");
+    }
 }
 
 SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
-    char hash[SPECRT__COSTS_HASH + 1], next[16];
+    char hash[SPECRT__COSTS_HASH + 1];
+    const char *name;
+    const specrt_curve *curve;
     specrt__costs_writer w = {out, 0};
     if (!c || !out) return 0;
     specrt__costs_put(&w, "%smachine %s\nkey %s\n", specrt__costs_first_line, c->machine, c->key);
-    specrt__costs_put_curve(&w, "target", &c->target);
-    specrt__costs_put_curve(&w, "draft", &c->draft);
-    for (int32_t i = 0; i < c->n_heads; i++)
-        specrt__costs_put(&w, "head %.9g %s\n", c->heads[i].seconds, c->heads[i].policy);
-    specrt__costs_put_curve(&w, "first", &c->head_first);
-    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++) {
-        snprintf(next, sizeof next, "next %d", (int)specrt_costs_width(i));
-        specrt__costs_put_curve(&w, next, &c->head_next[i]);
+    for (int32_t i = 0; (curve = specrt__costs_curve((specrt_costs *)c, i, &name)) != NULL; i++)
+        specrt__costs_put_curve(&w, name, curve);
+    for (int32_t i = 0; i < c->n_heads; i++) {
+        specrt__costs_put(&w, "head");
+        specrt__costs_put_number(&w, c->heads[i].seconds);
+        specrt__costs_put(&w, " %s\n", c->heads[i].policy);
     }
     if (c->keeps_chains) specrt__costs_put(&w, "keeps_chains 1\n");
     if (c->policy[0]) specrt__costs_put(&w, "policy %d %s\n", (int)c->policy_rows, c->policy);
-    if (c->worst > 0) specrt__costs_put(&w, "error %.9g %.9g\n", c->error, c->worst);
+    if (c->worst > 0) {
+        specrt__costs_put(&w, "error");
+        specrt__costs_put_number(&w, c->error);
+        specrt__costs_put_number(&w, c->worst);
+        specrt__costs_put(&w, "\n");
+    }
     specrt__costs_hash(out, w.n, hash);
     specrt__costs_put(&w, "sum %s\n", hash);
     return w.n;
@@ -15856,6 +15936,660 @@ SPECRT_API specrt_status specrt_costs_write(specrt_costs *costs, const char *pat
                                 "%s: expected a file that can be written, found none", path);
     costs->changed = 0;
     return SPECRT_STATUS_OK;
+}
+
+// >>measure : src/adapt/measure.c
+/* measure.c : how costs are measured: in rounds, so that what disturbs the machine for a while hits all sizes
+ * alike. Lowers times that cannot be, and says that the machine was too busy to tell. */
+
+#define SPECRT__MEASURE_SECONDS   1.2
+#define SPECRT__MEASURE_EXTRA     1.6  /* times the seconds: no size is added later */
+#define SPECRT__MEASURE_TOLERANCE 0.07 /* of curves between measured sizes, as a share */
+#define SPECRT__MEASURE_SPREAD    0.25 /* a greater one decides nothing */
+#define SPECRT__MEASURE_OFF       1.5 /* times what a pass can take: the machine did something else */
+
+enum {
+    SPECRT__MEASURE_LEAST_ROUNDS = 2, /* for the sizes that the spread is of, whatever they take */
+    SPECRT__MEASURE_ROUNDS = 5,
+    SPECRT__MEASURE_ALL_ROUNDS = 12,
+    SPECRT__MEASURE_MOST_ROUNDS = 20, /* of a disturbed machine */
+    SPECRT__MEASURE_TIMES = 40,
+    SPECRT__MEASURE_SITES = 128,
+    SPECRT__MEASURE_LEAST_ROWS = 256,
+    SPECRT__MEASURE_VERIFIED = 4 /* tokens of the pass that verifies three drafts */
+};
+
+/* A size of one kind of pass. */
+typedef struct specrt__site {
+    specrt_pass pass;
+    int32_t size;
+    bool held, asked; /* unseen by the curves; to be timed now */
+    int32_t n;
+    double times[SPECRT_PASS_TIMES][SPECRT__MEASURE_TIMES]; /* [n] each */
+} specrt__site;
+
+typedef struct specrt__survey {
+    const specrt_meter *meter;
+    specrt_costs *costs;
+    double began, seconds;
+    bool all;
+    int32_t n, n_errors;
+    specrt__site sites[SPECRT__MEASURE_SITES];
+    double errors[SPECRT__MEASURE_SITES * SPECRT_PASS_TIMES];
+} specrt__survey;
+
+/* --- sizes --- */
+
+static bool specrt__survey_add(specrt__survey *v, specrt_pass pass, int64_t size, bool held) {
+    if (v->n == SPECRT__MEASURE_SITES) return false;
+    specrt__site *s = &v->sites[v->n++];
+    s->pass = pass;
+    s->size = (int32_t)size;
+    s->held = held;
+    s->asked = true;
+    return true;
+}
+
+/* @return the greatest that was added */
+static int32_t specrt__survey_add_all(specrt__survey *v, specrt_pass pass, const int32_t *sizes,
+                                      int32_t n, bool held) {
+    int32_t last = 0;
+    for (int32_t i = 0; i < n && sizes[i] <= v->meter->most[pass]; i++)
+        specrt__survey_add(v, pass, last = sizes[i], held);
+    return last;
+}
+
+/* Powers of two and all rows; held back, the sizes between them. */
+static void specrt__survey_add_head(specrt__survey *v) {
+    int64_t most = v->meter->most[SPECRT_PASS_HEAD];
+    for (int64_t rows = SPECRT__MEASURE_LEAST_ROWS; rows < most; rows *= 2) {
+        int64_t next = 2 * rows < most ? 2 * rows : most;
+        specrt__survey_add(v, SPECRT_PASS_HEAD, rows, false);
+        if (next > rows + 1)
+            specrt__survey_add(v, SPECRT_PASS_HEAD, rows + (next - rows) / 2, true);
+    }
+    if (most > 0) specrt__survey_add(v, SPECRT_PASS_HEAD, most, false);
+}
+
+static void specrt__survey_fill(specrt__survey *v) {
+    static const int32_t nodes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
+    static const int32_t other_nodes[] = {5, 7, 9, 14, 20, 28, 40, 54};
+    static const int32_t drafts[] = {1, 8}, more_drafts[] = {2, 4, 10}, other_drafts[] = {3, 6};
+    static const int32_t prompts[] = {16, 64, 256};
+    const int32_t *most = v->meter->most;
+    int32_t last = specrt__survey_add_all(v, SPECRT_PASS_TARGET, nodes, 11, false);
+    int32_t nodes_most = most[0] < SPECRT_TREE_MAX_NODES ? most[0] : SPECRT_TREE_MAX_NODES;
+    if (last < nodes_most) specrt__survey_add(v, SPECRT_PASS_TARGET, nodes_most, false);
+    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, drafts, 2, false);
+    if (!v->all) return;
+    for (int32_t i = 0; i < 8 && other_nodes[i] < nodes_most; i++)
+        specrt__survey_add(v, SPECRT_PASS_TARGET, other_nodes[i], true);
+    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, more_drafts, 3, false);
+    specrt__survey_add_all(v, SPECRT_PASS_DRAFT, other_drafts, 2, true);
+    specrt__survey_add_head(v);
+    last = specrt__survey_add_all(v, SPECRT_PASS_PROMPT, prompts, 3, false);
+    if (last == 0 && most[SPECRT_PASS_PROMPT] > 0)
+        specrt__survey_add(v, SPECRT_PASS_PROMPT, most[SPECRT_PASS_PROMPT], false);
+}
+
+/* --- curves --- */
+
+static double specrt__survey_elapsed(const specrt__survey *v) {
+    return specrt__os_seconds() - v->began;
+}
+
+/* The lower quartile, of which other programs can disturb three rounds in four, and on which a round that
+ * found its memory in a cache has no say. low, high: ranks that enclose it with 95%, or all */
+static double specrt__site_seconds(const specrt__site *s, int32_t time, double *low, double *high) {
+    double x[SPECRT__MEASURE_TIMES], mass = pow(0.75, s->n), below = mass;
+    int32_t n = 0, first = 0, last = s->n - 1;
+    for (; n < s->n; n++) {
+        int32_t i = n;
+        for (; i > 0 && x[i - 1] > s->times[time][n]; i--) x[i] = x[i - 1];
+        x[i] = s->times[time][n];
+    }
+    for (int32_t i = 0; i < last; i++) { /* below: the chance that at most i + 1 of n are */
+        if (below <= 0.025) first = i;
+        if (below >= 0.975) last = i;
+        mass *= (n - i) / (3.0 * (i + 1));
+        below += mass;
+    }
+    *low = x[first];
+    *high = x[last];
+    return x[(n - 1) / 4];
+}
+
+/* @return the curve of one of a pass's times; NULL: the pass has fewer */
+static specrt_curve *specrt__survey_curve(specrt_costs *c, specrt_pass pass, int32_t time) {
+    static const int32_t first[] = {0, 1, 2, 6, SPECRT__COSTS_CURVES};
+    const char *name;
+    int32_t i = first[pass] + time;
+    return i < first[pass + 1] ? specrt__costs_curve(c, i, &name) : NULL;
+}
+
+/* A pass takes no longer than a larger one, and no longer than passes of fewer tokens that do its work.
+ * @return whether one did, by more than noise */
+static bool specrt__measure_lower(specrt_curve *c) {
+    bool disturbed = false;
+    for (int32_t k = 2 * c->n - 2; k > 0; k--) { /* down the sizes, then up again */
+        int32_t i = k >= c->n ? k - c->n : c->n - k;
+        double most =
+            k >= c->n ? c->seconds[i + 1] : c->seconds[i - 1] * c->sizes[i] / c->sizes[i - 1];
+        if (c->seconds[i] <= SPECRT__MEASURE_OFF * most) continue;
+        c->seconds[i] = c->low[i] = c->high[i] = most;
+        disturbed = true;
+    }
+    return disturbed;
+}
+
+/* The width of a size's interval. */
+static double specrt__measure_width(const specrt_curve *c, int32_t size) {
+    for (int32_t i = 0; i < c->n; i++)
+        if (c->sizes[i] == size) return c->high[i] - c->low[i];
+    return 0;
+}
+
+SPECRT__INTERNAL void specrt__costs_judge(specrt_costs *c) {
+    const specrt_curve *target = &c->target, *draft = &c->draft;
+    int32_t most = target->n > 0 ? target->sizes[target->n - 1] : 1;
+    int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
+    double plain = specrt_curve_at(target, 1);
+    double cycle = specrt_curve_at(target, n) + (n - 1) * specrt_curve_at(draft, 1);
+    double width = specrt__measure_width(target, n) + (n - 1) * specrt__measure_width(draft, 1);
+    c->spread = hypot(width / cycle, specrt__measure_width(target, 1) / plain);
+    if (c->spread > SPECRT__MEASURE_SPREAD) c->disturbed = 1;
+}
+
+static void specrt__survey_make_curves(specrt__survey *v) {
+    const char *name;
+    specrt_curve *curve;
+    SPECRT__CLEAR(v->costs, 1);
+    for (int32_t k = 0; k < v->n; k++) {
+        const specrt__site *s = &v->sites[k];
+        if (s->held || s->n == 0) continue;
+        for (int32_t i = 0; (curve = specrt__survey_curve(v->costs, s->pass, i)) != NULL; i++) {
+            double low, high, seconds = specrt__site_seconds(s, i, &low, &high);
+            int32_t at = seconds > 0 ? specrt_curve_add(curve, s->size, seconds) : -1;
+            if (at >= 0) curve->low[at] = low, curve->high[at] = high;
+        }
+    }
+    bool target = specrt__measure_lower(&v->costs->target);
+    bool draft = specrt__measure_lower(&v->costs->draft);
+    v->costs->disturbed = target || draft;
+    for (int32_t i = 0; (curve = specrt__costs_curve(v->costs, i, &name)) != NULL; i++)
+        specrt_curve_make_monotone(curve);
+    specrt__costs_judge(v->costs);
+}
+
+/* --- rounds --- */
+
+static bool specrt__survey_decides(const specrt__survey *v, const specrt__site *s) {
+    if (s->pass == SPECRT_PASS_DRAFT) return s->size == 1;
+    int32_t most = v->meter->most[SPECRT_PASS_TARGET];
+    int32_t n = most < SPECRT__MEASURE_VERIFIED ? most : SPECRT__MEASURE_VERIFIED;
+    return s->pass == SPECRT_PASS_TARGET && (s->size == 1 || s->size == n);
+}
+
+/* Late in the first round a size is left out if there are two of its kind; of all that a meter times, only
+ * long prompts are. */
+static bool specrt__survey_skips(const specrt__survey *v, const specrt__site *s, int32_t round) {
+    if (round < SPECRT__MEASURE_LEAST_ROUNDS + v->all && specrt__survey_decides(v, s)) return false;
+    if (round > 0) return true;
+    return (!v->all || s->pass == SPECRT_PASS_PROMPT) && s - v->sites > 1 && s[-2].pass == s->pass;
+}
+
+static int specrt__survey_round(specrt__survey *v, int32_t round, double until) {
+    for (int32_t k = 0; k < v->n; k++) {
+        specrt__site *s = &v->sites[k];
+        double seconds[SPECRT_PASS_TIMES] = {0};
+        if (!s->asked || s->n == SPECRT__MEASURE_TIMES ||
+            (specrt__survey_elapsed(v) > until && specrt__survey_skips(v, s, round)))
+            continue;
+        int code = v->meter->pass(v->meter->user, s->pass, s->size, seconds);
+        if (code != 0) return code;
+        for (int32_t i = 0; i < SPECRT_PASS_TIMES; i++) s->times[i][s->n] = seconds[i];
+        s->n++;
+    }
+    for (int32_t k = 0; k < v->n; k++) v->sites[k].asked = v->sites[k].asked && v->sites[k].n > 0;
+    return 0;
+}
+
+static int specrt__survey_rounds(specrt__survey *v, double until) {
+    int32_t enough = v->all ? SPECRT__MEASURE_ALL_ROUNDS : SPECRT__MEASURE_ROUNDS;
+    int code = 0;
+    for (int32_t round = 0; round < SPECRT__MEASURE_MOST_ROUNDS && code == 0; round++) {
+        if (round >= SPECRT__MEASURE_LEAST_ROUNDS + v->all && specrt__survey_elapsed(v) > until)
+            break;
+        if (round >= enough && (specrt__survey_make_curves(v), !v->costs->disturbed)) break;
+        code = specrt__survey_round(v, round, round ? until : SPECRT__MEASURE_EXTRA * v->seconds);
+    }
+    return code;
+}
+
+/* --- sizes in between --- */
+
+/* By what shares the curves miss what they have not seen. out: [n], as many times as the pass has.
+ * @return the greatest */
+static double specrt__survey_miss(const specrt__survey *v, const specrt__site *s, double *out,
+                                  int32_t *n) {
+    double worst = 0, low, high;
+    const specrt_curve *curve;
+    *n = 0;
+    for (int32_t i = 0; (curve = specrt__survey_curve(v->costs, s->pass, i)) != NULL; i++) {
+        double seconds = specrt__site_seconds(s, i, &low, &high);
+        if (!(seconds > 0)) continue;
+        double off = fabs(specrt_curve_at(curve, s->size) / seconds - 1);
+        out[(*n)++] = off;
+        if (off > worst) worst = off;
+    }
+    return worst;
+}
+
+/* The nearest size that the curves know, above (side 1) or below (-1). */
+static specrt__site *specrt__survey_next_to(specrt__survey *v, const specrt__site *of,
+                                            int32_t side) {
+    specrt__site *found = NULL;
+    for (int32_t i = 0; i < v->n; i++) {
+        specrt__site *s = &v->sites[i];
+        if (s->pass != of->pass || s->held || s->n == 0 || (s->size - of->size) * side <= 0)
+            continue;
+        if (!found || (found->size - s->size) * side > 0) found = s;
+    }
+    return found;
+}
+
+/* Ask again of a gap, and of its two halves unless they are narrow. @return whether any is asked for. */
+static bool specrt__survey_split(specrt__survey *v, specrt__site *s) {
+    bool any = false;
+    for (int32_t side = -1; side <= 1; side += 2) {
+        specrt__site *other = specrt__survey_next_to(v, s, side);
+        int32_t half = other ? side * (other->size - s->size) / 2 : 0;
+        if (half == 0 || half < s->size / 16 ||
+            !specrt__survey_add(v, s->pass, s->size + side * half, true))
+            continue;
+        s->asked = other->asked = any = true;
+    }
+    return any;
+}
+
+/* Held sizes join the curves. Where these were far off, the next ones to be held are asked for, if there is
+ * time; what they missed elsewhere stands. @return whether any are asked for. */
+static bool specrt__survey_judge(specrt__survey *v, bool refine) {
+    bool any = false;
+    double off[SPECRT_PASS_TIMES];
+    int32_t n = v->n, n_off;
+    specrt__survey_make_curves(v);
+    for (int32_t k = 0; k < n; k++) v->sites[k].asked = false;
+    for (int32_t k = 0; k < n; k++) {
+        specrt__site *s = &v->sites[k];
+        if (!s->held || s->n == 0) continue;
+        double worst = specrt__survey_miss(v, s, off, &n_off);
+        bool splits = worst > SPECRT__MEASURE_TOLERANCE && refine && specrt__survey_split(v, s);
+        any = any || splits;
+        for (int32_t i = 0; !splits && i < n_off; i++) v->errors[v->n_errors++] = off[i];
+    }
+    for (int32_t k = 0; k < n; k++) v->sites[k].held = false;
+    return any;
+}
+
+/* --- all --- */
+
+/* A round of the smallest passes reads the weights from disk, if need be. */
+static int specrt__survey_take(specrt__survey *v) {
+    double unused[SPECRT_PASS_TIMES], late = SPECRT__MEASURE_EXTRA * v->seconds;
+    int code = v->meter->pass(v->meter->user, SPECRT_PASS_TARGET, 1, unused);
+    if (code == 0) code = v->meter->pass(v->meter->user, SPECRT_PASS_DRAFT, 1, unused);
+    if (code == 0) code = specrt__survey_rounds(v, v->seconds);
+    while (code == 0 && specrt__survey_judge(v, specrt__survey_elapsed(v) < late))
+        code = specrt__survey_rounds(v, late);
+    return code;
+}
+
+static int specrt__measure_by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static specrt_status specrt__survey_run(specrt__survey *v, specrt_costs *out, specrt_error *err) {
+    double busy = specrt__costs_load();
+    v->began = specrt__os_seconds();
+    v->costs = out;
+    specrt__survey_fill(v);
+    int code = specrt__survey_take(v);
+    if (code != 0) {
+        SPECRT__CLEAR(out, 1);
+        return specrt_error_set(err, SPECRT_STATUS_HOST,
+                                "costs: expected passes of both models, found that one failed with "
+                                "%d",
+                                code);
+    }
+    specrt__survey_make_curves(v);
+    qsort(v->errors, (size_t)v->n_errors, sizeof *v->errors, specrt__measure_by_size);
+    if (v->n_errors > 0) {
+        out->error = v->errors[v->n_errors / 2];
+        out->worst = v->errors[v->n_errors - 1];
+    }
+    specrt_costs_machine(out->machine);
+    out->busy = busy;
+    out->changed = 1;
+    out->seconds = specrt__survey_elapsed(v);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double seconds, int all,
+                                              specrt_costs *out, specrt_error *err) {
+    SPECRT__NEED(meter);
+    SPECRT__NEED(out);
+    SPECRT__CLEAR(out, 1);
+    if (!meter->pass || meter->most[0] < 1 || meter->most[1] < 1)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "costs: meter: expected passes of 1 token or more of target and "
+                                "drafter, found %d and %d",
+                                (int)meter->most[0], (int)meter->most[1]);
+    specrt__survey *v = (specrt__survey *)calloc(1, sizeof *v);
+    if (!v)
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "costs: expected %zu bytes, found none", sizeof *v);
+    v->meter = meter;
+    v->seconds = seconds > 0 ? seconds : SPECRT__MEASURE_SECONDS;
+    v->all = all != 0;
+    specrt_status status = specrt__survey_run(v, out, err);
+    free(v);
+    return status;
+}
+
+SPECRT_API int specrt_costs_busy(const specrt_costs *c, char *line) {
+    char cores[64] = "", why[64] = "more work took less time";
+    if (!c || !line) return 0;
+    line[0] = '\0';
+    if (!c->disturbed) return 0;
+    if (c->spread > SPECRT__MEASURE_SPREAD)
+        snprintf(why, sizeof why, "costs differ by %.0f%% between rounds", 100 * c->spread);
+    if (c->busy >= 0.5)
+        snprintf(cores, sizeof cores, "; %.0f of %ld processors were in use", c->busy,
+                 specrt__os_processors());
+    snprintf(line, SPECRT_COSTS_TEXT,
+             "too busy to tell: %s; wait until the machine is idle, or measure for more seconds "
+             "(plan --measure)%s",
+             why, cores);
+    return 1;
+}
+
+// >>meter : src/adapt/meter.c
+/* meter.c : passes of any host, for specrt_costs_measure(), by the calls that sessions make. */
+
+enum {
+    SPECRT__METER_BEFORE = 64,  /* tokens before a pass */
+    SPECRT__METER_DRIFT = 256,  /* more of them, after which the sequence begins again */
+    SPECRT__METER_PROMPT = 256, /* tokens of the longest prompt */
+    SPECRT__METER_DRAFT = 10    /* tokens that the first pass of a draft reads at most */
+};
+
+typedef struct specrt__meter {
+    specrt_meter_desc desc;
+    int64_t n_past;   /* tokens in the target's cache; 0: begin again */
+    int32_t n_unread; /* of those, that the drafter has not read */
+    bool drafted;     /* since the last commit */
+    int32_t *tokens;  /* [most(n_before, SPECRT__METER_PROMPT)] any */
+    int32_t *ids;     /* [n_rows] of the head */
+    float *hidden;    /* [SPECRT_TREE_MAX_TOPK, n_cols] any */
+    float *logits;    /* [SPECRT_TREE_MAX_TOPK, n_rows] */
+} specrt__meter;
+
+static double specrt__meter_now(const specrt__meter *m) {
+    return m->desc.now ? m->desc.now() : specrt_clock_seconds();
+}
+
+/* --- calls as a session makes them --- */
+
+/* What sources learn from. */
+static void specrt__meter_best(const specrt__meter *m, const float *logits, int32_t n) {
+    int32_t best[SPECRT_LOGITS_MAX_K];
+    for (int32_t i = 0; i < n; i++)
+        specrt_logits_topk(logits + (size_t)i * (size_t)m->desc.n_logits, m->desc.n_logits,
+                           SPECRT_LOGITS_MAX_K, best);
+}
+
+/* Of an empty sequence. */
+static int specrt__meter_read(specrt__meter *m, int32_t n, int all) {
+    const specrt_host *h = &m->desc.host;
+    int32_t batch = h->max_batch > 0 && h->max_batch < n ? h->max_batch : n;
+    m->desc.reset(m->desc.reset_user);
+    for (int32_t done = 0; done < n; done += batch) {
+        const float *logits = NULL;
+        int32_t now = n - done < batch ? n - done : batch;
+        int code = h->target_prefill(h->user, m->tokens + done, now, all, &logits);
+        if (code != 0) return code;
+        if (all && logits) specrt__meter_best(m, logits, now);
+    }
+    m->n_past = n;
+    m->n_unread = n;
+    m->drafted = false;
+    return 0;
+}
+
+/* n more tokens fit, behind about as many as asked for. */
+static int specrt__meter_make_room(specrt__meter *m, int32_t n) {
+    const int64_t context = m->desc.host.n_context;
+    int64_t before = m->desc.n_before;
+    if (m->n_past > 0 && m->n_past <= before + SPECRT__METER_DRIFT &&
+        (context == 0 || m->n_past + n <= context))
+        return 0;
+    if (context > 0 && before > context / 4) before = context / 4 + 1;
+    return specrt__meter_read(m, (int32_t)before, 0);
+}
+
+/* A chain of n tokens, of which the first `keep` stay. */
+static int specrt__meter_verify(specrt__meter *m, int32_t n, int32_t keep) {
+    static const float none[SPECRT_TREE_MAX_NODES] = {0};
+    int32_t parents[SPECRT_TREE_MAX_NODES], depths[SPECRT_TREE_MAX_NODES];
+    uint64_t masks[SPECRT_TREE_MAX_NODES];
+    const specrt_host *h = &m->desc.host;
+    const float *logits = NULL;
+    specrt_verdict verdict;
+    SPECRT__CLEAR(&verdict, 1);
+    verdict.n = keep;
+    for (int32_t i = 0; i < n; i++) {
+        parents[i] = i - 1;
+        depths[i] = i;
+        masks[i] = ((uint64_t)2 << i) - 1;
+        verdict.nodes[i] = i;
+        verdict.tokens[i] = m->tokens[i + 1];
+    }
+    const specrt_draft draft = {n, m->tokens, parents, depths, masks, none, NULL, 0};
+    int code = h->target_verify(h->user, &draft, &logits);
+    if (code != 0) return code;
+    if (logits) specrt__meter_best(m, logits, n);
+    m->n_past += keep;
+    m->n_unread = m->drafted ? keep - 1 : m->n_unread + keep;
+    m->drafted = false;
+    return h->commit(h->user, &draft, &verdict);
+}
+
+static int specrt__meter_draft(specrt__meter *m, int32_t level, int32_t n) {
+    static const int32_t parents[SPECRT_TREE_MAX_TOPK] = {0};
+    static const float logprobs[SPECRT_TREE_MAX_TOPK] = {0};
+    const specrt_beam beam = {n, m->tokens, parents, logprobs};
+    const float *hidden = NULL, *input = NULL;
+    m->drafted = true;
+    m->n_unread = 0;
+    return m->desc.host.draft_step(m->desc.host.user, level, &beam, &hidden, &input);
+}
+
+/* The head's first rows where they lie: as fast as rows that were packed. */
+static void specrt__meter_multiply(const specrt__meter *m, int32_t n_rows, int32_t n,
+                                   double *seconds) {
+    const specrt_head_desc *head = &m->desc.rows;
+    int32_t best[SPECRT_TREE_MAX_TOPK * SPECRT_TREE_MAX_TOPK];
+    float logprobs[SPECRT_TREE_MAX_TOPK * SPECRT_TREE_MAX_TOPK];
+    specrt_segment rows;
+    specrt_shortlist list;
+    SPECRT__CLEAR(&rows, 1);
+    SPECRT__CLEAR(&list, 1);
+    rows.rows = head->rows;
+    rows.row_stride =
+        head->row_stride ? head->row_stride : specrt_row_bytes(head->dtype, head->n_cols);
+    rows.ids = m->ids;
+    rows.bias = head->bias;
+    rows.dtype = head->dtype;
+    rows.n_rows = n_rows;
+    list.compute = specrt_head_compute(m->desc.head);
+    list.segments = &rows;
+    list.n_segments = 1;
+    list.n_rows = n_rows;
+    list.n_cols = head->n_cols;
+    list.head = m->desc.head;
+    double began = specrt__meter_now(m);
+    if (specrt_shortlist_logits(&list, m->hidden, n, m->logits) == SPECRT_STATUS_OK &&
+        specrt_shortlist_topk(&list, m->logits, n, n, best, logprobs) == SPECRT_STATUS_OK)
+        *seconds = specrt__meter_now(m) - began;
+}
+
+/* --- passes --- */
+
+static int specrt__meter_time_target(specrt__meter *m, int32_t n, double *seconds) {
+    int code = specrt__meter_make_room(m, n);
+    double began = specrt__meter_now(m);
+    if (code == 0) code = specrt__meter_verify(m, n, 1);
+    seconds[0] = specrt__meter_now(m) - began;
+    return code;
+}
+
+/* The drafter reads all, but for the root. */
+static int specrt__meter_catch_up(specrt__meter *m) {
+    int code = m->drafted ? 0 : specrt__meter_draft(m, 0, 1);
+    return code ? code : specrt__meter_verify(m, 1, 1);
+}
+
+static int specrt__meter_time_draft(specrt__meter *m, int32_t n, double *seconds) {
+    const int32_t most = m->desc.tree.num_draft_tokens;
+    int code = specrt__meter_make_room(m, 2 * n + 2);
+    if (code == 0 && (m->drafted || m->n_unread > n - 1)) code = specrt__meter_catch_up(m);
+    while (code == 0 && m->n_unread < n - 1) {
+        int32_t left = n - 1 - m->n_unread, now = left < most ? left : most;
+        code = specrt__meter_verify(m, now, now);
+    }
+    double began = specrt__meter_now(m);
+    if (code == 0) code = specrt__meter_draft(m, 0, 1);
+    seconds[0] = specrt__meter_now(m) - began;
+    return code;
+}
+
+/* The first product finds its rows where the target's pass left them, which may be nowhere near; the next
+ * ones where the product before did. */
+static int specrt__meter_time_head(specrt__meter *m, int32_t n_rows, double *seconds) {
+    double unused;
+    int code = specrt__meter_make_room(m, SPECRT_TREE_MAX_TOPK);
+    specrt__meter_multiply(m, n_rows, 1, &unused); /* of the cycle before */
+    if (code == 0) code = specrt__meter_verify(m, 1, 1);
+    if (code == 0) code = specrt__meter_draft(m, 0, 1);
+    if (code == 0) specrt__meter_multiply(m, n_rows, 1, &seconds[0]);
+    for (int32_t w = 0; w < SPECRT_COSTS_WIDTHS && code == 0; w++) {
+        int32_t n = specrt_costs_width(w);
+        if (n > m->desc.tree.topk || w + 1 >= m->desc.tree.num_steps) break;
+        code = specrt__meter_draft(m, w + 1, n);
+        if (code == 0) specrt__meter_multiply(m, n_rows, n, &seconds[1 + w]);
+    }
+    return code;
+}
+
+static int specrt__meter_time_prompt(specrt__meter *m, int32_t n, double *seconds) {
+    double at[4] = {specrt__meter_now(m), 0, 0, 0};
+    int code = specrt__meter_read(m, n, 0);
+    at[1] = specrt__meter_now(m);
+    if (code == 0) code = specrt__meter_draft(m, 0, 1);
+    at[2] = specrt__meter_now(m);
+    if (code == 0) code = specrt__meter_read(m, n, 1);
+    at[3] = specrt__meter_now(m);
+    for (int i = 0; i < 3; i++) seconds[i] = at[i + 1] - at[i];
+    m->n_past = 0;
+    return code;
+}
+
+static int specrt__meter_pass(void *user, specrt_pass pass, int32_t n, double *seconds) {
+    specrt__meter *m = (specrt__meter *)user;
+    if (pass == SPECRT_PASS_TARGET) return specrt__meter_time_target(m, n, seconds);
+    if (pass == SPECRT_PASS_DRAFT) return specrt__meter_time_draft(m, n, seconds);
+    if (pass == SPECRT_PASS_HEAD) return specrt__meter_time_head(m, n, seconds);
+    return specrt__meter_time_prompt(m, n, seconds);
+}
+
+/* --- opening --- */
+
+static specrt_status specrt__meter_check(const specrt_meter_desc *d, specrt_error *err) {
+    const specrt_host *h = &d->host;
+    const char *missing = !h->target_prefill  ? "host.target_prefill"
+                          : !h->draft_step    ? "host.draft_step"
+                          : !h->target_verify ? "host.target_verify"
+                          : !h->commit        ? "host.commit"
+                          : !d->reset         ? "reset"
+                                              : NULL;
+    if (missing)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "meter: %s: expected a function, found NULL", missing);
+    if (d->n_logits < 1 || d->tree.num_draft_tokens < 1 || d->n_before < 0)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "meter: expected n_logits and tree.num_draft_tokens of 1 or more, "
+                                "n_before of 0 or more, found %d, %d, %d",
+                                (int)d->n_logits, (int)d->tree.num_draft_tokens, (int)d->n_before);
+    return SPECRT_STATUS_OK;
+}
+
+static bool specrt__meter_fill(specrt__meter *m) {
+    const specrt_head_desc *head = &m->desc.rows;
+    int32_t n = m->desc.n_before > SPECRT__METER_PROMPT ? m->desc.n_before : SPECRT__METER_PROMPT;
+    m->tokens = (int32_t *)malloc((size_t)n * sizeof *m->tokens);
+    for (int32_t i = 0; m->tokens && i < n; i++)
+        m->tokens[i] = (int32_t)((i * 977LL + 11) % m->desc.n_logits);
+    if (!m->desc.head) return m->tokens != NULL;
+    size_t rows = (size_t)head->n_rows, n_hidden = SPECRT_TREE_MAX_TOPK * (size_t)head->n_cols;
+    m->ids = (int32_t *)malloc(rows * sizeof *m->ids);
+    m->hidden = (float *)malloc(n_hidden * sizeof *m->hidden);
+    m->logits = (float *)malloc(SPECRT_TREE_MAX_TOPK * rows * sizeof *m->logits);
+    if (!m->tokens || !m->ids || !m->hidden || !m->logits) return false;
+    for (size_t i = 0; i < rows; i++) m->ids[i] = head->ids ? head->ids[i] : (int32_t)i;
+    for (size_t i = 0; i < n_hidden; i++) m->hidden[i] = (float)(i * 2654435761u % 2001) / 1000 - 1;
+    return true;
+}
+
+static int32_t specrt__meter_least(int64_t a, int64_t b) {
+    return (int32_t)(a < b ? a : b);
+}
+
+SPECRT_API specrt_status specrt_meter_open(const specrt_meter_desc *desc, specrt_meter *out,
+                                           specrt_error *err) {
+    SPECRT__NEED(desc);
+    SPECRT__NEED(out);
+    SPECRT__CLEAR(out, 1);
+    SPECRT__TRY(specrt__meter_check(desc, err));
+    specrt__meter *m = (specrt__meter *)calloc(1, sizeof *m);
+    out->user = m;
+    if (m) m->desc = *desc;
+    if (m && m->desc.n_before == 0) m->desc.n_before = SPECRT__METER_BEFORE;
+    if (!m || !specrt__meter_fill(m)) {
+        specrt_meter_close(out);
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "meter: expected memory for a product of %lld rows, found none",
+                                (long long)desc->rows.n_rows);
+    }
+    int64_t room = desc->host.n_context > 0 ? desc->host.n_context / 2 : INT32_MAX;
+    if (room < 1) room = 1;
+    out->pass = specrt__meter_pass;
+    out->most[SPECRT_PASS_TARGET] = specrt__meter_least(desc->tree.num_draft_tokens, room);
+    out->most[SPECRT_PASS_DRAFT] = specrt__meter_least(SPECRT__METER_DRAFT, (room + 1) / 2);
+    out->most[SPECRT_PASS_HEAD] =
+        desc->head ? specrt__meter_least(desc->rows.n_rows, INT32_MAX) : 0;
+    out->most[SPECRT_PASS_PROMPT] = specrt__meter_least(SPECRT__METER_PROMPT, room);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API void specrt_meter_close(specrt_meter *meter) {
+    specrt__meter *m = meter ? (specrt__meter *)meter->user : NULL;
+    if (!m) return;
+    m->desc.reset(m->desc.reset_user);
+    free(m->tokens), free(m->ids), free(m->hidden), free(m->logits);
+    free(m);
+    SPECRT__CLEAR(meter, 1);
 }
 
 // >>clock : src/adapt/clock.c

@@ -66,6 +66,8 @@
 #include "adapt/align.c"
 #include "adapt/costs.c"
 #include "adapt/costs_file.c"
+#include "adapt/measure.c"
+#include "adapt/meter.c"
 #include "adapt/clock.c"
 #include "adapt/advise.c"
 #include "trace/trace.c"

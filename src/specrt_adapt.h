@@ -3,8 +3,8 @@
  * SPECRT_TOOLS is defined.
  *
  * FUNCTIONS, by task (prefix specrt_):
- *     measure passes        curve_add, curve_at, curve_make_monotone; costs_measure, _machine, _head, _width,
- *                           _next, _nodes
+ *     measure passes        meter_open, meter_close; curve_add, curve_at, curve_make_monotone; costs_measure,
+ *                           _busy, _machine, _head, _width, _next, _nodes
  *     keep costs            costs_find, costs_path, costs_read, costs_write; as text: costs_text, costs_parse
  *     follow the clock      clock_init, _see, _table, _auto, _hopeless, _explain, _seconds; timer_host,
  *                           _begin
@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 /* ---- costs: what passes of both models and products of the head take ----
- * Models are callbacks, so that any engine can be measured, and tests can set the time. */
+ * The models are a specrt_host, so every engine is measured alike, and tests can set the time. */
 
 enum {
     SPECRT_CURVE_MAX_SIZES = 64,
@@ -35,8 +35,8 @@ enum {
     SPECRT_COSTS_KEY = 512,
     SPECRT_COSTS_POLICY = 1024,
     SPECRT_COSTS_PATH = 1024,
-    SPECRT_COSTS_LINE = 1536,  /* bytes of a line about costs */
-    SPECRT_COSTS_BYTES = 32768 /* of a file, its NUL included, at most */
+    SPECRT_COSTS_LINE = 2560,  /* bytes of a line about costs */
+    SPECRT_COSTS_BYTES = 65536 /* of a file, its NUL included, at most */
 };
 
 /* Seconds by size. Zero-initialise it. */
@@ -44,13 +44,16 @@ typedef struct specrt_curve {
     int32_t n;                              /* sizes */
     int32_t sizes[SPECRT_CURVE_MAX_SIZES];  /* [n], ascending */
     double seconds[SPECRT_CURVE_MAX_SIZES]; /* [n], of each size */
+    double low[SPECRT_CURVE_MAX_SIZES];     /* [n], lower end of the 95% interval of seconds */
+    double high[SPECRT_CURVE_MAX_SIZES];    /* [n], upper end; both are seconds where not known */
 } specrt_curve;
 
 /* specrt_curve_add() : Adds a measured size, in any order; each once. A full curve stays as it is.
- *   curve : changed
+ *   curve : changed; low and high become seconds
  *   size : above 0
- *   seconds : above 0 */
-SPECRT_API void specrt_curve_add(specrt_curve *curve, int32_t size, double seconds);
+ *   seconds : above 0
+ * @return its place in the curve; -1: the curve is full. */
+SPECRT_API int32_t specrt_curve_add(specrt_curve *curve, int32_t size, double seconds);
 
 /* specrt_curve_make_monotone() : The nearest curve that never falls, by least squares (pool adjacent
  * violators: Ayer et al. 1955). More work takes no less time; where it seems to, the clock was disturbed.
@@ -76,6 +79,11 @@ typedef struct specrt_costs {
     char key[SPECRT_COSTS_KEY]; /* of models, threads, context and build: what costs depend on */
     specrt_curve target;        /* a pass of the target, by tokens, with logits of all tokens */
     specrt_curve draft;         /* a pass of the drafter, by tokens, without its LM head */
+    specrt_curve prompt;        /* the target reads a prompt, by tokens, with logits of the last */
+    specrt_curve prompt_all;    /* the same with logits of all tokens */
+    /* The drafter's first pass after a prompt, by the prompt's tokens: it reads those that it has not read
+     * beside the target */
+    specrt_curve draft_prompt;
     /* A product of the head, by its rows, for the one hidden row after the target's pass; empty: not timed */
     specrt_curve head_first;
     /* The same for specrt_costs_width(i) hidden rows of a cycle's next levels */
@@ -86,11 +94,15 @@ typedef struct specrt_costs {
     int32_t policy_rows; /* that the policy below scored in the mean, rounded up; 0: not known */
     char policy[SPECRT_COSTS_POLICY]; /* the fastest by these costs; "": none was compared */
     double seconds;                   /* that measuring took; 0: unknown, as of a file */
-    double error;    /* at sizes between the measured ones, as a share: the median; 0: unknown */
-    double worst;    /* the same: the greatest */
+    double error; /* at sizes between the measured ones, as a share: the median; 0: unknown */
+    double worst; /* the same: the greatest */
+    /* Width of the 95% interval of a cycle with three drafts in plain passes, as a share; 0: unknown */
+    double spread;
+    double busy;     /* processors in use when measuring began, by the load average; 0: unknown */
     int32_t changed; /* 1: since it was read from a file or written to one */
-    int32_t
-        disturbed; /* 1: the machine was too busy to tell: not to be kept, and proof of nothing */
+    /* 1: spread is above 0.25, or times contradict each other: the machine was too busy to tell. Not to be
+     * kept, and proof of nothing */
+    int32_t disturbed;
 } specrt_costs;
 
 /* specrt_costs_width() : Hidden rows of the product that head_next[i] is about: 1, 4 or 10.
@@ -112,23 +124,76 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
  *   out : char [SPECRT_COSTS_TEXT], written */
 SPECRT_API void specrt_costs_machine(char *out);
 
-/* The models, for measuring. Each callback runs one pass of n tokens, removes them from the cache again, and
- * writes what the pass took. It returns 0, or another value where the model failed. */
+/* What is timed. */
+typedef enum specrt_pass {
+    /* The target's pass over a chain of n tokens, what a session takes from its logits, and the commit of the
+     * first token */
+    SPECRT_PASS_TARGET = 0,
+    SPECRT_PASS_DRAFT = 1, /* the first drafter pass of a draft, which reads n tokens */
+    /* Products of the head's first n rows in one cycle: with one hidden row after the target's pass, then at
+     * each next level with as many as specrt_costs_width() says */
+    SPECRT_PASS_HEAD = 2,
+    /* A prompt of n tokens: the target's part with logits of the last token; the drafter's first pass; the
+     * target's part with logits of all tokens */
+    SPECRT_PASS_PROMPT = 3
+} specrt_pass;
+
+enum {
+    SPECRT_PASSES = 4,    /* values of specrt_pass */
+    SPECRT_PASS_TIMES = 4 /* most times of one of them */
+};
+
+/* The models, for measuring: of specrt_meter_open(), or callbacks of your own. */
 typedef struct specrt_meter {
-    void *user;                                            /* of the callbacks */
-    int (*target)(void *user, int32_t n, double *seconds); /* a pass of the target */
-    int (*draft)(void *user, int32_t n, double *seconds);  /* a pass of the drafter */
+    void *user; /* first argument of pass */
+    /* Runs a pass of size n.
+     *   seconds : f64 [SPECRT_PASS_TIMES], zeros, written: its times in the order above; 0: not timed
+     * Returns 0, or another value where a model failed. */
+    int (*pass)(void *user, specrt_pass pass, int32_t n, double *seconds);
+    int32_t most[SPECRT_PASSES]; /* largest n of each pass; 0: it is not made */
 } specrt_meter;
 
-/* specrt_costs_measure() : Times passes of both models; the shortest of 5 rounds counts, of more where a time
- * cannot be: longer than a larger pass takes, or than passes that do the same work. Such a time is lowered in
- * the end. No round begins after 1.2 seconds, and no size is added after 2.
- *   meter : the models
- *   most : tokens of the target's largest pass, from 1
- *   out : written: machine and curves, changed, disturbed; the rest zero
- * @return OK; HOST: a callback failed. */
-SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t most,
+/* A host that is measured. Zero-initialise it. */
+typedef struct specrt_meter_desc {
+    specrt_host host;          /* copied */
+    void (*reset)(void *user); /* the models forget their sequence, which was any */
+    void *reset_user;          /* first argument of reset */
+    int32_t n_logits;          /* columns of the target's logits; lower numbers are tokens */
+    specrt_tree_params tree;   /* the largest draft that the host takes; no member is 0 */
+    const specrt_head *head;   /* the drafter's, borrowed; NULL: products are not timed */
+    specrt_head_desc rows;     /* what head was bound from; its arrays are borrowed */
+    int32_t n_before;          /* tokens in the caches before a pass; 0: 64 */
+    double (*now)(void);       /* seconds; monotonic; NULL: specrt_clock_seconds() */
+} specrt_meter_desc;
+
+/* specrt_meter_open() : A meter of the host's passes, by the calls that sessions make. The host's sequence is
+ * lost.
+ *   desc : copied
+ *   out : written, owned by the caller: specrt_meter_close()
+ * @return OK; NO_MEMORY; BAD_ARG with the member. */
+SPECRT_API specrt_status specrt_meter_open(const specrt_meter_desc *desc, specrt_meter *out,
+                                           specrt_error *err);
+
+/* specrt_meter_close() : Frees what specrt_meter_open() created, and resets the host.
+ *   meter : cleared */
+SPECRT_API void specrt_meter_close(specrt_meter *meter);
+
+/* specrt_costs_measure() : Times passes in rounds of one pass of each size. The lower quartile of a size's
+ * times counts. A target or drafter pass that takes longer than more work does is lowered.
+ *   meter : the models; it makes passes of target and drafter at least
+ *   seconds : no round begins later, but for what disturbed depends on; 0: 1.2
+ *   all : 0: passes of target and drafter at a few sizes, as auto needs; 1: all that the meter times, with
+ *       sizes in between, which show the error of the curves, for up to 1.6 times as long
+ *   out : written: machine, curves, seconds, error, worst, spread, busy, changed, disturbed; the rest zero
+ * @return OK; NO_MEMORY; BAD_ARG; HOST: a pass failed. */
+SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double seconds, int all,
                                               specrt_costs *out, specrt_error *err);
+
+/* specrt_costs_busy() : Whether the machine was too busy to tell, and what to do.
+ *   costs : read
+ *   line : char [SPECRT_COSTS_TEXT], written: one sentence without its full stop, or ""
+ * @return costs->disturbed */
+SPECRT_API int specrt_costs_busy(const specrt_costs *costs, char *line);
 
 /* What a policy's sessions are created from, borrowed. */
 typedef struct specrt_costs_drafts {
@@ -153,18 +218,22 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  *     specrt costs 1
  *     machine Intel(R) Xeon(R) Platinum 8481C, 2 processors
  *     key target ... threads 2, context 4096, ...
- *     target 1 0.0672
- *     draft 1 0.0113
+ *     target 1 0.0672 0.0669 0.0701
+ *     draft 1 0.0113 0.0112 0.0115
  *     head 0.00031 window:3072@...
  *     first 256 1.1e-05
  *     next 4 256 3.9e-05
+ *     prompt 64 0.81
+ *     prompt_all 64 0.97
+ *     draft_prompt 64 0.14
  *     keeps_chains 1
  *     policy 3072 window:3072@...
  *     error 0.02 0.09
  *     sum 5f0c8d1a2b3e4f60
  *
- * Seconds follow sizes; a head's policy ends its line. All below `draft` may be absent: `first` and `next`
- * are head_first and head_next, after its width; `policy` is after its rows. */
+ * Seconds follow sizes; low and high may follow them. A head's policy ends its line. All below `draft` may be
+ * absent: `first` and `next` are head_first and head_next, after its width; `policy` is after its rows.
+ * Numbers have a decimal point in every locale. */
 
 /* specrt_costs_text() : The text of costs.
  *   costs : read
@@ -172,7 +241,7 @@ SPECRT_API double specrt_costs_head(specrt_costs *costs, const specrt_costs_draf
  * @return its bytes, without the NUL */
 SPECRT_API size_t specrt_costs_text(const specrt_costs *costs, char *out);
 
-/* specrt_costs_parse() : Costs from text [n]; curves become monotone.
+/* specrt_costs_parse() : Costs from text [n]; curves become monotone, spread and disturbed follow from them.
  *   name : of the file, for errors
  *   key : whose costs are asked for, of this machine; NULL: any, of any machine
  * @return OK; BAD_INPUT: damaged, or of another machine or key. Then *out is zero. */
@@ -203,15 +272,14 @@ SPECRT_API void specrt_costs_path(const char *bundle, const char *key, char *out
 
 /* specrt_costs_find() : Costs from the file, else measured.
  *   meter : the models
- *   most : as in specrt_costs_measure()
  *   path : of specrt_costs_path(); "": there is no file
  *   key : as in specrt_costs_parse()
  *   out : written
  *   line : char [SPECRT_COSTS_LINE], written: where the costs are from, and why a file was not used
  * @return as specrt_costs_measure() */
-SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t most,
-                                           const char *path, const char *key, specrt_costs *out,
-                                           char *line, specrt_error *err);
+SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, const char *path,
+                                           const char *key, specrt_costs *out, char *line,
+                                           specrt_error *err);
 
 /* ---- the clock: what cycles cost now ----
  * A busy machine makes everything slower, which changes no choice (`slow`); what changes choices is the share

@@ -167,10 +167,6 @@ bool specrt_llama_keeps_chains(const specrt_llama *pair);
 
 /* ---- costs, for `auto` (specrt_adapt.h) ---- */
 
-/* specrt_llama_get_meter() : the pair's passes, for specrt_costs_measure(). Its sequence is lost: reset it
- * afterwards. */
-void specrt_llama_get_meter(specrt_llama *pair, specrt_meter *out);
-
 /* What costs depend on. */
 typedef struct specrt_llama_setting {
     const struct llama_model *target, *draft;

@@ -265,9 +265,8 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         specrt_llama_key(&setting, key);
         const char *beside = params.specrt_bundle.empty() ? nullptr : params.specrt_bundle.c_str();
         specrt_costs_path(beside, key, path);
-        const specrt_meter meter = {this, time_target, time_draft};
-        const specrt_status status =
-            specrt_costs_find(&meter, most_tokens(), path, key, &costs, line, &err);
+        const specrt_meter meter = {this, time_pass, {most_tokens(), 8, 0, 0}};
+        const specrt_status status = specrt_costs_find(&meter, path, key, &costs, line, &err);
         llama_memory_clear(llama_get_memory(params.ctx_tgt), false);
         llama_memory_clear(llama_get_memory(params.ctx_dft), false);
         require(status, err);
@@ -291,7 +290,7 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
     }
 
     /* n tokens behind nothing, as many for a slot as a draft has, or all for the first one. @return 0 or 1 */
-    int time_pass(llama_context *ctx, int32_t n, int32_t per_slot, double *seconds) {
+    int time_tokens(llama_context *ctx, int32_t n, int32_t per_slot, double *seconds) {
         common_batch timed(ctx);
         for (int32_t i = 0; i < n; ++i) {
             timed.add((977 * i + 11) % n_vocab, i % per_slot, i / per_slot,
@@ -308,14 +307,11 @@ struct common_speculative_impl_draft_specrt : public common_speculative_impl {
         return ret != 0;
     }
 
-    static int time_target(void *user, int32_t n, double *seconds) {
+    static int time_pass(void *user, specrt_pass pass, int32_t n, double *seconds) {
         auto *impl = (common_speculative_impl_draft_specrt *)user;
-        return impl->time_pass(impl->params.ctx_tgt, n, impl->params.n_max + 1, seconds);
-    }
-
-    static int time_draft(void *user, int32_t n, double *seconds) {
-        auto *impl = (common_speculative_impl_draft_specrt *)user;
-        return impl->time_pass(impl->params.ctx_dft, n, n, seconds);
+        return pass == SPECRT_PASS_TARGET
+                   ? impl->time_tokens(impl->params.ctx_tgt, n, impl->params.n_max + 1, seconds)
+                   : impl->time_tokens(impl->params.ctx_dft, n, n, seconds);
     }
 
     /* The clock learns from the cycle that ends now. @return whether a plain one is to follow */

@@ -28,12 +28,6 @@ double sl_median_of(double *values, int n) {
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-double sl_quartile_of(double *values, int n) {
-    if (n == 0) return NAN;
-    qsort(values, (size_t)n, sizeof *values, sl_order_real);
-    return values[n / 4];
-}
-
 double sl_midmean_of(double *values, int n) {
     if (n == 0) return NAN;
     qsort(values, (size_t)n, sizeof *values, sl_order_real);

@@ -9,9 +9,6 @@ double sl_ratio_of_sums(const double *a, const double *b, int n, double *half);
 /* sl_median_of() : of values [n], which get sorted; NaN for none. */
 double sl_median_of(double *values, int n);
 
-/* sl_quartile_of() : the lower one of values [n], which get sorted; NaN for none. */
-double sl_quartile_of(double *values, int n);
-
 /* sl_midmean_of() : the mean of the middle half of values [n], which get sorted; NaN for none. */
 double sl_midmean_of(double *values, int n);
 

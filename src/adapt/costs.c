@@ -1,39 +1,36 @@
-/* costs.c : what passes take on this machine: curves by size, how they are measured, and what scoring by a
- * policy takes. Lowers times that cannot be, and says that the machine was too busy. */
+/* costs.c : what passes take on this machine: curves by size, and what scoring by a policy takes. */
 #include "specrt_adapt.h"
+#include "adapt/costs.h"
 #include "core/base.h"
 #include "core/os.h"
 
-#define SPECRT__COSTS_ROUNDS_SECONDS 1.2 /* no round begins later */
-#define SPECRT__COSTS_MOST_SECONDS   2.0 /* no size of the first round follows */
-#define SPECRT__COSTS_DISTURBED      1.5 /* times what a pass can take: the machine did something else */
-
-enum {
-    SPECRT__COSTS_ROUNDS = 5,
-    SPECRT__COSTS_MOST_ROUNDS = 20,
-    SPECRT__COSTS_HEAD_ROUNDS = 3,
-    SPECRT__COSTS_WINDOW_TOKENS = 256,
-    SPECRT__COSTS_CACHE_BYTES = 16 << 20
-};
+enum { SPECRT__COSTS_HEAD_ROUNDS = 3, SPECRT__COSTS_WINDOW_TOKENS = 256 };
+#define SPECRT__COSTS_CACHE_BYTES ((size_t)16 << 20)
 
 /* --- curves --- */
 
-SPECRT_API void specrt_curve_add(specrt_curve *c, int32_t size, double seconds) {
-    int32_t i;
-    if (!c || c->n == SPECRT_CURVE_MAX_SIZES) return;
-    for (i = c->n++; i > 0 && c->sizes[i - 1] > size; i--) {
-        c->sizes[i] = c->sizes[i - 1];
-        c->seconds[i] = c->seconds[i - 1];
-    }
+static void specrt__curve_put(specrt_curve *c, int32_t i, int32_t size, double seconds, double low,
+                              double high) {
     c->sizes[i] = size;
     c->seconds[i] = seconds;
+    c->low[i] = low;
+    c->high[i] = high;
 }
 
-SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
+SPECRT_API int32_t specrt_curve_add(specrt_curve *c, int32_t size, double seconds) {
+    int32_t i;
+    if (!c || c->n == SPECRT_CURVE_MAX_SIZES) return -1;
+    for (i = c->n++; i > 0 && c->sizes[i - 1] > size; i--)
+        specrt__curve_put(c, i, c->sizes[i - 1], c->seconds[i - 1], c->low[i - 1], c->high[i - 1]);
+    specrt__curve_put(c, i, size, seconds, seconds, seconds);
+    return i;
+}
+
+static void specrt__curve_pool(double *y, int32_t n_sizes) {
     double level[SPECRT_CURVE_MAX_SIZES];
     int32_t size[SPECRT_CURVE_MAX_SIZES], n = 0, at = 0;
-    for (int32_t i = 0; c && i < c->n; i++) {
-        level[n] = c->seconds[i];
+    for (int32_t i = 0; i < n_sizes; i++) {
+        level[n] = y[i];
         size[n++] = 1;
         for (; n > 1 && level[n - 2] > level[n - 1]; n--) {
             int32_t both = size[n - 2] + size[n - 1];
@@ -42,7 +39,18 @@ SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
         }
     }
     for (int32_t b = 0; b < n; b++)
-        for (int32_t k = 0; k < size[b]; k++) c->seconds[at++] = level[b];
+        for (int32_t k = 0; k < size[b]; k++) y[at++] = level[b];
+}
+
+SPECRT_API void specrt_curve_make_monotone(specrt_curve *c) {
+    if (!c) return;
+    specrt__curve_pool(c->seconds, c->n);
+    specrt__curve_pool(c->low, c->n);
+    specrt__curve_pool(c->high, c->n);
+    for (int32_t i = 0; i < c->n; i++) { /* rounding moves them apart */
+        if (c->low[i] > c->seconds[i]) c->low[i] = c->seconds[i];
+        if (c->high[i] < c->seconds[i]) c->high[i] = c->seconds[i];
+    }
 }
 
 SPECRT_API double specrt_curve_at(const specrt_curve *c, double size) {
@@ -76,90 +84,16 @@ SPECRT_API int32_t specrt_costs_nodes(const specrt_tree_params *tree, int32_t n)
     return all < tree->num_draft_tokens ? all : tree->num_draft_tokens;
 }
 
-/* --- passes --- */
-
-/* Sizes below `most`, and that. */
-static void specrt__costs_sizes(specrt_curve *c, int32_t most) {
-    static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-    const int32_t n = (int32_t)(sizeof sizes / sizeof *sizes);
-    for (int32_t i = 0; i < n && sizes[i] < most; i++) specrt_curve_add(c, sizes[i], 0);
-    if (most <= sizes[n - 1]) specrt_curve_add(c, most, 0);
-}
-
-/* One pass of each size. The first round may end early; then the curve has fewer sizes. */
-static int specrt__costs_time(void *user, int (*pass)(void *, int32_t, double *), specrt_curve *c,
-                              bool first, double began) {
-    for (int32_t i = 0; i < c->n; i++) {
-        double seconds = 0;
-        if (first && i > 1 && specrt__os_seconds() - began > SPECRT__COSTS_MOST_SECONDS) c->n = i;
-        if (i == c->n) return 0;
-        int code = pass(user, c->sizes[i], &seconds);
-        if (code != 0) return code;
-        if (first || seconds < c->seconds[i]) c->seconds[i] = seconds;
-    }
-    return 0;
-}
-
-/* A pass takes no longer than a larger one, and no longer than passes of fewer tokens that do its work.
- * @return whether one did, by more than noise */
-static bool specrt__costs_lower(specrt_curve *c) {
-    bool disturbed = false;
-    for (int32_t i = c->n - 2; i >= 0; i--)
-        if (c->seconds[i] > SPECRT__COSTS_DISTURBED * c->seconds[i + 1])
-            c->seconds[i] = c->seconds[i + 1], disturbed = true;
-    for (int32_t i = 1; i < c->n; i++) {
-        double most = c->seconds[i - 1] * c->sizes[i] / c->sizes[i - 1];
-        if (c->seconds[i] > SPECRT__COSTS_DISTURBED * most) c->seconds[i] = most, disturbed = true;
-    }
-    specrt_curve_make_monotone(c);
-    return disturbed;
-}
-
-/* The same of both. */
-static bool specrt__costs_disturbed(specrt_curve *target, specrt_curve *draft) {
-    bool is = specrt__costs_lower(target);
-    return specrt__costs_lower(draft) || is;
-}
-
-static int specrt__costs_rounds(const specrt_meter *m, specrt_costs *c) {
-    double began = specrt__os_seconds(), unused;
-    int code = m->target(m->user, 1, &unused); /* reads the weights from disk, if need be */
-    if (code == 0) code = m->draft(m->user, 1, &unused);
-    for (int round = 0; round < SPECRT__COSTS_MOST_ROUNDS && code == 0; round++) {
-        if (round > 0 && specrt__os_seconds() - began > SPECRT__COSTS_ROUNDS_SECONDS) break;
-        specrt_curve target = c->target, draft = c->draft;
-        if (round >= SPECRT__COSTS_ROUNDS && !specrt__costs_disturbed(&target, &draft)) break;
-        code = specrt__costs_time(m->user, m->draft, &c->draft, round == 0, began);
-        if (code == 0) code = specrt__costs_time(m->user, m->target, &c->target, round == 0, began);
-    }
-    return code;
-}
-
-SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, int32_t most,
-                                              specrt_costs *out, specrt_error *err) {
-    SPECRT__NEED(meter);
-    SPECRT__NEED(out);
-    SPECRT__CLEAR(out, 1);
-    if (most < 1)
-        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "costs: most: expected 1 token or more, found %d", (int)most);
-    specrt_costs_machine(out->machine);
-    specrt__costs_sizes(&out->target, most);
-    specrt_curve_add(&out->draft, 1, 0);
-    specrt_curve_add(&out->draft, 8, 0);
-    double began = specrt__os_seconds();
-    int code = specrt__costs_rounds(meter, out);
-    if (code != 0) {
-        SPECRT__CLEAR(out, 1);
-        return specrt_error_set(err, SPECRT_STATUS_HOST,
-                                "costs: expected passes of both models, found that one failed with "
-                                "%d",
-                                code);
-    }
-    out->changed = 1;
-    out->seconds = specrt__os_seconds() - began;
-    out->disturbed = specrt__costs_disturbed(&out->target, &out->draft);
-    return SPECRT_STATUS_OK;
+/* In the order of passes and their times. */
+SPECRT__INTERNAL specrt_curve *specrt__costs_curve(specrt_costs *c, int32_t i, const char **name) {
+    static const char *const names[] = {"target",  "draft",  "first",        "next 1",    "next 4",
+                                        "next 10", "prompt", "draft_prompt", "prompt_all"};
+    specrt_curve *const curves[] = {&c->target,       &c->draft,        &c->head_first,
+                                    &c->head_next[0], &c->head_next[1], &c->head_next[2],
+                                    &c->prompt,       &c->draft_prompt, &c->prompt_all};
+    if (i >= SPECRT__COSTS_CURVES) return NULL;
+    *name = names[i];
+    return curves[i];
 }
 
 /* --- the head --- */

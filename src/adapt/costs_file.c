@@ -1,6 +1,7 @@
 /* costs_file.c : owns the file of costs, its text and where it is kept. Refuses damaged files, and those of
  * another machine or key. */
 #include "specrt_adapt.h"
+#include "adapt/costs.h"
 #include "core/base.h"
 #include "core/os.h"
 
@@ -30,6 +31,14 @@ SPECRT_API void specrt_costs_machine(char *out) {
             break;
     if (f) fclose(f);
     snprintf(out, SPECRT_COSTS_TEXT, "%s, %ld processors", name, specrt__os_processors());
+}
+
+SPECRT__INTERNAL double specrt__costs_load(void) {
+    int whole = 0, cents = 0;
+    FILE *f = fopen("/proc/loadavg", "r");
+    if (f && fscanf(f, "%d.%d", &whole, &cents) != 2) whole = cents = 0;
+    if (f) fclose(f);
+    return whole + cents / 100.0;
 }
 
 static bool specrt__costs_fits(int n) {
@@ -98,15 +107,48 @@ static bool specrt__costs_value(specrt__costs_reader *r, const char *name, char 
 }
 
 static bool specrt__costs_is_time(double seconds) {
-    return seconds > 0 && seconds < 1e6;
+    return seconds >= 1e-12 && seconds < 1e6;
 }
 
-static bool specrt__costs_take_point(specrt_curve *c, long size, double seconds) {
-    if (!c || c->n == SPECRT_CURVE_MAX_SIZES || size < 1 || size > INT32_MAX ||
-        !specrt__costs_is_time(seconds) || (c->n > 0 && size <= c->sizes[c->n - 1]))
+/* Numbers are read and written here, for scanf() and printf() take the decimal point of the locale. Moves *at
+ * behind a number and the space before it. @return NaN: there is none */
+static double specrt__costs_number(const char **at) {
+    const char *p = *at + (**at == ' ');
+    double digits = 0;
+    int exponent = 0, n = 0, after = 0;
+    for (; (*p >= '0' && *p <= '9') || (*p == '.' && !after); p++) {
+        if (*p == '.') {
+            after = 1;
+            continue;
+        }
+        digits = 10 * digits + (*p - '0');
+        exponent -= after;
+        n++;
+    }
+    if (n == 0 || n > 99) return NAN;
+    if (*p == 'e') {
+        bool below = p[1] == '-';
+        int power = 0;
+        for (p += 1 + (p[1] == '-' || p[1] == '+'); *p >= '0' && *p <= '9'; p++)
+            power = power < 1000 ? 10 * power + (*p - '0') : power;
+        exponent += below ? -power : power;
+    }
+    *at = p;
+    return exponent < 0 ? digits / pow(10, -exponent) : digits * pow(10, exponent);
+}
+
+static bool specrt__costs_take_point(specrt_curve *c, const char *at) {
+    double size = specrt__costs_number(&at), seconds = specrt__costs_number(&at), low = seconds,
+           high = seconds;
+    if (*at) low = specrt__costs_number(&at), high = specrt__costs_number(&at);
+    if (*at || !(size >= 1 && size <= INT32_MAX && size == floor(size)) ||
+        !(specrt__costs_is_time(low) && low <= seconds && seconds <= high &&
+          specrt__costs_is_time(high)) ||
+        (c->n > 0 && size <= c->sizes[c->n - 1]))
         return false;
-    specrt_curve_add(c, (int32_t)size, seconds);
-    return true;
+    int32_t i = specrt_curve_add(c, (int32_t)size, seconds);
+    if (i >= 0) c->low[i] = low, c->high[i] = high;
+    return i >= 0;
 }
 
 static bool specrt__costs_take_head(specrt_costs *c, double seconds, const char *policy) {
@@ -120,9 +162,9 @@ static bool specrt__costs_take_head(specrt_costs *c, double seconds, const char 
 }
 
 /* One that parses. */
-static bool specrt__costs_take_policy(specrt_costs *c, long rows, const char *policy) {
+static bool specrt__costs_take_policy(specrt_costs *c, double rows, const char *policy) {
     size_t n = strlen(policy);
-    if (c->policy[0] || n >= sizeof c->policy || rows < 0 || rows > INT32_MAX ||
+    if (c->policy[0] || n >= sizeof c->policy || !(rows >= 0 && rows <= INT32_MAX) ||
         specrt_policy_check(policy, NULL) != SPECRT_STATUS_OK)
         return false;
     memcpy(c->policy, policy, n + 1);
@@ -130,31 +172,31 @@ static bool specrt__costs_take_policy(specrt_costs *c, long rows, const char *po
     return true;
 }
 
-/* @return NULL: no width that is measured */
-static specrt_curve *specrt__costs_of_width(specrt_costs *c, long width) {
-    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++)
-        if (specrt_costs_width(i) == width) return &c->head_next[i];
-    return NULL;
+/* @return what follows NAME and a space; NULL: the line is another */
+static const char *specrt__costs_after(const char *line, const char *name) {
+    size_t n = strlen(name);
+    return strncmp(line, name, n) == 0 && line[n] == ' ' ? line + n + 1 : NULL;
 }
 
 static bool specrt__costs_take_line(specrt_costs *c, const char *line) {
-    long size, width;
-    double seconds;
-    int at = 0;
-    if (sscanf(line, "target %ld %lf", &size, &seconds) == 2)
-        return specrt__costs_take_point(&c->target, size, seconds);
-    if (sscanf(line, "draft %ld %lf", &size, &seconds) == 2)
-        return specrt__costs_take_point(&c->draft, size, seconds);
-    if (sscanf(line, "first %ld %lf", &size, &seconds) == 2)
-        return specrt__costs_take_point(&c->head_first, size, seconds);
-    if (sscanf(line, "next %ld %ld %lf", &width, &size, &seconds) == 3)
-        return specrt__costs_take_point(specrt__costs_of_width(c, width), size, seconds);
-    if (sscanf(line, "head %lf %n", &seconds, &at) == 1 && at > 0)
-        return specrt__costs_take_head(c, seconds, line + at);
-    if (sscanf(line, "policy %ld %n", &size, &at) == 1 && at > 0)
-        return specrt__costs_take_policy(c, size, line + at);
-    if (sscanf(line, "error %lf %lf", &c->error, &c->worst) == 2)
-        return c->error >= 0 && c->worst >= c->error && c->worst < 1e6;
+    specrt_curve *curve;
+    const char *name, *at;
+    for (int32_t i = 0; (curve = specrt__costs_curve(c, i, &name)) != NULL; i++)
+        if ((at = specrt__costs_after(line, name)) != NULL)
+            return specrt__costs_take_point(curve, at);
+    if ((at = specrt__costs_after(line, "head")) != NULL) {
+        double seconds = specrt__costs_number(&at);
+        return *at == ' ' && specrt__costs_take_head(c, seconds, at + 1);
+    }
+    if ((at = specrt__costs_after(line, "policy")) != NULL) {
+        double rows = specrt__costs_number(&at);
+        return *at == ' ' && specrt__costs_take_policy(c, rows, at + 1);
+    }
+    if ((at = specrt__costs_after(line, "error")) != NULL) {
+        c->error = specrt__costs_number(&at);
+        c->worst = specrt__costs_number(&at);
+        return !*at && c->error >= 0 && c->worst >= c->error && c->worst < 1e6;
+    }
     c->keeps_chains = 1;
     return strcmp(line, "keeps_chains 1") == 0;
 }
@@ -172,6 +214,8 @@ static bool specrt__costs_is_whole(const char *text, size_t *n) {
 
 static specrt_status specrt__costs_take_lines(specrt__costs_reader *r, const char *name,
                                               specrt_costs *out, specrt_error *err) {
+    specrt_curve *curve;
+    const char *curve_name;
     bool fits = specrt__costs_value(r, "machine", out->machine, sizeof out->machine) &&
                 specrt__costs_value(r, "key", out->key, sizeof out->key);
     while (fits && r->at < r->end)
@@ -186,11 +230,9 @@ static specrt_status specrt__costs_take_lines(specrt__costs_reader *r, const cha
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: expected times of target and draft, found %d and %d", name,
                                 (int)out->target.n, (int)out->draft.n);
-    specrt_curve_make_monotone(&out->target);
-    specrt_curve_make_monotone(&out->draft);
-    specrt_curve_make_monotone(&out->head_first);
-    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++)
-        specrt_curve_make_monotone(&out->head_next[i]);
+    for (int32_t i = 0; (curve = specrt__costs_curve(out, i, &curve_name)) != NULL; i++)
+        specrt_curve_make_monotone(curve);
+    specrt__costs_judge(out);
     return SPECRT_STATUS_OK;
 }
 
@@ -260,9 +302,10 @@ SPECRT_API specrt_status specrt_costs_read(const char *path, const char *key, sp
 
 /* --- or measuring --- */
 
-SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t most,
-                                           const char *path, const char *key, specrt_costs *out,
-                                           char *line, specrt_error *err) {
+SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, const char *path,
+                                           const char *key, specrt_costs *out, char *line,
+                                           specrt_error *err) {
+    char kept[SPECRT_COSTS_PATH + SPECRT_COSTS_TEXT + 16];
     specrt_error why;
     SPECRT__NEED(meter);
     SPECRT__NEED(path);
@@ -274,18 +317,16 @@ SPECRT_API specrt_status specrt_costs_find(const specrt_meter *meter, int32_t mo
         snprintf(line, SPECRT_COSTS_LINE, "costs: read from %s", path);
         return found;
     }
-    SPECRT__TRY(specrt_costs_measure(meter, most, out, err));
+    SPECRT__TRY(specrt_costs_measure(meter, 0, 0, out, err));
     snprintf(out->key, sizeof out->key, "%s", key);
-    const char *busy = out->disturbed ? " on a busy machine, not kept" : "";
-    if (found != SPECRT_STATUS_IO)
-        snprintf(line, SPECRT_COSTS_LINE, "costs: %s; measured again in %.1f s%s", why.msg,
-                 out->seconds, busy);
+    if (specrt_costs_busy(out, line))
+        snprintf(kept, sizeof kept, "not kept: %s", line);
     else
-        snprintf(line, SPECRT_COSTS_LINE, "costs: measured in %.1f s%s%s", out->seconds,
-                 out->disturbed ? busy : ", kept in ",
-                 out->disturbed ? ""
-                 : path[0]      ? path
-                                : "no file: there is no cache folder");
+        snprintf(kept, sizeof kept, "kept in %s",
+                 path[0] ? path : "no file: there is no cache folder");
+    bool again = found != SPECRT_STATUS_IO;
+    snprintf(line, SPECRT_COSTS_LINE, "costs: %s%s in %.1f s, %s", again ? why.msg : "",
+             again ? "; measured again" : "measured", out->seconds, kept);
     return SPECRT_STATUS_OK;
 }
 
@@ -309,29 +350,53 @@ specrt__costs_put(specrt__costs_writer *w, const char *format, ...) {
     if (n > 0 && (size_t)n < SPECRT_COSTS_BYTES - w->n) w->n += (size_t)n;
 }
 
+/* What stands for the decimal point in this locale becomes one. */
+static void specrt__costs_put_number(specrt__costs_writer *w, double x) {
+    char text[48], *to = text;
+    snprintf(text, sizeof text, "%.9g", x);
+    for (const char *from = text; *from; from++) {
+        bool digit = strchr("0123456789+-e", *from) != NULL;
+        if (digit || to == text || to[-1] != '.') *to++ = digit ? *from : '.';
+    }
+    *to = '\0';
+    specrt__costs_put(w, " %s", text);
+}
+
 static void specrt__costs_put_curve(specrt__costs_writer *w, const char *name,
                                     const specrt_curve *c) {
-    for (int32_t i = 0; i < c->n; i++)
-        specrt__costs_put(w, "%s %d %.9g\n", name, (int)c->sizes[i], c->seconds[i]);
+    for (int32_t i = 0; i < c->n; i++) {
+        specrt__costs_put(w, "%s %d", name, (int)c->sizes[i]);
+        specrt__costs_put_number(w, c->seconds[i]);
+        if (c->low[i] < c->seconds[i] || c->high[i] > c->seconds[i]) {
+            specrt__costs_put_number(w, c->low[i]);
+            specrt__costs_put_number(w, c->high[i]);
+        }
+        specrt__costs_put(w, "\n");
+    }
 }
 
 SPECRT_API size_t specrt_costs_text(const specrt_costs *c, char *out) {
-    char hash[SPECRT__COSTS_HASH + 1], next[16];
+    char hash[SPECRT__COSTS_HASH + 1];
+    const char *name;
+    const specrt_curve *curve;
     specrt__costs_writer w = {out, 0};
     if (!c || !out) return 0;
     specrt__costs_put(&w, "%smachine %s\nkey %s\n", specrt__costs_first_line, c->machine, c->key);
-    specrt__costs_put_curve(&w, "target", &c->target);
-    specrt__costs_put_curve(&w, "draft", &c->draft);
-    for (int32_t i = 0; i < c->n_heads; i++)
-        specrt__costs_put(&w, "head %.9g %s\n", c->heads[i].seconds, c->heads[i].policy);
-    specrt__costs_put_curve(&w, "first", &c->head_first);
-    for (int32_t i = 0; i < SPECRT_COSTS_WIDTHS; i++) {
-        snprintf(next, sizeof next, "next %d", (int)specrt_costs_width(i));
-        specrt__costs_put_curve(&w, next, &c->head_next[i]);
+    for (int32_t i = 0; (curve = specrt__costs_curve((specrt_costs *)c, i, &name)) != NULL; i++)
+        specrt__costs_put_curve(&w, name, curve);
+    for (int32_t i = 0; i < c->n_heads; i++) {
+        specrt__costs_put(&w, "head");
+        specrt__costs_put_number(&w, c->heads[i].seconds);
+        specrt__costs_put(&w, " %s\n", c->heads[i].policy);
     }
     if (c->keeps_chains) specrt__costs_put(&w, "keeps_chains 1\n");
     if (c->policy[0]) specrt__costs_put(&w, "policy %d %s\n", (int)c->policy_rows, c->policy);
-    if (c->worst > 0) specrt__costs_put(&w, "error %.9g %.9g\n", c->error, c->worst);
+    if (c->worst > 0) {
+        specrt__costs_put(&w, "error");
+        specrt__costs_put_number(&w, c->error);
+        specrt__costs_put_number(&w, c->worst);
+        specrt__costs_put(&w, "\n");
+    }
     specrt__costs_hash(out, w.n, hash);
     specrt__costs_put(&w, "sum %s\n", hash);
     return w.n;

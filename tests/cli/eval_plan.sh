@@ -9,19 +9,35 @@ plan() {
 }
 
 accepts plan --policy microspec --num-steps 3 --num-draft-tokens 8 --check 2 --costs-out here.costs
-prints "head, ms for 1 row*32768: *target, ms by nodes  1: *60: *held back*error
-*microspec * s, 2 prompts*
-*over whole requests (prompt *, answer * tokens)*
+prints "head, ms for 1 row*32768: *target, ms by nodes  1: *60: *prompts, ms *16: *held back*error
+*microspec * s, 2 prompts*"
+busy() { # whether the machine was, and then there is no verdict
+    grep -q "too busy to tell: .*; wait until the machine is idle" ../out
+}
+if busy; then
+    prints "*
+No verdict: too busy to tell: *"
+    [ ! -e here.costs ] || fail "costs of a busy machine are kept"
+else
+    prints "*over whole requests (prompt *, answer * tokens)*
 With here.costs auto drafts from *"
-grep -qE '^policy [0-9]+ (full|window:3072@.*)' here.costs || fail "no policy: $(cat here.costs)"
+    grep -qE '^policy [0-9]+ (full|window:3072@.*)' here.costs || fail "$(cat here.costs)"
+    grep -qE '^target 1 [0-9.e-]+ [0-9.e-]+ [0-9.e-]+$' here.costs || fail "$(cat here.costs)"
+fi
 
 seconds=0.1
 accepts plan --json --topk 4 --num-steps 2 --policy window:64@min=16
 for key in costs head draft target error_median recommended policy num_steps topk num_draft_tokens \
-    tokens_per_second ci95 speedup_plain outcome pruning_outcome advice choices accept_length; do
+    tokens_per_second ci95 speedup_plain disturbed prompt prompt_all \
+    draft_prompt outcome pruning_outcome advice choices accept_length; do
     prints "*\"$key\":*"
 done
 prints '{*"policy":"window:64@min=16",*"num_steps":2,"topk":4,*}'
+if busy; then
+    prints '{*"disturbed":true,*"recommended":null,"recommended_policy":null,*"outcome":null,*}'
+else
+    prints '{*"disturbed":false,*"recommended":{*"outcome":"*}'
+fi
 
 # From a recording, without decoding; then the same checked.
 specrt-eval record --target "$target" --draft "$draft" --num-steps 3 --topk 1 --max-tokens 8 \
@@ -30,10 +46,9 @@ accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace -
     --topk 1 --measure 0.1
 for policy in microspec full; do # which is faster is the machine's affair
     prints "*
-$policy *replayed; *over answers of *Beside drafts from all rows *"
+$policy *replayed; *"
+    busy || prints "*over whole requests (prompt *Beside drafts from all rows *"
 done
-accepts specrt-eval plan --target "$target" --draft "$draft" --trace run.trace --costs here.costs \
-    --num-steps 3 --topk 1 --policy microspec
 refuses 2 "*expected --prompts FILE*" specrt-eval plan --target "$target" --draft "$draft" \
     --trace run.trace --check 1
 
@@ -53,7 +68,11 @@ accepts theirs costs.costs --policy full --json
 prints '{*"policy":"plain",*"tokens_per_second":100,*}'
 prints '*"accept_full":1,"worst_domain":*"recommended_by":"*'
 accepts theirs costs.costs --policy full
-prints "*measured by another engine: costs.costs*"
+prints "*measured by another engine: costs.costs*over answers of 48 tokens without their prompts*"
+{ cat lines; for name in prompt prompt_all draft_prompt; do echo "$name 64 0.64"; done; } >again
+sealed prompts.costs <again # prompts take time, too, and the drafter reads them
+accepts theirs prompts.costs --policy full
+prints "*over whole requests (prompt *; its prompts take 2.00 times plain decoding's*"
 costs 10 5 | sealed dear.costs # rows are dear: what is recommended scores few
 accepts theirs dear.costs --policy microspec
 prints "*--policy microspec *"

@@ -1,6 +1,7 @@
 /* test_decoder.c : decoders over one sequence, late readers, an engine's own drafts and cycles, the clock. An
  * engine that is counted, or changed, stands for others. */
 #include "specrt_tools.h"
+#include "engine/backend/costs.h"
 #include "tiny.h"
 
 enum { V = 50, D = 32, LENGTH = 40, N_PROMPT = 100, CONTEXT = 256 };
@@ -171,6 +172,31 @@ static void test_shares_a_sequence(void) {
         decoder_free(alone[i]);
         sequence_free(own[i]);
     }
+    close_pair(&p);
+}
+
+/* ---- costs ---------------------------------------------------------------------------------------- */
+
+/* Passes are measured between two texts, which are the same. */
+static void test_measured(void) {
+    static specrt_costs costs;
+    const specrt_tree_params tree = {.num_steps = 6, .topk = 10, .num_draft_tokens = 60};
+    int32_t expected[LENGTH], found[LENGTH];
+    pair p;
+    open_pair(&p, &draft_shape);
+    decoder *d = add_decoder(&p, p.sequence, (decoder_desc){.kind = DECODER_SESSION});
+    decode(d, NULL, expected);
+    CHECK_INT(sequence_costs(p.sequence, p.head, &tree, 0, 0.1, &costs, &err), SPECRT_STATUS_OK);
+    CHECK(costs.target.sizes[costs.target.n - 1] == 60 && costs.draft.n >= 5);
+    CHECK(costs.head_first.n == 1 && costs.head_next[2].sizes[0] == V);
+    CHECK(costs.prompt.n >= 2 && costs.prompt_all.n >= 2 && costs.draft_prompt.n >= 2);
+    CHECK(!p.sequence->reads_late);
+    decode(d, NULL, found);
+    check_same(found, expected);
+    p.fails = 3;
+    CHECK_INT(sequence_costs(p.sequence, p.head, &tree, 0, 0.1, &costs, &err), SPECRT_STATUS_HOST);
+    CHECK_HAS(err.msg, "costs: expected passes of both models, found that one failed with ");
+    decoder_free(d);
     close_pair(&p);
 }
 
@@ -427,6 +453,7 @@ static void test_failed_passes(void) {
 
 static const test_case cases[] = {
     {"share", "decoders over one sequence, in turns", test_shares_a_sequence},
+    {"measured", "costs between two texts", test_measured},
     {"late", "a drafter that reads the prompt late drafts the same", test_reads_late},
     {"unread", "no pass of the drafter before the first draft", test_reads_after_plain_cycles},
     {"faults", "a damaged drafter is one where it reads", test_late_faults},

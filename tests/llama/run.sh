@@ -180,6 +180,7 @@ replays list static:512 --bundle "$work/lists.specb"
 replays tree full $tree
 # What calls cost in llama.cpp, and a plan of both.
 check costs run -m $target -md $draft -t 1 -q --costs "$work/pair.costs"
+kept=$work/pair.costs; given 0.3 0.2 # a busy machine's decide nothing
 check plan logged "$build/bin/specrt-eval" plan --target $target --draft $draft --json \
     --trace "$work/chain.trace" --costs "$work/pair.costs" --policy window:64@min=0 \
     --topk 1 --costs-out "$work/plan.costs"

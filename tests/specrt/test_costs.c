@@ -1,10 +1,11 @@
-/* test_costs.c : curves, passes that are measured without a clock, and what scoring takes. */
+/* test_costs.c : curves, and what scoring takes. */
 #include "costs.h"
 
 #include <math.h>
 
 static void test_curve(void) {
-    const specrt_curve c = {3, {2, 4, 8}, {2, 4, 6}}, one = {1, {2}, {3}}, none = {0};
+    const specrt_curve c = {.n = 3, .sizes = {2, 4, 8}, .seconds = {2, 4, 6}},
+                       one = {.n = 1, .sizes = {2}, .seconds = {3}}, none = {.n = 0};
     CHECK_NEAR(specrt_curve_at(&c, 1), 1, 1e-9);
     CHECK_NEAR(specrt_curve_at(&c, 3), 3, 1e-9);
     CHECK_NEAR(specrt_curve_at(&c, 6.5), 5.25, 1e-9);
@@ -27,9 +28,26 @@ static void test_monotone(void) {
     CHECK_NEAR(c.seconds[1], 3.5, 1e-9);
     CHECK_NEAR(c.seconds[2], 3.5, 1e-9);
     CHECK_NEAR(c.seconds[3], 5, 1e-9);
-    for (int32_t i = c.n; i <= SPECRT_CURVE_MAX_SIZES; i++) specrt_curve_add(&c, 10 + i, 6);
+    for (int32_t i = 0; i < 4; i++) CHECK(c.low[i] == c.seconds[i] && c.high[i] == c.seconds[i]);
+    for (int32_t i = c.n; i < SPECRT_CURVE_MAX_SIZES; i++)
+        CHECK_INT(specrt_curve_add(&c, 10 + i, 6), i);
+    CHECK_INT(specrt_curve_add(&c, 99, 6), -1);
     CHECK_INT(c.n, SPECRT_CURVE_MAX_SIZES);
     CHECK_INT(c.sizes[c.n - 1], 9 + SPECRT_CURVE_MAX_SIZES);
+}
+
+/* Ends of intervals rise, too, and enclose. */
+static void test_ends(void) {
+    specrt_curve c = {2, {1, 2}, {2, 4}, {2, 1}, {9, 4}};
+    CHECK_INT(specrt_curve_add(&c, 3, 3), 2);
+    c.low[2] = 0.5;
+    specrt_curve_make_monotone(&c);
+    for (int i = 0; i < 3; i++) {
+        CHECK(c.low[i] <= c.seconds[i] && c.seconds[i] <= c.high[i]);
+        CHECK(i == 0 || (c.low[i] >= c.low[i - 1] && c.high[i] >= c.high[i - 1]));
+    }
+    CHECK_NEAR(c.low[0], 3.5 / 3, 1e-9);
+    CHECK_NEAR(c.high[2], 16.0 / 3, 1e-9);
 }
 
 /* The nearest curve that never falls, by the means of all runs of points (Barlow et al. 1972). */
@@ -68,70 +86,6 @@ static void test_widths(void) {
     CHECK(specrt_costs_next(&c, 12) == &c.head_next[2]);
 }
 
-/* Sizes that were asked of a model. */
-typedef struct calls {
-    int n_target, n_draft, fails_at;
-    int32_t largest;
-} calls;
-
-static int meter_target(void *user, int32_t n, double *seconds) {
-    calls *c = (calls *)user;
-    *seconds = 0.01 * n + (c->n_target % 3 ? 0.5 : 0); /* disturbed, but for the best round */
-    if (n > c->largest) c->largest = n;
-    return ++c->n_target == c->fails_at ? 7 : 0;
-}
-
-static int meter_draft(void *user, int32_t n, double *seconds) {
-    calls *c = (calls *)user;
-    c->n_draft++;
-    *seconds = 0.001 * n;
-    return 0;
-}
-
-/* Every size up to what one draft verifies, the best of several rounds. */
-static void test_measure(void) {
-    calls c = {0};
-    specrt_costs costs = {.n_heads = 0};
-    const specrt_meter meter = {&c, meter_target, meter_draft};
-    specrt_error err;
-    CHECK_INT(specrt_costs_measure(&meter, COSTS_STEPS + 1, &costs, &err), SPECRT_STATUS_OK);
-    CHECK_HAS(costs.machine, " processors");
-    CHECK(!costs.disturbed && c.n_draft == 1 + 5 * 2);
-    CHECK_INT(costs.target.n, 5);
-    CHECK_INT(costs.target.sizes[4], 5);
-    CHECK_INT(c.largest, 5);
-    CHECK(costs.changed);
-    for (int i = 0; i < 5; i++)
-        CHECK_NEAR(costs.target.seconds[i], 0.01 * costs.target.sizes[i], 1e-9);
-    CHECK_NEAR(specrt_curve_at(&costs.draft, 8), 0.008, 1e-9);
-    CHECK_INT(specrt_costs_measure(&meter, 1000, &costs, &err), SPECRT_STATUS_OK);
-    CHECK_INT(c.largest, 64);
-    c = (calls){.fails_at = 3};
-    CHECK_INT(specrt_costs_measure(&meter, COSTS_STEPS + 1, &costs, &err), SPECRT_STATUS_HOST);
-    CHECK_STR(err.msg, "costs: expected passes of both models, found that one failed with 7");
-    CHECK(c.n_target == 3 && costs.target.n == 0);
-    CHECK_INT(specrt_costs_measure(&meter, 0, &costs, &err), SPECRT_STATUS_BAD_ARG);
-    CHECK_STR(err.msg, "costs: most: expected 1 token or more, found 0");
-}
-
-/* A machine that was too busy: passes of 2 tokens take longer than those of 4, all of 8 far longer than 8. */
-static int meter_busy(void *user, int32_t n, double *seconds) {
-    *seconds = n == 2 ? 0.9 : n == 8 ? 5 : 0.01 * n;
-    return ++*(int *)user, 0;
-}
-
-/* Such times are lowered to what can be. They are marked. */
-static void test_disturbed(void) {
-    int n_calls = 0;
-    specrt_costs costs = {.n_heads = 0};
-    const specrt_meter meter = {&n_calls, meter_busy, meter_busy};
-    CHECK_INT(specrt_costs_measure(&meter, 8, &costs, NULL), SPECRT_STATUS_OK);
-    CHECK(costs.disturbed && n_calls == 2 + 20 * 8);
-    CHECK_NEAR(specrt_curve_at(&costs.target, 2), 0.03, 1e-9);
-    CHECK_NEAR(specrt_curve_at(&costs.target, 8), 0.08, 1e-9);
-    CHECK_NEAR(specrt_curve_at(&costs.draft, 8), 0.08, 1e-9);
-}
-
 /* A policy that does not open has no time; one that does has, and keeps it. */
 static void test_head(void) {
     specrt_head *head;
@@ -151,10 +105,9 @@ static void test_head(void) {
 static const test_case cases[] = {
     {"curve", "between measured sizes and beyond them", test_curve},
     {"monotone", "more work takes no less time", test_monotone},
+    {"ends", "of intervals", test_ends},
     {"nearest", "by least squares", test_nearest},
     {"widths", "of products of the head", test_widths},
-    {"measure", "sizes, rounds, and a model that fails", test_measure},
-    {"disturbed", "times that cannot be", test_disturbed},
     {"head", "only of policies that open", test_head},
 };
 TEST_MAIN(cases)

@@ -2,6 +2,7 @@
 #include "folder.h"
 #include "costs.h"
 
+#include <locale.h>
 #include <math.h>
 
 static specrt_costs kept_costs(void) {
@@ -13,7 +14,12 @@ static specrt_costs kept_costs(void) {
     for (int32_t i = 0; i < SPECRT_CURVE_MAX_SIZES; i++) {
         specrt_curve_add(&c.head_first, 100 + i, 1e-5 * (i + 1));
         specrt_curve_add(&c.head_next[2], 100 + i, 1e-4 * (i + 1));
+        specrt_curve_add(&c.draft_prompt, 100 + i, 1e-3 * (i + 1));
+        c.head_first.low[i] = 0.9e-5 * (i + 1);
+        c.draft_prompt.high[i] = 1.01e-3 * (i + 1);
     }
+    specrt_curve_add(&c.prompt, 64, 0.5);
+    specrt_curve_add(&c.prompt_all, 64, 0.75);
     specrt_curve_add(&c.head_next[0], INT32_MAX, 1.0 / 3);
     c.keeps_chains = 1;
     c.policy_rows = 697;
@@ -25,13 +31,16 @@ static specrt_costs kept_costs(void) {
 static bool same_curve(const specrt_curve *a, const specrt_curve *b) {
     bool same = a->n == b->n;
     for (int i = 0; same && i < a->n; i++)
-        same = a->sizes[i] == b->sizes[i] && fabs(a->seconds[i] / b->seconds[i] - 1) < 1e-8;
+        same = a->sizes[i] == b->sizes[i] && fabs(a->seconds[i] / b->seconds[i] - 1) < 1e-8 &&
+               fabs(a->low[i] / b->low[i] - 1) < 1e-8 && fabs(a->high[i] / b->high[i] - 1) < 1e-8;
     return same;
 }
 
 static bool same_costs(const specrt_costs *a, const specrt_costs *b) {
     bool same = same_curve(&a->target, &b->target) && same_curve(&a->draft, &b->draft) &&
-                same_curve(&a->head_first, &b->head_first) && a->n_heads == b->n_heads &&
+                same_curve(&a->head_first, &b->head_first) && same_curve(&a->prompt, &b->prompt) &&
+                same_curve(&a->prompt_all, &b->prompt_all) &&
+                same_curve(&a->draft_prompt, &b->draft_prompt) && a->n_heads == b->n_heads &&
                 strcmp(a->machine, b->machine) == 0 && strcmp(a->key, b->key) == 0 &&
                 strcmp(a->policy, b->policy) == 0 && a->policy_rows == b->policy_rows &&
                 a->keeps_chains == b->keeps_chains && a->error == b->error && a->worst == b->worst;
@@ -67,7 +76,7 @@ static void test_kept(void) {
 static void test_damaged(void) {
     specrt_costs c = kept_costs(), found;
     specrt_error err;
-    char text[SPECRT_COSTS_BYTES];
+    static char text[SPECRT_COSTS_BYTES];
     size_t n = specrt_costs_text(&c, text);
     for (size_t i = 0; i < n; i++) {
         CHECK_INT(specrt_costs_parse(text, i, "t", NULL, &found, &err), SPECRT_STATUS_BAD_INPUT);
@@ -104,7 +113,18 @@ static void test_bad_lines(void) {
                                 "machine m\nkey k\ntarget 1 nan\n",
                                 "machine m\nkey k\ntarget 0 0.1\n",
                                 "machine m\nkey k\ndraft 1 inf\n",
+                                "machine m\nkey k\ntarget 1.5 0.1\n",
+                                "machine m\nkey k\ntarget 1 0.1 0.2 0.3\n",
+                                "machine m\nkey k\ntarget 1 0.3 0.1 0.2\n",
+                                "machine m\nkey k\ntarget 1 0.2 0.1\n",
+                                "machine m\nkey k\ntarget 1 0.2 0.1 0.3 0.4\n",
+                                "machine m\nkey k\ntarget 1 0,5\n",
+                                "machine m\nkey k\ntarget 1 1e-13\n",
+                                "machine m\nkey k\ntarget 1 1e9999999999\n",
+                                "machine m\nkey k\nprompt 1 .\n",
+                                "machine m\nkey k\nprompt_alll 1 1\n",
                                 "machine m\nkey k\nhead 0 full\n",
+                                "machine m\nkey k\nhead full\n",
                                 "machine m\nkey k\nwhat 1 2\n",
                                 "machine m\nkey k\ndraft 1 1\n",
                                 "machine m\nkey k\nfirst 2147483648 1\n",
@@ -142,6 +162,63 @@ static void test_bad_lines(void) {
     CHECK_NEAR(found.target.seconds[1], 2, 1e-9);
 }
 
+/* Numbers in every form that printf() writes, and an interval. */
+static void test_numbers(void) {
+    static const struct {
+        const char *text;
+        double seconds;
+    } numbers[] = {
+        {"1", 1},        {"0.0672", 0.0672}, {".5", 0.5},   {"7.", 7},
+        {"1e-05", 1e-5}, {"1.25e+02", 125},  {"2e3", 2000}, {"0.000000123456789", 1.23456789e-7}};
+    char text[512], lines[200];
+    specrt_costs found;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        snprintf(lines, sizeof lines, "machine m\nkey k\ntarget 1 %s\ndraft 1 3 2 4e0\n",
+                 numbers[i].text);
+        size_t n = seal(text, lines);
+        CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
+        CHECK_NEAR(found.target.seconds[0] / numbers[i].seconds, 1, 1e-14);
+        CHECK(found.target.low[0] == found.target.high[0]);
+        CHECK(!found.disturbed && found.spread == 0);
+        CHECK(found.draft.low[0] == 2 && found.draft.seconds[0] == 3 && found.draft.high[0] == 4);
+    }
+}
+
+/* What a file's intervals say of the machine that measured it. */
+static void test_disturbed(void) {
+    char text[512];
+    specrt_costs found;
+    size_t n = seal(text, "machine m\nkey k\ntarget 1 1\ntarget 4 2 1.9 2.1\ndraft 1 1 0.9 1.1\n");
+    CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
+    CHECK_NEAR(found.spread, (0.2 + 3 * 0.2) / 5, 1e-9);
+    CHECK(!found.disturbed);
+    n = seal(text, "machine m\nkey k\ntarget 1 1 0.8 1.1\ntarget 4 2\ndraft 1 1\n");
+    CHECK_INT(specrt_costs_parse(text, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
+    CHECK_NEAR(found.spread, 0.3, 1e-9);
+    CHECK(found.disturbed);
+}
+
+/* The text is the same where the locale has a decimal comma. Where the machine has no such locale, it is made
+ * of the sources in /usr/share/i18n, if there are any. */
+static void test_locale(void) {
+    static char plain[SPECRT_COSTS_BYTES], text[SPECRT_COSTS_BYTES];
+    char command[600];
+    specrt_costs c = kept_costs(), found;
+    size_t n = specrt_costs_text(&c, plain);
+    if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) {
+        snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s >/dev/null 2>&1",
+                 in_folder("de_DE.UTF-8"));
+        if (system(command) >= 0) setenv("LOCPATH", in_folder(""), 1);
+        if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) fprintf(stderr, "no locale with a comma\n");
+    }
+    CHECK_INT(specrt_costs_text(&c, text), n);
+    CHECK_STR(text, plain);
+    CHECK_INT(specrt_costs_parse(plain, n, "t", NULL, &found, NULL), SPECRT_STATUS_OK);
+    CHECK(same_costs(&c, &found));
+    setlocale(LC_NUMERIC, "C");
+    clear_folder();
+}
+
 /* Beside the bundle; in the user's cache folder without one, or nowhere. */
 static void test_path(void) {
     char path[SPECRT_COSTS_PATH], other[SPECRT_COSTS_PATH];
@@ -162,25 +239,26 @@ static void test_path(void) {
     clear_folder();
 }
 
-static int meter_pass(void *user, int32_t n, double *seconds) {
-    *seconds = 0.01 * n;
-    return ++*(int *)user, 0;
+static int meter_pass(void *user, specrt_pass pass, int32_t n, double *seconds) {
+    seconds[0] = 0.01 * n;
+    return ++*(int *)user, pass > SPECRT_PASS_DRAFT;
 }
 
 /* A pass of 2 tokens takes longer than those of 4. */
-static int meter_busy(void *user, int32_t n, double *seconds) {
-    *seconds = n == 2 ? 0.9 : 0.01 * n;
-    return ++*(int *)user, 0;
+static int meter_busy(void *user, specrt_pass pass, int32_t n, double *seconds) {
+    seconds[0] = n == 2 ? 0.9 : 0.01 * n;
+    return ++*(int *)user, pass > SPECRT_PASS_DRAFT;
 }
 
 static specrt_costs costs;
 static char line[SPECRT_COSTS_LINE];
 
 /* @return passes that were measured */
-static int find(int (*pass)(void *, int32_t, double *), const char *path, const char *key) {
+static int find(int (*pass)(void *, specrt_pass, int32_t, double *), const char *path,
+                const char *key) {
     int n_calls = 0;
-    const specrt_meter meter = {&n_calls, pass, pass};
-    CHECK_INT(specrt_costs_find(&meter, 4, path, key, &costs, line, NULL), SPECRT_STATUS_OK);
+    const specrt_meter meter = {&n_calls, pass, {4, 8, 100, 100}};
+    CHECK_INT(specrt_costs_find(&meter, path, key, &costs, line, NULL), SPECRT_STATUS_OK);
     return n_calls;
 }
 
@@ -204,9 +282,9 @@ static void test_find(void) {
     CHECK(find(meter_pass, "", "k") > 4);
     CHECK_HAS(line, "kept in no file: there is no cache folder");
     find(meter_busy, "", "k");
-    CHECK_HAS(line, " s on a busy machine, not kept");
+    CHECK_HAS(line, "costs: measured in 0.0 s, not kept: too busy to tell: more work took ");
     find(meter_busy, path, "k");
-    CHECK_HAS(line, "found another one; measured again in 0.0 s on a busy machine, not kept");
+    CHECK_HAS(line, "found another one; measured again in 0.0 s, not kept: too busy to tell: ");
     CHECK_INT(specrt_costs_write(&costs, path, NULL), SPECRT_STATUS_OK);
     CHECK(costs.changed);
     CHECK_INT(specrt_costs_read(path, NULL, &costs, NULL), SPECRT_STATUS_OK);
@@ -218,6 +296,9 @@ static const test_case cases[] = {
     {"kept", "costs in a file, and whose they are", test_kept},
     {"damaged", "cut, or with one bit changed, at every byte", test_damaged},
     {"bad_lines", "a whole file that holds no costs", test_bad_lines},
+    {"numbers", "as printf() writes them", test_numbers},
+    {"disturbed", "by the intervals", test_disturbed},
+    {"locale", "with a decimal comma, where there is one", test_locale},
     {"path", "beside the bundle, or in the user's cache folder", test_path},
     {"find", "from the file, or measured with one line", test_find},
 };

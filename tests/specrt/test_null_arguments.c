@@ -440,23 +440,27 @@ static void test_traces(void) {
     CLOSES(specrt_trace_close);
 }
 
-static int pass(void *user, int32_t n, double *seconds) {
-    (void)user;
-    *seconds = n;
+static int pass(void *user, specrt_pass pass, int32_t n, double *seconds) {
+    (void)user, (void)pass;
+    seconds[0] = n;
     return 0;
 }
 
 static void test_costs(void) {
     static specrt_costs costs;
-    const specrt_meter meter = {NULL, pass, pass};
+    specrt_meter meter = {NULL, pass, {1, 1, 0, 0}}, opened;
+    const specrt_meter_desc desc = {.n_logits = 0};
     const specrt_costs_drafts drafts = {.bundle = NULL};
     char path[SPECRT_COSTS_PATH], text[SPECRT_COSTS_BYTES], line[SPECRT_COSTS_LINE];
-    IGNORES(specrt_curve_add, (A(curve, &costs.target), 1, 1));
+    RETURNS(-1, specrt_curve_add, (A(curve, &costs.target), 1, 1));
     IGNORES(specrt_curve_make_monotone, (A(curve, &costs.target)));
     RETURNS(0, specrt_curve_at, (A(curve, &costs.target), 1));
     IGNORES(specrt_costs_machine, (A(out, line)));
     RETURNS(NULL, specrt_costs_next, (A(costs, &costs), 1));
-    REFUSES(specrt_costs_measure, (A(meter, &meter), 1, A(out, &costs), &err));
+    REFUSES(specrt_meter_open, (A(desc, &desc), A(out, &opened), &err));
+    IGNORES(specrt_meter_close, (A(meter, &meter)));
+    REFUSES(specrt_costs_measure, (A(meter, &meter), 0, 0, A(out, &costs), &err));
+    RETURNS(0, specrt_costs_busy, (A(costs, &costs), A(line, line)));
     RETURNS(0, specrt_costs_head, (A(costs, &costs), A(drafts, &drafts), A(policy, "full")));
     RETURNS(NULL, specrt_advise_untried, (A(costs, &costs), A(drafts, &drafts)));
     RETURNS(0u, specrt_costs_text, (A(costs, &costs), A(out, text)));
@@ -465,7 +469,7 @@ static void test_costs(void) {
     REFUSES(specrt_costs_write, (A(costs, &costs), A(path, "no such/file"), &err));
     IGNORES(specrt_costs_path, (NULL, A(key, "k"), A(out, path)));
     REFUSES(specrt_costs_find,
-            (A(meter, &meter), 1, A(path, ""), A(key, "k"), A(out, &costs), A(line, line), &err));
+            (A(meter, &meter), A(path, ""), A(key, "k"), A(out, &costs), A(line, line), &err));
 }
 
 static void test_clock(void) {

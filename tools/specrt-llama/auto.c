@@ -22,20 +22,38 @@ struct auto_clock {
 
 /* ---- costs ---- */
 
+static void forget(void *pair) {
+    specrt_llama_reset((specrt_llama *)pair);
+}
+
+specrt_status auto_meter(const models *m, const options *o, const specrt_head *head,
+                         int32_t n_before, specrt_meter *out, specrt_error *err) {
+    const specrt_meter_desc desc = {.host = specrt_llama_host(m->pair),
+                                    .reset = forget,
+                                    .reset_user = m->pair,
+                                    .n_logits = m->n_vocab,
+                                    .tree = {.num_steps = (int32_t)o->num_steps,
+                                             .topk = (int32_t)o->topk,
+                                             .num_draft_tokens = (int32_t)o->num_draft_tokens},
+                                    .head = head,
+                                    .rows = m->rows.desc,
+                                    .n_before = n_before};
+    return specrt_meter_open(&desc, out, err);
+}
+
 static specrt_status find_costs(models *m, const options *o, specrt_error *err) {
     struct auto_clock *c = m->clock = (struct auto_clock *)calloc(1, sizeof *c);
     char line[SPECRT_COSTS_LINE];
     if (!c) return sl_error_no_memory_for(err, "costs");
     specrt_meter meter;
-    specrt_llama_get_meter(m->pair, &meter);
+    TRY(auto_meter(m, o, NULL, 0, &meter, err));
     specrt_llama_pair_key(m->pair, c->key);
     specrt_costs_path(o->bundle, c->key, c->path);
-    specrt_status status = specrt_costs_find(&meter, (int32_t)o->num_draft_tokens, c->path, c->key,
-                                             &c->costs, line, err);
-    if (status != SPECRT_STATUS_OK) return models_error(m, status, err);
-    specrt_llama_reset(m->pair);
-    sl_cli_info("%s", line);
-    return SPECRT_STATUS_OK;
+    specrt_status status = specrt_costs_find(&meter, c->path, c->key, &c->costs, line, err);
+    if (status == SPECRT_STATUS_HOST) status = models_error(m, status, err);
+    specrt_meter_close(&meter);
+    if (status == SPECRT_STATUS_OK) sl_cli_info("%s", line);
+    return status;
 }
 
 /* A folder that cannot be written costs a measurement at the next start. */

@@ -5,7 +5,7 @@ static int check(options *o) {
     specrt_error err;
     if (!o->target) return sl_cli_usage("expected -m FILE, the target");
     if (o->costs) {
-        o->num_steps = 2;
+        o->num_steps = 4; /* levels of 1, 1, 4 and 10 rows */
         o->topk = 10;
         o->num_draft_tokens = 60;
         return -1;

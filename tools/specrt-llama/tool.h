@@ -184,6 +184,11 @@ void record_close(record_file *r);
 
 /* ---- costs.c ---- */
 
+/* auto_meter() : (auto.c) the pair's passes behind so many tokens, to close.
+ *   head : NULL: products are not timed */
+specrt_status auto_meter(const models *m, const options *o, const specrt_head *head,
+                         int32_t n_before, specrt_meter *out, specrt_error *err);
+
 /* costs_measure() : what calls cost, by size, to the file that the options name; after as
  * many tokens as prompts and half their answers have on average, for attention costs by them; without prompts
  * after 64. */

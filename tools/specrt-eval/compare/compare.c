@@ -30,16 +30,12 @@ static bool drafts_alike(const comparison *c, int i) {
 
 /* The file's, else as `plan` times them. */
 static specrt_status know_costs(comparison *c, specrt_error *err) {
-    plan_machine machine;
+    char line[SPECRT_COSTS_TEXT];
     if (c->costs.target.n > 0) return SPECRT_STATUS_OK;
     if (c->costs_file) return auto_costs_read(c->costs_file, &c->costs, err);
-    TRY(plan_cpu_create(&c->models, &machine, err));
-    machine.seconds = 5;
-    specrt_status status = plan_measure(&machine, &c->costs);
-    plan_cpu_free(&machine);
-    return status == SPECRT_STATUS_OK
-               ? status
-               : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "a call could not be measured");
+    TRY(plan_measure(&c->models, &c->options, 5, &c->costs, err));
+    if (specrt_costs_busy(&c->costs, line)) sl_cli_warn("costs of auto: %s", line);
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status add_auto(comparison *c, contestant *k, specrt_session_params *params,

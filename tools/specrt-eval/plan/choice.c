@@ -174,8 +174,20 @@ plan_choice plan_predict(const plan *p, const plan_run *run, int shape) {
     return c;
 }
 
+/* Of a recorded prompt: the target's part, and the drafter's first pass beyond what a draft's own is. */
+static double curve_prompt(const plan *p, const plan_choice *c) {
+    const specrt_costs *k = &p->costs;
+    double n = p->recorded_prompt;
+    if (k->prompt.n == 0 || !(n > 0)) return 0;
+    if (c->policy < 0) return specrt_curve_at(&k->prompt, n);
+    bool all = specrt_policy_get_info(p->policies[c->policy].policy)->needs_prompt_logits;
+    double draft = specrt_curve_at(&k->draft_prompt, n) - specrt_curve_at(&k->draft, 1);
+    return specrt_curve_at(all ? &k->prompt_all : &k->prompt, n) + fmax(draft, 0);
+}
+
 void plan_choose_from_curves(const plan *p, int width, plan_choice *c) {
     const specrt_costs *k = &p->costs;
+    c->prompt_seconds = curve_prompt(p, c);
     double accept = c->accept_half / c->accept_length;
     c->cycle = curve_draft(k, &c->shape, c->accept_length) +
                curve_head(k, &c->shape, width, c->rows) +
@@ -254,6 +266,7 @@ void plan_rank(plan *p) {
 void plan_rank_curves(plan *p) {
     plan_choice c = {.policy = -1, .shape = {0, 0, 1}, .accept_length = 1};
     c.cycle = specrt_curve_at(&p->costs.target, 1);
+    c.prompt_seconds = curve_prompt(p, &c);
     set_speed(&c, p->costs.error);
     p->plain_choice = p->choices[p->n_choices++] = c;
     plan_rank(p);

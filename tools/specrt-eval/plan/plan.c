@@ -121,19 +121,11 @@ static specrt_status add_prompts(plan *p, specrt_error *err) {
 /* ---- the plan ---- */
 
 static specrt_status measure_costs(plan *p, specrt_error *err) {
-    plan_machine machine;
+    char line[SPECRT_COSTS_TEXT];
     if (p->costs_file) return auto_costs_read(p->costs_file, &p->costs, err);
-    TRY(plan_cpu_create(&p->models, &machine, err));
-    machine.seconds = p->measure;
-    specrt_status status = plan_measure(&machine, &p->costs);
-    plan_cpu_free(&machine);
-    specrt_costs_machine(p->costs.machine);
-    snprintf(p->costs.key, sizeof p->costs.key, "target %s, draft %s, threads %d, specrt %s",
-             sl_text_name(p->options.target), sl_text_name(p->options.draft),
-             (int)p->options.common.threads, SPECRT_VERSION_STRING);
-    return status == SPECRT_STATUS_OK
-               ? status
-               : specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "a call could not be measured");
+    TRY(plan_measure(&p->models, &p->options, p->measure, &p->costs, err));
+    if (specrt_costs_busy(&p->costs, line)) sl_cli_warn("costs: %s", line);
+    return SPECRT_STATUS_OK;
 }
 
 static double rows_of(const plan *p, const plan_run *run) {
@@ -225,7 +217,9 @@ static specrt_status make_plan(plan *p, specrt_error *err) {
     TRY(measure_costs(p, err));
     TRY(p->traces.n ? plan_from_trace(p, err) : run_all(p, err));
     TRY(plan_recommend(p, err));
-    if (p->costs_out) {
+    if (p->costs_out && p->costs.disturbed)
+        sl_cli_warn("--costs-out %s: not written: the machine was too busy", p->costs_out);
+    if (p->costs_out && !p->costs.disturbed) {
         plan_for_auto(p);
         TRY(auto_costs_write(&p->costs, p->costs_out, o->common.force, err));
     }

@@ -1,6 +1,6 @@
 /* plan.h : what specrt-eval plan measures and makes of it.
  *
- *     machine (a call of each kind, timed) -> specrt_costs, monotone curves
+ *     a sequence's passes, timed -> specrt_costs, monotone curves
  *     plan_run (a policy decodes, each cycle's tree is looked at) -> tokens a cycle of many shapes
  *     both -> plan_choice: tokens per second of a policy and shape, with an interval */
 #ifndef SPECRT_EVAL_PLAN_H
@@ -14,28 +14,9 @@
 
 /* ---- what calls cost ------------------------------------------------------------------------- */
 
-/* One call each on the device that will serve, nothing else; a GPU's returns when it is done. */
-typedef struct plan_machine {
-    void *user;
-    int32_t n_rows;   /* of the draft head */
-    int32_t max_rows; /* hidden rows, drafted tokens or nodes of one call */
-    double seconds;   /* to measure for, about; every size is timed once at least */
-    /* the head's first n_rows with n hidden rows, and each one's k best */
-    specrt_status (*head)(void *user, int32_t n_rows, int32_t n, int32_t k);
-    specrt_status (*draft)(void *user, int32_t n);  /* the drafter's layer over n tokens */
-    specrt_status (*target)(void *user, int32_t n); /* the target over n nodes, with logits */
-} plan_machine;
-
-/* PLAN_TOLERANCE : of a curve between the sizes that were timed, as a share of the time. */
-#define PLAN_TOLERANCE 0.07
-
-/* plan_measure() : every size in turn, several times over, and the sizes between again where curves were
- * far off. */
-specrt_status plan_measure(const plan_machine *m, specrt_costs *out);
-
-/* plan_cpu_create() : engine and drafter after a prompt of 64 tokens. */
-specrt_status plan_cpu_create(const eval_models *m, plan_machine *out, specrt_error *err);
-void plan_cpu_free(plan_machine *m);
+/* plan_measure() : of the first sequence, for about so many seconds; key and keeps_chains are set. */
+specrt_status plan_measure(const eval_models *m, const eval_options *o, double seconds,
+                           specrt_costs *out, specrt_error *err);
 
 /* ---- what drafts give ------------------------------------------------------------------------ */
 
@@ -90,7 +71,7 @@ typedef struct plan_choice {
     double accept_length, accept_half; /* half of the 95% interval */
     double cycle;                      /* seconds */
     double rows;
-    double prompt_seconds;   /* of reading a prompt, in the mean; 0: from a trace */
+    double prompt_seconds;   /* of reading a prompt, in the mean; 0: not known */
     bool ties;               /* of a policy: as fast as the fastest, within the error */
     retained kept;           /* of the full vocabulary's accept length */
     double speed, low, high; /* tokens per second, over all prompts */
@@ -113,6 +94,7 @@ typedef struct plan {
     int64_t n_check;
     cli_list traces;             /* acceptance comes from them; none: the policies decode */
     specrt_tree_params recorded; /* the traces' own */
+    double recorded_prompt;      /* their tokens of a prompt, in the mean */
     eval_models models;
     chat *chat;
     specrt_costs costs;
@@ -141,7 +123,7 @@ double plan_cycle_midmean(const plan_turn *turns, int n); /* over prompts, secon
 /* plan_predict() : a run's shape on this machine. */
 plan_choice plan_predict(const plan *p, const plan_run *run, int shape);
 
-/* plan_choose_from_curves() : time and speed of a choice whose accept length and rows are given. */
+/* plan_choose_from_curves() : times and speed of a choice whose accept length and rows are given. */
 void plan_choose_from_curves(const plan *p, int width, plan_choice *c);
 
 /* plan_all_rows() : of the head.

@@ -86,6 +86,14 @@ static void print_costs(const plan *p) {
     printf("\ntarget, ms by nodes");
     for (int i = 0; i < k->target.n; i++)
         printf("  %d: %.2f", (int)k->target.sizes[i], 1e3 * k->target.seconds[i]);
+    if (k->prompt.n > 0)
+        printf("\nprompts, ms by tokens: target, target with all logits (drafter)");
+    for (int i = 0; i < k->prompt.n; i++) {
+        int32_t x = k->prompt.sizes[i];
+        printf("  %d: %.1f, %.1f (%.1f)", (int)x, 1e3 * k->prompt.seconds[i],
+               1e3 * specrt_curve_at(&k->prompt_all, x),
+               1e3 * specrt_curve_at(&k->draft_prompt, x));
+    }
     if (p->costs_file)
         printf("\nmeasured by another engine: %s\n\n", sl_text_name(p->costs_file));
     else
@@ -152,6 +160,7 @@ static json_object *json_curve(const specrt_curve *c, const char *size) {
         json_object *o = json_object_new_object();
         sl_json_put(o, size, sl_json_whole((uint64_t)c->sizes[i]));
         sl_json_put(o, "seconds", sl_json_real(c->seconds[i]));
+        sl_json_put(o, "ci95", sl_json_range(c->low[i], c->high[i]));
         json_object_array_add(points, o);
     }
     return points;
@@ -169,11 +178,16 @@ static json_object *json_costs(const specrt_costs *k) {
     sl_json_put(o, "head", heads);
     sl_json_put(o, "draft", json_curve(&k->draft, "tokens"));
     sl_json_put(o, "target", json_curve(&k->target, "nodes"));
+    sl_json_put(o, "prompt", json_curve(&k->prompt, "tokens"));
+    sl_json_put(o, "prompt_all", json_curve(&k->prompt_all, "tokens"));
+    sl_json_put(o, "draft_prompt", json_curve(&k->draft_prompt, "tokens"));
     if (k->keeps_chains) sl_json_put(o, "keeps_chains", json_object_new_boolean(true));
     if (k->policy[0]) sl_json_put(o, "policy", sl_json_text(k->policy));
     if (k->policy_rows) sl_json_put(o, "policy_rows", sl_json_whole((uint64_t)k->policy_rows));
     sl_json_put(o, "error_median", sl_json_real(k->error));
     sl_json_put(o, "error_worst", sl_json_real(k->worst));
+    sl_json_put(o, "spread", sl_json_real(k->spread));
+    sl_json_put(o, "disturbed", json_object_new_boolean(k->disturbed));
     sl_json_put(o, "seconds", sl_json_real(k->seconds));
     return o;
 }
@@ -227,7 +241,8 @@ static void put_advice(json_object *o, const plan *p) {
     specrt_ratio plain = chosen ? plan_ratio(p, &worst, &p->plain_choice) : none;
     specrt_ratio pruned = chosen ? pruned_of(p) : none;
     bool drafts = chosen && p->advice.outcome != SPECRT_OUTCOME_SLOWER;
-    sl_json_put(o, "recommended", json_choice(p, drafts ? chosen : &p->plain_choice));
+    sl_json_put(o, "recommended",
+                chosen ? json_choice(p, drafts ? chosen : &p->plain_choice) : NULL);
     sl_json_put(o, "recommended_policy", chosen ? json_choice(p, chosen) : NULL);
     sl_json_put(o, "recommended_by", sl_json_text(plan_by_task(p) ? "worst_domain" : "mean"));
     sl_json_put(o, "outcome", json_outcome(&plain));

@@ -13,11 +13,15 @@ double plan_prompt_seconds(const plan *p, const plan_turn *turns) {
     return p->n_prompts ? sum / p->n_prompts : 0;
 }
 
-/* Of recorded cycles, prompts were not timed. */
 static specrt_plain plain_of(const plan *p) {
     specrt_plain plain = {.token_seconds = 1 / p->plain_choice.speed,
                           .answer_tokens = (double)p->options.max_tokens};
-    if (p->traces.n || p->n_prompts == 0) return plain;
+    if (p->traces.n) {
+        plain.prompt_seconds = p->plain_choice.prompt_seconds;
+        plain.prompt_tokens = plain.prompt_seconds > 0 ? p->recorded_prompt : 0;
+        return plain;
+    }
+    if (p->n_prompts == 0) return plain;
     plain.answer_tokens = 0;
     for (int i = 0; i < p->n_prompts; i++) {
         plain.answer_tokens += (p->plain[i].n_cycles + 1) / p->n_prompts;
@@ -104,9 +108,14 @@ specrt_status plan_recommend(plan *p, specrt_error *err) {
     specrt_way *ways = NULL;
     int *places = NULL, n = 0;
     uint8_t *ties = NULL;
+    char why[SPECRT_COSTS_TEXT];
     size_t most = (size_t)p->n_choices;
     p->chosen = -1;
     p->plain_request = plain_of(p);
+    if (specrt_costs_busy(&p->costs, why)) {
+        snprintf(p->advice_text, sizeof p->advice_text, "No verdict: %s.", why);
+        return SPECRT_STATUS_OK;
+    }
     specrt_status status = sl_new(&ways, most, sizeof *ways, "a plan", err);
     if (status == SPECRT_STATUS_OK) status = sl_new(&places, most, sizeof *places, "a plan", err);
     if (status == SPECRT_STATUS_OK) status = sl_new(&ties, most, 1, "a plan", err);

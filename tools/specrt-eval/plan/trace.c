@@ -103,6 +103,9 @@ specrt_status plan_read_tree(plan *p, specrt_error *err) {
     const trial none = {.n = 0};
     replay *r;
     TRY(replay_policy(p, &none, 0, &r, err)); /* of the first policy, `full` */
+    replay_figures f;
+    replay_figures_of(r, 0, 0, -1, &f);
+    p->recorded_prompt = f.prompt_tokens;
     p->recorded = *replay_tree(r, 0);
     bool told = replay_knows_drafter(r);
     replay_free(r);

@@ -107,12 +107,14 @@ static void count_shared(const replay *r, const replay_entrant *e, int domain,
         out->n_sequences++;
         out->n_cycles += s->n_cycles;
         out->n_tokens += s->n_tokens;
+        out->prompt_tokens += s->n_prompt;
         known += s->mass;
         for (int k = 0; k < REPLAY_RECALLS; k++) {
             wanted[k] += (double)s->wanted[k];
             held[k] += (double)e->sums[i].held[k];
         }
     }
+    out->prompt_tokens = ratio(out->prompt_tokens, (double)out->n_sequences);
     out->mass_known = known > 0 ? ratio(known, (double)out->n_tokens) : NAN;
     for (int k = 0; k < REPLAY_RECALLS; k++) out->recall[k] = ratio(held[k], wanted[k]);
 }

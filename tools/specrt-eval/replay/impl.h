@@ -47,7 +47,7 @@ typedef struct replay_levels {
 /* Of one sequence, whatever the policy. */
 typedef struct replay_shared {
     const specrt_trace_info *info; /* of its trace */
-    int32_t domain, n_cycles, n_tokens;
+    int32_t domain, n_cycles, n_tokens, n_prompt;
     int64_t wanted[REPLAY_RECALLS];
     double mass;
 } replay_shared;

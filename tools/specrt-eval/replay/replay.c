@@ -187,7 +187,8 @@ static void count_wanted(replay_shared *sum, const specrt_trace_info *info, cons
 static bool finish_sequence(replay *r, replay_sequence *s) {
     if (!grow((void **)&r->shared, r->n_sequences, &r->capacity, sizeof *r->shared)) return false;
     replay_shared *sum = &r->shared[r->n_sequences];
-    *sum = (replay_shared){.info = s->info, .domain = s->domain, .n_cycles = s->n_cycles};
+    *sum = (replay_shared){
+        .info = s->info, .domain = s->domain, .n_cycles = s->n_cycles, .n_prompt = s->prompt.n};
     for (int32_t k = 0; k < s->n_cycles; k++) {
         const replay_cycle *c = &s->cycles[k];
         const specrt_trace_info *info = s->info;

@@ -63,6 +63,7 @@ typedef struct replay_figure {
 
 typedef struct replay_figures {
     int64_t n_sequences, n_cycles, n_tokens; /* as recorded */
+    double prompt_tokens;                    /* of a sequence, in the mean; NaN: there is none */
     replay_figure coverage, shortlist_rows;
     replay_figure
         mass; /* of the target's distribution at temperature 1, at least; NaN: not recorded */
