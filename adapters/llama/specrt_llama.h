@@ -87,7 +87,7 @@ typedef struct specrt_llama_params {
     int32_t n_batch;         /* prompt tokens of one pass, 64 or more; 0: 128 */
     int32_t n_threads;       /* of llama.cpp; 0: its default */
     bool keeps_states;       /* the host has target_hidden, for traces and for policies that ask */
-    /* Borrowed for the pair's life, and read in every pass; they change between reset and prompt. NULL: false.
+    /* Borrowed for the pair's life, and read in every pass; to be set between reset and prompt. NULL: false.
      * reads_late: a drafter that is a model of its own reads the prompt when it first drafts, not beside the
      * target. is_plain: no drafter reads the text, which is not to be drafted for */
     const bool *reads_late, *is_plain;

@@ -4,7 +4,7 @@
  * are another pair's, cut or empty are refused, and leave an empty sequence.
  * Drafted, accepted in part and committed, the drafter gives what it gives where the same tokens were a
  * prompt, but for rounding: of chains and trees, and after cycles that nobody drafted. So it does where it
- * reads the prompt when it first drafts. A target alone gives what it gives beside a drafter, and drafts nothing.
+ * reads the prompt when it first drafts. A target alone gives what it gives beside a drafter.
  *
  *     llama_state TARGET.gguf DRAFT.gguf [chains]      exit code 0: all as it should be
  *         chains: of a target whose state does not branch */

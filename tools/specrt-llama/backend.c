@@ -65,6 +65,10 @@ static const char *fault(const sequence *s) {
     return specrt_llama_fault(engine_of(s)->pair);
 }
 
+static void key(const backend *b, char out[SPECRT_COSTS_KEY]) {
+    specrt_llama_pair_key(((const llama_engine *)b)->pair, out);
+}
+
 /* ---- models --------------------------------------------------------------------------------------- */
 
 /* The first line in which llama.cpp said what is wrong. It has one log for all. */
@@ -117,11 +121,14 @@ static specrt_status load_drafter(llama_engine *e, const backend_desc *desc, spe
 
 static specrt_status open_pair(llama_engine *e, const backend_desc *desc, specrt_error *err) {
     const specrt_tree_params one_token = {.num_steps = 1, .topk = 1, .num_draft_tokens = 2};
+    const int32_t most = llama_model_n_ctx_train(e->target);
     const specrt_llama_params p = {.tree = e->draft ? desc->tree : one_token,
-                                   .n_context = (int32_t)desc->n_context,
+                                   .n_context =
+                                       desc->n_context < most ? (int32_t)desc->n_context : most,
                                    .n_threads = desc->threads,
                                    .keeps_states = desc->keeps_states,
-                                   .reads_late = &e->text.reads_late};
+                                   .reads_late = &e->text.reads_late,
+                                   .is_plain = &e->text.is_plain};
     TRY(specrt_llama_create(e->target, e->draft, &e->rows, &p, &e->pair, err));
     if (e->draft)
         sl_cli_info("drafter's %lld rows of %s times its state are llama.cpp's logits (relative "
@@ -131,18 +138,8 @@ static specrt_status open_pair(llama_engine *e, const backend_desc *desc, specrt
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status check_context(const llama_engine *e, const backend_desc *desc,
-                                   specrt_error *err) {
-    int32_t most = llama_model_n_ctx_train(e->target);
-    if (desc->n_context <= most) return SPECRT_STATUS_OK;
-    return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                            "target: context: expected at most the %d positions of %s, found %lld",
-                            (int)most, desc->target, (long long)desc->n_context);
-}
-
 static specrt_status open_all(llama_engine *e, const backend_desc *desc, specrt_error *err) {
     TRY(load(desc->target, n_layers[0], drafts_itself(desc), &e->target, err));
-    TRY(check_context(e, desc, err));
     if (desc->draft && strcmp(desc->draft, "none") != 0) TRY(load_drafter(e, desc, err));
     return open_pair(e, desc, err);
 }
@@ -174,7 +171,8 @@ static void describe(llama_engine *e) {
 }
 
 specrt_status llama_open(const backend_desc *desc, backend **out, specrt_error *err) {
-    static const backend_ops ops = {close_all, lend, give_back, reset, own_logits, use_own, fault};
+    static const backend_ops ops = {close_all,  lend,    give_back, reset,
+                                    own_logits, use_own, fault,     key};
     llama_engine *e = (llama_engine *)calloc(1, sizeof *e);
     *out = NULL;
     if (!e) return sl_error_no_memory_for(err, "models");
@@ -188,8 +186,4 @@ specrt_status llama_open(const backend_desc *desc, backend **out, specrt_error *
     describe(e);
     *out = &e->base;
     return status;
-}
-
-specrt_llama *llama_pair(const backend *b) {
-    return ((const llama_engine *)b)->pair;
 }

@@ -3,7 +3,6 @@
 #define SPECRT_LLAMA_BACKEND_H
 
 #include "engine/backend/backend.h"
-#include "specrt_adapt.h"
 #include "llama/specrt_llama.h"
 
 /* llama_open() : a target, and a drafter that fits it. A `draft` that is the target's own file means the MTP
@@ -12,10 +11,7 @@
  * target alone begins "target: " or with its file's name. */
 specrt_status llama_open(const backend_desc *desc, backend **out, specrt_error *err);
 
-/* llama_set_layers() : how many layers of both models go to a GPU, for llama_open(); -1: llama.cpp's choice. */
+/* llama_set_layers() : layers of both models on a GPU, for llama_open(); -1: llama.cpp's choice. */
 void llama_set_layers(int64_t target, int64_t draft);
-
-/* llama_pair() : what it is made of, borrowed: for the costs of its passes. */
-specrt_llama *llama_pair(const backend *b);
 
 #endif
