@@ -371,9 +371,10 @@ llama-programs: $(BUILD)/bin/specrt-llama $(LLAMA_TESTS)
 LLAMA_OBJECTS := $(WITH_LLAMA) $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/llama/*.c))
 $(LLAMA_OBJECTS): CFLAGS += -Iadapters $(LLAMA_CFLAGS) $(if $(LLAMA_STATES),-DSPECRT_LLAMA_STATES)
 $(LLAMA_OBJECTS): $(wildcard $(BUILD)/llama/cflags)
-$(BUILD)/bin/specrt-llama: $(WITH_LLAMA) $(LIB)
+# The tables of engines in its main.c take the place of specrt-eval's.
+$(BUILD)/bin/specrt-llama: $(WITH_LLAMA) $(BUILD)/tools/specrt-eval.a $(LIB)
 	$(TELL) "LD $@"
-	$(Q)$(CC) $(WITH_LLAMA) $(LLAMA_LIBS) $(LIB) $(LDLIBS) -o $@
+	$(Q)$(CC) $(WITH_LLAMA) $(BUILD)/tools/specrt-eval.a $(LLAMA_LIBS) $(LIB) $(LDLIBS) -o $@
 $(BUILD)/tests/llama_%: $(BUILD)/tests/llama/llama_%.o $(filter $(BUILD)/adapters/%,$(WITH_LLAMA))
 	$(TELL) "LD $@"
 	$(Q)$(CC) $^ $(LLAMA_LIBS) $(LDLIBS) -o $@

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# llama.sh [PAIR...] : plain decoding, drafts by llama.cpp's whole head, `full` and pruned drafts in
+# llama.sh [PAIR...] : plain decoding, llama.cpp's own drafts, `full` and pruned drafts in
 # llama.cpp, a table a pair, best of five, every token compared; beside each what `plan` predicted
 # from llama.cpp's own trace and costs. On an idle machine, after `make tools llama`.
 #
@@ -72,23 +72,24 @@ import json, sys
 plan, bench = (json.load(open(path)) for path in sys.argv[1:])
 steps = bench["num_steps"]
 said = {c["policy"]: c for c in plan["choices"]}
-print(f"{'':50} {'tokens/s':>9} {'x plain':>8} {'x whole':>8} {'accept':>7} {'rows':>7} "
+print(f"{'':50} {'tokens/s':>9} {'x plain':>8} {'x own':>8} {'accept':>7} {'rows':>7} "
       f"{'same':>8}  plan: tokens/s, accept, error")
-plain, whole = bench["rows"][0], bench["rows"][1]
-for row in bench["rows"]:
-    c = said.get(row["name"]) or next(
-        (c for c in plan["choices"] if c["policy_text"] == row["name"]), None)
+rows = [row for row in bench["rows"] if row["domain"] == "all"]
+plain, own = rows[0], next(row for row in rows if row["policy"] == "llama.cpp's own draft")
+for row in rows:
+    c = said.get(row["policy"]) or next(
+        (c for c in plan["choices"] if c["policy_text"] == row["policy_text"]), None)
     speed, told = row["tokens_per_second"], ""
     if c and (row is plain or c["num_steps"] == steps):
         told = (f"{c['tokens_per_second']:.1f}, {c['accept_length']:.2f}, "
                 f"{100 * (c['tokens_per_second'] / speed - 1):+.1f}%")
     elif c:
         told = f"best with {c['num_steps']} steps: {c['tokens_per_second']:.1f}"
-    print(f"{row['name']:50} {speed:9.1f} {speed / plain['tokens_per_second']:8.2f} "
-          f"{speed / whole['tokens_per_second']:8.2f} {row['accept_length']:7.2f} "
-          f"{row['shortlist_rows']:7.0f} {row['n_same']:3} of {bench['n_prompts']:<2}  {told}")
+    print(f"{row['policy']:50} {speed:9.1f} {speed / plain['tokens_per_second']:8.2f} "
+          f"{speed / own['tokens_per_second']:8.2f} {row['accept_length']:7.2f} "
+          f"{row['shortlist_rows'] or 0:7.0f} {row['n_same']:3} of {row['n_turns']:<2}  {told}")
 for s in bench["splits"]:
-    print(f"{bench['rows'][s['row']]['name']}, prompt {s['prompt'] + 1}, token {s['token'] + 1}: "
+    print(f"{s['policy']}, prompt {s['prompt'] + 1}, token {s['token'] + 1}: "
           f"plain decoding had the two {s['plain_margin']:.3g} apart; the target alone, fed the "
           f"same passes, {'says it too' if s['target_repeats'] else 'does NOT say it'}")
 PY

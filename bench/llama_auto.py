@@ -227,12 +227,11 @@ def run_eagle3(o, cell, log):
                           "--prompts", texts, "-n", str(o.tokens), "--bench", "--rounds", str(o.rounds), "--json", "-q",
                           "--policy", "microspec", "--policy", "auto"], check=True, stdout=subprocess.PIPE, text=True)
     found = json.loads(out.stdout)
-    speeds = {row["name"]: [row["n_tokens"] / s for s in row["round_seconds"]] for row in found["rows"]}
+    speeds = {row["policy"]: [row["tokens_per_second"]] for row in found["rows"] if row["domain"] == "all"}
     for way, values in speeds.items():
-        for turn, speed in enumerate(values):
-            print(f"round {turn + 1} {cell} {way!r}: {speed:.2f} tokens/s")
+        print(f"best of {o.rounds} rounds {cell} {way!r}: {values[0]:.2f} tokens/s")
     for s in found["splits"]:
-        print(f"split {cell} {found['rows'][s['row']]['name']!r} prompt {s['prompt'] + 1} token {s['token'] + 1}: "
+        print(f"split {cell} {s['policy']!r} prompt {s['prompt'] + 1} token {s['token'] + 1}: "
               f"plain decoding had the two {s['plain_margin']:.3g} apart; target repeats it: {s['target_repeats']}")
     return speeds, {}
 

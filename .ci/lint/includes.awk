@@ -1,7 +1,7 @@
 # includes.awk FILE... : folders include only those below them: base <- formats <- tokenizer, corpus
 # <- counts, model <- engine <- tools. The engine knows nothing of the command line, and no tool of another. An
 # adapter is for other programs: it has the header, its engine's own ones, and its folder's. A tool on an adapter
-# has that and the engine's headers, too.
+# has that and the engine's headers, too; specrt-llama is specrt-eval with one engine more.
 # In src/: core <- sources, adapt <- decode <- trace, cuda. What is in its folders is private to it: everybody
 # else has the public headers.
 # A header's guard is its folder and name, so that no two are the same; a public one's is its name. In a
@@ -25,7 +25,7 @@ BEGIN {
     below["adapters"] = ""
     engines["llama"] = "llama.h ggml.h ggml-backend.h gguf.h"
     engines["cuda"] = "harness.h"
-    engines["specrt-llama"] = engines["llama"] " llama/specrt_llama.h"
+    engines["specrt-llama"] = engines["llama"] " llama/specrt_llama.h ../specrt-eval/shared/eval.h"
 }
 
 FNR == 1 {

@@ -43,10 +43,15 @@ static bool at_node(struct ggml_tensor *t, bool ask, void *user) {
     return false;
 }
 
+/* Who reads states of the text at hand; NULL: nobody. */
+static const specrt_llama_reader *reader_of(const specrt_llama *s) {
+    return s->is_plain && *s->is_plain ? NULL : s->reader;
+}
+
 /* The target's graph goes on behind what is read of it. */
 static bool at_target_node(struct ggml_tensor *t, bool ask, void *user) {
     specrt_llama *s = (specrt_llama *)user;
-    bool is_read = s->reader && s->reader->wants(s, t);
+    bool is_read = reader_of(s) && s->reader->wants(s, t);
     bool is_kept = s->states && strcmp(t->name, "result_norm") == 0;
     if (ask) return is_read || is_kept;
     if (is_read) s->reader->take(s, t);
@@ -92,14 +97,14 @@ static int run_target(specrt_llama *s, const float **logits) {
     s->times.target_seconds += 1e-6 * (double)(llama_time_us() - began);
     s->times.n_target_passes++;
     if (!*logits) return specrt_llama_fail(s, "target: llama_decode returned %d", code);
-    return s->reader ? s->reader->saw(s, s->to_target.n_tokens) : 0;
+    return reader_of(s) ? s->reader->saw(s, s->to_target.n_tokens) : 0;
 }
 
 /* The drafter's cells behind what it has read of the sequence. */
 static void forget_unread(specrt_llama *s) {
     if (s->reader)
         s->reader->forget(s);
-    else
+    else if (s->draft)
         llama_memory_seq_rm(llama_get_memory(s->draft), 0, s->n_read, -1);
 }
 
@@ -111,7 +116,7 @@ static void put_pending(specrt_llama *s, int32_t n) {
 
 /* The drafter reads what the target has, but for at most `rest` tokens. Nothing is asked of these. */
 static int read_pending(specrt_llama *s, int32_t rest) {
-    while (s->n_past - s->n_read > rest) {
+    while (s->draft && !(s->is_plain && *s->is_plain) && s->n_past - s->n_read > rest) {
         int32_t n = s->n_past - s->n_read < s->n_batch ? s->n_past - s->n_read : s->n_batch;
         put_pending(s, n);
         if (run_draft(s, 0)) return 1;
@@ -130,23 +135,25 @@ static int target_hidden(void *user, const float **hidden, int32_t *width) {
 static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
                           const float **logits) {
     specrt_llama *s = (specrt_llama *)user;
+    const specrt_llama_reader *reader = reader_of(s);
+    const bool each = all || (reader && s->outputs_all);
     if (n > s->n_batch || s->n_past + n > s->n_context)
         return specrt_llama_fail(
             s, "prompt: %d tokens at %d; expected at most %d a pass, and %d in all", (int)n,
             (int)s->n_past, (int)s->n_batch, (int)s->n_context);
     if (specrt_llama_settle(s)) return 1;
-    if (s->reader && s->reader->read(s, 1)) return 1; /* makes room */
+    if (reader && reader->read(s, 1)) return 1; /* makes room */
     s->to_target.n_tokens = 0;
     for (int32_t i = 0; i < n; i++) {
-        specrt_llama_add(&s->to_target, tokens[i], s->n_past + i, 0,
-                         all || s->outputs_all || i == n - 1);
+        specrt_llama_add(&s->to_target, tokens[i], s->n_past + i, 0, each || i == n - 1);
         s->tokens[s->n_past + i] = tokens[i];
     }
     if (run_target(s, logits)) return 1;
-    if (!all && s->outputs_all) *logits += (size_t)(n - 1) * (size_t)s->n_logits;
-    if (s->reader) s->reader->keep(s, NULL, n);
+    if (each && !all) *logits += (size_t)(n - 1) * (size_t)s->n_logits;
+    if (reader) reader->keep(s, NULL, n);
     s->n_past += n;
-    return s->reader ? s->reader->read(s, 1) : read_pending(s, 0);
+    if (reader) return reader->read(s, 1);
+    return s->reads_late && *s->reads_late ? 0 : read_pending(s, 0);
 }
 
 /* ---- drafts -------------------------------------------------------------------------------------- */
@@ -190,6 +197,7 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
                       const float **draft_input) {
     specrt_llama *s = (specrt_llama *)user;
     *hidden = s->hidden;
+    if (!s->draft) return specrt_llama_fail(s, "draft: expected a drafter, found none");
     if (s->reader)
         *draft_input = s->reader->draft_input(s); /* a model of its own is fed tokens alone */
     if (s->reader && level == 0) return s->reader->root(s, beam->tokens[0]);
@@ -268,7 +276,7 @@ static void keep_drafted(specrt_llama *s, const specrt_draft *draft,
     while (n < most && draft->beam_rows && draft->beam_rows[verdict->nodes[n]] >= 0) n++;
     if (s->reader && n > 0) s->reader->advance(s);
     if (!s->reader && n > 0) s->n_read = s->n_past + n;
-    for (int32_t seq = 1; s->tree.topk > 1 && seq <= 2 * s->tree.topk; seq++)
+    for (int32_t seq = 1; s->draft && s->tree.topk > 1 && seq <= 2 * s->tree.topk; seq++)
         llama_memory_seq_rm(llama_get_memory(s->draft), seq, -1, -1);
 }
 
@@ -276,12 +284,13 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
     specrt_llama *s = (specrt_llama *)user;
     if (keep_path(s, draft, verdict)) return 1;
     keep_drafted(s, draft, verdict);
-    if (s->reader) s->reader->keep(s, verdict->nodes, verdict->n);
+    const specrt_llama_reader *reader = reader_of(s);
+    if (reader) reader->keep(s, verdict->nodes, verdict->n);
     for (int32_t i = 0; i < verdict->n; i++)
         s->tokens[s->n_past + i] = draft->tokens[verdict->nodes[i]];
     s->n_past += verdict->n;
     /* Where nobody drafts, states must not heap up. */
-    return s->reader ? s->reader->read(s, s->n_batch - SPECRT_TREE_MAX_NODES + 1) : 0;
+    return reader ? reader->read(s, s->n_batch - SPECRT_TREE_MAX_NODES + 1) : 0;
 }
 
 /* ---- the check at the start ----------------------------------------------------------------------- */
@@ -378,15 +387,17 @@ static specrt_status make_contexts(specrt_llama *s, struct llama_model *target,
     s->target =
         make_context(s, target, SPECRT_TREE_MAX_NODES, chain ? 1 : 1 + s->tree.num_draft_tokens,
                      p->n_threads, p->keeps_states || s->reader ? at_target_node : NULL);
-    s->draft = make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, p->n_threads,
-                            s->reader ? s->reader->at_node : at_node);
-    if (!s->target || !s->draft || !llama_get_memory(s->target) || !llama_get_memory(s->draft))
+    if (draft)
+        s->draft = make_context(s, draft, drafted, chain ? 1 : 1 + 2 * s->tree.topk, p->n_threads,
+                                s->reader ? s->reader->at_node : at_node);
+    if (!s->target || !llama_get_memory(s->target) ||
+        (draft && (!s->draft || !llama_get_memory(s->draft))))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "%s: llama.cpp made no context of %d positions",
                                 s->target ? "drafter" : "target", (int)s->n_context);
     s->to_target = llama_batch_init(s->n_batch, 0, SPECRT_TREE_MAX_NODES);
     s->to_draft = llama_batch_init(s->n_batch, 0, 1);
-    s->d = llama_model_n_embd(draft);
+    s->d = llama_model_n_embd(draft ? draft : target);
     s->d_target = llama_model_n_embd(target);
     s->hidden = (float *)malloc((size_t)s->n_batch * (size_t)s->d * sizeof *s->hidden);
     if (p->keeps_states)
@@ -406,8 +417,8 @@ static specrt_status open_pair(specrt_llama *s, struct llama_model *target,
     TRY(take_params(s, target, p, err));
     TRY(specrt_llama_check_branches(s, target, err));
     TRY(make_contexts(s, target, draft, p, err));
-    TRY(specrt_llama_check_rollback(s, target, err));
-    TRY(self_check(s, err));
+    if (draft) TRY(specrt_llama_check_rollback(s, target, err));
+    if (draft) TRY(self_check(s, err));
     specrt_llama_reset(s);
     return SPECRT_STATUS_OK;
 }
@@ -419,8 +430,11 @@ specrt_status specrt_llama_create(struct llama_model *target, struct llama_model
     specrt_llama *s = *out = (specrt_llama *)calloc(1, sizeof *s);
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "no memory for a pair");
     s->head = head;
+    s->reads_late = params ? params->reads_late : NULL;
+    s->is_plain = params ? params->is_plain : NULL;
     specrt_status status = open_pair(s, target, draft, params ? params : &defaults, err);
-    if (status == SPECRT_STATUS_OK) status = specrt_llama_head_number(head, s->n_logits, err);
+    if (status == SPECRT_STATUS_OK && draft)
+        status = specrt_llama_head_number(head, s->n_logits, err);
     if (status == SPECRT_STATUS_OK) return status;
     specrt_llama_free(s);
     *out = NULL;
@@ -463,7 +477,7 @@ specrt_host specrt_llama_host(specrt_llama *s) {
 
 void specrt_llama_reset(specrt_llama *s) {
     llama_memory_clear(llama_get_memory(s->target), false);
-    llama_memory_clear(llama_get_memory(s->draft), false);
+    if (s->draft) llama_memory_clear(llama_get_memory(s->draft), false);
     s->n_past = s->n_read = s->n_owed = 0;
     s->times = (specrt_llama_times){.n_draft_passes = 0};
     s->fault[0] = '\0';
@@ -497,9 +511,9 @@ static specrt_status copy_waiting(const specrt_llama *s, specrt_llama_state *out
     return SPECRT_STATUS_OK;
 }
 
-/* The drafter has no cache but the target's. */
+/* The drafter, if there is one, has no cache but the target's. */
 static bool shares_cache(const specrt_llama *s) {
-    return s->head->projection.rows != NULL;
+    return !s->draft || s->head->projection.rows != NULL;
 }
 
 static specrt_status copy_sequence(const specrt_llama *s, specrt_llama_state *out,

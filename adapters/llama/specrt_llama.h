@@ -87,6 +87,10 @@ typedef struct specrt_llama_params {
     int32_t n_batch;         /* prompt tokens of one pass, 64 or more; 0: 128 */
     int32_t n_threads;       /* of llama.cpp; 0: its default */
     bool keeps_states;       /* the host has target_hidden, for traces and for policies that ask */
+    /* Borrowed for the pair's life, and read in every pass; to be set between reset and prompt. NULL: false.
+     * reads_late: a drafter that is a model of its own reads the prompt when it first drafts, not beside the
+     * target. is_plain: no drafter reads the text, which is not to be drafted for */
+    const bool *reads_late, *is_plain;
 } specrt_llama_params;
 
 /* Passes of both models since the last reset. */
@@ -101,8 +105,9 @@ typedef struct specrt_llama specrt_llama;
 /* specrt_llama_create() : makes both contexts and checks the pair: its vocabulary, that head rows times a
  * state of the drafter are llama.cpp's logits (specrt_head_check_states()), and that a pass ends before the
  * head.
- *   target, draft : borrowed
- *   head : of draft's file, borrowed; its rows are numbered (specrt_llama_head_number())
+ *   target, draft : borrowed. draft NULL: a target alone, for plain decoding; its draft_step fails, and
+ *       what concerns drafts (keys and meters of costs, use_head) is not to be called
+ *   head : of draft's file, borrowed; its rows are numbered (specrt_llama_head_number()); NULL without draft
  *   params : NULL: all defaults
  * @return OK; BAD_ARG naming the parameter, UNSUPPORTED or BAD_INPUT naming the model and why, NO_MEMORY. */
 specrt_status specrt_llama_create(struct llama_model *target, struct llama_model *draft,

@@ -145,6 +145,10 @@ static specrt_status check_drafter(specrt_llama *s, const struct llama_model *ta
 specrt_status specrt_llama_check_pair(specrt_llama *s, const struct llama_model *target,
                                       const struct llama_model *draft, specrt_error *err) {
     TRY(check_model(target, "target", err));
+    if (!draft) {
+        const struct llama_vocab *vocab = llama_model_get_vocab(target);
+        return check_vocabularies(s, vocab, vocab, err);
+    }
     TRY(check_drafter(s, target, draft, err));
     TRY(check_vocabularies(s, llama_model_get_vocab(target), llama_model_get_vocab(draft), err));
     if (!s->head->desc.ids && s->head->desc.n_rows < s->n_vocab)

@@ -33,6 +33,7 @@ struct specrt_llama {
         *reader; /* NULL: the drafter is a model of its own, which reads tokens */
     struct specrt_llama_states *states_of_target; /* of the reader */
     bool is_mtp;                                  /* the drafter is MTP layers */
+    const bool *reads_late, *is_plain;            /* as in specrt_llama_params */
     bool outputs_all; /* every token of the target is an output, for its state */
 
     /* Of a target that is recurrent in part, without snapshots of its state: a copy of it, and how many of

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "specrt.h"
+#include "specrt_adapt.h"
 
 typedef struct backend_desc {
     const char *target; /* a GGUF */
@@ -53,6 +54,8 @@ typedef struct backend_ops {
     const float *(*own_logits)(sequence *s); /* NULL function: has_own is false */
     void (*use_own)(sequence *s, bool use);
     const char *(*fault)(const sequence *s);
+    /* What costs depend on, for specrt_costs_path(). NULL function: autos do not follow the clock */
+    void (*key)(const backend *b, char out[SPECRT_COSTS_KEY]);
 } backend_ops;
 
 /* An engine's own struct begins with it. */

@@ -13,7 +13,7 @@
 #include "base/text.h"
 
 /* One process runs one tool; these serve the message functions. */
-static const char *tool_name = "specrt";
+static const char *tool_name = "specrt", *other_name; /* other_name: whatever tools are called */
 static bool tool_quiet;
 
 static void say(const char *prefix, const char *format, va_list args) {
@@ -347,7 +347,7 @@ int sl_cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common
         sl_cli_flag("version", &want_version, "print the version"),
         {0}};
     const cli_option *tables[2] = {tool->options, common_options};
-    tool_name = tool->name;
+    tool_name = other_name ? other_name : tool->name;
     sl_io_guard_streams();
     sl_io_cleanup_on_signals();
     int code = -1;
@@ -375,6 +375,10 @@ int sl_cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common
     common->progress = no_progress ? 0 : progress ? 1 : common->quiet ? 0 : -1;
     if (common->threads == 0) common->threads = sl_parallel_cores();
     return -1;
+}
+
+void sl_cli_rename(const char *name) {
+    other_name = name;
 }
 
 /* ---- verbs ----------------------------------------------------------------------------------- */

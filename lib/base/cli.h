@@ -75,6 +75,9 @@ typedef struct cli_tool {
  * @return -1 to go on, else the exit code to return from main, and every list is empty. */
 int sl_cli_parse(const cli_tool *tool, int argc, char **argv, cli_common *common, cli_list *rest);
 
+/* sl_cli_rename() : messages of tools that are parsed later begin with this name; static. */
+void sl_cli_rename(const char *name);
+
 /* One verb of a tool: it gets its own argv, its name first, and returns the exit code. */
 typedef int cli_verb_main(int argc, char **argv);
 typedef struct cli_verb {

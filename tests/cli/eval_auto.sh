@@ -90,7 +90,20 @@ accepts specrt-eval record "${pair[@]}" --prompt "1, 2, 3," --max-tokens 8 --num
     --draft-top 0 -q -o bare.trace
 refuses 3 "*bare.trace: --policy auto: expected the drafter's best tokens; *" specrt-eval replay \
     --trace bare.trace --costs given.costs --policy auto
-for verb in decode plan "record -o auto.trace"; do
-    refuses 2 "*--policy auto+full: expected a fixed policy; compare and replay take auto" \
+for verb in plan "record -o auto.trace"; do
+    refuses 2 "*--policy auto+full: expected a fixed policy; compare, decode and replay take auto" \
         specrt-eval $verb "${pair[@]}" --prompt x --policy auto+full
 done
+# Answers by auto are plain decoding's; a drafter that does not fit leaves that.
+answer() {
+    accepts specrt-eval decode --target "$sample/target.gguf" --prompt "1, 2," --max-tokens 12 "$@"
+}
+answer -q
+cp ../out plain
+answer --draft "$sample/draft.safetensors" --policy auto+full --costs given.costs -q
+same plain ../out
+answer --draft none.gguf --policy auto -q
+same plain ../out
+warns "*warning: drafting off: none.gguf: *; plain decoding*"
+refuses 1 "*none.gguf: *" specrt-eval decode --target "$sample/target.gguf" --prompt x \
+    --draft none.gguf --policy microspec

@@ -69,7 +69,8 @@ grep -qxF "$(head -n 1 ../out)" <(head -n 1 talk) || fail "the first answer: $(c
     fail "an empty line did not begin anew: $(cat talk)"
 
 accepts decode --prompt x --json --draft "$draft" "${tree[@]}"
-prints '{"policy":"window:3072@kver=8@*","n_turns":1,"n_tokens":*"accept_length":*}'
+prints '{"policy":"window:3072@kver=8@*","answers":\[{"text":"*","ids":\[*\]}\],"n_turns":1,'\
+'"n_tokens":*"accept_length":*}'
 
 # The context ends an answer; prompts that are empty or do not fit are passed over among others.
 accepts decode --prompt "Tell me of heat." --context 20 --max-tokens 100

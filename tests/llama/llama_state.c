@@ -3,7 +3,8 @@
  * down, as bytes, once it was read, then resumed, after the pair had gone on from another prompt. States that
  * are another pair's, cut or empty are refused, and leave an empty sequence.
  * Drafted, accepted in part and committed, the drafter gives what it gives where the same tokens were a
- * prompt, but for rounding: of chains and trees, and after cycles that nobody drafted.
+ * prompt, but for rounding: of chains and trees, and after cycles that nobody drafted. So it does where it
+ * reads the prompt when it first drafts. A target alone gives what it gives beside a drafter.
  *
  *     llama_state TARGET.gguf DRAFT.gguf [chains]      exit code 0: all as it should be
  *         chains: of a target whose state does not branch */
@@ -22,6 +23,7 @@ typedef struct pair {
     specrt_llama *of;
     specrt_host host;
     int32_t n_vocab, topk, prompt[N_PROMPT];
+    bool reads_late, is_plain;
 } pair;
 
 static int fail(const char *what, const char *why) {
@@ -40,7 +42,9 @@ static struct llama_model *load(const char *path) {
 static int open_pair(pair *p, const char *target, const char *draft, int32_t topk) {
     specrt_llama_params params = {
         .tree = {.num_steps = 3, .topk = topk, .num_draft_tokens = topk == 1 ? 4 : 16},
-        .n_threads = 1};
+        .n_threads = 1,
+        .reads_late = &p->reads_late,
+        .is_plain = &p->is_plain};
     specrt_error err = {0};
     p->target = load(target);
     p->draft = load(draft);
@@ -259,6 +263,59 @@ static int check_committed(pair *p) {
     return bad;
 }
 
+/* A model of its own first reads the prompt, in one pass with the root or several; a reader has read it. */
+static int check_late(pair *p) {
+    static float found[3 * MOST_COLS], expected[3 * MOST_COLS];
+    size_t width = (p->topk == 1 ? 2 : 3) * (size_t)p->rows.desc.n_cols;
+    int bad = 0;
+    for (int32_t n = 50; !bad && n <= N_PROMPT; n += 250) {
+        int64_t passes[2];
+        for (int late = 0; !bad && late < 2; late++) {
+            p->reads_late = late;
+            bad = read_prompt(p, 0, n) || draft_after(p, 100, late ? found : expected);
+            passes[late] = specrt_llama_get_times(p->of).n_draft_passes;
+        }
+        p->reads_late = false;
+        bad = bad || near(found, expected, width, "read late");
+        if (!bad && specrt_llama_keeps_chains(p->of) && passes[1] >= passes[0])
+            bad = fail("read late", "the drafter read beside the target");
+    }
+    return bad;
+}
+
+static int check_alone(pair *p) {
+    const specrt_tree_params token = {.num_steps = 1, .topk = 1, .num_draft_tokens = 2};
+    const specrt_llama_params params = {.tree = token, .n_threads = 1};
+    const int32_t root = 100, none = -1, zero = 0;
+    const uint64_t mask = 1;
+    const float logprob = 0, *paired, *logits = NULL, *hidden, *input = NULL;
+    const specrt_draft draft = {1, &root, &none, &zero, &mask, &logprob, NULL, 0};
+    const specrt_beam beam = {1, &root, &zero, &logprob};
+    const specrt_verdict verdict = {.n = 1};
+    pair alone = *p;
+    specrt_error err = {0};
+    size_t n = (size_t)p->n_vocab;
+    if (specrt_llama_create(p->target, NULL, NULL, &params, &alone.of, &err))
+        return fail("alone", err.msg);
+    alone.host = specrt_llama_host(alone.of);
+    int bad = read_prompt(&alone, 0, N_PROMPT);
+    p->is_plain = true;
+    bad = bad || read_prompt(p, 0, N_PROMPT) ||
+          p->host.target_verify(p->host.user, &draft, &paired) ||
+          alone.host.target_verify(alone.host.user, &draft, &logits) ||
+          near(logits, paired, n, "alone") ||
+          alone.host.commit(alone.host.user, &draft, &verdict) ||
+          alone.host.target_verify(alone.host.user, &draft, &logits);
+    if (!bad && (!alone.host.draft_step(alone.host.user, 0, &beam, &hidden, &input) ||
+                 !strstr(specrt_llama_fault(alone.of), "expected a drafter")))
+        bad = fail("alone", "expected a refusal to draft");
+    specrt_llama_free(alone.of);
+    p->is_plain = false;
+    if (!bad && specrt_llama_get_times(p->of).n_draft_passes > 0)
+        bad = fail("alone", "a drafter read a plain text");
+    return bad ? fail("alone", "see above") : 0;
+}
+
 static void quiet(enum ggml_log_level level, const char *text, void *user) {
     (void)level, (void)text, (void)user;
 }
@@ -268,7 +325,7 @@ static int check(const char *target, const char *draft, int32_t topk) {
     pair p = {0};
     specrt_llama_state kept = {0};
     int bad = open_pair(&p, target, draft, topk) || check_resumed(&p, &kept) || check_between(&p) ||
-              check_refused(&p, &kept) || check_committed(&p);
+              check_refused(&p, &kept) || check_committed(&p) || check_late(&p) || check_alone(&p);
     specrt_llama_state_free(&kept);
     close_pair(&p);
     return bad;

@@ -44,8 +44,13 @@ refuses() {
     fi
 }
 
-# A prompt of every domain.
-head -qn 1 data/prompts/*.jsonl >"$work/prompts.jsonl"
+# A prompt of every domain, and sentences to end: without a template most questions have no answer.
+{
+    head -qn 1 data/prompts/*.jsonl
+    for text in "The patient has a fever and" "On day one the" "The first party shall"; do
+        printf '{"prompt": "%s"}\n' "$text"
+    done
+} >"$work/prompts.jsonl"
 
 # Names of the library that llama.cpp has too would stand in for its own.
 for library in $(ldd "$llama" | awk '/llama|ggml/ { print $3 }'); do
@@ -63,11 +68,11 @@ check names test ! -s "$out"
 splits= md="-md $draft"
 same() {
     local name=$1 found; shift
-    run --bench --rounds 1 --json -q -n 24 $md --prompts "$work/prompts.jsonl" "$@" || {
+    run --bench --rounds 1 --json -q -t 1 -n 16 $md --prompts "$work/prompts.jsonl" "$@" || {
         fail "$name: $(cat "$err")"
         return
     }
-    found=$(grep -o '"splits": *\[.*' "$out")
+    found=$(grep -oE '"splits": ?\[.*' "$out")
     if [ "${found// /}" = '"splits":[]}' ]; then pass
     elif [ -n "$splits" ] && ! grep -q '"target_repeats": *false' <<<"$found"; then
         echo "$name: $found"
@@ -111,7 +116,7 @@ same "bundle tree" -m $target --bundle "$work/lists.specb" --policy static:512+s
 
 answer_by() { # DRAFTER ARGUMENT...
     local drafter=$1; shift
-    run -m $target -md "$drafter" -q -p "The patient has a fever and" -n 40 "$@"
+    run -m $target -md "$drafter" -q -t 1 -p "The patient has a fever and" -n 40 "$@"
 }
 answer() { answer_by $draft "$@"; }
 figure() { grep -oE "\"$1\": ?[0-9.]+" | head -n 1 | sed 's/.*: *//'; }
@@ -160,15 +165,16 @@ done
 # ---- traces ----
 
 # replays NAME ARGUMENT... : what specrt-llama says of its run, replay of its trace says again, for
-# the policy that was recorded; and that policy's answers are those without a trace.
+# the policy that was recorded; and that policy decodes as much, as fast, without a trace.
 replays() {
     local name=$1 said found policy=$2; shift 2
     check "$name record" answer --prompts "$work/prompts.jsonl" --json --policy "$policy" "$@" \
         --record "$work/$name.trace"
     said=$(figure accept_length <"$out") found=
-    sed 's/"seconds".*//' "$out" >"$work/recorded"
+    figures_of() { for key in n_tokens n_cycles accept_length; do figure $key <"$out"; done; }
+    figures_of >"$work/recorded"
     check "$name plain" answer --prompts "$work/prompts.jsonl" --json --policy "$policy" "$@"
-    check "$name same" cmp <(sed 's/"seconds".*//' "$out") "$work/recorded"
+    check "$name same" cmp <(figures_of) "$work/recorded"
     check "$name replay" logged "$build/bin/specrt-eval" replay --trace "$work/$name.trace" --json \
         --bundle "$work/lists.specb" --policy $policy
     found=$(tr '{' '\n' <"$out" | grep -A 1 "\"policy\": *\"$policy\".*\"domain\": *\"all\"" |
@@ -188,11 +194,17 @@ check plan-policies grep -q '"policy":"window:64@min=0"' "$out"
 check plan-auto run -m $target -md $draft -t 1 -q -p x -n 8 --policy auto \
     --auto-costs "$work/plan.costs"
 refuses trace-there 2 "chain.trace: exists" -m $target -md $draft --record "$work/chain.trace"
-refuses trace-bench 2 "expected no --bench" -m $target -md $draft --record "$work/b" --bench
+refuses trace-bench 2 "expected one of --bench, --record and --costs" -m $target -md $draft \
+    --record "$work/b" --bench
 
 # A message in the template is another prompt, with a system's before it a third.
-check template "$convert" template=llama3 $target "$work/chat.gguf"
-chat() { run -m "$work/chat.gguf" -md $draft -q -p "Why is the sky blue?" -n 16 "$@"; }
+newline=$'\n\n'
+llama3="{% for message in messages %}{{ '<|start_header_id|>' + message['role'] +
+'<|end_header_id|>$newline' + message['content'] | trim + '<|eot_id|>' }}{% endfor %}
+{% if add_generation_prompt %}
+{{ '<|start_header_id|>assistant<|end_header_id|>$newline' }}{% endif %}"
+check template "$convert" "template=$llama3" $target "$work/chat.gguf"
+chat() { run -m "$work/chat.gguf" -md $draft -q -t 1 -p "Why is the sky blue?" -n 16 "$@"; }
 for how in "" -cnv "-cnv -sys Brief."; do
     check "chat $how" chat $how
     cat "$out" >>"$work/chats"
@@ -203,36 +215,32 @@ check chats test "$(sort -u "$work/chats" | wc -l)" = "$(wc -l <"$work/chats")"
 said() { check "$1" test "$(grep -cF -- "$2" "$err")" = "${3:-1}"; }
 unused() { "$llama" -m "$1" -md $draft -p "The sky" -p "The sea" -n 2 >"$out" 2>"$err"; }
 check template-unused unused "$work/chat.gguf"
-said template-named "chat.gguf has the chat template llama3, which is not used"
+said template-named "template: none, by --chat-template; the model's own is llama3"
 check template-odd "$convert" template=odd $target "$work/odd.gguf"
 check template-odd unused "$work/odd.gguf"
-said template-unknown "odd.gguf has a chat template that llama.cpp's C API does not know"
+said template-unknown "template: none, by --chat-template; the model's own is of no form known here"
 check template-none unused $target
-said template-none "template" 0
-printf '{"prompt_ids": [5, 6, 7]}\n' >"$work/given"
-check template-ids "$llama" -m "$work/chat.gguf" -md $draft --prompts "$work/given" -n 2 \
-    >"$out" 2>"$err"
-said template-ids "template" 0
+said template-none "template: none, by --chat-template"
+said template-none "the model's own" 0
 check template-used "$llama" -m "$work/chat.gguf" -md $draft -cnv -p "The sky" -n 2 \
     >"$out" 2>"$err"
-said template-used "template" 0
+said template-used "template: llama3, as the model's own says"
+check template-guessed "$llama" -m $target -md $draft -cnv -p "The sky" -n 2 >"$out" 2>"$err"
+said template-guessed "guessed from the special tokens; the model has none of its own"
 
 # The target ends its answer to a finished sentence at once: nothing is decoded, and no table shows
 # it. Beside a prompt with an answer it does not count as the same as plain decoding.
-finished() { "$llama" -q -m "$1" -md $draft -p "The answer is 30." "${@:2}" >"$out" 2>"$err"; }
+finished() { "$llama" -q -t 1 -m "$1" -md $draft -p "The answer is 30." "${@:2}" >"$out" 2>"$err"; }
 for format in "" --json; do
     finished "$work/chat.gguf" --bench --rounds 1 $format
     check "finished-code $format" test $? = 3
-    said "finished $format" "nothing was decoded for 1 of 1 prompts"
-    said "finished-hint $format" "try -cnv, which writes prompts in its chat template, llama3"
+    said "finished $format" "nothing was decoded for 1 of 1 turns"
+    said "finished-hint $format" "try other prompts or --chat-template"
     check "finished-table $format" test ! -s "$out"
 done
-finished $target --bench --rounds 1
-check finished-plain test $? = 3
-said finished-plain "try another prompt, or the text in its chat template"
 check finished-beside finished "$work/chat.gguf" -p "The patient has" -n 8 --bench --rounds 1
-said finished-beside "warning: nothing was decoded for 1 of 2 prompts"
-check finished-beside-rows test "$(grep -c "1 of 1$" "$out")" = 4
+said finished-beside "warning: nothing was decoded for 1 of 2 turns"
+check finished-beside-rows test "$(grep -c "same as plain in 1 of 1 turns$" "$out")" = 3
 check finished-answer finished "$work/chat.gguf"
 said finished-answer "warning: nothing was decoded for 1 of 1 prompts"
 
@@ -252,18 +260,19 @@ refuses cut 3 "cut.gguf: llama.cpp does not load it: " -m $target -md "$work/cut
 refuses no-file 1 "none.gguf: " -m $target -md none.gguf
 refuses bundle 3 "tokenizer: expected 'golden'" $pair --bundle tests/golden/bundles/v1.0-raw.specb
 refuses section 3 "cluster-build" $pair --bundle "$work/lists.specb" --policy dynaspec
-refuses context 2 "prompt: expected 1 to 3 tokens" $pair -c 4 -p "The patient has a fever and"
-refuses context-long 2 "-c: expected at most the 2048 positions" $pair -c 4096
-refuses template 3 "knows no chat template" $pair -cnv
+check context "$llama" $pair -q -t 1 -n 4 -c 16 -p "The patient has" -f "$work/long" \
+    >"$out" 2>"$err"
+said context "prompt: expected 1 to 15 tokens, found "
+refuses context-long 2 "--context: expected at most the 2048 positions" $pair -c 4096
 refuses policy 2 "policy 'nothing'" $pair --policy nothing
-refuses bench-one 2 "--bench: expected -n 2 or more" $pair --bench -n 1
-refuses policies 2 "expected one without --bench" $pair --policy full --policy microspec
+refuses policies 2 "expected one, found more" $pair --policy full --policy microspec
 refuses number 2 "--num-steps: expected a whole number from 1 to 32" $pair --draft-max 99
-refuses no-drafter 2 "it has no MTP layers to draft with; expected -md FILE" -m $target
+refuses no-drafter 2 "it has no MTP layers to draft with; expected a drafter" -m $target
 refuses unknown 2 "unknown option '--what'" $pair --what
 refuses no-prompts 3 "found none" $pair --prompts /dev/null
 printf '{"prompt_ids": [5, 1000000]}\n' >"$work/ids"
-refuses ids 3 "prompt_ids: expected ids below " $pair --prompts "$work/ids"
+check ids "$llama" $pair -q --prompts "$work/ids" "$work/two" -n 4 >"$out" 2>"$err"
+said ids "1 prompt was passed over: 1 unfit, first ids:1: prompt: token 1: expected 0 to "
 # A drafter without the target's last tokens, its terminators among them.
 check short "$convert" cut=7 $draft "$work/short.gguf"
 same_text short-chain answer_by "$work/short.gguf" --policy microspec
@@ -335,7 +344,7 @@ without() { # NAME TEXT ARGUMENT...
     check "$name: one line" test "$(wc -l <"$err")" = 1
     said "$name" "$text"
 }
-without auto-none "drafting off: $target: it has no MTP layers to draft with; expected -md FILE"
+without auto-none "drafting off: $target: it has no MTP layers to draft with; expected a drafter"
 without auto-missing "drafting off: none.gguf: cannot be opened; plain decoding" -md none.gguf
 without auto-other "drafting off: drafter: its vocabulary is another: token " -md "$work/other.gguf"
 without auto-mamba "drafting off: drafter: recurrent" -md "$work/mamba.gguf" --policy auto
@@ -450,6 +459,7 @@ awk '/^## /{ mine = /specrt-llama/ } /^```/{ fence = /^```sh/; next }
 check commands grep -q specrt-llama "$work/commands"
 check integrations logged sh -c 'cd "$0/root" && sh -eu ../commands' "$work"
 check integrations-bench grep -q "same as plain" "$out"
+check integrations-verdict grep -q "over whole requests" "$out"
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

@@ -60,7 +60,10 @@ static void open_scene(scene *s, bool all) {
                         .lists = all,
                         .n_compared = 1234};
     static chat form = {.from = "option", .form = {.name = "chatml"}};
+    static const backend_info ours = {.engine = "specrt", .is_exact = true};
     s->c.chat = &form;
+    s->c.rounds = 1;
+    s->c.models.info = &ours;
     s->c.options.num_steps = 3;
     s->c.options.topk = 2;
     s->c.options.max_tokens = 64;

@@ -12,14 +12,19 @@
 typedef struct decoding {
     eval_options options;
     eval_models models;
-    specrt_policy *policy;
+    eval_costs costs; /* of auto */
+    eval_drafts drafts;
+    specrt_session_params params;
+    char no_drafts
+        [SPECRT_COSTS_LINE]; /* why auto decodes plainly; empty: it drafts, or was not asked for */
     decoder *decoder;
     chat *chat;
     prompt_list prompts;
     id_list prompt;
     run_result result, total;
-    int n_turns;
+    int n_turns, n_unanswered; /* the latter: whose answer ends with its first token */
     text_stream text;
+    json_object *answers; /* of --json */
 } decoding;
 
 static void put_text(void *user, const int32_t *tokens, int32_t n) {
@@ -49,16 +54,32 @@ static void add_result(decoding *run) {
     sum->stats.n_covered += s->n_covered;
     sum->stats.n_rows += s->n_rows;
     run->n_turns++;
+    run->n_unanswered += run->result.tokens.n == 1 && run->options.max_tokens > 1;
+}
+
+/* {"text": ..., "ids": [...]} */
+static void put_answer(decoding *run) {
+    const id_list *tokens = &run->result.tokens;
+    json_object *o = json_object_new_object(), *ids = json_object_new_array();
+    for (size_t i = 0; i < tokens->n; i++)
+        json_object_array_add(ids, json_object_new_int(tokens->ids[i]));
+    char *text = text_of(run->models.tok, tokens);
+    sl_json_put(o, "text", sl_json_text(text));
+    sl_json_put(o, "ids", ids);
+    json_object_array_add(run->answers, o);
+    free(text);
 }
 
 static specrt_status begin_conversation(decoding *run, int number, const char *system,
                                         specrt_error *err) {
     const eval_options *o = &run->options;
-    specrt_session_params params = models_session(&run->models, o, number);
+    run->params.sampling = eval_sampling(o, number, 0);
+    if (run->decoder && run->drafts.by_clock) run->drafts.clock = *decoder_clock(run->decoder);
     decoder_free(run->decoder);
     run->decoder = NULL;
-    TRY(models_decoder(&run->models, run->models.sequences[0], run->policy, &params, &run->decoder,
-                       err));
+    TRY(eval_decoder(&run->models, run->models.sequences[0],
+                     run->drafts.policy ? &run->drafts : NULL, false, &run->params, &run->decoder,
+                     err));
     return chat_begin(run->chat, system, &run->prompt);
 }
 
@@ -67,7 +88,9 @@ static specrt_status answer(decoding *run, specrt_error *err) {
     const specrt_request request = {.max_tokens = run->options.max_tokens};
     TRY(run_prompt(&run->models, run->decoder, &request, &run->prompt, put_text, run, &run->result,
                    err));
-    if (!run->options.common.json) {
+    if (run->options.common.json) {
+        put_answer(run);
+    } else {
         text_stream_end(&run->text);
         putchar('\n');
         fflush(stdout);
@@ -131,13 +154,44 @@ static specrt_status converse(decoding *run, specrt_error *err) {
 
 /* ---- figures ---- */
 
+static const char *policy_name(const decoding *run) {
+    return run->drafts.policy ? specrt_policy_get_info(run->drafts.policy)->text : "plain";
+}
+
+/* What decided, by the clock, and what came of it. @return whether the clock did */
+static bool explain_auto(const decoding *run, specrt_auto_stats *stats,
+                         char line[SPECRT_COSTS_TEXT]) {
+    if (!run->drafts.by_clock) return false;
+    specrt_auto_get_stats(run->drafts.auto_draft, stats);
+    specrt_clock_explain(decoder_clock(run->decoder), stats, line);
+    return true;
+}
+
+/* What auto did: {"drafting", "n_cycles", ..., "note"}; nothing for other policies. */
+static void put_auto(const decoding *run, json_object *to) {
+    char line[SPECRT_COSTS_TEXT];
+    specrt_auto_stats s = {.n_cycles = 0};
+    bool off = run->no_drafts[0];
+    if (!explain_auto(run, &s, line) && !off) return;
+    json_object *o = json_object_new_object();
+    sl_json_put(to, "auto", o);
+    sl_json_put(o, "drafting", json_object_new_boolean(s.n_plain < s.n_cycles));
+    sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)s.n_cycles));
+    sl_json_put(o, "n_plain", sl_json_whole((uint64_t)s.n_plain));
+    sl_json_put(o, "n_drafted", sl_json_whole((uint64_t)s.n_passes));
+    sl_json_put(o, "n_accepted", sl_json_whole((uint64_t)(s.n_emitted - s.n_cycles)));
+    sl_json_put(o, "estimated_speedup_plain",
+                sl_json_real(s.cost > 0 ? (double)s.n_emitted / s.cost : 1));
+    sl_json_put(o, "note", sl_json_text(off ? run->no_drafts : line));
+}
+
 static void print_json(const decoding *run) {
     const run_result *t = &run->total;
     const specrt_session_stats *s = &t->stats;
     double cycles = s->n_cycles ? (double)s->n_cycles : 1;
     json_object *o = json_object_new_object();
-    sl_json_put(o, "policy",
-                sl_json_text(run->policy ? specrt_policy_get_info(run->policy)->text : "plain"));
+    sl_json_put(o, "policy", sl_json_text(policy_name(run)));
+    sl_json_put(o, "answers", json_object_get(run->answers));
     sl_json_put(o, "n_turns", sl_json_whole((uint64_t)run->n_turns));
     sl_json_put(o, "n_tokens", sl_json_whole(t->tokens.n));
     sl_prompts_put_json(&run->prompts, o);
@@ -146,7 +200,8 @@ static void print_json(const decoding *run) {
     sl_json_put(o, "prefill_seconds", sl_json_real(t->times.prefill));
     sl_json_put(o, "tokens_per_second", sl_json_real((double)t->tokens.n / t->seconds));
     sl_json_put(o, "n_cycles", sl_json_whole((uint64_t)s->n_cycles));
-    if (run->policy) {
+    put_auto(run, o);
+    if (run->drafts.policy) {
         sl_json_put(o, "accept_length", sl_json_real((double)s->n_emitted / cycles));
         sl_json_put(o, "coverage",
                     sl_json_real(s->n_emitted ? (double)s->n_covered / (double)s->n_emitted : 0));
@@ -158,14 +213,17 @@ static void print_json(const decoding *run) {
 static void print_figures(const decoding *run) {
     const run_result *t = &run->total;
     const specrt_session_stats *s = &t->stats;
+    char line[SPECRT_COSTS_TEXT];
+    specrt_auto_stats stats;
     if (t->tokens.n == 0) return;
+    if (explain_auto(run, &stats, line)) sl_cli_info("%s", line);
     sl_cli_info("%s tokens in %.2f s, %.1f tokens/s; prompts %.2f s", sl_text_count(t->tokens.n),
                 t->seconds, (double)t->tokens.n / t->seconds, t->times.prefill);
     if (s->n_cycles == 0) return;
     double n = (double)s->n_cycles;
-    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f shortlist rows",
-                specrt_policy_get_info(run->policy)->text, (double)s->n_emitted / n,
-                100.0 * (double)s->n_covered / (double)s->n_emitted, (double)s->n_rows / n);
+    sl_cli_info("%s: accept length %.2f, %.1f%% covered, %.0f shortlist rows", policy_name(run),
+                (double)s->n_emitted / n, 100.0 * (double)s->n_covered / (double)s->n_emitted,
+                (double)s->n_rows / n);
     sl_cli_info("ms per cycle: draft %.2f, head %.2f, target %.2f, verify %.2f, update %.2f",
                 t->times.draft * 1e3 / n, t->times.head * 1e3 / n, t->times.target * 1e3 / n,
                 t->times.verify * 1e3 / n, t->times.update * 1e3 / n);
@@ -173,16 +231,52 @@ static void print_figures(const decoding *run) {
 
 /* ---- the verb ---- */
 
+/* An answer without drafts is one too where auto is asked for, which may choose that. Of the target's own
+ * faults nothing is made. */
+static bool is_optional(const eval_options *o, const eval_costs *c, const specrt_error *err) {
+    return o->policies.n > 0 && auto_is_named(o->policies.items[0]) && !c->file &&
+           strncmp(err->msg, "target: ", 8) != 0 && err->status != SPECRT_STATUS_NO_MEMORY;
+}
+
+static specrt_status open_models(decoding *run, specrt_error *err) {
+    eval_options alone = run->options;
+    specrt_error why = {0};
+    specrt_status status = models_open(&run->options, 1, &run->models, err);
+    if (status == SPECRT_STATUS_OK || !is_optional(&run->options, &run->costs, err)) return status;
+    alone.draft = NULL;
+    alone.policies.n = 0;
+    if (models_open(&alone, 1, &run->models, &why) != SPECRT_STATUS_OK) return status;
+    snprintf(run->no_drafts, sizeof run->no_drafts, "drafting off: %s; plain decoding", err->msg);
+    return SPECRT_STATUS_OK;
+}
+
+static specrt_status open_drafts(decoding *run, specrt_error *err) {
+    const eval_options *o = &run->options;
+    TRY(eval_open_drafts(&run->models, o, &run->costs,
+                         o->policies.n ? o->policies.items[0] : "microspec", &run->params,
+                         &run->drafts, err));
+    if (run->drafts.by_clock && specrt_clock_hopeless(&run->drafts.clock, run->no_drafts))
+        eval_close_drafts(&run->drafts);
+    return SPECRT_STATUS_OK;
+}
+
+static void warn_unanswered(const decoding *run) {
+    if (run->n_unanswered == 0) return;
+    sl_cli_warn("nothing was decoded for %d of %d prompts, where the answer's first token ends it; "
+                "try another prompt or --chat-template",
+                run->n_unanswered, run->n_turns);
+}
+
 static specrt_status open_run(decoding *run, specrt_error *err) {
     eval_options *o = &run->options;
     if (o->policies.n > 1 || (o->policies.n && strchr(o->policies.items[0], ',')))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "--policy: expected one, found more; compare takes several");
     TRY(eval_choose_tree(o, false, err));
-    TRY(models_open(o, 1, &run->models, err));
-    if (run->models.head)
-        TRY(models_policy(&run->models, o->policies.n ? o->policies.items[0] : "microspec",
-                          &run->policy, err));
+    TRY(open_models(run, err));
+    run->params = models_session(&run->models, o, 0);
+    if (run->models.head) TRY(open_drafts(run, err));
+    if (run->no_drafts[0]) sl_cli_warn("%s", run->no_drafts);
     run->text = (text_stream){.tok = run->models.tok, .f = stdout};
     TRY(chat_create(o, run->models.tok, &run->chat, err));
     return begin_conversation(run, 0, NULL,
@@ -191,25 +285,33 @@ static specrt_status open_run(decoding *run, specrt_error *err) {
 
 static void close_run(decoding *run) {
     decoder_free(run->decoder);
-    specrt_policy_close(run->policy);
+    eval_close_drafts(&run->drafts);
+    json_object_put(run->answers);
     chat_free(run->chat);
     models_close(&run->models);
     sl_prompts_free(&run->prompts);
     free(run->prompt.ids);
     free(run->result.tokens.ids);
-    sl_cli_list_free(&run->options.policies);
-    sl_cli_list_free(&run->options.prompts);
+    eval_options_free(&run->options);
 }
 
 int decode_main(int argc, char **argv) {
-    decoding run = {.options = {.max_tokens = 128}};
+    decoding run = {.options = {.max_tokens = 128, .takes_auto = true},
+                    .answers = json_object_new_array()};
     eval_options *o = &run.options;
     specrt_error err = {0};
     const cli_option options[] = {
         EVAL_TARGET(*o),
         EVAL_DRAFT(*o),
         EVAL_CHAIN(*o, "draft steps per cycle (3; of a tree 6)"),
-        sl_cli_strings("policy", "SPEC", &o->policies, "which tokens may be drafted (microspec)"),
+        sl_cli_strings("policy", "SPEC", &o->policies,
+                       "which tokens may be drafted (microspec); auto, or auto+SPEC, chooses how "
+                       "many draft steps "
+                       "by their cost, or decodes plainly"),
+        sl_cli_string("costs", "FILE", &run.costs.file,
+                      "costs for auto, from specrt-eval plan --costs-out (default: measured)"),
+        sl_cli_real("draft-p-min", "P", &o->p_min, 0, 1,
+                    "end a draft where its best path is less probable (0)"),
         EVAL_PROMPTS(*o),
         EVAL_SAMPLING(*o),
         {0},
@@ -227,7 +329,8 @@ int decode_main(int argc, char **argv) {
     if (code >= 0) return code;
     specrt_status status = open_run(&run, &err);
     if (status == SPECRT_STATUS_OK)
-        status = o->prompt || o->prompts.n ? answer_all(&run, &err) : converse(&run, &err);
+        status = o->texts.n || o->prompts.n ? answer_all(&run, &err) : converse(&run, &err);
+    if (status == SPECRT_STATUS_OK) warn_unanswered(&run);
     if (status == SPECRT_STATUS_OK && o->common.json) print_json(&run);
     if (status == SPECRT_STATUS_OK && !o->common.json) print_figures(&run);
     close_run(&run);

@@ -28,19 +28,8 @@ typedef struct generation {
     pthread_mutex_t lock;
 } generation;
 
-static char *text_of(const generation *g, const id_list *tokens) {
-    char *text = NULL;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) return NULL;
-    text_stream s = {.tok = g->models.tok, .f = f};
-    text_stream_put(&s, tokens->ids, (int32_t)tokens->n);
-    text_stream_end(&s);
-    return fclose(f) == 0 ? text : (free(text), NULL);
-}
-
 static char *line_of(const generation *g, const prompt *p, const id_list *tokens) {
-    char *text = text_of(g, tokens);
+    char *text = text_of(g->models.tok, tokens);
     if (!text) return NULL;
     json_object *o = json_object_new_object();
     if (p->n_turns) sl_json_put(o, "prompt", sl_json_text(p->turns[0]));
@@ -167,7 +156,7 @@ static void close_generation(generation *g) {
     free(g->errors);
     sl_prompts_free(&g->prompts);
     models_close(&g->models);
-    sl_cli_list_free(&g->options.prompts);
+    eval_options_free(&g->options);
 }
 
 int generate_main(int argc, char **argv) {

@@ -267,8 +267,7 @@ static void close_recording(recording *r) {
     specrt_policy_close(r->policy);
     specrt_policy_close(r->full);
     models_close(&r->models);
-    sl_cli_list_free(&r->options.policies);
-    sl_cli_list_free(&r->options.prompts);
+    eval_options_free(&r->options);
 }
 
 int record_main(int argc, char **argv) {

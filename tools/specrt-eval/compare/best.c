@@ -36,9 +36,10 @@ static specrt_plain plain_of(const comparison *c) {
     return p;
 }
 
-/* A target that drafts for itself shows what lists keep. Its speeds say nothing, so accept lengths decide. */
+/* A target that drafts for itself shows what lists keep. Its speeds say nothing, so accept lengths decide.
+ * (llama.cpp takes the MTP layers of the target's file.) */
 static bool drafts_itself(const comparison *c) {
-    return c->options.draft && c->options.target &&
+    return c->models.info->is_exact && c->options.draft && c->options.target &&
            strcmp(c->options.draft, c->options.target) == 0;
 }
 
@@ -147,7 +148,8 @@ static void put_kept(const comparison *c, FILE *f) {
         f,
         "%s scores %s of %s rows a pass (%.3g of %.3g MB) and keeps %.1f%% of their accept length",
         c->contestants[v->chosen].name, sl_text_count((uint64_t)(x.shortlist_rows + 0.5)),
-        sl_text_count((uint64_t)(full.shortlist_rows + 0.5)), x.bytes_pass / 1e6,
+        sl_text_count((uint64_t)(full.shortlist_rows + 0.5)),
+        isnan(x.bytes_pass) ? 0 : x.bytes_pass / 1e6, /* auto may never draft */
         full.bytes_pass / 1e6, 100 * r->mean);
     if (retained_by_task(r))
         fprintf(f, ", %.1f%% in its worst task (%s)", 100 * r->worst, sl_text_name(r->task));

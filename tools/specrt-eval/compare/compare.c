@@ -2,7 +2,6 @@
  * rotates, so that drift of the machine hits all alike; every token is checked against plain
  * decoding's. */
 #include "compare.h"
-#include "../plan/plan.h"
 #include "engine/backend/own.h"
 
 #include <stdlib.h>
@@ -23,27 +22,10 @@ static int64_t bytes_of(const eval_models *m, const contestant *k) {
 /* Whether contestant i drafts as the last one does. */
 static bool drafts_alike(const comparison *c, int i) {
     const contestant *k = &c->contestants[c->n_contestants - 1], *other = &c->contestants[i];
-    return other->alignment == k->alignment && !other->auto_draft && !k->auto_draft &&
+    return other->policy && other->alignment == k->alignment && !other->drafts.auto_draft &&
+           !k->drafts.auto_draft &&
            strcmp(specrt_policy_get_info(other->policy)->text,
                   specrt_policy_get_info(k->policy)->text) == 0;
-}
-
-/* The file's, else as `plan` times them. */
-static specrt_status know_costs(comparison *c, specrt_error *err) {
-    char line[SPECRT_COSTS_TEXT];
-    if (c->costs.target.n > 0) return SPECRT_STATUS_OK;
-    if (c->costs_file) return auto_costs_read(c->costs_file, &c->costs, err);
-    TRY(plan_measure(&c->models, &c->options, 5, &c->costs, err));
-    if (specrt_costs_busy(&c->costs, line)) sl_cli_warn("costs of auto: %s", line);
-    return SPECRT_STATUS_OK;
-}
-
-static specrt_status add_auto(comparison *c, contestant *k, specrt_session_params *params,
-                              specrt_error *err) {
-    params->tree = c->options.auto_tree;
-    TRY(auto_create(&c->costs, &params->tree, k->policy, &k->auto_draft, err));
-    params->auto_draft = k->auto_draft;
-    return SPECRT_STATUS_OK;
 }
 
 static specrt_status add_one(comparison *c, const char *text, const alignment *a,
@@ -55,26 +37,23 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
     contestant *k = &grown[c->n_contestants++];
     specrt_session_params params = models_session(&c->models, &c->options, 0);
     *k = (contestant){.name = "plain", .alignment = a};
-    if (auto_is_named(text)) TRY(know_costs(c, err));
     if (text)
-        TRY(auto_policy_opened(
-            models_policy(&c->models, auto_policy(text, &c->costs), &k->policy, err),
-            auto_policy_file(text, &c->costs, c->costs_file), err));
-    if (auto_is_named(text)) TRY(add_auto(c, k, &params, err));
+        TRY(eval_open_drafts(&c->models, &c->options, &c->costs, text, &params, &k->drafts, err));
+    k->policy = k->drafts.policy;
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)
         if (drafts_alike(c, i)) {
             if (strcmp(grown[i].name, text) != 0 && !a)
                 sl_cli_warn("policy %s: the same as %s, which is compared already; left out", text,
                             grown[i].name);
-            specrt_policy_close(k->policy);
+            eval_close_drafts(&k->drafts);
             c->n_contestants--;
             return SPECRT_STATUS_OK;
         }
     if (text) k->bytes_extra = bytes_of(&c->models, k);
     if (a) TRY(compare_align_open(c, k, a, err));
-    TRY(models_decoder(&c->models, a ? k->sequence : c->models.sequences[0], k->policy, &params,
-                       &k->decoder, err));
+    TRY(eval_decoder(&c->models, a ? k->sequence : c->models.sequences[0], text ? &k->drafts : NULL,
+                     false, &params, &k->decoder, err));
     if (a)
         own_align(k->sequence, k->controller, decoder_session(k->decoder),
                   c->options.sampled_drafts);
@@ -83,6 +62,20 @@ static specrt_status add_one(comparison *c, const char *text, const alignment *a
 
 static specrt_status add_contestant(void *user, const char *text, specrt_error *err) {
     return add_one((comparison *)user, text, NULL, err);
+}
+
+/* Chains of the engine's own head, where it drafts by itself. */
+static specrt_status add_own(comparison *c, specrt_error *err) {
+    const specrt_session_params params = models_session(&c->models, &c->options, 0);
+    const char *engine = c->models.info->engine;
+    if (!c->models.info->has_own || c->options.sampled_drafts) return SPECRT_STATUS_OK;
+    TRY(add_contestant(c, NULL, err));
+    contestant *k = &c->contestants[c->n_contestants - 1];
+    snprintf(k->name, sizeof k->name, "%.*s's own draft", (int)strcspn(engine, " "), engine);
+    decoder_free(k->decoder);
+    k->decoder = NULL;
+    k->is_own = true;
+    return eval_decoder(&c->models, c->models.sequences[0], NULL, true, &params, &k->decoder, err);
 }
 
 /* As it is, and with drafters that learn. */
@@ -98,6 +91,7 @@ static specrt_status add_contestants(comparison *c, specrt_error *err) {
     const cli_list *given = &c->options.policies;
     TRY(add_contestant(c, NULL, err));
     TRY(add_contestant(c, "full", err));
+    TRY(add_own(c, err));
     if (given->n == 0) return add_given(c, "microspec", err);
     return each_policy(given, add_given, c, err);
 }
@@ -127,18 +121,57 @@ static specrt_status reserve_turn(comparison *c, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static void take_sample(comparison *c, contestant *k, int domain, size_t n_prompt) {
+/* What a session would have counted of the engine's own chains. */
+static void count_own(const comparison *c, contestant *k) {
+    const specrt_head_desc *head = &c->models.info->head;
+    const id_list *answer = &k->result.tokens;
+    specrt_session_stats *s = &k->result.stats;
+    const decoder_cycle *cycles;
+    size_t at = 0; /* of a cycle's root in the answer */
+    s->n_cycles = decoder_cycles(k->decoder, &cycles);
+    for (int64_t i = 0; i < s->n_cycles; i++) {
+        const decoder_cycle *chain = &cycles[i];
+        size_t n = 1;
+        while (n < (size_t)chain->n && at + n < answer->n &&
+               chain->tokens[n] == answer->ids[at + n])
+            n++;
+        at += n;
+        s->n_by_length[n]++;
+        s->n_passes += chain->n - 1;
+        s->n_rows += chain->n > 1 ? head->n_rows : 0;
+    }
+    s->n_emitted = s->n_covered = (int64_t)at;
+    s->n_bytes = s->n_passes * head->n_rows * (int64_t)specrt_row_bytes(head->dtype, head->n_cols);
+}
+
+/* Of the rounds that one counts whose request was the shortest. */
+static void take_sample(comparison *c, contestant *k, int domain, size_t n_prompt, int64_t round) {
     const id_list *tokens = &k->result.tokens;
-    k->samples[c->n_turns] = (turn_sample){.domain = domain,
-                                           .prompt = c->prompt,
-                                           .n_prompt = (int64_t)n_prompt,
-                                           .n_tokens = (int64_t)tokens->n,
-                                           .n_loop = loop_tokens(tokens->ids, tokens->n),
-                                           .seconds = k->result.seconds,
-                                           .times = k->result.times,
-                                           .stats = k->result.stats};
-    watch_end(k, &k->samples[c->n_turns]);
-    compare_align_end(k, &k->samples[c->n_turns].align);
+    turn_sample *to = &k->samples[c->n_turns];
+    turn_sample s = {.domain = domain,
+                     .prompt = c->prompt,
+                     .n_prompt = (int64_t)n_prompt,
+                     .n_tokens = (int64_t)tokens->n,
+                     .n_loop = loop_tokens(tokens->ids, tokens->n),
+                     .seconds = k->result.seconds,
+                     .times = k->result.times,
+                     .stats = k->result.stats};
+    watch_end(k, &s);
+    compare_align_end(k, &s.align);
+    if (round == 0 || s.seconds + s.times.prefill < to->seconds + to->times.prefill) *to = s;
+}
+
+static specrt_status run_round(comparison *c, const specrt_request *request, const id_list *ids,
+                               int domain, int64_t round, specrt_error *err) {
+    for (int i = 0; i < c->n_contestants; i++) {
+        contestant *k = &c->contestants[(i + c->n_turns + round) % c->n_contestants];
+        watch_begin(c, k);
+        compare_align_begin(k, request->max_tokens < c->options.max_tokens);
+        TRY(run_prompt(&c->models, k->decoder, request, ids, NULL, NULL, &k->result, err));
+        if (k->is_own) count_own(c, k);
+        take_sample(c, k, domain, ids->n, round);
+    }
+    return SPECRT_STATUS_OK;
 }
 
 static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int domain, bool warm_up,
@@ -148,18 +181,17 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
     const specrt_request request = {.begin = keeps ? SPECRT_BEGIN_TURN : SPECRT_BEGIN_NEW,
                                     .max_tokens = warm_up ? 8 : c->options.max_tokens,
                                     .sampling = &sampling};
+    const id_list *plain = &c->contestants[PLAIN].result.tokens;
     TRY(reserve_turn(c, err));
-    for (int i = 0; i < c->n_contestants; i++) {
-        contestant *k = &c->contestants[(i + c->n_turns) % c->n_contestants];
-        watch_begin(c, k);
-        compare_align_begin(k, warm_up);
-        TRY(run_prompt(&c->models, k->decoder, &request, prompt_ids, NULL, NULL, &k->result, err));
-        take_sample(c, k, domain, prompt_ids->n);
-    }
-    for (int i = 1; i < c->n_contestants; i++)
-        eval_check_tokens(c, &c->contestants[i], c->domains[domain]);
-    c->since += (int64_t)c->contestants[PLAIN].result.tokens.n;
-    c->n_turns += !warm_up;
+    for (int64_t round = 0; round < (warm_up ? 1 : c->rounds); round++)
+        TRY(run_round(c, &request, prompt_ids, domain, round, err));
+    for (int i = 1; i < c->n_contestants && !warm_up; i++)
+        TRY(compare_check(c, &c->contestants[i], prompt_ids, c->domains[domain], err));
+    c->since += (int64_t)plain->n;
+    /* Where the first token ends the answer, nothing was decoded. */
+    const bool is_answered = plain->n > 1 || c->options.max_tokens == 1;
+    c->n_turns += !warm_up && is_answered;
+    c->n_unanswered += !warm_up && !is_answered;
     return SPECRT_STATUS_OK;
 }
 
@@ -203,7 +235,9 @@ static specrt_status run_all(comparison *c, specrt_error *err) {
     }
     sl_progress_end(&bar);
     free(ids.ids);
-    return status == SPECRT_STATUS_OK ? sl_prompts_account(prompts, c->n_turns, err) : status;
+    return status == SPECRT_STATUS_OK
+               ? sl_prompts_account(prompts, c->n_turns + c->n_unanswered, err)
+               : status;
 }
 
 /* ---- the verb ---- */
@@ -218,6 +252,23 @@ static specrt_status check_memory(comparison *c, specrt_error *err) {
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
             "--memory conversation: expected no --stream, which keeps all state");
+    if (c->rounds > 1 && (c->remembers || c->stream || c->align.list))
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "--rounds: expected no --stream, --memory and --align, whose later "
+                                "rounds would know the answers");
+    return SPECRT_STATUS_OK;
+}
+
+/* A table of nothing is no comparison. */
+static specrt_status check_unanswered(const comparison *c, specrt_error *err) {
+    char why[256];
+    if (c->n_unanswered == 0) return SPECRT_STATUS_OK;
+    snprintf(why, sizeof why,
+             "nothing was decoded for %d of %d turns, where the answer's first token ends it; try "
+             "other prompts or --chat-template",
+             c->n_unanswered, c->n_unanswered + c->n_turns);
+    if (c->n_turns == 0) return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s", why);
+    sl_cli_warn("%s", why);
     return SPECRT_STATUS_OK;
 }
 
@@ -238,6 +289,7 @@ static specrt_status compare(comparison *c, specrt_error *err) {
     for (int i = 0; i < c->n_contestants; i++)
         if (c->contestants[i].controller) engine_controller_finish(c->contestants[i].controller);
     TRY(compare_align_save(c, err));
+    TRY(check_unanswered(c, err));
     TRY(compare_decide(c, err));
     if (o->common.json)
         compare_print_json(c);
@@ -250,9 +302,8 @@ static void close_comparison(comparison *c) {
     for (int i = 0; i < c->n_contestants; i++) {
         contestant *k = &c->contestants[i];
         decoder_free(k->decoder);
-        specrt_auto_close(k->auto_draft);
         compare_align_close(k);
-        specrt_policy_close(k->policy);
+        eval_close_drafts(&k->drafts);
         free(k->result.tokens.ids);
         free(k->samples);
         free(k->watch.lengths);
@@ -261,11 +312,11 @@ static void close_comparison(comparison *c) {
     for (int i = 0; i < c->n_domains; i++) free(c->domains[i]);
     free((void *)c->domains);
     free(c->contestants);
+    free(c->splits);
     chat_free(c->chat);
     sl_prompts_free(&c->prompts);
     models_close(&c->models);
-    sl_cli_list_free(&c->options.policies);
-    sl_cli_list_free(&c->options.prompts);
+    eval_options_free(&c->options);
 }
 
 /* clang-format off */
@@ -273,8 +324,10 @@ static void close_comparison(comparison *c) {
     sl_cli_strings("policy", "SPEC", &(c).options.policies, \
      "repeat, or a comma list; full is always added (microspec); auto, or auto+SPEC, chooses the " \
      "number of draft steps and rows by their cost"), \
-    sl_cli_string("costs", "FILE", &(c).costs_file, \
-     "costs for auto, from specrt-eval plan --costs-out (default: measured for 5 s)")
+    sl_cli_string("costs", "FILE", &(c).costs.file, \
+     "costs for auto, from specrt-eval plan --costs-out (default: measured)"), \
+    sl_cli_int("rounds", "N", &(c).rounds, 1, 1000, \
+     "decode each turn N times; the fastest counts (1)")
 #define COMPARE_KEEPS(c) \
     sl_cli_flag("stream", &(c).stream, \
      "keep learned state from one prompt to the next, which shows the effect of changes of domain"), \
@@ -283,7 +336,7 @@ static void close_comparison(comparison *c) {
 /* clang-format on */
 
 int compare_main(int argc, char **argv) {
-    comparison c = {.options = {.max_tokens = 128, .takes_auto = true}, .domain = -1};
+    comparison c = {.options = {.max_tokens = 128, .takes_auto = true}, .rounds = 1, .domain = -1};
     eval_options *o = &c.options;
     specrt_error err = {0};
     const cli_option options[] = {

@@ -58,18 +58,20 @@ typedef struct alignment {
 } alignment;
 
 typedef struct contestant {
-    char name[160]; /* the policy as it was given, or "plain" */
-    specrt_policy *policy;
+    char name[160];        /* the policy as it was given, or "plain" */
+    specrt_policy *policy; /* NULL: plain decoding, or the engine's own drafts */
+    eval_drafts drafts;    /* that own it and the controller */
+    bool is_own;           /* chains of the engine's whole head */
     decoder *decoder;
     engine_drafter *drafter;    /* of its own, which learns; NULL: the models', on their sequence */
     sequence *sequence;         /* with that drafter */
     const alignment *alignment; /* how; NULL: it stays */
     engine_controller *controller;
-    specrt_auto *auto_draft;              /* of auto; NULL: drafts are whole */
     engine_controller_stats align_before; /* the turn */
     int64_t bytes_extra;                  /* packed rows beside the head's own, at most */
     run_result result;
     turn_sample *samples; /* [n_turns] */
+    int n_same;           /* turns with plain decoding's tokens */
     cycle_watch watch;
 } contestant;
 
@@ -93,15 +95,23 @@ typedef struct compare_verdict {
     char text[640];      /* of specrt_advice_text() */
 } compare_verdict;
 
+/* A token that is not plain decoding's, of an engine that rounds larger passes otherwise. */
+typedef struct split {
+    int contestant, prompt, turn, token; /* token: of the answer, from 0 */
+    double
+        margin; /* logits of plain decoding's token and of this one, as plain decoding had them */
+    bool repeated; /* by the target, fed the same passes */
+} split;
+
 typedef struct comparison {
     eval_options options;
+    int64_t rounds; /* of each turn; the fastest counts */
     const char *report;
-    bool stream, lists;     /* prompts are one stream; lists are looked into */
-    const char *memory;     /* NULL: off */
-    bool remembers;         /* later turns begin with what the earlier ones taught */
-    int turn;               /* of the conversation at hand, from 0 */
-    const char *costs_file; /* what auto chooses by; NULL: timed when it is first asked for */
-    specrt_costs costs;
+    bool stream, lists; /* prompts are one stream; lists are looked into */
+    const char *memory; /* NULL: off */
+    bool remembers;     /* later turns begin with what the earlier ones taught */
+    int turn;           /* of the conversation at hand, from 0 */
+    eval_costs costs;   /* what auto chooses by */
     align_options align;
     /* Each policy's drafter stays, and learns in further runs beside it. */
     alignment alignments[COMPARE_ALIGNMENTS];
@@ -114,6 +124,9 @@ typedef struct comparison {
     char **domains;
     int n_domains;
     int n_turns, capacity;
+    int n_unanswered; /* turns whose answer ends with its first token */
+    split *splits;
+    int n_splits;
     int prompt;            /* being decoded, from 0 */
     int domain, n_changes; /* of the stream; -1 before it begins */
     int64_t since;         /* tokens of its domain before this turn */
@@ -152,10 +165,16 @@ typedef struct figures {
     interval tokens_per_second_ci, speedup_plain_ci, speedup_full_ci, speedup_request_ci;
 } figures;
 
-/* eval_check_tokens() : count a turn's tokens as compared, and keep where the first differs. Sampled drafts
- * give the target's distribution but not its draws, and are not compared. */
-void eval_check_tokens(comparison *c, const contestant *k, const char *domain);
-const char *eval_check_outcome(const comparison *c); /* in words */
+/* compare_check() : count a turn's tokens as compared, and keep where the first differs. Of an engine that
+ * rounds larger passes otherwise a token that differs is looked into. Sampled drafts give the target's
+ * distribution but not its draws, and are not compared.
+ *   ids : the turn's prompt
+ * @return OK; NO_MEMORY; HOST: the target failed */
+specrt_status compare_check(comparison *c, contestant *k, const id_list *ids, const char *domain,
+                            specrt_error *err);
+const char *compare_outcome(const comparison *c); /* in words */
+void compare_print_splits(const comparison *c);
+json_object *compare_splits_json(const comparison *c);
 
 int compare_num_steps(const comparison *c); /* levels of its trees */
 

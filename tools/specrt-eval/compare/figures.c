@@ -10,26 +10,6 @@
 
 enum { RESAMPLES = 1000 };
 
-void eval_check_tokens(comparison *c, const contestant *k, const char *domain) {
-    const id_list *expected = &c->contestants[PLAIN].result.tokens, *found = &k->result.tokens;
-    size_t n = expected->n < found->n ? expected->n : found->n, i = 0;
-    if (c->options.sampled_drafts) return;
-    while (i < n && expected->ids[i] == found->ids[i]) i++;
-    c->n_compared += (int64_t)found->n;
-    if (c->diverged || (i == n && expected->n == found->n)) return;
-    c->diverged = true;
-    snprintf(c->divergence, sizeof c->divergence,
-             "%.120s: prompt %d (%.80s), token %zu: expected %d as plain decoding, found %d",
-             k->name, c->prompt + 1, sl_text_name(domain), i + 1,
-             i < expected->n ? (int)expected->ids[i] : -1, i < found->n ? (int)found->ids[i] : -1);
-}
-
-const char *eval_check_outcome(const comparison *c) {
-    if (c->diverged) return c->divergence;
-    return c->options.sampled_drafts ? "sampled drafts have its distribution, not its draws"
-                                     : "all equal";
-}
-
 static double rate(const turn_sample *s) {
     return s->seconds > 0 ? (double)s->n_tokens / s->seconds : 0;
 }

@@ -300,7 +300,7 @@ static void name_policies(FILE *f, const comparison *c) {
     const char *before = "<p class=\"note\">";
     for (int i = FULL; i < c->n_contestants; i++) {
         const contestant *k = &c->contestants[i];
-        const char *text = specrt_policy_get_info(k->policy)->text;
+        const char *text = k->policy ? specrt_policy_get_info(k->policy)->text : k->name;
         if (strcmp(text, k->name) == 0) continue;
         fputs(before, f);
         sl_html_text(f, k->name);
@@ -329,8 +329,7 @@ static void write_page(FILE *f, const comparison *c) {
         sl_text_count((uint64_t)plain.n_turns), sl_text_count((uint64_t)plain.n_tokens),
         c->options.temperature, 100 * plain.loop_share, LOOP_LONGEST,
         plain.loop_share > 0 ? ", which flatter every policy" : "",
-        sl_text_count((uint64_t)c->n_compared),
-        c->diverged ? "NOT ALL EQUAL" : eval_check_outcome(c));
+        sl_text_count((uint64_t)c->n_compared), c->diverged ? "NOT ALL EQUAL" : compare_outcome(c));
     sl_html_begin(f, "Policies compared", subtitle);
     compare_write_cards(f, c);
     write_advice(f, c);

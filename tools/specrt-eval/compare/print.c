@@ -170,7 +170,7 @@ static void print_events(const comparison *c, int width) {
 static void print_names(const comparison *c) {
     for (int i = FULL; i < c->n_contestants; i++) {
         const contestant *k = &c->contestants[i];
-        const char *text = specrt_policy_get_info(k->policy)->text;
+        const char *text = k->policy ? specrt_policy_get_info(k->policy)->text : k->name;
         if (strcmp(text, k->name) != 0) printf("%s is %s\n", k->name, text);
     }
 }
@@ -195,13 +195,14 @@ void compare_print_table(const comparison *c) {
     if (c->n_alignments) compare_align_print(c, width);
     putchar('\n');
     print_names(c);
+    compare_print_splits(c);
     compare_advice(c, stdout);
     printf("%s turns, %s tokens, %.1f%% of them in repetition loops (period <= %d)%s; %s tokens "
            "compared with plain decoding: %s\n",
            sl_text_count((uint64_t)plain.n_turns), sl_text_count((uint64_t)plain.n_tokens),
            100 * plain.loop_share, LOOP_LONGEST,
            plain.loop_share > 0 ? ", which flatter every policy" : "",
-           sl_text_count((uint64_t)c->n_compared), eval_check_outcome(c));
+           sl_text_count((uint64_t)c->n_compared), compare_outcome(c));
 }
 
 /* ---- JSON ---- */
@@ -300,6 +301,7 @@ static json_object *json_row(const comparison *c, int i, int domain) {
     sl_json_put(o, "speedup_plain", sl_json_real(f.speedup_plain));
     sl_json_put(o, "speedup_full", sl_json_real(f.speedup_full));
     sl_json_put(o, "speedup_request", sl_json_real(f.speedup_request));
+    if (domain < 0) sl_json_put(o, "n_same", sl_json_whole((uint64_t)k->n_same));
     sl_json_put(o, "bytes_extra", sl_json_whole((uint64_t)k->bytes_extra));
     if (k->controller && domain < 0) sl_json_put(o, "align", compare_align_json(k));
     sl_json_put(o, "loop_share", sl_json_real(f.loop_share));
@@ -320,6 +322,10 @@ void compare_print_json(const comparison *c) {
     sl_prompts_put_json(&c->prompts, o);
     sl_json_put(o, "max_tokens", sl_json_whole((uint64_t)c->options.max_tokens));
     sl_json_put(o, "threads", sl_json_whole((uint64_t)c->options.common.threads));
+    sl_json_put(o, "engine", sl_json_text(c->models.info->engine));
+    sl_json_put(o, "rounds", sl_json_whole((uint64_t)c->rounds));
+    sl_json_put(o, "num_steps", sl_json_whole((uint64_t)c->options.num_steps));
+    sl_json_put(o, "n_unanswered", sl_json_whole((uint64_t)c->n_unanswered));
     compare_advice_json(c, o);
     for (int i = 0; i < c->n_contestants; i++) {
         json_object_array_add(rows, json_row(c, i, -1));
@@ -327,6 +333,7 @@ void compare_print_json(const comparison *c) {
             json_object_array_add(rows, json_row(c, i, d));
     }
     sl_json_put(o, "rows", rows);
+    sl_json_put(o, "splits", compare_splits_json(c));
     if (c->n_alignments || c->stream) sl_json_put(o, "requests", compare_align_requests(c));
     sl_json_print(o);
 }

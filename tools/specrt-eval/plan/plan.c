@@ -241,8 +241,7 @@ static void close_plan(plan *p) {
     sl_prompts_free(&p->asked);
     chat_free(p->chat);
     models_close(&p->models);
-    sl_cli_list_free(&p->options.policies);
-    sl_cli_list_free(&p->options.prompts);
+    eval_options_free(&p->options);
     sl_cli_list_free(&p->traces);
 }
 

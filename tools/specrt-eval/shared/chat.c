@@ -113,11 +113,14 @@ static void form_by_model(chat *c, const gguf *g) {
 
 static specrt_status choose(chat *c, const char *name, const char *model, specrt_error *err) {
     gguf *g;
-    if (name) return form_by_option(c, name, err);
     TRY(sl_gguf_open(model, &g, err));
     form_by_model(c, g);
     sl_gguf_close(g);
-    return SPECRT_STATUS_OK;
+    if (!name) return SPECRT_STATUS_OK;
+    if (c->unknown || c->from == from_model)
+        c->passed_over = c->unknown ? "of no form known here" : c->form.name;
+    c->unknown = false;
+    return form_by_option(c, name, err);
 }
 
 /* Texts that plainly continue still begin as the model's texts did: as the file says, or else by the
@@ -147,6 +150,7 @@ specrt_status chat_create(const eval_options *o, const tokenizer *tok, chat **ou
     *out = NULL;
     if (!c) return sl_error_no_memory_for(err, "a chat template");
     c->tok = tok;
+    c->system = o->system;
     specrt_status status = sl_tok_worker_create(tok, &c->worker, err);
     if (status == SPECRT_STATUS_OK) status = choose(c, o->template_name, o->target, err);
     if (status == SPECRT_STATUS_OK && strcmp(c->form.name, "none") == 0)
@@ -181,7 +185,9 @@ void chat_announce(chat *c) {
         sl_cli_info("template: %s, as the model's own says%s", name,
                     system ? ", with its system prompt" : "");
     else if (c->from == from_option)
-        sl_cli_info("template: %s, by --chat-template", name);
+        sl_cli_info("template: %s, by --chat-template%s%s", name,
+                    c->passed_over ? "; the model's own is " : "",
+                    c->passed_over ? c->passed_over : "");
     else
         sl_cli_info("template: %s, guessed from the special tokens; the model has none of its own",
                     name);
@@ -257,6 +263,7 @@ specrt_status chat_begin(chat *c, const char *system, id_list *ids) {
     c->n_text = 0;
     c->lead = NULL;
     TRY(add_form(c, c->form.begin, ids));
+    if (!system) system = c->system;
     if (!system) system = c->form.default_system ? c->form.default_system : "";
     if (!*system && !*preface) return SPECRT_STATUS_OK;
     if (!c->form.system[0]) {

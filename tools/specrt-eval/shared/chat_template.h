@@ -34,9 +34,12 @@ void chat_template_free(chat_template *t);
 /* What eval.h calls a chat. */
 struct chat {
     const tokenizer *tok;
+    const char *system; /* of conversations that bring none; NULL: the template's */
     tok_worker *worker;
     chat_form form;
     const char *from;
+    const char
+        *passed_over; /* the model's own form, where an option names another; NULL: it has none */
     bool announced;
     bool unknown;      /* the model has a template, of no form that is known */
     chat_template own; /* the model's, where it is taken */

@@ -36,7 +36,8 @@ typedef struct eval_options {
     cli_common common;
     const char *engine; /* NULL: the first of eval_engines */
     const char *target, *draft, *bundle, *template_name;
-    const char *prompt; /* --prompt */
+    const char *system; /* message of prompts that have none of their own; NULL: the template's */
+    cli_list texts;     /* of --prompt */
     cli_list prompts;   /* files */
     cli_list policies;  /* as given; each may hold a comma list */
     bool takes_auto;    /* as a policy */
@@ -49,6 +50,7 @@ typedef struct eval_options {
     bool keeps_states; /* cycles are recorded, with the target's states */
     bool sampled_drafts;
     double draft_temperature;
+    double p_min; /* a draft ends where its best path is less probable */
     double temperature, top_p, min_p;
     int64_t top_k;
 } eval_options;
@@ -84,7 +86,9 @@ typedef struct eval_options {
     sl_cli_heading("Prompts"), \
     sl_cli_strings("prompts", "FILE", &(o).prompts, \
      "JSON Lines (.gz, .zst): prompt, question, turns, instruction or prompt_ids"), \
-    sl_cli_string("prompt", "TEXT", &(o).prompt, "one prompt"), \
+    sl_cli_strings("prompt", "TEXT", &(o).texts, "a prompt; repeats"), \
+    sl_cli_string("system", "TEXT", &(o).system, \
+     "system message of prompts without one of their own (default: the template's)"), \
     sl_cli_int("limit", "N", &(o).limit, 1, 1e9, \
      "take N prompts of each file, evenly spread"), \
     sl_cli_string("chat-template", "NAME", &(o).template_name, \
@@ -98,6 +102,8 @@ typedef struct eval_options {
     sl_cli_real("min-p", "X", &(o).min_p, 0, 0.999, \
      "sample from tokens with at least X times the best one's probability")
 /* clang-format on */
+
+void eval_options_free(eval_options *o);
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
@@ -125,7 +131,9 @@ void models_close(eval_models *m);
 typedef specrt_status policy_taker(void *user, const char *text, specrt_error *err);
 specrt_status each_policy(const cli_list *lists, policy_taker *take, void *user, specrt_error *err);
 
-/* models_policy() : a policy for its drafter (of auto: auto_policy()); terminators are the tokenizer's. */
+/* models_describe() : what policies are created from, but for their text; borrowed.
+ * models_policy() : a policy for its drafter (of auto: auto_policy()); terminators are the tokenizer's. */
+void models_describe(const eval_models *m, specrt_policy_desc *out);
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err);
 
@@ -156,6 +164,44 @@ specrt_session_params models_session(const eval_models *m, const eval_options *o
  * @return as decoder_create() */
 specrt_status models_decoder(const eval_models *m, sequence *over, const specrt_policy *policy,
                              const specrt_session_params *params, decoder **out, specrt_error *err);
+
+/* What sessions of auto decide by. Zero-initialise it, but for the file. */
+typedef struct eval_costs {
+    const char *file;             /* of --costs; NULL: measured when first asked for */
+    specrt_costs costs;           /* target.n 0: not yet */
+    bool by_clock;                /* autos follow the clock */
+    char kept[SPECRT_COSTS_PATH]; /* the file of the clock's costs; empty: none */
+} eval_costs;
+
+/* What a policy's sessions are created from, owned. */
+typedef struct eval_drafts {
+    specrt_policy *policy;
+    specrt_auto *auto_draft; /* of auto; NULL: drafts are whole */
+    specrt_clock clock;      /* for decoders, of a session by the clock */
+    bool by_clock;
+} eval_drafts;
+
+/* eval_measure() : what calls cost in the engine at hand: head, drafter and target by rows, tokens and nodes
+ * of auto's tree. Where the machine is too busy to tell, a warning says so.
+ *   seconds : no round begins later
+ *   n_before : tokens in the caches; 0: 64
+ * @return as specrt_costs_measure() */
+specrt_status eval_measure(const eval_models *m, const eval_options *o, double seconds,
+                           int32_t n_before, specrt_costs *out, specrt_error *err);
+
+/* eval_open_drafts() : a policy by its text. Of `auto` and auto+POLICY the controller too, by costs that are
+ * read or measured the first time.
+ *   params : of auto the tree and the controller are set */
+specrt_status eval_open_drafts(const eval_models *m, const eval_options *o, eval_costs *c,
+                               const char *text, specrt_session_params *params, eval_drafts *out,
+                               specrt_error *err);
+void eval_close_drafts(eval_drafts *d);
+
+/* eval_decoder() : a decoder of these drafts, over a sequence.
+ *   drafts : with a policy; NULL: plain decoding, or the engine's own drafts */
+specrt_status eval_decoder(const eval_models *m, sequence *over, const eval_drafts *drafts,
+                           bool own, const specrt_session_params *params, decoder **out,
+                           specrt_error *err);
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
@@ -226,5 +272,8 @@ typedef struct text_stream {
 
 void text_stream_put(text_stream *s, const int32_t *tokens, int32_t n);
 void text_stream_end(text_stream *s); /* what is still held */
+
+/* text_of() : of all tokens. @return owned; NULL: no memory */
+char *text_of(const tokenizer *tok, const id_list *tokens);
 
 #endif

@@ -88,7 +88,7 @@ static specrt_status check_policy(void *user, const char *text, specrt_error *er
     if (auto_is_named(text) && !o->takes_auto)
         return specrt_error_set(
             err, SPECRT_STATUS_BAD_ARG,
-            "--policy %s: expected a fixed policy; compare and replay take auto", text);
+            "--policy %s: expected a fixed policy; compare, decode and replay take auto", text);
     return specrt_policy_check(auto_policy(text, NULL), err);
 }
 
@@ -136,11 +136,14 @@ static specrt_status open_engine(const eval_options *o, int n_sequences, eval_mo
     return check_context(o, m, err);
 }
 
-static specrt_status create_sequences(eval_models *m, int n, specrt_error *err) {
+static specrt_status create_sequences(const eval_options *o, eval_models *m, int n,
+                                      specrt_error *err) {
     if (n > m->info->n_threads) n = m->info->n_threads;
     TRY(sl_new(&m->sequences, (size_t)n, sizeof *m->sequences, "sequences", err));
-    for (; m->n_sequences < n; m->n_sequences++)
+    for (; m->n_sequences < n; m->n_sequences++) {
         TRY(sequence_create(m->engine, &m->sequences[m->n_sequences], err));
+        m->sequences[m->n_sequences]->host.p_min = (float)o->p_min;
+    }
     return SPECRT_STATUS_OK;
 }
 
@@ -154,7 +157,7 @@ static specrt_status open_all(const eval_options *o, int n_sequences, eval_model
     TRY(check_vocabulary(o, m, err));
     TRY(open_bundle(o, m, err));
     if (m->info->head.rows) TRY(open_heads(o, m, err));
-    return create_sequences(m, n_sequences, err);
+    return create_sequences(o, m, n_sequences, err);
 }
 
 specrt_status models_open(const eval_options *o, int n_sequences, eval_models *out,
@@ -165,13 +168,18 @@ specrt_status models_open(const eval_options *o, int n_sequences, eval_models *o
     return status;
 }
 
+void models_describe(const eval_models *m, specrt_policy_desc *out) {
+    *out = (specrt_policy_desc){.n_vocab = sl_tokenizer_n_vocab(m->tok),
+                                .embedding = m->info->embedding.rows ? &m->info->embedding : NULL,
+                                .target = m->target_head};
+    out->terminators = sl_tokenizer_terminators(m->tok, &out->n_terminators);
+}
+
 specrt_status models_policy(const eval_models *m, const char *text, specrt_policy **out,
                             specrt_error *err) {
-    specrt_policy_desc desc = {.text = text,
-                               .n_vocab = sl_tokenizer_n_vocab(m->tok),
-                               .embedding = m->info->embedding.rows ? &m->info->embedding : NULL,
-                               .target = m->target_head};
-    desc.terminators = sl_tokenizer_terminators(m->tok, &desc.n_terminators);
+    specrt_policy_desc desc;
+    models_describe(m, &desc);
+    desc.text = text;
     return specrt_policy_create(m->bundle, m->head, &desc, out, err);
 }
 

@@ -129,3 +129,14 @@ void text_stream_end(text_stream *s) {
     write_repaired(s, s->held, s->n_held);
     s->n_held = 0;
 }
+
+char *text_of(const tokenizer *tok, const id_list *tokens) {
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return NULL;
+    text_stream s = {.tok = tok, .f = f};
+    text_stream_put(&s, tokens->ids, (int32_t)tokens->n);
+    text_stream_end(&s);
+    return fclose(f) == 0 ? text : (free(text), NULL);
+}
