@@ -39,6 +39,7 @@ typedef struct backend_info {
     bool feeds_state;  /* a draft's first pass reads the target's state */
     bool keeps_chains; /* as in specrt_auto_desc */
     bool is_exact;     /* a token's logits are the same bits alone, in a chain and in a tree */
+    bool can_wait;     /* the drafter can read a prompt when it first drafts: sequence.reads_late */
     bool has_own;      /* the engine drafts with its whole head by itself: sequence_use_own() */
 } backend_info;
 

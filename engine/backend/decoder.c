@@ -185,11 +185,11 @@ specrt_status decoder_create(const decoder_desc *desc, decoder **out, specrt_err
     TRY(sl_new(&d, 1, sizeof *d, "a decoder", err));
     d->kind = desc->kind;
     d->sequence = desc->sequence;
-    d->reads_late = desc->reads_late;
     d->n_logits = d->sequence->of->info.n_logits;
     d->n_vocab = desc->n_vocab ? desc->n_vocab : d->n_logits;
     d->host = *inner(d);
     d->host.user = d;
+    d->host.reads_late = d->reads_late = desc->reads_late && d->sequence->of->info.can_wait;
     d->host.target_prefill = target_prefill;
     d->host.draft_step = draft_step;
     d->host.target_verify = target_verify;

@@ -33,7 +33,7 @@ typedef struct decoder_desc {
     /* NULL: none. Cycles are timed for a clock that begins as this one, and params.auto_draft follows it.
      * Borrowed for the call */
     const specrt_clock *clock;
-    bool reads_late; /* as of sequences */
+    bool reads_late; /* as of sequences, where the drafter can wait: a session may never draft */
 } decoder_desc;
 
 typedef struct decoder decoder;

@@ -382,7 +382,7 @@ static void describe(own_backend *o) {
     engine_lend(o->target, &info->env);
     if (!o->drafter) return;
     engine_drafter_head(o->drafter, &info->head);
-    info->is_model = engine_drafter_is_model(o->drafter);
+    info->is_model = info->can_wait = engine_drafter_is_model(o->drafter);
     info->has_vocab = engine_drafter_is_gguf(o->drafter);
     info->feeds_state = engine_drafter_features(o->drafter, (int32_t[3]){0}) == 0;
 }

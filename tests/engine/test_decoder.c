@@ -220,6 +220,30 @@ static void test_reads_late(void) {
     close_pair(&p);
 }
 
+/* `auto` begins no draft that would not repay reading the prompt, where the drafter waits for one. */
+static void test_auto_waits(void) {
+    const double costs[4] = {1, 1.02, 1.04, 1.06};
+    const specrt_auto_desc dear = {.num_steps = 3, .n_lists = 1, .costs = costs, .read = 1000};
+    int32_t expected[LENGTH], found[LENGTH];
+    pair p;
+    open_pair(&p, NULL);
+    decoder *plain = add_decoder(&p, p.sequence, (decoder_desc){.kind = DECODER_PLAIN});
+    decode(plain, NULL, expected);
+    for (int is_late = 0; is_late < 2; is_late++) {
+        decoder_desc desc = {.kind = DECODER_SESSION, .reads_late = is_late != 0};
+        REQUIRE(specrt_auto_create(&dear, NULL, &desc.params.auto_draft, &err) == SPECRT_STATUS_OK);
+        decoder *d = add_decoder(&p, p.sequence, desc);
+        p.n_drafts = 0;
+        decode(d, NULL, found);
+        check_same(found, expected);
+        CHECK((p.n_drafts == 0) == (is_late != 0));
+        decoder_free(d);
+        specrt_auto_close(desc.params.auto_draft);
+    }
+    decoder_free(plain);
+    close_pair(&p);
+}
+
 /* Nothing is read for a text without drafts, and a draft after 80 of its tokens is right all the same. */
 static void test_reads_after_plain_cycles(void) {
     pair p;
@@ -455,6 +479,7 @@ static const test_case cases[] = {
     {"share", "decoders over one sequence, in turns", test_shares_a_sequence},
     {"measured", "costs between two texts", test_measured},
     {"late", "a drafter that reads the prompt late drafts the same", test_reads_late},
+    {"waits", "auto reads no prompt that no draft repays", test_auto_waits},
     {"unread", "no pass of the drafter before the first draft", test_reads_after_plain_cycles},
     {"faults", "a damaged drafter is one where it reads", test_late_faults},
     {"cycles", "cycles of an engine that is not exact are kept", test_keeps_cycles},

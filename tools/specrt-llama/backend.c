@@ -167,6 +167,7 @@ static void describe(llama_engine *e) {
                        .head = e->rows.desc,
                        .is_model = e->draft != NULL, /* no bundle records the head of its file */
                        .keeps_chains = specrt_llama_keeps_chains(e->pair),
+                       .can_wait = specrt_llama_keeps_chains(e->pair), /* a model of its own */
                        .has_own = e->draft != NULL};
 }
 

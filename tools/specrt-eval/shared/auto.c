@@ -101,6 +101,7 @@ specrt_status eval_decoder(const eval_models *m, sequence *over, const eval_draf
                                .policy = drafts ? drafts->policy : NULL,
                                .params = *params,
                                .clock = drafts && drafts->by_clock ? &drafts->clock : NULL,
+                               .reads_late = params->auto_draft != NULL, /* it may never draft */
                                .n_vocab = sl_tokenizer_n_vocab(m->tok)};
     return decoder_create(&desc, out, err);
 }
