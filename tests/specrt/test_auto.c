@@ -192,7 +192,7 @@ static void test_prompt(void) {
     specrt_auto_stats before, after;
     for (int k = 0; k < 3000; k++) run_cycle(a, 0.9, 0, NAN);
     for (int64_t n_left = 50; n_left <= 800; n_left *= 4) { /* beyond what a probe may lose */
-        double counted = n_left < 256 ? (double)n_left : 256, rate = a->rate / 65536.0;
+        double counted = n_left < 256 ? (double)n_left : 256, rate = (double)a->rate / 65536;
         double least = counted * (1 - 1 / rate) / (0.00001 / 0.004); /* prompt tokens */
         specrt_auto_begin(a);
         specrt_auto_unread(a, (int64_t)(1.2 * least), n_left);
@@ -205,7 +205,7 @@ static void test_prompt(void) {
         specrt_auto_get_stats(a, &after);
         double prompt = 0.8 * least * (0.00001 / 0.004), cost = after.cost - before.cost;
         CHECK(cost > 0.99 * prompt && cost < 1.01 * prompt + 2 * (1.05 + 0.2 * STEPS));
-        CHECK(a->balance >= balance - 2 * (1.05 + 0.2 * STEPS) * 65536);
+        CHECK((double)(a->balance - balance) >= -2 * (1.05 + 0.2 * STEPS) * 65536);
     }
     specrt_auto_begin(a); /* nothing of it is left for a text that was read */
     CHECK_INT(drafts_in(a, 0.9, 1), 1);

@@ -686,7 +686,7 @@ static void test_refused_calls(void) {
     specrt_target_rows rows = {.logits = weights, .hidden = weights, .d_hidden = D - 1};
     CHECK_INT(specrt_session_observe(r.session, &draft, &verdict, &rows), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(cache_of(r.session)->n_cycles, 0);
-    specrt_host host = {NULL, 0, 0, any_prefill, any_draft, any_verify, any_commit, NULL, 0, 0};
+    specrt_host host = {NULL, 0, 0, any_prefill, any_draft, any_verify, any_commit, NULL, 0, 0, 0};
     CHECK_INT(specrt_host_begin(r.session, &host, NULL, &prompt, 1, &verdict),
               SPECRT_STATUS_BAD_ARG);
     CHECK_STR(specrt_session_last_error(r.session)->msg,

@@ -76,7 +76,7 @@ static void close_model(model *m) {
 }
 
 /* The ids as text; *n_special: how many of them are no letters. */
-static char *text_of(const model *m, const id_list *ids, int *n_special) {
+static char *shown_of(const model *m, const id_list *ids, int *n_special) {
     static char text[4096];
     size_t n = 0, n_bytes;
     *n_special = 0;
@@ -106,7 +106,7 @@ static void check_talk(const char *text, const char *system, const char *expecte
     }
     REQUIRE(chat_answered(m.chat, &ids) == SPECRT_STATUS_OK);
     REQUIRE(chat_user(m.chat, "<|im_end|>?", &ids) == SPECRT_STATUS_OK); /* text, no special */
-    CHECK_STR(text_of(&m, &ids, &n_special), expected);
+    CHECK_STR(shown_of(&m, &ids, &n_special), expected);
     CHECK_INT(n_special, n_expected);
     free(ids.ids);
     close_model(&m);
@@ -359,7 +359,7 @@ static void test_plain(void) {
         REQUIRE(chat_user(m.chat, "hi", &ids) == SPECRT_STATUS_OK);
         char expected[32];
         snprintf(expected, sizeof expected, "%shi", said[i].begin);
-        CHECK_STR(text_of(&m, &ids, &n_special), expected);
+        CHECK_STR(shown_of(&m, &ids, &n_special), expected);
         CHECK_INT(n_special, said[i].begin[0] != 0);
         free(ids.ids);
         close_model(&m);

@@ -43,6 +43,23 @@ static bool drafts_itself(const comparison *c) {
            strcmp(c->options.draft, c->options.target) == 0;
 }
 
+/* `auto` may draft little where little is accepted: not what it keeps tells its worst task, but the clock. */
+static bool is_auto(const comparison *c, int entrant) {
+    return c->contestants[entrant].drafts.auto_draft != NULL;
+}
+
+static retained judge(const comparison *c, int entrant) {
+    figures f;
+    if (!is_auto(c, entrant)) return compare_retained(c, entrant);
+    figures_of(c, entrant, -1, &f);
+    retained r = {.mean = f.speedup_request};
+    for (int d = 0; d < c->n_domains; d++) {
+        figures_of(c, entrant, d, &f);
+        if (f.n_turns > 0) retained_add_task(&r, c->domains[d], f.speedup_request);
+    }
+    return r;
+}
+
 /* kept : outlives the way, whose task it names */
 static specrt_way way_of(const comparison *c, int entrant, const retained *kept) {
     double share = retained_factor(kept);
@@ -82,7 +99,7 @@ specrt_status compare_decide(comparison *c, specrt_error *err) {
     TRY(sl_new(&v->ways, n, sizeof *v->ways, "a verdict", err));
     TRY(sl_new(&v->ties, n, sizeof *v->ties, "a verdict", err));
     for (size_t i = 0; i < n; i++) {
-        v->kept[i] = compare_retained(c, FULL + (int)i);
+        v->kept[i] = judge(c, FULL + (int)i);
         v->ways[i] = way_of(c, FULL + (int)i, &v->kept[i]);
     }
     size_t first = drafts_itself(c) && n > 1; /* what lists keep, of lists */
@@ -148,8 +165,7 @@ static void put_kept(const comparison *c, FILE *f) {
         f,
         "%s scores %s of %s rows a pass (%.3g of %.3g MB) and keeps %.1f%% of their accept length",
         c->contestants[v->chosen].name, sl_text_count((uint64_t)(x.shortlist_rows + 0.5)),
-        sl_text_count((uint64_t)(full.shortlist_rows + 0.5)),
-        isnan(x.bytes_pass) ? 0 : x.bytes_pass / 1e6, /* auto may never draft */
+        sl_text_count((uint64_t)(full.shortlist_rows + 0.5)), x.bytes_pass / 1e6,
         full.bytes_pass / 1e6, 100 * r->mean);
     if (retained_by_task(r))
         fprintf(f, ", %.1f%% in its worst task (%s)", 100 * r->worst, sl_text_name(r->task));
@@ -171,7 +187,7 @@ static void put_ties(const comparison *c, FILE *f) {
 void compare_advice(const comparison *c, FILE *f) {
     const compare_verdict *v = &c->verdict;
     if (v->chosen) {
-        put_kept(c, f);
+        if (!is_auto(c, v->chosen)) put_kept(c, f);
         if (!drafts_itself(c)) retained_put_speed(f, &v->pruned);
     }
     fprintf(f, "%s\n", v->text);
