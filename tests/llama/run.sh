@@ -320,10 +320,12 @@ by_kept_costs() {
     # Drafts that cost more than they can give are not; one line says what decided.
     given 0.5 1.2
     check auto-off auto
-    said auto-off "drafting off: a pass of 4 tokens costs 2.50 passes here, its draft 3.63; too slow"
+    said auto-off \
+        "drafting off: a pass of 4 tokens costs 2.50 passes here, its draft 3.63; too slow"
     check auto-off cmp "$out" "$work/text"
     check auto-off-json auto --json
-    check auto-off-json grep -qE '"policy": ?"plain".*"drafting": ?false.*"note": ?"drafting off' "$out"
+    check auto-off-json grep -qE \
+        '"policy": ?"plain".*"drafting": ?false.*"note": ?"drafting off' "$out"
     MACHINE="another one" given 0.5 1.2
     check auto-moved auto
     said auto-moved "$kept: machine: expected "
