@@ -1,69 +1,13 @@
 #!/usr/bin/env bash
 # llama.sh [PAIR...] : plain decoding, llama.cpp's own drafts, `full` and pruned drafts in
 # llama.cpp, a table a pair, best of five, every token compared; beside each what `plan` predicted
-# from llama.cpp's own trace and costs. On an idle machine, after `make tools llama`.
+# from llama.cpp's own trace and costs. On an idle machine, after `make tools llama`. Pairs are
+# those of llama_pair.sh.
 #
-#     sample      the sample pair
-#     qwen        Qwen2.5-Coder 1.5B as published (Q4_K_M) with its 0.5B sibling: `make models`
-#                 with NAME=qwen-1.5b and NAME=qwen-0.5b
-#     qwen-bf16   the same target as BF16, made of that file by llama.cpp
-#     smollm2-bf16  SmolLM2-135M-Instruct (NAME=smollm2) as BF16, with its EAGLE-3 head of
-#                 data/smollm2-eagle3 cut to 16,384 rows; prompts in the chat template that the head
-#                 was trained on
-#
-# In the environment: BUILD, THREADS (2), ROUNDS (5), PROMPTS (prompt files; else TASKS of
-# Spec-Bench, all six by default, where SPECRT_DATA has them), LIMIT (1 of each), TOKENS (64),
-# CORPUS (the text of lists and graph: ShareGPT for published models where it is at hand, else
-# data/corpus), ASKED (the questions whose states a sketch is made from; data/prompts). What PROMPTS
-# hold is neither in CORPUS nor in ASKED.
-set -euo pipefail
-build=${BUILD:-build} threads=${THREADS:-2} rounds=${ROUNDS:-5} limit=${LIMIT:-1}
-tokens=${TOKENS:-64}
-asked=${ASKED:-$(echo data/prompts/*.jsonl)} llama=$build/bin/specrt-llama
-fail() { echo "bench/llama.sh: $*" >&2; exit 1; }
-[ -x "$llama" ] || fail "no $llama; make llama builds it"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-if [ -z "${PROMPTS:-}" ]; then
-    data=${SPECRT_DATA:-../shared/data}
-    [ -e "$data/prompts/spec_bench/question.jsonl" ] ||
-        fail "no $data/prompts/spec_bench/question.jsonl; set SPECRT_DATA or PROMPTS"
-    [ -d "$build/prompts" ] || python3 bench/prompts.py "$data" "$build/prompts"
-    for task in ${TASKS:-mt_bench translation summarization qa math_reasoning rag}; do
-        [ -e "$build/prompts/$task.jsonl" ] || fail "TASKS: no $build/prompts/$task.jsonl"
-        PROMPTS="${PROMPTS:-} $build/prompts/$task.jsonl"
-    done
-fi
-
-# models PAIR : its target and drafter.
-models() {
-    local at=$build/models
-    case $1 in
-    sample) target=data/sample/target.gguf draft=data/sample/draft-small.gguf ;;
-    qwen | qwen-bf16) target=$at/qwen-1.5b.gguf draft=$at/qwen-0.5b.gguf ;;
-    smollm2-bf16) target=$at/smollm2.gguf draft=data/smollm2-eagle3/draft.safetensors ;;
-    *) fail "$1: expected sample, qwen, qwen-bf16 or smollm2-bf16" ;;
-    esac
-    for file in "$target" "$draft"; do
-        [ -e "$file" ] || fail "no $file; make models NAME=$(basename "$file" .gguf)"
-    done
-    [[ $1 = *-bf16 ]] || return 0
-    local whole=${target%.gguf}-bf16.gguf
-    if [ ! -e "$whole" ]; then # Qwen's has 3 GB; by llama.cpp's own conversion
-        "$build/tests/llama_convert" bf16 "$target" "$whole.part" || fail "$target: no BF16 of it"
-        mv "$whole.part" "$whole"
-    fi
-    target=$whole
-}
-
-# general_text PAIR : what its lists are counted from.
-general_text() {
-    local chat=$build/models/sharegpt.json
-    if [ -n "${CORPUS:-}" ]; then echo "$CORPUS"
-    elif [ "$1" != sample ] && [ -e "$chat" ]; then echo "$chat"
-    else echo data/corpus/*/; fi
-}
+# In the environment: what llama_pair.sh reads, ROUNDS (5), LIMIT (1 prompt of each file), TOKENS
+# (64).
+. "$(dirname "$0")/llama_pair.sh"
+rounds=${ROUNDS:-5} limit=${LIMIT:-1} tokens=${TOKENS:-64}
 
 # What plan says of a policy, beside what was measured; then the table's own lines on splits.
 table() { # PLAN BENCH
@@ -95,24 +39,6 @@ for s in bench["splits"]:
 PY
 }
 
-# build_bundle HEAD SIZE : $work/pair.specb, a list of SIZE ids and the graph; then $draft as
-# llama.cpp loads it: an EAGLE-3 head is cut to the list, of another a sketch is made.
-build_bundle() {
-    local head=$1 size=$2 text=(--tokenizer "$target" --corpus $corpus -q -f -o "$work/pair.specb")
-    "$build/bin/vocabtrim-calibrate" "${text[@]}" --size "$size" --holdout 0
-    "$build/bin/cograph-build" "${text[@]}" --successor-count 1
-    if [[ $head = *.safetensors ]]; then
-        draft=$work/draft.gguf
-        "$build/bin/specrt-bundle" export "$work/pair.specb" --format gguf --drafter "$head" \
-            --target "$target" --size "$size" -q -o "$draft"
-        return
-    fi
-    "$llama" -m "$target" -md "$draft" -t "$threads" --bundle "$work/pair.specb" -q \
-        --prompts $asked --limit 8 -n 32 --num-steps 4 \
-        --policy full --force --record "$work/asked" >"$work/answers"
-    "$build/bin/sketch-build" --model "$draft" --trace "$work/asked" -q -f -o "$work/pair.specb"
-}
-
 # plan HEAD POLICIES [OPTION...] : $work/plan.json, from the trace and the costs.
 plan() {
     local head=$1 listed=$2
@@ -123,14 +49,10 @@ plan() {
 }
 
 run_pair() {
-    local name=$1 steps corpus head size=512
+    local name=$1 steps
     local policies=(microspec static:512+window+successor:256 sketch:64)
-    models "$name"
-    corpus=$(general_text "$name") head=$draft
-    if [ "$name" = smollm2-bf16 ]; then
-        size=16384 policies=(microspec static:2048+window:1024@min=0 static:8192)
-    fi
-    build_bundle "$head" "$size"
+    build_pair "$name"
+    [ "$name" != smollm2-bf16 ] || policies=(microspec static:2048+window:1024@min=0 static:8192)
     local pair=(-m "$target" -md "$draft" -t "$threads" --bundle "$work/pair.specb" -q)
     [ "$head" = "$draft" ] || pair+=(--conversation)
     local listed=full$(printf ',%s' "${policies[@]}")
