@@ -440,7 +440,7 @@ static int32_t random_below(int32_t n) {
 /* Sources, and what may stand behind each: one of those that | separates, or nothing. */
 static const char *const grammar[][10] = {
     {"static", ":20|:60|:30/50|:70/9/40"},
-    {"window", ":8|:30|:70", "@mode=stream", "@kpre=0|@kpre=8", "@kver=0|@kver=8",
+    {"window", ":8|:30|:70", "@mode=stream", "@kpre=3|@kpre=8", "@kver=0|@kver=8",
      "@positions=last|@positions=tree", "@only=ctx|@only=ext", "@emitted=off", "@min=0|@min=50"},
     {"retrieve:9@mode=async", "@sem=hnsw_h|@sem=hnsw_w", "@graph=off",
      "@prompt=tokens|@prompt=best", "@keep=on"},

@@ -23,7 +23,7 @@ class Sums(Folder):
         """Numbers of real sessions, added up by policy."""
         rows = np.random.default_rng(1).standard_normal((60, 8)).astype(np.float32)
         metrics, head = Metrics(), specrt.Head(rows)
-        for text, answers in ("window:8@kpre=0@kver=1@min=0", ([3, 4, 5, 3], [6, 6])), ("full", ([7, 8, 9],)):
+        for text, answers in ("window:8@kver=1@min=0", ([3, 4, 5, 3], [6, 6])), ("full", ([7, 8, 9],)):
             policy = specrt.Policy(text, head)
             for answer in answers:
                 session = specrt.Session(policy, 60, specrt.Tree(1, 1, 2))
@@ -34,7 +34,7 @@ class Sums(Folder):
                     session.observe_chain([before], 0, after, np.zeros((1, 60), np.float32))
                 metrics.add(str(policy), session.stats())
         found = json.loads(metrics.json())["policies"]
-        window, full = found["window:8@kpre=0@kver=1@min=0"], found["full"]
+        window, full = found["window:8@kver=1@min=0"], found["full"]
         self.assertEqual((window["cycles"], window["emitted_tokens"], window["accept_length"]), (4, 4, 1.0))
         self.assertEqual(window["covered_tokens"], 2)  # the second 3 and the second 6
         self.assertEqual((window["coverage"], full["coverage"], full["rows_per_cycle"]), (0.5, 1.0, 60.0))

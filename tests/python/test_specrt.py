@@ -543,7 +543,7 @@ class Sessions(Folder):
     def test_stock(self):
         """Sessions of a stock draft what sessions with rows of their own draft, to the bit."""
         head = specrt.Head(self.rows)
-        for text in "window:64@min=0", "window:200", "full":
+        for text in "window:64@kpre=3@min=0", "window:200", "full":
             policy, stock = specrt.Policy(text, head), specrt.Stock(head)
             alone, _ = self.cycles(policy, None, 12, 6)
             together, sessions = self.cycles(policy, stock, 12, 6)
