@@ -577,8 +577,8 @@ SPECRT_API void specrt_auto_close(specrt_auto *a);
 
 /* specrt_auto_begin() : Starts a sequence whose prompt the drafter has read. */
 SPECRT_API void specrt_auto_begin(specrt_auto *a);
-/* specrt_auto_unread() : After begin: the drafter reads n tokens of the prompt when it first drafts, for an
- * answer of at most n_left tokens (0: unknown), which must repay that. */
+/* specrt_auto_unread() : After begin: the drafter reads n tokens of the prompt when it first drafts.
+ *   n_left : tokens of the answer at most, which must repay that; 0: unknown */
 SPECRT_API void specrt_auto_unread(specrt_auto *a, int64_t n, int64_t n_left);
 
 /* What to draft in a cycle. */
