@@ -226,7 +226,7 @@ static void test_places(void) {
     NOT_OF_THREADS();
     run_places(&chain, "full");
     if (!test_brief()) run_places(&tree, "full");
-    run_places(&tree, "window:64@min=16");
+    run_places(&tree, "window:64@kpre=3@min=16");
 }
 
 /* An answer's end refuses no draft, though its path may end before one that was right. */
