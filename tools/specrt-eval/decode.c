@@ -296,8 +296,7 @@ static void close_run(decoding *run) {
 }
 
 int decode_main(int argc, char **argv) {
-    decoding run = {.options = {.max_tokens = 128, .takes_auto = true},
-                    .answers = json_object_new_array()};
+    decoding run = {.options = {.max_tokens = 128, .takes_auto = true}};
     eval_options *o = &run.options;
     specrt_error err = {0};
     const cli_option options[] = {
@@ -306,8 +305,7 @@ int decode_main(int argc, char **argv) {
         EVAL_CHAIN(*o, "draft steps per cycle (3; of a tree 6)"),
         sl_cli_strings("policy", "SPEC", &o->policies,
                        "which tokens may be drafted (microspec); auto, or auto+SPEC, chooses how "
-                       "many draft steps "
-                       "by their cost, or decodes plainly"),
+                       "many draft steps by their cost, or decodes plainly"),
         sl_cli_string("costs", "FILE", &run.costs.file,
                       "costs for auto, from specrt-eval plan --costs-out (default: measured)"),
         sl_cli_real("draft-p-min", "P", &o->p_min, 0, 1,
@@ -327,6 +325,7 @@ int decode_main(int argc, char **argv) {
         "specrt-eval decode --target FILE [--draft FILE] [--policy SPEC] [--prompt TEXT]", options};
     int code = sl_cli_parse(&tool, argc, argv, &o->common, NULL);
     if (code >= 0) return code;
+    run.answers = json_object_new_array();
     specrt_status status = open_run(&run, &err);
     if (status == SPECRT_STATUS_OK)
         status = o->texts.n || o->prompts.n ? answer_all(&run, &err) : converse(&run, &err);
