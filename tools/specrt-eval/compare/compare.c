@@ -188,10 +188,8 @@ static specrt_status run_turn(comparison *c, const id_list *prompt_ids, int doma
     for (int i = 1; i < c->n_contestants && !warm_up; i++)
         TRY(compare_check(c, &c->contestants[i], prompt_ids, c->domains[domain], err));
     c->since += (int64_t)plain->n;
-    /* Where the first token ends the answer, nothing was decoded. */
-    const bool is_answered = plain->n > 1 || c->options.max_tokens == 1;
-    c->n_turns += !warm_up && is_answered;
-    c->n_unanswered += !warm_up && !is_answered;
+    c->n_turns += !warm_up && compare_is_answered(c);
+    c->n_unanswered += !warm_up && !compare_is_answered(c);
     return SPECRT_STATUS_OK;
 }
 

@@ -165,6 +165,9 @@ typedef struct figures {
     interval tokens_per_second_ci, speedup_plain_ci, speedup_full_ci, speedup_request_ci;
 } figures;
 
+/* compare_is_answered() : false where the first token ended the turn at hand: nothing was decoded. */
+bool compare_is_answered(const comparison *c);
+
 /* compare_check() : count a turn's tokens as compared, and keep where the first differs. Of an engine that
  * rounds larger passes otherwise a token that differs is looked into. Sampled drafts give the target's
  * distribution but not its draws, and are not compared.
