@@ -153,7 +153,8 @@ specrt_status compare_check(comparison *c, contestant *k, const id_list *ids, co
     if (c->options.sampled_drafts) return SPECRT_STATUS_OK;
     while (i < n && expected->ids[i] == found->ids[i]) i++;
     c->n_compared += (int64_t)found->n;
-    if (i == n && expected->n == found->n) return k->n_same += compare_is_answered(c), SPECRT_STATUS_OK;
+    if (i == n && expected->n == found->n)
+        return k->n_same += compare_is_answered(c), SPECRT_STATUS_OK;
     if (!c->models.info->is_exact) TRY(add_split(c, k, ids, i, &explained, err));
     if (explained || c->diverged) return SPECRT_STATUS_OK;
     c->diverged = true;
