@@ -21,9 +21,9 @@ struct decoder {
     decoder_cycle *chain; /* of the cycle at hand */
     int32_t num_steps;    /* of chains; 0: plain */
     int32_t n_logits, n_vocab;
-    bool reads_late, begun; /* begun: the first token was given */
-    specrt_host host;       /* what the session calls */
-    specrt_timer timer;     /* between the session and the decoder, where there is a clock */
+    bool begun;         /* the first token was given */
+    specrt_host host;   /* what the session calls */
+    specrt_timer timer; /* between the session and the decoder, where there is a clock */
     bool has_clock;
     const float *logits; /* of the cycle at hand */
     int code;            /* what a callback returned that failed */
@@ -47,7 +47,7 @@ static void cycle_add(decoder_cycle *c, int32_t token, int32_t parent) {
     c->masks[i] = (parent < 0 ? 0 : c->masks[parent]) | (uint64_t)1 << i;
 }
 
-static specrt_draft view(const decoder_cycle *c) {
+specrt_draft decoder_cycle_draft(const decoder_cycle *c) {
     static const float none[SPECRT_TREE_MAX_NODES];
     return (specrt_draft){.n = c->n,
                           .tokens = c->tokens,
@@ -189,7 +189,7 @@ specrt_status decoder_create(const decoder_desc *desc, decoder **out, specrt_err
     d->n_vocab = desc->n_vocab ? desc->n_vocab : d->n_logits;
     d->host = *inner(d);
     d->host.user = d;
-    d->host.reads_late = d->reads_late = desc->reads_late && d->sequence->of->info.can_wait;
+    d->host.reads_late = desc->reads_late && d->sequence->of->info.can_wait;
     d->host.target_prefill = target_prefill;
     d->host.draft_step = draft_step;
     d->host.target_verify = target_verify;
@@ -305,7 +305,7 @@ static specrt_status cycle_alone(decoder *d, specrt_error *err) {
     d->chain->n = 0;
     cycle_add(d->chain, d->verdict.tokens[d->verdict.n - 1], -1);
     if (left > d->num_steps) TRY(draft_chain(d, err));
-    specrt_draft draft = view(d->chain);
+    specrt_draft draft = decoder_cycle_draft(d->chain);
     TRY(called(d, target_verify(d, &draft, &logits), err));
     TRY(descend(d, logits, err));
     return called(d, commit(d, &draft, &d->verdict), err);
@@ -322,7 +322,7 @@ void decoder_reset(decoder *d) {
     sequence_reset(d->sequence);
     sequence_use_own(d->sequence, d->kind == DECODER_OWN);
     d->sequence->is_plain = d->kind == DECODER_PLAIN;
-    d->sequence->reads_late = d->reads_late || d->kind == DECODER_PLAIN;
+    d->sequence->reads_late = d->host.reads_late;
 }
 
 specrt_status decoder_begin(decoder *d, const specrt_request *request, const int32_t *prompt,

@@ -81,6 +81,9 @@ typedef struct decoder_cycle {
     uint64_t masks[SPECRT_TREE_MAX_NODES];
 } decoder_cycle;
 
+/* decoder_cycle_draft() : a cycle as target_verify takes it; arrays are borrowed from it. */
+specrt_draft decoder_cycle_draft(const decoder_cycle *c);
+
 /* decoder_cycles() : all of the text since decoder_begin, where info.is_exact is false; else none.
  *   out : borrowed until the decoder's next text
  * @return how many */

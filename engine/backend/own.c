@@ -364,10 +364,6 @@ const engine_model *own_target(const backend *b) {
     return b->ops == &ops ? ((const own_backend *)b)->target : NULL;
 }
 
-const engine_drafter *own_drafter(const backend *b) {
-    return b->ops == &ops ? ((const own_backend *)b)->drafter : NULL;
-}
-
 static void describe(own_backend *o) {
     const engine_config *k = engine_get_config(o->target);
     backend_info *info = &o->base.info;

@@ -16,9 +16,8 @@ specrt_status own_open(const backend_desc *desc, backend **out, specrt_error *er
 specrt_status own_over(const engine_model *target, const engine_drafter *drafter, int32_t n_context,
                        backend **out, specrt_error *err);
 
-/* Its models, borrowed; NULL: the backend is another engine's, or has no drafter. */
+/* Its target, borrowed; NULL: the backend is another engine's. */
 const engine_model *own_target(const backend *b);
-const engine_drafter *own_drafter(const backend *b);
 
 /* own_sequence() : with a drafter of its own instead of the backend's; NULL: that. */
 specrt_status own_sequence(backend *b, const engine_drafter *drafter, sequence **out,

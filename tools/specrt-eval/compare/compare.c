@@ -28,24 +28,31 @@ static bool drafts_alike(const comparison *c, int i) {
                   specrt_policy_get_info(k->policy)->text) == 0;
 }
 
+/* @return NULL: there is no memory */
+static contestant *add_row(comparison *c) {
+    size_t n = (size_t)c->n_contestants + 1;
+    contestant *grown = (contestant *)realloc(c->contestants, n * sizeof *grown);
+    if (!grown) return NULL;
+    c->contestants = grown;
+    grown[n - 1] = (contestant){.name = "plain"};
+    return &grown[c->n_contestants++];
+}
+
 static specrt_status add_one(comparison *c, const char *text, const alignment *a,
                              specrt_error *err) {
-    contestant *grown = (contestant *)realloc(c->contestants, (size_t)(c->n_contestants + 1) *
-                                                                  sizeof *c->contestants);
-    if (!grown) return sl_error_no_memory_for(err, "the comparison");
-    c->contestants = grown;
-    contestant *k = &grown[c->n_contestants++];
+    contestant *k = add_row(c);
+    if (!k) return sl_error_no_memory_for(err, "the comparison");
     specrt_session_params params = models_session(&c->models, &c->options, 0);
-    *k = (contestant){.name = "plain", .alignment = a};
+    k->alignment = a;
     if (text)
         TRY(eval_open_drafts(&c->models, &c->options, &c->costs, text, &params, &k->drafts, err));
     k->policy = k->drafts.policy;
     if (text) snprintf(k->name, sizeof k->name, "%s", text);
     for (int i = FULL; text && i + 1 < c->n_contestants; i++)
         if (drafts_alike(c, i)) {
-            if (strcmp(grown[i].name, text) != 0 && !a)
+            if (strcmp(c->contestants[i].name, text) != 0 && !a)
                 sl_cli_warn("policy %s: the same as %s, which is compared already; left out", text,
-                            grown[i].name);
+                            c->contestants[i].name);
             eval_close_drafts(&k->drafts);
             c->n_contestants--;
             return SPECRT_STATUS_OK;
@@ -69,11 +76,9 @@ static specrt_status add_own(comparison *c, specrt_error *err) {
     const specrt_session_params params = models_session(&c->models, &c->options, 0);
     const char *engine = c->models.info->engine;
     if (!c->models.info->has_own || c->options.sampled_drafts) return SPECRT_STATUS_OK;
-    TRY(add_contestant(c, NULL, err));
-    contestant *k = &c->contestants[c->n_contestants - 1];
+    contestant *k = add_row(c);
+    if (!k) return sl_error_no_memory_for(err, "the comparison");
     snprintf(k->name, sizeof k->name, "%.*s's own draft", (int)strcspn(engine, " "), engine);
-    decoder_free(k->decoder);
-    k->decoder = NULL;
     k->is_own = true;
     return eval_decoder(&c->models, c->models.sequences[0], NULL, true, &params, &k->decoder, err);
 }

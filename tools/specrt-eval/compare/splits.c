@@ -36,13 +36,7 @@ static bool read_prompt(retry *r, bool plain, bool all) {
 }
 
 static bool verify(retry *r, const decoder_cycle *c, specrt_draft *draft) {
-    static const float none[SPECRT_TREE_MAX_NODES];
-    *draft = (specrt_draft){.n = c->n,
-                            .tokens = c->tokens,
-                            .parents = c->parents,
-                            .depths = c->depths,
-                            .masks = c->masks,
-                            .logprobs = none};
+    *draft = decoder_cycle_draft(c);
     return r->text->host.target_verify(r->text->host.user, draft, &r->logits) == 0;
 }
 
