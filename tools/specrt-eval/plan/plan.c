@@ -121,11 +121,8 @@ static specrt_status add_prompts(plan *p, specrt_error *err) {
 /* ---- the plan ---- */
 
 static specrt_status measure_costs(plan *p, specrt_error *err) {
-    char line[SPECRT_COSTS_TEXT];
     if (p->costs_file) return auto_costs_read(p->costs_file, &p->costs, err);
-    TRY(plan_measure(&p->models, &p->options, p->measure, &p->costs, err));
-    if (specrt_costs_busy(&p->costs, line)) sl_cli_warn("costs: %s", line);
-    return SPECRT_STATUS_OK;
+    return eval_measure(&p->models, &p->options, p->measure, 0, &p->costs, err);
 }
 
 static double rows_of(const plan *p, const plan_run *run) {

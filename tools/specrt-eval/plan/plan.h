@@ -12,12 +12,6 @@
 #include "base/curve.h"
 #include "engine/infer/auto.h"
 
-/* ---- what calls cost ------------------------------------------------------------------------- */
-
-/* plan_measure() : of the first sequence, for about so many seconds; key and keeps_chains are set. */
-specrt_status plan_measure(const eval_models *m, const eval_options *o, double seconds,
-                           specrt_costs *out, specrt_error *err);
-
 /* ---- what drafts give ------------------------------------------------------------------------ */
 
 enum { PLAN_SHAPES = 48 };

@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include "base/io.h"
+#include "base/text.h"
 #include "engine/backend/costs.h"
 
 /* ---- costs ---- */
@@ -11,9 +12,16 @@
 specrt_status eval_measure(const eval_models *m, const eval_options *o, double seconds,
                            int32_t n_before, specrt_costs *out, specrt_error *err) {
     char line[SPECRT_COSTS_TEXT];
-    TRY(sequence_costs(m->sequences[0], m->head, &o->auto_tree, n_before, seconds, out, err));
+    specrt_tree_params tree;
+    TRY(eval_tree(&o->auto_tree, &tree, err));
+    TRY(sequence_costs(m->sequences[0], m->head, &tree, n_before, seconds, out, err));
     if (specrt_costs_busy(out, line)) sl_cli_warn("costs: %s", line);
-    if (m->engine->ops->key) m->engine->ops->key(m->engine, out->key);
+    if (m->engine->ops->key)
+        m->engine->ops->key(m->engine, out->key);
+    else
+        snprintf(out->key, sizeof out->key, "engine %s, target %s, draft %s, threads %d, specrt %s",
+                 m->info->engine, sl_text_name(o->target), sl_text_name(o->draft),
+                 (int)o->common.threads, SPECRT_VERSION_STRING);
     return SPECRT_STATUS_OK;
 }
 

@@ -182,7 +182,7 @@ typedef struct eval_drafts {
 } eval_drafts;
 
 /* eval_measure() : what calls cost in the engine at hand: head, drafter and target by rows, tokens and nodes
- * of auto's tree. Where the machine is too busy to tell, a warning says so.
+ * of auto's tree, with their key. Where the machine is too busy to tell, a warning says so.
  *   seconds : no round begins later
  *   n_before : tokens in the caches; 0: 64
  * @return as specrt_costs_measure() */
