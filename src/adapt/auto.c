@@ -32,8 +32,8 @@ static int64_t specrt__auto_cost(const specrt_auto *a, int32_t list, int32_t n_s
 }
 
 /* Reading the prompt, once, before the first draft. */
-static int64_t specrt__auto_prompt(const specrt_auto *a, int32_t n_steps) {
-    return n_steps > 0 ? a->n_prompt * a->read : 0;
+static int64_t specrt__auto_prompt(const specrt_auto *a) {
+    return a->n_prompt * a->read;
 }
 
 /* Tokens by cost of drafts of 1, 2, ... levels from a list, as long as acceptance stays as it was lately. */
@@ -70,7 +70,7 @@ static void specrt__auto_best(specrt_auto *a) {
 static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool pays) {
     int64_t most = a->balance + SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS;
     int64_t rates[SPECRT_TREE_MAX_STEPS + 1];
-    if (!pays) most -= specrt__auto_prompt(a, 1);
+    if (!pays) most -= specrt__auto_prompt(a);
     if (n_steps == 0 || specrt__auto_cost(a, a->choice.list, n_steps) <= most) return n_steps;
     specrt__auto_rates(a, a->choice.list, rates);
     for (n_steps--; n_steps > 0; n_steps--)
@@ -85,7 +85,7 @@ static int32_t specrt__auto_afford(const specrt_auto *a, int32_t n_steps, bool p
  * draft. */
 static bool specrt__auto_pays(const specrt_auto *a) {
     int64_t least = SPECRT__AUTO_ONE + ((a->n_unread - 1) * a->read >> SPECRT__AUTO_FORGET);
-    int64_t prompt = specrt__auto_prompt(a, 1);
+    int64_t prompt = specrt__auto_prompt(a);
     if (a->told) least += SPECRT__AUTO_MARGIN;
     if (a->rate <= least) return false;
     return prompt == 0 || (double)a->n_left * (double)(a->rate - SPECRT__AUTO_ONE) >
@@ -233,8 +233,11 @@ SPECRT_API specrt_status specrt_auto_observe(specrt_auto *a, const specrt_auto_c
     a->stats.n_plain += c->n_passes == 0;
     a->stats.n_probes += a->probes && c->n_passes > 0;
     a->stats.n_passes += c->n_passes;
-    a->stats.cost += (double)(cost + specrt__auto_prompt(a, c->n_passes)) / SPECRT__AUTO_ONE;
-    if (c->n_passes > 0) a->n_prompt = 0;
+    a->stats.cost += (double)cost / SPECRT__AUTO_ONE;
+    if (c->n_passes > 0) {
+        a->stats.cost += (double)specrt__auto_prompt(a) / SPECRT__AUTO_ONE;
+        a->n_prompt = 0;
+    }
     a->n_left = a->n_left > c->n_accepted + 1 ? a->n_left - c->n_accepted - 1 : 0;
     a->balance += (c->n_accepted + 1) * (int64_t)(SPECRT__AUTO_ONE + SPECRT__AUTO_EXCESS) - cost;
     if (a->balance > SPECRT__AUTO_SAVED) a->balance = SPECRT__AUTO_SAVED;

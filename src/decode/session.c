@@ -186,8 +186,10 @@ SPECRT_API specrt_status specrt_session_start(specrt_session *s, int32_t token) 
     SPECRT__TRY(specrt__session_order(s, SPECRT__AT_READ | SPECRT__AT_OPEN, "start"));
     SPECRT__TRY(specrt__session_check_tokens(s, "start", &token, 1));
     if (s->open.n > 0) return specrt__session_end_open(s, token);
-    if (s->auto_draft) specrt_auto_begin(s->auto_draft);
-    if (s->auto_draft) specrt_auto_unread(s->auto_draft, s->n_late, s->n_left);
+    if (s->auto_draft) {
+        specrt_auto_begin(s->auto_draft);
+        specrt_auto_unread(s->auto_draft, s->n_late, s->n_left);
+    }
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->start)
             s->policy->sources[i].source->start(s->states[i], token);
