@@ -69,7 +69,11 @@ class CRanks(C.Structure):
 class CHeadDesc(C.Structure):
     _fields_ = [("rows", C.c_void_p), ("dtype", C.c_int), ("n_rows", C.c_int64), ("n_cols", C.c_int64),
                 ("row_stride", C.c_size_t), ("bias", C.c_void_p), ("ids", C.c_void_p),
-                ("logit_scale", C.c_float), ("softcap", C.c_float)]
+                ("logit_scale", C.c_float), ("softcap", C.c_float), ("markov", C.c_void_p)]
+
+
+class CMarkovDesc(C.Structure):
+    _fields_ = [("from", CHeadDesc), ("to", CHeadDesc)]
 
 
 class CSegment(C.Structure):
@@ -115,7 +119,7 @@ class CRequest(C.Structure):
 class CSessionParams(C.Structure):
     _fields_ = [("tree", CTreeParams), ("sampling", CSampling), ("n_logits", C.c_int32), ("draft", C.c_int),
                 ("draft_temperature", C.c_float), ("submit", C.c_void_p), ("submit_user", C.c_void_p),
-                ("auto_draft", C.c_void_p), ("stock", C.c_void_p)]
+                ("auto_draft", C.c_void_p), ("stock", C.c_void_p), ("n_block", C.c_int32)]
 
 
 class CStockParams(C.Structure):
@@ -141,6 +145,16 @@ class CDraft(C.Structure):
     _fields_ = [("n", C.c_int32), ("tokens", C.POINTER(C.c_int32)), ("parents", C.POINTER(C.c_int32)),
                 ("depths", C.POINTER(C.c_int32)), ("masks", C.POINTER(C.c_uint64)),
                 ("logprobs", C.POINTER(C.c_float)), ("beam_rows", C.POINTER(C.c_int32)), ("cycle", C.c_int64)]
+
+
+Selector = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_int32, C.c_int32, C.POINTER(C.c_int32), C.c_int32,
+                       C.POINTER(C.c_float))
+
+
+class CBlock(C.Structure):
+    _fields_ = [("n", C.c_int32), ("hidden", C.c_void_p), ("input", C.c_void_p), ("by_position", C.c_int32),
+                ("p_min", C.c_float), ("confidence", C.c_void_p), ("confidence_bias", C.c_float),
+                ("select", Selector), ("user", C.c_void_p), ("k", C.c_int32)]
 
 
 class CVerdict(C.Structure):
@@ -177,7 +191,7 @@ STRUCTS = {"specrt_error": CError, "specrt_bundle_section": CSection, "specrt_id
            "specrt_tree_params": CTreeParams, "specrt_sampling": CSampling, "specrt_request": CRequest,
            "specrt_session_params": CSessionParams, "specrt_stock_params": CStockParams,
            "specrt_stock_stats": CStockStats, "specrt_target_rows": CTargetRows, "specrt_beam": CBeam,
-           "specrt_draft": CDraft, "specrt_verdict": CVerdict, "specrt_session_stats": CStats,
+           "specrt_markov_desc": CMarkovDesc, "specrt_block": CBlock, "specrt_draft": CDraft, "specrt_verdict": CVerdict, "specrt_session_stats": CStats,
            "specrt_trace_info": CTraceInfo, "specrt_trace_record": CTraceRecord}
 
 # What does not return a status (int), or takes more than pointers and ints of 32 bits.

@@ -21,17 +21,17 @@ raises OrderError, and a wrong argument SpecrtError; the session is then as befo
 from __future__ import annotations
 
 import ctypes as C
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._lib import (CBeam, CDraft, CHeadDesc, CPolicyDesc, CRequest, CSampling, CSessionParams, CStats, CStockParams,
-                   CStockStats, CTargetRows, CTreeParams, CVerdict, DTYPES, Exclusive, ITEM_BYTES, Int64, MAX_NODES,
-                   Memory, Owner, SpecrtError, array_of, c_text, check_arguments, checked, ints, library, numbers,
-                   pointer, size_of)
+from ._lib import (CBeam, CBlock, CDraft, CHeadDesc, CMarkovDesc, CPolicyDesc, CRequest, CSampling, CSessionParams,
+                   CStats, CStockParams, CStockStats, CTargetRows, CTreeParams, CVerdict, DTYPES, Exclusive, ITEM_BYTES,
+                   Int64, MAX_NODES, Memory, Owner, Selector, SpecrtError, array_of, c_text, check_arguments, checked, ints,
+                   library, numbers, pointer, size_of)
 from .bundle import Bundle
 
 
@@ -137,12 +137,20 @@ class Head(Owner):
 
     rows: [n_rows, d] of float32, float16 or bfloat16, on the CPU; rows may be apart. Held, never copied; keep
     it as it is. bias: float32 [n_rows]. ids: int32 [n_rows], the target id of each row; None: the row's number.
+    markov: w1 [n_vocab, rank] and w2 [n_rows, rank] of a Markov head (DSpark), whose part sessions add to the logits.
     """
 
     _close = "head_close"
+    rank = 0  # of the Markov head
 
-    def __init__(self, rows: Any, bias: Any = None, ids: Any = None, bundle: Bundle | None = None) -> None:
+    def __init__(self, rows: Any, bias: Any = None, ids: Any = None, bundle: Bundle | None = None,
+                 markov: tuple[Any, Any] | None = None) -> None:
         self.desc = _matrix("rows", rows, bias, ids)
+        if markov is not None:
+            held = _matrix("w1", markov[0]), _matrix("w2", markov[1])
+            self._markov = held, CMarkovDesc(*held)
+            self.desc.markov = C.addressof(self._markov[1])
+            self.rank = held[0].n_cols
         self.n_rows, self.width = self.desc.n_rows, self.desc.n_cols
         self._own(library(), (bundle,), "head_bind", bundle.handle if bundle else None, C.byref(self.desc), None)
 
@@ -288,16 +296,18 @@ class Session(Owner):
     n_logits: columns of the target's logits; tokens at or above the policy's vocabulary are padding and never emitted.
     sampling: the target's; None: greedy. sampled: chains sampled from the drafter's distribution, verified by rejection.
     stock: a Stock of the policy's head, which holds the rows that the session packs; None: it has its own.
+    n_block: the most positions of a block (draft_block), up to the tree's num_steps; 0: no blocks.
     """
 
     _close = "session_close"
 
     def __init__(self, policy: Policy, n_logits: int, tree: Tree = Tree(), sampling: Sampling = Sampling(),
-                 sampled: bool = False, draft_temperature: float = 0.0, stock: Stock | None = None) -> None:
+                 sampled: bool = False, draft_temperature: float = 0.0, stock: Stock | None = None,
+                 n_block: int = 0) -> None:
         self.policy, self.stock, self.width, self.n_logits = policy, stock, policy.head.width, n_logits
         params = CSessionParams(numbers(CTreeParams, Tree(*tree), "tree"),
                                 numbers(CSampling, Sampling(*sampling), "sampling"), n_logits, int(sampled),
-                                draft_temperature, stock=stock.handle if stock else None)
+                                draft_temperature, stock=stock.handle if stock else None, n_block=n_block)
         self._own(policy._lib, (policy, stock), "session_create", policy.handle, C.byref(params), None)
         self._busy = stock._busy if stock else self._busy  # a stock and its sessions are one thread's
 
@@ -412,14 +422,58 @@ class Session(Owner):
                    pointer(draft_input, "float32", (n, self.width), "draft_input"), n, C.byref(out))
         return _beam(out)
 
-    def finish(self) -> Draft:
-        """The tree to verify."""
+    def _draft(self, name: str, *args: Any) -> Draft:
         d = CDraft()
         with self._exclusive():
-            self._lib.step(self.handle, "session_finish", self.handle, C.byref(d))
+            self._lib.step(self.handle, "session_" + name, self.handle, *args, C.byref(d))
             return Draft(array_of(d.tokens, d.n, np.int32).copy(), array_of(d.parents, d.n, np.int32).copy(),
                          array_of(d.depths, d.n, np.int32).copy(), array_of(d.masks, d.n, np.uint64).copy(),
                          array_of(d.logprobs, d.n, np.float32).copy(), d.cycle)
+
+    def finish(self) -> Draft:
+        """The tree to verify."""
+        return self._draft("finish")
+
+    def draft_block(self, hidden: Any, draft_input: Any = None, by_position: bool = False, p_min: float = 0.0,
+                    confidence: Any = None, confidence_bias: float = 0.0, select: Callable[..., Any] | None = None,
+                    k: int = 16) -> Draft:
+        """The draft of a block drafter's states, in place of beam(), expand() and finish().
+
+        hidden: float32 [n, d], row 0 for what follows the root; draft_input: the same of what the pass read. by_position: a
+        list for each position in place of one union of rows. p_min: the draft ends before a position of less confidence, by
+        weights float32 [d + rank] of the state and of w1 at the token before; without, by the path's probability.
+        select(position, previous, ids, logits) changes the logits of the k best tokens in place, as DFlash 2's selector does.
+        """
+        n, failed = size_of(hidden, 0, "hidden"), []
+
+        def chosen(_: Any, position: int, previous: int, ids: Any, n_ids: int, logits: Any) -> int:
+            try:
+                select(position, previous, array_of(ids, n_ids, np.int32), np.ctypeslib.as_array(logits, (n_ids,)))
+            except BaseException as error:  # it must not pass through C
+                failed.append(error)
+            return len(failed)
+
+        held = (pointer(hidden, "float32", (n, self.width), "hidden"),
+                pointer(draft_input, "float32", (n, self.width), "draft_input"),
+                pointer(confidence, "float32", (self.width + self.policy.head.rank,), "confidence"))
+        block = CBlock(n, held[0], held[1], int(by_position), p_min, held[2], confidence_bias,
+                       Selector(chosen) if select else Selector(), None, k)
+        try:
+            return self._draft("draft_block", C.byref(block))
+        except SpecrtError:
+            if failed:
+                raise failed[0]
+            raise
+
+    def block_topk(self, hidden: Any, draft_input: Any = None, k: int = 16) -> tuple[np.ndarray, np.ndarray]:
+        """The k best token ids int32 [n, k] of every position, and their logits float32 [n, k], over the rows of the
+        policy alone; -1 and -inf where there are fewer. A tree of your own may follow: finish() is not needed."""
+        n = size_of(hidden, 0, "hidden")
+        ids, logits = np.empty((n, max(k, 0)), np.int32), np.empty((n, max(k, 0)), np.float32)
+        self._step("block_topk", pointer(hidden, "float32", (n, self.width), "hidden"),
+                   pointer(draft_input, "float32", (n, self.width), "draft_input"), n, k, ids.ctypes.data_as(C.c_void_p),
+                   logits.ctypes.data_as(C.c_void_p))
+        return ids, logits
 
     def accept(self, draft: Draft, logits: Any, hidden: Any = None) -> Verdict:
         """Verifies a draft losslessly, ends the answer at a terminator or at max_tokens, and learns: verify() and

@@ -1,25 +1,27 @@
-"""A plug-in for vLLM: drafters that score the target's whole head score a list's rows, or a policy's, alone.
+"""A plug-in for vLLM: drafters score the LM-head rows of a list of tokens, in place of the whole head.
 
     SPECRT_TOKEN_MAP=model.specb SPECRT_SIZE=8192 vllm serve TARGET \\
-        --speculative-config '{"method": "eagle", "model": "DRAFTER", "num_speculative_tokens": 4}'
-    SPECRT_POLICY=microspec vllm serve ...       # rows that follow each sequence
+        --speculative-config '{"method": "mtp", "num_speculative_tokens": 4}'
 
-SPECRT_TOKEN_MAP names a bundle or a token map of any format, SPECRT_SIZE how many of a bundle's ids (the calibrated
-size); SPECRT_POLICY a policy in specrt.h's grammar, for which SPECRT_TOKEN_MAP names its bundle, where it needs one;
-SPECRT_STOCK whether its sessions hold their packed rows together: 1 or 0; unset: where vLLM may batch sequences.
-SPECRT_METRICS=FILE writes accept length, coverage and more there, while requests run (metrics.py).
-On a GPU a policy needs libspecrt_cuda.so, which SPECRT_CUDA_LIBRARY names (device.py). It was never run on a GPU.
-vLLM finds register() by its entry point vllm.general_plugins; with neither variable it does nothing. For EAGLE-1/2
-heads and draft models; the embedding stays whole, and the target verifies with its whole vocabulary, so the output
-stays the target's. What it cannot do right it refuses, in one line, before anything is served.
+SPECRT_TOKEN_MAP names a bundle or a token map of any format, SPECRT_SIZE the number of a bundle's ids (default: the
+calibrated size). SPECRT_METRICS=FILE writes accept length and coverage there while requests run (metrics.py).
+vLLM finds register() by its entry point vllm.general_plugins; without SPECRT_TOKEN_MAP it does nothing.
+
+After vLLM has loaded a drafter, each of its head modules becomes a smaller one, a ParallelLMHead of the listed rows,
+which every tensor-parallel rank has whole. The model's own code computes the logits: norms, scales, caps and the layer
+of an MTP step stay vLLM's. The best of the listed logits becomes a token id after the choice; sampled drafts get
+logits of the whole vocabulary, with -inf for unlisted tokens. Rows and ids keep their addresses, and no step waits for
+the device, so that CUDA graphs can contain all of it. Both model runners of vLLM are covered. The target verifies with
+its whole vocabulary, so the output stays the target's. It was never run on a GPU.
 """
 from __future__ import annotations
 
 import atexit
+import importlib
 import logging
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
@@ -27,49 +29,41 @@ from ._lib import SpecrtError
 from .bundle import Bundle
 from .maps import read_map
 from .metrics import Exporter, Metrics
-from .session import Head, Policy, Stock
 
-VERSIONS = ("0.32",)  # of vLLM, whose proposer was read
 log = logging.getLogger("vllm.specrt")
+
+# What the plug-in needs of vLLM: module, class, methods. tests/interop/newest.py looks for them in new releases.
+HEADS = [("vllm.model_executor.layers.logits_processor", "LogitsProcessor",
+          ("forward", "get_top_tokens", "get_top_k_tokens")),
+         ("vllm.model_executor.layers.vocab_parallel_embedding", "ParallelLMHead", ("__init__",))]
+DRAFTERS = {"V2": ("vllm.v1.worker.gpu.spec_decode.speculator", "DraftModelSpeculator", ("load_model", "sample_draft")),
+            "V1": ("vllm.v1.spec_decode.llm_base_proposer", "SpecDecodeBaseProposer", ("load_model", "_greedy_sample"))}
+RUNNERS = {"V2": ("vllm.v1.worker.gpu.model_runner", "GPUModelRunner", ("sample",)),
+           "V1": ("vllm.v1.worker.gpu_model_runner", "GPUModelRunner", ("_sample",))}
 
 
 @dataclass(frozen=True)
 class Settings:
-    path: str       # of a bundle or token map; "": none
-    size: int       # 0: all of a map, a bundle's calibrated size
-    policy: str = ""  # "": the list
-    stock: bool | None = None  # whether its sessions share the rows that they pack; None: those of a batch
+    path: str  # of a bundle or token map
+    size: int  # 0: all of a map, a bundle's calibrated size
     metrics: str = ""  # file that metrics are written to; "": none
-    cuda: str = ""  # libspecrt_cuda.so; "": where the loader looks, if the drafter is on a GPU
 
 
 def settings(environment: Any = os.environ) -> Settings | None:
     """What the environment asks for; None: nothing."""
-    path, policy = environment.get("SPECRT_TOKEN_MAP", ""), environment.get("SPECRT_POLICY", "")
-    size = environment.get("SPECRT_SIZE", "0")
-    if not path and not policy:
+    path, size = environment.get("SPECRT_TOKEN_MAP", ""), environment.get("SPECRT_SIZE", "0")
+    if not path:
         return None
     if not size.isdigit():
         raise SpecrtError(f"SPECRT_SIZE: expected a whole number, found '{size}'")
-    stock = environment.get("SPECRT_STOCK", "")
-    if stock not in ("", "0", "1"):
-        raise SpecrtError(f"SPECRT_STOCK: expected 0 or 1, found '{stock}'")
-    if stock and not policy:
-        raise SpecrtError("SPECRT_STOCK: expected SPECRT_POLICY beside it; a list's rows are shared without")
-    if policy and int(size):
-        raise SpecrtError(f"SPECRT_SIZE {size}: expected none beside SPECRT_POLICY; write the size into the policy")
-    return Settings(path, int(size), policy, stock == "1" if stock else None, environment.get("SPECRT_METRICS", ""),
-                    environment.get("SPECRT_CUDA_LIBRARY", ""))
-
-
-def is_bundle(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(6) == b"\x89SPECB"
+    return Settings(path, int(size), environment.get("SPECRT_METRICS", ""))
 
 
 def read_ids(wanted: Settings) -> np.ndarray:
     """Target ids int32 [n], by rank where the file has ranks."""
-    if is_bundle(wanted.path):
+    with open(wanted.path, "rb") as file:
+        is_bundle = file.read(6) == b"\x89SPECB"
+    if is_bundle:
         with Bundle(wanted.path) as bundle:
             return bundle.ids(wanted.size)
     ids = read_map(wanted.path)
@@ -78,200 +72,251 @@ def read_ids(wanted: Settings) -> np.ndarray:
     return ids[:wanted.size or len(ids)]
 
 
-def check_version(version: str) -> None:
-    if ".".join(version.split(".")[:2]) not in VERSIONS:
-        raise SpecrtError(f"vLLM {version}: expected {' or '.join(VERSIONS)}, whose drafters specrt knows; unset "
-                          "SPECRT_TOKEN_MAP and SPECRT_POLICY, or take a specrt for this version")
+def find(version: str, hooks: list[tuple[str, str, tuple[str, ...]]]) -> list[type]:
+    """The classes of hooks. A vLLM that lacks one is refused by the name of what it lacks."""
+    out = []
+    for module, name, methods in hooks:
+        try:
+            out.append(getattr(importlib.import_module(module), name))
+            missing = [f"{name}.{method}" for method in methods if not hasattr(out[-1], method)]
+        except (ImportError, AttributeError):
+            missing = [f"{module}.{name}"]
+        if missing:
+            raise SpecrtError(f"vLLM {version}: expected {missing[0]}, which the plug-in replaces, found none; unset "
+                              "SPECRT_TOKEN_MAP, or take a specrt for this version")
+    return out
 
 
-def check_drafter(proposer: Any, tensor_parallel: int) -> None:
-    """Refuses what would draft wrong tokens silently."""
-    model = proposer.model
+# --- the head of a list ---
+
+@dataclass
+class Columns:
+    """The columns of a listed head's logits. All heads of a drafter share one."""
+    ids: Any            # int64 [n] ascending: the token of each column; of a drafter with a d2t its place there
+    chooses: bool       # whether the drafter's best column is chosen first and becomes a token afterwards
+    narrow: bool = False  # the logits at present: [..., n], or [..., vocabulary] with -inf for unlisted tokens
+    n_calls: int = 0    # how often logits were computed
+
+
+def gather(head: Any, ids: Any) -> Any:
+    """Rows [n, d] of a head for ids int64 [n], gathered over tensor-parallel ranks. The identity is multiplied by the head,
+    which gives the rows of quantised and packed heads, too."""
+    import torch
+    from vllm.distributed import tensor_model_parallel_all_reduce
+    shard = head.shard_indices
+    mine = (ids >= shard.org_vocab_start_index) & (ids < shard.org_vocab_end_index)
+    local = torch.where(mine, ids - shard.org_vocab_start_index, 0)
+    identity = torch.eye(head.embedding_dim, dtype=head.params_dtype, device=ids.device)
+    rows = torch.cat([head.quant_method.apply(head, part)[:, local].T for part in identity.split(256)], 1)
+    rows = torch.where(mine[:, None], rows, 0)
+    return rows if head.tp_size == 1 else tensor_model_parallel_all_reduce(rows.contiguous())
+
+
+def listed_head(head: Any, columns: Columns) -> Any:
+    """A ParallelLMHead with the rows of columns alone, whole on every rank."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+    rows = gather(head, columns.ids)
+    out = ParallelLMHead(*rows.shape, params_dtype=rows.dtype, disable_tp=True).to(rows.device)
+    out.weight.data.zero_()  # of the rows that pad it
+    out.weight.data[:len(rows)] = rows
+    out.quant_method.process_weights_after_loading(out)
+    out.specrt_columns = columns
+    return out
+
+
+def heads(drafter: Any) -> list[tuple[Any, str, Any]]:
+    """The head modules of a drafter's model: parent, name in it, module. Names what the plug-in cannot cut."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+    model = drafter.model
     name = type(model).__name__
-    if tensor_parallel != 1:
-        raise SpecrtError(f"{name}: tensor parallel size {tensor_parallel}: expected 1; a list's rows lie in all shards")
-    if getattr(model, "draft_id_to_target_id", None) is not None:
-        raise SpecrtError(f"{name}: has a d2t of its own; cut it by `specrt-bundle export --drafter DIR --for vllm`")
-    if getattr(getattr(model, "logits_processor", None), "soft_cap", None) is not None:
-        raise SpecrtError(f"{name}: caps its logits, which the plug-in does not")
-    if getattr(proposer, "use_heterogeneous_vocab", False):
+    if getattr(model, "masked_embedding", None) is not None:
+        raise SpecrtError(f"{name}: scores by ordered embeddings, which read few rows already; unset SPECRT_TOKEN_MAP")
+    if getattr(drafter.speculative_config, "use_heterogeneous_vocab", False):
         raise SpecrtError(f"{name}: use_heterogeneous_vocab: expected a drafter of the target's vocabulary")
+    whole = {"markov_w2"} if getattr(drafter, "_draft_topk", None) else set()  # DSpark reads few of its rows, by id
+    found = [(parent, key, child) for parent in model.modules() for key, child in parent._modules.items()
+             if key not in whole and (isinstance(child, ParallelLMHead)
+                                      or key == "lm_head" and isinstance(child, VocabParallelEmbedding))]
+    if not found or hasattr(model, "sample_sequential"):
+        raise SpecrtError(f"{name}: expected a head module (ParallelLMHead) that vLLM's code alone scores by, found "
+                          f"{'kernels of its own' if found else 'none'}")
+    if any(getattr(child, "bias", None) is not None for *_, child in found):
+        raise SpecrtError(f"{name}: its head has a bias, which the plug-in leaves out")
+    return found
 
 
-def check_ids(ids: np.ndarray, n_vocab: int) -> None:
-    """Refuses another model's list."""
-    if len(ids) == 0 or int(ids.min()) < 0 or int(ids.max()) >= n_vocab:
-        raise SpecrtError(f"ids: expected some in [0, {n_vocab}), the drafter's vocabulary, found "
-                          f"{int(ids.max()) if len(ids) else 'none'}; the list is another model's")
+def find_columns(model: Any, n_rows: int, ids: np.ndarray, device: Any) -> Columns:
+    """The columns that ids have in a head of n_rows."""
+    import torch
+    ids = torch.from_numpy(np.sort(ids).astype(np.int64)).to(device)
+    d2t = getattr(model, "draft_id_to_target_id", None)
+    if d2t is not None:  # the model makes tokens of its columns
+        ids = torch.isin(torch.arange(len(d2t), device=device) + d2t.to(device), ids).nonzero()[:, 0]
+    if not len(ids) or int(ids[0]) < 0 or int(ids[-1]) >= n_rows:
+        raise SpecrtError(f"ids: expected some in [0, {n_rows}), the drafter's vocabulary, found "
+                          f"{int(ids[-1]) if len(ids) else 'none'}; the list is another model's")
+    # Such models, and Gemma 4 with suppressed tokens, work on logits of the whole vocabulary.
+    suppresses = any(value is not None for name, value in vars(model).items() if name.startswith("_suppress"))
+    return Columns(ids, not hasattr(model, "draft_id_to_target_id") and not suppresses)
 
 
-def check_following(proposer: Any, weight: Any) -> None:
-    """Refuses what sessions of a policy cannot draft for."""
-    if weight.device.type not in ("cpu", "cuda"):
-        raise SpecrtError(f"SPECRT_POLICY: expected a drafter on a CPU or a CUDA device, found {weight.device}; take a "
-                          "list there")
-    if getattr(proposer, "_enable_probabilistic_draft_probs", False):
-        raise SpecrtError("SPECRT_POLICY: expected draft_sample_method greedy, found probabilistic; take a list for that")
-    if getattr(proposer, "parallel_drafting", False):
-        raise SpecrtError("SPECRT_POLICY: expected drafts token by token, found parallel_drafting; take a list for that")
-    if getattr(getattr(proposer, "speculative_config", None), "disable_padded_drafter_batch", False):
-        raise SpecrtError("SPECRT_POLICY: expected padded batches, found disable_padded_drafter_batch; leave it out")
+def trim(drafter: Any, ids: np.ndarray) -> Columns:
+    """Replaces the heads of a loaded drafter."""
+    found, done = heads(drafter), {}
+    head, model = found[0][2], drafter.model
+    columns = find_columns(model, head.org_vocab_size, ids, next(model.parameters()).device)
+    for parent, name, child in found:
+        if child.org_vocab_size != head.org_vocab_size:
+            raise SpecrtError(f"{type(model).__name__}: {name}: expected {head.org_vocab_size} rows, as its first head has, "
+                              f"found {child.org_vocab_size}")
+        if id(child) not in done:
+            done[id(child)] = listed_head(child, columns)
+        setattr(parent, name, done[id(child)])
+    log.info("specrt: %s scores %d of %d rows", type(model).__name__, len(columns.ids), head.org_vocab_size)
+    return columns
 
 
-def find_head(model: Any, target: Any, n_vocab: int) -> Any:
-    """The matrix [n_vocab or more, d] that the drafter scores by. On a CPU vLLM may pack weights and empty them: then
-    the one that such a drafter shares, its own embedding or something of the target's."""
-    own, inner, tied = getattr(model, "lm_head", None), getattr(target, "model", None), getattr(model, "model", None)
-    shared = getattr(getattr(model, "config", None), "tie_word_embeddings", False)
-    places = [own, getattr(tied, "embed_tokens", None) if shared else None]
-    if own is None or own is getattr(target, "lm_head", None) or not getattr(model, "has_own_lm_head", True):
-        places += [getattr(target, "lm_head", None), getattr(inner, "embed_tokens", None)]
-    for owner in places:
-        weight = getattr(owner, "weight", None)
-        if weight is None or not weight.numel():
-            continue
-        if getattr(owner, "bias", None) is not None:
-            raise SpecrtError(f"{type(model).__name__}: its head has a bias, which the plug-in leaves out")
-        if weight.dim() != 2 or weight.shape[0] < n_vocab or not weight.is_floating_point():
-            raise SpecrtError(f"{type(model).__name__}: expected a head [{n_vocab}, d] of floats, found "
-                              f"{weight.dtype} {list(weight.shape)}; quantised heads are not cut")
-        return weight
-    raise SpecrtError(f"{type(model).__name__}: shows no head, nor does what it shares of the target")
+# --- what is replaced in vLLM's classes, each once however often vLLM registers ---
+
+def replace(owner: type, name: str, make: Callable[[Any], Any]) -> None:
+    """Sets owner.name to make(owner.name)."""
+    before = getattr(owner, name)
+    if not hasattr(before, "specrt_before"):
+        after = make(before)
+        after.specrt_before = before
+        setattr(owner, name, after)
 
 
-class ListCount:
-    """What a list covers of the passes that verify drafts. Sums stay on the device until they are asked for."""
+def scores(forward: Any) -> Any:
+    """LogitsProcessor.forward: of a listed head the logits of its columns, or of the vocabulary."""
+    def listed(self: Any, lm_head: Any, *args: Any, **more: Any) -> Any:
+        logits, columns = forward(self, lm_head, *args, **more), getattr(lm_head, "specrt_columns", None)
+        if columns is None:
+            return logits
+        columns.n_calls += 1
+        logits = logits[..., :len(columns.ids)]
+        if columns.narrow:
+            return logits
+        wide = logits.new_full((*logits.shape[:-1], self.org_vocab_size), float("-inf"))
+        return wide.index_copy_(-1, columns.ids, logits)
+    return listed
 
-    reads_plain = False
 
-    def __init__(self, text: str, index: Any, n_vocab: int, row_bytes: int) -> None:
-        self.text, self.n_rows, self.row_bytes = text, len(index), row_bytes
-        self.member = index.new_zeros(n_vocab).index_fill_(0, index, 1)
-        self.tokens = index.new_zeros(2)  # emitted, covered
-        self.n_cycles = self.n_drafted = 0
+def tops(top: Any) -> Any:
+    """LogitsProcessor.get_top_tokens and get_top_k_tokens, whose ids are then columns."""
+    def listed(self: Any, lm_head: Any, *args: Any, **more: Any) -> Any:
+        found, columns = top(self, lm_head, *args, **more), getattr(lm_head, "specrt_columns", None)
+        if columns is None:
+            return found
+        columns.n_calls += 1
+        return (columns.ids[found[0]], *found[1:]) if isinstance(found, tuple) else columns.ids[found]
+    return listed
 
-    def verified(self, runner: Any, logits: Any, metadata: Any, sampled: Any) -> None:
-        """As Sequences.verified(); sampled [n_sequences, n], -1 behind what was accepted."""
-        drafts = metadata.num_draft_tokens
-        self.n_cycles += sum(n > 0 for n in drafts)
-        self.n_drafted += sum(drafts)
-        rows = sampled[self.member.new_tensor(drafts) > 0].long()
-        emitted = rows >= 0
-        self.tokens[0] += emitted.sum()
-        self.tokens[1] += (self.member[rows.clamp(min=0)] * emitted).sum()
+
+def draws(draw: Any) -> Any:
+    """sample_draft and _greedy_sample: where the best is wanted, it is chosen of the columns."""
+    def listed(self: Any, *args: Any, **more: Any) -> Any:
+        columns = getattr(self, "_specrt_columns", None)
+        if columns is None:
+            return draw(self, *args, **more)
+        n_calls = columns.n_calls
+        columns.narrow = (columns.chooses and getattr(self, "draft_logits", None) is None
+                          and not self.use_local_argmax_reduction)
+        try:
+            out = draw(self, *args, **more)
+            if columns.n_calls == n_calls:
+                raise SpecrtError(f"{type(self.model).__name__}: scores its head by code of its own; unset SPECRT_TOKEN_MAP")
+            return columns.ids[out] if columns.narrow else out
+        finally:
+            columns.narrow = False
+    return listed
+
+
+def loads(wanted: Settings) -> Callable[[Any], Any]:
+    def make(load: Any) -> Any:
+        def load_model(self: Any, *args: Any, **more: Any) -> Any:
+            out = load(self, *args, **more)
+            self._specrt_columns = trim(self, read_ids(wanted))
+            from vllm.distributed import get_tensor_model_parallel_rank
+            if wanted.metrics and get_tensor_model_parallel_rank() == 0:
+                self._specrt_count = Count(self.model, self._specrt_columns)
+                self._specrt_count.exporter = export(self._specrt_count, wanted.metrics)
+            return out
+        return load_model
+    return make
+
+
+# --- metrics ---
+
+class Count:
+    """What a list covers of the passes that verify drafts. The sums are on the device; collect() alone waits for them."""
+
+    def __init__(self, model: Any, columns: Columns) -> None:
+        head = next(m for m in model.modules() if getattr(m, "specrt_columns", None) is columns)
+        d2t, ids = getattr(model, "draft_id_to_target_id", None), columns.ids
+        self.ids = ids if d2t is None else ids + d2t[ids]  # int64 [n], tokens
+        self.n_rows, self.row_bytes = len(ids), head.embedding_dim * head.weight.element_size()
+        self.sums = ids.new_zeros(4)  # cycles, emitted, covered, drafted
+
+    def add(self, sampled: Any, n_sampled: Any, n_drafted: Any) -> None:
+        """sampled: token ids [n, k], of which the first n_sampled [n] count. n_drafted: [n]."""
+        import torch
+        valid = torch.arange(sampled.shape[1], device=sampled.device) < n_sampled[:, None]
+        valid &= n_drafted[:, None] > 0
+        at = torch.searchsorted(self.ids, sampled.long().clamp(min=0)).clamp(max=self.n_rows - 1)
+        covered = valid & (self.ids[at] == sampled)
+        self.sums += torch.stack([(n_drafted > 0).sum(), valid.sum(), covered.sum(), n_drafted.clamp(min=0).sum()])
 
     def collect(self) -> Metrics:
-        metrics, (emitted, covered) = Metrics(), self.tokens.tolist()
-        metrics.add(self.text, {
-            "cycles": self.n_cycles, "emitted_tokens": emitted, "covered_tokens": covered, "drafted_tokens": self.n_drafted,
-            "scored_rows": self.n_cycles * self.n_rows, "read_bytes": self.n_drafted * self.n_rows * self.row_bytes})
+        metrics, (cycles, emitted, covered, drafted) = Metrics(), self.sums.tolist()
+        metrics.add(f"static:{self.n_rows}", {
+            "cycles": cycles, "emitted_tokens": emitted, "covered_tokens": covered, "drafted_tokens": drafted,
+            "scored_rows": cycles * self.n_rows, "read_bytes": drafted * self.n_rows * self.row_bytes})
         return metrics
 
 
-def trim(proposer: Any, head: Any, ids: np.ndarray) -> None:
-    """Makes the proposer's model score the rows of ids alone."""
+def verdict_v2(out: Any, *_: Any) -> tuple[Any, Any, Any]:
+    """What GPUModelRunner.sample of runner V2 says: sampled, n_sampled, n_drafted."""
+    output, n_sampled, n_rejected = out
+    return output.sampled_token_ids, n_sampled, n_sampled + n_rejected - 1
+
+
+def verdict_v1(out: Any, _: Any, metadata: Any) -> tuple[Any, Any, Any] | None:
+    """What GPUModelRunner._sample of runner V1 says; sampled is -1 behind what was accepted."""
     import torch
-    model = proposer.model
-    n_vocab = model.config.vocab_size
-    check_ids(ids, n_vocab)
-    index = torch.from_numpy(ids.astype(np.int64)).to(head.device)
-    rows = head.detach()[index].clone()
-    scale = getattr(getattr(model, "logits_processor", None), "scale", 1.0)
-
-    def compute_logits(hidden: Any, *_: Any, **__: Any) -> Any:
-        small = hidden @ rows.T
-        out = small.new_full((*small.shape[:-1], n_vocab), float("-inf"))
-        out[..., index] = small if scale == 1.0 else small * scale
-        return out
-
-    model.compute_logits = compute_logits
-    proposer._specrt_watch = ListCount(f"static:{len(ids)}", index, n_vocab, head.shape[1] * head.element_size())
-    if hasattr(proposer, "_greedy_sample"):
-        proposer._greedy_sample = lambda hidden: index[(hidden @ rows.T).argmax(-1)]
-    log.info("specrt: %s scores %d of %d rows", type(model).__name__, len(ids), head.shape[0])
+    if metadata is None:
+        return None
+    ends = metadata.cu_num_draft_tokens
+    sampled = out.sampled_token_ids
+    return sampled, (sampled >= 0).sum(1), torch.diff(ends, prepend=ends.new_zeros(1))
 
 
-def follow(proposer: Any, head: Any, wanted: Settings) -> None:
-    """Makes the proposer draft by a policy, with a session for each sequence of the batch."""
-    check_following(proposer, head)
-    on_device = bool(wanted.cuda) or head.device.type == "cuda"
-    if on_device:
-        from .device import DeviceSequences, cuda_library
-        cuda_library(wanted.cuda)
-    else:
-        from .sequences import Sequences
-    if wanted.path and not is_bundle(wanted.path):
-        raise SpecrtError(f"{wanted.path}: expected a bundle beside SPECRT_POLICY, found a token map")
-    n_vocab = proposer.model.config.vocab_size
-    rows = head.detach()[:n_vocab]
-    policy = Policy(wanted.policy, Head(rows.cpu()), Bundle(wanted.path) if wanted.path else None)
-    if policy.hidden_width:
-        raise SpecrtError(f"SPECRT_POLICY {policy}: reads the target's hidden states, which vLLM does not show; "
-                          "for retrieve say @sem=logits")
-    scheduler = getattr(getattr(proposer, "vllm_config", None), "scheduler_config", None)
-    n_batch = getattr(scheduler, "max_num_seqs", 1)
-    stock = n_batch > 1 if wanted.stock is None else wanted.stock
-    if on_device:
-        proposer._specrt_watch = DeviceSequences(policy, rows, proposer, n_batch, stock)
-    else:
-        proposer._specrt_watch = Sequences(policy, proposer, Stock(policy.head) if stock else None,
-                                           1 if wanted.stock else 2)
-    log.info("specrt: %s drafts by %s, at most %d of %d rows%s", type(proposer.model).__name__, policy, policy.bound,
-             n_vocab, ", packed once for all sequences of a batch" if stock else "")
+def counts(drafter: str, verdict: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A runner's sampling, which then counts for its attribute `drafter`."""
+    def make(sample: Any) -> Any:
+        def counted(self: Any, *args: Any) -> Any:
+            out, count = sample(self, *args), getattr(getattr(self, drafter, None), "_specrt_count", None)
+            found = verdict(out, *args) if count is not None else None
+            if found is not None:
+                count.add(*found)
+                count.exporter.tick()
+            return out
+        return counted
+    return make
 
 
-def patch(proposer: type, wanted: Settings) -> None:
-    """Fits drafters of this class as they are loaded; once, however often it is asked."""
-    if getattr(proposer, "_specrt", None) is not None:
-        return
-    load = proposer.load_model
-
-    def load_model(self: Any, target_model: Any, *args: Any, **more: Any) -> Any:
-        out = load(self, target_model, *args, **more)
-        parallel = getattr(getattr(self, "vllm_config", None), "parallel_config", None)
-        check_drafter(self, getattr(parallel, "tensor_parallel_size", 1))
-        head = find_head(self.model, target_model, self.model.config.vocab_size)
-        if wanted.policy:
-            follow(self, head, wanted)
-        else:
-            trim(self, head, read_ids(wanted))
-        if wanted.metrics:
-            export(self._specrt_watch, wanted.metrics)
-        return out
-
-    proposer._specrt = wanted
-    proposer.load_model = load_model
-
-
-def export(watch: Any, path: str) -> None:
-    """Writes what the watch of a proposer collects, now, while it watches and at the end."""
-    watch.exporter = Exporter(path, watch.collect)
+def export(count: Count, path: str) -> Exporter:
+    """Writes what a count collects, now, while it counts and at the end."""
+    exporter = Exporter(path, count.collect)
     try:
-        watch.exporter.write()
+        exporter.write()
     except OSError as error:
         raise SpecrtError(f"SPECRT_METRICS {path}: expected a file in a folder that is there, found: {error}") from None
-    atexit.register(watch.exporter.write)
+    atexit.register(exporter.write)
+    return exporter
 
 
-def patch_runner(runner: type) -> None:
-    """Lets the watch of a proposer, sessions or a list, see what the target said at the positions that it verified."""
-    if getattr(runner, "_specrt", None) is not None:
-        return
-    sample = runner._sample
-
-    def _sample(self: Any, logits: Any, metadata: Any) -> Any:
-        watch = getattr(getattr(self, "drafter", None), "_specrt_watch", None)
-        if watch is None or (metadata is None and not watch.reads_plain):
-            return sample(self, logits, metadata)
-        kept = logits.clone() if metadata is None else logits  # a sampler without drafts writes into them
-        out = sample(self, logits, metadata)
-        watch.verified(self, kept, metadata, out.sampled_token_ids)
-        if getattr(watch, "exporter", None):
-            watch.exporter.tick()
-        return out
-
-    runner._specrt, runner._sample = True, _sample
-
+# --- where vLLM samples without Triton ---
 
 def spread(x: Any, ends: Any, n: int, replace_from: int = 0, replace_to: int = 0) -> Any:
     """x [n_sequences], each for all of its drafts [n], whose counts add up to `ends` [n_sequences]."""
@@ -299,18 +344,11 @@ def mend_sampling() -> None:
     log.info("specrt: mends how vLLM samples with drafts where there is no Triton (vllm#55005)")
 
 
-def refuse_v2() -> None:
-    """vLLM's second model runner has speculators of its own, which nothing here reaches: it says so."""
+def is_there(module: str) -> bool:
     try:
-        from vllm.v1.worker.gpu.spec_decode.speculator import DraftModelSpeculator
+        return importlib.import_module(module) is not None
     except ImportError:
-        return
-
-    def load_model(*_: Any, **__: Any) -> None:
-        raise SpecrtError("vLLM's model runner V2: expected V1, whose drafters specrt knows; set "
-                          "VLLM_USE_V2_MODEL_RUNNER=0")
-
-    DraftModelSpeculator.load_model = load_model
+        return False
 
 
 def register() -> None:
@@ -319,11 +357,18 @@ def register() -> None:
     if wanted is None:
         return
     import vllm
-    check_version(vllm.__version__)
-    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
-    refuse_v2()
+    processor, _ = find(vllm.__version__, HEADS)
+    replace(processor, "forward", scores)
+    for name in "get_top_tokens", "get_top_k_tokens":
+        replace(processor, name, tops)
+    for runner, owner, verdict in ("V2", "speculator", verdict_v2), ("V1", "drafter", verdict_v1):
+        if runner == "V1" and not is_there(DRAFTERS[runner][0]):
+            continue  # deprecated, and one day gone
+        [drafter] = find(vllm.__version__, [DRAFTERS[runner]])
+        load, choose = DRAFTERS[runner][2]
+        replace(drafter, load, loads(wanted))
+        replace(drafter, choose, draws)
+        if wanted.metrics:
+            [sampler] = find(vllm.__version__, [RUNNERS[runner]])
+            replace(sampler, RUNNERS[runner][2][0], counts(owner, verdict))
     mend_sampling()
-    patch(SpecDecodeBaseProposer, wanted)
-    if wanted.policy or wanted.metrics:
-        from vllm.v1.worker.gpu_model_runner import GPUModelRunner
-        patch_runner(GPUModelRunner)

@@ -7,6 +7,7 @@
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 
 static json_object *text_json(gguf_string s) {
     return json_object_new_string_len(s.s, (int)s.n);

@@ -24,7 +24,7 @@ except ImportError as missing:
     sys.exit(0)
 
 MODELS = ["smollm2", "qwen-0.5b", "gemma-270m", "qwen-1.5b"]
-FOLDER = pathlib.Path(os.environ.get("MODELS", "build/models"))
+FOLDER = pathlib.Path("build/models")
 PEER, ENCODE = "build/tests/engine_logits", "build/tests/encode"
 N_TOKENS = 48   # of each continuation
 N_LONG = 560    # tokens of one more text where layers have a window: more than Gemma's 512

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# run.sh [NAME...] : interoperability tests of this folder, opt-in, by their files' names:
-# token_map_interop, transformers_live. Without names all that load our files into engines and
-# clusters, NAME_live. Each has a virtual environment of its own under build/interop, with the
+# run.sh [--torch FOLDER] [NAME...] : interoperability tests of this folder, opt-in, by their files'
+# names: token_map_interop, transformers_live. Without names all that load our files into engines
+# and clusters, NAME_live. Each has a virtual environment of its own under build/interop, with the
 # pinned packages of requirements/NAME.txt, over those of torch.txt where its first line says so;
 # NAME.nodeps.txt lists packages that come without what they ask for. What cannot be had is skipped
 # with a line.
 #
-# PYTHON  an interpreter to take instead, whatever it has
-# TORCH   a virtual environment that has torch.txt's packages, instead of making one (4 GB)
+# FOLDER  a virtual environment that has torch.txt's packages, instead of making one (4 GB)
+# $PYTHON an interpreter to take instead of all of them, whatever it has
 #
 # Run from the project's root (make interop); closes with one line "N passed, N failed, N skipped".
 set -u
-here=tests/interop made=build/interop passed=0 failed=0 skipped=0
+here=tests/interop made=build/interop passed=0 failed=0 skipped=0 torch=
+if [ "${1:-}" = --torch ]; then torch=$2; shift 2; fi
 mkdir -p $made
 export PYTHONPATH=$PWD/python SPECRT_LIBRARY=$PWD/build/libspecrt.so SPECRT_TOOLS=$PWD/build/bin
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
@@ -22,7 +23,7 @@ site() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib
 # environment NAME : the virtual environment of requirements/NAME.txt, made unless it is there.
 environment() {
     local name=$1 wanted=$here/requirements/$1 folder=$made/$1 base
-    if [ "$name" = torch ] && [ -n "${TORCH:-}" ]; then echo "$TORCH"; return; fi
+    if [ "$name" = torch ] && [ -n "$torch" ]; then echo "$torch"; return; fi
     if ! cat "$wanted".txt "$wanted".nodeps.txt 2>/dev/null | cmp -s - "$folder/done"; then
         rm -rf "$folder"
         python3 -m venv "$folder" || return

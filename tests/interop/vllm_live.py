@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""The plug-in inside vLLM on a CPU: the sample pair, and SmolLM2 where build/models has it, decoded plainly, with whole
-heads, with lists and with policies, offline in batches and over HTTP. Tokens must be those of specrt-eval, accept
-lengths those of its chains, and sampled ones (a tiny pair) of the target's distribution. Words on the command line choose cases
-by parts of their names. --times ROUNDS prints instead how many tokens a second each case of the pairs gives (words begin
-with the pair's name): the cases take turns, in a process each, ROUNDS times. --sequences N,N... decodes so many at once (8)."""
+"""The plug-in inside vLLM on a CPU: plugin_interop.py in this vLLM, then the sample pair, and SmolLM2 where build/models has
+it, decoded plainly, with whole heads and with lists, offline in batches and over HTTP. Tokens must be those of specrt-eval,
+accept lengths those of its chains, and sampled ones (a tiny pair) of the target's distribution. Words on the command line
+choose cases by parts of their names. --times ROUNDS prints instead how many tokens a second each case of the pairs gives
+(words begin with the pair's name): the cases take turns, in a process each, ROUNDS times. --sequences N,N... decodes so
+many at once (8)."""
 import functools
 import json
 import os
 import pathlib
+import re
 import shutil
 import statistics
 import subprocess
@@ -23,11 +25,8 @@ from live import check, tool, work
 N_TOKENS, N_STEPS, N_EACH, N_HTTP = 64, 4, 4, 3  # of an answer, of a draft, prompts of a domain, over HTTP
 N_COUNTED = 192  # tokens of an answer that the list is counted from, to prompts that are not decoded
 SIZES = 8192, 2048
-POLICIES = {"microspec": "microspec", "retrieve": "static:2048+retrieve:256@sem=logits"}
 N_REPEATS = 3  # timed runs of a process
 PORT = 8137
-HARNESS = pathlib.Path("build/libspecrt_harness.so")
-DEVICE = {"SPECRT_CUDA_LIBRARY": str(HARNESS.resolve()), "SPECRT_HARNESS_EAGER": "1"}
 batches = [8]  # how many sequences at once
 SMOLLM2 = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 chosen = sys.argv[1:]
@@ -63,6 +62,13 @@ class Pair:
                                     self.file, "--max-tokens", N_TOKENS, "--json", "-q"))
             self.lengths.update({(method, row["policy"]): row["accept_length"] for row in table["rows"]
                                  if row["domain"] == "all"})
+
+    def every_token(self):
+        """A list of all rows."""
+        path = work / self.name / "all.pt"
+        n_vocab = json.loads((self.folder / "config.json").read_text())["vocab_size"]
+        specrt.write_map(range(n_vocab), path, "sglang-pt", force=True)
+        return path
 
     def speculative(self, method):
         return {"method": method, "model": str(work / self.name / method), "num_speculative_tokens": N_STEPS}
@@ -115,7 +121,7 @@ def site():
     def run(*command):
         subprocess.run([sys.executable, *map(str, command)], check=True, capture_output=True)
     run("python/wheel.py", "--library", os.path.realpath("build/libspecrt.so"), "--tools", "build/bin",
-        "--version", specrt.__version__, "-o", work)
+        "--share", work / "share", "--version", specrt.__version__, "-o", work)
     run("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--target", work / "site",
         next(work.glob("*.whl")))
 
@@ -163,10 +169,8 @@ def cases(pair):
         yield method, method, "full", {}
         for size in SIZES if pair.bundle else ():
             yield f"{method}, list of {size}", method, f"static:{size}", {**bundle, "SPECRT_SIZE": str(size)}
-        for name in POLICIES if pair.bundle else ["microspec"]:
-            variables = {**bundle, "SPECRT_POLICY": POLICIES[name]}
-            yield f"{method}, {name}", method, POLICIES[name], {**variables, "SPECRT_STOCK": "1"}
-            yield f"{method}, {name}, own rows", method, POLICIES[name], {**variables, "SPECRT_STOCK": "0"}
+        if not pair.bundle:
+            yield f"{method}, list of all rows", method, "full", {"SPECRT_TOKEN_MAP": str(pair.every_token())}
 
 
 def offline(pair):
@@ -260,6 +264,13 @@ def served(pair):
     check(said, f"HTTP: the log says {said[0].split('specrt: ')[-1] if said else 'nothing'}")
 
 
+def classes():
+    """plugin_interop.py in this vLLM, in a process of its own."""
+    run = subprocess.run([sys.executable, "tests/interop/plugin_interop.py"], capture_output=True, text=True)
+    passed = re.search(r"^(\d+) passed, 0 failed", run.stdout, re.M)
+    check(passed, f"classes: plugin_interop.py: {passed[0] if passed else run.stdout[-2000:] + run.stderr[-1000:]}")
+
+
 # --- sampled: a tiny pair, whose distribution is known ---
 
 @functools.cache
@@ -270,6 +281,7 @@ def write_tiny():
     tiny.drafter(model).save_pretrained(work / "tiny/draft_model")
     tiny.write_eagle(model, work / "tiny/eagle")
     specrt.write_map(tiny.IDS, work / "tiny/list.pt", "sglang-pt")
+    specrt.write_map(range(tiny.N_VOCAB), work / "tiny/all.pt", "sglang-pt")
     return model
 
 
@@ -282,29 +294,10 @@ def sampled_cases():
     for method in "eagle", "draft_model":
         yield f"{method}, list of {len(tiny.IDS)}", method, {}, {}, short
         yield f"{method}, list of {len(tiny.IDS)}, drafts sampled", method, probable, {}, short
-        yield f"{method}, window", method, {}, {}, {"SPECRT_POLICY": "window:6@min=0"}
-    yield "eagle, whole head", "eagle", {}, {}, {"SPECRT_POLICY": "full"}
-    if HARNESS.exists():
-        yield "eagle, window, device", "eagle", {}, {}, {"SPECRT_POLICY": "window:16@min=0", **DEVICE}
+    yield "eagle, all rows", "eagle", {}, {}, {"SPECRT_TOKEN_MAP": str(work / "tiny/all.pt")}
     filtered = {"temperature": 0.7, "top_k": 12}
     yield "plain, filtered", None, {}, filtered, {}
-    yield "eagle, window, filtered", "eagle", {}, filtered, {"SPECRT_POLICY": "window:6@min=0"}
-
-
-def on_device():
-    """The plug-in's code for GPUs, over the CUDA kernels that a harness runs on this CPU: what it drafts."""
-    if not HARNESS.exists() or not is_chosen("device"):
-        return
-    write_tiny()
-    prompts = [[i, (5 * i + 3) % tiny.N_VOCAB] for i in range(12)]
-    for method, policy in ("eagle", "full"), ("eagle", "window:16@min=0@kpre=2"), ("draft_model", "window:16@min=0"):
-        speculative = {"method": method, "model": str(work / "tiny" / method), "num_speculative_tokens": N_STEPS}
-        case = {"model": str(work / "tiny/target"), "prompts": prompts, "max_tokens": 48, "ids_alone": True,
-                "speculative": speculative, "sampling": {"ignore_eos": True}}
-        host, length = run_case(case, SPECRT_POLICY=policy)
-        found, found_length = run_case(case, SPECRT_POLICY=policy, **DEVICE)
-        check(found["ids"] == host["ids"] and found_length == length,
-              f"device, {method}, {policy}: answers and accept length {found_length:.3f}, sessions on the host {length:.3f}")
+    yield "eagle, list, filtered", "eagle", {}, filtered, short
 
 
 def sampled():
@@ -377,21 +370,24 @@ def smollm2_pair():
 
 
 def main():
+    if is_chosen("classes"):
+        classes()
+    if chosen and all(word == "classes" for word in chosen):
+        return
     site()
-    on_device()
     if not chosen or any(word.startswith("sampled") for word in chosen):
         sampled()
-    if chosen and all(word.startswith(("sampled", "device")) for word in chosen):
+    if chosen and all(word.startswith("sampled") for word in chosen):
         return
     sample = sample_pair()
-    sample.measure([f"static:{size}" for size in SIZES] + list(POLICIES.values()))
+    sample.measure([f"static:{size}" for size in SIZES])
     offline(sample)
     prepared(sample)
     if not chosen or "HTTP" in chosen:
         served(sample)
     if pathlib.Path("build/models/smollm2.gguf").exists():
         smollm2 = smollm2_pair()
-        smollm2.measure(["microspec"])
+        smollm2.measure(["full"])
         offline(smollm2)
 
 

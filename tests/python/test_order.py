@@ -19,6 +19,7 @@ ORDER = {
     "begin": (EVERYWHERE, "prompt"), "short": (EVERYWHERE, "prompt"), "turn": (EVERYWHERE, "prompt"),
     "prefill": ("prompt read", "read"), "first": ("read", "draft"), "draw": ("read open draft", SAME),
     "start": ("read open", "draft"), "beam": ("draft", SAME), "expand": ("draft", SAME), "batch": ("draft", SAME),
+    "draft_block": ("draft", "drafted"), "block_topk": ("draft", SAME),
     "finish": ("draft", "drafted"), "verify": ("draft drafted", "drafted"), "accept": ("draft drafted", "draft"),
     "observe": ("drafted", "draft"), "observe_chain": ("draft drafted", "draft"), "wait": ("draft drafted", "open"),
     "save": ("created prompt read open draft ended", SAME), "load": (EVERYWHERE, "draft"), "shortlist": (EVERYWHERE, SAME),
@@ -38,7 +39,7 @@ class Talk:
 
     def __init__(self, rows, policy):
         self.rows = rows
-        self.session = specrt.Session(policy, WIDE, specrt.Tree(2, 2, 5))
+        self.session = specrt.Session(policy, WIDE, specrt.Tree(2, 2, 5), n_block=1)
         self.place, self.text, self.saved = "created", [], b""
         self.left = self.most = 1 << 60  # tokens that the answer may still have
         self.clear()
@@ -83,6 +84,7 @@ class Talk:
         logits = self.logits(self.text)
         return {"short": (0, 1), "turn": (0,), "prefill": (PROMPT, np.zeros((2, WIDE), np.float32)), "first": (logits,),
                 "draw": (logits,), "start": (best,), "expand": (self.drafter(),), "batch": (self.drafter(),),
+                "draft_block": (self.drafter()[:1],), "block_topk": (self.drafter()[:1],),
                 "verify": (draft, self.target(draft)), "accept": (draft, self.target(draft)),
                 "observe": (draft, self.verdict or specrt.Verdict([best], [0]), self.target(draft)),
                 "observe_chain": (last, 0, best, logits[None]), "wait": (last, 0, -1, logits[None]), "load": (self.saved,),
@@ -95,7 +97,8 @@ class Talk:
 
     def in_order(self, call):
         """Whether a call may come now."""
-        if self.place == "draft" and (call == "save" and self.grown or call in ("expand", "batch") and self.grown == 2):
+        least = {"save": 1, "expand": 2, "batch": 2, "draft_block": 1, "block_topk": 1}  # passes, of which it is too late
+        if self.place == "draft" and self.grown >= least.get(call, 9):
             return False
         return self.place in ORDER[call][0].split()
 
@@ -154,6 +157,13 @@ class Talk:
         self.paths = [self.paths[p] + [int(t)] for p, t in zip(beam.parents, beam.tokens)] or [[]]
         self.grown += 1
 
+    def after_block_topk(self, out):
+        assert out[0].shape == out[1].shape == (1, 16) and out[0].max() < N
+        self.grown = 3  # no pass may follow
+
+    def after_draft_block(self, draft):
+        self.after_finish(draft)
+
     def after_finish(self, draft):
         assert draft.tokens[0] == self.text[-1] and draft.tokens.max() < N
         self.draft = draft
@@ -183,7 +193,7 @@ class Talk:
     def go_on(self, n):
         """So many calls in order."""
         for _ in range(n):
-            self.make("finish" if self.grown == 2 and self.place == "draft" else NEXT[self.place])
+            self.make("finish" if self.grown >= 2 and self.place == "draft" else NEXT[self.place])
 
 
 def wrong_arrays(x):
