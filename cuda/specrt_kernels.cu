@@ -234,7 +234,9 @@ enum {
     SPECRT__CUDA_WINDOW = 16,
     SPECRT__CUDA_RETRIEVE = 32, /* the host's adaptive cache (EvoSpec) */
     SPECRT__CUDA_LISTED = 64,
-    SPECRT__CUDA_CHANGED = 128 /* the functions' own */
+    SPECRT__CUDA_CHANGED = 128, /* the functions' own */
+    SPECRT__CUDA_PACKED =
+        SPECRT__CUDA_PINNED | SPECRT__CUDA_FILL | SPECRT__CUDA_WINDOW | SPECRT__CUDA_RETRIEVE
 };
 
 /* A wish of the host's: a token gets or loses PINNED or RETRIEVE. Others are passed over. */
@@ -253,17 +255,12 @@ typedef struct specrt__cuda_mailbox {
     specrt__cuda_change changes[SPECRT__CUDA_CHANGES];
 } specrt__cuda_mailbox;
 
-/* specrt__cuda_state_params.mode, .positions and .only : the window's options of specrt_policy_create(). */
-enum { SPECRT__CUDA_UNIQUE_LRU, SPECRT__CUDA_STREAM };
-enum { SPECRT__CUDA_POSITIONS_ALL, SPECRT__CUDA_POSITIONS_LAST, SPECRT__CUDA_POSITIONS_TREE };
-enum { SPECRT__CUDA_ONLY_BOTH, SPECRT__CUDA_ONLY_CTX, SPECRT__CUDA_ONLY_EXT };
-
 typedef struct specrt__cuda_state_params {
     int32_t n_ids;    /* tokens are below it; at most SPECRT_MAX_VOCAB */
     int32_t capacity; /* rows that may be packed; sources never want more */
     int32_t size;     /* of the window; 0: there is none, and what follows does not matter */
-    int32_t mode, positions, only;
-    int32_t kpre, kver; /* at most 8 */
+    int32_t mode, positions, only; /* SPECRT__WINDOW_*, as those of specrt__window_params */
+    int32_t kpre, kver;            /* at most SPECRT_LOGITS_MAX_K */
     int32_t emitted;
     int32_t min;             /* rows to fill up to, FIXED ones included */
     const int32_t *frequent; /* DEVICE [n_frequent] distinct, borrowed; NULL: ascending ids */
@@ -1119,21 +1116,6 @@ static __device__ bool specrt__block_last(uint32_t *ticket, int32_t n) {
     return out;
 }
 
-/* Orders a logit as an unsigned number: NaN below all, -0 as 0. Twin: specrt__shortlist_key. */
-static __device__ uint32_t specrt__block_order(float logit) {
-    uint32_t bits = __float_as_uint(logit + 0.0f);
-    if (logit != logit) return 0;
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-static __device__ uint64_t specrt__block_key(float logit, int32_t id) {
-    return (uint64_t)specrt__block_order(logit) << 32 | (uint32_t)~id;
-}
-
-static __device__ int32_t specrt__block_key_id(uint64_t key) {
-    return (int32_t) ~(uint32_t)key;
-}
-
 // >>head_rows : src/cuda/head_rows.cuh
 /* head_rows.cuh : owns products of segments with hidden states. Rows are read as they lie, hidden states
  * as they come; sums are f32. f16, bf16 and q8_0 go to tensor cores, on which a state is the sum of two
@@ -1949,7 +1931,7 @@ enum {
  * sequence b, and its bias; then the next as many places further as there are blocks.
  *   grid (max_n at most, n_batch), block SPECRT__SHORTLIST_PACK_THREADS
  *   Unit : 16, 4 or 2 bytes; divides addresses, strides and row_bytes
- *   CPU twin: specrt__shortlist_pack() */
+ *   CPU twin: specrt__pool_pack() */
 template <typename Unit>
 static __global__ void specrt__shortlist_pack_rows(specrt__cuda_head head,
                                                    const specrt__cuda_packing *packings,
@@ -2163,11 +2145,6 @@ static __device__ int32_t specrt__shortlist_token(const specrt__cuda_segment *se
     return row < n_rows ? segments[s].ids[row] : -1;
 }
 
-static __device__ float specrt__shortlist_logit(uint64_t key) {
-    uint32_t order = (uint32_t)(key >> 32);
-    return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
-}
-
 /* What a logit adds to a sum of exp(logit - most); most infinite: how many there are. */
 static __device__ double specrt__shortlist_exp(float logit, float most) {
     if (logit == most) return 1;
@@ -2190,7 +2167,7 @@ static __device__ void specrt__shortlist_read(const specrt__shortlist_ranks &r, 
     }
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++)
-        orders[j] = row[j] > -INFINITY ? specrt__block_order(row[j]) : 0;
+        orders[j] = row[j] > -INFINITY ? specrt__shortlist_order(row[j]) : 0;
     if (!r.segments) return;
     if (thread < r.n_segments)
         ends[thread] = r.starts[thread] + (segments[thread].n_rows ? *segments[thread].n_rows
@@ -2200,7 +2177,7 @@ static __device__ void specrt__shortlist_read(const specrt__shortlist_ranks &r, 
     for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++) {
         int32_t column = first + j * SPECRT__SHORTLIST_THREADS + thread, s = 0;
         while (s + 1 < r.n_segments && r.starts[s + 1] <= column) s++;
-        uint32_t order = specrt__block_order(row[j]);
+        uint32_t order = specrt__shortlist_order(row[j]);
         bool has = column < r.n_columns && column < ends[s];
         orders[j] = !has ? 0 : order > 0 ? order : 1;
     }
@@ -2236,7 +2213,7 @@ static __device__ uint32_t specrt__shortlist_floor(const uint32_t *orders, int32
 
 /* The greatest logit that keys [n], in order, tell of. */
 static __device__ float specrt__shortlist_most(const specrt__shortlist_found &f) {
-    return f.n > 0 && f.best[0] >> 32 ? specrt__shortlist_logit(f.best[0]) : -INFINITY;
+    return f.n > 0 && f.best[0] >> 32 ? specrt__shortlist_key_logit(f.best[0]) : -INFINITY;
 }
 
 /* Whether sums are asked for, which take longer than all else. */
@@ -2253,13 +2230,13 @@ static __device__ void specrt__shortlist_rank_part(const specrt__shortlist_ranks
     int32_t n_mine = 0, place;
     specrt__shortlist_read(r, b, first, logits, orders);
     uint32_t least = specrt__shortlist_floor(orders, r.k, &greatest);
-    float most = specrt__shortlist_logit((uint64_t)greatest << 32);
+    float most = specrt__shortlist_key_logit((uint64_t)greatest << 32);
     double sum = 0;
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++) {
         n_mine += orders[j] >= least;
         if (!specrt__shortlist_sums(r) || orders[j] <= 1) continue;
-        sum += specrt__shortlist_exp(specrt__shortlist_logit((uint64_t)orders[j] << 32), most);
+        sum += specrt__shortlist_exp(specrt__shortlist_key_logit((uint64_t)orders[j] << 32), most);
     }
     int32_t n = specrt__block_scan(n_mine, &place);
     SPECRT__LAUNCH_UNROLL
@@ -2290,7 +2267,7 @@ static __device__ void specrt__shortlist_join(const specrt__shortlist_ranks &r,
     for (int32_t i = (int32_t)threadIdx.x; i < r.n_parts; i += threads) {
         uint64_t first = keys[(int64_t)i * r.k]; /* the part's greatest */
         if (specrt__shortlist_sums(r) && sums[i] > 0)
-            sum += sums[i] * specrt__shortlist_exp(specrt__shortlist_logit(first), most);
+            sum += sums[i] * specrt__shortlist_exp(specrt__shortlist_key_logit(first), most);
     }
     if (specrt__shortlist_sums(r)) out->sum = specrt__block_sum(sum);
 }
@@ -2302,9 +2279,9 @@ static __device__ void specrt__shortlist_write(const specrt__shortlist_ranks &r,
     double total = log(f.sum);
     for (int32_t i = (int32_t)threadIdx.x; i < r.k; i += (int32_t)blockDim.x) {
         uint64_t key = i < f.n ? f.best[i] : 0;
-        float logit = key >> 32 ? specrt__shortlist_logit(key) : -INFINITY;
+        float logit = key >> 32 ? specrt__shortlist_key_logit(key) : -INFINITY;
         double logprob = (logit == most ? 0.0 : (double)logit - (double)most) - total;
-        r.ids[at * (size_t)r.k + (size_t)i] = specrt__block_key_id(key);
+        r.ids[at * (size_t)r.k + (size_t)i] = specrt__shortlist_key_id(key);
         if (r.logprobs)
             r.logprobs[at * (size_t)r.k + (size_t)i] = key >> 32 ? (float)logprob : -INFINITY;
     }
@@ -2444,47 +2421,45 @@ SPECRT__KERNEL specrt_status specrt__cuda_target_topk(const specrt__cuda_batch *
  * host. */
 
 enum {
-    SPECRT__WINDOW_THREADS =
-        512,                 /* half of a multiprocessor, so that it runs beside a layer's blocks */
-    SPECRT__WINDOW_EACH = 4, /* tokens of a thread that are looked up together */
-    SPECRT__WINDOW_BATCH = 4096, /* tokens taken at once: a cycle has at most 640 */
-    SPECRT__WINDOW_PACKED =
-        SPECRT__CUDA_PINNED | SPECRT__CUDA_FILL | SPECRT__CUDA_WINDOW | SPECRT__CUDA_RETRIEVE
+    SPECRT__POOL_THREADS =
+        512,               /* half of a multiprocessor, so that it runs beside a layer's blocks */
+    SPECRT__POOL_EACH = 4, /* tokens of a thread that are looked up together */
+    SPECRT__POOL_BATCH = 4096 /* tokens taken at once: a cycle has at most 1,151 */
 };
 
 /* --- membership --- */
 
-static __device__ int32_t specrt__window_least(int32_t a, int32_t b) {
+static __device__ int32_t specrt__pool_least(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-static __device__ bool specrt__window_valid(const specrt_cuda_state *s, int32_t id) {
+static __device__ bool specrt__pool_valid(const specrt_cuda_state *s, int32_t id) {
     return id >= 0 && id < s->params.n_ids && !(s->wants[id] & SPECRT__CUDA_INVALID);
 }
 
 /* The state of this block, in shared memory; the batch's tokens too. */
-static __device__ specrt_cuda_state *specrt__window_open(const specrt_cuda_state *from) {
+static __device__ specrt_cuda_state *specrt__pool_open(const specrt_cuda_state *from) {
     __shared__ specrt_cuda_state s;
     if (specrt__block_thread() == 0) s = *from;
     __syncthreads();
     return &s;
 }
 
-static __device__ void specrt__window_close(const specrt_cuda_state *s, specrt_cuda_state *to) {
+static __device__ void specrt__pool_close(const specrt_cuda_state *s, specrt_cuda_state *to) {
     __syncthreads();
     if (specrt__block_thread() == 0) *to = *s;
 }
 
-static __device__ int32_t *specrt__window_batch(void) {
-    __shared__ int32_t batch[SPECRT__WINDOW_BATCH];
+static __device__ int32_t *specrt__pool_batch(void) {
+    __shared__ int32_t batch[SPECRT__POOL_BATCH];
     return batch;
 }
 
 /* Every thread may change what is wanted of kEach tokens, -1: none; those of a call are distinct. Tokens
- * that come to be packed or cease to be are listed, once. Twin: specrt__shortlist_change. */
+ * that come to be packed or cease to be are listed, once. Twin: specrt__pool_change. */
 template <int kEach>
-static __device__ void specrt__window_change_all(specrt_cuda_state *s, const int32_t *ids, int drop,
-                                                 int want) {
+static __device__ void specrt__pool_change_all(specrt_cuda_state *s, const int32_t *ids, int drop,
+                                               int want) {
     const int kGained = 20, kLost = 40; /* bits of sums, above those that are listed */
     uint64_t sums = 0, before;
     int old[kEach];
@@ -2495,7 +2470,7 @@ static __device__ void specrt__window_change_all(specrt_cuda_state *s, const int
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++) {
         int now = (old[j] & ~drop) | want;
-        bool had = (old[j] & SPECRT__WINDOW_PACKED) != 0, has = (now & SPECRT__WINDOW_PACKED) != 0;
+        bool had = (old[j] & SPECRT__CUDA_PACKED) != 0, has = (now & SPECRT__CUDA_PACKED) != 0;
         bool turns = had != has && !(old[j] & SPECRT__CUDA_FIXED);
         lists[j] = turns && !(old[j] & SPECRT__CUDA_CHANGED);
         if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(lists[j] ? now | SPECRT__CUDA_CHANGED : now);
@@ -2516,13 +2491,13 @@ static __device__ void specrt__window_change_all(specrt_cuda_state *s, const int
     __syncthreads();
 }
 
-static __device__ void specrt__window_change(specrt_cuda_state *s, int32_t id, int drop, int want) {
-    specrt__window_change_all<1>(s, &id, drop, want);
+static __device__ void specrt__pool_change(specrt_cuda_state *s, int32_t id, int drop, int want) {
+    specrt__pool_change_all<1>(s, &id, drop, want);
 }
 
 /* Gives a token a slot, whose row is to be packed. */
-static __device__ void specrt__window_place(specrt_cuda_state *s, int32_t id, int32_t slot,
-                                            int32_t fresh) {
+static __device__ void specrt__pool_place(specrt_cuda_state *s, int32_t id, int32_t slot,
+                                          int32_t fresh) {
     s->slots[id] = slot;
     s->ids[slot] = id;
     s->fresh[fresh] = slot;
@@ -2530,13 +2505,13 @@ static __device__ void specrt__window_place(specrt_cuda_state *s, int32_t id, in
 
 /* Of the tokens that changed those that nobody wants leave holes; those that need a slot move to the front
  * of the list. @return how many those are. */
-static __device__ int32_t specrt__window_sort_out(specrt_cuda_state *s, int32_t *n_holes) {
-    const int kEach = SPECRT__WINDOW_EACH, kLeave = 16; /* bit of sums, above those that enter */
+static __device__ int32_t specrt__pool_sort_out(specrt_cuda_state *s, int32_t *n_holes) {
+    const int kEach = SPECRT__POOL_EACH, kLeave = 16; /* bit of sums, above those that enter */
     int32_t n_entering = 0, n_left = 0, n = s->n_changed;
-    int32_t ids[SPECRT__WINDOW_EACH], slots[SPECRT__WINDOW_EACH];
+    int32_t ids[SPECRT__POOL_EACH], slots[SPECRT__POOL_EACH];
     for (int32_t begin = 0; begin < n; begin += kEach * specrt__block_threads()) {
         uint32_t sums = 0, before;
-        uint8_t wants[SPECRT__WINDOW_EACH];
+        uint8_t wants[SPECRT__POOL_EACH];
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t i = begin + specrt__block_place(kEach, j);
@@ -2549,7 +2524,7 @@ static __device__ int32_t specrt__window_sort_out(specrt_cuda_state *s, int32_t 
         }
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
-            bool wanted = (wants[j] & SPECRT__WINDOW_PACKED) != 0;
+            bool wanted = (wants[j] & SPECRT__CUDA_PACKED) != 0;
             if (ids[j] >= 0) s->wants[ids[j]] = (uint8_t)(wants[j] & ~SPECRT__CUDA_CHANGED);
             if (!wanted || slots[j] >= 0) ids[j] = slots[j] >= 0 && !wanted ? ids[j] : -1;
             if (ids[j] >= 0) sums += wanted ? 1u : 1u << kLeave;
@@ -2573,7 +2548,7 @@ static __device__ int32_t specrt__window_sort_out(specrt_cuda_state *s, int32_t 
 }
 
 /* Holes beyond the new end go. @return how many are left. */
-static __device__ int32_t specrt__window_lower(specrt_cuda_state *s, int32_t n_holes, int32_t end) {
+static __device__ int32_t specrt__pool_lower(specrt_cuda_state *s, int32_t n_holes, int32_t end) {
     int32_t n_kept = 0, before;
     for (int32_t begin = 0; begin < n_holes; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), slot = i < n_holes ? s->holes[i] : end;
@@ -2587,29 +2562,29 @@ static __device__ int32_t specrt__window_lower(specrt_cuda_state *s, int32_t n_h
 
 /* Rows beyond the new end that stay move into holes, from number `n_fresh` on: they are packed anew, which
  * needs no copy within the buffer. */
-static __device__ void specrt__window_move(specrt_cuda_state *s, int32_t end, int32_t n_fresh) {
+static __device__ void specrt__pool_move(specrt_cuda_state *s, int32_t end, int32_t n_fresh) {
     int32_t n_rows = s->n_rows, before;
     for (int32_t begin = end; begin < n_rows; begin += specrt__block_threads()) {
         int32_t slot = begin + specrt__block_thread(), id = slot < n_rows ? s->ids[slot] : -1;
         int32_t n = specrt__block_rank(id >= 0, &before), place = n_fresh + before;
-        if (id >= 0) specrt__window_place(s, id, s->holes[place], place);
+        if (id >= 0) specrt__pool_place(s, id, s->holes[place], place);
         n_fresh += n;
     }
     __syncthreads();
 }
 
 /* New tokens take holes first, then the end. Beyond the capacity, which sources do not exceed, they are
- * refused and counted. Twin: specrt__shortlist_sync, but for the copying, which s->fresh lists. */
-static __device__ void specrt__window_sync(specrt_cuda_state *s) {
-    int32_t n_holes, n_rows = s->n_rows, n_entering = specrt__window_sort_out(s, &n_holes);
+ * refused and counted. Twin: specrt__pool_sync, but for the copying, which s->fresh lists. */
+static __device__ void specrt__pool_sync(specrt_cuda_state *s) {
+    int32_t n_holes, n_rows = s->n_rows, n_entering = specrt__pool_sort_out(s, &n_holes);
     int32_t n_free = n_holes + s->params.capacity - n_rows, n_fresh = n_entering;
     if (n_fresh > n_free) n_fresh = n_free;
     int32_t end = n_rows - n_holes + n_fresh;
-    if (end < n_rows) n_holes = specrt__window_lower(s, n_holes, end);
+    if (end < n_rows) n_holes = specrt__pool_lower(s, n_holes, end);
     for (int32_t i = specrt__block_thread(); i < n_fresh; i += specrt__block_threads())
-        specrt__window_place(s, s->changed[i], i < n_holes ? s->holes[i] : n_rows + i - n_holes, i);
+        specrt__pool_place(s, s->changed[i], i < n_holes ? s->holes[i] : n_rows + i - n_holes, i);
     if (end < n_rows) {
-        specrt__window_move(s, end, n_fresh);
+        specrt__pool_move(s, end, n_fresh);
         n_fresh = n_holes;
     }
     if (specrt__block_thread() != 0) return;
@@ -2624,12 +2599,12 @@ static __device__ void specrt__window_sync(specrt_cuda_state *s) {
 
 /* The host's numbers of wishes posted and taken: thread 0's, who asks for them before anything else, since
  * they come from the host's memory, and needs them last. */
-typedef struct specrt__window_posts {
+typedef struct specrt__pool_posts {
     uint32_t posted, taken;
-} specrt__window_posts;
+} specrt__pool_posts;
 
-static __device__ specrt__window_posts specrt__window_ask(const specrt_cuda_state *s) {
-    specrt__window_posts posts = {0, 0};
+static __device__ specrt__pool_posts specrt__pool_ask(const specrt_cuda_state *s) {
+    specrt__pool_posts posts = {0, 0};
     volatile specrt__cuda_mailbox *mailbox = s->mailbox;
     if (!mailbox || specrt__block_thread() > 0) return posts;
     posts.posted = mailbox->posted;
@@ -2639,16 +2614,15 @@ static __device__ specrt__window_posts specrt__window_ask(const specrt_cuda_stat
 
 /* One kind of wish: the last about a token holds.
  *   ids [n] : -1: a wish that is passed over;  bits [n] : the bit, and 256 to set it */
-static __device__ __noinline__ void specrt__window_take_bit(specrt_cuda_state *s,
-                                                            const int32_t *ids, const int32_t *bits,
-                                                            int32_t n, int bit) {
+static __device__ __noinline__ void specrt__pool_take_bit(specrt_cuda_state *s, const int32_t *ids,
+                                                          const int32_t *bits, int32_t n, int bit) {
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
         if (ids[i] >= 0 && (bits[i] & 255) == bit) atomicMax(&s->marks[ids[i]], i);
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n ? ids[i] : -1;
         if (id >= 0 && s->marks[id] != i) id = -1;
-        specrt__window_change(s, id, bit, i < n && bits[i] >> 8 ? bit : 0);
+        specrt__pool_change(s, id, bit, i < n && bits[i] >> 8 ? bit : 0);
     }
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
         if (ids[i] >= 0) atomicMin(&s->marks[ids[i]], -1);
@@ -2656,9 +2630,9 @@ static __device__ __noinline__ void specrt__window_take_bit(specrt_cuda_state *s
 }
 
 /* What the host posted since the last cycle. */
-static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_posts posts) {
-    __shared__ specrt__window_posts shared;
-    int32_t *ids = specrt__window_batch(), *bits = ids + SPECRT__CUDA_CHANGES;
+static __device__ void specrt__pool_take(specrt_cuda_state *s, specrt__pool_posts posts) {
+    __shared__ specrt__pool_posts shared;
+    int32_t *ids = specrt__pool_batch(), *bits = ids + SPECRT__CUDA_CHANGES;
     if (!s->mailbox) return;
     if (specrt__block_thread() == 0) {
         shared = posts;
@@ -2671,12 +2645,12 @@ static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_
         const volatile specrt__cuda_change *c =
             &s->mailbox->changes[(shared.taken + i) % SPECRT__CUDA_CHANGES];
         int32_t id = c->id, bit = c->bit, on = c->on;
-        ids[i] = specrt__window_valid(s, id) ? id : -1;
+        ids[i] = specrt__pool_valid(s, id) ? id : -1;
         bits[i] = bit | (on != 0) << 8;
     }
     __syncthreads();
-    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT__CUDA_PINNED);
-    specrt__window_take_bit(s, ids, bits, (int32_t)n, SPECRT__CUDA_RETRIEVE);
+    specrt__pool_take_bit(s, ids, bits, (int32_t)n, SPECRT__CUDA_PINNED);
+    specrt__pool_take_bit(s, ids, bits, (int32_t)n, SPECRT__CUDA_RETRIEVE);
     if (specrt__block_thread() == 0) {
         __threadfence_system();
         ((volatile specrt__cuda_mailbox *)s->mailbox)->taken = posts.posted;
@@ -2684,15 +2658,23 @@ static __device__ void specrt__window_take(specrt_cuda_state *s, specrt__window_
 }
 
 // >>window : src/cuda/window.cuh
-/* window.cuh : owns, on the device, who wants a token, the slots of packed rows and the window, as
- * membership and window of the header do. One block a session: it takes what the host posted, moves the
- * window by a whole batch of tokens at once, fills up, gives slots and lists the rows that must be
- * packed.
+/* window.cuh : owns, on the device, the window, as window.c does on the host. One block a session: it takes
+ * what the host posted, moves the window by a whole batch of tokens at once, fills up, gives slots and lists
+ * the rows that must be packed.
  *
  * The window is a list of distinct tokens, oldest first. Pushing tokens one after another leaves the last
- * `size` distinct ones by last occurrence, so a batch is: mark the last occurrence of each of its tokens,
- * close up the others of the list, append. Ranks within list and batch, by prefix sums, are the sequence
- * numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in.
+ * `size` distinct ones by last occurrence, whatever was evicted in between. So a batch needs no order of
+ * steps. For a window of 5, and the batch f c f g:
+ *
+ *     list            a  b  c  d  e       of the batch, last occurrences:  c  f  g   are marked
+ *     not marked      a  b     d  e       their ranks are 0 1 2 3
+ *     too many        4 + 3 - 5 = 2       ranks below 2 leave: a and b
+ *     place           rank - 2            d  e
+ *     behind them     the batch           d  e  c  f  g
+ *
+ * Ranks are prefix sums over the block, in the order of list and batch. They take the place of the sequence
+ * numbers by which an LRU evicts: it is exact, nothing is locked, and nothing depends on the order that
+ * threads run in.
  *
  * What takes time is looking up one thing after another, not how many: the state itself and the batch lie
  * in shared memory while a kernel runs, and slots are given by the list of tokens that changed. */
@@ -2729,17 +2711,17 @@ static __device__ void specrt__window_fetch_all(const specrt_cuda_state *s,
  * @return how many are kept. */
 static __device__ int32_t specrt__window_gather(specrt_cuda_state *s, int32_t n, int listed,
                                                 int32_t *n_listed) {
-    int32_t n_kept = 0, *batch = specrt__window_batch();
+    int32_t n_kept = 0, *batch = specrt__pool_batch();
     *n_listed = 0;
     for (int32_t i = specrt__block_thread(); i < n && listed; i += specrt__block_threads()) {
         int32_t id = batch[i];
         if (id >= 0 && id < s->params.n_ids) specrt__launch_prefetch(&s->slots[id]);
-        if (specrt__window_valid(s, id)) atomicMax(&s->marks[id], i);
+        if (specrt__pool_valid(s, id)) atomicMax(&s->marks[id], i);
     }
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n ? batch[i] : -1, before;
-        bool keep = specrt__window_valid(s, id) && (!listed || s->marks[id] == i);
+        bool keep = specrt__pool_valid(s, id) && (!listed || s->marks[id] == i);
         *n_listed += __syncthreads_count(keep && (s->wants[id] & listed));
         int32_t n_here = specrt__block_rank(keep, &before);
         if (keep) batch[n_kept + before] = id;
@@ -2760,12 +2742,12 @@ static __device__ void specrt__window_unmark(specrt_cuda_state *s, const int32_t
 static __device__ void specrt__window_unmarked(const specrt_cuda_state *s, int32_t begin,
                                                int32_t *ids, bool *keep) {
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__WINDOW_EACH; j++) {
-        int32_t i = begin + specrt__block_place(SPECRT__WINDOW_EACH, j);
+    for (int j = 0; j < SPECRT__POOL_EACH; j++) {
+        int32_t i = begin + specrt__block_place(SPECRT__POOL_EACH, j);
         ids[j] = i < s->n_list ? s->list[i] : -1;
     }
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__WINDOW_EACH; j++) {
+    for (int j = 0; j < SPECRT__POOL_EACH; j++) {
         keep[j] = ids[j] >= 0 && s->marks[ids[j]] < 0;
         if (!keep[j]) ids[j] = -1;
     }
@@ -2773,12 +2755,12 @@ static __device__ void specrt__window_unmarked(const specrt_cuda_state *s, int32
 
 /* Of the list, tokens that are not marked close up, but for the n_evicted oldest of them, which leave. */
 static __device__ void specrt__window_close_up(specrt_cuda_state *s, int32_t n_evicted, int drop) {
-    const int kEach = SPECRT__WINDOW_EACH;
-    int32_t n_kept = 0, ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
-    bool keep[SPECRT__WINDOW_EACH];
+    const int kEach = SPECRT__POOL_EACH;
+    int32_t n_kept = 0, ids[SPECRT__POOL_EACH], before[SPECRT__POOL_EACH];
+    bool keep[SPECRT__POOL_EACH];
     for (int32_t begin = 0; begin < s->n_list; begin += kEach * specrt__block_threads()) {
         specrt__window_unmarked(s, begin, ids, keep);
-        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(keep, before);
+        int32_t n = specrt__block_ranks<SPECRT__POOL_EACH>(keep, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t place = n_kept + before[j] - n_evicted;
@@ -2786,7 +2768,7 @@ static __device__ void specrt__window_close_up(specrt_cuda_state *s, int32_t n_e
             s->list[place] = ids[j];
             ids[j] = -1; /* it does not leave */
         }
-        if (n_kept < n_evicted) specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, drop, 0);
+        if (n_kept < n_evicted) specrt__pool_change_all<SPECRT__POOL_EACH>(s, ids, drop, 0);
         n_kept += n;
     }
     __syncthreads();
@@ -2795,7 +2777,7 @@ static __device__ void specrt__window_close_up(specrt_cuda_state *s, int32_t n_e
 /* The batch's tokens to the new end of the list, as if pushed one after another. bit: of wants, that those
  * of the list have. Twin: specrt__window_touch. */
 static __device__ __noinline__ void specrt__window_touch(specrt_cuda_state *s, int32_t n, int bit) {
-    int32_t *batch = specrt__window_batch(), n_again;
+    int32_t *batch = specrt__pool_batch(), n_again;
     int32_t n_new = specrt__window_gather(s, n, bit, &n_again);
     if (n_new == 0) return;
     int32_t n_old = s->n_list - n_again, n_evicted = n_old + n_new - s->list_size;
@@ -2807,12 +2789,12 @@ static __device__ __noinline__ void specrt__window_touch(specrt_cuda_state *s, i
     for (int32_t begin = skip; begin < n_new; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_new ? batch[i] : -1;
         if (id >= 0) s->list[n_old + i - skip] = id;
-        specrt__window_change(s, id, 0, bit);
+        specrt__pool_change(s, id, 0, bit);
     }
     /* A window smaller than the batch: what it had of the batch's first tokens leaves too. */
     for (int32_t begin = 0; begin < skip; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread();
-        specrt__window_change(s, i < skip ? batch[i] : -1, bit, 0);
+        specrt__pool_change(s, i < skip ? batch[i] : -1, bit, 0);
     }
     specrt__window_unmark(s, batch, n_new);
     if (specrt__block_thread() == 0) s->n_list = n_old + n_new - skip;
@@ -2831,7 +2813,7 @@ static __device__ void specrt__window_forget(specrt_cuda_state *s, int32_t n) {
         int32_t i = begin + specrt__block_thread();
         int32_t id = i < n ? *specrt__window_ring(s, i) : -1;
         bool last = id >= 0 && atomicSub(&s->counts[id], 1) == 1;
-        specrt__window_change(s, last ? id : -1, SPECRT__CUDA_WINDOW, 0);
+        specrt__pool_change(s, last ? id : -1, SPECRT__CUDA_WINDOW, 0);
     }
     if (specrt__block_thread() == 0) {
         s->ring_begin = n < s->params.size - s->ring_begin ? s->ring_begin + n
@@ -2855,7 +2837,7 @@ static __device__ __noinline__ void specrt__window_append(specrt_cuda_state *s, 
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n ? ids[i] : -1;
-        specrt__window_change(s, id >= 0 && s->marks[id] == i ? id : -1, drop, SPECRT__CUDA_WINDOW);
+        specrt__pool_change(s, id >= 0 && s->marks[id] == i ? id : -1, drop, SPECRT__CUDA_WINDOW);
     }
     specrt__window_unmark(s, ids, n);
     if (s->n_ring + n > s->params.size) specrt__window_forget(s, s->n_ring + n - s->params.size);
@@ -2868,8 +2850,8 @@ static __device__ __noinline__ void specrt__window_append(specrt_cuda_state *s, 
 
 /* The batch, element by element. Twin: specrt__window_push. */
 static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
-    int32_t n_listed, *batch = specrt__window_batch();
-    if (s->params.mode == SPECRT__CUDA_UNIQUE_LRU) {
+    int32_t n_listed, *batch = specrt__pool_batch();
+    if (s->params.mode == SPECRT__WINDOW_LRU) {
         specrt__window_touch(s, n, SPECRT__CUDA_WINDOW);
         return;
     }
@@ -2879,7 +2861,7 @@ static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
 
 /* The batch as part of a set. Twin: specrt__window_add. */
 static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
-    if (s->params.mode == SPECRT__CUDA_STREAM)
+    if (s->params.mode == SPECRT__WINDOW_STREAM)
         specrt__window_touch(s, n, SPECRT__CUDA_LISTED);
     else
         specrt__window_push(s, n);
@@ -2887,7 +2869,7 @@ static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
 
 /* The set is complete. Twin: specrt__window_flush. */
 static __device__ void specrt__window_flush(specrt_cuda_state *s) {
-    if (s->params.mode != SPECRT__CUDA_STREAM) return;
+    if (s->params.mode != SPECRT__WINDOW_STREAM) return;
     specrt__window_append(s, s->list, s->n_list, SPECRT__CUDA_LISTED);
     if (specrt__block_thread() == 0) s->n_list = 0;
     __syncthreads();
@@ -2903,41 +2885,40 @@ static __device__ int32_t specrt__window_frequent(const specrt_cuda_state *s, in
 static __device__ void specrt__window_ranked(const specrt_cuda_state *s, int32_t begin, int32_t end,
                                              int32_t *ids) {
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__WINDOW_EACH; j++) {
-        int32_t rank = begin + specrt__block_place(SPECRT__WINDOW_EACH, j);
+    for (int j = 0; j < SPECRT__POOL_EACH; j++) {
+        int32_t rank = begin + specrt__block_place(SPECRT__POOL_EACH, j);
         ids[j] = rank < end ? specrt__window_frequent(s, rank) : -1;
     }
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__WINDOW_EACH; j++)
-        if (!specrt__window_valid(s, ids[j])) ids[j] = -1;
+    for (int j = 0; j < SPECRT__POOL_EACH; j++)
+        if (!specrt__pool_valid(s, ids[j])) ids[j] = -1;
 }
 
 /* Whether nobody but the prefix wants a token. */
 static __device__ bool specrt__window_alone(const specrt_cuda_state *s, int32_t id) {
-    return !(s->wants[id] &
-             (SPECRT__CUDA_FIXED | (SPECRT__WINDOW_PACKED & ~(int)SPECRT__CUDA_FILL)));
+    return !(s->wants[id] & (SPECRT__CUDA_FIXED | (SPECRT__CUDA_PACKED & ~(int)SPECRT__CUDA_FILL)));
 }
 
 /* The last of the prefix leave, down to one without which there were too few rows; n_spare: more rows than
  * the least number. */
 static __device__ __noinline__ void specrt__window_shrink(specrt_cuda_state *s, int32_t n_spare) {
-    const int kEach = SPECRT__WINDOW_EACH;
-    int32_t n_fill = s->n_fill, n_before, ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
-    bool alone[SPECRT__WINDOW_EACH];
+    const int kEach = SPECRT__POOL_EACH;
+    int32_t n_fill = s->n_fill, n_before, ids[SPECRT__POOL_EACH], before[SPECRT__POOL_EACH];
+    bool alone[SPECRT__POOL_EACH];
     for (int32_t n_staying = 0; n_fill > 0 && n_staying == 0;) {
-        int32_t begin = n_fill - specrt__window_least(n_fill, kEach * specrt__block_threads());
+        int32_t begin = n_fill - specrt__pool_least(n_fill, kEach * specrt__block_threads());
         int32_t n_mine = 0;
         specrt__window_ranked(s, begin, n_fill, ids);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) alone[j] = ids[j] >= 0 && specrt__window_alone(s, ids[j]);
-        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(alone, before);
+        int32_t n = specrt__block_ranks<SPECRT__POOL_EACH>(alone, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             bool stays = before[j] < n - n_spare;
             n_mine += stays && begin + specrt__block_place(kEach, j) < n_fill;
             if (stays) ids[j] = -1;
         }
-        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, SPECRT__CUDA_FILL, 0);
+        specrt__pool_change_all<SPECRT__POOL_EACH>(s, ids, SPECRT__CUDA_FILL, 0);
         n_staying = specrt__block_scan(n_mine, &n_before);
         n_fill = begin + n_staying;
         n_spare -= n;
@@ -2948,10 +2929,10 @@ static __device__ __noinline__ void specrt__window_shrink(specrt_cuda_state *s, 
 
 /* Further tokens by frequency, until the least number of rows is reached. */
 static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
-    const int kEach = SPECRT__WINDOW_EACH;
+    const int kEach = SPECRT__POOL_EACH;
     int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = s->n_fill, n_before;
-    int32_t ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
-    bool gains[SPECRT__WINDOW_EACH];
+    int32_t ids[SPECRT__POOL_EACH], before[SPECRT__POOL_EACH];
+    bool gains[SPECRT__POOL_EACH];
     if (n_fill >= s->params.n_frequent) return; /* nothing is written that others are reading */
     while (n_missing > 0 && n_fill < s->params.n_frequent) {
         int32_t n_taken = 0;
@@ -2959,8 +2940,8 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++)
             gains[j] =
-                ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED));
-        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(gains, before);
+                ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT__CUDA_FIXED | SPECRT__CUDA_PACKED));
+        int32_t n = specrt__block_ranks<SPECRT__POOL_EACH>(gains, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t rank = n_fill + specrt__block_place(kEach, j);
@@ -2968,7 +2949,7 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
             n_taken += taken;
             if (!taken) ids[j] = -1;
         }
-        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, 0, SPECRT__CUDA_FILL);
+        specrt__pool_change_all<SPECRT__POOL_EACH>(s, ids, 0, SPECRT__CUDA_FILL);
         n_fill += specrt__block_scan(n_taken, &n_before);
         n_missing -= n;
     }
@@ -2982,7 +2963,7 @@ static __device__ void specrt__window_fill(specrt_cuda_state *s) {
     __syncthreads();
     int32_t n_spare = s->n_fixed + s->n_wanted - s->params.min, n_fill = s->n_fill;
     int32_t last = n_fill > 0 ? specrt__window_frequent(s, n_fill - 1) : -1;
-    bool fits = n_spare == 0 && specrt__window_valid(s, last) && specrt__window_alone(s, last);
+    bool fits = n_spare == 0 && specrt__pool_valid(s, last) && specrt__window_alone(s, last);
     __syncthreads();
     if (n_spare >= 0 && n_fill > 0 && !fits) specrt__window_shrink(s, n_spare);
     if (n_spare < 0) specrt__window_grow(s);
@@ -2994,7 +2975,7 @@ static __device__ void specrt__window_fill(specrt_cuda_state *s) {
  * its row. */
 static __device__ int32_t specrt__window_read(const int32_t *tokens, const int32_t *best,
                                               int32_t stride, int32_t begin, int32_t n, int32_t k) {
-    int32_t with = tokens ? 1 : 0, width = k + with, *batch = specrt__window_batch();
+    int32_t with = tokens ? 1 : 0, width = k + with, *batch = specrt__pool_batch();
     for (int32_t i = specrt__block_thread(); i < n * width; i += specrt__block_threads()) {
         int32_t row = begin + i / width, j = i % width - with;
         batch[i] = j < 0 ? tokens[row] : best[(int64_t)row * stride + j];
@@ -3006,15 +2987,15 @@ static __device__ int32_t specrt__window_read(const int32_t *tokens, const int32
 /* Twin: specrt__window_prefill. */
 static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t *tokens, int32_t n,
                                             const int32_t *best, int32_t stride) {
-    int32_t k = best ? specrt__window_least(s->params.kpre, stride) : 0;
-    int32_t step = SPECRT__WINDOW_BATCH / (k + 1);
-    bool stream = s->params.mode == SPECRT__CUDA_STREAM;
+    int32_t k = best ? specrt__pool_least(s->params.kpre, stride) : 0;
+    int32_t step = SPECRT__POOL_BATCH / (k + 1);
+    bool stream = s->params.mode == SPECRT__WINDOW_STREAM;
     if (n < 1) return;
     if (specrt__block_thread() < k)
         s->seed[specrt__block_thread()] = best[(int64_t)(n - 1) * stride + specrt__block_thread()];
     if (specrt__block_thread() == 0) s->n_seed = k;
-    for (int32_t begin = 0; begin < n && s->params.only != SPECRT__CUDA_ONLY_EXT; begin += step) {
-        int32_t here = specrt__window_least(step, n - begin);
+    for (int32_t begin = 0; begin < n && s->params.only != SPECRT__WINDOW_EXT; begin += step) {
+        int32_t here = specrt__pool_least(step, n - begin);
         int32_t with = stream ? 0 : k;
         specrt__window_push(s, specrt__window_read(tokens, best, stride, begin, here, with));
         if (!stream || k == 0) continue;
@@ -3025,8 +3006,8 @@ static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t 
 
 /* Twin: specrt__window_start. */
 static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) {
-    int32_t *batch = specrt__window_batch();
-    if (s->params.only == SPECRT__CUDA_ONLY_EXT) {
+    int32_t *batch = specrt__pool_batch();
+    if (s->params.only == SPECRT__WINDOW_EXT) {
         int32_t n = s->n_seed;
         for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
             batch[i] = s->seed[i];
@@ -3034,7 +3015,7 @@ static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) 
         specrt__window_add(s, n);
     }
     specrt__window_flush(s);
-    if (!s->params.emitted || s->params.only == SPECRT__CUDA_ONLY_CTX) return;
+    if (!s->params.emitted || s->params.only == SPECRT__WINDOW_CTX) return;
     if (specrt__block_thread() == 0) batch[0] = token;
     __syncthreads();
     specrt__window_push(s, 1);
@@ -3046,14 +3027,14 @@ static __device__ int32_t specrt__window_read_nodes(specrt_cuda_state *s,
                                                     const specrt_verdict *verdict,
                                                     const int32_t *best, int32_t stride,
                                                     int32_t n_batch) {
-    bool tree = s->params.positions == SPECRT__CUDA_POSITIONS_TREE;
-    int32_t k = best ? specrt__window_least(s->params.kver, stride) : 0;
-    int32_t first = s->params.positions == SPECRT__CUDA_POSITIONS_LAST ? verdict->n - 1 : 0;
+    bool tree = s->params.positions == SPECRT__WINDOW_POSITIONS_TREE;
+    int32_t k = best ? specrt__pool_least(s->params.kver, stride) : 0;
+    int32_t first = s->params.positions == SPECRT__WINDOW_POSITIONS_LAST ? verdict->n - 1 : 0;
     int32_t n = (tree ? draft->n : verdict->n - first) * k;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         int32_t row = first + i / k, node = tree ? row : verdict->nodes[row];
         bool known = node >= 0 && node < draft->n;
-        specrt__window_batch()[n_batch + i] = known ? best[(int64_t)node * stride + i % k] : -1;
+        specrt__pool_batch()[n_batch + i] = known ? best[(int64_t)node * stride + i % k] : -1;
     }
     __syncthreads();
     return n;
@@ -3071,9 +3052,9 @@ static __device__ int32_t specrt__window_end(specrt_cuda_state *s, int32_t n) {
 static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_cuda_draft *draft,
                                              const specrt_verdict *verdict, const int32_t *best,
                                              int32_t stride) {
-    bool sets = s->params.mode == SPECRT__CUDA_STREAM;
+    bool sets = s->params.mode == SPECRT__WINDOW_STREAM;
     int32_t n = draft->n - 1, n_emitted = s->params.emitted ? verdict->n : 0;
-    int32_t *batch = specrt__window_batch();
+    int32_t *batch = specrt__pool_batch();
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
         batch[i] = draft->tokens[i + 1];
     __syncthreads();
@@ -3090,16 +3071,16 @@ static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_
 
 /* Everything is forgotten but INVALID, FIXED and, where that is kept, RETRIEVE; pinned i32 [n_pinned] are
  * wanted and get slots. Twin: specrt_session_begin. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
                                 int32_t n_pinned) {
-    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
+    specrt_cuda_state *s = specrt__pool_open(&states[blockIdx.x]);
     int keep = SPECRT__CUDA_INVALID | SPECRT__CUDA_FIXED;
     if (s->params.keep) keep |= SPECRT__CUDA_RETRIEVE;
     for (int32_t i = specrt__block_thread(); i < s->params.n_ids; i += specrt__block_threads()) {
         s->wants[i] &= (uint8_t)keep;
         s->slots[i] = s->marks[i] = -1;
-        if (s->params.mode == SPECRT__CUDA_STREAM) s->counts[i] = 0;
+        if (s->params.mode == SPECRT__WINDOW_STREAM) s->counts[i] = 0;
     }
     if (specrt__block_thread() == 0) {
         s->n_wanted = s->n_rows = s->n_fresh = s->n_changed = s->n_refused = 0;
@@ -3112,63 +3093,63 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
         int32_t i = begin + specrt__block_thread();
         bool kept = i < s->params.n_ids && (s->wants[i] & SPECRT__CUDA_RETRIEVE);
         if (kept) s->wants[i] &= (uint8_t)~SPECRT__CUDA_RETRIEVE; /* it enters again */
-        specrt__window_change(s, kept ? i : -1, 0, SPECRT__CUDA_RETRIEVE);
+        specrt__pool_change(s, kept ? i : -1, 0, SPECRT__CUDA_RETRIEVE);
     }
     for (int32_t begin = 0; begin < n_pinned; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_pinned ? pinned[i] : -1;
-        specrt__window_change(s, id < s->params.n_ids ? id : -1, 0, SPECRT__CUDA_PINNED);
+        specrt__pool_change(s, id < s->params.n_ids ? id : -1, 0, SPECRT__CUDA_PINNED);
     }
-    specrt__window_sync(s);
-    specrt__window_close(s, &states[blockIdx.x]);
+    specrt__pool_sync(s);
+    specrt__pool_close(s, &states[blockIdx.x]);
 }
 
 /* tokens i32 [n_batch, max_n], of which ns[i] count; best i32 [n_batch, max_n, k] or NULL.
  * Twin: specrt_session_prefill. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__window_prefill_kernel(specrt_cuda_state *states, const int32_t *tokens,
                                   const int32_t *ns, int32_t max_n, const int32_t *best,
                                   int32_t k) {
-    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
-    int32_t n = specrt__window_least(ns[blockIdx.x], max_n);
+    specrt_cuda_state *s = specrt__pool_open(&states[blockIdx.x]);
+    int32_t n = specrt__pool_least(ns[blockIdx.x], max_n);
     int64_t at = (int64_t)blockIdx.x * max_n;
     if (s->params.size == 0) return;
     specrt__window_learn(s, tokens + at, n, best ? best + at * k : NULL, k);
-    specrt__window_close(s, &states[blockIdx.x]);
+    specrt__pool_close(s, &states[blockIdx.x]);
 }
 
 /* verdicts [n_batch], an empty one: that session rests. Twin: specrt_session_start. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__window_start_kernel(specrt_cuda_state *states, const specrt_verdict *verdicts) {
-    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
+    specrt_cuda_state *s = specrt__pool_open(&states[blockIdx.x]);
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (verdict->n < 1) return;
-    specrt__window_posts posts = specrt__window_ask(s);
-    int32_t token = verdict->tokens[specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES) - 1];
+    specrt__pool_posts posts = specrt__pool_ask(s);
+    int32_t token = verdict->tokens[specrt__pool_least(verdict->n, SPECRT_TREE_MAX_NODES) - 1];
     if (s->params.size > 0) specrt__window_root(s, token);
-    specrt__window_take(s, posts);
+    specrt__pool_take(s, posts);
     if (s->params.size > 0) specrt__window_fill(s);
-    specrt__window_sync(s);
-    specrt__window_close(s, &states[blockIdx.x]);
+    specrt__pool_sync(s);
+    specrt__pool_close(s, &states[blockIdx.x]);
 }
 
 /* drafts, verdicts [n_batch], an empty verdict: that session rests; best i32 [n_batch,
  * SPECRT_TREE_MAX_NODES, k] or NULL. Twin: specrt_session_observe. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__window_observe_kernel(specrt_cuda_state *states, const specrt_cuda_draft *drafts,
                                   const specrt_verdict *verdicts, const int32_t *best, int32_t k) {
-    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
+    specrt_cuda_state *s = specrt__pool_open(&states[blockIdx.x]);
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (best) best += (int64_t)blockIdx.x * SPECRT_TREE_MAX_NODES * k;
     specrt__window_fetch_all(s, &drafts[blockIdx.x], verdict, best, k);
     if (verdict->n < 1) return;
-    specrt__window_posts posts = specrt__window_ask(s);
+    specrt__pool_posts posts = specrt__pool_ask(s);
     bool fills = s->params.size > 0;
-    if (fills && s->params.only != SPECRT__CUDA_ONLY_CTX)
+    if (fills && s->params.only != SPECRT__WINDOW_CTX)
         specrt__window_follow(s, &drafts[blockIdx.x], verdict, best, k);
-    specrt__window_take(s, posts);
+    specrt__pool_take(s, posts);
     if (fills) specrt__window_fill(s);
-    specrt__window_sync(s);
-    specrt__window_close(s, &states[blockIdx.x]);
+    specrt__pool_sync(s);
+    specrt__pool_close(s, &states[blockIdx.x]);
 }
 
 /* --- launches --- */
@@ -3187,10 +3168,10 @@ static bool specrt__window_params_ok(const specrt__cuda_state_params *p) {
     if (!p || p->n_ids < 1 || p->n_ids > SPECRT_MAX_VOCAB) return false;
     if (p->capacity < 0 || p->capacity > p->n_ids) return false;
     if (p->size == 0) return true;
-    return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT__CUDA_UNIQUE_LRU &&
-           p->mode <= SPECRT__CUDA_STREAM && p->positions >= SPECRT__CUDA_POSITIONS_ALL &&
-           p->positions <= SPECRT__CUDA_POSITIONS_TREE && p->only >= SPECRT__CUDA_ONLY_BOTH &&
-           p->only <= SPECRT__CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
+    return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT__WINDOW_LRU &&
+           p->mode <= SPECRT__WINDOW_STREAM && p->positions >= SPECRT__WINDOW_POSITIONS_ALL &&
+           p->positions <= SPECRT__WINDOW_POSITIONS_TREE && p->only >= SPECRT__WINDOW_BOTH &&
+           p->only <= SPECRT__WINDOW_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
            p->kver >= 0 && p->kver <= SPECRT__WINDOW_MAX_K && p->n_frequent >= 0 &&
            (p->frequent || p->n_frequent <= p->n_ids);
 }
@@ -3199,7 +3180,7 @@ static bool specrt__window_params_ok(const specrt__cuda_state_params *p) {
 static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
     const specrt__cuda_state_params *p = &s->params;
     size_t n = (size_t)p->n_ids, m = (size_t)p->capacity;
-    bool stream = p->size > 0 && p->mode == SPECRT__CUDA_STREAM;
+    bool stream = p->size > 0 && p->mode == SPECRT__WINDOW_STREAM;
     specrt__launch_arena arena = {memory, 0};
     s->list_size = p->size < p->n_ids ? p->size : p->n_ids;
     specrt__launch_carve(&arena, n, &s->wants);
@@ -3237,7 +3218,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_begin(int32_t n_batch, const int
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (n_pinned < 0 || (n_pinned > 0 && !pinned)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_begin_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, pinned,
+                          specrt__block_size(SPECRT__POOL_THREADS), 0, stream, states, pinned,
                           n_pinned);
 }
 
@@ -3248,7 +3229,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_prefill(int32_t n_batch, const i
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!tokens || !n || max_n < 1 || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_prefill_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, tokens, n,
+                          specrt__block_size(SPECRT__POOL_THREADS), 0, stream, states, tokens, n,
                           max_n, best, k);
 }
 
@@ -3258,7 +3239,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_start(int32_t n_batch,
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!verdicts) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_start_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, verdicts);
+                          specrt__block_size(SPECRT__POOL_THREADS), 0, stream, states, verdicts);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
@@ -3269,7 +3250,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!drafts || !verdicts || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_observe_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, drafts,
+                          specrt__block_size(SPECRT__POOL_THREADS), 0, stream, states, drafts,
                           verdicts, best, k);
 }
 
@@ -3358,11 +3339,11 @@ static __global__ void specrt__cluster_weigh_kernel(specrt__cuda_router r,
     uint64_t best = 0;
     double sum = 0;
     for (int32_t m = thread; m < n; m += specrt__block_threads()) {
-        uint64_t key = specrt__block_key(scores[m], m);
+        uint64_t key = specrt__shortlist_key(scores[m], m);
         if (key > best) best = key;
     }
     best = specrt__block_max(best);
-    if (thread == 0) most = scores[specrt__block_key_id(best)];
+    if (thread == 0) most = scores[specrt__shortlist_key_id(best)];
     __syncthreads();
     for (int32_t m = thread; m < n; m += specrt__block_threads()) {
         scores[m] = expf(scores[m] - most);
@@ -3406,7 +3387,7 @@ static __global__ void specrt__cluster_rank_kernel(specrt__cuda_router r,
     if (list < max_n && list >= beams[blockIdx.z].n) return;
     uint64_t mine = m < r.n_clusters ? specrt__cluster_key(scores[at + m], m) : 0;
     for (int32_t begin = 0; begin < r.n_clusters; begin += SPECRT__CLUSTER_THREADS) {
-        int32_t n = specrt__window_least(SPECRT__CLUSTER_THREADS, r.n_clusters - begin);
+        int32_t n = specrt__pool_least(SPECRT__CLUSTER_THREADS, r.n_clusters - begin);
         if (thread < n)
             keys[thread] = specrt__cluster_key(scores[at + begin + thread], begin + thread);
         __syncthreads();
@@ -3474,7 +3455,7 @@ static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
         if (m < r.n_clusters) s.begin[at + m] = end + before;
         end += n_here;
     }
-    if (specrt__block_thread() == 0) n_rows[blockIdx.x] = specrt__window_least(end, max_rows);
+    if (specrt__block_thread() == 0) n_rows[blockIdx.x] = specrt__pool_least(end, max_rows);
 }
 
 /* Block (m, b): rows and tokens of cluster m, where sequence b took it, and who scores them.
@@ -3484,7 +3465,7 @@ static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt
     int32_t m = (int32_t)blockIdx.x, first = r.starts[m];
     int64_t at = (int64_t)blockIdx.y * r.n_clusters + m;
     int64_t out = (int64_t)blockIdx.y * c.max_rows + s.begin[at];
-    int32_t n = specrt__window_least(s.taken[at], c.max_rows - s.begin[at]);
+    int32_t n = specrt__pool_least(s.taken[at], c.max_rows - s.begin[at]);
     uint64_t takers = s.takers[at] ? s.takers[at] : ~(uint64_t)0;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         c.ids[out + i] = r.ids[first + i];
@@ -3648,8 +3629,8 @@ typedef struct specrt__successor_query {
 
 /* Whether a token would be a new row at this level. */
 static __device__ bool specrt__successor_is_new(const specrt__successor_query *q, int32_t id) {
-    if (!specrt__window_valid(q->state, id)) return false;
-    if (q->state->wants[id] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED)) return false;
+    if (!specrt__pool_valid(q->state, id)) return false;
+    if (q->state->wants[id] & (SPECRT__CUDA_FIXED | SPECRT__CUDA_PACKED)) return false;
     return !q->levels || !(q->levels[id] >> q->level & 1);
 }
 
@@ -3708,7 +3689,7 @@ static __device__ int32_t specrt__successor_keys(const specrt__successor_query *
                                                  uint64_t *keys) {
     int32_t each = (n_places + specrt__block_threads() - 1) / specrt__block_threads();
     int32_t first = each * specrt__block_thread(), n = 0, place;
-    int32_t end = specrt__window_least(first + each, n_places);
+    int32_t end = specrt__pool_least(first + each, n_places);
     for (int32_t i = first; i < end; i++) n += q->ids[i] >= 0;
     int32_t n_found = specrt__block_scan(n, &place);
     for (int32_t i = first; i < end; i++) {
@@ -3735,7 +3716,7 @@ specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_
     if (levels) levels += (int64_t)blockIdx.x * state->params.n_ids;
     specrt__successor_query q = {graph,    state,      levels,       taken.level,
                                  s.degree, s.ids + at, s.scores + at};
-    int32_t n = specrt__window_least(beam->n, max_n), n_warps = specrt__block_threads() / 32;
+    int32_t n = specrt__pool_least(beam->n, max_n), n_warps = specrt__block_threads() / 32;
     for (int32_t i = specrt__block_thread() / 32; i < n; i += n_warps)
         specrt__successor_read(&q, i, beam->tokens[i], expf(beam->logprobs[i] - beam->logprobs[0]));
     __syncthreads();
@@ -3744,7 +3725,7 @@ specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_
     uint64_t least = specrt__shortlist_least(s.keys + at, n_found, c.max_rows);
     n_found = specrt__shortlist_collect(s.keys + at, n_found, c.max_rows, least, s.best + out);
     for (int32_t i = specrt__block_thread(); i < n_found; i += specrt__block_threads()) {
-        int32_t id = specrt__block_key_id(s.best[out + i]);
+        int32_t id = specrt__shortlist_key_id(s.best[out + i]);
         c.ids[out + i] = id;
         c.places[out + i] = row_of ? row_of[id] : id;
     }
@@ -3938,7 +3919,7 @@ static __device__ void specrt__scan_put(const specrt__scan_level &level,
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 2; i++) {
         float score = __fmaf_rn((float)sums[i], __fmul_rn(unit, two.scales[i]), two.constants[i]);
-        order[i] = specrt__block_order(score);
+        order[i] = specrt__shortlist_order(score);
         if (order[i] == 0) order[i] = 1; /* NaN: the last, as on the CPU */
         if (two.names[i] < 0) order[i] = 0;
         uint64_t key = (uint64_t)order[i] << 32 | (uint32_t)~two.names[i]; /* of none: 0 */
@@ -4274,22 +4255,11 @@ static __device__ int32_t specrt__sketch_choose(const specrt__cuda_sketch &s,
 
 /* --- what they find together --- */
 
-/* Twin: specrt__base_decay. */
-static __device__ uint64_t specrt__sketch_decay(float x) {
-    const uint32_t kTerms[] = SPECRT__BASE_DECAY_TERMS;
-    if (!(x < 27.7f)) return 0;
-    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
-    uint64_t rest = ~t & 0xffffffffu;
-    SPECRT__LAUNCH_UNROLL
-    for (int k = 8; k >= 0; k--) sum = kTerms[k] + (sum * rest >> 32);
-    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
-}
-
 /* The probability of a state's path, of those of n, relative to the likeliest. */
 static __device__ uint64_t specrt__sketch_path(const float *logprobs, int32_t n, int32_t h) {
     float most = -INFINITY;
     for (int32_t i = 0; i < n && logprobs; i++) most = logprobs[i] > most ? logprobs[i] : most;
-    return specrt__sketch_decay(logprobs ? most - logprobs[h] : 0);
+    return specrt__base_decay(logprobs ? most - logprobs[h] : 0);
 }
 
 /* Adds the n keys that state h found, each by the path and the state's own estimate of the next token.
@@ -4299,14 +4269,14 @@ static __device__ void specrt__sketch_add(const uint64_t *found, int32_t n, int3
     uint64_t greatest = 0, sum = 0, before;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
         if (found[i] > greatest) greatest = found[i];
-    float most = specrt__shortlist_logit(specrt__block_max(greatest));
+    float most = specrt__shortlist_key_logit(specrt__block_max(greatest));
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-        sum += specrt__sketch_decay(most - specrt__shortlist_logit(found[i]));
+        sum += specrt__base_decay(most - specrt__shortlist_key_logit(found[i]));
     sum = specrt__block_scan(sum, &before);
     double share = sum > 0 ? (double)path * 65536.0 / (double)sum : 0;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
-        int32_t id = specrt__block_key_id(found[i]);
-        uint64_t e = specrt__sketch_decay(most - specrt__shortlist_logit(found[i]));
+        int32_t id = specrt__shortlist_key_id(found[i]);
+        uint64_t e = specrt__base_decay(most - specrt__shortlist_key_logit(found[i]));
         uint64_t weight = e > 0 ? (uint64_t)((double)e * share) : 0;
         atomicAdd((unsigned long long *)&weights[id], weight > 0 ? weight : 1);
         atomicMax(&finders[id], (uint32_t)(SPECRT__CUDA_MAX_STATES - h));
@@ -4332,9 +4302,10 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
         }
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
-            int32_t i = first + specrt__block_place(kEach, j), id = specrt__block_key_id(key[j]);
+            int32_t i = first + specrt__block_place(kEach, j),
+                    id = specrt__shortlist_key_id(key[j]);
             take[j] = key[j] && finders[id] == (uint32_t)(SPECRT__CUDA_MAX_STATES - i / size);
-            key[j] = take[j] ? specrt__block_key((float)weights[id], id) : 0;
+            key[j] = take[j] ? specrt__shortlist_key((float)weights[id], id) : 0;
             if (i < n * size) found[i] = key[j];
         }
         int32_t n_taken = specrt__block_ranks<kEach>(take, before);
@@ -4347,8 +4318,8 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
     __syncthreads();
     for (int32_t i = (int32_t)threadIdx.x; i < n * size; i += (int32_t)blockDim.x) {
         if (!found[i]) continue;
-        weights[specrt__block_key_id(found[i])] = 0;
-        finders[specrt__block_key_id(found[i])] = 0;
+        weights[specrt__shortlist_key_id(found[i])] = 0;
+        finders[specrt__shortlist_key_id(found[i])] = 0;
     }
     *keys = n_out <= SPECRT__SKETCH_SOME ? some : found;
     return n_out <= SPECRT__SKETCH_SOME ? n_out : n * size;
@@ -4366,7 +4337,7 @@ static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t
         bool take = i < n && keys[i] >= least;
         int32_t n_taken = specrt__block_rank(take, &before), at = n_out + before;
         if (take && at < s.size) {
-            ids[at] = specrt__block_key_id(keys[i]);
+            ids[at] = specrt__shortlist_key_id(keys[i]);
             places[at] = s.row_of ? s.row_of[ids[at]] : ids[at];
         }
         n_out += n_taken;
@@ -4527,10 +4498,10 @@ static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t 
     int32_t n_best = 0, n = t->n_candidates, thread = specrt__block_thread();
     for (int32_t begin = first; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + thread;
-        int32_t n_keys = n_best + specrt__window_least(specrt__block_threads(), n - begin);
+        int32_t n_keys = n_best + specrt__pool_least(specrt__block_threads(), n - begin);
         float x = i < n ? t->logprobs[i] : -INFINITY;
         for (int32_t j = thread; j < n_best; j += specrt__block_threads()) keys[j] = kept[j];
-        if (i < n) keys[n_best + thread] = x > -INFINITY ? specrt__block_key(x, i) : 0;
+        if (i < n) keys[n_best + thread] = x > -INFINITY ? specrt__shortlist_key(x, i) : 0;
         n_best += __syncthreads_count(x > -INFINITY);
         for (int32_t j = thread; j < n_keys; j += specrt__block_threads()) {
             int32_t rank = 0;
@@ -4541,7 +4512,7 @@ static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t 
         __syncthreads();
     }
     for (int32_t j = thread; j < n_best; j += specrt__block_threads())
-        best[j] = specrt__block_key_id(kept[j]);
+        best[j] = specrt__shortlist_key_id(kept[j]);
     __syncthreads();
     return n_best;
 }
@@ -4549,7 +4520,7 @@ static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t 
 /* A tree from the last token of a verdict, and its first pass. A thread calls. Twin: specrt_tree_begin */
 static __device__ void specrt__tree_root(specrt__cuda_tree *t, const specrt_verdict *verdict,
                                          specrt_cuda_beam *beam) {
-    int32_t n = specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES);
+    int32_t n = specrt__pool_least(verdict->n, SPECRT_TREE_MAX_NODES);
     t->level = t->n_candidates = 0;
     t->n_beam = beam->n = n > 0;
     if (n < 1) return;
@@ -4566,11 +4537,6 @@ static __global__ void specrt__tree_begin_kernel(specrt__cuda_tree *trees,
                                                  specrt_cuda_beam *beams) {
     if (specrt__block_thread() > 0) return;
     specrt__tree_root(&trees[blockIdx.x], &verdicts[blockIdx.x], &beams[blockIdx.x]);
-}
-
-/* Rounding may lift a probability above 1. Twin: specrt__tree_add. */
-static __device__ float specrt__tree_sum(float path, float logprob) {
-    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
 }
 
 /* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass.
@@ -4590,7 +4556,7 @@ static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *id
         t->tokens[first + i] = ids[i];
         t->parents[first + i] = parent;
         t->logprobs[first + i] =
-            specrt__tree_sum(parent < 0 ? 0 : t->logprobs[parent], logprobs[i]);
+            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent], logprobs[i]);
     }
     __syncthreads();
     if (thread == 0) {
@@ -4788,26 +4754,11 @@ static __device__ float specrt__verify_weight(float x, float max, float scale) {
 /* Of a token, 0 if a filter removed it. */
 static __device__ float specrt__verify_kept(const specrt__cuda_distribution *distribution,
                                             const float *logits, int32_t id) {
-    uint32_t order = specrt__block_order(logits[id]);
+    uint32_t order = specrt__shortlist_order(logits[id]);
     if (order < distribution->order || (order == distribution->order && id > distribution->id))
         return 0;
     float weight = specrt__verify_weight(logits[id], distribution->max, distribution->scale);
     return weight < distribution->least ? 0 : weight;
-}
-
-/* Twin: specrt__verify_uniform. */
-static __device__ double specrt__verify_uniform(const specrt_sampling *s, int purpose, int64_t a,
-                                                int64_t b) {
-    uint64_t key[6] = {s->seed,           s->session,  s->generation,
-                       (uint64_t)purpose, (uint64_t)a, (uint64_t)b};
-    uint64_t z = 0;
-    for (int i = 0; i < 6; i++) {
-        z += key[i] + 0x9E3779B97F4A7C15u;
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-        z ^= z >> 31;
-    }
-    return (double)(z >> 11) * (1.0 / 9007199254740992.0);
 }
 
 /* --- the best token --- */
@@ -4822,11 +4773,11 @@ static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
     int32_t at = (int32_t)blockIdx.y, n_vocab = v.params.n_vocab;
     if (at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
     int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_PART;
-    int32_t end = specrt__window_least(n_vocab, begin + SPECRT__VERIFY_PART);
+    int32_t end = specrt__pool_least(n_vocab, begin + SPECRT__VERIFY_PART);
     uint64_t best = 0;
     logits += (int64_t)at * v.params.n_logits;
     for (int32_t i = begin + specrt__block_thread(); i < end; i += specrt__block_threads()) {
-        uint64_t key = specrt__block_key(logits[i], i);
+        uint64_t key = specrt__shortlist_key(logits[i], i);
         if (logits[i] > -INFINITY && key > best) best = key;
     }
     best = specrt__block_max(best);
@@ -4885,7 +4836,7 @@ static __device__ uint32_t specrt__verify_kth(const specrt__cuda_distribution *d
             bins[i] = 0;
         __syncthreads();
         for (int32_t i = specrt__block_thread(); i < n_vocab; i += specrt__block_threads()) {
-            uint32_t order = specrt__block_order(logits[i]);
+            uint32_t order = specrt__shortlist_order(logits[i]);
             if (top < 32 && order >> top != prefix >> top) continue;
             if (!specrt__verify_among(distribution, logits, i, weight)) continue;
             atomicAdd(&bins[order >> low & ((1u << (top - low)) - 1)], 1);
@@ -4907,7 +4858,7 @@ static __device__ int32_t specrt__verify_tie(const specrt__cuda_distribution *di
     __shared__ int32_t id;
     for (int32_t begin = 0; begin < n_vocab && k > 0; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), before;
-        bool same = i < n_vocab && specrt__block_order(logits[i]) == order &&
+        bool same = i < n_vocab && specrt__shortlist_order(logits[i]) == order &&
                     specrt__verify_among(distribution, logits, i, weight);
         int32_t n = specrt__block_rank(same, &before);
         if (same && before == k - 1) id = i;
@@ -5014,7 +4965,7 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
         if (v.best[at * n_parts + i] > best) best = v.best[at * n_parts + i];
     best = specrt__block_max(best);
-    int32_t id = best ? specrt__block_key_id(best) : -1;
+    int32_t id = best ? specrt__shortlist_key_id(best) : -1;
     float max = id < 0 ? 0 : logits[id];
     bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
     if (specrt__block_thread() == 0) {
@@ -5045,7 +4996,7 @@ static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
     __shared__ double lanes[SPECRT__VERIFY_LANES];
     int64_t at = blockIdx.y;
     int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_BLOCK, thread = specrt__block_thread();
-    int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    int32_t n = specrt__pool_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     if ((int32_t)at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
     const specrt__cuda_distribution *distribution = &v.distributions[at];
     if (!distribution->drawn) return;
@@ -5078,7 +5029,7 @@ static __device__ double specrt__verify_add(const double *sums, int32_t n, doubl
         __syncthreads();
         if (begin + thread < n) some[thread] = sums[begin + thread];
         __syncthreads();
-        int32_t n_here = specrt__window_least(n - begin, specrt__block_threads());
+        int32_t n_here = specrt__pool_least(n - begin, specrt__block_threads());
         for (int32_t i = 0; i < n_here && thread == 0 && sum <= target; i++) {
             if (!(some[i] > 0)) continue;
             *block = begin + i;
@@ -5115,7 +5066,7 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
                                                    drafts[sequence].positions[node] + 1, 0);
     specrt__verify_add(sums, n_blocks, target, &block, &before);
     int32_t begin = block * SPECRT__VERIFY_BLOCK;
-    int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    int32_t n = specrt__pool_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     for (int32_t i = thread; i < n; i += specrt__block_threads())
         weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
     __syncthreads();
@@ -5134,7 +5085,7 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
 static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const int32_t *tokens,
                                            int32_t step, int32_t max_nodes, specrt_verdict *out) {
     const int kEach = SPECRT_TREE_MAX_NODES / 32;
-    int32_t n = specrt__window_least(draft->n, max_nodes), lane = specrt__block_thread();
+    int32_t n = specrt__pool_least(draft->n, max_nodes), lane = specrt__block_thread();
     int32_t n_out = 0, node = n > 0 ? 0 : -1, parents[kEach], drafted[kEach], drawn[kEach];
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++) {
@@ -5204,7 +5155,7 @@ static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double 
     while (end - first > 32) {
         int32_t width = (end - first + SPECRT__BLOCK_WARPS - 1) / SPECRT__BLOCK_WARPS;
         for (int32_t part = thread / 32; part < SPECRT__BLOCK_WARPS; part += n_warps) {
-            int32_t begin = first + part * width, stop = specrt__window_least(begin + width, end);
+            int32_t begin = first + part * width, stop = specrt__pool_least(begin + width, end);
             double sum = 0;
             for (int32_t i = begin + thread % 32; i < stop; i += 32) sum += (double)x[i];
             for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
@@ -5221,7 +5172,7 @@ static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double 
                 sum += sums[i];
             }
             first += part * width;
-            end = specrt__window_least(first + width, end);
+            end = specrt__pool_least(first + width, end);
         }
         __syncthreads();
     }
@@ -5256,12 +5207,13 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
     double sum = 0;
     for (int32_t i = thread; i < n; i += threads) {
         ids[i] = specrt__shortlist_token(segments, from.starts, from.n_segments, i);
-        uint64_t key = ids[i] >= 0 && logits[i] > -INFINITY ? specrt__block_key(logits[i], i) : 0;
+        uint64_t key =
+            ids[i] >= 0 && logits[i] > -INFINITY ? specrt__shortlist_key(logits[i], i) : 0;
         if (key > best) best = key;
     }
     best = specrt__block_max(best);
     if (best == 0) return 0;
-    int32_t place = specrt__block_key_id(best);
+    int32_t place = specrt__shortlist_key_id(best);
     float max = logits[place];
     for (int32_t i = thread; i < n; i += threads) {
         bool counts = ids[i] >= 0 && max < INFINITY;
@@ -5571,7 +5523,22 @@ SPECRT__KERNEL specrt_status specrt__cuda_remap(const int32_t *ids, int32_t n_id
 /* ring.cuh : owns the way of cycles to retrieval on the host, and of what that changes back, through
  * memory that both sides map. Neither waits for the other: a cycle that finds no room is lost to
  * retrieval, and counted. Prompts, which may be longer than any ring, go another way: the host waits
- * for each part of one. */
+ * for each part of one.
+ *
+ * Record number i is in slot i % SPECRT__RETRIEVE_RECORDS, and belongs to one side at a time:
+ *
+ *             taken            done            posted        taken + SPECRT__RETRIEVE_RECORDS
+ *     over    |   the device's   |  the host's   |    free    |
+ *
+ * The device writes a cycle into a free slot, then adds to `posted`. The host works it off, writes into the
+ * record what changed, then adds to `done`. The device makes wishes of the changes, then adds to `taken`,
+ * which it alone reads. Each number has one writer and only grows, and who reads it sees all that was
+ * written before it: by __threadfence_system() on the device, by acquire and release on the host. So a
+ * number that is read too early only makes a side do less this time, and nothing needs a lock. Numbers wrap
+ * around: they are compared by their difference.
+ *
+ * A sequence that keeps nothing begins at the record that is posted next, `begun`. The device passes over
+ * changes of earlier records; the host empties its cache when it comes to that one. */
 
 /* Cycles on their way to retrieval on the host, in memory that both sides map. Records are numbered: the
  * device writes `posted` after a record, the host `done` after it has written what the record changed. */
@@ -5746,7 +5713,7 @@ static __global__ void specrt__ring_ask_kernel(const int32_t *tokens, int32_t n,
 
 /* Members become what the host's cache holds, whatever was on its way from there. One block.
  *   residents : u32 [words of the ids] */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__ring_match_kernel(const uint32_t *residents, specrt__ring_cache *cache,
                               specrt_cuda_state *state) {
     const int kBit = SPECRT__CUDA_RETRIEVE;
@@ -5755,7 +5722,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
         bool inside = id < state->params.n_ids;
         int want = inside && (residents[id / 32] >> id % 32 & 1) ? kBit : 0;
         bool differs = inside && (state->wants[id] & kBit) != want;
-        specrt__window_change(state, differs ? id : -1, kBit, want);
+        specrt__pool_change(state, differs ? id : -1, kBit, want);
     }
     if (specrt__block_thread() != 0) return;
     cache->taken = cache->posted;
@@ -5915,7 +5882,7 @@ static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdi
 static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const uint32_t *routed,
                                             int32_t token, int32_t level, int32_t n_levels) {
     if (token < 0 || token >= s->params.n_ids) return false;
-    if (s->wants[token] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED)) return true;
+    if (s->wants[token] & (SPECRT__CUDA_FIXED | SPECRT__CUDA_PACKED)) return true;
     if (!routed || n_levels == 0) return false;
     return routed[token] >> (level < n_levels ? level : n_levels - 1) & 1;
 }
@@ -6040,7 +6007,7 @@ static __global__ void specrt__batch_stats_kernel(specrt__batch_part all,
 
 /* Rows that a source chose for a level. */
 typedef struct specrt__batch_choice {
-    const int32_t *ids;        /* of sequence b from ids_step * b on, distinct */
+    const int32_t *ids;        /* of sequence b from ids_step * b on */
     const int32_t *n_rows;     /* of sequence b at n_step * b; NULL: max_rows */
     const uint64_t *scored_by; /* [n_batch, max_rows]; NULL: by all */
     int64_t ids_step;
@@ -6048,17 +6015,17 @@ typedef struct specrt__batch_choice {
 } specrt__batch_choice;
 
 /* Thread (r, b): bit r of the mask of sequence b: whether an earlier source has the token of row r at this
- * level, or none may. What is new is this level's from here on.
+ * level, or another row of this one has, or none may. What is new is this level's from here on.
  *   masks [n_batch, words of max_rows]
- *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__shortlist_route */
+ *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__source_route */
 static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt__batch_choice c,
                                                   int32_t level, uint32_t *masks) {
     int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
     int32_t n = c.n_rows ? c.n_rows[(int64_t)b * c.n_step] : c.max_rows;
     int32_t id = r < n ? c.ids[b * c.ids_step + r] : -1, n_beam = all.beams[b].n;
     uint32_t *mine = all.routed + (int64_t)b * all.n_ids + (id < 0 ? 0 : id);
-    bool masked = id >= 0 && (all.states[b].wants[id] != 0 || (*mine >> level & 1) != 0);
-    if (id >= 0 && !masked) *mine |= 1u << level;
+    bool masked = id >= 0 &&
+                  (all.states[b].wants[id] != 0 || (atomicOr(mine, 1u << level) >> level & 1) != 0);
     uint32_t word = __ballot_sync(0xffffffffu, masked);
     if (threadIdx.x % 32 == 0 && r < c.max_rows)
         masks[(int64_t)b * ((c.max_rows + 31) / 32) + r / 32] = word;
@@ -6482,14 +6449,16 @@ static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_se
 /* Which tokens no sequence may propose, and which are fixed. */
 static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_error *err) {
     const specrt_env *env = &p->policy->env;
-    specrt__shortlist_pool *pool =
-        specrt__shortlist_pool_create(p->policy->head, p->policy->head->n_ids, 0, env);
+    specrt__pool *pool = specrt__pool_create(p->policy->head, p->policy->head->n_ids, 0, env);
     if (!pool) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     specrt__session_mark(pool, p->policy);
     p->n_fixed = pool->n_fixed;
+    uint8_t *marks =
+        (uint8_t *)pool->wants; /* in their place: a byte is behind the word it is of */
+    for (int32_t i = 0; i < pool->n_ids; i++) marks[i] = (uint8_t)pool->wants[i];
     specrt_status status =
-        specrt__device_upload(&p->memory, pool->wants, (size_t)pool->n_ids, &p->marks, err);
-    specrt__shortlist_pool_free(pool);
+        specrt__device_upload(&p->memory, marks, (size_t)pool->n_ids, &p->marks, err);
+    specrt__pool_free(pool);
     return status;
 }
 
@@ -6687,11 +6656,17 @@ static specrt_status specrt__device_route_kind(specrt_cuda_policy *p, int kind, 
     return specrt__device_route_clusters(p, r, (const specrt__cluster_shared *)shared, desc, err);
 }
 
-/* Sources are told apart by kind: a program may hold a second copy of the runtime, with tables of its own. */
+/* Sources are told apart by kind: a program may hold a second copy of the runtime, with tables of its own.
+ * `sketch` is the last that kernels know. */
 static specrt_status specrt__device_route(specrt_cuda_policy *p,
                                           const specrt_cuda_policy_desc *desc, specrt_error *err) {
     const specrt_policy *host = p->policy;
     for (int i = 0; i < host->n_sources; i++) {
+        if (host->sources[i].kind > (int)SPECRT__POLICY_SKETCH)
+            return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                    "cuda: policy '%.160s': expected sources with kernels, found "
+                                    "one without; use a session on the CPU",
+                                    host->text);
         if (!host->sources[i].source->route) continue;
         SPECRT__TRY(specrt__device_route_kind(p, host->sources[i].kind,
                                               host->sources[i].shared.data, desc, err));
@@ -6742,6 +6717,16 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                 "cuda: head: expected logits that are its products, found a "
                                 "logit_scale of %g and a softcap of %g; use a session on the CPU",
                                 (double)head->logit_scale, (double)head->softcap);
+    if (head->markov)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "cuda: head: expected none with a Markov head, found one of rank "
+                                "%lld; use a session on the CPU",
+                                (long long)head->markov->to.n_cols);
+    if (policy->in_head)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "cuda: policy '%.160s': expected rows=packed, found rows=indexed; "
+                                "specrt_cuda_session_params.stock reads rows in the head",
+                                policy->text);
     specrt_cuda_policy *p =
         (specrt_cuda_policy *)specrt__base_alloc(&policy->env, sizeof(specrt_cuda_policy));
     if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
@@ -7065,7 +7050,7 @@ struct specrt_cuda_session {
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
     float *queries;                /* likewise */
-    specrt__shortlist_pool *pool;  /* for its marks */
+    specrt__pool *pool;            /* for its marks */
     specrt__retrieve **retrievers; /* [n_batch] */
     uint32_t *n_begun;             /* [n_batch] the rings', as the host last saw them */
     uint32_t warming;              /* 1: prefill() wants the caches next */
@@ -7523,7 +7508,7 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
     const specrt__retrieve_params *shared = specrt__device_retrieval(policy);
     if (!shared) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt__session_make_rings(s, err));
-    s->pool = specrt__shortlist_pool_create(policy->head, policy->head->n_ids, 0, env);
+    s->pool = specrt__pool_create(policy->head, policy->head->n_ids, 0, env);
     s->retrievers = specrt__device_host<specrt__retrieve *>(env, n, err);
     s->n_begun = specrt__device_host<uint32_t>(env, n, err);
     if (s->retrievers) SPECRT__CLEAR(s->retrievers, n);
@@ -7725,7 +7710,7 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     }
     specrt__base_free(&env, s->retrievers);
     specrt__base_free(&env, s->n_begun);
-    specrt__shortlist_pool_free(s->pool);
+    specrt__pool_free(s->pool);
     specrt__device_release(&s->memory);
     specrt__side_close(&s->side);
     specrt__side_close(&s->ahead);
@@ -7847,8 +7832,8 @@ static specrt_status specrt__session_warm(specrt_cuda_session *s, int32_t i, int
     specrt__ring_answer(s->prompt, n, &s->rings[i], s->retrievers[i], &s->n_begun[i], s->residents);
     specrt__os_store(&s->serving, 0);
     specrt__os_store(&s->warming, 0);
-    return SPECRT__LAUNCH(specrt__ring_match_kernel, 1, specrt__block_size(SPECRT__WINDOW_THREADS),
-                          0, stream, s->device_residents, s->ring.caches + i, s->batch.states + i);
+    return SPECRT__LAUNCH(specrt__ring_match_kernel, 1, specrt__block_size(SPECRT__POOL_THREADS), 0,
+                          stream, s->device_residents, s->ring.caches + i, s->batch.states + i);
 }
 
 /* Tokens in parts. */

@@ -15,6 +15,7 @@
  *                            _get_stats, _last_error, _close
  *     with steps of your own session_draw, _start, _shortlist, _route, _member, _verify, _observe,
  *                            _observe_chain
+ *     draft blocks           session_draft_block, session_block_topk: specrt_block.h
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
  *     save a conversation    session_save, session_load
  *     learn beside decoding  worker_create, _submit, _close
@@ -64,7 +65,7 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Sections: api decoding many saved | specrt_tools.h: tools | specrt_cuda.h: cuda. Search for ">>name". */
+/* Sections: api decoding many saved | specrt_block.h: block | specrt_tools.h: tools | specrt_cuda.h: cuda. */
 
 // >>api
 // Bundles, heads and products. Files are little-endian, and so must the machine be.
@@ -200,8 +201,7 @@ SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_env *
                                             specrt_bundle **out, specrt_error *err);
 
 /* specrt_bundle_open_memory() : Opens a bundle that is in memory.
- *   bytes : u8 [n_bytes], borrowed for the bundle's life, aligned to 16
- *   n_bytes : size of the whole bundle
+ *   bytes : u8 [n_bytes], the whole bundle, borrowed for its life, aligned to 16
  *   name : copied; replaces the path in messages
  * @return OK, NO_MEMORY, BUNDLE_*. */
 SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_bytes,
@@ -234,13 +234,13 @@ typedef struct specrt_head_desc {
     const int32_t *ids;
     float logit_scale; /* Cohere's logit_scale; 1 / logits_scaling of Granite; 0: 1 */
     float softcap;     /* Gemma 2's final_logit_softcapping; 0: none */
+    const struct specrt_markov_desc *markov; /* added to logits, copied (>>block); NULL: none */
 } specrt_head_desc;
 
 #define SPECRT_HEAD_MAX_RMS 0.02 /* most error of check_states; 8-bit states have 0.012 */
 /* specrt_head_check_states() : Checks that an engine's hidden states give its logits. It detects states of
  * another layer, rows of another file, and another scale or cap.
  *   hidden : f32 [n, n_cols] states
- *   n : number of states
  *   logits : f32 [n, n_logits] of the engine, by target id
  *   n_logits : columns; ids at or above are not compared
  *   relative_rms : receives the root of sum (logit - ours)^2 / sum logit^2 over all n; NULL: not wanted
@@ -287,8 +287,7 @@ typedef struct specrt_shortlist {
     const specrt_head *head;        /* for logit_scale and softcap; NULL: neither */
 } specrt_shortlist;
 
-/* specrt_shortlist_logits() : Computes the logits of all rows. A row of the result does not depend on n.
- * Uses 64 KB of stack.
+/* specrt_shortlist_logits() : Computes all logits, each independent of n, on 64 KB of stack.
  *   hidden : f32 [n, n_cols]
  *   logits : f32 [n, shortlist->n_rows], written; -inf where masked */
 SPECRT_API specrt_status specrt_shortlist_logits(const specrt_shortlist *shortlist,
@@ -306,7 +305,6 @@ SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist
 #define SPECRT_LOGITS_MAX_K 16 /* most tokens of specrt_logits_topk() */
 /* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN; ties: the lower id.
  *   logits : f32 [n] of the target
- *   n : number of logits
  *   k : 0 to SPECRT_LOGITS_MAX_K
  *   ids : i32 [k], written, best first
  * @return how many tokens were written. */
@@ -509,7 +507,7 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *verifier, const float *
                                         int64_t position);
 
 /* specrt_verify_tree() : Draws the target's token at the root and descends to the child that has it, until no
- * child does. Draws depend on logits and keys alone, so the output equals plain decoding token for token.
+ * child does. Draws depend on logits and keys alone: equal logits give plain decoding's output exactly.
  *   draft : the tree; its tokens and parents are read
  *   logits : f32 [draft->n, n_logits] of the target
  *   position : of the token after the root
@@ -542,8 +540,7 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *verifier, cons
  *   distributions : [n] of each token
  *   logits : f32 [n + 1, n_logits] of the target, the root's first
  *   cycle : key of the draws, as for specrt_verifier_propose()
- * @return OK; BAD_ARG if probabilities do not sum to 1 within 0.001, or a token has probability 0; BAD_INPUT
- * for logits as in specrt_verifier_draw(). */
+ * @return OK; BAD_ARG if probabilities do not sum to 1 within 0.001, or a token's is 0; BAD_INPUT. */
 SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const int32_t *tokens,
                                              const specrt_draft_distribution *distributions,
                                              int32_t n, const float *logits, int64_t cycle,
@@ -657,7 +654,6 @@ typedef struct specrt_task {
 
 #if defined(SPECRT_WORKER)
 typedef struct specrt_worker specrt_worker; /* a thread that runs tasks in their order */
-
 /* specrt_worker_create() : Starts the thread. @return OK, NO_MEMORY. */
 SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err);
@@ -691,6 +687,7 @@ typedef struct specrt_session_params {
     void *submit_user;       /* first argument of submit */
     specrt_auto *auto_draft; /* chooses draft lengths; borrowed; NULL: always num_steps */
     specrt_stock *stock;     /* holds the packed rows; borrowed; NULL: the session does */
+    int32_t n_block;         /* most states of a block, up to num_steps; 0: no blocks */
 } specrt_session_params;
 
 /* The target's results at n positions, borrowed for the call. logits and ids both NULL: unknown. */
@@ -867,6 +864,7 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 
 /* ---- the whole loop over callbacks ---- */
 
+typedef struct specrt_block specrt_block; /* states of a block drafter: specrt_block.h */
 /* The application's models. Results are borrowed until the next callback. Each returns 0; any other value
  * ends the call with HOST, and begin must come next. Sequences may take turns, each with its session and
  * `user`. specrt_session_expand_batch() runs them in one model batch. */
@@ -895,8 +893,10 @@ typedef struct specrt_host {
     int (*target_hidden)(void *user, const float **hidden, int32_t *width);
     int32_t num_steps; /* most levels of the next draft; 0: the session's. May change every cycle */
     float p_min; /* a draft ends if its best path is less probable; 0: never. May change too */
-    int32_t
-        reads_late; /* 1: the drafter reads the prompt in its first draft_step: it may never draft */
+    int32_t reads_late; /* 1: the drafter reads the prompt in its first pass, if it ever drafts */
+    /* One pass of a block drafter behind the root, in place of draft_step. It fills *block, which is zeros.
+     *   n : the most positions that are of use */
+    int (*draft_block)(void *user, int32_t root, int32_t n, specrt_block *block);
 } specrt_host;
 
 /* specrt_host_begin() : Begins a sequence, reads the prompt and draws the first token.
@@ -993,6 +993,100 @@ SPECRT_API specrt_status specrt_session_save(specrt_session *session, void *byte
  * @return OK, SESSION_MAGIC, SESSION_VERSION, SESSION_DAMAGED with the fault, SESSION_MISMATCH with both
  * sides. After a failure the session is as after create. */
 SPECRT_API specrt_status specrt_session_load(specrt_session *session, const void *bytes, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+/* specrt_block.h : drafts of a drafter that gives the states of several positions in one pass: DFlash (arXiv
+ * 2602.06036), DFlash 2, DSpark. The conventions of specrt.h hold, whose single header always has it.
+ *
+ * FUNCTIONS (prefix specrt_):
+ *     draft from a block            session_draft_block; specrt_host.draft_block
+ *     make a tree of your own of it session_block_topk
+ *
+ * A block takes the place of the passes of a draft: in the loop of >>decoding,
+ *
+ *     block.hidden = your drafter(root)                     // f32 [n, n_cols], one state for each position
+ *     specrt_session_draft_block(s, &block, &draft);        // in place of get_beam, expand and finish
+ *
+ * verify, observe, accept and all else stay. The session's tree says what is drafted: topk 1 is a chain,
+ * taken left to right; sampled drafts are chains whose distributions verification is shown; topk above 1 is a
+ * tree over the distributions of the positions, the more probable nodes of which are kept (DDTree). Sessions
+ * are created with specrt_session_params.n_block. docs/block-drafters.md has all of it. */
+#ifndef SPECRT_BLOCK_H
+#define SPECRT_BLOCK_H
+
+// >>block
+// Markov heads; drafts from the states of a block.
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A Markov head (DSpark): the logit of token v behind token p grows by to[v] . from[p], after logit_scale and
+ * softcap. It belongs to a head (specrt_head_desc.markov) and is multiplied for the rows of the shortlist
+ * alone, in every draft of a session: by expand, expand_batch and draft_block. Only rows and row_stride,
+ * types and sizes are read of both. */
+typedef struct specrt_markov_desc {
+    specrt_head_desc from; /* w1 [at least every id of the head, rank]: row i is of target id i */
+    specrt_head_desc to;   /* w2 [the head's n_rows, rank]: row i is of row i of the head */
+} specrt_markov_desc;
+
+#define SPECRT_BLOCK_MAX_K 256 /* most candidates of a position */
+
+/* Judges the best tokens of a position anew, as the selector of DFlash 2 does.
+ *   user : specrt_block.user
+ *   position : 0 for the first state
+ *   previous : the token before it on the path that is continued; the root at position 0
+ *   ids : i32 [k] candidates, best first
+ *   logits : f32 [k] their logits, the Markov head's part in them. The function changes them in place; -inf
+ *       takes a candidate out
+ * @return 0; any other value ends the call with HOST. */
+typedef int (*specrt_selector)(void *user, int32_t position, int32_t previous, const int32_t *ids,
+                               int32_t k, float *logits);
+
+/* The states of a block, and how a draft is made of them. Zero-initialise it. Its arrays are borrowed. */
+struct specrt_block {
+    int32_t n;           /* positions, 1 to specrt_session_params.n_block */
+    const float *hidden; /* f32 [n, n_cols] for the head; row 0 proposes what follows the root */
+    const float *input;  /* f32 [n, n_cols] that the pass read (DynaSpec's router); NULL: unknown */
+    /* 0: one union of rows, scored for all positions by one product. `sketch` and clusters choose for each
+     * position what it would have alone; `successor` follows the root and the best tokens of positions.
+     * 1: a list for each position, routed left to right by the tokens that were chosen before it */
+    int32_t by_position;
+    /* The draft ends before the first position of less confidence; 0: never. Confidence is
+     * sigmoid(confidence . [state; from[previous]] + confidence_bias), and in a tree a path's own; with
+     * `confidence` NULL it is the probability of the best path, as of specrt_host.p_min */
+    float p_min;
+    const float *confidence; /* f32 [n_cols + rank]; rank 0 without a Markov head. NULL: none */
+    float confidence_bias;
+    specrt_selector select; /* NULL: none */
+    void *user;             /* first argument of select */
+    int32_t k;              /* candidates that select is shown: topk to SPECRT_BLOCK_MAX_K */
+};
+
+/* specrt_session_draft_block() : Makes a draft of a block (the beams, expand and finish of a cycle).
+ *   block : as above. With auto_draft, positions beyond the chosen number are not read
+ *   draft : the chain or tree to verify, borrowed until the next start or observe; the root alone if the
+ *       first position had too little confidence, or auto_draft chose no draft
+ * @return OK; BAD_ARG with the field; HOST: select failed, and begin must come next. */
+SPECRT_API specrt_status specrt_session_draft_block(specrt_session *session,
+                                                    const specrt_block *block, specrt_draft *draft);
+
+/* specrt_session_block_topk() : The k best tokens of each position without the logits of all tokens: exact
+ * for the rows of the policy's union, which `sketch` searches the head for. It is the only pass of its cycle;
+ * a tree of your own may follow, as behind specrt_session_route(). Without the Markov head.
+ *   hidden : f32 [n, n_cols]
+ *   input : f32 [n, n_cols] as specrt_block.input; NULL: unknown
+ *   n : 1 to specrt_session_params.n_block
+ *   k : 1 to SPECRT_BLOCK_MAX_K
+ *   ids : i32 [n, k], written: target ids, best first; -1 beyond the rows that were scored
+ *   logits : f32 [n, k], written; -inf there */
+SPECRT_API specrt_status specrt_session_block_topk(specrt_session *session, const float *hidden,
+                                                   const float *input, int32_t n, int32_t k,
+                                                   int32_t *ids, float *logits);
 
 #ifdef __cplusplus
 }
@@ -1233,7 +1327,7 @@ typedef enum specrt_router_kind {
 
 /* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid": the rows of a head in clusters, and a
  * router. After the header: u32 offsets[n_clusters + 1], i32 ids[n_members] (cluster m has [offsets[m],
- * offsets[m + 1]), ascending; other rows are in no cluster), i32 schedule[n_schedule], and f16 weights
+ * offsets[m + 1]), ascending; a row may be in several, or none), i32 schedule[n_schedule], and f16 weights
  * w1[n_hidden, n_embed + n_state], b1[n_hidden], w2[n_clusters, n_hidden or, if 0, n_state], b2[n_clusters].
  */
 typedef struct specrt_clusters_header {
@@ -2542,6 +2636,13 @@ SPECRT_CUDA_API int32_t specrt_cuda_session_serve(specrt_cuda_session *session);
 #endif
 #endif
 
+/* What kernels run too, from the same text: whole numbers, and float operations that no compiler fuses. */
+#if defined(__CUDACC__)
+#define SPECRT__BOTH __host__ __device__
+#else
+#define SPECRT__BOTH
+#endif
+
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -2629,7 +2730,7 @@ static inline uint16_t specrt__base_load16(const void *p) {
     return x;
 }
 
-static inline uint32_t specrt__base_load32(const void *p) {
+SPECRT__BOTH static inline uint32_t specrt__base_load32(const void *p) {
     uint32_t x;
     memcpy(&x, p, sizeof x);
     return x;
@@ -2643,21 +2744,28 @@ static inline uint64_t specrt__base_load64(const void *p) {
 
 /* --- half and bfloat16 --- */
 
-static inline float specrt__base_float(uint32_t bits) {
+SPECRT__BOTH static inline float specrt__base_float(uint32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline uint32_t specrt__base_bits(float x) {
+SPECRT__BOTH static inline uint32_t specrt__base_bits(float x) {
     return specrt__base_load32(&x);
 }
 
-/* 2^32 ln(2)^k / k! of k = 1 to 9: the terms of 2^x */
-#define SPECRT__BASE_DECAY_TERMS                                                                   \
-    { 2977044472u, 1031764991u, 238388332u, 41309550u, 5726720u, 661577u, 65510u, 5676u, 437u }
-
-SPECRT__INTERNAL uint64_t specrt__base_decay(float x);
+/* 2^40 e^-x in whole numbers, so that it and its sums are the same on any machine and in any order; 0 where x
+ * is 27.7 or more, or NaN. Below 0 it is as at 0. */
+SPECRT__BOTH static inline uint64_t specrt__base_decay(float x) {
+    /* 2^32 ln(2)^k / k! of k = 1 to 9: the terms of 2^x */
+    static const uint32_t terms[] = {2977044472u, 1031764991u, 238388332u, 41309550u, 5726720u,
+                                     661577u,     65510u,      5676u,      437u};
+    if (!(x < 27.7f)) return 0;
+    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
+    uint64_t rest = ~t & 0xffffffffu; /* of 2^-t = 2^-floor 2^rest / 2, in 2^-32 */
+    for (int k = 8; k >= 0; k--) sum = terms[k] + (sum * rest >> 32);
+    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
+}
 
 static inline float specrt__base_bf16(uint16_t bits) {
     return specrt__base_float((uint32_t)bits << 16);
@@ -2690,7 +2798,7 @@ static inline uint16_t specrt__base_to_f16(float x) {
 
 /* Uniform in [0, 1) from a key: rounds of SplitMix64's finaliser. Keys that differ in any word give
  * independent numbers, so whoever draws twice puts what for into the key. */
-static inline double specrt__base_uniform(const uint64_t *key, int n) {
+SPECRT__BOTH static inline double specrt__base_uniform(const uint64_t *key, int n) {
     uint64_t z = 0;
     for (int i = 0; i < n; i++) {
         z += key[i] + 0x9E3779B97F4A7C15u;
@@ -2739,19 +2847,6 @@ SPECRT__INTERNAL specrt_status specrt__base_refuse_null(specrt_error *err, const
                                                         const char *argument) {
     return specrt_error_set(err, SPECRT_STATUS_BAD_ARG, "%s: %s: expected a pointer, found NULL",
                             function, argument);
-}
-
-/* --- half and bfloat16 --- */
-
-/* 2^40 e^-x in whole numbers, so that it and its sums are the same on any machine and in any order; 0 where x
- * is 27.7 or more, or NaN. Below 0 it is as at 0. */
-SPECRT__INTERNAL uint64_t specrt__base_decay(float x) {
-    static const uint32_t terms[] = SPECRT__BASE_DECAY_TERMS;
-    if (!(x < 27.7f)) return 0;
-    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
-    uint64_t rest = ~t & 0xffffffffu; /* of 2^-t = 2^-floor 2^rest / 2, in 2^-32 */
-    for (int k = 8; k >= 0; k--) sum = terms[k] + (sum * rest >> 32);
-    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
 }
 
 /* --- hashes --- */
@@ -2933,35 +3028,93 @@ SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n);
 
 #if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 /* For costs: a clock that does not go back, in seconds; processors in use; whether files can be created in a
- * folder; whether a folder is there, or was created; whether a file was replaced as a whole. */
+ * folder; whether a folder is there, or was created; a file by its path in UTF-8; whether a file was replaced
+ * as a whole. */
 SPECRT__INTERNAL double specrt__os_seconds(void);
 SPECRT__INTERNAL long specrt__os_processors(void);
 SPECRT__INTERNAL bool specrt__os_can_write(const char *folder);
 SPECRT__INTERNAL bool specrt__os_make_folder(const char *path);
+SPECRT__INTERNAL bool specrt__os_cache(char *out, size_t n); /* the user's folder for caches */
+SPECRT__INTERNAL FILE *specrt__os_fopen(const char *path, const char *mode);
 SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n);
 #endif
 
 // >>os : src/core/os.c
 /* os.c : owns what is asked of the operating system: read-only mappings of regular files, large pages,
- * the clock, files of costs, numbers that two threads share, a worker thread where asked for. Refuses to map
- * folders, pipes and devices; elsewhere than on POSIX it maps nothing, and bundles are opened from memory. */
+ * the clock, files of costs, numbers that two threads share, a worker thread where asked for. POSIX and
+ * Windows, where paths are UTF-8. Refuses to map folders, pipes and devices. */
 
 #if defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#define NOMINMAX
+#include <windows.h>
+
+/* A path in UTF-8, as Windows takes it, owned; NULL: no UTF-8, or no memory. */
+static wchar_t *specrt__os_wide(const char *path) {
+    int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
+    wchar_t *wide = n > 0 ? (wchar_t *)malloc((size_t)n * sizeof(wchar_t)) : NULL;
+    if (wide) MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, n);
+    return wide;
+}
+
+static specrt_status specrt__os_refused(const char *path, specrt_error *err) {
+    char why[200] = "";
+    unsigned long code = GetLastError();
+    FormatMessageA(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS |
+                       FORMAT_MESSAGE_MAX_WIDTH_MASK,
+                   NULL, code, 0, why, sizeof why, NULL);
+    return specrt_error_set(err, SPECRT_STATUS_IO, "%s: %s(Windows' error %lu)", path, why, code);
+}
+
+/* An empty file gives OK with bytes NULL and n 0. */
+static specrt_status specrt__os_map_handle(HANDLE file, const char *path, specrt__os_map *out,
+                                           specrt_error *err) {
+    LARGE_INTEGER n;
+    if (GetFileType(file) != FILE_TYPE_DISK)
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: expected a regular file, found a pipe or device", path);
+    if (!GetFileSizeEx(file, &n)) return specrt__os_refused(path, err);
+    if (n.QuadPart == 0) return SPECRT_STATUS_OK;
+    if ((uint64_t)n.QuadPart > SIZE_MAX)
+        return specrt_error_set(err, SPECRT_STATUS_IO,
+                                "%s: size: expected less than the address space, found more", path);
+    HANDLE mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
+    const void *bytes = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0) : NULL;
+    specrt_status status = bytes ? SPECRT_STATUS_OK : specrt__os_refused(path, err);
+    if (mapping) CloseHandle(mapping); /* the view stays */
+    out->bytes = bytes;
+    out->n = bytes ? (size_t)n.QuadPart : 0;
+    return status;
+}
 
 SPECRT__INTERNAL specrt_status specrt__os_map_open(const char *path, specrt__os_map *out,
                                                    specrt_error *err) {
     memset(out, 0, sizeof *out);
-    return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                            "%s: files are not mapped on this system; read it and use "
-                            "specrt_bundle_open_memory()",
-                            path);
+    wchar_t *wide = specrt__os_wide(path);
+    if (!wide) return specrt_error_set(err, SPECRT_STATUS_IO, "%s: expected a path in UTF-8", path);
+    HANDLE file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL,
+                              OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
+    free(wide);
+    if (file == INVALID_HANDLE_VALUE) return specrt__os_refused(path, err);
+    specrt_status status = specrt__os_map_handle(file, path, out, err);
+    CloseHandle(file); /* the view stays */
+    return status;
 }
 
 SPECRT__INTERNAL void specrt__os_map_close(specrt__os_map *map) {
-    (void)map;
+    if (map->bytes) UnmapViewOfFile(map->bytes);
+    memset(map, 0, sizeof *map);
 }
 
-SPECRT__INTERNAL void specrt__os_yield(void) {}
+/* Large pages are a privilege there. */
+SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n) {
+    (void)memory, (void)n;
+}
+
+/* Let other threads go on: another one's work is awaited. */
+SPECRT__INTERNAL void specrt__os_yield(void) {
+    SwitchToThread();
+}
 
 #else
 
@@ -3036,42 +3189,76 @@ SPECRT__INTERNAL void specrt__os_yield(void) {
 
 /* --- for costs --- */
 #if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
-#include <time.h>
 #if defined(_WIN32)
-#include <direct.h>
-#include <errno.h>
-#include <io.h>
-#include <process.h>
 
 SPECRT__INTERNAL double specrt__os_seconds(void) {
-    struct timespec t;
-    timespec_get(&t, TIME_UTC); /* C11's; Microsoft's C has it in any mode */
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    LARGE_INTEGER ticks, per_second;
+    QueryPerformanceCounter(&ticks);
+    QueryPerformanceFrequency(&per_second);
+    return (double)ticks.QuadPart / (double)per_second.QuadPart;
 }
 
 SPECRT__INTERNAL long specrt__os_processors(void) {
-    const char *n = getenv("NUMBER_OF_PROCESSORS");
-    return n ? atol(n) : 1;
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return (long)info.dwNumberOfProcessors;
+}
+
+/* Attributes of a path; INVALID_FILE_ATTRIBUTES: nothing is there. */
+static unsigned long specrt__os_attributes(const char *path) {
+    wchar_t *wide = specrt__os_wide(path);
+    unsigned long bits = wide ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
+    free(wide);
+    return bits;
 }
 
 SPECRT__INTERNAL bool specrt__os_can_write(const char *folder) {
-    return _access(folder, 2) == 0;
+    unsigned long bits = specrt__os_attributes(folder);
+    return bits != INVALID_FILE_ATTRIBUTES && (bits & FILE_ATTRIBUTE_DIRECTORY);
 }
 
 SPECRT__INTERNAL bool specrt__os_make_folder(const char *path) {
-    return _mkdir(path) == 0 || errno == EEXIST;
+    wchar_t *wide = specrt__os_wide(path);
+    bool made = wide && (CreateDirectoryW(wide, NULL) || GetLastError() == ERROR_ALREADY_EXISTS);
+    free(wide);
+    return made;
+}
+
+SPECRT__INTERNAL bool specrt__os_cache(char *out, size_t n) {
+    wchar_t wide[MAX_PATH];
+    unsigned long length = GetEnvironmentVariableW(L"LOCALAPPDATA", wide, MAX_PATH);
+    return length > 0 && length < MAX_PATH &&
+           WideCharToMultiByte(CP_UTF8, 0, wide, -1, out, (int)n, NULL, NULL) > 0;
 }
 
 static long specrt__os_process(void) {
-    return _getpid();
+    return (long)GetCurrentProcessId();
 }
 
-/* Here rename() replaces nothing. */
+SPECRT__INTERNAL FILE *specrt__os_fopen(const char *path, const char *mode) {
+    wchar_t *wide = specrt__os_wide(path), wide_mode[4] = {0};
+    for (int i = 0; i < 3 && mode[i]; i++) wide_mode[i] = (wchar_t)mode[i];
+    FILE *f = wide ? _wfopen(wide, wide_mode) : NULL;
+    free(wide);
+    return f;
+}
+
+static bool specrt__os_remove(const char *path) {
+    wchar_t *wide = specrt__os_wide(path);
+    bool removed = wide && DeleteFileW(wide);
+    free(wide);
+    return removed;
+}
+
 static bool specrt__os_rename(const char *from, const char *to) {
-    remove(to);
-    return rename(from, to) == 0;
+    wchar_t *old = specrt__os_wide(from), *name = specrt__os_wide(to);
+    bool renamed = old && name && MoveFileExW(old, name, MOVEFILE_REPLACE_EXISTING);
+    free(old);
+    free(name);
+    return renamed;
 }
 #else
+#include <time.h>
 
 SPECRT__INTERNAL double specrt__os_seconds(void) {
     struct timespec t;
@@ -3091,8 +3278,24 @@ SPECRT__INTERNAL bool specrt__os_make_folder(const char *path) {
     return mkdir(path, 0777) == 0 || errno == EEXIST;
 }
 
+SPECRT__INTERNAL bool specrt__os_cache(char *out, size_t n) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    bool given = cache && cache[0];
+    if (!given && !(home && home[0])) return false;
+    int length = given ? snprintf(out, n, "%s", cache) : snprintf(out, n, "%s/.cache", home);
+    return length > 0 && (size_t)length < n;
+}
+
 static long specrt__os_process(void) {
     return (long)getpid();
+}
+
+SPECRT__INTERNAL FILE *specrt__os_fopen(const char *path, const char *mode) {
+    return fopen(path, mode);
+}
+
+static bool specrt__os_remove(const char *path) {
+    return remove(path) == 0;
 }
 
 static bool specrt__os_rename(const char *from, const char *to) {
@@ -3103,82 +3306,128 @@ static bool specrt__os_rename(const char *from, const char *to) {
 SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n) {
     char part[1100];
     int length = snprintf(part, sizeof part, "%s.%ld.tmp", path, specrt__os_process());
-    FILE *f = length < (int)sizeof part ? fopen(part, "wb") : NULL;
+    FILE *f = length < (int)sizeof part ? specrt__os_fopen(part, "wb") : NULL;
     if (!f) return false;
     bool written = fwrite(bytes, 1, n, f) == n;
     written = fclose(f) == 0 && written && specrt__os_rename(part, path);
-    if (!written) remove(part);
+    if (!written) specrt__os_remove(part);
     return written;
 }
 #endif
 
+/* --- a worker thread --- */
 #if defined(SPECRT_WORKER)
+#if defined(_WIN32)
+typedef HANDLE specrt__os_thread;
+typedef SRWLOCK specrt__os_lock;
+typedef CONDITION_VARIABLE specrt__os_signal;
+#define SPECRT__OS_THREAD(name, arg)  static DWORD WINAPI name(void *arg)
+#define SPECRT__OS_LOCK(lock)         AcquireSRWLockExclusive(lock)
+#define SPECRT__OS_UNLOCK(lock)       ReleaseSRWLockExclusive(lock)
+#define SPECRT__OS_WAIT(signal, lock) SleepConditionVariableSRW(signal, lock, INFINITE, 0)
+#define SPECRT__OS_WAKE(signal)       WakeConditionVariable(signal)
+#else
 #include <pthread.h>
+typedef pthread_t specrt__os_thread;
+typedef pthread_mutex_t specrt__os_lock;
+typedef pthread_cond_t specrt__os_signal;
+#define SPECRT__OS_THREAD(name, arg)  static void *name(void *arg)
+#define SPECRT__OS_LOCK(lock)         pthread_mutex_lock(lock)
+#define SPECRT__OS_UNLOCK(lock)       pthread_mutex_unlock(lock)
+#define SPECRT__OS_WAIT(signal, lock) pthread_cond_wait(signal, lock)
+#define SPECRT__OS_WAKE(signal)       pthread_cond_signal(signal)
+#endif
 
 struct specrt_worker {
     specrt_env env;
-    pthread_t thread;
-    pthread_mutex_t lock; /* over all below */
-    pthread_cond_t more;
+    specrt__os_thread thread;
+    specrt__os_lock lock; /* over all below */
+    specrt__os_signal more;
     specrt_task *first, *last; /* that wait */
     bool closing;
 };
 
-static void *specrt__os_work(void *arg) {
+SPECRT__OS_THREAD(specrt__os_work, arg) {
     specrt_worker *w = (specrt_worker *)arg;
-    pthread_mutex_lock(&w->lock);
+    SPECRT__OS_LOCK(&w->lock);
     while (w->first || !w->closing) {
         specrt_task *task = w->first;
         if (!task) {
-            pthread_cond_wait(&w->more, &w->lock);
+            SPECRT__OS_WAIT(&w->more, &w->lock);
             continue;
         }
         w->first = task->next;
-        pthread_mutex_unlock(&w->lock);
+        SPECRT__OS_UNLOCK(&w->lock);
         task->run(task);
-        pthread_mutex_lock(&w->lock);
+        SPECRT__OS_LOCK(&w->lock);
     }
-    pthread_mutex_unlock(&w->lock);
-    return NULL;
+    SPECRT__OS_UNLOCK(&w->lock);
+    return 0;
 }
 
 SPECRT_API void specrt_worker_submit(void *worker, specrt_task *task) {
     specrt_worker *w = (specrt_worker *)worker;
     if (!w || !task) return;
     task->next = NULL;
-    pthread_mutex_lock(&w->lock);
+    SPECRT__OS_LOCK(&w->lock);
     if (w->first)
         w->last->next = task;
     else
         w->first = task;
     w->last = task;
-    pthread_cond_signal(&w->more);
-    pthread_mutex_unlock(&w->lock);
+    SPECRT__OS_WAKE(&w->more);
+    SPECRT__OS_UNLOCK(&w->lock);
 }
 
-static void specrt__os_worker_free(specrt_worker *w) {
-    specrt_env env = w->env;
+#if defined(_WIN32)
+static bool specrt__os_worker_start(specrt_worker *w, char *why, size_t n) {
+    InitializeSRWLock(&w->lock);
+    InitializeConditionVariable(&w->more);
+    w->thread = CreateThread(NULL, 0, specrt__os_work, w, 0, NULL);
+    if (!w->thread) snprintf(why, n, "Windows' error %lu", GetLastError());
+    return w->thread != NULL;
+}
+
+static void specrt__os_worker_join(specrt_worker *w) {
+    WaitForSingleObject(w->thread, INFINITE);
+    CloseHandle(w->thread);
+}
+#else
+static void specrt__os_worker_end(specrt_worker *w) {
     pthread_cond_destroy(&w->more);
     pthread_mutex_destroy(&w->lock);
-    specrt__base_free(&env, w);
 }
+
+static bool specrt__os_worker_start(specrt_worker *w, char *why, size_t n) {
+    pthread_mutex_init(&w->lock, NULL); /* neither fails without attributes */
+    pthread_cond_init(&w->more, NULL);
+    int code = pthread_create(&w->thread, NULL, specrt__os_work, w);
+    if (code == 0) return true;
+    snprintf(why, n, "%s", strerror(code));
+    specrt__os_worker_end(w);
+    return false;
+}
+
+static void specrt__os_worker_join(specrt_worker *w) {
+    pthread_join(w->thread, NULL);
+    specrt__os_worker_end(w);
+}
+#endif
 
 SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err) {
     specrt_env own = specrt__base_env(env);
+    char why[100];
     SPECRT__NEED(out);
     *out = NULL;
     specrt_worker *w = (specrt_worker *)specrt__base_alloc(&own, sizeof(specrt_worker));
     if (!w) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "worker: out of memory");
     memset(w, 0, sizeof *w);
     w->env = own;
-    pthread_mutex_init(&w->lock, NULL); /* neither fails without attributes */
-    pthread_cond_init(&w->more, NULL);
-    int code = pthread_create(&w->thread, NULL, specrt__os_work, w);
-    if (code != 0) {
-        specrt__os_worker_free(w);
+    if (!specrt__os_worker_start(w, why, sizeof why)) {
+        specrt__base_free(&own, w);
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                "worker: expected a new thread, found: %s", strerror(code));
+                                "worker: expected a new thread, found: %s", why);
     }
     *out = w;
     return SPECRT_STATUS_OK;
@@ -3186,12 +3435,13 @@ SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_work
 
 SPECRT_API void specrt_worker_close(specrt_worker *worker) {
     if (!worker) return;
-    pthread_mutex_lock(&worker->lock);
+    SPECRT__OS_LOCK(&worker->lock);
     worker->closing = true;
-    pthread_cond_signal(&worker->more);
-    pthread_mutex_unlock(&worker->lock);
-    pthread_join(worker->thread, NULL);
-    specrt__os_worker_free(worker);
+    SPECRT__OS_WAKE(&worker->more);
+    SPECRT__OS_UNLOCK(&worker->lock);
+    specrt__os_worker_join(worker);
+    specrt_env env = worker->env;
+    specrt__base_free(&env, worker);
 }
 #endif
 
@@ -3983,7 +4233,30 @@ SPECRT__INTERNAL const specrt__simd_kernels *specrt__simd_choose(void);
 
 // >>simd_kernels : src/core/simd_kernels.h
 /* simd_kernels.h : the kernels, written once, over vectors of as many lanes as an instruction set has. A
- * file that has the operations of one makes its kernels by SPECRT__SIMD_KERNELS(). */
+ * file that has the operations of one makes its kernels by SPECRT__SIMD_KERNELS().
+ *
+ * A product takes four rows, in blocks of 32 columns. Column j is fused into lane j % 16 of a row's sums,
+ * which are 16 / L vectors of L lanes:
+ *
+ *     columns of a block      0 .. 7   8 .. 15   16 .. 23   24 .. 31
+ *     their vector, L = 8        0         1          0          1
+ *     their vector, L = 16       0         0          0          0
+ *
+ * So a lane meets the same columns in the same order for every L, for any number R of rows that are read
+ * side by side, and for any number N of hidden rows that share them. That is why a logit has the same bits
+ * in every batch and on every machine with a fused instruction. Columns behind the last block are padded
+ * with zeros, which change no sum.
+ *
+ *     _KERNELS     all of an instruction set, and its table:
+ *       _PRODUCTS    _FOUR   four rows by one hidden row, R side by side; each block is a _BLOCK
+ *                    _TILE   four rows by N hidden rows, L of the 16 lanes at a time; each block is a _STEP
+ *                    _LANES  adds the 16 lanes of a tile's sums
+ *       _EXP, _SUM_EXP, _FIND
+ *
+ * Each of them is the text of a function, into which an instruction set (isa), its attribute (target), its
+ * type of vectors (V) and their lanes (L) are filled. SPECRT__SIMD_OP(isa, fma) names its function
+ * specrt__simd_fma_<isa>(); f32, f16, bf16 and q8_0 are operations, too: L columns of a row as floats.
+ * Loops over R, N, 16 / L and a block's columns are unrolled, so that sums can stay in registers. */
 
 /* --- instruction sets --- */
 
@@ -4242,20 +4515,20 @@ static inline void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *
     SPECRT__SIMD_SUM_EXP(isa, target, V, L)                                                        \
     SPECRT__SIMD_FIND(isa, target, V, L)                                                           \
     SPECRT__INTERNAL const specrt__simd_kernels specrt__simd_kernels_##isa = {                     \
-        #isa,                                                                                      \
-        {specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x4_##isa,                             \
+        /* name = */ #isa,                                                                         \
+        {/* four = */ specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x4_##isa,                \
          specrt__simd_four_bf16x4_##isa, specrt__simd_four_q8_0x4_##isa},                          \
-        {specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x1_##isa,                             \
+        {/* stream = */ specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x1_##isa,              \
          specrt__simd_four_bf16x1_##isa, specrt__simd_four_q8_0x4_##isa},                          \
-        {{SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f32)},                                     \
+        {/* tile = */ {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f32)},                        \
          {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f16)},                                     \
          {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, bf16)},                                    \
          {SPECRT__SIMD_EACH_##Q(SPECRT__SIMD_NAME, isa, q8_0)}},                                   \
-        {N, N, N, Q},                                                                              \
-        specrt__simd_lanes_of_##isa,                                                               \
-        specrt__simd_tile_i8_##isa,                                                                \
-        specrt__simd_sum_exp_##isa,                                                                \
-        specrt__simd_find_##isa,                                                                   \
+        /* n_hidden = */ {N, N, N, Q},                                                             \
+        /* lanes = */ specrt__simd_lanes_of_##isa,                                                 \
+        /* tile_i8 = */ specrt__simd_tile_i8_##isa,                                                \
+        /* sum_exp = */ specrt__simd_sum_exp_##isa,                                                \
+        /* find = */ specrt__simd_find_##isa,                                                      \
     };
 
 /* Lanes are added as a tree: i and i + 8, i and i + 4, ... */
@@ -4732,16 +5005,17 @@ static int64_t specrt__simd_find_scalar(const float *x, int64_t n, float bound) 
     }
 
 SPECRT__INTERNAL const specrt__simd_kernels specrt__simd_kernels_scalar = {
-    "scalar",
-    SPECRT__SIMD_FOURS_SCALAR,
-    SPECRT__SIMD_FOURS_SCALAR,
+    /* name = */ "scalar",
+    /* four = */ SPECRT__SIMD_FOURS_SCALAR,
+    /* stream = */ SPECRT__SIMD_FOURS_SCALAR,
+    /* tile = */
     {SPECRT__SIMD_TILES_SCALAR(f32), SPECRT__SIMD_TILES_SCALAR(f16),
      SPECRT__SIMD_TILES_SCALAR(bf16), SPECRT__SIMD_TILES_SCALAR(q8_0)},
-    {3, 3, 3, 3},
-    specrt__simd_lanes_scalar,
-    specrt__simd_tile_i8_scalar,
-    specrt__simd_sum_exp_scalar,
-    specrt__simd_find_scalar,
+    /* n_hidden = */ {3, 3, 3, 3},
+    /* lanes = */ specrt__simd_lanes_scalar,
+    /* tile_i8 = */ specrt__simd_tile_i8_scalar,
+    /* sum_exp = */ specrt__simd_sum_exp_scalar,
+    /* find = */ specrt__simd_find_scalar,
 };
 
 /* --- blocks decoded by >>rows --- */
@@ -5380,8 +5654,9 @@ struct specrt_compute {
 
 struct specrt_head {
     specrt_compute compute;
-    specrt_head_desc desc; /* row_stride and logit_scale filled in */
-    int32_t n_ids;         /* every row's id is below it */
+    specrt_head_desc desc;     /* row_stride and logit_scale filled in */
+    specrt_markov_desc markov; /* the same; what desc.markov points to if it is not NULL */
+    int32_t n_ids;             /* every row's id is below it */
     int32_t *row_of; /* [n_ids] -1: none; NULL: each id is its row. Stands behind this struct */
 };
 
@@ -5527,7 +5802,22 @@ enum {
     SPECRT__HEAD_COLS = 256 /* at a time where they are copied; twice as many of a single tile */
 };
 
-/* Rows [begin, end) against hidden rows, some columns of all of them at a time. */
+/* Rows [begin, end) against n hidden rows. Four rows and 2 or more hidden rows are a tile, whose sums are 16
+ * lanes for each product:
+ *
+ *     hidden rows             first[0]   first[1]   ...   n
+ *     rows begin to + 3       |  tile 0  |  tile 1  |     |    sums
+ *     rows begin + 4 to + 7   |  tile 0  |  tile 1  |     |    sums + sums_stride
+ *
+ * The type of the rows decides what is looped over in which order, outer loops first:
+ *
+ *     f32              columns, rows, tiles   sums of all rows wait for the next columns (_parts)
+ *     f16, bf16, q8_0  rows, tiles, columns   sums_stride 0: sums of four rows, added up at once (_columns)
+ *     blocks           rows, columns, tiles   the same, of columns that are decoded for all tiles (_expand)
+ *
+ * In each of them a lane meets its columns from the first to the last, so the order changes no bit. Sums
+ * begin as zeros at column 0, and lanes are added up behind the last column (_finish). Tiles are as even as
+ * they go, so none has one hidden row, for which there is no tile. */
 typedef struct specrt__head_work {
     const specrt__simd_kernels *kernels;
     const specrt_segment *segment;
@@ -5997,6 +6287,29 @@ static specrt_status specrt__head_map_ids(specrt_head *head, specrt_error *err) 
     return SPECRT_STATUS_OK;
 }
 
+/* A Markov head beside a head: its ranks are one, and its rows those of all tokens and of the head. */
+static specrt_status specrt__head_add_markov(specrt_head *head, specrt_error *err) {
+    const specrt_markov_desc *in = head->desc.markov;
+    specrt_markov_desc *out = &head->markov;
+    if (!in) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__head_resolve("head: markov: from", &in->from, &out->from, err));
+    SPECRT__TRY(specrt__head_resolve("head: markov: to", &in->to, &out->to, err));
+    if (out->from.n_cols != out->to.n_cols)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: markov: expected one rank, found %lld of from and %lld of "
+                                "to",
+                                (long long)out->from.n_cols, (long long)out->to.n_cols);
+    if (out->from.n_rows < head->n_ids || out->to.n_rows != head->desc.n_rows)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: markov: expected a row of from for each of %d token ids, "
+                                "and one of to for each of the head's %lld rows, found %lld and "
+                                "%lld; cut `to` with the head, and keep `from` whole",
+                                (int)head->n_ids, (long long)head->desc.n_rows,
+                                (long long)out->from.n_rows, (long long)out->to.n_rows);
+    head->desc.markov = out;
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
                                           const specrt_env *env, specrt_head **out,
                                           specrt_error *err) {
@@ -6018,6 +6331,7 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
     head->n_ids = n_ids;
     head->row_of = NULL;
     specrt_status status = resolved.ids ? specrt__head_map_ids(head, err) : SPECRT_STATUS_OK;
+    if (status == SPECRT_STATUS_OK) status = specrt__head_add_markov(head, err);
     if (status == SPECRT_STATUS_OK)
         *out = head;
     else
@@ -6121,15 +6435,36 @@ static inline void specrt__shortlist_share(specrt__shortlist_shared *product) {
 
 enum { SPECRT__SHORTLIST_MAX_K = 256 };
 
-/* Orders candidates as one number: by logit, NaN below all, -0 as 0; then by lower id. */
-static inline uint64_t specrt__shortlist_key(float logit, int32_t id) {
+/* Orders a logit as an unsigned number: NaN below all, -0 as 0. */
+SPECRT__BOTH static inline uint32_t specrt__shortlist_order(float logit) {
     uint32_t bits = specrt__base_bits(logit + 0.0f);
     uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (uint64_t)(logit != logit ? 0 : order) << 32 | (uint32_t)~id;
+    return logit != logit ? 0 : order;
 }
 
-static inline int32_t specrt__shortlist_key_id(uint64_t key) {
+/* Orders candidates as one number: by logit, then by lower id. */
+SPECRT__BOTH static inline uint64_t specrt__shortlist_key(float logit, int32_t id) {
+    return (uint64_t)specrt__shortlist_order(logit) << 32 | (uint32_t)~id;
+}
+
+SPECRT__BOTH static inline int32_t specrt__shortlist_key_id(uint64_t key) {
     return (int32_t) ~(uint32_t)key;
+}
+
+SPECRT__BOTH static inline float specrt__shortlist_key_logit(uint64_t key) {
+    uint32_t order = (uint32_t)(key >> 32);
+    return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+
+SPECRT__INTERNAL specrt_status specrt__shortlist_rank(const specrt_shortlist *shortlist,
+                                                      const float *logits, int32_t n, int32_t k,
+                                                      int32_t *ids, float *logprobs, float *best);
+
+/* The ids of all rows, in the order of their logits. */
+static inline void specrt__shortlist_ids(const specrt_shortlist *shortlist, int32_t *ids) {
+    for (int32_t i = 0; i < shortlist->n_segments; ids += shortlist->segments[i++].n_rows)
+        memcpy(ids, shortlist->segments[i].ids,
+               (size_t)shortlist->segments[i].n_rows * sizeof *ids);
 }
 
 SPECRT__INTERNAL void specrt__shortlist_select(uint64_t *keys, int32_t n, int32_t k);
@@ -6140,11 +6475,6 @@ SPECRT__INTERNAL int32_t specrt__shortlist_argmax(const float *logits, int32_t n
 /* The k best tokens of the target at position i, at most SPECRT_LOGITS_MAX_K. @return how many are known. */
 SPECRT__INTERNAL int32_t specrt__shortlist_target_best(const specrt_target_rows *rows, int32_t i,
                                                        int32_t n_logits, int32_t k, int32_t *ids);
-
-static inline float specrt__shortlist_key_logit(uint64_t key) {
-    uint32_t order = (uint32_t)(key >> 32);
-    return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
-}
 
 // >>shortlist : src/core/shortlist.c
 /* shortlist.c : owns the products and the ranking over a list of segments, the packing of rows into one, and
@@ -6322,7 +6652,7 @@ typedef struct specrt__shortlist_ranking {
     const float *logits;
     int32_t k;
     int32_t *ids;
-    float *logprobs;
+    float *logprobs, *best; /* either may be NULL */
 } specrt__shortlist_ranking;
 
 /* How many of n are equal to x: what the sum of exponentials comes to when x is infinite. */
@@ -6338,6 +6668,11 @@ static void specrt__shortlist_ranking_task(void *arg, int64_t i) {
     const float *logits = r->logits + i * n;
     uint64_t best[SPECRT__SHORTLIST_MAX_K];
     specrt__shortlist_best(r->shortlist, logits, r->k, best);
+    for (int32_t j = 0; j < r->k; j++) {
+        r->ids[i * r->k + j] = specrt__shortlist_key_id(best[j]);
+        if (r->best) r->best[i * r->k + j] = specrt__shortlist_key_logit(best[j]);
+    }
+    if (!r->logprobs) return;
     float max = specrt__shortlist_key_logit(best[0]);
     double total = fabsf(max) <= FLT_MAX ? r->shortlist->compute->kernels->sum_exp(logits, n, max)
                                          : specrt__shortlist_count(logits, n, max);
@@ -6345,19 +6680,25 @@ static void specrt__shortlist_ranking_task(void *arg, int64_t i) {
     for (int32_t j = 0; j < r->k; j++) {
         float logit = specrt__shortlist_key_logit(best[j]);
         double logprob = (logit == max ? 0.0 : (double)logit - max) - log_total;
-        r->ids[i * r->k + j] = specrt__shortlist_key_id(best[j]);
         r->logprobs[i * r->k + j] = logit != logit ? -INFINITY : (float)logprob;
     }
+}
+
+/* As specrt_shortlist_topk(); best : f32 [n, k] the logits themselves. Either may be NULL. */
+SPECRT__INTERNAL specrt_status specrt__shortlist_rank(const specrt_shortlist *shortlist,
+                                                      const float *logits, int32_t n, int32_t k,
+                                                      int32_t *ids, float *logprobs, float *best) {
+    specrt__shortlist_ranking r = {shortlist, logits, k, ids, logprobs, best};
+    if (k < 1 || k > shortlist->n_rows || k > SPECRT__SHORTLIST_MAX_K) return SPECRT_STATUS_BAD_ARG;
+    specrt__shortlist_run(shortlist->compute, n, specrt__shortlist_ranking_task, &r);
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist,
                                                const float *logits, int32_t n, int32_t k,
                                                int32_t *ids, float *logprobs) {
-    specrt__shortlist_ranking r = {shortlist, logits, k, ids, logprobs};
     if (!shortlist || !logits || !ids || !logprobs || n < 1) return SPECRT_STATUS_BAD_ARG;
-    if (k < 1 || k > shortlist->n_rows || k > SPECRT__SHORTLIST_MAX_K) return SPECRT_STATUS_BAD_ARG;
-    specrt__shortlist_run(shortlist->compute, n, specrt__shortlist_ranking_task, &r);
-    return SPECRT_STATUS_OK;
+    return specrt__shortlist_rank(shortlist, logits, n, k, ids, logprobs, NULL);
 }
 
 /* --- the best few of a whole vocabulary --- */
@@ -6412,7 +6753,7 @@ SPECRT__INTERNAL int32_t specrt__shortlist_target_best(const specrt_target_rows 
 
 /* --- packing --- */
 
-typedef struct specrt__shortlist_packing {
+typedef struct specrt__pool_packing {
     const specrt_head *head;
     const int32_t *ids; /* the token of each place; it has a row */
     int32_t n;
@@ -6420,18 +6761,17 @@ typedef struct specrt__shortlist_packing {
     size_t row_stride;
     float *bias;          /* NULL when the head has none */
     const int32_t *slots; /* [n] the places to fill; NULL: 0 to n - 1 */
-} specrt__shortlist_packing;
+} specrt__pool_packing;
 
-SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i);
+SPECRT__INTERNAL void specrt__pool_packing_task(void *arg, int64_t i);
 
 /* Rows of the head, each to its place. */
-static inline void specrt__shortlist_pack(specrt__shortlist_packing *packing) {
+static inline void specrt__pool_pack(specrt__pool_packing *packing) {
     specrt__shortlist_run(&packing->head->compute, specrt__shortlist_blocks(packing->n),
-                          specrt__shortlist_packing_task, packing);
+                          specrt__pool_packing_task, packing);
 }
 
-SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packing *named,
-                                                         int32_t *places);
+SPECRT__INTERNAL specrt_segment specrt__pool_gather(specrt__pool_packing *named, int32_t *places);
 
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
@@ -6466,22 +6806,21 @@ struct specrt_stock {
 
 /* --- membership: who wants a token, and the slots of packed rows --- */
 
-/* A token has a bit for every source that wants it; it is packed while one of SPECRT__SHORTLIST_PACKED
+/* A token has a bit for every source that wants it; it is packed while one of SPECRT__POOL_PACKED
  * wants it and no fixed segment holds it. */
 enum {
-    SPECRT__SHORTLIST_INVALID = 1, /* never proposed */
-    SPECRT__SHORTLIST_FIXED = 2,   /* a row of a fixed segment */
-    SPECRT__SHORTLIST_PINNED = 4,  /* terminators */
-    SPECRT__SHORTLIST_FILL = 8,    /* makes up a least number of rows */
-    SPECRT__SHORTLIST_WINDOW = 16,
-    SPECRT__SHORTLIST_RETRIEVE = 32,
-    SPECRT__SHORTLIST_CHANGED = 128, /* listed in `changed` */
-    SPECRT__SHORTLIST_PACKED = SPECRT__SHORTLIST_PINNED | SPECRT__SHORTLIST_FILL |
-                               SPECRT__SHORTLIST_WINDOW | SPECRT__SHORTLIST_RETRIEVE
+    SPECRT__POOL_INVALID = 1, /* never proposed */
+    SPECRT__POOL_FIXED = 2,   /* a row of a fixed segment */
+    SPECRT__POOL_PINNED = 4,  /* terminators */
+    SPECRT__POOL_FILL = 8,    /* makes up a least number of rows */
+    SPECRT__POOL_SOURCE = 16, /* the first source's, whose bits end below CHANGED */
+    SPECRT__POOL_MAX_SOURCES = 26,
+    SPECRT__POOL_CHANGED = 1 << 30, /* listed in `changed` */
+    SPECRT__POOL_PACKED = (SPECRT__POOL_CHANGED - 1) & ~(SPECRT__POOL_INVALID | SPECRT__POOL_FIXED)
 };
 
 /* Wishes may change any number of times; sync() then moves as few rows as the difference needs. */
-typedef struct specrt__shortlist_pool {
+typedef struct specrt__pool {
     specrt_env env;
     const specrt_head *head;
     int32_t n_ids,
@@ -6490,8 +6829,9 @@ typedef struct specrt__shortlist_pool {
     int32_t n_wanted; /* tokens that shall be packed */
     int32_t n_rows;   /* tokens that are, as of the last sync */
     int32_t n_changed;
+    int32_t n_sources;         /* that have a bit */
     int64_t n_copied, n_moved; /* rows, since creation: from the head, and from slot to slot */
-    uint8_t *wants;            /* [n_ids] */
+    int32_t *wants;            /* [n_ids] */
     int32_t *slots;            /* [n_ids] -1: none */
     int32_t *changed;          /* [n_ids] tokens to look at */
     int32_t *ids;              /* [capacity] token of a slot; -1 inside sync: a hole */
@@ -6499,65 +6839,68 @@ typedef struct specrt__shortlist_pool {
     float *bias;               /* [capacity], or NULL */
     uint8_t *rows;             /* [capacity], aligned to 64 */
     size_t row_stride;
-    specrt_stock *stock; /* borrowed: rows and biases are its own; NULL: they are here */
-    int32_t *places;     /* [capacity] of a slot's row in it */
-} specrt__shortlist_pool;
+    specrt_stock *stock; /* borrowed: rows and biases are its own, or NULL */
+    int32_t *places;     /* [capacity] of a slot's row in the stock, else the head; NULL: packed */
+} specrt__pool;
 
-SPECRT__INTERNAL specrt__shortlist_pool *
-specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capacity,
-                            specrt_stock *stock, const specrt_env *env);
+SPECRT__INTERNAL specrt__pool *specrt__pool_make(const specrt_head *head, int32_t n_ids,
+                                                 int32_t capacity, specrt_stock *stock,
+                                                 bool in_head, const specrt_env *env);
 
-static inline specrt__shortlist_pool *specrt__shortlist_pool_create(const specrt_head *head,
-                                                                    int32_t n_ids, int32_t capacity,
-                                                                    const specrt_env *env) {
-    return specrt__shortlist_pool_make(head, n_ids, capacity, NULL, env);
+static inline specrt__pool *specrt__pool_create(const specrt_head *head, int32_t n_ids,
+                                                int32_t capacity, const specrt_env *env) {
+    return specrt__pool_make(head, n_ids, capacity, NULL, false, env);
 }
 
-SPECRT__INTERNAL void specrt__shortlist_pool_free(specrt__shortlist_pool *p);
-SPECRT__INTERNAL void specrt__shortlist_pool_reset(specrt__shortlist_pool *p);
+SPECRT__INTERNAL void specrt__pool_free(specrt__pool *p);
+SPECRT__INTERNAL void specrt__pool_reset(specrt__pool *p);
+
+/* The bit of one more source that packs rows. Each asks once, when a session opens it, and wants and drops
+ * tokens by the bit. */
+static inline int32_t specrt__pool_register(specrt__pool *p) {
+    return (int32_t)SPECRT__POOL_SOURCE << p->n_sources++;
+}
 
 /* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
-static inline void specrt__shortlist_mark(specrt__shortlist_pool *p, int32_t id, int bit) {
-    if (bit == SPECRT__SHORTLIST_FIXED && !(p->wants[id] & SPECRT__SHORTLIST_FIXED)) p->n_fixed++;
-    p->wants[id] = (uint8_t)(p->wants[id] | bit);
+static inline void specrt__pool_mark(specrt__pool *p, int32_t id, int32_t bit) {
+    if (bit == SPECRT__POOL_FIXED && !(p->wants[id] & SPECRT__POOL_FIXED)) p->n_fixed++;
+    p->wants[id] |= bit;
 }
 
 /* An id that a source may propose. */
-static inline bool specrt__shortlist_valid(const specrt__shortlist_pool *p, int32_t id) {
-    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__SHORTLIST_INVALID);
+static inline bool specrt__pool_valid(const specrt__pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__POOL_INVALID);
 }
 
-static inline bool specrt__shortlist_member(const specrt__shortlist_pool *p, int32_t id) {
+static inline bool specrt__pool_member(const specrt__pool *p, int32_t id) {
     return id >= 0 && id < p->n_ids &&
-           (p->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_PACKED)) != 0;
+           (p->wants[id] & (SPECRT__POOL_FIXED | SPECRT__POOL_PACKED)) != 0;
 }
 
-static inline void specrt__shortlist_change(specrt__shortlist_pool *p, int32_t id, int wants) {
-    int fixed = p->wants[id] & SPECRT__SHORTLIST_FIXED;
-    bool before = !fixed && (p->wants[id] & SPECRT__SHORTLIST_PACKED) != 0;
-    bool after = !fixed && (wants & SPECRT__SHORTLIST_PACKED) != 0;
+static inline void specrt__pool_change(specrt__pool *p, int32_t id, int32_t wants) {
+    int32_t fixed = p->wants[id] & SPECRT__POOL_FIXED;
+    bool before = !fixed && (p->wants[id] & SPECRT__POOL_PACKED) != 0;
+    bool after = !fixed && (wants & SPECRT__POOL_PACKED) != 0;
     p->n_wanted += (int32_t)after - (int32_t)before;
-    if (before != after && !(wants & SPECRT__SHORTLIST_CHANGED)) {
+    if (before != after && !(wants & SPECRT__POOL_CHANGED)) {
         p->changed[p->n_changed++] = id;
-        wants |= SPECRT__SHORTLIST_CHANGED;
+        wants |= SPECRT__POOL_CHANGED;
     }
-    p->wants[id] = (uint8_t)wants;
+    p->wants[id] = wants;
 }
 
 /* The source of this bit wants a valid token, or no longer does. */
-static inline void specrt__shortlist_want(specrt__shortlist_pool *p, int32_t id, int bit) {
-    specrt__shortlist_change(p, id, p->wants[id] | bit);
+static inline void specrt__pool_want(specrt__pool *p, int32_t id, int32_t bit) {
+    specrt__pool_change(p, id, p->wants[id] | bit);
 }
 
-static inline void specrt__shortlist_drop(specrt__shortlist_pool *p, int32_t id, int bit) {
-    specrt__shortlist_change(p, id, p->wants[id] & ~bit);
+static inline void specrt__pool_drop(specrt__pool *p, int32_t id, int32_t bit) {
+    specrt__pool_change(p, id, p->wants[id] & ~bit);
 }
 
-SPECRT__INTERNAL void specrt__shortlist_sync(specrt__shortlist_pool *p);
-SPECRT__INTERNAL bool specrt__shortlist_arrange(specrt__shortlist_pool *p, const uint8_t *ids,
-                                                int32_t n);
-SPECRT__INTERNAL void specrt__shortlist_segment(const specrt__shortlist_pool *p,
-                                                specrt_segment *out);
+SPECRT__INTERNAL void specrt__pool_sync(specrt__pool *p);
+SPECRT__INTERNAL bool specrt__pool_arrange(specrt__pool *p, const uint8_t *ids, int32_t n);
+SPECRT__INTERNAL void specrt__pool_segment(const specrt__pool *p, specrt_segment *out);
 
 // >>pool : src/core/pool.c
 /* pool.c : owns membership: which sources want a token, the slots of packed rows, and the rows of a stock
@@ -6565,8 +6908,8 @@ SPECRT__INTERNAL void specrt__shortlist_segment(const specrt__shortlist_pool *p,
 
 /* --- packing --- */
 
-SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i) {
-    const specrt__shortlist_packing *p = (const specrt__shortlist_packing *)arg;
+SPECRT__INTERNAL void specrt__pool_packing_task(void *arg, int64_t i) {
+    const specrt__pool_packing *p = (const specrt__pool_packing *)arg;
     int32_t begin = (int32_t)i * SPECRT__SHORTLIST_BLOCK, left = p->n - begin;
     int32_t end = begin + (left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK);
     for (int32_t r = begin; r < end; r++) {
@@ -6583,8 +6926,7 @@ SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i) {
 
 /* A segment of these tokens: packed where there is room for rows, else the head's own rows by number.
  *   places : [n] room for those numbers */
-SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packing *named,
-                                                         int32_t *places) {
+SPECRT__INTERNAL specrt_segment specrt__pool_gather(specrt__pool_packing *named, int32_t *places) {
     const specrt_head *head = named->head;
     specrt_segment s;
     memset(&s, 0, sizeof s);
@@ -6595,7 +6937,7 @@ SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packi
     s.row_stride = named->rows ? named->row_stride : head->desc.row_stride;
     s.bias = named->rows ? named->bias : head->desc.bias;
     s.places = named->rows ? NULL : places;
-    if (named->rows) specrt__shortlist_pack(named);
+    if (named->rows) specrt__pool_pack(named);
     for (int32_t i = 0; i < s.n_rows && s.places; i++)
         places[i] = specrt__head_row_of(head, s.ids[i]);
     return s;
@@ -6604,7 +6946,7 @@ SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packi
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
 /* A session's hold of a token. @return its place; *fresh: the row must be packed first. */
-static int32_t specrt__shortlist_hold(specrt_stock *stock, int32_t id, bool *fresh) {
+static int32_t specrt__pool_hold(specrt_stock *stock, int32_t id, bool *fresh) {
     int32_t place = stock->place_of[id];
     *fresh = place < 0;
     if (*fresh) {
@@ -6618,7 +6960,7 @@ static int32_t specrt__shortlist_hold(specrt_stock *stock, int32_t id, bool *fre
     return place;
 }
 
-static void specrt__shortlist_release(specrt_stock *stock, int32_t place) {
+static void specrt__pool_release(specrt_stock *stock, int32_t place) {
     stock->version++;
     if (--stock->n_holders[place] > 0) return;
     stock->place_of[stock->ids[place]] = -1;
@@ -6627,19 +6969,21 @@ static void specrt__shortlist_release(specrt_stock *stock, int32_t place) {
 
 /* --- membership: who wants a token, and the slots of packed rows --- */
 
-/* Its rows in a stock that has promised them, or, where that is NULL, its own.
+/* Its rows in a stock that has promised them, or, where that is NULL, its own; or, in_head, where they are in
+ * the head, whose rows must be multiplied as they are.
  * @return NULL when memory or the address space do not hold it. */
-SPECRT__INTERNAL specrt__shortlist_pool *
-specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capacity,
-                            specrt_stock *stock, const specrt_env *env) {
+SPECRT__INTERNAL specrt__pool *specrt__pool_make(const specrt_head *head, int32_t n_ids,
+                                                 int32_t capacity, specrt_stock *stock,
+                                                 bool in_head, const specrt_env *env) {
     size_t packed_bytes = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    size_t n = (size_t)n_ids, m = (size_t)capacity, stride = stock ? 0 : packed_bytes;
-    size_t words = 2 * n + (stock || head->desc.bias ? 4 : 3) * m;
-    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__shortlist_pool) + 4 * words + n, 64);
+    bool placed = stock || in_head;
+    size_t n = (size_t)n_ids, m = (size_t)capacity, stride = placed ? 0 : packed_bytes;
+    size_t words = 3 * n + (placed || head->desc.bias ? 4 : 3) * m;
+    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__pool) + 4 * words, 64);
     uint64_t bytes;
     if (!specrt__base_mul(stride, m, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes))
         return NULL;
-    specrt__shortlist_pool *p = (specrt__shortlist_pool *)specrt__base_alloc(env, bytes);
+    specrt__pool *p = (specrt__pool *)specrt__base_alloc(env, bytes);
     if (!p) return NULL;
     specrt__os_advise_huge(p, (size_t)bytes);
     memset(p, 0, sizeof *p);
@@ -6649,54 +6993,54 @@ specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capa
     p->capacity = capacity;
     p->row_stride = stride;
     p->stock = stock;
-    p->slots = (int32_t *)(void *)(p + 1);
+    p->wants = (int32_t *)(void *)(p + 1);
+    p->slots = p->wants + n;
     p->changed = p->slots + n;
     p->ids = p->changed + n;
     p->holes = p->ids + m;
     p->fresh = p->holes + m;
-    p->places = stock ? p->fresh + m : NULL;
-    p->bias = head->desc.bias && !stock ? (float *)(void *)(p->fresh + m) : NULL;
-    p->wants = (uint8_t *)(void *)(p->slots + words);
+    p->places = placed ? p->fresh + m : NULL;
+    p->bias = head->desc.bias && !placed ? (float *)(void *)(p->fresh + m) : NULL;
     p->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)p + at_rows, 64);
-    memset(p->wants, 0, n);
+    memset(p->wants, 0, n * sizeof *p->wants);
     memset(p->slots, 0xff, n * sizeof *p->slots);
     if (stock) stock->n_sessions++, stock->n_promised += capacity;
     return p;
 }
 
 /* Leaves no row packed; gives back what it holds of a stock. */
-static void specrt__shortlist_vacate(specrt__shortlist_pool *p) {
+static void specrt__pool_vacate(specrt__pool *p) {
     for (int32_t slot = 0; slot < p->n_rows; slot++) {
         p->slots[p->ids[slot]] = -1;
-        if (p->stock) specrt__shortlist_release(p->stock, p->places[slot]);
+        if (p->stock) specrt__pool_release(p->stock, p->places[slot]);
     }
     p->n_rows = 0;
 }
 
-SPECRT__INTERNAL void specrt__shortlist_pool_free(specrt__shortlist_pool *p) {
+SPECRT__INTERNAL void specrt__pool_free(specrt__pool *p) {
     if (!p) return;
     specrt_env env = p->env;
-    specrt__shortlist_vacate(p);
+    specrt__pool_vacate(p);
     if (p->stock) p->stock->n_sessions--, p->stock->n_promised -= p->capacity;
     specrt__base_free(&env, p);
 }
 
 /* As created, but for tokens marked invalid or fixed. */
-SPECRT__INTERNAL void specrt__shortlist_pool_reset(specrt__shortlist_pool *p) {
-    const uint8_t keep = SPECRT__SHORTLIST_INVALID | SPECRT__SHORTLIST_FIXED;
+SPECRT__INTERNAL void specrt__pool_reset(specrt__pool *p) {
+    const int32_t keep = SPECRT__POOL_INVALID | SPECRT__POOL_FIXED;
     for (int32_t i = 0; i < p->n_ids; i++) p->wants[i] &= keep;
-    specrt__shortlist_vacate(p);
+    specrt__pool_vacate(p);
     p->n_wanted = p->n_changed = 0;
 }
 
 /* Slots of tokens that nobody wants any more become holes. @return how many. */
-static int32_t specrt__shortlist_leave(specrt__shortlist_pool *p) {
+static int32_t specrt__pool_leave(specrt__pool *p) {
     int32_t n_holes = 0;
     for (int32_t i = 0; i < p->n_changed; i++) {
         int32_t id = p->changed[i];
-        if (p->slots[id] < 0 || (p->wants[id] & SPECRT__SHORTLIST_PACKED)) continue;
+        if (p->slots[id] < 0 || (p->wants[id] & SPECRT__POOL_PACKED)) continue;
         p->holes[n_holes++] = p->slots[id];
-        if (p->stock) specrt__shortlist_release(p->stock, p->places[p->slots[id]]);
+        if (p->stock) specrt__pool_release(p->stock, p->places[p->slots[id]]);
         p->ids[p->slots[id]] = -1;
         p->slots[id] = -1;
     }
@@ -6704,12 +7048,12 @@ static int32_t specrt__shortlist_leave(specrt__shortlist_pool *p) {
 }
 
 /* New tokens take holes first, then the end. @return how many. */
-static int32_t specrt__shortlist_enter(specrt__shortlist_pool *p, int32_t *n_holes) {
+static int32_t specrt__pool_enter(specrt__pool *p, int32_t *n_holes) {
     int32_t n_fresh = 0;
     for (int32_t i = 0; i < p->n_changed; i++) {
         int32_t id = p->changed[i];
-        p->wants[id] &= (uint8_t)~SPECRT__SHORTLIST_CHANGED;
-        if (p->slots[id] >= 0 || !(p->wants[id] & SPECRT__SHORTLIST_PACKED)) continue;
+        p->wants[id] &= ~SPECRT__POOL_CHANGED;
+        if (p->slots[id] >= 0 || !(p->wants[id] & SPECRT__POOL_PACKED)) continue;
         int32_t slot = *n_holes > 0 ? p->holes[--*n_holes] : p->n_rows++;
         p->slots[id] = slot;
         p->ids[slot] = id;
@@ -6720,7 +7064,7 @@ static int32_t specrt__shortlist_enter(specrt__shortlist_pool *p, int32_t *n_hol
 }
 
 /* The last rows move into the holes that are left. */
-static void specrt__shortlist_compact(specrt__shortlist_pool *p, int32_t n_holes) {
+static void specrt__pool_compact(specrt__pool *p, int32_t n_holes) {
     while (n_holes > 0) {
         int32_t last = p->n_rows - 1, hole = p->holes[n_holes - 1];
         if (hole >= p->n_rows) {
@@ -6729,7 +7073,7 @@ static void specrt__shortlist_compact(specrt__shortlist_pool *p, int32_t n_holes
         }
         p->n_rows--;
         if (p->ids[last] < 0) continue;
-        if (p->stock)
+        if (p->places)
             p->places[hole] = p->places[last];
         else
             memcpy(p->rows + (size_t)hole * p->row_stride, p->rows + (size_t)last * p->row_stride,
@@ -6744,65 +7088,73 @@ static void specrt__shortlist_compact(specrt__shortlist_pool *p, int32_t n_holes
 
 /* Holds the rows of slots in `fresh`, which becomes the list of places to pack: rows that nobody held.
  * @return how many. */
-static int32_t specrt__shortlist_hold_all(specrt__shortlist_pool *p, int32_t n_fresh) {
+static int32_t specrt__pool_hold_all(specrt__pool *p, int32_t n_fresh) {
     int32_t n_packed = 0;
     bool fresh;
     for (int32_t i = 0; i < n_fresh; i++) {
         int32_t slot = p->fresh[i];
-        p->places[slot] = specrt__shortlist_hold(p->stock, p->ids[slot], &fresh);
+        p->places[slot] = specrt__pool_hold(p->stock, p->ids[slot], &fresh);
         if (fresh) p->fresh[n_packed++] = p->places[slot];
     }
     p->stock->n_packed += n_packed;
     return n_packed;
 }
 
+/* The rows of slots in `fresh` stay where they are in the head. */
+static void specrt__pool_point(specrt__pool *p, int32_t n_fresh) {
+    for (int32_t i = 0; i < n_fresh; i++)
+        p->places[p->fresh[i]] = specrt__head_row_of(p->head, p->ids[p->fresh[i]]);
+}
+
 /* Pack what is wanted now. Only rows that were not there at the last sync are read from the head, of a stock
  * those that no session held. */
-SPECRT__INTERNAL void specrt__shortlist_sync(specrt__shortlist_pool *p) {
+SPECRT__INTERNAL void specrt__pool_sync(specrt__pool *p) {
     const specrt_stock *stock = p->stock;
-    int32_t n_holes = specrt__shortlist_leave(p), n_fresh = specrt__shortlist_enter(p, &n_holes);
-    specrt__shortlist_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
-                                         p->row_stride, p->bias, p->fresh};
+    int32_t n_holes = specrt__pool_leave(p), n_fresh = specrt__pool_enter(p, &n_holes);
+    specrt__pool_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
+                                    p->row_stride, p->bias, p->fresh};
     if (stock) {
-        packing.n = specrt__shortlist_hold_all(p, n_fresh);
+        packing.n = specrt__pool_hold_all(p, n_fresh);
         packing.ids = stock->ids;
         packing.rows = stock->rows;
         packing.row_stride = stock->row_stride;
         packing.bias = stock->bias;
+    } else if (p->places) {
+        specrt__pool_point(p, n_fresh);
+        packing.n = 0;
     }
-    specrt__shortlist_pack(&packing);
+    specrt__pool_pack(&packing);
     p->n_copied += packing.n;
-    specrt__shortlist_compact(p, n_holes);
+    specrt__pool_compact(p, n_holes);
 }
 
 /* Packs what is wanted now in this order of slots, whatever was packed before.
  *   ids : n words of 4 bytes, unaligned
  * @return false, with nothing packed, unless they are the tokens that are wanted, each once. */
-SPECRT__INTERNAL bool specrt__shortlist_arrange(specrt__shortlist_pool *p, const uint8_t *ids,
-                                                int32_t n) {
-    specrt__shortlist_vacate(p);
-    for (int32_t i = 0; i < p->n_changed; i++)
-        p->wants[p->changed[i]] &= (uint8_t)~SPECRT__SHORTLIST_CHANGED;
+SPECRT__INTERNAL bool specrt__pool_arrange(specrt__pool *p, const uint8_t *ids, int32_t n) {
+    specrt__pool_vacate(p);
+    for (int32_t i = 0; i < p->n_changed; i++) p->wants[p->changed[i]] &= ~SPECRT__POOL_CHANGED;
     p->n_changed = 0;
     if (n != p->n_wanted || n > p->capacity) return false;
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)specrt__base_load32(ids + 4 * (size_t)i);
-        if (!specrt__shortlist_member(p, id)) return false;
-        if (p->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_CHANGED)) return false;
-        p->wants[id] |= SPECRT__SHORTLIST_CHANGED;
+        if (!specrt__pool_member(p, id)) return false;
+        if (p->wants[id] & (SPECRT__POOL_FIXED | SPECRT__POOL_CHANGED)) return false;
+        p->wants[id] |= SPECRT__POOL_CHANGED;
         p->changed[p->n_changed++] = id;
     }
-    specrt__shortlist_sync(p); /* gives slots in the order of changes */
+    specrt__pool_sync(p); /* gives slots in the order of changes */
     return true;
 }
 
-/* The packed rows as a segment. */
-SPECRT__INTERNAL void specrt__shortlist_segment(const specrt__shortlist_pool *p,
-                                                specrt_segment *out) {
-    out->rows = p->stock ? p->stock->rows : p->rows;
-    out->row_stride = p->stock ? p->stock->row_stride : p->row_stride;
+/* The wanted rows as a segment. */
+SPECRT__INTERNAL void specrt__pool_segment(const specrt__pool *p, specrt_segment *out) {
+    const specrt_head_desc *head = &p->head->desc;
+    bool in_head = p->places && !p->stock;
+    out->rows = p->stock ? p->stock->rows : in_head ? head->rows : p->rows;
+    out->row_stride = p->stock ? p->stock->row_stride : in_head ? head->row_stride : p->row_stride;
     out->ids = p->ids;
-    out->bias = p->stock ? p->stock->bias : p->bias;
+    out->bias = p->stock ? p->stock->bias : in_head ? head->bias : p->bias;
     out->dtype = specrt__head_packed_dtype(p->head);
     out->n_rows = p->n_rows;
     out->masked = NULL;
@@ -6875,7 +7227,7 @@ static inline bool specrt__saved_within(const specrt__saved_list *list, int32_t 
 
 /* What a source may route by. Nothing here depends on the tokens that the level will propose, which
  * keeps the shortlist a function of the prefix (docs/methods). */
-typedef struct specrt__shortlist_level {
+typedef struct specrt__source_level {
     int32_t level;         /* 0: the first pass */
     int32_t n;             /* rows of the pass */
     const int32_t *tokens; /* [n] that the pass was fed, the root at level 0 */
@@ -6883,36 +7235,38 @@ typedef struct specrt__shortlist_level {
     const float
         *draft_input; /* f32 [n, n_cols] hidden states that the pass reads; NULL: not known */
     const float *draft_hidden; /* f32 [n, n_cols] hidden states that it produces */
-} specrt__shortlist_level;
+    /* The rows are positions of a block: each has as many rows as it would have alone, and all score them. Of
+     * tokens only the first is known, which stands for all. */
+    bool each;
+    bool again; /* what the source added to this shortlist before stays in use */
+} specrt__source_level;
 
-enum { SPECRT__SHORTLIST_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
+enum { SPECRT__SOURCE_MAX_SEGMENTS = 1280 }; /* three sources of 400 clusters, and the others' */
 
 /* The segments of a level, as sources add them, and which tokens they brought at which level of this
  * cycle: a token is scored by the first segment that has it. */
-typedef struct specrt__shortlist_routed {
-    const specrt__shortlist_pool *pool; /* fixed and packed tokens come first */
-    uint32_t *levels; /* [pool->n_ids] bit i: routed at level i; NULL: nothing routes */
+typedef struct specrt__source_routed {
+    const specrt__pool *pool; /* fixed and packed tokens come first */
+    uint32_t *levels;         /* [pool->n_ids] bit i: routed at level i; NULL: nothing routes */
     int32_t level;
-    specrt_segment segments[SPECRT__SHORTLIST_MAX_SEGMENTS];
+    specrt_segment segments[SPECRT__SOURCE_MAX_SEGMENTS];
     int32_t n_segments, n_rows, n_masked;
     int32_t max_rows; /* of a level: the policy's bound on what is routed */
     int64_t n_read;   /* bytes of weights and codes that this level's sources chose by */
     int32_t *masked;  /* [max_rows] */
-} specrt__shortlist_routed;
+} specrt__source_routed;
 
 /* Whether a token would be a new row of the level. */
-static inline bool specrt__shortlist_is_new(const specrt__shortlist_routed *r, int32_t id) {
-    return specrt__shortlist_valid(r->pool, id) && !specrt__shortlist_member(r->pool, id) &&
+static inline bool specrt__source_is_new(const specrt__source_routed *r, int32_t id) {
+    return specrt__pool_valid(r->pool, id) && !specrt__pool_member(r->pool, id) &&
            !(r->levels[id] >> r->level & 1);
 }
 
 /* Adds a segment without its mask, which is found here. @return false, and nothing is added, beyond
- * the bounds. Ids must be distinct within the segment. */
-static inline bool specrt__shortlist_route(specrt__shortlist_routed *r,
-                                           const specrt_segment *segment) {
+ * the bounds. A segment may have an id twice, as of clusters that share it: the first counts. */
+static inline bool specrt__source_route(specrt__source_routed *r, const specrt_segment *segment) {
     if (segment->n_rows < 1) return true;
-    if (r->n_segments == SPECRT__SHORTLIST_MAX_SEGMENTS ||
-        r->n_rows + segment->n_rows > r->max_rows)
+    if (r->n_segments == SPECRT__SOURCE_MAX_SEGMENTS || r->n_rows + segment->n_rows > r->max_rows)
         return false;
     specrt_segment *s = &r->segments[r->n_segments++];
     uint32_t bit = 1u << r->level;
@@ -6921,7 +7275,7 @@ static inline bool specrt__shortlist_route(specrt__shortlist_routed *r,
     s->n_masked = 0;
     for (int32_t i = 0; i < s->n_rows; i++) {
         int32_t id = s->ids[i];
-        if (specrt__shortlist_is_new(r, id))
+        if (specrt__source_is_new(r, id))
             r->levels[id] |= bit;
         else
             r->masked[r->n_masked + s->n_masked++] = i;
@@ -6931,20 +7285,18 @@ static inline bool specrt__shortlist_route(specrt__shortlist_routed *r,
     return true;
 }
 
-typedef struct specrt__shortlist_option {
+typedef struct specrt__source_option {
     const char *key;
     const char *names;          /* "off on": they stand for 0, 1...; NULL: it is a number */
     int32_t least, most, value; /* limits of a number; the default */
-} specrt__shortlist_option;
+} specrt__source_option;
 
-enum { SPECRT__SHORTLIST_MAX_OPTIONS = 8 };
+enum { SPECRT__SOURCE_MAX_OPTIONS = 8 };
 
 /* Does not compile unless a table has n options and a source has room for their values. */
-#define SPECRT__SHORTLIST_FITS(table, n)                                                           \
-    typedef char table##_fit[sizeof table / sizeof *table == (n) &&                                \
-                                     (n) <= (int)SPECRT__SHORTLIST_MAX_OPTIONS                     \
-                                 ? 1                                                               \
-                                 : -1]
+#define SPECRT__SOURCE_FITS(table, n)                                                              \
+    typedef char table##_fit                                                                       \
+        [sizeof table / sizeof *table == (n) && (n) <= (int)SPECRT__SOURCE_MAX_OPTIONS ? 1 : -1]
 
 /* --- a source --- */
 
@@ -6961,23 +7313,28 @@ typedef struct specrt__source_request {
 
 /* What the sessions of a policy share of a source. */
 typedef struct specrt__source_shared {
-    void *data;           /* owned: unshare() frees it */
-    int32_t bound;        /* rows at most: of each level if the source routes, else packed ones */
-    bool reads_prompt;    /* prefill() reads the target's logits or best ids */
-    bool reads_tree;      /* observe() reads them at rejected nodes, too */
-    bool reads_states;    /* route() reads the drafter's hidden states: */
-    bool reads_input;     /* those that the pass read */
-    bool keeps;           /* begin() does not forget */
+    void *data;        /* owned: unshare() frees it */
+    int32_t bound;     /* rows at most: of each level if the source routes, else packed ones */
+    int32_t more;      /* rows that every position of a block beyond the first may add to bound */
+    bool reads_tokens; /* route() reads the tokens of a level alone: a block has more of them */
+    bool reads_prompt; /* prefill() reads the target's logits or best ids */
+    bool reads_tree;   /* observe() reads them at rejected nodes, too */
+    bool reads_states; /* route() reads the drafter's hidden states: */
+    bool reads_input;  /* those that the pass read */
+    bool keeps;        /* begin() does not forget */
     int32_t hidden_width; /* of the target's hidden states that observe() reads; 0: none */
     bool submits;         /* hands tasks to specrt_session_params.submit */
+    bool in_head;         /* wanted rows are read in the head, by index, instead of packed */
 } specrt__source_shared;
 
 /* What a session lends to its sources. All pointers are borrowed. */
 typedef struct specrt__source_session {
-    specrt__shortlist_pool *pool; /* marked already */
-    int32_t topk;                 /* rows of a pass at most */
-    int32_t n_logits;             /* columns of the target's logits */
-    int32_t bound;                /* rows that are fixed or packed at most */
+    specrt__pool *pool; /* marked already */
+    int32_t topk;       /* rows of a pass at most */
+    int32_t n_block;    /* positions of a block at most, 1 or more */
+    int32_t n_states;   /* rows of a level at most: the greater of the two */
+    int32_t n_logits;   /* columns of the target's logits */
+    int32_t bound;      /* rows that are fixed or packed at most */
     const specrt_env *env;
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
@@ -6991,11 +7348,14 @@ typedef struct specrt__source_cycle {
     specrt_session_stats *stats;    /* the session's, for events */
 } specrt__source_cycle;
 
-/* A source of tokens: all that policies, sessions and saved sessions know of it. Every function is
- * optional. A source that packs rows wants and drops tokens of its session's pool; one that routes adds
+/* A source of tokens: all that policies, sessions and saved sessions know of it. Every function but share()
+ * is optional. A source that packs rows wants and drops tokens of its session's pool; one that routes adds
  * segments at every level. Sessions call sources in the order of specrt__policy_kinds to route, and in the
  * opposite order to learn: the first one, `window`, fills up what the others leave. */
 typedef struct specrt__source {
+    /* Of a policy's text: at most SPECRT__SOURCE_MAX_OPTIONS. */
+    const specrt__source_option *options;
+    int n_options;
     /* Makes what all sessions of a policy share. @return as specrt_policy_create. */
     specrt_status (*share)(const specrt__source_request *request, specrt__source_shared *out,
                            specrt_error *err);
@@ -7003,8 +7363,8 @@ typedef struct specrt__source {
     /* A session's state; NULL: out of memory. Without open(), the state is what sessions share. */
     void *(*open)(void *shared, const specrt__source_session *with);
     void (*close)(void *state);
-    /* Adds the level's segments with specrt__shortlist_route. Never allocates. */
-    void (*route)(void *state, const specrt__shortlist_level *level, specrt__shortlist_routed *out);
+    /* Adds the level's segments with specrt__source_route. Never allocates. */
+    void (*route)(void *state, const specrt__source_level *level, specrt__source_routed *out);
     /* A new sequence. The pool was reset. */
     void (*begin)(void *state);
     /* Prompt tokens [n], and what the target thought after each of them; rows NULL: not known. */
@@ -7014,17 +7374,23 @@ typedef struct specrt__source {
     void (*observe)(void *state, const specrt__source_cycle *cycle);
     /* Takes over what another thread has learnt. */
     void (*settle)(void *state);
-    /* A saved session has n_lists lists of words of this source (sources/saved.h). */
+    /* A saved session has n_lists lists of words of this source (sources/saved.h). Those of `window` and
+     * `retrieve`, with which the format began, are in every saved session: empty in one without the source.
+     * */
     int32_t n_lists;
+    bool always_saved;
     void (*limits)(const void *state, int32_t *most); /* [n_lists] words at most */
     void (*save)(const void *state, specrt__save *out);
     /* The session is as after begin(). @return what is wrong with the words, or NULL. */
     const char *(*load)(void *state, const specrt__saved *in);
 } specrt__source;
 
-/* Ends of tables. */
+/* Parts of a table: no options; no share, unshare, open, close and route, as of a source that the program was
+ * compiled without; no begin, prefill, start, observe and settle; no lists. */
+#define SPECRT__SOURCE_HAS_NO_OPTIONS NULL, 0
+#define SPECRT__SOURCE_IS_LEFT_OUT    NULL, NULL, NULL, NULL, NULL
 #define SPECRT__SOURCE_LEARNS_NOTHING NULL, NULL, NULL, NULL, NULL
-#define SPECRT__SOURCE_SAVES_NOTHING  0, NULL, NULL, NULL
+#define SPECRT__SOURCE_SAVES_NOTHING  0, false, NULL, NULL, NULL
 
 // >>ranks : src/sources/ranks.h
 /* ranks.h : lists of leading tokens of a ranking: a bundle's, or an application's */
@@ -7212,8 +7578,8 @@ static void specrt__ranks_fill(specrt__ranks_list *list, const specrt_head *head
     memset(list, 0, sizeof *list);
     specrt__ranks_keep(head, ids, n_ids, own_ids);
     uint8_t *rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)(block + at->rows), 64);
-    specrt__shortlist_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
-    specrt__shortlist_pack(&packing);
+    specrt__pool_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
+    specrt__pool_pack(&packing);
     list->env = head->compute.env;
     list->segment.rows = packing.rows;
     list->segment.row_stride = at->row_stride;
@@ -7281,8 +7647,8 @@ static void specrt__ranks_unshare(void *shared) {
     specrt__ranks_free((specrt__ranks_list *)shared);
 }
 
-static void specrt__ranks_route(void *state, const specrt__shortlist_level *level,
-                                specrt__shortlist_routed *out) {
+static void specrt__ranks_route(void *state, const specrt__source_level *level,
+                                specrt__source_routed *out) {
     const specrt__ranks_list *list = (const specrt__ranks_list *)state;
     int32_t i = level->level < list->n_levels ? level->level : list->n_levels - 1;
     specrt_segment rest = list->segment;
@@ -7290,17 +7656,17 @@ static void specrt__ranks_route(void *state, const specrt__shortlist_level *leve
     rest.ids += list->n_always;
     if (rest.bias) rest.bias += list->n_always;
     rest.n_rows = list->levels[i] - list->n_always;
-    (void)specrt__shortlist_route(out,
-                                  &rest); /* fits: the policy's bound has room for the largest */
+    (void)specrt__source_route(out, &rest); /* fits: the policy's bound has room for the largest */
 }
 
 /* Its list is made with its sizes, by >>policy. */
 SPECRT__INTERNAL const specrt__source specrt__ranks_levels = {
-    NULL,
-    specrt__ranks_unshare,
-    NULL,
-    NULL,
-    specrt__ranks_route,
+    SPECRT__SOURCE_HAS_NO_OPTIONS,
+    /* share = */ NULL,
+    /* unshare = */ specrt__ranks_unshare,
+    /* open = */ NULL,
+    /* close = */ NULL,
+    /* route = */ specrt__ranks_route,
     SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
@@ -7310,8 +7676,9 @@ SPECRT__INTERNAL const specrt__source specrt__ranks_levels = {
 
 enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM };
 enum { SPECRT__WINDOW_POSITIONS_ALL, SPECRT__WINDOW_POSITIONS_LAST, SPECRT__WINDOW_POSITIONS_TREE };
-enum { SPECRT__WINDOW_MAX_K = 8 };
+enum { SPECRT__WINDOW_MAX_K = SPECRT_LOGITS_MAX_K };
 enum { SPECRT__WINDOW_BOTH, SPECRT__WINDOW_CTX, SPECRT__WINDOW_EXT };
+enum { SPECRT__WINDOW_PACKED, SPECRT__WINDOW_INDEXED };
 
 enum {
     SPECRT__WINDOW_OPTION_MODE,
@@ -7321,6 +7688,7 @@ enum {
     SPECRT__WINDOW_OPTION_ONLY,
     SPECRT__WINDOW_OPTION_EMITTED,
     SPECRT__WINDOW_OPTION_MIN,
+    SPECRT__WINDOW_OPTION_ROWS,
     SPECRT__WINDOW_OPTIONS
 };
 
@@ -7344,7 +7712,8 @@ typedef struct specrt__window_shared {
 typedef struct specrt__window {
     specrt_env env;
     specrt__window_params params;
-    specrt__shortlist_pool *pool;
+    specrt__pool *pool;
+    int32_t bit; /* of the pool */
     int32_t n_logits;
     /* Distinct tokens by recency: a doubly linked ring whose entry `list_size` stands between the
      * newest and the oldest. In the mode unique_lru they are the window, in `stream` the set that is
@@ -7361,7 +7730,7 @@ typedef struct specrt__window {
     int32_t n_fill; /* of params.frequent, in use */
 } specrt__window;
 
-SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *pool,
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__pool *pool,
                                                        const specrt__window_params *params,
                                                        int32_t n_logits, const specrt_env *env);
 
@@ -7383,20 +7752,29 @@ SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_c
 // >>window : src/sources/window.c
 /* window.c : owns MicroSpec's window (docs/methods/window.md): which tokens the target
  * lately saw or thought likely. Every step takes constant time; nothing is allocated after creation.
- * Refuses nothing: tokens that may not be proposed are passed over. */
+ * Refuses an indexed window over rows that no product reads as they are; tokens that may not be proposed are
+ * passed over. */
 
-SPECRT__INTERNAL const specrt__shortlist_option specrt__window_options[] = {
+static const specrt__source_option specrt__window_options[] = {
     {"mode", "unique_lru stream", 0, 0, 0},     {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 0},
     {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3}, {"positions", "all last tree", 0, 0, 0},
     {"only", "both ctx ext", 0, 0, 0},          {"emitted", "off on", 0, 0, 1},
-    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
+    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},    {"rows", "packed indexed", 0, 0, 0},
 };
-SPECRT__SHORTLIST_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
+SPECRT__SOURCE_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
 
 static specrt_status specrt__window_share(const specrt__source_request *request,
                                           specrt__source_shared *out, specrt_error *err) {
     const int32_t *options = request->options;
     const specrt_env *env = &request->head->compute.env;
+    specrt_dtype dtype = request->head->desc.dtype;
+    out->in_head = options[SPECRT__WINDOW_OPTION_ROWS] == SPECRT__WINDOW_INDEXED;
+    if (out->in_head && specrt__head_packed_dtype(request->head) != dtype)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "window: rows=indexed: expected a head of f32, f16, bf16 or q8_0, "
+                                "found %s, whose rows are decoded as they are packed; use "
+                                "rows=packed",
+                                specrt_dtype_name(dtype));
     specrt__window_shared *s =
         (specrt__window_shared *)specrt__base_alloc(env, sizeof(specrt__window_shared));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "window: out of memory");
@@ -7432,7 +7810,7 @@ static void specrt__window_list_clear(specrt__window *w) {
     w->older[w->list_size] = w->newer[w->list_size] = w->list_size;
 }
 
-SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *pool,
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__pool *pool,
                                                        const specrt__window_params *params,
                                                        int32_t n_logits, const specrt_env *env) {
     bool stream = params->mode == SPECRT__WINDOW_STREAM;
@@ -7446,6 +7824,7 @@ SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *p
     w->env = *env;
     w->params = *params;
     w->pool = pool;
+    w->bit = specrt__pool_register(pool);
     w->n_logits = n_logits;
     w->list_size = (int32_t)list - 1;
     w->ids = (int32_t *)(void *)(w + 1);
@@ -7510,8 +7889,7 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
     int32_t size = w->params.size;
     if (w->n_ring == size) {
         int32_t oldest = w->ring[w->ring_begin];
-        if (--w->counts[oldest] == 0)
-            specrt__shortlist_drop(w->pool, oldest, SPECRT__SHORTLIST_WINDOW);
+        if (--w->counts[oldest] == 0) specrt__pool_drop(w->pool, oldest, w->bit);
         w->ring_begin = w->ring_begin + 1 == size ? 0 : w->ring_begin + 1;
         w->n_ring--;
     }
@@ -7519,19 +7897,19 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
                                                    : w->ring_begin - (size - w->n_ring);
     w->ring[end] = id;
     w->n_ring++;
-    if (w->counts[id]++ == 0) specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
+    if (w->counts[id]++ == 0) specrt__pool_want(w->pool, id, w->bit);
 }
 
 /* A single element. */
 static void specrt__window_push(specrt__window *w, int32_t id) {
-    if (!specrt__shortlist_valid(w->pool, id)) return;
+    if (!specrt__pool_valid(w->pool, id)) return;
     if (w->params.mode == SPECRT__WINDOW_STREAM) {
         specrt__window_append(w, id);
         return;
     }
     int32_t evicted = specrt__window_touch(w, id);
-    specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
-    if (evicted >= 0) specrt__shortlist_drop(w->pool, evicted, SPECRT__SHORTLIST_WINDOW);
+    specrt__pool_want(w->pool, id, w->bit);
+    if (evicted >= 0) specrt__pool_drop(w->pool, evicted, w->bit);
 }
 
 /* An element of a set. The stream takes sets as tuples without repetition, ordered by last
@@ -7539,7 +7917,7 @@ static void specrt__window_push(specrt__window *w, int32_t id) {
 static void specrt__window_add(specrt__window *w, int32_t id) {
     if (w->params.mode != SPECRT__WINDOW_STREAM)
         specrt__window_push(w, id);
-    else if (specrt__shortlist_valid(w->pool, id))
+    else if (specrt__pool_valid(w->pool, id))
         specrt__window_touch(w, id);
 }
 
@@ -7573,14 +7951,14 @@ static int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
 /* Tokens by frequency make up for a short window, and give way as it grows: the shortest prefix of the
  * list that reaches the least number of rows, found from the one before. */
 static void specrt__window_fill(specrt__window *w) {
-    specrt__shortlist_pool *pool = w->pool;
+    specrt__pool *pool = w->pool;
     int32_t n_wanted = w->params.min - pool->n_fixed;
     while (w->n_fill > 0) {
         int32_t id = specrt__window_frequent(w, w->n_fill - 1);
-        if (specrt__shortlist_valid(pool, id)) {
-            specrt__shortlist_drop(pool, id, SPECRT__SHORTLIST_FILL);
+        if (specrt__pool_valid(pool, id)) {
+            specrt__pool_drop(pool, id, SPECRT__POOL_FILL);
             if (pool->n_wanted < n_wanted) {
-                specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_FILL);
+                specrt__pool_want(pool, id, SPECRT__POOL_FILL);
                 break;
             }
         }
@@ -7588,8 +7966,7 @@ static void specrt__window_fill(specrt__window *w) {
     }
     while (w->n_fill < w->params.n_frequent && pool->n_wanted < n_wanted) {
         int32_t id = specrt__window_frequent(w, w->n_fill++);
-        if (specrt__shortlist_valid(pool, id))
-            specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_FILL);
+        if (specrt__pool_valid(pool, id)) specrt__pool_want(pool, id, SPECRT__POOL_FILL);
     }
 }
 
@@ -7639,7 +8016,12 @@ SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_c
 
 /* The list by recency, of a stream the set that is not appended yet; the stream's elements; the target's
  * best at the latest prompt position. */
-enum { SPECRT__WINDOW_SAVED_LIST, SPECRT__WINDOW_SAVED_RING, SPECRT__WINDOW_SAVED_SEED };
+enum {
+    SPECRT__WINDOW_SAVED_LIST,
+    SPECRT__WINDOW_SAVED_RING,
+    SPECRT__WINDOW_SAVED_SEED,
+    SPECRT__WINDOW_SAVED
+};
 
 static void specrt__window_limits(const void *state, int32_t *most) {
     const specrt__window *w = (const specrt__window *)state;
@@ -7673,40 +8055,42 @@ static const char *specrt__window_load(void *state, const specrt__saved *in) {
         return "tokens";
     for (int32_t i = 0; i < tokens->n; i++) {
         int32_t id = specrt__saved_word(tokens, i);
-        if (!specrt__shortlist_valid(w->pool, id) || w->places[id] >= 0) return "window";
+        if (!specrt__pool_valid(w->pool, id) || w->places[id] >= 0) return "window";
         specrt__window_touch(w, id);
-        if (!w->ring) specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
+        if (!w->ring) specrt__pool_want(w->pool, id, w->bit);
     }
     for (int32_t i = 0; i < ring->n; i++) {
         int32_t id = specrt__saved_word(ring, i);
-        if (!specrt__shortlist_valid(w->pool, id)) return "window";
+        if (!specrt__pool_valid(w->pool, id)) return "window";
         specrt__window_append(w, id);
     }
     w->n_seed = seed->n;
     for (int32_t i = 0; i < seed->n; i++) w->seed[i] = specrt__saved_word(seed, i);
     for (; w->n_fill < n_fill; w->n_fill++) {
         int32_t id = specrt__window_frequent(w, w->n_fill);
-        if (specrt__shortlist_valid(w->pool, id))
-            specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_FILL);
+        if (specrt__pool_valid(w->pool, id)) specrt__pool_want(w->pool, id, SPECRT__POOL_FILL);
     }
     return NULL;
 }
 
 SPECRT__INTERNAL const specrt__source specrt__window_source = {
-    specrt__window_share,
-    specrt__window_unshare,
-    specrt__window_open,
-    specrt__window_close,
-    NULL,
-    specrt__window_begin,
-    specrt__window_prefill,
-    specrt__window_start,
-    specrt__window_observe,
-    NULL,
-    3,
-    specrt__window_limits,
-    specrt__window_save,
-    specrt__window_load,
+    /* options = */ specrt__window_options,
+    /* n_options = */ SPECRT__WINDOW_OPTIONS,
+    /* share = */ specrt__window_share,
+    /* unshare = */ specrt__window_unshare,
+    /* open = */ specrt__window_open,
+    /* close = */ specrt__window_close,
+    /* route = */ NULL,
+    /* begin = */ specrt__window_begin,
+    /* prefill = */ specrt__window_prefill,
+    /* start = */ specrt__window_start,
+    /* observe = */ specrt__window_observe,
+    /* settle = */ NULL,
+    /* n_lists = */ SPECRT__WINDOW_SAVED,
+    /* always_saved = */ true,
+    /* limits = */ specrt__window_limits,
+    /* save = */ specrt__window_save,
+    /* load = */ specrt__window_load,
 };
 
 #if !defined(SPECRT_SMALL)
@@ -8042,7 +8426,18 @@ static int32_t specrt__hnsw_open(const uint64_t *keys, int32_t at, int32_t n) {
     return at;
 }
 
-/* Expands the best open node until none of the ef best is open. @return how many there are. */
+/* Best-first search of one level from an entry (Malkov and Yashunin 2016, algorithm 2), into s->keys:
+ *
+ *     keys   closed  closed  open  closed  open       the best nodes so far, best first, at most ef
+ *                            ^at                      all before it are closed
+ *
+ * A node is closed by scoring those of its links that were not scored before. Each turn closes the best open
+ * one. A scored node that is among the ef best enters as open; one that enters before `at` takes `at` back.
+ * A node that drops out need not be remembered: the worst of the ef only gets better. So the search ends when
+ * all of them are closed, since none of their links is left to score, and it ends at all, since a node is
+ * scored once. What it misses are better nodes that only worse ones lead to; a greater ef finds more of them.
+ * Links of the node that is likely to be next are fetched while the present ones are scored.
+ * @return how many nodes there are. */
 static int32_t specrt__hnsw_explore(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t entry,
                                     int32_t level, int32_t ef) {
     int32_t n = 0, at = 0, n_links;
@@ -8317,9 +8712,9 @@ static inline void specrt__cluster_unshare(void *shared) {
 typedef struct specrt__cluster {
     specrt_env env;
     const specrt__cluster_shared *shared;
-    float *inputs;    /* [topk, n_embed + n_state] */
-    float *hidden;    /* [topk, n_hidden] */
-    float *scores;    /* [topk, n_clusters] then probabilities by path */
+    float *inputs;    /* [n_states, n_embed + n_state] */
+    float *hidden;    /* [n_states, n_hidden] */
+    float *scores;    /* [n_states, n_clusters] then probabilities by path */
     float *totals;    /* [n_clusters] */
     uint64_t *heap;   /* [n_clusters] */
     uint64_t *takers; /* [n_clusters] the level's rows that score it; 0: all do */
@@ -8335,12 +8730,14 @@ static inline void specrt__cluster_close(void *state) {
 }
 
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
-                                              const specrt__shortlist_level *level);
+                                              const specrt__source_level *level);
 
 /* --- the choice --- */
 
 typedef struct specrt__cluster_choice {
-    int32_t n, n_rows; /* clusters and rows taken at this level */
+    int32_t n,
+        n_rows; /* clusters and rows taken at this level; of a block, rows of this position */
+    bool each;
 } specrt__cluster_choice;
 
 // >>cluster_section : src/sources/cluster_section.c
@@ -8410,8 +8807,8 @@ static void specrt__cluster_lay_out(specrt_clusters *c) {
     c->b2 = c->w2 + h->n_clusters * specrt__cluster_width(h);
 }
 
-/* NULL, or what is wrong with who is in which cluster; seen: scratch, zeroed, a bit for each row. */
-static const char *specrt__cluster_check_ids(const specrt_clusters *c, uint8_t *seen) {
+/* NULL, or what is wrong with who is in which cluster. A row may be in several. */
+static const char *specrt__cluster_check_ids(const specrt_clusters *c) {
     const specrt_clusters_header *h = c->header;
     if (c->offsets[0] != 0 || c->offsets[h->n_clusters] != (uint32_t)h->n_members)
         return "offsets: expected 0 first and n_members last, found others";
@@ -8424,8 +8821,6 @@ static const char *specrt__cluster_check_ids(const specrt_clusters *c, uint8_t *
             if (id < 0 || id >= h->n_rows) return "ids: expected ids below n_rows, found another";
             if (i > begin && id <= c->ids[i - 1])
                 return "ids: expected ascending ids in a cluster, found others";
-            if (seen[id >> 3] >> (id & 7) & 1) return "ids: expected distinct ids, found one twice";
-            seen[id >> 3] = (uint8_t)(seen[id >> 3] | 1 << (id & 7));
         }
     }
     return NULL;
@@ -8457,13 +8852,7 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
     const char *wrong = specrt__cluster_check_sizes(view.header, n);
     if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
     specrt__cluster_lay_out(&view);
-    size_t n_seen = ((size_t)view.header->n_rows + 7) / 8;
-    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->env, n_seen);
-    if (!seen)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", bundle->name);
-    memset(seen, 0, n_seen);
-    wrong = specrt__cluster_check_ids(&view, seen);
-    specrt__base_free(&bundle->env, seen);
+    wrong = specrt__cluster_check_ids(&view);
     if (!wrong) wrong = specrt__cluster_check_router(&view, n);
     if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
     *out = view;
@@ -8475,19 +8864,21 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
 
 /* --- sources --- */
 
-SPECRT__INTERNAL const specrt__shortlist_option specrt__cluster_options[] = {
+static const specrt__source_option specrt__cluster_options[] = {
     {"schedule", "table harmonic flat", 0, 0, 0},
     {"beam", "level per_row", 0, 0, 0},
     {"cap", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"always", NULL, 0, 65536, 256},
 };
-SPECRT__SHORTLIST_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
+SPECRT__SOURCE_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
 
-/* Clusters of level t. */
+/* Clusters of level t.
+ *   size : of level 0; 0: the table's; below 0: a share in % */
 static int32_t specrt__cluster_level(const specrt_clusters *c, int32_t size, int32_t shape,
                                      int32_t t) {
     int32_t last = c->header->n_schedule - 1, first = c->schedule[0];
     int64_t n = size > 0 ? size : first;
+    if (size < 0) n = ((int64_t)c->header->n_clusters * -size + 50) / 100;
     if (shape == 0) n = c->schedule[t < last ? t : last] * n / first;
     if (shape == 1 && t >= 2) n /= 2 * (t + 1);
     if (n > c->header->n_clusters) n = c->header->n_clusters;
@@ -8629,14 +9020,14 @@ SPECRT__INTERNAL void specrt__cluster_pack(specrt__cluster_shared *s, const int3
                                            int32_t n_always, int32_t first) {
     const specrt_head_desc *head = &s->head->desc;
     int32_t n = specrt__cluster_list(s, always, n_always);
-    specrt__shortlist_packing packing = {s->head,
-                                         s->ids,
-                                         first < 0 ? n : n_always,
-                                         (uint8_t *)(uintptr_t)s->always.rows,
-                                         s->always.row_stride,
-                                         (float *)(uintptr_t)s->always.bias,
-                                         NULL};
-    specrt__shortlist_pack(&packing);
+    specrt__pool_packing packing = {s->head,
+                                    s->ids,
+                                    first < 0 ? n : n_always,
+                                    (uint8_t *)(uintptr_t)s->always.rows,
+                                    s->always.row_stride,
+                                    (float *)(uintptr_t)s->always.bias,
+                                    NULL};
+    specrt__pool_pack(&packing);
     s->always.ids = s->ids;
     s->always.n_rows = n_always;
     s->rows = s->always;
@@ -8728,6 +9119,7 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     }
     out->data = s;
     out->bound = specrt__cluster_bound(s, most);
+    out->more = out->bound - s->always.n_rows;
     out->reads_states = true;
     out->reads_input = c.header->router == SPECRT_ROUTER_DYNASPEC;
     return SPECRT_STATUS_OK;
@@ -8738,7 +9130,7 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
 SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_session *with) {
     const specrt__cluster_shared *shared = (const specrt__cluster_shared *)opaque;
     const specrt_clusters_header *h = shared->view.header;
-    size_t k = (size_t)with->topk, m = (size_t)h->n_clusters;
+    size_t k = (size_t)with->n_states, m = (size_t)h->n_clusters;
     size_t n_inputs = k * (size_t)specrt__cluster_inputs(h), n_hidden = k * (size_t)h->n_hidden;
     size_t n_scores = k * m, words = n_inputs + n_hidden + n_scores + 2 * m;
     size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
@@ -8767,7 +9159,7 @@ static void specrt__cluster_rms(float *x, int64_t n) {
 }
 
 /* What the router reads at a level; a hidden state that was not told is 0. */
-static void specrt__cluster_read(specrt__cluster *s, const specrt__shortlist_level *level) {
+static void specrt__cluster_read(specrt__cluster *s, const specrt__source_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const specrt_head_desc *embedding = &s->shared->embedding;
     bool before = h->router == SPECRT_ROUTER_DYNASPEC;
@@ -8801,7 +9193,7 @@ static void specrt__cluster_multiply(const specrt_compute *compute, const specrt
 
 /* Scores of all clusters for every row of the level. */
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
-                                              const specrt__shortlist_level *level) {
+                                              const specrt__source_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const float *x = s->inputs;
     specrt__cluster_read(s, level);
@@ -8847,11 +9239,12 @@ static void specrt__cluster_sift(uint64_t *heap, int32_t n, int32_t i) {
 /* A cluster into the level, cut short by the cap; not at all where no more fit. */
 static void specrt__cluster_admit(specrt__cluster *s, int32_t m, specrt__cluster_choice *choice) {
     int32_t size = specrt__cluster_size(s->shared, m), cap = s->shared->cap;
-    if (s->taken[m] > 0 || choice->n == SPECRT__CLUSTER_MOST) return;
+    int32_t others = s->taken[m]; /* rows of it that another position or row takes */
+    if ((others > 0 && !choice->each) || choice->n == SPECRT__CLUSTER_MOST) return;
     if (cap > 0 && size > cap - choice->n_rows) size = cap - choice->n_rows;
-    s->taken[m] = size;
+    s->taken[m] = size > others ? size : others;
     choice->n_rows += size;
-    choice->n += size > 0;
+    choice->n += size > 0 && others == 0;
 }
 
 /* Takes the `n` best clusters by probability, ties to the lower, then more while they hold fewer rows
@@ -8875,22 +9268,22 @@ static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t
 
 /* Adds rows [begin, end) of the stored head. */
 static void specrt__cluster_add(const specrt__cluster_shared *shared, int32_t begin, int32_t end,
-                                uint64_t takers, specrt__shortlist_routed *out) {
+                                uint64_t takers, specrt__source_routed *out) {
     specrt_segment s = shared->rows;
     s.rows = (const uint8_t *)s.rows + (size_t)begin * s.row_stride;
     s.ids += begin;
     if (s.bias) s.bias += begin;
     s.n_rows = end - begin;
     s.scored_by = takers;
-    specrt__shortlist_route(out, &s);
+    specrt__source_route(out, &s);
 }
 
 /* What always comes and what was taken, clusters side by side for the same rows as one range. */
-static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__shortlist_routed *out) {
+static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__source_routed *out) {
     const specrt__cluster_shared *shared = s->shared;
     int32_t begin = 0, end = 0;
     uint64_t takers = 0;
-    specrt__shortlist_route(out, &shared->always);
+    specrt__source_route(out, &shared->always);
     for (int32_t m = 0; m < shared->view.header->n_clusters; m++) {
         if (s->taken[m] == 0) continue;
         if (shared->starts[m] != end || s->takers[m] != takers) {
@@ -8903,11 +9296,12 @@ static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__shortlis
     specrt__cluster_add(shared, begin, end, takers, out);
 }
 
-/* Which clusters a level takes, and for which of its rows. */
-static void specrt__cluster_decide(specrt__cluster *s, const specrt__shortlist_level *level) {
+/* Which clusters a level takes, and for which of its rows. A block takes for each position what that one
+ * would take alone. */
+static void specrt__cluster_decide(specrt__cluster *s, const specrt__source_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     int32_t n = s->shared->levels[level->level];
-    specrt__cluster_choice choice = {0, 0};
+    specrt__cluster_choice choice = {0, 0, level->each};
     specrt__cluster_forward(s, &s->shared->head->compute, level);
     memset(s->taken, 0, (size_t)h->n_clusters * sizeof *s->taken);
     memset(s->takers, 0, (size_t)h->n_clusters * sizeof *s->takers);
@@ -8915,14 +9309,18 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__shortlist_l
     for (int32_t i = 0; i < level->n; i++) {
         float *scores = s->scores + (size_t)i * (size_t)h->n_clusters;
         specrt__cluster_weigh(scores, h->n_clusters, h->softmax != 0, expf(level->logprobs[i]));
-        if (s->shared->per_row) specrt__cluster_take(s, scores, n, 1ull << i, &choice);
+        if (level->each) {
+            choice.n_rows = 0;
+            specrt__cluster_take(s, scores, s->shared->levels[i], 0, &choice);
+        } else if (s->shared->per_row)
+            specrt__cluster_take(s, scores, n, 1ull << i, &choice);
         for (int32_t m = 0; m < h->n_clusters; m++) s->totals[m] += scores[m];
     }
-    if (!s->shared->per_row) specrt__cluster_take(s, s->totals, n, 0, &choice);
+    if (!s->shared->per_row && !level->each) specrt__cluster_take(s, s->totals, n, 0, &choice);
 }
 
-static void specrt__cluster_route(void *state, const specrt__shortlist_level *level,
-                                  specrt__shortlist_routed *out) {
+static void specrt__cluster_route(void *state, const specrt__source_level *level,
+                                  specrt__source_routed *out) {
     specrt__cluster *s = (specrt__cluster *)state;
     specrt__cluster_decide(s, level);
     specrt__cluster_add_taken(s, out);
@@ -8947,18 +9345,36 @@ static specrt_status specrt__cluster_share_centroids(const specrt__source_reques
 }
 
 SPECRT__INTERNAL const specrt__source specrt__cluster_source = {
-    specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,          specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    /* options = */ specrt__cluster_options,
+    /* n_options = */ SPECRT__CLUSTER_OPTIONS,
+    /* share = */ specrt__cluster_share_clusters,
+    /* unshare = */ specrt__cluster_unshare,
+    /* open = */ specrt__cluster_open,
+    /* close = */ specrt__cluster_close,
+    /* route = */ specrt__cluster_route,
+    SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
 SPECRT__INTERNAL const specrt__source specrt__cluster_groups = {
-    specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,        specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    /* options = */ specrt__cluster_options,
+    /* n_options = */ SPECRT__CLUSTER_OPTIONS,
+    /* share = */ specrt__cluster_share_groups,
+    /* unshare = */ specrt__cluster_unshare,
+    /* open = */ specrt__cluster_open,
+    /* close = */ specrt__cluster_close,
+    /* route = */ specrt__cluster_route,
+    SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
 SPECRT__INTERNAL const specrt__source specrt__cluster_centroids = {
-    specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,           specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    /* options = */ specrt__cluster_options,
+    /* n_options = */ SPECRT__CLUSTER_OPTIONS,
+    /* share = */ specrt__cluster_share_centroids,
+    /* unshare = */ specrt__cluster_unshare,
+    /* open = */ specrt__cluster_open,
+    /* close = */ specrt__cluster_close,
+    /* route = */ specrt__cluster_route,
+    SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
 
@@ -8977,11 +9393,12 @@ typedef struct specrt__successor {
     const specrt__successor_shared *shared;
     float *scores;   /* [n_ids] of tokens found, else 0 */
     uint64_t *keys;  /* [max_found] */
-    int32_t *ids;    /* [size] */
-    int32_t *places; /* [size] their rows in the head */
-    uint8_t *rows;   /* [size] decoded; NULL where the head is computed as stored */
-    float *bias;     /* [size] of decoded rows, or NULL */
+    int32_t *ids;    /* [n_block, size] */
+    int32_t *places; /* [n_block, size] their rows in the head */
+    uint8_t *rows;   /* [n_block, size] decoded; NULL where the head is computed as stored */
+    float *bias;     /* [n_block, size] of decoded rows, or NULL */
     size_t row_stride;
+    int32_t n_used; /* of these places by the shortlist at hand */
 } specrt__successor;
 
 SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source_session *with);
@@ -9020,7 +9437,8 @@ static specrt_status specrt__successor_share(const specrt__source_request *reque
     s->graph = graph;
     s->size = request->size < graph.header->n_vocab ? request->size : graph.header->n_vocab;
     out->data = s;
-    out->bound = s->size;
+    out->bound = out->more = s->size;
+    out->reads_tokens = true;
     return SPECRT_STATUS_OK;
 }
 
@@ -9035,15 +9453,16 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
     const specrt_head *head = shared->head;
     bool decodes = specrt__head_packed_dtype(head) != head->desc.dtype;
     size_t n_ids = (size_t)head->n_ids, size = (size_t)shared->size;
+    size_t n_places = size * (size_t)with->n_block;
     size_t n_found = (size_t)shared->graph.header->max_degree;
     size_t stride = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
     if (n_found > size) n_found = size; /* a token adds no more */
-    n_found *= (size_t)with->topk;
+    n_found *= (size_t)with->n_states;
     if (n_found > n_ids) n_found = n_ids;
-    size_t words = 2 * n_found + n_ids + 3 * size;
+    size_t words = 2 * n_found + n_ids + 3 * n_places;
     size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__successor) + 4 * words, 64);
     uint64_t bytes = 0;
-    if (decodes && !specrt__base_mul(stride, size, &bytes)) return NULL;
+    if (decodes && !specrt__base_mul(stride, n_places, &bytes)) return NULL;
     if (!specrt__base_add(bytes, at_rows + 64, &bytes)) return NULL;
     specrt__successor *s = (specrt__successor *)specrt__base_alloc(with->env, bytes);
     if (!s) return NULL;
@@ -9053,9 +9472,9 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
     uint8_t *at = (uint8_t *)(s + 1);
     s->keys = SPECRT__CARVE(uint64_t, &at, n_found);
     s->scores = SPECRT__CARVE(float, &at, n_ids);
-    s->ids = SPECRT__CARVE(int32_t, &at, size);
-    s->places = SPECRT__CARVE(int32_t, &at, size);
-    if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, size);
+    s->ids = SPECRT__CARVE(int32_t, &at, n_places);
+    s->places = SPECRT__CARVE(int32_t, &at, n_places);
+    if (head->desc.bias) s->bias = SPECRT__CARVE(float, &at, n_places);
     if (decodes) s->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)at, 64);
     s->row_stride = stride;
     return s;
@@ -9063,23 +9482,23 @@ SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source
 
 /* The first `size` new successors of one token, which are in order. @return how many. */
 static int32_t specrt__successor_chain(const specrt__successor *s, int32_t token,
-                                       const specrt__shortlist_routed *out) {
+                                       const specrt__source_routed *out, int32_t *found) {
     const int32_t *ids;
     const float *counts;
     int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_ids = 0;
     for (int32_t i = 0; i < n && n_ids < s->shared->size; i++) {
-        if (!specrt__shortlist_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
+        if (!specrt__source_is_new(out, ids[i]) || s->scores[ids[i]] > 0) continue;
         s->scores[ids[i]] = 1;
-        s->ids[n_ids++] = ids[i];
+        found[n_ids++] = ids[i];
     }
-    for (int32_t i = 0; i < n_ids; i++) s->scores[s->ids[i]] = 0;
+    for (int32_t i = 0; i < n_ids; i++) s->scores[found[i]] = 0;
     return n_ids;
 }
 
 /* Adds the new successors of a token on a path of this probability to what was found. Half a pair is
  * taken off each count: what followed a rare token once need not do so again. */
 static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float weight,
-                                     const specrt__shortlist_routed *out, int32_t n_found) {
+                                     const specrt__source_routed *out, int32_t n_found) {
     const int32_t *ids;
     const float *counts;
     int32_t n = specrt_cograph_successors(&s->shared->graph, token, &ids, &counts), n_new = 0;
@@ -9087,7 +9506,7 @@ static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float 
     float scale = weight / (float)s->shared->graph.totals[token];
     for (int32_t i = 0; i < n && n_new < s->shared->size; i++) {
         float score = scale * (counts[i] - 0.5f);
-        if (!specrt__shortlist_is_new(out, ids[i])) continue;
+        if (!specrt__source_is_new(out, ids[i])) continue;
         if (!(score > FLT_MIN)) score = FLT_MIN;
         n_new++;
         if (!(s->scores[ids[i]] > 0)) s->keys[n_found++] = (uint32_t)ids[i];
@@ -9097,8 +9516,8 @@ static int32_t specrt__successor_add(specrt__successor *s, int32_t token, float 
 }
 
 /* The best `size` over all tokens of the level. @return how many. */
-static int32_t specrt__successor_union(specrt__successor *s, const specrt__shortlist_level *level,
-                                       const specrt__shortlist_routed *out) {
+static int32_t specrt__successor_union(specrt__successor *s, const specrt__source_level *level,
+                                       const specrt__source_routed *out, int32_t *found) {
     int32_t n_found = 0, size = s->shared->size;
     for (int32_t i = 0; i < level->n; i++)
         n_found = specrt__successor_add(
@@ -9110,24 +9529,38 @@ static int32_t specrt__successor_union(specrt__successor *s, const specrt__short
     }
     if (n_found > size) specrt__shortlist_select(s->keys, n_found, size);
     if (n_found > size) n_found = size;
-    for (int32_t i = 0; i < n_found; i++) s->ids[i] = (int32_t) ~(uint32_t)s->keys[i];
+    for (int32_t i = 0; i < n_found; i++) found[i] = (int32_t) ~(uint32_t)s->keys[i];
     return n_found;
 }
 
-static void specrt__successor_route(void *state, const specrt__shortlist_level *level,
-                                    specrt__shortlist_routed *out) {
+static void specrt__successor_route(void *state, const specrt__source_level *level,
+                                    specrt__source_routed *out) {
     specrt__successor *s = (specrt__successor *)state;
-    int32_t n = level->n == 1 ? specrt__successor_chain(s, level->tokens[0], out)
-                              : specrt__successor_union(s, level, out);
-    specrt__shortlist_packing found = {s->shared->head, s->ids,  n,   s->rows,
-                                       s->row_stride,   s->bias, NULL};
-    specrt_segment segment = specrt__shortlist_gather(&found, s->places);
-    specrt__shortlist_route(out, &segment);
+    size_t at = (size_t)(level->again ? s->n_used : 0);
+    int32_t *ids = s->ids + at;
+    int32_t n = level->n == 1 || level->each
+                    ? specrt__successor_chain(s, level->tokens[0], out, ids)
+                    : specrt__successor_union(s, level, out, ids);
+    specrt__pool_packing found = {s->shared->head,
+                                  ids,
+                                  n,
+                                  s->rows ? s->rows + at * s->row_stride : NULL,
+                                  s->row_stride,
+                                  s->bias ? s->bias + at : NULL,
+                                  NULL};
+    specrt_segment segment = specrt__pool_gather(&found, s->places + at);
+    specrt__source_route(out, &segment);
+    s->n_used = (int32_t)at + n;
 }
 
 SPECRT__INTERNAL const specrt__source specrt__successor_source = {
-    specrt__successor_share,      specrt__successor_unshare, specrt__successor_open,
-    specrt__successor_close,      specrt__successor_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_HAS_NO_OPTIONS,
+    /* share = */ specrt__successor_share,
+    /* unshare = */ specrt__successor_unshare,
+    /* open = */ specrt__successor_open,
+    /* close = */ specrt__successor_close,
+    /* route = */ specrt__successor_route,
+    SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
 
@@ -9330,8 +9763,10 @@ SPECRT__SCAN_AVX2 static void specrt__scan_pairs_avx2(const specrt__scan_records
     }
 }
 
-SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_avx2 = {specrt__scan_signs_avx2,
-                                                                 specrt__scan_pairs_avx2};
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_avx2 = {
+    /* signs = */ specrt__scan_signs_avx2,
+    /* pairs = */ specrt__scan_pairs_avx2,
+};
 
 /* --- AVX-512 VNNI --- */
 
@@ -9453,8 +9888,10 @@ SPECRT__SCAN_VNNI static void specrt__scan_pairs_vnni(const specrt__scan_records
 
 SPECRT__SIMD_ASKED
 
-SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_vnni = {specrt__scan_signs_vnni,
-                                                                 specrt__scan_pairs_vnni};
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_vnni = {
+    /* signs = */ specrt__scan_signs_vnni,
+    /* pairs = */ specrt__scan_pairs_vnni,
+};
 
 #endif
 
@@ -9538,8 +9975,10 @@ static void specrt__scan_pairs_neon(const specrt__scan_records *records, const i
     }
 }
 
-SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_neon = {specrt__scan_signs_neon,
-                                                                 specrt__scan_pairs_neon};
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_neon = {
+    /* signs = */ specrt__scan_signs_neon,
+    /* pairs = */ specrt__scan_pairs_neon,
+};
 
 #endif
 
@@ -9584,8 +10023,10 @@ static void specrt__scan_pairs_scalar(const specrt__scan_records *records, const
     }
 }
 
-SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_scalar = {specrt__scan_signs_scalar,
-                                                                   specrt__scan_pairs_scalar};
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_scalar = {
+    /* signs = */ specrt__scan_signs_scalar,
+    /* pairs = */ specrt__scan_pairs_scalar,
+};
 
 SPECRT__INTERNAL const specrt__scan_kernels *specrt__scan_choose(void) {
 #if defined(SPECRT__SIMD_X86)
@@ -9646,24 +10087,25 @@ typedef struct specrt__sketch_best {
 typedef struct specrt__sketch {
     specrt_env env;
     const specrt__sketch_shared *shared;
-    specrt__scan_query *queries; /* [topk], or as many as it takes with STATES in each */
+    specrt__scan_query *queries; /* [n_states], or as many as it takes with STATES in each */
     uint64_t *keys;              /* of the lists */
-    specrt__sketch_best *kept;   /* [topk, PARTS] places that a preview keeps */
-    specrt__sketch_best *found;  /* [topk] tokens */
-    float *z;                    /* [topk, rank] */
-    float *units;                /* [topk] of q_pairs */
-    int32_t *sums;               /* [topk] of q_pairs */
+    specrt__sketch_best *kept;   /* [n_states, PARTS] places that a preview keeps */
+    specrt__sketch_best *found;  /* [n_states] tokens */
+    float *z;                    /* [n_states, rank] */
+    float *units;                /* [n_states] of q_pairs */
+    int32_t *sums;               /* [n_states] of q_pairs */
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
     uint64_t *merged;            /* [n_merged] tokens of all states */
-    int32_t *ids, *places;       /* [bound] */
-    int8_t *q_signs;             /* [topk + STATES, n_signs] of the queries */
-    int8_t *q_pairs;             /* [topk, n_lines, 4, 64] */
+    int32_t *ids, *places;       /* [bound], of a block's positions together */
+    int8_t *q_signs;             /* [n_states + STATES, n_signs] of the queries */
+    int8_t *q_pairs;             /* [n_states, n_lines, 4, 64] */
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
     float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
-    int32_t n, n_queries, topk;             /* states of the level at hand */
-    int64_t n_read;                         /* bytes of the sketch, at the level at hand */
-    const specrt__shortlist_routed *routed; /* of the level at hand */
+    int32_t n, n_queries;                /* states of the level at hand */
+    int32_t n_states, n_block;           /* those of any level, and of a block */
+    int64_t n_read;                      /* bytes of the sketch, at the level at hand */
+    const specrt__source_routed *routed; /* of the level at hand */
 } specrt__sketch;
 
 SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with);
@@ -9702,8 +10144,7 @@ static inline int32_t specrt__sketch_token(const specrt__sketch *s, int32_t plac
 SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s);
 
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n);
-SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
-                                             const specrt__shortlist_level *level);
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__source_level *level);
 
 /* --- routing --- */
 
@@ -9831,12 +10272,12 @@ SPECRT_API specrt_status specrt_bundle_sketch(const specrt_bundle *bundle, specr
 
 /* --- what sessions share --- */
 
-SPECRT__INTERNAL const specrt__shortlist_option specrt__sketch_options[] = {
+static const specrt__source_option specrt__sketch_options[] = {
     {"signs", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
     {"keep", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
 };
-SPECRT__SHORTLIST_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
+SPECRT__SOURCE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
 
 static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                               const specrt_sketch *view, const specrt_head *head,
@@ -9942,7 +10383,7 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     s->basis = specrt__sketch_basis(&view);
     s->scan = specrt__scan_choose();
     specrt__sketch_fill(s, options);
-    out->bound = s->size;
+    out->bound = out->more = s->size;
     out->reads_states = true;
     out->data = s;
     return SPECRT_STATUS_OK;
@@ -9956,16 +10397,17 @@ static void specrt__sketch_unshare(void *shared) {
 
 /* --- a session --- */
 
-/* Tokens that a level's states may name in all. */
-static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t topk) {
-    uint64_t n = (uint64_t)shared->n_places, named = (uint64_t)shared->size * (uint64_t)topk;
+/* Tokens that so many states may name in all. */
+static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t n_states) {
+    uint64_t n = (uint64_t)shared->n_places, named = (uint64_t)shared->size * (uint64_t)n_states;
     return named > n ? n : named;
 }
 
 /* Where the arrays lie behind the struct; base NULL: to learn the bytes. */
 static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     const specrt__sketch_shared *shared = s->shared;
-    uint64_t k = (uint64_t)s->topk, bound = (uint64_t)shared->size, rank = (uint64_t)shared->rank;
+    uint64_t k = (uint64_t)s->n_states, rank = (uint64_t)shared->rank;
+    uint64_t bound = specrt__sketch_most(shared, s->n_block);
     uint64_t at = sizeof *s, n, n_signs = 32 * (uint64_t)shared->signs.n_lines;
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
@@ -9984,7 +10426,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     SPECRT__SKETCH_ALLOT(units, float, k);
     SPECRT__SKETCH_ALLOT(sums, int32_t, k);
     SPECRT__SKETCH_ALLOT(weights, uint64_t, (uint64_t)shared->head->n_ids);
-    SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->topk));
+    SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->n_states));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
     SPECRT__SKETCH_ALLOT(q_signs, int8_t, (k + SPECRT__SCAN_STATES) * n_signs);
@@ -10000,7 +10442,8 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
     memset(&plan, 0, sizeof plan);
     plan.env = *with->env;
     plan.shared = (const specrt__sketch_shared *)opaque;
-    plan.topk = with->topk;
+    plan.n_states = with->n_states;
+    plan.n_block = with->n_block;
     plan.row_stride = specrt_row_bytes(specrt__head_packed_dtype(plan.shared->head),
                                        plan.shared->head->desc.n_cols);
     uint64_t bytes = specrt__sketch_allot(&plan, NULL);
@@ -10010,11 +10453,11 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
     *s = plan;
     specrt__sketch_allot(s, (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s, 64));
     uint64_t *keys = s->keys;
-    for (int32_t i = 0; i < with->topk * SPECRT__SKETCH_PARTS; i++) {
+    for (int32_t i = 0; i < with->n_states * SPECRT__SKETCH_PARTS; i++) {
         s->kept[i].keys = keys;
         keys += specrt__sketch_kept_room(s->shared->keep);
     }
-    for (int32_t i = 0; i < with->topk; i++) {
+    for (int32_t i = 0; i < with->n_states; i++) {
         s->found[i].keys = keys;
         keys += specrt__sketch_found_room(s->shared->size);
     }
@@ -10117,16 +10560,29 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_best
 
 /* The first n of ids as rows: those of the head by number, or decoded. */
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
-    specrt__shortlist_packing named = {s->shared->head, s->ids,  n,   s->rows,
-                                       s->row_stride,   s->bias, NULL};
-    return specrt__shortlist_gather(&named, s->places);
+    specrt__pool_packing named = {s->shared->head, s->ids,  n,   s->rows,
+                                  s->row_stride,   s->bias, NULL};
+    return specrt__pool_gather(&named, s->places);
+}
+
+/* All that the states found, each token once. @return how many. */
+static int32_t specrt__sketch_unite(specrt__sketch *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        for (int32_t j = 0; j < s->found[i].n; j++) {
+            int32_t id = specrt__shortlist_key_id(s->found[i].keys[j]);
+            if (s->weights[id] == 0) s->ids[n++] = id;
+            s->weights[id] = 1;
+        }
+    for (int32_t i = 0; i < n; i++) s->weights[s->ids[i]] = 0;
+    return n;
 }
 
 /* The level's tokens: the best over all states by probability. @return how many. */
-SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
-                                             const specrt__shortlist_level *level) {
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__source_level *level) {
     int32_t n = 0, bound = s->shared->size;
     float most = -INFINITY;
+    if (level->each) return specrt__sketch_unite(s);
     if (s->n == 1) {
         for (; n < s->found->n; n++) s->ids[n] = specrt__shortlist_key_id(s->found->keys[n]);
         return n;
@@ -10147,8 +10603,8 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
 
 /* --- routing --- */
 
-static void specrt__sketch_route(void *state, const specrt__shortlist_level *level,
-                                 specrt__shortlist_routed *out) {
+static void specrt__sketch_route(void *state, const specrt__source_level *level,
+                                 specrt__source_routed *out) {
     specrt__sketch *s = (specrt__sketch *)state;
     const specrt__sketch_shared *shared = s->shared;
     specrt_shortlist basis = {
@@ -10160,13 +10616,19 @@ static void specrt__sketch_route(void *state, const specrt__shortlist_level *lev
     specrt__sketch_round(s);
     specrt__sketch_search(s);
     specrt_segment segment = specrt__sketch_segment(s, specrt__sketch_join(s, level));
-    specrt__shortlist_route(out, &segment);
+    specrt__source_route(out, &segment);
     out->n_read += s->n_read;
 }
 
 SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
-    specrt__sketch_share,         specrt__sketch_unshare, specrt__sketch_open,
-    specrt__sketch_close,         specrt__sketch_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    /* options = */ specrt__sketch_options,
+    /* n_options = */ SPECRT__SKETCH_OPTIONS,
+    /* share = */ specrt__sketch_share,
+    /* unshare = */ specrt__sketch_unshare,
+    /* open = */ specrt__sketch_open,
+    /* close = */ specrt__sketch_close,
+    /* route = */ specrt__sketch_route,
+    SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
 
@@ -10319,7 +10781,7 @@ static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32
         float score = specrt__sketch_score(s, i, places[j], sums[j]);
         if (score < least) continue;
         int32_t id = specrt__sketch_token(s, places[j]);
-        if (!specrt__shortlist_is_new(s->routed, id)) continue;
+        if (!specrt__source_is_new(s->routed, id)) continue;
         found->keys[found->n++] = specrt__shortlist_key(score, id);
         if (found->n == found->room) least = specrt__sketch_trim(found);
     }
@@ -10549,14 +11011,21 @@ typedef struct specrt__retrieve {
     specrt_task task; /* first, so that it leads back here */
     specrt_env env;
     specrt__retrieve_params params;
-    specrt__shortlist_pool *pool;
+    specrt__pool *pool;
+    int32_t bit; /* of the pool */
     int32_t n_logits;
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
     int32_t n_cycles;
-    /* Records are numbered. They are written up to `posted`, given to a task up to `limit`, worked off up
-     * to `done`, taken over up to `taken`. A task is out while done is not limit; only it writes done,
-     * last of all. What follows done is the task's while one is out. */
+    /* Records are numbered, and number i is in place i % n_records:
+     *
+     *           taken          done           limit         posted        taken + n_records
+     *     over    |  worked off  |  the task's   |   waiting    |    free   |
+     *
+     * The session writes records up to `posted`, gives them to a task up to `limit`, and takes over what they
+     * changed up to `taken`; working them off moves `done`. A task is out while done is not limit. Until then
+     * it alone writes done, last of all, and has what follows done; limit stays. So of all that changes the
+     * two sides share but done, which says whose a record is. */
     uint32_t posted, limit, taken, n_records;
     bool due; /* records beyond limit have an event */
     uint32_t done;
@@ -10580,7 +11049,7 @@ static inline int32_t specrt__retrieve_width(const specrt__retrieve_params *para
 /* --- a session's --- */
 
 SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r);
-SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_pool *pool,
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__pool *pool,
                                                            const specrt__retrieve_params *params,
                                                            int32_t n_logits, const specrt_env *env);
 
@@ -10608,7 +11077,7 @@ static inline void specrt__retrieve_finish(specrt__retrieve *r) {
 
 SPECRT__INTERNAL void specrt__retrieve_begin(void *state);
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
-                                            int32_t n_best, specrt__shortlist_pool *pool);
+                                            int32_t n_best, specrt__pool *pool);
 SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *tokens, int32_t n,
                                                const specrt_target_rows *rows);
 SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source_cycle *cycle);
@@ -10623,14 +11092,14 @@ SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source
  * session between cycles. Who works them off, the session at once or a task on another thread, changes
  * nothing but when: the cache depends on the records alone. */
 
-SPECRT__INTERNAL const specrt__shortlist_option specrt__retrieve_options[] = {
+static const specrt__source_option specrt__retrieve_options[] = {
     {"sem", "logits hnsw_h hnsw_w", 0, 0, 0},
     {"graph", "off on", 0, 0, 1},
     {"keep", "off on", 0, 0, 0},
     {"mode", "sync async", 0, 0, 0},
     {"prompt", "off tokens best", 0, 0, 0},
 };
-SPECRT__SHORTLIST_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
+SPECRT__SOURCE_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
 
 /* --- what a policy's sessions share --- */
 
@@ -10716,12 +11185,12 @@ static void specrt__retrieve_unshare(void *shared) {
 /* Tokens that may not be proposed, or always are. The pool's marks are made before. */
 SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r) {
     for (int32_t i = 0; i < r->pool->n_ids; i++) {
-        int marks = SPECRT__SHORTLIST_INVALID | SPECRT__SHORTLIST_FIXED;
+        int32_t marks = SPECRT__POOL_INVALID | SPECRT__POOL_FIXED;
         r->offered[i] = r->pool->wants[i] & marks ? SPECRT__RETRIEVE_NEVER : 0;
     }
 }
 
-SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_pool *pool,
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__pool *pool,
                                                            const specrt__retrieve_params *params,
                                                            int32_t n_logits,
                                                            const specrt_env *env) {
@@ -10741,6 +11210,7 @@ SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_poo
     r->env = *env;
     r->params = *params;
     r->pool = pool;
+    r->bit = specrt__pool_register(pool);
     r->n_logits = n_logits;
     r->n_records = (uint32_t)n_records;
     r->records = (specrt__retrieve_record *)(void *)(r + 1);
@@ -10874,9 +11344,9 @@ SPECRT__INTERNAL void specrt__retrieve_take(specrt__retrieve *r) {
         for (int32_t i = 0; i < record->n_changes; i++) {
             int32_t id = record->changes[i];
             if (id >= 0)
-                specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
+                specrt__pool_want(r->pool, id, r->bit);
             else
-                specrt__shortlist_drop(r->pool, ~id, SPECRT__SHORTLIST_RETRIEVE);
+                specrt__pool_drop(r->pool, ~id, r->bit);
         }
     }
 }
@@ -10905,7 +11375,7 @@ SPECRT__INTERNAL void specrt__retrieve_begin(void *state) {
     for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
         for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
              id = r->arc.newer[id])
-            specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
+            specrt__pool_want(r->pool, id, r->bit);
 }
 
 /* A token of the prompt, or one that the target thought likely there: it may give way at once.
@@ -10924,13 +11394,13 @@ static bool specrt__retrieve_warm(specrt__retrieve *r, int32_t id, int32_t *vict
 /* A prompt token, then the target's best there, the best of all last.
  *   pool : whose members these become; NULL: the caller sees to it */
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
-                                            int32_t n_best, specrt__shortlist_pool *pool) {
+                                            int32_t n_best, specrt__pool *pool) {
     int32_t victim;
     for (int32_t i = n_best; i >= 0; i--) {
         int32_t id = i == n_best ? token : best[i];
         if (!specrt__retrieve_warm(r, id, &victim) || !pool) continue;
-        if (victim >= 0) specrt__shortlist_drop(pool, victim, SPECRT__SHORTLIST_RETRIEVE);
-        specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_RETRIEVE);
+        if (victim >= 0) specrt__pool_drop(pool, victim, r->bit);
+        specrt__pool_want(pool, id, r->bit);
     }
 }
 
@@ -10985,8 +11455,7 @@ SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source
     specrt__retrieve *r = (specrt__retrieve *)state;
     const specrt_verdict *verdict = cycle->verdict;
     int32_t token = verdict->tokens[verdict->n - 1];
-    bool event =
-        specrt__shortlist_valid(r->pool, token) && !specrt__shortlist_member(r->pool, token);
+    bool event = specrt__pool_valid(r->pool, token) && !specrt__pool_member(r->pool, token);
     r->n_cycles++;
     cycle->stats->n_events += event;
     specrt__retrieve_take(r);
@@ -11060,8 +11529,7 @@ static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
     const char *wrong = specrt__retrieve_saved_wrong(r, in, p);
     if (wrong) return wrong;
     for (int32_t id = 0; id < a->n_ids; id++) /* keep=on outlives begin */
-        if (specrt__arc_resident(a, id))
-            specrt__shortlist_drop(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
+        if (specrt__arc_resident(a, id)) specrt__pool_drop(r->pool, id, r->bit);
     specrt__arc_reset(a, p);
     specrt__retrieve_bar(r);
     r->n_cycles = SPECRT__ARC_RESIDENCY;
@@ -11076,27 +11544,30 @@ static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
             specrt__arc_move(a, id, list);
             if (!specrt__arc_resident(a, id)) continue;
             a->births[id] = r->n_cycles - specrt__saved_word(ages, age++);
-            specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
+            specrt__pool_want(r->pool, id, r->bit);
         }
     }
     return NULL;
 }
 
 SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
-    specrt__retrieve_share,
-    specrt__retrieve_unshare,
-    specrt__retrieve_open,
-    specrt__retrieve_close,
-    NULL,
-    specrt__retrieve_begin,
-    specrt__retrieve_prefill,
-    specrt__retrieve_start,
-    specrt__retrieve_observe,
-    specrt__retrieve_catch_up,
-    SPECRT__SAVED_RETRIEVAL,
-    specrt__retrieve_limits,
-    specrt__retrieve_save,
-    specrt__retrieve_load,
+    /* options = */ specrt__retrieve_options,
+    /* n_options = */ SPECRT__RETRIEVE_OPTIONS,
+    /* share = */ specrt__retrieve_share,
+    /* unshare = */ specrt__retrieve_unshare,
+    /* open = */ specrt__retrieve_open,
+    /* close = */ specrt__retrieve_close,
+    /* route = */ NULL,
+    /* begin = */ specrt__retrieve_begin,
+    /* prefill = */ specrt__retrieve_prefill,
+    /* start = */ specrt__retrieve_start,
+    /* observe = */ specrt__retrieve_observe,
+    /* settle = */ specrt__retrieve_catch_up,
+    /* n_lists = */ SPECRT__SAVED_RETRIEVAL,
+    /* always_saved = */ true,
+    /* limits = */ specrt__retrieve_limits,
+    /* save = */ specrt__retrieve_save,
+    /* load = */ specrt__retrieve_load,
 };
 
 #endif
@@ -11161,8 +11632,23 @@ SPECRT__INTERNAL int32_t specrt__auto_bin(float before, float logprob);
 
 // >>auto : src/adapt/auto.c
 /* auto.c : owns counters of what was accepted and covered, the account of the guard, and what cycles cost.
- * Refuses tables that are no costs. All arithmetic is of whole numbers: probabilities, tokens and costs
- * (in plain passes of the target) count in 1 / 65,536. */
+ * Refuses tables that are no costs.
+ *
+ * Fixed point. A number x is kept as the whole number 65,536 x, and SPECRT__AUTO_ONE is 1: probabilities,
+ * tokens, counters, costs in plain passes of the target, and rates in tokens by plain pass.
+ *
+ *     a b    a * b >> 16          a / b    a * SPECRT__AUTO_ONE / b
+ *
+ * Whole numbers give the same choices on every machine. Floats would not: a compiler may fuse a product
+ * with a sum, and a choice between near equals would turn. (One comparison of doubles, in _pays(), has no
+ * sum.) An observation adds its weight of at most 1 to a counter, which loses 1/64 of itself for each whole
+ * one. So counters stay within 64, and half of a full one is of the last 44 observations. Of n seen with h
+ * hits the rate is (h + w p) / (n + w): p is what is supposed, as if it had been seen w times.
+ *
+ * Nothing overflows 63 bits in texts of fewer than 2^26 tokens. A cost is at most a million passes (2^36
+ * here) and at least 1 here, so a rate of at most 33 tokens by cost is below 2^38. The greatest product is
+ * that of a prompt and what reading a token of it costs, 2^24 2^36. _gains() multiplies a rate by a cost
+ * only where the cost is below 32 tokens, 2^21 here. */
 
 #define SPECRT__AUTO_EXCESS 655 /* a cycle may cost 1% more than plain decoding */
 #define SPECRT__AUTO_SAVED  (8 * SPECRT__AUTO_ONE) /* passes kept of what was gained */
@@ -11303,7 +11789,8 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
         next = specrt__auto_next(a, i, next);
         reached = reached * (next * cover >> 16) >> 16;
         gain += reached;
-        if (gain * SPECRT__AUTO_ONE > rate * more) return 1;
+        /* gain / more > rate, which is 1 or more. */
+        if (more < gain && (more < 0 || gain * SPECRT__AUTO_ONE > rate * more)) return 1;
     }
     return 0;
 }
@@ -11531,38 +12018,51 @@ SPECRT_API void specrt_auto_close(specrt_auto *a) {
 // >>policy : src/decode/policy.h
 /* policy.h : a policy, parsed and made */
 
-enum {
-    SPECRT__POLICY_FULL,
-    SPECRT__POLICY_STATIC,
-    SPECRT__POLICY_WINDOW,
-    SPECRT__POLICY_RETRIEVE,
-    SPECRT__POLICY_CLUSTER,
-    SPECRT__POLICY_GROUP,
-    SPECRT__POLICY_CENTROID,
-    SPECRT__POLICY_SUCCESSOR,
-    SPECRT__POLICY_SKETCH,
-    SPECRT__POLICY_KINDS
-};
-/* Sizes that stand for the share of the vocabulary that was published. */
-enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
+/* The table of sources, one line per source, in the order in which a sum covers tokens and is printed. A
+ * line is the name of the number, then the members of specrt__policy_kind. A program adds lines of its own
+ * by SPECRT__MORE_SOURCES: examples/own_source.h shows how. */
+#define SPECRT__POLICY_TABLE(SOURCE)                                                               \
+    SOURCE(FULL, "full", 0, 0, NULL, false, false)                                                 \
+    SOURCE(STATIC, "static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, false, false)                      \
+    SOURCE(WINDOW, "window", 1, 3072, &specrt__window_source, false, false)                        \
+    SOURCE(RETRIEVE, "retrieve", 1, 256, &specrt__retrieve_source, false, false)                   \
+    SOURCE(CLUSTER, "cluster", 1, 0, SPECRT__POLICY_LARGE(specrt__cluster_source), true, true)     \
+    SOURCE(GROUP, "group", 1, 0, SPECRT__POLICY_LARGE(specrt__cluster_groups), true, true)         \
+    SOURCE(CENTROID, "centroid", 1, 0, SPECRT__POLICY_LARGE(specrt__cluster_centroids), true,      \
+           true)                                                                                   \
+    SOURCE(SUCCESSOR, "successor", 1, 1024, SPECRT__POLICY_LARGE(specrt__successor_source), false, \
+           false)                                                                                  \
+    SOURCE(SKETCH, "sketch", 1, 512, SPECRT__POLICY_LARGE(specrt__sketch_source), true, false)     \
+    SPECRT__MORE_SOURCES(SOURCE)
+#if !defined(SPECRT__MORE_SOURCES)
+#define SPECRT__MORE_SOURCES(SOURCE)
+#endif
+
+#define SPECRT__POLICY_NUMBER(NAME, ...) SPECRT__POLICY_##NAME,
+enum { SPECRT__POLICY_TABLE(SPECRT__POLICY_NUMBER) SPECRT__POLICY_KINDS };
+/* Sources of a policy at most, whatever the table has: a program's own lines change no struct. */
+enum { SPECRT__POLICY_MAX_SOURCES = SPECRT__POOL_MAX_SOURCES };
 enum { SPECRT__POLICY_MAX_TEXT = 1024 }; /* as much as a trace keeps */
 
 typedef struct specrt__policy_kind {
     const char *name;
-    int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
-    int32_t size;    /* when the text names none; 0: as calibrated */
-    const specrt__shortlist_option *options;
-    int n_options;
+    int32_t n_sizes;              /* it may be given: one for each level, or one for all, or none */
+    int32_t size;                 /* when the text names none; 0: as calibrated */
     const specrt__source *source; /* NULL: its rows are fixed */
     bool of_head;                 /* its section was made of the very head that drafts */
+    bool takes_share;             /* N% for a size: of its clusters */
 } specrt__policy_kind;
+
+static inline int specrt__policy_n_options(const specrt__policy_kind *kind) {
+    return kind->source ? kind->source->n_options : 0;
+}
 
 typedef struct specrt__policy_source {
     bool present;
-    int32_t size;     /* of the first level, or of all */
+    int32_t size;     /* of the first level, or of all; below 0 a list's at most, or a share in % */
     int32_t n_levels; /* 0: all are alike */
     int32_t levels[SPECRT__RANKS_MAX_LEVELS];
-    int32_t options[SPECRT__SHORTLIST_MAX_OPTIONS];
+    int32_t options[SPECRT__SOURCE_MAX_OPTIONS];
 } specrt__policy_source;
 
 typedef struct specrt__policy_spec {
@@ -11596,7 +12096,8 @@ struct specrt_policy {
         int kind; /* of specrt__policy_kinds */
         const specrt__source *source;
         specrt__source_shared shared;
-    } sources[SPECRT__POLICY_KINDS];
+    } sources[SPECRT__POLICY_MAX_SOURCES];
+    bool in_head;                      /* those are not packed, but read in the head */
     int32_t packed_bound;              /* rows that sources pack at most */
     int32_t routed_bound;              /* rows that sources add to a level at most */
     const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */
@@ -11623,44 +12124,31 @@ static inline const void *specrt__policy_shared(const specrt_policy *policy, int
 /* policy_text.c : owns the text of a policy: its sources, presets and options, parsed and printed. Refuses
  * texts that are no policy. */
 
+/* Sources of the table that a small program leaves out. Its saved sessions have lists of `retrieve` all the
+ * same. */
 #if defined(SPECRT_SMALL)
-/* What is left out. A save has lists of `retrieve` all the same. */
 static const specrt__source specrt__policy_without = {
-    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING};
-SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
-    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SAVED_RETRIEVAL,
-    NULL, NULL, NULL};
-#define SPECRT__POLICY_WITHOUT(name, source)                                                       \
-    { name, 1, 0, NULL, 0, &source, false }
+    SPECRT__SOURCE_HAS_NO_OPTIONS, SPECRT__SOURCE_IS_LEFT_OUT, SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING};
+static const specrt__source specrt__retrieve_source = {SPECRT__SOURCE_HAS_NO_OPTIONS,
+                                                       SPECRT__SOURCE_IS_LEFT_OUT,
+                                                       SPECRT__SOURCE_LEARNS_NOTHING,
+                                                       /* n_lists = */ SPECRT__SAVED_RETRIEVAL,
+                                                       /* always_saved = */ true,
+                                                       NULL,
+                                                       NULL,
+                                                       NULL};
+#define SPECRT__POLICY_LARGE(source) &specrt__policy_without
+#else
+#define SPECRT__POLICY_LARGE(source) &source
 #endif
 
-/* In the order in which a sum covers tokens and is printed. */
+#define SPECRT__POLICY_KIND(NAME, ...) {__VA_ARGS__},
 SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
-    {"full", 0, 0, NULL, 0, NULL, false},
-    {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
-    {"window", 1, 3072, specrt__window_options, SPECRT__WINDOW_OPTIONS, &specrt__window_source,
-     false},
-#if defined(SPECRT_SMALL)
-    SPECRT__POLICY_WITHOUT("retrieve", specrt__retrieve_source),
-    SPECRT__POLICY_WITHOUT("cluster", specrt__policy_without),
-    SPECRT__POLICY_WITHOUT("group", specrt__policy_without),
-    SPECRT__POLICY_WITHOUT("centroid", specrt__policy_without),
-    SPECRT__POLICY_WITHOUT("successor", specrt__policy_without),
-    SPECRT__POLICY_WITHOUT("sketch", specrt__policy_without),
-#else
-    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS,
-     &specrt__retrieve_source, false},
-    {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
-     true},
-    {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups,
-     true},
-    {"centroid", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_centroids,
-     true},
-    {"successor", 1, 1024, NULL, 0, &specrt__successor_source, false},
-    {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source,
-     true},
-#endif
-};
+    SPECRT__POLICY_TABLE(SPECRT__POLICY_KIND)};
+
+typedef char
+    specrt__policy_kinds_fit[(int)SPECRT__POLICY_KINDS <= (int)SPECRT__POLICY_MAX_SOURCES ? 1 : -1];
 
 typedef struct specrt__policy_preset {
     const char *name;
@@ -11669,21 +12157,30 @@ typedef struct specrt__policy_preset {
     const char *rest; /* its options, and further sources */
 } specrt__policy_preset;
 
+/* Sizes of papers, below 0: lists are no longer than there are tokens. CORAL's 32k of 128,256 rows are a
+ * quarter of the clusters. DynaSpec's 27.3k are 21.3%, the mean of six levels, of which the first has 52%. */
 static const specrt__policy_preset specrt__policy_presets[] = {
-    {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
-    {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
+    {"frspec", SPECRT__POLICY_STATIC, -32768, ""},
+    {"vocabtrim", SPECRT__POLICY_STATIC, -32768, ""},
     {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kver=8@positions=tree@min=3072"},
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
      "@mode=stream@kpre=3@positions=last@emitted=off@min=0"},
     {"hybrid", SPECRT__POLICY_WINDOW, 3072, "+successor:256+sketch:256"},
-    {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
-    {"evospec-paper", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256@sem=hnsw_h"},
+    {"evospec", SPECRT__POLICY_STATIC, 0, "+retrieve:256"},
+    {"evospec-paper", SPECRT__POLICY_STATIC, -32000, "+retrieve:256@sem=hnsw_h"},
     {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
-    {"dynaspec-paper", SPECRT__POLICY_CLUSTER, 0, "@schedule=harmonic@beam=per_row@always=0"},
+    {"dynaspec-paper", SPECRT__POLICY_CLUSTER, -52, "@schedule=harmonic@beam=per_row@always=0"},
     {"coral", SPECRT__POLICY_GROUP, 0, ""},
-    {"coral-paper", SPECRT__POLICY_GROUP, 0, "@schedule=flat@beam=per_row@always=0"},
+    {"coral-paper", SPECRT__POLICY_GROUP, -25, "@schedule=flat@beam=per_row@always=0"},
 };
 enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
+
+/* As texts have it; "": as calibrated. */
+static const char *specrt__policy_size(int kind, int32_t size, char number[16]) {
+    bool share = size < 0 && specrt__policy_kinds[kind].takes_share;
+    snprintf(number, 16, ":%d%s", (int)(size < 0 ? -size : size), share ? "%" : "");
+    return size == 0 ? "" : number;
+}
 
 #if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 /* By [graph][sketch]. */
@@ -11695,11 +12192,10 @@ static const char *const specrt__policy_untried[2][2] = {
 SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size) {
     if (i < 0 || i >= SPECRT__POLICY_PRESETS) return NULL;
     const specrt__policy_preset *preset = &specrt__policy_presets[i];
-    const char *kind = specrt__policy_kinds[preset->kind].name;
-    if (text && size && preset->size > 0)
-        snprintf(text, size, "%s:%d%s", kind, (int)preset->size, preset->rest);
-    else if (text && size)
-        snprintf(text, size, "%s%s", kind, preset->rest);
+    char number[16];
+    if (text && size)
+        snprintf(text, size, "%s%s%s", specrt__policy_kinds[preset->kind].name,
+                 specrt__policy_size(preset->kind, preset->size, number), preset->rest);
     return preset->name;
 }
 
@@ -11739,11 +12235,10 @@ static specrt_status specrt__policy_fail(const specrt__policy_parser *p, const c
         p->text, (int)(p->at - p->text) + 1, expected, n ? "'" : "the end", n, p->at, n ? "'" : "");
 }
 
-/* A decimal number within limits. */
-static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t least, int32_t most,
-                                           int32_t *out) {
+/* The decimal number of the next n characters, within limits. */
+static specrt_status specrt__policy_digits(specrt__policy_parser *p, int n, int32_t least,
+                                           int32_t most, int32_t *out) {
     char expected[64];
-    int n = specrt__policy_word(p->at);
     int64_t value = 0;
     bool good = n > 0 && n <= 10;
     for (int i = 0; i < n && good; i++) {
@@ -11759,10 +12254,26 @@ static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t lea
     return SPECRT_STATUS_OK;
 }
 
+static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t least, int32_t most,
+                                           int32_t *out) {
+    return specrt__policy_digits(p, specrt__policy_word(p->at), least, most, out);
+}
+
+/* :N%, below 0. */
+static specrt_status specrt__policy_share_of(specrt__policy_parser *p, int32_t *size) {
+    p->at++;
+    SPECRT__TRY(specrt__policy_digits(p, specrt__policy_word(p->at) - 1, 1, 100, size));
+    *size = -*size;
+    p->at++;
+    return SPECRT_STATUS_OK;
+}
+
 /* :N, or :N/M/... for level by level; what only repeats the last is left out. */
-static specrt_status specrt__policy_sizes(specrt__policy_parser *p, int32_t most,
+static specrt_status specrt__policy_sizes(specrt__policy_parser *p, const specrt__policy_kind *kind,
                                           specrt__policy_source *source) {
-    int32_t n = 0, *levels = source->levels;
+    int32_t n = 0, *levels = source->levels, most = kind->n_sizes;
+    if (kind->takes_share && p->at[specrt__policy_word(p->at + 1)] == '%')
+        return specrt__policy_share_of(p, &source->size);
     do {
         p->at++;
         if (n == most) return specrt__policy_fail(p, "no more sizes");
@@ -11785,8 +12296,7 @@ static void specrt__policy_list(char *text, size_t size, const char *name, int l
 }
 
 /* The value's name and those that follow it; NULL: it has none. */
-static const char *specrt__policy_value_name(const specrt__shortlist_option *option,
-                                             int32_t value) {
+static const char *specrt__policy_value_name(const specrt__source_option *option, int32_t value) {
     const char *name = option->names;
     for (; name && value > 0; value--) {
         name = strchr(name, ' ');
@@ -11797,7 +12307,7 @@ static const char *specrt__policy_value_name(const specrt__shortlist_option *opt
 
 /* What stands after `key=`. */
 static specrt_status specrt__policy_value(specrt__policy_parser *p,
-                                          const specrt__shortlist_option *option, int32_t *out) {
+                                          const specrt__source_option *option, int32_t *out) {
     char expected[128] = "";
     int32_t n = 0;
     if (!option->names) return specrt__policy_number(p, option->least, option->most, out);
@@ -11818,10 +12328,10 @@ static specrt_status specrt__policy_value(specrt__policy_parser *p,
 static specrt_status specrt__policy_no_option(const specrt__policy_parser *p,
                                               const specrt__policy_kind *kind) {
     char expected[200] = "";
-    if (kind->n_options == 0) return specrt__policy_fail(p, "no option for this source");
-    for (int i = 0; i < kind->n_options; i++)
-        specrt__policy_list(expected, sizeof expected, kind->options[i].key,
-                            kind->n_options - 1 - i);
+    int n = specrt__policy_n_options(kind);
+    if (n == 0) return specrt__policy_fail(p, "no option for this source");
+    for (int i = 0; i < n; i++)
+        specrt__policy_list(expected, sizeof expected, kind->source->options[i].key, n - 1 - i);
     return specrt__policy_fail(p, expected);
 }
 
@@ -11830,16 +12340,16 @@ static specrt_status specrt__policy_parse_options(specrt__policy_parser *p,
                                                   const specrt__policy_kind *kind, int32_t *out) {
     unsigned seen = 0;
     while (*p->at == '@') {
-        int i = 0;
+        int i = 0, n = specrt__policy_n_options(kind);
         p->at++;
-        while (i < kind->n_options && !specrt__policy_is(p->at, kind->options[i].key)) i++;
-        if (i == kind->n_options) return specrt__policy_no_option(p, kind);
+        while (i < n && !specrt__policy_is(p->at, kind->source->options[i].key)) i++;
+        if (i == n) return specrt__policy_no_option(p, kind);
         if (seen >> i & 1) return specrt__policy_fail(p, "each option once");
         seen |= 1u << i;
         p->at += specrt__policy_word(p->at);
         if (*p->at != '=') return specrt__policy_fail(p, "'='");
         p->at++;
-        SPECRT__TRY(specrt__policy_value(p, &kind->options[i], &out[i]));
+        SPECRT__TRY(specrt__policy_value(p, &kind->source->options[i], &out[i]));
     }
     return SPECRT_STATUS_OK;
 }
@@ -11866,8 +12376,8 @@ static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__poli
         return specrt__policy_fail(p, "'full' without other sources, because it has every token");
     source->present = true;
     source->size = size;
-    for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++)
-        source->options[i] = specrt__policy_kinds[kind].options[i].value;
+    for (int i = 0; i < specrt__policy_n_options(&specrt__policy_kinds[kind]); i++)
+        source->options[i] = specrt__policy_kinds[kind].source->options[i].value;
     *out = source;
     return SPECRT_STATUS_OK;
 }
@@ -11919,7 +12429,7 @@ static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
     SPECRT__TRY(specrt__policy_begin(p, spec, kind, specrt__policy_kinds[kind].size, &source));
     p->at += specrt__policy_word(p->at);
     if (*p->at == ':' && specrt__policy_kinds[kind].n_sizes > 0)
-        SPECRT__TRY(specrt__policy_sizes(p, specrt__policy_kinds[kind].n_sizes, source));
+        SPECRT__TRY(specrt__policy_sizes(p, &specrt__policy_kinds[kind], source));
     return specrt__policy_parse_options(p, &specrt__policy_kinds[kind], source->options);
 }
 
@@ -11952,8 +12462,8 @@ static void specrt__policy_append(char *text, const char *a, const char *b, cons
 static void specrt__policy_print_options(const specrt__policy_kind *kind,
                                          const specrt__policy_source *source, char *text) {
     char number[16], name[32];
-    for (int i = 0; i < kind->n_options; i++) {
-        const specrt__shortlist_option *option = &kind->options[i];
+    for (int i = 0; i < specrt__policy_n_options(kind); i++) {
+        const specrt__source_option *option = &kind->source->options[i];
         const char *names = specrt__policy_value_name(option, source->options[i]);
         if (source->options[i] == option->value) continue;
         snprintf(number, sizeof number, "%d", (int)source->options[i]);
@@ -11969,9 +12479,8 @@ SPECRT__INTERNAL void specrt__policy_print(const specrt__policy_spec *spec, char
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
         const specrt__policy_source *source = &spec->sources[kind];
         if (!source->present) continue;
-        snprintf(number, sizeof number, ":%d", (int)source->size);
         specrt__policy_append(text, text[0] ? "+" : "", specrt__policy_kinds[kind].name,
-                              source->size > 0 ? number : "");
+                              specrt__policy_size(kind, source->size, number));
         for (int i = 1; i < source->n_levels; i++) {
             snprintf(number, sizeof number, "/%d", (int)source->levels[i]);
             specrt__policy_append(text, number, "", "");
@@ -12047,15 +12556,6 @@ static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *er
     return SPECRT_STATUS_OK;
 }
 
-/* 32,768 of Llama-3's 128,256 tokens, 32,000 of Qwen3's 151,936 rows, for any vocabulary. */
-static int32_t specrt__policy_published_size(const specrt__ranks_order *order, int32_t which) {
-    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)order->n_vocab * 32768 / 128256
-                                                  : (int64_t)order->n_vocab * 32000 / 151936;
-    if (size < order->n_forced) size = order->n_forced;
-    if (size > order->n) size = order->n;
-    return size > 1 ? (int32_t)size : 1;
-}
-
 /* Only what every level holds stays fixed; the list goes to the source that routes the rest. */
 static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_source *source,
                                        const int32_t *ids) {
@@ -12091,7 +12591,7 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
     specrt__ranks_order order;
     SPECRT__TRY(desc->ids ? specrt__ranks_of_ids(desc, p->n_vocab, &p->env, &order, err)
                           : specrt__ranks_of_bundle(bundle, &order, err));
-    if (source->size < 0) source->size = specrt__policy_published_size(&order, source->size);
+    if (source->size < 0) source->size = -source->size < order.n ? -source->size : order.n;
     SPECRT__TRY(specrt__ranks_size(&order, source->size, &source->size, err));
     int32_t most = source->size;
     for (int32_t i = 1; i < source->n_levels; i++) {
@@ -12116,6 +12616,7 @@ static specrt_status specrt__policy_share(specrt_policy *p, int kind,
     p->sources[p->n_sources].kind = kind;
     p->sources[p->n_sources++].source = source;
     *(source->route ? &p->routed_bound : &p->packed_bound) += shared->bound;
+    if (shared->in_head) p->in_head = true;
     return SPECRT_STATUS_OK;
 }
 
@@ -12301,6 +12802,11 @@ struct specrt_tree {
 SPECRT__INTERNAL specrt_status specrt__tree_resolve(const specrt_tree_params *in,
                                                     specrt_tree_params *out, specrt_error *err);
 
+/* Rounding may lift a probability above 1; a child must not pass its parent. NaN never wins. */
+SPECRT__BOTH static inline float specrt__tree_add(float path, float logprob) {
+    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
+}
+
 /* The node of a candidate among chosen [n], which ascends; node 0 for the root's -1. */
 static inline int32_t specrt__tree_node(const specrt_tree *t, int32_t candidate, int32_t n) {
     int32_t node = n;
@@ -12389,11 +12895,6 @@ static int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m,
         out[at] = i;
     }
     return n;
-}
-
-/* Rounding may lift a probability above 1; a child must not pass its parent. NaN never wins. */
-static float specrt__tree_add(float path, float logprob) {
-    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
 }
 
 SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
@@ -12489,8 +12990,13 @@ struct specrt_verifier {
 SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_logits, int32_t n_vocab,
                                                     const specrt_sampling *s, specrt_error *err);
 
-SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
-                                               int64_t b);
+/* The random number in [0, 1) of a purpose at two places. */
+SPECRT__BOTH static inline double specrt__verify_uniform(const specrt_sampling *s, int purpose,
+                                                         int64_t a, int64_t b) {
+    const uint64_t key[] = {s->seed,           s->session,  s->generation,
+                            (uint64_t)purpose, (uint64_t)a, (uint64_t)b};
+    return specrt__base_uniform(key, 6);
+}
 
 /* --- weights --- */
 
@@ -12592,19 +13098,6 @@ SPECRT_API void specrt_verifier_close(specrt_verifier *verifier) {
 
 SPECRT_API void specrt_verifier_set_generation(specrt_verifier *verifier, uint64_t generation) {
     if (verifier) verifier->sampling.generation = generation;
-}
-
-/* The random number in [0, 1) of a purpose at two places; the device has the same. */
-SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
-                                               int64_t b) {
-    uint64_t key[6];
-    key[0] = v->sampling.seed;
-    key[1] = v->sampling.session;
-    key[2] = v->sampling.generation;
-    key[3] = (uint64_t)purpose;
-    key[4] = (uint64_t)a;
-    key[5] = (uint64_t)b;
-    return specrt__base_uniform(key, 6);
 }
 
 /* --- weights --- */
@@ -12825,7 +13318,8 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits,
     if (!v || !logits || position < 0) return -1;
     if (v->sampling.temperature == 0) return specrt__shortlist_argmax(logits, v->n_vocab);
     if (!specrt__verify_distribution(v, logits)) return -1;
-    return specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, position, 0));
+    return specrt__verify_pick(
+        v, specrt__verify_uniform(&v->sampling, SPECRT__VERIFY_DRAW, position, 0));
 }
 
 /* --- draw-and-descend --- */
@@ -12883,7 +13377,7 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float
     specrt__verify_exp(logits, n, logits[best], temperature, probs);
     double scale = 1 / specrt__verify_sum(probs, n);
     for (int32_t i = 0; i < n; i++) probs[i] = (float)((double)probs[i] * scale);
-    target = specrt__verify_uniform(v, SPECRT__VERIFY_DRAFT, cycle, level) *
+    target = specrt__verify_uniform(&v->sampling, SPECRT__VERIFY_DRAFT, cycle, level) *
              specrt__verify_sum(probs, n);
     for (int32_t i = 0; i < n && sum <= target; i++) {
         if (!(probs[i] > 0)) continue;
@@ -12945,12 +13439,13 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
         if (i < n) {
             double p = (double)v->weights[tokens[i]] / v->total;
             out->tokens[i] = tokens[i];
-            if (specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p) continue;
+            if (specrt__verify_uniform(&v->sampling, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p)
+                continue;
             if (!specrt__verify_subtract(v, &distributions[i]))
                 (void)specrt__verify_distribution(v, logits);
         }
-        out->tokens[i] =
-            specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, cycle, i));
+        out->tokens[i] = specrt__verify_pick(
+            v, specrt__verify_uniform(&v->sampling, SPECRT__VERIFY_INSTEAD, cycle, i));
         break;
     }
     return SPECRT_STATUS_OK;
@@ -13068,9 +13563,10 @@ SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
     if (n_rows == 0 || n_rows > most) n_rows = most;
     specrt_stock *s = specrt__stock_allocate(head, n_rows, params->n_costs, env);
     if (!s)
-        return specrt_error_set(
-            err, SPECRT_STATUS_NO_MEMORY, "stock: out of memory for %d rows of %zu bytes",
-            (int)n_rows, specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols));
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "stock: out of memory for %d rows of %llu bytes", (int)n_rows,
+                                (unsigned long long)specrt_row_bytes(
+                                    specrt__head_packed_dtype(head), head->desc.n_cols));
     s->env = *env;
     s->head = head;
     s->n_costs = params->n_costs;
@@ -13252,6 +13748,31 @@ SPECRT__INTERNAL bool specrt__stock_multiply(specrt_stock *stock,
     return true;
 }
 
+// >>block : src/decode/block.h
+/* block.h : what a session has for blocks and for Markov heads */
+
+/* Scratch of a session, one block of memory. */
+typedef struct specrt__block {
+    int32_t n;        /* positions at most; 0: none */
+    float *positions; /* [n, bound] logits of each */
+    float
+        *states; /* [2, topk, n_cols] one state, and what the pass read, for every row of a beam */
+    float *from; /* [topk, rank] w1 of the tokens before */
+    float *bias; /* [topk, bound] */
+    int32_t *places; /* [bound] of a shortlist's rows in w2 */
+} specrt__block;
+
+SPECRT__INTERNAL specrt_status specrt__block_check_params(specrt_session *s,
+                                                          const specrt_session_params *params,
+                                                          specrt_error *err);
+SPECRT__INTERNAL bool specrt__block_make(specrt_session *s, int32_t n);
+
+/* Adds to the logits of n rows what the Markov head says of the tokens before them, if the head has one. */
+SPECRT__INTERNAL void specrt__block_add_markov(specrt_session *s, int32_t n);
+
+/* A draft's levels, of a block. */
+SPECRT__INTERNAL specrt_status specrt__block_grow(specrt_session *s, const specrt_block *block);
+
 // >>session : src/decode/session.h
 /* session.h : a session's state */
 
@@ -13277,19 +13798,19 @@ typedef struct specrt__session_open {
 struct specrt_session {
     specrt_env env;
     const specrt_policy *policy;
-    specrt__shortlist_pool *pool;
+    specrt__pool *pool;
     specrt_tree *tree;
     specrt_verifier *verifier;
     specrt_shortlist shortlist;
-    specrt_segment segments[2 + SPECRT__SHORTLIST_MAX_SEGMENTS]; /* fixed, packed, routed */
+    specrt_segment segments[2 + SPECRT__SOURCE_MAX_SEGMENTS]; /* fixed, packed, routed */
     int32_t n_kept; /* of the segments, fixed and packed ones; the others are the last level's */
-    specrt__shortlist_routed *routed;   /* NULL: the policy routes nothing */
-    void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
-    int n_open;                         /* of them */
-    int64_t n_routed_rows;              /* of this cycle */
-    int64_t position;                   /* of the next token to emit */
-    int64_t n_copied_before;            /* by the pool, until begin */
-    int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
+    specrt__source_routed *routed;            /* NULL: the policy routes nothing */
+    void *states[SPECRT__POLICY_MAX_SOURCES]; /* of the policy's sources, in its order */
+    int n_open;                               /* of them */
+    int64_t n_routed_rows;                    /* of this cycle */
+    int64_t position;                         /* of the next token to emit */
+    int64_t n_copied_before;                  /* by the pool, until begin */
+    int64_t cycle;                            /* trees begun: keys the draws of sampled drafts */
     int64_t stamp;       /* counts them without end, so that verdicts are told apart */
     uint64_t generation; /* number of the one that the next begin begins */
     int64_t n_left;      /* tokens that the answer may still have */
@@ -13300,13 +13821,15 @@ struct specrt_session {
     specrt_error error;  /* of the last call that failed */
     specrt_session_stats stats;
     int32_t topk;
+    int32_t bound;   /* rows of a shortlist at most */
     int32_t *ids;    /* [topk, topk] */
     float *logprobs; /* [topk, topk] */
-    float *logits;   /* [topk, bound + routed_bound] */
+    float *logits;   /* [topk, bound] */
+    specrt__block block;
     /* Sampled drafts: what each level's token was sampled from. */
     specrt_draft_distribution
         *distributions;        /* [num_steps]; NULL: drafts are top-k; owns what follows */
-    int32_t *distribution_ids; /* [num_steps, bound + routed_bound] */
+    int32_t *distribution_ids; /* [num_steps, bound] */
     float *distribution_probs;
     int32_t sampled[SPECRT_TREE_MAX_STEPS]; /* those tokens; -1: none */
     float draft_temperature;                /* 0: the target's */
@@ -13343,8 +13866,7 @@ static inline specrt_status specrt__session_order(specrt_session *s, int allowed
             return specrt__base_refuse_null((s) ? &(s)->error : NULL, call, #argument);            \
     } while (0)
 
-SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
-                                           const specrt_policy *policy);
+SPECRT__INTERNAL void specrt__session_mark(specrt__pool *pool, const specrt_policy *policy);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
                                                      specrt_tree_params *tree, specrt_error *err);
 SPECRT__INTERNAL specrt_status specrt__session_check_columns(const specrt_policy *policy,
@@ -13357,11 +13879,32 @@ SPECRT__INTERNAL void specrt__session_reset(specrt_session *s);
 
 /* --- a cycle --- */
 
+/* The rows of the pass to come. */
+SPECRT__INTERNAL specrt_beam specrt__session_beam(const specrt_session *s);
+/* What sources route a pass by. */
+SPECRT__INTERNAL specrt__source_level specrt__session_level(int32_t at, const specrt_beam *beam,
+                                                            const float *draft_hidden,
+                                                            const float *draft_input);
+/* The last level's routed segments make way for those of this one. */
+SPECRT__INTERNAL const specrt_shortlist *specrt__session_route_by(specrt_session *s,
+                                                                  specrt__source_level level);
+/* The shortlist becomes what is kept and what was routed so far. */
+SPECRT__INTERNAL void specrt__session_list_routed(specrt_session *s);
+/* So many bytes that sources read, and rows of the head, were read to draft. */
+SPECRT__INTERNAL void specrt__session_count_read(specrt_session *s, int64_t n_read, int64_t n_rows);
 /* Whether a pass of n rows may come now. */
 SPECRT__INTERNAL specrt_status specrt__session_check_expand(specrt_session *s, int32_t n);
 /* The rows of the pass to come, for the tree at hand. */
 SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
                                                  const float *draft_input);
+/* The tree's next level, from the session's k ids and logprobs of each of n rows. */
+SPECRT__INTERNAL specrt_status specrt__session_propose(specrt_session *s, int32_t n, int32_t k,
+                                                       specrt_beam *beam);
+/* The same, of one token that is sampled from the distribution that verification will be shown.
+ *   ids : of n logits; NULL: they are those of the shortlist */
+SPECRT__INTERNAL specrt_status specrt__session_sample(specrt_session *s, const int32_t *ids,
+                                                      const float *logits, int32_t n,
+                                                      specrt_beam *beam);
 /* The tree's next level, from the logits of a pass of n rows. */
 SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
                                                     specrt_beam *beam);
@@ -13380,38 +13923,46 @@ SPECRT__INTERNAL float specrt__session_certainty(const float *logits, int32_t n,
  * do not fit. */
 
 /* Marks that hold for every sequence. */
-SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
-                                           const specrt_policy *policy) {
+SPECRT__INTERNAL void specrt__session_mark(specrt__pool *pool, const specrt_policy *policy) {
     for (int32_t i = 0; i < pool->n_ids; i++)
         if (i >= policy->n_vocab || specrt__head_row_of(policy->head, i) < 0)
-            specrt__shortlist_mark(pool, i, SPECRT__SHORTLIST_INVALID);
+            specrt__pool_mark(pool, i, SPECRT__POOL_INVALID);
     for (int32_t i = 0; i < policy->n_invalid; i++)
         if (policy->invalid[i] < pool->n_ids)
-            specrt__shortlist_mark(pool, policy->invalid[i], SPECRT__SHORTLIST_INVALID);
+            specrt__pool_mark(pool, policy->invalid[i], SPECRT__POOL_INVALID);
     for (int32_t i = 0; i < policy->fixed.n_rows; i++)
-        specrt__shortlist_mark(pool, policy->fixed.ids[i], SPECRT__SHORTLIST_FIXED);
+        specrt__pool_mark(pool, policy->fixed.ids[i], SPECRT__POOL_FIXED);
 }
 
 static bool specrt__session_make_routed(specrt_session *s) {
     const specrt_policy *policy = s->policy;
-    size_t n_ids = (size_t)s->pool->n_ids, n_rows = (size_t)policy->routed_bound;
+    size_t n_ids = (size_t)s->pool->n_ids;
+    size_t n_rows = (size_t)(policy->routed_bound + s->bound - policy->info.bound);
     if (policy->routed_bound == 0) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
         &s->env, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
     if (!at) return false;
-    s->routed = SPECRT__CARVE(specrt__shortlist_routed, &at, 1);
+    s->routed = SPECRT__CARVE(specrt__source_routed, &at, 1);
     SPECRT__CLEAR(s->routed, 1);
     s->routed->pool = s->pool;
     s->routed->levels = SPECRT__CARVE(uint32_t, &at, n_ids);
     s->routed->masked = SPECRT__CARVE(int32_t, &at, n_rows);
-    s->routed->max_rows = policy->routed_bound;
+    s->routed->max_rows = (int32_t)n_rows;
     return true;
 }
 
 static bool specrt__session_open_sources(specrt_session *s, const specrt_session_params *params,
                                          int32_t n_logits) {
-    const specrt__source_session with = {
-        s->pool, s->topk, n_logits, s->policy->bound, &s->env, params->submit, params->submit_user};
+    int32_t n_block = params->n_block > 1 ? params->n_block : 1;
+    const specrt__source_session with = {s->pool,
+                                         s->topk,
+                                         n_block,
+                                         s->topk > n_block ? s->topk : n_block,
+                                         n_logits,
+                                         s->policy->bound,
+                                         &s->env,
+                                         params->submit,
+                                         params->submit_user};
     for (; s->n_open < s->policy->n_sources; s->n_open++) {
         const specrt__source *source = s->policy->sources[s->n_open].source;
         void *shared = s->policy->sources[s->n_open].shared.data;
@@ -13423,7 +13974,7 @@ static bool specrt__session_open_sources(specrt_session *s, const specrt_session
 }
 
 static bool specrt__session_make_scratch(specrt_session *s) {
-    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)s->policy->info.bound;
+    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)s->bound;
     uint8_t *at = (uint8_t *)specrt__base_alloc(&s->env, (n + 2 * k * k) * sizeof(float));
     if (!at) return false;
     s->logits = SPECRT__CARVE(float, &at, n);
@@ -13470,7 +14021,7 @@ SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params
 static bool specrt__session_make_distributions(specrt_session *s,
                                                const specrt_session_params *params) {
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
-    uint64_t n = n_steps * (uint64_t)s->policy->info.bound;
+    uint64_t n = n_steps * (uint64_t)s->bound;
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(&s->env, n_steps * sizeof *s->distributions +
                                                              n * (sizeof(int32_t) + sizeof(float)));
@@ -13560,18 +14111,25 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 "session: topk: expected at most the %d rows of policy '%s', found "
                                 "%d",
                                 (int)policy->info.bound, policy->text, (int)s->topk);
+    SPECRT__TRY(specrt__block_check_params(s, params, err));
     if (specrt__session_submits(policy) && !params->submit)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "session: policy '%s': expected params.submit, which runs what "
                                 "mode=async leaves to another thread, found NULL",
                                 policy->text);
+    if (params->stock && policy->in_head)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: policy '%s': expected rows=packed with params.stock, "
+                                "which shares packed rows, found rows=indexed",
+                                policy->text);
     if (params->stock)
         SPECRT__TRY(specrt__stock_check_room(params->stock, policy->head, capacity, err));
-    s->pool = specrt__shortlist_pool_make(policy->head, n_ids, capacity, params->stock, &s->env);
+    s->pool =
+        specrt__pool_make(policy->head, n_ids, capacity, params->stock, policy->in_head, &s->env);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_open_sources(s, params, n_logits) ||
         !specrt__session_make_routed(s) || !specrt__session_make_scratch(s) ||
-        !specrt__session_make_distributions(s, params))
+        !specrt__session_make_distributions(s, params) || !specrt__block_make(s, params->n_block))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     SPECRT__TRY(specrt__session_make_auto(s, params->auto_draft, err));
@@ -13619,12 +14177,13 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
         if (session->policy->sources[i].source->close)
             session->policy->sources[i].source->close(session->states[i]);
     specrt__base_free(&env, session->routed);
-    specrt__shortlist_pool_free(session->pool);
+    specrt__pool_free(session->pool);
     specrt_tree_close(session->tree);
     specrt_verifier_close(session->verifier);
     specrt__base_free(&env, session->fixed_at);
     specrt__base_free(&env, session->distributions);
     specrt__base_free(&env, session->logits);
+    specrt__base_free(&env, session->block.positions);
     specrt__base_free(&env, session);
 }
 
@@ -13695,11 +14254,11 @@ SPECRT__INTERNAL specrt_status specrt__session_check_request(specrt_session *s,
 
 /* Sources forget the sequence. */
 static void specrt__session_forget(specrt_session *s) {
-    specrt__shortlist_pool_reset(s->pool);
+    specrt__pool_reset(s->pool);
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
-        specrt__shortlist_want(s->pool, s->policy->terminators[i], SPECRT__SHORTLIST_PINNED);
+        specrt__pool_want(s->pool, s->policy->terminators[i], SPECRT__POOL_PINNED);
     s->n_copied_before = s->pool->n_copied;
     s->cycle = 0;
     SPECRT__CLEAR(&s->stats, 1);
@@ -13754,9 +14313,9 @@ static void specrt__session_choose(specrt_session *s) {
 SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     int32_t n = 0;
     specrt__session_choose(s);
-    specrt__shortlist_sync(s->pool);
+    specrt__pool_sync(s->pool);
     if (s->n_fixed > 0) s->segments[n] = s->policy->fixed, s->segments[n++].n_rows = s->n_fixed;
-    if (s->pool->n_rows > 0) specrt__shortlist_segment(s->pool, &s->segments[n++]);
+    if (s->pool->n_rows > 0) specrt__pool_segment(s->pool, &s->segments[n++]);
     s->shortlist.n_segments = s->n_kept = n;
     s->shortlist.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
@@ -13765,7 +14324,7 @@ SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
 }
 
 /* Rows of the routed segments that a row of the level scores, mean. */
-static int64_t specrt__session_scored(const specrt__shortlist_routed *routed, int32_t n) {
+static int64_t specrt__session_scored(const specrt__source_routed *routed, int32_t n) {
     int64_t n_products = 0;
     for (int32_t i = 0; i < routed->n_segments; i++)
         for (int32_t h = 0; h < n; h++)
@@ -13774,19 +14333,18 @@ static int64_t specrt__session_scored(const specrt__shortlist_routed *routed, in
     return n_products / n;
 }
 
-/* The shortlist of a level for which sources read so many bytes. */
-static const specrt_shortlist *specrt__session_count_read(specrt_session *s, int64_t n_read) {
+SPECRT__INTERNAL void specrt__session_count_read(specrt_session *s, int64_t n_read,
+                                                 int64_t n_rows) {
     const specrt_head *head = s->pool->head;
     size_t row = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    s->stats.n_bytes += n_read + s->shortlist.n_rows * (int64_t)row;
-    return &s->shortlist;
+    s->stats.n_bytes += n_read + n_rows * (int64_t)row;
 }
 
-/* What sources route a pass by. */
-static specrt__shortlist_level specrt__session_level(int32_t at, const specrt_beam *beam,
-                                                     const float *draft_hidden,
-                                                     const float *draft_input) {
-    specrt__shortlist_level level;
+SPECRT__INTERNAL specrt__source_level specrt__session_level(int32_t at, const specrt_beam *beam,
+                                                            const float *draft_hidden,
+                                                            const float *draft_input) {
+    specrt__source_level level;
+    SPECRT__CLEAR(&level, 1);
     level.level = at;
     level.n = beam->n;
     level.tokens = beam->tokens;
@@ -13796,25 +14354,30 @@ static specrt__shortlist_level specrt__session_level(int32_t at, const specrt_be
     return level;
 }
 
-/* The last level's routed segments make way for those of this one. */
-static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
-                                                        specrt__shortlist_level level) {
-    specrt__shortlist_routed *routed = s->routed;
+SPECRT__INTERNAL void specrt__session_list_routed(specrt_session *s) {
+    const specrt__source_routed *routed = s->routed;
+    memcpy(s->segments + s->n_kept, routed->segments,
+           (size_t)routed->n_segments * sizeof *s->segments);
+    s->shortlist.n_segments = s->n_kept + routed->n_segments;
+    s->shortlist.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
+}
+
+SPECRT__INTERNAL const specrt_shortlist *specrt__session_route_by(specrt_session *s,
+                                                                  specrt__source_level level) {
+    specrt__source_routed *routed = s->routed;
     s->stats.n_passes++;
     s->level++;
-    if (!routed) return specrt__session_count_read(s, 0);
+    if (!routed) return specrt__session_count_read(s, 0, s->shortlist.n_rows), &s->shortlist;
     routed->level = level.level;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
     routed->n_read = 0;
     for (int i = 0; i < s->policy->n_sources; i++)
         if (s->policy->sources[i].source->route)
             s->policy->sources[i].source->route(s->states[i], &level, routed);
-    memcpy(s->segments + s->n_kept, routed->segments,
-           (size_t)routed->n_segments * sizeof *s->segments);
-    s->shortlist.n_segments = s->n_kept + routed->n_segments;
-    s->shortlist.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
+    specrt__session_list_routed(s);
     s->n_routed_rows += specrt__session_scored(routed, level.n);
-    return specrt__session_count_read(s, routed->n_read);
+    specrt__session_count_read(s, routed->n_read, s->shortlist.n_rows);
+    return &s->shortlist;
 }
 
 /* Whether a pass of your own may come now. */
@@ -13968,44 +14531,57 @@ SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session
     return session ? &session->shortlist : NULL;
 }
 
-/* One token, sampled from the distribution that verification will be shown. */
-static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam) {
-    int32_t level = s->tree->level, n = 0;
-    size_t at = (size_t)level * (size_t)s->policy->info.bound;
-    int32_t *ids = s->distribution_ids + at;
-    float *probs = s->distribution_probs + at, logprob = -INFINITY;
-    for (int32_t i = 0; i < s->shortlist.n_segments; n += s->segments[i++].n_rows)
-        memcpy(ids + n, s->segments[i].ids, (size_t)s->segments[i].n_rows * sizeof *ids);
-    float temperature =
-        s->draft_temperature > 0 ? s->draft_temperature : s->verifier->sampling.temperature;
-    int32_t i =
-        specrt_verifier_propose(s->verifier, s->logits, n, temperature, s->cycle, level, probs);
-    s->sampled[level] = i < 0 ? -1 : ids[i];
-    if (i >= 0) logprob = logf(probs[i]);
-    s->distributions[level].n = n;
-    s->distributions[level].ids = ids;
-    s->distributions[level].probs = probs;
-    return specrt_tree_expand(s->tree, &ids[i < 0 ? 0 : i], &logprob, 1, 1, beam);
-}
-
-/* The tree's next level, from the logits of a pass of n rows. */
-SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
-                                                    specrt_beam *beam) {
-    int32_t k = s->topk < s->shortlist.n_rows ? s->topk : s->shortlist.n_rows;
-    if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
-    if (!s->distributions)
-        SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
-    SPECRT__TRY(s->distributions ? specrt__session_sample(s, beam)
-                                 : specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
+/* No beam where another level would not pay. */
+static void specrt__session_stop(specrt_session *s, specrt_beam *beam) {
     if (s->auto_draft && beam->n > 0 &&
         !specrt_auto_should_continue(s->auto_draft, s->tree->level,
                                      s->topk == 1 ? beam->logprobs[0] : NAN))
         beam->n = 0;
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_propose(specrt_session *s, int32_t n, int32_t k,
+                                                       specrt_beam *beam) {
+    SPECRT__TRY(specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
+    specrt__session_stop(s, beam);
     return SPECRT_STATUS_OK;
 }
 
-/* The rows of the pass to come. */
-static specrt_beam specrt__session_beam(const specrt_session *s) {
+SPECRT__INTERNAL specrt_status specrt__session_sample(specrt_session *s, const int32_t *ids,
+                                                      const float *logits, int32_t n,
+                                                      specrt_beam *beam) {
+    int32_t level = s->tree->level;
+    size_t at = (size_t)level * (size_t)s->bound;
+    int32_t *kept = s->distribution_ids + at;
+    float *probs = s->distribution_probs + at, logprob = -INFINITY;
+    if (ids)
+        memcpy(kept, ids, (size_t)n * sizeof *kept);
+    else
+        specrt__shortlist_ids(&s->shortlist, kept);
+    float temperature =
+        s->draft_temperature > 0 ? s->draft_temperature : s->verifier->sampling.temperature;
+    int32_t i =
+        specrt_verifier_propose(s->verifier, logits, n, temperature, s->cycle, level, probs);
+    s->sampled[level] = i < 0 ? -1 : kept[i];
+    if (i >= 0) logprob = logf(probs[i]);
+    s->distributions[level].n = n;
+    s->distributions[level].ids = kept;
+    s->distributions[level].probs = probs;
+    SPECRT__TRY(specrt_tree_expand(s->tree, &kept[i < 0 ? 0 : i], &logprob, 1, 1, beam));
+    specrt__session_stop(s, beam);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
+                                                    specrt_beam *beam) {
+    int32_t n_rows = s->shortlist.n_rows, k = s->topk < n_rows ? s->topk : n_rows;
+    if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
+    specrt__block_add_markov(s, n);
+    if (s->distributions) return specrt__session_sample(s, NULL, s->logits, n_rows, beam);
+    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
+    return specrt__session_propose(s, n, k, beam);
+}
+
+SPECRT__INTERNAL specrt_beam specrt__session_beam(const specrt_session *s) {
     static const float no_path = 0;
     static const int32_t no_parent = 0;
     const specrt_tree *t = s->tree;
@@ -14032,7 +14608,7 @@ SPECRT_API specrt_status specrt_session_get_beam(specrt_session *session, specrt
 SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
                                                  const float *draft_input) {
     specrt_beam own = specrt__session_beam(s);
-    specrt__shortlist_level level =
+    specrt__source_level level =
         specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
     specrt__session_route_by(s, level);
 }
@@ -14163,8 +14739,8 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
                                                int32_t level) {
     if (!s || token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
     if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
-    if (s->pool->wants[token] & SPECRT__SHORTLIST_FIXED) return SPECRT_MEMBER_FIXED;
-    if (specrt__shortlist_member(s->pool, token)) return SPECRT_MEMBER_NOW;
+    if (s->pool->wants[token] & SPECRT__POOL_FIXED) return SPECRT_MEMBER_FIXED;
+    if (specrt__pool_member(s->pool, token)) return SPECRT_MEMBER_NOW;
     if (!s->routed || s->level == 0) return SPECRT_MEMBER_NO;
     if (level >= s->level) level = s->level - 1;
     return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;
@@ -14343,6 +14919,378 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
     out->n_copied = session->pool->n_copied - session->n_copied_before;
 }
 
+// >>block : src/decode/block.c
+/* block.c : owns drafts of a block: which rows its positions score, what a Markov head adds, and which tokens
+ * are chosen, left to right. Refuses blocks that the session has no room for. The tree, verification and
+ * learning are those of every draft. */
+
+/* --- making --- */
+
+/* Rows of a shortlist at most: a position beyond the first may add what it would have alone. */
+static int64_t specrt__block_bound(const specrt_policy *policy, int32_t n) {
+    int64_t bound = policy->info.bound, most = policy->head->desc.n_rows;
+    for (int i = 0; i < policy->n_sources && n > 1; i++) {
+        int64_t more = (int64_t)(n - 1) * policy->sources[i].shared.more;
+        bound += more < most ? more : most;
+    }
+    return bound;
+}
+
+SPECRT__INTERNAL specrt_status specrt__block_check_params(specrt_session *s,
+                                                          const specrt_session_params *params,
+                                                          specrt_error *err) {
+    int32_t n = params->n_block, most = specrt_tree_get_params(s->tree)->num_steps;
+    if (n < 0 || n > most)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: n_block: expected 0 to the %d levels of the tree "
+                                "(num_steps), found %d",
+                                (int)most, (int)n);
+    int64_t bound = specrt__block_bound(s->policy, n);
+    if (bound > INT32_MAX)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: n_block: expected fewer rows of policy '%s', found %lld",
+                                s->policy->text, (long long)bound);
+    s->bound = (int32_t)bound;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL bool specrt__block_make(specrt_session *s, int32_t n) {
+    const specrt_head_desc *head = &s->policy->head->desc;
+    uint64_t k = (uint64_t)s->topk, bound = (uint64_t)s->bound, n_positions = (uint64_t)n * bound;
+    uint64_t n_states = n > 0 && k > 1 ? 2 * k * (uint64_t)head->n_cols : 0;
+    uint64_t n_from = head->markov ? k * (uint64_t)head->markov->from.n_cols : 0;
+    uint64_t n_bias = head->markov ? k * bound : 0, n_places = head->markov ? bound : 0;
+    uint64_t n_words = n_positions + n_states + n_from + n_bias + n_places;
+    if (n_words == 0) return true;
+    uint8_t *at = (uint8_t *)specrt__base_alloc(&s->env, 4 * n_words);
+    if (!at) return false;
+    s->block.n = n;
+    s->block.positions = SPECRT__CARVE(float, &at, n_positions);
+    s->block.states = SPECRT__CARVE(float, &at, n_states);
+    s->block.from = SPECRT__CARVE(float, &at, n_from);
+    s->block.bias = SPECRT__CARVE(float, &at, n_bias);
+    s->block.places = SPECRT__CARVE(int32_t, &at, n_places);
+    return true;
+}
+
+/* --- a Markov head --- */
+
+/* Rows of w1, for each token of a beam. One that has none adds nothing. */
+static void specrt__block_read_from(specrt_session *s, const specrt_beam *beam) {
+    const specrt_head_desc *from = &s->policy->head->markov.from;
+    for (int32_t i = 0; i < beam->n; i++) {
+        float *out = s->block.from + i * from->n_cols;
+        if (beam->tokens[i] < from->n_rows)
+            specrt_row_decode(from->dtype, specrt__head_row(from, beam->tokens[i]), from->n_cols,
+                              out);
+        else
+            SPECRT__CLEAR(out, from->n_cols);
+    }
+}
+
+SPECRT__INTERNAL void specrt__block_add_markov(specrt_session *s, int32_t n) {
+    const specrt_head *head = s->policy->head;
+    const specrt_head_desc *to = &head->markov.to;
+    int32_t n_rows = s->shortlist.n_rows;
+    specrt_segment rows;
+    specrt_beam beam = specrt__session_beam(s);
+    if (!head->desc.markov || n_rows == 0) return;
+    specrt__shortlist_ids(&s->shortlist, s->block.places);
+    for (int32_t i = 0; i < n_rows; i++)
+        s->block.places[i] = specrt__head_row_of(head, s->block.places[i]);
+    SPECRT__CLEAR(&rows, 1);
+    rows.rows = to->rows;
+    rows.row_stride = to->row_stride;
+    rows.dtype = to->dtype;
+    rows.n_rows = n_rows;
+    rows.places = s->block.places;
+    specrt_shortlist product = {&head->compute, &rows, 1, n_rows, to->n_cols, NULL};
+    specrt__block_read_from(s, &beam);
+    specrt_shortlist_logits(&product, s->block.from, n, s->block.bias);
+    for (int64_t i = 0; i < (int64_t)n * n_rows; i++) s->logits[i] += s->block.bias[i];
+    s->stats.n_bytes += (int64_t)specrt_row_bytes(to->dtype, to->n_cols) * n_rows;
+}
+
+/* --- the rows of a block --- */
+
+enum { SPECRT__BLOCK_CANDIDATES = 8 }; /* tokens of a position that sources of tokens follow */
+
+/* What follows the best tokens of the positions, for those behind them. Logits that are there move up, since
+ * a row of them becomes longer. */
+static void specrt__block_follow(specrt_session *s, const float *hidden, int32_t n) {
+    float *positions = s->block.positions, logprobs[SPECRT__BLOCK_CANDIDATES];
+    int32_t ids[SPECRT__BLOCK_CANDIDATES], n_before = s->shortlist.n_rows;
+    int32_t first = s->shortlist.n_segments, k = SPECRT__BLOCK_CANDIDATES;
+    if (k > s->block.n) k = s->block.n; /* for so many tokens, sources have room */
+    if (k > n_before) k = n_before;
+    for (int32_t i = 0; i + 1 < n && k > 0; i++) {
+        specrt_beam best = {k, ids, NULL, logprobs};
+        specrt__source_level level = specrt__session_level(0, &best, NULL, NULL);
+        level.again = true;
+        specrt_shortlist_topk(&s->shortlist, positions + (int64_t)i * n_before, 1, k, ids,
+                              logprobs);
+        for (int j = 0; j < s->policy->n_sources; j++)
+            if (s->policy->sources[j].shared.reads_tokens)
+                s->policy->sources[j].source->route(s->states[j], &level, s->routed);
+    }
+    specrt__session_list_routed(s);
+    int32_t n_after = s->shortlist.n_rows;
+    if (n_after == n_before) return;
+    for (int32_t i = n; i-- > 1;)
+        memmove(positions + (int64_t)i * n_after, positions + (int64_t)i * n_before,
+                (size_t)n_before * sizeof *positions);
+    specrt__shortlist_complete(&s->shortlist, first, hidden, n, positions);
+    s->n_routed_rows += n_after - n_before;
+    specrt__session_count_read(s, 0, n_after - n_before);
+}
+
+/* One union of rows, and the logits of all positions. */
+static void specrt__block_unite(specrt_session *s, const float *hidden, const float *input,
+                                int32_t n) {
+    static const float no_path[SPECRT_TREE_MAX_STEPS] = {0};
+    int32_t roots[SPECRT_TREE_MAX_STEPS];
+    bool follows = false;
+    for (int32_t i = 0; i < n; i++) roots[i] = s->tree->root;
+    specrt_beam all = {n, roots, NULL, no_path};
+    specrt__source_level level = specrt__session_level(0, &all, hidden, input);
+    level.each = true;
+    specrt__session_route_by(s, level);
+    if (s->shortlist.n_rows > 0)
+        specrt_shortlist_logits(&s->shortlist, hidden, n, s->block.positions);
+    for (int i = 0; i < s->policy->n_sources; i++)
+        follows |= s->policy->sources[i].shared.reads_tokens;
+    if (follows) specrt__block_follow(s, hidden, n);
+}
+
+/* A state for each row of a beam. */
+static const float *specrt__block_repeat(const float *state, int64_t n_cols, int32_t n,
+                                         float *out) {
+    if (n == 1 || !state) return state;
+    for (int32_t i = 0; i < n; i++) memcpy(out + i * n_cols, state, (size_t)n_cols * sizeof *out);
+    return out;
+}
+
+/* The rows of one position, by the tokens before it, and its logits for every row of the beam: of the rows
+ * that all positions have, they are there. */
+static void specrt__block_route(specrt_session *s, const specrt_block *block, int32_t position,
+                                const specrt_beam *beam) {
+    int64_t n_cols = s->shortlist.n_cols;
+    int32_t n_kept = s->n_fixed + s->pool->n_rows;
+    const float *hidden =
+        specrt__block_repeat(block->hidden + position * n_cols, n_cols, beam->n, s->block.states);
+    const float *input =
+        specrt__block_repeat(block->input ? block->input + position * n_cols : NULL, n_cols,
+                             beam->n, s->block.states + s->topk * n_cols);
+    specrt__session_route_by(s, specrt__session_level(position, beam, hidden, input));
+    if (position > 0) specrt__session_count_read(s, 0, -n_kept);
+    for (int32_t i = 0; i < beam->n; i++)
+        memcpy(s->logits + (int64_t)i * s->shortlist.n_rows,
+               s->block.positions + (int64_t)position * n_kept, (size_t)n_kept * sizeof *s->logits);
+    specrt__shortlist_complete(&s->shortlist, s->n_kept, hidden, beam->n, s->logits);
+}
+
+/* What the positions score in common, before a token is chosen. @return whether that is all. */
+static bool specrt__block_score(specrt_session *s, const specrt_block *block, int32_t n) {
+    specrt_shortlist kept = s->shortlist;
+    if (!block->by_position || !s->routed) {
+        specrt__block_unite(s, block->hidden, block->input, n);
+        return true;
+    }
+    kept.n_segments = s->n_kept;
+    kept.n_rows = s->n_fixed + s->pool->n_rows;
+    if (kept.n_rows > 0) specrt_shortlist_logits(&kept, block->hidden, n, s->block.positions);
+    return false;
+}
+
+/* --- the tokens of a position --- */
+
+/* Whether the paths of a beam go on: each has a confidence of its own. @return whether any does. */
+static bool specrt__block_trusts(specrt_session *s, const specrt_block *block, int32_t position,
+                                 const specrt_beam *beam, bool *trusted) {
+    const specrt_head *head = s->policy->head;
+    int64_t n_cols = head->desc.n_cols, rank = head->desc.markov ? head->markov.from.n_cols : 0;
+    const float *state = block->hidden + position * n_cols, *weights = block->confidence;
+    double sum = (double)block->confidence_bias;
+    bool any = false;
+    for (int32_t i = 0; i < beam->n; i++) trusted[i] = true;
+    if (!(block->p_min > 0)) return true;
+    if (!weights) return beam->logprobs[0] >= logf(block->p_min);
+    for (int64_t j = 0; j < n_cols; j++) sum += (double)weights[j] * (double)state[j];
+    if (rank > 0) specrt__block_read_from(s, beam);
+    for (int32_t i = 0; i < beam->n; i++) {
+        double x = sum;
+        for (int64_t j = 0; j < rank; j++)
+            x += (double)weights[n_cols + j] * (double)s->block.from[i * rank + j];
+        trusted[i] = 1 / (1 + exp(-x)) >= (double)block->p_min;
+        any |= trusted[i];
+    }
+    return any;
+}
+
+/* The best of a row of logits, as the application's function judges them.
+ *   ids, logits : [k], written
+ * @return how many are left; below 0: it failed. */
+static int32_t specrt__block_select(specrt_session *s, const specrt_block *block, int32_t position,
+                                    int32_t previous, const float *row, int32_t *ids,
+                                    float *logits) {
+    int32_t k = block->k < s->shortlist.n_rows ? block->k : s->shortlist.n_rows, n = 0;
+    (void)specrt__shortlist_rank(&s->shortlist, row, 1, k, ids, NULL, logits);
+    while (n < k && logits[n] > -INFINITY) n++;
+    if (n == 0) return 0;
+    int code = block->select(block->user, position, previous, ids, n, logits);
+    if (code != 0) {
+        s->at = SPECRT__AT_ENDED;
+        (void)specrt_error_set(&s->error, SPECRT_STATUS_HOST, "draft_block: select: returned %d",
+                               code);
+        return -1;
+    }
+    k = n, n = 0;
+    for (int32_t i = 0; i < k; i++)
+        if (logits[i] > -INFINITY) ids[n] = ids[i], logits[n++] = logits[i];
+    return n;
+}
+
+/* A row's k proposals of n candidates; where there are fewer, none. */
+static void specrt__block_rank(specrt_session *s, int32_t row, int32_t k, const int32_t *ids,
+                               const float *logits, int32_t n) {
+    int32_t *best = s->ids + row * k;
+    float *logprobs = s->logprobs + row * k;
+    specrt_segment segment;
+    SPECRT__CLEAR(&segment, 1);
+    segment.ids = ids;
+    segment.n_rows = n;
+    specrt_shortlist candidates = {s->shortlist.compute, &segment, 1, n, 0, NULL};
+    for (int32_t i = 0; i < k; i++) best[i] = s->tree->root, logprobs[i] = -INFINITY;
+    if (n > 0) specrt_shortlist_topk(&candidates, logits, 1, n < k ? n : k, best, logprobs);
+}
+
+/* The level of a position, its candidates judged by the application. */
+static specrt_status specrt__block_choose(specrt_session *s, const specrt_block *block,
+                                          int32_t position, const specrt_beam *beam,
+                                          const bool *trusted, specrt_beam *next) {
+    int32_t ids[SPECRT_BLOCK_MAX_K], k = s->topk;
+    float logits[SPECRT_BLOCK_MAX_K];
+    for (int32_t i = 0; i < beam->n; i++) {
+        int32_t n = 0;
+        if (trusted[i])
+            n = specrt__block_select(s, block, position, beam->tokens[i],
+                                     s->logits + (int64_t)i * s->shortlist.n_rows, ids, logits);
+        if (n < 0) return SPECRT_STATUS_HOST;
+        if (s->distributions && n > 0) return specrt__session_sample(s, ids, logits, n, next);
+        specrt__block_rank(s, i, k, ids, logits, n);
+    }
+    return specrt__session_propose(s, beam->n, k, next);
+}
+
+/* The level of a position. Where nothing tells the rows of a beam apart, the first is ranked for all. */
+static specrt_status specrt__block_extend(specrt_session *s, const specrt_block *block,
+                                          int32_t position, const specrt_beam *beam,
+                                          const bool *trusted, specrt_beam *next) {
+    int32_t n_rows = s->shortlist.n_rows, k = s->topk < n_rows ? s->topk : n_rows;
+    bool alike = !s->policy->head->desc.markov && !block->select && !block->by_position;
+    int32_t n = alike ? 1 : beam->n;
+    if (n_rows == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, beam->n, 0, next);
+    specrt__block_add_markov(s, n);
+    if (block->select) return specrt__block_choose(s, block, position, beam, trusted, next);
+    if (s->distributions) return specrt__session_sample(s, NULL, s->logits, n_rows, next);
+    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
+    for (int32_t i = n; i < beam->n; i++) {
+        memcpy(s->ids + i * k, s->ids, (size_t)k * sizeof *s->ids);
+        memcpy(s->logprobs + i * k, s->logprobs, (size_t)k * sizeof *s->logprobs);
+    }
+    for (int32_t i = 0; i < beam->n * k; i++)
+        if (!trusted[i / k]) s->logprobs[i] = -INFINITY;
+    return specrt__session_propose(s, beam->n, k, next);
+}
+
+/* --- calls --- */
+
+/* Whether a block may come now, as the only pass of its cycle. */
+static specrt_status specrt__block_check(specrt_session *s, const char *call, int32_t n) {
+    SPECRT__TRY(specrt__session_order(s, SPECRT__AT_DRAFT, call));
+    if (s->level > 0 || s->tree->level > 0)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ORDER,
+                                "%s: expected the first pass of a cycle, found one after another",
+                                call);
+    if (n >= 1 && n <= s->block.n) return SPECRT_STATUS_OK;
+    return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                            "%s: n: expected 1 to %d positions (specrt_session_params.n_block), "
+                            "found %d",
+                            call, (int)s->block.n, (int)n);
+}
+
+static specrt_status specrt__block_check_choice(specrt_session *s, const specrt_block *block) {
+    if (block->by_position != 0 && block->by_position != 1)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "draft_block: by_position: expected 0 or 1, found %d",
+                                (int)block->by_position);
+    if (!(block->p_min >= 0 && block->p_min <= 1))
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "draft_block: p_min: expected 0 to 1, found %g",
+                                (double)block->p_min);
+    if (block->select && (block->k < s->topk || block->k > SPECRT_BLOCK_MAX_K))
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "draft_block: k: expected %d (topk) to %d candidates, found %d",
+                                (int)s->topk, SPECRT_BLOCK_MAX_K, (int)block->k);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL specrt_status specrt__block_grow(specrt_session *s, const specrt_block *block) {
+    bool trusted[SPECRT_TREE_MAX_TOPK];
+    int32_t n = block->n;
+    SPECRT__SESSION_NEEDS(s, block->hidden, "draft_block");
+    SPECRT__TRY(specrt__block_check(s, "draft_block", n));
+    SPECRT__TRY(specrt__block_check_choice(s, block));
+    if (s->auto_draft && s->choice.num_steps < n) n = s->choice.num_steps;
+    specrt_beam beam = specrt__session_beam(s);
+    bool scored = n > 0 && specrt__block_score(s, block, n);
+    for (int32_t i = 0; i < n && beam.n > 0; i++) {
+        if (!specrt__block_trusts(s, block, i, &beam, trusted)) break;
+        int32_t n_rows = s->shortlist.n_rows;
+        for (int32_t j = 0; j < beam.n && scored; j++)
+            memcpy(s->logits + (int64_t)j * n_rows, s->block.positions + (int64_t)i * n_rows,
+                   (size_t)n_rows * sizeof *s->logits);
+        if (!scored) specrt__block_route(s, block, i, &beam);
+        SPECRT__TRY(specrt__block_extend(s, block, i, &beam, trusted, &beam));
+    }
+    if (scored) s->stats.n_passes += s->tree->level - 1;
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT_API specrt_status specrt_session_draft_block(specrt_session *s, const specrt_block *block,
+                                                    specrt_draft *draft) {
+    SPECRT__SESSION_NEEDS(s, draft, "draft_block");
+    SPECRT__CLEAR(draft, 1);
+    SPECRT__SESSION_NEEDS(s, block, "draft_block");
+    SPECRT__TRY(specrt__block_grow(s, block));
+    return specrt_session_finish(s, draft);
+}
+
+SPECRT_API specrt_status specrt_session_block_topk(specrt_session *s, const float *hidden,
+                                                   const float *input, int32_t n, int32_t k,
+                                                   int32_t *ids, float *logits) {
+    SPECRT__SESSION_NEEDS(s, hidden, "block_topk");
+    SPECRT__SESSION_NEEDS(s, ids, "block_topk");
+    SPECRT__SESSION_NEEDS(s, logits, "block_topk");
+    SPECRT__TRY(specrt__block_check(s, "block_topk", n));
+    if (k < 1 || k > SPECRT_BLOCK_MAX_K)
+        return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
+                                "block_topk: k: expected 1 to %d, found %d", SPECRT_BLOCK_MAX_K,
+                                (int)k);
+    specrt__block_unite(s, hidden, input, n);
+    int32_t n_rows = s->shortlist.n_rows, n_best = k < n_rows ? k : n_rows;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t *best = ids + (int64_t)i * k;
+        float *scores = logits + (int64_t)i * k;
+        if (n_best > 0)
+            (void)specrt__shortlist_rank(&s->shortlist, s->block.positions + (int64_t)i * n_rows, 1,
+                                         n_best, best, NULL, scores);
+        for (int32_t j = 0; j < k; j++)
+            if (j >= n_best || !(scores[j] > -INFINITY)) best[j] = -1, scores[j] = -INFINITY;
+    }
+    return SPECRT_STATUS_OK;
+}
+
 // >>session_batch : src/decode/session_batch.c
 /* session_batch.c : owns one pass of several sequences, whose common rows are read once. Refuses a batch
  * before any of its trees has changed. */
@@ -14482,7 +15430,7 @@ SPECRT_API specrt_status specrt_session_expand_batch(specrt_session *const *sess
 enum {
     SPECRT__SNAPSHOT_VERSION = 2,  /* 1 did not say where the session stood */
     SPECRT__SNAPSHOT_CHECKED = 24, /* bytes before those that the checksum is of */
-    SPECRT__SNAPSHOT_PARTS = SPECRT__POLICY_KINDS + 2,
+    SPECRT__SNAPSHOT_PARTS = SPECRT__POLICY_KINDS,
     SPECRT__SNAPSHOT_LISTS = 3 + 8 * SPECRT__SNAPSHOT_PARTS /* with eight of a source at most */
 };
 
@@ -14517,20 +15465,16 @@ typedef struct specrt__snapshot_part {
     void *state; /* NULL: the policy does not have it, and its lists are empty */
 } specrt__snapshot_part;
 
-/* The parts in their order. Every save has those of `window` and `retrieve`, as the format began with them;
- * other sources have a part where the policy has them. @return how many. */
+/* The parts in the order of the table: of sources that the policy has, and of those that are always saved.
+ * @return how many. */
 static int specrt__snapshot_parts(const specrt_session *s, specrt__snapshot_part *parts) {
     int n = 0;
-    parts[n].source = &specrt__window_source;
-    parts[n++].state = specrt__session_state(s, SPECRT__POLICY_WINDOW);
-    parts[n].source = &specrt__retrieve_source;
-    parts[n++].state = specrt__session_state(s, SPECRT__POLICY_RETRIEVE);
-    for (int i = 0; i < s->policy->n_sources; i++) {
-        const specrt__source *source = s->policy->sources[i].source;
-        if (source->n_lists == 0 || source == parts[0].source || source == parts[1].source)
-            continue;
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
+        const specrt__source *source = specrt__policy_kinds[kind].source;
+        if (!source || source->n_lists == 0) continue;
         parts[n].source = source;
-        parts[n++].state = s->states[i];
+        parts[n].state = specrt__session_state(s, kind);
+        n += parts[n].state || source->always_saved;
     }
     return n;
 }
@@ -14768,7 +15712,7 @@ static specrt_status specrt__snapshot_enter(specrt_session *s, const specrt__sna
         const char *wrong = parts[i].state ? parts[i].source->load(parts[i].state, &own) : NULL;
         if (wrong) return specrt__snapshot_damaged(wrong, err);
     }
-    if (!specrt__shortlist_arrange(s->pool, in->lists[0].words, in->lists[0].n))
+    if (!specrt__pool_arrange(s->pool, in->lists[0].words, in->lists[0].n))
         return specrt__snapshot_damaged("rows", err);
     specrt__snapshot_enter_rest(s, in);
     specrt__session_pack(s);
@@ -14820,12 +15764,12 @@ static specrt_status specrt__host_check_prompt(specrt_session *s, const specrt_h
 
 static specrt_status specrt__host_check(specrt_session *s, const specrt_host *host) {
     bool reads = s->policy->info.hidden_width > 0;
-    const char *missing = !host->target_prefill           ? "target_prefill"
-                          : !host->draft_step             ? "draft_step"
-                          : !host->target_verify          ? "target_verify"
-                          : !host->commit                 ? "commit"
-                          : reads && !host->target_hidden ? "target_hidden"
-                                                          : NULL;
+    const char *missing = !host->target_prefill                     ? "target_prefill"
+                          : !host->draft_step && !host->draft_block ? "draft_step"
+                          : !host->target_verify                    ? "target_verify"
+                          : !host->commit                           ? "commit"
+                          : reads && !host->target_hidden           ? "target_hidden"
+                                                                    : NULL;
     if (missing)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "host: %s: expected a function, found NULL", missing);
@@ -14894,10 +15838,25 @@ static int32_t specrt__host_steps(const specrt_session *s, const specrt_host *ho
     return host->num_steps > 0 && host->num_steps < most ? host->num_steps : most;
 }
 
+/* A block of the drafter, as far as it is of use. */
+static specrt_status specrt__host_block(specrt_session *s, const specrt_host *host, int32_t n) {
+    specrt_block block;
+    specrt_beam beam;
+    SPECRT__CLEAR(&block, 1);
+    SPECRT__TRY(specrt_session_get_beam(s, &beam));
+    if (beam.n == 0) return SPECRT_STATUS_OK;
+    int code = host->draft_block(host->user, s->tree->root, n, &block);
+    SPECRT__TRY(specrt__host_returned(s, "draft_block", code, block.hidden != NULL));
+    if (block.n > n) block.n = n;
+    if (block.p_min == 0) block.p_min = host->p_min;
+    return specrt__block_grow(s, &block);
+}
+
 /* Where it ends follows from tokens that stay in the draft, as a sampled chain must have it. */
 static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *host) {
     specrt_beam beam;
     const int32_t n_steps = specrt__host_steps(s, host);
+    if (host->draft_block) return specrt__host_block(s, host, n_steps);
     const float least = host->p_min > 0 ? logf(host->p_min) : -INFINITY;
     SPECRT__TRY(specrt_session_get_beam(s, &beam));
     for (int32_t level = 0; level < n_steps && beam.n > 0 && beam.logprobs[0] >= least; level++) {
@@ -15610,13 +16569,8 @@ static bool specrt__costs_beside(const char *bundle, const char *hash, char *out
 }
 
 static bool specrt__costs_in_cache(const char *hash, char *out) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char folder[SPECRT_COSTS_PATH];
-    bool given = cache && cache[0];
-    if (!given && !(home && home[0])) return false;
-    if (!specrt__costs_fits(given ? snprintf(folder, sizeof folder, "%s", cache)
-                                  : snprintf(folder, sizeof folder, "%s/.cache", home)) ||
-        !specrt__os_make_folder(folder) ||
+    if (!specrt__os_cache(folder, sizeof folder) || !specrt__os_make_folder(folder) ||
         !specrt__costs_fits(snprintf(out, SPECRT_COSTS_PATH, "%s/specrt", folder)) ||
         !specrt__os_make_folder(out))
         return false;
@@ -15845,7 +16799,7 @@ SPECRT_API specrt_status specrt_costs_read(const char *path, const char *key, sp
     SPECRT__NEED(path);
     SPECRT__NEED(out);
     SPECRT__CLEAR(out, 1);
-    FILE *f = fopen(path, "rb");
+    FILE *f = specrt__os_fopen(path, "rb");
     if (!f)
         return specrt_error_set(err, SPECRT_STATUS_IO,
                                 "%s: expected a file of costs, found none that opens", path);
@@ -16318,9 +17272,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
                                 "drafter, found %d and %d",
                                 (int)meter->most[0], (int)meter->most[1]);
     specrt__survey *v = (specrt__survey *)calloc(1, sizeof *v);
-    if (!v)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                "costs: expected %zu bytes, found none", sizeof *v);
+    if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "costs: out of memory");
     v->meter = meter;
     v->seconds = seconds > 0 ? seconds : SPECRT__MEASURE_SECONDS;
     v->all = all != 0;
@@ -16337,7 +17289,7 @@ SPECRT_API int specrt_costs_busy(const specrt_costs *c, char *line) {
     if (c->spread > SPECRT__MEASURE_SPREAD)
         snprintf(why, sizeof why, "costs differ by %.0f%% between rounds", 100 * c->spread);
     if (c->busy >= 0.5)
-        snprintf(cores, sizeof cores, "; %.0f of %ld processors were in use", c->busy,
+        snprintf(cores, sizeof cores, "; the load was %.0f on %ld processors", c->busy,
                  specrt__os_processors());
     snprintf(line, SPECRT_COSTS_TEXT,
              "too busy to tell: %s; wait until the machine is idle, or measure for more seconds "
@@ -17293,8 +18245,8 @@ static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_err
     size_t n_text = info->policy ? strlen(info->policy) + 1 : 0;
     if (n_text > SPECRT__TRACE_MAX_TEXT)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "trace: policy: expected at most %d bytes, found %zu",
-                                SPECRT__TRACE_MAX_TEXT - 1, n_text - 1);
+                                "trace: policy: expected at most %d bytes, found %llu",
+                                SPECRT__TRACE_MAX_TEXT - 1, (unsigned long long)n_text - 1);
     if (n_ids > 0) memcpy(more, info->terminators, n_ids);
     if (n_text > 0) memcpy(more + n_ids, info->policy, n_text);
     memcpy(h, "SPECRTRC", 8);

@@ -1,4 +1,5 @@
 #include "specrt.h"
+#include "specrt_block.h"
 #include "specrt_tools.h"
 #include "specrt_adapt.h"
 #include "specrt_cuda.h"
@@ -59,6 +60,7 @@
 #include "decode/session_make.c"
 #include "decode/session_order.c"
 #include "decode/session.c"
+#include "decode/block.c"
 #include "decode/session_batch.c"
 #include "decode/snapshot.c"
 #include "decode/host.c"

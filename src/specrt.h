@@ -14,6 +14,7 @@
  *                            _get_stats, _last_error, _close
  *     with steps of your own session_draw, _start, _shortlist, _route, _member, _verify, _observe,
  *                            _observe_chain
+ *     draft blocks           session_draft_block, session_block_topk: specrt_block.h
  *     serve many sequences   stock_create, stock_get_stats, stock_close, session_expand_batch
  *     save a conversation    session_save, session_load
  *     learn beside decoding  worker_create, _submit, _close
@@ -63,7 +64,7 @@
 #ifndef SPECRT_H
 #define SPECRT_H
 
-/* Sections: api decoding many saved | specrt_tools.h: tools | specrt_cuda.h: cuda. Search for ">>name". */
+/* Sections: api decoding many saved | specrt_block.h: block | specrt_tools.h: tools | specrt_cuda.h: cuda. */
 
 // >>api
 // Bundles, heads and products. Files are little-endian, and so must the machine be.
@@ -199,8 +200,7 @@ SPECRT_API specrt_status specrt_bundle_open(const char *path, const specrt_env *
                                             specrt_bundle **out, specrt_error *err);
 
 /* specrt_bundle_open_memory() : Opens a bundle that is in memory.
- *   bytes : u8 [n_bytes], borrowed for the bundle's life, aligned to 16
- *   n_bytes : size of the whole bundle
+ *   bytes : u8 [n_bytes], the whole bundle, borrowed for its life, aligned to 16
  *   name : copied; replaces the path in messages
  * @return OK, NO_MEMORY, BUNDLE_*. */
 SPECRT_API specrt_status specrt_bundle_open_memory(const void *bytes, size_t n_bytes,
@@ -233,13 +233,13 @@ typedef struct specrt_head_desc {
     const int32_t *ids;
     float logit_scale; /* Cohere's logit_scale; 1 / logits_scaling of Granite; 0: 1 */
     float softcap;     /* Gemma 2's final_logit_softcapping; 0: none */
+    const struct specrt_markov_desc *markov; /* added to logits, copied (>>block); NULL: none */
 } specrt_head_desc;
 
 #define SPECRT_HEAD_MAX_RMS 0.02 /* most error of check_states; 8-bit states have 0.012 */
 /* specrt_head_check_states() : Checks that an engine's hidden states give its logits. It detects states of
  * another layer, rows of another file, and another scale or cap.
  *   hidden : f32 [n, n_cols] states
- *   n : number of states
  *   logits : f32 [n, n_logits] of the engine, by target id
  *   n_logits : columns; ids at or above are not compared
  *   relative_rms : receives the root of sum (logit - ours)^2 / sum logit^2 over all n; NULL: not wanted
@@ -286,8 +286,7 @@ typedef struct specrt_shortlist {
     const specrt_head *head;        /* for logit_scale and softcap; NULL: neither */
 } specrt_shortlist;
 
-/* specrt_shortlist_logits() : Computes the logits of all rows. A row of the result does not depend on n.
- * Uses 64 KB of stack.
+/* specrt_shortlist_logits() : Computes all logits, each independent of n, on 64 KB of stack.
  *   hidden : f32 [n, n_cols]
  *   logits : f32 [n, shortlist->n_rows], written; -inf where masked */
 SPECRT_API specrt_status specrt_shortlist_logits(const specrt_shortlist *shortlist,
@@ -305,7 +304,6 @@ SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist
 #define SPECRT_LOGITS_MAX_K 16 /* most tokens of specrt_logits_topk() */
 /* specrt_logits_topk() : The k best tokens of one row of logits, without -inf and NaN; ties: the lower id.
  *   logits : f32 [n] of the target
- *   n : number of logits
  *   k : 0 to SPECRT_LOGITS_MAX_K
  *   ids : i32 [k], written, best first
  * @return how many tokens were written. */
@@ -508,7 +506,7 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *verifier, const float *
                                         int64_t position);
 
 /* specrt_verify_tree() : Draws the target's token at the root and descends to the child that has it, until no
- * child does. Draws depend on logits and keys alone, so the output equals plain decoding token for token.
+ * child does. Draws depend on logits and keys alone: equal logits give plain decoding's output exactly.
  *   draft : the tree; its tokens and parents are read
  *   logits : f32 [draft->n, n_logits] of the target
  *   position : of the token after the root
@@ -541,8 +539,7 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *verifier, cons
  *   distributions : [n] of each token
  *   logits : f32 [n + 1, n_logits] of the target, the root's first
  *   cycle : key of the draws, as for specrt_verifier_propose()
- * @return OK; BAD_ARG if probabilities do not sum to 1 within 0.001, or a token has probability 0; BAD_INPUT
- * for logits as in specrt_verifier_draw(). */
+ * @return OK; BAD_ARG if probabilities do not sum to 1 within 0.001, or a token's is 0; BAD_INPUT. */
 SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *verifier, const int32_t *tokens,
                                              const specrt_draft_distribution *distributions,
                                              int32_t n, const float *logits, int64_t cycle,
@@ -656,7 +653,6 @@ typedef struct specrt_task {
 
 #if defined(SPECRT_WORKER)
 typedef struct specrt_worker specrt_worker; /* a thread that runs tasks in their order */
-
 /* specrt_worker_create() : Starts the thread. @return OK, NO_MEMORY. */
 SPECRT_API specrt_status specrt_worker_create(const specrt_env *env, specrt_worker **out,
                                               specrt_error *err);
@@ -690,6 +686,7 @@ typedef struct specrt_session_params {
     void *submit_user;       /* first argument of submit */
     specrt_auto *auto_draft; /* chooses draft lengths; borrowed; NULL: always num_steps */
     specrt_stock *stock;     /* holds the packed rows; borrowed; NULL: the session does */
+    int32_t n_block;         /* most states of a block, up to num_steps; 0: no blocks */
 } specrt_session_params;
 
 /* The target's results at n positions, borrowed for the call. logits and ids both NULL: unknown. */
@@ -866,6 +863,7 @@ SPECRT_API void specrt_session_get_stats(const specrt_session *session, specrt_s
 
 /* ---- the whole loop over callbacks ---- */
 
+typedef struct specrt_block specrt_block; /* states of a block drafter: specrt_block.h */
 /* The application's models. Results are borrowed until the next callback. Each returns 0; any other value
  * ends the call with HOST, and begin must come next. Sequences may take turns, each with its session and
  * `user`. specrt_session_expand_batch() runs them in one model batch. */
@@ -894,8 +892,10 @@ typedef struct specrt_host {
     int (*target_hidden)(void *user, const float **hidden, int32_t *width);
     int32_t num_steps; /* most levels of the next draft; 0: the session's. May change every cycle */
     float p_min; /* a draft ends if its best path is less probable; 0: never. May change too */
-    int32_t
-        reads_late; /* 1: the drafter reads the prompt in its first draft_step: it may never draft */
+    int32_t reads_late; /* 1: the drafter reads the prompt in its first pass, if it ever drafts */
+    /* One pass of a block drafter behind the root, in place of draft_step. It fills *block, which is zeros.
+     *   n : the most positions that are of use */
+    int (*draft_block)(void *user, int32_t root, int32_t n, specrt_block *block);
 } specrt_host;
 
 /* specrt_host_begin() : Begins a sequence, reads the prompt and draws the first token.

@@ -234,7 +234,7 @@ typedef enum specrt_router_kind {
 
 /* Sections "cluster" (DynaSpec), "group" (CORAL) and "centroid": the rows of a head in clusters, and a
  * router. After the header: u32 offsets[n_clusters + 1], i32 ids[n_members] (cluster m has [offsets[m],
- * offsets[m + 1]), ascending; other rows are in no cluster), i32 schedule[n_schedule], and f16 weights
+ * offsets[m + 1]), ascending; a row may be in several, or none), i32 schedule[n_schedule], and f16 weights
  * w1[n_hidden, n_embed + n_state], b1[n_hidden], w2[n_clusters, n_hidden or, if 0, n_state], b2[n_clusters].
  */
 typedef struct specrt_clusters_header {

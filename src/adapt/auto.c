@@ -1,6 +1,21 @@
 /* auto.c : owns counters of what was accepted and covered, the account of the guard, and what cycles cost.
- * Refuses tables that are no costs. All arithmetic is of whole numbers: probabilities, tokens and costs
- * (in plain passes of the target) count in 1 / 65,536. */
+ * Refuses tables that are no costs.
+ *
+ * Fixed point. A number x is kept as the whole number 65,536 x, and SPECRT__AUTO_ONE is 1: probabilities,
+ * tokens, counters, costs in plain passes of the target, and rates in tokens by plain pass.
+ *
+ *     a b    a * b >> 16          a / b    a * SPECRT__AUTO_ONE / b
+ *
+ * Whole numbers give the same choices on every machine. Floats would not: a compiler may fuse a product
+ * with a sum, and a choice between near equals would turn. (One comparison of doubles, in _pays(), has no
+ * sum.) An observation adds its weight of at most 1 to a counter, which loses 1/64 of itself for each whole
+ * one. So counters stay within 64, and half of a full one is of the last 44 observations. Of n seen with h
+ * hits the rate is (h + w p) / (n + w): p is what is supposed, as if it had been seen w times.
+ *
+ * Nothing overflows 63 bits in texts of fewer than 2^26 tokens. A cost is at most a million passes (2^36
+ * here) and at least 1 here, so a rate of at most 33 tokens by cost is below 2^38. The greatest product is
+ * that of a prompt and what reading a token of it costs, 2^24 2^36. _gains() multiplies a rate by a cost
+ * only where the cost is below 32 tokens, 2^21 here. */
 #include "adapt/auto.h"
 #include "core/base.h"
 
@@ -143,7 +158,8 @@ static int specrt__auto_gains(const specrt_auto *a, int32_t n) {
         next = specrt__auto_next(a, i, next);
         reached = reached * (next * cover >> 16) >> 16;
         gain += reached;
-        if (gain * SPECRT__AUTO_ONE > rate * more) return 1;
+        /* gain / more > rate, which is 1 or more. */
+        if (more < gain && (more < 0 || gain * SPECRT__AUTO_ONE > rate * more)) return 1;
     }
     return 0;
 }

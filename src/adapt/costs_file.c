@@ -56,13 +56,8 @@ static bool specrt__costs_beside(const char *bundle, const char *hash, char *out
 }
 
 static bool specrt__costs_in_cache(const char *hash, char *out) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char folder[SPECRT_COSTS_PATH];
-    bool given = cache && cache[0];
-    if (!given && !(home && home[0])) return false;
-    if (!specrt__costs_fits(given ? snprintf(folder, sizeof folder, "%s", cache)
-                                  : snprintf(folder, sizeof folder, "%s/.cache", home)) ||
-        !specrt__os_make_folder(folder) ||
+    if (!specrt__os_cache(folder, sizeof folder) || !specrt__os_make_folder(folder) ||
         !specrt__costs_fits(snprintf(out, SPECRT_COSTS_PATH, "%s/specrt", folder)) ||
         !specrt__os_make_folder(out))
         return false;
@@ -291,7 +286,7 @@ SPECRT_API specrt_status specrt_costs_read(const char *path, const char *key, sp
     SPECRT__NEED(path);
     SPECRT__NEED(out);
     SPECRT__CLEAR(out, 1);
-    FILE *f = fopen(path, "rb");
+    FILE *f = specrt__os_fopen(path, "rb");
     if (!f)
         return specrt_error_set(err, SPECRT_STATUS_IO,
                                 "%s: expected a file of costs, found none that opens", path);

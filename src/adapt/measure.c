@@ -350,9 +350,7 @@ SPECRT_API specrt_status specrt_costs_measure(const specrt_meter *meter, double 
                                 "drafter, found %d and %d",
                                 (int)meter->most[0], (int)meter->most[1]);
     specrt__survey *v = (specrt__survey *)calloc(1, sizeof *v);
-    if (!v)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
-                                "costs: expected %zu bytes, found none", sizeof *v);
+    if (!v) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "costs: out of memory");
     v->meter = meter;
     v->seconds = seconds > 0 ? seconds : SPECRT__MEASURE_SECONDS;
     v->all = all != 0;
@@ -369,7 +367,7 @@ SPECRT_API int specrt_costs_busy(const specrt_costs *c, char *line) {
     if (c->spread > SPECRT__MEASURE_SPREAD)
         snprintf(why, sizeof why, "costs differ by %.0f%% between rounds", 100 * c->spread);
     if (c->busy >= 0.5)
-        snprintf(cores, sizeof cores, "; %.0f of %ld processors were in use", c->busy,
+        snprintf(cores, sizeof cores, "; the load was %.0f on %ld processors", c->busy,
                  specrt__os_processors());
     snprintf(line, SPECRT_COSTS_TEXT,
              "too busy to tell: %s; wait until the machine is idle, or measure for more seconds "

@@ -38,19 +38,6 @@ SPECRT__INTERNAL specrt_status specrt__base_refuse_null(specrt_error *err, const
                             function, argument);
 }
 
-/* --- half and bfloat16 --- */
-
-/* 2^40 e^-x in whole numbers, so that it and its sums are the same on any machine and in any order; 0 where x
- * is 27.7 or more, or NaN. Below 0 it is as at 0. */
-SPECRT__INTERNAL uint64_t specrt__base_decay(float x) {
-    static const uint32_t terms[] = SPECRT__BASE_DECAY_TERMS;
-    if (!(x < 27.7f)) return 0;
-    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
-    uint64_t rest = ~t & 0xffffffffu; /* of 2^-t = 2^-floor 2^rest / 2, in 2^-32 */
-    for (int k = 8; k >= 0; k--) sum = terms[k] + (sum * rest >> 32);
-    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
-}
-
 /* --- hashes --- */
 
 #define SPECRT__BASE_P1 0x9E3779B185EBCA87u

@@ -15,6 +15,13 @@
 #endif
 #endif
 
+/* What kernels run too, from the same text: whole numbers, and float operations that no compiler fuses. */
+#if defined(__CUDACC__)
+#define SPECRT__BOTH __host__ __device__
+#else
+#define SPECRT__BOTH
+#endif
+
 #include <float.h>
 #include <limits.h>
 #include <math.h>
@@ -102,7 +109,7 @@ static inline uint16_t specrt__base_load16(const void *p) {
     return x;
 }
 
-static inline uint32_t specrt__base_load32(const void *p) {
+SPECRT__BOTH static inline uint32_t specrt__base_load32(const void *p) {
     uint32_t x;
     memcpy(&x, p, sizeof x);
     return x;
@@ -116,21 +123,28 @@ static inline uint64_t specrt__base_load64(const void *p) {
 
 /* --- half and bfloat16 --- */
 
-static inline float specrt__base_float(uint32_t bits) {
+SPECRT__BOTH static inline float specrt__base_float(uint32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline uint32_t specrt__base_bits(float x) {
+SPECRT__BOTH static inline uint32_t specrt__base_bits(float x) {
     return specrt__base_load32(&x);
 }
 
-/* 2^32 ln(2)^k / k! of k = 1 to 9: the terms of 2^x */
-#define SPECRT__BASE_DECAY_TERMS                                                                   \
-    { 2977044472u, 1031764991u, 238388332u, 41309550u, 5726720u, 661577u, 65510u, 5676u, 437u }
-
-SPECRT__INTERNAL uint64_t specrt__base_decay(float x);
+/* 2^40 e^-x in whole numbers, so that it and its sums are the same on any machine and in any order; 0 where x
+ * is 27.7 or more, or NaN. Below 0 it is as at 0. */
+SPECRT__BOTH static inline uint64_t specrt__base_decay(float x) {
+    /* 2^32 ln(2)^k / k! of k = 1 to 9: the terms of 2^x */
+    static const uint32_t terms[] = {2977044472u, 1031764991u, 238388332u, 41309550u, 5726720u,
+                                     661577u,     65510u,      5676u,      437u};
+    if (!(x < 27.7f)) return 0;
+    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
+    uint64_t rest = ~t & 0xffffffffu; /* of 2^-t = 2^-floor 2^rest / 2, in 2^-32 */
+    for (int k = 8; k >= 0; k--) sum = terms[k] + (sum * rest >> 32);
+    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
+}
 
 static inline float specrt__base_bf16(uint16_t bits) {
     return specrt__base_float((uint32_t)bits << 16);
@@ -163,7 +177,7 @@ static inline uint16_t specrt__base_to_f16(float x) {
 
 /* Uniform in [0, 1) from a key: rounds of SplitMix64's finaliser. Keys that differ in any word give
  * independent numbers, so whoever draws twice puts what for into the key. */
-static inline double specrt__base_uniform(const uint64_t *key, int n) {
+SPECRT__BOTH static inline double specrt__base_uniform(const uint64_t *key, int n) {
     uint64_t z = 0;
     for (int i = 0; i < n; i++) {
         z += key[i] + 0x9E3779B97F4A7C15u;

@@ -262,6 +262,29 @@ static specrt_status specrt__head_map_ids(specrt_head *head, specrt_error *err) 
     return SPECRT_STATUS_OK;
 }
 
+/* A Markov head beside a head: its ranks are one, and its rows those of all tokens and of the head. */
+static specrt_status specrt__head_add_markov(specrt_head *head, specrt_error *err) {
+    const specrt_markov_desc *in = head->desc.markov;
+    specrt_markov_desc *out = &head->markov;
+    if (!in) return SPECRT_STATUS_OK;
+    SPECRT__TRY(specrt__head_resolve("head: markov: from", &in->from, &out->from, err));
+    SPECRT__TRY(specrt__head_resolve("head: markov: to", &in->to, &out->to, err));
+    if (out->from.n_cols != out->to.n_cols)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: markov: expected one rank, found %lld of from and %lld of "
+                                "to",
+                                (long long)out->from.n_cols, (long long)out->to.n_cols);
+    if (out->from.n_rows < head->n_ids || out->to.n_rows != head->desc.n_rows)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "head: markov: expected a row of from for each of %d token ids, "
+                                "and one of to for each of the head's %lld rows, found %lld and "
+                                "%lld; cut `to` with the head, and keep `from` whole",
+                                (int)head->n_ids, (long long)head->desc.n_rows,
+                                (long long)out->from.n_rows, (long long)out->to.n_rows);
+    head->desc.markov = out;
+    return SPECRT_STATUS_OK;
+}
+
 SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const specrt_head_desc *desc,
                                           const specrt_env *env, specrt_head **out,
                                           specrt_error *err) {
@@ -283,6 +306,7 @@ SPECRT_API specrt_status specrt_head_bind(const specrt_bundle *bundle, const spe
     head->n_ids = n_ids;
     head->row_of = NULL;
     specrt_status status = resolved.ids ? specrt__head_map_ids(head, err) : SPECRT_STATUS_OK;
+    if (status == SPECRT_STATUS_OK) status = specrt__head_add_markov(head, err);
     if (status == SPECRT_STATUS_OK)
         *out = head;
     else

@@ -2,6 +2,7 @@
 #ifndef CORE_HEAD_H
 #define CORE_HEAD_H
 
+#include "specrt_block.h"
 #include "core/bundle.h"
 #include "core/simd.h"
 
@@ -12,8 +13,9 @@ struct specrt_compute {
 
 struct specrt_head {
     specrt_compute compute;
-    specrt_head_desc desc; /* row_stride and logit_scale filled in */
-    int32_t n_ids;         /* every row's id is below it */
+    specrt_head_desc desc;     /* row_stride and logit_scale filled in */
+    specrt_markov_desc markov; /* the same; what desc.markov points to if it is not NULL */
+    int32_t n_ids;             /* every row's id is below it */
     int32_t *row_of; /* [n_ids] -1: none; NULL: each id is its row. Stands behind this struct */
 };
 

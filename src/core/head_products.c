@@ -86,7 +86,22 @@ enum {
     SPECRT__HEAD_COLS = 256 /* at a time where they are copied; twice as many of a single tile */
 };
 
-/* Rows [begin, end) against hidden rows, some columns of all of them at a time. */
+/* Rows [begin, end) against n hidden rows. Four rows and 2 or more hidden rows are a tile, whose sums are 16
+ * lanes for each product:
+ *
+ *     hidden rows             first[0]   first[1]   ...   n
+ *     rows begin to + 3       |  tile 0  |  tile 1  |     |    sums
+ *     rows begin + 4 to + 7   |  tile 0  |  tile 1  |     |    sums + sums_stride
+ *
+ * The type of the rows decides what is looped over in which order, outer loops first:
+ *
+ *     f32              columns, rows, tiles   sums of all rows wait for the next columns (_parts)
+ *     f16, bf16, q8_0  rows, tiles, columns   sums_stride 0: sums of four rows, added up at once (_columns)
+ *     blocks           rows, columns, tiles   the same, of columns that are decoded for all tiles (_expand)
+ *
+ * In each of them a lane meets its columns from the first to the last, so the order changes no bit. Sums
+ * begin as zeros at column 0, and lanes are added up behind the last column (_finish). Tiles are as even as
+ * they go, so none has one hidden row, for which there is no tile. */
 typedef struct specrt__head_work {
     const specrt__simd_kernels *kernels;
     const specrt_segment *segment;

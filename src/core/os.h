@@ -36,11 +36,14 @@ SPECRT__INTERNAL void specrt__os_advise_huge(void *memory, size_t n);
 
 #if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 /* For costs: a clock that does not go back, in seconds; processors in use; whether files can be created in a
- * folder; whether a folder is there, or was created; whether a file was replaced as a whole. */
+ * folder; whether a folder is there, or was created; a file by its path in UTF-8; whether a file was replaced
+ * as a whole. */
 SPECRT__INTERNAL double specrt__os_seconds(void);
 SPECRT__INTERNAL long specrt__os_processors(void);
 SPECRT__INTERNAL bool specrt__os_can_write(const char *folder);
 SPECRT__INTERNAL bool specrt__os_make_folder(const char *path);
+SPECRT__INTERNAL bool specrt__os_cache(char *out, size_t n); /* the user's folder for caches */
+SPECRT__INTERNAL FILE *specrt__os_fopen(const char *path, const char *mode);
 SPECRT__INTERNAL bool specrt__os_replace(const char *path, const char *bytes, size_t n);
 #endif
 

@@ -8,8 +8,8 @@
 
 /* --- packing --- */
 
-SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i) {
-    const specrt__shortlist_packing *p = (const specrt__shortlist_packing *)arg;
+SPECRT__INTERNAL void specrt__pool_packing_task(void *arg, int64_t i) {
+    const specrt__pool_packing *p = (const specrt__pool_packing *)arg;
     int32_t begin = (int32_t)i * SPECRT__SHORTLIST_BLOCK, left = p->n - begin;
     int32_t end = begin + (left < SPECRT__SHORTLIST_BLOCK ? left : SPECRT__SHORTLIST_BLOCK);
     for (int32_t r = begin; r < end; r++) {
@@ -26,8 +26,7 @@ SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i) {
 
 /* A segment of these tokens: packed where there is room for rows, else the head's own rows by number.
  *   places : [n] room for those numbers */
-SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packing *named,
-                                                         int32_t *places) {
+SPECRT__INTERNAL specrt_segment specrt__pool_gather(specrt__pool_packing *named, int32_t *places) {
     const specrt_head *head = named->head;
     specrt_segment s;
     memset(&s, 0, sizeof s);
@@ -38,7 +37,7 @@ SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packi
     s.row_stride = named->rows ? named->row_stride : head->desc.row_stride;
     s.bias = named->rows ? named->bias : head->desc.bias;
     s.places = named->rows ? NULL : places;
-    if (named->rows) specrt__shortlist_pack(named);
+    if (named->rows) specrt__pool_pack(named);
     for (int32_t i = 0; i < s.n_rows && s.places; i++)
         places[i] = specrt__head_row_of(head, s.ids[i]);
     return s;
@@ -47,7 +46,7 @@ SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packi
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
 /* A session's hold of a token. @return its place; *fresh: the row must be packed first. */
-static int32_t specrt__shortlist_hold(specrt_stock *stock, int32_t id, bool *fresh) {
+static int32_t specrt__pool_hold(specrt_stock *stock, int32_t id, bool *fresh) {
     int32_t place = stock->place_of[id];
     *fresh = place < 0;
     if (*fresh) {
@@ -61,7 +60,7 @@ static int32_t specrt__shortlist_hold(specrt_stock *stock, int32_t id, bool *fre
     return place;
 }
 
-static void specrt__shortlist_release(specrt_stock *stock, int32_t place) {
+static void specrt__pool_release(specrt_stock *stock, int32_t place) {
     stock->version++;
     if (--stock->n_holders[place] > 0) return;
     stock->place_of[stock->ids[place]] = -1;
@@ -70,19 +69,21 @@ static void specrt__shortlist_release(specrt_stock *stock, int32_t place) {
 
 /* --- membership: who wants a token, and the slots of packed rows --- */
 
-/* Its rows in a stock that has promised them, or, where that is NULL, its own.
+/* Its rows in a stock that has promised them, or, where that is NULL, its own; or, in_head, where they are in
+ * the head, whose rows must be multiplied as they are.
  * @return NULL when memory or the address space do not hold it. */
-SPECRT__INTERNAL specrt__shortlist_pool *
-specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capacity,
-                            specrt_stock *stock, const specrt_env *env) {
+SPECRT__INTERNAL specrt__pool *specrt__pool_make(const specrt_head *head, int32_t n_ids,
+                                                 int32_t capacity, specrt_stock *stock,
+                                                 bool in_head, const specrt_env *env) {
     size_t packed_bytes = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    size_t n = (size_t)n_ids, m = (size_t)capacity, stride = stock ? 0 : packed_bytes;
-    size_t words = 2 * n + (stock || head->desc.bias ? 4 : 3) * m;
-    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__shortlist_pool) + 4 * words + n, 64);
+    bool placed = stock || in_head;
+    size_t n = (size_t)n_ids, m = (size_t)capacity, stride = placed ? 0 : packed_bytes;
+    size_t words = 3 * n + (placed || head->desc.bias ? 4 : 3) * m;
+    size_t at_rows = (size_t)specrt__base_align(sizeof(specrt__pool) + 4 * words, 64);
     uint64_t bytes;
     if (!specrt__base_mul(stride, m, &bytes) || !specrt__base_add(bytes, at_rows + 64, &bytes))
         return NULL;
-    specrt__shortlist_pool *p = (specrt__shortlist_pool *)specrt__base_alloc(env, bytes);
+    specrt__pool *p = (specrt__pool *)specrt__base_alloc(env, bytes);
     if (!p) return NULL;
     specrt__os_advise_huge(p, (size_t)bytes);
     memset(p, 0, sizeof *p);
@@ -92,54 +93,54 @@ specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capa
     p->capacity = capacity;
     p->row_stride = stride;
     p->stock = stock;
-    p->slots = (int32_t *)(void *)(p + 1);
+    p->wants = (int32_t *)(void *)(p + 1);
+    p->slots = p->wants + n;
     p->changed = p->slots + n;
     p->ids = p->changed + n;
     p->holes = p->ids + m;
     p->fresh = p->holes + m;
-    p->places = stock ? p->fresh + m : NULL;
-    p->bias = head->desc.bias && !stock ? (float *)(void *)(p->fresh + m) : NULL;
-    p->wants = (uint8_t *)(void *)(p->slots + words);
+    p->places = placed ? p->fresh + m : NULL;
+    p->bias = head->desc.bias && !placed ? (float *)(void *)(p->fresh + m) : NULL;
     p->rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)p + at_rows, 64);
-    memset(p->wants, 0, n);
+    memset(p->wants, 0, n * sizeof *p->wants);
     memset(p->slots, 0xff, n * sizeof *p->slots);
     if (stock) stock->n_sessions++, stock->n_promised += capacity;
     return p;
 }
 
 /* Leaves no row packed; gives back what it holds of a stock. */
-static void specrt__shortlist_vacate(specrt__shortlist_pool *p) {
+static void specrt__pool_vacate(specrt__pool *p) {
     for (int32_t slot = 0; slot < p->n_rows; slot++) {
         p->slots[p->ids[slot]] = -1;
-        if (p->stock) specrt__shortlist_release(p->stock, p->places[slot]);
+        if (p->stock) specrt__pool_release(p->stock, p->places[slot]);
     }
     p->n_rows = 0;
 }
 
-SPECRT__INTERNAL void specrt__shortlist_pool_free(specrt__shortlist_pool *p) {
+SPECRT__INTERNAL void specrt__pool_free(specrt__pool *p) {
     if (!p) return;
     specrt_env env = p->env;
-    specrt__shortlist_vacate(p);
+    specrt__pool_vacate(p);
     if (p->stock) p->stock->n_sessions--, p->stock->n_promised -= p->capacity;
     specrt__base_free(&env, p);
 }
 
 /* As created, but for tokens marked invalid or fixed. */
-SPECRT__INTERNAL void specrt__shortlist_pool_reset(specrt__shortlist_pool *p) {
-    const uint8_t keep = SPECRT__SHORTLIST_INVALID | SPECRT__SHORTLIST_FIXED;
+SPECRT__INTERNAL void specrt__pool_reset(specrt__pool *p) {
+    const int32_t keep = SPECRT__POOL_INVALID | SPECRT__POOL_FIXED;
     for (int32_t i = 0; i < p->n_ids; i++) p->wants[i] &= keep;
-    specrt__shortlist_vacate(p);
+    specrt__pool_vacate(p);
     p->n_wanted = p->n_changed = 0;
 }
 
 /* Slots of tokens that nobody wants any more become holes. @return how many. */
-static int32_t specrt__shortlist_leave(specrt__shortlist_pool *p) {
+static int32_t specrt__pool_leave(specrt__pool *p) {
     int32_t n_holes = 0;
     for (int32_t i = 0; i < p->n_changed; i++) {
         int32_t id = p->changed[i];
-        if (p->slots[id] < 0 || (p->wants[id] & SPECRT__SHORTLIST_PACKED)) continue;
+        if (p->slots[id] < 0 || (p->wants[id] & SPECRT__POOL_PACKED)) continue;
         p->holes[n_holes++] = p->slots[id];
-        if (p->stock) specrt__shortlist_release(p->stock, p->places[p->slots[id]]);
+        if (p->stock) specrt__pool_release(p->stock, p->places[p->slots[id]]);
         p->ids[p->slots[id]] = -1;
         p->slots[id] = -1;
     }
@@ -147,12 +148,12 @@ static int32_t specrt__shortlist_leave(specrt__shortlist_pool *p) {
 }
 
 /* New tokens take holes first, then the end. @return how many. */
-static int32_t specrt__shortlist_enter(specrt__shortlist_pool *p, int32_t *n_holes) {
+static int32_t specrt__pool_enter(specrt__pool *p, int32_t *n_holes) {
     int32_t n_fresh = 0;
     for (int32_t i = 0; i < p->n_changed; i++) {
         int32_t id = p->changed[i];
-        p->wants[id] &= (uint8_t)~SPECRT__SHORTLIST_CHANGED;
-        if (p->slots[id] >= 0 || !(p->wants[id] & SPECRT__SHORTLIST_PACKED)) continue;
+        p->wants[id] &= ~SPECRT__POOL_CHANGED;
+        if (p->slots[id] >= 0 || !(p->wants[id] & SPECRT__POOL_PACKED)) continue;
         int32_t slot = *n_holes > 0 ? p->holes[--*n_holes] : p->n_rows++;
         p->slots[id] = slot;
         p->ids[slot] = id;
@@ -163,7 +164,7 @@ static int32_t specrt__shortlist_enter(specrt__shortlist_pool *p, int32_t *n_hol
 }
 
 /* The last rows move into the holes that are left. */
-static void specrt__shortlist_compact(specrt__shortlist_pool *p, int32_t n_holes) {
+static void specrt__pool_compact(specrt__pool *p, int32_t n_holes) {
     while (n_holes > 0) {
         int32_t last = p->n_rows - 1, hole = p->holes[n_holes - 1];
         if (hole >= p->n_rows) {
@@ -172,7 +173,7 @@ static void specrt__shortlist_compact(specrt__shortlist_pool *p, int32_t n_holes
         }
         p->n_rows--;
         if (p->ids[last] < 0) continue;
-        if (p->stock)
+        if (p->places)
             p->places[hole] = p->places[last];
         else
             memcpy(p->rows + (size_t)hole * p->row_stride, p->rows + (size_t)last * p->row_stride,
@@ -187,65 +188,73 @@ static void specrt__shortlist_compact(specrt__shortlist_pool *p, int32_t n_holes
 
 /* Holds the rows of slots in `fresh`, which becomes the list of places to pack: rows that nobody held.
  * @return how many. */
-static int32_t specrt__shortlist_hold_all(specrt__shortlist_pool *p, int32_t n_fresh) {
+static int32_t specrt__pool_hold_all(specrt__pool *p, int32_t n_fresh) {
     int32_t n_packed = 0;
     bool fresh;
     for (int32_t i = 0; i < n_fresh; i++) {
         int32_t slot = p->fresh[i];
-        p->places[slot] = specrt__shortlist_hold(p->stock, p->ids[slot], &fresh);
+        p->places[slot] = specrt__pool_hold(p->stock, p->ids[slot], &fresh);
         if (fresh) p->fresh[n_packed++] = p->places[slot];
     }
     p->stock->n_packed += n_packed;
     return n_packed;
 }
 
+/* The rows of slots in `fresh` stay where they are in the head. */
+static void specrt__pool_point(specrt__pool *p, int32_t n_fresh) {
+    for (int32_t i = 0; i < n_fresh; i++)
+        p->places[p->fresh[i]] = specrt__head_row_of(p->head, p->ids[p->fresh[i]]);
+}
+
 /* Pack what is wanted now. Only rows that were not there at the last sync are read from the head, of a stock
  * those that no session held. */
-SPECRT__INTERNAL void specrt__shortlist_sync(specrt__shortlist_pool *p) {
+SPECRT__INTERNAL void specrt__pool_sync(specrt__pool *p) {
     const specrt_stock *stock = p->stock;
-    int32_t n_holes = specrt__shortlist_leave(p), n_fresh = specrt__shortlist_enter(p, &n_holes);
-    specrt__shortlist_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
-                                         p->row_stride, p->bias, p->fresh};
+    int32_t n_holes = specrt__pool_leave(p), n_fresh = specrt__pool_enter(p, &n_holes);
+    specrt__pool_packing packing = {p->head,       p->ids,  n_fresh, p->rows,
+                                    p->row_stride, p->bias, p->fresh};
     if (stock) {
-        packing.n = specrt__shortlist_hold_all(p, n_fresh);
+        packing.n = specrt__pool_hold_all(p, n_fresh);
         packing.ids = stock->ids;
         packing.rows = stock->rows;
         packing.row_stride = stock->row_stride;
         packing.bias = stock->bias;
+    } else if (p->places) {
+        specrt__pool_point(p, n_fresh);
+        packing.n = 0;
     }
-    specrt__shortlist_pack(&packing);
+    specrt__pool_pack(&packing);
     p->n_copied += packing.n;
-    specrt__shortlist_compact(p, n_holes);
+    specrt__pool_compact(p, n_holes);
 }
 
 /* Packs what is wanted now in this order of slots, whatever was packed before.
  *   ids : n words of 4 bytes, unaligned
  * @return false, with nothing packed, unless they are the tokens that are wanted, each once. */
-SPECRT__INTERNAL bool specrt__shortlist_arrange(specrt__shortlist_pool *p, const uint8_t *ids,
-                                                int32_t n) {
-    specrt__shortlist_vacate(p);
-    for (int32_t i = 0; i < p->n_changed; i++)
-        p->wants[p->changed[i]] &= (uint8_t)~SPECRT__SHORTLIST_CHANGED;
+SPECRT__INTERNAL bool specrt__pool_arrange(specrt__pool *p, const uint8_t *ids, int32_t n) {
+    specrt__pool_vacate(p);
+    for (int32_t i = 0; i < p->n_changed; i++) p->wants[p->changed[i]] &= ~SPECRT__POOL_CHANGED;
     p->n_changed = 0;
     if (n != p->n_wanted || n > p->capacity) return false;
     for (int32_t i = 0; i < n; i++) {
         int32_t id = (int32_t)specrt__base_load32(ids + 4 * (size_t)i);
-        if (!specrt__shortlist_member(p, id)) return false;
-        if (p->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_CHANGED)) return false;
-        p->wants[id] |= SPECRT__SHORTLIST_CHANGED;
+        if (!specrt__pool_member(p, id)) return false;
+        if (p->wants[id] & (SPECRT__POOL_FIXED | SPECRT__POOL_CHANGED)) return false;
+        p->wants[id] |= SPECRT__POOL_CHANGED;
         p->changed[p->n_changed++] = id;
     }
-    specrt__shortlist_sync(p); /* gives slots in the order of changes */
+    specrt__pool_sync(p); /* gives slots in the order of changes */
     return true;
 }
 
-/* The packed rows as a segment. */
-SPECRT__INTERNAL void specrt__shortlist_segment(const specrt__shortlist_pool *p,
-                                                specrt_segment *out) {
-    out->rows = p->stock ? p->stock->rows : p->rows;
-    out->row_stride = p->stock ? p->stock->row_stride : p->row_stride;
+/* The wanted rows as a segment. */
+SPECRT__INTERNAL void specrt__pool_segment(const specrt__pool *p, specrt_segment *out) {
+    const specrt_head_desc *head = &p->head->desc;
+    bool in_head = p->places && !p->stock;
+    out->rows = p->stock ? p->stock->rows : in_head ? head->rows : p->rows;
+    out->row_stride = p->stock ? p->stock->row_stride : in_head ? head->row_stride : p->row_stride;
     out->ids = p->ids;
-    out->bias = p->stock ? p->stock->bias : p->bias;
+    out->bias = p->stock ? p->stock->bias : in_head ? head->bias : p->bias;
     out->dtype = specrt__head_packed_dtype(p->head);
     out->n_rows = p->n_rows;
     out->masked = NULL;

@@ -7,7 +7,7 @@
 
 /* --- packing --- */
 
-typedef struct specrt__shortlist_packing {
+typedef struct specrt__pool_packing {
     const specrt_head *head;
     const int32_t *ids; /* the token of each place; it has a row */
     int32_t n;
@@ -15,18 +15,17 @@ typedef struct specrt__shortlist_packing {
     size_t row_stride;
     float *bias;          /* NULL when the head has none */
     const int32_t *slots; /* [n] the places to fill; NULL: 0 to n - 1 */
-} specrt__shortlist_packing;
+} specrt__pool_packing;
 
-SPECRT__INTERNAL void specrt__shortlist_packing_task(void *arg, int64_t i);
+SPECRT__INTERNAL void specrt__pool_packing_task(void *arg, int64_t i);
 
 /* Rows of the head, each to its place. */
-static inline void specrt__shortlist_pack(specrt__shortlist_packing *packing) {
+static inline void specrt__pool_pack(specrt__pool_packing *packing) {
     specrt__shortlist_run(&packing->head->compute, specrt__shortlist_blocks(packing->n),
-                          specrt__shortlist_packing_task, packing);
+                          specrt__pool_packing_task, packing);
 }
 
-SPECRT__INTERNAL specrt_segment specrt__shortlist_gather(specrt__shortlist_packing *named,
-                                                         int32_t *places);
+SPECRT__INTERNAL specrt_segment specrt__pool_gather(specrt__pool_packing *named, int32_t *places);
 
 /* --- a stock: rows that several sessions hold, each packed once --- */
 
@@ -61,22 +60,21 @@ struct specrt_stock {
 
 /* --- membership: who wants a token, and the slots of packed rows --- */
 
-/* A token has a bit for every source that wants it; it is packed while one of SPECRT__SHORTLIST_PACKED
+/* A token has a bit for every source that wants it; it is packed while one of SPECRT__POOL_PACKED
  * wants it and no fixed segment holds it. */
 enum {
-    SPECRT__SHORTLIST_INVALID = 1, /* never proposed */
-    SPECRT__SHORTLIST_FIXED = 2,   /* a row of a fixed segment */
-    SPECRT__SHORTLIST_PINNED = 4,  /* terminators */
-    SPECRT__SHORTLIST_FILL = 8,    /* makes up a least number of rows */
-    SPECRT__SHORTLIST_WINDOW = 16,
-    SPECRT__SHORTLIST_RETRIEVE = 32,
-    SPECRT__SHORTLIST_CHANGED = 128, /* listed in `changed` */
-    SPECRT__SHORTLIST_PACKED = SPECRT__SHORTLIST_PINNED | SPECRT__SHORTLIST_FILL |
-                               SPECRT__SHORTLIST_WINDOW | SPECRT__SHORTLIST_RETRIEVE
+    SPECRT__POOL_INVALID = 1, /* never proposed */
+    SPECRT__POOL_FIXED = 2,   /* a row of a fixed segment */
+    SPECRT__POOL_PINNED = 4,  /* terminators */
+    SPECRT__POOL_FILL = 8,    /* makes up a least number of rows */
+    SPECRT__POOL_SOURCE = 16, /* the first source's, whose bits end below CHANGED */
+    SPECRT__POOL_MAX_SOURCES = 26,
+    SPECRT__POOL_CHANGED = 1 << 30, /* listed in `changed` */
+    SPECRT__POOL_PACKED = (SPECRT__POOL_CHANGED - 1) & ~(SPECRT__POOL_INVALID | SPECRT__POOL_FIXED)
 };
 
 /* Wishes may change any number of times; sync() then moves as few rows as the difference needs. */
-typedef struct specrt__shortlist_pool {
+typedef struct specrt__pool {
     specrt_env env;
     const specrt_head *head;
     int32_t n_ids,
@@ -85,8 +83,9 @@ typedef struct specrt__shortlist_pool {
     int32_t n_wanted; /* tokens that shall be packed */
     int32_t n_rows;   /* tokens that are, as of the last sync */
     int32_t n_changed;
+    int32_t n_sources;         /* that have a bit */
     int64_t n_copied, n_moved; /* rows, since creation: from the head, and from slot to slot */
-    uint8_t *wants;            /* [n_ids] */
+    int32_t *wants;            /* [n_ids] */
     int32_t *slots;            /* [n_ids] -1: none */
     int32_t *changed;          /* [n_ids] tokens to look at */
     int32_t *ids;              /* [capacity] token of a slot; -1 inside sync: a hole */
@@ -94,64 +93,67 @@ typedef struct specrt__shortlist_pool {
     float *bias;               /* [capacity], or NULL */
     uint8_t *rows;             /* [capacity], aligned to 64 */
     size_t row_stride;
-    specrt_stock *stock; /* borrowed: rows and biases are its own; NULL: they are here */
-    int32_t *places;     /* [capacity] of a slot's row in it */
-} specrt__shortlist_pool;
+    specrt_stock *stock; /* borrowed: rows and biases are its own, or NULL */
+    int32_t *places;     /* [capacity] of a slot's row in the stock, else the head; NULL: packed */
+} specrt__pool;
 
-SPECRT__INTERNAL specrt__shortlist_pool *
-specrt__shortlist_pool_make(const specrt_head *head, int32_t n_ids, int32_t capacity,
-                            specrt_stock *stock, const specrt_env *env);
+SPECRT__INTERNAL specrt__pool *specrt__pool_make(const specrt_head *head, int32_t n_ids,
+                                                 int32_t capacity, specrt_stock *stock,
+                                                 bool in_head, const specrt_env *env);
 
-static inline specrt__shortlist_pool *specrt__shortlist_pool_create(const specrt_head *head,
-                                                                    int32_t n_ids, int32_t capacity,
-                                                                    const specrt_env *env) {
-    return specrt__shortlist_pool_make(head, n_ids, capacity, NULL, env);
+static inline specrt__pool *specrt__pool_create(const specrt_head *head, int32_t n_ids,
+                                                int32_t capacity, const specrt_env *env) {
+    return specrt__pool_make(head, n_ids, capacity, NULL, false, env);
 }
 
-SPECRT__INTERNAL void specrt__shortlist_pool_free(specrt__shortlist_pool *p);
-SPECRT__INTERNAL void specrt__shortlist_pool_reset(specrt__shortlist_pool *p);
+SPECRT__INTERNAL void specrt__pool_free(specrt__pool *p);
+SPECRT__INTERNAL void specrt__pool_reset(specrt__pool *p);
+
+/* The bit of one more source that packs rows. Each asks once, when a session opens it, and wants and drops
+ * tokens by the bit. */
+static inline int32_t specrt__pool_register(specrt__pool *p) {
+    return (int32_t)SPECRT__POOL_SOURCE << p->n_sources++;
+}
 
 /* Bits that no source takes back: INVALID and FIXED, before anything is wanted. */
-static inline void specrt__shortlist_mark(specrt__shortlist_pool *p, int32_t id, int bit) {
-    if (bit == SPECRT__SHORTLIST_FIXED && !(p->wants[id] & SPECRT__SHORTLIST_FIXED)) p->n_fixed++;
-    p->wants[id] = (uint8_t)(p->wants[id] | bit);
+static inline void specrt__pool_mark(specrt__pool *p, int32_t id, int32_t bit) {
+    if (bit == SPECRT__POOL_FIXED && !(p->wants[id] & SPECRT__POOL_FIXED)) p->n_fixed++;
+    p->wants[id] |= bit;
 }
 
 /* An id that a source may propose. */
-static inline bool specrt__shortlist_valid(const specrt__shortlist_pool *p, int32_t id) {
-    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__SHORTLIST_INVALID);
+static inline bool specrt__pool_valid(const specrt__pool *p, int32_t id) {
+    return id >= 0 && id < p->n_ids && !(p->wants[id] & SPECRT__POOL_INVALID);
 }
 
-static inline bool specrt__shortlist_member(const specrt__shortlist_pool *p, int32_t id) {
+static inline bool specrt__pool_member(const specrt__pool *p, int32_t id) {
     return id >= 0 && id < p->n_ids &&
-           (p->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_PACKED)) != 0;
+           (p->wants[id] & (SPECRT__POOL_FIXED | SPECRT__POOL_PACKED)) != 0;
 }
 
-static inline void specrt__shortlist_change(specrt__shortlist_pool *p, int32_t id, int wants) {
-    int fixed = p->wants[id] & SPECRT__SHORTLIST_FIXED;
-    bool before = !fixed && (p->wants[id] & SPECRT__SHORTLIST_PACKED) != 0;
-    bool after = !fixed && (wants & SPECRT__SHORTLIST_PACKED) != 0;
+static inline void specrt__pool_change(specrt__pool *p, int32_t id, int32_t wants) {
+    int32_t fixed = p->wants[id] & SPECRT__POOL_FIXED;
+    bool before = !fixed && (p->wants[id] & SPECRT__POOL_PACKED) != 0;
+    bool after = !fixed && (wants & SPECRT__POOL_PACKED) != 0;
     p->n_wanted += (int32_t)after - (int32_t)before;
-    if (before != after && !(wants & SPECRT__SHORTLIST_CHANGED)) {
+    if (before != after && !(wants & SPECRT__POOL_CHANGED)) {
         p->changed[p->n_changed++] = id;
-        wants |= SPECRT__SHORTLIST_CHANGED;
+        wants |= SPECRT__POOL_CHANGED;
     }
-    p->wants[id] = (uint8_t)wants;
+    p->wants[id] = wants;
 }
 
 /* The source of this bit wants a valid token, or no longer does. */
-static inline void specrt__shortlist_want(specrt__shortlist_pool *p, int32_t id, int bit) {
-    specrt__shortlist_change(p, id, p->wants[id] | bit);
+static inline void specrt__pool_want(specrt__pool *p, int32_t id, int32_t bit) {
+    specrt__pool_change(p, id, p->wants[id] | bit);
 }
 
-static inline void specrt__shortlist_drop(specrt__shortlist_pool *p, int32_t id, int bit) {
-    specrt__shortlist_change(p, id, p->wants[id] & ~bit);
+static inline void specrt__pool_drop(specrt__pool *p, int32_t id, int32_t bit) {
+    specrt__pool_change(p, id, p->wants[id] & ~bit);
 }
 
-SPECRT__INTERNAL void specrt__shortlist_sync(specrt__shortlist_pool *p);
-SPECRT__INTERNAL bool specrt__shortlist_arrange(specrt__shortlist_pool *p, const uint8_t *ids,
-                                                int32_t n);
-SPECRT__INTERNAL void specrt__shortlist_segment(const specrt__shortlist_pool *p,
-                                                specrt_segment *out);
+SPECRT__INTERNAL void specrt__pool_sync(specrt__pool *p);
+SPECRT__INTERNAL bool specrt__pool_arrange(specrt__pool *p, const uint8_t *ids, int32_t n);
+SPECRT__INTERNAL void specrt__pool_segment(const specrt__pool *p, specrt_segment *out);
 
 #endif

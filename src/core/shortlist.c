@@ -176,7 +176,7 @@ typedef struct specrt__shortlist_ranking {
     const float *logits;
     int32_t k;
     int32_t *ids;
-    float *logprobs;
+    float *logprobs, *best; /* either may be NULL */
 } specrt__shortlist_ranking;
 
 /* How many of n are equal to x: what the sum of exponentials comes to when x is infinite. */
@@ -192,6 +192,11 @@ static void specrt__shortlist_ranking_task(void *arg, int64_t i) {
     const float *logits = r->logits + i * n;
     uint64_t best[SPECRT__SHORTLIST_MAX_K];
     specrt__shortlist_best(r->shortlist, logits, r->k, best);
+    for (int32_t j = 0; j < r->k; j++) {
+        r->ids[i * r->k + j] = specrt__shortlist_key_id(best[j]);
+        if (r->best) r->best[i * r->k + j] = specrt__shortlist_key_logit(best[j]);
+    }
+    if (!r->logprobs) return;
     float max = specrt__shortlist_key_logit(best[0]);
     double total = fabsf(max) <= FLT_MAX ? r->shortlist->compute->kernels->sum_exp(logits, n, max)
                                          : specrt__shortlist_count(logits, n, max);
@@ -199,19 +204,25 @@ static void specrt__shortlist_ranking_task(void *arg, int64_t i) {
     for (int32_t j = 0; j < r->k; j++) {
         float logit = specrt__shortlist_key_logit(best[j]);
         double logprob = (logit == max ? 0.0 : (double)logit - max) - log_total;
-        r->ids[i * r->k + j] = specrt__shortlist_key_id(best[j]);
         r->logprobs[i * r->k + j] = logit != logit ? -INFINITY : (float)logprob;
     }
+}
+
+/* As specrt_shortlist_topk(); best : f32 [n, k] the logits themselves. Either may be NULL. */
+SPECRT__INTERNAL specrt_status specrt__shortlist_rank(const specrt_shortlist *shortlist,
+                                                      const float *logits, int32_t n, int32_t k,
+                                                      int32_t *ids, float *logprobs, float *best) {
+    specrt__shortlist_ranking r = {shortlist, logits, k, ids, logprobs, best};
+    if (k < 1 || k > shortlist->n_rows || k > SPECRT__SHORTLIST_MAX_K) return SPECRT_STATUS_BAD_ARG;
+    specrt__shortlist_run(shortlist->compute, n, specrt__shortlist_ranking_task, &r);
+    return SPECRT_STATUS_OK;
 }
 
 SPECRT_API specrt_status specrt_shortlist_topk(const specrt_shortlist *shortlist,
                                                const float *logits, int32_t n, int32_t k,
                                                int32_t *ids, float *logprobs) {
-    specrt__shortlist_ranking r = {shortlist, logits, k, ids, logprobs};
     if (!shortlist || !logits || !ids || !logprobs || n < 1) return SPECRT_STATUS_BAD_ARG;
-    if (k < 1 || k > shortlist->n_rows || k > SPECRT__SHORTLIST_MAX_K) return SPECRT_STATUS_BAD_ARG;
-    specrt__shortlist_run(shortlist->compute, n, specrt__shortlist_ranking_task, &r);
-    return SPECRT_STATUS_OK;
+    return specrt__shortlist_rank(shortlist, logits, n, k, ids, logprobs, NULL);
 }
 
 /* --- the best few of a whole vocabulary --- */

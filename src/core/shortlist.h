@@ -60,15 +60,36 @@ static inline void specrt__shortlist_share(specrt__shortlist_shared *product) {
 
 enum { SPECRT__SHORTLIST_MAX_K = 256 };
 
-/* Orders candidates as one number: by logit, NaN below all, -0 as 0; then by lower id. */
-static inline uint64_t specrt__shortlist_key(float logit, int32_t id) {
+/* Orders a logit as an unsigned number: NaN below all, -0 as 0. */
+SPECRT__BOTH static inline uint32_t specrt__shortlist_order(float logit) {
     uint32_t bits = specrt__base_bits(logit + 0.0f);
     uint32_t order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    return (uint64_t)(logit != logit ? 0 : order) << 32 | (uint32_t)~id;
+    return logit != logit ? 0 : order;
 }
 
-static inline int32_t specrt__shortlist_key_id(uint64_t key) {
+/* Orders candidates as one number: by logit, then by lower id. */
+SPECRT__BOTH static inline uint64_t specrt__shortlist_key(float logit, int32_t id) {
+    return (uint64_t)specrt__shortlist_order(logit) << 32 | (uint32_t)~id;
+}
+
+SPECRT__BOTH static inline int32_t specrt__shortlist_key_id(uint64_t key) {
     return (int32_t) ~(uint32_t)key;
+}
+
+SPECRT__BOTH static inline float specrt__shortlist_key_logit(uint64_t key) {
+    uint32_t order = (uint32_t)(key >> 32);
+    return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
+}
+
+SPECRT__INTERNAL specrt_status specrt__shortlist_rank(const specrt_shortlist *shortlist,
+                                                      const float *logits, int32_t n, int32_t k,
+                                                      int32_t *ids, float *logprobs, float *best);
+
+/* The ids of all rows, in the order of their logits. */
+static inline void specrt__shortlist_ids(const specrt_shortlist *shortlist, int32_t *ids) {
+    for (int32_t i = 0; i < shortlist->n_segments; ids += shortlist->segments[i++].n_rows)
+        memcpy(ids, shortlist->segments[i].ids,
+               (size_t)shortlist->segments[i].n_rows * sizeof *ids);
 }
 
 SPECRT__INTERNAL void specrt__shortlist_select(uint64_t *keys, int32_t n, int32_t k);
@@ -79,10 +100,5 @@ SPECRT__INTERNAL int32_t specrt__shortlist_argmax(const float *logits, int32_t n
 /* The k best tokens of the target at position i, at most SPECRT_LOGITS_MAX_K. @return how many are known. */
 SPECRT__INTERNAL int32_t specrt__shortlist_target_best(const specrt_target_rows *rows, int32_t i,
                                                        int32_t n_logits, int32_t k, int32_t *ids);
-
-static inline float specrt__shortlist_key_logit(uint64_t key) {
-    uint32_t order = (uint32_t)(key >> 32);
-    return specrt__base_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
-}
 
 #endif

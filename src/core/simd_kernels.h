@@ -1,5 +1,28 @@
 /* simd_kernels.h : the kernels, written once, over vectors of as many lanes as an instruction set has. A
- * file that has the operations of one makes its kernels by SPECRT__SIMD_KERNELS(). */
+ * file that has the operations of one makes its kernels by SPECRT__SIMD_KERNELS().
+ *
+ * A product takes four rows, in blocks of 32 columns. Column j is fused into lane j % 16 of a row's sums,
+ * which are 16 / L vectors of L lanes:
+ *
+ *     columns of a block      0 .. 7   8 .. 15   16 .. 23   24 .. 31
+ *     their vector, L = 8        0         1          0          1
+ *     their vector, L = 16       0         0          0          0
+ *
+ * So a lane meets the same columns in the same order for every L, for any number R of rows that are read
+ * side by side, and for any number N of hidden rows that share them. That is why a logit has the same bits
+ * in every batch and on every machine with a fused instruction. Columns behind the last block are padded
+ * with zeros, which change no sum.
+ *
+ *     _KERNELS     all of an instruction set, and its table:
+ *       _PRODUCTS    _FOUR   four rows by one hidden row, R side by side; each block is a _BLOCK
+ *                    _TILE   four rows by N hidden rows, L of the 16 lanes at a time; each block is a _STEP
+ *                    _LANES  adds the 16 lanes of a tile's sums
+ *       _EXP, _SUM_EXP, _FIND
+ *
+ * Each of them is the text of a function, into which an instruction set (isa), its attribute (target), its
+ * type of vectors (V) and their lanes (L) are filled. SPECRT__SIMD_OP(isa, fma) names its function
+ * specrt__simd_fma_<isa>(); f32, f16, bf16 and q8_0 are operations, too: L columns of a row as floats.
+ * Loops over R, N, 16 / L and a block's columns are unrolled, so that sums can stay in registers. */
 #ifndef CORE_SIMD_KERNELS_H
 #define CORE_SIMD_KERNELS_H
 
@@ -262,20 +285,20 @@ static inline void specrt__simd_pad(specrt__simd_tail *t, const uint8_t *const *
     SPECRT__SIMD_SUM_EXP(isa, target, V, L)                                                        \
     SPECRT__SIMD_FIND(isa, target, V, L)                                                           \
     SPECRT__INTERNAL const specrt__simd_kernels specrt__simd_kernels_##isa = {                     \
-        #isa,                                                                                      \
-        {specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x4_##isa,                             \
+        /* name = */ #isa,                                                                         \
+        {/* four = */ specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x4_##isa,                \
          specrt__simd_four_bf16x4_##isa, specrt__simd_four_q8_0x4_##isa},                          \
-        {specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x1_##isa,                             \
+        {/* stream = */ specrt__simd_four_f32x4_##isa, specrt__simd_four_f16x1_##isa,              \
          specrt__simd_four_bf16x1_##isa, specrt__simd_four_q8_0x4_##isa},                          \
-        {{SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f32)},                                     \
+        {/* tile = */ {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f32)},                        \
          {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, f16)},                                     \
          {SPECRT__SIMD_EACH_##N(SPECRT__SIMD_NAME, isa, bf16)},                                    \
          {SPECRT__SIMD_EACH_##Q(SPECRT__SIMD_NAME, isa, q8_0)}},                                   \
-        {N, N, N, Q},                                                                              \
-        specrt__simd_lanes_of_##isa,                                                               \
-        specrt__simd_tile_i8_##isa,                                                                \
-        specrt__simd_sum_exp_##isa,                                                                \
-        specrt__simd_find_##isa,                                                                   \
+        /* n_hidden = */ {N, N, N, Q},                                                             \
+        /* lanes = */ specrt__simd_lanes_of_##isa,                                                 \
+        /* tile_i8 = */ specrt__simd_tile_i8_##isa,                                                \
+        /* sum_exp = */ specrt__simd_sum_exp_##isa,                                                \
+        /* find = */ specrt__simd_find_##isa,                                                      \
     };
 
 /* Lanes are added as a tree: i and i + 8, i and i + 4, ... */

@@ -173,16 +173,17 @@ static int64_t specrt__simd_find_scalar(const float *x, int64_t n, float bound) 
     }
 
 SPECRT__INTERNAL const specrt__simd_kernels specrt__simd_kernels_scalar = {
-    "scalar",
-    SPECRT__SIMD_FOURS_SCALAR,
-    SPECRT__SIMD_FOURS_SCALAR,
+    /* name = */ "scalar",
+    /* four = */ SPECRT__SIMD_FOURS_SCALAR,
+    /* stream = */ SPECRT__SIMD_FOURS_SCALAR,
+    /* tile = */
     {SPECRT__SIMD_TILES_SCALAR(f32), SPECRT__SIMD_TILES_SCALAR(f16),
      SPECRT__SIMD_TILES_SCALAR(bf16), SPECRT__SIMD_TILES_SCALAR(q8_0)},
-    {3, 3, 3, 3},
-    specrt__simd_lanes_scalar,
-    specrt__simd_tile_i8_scalar,
-    specrt__simd_sum_exp_scalar,
-    specrt__simd_find_scalar,
+    /* n_hidden = */ {3, 3, 3, 3},
+    /* lanes = */ specrt__simd_lanes_scalar,
+    /* tile_i8 = */ specrt__simd_tile_i8_scalar,
+    /* sum_exp = */ specrt__simd_sum_exp_scalar,
+    /* find = */ specrt__simd_find_scalar,
 };
 
 /* --- blocks decoded by >>rows --- */

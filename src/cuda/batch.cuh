@@ -110,7 +110,7 @@ static __global__ void specrt__batch_answer_kernel(int32_t n, const specrt_verdi
 static __device__ bool specrt__batch_member(const specrt_cuda_state *s, const uint32_t *routed,
                                             int32_t token, int32_t level, int32_t n_levels) {
     if (token < 0 || token >= s->params.n_ids) return false;
-    if (s->wants[token] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED)) return true;
+    if (s->wants[token] & (SPECRT__CUDA_FIXED | SPECRT__CUDA_PACKED)) return true;
     if (!routed || n_levels == 0) return false;
     return routed[token] >> (level < n_levels ? level : n_levels - 1) & 1;
 }
@@ -235,7 +235,7 @@ static __global__ void specrt__batch_stats_kernel(specrt__batch_part all,
 
 /* Rows that a source chose for a level. */
 typedef struct specrt__batch_choice {
-    const int32_t *ids;        /* of sequence b from ids_step * b on, distinct */
+    const int32_t *ids;        /* of sequence b from ids_step * b on */
     const int32_t *n_rows;     /* of sequence b at n_step * b; NULL: max_rows */
     const uint64_t *scored_by; /* [n_batch, max_rows]; NULL: by all */
     int64_t ids_step;
@@ -243,17 +243,17 @@ typedef struct specrt__batch_choice {
 } specrt__batch_choice;
 
 /* Thread (r, b): bit r of the mask of sequence b: whether an earlier source has the token of row r at this
- * level, or none may. What is new is this level's from here on.
+ * level, or another row of this one has, or none may. What is new is this level's from here on.
  *   masks [n_batch, words of max_rows]
- *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__shortlist_route */
+ *   grid (blocks of max_rows, n_batch), block a multiple of 32.  Twin: specrt__source_route */
 static __global__ void specrt__batch_claim_kernel(specrt__batch_part all, specrt__batch_choice c,
                                                   int32_t level, uint32_t *masks) {
     int32_t b = (int32_t)blockIdx.y, r = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
     int32_t n = c.n_rows ? c.n_rows[(int64_t)b * c.n_step] : c.max_rows;
     int32_t id = r < n ? c.ids[b * c.ids_step + r] : -1, n_beam = all.beams[b].n;
     uint32_t *mine = all.routed + (int64_t)b * all.n_ids + (id < 0 ? 0 : id);
-    bool masked = id >= 0 && (all.states[b].wants[id] != 0 || (*mine >> level & 1) != 0);
-    if (id >= 0 && !masked) *mine |= 1u << level;
+    bool masked = id >= 0 &&
+                  (all.states[b].wants[id] != 0 || (atomicOr(mine, 1u << level) >> level & 1) != 0);
     uint32_t word = __ballot_sync(0xffffffffu, masked);
     if (threadIdx.x % 32 == 0 && r < c.max_rows)
         masks[(int64_t)b * ((c.max_rows + 31) / 32) + r / 32] = word;

@@ -134,19 +134,4 @@ static __device__ bool specrt__block_last(uint32_t *ticket, int32_t n) {
     return out;
 }
 
-/* Orders a logit as an unsigned number: NaN below all, -0 as 0. Twin: specrt__shortlist_key. */
-static __device__ uint32_t specrt__block_order(float logit) {
-    uint32_t bits = __float_as_uint(logit + 0.0f);
-    if (logit != logit) return 0;
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-static __device__ uint64_t specrt__block_key(float logit, int32_t id) {
-    return (uint64_t)specrt__block_order(logit) << 32 | (uint32_t)~id;
-}
-
-static __device__ int32_t specrt__block_key_id(uint64_t key) {
-    return (int32_t) ~(uint32_t)key;
-}
-
 #endif

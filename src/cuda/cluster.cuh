@@ -5,6 +5,7 @@
 #define CUDA_CLUSTER_CUH
 
 #include "core/base.h"
+#include "core/shortlist.h"
 #include "sources/cluster.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
@@ -93,11 +94,11 @@ static __global__ void specrt__cluster_weigh_kernel(specrt__cuda_router r,
     uint64_t best = 0;
     double sum = 0;
     for (int32_t m = thread; m < n; m += specrt__block_threads()) {
-        uint64_t key = specrt__block_key(scores[m], m);
+        uint64_t key = specrt__shortlist_key(scores[m], m);
         if (key > best) best = key;
     }
     best = specrt__block_max(best);
-    if (thread == 0) most = scores[specrt__block_key_id(best)];
+    if (thread == 0) most = scores[specrt__shortlist_key_id(best)];
     __syncthreads();
     for (int32_t m = thread; m < n; m += specrt__block_threads()) {
         scores[m] = expf(scores[m] - most);
@@ -141,7 +142,7 @@ static __global__ void specrt__cluster_rank_kernel(specrt__cuda_router r,
     if (list < max_n && list >= beams[blockIdx.z].n) return;
     uint64_t mine = m < r.n_clusters ? specrt__cluster_key(scores[at + m], m) : 0;
     for (int32_t begin = 0; begin < r.n_clusters; begin += SPECRT__CLUSTER_THREADS) {
-        int32_t n = specrt__window_least(SPECRT__CLUSTER_THREADS, r.n_clusters - begin);
+        int32_t n = specrt__pool_least(SPECRT__CLUSTER_THREADS, r.n_clusters - begin);
         if (thread < n)
             keys[thread] = specrt__cluster_key(scores[at + begin + thread], begin + thread);
         __syncthreads();
@@ -209,7 +210,7 @@ static __global__ void specrt__cluster_take_kernel(specrt__cuda_router r,
         if (m < r.n_clusters) s.begin[at + m] = end + before;
         end += n_here;
     }
-    if (specrt__block_thread() == 0) n_rows[blockIdx.x] = specrt__window_least(end, max_rows);
+    if (specrt__block_thread() == 0) n_rows[blockIdx.x] = specrt__pool_least(end, max_rows);
 }
 
 /* Block (m, b): rows and tokens of cluster m, where sequence b took it, and who scores them.
@@ -219,7 +220,7 @@ static __global__ void specrt__cluster_list_kernel(specrt__cuda_router r, specrt
     int32_t m = (int32_t)blockIdx.x, first = r.starts[m];
     int64_t at = (int64_t)blockIdx.y * r.n_clusters + m;
     int64_t out = (int64_t)blockIdx.y * c.max_rows + s.begin[at];
-    int32_t n = specrt__window_least(s.taken[at], c.max_rows - s.begin[at]);
+    int32_t n = specrt__pool_least(s.taken[at], c.max_rows - s.begin[at]);
     uint64_t takers = s.takers[at] ? s.takers[at] : ~(uint64_t)0;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         c.ids[out + i] = r.ids[first + i];

@@ -114,8 +114,8 @@ static specrt_status specrt__session_warm(specrt_cuda_session *s, int32_t i, int
     specrt__ring_answer(s->prompt, n, &s->rings[i], s->retrievers[i], &s->n_begun[i], s->residents);
     specrt__os_store(&s->serving, 0);
     specrt__os_store(&s->warming, 0);
-    return SPECRT__LAUNCH(specrt__ring_match_kernel, 1, specrt__block_size(SPECRT__WINDOW_THREADS),
-                          0, stream, s->device_residents, s->ring.caches + i, s->batch.states + i);
+    return SPECRT__LAUNCH(specrt__ring_match_kernel, 1, specrt__block_size(SPECRT__POOL_THREADS), 0,
+                          stream, s->device_residents, s->ring.caches + i, s->batch.states + i);
 }
 
 /* Tokens in parts. */

@@ -317,14 +317,16 @@ static specrt_status specrt__device_place(specrt_cuda_policy *p, const specrt_se
 /* Which tokens no sequence may propose, and which are fixed. */
 static specrt_status specrt__device_upload_marks(specrt_cuda_policy *p, specrt_error *err) {
     const specrt_env *env = &p->policy->env;
-    specrt__shortlist_pool *pool =
-        specrt__shortlist_pool_create(p->policy->head, p->policy->head->n_ids, 0, env);
+    specrt__pool *pool = specrt__pool_create(p->policy->head, p->policy->head->n_ids, 0, env);
     if (!pool) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");
     specrt__session_mark(pool, p->policy);
     p->n_fixed = pool->n_fixed;
+    uint8_t *marks =
+        (uint8_t *)pool->wants; /* in their place: a byte is behind the word it is of */
+    for (int32_t i = 0; i < pool->n_ids; i++) marks[i] = (uint8_t)pool->wants[i];
     specrt_status status =
-        specrt__device_upload(&p->memory, pool->wants, (size_t)pool->n_ids, &p->marks, err);
-    specrt__shortlist_pool_free(pool);
+        specrt__device_upload(&p->memory, marks, (size_t)pool->n_ids, &p->marks, err);
+    specrt__pool_free(pool);
     return status;
 }
 
@@ -522,11 +524,17 @@ static specrt_status specrt__device_route_kind(specrt_cuda_policy *p, int kind, 
     return specrt__device_route_clusters(p, r, (const specrt__cluster_shared *)shared, desc, err);
 }
 
-/* Sources are told apart by kind: a program may hold a second copy of the runtime, with tables of its own. */
+/* Sources are told apart by kind: a program may hold a second copy of the runtime, with tables of its own.
+ * `sketch` is the last that kernels know. */
 static specrt_status specrt__device_route(specrt_cuda_policy *p,
                                           const specrt_cuda_policy_desc *desc, specrt_error *err) {
     const specrt_policy *host = p->policy;
     for (int i = 0; i < host->n_sources; i++) {
+        if (host->sources[i].kind > (int)SPECRT__POLICY_SKETCH)
+            return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                    "cuda: policy '%.160s': expected sources with kernels, found "
+                                    "one without; use a session on the CPU",
+                                    host->text);
         if (!host->sources[i].source->route) continue;
         SPECRT__TRY(specrt__device_route_kind(p, host->sources[i].kind,
                                               host->sources[i].shared.data, desc, err));
@@ -577,6 +585,16 @@ SPECRT_CUDA_API specrt_status specrt_cuda_policy_create(const specrt_policy *pol
                                 "cuda: head: expected logits that are its products, found a "
                                 "logit_scale of %g and a softcap of %g; use a session on the CPU",
                                 (double)head->logit_scale, (double)head->softcap);
+    if (head->markov)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "cuda: head: expected none with a Markov head, found one of rank "
+                                "%lld; use a session on the CPU",
+                                (long long)head->markov->to.n_cols);
+    if (policy->in_head)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "cuda: policy '%.160s': expected rows=packed, found rows=indexed; "
+                                "specrt_cuda_session_params.stock reads rows in the head",
+                                policy->text);
     specrt_cuda_policy *p =
         (specrt_cuda_policy *)specrt__base_alloc(&policy->env, sizeof(specrt_cuda_policy));
     if (!p) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "cuda: out of memory");

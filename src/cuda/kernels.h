@@ -13,6 +13,7 @@
 #define CUDA_KERNELS_H
 
 #include "specrt_cuda.h"
+#include "sources/window.h"
 
 /* The linkage of launch functions. In the single file it is static. */
 #if !defined(SPECRT__KERNEL)
@@ -171,7 +172,9 @@ enum {
     SPECRT__CUDA_WINDOW = 16,
     SPECRT__CUDA_RETRIEVE = 32, /* the host's adaptive cache (EvoSpec) */
     SPECRT__CUDA_LISTED = 64,
-    SPECRT__CUDA_CHANGED = 128 /* the functions' own */
+    SPECRT__CUDA_CHANGED = 128, /* the functions' own */
+    SPECRT__CUDA_PACKED =
+        SPECRT__CUDA_PINNED | SPECRT__CUDA_FILL | SPECRT__CUDA_WINDOW | SPECRT__CUDA_RETRIEVE
 };
 
 /* A wish of the host's: a token gets or loses PINNED or RETRIEVE. Others are passed over. */
@@ -190,17 +193,12 @@ typedef struct specrt__cuda_mailbox {
     specrt__cuda_change changes[SPECRT__CUDA_CHANGES];
 } specrt__cuda_mailbox;
 
-/* specrt__cuda_state_params.mode, .positions and .only : the window's options of specrt_policy_create(). */
-enum { SPECRT__CUDA_UNIQUE_LRU, SPECRT__CUDA_STREAM };
-enum { SPECRT__CUDA_POSITIONS_ALL, SPECRT__CUDA_POSITIONS_LAST, SPECRT__CUDA_POSITIONS_TREE };
-enum { SPECRT__CUDA_ONLY_BOTH, SPECRT__CUDA_ONLY_CTX, SPECRT__CUDA_ONLY_EXT };
-
 typedef struct specrt__cuda_state_params {
     int32_t n_ids;    /* tokens are below it; at most SPECRT_MAX_VOCAB */
     int32_t capacity; /* rows that may be packed; sources never want more */
     int32_t size;     /* of the window; 0: there is none, and what follows does not matter */
-    int32_t mode, positions, only;
-    int32_t kpre, kver; /* at most 8 */
+    int32_t mode, positions, only; /* SPECRT__WINDOW_*, as those of specrt__window_params */
+    int32_t kpre, kver;            /* at most SPECRT_LOGITS_MAX_K */
     int32_t emitted;
     int32_t min;             /* rows to fill up to, FIXED ones included */
     const int32_t *frequent; /* DEVICE [n_frequent] distinct, borrowed; NULL: ascending ids */

@@ -1,7 +1,22 @@
 /* ring.cuh : owns the way of cycles to retrieval on the host, and of what that changes back, through
  * memory that both sides map. Neither waits for the other: a cycle that finds no room is lost to
  * retrieval, and counted. Prompts, which may be longer than any ring, go another way: the host waits
- * for each part of one. */
+ * for each part of one.
+ *
+ * Record number i is in slot i % SPECRT__RETRIEVE_RECORDS, and belongs to one side at a time:
+ *
+ *             taken            done            posted        taken + SPECRT__RETRIEVE_RECORDS
+ *     over    |   the device's   |  the host's   |    free    |
+ *
+ * The device writes a cycle into a free slot, then adds to `posted`. The host works it off, writes into the
+ * record what changed, then adds to `done`. The device makes wishes of the changes, then adds to `taken`,
+ * which it alone reads. Each number has one writer and only grows, and who reads it sees all that was
+ * written before it: by __threadfence_system() on the device, by acquire and release on the host. So a
+ * number that is read too early only makes a side do less this time, and nothing needs a lock. Numbers wrap
+ * around: they are compared by their difference.
+ *
+ * A sequence that keeps nothing begins at the record that is posted next, `begun`. The device passes over
+ * changes of earlier records; the host empties its cache when it comes to that one. */
 #ifndef CUDA_RING_CUH
 #define CUDA_RING_CUH
 
@@ -186,7 +201,7 @@ static __global__ void specrt__ring_ask_kernel(const int32_t *tokens, int32_t n,
 
 /* Members become what the host's cache holds, whatever was on its way from there. One block.
  *   residents : u32 [words of the ids] */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__ring_match_kernel(const uint32_t *residents, specrt__ring_cache *cache,
                               specrt_cuda_state *state) {
     const int kBit = SPECRT__CUDA_RETRIEVE;
@@ -195,7 +210,7 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
         bool inside = id < state->params.n_ids;
         int want = inside && (residents[id / 32] >> id % 32 & 1) ? kBit : 0;
         bool differs = inside && (state->wants[id] & kBit) != want;
-        specrt__window_change(state, differs ? id : -1, kBit, want);
+        specrt__pool_change(state, differs ? id : -1, kBit, want);
     }
     if (specrt__block_thread() != 0) return;
     cache->taken = cache->posted;

@@ -4,6 +4,7 @@
 #ifndef CUDA_SCAN_CUH
 #define CUDA_SCAN_CUH
 
+#include "core/shortlist.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
 
@@ -142,7 +143,7 @@ static __device__ void specrt__scan_put(const specrt__scan_level &level,
     SPECRT__LAUNCH_UNROLL
     for (int i = 0; i < 2; i++) {
         float score = __fmaf_rn((float)sums[i], __fmul_rn(unit, two.scales[i]), two.constants[i]);
-        order[i] = specrt__block_order(score);
+        order[i] = specrt__shortlist_order(score);
         if (order[i] == 0) order[i] = 1; /* NaN: the last, as on the CPU */
         if (two.names[i] < 0) order[i] = 0;
         uint64_t key = (uint64_t)order[i] << 32 | (uint32_t)~two.names[i]; /* of none: 0 */

@@ -46,7 +46,7 @@ static specrt_status specrt__session_make_retrieval(specrt_cuda_session *s, spec
     const specrt__retrieve_params *shared = specrt__device_retrieval(policy);
     if (!shared) return SPECRT_STATUS_OK;
     SPECRT__TRY(specrt__session_make_rings(s, err));
-    s->pool = specrt__shortlist_pool_create(policy->head, policy->head->n_ids, 0, env);
+    s->pool = specrt__pool_create(policy->head, policy->head->n_ids, 0, env);
     s->retrievers = specrt__device_host<specrt__retrieve *>(env, n, err);
     s->n_begun = specrt__device_host<uint32_t>(env, n, err);
     if (s->retrievers) SPECRT__CLEAR(s->retrievers, n);
@@ -248,7 +248,7 @@ SPECRT_CUDA_API void specrt_cuda_session_close(specrt_cuda_session *s) {
     }
     specrt__base_free(&env, s->retrievers);
     specrt__base_free(&env, s->n_begun);
-    specrt__shortlist_pool_free(s->pool);
+    specrt__pool_free(s->pool);
     specrt__device_release(&s->memory);
     specrt__side_close(&s->side);
     specrt__side_close(&s->ahead);

@@ -69,7 +69,7 @@ struct specrt_cuda_session {
     specrt__ring_view ring;
     specrt__ring_records *rings;   /* [n_batch] as the host sees them */
     float *queries;                /* likewise */
-    specrt__shortlist_pool *pool;  /* for its marks */
+    specrt__pool *pool;            /* for its marks */
     specrt__retrieve **retrievers; /* [n_batch] */
     uint32_t *n_begun;             /* [n_batch] the rings', as the host last saw them */
     uint32_t warming;              /* 1: prefill() wants the caches next */

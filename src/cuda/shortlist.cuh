@@ -19,7 +19,7 @@ enum {
  * sequence b, and its bias; then the next as many places further as there are blocks.
  *   grid (max_n at most, n_batch), block SPECRT__SHORTLIST_PACK_THREADS
  *   Unit : 16, 4 or 2 bytes; divides addresses, strides and row_bytes
- *   CPU twin: specrt__shortlist_pack() */
+ *   CPU twin: specrt__pool_pack() */
 template <typename Unit>
 static __global__ void specrt__shortlist_pack_rows(specrt__cuda_head head,
                                                    const specrt__cuda_packing *packings,
@@ -233,11 +233,6 @@ static __device__ int32_t specrt__shortlist_token(const specrt__cuda_segment *se
     return row < n_rows ? segments[s].ids[row] : -1;
 }
 
-static __device__ float specrt__shortlist_logit(uint64_t key) {
-    uint32_t order = (uint32_t)(key >> 32);
-    return __uint_as_float(order & 0x80000000u ? order ^ 0x80000000u : ~order);
-}
-
 /* What a logit adds to a sum of exp(logit - most); most infinite: how many there are. */
 static __device__ double specrt__shortlist_exp(float logit, float most) {
     if (logit == most) return 1;
@@ -260,7 +255,7 @@ static __device__ void specrt__shortlist_read(const specrt__shortlist_ranks &r, 
     }
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++)
-        orders[j] = row[j] > -INFINITY ? specrt__block_order(row[j]) : 0;
+        orders[j] = row[j] > -INFINITY ? specrt__shortlist_order(row[j]) : 0;
     if (!r.segments) return;
     if (thread < r.n_segments)
         ends[thread] = r.starts[thread] + (segments[thread].n_rows ? *segments[thread].n_rows
@@ -270,7 +265,7 @@ static __device__ void specrt__shortlist_read(const specrt__shortlist_ranks &r, 
     for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++) {
         int32_t column = first + j * SPECRT__SHORTLIST_THREADS + thread, s = 0;
         while (s + 1 < r.n_segments && r.starts[s + 1] <= column) s++;
-        uint32_t order = specrt__block_order(row[j]);
+        uint32_t order = specrt__shortlist_order(row[j]);
         bool has = column < r.n_columns && column < ends[s];
         orders[j] = !has ? 0 : order > 0 ? order : 1;
     }
@@ -306,7 +301,7 @@ static __device__ uint32_t specrt__shortlist_floor(const uint32_t *orders, int32
 
 /* The greatest logit that keys [n], in order, tell of. */
 static __device__ float specrt__shortlist_most(const specrt__shortlist_found &f) {
-    return f.n > 0 && f.best[0] >> 32 ? specrt__shortlist_logit(f.best[0]) : -INFINITY;
+    return f.n > 0 && f.best[0] >> 32 ? specrt__shortlist_key_logit(f.best[0]) : -INFINITY;
 }
 
 /* Whether sums are asked for, which take longer than all else. */
@@ -323,13 +318,13 @@ static __device__ void specrt__shortlist_rank_part(const specrt__shortlist_ranks
     int32_t n_mine = 0, place;
     specrt__shortlist_read(r, b, first, logits, orders);
     uint32_t least = specrt__shortlist_floor(orders, r.k, &greatest);
-    float most = specrt__shortlist_logit((uint64_t)greatest << 32);
+    float most = specrt__shortlist_key_logit((uint64_t)greatest << 32);
     double sum = 0;
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < SPECRT__SHORTLIST_EACH; j++) {
         n_mine += orders[j] >= least;
         if (!specrt__shortlist_sums(r) || orders[j] <= 1) continue;
-        sum += specrt__shortlist_exp(specrt__shortlist_logit((uint64_t)orders[j] << 32), most);
+        sum += specrt__shortlist_exp(specrt__shortlist_key_logit((uint64_t)orders[j] << 32), most);
     }
     int32_t n = specrt__block_scan(n_mine, &place);
     SPECRT__LAUNCH_UNROLL
@@ -360,7 +355,7 @@ static __device__ void specrt__shortlist_join(const specrt__shortlist_ranks &r,
     for (int32_t i = (int32_t)threadIdx.x; i < r.n_parts; i += threads) {
         uint64_t first = keys[(int64_t)i * r.k]; /* the part's greatest */
         if (specrt__shortlist_sums(r) && sums[i] > 0)
-            sum += sums[i] * specrt__shortlist_exp(specrt__shortlist_logit(first), most);
+            sum += sums[i] * specrt__shortlist_exp(specrt__shortlist_key_logit(first), most);
     }
     if (specrt__shortlist_sums(r)) out->sum = specrt__block_sum(sum);
 }
@@ -372,9 +367,9 @@ static __device__ void specrt__shortlist_write(const specrt__shortlist_ranks &r,
     double total = log(f.sum);
     for (int32_t i = (int32_t)threadIdx.x; i < r.k; i += (int32_t)blockDim.x) {
         uint64_t key = i < f.n ? f.best[i] : 0;
-        float logit = key >> 32 ? specrt__shortlist_logit(key) : -INFINITY;
+        float logit = key >> 32 ? specrt__shortlist_key_logit(key) : -INFINITY;
         double logprob = (logit == most ? 0.0 : (double)logit - (double)most) - total;
-        r.ids[at * (size_t)r.k + (size_t)i] = specrt__block_key_id(key);
+        r.ids[at * (size_t)r.k + (size_t)i] = specrt__shortlist_key_id(key);
         if (r.logprobs)
             r.logprobs[at * (size_t)r.k + (size_t)i] = key >> 32 ? (float)logprob : -INFINITY;
     }

@@ -4,6 +4,7 @@
 #define CUDA_SKETCH_FIND_CUH
 
 #include "core/base.h"
+#include "core/shortlist.h"
 #include "sources/sketch.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
@@ -233,22 +234,11 @@ static __device__ int32_t specrt__sketch_choose(const specrt__cuda_sketch &s,
 
 /* --- what they find together --- */
 
-/* Twin: specrt__base_decay. */
-static __device__ uint64_t specrt__sketch_decay(float x) {
-    const uint32_t kTerms[] = SPECRT__BASE_DECAY_TERMS;
-    if (!(x < 27.7f)) return 0;
-    uint64_t t = x > 0 ? (uint64_t)((double)x * (4294967296.0 * 1.4426950408889634)) : 0, sum = 0;
-    uint64_t rest = ~t & 0xffffffffu;
-    SPECRT__LAUNCH_UNROLL
-    for (int k = 8; k >= 0; k--) sum = kTerms[k] + (sum * rest >> 32);
-    return (((uint64_t)1 << 32) + (sum * rest >> 32)) << 7 >> (t >> 32);
-}
-
 /* The probability of a state's path, of those of n, relative to the likeliest. */
 static __device__ uint64_t specrt__sketch_path(const float *logprobs, int32_t n, int32_t h) {
     float most = -INFINITY;
     for (int32_t i = 0; i < n && logprobs; i++) most = logprobs[i] > most ? logprobs[i] : most;
-    return specrt__sketch_decay(logprobs ? most - logprobs[h] : 0);
+    return specrt__base_decay(logprobs ? most - logprobs[h] : 0);
 }
 
 /* Adds the n keys that state h found, each by the path and the state's own estimate of the next token.
@@ -258,14 +248,14 @@ static __device__ void specrt__sketch_add(const uint64_t *found, int32_t n, int3
     uint64_t greatest = 0, sum = 0, before;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
         if (found[i] > greatest) greatest = found[i];
-    float most = specrt__shortlist_logit(specrt__block_max(greatest));
+    float most = specrt__shortlist_key_logit(specrt__block_max(greatest));
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x)
-        sum += specrt__sketch_decay(most - specrt__shortlist_logit(found[i]));
+        sum += specrt__base_decay(most - specrt__shortlist_key_logit(found[i]));
     sum = specrt__block_scan(sum, &before);
     double share = sum > 0 ? (double)path * 65536.0 / (double)sum : 0;
     for (int32_t i = (int32_t)threadIdx.x; i < n; i += (int32_t)blockDim.x) {
-        int32_t id = specrt__block_key_id(found[i]);
-        uint64_t e = specrt__sketch_decay(most - specrt__shortlist_logit(found[i]));
+        int32_t id = specrt__shortlist_key_id(found[i]);
+        uint64_t e = specrt__base_decay(most - specrt__shortlist_key_logit(found[i]));
         uint64_t weight = e > 0 ? (uint64_t)((double)e * share) : 0;
         atomicAdd((unsigned long long *)&weights[id], weight > 0 ? weight : 1);
         atomicMax(&finders[id], (uint32_t)(SPECRT__CUDA_MAX_STATES - h));
@@ -291,9 +281,10 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
         }
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
-            int32_t i = first + specrt__block_place(kEach, j), id = specrt__block_key_id(key[j]);
+            int32_t i = first + specrt__block_place(kEach, j),
+                    id = specrt__shortlist_key_id(key[j]);
             take[j] = key[j] && finders[id] == (uint32_t)(SPECRT__CUDA_MAX_STATES - i / size);
-            key[j] = take[j] ? specrt__block_key((float)weights[id], id) : 0;
+            key[j] = take[j] ? specrt__shortlist_key((float)weights[id], id) : 0;
             if (i < n * size) found[i] = key[j];
         }
         int32_t n_taken = specrt__block_ranks<kEach>(take, before);
@@ -306,8 +297,8 @@ static __device__ int32_t specrt__sketch_join(uint64_t *found, int32_t n, int32_
     __syncthreads();
     for (int32_t i = (int32_t)threadIdx.x; i < n * size; i += (int32_t)blockDim.x) {
         if (!found[i]) continue;
-        weights[specrt__block_key_id(found[i])] = 0;
-        finders[specrt__block_key_id(found[i])] = 0;
+        weights[specrt__shortlist_key_id(found[i])] = 0;
+        finders[specrt__shortlist_key_id(found[i])] = 0;
     }
     *keys = n_out <= SPECRT__SKETCH_SOME ? some : found;
     return n_out <= SPECRT__SKETCH_SOME ? n_out : n * size;
@@ -325,7 +316,7 @@ static __device__ void specrt__sketch_list(const specrt__cuda_sketch &s, int32_t
         bool take = i < n && keys[i] >= least;
         int32_t n_taken = specrt__block_rank(take, &before), at = n_out + before;
         if (take && at < s.size) {
-            ids[at] = specrt__block_key_id(keys[i]);
+            ids[at] = specrt__shortlist_key_id(keys[i]);
             places[at] = s.row_of ? s.row_of[ids[at]] : ids[at];
         }
         n_out += n_taken;

@@ -5,6 +5,7 @@
 #define CUDA_SUCCESSOR_CUH
 
 #include "core/base.h"
+#include "core/shortlist.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
 #include "cuda/shortlist.cuh"
@@ -34,8 +35,8 @@ typedef struct specrt__successor_query {
 
 /* Whether a token would be a new row at this level. */
 static __device__ bool specrt__successor_is_new(const specrt__successor_query *q, int32_t id) {
-    if (!specrt__window_valid(q->state, id)) return false;
-    if (q->state->wants[id] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED)) return false;
+    if (!specrt__pool_valid(q->state, id)) return false;
+    if (q->state->wants[id] & (SPECRT__CUDA_FIXED | SPECRT__CUDA_PACKED)) return false;
     return !q->levels || !(q->levels[id] >> q->level & 1);
 }
 
@@ -94,7 +95,7 @@ static __device__ int32_t specrt__successor_keys(const specrt__successor_query *
                                                  uint64_t *keys) {
     int32_t each = (n_places + specrt__block_threads() - 1) / specrt__block_threads();
     int32_t first = each * specrt__block_thread(), n = 0, place;
-    int32_t end = specrt__window_least(first + each, n_places);
+    int32_t end = specrt__pool_least(first + each, n_places);
     for (int32_t i = first; i < end; i++) n += q->ids[i] >= 0;
     int32_t n_found = specrt__block_scan(n, &place);
     for (int32_t i = first; i < end; i++) {
@@ -121,7 +122,7 @@ specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_
     if (levels) levels += (int64_t)blockIdx.x * state->params.n_ids;
     specrt__successor_query q = {graph,    state,      levels,       taken.level,
                                  s.degree, s.ids + at, s.scores + at};
-    int32_t n = specrt__window_least(beam->n, max_n), n_warps = specrt__block_threads() / 32;
+    int32_t n = specrt__pool_least(beam->n, max_n), n_warps = specrt__block_threads() / 32;
     for (int32_t i = specrt__block_thread() / 32; i < n; i += n_warps)
         specrt__successor_read(&q, i, beam->tokens[i], expf(beam->logprobs[i] - beam->logprobs[0]));
     __syncthreads();
@@ -130,7 +131,7 @@ specrt__successor_kernel(specrt__cuda_cograph graph, int32_t max_n, const int32_
     uint64_t least = specrt__shortlist_least(s.keys + at, n_found, c.max_rows);
     n_found = specrt__shortlist_collect(s.keys + at, n_found, c.max_rows, least, s.best + out);
     for (int32_t i = specrt__block_thread(); i < n_found; i += specrt__block_threads()) {
-        int32_t id = specrt__block_key_id(s.best[out + i]);
+        int32_t id = specrt__shortlist_key_id(s.best[out + i]);
         c.ids[out + i] = id;
         c.places[out + i] = row_of ? row_of[id] : id;
     }

@@ -5,6 +5,7 @@
 #define CUDA_TREE_CUH
 
 #include "core/base.h"
+#include "core/shortlist.h"
 #include "decode/tree.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
@@ -24,10 +25,10 @@ static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t 
     int32_t n_best = 0, n = t->n_candidates, thread = specrt__block_thread();
     for (int32_t begin = first; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + thread;
-        int32_t n_keys = n_best + specrt__window_least(specrt__block_threads(), n - begin);
+        int32_t n_keys = n_best + specrt__pool_least(specrt__block_threads(), n - begin);
         float x = i < n ? t->logprobs[i] : -INFINITY;
         for (int32_t j = thread; j < n_best; j += specrt__block_threads()) keys[j] = kept[j];
-        if (i < n) keys[n_best + thread] = x > -INFINITY ? specrt__block_key(x, i) : 0;
+        if (i < n) keys[n_best + thread] = x > -INFINITY ? specrt__shortlist_key(x, i) : 0;
         n_best += __syncthreads_count(x > -INFINITY);
         for (int32_t j = thread; j < n_keys; j += specrt__block_threads()) {
             int32_t rank = 0;
@@ -38,7 +39,7 @@ static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t 
         __syncthreads();
     }
     for (int32_t j = thread; j < n_best; j += specrt__block_threads())
-        best[j] = specrt__block_key_id(kept[j]);
+        best[j] = specrt__shortlist_key_id(kept[j]);
     __syncthreads();
     return n_best;
 }
@@ -46,7 +47,7 @@ static __device__ int32_t specrt__tree_best(const specrt__cuda_tree *t, int32_t 
 /* A tree from the last token of a verdict, and its first pass. A thread calls. Twin: specrt_tree_begin */
 static __device__ void specrt__tree_root(specrt__cuda_tree *t, const specrt_verdict *verdict,
                                          specrt_cuda_beam *beam) {
-    int32_t n = specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES);
+    int32_t n = specrt__pool_least(verdict->n, SPECRT_TREE_MAX_NODES);
     t->level = t->n_candidates = 0;
     t->n_beam = beam->n = n > 0;
     if (n < 1) return;
@@ -63,11 +64,6 @@ static __global__ void specrt__tree_begin_kernel(specrt__cuda_tree *trees,
                                                  specrt_cuda_beam *beams) {
     if (specrt__block_thread() > 0) return;
     specrt__tree_root(&trees[blockIdx.x], &verdicts[blockIdx.x], &beams[blockIdx.x]);
-}
-
-/* Rounding may lift a probability above 1. Twin: specrt__tree_add. */
-static __device__ float specrt__tree_sum(float path, float logprob) {
-    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
 }
 
 /* Candidates [n_candidates, + n_beam * topk) of a sequence and the next pass.
@@ -87,7 +83,7 @@ static __device__ void specrt__tree_grow(specrt__cuda_tree *t, const int32_t *id
         t->tokens[first + i] = ids[i];
         t->parents[first + i] = parent;
         t->logprobs[first + i] =
-            specrt__tree_sum(parent < 0 ? 0 : t->logprobs[parent], logprobs[i]);
+            specrt__tree_add(parent < 0 ? 0 : t->logprobs[parent], logprobs[i]);
     }
     __syncthreads();
     if (thread == 0) {

@@ -32,7 +32,7 @@ static __global__ void __launch_bounds__(SPECRT__VERIFY_DISTRIBUTION_THREADS)
     for (int32_t i = specrt__block_thread(); i < n_parts; i += specrt__block_threads())
         if (v.best[at * n_parts + i] > best) best = v.best[at * n_parts + i];
     best = specrt__block_max(best);
-    int32_t id = best ? specrt__block_key_id(best) : -1;
+    int32_t id = best ? specrt__shortlist_key_id(best) : -1;
     float max = id < 0 ? 0 : logits[id];
     bool drawn = v.params.sampled && s->temperature > 0 && best > 0 && max < INFINITY;
     if (specrt__block_thread() == 0) {
@@ -63,7 +63,7 @@ static __global__ void specrt__verify_sum_kernel(specrt__cuda_verifier v,
     __shared__ double lanes[SPECRT__VERIFY_LANES];
     int64_t at = blockIdx.y;
     int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_BLOCK, thread = specrt__block_thread();
-    int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    int32_t n = specrt__pool_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     if ((int32_t)at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
     const specrt__cuda_distribution *distribution = &v.distributions[at];
     if (!distribution->drawn) return;
@@ -96,7 +96,7 @@ static __device__ double specrt__verify_add(const double *sums, int32_t n, doubl
         __syncthreads();
         if (begin + thread < n) some[thread] = sums[begin + thread];
         __syncthreads();
-        int32_t n_here = specrt__window_least(n - begin, specrt__block_threads());
+        int32_t n_here = specrt__pool_least(n - begin, specrt__block_threads());
         for (int32_t i = 0; i < n_here && thread == 0 && sum <= target; i++) {
             if (!(some[i] > 0)) continue;
             *block = begin + i;
@@ -133,7 +133,7 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
                                                    drafts[sequence].positions[node] + 1, 0);
     specrt__verify_add(sums, n_blocks, target, &block, &before);
     int32_t begin = block * SPECRT__VERIFY_BLOCK;
-    int32_t n = specrt__window_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
+    int32_t n = specrt__pool_least(v.params.n_vocab - begin, SPECRT__VERIFY_BLOCK);
     for (int32_t i = thread; i < n; i += specrt__block_threads())
         weights[i] = specrt__verify_kept(distribution, logits + at * v.params.n_logits, begin + i);
     __syncthreads();
@@ -152,7 +152,7 @@ static __global__ void specrt__verify_pick_kernel(specrt__cuda_verifier v,
 static __device__ void specrt__verify_walk(const specrt_cuda_draft *draft, const int32_t *tokens,
                                            int32_t step, int32_t max_nodes, specrt_verdict *out) {
     const int kEach = SPECRT_TREE_MAX_NODES / 32;
-    int32_t n = specrt__window_least(draft->n, max_nodes), lane = specrt__block_thread();
+    int32_t n = specrt__pool_least(draft->n, max_nodes), lane = specrt__block_thread();
     int32_t n_out = 0, node = n > 0 ? 0 : -1, parents[kEach], drafted[kEach], drawn[kEach];
     SPECRT__LAUNCH_UNROLL
     for (int j = 0; j < kEach; j++) {
@@ -222,7 +222,7 @@ static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double 
     while (end - first > 32) {
         int32_t width = (end - first + SPECRT__BLOCK_WARPS - 1) / SPECRT__BLOCK_WARPS;
         for (int32_t part = thread / 32; part < SPECRT__BLOCK_WARPS; part += n_warps) {
-            int32_t begin = first + part * width, stop = specrt__window_least(begin + width, end);
+            int32_t begin = first + part * width, stop = specrt__pool_least(begin + width, end);
             double sum = 0;
             for (int32_t i = begin + thread % 32; i < stop; i += 32) sum += (double)x[i];
             for (int by = 16; by > 0; by /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, by);
@@ -239,7 +239,7 @@ static __device__ int32_t specrt__verify_find(const float *x, int32_t n, double 
                 sum += sums[i];
             }
             first += part * width;
-            end = specrt__window_least(first + width, end);
+            end = specrt__pool_least(first + width, end);
         }
         __syncthreads();
     }
@@ -274,12 +274,13 @@ static __device__ double specrt__verify_soften(const specrt__verify_shortlist &f
     double sum = 0;
     for (int32_t i = thread; i < n; i += threads) {
         ids[i] = specrt__shortlist_token(segments, from.starts, from.n_segments, i);
-        uint64_t key = ids[i] >= 0 && logits[i] > -INFINITY ? specrt__block_key(logits[i], i) : 0;
+        uint64_t key =
+            ids[i] >= 0 && logits[i] > -INFINITY ? specrt__shortlist_key(logits[i], i) : 0;
         if (key > best) best = key;
     }
     best = specrt__block_max(best);
     if (best == 0) return 0;
-    int32_t place = specrt__block_key_id(best);
+    int32_t place = specrt__shortlist_key_id(best);
     float max = logits[place];
     for (int32_t i = thread; i < n; i += threads) {
         bool counts = ids[i] >= 0 && max < INFINITY;

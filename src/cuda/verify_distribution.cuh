@@ -6,6 +6,7 @@
 #ifndef CUDA_VERIFY_DISTRIBUTION_CUH
 #define CUDA_VERIFY_DISTRIBUTION_CUH
 
+#include "core/shortlist.h"
 #include "decode/verify.h"
 #include "cuda/launch.cuh"
 #include "cuda/block.cuh"
@@ -53,26 +54,11 @@ static __device__ float specrt__verify_weight(float x, float max, float scale) {
 /* Of a token, 0 if a filter removed it. */
 static __device__ float specrt__verify_kept(const specrt__cuda_distribution *distribution,
                                             const float *logits, int32_t id) {
-    uint32_t order = specrt__block_order(logits[id]);
+    uint32_t order = specrt__shortlist_order(logits[id]);
     if (order < distribution->order || (order == distribution->order && id > distribution->id))
         return 0;
     float weight = specrt__verify_weight(logits[id], distribution->max, distribution->scale);
     return weight < distribution->least ? 0 : weight;
-}
-
-/* Twin: specrt__verify_uniform. */
-static __device__ double specrt__verify_uniform(const specrt_sampling *s, int purpose, int64_t a,
-                                                int64_t b) {
-    uint64_t key[6] = {s->seed,           s->session,  s->generation,
-                       (uint64_t)purpose, (uint64_t)a, (uint64_t)b};
-    uint64_t z = 0;
-    for (int i = 0; i < 6; i++) {
-        z += key[i] + 0x9E3779B97F4A7C15u;
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-        z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-        z ^= z >> 31;
-    }
-    return (double)(z >> 11) * (1.0 / 9007199254740992.0);
 }
 
 /* --- the best token --- */
@@ -87,11 +73,11 @@ static __global__ void specrt__verify_best_kernel(specrt__cuda_verifier v,
     int32_t at = (int32_t)blockIdx.y, n_vocab = v.params.n_vocab;
     if (at % v.params.max_nodes >= drafts[at / v.params.max_nodes].n) return;
     int32_t begin = (int32_t)blockIdx.x * SPECRT__VERIFY_PART;
-    int32_t end = specrt__window_least(n_vocab, begin + SPECRT__VERIFY_PART);
+    int32_t end = specrt__pool_least(n_vocab, begin + SPECRT__VERIFY_PART);
     uint64_t best = 0;
     logits += (int64_t)at * v.params.n_logits;
     for (int32_t i = begin + specrt__block_thread(); i < end; i += specrt__block_threads()) {
-        uint64_t key = specrt__block_key(logits[i], i);
+        uint64_t key = specrt__shortlist_key(logits[i], i);
         if (logits[i] > -INFINITY && key > best) best = key;
     }
     best = specrt__block_max(best);
@@ -150,7 +136,7 @@ static __device__ uint32_t specrt__verify_kth(const specrt__cuda_distribution *d
             bins[i] = 0;
         __syncthreads();
         for (int32_t i = specrt__block_thread(); i < n_vocab; i += specrt__block_threads()) {
-            uint32_t order = specrt__block_order(logits[i]);
+            uint32_t order = specrt__shortlist_order(logits[i]);
             if (top < 32 && order >> top != prefix >> top) continue;
             if (!specrt__verify_among(distribution, logits, i, weight)) continue;
             atomicAdd(&bins[order >> low & ((1u << (top - low)) - 1)], 1);
@@ -172,7 +158,7 @@ static __device__ int32_t specrt__verify_tie(const specrt__cuda_distribution *di
     __shared__ int32_t id;
     for (int32_t begin = 0; begin < n_vocab && k > 0; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), before;
-        bool same = i < n_vocab && specrt__block_order(logits[i]) == order &&
+        bool same = i < n_vocab && specrt__shortlist_order(logits[i]) == order &&
                     specrt__verify_among(distribution, logits, i, weight);
         int32_t n = specrt__block_rank(same, &before);
         if (same && before == k - 1) id = i;

@@ -1,12 +1,20 @@
-/* window.cuh : owns, on the device, who wants a token, the slots of packed rows and the window, as
- * membership and window of the header do. One block a session: it takes what the host posted, moves the
- * window by a whole batch of tokens at once, fills up, gives slots and lists the rows that must be
- * packed.
+/* window.cuh : owns, on the device, the window, as window.c does on the host. One block a session: it takes
+ * what the host posted, moves the window by a whole batch of tokens at once, fills up, gives slots and lists
+ * the rows that must be packed.
  *
  * The window is a list of distinct tokens, oldest first. Pushing tokens one after another leaves the last
- * `size` distinct ones by last occurrence, so a batch is: mark the last occurrence of each of its tokens,
- * close up the others of the list, append. Ranks within list and batch, by prefix sums, are the sequence
- * numbers: LRU is exact, nothing is locked and nothing depends on the order that threads run in.
+ * `size` distinct ones by last occurrence, whatever was evicted in between. So a batch needs no order of
+ * steps. For a window of 5, and the batch f c f g:
+ *
+ *     list            a  b  c  d  e       of the batch, last occurrences:  c  f  g   are marked
+ *     not marked      a  b     d  e       their ranks are 0 1 2 3
+ *     too many        4 + 3 - 5 = 2       ranks below 2 leave: a and b
+ *     place           rank - 2            d  e
+ *     behind them     the batch           d  e  c  f  g
+ *
+ * Ranks are prefix sums over the block, in the order of list and batch. They take the place of the sequence
+ * numbers by which an LRU evicts: it is exact, nothing is locked, and nothing depends on the order that
+ * threads run in.
  *
  * What takes time is looking up one thing after another, not how many: the state itself and the batch lie
  * in shared memory while a kernel runs, and slots are given by the list of tokens that changed. */
@@ -51,17 +59,17 @@ static __device__ void specrt__window_fetch_all(const specrt_cuda_state *s,
  * @return how many are kept. */
 static __device__ int32_t specrt__window_gather(specrt_cuda_state *s, int32_t n, int listed,
                                                 int32_t *n_listed) {
-    int32_t n_kept = 0, *batch = specrt__window_batch();
+    int32_t n_kept = 0, *batch = specrt__pool_batch();
     *n_listed = 0;
     for (int32_t i = specrt__block_thread(); i < n && listed; i += specrt__block_threads()) {
         int32_t id = batch[i];
         if (id >= 0 && id < s->params.n_ids) specrt__launch_prefetch(&s->slots[id]);
-        if (specrt__window_valid(s, id)) atomicMax(&s->marks[id], i);
+        if (specrt__pool_valid(s, id)) atomicMax(&s->marks[id], i);
     }
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n ? batch[i] : -1, before;
-        bool keep = specrt__window_valid(s, id) && (!listed || s->marks[id] == i);
+        bool keep = specrt__pool_valid(s, id) && (!listed || s->marks[id] == i);
         *n_listed += __syncthreads_count(keep && (s->wants[id] & listed));
         int32_t n_here = specrt__block_rank(keep, &before);
         if (keep) batch[n_kept + before] = id;
@@ -82,12 +90,12 @@ static __device__ void specrt__window_unmark(specrt_cuda_state *s, const int32_t
 static __device__ void specrt__window_unmarked(const specrt_cuda_state *s, int32_t begin,
                                                int32_t *ids, bool *keep) {
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__WINDOW_EACH; j++) {
-        int32_t i = begin + specrt__block_place(SPECRT__WINDOW_EACH, j);
+    for (int j = 0; j < SPECRT__POOL_EACH; j++) {
+        int32_t i = begin + specrt__block_place(SPECRT__POOL_EACH, j);
         ids[j] = i < s->n_list ? s->list[i] : -1;
     }
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__WINDOW_EACH; j++) {
+    for (int j = 0; j < SPECRT__POOL_EACH; j++) {
         keep[j] = ids[j] >= 0 && s->marks[ids[j]] < 0;
         if (!keep[j]) ids[j] = -1;
     }
@@ -95,12 +103,12 @@ static __device__ void specrt__window_unmarked(const specrt_cuda_state *s, int32
 
 /* Of the list, tokens that are not marked close up, but for the n_evicted oldest of them, which leave. */
 static __device__ void specrt__window_close_up(specrt_cuda_state *s, int32_t n_evicted, int drop) {
-    const int kEach = SPECRT__WINDOW_EACH;
-    int32_t n_kept = 0, ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
-    bool keep[SPECRT__WINDOW_EACH];
+    const int kEach = SPECRT__POOL_EACH;
+    int32_t n_kept = 0, ids[SPECRT__POOL_EACH], before[SPECRT__POOL_EACH];
+    bool keep[SPECRT__POOL_EACH];
     for (int32_t begin = 0; begin < s->n_list; begin += kEach * specrt__block_threads()) {
         specrt__window_unmarked(s, begin, ids, keep);
-        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(keep, before);
+        int32_t n = specrt__block_ranks<SPECRT__POOL_EACH>(keep, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t place = n_kept + before[j] - n_evicted;
@@ -108,7 +116,7 @@ static __device__ void specrt__window_close_up(specrt_cuda_state *s, int32_t n_e
             s->list[place] = ids[j];
             ids[j] = -1; /* it does not leave */
         }
-        if (n_kept < n_evicted) specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, drop, 0);
+        if (n_kept < n_evicted) specrt__pool_change_all<SPECRT__POOL_EACH>(s, ids, drop, 0);
         n_kept += n;
     }
     __syncthreads();
@@ -117,7 +125,7 @@ static __device__ void specrt__window_close_up(specrt_cuda_state *s, int32_t n_e
 /* The batch's tokens to the new end of the list, as if pushed one after another. bit: of wants, that those
  * of the list have. Twin: specrt__window_touch. */
 static __device__ __noinline__ void specrt__window_touch(specrt_cuda_state *s, int32_t n, int bit) {
-    int32_t *batch = specrt__window_batch(), n_again;
+    int32_t *batch = specrt__pool_batch(), n_again;
     int32_t n_new = specrt__window_gather(s, n, bit, &n_again);
     if (n_new == 0) return;
     int32_t n_old = s->n_list - n_again, n_evicted = n_old + n_new - s->list_size;
@@ -129,12 +137,12 @@ static __device__ __noinline__ void specrt__window_touch(specrt_cuda_state *s, i
     for (int32_t begin = skip; begin < n_new; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_new ? batch[i] : -1;
         if (id >= 0) s->list[n_old + i - skip] = id;
-        specrt__window_change(s, id, 0, bit);
+        specrt__pool_change(s, id, 0, bit);
     }
     /* A window smaller than the batch: what it had of the batch's first tokens leaves too. */
     for (int32_t begin = 0; begin < skip; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread();
-        specrt__window_change(s, i < skip ? batch[i] : -1, bit, 0);
+        specrt__pool_change(s, i < skip ? batch[i] : -1, bit, 0);
     }
     specrt__window_unmark(s, batch, n_new);
     if (specrt__block_thread() == 0) s->n_list = n_old + n_new - skip;
@@ -153,7 +161,7 @@ static __device__ void specrt__window_forget(specrt_cuda_state *s, int32_t n) {
         int32_t i = begin + specrt__block_thread();
         int32_t id = i < n ? *specrt__window_ring(s, i) : -1;
         bool last = id >= 0 && atomicSub(&s->counts[id], 1) == 1;
-        specrt__window_change(s, last ? id : -1, SPECRT__CUDA_WINDOW, 0);
+        specrt__pool_change(s, last ? id : -1, SPECRT__CUDA_WINDOW, 0);
     }
     if (specrt__block_thread() == 0) {
         s->ring_begin = n < s->params.size - s->ring_begin ? s->ring_begin + n
@@ -177,7 +185,7 @@ static __device__ __noinline__ void specrt__window_append(specrt_cuda_state *s, 
     __syncthreads();
     for (int32_t begin = 0; begin < n; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n ? ids[i] : -1;
-        specrt__window_change(s, id >= 0 && s->marks[id] == i ? id : -1, drop, SPECRT__CUDA_WINDOW);
+        specrt__pool_change(s, id >= 0 && s->marks[id] == i ? id : -1, drop, SPECRT__CUDA_WINDOW);
     }
     specrt__window_unmark(s, ids, n);
     if (s->n_ring + n > s->params.size) specrt__window_forget(s, s->n_ring + n - s->params.size);
@@ -190,8 +198,8 @@ static __device__ __noinline__ void specrt__window_append(specrt_cuda_state *s, 
 
 /* The batch, element by element. Twin: specrt__window_push. */
 static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
-    int32_t n_listed, *batch = specrt__window_batch();
-    if (s->params.mode == SPECRT__CUDA_UNIQUE_LRU) {
+    int32_t n_listed, *batch = specrt__pool_batch();
+    if (s->params.mode == SPECRT__WINDOW_LRU) {
         specrt__window_touch(s, n, SPECRT__CUDA_WINDOW);
         return;
     }
@@ -201,7 +209,7 @@ static __device__ void specrt__window_push(specrt_cuda_state *s, int32_t n) {
 
 /* The batch as part of a set. Twin: specrt__window_add. */
 static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
-    if (s->params.mode == SPECRT__CUDA_STREAM)
+    if (s->params.mode == SPECRT__WINDOW_STREAM)
         specrt__window_touch(s, n, SPECRT__CUDA_LISTED);
     else
         specrt__window_push(s, n);
@@ -209,7 +217,7 @@ static __device__ void specrt__window_add(specrt_cuda_state *s, int32_t n) {
 
 /* The set is complete. Twin: specrt__window_flush. */
 static __device__ void specrt__window_flush(specrt_cuda_state *s) {
-    if (s->params.mode != SPECRT__CUDA_STREAM) return;
+    if (s->params.mode != SPECRT__WINDOW_STREAM) return;
     specrt__window_append(s, s->list, s->n_list, SPECRT__CUDA_LISTED);
     if (specrt__block_thread() == 0) s->n_list = 0;
     __syncthreads();
@@ -225,41 +233,40 @@ static __device__ int32_t specrt__window_frequent(const specrt_cuda_state *s, in
 static __device__ void specrt__window_ranked(const specrt_cuda_state *s, int32_t begin, int32_t end,
                                              int32_t *ids) {
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__WINDOW_EACH; j++) {
-        int32_t rank = begin + specrt__block_place(SPECRT__WINDOW_EACH, j);
+    for (int j = 0; j < SPECRT__POOL_EACH; j++) {
+        int32_t rank = begin + specrt__block_place(SPECRT__POOL_EACH, j);
         ids[j] = rank < end ? specrt__window_frequent(s, rank) : -1;
     }
     SPECRT__LAUNCH_UNROLL
-    for (int j = 0; j < SPECRT__WINDOW_EACH; j++)
-        if (!specrt__window_valid(s, ids[j])) ids[j] = -1;
+    for (int j = 0; j < SPECRT__POOL_EACH; j++)
+        if (!specrt__pool_valid(s, ids[j])) ids[j] = -1;
 }
 
 /* Whether nobody but the prefix wants a token. */
 static __device__ bool specrt__window_alone(const specrt_cuda_state *s, int32_t id) {
-    return !(s->wants[id] &
-             (SPECRT__CUDA_FIXED | (SPECRT__WINDOW_PACKED & ~(int)SPECRT__CUDA_FILL)));
+    return !(s->wants[id] & (SPECRT__CUDA_FIXED | (SPECRT__CUDA_PACKED & ~(int)SPECRT__CUDA_FILL)));
 }
 
 /* The last of the prefix leave, down to one without which there were too few rows; n_spare: more rows than
  * the least number. */
 static __device__ __noinline__ void specrt__window_shrink(specrt_cuda_state *s, int32_t n_spare) {
-    const int kEach = SPECRT__WINDOW_EACH;
-    int32_t n_fill = s->n_fill, n_before, ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
-    bool alone[SPECRT__WINDOW_EACH];
+    const int kEach = SPECRT__POOL_EACH;
+    int32_t n_fill = s->n_fill, n_before, ids[SPECRT__POOL_EACH], before[SPECRT__POOL_EACH];
+    bool alone[SPECRT__POOL_EACH];
     for (int32_t n_staying = 0; n_fill > 0 && n_staying == 0;) {
-        int32_t begin = n_fill - specrt__window_least(n_fill, kEach * specrt__block_threads());
+        int32_t begin = n_fill - specrt__pool_least(n_fill, kEach * specrt__block_threads());
         int32_t n_mine = 0;
         specrt__window_ranked(s, begin, n_fill, ids);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) alone[j] = ids[j] >= 0 && specrt__window_alone(s, ids[j]);
-        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(alone, before);
+        int32_t n = specrt__block_ranks<SPECRT__POOL_EACH>(alone, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             bool stays = before[j] < n - n_spare;
             n_mine += stays && begin + specrt__block_place(kEach, j) < n_fill;
             if (stays) ids[j] = -1;
         }
-        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, SPECRT__CUDA_FILL, 0);
+        specrt__pool_change_all<SPECRT__POOL_EACH>(s, ids, SPECRT__CUDA_FILL, 0);
         n_staying = specrt__block_scan(n_mine, &n_before);
         n_fill = begin + n_staying;
         n_spare -= n;
@@ -270,10 +277,10 @@ static __device__ __noinline__ void specrt__window_shrink(specrt_cuda_state *s, 
 
 /* Further tokens by frequency, until the least number of rows is reached. */
 static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
-    const int kEach = SPECRT__WINDOW_EACH;
+    const int kEach = SPECRT__POOL_EACH;
     int32_t n_missing = s->params.min - s->n_fixed - s->n_wanted, n_fill = s->n_fill, n_before;
-    int32_t ids[SPECRT__WINDOW_EACH], before[SPECRT__WINDOW_EACH];
-    bool gains[SPECRT__WINDOW_EACH];
+    int32_t ids[SPECRT__POOL_EACH], before[SPECRT__POOL_EACH];
+    bool gains[SPECRT__POOL_EACH];
     if (n_fill >= s->params.n_frequent) return; /* nothing is written that others are reading */
     while (n_missing > 0 && n_fill < s->params.n_frequent) {
         int32_t n_taken = 0;
@@ -281,8 +288,8 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++)
             gains[j] =
-                ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT__CUDA_FIXED | SPECRT__WINDOW_PACKED));
-        int32_t n = specrt__block_ranks<SPECRT__WINDOW_EACH>(gains, before);
+                ids[j] >= 0 && !(s->wants[ids[j]] & (SPECRT__CUDA_FIXED | SPECRT__CUDA_PACKED));
+        int32_t n = specrt__block_ranks<SPECRT__POOL_EACH>(gains, before);
         SPECRT__LAUNCH_UNROLL
         for (int j = 0; j < kEach; j++) {
             int32_t rank = n_fill + specrt__block_place(kEach, j);
@@ -290,7 +297,7 @@ static __device__ __noinline__ void specrt__window_grow(specrt_cuda_state *s) {
             n_taken += taken;
             if (!taken) ids[j] = -1;
         }
-        specrt__window_change_all<SPECRT__WINDOW_EACH>(s, ids, 0, SPECRT__CUDA_FILL);
+        specrt__pool_change_all<SPECRT__POOL_EACH>(s, ids, 0, SPECRT__CUDA_FILL);
         n_fill += specrt__block_scan(n_taken, &n_before);
         n_missing -= n;
     }
@@ -304,7 +311,7 @@ static __device__ void specrt__window_fill(specrt_cuda_state *s) {
     __syncthreads();
     int32_t n_spare = s->n_fixed + s->n_wanted - s->params.min, n_fill = s->n_fill;
     int32_t last = n_fill > 0 ? specrt__window_frequent(s, n_fill - 1) : -1;
-    bool fits = n_spare == 0 && specrt__window_valid(s, last) && specrt__window_alone(s, last);
+    bool fits = n_spare == 0 && specrt__pool_valid(s, last) && specrt__window_alone(s, last);
     __syncthreads();
     if (n_spare >= 0 && n_fill > 0 && !fits) specrt__window_shrink(s, n_spare);
     if (n_spare < 0) specrt__window_grow(s);
@@ -316,7 +323,7 @@ static __device__ void specrt__window_fill(specrt_cuda_state *s) {
  * its row. */
 static __device__ int32_t specrt__window_read(const int32_t *tokens, const int32_t *best,
                                               int32_t stride, int32_t begin, int32_t n, int32_t k) {
-    int32_t with = tokens ? 1 : 0, width = k + with, *batch = specrt__window_batch();
+    int32_t with = tokens ? 1 : 0, width = k + with, *batch = specrt__pool_batch();
     for (int32_t i = specrt__block_thread(); i < n * width; i += specrt__block_threads()) {
         int32_t row = begin + i / width, j = i % width - with;
         batch[i] = j < 0 ? tokens[row] : best[(int64_t)row * stride + j];
@@ -328,15 +335,15 @@ static __device__ int32_t specrt__window_read(const int32_t *tokens, const int32
 /* Twin: specrt__window_prefill. */
 static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t *tokens, int32_t n,
                                             const int32_t *best, int32_t stride) {
-    int32_t k = best ? specrt__window_least(s->params.kpre, stride) : 0;
-    int32_t step = SPECRT__WINDOW_BATCH / (k + 1);
-    bool stream = s->params.mode == SPECRT__CUDA_STREAM;
+    int32_t k = best ? specrt__pool_least(s->params.kpre, stride) : 0;
+    int32_t step = SPECRT__POOL_BATCH / (k + 1);
+    bool stream = s->params.mode == SPECRT__WINDOW_STREAM;
     if (n < 1) return;
     if (specrt__block_thread() < k)
         s->seed[specrt__block_thread()] = best[(int64_t)(n - 1) * stride + specrt__block_thread()];
     if (specrt__block_thread() == 0) s->n_seed = k;
-    for (int32_t begin = 0; begin < n && s->params.only != SPECRT__CUDA_ONLY_EXT; begin += step) {
-        int32_t here = specrt__window_least(step, n - begin);
+    for (int32_t begin = 0; begin < n && s->params.only != SPECRT__WINDOW_EXT; begin += step) {
+        int32_t here = specrt__pool_least(step, n - begin);
         int32_t with = stream ? 0 : k;
         specrt__window_push(s, specrt__window_read(tokens, best, stride, begin, here, with));
         if (!stream || k == 0) continue;
@@ -347,8 +354,8 @@ static __device__ void specrt__window_learn(specrt_cuda_state *s, const int32_t 
 
 /* Twin: specrt__window_start. */
 static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) {
-    int32_t *batch = specrt__window_batch();
-    if (s->params.only == SPECRT__CUDA_ONLY_EXT) {
+    int32_t *batch = specrt__pool_batch();
+    if (s->params.only == SPECRT__WINDOW_EXT) {
         int32_t n = s->n_seed;
         for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
             batch[i] = s->seed[i];
@@ -356,7 +363,7 @@ static __device__ void specrt__window_root(specrt_cuda_state *s, int32_t token) 
         specrt__window_add(s, n);
     }
     specrt__window_flush(s);
-    if (!s->params.emitted || s->params.only == SPECRT__CUDA_ONLY_CTX) return;
+    if (!s->params.emitted || s->params.only == SPECRT__WINDOW_CTX) return;
     if (specrt__block_thread() == 0) batch[0] = token;
     __syncthreads();
     specrt__window_push(s, 1);
@@ -368,14 +375,14 @@ static __device__ int32_t specrt__window_read_nodes(specrt_cuda_state *s,
                                                     const specrt_verdict *verdict,
                                                     const int32_t *best, int32_t stride,
                                                     int32_t n_batch) {
-    bool tree = s->params.positions == SPECRT__CUDA_POSITIONS_TREE;
-    int32_t k = best ? specrt__window_least(s->params.kver, stride) : 0;
-    int32_t first = s->params.positions == SPECRT__CUDA_POSITIONS_LAST ? verdict->n - 1 : 0;
+    bool tree = s->params.positions == SPECRT__WINDOW_POSITIONS_TREE;
+    int32_t k = best ? specrt__pool_least(s->params.kver, stride) : 0;
+    int32_t first = s->params.positions == SPECRT__WINDOW_POSITIONS_LAST ? verdict->n - 1 : 0;
     int32_t n = (tree ? draft->n : verdict->n - first) * k;
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads()) {
         int32_t row = first + i / k, node = tree ? row : verdict->nodes[row];
         bool known = node >= 0 && node < draft->n;
-        specrt__window_batch()[n_batch + i] = known ? best[(int64_t)node * stride + i % k] : -1;
+        specrt__pool_batch()[n_batch + i] = known ? best[(int64_t)node * stride + i % k] : -1;
     }
     __syncthreads();
     return n;
@@ -393,9 +400,9 @@ static __device__ int32_t specrt__window_end(specrt_cuda_state *s, int32_t n) {
 static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_cuda_draft *draft,
                                              const specrt_verdict *verdict, const int32_t *best,
                                              int32_t stride) {
-    bool sets = s->params.mode == SPECRT__CUDA_STREAM;
+    bool sets = s->params.mode == SPECRT__WINDOW_STREAM;
     int32_t n = draft->n - 1, n_emitted = s->params.emitted ? verdict->n : 0;
-    int32_t *batch = specrt__window_batch();
+    int32_t *batch = specrt__pool_batch();
     for (int32_t i = specrt__block_thread(); i < n; i += specrt__block_threads())
         batch[i] = draft->tokens[i + 1];
     __syncthreads();
@@ -412,16 +419,16 @@ static __device__ void specrt__window_follow(specrt_cuda_state *s, const specrt_
 
 /* Everything is forgotten but INVALID, FIXED and, where that is kept, RETRIEVE; pinned i32 [n_pinned] are
  * wanted and get slots. Twin: specrt_session_begin. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__window_begin_kernel(specrt_cuda_state *states, const int32_t *pinned,
                                 int32_t n_pinned) {
-    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
+    specrt_cuda_state *s = specrt__pool_open(&states[blockIdx.x]);
     int keep = SPECRT__CUDA_INVALID | SPECRT__CUDA_FIXED;
     if (s->params.keep) keep |= SPECRT__CUDA_RETRIEVE;
     for (int32_t i = specrt__block_thread(); i < s->params.n_ids; i += specrt__block_threads()) {
         s->wants[i] &= (uint8_t)keep;
         s->slots[i] = s->marks[i] = -1;
-        if (s->params.mode == SPECRT__CUDA_STREAM) s->counts[i] = 0;
+        if (s->params.mode == SPECRT__WINDOW_STREAM) s->counts[i] = 0;
     }
     if (specrt__block_thread() == 0) {
         s->n_wanted = s->n_rows = s->n_fresh = s->n_changed = s->n_refused = 0;
@@ -434,63 +441,63 @@ static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
         int32_t i = begin + specrt__block_thread();
         bool kept = i < s->params.n_ids && (s->wants[i] & SPECRT__CUDA_RETRIEVE);
         if (kept) s->wants[i] &= (uint8_t)~SPECRT__CUDA_RETRIEVE; /* it enters again */
-        specrt__window_change(s, kept ? i : -1, 0, SPECRT__CUDA_RETRIEVE);
+        specrt__pool_change(s, kept ? i : -1, 0, SPECRT__CUDA_RETRIEVE);
     }
     for (int32_t begin = 0; begin < n_pinned; begin += specrt__block_threads()) {
         int32_t i = begin + specrt__block_thread(), id = i < n_pinned ? pinned[i] : -1;
-        specrt__window_change(s, id < s->params.n_ids ? id : -1, 0, SPECRT__CUDA_PINNED);
+        specrt__pool_change(s, id < s->params.n_ids ? id : -1, 0, SPECRT__CUDA_PINNED);
     }
-    specrt__window_sync(s);
-    specrt__window_close(s, &states[blockIdx.x]);
+    specrt__pool_sync(s);
+    specrt__pool_close(s, &states[blockIdx.x]);
 }
 
 /* tokens i32 [n_batch, max_n], of which ns[i] count; best i32 [n_batch, max_n, k] or NULL.
  * Twin: specrt_session_prefill. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__window_prefill_kernel(specrt_cuda_state *states, const int32_t *tokens,
                                   const int32_t *ns, int32_t max_n, const int32_t *best,
                                   int32_t k) {
-    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
-    int32_t n = specrt__window_least(ns[blockIdx.x], max_n);
+    specrt_cuda_state *s = specrt__pool_open(&states[blockIdx.x]);
+    int32_t n = specrt__pool_least(ns[blockIdx.x], max_n);
     int64_t at = (int64_t)blockIdx.x * max_n;
     if (s->params.size == 0) return;
     specrt__window_learn(s, tokens + at, n, best ? best + at * k : NULL, k);
-    specrt__window_close(s, &states[blockIdx.x]);
+    specrt__pool_close(s, &states[blockIdx.x]);
 }
 
 /* verdicts [n_batch], an empty one: that session rests. Twin: specrt_session_start. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__window_start_kernel(specrt_cuda_state *states, const specrt_verdict *verdicts) {
-    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
+    specrt_cuda_state *s = specrt__pool_open(&states[blockIdx.x]);
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (verdict->n < 1) return;
-    specrt__window_posts posts = specrt__window_ask(s);
-    int32_t token = verdict->tokens[specrt__window_least(verdict->n, SPECRT_TREE_MAX_NODES) - 1];
+    specrt__pool_posts posts = specrt__pool_ask(s);
+    int32_t token = verdict->tokens[specrt__pool_least(verdict->n, SPECRT_TREE_MAX_NODES) - 1];
     if (s->params.size > 0) specrt__window_root(s, token);
-    specrt__window_take(s, posts);
+    specrt__pool_take(s, posts);
     if (s->params.size > 0) specrt__window_fill(s);
-    specrt__window_sync(s);
-    specrt__window_close(s, &states[blockIdx.x]);
+    specrt__pool_sync(s);
+    specrt__pool_close(s, &states[blockIdx.x]);
 }
 
 /* drafts, verdicts [n_batch], an empty verdict: that session rests; best i32 [n_batch,
  * SPECRT_TREE_MAX_NODES, k] or NULL. Twin: specrt_session_observe. */
-static __global__ void __launch_bounds__(SPECRT__WINDOW_THREADS, 2)
+static __global__ void __launch_bounds__(SPECRT__POOL_THREADS, 2)
     specrt__window_observe_kernel(specrt_cuda_state *states, const specrt_cuda_draft *drafts,
                                   const specrt_verdict *verdicts, const int32_t *best, int32_t k) {
-    specrt_cuda_state *s = specrt__window_open(&states[blockIdx.x]);
+    specrt_cuda_state *s = specrt__pool_open(&states[blockIdx.x]);
     const specrt_verdict *verdict = &verdicts[blockIdx.x];
     if (best) best += (int64_t)blockIdx.x * SPECRT_TREE_MAX_NODES * k;
     specrt__window_fetch_all(s, &drafts[blockIdx.x], verdict, best, k);
     if (verdict->n < 1) return;
-    specrt__window_posts posts = specrt__window_ask(s);
+    specrt__pool_posts posts = specrt__pool_ask(s);
     bool fills = s->params.size > 0;
-    if (fills && s->params.only != SPECRT__CUDA_ONLY_CTX)
+    if (fills && s->params.only != SPECRT__WINDOW_CTX)
         specrt__window_follow(s, &drafts[blockIdx.x], verdict, best, k);
-    specrt__window_take(s, posts);
+    specrt__pool_take(s, posts);
     if (fills) specrt__window_fill(s);
-    specrt__window_sync(s);
-    specrt__window_close(s, &states[blockIdx.x]);
+    specrt__pool_sync(s);
+    specrt__pool_close(s, &states[blockIdx.x]);
 }
 
 /* --- launches --- */
@@ -509,10 +516,10 @@ static bool specrt__window_params_ok(const specrt__cuda_state_params *p) {
     if (!p || p->n_ids < 1 || p->n_ids > SPECRT_MAX_VOCAB) return false;
     if (p->capacity < 0 || p->capacity > p->n_ids) return false;
     if (p->size == 0) return true;
-    return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT__CUDA_UNIQUE_LRU &&
-           p->mode <= SPECRT__CUDA_STREAM && p->positions >= SPECRT__CUDA_POSITIONS_ALL &&
-           p->positions <= SPECRT__CUDA_POSITIONS_TREE && p->only >= SPECRT__CUDA_ONLY_BOTH &&
-           p->only <= SPECRT__CUDA_ONLY_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
+    return p->size > 0 && p->size <= SPECRT_MAX_VOCAB && p->mode >= SPECRT__WINDOW_LRU &&
+           p->mode <= SPECRT__WINDOW_STREAM && p->positions >= SPECRT__WINDOW_POSITIONS_ALL &&
+           p->positions <= SPECRT__WINDOW_POSITIONS_TREE && p->only >= SPECRT__WINDOW_BOTH &&
+           p->only <= SPECRT__WINDOW_EXT && p->kpre >= 0 && p->kpre <= SPECRT__WINDOW_MAX_K &&
            p->kver >= 0 && p->kver <= SPECRT__WINDOW_MAX_K && p->n_frequent >= 0 &&
            (p->frequent || p->n_frequent <= p->n_ids);
 }
@@ -521,7 +528,7 @@ static bool specrt__window_params_ok(const specrt__cuda_state_params *p) {
 static size_t specrt__window_lay_out(void *memory, specrt_cuda_state *s) {
     const specrt__cuda_state_params *p = &s->params;
     size_t n = (size_t)p->n_ids, m = (size_t)p->capacity;
-    bool stream = p->size > 0 && p->mode == SPECRT__CUDA_STREAM;
+    bool stream = p->size > 0 && p->mode == SPECRT__WINDOW_STREAM;
     specrt__launch_arena arena = {memory, 0};
     s->list_size = p->size < p->n_ids ? p->size : p->n_ids;
     specrt__launch_carve(&arena, n, &s->wants);
@@ -559,7 +566,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_begin(int32_t n_batch, const int
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (n_pinned < 0 || (n_pinned > 0 && !pinned)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_begin_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, pinned,
+                          specrt__block_size(SPECRT__POOL_THREADS), 0, stream, states, pinned,
                           n_pinned);
 }
 
@@ -570,7 +577,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_prefill(int32_t n_batch, const i
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!tokens || !n || max_n < 1 || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_prefill_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, tokens, n,
+                          specrt__block_size(SPECRT__POOL_THREADS), 0, stream, states, tokens, n,
                           max_n, best, k);
 }
 
@@ -580,7 +587,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_start(int32_t n_batch,
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!verdicts) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_start_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, verdicts);
+                          specrt__block_size(SPECRT__POOL_THREADS), 0, stream, states, verdicts);
 }
 
 SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
@@ -591,7 +598,7 @@ SPECRT__KERNEL specrt_status specrt__cuda_state_observe(int32_t n_batch,
     SPECRT__TRY(specrt__window_check(n_batch, states));
     if (!drafts || !verdicts || (best && k < 1)) return SPECRT_STATUS_BAD_ARG;
     return SPECRT__LAUNCH(specrt__window_observe_kernel, (unsigned)n_batch,
-                          specrt__block_size(SPECRT__WINDOW_THREADS), 0, stream, states, drafts,
+                          specrt__block_size(SPECRT__POOL_THREADS), 0, stream, states, drafts,
                           verdicts, best, k);
 }
 

@@ -22,12 +22,12 @@ static specrt_status specrt__host_check_prompt(specrt_session *s, const specrt_h
 
 static specrt_status specrt__host_check(specrt_session *s, const specrt_host *host) {
     bool reads = s->policy->info.hidden_width > 0;
-    const char *missing = !host->target_prefill           ? "target_prefill"
-                          : !host->draft_step             ? "draft_step"
-                          : !host->target_verify          ? "target_verify"
-                          : !host->commit                 ? "commit"
-                          : reads && !host->target_hidden ? "target_hidden"
-                                                          : NULL;
+    const char *missing = !host->target_prefill                     ? "target_prefill"
+                          : !host->draft_step && !host->draft_block ? "draft_step"
+                          : !host->target_verify                    ? "target_verify"
+                          : !host->commit                           ? "commit"
+                          : reads && !host->target_hidden           ? "target_hidden"
+                                                                    : NULL;
     if (missing)
         return specrt_error_set(&s->error, SPECRT_STATUS_BAD_ARG,
                                 "host: %s: expected a function, found NULL", missing);
@@ -96,10 +96,25 @@ static int32_t specrt__host_steps(const specrt_session *s, const specrt_host *ho
     return host->num_steps > 0 && host->num_steps < most ? host->num_steps : most;
 }
 
+/* A block of the drafter, as far as it is of use. */
+static specrt_status specrt__host_block(specrt_session *s, const specrt_host *host, int32_t n) {
+    specrt_block block;
+    specrt_beam beam;
+    SPECRT__CLEAR(&block, 1);
+    SPECRT__TRY(specrt_session_get_beam(s, &beam));
+    if (beam.n == 0) return SPECRT_STATUS_OK;
+    int code = host->draft_block(host->user, s->tree->root, n, &block);
+    SPECRT__TRY(specrt__host_returned(s, "draft_block", code, block.hidden != NULL));
+    if (block.n > n) block.n = n;
+    if (block.p_min == 0) block.p_min = host->p_min;
+    return specrt__block_grow(s, &block);
+}
+
 /* Where it ends follows from tokens that stay in the draft, as a sampled chain must have it. */
 static specrt_status specrt__host_draft(specrt_session *s, const specrt_host *host) {
     specrt_beam beam;
     const int32_t n_steps = specrt__host_steps(s, host);
+    if (host->draft_block) return specrt__host_block(s, host, n_steps);
     const float least = host->p_min > 0 ? logf(host->p_min) : -INFINITY;
     SPECRT__TRY(specrt_session_get_beam(s, &beam));
     for (int32_t level = 0; level < n_steps && beam.n > 0 && beam.logprobs[0] >= least; level++) {

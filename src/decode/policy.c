@@ -70,15 +70,6 @@ static specrt_status specrt__policy_make_full(specrt_policy *p, specrt_error *er
     return SPECRT_STATUS_OK;
 }
 
-/* 32,768 of Llama-3's 128,256 tokens, 32,000 of Qwen3's 151,936 rows, for any vocabulary. */
-static int32_t specrt__policy_published_size(const specrt__ranks_order *order, int32_t which) {
-    int64_t size = which == SPECRT__POLICY_FRSPEC ? (int64_t)order->n_vocab * 32768 / 128256
-                                                  : (int64_t)order->n_vocab * 32000 / 151936;
-    if (size < order->n_forced) size = order->n_forced;
-    if (size > order->n) size = order->n;
-    return size > 1 ? (int32_t)size : 1;
-}
-
 /* Only what every level holds stays fixed; the list goes to the source that routes the rest. */
 static void specrt__policy_make_levels(specrt_policy *p, const specrt__policy_source *source,
                                        const int32_t *ids) {
@@ -114,7 +105,7 @@ static specrt_status specrt__policy_make_static(specrt_policy *p, const specrt_b
     specrt__ranks_order order;
     SPECRT__TRY(desc->ids ? specrt__ranks_of_ids(desc, p->n_vocab, &p->env, &order, err)
                           : specrt__ranks_of_bundle(bundle, &order, err));
-    if (source->size < 0) source->size = specrt__policy_published_size(&order, source->size);
+    if (source->size < 0) source->size = -source->size < order.n ? -source->size : order.n;
     SPECRT__TRY(specrt__ranks_size(&order, source->size, &source->size, err));
     int32_t most = source->size;
     for (int32_t i = 1; i < source->n_levels; i++) {
@@ -139,6 +130,7 @@ static specrt_status specrt__policy_share(specrt_policy *p, int kind,
     p->sources[p->n_sources].kind = kind;
     p->sources[p->n_sources++].source = source;
     *(source->route ? &p->routed_bound : &p->packed_bound) += shared->bound;
+    if (shared->in_head) p->in_head = true;
     return SPECRT_STATUS_OK;
 }
 

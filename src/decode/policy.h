@@ -6,40 +6,53 @@
 #include "sources/source.h"
 #include "sources/ranks.h"
 
-enum {
-    SPECRT__POLICY_FULL,
-    SPECRT__POLICY_STATIC,
-    SPECRT__POLICY_WINDOW,
-    SPECRT__POLICY_RETRIEVE,
-    SPECRT__POLICY_CLUSTER,
-    SPECRT__POLICY_GROUP,
-    SPECRT__POLICY_CENTROID,
-    SPECRT__POLICY_SUCCESSOR,
-    SPECRT__POLICY_SKETCH,
-    SPECRT__POLICY_KINDS
-};
-/* Sizes that stand for the share of the vocabulary that was published. */
-enum { SPECRT__POLICY_FRSPEC = -1, SPECRT__POLICY_EVOSPEC = -2 };
+/* The table of sources, one line per source, in the order in which a sum covers tokens and is printed. A
+ * line is the name of the number, then the members of specrt__policy_kind. A program adds lines of its own
+ * by SPECRT__MORE_SOURCES: examples/own_source.h shows how. */
+#define SPECRT__POLICY_TABLE(SOURCE)                                                               \
+    SOURCE(FULL, "full", 0, 0, NULL, false, false)                                                 \
+    SOURCE(STATIC, "static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, false, false)                      \
+    SOURCE(WINDOW, "window", 1, 3072, &specrt__window_source, false, false)                        \
+    SOURCE(RETRIEVE, "retrieve", 1, 256, &specrt__retrieve_source, false, false)                   \
+    SOURCE(CLUSTER, "cluster", 1, 0, SPECRT__POLICY_LARGE(specrt__cluster_source), true, true)     \
+    SOURCE(GROUP, "group", 1, 0, SPECRT__POLICY_LARGE(specrt__cluster_groups), true, true)         \
+    SOURCE(CENTROID, "centroid", 1, 0, SPECRT__POLICY_LARGE(specrt__cluster_centroids), true,      \
+           true)                                                                                   \
+    SOURCE(SUCCESSOR, "successor", 1, 1024, SPECRT__POLICY_LARGE(specrt__successor_source), false, \
+           false)                                                                                  \
+    SOURCE(SKETCH, "sketch", 1, 512, SPECRT__POLICY_LARGE(specrt__sketch_source), true, false)     \
+    SPECRT__MORE_SOURCES(SOURCE)
+#if !defined(SPECRT__MORE_SOURCES)
+#define SPECRT__MORE_SOURCES(SOURCE)
+#endif
+
+#define SPECRT__POLICY_NUMBER(NAME, ...) SPECRT__POLICY_##NAME,
+enum { SPECRT__POLICY_TABLE(SPECRT__POLICY_NUMBER) SPECRT__POLICY_KINDS };
+/* Sources of a policy at most, whatever the table has: a program's own lines change no struct. */
+enum { SPECRT__POLICY_MAX_SOURCES = SPECRT__POOL_MAX_SOURCES };
 enum { SPECRT__POLICY_MAX_TEXT = 1024 }; /* as much as a trace keeps */
 
 typedef struct specrt__policy_kind {
     const char *name;
-    int32_t n_sizes; /* it may be given: one for each level, or one for all, or none */
-    int32_t size;    /* when the text names none; 0: as calibrated */
-    const specrt__shortlist_option *options;
-    int n_options;
+    int32_t n_sizes;              /* it may be given: one for each level, or one for all, or none */
+    int32_t size;                 /* when the text names none; 0: as calibrated */
     const specrt__source *source; /* NULL: its rows are fixed */
     bool of_head;                 /* its section was made of the very head that drafts */
+    bool takes_share;             /* N% for a size: of its clusters */
 } specrt__policy_kind;
 
 extern const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS];
 
+static inline int specrt__policy_n_options(const specrt__policy_kind *kind) {
+    return kind->source ? kind->source->n_options : 0;
+}
+
 typedef struct specrt__policy_source {
     bool present;
-    int32_t size;     /* of the first level, or of all */
+    int32_t size;     /* of the first level, or of all; below 0 a list's at most, or a share in % */
     int32_t n_levels; /* 0: all are alike */
     int32_t levels[SPECRT__RANKS_MAX_LEVELS];
-    int32_t options[SPECRT__SHORTLIST_MAX_OPTIONS];
+    int32_t options[SPECRT__SOURCE_MAX_OPTIONS];
 } specrt__policy_source;
 
 typedef struct specrt__policy_spec {
@@ -73,7 +86,8 @@ struct specrt_policy {
         int kind; /* of specrt__policy_kinds */
         const specrt__source *source;
         specrt__source_shared shared;
-    } sources[SPECRT__POLICY_KINDS];
+    } sources[SPECRT__POLICY_MAX_SOURCES];
+    bool in_head;                      /* those are not packed, but read in the head */
     int32_t packed_bound;              /* rows that sources pack at most */
     int32_t routed_bound;              /* rows that sources add to a level at most */
     const int32_t *frequent, *invalid; /* by rank, borrowed from the bundle, or NULL */

@@ -11,44 +11,31 @@
 #include "sources/sketch.h"
 #include "sources/retrieve.h"
 
+/* Sources of the table that a small program leaves out. Its saved sessions have lists of `retrieve` all the
+ * same. */
 #if defined(SPECRT_SMALL)
-/* What is left out. A save has lists of `retrieve` all the same. */
 static const specrt__source specrt__policy_without = {
-    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SOURCE_SAVES_NOTHING};
-SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
-    NULL, NULL, NULL, NULL, NULL, SPECRT__SOURCE_LEARNS_NOTHING, SPECRT__SAVED_RETRIEVAL,
-    NULL, NULL, NULL};
-#define SPECRT__POLICY_WITHOUT(name, source)                                                       \
-    { name, 1, 0, NULL, 0, &source, false }
+    SPECRT__SOURCE_HAS_NO_OPTIONS, SPECRT__SOURCE_IS_LEFT_OUT, SPECRT__SOURCE_LEARNS_NOTHING,
+    SPECRT__SOURCE_SAVES_NOTHING};
+static const specrt__source specrt__retrieve_source = {SPECRT__SOURCE_HAS_NO_OPTIONS,
+                                                       SPECRT__SOURCE_IS_LEFT_OUT,
+                                                       SPECRT__SOURCE_LEARNS_NOTHING,
+                                                       /* n_lists = */ SPECRT__SAVED_RETRIEVAL,
+                                                       /* always_saved = */ true,
+                                                       NULL,
+                                                       NULL,
+                                                       NULL};
+#define SPECRT__POLICY_LARGE(source) &specrt__policy_without
+#else
+#define SPECRT__POLICY_LARGE(source) &source
 #endif
 
-/* In the order in which a sum covers tokens and is printed. */
+#define SPECRT__POLICY_KIND(NAME, ...) {__VA_ARGS__},
 SPECRT__INTERNAL const specrt__policy_kind specrt__policy_kinds[SPECRT__POLICY_KINDS] = {
-    {"full", 0, 0, NULL, 0, NULL, false},
-    {"static", SPECRT__RANKS_MAX_LEVELS, 0, NULL, 0, NULL, false},
-    {"window", 1, 3072, specrt__window_options, SPECRT__WINDOW_OPTIONS, &specrt__window_source,
-     false},
-#if defined(SPECRT_SMALL)
-    SPECRT__POLICY_WITHOUT("retrieve", specrt__retrieve_source),
-    SPECRT__POLICY_WITHOUT("cluster", specrt__policy_without),
-    SPECRT__POLICY_WITHOUT("group", specrt__policy_without),
-    SPECRT__POLICY_WITHOUT("centroid", specrt__policy_without),
-    SPECRT__POLICY_WITHOUT("successor", specrt__policy_without),
-    SPECRT__POLICY_WITHOUT("sketch", specrt__policy_without),
-#else
-    {"retrieve", 1, 256, specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS,
-     &specrt__retrieve_source, false},
-    {"cluster", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_source,
-     true},
-    {"group", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_groups,
-     true},
-    {"centroid", 1, 0, specrt__cluster_options, SPECRT__CLUSTER_OPTIONS, &specrt__cluster_centroids,
-     true},
-    {"successor", 1, 1024, NULL, 0, &specrt__successor_source, false},
-    {"sketch", 1, 512, specrt__sketch_options, SPECRT__SKETCH_OPTIONS, &specrt__sketch_source,
-     true},
-#endif
-};
+    SPECRT__POLICY_TABLE(SPECRT__POLICY_KIND)};
+
+typedef char
+    specrt__policy_kinds_fit[(int)SPECRT__POLICY_KINDS <= (int)SPECRT__POLICY_MAX_SOURCES ? 1 : -1];
 
 typedef struct specrt__policy_preset {
     const char *name;
@@ -57,21 +44,30 @@ typedef struct specrt__policy_preset {
     const char *rest; /* its options, and further sources */
 } specrt__policy_preset;
 
+/* Sizes of papers, below 0: lists are no longer than there are tokens. CORAL's 32k of 128,256 rows are a
+ * quarter of the clusters. DynaSpec's 27.3k are 21.3%, the mean of six levels, of which the first has 52%. */
 static const specrt__policy_preset specrt__policy_presets[] = {
-    {"frspec", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
-    {"vocabtrim", SPECRT__POLICY_STATIC, SPECRT__POLICY_FRSPEC, ""},
+    {"frspec", SPECRT__POLICY_STATIC, -32768, ""},
+    {"vocabtrim", SPECRT__POLICY_STATIC, -32768, ""},
     {"microspec", SPECRT__POLICY_WINDOW, 3072, "@kver=8@positions=tree@min=3072"},
     {"microspec-paper", SPECRT__POLICY_WINDOW, 3072,
      "@mode=stream@kpre=3@positions=last@emitted=off@min=0"},
     {"hybrid", SPECRT__POLICY_WINDOW, 3072, "+successor:256+sketch:256"},
-    {"evospec", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256"},
-    {"evospec-paper", SPECRT__POLICY_STATIC, SPECRT__POLICY_EVOSPEC, "+retrieve:256@sem=hnsw_h"},
+    {"evospec", SPECRT__POLICY_STATIC, 0, "+retrieve:256"},
+    {"evospec-paper", SPECRT__POLICY_STATIC, -32000, "+retrieve:256@sem=hnsw_h"},
     {"dynaspec", SPECRT__POLICY_CLUSTER, 0, ""},
-    {"dynaspec-paper", SPECRT__POLICY_CLUSTER, 0, "@schedule=harmonic@beam=per_row@always=0"},
+    {"dynaspec-paper", SPECRT__POLICY_CLUSTER, -52, "@schedule=harmonic@beam=per_row@always=0"},
     {"coral", SPECRT__POLICY_GROUP, 0, ""},
-    {"coral-paper", SPECRT__POLICY_GROUP, 0, "@schedule=flat@beam=per_row@always=0"},
+    {"coral-paper", SPECRT__POLICY_GROUP, -25, "@schedule=flat@beam=per_row@always=0"},
 };
 enum { SPECRT__POLICY_PRESETS = sizeof specrt__policy_presets / sizeof specrt__policy_presets[0] };
+
+/* As texts have it; "": as calibrated. */
+static const char *specrt__policy_size(int kind, int32_t size, char number[16]) {
+    bool share = size < 0 && specrt__policy_kinds[kind].takes_share;
+    snprintf(number, 16, ":%d%s", (int)(size < 0 ? -size : size), share ? "%" : "");
+    return size == 0 ? "" : number;
+}
 
 #if !defined(SPECRT_IMPLEMENTED) || defined(SPECRT_TOOLS)
 /* By [graph][sketch]. */
@@ -83,11 +79,10 @@ static const char *const specrt__policy_untried[2][2] = {
 SPECRT_API const char *specrt_policy_preset(int32_t i, char *text, size_t size) {
     if (i < 0 || i >= SPECRT__POLICY_PRESETS) return NULL;
     const specrt__policy_preset *preset = &specrt__policy_presets[i];
-    const char *kind = specrt__policy_kinds[preset->kind].name;
-    if (text && size && preset->size > 0)
-        snprintf(text, size, "%s:%d%s", kind, (int)preset->size, preset->rest);
-    else if (text && size)
-        snprintf(text, size, "%s%s", kind, preset->rest);
+    char number[16];
+    if (text && size)
+        snprintf(text, size, "%s%s%s", specrt__policy_kinds[preset->kind].name,
+                 specrt__policy_size(preset->kind, preset->size, number), preset->rest);
     return preset->name;
 }
 
@@ -127,11 +122,10 @@ static specrt_status specrt__policy_fail(const specrt__policy_parser *p, const c
         p->text, (int)(p->at - p->text) + 1, expected, n ? "'" : "the end", n, p->at, n ? "'" : "");
 }
 
-/* A decimal number within limits. */
-static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t least, int32_t most,
-                                           int32_t *out) {
+/* The decimal number of the next n characters, within limits. */
+static specrt_status specrt__policy_digits(specrt__policy_parser *p, int n, int32_t least,
+                                           int32_t most, int32_t *out) {
     char expected[64];
-    int n = specrt__policy_word(p->at);
     int64_t value = 0;
     bool good = n > 0 && n <= 10;
     for (int i = 0; i < n && good; i++) {
@@ -147,10 +141,26 @@ static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t lea
     return SPECRT_STATUS_OK;
 }
 
+static specrt_status specrt__policy_number(specrt__policy_parser *p, int32_t least, int32_t most,
+                                           int32_t *out) {
+    return specrt__policy_digits(p, specrt__policy_word(p->at), least, most, out);
+}
+
+/* :N%, below 0. */
+static specrt_status specrt__policy_share_of(specrt__policy_parser *p, int32_t *size) {
+    p->at++;
+    SPECRT__TRY(specrt__policy_digits(p, specrt__policy_word(p->at) - 1, 1, 100, size));
+    *size = -*size;
+    p->at++;
+    return SPECRT_STATUS_OK;
+}
+
 /* :N, or :N/M/... for level by level; what only repeats the last is left out. */
-static specrt_status specrt__policy_sizes(specrt__policy_parser *p, int32_t most,
+static specrt_status specrt__policy_sizes(specrt__policy_parser *p, const specrt__policy_kind *kind,
                                           specrt__policy_source *source) {
-    int32_t n = 0, *levels = source->levels;
+    int32_t n = 0, *levels = source->levels, most = kind->n_sizes;
+    if (kind->takes_share && p->at[specrt__policy_word(p->at + 1)] == '%')
+        return specrt__policy_share_of(p, &source->size);
     do {
         p->at++;
         if (n == most) return specrt__policy_fail(p, "no more sizes");
@@ -173,8 +183,7 @@ static void specrt__policy_list(char *text, size_t size, const char *name, int l
 }
 
 /* The value's name and those that follow it; NULL: it has none. */
-static const char *specrt__policy_value_name(const specrt__shortlist_option *option,
-                                             int32_t value) {
+static const char *specrt__policy_value_name(const specrt__source_option *option, int32_t value) {
     const char *name = option->names;
     for (; name && value > 0; value--) {
         name = strchr(name, ' ');
@@ -185,7 +194,7 @@ static const char *specrt__policy_value_name(const specrt__shortlist_option *opt
 
 /* What stands after `key=`. */
 static specrt_status specrt__policy_value(specrt__policy_parser *p,
-                                          const specrt__shortlist_option *option, int32_t *out) {
+                                          const specrt__source_option *option, int32_t *out) {
     char expected[128] = "";
     int32_t n = 0;
     if (!option->names) return specrt__policy_number(p, option->least, option->most, out);
@@ -206,10 +215,10 @@ static specrt_status specrt__policy_value(specrt__policy_parser *p,
 static specrt_status specrt__policy_no_option(const specrt__policy_parser *p,
                                               const specrt__policy_kind *kind) {
     char expected[200] = "";
-    if (kind->n_options == 0) return specrt__policy_fail(p, "no option for this source");
-    for (int i = 0; i < kind->n_options; i++)
-        specrt__policy_list(expected, sizeof expected, kind->options[i].key,
-                            kind->n_options - 1 - i);
+    int n = specrt__policy_n_options(kind);
+    if (n == 0) return specrt__policy_fail(p, "no option for this source");
+    for (int i = 0; i < n; i++)
+        specrt__policy_list(expected, sizeof expected, kind->source->options[i].key, n - 1 - i);
     return specrt__policy_fail(p, expected);
 }
 
@@ -218,16 +227,16 @@ static specrt_status specrt__policy_parse_options(specrt__policy_parser *p,
                                                   const specrt__policy_kind *kind, int32_t *out) {
     unsigned seen = 0;
     while (*p->at == '@') {
-        int i = 0;
+        int i = 0, n = specrt__policy_n_options(kind);
         p->at++;
-        while (i < kind->n_options && !specrt__policy_is(p->at, kind->options[i].key)) i++;
-        if (i == kind->n_options) return specrt__policy_no_option(p, kind);
+        while (i < n && !specrt__policy_is(p->at, kind->source->options[i].key)) i++;
+        if (i == n) return specrt__policy_no_option(p, kind);
         if (seen >> i & 1) return specrt__policy_fail(p, "each option once");
         seen |= 1u << i;
         p->at += specrt__policy_word(p->at);
         if (*p->at != '=') return specrt__policy_fail(p, "'='");
         p->at++;
-        SPECRT__TRY(specrt__policy_value(p, &kind->options[i], &out[i]));
+        SPECRT__TRY(specrt__policy_value(p, &kind->source->options[i], &out[i]));
     }
     return SPECRT_STATUS_OK;
 }
@@ -254,8 +263,8 @@ static specrt_status specrt__policy_begin(specrt__policy_parser *p, specrt__poli
         return specrt__policy_fail(p, "'full' without other sources, because it has every token");
     source->present = true;
     source->size = size;
-    for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++)
-        source->options[i] = specrt__policy_kinds[kind].options[i].value;
+    for (int i = 0; i < specrt__policy_n_options(&specrt__policy_kinds[kind]); i++)
+        source->options[i] = specrt__policy_kinds[kind].source->options[i].value;
     *out = source;
     return SPECRT_STATUS_OK;
 }
@@ -307,7 +316,7 @@ static specrt_status specrt__policy_parse_source(specrt__policy_parser *p,
     SPECRT__TRY(specrt__policy_begin(p, spec, kind, specrt__policy_kinds[kind].size, &source));
     p->at += specrt__policy_word(p->at);
     if (*p->at == ':' && specrt__policy_kinds[kind].n_sizes > 0)
-        SPECRT__TRY(specrt__policy_sizes(p, specrt__policy_kinds[kind].n_sizes, source));
+        SPECRT__TRY(specrt__policy_sizes(p, &specrt__policy_kinds[kind], source));
     return specrt__policy_parse_options(p, &specrt__policy_kinds[kind], source->options);
 }
 
@@ -340,8 +349,8 @@ static void specrt__policy_append(char *text, const char *a, const char *b, cons
 static void specrt__policy_print_options(const specrt__policy_kind *kind,
                                          const specrt__policy_source *source, char *text) {
     char number[16], name[32];
-    for (int i = 0; i < kind->n_options; i++) {
-        const specrt__shortlist_option *option = &kind->options[i];
+    for (int i = 0; i < specrt__policy_n_options(kind); i++) {
+        const specrt__source_option *option = &kind->source->options[i];
         const char *names = specrt__policy_value_name(option, source->options[i]);
         if (source->options[i] == option->value) continue;
         snprintf(number, sizeof number, "%d", (int)source->options[i]);
@@ -357,9 +366,8 @@ SPECRT__INTERNAL void specrt__policy_print(const specrt__policy_spec *spec, char
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
         const specrt__policy_source *source = &spec->sources[kind];
         if (!source->present) continue;
-        snprintf(number, sizeof number, ":%d", (int)source->size);
         specrt__policy_append(text, text[0] ? "+" : "", specrt__policy_kinds[kind].name,
-                              source->size > 0 ? number : "");
+                              specrt__policy_size(kind, source->size, number));
         for (int i = 1; i < source->n_levels; i++) {
             snprintf(number, sizeof number, "/%d", (int)source->levels[i]);
             specrt__policy_append(text, number, "", "");

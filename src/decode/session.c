@@ -21,9 +21,9 @@ static void specrt__session_choose(specrt_session *s) {
 SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
     int32_t n = 0;
     specrt__session_choose(s);
-    specrt__shortlist_sync(s->pool);
+    specrt__pool_sync(s->pool);
     if (s->n_fixed > 0) s->segments[n] = s->policy->fixed, s->segments[n++].n_rows = s->n_fixed;
-    if (s->pool->n_rows > 0) specrt__shortlist_segment(s->pool, &s->segments[n++]);
+    if (s->pool->n_rows > 0) specrt__pool_segment(s->pool, &s->segments[n++]);
     s->shortlist.n_segments = s->n_kept = n;
     s->shortlist.n_rows = s->n_fixed + s->pool->n_rows;
     s->n_routed_rows = 0;
@@ -32,7 +32,7 @@ SPECRT__INTERNAL void specrt__session_pack(specrt_session *s) {
 }
 
 /* Rows of the routed segments that a row of the level scores, mean. */
-static int64_t specrt__session_scored(const specrt__shortlist_routed *routed, int32_t n) {
+static int64_t specrt__session_scored(const specrt__source_routed *routed, int32_t n) {
     int64_t n_products = 0;
     for (int32_t i = 0; i < routed->n_segments; i++)
         for (int32_t h = 0; h < n; h++)
@@ -41,19 +41,18 @@ static int64_t specrt__session_scored(const specrt__shortlist_routed *routed, in
     return n_products / n;
 }
 
-/* The shortlist of a level for which sources read so many bytes. */
-static const specrt_shortlist *specrt__session_count_read(specrt_session *s, int64_t n_read) {
+SPECRT__INTERNAL void specrt__session_count_read(specrt_session *s, int64_t n_read,
+                                                 int64_t n_rows) {
     const specrt_head *head = s->pool->head;
     size_t row = specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols);
-    s->stats.n_bytes += n_read + s->shortlist.n_rows * (int64_t)row;
-    return &s->shortlist;
+    s->stats.n_bytes += n_read + n_rows * (int64_t)row;
 }
 
-/* What sources route a pass by. */
-static specrt__shortlist_level specrt__session_level(int32_t at, const specrt_beam *beam,
-                                                     const float *draft_hidden,
-                                                     const float *draft_input) {
-    specrt__shortlist_level level;
+SPECRT__INTERNAL specrt__source_level specrt__session_level(int32_t at, const specrt_beam *beam,
+                                                            const float *draft_hidden,
+                                                            const float *draft_input) {
+    specrt__source_level level;
+    SPECRT__CLEAR(&level, 1);
     level.level = at;
     level.n = beam->n;
     level.tokens = beam->tokens;
@@ -63,25 +62,30 @@ static specrt__shortlist_level specrt__session_level(int32_t at, const specrt_be
     return level;
 }
 
-/* The last level's routed segments make way for those of this one. */
-static const specrt_shortlist *specrt__session_route_by(specrt_session *s,
-                                                        specrt__shortlist_level level) {
-    specrt__shortlist_routed *routed = s->routed;
+SPECRT__INTERNAL void specrt__session_list_routed(specrt_session *s) {
+    const specrt__source_routed *routed = s->routed;
+    memcpy(s->segments + s->n_kept, routed->segments,
+           (size_t)routed->n_segments * sizeof *s->segments);
+    s->shortlist.n_segments = s->n_kept + routed->n_segments;
+    s->shortlist.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
+}
+
+SPECRT__INTERNAL const specrt_shortlist *specrt__session_route_by(specrt_session *s,
+                                                                  specrt__source_level level) {
+    specrt__source_routed *routed = s->routed;
     s->stats.n_passes++;
     s->level++;
-    if (!routed) return specrt__session_count_read(s, 0);
+    if (!routed) return specrt__session_count_read(s, 0, s->shortlist.n_rows), &s->shortlist;
     routed->level = level.level;
     routed->n_segments = routed->n_rows = routed->n_masked = 0;
     routed->n_read = 0;
     for (int i = 0; i < s->policy->n_sources; i++)
         if (s->policy->sources[i].source->route)
             s->policy->sources[i].source->route(s->states[i], &level, routed);
-    memcpy(s->segments + s->n_kept, routed->segments,
-           (size_t)routed->n_segments * sizeof *s->segments);
-    s->shortlist.n_segments = s->n_kept + routed->n_segments;
-    s->shortlist.n_rows = s->n_fixed + s->pool->n_rows + routed->n_rows;
+    specrt__session_list_routed(s);
     s->n_routed_rows += specrt__session_scored(routed, level.n);
-    return specrt__session_count_read(s, routed->n_read);
+    specrt__session_count_read(s, routed->n_read, s->shortlist.n_rows);
+    return &s->shortlist;
 }
 
 /* Whether a pass of your own may come now. */
@@ -235,44 +239,57 @@ SPECRT_API const specrt_shortlist *specrt_session_shortlist(const specrt_session
     return session ? &session->shortlist : NULL;
 }
 
-/* One token, sampled from the distribution that verification will be shown. */
-static specrt_status specrt__session_sample(specrt_session *s, specrt_beam *beam) {
-    int32_t level = s->tree->level, n = 0;
-    size_t at = (size_t)level * (size_t)s->policy->info.bound;
-    int32_t *ids = s->distribution_ids + at;
-    float *probs = s->distribution_probs + at, logprob = -INFINITY;
-    for (int32_t i = 0; i < s->shortlist.n_segments; n += s->segments[i++].n_rows)
-        memcpy(ids + n, s->segments[i].ids, (size_t)s->segments[i].n_rows * sizeof *ids);
-    float temperature =
-        s->draft_temperature > 0 ? s->draft_temperature : s->verifier->sampling.temperature;
-    int32_t i =
-        specrt_verifier_propose(s->verifier, s->logits, n, temperature, s->cycle, level, probs);
-    s->sampled[level] = i < 0 ? -1 : ids[i];
-    if (i >= 0) logprob = logf(probs[i]);
-    s->distributions[level].n = n;
-    s->distributions[level].ids = ids;
-    s->distributions[level].probs = probs;
-    return specrt_tree_expand(s->tree, &ids[i < 0 ? 0 : i], &logprob, 1, 1, beam);
-}
-
-/* The tree's next level, from the logits of a pass of n rows. */
-SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
-                                                    specrt_beam *beam) {
-    int32_t k = s->topk < s->shortlist.n_rows ? s->topk : s->shortlist.n_rows;
-    if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
-    if (!s->distributions)
-        SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
-    SPECRT__TRY(s->distributions ? specrt__session_sample(s, beam)
-                                 : specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
+/* No beam where another level would not pay. */
+static void specrt__session_stop(specrt_session *s, specrt_beam *beam) {
     if (s->auto_draft && beam->n > 0 &&
         !specrt_auto_should_continue(s->auto_draft, s->tree->level,
                                      s->topk == 1 ? beam->logprobs[0] : NAN))
         beam->n = 0;
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_propose(specrt_session *s, int32_t n, int32_t k,
+                                                       specrt_beam *beam) {
+    SPECRT__TRY(specrt_tree_expand(s->tree, s->ids, s->logprobs, n, k, beam));
+    specrt__session_stop(s, beam);
     return SPECRT_STATUS_OK;
 }
 
-/* The rows of the pass to come. */
-static specrt_beam specrt__session_beam(const specrt_session *s) {
+SPECRT__INTERNAL specrt_status specrt__session_sample(specrt_session *s, const int32_t *ids,
+                                                      const float *logits, int32_t n,
+                                                      specrt_beam *beam) {
+    int32_t level = s->tree->level;
+    size_t at = (size_t)level * (size_t)s->bound;
+    int32_t *kept = s->distribution_ids + at;
+    float *probs = s->distribution_probs + at, logprob = -INFINITY;
+    if (ids)
+        memcpy(kept, ids, (size_t)n * sizeof *kept);
+    else
+        specrt__shortlist_ids(&s->shortlist, kept);
+    float temperature =
+        s->draft_temperature > 0 ? s->draft_temperature : s->verifier->sampling.temperature;
+    int32_t i =
+        specrt_verifier_propose(s->verifier, logits, n, temperature, s->cycle, level, probs);
+    s->sampled[level] = i < 0 ? -1 : kept[i];
+    if (i >= 0) logprob = logf(probs[i]);
+    s->distributions[level].n = n;
+    s->distributions[level].ids = kept;
+    s->distributions[level].probs = probs;
+    SPECRT__TRY(specrt_tree_expand(s->tree, &kept[i < 0 ? 0 : i], &logprob, 1, 1, beam));
+    specrt__session_stop(s, beam);
+    return SPECRT_STATUS_OK;
+}
+
+SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
+                                                    specrt_beam *beam) {
+    int32_t n_rows = s->shortlist.n_rows, k = s->topk < n_rows ? s->topk : n_rows;
+    if (k == 0) return specrt_tree_expand(s->tree, s->ids, s->logprobs, n, 0, beam);
+    specrt__block_add_markov(s, n);
+    if (s->distributions) return specrt__session_sample(s, NULL, s->logits, n_rows, beam);
+    SPECRT__TRY(specrt_shortlist_topk(&s->shortlist, s->logits, n, k, s->ids, s->logprobs));
+    return specrt__session_propose(s, n, k, beam);
+}
+
+SPECRT__INTERNAL specrt_beam specrt__session_beam(const specrt_session *s) {
     static const float no_path = 0;
     static const int32_t no_parent = 0;
     const specrt_tree *t = s->tree;
@@ -299,7 +316,7 @@ SPECRT_API specrt_status specrt_session_get_beam(specrt_session *session, specrt
 SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
                                                  const float *draft_input) {
     specrt_beam own = specrt__session_beam(s);
-    specrt__shortlist_level level =
+    specrt__source_level level =
         specrt__session_level(s->tree->level, &own, draft_hidden, draft_input);
     specrt__session_route_by(s, level);
 }
@@ -430,8 +447,8 @@ SPECRT_API specrt_member specrt_session_member(const specrt_session *s, int32_t 
                                                int32_t level) {
     if (!s || token < 0 || token >= s->pool->n_ids || level < 0) return SPECRT_MEMBER_NO;
     if (s->fixed_at && s->fixed_at[token] >= s->n_fixed) return SPECRT_MEMBER_NO;
-    if (s->pool->wants[token] & SPECRT__SHORTLIST_FIXED) return SPECRT_MEMBER_FIXED;
-    if (specrt__shortlist_member(s->pool, token)) return SPECRT_MEMBER_NOW;
+    if (s->pool->wants[token] & SPECRT__POOL_FIXED) return SPECRT_MEMBER_FIXED;
+    if (specrt__pool_member(s->pool, token)) return SPECRT_MEMBER_NOW;
     if (!s->routed || s->level == 0) return SPECRT_MEMBER_NO;
     if (level >= s->level) level = s->level - 1;
     return s->routed->levels[token] >> level & 1 ? SPECRT_MEMBER_NOW : SPECRT_MEMBER_NO;

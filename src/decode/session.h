@@ -5,6 +5,7 @@
 #include "core/pool.h"
 #include "sources/source.h"
 #include "adapt/auto.h"
+#include "decode/block.h"
 #include "decode/policy.h"
 #include "decode/tree.h"
 #include "decode/verify.h"
@@ -31,19 +32,19 @@ typedef struct specrt__session_open {
 struct specrt_session {
     specrt_env env;
     const specrt_policy *policy;
-    specrt__shortlist_pool *pool;
+    specrt__pool *pool;
     specrt_tree *tree;
     specrt_verifier *verifier;
     specrt_shortlist shortlist;
-    specrt_segment segments[2 + SPECRT__SHORTLIST_MAX_SEGMENTS]; /* fixed, packed, routed */
+    specrt_segment segments[2 + SPECRT__SOURCE_MAX_SEGMENTS]; /* fixed, packed, routed */
     int32_t n_kept; /* of the segments, fixed and packed ones; the others are the last level's */
-    specrt__shortlist_routed *routed;   /* NULL: the policy routes nothing */
-    void *states[SPECRT__POLICY_KINDS]; /* of the policy's sources, in its order */
-    int n_open;                         /* of them */
-    int64_t n_routed_rows;              /* of this cycle */
-    int64_t position;                   /* of the next token to emit */
-    int64_t n_copied_before;            /* by the pool, until begin */
-    int64_t cycle;                      /* trees begun: keys the draws of sampled drafts */
+    specrt__source_routed *routed;            /* NULL: the policy routes nothing */
+    void *states[SPECRT__POLICY_MAX_SOURCES]; /* of the policy's sources, in its order */
+    int n_open;                               /* of them */
+    int64_t n_routed_rows;                    /* of this cycle */
+    int64_t position;                         /* of the next token to emit */
+    int64_t n_copied_before;                  /* by the pool, until begin */
+    int64_t cycle;                            /* trees begun: keys the draws of sampled drafts */
     int64_t stamp;       /* counts them without end, so that verdicts are told apart */
     uint64_t generation; /* number of the one that the next begin begins */
     int64_t n_left;      /* tokens that the answer may still have */
@@ -54,13 +55,15 @@ struct specrt_session {
     specrt_error error;  /* of the last call that failed */
     specrt_session_stats stats;
     int32_t topk;
+    int32_t bound;   /* rows of a shortlist at most */
     int32_t *ids;    /* [topk, topk] */
     float *logprobs; /* [topk, topk] */
-    float *logits;   /* [topk, bound + routed_bound] */
+    float *logits;   /* [topk, bound] */
+    specrt__block block;
     /* Sampled drafts: what each level's token was sampled from. */
     specrt_draft_distribution
         *distributions;        /* [num_steps]; NULL: drafts are top-k; owns what follows */
-    int32_t *distribution_ids; /* [num_steps, bound + routed_bound] */
+    int32_t *distribution_ids; /* [num_steps, bound] */
     float *distribution_probs;
     int32_t sampled[SPECRT_TREE_MAX_STEPS]; /* those tokens; -1: none */
     float draft_temperature;                /* 0: the target's */
@@ -97,8 +100,7 @@ static inline specrt_status specrt__session_order(specrt_session *s, int allowed
             return specrt__base_refuse_null((s) ? &(s)->error : NULL, call, #argument);            \
     } while (0)
 
-SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
-                                           const specrt_policy *policy);
+SPECRT__INTERNAL void specrt__session_mark(specrt__pool *pool, const specrt_policy *policy);
 SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params *params,
                                                      specrt_tree_params *tree, specrt_error *err);
 SPECRT__INTERNAL specrt_status specrt__session_check_columns(const specrt_policy *policy,
@@ -111,11 +113,32 @@ SPECRT__INTERNAL void specrt__session_reset(specrt_session *s);
 
 /* --- a cycle --- */
 
+/* The rows of the pass to come. */
+SPECRT__INTERNAL specrt_beam specrt__session_beam(const specrt_session *s);
+/* What sources route a pass by. */
+SPECRT__INTERNAL specrt__source_level specrt__session_level(int32_t at, const specrt_beam *beam,
+                                                            const float *draft_hidden,
+                                                            const float *draft_input);
+/* The last level's routed segments make way for those of this one. */
+SPECRT__INTERNAL const specrt_shortlist *specrt__session_route_by(specrt_session *s,
+                                                                  specrt__source_level level);
+/* The shortlist becomes what is kept and what was routed so far. */
+SPECRT__INTERNAL void specrt__session_list_routed(specrt_session *s);
+/* So many bytes that sources read, and rows of the head, were read to draft. */
+SPECRT__INTERNAL void specrt__session_count_read(specrt_session *s, int64_t n_read, int64_t n_rows);
 /* Whether a pass of n rows may come now. */
 SPECRT__INTERNAL specrt_status specrt__session_check_expand(specrt_session *s, int32_t n);
 /* The rows of the pass to come, for the tree at hand. */
 SPECRT__INTERNAL void specrt__session_route_pass(specrt_session *s, const float *draft_hidden,
                                                  const float *draft_input);
+/* The tree's next level, from the session's k ids and logprobs of each of n rows. */
+SPECRT__INTERNAL specrt_status specrt__session_propose(specrt_session *s, int32_t n, int32_t k,
+                                                       specrt_beam *beam);
+/* The same, of one token that is sampled from the distribution that verification will be shown.
+ *   ids : of n logits; NULL: they are those of the shortlist */
+SPECRT__INTERNAL specrt_status specrt__session_sample(specrt_session *s, const int32_t *ids,
+                                                      const float *logits, int32_t n,
+                                                      specrt_beam *beam);
 /* The tree's next level, from the logits of a pass of n rows. */
 SPECRT__INTERNAL specrt_status specrt__session_grow(specrt_session *s, int32_t n,
                                                     specrt_beam *beam);

@@ -10,38 +10,46 @@
 #include "decode/stock.h"
 
 /* Marks that hold for every sequence. */
-SPECRT__INTERNAL void specrt__session_mark(specrt__shortlist_pool *pool,
-                                           const specrt_policy *policy) {
+SPECRT__INTERNAL void specrt__session_mark(specrt__pool *pool, const specrt_policy *policy) {
     for (int32_t i = 0; i < pool->n_ids; i++)
         if (i >= policy->n_vocab || specrt__head_row_of(policy->head, i) < 0)
-            specrt__shortlist_mark(pool, i, SPECRT__SHORTLIST_INVALID);
+            specrt__pool_mark(pool, i, SPECRT__POOL_INVALID);
     for (int32_t i = 0; i < policy->n_invalid; i++)
         if (policy->invalid[i] < pool->n_ids)
-            specrt__shortlist_mark(pool, policy->invalid[i], SPECRT__SHORTLIST_INVALID);
+            specrt__pool_mark(pool, policy->invalid[i], SPECRT__POOL_INVALID);
     for (int32_t i = 0; i < policy->fixed.n_rows; i++)
-        specrt__shortlist_mark(pool, policy->fixed.ids[i], SPECRT__SHORTLIST_FIXED);
+        specrt__pool_mark(pool, policy->fixed.ids[i], SPECRT__POOL_FIXED);
 }
 
 static bool specrt__session_make_routed(specrt_session *s) {
     const specrt_policy *policy = s->policy;
-    size_t n_ids = (size_t)s->pool->n_ids, n_rows = (size_t)policy->routed_bound;
+    size_t n_ids = (size_t)s->pool->n_ids;
+    size_t n_rows = (size_t)(policy->routed_bound + s->bound - policy->info.bound);
     if (policy->routed_bound == 0) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(
         &s->env, sizeof *s->routed + n_ids * sizeof(uint32_t) + n_rows * sizeof(int32_t));
     if (!at) return false;
-    s->routed = SPECRT__CARVE(specrt__shortlist_routed, &at, 1);
+    s->routed = SPECRT__CARVE(specrt__source_routed, &at, 1);
     SPECRT__CLEAR(s->routed, 1);
     s->routed->pool = s->pool;
     s->routed->levels = SPECRT__CARVE(uint32_t, &at, n_ids);
     s->routed->masked = SPECRT__CARVE(int32_t, &at, n_rows);
-    s->routed->max_rows = policy->routed_bound;
+    s->routed->max_rows = (int32_t)n_rows;
     return true;
 }
 
 static bool specrt__session_open_sources(specrt_session *s, const specrt_session_params *params,
                                          int32_t n_logits) {
-    const specrt__source_session with = {
-        s->pool, s->topk, n_logits, s->policy->bound, &s->env, params->submit, params->submit_user};
+    int32_t n_block = params->n_block > 1 ? params->n_block : 1;
+    const specrt__source_session with = {s->pool,
+                                         s->topk,
+                                         n_block,
+                                         s->topk > n_block ? s->topk : n_block,
+                                         n_logits,
+                                         s->policy->bound,
+                                         &s->env,
+                                         params->submit,
+                                         params->submit_user};
     for (; s->n_open < s->policy->n_sources; s->n_open++) {
         const specrt__source *source = s->policy->sources[s->n_open].source;
         void *shared = s->policy->sources[s->n_open].shared.data;
@@ -53,7 +61,7 @@ static bool specrt__session_open_sources(specrt_session *s, const specrt_session
 }
 
 static bool specrt__session_make_scratch(specrt_session *s) {
-    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)s->policy->info.bound;
+    uint64_t k = (uint64_t)s->topk, n = k * (uint64_t)s->bound;
     uint8_t *at = (uint8_t *)specrt__base_alloc(&s->env, (n + 2 * k * k) * sizeof(float));
     if (!at) return false;
     s->logits = SPECRT__CARVE(float, &at, n);
@@ -100,7 +108,7 @@ SPECRT__INTERNAL specrt_status specrt__session_shape(const specrt_session_params
 static bool specrt__session_make_distributions(specrt_session *s,
                                                const specrt_session_params *params) {
     uint64_t n_steps = (uint64_t)specrt_tree_get_params(s->tree)->num_steps;
-    uint64_t n = n_steps * (uint64_t)s->policy->info.bound;
+    uint64_t n = n_steps * (uint64_t)s->bound;
     if (params->draft != SPECRT_DRAFT_SAMPLED) return true;
     uint8_t *at = (uint8_t *)specrt__base_alloc(&s->env, n_steps * sizeof *s->distributions +
                                                              n * (sizeof(int32_t) + sizeof(float)));
@@ -190,18 +198,25 @@ static specrt_status specrt__session_make(specrt_session *s, const specrt_sessio
                                 "session: topk: expected at most the %d rows of policy '%s', found "
                                 "%d",
                                 (int)policy->info.bound, policy->text, (int)s->topk);
+    SPECRT__TRY(specrt__block_check_params(s, params, err));
     if (specrt__session_submits(policy) && !params->submit)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "session: policy '%s': expected params.submit, which runs what "
                                 "mode=async leaves to another thread, found NULL",
                                 policy->text);
+    if (params->stock && policy->in_head)
+        return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
+                                "session: policy '%s': expected rows=packed with params.stock, "
+                                "which shares packed rows, found rows=indexed",
+                                policy->text);
     if (params->stock)
         SPECRT__TRY(specrt__stock_check_room(params->stock, policy->head, capacity, err));
-    s->pool = specrt__shortlist_pool_make(policy->head, n_ids, capacity, params->stock, &s->env);
+    s->pool =
+        specrt__pool_make(policy->head, n_ids, capacity, params->stock, policy->in_head, &s->env);
     if (s->pool) specrt__session_mark(s->pool, policy);
     if (!s->pool || !specrt__session_open_sources(s, params, n_logits) ||
         !specrt__session_make_routed(s) || !specrt__session_make_scratch(s) ||
-        !specrt__session_make_distributions(s, params))
+        !specrt__session_make_distributions(s, params) || !specrt__block_make(s, params->n_block))
         return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
                                 "session: out of memory for policy '%s'", policy->text);
     SPECRT__TRY(specrt__session_make_auto(s, params->auto_draft, err));
@@ -249,11 +264,12 @@ SPECRT_API void specrt_session_close(specrt_session *session) {
         if (session->policy->sources[i].source->close)
             session->policy->sources[i].source->close(session->states[i]);
     specrt__base_free(&env, session->routed);
-    specrt__shortlist_pool_free(session->pool);
+    specrt__pool_free(session->pool);
     specrt_tree_close(session->tree);
     specrt_verifier_close(session->verifier);
     specrt__base_free(&env, session->fixed_at);
     specrt__base_free(&env, session->distributions);
     specrt__base_free(&env, session->logits);
+    specrt__base_free(&env, session->block.positions);
     specrt__base_free(&env, session);
 }

@@ -66,11 +66,11 @@ SPECRT__INTERNAL specrt_status specrt__session_check_request(specrt_session *s,
 
 /* Sources forget the sequence. */
 static void specrt__session_forget(specrt_session *s) {
-    specrt__shortlist_pool_reset(s->pool);
+    specrt__pool_reset(s->pool);
     for (int i = s->policy->n_sources; i-- > 0;)
         if (s->policy->sources[i].source->begin) s->policy->sources[i].source->begin(s->states[i]);
     for (int32_t i = 0; i < s->policy->n_terminators; i++)
-        specrt__shortlist_want(s->pool, s->policy->terminators[i], SPECRT__SHORTLIST_PINNED);
+        specrt__pool_want(s->pool, s->policy->terminators[i], SPECRT__POOL_PINNED);
     s->n_copied_before = s->pool->n_copied;
     s->cycle = 0;
     SPECRT__CLEAR(&s->stats, 1);

@@ -5,8 +5,7 @@
 #include "decode/snapshot.h"
 #include "core/base.h"
 #include "core/pool.h"
-#include "sources/window.h"
-#include "sources/retrieve.h"
+#include "sources/source.h"
 #include "sources/saved.h"
 #include "decode/policy.h"
 #include "decode/session.h"
@@ -36,20 +35,16 @@ typedef struct specrt__snapshot_part {
     void *state; /* NULL: the policy does not have it, and its lists are empty */
 } specrt__snapshot_part;
 
-/* The parts in their order. Every save has those of `window` and `retrieve`, as the format began with them;
- * other sources have a part where the policy has them. @return how many. */
+/* The parts in the order of the table: of sources that the policy has, and of those that are always saved.
+ * @return how many. */
 static int specrt__snapshot_parts(const specrt_session *s, specrt__snapshot_part *parts) {
     int n = 0;
-    parts[n].source = &specrt__window_source;
-    parts[n++].state = specrt__session_state(s, SPECRT__POLICY_WINDOW);
-    parts[n].source = &specrt__retrieve_source;
-    parts[n++].state = specrt__session_state(s, SPECRT__POLICY_RETRIEVE);
-    for (int i = 0; i < s->policy->n_sources; i++) {
-        const specrt__source *source = s->policy->sources[i].source;
-        if (source->n_lists == 0 || source == parts[0].source || source == parts[1].source)
-            continue;
+    for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++) {
+        const specrt__source *source = specrt__policy_kinds[kind].source;
+        if (!source || source->n_lists == 0) continue;
         parts[n].source = source;
-        parts[n++].state = s->states[i];
+        parts[n].state = specrt__session_state(s, kind);
+        n += parts[n].state || source->always_saved;
     }
     return n;
 }
@@ -287,7 +282,7 @@ static specrt_status specrt__snapshot_enter(specrt_session *s, const specrt__sna
         const char *wrong = parts[i].state ? parts[i].source->load(parts[i].state, &own) : NULL;
         if (wrong) return specrt__snapshot_damaged(wrong, err);
     }
-    if (!specrt__shortlist_arrange(s->pool, in->lists[0].words, in->lists[0].n))
+    if (!specrt__pool_arrange(s->pool, in->lists[0].words, in->lists[0].n))
         return specrt__snapshot_damaged("rows", err);
     specrt__snapshot_enter_rest(s, in);
     specrt__session_pack(s);

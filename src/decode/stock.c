@@ -87,9 +87,10 @@ SPECRT_API specrt_status specrt_stock_create(const specrt_head *head,
     if (n_rows == 0 || n_rows > most) n_rows = most;
     specrt_stock *s = specrt__stock_allocate(head, n_rows, params->n_costs, env);
     if (!s)
-        return specrt_error_set(
-            err, SPECRT_STATUS_NO_MEMORY, "stock: out of memory for %d rows of %zu bytes",
-            (int)n_rows, specrt_row_bytes(specrt__head_packed_dtype(head), head->desc.n_cols));
+        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY,
+                                "stock: out of memory for %d rows of %llu bytes", (int)n_rows,
+                                (unsigned long long)specrt_row_bytes(
+                                    specrt__head_packed_dtype(head), head->desc.n_cols));
     s->env = *env;
     s->head = head;
     s->n_costs = params->n_costs;

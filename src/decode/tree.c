@@ -82,11 +82,6 @@ static int32_t specrt__tree_best(const specrt_tree *t, int32_t first, int32_t m,
     return n;
 }
 
-/* Rounding may lift a probability above 1; a child must not pass its parent. NaN never wins. */
-static float specrt__tree_add(float path, float logprob) {
-    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
-}
-
 SPECRT_API specrt_status specrt_tree_expand(specrt_tree *t, const int32_t *ids,
                                             const float *logprobs, int32_t n, int32_t k,
                                             specrt_beam *beam) {

@@ -30,6 +30,11 @@ struct specrt_tree {
 SPECRT__INTERNAL specrt_status specrt__tree_resolve(const specrt_tree_params *in,
                                                     specrt_tree_params *out, specrt_error *err);
 
+/* Rounding may lift a probability above 1; a child must not pass its parent. NaN never wins. */
+SPECRT__BOTH static inline float specrt__tree_add(float path, float logprob) {
+    return logprob != logprob ? -INFINITY : path + (logprob < 0 ? logprob : 0);
+}
+
 /* The node of a candidate among chosen [n], which ascends; node 0 for the root's -1. */
 static inline int32_t specrt__tree_node(const specrt_tree *t, int32_t candidate, int32_t n) {
     int32_t node = n;

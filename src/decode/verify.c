@@ -75,19 +75,6 @@ SPECRT_API void specrt_verifier_set_generation(specrt_verifier *verifier, uint64
     if (verifier) verifier->sampling.generation = generation;
 }
 
-/* The random number in [0, 1) of a purpose at two places; the device has the same. */
-SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
-                                               int64_t b) {
-    uint64_t key[6];
-    key[0] = v->sampling.seed;
-    key[1] = v->sampling.session;
-    key[2] = v->sampling.generation;
-    key[3] = (uint64_t)purpose;
-    key[4] = (uint64_t)a;
-    key[5] = (uint64_t)b;
-    return specrt__base_uniform(key, 6);
-}
-
 /* --- weights --- */
 
 /* exp(scale (x - max)), 16 at a time, for compilers to use vectors: 2^n e^r as in >>simd. What is below
@@ -306,7 +293,8 @@ SPECRT_API int32_t specrt_verifier_draw(specrt_verifier *v, const float *logits,
     if (!v || !logits || position < 0) return -1;
     if (v->sampling.temperature == 0) return specrt__shortlist_argmax(logits, v->n_vocab);
     if (!specrt__verify_distribution(v, logits)) return -1;
-    return specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_DRAW, position, 0));
+    return specrt__verify_pick(
+        v, specrt__verify_uniform(&v->sampling, SPECRT__VERIFY_DRAW, position, 0));
 }
 
 /* --- draw-and-descend --- */
@@ -364,7 +352,7 @@ SPECRT_API int32_t specrt_verifier_propose(const specrt_verifier *v, const float
     specrt__verify_exp(logits, n, logits[best], temperature, probs);
     double scale = 1 / specrt__verify_sum(probs, n);
     for (int32_t i = 0; i < n; i++) probs[i] = (float)((double)probs[i] * scale);
-    target = specrt__verify_uniform(v, SPECRT__VERIFY_DRAFT, cycle, level) *
+    target = specrt__verify_uniform(&v->sampling, SPECRT__VERIFY_DRAFT, cycle, level) *
              specrt__verify_sum(probs, n);
     for (int32_t i = 0; i < n && sum <= target; i++) {
         if (!(probs[i] > 0)) continue;
@@ -426,12 +414,13 @@ SPECRT_API specrt_status specrt_verify_chain(specrt_verifier *v, const int32_t *
         if (i < n) {
             double p = (double)v->weights[tokens[i]] / v->total;
             out->tokens[i] = tokens[i];
-            if (specrt__verify_uniform(v, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p) continue;
+            if (specrt__verify_uniform(&v->sampling, SPECRT__VERIFY_ACCEPT, cycle, i) * q[i] < p)
+                continue;
             if (!specrt__verify_subtract(v, &distributions[i]))
                 (void)specrt__verify_distribution(v, logits);
         }
-        out->tokens[i] =
-            specrt__verify_pick(v, specrt__verify_uniform(v, SPECRT__VERIFY_INSTEAD, cycle, i));
+        out->tokens[i] = specrt__verify_pick(
+            v, specrt__verify_uniform(&v->sampling, SPECRT__VERIFY_INSTEAD, cycle, i));
         break;
     }
     return SPECRT_STATUS_OK;

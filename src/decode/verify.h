@@ -24,8 +24,13 @@ struct specrt_verifier {
 SPECRT__INTERNAL specrt_status specrt__verify_check(int32_t n_logits, int32_t n_vocab,
                                                     const specrt_sampling *s, specrt_error *err);
 
-SPECRT__INTERNAL double specrt__verify_uniform(const specrt_verifier *v, int purpose, int64_t a,
-                                               int64_t b);
+/* The random number in [0, 1) of a purpose at two places. */
+SPECRT__BOTH static inline double specrt__verify_uniform(const specrt_sampling *s, int purpose,
+                                                         int64_t a, int64_t b) {
+    const uint64_t key[] = {s->seed,           s->session,  s->generation,
+                            (uint64_t)purpose, (uint64_t)a, (uint64_t)b};
+    return specrt__base_uniform(key, 6);
+}
 
 /* --- weights --- */
 

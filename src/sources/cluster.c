@@ -9,19 +9,21 @@
 
 /* --- sources --- */
 
-SPECRT__INTERNAL const specrt__shortlist_option specrt__cluster_options[] = {
+static const specrt__source_option specrt__cluster_options[] = {
     {"schedule", "table harmonic flat", 0, 0, 0},
     {"beam", "level per_row", 0, 0, 0},
     {"cap", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"always", NULL, 0, 65536, 256},
 };
-SPECRT__SHORTLIST_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
+SPECRT__SOURCE_FITS(specrt__cluster_options, SPECRT__CLUSTER_OPTIONS);
 
-/* Clusters of level t. */
+/* Clusters of level t.
+ *   size : of level 0; 0: the table's; below 0: a share in % */
 static int32_t specrt__cluster_level(const specrt_clusters *c, int32_t size, int32_t shape,
                                      int32_t t) {
     int32_t last = c->header->n_schedule - 1, first = c->schedule[0];
     int64_t n = size > 0 ? size : first;
+    if (size < 0) n = ((int64_t)c->header->n_clusters * -size + 50) / 100;
     if (shape == 0) n = c->schedule[t < last ? t : last] * n / first;
     if (shape == 1 && t >= 2) n /= 2 * (t + 1);
     if (n > c->header->n_clusters) n = c->header->n_clusters;
@@ -163,14 +165,14 @@ SPECRT__INTERNAL void specrt__cluster_pack(specrt__cluster_shared *s, const int3
                                            int32_t n_always, int32_t first) {
     const specrt_head_desc *head = &s->head->desc;
     int32_t n = specrt__cluster_list(s, always, n_always);
-    specrt__shortlist_packing packing = {s->head,
-                                         s->ids,
-                                         first < 0 ? n : n_always,
-                                         (uint8_t *)(uintptr_t)s->always.rows,
-                                         s->always.row_stride,
-                                         (float *)(uintptr_t)s->always.bias,
-                                         NULL};
-    specrt__shortlist_pack(&packing);
+    specrt__pool_packing packing = {s->head,
+                                    s->ids,
+                                    first < 0 ? n : n_always,
+                                    (uint8_t *)(uintptr_t)s->always.rows,
+                                    s->always.row_stride,
+                                    (float *)(uintptr_t)s->always.bias,
+                                    NULL};
+    specrt__pool_pack(&packing);
     s->always.ids = s->ids;
     s->always.n_rows = n_always;
     s->rows = s->always;
@@ -262,6 +264,7 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
     }
     out->data = s;
     out->bound = specrt__cluster_bound(s, most);
+    out->more = out->bound - s->always.n_rows;
     out->reads_states = true;
     out->reads_input = c.header->router == SPECRT_ROUTER_DYNASPEC;
     return SPECRT_STATUS_OK;
@@ -272,7 +275,7 @@ static specrt_status specrt__cluster_share(const specrt__source_request *request
 SPECRT__INTERNAL void *specrt__cluster_open(void *opaque, const specrt__source_session *with) {
     const specrt__cluster_shared *shared = (const specrt__cluster_shared *)opaque;
     const specrt_clusters_header *h = shared->view.header;
-    size_t k = (size_t)with->topk, m = (size_t)h->n_clusters;
+    size_t k = (size_t)with->n_states, m = (size_t)h->n_clusters;
     size_t n_inputs = k * (size_t)specrt__cluster_inputs(h), n_hidden = k * (size_t)h->n_hidden;
     size_t n_scores = k * m, words = n_inputs + n_hidden + n_scores + 2 * m;
     size_t at_floats = sizeof(specrt__cluster) + 2 * m * sizeof(uint64_t);
@@ -301,7 +304,7 @@ static void specrt__cluster_rms(float *x, int64_t n) {
 }
 
 /* What the router reads at a level; a hidden state that was not told is 0. */
-static void specrt__cluster_read(specrt__cluster *s, const specrt__shortlist_level *level) {
+static void specrt__cluster_read(specrt__cluster *s, const specrt__source_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const specrt_head_desc *embedding = &s->shared->embedding;
     bool before = h->router == SPECRT_ROUTER_DYNASPEC;
@@ -335,7 +338,7 @@ static void specrt__cluster_multiply(const specrt_compute *compute, const specrt
 
 /* Scores of all clusters for every row of the level. */
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
-                                              const specrt__shortlist_level *level) {
+                                              const specrt__source_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     const float *x = s->inputs;
     specrt__cluster_read(s, level);
@@ -381,11 +384,12 @@ static void specrt__cluster_sift(uint64_t *heap, int32_t n, int32_t i) {
 /* A cluster into the level, cut short by the cap; not at all where no more fit. */
 static void specrt__cluster_admit(specrt__cluster *s, int32_t m, specrt__cluster_choice *choice) {
     int32_t size = specrt__cluster_size(s->shared, m), cap = s->shared->cap;
-    if (s->taken[m] > 0 || choice->n == SPECRT__CLUSTER_MOST) return;
+    int32_t others = s->taken[m]; /* rows of it that another position or row takes */
+    if ((others > 0 && !choice->each) || choice->n == SPECRT__CLUSTER_MOST) return;
     if (cap > 0 && size > cap - choice->n_rows) size = cap - choice->n_rows;
-    s->taken[m] = size;
+    s->taken[m] = size > others ? size : others;
     choice->n_rows += size;
-    choice->n += size > 0;
+    choice->n += size > 0 && others == 0;
 }
 
 /* Takes the `n` best clusters by probability, ties to the lower, then more while they hold fewer rows
@@ -409,22 +413,22 @@ static void specrt__cluster_take(specrt__cluster *s, const float *probs, int32_t
 
 /* Adds rows [begin, end) of the stored head. */
 static void specrt__cluster_add(const specrt__cluster_shared *shared, int32_t begin, int32_t end,
-                                uint64_t takers, specrt__shortlist_routed *out) {
+                                uint64_t takers, specrt__source_routed *out) {
     specrt_segment s = shared->rows;
     s.rows = (const uint8_t *)s.rows + (size_t)begin * s.row_stride;
     s.ids += begin;
     if (s.bias) s.bias += begin;
     s.n_rows = end - begin;
     s.scored_by = takers;
-    specrt__shortlist_route(out, &s);
+    specrt__source_route(out, &s);
 }
 
 /* What always comes and what was taken, clusters side by side for the same rows as one range. */
-static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__shortlist_routed *out) {
+static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__source_routed *out) {
     const specrt__cluster_shared *shared = s->shared;
     int32_t begin = 0, end = 0;
     uint64_t takers = 0;
-    specrt__shortlist_route(out, &shared->always);
+    specrt__source_route(out, &shared->always);
     for (int32_t m = 0; m < shared->view.header->n_clusters; m++) {
         if (s->taken[m] == 0) continue;
         if (shared->starts[m] != end || s->takers[m] != takers) {
@@ -437,11 +441,12 @@ static void specrt__cluster_add_taken(const specrt__cluster *s, specrt__shortlis
     specrt__cluster_add(shared, begin, end, takers, out);
 }
 
-/* Which clusters a level takes, and for which of its rows. */
-static void specrt__cluster_decide(specrt__cluster *s, const specrt__shortlist_level *level) {
+/* Which clusters a level takes, and for which of its rows. A block takes for each position what that one
+ * would take alone. */
+static void specrt__cluster_decide(specrt__cluster *s, const specrt__source_level *level) {
     const specrt_clusters_header *h = s->shared->view.header;
     int32_t n = s->shared->levels[level->level];
-    specrt__cluster_choice choice = {0, 0};
+    specrt__cluster_choice choice = {0, 0, level->each};
     specrt__cluster_forward(s, &s->shared->head->compute, level);
     memset(s->taken, 0, (size_t)h->n_clusters * sizeof *s->taken);
     memset(s->takers, 0, (size_t)h->n_clusters * sizeof *s->takers);
@@ -449,14 +454,18 @@ static void specrt__cluster_decide(specrt__cluster *s, const specrt__shortlist_l
     for (int32_t i = 0; i < level->n; i++) {
         float *scores = s->scores + (size_t)i * (size_t)h->n_clusters;
         specrt__cluster_weigh(scores, h->n_clusters, h->softmax != 0, expf(level->logprobs[i]));
-        if (s->shared->per_row) specrt__cluster_take(s, scores, n, 1ull << i, &choice);
+        if (level->each) {
+            choice.n_rows = 0;
+            specrt__cluster_take(s, scores, s->shared->levels[i], 0, &choice);
+        } else if (s->shared->per_row)
+            specrt__cluster_take(s, scores, n, 1ull << i, &choice);
         for (int32_t m = 0; m < h->n_clusters; m++) s->totals[m] += scores[m];
     }
-    if (!s->shared->per_row) specrt__cluster_take(s, s->totals, n, 0, &choice);
+    if (!s->shared->per_row && !level->each) specrt__cluster_take(s, s->totals, n, 0, &choice);
 }
 
-static void specrt__cluster_route(void *state, const specrt__shortlist_level *level,
-                                  specrt__shortlist_routed *out) {
+static void specrt__cluster_route(void *state, const specrt__source_level *level,
+                                  specrt__source_routed *out) {
     specrt__cluster *s = (specrt__cluster *)state;
     specrt__cluster_decide(s, level);
     specrt__cluster_add_taken(s, out);
@@ -481,17 +490,35 @@ static specrt_status specrt__cluster_share_centroids(const specrt__source_reques
 }
 
 SPECRT__INTERNAL const specrt__source specrt__cluster_source = {
-    specrt__cluster_share_clusters, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,          specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    /* options = */ specrt__cluster_options,
+    /* n_options = */ SPECRT__CLUSTER_OPTIONS,
+    /* share = */ specrt__cluster_share_clusters,
+    /* unshare = */ specrt__cluster_unshare,
+    /* open = */ specrt__cluster_open,
+    /* close = */ specrt__cluster_close,
+    /* route = */ specrt__cluster_route,
+    SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
 SPECRT__INTERNAL const specrt__source specrt__cluster_groups = {
-    specrt__cluster_share_groups, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,        specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    /* options = */ specrt__cluster_options,
+    /* n_options = */ SPECRT__CLUSTER_OPTIONS,
+    /* share = */ specrt__cluster_share_groups,
+    /* unshare = */ specrt__cluster_unshare,
+    /* open = */ specrt__cluster_open,
+    /* close = */ specrt__cluster_close,
+    /* route = */ specrt__cluster_route,
+    SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };
 SPECRT__INTERNAL const specrt__source specrt__cluster_centroids = {
-    specrt__cluster_share_centroids, specrt__cluster_unshare, specrt__cluster_open,
-    specrt__cluster_close,           specrt__cluster_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    /* options = */ specrt__cluster_options,
+    /* n_options = */ SPECRT__CLUSTER_OPTIONS,
+    /* share = */ specrt__cluster_share_centroids,
+    /* unshare = */ specrt__cluster_unshare,
+    /* open = */ specrt__cluster_open,
+    /* close = */ specrt__cluster_close,
+    /* route = */ specrt__cluster_route,
+    SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };

@@ -25,8 +25,6 @@ enum {
     SPECRT__CLUSTER_OPTIONS
 };
 
-extern const specrt__shortlist_option specrt__cluster_options[];
-
 enum {
     SPECRT__CLUSTER_MOST =
         400 /* clusters of a level: their ranges must fit beside other segments */
@@ -68,9 +66,9 @@ static inline void specrt__cluster_unshare(void *shared) {
 typedef struct specrt__cluster {
     specrt_env env;
     const specrt__cluster_shared *shared;
-    float *inputs;    /* [topk, n_embed + n_state] */
-    float *hidden;    /* [topk, n_hidden] */
-    float *scores;    /* [topk, n_clusters] then probabilities by path */
+    float *inputs;    /* [n_states, n_embed + n_state] */
+    float *hidden;    /* [n_states, n_hidden] */
+    float *scores;    /* [n_states, n_clusters] then probabilities by path */
     float *totals;    /* [n_clusters] */
     uint64_t *heap;   /* [n_clusters] */
     uint64_t *takers; /* [n_clusters] the level's rows that score it; 0: all do */
@@ -86,12 +84,14 @@ static inline void specrt__cluster_close(void *state) {
 }
 
 SPECRT__INTERNAL void specrt__cluster_forward(specrt__cluster *s, const specrt_compute *compute,
-                                              const specrt__shortlist_level *level);
+                                              const specrt__source_level *level);
 
 /* --- the choice --- */
 
 typedef struct specrt__cluster_choice {
-    int32_t n, n_rows; /* clusters and rows taken at this level */
+    int32_t n,
+        n_rows; /* clusters and rows taken at this level; of a block, rows of this position */
+    bool each;
 } specrt__cluster_choice;
 
 extern const specrt__source specrt__cluster_source;

@@ -67,8 +67,8 @@ static void specrt__cluster_lay_out(specrt_clusters *c) {
     c->b2 = c->w2 + h->n_clusters * specrt__cluster_width(h);
 }
 
-/* NULL, or what is wrong with who is in which cluster; seen: scratch, zeroed, a bit for each row. */
-static const char *specrt__cluster_check_ids(const specrt_clusters *c, uint8_t *seen) {
+/* NULL, or what is wrong with who is in which cluster. A row may be in several. */
+static const char *specrt__cluster_check_ids(const specrt_clusters *c) {
     const specrt_clusters_header *h = c->header;
     if (c->offsets[0] != 0 || c->offsets[h->n_clusters] != (uint32_t)h->n_members)
         return "offsets: expected 0 first and n_members last, found others";
@@ -81,8 +81,6 @@ static const char *specrt__cluster_check_ids(const specrt_clusters *c, uint8_t *
             if (id < 0 || id >= h->n_rows) return "ids: expected ids below n_rows, found another";
             if (i > begin && id <= c->ids[i - 1])
                 return "ids: expected ascending ids in a cluster, found others";
-            if (seen[id >> 3] >> (id & 7) & 1) return "ids: expected distinct ids, found one twice";
-            seen[id >> 3] = (uint8_t)(seen[id >> 3] | 1 << (id & 7));
         }
     }
     return NULL;
@@ -114,13 +112,7 @@ SPECRT_API specrt_status specrt_bundle_clusters(const specrt_bundle *bundle, con
     const char *wrong = specrt__cluster_check_sizes(view.header, n);
     if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
     specrt__cluster_lay_out(&view);
-    size_t n_seen = ((size_t)view.header->n_rows + 7) / 8;
-    uint8_t *seen = (uint8_t *)specrt__base_alloc(&bundle->env, n_seen);
-    if (!seen)
-        return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "%s: out of memory", bundle->name);
-    memset(seen, 0, n_seen);
-    wrong = specrt__cluster_check_ids(&view, seen);
-    specrt__base_free(&bundle->env, seen);
+    wrong = specrt__cluster_check_ids(&view);
     if (!wrong) wrong = specrt__cluster_check_router(&view, n);
     if (wrong) return specrt__bundle_bad(bundle, tag, wrong, err);
     *out = view;

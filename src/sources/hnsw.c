@@ -313,7 +313,18 @@ static int32_t specrt__hnsw_open(const uint64_t *keys, int32_t at, int32_t n) {
     return at;
 }
 
-/* Expands the best open node until none of the ef best is open. @return how many there are. */
+/* Best-first search of one level from an entry (Malkov and Yashunin 2016, algorithm 2), into s->keys:
+ *
+ *     keys   closed  closed  open  closed  open       the best nodes so far, best first, at most ef
+ *                            ^at                      all before it are closed
+ *
+ * A node is closed by scoring those of its links that were not scored before. Each turn closes the best open
+ * one. A scored node that is among the ef best enters as open; one that enters before `at` takes `at` back.
+ * A node that drops out need not be remembered: the worst of the ef only gets better. So the search ends when
+ * all of them are closed, since none of their links is left to score, and it ends at all, since a node is
+ * scored once. What it misses are better nodes that only worse ones lead to; a greater ef finds more of them.
+ * Links of the node that is likely to be next are fetched while the present ones are scored.
+ * @return how many nodes there are. */
 static int32_t specrt__hnsw_explore(const specrt_hnsw *g, specrt__hnsw_scratch *s, int32_t entry,
                                     int32_t level, int32_t ef) {
     int32_t n = 0, at = 0, n_links;

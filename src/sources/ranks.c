@@ -140,8 +140,8 @@ static void specrt__ranks_fill(specrt__ranks_list *list, const specrt_head *head
     memset(list, 0, sizeof *list);
     specrt__ranks_keep(head, ids, n_ids, own_ids);
     uint8_t *rows = (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)(block + at->rows), 64);
-    specrt__shortlist_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
-    specrt__shortlist_pack(&packing);
+    specrt__pool_packing packing = {head, own_ids, n, rows, at->row_stride, bias, NULL};
+    specrt__pool_pack(&packing);
     list->env = head->compute.env;
     list->segment.rows = packing.rows;
     list->segment.row_stride = at->row_stride;
@@ -209,8 +209,8 @@ static void specrt__ranks_unshare(void *shared) {
     specrt__ranks_free((specrt__ranks_list *)shared);
 }
 
-static void specrt__ranks_route(void *state, const specrt__shortlist_level *level,
-                                specrt__shortlist_routed *out) {
+static void specrt__ranks_route(void *state, const specrt__source_level *level,
+                                specrt__source_routed *out) {
     const specrt__ranks_list *list = (const specrt__ranks_list *)state;
     int32_t i = level->level < list->n_levels ? level->level : list->n_levels - 1;
     specrt_segment rest = list->segment;
@@ -218,17 +218,17 @@ static void specrt__ranks_route(void *state, const specrt__shortlist_level *leve
     rest.ids += list->n_always;
     if (rest.bias) rest.bias += list->n_always;
     rest.n_rows = list->levels[i] - list->n_always;
-    (void)specrt__shortlist_route(out,
-                                  &rest); /* fits: the policy's bound has room for the largest */
+    (void)specrt__source_route(out, &rest); /* fits: the policy's bound has room for the largest */
 }
 
 /* Its list is made with its sizes, by >>policy. */
 SPECRT__INTERNAL const specrt__source specrt__ranks_levels = {
-    NULL,
-    specrt__ranks_unshare,
-    NULL,
-    NULL,
-    specrt__ranks_route,
+    SPECRT__SOURCE_HAS_NO_OPTIONS,
+    /* share = */ NULL,
+    /* unshare = */ specrt__ranks_unshare,
+    /* open = */ NULL,
+    /* close = */ NULL,
+    /* route = */ specrt__ranks_route,
     SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };

@@ -15,14 +15,14 @@
 #include "sources/source.h"
 #include "sources/arc.h"
 
-SPECRT__INTERNAL const specrt__shortlist_option specrt__retrieve_options[] = {
+static const specrt__source_option specrt__retrieve_options[] = {
     {"sem", "logits hnsw_h hnsw_w", 0, 0, 0},
     {"graph", "off on", 0, 0, 1},
     {"keep", "off on", 0, 0, 0},
     {"mode", "sync async", 0, 0, 0},
     {"prompt", "off tokens best", 0, 0, 0},
 };
-SPECRT__SHORTLIST_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
+SPECRT__SOURCE_FITS(specrt__retrieve_options, SPECRT__RETRIEVE_OPTIONS);
 
 /* --- what a policy's sessions share --- */
 
@@ -108,12 +108,12 @@ static void specrt__retrieve_unshare(void *shared) {
 /* Tokens that may not be proposed, or always are. The pool's marks are made before. */
 SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r) {
     for (int32_t i = 0; i < r->pool->n_ids; i++) {
-        int marks = SPECRT__SHORTLIST_INVALID | SPECRT__SHORTLIST_FIXED;
+        int32_t marks = SPECRT__POOL_INVALID | SPECRT__POOL_FIXED;
         r->offered[i] = r->pool->wants[i] & marks ? SPECRT__RETRIEVE_NEVER : 0;
     }
 }
 
-SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_pool *pool,
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__pool *pool,
                                                            const specrt__retrieve_params *params,
                                                            int32_t n_logits,
                                                            const specrt_env *env) {
@@ -133,6 +133,7 @@ SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_poo
     r->env = *env;
     r->params = *params;
     r->pool = pool;
+    r->bit = specrt__pool_register(pool);
     r->n_logits = n_logits;
     r->n_records = (uint32_t)n_records;
     r->records = (specrt__retrieve_record *)(void *)(r + 1);
@@ -266,9 +267,9 @@ SPECRT__INTERNAL void specrt__retrieve_take(specrt__retrieve *r) {
         for (int32_t i = 0; i < record->n_changes; i++) {
             int32_t id = record->changes[i];
             if (id >= 0)
-                specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
+                specrt__pool_want(r->pool, id, r->bit);
             else
-                specrt__shortlist_drop(r->pool, ~id, SPECRT__SHORTLIST_RETRIEVE);
+                specrt__pool_drop(r->pool, ~id, r->bit);
         }
     }
 }
@@ -297,7 +298,7 @@ SPECRT__INTERNAL void specrt__retrieve_begin(void *state) {
     for (int list = SPECRT__ARC_T1; list <= SPECRT__ARC_T2; list++)
         for (int32_t id = specrt__arc_oldest(&r->arc, list); id < r->arc.n_ids;
              id = r->arc.newer[id])
-            specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
+            specrt__pool_want(r->pool, id, r->bit);
 }
 
 /* A token of the prompt, or one that the target thought likely there: it may give way at once.
@@ -316,13 +317,13 @@ static bool specrt__retrieve_warm(specrt__retrieve *r, int32_t id, int32_t *vict
 /* A prompt token, then the target's best there, the best of all last.
  *   pool : whose members these become; NULL: the caller sees to it */
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
-                                            int32_t n_best, specrt__shortlist_pool *pool) {
+                                            int32_t n_best, specrt__pool *pool) {
     int32_t victim;
     for (int32_t i = n_best; i >= 0; i--) {
         int32_t id = i == n_best ? token : best[i];
         if (!specrt__retrieve_warm(r, id, &victim) || !pool) continue;
-        if (victim >= 0) specrt__shortlist_drop(pool, victim, SPECRT__SHORTLIST_RETRIEVE);
-        specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_RETRIEVE);
+        if (victim >= 0) specrt__pool_drop(pool, victim, r->bit);
+        specrt__pool_want(pool, id, r->bit);
     }
 }
 
@@ -377,8 +378,7 @@ SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source
     specrt__retrieve *r = (specrt__retrieve *)state;
     const specrt_verdict *verdict = cycle->verdict;
     int32_t token = verdict->tokens[verdict->n - 1];
-    bool event =
-        specrt__shortlist_valid(r->pool, token) && !specrt__shortlist_member(r->pool, token);
+    bool event = specrt__pool_valid(r->pool, token) && !specrt__pool_member(r->pool, token);
     r->n_cycles++;
     cycle->stats->n_events += event;
     specrt__retrieve_take(r);
@@ -452,8 +452,7 @@ static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
     const char *wrong = specrt__retrieve_saved_wrong(r, in, p);
     if (wrong) return wrong;
     for (int32_t id = 0; id < a->n_ids; id++) /* keep=on outlives begin */
-        if (specrt__arc_resident(a, id))
-            specrt__shortlist_drop(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
+        if (specrt__arc_resident(a, id)) specrt__pool_drop(r->pool, id, r->bit);
     specrt__arc_reset(a, p);
     specrt__retrieve_bar(r);
     r->n_cycles = SPECRT__ARC_RESIDENCY;
@@ -468,25 +467,28 @@ static const char *specrt__retrieve_load(void *state, const specrt__saved *in) {
             specrt__arc_move(a, id, list);
             if (!specrt__arc_resident(a, id)) continue;
             a->births[id] = r->n_cycles - specrt__saved_word(ages, age++);
-            specrt__shortlist_want(r->pool, id, SPECRT__SHORTLIST_RETRIEVE);
+            specrt__pool_want(r->pool, id, r->bit);
         }
     }
     return NULL;
 }
 
 SPECRT__INTERNAL const specrt__source specrt__retrieve_source = {
-    specrt__retrieve_share,
-    specrt__retrieve_unshare,
-    specrt__retrieve_open,
-    specrt__retrieve_close,
-    NULL,
-    specrt__retrieve_begin,
-    specrt__retrieve_prefill,
-    specrt__retrieve_start,
-    specrt__retrieve_observe,
-    specrt__retrieve_catch_up,
-    SPECRT__SAVED_RETRIEVAL,
-    specrt__retrieve_limits,
-    specrt__retrieve_save,
-    specrt__retrieve_load,
+    /* options = */ specrt__retrieve_options,
+    /* n_options = */ SPECRT__RETRIEVE_OPTIONS,
+    /* share = */ specrt__retrieve_share,
+    /* unshare = */ specrt__retrieve_unshare,
+    /* open = */ specrt__retrieve_open,
+    /* close = */ specrt__retrieve_close,
+    /* route = */ NULL,
+    /* begin = */ specrt__retrieve_begin,
+    /* prefill = */ specrt__retrieve_prefill,
+    /* start = */ specrt__retrieve_start,
+    /* observe = */ specrt__retrieve_observe,
+    /* settle = */ specrt__retrieve_catch_up,
+    /* n_lists = */ SPECRT__SAVED_RETRIEVAL,
+    /* always_saved = */ true,
+    /* limits = */ specrt__retrieve_limits,
+    /* save = */ specrt__retrieve_save,
+    /* load = */ specrt__retrieve_load,
 };

@@ -31,8 +31,6 @@ enum {
 };
 enum { SPECRT__RETRIEVE_PROMPT_OFF, SPECRT__RETRIEVE_PROMPT_TOKENS, SPECRT__RETRIEVE_PROMPT_BEST };
 
-extern const specrt__shortlist_option specrt__retrieve_options[];
-
 typedef struct specrt__retrieve_params {
     int32_t size;
     int32_t sem, prompt;
@@ -61,14 +59,21 @@ typedef struct specrt__retrieve {
     specrt_task task; /* first, so that it leads back here */
     specrt_env env;
     specrt__retrieve_params params;
-    specrt__shortlist_pool *pool;
+    specrt__pool *pool;
+    int32_t bit; /* of the pool */
     int32_t n_logits;
     void (*submit)(void *user, specrt_task *task);
     void *submit_user;
     int32_t n_cycles;
-    /* Records are numbered. They are written up to `posted`, given to a task up to `limit`, worked off up
-     * to `done`, taken over up to `taken`. A task is out while done is not limit; only it writes done,
-     * last of all. What follows done is the task's while one is out. */
+    /* Records are numbered, and number i is in place i % n_records:
+     *
+     *           taken          done           limit         posted        taken + n_records
+     *     over    |  worked off  |  the task's   |   waiting    |    free   |
+     *
+     * The session writes records up to `posted`, gives them to a task up to `limit`, and takes over what they
+     * changed up to `taken`; working them off moves `done`. A task is out while done is not limit. Until then
+     * it alone writes done, last of all, and has what follows done; limit stays. So of all that changes the
+     * two sides share but done, which says whose a record is. */
     uint32_t posted, limit, taken, n_records;
     bool due; /* records beyond limit have an event */
     uint32_t done;
@@ -92,7 +97,7 @@ static inline int32_t specrt__retrieve_width(const specrt__retrieve_params *para
 /* --- a session's --- */
 
 SPECRT__INTERNAL void specrt__retrieve_bar(specrt__retrieve *r);
-SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__shortlist_pool *pool,
+SPECRT__INTERNAL specrt__retrieve *specrt__retrieve_create(specrt__pool *pool,
                                                            const specrt__retrieve_params *params,
                                                            int32_t n_logits, const specrt_env *env);
 
@@ -120,7 +125,7 @@ static inline void specrt__retrieve_finish(specrt__retrieve *r) {
 
 SPECRT__INTERNAL void specrt__retrieve_begin(void *state);
 SPECRT__INTERNAL void specrt__retrieve_read(specrt__retrieve *r, int32_t token, const int32_t *best,
-                                            int32_t n_best, specrt__shortlist_pool *pool);
+                                            int32_t n_best, specrt__pool *pool);
 SPECRT__INTERNAL void specrt__retrieve_prefill(void *state, const int32_t *tokens, int32_t n,
                                                const specrt_target_rows *rows);
 SPECRT__INTERNAL void specrt__retrieve_observe(void *state, const specrt__source_cycle *cycle);

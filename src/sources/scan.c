@@ -39,8 +39,10 @@ static void specrt__scan_pairs_scalar(const specrt__scan_records *records, const
     }
 }
 
-SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_scalar = {specrt__scan_signs_scalar,
-                                                                   specrt__scan_pairs_scalar};
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_scalar = {
+    /* signs = */ specrt__scan_signs_scalar,
+    /* pairs = */ specrt__scan_pairs_scalar,
+};
 
 SPECRT__INTERNAL const specrt__scan_kernels *specrt__scan_choose(void) {
 #if defined(SPECRT__SIMD_X86)

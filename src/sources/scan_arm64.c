@@ -79,7 +79,9 @@ static void specrt__scan_pairs_neon(const specrt__scan_records *records, const i
     }
 }
 
-SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_neon = {specrt__scan_signs_neon,
-                                                                 specrt__scan_pairs_neon};
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_neon = {
+    /* signs = */ specrt__scan_signs_neon,
+    /* pairs = */ specrt__scan_pairs_neon,
+};
 
 #endif

@@ -96,8 +96,10 @@ SPECRT__SCAN_AVX2 static void specrt__scan_pairs_avx2(const specrt__scan_records
     }
 }
 
-SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_avx2 = {specrt__scan_signs_avx2,
-                                                                 specrt__scan_pairs_avx2};
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_avx2 = {
+    /* signs = */ specrt__scan_signs_avx2,
+    /* pairs = */ specrt__scan_pairs_avx2,
+};
 
 /* --- AVX-512 VNNI --- */
 
@@ -219,7 +221,9 @@ SPECRT__SCAN_VNNI static void specrt__scan_pairs_vnni(const specrt__scan_records
 
 SPECRT__SIMD_ASKED
 
-SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_vnni = {specrt__scan_signs_vnni,
-                                                                 specrt__scan_pairs_vnni};
+SPECRT__INTERNAL const specrt__scan_kernels specrt__scan_vnni = {
+    /* signs = */ specrt__scan_signs_vnni,
+    /* pairs = */ specrt__scan_pairs_vnni,
+};
 
 #endif

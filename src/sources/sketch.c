@@ -13,12 +13,12 @@
 
 /* --- what sessions share --- */
 
-SPECRT__INTERNAL const specrt__shortlist_option specrt__sketch_options[] = {
+static const specrt__source_option specrt__sketch_options[] = {
     {"signs", NULL, 0, SPECRT_MAX_SKETCH_RANK, 0},
     {"keep", NULL, 0, SPECRT_MAX_VOCAB, 0},
     {"scan", NULL, 0, SPECRT_MAX_VOCAB, 0},
 };
-SPECRT__SHORTLIST_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
+SPECRT__SOURCE_FITS(specrt__sketch_options, SPECRT__SKETCH_OPTIONS);
 
 static specrt_status specrt__sketch_check_fit(const specrt_bundle *bundle,
                                               const specrt_sketch *view, const specrt_head *head,
@@ -124,7 +124,7 @@ static specrt_status specrt__sketch_share(const specrt__source_request *request,
     s->basis = specrt__sketch_basis(&view);
     s->scan = specrt__scan_choose();
     specrt__sketch_fill(s, options);
-    out->bound = s->size;
+    out->bound = out->more = s->size;
     out->reads_states = true;
     out->data = s;
     return SPECRT_STATUS_OK;
@@ -138,16 +138,17 @@ static void specrt__sketch_unshare(void *shared) {
 
 /* --- a session --- */
 
-/* Tokens that a level's states may name in all. */
-static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t topk) {
-    uint64_t n = (uint64_t)shared->n_places, named = (uint64_t)shared->size * (uint64_t)topk;
+/* Tokens that so many states may name in all. */
+static uint64_t specrt__sketch_most(const specrt__sketch_shared *shared, int32_t n_states) {
+    uint64_t n = (uint64_t)shared->n_places, named = (uint64_t)shared->size * (uint64_t)n_states;
     return named > n ? n : named;
 }
 
 /* Where the arrays lie behind the struct; base NULL: to learn the bytes. */
 static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     const specrt__sketch_shared *shared = s->shared;
-    uint64_t k = (uint64_t)s->topk, bound = (uint64_t)shared->size, rank = (uint64_t)shared->rank;
+    uint64_t k = (uint64_t)s->n_states, rank = (uint64_t)shared->rank;
+    uint64_t bound = specrt__sketch_most(shared, s->n_block);
     uint64_t at = sizeof *s, n, n_signs = 32 * (uint64_t)shared->signs.n_lines;
     bool decodes = specrt__head_packed_dtype(shared->head) != shared->head->desc.dtype;
 #define SPECRT__SKETCH_ALLOT(field, type, count)                                                   \
@@ -166,7 +167,7 @@ static uint64_t specrt__sketch_allot(specrt__sketch *s, uint8_t *base) {
     SPECRT__SKETCH_ALLOT(units, float, k);
     SPECRT__SKETCH_ALLOT(sums, int32_t, k);
     SPECRT__SKETCH_ALLOT(weights, uint64_t, (uint64_t)shared->head->n_ids);
-    SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->topk));
+    SPECRT__SKETCH_ALLOT(merged, uint64_t, specrt__sketch_most(shared, s->n_states));
     SPECRT__SKETCH_ALLOT(ids, int32_t, bound);
     SPECRT__SKETCH_ALLOT(places, int32_t, bound);
     SPECRT__SKETCH_ALLOT(q_signs, int8_t, (k + SPECRT__SCAN_STATES) * n_signs);
@@ -182,7 +183,8 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
     memset(&plan, 0, sizeof plan);
     plan.env = *with->env;
     plan.shared = (const specrt__sketch_shared *)opaque;
-    plan.topk = with->topk;
+    plan.n_states = with->n_states;
+    plan.n_block = with->n_block;
     plan.row_stride = specrt_row_bytes(specrt__head_packed_dtype(plan.shared->head),
                                        plan.shared->head->desc.n_cols);
     uint64_t bytes = specrt__sketch_allot(&plan, NULL);
@@ -192,11 +194,11 @@ SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_se
     *s = plan;
     specrt__sketch_allot(s, (uint8_t *)(uintptr_t)specrt__base_align((uintptr_t)s, 64));
     uint64_t *keys = s->keys;
-    for (int32_t i = 0; i < with->topk * SPECRT__SKETCH_PARTS; i++) {
+    for (int32_t i = 0; i < with->n_states * SPECRT__SKETCH_PARTS; i++) {
         s->kept[i].keys = keys;
         keys += specrt__sketch_kept_room(s->shared->keep);
     }
-    for (int32_t i = 0; i < with->topk; i++) {
+    for (int32_t i = 0; i < with->n_states; i++) {
         s->found[i].keys = keys;
         keys += specrt__sketch_found_room(s->shared->size);
     }
@@ -299,16 +301,29 @@ static int32_t specrt__sketch_weigh(specrt__sketch *s, const specrt__sketch_best
 
 /* The first n of ids as rows: those of the head by number, or decoded. */
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n) {
-    specrt__shortlist_packing named = {s->shared->head, s->ids,  n,   s->rows,
-                                       s->row_stride,   s->bias, NULL};
-    return specrt__shortlist_gather(&named, s->places);
+    specrt__pool_packing named = {s->shared->head, s->ids,  n,   s->rows,
+                                  s->row_stride,   s->bias, NULL};
+    return specrt__pool_gather(&named, s->places);
+}
+
+/* All that the states found, each token once. @return how many. */
+static int32_t specrt__sketch_unite(specrt__sketch *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        for (int32_t j = 0; j < s->found[i].n; j++) {
+            int32_t id = specrt__shortlist_key_id(s->found[i].keys[j]);
+            if (s->weights[id] == 0) s->ids[n++] = id;
+            s->weights[id] = 1;
+        }
+    for (int32_t i = 0; i < n; i++) s->weights[s->ids[i]] = 0;
+    return n;
 }
 
 /* The level's tokens: the best over all states by probability. @return how many. */
-SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
-                                             const specrt__shortlist_level *level) {
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__source_level *level) {
     int32_t n = 0, bound = s->shared->size;
     float most = -INFINITY;
+    if (level->each) return specrt__sketch_unite(s);
     if (s->n == 1) {
         for (; n < s->found->n; n++) s->ids[n] = specrt__shortlist_key_id(s->found->keys[n]);
         return n;
@@ -329,8 +344,8 @@ SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
 
 /* --- routing --- */
 
-static void specrt__sketch_route(void *state, const specrt__shortlist_level *level,
-                                 specrt__shortlist_routed *out) {
+static void specrt__sketch_route(void *state, const specrt__source_level *level,
+                                 specrt__source_routed *out) {
     specrt__sketch *s = (specrt__sketch *)state;
     const specrt__sketch_shared *shared = s->shared;
     specrt_shortlist basis = {
@@ -342,12 +357,18 @@ static void specrt__sketch_route(void *state, const specrt__shortlist_level *lev
     specrt__sketch_round(s);
     specrt__sketch_search(s);
     specrt_segment segment = specrt__sketch_segment(s, specrt__sketch_join(s, level));
-    specrt__shortlist_route(out, &segment);
+    specrt__source_route(out, &segment);
     out->n_read += s->n_read;
 }
 
 SPECRT__INTERNAL const specrt__source specrt__sketch_source = {
-    specrt__sketch_share,         specrt__sketch_unshare, specrt__sketch_open,
-    specrt__sketch_close,         specrt__sketch_route,   SPECRT__SOURCE_LEARNS_NOTHING,
+    /* options = */ specrt__sketch_options,
+    /* n_options = */ SPECRT__SKETCH_OPTIONS,
+    /* share = */ specrt__sketch_share,
+    /* unshare = */ specrt__sketch_unshare,
+    /* open = */ specrt__sketch_open,
+    /* close = */ specrt__sketch_close,
+    /* route = */ specrt__sketch_route,
+    SPECRT__SOURCE_LEARNS_NOTHING,
     SPECRT__SOURCE_SAVES_NOTHING,
 };

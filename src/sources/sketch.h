@@ -25,8 +25,6 @@ enum {
     SPECRT__SKETCH_SPARE = 512 /* keys beyond what is kept: a call's hits */
 };
 
-extern const specrt__shortlist_option specrt__sketch_options[];
-
 typedef struct specrt__sketch_shared {
     specrt_env env;
     const specrt_head *head;
@@ -54,24 +52,25 @@ typedef struct specrt__sketch_best {
 typedef struct specrt__sketch {
     specrt_env env;
     const specrt__sketch_shared *shared;
-    specrt__scan_query *queries; /* [topk], or as many as it takes with STATES in each */
+    specrt__scan_query *queries; /* [n_states], or as many as it takes with STATES in each */
     uint64_t *keys;              /* of the lists */
-    specrt__sketch_best *kept;   /* [topk, PARTS] places that a preview keeps */
-    specrt__sketch_best *found;  /* [topk] tokens */
-    float *z;                    /* [topk, rank] */
-    float *units;                /* [topk] of q_pairs */
-    int32_t *sums;               /* [topk] of q_pairs */
+    specrt__sketch_best *kept;   /* [n_states, PARTS] places that a preview keeps */
+    specrt__sketch_best *found;  /* [n_states] tokens */
+    float *z;                    /* [n_states, rank] */
+    float *units;                /* [n_states] of q_pairs */
+    int32_t *sums;               /* [n_states] of q_pairs */
     uint64_t *weights;           /* [n_ids] of tokens found, in 2^-56; else 0 */
     uint64_t *merged;            /* [n_merged] tokens of all states */
-    int32_t *ids, *places;       /* [bound] */
-    int8_t *q_signs;             /* [topk + STATES, n_signs] of the queries */
-    int8_t *q_pairs;             /* [topk, n_lines, 4, 64] */
+    int32_t *ids, *places;       /* [bound], of a block's positions together */
+    int8_t *q_signs;             /* [n_states + STATES, n_signs] of the queries */
+    int8_t *q_pairs;             /* [n_states, n_lines, 4, 64] */
     uint8_t *rows;               /* [bound] decoded; NULL where the head is computed as stored */
     float *bias;                 /* [bound] of decoded rows, or NULL */
     size_t row_stride;
-    int32_t n, n_queries, topk;             /* states of the level at hand */
-    int64_t n_read;                         /* bytes of the sketch, at the level at hand */
-    const specrt__shortlist_routed *routed; /* of the level at hand */
+    int32_t n, n_queries;                /* states of the level at hand */
+    int32_t n_states, n_block;           /* those of any level, and of a block */
+    int64_t n_read;                      /* bytes of the sketch, at the level at hand */
+    const specrt__source_routed *routed; /* of the level at hand */
 } specrt__sketch;
 
 SPECRT__INTERNAL void *specrt__sketch_open(void *opaque, const specrt__source_session *with);
@@ -110,8 +109,7 @@ static inline int32_t specrt__sketch_token(const specrt__sketch *s, int32_t plac
 SPECRT__INTERNAL void specrt__sketch_search(specrt__sketch *s);
 
 SPECRT__INTERNAL specrt_segment specrt__sketch_segment(specrt__sketch *s, int32_t n);
-SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s,
-                                             const specrt__shortlist_level *level);
+SPECRT__INTERNAL int32_t specrt__sketch_join(specrt__sketch *s, const specrt__source_level *level);
 
 /* --- routing --- */
 

@@ -151,7 +151,7 @@ static float specrt__sketch_name(const specrt__sketch *s, int32_t i, const int32
         float score = specrt__sketch_score(s, i, places[j], sums[j]);
         if (score < least) continue;
         int32_t id = specrt__sketch_token(s, places[j]);
-        if (!specrt__shortlist_is_new(s->routed, id)) continue;
+        if (!specrt__source_is_new(s->routed, id)) continue;
         found->keys[found->n++] = specrt__shortlist_key(score, id);
         if (found->n == found->room) least = specrt__sketch_trim(found);
     }

@@ -18,11 +18,12 @@ typedef struct specrt__successor {
     const specrt__successor_shared *shared;
     float *scores;   /* [n_ids] of tokens found, else 0 */
     uint64_t *keys;  /* [max_found] */
-    int32_t *ids;    /* [size] */
-    int32_t *places; /* [size] their rows in the head */
-    uint8_t *rows;   /* [size] decoded; NULL where the head is computed as stored */
-    float *bias;     /* [size] of decoded rows, or NULL */
+    int32_t *ids;    /* [n_block, size] */
+    int32_t *places; /* [n_block, size] their rows in the head */
+    uint8_t *rows;   /* [n_block, size] decoded; NULL where the head is computed as stored */
+    float *bias;     /* [n_block, size] of decoded rows, or NULL */
     size_t row_stride;
+    int32_t n_used; /* of these places by the shortlist at hand */
 } specrt__successor;
 
 SPECRT__INTERNAL void *specrt__successor_open(void *opaque, const specrt__source_session *with);

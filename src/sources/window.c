@@ -1,22 +1,31 @@
 /* window.c : owns MicroSpec's window (docs/methods/window.md): which tokens the target
  * lately saw or thought likely. Every step takes constant time; nothing is allocated after creation.
- * Refuses nothing: tokens that may not be proposed are passed over. */
+ * Refuses an indexed window over rows that no product reads as they are; tokens that may not be proposed are
+ * passed over. */
 #include "sources/window.h"
 #include "core/base.h"
 #include "core/pool.h"
 
-SPECRT__INTERNAL const specrt__shortlist_option specrt__window_options[] = {
+static const specrt__source_option specrt__window_options[] = {
     {"mode", "unique_lru stream", 0, 0, 0},     {"kpre", NULL, 0, SPECRT__WINDOW_MAX_K, 0},
     {"kver", NULL, 0, SPECRT__WINDOW_MAX_K, 3}, {"positions", "all last tree", 0, 0, 0},
     {"only", "both ctx ext", 0, 0, 0},          {"emitted", "off on", 0, 0, 1},
-    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},
+    {"min", NULL, 0, SPECRT_MAX_VOCAB, 256},    {"rows", "packed indexed", 0, 0, 0},
 };
-SPECRT__SHORTLIST_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
+SPECRT__SOURCE_FITS(specrt__window_options, SPECRT__WINDOW_OPTIONS);
 
 static specrt_status specrt__window_share(const specrt__source_request *request,
                                           specrt__source_shared *out, specrt_error *err) {
     const int32_t *options = request->options;
     const specrt_env *env = &request->head->compute.env;
+    specrt_dtype dtype = request->head->desc.dtype;
+    out->in_head = options[SPECRT__WINDOW_OPTION_ROWS] == SPECRT__WINDOW_INDEXED;
+    if (out->in_head && specrt__head_packed_dtype(request->head) != dtype)
+        return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
+                                "window: rows=indexed: expected a head of f32, f16, bf16 or q8_0, "
+                                "found %s, whose rows are decoded as they are packed; use "
+                                "rows=packed",
+                                specrt_dtype_name(dtype));
     specrt__window_shared *s =
         (specrt__window_shared *)specrt__base_alloc(env, sizeof(specrt__window_shared));
     if (!s) return specrt_error_set(err, SPECRT_STATUS_NO_MEMORY, "window: out of memory");
@@ -52,7 +61,7 @@ static void specrt__window_list_clear(specrt__window *w) {
     w->older[w->list_size] = w->newer[w->list_size] = w->list_size;
 }
 
-SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *pool,
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__pool *pool,
                                                        const specrt__window_params *params,
                                                        int32_t n_logits, const specrt_env *env) {
     bool stream = params->mode == SPECRT__WINDOW_STREAM;
@@ -66,6 +75,7 @@ SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *p
     w->env = *env;
     w->params = *params;
     w->pool = pool;
+    w->bit = specrt__pool_register(pool);
     w->n_logits = n_logits;
     w->list_size = (int32_t)list - 1;
     w->ids = (int32_t *)(void *)(w + 1);
@@ -130,8 +140,7 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
     int32_t size = w->params.size;
     if (w->n_ring == size) {
         int32_t oldest = w->ring[w->ring_begin];
-        if (--w->counts[oldest] == 0)
-            specrt__shortlist_drop(w->pool, oldest, SPECRT__SHORTLIST_WINDOW);
+        if (--w->counts[oldest] == 0) specrt__pool_drop(w->pool, oldest, w->bit);
         w->ring_begin = w->ring_begin + 1 == size ? 0 : w->ring_begin + 1;
         w->n_ring--;
     }
@@ -139,19 +148,19 @@ SPECRT__INTERNAL void specrt__window_append(specrt__window *w, int32_t id) {
                                                    : w->ring_begin - (size - w->n_ring);
     w->ring[end] = id;
     w->n_ring++;
-    if (w->counts[id]++ == 0) specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
+    if (w->counts[id]++ == 0) specrt__pool_want(w->pool, id, w->bit);
 }
 
 /* A single element. */
 static void specrt__window_push(specrt__window *w, int32_t id) {
-    if (!specrt__shortlist_valid(w->pool, id)) return;
+    if (!specrt__pool_valid(w->pool, id)) return;
     if (w->params.mode == SPECRT__WINDOW_STREAM) {
         specrt__window_append(w, id);
         return;
     }
     int32_t evicted = specrt__window_touch(w, id);
-    specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
-    if (evicted >= 0) specrt__shortlist_drop(w->pool, evicted, SPECRT__SHORTLIST_WINDOW);
+    specrt__pool_want(w->pool, id, w->bit);
+    if (evicted >= 0) specrt__pool_drop(w->pool, evicted, w->bit);
 }
 
 /* An element of a set. The stream takes sets as tuples without repetition, ordered by last
@@ -159,7 +168,7 @@ static void specrt__window_push(specrt__window *w, int32_t id) {
 static void specrt__window_add(specrt__window *w, int32_t id) {
     if (w->params.mode != SPECRT__WINDOW_STREAM)
         specrt__window_push(w, id);
-    else if (specrt__shortlist_valid(w->pool, id))
+    else if (specrt__pool_valid(w->pool, id))
         specrt__window_touch(w, id);
 }
 
@@ -193,14 +202,14 @@ static int32_t specrt__window_frequent(const specrt__window *w, int32_t rank) {
 /* Tokens by frequency make up for a short window, and give way as it grows: the shortest prefix of the
  * list that reaches the least number of rows, found from the one before. */
 static void specrt__window_fill(specrt__window *w) {
-    specrt__shortlist_pool *pool = w->pool;
+    specrt__pool *pool = w->pool;
     int32_t n_wanted = w->params.min - pool->n_fixed;
     while (w->n_fill > 0) {
         int32_t id = specrt__window_frequent(w, w->n_fill - 1);
-        if (specrt__shortlist_valid(pool, id)) {
-            specrt__shortlist_drop(pool, id, SPECRT__SHORTLIST_FILL);
+        if (specrt__pool_valid(pool, id)) {
+            specrt__pool_drop(pool, id, SPECRT__POOL_FILL);
             if (pool->n_wanted < n_wanted) {
-                specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_FILL);
+                specrt__pool_want(pool, id, SPECRT__POOL_FILL);
                 break;
             }
         }
@@ -208,8 +217,7 @@ static void specrt__window_fill(specrt__window *w) {
     }
     while (w->n_fill < w->params.n_frequent && pool->n_wanted < n_wanted) {
         int32_t id = specrt__window_frequent(w, w->n_fill++);
-        if (specrt__shortlist_valid(pool, id))
-            specrt__shortlist_want(pool, id, SPECRT__SHORTLIST_FILL);
+        if (specrt__pool_valid(pool, id)) specrt__pool_want(pool, id, SPECRT__POOL_FILL);
     }
 }
 
@@ -259,7 +267,12 @@ SPECRT__INTERNAL void specrt__window_observe(void *state, const specrt__source_c
 
 /* The list by recency, of a stream the set that is not appended yet; the stream's elements; the target's
  * best at the latest prompt position. */
-enum { SPECRT__WINDOW_SAVED_LIST, SPECRT__WINDOW_SAVED_RING, SPECRT__WINDOW_SAVED_SEED };
+enum {
+    SPECRT__WINDOW_SAVED_LIST,
+    SPECRT__WINDOW_SAVED_RING,
+    SPECRT__WINDOW_SAVED_SEED,
+    SPECRT__WINDOW_SAVED
+};
 
 static void specrt__window_limits(const void *state, int32_t *most) {
     const specrt__window *w = (const specrt__window *)state;
@@ -293,38 +306,40 @@ static const char *specrt__window_load(void *state, const specrt__saved *in) {
         return "tokens";
     for (int32_t i = 0; i < tokens->n; i++) {
         int32_t id = specrt__saved_word(tokens, i);
-        if (!specrt__shortlist_valid(w->pool, id) || w->places[id] >= 0) return "window";
+        if (!specrt__pool_valid(w->pool, id) || w->places[id] >= 0) return "window";
         specrt__window_touch(w, id);
-        if (!w->ring) specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_WINDOW);
+        if (!w->ring) specrt__pool_want(w->pool, id, w->bit);
     }
     for (int32_t i = 0; i < ring->n; i++) {
         int32_t id = specrt__saved_word(ring, i);
-        if (!specrt__shortlist_valid(w->pool, id)) return "window";
+        if (!specrt__pool_valid(w->pool, id)) return "window";
         specrt__window_append(w, id);
     }
     w->n_seed = seed->n;
     for (int32_t i = 0; i < seed->n; i++) w->seed[i] = specrt__saved_word(seed, i);
     for (; w->n_fill < n_fill; w->n_fill++) {
         int32_t id = specrt__window_frequent(w, w->n_fill);
-        if (specrt__shortlist_valid(w->pool, id))
-            specrt__shortlist_want(w->pool, id, SPECRT__SHORTLIST_FILL);
+        if (specrt__pool_valid(w->pool, id)) specrt__pool_want(w->pool, id, SPECRT__POOL_FILL);
     }
     return NULL;
 }
 
 SPECRT__INTERNAL const specrt__source specrt__window_source = {
-    specrt__window_share,
-    specrt__window_unshare,
-    specrt__window_open,
-    specrt__window_close,
-    NULL,
-    specrt__window_begin,
-    specrt__window_prefill,
-    specrt__window_start,
-    specrt__window_observe,
-    NULL,
-    3,
-    specrt__window_limits,
-    specrt__window_save,
-    specrt__window_load,
+    /* options = */ specrt__window_options,
+    /* n_options = */ SPECRT__WINDOW_OPTIONS,
+    /* share = */ specrt__window_share,
+    /* unshare = */ specrt__window_unshare,
+    /* open = */ specrt__window_open,
+    /* close = */ specrt__window_close,
+    /* route = */ NULL,
+    /* begin = */ specrt__window_begin,
+    /* prefill = */ specrt__window_prefill,
+    /* start = */ specrt__window_start,
+    /* observe = */ specrt__window_observe,
+    /* settle = */ NULL,
+    /* n_lists = */ SPECRT__WINDOW_SAVED,
+    /* always_saved = */ true,
+    /* limits = */ specrt__window_limits,
+    /* save = */ specrt__window_save,
+    /* load = */ specrt__window_load,
 };

@@ -8,8 +8,9 @@
 
 enum { SPECRT__WINDOW_LRU, SPECRT__WINDOW_STREAM };
 enum { SPECRT__WINDOW_POSITIONS_ALL, SPECRT__WINDOW_POSITIONS_LAST, SPECRT__WINDOW_POSITIONS_TREE };
-enum { SPECRT__WINDOW_MAX_K = 8 };
+enum { SPECRT__WINDOW_MAX_K = SPECRT_LOGITS_MAX_K };
 enum { SPECRT__WINDOW_BOTH, SPECRT__WINDOW_CTX, SPECRT__WINDOW_EXT };
+enum { SPECRT__WINDOW_PACKED, SPECRT__WINDOW_INDEXED };
 
 enum {
     SPECRT__WINDOW_OPTION_MODE,
@@ -19,10 +20,9 @@ enum {
     SPECRT__WINDOW_OPTION_ONLY,
     SPECRT__WINDOW_OPTION_EMITTED,
     SPECRT__WINDOW_OPTION_MIN,
+    SPECRT__WINDOW_OPTION_ROWS,
     SPECRT__WINDOW_OPTIONS
 };
-
-extern const specrt__shortlist_option specrt__window_options[];
 
 typedef struct specrt__window_params {
     int32_t size; /* stream: elements; else distinct tokens */
@@ -44,7 +44,8 @@ typedef struct specrt__window_shared {
 typedef struct specrt__window {
     specrt_env env;
     specrt__window_params params;
-    specrt__shortlist_pool *pool;
+    specrt__pool *pool;
+    int32_t bit; /* of the pool */
     int32_t n_logits;
     /* Distinct tokens by recency: a doubly linked ring whose entry `list_size` stands between the
      * newest and the oldest. In the mode unique_lru they are the window, in `stream` the set that is
@@ -61,7 +62,7 @@ typedef struct specrt__window {
     int32_t n_fill; /* of params.frequent, in use */
 } specrt__window;
 
-SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__shortlist_pool *pool,
+SPECRT__INTERNAL specrt__window *specrt__window_create(specrt__pool *pool,
                                                        const specrt__window_params *params,
                                                        int32_t n_logits, const specrt_env *env);
 

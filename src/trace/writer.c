@@ -35,8 +35,8 @@ static specrt_status specrt__trace_put_header(specrt_trace_writer *w, specrt_err
     size_t n_text = info->policy ? strlen(info->policy) + 1 : 0;
     if (n_text > SPECRT__TRACE_MAX_TEXT)
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
-                                "trace: policy: expected at most %d bytes, found %zu",
-                                SPECRT__TRACE_MAX_TEXT - 1, n_text - 1);
+                                "trace: policy: expected at most %d bytes, found %llu",
+                                SPECRT__TRACE_MAX_TEXT - 1, (unsigned long long)n_text - 1);
     if (n_ids > 0) memcpy(more, info->terminators, n_ids);
     if (n_text > 0) memcpy(more + n_ids, info->policy, n_text);
     memcpy(h, "SPECRTRC", 8);

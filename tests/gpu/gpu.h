@@ -40,6 +40,14 @@ static inline void gpu_put(void *device, const void *host, size_t bytes) {
     gpu_check(cudaStreamSynchronize(NULL), "cudaStreamSynchronize");
 }
 
+/* gpu_put_marks() : a pool's marks, which are bytes on the device. */
+static inline void gpu_put_marks(uint8_t *device, const int32_t *marks, int32_t n) {
+    uint8_t *bytes = (uint8_t *)malloc((size_t)n);
+    for (int32_t i = 0; i < n; i++) bytes[i] = (uint8_t)marks[i];
+    gpu_put(device, bytes, (size_t)n);
+    free(bytes);
+}
+
 /* gpu_copy() : device memory that holds what the host's does. */
 static inline void *gpu_copy(const void *host, size_t bytes) {
     void *p = gpu_alloc(bytes);
@@ -62,9 +70,15 @@ static inline void gpu_planes(const uint8_t *row, int32_t n_cols, uint8_t *out) 
     }
 }
 
-/* gpu_seed() : of random data: the usual one, or what $SPECRT_TEST_SEED makes of it. */
+/* gpu_long() : whether the argument long=1 asks for published sizes and more cases than the harness does in
+ * seconds. */
+static inline bool gpu_long(void) {
+    return test_setting("long") != NULL;
+}
+
+/* gpu_seed() : of random data: the usual one, or what the argument seed=N makes of it. */
 static inline uint64_t gpu_seed(uint64_t usual) {
-    const char *text = getenv("SPECRT_TEST_SEED");
+    const char *text = test_setting("seed");
     uint64_t seed = text ? strtoull(text, NULL, 10) : 0;
     for (int i = 0; i < 20; i++) seed = seed * 6364136223846793005u + 1442695040888963407u;
     return text && *text ? usual ^ seed : usual;
@@ -73,6 +87,7 @@ static inline uint64_t gpu_seed(uint64_t usual) {
 /* GPU_TEST_MAIN() : TEST_MAIN of a file whose data is drawn from `random_state`. */
 #define GPU_TEST_MAIN(cases, seed)                                                                 \
     int main(int argc, char **argv) {                                                              \
+        test_argc = argc, test_argv = argv;                                                        \
         random_state = gpu_seed(seed);                                                             \
         return test_main(argc, argv, cases, (int)(sizeof cases / sizeof cases[0]));                \
     }

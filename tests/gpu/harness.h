@@ -6,7 +6,7 @@
  * message: a barrier that a live thread never reaches, warp operations of one warp that do not agree, a
  * lane read that takes no part. Nothing runs at once, but ThreadSanitizer (make tsan-gpu) sees every fibre
  * as a thread of its own, which only barriers, __syncwarp() and fences order, and blocks apart: it reports
- * what two threads touch with nothing between. Python loads all of it as build/libspecrt_harness.so. */
+ * what two threads touch with nothing between. */
 #ifndef HARNESS_H
 #define HARNESS_H
 

@@ -10,11 +10,11 @@ driver() { # driver CUDA CAPABILITY
 *) echo "| CUDA Version: %s |" ;; esac\n' "$2" "$1" >"$work/nvidia-smi"
     chmod +x "$work/nvidia-smi"
 }
-# expect CODE TEXT SETTING... : run.sh ends with the code and a last line that has the text.
+# expect CODE TEXT VARIABLE=VALUE... : run.sh ends with the code and a last line that has the text.
 expect() {
     local code=$1 text=$2 found
     shift 2
-    env PATH="$work:$PATH" STEPS=build OUT="$work/out" "$@" tests/gpu/run.sh >"$work/log" 2>&1
+    env PATH="$work:$PATH" "$@" tests/gpu/run.sh STEPS=build OUT="$work/out" >"$work/log" 2>&1
     found=$?
     if [ $found = "$code" ] && tail -n 1 "$work/log" | grep -q -- "$text"; then
         passed=$((passed + 1))

@@ -3,19 +3,19 @@
 # out of time leaves what it found, and the others go on.
 #
 #     tests/gpu/run.sh                    STEPS="build twins bench": proof, and figures
-#     STEPS=all tests/gpu/run.sh          and all that is left: graph stress debug sanitize host
-#     SEED=7 STEPS="build twins" tests/gpu/run.sh
-#     DRY=1 ROUNDS=1 tests/gpu/run.sh     on the CPU's harness: a look at this script, not at a GPU
+#     tests/gpu/run.sh STEPS=all          and all that is left: graph stress debug sanitize host
+#     tests/gpu/run.sh SEED=7 STEPS="build twins"
+#     tests/gpu/run.sh DRY=1 ROUNDS=1     on the CPU's harness: a look at this script, not at a GPU
 #
 # OUT     folder of the results (build/gpu): cuda.json, cuda.txt and logs.txt. Commit the first two
 #         under bench/results. What other steps left there, of the same sources and device, stays
-# LIMIT   seconds that all may take; what is left then is said to be left out, and waits for another
-#         call
+# LIMIT   seconds that all may take (570; 0: as long as it takes); what is left then is said to be
+#         left out, and waits for another call
 # SEED    of all random data; without it a new one, which is told
 # ROUNDS  seeds that each test is run with (8);  TESTS: these alone, of tests/gpu/test_gpu_*.c
-# TARGET, DRAFT, BUNDLE, PROMPT : models for the step `host`, and ids; else the sample pair, with
-#         the bundle build/sample.specb (make calibrate) if it is there
 #
+# The step `host` has the sample pair, with build/sample/model.specb (make calibrate) if it is
+# there.
 # With 16 cores expect 1 to 2 minutes of `build` (nvcc takes 40 s for one architecture, twice side
 # by side), 1 of `twins`, 3 of `bench`, 2 of `graph debug`, 1 of `stress` (64 sequences for 1,000
 # cycles, twice, bit for bit), 4 of `sanitize`, 1 of `host`. Where a call may take ten, make it
@@ -30,11 +30,15 @@
 set -u
 export LC_ALL=C
 cd "$(dirname "$0")/../.." || exit 1
-dry=${DRY:-} out=${OUT:-build/gpu} bin=build/gpu-bin rounds=${ROUNDS:-8}
+stop() { echo "run.sh: $*" >&2; exit 2; }
+dry= out=build/gpu bin=build/gpu-bin rounds=8 limit=570 seed= tests=
 all_steps="build twins bench graph stress debug sanitize host"
-steps=${STEPS:-build twins bench}
+steps="build twins bench"
+settings="DRY OUT ROUNDS LIMIT SEED TESTS STEPS"
+. bench/settings.bash
+[ ${#words[@]} = 0 ] || stop "expected settings, one of $settings, found '${words[0]}'"
 [ "$steps" != all ] || steps=$all_steps
-seed=${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
+[ -n "$seed" ] || seed=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 cuda=${CUDA_HOME:-/usr/local/cuda}
 if [ -z "${CUDA_HOME:-}" ] && command -v nvcc >/dev/null; then
     cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
@@ -42,16 +46,15 @@ fi
 all_tests() {
     for source in tests/gpu/test_gpu_*.c; do basename "$source" .c; done | grep -vx test_gpu_runtime
 }
-tests=${TESTS:-$(all_tests)}
+[ -n "$tests" ] || tests=$(all_tests)
 
-stop() { echo "run.sh: $*" >&2; exit 2; }
 for step in $steps; do
     case " $all_steps " in *" $step "*) ;;
         *) stop "STEPS: expected some of '$all_steps', found '$step'" ;; esac
 done
 for test in $tests; do [ -e "tests/gpu/$test.c" ] ||
     stop "TESTS: expected names as test_gpu_pack, found '$test'"; done
-for setting in "SEED=$seed" "ROUNDS=$rounds" "LIMIT=${LIMIT:-0}"; do
+for setting in "SEED=$seed" "ROUNDS=$rounds" "LIMIT=$limit"; do
     case ${setting#*=} in '' | *[!0-9]*) stop "expected a number, found '$setting'" ;; esac
 done
 if [ -z "$dry" ] && ! nvidia-smi -L >/dev/null 2>&1; then
@@ -160,24 +163,24 @@ tell() {
 # check NAME SECONDS COMMAND... : what the command prints goes to the logs, and
 # where it fails its end here.
 check() {
-    local name=$1 limit=$(($2 * slow)) left=$((${LIMIT:-0} - SECONDS)) began=$EPOCHREALTIME
+    local name=$1 most=$(($2 * slow)) left=$((limit - SECONDS)) began=$EPOCHREALTIME
     local code verdict note
     shift 2
-    if [ "${LIMIT:-0}" != 0 ]; then
+    if [ "$limit" != 0 ]; then
         if [ $left -lt 5 ]; then
-            tell "$name" "left out" 0 "LIMIT=$LIMIT; STEPS=$step runs it"
+            tell "$name" "left out" 0 "LIMIT=$limit; STEPS=$step runs it"
             return 1
         fi
-        [ $limit -le $left ] || limit=$left
+        [ $most -le $left ] || most=$left
     fi
     echo "== $name: $*" >>"$logs"
-    timeout -k 5 $limit "$@" >"$bin/output" 2>&1
+    timeout -k 5 $most "$@" >"$bin/output" 2>&1
     code=$?
     head -c 1000000 "$bin/output" >>"$logs"
     note=$(grep -v '^ *$' "$bin/output" | tail -n 1 | tr -d '"\\' | tr -c '\n -~' '?' |
         cut -c 1-110)
     case $code in 0) verdict=pass ;; 77) verdict=skipped ;;
-    124 | 137) verdict="out of time" note="after $limit s: $note" ;;
+    124 | 137) verdict="out of time" note="after $most s: $note" ;;
     *) verdict=FAIL note="exit $code: $note" ;; esac
     tell "$name" "$verdict" "$(awk "BEGIN { printf \"%.1f\", $EPOCHREALTIME - $began }")" "$note"
     [ "$verdict" = pass ] || [ "$verdict" = skipped ] ||
@@ -292,8 +295,7 @@ run_rounds() {
     local i
     "$1" || return
     for ((i = 0; i < rounds; i++)); do
-        SPECRT_TEST_SEED=$((seed + i)) "$1" || { echo "$1 failed: SPECRT_TEST_SEED=$((seed + i))";
-            return 1; }
+        "$1" seed=$((seed + i)) || { echo "$1 seed=$((seed + i)) failed"; return 1; }
     done
 }
 export -f run_rounds
@@ -301,10 +303,9 @@ step_twins() {
     local test
     for test in $twins; do check "twin $test" 60 bash -c 'run_rounds "$0"' "$bin/$test"; done
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_real" ] ||
-        check "twins at real size" 120 env SPECRT_TEST_REAL=1 "$bin/test_gpu_real"
+        check "twins at real size" 120 "$bin/test_gpu_real" long=1
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_tree" ] ||
-        check "verification at real size" 60 env SPECRT_TEST_REAL=1 "$bin/test_gpu_tree" \
-            --filter whole
+        check "verification at real size" 60 "$bin/test_gpu_tree" --filter whole long=1
     [ -n "$dry" ] || [ ! -x "$bin/test_gpu_whole" ] ||
         check "sessions at real size" 120 "$bin/test_gpu_whole"
 }
@@ -312,23 +313,19 @@ step_twins() {
 # Cycles captured and replayed, more of them, 64 sequences at once, many policies; on the harness
 # fewer.
 step_graph() {
-    local long=SPECRT_TEST_LONG=1
+    local long=long=1
     [ -z "$dry" ] || long=
-    check "graphs of 60 cycles" 60 env $long SPECRT_TEST_SEED="$seed" \
-        "$bin/test_gpu_session" --filter policies
-    check "64 sessions" 60 env $long SPECRT_TEST_SEED="$seed" \
-        "$bin/test_gpu_session" --filter batch
-    check "policies by chance" 60 env $long SPECRT_TEST_SEED="$seed" \
-        "$bin/test_gpu_session" --filter random
+    check "graphs of 60 cycles" 60 "$bin/test_gpu_session" --filter policies $long seed="$seed"
+    check "64 sessions" 60 "$bin/test_gpu_session" --filter batch $long seed="$seed"
+    check "policies by chance" 60 "$bin/test_gpu_session" --filter random $long seed="$seed"
 }
 
 # 64 sequences for 1,000 cycles replayed as a graph, twice: each cycle bit for bit the same, and
 # three of the sequences as their twins; on the harness fewer.
 step_stress() {
-    local long=SPECRT_TEST_STRESS=1
+    local long=long=1
     [ -z "$dry" ] || long=
-    check "64 sequences, twice" 240 env $long SPECRT_TEST_SEED="$seed" \
-        "$bin/test_gpu_session" --filter stress
+    check "64 sequences, twice" 240 "$bin/test_gpu_session" --filter stress $long seed="$seed"
 }
 
 # Each launch waited for, so that what fails is named.
@@ -341,7 +338,7 @@ run_sanitizers() {
     rm -f "$bin"/*.code
     for tool in $sanitizer_tools; do
         for test in $twins; do echo "$tool $test"; done
-    done | xargs -P "${SANITIZERS:-6}" -n 2 sh \
+    done | xargs -P 6 -n 2 sh \
         -c 'timeout -k 5 $sanitizer_limit "$0" --tool "$2" --error-exitcode 9 "$1/$3" \
             >"$1/$3.$2" 2>&1
         echo $? >"$1/$3.$2.code"' "$1" "$bin"
@@ -367,20 +364,20 @@ step_sanitize() {
 
 # PyTorch drives the library, lossless against its own greedy decoding.
 step_host() {
-    local python=${PYTHON:-python3} how="--max-tokens 128 --policy full --policy window:2048"
+    local python=${PYTHON:-python3} bundle= how="--max-tokens 128 --policy full"
+    how="$how --policy window:2048"
     "$python" -c 'import torch, safetensors' 2>/dev/null ||
         { tell torch_host skipped 0 "$python has no torch and safetensors (PYTHON=)"; return; }
     if [ -n "$dry" ]; then
         how="--device cpu --max-tokens 4 --num-steps 2 --topk 2 --num-draft-tokens 4"
         how="$how --policy window:256"
     fi
-    [ -n "${BUNDLE:-}" ] || [ ! -e build/sample.specb ] || BUNDLE=build/sample.specb
-    [ -n "$dry" ] || [ -z "${BUNDLE:-}" ] ||
+    [ ! -e build/sample/model.specb ] || bundle=build/sample/model.specb
+    [ -n "$dry" ] || [ -z "$bundle" ] ||
         how="$how --policy static:4096 --policy microspec --policy evospec"
     check torch_host 120 "$python" examples/torch_host.py --library "$bin/libspecrt_cuda.so" $how \
-        --target "${TARGET:-data/sample/target.gguf}" \
-        --draft "${DRAFT:-data/sample/draft.safetensors}" ${BUNDLE:+--bundle "$BUNDLE"} \
-        --ids "${PROMPT:-1,2,3,4,5,6,7,8}"
+        --target data/sample/target.gguf --draft data/sample/draft.safetensors \
+        ${bundle:+--bundle "$bundle"} --ids 1,2,3,4,5,6,7,8
     say "$(grep -E 'tokens/s' "$bin/output")"
 }
 

@@ -1,4 +1,4 @@
-/* test_gpu_real.c : products and rankings of published models' sizes (SPECRT_TEST_REAL=1, on a GPU), of which
+/* test_gpu_real.c : products and rankings of published models' sizes (long=1, on a GPU), of which
  * rows drawn by chance are compared with sums of doubles; else the same of sizes that the harness gets
  * through. */
 #include "specrt_tools.h"
@@ -174,7 +174,7 @@ static void check_shape(specrt_dtype dtype, int32_t n_rows, int32_t n_cols, int3
 static void test_shapes(void) {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_BF16, SPECRT_DTYPE_Q8_0,
                                           SPECRT_DTYPE_F32};
-    bool real = getenv("SPECRT_TEST_REAL") != NULL;
+    bool real = gpu_long();
     for (int i = 0; i < 4; i++) {
         check_shape(dtypes[i], real ? 128256 : 300, real ? 4096 : 64, real ? 8192 : 129);
         check_shape(dtypes[i], real ? 151936 : 77, real ? 3584 : 96, real ? 3072 : 40);
@@ -184,7 +184,7 @@ static void test_shapes(void) {
 /* Ten states of the rows' own kind times a head as Qwen2.5-0.5B has, which tests/gpu/ptx gets through in
  * seconds. */
 static void check_whole(specrt_dtype dtype, specrt_dtype states) {
-    bool real = getenv("SPECRT_TEST_REAL") != NULL;
+    bool real = gpu_long();
     real_head h = make_head(dtype, real ? 151936 : 301, real ? 896 : 64);
     check_product(&h, h.n_rows, 10, states);
     if (dtype == SPECRT_DTYPE_Q8_0) {
@@ -209,7 +209,7 @@ static void test_whole_f32(void) {
 /* Few rows over more than 4 GiB, where a byte offset of 32 bits does not reach. */
 static void test_far(void) {
     static const specrt_dtype dtypes[] = {SPECRT_DTYPE_F16, SPECRT_DTYPE_Q8_0};
-    bool real = getenv("SPECRT_TEST_REAL") != NULL;
+    bool real = gpu_long();
     for (int i = 0; i < 2; i++) {
         real_head h = make_head(dtypes[i], real ? 1500 : 33, real ? 4096 : 64);
         pack_rows(&h, real ? 3 << 20 : 1024);

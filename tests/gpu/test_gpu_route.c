@@ -21,7 +21,7 @@ static int32_t random_below(int32_t n) {
 static float head_rows[N_IDS][N_COLS];
 static uint8_t embedding[N_IDS * (MAX_EMBED * 4 + 8)];
 static specrt_head *head;
-static specrt__shortlist_pool *pool;
+static specrt__pool *pool;
 
 static int by_number(const void *a, const void *b) {
     return *(const int32_t *)a - *(const int32_t *)b;
@@ -46,8 +46,8 @@ static void draw_level(level_input *in) {
     }
 }
 
-static specrt__shortlist_routed *make_routed(int32_t max_rows) {
-    specrt__shortlist_routed *r = (specrt__shortlist_routed *)calloc(1, sizeof *r);
+static specrt__source_routed *make_routed(int32_t max_rows) {
+    specrt__source_routed *r = (specrt__source_routed *)calloc(1, sizeof *r);
     r->pool = pool;
     r->levels = (uint32_t *)calloc(N_IDS, sizeof(uint32_t));
     r->masked = (int32_t *)calloc((size_t)max_rows, sizeof(int32_t));
@@ -56,7 +56,7 @@ static specrt__shortlist_routed *make_routed(int32_t max_rows) {
     return r;
 }
 
-static void free_routed(specrt__shortlist_routed *r) {
+static void free_routed(specrt__source_routed *r) {
     free(r->levels);
     free(r->masked);
     free(r);
@@ -68,9 +68,13 @@ static void free_routed(specrt__shortlist_routed *r) {
 static int32_t route_on_cpu(const specrt__source *routed, void *state, const level_input *in, int b,
                             const uint32_t *taken, int32_t *ids, uint64_t *takers) {
     const specrt_cuda_beam *beam = &in->beams[b];
-    specrt__shortlist_level level = {
-        1, beam->n, beam->tokens, beam->logprobs, in->states[b][0], in->states[b][0]};
-    specrt__shortlist_routed *r = make_routed(2 * N_IDS);
+    specrt__source_level level = {.level = 1,
+                                  .n = beam->n,
+                                  .tokens = beam->tokens,
+                                  .logprobs = beam->logprobs,
+                                  .draft_input = in->states[b][0],
+                                  .draft_hidden = in->states[b][0]};
+    specrt__source_routed *r = make_routed(2 * N_IDS);
     int32_t n = 0;
     if (taken) memcpy(r->levels, taken, N_IDS * sizeof *taken);
     if (beam->n > 0) routed->route(state, &level, r);
@@ -357,7 +361,7 @@ static specrt_cuda_state *make_states(void **memory) {
     for (int b = 0; b < BATCH; b++) {
         memory[b] = gpu_alloc(specrt__cuda_state_bytes(&p));
         REQUIRE(specrt__cuda_state_place(&p, memory[b], &host[b]) == SPECRT_STATUS_OK);
-        gpu_put(host[b].wants, pool->wants, N_IDS);
+        gpu_put_marks(host[b].wants, pool->wants, N_IDS);
     }
     specrt_cuda_state *states = (specrt_cuda_state *)gpu_copy(host, sizeof host);
     CHECK_INT(specrt__cuda_state_begin(BATCH, NULL, 0, states, NULL), SPECRT_STATUS_OK);
@@ -455,11 +459,11 @@ static void with_head(void (*fn)(void)) {
         .rows = head_rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
     specrt_env env = specrt__base_env(NULL);
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &head, NULL) == SPECRT_STATUS_OK);
-    pool = specrt__shortlist_pool_create(head, N_IDS, 0, &env);
-    for (int i = 0; i < N_IDS; i += 13) specrt__shortlist_mark(pool, i, SPECRT__SHORTLIST_FIXED);
-    for (int i = 5; i < N_IDS; i += 29) specrt__shortlist_mark(pool, i, SPECRT__SHORTLIST_INVALID);
+    pool = specrt__pool_create(head, N_IDS, 0, &env);
+    for (int i = 0; i < N_IDS; i += 13) specrt__pool_mark(pool, i, SPECRT__POOL_FIXED);
+    for (int i = 5; i < N_IDS; i += 29) specrt__pool_mark(pool, i, SPECRT__POOL_INVALID);
     fn();
-    specrt__shortlist_pool_free(pool);
+    specrt__pool_free(pool);
     specrt_head_close(head);
 }
 

@@ -27,23 +27,18 @@ static const char *const policies[] = {
 };
 enum { N_ALONE = 4, N_SHORT = 9, N_POLICIES = sizeof policies / sizeof policies[0] };
 
-/* SPECRT_TEST_LONG asks for more than the harness does in seconds. */
-static bool is_long(void) {
-    return getenv("SPECRT_TEST_LONG") != NULL;
-}
-
 static setting setting_of(const char *policy) {
     return (setting){.policy = policy,
                      .tree = {2, 3, 7},
                      .sampling = {.temperature = 1, .seed = gpu_seed(4), .session = 9},
                      .n_batch = 2,
-                     .n_cycles = is_long()      ? 60
+                     .n_cycles = gpu_long()     ? 60
                                  : test_brief() ? 2
                                                 : 3};
 }
 
 static void test_policies(void) {
-    for (int i = 0; i < (is_long() ? N_POLICIES : N_SHORT); i++) {
+    for (int i = 0; i < (gpu_long() ? N_POLICIES : N_SHORT); i++) {
         setting how = setting_of(policies[i]);
         if (i < N_ALONE) how.n_batch = 1;
         how.graph = true;
@@ -55,7 +50,7 @@ static void test_calls(void) {
     setting how = setting_of("static:20+window:20@positions=tree+retrieve:16@mode=async");
     how.tree = (specrt_tree_params){3, 4, 10};
     how.sampling.top_p = 0.9f;
-    if (!is_long()) how.n_cycles = 2;
+    if (!gpu_long()) how.n_cycles = 2;
     run(&how);
 }
 
@@ -234,7 +229,7 @@ static void test_few_rows(void) {
     REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
     for (int i = 0; i < 6; i++) {
         setting how = setting_of(texts[i % 3]);
-        if (!is_long()) how.n_cycles = 2;
+        if (!gpu_long()) how.n_cycles = 2;
         how.shared = i >= 3;
         bundle = i % 3 == 0 ? usual : few;
         run(&how);
@@ -250,7 +245,7 @@ static void test_few_rows(void) {
 /* Many sequences in one launch. */
 static void test_batch(void) {
     setting how = setting_of("static:30+window:16");
-    how.n_batch = is_long() ? MAX_BATCH : 5;
+    how.n_batch = gpu_long() ? MAX_BATCH : 5;
     how.n_cycles = 2;
     how.graph = true;
     run(&how);
@@ -264,9 +259,9 @@ static void test_shared(void) {
     for (int i = 0; i < 3; i++) {
         setting how = setting_of(texts[i]);
         how.shared = true;
-        how.n_batch = i == 0 ? (is_long() ? MAX_BATCH : 9) : 3 + i;
+        how.n_batch = i == 0 ? (gpu_long() ? MAX_BATCH : 9) : 3 + i;
         if (i == 0) how.tree = (specrt_tree_params){2, 1, 3};
-        if (!is_long()) how.n_cycles = 2;
+        if (!gpu_long()) how.n_cycles = 2;
         how.graph = i != 1;
         how.lends = i == 1;
         how.n_more = i == 1;
@@ -285,7 +280,7 @@ static void test_q8_0(void) {
     REQUIRE(!specrt_head_bind(bundle, &desc, NULL, &head, NULL));
     for (int i = 0; i < 6; i++) {
         setting how = setting_of(texts[i / 2]);
-        if (!is_long()) how.n_cycles = 2;
+        if (!gpu_long()) how.n_cycles = 2;
         how.lends = i % 2 == 1;
         how.shared = i >= 4;
         run(&how);
@@ -377,14 +372,14 @@ static void record_cycles(const shared_policy *shared, const setting *how, bool 
     device_close(&d);
 }
 
-/* With SPECRT_TEST_STRESS, on a GPU, 64 sequences for 1,000 cycles, twice: bit for bit the same. */
+/* With long=1, on a GPU, 64 sequences for 1,000 cycles, twice: bit for bit the same. */
 static void test_stress(void) {
     enum { MOST = 1000 };
     static const char *const texts[] = {
         "static:20/10+window:24@mode=stream+cluster:2@always=8+successor:6+sketch:8@keep=999",
         "window:30@min=20+retrieve:16@graph=off@mode=async+group:2@always=0"};
     static uint64_t first[MOST], second[MOST];
-    bool all = getenv("SPECRT_TEST_STRESS") != NULL;
+    bool all = gpu_long();
     for (int i = 0; i < 2; i++) {
         setting how = setting_of(texts[i]);
         shared_policy shared;
@@ -475,7 +470,7 @@ static void test_random(void) {
     static const int32_t prompts[] = {1, 5, 80};
     char text[512];
     random_state = gpu_seed(31);
-    for (int i = 0; i < (is_long() ? 60 : 2); i++) {
+    for (int i = 0; i < (gpu_long() ? 60 : 2); i++) {
         draw_policy(text);
         setting how = setting_of(text);
         how.tree = (specrt_tree_params){1 + random_below(4), 1 + random_below(4),
@@ -485,7 +480,7 @@ static void test_random(void) {
         how.sampling.top_p = (float)random_below(3) / 2.1f;
         how.sampling.min_p = (float)random_below(3) / 30;
         how.n_batch = 1 + random_below(3);
-        how.n_cycles = is_long() ? 20 : 3;
+        how.n_cycles = gpu_long() ? 20 : 3;
         how.n_more = random_below(2);
         how.n_prompt = prompts[random_below(3)];
         how.graph = random_below(2);
@@ -581,6 +576,19 @@ static void check_refused(const char *text, specrt_cuda_session_params params,
     specrt_policy_close(policy);
 }
 
+/* A source that a program brings has no kernels. */
+static void check_own_source(void) {
+    specrt_policy_desc desc = {.text = "window:9"};
+    specrt_policy *policy;
+    specrt_cuda_policy *shared;
+    specrt_error err = {0};
+    REQUIRE(!specrt_policy_create(bundle, head, &desc, &policy, &err));
+    policy->sources[0].kind = SPECRT__POLICY_KINDS;
+    CHECK_INT(specrt_cuda_policy_create(policy, NULL, &shared, &err), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_HAS(err.msg, "cuda: policy 'window:9': expected sources with kernels");
+    specrt_policy_close(policy);
+}
+
 static void test_refusals(void) {
     specrt_cuda_session_params good = {.tree = {2, 3, 7}, .n_logits = V}, p = good;
     open_all();
@@ -605,6 +613,7 @@ static void test_refusals(void) {
     p = good;
     p.sampling.temperature = 1;
     check_refused("static:9", p, SPECRT_STATUS_BAD_ARG, "session: expected a number of 1 or more");
+    check_refused("window:9@rows=indexed", good, SPECRT_STATUS_UNSUPPORTED, "found rows=indexed");
     specrt_head *plain = head;
     specrt_head_desc capped = plain->desc;
     capped.softcap = 30;
@@ -612,6 +621,7 @@ static void test_refusals(void) {
     check_refused("static:9", good, SPECRT_STATUS_UNSUPPORTED, "a softcap of 30");
     specrt_head_close(head);
     head = plain;
+    check_own_source();
 }
 
 static const test_case cases[] = {

@@ -114,7 +114,7 @@ static void twin_close(specrt__sketch *s) {
 }
 
 /* The same tokens; of a projection whose sums run otherwise here, most of them. */
-static void check_names(const world *w, specrt__sketch *s, const specrt__shortlist_level *level,
+static void check_names(const world *w, specrt__sketch *s, const specrt__source_level *level,
                         const int32_t *ids, const int32_t *places, int32_t n) {
     static uint8_t seen[2 * MAX_ROWS];
     int32_t n_common = 0;
@@ -212,10 +212,9 @@ static void run_case(world *w, sizes z) {
     gpu_get(places, out_places, sizeof places);
     gpu_get(n_rows, out_n, sizeof n_rows);
 
-    specrt__shortlist_pool *pool =
-        specrt__shortlist_pool_create(head, w->n_ids, 1, &head->compute.env);
-    specrt__shortlist_routed *routed = calloc(1, sizeof *routed);
-    memcpy(pool->wants, w->wants, (size_t)w->n_ids);
+    specrt__pool *pool = specrt__pool_create(head, w->n_ids, 1, &head->compute.env);
+    specrt__source_routed *routed = calloc(1, sizeof *routed);
+    for (int32_t i = 0; i < w->n_ids; i++) pool->wants[i] = w->wants[i];
     routed->pool = pool;
     routed->levels = calloc((size_t)w->n_ids, sizeof *routed->levels);
     routed->level = 3;
@@ -223,7 +222,8 @@ static void run_case(world *w, sizes z) {
     for (int b = 0; b < BATCH; b++) {
         const float *h = hidden + b * z.max_n * d;
         memcpy(routed->levels, levels + b * w->n_ids, (size_t)w->n_ids * sizeof *levels);
-        specrt__shortlist_level level = {3, counts[b], NULL, logprobs + b * z.max_n, NULL, h};
+        specrt__source_level level = {
+            .level = 3, .n = counts[b], .logprobs = logprobs + b * z.max_n, .draft_hidden = h};
         specrt_shortlist basis = {&head->compute, &twin->shared->basis, 1, w->rank, d, NULL};
         twin->n = counts[b];
         if (counts[b] == 0) {
@@ -235,7 +235,7 @@ static void run_case(world *w, sizes z) {
     }
     twin_close(twin);
     free(routed->levels), free(routed);
-    specrt__shortlist_pool_free(pool);
+    specrt__pool_free(pool);
     specrt_head_close(head);
     const void *used[] = {
         in,   paths, all, n, scratch, out_ids, out_places, out_n, states[0].wants, states[1].wants,
@@ -281,7 +281,7 @@ static void test_many(void) {
 /* Odd shapes by chance, as many as there is time for: few places or many, all of a magnitude or not. */
 static void test_random(void) {
     static world w;
-    int n_runs = getenv("SPECRT_TEST_LONG") ? 200 : test_brief() ? 2 : 8;
+    int n_runs = gpu_long() ? 200 : test_brief() ? 2 : 8;
     for (int i = 0; i < n_runs; i++) {
         w.n_rows = 1 + random_below(i % 4 == 3 ? MAX_ROWS : 700);
         w.n_cols = 4 * (1 + random_below(MAX_COLS / 4));

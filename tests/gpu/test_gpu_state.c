@@ -26,7 +26,7 @@ static int32_t draw_token(void) {
 /* One sequence on both sides. */
 typedef struct sequence {
     specrt__cuda_state_params params;
-    specrt__shortlist_pool *pool;
+    specrt__pool *pool;
     specrt__window *window;
     specrt__cuda_mailbox *mailbox; /* of the host, which a device sees */
     int32_t packed[CAPACITY];      /* what the device's rows hold, by following `fresh` */
@@ -49,9 +49,7 @@ static void draw_params(specrt__cuda_state_params *p, int variant) {
     p->size = variant % 5 == 4 ? 150 : 1 + random_below(60);
     p->mode = variant / 3 % 2;
     p->positions = random_below(3);
-    p->only = variant % 7 == 5   ? SPECRT__CUDA_ONLY_CTX
-              : variant % 7 == 6 ? SPECRT__CUDA_ONLY_EXT
-                                 : 0;
+    p->only = variant % 7 == 5 ? SPECRT__WINDOW_CTX : variant % 7 == 6 ? SPECRT__WINDOW_EXT : 0;
     p->kpre = random_below(K + 2);
     p->kver = random_below(K + 2);
     p->emitted = random_below(4) > 0;
@@ -59,9 +57,9 @@ static void draw_params(specrt__cuda_state_params *p, int variant) {
     p->n_frequent = random_below(N_IDS);
 }
 
-static void mark(specrt__shortlist_pool *pool) {
-    for (int i = 0; i < 12; i++) specrt__shortlist_mark(pool, 17 * i, SPECRT__SHORTLIST_FIXED);
-    for (int i = 0; i < 9; i++) specrt__shortlist_mark(pool, 5 + 21 * i, SPECRT__SHORTLIST_INVALID);
+static void mark(specrt__pool *pool) {
+    for (int i = 0; i < 12; i++) specrt__pool_mark(pool, 17 * i, SPECRT__POOL_FIXED);
+    for (int i = 0; i < 9; i++) specrt__pool_mark(pool, 5 + 21 * i, SPECRT__POOL_INVALID);
 }
 
 static void make_sequence(sequence *s, int variant) {
@@ -77,8 +75,10 @@ static void make_sequence(sequence *s, int variant) {
                                .min = s->params.min,
                                .frequent = variant % 3 ? frequent : NULL,
                                .n_frequent = s->params.n_frequent};
-    s->pool = specrt__shortlist_pool_create(head, N_IDS, CAPACITY, &env);
+    s->pool = specrt__pool_create(head, N_IDS, CAPACITY, &env);
     s->window = specrt__window_create(s->pool, &p, 0, &env);
+    REQUIRE(s->window->bit == SPECRT__CUDA_WINDOW);
+    REQUIRE(specrt__pool_register(s->pool) == SPECRT__CUDA_RETRIEVE);
     mark(s->pool);
     if (!s->mailbox)
         gpu_check(cudaHostAlloc((void **)&s->mailbox, sizeof *s->mailbox, cudaHostAllocMapped),
@@ -120,7 +120,7 @@ static void compare_rows(sequence *s, const specrt_cuda_state *d) {
 
 static void compare_window(const sequence *s, const specrt_cuda_state *d) {
     const specrt__window *w = s->window;
-    bool stream = s->params.mode == SPECRT__CUDA_STREAM;
+    bool stream = s->params.mode == SPECRT__WINDOW_STREAM;
     int32_t *list = fetch(d->list, d->n_list), i = 0;
     CHECK_INT(d->n_list, w->n_list);
     for (int32_t at = w->newer[w->list_size]; at != w->list_size && i < d->n_list;
@@ -142,7 +142,7 @@ static void compare(sequence *s, const specrt_cuda_state *device, bool synced) {
     gpu_get(&d, device, sizeof d);
     gpu_get(wants, d.wants, N_IDS);
     for (int32_t i = 0; i < N_IDS; i++)
-        CHECK_INT(wants[i] % SPECRT__CUDA_LISTED, s->pool->wants[i] & ~SPECRT__SHORTLIST_CHANGED);
+        CHECK_INT(wants[i] % SPECRT__CUDA_LISTED, s->pool->wants[i] & ~SPECRT__POOL_CHANGED);
     CHECK_INT(d.n_wanted, s->pool->n_wanted);
     CHECK_INT(d.n_fill, s->window->n_fill);
     compare_window(s, &d);
@@ -161,13 +161,13 @@ static void post(sequence *s) {
         specrt__cuda_change c = {random_below(N_IDS), SPECRT__CUDA_RETRIEVE, 0, 0};
         if (random_below(3) == 0) c.bit = SPECRT__CUDA_PINNED;
         c.on = random_below(3) > 0;
-        if (!specrt__shortlist_valid(s->pool, c.id)) c.on = 1; /* passed over */
+        if (!specrt__pool_valid(s->pool, c.id)) c.on = 1; /* passed over */
         s->mailbox->changes[s->mailbox->posted++ % SPECRT__CUDA_CHANGES] = c;
-        if (!specrt__shortlist_valid(s->pool, c.id)) continue;
+        if (!specrt__pool_valid(s->pool, c.id)) continue;
         if (c.on)
-            specrt__shortlist_want(s->pool, c.id, c.bit);
+            specrt__pool_want(s->pool, c.id, c.bit);
         else
-            specrt__shortlist_drop(s->pool, c.id, c.bit);
+            specrt__pool_drop(s->pool, c.id, c.bit);
     }
 }
 
@@ -195,7 +195,7 @@ static void observe_on_cpu(sequence *s, const cycle_input *in, int b, bool told)
     if (in->verdicts[b].n == 0) return;
     specrt__source_cycle cycle = {&draft, &in->verdicts[b], told ? &rows : NULL, NULL};
     specrt__window_observe(s->window, &cycle);
-    specrt__shortlist_sync(s->pool);
+    specrt__pool_sync(s->pool);
 }
 
 static void prefill(sequence *s, specrt_cuda_state *states, bool told) {
@@ -226,7 +226,7 @@ static void start(sequence *s, specrt_cuda_state *states) {
         verdicts[b].tokens[0] = draw_token();
         post(&s[b]);
         specrt__window_start(s[b].window, verdicts[b].tokens[0]);
-        specrt__shortlist_sync(s[b].pool);
+        specrt__pool_sync(s[b].pool);
     }
     specrt_verdict *d = (specrt_verdict *)gpu_copy(verdicts, sizeof verdicts);
     CHECK_INT(specrt__cuda_state_start(BATCH, d, states, NULL), SPECRT_STATUS_OK);
@@ -257,11 +257,11 @@ static void observe(sequence *s, specrt_cuda_state *states) {
 static void begin(sequence *s, specrt_cuda_state *states, const int32_t *d_pinned,
                   const int32_t *pinned, int32_t n_pinned) {
     for (int b = 0; b < BATCH; b++) {
-        specrt__shortlist_pool_reset(s[b].pool);
+        specrt__pool_reset(s[b].pool);
         specrt__window_begin(s[b].window);
         for (int i = 0; i < n_pinned; i++)
-            specrt__shortlist_want(s[b].pool, pinned[i], SPECRT__SHORTLIST_PINNED);
-        specrt__shortlist_sync(s[b].pool);
+            specrt__pool_want(s[b].pool, pinned[i], SPECRT__POOL_PINNED);
+        specrt__pool_sync(s[b].pool);
     }
     CHECK_INT(specrt__cuda_state_begin(BATCH, d_pinned, n_pinned, states, NULL), SPECRT_STATUS_OK);
     for (int b = 0; b < BATCH; b++) compare(&s[b], &states[b], true);
@@ -282,7 +282,7 @@ static void run(int round) {
         host[b].n_fixed = s[b].pool->n_fixed;
         gpu_check(cudaHostGetDevicePointer((void **)&host[b].mailbox, s[b].mailbox, 0),
                   "cudaHostGetDevicePointer");
-        gpu_put(host[b].wants, s[b].pool->wants, N_IDS);
+        gpu_put_marks(host[b].wants, s[b].pool->wants, N_IDS);
     }
     specrt_cuda_state *states = (specrt_cuda_state *)gpu_copy(host, sizeof host);
     for (int again = 0; again < 2; again++) {
@@ -293,7 +293,7 @@ static void run(int round) {
     }
     for (int b = 0; b < BATCH; b++) {
         specrt__window_close(s[b].window);
-        specrt__shortlist_pool_free(s[b].pool);
+        specrt__pool_free(s[b].pool);
         gpu_free(memory[b]);
     }
     gpu_free(states);
@@ -311,16 +311,10 @@ static void test_histories(void) {
 }
 
 static void test_bits(void) {
-    CHECK_INT(SPECRT__CUDA_INVALID, SPECRT__SHORTLIST_INVALID);
-    CHECK_INT(SPECRT__CUDA_FIXED, SPECRT__SHORTLIST_FIXED);
-    CHECK_INT(SPECRT__CUDA_PINNED, SPECRT__SHORTLIST_PINNED);
-    CHECK_INT(SPECRT__CUDA_FILL, SPECRT__SHORTLIST_FILL);
-    CHECK_INT(SPECRT__CUDA_WINDOW, SPECRT__SHORTLIST_WINDOW);
-    CHECK_INT(SPECRT__CUDA_RETRIEVE, SPECRT__SHORTLIST_RETRIEVE);
-    CHECK_INT(SPECRT__CUDA_UNIQUE_LRU, SPECRT__WINDOW_LRU);
-    CHECK_INT(SPECRT__CUDA_STREAM, SPECRT__WINDOW_STREAM);
-    CHECK_INT(SPECRT__CUDA_POSITIONS_TREE, SPECRT__WINDOW_POSITIONS_TREE);
-    CHECK_INT(SPECRT__CUDA_ONLY_EXT, SPECRT__WINDOW_EXT);
+    CHECK_INT(SPECRT__CUDA_INVALID, SPECRT__POOL_INVALID);
+    CHECK_INT(SPECRT__CUDA_FIXED, SPECRT__POOL_FIXED);
+    CHECK_INT(SPECRT__CUDA_PINNED, SPECRT__POOL_PINNED);
+    CHECK_INT(SPECRT__CUDA_FILL, SPECRT__POOL_FILL);
 }
 
 static void test_refusals(void) {
@@ -332,7 +326,7 @@ static void test_refusals(void) {
     CHECK_INT(specrt__cuda_state_bytes(&p), 0);
     CHECK_INT(specrt__cuda_state_place(&p, memory, &s), SPECRT_STATUS_BAD_ARG);
     p.mode = 0;
-    p.kver = 9;
+    p.kver = SPECRT_LOGITS_MAX_K + 1;
     CHECK_INT(specrt__cuda_state_bytes(&p), 0);
     p.kver = 0;
     p.capacity = 11;

@@ -148,9 +148,9 @@ static void run_forest(int32_t num_steps, int32_t topk, int32_t n_nodes, int kin
     free_forest(&f);
 }
 
-/* On the harness every case takes its turn at some of the data; SPECRT_TEST_LONG takes all of it. */
+/* On the harness every case takes its turn at some of the data; long=1 takes all of it. */
 static bool takes(size_t i, int kind, int n_kinds) {
-    return getenv("SPECRT_TEST_LONG") || (int)i % n_kinds == kind;
+    return gpu_long() || (int)i % n_kinds == kind;
 }
 
 static void test_trees(void) {
@@ -328,9 +328,9 @@ static void test_blocks(void) {
     if (!test_brief()) run_verify(128256, 1, 6);
 }
 
-/* Greedy and filtered nodes over the ids of a published vocabulary (SPECRT_TEST_REAL), else two blocks. */
+/* Greedy and filtered nodes over the ids of a published vocabulary (long=1), else two blocks. */
 static void test_whole(void) {
-    int32_t n_vocab = getenv("SPECRT_TEST_REAL") ? 151936 : 1025;
+    int32_t n_vocab = gpu_long() ? 151936 : 1025;
     run_verify(n_vocab, 0, 0);
     run_verify(n_vocab, 2, 0);
 }

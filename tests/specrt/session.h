@@ -115,8 +115,9 @@ static inline void check_shortlist(const specrt_session *s, int32_t bound) {
     }
 }
 
-static inline specrt_status tell(specrt_session *s, const specrt_draft *draft,
-                                 const specrt_verdict *verdict, const specrt_target_rows *rows) {
+static inline specrt_status tell_rows(specrt_session *s, const specrt_draft *draft,
+                                      const specrt_verdict *verdict,
+                                      const specrt_target_rows *rows) {
     int32_t n_accepted = verdict->n - 1, last = verdict->tokens[n_accepted];
     if (telling == TELLS_TREES) return specrt_session_observe(s, draft, verdict, rows);
     if (telling == TELLS_CHAINS)
@@ -158,7 +159,7 @@ static inline void decode_as(specrt_session *s, const specrt_request *request, c
             verdict.nodes[i] = verdict.tokens[i] = -99; /* behind the verdict */
         memcpy(r->stream + r->n, verdict.tokens, (size_t)verdict.n * sizeof *r->stream);
         rows = told(set->truth, logits, draft.n, ids, &state);
-        REQUIRE(tell(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
+        REQUIRE(tell_rows(s, &draft, &verdict, &rows) == SPECRT_STATUS_OK);
     }
     specrt_session_get_stats(s, &r->stats);
 }

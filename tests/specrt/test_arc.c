@@ -209,7 +209,7 @@ typedef struct world {
     float rows[N_IDS * N_COLS];
     bool fixed[N_IDS];
     specrt_head *head;
-    specrt__shortlist_pool *pool;
+    specrt__pool *pool;
     specrt__retrieve *source;
     specrt_cograph_header graph;
     uint32_t offsets[N_IDS + 1], n_rule[N_IDS];
@@ -222,11 +222,11 @@ static void world_make(world *w, int32_t size, bool graph, bool keep) {
     specrt_head_desc desc = {
         .rows = w->rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = N_COLS};
     REQUIRE(specrt_head_bind(NULL, &desc, NULL, &w->head, NULL) == SPECRT_STATUS_OK);
-    w->pool = specrt__shortlist_pool_create(w->head, N_IDS, size, &env);
+    w->pool = specrt__pool_create(w->head, N_IDS, size, &env);
     REQUIRE(w->pool);
     for (int32_t i = 0; i < N_IDS; i++) {
         w->fixed[i] = i >= N_IDS - N_FIXED;
-        if (w->fixed[i]) specrt__shortlist_mark(w->pool, i, SPECRT__SHORTLIST_FIXED);
+        if (w->fixed[i]) specrt__pool_mark(w->pool, i, SPECRT__POOL_FIXED);
         w->offsets[i + 1] = w->offsets[i] + DEGREE;
         w->n_rule[i] = (uint32_t)below(DEGREE);
         for (int32_t k = 0; k < DEGREE; k++) w->successors[i * DEGREE + k] = below(N_IDS);
@@ -250,7 +250,7 @@ static void observe(world *w, const specrt_verdict *verdict, const specrt_target
 
 static void world_free(world *w) {
     specrt__retrieve_close(w->source);
-    specrt__shortlist_pool_free(w->pool);
+    specrt__pool_free(w->pool);
     specrt_head_close(w->head);
 }
 
@@ -291,7 +291,7 @@ static void check_same(const world *w, const oracle *o) {
     }
     for (int32_t id = 0; id < N_IDS; id++) {
         bool resident = oracle_list(o, id) == 1 || oracle_list(o, id) == 2;
-        CHECK_INT(specrt__shortlist_member(w->pool, id), resident || w->fixed[id]);
+        CHECK_INT(specrt__pool_member(w->pool, id), resident || w->fixed[id]);
     }
 }
 
@@ -307,12 +307,11 @@ static void run_events(int32_t size, int n_cycles, bool graph, bool every_cycle)
         int32_t top[10], n_top = below(11);
         for (int32_t j = 0; j < v.n; j++) v.tokens[j] = skewed(N_IDS - N_FIXED / 2);
         if (every_cycle)
-            while (specrt__shortlist_member(w.pool, v.tokens[v.n - 1]))
-                v.tokens[v.n - 1] = below(N_IDS);
+            while (specrt__pool_member(w.pool, v.tokens[v.n - 1])) v.tokens[v.n - 1] = below(N_IDS);
         for (int32_t j = 0; j < n_top; j++) top[j] = below(N_IDS);
         specrt_target_rows rows = {.ids = top, .k = n_top};
         observe(&w, &v, &rows);
-        specrt__shortlist_sync(w.pool);
+        specrt__pool_sync(w.pool);
         oracle_event(&o, &w, &v, top, n_top, graph);
         check_same(&w, &o);
         if (w.source->n_events <= 50) CHECK_NEAR(w.source->arc.p, size / 2.0, 0);
@@ -352,13 +351,13 @@ static void test_sequences(void) {
         observe(&b, &v, NULL);
     }
     CHECK(a.source->arc.sizes[SPECRT__ARC_T1] > 0 && b.source->arc.sizes[SPECRT__ARC_T1] > 0);
-    specrt__shortlist_pool_reset(a.pool);
-    specrt__shortlist_pool_reset(b.pool);
+    specrt__pool_reset(a.pool);
+    specrt__pool_reset(b.pool);
     specrt__retrieve_begin(a.source);
     specrt__retrieve_begin(b.source);
     for (int32_t id = 0; id < N_IDS - N_FIXED; id++) {
-        CHECK(!specrt__shortlist_member(a.pool, id));
-        CHECK_INT(specrt__shortlist_member(b.pool, id), specrt__arc_resident(&b.source->arc, id));
+        CHECK(!specrt__pool_member(a.pool, id));
+        CHECK_INT(specrt__pool_member(b.pool, id), specrt__arc_resident(&b.source->arc, id));
     }
     world_free(&a);
     world_free(&b);

@@ -513,6 +513,19 @@ static void test_refusals(void) {
     specrt_auto_close(NULL);
 }
 
+/* A rate of nearly free drafts, and a level that nobody can afford: their product is beyond 64 bits. */
+static void test_far_apart(void) {
+    const double costs[4] = {1, 1e-5, 8e5, 2};
+    const specrt_auto_desc desc = {.num_steps = 3, .n_lists = 1, .costs = costs};
+    specrt_auto_choice choice;
+    specrt_auto *a;
+    REQUIRE(specrt_auto_create(&desc, NULL, &a, NULL) == SPECRT_STATUS_OK);
+    specrt_auto_choose(a, &choice);
+    CHECK_INT(choice.num_steps, 3);
+    CHECK_INT(specrt_auto_should_continue(a, 1, NAN), 0);
+    specrt_auto_close(a);
+}
+
 static void test_memory(void) {
     double costs[LISTS * (STEPS + 1)];
     fixture_allocator counted = {0, 0, 0}, scarce = {.fail_at = 1};
@@ -574,6 +587,7 @@ static const test_case cases[] = {
     {"skip", "one plain cycle, asked for", test_skip},
     {"repeats", "the same cycles give the same choices", test_repeats},
     {"refusals", "tables that are no costs, cycles that are none", test_refusals},
+    {"far apart", "a rate and a cost whose product is beyond 64 bits", test_far_apart},
     {"memory", "nothing is allocated after create", test_memory},
     {"not_held", "tokens that no list holds", test_not_held},
 };

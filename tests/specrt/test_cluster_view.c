@@ -90,6 +90,18 @@ static void test_kinds(void) {
     specrt_bundle_close(bundle);
 }
 
+/* A row may be in several clusters. */
+static void test_shared_row(void) {
+    section s = good();
+    specrt_bundle *bundle;
+    specrt_clusters c;
+    s.ids[2] = 4;
+    REQUIRE(view_of(&s, SECTION_BYTES, "cluster", &bundle, &c, NULL) == SPECRT_STATUS_OK);
+    CHECK_INT(c.ids[1], 4);
+    CHECK_INT(c.ids[2], 4);
+    specrt_bundle_close(bundle);
+}
+
 static void refuses(const section *s, size_t n, const char *what) {
     specrt_bundle *bundle;
     specrt_clusters c;
@@ -136,7 +148,6 @@ static void test_damage(void) {
     DAMAGE(s.ids[5] = 9, "ids: expected ids below n_rows");
     DAMAGE(s.ids[0] = -1, "ids: expected ids below n_rows");
     DAMAGE(s.ids[1] = 1, "ids: expected ascending ids in a cluster");
-    DAMAGE(s.ids[2] = 4, "ids: expected distinct ids");
     DAMAGE(s.schedule[0] = 0, "schedule: ");
     DAMAGE(s.schedule[1] = 4, "schedule: ");
     DAMAGE(s.w1[0][0] = 0x7c00, "weights: ");
@@ -160,6 +171,7 @@ static void test_missing(void) {
 static const test_case cases[] = {
     {"view", "every array where the format says, under each tag", test_view},
     {"kinds", "routers of one layer and of none", test_kinds},
+    {"shared_row", "a row that is in two clusters", test_shared_row},
     {"damage", "every field out of its range", test_damage},
     {"missing", "a bundle without the section", test_missing},
 };

@@ -138,7 +138,12 @@ static void bench_make(bench *b, const char *policy, int32_t topk, float tempera
     REQUIRE(specrt_session_create(b->policy, &params, NULL, &b->session, NULL) == SPECRT_STATUS_OK);
     b->sampling = params.sampling;
     b->toy = (toy *)calloc(1, sizeof *b->toy);
-    b->host = (specrt_host){b->toy, 0, 10, prefill, draft, verify, commit, NULL, 0, 0, 0};
+    b->host = (specrt_host){.user = b->toy,
+                            .max_batch = 10,
+                            .target_prefill = prefill,
+                            .draft_step = draft,
+                            .target_verify = verify,
+                            .commit = commit};
 }
 
 static void bench_free(bench *b) {

@@ -118,7 +118,7 @@ static void test_disturbed(void) {
     CHECK_INT(specrt_costs_busy(&costs, line), 1);
     CHECK_HAS(line, "too busy to tell: costs differ by ");
     CHECK_HAS(line, "; wait until the machine is idle, or measure for more seconds");
-    CHECK_HAS(line, "; 2 of ");
+    CHECK_HAS(line, "; the load was 2 on ");
     REQUIRE(measure(&little, 0, 0) == SPECRT_STATUS_OK);
     CHECK(!costs.disturbed && costs.spread > 0 && costs.spread < 0.25);
     CHECK(costs.target.high[0] > costs.target.low[0]);

@@ -97,6 +97,7 @@ static void read_header(const char *path) {
 static void read_headers(void) {
     if (n_functions > 0) return;
     read_header("src/specrt.h");
+    read_header("src/specrt_block.h");
     read_header("src/specrt_tools.h");
     read_header("src/specrt_adapt.h");
     CHECK(n_functions > 100);

@@ -59,8 +59,8 @@ static const struct {
     {"window:64@min=2", "window:64@min=2", 65},
     {"window:64@only=ext@positions=tree+static:50", "static:50+window:64@positions=tree@only=ext",
      114},
-    {"frspec", "static:127", 127},
-    {"vocabtrim+window:8", "static:127+window:8", 135},
+    {"frspec", "static:499", 499}, /* one id is no token */
+    {"vocabtrim+window:8", "static:499+window:8", 500},
     {"microspec", "window:3072@kver=8@positions=tree@min=3072", N_VOCAB},
     {"microspec-paper", "window:3072@mode=stream@kpre=3@positions=last@emitted=off@min=0", N_VOCAB},
     {"microspec+static:4", "static:4+window:3072@kver=8@positions=tree@min=3072", N_VOCAB},
@@ -89,14 +89,15 @@ static void test_good(void) {
 /* Presets of sections that this file's bundle lacks: what they stand for, by their text alone. */
 static void test_papers(void) {
     static const char *const texts[][2] = {
-        {"evospec-paper", "static+retrieve:256@sem=hnsw_h"},
+        {"evospec-paper", "static:32000+retrieve:256@sem=hnsw_h"},
         {"evospec", "static+retrieve:256"},
         {"hybrid", "window:3072+successor:256+sketch:256"},
-        {"dynaspec-paper", "cluster@schedule=harmonic@beam=per_row@always=0"},
+        {"dynaspec-paper", "cluster:52%@schedule=harmonic@beam=per_row@always=0"},
+        {"centroid:100%", "centroid:100%"},
         {"dynaspec", "cluster"},
-        {"coral-paper", "group@schedule=flat@beam=per_row@always=0"},
+        {"coral-paper", "group:25%@schedule=flat@beam=per_row@always=0"},
         {"coral", "group"},
-        {"coral-paper+window:64", "window:64+group@schedule=flat@beam=per_row@always=0"},
+        {"coral-paper+window:64", "window:64+group:25%@schedule=flat@beam=per_row@always=0"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         specrt__policy_spec spec;
@@ -110,6 +111,32 @@ static void test_papers(void) {
     CHECK_INT(specrt_policy_check("dynaspec-paper:8", NULL), SPECRT_STATUS_BAD_ARG);
 }
 
+/* FR-Spec, section 4.1: 32,768 tokens; VocabTrim, section 4: about 32k. */
+static void test_published_sizes(void) {
+    static const int32_t n_vocab[] = {1000, 32768, 128256, 151936};
+    static const char *const names[] = {"frspec", "vocabtrim"};
+    for (size_t v = 0; v < sizeof n_vocab / sizeof n_vocab[0]; v++) {
+        int32_t n = n_vocab[v], *ids = (int32_t *)malloc((size_t)n * sizeof *ids);
+        float *rows = (float *)calloc((size_t)n, sizeof *rows);
+        specrt_head *wide;
+        REQUIRE(ids && rows);
+        for (int32_t i = 0; i < n; i++) ids[i] = i;
+        const specrt_head_desc desc = {
+            .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = n, .n_cols = 1};
+        REQUIRE(specrt_head_bind(NULL, &desc, NULL, &wide, NULL) == SPECRT_STATUS_OK);
+        for (int i = 0; i < 2; i++) {
+            const specrt_policy_desc list = {.text = names[i], .ids = ids, .n_ids = n};
+            specrt_policy *policy;
+            REQUIRE(specrt_policy_create(NULL, wide, &list, &policy, NULL) == SPECRT_STATUS_OK);
+            CHECK_INT(specrt_policy_get_info(policy)->n_static, n < 32768 ? n : 32768);
+            specrt_policy_close(policy);
+        }
+        specrt_head_close(wide);
+        free(rows);
+        free(ids);
+    }
+}
+
 static const struct {
     const char *text, *message;
 } bad[] = {
@@ -119,6 +146,10 @@ static const struct {
      "evospec-paper, dynaspec, dynaspec-paper, coral or coral-paper, found the end"},
     {"statik:5", "position 1: expected full, static, window, retrieve, cluster, group"},
     {"statik:5", "found 'statik'"},
+    {"cluster:0%", "position 9: expected a number from 1 to 100, found '0%'"},
+    {"cluster:101%", "position 9: expected a number from 1 to 100, found '101%'"},
+    {"cluster:%", "position 9: expected a number from 1 to 100, found '%'"},
+    {"static:25%", "position 8: expected a number from 1 to 16777216, found '25%'"},
     {"static:5+", "position 10: expected full"},
     {"static:", "position 8: expected a number from 1 to 16777216, found the end"},
     {"static:0", "position 8: expected a number from 1 to 16777216, found '0'"},
@@ -141,7 +172,7 @@ static const struct {
     {"microspec:5", "position 10: expected '+' or the end, since a preset takes no size"},
     {"microspec@kpre=1", "position 10: expected '+' or the end, since"},
     {"window:5@",
-     "position 10: expected mode, kpre, kver, positions, only, emitted or min, found "},
+     "position 10: expected mode, kpre, kver, positions, only, emitted, min or rows, found "},
     {"window:5@size=3", "found 'size'"},
     {"window:5@min=1@min=2", "position 16: expected each option once, found 'min'"},
     {"rows:5", "position 1: expected full, static, "},
@@ -149,8 +180,8 @@ static const struct {
     {"window:5@mode=", "position 15: expected unique_lru or stream, found the end"},
     {"window:5@mode=lru", "position 15: expected unique_lru or stream, found 'lru'"},
     {"window:5@mode=streams", "found 'streams'"},
-    {"window:5@kpre=9", "position 15: expected a number from 0 to 8, found '9'"},
-    {"window:5@kpre=", "expected a number from 0 to 8, found the end"},
+    {"window:5@kpre=17", "position 15: expected a number from 0 to 16, found '17'"},
+    {"window:5@kpre=", "expected a number from 0 to 16, found the end"},
     {"window:5 @kpre=1", "found '5 '"},
     {"window:5@kpre=1,", "found '1,'"},
     {"cluster@schedule=flta", "position 18: expected table, harmonic or flat, found 'flta'"},
@@ -171,8 +202,8 @@ static void test_bad(void) {
 static void test_names(void) {
     int n_names = 0;
     for (int kind = 0; kind < (int)SPECRT__POLICY_KINDS; kind++)
-        for (int i = 0; i < specrt__policy_kinds[kind].n_options; i++) {
-            const specrt__shortlist_option *option = &specrt__policy_kinds[kind].options[i];
+        for (int i = 0; i < specrt__policy_n_options(&specrt__policy_kinds[kind]); i++) {
+            const specrt__source_option *option = &specrt__policy_kinds[kind].source->options[i];
             specrt_error err = {SPECRT_STATUS_OK, ""};
             char text[80], names[80] = "";
             int n =
@@ -596,7 +627,7 @@ static void test_fill(void) {
         CHECK(seen[499] && seen[0] && seen[7]);
         /* rank r of the fixture is id (7 r + 3) mod 500; ranks 0 to 2 are forced, 0 a terminator */
         if (with) CHECK(seen[3]);
-        CHECK(specrt__shortlist_valid(session->pool, 496) == !with); /* the last rank */
+        CHECK(specrt__pool_valid(session->pool, 496) == !with); /* the last rank */
         for (int32_t i = 0; i < 10; i++) CHECK(seen[with ? 7 * (i + 3) + 3 : i]);
         specrt_session_close(session);
         specrt_policy_close(policy);
@@ -718,6 +749,7 @@ static const test_case cases[] = {
     {"good", "sizes, options and presets resolve to a canonical text and a bound", test_good},
     {"presets", "presets by number, and what to draft with untried", test_presets},
     {"papers", "presets of papers beside ours", test_papers},
+    {"published_sizes", "lists of papers, over their vocabularies", test_published_sizes},
     {"bad", "errors name the position, what was expected and what was found", test_bad},
     {"names", "every name of every option is taken, and no other", test_names},
     {"longest", "the longest text is printed whole", test_longest},

@@ -248,16 +248,16 @@ static void test_levels(void) {
     setup s = setup_make(SPECRT_DTYPE_F16, true, NULL);
     specrt__ranks_list *list;
     const specrt_env zeroed = {0};
-    specrt__shortlist_pool *pool = specrt__shortlist_pool_create(s.head, N_VOCAB, 1, &zeroed);
+    specrt__pool *pool = specrt__pool_create(s.head, N_VOCAB, 1, &zeroed);
     REQUIRE(create(s.bundle, s.head, 60, &list, NULL) == 0);
     specrt__ranks_set_levels(list, s.head, list->segment.ids, sizes, 4);
     CHECK_INT(list->n_always, 20);
     for (int32_t level = 0; level < 6; level++) {
         uint32_t levels[N_VOCAB] = {0};
         int32_t masked[100];
-        specrt__shortlist_routed routed = {
+        specrt__source_routed routed = {
             .pool = pool, .levels = levels, .masked = masked, .max_rows = 100, .level = level};
-        const specrt__shortlist_level at = {.level = level, .n = 1};
+        const specrt__source_level at = {.level = level, .n = 1};
         specrt__ranks_levels.route(list, &at, &routed);
         CHECK_INT(routed.n_rows, expected[level]);
         for (int32_t i = 0; i < expected[level]; i++) {
@@ -265,7 +265,7 @@ static void test_levels(void) {
             CHECK(routed.segments[0].bias[i] == s.bias[id_of_rank(20 + i)]);
         }
     }
-    specrt__shortlist_pool_free(pool);
+    specrt__pool_free(pool);
     specrt__ranks_free(list);
     setup_free(&s);
 }

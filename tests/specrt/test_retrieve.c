@@ -244,8 +244,8 @@ static void check_same(const run *a, const run *b) {
         for (; i < V && j < V; i = x->newer[i], j = y->newer[j]) CHECK_INT(i, j);
     }
     for (int32_t i = 0; i < V; i++)
-        CHECK_INT(specrt__shortlist_member(a->session->pool, i),
-                  specrt__shortlist_member(b->session->pool, i));
+        CHECK_INT(specrt__pool_member(a->session->pool, i),
+                  specrt__pool_member(b->session->pool, i));
 }
 
 /* --- tests --- */
@@ -325,8 +325,8 @@ static void test_row_query(void) {
         REQUIRE(!specrt_session_observe(r.session, &draft, &verdict, NULL));
         logits_of(weights + token * D, logits);
         CHECK_INT(specrt_logits_topk(logits, V, 10, near), 10);
-        for (int i = 0; i < 10; i++) CHECK(specrt__shortlist_member(r.session->pool, near[i]));
-        CHECK(specrt__shortlist_member(r.session->pool, token));
+        for (int i = 0; i < 10; i++) CHECK(specrt__pool_member(r.session->pool, near[i]));
+        CHECK(specrt__pool_member(r.session->pool, token));
     }
     CHECK(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1] > 15);
     run_free(&r);
@@ -511,8 +511,7 @@ static void test_turns(void) {
         CHECK(memcmp(&before, &cache_of(r.session)->arc, sizeof before) == 0);
         CHECK_INT(window_of(r.session)->n_list, n_window);
         for (int32_t id = 0; id < V && i == 0; id++)
-            if (specrt__arc_resident(&before, id))
-                CHECK(specrt__shortlist_member(r.session->pool, id));
+            if (specrt__arc_resident(&before, id)) CHECK(specrt__pool_member(r.session->pool, id));
         run_prompt_as(&r, &turn);
         CHECK_INT(r.session->position, N_PROMPT + 1);
         while (r.n < N_TOKENS) run_cycle(&r);
@@ -537,19 +536,19 @@ static void test_prompt(void) {
     specrt_target_rows rows = {.ids = best, .k = 2};
     world_make(&w, true, SPECRT_HNSW_F16);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=tokens", false, NULL, NULL);
-    const specrt__shortlist_pool *pool = r.session->pool;
+    const specrt__pool *pool = r.session->pool;
     CHECK_INT(specrt_policy_get_info(r.policy)->needs_prompt_logits, 0);
     REQUIRE(!specrt_session_begin(r.session, NULL));
     REQUIRE(!specrt_session_prefill(r.session, tokens, 16, &rows));
     const specrt__arc *arc = &cache_of(r.session)->arc;
     CHECK_INT(n_resident(r.session), 12);
     CHECK_INT(arc->lists[20], SPECRT__ARC_T2); /* it came twice */
-    for (int i = 2; i < 16; i++) CHECK(specrt__shortlist_member(pool, tokens[i]) == (i >= 4));
-    CHECK(arc->lists[3] == SPECRT__ARC_NONE && !specrt__shortlist_member(pool, 100));
+    for (int i = 2; i < 16; i++) CHECK(specrt__pool_member(pool, tokens[i]) == (i >= 4));
+    CHECK(arc->lists[3] == SPECRT__ARC_NONE && !specrt__pool_member(pool, 100));
     REQUIRE(!specrt_session_start(r.session, 33));
     observe(&r, 0, 100);
     CHECK_INT(cache_of(r.session)->n_blocked, 0);
-    CHECK(specrt__shortlist_member(pool, 100));
+    CHECK(specrt__pool_member(pool, 100));
     CHECK_INT(arc->lists[4], SPECRT__ARC_T1); /* of the last node's best, where it stands twice */
     run_free(&r);
     run_make(&r, &w, "static:12+retrieve:12@graph=off@prompt=best", false, NULL, NULL);
@@ -557,7 +556,7 @@ static void test_prompt(void) {
     REQUIRE(!specrt_session_begin(r.session, NULL));
     REQUIRE(!specrt_session_prefill(r.session, tokens, 3, &rows));
     static const int32_t members[] = {20, 30, 100, 101, 0, 1, 299};
-    for (int i = 0; i < 6; i++) CHECK(specrt__shortlist_member(r.session->pool, members[i]));
+    for (int i = 0; i < 6; i++) CHECK(specrt__pool_member(r.session->pool, members[i]));
     CHECK_INT(cache_of(r.session)->arc.sizes[SPECRT__ARC_T1], 5);
     rows.ids = no_token; /* the next prompt token is resident already, and nothing else comes in */
     REQUIRE(!specrt_session_prefill(r.session, tokens, 1, &rows));
@@ -686,7 +685,10 @@ static void test_refused_calls(void) {
     specrt_target_rows rows = {.logits = weights, .hidden = weights, .d_hidden = D - 1};
     CHECK_INT(specrt_session_observe(r.session, &draft, &verdict, &rows), SPECRT_STATUS_BAD_ARG);
     CHECK_INT(cache_of(r.session)->n_cycles, 0);
-    specrt_host host = {NULL, 0, 0, any_prefill, any_draft, any_verify, any_commit, NULL, 0, 0, 0};
+    specrt_host host = {.target_prefill = any_prefill,
+                        .draft_step = any_draft,
+                        .target_verify = any_verify,
+                        .commit = any_commit};
     CHECK_INT(specrt_host_begin(r.session, &host, NULL, &prompt, 1, &verdict),
               SPECRT_STATUS_BAD_ARG);
     CHECK_STR(specrt_session_last_error(r.session)->msg,

@@ -23,6 +23,7 @@ typedef struct world {
     float rows[N_IDS * N_COLS], bias[N_IDS], embedding[N_IDS * N_EMBED];
     double w1[MAX_WEIGHTS], b1[MAX_WEIGHTS], w2[MAX_WEIGHTS], b2[M];
     int32_t cluster_of[N_IDS]; /* -1: none */
+    int32_t n_shared;          /* ids below it are in every cluster */
     specrt_clusters_header header;
     specrt_bundle *bundle;
     specrt_head *head;
@@ -69,7 +70,7 @@ static uint8_t *make_section(world *w, int32_t router, size_t *n) {
     for (int32_t m = 0; m < M; m++) {
         offsets[m] = (uint32_t)h.n_members;
         for (int32_t id = 0; id < N_IDS; id++)
-            if (w->cluster_of[id] == m) ids[h.n_members++] = id;
+            if (w->cluster_of[id] == m || id < w->n_shared) ids[h.n_members++] = id;
     }
     offsets[M] = (uint32_t)h.n_members;
     at = (uint8_t *)(ids + h.n_members);
@@ -171,7 +172,7 @@ typedef struct level {
     float logprobs[TOPK], draft_input[TOPK * N_COLS], hidden[TOPK * N_COLS];
 } level;
 
-static specrt__shortlist_level random_level(level *l, int32_t t, int32_t n) {
+static specrt__source_level random_level(level *l, int32_t t, int32_t n) {
     l->n = n;
     for (int32_t i = 0; i < n; i++) {
         l->tokens[i] = below(N_IDS);
@@ -181,7 +182,12 @@ static specrt__shortlist_level random_level(level *l, int32_t t, int32_t n) {
             l->hidden[i * N_COLS + j] = fixture_normal(&state);
         }
     }
-    specrt__shortlist_level out = {t, n, l->tokens, l->logprobs, l->draft_input, l->hidden};
+    specrt__source_level out = {.level = t,
+                                .n = n,
+                                .tokens = l->tokens,
+                                .logprobs = l->logprobs,
+                                .draft_input = l->draft_input,
+                                .draft_hidden = l->hidden};
     return out;
 }
 
@@ -193,7 +199,7 @@ static void test_forward(void) {
         open_world(&w, router, policies[router], NULL);
         specrt__cluster *s = (specrt__cluster *)w.session->states[0];
         for (int round = 0; round < 20; round++) {
-            specrt__shortlist_level at = random_level(&l, 0, 1 + round % TOPK);
+            specrt__source_level at = random_level(&l, 0, 1 + round % TOPK);
             specrt__cluster_forward(s, &w.head->compute, &at);
             for (int32_t i = 0; i < at.n; i++) {
                 double expected[M];
@@ -219,7 +225,7 @@ static void mark_best(const double *probs, int32_t k, bool *marked) {
 }
 
 /* The clusters that a level should have, as members by token. */
-static void expect(const world *w, const specrt__shortlist_level *l, int32_t k, bool *member) {
+static void expect(const world *w, const specrt__source_level *l, int32_t k, bool *member) {
     double totals[M] = {0};
     bool marked[M] = {false};
     for (int32_t i = 0; i < l->n; i++) {
@@ -244,8 +250,8 @@ static void expect(const world *w, const specrt__shortlist_level *l, int32_t k, 
 }
 
 /* What the session routes at a level: as often as each token stands in its segments. */
-static int32_t route(world *w, const specrt__shortlist_level *l, int32_t *count) {
-    specrt__shortlist_routed *r = w->session->routed;
+static int32_t route(world *w, const specrt__source_level *l, int32_t *count) {
+    specrt__source_routed *r = w->session->routed;
     int32_t n = 0;
     memset(count, 0, N_IDS * sizeof *count);
     memset(r->levels, 0, N_IDS * sizeof *r->levels);
@@ -281,7 +287,7 @@ static void check_levels(int32_t router, const char *policy, const int32_t *k) {
     for (int round = 0; round < 60; round++) {
         int32_t t = round % 6, far = SPECRT_TREE_MAX_STEPS - 1 - round % 26, count[N_IDS];
         bool member[N_IDS];
-        specrt__shortlist_level at = random_level(&l, t, t ? 1 + below(TOPK) : 1);
+        specrt__source_level at = random_level(&l, t, t ? 1 + below(TOPK) : 1);
         /* scores whose exponentials are beyond a float */
         for (int32_t i = 0; round % 5 == 4 && i < TOPK * N_COLS; i++) l.hidden[i] *= 8;
         route(&w, &at, count);
@@ -303,19 +309,19 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
     open_world(&w, router, policy, NULL);
     for (int round = 0; round < 40; round++) {
         int32_t count[N_IDS];
-        specrt__shortlist_level at = random_level(&l, round % 6, 1 + below(TOPK));
+        specrt__source_level at = random_level(&l, round % 6, 1 + below(TOPK));
         route(&w, &at, count);
-        const specrt__shortlist_routed *r = w.session->routed;
+        const specrt__source_routed *r = w.session->routed;
         specrt_shortlist shortlist = {&w.head->compute, r->segments, r->n_segments,
                                       r->n_rows,        N_COLS,      NULL};
         REQUIRE(!specrt_shortlist_logits(&shortlist, l.hidden, at.n, logits));
         for (int32_t i = 0; i < at.n; i++) {
-            specrt__shortlist_level alone = {at.level,
-                                             1,
-                                             l.tokens + i,
-                                             l.logprobs + i,
-                                             l.draft_input + i * N_COLS,
-                                             l.hidden + i * N_COLS};
+            specrt__source_level alone = at;
+            alone.n = 1;
+            alone.tokens += i;
+            alone.logprobs += i;
+            alone.draft_input += i * N_COLS;
+            alone.draft_hidden += i * N_COLS;
             bool member[N_IDS], seen[N_IDS] = {false};
             const float *x = logits + i * r->n_rows;
             expect(&w, &alone, k, member);
@@ -330,8 +336,8 @@ static void check_rows(int32_t router, const char *policy, int32_t k) {
                     CHECK_NEAR((double)*x, dot, 1e-4);
                 }
             for (int32_t id = 0; id < N_IDS; id++) {
-                const specrt__shortlist_pool *p = w.session->pool;
-                bool other = specrt__shortlist_member(p, id) || !specrt__shortlist_valid(p, id);
+                const specrt__pool *p = w.session->pool;
+                bool other = specrt__pool_member(p, id) || !specrt__pool_valid(p, id);
                 CHECK_INT(seen[id], member[id] && !other);
             }
         }
@@ -351,6 +357,9 @@ static void test_choice(void) {
     check_levels(SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat", flat);
     check_levels(SPECRT_ROUTER_CENTROID, "centroid:1@always=0@schedule=flat", one);
     check_levels(SPECRT_ROUTER_CENTROID, "centroid:16384@always=0@schedule=flat", all);
+    check_levels(SPECRT_ROUTER_CORAL, "group:38%@always=0@schedule=flat", flat);
+    check_levels(SPECRT_ROUTER_CENTROID, "centroid:4%@always=0@schedule=flat", one);
+    check_levels(SPECRT_ROUTER_CENTROID, "centroid:100%@always=0@schedule=flat", all);
 }
 
 static void test_per_row(void) {
@@ -367,19 +376,41 @@ static void test_always_and_cap(void) {
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "cluster:13@cap=40@always=9", NULL);
     CHECK(specrt_policy_get_info(w.policy)->bound >= 49);
     for (int round = 0; round < 30; round++) {
-        specrt__shortlist_level at = random_level(&l, round % 3, 1 + round % TOPK);
+        specrt__source_level at = random_level(&l, round % 3, 1 + round % TOPK);
         CHECK_INT(route(&w, &at, count), 49);
         for (int32_t i = 1; i < 10; i++) CHECK(count[(7 * i + 3) % N_IDS] >= 1);
-        const specrt__shortlist_routed *r = w.session->routed;
+        const specrt__source_routed *r = w.session->routed;
         int32_t n_masked = 0, n_twice = 0, n_ends = 0;
         for (int32_t i = 0; i < r->n_segments; i++) n_masked += r->segments[i].n_masked;
         for (int32_t id = 0; id < N_IDS; id++) n_twice += count[id] == 2;
         for (int32_t id = 0; id < N_IDS; id++)
-            n_ends += count[id] == 1 && specrt__shortlist_member(w.session->pool, id);
-        n_ends += specrt__shortlist_valid(w.session->pool, (7 * (N_IDS - 1) + 3) % N_IDS)
+            n_ends += count[id] == 1 && specrt__pool_member(w.session->pool, id);
+        n_ends += specrt__pool_valid(w.session->pool, (7 * (N_IDS - 1) + 3) % N_IDS)
                       ? 0
                       : count[(7 * (N_IDS - 1) + 3) % N_IDS];
         CHECK_INT(n_masked, n_twice + n_ends);
+    }
+    close_world(&w);
+}
+
+/* Rows that every cluster has are scored once. */
+static void test_shared_rows(void) {
+    static world w;
+    level l;
+    int32_t count[N_IDS];
+    w.n_shared = 1; /* n_members stays within n_rows */
+    open_world(&w, SPECRT_ROUTER_CENTROID, "centroid:5@always=0@schedule=flat", NULL);
+    for (int round = 0; round < 30; round++) {
+        specrt__source_level at = random_level(&l, round % 3, 1 + round % TOPK);
+        route(&w, &at, count);
+        const specrt__source_routed *r = w.session->routed;
+        for (int32_t i = 0; i < r->n_segments; i++)
+            for (int32_t j = 0; j < r->segments[i].n_masked; j++)
+                count[r->segments[i].ids[r->segments[i].masked[j]]]--;
+        for (int32_t id = 0; id < w.n_shared; id++) {
+            bool is_fixed = specrt__pool_member(w.session->pool, id);
+            CHECK_INT(count[id], specrt__pool_valid(w.session->pool, id) && !is_fixed);
+        }
     }
     close_world(&w);
 }
@@ -393,7 +424,7 @@ static void test_per_row_and_cap(void) {
     open_world(&w, SPECRT_ROUTER_CENTROID, policy, NULL);
     specrt__cluster_shared *shared = (specrt__cluster_shared *)w.policy->sources[0].shared.data;
     for (int round = 0; round < 40; round++) {
-        specrt__shortlist_level at = random_level(&l, round % 6, 1 + below(TOPK));
+        specrt__source_level at = random_level(&l, round % 6, 1 + below(TOPK));
         shared->cap = 0;
         int32_t whole = route(&w, &at, count);
         shared->cap = 70 + 10 * (round % 8);
@@ -433,10 +464,10 @@ static void check_in_place(int32_t first) {
     REQUIRE(!specrt_session_create(moved.policy, &params, NULL, &moved.session, NULL));
     CHECK_INT(specrt_policy_get_info(moved.policy)->bound, specrt_policy_get_info(w.policy)->bound);
     for (int round = 0; round < 20; round++) {
-        specrt__shortlist_level at = random_level(&l, round % 6, 1 + round % TOPK);
+        specrt__source_level at = random_level(&l, round % 6, 1 + round % TOPK);
         route(&w, &at, expected);
         route(&moved, &at, count);
-        const specrt__shortlist_routed *r = moved.session->routed;
+        const specrt__source_routed *r = moved.session->routed;
         for (int32_t id = 0; id < N_IDS; id++) CHECK_INT(count[id], expected[id]);
         for (int32_t i = 1; i < r->n_segments; i++)
             CHECK(r->segments[i].rows >= (void *)rows &&
@@ -460,7 +491,7 @@ static void test_untold(void) {
     open_world(&w, SPECRT_ROUTER_DYNASPEC, "dynaspec", NULL);
     CHECK_STR(specrt_policy_get_info(w.policy)->text, "cluster");
     specrt__cluster *s = (specrt__cluster *)w.session->states[0];
-    specrt__shortlist_level at = random_level(&l, 0, 1);
+    specrt__source_level at = random_level(&l, 0, 1);
     double expected[M];
     l.tokens[0] = 0; /* has an embedding as all others have */
     at.draft_input = NULL;
@@ -480,7 +511,7 @@ static void test_no_allocation(void) {
     open_world(&w, SPECRT_ROUTER_CORAL, "coral", &env);
     int n_calls = a.n_calls;
     for (int round = 0; round < 10; round++) {
-        specrt__shortlist_level at = random_level(&l, round % 6, 1 + round % TOPK);
+        specrt__source_level at = random_level(&l, round % 6, 1 + round % TOPK);
         route(&w, &at, count);
     }
     CHECK_INT(a.n_calls, n_calls);
@@ -657,6 +688,7 @@ static const test_case cases[] = {
     {"per_row", "every row scores its own clusters alone", test_per_row},
     {"per_row_and_cap", "rows of the level, not of its rows, are capped", test_per_row_and_cap},
     {"always_and_cap", "frequent tokens come along, the cap holds", test_always_and_cap},
+    {"shared_rows", "a row that is in several clusters is scored once", test_shared_rows},
     {"in_place", "a head that lies cluster by cluster is not copied", test_in_place},
     {"untold", "without what the pass is fed", test_untold},
     {"no_allocation", "routing never allocates", test_no_allocation},

@@ -21,6 +21,7 @@ static const char *const policies[] = {
     "static:60/25/12",
     "static:12/70/30+window:40@min=0@mode=stream",
     "frspec+window:20@mode=stream@positions=tree@kver=8",
+    "static:30+window:48@min=0@rows=indexed",
 };
 enum { N_POLICIES = sizeof policies / sizeof policies[0] };
 
@@ -119,9 +120,27 @@ static void test_again(void) {
     specrt_policy_close(policy);
 }
 
+/* --- packed and indexed rows --- */
+
+/* The same drafts from the same rows, of which the indexed ones were never copied. */
+static void test_indexed(void) {
+    setting packed = {"window:40@min=0", HONEST, {4, 5, 20}, {0.8f, 0, 0, 0, 9, 1, 4}};
+    setting indexed = packed;
+    run first, second;
+    open_all();
+    indexed.policy = "window:40@min=0@rows=indexed";
+    decode_setting(&packed, false, &first);
+    decode_setting(&indexed, false, &second);
+    CHECK(memcmp(first.stream, second.stream, N_TOKENS * sizeof *first.stream) == 0);
+    CHECK(first.stats.n_copied > 0);
+    CHECK_INT(second.stats.n_copied, 0);
+    second.stats.n_copied = first.stats.n_copied;
+    CHECK(memcmp(&first.stats, &second.stats, sizeof first.stats) == 0);
+}
+
 /* --- sums --- */
 
-/* Scores of a sum are a plain softmax over the union of its sources. */
+/* Scores of a sum are a plain softmax over the union of its sources. Of those the window alone packs rows. */
 static void test_union(void) {
     enum { K = 6 };
     setting set = {"static:40+window:70@min=0", HONEST, {4, K, 20}, {.temperature = 0}};
@@ -136,14 +155,14 @@ static void test_union(void) {
     REQUIRE(shortlist->n_segments == 2);
     int n_both = 0;
     for (int32_t id = 0; id < V; id++)
-        n_both += (s->pool->wants[id] & SPECRT__SHORTLIST_FIXED) &&
-                  (s->pool->wants[id] & SPECRT__SHORTLIST_WINDOW);
+        n_both +=
+            (s->pool->wants[id] & SPECRT__POOL_FIXED) && (s->pool->wants[id] & SPECRT__POOL_SOURCE);
     CHECK(n_both > 0); /* else the sources do not overlap and the case says little */
     for (int i = 0; i < D; i++) hidden[i] = fixture_normal(&state);
     double total = 0, x[V];
     for (int32_t id = 0; id < V; id++) {
         x[id] = -INFINITY;
-        if (!(s->pool->wants[id] & (SPECRT__SHORTLIST_FIXED | SPECRT__SHORTLIST_WINDOW))) continue;
+        if (!(s->pool->wants[id] & (SPECRT__POOL_FIXED | SPECRT__POOL_SOURCE))) continue;
         x[id] = pair_score(id, hidden);
         total += exp(x[id]);
     }
@@ -168,7 +187,7 @@ static void test_union(void) {
 static bool at_level(const specrt_session *s, int32_t level, int32_t id) {
     int32_t size = level == 0 ? 60 : level == 1 ? 25 : 9, rank = 0;
     while ((7 * rank + 3) % V != id) rank++;
-    return rank < size || (s->pool->wants[id] & SPECRT__SHORTLIST_WINDOW);
+    return rank < size || (s->pool->wants[id] & SPECRT__POOL_SOURCE);
 }
 
 /* Every level is one softmax over its own prefix of the ranks and the window. */
@@ -636,6 +655,7 @@ static const test_case cases[] = {
     {"adversarial", "and with what the target likes least", test_adversarial},
     {"stats", "coverage, rows and accept length follow the policy", test_stats},
     {"again", "begin forgets everything", test_again},
+    {"indexed", "rows in place draft as packed ones", test_indexed},
     {"union", "a sum is one softmax over the union of its sources", test_union},
     {"levels", "so is each level of a list with sizes by level", test_levels},
     {"route", "trees of one's own get a list for every level", test_route},

@@ -90,7 +90,7 @@ static void test_padding(void) {
     REQUIRE(specrt_policy_create(NULL, padded, &desc, &policy, NULL) == SPECRT_STATUS_OK);
     REQUIRE(specrt_session_create(policy, &params, NULL, &s, NULL) == SPECRT_STATUS_OK);
     CHECK_INT(s->pool->n_ids, V);
-    for (int32_t id = 0; id < V; id++) CHECK_INT(specrt__shortlist_valid(s->pool, id), id < V - 4);
+    for (int32_t id = 0; id < V; id++) CHECK_INT(specrt__pool_valid(s->pool, id), id < V - 4);
     specrt_session_close(s);
     specrt_policy_close(policy);
     specrt_head_close(padded);
@@ -161,8 +161,8 @@ static void test_shape(void) {
 static void test_marks(void) {
     open_all();
     specrt_policy *policy = make_policy("static:30");
-    specrt__shortlist_pool pool = {.n_ids = V + 16 - V % 16};
-    pool.wants = (uint8_t *)calloc((size_t)pool.n_ids, 1);
+    specrt__pool pool = {.n_ids = V + 16 - V % 16};
+    pool.wants = (int32_t *)calloc((size_t)pool.n_ids, sizeof *pool.wants);
     REQUIRE(pool.wants);
     const int32_t invalid[] = {9, pool.n_ids}, *own = policy->invalid, n_own = policy->n_invalid;
     policy->invalid = invalid;
@@ -171,8 +171,8 @@ static void test_marks(void) {
     policy->invalid = own;
     policy->n_invalid = n_own;
     CHECK_INT(pool.n_fixed, policy->fixed.n_rows);
-    CHECK(pool.wants[9] & SPECRT__SHORTLIST_INVALID);
-    for (int32_t i = V; i < pool.n_ids; i++) CHECK_INT(pool.wants[i], SPECRT__SHORTLIST_INVALID);
+    CHECK(pool.wants[9] & SPECRT__POOL_INVALID);
+    for (int32_t i = V; i < pool.n_ids; i++) CHECK_INT(pool.wants[i], SPECRT__POOL_INVALID);
     free(pool.wants);
     specrt_policy_close(policy);
 }

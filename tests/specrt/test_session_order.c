@@ -381,8 +381,6 @@ static void test_table(void) {
             for (int i = 0; i < 6; i++) {
                 app *a = app_open(i / 2, i % 2 ? 0.8f : 0);
                 go_to(a, place);
-                if (getenv("TELL"))
-                    printf("%s at %d, %d\n", calls[k].name, place, i), fflush(stdout);
                 specrt_status status = calls[k].run(a);
                 bool in_order = calls[k].allowed[place] == '+';
                 if (status != (in_order ? SPECRT_STATUS_OK : SPECRT_STATUS_BAD_ORDER))

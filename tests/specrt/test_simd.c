@@ -1,5 +1,4 @@
-/* test_simd.c : kernels against doubles and, bit for bit, against each other. Needs no library, so that
- * `make test-arm64` can run it too. */
+/* test_simd.c : kernels against doubles and, bit for bit, against each other. */
 #define SPECRT_STATIC
 #define SPECRT_IMPLEMENTATION
 #define SPECRT_STATIC

@@ -82,7 +82,7 @@ static void check_stock(const world *w, specrt_session *const *sessions, int32_t
     memset(holders, 0, sizeof holders);
     memset(vacant, 0, sizeof vacant);
     for (int32_t i = 0; i < n; i++) {
-        const specrt__shortlist_pool *p = sessions[i]->pool;
+        const specrt__pool *p = sessions[i]->pool;
         n_holds += p->n_rows;
         for (int32_t slot = 0; slot < p->n_rows; slot++) {
             REQUIRE(k->place_of[p->ids[slot]] == p->places[slot]);
@@ -367,6 +367,12 @@ static void test_refused(void) {
     specrt_session_params params = {.n_logits = V, .tree = {2, 1, 3}, .stock = w.stock};
     CHECK_INT(specrt_session_create(other.policy, &params, NULL, &s, &err), SPECRT_STATUS_BAD_ARG);
     CHECK_HAS(err.msg, "another head");
+    specrt_policy *indexed;
+    specrt_policy_desc text = {.text = "window:40@rows=indexed"};
+    REQUIRE(specrt_policy_create(NULL, w.head, &text, &indexed, &err) == SPECRT_STATUS_OK);
+    CHECK_INT(specrt_session_create(indexed, &params, NULL, &s, &err), SPECRT_STATUS_BAD_ARG);
+    CHECK_HAS(err.msg, "expected rows=packed with params.stock");
+    specrt_policy_close(indexed);
     specrt_stock_close(NULL);
     world_close(&w);
     world_close(&other);

@@ -97,8 +97,8 @@ static void score_all(const world *w, const int32_t *tokens, const float *logpro
         const float *counts;
         int32_t m = specrt_cograph_successors(&w->graph, tokens[i], &ids, &counts), n_new = 0;
         for (int32_t j = 0; j < m && n_new < SIZE; j++) {
-            if (specrt__shortlist_member(w->session->pool, ids[j])) continue;
-            if (!specrt__shortlist_valid(w->session->pool, ids[j])) continue;
+            if (specrt__pool_member(w->session->pool, ids[j])) continue;
+            if (!specrt__pool_valid(w->session->pool, ids[j])) continue;
             n_new++;
             scores[ids[j]] += exp((double)logprobs[i]) * ((double)counts[j] - 0.5) /
                               (double)w->graph.totals[tokens[i]];

@@ -525,6 +525,9 @@ static void test_golden(void) {
     specrt_trace_reader *r;
     specrt_trace_record record;
     specrt_error err = {0};
+#if defined(SPECRT_NO_ZSTD)
+    SKIP("built without zstd");
+#endif
     specrt_status status = specrt_trace_open("tests/golden/traces/v2.trace", NULL, &r, &err);
     CHECK_STR(err.msg, "");
     REQUIRE(status == SPECRT_STATUS_OK);

@@ -1,11 +1,11 @@
 /* test_window.c : MicroSpec's window against lists and slices written out, over long histories. */
 #include "specrt.h"
-#include "core/pool.h"
-#include "sources/window.h"
 #include "fixture.h"
 #include "test.h"
+#include <stdbool.h>
 
-enum { N_IDS = 250, N_LOGITS = 260, N_RANKED = 60, MAX_STREAM = 200000, INVALID = 17 };
+/* The head has no row for INVALID. */
+enum { N_IDS = 250, N_LOGITS = 260, MAX_STREAM = 200000, INVALID = 17, MAX_K = 8 };
 
 static uint64_t random_state = 4711;
 static int32_t random_below(int32_t n) {
@@ -14,8 +14,17 @@ static int32_t random_below(int32_t n) {
 
 /* --- the oracle: the whole stream, and a list that is searched from end to end --- */
 
+enum { UNIQUE_LRU, STREAM };
+enum { ALL, LAST, TREE };
+enum { BOTH, CTX, EXT };
+
+/* What a policy's text says. */
+typedef struct setting {
+    int32_t size, mode, kpre, kver, positions, only, emitted, min;
+} setting;
+
 typedef struct oracle {
-    specrt__window_params params;
+    setting set_up;
     int32_t stream[MAX_STREAM], n_stream;
     int32_t list[N_IDS], n_list;        /* unique_*: oldest first */
     int32_t set[MAX_STREAM / 4], n_set; /* stream: elements of the set so far */
@@ -34,19 +43,19 @@ static void oracle_remove(oracle *o, int32_t at) {
 
 static void oracle_push(oracle *o, int32_t id) {
     if (id < 0 || id >= N_IDS || id == INVALID) return;
-    if (o->params.mode == SPECRT__WINDOW_STREAM) {
+    if (o->set_up.mode == STREAM) {
         REQUIRE(o->n_stream < MAX_STREAM);
         o->stream[o->n_stream++] = id;
         return;
     }
     int32_t at = find(o->list, o->n_list, id);
     if (at >= 0) oracle_remove(o, at);
-    if (o->n_list == o->params.size) oracle_remove(o, 0);
+    if (o->n_list == o->set_up.size) oracle_remove(o, 0);
     o->list[o->n_list++] = id;
 }
 
 static void oracle_add(oracle *o, int32_t id) {
-    if (o->params.mode != SPECRT__WINDOW_STREAM)
+    if (o->set_up.mode != STREAM)
         oracle_push(o, id);
     else
         o->set[o->n_set++] = id;
@@ -82,36 +91,35 @@ static int32_t oracle_best(const specrt_target_rows *rows, int32_t row, int32_t 
 
 static void oracle_prefill(oracle *o, const int32_t *tokens, int32_t n,
                            const specrt_target_rows *rows) {
-    bool ext = o->params.only == SPECRT__WINDOW_EXT;
+    bool ext = o->set_up.only == EXT;
     for (int32_t i = 0; i < n; i++) {
         if (!ext) oracle_push(o, tokens[i]);
-        o->n_seed = oracle_best(rows, i, o->params.kpre, o->seed);
+        o->n_seed = oracle_best(rows, i, o->set_up.kpre, o->seed);
         for (int32_t j = 0; j < o->n_seed && !ext; j++) oracle_add(o, o->seed[j]);
     }
 }
 
 static void oracle_start(oracle *o, int32_t token) {
-    for (int32_t j = 0; j < o->n_seed && o->params.only == SPECRT__WINDOW_EXT; j++)
-        oracle_add(o, o->seed[j]);
+    for (int32_t j = 0; j < o->n_seed && o->set_up.only == EXT; j++) oracle_add(o, o->seed[j]);
     oracle_flush(o);
-    if (o->params.only != SPECRT__WINDOW_CTX && o->params.emitted) oracle_push(o, token);
+    if (o->set_up.only != CTX && o->set_up.emitted) oracle_push(o, token);
 }
 
 static void oracle_observe(oracle *o, const specrt_draft *draft, const specrt_verdict *verdict,
                            const specrt_target_rows *rows) {
     int32_t best[SPECRT_LOGITS_MAX_K];
-    if (o->params.only == SPECRT__WINDOW_CTX) return;
+    if (o->set_up.only == CTX) return;
     for (int32_t i = 1; i < draft->n; i++) oracle_add(o, draft->tokens[i]);
     oracle_flush(o);
-    int32_t n_rows = o->params.positions == SPECRT__WINDOW_POSITIONS_TREE ? draft->n : verdict->n;
-    int32_t first = o->params.positions == SPECRT__WINDOW_POSITIONS_LAST ? n_rows - 1 : 0;
+    int32_t n_rows = o->set_up.positions == TREE ? draft->n : verdict->n;
+    int32_t first = o->set_up.positions == LAST ? n_rows - 1 : 0;
     for (int32_t i = first; i < n_rows; i++) {
-        int32_t node = o->params.positions == SPECRT__WINDOW_POSITIONS_TREE ? i : verdict->nodes[i];
-        int32_t n = oracle_best(rows, node, o->params.kver, best);
+        int32_t node = o->set_up.positions == TREE ? i : verdict->nodes[i];
+        int32_t n = oracle_best(rows, node, o->set_up.kver, best);
         for (int32_t j = 0; j < n; j++) oracle_add(o, best[j]);
     }
     oracle_flush(o);
-    for (int32_t i = 0; i < verdict->n && o->params.emitted; i++)
+    for (int32_t i = 0; i < verdict->n && o->set_up.emitted; i++)
         oracle_push(o, verdict->tokens[i]);
 }
 
@@ -119,8 +127,8 @@ static void oracle_observe(oracle *o, const specrt_draft *draft, const specrt_ve
 static int32_t oracle_members(const oracle *o, bool *members) {
     const int32_t *ids = o->list;
     int32_t n = o->n_list, n_members = 0;
-    if (o->params.mode == SPECRT__WINDOW_STREAM) {
-        n = o->n_stream < o->params.size ? o->n_stream : o->params.size;
+    if (o->set_up.mode == STREAM) {
+        n = o->n_stream < o->set_up.size ? o->n_stream : o->set_up.size;
         ids = o->stream + o->n_stream - n;
     }
     memset(members, 0, N_IDS);
@@ -135,26 +143,23 @@ static int32_t oracle_members(const oracle *o, bool *members) {
 
 typedef struct history {
     oracle o;
-    specrt_head *head;
-    specrt__shortlist_pool *pool;
-    specrt__window *window;
+    specrt_session *session;
+    int32_t root; /* the last emitted token */
 } history;
 
+/* After members come ids from 0 on, until there are enough. */
 static void check(const history *h) {
     bool members[N_IDS];
-    int32_t n = oracle_members(&h->o, members), n_all = 0, n_fill = 0;
-    CHECK(n <= h->o.params.size);
-    while (n + n_all < h->o.params.min &&
-           n_fill < N_RANKED) { /* ids by rank until there are enough */
-        n_all += !members[n_fill] && n_fill != INVALID;
-        n_fill++;
+    int32_t n = oracle_members(&h->o, members), least = h->o.set_up.min;
+    CHECK(n <= h->o.set_up.size);
+    if (least < 1) least = 1; /* for the tree's topk */
+    for (int32_t id = 0; id < N_IDS && n < least; id++) {
+        n += !members[id] && id != INVALID;
+        members[id] = id != INVALID;
     }
-    for (int32_t id = 0; id < N_IDS; id++) {
-        int wants = h->pool->wants[id];
-        REQUIRE(((wants & SPECRT__SHORTLIST_WINDOW) != 0) == members[id]);
-        REQUIRE(((wants & SPECRT__SHORTLIST_FILL) != 0) == (id < n_fill && id != INVALID));
-    }
-    CHECK_INT(h->pool->n_wanted, n + n_all);
+    for (int32_t id = 0; id < N_IDS; id++)
+        REQUIRE((specrt_session_member(h->session, id, 0) != SPECRT_MEMBER_NO) == members[id]);
+    CHECK_INT(specrt_session_shortlist(h->session)->n_rows, n);
 }
 
 static void random_logits(float *logits, int32_t n) {
@@ -193,84 +198,110 @@ static void run_prompt(history *h, int32_t n_prompt) {
         n = 1 + random_below(n_prompt < 64 ? n_prompt : 64);
         for (int32_t i = 0; i < n; i++) tokens[i] = random_token(0);
         const specrt_target_rows *r = random_rows(n, &rows);
-        specrt__window_prefill(h->window, tokens, n, r);
+        REQUIRE(!specrt_session_prefill(h->session, tokens, n, r));
         oracle_prefill(&h->o, tokens, n, r);
     }
-    specrt__window_start(h->window, 7);
-    oracle_start(&h->o, 7);
+    h->root = 7;
+    REQUIRE(!specrt_session_start(h->session, h->root));
+    oracle_start(&h->o, h->root);
     check(h);
 }
 
+/* A tree whose first nodes are the path that is emitted. */
 static void run_cycle(history *h, int32_t cycle) {
-    int32_t tokens[SPECRT_TREE_MAX_NODES];
-    specrt_draft draft = {
-        1 + random_below(SPECRT_TREE_MAX_NODES), tokens, NULL, NULL, NULL, NULL, NULL, 0};
+    int32_t tokens[SPECRT_TREE_MAX_NODES], parents[SPECRT_TREE_MAX_NODES];
+    int32_t depths[SPECRT_TREE_MAX_NODES];
+    float logprobs[SPECRT_TREE_MAX_NODES] = {0};
+    specrt_draft draft = {.n = 1 + random_below(SPECRT_TREE_MAX_NODES),
+                          .tokens = tokens,
+                          .parents = parents,
+                          .depths = depths,
+                          .logprobs = logprobs};
     specrt_verdict verdict = {.n = 1 + random_below(draft.n < 6 ? draft.n : 6)};
     specrt_target_rows rows;
-    for (int32_t i = 0; i < draft.n; i++) tokens[i] = random_token(cycle / 50);
+    for (int32_t i = 0; i < draft.n; i++) {
+        tokens[i] = i == 0 ? h->root : random_token(cycle / 50);
+        parents[i] = i < verdict.n ? i - 1 : random_below(i);
+        depths[i] = i == 0 ? 0 : depths[parents[i]] + 1;
+    }
     for (int32_t i = 0; i < verdict.n; i++) {
-        verdict.nodes[i] = i == 0 ? 0 : verdict.nodes[i - 1] + 1;
-        verdict.tokens[i] = random_token(cycle / 50 + random_below(2));
+        verdict.nodes[i] = i;
+        verdict.tokens[i] = i + 1 < verdict.n ? tokens[i + 1] : random_token(cycle / 50 + 1);
     }
     const specrt_target_rows *r = random_rows(draft.n, &rows);
-    specrt__source_cycle observed = {&draft, &verdict, r, NULL};
-    specrt__window_observe(h->window, &observed);
+    REQUIRE(!specrt_session_finish(h->session, NULL));
+    REQUIRE(!specrt_session_observe(h->session, &draft, &verdict, r));
     oracle_observe(&h->o, &draft, &verdict, r);
+    h->root = verdict.tokens[verdict.n - 1];
     check(h);
 }
 
-static void run_history(const specrt__window_params *params, int n_cycles) {
+static specrt_policy *policy_of(const specrt_head *head, const setting *s) {
+    static const char *const modes[] = {"unique_lru", "stream"},
+                             *const positions[] = {"all", "last", "tree"},
+                             *const only[] = {"both", "ctx", "ext"}, *const on[] = {"off", "on"};
+    char text[200];
+    specrt_policy_desc desc = {.text = text, .n_vocab = N_IDS};
+    specrt_policy *policy;
+    snprintf(text, sizeof text,
+             "window:%d@mode=%s@kpre=%d@kver=%d@positions=%s@only=%s@emitted=%s@min=%d",
+             (int)s->size, modes[s->mode], (int)s->kpre, (int)s->kver, positions[s->positions],
+             only[s->only], on[s->emitted], (int)s->min);
+    REQUIRE(!specrt_policy_create(NULL, head, &desc, &policy, NULL));
+    return policy;
+}
+
+static void run_history(const setting *set_up, int n_cycles) {
     static float rows[N_IDS * 4];
     static history h;
-    specrt_env env = {.alloc = NULL};
-    specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS, .n_cols = 4};
+    int32_t ids[N_IDS - 1];
+    specrt_head_desc desc = {
+        .rows = rows, .dtype = SPECRT_DTYPE_F32, .n_rows = N_IDS - 1, .n_cols = 4, .ids = ids};
+    specrt_session_params params = {.tree = {1, 1, 2}, .n_logits = N_LOGITS};
+    specrt_head *head;
+    for (int32_t i = 0; i < N_IDS - 1; i++) ids[i] = i + (i >= INVALID);
     memset(&h, 0, sizeof h);
-    h.o.params = *params;
-    REQUIRE(specrt_head_bind(NULL, &desc, NULL, &h.head, NULL) == SPECRT_STATUS_OK);
-    h.pool = specrt__shortlist_pool_create(h.head, N_IDS, N_IDS, &env);
-    h.window = specrt__window_create(h.pool, params, N_LOGITS, &env);
-    REQUIRE(h.pool && h.window);
-    h.window->params.n_frequent = N_RANKED;
-    specrt__shortlist_mark(h.pool, INVALID, SPECRT__SHORTLIST_INVALID);
+    h.o.set_up = *set_up;
+    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    specrt_policy *policy = policy_of(head, set_up);
+    REQUIRE(!specrt_session_create(policy, &params, NULL, &h.session, NULL));
     for (int sequence = 0; sequence < 2; sequence++) { /* the second finds nothing of the first */
         h.o.n_stream = h.o.n_list = h.o.n_set = h.o.n_seed = 0;
-        specrt__shortlist_pool_reset(h.pool);
-        specrt__window_begin(h.window);
-        run_prompt(&h, random_below(400));
+        REQUIRE(!specrt_session_begin(h.session, NULL));
+        run_prompt(&h, 1 + random_below(400));
         for (int cycle = 0; cycle < n_cycles; cycle++) run_cycle(&h, cycle);
     }
-    specrt__window_close(h.window);
-    specrt__shortlist_pool_free(h.pool);
-    specrt_head_close(h.head);
+    specrt_session_close(h.session);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
 }
 
 static void run_mode(int32_t mode) {
     static const int32_t sizes[] = {1, 2, 7, 40, 100, 180, 249, 250, 1000};
     for (int32_t i = 0; i < 27; i++) {
-        specrt__window_params params = {.size = sizes[i % 9], .mode = mode};
-        params.positions = random_below(3);
-        params.only = i < 18 ? SPECRT__WINDOW_BOTH : 1 + i % 2;
-        params.kpre = random_below(SPECRT_LOGITS_MAX_K + 1);
-        params.kver = i < 9 ? 3 : random_below(SPECRT_LOGITS_MAX_K + 1);
-        params.emitted = random_below(2);
-        params.min = random_below(params.size < 100 ? params.size : 100);
-        run_history(&params, 100);
+        setting s = {.size = sizes[i % 9], .mode = mode};
+        s.positions = random_below(3);
+        s.only = i < 18 ? BOTH : 1 + i % 2;
+        s.kpre = random_below(MAX_K + 1);
+        s.kver = i < 9 ? 3 : random_below(MAX_K + 1);
+        s.emitted = random_below(2);
+        s.min = random_below(s.size < 100 ? s.size : 100);
+        run_history(&s, 100);
     }
 }
 
 static void test_lru(void) {
-    run_mode(SPECRT__WINDOW_LRU);
+    run_mode(UNIQUE_LRU);
 }
 
 static void test_stream(void) {
-    run_mode(SPECRT__WINDOW_STREAM);
+    run_mode(STREAM);
 }
 
 static void test_long(void) {
     for (int32_t mode = 0; mode < 2; mode++) {
-        specrt__window_params params = {
-            .size = 90, .mode = mode, .kpre = 3, .kver = 3, .emitted = 1, .min = 60};
-        run_history(&params, 800);
+        setting s = {.size = 90, .mode = mode, .kpre = 3, .kver = 3, .emitted = 1, .min = 60};
+        run_history(&s, 800);
     }
 }
 
@@ -291,10 +322,29 @@ static void test_prompt_logits(void) {
     specrt_head_close(head);
 }
 
+/* Rows that are decoded as they are packed cannot be read where they are. */
+static void test_indexed_refused(void) {
+    static const uint8_t rows[8 * 18];
+    specrt_head_desc desc = {.rows = rows, .dtype = SPECRT_DTYPE_Q4_0, .n_rows = 8, .n_cols = 32};
+    specrt_policy_desc pd = {.text = "window:4@rows=indexed", .n_vocab = 8};
+    specrt_policy *policy;
+    specrt_head *head;
+    specrt_error err = {0};
+    REQUIRE(!specrt_head_bind(NULL, &desc, NULL, &head, NULL));
+    CHECK_INT(specrt_policy_create(NULL, head, &pd, &policy, &err), SPECRT_STATUS_UNSUPPORTED);
+    CHECK_HAS(err.msg, "rows=indexed: expected a head of f32, f16, bf16 or q8_0, found q4_0");
+    pd.text = "window:4@rows=packed";
+    REQUIRE(!specrt_policy_create(NULL, head, &pd, &policy, &err));
+    CHECK(strcmp(specrt_policy_get_info(policy)->text, "window:4") == 0);
+    specrt_policy_close(policy);
+    specrt_head_close(head);
+}
+
 static const test_case cases[] = {
     {"unique_lru", "the window is an ordered dictionary", test_lru},
     {"stream", "the window is Unique(Suffix(S, W)) of the whole stream", test_stream},
     {"prompt_logits", "asked for where they are looked at", test_prompt_logits},
+    {"indexed_refused", "rows that only packing decodes", test_indexed_refused},
     {"long", "many cycles through several topics", test_long},
 };
 TEST_MAIN(cases)

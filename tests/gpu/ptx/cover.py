@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""cover.py FOLDER : how much of each kernel's PTX has run, by files of $SPECRT_PTX_COVER, and which lines of the
+"""cover.py FOLDER : how much of each kernel's PTX has run, by files of run.sh, and which lines of the
 source no kernel has run. Instructions of a function count in each kernel that calls it."""
 
 import collections

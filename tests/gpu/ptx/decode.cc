@@ -369,11 +369,10 @@ const char *source_name(int file) {
 static std::map<std::string, std::unique_ptr<program>> decoded;
 
 /* Which instructions ran, for cover.py: "KERNEL LINE SOURCE:LINE 1" each, in a file of the folder
- * $SPECRT_PTX_COVER. */
+ * `cover` of $SPECRT_PTX. */
 static void write_cover() {
-    const char *folder = getenv("SPECRT_PTX_COVER");
-    FILE *f =
-        folder ? fopen((std::string(folder) + "/" + std::to_string(getpid())).c_str(), "w") : NULL;
+    std::string folder = setting("cover");
+    FILE *f = folder.empty() ? NULL : fopen((folder + "/" + std::to_string(getpid())).c_str(), "w");
     if (!f) return;
     for (const auto &each : decoded)
         for (const instruction &i : each.second->code)

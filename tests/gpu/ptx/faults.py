@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 WRONG = r"[1-9]\d* failed"
-FORGET = "the host"  # no kernel: the stand-in for the runtime forgets events ($SPECRT_PTX_FORGET)
+FORGET = "the host"  # no kernel: the stand-in for the runtime forgets events (forget=1)
 TILES = "head_tilesIL12specrt_dtype1ELi2ELb0"
 WIDE = r"mul\.lo\.s64\s+(%rd\d+), (%rd\d+), (%rd\d+);"
 CUT = r"mul.lo.s64 \1, \2, \3; and.b64 \1, \1, 4294967295;"
@@ -102,12 +102,9 @@ def plant(folder, text, fault):
     with tempfile.NamedTemporaryFile("w", suffix=".ptx", encoding="utf-8") as f:
         f.write(changed)
         f.flush()
-        env = dict(os.environ, SPECRT_PTX=f.name, SPECRT_PTX_KNOWN=os.path.dirname(__file__) + "/known.txt",
-                   SPECRT_PTX_FORGET="1" if kernel == FORGET else "")
-        env.pop("SPECRT_TEST_REAL", None)
-        if "--filter whole" in twin:
-            env["SPECRT_TEST_REAL"] = "1"
-        done = subprocess.run(os.path.join(folder, "test_gpu_" + twin).split(), env=env, check=False, timeout=300,
+        env = dict(os.environ, SPECRT_PTX=f.name + (",forget=1" if kernel == FORGET else ""))
+        command = os.path.join(folder, "test_gpu_" + twin).split() + ["long=1"] * ("--filter whole" in twin)
+        done = subprocess.run(command, env=env, check=False, timeout=300,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode and re.search(said, done.stdout):
         return None

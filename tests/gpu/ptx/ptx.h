@@ -3,8 +3,8 @@
  * A kernel is decoded at its first launch (decode.cc). A warp executes an instruction for all of its lanes
  * that stand at it (warp.cc); lanes have places of their own, as from sm_70 on, and come together where their
  * ways do. Blocks run one after another. Blocks, warps and parts of a warp take turns in an order drawn from
- * $SPECRT_PTX_SEED. Memory knows who wrote and read each word and what was never written (memory.cc). What is
- * wrong is reported once for a place; the program then fails when it ends (report.cc). */
+ * `seed` of $SPECRT_PTX. Memory knows who wrote and read each word and what was never written (memory.cc).
+ * What is wrong is reported once for a place; the program then fails when it ends (report.cc). */
 #ifndef PTX_H
 #define PTX_H
 

@@ -1,6 +1,7 @@
 /* report.cc : says what is wrong, once for each place, and ends the program with status 1 for it, unless
  * tests/gpu/ptx/known.txt gives a reason. */
 #include "ptx.h"
+#include "source.h"
 
 #include <fstream>
 #include <stdarg.h>
@@ -15,10 +16,10 @@ namespace {
 std::map<std::string, long> counts; /* by report */
 long n_unknown;
 
-/* Whether a line "KERNEL: WHAT: REASON" of the file of known reports names this one. */
+/* Whether a line "KERNEL: WHAT: REASON" of known.txt, in the folder of this file, names this report. */
 bool is_known(const std::string &kernel, const std::string &what) {
-    const char *path = getenv("SPECRT_PTX_KNOWN");
-    std::ifstream in(path ? path : "");
+    std::string here = __FILE__;
+    std::ifstream in(here.substr(0, here.rfind('/') + 1) + "known.txt");
     for (std::string line; std::getline(in, line);) {
         size_t colon = line.find(": "), end = line.find(": ", colon + 2);
         if (line.empty() || line[0] == '#' || end == std::string::npos) continue;
@@ -36,12 +37,14 @@ void finish() {
     _exit(1);
 }
 
-void count(const std::string &kernel, const std::string &place, const char *what) {
+/* Whether it said so: at first, if it is not known. */
+bool count(const std::string &kernel, const std::string &place, const char *what) {
     static bool first = (atexit(finish), true);
     (void)first;
-    if (counts[kernel + place + what]++ > 0 || is_known(kernel + place, what)) return;
+    if (counts[kernel + place + what]++ > 0 || is_known(kernel + place, what)) return false;
     n_unknown++;
     fprintf(stderr, "ptx: %s%s: %s\n", kernel.c_str(), place.c_str(), what);
+    return true;
 }
 
 } // namespace
@@ -49,8 +52,8 @@ void count(const std::string &kernel, const std::string &place, const char *what
 uint32_t draw(uint32_t n) {
     static uint64_t state = 0;
     if (state == 0) {
-        const char *seed = getenv("SPECRT_PTX_SEED");
-        state = 0x9E3779B97F4A7C15u ^ (seed ? strtoull(seed, NULL, 10) * 0xD1342543DE82EF95u : 0);
+        uint64_t seed = strtoull(setting("seed").c_str(), NULL, 10);
+        state = 0x9E3779B97F4A7C15u ^ seed * 0xD1342543DE82EF95u;
     }
     state ^= state << 13;
     state ^= state >> 7;
@@ -66,9 +69,7 @@ void report(const warp &w, const instruction &i, int lane, const char *format, .
     va_end(x);
     snprintf(place, sizeof place, ": %s:%d: %s of PTX line %d", source_name(i.source), i.at, i.name,
              i.line);
-    bool first = counts.count(w.code->name + place + what) == 0;
-    count(w.code->name, place, what);
-    if (first && getenv("SPECRT_PTX_VERBOSE"))
+    if (count(w.code->name, place, what))
         fprintf(stderr, "ptx:   block (%u, %u, %u), warp %d, lane %d\n", w.owner->at[0],
                 w.owner->at[1], w.owner->at[2], w.index, lane);
 }

@@ -175,16 +175,24 @@ struct reader {
 
 } // namespace
 
+std::string setting(const std::string &name) {
+    const char *text = getenv("SPECRT_PTX");
+    for (const std::string &part : split(text ? text : ""))
+        if (part.compare(0, name.size() + 1, name + "=") == 0) return part.substr(name.size() + 1);
+    return "";
+}
+
 source &the_source() {
     static source s;
     if (!s.text.empty()) return s;
-    const char *path = getenv("SPECRT_PTX");
-    std::ifstream in(path ? path : "");
+    const char *given = getenv("SPECRT_PTX");
+    std::string path = given ? given : "";
+    path = path.substr(0, path.find(','));
+    std::ifstream in(path);
     std::stringstream text;
     text << in.rdbuf();
     if (!in || text.str().empty()) {
-        fprintf(stderr, "ptx: SPECRT_PTX: expected a PTX file's path, found %s\n",
-                path ? path : "nothing");
+        fprintf(stderr, "ptx: SPECRT_PTX: expected a PTX file's path, found '%s'\n", path.c_str());
         exit(2);
     }
     read_source(s, text.str());

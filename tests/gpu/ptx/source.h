@@ -43,7 +43,10 @@ struct source {
     std::map<int, std::string> files;
 };
 
-/* The file that $SPECRT_PTX names, read once. */
+/* $SPECRT_PTX : FILE[,NAME=VALUE...], a PTX file and settings: seed of what is drawn (ptx.h), the folder of
+ * `cover` (decode.cc), and forget=1, a fault of the runtime that faults.py plants. */
+std::string setting(const std::string &name);
+/* The file of $SPECRT_PTX, read once. */
 source &the_source();
 /* The statements of a function's body, in order. */
 std::vector<statement> statements_of(source &s, const function &f);

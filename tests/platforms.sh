@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# platforms.sh PLATFORM... : the single header and its unit tests on other systems and processors,
+# each by a cross compiler and an emulator:
+#
+#     windows, windows-32       MinGW; run by wine (32 bits: where Debian's wine32 is there)
+#     arm64, armhf, riscv64     GNU's compilers; run by qemu-user
+#     macos-arm64, macos-x86_64 zig (pip install ziglang); linked, run nowhere
+#
+# Tests that need the libraries of tools are left out. All run tests/specrt/test_same_bytes.c, which
+# has the digests of tokens and saved sessions that this machine has. In the environment: BUILD,
+# ZIG (python3 -m ziglang). Ends with 77 where a platform lacks a program; the package is named.
+set -euo pipefail
+build=${BUILD:-build} zig=${ZIG:-python3 -m ziglang}
+flags=(-std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra -Wno-unused-function -DSPECRT_WORKER
+    -DSPECRT_TOOLS -DSPECRT_NO_ZSTD -DNO_GUARD)
+
+# platform NAME : cc, the compiler; run, what runs its programs (empty: nothing does); packages.
+platform() {
+    more=() run= packages= suffix=
+    case $1 in
+    windows)
+        cc=x86_64-w64-mingw32-gcc-posix run=wine suffix=.exe
+        packages="gcc-mingw-w64-x86-64-posix wine64 wine"
+        ;;
+    windows-32)
+        cc=i686-w64-mingw32-gcc-posix suffix=.exe packages=gcc-mingw-w64-i686-posix
+        [ ! -e /usr/lib/wine/wine ] || run=wine
+        ;;
+    arm64)
+        cc=aarch64-linux-gnu-gcc run=qemu-aarch64
+        packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+        ;;
+    armhf)
+        cc=arm-linux-gnueabihf-gcc run=qemu-arm
+        packages="gcc-arm-linux-gnueabihf libc6-dev-armhf-cross qemu-user"
+        ;;
+    riscv64)
+        cc=riscv64-linux-gnu-gcc run=qemu-riscv64
+        packages="gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user"
+        ;;
+    macos-arm64) cc="$zig cc -target aarch64-macos" ;;
+    macos-x86_64) cc="$zig cc -target x86_64-macos" ;;
+    *) echo "$0: expected a platform of its head, found $1" >&2; exit 2 ;;
+    esac
+    case $1 in
+    windows*) more=(-static -Itests/windows tests/windows/posix.c) ;;
+    macos*) ;;
+    *) more=(-static) ;;
+    esac
+}
+
+has_programs() {
+    local program
+    for program in ${cc%% *} $run; do command -v "$program" >/dev/null || return 1; done
+    case $1 in
+    macos*) $zig version >/dev/null 2>&1 ;;
+    windows*) [ -z "$run" ] || wineboot -i >/dev/null 2>&1 ;; # once, not by several programs
+    esac
+}
+
+# Tests that link with the header alone.
+portable() {
+    local test
+    for test in tests/specrt/test_*.c; do
+        ! grep -qE '^#include "(base|formats|model|tools)/' "$test" || continue
+        [[ $1 = windows* && $test = */test_costs_file.c ]] || echo "$test"
+    done
+    [[ $1 != windows* ]] || echo tests/windows/files.c
+}
+
+# one NAME TEST : compiled, linked and, where something runs it, run.
+one() {
+    platform "$1"
+    local test=$2 program log links=("$at/specrt.o") includes=(-Isrc)
+    program=$at/$(basename "$test" .c)$suffix log=$at/$(basename "$test").log
+    case $test in # these have the header's implementation in them
+    */test_simd.c | */test_source.c) links=() includes=(-Iinclude -Isrc) ;;
+    esac
+    $cc "${flags[@]}" "${includes[@]}" -Itests -I. "$test" "${links[@]}" "${more[@]}" \
+        -o "$program" -lm >"$log" 2>&1 || { cat "$log"; return 255; }
+    [ -n "$run" ] || return 0
+    $run "$program" >"$log" 2>&1 || { cat "$log"; return 255; }
+}
+
+check() {
+    platform "$1"
+    if ! has_programs "$1"; then
+        echo "skipped: $1: expected ${cc%% *}${run:+ and a $run that starts}" \
+            "(${packages:-pip install ziglang})"
+        skipped=77
+        return
+    fi
+    export at=$build/platforms/$1
+    mkdir -p "$at"
+    $cc "${flags[@]}" -DSPECRT_IMPLEMENTATION -DSPECRT__INTERNAL= -x c -c include/specrt.h \
+        -o "$at/specrt.o"
+    local tests
+    mapfile -t tests < <(portable "$1")
+    printf '%s\n' "${tests[@]}" | xargs -P "$(nproc)" -I TEST "$0" --one "$1" TEST
+    local how=linked
+    [ -z "$run" ] || how="run by $run"
+    echo "$1: ${#tests[@]} tests $how"
+}
+
+export WINEDEBUG=-all WINEPREFIX=$PWD/$build/platforms/wine
+[ "${1:-}" != --one ] || { one "$2" "$3"; exit; }
+skipped=0
+mkdir -p "$build/platforms"
+for name; do check "$name"; done
+exit $skipped
