@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes data/sample/ from the weights of train_sample.py: target.gguf, draft.safetensors with its
-config.json, which serves mtp.safetensors too, draft-small.gguf.
+config.json, which serves mtp.safetensors too, draft-small.gguf, and the folder block.
 
 usage: data/export_sample.py [--work DIR] [-o DIR]
 
@@ -118,9 +118,17 @@ def eagle_config(s):
 def write_draft(work, folder):
     state = torch.load(os.path.join(work, "draft.pt"))
     write_head(state["weights"], EAGLE_NAMES, os.path.join(folder, "draft.safetensors"))
-    s = torch.load(os.path.join(work, "target.pt"))["shape"]
     with open(os.path.join(folder, "config.json"), "w") as f:
-        json.dump(eagle_config(s), f, indent=1)
+        json.dump(eagle_config(state["shape"]), f, indent=1)
+        f.write("\n")
+
+
+def write_block(weights, config, folder):
+    os.makedirs(folder, exist_ok=True)
+    save_file({name: value.numpy().astype(np.float16) for name, value in weights.items()},
+              os.path.join(folder, "model.safetensors"))
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f, indent=1)
         f.write("\n")
 
 
@@ -139,6 +147,9 @@ def main():
     if os.path.exists(os.path.join(args.work, "mtp.pt")):
         module = torch.load(os.path.join(args.work, "mtp.pt"))["exported"]
         write_head(module, MTP_NAMES, os.path.join(args.folder, "mtp.safetensors"))
+    if os.path.exists(os.path.join(args.work, "block.pt")):
+        state = torch.load(os.path.join(args.work, "block.pt"))
+        write_block(state["exported"], state["config"], os.path.join(args.folder, "block"))
     for file in sorted(os.listdir(args.folder)):
         print(f"{os.path.getsize(os.path.join(args.folder, file)) / 1e6:7.2f} MB  {file}")
 

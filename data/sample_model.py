@@ -1,5 +1,6 @@
 """The sample models in PyTorch: Llama as GGUF stores it, and an EAGLE-2 head. bfloat16 products,
 float32 residual stream, norms and weights."""
+import itertools
 import math
 
 import torch
@@ -100,6 +101,19 @@ def eagle_weights(s):
     with torch.no_grad():
         weights["fc"][:, s.d:] += torch.eye(s.d) / 2
     return weights
+
+
+def cross_step_alignment(steps, temperature):
+    """CORAL's CSRA as a loss: InfoNCE between the features f32 [batch, n, d] of each two training steps.
+
+    Of a position of one step, the same position of the other is the positive, and the other positions of
+    that window are negatives; they are compared by their cosine, divided by the temperature. The mean over
+    positions and ordered pairs of steps."""
+    units = [F.normalize(features, dim=-1) for features in steps]
+    same = torch.arange(steps[0].shape[1]).repeat(steps[0].shape[0])
+    losses = [F.cross_entropy((a @ b.transpose(1, 2)).flatten(0, 1) / temperature, same)
+              for a, b in itertools.permutations(units, 2)]
+    return sum(losses) / len(losses)
 
 
 def eagle(s, w, embedded, feature):

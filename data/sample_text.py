@@ -1,7 +1,10 @@
-"""Token ids of the training text, by domain, documents in an order that depends on the text alone."""
-import hashlib
+"""Token ids of the training text, by domain, documents in an order that depends on the text alone; and what the
+target is asked, from data/corpus."""
+import glob
+import gzip
 import json
 import os
+import subprocess
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -26,6 +29,43 @@ def encode(tokenizer, row):
         ids += [special("<|start_header_id|>")] + text(m["role"]) + [special("<|end_header_id|>")]
         ids += text("\n\n") + text(m["content"]) + [special("<|eot_id|>")]
     return ids
+
+
+def corpus_rows(path):
+    """The rows of one file of data/corpus; of plain text one for all."""
+    if path.endswith((".txt", ".md")):
+        return [{"text": open(path, encoding="utf-8").read()}]
+    if path.endswith(".json"):
+        return json.load(open(path, encoding="utf-8"))
+    read = {".gz": lambda: gzip.open(path).read(),
+            ".zst": lambda: subprocess.run(["zstd", "-dc", path], stdout=subprocess.PIPE, check=True).stdout}
+    raw = read.get(os.path.splitext(path)[1], lambda: open(path, "rb").read())()
+    return [json.loads(line) for line in raw.splitlines()]
+
+
+def question_of(row):
+    """What a row asks; None: it is a text."""
+    turns = row.get("messages") or row.get("conversations")
+    return row.get("instruction") or (turns and (turns[0].get("content") or turns[0].get("value")))
+
+
+def prompts(folder, tokenizer_file, rng, n_passages=1600, limit=112):
+    """Up to where the answer begins, i32 [n] each, at most `limit`: all questions of data/corpus in the chat
+    template, and passages of its texts, half of them as a question, half as they are, to be continued."""
+    tokenizer = Tokenizer.from_file(tokenizer_file)
+    special, text = tokenizer.token_to_id, lambda s: tokenizer.encode(s, add_special_tokens=False).ids
+    turn = lambda role: [special("<|start_header_id|>"), *text(role), special("<|end_header_id|>"), *text("\n\n")]
+    begin, end = special("<|begin_of_text|>"), special("<|eot_id|>")
+    ask = lambda ids: [begin, *turn("user"), *ids, end, *turn("assistant")]
+    rows = [row for path in sorted(glob.glob(os.path.join(folder, "*", "*.*"))) for row in corpus_rows(path)]
+    made = [ask(text(q)) for q in map(question_of, rows) if q]
+    texts = [ids for ids in (text(row["text"]) for row in rows if "text" in row) if len(ids) > 32]
+    lengths = np.cumsum([len(ids) for ids in texts])
+    for i in range(n_passages):
+        of = texts[np.searchsorted(lengths, rng.integers(lengths[-1]), side="right")]
+        n, start = rng.integers(8, 48), rng.integers(len(of) - 8)
+        made.append(ask(of[start:start + n]) if i % 2 else [begin, *of[start:start + n]])
+    return [np.array(ids, np.int32) for ids in made if len(ids) <= limit]
 
 
 def tokens(folder, tokenizer_file, out):

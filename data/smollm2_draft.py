@@ -1,6 +1,7 @@
-"""The EAGLE heads of SmolLM2 and their training. Inside, embeddings, states and taps are divided by their
+"""The EAGLE heads of SmolLM2 and their training, and what a target wrote, which they read. Inside, embeddings, states and taps are divided by their
 root mean square, so that every weight begins and is updated at one scale; `exported` undoes it."""
 import math
+import os
 
 import numpy as np
 import torch
@@ -10,6 +11,15 @@ import sample_model as model
 
 N_OFTEN, N_RANDOM = 3072, 512  # rows of the head in a training step beside the batch's own tokens
 REGRESSION = .5     # weight of the states' loss beside the distributions'
+
+
+def save_batch(path, answers, starts):
+    """ids i32, states f16 and taps of all answers, one after the other; where each begins in its sequence."""
+    ids, *rows = zip(*answers)
+    with open(path + ".part", "wb") as f:
+        np.savez(f, ids=np.concatenate(ids), lengths=np.array([len(i) for i in ids]),
+                 starts=np.array(starts), **{n: np.concatenate(r) for n, r in zip(("states", "taps"), rows)})
+    os.replace(path + ".part", path)
 
 
 class Answers:

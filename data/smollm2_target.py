@@ -1,5 +1,5 @@
-"""SmolLM2 in PyTorch, for many answers at once: the GGUF's weights in bfloat16, keys and values
-cached, float32 residual stream."""
+"""SmolLM2, or another Llama, in PyTorch, for many answers at once: the GGUF's weights in bfloat16, keys and
+values cached, float32 residual stream."""
 import gguf
 import numpy as np
 import torch
@@ -12,10 +12,10 @@ TAPS = 2, 15, 27  # the layers before which an EAGLE-3 head looks: the third, th
 
 
 class Target:
-    def __init__(self, path, layers=True):
-        """layers=False: the embedding alone."""
+    def __init__(self, path, layers=True, shape=SHAPE, taps=TAPS):
+        """layers=False: the embedding alone. taps: layers before which read() looks."""
         tensors = {t.name: t for t in gguf.GGUFReader(path).tensors}
-        self.s = SHAPE
+        self.s, self.taps = shape, taps
         values = lambda name: torch.from_numpy(np.array(
             gguf.quants.dequantize(tensors[name].data, tensors[name].tensor_type)))
         layer = lambda i, *names: torch.cat([values(f"blk.{i}.{n}.weight") for n in names])
@@ -90,11 +90,11 @@ class Sequences:
     @torch.no_grad()
     def forward(self, tokens, taps=None):
         """tokens i64 [batch, n] -> the states that the head reads, f32 [batch, n, d]; the list `taps` gains
-        the residual stream before each of TAPS, f32 of that shape."""
+        the residual stream before each of the target's, f32 of that shape."""
         x = F.embedding(tokens, self.target.embedding)
         self.place(tokens.shape[1])
         for i, w in enumerate(self.target.layers):
-            if taps is not None and i in TAPS:
+            if taps is not None and i in self.target.taps:
                 taps.append(x)
             x = x + self.attend(i, w, model.rms(x, w["attn_norm"]))
             gate, up = F.linear(model.rms(x, w["ffn_norm"]).bfloat16(), w["gate_up"]).chunk(2, -1)
@@ -152,7 +152,7 @@ def answer(target, prefix, prompts, n_tokens, temperatures, end, generator):
 @torch.no_grad()
 def read(target, prefix, written):
     """Text that others wrote, read side by side. written: ids i32 [n] each, all of which begin with the
-    same `prefix` ids -> for each (ids; states f16 [n - 1, d] and taps f16 [n - 1, 3 d], of all but the
+    same `prefix` ids -> for each (ids; states f16 [n - 1, d] and taps f16 [n - 1, n_taps d], of all but the
     last token)."""
     first, rest = [], []
     running = Sequences(target, prefix, written, 0, first)

@@ -2,16 +2,19 @@
 """Trains the sample pair of data/sample: a target, an EAGLE-2 head and a small independent drafter.
 
 usage: data/train_sample.py tokens|target|small|draft|mtp|check [--text DIR] [--work DIR] [--tokens N]
-                            [--threads N] [--init FILE --rate X]
+                            [--threads N] [--init FILE --rate X] [--steps N] [--csra W]
 
 Stages in that order; then data/export_sample.py. Reads the text of collect_text.py (build/text),
 works in build/sample. Debian's python3-torch (1.13) is enough; `tokens` needs PyPI's tokenizers.
 Prints the loss on held-out text as it goes and keeps it in WORK/STAGE.log. --init goes on from a
-stage's weights, with X of the learning rate at first and new text. `mtp` trains an MTP module for
+stage's weights, with X of the learning rate at first and new text. `draft` trains over N drafted steps (2),
+and with W above 0 adds W times CORAL's cross-step representation alignment (docs/methods/routers.md); its
+target is WORK/target.pt, or data/sample's own where that is missing. `mtp` trains an MTP module for
 data/sample's own target, from its EAGLE-2 head, over four drafted steps. `check` prints, on held-out text
 by domain, the target's loss and how often its greedy token is the head's first guess or among its
 ten best. The same text, seed and versions give the same weights."""
 import argparse
+import glob
 import os
 import sys
 import time
@@ -22,20 +25,33 @@ import torch.nn.functional as F
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
+import block_draft as block
 import sample_model as model
 import smollm2_draft as heads
+import smollm2_target as writer
 from export_sample import exported_eagle
-from sample_text import DOMAINS, Windows, tokens
+from sample_text import DOMAINS, Windows, prompts, tokens
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SAMPLE = os.path.join(HERE, "sample", "target.gguf")
 N_VOCAB = 32768
 SHAPES = {"target": model.Shape(N_VOCAB, 256, 6, 4, 2, 768),
           "small": model.Shape(N_VOCAB, 96, 2, 2, 1, 256)}
-TOKENS = {"target": 16e6, "small": 4e6, "draft": 3e6, "mtp": 2e6}  # tokens seen
+TOKENS = {"target": 16e6, "small": 4e6, "draft": 3e6, "mtp": 2e6, "block": 1.3e6}  # tokens seen
 BATCH = 8192       # tokens of a step
+BLOCK_BATCH = 2048  # the same of a block drafter
 WINDOWS = ((.6, 256), (1, 1024))  # until this share of the training, windows of so many tokens
+CSRA_TEMPERATURE = .07
+N_ANSWER, N_ANSWERS, SIDE = 96, 1536, 96  # tokens of an answer; answers; those written side by side
+TEMPERATURES = 0, 0, .7  # by turns
+HELD_OUT = 16      # of so many batches of answers one is kept out of training
+END = 32761        # <|eot_id|>
 NEGATIVES = 2048   # rows of the head beside the batch's own, drawn anew at each step
 REPORT, SAVE = 20, 100  # steps
+
+
+class SampleBlock(block.Block):
+    taps, mask, rank = (1, 3, 5), 32759, 16  # mask: a reserved token
 
 
 class Muon:
@@ -62,6 +78,14 @@ class Muon:
             update = self.orthogonal(p.grad.lerp(buffer, self.momentum))
             p.mul_(1 - rate * .05).add_(update, alpha=-rate * max(1, p.shape[0] / p.shape[1]) ** .5)
             p.grad = None
+
+
+def split_weights(weights):
+    """-> (matrices inside the layers, Muon's; the rest, Adam's: vectors, and a block drafter's tables)."""
+    tables = "markov_w1", "markov_w2", "confidence"
+    inside = lambda name, p: p.dim() == 2 and name not in tables
+    return ([p for name, p in weights.items() if inside(name, p)],
+            [p for name, p in weights.items() if not inside(name, p)])
 
 
 class Rows:
@@ -104,11 +128,12 @@ class Run:
 
     def __init__(self, args, weights):
         self.name, self.work, self.weights, self.rate = args.stage, args.work, weights, args.rate
-        self.n_steps = max(1, int((args.tokens or TOKENS[args.stage]) / BATCH))
+        self.batch = BLOCK_BATCH if args.stage == "block" else BATCH
+        self.n_steps = max(1, int((args.tokens or TOKENS[args.stage]) / self.batch))
         self.log = open(os.path.join(args.work, args.stage + ".log"), "w")
-        self.muon = Muon([p for p in weights.values() if p.dim() == 2])
-        vectors = [p for p in weights.values() if p.dim() == 1]
-        self.adam = torch.optim.Adam(vectors, betas=(.9, .95))
+        matrices, rest = split_weights(weights)
+        self.muon = Muon(matrices)
+        self.adam = torch.optim.Adam(rest, betas=(.9, .95))
 
     def steps(self):
         """Yields (step, tokens of a window, rate: rises over 50 steps, falls linearly to 0)."""
@@ -127,7 +152,7 @@ class Run:
         self.adam.zero_grad()
 
     def report(self, step, **figures):
-        seen = (step + 1) * BATCH
+        seen = (step + 1) * self.batch
         speed = seen / (time.time() - self.start)
         text = " ".join(f"{k} {v:.3f}" for k, v in figures.items())
         line = (f"step {step + 1}/{self.n_steps} tokens {seen / 1e6:.2f}M {text} "
@@ -184,12 +209,22 @@ def train_llama(args):
             run.save(embedding=rows.weight, shape=vars(shape))
 
 
+def target_of(work):
+    """-> (weights, embedding) of the target that was trained here, else of the committed one."""
+    path = os.path.join(work, "target.pt")
+    if os.path.exists(path):
+        state = torch.load(path)
+        return state["weights"], state["embedding"]
+    weights = exported_target(SAMPLE)
+    return weights, weights["token_embd"]
+
+
 def train_draft(args):
-    """EAGLE-2's losses, features and distributions, over two steps: the second reads the first's
-    features."""
+    """EAGLE-2's losses, features and distributions, over a few steps: each reads the features of the one
+    before (HASS), and counts half as much."""
     shape, windows = SHAPES["target"], Windows(args.work, seed=4 if args.init else 2)
-    target = torch.load(os.path.join(args.work, "target.pt"))
-    embedding, weights = target["embedding"], model.eagle_weights(shape)
+    target, embedding = target_of(args.work)
+    weights = model.eagle_weights(shape)
     if args.init:
         weights = {k: torch.nn.Parameter(v) for k, v in torch.load(args.init)["weights"].items()}
     often = np.argsort(-windows.counts(shape.n_vocab))[:NEGATIVES]
@@ -199,21 +234,29 @@ def train_draft(args):
         ids = torch.from_numpy(np.union1d(batch.numpy().ravel(), often))
         head, read = embedding[ids], F.embedding(batch, embedding)
         with torch.no_grad():
-            feature = model.llama(shape, target["weights"], read[:, :-1])
+            feature = model.llama(shape, target, read[:, :-1])
             wanted = model.linear(feature[:, 1:], head).float().softmax(-1)
         loss, given = 0, feature[:, :-1] + (torch.rand_like(feature[:, :-1]) - .5) * .1
-        for share in (1, .5):
+        guesses, agree = [], {}
+        for i in range(args.steps):
             guess = model.eagle(shape, weights, read[:, 1:-1], given)
             logprobs = model.linear(guess, head).float().log_softmax(-1)
-            loss = loss + share * (F.smooth_l1_loss(guess, feature[:, 1:]) -
-                                   (wanted * logprobs).sum(-1).mean())
+            loss = loss + .5 ** i * (F.smooth_l1_loss(guess, feature[:, 1:]) -
+                                     (wanted * logprobs).sum(-1).mean())
             given = torch.cat((feature[:, :1], guess[:, :-1].detach()), 1)
-            agree = (logprobs.argmax(-1) == wanted.argmax(-1)).float().mean().item()
+            right = (logprobs.argmax(-1) == wanted.argmax(-1)).float().mean().item()
+            agree[f"agree{i + 1}"] = right
+            guesses.append(guess)
+        figures = {"loss": loss.item(), **agree}
+        if args.csra > 0:
+            aligned = model.cross_step_alignment(guesses, CSRA_TEMPERATURE)
+            figures["csra"] = aligned.item()
+            loss = loss + args.csra * aligned
         run.update(loss, rate)
         if step % REPORT == REPORT - 1 or step == run.n_steps - 1:
-            run.report(step, loss=loss.item(), agree=agree)
+            run.report(step, **figures)
         if step % SAVE == SAVE - 1 or step == run.n_steps - 1:
-            run.save()
+            run.save(shape=vars(shape))
 
 
 def exported_target(path):
@@ -226,7 +269,7 @@ def train_mtp(args):
     """Four drafted steps of one module, each reading the one before, over the committed target's states."""
     seed = 6 if args.init else 5
     shape, windows, rng = SHAPES["target"], Windows(args.work, seed), np.random.default_rng(seed)
-    target = exported_target(os.path.join(HERE, "sample", "target.gguf"))
+    target = exported_target(SAMPLE)
     embedding = target["token_embd"]
     often = np.argsort(-windows.counts(shape.n_vocab))[:NEGATIVES]
     states = lambda batch: model.llama(shape, target, F.embedding(batch[:, :-1], embedding))
@@ -248,6 +291,48 @@ def train_mtp(args):
         if step % REPORT == REPORT - 1 or step == run.n_steps - 1:
             run.report(step, loss=loss.item(), **{f"agree{i + 1}": a for i, a in enumerate(agree)})
             run.save(exported=head.exported(), shape=vars(shape))
+
+
+def write_answers(args):
+    """The target's own answers to the questions and passages of data/corpus, with its states and taps."""
+    target = writer.Target(SAMPLE, shape=SHAPES["target"], taps=SampleBlock.taps)
+    rng = np.random.default_rng(7)
+    asked = prompts(os.path.join(HERE, "corpus"), os.path.join(HERE, "tokenizer.json"), rng)
+    asked = [asked[i] for i in rng.permutation(len(asked))]
+    for batch, at in enumerate(range(0, N_ANSWERS, SIDE)):
+        name = "check" if batch % HELD_OUT == HELD_OUT - 1 else "answers"
+        path, chosen = os.path.join(args.work, f"{name}-{batch:03d}.npz"), asked[at:at + SIDE]
+        if os.path.exists(path):
+            continue
+        warm = torch.tensor([TEMPERATURES[i % len(TEMPERATURES)] for i in range(len(chosen))])
+        made = writer.answer(target, 1, chosen, N_ANSWER, warm * (name == "answers"), END,
+                             torch.Generator().manual_seed(batch))
+        heads.save_batch(path, writer.read(target, 1, [ids for ids, _ in made]), list(map(len, chosen)))
+        print(f"{path}: {sum(len(i) - len(p) for (i, _), p in zip(made, chosen))} tokens", flush=True)
+
+
+def train_block(args):
+    """A block drafter of two layers over the target's own answers."""
+    answers = lambda name: heads.Answers(sorted(glob.glob(os.path.join(args.work, name + "-*.npz"))), "taps")
+    made, held = answers("answers"), answers("check")
+    head = SampleBlock.begin(SHAPES["target"], exported_target(SAMPLE), made)
+    if args.init:
+        head.w = {k: torch.nn.Parameter(v) for k, v in torch.load(args.init)["weights"].items()}
+    rng, queue = np.random.default_rng(9 if args.init else 8), []
+    often = np.argsort(-made.counts(N_VOCAB), kind="stable")[:NEGATIVES]
+    run = Run(args, head.w)
+    for step, _, rate in run.steps():
+        queue = queue or made.batches(run.batch, rng)
+        loss, right = block.loss(head, made.batch(queue.pop()), often, rng)
+        run.update(loss, rate)
+        last = step == run.n_steps - 1
+        if step % REPORT == REPORT - 1 or last:
+            saves = step % SAVE == SAVE - 1 or last
+            figures = {"accept": block.accept_length(head, held)} if saves else {}
+            run.report(step, loss=loss.item(), cpu=time.process_time(),
+                       **{f"right{i + 1}": r for i, r in enumerate(right)}, **figures)
+            if saves:
+                run.save(exported=head.exported(), config=head.config())
 
 
 @torch.no_grad()
@@ -275,19 +360,22 @@ def check(args):
 def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("stage", choices=("tokens", "target", "small", "draft", "mtp", "check"))
+    p.add_argument("stage", choices=("tokens", "target", "small", "draft", "mtp", "answers", "block", "check"))
     p.add_argument("--text", default=os.path.join(HERE, "..", "build", "text"))
     p.add_argument("--work", default=os.path.join(HERE, "..", "build", "sample"))
     p.add_argument("--tokens", type=float)
     p.add_argument("--init")
     p.add_argument("--rate", type=float, default=1.0)
+    p.add_argument("--steps", type=int, default=2)
+    p.add_argument("--csra", type=float, default=0.0)
     p.add_argument("--threads", type=int, default=os.cpu_count())
     args = p.parse_args()
     if args.stage == "tokens":
         return tokens(args.text, os.path.join(HERE, "tokenizer.json"), args.work)
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
-    {"draft": train_draft, "mtp": train_mtp, "check": check}.get(args.stage, train_llama)(args)
+    {"draft": train_draft, "mtp": train_mtp, "answers": write_answers, "block": train_block,
+     "check": check}.get(args.stage, train_llama)(args)
 
 
 if __name__ == "__main__":

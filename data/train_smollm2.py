@@ -4,7 +4,7 @@
 usage: data/train_smollm2.py prompts|answers|read|taps|text|draft|check|export [--wildchat FILE]
            [--sharegpt FILE] [--data read,answers] [--exclude FILE...] [--model FILE] [--work DIR] [--shared DIR]
            [--batches N] [--part N/M] [--held-out] [--tokens N] [--rate X] [--phase 1|2]
-           [--head eagle2|eagle3|mtp] [--init FILE] [--threads N] [-o DIR]
+           [--head eagle2|eagle3|mtp|block] [--init FILE] [--threads N] [-o DIR]
 
 Stages in that order. `prompts` takes what users asked (WildChat, ShareGPT), keeps 150 of WildChat
 for evaluation (WORK/held-out.jsonl) and drops what shares 13 words in a row with an evaluation set.
@@ -14,7 +14,8 @@ hidden states (--part 1/2 and 2/2 may run side by side); --held-out, greedily, t
 the layers that an EAGLE-3 head reads; `taps` adds these to the answers.
 `text` writes WORK/trained.jsonl, prompts and answers, for bench/overlap.py.
 `draft` sees N tokens of the answers' first --batches; phase 2 over three drafted steps, of an MTP module four. It
-begins as the EAGLE-2 head in data/smollm2, so phase 2 is all that it needs. `check` reads
+begins as the EAGLE-2 head in data/smollm2, so phase 2 is all that it needs, and a block drafter has one phase.
+`check` reads
 answers to the held-out prompts. data/README.md has the commands that made the committed head."""
 import argparse
 import glob
@@ -26,12 +27,13 @@ import time
 import numpy as np
 import torch
 
+import block_draft as block
 import smollm2_draft as draft
 import smollm2_target as target
 import smollm2_text as text
 from export_sample import (EAGLE3_NAMES, EAGLE_NAMES, MTP_NAMES, eagle_config, exported_eagle,
-                           write_head)
-from train_sample import Muon
+                           write_block, write_head)
+from train_sample import Muon, exported_target, split_weights
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BATCH = 96             # answers written side by side
@@ -56,15 +58,6 @@ def prompts(args):
     print(f"held out: {len(held_out)} of wildchat; evaluation sets: {', '.join(sets)}")
 
 
-def save_batch(path, answers, starts):
-    """ids i32, states f16 and taps of all answers, one after the other; where each begins in its sequence."""
-    ids, *rows = zip(*answers)
-    with open(path + ".part", "wb") as f:
-        np.savez(f, ids=np.concatenate(ids), lengths=np.array([len(i) for i in ids]),
-                 starts=np.array(starts), **{n: np.concatenate(r) for n, r in zip(("states", "taps"), rows)})
-    os.replace(path + ".part", path)
-
-
 def answers(args):
     model, encode = target.Target(args.model), text.Encoder(args.encoder, args.model)
     names = ("held-out",) if args.held_out else ("train-wildchat", "train-sharegpt")
@@ -78,7 +71,7 @@ def answers(args):
         warm = torch.tensor([TEMPERATURES[i % 2] for i in range(len(chosen))])
         made = target.answer(model, prefix, chosen, N_ANSWER, warm * (not args.held_out), text.END,
                              torch.Generator().manual_seed(batch))
-        save_batch(path, made, [len(p) for p in chosen])
+        draft.save_batch(path, made, [len(p) for p in chosen])
         print(f"{path}: {sum(len(i) - len(p) for (i, _), p in zip(made, chosen))} tokens", flush=True)
 
 
@@ -98,7 +91,7 @@ def read(args):
             break
         if batch % n_parts != part - 1 or os.path.exists(path):
             continue
-        save_batch(path, [row for at in range(0, len(chosen), READ_SIDE)
+        draft.save_batch(path, [row for at in range(0, len(chosen), READ_SIDE)
                           for row in target.read(model, prefix, [written[i] for i in chosen[at:at + READ_SIDE]])],
                    [starts[i] for i in chosen])
         print(f"{path}: {sum(lengths[i] for i in chosen)} tokens", flush=True)
@@ -116,7 +109,7 @@ def taps(args):
         prefix = int(next(i for i, column in enumerate(zip(*written)) if len(set(column)) > 1))
         made = [row for at in range(0, len(written), READ_SIDE)
                 for row in target.read(model, prefix, written[at:at + READ_SIDE])]
-        save_batch(path, made, old["starts"])
+        draft.save_batch(path, made, old["starts"])
         print(f"{path}: {sum(map(len, written))} tokens", flush=True)
 
 
@@ -142,9 +135,14 @@ def trained(args):
     os.replace(path + ".part", path)
 
 
-HEADS = {"eagle2": draft.Head, "eagle3": draft.Head3, "mtp": draft.Mtp}
-FILES = {"eagle2": "draft", "eagle3": "draft3", "mtp": "mtp"}  # in WORK
-FOLDERS = {"eagle2": "smollm2", "eagle3": "smollm2-eagle3", "mtp": "smollm2-mtp"}
+class Block(block.Block):
+    taps, mask, rank = target.TAPS, 4, 32  # mask: <reponame>, which no text has
+
+
+HEADS = {"eagle2": draft.Head, "eagle3": draft.Head3, "mtp": draft.Mtp, "block": Block}
+FILES = {"eagle2": "draft", "eagle3": "draft3", "mtp": "mtp", "block": "block"}  # in WORK
+FOLDERS = {"eagle2": "smollm2", "eagle3": "smollm2-eagle3", "mtp": "smollm2-mtp",
+           "block": "smollm2-block"}
 NAMES = {"eagle2": EAGLE_NAMES, "eagle3": EAGLE3_NAMES, "mtp": MTP_NAMES}
 SCALES = "e_scale", "scale", "known_scale"  # of a head, kept beside its weights
 
@@ -156,6 +154,8 @@ def path_of_head(args):
 def new_head(args, embedding, made):
     if args.init:
         return load_head(args, embedding)
+    if args.head == "block":
+        return Block.begin(target.SHAPE, exported_target(args.model), made)
     states, known = (torch.cat([r[1:] for r in rows[:64]]) for rows in (made.states, made.known))
     kind, scale = HEADS[args.head], draft.scale_of(states)
     head = kind(target.SHAPE, embedding, draft.scale_of(embedding), scale, kind.scale_of_known(known, scale))
@@ -181,6 +181,10 @@ def save_head(head, path):
 def train_step(head, made, chosen, often, phase, rng):
     """Gradients of one batch -> the share of best tokens guessed at each drafted step, tokens drafted."""
     batch = made.batch(chosen)
+    if isinstance(head, Block):
+        loss, shares = block.loss(head, batch, often, rng)
+        loss.backward()
+        return loss.item(), shares, int((batch[4] - batch[3]).sum())
     scored = draft.rows_to_score(batch[0], often, target.SHAPE.n_vocab, rng)
     loss, shares = draft.rollout_loss(head, batch, scored, head.ROLLOUT if phase == 2 else (1,))
     loss.backward()
@@ -192,8 +196,9 @@ class Optimizer:
 
     def __init__(self, weights, rate):
         self.rate = rate
-        self.muon = Muon([p for p in weights.values() if p.dim() == 2])
-        self.adam = torch.optim.Adam([p for p in weights.values() if p.dim() == 1], betas=(.9, .95))
+        matrices, rest = split_weights(weights)
+        self.muon = Muon(matrices)
+        self.adam = torch.optim.Adam(rest, betas=(.9, .95))
 
     def step(self, number, share):
         rate = self.rate * min(1, (number + 1) / 3) * max(0, 1 - share)
@@ -225,13 +230,20 @@ def train(args):
 
 def check(args):
     made, model = load_answers(args, "check"), target.Target(args.model, layers=False)
+    if args.head == "block":
+        accepted = block.accept_length(load_head(args, model.embedding), made)
+        return log(args, f"check {os.path.basename(path_of_head(args))}: {len(made.ids)} answers to held-out prompts: "
+                         f"accept length {accepted:.2f} of blocks at random places")
     first, accepted = draft.agreement(load_head(args, model.embedding), made)
     log(args, f"check {os.path.basename(path_of_head(args))}: {len(made.ids)} answers to held-out prompts: first guess "
               f"{first:.3f}, accept length of a chain of 4 from any token {accepted:.2f}")
 
 
 def export(args):
-    weights = load_head(args, target.Target(args.model, layers=False).embedding).exported()
+    head = load_head(args, target.Target(args.model, layers=False).embedding)
+    weights = head.exported()
+    if args.head == "block":
+        return write_block(weights, head.config(), args.folder)
     os.makedirs(args.folder, exist_ok=True)
     config = eagle_config(vars(target.SHAPE))
     if args.head == "eagle3":

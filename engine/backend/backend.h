@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "specrt.h"
 #include "specrt_adapt.h"
+#include "specrt_block.h"
 
 typedef struct backend_desc {
     const char *target; /* a GGUF */
@@ -40,6 +40,7 @@ typedef struct backend_info {
     bool keeps_chains; /* as in specrt_auto_desc */
     bool is_exact;     /* a token's logits are the same bits alone, in a chain and in a tree */
     bool can_wait;     /* the drafter can read a prompt when it first drafts: sequence.reads_late */
+    int32_t n_block;   /* tokens that the drafter drafts in one pass; 0: one */
     bool has_own;      /* the engine drafts with its whole head by itself: sequence_use_own() */
 } backend_info;
 
@@ -75,7 +76,8 @@ struct sequence {
      * drafts, not beside the target, for texts that may never need a draft; without effect on drafters that
      * read the target's states. is_plain: the text needs no draft, so no drafter need read it. */
     bool reads_late, is_plain;
-    double learning; /* seconds of commit() for a drafter that learns, since the last reset */
+    bool by_position; /* as in specrt_block; kept over resets */
+    double learning;  /* seconds of commit() for a drafter that learns, since the last reset */
 };
 
 /* backend_close() : after its sequences; NULL is allowed. */

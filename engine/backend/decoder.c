@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/measure.h"
 #include "base/memory.h"
 
@@ -104,6 +103,14 @@ static int draft_step(void *user, int32_t level, const specrt_beam *beam, const 
     return d->code;
 }
 
+static int draft_block(void *user, int32_t root, int32_t n, specrt_block *block) {
+    decoder *d = (decoder *)user;
+    d->times.head += tick(&d->since);
+    d->code = inner(d)->draft_block(inner(d)->user, root, n, block);
+    d->times.draft += tick(&d->since);
+    return d->code;
+}
+
 static int target_verify(void *user, const specrt_draft *draft, const float **logits) {
     decoder *d = (decoder *)user;
     d->times.head += tick(&d->since);
@@ -154,9 +161,15 @@ static specrt_status key_answers(decoder *d, const specrt_sampling *sampling, sp
     return SPECRT_STATUS_OK;
 }
 
+static int32_t most_steps(const specrt_session_params *p) {
+    return p->tree.num_steps ? p->tree.num_steps : 6;
+}
+
 static specrt_status create_session(decoder *d, const decoder_desc *desc, specrt_error *err) {
     specrt_session_params p = desc->params;
     p.n_logits = d->n_logits;
+    p.n_block = d->sequence->of->info.n_block;
+    if (p.n_block > most_steps(&p)) p.n_block = most_steps(&p);
     TRY(specrt_session_create(desc->policy, &p, NULL, &d->session, err));
     if (!desc->clock) return SPECRT_STATUS_OK;
     d->has_clock = true;
@@ -174,7 +187,7 @@ static specrt_status create_alone(decoder *d, const decoder_desc *desc, specrt_e
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: expected an engine with drafts of its own",
                                 d->sequence->of->info.engine);
-    if (own) d->num_steps = desc->params.tree.num_steps ? desc->params.tree.num_steps : 6;
+    if (own) d->num_steps = most_steps(&desc->params);
     TRY(sl_new(&d->chain, 1, sizeof *d->chain, "a decoder", err));
     return key_answers(d, &desc->params.sampling, err);
 }
@@ -192,6 +205,7 @@ specrt_status decoder_create(const decoder_desc *desc, decoder **out, specrt_err
     d->host.reads_late = desc->reads_late && d->sequence->of->info.can_wait;
     d->host.target_prefill = target_prefill;
     d->host.draft_step = draft_step;
+    if (d->host.draft_block) d->host.draft_block = draft_block;
     d->host.target_verify = target_verify;
     d->host.commit = commit;
     if (d->host.target_hidden) d->host.target_hidden = target_hidden;

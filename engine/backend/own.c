@@ -1,7 +1,20 @@
-/* own.c : our engine as a backend. Hidden states travel like this (Li et al. 2024): the drafter's input at
- * position i is (token i + 1, feature i), so after a verdict the pairs of the kept nodes extend its cache
- * with the target's true features, and their last output drafts the first level of the next tree. An
- * independent drafter reads the same tokens without features, and the first token of the prompt too. */
+/* own.c : our engine as a backend. The drafter is one behind the target (Li et al. 2024): its input at
+ * position i is the pair of token i + 1 and the target's feature at i, so a feature waits for the token
+ * that follows it. Of a prompt t0 t1 t2, the root t3 that the target drew behind it, and a draft a b of
+ * which a is accepted and c is drawn in place of b:
+ *
+ *     the target reads             t0        t1        t2   |   t3       a      b
+ *     its features                 f0        f1        f2   |   f3       fa
+ *     the drafter reads        (t1,f0)   (t2,f1)
+ *     level 0 of the draft                         (t3,f2)              its output drafts a
+ *     emitted                                                   a        c
+ *     level 0 of the next draft                              (a,f3)   (c,fa)    the last output drafts
+ *
+ * So `pairs` holds the features of the kept nodes, and `emitted` the tokens that go with them, node by
+ * node; the pairs replace what the drafter had guessed in its cache by the target's true features. Cycles
+ * without a draft add to them. An independent drafter reads the same tokens without features, and the first
+ * token of the prompt too. A block drafter reads f0 f1 f2 with the prompt, drafts from t3 alone, and reads f3
+ * fa once they are known. */
 #include "engine/backend/own.h"
 
 #include <math.h>
@@ -9,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/measure.h"
 #include "base/memory.h"
 
@@ -29,7 +41,7 @@ typedef struct own {
     engine_cache *cache, *draft_cache;
     int32_t n_logits, d_model, width; /* width: of a target feature */
     int32_t d_draft;                  /* of the drafter's hidden states */
-    int32_t tap_layers[3];
+    int32_t tap_layers[ENGINE_MAX_TAPS], n_taps;
     float *logits;   /* [ENGINE_MAX_BATCH, n_logits] */
     float *final;    /* [ENGINE_MAX_BATCH, d_model] hidden states of the target's last batch */
     float *features; /* [ENGINE_MAX_BATCH, width] its taps; without any, `final` */
@@ -43,6 +55,7 @@ typedef struct own {
     engine_controller *controller; /* NULL: the drafter stays as it is */
     const specrt_session *session; /* that it learns from */
     bool sampled;                  /* drafts are */
+    engine_block block;            /* the drafter's; size 0: it drafts token by token */
     char fault[128];
 } own;
 
@@ -137,6 +150,33 @@ static specrt_status draft_root(own *o, int32_t root) {
     return SPECRT_STATUS_OK;
 }
 
+/* ---- block drafters -------------------------------------------------------------------------- */
+
+static int draft_block(void *user, int32_t root, int32_t n, specrt_block *block) {
+    own *o = (own *)user;
+    const engine_block *b = &o->block;
+    int32_t size = (int32_t)o->base.host.n_context - engine_cache_length(o->draft_cache);
+    if (size > b->size) size = b->size;
+    if (n > size - b->first) n = size - b->first;
+    specrt_status status = engine_block_draft(o->drafter, o->draft_cache, root, n, o->head_input);
+    if (status != SPECRT_STATUS_OK) return fail(o, "drafter", status);
+    block->n = n;
+    block->hidden = o->head_input;
+    block->by_position = o->base.by_position;
+    block->confidence = b->confidence;
+    block->confidence_bias = b->confidence_bias;
+    return (int)check_finite(o, "drafter", o->head_input, n * o->d_draft);
+}
+
+/* Of the kept nodes. */
+static specrt_status read_kept(own *o, const specrt_verdict *verdict) {
+    size_t width = (size_t)o->width;
+    for (int32_t i = 0; i < verdict->n; i++)
+        memcpy(o->pairs + (size_t)i * width, o->features + (size_t)verdict->nodes[i] * width,
+               width * sizeof(float));
+    return engine_block_read(o->drafter, o->draft_cache, o->pairs, verdict->n);
+}
+
 /* ---- callbacks ------------------------------------------------------------------------------- */
 
 /* Pairs of a chunk: its last feature waits for the token that follows. */
@@ -144,6 +184,7 @@ static specrt_status prefill_drafter(own *o, const int32_t *tokens, int32_t n) {
     size_t width = (size_t)o->width, bytes = width * sizeof(float), before = (size_t)(n - 1);
     bool first = engine_cache_length(o->cache) == n;
     specrt_status status = SPECRT_STATUS_OK;
+    if (o->block.size) return engine_block_read(o->drafter, o->draft_cache, o->features, n);
     if (engine_drafter_is_model(o->drafter)) return feed_pairs(o, tokens, o->features, n);
     if (!first) {
         memcpy(o->pairs + width, o->features, before * bytes);
@@ -172,6 +213,7 @@ static int target_prefill(void *user, const int32_t *tokens, int32_t n, int all,
         return leave_unread(o, tokens, n), 0;
     if (o->controller) engine_controller_prompt(o->controller);
     status = prefill_drafter(o, tokens, n);
+    if (o->block.size) return fail(o, "drafter", status);
     return status == SPECRT_STATUS_OK ? (int)check_drafter(o) : fail(o, "drafter", status);
 }
 
@@ -227,10 +269,12 @@ static int commit(void *user, const specrt_draft *draft, const specrt_verdict *v
     own *o = (own *)user;
     engine_keep(o->cache, verdict->nodes, verdict->n);
     if (!o->drafter || o->base.is_plain) return 0;
-    specrt_status status = add_emitted(o, draft->tokens[0], verdict);
+    specrt_status status =
+        o->block.size ? read_kept(o, verdict) : add_emitted(o, draft->tokens[0], verdict);
     if (status != SPECRT_STATUS_OK || !o->controller) return fail(o, "drafter", status);
     double began = sl_measure_seconds();
-    engine_controller_verified(o->controller, o->session, o->sampled, draft, verdict, o->logits);
+    engine_controller_verified(o->controller, o->session, o->sampled, draft, verdict, o->final,
+                               o->logits);
     o->base.learning += sl_measure_seconds() - began;
     return 0;
 }
@@ -269,8 +313,10 @@ static specrt_status create_drafting(own *o, int32_t n_context, specrt_error *er
     specrt_head_desc head;
     engine_drafter_head(o->drafter, &head);
     o->d_draft = (int32_t)head.n_cols;
-    int32_t n_taps = engine_drafter_features(o->drafter, o->tap_layers);
-    if (n_taps) o->width = n_taps * o->d_model;
+    o->block = engine_drafter_block(o->drafter);
+    if (o->block.size) o->base.host.draft_block = draft_block;
+    o->n_taps = engine_drafter_features(o->drafter, o->tap_layers);
+    if (o->n_taps) o->width = o->n_taps * o->d_model;
     TRY(engine_drafter_cache(o->drafter, n_context, &o->draft_cache, err));
     TRY(new_rows(&o->pairs, o->width, err));
     TRY(new_rows(&o->hidden[0], o->d_draft, err));
@@ -286,9 +332,9 @@ static specrt_status create(own *o, int32_t n_context, specrt_error *err) {
     TRY(new_rows(&o->logits, o->n_logits, err));
     TRY(new_rows(&o->final, o->d_model, err));
     o->features = o->final;
-    if (o->width == o->d_model) return SPECRT_STATUS_OK;
+    if (o->n_taps == 0) return SPECRT_STATUS_OK;
     TRY(new_rows(&o->features, o->width, err));
-    engine_tap(o->cache, o->tap_layers, 3, o->features);
+    engine_tap(o->cache, o->tap_layers, o->n_taps, o->features);
     return SPECRT_STATUS_OK;
 }
 
@@ -380,7 +426,9 @@ static void describe(own_backend *o) {
     engine_drafter_head(o->drafter, &info->head);
     info->is_model = info->can_wait = engine_drafter_is_model(o->drafter);
     info->has_vocab = engine_drafter_is_gguf(o->drafter);
-    info->feeds_state = engine_drafter_features(o->drafter, (int32_t[3]){0}) == 0;
+    engine_block block = engine_drafter_block(o->drafter);
+    info->n_block = block.size - block.first;
+    info->feeds_state = engine_drafter_features(o->drafter, (int32_t[ENGINE_MAX_TAPS]){0}) == 0;
 }
 
 specrt_status own_over(const engine_model *target, const engine_drafter *drafter, int32_t n_context,

@@ -98,12 +98,6 @@ static int32_t halve(int32_t most, int32_t least, int32_t rows[SPECRT_AUTO_MAX_L
     return n;
 }
 
-int32_t auto_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]) {
-    int size = 0, end = 0;
-    if (sscanf(text, "static:%d%n", &size, &end) != 1 || text[end] || size < 1) return 0;
-    return halve(size, LEAST_ROWS, sizes);
-}
-
 int32_t auto_lists(const specrt_policy *policy, int32_t rows[SPECRT_AUTO_MAX_LISTS]) {
     const specrt_policy_info *info = specrt_policy_get_info(policy);
     int32_t least = LEAST_ROWS;

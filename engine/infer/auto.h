@@ -48,11 +48,6 @@ double auto_table(const auto_desc *desc, double *cycles);
 /* auto_open() : @return as specrt_auto_create() */
 specrt_status auto_open(const auto_desc *desc, specrt_auto **out, specrt_error *err);
 
-/* auto_sizes() : of a policy that is `static:N` alone, the sizes of its lists where all that ends a
- * generation is ranked first: N, half of it and so on, down to 512; ascending. @return how many; 0: another
- * policy. */
-int32_t auto_sizes(const char *text, int32_t sizes[SPECRT_AUTO_MAX_LISTS]);
-
 /* auto_lists() : leading rows of a policy's `static` that auto chooses from: all, half of them and so on,
  * down to 512 and never without what ends a generation; ascending.
  * @return how many; 0: the policy has no such source, or another for each level. */

@@ -36,7 +36,7 @@ static size_t lay_arrays(engine_cache *c, float *block) {
     c->rope = carve(block, &at, rows, (size_t)k->d_head);
     c->window_rope = carve(block, &at, k->window ? rows : 0, (size_t)k->d_head);
     c->input = carve(block, &at, rows, (size_t)c->m->d_input);
-    c->low = carve(block, &at, c->m->d_input ? rows : 0, ENGINE_MAX_RANK);
+    c->low = carve(block, &at, rows, ENGINE_MAX_RANK);
     c->scores = carve(block, &at, (size_t)c->n_attend, engine_attend_floats(c->m, c->n_slots));
     return at;
 }

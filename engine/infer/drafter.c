@@ -1,11 +1,11 @@
-/* drafter.c : EAGLE heads from safetensors, MTP modules from either kind of file (mtp.c), and whole small
- * models from GGUF. A head is a model of one layer whose input is fused from an embedding and a feature, so
- * that the forward pass serves it unchanged. */
+/* drafter.c : EAGLE heads from safetensors, MTP modules from either kind of file (mtp.c), block drafters
+ * (block.c), and whole small models from GGUF. A head is a model of one layer whose input is fused from an
+ * embedding and a feature, so that the forward pass serves it unchanged. */
 #include "engine/infer/drafter.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "model/checkpoint.h"
 
-#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static int32_t json_int(json_object *config, const char *key, int32_t fallback) 
                                                                     : fallback;
 }
 
-static float sl_json_real(json_object *config, const char *key, float fallback) {
+static float json_real(json_object *config, const char *key, float fallback) {
     json_object *value;
     return config && json_object_object_get_ex(config, key, &value)
                ? (float)json_object_get_double(value)
@@ -59,14 +59,19 @@ static specrt_status check_target(const drafter_loader *l, const char *path, con
                             path, key, (int)expected, (int)found);
 }
 
-/* What config.json does not say is as in the target. */
-static specrt_status read_config(const drafter_loader *l) {
+json_object *drafter_shape(const drafter_loader *l) {
+    json_object *config = l->d->file.file.config;
+    json_object *layers = sl_json_get(config, "transformer_layer_config");
+    return layers ? layers : config;
+}
+
+specrt_status drafter_read_config(drafter_loader *l) {
     char path[4096];
-    const char *slash = strrchr(l->path, '/');
+    const char *file = l->d->file.file.path, *slash = strrchr(file, '/');
     engine_config *k = &l->d->body.config;
     const engine_config *target = &l->d->target->config;
-    snprintf(path, sizeof path, "%.*sconfig.json", slash ? (int)(slash - l->path + 1) : 0, l->path);
-    json_object *config = json_object_from_file(path);
+    json_object *config = drafter_shape(l);
+    snprintf(path, sizeof path, "%.*sconfig.json", slash ? (int)(slash - file + 1) : 0, file);
     *k = *target;
     k->n_layers = 1;
     k->d_model = json_int(config, "hidden_size", target->d_model);
@@ -76,10 +81,10 @@ static specrt_status read_config(const drafter_loader *l) {
     k->d_ffn = json_int(config, "intermediate_size", target->d_ffn);
     k->d_head = json_int(config, "head_dim",
                          config && k->n_heads > 0 ? k->d_model / k->n_heads : target->d_head);
-    k->rms_epsilon = sl_json_real(config, "rms_norm_eps", target->rms_epsilon);
-    k->rope_base = sl_json_real(config, "rope_theta", target->rope_base);
+    k->rms_epsilon = json_real(config, "rms_norm_eps", target->rms_epsilon);
+    k->rope_base = json_real(sl_json_get(config, "rope_parameters"), "rope_theta",
+                             json_real(config, "rope_theta", target->rope_base));
     k->n_vocab = json_int(config, "vocab_size", target->n_vocab);
-    json_object_put(config);
     engine_llama_layer(k);
     k->embedding_scale = target->embedding_scale;
     TRY(check_target(l, path, "hidden_size", target->d_model, k->d_model));
@@ -94,10 +99,9 @@ static specrt_status read_config(const drafter_loader *l) {
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static specrt_status load_layer(drafter_loader *l) {
+static specrt_status load_matrices(drafter_loader *l, engine_layer *w) {
     engine_drafter *d = l->d;
     const engine_config *k = &d->body.config;
-    engine_layer *w = d->body.layers;
     int64_t in = d->eagle3 ? 2 * (int64_t)k->d_model : k->d_model;
     int64_t q = (int64_t)k->n_heads * k->d_head, kv = (int64_t)k->n_kv_heads * k->d_head;
     char name[DRAFTER_NAME];
@@ -153,6 +157,10 @@ static specrt_status load_eagle3(drafter_loader *l) {
                                 "%s: reads the target's layers 2, L / 2 and L - 3 (EAGLE-3); "
                                 "expected at least 5 layers, found %d",
                                 l->path, (int)d->target->config.n_layers);
+    d->n_taps = 3;
+    d->taps[0] = 2;
+    d->taps[1] = d->target->config.n_layers / 2;
+    d->taps[2] = d->target->config.n_layers - 3;
     TRY(get_matrix(l, "fc.weight", width, 3 * width, &d->fc));
     TRY(get_vector(l, layer_name(l, "input_layernorm.weight", name), width, &d->embedding_norm));
     TRY(get_vector(l, layer_name(l, "hidden_norm.weight", name), width, &d->feature_norm));
@@ -174,17 +182,15 @@ static specrt_status load_eagle(drafter_loader *l) {
     d->eagle3 = eagle3_layer != NULL;
     snprintf(d->prefix, sizeof d->prefix, "%s", d->eagle3 ? eagle3_layer : "layers.0");
     snprintf(l->layer, sizeof l->layer, "%s", d->prefix);
-    TRY(read_config(l));
+    TRY(drafter_read_config(l));
     TRY(d->eagle3 ? load_eagle3(l) : load_eagle2(l));
-    return load_layer(l);
+    return load_matrices(l, l->d->body.layers);
 }
 
-/* A layer of the target's kind, with all that its family's may have. */
-static specrt_status load_whole_layer(drafter_loader *l) {
-    engine_layer *w = l->d->body.layers;
+specrt_status drafter_load_layer(drafter_loader *l, engine_layer *w) {
     const engine_config *k = &l->d->body.config;
     char name[DRAFTER_NAME];
-    TRY(load_layer(l));
+    TRY(load_matrices(l, w));
     const struct {
         const char *name;
         int64_t n;
@@ -217,12 +223,12 @@ static specrt_status load_mtp(drafter_loader *l) {
     engine_drafter *d = l->d;
     d->mtp = true;
     if (d->file.file.g) return load_mtp_gguf(l);
-    TRY(read_config(l));
+    TRY(drafter_read_config(l));
     TRY(engine_mtp_load(l));
-    return load_whole_layer(l);
+    return drafter_load_layer(l, l->d->body.layers);
 }
 
-static specrt_status load_head(drafter_loader *l, bool mtp) {
+static specrt_status load_head(drafter_loader *l, specrt_status (*load_all)(drafter_loader *)) {
     engine_model *body = &l->d->body;
     const engine_model *target = l->d->target;
     body->pool = target->pool;
@@ -231,7 +237,7 @@ static specrt_status load_head(drafter_loader *l, bool mtp) {
     body->embedding = target->embedding;
     body->layers = (engine_layer *)calloc(1, sizeof *body->layers);
     if (!body->layers) return sl_error_no_memory(l->err, l->path);
-    TRY(mtp ? load_mtp(l) : load_eagle(l));
+    TRY(load_all(l));
     const engine_config *k = &body->config;
     body->d_input = 2 * k->d_model;
     if (!body->rope_frequency)
@@ -242,8 +248,9 @@ static specrt_status load_head(drafter_loader *l, bool mtp) {
 static specrt_status load(drafter_loader *l) {
     engine_weights *file = &l->d->file;
     TRY(engine_weights_open(file, l->path, l->err));
-    bool mtp = engine_mtp_is_drafter(l);
-    if (mtp || file->file.s) return load_head(l, mtp);
+    if (engine_mtp_is_drafter(l)) return load_head(l, load_mtp);
+    if (engine_block_is_drafter(l)) return load_head(l, engine_block_load);
+    if (file->file.s) return load_head(l, load_eagle);
     engine_weights_close(file);
     *file = (engine_weights){0};
     return engine_open_beside(l->path, l->d->target, &l->d->own, l->err);
@@ -288,18 +295,15 @@ void engine_drafter_close(engine_drafter *d) {
 
 /* ---- drafting -------------------------------------------------------------------------------- */
 
-int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[3]) {
-    int32_t n = d->target->config.n_layers;
-    if (d->own || !d->eagle3) return 0;
-    layers[0] = 2;
-    layers[1] = n / 2;
-    layers[2] = n - 3;
-    return 3;
+int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[ENGINE_MAX_TAPS]) {
+    memcpy(layers, d->taps, (size_t)d->n_taps * sizeof *layers);
+    return d->n_taps;
 }
 
 void engine_drafter_head(const engine_drafter *d, specrt_head_desc *out) {
     engine_head(model_of(d), out);
     out->ids = d->d2t;
+    if (d->block.markov.from.rows) out->markov = &d->block.markov;
 }
 
 specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, engine_cache **out,
@@ -365,9 +369,24 @@ static specrt_status draft_independent(const engine_drafter *d, engine_cache *c,
     return status;
 }
 
+/* EAGLE-3's pairs. A feature of the drafter's own, one in place of three, is none to learn from. */
+static void capture_pairs(const engine_cache *c, const float *features, int32_t width) {
+    int64_t d = c->m->config.d_model;
+    for (int64_t i = 0; width == 3 * d && i < c->n_batch; i++) {
+        float *pair = c->captured + i * 4 * d;
+        memcpy(pair, c->normed + i * d, (size_t)d * sizeof(float));
+        memcpy(pair + d, features + i * width, (size_t)width * sizeof(float));
+    }
+}
+
 /* What alignment reads again: see engine_capture(). */
-static void capture(const engine_drafter *d, const engine_cache *c) {
+static void capture(const engine_drafter *d, const engine_cache *c, const float *features,
+                    int32_t n_features) {
     size_t width = (size_t)c->m->config.d_model, n = (size_t)c->n_batch;
+    if (c->capture_pairs && d->eagle3) {
+        capture_pairs(c, features, n_features);
+        return;
+    }
     if (c->capture_pairs) {
         memcpy(c->captured, c->input, n * 2 * width * sizeof(float));
         return;
@@ -385,6 +404,7 @@ specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32
     if (d->own) return draft_independent(d, c, tokens, n, parents, hidden, head_input);
     const engine_config *k = &c->m->config;
     size_t bytes = sizeof(float) * (size_t)n * (size_t)k->d_model;
+    if (d->block.size > 0) return SPECRT_STATUS_BAD_ARG;
     if (width != k->d_model && !(d->eagle3 && width == 3 * k->d_model))
         return SPECRT_STATUS_BAD_ARG;
     if (!engine_tokens_valid(d->target, tokens, n)) return SPECRT_STATUS_BAD_ARG;
@@ -397,7 +417,7 @@ specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32
         fuse_eagle3(d, c, features, width);
     else
         fuse_eagle2(d, c, features);
-    if (c->captured) capture(d, c);
+    if (c->captured) capture(d, c, features, width);
     engine_layer_forward(c, 0, d->mtp ? NULL : d->eagle3 ? c->input : c->x);
     if (d->final_norm)
         engine_norm(c->x, d->final_norm, n, k->d_model, k->rms_epsilon, head_input);

@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "specrt.h"
+#include "specrt_block.h"
 
 typedef struct engine_config {
     int32_t n_layers, d_model, n_heads, n_kv_heads, d_head, d_ffn, n_vocab;
@@ -75,14 +75,19 @@ void engine_cache_truncate(engine_cache *c, int32_t n_tokens);
 specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
                              const int32_t *parents, float *hidden, float *logits);
 
-/* engine_tap() : also keep the residual stream before the given layers (EAGLE-3's features).
- *   layers : [n_layers <= 3] ascending; out : f32 [ENGINE_MAX_BATCH, n_layers * d_model], borrowed by
- *            the cache until the next engine_tap; NULL ends it */
+#define ENGINE_MAX_TAPS 8
+/* engine_tap() : also keep the residual stream before the given layers (features of EAGLE-3 and of blocks);
+ * before the layer after the last: what the final norm reads.
+ *   layers : [n_layers <= ENGINE_MAX_TAPS] in any order
+ *   out : f32 [ENGINE_MAX_BATCH, n_layers * d_model], borrowed by the cache until the next engine_tap; NULL
+ *         ends it */
 void engine_tap(engine_cache *c, const int32_t *layers, int32_t n_layers, float *out);
 
-/* engine_capture() : also keep what the layer of an EAGLE head reads in each pass, to go through it again.
- *   pairs : true: embedding and feature side by side, before fc, [2 d_model] (EAGLE-1/2 only); false: the
- *           layer's input: [d_model], or of EAGLE-3 the pair it attends with and the residual, [3 d_model]
+/* engine_capture() : also keep what a drafter's layers read in each pass, to go through them again.
+ *   pairs : true: embedding and feature side by side, before fc and norms, [2 d_model], or of EAGLE-3,
+ *           where the feature is the target's three, [4 d_model] (no independent drafter); false: the
+ *           first layer's input: [d_model], of an independent drafter the embedding, or of EAGLE-3 the pair
+ *           it attends with and the residual, [3 d_model]
  *   out   : f32 [ENGINE_MAX_BATCH, that], borrowed by the cache; NULL ends it */
 void engine_capture(engine_cache *c, bool pairs, float *out);
 
@@ -106,14 +111,20 @@ specrt_status engine_prefill(engine_cache *c, const int32_t *tokens, int32_t n, 
  * feature of position i); the feature is the target's where it is known, else the drafter's own
  * output. An MTP module (DeepSeek-AI 2024) has the same inputs, each through a norm of its own, and a whole
  * layer of the target's kind; of several modules in a file the first drafts every step. An independent
- * drafter is a small model with the target's tokenizer; it reads tokens alone, from the first one on. */
+ * drafter is a small model with the target's tokenizer; it reads tokens alone, from the first one on.
+ *
+ * A block drafter (DFlash, arXiv 2602.06036; DSpark) gives the states of several tokens in one pass: its rows
+ * are the text's last token and masks behind it, which attend to each other in both directions and to the
+ * context. The context is no text of its own: every layer's keys and values are projections of the target's
+ * features, norm(fc [features]). */
 
 typedef struct engine_drafter engine_drafter;
 
 /* engine_drafter_open() : by content: an EAGLE head, safetensors with config.json beside it in Hugging Face
  * names; an MTP module, the same with DeepSeek's names or Qwen's, or a GGUF with nextn tensors, alone or
- * behind a whole model of the target's width; or another GGUF, an independent drafter. That a GGUF's
- * tokenizer is the target's is for the caller to check.
+ * behind a whole model of the target's width; a DFlash or DSpark drafter, safetensors with a config.json that
+ * says so; or another GGUF, an independent drafter. That a GGUF's tokenizer is the target's is for the caller
+ * to check.
  *   target : borrowed; gives threads, and a head its embedding and LM head where it has none of its own
  * @return BAD_INPUT naming what does not fit the target. */
 specrt_status engine_drafter_open(const char *path, const engine_model *target,
@@ -122,12 +133,12 @@ void engine_drafter_close(engine_drafter *d);
 bool engine_drafter_is_model(const engine_drafter *d); /* independent */
 bool engine_drafter_is_gguf(const engine_drafter *d);  /* whose file may bring a tokenizer */
 
-/* engine_drafter_features() : the layers to tap for features (EAGLE-3: three; EAGLE-1/2: none, the
- * feature is the hidden state). @return how many. */
-int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[3]);
+/* engine_drafter_features() : the layers to tap for features (EAGLE-3: three; a block drafter's; EAGLE-1/2:
+ * none, the feature is the hidden state). @return how many. */
+int32_t engine_drafter_features(const engine_drafter *d, int32_t layers[ENGINE_MAX_TAPS]);
 
 /* engine_drafter_head() : what its logits come from: its own head, with ids where that has a vocabulary
- * of its own (d2t), or the target's; borrowed. */
+ * of its own (d2t), or the target's; with its Markov head; borrowed. */
 void engine_drafter_head(const engine_drafter *d, specrt_head_desc *out);
 
 specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, engine_cache **out,
@@ -143,5 +154,31 @@ specrt_status engine_drafter_cache(const engine_drafter *d, int32_t n_context, e
 specrt_status engine_draft(const engine_drafter *d, engine_cache *c, const int32_t *tokens,
                            const float *features, int32_t width, int32_t n, const int32_t *parents,
                            float *hidden, float *head_input);
+
+/* What a block drafter says of itself. Arrays are borrowed from it. */
+typedef struct engine_block {
+    int32_t size;              /* positions of a block; 0: another kind of drafter */
+    int32_t first;             /* that drafts: 0, DSpark's; 1, DFlash's, behind the last token */
+    int32_t mask;              /* the token at the positions behind the first */
+    specrt_markov_desc markov; /* of its head; rows NULL: none */
+    const float
+        *confidence; /* f32 [d_model + rank] over a state and a row of markov.from; NULL: none */
+    float confidence_bias;
+} engine_block;
+engine_block engine_drafter_block(const engine_drafter *d);
+
+/* engine_block_read() : the context grows by n tokens of the target.
+ *   features : f32 [n, n_taps d_model], the target's at these tokens
+ * @return OK; BAD_ARG for another kind of drafter, n outside [1, ENGINE_MAX_BATCH], or beyond the context. */
+specrt_status engine_block_read(const engine_drafter *d, engine_cache *c, const float *features,
+                                int32_t n);
+
+/* engine_block_draft() : one pass behind a context; commits nothing.
+ *   token : the text's last, whose features are not in the context
+ *   n : positions that draft, 1 to size - first, and first fewer than the positions left of the context
+ *   states : f32 [n, d_model], what the head multiplies: row i of the i-th token behind `token`
+ * @return OK; BAD_ARG as above, or for a token outside the vocabulary. */
+specrt_status engine_block_draft(const engine_drafter *d, engine_cache *c, int32_t token, int32_t n,
+                                 float *states);
 
 #endif

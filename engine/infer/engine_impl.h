@@ -50,6 +50,7 @@ struct engine_cache {
     int32_t n_context, length, n_slots; /* slots: n_context + ENGINE_MAX_OPEN */
     float *keys, *values;               /* [n_layers, n_kv_heads, n_slots, d_head] */
     int32_t n_open, n_batch;            /* the batch is the last n_batch of the open nodes */
+    bool both_ways; /* the open nodes are a block, which sees itself in both directions */
     int32_t depth[ENGINE_MAX_OPEN];
     uint8_t path[ENGINE_MAX_OPEN][ENGINE_MAX_OPEN]; /* ancestors of a node, itself last */
     /* Scratch, rows of the batch. */
@@ -59,7 +60,7 @@ struct engine_cache {
     float *window_rope; /* the same of local layers */
     float *scores;      /* [n_attend, engine_attend_floats()] of attention's tasks */
     int32_t n_attend;
-    float *low;      /* [ENGINE_MAX_BATCH, ENGINE_MAX_RANK] of drafters: LoRA's inner products */
+    float *low;      /* [ENGINE_MAX_BATCH, ENGINE_MAX_RANK] LoRA's inner products */
     float *captured; /* engine_capture()'s; NULL: nobody asks */
     bool capture_pairs;
     const int32_t *tap_layers;
@@ -83,6 +84,9 @@ void engine_llama_layer(engine_config *k);
  * [d_head / 2] where the model has them (Llama-3). @return [d_head / 2], owned; NULL: no memory. */
 float *engine_rope_frequencies(int32_t d_head, float base, float scale, const float *factors);
 
+/* A matrix as the runtime has it; borrowed. */
+void engine_matrix_desc(const engine_matrix *w, specrt_head_desc *out);
+
 /* y = W x for rows of a batch: f32 [n, n_cols] -> [n, n_rows]. */
 void engine_product(const engine_model *m, const engine_matrix *w, const float *x, int32_t n,
                     float *out);
@@ -102,6 +106,12 @@ size_t engine_attend_floats(const engine_model *m, int32_t n_slots);
 
 /* Open a batch (engine_forward's n and parents): depths, paths, rotations. */
 specrt_status engine_begin(engine_cache *c, int32_t n, const int32_t *parents);
+
+/* The same of a block: the only open nodes, side by side behind the committed tokens; each sees all. */
+specrt_status engine_begin_block(engine_cache *c, int32_t n);
+
+/* The keys and values of a layer alone, of `input` [n, n_cols of k]. */
+void engine_layer_inject(engine_cache *c, int32_t layer, const float *input);
 
 /* One decoder layer on c->x. `input` is what attention reads, [n, n_cols of q]; NULL: the layer's own
  * norm of c->x. */

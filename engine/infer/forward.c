@@ -82,25 +82,34 @@ static bool is_local(const engine_config *k, int32_t layer) {
     return k->window && (layer + 1) % k->window_period;
 }
 
-/* Norm and rotate queries and keys of the batch, and put keys and values into its slots. */
-static void place_keys(engine_cache *c, const engine_layer *layer, int32_t index) {
+/* cos and sin of the row's position, by which a layer rotates. */
+static const float *rope_of(const engine_cache *c, int32_t index, int32_t row) {
+    const float *rope = is_local(&c->m->config, index) ? c->window_rope : c->rope;
+    return rope + (int64_t)row * c->m->config.d_head;
+}
+
+/* Norm and rotate queries of the batch. */
+static void turn_queries(engine_cache *c, const engine_layer *layer, int32_t index) {
     const engine_config *k = &c->m->config;
-    bool adjacent = c->m->rope_adjacent;
-    const float *rope = is_local(k, index) ? c->window_rope : c->rope;
-    for (int32_t i = 0; i < c->n_batch; i++) {
-        const float *cos_sin = rope + (int64_t)i * k->d_head;
-        int32_t slot = c->length + node_of(c, i);
+    for (int32_t i = 0; i < c->n_batch; i++)
         for (int32_t h = 0; h < k->n_heads; h++) {
             float *q = c->q + ((int64_t)i * k->n_heads + h) * k->d_head;
             if (layer->q_norm) rms_norm(q, layer->q_norm, k->d_head, k->rms_epsilon, q);
-            rope_head(q, cos_sin, k->d_head, adjacent);
+            rope_head(q, rope_of(c, index, i), k->d_head, c->m->rope_adjacent);
         }
+}
+
+/* Norm and rotate keys of the batch, and put keys and values into its slots. */
+static void place_keys(engine_cache *c, const engine_layer *layer, int32_t index) {
+    const engine_config *k = &c->m->config;
+    for (int32_t i = 0; i < c->n_batch; i++) {
+        int32_t slot = c->length + node_of(c, i);
         for (int32_t h = 0; h < k->n_kv_heads; h++) {
             float *key = c->k + ((int64_t)i * k->n_kv_heads + h) * k->d_head;
             const float *value = c->v + ((int64_t)i * k->n_kv_heads + h) * k->d_head;
             size_t bytes = sizeof(float) * (size_t)k->d_head;
             if (layer->k_norm) rms_norm(key, layer->k_norm, k->d_head, k->rms_epsilon, key);
-            rope_head(key, cos_sin, k->d_head, adjacent);
+            rope_head(key, rope_of(c, index, i), k->d_head, c->m->rope_adjacent);
             memcpy(cache_row(c, c->keys, index, h, slot), key, bytes);
             memcpy(cache_row(c, c->values, index, h, slot), value, bytes);
         }
@@ -184,7 +193,7 @@ static float greatest(const float *x, int32_t n) {
     return best[0];
 }
 
-/* The keys that a node sees: n committed ones, the last, and n_path open ones. */
+/* The keys that a node sees: n committed ones, the last, and n_path open ones: its path or the block. */
 typedef struct sight {
     int32_t n, n_path;
     const uint8_t *path;
@@ -192,7 +201,7 @@ typedef struct sight {
 
 static sight sight_of(const engine_cache *c, int32_t layer, int32_t node) {
     const engine_config *k = &c->m->config;
-    sight s = {c->length, c->depth[node] + 1, c->path[node]};
+    sight s = {c->length, c->both_ways ? c->n_open : c->depth[node] + 1, c->path[node]};
     int32_t unseen = is_local(k, layer) ? c->length + s.n_path - k->window : 0;
     if (unseen <= 0) return s;
     s.n = unseen < c->length ? c->length - unseen : 0;
@@ -331,6 +340,7 @@ static void attention_block(engine_cache *c, int32_t index, const float *input) 
     engine_product(m, &layer->v, input, c->n_batch, c->v);
     add_lora(c, layer->q_lora, input, c->q);
     add_lora(c, layer->v_lora, input, c->v);
+    turn_queries(c, layer, index);
     place_keys(c, layer, index);
     attention a = {c, index};
     sl_parallel_pool_for(m->pool, c->n_attend, attend_task, &a);
@@ -360,6 +370,13 @@ static void ffn_block(engine_cache *c, int32_t index) {
     add_rows(c, layer->ffn_post_norm, c->normed);
 }
 
+void engine_layer_inject(engine_cache *c, int32_t layer, const float *input) {
+    const engine_layer *w = &c->m->layers[layer];
+    engine_product(c->m, &w->k, input, c->n_batch, c->k);
+    engine_product(c->m, &w->v, input, c->n_batch, c->v);
+    place_keys(c, w, layer);
+}
+
 void engine_layer_forward(engine_cache *c, int32_t layer, const float *input) {
     attention_block(c, layer, input);
     ffn_block(c, layer);
@@ -381,7 +398,8 @@ void engine_embed(const engine_model *m, const int32_t *tokens, int32_t n, float
     }
 }
 
-/* EAGLE-3's features: row i of the tap is the residual before each tapped layer, side by side. */
+/* What EAGLE-3 and block drafters read: row i of the tap is the residual before each tapped layer, side by
+ * side. */
 static void tap_layer(engine_cache *c, int32_t layer) {
     size_t d = (size_t)c->m->config.d_model, n_tap = (size_t)c->n_tap;
     for (size_t t = 0; t < n_tap; t++)
@@ -391,8 +409,18 @@ static void tap_layer(engine_cache *c, int32_t layer) {
 
 specrt_status engine_begin(engine_cache *c, int32_t n, const int32_t *parents) {
     if (n < 1 || n > ENGINE_MAX_BATCH || !lay_out(c, parents, n)) return SPECRT_STATUS_BAD_ARG;
+    c->both_ways = false;
     prepare_rope(c, c->m->rope_frequency, c->rope);
     if (c->m->window_frequency) prepare_rope(c, c->m->window_frequency, c->window_rope);
+    return SPECRT_STATUS_OK;
+}
+
+specrt_status engine_begin_block(engine_cache *c, int32_t n) {
+    engine_cache_truncate(c, c->length);
+    specrt_status status = engine_begin(c, n, NULL);
+    if (status != SPECRT_STATUS_OK) return status;
+    for (int32_t i = 0; i < n; i++) memcpy(c->path[i], c->path[n - 1], (size_t)n);
+    c->both_ways = true;
     return SPECRT_STATUS_OK;
 }
 
@@ -403,10 +431,12 @@ specrt_status engine_forward(engine_cache *c, const int32_t *tokens, int32_t n,
     specrt_status status = engine_begin(c, n, parents);
     if (status != SPECRT_STATUS_OK) return status;
     engine_embed(c->m, tokens, n, c->x);
+    if (c->captured) memcpy(c->captured, c->x, sizeof(float) * (size_t)n * (size_t)k->d_model);
     for (int32_t layer = 0; layer < k->n_layers; layer++) {
         tap_layer(c, layer);
         engine_layer_forward(c, layer, NULL);
     }
+    tap_layer(c, k->n_layers);
     norm_rows(c, c->m->output_norm, c->normed);
     if (hidden) memcpy(hidden, c->normed, sizeof(float) * (size_t)n * (size_t)k->d_model);
     if (logits) engine_score(c->m, c->normed, n, logits);

@@ -379,7 +379,7 @@ const engine_config *engine_get_config(const engine_model *m) {
     return &m->config;
 }
 
-static void describe(const engine_matrix *w, specrt_head_desc *out) {
+void engine_matrix_desc(const engine_matrix *w, specrt_head_desc *out) {
     *out = (specrt_head_desc){.rows = w->segment.rows,
                               .dtype = w->segment.dtype,
                               .n_rows = w->segment.n_rows,
@@ -389,9 +389,9 @@ static void describe(const engine_matrix *w, specrt_head_desc *out) {
 }
 
 void engine_head(const engine_model *m, specrt_head_desc *out) {
-    describe(&m->head, out);
+    engine_matrix_desc(&m->head, out);
     out->softcap = m->config.softcap;
 }
 void engine_embedding(const engine_model *m, specrt_head_desc *out) {
-    describe(&m->embedding, out);
+    engine_matrix_desc(&m->embedding, out);
 }

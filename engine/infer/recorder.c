@@ -15,6 +15,7 @@ enum { MOST = SPECRT_TREE_MAX_NODES };
 struct recorder {
     specrt_host host, inner; /* ours, before theirs */
     const specrt_shortlist *whole;
+    const specrt_markov_desc *markov;
     specrt_trace_info info;
     bool feeds_state;
     specrt_trace_writer *trace;
@@ -34,6 +35,7 @@ struct recorder {
     int64_t n_prompt_rows, prompt_room;
     /* The drafter's passes of this cycle: a row of each is extended by a row of the next. */
     draft_passes passes;
+    int32_t n_block;                    /* positions of the cycle's block */
     float *hidden;                      /* [SPECRT_TREE_MAX_STEPS, SPECRT_TREE_MAX_TOPK, d_draft] */
     const float *logits;                /* [n_nodes, n_vocab] of the target, borrowed */
     const float *target_hidden;         /* [n_nodes, d_target], borrowed */
@@ -41,7 +43,8 @@ struct recorder {
     uint16_t *prompt_half;              /* [d_target] of the prompt's last token */
     int32_t *top_ids, *draft_ids;       /* [MOST, n_top], [MOST, n_draft_top] */
     float *top_logits, *draft_logits, *logsumexp, *draft_logsumexp;
-    float *scores;         /* [rows of the whole head] */
+    float *scores, *bias;  /* [rows of the whole head]; bias: the Markov head's */
+    float *from;           /* [rank] a row of its first matrix */
     int32_t *row_ids;      /* [rows of the whole head] the id of each */
     int32_t *tree_top_ids; /* [MOST, n_tree_top] */
 };
@@ -108,7 +111,23 @@ static float logsumexp_of(const float *logits, int32_t n) {
     return (float)(max + log(sum));
 }
 
-static void take_draft_row(recorder *r, int32_t i, int32_t level, int32_t row) {
+static void add_markov(recorder *r, int32_t previous) {
+    const specrt_head_desc *from = &r->markov->from, *to = &r->markov->to;
+    size_t bytes = specrt_row_bytes(from->dtype, from->n_cols);
+    specrt_segment rows = {.rows = to->rows,
+                           .dtype = to->dtype,
+                           .n_rows = (int32_t)to->n_rows,
+                           .row_stride = to->row_stride};
+    const specrt_shortlist all = {r->whole->compute,   &rows, 1, rows.n_rows,
+                                  (int32_t)to->n_cols, NULL};
+    specrt_row_decode(from->dtype, (const char *)from->rows + (size_t)previous * bytes,
+                      from->n_cols, r->from);
+    specrt_shortlist_logits(&all, r->from, 1, r->bias);
+    for (int32_t i = 0; i < rows.n_rows; i++) r->scores[i] += r->bias[i];
+}
+
+/* What the drafter says behind a token, whose pass was a row of a level. */
+static void take_draft_row(recorder *r, int32_t i, int32_t token, int32_t level, int32_t row) {
     size_t d = (size_t)r->info.d_draft;
     int64_t k = r->info.n_draft_top;
     if (row < 0) { /* a half that is no number */
@@ -121,6 +140,7 @@ static void take_draft_row(recorder *r, int32_t i, int32_t level, int32_t row) {
     const float *hidden = hidden_row(r, level, row);
     specrt_to_f16(hidden, r->info.d_draft, r->draft_half + (size_t)i * d);
     specrt_shortlist_logits(r->whole, hidden, 1, r->scores);
+    if (r->markov) add_markov(r, token);
     best_of(r->scores, r->row_ids, r->whole->n_rows, k, r->draft_ids + i * k,
             r->draft_logits + i * k);
     r->draft_logsumexp[i] = logsumexp_of(r->scores, r->whole->n_rows);
@@ -184,6 +204,19 @@ static int record_draft_step(void *user, int32_t level, const specrt_beam *beam,
     return 0;
 }
 
+/* A row for each level, whatever the token that it extends. */
+static int record_draft_block(void *user, int32_t root, int32_t n, specrt_block *block) {
+    recorder *r = (recorder *)user;
+    const specrt_host *inner = &r->inner;
+    size_t d = (size_t)r->info.d_draft;
+    int code = inner->draft_block(inner->user, root, n, block);
+    if (code != 0) return code;
+    r->n_block = block->n;
+    for (size_t i = 0; i < (size_t)block->n; i++)
+        memcpy(r->hidden + i * SPECRT_TREE_MAX_TOPK * d, block->hidden + i * d, d * sizeof(float));
+    return 0;
+}
+
 static int record_verify(void *user, const specrt_draft *draft, const float **logits) {
     recorder *r = (recorder *)user;
     const specrt_host *inner = &r->inner;
@@ -203,9 +236,12 @@ static int record_commit(void *user, const specrt_draft *draft, const specrt_ver
     int32_t row = r->passes.n ? 0 : -1;
     for (int32_t i = 0; i < verdict->n; i++) {
         int32_t node = verdict->nodes[i];
-        if (i && row >= 0) row = draft_passes_row(&r->passes, i, row, draft->tokens[node]);
+        if (r->inner.draft_block)
+            row = i < r->n_block ? 0 : -1;
+        else if (i && row >= 0)
+            row = draft_passes_row(&r->passes, i, row, draft->tokens[node]);
         take_target_row(r, i, node);
-        take_draft_row(r, i, i, row);
+        take_draft_row(r, i, draft->tokens[node], i, row);
     }
     take_tree(r, draft);
     specrt_trace_record cycle = {.kind = SPECRT_TRACE_CYCLE,
@@ -225,7 +261,7 @@ static int record_commit(void *user, const specrt_draft *draft, const specrt_ver
                                  .draft_logits = r->draft_logits,
                                  .draft_logsumexp = r->draft_logsumexp,
                                  .tree_top_ids = r->tree_top_ids};
-    r->passes.n = 0;
+    r->passes.n = r->n_block = 0;
     if (specrt_trace_write(r->trace, &cycle, &r->why) != SPECRT_STATUS_OK) return 1;
     return inner->commit(inner->user, draft, verdict);
 }
@@ -315,7 +351,7 @@ specrt_status recorder_generate(recorder *r, specrt_session *session, const spec
     r->each = each;
     r->user = user;
     r->n_prompt_rows = 0;
-    r->passes.n = 0;
+    r->passes.n = r->n_block = 0;
     r->sequence = (specrt_trace_record){.kind = SPECRT_TRACE_SEQUENCE, .n = n, .tokens = prompt};
     snprintf(r->sequence.domain, sizeof r->sequence.domain, "%s", domain);
     specrt_status status = r->in_memory ? begin_part(r, err) : SPECRT_STATUS_OK;
@@ -386,6 +422,8 @@ static specrt_status make_scratch(recorder *r, specrt_error *err) {
                {&r->draft_logsumexp, MOST, sizeof(float)},
                {&r->tree_top_ids, MOST * (size_t)r->info.n_tree_top, sizeof(int32_t)},
                {&r->scores, (size_t)r->whole->n_rows, sizeof(float)},
+               {&r->bias, r->markov ? (size_t)r->whole->n_rows : 1, sizeof(float)},
+               {&r->from, r->markov ? (size_t)r->markov->from.n_cols : 1, sizeof(float)},
                {&r->row_ids, (size_t)r->whole->n_rows, sizeof(int32_t)}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         TRY(sl_new(all[i].array, all[i].n, all[i].size, "a trace", err));
@@ -407,6 +445,7 @@ static void stand_before(recorder *r, const specrt_host *inner) {
     r->host.user = r;
     r->host.target_prefill = record_prefill;
     r->host.draft_step = record_draft_step;
+    if (inner->draft_block) r->host.draft_block = record_draft_block;
     r->host.target_verify = record_verify;
     r->host.target_hidden = record_hidden;
     r->host.commit = record_commit;
@@ -428,6 +467,7 @@ specrt_status recorder_create(const recorder_params *p, recorder **out, specrt_e
     *out = NULL;
     TRY(sl_new(&r, 1, sizeof *r, "a trace", err));
     r->whole = p->whole;
+    r->markov = p->markov;
     r->info = p->info;
     r->info.d_draft = (int32_t)p->whole->n_cols;
     r->feeds_state = p->feeds_state;
@@ -449,6 +489,6 @@ void recorder_free(recorder *r) {
     free(r->prompt_top), free(r->hidden), free(r->prompt_half), free(r->tree_top_ids);
     free(r->target_half), free(r->draft_half), free(r->top_ids), free(r->top_logits);
     free(r->draft_ids), free(r->draft_logits), free(r->logsumexp), free(r->scores);
-    free(r->draft_logsumexp), free(r->row_ids);
+    free(r->draft_logsumexp), free(r->row_ids), free(r->bias), free(r->from);
     free(r);
 }

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "specrt_block.h"
 #include "specrt_tools.h"
 
 typedef struct recorder recorder;
@@ -14,6 +15,8 @@ typedef struct recorder_params {
     specrt_host host;
     /* All rows of the drafter's head: its own ranking. Borrowed. */
     const specrt_shortlist *whole;
+    const specrt_markov_desc
+        *markov; /* that adds to its logits, row by row; NULL: none. Borrowed */
     /* What the trace says of itself; d_draft follows from `whole`. */
     specrt_trace_info info;
     bool feeds_state; /* what drafter passes begin with is the target's state */

@@ -72,7 +72,8 @@ static specrt_status check(const engine_weights *w, const char *name, int n_dims
     if (!find(w, name, t))
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: %s: missing; expected %s",
                                 w->file.path, name, shape);
-    if (t->n_dims != n_dims || t->n_rows != n_rows || t->n_cols != n_cols)
+    bool fits = t->n_dims == n_dims || (n_dims == 1 && t->n_dims == 2); /* [1, n] is a vector */
+    if (!fits || t->n_rows != n_rows || t->n_cols != n_cols)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: %s: expected %s, found [%lld, %lld] of %d dimensions",
                                 w->file.path, name, shape, (long long)t->n_rows,

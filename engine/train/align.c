@@ -1,11 +1,10 @@
-/* align.c : what is trained of an EAGLE head, the optimiser, and handing what is learnt to the drafts. */
+/* align.c : what is trained of a drafter, the optimiser, and handing what is learnt to the drafts. */
 #include "engine/train/align.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/memory.h"
 #include "engine/train/align_impl.h"
 
@@ -19,12 +18,13 @@ static void add_block(engine_align *a, const char *name, bool of_layer, int64_t 
 }
 
 static void list_lora(engine_align *a) {
-    const engine_layer *w = &a->kept_layer;
     int32_t rank = a->params.rank;
-    add_block(a, "self_attn.q_proj.lora_A", true, rank, w->q.n_cols);
-    add_block(a, "self_attn.q_proj.lora_B", true, w->q.segment.n_rows, rank);
-    add_block(a, "self_attn.v_proj.lora_A", true, rank, w->v.n_cols);
-    add_block(a, "self_attn.v_proj.lora_B", true, w->v.segment.n_rows, rank);
+    for (const engine_layer *w = a->m->layers; w < a->m->layers + a->n_layers; w++) {
+        add_block(a, "self_attn.q_proj.lora_A", true, rank, w->q.n_cols);
+        add_block(a, "self_attn.q_proj.lora_B", true, w->q.segment.n_rows, rank);
+        add_block(a, "self_attn.v_proj.lora_A", true, rank, w->v.n_cols);
+        add_block(a, "self_attn.v_proj.lora_B", true, w->v.segment.n_rows, rank);
+    }
 }
 
 /* In the order of ALIGN_Q and on; matrices first, as matrix_of() counts them. */
@@ -34,25 +34,34 @@ static engine_matrix *matrix_of(engine_layer *layer, engine_matrix *fc, int bloc
     return block < (int)(sizeof all / sizeof all[0]) ? all[block] : NULL;
 }
 
+/* A vector as the drafter has it; NULL: a matrix, or one that this kind of head does not have. */
+static const float *vector_of(const engine_align *a, int block) {
+    if (block == ALIGN_NORM) return a->kept_layer.ffn_norm;
+    if (block == ALIGN_BIAS) return a->kept_fc.segment.bias;
+    return block >= ALIGN_NORMS ? a->kept_norms[block - ALIGN_NORMS] : NULL;
+}
+
 static void list_full(engine_align *a) {
-    static const char *const names[] = {
-        "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-        "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "post_attention_layernorm",
-        "fc.weight",        "fc.bias"};
-    int32_t d = a->d->body.config.d_model;
+    static const struct {
+        const char *name;
+        bool of_layer;
+    } all[] = {{"self_attn.q_proj", true}, {"self_attn.k_proj", true},
+               {"self_attn.v_proj", true}, {"self_attn.o_proj", true},
+               {"mlp.gate_proj", true},    {"mlp.up_proj", true},
+               {"mlp.down_proj", true},    {"post_attention_layernorm", true},
+               {"fc.weight", false},       {"fc.bias", false},
+               {"input_layernorm", true},  {"hidden_norm", true},
+               {"norm.weight", false}};
     for (int i = 0; i < ALIGN_FULL_BLOCKS; i++) {
         const engine_matrix *w = matrix_of(&a->kept_layer, &a->kept_fc, i);
-        if (w)
-            add_block(a, names[i], i < ALIGN_FC, w->segment.n_rows, w->n_cols);
-        else
-            add_block(a, names[i], i < ALIGN_FC,
-                      i == ALIGN_BIAS && !a->kept_fc.segment.bias ? 0 : 1, d);
+        add_block(a, all[i].name, all[i].of_layer, w ? w->segment.n_rows : vector_of(a, i) != NULL,
+                  w ? w->n_cols : a->m->config.d_model);
     }
 }
 
 /* Kaiming's uniform distribution for LoRA's a, as PEFT's: within 1 / sqrt(n_cols); b begins as zeros. */
 static void begin_lora(engine_align *a) {
-    for (int block = 0; block < ALIGN_LORA_BLOCKS; block += 2) {
+    for (int block = 0; block < a->n_blocks; block += 2) {
         const align_block *b = &a->blocks[block];
         double width = 1 / sqrt((double)b->n_cols);
         for (int64_t i = 0; i < (int64_t)b->n_rows * b->n_cols; i++) {
@@ -67,7 +76,6 @@ static void begin_full(engine_align *a) {
     for (int i = 0; i < ALIGN_FULL_BLOCKS; i++) {
         const align_block *b = &a->blocks[i];
         const engine_matrix *w = matrix_of(&a->kept_layer, &a->kept_fc, i);
-        const float *vector = i == ALIGN_NORM ? a->kept_layer.ffn_norm : a->kept_fc.segment.bias;
         for (int32_t row = 0; row < b->n_rows; row++) {
             float *out = align_part(a, a->values, i) + (int64_t)row * b->n_cols;
             if (w)
@@ -76,13 +84,14 @@ static void begin_full(engine_align *a) {
                                       (size_t)row * w->segment.row_stride,
                                   b->n_cols, out);
             else
-                memcpy(out, vector, (size_t)b->n_cols * sizeof *out);
+                memcpy(out, vector_of(a, i), (size_t)b->n_cols * sizeof *out);
         }
     }
 }
 
-/* A layer whose weights are these values. */
-static void wire(engine_align *a, float *values, engine_layer *layer, engine_matrix *fc) {
+/* A head whose weights are these values. */
+static void wire(engine_align *a, float *values, engine_layer *layer, engine_matrix *fc,
+                 const float *norms[3]) {
     for (int i = 0; i < ALIGN_FULL_BLOCKS; i++) {
         engine_matrix *w = matrix_of(layer, fc, i);
         const align_block *b = &a->blocks[i];
@@ -94,21 +103,34 @@ static void wire(engine_align *a, float *values, engine_layer *layer, engine_mat
         w->segment.bias = bias;
     }
     layer->ffn_norm = align_part(a, values, ALIGN_NORM);
+    for (int i = 0; i < 3; i++)
+        norms[i] =
+            a->blocks[ALIGN_NORMS + i].n_rows ? align_part(a, values, ALIGN_NORMS + i) : NULL;
+}
+
+static void set_norms(engine_drafter *d, const float *const norms[3]) {
+    d->embedding_norm = norms[0];
+    d->feature_norm = norms[1];
+    d->final_norm = norms[2];
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static specrt_status check(const engine_drafter *d, const engine_align_params *p,
                            specrt_error *err) {
-    if (engine_drafter_is_model(d) || d->mtp)
+    const engine_config *k = engine_drafter_is_model(d) ? &d->own->config : &d->body.config;
+    if (d->mtp || d->block.size > 0 || k->gelu)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "alignment: expected an EAGLE head, found an %s",
-                                d->mtp ? "MTP module" : "independent drafter");
-    if (p->mode == ENGINE_ALIGN_FULL && d->eagle3)
+                                "alignment: expected an EAGLE head, or a drafter with layers as "
+                                "Llama's or Qwen's, found %s",
+                                d->mtp              ? "an MTP module"
+                                : d->block.size > 0 ? "a block drafter"
+                                                    : "Gemma's");
+    if (p->mode == ENGINE_ALIGN_FULL && d->own)
         return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                                "alignment of all parameters: expected an EAGLE-1/2 head, found "
-                                "EAGLE-3; use LoRA");
-    int32_t most = d->body.config.d_ffn < ENGINE_MAX_RANK ? d->body.config.d_ffn : ENGINE_MAX_RANK;
+                                "alignment of all parameters: expected an EAGLE head, found an "
+                                "independent drafter; use LoRA");
+    int32_t most = k->d_ffn < ENGINE_MAX_RANK ? k->d_ffn : ENGINE_MAX_RANK;
     if (p->mode == ENGINE_ALIGN_LORA && (p->rank < 1 || p->rank > most))
         return specrt_error_set(err, SPECRT_STATUS_BAD_ARG,
                                 "alignment: rank: expected 1 to %d, found %d", (int)most,
@@ -124,7 +146,7 @@ static specrt_status check(const engine_drafter *d, const engine_align_params *p
 static specrt_status open_compute(engine_align *a, specrt_error *err) {
     specrt_head_desc head;
     specrt_env env = {.user = a->pool, .parallel_for = sl_parallel_pool_for};
-    engine_head(&a->d->body, &head);
+    engine_head(a->m, &head);
     return specrt_head_bind(NULL, &head, &env, &a->compute, err);
 }
 
@@ -135,7 +157,11 @@ static size_t n_moments(const engine_align *a) {
 
 static specrt_status create(engine_align *a, specrt_error *err) {
     bool full = a->params.mode == ENGINE_ALIGN_FULL;
+    size_t n_layers = (size_t)a->n_layers;
+    size_t n_blocks = full ? ALIGN_FULL_BLOCKS : ALIGN_LORA_BLOCKS * n_layers;
     TRY(open_compute(a, err));
+    TRY(sl_new(&a->blocks, n_blocks, sizeof *a->blocks, ALIGNMENT, err));
+    TRY(sl_new(&a->lora, n_layers, 2 * sizeof *a->lora, ALIGNMENT, err));
     if (full)
         list_full(a);
     else
@@ -155,20 +181,21 @@ static specrt_status create(engine_align *a, specrt_error *err) {
 
 /* The drafter reads the copies that draft; passes read the masters. */
 static void attach(engine_align *a) {
-    engine_layer *layer = a->d->body.layers;
     if (a->params.mode == ENGINE_ALIGN_FULL) {
-        wire(a, a->values, &a->layer, &a->fc);
-        wire(a, a->drafting, layer, &a->d->fc);
+        const float *norms[3];
+        wire(a, a->values, &a->layer, &a->fc, a->norms);
+        wire(a, a->drafting, a->m->layers, &a->d->fc, norms);
+        set_norms(a->d, norms);
         return;
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 * a->n_layers; i++) {
         const align_block *down = &a->blocks[2 * i], *up = &a->blocks[2 * i + 1];
         a->lora[i] = (engine_lora){
             align_matrix(align_part(a, a->drafting, 2 * i), down->n_rows, down->n_cols),
             align_matrix(align_part(a, a->drafting, 2 * i + 1), up->n_rows, up->n_cols), a->scale};
     }
-    layer->q_lora = &a->lora[0];
-    layer->v_lora = &a->lora[1];
+    for (int32_t i = 0; i < a->n_layers; i++)
+        a->m->layers[i].q_lora = &a->lora[2 * i], a->m->layers[i].v_lora = &a->lora[2 * i + 1];
 }
 
 specrt_status engine_align_create(engine_drafter *drafter, const engine_align_params *params,
@@ -179,10 +206,15 @@ specrt_status engine_align_create(engine_drafter *drafter, const engine_align_pa
     TRY(sl_new(&a, 1, sizeof *a, ALIGNMENT, err));
     a->d = drafter;
     a->params = *params;
-    a->pool = pool ? pool : drafter->body.pool;
+    a->m = drafter->own ? drafter->own : &drafter->body;
+    a->n_layers = drafter->own ? drafter->own->config.n_layers : 1;
+    a->pool = pool ? pool : a->m->pool;
     a->scale = params->mode == ENGINE_ALIGN_LORA ? params->alpha / (float)params->rank : 0;
-    a->kept_layer = a->layer = *drafter->body.layers;
+    a->kept_layer = a->layer = *a->m->layers;
     a->kept_fc = a->fc = drafter->fc;
+    a->kept_norms[0] = a->norms[0] = drafter->embedding_norm;
+    a->kept_norms[1] = a->norms[1] = drafter->feature_norm;
+    a->kept_norms[2] = a->norms[2] = drafter->final_norm;
     specrt_status status = create(a, err);
     if (status != SPECRT_STATUS_OK) {
         engine_align_free(a);
@@ -196,8 +228,11 @@ specrt_status engine_align_create(engine_drafter *drafter, const engine_align_pa
 
 void engine_align_free(engine_align *a) {
     if (!a) return;
-    *a->d->body.layers = a->kept_layer;
+    *a->m->layers = a->kept_layer;
+    for (int32_t i = 0; i < a->n_layers; i++)
+        a->m->layers[i].q_lora = a->m->layers[i].v_lora = NULL;
     a->d->fc = a->kept_fc;
+    set_norms(a->d, a->kept_norms);
     specrt_head_close(a->compute);
     free(a->values);
     free(a->gradients);
@@ -205,12 +240,18 @@ void engine_align_free(engine_align *a) {
     free(a->first);
     free(a->second);
     free(a->rows.block);
+    free(a->blocks);
+    free(a->lora);
     free(a);
 }
 
 int32_t engine_align_width(const engine_align *a) {
-    int32_t d = a->d->body.config.d_model;
-    return engine_align_pairs(a) ? 2 * d : a->d->eagle3 ? 3 * d : d;
+    int32_t d = a->m->config.d_model;
+    if (engine_align_pairs(a)) return a->d->eagle3 ? 4 * d : 2 * d;
+    return a->d->eagle3 ? 3 * d : d;
+}
+bool engine_align_needs_all(const engine_align *a) {
+    return a->n_layers > 1;
 }
 bool engine_align_pairs(const engine_align *a) {
     return a->params.mode == ENGINE_ALIGN_FULL;
@@ -243,7 +284,7 @@ void engine_align_exchange(engine_align *a, engine_align_state *state) {
     a->second = state->second;
     a->n_steps = state->n_steps;
     *state = was;
-    if (a->params.mode == ENGINE_ALIGN_FULL) wire(a, a->values, &a->layer, &a->fc);
+    if (a->params.mode == ENGINE_ALIGN_FULL) wire(a, a->values, &a->layer, &a->fc, a->norms);
 }
 
 void engine_align_restart(engine_align *a, const float *values) {

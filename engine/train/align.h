@@ -1,9 +1,11 @@
-/* align.h : an EAGLE head that learns: what of it is trained, its layer forward and backward over rows that
- * were kept, and the optimiser's step. What to learn from is for others to say.
+/* align.h : a drafter that learns, an EAGLE head or an independent drafter: what of it is trained, its layers
+ * forward and backward over rows that were kept, and the optimiser's step. What to learn from is for others
+ * to say.
  *
- * EvoSpec (Zhang et al. 2026) trains LoRA matrices on the layer's queries and values; OSD (Liu et al. 2024)
- * all of an EAGLE-1/2 head's own parameters. The masters are f32 and apart from the weights that draft, which
- * take them over in engine_align_swap() only. Results do not depend on how many threads there are. */
+ * EvoSpec (Zhang et al. 2026) trains LoRA matrices on the queries and values of every layer; OSD (Liu et al.
+ * 2024) all of an EAGLE head's own parameters but its LM head. The masters are f32 and apart from the weights
+ * that draft, which take them over in engine_align_swap() only. Results do not depend on how many threads
+ * there are. */
 #ifndef TRAIN_ALIGN_H
 #define TRAIN_ALIGN_H
 
@@ -40,6 +42,9 @@ typedef struct engine_align_rows {
     const float *inputs;      /* [n, engine_align_width()] as engine_capture() kept them */
     const int32_t *positions; /* [n] */
     const engine_align_query *queries;
+    const engine_align_query
+        *all; /* [n] every row as a query, which layers below the last go through; NULL:
+                                    * an EAGLE head, which has one layer */
 } engine_align_rows;
 
 typedef struct engine_align_bytes {
@@ -58,18 +63,19 @@ typedef struct engine_align_state {
 } engine_align_state;
 
 /* engine_align_create() : begins as the drafter is.
- *   drafter : an EAGLE head, borrowed; it drafts with what is learnt until engine_align_free()
+ *   drafter : borrowed; it drafts with what is learnt until engine_align_free()
  *   pool    : threads of the passes, borrowed; NULL: the drafter's, between its passes only
- * @return OK, NO_MEMORY, BAD_ARG naming the field, UNSUPPORTED for an independent drafter, and for all of an
- * EAGLE-3 head. */
+ * @return OK, NO_MEMORY, BAD_ARG naming the field, UNSUPPORTED for MTP modules and Gemma's layers, and for
+ * all parameters of an independent drafter. */
 specrt_status engine_align_create(engine_drafter *drafter, const engine_align_params *params,
                                   parallel_pool *pool, engine_align **out, specrt_error *err);
 void engine_align_free(engine_align *a);
 
-int32_t engine_align_width(const engine_align *a); /* of inputs */
-bool engine_align_pairs(const engine_align *a);    /* whether they are pairs: engine_capture() */
+int32_t engine_align_width(const engine_align *a);  /* of inputs */
+bool engine_align_needs_all(const engine_align *a); /* rows of passes need `all` */
+bool engine_align_pairs(const engine_align *a);     /* whether they are pairs: engine_capture() */
 
-/* engine_align_forward() : the layer over rows, with the masters.
+/* engine_align_forward() : the layers over rows, with the masters.
  *   hidden : f32 [n_queries, d_model] what the head multiplies, borrowed until the next call
  * @return OK, NO_MEMORY. */
 specrt_status engine_align_forward(engine_align *a, const engine_align_rows *rows,

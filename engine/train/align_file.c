@@ -8,19 +8,35 @@
 #include "base/error.h"
 #include "base/io.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "engine/train/align_impl.h"
 #include "formats/safetensors.h"
 
 enum { NAME_BYTES = 112 };
 
-/* "base_model.model.layers.0.self_attn.q_proj.lora_A.weight", "layers.0.mlp.up_proj.weight", "fc.bias". */
+/* "base_model.model.layers.0.self_attn.q_proj.lora_A.weight", "layers.0.mlp.up_proj.weight", "fc.bias"; of an
+ * independent drafter "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". */
 static const char *name_of(const engine_align *a, int block, char out[NAME_BYTES]) {
     const align_block *b = &a->blocks[block];
     bool lora = a->params.mode == ENGINE_ALIGN_LORA;
+    char layer[32];
+    snprintf(layer, sizeof layer, "model.layers.%d", block / ALIGN_LORA_BLOCKS);
     snprintf(out, NAME_BYTES, "%s%s%s%s%s", lora ? "base_model.model." : "",
-             b->of_layer ? a->d->prefix : "", b->of_layer ? "." : "", b->name,
-             b->of_layer ? ".weight" : "");
+             !b->of_layer ? ""
+             : a->d->own  ? layer
+                          : a->d->prefix,
+             b->of_layer ? "." : "", b->name, b->of_layer ? ".weight" : "");
     return out;
+}
+
+/* Where a row of a block is in the masters. A GGUF's Llama has the rows of its queries in another order than
+ * the checkpoint that it was made from, pairs of a rotation side by side; files have the checkpoint's. */
+static float *row_of(const engine_align *a, float *values, int block, int32_t row) {
+    const align_block *b = &a->blocks[block];
+    int32_t d = a->m->config.d_head, half = d / 2, in_head = row % d;
+    if (a->d->own && a->m->rope_adjacent && block % ALIGN_LORA_BLOCKS == ALIGN_Q_B)
+        row += 2 * (in_head % half) + in_head / half - in_head;
+    return align_part(a, values, block) + (int64_t)row * b->n_cols;
 }
 
 static uint64_t digest_matrix(const engine_matrix *w, uint64_t digest) {
@@ -33,11 +49,14 @@ static uint64_t digest_matrix(const engine_matrix *w, uint64_t digest) {
 
 /* Of the drafter as it was before it learnt. */
 static const char *digest_of(const engine_align *a, char out[17]) {
-    const engine_layer *w = &a->kept_layer;
-    const engine_matrix *const all[] = {&w->q,  &w->k,    &w->v,    &w->o,
-                                        &w->up, &w->gate, &w->down, &a->kept_fc};
     uint64_t digest = 0;
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) digest = digest_matrix(all[i], digest);
+    for (int32_t layer = 0; layer < a->n_layers; layer++) {
+        const engine_layer *w = layer ? &a->m->layers[layer] : &a->kept_layer;
+        const engine_matrix *const all[] = {&w->q, &w->k, &w->v, &w->o, &w->up, &w->gate, &w->down};
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+            digest = digest_matrix(all[i], digest);
+    }
+    if (!a->d->own) digest = digest_matrix(&a->kept_fc, digest);
     snprintf(out, 17, "%016llx", (unsigned long long)digest);
     return out;
 }
@@ -67,34 +86,65 @@ static specrt_status save_config(const engine_align *a, const char *path, bool f
     return status;
 }
 
-static specrt_status save_values(const engine_align *a, const char *path, bool force,
-                                 specrt_error *err) {
-    st_tensor tensors[ALIGN_FULL_BLOCKS] = {0};
-    char names[ALIGN_FULL_BLOCKS][NAME_BYTES], digest[17], rank[16], alpha[32];
-    const char *metadata[] = {"format", "pt", "specrt.drafter", digest_of(a, digest),
-                              "r",      rank, "lora_alpha",     alpha};
-    int n = 0;
-    out_file out;
-    snprintf(rank, sizeof rank, "%d", (int)a->params.rank);
-    snprintf(alpha, sizeof alpha, "%.9g", (double)a->params.alpha);
+/* What a file has, in the order of its rows. */
+typedef struct snapshot {
+    st_tensor *tensors;        /* [n_blocks] */
+    char (*names)[NAME_BYTES]; /* likewise */
+    float *values;             /* as the masters */
+    int n;
+} snapshot;
+
+static void fill_snapshot(const engine_align *a, snapshot *s) {
     for (int i = 0; i < a->n_blocks; i++) {
         const align_block *b = &a->blocks[i];
+        float *rows = align_part(a, s->values, i);
         if (b->n_rows == 0) continue;
-        bool vector = a->params.mode == ENGINE_ALIGN_FULL && (i == ALIGN_NORM || i == ALIGN_BIAS);
-        st_tensor *t = &tensors[n++];
-        t->name = name_of(a, i, names[i]);
+        bool vector = a->params.mode == ENGINE_ALIGN_FULL && (i == ALIGN_NORM || i >= ALIGN_BIAS);
+        st_tensor *t = &s->tensors[s->n++];
+        for (int32_t row = 0; row < b->n_rows; row++)
+            memcpy(rows + (int64_t)row * b->n_cols, row_of(a, a->values, i, row),
+                   sizeof(float) * (size_t)b->n_cols);
+        t->name = name_of(a, i, s->names[i]);
         snprintf(t->dtype, sizeof t->dtype, "F32");
         t->n_dims = vector ? 1 : 2;
         t->shape[0] = vector ? b->n_cols : b->n_rows;
         t->shape[1] = b->n_cols;
-        t->data = (const uint8_t *)align_part(a, a->values, i);
+        t->data = (const uint8_t *)rows;
         t->bytes = sizeof(float) * (size_t)b->n_rows * (size_t)b->n_cols;
     }
+}
+
+static specrt_status write_snapshot(const engine_align *a, const snapshot *s, const char *path,
+                                    bool force, specrt_error *err) {
+    char digest[17], rank[16], alpha[32];
+    const char *metadata[] = {"format", "pt", "specrt.drafter", digest_of(a, digest),
+                              "r",      rank, "lora_alpha",     alpha};
+    out_file out;
+    snprintf(rank, sizeof rank, "%d", (int)a->params.rank);
+    snprintf(alpha, sizeof alpha, "%.9g", (double)a->params.alpha);
     TRY(sl_out_open(&out, path, force, err));
-    specrt_status status =
-        sl_st_write(tensors, n, metadata, a->params.mode == ENGINE_ALIGN_LORA ? 4 : 2, &out, err);
+    specrt_status status = sl_st_write(s->tensors, s->n, metadata,
+                                       a->params.mode == ENGINE_ALIGN_LORA ? 4 : 2, &out, err);
     if (status == SPECRT_STATUS_OK) return sl_out_commit(&out, err);
     sl_out_abort(&out);
+    return status;
+}
+
+static specrt_status save_values(const engine_align *a, const char *path, bool force,
+                                 specrt_error *err) {
+    snapshot s = {0};
+    size_t n = (size_t)a->n_blocks;
+    specrt_status status = sl_new(&s.tensors, n, sizeof *s.tensors, ALIGNMENT, err);
+    if (status == SPECRT_STATUS_OK) status = sl_new(&s.names, n, sizeof *s.names, ALIGNMENT, err);
+    if (status == SPECRT_STATUS_OK)
+        status = sl_new(&s.values, (size_t)a->n_values, sizeof *s.values, ALIGNMENT, err);
+    if (status == SPECRT_STATUS_OK) {
+        fill_snapshot(a, &s);
+        status = write_snapshot(a, &s, path, force, err);
+    }
+    free(s.tensors);
+    free(s.names);
+    free(s.values);
     return status;
 }
 
@@ -173,7 +223,7 @@ static specrt_status load_block(const engine_align *a, const st *s, int block, c
         return bad(path, name, expected, found, err);
     for (int64_t row = 0; row < n_rows; row++)
         if (specrt_row_decode(dtype, t->data + (size_t)row * row_bytes, n_cols,
-                              values + b->at + row * n_cols) != SPECRT_STATUS_OK)
+                              row_of(a, values, block, (int32_t)row)) != SPECRT_STATUS_OK)
             return bad(path, name, "a float type", t->dtype, err);
     for (int64_t i = 0; i < n_rows * n_cols; i++)
         if (!isfinite(values[b->at + i])) return bad(path, name, "finite values", "others", err);

@@ -7,7 +7,7 @@
 
 #define ALIGNMENT "the drafter's alignment" /* there is no memory for it */
 
-/* What may be trained, in the order of the masters. */
+/* What may be trained, in the order of the masters; LoRA's blocks once per layer. */
 enum {
     ALIGN_Q_A,
     ALIGN_Q_B,
@@ -23,8 +23,9 @@ enum {
     ALIGN_DOWN,
     ALIGN_NORM, /* before the FFN */
     ALIGN_FC,
-    ALIGN_BIAS, /* fc's */
-    ALIGN_FULL_BLOCKS
+    ALIGN_BIAS,  /* fc's */
+    ALIGN_NORMS, /* of EAGLE-3: of the embedding, of the feature, before the head */
+    ALIGN_FULL_BLOCKS = ALIGN_NORMS + 3
 };
 
 typedef struct align_block {
@@ -34,51 +35,66 @@ typedef struct align_block {
     int64_t at; /* in the masters */
 } align_block;
 
-/* Rows of every pass, grown as needed; n rows, m queries, d widths as in the drafter. */
+/* Rows of every pass, grown as needed; n rows, m queries, d widths as in the drafter. What is between layers
+ * is kept; what a layer computes inside is computed again on the way back. */
 typedef struct align_rows {
     int32_t n_rows, n_queries, n_keys; /* that fit */
     void *block;
     size_t bytes;
-    float *x;        /* [n, d_in] what queries, keys and values are made of */
-    float *k, *v;    /* [n, kv] */
-    float *dk, *dv;  /* likewise */
-    float *low_v;    /* [n, rank] a x */
-    float *dlow;     /* [n, rank] */
-    float *dx;       /* [n, d_in], all parameters only */
-    float *xq, *dxq; /* [m, d_in] of the queries' own rows */
-    float *q, *dq;   /* [m, q] */
-    float *low_q;    /* [m, rank] */
-    float *weights;  /* [m, heads, keys] of attention */
-    float *mixed;    /* [m, q] what attention gives */
-    float *dmixed;   /* likewise */
-    float *h1, *h2;  /* [m, d] after attention, after the FFN */
-    float *out;      /* [m, d] what the head multiplies */
-    float *dh;       /* [m, d] */
-    float *normed;   /* [m, d] */
-    float *dnormed;  /* [m, d] */
+    float *
+        stream; /* [layers, n, d] the residual that each layer of an independent drafter reads; with all
+                    * parameters what fc gives */
+    float *dstream;       /* [n, d] of the layer at hand */
+    float *x;             /* [n, d_in] what queries, keys and values are made of */
+    float *k, *v;         /* [n, kv] */
+    float *dk, *dv;       /* likewise */
+    float *low_v;         /* [n, rank] a x */
+    float *dlow;          /* [n, rank] */
+    float *raw_q, *raw_k; /* [m, q], [n, kv] before norms of heads */
+    float *dx;            /* [n, d_in], where gradients go on to what is below */
+    float *xq, *dxq;      /* [m, d_in] of the queries' own rows */
+    float *q, *dq;        /* [m, q] */
+    float *low_q;         /* [m, rank] */
+    float *weights;       /* [kv heads, keys] of attention, scratch */
+    float *mixed;         /* [m, q] what attention gives */
+    float *dmixed;        /* likewise */
+    float *h1, *h2;       /* [m, d] after attention, after the FFN */
+    float *out;           /* [m, d] what the head multiplies */
+    float *dh;            /* [m, d] */
+    float *normed;        /* [m, d] */
+    float *dnormed;       /* [m, d] */
     float *gate, *up, *act, *dgate, *dup, *dact; /* [m, ffn] */
     float *moved; /* [max(n, m), widest] of a product that is added */
 } align_rows;
 
 struct engine_align {
     engine_drafter *d;
+    engine_model
+        *m; /* whose layers are trained: an independent drafter's own, or the head's body */
+    int32_t n_layers, at; /* at: the layer that a pass goes through */
     engine_align_params params;
     parallel_pool *pool;
     specrt_head *compute; /* products on that pool */
     int32_t n_blocks;
-    align_block blocks[ALIGN_FULL_BLOCKS];
+    align_block *blocks;
     int64_t n_values;
     float *values, *gradients, *first, *second; /* [n_values]; moments of AdamW only */
     float *drafting;                            /* [n_values] */
-    engine_layer layer;                         /* as trained: the file's, or the masters */
+    engine_layer layer;                         /* the one at hand: the file's, or the masters */
     engine_matrix fc;
     engine_layer kept_layer; /* the drafter's own, put back in the end */
     engine_matrix kept_fc;
-    engine_lora lora[2]; /* of drafting, q and v */
-    float scale;         /* of LoRA */
+    const float *norms[3], *kept_norms[3]; /* EAGLE-3's: of passes; the drafter's own; else NULL */
+    engine_lora *lora;                     /* [n_layers, 2] of drafting, q and v */
+    float scale;                           /* of LoRA */
     int64_t n_steps;
     align_rows rows;
 };
+
+/* align_lora_block() : one of LoRA's of the layer at hand. */
+static inline int align_lora_block(const engine_align *a, int block) {
+    return a->at * ALIGN_LORA_BLOCKS + block;
+}
 
 /* A block's own part of a row of all values. */
 static inline float *align_part(const engine_align *a, float *values, int block) {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/error.h"
-#include "base/io.h"
 #include "base/memory.h"
 #include "base/measure.h"
 #include "engine/train/controller_impl.h"
@@ -54,16 +53,15 @@ static void forget(engine_controller *c) {
     if (c->gate) specrt_align_clear(c->gate);
 }
 
-/* The rows of the sequence that goes on join the batch, as many as its positions see. OSD reads the feature
- * after a position as well, and leaves out the last where there is none. */
+/* The rows of the sequence that goes on join the batch, as many as its positions see. A position that the
+ * drafter had not read up to when the sequence ended is left out. */
 static void settle_sequence(engine_controller *c) {
     kept_batch *b = filling_batch(c);
     int32_t first = b->past.n, n = 0;
-    if (!c->gate)
-        while (b->n > 0 && b->places[b->n - 1].first < 0 && b->places[b->n - 1].n >= c->current.n)
-            b->n--;
+    while (b->n > 0 && b->places[b->n - 1].first < 0 && b->places[b->n - 1].n > c->current.n)
+        b->n--;
     for (int32_t i = 0; i < b->n; i++)
-        if (b->places[i].first < 0 && b->places[i].n + !c->gate > n) n = b->places[i].n + !c->gate;
+        if (b->places[i].first < 0 && b->places[i].n > n) n = b->places[i].n;
     if (n == 0) return;
     if (first + n > c->max_rows || !append_rows(&b->past, c->current.inputs, n, 0, c->width)) {
         forget(c);
@@ -180,10 +178,9 @@ static specrt_status keep_start(engine_controller *c, specrt_error *err) {
     return SPECRT_STATUS_OK;
 }
 
-static specrt_status create_scratch(engine_controller *c, const engine_drafter *drafter,
-                                    specrt_error *err) {
+static specrt_status create_scratch(engine_controller *c, specrt_error *err) {
     size_t row = ENGINE_MAX_BATCH * sizeof(float);
-    size_t n_vocab = (size_t)drafter->body.head.segment.n_rows;
+    size_t n_vocab = (size_t)c->align->m->head.segment.n_rows;
     TRY(sl_new(&c->captured, (size_t)c->width, row, ALIGNMENT, err));
     for (int i = 0; i < CONTROLLER_LEVELS; i++) {
         TRY(sl_new(&c->levels[i].hidden, (size_t)c->d_model, row, ALIGNMENT, err));
@@ -199,10 +196,10 @@ static specrt_status create(engine_controller *c, engine_drafter *drafter, specr
     TRY(create_step(c, drafter, err));
     TRY(keep_start(c, err));
     c->width = engine_align_width(c->align);
-    c->d_model = drafter->body.config.d_model;
+    c->d_model = c->align->m->config.d_model;
     if (c->params.align.mode == ENGINE_ALIGN_LORA)
         TRY(specrt_align_create(c->head, c->n_logits, &c->params.gate, NULL, &c->gate, err));
-    return create_scratch(c, drafter, err);
+    return create_scratch(c, err);
 }
 
 specrt_status engine_controller_create(engine_drafter *drafter, const specrt_head *head,
@@ -238,6 +235,7 @@ void engine_controller_free(engine_controller *c) {
         kept_rows_free(&c->batches[i].past);
         kept_rows_free(&c->batches[i].drafted);
         free(c->batches[i].places);
+        free(c->batches[i].wanted);
     }
     sl_parallel_pool_free(c->pool);
     free(c->captured);
@@ -245,6 +243,7 @@ void engine_controller_free(engine_controller *c) {
     for (int i = 0; i < CONTROLLER_LEVELS; i++)
         free(c->levels[i].hidden), free(c->levels[i].inputs);
     free(c->queries);
+    free(c->all);
     free(c->dh);
     free(c->logits);
     guard_free(c);
@@ -307,9 +306,11 @@ static size_t waiting_bytes(const engine_controller *c) {
     if (c->gate) specrt_align_get_stats(c->gate, &stats);
     size_t bytes = (size_t)stats.n_bytes;
     for (int i = 0; i < 2; i++)
-        bytes += rows_bytes(&c->batches[i].past, c->width) +
-                 rows_bytes(&c->batches[i].drafted, c->width) +
-                 (size_t)c->batches[i].capacity * sizeof *c->batches[i].places;
+        bytes +=
+            rows_bytes(&c->batches[i].past, c->width) +
+            rows_bytes(&c->batches[i].drafted, c->width) +
+            (size_t)c->batches[i].capacity *
+                (sizeof *c->batches[i].places + (c->gate ? 0 : sizeof(float) * (size_t)c->d_model));
     return bytes;
 }
 
@@ -320,11 +321,12 @@ engine_align_bytes engine_controller_get_bytes(const engine_controller *c) {
     b.activations +=
         rows_bytes(&c->current, c->width) + sizeof *c +
         (size_t)CONTROLLER_LEVELS * ENGINE_MAX_BATCH * row +
-        (size_t)c->n_queries * (sizeof *c->queries + sizeof(float) * (size_t)c->d_model);
+        (size_t)c->n_queries * (sizeof *c->queries + sizeof(float) * (size_t)c->d_model) +
+        (size_t)c->n_all * sizeof *c->all;
     b.activations += waiting_bytes(c);
     if (c->logits)
         b.activations +=
-            2 * CONTROLLER_CHUNK * sizeof(float) * (size_t)c->align->d->body.head.segment.n_rows;
+            2 * CONTROLLER_CHUNK * sizeof(float) * (size_t)c->align->m->head.segment.n_rows;
     return b;
 }
 
@@ -381,12 +383,16 @@ static bool refuses(const specrt_draft *draft, const specrt_verdict *verdict) {
     return child_of(draft, node) >= 0;
 }
 
-static bool reserve_places(kept_batch *b, int32_t n) {
+static bool reserve_places(const engine_controller *c, kept_batch *b, int32_t n) {
     if (b->n + n <= b->capacity) return true;
     int32_t capacity = 2 * b->n + n + 64;
     kept_place *grown = (kept_place *)realloc(b->places, (size_t)capacity * sizeof *grown);
     if (!grown) return false;
     b->places = grown;
+    size_t row = c->gate ? 0 : sizeof(float) * (size_t)c->d_model;
+    float *wanted = row ? (float *)realloc(b->wanted, (size_t)capacity * row) : NULL;
+    if (row && !wanted) return false;
+    b->wanted = wanted;
     b->capacity = capacity;
     return true;
 }
@@ -427,7 +433,7 @@ static void gather_positions(engine_controller *c, const specrt_session *session
     specrt_align_position positions[SPECRT_TREE_MAX_NODES];
     kept_batch *b = filling_batch(c);
     int32_t n_drafted = b->drafted.n;
-    if (!reserve_places(b, SPECRT_TREE_MAX_NODES)) return;
+    if (!reserve_places(c, b, SPECRT_TREE_MAX_NODES)) return;
     int32_t n = list_positions(c, session, sampled, draft, verdict, logits, positions);
     if (specrt_align_observe(c->gate, positions, n) > 0)
         b->n += n;
@@ -437,13 +443,16 @@ static void gather_positions(engine_controller *c, const specrt_session *session
 
 /* OSD keeps where the target refused what was drafted. */
 static void gather_refused(engine_controller *c, const specrt_session *session,
-                           const specrt_draft *draft, const specrt_verdict *verdict) {
+                           const specrt_draft *draft, const specrt_verdict *verdict,
+                           const float *hidden) {
     kept_batch *b = filling_batch(c);
     int32_t last = verdict->n - 1;
+    int64_t d = c->d_model;
     c->stats.n_positions += verdict->n;
     if (specrt_session_member(session, verdict->tokens[last], last) == SPECRT_MEMBER_NO)
         c->stats.n_missing++;
-    if (!refuses(draft, verdict) || !reserve_places(b, 1)) return;
+    if (!refuses(draft, verdict) || !reserve_places(c, b, 1)) return;
+    memcpy(b->wanted + b->n * d, hidden + verdict->nodes[last] * d, (size_t)d * sizeof *hidden);
     c->stats.n_rejected++;
     c->stats.n_kept++;
     b->places[b->n++] = (kept_place){-1, c->current.n + last, 0, 0};
@@ -451,7 +460,7 @@ static void gather_refused(engine_controller *c, const specrt_session *session,
 
 void engine_controller_verified(engine_controller *c, const specrt_session *session, bool sampled,
                                 const specrt_draft *draft, const specrt_verdict *verdict,
-                                const float *logits) {
+                                const float *hidden, const float *logits) {
     double began = sl_measure_seconds();
     controller_settle(c, false);
     if (!c->paused && c->passes.n > 0) {
@@ -459,7 +468,7 @@ void engine_controller_verified(engine_controller *c, const specrt_session *sess
         if (c->gate)
             gather_positions(c, session, sampled, draft, verdict, logits);
         else
-            gather_refused(c, session, draft, verdict);
+            gather_refused(c, session, draft, verdict, hidden);
         if (c->gate) begin_step(c);
     }
     c->passes.n = 0;

@@ -86,9 +86,10 @@ void engine_controller_draft_input(engine_controller *c, int32_t n);
 /* A pass drafted: the beam's rows and what the head multiplied, f32 [beam->n, d_model]. */
 void engine_controller_drafted(engine_controller *c, int32_t level, const specrt_beam *beam,
                                const float *hidden);
-/* A cycle was verified, not observed yet. logits : f32 [draft->n, n_logits]; sampled: the draft was */
+/* A cycle was verified, not observed yet.
+ *   hidden, logits : f32 [draft->n, d_target], [draft->n, n_logits] the target's; sampled : the draft was */
 void engine_controller_verified(engine_controller *c, const specrt_session *session, bool sampled,
                                 const specrt_draft *draft, const specrt_verdict *verdict,
-                                const float *logits);
+                                const float *hidden, const float *logits);
 
 #endif

@@ -26,7 +26,7 @@ static double count_cycles(const bool *right, int32_t n, int32_t n_levels) {
 /* Which tokens of the answer these hidden states propose before all rivals. */
 static void mark_right(engine_controller *c, const float *hidden, int32_t n, bool *right) {
     const kept_answer *w = &c->answer;
-    engine_matrix rivals = c->align->d->body.head;
+    engine_matrix rivals = c->align->m->head;
     rivals.segment.places = w->rows;
     rivals.segment.n_rows = w->n_rivals;
     for (int32_t at = 0; at < n; at += CONTROLLER_CHUNK) {
@@ -45,8 +45,12 @@ static double cycles_of(engine_controller *c, float *values, int32_t n) {
     bool right[GUARD_ANSWER];
     const float *hidden;
     engine_align_state state = {values, NULL, NULL, 0};
-    engine_align_rows rows = {c->answer.first_row + n, n, c->current.inputs, c->current.positions,
-                              c->queries};
+    engine_align_rows rows = {.n = c->answer.first_row + n,
+                              .n_queries = n,
+                              .inputs = c->current.inputs,
+                              .positions = c->current.positions,
+                              .queries = c->queries,
+                              .all = c->all};
     for (int32_t i = 0; i < n; i++)
         c->queries[i] =
             (engine_align_query){c->answer.first_row + i, 0, c->answer.first_row + i + 1, 0, 0};
@@ -68,10 +72,11 @@ specrt_status guard_create(engine_controller *c, specrt_error *err) {
     TRY(sl_new(&w->rows, GUARD_RIVALS, sizeof *w->rows, ALIGNMENT, err));
     TRY(sl_new(&w->is_rival, n, 1, ALIGNMENT, err));
     TRY(sl_new(&w->logits, CONTROLLER_CHUNK, GUARD_RIVALS * sizeof *w->logits, ALIGNMENT, err));
-    if (!d->d2t) return SPECRT_STATUS_OK;
+    int32_t n_rows = c->align->m->head.segment.n_rows;
+    if (!d->d2t && n_rows >= c->n_logits) return SPECRT_STATUS_OK;
     TRY(sl_new(&w->row_of, n, sizeof *w->row_of, ALIGNMENT, err));
     memset(w->row_of, 0xff, n * sizeof *w->row_of); /* -1: no row */
-    for (int32_t row = 0; row < d->body.head.segment.n_rows; row++) w->row_of[d->d2t[row]] = row;
+    for (int32_t row = 0; row < n_rows; row++) w->row_of[d->d2t ? d->d2t[row] : row] = row;
     return SPECRT_STATUS_OK;
 }
 
@@ -171,7 +176,9 @@ void guard_look(engine_controller *c) {
     kept_guard *g = &c->guard;
     int32_t n = c->current.n - c->answer.first_row;
     if (n > c->answer.n) n = c->answer.n;
-    if (n < 1 || c->answer.n_rivals == 0 || !controller_reserve(c, n)) return;
+    if (n < 1 || c->answer.n_rivals == 0 || !controller_reserve(c, n) ||
+        !controller_list_all(c, c->current.positions, c->answer.first_row + n, NULL))
+        return;
     for (int set = 0; set < GUARD_SETS; set++) {
         int same = 0;
         while (same < set && g->version[same] != g->version[set]) same++;

@@ -26,7 +26,8 @@ typedef struct kept_batch {
     kept_rows past, drafted;
     kept_place *places; /* [capacity] */
     int32_t n, capacity;
-    int32_t n_sequences;               /* OSD: that are whole */
+    float *wanted;       /* OSD: [capacity, d_model] the target's hidden state at each place */
+    int32_t n_sequences; /* OSD: that are whole */
     const specrt_align_batch *targets; /* EvoSpec's, once it is out */
 } kept_batch;
 
@@ -95,9 +96,9 @@ struct engine_controller {
     bool out, done; /* a step was handed over; it is ready */
     /* The step's own. */
     kept_batch *training;
-    engine_align_query *queries;
-    int32_t n_queries;
-    float *dh, *logits; /* logits: OSD's, of both models */
+    engine_align_query *queries, *all; /* all: of every row, where passes need them */
+    int32_t n_queries, n_all;          /* that fit */
+    float *dh, *logits;                /* logits: OSD's, of both models */
     bool step_made;
     int32_t step_n; /* positions */
     double step_seconds, step_loss;
@@ -105,6 +106,12 @@ struct engine_controller {
 
 /* controller_reserve() : room for n queries and their gradients. @return false: no memory. */
 bool controller_reserve(engine_controller *c, int32_t n);
+
+/* controller_list_all() : c->all for the committed rows at these positions, which begin sequences at 0, and
+ * behind them the drafted rows of a batch; NULL: none. Nothing where passes do not need them.
+ * @return false: no memory. */
+bool controller_list_all(engine_controller *c, const int32_t *positions, int32_t n,
+                         const kept_batch *b);
 
 /* controller_settle() : a step that is ready is taken over; with `wait` one under way is waited for. */
 void controller_settle(engine_controller *c, bool wait);

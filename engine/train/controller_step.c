@@ -16,6 +16,28 @@ bool controller_reserve(engine_controller *c, int32_t n) {
     return c->n_queries > 0;
 }
 
+bool controller_list_all(engine_controller *c, const int32_t *positions, int32_t n,
+                         const kept_batch *b) {
+    int32_t n_all = n + (b ? b->drafted.n : 0);
+    if (!engine_align_needs_all(c->align)) return true;
+    if (n_all > c->n_all) {
+        free(c->all);
+        c->n_all = n_all + n_all / 4;
+        c->all = (engine_align_query *)malloc((size_t)c->n_all * sizeof *c->all);
+        if (!c->all) c->n_all = 0;
+    }
+    if (!c->all) return false;
+    for (int32_t i = 0; i < n; i++)
+        c->all[i] = (engine_align_query){i, i - positions[i], positions[i] + 1, 0, 0};
+    for (int32_t i = 0; b && i < b->n; i++) {
+        const kept_place *p = &b->places[i];
+        int32_t row = n + p->path + p->n_path - 1;
+        if (p->n_path > 0)
+            c->all[row] = (engine_align_query){row, p->first, p->n, n + p->path, p->n_path};
+    }
+    return true;
+}
+
 /* ---- EvoSpec: sparse distillation at the positions of a batch ------------------------------------ */
 
 /* Drafted rows stand behind the committed ones. */
@@ -34,15 +56,21 @@ static bool align_positions(engine_controller *c) {
     const specrt_align_batch *targets = b->targets;
     const float *hidden;
     int32_t n = targets->n;
-    if (!controller_reserve(c, n) || !join_rows(b, c->width)) return false;
+    if (!controller_reserve(c, n) || !join_rows(b, c->width) ||
+        !controller_list_all(c, b->past.positions, b->past.n, b))
+        return false;
     for (int32_t i = 0; i < n; i++) {
         const kept_place *p = &b->places[targets->contexts[i]];
         c->queries[i] = (engine_align_query){p->n_path ? b->past.n + p->path + p->n_path - 1
                                                        : p->first + p->n - 1,
                                              p->first, p->n, b->past.n + p->path, p->n_path};
     }
-    engine_align_rows rows = {b->past.n + b->drafted.n, n, b->past.inputs, b->past.positions,
-                              c->queries};
+    engine_align_rows rows = {.n = b->past.n + b->drafted.n,
+                              .n_queries = n,
+                              .inputs = b->past.inputs,
+                              .positions = b->past.positions,
+                              .queries = c->queries,
+                              .all = c->all};
     if (engine_align_forward(c->align, &rows, &hidden) != SPECRT_STATUS_OK) return false;
     if (specrt_align_gradient(c->gate, targets, hidden, c->dh, &c->step_loss) != SPECRT_STATUS_OK)
         return false;
@@ -63,14 +91,20 @@ static double soften(float *x, int32_t n) {
     return (double)best + log(sum);
 }
 
-/* dh = W^T (q - p), p the target's distribution, both over all rows of the head. @return the cross-entropy.
- * */
-static double dense_gradient(engine_controller *c, const engine_matrix *head, const float *features,
-                             const float *hidden, int32_t n, float *dh) {
+/* dh = W^T (q - p), p the target's distribution, both over all tokens that the drafter's head has.
+ *   wanted : [n, d_model] hidden states that the target's head multiplies
+ * @return the cross-entropy. */
+static double dense_gradient(engine_controller *c, const float *wanted, const float *hidden,
+                             int32_t n, float *dh) {
+    const engine_drafter *d = c->align->d;
+    const engine_matrix *head = &c->align->m->head;
+    engine_matrix targets = d->target->head;
     int32_t n_vocab = head->segment.n_rows;
+    targets.segment.n_rows = n_vocab;
+    targets.segment.places = d->d2t;
     float *p = c->logits, *q = p + (int64_t)CONTROLLER_CHUNK * n_vocab;
     double loss = 0;
-    align_product(c->align, head, features, n, p);
+    align_product(c->align, &targets, wanted, n, p);
     align_product(c->align, head, hidden, n, q);
     for (int64_t i = 0; i < n; i++) {
         float *pi = p + i * n_vocab, *qi = q + i * n_vocab;
@@ -86,33 +120,27 @@ static double dense_gradient(engine_controller *c, const engine_matrix *head, co
     return loss;
 }
 
-/* The positions [from, to) of one sequence. Row i reads token i + 1 with feature i and drafts token i + 2; so
- * does the target from its feature i + 1, which stands in row i + 1. */
+/* The positions [from, to) of one sequence. */
 static bool align_sequence(engine_controller *c, int32_t from, int32_t to, double *loss) {
     const kept_batch *b = c->training;
     const kept_place *places = b->places + from;
-    const engine_matrix *head = &c->align->d->body.head;
     const float *hidden, *inputs = b->past.inputs + (int64_t)places[0].first * c->width;
     int32_t n = to - from, n_rows = 0, d = c->d_model;
     for (int32_t i = 0; i < n; i++) {
         c->queries[i] = (engine_align_query){places[i].n - 1, 0, places[i].n, 0, 0};
         if (places[i].n > n_rows) n_rows = places[i].n;
     }
-    engine_align_rows rows = {n_rows, n, inputs, b->past.positions + places[0].first, c->queries};
-    float *wanted = (float *)malloc(sizeof(float) * (size_t)CONTROLLER_CHUNK * (size_t)d);
-    if (!wanted || engine_align_forward(c->align, &rows, &hidden) != SPECRT_STATUS_OK) {
-        free(wanted);
-        return false;
-    }
+    engine_align_rows rows = {.n = n_rows,
+                              .n_queries = n,
+                              .inputs = inputs,
+                              .positions = b->past.positions + places[0].first,
+                              .queries = c->queries};
+    if (engine_align_forward(c->align, &rows, &hidden) != SPECRT_STATUS_OK) return false;
     for (int32_t at = 0; at < n; at += CONTROLLER_CHUNK) {
         int32_t k = n - at < CONTROLLER_CHUNK ? n - at : CONTROLLER_CHUNK;
-        for (int32_t i = 0; i < k; i++)
-            memcpy(wanted + (int64_t)i * d, inputs + (int64_t)places[at + i].n * c->width + d,
-                   sizeof(float) * (size_t)d);
-        *loss +=
-            dense_gradient(c, head, wanted, hidden + (int64_t)at * d, k, c->dh + (int64_t)at * d);
+        *loss += dense_gradient(c, b->wanted + (int64_t)(from + at) * d, hidden + (int64_t)at * d,
+                                k, c->dh + (int64_t)at * d);
     }
-    free(wanted);
     engine_align_backward(c->align, &rows, c->dh);
     return true;
 }

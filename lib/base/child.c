@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #ifdef __linux__
 #include <sys/prctl.h>
@@ -29,6 +29,15 @@ static void change_slot(pid_t was, pid_t now) {
         if (found) __atomic_store_n(&children[i], now, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&lock);
+}
+
+bool sl_child_beside(const char *name, char *path, size_t n) {
+    ssize_t length = readlink("/proc/self/exe", path, n);
+    if (length <= 0 || (size_t)length == n) return false;
+    path[length] = '\0';
+    size_t folder = (size_t)(strrchr(path, '/') + 1 - path); /* the link is absolute */
+    int written = snprintf(path + folder, n - folder, "%s", name);
+    return (size_t)written < n - folder && access(path, X_OK) == 0;
 }
 
 /* ---- starting --------------------------------------------------------------------------------- */

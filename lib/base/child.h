@@ -3,10 +3,17 @@
 #ifndef BASE_CHILD_H
 #define BASE_CHILD_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 #include "specrt.h"
 
 enum { CHILD_FDS = 8, CHILD_MOST = 512 }; /* children that run at a time */
+
+/* sl_child_beside() : a program in the folder of this one.
+ *   path : [n] written
+ * @return whether it is there, fits and may be run */
+bool sl_child_beside(const char *name, char *path, size_t n);
 
 /* sl_child_start() : run a program. The thread that starts a child must wait for it: Linux takes the end of
  * that thread for the end of the parent.

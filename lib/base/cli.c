@@ -56,7 +56,7 @@ int sl_cli_usage(const char *format, ...) {
     return CLI_USAGE;
 }
 
-int sl_cli_distinct(const char *const *paths, int n) {
+static int check_distinct(const char *const *paths, int n) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++)
             if (paths[i] && paths[j] && strcmp(paths[i], paths[j]) == 0 &&
@@ -72,7 +72,7 @@ int sl_cli_one_stdout(const cli_common *common, const char *const *paths, int n)
     if (n_stdout > 1)
         return sl_cli_usage(
             "expected at most one output on stdout, found more; name a file for each other one");
-    return sl_cli_distinct(paths, n);
+    return check_distinct(paths, n);
 }
 
 specrt_status sl_cli_print_json(char *text, specrt_error *err) {

@@ -96,11 +96,9 @@ int sl_cli_dispatch(const cli_tool *tool, const cli_verb *verbs, int n, int argc
 void sl_cli_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void sl_cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* sl_cli_distinct() : no two outputs may be one file.
+/* sl_cli_one_stdout() : no two outputs may be one file, and stdout takes one of them or the object of --json.
  *   paths : [n], NULL: not given; "-" and devices may repeat
  * @return -1, or CLI_USAGE after saying which */
-int sl_cli_distinct(const char *const *paths, int n);
-/* sl_cli_one_stdout() : the same, and stdout takes but one of them, or the object of --json. */
 int sl_cli_one_stdout(const cli_common *common, const char *const *paths, int n);
 
 /* sl_cli_print_json() : what --json prints: the text as a line of stdout, which it has reached.

@@ -6,12 +6,12 @@
 #include <string.h>
 #include "base/text.h"
 
-/* The drawing area inside the SVG, in its own units. */
-enum { WIDTH = 620, HEIGHT = 360, LEFT = 62, RIGHT = 604, TOP = 18, BOTTOM = 308 };
+/* The drawing area inside the SVG, in its own units: on a screen of 390 pixels three of four. */
+enum { WIDTH = 460, HEIGHT = 340, LEFT = 56, RIGHT = 446, TOP = 18, BOTTOM = 288 };
 
 static const char style[] =
     ":root{--bg:#fbfbfa;--card:#fff;--ink:#1c1e21;--soft:#667;--line:#dfe1e5;--grid:#eceef1;"
-    "--c0:#2563c9;--c1:#d9720f;--c2:#1c8a5a;--c3:#8a4fcf;--c4:#c73e54;--c5:#0e8c9c;--c6:#8a6a2c;"
+    "--c0:#2563c9;--c1:#ad5600;--c2:#17784e;--c3:#8a4fcf;--c4:#c73e54;--c5:#0b7885;--c6:#846527;"
     "--c7:#c0488f;--gray:#a9adb5;--pick:#eaf1fc}\n"
     "@media(prefers-color-scheme:dark){:root{--bg:#14161a;--card:#1c1f25;--ink:#e8e9ec;"
     "--soft:#9aa0ab;--line:#343943;--grid:#272b33;--c0:#6ea0f5;--c1:#f2a254;--c2:#58c492;"
@@ -30,26 +30,31 @@ static const char style[] =
     "border-radius:10px}\n"
     "figure h3{font-size:15px;margin:0 0 2px}\n"
     "figure p{margin:0;color:var(--soft);font-size:13px}\n"
-    "svg{display:block;width:100%;height:auto;margin-top:6px}\n"
-    "svg text{fill:var(--soft);font-size:12px}\n"
-    "svg .label{font-size:12.5px}\n"
+    "svg{display:block;width:100%;max-width:540px;height:auto;margin-top:6px}\n"
+    "svg text{fill:var(--soft);font-size:13px}\n"
     "svg .mark{fill:var(--ink)}\n"
     ".grid{stroke:var(--grid)}.axis{stroke:var(--line)}\n"
     ".rule{stroke:var(--soft);stroke-dasharray:2 3}\n"
     ".curve{fill:none;stroke-width:2;stroke-linejoin:round}\n"
     ".dash{stroke-dasharray:6 4}.thin{stroke-width:1}\n"
+    ".lead{fill:none;stroke-width:1}\n"
+    ".dot{stroke-width:1.5}.dot.dash{fill:var(--card);stroke-dasharray:none}\n"
+    "svg .name{paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}\n"
     "ul.legend{display:flex;flex-wrap:wrap;gap:2px 18px;list-style:none;margin:4px 0 0;padding:0;"
     "font-size:13px}\n"
     "ul.legend svg{display:inline-block;width:26px;height:8px;margin:0 6px 1px 0}\n"
+    "svg rect{stroke:var(--card)}\n"
     "table{border-collapse:collapse;font-variant-numeric:tabular-nums;background:var(--card)}\n"
     ".scroll{overflow-x:auto;border:1px solid var(--line);border-radius:10px;"
     "background:var(--card);width:fit-content;max-width:100%}\n"
     "th,td{padding:5px 11px;text-align:right;white-space:nowrap;"
     "border-bottom:1px solid var(--grid)}\n"
     "th{color:var(--soft);font-weight:500;font-size:13px}\n"
-    "td:first-child,th:first-child{text-align:left}\n"
+    "td:first-child,th:first-child{text-align:left;position:sticky;left:0;background:inherit}\n"
+    "tr{background:var(--card)}\n"
+    "td code{white-space:normal}\n"
     "tr:last-child td{border-bottom:0}\n"
-    "tr.chosen td{font-weight:650;background:var(--pick)}\n"
+    "tr.chosen{font-weight:650;background:var(--pick)}\n"
     ".badge{margin-left:8px;padding:1px 7px;border-radius:9px;font-size:11.5px;font-weight:600;"
     "background:var(--c0);color:var(--card)}.badge.best{background:var(--c2)}\n"
     "code,.token{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',"
@@ -63,16 +68,20 @@ static const char style[] =
     "margin:20px 0 18px}\n"
     ".facts div{background:var(--card);border:1px solid var(--line);border-radius:10px;"
     "padding:10px 14px}\n"
-    ".facts b{display:block;font-size:21px;font-weight:600;letter-spacing:-.01em}\n"
+    ".facts b{display:block;font-size:21px;font-weight:600;letter-spacing:-.01em;"
+    "overflow-wrap:anywhere}\n"
     ".facts span{color:var(--soft);font-size:13px}\n"
-    ".note{color:var(--soft);font-size:13px;max-width:80em}\n";
+    ".note{color:var(--soft);font-size:13px;max-width:80em}\n"
+    "@media(max-width:30rem){main{padding:20px 10px}figure{padding:12px 8px}}\n";
 
 /* ---- pages ---- */
 
-void sl_html_text(FILE *f, const char *text) {
+/* breaks : characters before which a line may break */
+static void put_text(FILE *f, const char *text, const char *breaks) {
     char *clean = strdup(text);
     if (clean) sl_text_clean(clean);
     for (const char *p = clean; p && *p; p++) {
+        if (strchr(breaks, *p)) fputs("<wbr>", f);
         switch (*p) {
         case '<': fputs("&lt;", f); break;
         case '>': fputs("&gt;", f); break;
@@ -82,6 +91,16 @@ void sl_html_text(FILE *f, const char *text) {
         }
     }
     free(clean);
+}
+
+void sl_html_text(FILE *f, const char *text) {
+    put_text(f, text, "");
+}
+
+void sl_html_code(FILE *f, const char *text) {
+    fputs("<code>", f);
+    put_text(f, text, "+@");
+    fputs("</code>", f);
 }
 
 void sl_html_lines(FILE *f, char *text) {
@@ -201,6 +220,11 @@ static void tick_text(const plot_axis *a, double value, int more, char out[32]) 
     }
 }
 
+static void put_axis_label(FILE *f, const plot_axis *a) {
+    sl_html_text(f, a->label);
+    if (a->scale == PLOT_LOG2 || a->scale == PLOT_LOG10) fputs(" (logarithmic)", f);
+}
+
 static void draw_axes(FILE *f, const plot *p) {
     double ticks[MAX_TICKS];
     char text[32];
@@ -224,12 +248,12 @@ static void draw_axes(FILE *f, const plot *p) {
             RIGHT);
     fprintf(f, "<text class=\"label\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">",
             (LEFT + RIGHT) / 2, BOTTOM + 42);
-    sl_html_text(f, p->x.label);
+    put_axis_label(f, &p->x);
     fprintf(f,
             "</text>\n<text class=\"label\" transform=\"translate(14 %d) rotate(-90)\" "
             "text-anchor=\"middle\">",
             (TOP + BOTTOM) / 2);
-    sl_html_text(f, p->y.label);
+    put_axis_label(f, &p->y);
     fputs("</text>\n", f);
 }
 
@@ -242,16 +266,38 @@ static void color_text(int color, char out[24]) {
         snprintf(out, 24, "var(--c%d)", color % HTML_COLORS);
 }
 
-static void draw_dots(FILE *f, const plot *p, const plot_series *s, const char *color) {
+/* Around 0 0, one a color, for readers who do not tell the colors apart. */
+static const char *const markers[HTML_COLORS] = {"M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
+                                                 "M-3-3h6v6h-6z",
+                                                 "M0-4L4 3H-4z",
+                                                 "M0-4.5L4.5 0L0 4.5L-4.5 0z",
+                                                 "M0 4L4-3H-4z",
+                                                 "M-1-4h2v3h3v2h-3v3h-2v-3h-3v-2h3z",
+                                                 "M-4-1.5h8v3h-8z",
+                                                 "M-1.5-4h3v8h-3z"};
+
+/* A tag that stays open. */
+static void open_marker(FILE *f, const plot_series *s, double x, double y) {
+    char color[24];
+    color_text(s->color, color);
+    fprintf(f,
+            "<path class=\"dot%s\" transform=\"translate(%.1f %.1f)\" style=\"stroke:%s%s%s\" "
+            "d=\"%s\">",
+            s->dashed ? " dash" : "", x, y, color,
+            s->dashed ? "" : ";fill:", s->dashed ? "" : color,
+            markers[s->color < 0 ? 0 : s->color % HTML_COLORS]);
+}
+
+static void draw_dots(FILE *f, const plot *p, const plot_series *s) {
     char x_text[32], y_text[32];
     for (int i = 0; i < s->n; i++) {
         if (!drawable(p, s, i)) continue;
         snprintf(x_text, sizeof x_text, "%.15g", s->x[i]);
         tick_text(&p->y, s->y[i], 2, y_text);
-        fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" style=\"fill:%s\"><title>",
-                x_of(p, s->x[i]), y_of(p, s->y[i]), color);
+        open_marker(f, s, x_of(p, s->x[i]), y_of(p, s->y[i]));
+        fputs("<title>", f);
         if (s->label) sl_html_text(f, s->label), fputs(": ", f);
-        fprintf(f, "%s at %s</title></circle>\n", y_text, x_text);
+        fprintf(f, "%s at %s</title></path>\n", y_text, x_text);
     }
 }
 
@@ -267,7 +313,7 @@ static void draw_series(FILE *f, const plot *p, const plot_series *s) {
         pen_down = true;
     }
     fputs("\"/>\n", f);
-    if (s->dots) draw_dots(f, p, s, color);
+    if (s->dots) draw_dots(f, p, s);
 }
 
 static void draw_marks(FILE *f, const plot *p) {
@@ -283,22 +329,76 @@ static void draw_marks(FILE *f, const plot *p) {
     }
 }
 
-static void write_legend(FILE *f, const plot *p) {
-    char color[24];
-    if (p->n_series < 2) return; /* the title says what the one curve is */
-    fputs("<ul class=\"legend\">", f);
-    for (int i = 0; i < p->n_series; i++) {
-        const plot_series *s = &p->series[i];
-        if (!s->label) continue;
-        color_text(s->color, color);
-        fprintf(f,
-                "<li><svg viewBox=\"0 0 26 8\" aria-hidden=\"true\"><path class=\"curve%s\" "
-                "style=\"stroke:%s\" d=\"M0 4H26\"/></svg>",
-                s->dashed ? " dash" : "", color);
-        sl_html_text(f, s->label);
-        fputs("</li>\n", f);
+/* ---- names where curves end ---- */
+
+enum { LINE_HEIGHT = 14 };
+
+typedef struct curve_end {
+    const plot_series *s;
+    double x, y, at; /* at: the name's height */
+} curve_end;
+
+static int by_height(const void *left, const void *right) {
+    const curve_end *a = (const curve_end *)left, *b = (const curve_end *)right;
+    int order = (a->y > b->y) - (a->y < b->y);
+    return order ? order : (a->x < b->x) - (a->x > b->x);
+}
+
+/* @return how many series have a name and a point */
+static int find_ends(const plot *p, curve_end *ends) {
+    int n = 0;
+    for (int k = 0; k < p->n_series; k++) {
+        const plot_series *s = &p->series[k];
+        int i = s->n - 1;
+        while (i >= 0 && !drawable(p, s, i)) i--;
+        if (s->label && i >= 0) ends[n++] = (curve_end){s, x_of(p, s->x[i]), y_of(p, s->y[i]), 0};
     }
-    fputs("</ul>", f);
+    return n;
+}
+
+/* A line of text apart, from the top; what would leave the plot below goes up again. */
+static void spread_names(curve_end *ends, int n) {
+    double least = TOP, most = BOTTOM - 6;
+    qsort(ends, (size_t)n, sizeof *ends, by_height);
+    for (int i = 0; i < n; i++, least += LINE_HEIGHT) least = ends[i].at = fmax(ends[i].y, least);
+    for (int i = n - 1; i >= 0; i--, most -= LINE_HEIGHT)
+        most = ends[i].at = fmin(ends[i].at, most);
+}
+
+/* Of a curve without dots, from its end on. */
+static void draw_markers(FILE *f, const plot *p, const plot_series *s) {
+    int step = s->n / 5 > 0 ? s->n / 5 : 1;
+    for (int i = s->n - 1; i >= 0; i -= step) {
+        if (!drawable(p, s, i)) continue;
+        open_marker(f, s, x_of(p, s->x[i]), y_of(p, s->y[i]));
+        fputs("</path>", f);
+    }
+}
+
+static void draw_name(FILE *f, const plot *p, const curve_end *e) {
+    bool left = e->x > (LEFT + RIGHT) / 2.0;
+    double x = left ? e->x - 14 : e->x + 14, gap = e->s->n > 1 ? 8 : 3;
+    char color[24];
+    color_text(e->s->color, color);
+    fprintf(f, "<path class=\"lead\" style=\"stroke:%s\" d=\"M%.1f %.1fL%.1f %.1f\"/>", color, e->x,
+            e->y, x, e->at);
+    if (!e->s->dots) draw_markers(f, p, e->s);
+    if (e->s->n > 1) open_marker(f, e->s, x, e->at), fputs("</path>", f); /* ends may coincide */
+    fprintf(f, "<text class=\"name\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" style=\"fill:%s\">",
+            left ? x - gap : x + gap, e->at + 4, left ? "end" : "start", color);
+    sl_html_text(f, e->s->label);
+    fputs("</text>\n", f);
+}
+
+/* Of one curve the title says what it is. */
+static void draw_names(FILE *f, const plot *p) {
+    curve_end *ends = NULL;
+    if (p->n_series > 1) ends = (curve_end *)calloc((size_t)p->n_series, sizeof *ends);
+    if (!ends) return;
+    int n = find_ends(p, ends);
+    spread_names(ends, n);
+    for (int i = 0; i < n; i++) draw_name(f, p, &ends[i]);
+    free(ends);
 }
 
 void sl_html_plot(FILE *f, const plot *given) {
@@ -315,9 +415,8 @@ void sl_html_plot(FILE *f, const plot *given) {
     draw_axes(f, &p);
     for (int i = 0; i < p.n_series; i++) draw_series(f, &p, &p.series[i]);
     draw_marks(f, &p);
-    fputs("</svg>\n", f);
-    write_legend(f, &p);
-    fputs("</figure>\n", f);
+    draw_names(f, &p);
+    fputs("</svg>\n</figure>\n", f);
 }
 
 /* ---- bars ---- */

@@ -17,6 +17,9 @@ void sl_html_end(FILE *f);
  * replaced. */
 void sl_html_text(FILE *f, const char *text);
 
+/* sl_html_code() : the same as <code>, whose lines may break before + and @, between a policy's sources. */
+void sl_html_code(FILE *f, const char *text);
+
 /* sl_html_lines() : each line of a text as a paragraph. The text is cut where lines end. */
 void sl_html_lines(FILE *f, char *text);
 
@@ -35,12 +38,12 @@ typedef struct plot_axis {
 } plot_axis;
 
 typedef struct plot_series {
-    const char *label;   /* of the legend; NULL: none */
+    const char *label;   /* where it ends; NULL: none */
     const double *x, *y; /* [n] borrowed; points with NaN are left out */
     int n;
     int color;   /* of the palette; -1: grey */
     bool dashed; /* a second reading of the color before it */
-    bool dots;   /* a dot with a tooltip at each point */
+    bool dots;   /* a marker with a tooltip at each point */
 } plot_series;
 
 typedef struct plot_mark { /* a vertical line */

@@ -8,13 +8,6 @@
 #include <stdio.h>
 #include "specrt.h"
 
-/* Forward any status that is not OK to the caller. */
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        specrt_status try_status = (call);                                                         \
-        if (try_status != SPECRT_STATUS_OK) return try_status;                                     \
-    } while (0)
-
 /* A file mapped read-only (an empty file has bytes = NULL, n = 0). Pipes are read into memory. */
 typedef struct file_view {
     const uint8_t *bytes;

@@ -25,7 +25,8 @@ static const struct {
     {"PMI_RANK", "PMI_SIZE", NULL, NULL},
 };
 
-int sl_shard_from_scheduler(shard *out) {
+/* By the first scheduler's variables, with a line that says so; unchanged where there are none. */
+static int take_scheduler(shard *out) {
     for (size_t i = 0; i < sizeof schedulers / sizeof schedulers[0]; i++) {
         int64_t index, count, first = 0, step = 1;
         if (!env_int(schedulers[i].index, &index) || !env_int(schedulers[i].count, &count))
@@ -60,7 +61,7 @@ int sl_shard_choose(const char *text, bool counts_only, bool has_corpus, const c
     if (text)
         code = sl_shard_parse(text, out);
     else if (sl_mpi_n_ranks() == 1 && counts_only && has_corpus)
-        code = sl_shard_from_scheduler(out);
+        code = take_scheduler(out);
     if (code < 0 && text && out->n > 1 && !counts_only)
         sl_cli_warn("the %s will contain shard %s of the corpus only; combine shards with "
                     "--counts-out and --merge",

@@ -13,10 +13,6 @@ typedef struct shard {
 /* sl_shard_parse() : "I/N" with 0 <= I < N. @return -1, or the exit code of a usage error. */
 int sl_shard_parse(const char *text, shard *out);
 
-/* sl_shard_from_scheduler() : by the rank variables of Slurm, Open MPI and PMI, with a line that says so;
- * unchanged where there are none. @return as above. */
-int sl_shard_from_scheduler(shard *out);
-
 /* sl_shard_choose() : the part of this process: what --shard says, or the scheduler, split among MPI ranks. A
  * task that writes counts alone means its share, any other all of the corpus.
  *   text       : of --shard; NULL: not given

@@ -180,7 +180,6 @@ struct corpus_arena {
 
 void sl_corpus_arena_reset(struct corpus_arena *a);
 void sl_corpus_arena_free(struct corpus_arena *a);
-char *sl_corpus_arena_alloc(struct corpus_arena *a, size_t n); /* NULL: out of memory */
 
 /* sl_corpus_arena_add_doc() : append a document; text that is not UTF-8 is repaired.
  *   keep : text stays as long as the batch (else it is copied) */

@@ -41,7 +41,7 @@ void sl_corpus_arena_free(struct corpus_arena *a) {
     free(a);
 }
 
-char *sl_corpus_arena_alloc(struct corpus_arena *a, size_t n) {
+static char *arena_alloc(struct corpus_arena *a, size_t n) {
     struct arena_chunk *chunk = a->chunks;
     if (!chunk || chunk->capacity - chunk->n < n) {
         size_t capacity = n > CHUNK_BYTES ? n : CHUNK_BYTES;
@@ -64,7 +64,7 @@ static specrt_status repair_text(struct corpus_arena *a, corpus_doc *doc, bool k
     size_t good = sl_utf8_valid(doc->text, doc->n_bytes), n = doc->n_bytes;
     if (good == n && keep) return SPECRT_STATUS_OK;
     size_t room = good + 3 * (n - good);
-    char *copy = sl_corpus_arena_alloc(a, room);
+    char *copy = arena_alloc(a, room);
     if (!copy) return SPECRT_STATUS_NO_MEMORY;
     memcpy(copy, doc->text, good);
     doc->n_bytes = good + sl_utf8_repair(doc->text + good, n - good, copy + good, &a->n_replaced);

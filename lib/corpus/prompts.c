@@ -9,7 +9,6 @@
 #include "base/cli.h"
 #include "base/error.h"
 #include "corpus/stream.h"
-#include "base/io.h"
 #include "base/json.h"
 #include "base/utf8.h"
 
@@ -254,8 +253,10 @@ static specrt_status read_values(const char *path, const char *name, const char 
         json_object *value = json_tokener_parse_ex(tokener, text + at, (int)(n - at));
         enum json_tokener_error error = json_tokener_get_error(tokener);
         if (error != json_tokener_success) {
-            status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s:%d: expected JSON: %s",
-                                      path, line, sl_json_error(error));
+            status = specrt_error_set(
+                err, SPECRT_STATUS_BAD_INPUT,
+                "%s:%d: expected JSON: %s; a prompt is a line as {\"prompt\": \"text\"}", path,
+                line, sl_json_error(error));
             break;
         }
         status = read_value(path, line, name, value, out, err);
@@ -268,14 +269,18 @@ static specrt_status read_values(const char *path, const char *name, const char 
     return status;
 }
 
-/* Keep `limit` of the prompts from `first` on, evenly spread: files are often sorted by task. */
-static void thin(prompt_list *list, int first, int64_t limit) {
-    int n = list->n - first, kept = 0;
-    if (limit == 0) limit = n;
-    if (n < limit) limit = n;
-    for (int i = 0; i < n; i++) {
-        prompt p = list->items[first + i];
-        if (i == (int)((int64_t)kept * n / limit))
+static bool is_chosen(const prompt_choice *c, int i) {
+    return (c->every == 0 || i % c->every == 0) && (c->skip_every == 0 || i % c->skip_every != 0);
+}
+
+/* Of the prompts from `first` on. The limit is evenly spread: files are often sorted by task. */
+static void thin(prompt_list *list, int first, const prompt_choice *c) {
+    int n = 0, kept = 0, at = 0;
+    for (int i = first; i < list->n; i++) n += is_chosen(c, i - first);
+    int64_t limit = c->limit > 0 && c->limit < n ? c->limit : n;
+    for (int i = first; i < list->n; i++) {
+        prompt p = list->items[i];
+        if (is_chosen(c, i - first) && at++ == (int)((int64_t)kept * n / limit))
             list->items[first + kept++] = p;
         else
             prompt_free(&p);
@@ -290,7 +295,7 @@ static char *name_of(const char *path) {
     return name;
 }
 
-specrt_status sl_prompts_read(const char *path, int64_t limit, prompt_list *out,
+specrt_status sl_prompts_read(const char *path, const prompt_choice *choice, prompt_list *out,
                               specrt_error *err) {
     char *text = NULL, *name = name_of(path);
     size_t n = 0;
@@ -302,7 +307,7 @@ specrt_status sl_prompts_read(const char *path, int64_t limit, prompt_list *out,
         status = specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                   "%s: expected one prompt per line, found %s", path,
                                   out->n_empty > n_empty ? "empty lines only" : "none");
-    if (status == SPECRT_STATUS_OK) thin(out, first, limit);
+    if (status == SPECRT_STATUS_OK && choice) thin(out, first, choice);
     free(text);
     free(name);
     return status;

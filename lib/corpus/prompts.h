@@ -29,10 +29,18 @@ typedef struct prompt_list {
     char first_unfit[512]; /* its place, and why */
 } prompt_list;
 
-/* sl_prompts_read() : append a file's prompts; with a limit, so many of them, evenly spread. Empty ones are
- * passed over and counted.
- * @return IO; BAD_INPUT naming file, line and what was expected, or a file that has none left. */
-specrt_status sl_prompts_read(const char *path, int64_t limit, prompt_list *out, specrt_error *err);
+/* Which prompts of a file are taken. Zeros: all. */
+typedef struct prompt_choice {
+    int64_t every;      /* every Nth, the first included */
+    int64_t skip_every; /* all but those */
+    int64_t limit;      /* so many of what is left, evenly spread */
+} prompt_choice;
+
+/* sl_prompts_read() : append a file's prompts. Empty ones are passed over and counted.
+ *   choice : NULL: all
+ * @return IO; BAD_INPUT naming file, line and what was expected, or a file that has none. */
+specrt_status sl_prompts_read(const char *path, const prompt_choice *choice, prompt_list *out,
+                              specrt_error *err);
 specrt_status sl_prompts_add(const char *text, const char *domain, prompt_list *out);
 void sl_prompts_free(prompt_list *list);
 

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "base/error.h"
 
 struct pairs_counter {
     pairs *store;

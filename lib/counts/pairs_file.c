@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "corpus/stream.h"
+#include "base/error.h"
 #include "base/mpi.h"
 
 enum { HEADER_BYTES = 404, FILE_VERSION = 1, READ_AHEAD = 1 << 16, MESSAGE_BYTES = 1 << 28 };

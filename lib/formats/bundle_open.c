@@ -2,7 +2,7 @@
 #include "formats/bundle_open.h"
 
 #include <string.h>
-#include "base/io.h"
+#include "base/error.h"
 #include "specrt_tools.h"
 
 specrt_status sl_bundle_open_for(const char *path, const uint8_t sha256[32], specrt_bundle **out,

@@ -608,6 +608,12 @@ const st_tensor *sl_st_find(const st *s, const char *name) {
     return find_in(s->tensors, s->n_tensors, name);
 }
 
+const st_tensor *sl_st_find_prefix(const st *s, const char *prefix) {
+    for (int64_t i = 0; i < s->n_tensors; i++)
+        if (strncmp(s->tensors[i].name, prefix, strlen(prefix)) == 0) return &s->tensors[i];
+    return NULL;
+}
+
 /* --- writing --- */
 
 static specrt_status check_tensors(const st_tensor *tensors, int n, const out_file *out,

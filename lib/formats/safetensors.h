@@ -31,6 +31,7 @@ bool sl_st_probe(const void *bytes, size_t n); /* starts like a safetensors file
 
 const st_tensor *sl_st_tensors(const st *s, int64_t *n); /* sorted by name */
 const st_tensor *sl_st_find(const st *s, const char *name);
+const st_tensor *sl_st_find_prefix(const st *s, const char *prefix); /* the first that begins so */
 
 /* sl_st_dtype() : the row format of a tensor's dtype; false when specrt has none for it. */
 bool sl_st_dtype(const char *dtype, specrt_dtype *out);

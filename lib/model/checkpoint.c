@@ -126,6 +126,7 @@ static specrt_status find_tensors(checkpoint *c, specrt_error *err) {
     c->kind = id.kind;
     c->words = id.words;
     c->tail = id.tail;
+    c->block = id.block;
     sl_mtp_tail_head(&c->tail, false, 0, own_head);
     c->head = sl_st_find(c->m.s, c->tail.own_head ? own_head : "lm_head.weight");
     if (c->tail.tied) c->head = NULL;

@@ -4,6 +4,7 @@
 
 #include <json-c/json.h>
 #include "base/io.h"
+#include "model/block_drafter.h"
 #include "model/model.h"
 #include "model/mtp_tail.h"
 #include "model/token_map.h"
@@ -21,6 +22,7 @@ typedef struct checkpoint_id {
     checkpoint_kind kind;
     const char *words; /* "a DFlash drafter", static */
     mtp_tail tail; /* of kind MTP; else zeros. is_whole: the model's own layers are there, too */
+    block_drafter block; /* of kind BLOCK; else zeros */
     bool is_gguf;
 } checkpoint_id;
 
@@ -38,7 +40,8 @@ specrt_status sl_checkpoint_identify_gguf(const gguf *g, const char *path, check
 /* sl_checkpoint_identify_path() : the same of a folder or file. @return as sl_model_open(), too */
 specrt_status sl_checkpoint_identify_path(const char *path, checkpoint_id *out, specrt_error *err);
 
-/* sl_checkpoint_refuse_block() : UNSUPPORTED for a block drafter, whose head is not cut; else OK. */
+/* sl_checkpoint_refuse_block() : UNSUPPORTED with the reason for a block drafter that no engine takes with a
+ * cut head; else OK. */
 specrt_status sl_checkpoint_refuse_block(const checkpoint_id *id, const char *path,
                                          specrt_error *err);
 
@@ -52,6 +55,7 @@ typedef struct checkpoint {
     checkpoint_kind kind;
     const char *words; /* as of checkpoint_id */
     mtp_tail tail;
+    block_drafter block;
     const st_tensor
         *head; /* [n_rows, width] lm_head.weight, or the first MTP layer's own; NULL: none, or a
                             * copy of the embedding */

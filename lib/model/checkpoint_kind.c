@@ -139,7 +139,7 @@ static specrt_status refine(const model *m, checkpoint_id *out, specrt_error *er
     for (size_t i = 0; i < sizeof parts / sizeof parts[0] && !part; i++)
         if (sl_st_find(m->s, parts[i])) part = parts[i];
     bool named = out->words != NULL;
-    *out = (checkpoint_id){CHECKPOINT_MODEL, MODEL, out->tail, false};
+    *out = (checkpoint_id){.kind = CHECKPOINT_MODEL, .words = MODEL, .tail = out->tail};
     if (out->tail.n_layers > 0)
         out->kind = CHECKPOINT_MTP, out->words = out->tail.is_whole ? WITH_MTP : MTP;
     else if (is_eagle3(m))
@@ -167,9 +167,10 @@ static specrt_status identify_st(const model *m, checkpoint_id *out, specrt_erro
 /* ---- GGUF ------------------------------------------------------------------------------------- */
 
 /* llama.cpp has one architecture for block drafters. */
-static const char *block_words(const gguf *g) {
-    if (sl_gguf_find_tensor(g, "markov_w2.weight")) return DSPARK;
-    return sl_gguf_find_tensor(g, "selector_hidden.weight") ? DFLASH2 : DFLASH;
+static void identify_block(const gguf *g, checkpoint_id *out) {
+    out->kind = CHECKPOINT_BLOCK;
+    sl_block_drafter_gguf(g, &out->block);
+    out->words = out->block.markov ? DSPARK : out->block.selector ? DFLASH2 : DFLASH;
 }
 
 specrt_status sl_checkpoint_identify_gguf(const gguf *g, const char *path, checkpoint_id *out,
@@ -182,15 +183,14 @@ specrt_status sl_checkpoint_identify_gguf(const gguf *g, const char *path, check
     const char *part = sl_gguf_find_tensor(g, "d2t")         ? "d2t"
                        : sl_gguf_find_tensor(g, "fc.weight") ? "fc.weight"
                                                              : NULL;
+    *out = (checkpoint_id){.kind = CHECKPOINT_MODEL, .words = MODEL, .is_gguf = true};
     if (arch.n == 6 && memcmp(arch.s, "eagle3", 6) == 0)
-        *out = (checkpoint_id){CHECKPOINT_EAGLE3, EAGLE3, {0}, true};
+        out->kind = CHECKPOINT_EAGLE3, out->words = EAGLE3;
     else if (arch.n == 6 && memcmp(arch.s, "dflash", 6) == 0)
-        *out = (checkpoint_id){CHECKPOINT_BLOCK, block_words(g), {0}, true};
+        identify_block(g, out);
     else if (tail.n_layers > 0)
-        *out = (checkpoint_id){CHECKPOINT_MTP, tail.is_whole ? WITH_MTP : MTP, tail, true};
-    else if (named && !part)
-        *out = (checkpoint_id){CHECKPOINT_MODEL, MODEL, {0}, true};
-    else
+        out->kind = CHECKPOINT_MTP, out->words = tail.is_whole ? WITH_MTP : MTP, out->tail = tail;
+    else if (!named || part)
         return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT,
                                 "%s: %s: expected eagle3 or dflash%s%s%s, found %.*s; convert the "
                                 "drafter with llama.cpp's convert_hf_to_gguf.py",
@@ -209,6 +209,7 @@ specrt_status sl_checkpoint_identify(const model *m, checkpoint_id *out, specrt_
     TRY(sl_mtp_tail(m, &out->tail, err));
     TRY(identify_st(m, out, err));
     if (out->kind != CHECKPOINT_MTP) out->tail = (mtp_tail){0};
+    if (out->kind == CHECKPOINT_BLOCK) sl_block_drafter_st(m->s, m->config, &out->block);
     return SPECRT_STATUS_OK;
 }
 
@@ -222,9 +223,8 @@ specrt_status sl_checkpoint_identify_path(const char *path, checkpoint_id *out, 
 
 specrt_status sl_checkpoint_refuse_block(const checkpoint_id *id, const char *path,
                                          specrt_error *err) {
-    if (id->kind != CHECKPOINT_BLOCK) return SPECRT_STATUS_OK;
+    if (!id->block.no_cut) return SPECRT_STATUS_OK;
     return specrt_error_set(err, SPECRT_STATUS_UNSUPPORTED,
-                            "%s: is %s: expected an EAGLE, EAGLE-3 or MTP drafter, since the heads "
-                            "of block drafters are not cut yet; draft with the whole file",
-                            path, id->words);
+                            "%s: is %s: %s; draft with the whole file", path, id->words,
+                            id->block.no_cut);
 }

@@ -161,6 +161,14 @@ static void find_mtp(const gguf *g, const mtp_tail *tail, cuts *out) {
         add_cut(out, shared, "output.weight");
 }
 
+/* The head of a block drafter, for want of one the embedding, as llama.cpp scores, and its Markov head. */
+static void find_block(const gguf *g, const gguf_tensor *output, cuts *out) {
+    const gguf_tensor *markov = sl_gguf_find_tensor(g, "markov_w2.weight");
+    if (!output && out->n == 0) output = sl_gguf_find_tensor(g, "token_embd.weight");
+    if (output) add_cut(out, output, "output.weight");
+    if (markov && out->n > 0) add_cut(out, markov, "markov_w2.weight");
+}
+
 /* A drafter without a head takes the target's rows. */
 static specrt_status take_target(const job *j, const gguf *g, gguf_string arch,
                                  const mtp_tail *tail, cuts *out) {
@@ -193,12 +201,14 @@ static specrt_status find_heads(const job *j, const gguf *g, cuts *out) {
     if (id.kind == CHECKPOINT_MODEL)
         return specrt_error_set(j->err, SPECRT_STATUS_UNSUPPORTED,
                                 "%s: architecture '%.*s' without MTP layers: llama.cpp reads d2t "
-                                "of eagle3 drafters, and does not load others that are "
+                                "of eagle3 and dflash drafters, and does not load others that are "
                                 "cut (wrong shape); draft with the whole file in specrt-llama "
                                 "--policy static:%" PRId32,
                                 j->drafter, (int)(arch.n > 40 ? 40 : arch.n), arch.s, j->n);
-    if (j->target) return take_target(j, g, arch, &id.tail, out);
-    if (id.kind == CHECKPOINT_MTP)
+    if (j->target) TRY(take_target(j, g, arch, &id.tail, out));
+    if (id.kind == CHECKPOINT_BLOCK)
+        find_block(g, output, out);
+    else if (id.kind == CHECKPOINT_MTP && !j->target)
         find_mtp(g, &id.tail, out);
     else if (output)
         add_cut(out, output, "output.weight");
@@ -211,7 +221,7 @@ static specrt_status find_heads(const job *j, const gguf *g, cuts *out) {
     return SPECRT_STATUS_OK;
 }
 
-/* A d2t of another length than the head would name rows that mean other tokens. */
+/* A d2t or a Markov head of another length than the head would have rows that mean other tokens. */
 static specrt_status check_heads(const job *j, const gguf *g, const cuts *heads) {
     const gguf_tensor *d2t = sl_gguf_find_tensor(g, "d2t");
     for (int i = 0; i < heads->n; i++) {
@@ -224,6 +234,13 @@ static specrt_status check_heads(const job *j, const gguf *g, const cuts *heads)
                                     "%s: %s: expected %" PRId64 " rows, as d2t has entries, found "
                                     "%" PRId64 "; they are not of one cut",
                                     j->drafter, head->name, d2t->dims[0], head->dims[1]);
+        if (strcmp(heads->list[i].name, "markov_w2.weight") == 0 &&
+            head->dims[1] != heads->list[0].from->dims[1])
+            return specrt_error_set(j->err, SPECRT_STATUS_BAD_INPUT,
+                                    "%s: %s: expected %" PRId64 " rows, as the LM head has, found "
+                                    "%" PRId64 "; they are not of one vocabulary",
+                                    j->drafter, head->name, heads->list[0].from->dims[1],
+                                    head->dims[1]);
     }
     return SPECRT_STATUS_OK;
 }

@@ -11,7 +11,6 @@
 #include "formats/gguf.h"
 #include "base/error.h"
 #include "tokenizer/from_json.h"
-#include "tokenizer/spelling.h"
 
 #define KEY "tokenizer.ggml."
 

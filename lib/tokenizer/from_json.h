@@ -3,7 +3,7 @@
 #define TOKENIZER_FROM_JSON_H
 
 #include <json.h>
-#include "tokenizer/spelling.h"
+#include "tokenizer/tokenizer_impl.h"
 
 /* Typed members of an object. Messages read "PATH: WHERE.KEY is ...; expected ...".
  * Absent and null members leave *out alone, or are an error if `required`. */
@@ -15,10 +15,6 @@ specrt_status sl_tok_json_string(const tokenizer *tok, json_object *object, cons
 specrt_status sl_tok_json_bad(const tokenizer *tok, const char *where, const char *key,
                               json_object *found, const char *expected, specrt_error *err);
 
-/* sl_tok_json_parse() : a JSON file into *out, owned; tok->path names it. */
-specrt_status sl_tok_json_parse(const tokenizer *tok, const file_view *file, json_object **out,
-                                specrt_error *err);
-
 /* sl_tok_json_normalizer() : set tok's normalisation fields from the "normalizer" member. */
 specrt_status sl_tok_json_normalizer(tokenizer *tok, json_object *spec, specrt_error *err);
 
@@ -27,9 +23,5 @@ specrt_status sl_tok_json_normalizer(tokenizer *tok, json_object *spec, specrt_e
  *   spelling : of the vocabulary, which follows from both */
 specrt_status sl_tok_json_pre_tokenizer(tokenizer *tok, json_object *spec, tok_spelling *spelling,
                                         specrt_error *err);
-
-/* sl_tok_json_side_files() : end-of-text ids from generation_config.json (or config.json) and
- * tokenizer_config.json beside the file. */
-specrt_status sl_tok_json_side_files(tokenizer *tok, specrt_error *err);
 
 #endif

@@ -5,8 +5,7 @@
 #include <string.h>
 #include "tokenizer/from_json.h"
 #include "base/error.h"
-#include "tokenizer/steps.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/split.h"
 
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
 #define MAX_DEPTH  8              /* of Sequences in Sequences */

@@ -122,8 +122,8 @@ typedef struct reader {
 
 static specrt_status bad_line(const tokenizer *tok, const reader *r, const char *what,
                               specrt_error *err) {
-    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: line %d: %s", tok->path, r->line,
-                            what);
+    return specrt_error_set(err, SPECRT_STATUS_BAD_INPUT, "%s: line %d of a tiktoken file: %s",
+                            tok->path, r->line, what);
 }
 
 static int base64_digit(uint8_t c) {

@@ -2,7 +2,7 @@
  * `out` grows, and `atom` remembers where the last repeatable thing begins in it. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "specrt_tools.h"
-#include "tokenizer/regex.h"
+#include "tokenizer/split.h"
 
 #include <pcre2.h>
 #include <stdarg.h>

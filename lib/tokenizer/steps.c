@@ -1,10 +1,10 @@
 /* steps.c : running a list of pre-tokenizers. Level i pulls pieces from level i - 1 and cuts each
  * into items, matches and the gaps between them, then joins or drops items by the step's behaviour. */
-#include "tokenizer/steps.h"
+
+#include "tokenizer/split.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "tokenizer/split.h"
 #include "base/utf8.h"
 
 #define NOWHERE SIZE_MAX

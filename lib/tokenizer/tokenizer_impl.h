@@ -12,10 +12,153 @@
 #define TOKENIZER_IMPL_H
 
 #include "base/io.h"
-#include "tokenizer/key.h"
-#include "tokenizer/raw.h"
-#include "tokenizer/unicode.h"
+#include "specrt_tools.h"
 #include "tokenizer/tokenizer.h"
+#include <string.h>
+
+/* ---- keys ----
+ * The bytes of a token or piece as two words, so that short ones compare and hash without a loop. */
+
+#define TOK_KEY_BYTES 15 /* a key of up to so many bytes is the bytes themselves */
+
+/* Short: the bytes, zero-padded, and their number in the top byte. Long: a hash of the bytes, and
+ * their number under a top byte of 255; equal keys then call for a comparison of the bytes. No bytes
+ * have an all-zero key. */
+typedef struct tok_key {
+    uint64_t low, high;
+} tok_key;
+
+static inline bool tok_key_equal(tok_key a, tok_key b) {
+    return ((a.low ^ b.low) | (a.high ^ b.high)) == 0;
+}
+
+static inline uint64_t tok_key_hash(tok_key key) {
+    return (key.low ^ (key.high << 29 | key.high >> 35)) * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+/* tok_key_short() : of 1..15 bytes at p, where 16 may be read. Masks from a table: a branch on the
+ * length would be mispredicted. */
+static inline tok_key tok_key_short(const uint8_t *p, size_t n) {
+#define KEEP(bytes) (~UINT64_C(0) >> (64 - 8 * (bytes)))
+#define LOW(bytes)                                                                                 \
+    { KEEP(bytes), 0 }
+#define HIGH(bytes)                                                                                \
+    { ~UINT64_C(0), KEEP(bytes) }
+    static const uint64_t keep[TOK_KEY_BYTES + 1][2] = {
+        {0, 0}, LOW(1),  LOW(2),  LOW(3),  LOW(4),  LOW(5),  LOW(6),  LOW(7),
+        LOW(8), HIGH(1), HIGH(2), HIGH(3), HIGH(4), HIGH(5), HIGH(6), HIGH(7)};
+#undef KEEP
+#undef LOW
+#undef HIGH
+    uint64_t low, high;
+    memcpy(&low, p, 8);
+    memcpy(&high, p + 8, 8);
+    return (tok_key){low & keep[n][0], (high & keep[n][1]) | (uint64_t)n << 56};
+}
+
+/* tok_key_make() : of n > 0 bytes at p, where `readable` >= n may be read. */
+static inline tok_key tok_key_make(const uint8_t *p, size_t n, size_t readable) {
+    if (n > TOK_KEY_BYTES) return (tok_key){specrt_hash64(p, n, 0), UINT64_C(255) << 56 | n};
+    if (readable >= 16) return tok_key_short(p, n);
+    uint8_t padded[16] = {0};
+    memcpy(padded, p, n);
+    return tok_key_short(padded, n);
+}
+
+/* ---- what a splitter asks of a code point, in a compact table ---- */
+
+/* Properties; a code point has any number of them. */
+enum {
+    UC_LETTER = 1,  /* \p{L} */
+    UC_NUMBER = 2,  /* \p{N} */
+    UC_SPACE = 4,   /* \s: the White_Space property */
+    UC_NEWLINE = 8, /* CR and LF */
+    UC_MARK = 16,   /* \p{M} */
+    UC_UPPER = 32,  /* \p{Lu} \p{Lt} \p{Lm} \p{Lo} \p{M}: may stand before a word's small letters */
+    UC_LOWER = 64,  /* \p{Ll} \p{Lm} \p{Lo} \p{M} */
+    UC_PUNCT = 128, /* \p{P} */
+    UC_UNSTABLE = 256, /* may change under NFC, alone or after what precedes it */
+    UC_MARKS = 512,    /* punctuation as `tokenizers` has it: ASCII's, and \p{P} of Unicode 8 */
+};
+
+#define UC_BLOCK 256
+
+typedef struct tok_unicode {
+    uint16_t block_of[0x110000 / UC_BLOCK]; /* index into blocks */
+    uint16_t (*blocks)[UC_BLOCK];           /* distinct ones; the first is U+0000..U+00FF */
+} tok_unicode;
+
+/* sl_tok_unicode_new() : from the categories of utf8proc. @return NULL: out of memory. */
+tok_unicode *sl_tok_unicode_new(void);
+void sl_tok_unicode_free(tok_unicode *table);
+
+static inline unsigned tok_class(const tok_unicode *table, uint32_t cp) {
+    return table->blocks[table->block_of[cp / UC_BLOCK]][cp % UC_BLOCK];
+}
+
+/* tok_decode() : the code point at p < end; a byte that is no part of valid UTF-8 stands for an
+ * unassigned code point of one byte. */
+static inline uint32_t tok_decode(const uint8_t *p, const uint8_t *end, int *len) {
+    const uint32_t unassigned = 0x10FFFF;
+#define TAIL(i)    (p[i] & 0x3Fu)
+#define IS_TAIL(i) ((p[i] & 0xC0) == 0x80)
+    *len = 1;
+    if (p[0] < 0x80) return p[0];
+    if (p[0] < 0xC0 || p[0] >= 0xF8 || end - p < 2 || !IS_TAIL(1)) return unassigned;
+    if (p[0] < 0xE0) return *len = 2, (p[0] & 0x1Fu) << 6 | TAIL(1);
+    if (end - p < 3 || !IS_TAIL(2)) return unassigned;
+    if (p[0] < 0xF0) return *len = 3, (p[0] & 0x0Fu) << 12 | TAIL(1) << 6 | TAIL(2);
+    if (end - p < 4 || !IS_TAIL(3)) return unassigned;
+    uint32_t cp = (p[0] & 0x07u) << 18 | TAIL(1) << 12 | TAIL(2) << 6 | TAIL(3);
+    if (cp > 0x10FFFF) return unassigned;
+    return *len = 4, cp;
+#undef TAIL
+#undef IS_TAIL
+}
+
+/* ---- tokens found in text as they stand ----
+ * Before it is split: user-defined and added ones. The rules are those of `tokenizers`: leftmost, longest,
+ * then the token's options. */
+
+#define TOK_RAW_SINGLE_WORD 1u /* not inside a word */
+#define TOK_RAW_LSTRIP      2u /* takes the white space before it along */
+#define TOK_RAW_RSTRIP      4u
+#define TOK_RAW_NORMALIZED  8u  /* looked for in normalised text, in its own normalised form */
+#define TOK_RAW_HIDDEN      16u /* a special token: yields nothing, but hides what it overlaps */
+
+typedef struct tok_raw {
+    int32_t id;
+    uint32_t flags;
+    uint32_t offset, n; /* bytes in the pool */
+} tok_raw;
+
+typedef struct tok_raw_set {
+    tok_raw *items; /* [n] by first byte, longest first */
+    size_t n, capacity;
+    int32_t begin[257];   /* range of items by first byte */
+    uint64_t pairs[1024]; /* a bit for each two bytes that a token begins with */
+} tok_raw_set;
+
+/* sl_tok_add_raw() : look for text [n], which stands for `id`. */
+specrt_status sl_tok_add_raw(tokenizer *tok, int32_t id, const void *text, size_t n, unsigned flags,
+                             specrt_error *err);
+
+/* sl_tok_raw_finish() : sort and normalise; after the normaliser is known. */
+specrt_status sl_tok_raw_finish(tokenizer *tok, specrt_error *err);
+
+/* A search through one text. */
+typedef struct tok_raw_scan {
+    const tokenizer *tok;
+    const tok_raw_set *set;
+    const uint8_t *text;
+    size_t n, at, taken; /* where to search on; end of the last token found */
+} tok_raw_scan;
+
+/* sl_tok_raw_next() : the next token; text up to *begin and after the last *end is no token's. @return
+ * its id, or -1 at the end. */
+int32_t sl_tok_raw_next(tok_raw_scan *scan, size_t *begin, size_t *end);
+
+/* ---- the tokenizer ---- */
 
 #define TOK_MAX_VOCAB       (1 << 21) /* ids; the largest known vocabulary has 262,144 */
 #define TOK_MAX_MERGES      (1 << 22)
@@ -217,20 +360,39 @@ specrt_status sl_tok_reserve_ids(tokenizer *tok, int32_t n, specrt_error *err);
  * sl_tok_set_token(). */
 specrt_status sl_tok_index(tokenizer *tok, specrt_error *err);
 
-/* sl_tok_index_extras() : merging starts from code points; one that only occurs inside tokens becomes a
- * symbol too. After sl_tok_index(). */
-specrt_status sl_tok_index_extras(tokenizer *tok, specrt_error *err);
-
 /* sl_tok_find_symbol() : what merging can see: a normal token that is no byte token, the lowest id of
  * equals, or an extra symbol (id >= n_vocab); TOK_NONE if there is none. */
 int32_t sl_tok_find_symbol(const tokenizer *tok, const void *bytes, size_t n);
 int32_t sl_tok_find_key(const tokenizer *tok, tok_key key, const uint8_t *bytes, size_t n);
 
-/* sl_tok_is_symbol() : whether merging can see a token, so that sl_tok_find_symbol() may find it. */
-bool sl_tok_is_symbol(const tokenizer *tok, int32_t id);
-
 /* sl_tokenizer_finish() : check and compile, after the loader. */
 specrt_status sl_tokenizer_finish(tokenizer *tok, specrt_error *err);
+
+/* ---- spellings ----
+ * What token spellings in vocabulary files stand for: the byte-level alphabet, U+2581, <0x0A>, placeholders,
+ * ends of text. Shared by the loaders. */
+
+/* How a vocabulary spells the bytes of its normal tokens. */
+typedef enum tok_spelling {
+    TOK_SPELL_PLAIN,      /* as they are */
+    TOK_SPELL_BYTE_LEVEL, /* GPT-2's alphabet: one printable character for each byte */
+    TOK_SPELL_SPACES,     /* U+2581 for a space */
+} tok_spelling;
+
+/* sl_tok_unspell() : the bytes that `text` [n] spells.
+ *   out : [n]
+ * @return how many; 0 when no text is tokenised to it (empty, or a character that cannot occur). */
+size_t sl_tok_unspell(tok_spelling spelling, const char *text, size_t n, uint8_t *out);
+
+/* sl_tok_byte_token() : 0..255 of "<0x00>".."<0xFF>"; -1: something else. */
+int sl_tok_byte_token(const char *text, size_t n);
+
+/* sl_tok_special_type() : TOKEN_RESERVED for a placeholder's name ("<unused12>", "[PAD7]",
+ * "<|reserved_special_token_3|>"), else TOKEN_SPECIAL. */
+token_type sl_tok_special_type(const char *text, size_t n);
+
+/* sl_tok_add_named_terminators() : specials whose name says that text ends. After the last token. */
+specrt_status sl_tok_add_named_terminators(tokenizer *tok, specrt_error *err);
 
 /* Loaders: fill a tokenizer (zeroed but for path and unknown_id = TOK_NONE) from a file's bytes. */
 specrt_status sl_tok_load_tiktoken(tokenizer *tok, const file_view *file, specrt_error *err);
