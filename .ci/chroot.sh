@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# chroot.sh : the README's two set-up commands, as written, in an empty Debian. With SMOKE=1 the
-# first takes a few short answers, the second a few tests. Exit 77: cannot here.
+# chroot.sh [smoke] : the README's two set-up commands, as written, in an empty Debian. With smoke
+# the first takes a few short answers, the second a few tests. Exit 77: cannot here.
 set -u
 . "$(dirname "$0")/empty_debian.bash"
 mkdir "$root/specrt"
@@ -10,6 +10,6 @@ sed -n '/^```sh setup$/,/^```$/p' README.md | grep -v '^```' >"$root/commands"
     exit 1; }
 while read -r command; do
     echo "+ $command"
-    in_debian "cd /specrt && $command" ${SMOKE:+SMOKE=1 TOKENS=16 PROMPTS=5} </dev/null ||
+    in_debian "cd /specrt && $command" ${1:+SMOKE=1 "ARGS=--limit 5 --tokens 16"} </dev/null ||
         { echo "failed in an empty Debian: $command"; exit 1; }
 done <"$root/commands"

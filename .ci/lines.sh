@@ -1,6 +1,6 @@
 #!/bin/sh
 # lines.sh [REV...] : lines of hand-written code and of tests by folder, one column per revision (HEAD),
-# as docs/decisions/lines-of-code.md has them. Generated files, data, raw results and pages do not count:
+# as a table. Generated files, data, raw results and pages do not count:
 # include/specrt.h and cuda/ count where there is no src/ that they are generated from.
 set -eu
 [ $# -gt 0 ] || set -- HEAD
@@ -8,7 +8,7 @@ for rev; do
     generated=nothing
     [ -z "$(git ls-tree "$rev" src)" ] || generated='include/specrt.h|cuda/specrt_kernels.cu'
     git ls-tree -r --name-only "$rev" |
-        grep -E '\.(c|h|cc|cu|cuh|hpp|inc|py|sh|awk|bash)$|^Makefile$|^tools/amalgamate$|^\.ci/run$' |
+        grep -E '\.(c|h|cc|cu|cuh|hpp|inc|py|sh|awk|bash|mk)$|^Makefile$|^tools/amalgamate$|^\.ci/run$' |
         grep -vE "^($generated)\$|^data/corpus/" |
         while read -r file; do
             echo "$rev $(git show "$rev:$file" | wc -l) $file"

@@ -94,9 +94,7 @@ def tell_changes(mine, theirs, window):
     parts = [f"{accept(mine[i:min(i + window, end)]) / accept(theirs[i:min(i + window, end)]):.3f} x to "
              f"{mine[i]['domain']}" for i, end in zip(places, ends)]
     if parts:
-        recalls = sum(r["n_recalls"] for r in mine)
-        told = f"; {mine[-1]['n_domains']} domains, {recalls} recalls" if mine[-1]["n_domains"] > 1 else ""
-        print(f"    first {window} requests after each change: {', '.join(parts)}{told}")
+        print(f"    first {window} requests after each change: {', '.join(parts)}")
 
 
 def by_domain(run):
@@ -145,7 +143,7 @@ def beta(run):
         third = len(requests) // 3
         def mean(part):
             n = sum(r["n_positions"] for r in part)
-            return sum(r["divergence"] * r["n_positions"] for r in part if r["n_positions"]) / n
+            return sum(r["divergence"] * r["n_positions"] for r in part if r["n_positions"]) / max(1, n)
         if " (" not in name:
             print(f"{name:34} {accept(requests):7.3f}")
             continue

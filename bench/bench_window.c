@@ -150,6 +150,8 @@ int main(int argc, char **argv) {
     row cases[] = {{.policy = "window:3072@positions=all", .n_new = 12},
                    {.policy = "window:3072@positions=tree", .n_new = 12},
                    {.policy = "window:3072@positions=tree", .n_new = 60},
+                   {.policy = "window:3072@positions=tree@rows=indexed", .n_new = 12},
+                   {.policy = "window:3072@positions=tree@rows=indexed", .n_new = 60},
                    {.policy = "window:3072@mode=stream", .n_new = 12}};
     enum { N_CASES = sizeof cases / sizeof cases[0] };
     bool json = argc > 1 && strcmp(argv[1], "--json") == 0;

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# benchmarks.sh [NAME...] : what `make benchmarks` does. Runs the programs behind
+# benchmarks.sh [NAME...] [SETTING=VALUE...] : what `make benchmarks` does. Runs the programs behind
 # docs/BENCHMARKS.md, all or those named. What they print becomes
 # bench/results/raw/MACHINE/NAME.txt, with machine, commit and command; `standing` also renews the
-# table in bench/results/standing.md.
+# table in bench/results/standing.md, `readme` that in README.
 #
-# Names: one of bench_NAME.c (head, sketch, verify...); standing, standing-loops, mtp, plan,
-# compare, published, speeds, replay; a table of bench/reproduce.sh; decode; peers; size.
-# Those that lack data or a peer are skipped with a word. In the environment: PAIRS (sample 128k;
-# of published models smollm2 smollm2-self gemma-self qwen),
-# MACHINE (here), BUILD (build), THREADS (1),
-# LIMIT and TOKENS (prompts of a task, tokens of an answer), TASKS (of published, speeds), PYTHON
-# (python3, with what the peers need).
+# Names: one of bench_NAME.c (head, sketch, verify...); standing, standing-loops, readme, mtp,
+# dspark, plan, compare, published, speeds, replay; a table of bench/reproduce.sh; decode; peers;
+# csra; size.
+# Those that lack data or a peer are skipped with a word. Settings are those of settings.bash; PAIRS
+# is sample 128k, of published models smollm2 smollm2-self gemma-self qwen. PYTHON has what the
+# peers need (python3).
+. "$(dirname "$0")/settings.bash"
 . "$(dirname "$0")/pair.sh"
-machine=${MACHINE:-here} python=${PYTHON:-python3}
+machine=${machine:-here} python=${PYTHON:-python3}
 results=bench/results
 
 cpu() {
@@ -21,8 +21,8 @@ cpu() {
 }
 commit() {
     changed=
-    sources="include engine tools bench/*.*"
-    git diff --quiet HEAD -- $sources 2>/dev/null || changed=', with changes'
+    sources="include src lib engine tools adapters bench :!bench/results"
+    [ -z "$(git status --porcelain -- $sources 2>/dev/null)" ] || changed=', with changes'
     echo "commit: $(git rev-parse --short HEAD 2>/dev/null || echo unknown)$changed"
 }
 
@@ -31,7 +31,7 @@ keep() {
     result=$1
     shift
     command=$*
-    [ "$(type -t "$1")" != function ] || command="make benchmarks NAMES=$1"
+    [ "$(type -t "$1")" != function ] || command="make benchmarks NAMES=$1 ${given[*]}"
     say "$result: $*"
     { cpu; commit; echo "command: $command"; echo; } >"$work/result"
     code=0
@@ -43,6 +43,29 @@ keep() {
     esac
 }
 
+# into NAME PAGE : $work/table, between the page's marks of that name.
+into() {
+    awk -v table="$work/table" -v begin="<!-- $1 table:" -v end="<!-- end of the $1 table -->" '
+        index($0, begin) {
+            print $0 "\n"
+            while ((getline line <table) > 0) print line
+            print ""
+            inside = 1
+        }
+        index($0, end) { inside = 0 }
+        !inside' "$2" >"$work/page"
+    cat "$work/page" >"$2"
+}
+
+# README's speeds in llama.cpp, prompts included: hours on an idle machine.
+readme() {
+    env "${given[@]}" \
+        bench/readme.sh ${pairs:-qwen qwen-q8_0 qwen-bf16 smollm2-bf16} >"$work/readme" || return
+    cat "$work/readme"
+    sed '/^$/q' "$work/readme" | sed '$d' >"$work/table"
+    into readme README.md
+}
+
 # The policies of bench/results/standing.md, on the prompts that calibration left out.
 standing_rows() { # PROMPTS...
     list=full,sketch:128,static,evospec,dynaspec,static:2048,coral,centroid
@@ -50,32 +73,17 @@ standing_rows() { # PROMPTS...
     list=$list,microspec-paper,evospec-paper,dynaspec-paper,coral-paper
     rows --policy "$list" --topk 1 --num-steps 3 --max-tokens 128 --prompts "$@"
 }
-left_out() {
-    no_bundle=1 pair sample
-    mkdir -p "$work/test"
-    for file in data/prompts/*.jsonl; do
-        awk 'NR % 5 == 1' "$file" >"$work/test/${file##*/}"
-    done
-}
+left_out=(data/prompts/*.jsonl --every 5)
 calibrated() {
-    left_out
-    bundle=$build/sample.specb
+    no_bundle=1 pair sample
+    bundle=$build/sample/model.specb
     [ -e "$bundle" ] || make -s calibrate >/dev/null
 }
 standing() {
     calibrated
-    standing_rows "$work"/test/*.jsonl | standing_table >"$work/table"
+    standing_rows "${left_out[@]}" | standing_table >"$work/table"
     cat "$work/table"
-    awk -v table="$work/table" '
-        /<!-- standing table:/ {
-            print $0 "\n"
-            while ((getline line <table) > 0) print line
-            print ""
-            inside = 1
-        }
-        /<!-- end of the standing table -->/ { inside = 0 }
-        !inside' bench/results/standing.md >"$work/page"
-    cat "$work/page" >bench/results/standing.md
+    into standing bench/results/standing.md
 }
 standing_table() {
     awk -F '\t' '
@@ -103,13 +111,13 @@ standing_table() {
 standing-loops() {
     calibrated
     "$build/bin/specrt-eval" generate -q --ids --target "$target" --max-tokens 128 \
-        --prompts "$work"/test/*.jsonl -o "$work/answers.jsonl"
+        --prompts "${left_out[@]}" -o "$work/answers.jsonl"
     grep '"n_loop":0}' "$work/answers.jsonl" >"$work/steady.jsonl"
     echo "prompts: $(wc -l <"$work/answers.jsonl")"
     echo "prompts that the target answers without a loop: $(wc -l <"$work/steady.jsonl")"
     sed 's/.*"n_tokens":\([0-9]*\).*/\1/' "$work/steady.jsonl" |
         awk '{ n += $1 } END { print "their tokens: " n }'
-    standing_rows "$work"/test/*.jsonl >"$work/all"
+    standing_rows "${left_out[@]}" >"$work/all"
     standing_rows "$work/steady.jsonl" >"$work/steady"
     printf '\n| policy | all prompts | 95%% | prompts without loops | 95%% |\n'
     echo "|---|--:|--:|--:|--:|"
@@ -120,40 +128,72 @@ standing-loops() {
         "$work/all" "$work/steady"
 }
 
-# What lists keep of an MTP module's accept length and of the EAGLE-2 head's, whose text it read:
-# chains of 4 drafts, ranks and graph of the same answers, a sketch of each drafter's own states.
+# bundle_for DRAFT : $bundle with ranks and graph of the target's answers, and a sketch of the
+# drafter's own states.
+bundle_for() {
+    draft=$1 bundle=$work/drafter/model.specb
+    "$build/bin/specrt" prepare --for specrt --target "$target" --drafter "$draft" \
+        --prompts data/prompts/*.jsonl --fill data/corpus/*/ --limit 20 --with graph,sketch \
+        --policy none -o "$work/drafter" >"$work/log" 2>&1 ||
+        { tail -n 5 "$work/log" >&2; return 1; }
+}
+
+# kept ARGUMENTS... : what policies keep of the accept length on prompts that chose nothing.
+kept() {
+    echo "| policy | accept length | 95% | of full | worst domain | | rows | bytes a pass |"
+    echo "|---|--:|--:|--:|--:|---|--:|--:|"
+    rows "$@" --max-tokens 64 --prompts "${left_out[@]}" | awk -F '\t' '
+        $1 == "plain" { next }
+        $2 == "all" {
+            name[++n] = $1
+            line[n] = sprintf("%.3f | %.2f-%.2f | %.1f%%", $3, $4, $5, 100 * $19)
+            loops = $17
+            cost[n] = sprintf("%.0f | %.0f", $7, $18)
+            worst[n] = 9
+            next
+        }
+        $19 < worst[n] { worst[n] = $19; where[n] = $2 }
+        END {
+            for (i = 1; i <= n; i++)
+                printf "| `%s` | %s | %.1f%% | %s | %s |\n", name[i], line[i], 100 * worst[i],
+                    where[i], cost[i]
+            printf "\ntokens in loops: %.1f%%\n", 100 * loops
+        }'
+}
+
+# An MTP module and the EAGLE-2 head, whose text it read: chains of 4 drafts.
 mtp() {
-    left_out
+    no_bundle=1 pair sample
     for draft in data/sample/mtp.safetensors data/sample/draft.safetensors; do
-        bundle=$work/mtp.specb
-        rm -f "$bundle"
-        SECTIONS="cograph sketch" POLICIES=full tools/calibrate.sh "$build/bin" "" "" "$target" \
-            "$draft" "$bundle" >"$work/log" 2>&1 || { tail -n 5 "$work/log" >&2; return 1; }
+        bundle_for $draft || return
         printf '\n%s, prompts that chose nothing\n\n' "$draft"
-        echo "| policy | accept length | 95% | of full | worst domain | | rows | bytes a pass |"
-        echo "|---|--:|--:|--:|--:|---|--:|--:|"
-        rows --policy full,static:2048,microspec,sketch:128,hybrid,static:512+window+successor:256 \
-            --topk 1 --num-steps 4 --max-tokens 64 --prompts "$work"/test/*.jsonl | awk -F '\t' '
-            $1 == "plain" { next }
-            $2 == "all" {
-                name[++n] = $1
-                line[n] = sprintf("%.3f | %.2f-%.2f | %.1f%%", $3, $4, $5, 100 * $19)
-                cost[n] = sprintf("%.0f | %.0f", $7, $18)
-                worst[n] = 9
-                next
-            }
-            $19 < worst[n] { worst[n] = $19; where[n] = $2 }
-            END {
-                for (i = 1; i <= n; i++)
-                    printf "| `%s` | %s | %.1f%% | %s | %s |\n", name[i], line[i], 100 * worst[i],
-                        where[i], cost[i]
-            }'
+        kept --policy full,static:2048,microspec,sketch:128,hybrid,static:512+window+successor:256 \
+            --topk 1 --num-steps 4
     done
+}
+
+# A block drafter of seven positions, by how its heads are used.
+dspark() {
+    no_bundle=1 pair sample
+    bundle_for data/sample/block || return
+    sum=static:512+window+successor:256
+    few=full,static:1024,hybrid some=full,$sum,sketch:128,hybrid
+    all=full,static:1024,window+successor:256,$sum,sketch:128,hybrid
+    while read -r list way; do
+        printf '\n%s, %s, prompts that chose nothing\n\n' "$draft" "$way"
+        kept --policy "$list" --num-steps 7 $way </dev/null
+    done <<END
+$all --topk 1
+$some --topk 1 --by-position
+$few --topk 1 --no-markov
+$some --topk 4 --num-draft-tokens 32
+$few --topk 1 --temperature 0.7 --sampled-drafts
+END
 }
 
 # each_pair FUNCTION : it, with every pair of PAIRS that is at hand.
 each_pair() {
-    for which in ${PAIRS:-sample 128k}; do
+    for which in ${pairs:-sample 128k}; do
         (
             pair $which
             echo "== $which"
@@ -166,16 +206,16 @@ plan() { each_pair plan_pair; }
 plan_pair() {
     mapfile -t asked < <(tasks $(unseen $spec_bench humaneval))
     "$build/bin/specrt-eval" plan --target "$target" --draft "$draft" --bundle "$bundle" \
-        --threads "$threads" --prompts "${asked[@]}" --limit "${LIMIT:-2}" --check 6
+        --threads "$threads" --prompts "${asked[@]}" --limit "${limit:-2}" --check 6
 }
 
 compare() { each_pair compare_pair; }
 # Accept length against bytes, on prompts that chose nothing (bench/held_out.py writes them).
-frontier() { PAIRS=${PAIRS:-qwen} each_pair frontier_pair; }
+frontier() { pairs=${pairs:-qwen} each_pair frontier_pair; }
 frontier_pair() {
     [ -d "$build/held-out" ] || { say "no $build/held-out (bench/held_out.py)"; return 77; }
     "$python" bench/frontier.py "$build" $which-held "$target" "$draft" "$bundle" "$head" \
-        "$build"/held-out/*.jsonl
+        "$build"/held-out/*.jsonl "${given[@]}"
 }
 # Text that the pair was trained on has a table of its own: no mean mixes the two.
 compare_pair() {
@@ -193,30 +233,31 @@ compare_tasks() {
     list=$list,microspec-paper,evospec-paper,dynaspec-paper,coral-paper
     "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" \
         --threads "$threads" --policy $list,static:512+window+successor:256 --topk 1 --num-steps 4 \
-        --prompts "${asked[@]}" --limit "${LIMIT:-3}" --max-tokens "${TOKENS:-40}" \
+        --prompts "${asked[@]}" --limit "${limit:-3}" --max-tokens "${tokens:-40}" \
         --report "$page" -f
     echo "the page: $page"
 }
 
 # Policies on models that others trained; what was recorded of a pair is kept beside them.
-published() { PAIRS=${PAIRS:-smollm2 qwen} each_pair published_pair; }
+published() { pairs=${pairs:-smollm2 qwen} each_pair published_pair; }
 published_pair() {
-    mapfile -t asked < <(tasks ${TASKS:-$spec_bench humaneval})
-    "$python" bench/published.py "$build" $which "$target" "$draft" "$bundle" "$head" "${asked[@]}"
+    mapfile -t asked < <(tasks ${tasks:-$spec_bench humaneval})
+    "$python" bench/published.py "$build" $which "$target" "$draft" "$bundle" "$head" "${asked[@]}" \
+        "${given[@]}"
 }
 
 # How fast the harness decodes published pairs under policies: on an idle machine, THREADS=2.
-speeds() { PAIRS=${PAIRS:-smollm2 qwen} each_pair speeds_pair; }
+speeds() { pairs=${pairs:-smollm2 qwen} each_pair speeds_pair; }
 speeds_pair() {
-    mapfile -t asked < <(tasks ${TASKS:-$spec_bench humaneval})
+    mapfile -t asked < <(tasks ${tasks:-$spec_bench humaneval})
     "$build/bin/specrt-eval" compare --target "$target" --draft "$draft" --bundle "$bundle" \
-        --threads "$threads" --topk 1 --num-steps "${STEPS:-3}" --prompts "${asked[@]}" \
+        --threads "$threads" --topk 1 --num-steps 3 --prompts "${asked[@]}" \
         --policy static:2048,static:32768,microspec,static:512+window+successor:256,sketch:128 \
-        --limit "${LIMIT:-1}" --max-tokens "${TOKENS:-64}"
+        --limit "${limit:-1}" --max-tokens "${tokens:-64}"
 }
 
 replay() { each_pair replay_pair; }
-replay_pair() { bench/replay.sh $which; }
+replay_pair() { bench/replay.sh $which "${given[@]}"; }
 
 # Rows, columns, signs, rows named, places refined, format: heads of Qwen2.5, Llama 3, 128k.
 sketch() {
@@ -268,28 +309,30 @@ for path in sys.argv[1:]:
 
 run() {
     case $1 in
-    sketch | standing | standing-loops | mtp | plan | frontier | compare | published | speeds | \
-        replay | decode | peers)
+    sketch | standing | standing-loops | readme | mtp | dspark | plan | frontier | compare | \
+        published | speeds | replay | decode | peers)
         keep "$1" "$1"
         ;;
     size) keep size bench/size.sh ;;
+    csra) keep csra "$python" bench/csra.py ;;
     *)
         if [ -e "bench/bench_$1.c" ]; then
             keep "$1" "$build/bench/bench_$1"
         else
-            for which in ${PAIRS:-sample 128k}; do
-                keep "repro-$1-$which" bench/reproduce.sh "$1" $which
+            for which in ${pairs:-sample 128k}; do
+                keep "repro-$1-$which" bench/reproduce.sh "$1" $which "${given[@]}"
             done
         fi
         ;;
     esac
 }
 
-reproductions=$(bench/reproduce.sh 2>&1 | sed -n '2,$p') || true
+reproductions=$(bench/reproduce.sh --list | awk 'NR > 1 && $2 != "-" { print $1 }')
 programs=$(for f in bench/bench_*.c; do f=${f#bench/bench_}; echo "${f%.c}"; done)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
+set -- "${words[@]}"
 [ $# -gt 0 ] ||
     set -- $programs standing standing-loops plan compare published replay $reproductions \
         decode peers size

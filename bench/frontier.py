@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Accept length against bytes of the head that a pass of the drafter reads, one line for each method.
 
-usage: frontier.py BUILD NAME TARGET DRAFT BUNDLE HEAD PROMPTS...
+usage: frontier.py BUILD NAME TARGET DRAFT BUNDLE HEAD PROMPTS... SETTING=VALUE...
 Records PROMPTS (JSON Lines, a task each) under the full vocabulary unless the traces are there, replays the policies
-below, and prints a table with the worst task of each and one by task. frontier_plot.py draws the first. The environment
-is that of published.py."""
+below, and prints a table with the worst task of each and one by task. frontier_plot.py draws the first. Settings
+are those of published.py."""
 import json
 import sys
 
@@ -57,8 +57,8 @@ def print_tasks(policies, rows):
 
 
 def main():
-    build, name, target, draft, bundle, head, *prompts = sys.argv[1:]
-    pair = published.Pair(build, name, target, draft, bundle, head, prompts)
+    build, name, target, draft, bundle, head = sys.argv[1:7]
+    pair = published.Pair(build, name, target, draft, bundle, head, published.prompts_named())
     info = json.loads(pair.run([f"{build}/bin/specrt-bundle", "info", bundle, "--json"]))
     policies = ["full", *methods(info["sketch"]["n_rows"])]
     rows = pair.replay(pair.record("0", published.number("LIMIT", "8")), policies)

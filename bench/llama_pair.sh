@@ -66,6 +66,7 @@ general_text() {
 # build_bundle HEAD SIZE : $work/pair.specb, a list of SIZE ids and the graph; then $draft as
 # llama.cpp loads it: an EAGLE-3 head is cut to the list, of another a sketch is made.
 build_bundle() {
+    rm -f "$work/pair.specb" # of another tokenizer
     local head=$1 size=$2 text=(--tokenizer "$target" --corpus $corpus -q -f -o "$work/pair.specb")
     "$build/bin/vocabtrim-calibrate" "${text[@]}" --size "$size" --holdout 0
     "$build/bin/cograph-build" "${text[@]}" --successor-count 1
@@ -81,9 +82,11 @@ build_bundle() {
     "$build/bin/sketch-build" --model "$draft" --trace "$work/asked" -q -f -o "$work/pair.specb"
 }
 
+# One drafter's bundle serves its target in every type.
 build_pair() {
     local size=512 corpus
     models "$1"
+    [ "$draft" != "${head:-}" ] || return 0
     corpus=$(general_text "$1") head=$draft
     [ "$1" != smollm2-bf16 ] || size=16384
     build_bundle "$head" "$size"

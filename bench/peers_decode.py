@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Plain greedy decoding by llama.cpp (PyPI's llama-cpp-python) beside ours, same files, in turns.
 
-usage: peers_decode.py BUILD MODEL.gguf...   [ROUNDS=5 TOKENS=64 THREADS="1 2" in the environment]
-Every round runs both with each number of threads; a run is a process of its own, and opening and the
+usage: peers_decode.py BUILD MODEL.gguf...
+Every one of five rounds runs both with one thread and with two; a run is a process of its own, and opening and the
 prompt are left out: ours by the difference of two runs, llama.cpp's by its own clocks. Medians over the
 rounds of CPU time and of wall time a token, in ms: where other programs run, CPU time of one thread is
 what to compare. The floor is reading the bytes of a token's weights, by numpy, on one thread."""
@@ -15,8 +15,7 @@ import sys
 import tempfile
 import time
 
-ROUNDS, TOKENS = int(os.environ.get("ROUNDS", 5)), int(os.environ.get("TOKENS", 64))
-THREADS = [int(n) for n in os.environ.get("THREADS", "1 2").split()]
+ROUNDS, TOKENS, THREADS = 5, 64, (1, 2)
 PROMPT = "A heap is a tree in which every parent is no greater than its children. It is kept in an array, and"
 
 

@@ -4,7 +4,7 @@
 # tokens.
 set -eu
 cd "$(dirname "$0")/.."
-data=${SPECRT_DATA:-../shared/data} bin=${BIN:-build/bin}
+data=${SPECRT_DATA:-../shared/data} bin=build/bin
 answers=$data/generations
 [ -d "$answers" ] || { echo "skipped: no answers at $answers (SPECRT_DATA)"; exit 77; }
 work=$(mktemp -d)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Policies on a pair of published models: recorded once under the full vocabulary, then replayed.
 
-usage: published.py BUILD NAME TARGET DRAFT BUNDLE HEAD PROMPTS...
+usage: published.py BUILD NAME TARGET DRAFT BUNDLE HEAD PROMPTS... SETTING=VALUE...
 BUNDLE holds what policies need, HEAD (a model) the rows that they score; PROMPTS are JSON Lines, a
 task each. Recordings stay in BUILD/published/NAME-*.trace: those that are there are not made again.
-In the environment: LIMIT prompts of a task (8; 0: no tables of greedy answers), TOKENS of an answer
-(64), THREADS (1), STEPS of a chain (4), TEMPERATURES beside 0 ("0.7 1.0"), of WARM prompts a task
-(3); RUNS prompts a task (0) whose answers of RUN_TOKENS (32) are decoded under policies too, each
-token compared with plain decoding's, beside what replay says. What accept lengths rest on and how
-good estimates ("~") are: docs/methods/replay.md."""
+Settings: LIMIT prompts of a task (8; 0: no tables of greedy answers), TOKENS of an answer (64), THREADS (1),
+TEMPERATURES beside 0 ("0.7 1.0"), of WARM prompts a task (3); RUNS prompts a task (0) whose answers of 32 tokens
+are decoded under policies too, each token compared with plain decoding's, beside what replay says. What accept
+lengths rest on and how good estimates ("~") are: docs/methods/replay.md."""
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -26,8 +26,15 @@ RUN = ["microspec", "static:512+window+successor:256", "sketch:128"]
 SINCE = ["0-32", "32-64", "64-128"]
 
 
+SETTINGS = dict(a.split("=", 1) for a in sys.argv[7:] if re.match("[A-Z]+=", a))
+
+
+def prompts_named():
+    return [a for a in sys.argv[7:] if not re.match("[A-Z]+=", a)]
+
+
 def number(name, default):
-    return os.environ.get(name, default)
+    return SETTINGS.get(name, default)
 
 
 class Pair:
@@ -36,7 +43,7 @@ class Pair:
         self.bundle, self.head = bundle, head
         self.folder, self.name = f"{build}/published", name
         self.models = ["--target", target, "--draft", draft]
-        self.common = ["--topk", "1", "--num-steps", number("STEPS", "4"),
+        self.common = ["--topk", "1", "--num-steps", "4",
                        "--threads", number("THREADS", "1")]
         info = json.loads(self.run([f"{build}/bin/specrt-bundle", "info", bundle, "--json"]))
         self.sections = {s["tag"] for s in info["sections"]}
@@ -157,7 +164,7 @@ def warm(pair, temperature, policies):
 
 def runs(pair, policies):
     """What decoding accepted beside what one recording of the whole vocabulary foretells."""
-    limit, tokens = number("RUNS", "0"), number("RUN_TOKENS", "32")
+    limit, tokens = number("RUNS", "0"), "32"
     found = pair.compare(policies, limit, tokens)
     told = pair.replay(pair.record("0", limit, tokens, "runs"), ["full", *policies])
     print(f"Decoded, {limit} prompts a task of {tokens} tokens; {found[0]['n_tokens']} tokens under "
@@ -180,7 +187,7 @@ def greedy(pair):
 
 
 def main():
-    pair = Pair(*sys.argv[1:7], sys.argv[7:])
+    pair = Pair(*sys.argv[1:7], prompts_named())
     policies = pair.policies()
     if number("LIMIT", "8") != "0":
         greedy(pair)

@@ -1,25 +1,27 @@
 #!/usr/bin/env bash
-# replay.sh PAIR (sample, 128k) : what specrt-eval replay says of runs, from their own recordings
-# and, as an estimate, from one of the whole vocabulary; and how fast it goes. In the environment:
-# as pair.sh; LIMIT (2) prompts a domain of TOKENS (64); POLICIES.
+# replay.sh PAIR (sample, 128k) [SETTING=VALUE...] : what specrt-eval replay says of runs, from
+# their own recordings and, as an estimate, from one of the whole vocabulary; and how fast it goes.
+# LIMIT (2) prompts of a domain, TOKENS (64), POLICIES.
+. "$(dirname "$0")/settings.bash"
 . "$(dirname "$0")/pair.sh"
-pair "${1:-sample}"
+which=${words[0]:-sample}
+pair "$which"
 eval=$build/bin/specrt-eval
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-case ${1:-sample} in
-sample) policies="static:1024 static:2048 window:400 static:600+retrieve:64 microspec-paper
+case $which in
+sample) usual="static:1024 static:2048 window:400 static:600+retrieve:64 microspec-paper
     static:512+successor:256 dynaspec coral centroid sketch:128" ;;
-*) policies="static:4096 static:16384 window:1000 microspec
+*) usual="static:4096 static:16384 window:1000 microspec
     static:2048+successor:512 dynaspec coral centroid sketch:128" ;;
 esac
-policies=${POLICIES:-$policies}
+policies=${policies:-$usual}
 
 # record POLICY TREE NAME : decodes, to $work/NAME.trace; prints its own figures.
 record() {
     IFS=/ read -r num_steps topk nodes <<<"$2"
     "$eval" record --target "$target" --draft "$draft" --bundle "$bundle" --policy "$1" \
-        --prompts data/prompts/*.jsonl --limit "${LIMIT:-2}" --max-tokens "${TOKENS:-64}" \
+        --prompts data/prompts/*.jsonl --limit "${limit:-2}" --max-tokens "${tokens:-64}" \
         --num-steps "$num_steps" --topk "$topk" --num-draft-tokens "$nodes" \
         --json -q -f -o "$work/$3.trace"
 }

@@ -1,19 +1,17 @@
 # figures.awk PAGE.md... RAW.txt... : sections with a table that do not name the command, the
-# commit and the raw output of their figures, or say that the raw output was not kept; a section
-# without any of these has those of the page's first lines. Also raw outputs that do not begin with
-# commit and command.
+# commit and the raw output of their figures; a section without any of these has those of the page's
+# first lines. Also raw outputs that do not begin with commit and command.
 
 function fault(where, what) { print where ": " what; bad = 1 }
 
-function has_source(t) { return t ~ /raw\/[a-z0-9\/-]+(\.txt|\))/ || t ~ /[Rr]aw output ((was|were) )?not kept|[Nn]ot reproduced yet/ }
+function has_source(t) { return t ~ /raw\/[a-z0-9\/-]+(\.txt|\))/ }
 
 function check_section(   t) {
     t = has_source(text) ? text : begun text
     if (section == "") begun = text
     if (!has_table || section in exempt) return
     if (t ~ /\*\*Nothing on this page was measured/) return
-    if (!has_source(t)) fault(place, section "; expected a link to bench/results/raw/MACHINE/NAME.txt, or: raw output not kept")
-    if (t ~ /[Rr]aw output ((was|were) )?not kept/) return
+    if (!has_source(t)) fault(place, section "; expected a link to bench/results/raw/MACHINE/NAME.txt")
     if (t !~ /[Cc]ommits? (`[0-9a-f]+`|and)|\[[^]]*[Cc]ommit/) fault(place, section "; expected the commit, commit `1234567`")
     if (t !~ /`[A-Z]*=?.*(make|bench|python3|specrt-|[a-z]+-build|vocabtrim-|compare)/ && t !~ /\[.*[Cc]ommand/)
         fault(place, section "; expected the command, in backquotes")

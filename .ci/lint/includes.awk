@@ -53,7 +53,7 @@ FNR == 1 {
         beside = FILENAME
         sub(/[^\/]*$/, name[2], beside)
         own = folder == "tools" || folder == "adapters"
-        known = name[2] == "specrt.h" || folder != "adapters" && name[2] ~ /^specrt_(tools|adapt|cuda)\.h$/
+        known = name[2] == "specrt.h" || folder != "adapters" && name[2] ~ /^specrt_(block|tools|adapt|cuda)\.h$/
         if (!known && index(theirs, " " name[2] " ") == 0 &&
             (!own || (getline line < beside) < 0)) complain()
         close(beside)

@@ -1,9 +1,23 @@
-# readme.awk README.md : figures of README's tables that the result page named in the same row does not have.
+# readme.awk README.md : figures of README's tables that the result page named in the same row does not have, and rows
+# of the table that a benchmark wrote which its raw output, linked above them, does not have.
+function text_of(path,    line, text) {
+    while ((getline line < path) > 0) text = text line "\n"
+    close(path)
+    return text
+}
+match($0, /bench\/results\/raw\/[a-z-]+\/readme\.txt/) { raw = text_of(substr($0, RSTART, RLENGTH)) }
+/^<!-- readme table/ { inside = 1 }
+/^<!-- end of the readme table/ { inside = 0 }
+inside && /^\|/ {
+    n++
+    if (index(raw, $0 "\n") == 0) {
+        printf "%s:%d: not in the raw output of readme.txt\n", FILENAME, FNR
+        bad = 1
+    }
+}
 /^\|/ && match($0, /bench\/results\/[a-z-]+\.md/) {
     page = substr($0, RSTART, RLENGTH)
-    text = ""
-    while ((getline line < page) > 0) text = text line "\n"
-    close(page)
+    text = text_of(page)
     if (text == "") next # links.awk says so
     row = $0
     gsub(/\([^)]*\)/, "", row)

@@ -507,7 +507,7 @@ static void bench_window(const bench_shape *shape, int32_t n_new) {
     specrt__cuda_state_params params = {.n_ids = n_ids,
                                         .capacity = size,
                                         .size = size,
-                                        .positions = SPECRT__CUDA_POSITIONS_TREE,
+                                        .positions = SPECRT__WINDOW_POSITIONS_TREE,
                                         .kpre = 8,
                                         .kver = 8,
                                         .emitted = 1,
